@@ -1,0 +1,187 @@
+# fold.sh - many single messages into one flat file, and back: what keeps the cost of push and pop from growing with the depth
+#
+# All of it under the queue's lock, and after recovery, which only rolls forward (I6).
+#
+#   fold/PRIORITY.FIRST.NONCE/       the slips of one run, taken from wal/, until their flat file is there and they are gone
+#   queue/PRIORITY.BLOCK/FLAT        flat files; BLOCK: the first seven digits of the first id
+#   unfold/FLAT                      its lines have become the bodies, and tmp/PRIORITY.FIRST.NONCE/ the slips; not yet in head/
+#   head/PRIORITY.FIRST.NONCE/       slips again
+#
+# A flat file's name is PRIORITY.FIRST.LAST.COUNT.TRIES.NONCE: first and last id, how many lines, how often the whole file was handed
+# out and came back, and a nonce, under which a run and its flat file know each other. A line is the slip's name, a tab and the body;
+# TRIES of the file is added to that of the slip. It is valid if and only if it has COUNT such lines, each with its newline.
+
+# flat_parse NAME - sets flat_priority flat_first flat_last flat_count flat_tries flat_nonce, and `run`; 1 where it is none
+flat_parse() {
+  IFS=.
+  # shellcheck disable=SC2086 # split at the dots
+  set -- $1
+  IFS=' 	
+'
+  [ $# -eq 6 ] || return 1
+  flat_priority=$1 flat_first=$2 flat_last=$3 flat_count=$4 flat_tries=$5 flat_nonce=$6
+  flat_block=$1.${2%?????} run=$1.$2.$6
+}
+
+# queue_recover - finishes what a killed holder of the lock has begun
+queue_recover() {
+  for recover_path in "$q"/fold/*; do
+    [ -d "$recover_path" ] || continue
+    fold_finish "$recover_path" || return
+  done
+  for recover_path in "$q"/unfold/*; do
+    [ -e "$recover_path" ] || continue
+    unfold_finish "${recover_path##*/}" || return
+  done
+}
+
+# queue_fold LEAST - where wal/ holds LEAST slips or more: runs of one priority, in order, of up to 500 messages and 4 MiB; a message of
+# over 64 KiB stays as it is
+queue_fold() {
+  set -- "$1" "$q"/wal/*
+  [ $# -gt "$1" ] || return 0
+  shift
+  fold_names='' fold_count=0 fold_bytes=0 fold_priority=
+  for fold_path in "$@" end.; do
+    fold_name=${fold_path##*/}
+    if [ "${fold_name%%.*}" != "$fold_priority" ] || [ $fold_count -ge 500 ] || [ $fold_bytes -gt 4194304 ]; then
+      [ $fold_count -lt 32 ] || fold_run || return
+      fold_names='' fold_count=0 fold_bytes=0 fold_priority=${fold_name%%.*}
+    fi
+    slip_parse "$fold_name" && [ ${#slip_size} -le 5 ] || continue
+    fold_names="$fold_names $fold_name" fold_count=$((fold_count + 1)) fold_bytes=$((fold_bytes + slip_size))
+  done
+}
+
+# fold_run - takes the slips of fold_names away, then writes their flat file. Whoever is faster keeps his
+fold_run() {
+  nonce_read
+  # shellcheck disable=SC2086 # names without blanks
+  set -- $fold_names
+  fold_path=${1%"${1#???????????????????????}"}
+  fold_path=$q/fold/$fold_path.$nonce
+  mkdir "$fold_path" 2>/dev/null || { disk_failed "$q/fold" "queue '$queue'"; return; }
+  # RACE: slips that were handed out since the listing are missed by mv, which says so and goes on
+  (cd "$q/wal" && exec mv -f "$@" "$fold_path/" 2>/dev/null 9>&9) || :
+  fold_finish "$fold_path"
+}
+
+# fold_finish RUN - the run's flat file is written, committed by one rename, and the run removed.
+# CRASH: before the rename, the run is whole: written again. After it: the flat file with the run's nonce says so; only removal is
+# left. A file that cannot be written (the disk is full): the run goes forward as it is, into head/, never back (I2).
+fold_finish() {
+  fold_nonce=${1##*.}
+  for fold_flat in "$q"/queue/*/*."$fold_nonce"; do :; done
+  if [ ! -e "$fold_flat" ]; then
+    fold_committed=
+    if ! fold_write "$1"; then
+      [ -z "$fold_committed" ] || return 74
+      mv -f "$1" "$q/head/${1##*/}" 2>/dev/null 9>&9 || disk_failed "$q/head" "queue '$queue'"
+      return
+    fi
+  fi
+  set -- "$1" "$1"/*
+  if [ -e "$2" ]; then
+    shift
+    for fold_slip in "$@"; do
+      fold_slip=${fold_slip##*/} fold_slip=${fold_slip#*.}
+      printf '%s\n' "${fold_slip%%.*}"
+    done | (cd "$q/body" && exec xargs rm -f 9>&9) || { disk_failed "$q/body" "queue '$queue'"; return; }
+    set -- "${1%/*}"
+  fi
+  rm -rf "$1" 9>&9 && sync_paths "$q/fold" || disk_failed "$q/fold" "queue '$queue'"
+}
+
+# fold_write RUN - 0 also where the run is empty
+fold_write() {
+  fold_run=$1
+  set -- "$1"/*
+  [ -e "$1" ] || return 0
+  fold_count=$#
+  slip_parse "${1##*/}" || return
+  fold_first=$slip_id fold_priority=$slip_priority
+  for fold_last in "$@"; do :; done
+  slip_parse "${fold_last##*/}" || return
+  fold_flat=$fold_priority.$fold_first.$slip_id.$fold_count.0.$fold_nonce
+  fold_block=$q/queue/$fold_priority.${fold_first%?????}
+  fold_size=$(for fold_slip in "$@"; do printf '%s\n' "${fold_slip##*/}"; done |
+    FLATQ_BODY=$q/body FLATQ_FLAT=$q/tmp/$fold_flat awk '
+      BEGIN { FS = "."; flat = ENVIRON["FLATQ_FLAT"] }
+      { body = ENVIRON["FLATQ_BODY"] "/" $2
+        if ((getline line <body) <= 0) { bad = 1; exit }
+        close(body)
+        print $0 "\t" line >flat
+        size += length($0) + length(line) + 2 }
+      END { if (bad || close(flat)) exit 74; print size }' 2>/dev/null 9>&9) || fold_size=none
+  # an awk that does not notice a full disk is noticed here
+  [ -e "$q/tmp/$fold_flat" ] && [ "$fold_size" = "$(($(wc -c <"$q/tmp/$fold_flat")))" ] &&
+    sync_paths "$q/tmp/$fold_flat" "$fold_run" "$q/fold" "$q/wal" &&
+    { [ -d "$fold_block" ] || mkdir -p "$fold_block" 2>/dev/null; } &&
+    mv -f "$q/tmp/$fold_flat" "$fold_block/$fold_flat" 2>/dev/null 9>&9 ||
+    { rm -f "$q/tmp/$fold_flat"; return 74; }
+  fold_committed=1
+  sync_paths "$fold_block" "$q/queue" || { why="queue '$queue': cannot sync"; return 74; }
+}
+
+# queue_unfold FLAT - a flat file's messages become singles again. Everything is written before the first rename: where it cannot be, the
+# flat file is still in its place. CRASH: before the first rename nothing has happened; after it, the staged slips only need to go to head/
+queue_unfold() {
+  flat_parse "$1" || { slip_strange "queue/$1"; return; }
+  unfold_from=$q/queue/$flat_block/$1
+  # RACE: whoever had the lock before has done it
+  [ -e "$unfold_from" ] || return 0
+  unfold_stage=$q/tmp/$run
+  rm -rf "$unfold_stage"
+  # heads that were emptied
+  rmdir "$q"/head/* 2>/dev/null
+  mkdir "$unfold_stage" 2>/dev/null || { disk_failed "$q/tmp" "queue '$queue'"; return; }
+  unfold_lines=$(FLATQ_BODY=$q/body FLATQ_STAGE=$unfold_stage FLATQ_TRIES=$flat_tries awk '
+      BEGIN { FS = "\t" }
+      { n = split($1, field, "."); body = ENVIRON["FLATQ_BODY"] "/" field[2]
+        printf "%s\n", $2 >body
+        if (close(body)) exit 74
+        field[3] += ENVIRON["FLATQ_TRIES"]
+        name = field[1]; for (i = 2; i <= n; i++) name = name "." field[i]
+        name = ENVIRON["FLATQ_STAGE"] "/" name
+        printf "" >name
+        if (close(name)) exit 74
+        lines++ }
+      END { print lines + 0 }' <"$unfold_from" 2>/dev/null 9>&9) || unfold_lines=none
+  set -- "$1" "$unfold_stage"/*
+  if [ "$unfold_lines" != "$flat_count" ] || [ $# -ne $((flat_count + 1)) ] || ! unfold_whole; then
+    disk_failed "$q/tmp" "queue '$queue': cannot unfold"
+    unfold_code=$?
+    cut -f1 <"$unfold_from" | cut -d. -f2 | (cd "$q/body" && exec xargs rm -f 9>&9)
+    rm -rf "$unfold_stage"
+    return $unfold_code
+  fi
+  sync_many "$unfold_stage" &&
+    mv -f "$unfold_from" "$q/unfold/$1" 2>/dev/null 9>&9 || { disk_failed "$q/unfold" "queue '$queue'"; return; }
+  sync_paths "$q/unfold" "$q/queue/$flat_block" || { why="queue '$queue': cannot sync"; return 74; }
+  unfold_finish "$1"
+}
+
+# unfold_whole - an awk that does not notice a full disk is noticed here: the last body must be as long as its slip says
+unfold_whole() {
+  for unfold_slip in "$unfold_stage"/*; do :; done
+  slip_parse "${unfold_slip##*/}" || return
+  [ "$(($(wc -c <"$q/body/$slip_id")))" = $(((slip_size + 2) / 3 * 4 + 1)) ]
+}
+
+unfold_finish() {
+  flat_parse "$1" || { slip_strange "unfold/$1"; return; }
+  if [ -d "$q/tmp/$run" ]; then
+    mv -f "$q/tmp/$run" "$q/head/$run" 2>/dev/null 9>&9 || { disk_failed "$q/head" "queue '$queue'"; return; }
+  fi
+  sync_paths "$q/head" "$q/tmp" || { why="queue '$queue': cannot sync"; return 74; }
+  rm -f "$q/unfold/$1" 9>&9 && sync_paths "$q/unfold" || { disk_failed "$q/unfold" "queue '$queue'"; return; }
+  for unfold_rest in "$q/queue/$flat_block"/*; do
+    [ -e "$unfold_rest" ] || rmdir "$q/queue/$flat_block" 2>/dev/null
+    return 0
+  done
+}
+
+# sync_many PATH - as sync_paths, for many new files at once: the whole file system that PATH lies on
+sync_many() {
+  [ "$FLATQ_SYNC" = off ] || sync -f "$1" 2>/dev/null || sync
+}

@@ -1,0 +1,183 @@
+# settle.sh - what becomes of a message that was handed out: deleted, put back, delayed, buried, its lease renewed
+
+# receipt_find RECEIPT - finds the message a receipt QUEUE:ID.TRIES.NONCE is for, wherever it is now: a receipt is good until
+# somebody reserves the message again. QUEUE:ID stands for a message that nobody holds.
+# Out: q, queue, found (its path) and the slip_ variables. 65 malformed, 66 no longer yours
+receipt_find() {
+  why='malformed receipt'
+  case $1 in
+  *:*) ;;
+  *) return 65 ;;
+  esac
+  receipt=${1##*:}
+  case $receipt in
+  *.*.*.* | *[!0-9a-f.]*) return 65 ;;
+  *.*.*) receipt_tries=${receipt#*.} receipt_nonce=${receipt##*.} receipt_tries=${receipt_tries%.*} ;;
+  *.*) return 65 ;;
+  *) receipt_tries='' receipt_nonce='' ;;
+  esac
+  number "${receipt%%.*}" 999999999999 || return 65
+  pad "$number" 000000000000
+  set -- "${1%:*}" "$padded"
+  queue_open "$1" || return
+  clock_read
+  message_find "$2" || { why="queue '$queue': message $number is not there, or no longer yours"; return 66; }
+  if [ -n "$receipt_nonce" ]; then
+    [ "$slip_tries.$slip_nonce" = "$receipt_tries.$receipt_nonce" ] ||
+      { why="queue '$queue': message $id was reserved again since"; return 66; }
+  else
+    case $found in
+    */out/*) why="queue '$queue': message $id is reserved"; return 66 ;;
+    esac
+  fi
+}
+
+# message_find ID - sets `found` and the slip_ variables of the message with the 12-digit ID, in whatever place; 66 where it is nowhere.
+# A message in a flat file is unfolded, to have a slip of its own. Takes the lock where it must and does not have it.
+message_find() {
+  while :; do
+    for found in "$q"/out/??????????."$1".* "$q"/wal/??????????."$1".* "$q"/head/*/??????????."$1".* \
+      "$q"/delayed/*/*/??????????."$1".* "$q"/buried/????????????.??????????."$1".*; do
+      [ -e "$found" ] && [ ! -e "$q/done/${found##*/}" ] || continue
+      slip_of "$found"
+      slip_parse "$slip" || continue
+      case $found in
+      */out/*) slip_parse "${found##*/}" || continue ;;
+      esac
+      return 0
+    done
+    for found in "$q"/queue/*/* "$q"/fold/*/??????????."$1".* "$q"/unfold/*; do
+      [ -e "$found" ] || continue
+      case $found in
+      */fold/*) break ;;
+      esac
+      flat_parse "${found##*/}" && ! [ "$1" \< "$flat_first" ] && ! [ "$flat_last" \< "$1" ] && message_in_flat "$found" "$1" && break
+      found=
+    done
+    [ -e "$found" ] || return 66
+    find_locked=
+    [ -n "$lock_held" ] || { lock_queue || return; find_locked=1; }
+    queue_recover && case $found in
+    */queue/*) queue_unfold "${found##*/}" ;;
+    esac
+    find_code=$?
+    [ -z "$find_locked" ] || unlock_queue
+    [ $find_code -eq 0 ] || return $find_code
+  done
+}
+
+# message_in_flat PATH ID - whether the flat file has a line for ID
+message_in_flat() {
+  cut -f1 <"$1" 2>/dev/null 9>&- | grep -q "^..........\.$2\."
+}
+
+# slip_move TARGET - renames `found` to TARGET: the one step of every change of state below. 66 where somebody was faster.
+# Where the queue has a bound, what comes back to wal/ does so under the lock: whoever counts must not miss it on its way
+slip_move() {
+  slip_locked=
+  case $1 in
+  "$q"/wal/*) [ ! -e "$q/conf" ] || [ -n "$lock_held" ] || { lock_queue || return; slip_locked=1; } ;;
+  esac
+  mv -f "$found" "$1" 2>/dev/null
+  slip_code=$?
+  [ -z "$slip_locked" ] || unlock_queue
+  [ $slip_code -ne 0 ] || return 0
+  [ -e "$found" ] && { disk_failed "${1%/*}" "queue '$queue'"; return; }
+  why="queue '$queue': message $id is no longer yours"
+  return 66
+}
+
+# message_delete - `found` is done with; durable when it returns
+message_delete() {
+  case $found in
+  */out/*) slip=${found##*/} ;;
+  *) slip_format; slip=$slip.0.000000000000 ;;
+  esac
+  slip_move "$q/done/$slip" || return
+  sync_paths "${found%/*}" "$q/done" || { why="queue '$queue': cannot sync"; return 74; }
+  queue_log delete
+  wake "$q/room"
+  [ "$slip_size" -lt 262144 ] || rm -f "$q/body/$slip_id"
+}
+
+# message_release PRIORITY DELAY - back to its old place in the order (empty PRIORITY), or to another; after DELAY seconds
+message_release() {
+  [ -z "$1" ] || { pad "$1" 0000000000; slip_priority=$padded; }
+  slip_count releases
+  slip_format
+  if [ "$2" != 0 ]; then
+    while :; do
+      delay_place "$2" || return
+      slip_move "$place/$slip" && break
+      # RACE: an empty place is removed when its time has come
+      slip_code=$?
+      [ ! -d "$place" ] || return $slip_code
+    done
+    sync_paths "$place" "${place%/*}" "$q/delayed" || { why="queue '$queue': cannot sync"; return 74; }
+  else
+    slip_move "$q/wal/$slip" || return
+  fi
+  queue_log release
+  wake "$q/wait"
+}
+
+# message_touch LEASE - a new deadline, LEASE seconds from now (empty: the message's own lease). The deadline is in the name: a touch
+# and the end of a lease cannot both win
+message_touch() {
+  clock_add "${1:-$slip_lease}" "$now"
+  slip_format
+  slip_move "$q/out/$slip.$slip_owner.$later" || return
+  queue_log touch
+}
+
+# message_bury PRIORITY REASON - sets the message aside, durably
+message_bury() {
+  [ -z "$1" ] || { pad "$1" 0000000000; slip_priority=$padded; }
+  slip_count buries
+  slip_format
+  clock_epoch "$now"
+  slip_move "$q/buried/$epoch_time.$slip.$2" || return
+  sync_paths "$q/buried" || { why="queue '$queue': cannot sync"; return 74; }
+  queue_log bury "$2"
+  wake "$q/room"
+}
+
+# message_kick - `found`, buried or delayed, is ready again
+message_kick() {
+  slip_count kicks
+  slip_format
+  slip_move "$q/wal/$slip" || return
+  queue_log kick
+  wake "$q/wait"
+}
+
+# message_putback WHY - a lease is over or an owner dead: back to its old place, or to the dead letters after too many tries
+message_putback() {
+  if [ "$queue_most" != 0 ] && [ "$slip_tries" -ge "$queue_most" ]; then
+    message_bury '' "$1"
+    return
+  fi
+  slip_count timeouts
+  slip_format
+  slip_move "$q/wal/$slip" || return
+  queue_log "$1"
+  wake "$q/wait"
+}
+
+# queue_kick COUNT - kicks up to COUNT of the longest buried or, where none is buried, of the delayed; sets `kicked`
+queue_kick() {
+  kicked=0 kick_place=
+  clock_read
+  for found in "$q"/buried/* "$q"/delayed/*/*/*; do
+    [ "$kicked" -lt "$1" ] || break
+    case ${found##*/} in
+    '*') continue ;;
+    esac
+    kick_from=${found#"$q"/} kick_from=${kick_from%%/*}
+    [ "${kick_place:=$kick_from}" = "$kick_from" ] || break
+    slip_of "$found"
+    slip_parse "$slip" || continue
+    # RACE: whoever is faster has it
+    message_kick && kicked=$((kicked + 1))
+  done
+}

@@ -1,0 +1,85 @@
+# slip.sh - what a slip's name says
+#
+# A message is a body and a slip. The body is `body/ID`: one line of base64, written once, never renamed, never opened for
+# writing again (I4). The slip is an empty file; its name says all that changes, and the directory it lies in is the
+# message's state. A body without a slip is nothing; a slip whose body is not whole does not come about.
+#
+#   PRIORITY.ID.TRIES.NONCE.LEASE.DELAY.BORN.SIZE.KEY.COUNTS          in wal/ fold/ head/ delayed/
+#   PRIORITY.ID. ... .COUNTS.OWNER.DEADLINE                          in out/ and, once settled, done/
+#   WHEN.PRIORITY.ID. ... .COUNTS.REASON                             in buried/
+#
+#   field     width  what it is
+#   PRIORITY  10     0 is most urgent. First, so that the shell's own glob sorts: most urgent, then oldest
+#   ID        12     over the whole spool; grows
+#   TRIES            how often it was handed out
+#   NONCE            of the last time it was handed out; 0 before. With ID and TRIES it is the receipt
+#   LEASE            seconds a reservation lasts where none is said
+#   DELAY            seconds it was delayed when pushed
+#   BORN      12     hundredths of a second since 1970, by the spool's clock
+#   SIZE             bytes
+#   KEY              - or k and 32 hexadecimal digits
+#   COUNTS           timeouts-releases-buries-kicks
+#   OWNER            0, or PID-TIME: the process that holds it and a time when it lived
+#   DEADLINE  12     by the clock since boot; 000000000000: none
+#   WHEN      12     hundredths since 1970: the oldest buried first
+#   REASON           letters, digits, - and _
+#
+# A name is valid if and only if it has these fields, in this order, of these widths. TRIES or COUNTS grow with every change of
+# state that could bring a message back to where it was, and NONCE is random: so no slip's name comes twice (I3).
+
+# slip_parse NAME - sets slip_priority ... slip_counts, slip_owner, slip_deadline; 1 where it is no valid slip of wal or out
+slip_parse() {
+  slip_name=$1
+  IFS=.
+  # shellcheck disable=SC2086 # split at the dots
+  set -- $1
+  IFS=' 	
+'
+  case $# in
+  10) slip_owner=0 slip_deadline=000000000000 ;;
+  12) slip_owner=${11} slip_deadline=${12} ;;
+  *) return 1 ;;
+  esac
+  [ ${#1} -eq 10 ] && [ ${#2} -eq 12 ] && [ ${#7} -eq 12 ] || return 1
+  slip_priority=$1 slip_id=$2 slip_tries=$3 slip_nonce=$4 slip_lease=$5 slip_delay=$6 slip_born=$7
+  slip_size=$8 slip_key=$9 slip_counts=${10}
+  case $slip_priority$slip_id$slip_tries$slip_lease$slip_delay$slip_born$slip_size in
+  *[!0-9]*) return 1 ;;
+  esac
+  id=${slip_id#"${slip_id%%[!0]*}"}
+}
+
+# slip_format - sets `slip` from the slip_ variables: the name without an owner
+slip_format() {
+  slip=$slip_priority.$slip_id.$slip_tries.$slip_nonce.$slip_lease.$slip_delay.$slip_born.$slip_size.$slip_key.$slip_counts
+}
+
+# slip_count WHICH - adds one to timeouts, releases, buries or kicks in slip_counts
+slip_count() {
+  slip_which=$1
+  IFS=-
+  # shellcheck disable=SC2086 # split at the dashes
+  set -- $slip_counts
+  IFS=' 	
+'
+  case $slip_which in
+  timeouts) slip_counts=$(($1 + 1))-$2-$3-$4 ;;
+  releases) slip_counts=$1-$(($2 + 1))-$3-$4 ;;
+  buries) slip_counts=$1-$2-$(($3 + 1))-$4 ;;
+  kicks) slip_counts=$1-$2-$3-$(($4 + 1)) ;;
+  esac
+}
+
+# slip_of PATH - sets `slip`: the name of PATH as it is in wal/, whatever place it comes from
+slip_of() {
+  slip=${1##*/}
+  case $1 in
+  */buried/*) slip=${slip#*.} slip=${slip%.*} ;;
+  */out/* | */done/*) slip=${slip%.*} slip=${slip%.*} ;;
+  esac
+}
+
+# priority_pad PRIORITY - sets `padded`, 10 digits
+priority_pad() {
+  pad "$1" 0000000000
+}

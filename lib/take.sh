@@ -1,0 +1,227 @@
+# take.sh - finding the message whose turn it is, and handing it out
+
+# queue_scan - sets scan_place (wal, head, queue, fold, unfold; empty: nothing is ready) and scan_name: what sorts first of all.
+# Messages that nobody has taken move one way only, wal, fold, queue, unfold, head (I2), and the places are listed in that order: a
+# message that moves meanwhile may be seen twice, but never missed.
+queue_scan() {
+  scan_place='' scan_name=''
+  scan_least wal "$q"/wal/*
+  scan_wal=$scan_count
+  scan_least fold "$q"/fold/*
+  # the first block that is not empty has the first flat file
+  for scan_path in "$q"/queue/*; do
+    [ "${scan_path##*/}" != '*' ] || break
+    scan_least queue "$scan_path"/*
+    [ "$scan_count" = 0 ] || break
+  done
+  scan_least unfold "$q"/unfold/*
+  for scan_path in "$q"/head/*; do
+    [ "${scan_path##*/}" != '*' ] || break
+    # a head that begins later than what was found cannot hold less
+    [ -z "$scan_name" ] || [ "${scan_path##*/}" \< "$scan_name" ] || break
+    scan_least "head/${scan_path##*/}" "$scan_path"/*
+  done
+}
+
+# scan_least PLACE PATHS - keeps the first of PATHS where it sorts before what was found so far; sets scan_count
+scan_least() {
+  scan_least_place=$1
+  shift
+  scan_count=$#
+  case $1 in
+  *'/*') scan_count=0; return 0 ;;
+  esac
+  set -- "${1##*/}"
+  if [ -z "$scan_name" ] || [ "$1" \< "$scan_name" ]; then
+    scan_name=$1 scan_place=$scan_least_place
+  fi
+}
+
+# take_message OWNER LEASE QUEUE ... - hands out the first message of the first queue that has one: its slip goes to out/, the rollback
+# journal, with one more try, a new nonce, OWNER (0: none, only the lease ends it) and the deadline. LEASE: seconds; empty: the
+# message's own; `none`: no deadline, only the owner's death ends it.
+# Out: q, queue, id, the slip_ variables, `taken`, the name in out/. 66 where nothing is ready, 69 where all are closed and empty
+take_message() {
+  take_owner=$1 take_lease=$2
+  shift 2
+  take_open=
+  for take_queue in "$@"; do
+    queue_open "$take_queue" || { [ $? -eq 66 ] && take_open=1 && continue; return 65; }
+    # read before the scan: a push that was acknowledged before the queue was closed is found by it
+    if [ -e "$q/closed" ]; then take_closed=1; else take_closed=; take_open=1; fi
+    take_of_queue
+    take_code=$?
+    [ $take_code -eq 66 ] || return $take_code
+  done
+  [ -n "$take_open" ] || { why="closed and empty"; return 69; }
+  why='nothing there'
+  return 66
+}
+
+# take_wait SECONDS OWNER LEASE QUEUE ... - take_message that waits so long (`none`: for ever) where nothing is ready
+take_wait() {
+  take_seconds=$1
+  shift
+  take_message "$@"
+  take_code=$?
+  [ $take_code -eq 66 ] && [ "$take_seconds" != 0 ] || return $take_code
+  take_deadline=none
+  [ "$take_seconds" = none ] || { clock_add "$take_seconds" "$now"; take_deadline=$later; }
+  # PID-TIME and a number: no blanks
+  take_how="$1 $2"
+  shift 2
+  wait_begin wait "$@" || return
+  while :; do
+    # shellcheck disable=SC2086 # two words
+    take_message $take_how "$@"
+    take_code=$?
+    [ $take_code -eq 66 ] || break
+    [ "$take_deadline" = none ] || [ "$now" \< "$take_deadline" ] || break
+    wait_due=
+    for take_queue in "$@"; do
+      queue_open "$take_queue" && wait_due_of
+    done
+    wait_turn "$take_deadline"
+  done
+  wait_end
+  # a wake that was not for what we took, or that we cannot use, is handed on
+  if [ $take_code -ne 0 ] || [ $# -gt 1 ]; then
+    take_q=$q take_name=$queue
+    for take_queue in "$@"; do
+      queue_open "$take_queue" && wake "$q/wait"
+    done
+    q=$take_q queue=$take_name
+  fi
+  return $take_code
+}
+
+take_of_queue() {
+  clock_read
+  queue_tend
+  take_looked=
+  while :; do
+    queue_scan
+    case $scan_place in
+    wal | head/*)
+      take_slip && return 0
+      # RACE: somebody else was faster; look again from the start, never at the second
+      [ ! -e "$q/$scan_place/$scan_name" ] || { take_failed; return; } ;;
+    '')
+      [ -z "$take_looked" ] || return 66
+      # what its owner's death, a lease or a delay gives back counts as well
+      queue_reclaim || return
+      take_looked=1 ;;
+    *)
+      # in a flat file, or on its way: unfold it, or let the one who is at it finish, and look again
+      lock_queue || return
+      queue_recover && { [ "$scan_place" != queue ] || queue_unfold "$scan_name"; }
+      take_code=$?
+      unlock_queue
+      [ $take_code -eq 0 ] || return $take_code ;;
+    esac
+  done
+}
+
+# take_slip - renames exactly what was found to out/; sets `taken`
+take_slip() {
+  slip_parse "$scan_name" || { slip_strange "$scan_place/$scan_name"; return; }
+  nonce_read
+  slip_tries=$((slip_tries + 1)) slip_nonce=$nonce
+  case $take_lease in
+  none) later=000000000000 ;;
+  '') clock_add "$slip_lease" "$now" ;;
+  *) clock_add "$take_lease" "$now" ;;
+  esac
+  slip_format
+  taken=$slip.$take_owner.$later
+  mv -f "$q/$scan_place/$scan_name" "$q/out/$taken" 2>/dev/null
+}
+
+take_failed() {
+  disk_failed "$q/out" "queue '$queue'"
+}
+
+# slip_strange PATH - sets aside a file that is no slip, whoever put it there
+slip_strange() {
+  mv -f "$q/$1" "$q/tmp/strange.${1##*/}" 2>/dev/null
+}
+
+# body_print - the message of slip_id on standard output; 74 where it cannot be read or written in full
+body_print() {
+  base64 -d "$q/body/$slip_id" 2>/dev/null 9>&- && return 0
+  why="queue '$queue': message $id could not be written out in full"
+  return 74
+}
+
+# message_head - the first line of a reservation: receipt, id, tries, length
+message_head() {
+  printf '%s:%s.%s.%s %s %s %s\n' "$queue" "$id" "$slip_tries" "$slip_nonce" "$id" "$slip_tries" "$slip_size" 2>/dev/null && return 0
+  why="queue '$queue': message $id could not be written out in full"
+  return 74
+}
+
+# door_delivered - 0 where the client can have had the answer. A door puts a better one in this place
+command -v door_delivered >/dev/null 2>&1 || door_delivered() {
+  :
+}
+
+# take_back - what was taken and not settled goes back to its old place; keeps `why`
+take_back() {
+  [ -n "$taken" ] || return 0
+  take_why=$why
+  found=$q/out/$taken
+  clock_read
+  queue_conf && message_putback undelivered
+  why=$take_why
+  taken=
+}
+
+# take_stopped SIGNAL - the trap of whoever takes: what he has is back before he goes
+take_stopped() {
+  trap - HUP INT TERM
+  take_back
+  wait_end
+  kill -s "$1" $$
+}
+
+# message_first STATE - sets `found` and the slip_ variables of the first message in that state, and leaves it there; 66 where there is none
+message_first() {
+  clock_read
+  why="no $1 message in queue '$queue'"
+  case $1 in
+  delayed) set -- "$q"/delayed/*/*/* ;;
+  buried) set -- "$q"/buried/* ;;
+  reserved) set -- "$q"/out/* ;;
+  ready)
+    queue_tend
+    while :; do
+      queue_scan
+      case $scan_place in
+      '') return 66 ;;
+      wal | head/*) set -- "$q/$scan_place/$scan_name"; break ;;
+      esac
+      lock_queue || return
+      queue_recover && { [ "$scan_place" != queue ] || queue_unfold "$scan_name"; }
+      take_code=$?
+      unlock_queue
+      [ $take_code -eq 0 ] || return $take_code
+    done ;;
+  esac
+  for found in "$@"; do
+    [ -f "$found" ] && [ ! -e "$q/done/${found##*/}" ] || continue
+    slip_of "$found"
+    slip_parse "$slip" && return 0
+  done
+  return 66
+}
+
+# taken_settle - the message handed out as `taken` is done with. For an owner that lives: a marker of the same name in done/, made by
+# the shell itself. Whoever puts back first sees the owner dead and then looks for the marker.
+taken_settle() {
+  set -C
+  { true >"$q/done/$taken"; } 2>/dev/null || { set +C; disk_failed "$q/done" "queue '$queue'"; return; }
+  set +C
+  wake "$q/room"
+  # a large body is not left to the sweeper
+  [ "$slip_size" -lt 262144 ] || { rm -f "$q/out/$taken" && rm -f "$q/body/$slip_id"; }
+}

@@ -1,0 +1,135 @@
+# wait.sh - waiting for a message, or for room, without a busy loop
+#
+# Who waits makes a FIFO of his own in the spool's .wait/ and enters its name in the wait/ (or room/) of every queue he waits for. Who
+# pushes looks there after the message is in place; who waits enters his name before he looks: one of the two sees the other. The pusher
+# claims a waiter by an exclusive marker and writes one byte: one message wakes one waiter, and a waiter that is stopped gets one byte at
+# most, so that nobody blocks on it. The time-out is the end of the file: a sleeper holds the only other writing end. A wake that goes to
+# a waiter that dies is not lost: every waiter looks again after two seconds.
+
+# wait_begin KIND QUEUE ... - enters this process as waiting for each QUEUE, which is made where it is not there; KIND is wait or room
+wait_begin() {
+  wait_kind=$1
+  shift
+  nonce_read
+  wait_name=$$-$now.$nonce wait_fifo=$FLATQ_DIR/.wait/$$-$now.$nonce
+  wait_pdeathsig='' wait_sleeper=
+  # the sleeper goes with us even if we are killed, where the system can do that
+  setpriv --pdeathsig KILL true 2>/dev/null 9>&- && wait_pdeathsig='setpriv --pdeathsig KILL'
+  mkfifo "$wait_fifo" 2>/dev/null 9>&- || { disk_failed "$FLATQ_DIR/.wait" 'wait'; return; }
+  for wait_queue in "$@"; do
+    queue_open "$wait_queue" make && wait_enter "$q/$wait_kind" || return
+  done
+}
+
+wait_enter() {
+  set -C
+  { true >"$1/$wait_name"; } 2>/dev/null || { set +C; [ -d "$1" ] || return 0; disk_failed "$1" 'wait'; return; }
+  set +C
+}
+
+# wait_turn DEADLINE - returns when somebody woke us, at DEADLINE (by the clock; `none`), when something delayed or leased in $q may
+# be due, or after two seconds
+wait_turn() {
+  wait_seconds=2.00
+  wait_next=$1
+  if [ "$wait_next" != none ]; then
+    wait_span "$wait_next"
+  fi
+  [ -z "${wait_due:-}" ] || wait_span "$wait_due"
+  exec 7<>"$wait_fifo" 6<"$wait_fifo"
+  # the sleeper's is the only writing end besides the pushers'
+  $wait_pdeathsig sleep "$wait_seconds" >&7 7>&- 6<&- 9>&- </dev/null &
+  wait_sleeper=$!
+  exec 7>&-
+  read -r wait_byte <&6
+  exec 6<&-
+  kill "$wait_sleeper" 2>/dev/null
+  wait "$wait_sleeper" 2>/dev/null
+  wait_sleeper=
+  # ready for the next wake
+  [ ! -e "$wait_fifo.woken" ] || rm -f "$wait_fifo.woken" 9>&-
+}
+
+# wait_span TIME - shortens wait_seconds to what is left until TIME by the clock
+wait_span() {
+  span_from=${now%??} span_to=${1%??}
+  span=$((${span_to#"${span_to%%[!0]*}"}0 - ${span_from#"${span_from%%[!0]*}"}0))
+  [ $span -lt 40 ] || return 0
+  span=$((span * 10 + 1${1#"${1%??}"} - 1${now#"${now%??}"}))
+  [ $span -gt 0 ] || span=1
+  wait_whole=${wait_seconds%.*}${wait_seconds#*.}
+  [ $span -lt "$wait_whole" ] || return 0
+  pad $span 000
+  wait_seconds=${padded%??}.${padded#?}
+}
+
+# wait_due_of - where anything delayed or leased in $q is due before wait_due, sets wait_due to that, by the clock
+wait_due_of() {
+  for due_path in "$q"/delayed/*/*; do break; done
+  if [ "${due_path##*/}" != '*' ]; then
+    due_path=${due_path##*/}
+    due_cents=${due_path#"${due_path%??}"}
+    due_path=${due_path%??}
+    due_path=$((${due_path#"${due_path%%[!0]*}"} - ${epoch#"${epoch%%[!0]*}"}))
+    [ $due_path -gt 0 ] || due_path=0
+    pad $due_path 0000000000
+    due_least "$padded$due_cents"
+  fi
+  for due_path in "$q"/out/*; do
+    case $due_path in
+    *.000000000000 | *'/*') ;;
+    *) [ -e "$q/done/${due_path##*/}" ] || due_least "${due_path##*.}" ;;
+    esac
+  done
+}
+
+due_least() {
+  [ -n "$wait_due" ] && ! [ "$1" \< "$wait_due" ] || wait_due=$1
+}
+
+# wait_end - nobody waits here any longer. Who was woken and leaves without a message passes the wake on
+wait_end() {
+  [ -n "${wait_fifo:-}" ] || return 0
+  [ -z "${wait_sleeper:-}" ] || kill "$wait_sleeper" 2>/dev/null
+  set -- "$wait_fifo" "$wait_fifo.woken"
+  for wait_path in "$FLATQ_DIR"/*/"$wait_kind/$wait_name"; do
+    [ ! -e "$wait_path" ] || set -- "$@" "$wait_path"
+  done
+  rm -f "$@" 9>&-
+  wait_fifo=
+}
+
+# wake DIRECTORY [COUNT] - wakes so many (1) of those who wait in it
+wake() {
+  wake_left=${2:-1}
+  for wake_path in "$1"/*; do
+    [ "$wake_left" -gt 0 ] || return 0
+    wake_fifo=$FLATQ_DIR/.wait/${wake_path##*/}
+    case $wake_path in
+    *'/*') return 0 ;;
+    esac
+    wake_pid=${wake_path##*/}
+    if [ ! -p "$wake_fifo" ] || { [ -e "$FLATQ_PROC/1" ] && [ ! -e "$FLATQ_PROC/${wake_pid%%-*}" ]; }; then
+      # whoever it was, he has been killed
+      rm -f "$wake_path" "$wake_fifo" "$wake_fifo.woken" 9>&-
+      continue
+    fi
+    set -C
+    if { true >"$wake_fifo.woken"; } 2>/dev/null; then
+      set +C
+      # RACE: the waiter may be gone by now. Opened for both, a FIFO never blocks; a file that this makes, wait_sweep finds
+      { printf '\n' 1<>"$wake_fifo"; } 2>/dev/null
+      wake_left=$((wake_left - 1))
+    fi
+    set +C
+  done
+}
+
+# wait_sweep - what killed waiters have left
+wait_sweep() {
+  for sweep_wait in "$FLATQ_DIR"/.wait/*; do
+    sweep_name=${sweep_wait##*/}
+    [ "$sweep_name" != '*' ] || return 0
+    owner_dead "${sweep_name%%.*}" && rm -f "$sweep_wait" "$FLATQ_DIR"/*/wait/"${sweep_name%.woken}" "$FLATQ_DIR"/*/room/"${sweep_name%.woken}"
+  done
+}
