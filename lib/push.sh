@@ -7,7 +7,7 @@
 # In: push_priority push_delay push_lease push_key (empty: none) push_wait. Out: id; push_dup=1 where the key was taken.
 # 65 too short, 66 never, 69 closed, 74 and 77 disk, 75 full
 push_message() {
-  push_dup='' push_made=''
+  push_dup='' push_made='' push_need=1
   queue_open "$1" make || return
   [ ! -e "$q/closed" ] || { why="queue '$queue' is closed"; return 69; }
   clock_read
@@ -135,6 +135,7 @@ delay_place() {
 # push_enter - takes the lock and waits until there is room; sets push_dup where the key is taken
 push_enter() {
   push_deadline=
+  [ "$queue_bound" = 0 ] || [ "$push_need" -le "$queue_bound" ] || { why="queue '$queue' never holds $push_need messages"; return 75; }
   while :; do
     lock_queue && queue_recover || return
     [ ! -e "$q/closed" ] || { why="queue '$queue' is closed"; return 69; }
@@ -144,7 +145,7 @@ push_enter() {
     fi
     [ "$queue_bound" != 0 ] || break
     queue_count
-    [ "$count" -ge "$queue_bound" ] || break
+    [ $((count + push_need)) -gt "$queue_bound" ] || break
     # settled messages hold no room; nor do those whose turn to come back is now, but they do count
     unlock_queue
     [ -n "$push_wait" ] && [ "$push_wait" != 0 ] || { why="queue '$queue' is full"; return 75; }
@@ -176,6 +177,11 @@ queue_count() {
   done
   count_names "$q"/head/*/*
   count_names "$q"/delayed/*/*/*
+  count_out
+}
+
+# count_out - adds what is in flight to `count`
+count_out() {
   for count_path in "$q"/out/*; do
     if [ -e "$q/done/${count_path##*/}" ]; then
       continue
@@ -206,6 +212,10 @@ key_hash() {
 # key_taken - sets push_dup to the id of the message that has the key of slip_key, where one has it
 key_taken() {
   key_is=''
+  # a settled batch does not show its ids
+  for key_path in "$q"/done/batch.*; do
+    [ ! -e "$key_path" ] || queue_sweep || return
+  done
   { { read -r key_id && { read -r key_is || :; }; } <"$q/keys/$slip_key"; } 2>/dev/null || return 0
   number "$key_id" 999999999999 || return 0
   key_id=$number

@@ -55,11 +55,12 @@ queue_reclaim() {
     reclaim_name=${found##*/}
     [ "$reclaim_name" != '*' ] || break
     [ ! -e "$q/done/$reclaim_name" ] || continue
-    if [ -d "$found" ]; then
-      owner_dead "${reclaim_name%%.*}" || continue
-      batch_putback "$found"
-      continue
-    fi
+    case $reclaim_name in
+    batch.*)
+      reclaim_name=${reclaim_name#batch.}
+      ! owner_dead "${reclaim_name%%.*}" || batch_putback "$found"
+      continue ;;
+    esac
     slip_parse "$reclaim_name" || { slip_strange "out/$reclaim_name"; continue; }
     if [ "$slip_owner" != 0 ] && owner_dead "$slip_owner"; then
       # RACE: an owner settles by a marker, and then dies: first dead, then the marker
@@ -96,16 +97,14 @@ sweep_these() {
   sweep_out='' sweep_bodies='' sweep_keys=
   for sweep_name in $sweep_names; do
     if [ -d "$q/out/$sweep_name" ]; then
-      batch_bodies "$q/out/$sweep_name"
+      batch_settled "$q/out/$sweep_name"
       sweep_out="$sweep_out out/$sweep_name"
       continue
     fi
     slip_parse "$sweep_name" || continue
     [ ! -e "$q/out/$sweep_name" ] || sweep_out="$sweep_out out/$sweep_name"
     sweep_bodies="$sweep_bodies $slip_id"
-    if [ "$slip_key" != - ] && { read -r key_id <"$q/keys/$slip_key"; } 2>/dev/null && [ "$key_id" = "$id" ]; then
-      sweep_keys="$sweep_keys keys/$slip_key"
-    fi
+    sweep_key
   done
   # shellcheck disable=SC2086 # names without blanks
   {
@@ -114,6 +113,13 @@ sweep_these() {
       { [ -z "$sweep_bodies" ] || (cd "$q/body" && exec rm -f $sweep_bodies 9>&9) 2>/dev/null; } &&
       (cd "$q/done" && exec rm -f $sweep_names 9>&9) 2>/dev/null
   } || disk_failed "$q/done" "queue '$queue'"
+}
+
+# sweep_key - the key of a settled message, where it still is that message's
+sweep_key() {
+  if [ "$slip_key" != - ] && { read -r key_id <"$q/keys/$slip_key"; } 2>/dev/null && [ "$key_id" = "$id" ]; then
+    sweep_keys="$sweep_keys keys/$slip_key"
+  fi
 }
 
 # checkpoint QUEUE - idempotent, beside everybody else: recover, put back, promote, sweep, fold, rotate the log

@@ -45,7 +45,7 @@ spool_boot() {
 }
 
 spool_boot_queues() {
-  need slip settle reclaim fold check wait push
+  need slip settle reclaim batch fold check wait push
   for q in "$FLATQ_DIR"/*/; do
     q=${q%/}
     [ -d "$q/wal" ] || continue

@@ -1,0 +1,46 @@
+# batch.sh - what others need to know of a bulk taker's batch, out/batch.PID-TIME.NONCE: to put it back, count it, sweep it
+
+# batch_putback DIRECTORY - slips with one more try to wal/, flat files with one more try to their place
+batch_putback() {
+  batch_locked=
+  [ -n "$lock_held" ] || { lock_queue || return; batch_locked=1; }
+  for batch_path in "$1"/*; do
+    batch_name=${batch_path##*/}
+    [ -e "$batch_path" ] && [ ! -e "$q/done/${1##*/}" ] || break
+    if slip_parse "$batch_name"; then
+      found=$batch_path slip_tries=$((slip_tries + 1))
+      message_putback dead
+    elif flat_parse "$batch_name"; then
+      batch_block=$q/queue/$flat_block
+      { [ -d "$batch_block" ] || mkdir -p "$batch_block"; } 2>/dev/null &&
+        mv -f "$batch_path" "$batch_block/$flat_priority.$flat_first.$flat_last.$flat_count.$((flat_tries + 1)).$flat_nonce" 2>/dev/null 9>&9
+    fi || break
+  done
+  rmdir "$1" 2>/dev/null 9>&9
+  [ -z "$batch_locked" ] || unlock_queue
+  wake "$q/wait"
+}
+
+# batch_count DIRECTORY - adds its messages to `count`
+batch_count() {
+  for batch_path in "$1"/*; do
+    if flat_parse "${batch_path##*/}"; then
+      count=$((count + flat_count))
+    elif [ -e "$batch_path" ]; then
+      count=$((count + 1))
+    fi
+  done
+}
+
+# batch_settled DIRECTORY - adds the bodies and keys of a settled batch to sweep_bodies and sweep_keys
+batch_settled() {
+  for batch_path in "$1"/*; do
+    if slip_parse "${batch_path##*/}"; then
+      sweep_bodies="$sweep_bodies $slip_id"
+      sweep_key
+    fi
+  done
+  for batch_line in $(cut -f1 "$1"/*.*.*.*.*.* 2>/dev/null | awk -F. 'NF == 10 && $9 != "-"'); do
+    slip_parse "$batch_line" && sweep_key
+  done
+}

@@ -1,0 +1,93 @@
+# manpage.awk - flatq.1 out of the verbs' own headers: awk -f manpage.awk flatq push pop ... (the first is the command itself)
+# For `make install`; tests/headers.py reads the same lines for the README.
+
+function text(s) {
+  gsub(/\\/, "\\e", s)
+  gsub(/-/, "\\-", s)
+  gsub(/`/, "", s)
+  if (s ~ /^[.']/) s = "\\&" s
+  return s
+}
+
+function heading(s) { printf ".SH %s\n", s }
+
+# The header's first line: VERB ARGUMENTS - what it does
+function split_head(s) {
+  usage = s
+  sub(/ - .*/, "", usage)
+  what = substr(s, length(usage) + 4)
+}
+
+function finish() {
+  if (file == "") return
+  if (files == 1) return
+  internals = internals ".TP\n.B " name "\n" parts
+}
+
+FNR == 1 {
+  finish()
+  file = FILENAME
+  name = file
+  sub(/.*\//, "", name)
+  files++
+  header = 1
+  option = 0
+  section = parts = ""
+  next
+}
+
+!header { next }
+!/^#/ { header = 0; next }
+/^# shellcheck/ { next }
+
+FNR == 2 {
+  split_head(substr($0, 3))
+  if (files == 1) {
+    print ".TH FLATQ 1"
+    heading("NAME")
+    printf "flatq \\- %s\n", text(what)
+    heading("SYNOPSIS")
+    printf ".B %s\n", text(usage)
+    heading("DESCRIPTION")
+  } else {
+    if (files == 2) heading("VERBS")
+    printf ".SS %s\n%s.\n", text(usage), text(toupper(substr(what, 1, 1)) substr(what, 2))
+  }
+  next
+}
+
+# an option, and the lines under it that are set in further than it is
+match($0, /^# +--?[A-Za-z0-9][a-z-]*( [A-Z:,]+)?  +/) {
+  line = substr($0, RLENGTH + 1)
+  key = substr($0, 1, RLENGTH)
+  sub(/^# +/, "", key)
+  sub(/ +$/, "", key)
+  printf ".TP\n.B %s\n%s\n", text(key), text(line)
+  option = 1
+  next
+}
+option && /^#      / { sub(/^# +/, ""); print text($0); next }
+
+/^# (Files|Order|Crash|Exit): / {
+  section = $2
+  sub(/^# [A-Za-z]+: +/, "")
+  if (section == "Exit:") printf ".PP\nExit: %s\n", text($0)
+  else if (files > 1) parts = parts ".br\n" section " " text($0) "\n"
+  option = 0
+  next
+}
+section == "Exit:" { sub(/^# */, ""); print text($0); next }
+section != "" { sub(/^# */, ""); if (files > 1) parts = parts text($0) "\n"; next }
+
+/^#$/ { if (option) option = 0; gap = 1; next }
+{ sub(/^# */, ""); if (gap) print ".PP"; gap = 0; print text($0) }
+
+END {
+  finish()
+  heading("ENVIRONMENT")
+  print ".TP\n.B FLATQ_DIR\nthe spool; where it is not set, flatq below XDG_STATE_HOME or ~/.local/state"
+  print ".TP\n.B FLATQ_SYNC\non: what was acknowledged survives a power cut. off: it survives the death of processes alone"
+  heading("INTERNALS")
+  print "The files each verb touches, the order of its steps, and what a crash between them leaves."
+  printf "%s", internals
+}
