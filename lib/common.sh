@@ -1,7 +1,9 @@
 # common.sh - sourced first by every verb and door: a clean shell, errors, numbers, names, the clock
 #
-# Definitions only. A function that can fail returns a sysexits code and leaves one line of text in `why`;
+# Definitions only (and the list of parts that were sourced). A function that can fail returns a sysexits code and leaves one line of text in `why`;
 # verbs hand both to die, doors write them to their client.
+
+needed=' '
 
 # shell_reset - what the caller's environment must not decide. Every executable calls it first.
 shell_reset() {
@@ -18,11 +20,29 @@ shell_reset() {
   esac
 }
 
-# need PART ... - sources lib/PART.sh
+# disk_failed DIRECTORY WHAT - sets `why` and returns the code of a write that failed below DIRECTORY: 77 where it is a matter of
+# rights, else 74
+disk_failed() {
+  need rare
+  disk_reason "$1"
+  why="$2: $reason"
+  case $reason in
+  *ermission* | *'not permitted'* | 'not writable') return 77 ;;
+  esac
+  return 74
+}
+
+# need PART ... - sources lib/PART.sh, once. What a usual run does not call is asked for where it is called: reading a thousand lines
+# costs a shell as much as starting a process
 need() {
   for need_part in "$@"; do
-    # shellcheck source=/dev/null
-    . "$lib/$need_part.sh"
+    case $needed in
+    *" $need_part "*) ;;
+    *)
+      needed="$needed$need_part "
+      # shellcheck source=/dev/null
+      . "$lib/$need_part.sh" ;;
+    esac
   done
 }
 
@@ -34,21 +54,6 @@ die() {
     printf '%s: %s\n' "${FLATQ_VERB:-flatq}" "$2" >&2
   fi
   exit "$1"
-}
-
-# help - the header of the verb itself, from its second line to the first that is no comment
-help() {
-  {
-    read -r help_line
-    while read -r help_line; do
-      case $help_line in
-      '# shellcheck'*) ;;
-      '#'*) help_line=${help_line#'#'}; printf '%s\n' "${help_line#' '}" ;;
-      *) break ;;
-      esac
-    done
-  } <"$lib/$FLATQ_VERB"
-  exit 0
 }
 
 # usage - for getopts' `*)`
@@ -100,17 +105,6 @@ name_to_disk() {
   done
 }
 
-# name_from_disk COMPONENT - sets `name`, the other way
-name_from_disk() {
-  name=${1#%}
-  while :; do
-    case $name in
-    *,*) name=${name%%,*}/${name#*,} ;;
-    *) return 0 ;;
-    esac
-  done
-}
-
 # clock_read - sets `now`: hundredths of a second since the system started, 12 digits, so that times compare as text.
 # It never goes back. Without /proc it is the wall clock's, from one process.
 clock_read() {
@@ -150,53 +144,4 @@ nonce_read() {
   else
     nonce=$(od -An -N6 -tx1 /dev/urandom | tr -d ' \n')
   fi
-}
-
-# process_started PID - sets `started`: when PID started, by the clock, 12 digits; 1 where there is no such process.
-# Field 22 of /proc/PID/stat, counted from behind the command's name, which may hold anything; ticks are 1/100 s.
-process_started() {
-  { read -r started_line <"$FLATQ_PROC/$1/stat"; } 2>/dev/null || return 1
-  # a newline in the command's name ends the line early: take the next ones in until the name is closed
-  case $started_line in
-  *') '*) ;;
-  *) started_line=$(cat "$FLATQ_PROC/$1/stat" 2>/dev/null) || return 1 ;;
-  esac
-  started_line=${started_line##*') '}
-  # shellcheck disable=SC2086 # the words are what is wanted
-  set -- $started_line
-  [ $# -ge 20 ] || return 1
-  shift 19
-  pad "$1" 000000000000
-  started=$padded
-}
-
-# owner_dead PID-TIME - 0 only where it is proven that the process PID that lived at TIME is gone.
-# A PID that is taken again belongs to a process that started later. Where other users' processes are hidden, and
-# where there is no /proc, nothing is proven.
-owner_dead() {
-  [ -e "$FLATQ_PROC/1/stat" ] || return 1
-  process_started "${1%-*}" || return 0
-  [ "$started" \> "${1#*-}" ]
-}
-
-# disk_reason DIRECTORY - sets `reason`: why a write below DIRECTORY just failed, in the system's own words.
-# The shell does not say; so the write is tried again with a tool that does. Only failing paths pay for it.
-disk_reason() {
-  reason=$({ dd if=/dev/zero of="$1/probe.$$" bs=65536 count=1 || :; rm -f "$1/probe.$$"; } 2>&1 |
-    sed -n 's/^dd: .*: \([A-Z][^:]*\)$/\1/p' | tail -n 1)
-  case $reason in
-  'No space'* | *quota* | *Quota*) reason='no space left' ;;
-  '') [ -w "$1" ] || reason='not writable' ;;
-  esac
-  reason=${reason:-input or output failed}
-}
-
-# disk_failed DIRECTORY WHAT - sets `why` and returns the code of the failure: 77 where it is a matter of rights, else 74
-disk_failed() {
-  disk_reason "$1"
-  why="$2: $reason"
-  case $reason in
-  *ermission* | *'not permitted'* | 'not writable') return 77 ;;
-  esac
-  return 74
 }

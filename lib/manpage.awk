@@ -5,6 +5,7 @@ function text(s) {
   gsub(/\\/, "\\e", s)
   gsub(/-/, "\\-", s)
   gsub(/`/, "", s)
+  gsub(/"/, "\\(dq", s)
   if (s ~ /^[.']/) s = "\\&" s
   return s
 }
@@ -56,8 +57,8 @@ FNR == 2 {
   next
 }
 
-# an option, and the lines under it that are set in further than it is
-match($0, /^# +--?[A-Za-z0-9][a-z-]*( [A-Z:,]+)?  +/) {
+# an option or an argument, and the lines under it that are set in further than it is
+match($0, /^# +(--?[A-Za-z0-9][a-z-]*|[A-Z][A-Z]+)( [A-Z][^ ]*)?  +/) {
   line = substr($0, RLENGTH + 1)
   key = substr($0, 1, RLENGTH)
   sub(/^# +/, "", key)

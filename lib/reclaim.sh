@@ -1,20 +1,5 @@
 # reclaim.sh - what comes back by itself: the due, the expired, what dead owners held; and what is swept: the settled, the abandoned
 
-# queue_tend - what every take does first: brings back what is due and, once a second, what is expired or has lost its owner
-queue_tend() {
-  for tend_path in "$q"/delayed/*; do break; done
-  if [ "${tend_path##*/}" != '*' ]; then
-    clock_epoch "$now"
-    [ "$epoch_time" \< "${tend_path##*/}00000" ] || queue_promote
-  fi
-  { read -r tend_last <"$q/tended"; } 2>/dev/null || tend_last=000000000000
-  clock_add 1 "$tend_last"
-  # a time ahead of ours is of another boot
-  [ "$now" \< "$later" ] && ! [ "$now" \< "$tend_last" ] && return 0
-  { printf '%s\n' "$now" >|"$q/tended"; } 2>/dev/null
-  queue_reclaim
-}
-
 # queue_promote - delayed messages whose time has come are ready. One mv for many: their names stay as they are
 queue_promote() {
   clock_epoch "$now"
@@ -165,7 +150,7 @@ tmp_sweep() {
 
 # log_rotate - a log of over a MiB is set aside under the time; the ten newest are kept
 log_rotate() {
-  [ -e "$q/log" ] && [ "$(($(wc -c <"$q/log")))" -gt 1048576 ] || return 0
+  [ -f "$q/log" ] && [ "$(($(wc -c <"$q/log")))" -gt 1048576 ] || return 0
   clock_epoch "$now"
   mv -f "$q/log" "$q/log.$epoch_time" 2>/dev/null 9>&9
   set -- "$q"/log.*

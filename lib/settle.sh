@@ -46,6 +46,7 @@ message_find() {
       esac
       return 0
     done
+    need fold
     for found in "$q"/queue/*/* "$q"/fold/*/??????????."$1".* "$q"/unfold/*; do
       [ -e "$found" ] || continue
       case $found in
@@ -107,7 +108,8 @@ message_release() {
   slip_format
   if [ "$2" != 0 ]; then
     while :; do
-      delay_place "$2" || return
+      need push
+    delay_place "$2" || return
       slip_move "$place/$slip" && break
       # RACE: an empty place is removed when its time has come
       slip_code=$?

@@ -20,46 +20,8 @@ spool_open() {
   # a spool with the set-gid bit belongs to a group (create -g)
   [ -g "$FLATQ_DIR" ] && umask 007
   { read -r boot <"$FLATQ_PROC/sys/kernel/random/boot_id"; } 2>/dev/null || boot=none
-  { read -r epoch base64_wrap <"$FLATQ_DIR/.boot/$boot"; } 2>/dev/null || spool_boot || return
-}
-
-# spool_boot - the first verb after a boot puts back whatever was handed out, checks every line, and opens a new range of
-# ids: those that were given and did not reach the disk are never given again (I1)
-spool_boot() {
-  mkdir -p "$FLATQ_DIR/.ids" "$FLATQ_DIR/.boot" "$FLATQ_DIR/.wait" 2>/dev/null ||
-    { disk_failed "${FLATQ_DIR%/*}" "spool $FLATQ_DIR"; return; }
-  lock_spool || return
-  # RACE: another verb may have done it while this one waited for the lock
-  if { read -r epoch base64_wrap <"$FLATQ_DIR/.boot/$boot"; } 2>/dev/null; then
-    unlock_spool
-    return 0
-  fi
-  clock_read
-  base64_wrap=$(base64 -w0 </dev/null 2>/dev/null && printf '%s' -w0)
-  pad "${now%??}" 0000000000
-  epoch=$(($(date +%s) - ${padded#"${padded%%[!0]*}"}))
-  spool_boot_queues && ids_open_range && spool_boot_mark
-  spool_boot_code=$?
-  unlock_spool
-  return $spool_boot_code
-}
-
-spool_boot_queues() {
-  need slip settle reclaim batch fold check wait push
-  for q in "$FLATQ_DIR"/*/; do
-    q=${q%/}
-    [ -d "$q/wal" ] || continue
-    queue_after_boot || return
-  done
-}
-
-spool_boot_mark() {
-  printf '%s %s\n' "$epoch" "$base64_wrap" >"$FLATQ_DIR/.boot/new.$$" &&
-    mv -f "$FLATQ_DIR/.boot/new.$$" "$FLATQ_DIR/.boot/$boot" ||
-    { disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return; }
-  for boot_old in "$FLATQ_DIR"/.boot/*; do
-    [ "$boot_old" = "$FLATQ_DIR/.boot/$boot" ] || rm -f "$boot_old"
-  done
+  { read -r epoch base64_wrap <"$FLATQ_DIR/.boot/$boot"; } 2>/dev/null ||
+    { need boot && spool_boot; } || return
 }
 
 # queue_open NAME [make] - sets `queue` and `q`, its directory; 66 where there is none and none is to be made
@@ -70,10 +32,8 @@ queue_open() {
   q=$FLATQ_DIR/$disk
   [ -d "$q/wal" ] && return 0
   [ $# -eq 2 ] || { why="no queue '$1'"; return 66; }
-  # wal comes last: it says that all the others are there
-  mkdir -p "$q/body" "$q/fold" "$q/queue" "$q/unfold" "$q/head" "$q/out" "$q/done" "$q/delayed" "$q/buried" "$q/keys" \
-    "$q/wait" "$q/room" "$q/tmp" "$q/wal" 2>/dev/null || { disk_failed "$FLATQ_DIR" "queue '$1'"; return; }
-  sync_paths "$q" "$FLATQ_DIR" || { why="queue '$1': cannot sync"; return 74; }
+  need boot
+  queue_make
 }
 
 # queue_conf - sets queue_bound and queue_most; 0 is no limit
@@ -109,35 +69,12 @@ unlock_queue() {
   lock_held=
 }
 
-lock_spool() {
-  { true 8>>"$FLATQ_DIR/.lock"; } 2>/dev/null || { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return; }
-  exec 8>>"$FLATQ_DIR/.lock"
-  flock 8 8>&8 2>/dev/null || { exec 8>&-; why='flock is missing or failed'; return 70; }
-}
-
-unlock_spool() {
-  exec 8>&-
-}
-
 # ids_last_range - sets `range`, the directory of the newest range. There are one or two
 ids_last_range() {
   for range in "$FLATQ_DIR"/.ids/*; do :; done
   case $range in
   *'*') why='the spool has no range of ids'; return 74 ;;
   esac
-}
-
-# ids_open_range - opens the range that follows the newest. Under the spool's lock. It is on the disk before an id is taken from it
-ids_open_range() {
-  for range in "$FLATQ_DIR"/.ids/*; do :; done
-  range=${range##*/}
-  if [ "$range" = '*' ]; then
-    pad 0 000000000
-  else
-    pad $((${range#"${range%%[!0]*}"} + ${1:-1})) 000000000
-  fi
-  mkdir "$FLATQ_DIR/.ids/$padded" 2>/dev/null && sync_paths "$FLATQ_DIR/.ids" ||
-    disk_failed "$FLATQ_DIR/.ids" 'ids'
 }
 
 # ids_next - sets `id` and slip_id, and `journal`, the file that stands for the id: it says which process writes which
@@ -171,6 +108,7 @@ ids_next() {
       ids_high=$((ids_high + 1))
     done
     if [ "$ids_high" -gt 1999 ]; then
+      need boot
       lock_spool || return
       # RACE: another may have opened the next range while this one waited
       ids_full=$range
@@ -189,16 +127,6 @@ ids_end() {
   { : >|"$journal"; } 2>/dev/null
 }
 
-# ids_block COUNT - sets ids_first: the first of COUNT times 1,000 ids of one's own, each later than all that were given
-ids_block() {
-  lock_spool || return
-  ids_last_range && ids_open_range $(($1 + 1)) || { ids_code=$?; unlock_spool; return $ids_code; }
-  unlock_spool
-  range=${range##*/}
-  pad $((${range#"${range%%[!0]*}"} + 1)) 000000000
-  ids_first=${padded}000
-}
-
 # queue_log VERB [REASON] - one line of the queue's log, of the message in slip_*: time, verb, id, tries, size, milliseconds
 # since it was pushed. A log that cannot be written changes nothing.
 queue_log() {
@@ -207,4 +135,12 @@ queue_log() {
   born_s=${slip_born%??} born_c=1${slip_born#"${slip_born%??}"}
   { printf '%s.%s %s %s %s %s %s %s\n' "$waited_s" "${waited_c#1}" "$1" "$id" "$slip_tries" "$slip_size" \
     $(((${waited_s#"${waited_s%%[!0]*}"} - ${born_s#"${born_s%%[!0]*}"}) * 1000 + (waited_c - born_c) * 10)) "${2:--}" >>"$q/log"; } 2>/dev/null || :
+}
+
+# wake DIRECTORY [COUNT] - wakes so many (1) of those who wait there (wait.sh)
+wake() {
+  for wake_path in "$1"/*; do
+    [ "${wake_path##*/}" = '*' ] || { need wait; wake_some "$@"; }
+    return 0
+  done
 }

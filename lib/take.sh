@@ -70,6 +70,7 @@ take_wait() {
   # PID-TIME and a number: no blanks
   take_how="$1 $2"
   shift 2
+  need wait
   wait_begin wait "$@" || return
   while :; do
     # shellcheck disable=SC2086 # two words
@@ -109,17 +110,43 @@ take_of_queue() {
     '')
       [ -z "$take_looked" ] || return 66
       # what its owner's death, a lease or a delay gives back counts as well
+      need settle reclaim batch rare
       queue_reclaim || return
       take_looked=1 ;;
     *)
       # in a flat file, or on its way: unfold it, or let the one who is at it finish, and look again
-      lock_queue || return
-      queue_recover && { [ "$scan_place" != queue ] || queue_unfold "$scan_name"; }
-      take_code=$?
-      unlock_queue
-      [ $take_code -eq 0 ] || return $take_code ;;
+      take_unfold || return ;;
     esac
   done
+}
+
+# take_unfold - what was found is in a flat file, or on its way: singles again
+take_unfold() {
+  need fold
+  lock_queue || return
+  queue_recover && { [ "$scan_place" != queue ] || queue_unfold "$scan_name"; }
+  take_code=$?
+  unlock_queue
+  return $take_code
+}
+
+# queue_tend - what every take does first: brings back what is due and, once a second, what is expired or has lost its owner
+queue_tend() {
+  for tend_path in "$q"/delayed/*; do break; done
+  if [ "${tend_path##*/}" != '*' ]; then
+    clock_epoch "$now"
+    [ "$epoch_time" \< "${tend_path##*/}00000" ] || { need reclaim; queue_promote; }
+  fi
+  { read -r tend_last <"$q/tended"; } 2>/dev/null || tend_last=000000000000
+  clock_add 1 "$tend_last"
+  # a time ahead of ours is of another boot
+  [ "$now" \< "$later" ] && ! [ "$now" \< "$tend_last" ] && return 0
+  { printf '%s\n' "$now" >|"$q/tended"; } 2>/dev/null
+  # all that was handed out is settled, and little of it
+  set -- "$q"/out/*
+  [ "${1##*/}" = '*' ] && return 0
+  need settle reclaim batch rare
+  queue_reclaim
 }
 
 # take_slip - renames exactly what was found to out/; sets `taken`
@@ -168,6 +195,7 @@ command -v door_delivered >/dev/null 2>&1 || door_delivered() {
 # take_back - what was taken and not settled goes back to its old place; keeps `why`
 take_back() {
   [ -n "$taken" ] || return 0
+  need settle
   take_why=$why
   found=$q/out/$taken
   clock_read
@@ -180,39 +208,8 @@ take_back() {
 take_stopped() {
   trap - HUP INT TERM
   take_back
-  wait_end
+  [ -z "${wait_fifo:-}" ] || wait_end
   kill -s "$1" $$
-}
-
-# message_first STATE - sets `found` and the slip_ variables of the first message in that state, and leaves it there; 66 where there is none
-message_first() {
-  clock_read
-  why="no $1 message in queue '$queue'"
-  case $1 in
-  delayed) set -- "$q"/delayed/*/*/* ;;
-  buried) set -- "$q"/buried/* ;;
-  reserved) set -- "$q"/out/* ;;
-  ready)
-    queue_tend
-    while :; do
-      queue_scan
-      case $scan_place in
-      '') return 66 ;;
-      wal | head/*) set -- "$q/$scan_place/$scan_name"; break ;;
-      esac
-      lock_queue || return
-      queue_recover && { [ "$scan_place" != queue ] || queue_unfold "$scan_name"; }
-      take_code=$?
-      unlock_queue
-      [ $take_code -eq 0 ] || return $take_code
-    done ;;
-  esac
-  for found in "$@"; do
-    [ -f "$found" ] && [ ! -e "$q/done/${found##*/}" ] || continue
-    slip_of "$found"
-    slip_parse "$slip" && return 0
-  done
-  return 66
 }
 
 # taken_settle - the message handed out as `taken` is done with. For an owner that lives: a marker of the same name in done/, made by

@@ -99,8 +99,8 @@ wait_end() {
   wait_fifo=
 }
 
-# wake DIRECTORY [COUNT] - wakes so many (1) of those who wait in it
-wake() {
+# wake_some DIRECTORY [COUNT] - what wake does where there is somebody
+wake_some() {
   wake_left=${2:-1}
   for wake_path in "$1"/*; do
     [ "$wake_left" -gt 0 ] || return 0

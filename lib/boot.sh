@@ -1,0 +1,81 @@
+# boot.sh - what happens once: to a spool that is new, or was not used since the system started; to a new queue; to ids, every thousand
+#
+# spool_boot - the first verb after a boot puts back whatever was handed out, checks every line, and opens a new range of
+# ids: those that were given and did not reach the disk are never given again (I1)
+spool_boot() {
+  mkdir -p "$FLATQ_DIR/.ids" "$FLATQ_DIR/.boot" "$FLATQ_DIR/.wait" 2>/dev/null ||
+    { disk_failed "${FLATQ_DIR%/*}" "spool $FLATQ_DIR"; return; }
+  lock_spool || return
+  # RACE: another verb may have done it while this one waited for the lock
+  if { read -r epoch base64_wrap <"$FLATQ_DIR/.boot/$boot"; } 2>/dev/null; then
+    unlock_spool
+    return 0
+  fi
+  clock_read
+  base64_wrap=$(base64 -w0 </dev/null 2>/dev/null && printf '%s' -w0)
+  pad "${now%??}" 0000000000
+  epoch=$(($(date +%s) - ${padded#"${padded%%[!0]*}"}))
+  spool_boot_queues && ids_open_range && spool_boot_mark
+  spool_boot_code=$?
+  unlock_spool
+  return $spool_boot_code
+}
+
+spool_boot_queues() {
+  need slip settle reclaim batch fold check push rare
+  for q in "$FLATQ_DIR"/*/; do
+    q=${q%/}
+    [ -d "$q/wal" ] || continue
+    queue_after_boot || return
+  done
+}
+
+spool_boot_mark() {
+  printf '%s %s\n' "$epoch" "$base64_wrap" >"$FLATQ_DIR/.boot/new.$$" &&
+    mv -f "$FLATQ_DIR/.boot/new.$$" "$FLATQ_DIR/.boot/$boot" ||
+    { disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return; }
+  for boot_old in "$FLATQ_DIR"/.boot/*; do
+    [ "$boot_old" = "$FLATQ_DIR/.boot/$boot" ] || rm -f "$boot_old"
+  done
+}
+
+# queue_make - makes the places of a new queue, $q
+queue_make() {
+  # wal comes last: it says that all the others are there
+  mkdir -p "$q/body" "$q/fold" "$q/queue" "$q/unfold" "$q/head" "$q/out" "$q/done" "$q/delayed" "$q/buried" "$q/keys" \
+    "$q/wait" "$q/room" "$q/tmp" "$q/wal" 2>/dev/null || { disk_failed "$FLATQ_DIR" "queue '$queue'"; return; }
+  sync_paths "$q" "$FLATQ_DIR" || { why="queue '$queue': cannot sync"; return 74; }
+}
+
+lock_spool() {
+  { true 8>>"$FLATQ_DIR/.lock"; } 2>/dev/null || { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return; }
+  exec 8>>"$FLATQ_DIR/.lock"
+  flock 8 8>&8 2>/dev/null || { exec 8>&-; why='flock is missing or failed'; return 70; }
+}
+
+unlock_spool() {
+  exec 8>&-
+}
+
+# ids_open_range - opens the range that follows the newest. Under the spool's lock. It is on the disk before an id is taken from it
+ids_open_range() {
+  for range in "$FLATQ_DIR"/.ids/*; do :; done
+  range=${range##*/}
+  if [ "$range" = '*' ]; then
+    pad 0 000000000
+  else
+    pad $((${range#"${range%%[!0]*}"} + ${1:-1})) 000000000
+  fi
+  mkdir "$FLATQ_DIR/.ids/$padded" 2>/dev/null && sync_paths "$FLATQ_DIR/.ids" ||
+    disk_failed "$FLATQ_DIR/.ids" 'ids'
+}
+
+# ids_block COUNT - sets ids_first: the first of COUNT times 1,000 ids of one's own, each later than all that were given
+ids_block() {
+  lock_spool || return
+  ids_last_range && ids_open_range $(($1 + 1)) || { ids_code=$?; unlock_spool; return $ids_code; }
+  unlock_spool
+  range=${range##*/}
+  pad $((${range#"${range%%[!0]*}"} + 1)) 000000000
+  ids_first=${padded}000
+}

@@ -1,0 +1,112 @@
+# bound.sh - what a push needs the lock for: an exact bound, and a key without a twin
+
+# push_enter - takes the lock and waits until there is room; sets push_dup where the key is taken
+push_enter() {
+  push_deadline=
+  [ "$queue_bound" = 0 ] || [ "$push_need" -le "$queue_bound" ] || { why="queue '$queue' never holds $push_need messages"; return 75; }
+  while :; do
+    lock_queue && queue_recover || return
+    [ ! -e "$q/closed" ] || { why="queue '$queue' is closed"; return 69; }
+    if [ -n "$push_key" ]; then
+      key_taken || return
+      [ -z "$push_dup" ] || return 0
+    fi
+    [ "$queue_bound" != 0 ] || break
+    queue_count
+    [ $((count + push_need)) -gt "$queue_bound" ] || break
+    # settled messages hold no room; nor do those whose turn to come back is now, but they do count
+    unlock_queue
+    [ -n "$push_wait" ] && [ "$push_wait" != 0 ] || { why="queue '$queue' is full"; return 75; }
+    if [ -z "$push_deadline" ]; then
+      clock_read
+      clock_add "$push_wait" "$now"
+      push_deadline=$later
+      wait_begin room "$queue" || return
+      continue
+    fi
+    clock_read
+    [ "$now" \< "$push_deadline" ] || { wait_end; why="queue '$queue' is full"; return 75; }
+    wait_due=
+    wait_turn "$push_deadline"
+  done
+  [ -z "$push_deadline" ] || wait_end
+  # the key is entered before the slip, and marked as settled after it
+  [ -z "$push_key" ] || key_enter
+}
+
+# queue_count - sets `count`: messages ready, delayed and in flight. Exact under the lock as long as nothing is taken or settled
+# meanwhile; else too high by what moved between two looks, never too low
+queue_count() {
+  count=0
+  count_names "$q"/wal/*
+  count_names "$q"/fold/*/*
+  for count_path in "$q"/queue/*/*; do
+    flat_parse "${count_path##*/}" && count=$((count + flat_count))
+  done
+  count_names "$q"/head/*/*
+  count_names "$q"/delayed/*/*/*
+  count_out
+}
+
+# count_out - adds what is in flight to `count`
+count_out() {
+  for count_path in "$q"/out/*; do
+    if [ -e "$q/done/${count_path##*/}" ]; then
+      continue
+    elif [ -d "$count_path" ]; then
+      batch_count "$count_path"
+    elif [ -e "$count_path" ]; then
+      count=$((count + 1))
+    fi
+  done
+}
+
+# count_names PATTERN-OR-PATHS - adds how many there are to `count`
+count_names() {
+  case $1 in
+  *'*') [ -e "$1" ] || return 0 ;;
+  esac
+  count=$((count + $#))
+}
+
+# key_hash KEY - sets slip_key
+key_hash() {
+  slip_key=$(printf '%s' "$1" | sha1sum 2>/dev/null) || { why='sha1sum is missing'; return 70; }
+  slip_key=k${slip_key%"${slip_key#????????????????????????????????}"}
+}
+
+# keys/KEY holds the id of the message that has the key and, in a second line once its slip was made, `yes`. It is written under
+# the lock alone. What is in done/ has left the queue; the sweeper removes keys/KEY before it removes that.
+# key_taken - sets push_dup to the id of the message that has the key of slip_key, where one has it
+key_taken() {
+  key_is=''
+  # a settled batch does not show its ids
+  for key_path in "$q"/done/batch.*; do
+    [ ! -e "$key_path" ] || queue_sweep || return
+  done
+  { { read -r key_id && { read -r key_is || :; }; } <"$q/keys/$slip_key"; } 2>/dev/null || return 0
+  number "$key_id" 999999999999 || return 0
+  key_id=$number
+  pad "$key_id" 000000000000
+  for key_path in "$q"/done/??????????."$padded".*; do
+    [ ! -e "$key_path" ] || return 0
+  done
+  if [ "$key_is" != yes ]; then
+    # CRASH: a push was killed between the key and the slip; only a look at all places tells
+    set -- "$id" "$slip_id" "$slip_key"
+    message_find "$padded"
+    key_code=$?
+    id=$1 slip_id=$2 slip_key=$3
+    [ $key_code -eq 0 ] || return 0
+  fi
+  push_dup=$key_id
+}
+
+key_enter() {
+  { printf '%s\n' "$id" >|"$q/keys/$slip_key"; } 2>/dev/null || disk_failed "$q/keys" "queue '$queue'"
+}
+
+# where this cannot be written, the next push of the key looks for the message itself
+key_sure() {
+  { printf 'yes\n' >>"$q/keys/$slip_key"; } 2>/dev/null || :
+}
