@@ -11,14 +11,24 @@ spool_boot() {
     unlock_spool
     return 0
   fi
-  clock_read
-  base64_wrap=$(base64 -w0 </dev/null 2>/dev/null && printf '%s' -w0)
-  pad "${now%??}" 0000000000
-  epoch=$(($(date +%s) - ${padded#"${padded%%[!0]*}"}))
-  spool_boot_queues && ids_open_range && spool_boot_mark
+  spool_boot_probe && spool_boot_queues && ids_open_range && spool_boot_mark
   spool_boot_code=$?
   unlock_spool
   return $spool_boot_code
+}
+
+# spool_boot_probe - sets epoch and base64_wrap. What a whole boot is built on is not taken from a tool that failed
+spool_boot_probe() {
+  base64_wrap=-w0
+  base64 -w0 </dev/null >/dev/null 2>&1 || base64_wrap=
+  # shellcheck disable=SC2086 # no word or one
+  probe=$(printf '%0100d' 0 | base64 $base64_wrap 2>/dev/null)
+  [ ${#probe} -eq 136 ] || { why='base64 is missing, or wraps its lines'; return 70; }
+  clock_read
+  pad "${now%??}" 0000000000
+  number "$(date +%s)" 9999999999 || { why='date +%s failed'; return 70; }
+  padded=${padded#"${padded%%[!0]*}"}
+  epoch=$((number - ${padded:-0}))
 }
 
 spool_boot_queues() {
@@ -31,25 +41,25 @@ spool_boot_queues() {
 }
 
 spool_boot_mark() {
-  printf '%s %s\n' "$epoch" "$base64_wrap" >"$FLATQ_DIR/.boot/new.$$" &&
-    mv -f "$FLATQ_DIR/.boot/new.$$" "$FLATQ_DIR/.boot/$boot" ||
-    { disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return; }
+  {
+    printf '%s %s\n' "$epoch" "$base64_wrap" >"$FLATQ_DIR/.boot/new.$$" &&
+      mv -f "$FLATQ_DIR/.boot/new.$$" "$FLATQ_DIR/.boot/$boot"
+  } 2>/dev/null || { disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return; }
   for boot_old in "$FLATQ_DIR"/.boot/*; do
-    [ "$boot_old" = "$FLATQ_DIR/.boot/$boot" ] || rm -f "$boot_old"
+    [ "$boot_old" = "$FLATQ_DIR/.boot/$boot" ] || rm -f "$boot_old" 2>/dev/null
   done
 }
 
 # queue_make - makes the places of a new queue, $q
 queue_make() {
-  # wal comes last: it says that all the others are there
+  # wal/ comes last, and alone: it says that all the others are there
   mkdir -p "$q/body" "$q/fold" "$q/queue" "$q/unfold" "$q/head" "$q/out" "$q/done" "$q/delayed" "$q/buried" "$q/keys" \
-    "$q/wait" "$q/room" "$q/tmp" "$q/wal" 2>/dev/null || { disk_failed "$FLATQ_DIR" "queue '$queue'"; return; }
+    "$q/wait" "$q/room" "$q/tmp" 2>/dev/null && mkdir -p "$q/wal" 2>/dev/null || { disk_failed "$FLATQ_DIR" "queue '$queue'"; return; }
   sync_paths "$q" "$FLATQ_DIR" || { why="queue '$queue': cannot sync"; return 74; }
 }
 
 lock_spool() {
-  { true 8>>"$FLATQ_DIR/.lock"; } 2>/dev/null || { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return; }
-  exec 8>>"$FLATQ_DIR/.lock"
+  { command exec 8>>"$FLATQ_DIR/.lock"; } 2>/dev/null || { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return; }
   flock 8 8>&8 2>/dev/null || { exec 8>&-; why='flock is missing or failed'; return 70; }
 }
 
@@ -59,9 +69,9 @@ unlock_spool() {
 
 # ids_open_range - opens the range that follows the newest. Under the spool's lock. It is on the disk before an id is taken from it
 ids_open_range() {
-  for range in "$FLATQ_DIR"/.ids/*; do :; done
+  for range in "$FLATQ_DIR"/.ids/[0-9]????????; do :; done
   range=${range##*/}
-  if [ "$range" = '*' ]; then
+  if [ "$range" = '[0-9]????????' ]; then
     pad 0 000000000
   else
     pad $((${range#"${range%%[!0]*}"} + ${1:-1})) 000000000

@@ -18,7 +18,7 @@ bulk_push() {
   bulk_write "$1" && { [ "$bulk_count" = 0 ] || bulk_commit; }
   bulk_code=$?
   [ -z "$lock_held" ] || unlock_queue
-  rm -rf "$bulk_stage"
+  rm -rf "$bulk_stage" 2>/dev/null
   trap - HUP INT TERM
   [ $bulk_code -eq 0 ] || return $bulk_code
   [ "$bulk_count" = 0 ] || wake "$q/wait" "$bulk_count"
@@ -26,13 +26,21 @@ bulk_push() {
 
 bulk_stopped() {
   trap - HUP INT TERM
-  rm -rf "$bulk_stage"
+  rm -rf "$bulk_stage" 2>/dev/null
   kill -s "$1" $$
 }
 
 # bulk_write l|0 - standard input to flat files in the stage
 bulk_write() {
-  bulk_encode "$1" >"$bulk_stage/lines" || { disk_failed "$bulk_stage" "queue '$queue'"; return; }
+  {
+    if [ -n "${push_length:-}" ]; then
+      head -c "$push_length" >"$bulk_stage/raw" && [ "$(($(wc -c <"$bulk_stage/raw")))" = "$push_length" ] ||
+        { why="fewer bytes than the $push_length announced"; return 65; }
+      bulk_encode "$1" <"$bulk_stage/raw" && rm -f "$bulk_stage/raw" 2>/dev/null
+    else
+      bulk_encode "$1"
+    fi
+  } >"$bulk_stage/lines" || { disk_failed "$bulk_stage" "queue '$queue'"; return; }
   bulk_count=$(($(wc -l <"$bulk_stage/lines")))
   [ "$bulk_count" != 0 ] || return 0
   # in words of ranges: mksh counts in 32 bits
@@ -66,7 +74,7 @@ bulk_write() {
         if (ENVIRON["FLATQ_TTY"] && NR >= 50000) printf "\r\033[K" >"/dev/stderr"
         printf "%s %.0f %.0f\n", number, total, written }' <"$bulk_stage/lines") ||
     { disk_failed "$bulk_stage" "queue '$queue'"; return; }
-  rm -f "$bulk_stage/lines"
+  rm -f "$bulk_stage/lines" 2>/dev/null
   bulk_last=${bulk_said%% *} bulk_size=${bulk_said##* } bulk_bytes=${bulk_said#* }
   bulk_bytes=${bulk_bytes% *}
   bulk_last=${bulk_last#"${bulk_last%%[!0]*}"} bulk_first=${ids_first#"${ids_first%%[!0]*}"}
@@ -217,7 +225,7 @@ bulk_singles() {
   (cd "$q/$bulk_place" && exec mv -f $bulk_names "$q/out/$batch/" 2>/dev/null 9>&9)
   set -- "$q/out/$batch"/*
   bulk_got=$#
-  [ -e "$1" ] || { rmdir "$q/out/$batch"; return 75; }
+  [ -e "$1" ] || { rmdir "$q/out/$batch" 2>/dev/null; return 75; }
 }
 
 # bulk_flats MOST - flat files from the first on, as long as nothing lies between their lines and they are not too many. 75: look again

@@ -6,8 +6,8 @@ queue_after_boot() {
   queue=$name
   clock_read
   lock_queue || return
-  rm -f "$q"/wait/* "$q"/room/* "$q/tended"
-  queue_recover && queue_conf && boot_putback && queue_sweep && rm -rf "$q"/tmp/* && queue_check
+  rm -f "$q"/wait/* "$q"/room/* "$q/tended" 2>/dev/null
+  queue_recover && queue_conf && boot_putback && queue_sweep && rm -rf "$q"/tmp/* 2>/dev/null && queue_check
   boot_code=$?
   unlock_queue
   return $boot_code
@@ -92,7 +92,7 @@ check_body() {
     owner_dead "$journal_pid-$journal_time" || return 0
     ids_end
   fi
-  rm -f "$q/body/$1" 9>&9
+  rm -f "$q/body/$1" 9>&9 2>/dev/null
   printf "queue '%s': what a killed push left of %s was removed\n" "$queue" "$1"
 }
 
@@ -117,7 +117,7 @@ check_flats() {
       mv -f "$q/tmp/flat" "${check_path%/*}/$flat_priority.$flat_first.$flat_last.$check_good.$flat_tries.$flat_nonce" 2>/dev/null 9>&9 ||
         { disk_failed "$q/queue" "queue '$queue'"; return; }
     fi
-    [ "$check_good" = "$flat_count" ] || rm -f "$check_path" 9>&9
+    [ "$check_good" = "$flat_count" ] || rm -f "$check_path" 9>&9 2>/dev/null
     sync_paths "${check_path%/*}"
   done
 }
@@ -143,7 +143,7 @@ check_keys() {
     if message_find "$padded" && [ "$slip_key" = "${check_path##*/}" ]; then
       { printf '%s\nyes\n' "$id" >|"$check_path"; } 2>/dev/null || { disk_failed "$q/keys" "queue '$queue'"; return; }
     else
-      rm -f "$check_path" 9>&9
+      rm -f "$check_path" 9>&9 2>/dev/null
     fi
   done
 }

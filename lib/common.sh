@@ -137,6 +137,17 @@ clock_epoch() {
   epoch_time=$padded${1#"${1%??}"}
 }
 
+# owner_read - sets `owner`: this process as PID-TIME, and owner_lease: `none` where others will see it dead, else empty: a message's own.
+# TIME is when it started, since the uptime a container shows (lxcfs) may count from its own start, but /proc/PID/stat never does.
+owner_read() {
+  owner=$$-$now owner_lease=
+  { read -r owner_line <"$FLATQ_PROC/self/stat"; } 2>/dev/null || return 0
+  [ ! -e "$FLATQ_PROC/1/stat" ] || owner_lease=none
+  # shellcheck disable=SC2086 # the words are what is wanted
+  set -- ${owner_line##*') '}
+  [ $# -lt 20 ] || { pad "${20}" 000000000000; owner=$$-$padded; }
+}
+
 # nonce_read - sets `nonce`: 12 random hexadecimal digits, no process where /proc has them
 nonce_read() {
   if { read -r nonce <"$FLATQ_PROC/sys/kernel/random/uuid"; } 2>/dev/null; then

@@ -35,17 +35,17 @@ queue_recover() {
   done
 }
 
-# queue_fold LEAST - where wal/ holds LEAST slips or more: runs of one priority, in order, of up to 500 messages and 4 MiB; a message of
-# over 64 KiB stays as it is
+# queue_fold - where wal/ holds FLATQ_FOLD slips (200) or more: runs of one priority, in order, of up to 500 messages and 4 MiB, and not
+# under an eighth of FLATQ_FOLD; a message of 100,000 bytes and more stays as it is
 queue_fold() {
-  set -- "$1" "$q"/wal/*
-  [ $# -gt "$1" ] || return 0
-  shift
+  number "${FLATQ_FOLD:=200}" 999999 || { why='FLATQ_FOLD must be a number'; return 64; }
+  set -- "$q"/wal/*
+  [ $# -ge "$FLATQ_FOLD" ] || return 0
   fold_names='' fold_count=0 fold_bytes=0 fold_priority=
   for fold_path in "$@" end.; do
     fold_name=${fold_path##*/}
     if [ "${fold_name%%.*}" != "$fold_priority" ] || [ $fold_count -ge 500 ] || [ $fold_bytes -gt 4194304 ]; then
-      [ $fold_count -lt 32 ] || fold_run || return
+      [ $fold_count -lt $(((FLATQ_FOLD + 7) / 8)) ] || fold_run || return
       fold_names='' fold_count=0 fold_bytes=0 fold_priority=${fold_name%%.*}
     fi
     slip_parse "$fold_name" && [ ${#slip_size} -le 5 ] || continue
@@ -86,10 +86,10 @@ fold_finish() {
     for fold_slip in "$@"; do
       fold_slip=${fold_slip##*/} fold_slip=${fold_slip#*.}
       printf '%s\n' "${fold_slip%%.*}"
-    done | (cd "$q/body" && exec xargs rm -f 9>&9) || { disk_failed "$q/body" "queue '$queue'"; return; }
+    done | (cd "$q/body" && exec xargs rm -f 9>&9 2>/dev/null) || { disk_failed "$q/body" "queue '$queue'"; return; }
     set -- "${1%/*}"
   fi
-  rm -rf "$1" 9>&9 && sync_paths "$q/fold" || disk_failed "$q/fold" "queue '$queue'"
+  rm -rf "$1" 9>&9 2>/dev/null && sync_paths "$q/fold" || disk_failed "$q/fold" "queue '$queue'"
 }
 
 # fold_write RUN - 0 also where the run is empty
@@ -118,7 +118,7 @@ fold_write() {
     sync_paths "$q/tmp/$fold_flat" "$fold_run" "$q/fold" "$q/wal" &&
     { [ -d "$fold_block" ] || mkdir -p "$fold_block" 2>/dev/null; } &&
     mv -f "$q/tmp/$fold_flat" "$fold_block/$fold_flat" 2>/dev/null 9>&9 ||
-    { rm -f "$q/tmp/$fold_flat"; return 74; }
+    { rm -f "$q/tmp/$fold_flat" 2>/dev/null; return 74; }
   fold_committed=1
   sync_paths "$fold_block" "$q/queue" || { why="queue '$queue': cannot sync"; return 74; }
 }
@@ -131,7 +131,7 @@ queue_unfold() {
   # RACE: whoever had the lock before has done it
   [ -e "$unfold_from" ] || return 0
   unfold_stage=$q/tmp/$run
-  rm -rf "$unfold_stage"
+  rm -rf "$unfold_stage" 2>/dev/null
   # heads that were emptied
   rmdir "$q"/head/* 2>/dev/null
   mkdir "$unfold_stage" 2>/dev/null || { disk_failed "$q/tmp" "queue '$queue'"; return; }
@@ -151,8 +151,8 @@ queue_unfold() {
   if [ "$unfold_lines" != "$flat_count" ] || [ $# -ne $((flat_count + 1)) ] || ! unfold_whole; then
     disk_failed "$q/tmp" "queue '$queue': cannot unfold"
     unfold_code=$?
-    cut -f1 <"$unfold_from" | cut -d. -f2 | (cd "$q/body" && exec xargs rm -f 9>&9)
-    rm -rf "$unfold_stage"
+    cut -f1 <"$unfold_from" | cut -d. -f2 | (cd "$q/body" && exec xargs rm -f 9>&9 2>/dev/null)
+    rm -rf "$unfold_stage" 2>/dev/null
     return $unfold_code
   fi
   sync_many "$unfold_stage" &&
@@ -174,7 +174,7 @@ unfold_finish() {
     mv -f "$q/tmp/$run" "$q/head/$run" 2>/dev/null 9>&9 || { disk_failed "$q/head" "queue '$queue'"; return; }
   fi
   sync_paths "$q/head" "$q/tmp" || { why="queue '$queue': cannot sync"; return 74; }
-  rm -f "$q/unfold/$1" 9>&9 && sync_paths "$q/unfold" || { disk_failed "$q/unfold" "queue '$queue'"; return; }
+  rm -f "$q/unfold/$1" 9>&9 2>/dev/null && sync_paths "$q/unfold" || { disk_failed "$q/unfold" "queue '$queue'"; return; }
   for unfold_rest in "$q/queue/$flat_block"/*; do
     [ -e "$unfold_rest" ] || rmdir "$q/queue/$flat_block" 2>/dev/null
     return 0

@@ -27,7 +27,7 @@ push_message() {
 
 # push_abandon - nothing is left of a push that made no slip. The body of one that did is the sweeper's
 push_abandon() {
-  [ -n "$push_made" ] || rm -f "$q/body/$slip_id"
+  [ -n "$push_made" ] || rm -f "$q/body/$slip_id" 2>/dev/null
   ids_end
 }
 
@@ -52,7 +52,7 @@ encode() {
     # one more byte than announced is not looked for: what follows is not ours
     head -c "$1" | base64 $base64_wrap
   elif [ -n "${push_dot:-}" ]; then
-    { sed -n '/^\.'"${push_cr:-}"'*$/q;p' || encode_failed; } | base64 $base64_wrap
+    { sed -n '/^\.'"${push_cr:+$push_cr*}"'$/q;p' || encode_failed; } | base64 $base64_wrap
   elif [ -n "${FLATQ_MOST_BYTES:-}" ]; then
     { head -c "$((FLATQ_MOST_BYTES + 1))" || encode_failed; } | base64 $base64_wrap
   else
@@ -62,7 +62,7 @@ encode() {
 
 # encode_failed - the left side of a pipe has no status to show: a body that is cut is taken away, before base64 sees its end
 encode_failed() {
-  rm -f "$q/body/$slip_id"
+  rm -f "$q/body/$slip_id" 2>/dev/null
 }
 
 # body_size FILE ENCODED - sets `size`, in bytes, of a body whose base64 has ENCODED characters; empty: count them.

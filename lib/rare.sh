@@ -26,7 +26,8 @@ name_from_disk() {
   done
 }
 
-# process_started PID - sets `started`: when PID started, by the clock, 12 digits; 1 where there is no such process.
+# process_started PID - sets `started`: when PID started, by the clock, 12 digits; 1 where there is no such process, or one that has
+# ended and was not reaped: in a container whose first process does not reap it may stay for ever.
 # Field 22 of /proc/PID/stat, counted from behind the command's name, which may hold anything; ticks are 1/100 s.
 process_started() {
   { read -r started_line <"$FLATQ_PROC/$1/stat"; } 2>/dev/null || return 1
@@ -39,6 +40,9 @@ process_started() {
   # shellcheck disable=SC2086 # the words are what is wanted
   set -- $started_line
   [ $# -ge 20 ] || return 1
+  case $1 in
+  Z | X) return 1 ;;
+  esac
   shift 19
   pad "$1" 000000000000
   started=$padded

@@ -114,7 +114,7 @@ checkpoint() {
   queue_promote
   queue_reclaim || return
   lock_queue || return
-  queue_recover && queue_sweep && queue_fold 200 && tmp_sweep && log_rotate
+  queue_recover && queue_sweep && queue_fold && tmp_sweep && log_rotate
   checkpoint_code=$?
   unlock_queue
   return $checkpoint_code
@@ -131,7 +131,7 @@ checkpoint_spool() {
   done
   wait_sweep
   for spool_path in "$FLATQ_DIR"/.drop.* "$FLATQ_DIR"/.ids.old.*; do
-    [ ! -e "$spool_path" ] || [ -e "$FLATQ_PROC/${spool_path##*.}" ] || rm -rf "$spool_path"
+    [ ! -e "$spool_path" ] || [ -e "$FLATQ_PROC/${spool_path##*.}" ] || rm -rf "$spool_path" 2>/dev/null
   done
   journal_sweep
 }
@@ -144,7 +144,7 @@ tmp_sweep() {
     '*' | strange.*) continue ;;
     [0-9]*-[0-9]*.*) owner_dead "${tmp_name%%.*}" || continue ;;
     esac
-    rm -rf "$tmp_path" 9>&9
+    rm -rf "$tmp_path" 9>&9 2>/dev/null
   done
 }
 
@@ -155,7 +155,7 @@ log_rotate() {
   mv -f "$q/log" "$q/log.$epoch_time" 2>/dev/null 9>&9
   set -- "$q"/log.*
   while [ $# -gt 10 ]; do
-    rm -f "$1" 9>&9
+    rm -f "$1" 9>&9 2>/dev/null
     shift
   done
 }
@@ -166,7 +166,7 @@ journal_sweep() {
   lock_spool || return
   ids_last_range || { unlock_spool; return 74; }
   journal_live=$range
-  for range in "$FLATQ_DIR"/.ids/*; do
+  for range in "$FLATQ_DIR"/.ids/[0-9]????????; do
     [ "$range" != "$journal_live" ] || break
     journal_free=1
     for journal in "$range"/*; do
@@ -193,6 +193,6 @@ journal_orphan() {
   for journal_path in "$q"/done/??????????."$1".*; do
     [ ! -e "$journal_path" ] || { ids_end; return; }
   done
-  rm -f "$q/body/$1" 8>&8
+  rm -f "$q/body/$1" 8>&8 2>/dev/null
   ids_end
 }

@@ -11,7 +11,7 @@ receipt_find() {
   esac
   receipt=${1##*:}
   case $receipt in
-  *.*.*.* | *[!0-9a-f.]*) return 65 ;;
+  *.*.*.* | *[!0-9a-f.]* | .* | *. | *..*) return 65 ;;
   *.*.*) receipt_tries=${receipt#*.} receipt_nonce=${receipt##*.} receipt_tries=${receipt_tries%.*} ;;
   *.*) return 65 ;;
   *) receipt_tries='' receipt_nonce='' ;;
@@ -73,11 +73,11 @@ message_in_flat() {
 }
 
 # slip_move TARGET - renames `found` to TARGET: the one step of every change of state below. 66 where somebody was faster.
-# Where the queue has a bound, what comes back to wal/ does so under the lock: whoever counts must not miss it on its way
+# Where the queue has a bound, what comes back to wal/ or delayed/ does so under the lock: whoever counts must not miss it on its way
 slip_move() {
   slip_locked=
   case $1 in
-  "$q"/wal/*) [ ! -e "$q/conf" ] || [ -n "$lock_held" ] || { lock_queue || return; slip_locked=1; } ;;
+  "$q"/wal/* | "$q"/delayed/*) [ ! -e "$q/conf" ] || [ -n "$lock_held" ] || { lock_queue || return; slip_locked=1; } ;;
   esac
   mv -f "$found" "$1" 2>/dev/null
   slip_code=$?
@@ -98,11 +98,17 @@ message_delete() {
   sync_paths "${found%/*}" "$q/done" || { why="queue '$queue': cannot sync"; return 74; }
   queue_log delete
   wake "$q/room"
-  [ "$slip_size" -lt 262144 ] || rm -f "$q/body/$slip_id"
+  [ "$slip_size" -lt 262144 ] || rm -f "$q/body/$slip_id" 2>/dev/null
 }
 
-# message_release PRIORITY DELAY - back to its old place in the order (empty PRIORITY), or to another; after DELAY seconds
+# message_release PRIORITY DELAY - back to its old place in the order (empty PRIORITY), or to another; after DELAY seconds. Among the
+# dead letters after too many tries
 message_release() {
+  queue_conf || return
+  if [ "$queue_most" != 0 ] && [ "$slip_tries" -ge "$queue_most" ]; then
+    message_bury "$1" released
+    return
+  fi
   [ -z "$1" ] || { pad "$1" 0000000000; slip_priority=$padded; }
   slip_count releases
   slip_format
@@ -128,7 +134,8 @@ message_release() {
 message_touch() {
   clock_add "${1:-$slip_lease}" "$now"
   slip_format
-  slip_move "$q/out/$slip.$slip_owner.$later" || return
+  # the same deadline once more is the same name
+  [ "$found" = "$q/out/$slip.$slip_owner.$later" ] || slip_move "$q/out/$slip.$slip_owner.$later" || return
   queue_log touch
 }
 

@@ -54,8 +54,8 @@ sync_paths() {
 # lock_queue - waits for the queue's lock, on descriptor 9. Children that write get it too (9>&9, which mksh needs said):
 # a child that outlives its shell still holds it. All others get 9>&-.
 lock_queue() {
-  { true 9>>"$q/lock"; } 2>/dev/null || { disk_failed "$q" "queue '$queue'"; return; }
-  exec 9>>"$q/lock"
+  # `command` keeps the shell alive where exec fails
+  { command exec 9>>"$q/lock"; } 2>/dev/null || { disk_failed "$q" "queue '$queue'"; return; }
   lock_held=1
   flock 9 9>&9 2>/dev/null || { unlock_queue; why='flock is missing or failed'; return 70; }
   # RACE: the queue may have been dropped, and made again, meanwhile
@@ -71,9 +71,9 @@ unlock_queue() {
 
 # ids_last_range - sets `range`, the directory of the newest range. There are one or two
 ids_last_range() {
-  for range in "$FLATQ_DIR"/.ids/*; do :; done
+  for range in "$FLATQ_DIR"/.ids/[0-9]????????; do :; done
   case $range in
-  *'*') why='the spool has no range of ids'; return 74 ;;
+  *'?') why='the spool has no range of ids'; return 74 ;;
   esac
 }
 
@@ -81,6 +81,7 @@ ids_last_range() {
 # message, until it is emptied. Nothing is unlinked in a range that is in use and each is filled from below, so that the last
 # id is found by halving; a range is renamed away before it is removed, so that whoever still believes in it fails (I1).
 ids_next() {
+  owner_read
   while :; do
     ids_last_range || return
     ids_low=999 ids_high=2000
@@ -97,7 +98,7 @@ ids_next() {
         slip_id=${range##*/}${ids_high#1}
         id=${slip_id#"${slip_id%%[!0]*}"}
         # CRASH: an empty file is an id that was burnt
-        { printf '%s %s %s\n' "$$" "$now" "${q##*/}" >|"$journal"; } 2>/dev/null ||
+        { printf '%s %s %s\n' "${owner%-*}" "${owner#*-}" "${q##*/}" >|"$journal"; } 2>/dev/null ||
           { disk_failed "$range" "queue '$queue'"; return; }
         [ -n "$id" ] && return 0
         # no message has the id 0
@@ -124,7 +125,7 @@ ids_next() {
 
 # ids_end - the push that has the id has ended, well or not
 ids_end() {
-  { : >|"$journal"; } 2>/dev/null
+  { true >|"$journal"; } 2>/dev/null
 }
 
 # queue_log VERB [REASON] - one line of the queue's log, of the message in slip_*: time, verb, id, tries, size, milliseconds

@@ -58,7 +58,8 @@ take_message() {
   return 66
 }
 
-# take_wait SECONDS OWNER LEASE QUEUE ... - take_message that waits so long (`none`: for ever) where nothing is ready
+# take_wait SECONDS OWNER LEASE QUEUE ... - take_message that waits so long (`none`: for ever) where nothing is ready, or until a trap
+# sets take_stop
 take_wait() {
   take_seconds=$1
   shift
@@ -67,16 +68,14 @@ take_wait() {
   [ $take_code -eq 66 ] && [ "$take_seconds" != 0 ] || return $take_code
   take_deadline=none
   [ "$take_seconds" = none ] || { clock_add "$take_seconds" "$now"; take_deadline=$later; }
-  # PID-TIME and a number: no blanks
-  take_how="$1 $2"
+  take_for=$1 take_for_lease=$2
   shift 2
   need wait
   wait_begin wait "$@" || return
   while :; do
-    # shellcheck disable=SC2086 # two words
-    take_message $take_how "$@"
+    take_message "$take_for" "$take_for_lease" "$@"
     take_code=$?
-    [ $take_code -eq 66 ] || break
+    [ $take_code -eq 66 ] && [ -z "${take_stop:-}" ] || break
     [ "$take_deadline" = none ] || [ "$now" \< "$take_deadline" ] || break
     wait_due=
     for take_queue in "$@"; do
@@ -213,12 +212,21 @@ take_stopped() {
 }
 
 # taken_settle - the message handed out as `taken` is done with. For an owner that lives: a marker of the same name in done/, made by
-# the shell itself. Whoever puts back first sees the owner dead and then looks for the marker.
+# the shell itself. Whoever puts back first sees the owner dead and then looks for the marker. Where a deadline can take it away from
+# a living owner, only the rename tells whether it is still his: a marker that came too late would have the sweeper take another's body.
 taken_settle() {
+  case $taken in
+  *.000000000000) ;;
+  *)
+    mv -f "$q/out/$taken" "$q/done/$taken" 2>/dev/null && { wake "$q/room"; return 0; }
+    [ ! -e "$q/out/$taken" ] || { disk_failed "$q/done" "queue '$queue'"; return; }
+    why="queue '$queue': message $id is no longer yours"
+    return 66 ;;
+  esac
   set -C
   { true >"$q/done/$taken"; } 2>/dev/null || { set +C; disk_failed "$q/done" "queue '$queue'"; return; }
   set +C
   wake "$q/room"
   # a large body is not left to the sweeper
-  [ "$slip_size" -lt 262144 ] || { rm -f "$q/out/$taken" && rm -f "$q/body/$slip_id"; }
+  [ "$slip_size" -lt 262144 ] || { rm -f "$q/out/$taken" 2>/dev/null && rm -f "$q/body/$slip_id" 2>/dev/null; }
 }

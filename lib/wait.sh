@@ -11,7 +11,8 @@ wait_begin() {
   wait_kind=$1
   shift
   nonce_read
-  wait_name=$$-$now.$nonce wait_fifo=$FLATQ_DIR/.wait/$$-$now.$nonce
+  owner_read
+  wait_name=$owner.$nonce wait_fifo=$FLATQ_DIR/.wait/$owner.$nonce
   wait_pdeathsig='' wait_sleeper=
   # the sleeper goes with us even if we are killed, where the system can do that
   setpriv --pdeathsig KILL true 2>/dev/null 9>&- && wait_pdeathsig='setpriv --pdeathsig KILL'
@@ -36,7 +37,7 @@ wait_turn() {
     wait_span "$wait_next"
   fi
   [ -z "${wait_due:-}" ] || wait_span "$wait_due"
-  exec 7<>"$wait_fifo" 6<"$wait_fifo"
+  { command exec 7<>"$wait_fifo" 6<"$wait_fifo"; } 2>/dev/null || { sleep 1; return 0; }
   # the sleeper's is the only writing end besides the pushers'
   $wait_pdeathsig sleep "$wait_seconds" >&7 7>&- 6<&- 9>&- </dev/null &
   wait_sleeper=$!
@@ -47,7 +48,7 @@ wait_turn() {
   wait "$wait_sleeper" 2>/dev/null
   wait_sleeper=
   # ready for the next wake
-  [ ! -e "$wait_fifo.woken" ] || rm -f "$wait_fifo.woken" 9>&-
+  [ ! -e "$wait_fifo.woken" ] || rm -f "$wait_fifo.woken" 9>&- 2>/dev/null
 }
 
 # wait_span TIME - shortens wait_seconds to what is left until TIME by the clock
@@ -95,7 +96,7 @@ wait_end() {
   for wait_path in "$FLATQ_DIR"/*/"$wait_kind/$wait_name"; do
     [ ! -e "$wait_path" ] || set -- "$@" "$wait_path"
   done
-  rm -f "$@" 9>&-
+  rm -f "$@" 9>&- 2>/dev/null
   wait_fifo=
 }
 
@@ -111,7 +112,7 @@ wake_some() {
     wake_pid=${wake_path##*/}
     if [ ! -p "$wake_fifo" ] || { [ -e "$FLATQ_PROC/1" ] && [ ! -e "$FLATQ_PROC/${wake_pid%%-*}" ]; }; then
       # whoever it was, he has been killed
-      rm -f "$wake_path" "$wake_fifo" "$wake_fifo.woken" 9>&-
+      rm -f "$wake_path" "$wake_fifo" "$wake_fifo.woken" 9>&- 2>/dev/null
       continue
     fi
     set -C
@@ -130,6 +131,7 @@ wait_sweep() {
   for sweep_wait in "$FLATQ_DIR"/.wait/*; do
     sweep_name=${sweep_wait##*/}
     [ "$sweep_name" != '*' ] || return 0
-    owner_dead "${sweep_name%%.*}" && rm -f "$sweep_wait" "$FLATQ_DIR"/*/wait/"${sweep_name%.woken}" "$FLATQ_DIR"/*/room/"${sweep_name%.woken}"
+    owner_dead "${sweep_name%%.*}" || continue
+    rm -f "$sweep_wait" "$FLATQ_DIR"/*/wait/"${sweep_name%.woken}" "$FLATQ_DIR"/*/room/"${sweep_name%.woken}" 2>/dev/null 9>&-
   done
 }

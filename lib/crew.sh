@@ -1,0 +1,102 @@
+# crew.sh - several workers under one parent
+#
+# The parent passes signals on, and has a guard of its own: when it is killed, its workers give back what they have. On a terminal a
+# teller counts for all of them and writes the one line.
+
+# work_parent COMMAND ... - as many workers as -j says; ends when all of them have
+work_parent() {
+  work_self=$$ work_crew='' work_words=''
+  for signal in HUP INT QUIT TERM; do
+    # shellcheck disable=SC2064 # the signal's name is put in now
+    trap "work_pass $signal" $signal
+  done
+  trap : PIPE
+  work_guard_start || die $? "$why"
+  [ -z "$work_tty" ] || work_teller_start || die $? "$why"
+  work_crew_start "$@"
+  # RACE: who was started while the signal came has not got it
+  [ -z "$take_stop" ] || work_send
+  exec 4>&-
+  for work_pid in $work_crew; do
+    work_wait "${work_pid%-*}"
+    if [ "$work_code" -gt 128 ]; then
+      # a signal of ours may come before it is ready for it
+      [ -n "$take_stop" ] || work_exit=70
+    elif [ "$work_code" -ne 0 ]; then
+      work_exit=$work_code
+    fi
+  done
+  [ -z "$work_teller" ] || wait "$work_teller"
+  work_end
+  if [ -n "$work_back" ]; then
+    trap - "$work_back"
+    kill -s "$work_back" $$
+  fi
+  exit "$work_exit"
+}
+
+work_crew_start() {
+  work_number=0
+  while [ $work_number -lt "$work_jobs" ] && [ -z "$take_stop" ]; do
+    work_share=$work_count
+    if [ -n "$work_count" ]; then
+      work_share=$((work_count / work_jobs + (work_number < work_count % work_jobs)))
+      [ $work_share -ne 0 ] || break
+    fi
+    work_child "$work_share" "$@" &
+    work_started=$!
+    clock_read
+    work_crew="$work_crew $work_started-$now" work_words="$work_words USR2:$work_started-$now"
+    # shellcheck disable=SC2086 # one word each
+    work_tell $work_words
+    work_number=$((work_number + 1))
+  done
+}
+
+# work_pass SIGNAL - workers get a signal once, from their parent, though a terminal sends its own to all of the group
+work_pass() {
+  work_trapped=1
+  if [ -n "$take_stop" ] || [ "$1" = HUP ]; then
+    work_back=$1
+  fi
+  take_stop=1
+  work_send
+}
+
+work_send() {
+  pass_signal=USR1
+  [ -z "$work_back" ] || pass_signal=USR2
+  for pass_pid in $work_crew; do
+    # one that has ended may have left its number to another process
+    owner_dead "$pass_pid" || kill "-$pass_signal" "${pass_pid%-*}" 2>/dev/null || :
+  done
+}
+
+# work_child COUNT COMMAND ... - a worker under a parent. Its shell's $$ is the parent's
+work_child() {
+  exec 5>&-
+  trap '' INT QUIT
+  trap : HUP TERM
+  trap work_finish USR1
+  trap 'work_give_back USR2' USR2
+  work_guarded=''
+  { read -r work_self self_rest <"$FLATQ_PROC/self/stat"; } 2>/dev/null || work_self=$(exec sh -c 'printf %s "$PPID"')
+  work_worker "$@"
+  exit "$work_exit"
+}
+
+work_teller_start() {
+  work_pipe || return
+  exec 4>"$pipe_path" 7>&-
+  work_tell_all <&6 4>&- 5>&- 6<&- &
+  work_teller=$!
+  exec 6<&-
+  rm -f "$pipe_path"
+}
+
+work_tell_all() {
+  trap '' HUP INT QUIT TERM
+  work_teller=
+  while read -r tell_what; do work_count_one "$tell_what"; done
+  [ $((work_done + work_failed + work_buried)) -eq 0 ] || printf '\n' >&2
+}

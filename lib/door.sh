@@ -1,0 +1,167 @@
+# door.sh - what doors share: the client's connection, whether it had its answer, the line of log
+#
+# Descriptors of a handler: 0 from the client, 1 to it, 2 the log. Under ./launch also 3, the pipe to the guard (guard.sh), and
+# 5, the pipe to ncat; 4 is where ncat before 7.96 leaves the connection itself, and door_open makes that 1. 6 to 9 are the engine's.
+#
+# ncat before 7.96 ends as soon as the client has sent its last byte, and drops what the handler says then. A write to the connection
+# itself arrives. It is in non-blocking mode, so a large answer needs that taken away first; and TLS must never be written past.
+
+# door_open - finds the client; sets door_inode: its socket, where that is known to be one of TCP
+door_open() {
+  # every kind of end of a client is a failed write, and none the end of the handler before the message is back
+  trap '' PIPE
+  door_inode='' door_blocks=1 door_data='' door_said='' door_gone='' door_mark='' door_verb=- door_wait=0 door_line=
+  # whom the guard does not know it could not end
+  [ -z "${FLATQ_GUARD:-}" ] || { printf '\nc %s %s\n' "$$" "$PPID" >&3; } 2>/dev/null || exit 75
+  clock_read
+  door_began=$now
+  trap door_end EXIT
+  trap 'die 75 "the door has ended the connection: idle, slow, one of too many, or closing"' HUP INT TERM
+  if [ -n "${FLATQ_DIRECT:-}" ] && [ -S "$FLATQ_PROC/self/fd/4" ]; then
+    door_socket 4
+    exec >&4
+  elif [ -S "$FLATQ_PROC/self/fd/1" ]; then
+    door_socket 1
+  fi
+  exec 4>&-
+  # inetd gives the client's socket as 2 as well
+  # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
+  [ -n "${FLATQ_GUARD:-}" ] || ! [ "$FLATQ_PROC/self/fd/2" -ef "$FLATQ_PROC/self/fd/0" ] || exec 2>/dev/null
+}
+
+# door_socket DESCRIPTOR - sets door_inode and door_blocks of a socket
+door_socket() {
+  {
+    while read -r door_key door_value; do
+      case $door_key$door_value in
+      flags:*[4567]???) door_blocks= ;;
+      ino:*) door_inode=$door_value ;;
+      esac
+    done <"$FLATQ_PROC/self/fdinfo/$1"
+  } 2>/dev/null
+  # Linux before 5.14 does not say it there
+  [ -n "$door_inode" ] || { door_inode=$(readlink "$FLATQ_PROC/$$/fd/$1") && door_inode=${door_inode#*'['} door_inode=${door_inode%']'}; }
+  # a socket that is not of TCP has no row to miss. What ncat says is known without a look
+  [ "${FLATQ_GUARD:+${NCAT_PROTO:-}}" = TCP ] || door_row || door_inode=
+}
+
+# door_reply SIZE - is said before the answer is written where that may be large; a SIZE that is not known is `large`
+door_reply() {
+  door_data=1
+  [ -z "$door_blocks" ] && [ ${#1} -gt 4 ] || return 0
+  door_blocks=1
+  perl -MFcntl -e 'exit !fcntl(STDOUT, F_SETFL, fcntl(STDOUT, F_GETFL, 0) & ~O_NONBLOCK)' 2>/dev/null ||
+    python3 -c 'import os; os.set_blocking(1, True)' 2>/dev/null && return 0
+  # by way of ncat, which has to live for that
+  why='a large answer to a client that sends no more needs perl or python3 here'
+  door_ncat_lives || return 75
+  exec >&5
+  door_inode=
+}
+
+# door_ncat_lives - whether the ncat that serves this client still does; where it does not, the client sends no more, or is gone
+door_ncat_lives() {
+  { read -r door_stat <"$FLATQ_PROC/$PPID/stat"; } 2>/dev/null || return 1
+  case $door_stat in
+  *'(ncat) '[!ZX]*) [ -n "${FLATQ_GUARD:-}" ] ;;
+  *) return 1 ;;
+  esac
+}
+
+# door_delivered - 74 where the client cannot have had the answer. A write to a client that is wholly gone succeeds, and its socket is
+# closed by what comes back; one that only sends no more is still there, and what it has received is not unsent any longer
+door_delivered() {
+  [ -n "$door_inode" ] && ! door_ncat_lives || return 0
+  door_looks=0
+  while door_row; do
+    [ "$door_unsent" != 00000000 ] || return 0
+    # far away, or slow. Without a guard, half a minute
+    [ -n "${FLATQ_GUARD:-}" ] || [ $door_looks -lt 600 ] || break
+    door_looks=$((door_looks + 1))
+    sleep 0.05 2>/dev/null || sleep 1
+  done
+  door_gone=1 why='the client is gone'
+  return 74
+}
+
+# door_row - sets door_unsent of the client's socket; 1 where it is closed
+door_row() {
+  door_rows=0
+  for door_table in tcp tcp6; do
+    [ -e "$FLATQ_PROC/net/$door_table" ] || continue
+    while read -r door_key door_value door_value door_value door_unsent door_value door_value door_value door_value door_ino door_value; do
+      [ "$door_ino" != "$door_inode" ] || { door_unsent=${door_unsent%:*}; return 0; }
+      door_rows=$((door_rows + 1))
+      # the shell reads byte by byte
+      [ $door_rows -lt 50 ] || break 2
+    done <"$FLATQ_PROC/net/$door_table"
+  done
+  [ $door_rows -gt 0 ] || { door_unsent=00000000; return 0; }
+  # RACE: the table is not read in one piece; what is missing is looked for once more
+  door_unsent=$(cat "$FLATQ_PROC/net/tcp" "$FLATQ_PROC/net/tcp6" 2>/dev/null |
+    awk -v "inode=$door_inode" '$10 == inode { print substr($5, 1, 8); exit }')
+  [ -n "$door_unsent" ]
+}
+
+# door_die CODE TEXT - what die does in a door. Once a message's own bytes are on their way nothing may follow them; only a client
+# that asked for a last line (`@`) gets it
+door_die() {
+  door_said=1
+  if [ -n "$door_mark" ]; then
+    printf '\nerror %s %s\n' "$1" "$2"
+  elif [ -z "$door_data" ] && [ "$door_verb.$1" != pop.66 ]; then
+    printf 'error %s %s\n' "$1" "$2"
+  fi 2>/dev/null
+  exit "$1"
+}
+
+# door_end - the trap at the end: the last line, the line of log, and the guard is told
+door_end() {
+  door_code=$?
+  trap - EXIT
+  trap '' HUP INT TERM
+  if [ -n "$door_mark" ] && [ -z "$door_said" ]; then
+    if [ $door_code -eq 0 ]; then printf '\nok\n'; else printf '\nerror 70 ended by itself\n'; fi 2>/dev/null
+  fi
+  case $door_code.$door_verb in
+  0.-) door_outcome=nothing ;;
+  0.*) door_outcome=ok ;;
+  66.pop | 66.reserve) door_outcome=empty ;;
+  *) door_outcome=error-$door_code ;;
+  esac
+  door_log "$door_verb" "${queue:--}" "${door_gone:+gone-}$door_outcome" "${slip_size:--}" "$door_began"
+  [ -z "${FLATQ_GUARD:-}" ] || { printf '\ne %s\n' "$$" >&3; } 2>/dev/null
+}
+
+# door_log VERB QUEUE OUTCOME BYTES SINCE - one line on stderr: time, verb, queue, outcome, bytes, milliseconds. Where it cannot be
+# written nothing else changes
+door_log() {
+  clock_read
+  : "${epoch:=${FLATQ_EPOCH:-}}"
+  door_time=-
+  [ -z "$epoch" ] || { clock_epoch "$now"; door_date "${epoch_time%??}" "${epoch_time#"${epoch_time%??}"}"; }
+  door_from=${5#"${5%%[!0]*}"} door_to=${now#"${now%%[!0]*}"}
+  printf '%s %s %s %s %s %s\n' "$door_time" "$1" "$2" "$3" "$4" $(((door_to - ${door_from:-0}) * 10)) >&2 2>/dev/null || :
+}
+
+# door_date SECONDS HUNDREDTHS - sets door_time: the date of a time since 1970, by the shell itself; years begin in March here
+door_date() {
+  set -- "${1#"${1%%[!0]*}"}" "$2"
+  door_days=$(($1 / 86400 + 719468)) door_clock=$(($1 % 86400))
+  door_era=$((door_days / 146097)) door_days=$((door_days % 146097))
+  door_year=$(((door_days - door_days / 1460 + door_days / 36524 - door_days / 146096) / 365))
+  door_days=$((door_days - 365 * door_year - door_year / 4 + door_year / 100))
+  door_month=$(((5 * door_days + 2) / 153))
+  door_days=$((door_days - (153 * door_month + 2) / 5 + 1)) door_year=$((door_era * 400 + door_year + door_month / 10))
+  door_month=$(((door_month + 2) % 12 + 1))
+  for door_value in $door_month $door_days $((door_clock / 3600)) $((door_clock / 60 % 60)) $((door_clock % 60)); do
+    pad "$door_value" 00
+    door_year=$door_year.$padded
+  done
+  IFS=.
+  # shellcheck disable=SC2086 # the fields are what is wanted
+  set -- $door_year "$2"
+  IFS=' 	
+'
+  door_time=$1-$2-$3T$4:$5:$6.$7Z
+}

@@ -1,0 +1,249 @@
+# work.sh - a worker: takes messages, runs the command, settles; what stands beside it is in guard.sh
+#
+# All that is to happen while the command runs happens in work_look: in the traps that interrupt the `wait` for the command, and once
+# before that wait. At any other time the traps only leave a note. Descriptors: 5 is the guard's pipe, 4 the teller's.
+
+# work_tools - sets work_group and work_pdeathsig: words before the command that give it a process group of its own, and kill it when
+# its worker is killed, where the system can do that
+work_tools() {
+  work_group='' work_pdeathsig='' work_tty='' work_teller='' work_guarded='' work_clock='' work_job='' work_running=''
+  work_done=0 work_failed=0 work_buried=0 work_exit=0 work_back='' take_stop='' wait_sleeper='' taken=''
+  ! command -v setsid >/dev/null 2>&1 || work_group=setsid
+  ! setpriv --pdeathsig KILL true 2>/dev/null || work_pdeathsig='setpriv --pdeathsig KILL'
+  [ ! -t 2 ] || work_tty=1
+}
+
+# work_alone COMMAND ... - one worker, in this process
+work_alone() {
+  work_self=$$
+  trap 'work_stop INT' INT
+  trap 'work_stop QUIT' QUIT
+  trap 'work_stop TERM' TERM
+  trap 'work_give_back HUP' HUP
+  work_worker "$work_count" "$@"
+  if [ -n "$work_back" ]; then
+    trap - "$work_back"
+    kill -s "$work_back" $$
+  fi
+  exit "$work_exit"
+}
+
+# work_stop SIGNAL - the first time: no more after the job in hand
+work_stop() {
+  if [ -n "$take_stop" ]; then
+    work_give_back "$1"
+  else
+    work_finish
+  fi
+}
+
+work_finish() {
+  work_trapped=1 take_stop=1
+  # where there is no job in hand but a wait for one, it ends
+  [ -z "$wait_sleeper" ] || kill "$wait_sleeper" 2>/dev/null || :
+}
+
+# work_give_back SIGNAL - nor the job in hand
+work_give_back() {
+  work_finish
+  work_back=$1
+  [ -z "$work_running" ] || work_look
+}
+
+# work_worker COUNT COMMAND ... - up to COUNT messages (empty: no limit), one after the other
+work_worker() {
+  work_left=$1
+  shift
+  trap 'work_trapped=1; [ -z "$work_running" ] || work_look' ALRM
+  # a guard that was killed is no reason to die
+  trap : PIPE
+  work_guard_start || die $? "$why"
+  clock_read
+  work_owner=$work_self-$now
+  while [ -z "$take_stop" ] && [ "$work_left" != 0 ]; do
+    # shellcheck disable=SC2086 # names without blanks
+    take_wait "$work_wait" "$work_owner" "$work_lease" $work_queues
+    work_code=$?
+    case $work_code in
+    0)
+      [ -z "$work_left" ] || work_left=$((work_left - 1))
+      work_message "$@" || { work_code=$?; work_end; die $work_code "$why"; }
+      taken='' ;;
+    66) break ;;
+    # RACE: a queue that was dropped meanwhile may be made again
+    69) [ "$why" != 'closed and empty' ] || break ;;
+    *) work_end; die $work_code "$why" ;;
+    esac
+  done
+  work_end
+}
+
+# work_end - what stands beside the worker goes before it
+work_end() {
+  work_alarm_end
+  work_tell
+  exec 5>&-
+  [ -z "$work_guarded" ] || { kill -KILL "$work_guarded"; wait "$work_guarded"; } 2>/dev/null
+  work_guarded=
+  [ -z "$work_tty" ] || [ -n "$work_teller" ] || [ $((work_done + work_failed + work_buried)) -eq 0 ] || printf '\n' >&2
+}
+
+# work_message COMMAND ... - what was taken is worked on and settled
+work_message() {
+  found=$q/out/$taken slip_owner=$work_owner
+  queue_conf || return
+  work_most_here=$work_most
+  if [ "$queue_most" != 0 ] && { [ "$work_most" = 0 ] || [ "$queue_most" -lt "$work_most" ]; }; then
+    work_most_here=$queue_most
+  fi
+  if [ -n "$take_stop" ]; then
+    # told to stop between the look and the take
+    message_release '' 0
+    return
+  fi
+  # a message that its workers die of does not come to an exit code; each kick gives it as many tries again
+  if [ "$work_most_here" != 0 ] &&
+    [ $((${slip_counts%%-*} / work_most_here)) -gt "${slip_counts##*-}" ]; then
+    work_reason=dead
+    work_bury
+    return
+  fi
+  work_run "$@"
+  work_settle "$@"
+}
+
+# work_run COMMAND ... - runs it; sets work_code, and work_reason where it failed
+work_run() {
+  work_times
+  work_bad=$q/tmp/$work_owner.$id work_reason='' work_lost='' work_over=''
+  export FLATQ_ID="$id" FLATQ_QUEUE="$queue" FLATQ_TRIES="$slip_tries"
+  work_feed 4>&- 5>&- | work_exec "$@" &
+  work_job=$!
+  clock_read
+  work_job_at=$now
+  work_look
+  # RACE: from here on the traps look; what came before, is looked at here
+  work_running=1
+  clock_read
+  { [ -z "$work_back" ] || [ -n "$work_kill_at" ]; } && [ "$now" \< "$work_clock_at" ] || work_look
+  work_wait "$work_job"
+  work_running=
+  # of what was to be killed nothing stays: its group is empty, or gets KILL
+  [ -z "$work_kill_at" ] || [ -z "$work_group" ] || kill -KILL "-$work_job" 2>/dev/null || :
+  work_job=
+  work_tell_job
+  if [ -n "$work_over" ]; then
+    work_reason=timeout
+  elif [ "$work_code" -gt 384 ]; then
+    # yash's way
+    work_reason=signal-$((work_code - 384))
+  elif [ "$work_code" -gt 128 ]; then
+    work_reason=signal-$((work_code - 128))
+  elif [ "$work_code" -ne 0 ]; then
+    work_reason=exit-$work_code
+  elif [ -e "$work_bad" ]; then
+    work_reason=damaged
+  fi
+  [ ! -e "$work_bad" ] || rm -f "$work_bad"
+}
+
+# work_feed - the message, whatever signals our process group gets: a command must not take a part for the whole. One that does not
+# read to the end is in its right; anything else is noted in work_bad
+work_feed() {
+  trap '' HUP INT QUIT TERM
+  base64 -d "$q/body/$slip_id" 2>/dev/null
+  case $? in
+  # ended well, or by PIPE (yash adds 384)
+  0 | 141 | 397) return ;;
+  # where PIPE is ignored, 1 says that as well
+  1) ! base64 -d "$q/body/$slip_id" >/dev/null 2>&1 || return ;;
+  esac
+  true >"$work_bad"
+}
+
+work_exec() {
+  umask "$shell_umask"
+  if [ -n "$shell_locale" ]; then LC_ALL=$shell_locale; else unset LC_ALL; fi
+  # shellcheck disable=SC2086 # no word or some
+  exec $work_pdeathsig $work_group "$@" 4>&- 5>&-
+}
+
+# work_wait PID - waits for it, whatever traps come between; sets work_code
+work_wait() {
+  work_first=
+  while :; do
+    work_trapped=
+    wait "$1" 2>/dev/null
+    work_code=$?
+    [ -n "$work_trapped" ] || break
+    work_first=$work_code
+  done
+  # 127: it had ended, and was told, when the trap came
+  [ "$work_code" -ne 127 ] || [ -z "$work_first" ] || work_code=$work_first
+}
+
+# work_settle COMMAND ... - 66 is no failure: somebody else has the message
+work_settle() {
+  clock_read
+  if [ -n "$work_lost" ]; then
+    work_say "its lease ended, it was given to others"
+    return 0
+  elif [ -n "$work_back" ]; then
+    message_release '' 0
+  elif [ -z "$work_reason" ]; then
+    message_delete && work_count_one 'done'
+  elif [ "$work_code" -eq 126 ] || [ "$work_code" -eq 127 ] && work_mistaken "$@"; then
+    work_delayed && { work_end; die "$work_exit" "$work_why"; }
+  elif [ "$work_most_here" != 0 ] && [ "$slip_tries" -ge "$work_most_here" ]; then
+    work_bury
+  else
+    work_delayed && work_count_one failed && work_say "$work_reason, again in $delay s"
+  fi
+  work_code=$?
+  [ "$work_code" -ne 66 ] || { work_say "its lease had ended, it is with others"; return 0; }
+  return $work_code
+}
+
+# work_mistaken COMMAND ... - whether the command is wrong, not the message: it is gone, or it has said 126 or 127 and never yet 0
+work_mistaken() {
+  work_why=
+  work_find "$1" || { work_exit=$? work_why=$why; return 0; }
+  [ "$work_done" -eq 0 ] || return 1
+  work_exit=69
+  [ "$work_code" -eq 127 ] || work_exit=77
+  work_why="the command ended with $work_code, which says that it was not found or not executable; message $id is back"
+}
+
+# work_delayed - gives it back for later: the delay doubles with each try
+work_delayed() {
+  delay=$work_delay delay_tries=1
+  while [ $delay_tries -lt "$slip_tries" ] && [ "$delay" -lt "$work_delay_most" ] && [ "$delay" -gt 0 ]; do
+    delay=$((delay * 2)) delay_tries=$((delay_tries + 1))
+  done
+  [ "$delay" -le "$work_delay_most" ] || delay=$work_delay_most
+  message_release '' "$delay"
+}
+
+work_bury() {
+  message_bury '' "$work_reason" && work_count_one buried && work_say "$work_reason, buried"
+}
+
+# work_say TEXT - one line about the message in hand
+work_say() {
+  [ -z "$work_tty" ] || printf '\r\033[K' >&2
+  printf 'work: %s\n' "queue '$queue': message $id, try $slip_tries: $1" >&2
+}
+
+# work_count_one WHAT - done, failed or buried: one more; on a terminal the line says so
+work_count_one() {
+  case $1 in
+  done) work_done=$((work_done + 1)) ;;
+  failed) work_failed=$((work_failed + 1)) ;;
+  buried) work_buried=$((work_buried + 1)) ;;
+  esac
+  if [ -n "$work_teller" ]; then
+    { printf '%s\n' "$1" >&4; } 2>/dev/null || :
+  elif [ -n "$work_tty" ]; then
+    printf '\r\033[K%s' "work: $work_done done, $work_failed failed, $work_buried buried" >&2
+  fi
+}
