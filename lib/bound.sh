@@ -3,6 +3,15 @@
 # push_enter - takes the lock and waits until there is room; sets push_dup where the key is taken
 push_enter() {
   push_deadline=
+  push_room
+  push_room_code=$?
+  [ -z "$push_deadline" ] || wait_end
+  [ $push_room_code -eq 0 ] && [ -z "$push_dup" ] || return $push_room_code
+  # the key is entered before the slip, and marked as settled after it
+  [ -z "$push_key" ] || key_enter
+}
+
+push_room() {
   [ "$queue_bound" = 0 ] || [ "$push_need" -le "$queue_bound" ] || { why="queue '$queue' never holds $push_need messages"; return 75; }
   while :; do
     lock_queue && queue_recover || return
@@ -25,13 +34,10 @@ push_enter() {
       continue
     fi
     clock_read
-    [ "$now" \< "$push_deadline" ] || { wait_end; why="queue '$queue' is full"; return 75; }
+    [ "$now" \< "$push_deadline" ] || { why="queue '$queue' is full"; return 75; }
     wait_due=
     wait_turn "$push_deadline"
   done
-  [ -z "$push_deadline" ] || wait_end
-  # the key is entered before the slip, and marked as settled after it
-  [ -z "$push_key" ] || key_enter
 }
 
 # queue_count - sets `count`: messages ready, delayed and in flight. Exact under the lock as long as nothing is taken or settled

@@ -138,7 +138,7 @@ sys.stdout.flush()' 2>/dev/null
 # bulk_commit - under the lock: every block goes to its place
 bulk_commit() {
   queue_conf || return
-  push_need=$bulk_count push_key=''
+  push_need=$bulk_count push_key='' push_dup=''
   push_enter || return
   for bulk_path in "$bulk_stage"/*; do
     bulk_block=$q/queue/${bulk_path##*/}

@@ -12,7 +12,7 @@ door_open() {
   trap '' PIPE
   door_inode='' door_blocks=1 door_data='' door_said='' door_gone='' door_mark='' door_verb=- door_wait=0 door_line=
   # whom the guard does not know it could not end
-  [ -z "${FLATQ_GUARD:-}" ] || { printf '\nc %s %s\n' "$$" "$PPID" >&3; } 2>/dev/null || exit 75
+  [ -z "${FLATQ_GUARD:-}" ] || { printf '\nc %s\n' "$$" >&3; } 2>/dev/null || exit 75
   clock_read
   door_began=$now
   trap door_end EXIT
@@ -80,7 +80,7 @@ door_delivered() {
     door_looks=$((door_looks + 1))
     sleep 0.05 2>/dev/null || sleep 1
   done
-  door_gone=1 why='the client is gone'
+  door_gone=gone why='the client is gone'
   return 74
 }
 
@@ -129,19 +129,19 @@ door_end() {
   66.pop | 66.reserve) door_outcome=empty ;;
   *) door_outcome=error-$door_code ;;
   esac
-  door_log "$door_verb" "${queue:--}" "${door_gone:+gone-}$door_outcome" "${slip_size:--}" "$door_began"
+  clock_read
+  door_from=${door_began#"${door_began%%[!0]*}"} door_to=${now#"${now%%[!0]*}"}
+  door_log "$door_verb" "${queue:--}" "${door_gone:-$door_outcome}" "${slip_size:--}" $(((${door_to:-0} - ${door_from:-0}) * 10))
   [ -z "${FLATQ_GUARD:-}" ] || { printf '\ne %s\n' "$$" >&3; } 2>/dev/null
 }
 
-# door_log VERB QUEUE OUTCOME BYTES SINCE - one line on stderr: time, verb, queue, outcome, bytes, milliseconds. Where it cannot be
-# written nothing else changes
+# door_log VERB QUEUE OUTCOME BYTES MILLISECONDS - one line on stderr, with the time in front. Where it cannot be written nothing else changes
 door_log() {
   clock_read
   : "${epoch:=${FLATQ_EPOCH:-}}"
   door_time=-
   [ -z "$epoch" ] || { clock_epoch "$now"; door_date "${epoch_time%??}" "${epoch_time#"${epoch_time%??}"}"; }
-  door_from=${5#"${5%%[!0]*}"} door_to=${now#"${now%%[!0]*}"}
-  printf '%s %s %s %s %s %s\n' "$door_time" "$1" "$2" "$3" "$4" $(((door_to - ${door_from:-0}) * 10)) >&2 2>/dev/null || :
+  printf '%s %s %s %s %s %s\n' "$door_time" "$@" >&2 2>/dev/null || :
 }
 
 # door_date SECONDS HUNDREDTHS - sets door_time: the date of a time since 1970, by the shell itself; years begin in March here

@@ -1,39 +1,43 @@
 # guard.sh - the process beside launch that knows every connection: it ends those that are idle, runs the checkpoint, and sees to it
 # that nothing is left when launch is gone
 #
-# It reads lines from a pipe whose writing end launch, ncat (as its standard error) and every handler hold:
-#   n PID          a new ncat
-#   c PID PID      a connection: its handler, and the handler's parent, which is ncat
-#   l PID SECONDS VERB  its line is read; the verb may wait so long
-#   e PID          it has ended, and logged that
-#   k              a checkpoint, please
-#   q              end everything, and yourself
-#   t              a second has passed
-# and what ncat has to say, which writes a line in two pieces: so all of ours begin with a newline.
+# It reads lines from a pipe whose writing end launch, its ncat (as standard error) and every handler hold:
+#   n PID                a new ncat, the first of a process group of its own
+#   c PID                a connection: its handler
+#   l PID SECONDS VERB   the handler has read its line; the verb may wait so long
+#   e PID                the handler has ended, and has written its line of log
+#   k                    a checkpoint, please
+#   w                    the checkpoint has ended
+#   t                    a second has passed
+#   q                    end everything, and yourself
+# and what ncat says. That writes a line in two pieces, so each of ours begins with a newline.
 #
-# guard_list holds PID,NCAT,BEGAN,STATE,QUIET,MARK,SLOW,COARSE,VERB of each connection. STATE: line, verb, gone (seen dead once: its `e`
-# may still be in the pipe) or killed. QUIET and SLOW: since when MARK and COARSE are what they are. MARK: the bytes that its processes have
-# read and written; COARSE: the same without the last four digits. Times are in seconds since the start.
+# guard_list has PID,BEGAN,STATE,VERB,QUIET,MARK,SLOW,COARSE of each connection. STATE: line (not read yet), verb, gone (seen dead once;
+# its `e` may still be in the pipe), or why it was ended. MARK is what its processes have read and written, in bytes; COARSE the same
+# without the last four digits; QUIET and SLOW say since when they have not changed, in seconds since the start.
 
 # guard - reads until `q`, or until launch is gone
 guard() {
-  # what ends launch, and comes from a terminal, comes to us too; launch will tell us
+  # what comes from a terminal comes to us too; launch tells us when to end
   trap '' HUP INT TERM PIPE
   set -f
-  guard_list=' ' guard_now=0 guard_ncats='' guard_due='' guard_wal='' guard_code=69 guard_said='' guard_last=
-  guard_every=$((launch_idle / 4))
-  [ $guard_every -gt 0 ] || guard_every=1
+  guard_list=' ' guard_now=0 guard_groups='' guard_due='' guard_wal='' guard_code=69 guard_told='' guard_group=
   while IFS= read -r guard_line; do
+    # shellcheck disable=SC2086 # words
     case $guard_line in
+    '') ;;
     t) guard_second || break ;;
-    'n '*) guard_last=${guard_line#n } guard_ncats="$guard_ncats $guard_last" ;;
-    'c '*) guard_connection "${guard_line#c }" ;;
+    'n '*) guard_group=${guard_line#n } guard_groups="$guard_groups $guard_group" ;;
+    'c '*) guard_begins "${guard_line#c }" ;;
     'l '*)
-      # shellcheck disable=SC2086 # four words
-      set -- $guard_line
-      ! guard_find "$2" || guard_list="$guard_list$2,$guard_ncat,$guard_began,verb,$((guard_now + $3)),,$((guard_now + $3)),,$4 " ;;
-    'e '*) guard_find "${guard_line#e }"; guard_due=1 ;;
+      set -- ${guard_line#l }
+      ! guard_take "$1" || {
+        guard_state=verb guard_verb=$3 guard_quiet=$((guard_now + $2)) guard_slow=$((guard_now + $2))
+        guard_put
+      } ;;
+    'e '*) guard_take "${guard_line#e }"; guard_due=1 ;;
     k) guard_due=1 ;;
+    w) wait "$guard_wal"; guard_wal='' ;;
     q) break ;;
     *) guard_ncat_says "${guard_line##*Ncat: }" ;;
     esac
@@ -42,96 +46,212 @@ guard() {
   exit $guard_code
 }
 
-# guard_connection "HANDLER NCAT"
-guard_connection() {
-  guard_list="$guard_list${1% *},${1#* },$guard_now,line,$guard_now,,$guard_now,,- "
-  # half-closed clients do not count for ncat; they do here
+# guard_begins PID - more than launch -m are too many: ncat does not count clients that send no more
+guard_begins() {
+  # its number was another's before, who was killed
+  ! guard_take "$1" || guard_log killed
+  guard_pid=$1 guard_began=$guard_now guard_state=line guard_verb=- guard_quiet=$guard_now guard_mark='' guard_slow=$guard_now guard_coarse=
   # shellcheck disable=SC2086
-  set -- $guard_list "$@"
-  [ $# -le $((launch_most + 1)) ] || guard_kill "${2% *}" too-many
+  set -- $guard_list
+  [ $# -lt "$launch_most" ] || guard_kill too-many
+  guard_put
 }
 
-# guard_find PID - takes the connection out of the list, into guard_pid, guard_ncat and so on; 1 where it is not there
-guard_find() {
+# guard_put, guard_take PID, guard_fields ENTRY - a connection into the list, out of it (1: it is not there), apart
+guard_put() {
+  guard_list="$guard_list$guard_pid,$guard_began,$guard_state,$guard_verb,$guard_quiet,$guard_mark,$guard_slow,$guard_coarse "
+}
+
+guard_take() {
   case $guard_list in
   *" $1,"*) ;;
   *) return 1 ;;
   esac
-  guard_fields=${guard_list#*" $1,"}
-  guard_list="${guard_list%%" $1,"*} ${guard_fields#* }"
-  guard_fields "$1,${guard_fields%% *}"
+  guard_rest=${guard_list#*" $1,"}
+  guard_fields "$1,${guard_rest%% *}"
+  guard_list="${guard_list%%" $1,"*} ${guard_rest#* }"
 }
 
 guard_fields() {
   IFS=,
-  # shellcheck disable=SC2086 # split at the commas
+  # shellcheck disable=SC2086
   set -- $1
   IFS=' 	
 '
-  guard_pid=$1 guard_ncat=$2 guard_began=$3 guard_state=$4 guard_quiet=$5 guard_mark=$6 guard_slow=$7 guard_coarse=$8 guard_verb=$9
+  guard_pid=$1 guard_began=$2 guard_state=$3 guard_verb=$4 guard_quiet=$5 guard_mark=$6 guard_slow=$7 guard_coarse=${8:-}
 }
 
 # guard_second - what is looked at every second; 1 where launch is gone
 guard_second() {
   guard_now=$((guard_now + 1))
   if { read -r guard_stat <"$FLATQ_PROC/self/stat"; } 2>/dev/null; then
-    # a launch that was killed may stay as a zombie for long; but its children have got another parent
+    # a launch that was killed may stay as a zombie; its children have another parent at once
     guard_stat=${guard_stat##*') '}
     guard_stat=${guard_stat#* }
     [ "${guard_stat%% *}" = "$$" ] || return 1
   else
-    kill -s 0 "$$" 2>/dev/null || return 1
+    kill -0 "$$" 2>/dev/null || return 1
   fi
   guard_checkpoint
-  # shellcheck disable=SC2086
-  set -- $guard_list
-  for guard_entry in "$@"; do
+  for guard_entry in $guard_list; do
     guard_fields "$guard_entry"
     guard_look
   done
+  # a handler may outlive its ncat
   guard_alive=
-  for guard_ncat in $guard_ncats; do
-    ! kill -s 0 -- "-$guard_ncat" 2>/dev/null && [ "$guard_ncat" != "$guard_last" ] || guard_alive="$guard_alive $guard_ncat"
+  for guard_entry in $guard_groups; do
+    [ "$guard_entry" != "$guard_group" ] && ! kill -0 "-$guard_entry" 2>/dev/null || guard_alive="$guard_alive $guard_entry"
   done
-  guard_ncats=$guard_alive
+  guard_groups=$guard_alive
 }
 
-# guard_checkpoint - one at a time, beside everything else: every ten seconds, and within a second after a connection
+# guard_checkpoint - beside everything else, one at a time: within a second after a connection, and every ten seconds
 guard_checkpoint() {
   [ -n "$guard_due" ] || [ $((guard_now % 10)) -eq 0 ] || return 0
-  [ -z "$guard_wal" ] || [ -e "$launch_directory/wal" ] || { wait "$guard_wal"; guard_wal=; }
   [ -z "$guard_wal" ] || return 0
   guard_due=
-  true >"$launch_directory/wal" || return 0
-  { sh "$lib/wal"; rm -f "$launch_directory/wal"; } </dev/null >&2 &
+  { sh "$lib/wal" 6>&-; printf '\nw\n' >&6; } </dev/null &
   guard_wal=$!
 }
 
-# guard_look - at one connection: is it alive, reading a line of megabytes, idle?
+# guard_look - at the connection in guard_pid and so on: is it alive, is its line one of megabytes, is it idle?
 guard_look() {
-  if ! kill -s 0 "$guard_pid" 2>/dev/null; then
+  if ! kill -0 "$guard_pid" 2>/dev/null; then
+    guard_take "$guard_pid"
     case $guard_state in
-    gone) guard_find "$guard_pid"; door_log "$guard_verb" - killed - "$(guard_since)" ;;
-    killed) guard_find "$guard_pid" ;;
-    *) guard_state=gone; guard_put ;;
+    line | verb) guard_state=gone; guard_put ;;
+    gone) guard_log killed ;;
+    *) guard_log "$guard_state" ;;
     esac
     return 0
   fi
-  [ "$guard_state" != killed ] || { guard_signal KILL; return 0; }
-  if [ "$guard_state" = line ]; then
-    guard_bytes=0
-    guard_io "$guard_pid"
-    [ ${#guard_bytes} -lt 7 ] || {
-      # it hears nothing until its line is read; but its way to the client is open to us
-      printf 'error 65 line too long\n' 2>/dev/null >>"$FLATQ_PROC/$guard_pid/fd/5"
-      guard_kill "$guard_pid" line-too-long KILL
-      return 0
-    }
+  case $guard_state in
+  line | verb) ;;
+  *) guard_signal KILL; return 0 ;;
+  esac
+  guard_take "$guard_pid"
+  guard_measure
+  if [ "$guard_state" = line ] && [ ${#guard_bytes} -gt 6 ]; then
+    # it hears nothing before it has the whole line; but its way to the client is open to us
+    printf 'error 65 line too long\n' 2>/dev/null >"$FLATQ_PROC/$guard_pid/fd/5"
+    guard_kill line-too-long
+    kill -KILL "$guard_pid" 2>/dev/null
+  elif [ "$launch_idle" -gt 0 ]; then
+    # where it cannot be measured only the time counts
+    [ $((guard_now - guard_quiet)) -lt "$launch_idle" ] || [ -z "$guard_mark" ] || guard_kill idle
+    [ $((guard_now - guard_slow)) -lt $((launch_idle * 10)) ] || guard_kill slow
   fi
-  [ "$launch_idle" -gt 0 ] && [ $((guard_now % guard_every)) -eq 0 ] && [ "$guard_quiet" -le "$guard_now" ] || return 0
-  guard_bytes='' guard_hold=$guard_coarse guard_coarse=''
-  for guard_process in "$guard_ncat" "$guard_pid" $(guard_children "$guard_pid"); do
-    guard_io "$guard_process"
-    guard_coarse=$guard_coarse.${guard_bytes%????}
+  guard_put
+}
+
+# guard_measure - brings MARK and COARSE up to date, and QUIET and SLOW where they have changed; guard_bytes: what the handler has read
+guard_measure() {
+  set -- "$guard_mark" "$guard_coarse"
+  guard_mark='' guard_coarse='' guard_bytes=
+  guard_family
+  for guard_process in $guard_ncat $guard_children "$guard_pid"; do
+    { read -r guard_line guard_read && read -r guard_line guard_written; } 2>/dev/null <"$FLATQ_PROC/$guard_process/io" || continue
+    guard_mark=$guard_mark.$guard_read.$guard_written guard_coarse=$guard_coarse.${guard_read%????}.${guard_written%????}
+    guard_bytes=$guard_read
   done
+  # QUIET lies ahead of us for a verb that waits
+  [ "$guard_mark" = "$1" ] || [ "$guard_quiet" -ge "$guard_now" ] || guard_quiet=$guard_now
+  [ "$guard_coarse" = "$2" ] || [ "$guard_slow" -ge "$guard_now" ] || guard_slow=$guard_now
+}
+
+# guard_family - sets guard_children of the handler, and guard_ncat, its parent where that is still an ncat
+guard_family() {
+  guard_children='' guard_ncat=
+  { read -r guard_children <"$FLATQ_PROC/$guard_pid/task/$guard_pid/children"; } 2>/dev/null
+  { read -r guard_stat <"$FLATQ_PROC/$guard_pid/stat"; } 2>/dev/null || return 0
+  guard_stat=${guard_stat##*') '}
+  guard_stat=${guard_stat#* }
+  guard_ncat=${guard_stat%% *}
+  { read -r guard_stat <"$FLATQ_PROC/$guard_ncat/comm"; } 2>/dev/null && [ "$guard_stat" = ncat ] || guard_ncat=
+}
+
+# guard_kill WHY - ends the connection; what is left of it a second later is killed
+guard_kill() {
+  guard_state=$1
+  guard_signal TERM
+}
+
+# guard_signal SIGNAL - the handler goes before its input ends: to a push that would be the end of the message
+guard_signal() {
+  guard_family
+  # shellcheck disable=SC2086
+  kill "-$1" "$guard_pid" $guard_children $guard_ncat 2>/dev/null
+}
+
+# guard_log OUTCOME - the line of a connection whose handler could not write it
+guard_log() {
+  door_log "$guard_verb" - "$1" - $(((guard_now - guard_began) * 1000))
+}
+
+# guard_ncat_says TEXT
+guard_ncat_says() {
+  case $1 in
+  '' | 'Version '* | 'Connection from '* | 'Connection reset '*) ;;
+  'Listening on '*)
+    [ -n "$guard_told" ] || printf 'launch: %s door on %s port %s\n' "$launch_door" "$launch_address" "$launch_port" >&2
+    guard_told=1 ;;
+  'Generating '* | 'SHA-1 '*) [ -n "$guard_told" ] || printf 'launch: %s\n' "$1" >&2 ;;
+  *'already in use'*)
+    guard_code=75
+    printf 'launch: port %s of %s is in use\n' "$launch_port" "$launch_address" >&2 ;;
+  *'ermission denied'*)
+    guard_code=77
+    printf 'launch: port %s of %s is not allowed\n' "$launch_port" "$launch_address" >&2 ;;
+  *)
+    printf 'launch: %s\n' "${1%% QUITTING.}" >&2
+    # one connection at a time: ncat has closed its listener, and now waits for ever
+    case ${launch_keep:-}$1 in
+    'New connection denied'*) kill "$guard_group" 2>/dev/null ;;
+    esac ;;
+  esac
+}
+
+# guard_end - ends what is left: within two seconds by itself, then by force. launch has ended its own ncat before
+guard_end() {
+  for guard_entry in $guard_list; do
+    guard_fields "$guard_entry"
+    guard_signal TERM
+  done
+  if [ -n "$guard_wal" ]; then
+    guard_pid=$guard_wal
+    guard_signal TERM
+  fi
+  guard_looks=0
+  while guard_left; do
+    [ $guard_looks -ne 40 ] || guard_signal=KILL
+    [ $guard_looks -lt 60 ] || break
+    guard_looks=$((guard_looks + 1))
+    sleep 0.05 2>/dev/null || sleep 1
+  done
+  # those who could say what became of them have done so
+  printf '\nz\n' >&6
+  while IFS= read -r guard_line && [ "$guard_line" != z ]; do
+    case $guard_line in
+    'e '*) guard_take "${guard_line#e }" ;;
+    esac
+  done
+  for guard_entry in $guard_list; do
+    guard_fields "$guard_entry"
+    guard_log ended
+  done
+}
+
+# guard_left - whether anybody is; tells them again
+guard_left() {
+  guard_any=1
+  for guard_entry in $guard_groups; do
+    kill "-${guard_signal:-TERM}" "-$guard_entry" 2>/dev/null && guard_any=0
+  done
+  for guard_entry in $guard_list; do
+    guard_fields "$guard_entry"
+    kill -0 "$guard_pid" 2>/dev/null || continue
+    guard_any=0
+    [ -z "${guard_signal:-}" ] || guard_signal KILL
+  done
+  return $guard_any
 }

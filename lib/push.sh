@@ -114,12 +114,19 @@ push_commit() {
   if [ -e "$q/closed" ]; then
     push_withdraw && { why="queue '$queue' is closed"; return 69; }
   fi
+  # RACE: dropped, and made again, since the body was begun
+  if [ ! -e "$q/body/$slip_id" ]; then
+    push_withdraw && { why="queue '$queue' is gone"; return 69; }
+  fi
   if [ "$FLATQ_SYNC" = on ]; then
     set -- "$q/body/$slip_id" "$q/body" "$push_place"
     [ "$push_delay" = 0 ] || set -- "$@" "$q/delayed" "${push_place%/*}"
     [ "$slip_key" = - ] || set -- "$@" "$q/keys/$slip_key" "$q/keys"
-    sync_paths "$@" ||
-      { push_withdraw; why="queue '$queue': cannot sync"; return 74; }
+    # RACE: a message that is taken at once, and was large, has no body any longer
+    if ! sync_paths "$@" && { push_withdraw || [ -e "$q/body/$slip_id" ]; }; then
+      why="queue '$queue': cannot sync"
+      return 74
+    fi
   fi
 }
 

@@ -73,6 +73,11 @@ take_wait() {
   need wait
   wait_begin wait "$@" || return
   while :; do
+    # a queue may be dropped, and made again, while we wait
+    clock_read
+    for take_queue in "$@"; do
+      queue_open "$take_queue" && wait_enter "$q/wait"
+    done
     take_message "$take_for" "$take_for_lease" "$@"
     take_code=$?
     [ $take_code -eq 66 ] && [ -z "${take_stop:-}" ] || break

@@ -22,7 +22,9 @@ wait_begin() {
   done
 }
 
+# wait_enter DIRECTORY - once is enough: a queue may be named twice, or be made anew while we wait
 wait_enter() {
+  [ ! -e "$1/$wait_name" ] || return 0
   set -C
   { true >"$1/$wait_name"; } 2>/dev/null || { set +C; [ -d "$1" ] || return 0; disk_failed "$1" 'wait'; return; }
   set +C
@@ -37,9 +39,12 @@ wait_turn() {
     wait_span "$wait_next"
   fi
   [ -z "${wait_due:-}" ] || wait_span "$wait_due"
-  { command exec 7<>"$wait_fifo" 6<"$wait_fifo"; } 2>/dev/null || { sleep 1; return 0; }
+  # whoever tidied up has made nobody wait in vain: but a file in its place would end every turn at once
+  [ -p "$wait_fifo" ] || { rm -f "$wait_fifo"; mkfifo "$wait_fifo"; } 2>/dev/null 9>&-
+  { [ -p "$wait_fifo" ] && command exec 7<>"$wait_fifo" 6<"$wait_fifo"; } 2>/dev/null || { sleep 1; return 0; }
   # the sleeper's is the only writing end besides the pushers'
-  $wait_pdeathsig sleep "$wait_seconds" >&7 7>&- 6<&- 9>&- </dev/null &
+  # shellcheck disable=SC2086 # words; `exec`, or yash has a shell of its own in between, whose death the sleeper would wait for
+  { exec $wait_pdeathsig sleep "$wait_seconds"; } >&7 7>&- 6<&- 9>&- </dev/null &
   wait_sleeper=$!
   exec 7>&-
   read -r wait_byte <&6
@@ -54,9 +59,11 @@ wait_turn() {
 # wait_span TIME - shortens wait_seconds to what is left until TIME by the clock
 wait_span() {
   span_from=${now%??} span_to=${1%??}
-  span=$((${span_to#"${span_to%%[!0]*}"}0 - ${span_from#"${span_from%%[!0]*}"}0))
-  [ $span -lt 40 ] || return 0
-  span=$((span * 10 + 1${1#"${1%??}"} - 1${now#"${now%??}"}))
+  span_from=${span_from#"${span_from%%[!0]*}"} span_to=${span_to#"${span_to%%[!0]*}"}
+  span=$((${span_to:-0} - ${span_from:-0}))
+  [ $span -lt 4 ] || return 0
+  [ $span -gt -4 ] || span=-4
+  span=$((span * 100 + 1${1#"${1%??}"} - 1${now#"${now%??}"}))
   [ $span -gt 0 ] || span=1
   wait_whole=${wait_seconds%.*}${wait_seconds#*.}
   [ $span -lt "$wait_whole" ] || return 0
@@ -70,8 +77,9 @@ wait_due_of() {
   if [ "${due_path##*/}" != '*' ]; then
     due_path=${due_path##*/}
     due_cents=${due_path#"${due_path%??}"}
-    due_path=${due_path%??}
-    due_path=$((${due_path#"${due_path%%[!0]*}"} - ${epoch#"${epoch%%[!0]*}"}))
+    due_path=${due_path%??} due_epoch=${epoch#"${epoch%%[!0]*}"}
+    due_path=${due_path#"${due_path%%[!0]*}"}
+    due_path=$((${due_path:-0} - ${due_epoch:-0}))
     [ $due_path -gt 0 ] || due_path=0
     pad $due_path 0000000000
     due_least "$padded$due_cents"

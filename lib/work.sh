@@ -1,4 +1,4 @@
-# work.sh - a worker: takes messages, runs the command, settles; what stands beside it is in guard.sh
+# work.sh - a worker: takes messages, runs the command, settles; what stands beside it is in beside.sh
 #
 # All that is to happen while the command runs happens in work_look: in the traps that interrupt the `wait` for the command, and once
 # before that wait. At any other time the traps only leave a note. Descriptors: 5 is the guard's pipe, 4 the teller's.
@@ -6,7 +6,7 @@
 # work_tools - sets work_group and work_pdeathsig: words before the command that give it a process group of its own, and kill it when
 # its worker is killed, where the system can do that
 work_tools() {
-  work_group='' work_pdeathsig='' work_tty='' work_teller='' work_guarded='' work_clock='' work_job='' work_running=''
+  work_group='' work_pdeathsig='' work_tty='' work_teller='' work_guarded='' work_clock='' work_rung='' work_job='' work_running=''
   work_done=0 work_failed=0 work_buried=0 work_exit=0 work_back='' take_stop='' wait_sleeper='' taken=''
   ! command -v setsid >/dev/null 2>&1 || work_group=setsid
   ! setpriv --pdeathsig KILL true 2>/dev/null || work_pdeathsig='setpriv --pdeathsig KILL'
@@ -81,6 +81,7 @@ work_worker() {
 # work_end - what stands beside the worker goes before it
 work_end() {
   work_alarm_end
+  work_alarm_reap
   work_tell
   exec 5>&-
   [ -z "$work_guarded" ] || { kill -KILL "$work_guarded"; wait "$work_guarded"; } 2>/dev/null
@@ -128,6 +129,7 @@ work_run() {
   { [ -z "$work_back" ] || [ -n "$work_kill_at" ]; } && [ "$now" \< "$work_clock_at" ] || work_look
   work_wait "$work_job"
   work_running=
+  work_alarm_reap
   # of what was to be killed nothing stays: its group is empty, or gets KILL
   [ -z "$work_kill_at" ] || [ -z "$work_group" ] || kill -KILL "-$work_job" 2>/dev/null || :
   work_job=

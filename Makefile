@@ -1,0 +1,77 @@
+# flatq. The lines with two # are what `make` alone prints.
+
+## make run        serve the line door on 127.0.0.1:1234 (PORT=...), after installing what it needs
+## make test       ShellCheck and every test (TESTS=..., some of them), after installing what they need
+## make lint       ShellCheck alone
+## make bench      measure, beside redis-cli, sqlite3 and the article's scripts (ROWS=..., some of it)
+## make install    bin/flatq, libexec/flatq and the man page, below PREFIX=/usr/local (and DESTDIR)
+## make uninstall  remove these again
+## make tables     write the README's tables anew from the verbs' headers
+## make clean      remove what the others left in this directory
+
+PREFIX = /usr/local
+DESTDIR =
+PORT = 1234
+PYTHON = python3
+TESTS =
+ROWS =
+
+LIBEXEC = $(PREFIX)/libexec/flatq
+MANPAGE = $(PREFIX)/share/man/man1/flatq.1
+VENV = .venv/bin/python
+
+help:
+	@sed -n 's/^## //p' Makefile
+
+run:
+	@tests/need run
+	@exec tests/serve '$(PORT)'
+
+# Made anew where its Python is gone, as after a new release of the system, or where other versions are pinned
+venv:
+	@cmp -s tests/requirements.txt .venv/made && $(VENV) -c 'import pytest' 2>/dev/null || { \
+	  printf 'flatq: making .venv\n' && rm -rf .venv && $(PYTHON) -m venv .venv && \
+	  $(VENV) -m pip install -q --disable-pip-version-check -r tests/requirements.txt && \
+	  cp tests/requirements.txt .venv/made; }
+
+test:
+	@PYTHON='$(PYTHON)' tests/need test
+	@$(MAKE) -s venv
+	@exec $(VENV) -m pytest $(TESTS)
+
+lint:
+	@PYTHON='$(PYTHON)' tests/need lint
+	@$(MAKE) -s venv
+	@exec tests/lint .venv/bin/shellcheck
+
+bench:
+	@tests/need bench
+	@exec $(PYTHON) tests/bench/bench.py $(ROWS)
+
+tables:
+	@exec $(PYTHON) tests/headers.py README.md
+
+# bin/flatq is one exec: the verbs find their files beside themselves. The man page is the verbs' headers.
+install:
+	mkdir -p '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(LIBEXEC)' '$(DESTDIR)$(PREFIX)/share/man/man1'
+	for file in launch lib/*; do \
+	  [ -f "$$file" ] || continue; \
+	  case $$file in *.md | *.awk) continue ;; esac; \
+	  cp "$$file" '$(DESTDIR)$(LIBEXEC)/' || exit; \
+	  if [ -x "$$file" ]; then mode=755; else mode=644; fi; \
+	  chmod $$mode '$(DESTDIR)$(LIBEXEC)/'"$${file##*/}" || exit; \
+	done
+	printf '#!/bin/sh\nexec '\''%s/flatq'\'' "$$@"\n' '$(LIBEXEC)' >'$(DESTDIR)$(PREFIX)/bin/flatq'
+	chmod 755 '$(DESTDIR)$(PREFIX)/bin/flatq'
+	cd lib && awk -f manpage.awk flatq $$(sed -n "s/^flatq_verbs='\(.*\)'/\1/p" flatq) >'$(DESTDIR)$(MANPAGE)'
+	chmod 644 '$(DESTDIR)$(MANPAGE)'
+
+uninstall:
+	rm -rf '$(DESTDIR)$(LIBEXEC)'
+	rm -f '$(DESTDIR)$(PREFIX)/bin/flatq' '$(DESTDIR)$(MANPAGE)'
+
+clean:
+	rm -rf .venv .bench .pytest_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: help run venv test lint bench tables install uninstall clean

@@ -1,0 +1,164 @@
+# beside.sh - what stands beside a worker while its command runs
+#
+#   guard   reads a pipe that only the worker writes to. When that ends, it kills what the last line names: so the command does not
+#           outlive a worker that is killed, nor workers their parent
+#   alarm   a sleeper, then ALRM to the worker: the lease or the command's time is due. It stays from one message to the next
+
+# work_guard - the last line's words are SIGNAL:PID-TIME, or SIGNAL:-PID-TIME for a process group; a PID that was taken again is spared
+work_guard() {
+  trap '' HUP INT QUIT TERM
+  guard_last=
+  while read -r guard_line; do guard_last=$guard_line; done
+  for guard_word in $guard_last; do
+    guard_pid=${guard_word#*:}
+    owner_dead "${guard_pid#-}" || work_kill "${guard_word%%:*}" "${guard_pid%-*}"
+  done
+}
+
+# work_kill SIGNAL PID - or -PID: its group or, where it has none, the process
+work_kill() {
+  kill "-$1" "$2" 2>/dev/null || kill "-$1" "${2#-}" 2>/dev/null || :
+}
+
+# work_tell WORD ... - to the guard
+work_tell() {
+  { printf '%s\n' "$*" >&5; } 2>/dev/null || :
+}
+
+work_tell_job() {
+  work_tell ${work_job:+"KILL:-$work_job-$work_job_at"} ${work_clock:+"ALRM:$work_clock-$work_clock_from"}
+}
+
+# work_pipe - a pipe, on 6 to read and 7 to do both
+work_pipe() {
+  clock_read
+  nonce_read
+  pipe_path=$FLATQ_DIR/.wait/$work_self-$now.$nonce
+  mkfifo "$pipe_path" 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
+  # shellcheck disable=SC2094 # none of the openings waits for another
+  exec 7<>"$pipe_path" 6<"$pipe_path"
+}
+
+work_guard_start() {
+  work_pipe || return
+  exec 5>"$pipe_path" 7>&-
+  work_guard <&6 >/dev/null 2>&1 4>&- 5>&- 6<&- &
+  work_guarded=$!
+  exec 6<&-
+  rm -f "$pipe_path"
+}
+
+# work_later CENTISECONDS - sets `later`, so long after now
+work_later() {
+  later_c=$((1${now#"${now%??}"} - 100 + $1))
+  later=${now%??}
+  later=${later#"${later%%[!0]*}"}
+  pad $((${later:-0} + later_c / 100)) 0000000000
+  later=$padded
+  pad $((later_c % 100)) 00
+  later=$later$padded
+}
+
+# work_times - when the message is to be touched, and the command's time over. A message with a lease of no time gets a second
+work_times() {
+  work_given=${work_lease:-$slip_lease}
+  clock_read
+  work_touch_at=$now
+  [ ${#work_given} -le 5 ] || work_given=99999
+  if [ "$work_given" = 0 ]; then
+    work_given=1 work_third=33
+  else
+    work_third=$((work_given * 100 / 3))
+    work_later $work_third
+    work_touch_at=$later
+  fi
+  work_kill_at='' work_limit_at=''
+  [ -z "$work_limit" ] || { clock_add "$work_limit" "$now"; work_limit_at=$later; }
+}
+
+# work_look - does what is due while the command runs, and sets the alarm for what is next
+work_look() {
+  clock_read
+  if [ -z "$work_lost" ] && ! [ "$now" \< "$work_touch_at" ]; then
+    # said first: another signal may come in the midst of it
+    work_later "$work_third"
+    work_touch_at=$later
+    work_touch
+  fi
+  if [ -z "$work_kill_at" ] && [ -n "$work_back$work_lost" ]; then
+    work_end_job TERM 200
+  elif [ -z "$work_kill_at" ] && [ -n "$work_limit_at" ] && ! [ "$now" \< "$work_limit_at" ]; then
+    work_over=1
+    work_end_job TERM 500
+  elif [ -n "$work_kill_at" ] && ! [ "$now" \< "$work_kill_at" ]; then
+    work_end_job KILL 500
+  fi
+  later=${work_kill_at:-$work_limit_at}
+  if [ -z "$later" ] || { [ -z "$work_lost" ] && [ "$work_touch_at" \< "$later" ]; }; then
+    later=$work_touch_at
+  fi
+  work_alarm "$later"
+}
+
+# work_end_job SIGNAL CENTISECONDS - and KILL so much later
+work_end_job() {
+  work_later "$2"
+  work_kill_at=$later
+  work_kill "$1" "-$work_job"
+}
+
+# work_touch - where it fails for another reason than that the message is lost, the next third is early enough
+work_touch() {
+  message_touch "$work_given"
+  case $? in
+  0) found=$q/out/$slip.$slip_owner.$later ;;
+  66) work_lost=1 ;;
+  esac
+}
+
+# work_alarm TIME - ALRM comes at TIME by the clock, or before
+work_alarm() {
+  if [ -n "$work_clock" ]; then
+    if [ "$now" \< "$work_clock_at" ] && ! [ "$1" \< "$work_clock_at" ]; then
+      work_tell_job
+      return 0
+    fi
+    work_alarm_end
+  fi
+  alarm_s=${1%??} alarm_from=${now%??}
+  alarm_s=$((${alarm_s#"${alarm_s%%[!0]*}"} - ${alarm_from#"${alarm_from%%[!0]*}"}))
+  alarm_c=$((1${1#"${1%??}"} - 1${now#"${now%??}"}))
+  [ $alarm_c -ge 0 ] || alarm_s=$((alarm_s - 1)) alarm_c=$((alarm_c + 100))
+  [ $alarm_s -ge 0 ] || alarm_s=0 alarm_c=0
+  pad $alarm_c 00
+  work_alarm_clock "$alarm_s.$padded" </dev/null >/dev/null 2>&1 4>&- 5>&- &
+  work_clock=$! work_clock_at=$1
+  clock_read
+  work_clock_from=$now
+  work_tell_job
+}
+
+# work_alarm_clock SECONDS - in the background. A signal that ends our group does not end it; ALRM does
+work_alarm_clock() {
+  clock_sleeper=
+  trap '' HUP INT QUIT TERM
+  trap '[ -z "$clock_sleeper" ] || kill -KILL "$clock_sleeper"; exit 0' ALRM
+  $work_pdeathsig sleep "$1" &
+  clock_sleeper=$!
+  wait "$clock_sleeper"
+  clock_sleeper=
+  kill -ALRM "$work_self"
+}
+
+# work_alarm_end - the shell waits for it later: in the trap of a `wait`, bash may hang in another
+work_alarm_end() {
+  [ -n "$work_clock" ] || return 0
+  kill -ALRM "$work_clock" 2>/dev/null
+  work_rung="$work_rung $work_clock" work_clock=
+}
+
+work_alarm_reap() {
+  # shellcheck disable=SC2086 # process ids
+  [ -z "$work_rung" ] || wait $work_rung 2>/dev/null
+  work_rung=
+}

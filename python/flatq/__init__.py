@@ -1,0 +1,1 @@
+"""flatq: the Python side of the message queue in POSIX shell."""

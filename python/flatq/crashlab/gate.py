@@ -1,0 +1,577 @@
+"""Run a process tree behind a gate that counts its changes to one directory, and break one of them.
+
+Mechanism
+    A forked child installs a seccomp filter, hands its listener over (SCM_RIGHTS) and execs the command. From then on
+    every call of _TABLE, by any process of the tree, stops *before* it happens until `_Gate.watch`, the one loop, has
+    answered. The loop reads the caller's memory and /proc/PID to learn which file is meant. Calls on the watched root
+    or below it are counted over the whole tree (1, 2, 3 ...) and recorded; all others go on. A `Fault` strikes one
+    count. Reads, execs and opens that neither create nor truncate never reach the gate. copy_file_range, FICLONE,
+    sendfile, splice, openat2 and io_uring are refused, so that cat, cp and mv fall back to calls that do.
+    During a run this process is the subreaper of its descendants: who leaves the session or loses its parent is still
+    found, and a run ends only when all its processes are dead and reaped. Its orphans are told from those of other
+    children by the number of seccomp filters they carry.
+
+Needs
+    Linux 5.9, x86-64 or arm64, no privilege: see `available`. Before 5.19 (WAIT_KILLABLE_RECV) a signal can make a
+    call arrive twice; the interrupted one is then forgotten.
+
+Limits
+    - A call is recorded as asked for; whether it succeeded is not seen. What the gate itself did is in `fate`.
+    - Not seen: mmap stores, xattrs, times, opens for reading (so EMFILE strikes only those that create or truncate).
+    - Calls of another ABI (i386, x32) get ENOSYS; chroots and mount namespaces are not followed; a program that
+      changes a call's arguments while it waits is not noticed.
+    - Processes that run side by side reach the gate in the order that the scheduler chooses.
+    - A caught signal that comes just when a call reaches the gate makes it fail with EINTR, unless its handler has
+      SA_RESTART, where without the gate the call would have gone through: seen with mksh and SIGCHLD, and with traps
+      in dash. Where signals fly, a trial whose standard error says so proves nothing.
+    - PR_SET_NO_NEW_PRIVS: setuid programs have no effect. Gates do not nest (EBUSY).
+    - If this very process is killed, so is the command (PDEATHSIG), but not its children: their calls get ENOSYS.
+    - Python runs between fork and exec: use it side by side in processes, not in threads.
+
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     result = run(["sh", "-c", ": >a; mv a b"], root, cwd=root, fault=Fault("kill_tree", 2))
+    >>> [(call.seq, call.kind, call.paths, call.fate) for call in result.calls]
+    [(1, 'open', ('a',), 'run'), (2, 'rename', ('a', 'b'), 'killed')]
+"""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno as errnos
+import fcntl
+import functools
+import os
+import select
+import signal
+import socket
+import stat
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NoReturn, Union
+
+AnyPath = Union[str, bytes, "os.PathLike[str]"]
+KINDS = ("kill_tree", "kill_one", "errno", "errno_from", "torn", "short")
+#: Kinds of call that need room: what ENOSPC and EDQUOT strike (on some file systems "rename" too).
+SPACE: frozenset[str] = frozenset({"open", "write", "mkdir", "mknod", "link", "symlink", "fallocate"})
+#: Kinds of call that change anything: what EROFS strikes.
+CHANGES: frozenset[str] = SPACE | {"rename", "unlink", "rmdir", "truncate", "chmod", "chown"}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What befalls the counted call number `point` (from 1), which then does not happen, or only in part.
+
+    kind: "kill_tree": SIGKILL to every process. "kill_one": only to the caller; the rest goes on. "errno": the call
+        fails with `errno`. "errno_from": so does every later one. "torn": `size` bytes of a write are carried out,
+        then as kill_tree. "short": `size` bytes are carried out and the call returns that.
+    size: bytes; negative: all but so many; None: half. Left alone: what is no write, or too small to be cut so.
+    only: the kinds of call (`Call.kind`) that it may strike, as in SPACE; None: all.
+    """
+
+    kind: str
+    point: int
+    errno: int | None = None
+    size: int | None = None
+    only: frozenset[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS or self.point < 1 or self.kind.startswith("errno") != bool(self.errno):
+            raise ValueError(f"not a fault: {self!r}")
+
+    def part(self, size: int) -> int:
+        """How many bytes of a write of `size` are carried out."""
+        return size // 2 if self.size is None else self.size if self.size >= 0 else size + self.size
+
+    def strikes(self, call: Call) -> bool:
+        here = call.seq == self.point or self.kind == "errno_from" and call.seq > self.point
+        cuts = self.kind not in ("torn", "short") or call.kind == "write" and 0 < self.part(call.size) < call.size
+        return here and cuts and (self.only is None or call.kind in self.only)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One counted call, as it was asked for."""
+
+    seq: int
+    pid: int
+    comm: str
+    name: str  # of the system call
+    kind: str  # open write rename link symlink unlink rmdir mkdir mknod truncate fallocate sync chmod chown
+    paths: tuple[str, ...]  # under the root ("." is itself), else absolute; "<stdout>", "<fd1>", "?PATH"
+    size: int = 0  # bytes, of write, truncate, fallocate
+    flags: int = 0  # flags or mode
+    ino: int = 0  # inode of the descriptor, if the call is on one
+    offset: int | None = None  # of a write, if positioned or record_data
+    data: bytes | None = None  # of a write, if record_data
+    fate: str = "run"  # or "killed", "torn", "short", "ENOSPC" ...
+
+
+@dataclass
+class Result:
+    """How a run ended."""
+
+    status: int = 0  # exit code, or minus the signal
+    stdout: bytes = b""
+    stderr: bytes = b""
+    calls: list[Call] = field(default_factory=list)
+    fired: int = 0  # calls that the fault struck
+    killed: bool = False  # the gate killed something, by the fault or because time was up
+    timed_out: bool = False  # the command itself was still there after `timeout`
+    left: int = 0  # processes that were killed because time was up: after `timeout`, or `linger` after the command
+
+
+# Name, number on x86-64 and on arm64, kind, arguments: pN path at N; aN directory at N, path at N+1; tN text; fN
+# descriptor; bN buffer, length; vN iovec, count; oN offset; zN size; xN flags or mode. An errno: refused with it.
+_TABLE = """
+open 2 - open p0 x1             | openat 257 56 open a0 x2         | creat 85 - open p0
+write 1 64 write f0 b1          | pwrite64 18 68 write f0 b1 o3    | writev 20 66 write f0 v1
+pwritev 296 70 write f0 v1 o3   | pwritev2 328 287 write f0 v1 o3  | fallocate 285 47 fallocate f0 x1 z3
+truncate 76 45 truncate p0 z1   | ftruncate 77 46 truncate f0 z1   | sync 162 81 sync
+fsync 74 82 sync f0             | fdatasync 75 83 sync f0          | syncfs 306 267 sync f0
+rename 82 - rename p0 p1        | renameat 264 38 rename a0 a2     | renameat2 316 276 rename a0 a2 x4
+link 86 - link p0 p1            | linkat 265 37 link a0 a2 x4      | symlink 88 - symlink t0 p1
+symlinkat 266 36 symlink t0 a1  | unlink 87 - unlink p0            | unlinkat 263 35 unlink a0 x2
+rmdir 84 - rmdir p0             | mkdir 83 - mkdir p0 x1           | mkdirat 258 34 mkdir a0 x2
+mknod 133 - mknod p0 x1         | mknodat 259 33 mknod a0 x2       | chmod 90 - chmod p0 x1
+fchmod 91 52 chmod f0 x1        | fchmodat 268 53 chmod a0 x2      | fchmodat2 452 452 chmod a0 x2
+chown 92 - chown p0             | fchown 93 55 chown f0            | fchownat 260 54 chown a0 x4
+lchown 94 - chown p0            | copy_file_range 326 285 EXDEV    | sendfile 40 71 EINVAL
+splice 275 76 EINVAL            | openat2 437 437 ENOSYS           | io_uring_setup 425 425 ENOSYS
+"""
+_MACHINE = os.uname().machine if sys.maxsize > 2**32 else "32 bits"
+_ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_ARM = int(_MACHINE == "aarch64")
+_SECCOMP, _IOCTL, _PIDFD_GETFD, _CLOSE_RANGE = (317, 277)[_ARM], (16, 29)[_ARM], 438, 436
+_RECV, _SEND, _VALID, _SET_FLAGS, _CONTINUE = 0xC0502100, 0xC0182101, 0x40082102, 0x40082104, 1
+_PDEATHSIG, _SET_SUBREAPER, _GET_SUBREAPER, _NO_NEW_PRIVS = 1, 36, 37, 38
+_FICLONE, _FICLONERANGE, _O_TMPFILE = 0x40049409, 0x4020940D, 0o20000000  # the last without O_DIRECTORY's bit
+_AT_FDCWD, _AT_REMOVEDIR, _POSITION = -100, 0x200, 2**64 - 1
+_FOLLOWS = frozenset({"creat", "truncate", "chmod", "fchmodat", "fchmodat2", "chown", "fchownat"})
+_STREAMS = {b"/dev/stdin": b"/dev/fd/0", b"/dev/stdout": b"/dev/fd/1", b"/dev/stderr": b"/dev/fd/2"}
+_ROWS = [row.split() for row in _TABLE.replace("\n", "|").split("|") if row.strip()]
+_CALLS = {int(row[1 + _ARM]): (row[0], row[3], [(word[0], int(word[1:])) for word in row[4:]])
+          for row in _ROWS if row[1 + _ARM] != "-"}
+
+
+def _filter() -> bytes:
+    """The filter as BPF; calls that it lets pass by their number alone, the kernel remembers in a bitmap."""
+    load, equal, above, bits, end = 0x20, 0x15, 0x35, 0x45, 0x06
+    allow, notify, refuse = 0x7FFF0000, 0x7FC00000, 0x00050000
+    code = [(load, 0, 0, 4), (equal, 1, 0, _ARCHES.get(_MACHINE, 0)), (end, 0, 0, refuse | errnos.ENOSYS),
+            (load, 0, 0, 0), (above, 0, 1, 0x40000000), (end, 0, 0, refuse | errnos.ENOSYS)]
+    for number, (name, kind, where) in _CALLS.items():
+        if name in ("open", "openat"):
+            code += [(equal, 0, 4, number), (load, 0, 0, 16 + 8 * where[1][1]),
+                     (bits, 0, 1, os.O_CREAT | os.O_TRUNC | _O_TMPFILE), (end, 0, 0, notify), (end, 0, 0, allow)]
+        else:
+            code += [(equal, 0, 1, number), (end, 0, 0, refuse | getattr(errnos, kind) if kind[0] == "E" else notify)]
+    code += [(equal, 0, 4, _IOCTL), (load, 0, 0, 24), (equal, 1, 0, _FICLONE), (equal, 0, 1, _FICLONERANGE),
+             (end, 0, 0, refuse | errnos.EOPNOTSUPP), (end, 0, 0, allow)]
+    return b"".join(struct.pack("=HBBI", *step) for step in code)
+
+
+_CODE = _filter()
+_PROGRAM = ctypes.create_string_buffer(_CODE, len(_CODE))
+_FPROG = ctypes.create_string_buffer(struct.pack("@HP", len(_CODE) // 8, ctypes.addressof(_PROGRAM)))
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.syscall.argtypes, _LIBC.syscall.restype = [ctypes.c_long] * 4, ctypes.c_long
+_LIBC.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
+
+
+def _syscall(name: str, number: int, *args: int) -> int:
+    value: int = _LIBC.syscall(number, *args)
+    if value < 0:
+        raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
+    return value
+
+
+def _children(pid: int | str) -> list[int]:
+    found: list[int] = []
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            found += map(int, _read(f"/proc/{pid}/task/{task}/children").split())
+    return found
+
+
+def _tree(pid: int) -> Iterator[int]:
+    yield pid
+    for child in _children(pid):
+        yield from _tree(child)
+
+
+def _read(path: str, size: int = 65536, offset: int = 0) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.pread(fd, size, offset & (2**56 - 1))  # addresses on arm64 may carry a tag
+    finally:
+        os.close(fd)
+
+
+def _status(pid: int | str, name: bytes) -> int:
+    """A number from /proc/PID/status; -1 if there is none."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return int(_read(f"/proc/{pid}/status").partition(b"\n" + name + b":")[2].split(b"\n", 1)[0] or -1)
+    return -1
+
+
+class _Gate:
+    """One run: `start` makes the child, `watch` is the loop, `finish` ends and reaps whatever is left."""
+
+    def __init__(self, root: AnyPath, fault: Fault | None, record_data: bool, count_stdout: bool) -> None:
+        self.root = os.path.realpath(os.fsencode(root))
+        self.below = os.path.join(self.root, b"")
+        self.fault, self.record_data, self.count_stdout = fault, record_data, count_stdout
+        self.result, self.over = Result(), False
+        self.child = 0  # 0 before the fork, and again when it has been reaped
+        self.before, self.filters = set(_children("self")), _status("self", b"Seccomp_filters")
+        self.files = contextlib.ExitStack()
+        self.line, self.far = map(self.files.enter_context, socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        pipes = [[open(end, mode, 0) for end, mode in zip(os.pipe(), ("rb", "wb"))] for _ in range(3)]
+        self.near = [pipes[0].pop(1), pipes[1].pop(0), pipes[2].pop(0)]  # standard input, output, error
+        self.ends = [pipe[0] for pipe in pipes]
+        for file in (*self.near, *self.ends):
+            self.files.enter_context(file)
+        self.output = os.readlink(b"/proc/self/fd/%d" % self.near[1].fileno())
+        self.collected: list[list[bytes]] = [[], [], []]
+
+    def start(self, argv: Sequence[str], env: Mapping[str, str], cwd: AnyPath | None) -> None:
+        """Fork, receive the listener; what fails in the child before that is raised here."""
+        parent = os.getpid()
+        self.child = os.fork()
+        if not self.child:
+            self._become(argv, env, cwd, parent)
+        self.pidfd = os.pidfd_open(self.child)
+        self.files.callback(os.close, self.pidfd)
+        self.far.close()
+        for end in self.ends:
+            end.close()
+        word, listeners, _, _ = socket.recv_fds(self.line, 4096, 1)
+        if not listeners:
+            self.complain(word or b"%d the child died before it ran the command" % errnos.ECHILD)
+        self.listener = listeners[0]
+        self.files.callback(os.close, self.listener)
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(self.listener, _SET_FLAGS, 1)  # wake callers on this processor (Linux 6.6)
+
+    def _become(self, argv: Sequence[str], env: Mapping[str, str], cwd: AnyPath | None, parent: int) -> NoReturn:
+        """The child. On the line it says "." with the listener; "ERRNO TEXT" if something fails."""
+        line = self.far
+        try:
+            os.setsid()
+            _LIBC.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != parent:
+                os._exit(127)
+            line = socket.socket(fileno=fcntl.fcntl(line, fcntl.F_DUPFD_CLOEXEC, 3))
+            for target, fd in enumerate([fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3) for end in self.ends]):
+                os.dup2(fd, target)
+            _LIBC.syscall(_CLOSE_RANGE, 3, 0xFFFFFFFF, 4)  # close on exec (Linux 5.11)
+            for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+                signal.signal(number, signal.SIG_DFL)
+            if cwd is not None:
+                os.chdir(cwd)
+            _LIBC.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
+            listener = _LIBC.syscall(_SECCOMP, 1, 8 | 32, ctypes.addressof(_FPROG))  # NEW_LISTENER, WAIT_KILLABLE_RECV
+            if listener < 0:
+                listener = _syscall("seccomp", _SECCOMP, 1, 8, ctypes.addressof(_FPROG))
+            socket.send_fds(line, [b"."], [listener])
+            os.execvpe(argv[0], list(argv), env)
+        except (OSError, TypeError, ValueError) as error:
+            code, text = getattr(error, "errno", errnos.EINVAL), getattr(error, "strerror", error)
+            line.send(os.fsencode(f"{code} {text}: {getattr(error, 'filename', None) or argv[0]!r}"))
+        finally:
+            os._exit(127)
+
+    def complain(self, word: bytes = b"") -> None:
+        """Raise what the child said had failed, if it said so."""
+        with contextlib.suppress(BlockingIOError):
+            word = word or self.line.recv(4096, socket.MSG_DONTWAIT)
+        if word:
+            raise OSError(int(word.split()[0]), os.fsdecode(word.partition(b" ")[2]))
+
+    def watch(self, stdin: bytes, timeout: float, linger: float) -> None:
+        """The loop: answer calls and move the streams, until the tree is gone, the fault has ended it or time is up."""
+        end = time.monotonic() + timeout
+        rest, poll = memoryview(stdin), select.poll()
+        streams = {stream.fileno(): index for index, stream in enumerate(self.near)}
+        for fd in streams:
+            os.set_blocking(fd, False)
+        for fd in (self.listener, self.pidfd, *streams):
+            poll.register(fd, select.POLLOUT if fd == self.near[0].fileno() else select.POLLIN)
+        look = 0.0
+        while not self.over:
+            now = time.monotonic()
+            if now >= min(look, end):  # as init would: who asks /proc for a dead orphan shall not find it for long
+                look, left = now + 0.005, self._left()
+                if not left:
+                    return
+                if now >= end:
+                    self.result.timed_out = bool(self.child)
+                    self.result.left = sum(1 for pid in left for _ in _tree(pid))
+                    return
+            for fd, event in poll.poll(1000 * min(end - now, 0.05 if self.child else 0.005)):
+                if fd == self.listener:
+                    if event & select.POLLIN:
+                        self._answer()
+                    else:  # POLLHUP: the last that carried the filter is just going
+                        self.finish(kill=False)
+                    break  # it may have ended the run
+                elif fd == self.pidfd:
+                    poll.unregister(fd)
+                    look, end = 0, min(end, now + linger)
+                elif streams[fd]:
+                    if not self.collect(streams[fd]):
+                        poll.unregister(fd)
+                else:
+                    try:
+                        rest = rest[self.near[0].write(rest[:65536]) or 0:]
+                    except BrokenPipeError:
+                        rest = rest[:0]
+                    if not rest:
+                        poll.unregister(fd)
+                        self.near[0].close()
+
+    def collect(self, index: int) -> bool:
+        """Read what an output pipe holds now; False at its end."""
+        data: bytes | None = b"."
+        while data:
+            data = self.near[index].read(65536)
+            self.collected[index].append(data or b"")
+        return data is None
+
+    def _left(self) -> list[int]:
+        """Reap what is dead of the run; return what is left of the command and its orphans, which we adopted."""
+        left = []
+        for pid in _children("self"):
+            if pid == self.child or pid not in self.before and _status(pid, b"Seccomp_filters") > self.filters:
+                done, status = os.waitpid(pid, os.WNOHANG)
+                if not done:
+                    left.append(pid)
+                elif pid == self.child:
+                    self.child, self.result.status = 0, os.waitstatus_to_exitcode(status)
+        return left
+
+    def finish(self, kill: bool = True) -> None:
+        """Reap the whole tree; kill it first, unless it is known to be going."""
+        bound = time.monotonic() + 10
+        with contextlib.suppress(ProcessLookupError):
+            if kill and self.child:
+                os.killpg(self.child, signal.SIGKILL)  # all at once; then whoever left the group
+        while True:
+            left = self._left()
+            if not left and not self._left():  # one just reaped may have left us its own
+                self.over = True
+                return
+            if time.monotonic() > bound:
+                raise TimeoutError(errnos.ETIMEDOUT, f"processes that do not die: {left}")
+            for pid in (pid for root in left for pid in _tree(root) if kill):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.0002)
+
+    def _ioctl(self, request: int, data: bytes | bytearray) -> bool:
+        """False: that caller has died, or a signal called it away; its call did not happen."""
+        with contextlib.suppress(FileNotFoundError, InterruptedError):
+            fcntl.ioctl(self.listener, request, data)
+            return True
+        return False
+
+    def _reply(self, token: int, value: int = 0, error: int = 0, flags: int = 0) -> bool:
+        return self._ioctl(_SEND, struct.pack("=QqiI", token, value, error, flags))
+
+    def _answer(self) -> None:
+        note = bytearray(80)
+        if not self._ioctl(_RECV, note):
+            return
+        token, pid, _, number, _, _, *args = struct.unpack("=QIIiIQ6Q", note)
+        call: Call | None = None
+        pieces: list[tuple[int, int]] = []
+        try:
+            call = self._decode(pid, number, args, pieces)
+            if call and self.fault and self.fault.strikes(call):
+                call = self._strike(self.fault, call, token, args, pieces)
+            elif not self._reply(token, flags=_CONTINUE):
+                return
+        except OSError as error:  # the caller is gone, or its descriptor or address is bad: the kernel will say so
+            if error.errno not in (errnos.ENOENT, errnos.ESRCH, errnos.EIO):
+                raise
+            call = None
+            self._reply(token, flags=_CONTINUE)
+        if call:
+            self.result.calls.append(call)
+            self.result.fired += call.fate != "run"
+
+    def _strike(self, fault: Fault, call: Call, token: int, args: list[int],
+                pieces: list[tuple[int, int]]) -> Call | None:
+        """Apply the fault; the call with its fate, or None if the caller is dead already."""
+        part = self._data(call.pid, pieces, fault.part(call.size)) if fault.kind in ("torn", "short") else b""
+        if not self._ioctl(_VALID, struct.pack("=Q", token)):
+            return None
+        if fault.errno:
+            alive = self._reply(token, error=-fault.errno)
+            return replace(call, fate=errnos.errorcode.get(fault.errno, str(fault.errno))) if alive else None
+        done = self._write(call, args, part) if part else 0
+        if fault.kind == "short":
+            self._reply(token, value=done)
+            return replace(call, fate="short")
+        self.result.killed = True
+        if fault.kind == "kill_one":
+            os.kill(call.pid, signal.SIGKILL)
+        else:
+            self.finish()
+        return replace(call, fate="torn" if part else "killed")
+
+    def _write(self, call: Call, args: list[int], data: bytes) -> int:
+        """Carry out a part of a write on the caller's own open file, so that offset and append mode are its own."""
+        if call.paths == ("<stdout>",):  # a pipe that we ourselves read: do not wait for room in it
+            self.collect(1)
+            self.collected[1].append(data)
+            return len(data)
+        process = _status(call.pid, b"Tgid")  # a thread's
+        if process < 0:
+            raise ProcessLookupError(errnos.ESRCH, "the caller has died")
+        pidfd = os.pidfd_open(process)
+        try:
+            fd = _syscall("pidfd_getfd", _PIDFD_GETFD, pidfd, args[0] & 0x7FFFFFFF, 0)
+        finally:
+            os.close(pidfd)
+        with open(fd, "wb", 0):
+            positioned = call.name.startswith("p") and args[3] != _POSITION
+            return os.pwrite(fd, data, args[3]) if positioned else os.write(fd, data)
+
+    def _decode(self, pid: int, number: int, args: list[int], pieces: list[tuple[int, int]]) -> Call | None:
+        """The call, if it counts; `pieces` gets the places of a write's bytes."""
+        name, kind, where = _CALLS[number]
+        at = {letter: args[index] for letter, index in where}
+        flags = at.get("x", os.O_CREAT | os.O_TRUNC | os.O_WRONLY if name == "creat" else 0) & 0xFFFFFFFF
+        follow = name in _FOLLOWS or kind == "open" and not flags & (os.O_EXCL | os.O_NOFOLLOW)
+        counts, ino, paths = name == "sync", 0, []
+        for letter, index in where:
+            if letter == "f":
+                link = b"/proc/%d/fd/%d" % (pid, args[index] & 0xFFFFFFFF)
+                path = os.readlink(link)
+                stdout = self.count_stdout and kind == "write" and (args[index] == 1 or path == self.output)
+                if self._inside(path) or stdout or name == "syncfs":
+                    found = os.stat(link)
+                    ino = found.st_ino
+                    if kind == "write" and not (self._inside(path) and stat.S_ISREG(found.st_mode)):
+                        counts, path = stdout, b"<stdout>" if path == self.output else b"<fd1>"
+                    else:
+                        counts = name != "syncfs" or found.st_dev == os.stat(self.root).st_dev
+                paths.append(path)
+            elif letter in "pat":
+                text = _read(f"/proc/{pid}/mem", 4096, args[index + (letter == "a")]).partition(b"\0")[0]
+                if letter != "t":
+                    directory = args[index] if letter == "a" else _AT_FDCWD
+                    text = self._path(pid, ctypes.c_int(directory & 0xFFFFFFFF).value, text, follow)
+                    counts = counts or self._inside(text)
+                paths.append(text)
+        if not counts:
+            return None
+        if "b" in at:
+            pieces.append((at["b"], args[2]))
+        elif "v" in at:
+            pieces += struct.iter_unpack("@QQ", _read(f"/proc/{pid}/mem", 16 * min(args[2], 1024), at["v"]))
+        size, offset, data = at.get("z", sum(length for _, length in pieces)), at.get("o"), None
+        if self.record_data and kind == "write":
+            data = self._data(pid, pieces, size)
+            offset = self._offset(pid, args[0]) if offset in (None, _POSITION) else offset
+        if name == "unlinkat" and flags & _AT_REMOVEDIR:
+            kind = "rmdir"
+        comm = os.fsdecode(_read(f"/proc/{pid}/comm").rstrip(b"\n"))
+        names = tuple(os.fsdecode(b"." if path == self.root else path[len(self.below):] if self._inside(path) else path)
+                      for path in paths)
+        return Call(len(self.result.calls) + 1, pid, comm, name, kind, names, size, flags, ino, offset, data)
+
+    def _inside(self, path: bytes) -> bool:
+        return path == self.root or path.startswith(self.below)
+
+    def _data(self, pid: int, pieces: list[tuple[int, int]], size: int) -> bytes:
+        data = b""
+        for address, length in pieces:
+            data += _read(f"/proc/{pid}/mem", min(length, size - len(data)), address)
+        return data
+
+    def _offset(self, pid: int, fd: int) -> int:
+        lines = dict(line.split(b":", 1) for line in _read(f"/proc/{pid}/fdinfo/{fd}").split(b"\n") if b":" in line)
+        append = int(lines[b"flags"], 8) & os.O_APPEND
+        return os.stat(f"/proc/{pid}/fd/{fd}").st_size if append else int(lines[b"pos"])
+
+    def _path(self, pid: int, directory: int, text: bytes, follow: bool) -> bytes:
+        """The absolute name of what a path argument means, links resolved as far as the call follows them.
+
+        "?" and the argument, if its directory cannot be reached, so that the call can only fail.
+        """
+        if text == b"/dev/null":
+            return text
+        given, text = text, _STREAMS.get(text, text)
+        for magic, keep in ((b"/dev/fd/", 4), (b"/proc/self/", 10)):  # they mean the caller, not us
+            text = b"/proc/%d" % pid + text[keep:] if text.startswith(magic) else text
+        if not text.startswith(b"/"):
+            base = b"/proc/%d/cwd" % pid if directory == _AT_FDCWD else b"/proc/%d/fd/%d" % (pid, directory)
+            if not text:  # AT_EMPTY_PATH: the descriptor itself
+                return os.readlink(base)
+            text = base + b"/" + text
+        head, tail = os.path.split(text.rstrip(b"/"))
+        with contextlib.suppress(OSError):
+            if follow or tail in (b".", b"..", b""):
+                with contextlib.suppress(FileNotFoundError):
+                    return self._resolve(text)
+            return os.path.join(self._resolve(head), tail)
+        return b"?" + given
+
+    def _resolve(self, path: bytes) -> bytes:
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        try:
+            return os.readlink(b"/proc/self/fd/%d" % fd)
+        finally:
+            os.close(fd)
+
+
+def run(argv: Sequence[str], root: AnyPath, *, env: Mapping[str, str] | None = None, stdin: bytes = b"",
+        cwd: AnyPath | None = None, fault: Fault | None = None, timeout: float = 30, record_data: bool = False,
+        count_stdout: bool = False, linger: float = 1) -> Result:
+    """Run `argv` behind a gate on the directory `root`; nothing of it is left when this returns or raises.
+
+    env, cwd, stdin: as in subprocess. timeout: seconds for all. linger: seconds that the rest of the tree may go on
+    after the command itself has ended. record_data: keep the bytes and offsets of writes. count_stdout: count writes
+    to standard output too. Raises OSError if the command or the gate cannot be started.
+    """
+    before = ctypes.c_int()
+    _LIBC.prctl(_GET_SUBREAPER, ctypes.addressof(before), 0, 0, 0)
+    with contextlib.ExitStack() as stack:  # undone from the last to the first
+        stack.callback(_LIBC.prctl, _SET_SUBREAPER, before.value, 0, 0, 0)
+        _LIBC.prctl(_SET_SUBREAPER, 1, 0, 0, 0)
+        gate = _Gate(os.fspath(root), fault, record_data, count_stdout)
+        stack.enter_context(gate.files)
+        stack.callback(gate.finish)
+        gate.start(argv, os.environ if env is None else env, cwd)
+        gate.watch(stdin, timeout, linger)
+        gate.finish()
+        gate.complain()
+        for index in (1, 2):
+            gate.collect(index)
+        gate.result.stdout, gate.result.stderr = map(b"".join, gate.collected[1:])
+        gate.result.killed = gate.result.killed or gate.result.left > 0
+        return gate.result
+
+
+@functools.cache
+def available(kind: str = "kill_tree") -> tuple[bool, str]:
+    """Whether faults of that kind can be injected here, tried on a small script; and if not, why."""
+    if _MACHINE not in _ARCHES:
+        return False, f"no seccomp gate: not written for {_MACHINE}"
+    if _status("self", b"Seccomp_filters") < 0:
+        return False, "no seccomp gate: needs Linux 5.9 with seccomp"
+    if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
+        return False, "no seccomp gate: needs a kernel with CONFIG_PROC_CHILDREN"
+    with tempfile.TemporaryDirectory() as root:
+        fault = Fault(kind, 2, errno=errnos.ENOSPC if kind.startswith("errno") else None)
+        try:
+            result = run(["/bin/sh", "-c", "printf abcd >x"], root, cwd=root, fault=fault, timeout=10)
+        except OSError as error:
+            return False, f"no seccomp gate: {error.strerror}"
+    return (True, "") if result.fired == 1 else (False, "no seccomp gate: calls are not seen")

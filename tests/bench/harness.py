@@ -1,0 +1,154 @@
+"""Starting commands, timing them side by side, and naming the machine. Nothing of the queue is known here."""
+
+import os
+import platform
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+DEVNULL = os.open(os.devnull, os.O_RDWR)
+
+
+@dataclass
+class Command:
+    """One contender of a row: what to start, with which file as standard input, where, and what it should exit with."""
+
+    name: str
+    argv: list
+    stdin: str = os.devnull
+    cwd: str = "/"
+    env: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.argv = [str(word) for word in self.argv]
+        self.program = shutil.which(self.argv[0])
+        self.env = {"PATH": os.environ["PATH"], "HOME": str(self.cwd), **self.env}
+
+    def run(self, stdout=DEVNULL):
+        """Seconds from the start, by posix_spawn (vfork), to the end."""
+        stdin = os.open(self.stdin, os.O_RDONLY)
+        here = os.getcwd()
+        os.chdir(self.cwd)
+        actions = [(os.POSIX_SPAWN_DUP2, stdin, 0), (os.POSIX_SPAWN_DUP2, stdout, 1)]
+        begin = time.perf_counter()
+        pid = os.posix_spawn(self.program, self.argv, self.env, file_actions=actions)
+        status = os.waitpid(pid, 0)[1]
+        seconds = time.perf_counter() - begin
+        os.chdir(here)
+        os.close(stdin)
+        if status:
+            raise RuntimeError(f"{self.name}: {self.argv} ended with {os.waitstatus_to_exitcode(status)}")
+        return seconds
+
+
+def interleave(commands, rounds, progress):
+    """Seconds of each command by name: in every round each runs once, in an order drawn anew."""
+    seconds = {command.name: [] for command in commands}
+    order = random.Random(1)
+    warm = min(5, rounds)
+    for turn in range(rounds + warm):
+        for command in order.sample(commands, len(commands)):
+            took = command.run()
+            if turn >= warm:
+                seconds[command.name].append(took)
+        progress(f"{turn + 1} of {rounds + warm} rounds")
+    return seconds
+
+
+def spread(values):
+    """Median, lower and upper quartile."""
+    if len(values) < 2:
+        return values[0], values[0], values[0]
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return middle, low, high
+
+
+def ratio(ours, theirs):
+    """The ratio of the medians, and the quartiles of the ratio round by round."""
+    _, low, high = spread([a / b for a, b in zip(ours, theirs)])
+    return statistics.median(ours) / statistics.median(theirs), low, high
+
+
+def peak_memory(command, stdout):
+    """Run it: seconds, and the most that all its processes together had in memory, in bytes, looked at every 10 ms.
+    (wait4 would give the largest single process, and for small ones the memory of this Python that started them.)"""
+    page, peak = os.sysconf("SC_PAGE_SIZE"), 0
+    with open(command.stdin, "rb") as stdin:
+        begin = time.perf_counter()
+        process = subprocess.Popen(
+            command.argv, stdin=stdin, stdout=stdout, env=command.env, cwd=command.cwd, start_new_session=True
+        )
+        while True:
+            try:
+                process.wait(0.01)
+                break
+            except subprocess.TimeoutExpired:
+                peak = max(peak, page * sum(resident(process.pid)))
+    seconds = time.perf_counter() - begin
+    if process.returncode:
+        raise RuntimeError(f"{command.name}: {command.argv} ended with {process.returncode}")
+    return seconds, peak
+
+
+def resident(session):
+    """Pages in memory of each process of the session."""
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                fields = Path("/proc", entry, "stat").read_text(errors="replace").rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[3]) == session:
+                yield int(fields[21])
+
+
+def first_line(*argv):
+    try:
+        done = subprocess.run(argv, stdin=DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=10)
+    except OSError:
+        return None
+    return done.stdout.split("\n")[0].strip() or None
+
+
+def machine(directory):
+    """What the numbers were taken on."""
+    cpu = next((row.split(":")[1].strip() for row in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in row), "?")
+    system = next((row.split("=")[1].strip('"') for row in Path("/etc/os-release").read_text().splitlines() if "PRETTY" in row), "?")
+    mounts = [row.split() for row in Path("/proc/mounts").read_text().splitlines()]
+    mount = max((row for row in mounts if (str(directory) + "/").startswith(row[1].rstrip("/") + "/")), key=lambda row: len(row[1]))
+    return {
+        "cpu": cpu,
+        "cores": len(os.sched_getaffinity(0)),
+        "kernel": platform.release(),
+        "system": system,
+        "filesystem": f"{mount[2]} ({mount[3]})",
+        "sh": os.path.realpath(shutil.which("sh")),
+        "base64": first_line("base64", "--version"),
+        "redis-cli": first_line("redis-cli", "--version"),
+        "sqlite3": first_line("sqlite3", "--version"),
+        "perl": first_line("perl", "-e", "print $^V"),
+        "python": platform.python_version(),
+    }
+
+
+class Progress:
+    """One line on a terminal, rewritten; elsewhere nothing."""
+
+    def __init__(self):
+        self.shown = sys.stderr.isatty()
+        self.row, self.last = "", 0.0
+
+    def __call__(self, text):
+        if self.shown and time.monotonic() - self.last > 0.1:
+            self.last = time.monotonic()
+            sys.stderr.write(f"\r\033[K{self.row}: {text}")
+            sys.stderr.flush()
+
+    def end(self):
+        if self.shown:
+            sys.stderr.write("\r\033[K")

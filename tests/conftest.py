@@ -1,0 +1,172 @@
+"""What the tests share: the five shells, a spool of one's own, a runner, and counts taken by strace."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+import counting
+
+ROOT = Path(__file__).resolve().parent.parent
+LIB = ROOT / "lib"
+SHELLS = ("dash", "busybox", "mksh", "yash", "bash")
+
+sys.dont_write_bytecode = True
+
+Result = namedtuple("Result", "status out err")
+
+
+def need(*commands):
+    """The path of the first command, once all of them are there. `make test` installs them, so under CI one that is missing
+    is an error; elsewhere the test is left out, with the reason."""
+    path = os.pathsep.join([os.environ["PATH"], os.path.dirname(sys.executable)])  # ShellCheck is in the venv
+    missing = [command for command in commands if not shutil.which(command, path=path)]
+    if missing:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("not installed: " + ", ".join(missing))
+    return shutil.which(commands[0], path=path)
+
+
+def wait_for(predicate, seconds=5.0, what="the state waited for"):
+    """What predicate() returns, as soon as that is true; AssertionError after so many seconds."""
+    end = time.monotonic() + seconds
+    pause = 0.001
+    while True:
+        value = predicate()
+        if value:
+            return value
+        assert time.monotonic() < end, f"not within {seconds} s: {what}"
+        time.sleep(pause)  # between two looks at a state, under a bound
+        pause = min(pause * 1.5, 0.05)
+
+
+def pytest_generate_tests(metafunc):
+    """A test that is marked `shells`, or that names `shell` among its arguments, runs under each of them."""
+    names = metafunc.function.__code__.co_varnames[: metafunc.function.__code__.co_argcount]
+    if "shell" in names or ("shell" in metafunc.fixturenames and metafunc.definition.get_closest_marker("shells")):
+        metafunc.parametrize("shell", SHELLS, indirect=True)
+
+
+@pytest.fixture
+def shell(request, tmp_path):
+    """A link named `sh` to one of the shells: it shall behave as when it is the system's own."""
+    name = getattr(request, "param", "dash")
+    link = tmp_path / "shell" / "sh"
+    link.parent.mkdir()
+    link.symlink_to(os.path.realpath(need(name)))
+    return str(link)
+
+
+@pytest.fixture
+def spool(tmp_path):
+    """FLATQ_DIR, not yet there: the first verb makes it."""
+    return tmp_path / "spool"
+
+
+def left(*processes):
+    """The ids of what still runs of processes started with start_new_session, themselves included: their sessions tell them."""
+    pids, sessions = [], {process.pid for process in processes}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) in sessions and fields[0] not in "ZX":
+            pids.append(int(stat.parent.name))
+    return pids
+
+
+class Runner:
+    """flatq("push", "jobs", input=b"text", check=0) runs lib/push under the chosen shell, in an environment of its own.
+
+    `env` (a dictionary to change) holds FLATQ_DIR and FLATQ_SYNC=off. start() is the same without waiting."""
+
+    def __init__(self, shell, spool, home):
+        self.shell, self.spool, self.home = shell, spool, home
+        self.started = []
+        self.env = {
+            "PATH": f"{os.path.dirname(shell)}:{os.environ['PATH']}",
+            "HOME": str(home),
+            "FLATQ_DIR": str(spool),
+            "FLATQ_SYNC": "off",
+        }
+
+    def command(self, verb, *args):
+        """The argument list: the shell and lib/VERB. A verb with a slash is a path from the top, as in ./launch."""
+        path = ROOT / verb if "/" in verb else LIB / verb
+        return [self.shell, str(path), *(os.fspath(arg) for arg in args)]
+
+    def environment(self, env):
+        """self.env with changes; None takes a variable away."""
+        return {key: value for key, value in {**self.env, **(env or {})}.items() if value is not None}
+
+    def start(self, verb, *args, env=None, cwd=None, **more):
+        """A Popen in a session of its own, of which nothing outlives the test."""
+        process = subprocess.Popen(
+            self.command(verb, *args), env=self.environment(env), cwd=cwd or self.home, start_new_session=True,
+            **{"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more},
+        )
+        self.started.append(process)
+        return process
+
+    def __call__(self, verb, *args, input=b"", check=None, env=None, cwd=None, timeout=30):
+        process = self.start(verb, *args, env=env, cwd=cwd)
+        try:
+            out, err = process.communicate(input, timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.end(process)
+            raise
+        result = Result(process.returncode, out, err)
+        assert result.status >= 0, f"{verb} {args}: ended by signal {-result.status}: {err!r}"
+        if check is not None:
+            assert result.status == check, f"{verb} {args}: exit {result.status}, not {check}: {out[:200]!r} {err!r}"
+        return result
+
+    def end(self, *processes):
+        """Kill what is left of these and of all that they started."""
+        for pid in left(*processes):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        for process in processes:
+            process.wait()
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                if pipe:
+                    pipe.close()
+
+    def count(self, verb, *args, input=b"", env=None, check=0):
+        """Run it under strace: the Count of counting.count."""
+        need("strace")
+        counted, out, err = counting.count(self.command(verb, *args), input, self.environment(env), self.home)
+        assert check is None or counted.status == check, (verb, args, counted, out[:200], err)
+        return counted
+
+
+@pytest.fixture
+def flatq(shell, spool, tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    runner = Runner(shell, spool, home)
+    yield runner
+    runner.end(*runner.started)
+
+
+@pytest.fixture
+def free_port():
+    """A port of 127.0.0.1 that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def listening(port):
+    """Whether anybody listens on that port of 127.0.0.1: looked up, since a try to connect would be a client's."""
+    with open("/proc/net/tcp") as table:
+        return any(row.split()[1].endswith(f":{port:04X}") and row.split()[3] == "0A" for row in table)

@@ -1,0 +1,156 @@
+"""What the tests of the engine share: a reservation as a tuple, one clear line, what lies on the disk, shell loops, a clock to set."""
+
+import os
+import re
+import subprocess
+from collections import namedtuple
+from pathlib import Path
+
+from conftest import LIB, Result
+
+Reserved = namedtuple("Reserved", "receipt id tries length body")
+
+# what a queue's directory holds beside messages
+NO_MESSAGE = {"log", "lock", "tended", "conf", "closed"}
+
+
+def push(flatq, body, *args, **more):
+    """The id of a new message."""
+    done = flatq("push", *args, input=body, check=0, **more)
+    assert re.fullmatch(rb"[1-9][0-9]*\n", done.out), done
+    assert done.err == b""
+    return int(done.out)
+
+
+def pop(flatq, *args, **more):
+    """What pop says, in full, where it must have found something."""
+    done = flatq("pop", *args, check=0, **more)
+    assert done.err == b""
+    return done.out
+
+
+def reserve(flatq, *args, **more):
+    done = flatq("reserve", *args, check=0, **more)
+    assert done.err == b""
+    head, body = done.out.split(b"\n", 1)
+    receipt, number, tries, length = head.decode().split(" ")
+    assert int(length) == len(body), (head, len(body))
+    return Reserved(receipt, int(number), int(tries), int(length), body)
+
+
+def refused(result, status, verb=None, *, text=b""):
+    """The exit code, nothing on stdout, and one clear line on stderr."""
+    assert (result.status, result.out) == (status, b""), result
+    assert result.err.count(b"\n") == 1 and result.err.endswith(b"\n"), result
+    assert text in result.err, result
+    if verb:
+        assert result.err.startswith(verb.encode() + b": "), result
+    return result
+
+
+def empty(flatq, *queues, **more):
+    """Nothing is ready in any of the queues."""
+    refused(flatq("pop", *queues, **more), 66, "pop")
+
+
+def lies(spool, queue="default"):
+    """The files of a queue, by place: {"wal": [names], ...}. Markers, the log and what waiters left are among them."""
+    base = spool / queue
+    found = {}
+    for root, _, names in os.walk(base):
+        place = Path(root).relative_to(base).parts
+        for name in names:
+            if place or name not in NO_MESSAGE:
+                found.setdefault(place[0] if place else "", []).append(name)
+    return found
+
+
+def stopped_by(process, number):
+    """It ends as whoever sent the signal expects; mksh says 128 and the number for some of them."""
+    assert process.wait(10) in (-number, 128 + number)
+
+
+def loop(flatq, script, *args, timeout=100, shell=None):
+    """A script with $sh, $lib: many verbs in a row without coming back to Python between them. It must succeed."""
+    done = subprocess.run(
+        ["dash", "-c", script, "loop", *map(str, args)], env=flatq.environment({"sh": shell or flatq.shell, "lib": str(LIB)}),
+        cwd=flatq.home, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout,
+    )
+    assert done.returncode == 0, done
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+def drain(flatq, queue="default", timeout=100):
+    """Every message that is ready, one pop each, as one string of bytes."""
+    done = loop(flatq, 'while "$sh" "$lib/pop" "$1"; do :; done', queue, timeout=timeout)
+    assert done.err.count(b"\n") == 1, done.err[-300:]
+    return done.out
+
+
+def children(pid):
+    """The processes that pid has started and that still are."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as numbers:
+            return [int(number) for number in numbers.read().split()]
+    except OSError:
+        return []
+
+
+def command_of(pid):
+    """The name of the program pid runs; empty where there is no such process, or a zombie."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip() if Path(f"/proc/{pid}/cmdline").read_bytes() else ""
+    except OSError:
+        return ""
+
+
+def child_named(process, name):
+    """The pid of a child of process that runs the program called so; None where there is none."""
+    for pid in children(process.pid):
+        if command_of(pid) == name:
+            return pid
+        for grandchild in children(pid):
+            if command_of(grandchild) == name:
+                return grandchild
+    return None
+
+
+def holders(path):
+    """Processes that have something below path open, or work there."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit() or int(process.name) == os.getpid():
+            continue
+        try:
+            links = [*(process / "fd").iterdir(), process / "cwd"]
+            if any(os.readlink(link).startswith(str(path) + "/") for link in links):
+                found.append((int(process.name), command_of(process.name)))
+        except OSError:
+            continue
+    return found
+
+
+class Clock:
+    """A /proc of one's own, for FLATQ_PROC: the time since the start and the boot are what the test says.
+
+    It shows no processes, so nobody's death is proven."""
+
+    def __init__(self, path):
+        self.path = path
+        (path / "sys/kernel/random").mkdir(parents=True)
+        (path / "sys/kernel/random/uuid").symlink_to("/proc/sys/kernel/random/uuid")
+        (path / "self").symlink_to("/proc/self")
+        self.reboot("first", 5000)
+
+    def set(self, seconds):
+        self.seconds = seconds
+        new = self.path / "uptime.new"
+        new.write_text(f"{seconds:.2f} {seconds:.2f}\n")
+        new.rename(self.path / "uptime")
+
+    def advance(self, seconds):
+        self.set(self.seconds + seconds)
+
+    def reboot(self, name, seconds=10):
+        (self.path / "sys/kernel/random/boot_id").write_text(name + "\n")
+        self.set(seconds)

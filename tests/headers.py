@@ -1,0 +1,96 @@
+"""The verbs' headers, read; `headers.py README.md` writes the README's tables anew from them.
+
+A table lies between `<!-- verbs -->` and `<!-- /verbs -->`, `<!-- options -->` and `<!-- /options -->`."""
+
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+LIB = Path(__file__).resolve().parent.parent / "lib"
+
+
+@dataclass
+class Header:
+    """`verb`, its `arguments` and what it does (`text`) from line 2; options as (name, value, text); sections by name."""
+
+    verb: str
+    arguments: str
+    text: str
+    options: list = field(default_factory=list)
+    sections: dict = field(default_factory=dict)
+
+
+def header(path):
+    """The header of one executable; ValueError where its line 2 is not `# VERB ARGUMENTS - text`."""
+    lines = path.read_text().split("\n")
+    first = re.fullmatch(r"# (\S+) ?(.*?) - (.+)", lines[1])
+    if not lines[0].startswith("#!/bin/sh") or not first:
+        raise ValueError(f"{path}: not the form `# VERB ARGUMENTS - text`: {lines[1]}")
+    found = Header(*first.groups())
+    section = None
+    for line in lines[2:]:
+        if not line.startswith("#"):
+            break
+        option = re.fullmatch(r"# +(--?[A-Za-z0-9][a-z-]*)(?: ([A-Z]\S*))?  +(.+)", line)
+        name = re.match(r"# (Files|Order|Crash|Exit): +", line)
+        if name:
+            section = name[1]
+            found.sections[section] = line[name.end():]
+        elif section:
+            found.sections[section] += " " + line.lstrip("# ")
+        elif option:
+            found.options.append((option[1], option[2] or "", option[3]))
+        elif found.options and line.startswith("#      "):
+            found.options[-1] = (*found.options[-1][:2], found.options[-1][2] + " " + line.lstrip("# "))
+    return found
+
+
+def verbs():
+    """The verbs in the order in which `flatq -h` lists them."""
+    return re.search(r"^flatq_verbs='(.*)'", (LIB / "flatq").read_text(), re.M)[1].split()
+
+
+def cell(text):
+    return text.replace("|", "\\|")
+
+
+def verbs_table():
+    rows = ["| verb | what it does |", "| --- | --- |"]
+    for verb in verbs():
+        read = header(LIB / verb)
+        rows.append(f"| `{cell((read.verb + ' ' + read.arguments).strip())}` | {cell(read.text)} |")
+    return "\n".join(rows)
+
+
+def options_table():
+    """One row for each option; where verbs say it in different words, all of them."""
+    options = {}
+    for verb in verbs():
+        for name, value, text in header(LIB / verb).options:
+            options.setdefault((name, value), {}).setdefault(text, []).append(verb)
+    rows = ["| option | of | means |", "| --- | --- | --- |"]
+    for (name, value), texts in sorted(options.items(), key=lambda row: (row[0][0].startswith("--"), row[0])):
+        having = ", ".join(verb for verbs_having in texts.values() for verb in verbs_having)
+        means = "; ".join(
+            text if len(texts) == 1 else f"*{', '.join(verbs_having)}:* {text}" for text, verbs_having in texts.items()
+        )
+        rows.append(f"| `{(name + ' ' + value).strip()}` | {having} | {cell(means)} |")
+    return "\n".join(rows)
+
+
+TABLES = {"verbs": verbs_table, "options": options_table}
+
+
+def filled(page):
+    """The page with its tables as they should be."""
+    for name, table in TABLES.items():
+        page = re.sub(
+            rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", lambda found: found[1] + table() + "\n" + found[2], page, flags=re.S
+        )
+    return page
+
+
+if __name__ == "__main__":
+    readme = Path(sys.argv[1])
+    readme.write_text(filled(readme.read_text()))

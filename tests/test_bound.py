@@ -1,0 +1,342 @@
+"""Bounds, and closed queues: exact under any number of producers."""
+
+import fcntl
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+from conftest import wait_for
+from engine import child_named, empty, lies, pop, push, refused, reserve, stopped_by
+
+
+def held_now(spool, queue):
+    """Ready, delayed and in flight, counted under the queue's own lock, under which alone there can be more of them."""
+    with open(spool / queue / "lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        places = lies(spool, queue)
+    settled = set(places.get("done", ()))
+    names = set()
+    for place in ("wal", "fold", "head", "delayed", "out"):
+        for name in places.get(place, ()):
+            if name not in settled:
+                names.add(name.split(".")[1])
+    assert "queue" not in places
+    return len(names)
+
+
+def test_what_counts(shell, flatq):
+    flatq("create", "-b", "3", "q", check=0)
+    push(flatq, b"ready", "q")
+    push(flatq, b"delayed", "-d", "1000", "q")
+    push(flatq, b"in flight", "-p", "1", "q")
+    got = reserve(flatq, "q")
+    refused(flatq("push", "q", input=b"no"), 75, "push", text=b"full")
+    refused(flatq("push", "-d", "5", "q"), 75, "push")
+    flatq("release", got.receipt, check=0)
+    refused(flatq("push", "q"), 75, "push")
+    # buried do not
+    flatq("bury", reserve(flatq, "q").receipt, check=0)
+    push(flatq, b"fits", "q")
+    refused(flatq("push", "q"), 75, "push")
+    pop(flatq, "q")
+    push(flatq, b"fits", "q")
+    flatq("delete", reserve(flatq, "q").receipt, check=0)
+    push(flatq, b"fits", "q")
+    refused(flatq("push", "q"), 75, "push")
+    # elsewhere there is room
+    push(flatq, b"x", "other")
+
+
+def test_a_push_over_the_bound_leaves_nothing(shell, flatq, spool):
+    flatq("create", "-b", "1", "q", check=0)
+    push(flatq, b"x", "q")
+    before = lies(spool, "q")
+    refused(flatq("push", "-k", "key", "q", input=b"no"), 75, "push")
+    refused(flatq("push", "-w", "1", "q", input=b"no"), 75, "push")
+    assert lies(spool, "q") == before
+    pop(flatq, "q")
+    assert flatq("push", "-k", "key", "q", check=0).out.strip().isdigit()
+
+
+def test_bound_changed_and_taken_away(shell, flatq):
+    flatq("create", "-b", "1", "q", check=0)
+    push(flatq, b"1", "q")
+    refused(flatq("push", "q"), 75, "push")
+    flatq("create", "-b", "02", "q", check=0)
+    push(flatq, b"2", "q")
+    refused(flatq("push", "q"), 75, "push")
+    flatq("create", "-m", "5", "q", check=0)
+    refused(flatq("push", "q"), 75, "push")
+    flatq("create", "-b", "0", "q", check=0)
+    push(flatq, b"3", "q")
+    for bad in ("-1", "x", "1e3", "", "99999999999999999999"):
+        refused(flatq("create", "-b", bad, "q"), 65, "create")
+
+
+def test_a_key_that_is_taken_needs_no_room(flatq):
+    flatq("create", "-b", "1", "q", check=0)
+    number = push(flatq, b"x", "-k", "key", "q")
+    assert flatq("push", "-k", "key", "q", check=0).out == b"%d dup\n" % number
+
+
+def test_bound_of_many_producers_without_consumers(shell, flatq, spool):
+    flatq("create", "-b", "7", "q", check=0)
+    started = [flatq.start("push", "q", stdin=subprocess.DEVNULL) for _ in range(16)]
+    statuses = [process.communicate(timeout=60) and process.returncode for process in started]
+    assert sorted(statuses) == [0] * 7 + [75] * 9
+    assert held_now(spool, "q") == 7
+
+
+def test_bound_of_16_producers_beside_consumers(flatq, spool):
+    """Never more than the bound, and not less than could be: everything comes through, once."""
+    bound, each = 4, 6
+    flatq("create", "-b", str(bound), "q", check=0)
+    push(flatq, b"", "q")
+    pop(flatq, "q")
+    producers = [
+        subprocess.Popen(
+            ["dash", "-c", 'i=0; while [ $i -lt "$2" ]; do printf "%s-%s\\n" "$1" $i | "$sh" "$lib/push" -w 100 q || exit; i=$((i + 1)); done',
+             "-", str(k), str(each)],
+            env=flatq.environment({"sh": flatq.shell, "lib": flatq.command("push")[1].rsplit("/", 1)[0]}),
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+        for k in range(16)
+    ]
+    flatq.started += producers
+    got, most, over = [], 0, threading.Event()
+
+    def look():
+        nonlocal most
+        while not over.is_set():
+            most = max(most, held_now(spool, "q"))
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        turn = 0
+        while len(got) < 16 * each:
+            turn += 1
+            if turn % 3:
+                got.append(pop(flatq, "-w", "60", "q"))
+            else:
+                message = reserve(flatq, "-w", "60", "q")
+                if turn % 2:
+                    flatq("release", message.receipt, check=0)
+                elif turn % 4:
+                    flatq("release", "-d", "0", message.receipt, check=0)
+                else:
+                    flatq("delete", message.receipt, check=0)
+                    got.append(message.body)
+    finally:
+        over.set()
+        watcher.join()
+    for process in producers:
+        assert process.wait(30) == 0, process.stderr.read()
+    assert sorted(got) == sorted(b"%d-%d\n" % (k, i) for k in range(16) for i in range(each))
+    assert most == bound
+
+
+@pytest.mark.parametrize("options", [[], ["-d", "100"], ["-p", "5"]], ids=["ready", "delayed", "moved"])
+def test_whoever_counts_misses_nothing_that_is_on_its_way(flatq, spool, options):
+    """While a push counts, under the lock, what is in flight must not get behind its back to a place already counted."""
+    flatq("create", "-b", "1", "q", check=0)
+    push(flatq, b"x", "q")
+    got = reserve(flatq, "q")
+    with open(spool / "q/lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = flatq.start("release", *options, got.receipt, stdin=subprocess.DEVNULL)
+        wait_for(lambda: process.poll() is not None or child_named(process, "flock"), what="it waits for the lock, or has not")
+        assert process.poll() is None, "moved behind the back of whoever holds the lock"
+        assert len(lies(spool, "q")["out"]) == 1
+    assert process.wait(20) == 0
+
+
+def test_push_waits_for_room(shell, flatq):
+    flatq("create", "-b", "1", "q", check=0)
+    push(flatq, b"1", "q")
+    for verb in ("pop", "delete", "bury"):
+        process = flatq.start("push", "-w", "30", "q")
+        process.stdin.write(b"next")
+        process.stdin.close()
+        process.stdin = None
+        wait_for(lambda: lies(flatq.spool, "q").get("room"), what="the push that waits")
+        if verb == "pop":
+            assert pop(flatq, "q")
+        else:
+            flatq(verb, reserve(flatq, "q").receipt, check=0)
+        begun = time.monotonic()
+        out, err = process.communicate(timeout=30)
+        assert process.returncode == 0 and err == b"", err
+        assert time.monotonic() - begun < 1, "woken, not found by its next look"
+        assert out.strip().isdigit()
+    assert pop(flatq, "q") == b"next"
+    empty(flatq, "q")
+    assert not list((flatq.spool / ".wait").iterdir())
+    assert "room" not in lies(flatq.spool, "q")
+
+
+def test_how_soon_a_pop_wakes_a_push(flatq):
+    flatq("create", "-b", "1", "q", check=0)
+    took = []
+    for _ in range(5):
+        push(flatq, b"1", "q")
+        process = flatq.start("push", "-w", "30", "q", stdin=subprocess.DEVNULL)
+        wait_for(lambda: child_named(process, "sleep"), what="the push that sleeps")
+        pop(flatq, "q")
+        begun = time.monotonic()
+        assert process.wait(10) == 0
+        took.append(time.monotonic() - begun)
+        pop(flatq, "q")
+    assert sorted(took)[2] < 0.05 + 0.03, took
+
+
+def test_push_that_waits_in_vain(shell, flatq, spool):
+    flatq("create", "-b", "1", "q", check=0)
+    push(flatq, b"1", "q")
+    begun = time.monotonic()
+    refused(flatq("push", "-w", "1", "q", input=b"2"), 75, "push", text=b"full")
+    assert 0.95 < time.monotonic() - begun < 1.6
+    assert not list((spool / ".wait").iterdir())
+    assert "room" not in lies(spool, "q")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_push_that_is_stopped_while_it_waits(shell, flatq, spool, number):
+    flatq("create", "-b", "1", "q", check=0)
+    push(flatq, b"1", "q")
+    before = lies(spool, "q")
+    process = flatq.start("push", "-w", "30", "-k", "key", "q", stdin=subprocess.DEVNULL)
+    wait_for(lambda: child_named(process, "sleep"), what="the push that sleeps")
+    process.send_signal(number)
+    stopped_by(process, number)
+    assert lies(spool, "q") == before
+    assert not list((spool / ".wait").iterdir())
+    pop(flatq, "q")
+    assert b"dup" not in flatq("push", "-k", "key", "q", check=0).out
+
+
+def test_push_that_waits_for_a_queue_that_is_dropped(shell, flatq, spool):
+    for again in (False, True):
+        flatq("create", "-b", "1", "q", check=0)
+        push(flatq, b"1", "q")
+        process = flatq.start("push", "-w", "30", "q", stdin=subprocess.DEVNULL)
+        wait_for(lambda: child_named(process, "sleep"), what="the push that sleeps")
+        flatq("drop", "-f", "q", check=0)
+        if again:
+            push(flatq, b"new", "q")
+        out, err = process.communicate(timeout=20)
+        assert (process.returncode, out) == (69, b""), (process.returncode, err)
+        assert err.count(b"\n") == 1
+        assert not list((spool / ".wait").iterdir())
+    assert pop(flatq, "q") == b"new"
+    empty(flatq, "q")
+
+
+def test_room_by_the_end_of_a_lease_is_none(flatq):
+    """What comes back counts again."""
+    flatq("create", "-b", "1", "q", check=0)
+    push(flatq, b"1", "q")
+    reserve(flatq, "-t", "1", "q")
+    refused(flatq("push", "-w", "2", "q"), 75, "push")
+    assert pop(flatq, "-w", "3", "q") == b"1"
+
+
+# closed
+
+def test_closed(shell, flatq, spool):
+    push(flatq, b"1", "q")
+    done = flatq("close", "q", check=0)
+    assert (done.out, done.err) == (b"", b"")
+    before = lies(spool, "q")
+    for options in ([], ["-k", "key"], ["-d", "5"], ["-w", "1"], ["-n", "1"]):
+        refused(flatq("push", *options, "q", input=b"2"), 69, "push", text=b"closed")
+    assert lies(spool, "q") == before
+    flatq("close", "q", check=0)
+    got = reserve(flatq, "q")
+    flatq("release", got.receipt, check=0)
+    assert pop(flatq, "q") == b"1"
+    refused(flatq("pop", "q"), 69, "pop")
+    refused(flatq("reserve", "q"), 69, "reserve")
+    flatq("create", "q", check=0)
+    empty(flatq, "q")
+    push(flatq, b"2", "q")
+
+
+def test_close_wakes_who_waits(shell, flatq):
+    flatq("create", "-b", "1", "full", check=0)
+    push(flatq, b"x", "full")
+    flatq("create", "q", check=0)
+    waiting = [(flatq.start("pop", "-w", "30", "q"), "q", "wait"), (flatq.start("push", "-w", "30", "full", stdin=subprocess.DEVNULL), "full", "room")]
+    for process, queue, place in waiting:
+        wait_for(lambda: lies(flatq.spool, queue).get(place) and child_named(process, "sleep"), what="who waits")
+        begun = time.monotonic()
+        flatq("close", queue, check=0)
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == 69 and err.count(b"\n") == 1
+        assert time.monotonic() - begun < 1.5
+        assert not list((flatq.spool / ".wait").iterdir())
+        assert place not in lies(flatq.spool, queue)
+
+
+def test_pushes_that_race_a_close(flatq):
+    """Acknowledged before: it comes out. Refused: it never does. And after a 69 of pop nothing comes any more."""
+    refusals = 0
+    for turn in range(8):
+        queue = f"q{turn}"
+        flatq("create", queue, check=0)
+        pushes = [flatq.start("push", *(["-k", str(k)] if k % 2 else []), queue) for k in range(8)]
+        for k, process in enumerate(pushes):
+            process.stdin.write(b"%d" % k)
+            process.stdin.close()
+            process.stdin = None
+            if k == turn:
+                close = flatq.start("close", queue, stdin=subprocess.DEVNULL)
+        got = []
+        assert close.wait(20) == 0
+        while True:
+            done = flatq("pop", queue)
+            if done.status == 69:
+                break
+            assert done.status in (0, 66), done
+            if done.status == 0:
+                got.append(done.out)
+        for process in pushes:
+            process.wait(20)
+        acknowledged = [b"%d" % k for k, process in enumerate(pushes) if process.returncode == 0]
+        assert {process.returncode for process in pushes} <= {0, 69}
+        assert sorted(got) == acknowledged
+        refusals += len(pushes) - len(acknowledged)
+        assert flatq("pop", queue).status == 69
+    assert refusals, "no push lost a race: the test shows nothing"
+
+
+def test_a_push_that_was_under_way_when_the_queue_was_closed(shell, flatq, spool):
+    process = flatq.start("push", "q")
+    process.stdin.write(b"begun")
+    process.stdin.flush()
+    wait_for(lambda: child_named(process, "base64") and lies(spool, "q").get("body"), what="a push at work")
+    flatq("close", "q", check=0)
+    refused(flatq("pop", "q"), 69)
+    out, err = process.communicate(b"ended", timeout=20)
+    assert (process.returncode, out) == (69, b"") and err.count(b"\n") == 1
+    refused(flatq("pop", "q"), 69)
+    flatq("wal", "q", check=0)
+    assert lies(spool, "q") == {}
+
+
+@pytest.mark.parametrize("sync", ["on", "off"])
+def test_a_push_that_was_under_way_when_the_queue_was_dropped(flatq, spool, sync):
+    """Its body went with the old queue: it is not acknowledged for the new one of that name."""
+    flatq.env["FLATQ_SYNC"] = sync
+    process = flatq.start("push", "q")
+    process.stdin.write(b"begun")
+    process.stdin.flush()
+    wait_for(lambda: child_named(process, "base64") and lies(spool, "q").get("body"), what="a push at work")
+    flatq("drop", "-f", "q", check=0)
+    push(flatq, b"new", "q")
+    out, err = process.communicate(b"ended", timeout=20)
+    assert (process.returncode, out) == (69, b""), (process.returncode, out, err)
+    assert pop(flatq, "q") == b"new"
+    empty(flatq, "q")

@@ -1,0 +1,82 @@
+"""Processes, counted: the price list of the verbs."""
+
+import os
+
+import pytest
+
+pytestmark = pytest.mark.shells
+
+
+def cost(runner, *words, **more):
+    """Processes, and names of the programs. Debian's mksh has no printf of its own: there each printf is a process more."""
+    count = runner.count(*words, **more)
+    names = [os.path.basename(program) for program in count.programs]
+    without = [name for name in names if name != "printf"]
+    return count.processes - (len(names) - len(without)), without
+
+
+@pytest.fixture
+def jobs(flatq):
+    """A runner whose spool has been used: its first verb makes it, which costs more."""
+    for text in (b"first", b"second"):
+        flatq("push", "jobs", input=text, check=0)
+    return flatq
+
+
+def test_push(jobs):
+    assert cost(jobs, "push", "jobs", input=b"x" * 100) == (1, ["base64"])
+
+
+def test_push_synced(jobs):
+    assert cost(jobs, "push", "jobs", input=b"x" * 100, env={"FLATQ_SYNC": "on"}) == (2, ["base64", "sync"])
+
+
+def test_pop(jobs):
+    assert cost(jobs, "pop", "jobs") == (2, ["mv", "base64"])
+
+
+def test_pop_of_nothing(jobs):
+    jobs("pop", "jobs", check=0)
+    jobs("pop", "jobs", check=0)
+    assert cost(jobs, "pop", "jobs", check=66)[0] <= 1
+
+
+@pytest.mark.parametrize(
+    "words, status",
+    [("push ../x", 65), ("push -p 1e3", 65), ("push -z", 64), ("pop nowhere", 66), ("delete no-receipt", 65)],
+)
+def test_refused(jobs, words, status):
+    assert cost(jobs, *words.split(), input=b"x", check=status)[0] <= 1
+
+
+def test_settled_twice(jobs):
+    receipt = jobs("reserve", "jobs", check=0).out.split()[0].decode()
+    jobs("delete", receipt, check=0)
+    assert cost(jobs, "delete", receipt, check=66)[0] <= 1
+
+
+def test_closed(jobs):
+    jobs("close", "jobs", check=0)
+    assert cost(jobs, "push", "jobs", input=b"x", check=69)[0] <= 1
+
+
+def test_full(jobs):
+    jobs("create", "-b", "2", "jobs", check=0)
+    assert cost(jobs, "push", "jobs", input=b"x", check=75)[0] <= 1
+
+
+def test_depth_changes_nothing(jobs):
+    """A few operations at two depths; `make bench` takes the means of a thousand, at 1,000,000, unfolding included."""
+    def costs():
+        return [jobs.count(*words, input=b"x" * 100) for words in (["push", "deep"], ["pop", "deep"])]
+
+    jobs("push", "deep", input=b"first", check=0)
+    costs()
+    few = costs()
+    jobs("push", "-l", "deep", input=b"".join(b"%099d\n" % number for number in range(20_000)), check=0)
+    for _ in range(3):  # the single that is left, then the unfolding
+        costs()
+    many = costs()
+    assert [count.processes for count in many] == [count.processes for count in few]
+    for field in ("read", "written"):
+        assert [getattr(count, field) for count in many] == pytest.approx([getattr(count, field) for count in few], rel=0.1)

@@ -1,0 +1,387 @@
+"""The crash laboratory's gate: it counts, it strikes at the count it was told, and it leaves nobody behind."""
+
+import errno
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import wait_for
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "python"))
+
+from flatq.crashlab import gate
+from flatq.crashlab.gate import SPACE, Fault, available, run
+
+GOOD, WHY = available()
+pytestmark = pytest.mark.skipif(not GOOD, reason=WHY)
+TORN, WHY_NOT_TORN = available("torn") if GOOD else (False, WHY)
+cuts = pytest.mark.skipif(not TORN, reason=WHY_NOT_TORN)
+
+# Ten counted calls by one shell and five programs
+SCRIPT = """
+printf 'hello\\n' >a
+printf 'more\\n' >>a
+mv a b
+ln b c
+base64 <b >d
+: >/dev/null
+rm c
+mkdir e
+"""
+KINDS = ["open", "write", "open", "write", "rename", "link", "open", "write", "unlink", "mkdir"]
+
+
+@pytest.fixture
+def root(tmp_path):
+    path = tmp_path / "root"
+    path.mkdir()
+    return path
+
+
+def sh(script, root, *args, shell="/bin/sh", **more):
+    more.setdefault("timeout", 20)
+    return run([shell, "-c", script, "sh", *args], root, cwd=root, **more)
+
+
+def kinds(result):
+    return [call.kind for call in result.calls]
+
+
+def command_of(pid):
+    """The command line of a process; empty when it is dead."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def carriers(mark):
+    """The processes whose environment holds `mark`; a zombie has none."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if mark in Path(f"/proc/{pid}/environ").read_bytes():
+                found.append(int(pid))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.fixture
+def marked():
+    """An environment that marks its processes; none may be left at the end, not even as a zombie."""
+    mark = f"GATE_TEST={os.getpid()}.{id(object())}"
+    before = set(gate._children("self"))
+    yield dict(os.environ, **dict([mark.split("=")]))
+    assert carriers(mark.encode()) == []
+    assert set(gate._children("self")) - before == set()
+
+
+def test_counts_are_the_same_every_time(root, tmp_path):
+    first = None
+    for turn in range(5):
+        place = tmp_path / f"turn{turn}"
+        place.mkdir()
+        result = sh(SCRIPT, place)
+        assert (result.status, result.stdout, result.stderr) == (0, b"", b"")
+        assert (result.fired, result.killed, result.timed_out, result.left) == (0, False, False, 0)
+        seen = [(call.seq, call.comm, call.name, call.kind, call.paths, call.size, call.flags) for call in result.calls]
+        assert kinds(result) == KINDS
+        assert first in (None, seen)
+        first = seen
+    assert [call[4] for call in first[:6]] == [("a",), ("a",), ("a",), ("a",), ("a", "b"), ("b", "c")]
+    assert [call[5] for call in first if call[3] == "write"] == [6, 5, 17]
+
+
+def test_streams_status_environment_and_directory(root, marked):
+    body = os.urandom(300_000)
+    result = sh("cat; printf '%s' \"$GATE_TEST\" >&2; pwd >&2; exit 7", root, stdin=body, env=marked)
+    assert (result.status, result.stdout) == (7, body)
+    assert result.stderr == marked["GATE_TEST"].encode() + bytes(root) + b"\n"
+    assert sh("kill -TERM $$", root).status == -signal.SIGTERM
+    assert sh("exec true", root, stdin=body).status == 0  # who does not read harms nobody
+
+
+def test_only_the_root_counts(root, tmp_path):
+    (tmp_path / "link").symlink_to(root)
+    script = """
+    : >../outside; cat <../outside >/dev/null; printf x >../outside; printf x | cat | cat >&2; mkdir ../other
+    : >../link/a; cd ..; : >root/b; cd root/..; mv root/../link/a root/c; cd root; : >"$PWD/d"; mv ../outside .
+    mkfifo f; (printf x >f) & cat f; wait; printf '' >missing/x; : >/dev/stdout; (: >/dev/stdout) >g
+    """
+    result = sh(script, root)
+    outside = str(tmp_path / "outside")
+    assert [(call.kind, call.paths) for call in result.calls if "f" not in call.paths] == [
+        ("open", ("a",)), ("open", ("b",)), ("rename", ("a", "c")), ("open", ("d",)), ("rename", (outside, ".")),
+        ("rename", (outside, "outside")), ("open", ("g",)), ("open", ("g",))]
+    assert [call.kind for call in result.calls if "f" in call.paths] == ["mknod", "open"]  # never a write to it
+
+
+def test_every_kind_of_call_is_seen(root):
+    script = r"""
+import os
+fd = os.open("a", os.O_RDWR | os.O_CREAT)
+os.write(fd, b"abc"); os.pwrite(fd, b"de", 7); os.writev(fd, [b"f", b"", b"gh"]); os.pwritev(fd, [b"i", b"j"], 20)
+os.ftruncate(fd, 5); os.truncate("a", 4); os.posix_fallocate(fd, 0, 100); os.fsync(fd); os.fdatasync(fd); os.sync()
+os.fchmod(fd, 0o600); os.chmod("a", 0o644); os.chown("a", -1, -1)
+os.symlink("the text", "s"); os.link("a", "l"); os.rename("l", "m"); os.replace("m", "n"); os.unlink("n"); os.remove("s")
+os.mkdir("d"); here = os.open("d", os.O_RDONLY); os.mkdir("e", dir_fd=here); os.rmdir("e", dir_fd=here); os.rmdir("d")
+os.mkfifo("p"); os.open("a", os.O_WRONLY | os.O_TRUNC); os.open("a", os.O_RDWR); os.open(".", os.O_TMPFILE | os.O_RDWR)
+"""
+    result = run([sys.executable, "-c", script], root, cwd=root, record_data=True)
+    assert (result.status, result.stderr) == (0, b"")
+    assert kinds(result) == ["open", "write", "write", "write", "write", "truncate", "truncate", "fallocate", "sync", "sync",
+                             "sync", "chmod", "chmod", "chown", "symlink", "link", "rename", "rename", "unlink", "unlink",
+                             "mkdir", "mkdir", "rmdir", "rmdir", "mknod", "open", "open"]
+    writes = [call for call in result.calls if call.kind == "write"]
+    assert [(call.data, call.offset, call.size) for call in writes] == [
+        (b"abc", 0, 3), (b"de", 7, 2), (b"fgh", 3, 3), (b"ij", 20, 2)]
+    inode = (root / "a").stat().st_ino
+    assert {call.ino for call in writes} == {inode}
+    names = [call.paths for call in result.calls]
+    assert names[14] == ("the text", "s") and names[21:23] == [("d/e",), ("d/e",)] and names[10] == ()
+
+
+def test_data_of_appends_and_of_large_writes(root):
+    body = os.urandom(1 << 20)
+    result = sh("printf one >a; printf two >>a; cat >b", root, stdin=body, record_data=True)
+    writes = [call for call in result.calls if call.kind == "write"]
+    assert [(call.data, call.offset) for call in writes[:2]] == [(b"one", 0), (b"two", 3)]
+    assert b"".join(call.data for call in writes[2:]) == body == (root / "b").read_bytes()
+
+
+def test_copying_falls_back_to_writes(root):
+    (root / "a").write_bytes(b"x" * 5000)
+    other = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else root.parent
+    away = other / f"gate.{os.getpid()}"
+    away.write_bytes(b"y" * 5000)
+    result = sh('cp a b; cat a >c; cp --reflink=auto a d 2>/dev/null || cp a d; mv "$1" e', root, str(away))
+    assert result.status == 0 and all((root / name).stat().st_size == 5000 for name in "bcde")
+    assert {call.paths[0] for call in result.calls if call.kind == "write"} >= {"b", "c", "d"}
+
+
+def test_standard_output_counts_if_asked(root):
+    script = "printf abcdef; printf xyz | cat >&2; : >a"
+    assert kinds(sh(script, root)) == ["open"]
+    result = sh(script, root, count_stdout=True)
+    assert [call.paths[0] for call in result.calls] == ["<stdout>", "<fd1>", "<fd1>", "a"]
+    result = sh(script, root, count_stdout=True, fault=Fault("torn", 1, size=2))
+    assert (result.stdout, result.status) == (b"ab", -signal.SIGKILL)
+
+
+def test_kill_tree_before_each_call(tmp_path, marked):
+    """What the earlier calls did is there, what the Nth and the later would have done is not."""
+    def state(root):
+        return sorted((path.name, path.read_bytes() if path.is_file() else None) for path in root.iterdir())
+
+    a, code = b"hello\nmore\n", b"aGVsbG8KbW9yZQo=\n"
+    states = [[], [("a", b"")], [("a", a[:6])], [("a", a[:6])], [("a", a)], [("b", a)], [("b", a), ("c", a)],
+              [("b", a), ("c", a), ("d", b"")], [("b", a), ("c", a), ("d", code)], [("b", a), ("d", code)]]
+    for point, left in enumerate(states, 1):
+        root = tmp_path / str(point)
+        root.mkdir()
+        result = sh(SCRIPT, root, fault=Fault("kill_tree", point), env=marked)
+        assert (result.status, result.fired, result.killed, result.left) == (-signal.SIGKILL, 1, True, 0)
+        assert [call.fate for call in result.calls] == ["run"] * (point - 1) + ["killed"]
+        assert state(root) == left, point
+    result = sh(SCRIPT, root, fault=Fault("kill_tree", 99))
+    assert (result.fired, result.killed) == (0, False)
+
+
+def test_kill_tree_leaves_nobody_wherever_they_hide(root, marked):
+    script = """
+    sleep 99 & (sleep 99 & sleep 99) & (trap '' TERM HUP; setsid sleep 99 & exec env -i sleep 99) &
+    setsid sh -c 'sleep 99 & sleep 99 & kill -STOP $$' & : >a; sleep 0.05; : >b"""
+    result = sh(script, root, fault=Fault("kill_tree", 2), env=marked)
+    assert (result.fired, [path.name for path in root.iterdir()]) == (1, ["a"])
+
+
+def test_kill_one_and_the_shell_goes_on(root):
+    result = sh("printf x >a; mv a b; printf '%s' $?; ln a c; : >d", root, fault=Fault("kill_one", 3))
+    assert (result.status, result.stdout, result.fired, result.killed) == (0, b"137", 1, True)
+    assert kinds(result) == ["open", "write", "rename", "link", "open"]
+    assert sorted(os.listdir(root)) == ["a", "c", "d"]
+    result = sh("(sleep 0.05; : >after) & : >e", root, fault=Fault("kill_one", 1))
+    assert (result.status, result.left) == (-signal.SIGKILL, 0)
+    assert (root / "after").exists() and not (root / "e").exists()
+
+
+def test_errno_once(root):
+    result = sh("(printf x >a) || printf 'no '; (: >b) || printf no", root, fault=Fault("errno", 2, errno.ENOSPC))
+    assert (result.status, result.stdout, result.fired, result.killed) == (0, b"no ", 1, False)
+    assert [call.fate for call in result.calls] == ["run", "ENOSPC", "run"]
+    assert ((root / "a").read_bytes(), (root / "b").exists()) == (b"", True)
+
+
+def test_errno_lasting(root):
+    script = "printf x >a; (printf x >a); (: >b); mv a c; (: >d); rm c"
+    result = sh(script, root, fault=Fault("errno_from", 4, errno.ENOSPC, only=SPACE))
+    assert [(call.kind, call.fate) for call in result.calls] == [
+        ("open", "run"), ("write", "run"), ("open", "run"), ("write", "ENOSPC"), ("open", "ENOSPC"), ("rename", "run"),
+        ("open", "ENOSPC"), ("unlink", "run")]
+    assert (result.fired, os.listdir(root)) == (3, [])
+    result = sh(script, root, fault=Fault("errno_from", 1, errno.EIO))
+    assert {call.fate for call in result.calls} == {"EIO"} and os.listdir(root) == []
+
+
+@cuts
+@pytest.mark.parametrize("size, left", [(1, b"1"), (None, b"12345"), (-1, b"123456789")])
+def test_torn_write(root, marked, size, left):
+    result = sh("printf 0 >a; printf 1234567890 >>a; : >b", root, fault=Fault("torn", 4, size=size), env=marked)
+    assert (result.status, result.fired, result.calls[-1].fate) == (-signal.SIGKILL, 1, "torn")
+    assert ((root / "a").read_bytes(), (root / "b").exists()) == (b"0" + left, False)
+
+
+@cuts
+def test_short_write(root):
+    """The caller learns of it, and goes on at the place where the file's offset now is."""
+    script = "import os; fd = os.open('a', os.O_CREAT | os.O_RDWR); print(os.write(fd, b'12345'), os.write(fd, b'678'))"
+    result = run([sys.executable, "-c", script], root, cwd=root, fault=Fault("short", 2, size=2))
+    assert (result.status, result.stdout, result.fired, result.killed) == (0, b"2 3\n", 1, False)
+    assert (root / "a").read_bytes() == b"12678"
+    result = sh("printf 1234567890 | cat >b", root, fault=Fault("short", 2))
+    assert [call.size for call in result.calls] == [0, 10, 5] and (root / "b").read_bytes() == b"1234567890"
+    assert run([sys.executable, "-c", "import os; print(os.pwritev(os.open('c', os.O_CREAT | os.O_RDWR), [b'ab', b'cd'], 1))"],
+               root, cwd=root, fault=Fault("short", 2, size=3)).stdout == b"3\n"
+    assert (root / "c").read_bytes() == b"\0abc"
+
+
+@cuts
+def test_what_cannot_be_cut_is_left_alone(root):
+    for fault in (Fault("torn", 1), Fault("torn", 2, size=1), Fault("short", 2), Fault("short", 3)):
+        result = sh("printf x >a; mv a b", root, fault=fault)
+        assert (result.status, result.fired) == (0, 0)
+
+
+@cuts
+def test_the_write_of_a_thread(root):
+    script = """
+import threading
+def write():
+    with open('a', 'wb', 0) as file: file.write(b'1234')
+thread = threading.Thread(target=write); thread.start(); thread.join(); open('b', 'w')
+"""
+    result = run([sys.executable, "-c", script], root, cwd=root, fault=Fault("torn", 2))
+    assert (result.status, (root / "a").read_bytes(), (root / "b").exists()) == (-signal.SIGKILL, b"12", False)
+    assert run([sys.executable, "-c", script], root, cwd=root, fault=Fault("kill_one", 2)).status == -signal.SIGKILL
+
+
+def test_time_out(root, marked):
+    result = sh(": >a; setsid sleep 99 & sleep 99; : >b", root, timeout=0.3, env=marked)
+    assert (result.status, result.timed_out, result.killed, result.left) == (-signal.SIGKILL, True, True, 3)
+    assert kinds(result) == ["open"]
+
+
+def test_the_rest_of_the_tree_may_linger(root, marked):
+    result = sh("(sleep 0.1; : >a) & (setsid sleep 99 >/dev/null 2>&1 &) & exit 3", root, linger=0.5, env=marked)
+    assert (result.status, result.timed_out, result.killed, result.left) == (3, False, True, 1)
+    assert kinds(result) == ["open"]
+
+
+def test_dead_orphans_are_soon_gone(root):
+    """Else whoever looks for the owner of a message in /proc would find a dead one there."""
+    result = sh("(sh -c 'printf $$ >pid' &); sleep 0.3; read -r pid <pid; [ ! -e /proc/$pid ]", root)
+    assert (result.status, result.left) == (0, 0)
+
+
+def test_a_signal_does_not_count_a_call_twice(root):
+    script = "import signal\nsignal.signal(signal.SIGALRM, lambda *_: None); signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)\n" \
+             "for turn in range(200): open('f', 'w').close()"
+    assert kinds(run([sys.executable, "-c", script], root, cwd=root)) == ["open"] * 200
+
+
+def test_other_children_are_left_alone(root):
+    other = subprocess.Popen(["sh", "-c", "sleep 99 & exec sleep 99"], start_new_session=True)
+    try:
+        assert sh(SCRIPT, root, fault=Fault("kill_tree", 3)).fired == 1
+        assert other.poll() is None
+    finally:
+        os.killpg(other.pid, signal.SIGKILL)
+        other.wait()
+
+
+@pytest.mark.parametrize("argv, number", [(["/nowhere/x"], errno.ENOENT), (["/"], errno.EACCES), (["a\0b"], errno.EINVAL)])
+def test_what_cannot_be_started(root, argv, number):
+    files = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError) as caught:
+        run(argv, root)
+    assert caught.value.errno == number and "Errno" not in caught.value.strerror
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        run(["true"], root, cwd="/nowhere")
+    assert len(os.listdir("/proc/self/fd")) == files
+
+
+def test_an_error_in_the_loop_leaves_nothing(root, marked, monkeypatch):
+    def bad(*_):
+        raise KeyboardInterrupt
+
+    files = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(gate._Gate, "_decode", bad)
+    with pytest.raises(KeyboardInterrupt):
+        sh("setsid sleep 99 & : >a", root, env=marked)
+    assert len(os.listdir("/proc/self/fd")) == files
+
+
+def test_the_supervisor_killed(root):
+    """The command goes with it."""
+    script = f"import os, sys; sys.path.insert(0, {str(ROOT / 'python')!r}); from flatq.crashlab.gate import run; " \
+             "run(['sh', '-c', 'printf $$ >pid; (kill -9 $1; exec sleep 99) & wait', 'sh', str(os.getpid())], '.')"
+    subprocess.run([sys.executable, "-c", script], cwd=root, timeout=20)
+    pid = int((root / "pid").read_text())
+    try:
+        wait_for(lambda: not command_of(pid))
+    finally:
+        os.killpg(pid, signal.SIGKILL)
+
+
+def test_gates_do_not_nest(root):
+    script = f"import sys; sys.path.insert(0, {str(ROOT / 'python')!r}); from flatq.crashlab.gate import *; print(available())"
+    result = run([sys.executable, "-c", script], root, cwd=root)
+    assert result.stdout.startswith(b'(False, "no seccomp gate: seccomp: Device or resource busy')
+
+
+def test_a_machine_without(monkeypatch):
+    monkeypatch.setattr(gate, "_MACHINE", "vax")
+    assert gate.available.__wrapped__() == (False, "no seccomp gate: not written for vax")
+
+
+@pytest.mark.parametrize("fault", [("nothing", 1), ("kill_tree", 0), ("errno", 1), ("torn", 1, errno.EIO)])
+def test_faults_that_make_no_sense(fault):
+    with pytest.raises(ValueError, match="not a fault"):
+        Fault(*fault)
+
+
+def _trial(root):
+    os.mkdir(root)
+    result = sh(SCRIPT, root, fault=Fault("kill_tree", 8))
+    return kinds(result), sorted(os.listdir(root)), result.fired
+
+
+def test_side_by_side(tmp_path):
+    with multiprocessing.get_context("fork").Pool(4) as pool:
+        results = pool.map(_trial, [str(tmp_path / str(turn)) for turn in range(40)], chunksize=1)
+    assert results == [(KINDS[:8], ["b", "c", "d"], 1)] * 40
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="is unprivileged already")
+def test_unprivileged(tmp_path):
+    """Root gives up everything and can still do all of it."""
+    if not shutil.which("setpriv"):
+        pytest.skip("not installed: setpriv")
+    script = f"import sys; sys.path.insert(0, {str(ROOT / 'python')!r}); from flatq.crashlab.gate import *; " \
+             "print([available(kind) for kind in KINDS])"
+    drop = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+    for python in (sys.executable, "/usr/bin/python3"):
+        command = [*drop, python, "-B", "-c"]
+        if subprocess.run([*command, "import ctypes"], capture_output=True, cwd="/", timeout=60).returncode == 0:
+            done = subprocess.run([*command, script], capture_output=True, cwd="/", timeout=60)
+            assert (done.stdout, done.stderr) == (repr([(True, "")] * len(gate.KINDS)).encode() + b"\n", b"")
+            return
+    pytest.skip("no Python here is for everybody")

@@ -1,0 +1,279 @@
+"""pop: the oldest of the most urgent, settled only when it was written out; back at once where it was not."""
+
+import os
+import signal
+import subprocess
+
+import pytest
+
+from conftest import wait_for
+from engine import Clock, child_named, children, empty, holders, lies, loop, pop, push, refused, reserve, stopped_by
+
+BIG = b"0123456789abcdef" * 20000  # more than a pipe holds
+
+
+def test_oldest_of_the_most_urgent(shell, flatq):
+    for text, *options in (["3"], ["4"], ["1", "-p", "1"], ["5", "-p", "65537"], ["2", "-p", "1"]):
+        push(flatq, text.encode(), *options, "q")
+    assert [pop(flatq, "q") for _ in range(5)] == [b"1", b"2", b"3", b"4", b"5"]
+    empty(flatq, "q")
+
+
+def test_of_several_queues_the_first_that_has_one(shell, flatq, spool):
+    for queue in "bca":
+        push(flatq, queue.encode(), queue)
+    push(flatq, b"urgent", "-p", "0", "c")
+    flatq("create", "none", check=0)
+    got = [pop(flatq, "none", "missing", "a", "b", "c") for _ in range(4)]
+    assert got == [b"a", b"b", b"urgent", b"c"]
+    empty(flatq, "none", "missing", "a", "b", "c")
+    assert not (spool / "missing").exists(), "whoever only looks makes no queue"
+
+
+def test_the_default_queue(shell, flatq):
+    empty(flatq)
+    push(flatq, b"1")
+    push(flatq, b"2", "default")
+    assert pop(flatq, "default") + pop(flatq) == b"12"
+
+
+def test_closed(shell, flatq):
+    for queue in ("a", "b"):
+        push(flatq, queue.encode(), queue)
+        flatq("close", queue, check=0)
+    assert pop(flatq, "a", "b") == b"a"
+    refused(flatq("pop", "a"), 69, "pop")
+    assert pop(flatq, "a", "b") == b"b"
+    refused(flatq("pop", "a", "b"), 69, "pop")
+    # as long as one of them can get a message, it is only empty
+    refused(flatq("pop", "a", "open"), 66, "pop")
+    flatq("create", "a", check=0)
+    refused(flatq("pop", "a", "b"), 66, "pop")
+    push(flatq, b"again", "a")
+    assert pop(flatq, "b", "a") == b"again"
+
+
+def test_what_somebody_holds_of_a_closed_queue_can_come_back(flatq):
+    """A closed queue is done with only when nothing can come back: before that it is empty, no more."""
+    push(flatq, b"x", "q")
+    got = reserve(flatq, "q")
+    flatq("close", "q", check=0)
+    assert flatq("pop", "q").status in (66, 69)
+    flatq("release", got.receipt, check=0)
+    assert pop(flatq, "q") == b"x"
+    refused(flatq("pop", "q"), 69, "pop")
+
+
+def test_more_than_one_only_with_a_separator(shell, flatq):
+    push(flatq, b"1")
+    refused(flatq("pop", "-n", "2"), 64, "pop")
+    refused(flatq("pop", "-n", "0", "-l"), 65, "pop")
+    assert pop(flatq, "-n", "01") == b"1"
+
+
+def held(flatq, *queues):
+    """A pop that has its message and is stopped in the middle of writing it by a pipe that nobody reads."""
+    process = flatq.start("pop", *queues)
+    wait_for(lambda: child_named(process, "base64"), what="base64 at work")
+    names = lambda: lies(flatq.spool, queues[0] if queues else "default").get("out")
+    wait_for(names, what="the message in out/")
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_stopped_it_gives_back(shell, flatq, spool, number):
+    push(flatq, BIG)
+    process = held(flatq)
+    os.killpg(process.pid, number)
+    stopped_by(process, number)
+    assert "out" not in lies(spool)
+    assert pop(flatq) == BIG
+    assert holders(spool) == []
+
+
+def test_stopped_alone_it_gives_back_when_the_reader_is_gone(shell, flatq):
+    push(flatq, BIG)
+    process = held(flatq)
+    process.send_signal(signal.SIGTERM)
+    process.stdout.close()
+    assert process.wait(10) in (-signal.SIGTERM, 74)
+    assert pop(flatq) == BIG
+
+
+def test_killed_it_gives_back_at_once(shell, flatq):
+    """Nobody waits for a lease: whoever looks next sees that the owner is dead, and the message has its old place."""
+    push(flatq, BIG, "q")
+    process = held(flatq, "q")
+    orphans = children(process.pid)
+    process.kill()
+    process.wait()
+    assert pop(flatq, "q") == BIG
+    empty(flatq, "q")
+    for pid in orphans:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_killed_it_gives_back_before_later_ones(flatq, spool):
+    push(flatq, BIG)
+    push(flatq, b"later")
+    process = held(flatq)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    # at most a second passes without a look for the dead
+    (spool / "default/tended").unlink(missing_ok=True)
+    assert pop(flatq) == BIG
+    assert pop(flatq) == b"later"
+    empty(flatq)
+
+
+def test_a_dead_owner_that_nobody_has_reaped(flatq):
+    """A zombie has a /proc entry, but it will settle nothing: in a container whose first process does not reap, it stays for ever."""
+    push(flatq, BIG)
+    process = held(flatq)
+    os.killpg(process.pid, signal.SIGKILL)
+    wait_for(lambda: open(f"/proc/{process.pid}/stat").read().rsplit(") ", 1)[1][0] == "Z", what="a zombie")
+    assert pop(flatq) == BIG
+    assert process.wait() == -signal.SIGKILL
+
+
+def test_an_owner_that_lives_keeps_it(shell, flatq):
+    push(flatq, BIG)
+    process = held(flatq)
+    empty(flatq)
+    flatq("wal", check=0)
+    empty(flatq)
+    out, _ = process.communicate(timeout=30)
+    assert (process.returncode, out) == (0, BIG)
+    empty(flatq)
+
+
+def test_an_owner_that_lives_in_a_container(flatq, tmp_path):
+    """There /proc/uptime may begin with the container (lxcfs), while /proc/PID/stat counts from the start of the system."""
+    proc = tmp_path / "proc"
+    proc.mkdir()
+    for name in ("self", "sys", "1"):
+        (proc / name).symlink_to(f"/proc/{name}")
+    (proc / "uptime").write_text("0.50 0.50\n")
+    flatq.env["FLATQ_PROC"] = str(proc)
+    push(flatq, BIG)
+    # the pid is not known beforehand: it shows itself before it starts
+    process = subprocess.Popen(
+        ["dash", "-c", 'ln -s /proc/$$ "$FLATQ_PROC/$$" && exec "$@"', "-", *flatq.command("pop")],
+        env=flatq.environment(None), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    flatq.started.append(process)
+    wait_for(lambda: lies(flatq.spool).get("out"), what="the message in out/")
+    (proc / "uptime").write_text("2.50 2.50\n")
+    empty(flatq)
+    out, _ = process.communicate(timeout=30)
+    assert (process.returncode, out) == (0, BIG)
+
+
+@pytest.mark.parametrize("body", [b"small", BIG], ids=["small", "big"])
+def test_standard_output_that_cannot_be_written(shell, flatq, body):
+    push(flatq, b"keyed " + body, "-k", "key")
+    push(flatq, b"second")
+    for script in ('exec "$@" >&-', 'exec "$@" >/dev/full'):
+        done = subprocess.run(["dash", "-c", script, "-", *flatq.command("pop")], env=flatq.environment(None), cwd=flatq.home,
+                              stderr=subprocess.PIPE, timeout=30)
+        assert done.returncode == 74, (script, done)
+        assert done.stderr.startswith(b"pop: ") and done.stderr.count(b"\n") == 1, (script, done)
+    assert b"dup" in flatq("push", "-k", "key", check=0).out
+    assert pop(flatq) == b"keyed " + body, "at its old place"
+    assert pop(flatq) == b"second"
+    empty(flatq)
+
+
+@pytest.mark.parametrize("verb", ["pop", "reserve"])
+@pytest.mark.parametrize("body", [b"small", BIG], ids=["small", "big"])
+def test_a_reader_that_is_gone(shell, flatq, verb, body):
+    push(flatq, body)
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = flatq.start(verb, stdout=writing)
+    os.close(writing)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 74, (process.returncode, err)
+    assert err.startswith(verb.encode() + b": ") and err.count(b"\n") == 1, err
+    assert pop(flatq) == body
+
+
+def test_a_reader_that_goes_away(shell, flatq):
+    push(flatq, BIG)
+    process = held(flatq)
+    assert process.stdout.read(10) == BIG[:10]
+    process.stdout.close()
+    assert process.wait(20) == 74
+    assert process.stderr.read().count(b"\n") == 1
+    assert pop(flatq) == BIG
+
+
+def test_a_child_that_is_killed_settles_nothing(flatq):
+    push(flatq, BIG)
+    process = held(flatq)
+    os.kill(child_named(process, "base64"), signal.SIGKILL)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 74 and err.count(b"\n") == 1
+    assert BIG.startswith(out) and len(out) < len(BIG)
+    assert pop(flatq) == BIG
+
+
+def test_too_many_tries_bury_what_cannot_be_written(flatq):
+    flatq("create", "-m", "2", "q", check=0)
+    push(flatq, b"poison", "q")
+    for _ in range(2):
+        with open("/dev/full", "wb") as full:
+            assert flatq.start("pop", "q", stdout=full).wait(30) == 74
+    empty(flatq, "q")
+    assert flatq("peek", "-s", "buried", "q", check=0).out == b"poison"
+    assert flatq("kick", "q", check=0).out == b"1\n"
+    assert pop(flatq, "q") == b"poison"
+
+
+def test_without_proof_of_death_the_deadline_counts(flatq, tmp_path):
+    """Without /proc, or with one that hides what others run, nobody is seen dying: then a pop needs a deadline, or what it held when it
+    was killed is out of reach for ever."""
+    clock = Clock(tmp_path / "proc")
+    flatq.env["FLATQ_PROC"] = str(clock.path)
+    push(flatq, BIG, "-t", "30")
+    process = held(flatq)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    clock.advance(29)
+    empty(flatq)
+    clock.advance(2)
+    assert pop(flatq) == BIG
+
+
+def test_who_comes_too_late_to_settle_empties_nothing(flatq, tmp_path):
+    """A deadline passes while pop is still writing: the message goes to somebody else, whole, and stays his."""
+    clock = Clock(tmp_path / "proc")
+    flatq.env["FLATQ_PROC"] = str(clock.path)
+    push(flatq, BIG, "-t", "30")
+    process = held(flatq)
+    clock.advance(31)
+    late = flatq("reserve", "-t", "100", timeout=60)
+    out, _ = process.communicate(timeout=30)
+    assert out == BIG
+    flatq("wal", check=0)
+    if late.status == 0:
+        receipt = late.out.split()[0].decode()
+        flatq("release", receipt, check=0)
+        flatq("wal", check=0)
+        assert pop(flatq) == BIG
+    empty(flatq)
+
+
+def test_the_settled_leave_nothing(shell, flatq, spool):
+    for _ in range(3):
+        push(flatq, b"x", "-k", "key")
+        pop(flatq)
+    flatq("wal", check=0)
+    assert lies(spool) == {}
+
+
+def test_pops_alone_sweep(flatq, spool):
+    """Where nobody runs a checkpoint, what is settled does not grow for ever."""
+    loop(flatq, '''i=0; while [ $i -lt 230 ]; do
+      printf x | "$sh" "$lib/push" >/dev/null && "$sh" "$lib/pop" >/dev/null || exit; i=$((i + 1)); done''')
+    loop(flatq, '"$sh" "$lib/pop" 2>/dev/null; [ $? -eq 66 ]')
+    assert sum(map(len, lies(spool).values())) < 230

@@ -1,0 +1,416 @@
+"""push: any bytes, one id each; a message is there as a whole or not at all."""
+
+import os
+import re
+import signal
+import subprocess
+
+import pytest
+
+from conftest import LIB, Result, wait_for
+from engine import child_named, empty, holders, lies, loop, pop, push, refused, reserve, stopped_by
+
+ALL = bytes(range(256))
+BODIES = [
+    b"", b"\n", b"\n\n", b"\0", b"text", b"text\n", b"a\r\nb\r\n", ALL, ALL[::-1] * 3, b"-n", b"-e \\n", b"%s%d\\101", b"$(touch x)`touch x`",
+    b".", b".\n", b"..\n", b"a" * 76, b"a" * 77, b"=" * 5, b"+/+/", b" lead and trail ", b"\xff\xfe\xfd", b"\xc3\xa4\xe2\x82\xac",
+]
+
+
+def nothing(spool, queue="default"):
+    """No message, and no body that nobody speaks for."""
+    assert lies(spool, queue) == {}, lies(spool, queue)
+
+
+def test_any_bytes(shell, flatq):
+    for body in BODIES:
+        push(flatq, body)
+    assert [pop(flatq) for _ in BODIES] == BODIES
+    empty(flatq)
+
+
+# around multiples of 3, around the 1,050 bytes whose base64 has 1,400 characters, around pipes and pages
+SIZES = [0, 1, 2, 3, 4, 5, 1047, 1048, 1049, 1050, 1051, 1052, 1053, 3071, 3072, 3073, 65535, 65536, 65537]
+
+
+@pytest.mark.parametrize("proc", ["/proc", "/nonexistent"])
+def test_the_length_is_known(flatq, proc):
+    flatq.env["FLATQ_PROC"] = proc
+    bodies = [(ALL * 257)[-size:] if size else b"" for size in SIZES]
+    for body in bodies:
+        push(flatq, body)
+    for body in bodies:
+        got = reserve(flatq)
+        assert got.length == len(body)
+        assert got.body == body
+
+
+def test_the_length_is_known_to_every_shell(shell, flatq):
+    for size in (1, 1049, 1050, 1051, 1052):
+        push(flatq, b"x" * size)
+        assert reserve(flatq).length == size
+
+
+@pytest.mark.parametrize("size", [1 << 20, (5 << 20) + 1])
+def test_large(shell, flatq, spool, size):
+    body = os.urandom(size)
+    push(flatq, body)
+    assert pop(flatq) == body
+    empty(flatq)
+    assert "body" not in lies(spool), "a large body is not left to the sweeper"
+
+
+def test_ids_grow_over_all_queues(shell, flatq):
+    ids = [push(flatq, b"x", queue) for queue in ("a", "b", "a", "c/d", "b")]
+    pop(flatq, "a")
+    ids += [push(flatq, b"x", queue) for queue in ("a", "b")]
+    assert ids == sorted(set(ids)) and ids[0] > 0
+
+
+def test_ids_grow_from_one_range_to_the_next_and_none_is_given_twice(flatq, spool):
+    first = push(flatq, b"x")
+    ranges = sorted((spool / ".ids").iterdir())
+    # as if so many pushes had come and gone
+    for number in range(1000, 1980):
+        (ranges[-1] / str(number)).touch()
+    done = loop(flatq, '''
+        for k in 1 2 3 4; do
+          (i=0; while [ $i -lt 15 ]; do printf x | "$sh" "$lib/push" q || exit; i=$((i + 1)); done >"ids.$k") &
+          all="$all $!"
+        done
+        for pid in $all; do wait "$pid" || exit; done''')
+    assert done.err == b""
+    every = []
+    for k in "1234":
+        ids = [int(line) for line in (flatq.home / f"ids.{k}").read_text().split()]
+        assert ids == sorted(ids) and len(ids) == 15
+        every += ids
+    assert len(set(every)) == 60 and min(every) > first
+    assert max(every) >= 1000, "the range was left"
+
+
+def test_length_exact(shell, flatq, spool):
+    push(flatq, b"hello world", "-n", "11")
+    push(flatq, b"", "-n", "0")
+    push(flatq, ALL, "-n", "00256")
+    # what follows belongs to whoever reads next
+    push(flatq, b"hello world", "-n", "5")
+    assert [pop(flatq) for _ in range(4)] == [b"hello world", b"", ALL, b"hello"]
+    empty(flatq)
+
+
+@pytest.mark.parametrize("size, length", [(0, 1), (10, 11), (1050, 1051), (1 << 20, (1 << 20) + 1), (3, 999999999999)])
+def test_length_too_short_stores_nothing(flatq, spool, size, length):
+    refused(flatq("push", "-n", str(length), input=b"x" * size), 65, "push")
+    nothing(spool)
+    empty(flatq)
+
+
+def test_length_too_short_stores_nothing_in_any_shell(shell, flatq, spool):
+    refused(flatq("push", "-n", "6", "-k", "key", input=b"short"), 65, "push")
+    nothing(spool)
+    # nor does it hold the key
+    assert b"dup" not in flatq("push", "-n", "6", "-k", "key", input=b"enough", check=0).out
+
+
+def test_dot(shell, flatq):
+    for text, body in [
+        (b"a\nb\n.\nc\n", b"a\nb\n"), (b".\n", b""), (b"..\n.\n", b"..\n"), (b"a.\n .\n.x\n.\nmore", b"a.\n .\n.x\n"), (ALL + b"\n.\n", ALL + b"\n"),
+    ]:
+        push(flatq, text, "-e")
+        assert pop(flatq) == body
+
+
+def test_priority_then_age(shell, flatq):
+    order = ["4294967295", "1", None, "0", "65536", "00", "4294967294", "1", "65535", "65537"]
+    for index, priority in enumerate(order):
+        push(flatq, str(index).encode(), *(["-p", priority] if priority else []))
+    expected = sorted(range(len(order)), key=lambda index: (int(order[index] or 65536), index))
+    assert [int(pop(flatq)) for _ in order] == expected
+
+
+def test_a_number_beyond_the_last_is_refused(flatq, spool):
+    for option in ("-p", "-d", "-t", "-w"):
+        push(flatq, b"x", option, "0004294967295" if option == "-p" else "0", "ok")
+        refused(flatq("push", option, "4294967296", "no"), 65, "push")
+    assert not (spool / "no").exists()
+
+
+def test_only_one_way_to_end_a_message(flatq, spool):
+    for options in (["-n", "1", "-e"], ["-e", "-l"], ["-n", "1", "-0"]):
+        refused(flatq("push", *options, input=b"x\n.\n"), 64, "push")
+    refused(flatq("push", "a", "b"), 64, "push")
+    refused(flatq("push", "-k", ""), 65, "push")
+    assert not (spool / "default").exists()
+
+
+@pytest.mark.parametrize("arguments", [["-y"], ["-p"], ["-y", "q"], ["--priority", "3"]])
+def test_usage_is_one_line(shell, flatq, arguments):
+    refused(flatq("push", *arguments), 64, "push")
+    refused(flatq("pop", "-y"), 64, "pop")
+    refused(flatq("flatq", "push", *arguments), 64)
+
+
+# keys
+
+def state_ready(flatq):
+    pass
+
+
+def state_delayed(flatq):
+    flatq("release", "-d", "1000", reserve(flatq).receipt, check=0)
+
+
+def state_reserved(flatq):
+    reserve(flatq)
+
+
+def state_buried(flatq):
+    flatq("bury", reserve(flatq).receipt, check=0)
+
+
+def state_kicked(flatq):
+    state_buried(flatq)
+    assert flatq("kick", check=0).out == b"1\n"
+
+
+def state_released(flatq):
+    flatq("release", "-p", "9", reserve(flatq).receipt, check=0)
+
+
+@pytest.mark.parametrize("state", ["ready", "delayed", "reserved", "buried", "kicked", "released"])
+def test_key_is_taken_in_every_state(flatq, spool, state):
+    number = push(flatq, b"one", "-k", "key")
+    other = push(flatq, b"other", "-p", "70000", "-k", "another")
+    globals()["state_" + state](flatq)
+    before = lies(spool)
+    for _ in range(2):
+        done = flatq("push", "-k", "key", input=b"two", check=0)
+        assert (done.out, done.err) == (b"%d dup\n" % number, b"")
+    assert lies(spool) == before, "nothing is stored for a taken key"
+    assert other != number
+    # keys are each queue's own
+    assert push(flatq, b"x", "-k", "key", "elsewhere") > other
+
+
+def test_key_of_a_delayed_push(shell, flatq):
+    number = push(flatq, b"one", "-k", "a key with = and \n", "-d", "100")
+    assert flatq("push", "-k", "a key with = and \n", check=0).out == b"%d dup\n" % number
+    assert push(flatq, b"two", "-k", "a key with = and ") > number
+
+
+def test_key_is_free_again(shell, flatq):
+    ids = [push(flatq, b"1", "-k", "key")]
+    pop(flatq)
+    ids.append(push(flatq, b"2", "-k", "key"))
+    flatq("delete", reserve(flatq).receipt, check=0)
+    ids.append(push(flatq, b"3", "-k", "key"))
+    flatq("delete", f"default:{ids[-1]}", check=0)
+    flatq("wal", check=0)
+    ids.append(push(flatq, b"4", "-k", "key"))
+    flatq("wal", check=0)
+    assert flatq("push", "-k", "key", check=0).out == b"%d dup\n" % ids[-1], "the sweeper of the old takes nothing from the new"
+    assert ids == sorted(set(ids))
+    assert pop(flatq) == b"4"
+
+
+def test_key_is_free_after_a_large_message(flatq):
+    for _ in range(2):
+        push(flatq, b"x" * 400000, "-k", "key")
+        assert len(pop(flatq)) == 400000
+
+
+def test_key_in_a_flat_file(flatq, spool):
+    number = push(flatq, b"keyed", "-k", "key")
+    loop(flatq, 'i=0; while [ $i -lt 220 ]; do printf x | "$sh" "$lib/push" >/dev/null || exit; i=$((i + 1)); done')
+    flatq("wal", "default", check=0)
+    assert "queue" in lies(spool), "folded"
+    assert flatq("push", "-k", "key", check=0).out == b"%d dup\n" % number
+    assert pop(flatq) == b"keyed"
+    assert push(flatq, b"again", "-k", "key") > number
+
+
+def test_key_of_many_at_once(flatq, spool):
+    started = [flatq.start("push", "-k", "key", stdin=subprocess.DEVNULL) for _ in range(12)]
+    done = [process.communicate(timeout=60) + (process.returncode,) for process in started]
+    assert {status for _, _, status in done} == {0}
+    new = [out for out, _, _ in done if b"dup" not in out]
+    assert len(new) == 1
+    assert {out for out, _, _ in done if b"dup" in out} == {new[0].strip() + b" dup\n"}
+    assert len(lies(spool)["wal"]) == 1 and len(lies(spool)["body"]) == 1
+
+
+def test_key_of_a_push_that_was_killed_behind_the_key(flatq, spool):
+    """keys/ has the key, but the slip never came about: the key is free. The slip came about, but was not noted: it is taken."""
+    number = push(flatq, b"one", "-k", "key")
+    key, = (spool / "default/keys").iterdir()
+    key.write_text(f"{number}\n")
+    assert flatq("push", "-k", "key", check=0).out == b"%d dup\n" % number
+    slip, = (spool / "default/wal").iterdir()
+    slip.unlink()
+    assert push(flatq, b"two", "-k", "key") > number
+    assert pop(flatq) == b"two"
+
+
+# what cannot be read or written
+
+def test_without_standard_input(shell, flatq, spool):
+    done = subprocess.run(["dash", "-c", 'exec "$@" <&-', "-", *flatq.command("push")], env=flatq.environment(None), cwd=flatq.home,
+                          capture_output=True, timeout=30)
+    refused(Result(done.returncode, done.stdout, done.stderr), 74, "push")
+    nothing(spool)
+
+
+def test_from_a_directory(shell, flatq, spool):
+    for options in ([], ["-n", "3"], ["-e"]):
+        where = os.open("/", os.O_RDONLY)
+        process = flatq.start("push", *options, stdin=where)
+        os.close(where)
+        out, err = process.communicate(timeout=30)
+        assert process.returncode in (65, 74) and out == b"" and err.count(b"\n") == 1, (options, process.returncode, out, err)
+        nothing(spool)
+
+
+def test_the_id_cannot_be_printed(shell, flatq):
+    """The message is safe, and nobody may think that it is not, or the exit code says that the answer was lost."""
+    with open("/dev/full", "wb") as full:
+        process = flatq.start("push", stdout=full)
+        process.communicate(b"kept", timeout=30)
+    assert process.returncode in (0, 74)
+    assert pop(flatq) == b"kept"
+
+
+def test_a_log_that_cannot_be_written(shell, flatq, spool):
+    flatq("create", "q", check=0)
+    (spool / "q/log").mkdir()
+    push(flatq, b"1", "q")
+    push(flatq, b"2", "q")
+    push(flatq, b"3", "-d", "1", "q")
+    assert pop(flatq, "q") == b"1"
+    got = reserve(flatq, "q")
+    for verb, *arguments in (["touch", got.receipt], ["release", got.receipt], ["bury", got.receipt], ["wal", "q"]):
+        done = flatq(verb, *arguments, check=0)
+        assert (done.out, done.err) == (b"", b"")
+    done = flatq("kick", "q", check=0)
+    assert (done.out, done.err) == (b"1\n", b"")
+    done = flatq("delete", "q:" + str(got.id), check=0)
+    assert (done.out, done.err) == (b"", b"")
+
+
+# killed
+
+def reading(flatq, program, *options, data=b"begun "):
+    """A push that has got some of its message and waits for more."""
+    process = flatq.start("push", *options)
+    process.stdin.write(data)
+    process.stdin.flush()
+    wait_for(lambda: lies(flatq.spool).get("body") and child_named(process, program), what="the child that reads")
+    return process
+
+
+def test_killed_while_it_reads(flatq, spool):
+    process = reading(flatq, "base64")
+    orphan = child_named(process, "base64")
+    process.kill()
+    process.communicate()
+    wait_for(lambda: not os.path.exists(f"/proc/{orphan}"), what="the end of the orphaned base64")
+    empty(flatq)
+    # whose body it was, the journal of ids knows; a range that is no longer in use is swept
+    last = sorted((spool / ".ids").iterdir())[-1]
+    for number in range(1000, 2000):
+        (last / str(number)).touch()
+    push(flatq, b"next")
+    flatq("wal", check=0)
+    assert [len(names) for place, names in lies(spool).items() if place == "body"] == [1]
+    assert pop(flatq) == b"next"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_stopped_while_it_reads(shell, flatq, spool, number):
+    process = reading(flatq, "base64")
+    os.killpg(process.pid, number)
+    stopped_by(process, number)
+    nothing(spool)
+    empty(flatq)
+    assert holders(spool) == []
+
+
+def test_stopped_alone_while_it_reads(shell, flatq, spool):
+    """The shell has the signal first when its child has ended: then the message is whole, and yet is not stored, since nobody is told."""
+    process = reading(flatq, "base64")
+    process.send_signal(signal.SIGTERM)
+    process.stdin.close()
+    stopped_by(process, signal.SIGTERM)
+    nothing(spool)
+    empty(flatq)
+
+
+@pytest.mark.parametrize("program, options, most", [
+    ("base64", [], None), ("base64", ["-n", "20"], None), ("base64", ["-e"], None),
+    ("head", ["-n", "20"], None), ("sed", ["-e"], None), ("head", [], "1000"),
+])
+def test_a_child_that_is_killed_takes_the_push_with_it(flatq, spool, program, options, most):
+    """Half a message is never acknowledged."""
+    if most:
+        flatq.env["FLATQ_MOST_BYTES"] = most
+    data = b"begun \nand gone on\n" * 1000 if most is None and options == ["-e"] else b"begun \n"
+    process = reading(flatq, program, *options, data=data)
+    os.kill(child_named(process, program), signal.SIGKILL)
+    try:
+        out, err = process.communicate(b"rest\n.\n", timeout=20)
+    except BrokenPipeError:
+        out, err = process.communicate(timeout=20)
+    assert process.returncode in (65, 74), (process.returncode, out, err)
+    assert out == b"" and err.count(b"\n") == 1 and err.startswith(b"push: "), err
+    empty(flatq)
+    nothing(spool)
+
+
+def test_a_limit_on_size(shell, flatq, spool):
+    flatq.env["FLATQ_MOST_BYTES"] = "1000"
+    push(flatq, b"x" * 1000)
+    assert len(pop(flatq)) == 1000
+    flatq("wal", check=0)
+    for options in ([], ["-n", "1001"], ["-e"]):
+        refused(flatq("push", *options, input=b"x" * 999 + b"\n+\n.\n"), 65, "push")
+    nothing(spool)
+
+
+def test_the_order_of_syncs(flatq, spool):
+    """What must be on the disk before the answer: the message and its slip, by file and by directory."""
+    log = flatq.home / "synced"
+    tools = flatq.home / "tools"
+    tools.mkdir()
+    (tools / "sync").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >>"{log}"\nexit "${{SYNC_FAILS:-0}}"\n')
+    (tools / "sync").chmod(0o755)
+    env = {"FLATQ_SYNC": "on", "PATH": f"{tools}:{flatq.env['PATH']}"}
+    flatq("create", "q", env=env, check=0)
+    log.write_text("")
+    number = push(flatq, b"x", "q", env=env)
+    assert {f"{spool}/q/body/{number:012}", f"{spool}/q/body", f"{spool}/q/wal"} <= set(log.read_text().split())
+    # a disk that says no is believed
+    refused(flatq("push", "q", input=b"y", env={**env, "SYNC_FAILS": "1"}), 74, "push")
+    assert pop(flatq, "q") == b"x"
+    empty(flatq, "q")
+
+
+def test_a_message_that_is_gone_before_the_sync(flatq):
+    """Taken and settled at once, its large body too: the push was none that failed."""
+    tools = flatq.home / "tools"
+    tools.mkdir()
+    (tools / "sync").write_text(f'#!/bin/sh\n[ -e "$HOME/popped" ] || FLATQ_SYNC=off "{flatq.shell}" "{LIB}/pop" >"$HOME/popped"\n'
+                                'PATH=${PATH#*:}\nexec sync "$@"\n')
+    (tools / "sync").chmod(0o755)
+    body = b"x" * 300000
+    flatq("create", check=0)
+    push(flatq, body, env={"FLATQ_SYNC": "on", "PATH": f"{tools}:{flatq.env['PATH']}"})
+    assert (flatq.home / "popped").read_bytes() == body
+
+
+@pytest.mark.parametrize("value", ["bad", "", "ON", "on off"])
+def test_sync_is_on_or_off(flatq, value):
+    done = flatq("push", env={"FLATQ_SYNC": value}, input=b"x")
+    if value:
+        refused(done, 64, "push", text=b"FLATQ_SYNC")
+    else:
+        assert re.fullmatch(rb"\d+\n", done.out) and done.status == 0

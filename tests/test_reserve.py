@@ -1,0 +1,272 @@
+"""reserve: in flight until it is settled or its lease ends; a receipt that is good until somebody reserves again."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+from conftest import wait_for
+from engine import Clock, child_named, empty, lies, pop, push, refused, reserve, stopped_by
+
+ALL = bytes(range(256))
+
+
+@pytest.fixture
+def clock(flatq, tmp_path):
+    clock = Clock(tmp_path / "proc")
+    flatq.env["FLATQ_PROC"] = str(clock.path)
+    return clock
+
+
+def test_what_it_says(shell, flatq):
+    number = push(flatq, ALL + b"\n", "a/b.c")
+    done = flatq("reserve", "a/b.c", check=0)
+    head, body = done.out.split(b"\n", 1)
+    assert body == ALL + b"\n" and done.err == b""
+    receipt, *rest = head.split(b" ")
+    assert rest == [b"%d" % number, b"1", b"257"]
+    assert receipt.startswith(b"a/b.c:") and receipt.count(b":") == 1
+    # in flight: for nobody else, but not settled
+    refused(flatq("reserve", "a/b.c"), 66, "reserve")
+    empty(flatq, "a/b.c")
+    assert flatq("peek", "-s", "reserved", "a/b.c", check=0).out == ALL + b"\n"
+    assert flatq("delete", receipt.decode(), check=0).out == b""
+    assert flatq("peek", "-s", "reserved", "a/b.c").status == 66
+
+
+def test_empty_message(shell, flatq):
+    push(flatq, b"")
+    got = reserve(flatq)
+    assert (got.length, got.body) == (0, b"")
+
+
+def test_order_and_queues(shell, flatq):
+    for text, *arguments in (["late", "a"], ["urgent", "-p", "3", "a"], ["other", "b"]):
+        push(flatq, text.encode(), *arguments)
+    assert [reserve(flatq, "b", "a").body for _ in range(3)] == [b"other", b"urgent", b"late"]
+    refused(flatq("reserve", "b", "a"), 66, "reserve")
+    flatq("close", "a", check=0)
+    assert flatq("reserve", "a").status in (66, 69)
+
+
+def test_lease_of_the_message_and_of_the_reservation(shell, flatq, clock):
+    push(flatq, b"1", "-t", "20")
+    push(flatq, b"2", "-t", "20")
+    push(flatq, b"3")
+    first, second, third = reserve(flatq), reserve(flatq, "-t", "5"), reserve(flatq)
+    clock.advance(4.9)
+    empty(flatq)
+    clock.advance(0.2)
+    assert reserve(flatq)._replace(receipt="") == second._replace(receipt="", tries=2)
+    clock.advance(14)
+    empty(flatq)
+    clock.advance(1)
+    assert reserve(flatq).id == first.id
+    # 60 seconds where nobody said anything
+    clock.advance(39)
+    assert [reserve(flatq).id, reserve(flatq).id] == [first.id, second.id]
+    empty(flatq)
+    clock.advance(1.5)
+    assert reserve(flatq).id == third.id
+
+
+def test_back_to_the_old_place(flatq, clock):
+    for text in b"1", b"2", b"3":
+        push(flatq, text)
+    urgent = push(flatq, b"0", "-p", "1")
+    assert reserve(flatq, "-t", "10").id == urgent
+    assert reserve(flatq, "-t", "10").body == b"1"
+    clock.advance(11)
+    assert [pop(flatq) for _ in range(4)] == [b"0", b"1", b"2", b"3"]
+
+
+def test_tries(shell, flatq, clock):
+    push(flatq, b"x")
+    for tries in range(1, 13):
+        assert reserve(flatq, "-t", "1").tries == tries
+        clock.advance(2)
+
+
+def test_receipt_of_an_ended_lease_is_good_until_somebody_reserves_again(shell, flatq, clock):
+    push(flatq, b"x")
+    old = reserve(flatq, "-t", "10")
+    clock.advance(11)
+    # it is back, seen by somebody who does not take it
+    assert flatq("peek", check=0).out == b"x"
+    flatq("touch", "-t", "10", old.receipt, check=0)
+    empty(flatq)
+    clock.advance(11)
+    flatq("wal", check=0)
+    flatq("delete", old.receipt, check=0)
+    empty(flatq)
+    clock.advance(100)
+    empty(flatq)
+
+
+@pytest.mark.parametrize("verb, options", [("delete", []), ("release", []), ("release", ["-d", "5"]), ("touch", []), ("bury", [])])
+def test_a_receipt_that_is_no_longer_good_harms_nobody(shell, flatq, spool, clock, verb, options):
+    push(flatq, b"x", "q")
+    old = reserve(flatq, "-t", "10", "q")
+    clock.advance(11)
+    new = reserve(flatq, "-t", "10", "q")
+    assert new.receipt != old.receipt and new.id == old.id
+    before = lies(spool, "q")
+    refused(flatq(verb, *options, old.receipt), 66, verb)
+    assert lies(spool, "q") == before
+    flatq("delete", new.receipt, check=0)
+    # and after that, none
+    for receipt in (old.receipt, new.receipt):
+        refused(flatq(verb, *options, receipt), 66, verb)
+    flatq("wal", check=0)
+    refused(flatq(verb, *options, new.receipt), 66, verb)
+
+
+def test_pop_and_reserve_of_the_same_message_have_other_receipts(flatq, clock):
+    """A receipt is not guessed from the id and the tries: it names the one reservation."""
+    push(flatq, b"x")
+    old = reserve(flatq, "-t", "1")
+    forged = re.sub(r"[0-9a-f]{12}$", lambda match: match[0][::-1], old.receipt)
+    assert forged != old.receipt
+    refused(flatq("delete", forged), 66, "delete")
+    clock.advance(2)
+    assert pop(flatq) == b"x"
+    refused(flatq("delete", old.receipt), 66, "delete")
+
+
+MALFORMED = [
+    "", "x", ":", "q:", "q", "q:x", "q:1.", "q:1.2", "q:1..", "q:1.2.", "q:1.2.3.4", "q:-1.1.abc", "q:1e3.1.abc", "q:1.1.xyz", "q:1.1.*", "q:*",
+    "q:1.1.abc\n", "q:1.1.abc def", "q:99999999999999999999.1.abc", "q:a[$(touch x)].1.abc", "q:1.a[$(touch x)].abc", "../q:1.1.abc",
+    "-x:1.1.abc", ":1.1.abc", "q/../p:1.1.abc", "q:1.1.abc:", "q:08.", "\xff:1.1.abc",
+]
+
+
+@pytest.mark.parametrize("verb", ["delete", "release", "touch", "bury"])
+def test_a_malformed_receipt(flatq, spool, verb):
+    push(flatq, b"x", "q")
+    before = lies(spool, "q")
+    for receipt in MALFORMED:
+        done = flatq(verb, "--", receipt)
+        assert done.status == 65, (receipt, done)
+        refused(done, 65, verb)
+    assert lies(spool, "q") == before
+    assert not list(flatq.home.iterdir())
+    refused(flatq(verb), 64, verb)
+    refused(flatq(verb, "q:1.1.abc", "q:1.1.abc"), 64, verb)
+    refused(flatq(verb, "nosuch:1.1.abc"), 66, verb)
+    refused(flatq(verb, "q:999999999999.1.abc"), 66, verb)
+
+
+def test_malformed_in_every_shell(shell, flatq):
+    push(flatq, b"x", "q")
+    for receipt in ("q:1.a[$(touch x)].abc", "q:*.1.abc", "q:08e.1.abc", ""):
+        done = flatq("delete", receipt)
+        assert done.status in (65, 66) and done.err.count(b"\n") == 1, (receipt, done)
+    assert not list(flatq.home.iterdir())
+    # 08 is 8, and there is none
+    refused(flatq("delete", "q:08.1.abc"), 66, "delete")
+
+
+def test_a_receipt_of_another_queue(flatq):
+    push(flatq, b"x", "q")
+    push(flatq, b"y", "p")
+    got = reserve(flatq, "q")
+    refused(flatq("delete", got.receipt.replace("q:", "p:")), 66, "delete")
+    flatq("delete", got.receipt, check=0)
+    assert pop(flatq, "p") == b"y"
+
+
+def test_most_tries_bury(shell, flatq, clock):
+    flatq("create", "-m", "3", "q", check=0)
+    push(flatq, b"dead letter", "q")
+    push(flatq, b"fine", "-p", "70000", "q")
+    for tries in (1, 2, 3):
+        got = reserve(flatq, "-t", "10", "q")
+        assert (got.body, got.tries) == (b"dead letter", tries)
+        clock.advance(11)
+    assert reserve(flatq, "q").body == b"fine"
+    assert flatq("peek", "-s", "buried", "q", check=0).out == b"dead letter", "never dropped"
+    # still a good receipt: nobody has reserved it since
+    assert flatq("kick", "q", check=0).out == b"1\n"
+    assert reserve(flatq, "q").body == b"dead letter"
+    refused(flatq("delete", got.receipt), 66, "delete")
+
+
+def test_most_tries_bury_what_is_released(shell, flatq):
+    """After MOST_TRIES it is buried, whoever gives it back."""
+    flatq("create", "-m", "2", "q", check=0)
+    push(flatq, b"x", "q")
+    for _ in range(2):
+        flatq("release", reserve(flatq, "q").receipt, check=0)
+    empty(flatq, "q")
+    assert flatq("peek", "-s", "buried", "q", check=0).out == b"x"
+
+
+def test_most_tries_bury_what_killed_pops_held(flatq, spool):
+    flatq("create", "-m", "1", "q", check=0)
+    push(flatq, b"x" * 300000, "q")
+    process = flatq.start("pop", "q")
+    wait_for(lambda: lies(spool, "q").get("out") and child_named(process, "base64"), what="a pop at work")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    empty(flatq, "q")
+    assert flatq("peek", "-s", "buried", "q", check=0).out == b"x" * 300000
+    name, = lies(spool, "q")["buried"]
+    assert name.endswith(".dead"), "with its reason"
+
+
+def test_waiting(shell, flatq):
+    """With -w, with and without a lease of its own, and with several queues."""
+    for options in ([], ["-t", "30"]):
+        process = flatq.start("reserve", "-w", "20", *options, "a", "b")
+        wait_for(lambda: lies(flatq.spool, "b").get("wait"), what="the waiter")
+        push(flatq, b"x", "b")
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, err) == (0, b""), (out, err)
+        assert out.startswith(b"b:") and out.endswith(b"\nx"), out
+        flatq("delete", out.split()[0].decode(), check=0)
+    begun = time.monotonic()
+    refused(flatq("reserve", "-w", "1", "a", "b"), 66, "reserve")
+    assert 0.9 < time.monotonic() - begun < 2
+
+
+def test_stopped_it_gives_back(shell, flatq, spool):
+    body = b"x" * 300000
+    push(flatq, body)
+    process = flatq.start("reserve")
+    wait_for(lambda: lies(spool).get("out") and child_named(process, "base64"), what="a reserve at work")
+    os.killpg(process.pid, signal.SIGTERM)
+    stopped_by(process, signal.SIGTERM)
+    assert reserve(flatq).body == body
+
+
+def test_cannot_be_written(shell, flatq):
+    push(flatq, b"x")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(flatq.command("reserve"), env=flatq.environment(None), stdout=full, stderr=subprocess.PIPE, timeout=30)
+    assert done.returncode == 74 and done.stderr.count(b"\n") == 1
+    assert reserve(flatq).body == b"x"
+
+
+def test_the_owner_of_a_reservation_is_nobody(flatq):
+    """reserve has ended, and its message stays out until the lease does."""
+    push(flatq, b"x")
+    got = reserve(flatq)
+    for _ in range(2):
+        flatq("wal", check=0)
+        empty(flatq)
+    flatq("release", got.receipt, check=0)
+    assert pop(flatq) == b"x"
+
+
+def test_a_lease_beyond_all_counting(shell, flatq, clock):
+    push(flatq, b"1", "-t", "4294967295")
+    push(flatq, b"2")
+    one, two = reserve(flatq), reserve(flatq, "-t", "4294967295")
+    flatq("touch", "-t", "4294967295", one.receipt, check=0)
+    clock.advance(100000000)
+    empty(flatq)
+    for got in (one, two):
+        flatq("delete", got.receipt, check=0)

@@ -1,0 +1,185 @@
+"""The two commands and the others of the Makefile: on a system that lacks things, and as installed."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import headers
+from conftest import ROOT, left, listening, need, wait_for
+
+MAKEFILE = (ROOT / "Makefile").read_text()
+
+
+def make(*words, **more):
+    """make without what a make above this one has put into the environment."""
+    env = {key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES")}
+    return subprocess.run(
+        [need("make"), "-C", ROOT, "--no-print-directory", *words],
+        env={**env, **more}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+    )
+
+
+def test_make_alone_says_what_there_is():
+    done = make()
+    assert (done.returncode, done.stderr) == (0, "")
+    listed = re.findall(r"^make (\w+) ", done.stdout, re.M)
+    rules = re.findall(r"^(\w+):", MAKEFILE, re.M)
+    assert listed and set(rules) - {"help", "venv"} == set(listed)
+
+
+@pytest.fixture
+def bare(tmp_path):
+    """bare(NAME=SCRIPT, ...) runs tests/need where nothing is installed but these stubs; each notes its words in `calls`."""
+    place = tmp_path / "bare"
+    place.mkdir()
+    calls = place / "calls"
+
+    def run(what, uid=0, **stubs):
+        calls.write_text("")
+        (place / "env").symlink_to(shutil.which("env"))
+        for name, script in {"id": f"echo {uid}", **stubs}.items():
+            stub = place / name.replace("_", "-")
+            stub.write_text(f'#!/bin/sh\n[ {name} = id ] || echo "{stub.name} $*" >>{calls}\n{script}\n')
+            stub.chmod(0o755)
+        done = subprocess.run(
+            ["/bin/sh", ROOT / "tests/need", what], env={"PATH": str(place), "PYTHON": sys.executable}, cwd=place,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10,
+        )
+        return done.returncode, done.stdout, done.stderr, calls.read_text().splitlines()
+
+    return run
+
+
+def test_need_says_how_where_it_must_not_install(bare):
+    status, out, err, calls = bare("run", uid=1000, apt_get="exit 0", sudo="exit 1")
+    assert (status, out, calls) == (69, "", ["sudo -n true"])
+    for command in (
+        "apt:  sudo apt-get install --no-install-recommends ncat util-linux coreutils\n",
+        "dnf:  sudo dnf install nmap-ncat util-linux coreutils\n",
+        "apk:  sudo apk add nmap-ncat util-linux coreutils\n",
+        "brew: brew install nmap flock coreutils\n",
+    ):
+        assert command in err
+
+
+def test_need_says_how_without_apt(bare):
+    status, _, err, _ = bare("run")
+    assert status == 69
+    assert "missing: ncat flock base64" in err
+
+
+INSTALL = 'case " $* " in *" install "*) for name in ncat flock base64; do ln -sf "$0" "${0%/*}/$name"; done ;; esac'
+
+
+def test_need_installs_as_root(bare):
+    status, out, err, calls = bare("run", apt_get=f'[ "$DEBIAN_FRONTEND" = noninteractive ] || exit 1\nPATH=/bin:/usr/bin\n{INSTALL}')
+    assert (status, err) == (0, "")
+    assert out == "flatq: installing ncat util-linux coreutils\n"
+    assert calls == ["apt-get -q -y -o DPkg::Lock::Timeout=120 install --no-install-recommends ncat util-linux coreutils"]
+
+
+def test_need_installs_by_sudo_that_asks_nothing(bare):
+    sudo = 'shift\nexec "$@"'
+    status, _, err, calls = bare("run", uid=1000, sudo=sudo, true="", apt_get=f"PATH=/bin:/usr/bin\n{INSTALL}")
+    assert (status, err) == (0, "")
+    assert [call for call in calls if call.startswith("sudo")][1].startswith("sudo -n env DEBIAN_FRONTEND=noninteractive apt-get ")
+
+
+def test_need_fetches_lists_where_there_are_none(bare):
+    apt_get = f'PATH=/bin:/usr/bin\ncase " $* " in *" update "*) exec touch "${{0%/*}}/lists" ;; esac\n[ -e "${{0%/*}}/lists" ] || exit 100\n{INSTALL}'
+    status, _, err, calls = bare("run", apt_get=apt_get)
+    assert (status, err) == (0, "")
+    assert [re.search(r"install|update", call)[0] for call in calls] == ["install", "update", "install"]
+
+
+def test_need_of_tests_goes_on_without(bare):
+    status, _, err, _ = bare("test", apt_get="exit 100")
+    assert status == 0
+    assert "missing: ncat flock base64 dash" in err and "what needs them is left out" in err
+
+
+def test_need_finds_this_system_complete():
+    need("ncat", "dash", "busybox", "mksh", "yash", "bash", "nc.openbsd", "socat", "setpriv", "strace", "perl", "ps")
+    done = subprocess.run([ROOT / "tests/need", "test"], capture_output=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+@pytest.mark.parametrize("prefix", ["prefix", "a prefix"])
+def test_install_and_uninstall(tmp_path, prefix):
+    words = [f"PREFIX=/{prefix}", f"DESTDIR={tmp_path}"]
+    assert make("install", *words).returncode == 0
+    place = tmp_path / prefix
+    assert sorted(path.name for path in (place / "bin").iterdir()) == ["flatq"]
+    kept = {path.name for path in (place / "libexec/flatq").iterdir()}
+    assert {*headers.verbs(), "flatq", "common.sh", "handler", "launch"} <= kept
+    assert not [name for name in kept if name.endswith((".md", ".awk"))]
+    page = (place / "share/man/man1/flatq.1").read_text()
+    for verb in headers.verbs():
+        assert f"\n.SS {verb}" in page
+    if shutil.which("groff"):
+        done = subprocess.run(["groff", "-man", "-ww", "-Tascii"], input=page.encode(), capture_output=True, timeout=30)
+        assert done.stderr == b""
+    make("uninstall", *words)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_installed_command_works(tmp_path, spool):
+    assert make("install", f"PREFIX={tmp_path}/p q").returncode == 0
+    env = {"PATH": os.environ["PATH"], "FLATQ_DIR": str(spool), "FLATQ_SYNC": "off"}
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "p q/bin/flatq")
+
+    def flatq(*words, input=b""):
+        done = subprocess.run([link, *words], input=input, env=env, cwd=tmp_path, capture_output=True, timeout=30)
+        return done.returncode, done.stdout, done.stderr
+
+    assert flatq("push", "jobs", input=b"text\0") == (0, b"1\n", b"")
+    assert flatq("pop", "jobs") == (0, b"text\0", b"")
+    assert flatq("pop", "jobs")[0] == 66
+    assert flatq("-h")[0] == 0
+
+
+def test_make_run(tmp_path, free_port):
+    """It serves, says where the spool is, and what it says to try works; ^C ends it and leaves nothing."""
+    need("ncat")
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    server = subprocess.Popen(
+        ["make", "-C", ROOT, "--no-print-directory", "run", f"PORT={free_port}"],
+        env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )
+    try:
+        wait_for(lambda: listening(free_port) or server.poll() is not None, 20, "the line door")
+        said = [server.stdout.readline().decode().strip() for _ in range(5)]
+        assert f"{tmp_path}/.local/state/flatq" in said[0]
+        push, pop, stat = said[2:]
+        tried = [
+            subprocess.run(["sh", "-c", line], cwd=ROOT, env=env, capture_output=True, timeout=30) for line in (push, pop, stat)
+        ]
+        assert [(done.returncode, done.stderr) for done in tried] == [(0, b"")] * 3
+        assert re.fullmatch(rb"\d+\n", tried[0].stdout)
+        assert tried[1].stdout == b"hello\n"
+        os.killpg(server.pid, signal.SIGINT)
+        server.wait(10)
+        wait_for(lambda: not left(server), 5, "an end of all that it started")
+        assert not listening(free_port)
+    finally:
+        for pid in left(server):
+            os.kill(pid, signal.SIGKILL)
+        server.wait()
+        server.stdout.close()
+        server.stderr.close()
+
+
+def test_bench_runs():
+    need("strace")
+    done = subprocess.run(
+        [sys.executable, ROOT / "tests/bench/bench.py", "--quick", "article", "processes"], capture_output=True, text=True, timeout=100
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "push, depth 1,000 / the article's" in done.stdout
+    (ROOT / done.stdout.split()[-1]).unlink()

@@ -1,0 +1,125 @@
+"""How the tree is written: headers, options, ShellCheck, and nothing that exists on one machine alone."""
+
+import re
+import subprocess
+
+import pytest
+
+import headers
+from conftest import LIB, ROOT, SHELLS, need
+
+
+
+def tree():
+    """Every file of the tree, without what tools keep in hidden directories and beside Python's files."""
+    for path in sorted(ROOT.rglob("*")):
+        above = path.relative_to(ROOT).parts[:-1]
+        if path.is_file() and not any(part == "__pycache__" or part.startswith(".") and part != ".ci" for part in above):
+            yield path
+
+
+TREE = list(tree())
+
+
+def first_line(path):
+    with path.open("rb") as file:
+        return file.readline().rstrip(b"\n")
+
+
+SCRIPTS = [path for path in TREE if path.suffix == ".sh" or first_line(path) == b"#!/bin/sh"]
+OURS = [path for path in SCRIPTS if path.parent == LIB or path == ROOT / "launch"]
+EXECUTABLES = [path for path in OURS if path.suffix != ".sh"]
+SOURCED = [path for path in OURS if path.suffix == ".sh"]
+
+# Where one letter stands for two things, the issue of words was decided for the user: push -n 11, pop -n 5
+TWO_MEANINGS = {"-n": {"LENGTH", "COUNT"}}
+
+
+def name(path):
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", EXECUTABLES, ids=name)
+def test_executable_has_its_header(path):
+    header = headers.header(path)
+    assert header.verb == path.name
+    assert list(header.sections) == ["Files", "Order", "Crash", "Exit"]
+    assert all(header.sections.values())
+    assert path.stat().st_mode & 0o111, "not executable"
+    assert path.read_text().rstrip("\n").endswith('\nmain "$@"') or path.name in ("flatq", "launch")
+
+
+@pytest.mark.parametrize("path", EXECUTABLES, ids=name)
+def test_header_names_the_options_that_are_taken(path):
+    taken = re.search(r"\bgetopts :?(\S+) option\b", path.read_text())
+    assert taken or not headers.header(path).options
+    if taken:
+        letters = dict(re.findall(r"([A-Za-z0-9])(:?)", taken[1]))
+        letters.pop("h", None)
+        letters.pop("-", None)
+        named = {option[1:]: ":" if value else "" for option, value, _ in headers.header(path).options if len(option) == 2}
+        named.pop("h", None)
+        assert named == letters
+
+
+@pytest.mark.parametrize("path", SOURCED, ids=name)
+def test_sourced_file_only_defines(path):
+    """Outside functions there is nothing but comments and constants. A definition may depend on there being none yet."""
+    inside = False
+    assert first_line(path).startswith(b"# " + path.name.encode() + b" - ")
+    assert not path.stat().st_mode & 0o111
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if inside:
+            inside = line not in ("}", ")")
+        elif re.fullmatch(r"(command -v (\w+) >/dev/null 2>&1 \|\| (?=\2))?[a-z][a-z0-9_]*\(\) [{(]", line):
+            inside = True
+        else:
+            harmless = re.fullmatch(r"#.*|[a-z][a-z0-9_]*\(\) \{ .* \}|[A-Za-z_]+=('[^']*'|[\w.]*)", line)
+            assert not line or harmless, f"{name(path)}:{number}: {line}"
+    assert not inside
+
+
+def test_options_mean_one_thing():
+    values = {}
+    for verb in headers.verbs():
+        for option, value, _ in headers.header(LIB / verb).options:
+            values.setdefault(option, set()).add(value)
+    assert {option: having for option, having in values.items() if len(having) > 1} == TWO_MEANINGS
+
+
+@pytest.mark.parametrize("verb", headers.verbs())
+def test_help_is_the_header(flatq, verb):
+    header = headers.header(LIB / verb)
+    for words in ([verb, "-h"], ["flatq", verb, "-h"]):
+        help_text = flatq(*words, check=0).out.decode()
+        assert help_text.startswith(f"{verb} {header.arguments}".rstrip() + f" - {header.text}\n")
+        assert all(f"{option} {value}".rstrip() in help_text for option, value, _ in header.options)
+        assert header.sections["Exit"].split(";")[0] in help_text
+
+
+@pytest.mark.parametrize("table", headers.TABLES)
+def test_readme_has_the_headers_tables(table):
+    readme = (ROOT / "README.md").read_text()
+    assert f"<!-- {table} -->\n" in readme or table != "options"
+    assert readme == headers.filled(readme), "make tables writes them anew"
+
+
+def test_shellcheck():
+    done = subprocess.run([ROOT / "tests/lint", need("shellcheck")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("name_of_shell", SHELLS)
+def test_every_shell_can_parse_it(name_of_shell):
+    program = need(name_of_shell)
+    for path in SCRIPTS:
+        words = [program, *(["sh"] if name_of_shell == "busybox" else []), "-n", path]
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
+        assert (done.returncode, done.stderr) == (0, b""), path
+
+
+@pytest.mark.parametrize("path", TREE, ids=name)
+def test_nothing_of_one_machine(path):
+    text = path.read_text(errors="replace")
+    homes = re.findall(r"(?<![\w$}.])/(?:home|root|Users|work|farm)/\S*", text)
+    assert not homes and not re.search(r"\.\./shared\b", text)
