@@ -4,6 +4,7 @@
 batch_putback() {
   batch_locked=
   [ -n "$lock_held" ] || { lock_queue || return; batch_locked=1; }
+  queue_conf
   for batch_path in "$1"/*; do
     batch_name=${batch_path##*/}
     [ -e "$batch_path" ] && [ ! -e "$q/done/${1##*/}" ] || break

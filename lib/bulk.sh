@@ -40,7 +40,7 @@ bulk_write() {
     else
       bulk_encode "$1"
     fi
-  } >"$bulk_stage/lines" || { disk_failed "$bulk_stage" "queue '$queue'"; return; }
+  } 2>/dev/null >"$bulk_stage/lines" || { disk_failed "$bulk_stage" "queue '$queue'"; return; }
   bulk_count=$(($(wc -l <"$bulk_stage/lines")))
   [ "$bulk_count" != 0 ] || return 0
   # in words of ranges: mksh counts in 32 bits
@@ -49,7 +49,7 @@ bulk_write() {
   clock_epoch "$now"
   pad "$push_priority" 0000000000
   bulk_said=$(FLATQ_STAGE=$bulk_stage FLATQ_FIRST=$ids_first FLATQ_PRIORITY=$padded FLATQ_COUNT=$bulk_count \
-    FLATQ_REST=".0.0.$push_lease.0.$epoch_time." FLATQ_NONCE=$nonce FLATQ_TTY=$([ -t 2 ] && printf 1) bulk_awk '
+    FLATQ_REST=".0.0.$push_lease.0.$epoch_time." FLATQ_NONCE=$nonce FLATQ_TTY=$([ -t 2 ] && printf /dev/tty) bulk_awk '
       function flush(   name, i, block, path) {
         if (!n) return
         block = ENVIRON["FLATQ_STAGE"] "/" pri "." substr(ids[1], 1, 7)
@@ -58,7 +58,7 @@ bulk_write() {
         for (i = 1; i <= n; i++) { print pri "." ids[i] lines[i] >path; written += length(lines[i]) + 24 }
         if (close(path)) exit bad = 74
         n = bytes = 0
-        if (ENVIRON["FLATQ_TTY"] && NR % 50000 == 0) printf "\rpush: %d of %d", NR, ENVIRON["FLATQ_COUNT"] >"/dev/stderr"
+        if (ENVIRON["FLATQ_TTY"] && NR % 50000 == 0) printf "\rpush: %d of %d", NR, ENVIRON["FLATQ_COUNT"] >ENVIRON["FLATQ_TTY"]
       }
       BEGIN { pri = ENVIRON["FLATQ_PRIORITY"]; rest = ENVIRON["FLATQ_REST"]; id = ENVIRON["FLATQ_FIRST"] + 0 }
       {
@@ -71,8 +71,8 @@ bulk_write() {
         bytes += length($0); total += size
       }
       END { if (!bad) flush(); if (bad) exit bad
-        if (ENVIRON["FLATQ_TTY"] && NR >= 50000) printf "\r\033[K" >"/dev/stderr"
-        printf "%s %.0f %.0f\n", number, total, written }' <"$bulk_stage/lines") ||
+        if (ENVIRON["FLATQ_TTY"] && NR >= 50000) printf "\r\033[K" >ENVIRON["FLATQ_TTY"]
+        printf "%s %.0f %.0f\n", number, total, written }' <"$bulk_stage/lines" 2>/dev/null) ||
     { disk_failed "$bulk_stage" "queue '$queue'"; return; }
   rm -f "$bulk_stage/lines" 2>/dev/null
   bulk_last=${bulk_said%% *} bulk_size=${bulk_said##* } bulk_bytes=${bulk_said#* }

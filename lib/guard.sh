@@ -116,7 +116,7 @@ guard_checkpoint() {
 
 # guard_look - at the connection in guard_pid and so on: is it alive, is its line one of megabytes, is it idle?
 guard_look() {
-  if ! kill -0 "$guard_pid" 2>/dev/null; then
+  if ! guard_alive "$guard_pid"; then
     guard_take "$guard_pid"
     case $guard_state in
     line | verb) guard_state=gone; guard_put ;;
@@ -211,7 +211,7 @@ guard_ncat_says() {
   esac
 }
 
-# guard_end - ends what is left: within two seconds by itself, then by force. launch has ended its own ncat before
+# guard_end - ends what is left. launch has ended its own ncat before
 guard_end() {
   for guard_entry in $guard_list; do
     guard_fields "$guard_entry"
@@ -221,11 +221,10 @@ guard_end() {
     guard_pid=$guard_wal
     guard_signal TERM
   fi
-  guard_looks=0
-  while guard_left; do
-    [ $guard_looks -ne 40 ] || guard_signal=KILL
-    [ $guard_looks -lt 60 ] || break
+  guard_looks=0 guard_signal=TERM
+  while guard_left && [ $guard_looks -lt 60 ]; do
     guard_looks=$((guard_looks + 1))
+    [ $guard_looks -lt 40 ] || guard_signal=KILL
     sleep 0.05 2>/dev/null || sleep 1
   done
   # those who could say what became of them have done so
@@ -241,17 +240,34 @@ guard_end() {
   done
 }
 
-# guard_left - whether anybody is; tells them again
+# guard_left - whether anybody is; from the second second on they are killed. A zombie is nobody: who is to reap it may never do so
 guard_left() {
   guard_any=1
-  for guard_entry in $guard_groups; do
-    kill "-${guard_signal:-TERM}" "-$guard_entry" 2>/dev/null && guard_any=0
-  done
-  for guard_entry in $guard_list; do
-    guard_fields "$guard_entry"
-    kill -0 "$guard_pid" 2>/dev/null || continue
-    guard_any=0
-    [ -z "${guard_signal:-}" ] || guard_signal KILL
-  done
+  if [ -e "$FLATQ_PROC/self/stat" ]; then
+    set +f
+    for guard_process in "$FLATQ_PROC"/[0-9]*; do
+      { read -r guard_stat <"$guard_process/stat"; } 2>/dev/null || continue
+      # shellcheck disable=SC2086
+      set -f -- ${guard_stat##*') '}
+      case "$1 $guard_groups " in
+      [ZX]*) ;;
+      *" $3 "*)
+        guard_any=0
+        kill "-$guard_signal" "${guard_process##*/}" 2>/dev/null ;;
+      esac
+    done
+  else
+    for guard_process in $guard_groups; do
+      kill "-$guard_signal" "-$guard_process" 2>/dev/null && guard_any=0
+    done
+  fi
   return $guard_any
+}
+
+# guard_alive PID
+guard_alive() {
+  { read -r guard_stat <"$FLATQ_PROC/$1/stat"; } 2>/dev/null || { [ ! -e "$FLATQ_PROC/self/stat" ] && kill -0 "$1" 2>/dev/null; return; }
+  case $guard_stat in
+  *') '[ZX]' '*) return 1 ;;
+  esac
 }

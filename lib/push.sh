@@ -38,7 +38,12 @@ push_body() {
   { encode "$1" && { read -r push_pos push_encoded <"$FLATQ_PROC/self/fdinfo/1" || push_encoded=''; } && printf '\n'; } \
     2>/dev/null >"$q/body/$slip_id" || { set +C; disk_failed "$q/body" "queue '$queue'"; return; }
   set +C
-  [ -e "$q/body/$slip_id" ] || { why="queue '$queue': input failed"; return 74; }
+  if [ ! -e "$q/body/$slip_id" ]; then
+    # encode_failed took it away, or drop did
+    [ -z "${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { why="queue '$queue': input failed"; return 74; }
+    why="queue '$queue' is gone"
+    return 69
+  fi
   body_size "$q/body/$slip_id" "$push_encoded"
   slip_size=$size
   [ -z "$1" ] || [ "$size" = "$1" ] || { why="$size bytes came of the $1 announced"; return 65; }

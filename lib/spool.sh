@@ -55,7 +55,8 @@ sync_paths() {
 # a child that outlives its shell still holds it. All others get 9>&-.
 lock_queue() {
   # `command` keeps the shell alive where exec fails
-  { command exec 9>>"$q/lock"; } 2>/dev/null || { disk_failed "$q" "queue '$queue'"; return; }
+  { command exec 9>>"$q/lock"; } 2>/dev/null ||
+    { [ -d "$q" ] || { why="queue '$queue' is gone"; return 69; }; disk_failed "$q" "queue '$queue'"; return; }
   lock_held=1
   flock 9 9>&9 2>/dev/null || { unlock_queue; why='flock is missing or failed'; return 70; }
   # RACE: the queue may have been dropped, and made again, meanwhile

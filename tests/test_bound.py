@@ -276,8 +276,8 @@ def test_close_wakes_who_waits(shell, flatq):
         _, err = process.communicate(timeout=30)
         assert process.returncode == 69 and err.count(b"\n") == 1
         assert time.monotonic() - begun < 1.5
-        assert not list((flatq.spool / ".wait").iterdir())
         assert place not in lies(flatq.spool, queue)
+    assert not list((flatq.spool / ".wait").iterdir())
 
 
 def test_pushes_that_race_a_close(flatq):

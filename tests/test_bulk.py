@@ -1,0 +1,162 @@
+"""push -l and -0, pop -l -n, drain: many messages at once."""
+
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from conftest import wait_for
+
+
+def messages(count, seed=1):
+    """Messages without a NUL, of all other bytes, some empty."""
+    dice = random.Random(seed)
+    return [bytes(dice.randrange(1, 256) for _ in range(dice.randrange(0, 40))) for _ in range(count)]
+
+
+@pytest.mark.shells
+def test_lines(flatq):
+    assert flatq("push", "-l", "q", input=b"one\n\nthree\nlast", check=0).out == b"1000 1003\n"
+    assert flatq("pop", "-l", "-n", "2", "q", check=0).out == b"one\n\n"
+    assert flatq("pop", "q", check=0).out == b"three"
+    assert flatq("pop", "-0", "-n", "9", "q", check=0).out == b"last\0"
+    assert flatq("pop", "-l", "q").status == 66
+    assert flatq("push", "-l", "q", input=b"", check=0).out == b""
+
+
+@pytest.mark.shells
+def test_any_bytes_by_nul(flatq):
+    sent = messages(1200)
+    first, last = flatq("push", "-0", "q", input=b"".join(m + b"\0" for m in sent), check=0).out.split()
+    assert int(last) - int(first) == 1199
+    assert flatq("pop", "-0", "-n", "700", "q", check=0).out == b"".join(m + b"\0" for m in sent[:700])
+    assert flatq("pop", "q", check=0).out == sent[700]
+    assert flatq("drain", "-0", "q", check=0).out == b"".join(m + b"\0" for m in sent[701:])
+
+
+def path_without(directory, *hidden):
+    """A directory with links to all commands but these."""
+    directory.mkdir()
+    for folder in ("/bin", "/usr/bin"):
+        for command in Path(folder).iterdir():
+            link = directory / command.name
+            if not (link.is_symlink() or any(command.name.startswith(name) for name in hidden)):
+                link.symlink_to(command)
+    return str(directory)
+
+
+@pytest.mark.parametrize("hidden", [("perl",), ("perl", "python")], ids=["python3", "awk"])
+def test_without_perl(flatq, tmp_path, hidden):
+    flatq.env["PATH"] = path_without(tmp_path / "bin", *hidden)
+    sent = messages(300, 2)
+    flatq("push", "-0", "q", input=b"".join(m + b"\0" for m in sent) + b"no end", check=0)
+    assert flatq("drain", "-0", "q", check=0).out == b"".join(m + b"\0" for m in [*sent, b"no end"])
+
+
+@pytest.mark.parametrize("awk", ["mawk", "gawk", "busybox"])
+def test_awks(flatq, tmp_path, awk):
+    """One push, fold, unfold and drain with each awk that the system may have."""
+    if not shutil.which(awk):
+        pytest.skip(f"{awk} is not installed")
+    flatq.env["PATH"] = path_without(tmp_path / "bin", "mawk", "awk", "gawk")
+    (tmp_path / "bin/awk").symlink_to(shutil.which(awk))
+    flatq.env["FLATQ_FOLD"] = "4"
+    for n in range(9):
+        flatq("push", "q", input=b"s%d" % n, check=0)
+    flatq("wal", check=0)
+    flatq("push", "-l", "q", input=b"".join(b"l%d\n" % n for n in range(600)), check=0)
+    assert flatq("pop", "q", check=0).out == b"s0"
+    want = [b"s%d" % n for n in range(1, 9)] + [b"l%d" % n for n in range(600)]
+    assert flatq("drain", "q", check=0).out.split() == want
+    assert flatq("doctor", check=0).out == b""
+
+
+def test_between_singles(flatq):
+    """What is single and what lies in flat files comes out in the one order."""
+    flatq("push", "q", input=b"a", check=0)
+    flatq("push", "-l", "q", input=b"".join(b"b%d\n" % n for n in range(1500)), check=0)
+    flatq("push", "-p", "1", "q", input=b"first", check=0)
+    receipt = flatq("reserve", "-t", "0", "q", check=0).out.split()[0].decode()
+    flatq("push", "q", input=b"c", check=0)
+    flatq("push", "-l", "-p", "70000", "q", input=b"".join(b"d%d\n" % n for n in range(200)), check=0)
+    flatq("release", receipt, check=0)
+    want = [b"first", b"a", *(b"b%d" % n for n in range(1500)), b"c", *(b"d%d" % n for n in range(200))]
+    got = flatq("pop", "-l", "-n", "700", "q", check=0).out.split()
+    got += flatq("pop", "-l", "-n", "1000", "q", check=0).out.split()
+    got += flatq("drain", "q", check=0).out.split()
+    assert got == want
+
+
+def test_bound_and_closed(flatq):
+    flatq("create", "-b", "5", "q", check=0)
+    flatq("push", "q", input=b"a", check=0)
+    assert flatq("push", "-l", "q", input=b"1\n2\n3\n4\n5\n").status == 75
+    flatq("push", "-l", "q", input=b"1\n2\n3\n4\n", check=0)
+    assert flatq("push", "q", input=b"x").status == 75
+    flatq("close", "q", check=0)
+    assert flatq("push", "-l", "q", input=b"1\n").status == 69
+    assert flatq("drain", "q", check=0).out.split() == [b"a", b"1", b"2", b"3", b"4"]
+    assert flatq("drain", "q").status == 69
+
+
+def test_length(flatq):
+    assert flatq("push", "-l", "-n", "5", "q", input=b"ab\ncd\nef\n", check=0).out == b"1000 1001\n"
+    short = flatq("push", "-l", "-n", "50", "q", input=b"ab\n")
+    assert short.status == 65 and short.err.count(b"\n") == 1
+    assert flatq("drain", "q", check=0).out == b"ab\ncd\n"
+
+
+def test_keys_are_free_again(flatq):
+    flatq.env["FLATQ_FOLD"] = "2"
+    for n in range(4):
+        flatq("push", "-k", f"k{n}", "q", input=b"%d" % n, check=0)
+    flatq("wal", check=0)
+    assert flatq("push", "-k", "k1", "q", input=b"x", check=0).out == b"2 dup\n"
+    assert flatq("drain", "q", check=0).out.split() == [b"0", b"1", b"2", b"3"]
+    assert b"dup" not in flatq("push", "-k", "k1", "q", input=b"x", check=0).out
+
+
+def test_killed_drain_gives_back(flatq):
+    """A drain that is killed in the midst of a batch: all of the batch is back, in its old place."""
+    sent = [b"%0100d" % n for n in range(3000)]
+    flatq("push", "-l", "q", input=b"\n".join(sent), check=0)
+    process = flatq.start("drain", "q")
+    batches = lambda: list((flatq.spool / "q/out").glob("batch.*"))
+    wait_for(batches, 10, "a batch in out/")
+    process.stdout.read(1000)
+    flatq.end(process)
+    assert flatq("drain", "q", check=0).out.split() == sent
+
+
+def test_stopped_drain_gives_back(flatq):
+    sent = [b"%0100d" % n for n in range(3000)]
+    flatq("push", "-l", "q", input=b"\n".join(sent), check=0)
+    process = flatq.start("drain", "q")
+    wait_for(lambda: list((flatq.spool / "q/out").glob("batch.*")), 10, "a batch in out/")
+    process.stdout.read(1000)
+    os.killpg(process.pid, signal.SIGTERM)
+    process.stdout.read()
+    assert process.wait(10) == -signal.SIGTERM
+    assert not list((flatq.spool / "q/out").glob("batch.*"))
+    assert flatq("drain", "q", check=0).out.split() == sent
+
+
+def test_nowhere_to_write(flatq):
+    flatq("push", "-l", "q", input=b"1\n2\n3\n", check=0)
+    process = subprocess.run(
+        flatq.command("drain", "q"), env=flatq.environment(None), stdout=open("/dev/full", "wb"), stderr=subprocess.PIPE, timeout=30
+    )
+    assert process.returncode == 74 and process.stderr.count(b"\n") == 1
+    assert flatq("drain", "q", check=0).out == b"1\n2\n3\n"
+
+
+def test_memory_is_flat(flatq):
+    """200,000 messages in and out: no process of it takes 60 MB."""
+    flatq("push", "-l", "q", input=b"".join(b"%0100d\n" % n for n in range(200000)), check=0, timeout=60)
+    assert len(flatq("drain", "q", check=0, timeout=60).out) == 200000 * 101
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 60000 or os.environ.get("CI") is None
