@@ -46,13 +46,10 @@ need() {
   done
 }
 
-# die CODE TEXT - one line on stderr (through a door: one line to the client), then the end
+# die CODE TEXT - one line on stderr, or what a door does instead (door.sh), then the end
 die() {
-  if [ -n "${FLATQ_DOOR:-}" ]; then
-    printf 'error %s %s\n' "$1" "$2"
-  else
-    printf '%s: %s\n' "${FLATQ_VERB:-flatq}" "$2" >&2
-  fi
+  [ -z "${FLATQ_DOOR:-}" ] || door_die "$@"
+  printf '%s: %s\n' "${FLATQ_VERB:-flatq}" "$2" >&2
   exit "$1"
 }
 

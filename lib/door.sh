@@ -84,6 +84,14 @@ door_delivered() {
   return 74
 }
 
+# door_whole - 65 where the end of the input was none: the client was reset. Where its system has ended the connection in good order
+# nobody can tell
+door_whole() {
+  [ -n "$door_inode" ] && ! door_ncat_lives && ! door_row || return 0
+  door_gone=gone why='the client was cut off'
+  return 65
+}
+
 # door_row - sets door_unsent of the client's socket; 1 where it is closed
 door_row() {
   door_rows=0

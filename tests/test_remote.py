@@ -1,0 +1,90 @@
+"""flatq -H HOST:PORT: the verbs through a line door elsewhere."""
+
+import os
+import signal
+import subprocess
+
+import pytest
+
+from conftest import listening, need, wait_for
+
+
+@pytest.fixture
+def far(flatq, free_port):
+    """flatq -H to a door of our own; `.door` is its process."""
+    need("ncat")
+    door = flatq.start("./launch", "-k", "-p", str(free_port))
+    wait_for(lambda: listening(free_port), 10, "the door to listen")
+
+    def run(*words, **more):
+        return flatq("flatq", "-H", f"127.0.0.1:{free_port}", *words, **more)
+
+    run.door, run.port = door, free_port
+    yield run
+    os.kill(door.pid, signal.SIGTERM)
+    door.wait(10)
+
+
+ANY = bytes(range(256)) * 40 + b"\nerror 66 not really\nok\n"
+
+
+@pytest.mark.shells
+def test_there_and_back(far, flatq):
+    assert far("push", "jobs", input=ANY, check=0).out == b"1\n"
+    assert far("push", "-p", "3", "-k", "key", "jobs", input=b"", check=0).out == b"2\n"
+    assert far("push", "-k", "key", "jobs", input=b"", check=0).out == b"2 dup\n"
+    assert far("list", check=0).out == b"jobs\n"
+    assert far("pop", "jobs", check=0).out == b""
+    assert far("peek", "jobs", check=0).out == ANY
+    assert far("pop", "jobs", check=0).out == ANY
+    empty = far("pop", "jobs")
+    assert empty.status == 66 and empty.out == b"" and empty.err.count(b"\n") == 1
+
+
+def test_bulk(far, flatq):
+    first, last = far("push", "-l", "jobs", input=b"".join(b"%d\n" % n for n in range(300)), check=0).out.split()
+    assert int(last) - int(first) == 299
+    assert far("pop", "-l", "-n", "3", "jobs", check=0).out == b"0\n1\n2\n"
+    assert far("drain", "jobs", check=0).out.split() == [b"%d" % n for n in range(3, 300)]
+
+
+def test_reserve(far, flatq):
+    far("push", "jobs", input=b"work", check=0)
+    head, body = far("reserve", "-t", "60", "jobs", check=0).out.split(b"\n", 1)
+    receipt, number, tries, length = head.decode().split()
+    assert (number, tries, length, body) == ("1", "1", "4", b"work")
+    far("release", receipt, check=0)
+    assert far("delete", "nonsense").status == 65
+    assert far("pop", "jobs", check=0).out == b"work"
+    assert far("delete", receipt).status == 66
+
+
+def test_waits(far, flatq):
+    """A pop that waits here gets what is pushed there."""
+    waiting = flatq.start("flatq", "-H", f"127.0.0.1:{far.port}", "pop", "-w", "20", "jobs")
+    wait_for(lambda: list(flatq.spool.glob("jobs/wait/*")), 10, "somebody to wait")
+    flatq("push", "jobs", input=b"at last", check=0)
+    assert waiting.communicate(timeout=10)[0] == b"at last"
+
+
+def test_nobody_there(flatq, free_port):
+    need("ncat")
+    away = flatq("flatq", "-H", f"127.0.0.1:{free_port}", "push", "jobs", input=b"x")
+    assert away.status == 69 and away.err.count(b"\n") == 1 and away.out == b""
+
+
+@pytest.mark.parametrize("words", [("push", "-k", "two words", "q"), ("push", "-n", "3", "q"), ("doctor",), ("pop", "-n", "2")])
+def test_refused(far, words):
+    done = far(*words, input=b"abc")
+    assert done.status in (64, 65) and done.err.count(b"\n") == 1
+
+
+def test_reader_gone(far, flatq):
+    """Where the message cannot be written out here, it is back there."""
+    far("push", "jobs", input=b"x" * 100, check=0)
+    done = subprocess.run(
+        flatq.command("flatq", "-H", f"127.0.0.1:{far.port}", "pop", "jobs"),
+        env=flatq.environment(None), stdout=open("/dev/full", "wb"), stderr=subprocess.PIPE, timeout=30,
+    )
+    assert done.returncode == 74
+    assert far("pop", "jobs", check=0).out == b"x" * 100

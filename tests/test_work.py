@@ -1,0 +1,536 @@
+"""work: a command once a message; what becomes of the message; signals, deaths and limits; several workers."""
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import wait_for
+from engine import empty, lies, pop, push, refused
+
+# a command that says where it is, and ends when it is told to: files named by $1
+HOLD = 'printf %s "$$" >"$1/pid.new" && mv "$1/pid.new" "$1/pid"; while [ ! -e "$1/go" ]; do sleep 0.05; done; cat >"$1/body"'
+
+
+@pytest.fixture
+def hold(tmp_path):
+    """A directory for HOLD."""
+    path = tmp_path / "hold"
+    path.mkdir()
+    return path
+
+
+def held(hold):
+    """The process id of the command, as soon as it runs."""
+    wait_for((hold / "pid").exists, what="the command runs")
+    return int((hold / "pid").read_text())
+
+
+def alive(pid):
+    """Whether it still runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def group_left(pgid):
+    """The processes of a process group. A command has one of its own."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[2]) == pgid and fields[0] not in "ZX":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def session_left(pid):
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == pid and fields[0] not in "ZX":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def nothing_left(process, spool, *groups):
+    """Neither processes nor pipes."""
+    wait_for(lambda: not session_left(process.pid), what="what stood beside it is gone")
+    for group in groups:
+        wait_for(lambda: not group_left(group), what="what the command had started is gone")
+    assert list((spool / ".wait").iterdir()) == []
+    assert not lies(spool).get("wait")
+
+
+def ended(process, status, seconds=10):
+    out, err = process.communicate(timeout=seconds)
+    assert process.returncode == status, (process.returncode, out, err)
+    return out, err
+
+
+def listed(flatq, queue="default"):
+    """What list says, as (id, state, tries, reason)."""
+    rows = [line.split() for line in flatq("list", queue, check=0).out.decode().splitlines()]
+    return [(int(row[0]), row[1], int(row[3]), " ".join(row[6:])) for row in rows]
+
+
+# once a message
+
+
+def test_the_command_gets_the_message_and_its_names(shell, flatq, tmp_path):
+    bodies = [b"", bytes(range(256)), b"two\nlines\n", os.urandom(300000)]
+    ids = [push(flatq, body, "a/b") for body in bodies]
+    done = flatq(
+        "work", "-q", "a/b", "--until-empty", "--", "sh", "-c",
+        'cat >"$1/$FLATQ_ID"; printf "%s %s %s\\n" "$FLATQ_ID" "$FLATQ_QUEUE" "$FLATQ_TRIES"', "sh", tmp_path, check=0,
+    )
+    assert done.out.decode().splitlines() == [f"{number} a/b 1" for number in ids]
+    assert done.err == b""
+    assert [(tmp_path / str(number)).read_bytes() for number in ids] == bodies
+    assert listed(flatq, "a/b") == []
+
+
+def test_the_command_is_run_as_it_stands(shell, flatq, tmp_path):
+    """Neither words nor patterns of it are a shell's; umask and locale are the caller's."""
+    script = tmp_path / "a command"
+    script.write_text('#!/bin/sh\ncat >/dev/null; printf "<%s>" "$@"; umask; printf "%s\\n" "${LC_ALL-unset}"\n')
+    script.chmod(0o755)
+    push(flatq, b"x")
+    before = os.umask(0o027)
+    try:
+        done = flatq("work", "-w", "0", "--", script, "a  b", "*", "$HOME", "", check=0, env={"LC_ALL": None})
+        assert done.out == b"<a  b><*><$HOME><>0027\nunset\n"
+        push(flatq, b"x")
+        done = flatq("work", "-w", "0", script, check=0, env={"LC_ALL": "C.UTF-8"})
+        assert done.out == b"<>0027\nC.UTF-8\n"
+    finally:
+        os.umask(before)
+
+
+def test_a_command_need_not_read(shell, flatq):
+    push(flatq, os.urandom(200000))
+    push(flatq, b"x")
+    done = flatq("work", "-w", "0", "--", "true", check=0)
+    assert (done.out, done.err) == (b"", b"")
+    empty(flatq)
+
+
+def test_a_damaged_message_is_not_taken_for_done(flatq, spool):
+    number = push(flatq, b"x" * 3000)
+    body = next((spool / "default/body").iterdir())
+    body.write_bytes(body.read_bytes()[:1000] + b"!" + body.read_bytes()[1001:])
+    done = flatq("work", "-w", "0", "-m", "1", "--", "sh", "-c", "cat >/dev/null", check=0)
+    assert listed(flatq) == [(number, "buried", 1, "damaged")], done
+
+
+def test_a_failure_delays_ever_longer(shell, flatq):
+    number = push(flatq, b"x")
+    for tries, delay in enumerate([1, 2, 4, 5, 5], 1):
+        done = flatq("work", "-w", "0", "-d", "1,5", "--", "false", check=0)
+        assert done.err.decode() == f"work: queue 'default': message {number}, try {tries}: exit-1, again in {delay} s\n"
+        assert listed(flatq) == [(number, "delayed", tries, "")]
+        flatq("kick", check=0)
+    assert flatq("work", "-w", "0", "--", "cat", check=0).out == b"x"
+
+
+def test_the_delay_is_as_long_as_said(flatq):
+    push(flatq, b"x")
+    began = time.monotonic()
+    done = flatq("work", "-w", "3", "-n", "2", "-d", "1", "--", "sh", "-c", '[ "$FLATQ_TRIES" = 2 ]', check=0)
+    assert 1 <= time.monotonic() - began < 3, done
+    assert listed(flatq) == []
+
+
+@pytest.mark.parametrize("shell", ["dash", "yash"], indirect=True)
+@pytest.mark.parametrize("command, reason", [("exit 3", "exit-3"), ("kill -9 $$", "signal-9"), ("sleep 60; :", "timeout")])
+def test_after_most_tries_it_is_buried_with_the_reason(flatq, command, reason):
+    number = push(flatq, b"x")
+    args = ["work", "-w", "0", "-d", "0", "-m", "2", "-x", "1", "--", "sh", "-c", command]
+    done = flatq(*args, check=0)
+    assert listed(flatq) == [(number, "buried", 2, reason)]
+    assert done.err.decode().splitlines() == [
+        f"work: queue 'default': message {number}, try 1: {reason}, again in 0 s",
+        f"work: queue 'default': message {number}, try 2: {reason}, buried",
+    ]
+
+
+def test_the_queues_own_most_tries_count_as_well(flatq):
+    flatq("create", "-m", "1", check=0)
+    number = push(flatq, b"x")
+    flatq("work", "-w", "0", "-m", "5", "--", "false", check=0)
+    assert listed(flatq) == [(number, "buried", 1, "exit-1")]
+    flatq("kick", check=0)
+    flatq("create", "-m", "5", check=0)
+    flatq("work", "-w", "0", "-m", "2", "--", "false", check=0)
+    assert listed(flatq) == [(number, "buried", 2, "exit-1")]
+
+
+# when it stops
+
+
+def test_until_empty_and_max(shell, flatq):
+    for number in range(4):
+        push(flatq, b"%d" % number)
+    assert flatq("work", "--max", "2", "--", "cat", check=0).out == b"01"
+    assert flatq("work", "--max=1", "--until-empty", "--", "cat", check=0).out == b"2"
+    assert flatq("work", "--until-empty", "--", "cat", check=0).out == b"3"
+    assert flatq("work", "--until-empty", "--", "cat", check=0).out == b""
+
+
+def test_it_stops_when_nothing_came_for_so_long(flatq, spool):
+    push(flatq, b"x")
+    began = time.monotonic()
+    assert flatq("work", "-w", "1", "--", "cat", check=0).out == b"x"
+    assert 0.9 < time.monotonic() - began < 4
+    assert list((spool / ".wait").iterdir()) == []
+
+
+def test_closed_and_empty_ends_it(shell, flatq, spool):
+    flatq("create", check=0)
+    process = flatq.start("work", "--", "cat")
+    wait_for(lambda: lies(spool).get("wait"), what="it waits")
+    push(flatq, b"last")
+    flatq("close", check=0)
+    assert ended(process, 0) == (b"last", b"")
+    nothing_left(process, spool)
+
+
+def test_several_queues_at_the_same_time(shell, flatq, spool):
+    push(flatq, b"1", "c")
+    push(flatq, b"2", "a")
+    process = flatq.start("work", "-q", "a,b", "-q", "c", "-n", "4", "--", "sh", "-c", 'cat; printf "%s " "$FLATQ_QUEUE"')
+    wait_for(lambda: lies(spool, "b").get("wait"), what="it waits")
+    push(flatq, b"3", "b")
+    wait_for(lambda: not lies(spool, "b").get("wal") and lies(spool, "c").get("wait"), what="it waits again")
+    push(flatq, b"4", "c")
+    assert ended(process, 0) == (b"2a 1c 3b 4c ", b"")
+
+
+# a slip of the pen
+
+
+def test_no_such_command(shell, flatq, tmp_path):
+    number = push(flatq, b"x")
+    refused(flatq("work", "-m", "1", "--", "no-such-command"), 69, "work", text=b"no command 'no-such-command'")
+    refused(flatq("work", "-m", "1", "--", tmp_path / "none"), 69, "work")
+    plain = tmp_path / "plain"
+    plain.touch()
+    refused(flatq("work", "-m", "1", "--", plain), 77, "work", text=b"not executable")
+    refused(flatq("work", "-m", "1", "--", tmp_path), 69, "work")
+    refused(flatq("work", "-m", "1", "--", "die"), 69, "work")
+    assert listed(flatq) == [(number, "ready", 0, "")]
+
+
+def test_a_command_that_says_127_buries_no_queue(shell, flatq):
+    number = push(flatq, b"x")
+    other = push(flatq, b"y")
+    done = flatq("work", "-m", "1", "--", "sh", "-c", "no-such-command 2>/dev/null")
+    refused(done, 69, "work", text=b"ended with 127")
+    assert listed(flatq) == [(other, "ready", 0, ""), (number, "delayed", 1, "")]
+
+
+def test_once_it_has_worked_127_is_the_messages_fault(flatq):
+    push(flatq, b"true")
+    number = push(flatq, b"no-such-command")
+    last = push(flatq, b"printf last")
+    done = flatq("work", "-w", "0", "-m", "1", "--", "sh", check=0)
+    assert done.out == b"last"
+    assert listed(flatq) == [(number, "buried", 1, "exit-127")], last
+
+
+def test_a_command_that_goes_away_meanwhile(flatq, tmp_path):
+    script = tmp_path / "once"
+    script.write_text('#!/bin/sh\nrm "$0"\n')
+    script.chmod(0o755)
+    push(flatq, b"x")
+    number = push(flatq, b"y")
+    done = flatq("work", "-w", "0", "-m", "1", "--", script)
+    assert done.status == 69 and done.err.endswith(b"work: no command '%s'\n" % os.fsencode(script)), done
+    assert listed(flatq) == [(number, "delayed", 1, "")]
+
+
+# the lease
+
+
+def test_the_lease_is_renewed(shell, flatq, spool, hold):
+    push(flatq, b"x")
+    process = flatq.start("work", "-w", "0", "-t", "1", "--", "sh", "-c", HOLD, "sh", hold)
+    pid = held(hold)
+    first = lies(spool)["out"]
+    wait_for(lambda: lies(spool)["out"] != first, what="the deadline moves")
+    wait_for(lambda: (spool / "default/log").read_text().count(" touch ") >= 4, what="and again, past the first one's end")
+    empty(flatq)
+    (hold / "go").touch()
+    ended(process, 0)
+    assert (hold / "body").read_bytes() == b"x" and listed(flatq) == []
+    nothing_left(process, spool, pid)
+
+
+def test_a_message_without_a_lease_gets_one(flatq, spool, hold):
+    push(flatq, b"x", "-t", "0")
+    process = flatq.start("work", "-w", "0", "--", "sh", "-c", HOLD, "sh", hold)
+    held(hold)
+    wait_for(lambda: (spool / "default/log").read_text().count(" touch ") >= 2, what="touched")
+    empty(flatq)
+    (hold / "go").touch()
+    ended(process, 0)
+    assert listed(flatq) == []
+
+
+def test_who_has_lost_the_lease_stops(flatq, hold, spool):
+    push(flatq, b"x")
+    process = flatq.start("work", "-w", "0", "-t", "1", "--", "sh", "-c", HOLD, "sh", hold)
+    pid = held(hold)
+    process.send_signal(signal.SIGSTOP)
+    assert pop(flatq, "-w", "5") == b"x"
+    process.send_signal(signal.SIGCONT)
+    out, err = ended(process, 0)
+    assert b"lease ended" in err and err.count(b"\n") == 1
+    assert not (hold / "body").exists()
+    nothing_left(process, spool, pid)
+
+
+# signals
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
+def test_the_first_signal_lets_the_job_end(flatq, spool, hold, number):
+    finish(flatq, spool, hold, number)
+
+
+@pytest.mark.parametrize("shell", ["busybox", "mksh", "yash", "bash"], indirect=True)
+def test_the_first_signal_lets_the_job_end_in_every_shell(flatq, spool, hold):
+    finish(flatq, spool, hold, signal.SIGTERM)
+
+
+def finish(flatq, spool, hold, number):
+    push(flatq, b"first")
+    push(flatq, b"second")
+    process = flatq.start("work", "--", "sh", "-c", HOLD, "sh", hold)
+    pid = held(hold)
+    process.send_signal(number)
+    time.sleep(0.1)  # it would have ended by now, if it were to
+    assert process.poll() is None and alive(pid)
+    (hold / "go").touch()
+    assert ended(process, 0) == (b"", b"")
+    assert (hold / "body").read_bytes() == b"first"
+    assert pop(flatq) == b"second"
+    empty(flatq)
+    nothing_left(process, spool, pid)
+
+
+@pytest.mark.parametrize("shell", ["dash", "busybox", "mksh", "yash", "bash"], indirect=True)
+def test_a_second_signal_gives_the_job_back_at_once(flatq, spool, hold):
+    push(flatq, b"x")
+    # not only the command, but what it has started as well
+    process = flatq.start("work", "-m", "1", "--", "sh", "-c", f"sleep 1000 & {HOLD}; :", "sh", hold)
+    pid = held(hold)
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGINT) if flatq.shell.count("yash") else process.send_signal(signal.SIGTERM)
+    process.wait(10)
+    ended(process, process.returncode)
+    assert process.returncode in (-signal.SIGTERM, -signal.SIGINT)
+    assert pop(flatq) == b"x"
+    nothing_left(process, spool, pid)
+
+
+def test_hup_gives_the_job_back_though_the_command_does_not_listen(flatq, spool, hold):
+    push(flatq, b"x")
+    process = flatq.start("work", "--", "sh", "-c", f"trap '' TERM HUP; {HOLD}", "sh", hold)
+    pid = held(hold)
+    process.send_signal(signal.SIGHUP)
+    ended(process, -signal.SIGHUP)
+    assert listed(flatq)[0][1:] == ("ready", 1, "")
+    nothing_left(process, spool, pid)
+
+
+@pytest.mark.parametrize("shell", ["dash", "busybox", "mksh", "yash", "bash"], indirect=True)
+def test_an_idle_worker_stops(flatq, spool):
+    process = flatq.start("work", "-q", "default,other", "--", "cat")
+    wait_for(lambda: lies(spool, "other").get("wait"), what="it waits")
+    process.send_signal(signal.SIGTERM)
+    assert ended(process, 0) == (b"", b"")
+    nothing_left(process, spool)
+
+
+def test_a_signal_to_the_whole_group_cuts_no_message(flatq, spool, hold):
+    """As `kill %1` and timeout(1) send it; a terminal sends INT so."""
+    body = os.urandom(400000)
+    push(flatq, body)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        process = flatq.start("work", "-w", "0", "-d", "0", "--", "sh", "-c", HOLD + f'; [ {int(number)} = 15 ]', "sh", hold)
+        held(hold)
+        os.killpg(process.pid, number)
+        (hold / "go").touch()
+        ended(process, 0)
+        assert (hold / "body").read_bytes() == body
+        for name in ("pid", "go"):
+            (hold / name).unlink()
+    assert listed(flatq) == []
+
+
+# deaths
+
+
+@pytest.mark.parametrize("shell", ["dash", "busybox", "mksh", "yash", "bash"], indirect=True)
+def test_a_killed_worker_gives_back_at_once_and_leaves_nothing(flatq, spool, hold):
+    push(flatq, b"x")
+    process = flatq.start("work", "--", "sh", "-c", f"sleep 1000 & {HOLD}; :", "sh", hold)
+    pid = held(hold)
+    process.kill()
+    process.wait()
+    assert pop(flatq) == b"x"
+    nothing_left(process, spool, pid)
+
+
+def test_a_message_that_workers_die_of_is_buried(flatq, spool, hold):
+    number = push(flatq, b"x")
+    for _ in range(2):
+        process = flatq.start("work", "-m", "2", "--", "sh", "-c", HOLD, "sh", hold)
+        held(hold)
+        process.kill()
+        process.wait()
+        (hold / "pid").unlink()
+    done = flatq("work", "-w", "0", "-m", "2", "--", "cat", check=0)
+    assert done.out == b"" and b"dead, buried" in done.err, done
+    assert listed(flatq)[0][1] == "buried"
+    flatq("kick", check=0)
+    assert flatq("work", "-w", "0", "-m", "2", "--", "cat", check=0).out == b"x", number
+
+
+def test_a_command_out_of_time_gets_term_and_then_kill(flatq, spool, hold):
+    push(flatq, b"x")
+    began = time.monotonic()
+    done = flatq("work", "-w", "0", "-n", "1", "-d", "9", "--time", "1", "--", "sh", "-c", f"trap 'echo term' TERM; {HOLD}", "sh", hold, check=0)
+    assert 5.5 < time.monotonic() - began < 9
+    assert done.out == b"term\n" and b"timeout, again in 9 s" in done.err
+    assert not group_left(held(hold))
+
+
+# several workers
+
+# ends when $2 of them run side by side
+MEET = 'cat >/dev/null; : >"$1/$FLATQ_ID"; while set -- "$1" "$2" "$1"/*; [ $(($# - 2)) -lt "$2" ]; do set -- "$1" "$2"; sleep 0.05; done'
+
+
+@pytest.mark.parametrize("shell", ["dash", "busybox", "mksh", "yash", "bash"], indirect=True)
+def test_jobs_run_side_by_side(flatq, spool, hold):
+    for number in range(4):
+        push(flatq, b"%d" % number)
+    process = flatq.start("work", "-j", "3", "-n", "3", "--", "sh", "-c", MEET, "sh", hold, "3")
+    ended(process, 0)
+    assert len(listed(flatq)) == 1
+    nothing_left(process, spool)
+
+
+def test_several_stop_after_their_jobs(flatq, spool, tmp_path):
+    several(flatq, spool, tmp_path, [signal.SIGTERM], 0)
+
+
+@pytest.mark.parametrize("shell", ["dash", "busybox", "mksh", "yash", "bash"], indirect=True)
+def test_several_give_back_at_once(flatq, spool, tmp_path):
+    several(flatq, spool, tmp_path, [signal.SIGINT, signal.SIGTERM], -signal.SIGTERM)
+
+
+def test_several_give_back_when_their_parent_is_killed(flatq, spool, tmp_path):
+    several(flatq, spool, tmp_path, [signal.SIGKILL], -signal.SIGKILL)
+
+
+def several(flatq, spool, tmp_path, numbers, status):
+    for number in range(4):
+        push(flatq, b"x")
+    script = 'mkdir "$1/$FLATQ_ID"; cd "$1/$FLATQ_ID"; set -- .; sleep 1000 & ' + HOLD + '; kill "$!"'
+    process = flatq.start("work", "--jobs", "2", "--", "sh", "-c", script, "sh", tmp_path)
+    holds = wait_for(lambda: len(found := [path.parent for path in tmp_path.glob("*/pid")]) == 2 and found, what="two run")
+    pids = [held(path) for path in holds]
+    for number in numbers:
+        process.send_signal(number)
+        time.sleep(0.02)  # two signals of one kind that come together are one
+    if status == 0:
+        for path in holds:
+            (path / "go").touch()
+    process.wait(10)
+    ended(process, status)
+    nothing_left(process, spool, *pids)
+    rows = listed(flatq)
+    assert len(rows) == (2 if status == 0 else 4)
+    assert {row[1] for row in rows} == {"ready"}
+
+
+def test_one_of_several_is_killed(flatq, spool, tmp_path):
+    push(flatq, b"x")
+    process = flatq.start("work", "-j", "2", "-w", "2", "--", "sh", "-c", HOLD, "sh", tmp_path)
+    pid = held(tmp_path)
+    worker = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    (tmp_path / "pid").unlink()
+    os.kill(worker, signal.SIGKILL)
+    # the other one has it
+    held(tmp_path)
+    assert not group_left(pid)
+    (tmp_path / "go").touch()
+    ended(process, 70)
+    assert listed(flatq) == []
+
+
+# what it says
+
+
+def on_terminal(flatq, *args):
+    """Standard error of a worker that has it on a terminal."""
+    leader, terminal = pty.openpty()
+    process = flatq.start(*args, stderr=terminal, stdout=subprocess.DEVNULL)
+    os.close(terminal)
+    said = b""
+    end = time.monotonic() + 20
+    try:
+        while time.monotonic() < end and select.select([leader], [], [], 5)[0]:
+            said += os.read(leader, 4096)
+    except OSError:
+        pass  # the other end is closed
+    os.close(leader)
+    assert process.wait(10) == 0
+    return said.decode()
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_progress_in_one_line_on_a_terminal_only(flatq, jobs):
+    for body in (b"0", b"0", b"7"):
+        push(flatq, body)
+    args = ["work", "-w", "0", "-j", jobs, "--", "sh", "-c", 'exit "$(cat)"']
+    said = on_terminal(flatq, *args)
+    assert re.search(r"\rwork: queue 'default': message \d+, try 1: exit-7, again in 1 s\r\n".replace(r"\rw", r"w"), said), said
+    assert said.endswith("work: 2 done, 1 failed, 0 buried\r\n") and said.count("\n") == 2, said
+    push(flatq, b"0")
+    assert flatq(*args, check=0).err == b""
+
+
+USAGE = [
+    ([], 64), (["-w", "0"], 64), (["--"], 64), (["-z", "--", "true"], 64), (["--nonsense", "--", "true"], 64), (["-n"], 64), (["--max"], 64),
+    (["--until-empty=1", "true"], 64), (["-n", "0", "true"], 65), (["-n", "08x", "true"], 65), (["-j", "0", "true"], 65),
+    (["-j", "a[$(touch x)]", "true"], 65), (["-t", "0", "true"], 65), (["-d", "1,", "true"], 65), (["-d", ",1", "true"], 65),
+    (["-d", "1,2,3", "true"], 65), (["-m", "-1", "true"], 65), (["-w", "99999999999999999999", "true"], 65), (["-x", "1e3", "true"], 65),
+    (["-q", "../x", "true"], 65), (["-q", "a,,b", "true"], 65), (["--queues=", "true"], 65),
+]
+
+
+@pytest.mark.parametrize("args, status", USAGE, ids=[" ".join(args) for args, _ in USAGE])
+def test_usage(flatq, args, status):
+    refused(flatq("work", *args), status, "work")
+
+
+def test_numbers_may_have_zeros_in_front(shell, flatq):
+    push(flatq, b"x", "q")
+    args = ["--queues", "q", "--jobs=01", "--lease", "08", "--backoff", "09,010", "--tries", "03", "--max", "02", "--wait", "00", "--time", "090"]
+    assert flatq("work", *args, "--", "cat", check=0).out == b"x"
