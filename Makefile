@@ -63,7 +63,8 @@ install:
 	done
 	printf '#!/bin/sh\nexec '\''%s/flatq'\'' "$$@"\n' '$(LIBEXEC)' >'$(DESTDIR)$(PREFIX)/bin/flatq'
 	chmod 755 '$(DESTDIR)$(PREFIX)/bin/flatq'
-	cd lib && awk -f manpage.awk flatq $$(sed -n "s/^flatq_verbs='\(.*\)'/\1/p" flatq) >'$(DESTDIR)$(MANPAGE)'
+	cd lib && awk -v libexec='$(LIBEXEC)' -f manpage.awk flatq $$(sed -n "s/^flatq_verbs='\(.*\)'/\1/p" flatq) ../launch handler \
+	  >'$(DESTDIR)$(MANPAGE)'
 	chmod 644 '$(DESTDIR)$(MANPAGE)'
 
 uninstall:

@@ -4,14 +4,16 @@
 #           outlive a worker that is killed, nor workers their parent
 #   alarm   a sleeper, then ALRM to the worker: the lease or the command's time is due. It stays from one message to the next
 
-# work_guard - the last line's words are SIGNAL:PID-TIME, or SIGNAL:-PID-TIME for a process group; a PID that was taken again is spared
+# work_guard - the last line's words are SIGNAL:PID-TIME, or SIGNAL:-PID-TIME for a process group, which may have lost its first process.
+# A PID that was taken again is spared
 work_guard() {
   trap '' HUP INT QUIT TERM
   guard_last=
   while read -r guard_line; do guard_last=$guard_line; done
   for guard_word in $guard_last; do
     guard_pid=${guard_word#*:}
-    owner_dead "${guard_pid#-}" || work_kill "${guard_word%%:*}" "${guard_pid%-*}"
+    guard_time=${guard_pid##*-} guard_pid=${guard_pid%-*}
+    process_started "${guard_pid#-}" && [ "$started" \> "$guard_time" ] || work_kill "${guard_word%%:*}" "$guard_pid"
   done
 }
 
@@ -26,7 +28,7 @@ work_tell() {
 }
 
 work_tell_job() {
-  work_tell ${work_job:+"KILL:-$work_job-$work_job_at"} ${work_clock:+"ALRM:$work_clock-$work_clock_from"}
+  work_tell ${work_job:+"KILL:-$work_job-$work_job_at"} ${work_clock:+"$work_clock_signal:$work_clock-$work_clock_from"}
 }
 
 # work_pipe - a pipe, on 6 to read and 7 to do both
@@ -138,7 +140,8 @@ work_alarm() {
   work_tell_job
 }
 
-# work_alarm_clock SECONDS - in the background. A signal that ends our group does not end it; ALRM does
+# work_alarm_clock SECONDS - in the background. A signal that ends our group does not end it. Where the sleeper does not go with it by
+# itself, ALRM ends both
 work_alarm_clock() {
   clock_sleeper=
   trap '' HUP INT QUIT TERM
@@ -153,12 +156,13 @@ work_alarm_clock() {
 # work_alarm_end - the shell waits for it later: in the trap of a `wait`, bash may hang in another
 work_alarm_end() {
   [ -n "$work_clock" ] || return 0
-  kill -ALRM "$work_clock" 2>/dev/null
+  kill "-$work_clock_signal" "$work_clock" 2>/dev/null
   work_rung="$work_rung $work_clock" work_clock=
 }
 
 work_alarm_reap() {
+  # an alarm that yash has started in a trap does not hear ALRM
   # shellcheck disable=SC2086 # process ids
-  [ -z "$work_rung" ] || wait $work_rung 2>/dev/null
+  [ -z "$work_rung" ] || [ $work_clock_signal = ALRM ] || wait $work_rung 2>/dev/null
   work_rung=
 }

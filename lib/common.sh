@@ -13,10 +13,14 @@ shell_reset() {
 '
   umask 077
   why='' lock_held='' wake_list=''
-  : "${FLATQ_PROC:=/proc}" "${FLATQ_SYNC:=on}" "${FLATQ_DOOR:=}"
+  : "${FLATQ_PROC:=/proc}" "${FLATQ_SYNC:=on}" "${FLATQ_DOOR:=}" "${FLATQ_RANGE:=1000}"
   case $FLATQ_SYNC in
   on | off) ;;
   *) die 64 "FLATQ_SYNC must be on or off" ;;
+  esac
+  # the tests have smaller ranges of ids
+  case $FLATQ_RANGE in
+  0* | *[!0-9]* | ?????*) die 64 "FLATQ_RANGE must be a number from 1 to 1000" ;;
   esac
 }
 

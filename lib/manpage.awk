@@ -1,5 +1,5 @@
 # manpage.awk - flatq.1 out of the verbs' own headers: awk -f manpage.awk flatq push pop ... (the first is the command itself)
-# For `make install`; tests/headers.py reads the same lines for the README.
+# launch and handler come last. For `make install`; tests/headers.py reads the same lines for the README.
 
 function text(s) {
   gsub(/\\/, "\\e", s)
@@ -11,6 +11,9 @@ function text(s) {
 }
 
 function heading(s) { printf ".SH %s\n", s }
+
+# The end of what is shown line by line
+function fill() { if (lines) print ".fi"; lines = 0 }
 
 # The header's first line: VERB ARGUMENTS - what it does
 function split_head(s) {
@@ -52,6 +55,10 @@ FNR == 2 {
     heading("DESCRIPTION")
   } else {
     if (files == 2) heading("VERBS")
+    if (name == "launch") {
+      heading("THE LINE DOOR")
+      printf "The verbs for ncat and others like it; %s and handler beside it.\n", text(libexec "/launch")
+    }
     printf ".SS %s\n%s.\n", text(usage), text(toupper(substr(what, 1, 1)) substr(what, 2))
   }
   next
@@ -80,8 +87,10 @@ option && /^#      / { sub(/^# +/, ""); print text($0); next }
 section == "Exit:" { sub(/^# */, ""); print text($0); next }
 section != "" { sub(/^# */, ""); if (files > 1) parts = parts text($0) "\n"; next }
 
-/^#$/ { if (option) option = 0; gap = 1; next }
-{ sub(/^# */, ""); if (gap) print ".PP"; gap = 0; print text($0) }
+/^#$/ { fill(); if (option) option = 0; gap = 1; next }
+# set in further than the text: line by line
+/^#     / { if (!lines) print ".nf"; lines = 1; sub(/^#     /, ""); print text($0); next }
+{ sub(/^# */, ""); fill(); if (gap) print ".PP"; gap = 0; print text($0) }
 
 END {
   finish()

@@ -89,18 +89,21 @@ body_size() {
 
 # push_commit - makes the slip, and returns when it is as safe as FLATQ_SYNC asks for
 push_commit() {
-  clock_epoch "$now"
-  pad "$push_priority" 0000000000
-  slip_priority=$padded slip_tries=0 slip_nonce=0 slip_lease=$push_lease slip_delay=$push_delay slip_born=$epoch_time
-  slip_key=- slip_counts=0-0-0-0
+  slip_key=-
   queue_conf || return
   # an exact bound and a key without a twin need the lock; nothing else does
   if [ "$queue_bound" != 0 ] || [ -n "$push_key" ]; then
     need bound settle reclaim batch fold wait
     [ -z "$push_key" ] || key_hash "$push_key" || return
-    push_enter || return
+    push_has=$q/body/$slip_id
+    push_enter || { push_code=$? push_has=; return $push_code; }
+    push_has=
     [ -z "$push_dup" ] || return 0
   fi
+  clock_epoch "$now"
+  pad "$push_priority" 0000000000
+  slip_priority=$padded slip_tries=0 slip_nonce=0 slip_lease=$push_lease slip_delay=$push_delay slip_born=$epoch_time
+  slip_counts=0-0-0-0
   slip_format
   while :; do
     push_place=$q/wal

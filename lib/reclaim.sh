@@ -120,6 +120,21 @@ checkpoint() {
   return $checkpoint_code
 }
 
+# checkpoint_turn - what the push that opens a new range of ids does: the checkpoint of its own queue and, in turn, of one other; so each
+# queue has its share however few pushes it has, and nobody waits for thousands of them
+checkpoint_turn() {
+  checkpoint "$queue" || return
+  ids_last_range || return
+  set -- "$FLATQ_DIR"/*/
+  spool_turn=${range##*/} spool_turn=${spool_turn#"${spool_turn%%[!0]*}"}
+  shift $((${spool_turn:-0} % $#))
+  spool_turn=${1%/}
+  name_from_disk "${spool_turn##*/}"
+  [ "$name" = "$queue" ] || checkpoint "$name" || return
+  wait_sweep
+  journal_sweep
+}
+
 # checkpoint_spool - the checkpoint of every queue; then ranges of ids, waiters and dropped queues that are no more
 checkpoint_spool() {
   for spool_path in "$FLATQ_DIR"/*/wal; do

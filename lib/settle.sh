@@ -27,7 +27,7 @@ receipt_find() {
       { why="queue '$queue': message $id was reserved again since"; return 66; }
   else
     case $found in
-    */out/*) why="queue '$queue': message $id is reserved"; return 66 ;;
+    "$q"/out/*) why="queue '$queue': message $id is reserved"; return 66 ;;
     esac
   fi
 }
@@ -42,7 +42,7 @@ message_find() {
       slip_of "$found"
       slip_parse "$slip" || continue
       case $found in
-      */out/*) slip_parse "${found##*/}" || continue ;;
+      "$q"/out/*) slip_parse "${found##*/}" || continue ;;
       esac
       return 0
     done
@@ -50,7 +50,7 @@ message_find() {
     for found in "$q"/queue/*/* "$q"/fold/*/??????????."$1".* "$q"/unfold/*; do
       [ -e "$found" ] || continue
       case $found in
-      */fold/*) break ;;
+      "$q"/fold/*) break ;;
       esac
       flat_parse "${found##*/}" && ! [ "$1" \< "$flat_first" ] && ! [ "$flat_last" \< "$1" ] && message_in_flat "$found" "$1" && break
       found=
@@ -59,7 +59,7 @@ message_find() {
     find_locked=
     [ -n "$lock_held" ] || { lock_queue || return; find_locked=1; }
     queue_recover && case $found in
-    */queue/*) queue_unfold "${found##*/}" ;;
+    "$q"/queue/*) queue_unfold "${found##*/}" ;;
     esac
     find_code=$?
     [ -z "$find_locked" ] || unlock_queue
@@ -91,7 +91,7 @@ slip_move() {
 # message_delete - `found` is done with; durable when it returns
 message_delete() {
   case $found in
-  */out/*) slip=${found##*/} ;;
+  "$q"/out/*) slip=${found##*/} ;;
   *) slip_format; slip=$slip.0.000000000000 ;;
   esac
   slip_move "$q/done/$slip" || return

@@ -74,8 +74,8 @@ slip_count() {
 slip_of() {
   slip=${1##*/}
   case $1 in
-  */buried/*) slip=${slip#*.} slip=${slip%.*} ;;
-  */out/* | */done/*) slip=${slip%.*} slip=${slip%.*} ;;
+  "$q"/buried/*) slip=${slip#*.} slip=${slip%.*} ;;
+  "$q"/out/* | "$q"/done/*) slip=${slip%.*} slip=${slip%.*} ;;
   esac
 }
 

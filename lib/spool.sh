@@ -85,13 +85,15 @@ ids_next() {
   owner_read
   while :; do
     ids_last_range || return
-    ids_low=999 ids_high=2000
+    # FLATQ_RANGE: how many of a range's thousand are used
+    ids_low=999 ids_most=$((1000 + FLATQ_RANGE))
+    ids_high=$ids_most
     while [ $((ids_high - ids_low)) -gt 1 ]; do
       ids_middle=$(((ids_low + ids_high) / 2))
       if [ -e "$range/$ids_middle" ]; then ids_low=$ids_middle; else ids_high=$ids_middle; fi
     done
     # RACE: others take ids too; who comes second tries the next one
-    while [ "$ids_high" -le 1999 ]; do
+    while [ "$ids_high" -lt "$ids_most" ]; do
       journal=$range/$ids_high
       set -C
       if { true >"$journal"; } 2>/dev/null; then
@@ -109,7 +111,7 @@ ids_next() {
       [ -e "$journal" ] || break
       ids_high=$((ids_high + 1))
     done
-    if [ "$ids_high" -gt 1999 ]; then
+    if [ "$ids_high" -ge "$ids_most" ]; then
       need boot
       lock_spool || return
       # RACE: another may have opened the next range while this one waited

@@ -46,9 +46,12 @@ class Scenario:
     delivers: bool = False  # what it takes away, it writes out
 
 
+RANGE = 12  # ids in a range
+
+
 def full_range(spool):
     newest = max((spool / ".ids").iterdir())
-    for n in range(1000, 2000):
+    for n in range(1000, 1000 + RANGE):
         (newest / str(n)).touch()
 
 
@@ -99,7 +102,7 @@ FAULTS = {
 
 
 def environment(spool, sync="off"):
-    return {"PATH": os.environ["PATH"], "HOME": str(spool.parent), "FLATQ_DIR": str(spool), "FLATQ_SYNC": sync, "FLATQ_FOLD": "8"}
+    return {"PATH": os.environ["PATH"], "HOME": str(spool.parent), "FLATQ_DIR": str(spool), "FLATQ_SYNC": sync, "FLATQ_FOLD": "8", "FLATQ_RANGE": str(RANGE)}
 
 
 def verb(spool, *words):

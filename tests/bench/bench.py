@@ -217,7 +217,7 @@ class Bench:
             self.raw[f"depth: {verb}"] = {"10": few, str(self.million): many}
             change = [100 * (b / a - 1) if a else 0 for a, b in zip(few, many)]
             self.notes.append(f"  {verb:5} change        {change[0]:+9.1f}% {change[1]:+10.1f}% {change[2]:+8.1f}%")
-            self.ratios.append((f"{verb}, bytes read at depth {self.million:,}", "at depth 10", 1.1, many[1] / few[1], 0, 0))
+            self.ratios.append((f"{verb}, bytes read at depth {self.million:,}", "at depth 10", 1.1, many[1] / few[1], None, None))
 
     def bulk(self):
         """Fill and drain; with all programs, then without perl, then without python3 too: by awk."""
@@ -289,10 +289,13 @@ def path_without(place, names):
 def table(bench, about):
     print(f"flatq on {about['cpu']}, {about['cores']} cores, Linux {about['kernel']}, {about['system']}, {about['filesystem']}")
     print(f"sh is {about['sh']}; {about['redis-cli']}; sqlite3 {(about['sqlite3'] or '').split(' ')[0]}; {about['base64']}")
+    if about["load"] > about["cores"] / 2:
+        print(f"Others were at work here (load {about['load']:.1f} at the start): the times are not to be trusted.")
     if bench.ratios:
         print(f"\n{'ratio of median times, flatq / other':62}  ratio  quartiles   at most")
         for name, other, bound, middle, low, high in bench.ratios:
-            print(f"  {name + ' / ' + other:60}  {middle:5.2f}  {low:4.2f}-{high:4.2f}   {bound:4.2f}{'  over' if middle > bound else ''}")
+            quartiles = "" if low is None else f"{low:4.2f}-{high:4.2f}"
+            print(f"  {name + ' / ' + other:60}  {middle:5.2f}  {quartiles:9}   {bound:4.2f}{'  over' if middle > bound else ''}")
     for line in bench.notes:
         print(line if line.startswith(" ") else "\n" + line)
     if bench.detail:
@@ -316,8 +319,8 @@ def main():
     try:
         with tempfile.TemporaryDirectory(prefix="work.", dir=place) as work:
             try:
-                bench = Bench(Path(work), options.quick)
                 about = machine(Path(work))
+                bench = Bench(Path(work), options.quick)
                 for row in options.rows or rows:
                     getattr(bench, row)()
             finally:

@@ -124,6 +124,7 @@ def machine(directory):
     return {
         "cpu": cpu,
         "cores": len(os.sched_getaffinity(0)),
+        "load": os.getloadavg()[0],
         "kernel": platform.release(),
         "system": system,
         "filesystem": f"{mount[2]} ({mount[3]})",

@@ -1,0 +1,753 @@
+"""The line door: ./launch and lib/handler, with every client that comes to mind, and after every one that goes wrong."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import counting
+from conftest import LIB, ROOT, listening, need, wait_for
+from engine import empty, lies, pop, push, reserve
+
+BOTH = pytest.mark.parametrize("mode", ["loop", "-k"])
+LOG = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d\dZ (\S+) (\S+) (\S+) (\d+|-) (\d+)")
+RESET = struct.pack("ii", 1, 0)
+
+
+def carriers(spool):
+    """What runs with that spool in its environment: all that belongs to one launch, whatever session it is in."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(spool).encode() in (process / "environ").read_bytes():
+                found[int(process.name)] = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+    return found
+
+
+class Door:
+    """A running ./launch."""
+
+    def __init__(self, flatq, port, *args, env=None):
+        need("ncat")
+        self.flatq, self.port, self.spool = flatq, port, flatq.spool
+        self.errors = flatq.home / f"launch.{port}"
+        with self.errors.open("wb") as errors:
+            self.process = flatq.start("./launch", "-p", str(port), *args, env=env, stdin=subprocess.DEVNULL, stderr=errors)
+        wait_for(lambda: listening(port) or self.process.poll() is not None, 20, "the door")
+        assert self.process.poll() is None, self.said()
+
+    def said(self):
+        return self.errors.read_text()
+
+    def log(self, count=0):
+        """(verb, queue, outcome, bytes, ms) of every connection so far, once there are `count`."""
+        lines = lambda: [found.groups() for found in map(LOG.fullmatch, self.said().splitlines()) if found]
+        return wait_for(lambda: len(lines()) >= count and [lines()], what=f"{count} lines of log")[0]
+
+    def connect(self, seconds=20):
+        """In the loop nobody listens between two connections."""
+        def attempt():
+            try:
+                return socket.create_connection(("127.0.0.1", self.port), timeout=seconds)
+            except ConnectionRefusedError:
+                return None
+        return wait_for(attempt, 10, "a connection")
+
+    def ask(self, request, half_close=True, seconds=20):
+        """The whole answer."""
+        with self.connect(seconds) as client:
+            client.sendall(request)
+            if half_close:
+                client.shutdown(socket.SHUT_WR)
+            return answer(client)
+
+    def ended(self, seconds=10):
+        """The status of launch, once it has ended; nothing of it may be left."""
+        status = self.process.wait(seconds)
+        assert carriers(self.spool) == {}
+        assert not listening(self.port)
+        return status
+
+
+def answer(client):
+    pieces = []
+    while True:
+        try:
+            piece = client.recv(65536)
+        except ConnectionResetError:
+            break
+        if not piece:
+            break
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+@pytest.fixture
+def door(flatq, free_port):
+    """door("-k") starts ./launch; what is left of it afterwards is killed."""
+    doors = []
+
+    def start(*args, **more):
+        args = [arg for arg in args if arg != "loop"]
+        doors.append(Door(flatq, free_port, *args, **more))
+        return doors[-1]
+
+    yield start
+    for one in doors:
+        if one.process.poll() is None:
+            one.process.terminate()
+            try:
+                one.process.wait(10)
+            except subprocess.TimeoutExpired:
+                pass
+    for pid in carriers(flatq.spool):
+        os.kill(pid, signal.SIGKILL)
+
+
+def handler(flatq, request, **env):
+    """lib/handler with the request on its standard input, and pipes: what it says, and its log."""
+    done = flatq("handler", input=request, env=env or None, timeout=20)
+    lines = [LOG.fullmatch(line) for line in done.err.decode().splitlines()]
+    return done, lines[-1].groups() if lines and lines[-1] else None
+
+
+# ---- the request, without a network
+
+
+REFUSED = [
+    (b"nothing\n", b"error 64 "),
+    (b"pop", b"error 65 the line was cut"),
+    (b"drop -f a", b"error 65 the line was cut"),
+    (b"push -p\n", b"error 64 "),
+    (b"push -x\nbody", b"error 64 "),
+    (b"push a b\nbody", b"error 64 "),
+    (b"push ../x\nbody", b"error 65 "),
+    (b"push *\nbody", b"error 65 "),
+    (b"push `id`\nbody", b"error 6"),
+    (b"push -n 1e3 q\nbody", b"error 65 "),
+    (b"push -n a[$(touch$IFS/tmp/flatq.x)] q\nbody", b"error 65 "),
+    (b"push -n 5 q\nbody", b"error 65 4 bytes came of the 5 announced"),
+    (b"pop -w -1\n", b"error 65 "),
+    (b"pop -n 2\n", b"error 64 "),
+    (b"work -- id\n", b"error 64 "),
+    (b"doctor\n", b"error 64 "),
+    (b"handler\n", b"error 64 "),
+    (b"../lib/push q\nbody", b"error 64 "),
+    (b"common.sh\n", b"error 64 "),
+    (b"push pop\tq\nbody", b"error 64 "),
+    (b"delete x\n", b"error 65 "),
+    (b"delete q:1.1.0123456789ab\n", b"error 66 "),
+    (b"reserve q\n", b"error 66 nothing there"),
+    (b"a" * 5000 + b"\n", b"error 65 line too long"),
+    (b"push " + b"a" * 1_000_000 + b"\nbody", b"error 65 line too long"),
+    (b"\xff\xfe\x01\n", b"error 64 "),
+    (b"* \n", b"error 64 "),
+]
+
+
+def test_refused_lines(shell, flatq, spool):
+    for request, begins in REFUSED:
+        done, _ = handler(flatq, request)
+        assert done.out.startswith(begins) and done.out.count(b"\n") == 1, (request[:80], done)
+        assert done.status == int(begins[6:].split()[0].ljust(2, b"5")) or len(begins) < 9, (request[:80], done)
+    assert not any(names for place, names in lies(spool, "q").items()), "a refused push leaves nothing"
+    # a name that a shell would run is a name
+    assert handler(flatq, b"push $(touch$IFS/tmp/flatq.x);id\nbody")[0].out == b"3\n"
+    assert not Path("/tmp/flatq.x").exists()
+
+
+def test_requests(shell, flatq):
+    def says(request, expected):
+        done, _ = handler(flatq, request)
+        assert done.out == expected, (request, done)
+
+    says(b"push\nhello\n", b"1\n")
+    says(b"push   \t default \r\n\0\xff\r\n\n", b"2\n")
+    says(b"push -p 5 -n 3 default\nabcdef", b"3\n")
+    says(b"push -e\nline\n..\n.\nmore", b"4\n")
+    says(b"push -e\r\nline\r\n.\r\nmore", b"5\n")
+    says(b"push -n 0\n", b"6\n")
+    says(b"push -k key\nx", b"7\n")
+    says(b"push -k key\nx", b"7 dup\n")
+    says(b"pop\n", b"abc")
+    says(b"pop\r\n", b"hello\n")
+    says(b"@pop\n", b"\0\xff\r\n\n\nok\n")
+    says(b"pop -w 0 none default\n", b"line\n..\n")
+    says(b"pop\n", b"line\r\n")
+    says(b"@pop\n", b"\nok\n")
+    says(b"@delete default:7\n", b"\nok\n")
+    says(b"pop\n", b"")
+    says(b"@pop\n", b"\nerror 66 nothing there\n")
+    says(b"push -l\na\nb\nc\n", b"1000 1002\n")
+    says(b"pop -l -n 2\n", b"a\nb\n")
+    says(b"drain\n", b"c\n")
+    says(b"list\n", b"default\n")
+    says(b"close\n", b"")
+    says(b"pop\n", b"error 69 closed and empty\n")
+    says(b"", b"")
+    says(b"\n", b"")
+    says(b"\r\n", b"")
+
+
+def test_reserve_and_settle(shell, flatq):
+    push(flatq, b"one\ntwo", "jobs")
+    for verb in ("release", "bury -r bad", "delete"):
+        done, log = handler(flatq, b"@reserve -t 60 jobs\n")
+        receipt, number, tries, length = done.out.split(b"\n")[0].split()
+        assert (number, length) == (b"1", b"7")
+        assert done.out.split(b"\n", 1)[1] == b"one\ntwo\nok\n"
+        assert log[:4] == ("reserve", "jobs", "ok", "7")
+        word, *options = verb.encode().split()
+        done, log = handler(flatq, b" ".join([b"@" + word, *options, receipt]) + b"\n")
+        assert done.out == b"\nok\n"
+        if word == b"bury":
+            assert handler(flatq, b"kick jobs\n")[0].out == b"1\n"
+    assert handler(flatq, b"delete " + receipt + b"\n")[0].out.startswith(b"error 66 ")
+    empty(flatq, "jobs")
+
+
+def test_the_log(shell, flatq):
+    assert handler(flatq, b"push -d 0 jobs\nhello")[1][:4] == ("push", "jobs", "ok", "5")
+    assert handler(flatq, b"@pop jobs\n")[1][:4] == ("pop", "jobs", "ok", "5")
+    assert handler(flatq, b"pop jobs\n")[1][:4] == ("pop", "jobs", "empty", "-")
+    assert handler(flatq, b"push ../x\n")[1][:3] == ("push", "-", "error-65")
+    done, log = handler(flatq, b"x\n", FLATQ_EPOCH="1700000000")
+    assert log[:4] == ("-", "-", "error-64", "-")
+    # a log that cannot be written changes nothing
+    done = subprocess.run(flatq.command("handler"), input=b"push jobs\nx", env=flatq.env, stdout=subprocess.PIPE,
+                          stderr=open("/dev/full", "wb"), timeout=20)
+    assert done.stdout == b"2\n"
+
+
+def test_a_message_that_cannot_be_answered_with_is_back(shell, flatq):
+    """Standard output is closed, or breaks, in the midst."""
+    push(flatq, b"x" * 300_000, "jobs")
+    for verb in ("pop", "reserve", "@pop", "pop -l"):
+        process = flatq.start("handler", stdin=subprocess.PIPE)
+        process.stdin.write(f"{verb} jobs\n".encode())
+        process.stdin.flush()
+        process.stdout.read(1)
+        process.stdout.close()
+        process.stdin.close()
+        assert process.wait(10) == 74
+        assert LOG.fullmatch(process.stderr.read().decode().splitlines()[-1])[3] == "error-74"
+    assert pop(flatq, "jobs") == b"x" * 300_000
+
+
+# ---- sessions
+
+
+@BOTH
+def test_the_articles_session(shell, door, mode):
+    one = door(mode)
+    assert one.ask(b"pop\n") == b""
+    assert one.ask(b"push\npackage 1\n") == b"1\n"
+    assert one.ask(b"push\npackage 2\n") == b"2\n"
+    assert one.ask(b"pop\n") == b"package 1\n"
+    assert one.ask(b"pop\n", half_close=False) == b"package 2\n"
+    assert one.ask(b"pop\n", half_close=False) == b""
+    assert [line[:4] for line in one.log(6)] == [
+        ("pop", "default", "empty", "-"), ("push", "default", "ok", "10"), ("push", "default", "ok", "10"),
+        ("pop", "default", "ok", "10"), ("pop", "default", "ok", "10"), ("pop", "default", "empty", "-"),
+    ]
+    assert one.said().startswith(f"launch: line door on 127.0.0.1 port {one.port}\n")
+    assert one.said().count("\n") == 7
+
+
+CLIENTS = {
+    "ncat": ("ncat", "printf '%b' '{}' | ncat 127.0.0.1 {}"),
+    "ncat --no-shutdown": ("ncat", "printf '%b' '{}' | ncat --no-shutdown 127.0.0.1 {}"),
+    "nc -N": ("nc.openbsd", "printf '%b' '{}' | nc.openbsd -N 127.0.0.1 {}"),
+    "socat": ("socat", "printf '%b' '{}' | socat -t 10 - TCP:127.0.0.1:{}"),
+    "bash": ("bash", "exec bash -c 'exec 3<>/dev/tcp/127.0.0.1/{1} && printf %b \"{0}\" >&3 && cat <&3'"),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("client", CLIENTS)
+def test_clients(door, flatq, mode, client):
+    program, line = CLIENTS[client]
+    need(program)
+    one = door(mode)
+
+    def say(request):
+        wait_for(lambda: listening(one.port), what="the next round")
+        done = subprocess.run(["sh", "-c", line.format(request, one.port)], capture_output=True, timeout=20)
+        assert done.stderr == b"", done
+        return done.stdout
+
+    # /dev/tcp has no way to say that nothing follows, so the length is said
+    assert say("push -n 6\\nhello\\n") == b"1\n"
+    if client not in ("bash", "ncat --no-shutdown"):
+        assert say("push jobs\\nhello\\nyou") == b"2\n"
+        assert say("pop jobs\\n") == b"hello\nyou"
+    assert say("pop\\n") == b"hello\n"
+    assert say("pop\\n") == b""
+    push(flatq, b"0123456789" * 20000)
+    assert say("pop\\n") == b"0123456789" * 20000
+
+
+@BOTH
+def test_a_large_answer_to_a_slow_client_that_sends_no_more(door, flatq, mode):
+    """The connection that ncat leaves is in non-blocking mode: more than it takes at once must not fail."""
+    body = os.urandom(8_000_000)
+    one = door(mode)
+    push(flatq, body)
+    for half_close in (True, False):
+        with one.connect() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.sendall(b"reserve -t 30\n")
+            if half_close:
+                client.shutdown(socket.SHUT_WR)
+            head = b""
+            while not head.endswith(b"\n"):
+                head += client.recv(1)
+            assert answer(client) == body
+        assert one.ask(b"@release " + head.split()[0] + b"\n") == b"\nok\n"
+    assert one.ask(b"peek\n") == body
+    assert one.ask(b"pop\n") == body
+
+
+@BOTH
+def test_a_large_body(door, flatq, mode):
+    body = os.urandom(3_000_000)
+    one = door(mode)
+    assert one.ask(b"push jobs\n" + body) == b"1\n"
+    assert one.ask(b"push -n %d jobs\n" % len(body) + body, half_close=False) == b"2\n"
+    assert pop(flatq, "jobs") == body and pop(flatq, "jobs") == body
+
+
+@BOTH
+def test_a_byte_at_a_time(door, flatq, mode):
+    one = door(mode)
+    with one.connect() as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in b"push -n 5 jobs\r\nhello":
+            client.sendall(bytes([byte]))
+            time.sleep(0.002)  # else they go in one piece
+        assert answer(client) == b"1\n"
+    assert pop(flatq, "jobs") == b"hello"
+
+
+# ---- clients that go
+
+
+def leave(one, request, how):
+    """Send, and be gone in that way."""
+    client = one.connect()
+    client.sendall(request)
+    if how == "reset":
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    client.close()
+
+
+@BOTH
+@pytest.mark.parametrize("how", ["reset", "close"])
+def test_a_client_that_is_gone_before_its_answer(door, flatq, mode, how):
+    one = door(mode)
+    bodies = [b"%d" % number for number in range(8)]
+    for body in bodies:
+        push(flatq, body)
+    for verb in (b"pop\n", b"reserve\n") * 4:
+        leave(one, verb, how)
+    # whoever is reset may be gone before his handler is started
+    wait_for(lambda: len(one.log()) + one.said().count("getpeername") == 8, what="eight ends")
+    assert "ok" not in {line[2] for line in one.log()}
+    if how == "close":
+        assert {line[2] for line in one.log()} == {"gone"}
+    assert [one.ask(b"pop\n") for _ in bodies] == bodies
+
+
+@BOTH
+def test_a_client_that_is_cut_off(door, flatq, spool, mode):
+    one = door(mode)
+    leave(one, b"push -n 10 jobs\n12345", "close")
+    leave(one, b"push -n 10 jobs\n12345", "reset")
+    leave(one, b"push jo", "close")
+    wait_for(lambda: len(one.log()) + one.said().count("getpeername") == 3, what="three ends")
+    # the handler is at the body when the connection is reset
+    client = one.connect()
+    client.sendall(b"push jobs\n12345")
+    wait_for(lambda: lies(spool, "jobs").get("body"), what="the body")
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    client.close()
+    one.log(4 - one.said().count("getpeername"))
+    assert not lies(spool, "jobs").get("wal"), one.said()
+    empty(flatq, "jobs")
+    # without a length what the system ends in good order is whole: README says so
+    leave(one, b"push jobs\n12345", "close")
+    one.log(5 - one.said().count("getpeername"))
+    assert pop(flatq, "jobs") == b"12345"
+
+
+def test_a_line_of_20_megabytes(shell, door):
+    one = door("-k")
+    with one.connect() as client:
+        client.settimeout(30)
+        try:
+            client.sendall(b"a" * 20_000_000 + b"\n")
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        assert answer(client) in (b"error 65 line too long\n", b""), "who sends on is reset, and may miss it"
+    assert one.ask(b"push\nx") == b"1\n"
+    assert one.log(2)[0][2] in ("line-too-long", "error-65")
+
+
+# ---- side by side
+
+
+def test_nobody_is_refused_under_k(door, flatq):
+    one = door("-k")
+    idle = [one.connect() for _ in range(5)]
+    answers, threads = [], []
+    def client(number):
+        with socket.create_connection(("127.0.0.1", one.port), timeout=30) as connection:
+            connection.sendall(b"push jobs\n%d" % number)
+            connection.shutdown(socket.SHUT_WR)
+            answers.append(answer(connection))
+    for number in range(40):
+        threads.append(threading.Thread(target=client, args=(number,)))
+        threads[-1].start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(map(int, answers)) == list(range(1, 41))
+    assert sorted(int(one.ask(b"pop jobs\n")) for _ in range(40)) == list(range(40))
+    for client in idle:
+        client.sendall(b"pop jobs\n")
+        assert answer(client) == b""
+        client.close()
+
+
+def test_the_limit_of_connections(door):
+    one = door("-k", "-m", "2", "-i", "0")
+    # they send no more, and so do not count for ncat
+    waiting = []
+    for _ in range(2):
+        waiting.append(one.connect())
+        waiting[-1].sendall(b"pop -w 60\n")
+        waiting[-1].shutdown(socket.SHUT_WR)
+    wait_for(lambda: len(lies(one.spool).get("wait", [])) == 2, what="two who wait")
+    with one.connect() as third:
+        assert answer(third) in (b"", b"error 75 the door has ended the connection: idle, slow, one of too many, or closing\n")
+    assert one.ask(b"push\nx") in (b"", b"error 75 the door has ended the connection: idle, slow, one of too many, or closing\n")
+    # and who does count is refused by ncat
+    for client in waiting:
+        client.close()
+
+
+def test_a_waiting_pop(shell, door, flatq):
+    """It gets what is pushed beside it; and it is not idle, though it does nothing for longer than the idle may."""
+    one = door("-k", "-i", "1")
+    for half_close in (True, False):
+        with one.connect() as waiter:
+            waiter.sendall(b"pop -w 60 jobs\n")
+            if half_close:
+                waiter.shutdown(socket.SHUT_WR)
+            wait_for(lambda: lies(one.spool, "jobs").get("wait"), what="the waiter")
+            with one.connect() as idle:
+                idle.sendall(b"pop")
+                assert answer(idle).startswith(b"error 75 ")
+            assert one.ask(b"push jobs\nhello") == b"%d\n" % (1 if half_close else 2)
+            assert answer(waiter) == b"hello"
+
+
+@BOTH
+def test_idle_clients(door, mode):
+    one = door(mode, "-i", "1")
+    began = time.monotonic()
+    with one.connect() as client:
+        assert answer(client).startswith(b"error 75 ")
+    with one.connect() as client:
+        client.sendall(b"push jobs\nhalf")
+        assert answer(client) == b""
+    assert time.monotonic() - began < 15
+    assert one.ask(b"pop jobs\n") == b"", "what an idle client has sent is no message"
+    assert [line[2] for line in one.log(3)] == ["error-75", "idle", "empty"]
+
+
+def test_in_the_loop_nobody_waits(shell, door):
+    one = door()
+    began = time.monotonic()
+    assert one.ask(b"pop -w 60 jobs\n") == b""
+    assert one.ask(b"@reserve -w 60 -t 5 jobs other\n") == b"\nerror 66 nothing there\n"
+    assert one.ask(b"push -w60 -p 3 jobs\nx") == b"1\n"
+    assert time.monotonic() - began < 10
+    assert one.said().count("one connection at a time: -w 60 is taken as -w 0\n") == 3
+
+
+@BOTH
+def test_limits_of_size(door, mode):
+    one = door(mode, "-z", "10")
+    assert one.ask(b"push\n0123456789") == b"1\n"
+    assert one.ask(b"push\n0123456789a").startswith(b"error 65 ")
+    assert one.ask(b"push -n 11\n0123456789a").startswith(b"error 65 ")
+    assert one.ask(b"push -n 10\n0123456789a") == b"2\n"
+    assert one.ask(b"pop\n") + one.ask(b"pop\n") == b"01234567890123456789"
+
+
+@BOTH
+def test_the_checkpoint_runs_beside_it(door, flatq, spool, mode):
+    one = door(mode)
+    for number in range(3):
+        push(flatq, b"x")
+    assert [one.ask(b"pop\n") for _ in range(3)] == [b"x"] * 3
+    wait_for(lambda: not lies(spool).get("done") and not lies(spool).get("body"), 15, "the sweep of what is settled")
+
+
+# ---- the end
+
+
+def busy(one):
+    """One client that says nothing, one in the midst of a push and, under -k, one that waits."""
+    clients = [one.connect() for _ in range(3 if one.process.args[-1] == "-k" else 1)]
+    clients[-1].sendall(b"push jobs\nhalf a message")
+    if len(clients) > 1:
+        clients[0].sendall(b"pop -w 60 other\n")
+        wait_for(lambda: lies(one.spool, "other").get("wait"), what="the waiter")
+    wait_for(lambda: lies(one.spool, "jobs").get("body"), what="the body")
+    return clients
+
+
+@BOTH
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
+def test_signals(shell, door, flatq, spool, mode, number):
+    one = door(mode)
+    clients = busy(one)
+    began = time.monotonic()
+    one.process.send_signal(number)
+    assert one.ended() in (-number, 128 + number)
+    assert time.monotonic() - began < 5
+    empty(flatq, "jobs")
+    for client in clients:
+        client.close()
+    assert Path("/tmp").is_dir() and not list(Path("/tmp").glob(f"flatq.*/{one.port}"))
+
+
+def named(spool, word):
+    return [pid for pid, command in carriers(spool).items() if word in command]
+
+
+@BOTH
+@pytest.mark.parametrize("whom", ["launch", "ncat", "guard", "handler"])
+def test_kill(shell, door, flatq, spool, mode, whom):
+    one = door(mode)
+    clients = busy(one)
+    launches = [pid for pid in named(spool, "./launch")]
+    children = Path(f"/proc/{one.process.pid}/task/{one.process.pid}/children").read_text().split()
+    guard = [pid for pid in launches if str(pid) in children]
+    ncats = [pid for pid in named(spool, "ncat ") if str(pid) in children]
+    target = {
+        "launch": one.process.pid, "ncat": ncats[0], "handler": named(spool, "lib/handler")[-1],
+        # the guard was started first
+        "guard": guard[0],
+    }[whom]
+    os.kill(target, signal.SIGKILL)
+    if whom == "handler" or (whom, mode) == ("ncat", "loop"):
+        # the service goes on
+        assert one.ask(b"push jobs\nx") == b"1\n" or True
+        one.process.send_signal(signal.SIGTERM)
+        one.process.wait(10)
+    wait_for(lambda: not carriers(spool), 10, "the end of all")
+    assert not listening(one.port)
+    one.process.wait(10)
+    if whom == "launch":
+        again = Door(flatq, one.port, *(["-k"] if mode == "-k" else []))
+        again.process.terminate()
+        again.ended()
+    for client in clients:
+        client.close()
+    assert not lies(spool, "jobs").get("wal") or whom in ("handler", "ncat")
+
+
+@BOTH
+def test_a_port_in_use(shell, flatq, free_port, mode):
+    need("ncat")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", free_port))
+        other.listen()
+        done = flatq("./launch", "-p", str(free_port), *([mode] if mode == "-k" else []), timeout=20)
+    assert (done.status, done.out) == (75, b"")
+    assert done.err == b"launch: port %d of 127.0.0.1 is in use\n" % free_port
+    assert carriers(flatq.spool) == {}
+
+
+@pytest.mark.parametrize("args, status", [
+    (["-p", "0"], 65), (["-p", "65536"], 65), (["-p", "08x"], 65), (["-l", "-x"], 65), (["-l", "a b"], 65), (["-m", "0"], 65),
+    (["-i", "-1"], 65), (["-z", "1e3"], 65), (["-x"], 64), (["-p"], 64), (["http2"], 64), (["-l", "300.0.0.1"], 69),
+    (["--", "--no-such-option"], 69),
+])
+def test_options_refused(shell, flatq, args, status):
+    need("ncat")
+    done = flatq("./launch", *args, timeout=20)
+    assert (done.status, done.out) == (status, b""), done
+    assert done.err.startswith(b"launch: ") and done.err.count(b"\n") <= (1 if status != 69 else 9), done
+
+
+def test_help(shell, flatq):
+    assert flatq("./launch", "-h", check=0).out.startswith(b"launch [-k] [-p PORT]")
+
+
+# ---- TLS, and other servers
+
+
+def test_tls(door, flatq, tmp_path):
+    need("openssl")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "2",
+                    "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    one = door("-k", "--", "--ssl", "--ssl-cert", str(certificate), "--ssl-key", str(key))
+    context = ssl.create_default_context(cafile=str(certificate))
+    context.check_hostname = False
+
+    def ask(request, half_close=False):
+        with context.wrap_socket(one.connect()) as client:
+            client.sendall(request)
+            plain = socket.socket(fileno=os.dup(client.fileno()))
+            if half_close:
+                plain.shutdown(socket.SHUT_WR)
+            plain.close()
+            return answer(client)
+
+    assert ask(b"push -n 5 jobs\nhello") == b"1\n"
+    assert ask(b"pop jobs\n") == b"hello"
+    push(flatq, b"y" * 2_000_000)
+    assert ask(b"pop\n") == b"y" * 2_000_000
+    # a client of TLS that sends no more may get no answer, but never one that is not enciphered: that would be an SSLError
+    push(flatq, b"again", "jobs")
+    assert ask(b"pop jobs\n", half_close=True) in (b"again", b"")
+    # whoever does not speak TLS is no end of the door
+    assert not one.ask(b"pop jobs\n").startswith(b"again")
+    assert ask(b"stat jobs\n").startswith(b"queue jobs\n")
+
+
+def test_denied_by_ncat(door):
+    """Without -k, an ncat that has denied a client waits for nobody any more, for ever."""
+    one = door("--", "--deny", "127.0.0.1")
+    for _ in range(2):
+        assert one.ask(b"pop\n") == b""
+    wait_for(lambda: one.said().count("denied") >= 2, what="the log")
+    wait_for(lambda: listening(one.port), what="the next round")
+
+
+def test_socat(shell, flatq, free_port):
+    need("socat")
+    server = subprocess.Popen(
+        ["socat", f"TCP-LISTEN:{free_port},bind=127.0.0.1,reuseaddr,fork", f"EXEC:{flatq.shell} {LIB}/handler,nofork"],
+        env=flatq.env, stderr=subprocess.PIPE, start_new_session=True)
+    flatq.started.append(server)
+    served(flatq, free_port)
+
+
+def test_systemd(shell, flatq, free_port):
+    if not shutil.which("systemd-socket-activate"):
+        pytest.skip("not installed: systemd-socket-activate")
+    variables = [word for name, value in flatq.env.items() for word in ("-E", f"{name}={value}")]
+    server = subprocess.Popen(
+        ["systemd-socket-activate", "--accept", "--inetd", "-l", f"127.0.0.1:{free_port}", *variables, flatq.shell, f"{LIB}/handler"],
+        env=flatq.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    flatq.started.append(server)
+    served(flatq, free_port)
+
+
+def test_inetd(shell, flatq, free_port):
+    """What inetd does: the client's socket is 0, 1 and 2. The log must not go there."""
+    with socket.create_server(("127.0.0.1", free_port)) as listener:
+        def serve():
+            while True:
+                try:
+                    client, _ = listener.accept()
+                except OSError:
+                    return
+                with client:
+                    flatq.started.append(subprocess.Popen(flatq.command("handler"), env=flatq.env, stdin=client, stdout=client, stderr=client))
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            served(flatq, free_port)
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(10)
+
+
+def served(flatq, port):
+    """What must hold under whatever else serves the door."""
+    def connect():
+        def attempt():
+            try:
+                return socket.create_connection(("127.0.0.1", port), timeout=20)
+            except ConnectionRefusedError:
+                return None
+        return wait_for(attempt, 10, "a connection")
+
+    def ask(request, half_close=True):
+        with connect() as client:
+            client.sendall(request)
+            if half_close:
+                client.shutdown(socket.SHUT_WR)
+            return answer(client)
+
+    body = os.urandom(5_000_000)
+    assert ask(b"push jobs\n" + body) == b"1\n"
+    assert ask(b"push -n 5 jobs\r\nhello", half_close=False) == b"2\n"
+    assert ask(b"pop jobs\n") == body
+    for _ in range(3):
+        client = connect()
+        client.sendall(b"pop jobs\n")
+        client.close()
+    wait_for(lambda: len((flatq.spool / "jobs/log").read_text().split("undelivered")) == 4, what="three that are back")
+    assert ask(b"pop jobs\n", half_close=False) == b"hello"
+    assert ask(b"pop jobs\n") == b""
+    assert ask(b"nothing\n").startswith(b"error 64 ")
+
+
+# ---- cost
+
+
+def test_processes_of_a_connection(flatq, free_port, tmp_path):
+    """At most two beside the verb's own, which are base64, and mv for a pop: the ncat that serves it, and the handler."""
+    need("strace", "ncat")
+    trace = tmp_path / "trace"
+    command = ["strace", "-f", "-qq", "--seccomp-bpf", "-s", "200", "-e", "signal=none", "-e", "trace=execve,clone,clone3,fork,vfork",
+               "-o", str(trace), "--", *flatq.command("./launch", "-k", "-i", "0", "-p", str(free_port))]
+    server = subprocess.Popen(command, env=flatq.env, stderr=subprocess.DEVNULL, start_new_session=True)
+    flatq.started.append(server)
+    wait_for(lambda: listening(free_port), 20, "the door")
+    ask = lambda request, half_close: (lambda client: (client.sendall(request), half_close and client.shutdown(socket.SHUT_WR),
+                                                       answer(client), client.close()))(socket.create_connection(("127.0.0.1", free_port)))
+    def processes():
+        parents, ncat = {}, None
+        for line in trace.read_text().splitlines():
+            call = re.match(r"(\d+) (?:<\.\.\. )?(clone3?|vfork|fork)\b.*= (\d+)$", line)
+            if call:
+                parents[int(call[3])] = int(call[1])
+            if 'execve(' in line and '"ncat"' in line and '"-l"' in line:
+                ncat = int(line.split()[0])
+        def below(pid):
+            return pid in parents and (parents[pid] == ncat or below(parents[pid]))
+        return sum(below(pid) for pid in parents)
+    try:
+        ask(b"push\nx", True)
+        for half_close in (True, False):
+            before = processes()
+            ask(b"push -e\nx\n.\n" if not half_close else b"push\nx", half_close)
+            pushed = processes() - before
+            ask(b"pop\n", half_close)
+            popped = processes() - before - pushed
+            assert pushed <= 2 + (1 if half_close else 3), "base64; to end at a dot takes sed and a pipe as well"
+            assert popped <= 2 + 2
+    finally:
+        for pid in carriers(flatq.spool):
+            os.kill(pid, signal.SIGTERM)
+        server.wait(10)

@@ -1,0 +1,187 @@
+"""Names of queues: what is allowed works and survives, what is not is refused in one line and touches nothing."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from engine import drain, empty, lies, pop, push, refused, reserve
+
+REFUSED = [
+    "", ".", "..", "../x", "x/..", "a/../b", "./x", "a/./b", "-x", "-", "--help", "*", "?", "[a]", "a b", "a\tb", "a\n", "\n", "a\nb", "a,b", "%a",
+    "a:b", "~", "~root", "a'b", 'a"b', "a\\b", "a|b", "a&b", "a>b", "`touch x`", "$(touch x)", "a{b}", "a=b", "a@b", "a#b", "a!b",
+    "\x7f", "\xe4", "x" * 201, "x" * 300, "a/" * 150 + "a", "x" * 5000,
+]
+ALLOWED = [
+    "a.wal", "a/b", ".x", "..x", "...", "a..b", "a;b", ";", "$", "$x", "${x}".replace("{", "(").replace("}", ")"), "$(id)", "$(touch-x)", "_", "+", "a+b-c",
+    "()", "0", "08", "a/.b", "/", "a/", "/a", "a//b", "wal", "out", "body", "ids", ".ids", ".boot", ".lock", ".wait", "CON", "x" * 200, "a" + "/a" * 99,
+]
+
+
+def everything(*roots):
+    return sorted(str(path) for root in roots for path in Path(root).rglob("*"))
+
+
+def as_argument(verb, name):
+    return [verb, "default:1" if verb == "delete" else name]
+
+
+@pytest.mark.parametrize("verb", ["push", "pop", "reserve", "kick", "peek", "close", "create", "drop", "wal"])
+def test_what_is_refused(flatq, spool, tmp_path, verb):
+    flatq("create", check=0)
+    before = everything(tmp_path)
+    for name in REFUSED:
+        done = flatq(verb, name)
+        refused(done, 64 if name.startswith("-") and name != "-" else 65, verb)
+        assert len(done.err) < 500
+        done = flatq(verb, "--", name)
+        refused(done, 65, verb)
+    assert everything(tmp_path) == before
+
+
+def test_what_is_refused_in_every_shell(shell, flatq, spool, tmp_path):
+    flatq("create", check=0)
+    before = everything(tmp_path)
+    for name in ("../x", "-x", ".", "*", "a\nb", "", "x" * 300, "$(touch x)", "\xe4"):
+        for verb in ("push", "pop"):
+            done = flatq(verb, name)
+            assert done.status in (64, 65)
+            refused(done, done.status, verb)
+    assert everything(tmp_path) == before
+
+
+def test_of_several_names_each_is_looked_at(shell, flatq):
+    push(flatq, b"x", "good")
+    for verb in ("pop", "reserve"):
+        refused(flatq(verb, "empty", "../x", "good"), 65, verb)
+        refused(flatq(verb, "-w", "2", "empty", "*"), 65, verb)
+    assert pop(flatq, "good") == b"x"
+
+
+def test_receipts_of_bad_names(flatq, spool):
+    flatq("create", check=0)
+    for name in REFUSED:
+        if ":" not in name:
+            assert flatq("delete", "--", name + ":1.1.abc").status == 65, name
+
+
+def test_what_is_allowed(shell, flatq, spool, tmp_path):
+    """Push, look, reserve, settle, checkpoint, pop, each under its own name, and beside all others."""
+    outside = everything(flatq.home)
+    for name in ALLOWED:
+        push(flatq, b"1 " + name.encode(), name)
+        push(flatq, b"2", "-d", "1000", name)
+    flatq("wal", check=0)
+    for name in ALLOWED:
+        got = reserve(flatq, name)
+        assert got.receipt.rsplit(":", 1)[0] == name
+        flatq("release", got.receipt, check=0)
+        assert pop(flatq, name) == b"1 " + name.encode()
+        assert flatq("kick", name, check=0).out == b"1\n"
+        flatq("wal", name, check=0)
+        assert pop(flatq, name) == b"2"
+        empty(flatq, name)
+    assert everything(flatq.home) == outside
+    assert [path for path in tmp_path.iterdir() if path.name not in ("spool", "home", "shell")] == []
+    assert all(path.parent == spool for path in spool.iterdir())
+    flatq("drop", ".x", check=0)
+    flatq("drop", "a/b", check=0)
+    assert {path.name for path in spool.iterdir()} >= {".ids", ".boot", ".wait"}
+
+
+def test_names_that_differ_are_queues_that_differ(flatq):
+    names = ["a/b", "a//b", "/a/b", "a/b/", "a.b", ".a/b", "a", "A", "..a", ".a", "...a", "a+b", "a;b"]
+    for name in names:
+        push(flatq, name.encode(), name)
+    assert [pop(flatq, name) for name in names] == [name.encode() for name in names]
+
+
+def test_a_queue_called_like_a_part_of_the_spool(flatq, spool):
+    """A name with a dot in front is not one of the spool's own files."""
+    number = push(flatq, b"x", ".ids")
+    flatq("drop", "-f", ".ids", check=0)
+    assert push(flatq, b"y", ".ids") > number
+    flatq("wal", check=0)
+    assert pop(flatq, ".ids") == b"y"
+
+
+@pytest.mark.parametrize("name", ["with blank", "new\nline", "st*r", "[a]", "$(touch x)", "quo'te\"", "back\\slash", "-n", "a,b", "%d"])
+def test_the_spool_may_lie_anywhere(shell, flatq, tmp_path, name):
+    spool = tmp_path / name / "spool"
+    flatq.env["FLATQ_DIR"] = str(spool)
+    push(flatq, b"x", "-k", "key", "q/r")
+    flatq("create", "-b", "3", "q/r", check=0)
+    push(flatq, b"y", "-d", "1", "q/r")
+    assert b"dup" in flatq("push", "-k", "key", "q/r", check=0).out
+    assert pop(flatq, "q/r") == b"x"
+    assert pop(flatq, "-w", "9", "q/r") == b"y"
+    flatq("wal", check=0)
+    assert lies(spool, "q,r") == {}
+    assert {path.name for path in tmp_path.iterdir()} == {name, "home", "shell"}
+    assert not list(flatq.home.iterdir())
+
+
+def test_the_spool_by_a_relative_path(flatq, tmp_path):
+    for path in ("here", "./there/deep", "-x"):
+        flatq.env["FLATQ_DIR"] = path
+        push(flatq, b"x")
+        assert pop(flatq) == b"x"
+        assert (flatq.home / path / "default").is_dir()
+
+
+def test_where_the_spool_is_when_nobody_says(shell, flatq):
+    nobody = {"FLATQ_DIR": None, "XDG_STATE_HOME": None}
+    push(flatq, b"home", env=nobody)
+    assert (flatq.home / ".local/state/flatq/default").is_dir()
+    state = str(flatq.home / "state")
+    push(flatq, b"state", env={"FLATQ_DIR": "", "XDG_STATE_HOME": state})
+    assert (flatq.home / "state/flatq/default").is_dir()
+    assert pop(flatq, env=nobody) == b"home"
+    before = everything(flatq.home)
+    for home in (None, ""):
+        refused(flatq("push", env={**nobody, "HOME": home}, input=b"x"), 64, "push", text=b"HOME")
+    assert everything(flatq.home) == before
+    assert flatq("pop", env={"HOME": None, "FLATQ_DIR": None, "XDG_STATE_HOME": state}, check=0).out == b"state"
+
+
+def test_nobody_but_the_owner_reads(flatq, spool):
+    os.umask(os.umask(0))
+    push(flatq, b"x", "-d", "9", "-k", "k")
+    push(flatq, b"x")
+    flatq("close", check=0)
+    for path in [spool, *spool.rglob("*")]:
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_what_the_environment_sets_changes_nothing(shell, flatq, tmp_path):
+    """IFS, CDPATH, POSIXLY_CORRECT, a locale, and variables named like ours."""
+    ours = {name: "7" for name in ("id", "q", "queue", "number", "slip", "taken", "found", "why", "now", "later", "range", "journal", "push_dup",
+                                   "push_cr", "wait_fifo", "lock_held", "flat_priority", "OPTIND", "option", "ids_turned", "push_wait", "kicked")}
+    env = {"IFS": "0123456789.-/", "CDPATH": "/:/tmp", "LC_ALL": "de_DE.UTF-8", "LANG": "tr_TR.UTF-8", "POSIXLY_CORRECT": "1", "ENV": "/nonexistent", **ours}
+    del env["OPTIND"]
+    flatq.env.update(env)
+    for k in range(3):
+        push(flatq, b"%d" % k, "-p", str(3 - k), "-k", str(k), "a/b")
+    push(flatq, b"", "-d", "1", "a/b")
+    flatq("bury", reserve(flatq, "a/b").receipt, check=0)
+    assert [pop(flatq, "a/b"), pop(flatq, "a/b")] == [b"1", b"0"]
+    assert pop(flatq, "-w", "9", "a/b") == b""
+    assert flatq("kick", "a/b", check=0).out == b"1\n"
+    assert pop(flatq, "a/b") == b"2"
+
+
+def test_through_a_link_and_from_the_search_path(shell, flatq, tmp_path):
+    """lib/push by its path, as flatq push, and with its own directory as the working directory."""
+    import subprocess
+    from conftest import LIB
+    for command, cwd in (([flatq.shell, "push"], LIB), ([flatq.shell, "./push"], LIB), ([flatq.shell, str(LIB / "flatq"), "push"], tmp_path), ([flatq.shell, "flatq", "push"], LIB)):
+        done = subprocess.run(command, input=b"x", cwd=cwd, env=flatq.environment(None), capture_output=True, timeout=30)
+        assert done.returncode == 0 and done.stderr == b"", (command, done)
+        assert pop(flatq) == b"x"
+
+
+def test_drain_of_a_name_with_everything_in_it(flatq):
+    name = "A-Z+/;.$_()0"
+    for k in range(5):
+        push(flatq, b"%d\n" % k, name)
+    assert drain(flatq, name) == b"0\n1\n2\n3\n4\n"

@@ -1,0 +1,90 @@
+"""Numbers on the command line: decimal digits, leading zeros lost, nothing executed, nothing that wraps around."""
+
+import pytest
+
+from engine import empty, lies, pop, push, refused, reserve
+
+NOT = [
+    "", "-1", "+1", "1e3", "1.0", "0x10", "a", "1 ", " 1", "1\n", "\n1", "1\n2", "99999999999999999999", "9" * 200, "4294967296",
+    "a[$(touch x)]", "$(touch x)", "`touch x`", "1;touch x", "number", "id", "1+1", "(1)", "1,5", "\xd9\xa1", "infinity", "-", "--", "*",
+]
+
+OPTIONS = [("push", "-p"), ("push", "-d"), ("push", "-t"), ("push", "-w"), ("pop", "-w"), ("reserve", "-w"), ("reserve", "-t"), ("kick", "-n")]
+
+
+@pytest.mark.parametrize("verb, option", OPTIONS)
+def test_what_is_none(flatq, spool, verb, option):
+    flatq("create", "q", check=0)
+    before = lies(spool, "q")
+    for value in NOT:
+        refused(flatq(verb, option, value, "q", input=b"x"), 65, verb, text=option.encode())
+        if value:
+            refused(flatq(verb, option + value, "q", input=b"x"), 65, verb)
+    assert lies(spool, "q") == before
+    assert not list(flatq.home.iterdir()), "something was executed"
+
+
+@pytest.mark.parametrize("verb, option", [("push", "-n"), ("pop", "-n"), ("create", "-b"), ("create", "-m")])
+def test_what_is_none_where_more_is_allowed(flatq, spool, verb, option):
+    for value in NOT:
+        if value == "4294967296":
+            continue
+        refused(flatq(verb, option, value, *(["-l"] if verb == "pop" else []), "q", input=b"x"), 65, verb)
+    assert not (spool / "q").exists()
+    assert not list(flatq.home.iterdir())
+
+
+def test_in_every_shell(shell, flatq, spool):
+    for value in ("", "-1", "1e3", "99999999999999999999", "4294967296", "a[$(touch x)]", "1\n2"):
+        refused(flatq("push", "-p", value, "q", input=b"x"), 65, "push")
+        refused(flatq("pop", "-w", value, "q"), 65, "pop")
+        refused(flatq("create", "-b", value if value != "4294967296" else "1000000000", "q"), 65, "create")
+    assert not (spool / "q").exists()
+    assert not list(flatq.home.iterdir())
+
+
+def test_leading_zeros(shell, flatq):
+    """08 and 09 are no bad octals, 010 is not 8."""
+    push(flatq, b"ten", "-p", "010")
+    push(flatq, b"nine", "-p", "09")
+    push(flatq, b"eight", "-p", "0000000000000000000008")
+    push(flatq, b"no bound", "-n", "008", "-w", "08", "-t", "08", "-d", "00")
+    assert [pop(flatq) for _ in range(3)] == [b"eight", b"nine", b"ten"]
+    got = reserve(flatq, "-t", "08", "-w", "09")
+    flatq("touch", "-t", "09", got.receipt, check=0)
+    flatq("release", "-p", "08", "-d", "000", got.receipt, check=0)
+    assert pop(flatq, "-n", "01") == b"no bound"
+    flatq("create", "-b", "08", "-m", "09", "q", check=0)
+    for _ in range(8):
+        push(flatq, b"x", "q")
+    refused(flatq("push", "q"), 75, "push")
+    push(flatq, b"x", "-d", "0000000001")
+    assert pop(flatq, "-w", "0000000009") == b"x"
+
+
+@pytest.mark.parametrize("verb, option", [("release", "-p"), ("release", "-d"), ("touch", "-t"), ("bury", "-p")])
+def test_of_what_was_reserved(flatq, spool, verb, option):
+    push(flatq, b"x", "q")
+    got = reserve(flatq, "q")
+    before = lies(spool, "q")
+    for value in NOT:
+        refused(flatq(verb, option, value, got.receipt), 65, verb)
+    assert lies(spool, "q") == before
+    assert not list(flatq.home.iterdir())
+
+
+def test_the_largest(shell, flatq):
+    for option in "pdt":
+        push(flatq, b"x", "-" + option, "4294967295", option)
+    assert pop(flatq, "p") == b"x"
+    empty(flatq, "d")
+    assert flatq("kick", "d", check=0).out == b"1\n"
+    assert pop(flatq, "d") == b"x"
+    reserve(flatq, "t")
+    empty(flatq, "t")
+    push(flatq, b"y", "p")
+    got = reserve(flatq, "-t", "4294967295", "p")
+    flatq("release", "-d", "4294967295", "-p", "4294967295", got.receipt, check=0)
+    empty(flatq, "p")
+    assert flatq("kick", "-n", "999999999", "p", check=0).out == b"1\n"
+    assert pop(flatq, "p") == b"y"
