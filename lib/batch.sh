@@ -41,6 +41,7 @@ batch_settled() {
       sweep_key
     fi
   done
+  # shellcheck disable=SC2013 # names without blanks
   for batch_line in $(cut -f1 "$1"/*.*.*.*.*.* 2>/dev/null | awk -F. 'NF == 10 && $9 != "-"'); do
     slip_parse "$batch_line" && sweep_key
   done

@@ -8,6 +8,8 @@
 # A PID that was taken again is spared
 work_guard() {
   trap '' HUP INT QUIT TERM
+  # not where it is called: dash keeps a copy of what a function's redirection closes
+  exec <&6 >/dev/null 2>&1 4>&- 5>&- 6<&-
   guard_last=
   while read -r guard_line; do guard_last=$guard_line; done
   for guard_word in $guard_last; do
@@ -44,7 +46,7 @@ work_pipe() {
 work_guard_start() {
   work_pipe || return
   exec 5>"$pipe_path" 7>&-
-  work_guard <&6 >/dev/null 2>&1 4>&- 5>&- 6<&- &
+  work_guard &
   work_guarded=$!
   exec 6<&-
   rm -f "$pipe_path"
@@ -78,15 +80,29 @@ work_times() {
   [ -z "$work_limit" ] || { clock_add "$work_limit" "$now"; work_limit_at=$later; }
 }
 
-# work_look - does what is due while the command runs, and sets the alarm for what is next
+# work_look - does what is due while the command runs, and sets the alarm for what is next. A trap may come in the midst of it: that one
+# only has it look again
 work_look() {
-  clock_read
-  if [ -z "$work_lost" ] && ! [ "$now" \< "$work_touch_at" ]; then
-    # said first: another signal may come in the midst of it
-    work_later "$work_third"
-    work_touch_at=$later
-    work_touch
-  fi
+  work_again=1
+  [ -z "$work_looking" ] || return 0
+  work_looking=1
+  while [ -n "$work_again" ]; do
+    work_again=
+    clock_read
+    if [ -z "$work_lost" ] && ! [ "$now" \< "$work_touch_at" ]; then
+      work_touch
+    fi
+    work_look_limits
+    later=${work_kill_at:-$work_limit_at}
+    if [ -z "$later" ] || { [ -z "$work_lost" ] && [ "$work_touch_at" \< "$later" ]; }; then
+      later=$work_touch_at
+    fi
+    work_alarm "$later"
+  done
+  work_looking=
+}
+
+work_look_limits() {
   if [ -z "$work_kill_at" ] && [ -n "$work_back$work_lost" ]; then
     work_end_job TERM 200
   elif [ -z "$work_kill_at" ] && [ -n "$work_limit_at" ] && ! [ "$now" \< "$work_limit_at" ]; then
@@ -95,11 +111,6 @@ work_look() {
   elif [ -n "$work_kill_at" ] && ! [ "$now" \< "$work_kill_at" ]; then
     work_end_job KILL 500
   fi
-  later=${work_kill_at:-$work_limit_at}
-  if [ -z "$later" ] || { [ -z "$work_lost" ] && [ "$work_touch_at" \< "$later" ]; }; then
-    later=$work_touch_at
-  fi
-  work_alarm "$later"
 }
 
 # work_end_job SIGNAL CENTISECONDS - and KILL so much later
@@ -111,6 +122,8 @@ work_end_job() {
 
 # work_touch - where it fails for another reason than that the message is lost, the next third is early enough
 work_touch() {
+  work_later "$work_third"
+  work_touch_at=$later
   message_touch "$work_given"
   case $? in
   0) found=$q/out/$slip.$slip_owner.$later ;;
@@ -133,7 +146,7 @@ work_alarm() {
   [ $alarm_c -ge 0 ] || alarm_s=$((alarm_s - 1)) alarm_c=$((alarm_c + 100))
   [ $alarm_s -ge 0 ] || alarm_s=0 alarm_c=0
   pad $alarm_c 00
-  work_alarm_clock "$alarm_s.$padded" </dev/null >/dev/null 2>&1 4>&- 5>&- &
+  work_alarm_clock "$alarm_s.$padded" &
   work_clock=$! work_clock_at=$1
   clock_read
   work_clock_from=$now
@@ -143,14 +156,20 @@ work_alarm() {
 # work_alarm_clock SECONDS - in the background. A signal that ends our group does not end it. Where the sleeper does not go with it by
 # itself, ALRM ends both
 work_alarm_clock() {
-  clock_sleeper=
+  clock_sleeper='' clock_seconds=$1
+  exec </dev/null >/dev/null 2>&1 4>&- 5>&-
   trap '' HUP INT QUIT TERM
   trap '[ -z "$clock_sleeper" ] || kill -KILL "$clock_sleeper"; exit 0' ALRM
-  $work_pdeathsig sleep "$1" &
-  clock_sleeper=$!
-  wait "$clock_sleeper"
-  clock_sleeper=
-  kill -ALRM "$work_self"
+  while :; do
+    # `exec`, or yash has a shell in between
+    { exec $work_pdeathsig sleep "$clock_seconds"; } &
+    clock_sleeper=$!
+    wait "$clock_sleeper"
+    clock_sleeper=
+    # again, until it is heard: of two signals at the same moment bash may forget one
+    kill -ALRM "$work_self" || return 0
+    clock_seconds=2
+  done
 }
 
 # work_alarm_end - the shell waits for it later: in the trap of a `wait`, bash may hang in another

@@ -84,6 +84,7 @@ bulk_write() {
 
 # bulk_whole - whether the stage holds as many bytes as were to be written: an awk that does not notice a full disk is noticed here
 bulk_whole() {
+  # shellcheck disable=SC2012 # the names are ours
   [ "$(ls -lR "$bulk_stage" | awk '/^-/ { sum += $5 } END { printf "%.0f", sum }')" = "$bulk_size" ]
 }
 

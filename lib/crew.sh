@@ -10,6 +10,7 @@ work_parent() {
     # shellcheck disable=SC2064 # the signal's name is put in now
     trap "work_pass $signal" $signal
   done
+  trap 'work_trapped=1' ALRM
   trap : PIPE
   work_guard_start || die $? "$why"
   [ -z "$work_tty" ] || work_teller_start || die $? "$why"
@@ -61,6 +62,11 @@ work_pass() {
   fi
   take_stop=1
   work_send
+  # work_wait wants to be woken, see there
+  if [ -z "$work_clock" ]; then
+    work_alarm_clock 2 &
+    work_clock=$!
+  fi
 }
 
 work_send() {
@@ -88,7 +94,7 @@ work_child() {
 work_teller_start() {
   work_pipe || return
   exec 4>"$pipe_path" 7>&-
-  work_tell_all <&6 4>&- 5>&- 6<&- &
+  work_tell_all &
   work_teller=$!
   exec 6<&-
   rm -f "$pipe_path"
@@ -96,6 +102,7 @@ work_teller_start() {
 
 work_tell_all() {
   trap '' HUP INT QUIT TERM
+  exec <&6 4>&- 5>&- 6<&-
   work_teller=
   while read -r tell_what; do work_count_one "$tell_what"; done
   [ $((work_done + work_failed + work_buried)) -eq 0 ] || printf '\n' >&2

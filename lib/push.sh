@@ -52,6 +52,7 @@ push_body() {
 }
 
 # encode [LENGTH] - base64 in one line, no newline. GNU base64 wraps at 76; one that knows no -w does not wrap by itself
+# shellcheck disable=SC2086 # $base64_wrap is a word or none
 encode() {
   if [ -n "${1:-}" ]; then
     # one more byte than announced is not looked for: what follows is not ours
@@ -80,6 +81,7 @@ body_size() {
   else
     body_end=$(tail -c 4 "$1" 9>&-)
   fi
+  # shellcheck disable=SC2017 # a multiple of four
   size=$((size / 4 * 3))
   case $body_end in
   *==) size=$((size - 2)) ;;

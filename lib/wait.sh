@@ -41,6 +41,7 @@ wait_turn() {
   [ -z "${wait_due:-}" ] || wait_span "$wait_due"
   # whoever tidied up has made nobody wait in vain: but a file in its place would end every turn at once
   [ -p "$wait_fifo" ] || { rm -f "$wait_fifo"; mkfifo "$wait_fifo"; } 2>/dev/null 9>&-
+  # shellcheck disable=SC2094 # a FIFO
   { [ -p "$wait_fifo" ] && command exec 7<>"$wait_fifo" 6<"$wait_fifo"; } 2>/dev/null || { sleep 1; return 0; }
   # the sleeper's is the only writing end besides the pushers'
   # shellcheck disable=SC2086 # words; `exec`, or yash has a shell of its own in between, whose death the sleeper would wait for

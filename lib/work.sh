@@ -6,7 +6,7 @@
 # work_tools - sets work_group and work_pdeathsig: words before the command that give it a process group of its own, and kill it when
 # its worker is killed, where the system can do that
 work_tools() {
-  work_group='' work_pdeathsig='' work_clock_signal=ALRM work_tty='' work_teller='' work_guarded='' work_clock='' work_rung='' work_job='' work_running=''
+  work_group='' work_pdeathsig='' work_clock_signal=ALRM work_tty='' work_teller='' work_guarded='' work_clock='' work_rung='' work_job='' work_running='' work_looking=''
   work_done=0 work_failed=0 work_buried=0 work_exit=0 work_back='' take_stop='' wait_sleeper='' taken=''
   ! command -v setsid >/dev/null 2>&1 || work_group=setsid
   ! setpriv --pdeathsig KILL true 2>/dev/null || work_pdeathsig='setpriv --pdeathsig KILL' work_clock_signal=KILL
@@ -118,7 +118,7 @@ work_run() {
   work_times
   work_bad=$q/tmp/$work_owner.$id work_reason='' work_lost='' work_over=''
   export FLATQ_ID="$id" FLATQ_QUEUE="$queue" FLATQ_TRIES="$slip_tries"
-  work_feed 4>&- 5>&- | work_exec "$@" &
+  work_feed | work_exec "$@" &
   work_job=$!
   clock_read
   work_job_at=$now
@@ -137,9 +137,9 @@ work_run() {
   if [ -n "$work_over" ]; then
     work_reason=timeout
   elif [ "$work_code" -gt 384 ]; then
-    # yash's way
+    # as yash says it
     work_reason=signal-$((work_code - 384))
-  elif [ "$work_code" -gt 128 ]; then
+  elif [ "$work_code" -gt 128 ] && [ "$work_code" -le 192 ]; then
     work_reason=signal-$((work_code - 128))
   elif [ "$work_code" -ne 0 ]; then
     work_reason=exit-$work_code
@@ -153,6 +153,7 @@ work_run() {
 # read to the end is in its right; anything else is noted in work_bad
 work_feed() {
   trap '' HUP INT QUIT TERM
+  exec 4>&- 5>&-
   base64 -d "$q/body/$slip_id" 2>/dev/null
   case $? in
   # ended well, or by PIPE (yash adds 384)
@@ -163,22 +164,36 @@ work_feed() {
   true >"$work_bad"
 }
 
+# work_exec COMMAND ... - in its own process. Where that can tell its number, the guard knows of it before the command runs
 work_exec() {
+  if { read -r exec_pid exec_rest <"$FLATQ_PROC/self/stat"; } 2>/dev/null; then
+    clock_read
+    work_tell "KILL:-$exec_pid-$now" ${work_clock:+"$work_clock_signal:$work_clock-$work_clock_from"}
+  fi
   umask "$shell_umask"
   if [ -n "$shell_locale" ]; then LC_ALL=$shell_locale; else unset LC_ALL; fi
   # shellcheck disable=SC2086 # no word or some
   exec $work_pdeathsig $work_group "$@" 4>&- 5>&-
 }
 
-# work_wait PID - waits for it, whatever traps come between; sets work_code
+# work_wait PID - waits for it, whatever traps come between; sets work_code. Where a signal and the process's end come together bash may
+# forget the end, and would wait for ever: a process that is gone for a second has an end that nobody knows, 255
 work_wait() {
-  work_first=
+  work_first='' work_gone=
   while :; do
     work_trapped=
     wait "$1" 2>/dev/null
     work_code=$?
     [ -n "$work_trapped" ] || break
     work_first=$work_code
+    process_started "$1" && continue
+    clock_read
+    if [ -n "$work_gone" ]; then
+      clock_add 1 "$work_gone"
+      [ "$now" \< "$later" ] || { work_code=255; break; }
+    else
+      work_gone=$now
+    fi
   done
   # 127: it had ended, and was told, when the trap came
   [ "$work_code" -ne 127 ] || [ -z "$work_first" ] || work_code=$work_first
@@ -199,7 +214,7 @@ work_settle() {
   elif [ "$work_most_here" != 0 ] && [ "$slip_tries" -ge "$work_most_here" ]; then
     work_bury
   else
-    work_delayed && work_count_one failed && work_say "$work_reason, again in $delay s"
+    work_delayed && work_say "$work_reason, again in $delay s" && work_count_one failed
   fi
   work_code=$?
   [ "$work_code" -ne 66 ] || { work_say "its lease had ended, it is with others"; return 0; }
@@ -227,7 +242,7 @@ work_delayed() {
 }
 
 work_bury() {
-  message_bury '' "$work_reason" && work_count_one buried && work_say "$work_reason, buried"
+  message_bury '' "$work_reason" && work_say "$work_reason, buried" && work_count_one buried
 }
 
 # work_say TEXT - one line about the message in hand

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-pytestmark = pytest.mark.shells
+every_shell = pytest.mark.shells
 
 
 def cost(runner, *words, **more):
@@ -26,24 +26,29 @@ def jobs(flatq):
     return flatq
 
 
+@every_shell
 def test_push(jobs):
     assert cost(jobs, "push", "jobs", input=b"x" * 100) == (1, ["base64"])
 
 
+@every_shell
 def test_push_synced(jobs):
     assert cost(jobs, "push", "jobs", input=b"x" * 100, env={"FLATQ_SYNC": "on"}) == (2, ["base64", "sync"])
 
 
+@every_shell
 def test_pop(jobs):
     assert cost(jobs, "pop", "jobs") == (2, ["mv", "base64"])
 
 
+@every_shell
 def test_pop_of_nothing(jobs):
     jobs("pop", "jobs", check=0)
     jobs("pop", "jobs", check=0)
     assert cost(jobs, "pop", "jobs", check=66)[0] <= 1
 
 
+@every_shell
 @pytest.mark.parametrize(
     "words, status",
     [("push ../x", 65), ("push -p 1e3", 65), ("push -z", 64), ("pop nowhere", 66), ("delete no-receipt", 65)],
@@ -52,17 +57,20 @@ def test_refused(jobs, words, status):
     assert cost(jobs, *words.split(), input=b"x", check=status)[0] <= 1
 
 
+@every_shell
 def test_settled_twice(jobs):
     receipt = jobs("reserve", "jobs", check=0).out.split()[0].decode()
     jobs("delete", receipt, check=0)
     assert cost(jobs, "delete", receipt, check=66)[0] <= 1
 
 
+@every_shell
 def test_closed(jobs):
     jobs("close", "jobs", check=0)
     assert cost(jobs, "push", "jobs", input=b"x", check=69)[0] <= 1
 
 
+@every_shell
 def test_full(jobs):
     jobs("create", "-b", "2", "jobs", check=0)
     assert cost(jobs, "push", "jobs", input=b"x", check=75)[0] <= 1

@@ -130,15 +130,17 @@ def act(words, spool, fault=None, sync="off"):
 
 def drain(spool):
     """All that comes out, kicked and taken; and what is left where nothing should be."""
-    # a lease of nine seconds or a delay is over after a boot: everything that was handed out comes back
-    while verb(spool, "kick", "-n", "99", "q", b"").stdout.strip() not in (b"0", b""):
-        pass
     if not (spool / "q/wal").exists():
         return [], []
+    while any((spool / "q/buried").iterdir()) or any((spool / "q/delayed").rglob("*.*")):
+        kicked = verb(spool, "kick", "-n", "99", "q", b"")
+        assert kicked.returncode == 0 and kicked.stdout != b"0\n", kicked
     out = verb(spool, "drain", "-0", "q", b"")
     assert out.returncode in (0, 66, 69), out
-    checked = verb(spool, "doctor", "q", b"")
-    assert checked.returncode == 0 and b"damaged" not in checked.stdout and b"no slip" not in checked.stdout, checked
+    if any((spool / "q/body").iterdir()):
+        # what a killed push has left goes with its range of ids, or sooner by the doctor
+        checked = verb(spool, "doctor", "q", b"")
+        assert checked.returncode == 0 and b"damaged" not in checked.stdout and b"no slip" not in checked.stdout, checked
     left = [str(path.relative_to(spool)) for place in "body wal fold queue unfold out done delayed buried keys tmp".split()
             for path in (spool / "q" / place).rglob("*") if path.is_file()]
     return out.stdout.split(b"\0")[:-1], left
@@ -189,10 +191,10 @@ def check(scenario, spool, result, after):
 
 
 def trial(name, fault, point, base, words):
-    """One point of one fault; what was wrong, or None. Replay: trial(name, fault, point, ...)."""
+    """One point of one fault; what was wrong. After a kill both checks; after the others, one and the other by turns."""
     scenario = SCENARIOS[name]
     wrong = []
-    for after in (False, True):
+    for after in (False, True) if fault == "kill" else (point % 2 == 0,):
         spool = base.parent / f"trial.{os.getpid()}"
         shutil.rmtree(spool, ignore_errors=True)
         if base.exists():
@@ -228,4 +230,4 @@ def test_every_call(name, tmp_path):
     with ProcessPoolExecutor(2) as pool:
         runs = [pool.submit(trial, name, fault, point, base, words) for fault in FAULTS for point in range(1, points + 1)]
         wrong = [text for run in runs for text in run.result()]
-    assert not wrong, f"{len(wrong)} of {2 * len(runs)}:\n" + "\n".join(wrong[:20])
+    assert not wrong, f"{len(wrong)} of {len(runs)}:\n" + "\n".join(wrong[:20])

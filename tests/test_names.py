@@ -14,7 +14,8 @@ REFUSED = [
 ]
 ALLOWED = [
     "a.wal", "a/b", ".x", "..x", "...", "a..b", "a;b", ";", "$", "$x", "${x}".replace("{", "(").replace("}", ")"), "$(id)", "$(touch-x)", "_", "+", "a+b-c",
-    "()", "0", "08", "a/.b", "/", "a/", "/a", "a//b", "wal", "out", "body", "ids", ".ids", ".boot", ".lock", ".wait", "CON", "x" * 200, "a" + "/a" * 99,
+    "()", "0", "08", "a/.b", "/", "a/", "/a", "a//b", "wal", "out", "done", "buried", "delayed", "fold",
+    "queue", "unfold", "head", "body", "keys", "tmp", "wait", "room", "ids", ".ids", ".boot", ".lock", ".wait", "CON", "x" * 200, "a" + "/a" * 99,
 ]
 
 
@@ -42,7 +43,7 @@ def test_what_is_refused(flatq, spool, tmp_path, verb):
 def test_what_is_refused_in_every_shell(shell, flatq, spool, tmp_path):
     flatq("create", check=0)
     before = everything(tmp_path)
-    for name in ("../x", "-x", ".", "*", "a\nb", "", "x" * 300, "$(touch x)", "\xe4"):
+    for name in ("../x", "-x", ".", "*", "a\nb", "", "x" * 300, "$(touch x)"):
         for verb in ("push", "pop"):
             done = flatq(verb, name)
             assert done.status in (64, 65)
@@ -66,23 +67,23 @@ def test_receipts_of_bad_names(flatq, spool):
 
 
 def test_what_is_allowed(shell, flatq, spool, tmp_path):
-    """Push, look, reserve, settle, checkpoint, pop, each under its own name, and beside all others."""
+    """Push, checkpoint, reserve, put back, pop, kick, each under its own name, and beside all others. (The two dashes are for mksh, to
+    which what begins with a plus is an option.)"""
     outside = everything(flatq.home)
     for name in ALLOWED:
-        push(flatq, b"1 " + name.encode(), name)
-        push(flatq, b"2", "-d", "1000", name)
+        push(flatq, b"1 " + name.encode(), "--", name)
+        push(flatq, b"2", "-d", "1000", "--", name)
     flatq("wal", check=0)
     for name in ALLOWED:
-        got = reserve(flatq, name)
+        got = reserve(flatq, "--", name)
         assert got.receipt.rsplit(":", 1)[0] == name
-        flatq("release", got.receipt, check=0)
-        assert pop(flatq, name) == b"1 " + name.encode()
-        assert flatq("kick", name, check=0).out == b"1\n"
-        flatq("wal", name, check=0)
-        assert pop(flatq, name) == b"2"
-        empty(flatq, name)
+        flatq("release", "--", got.receipt, check=0)
+        assert pop(flatq, "--", name) == b"1 " + name.encode()
+        assert flatq("kick", "--", name, check=0).out == b"1\n"
+        assert pop(flatq, "--", name) == b"2"
+        empty(flatq, "--", name)
     assert everything(flatq.home) == outside
-    assert [path for path in tmp_path.iterdir() if path.name not in ("spool", "home", "shell")] == []
+    assert not [path for path in tmp_path.iterdir() if path.name not in ("spool", "home", "shell")]
     assert all(path.parent == spool for path in spool.iterdir())
     flatq("drop", ".x", check=0)
     flatq("drop", "a/b", check=0)
@@ -105,15 +106,22 @@ def test_a_queue_called_like_a_part_of_the_spool(flatq, spool):
     assert pop(flatq, ".ids") == b"y"
 
 
-@pytest.mark.parametrize("name", ["with blank", "new\nline", "st*r", "[a]", "$(touch x)", "quo'te\"", "back\\slash", "-n", "a,b", "%d"])
+@pytest.mark.parametrize("name", ["with blank", "new\nline", "st*r", "[a]", "$(touch x)", "quo'te\"", "back\\slash", "-n", "a,b", "%d", "out", "done",
+                                  "buried", "queue", "fold"])
 def test_the_spool_may_lie_anywhere(shell, flatq, tmp_path, name):
     spool = tmp_path / name / "spool"
     flatq.env["FLATQ_DIR"] = str(spool)
     push(flatq, b"x", "-k", "key", "q/r")
     flatq("create", "-b", "3", "q/r", check=0)
-    push(flatq, b"y", "-d", "1", "q/r")
+    push(flatq, b"y", "-d", "1000", "q/r")
     assert b"dup" in flatq("push", "-k", "key", "q/r", check=0).out
-    assert pop(flatq, "q/r") == b"x"
+    flatq("bury", reserve(flatq, "q/r").receipt, check=0)
+    assert flatq("kick", "q/r", check=0).out == b"1\n"
+    assert flatq("peek", "-s", "delayed", "q/r", check=0).out == b"y"
+    got = reserve(flatq, "q/r")
+    assert (got.body, got.tries) == (b"x", 2)
+    flatq("delete", got.receipt, check=0)
+    assert flatq("kick", "q/r", check=0).out == b"1\n"
     assert pop(flatq, "-w", "9", "q/r") == b"y"
     flatq("wal", check=0)
     assert lies(spool, "q,r") == {}
@@ -157,7 +165,7 @@ def test_what_the_environment_sets_changes_nothing(shell, flatq, tmp_path):
     """IFS, CDPATH, POSIXLY_CORRECT, a locale, and variables named like ours."""
     ours = {name: "7" for name in ("id", "q", "queue", "number", "slip", "taken", "found", "why", "now", "later", "range", "journal", "push_dup",
                                    "push_cr", "wait_fifo", "lock_held", "flat_priority", "OPTIND", "option", "ids_turned", "push_wait", "kicked")}
-    env = {"IFS": "0123456789.-/", "CDPATH": "/:/tmp", "LC_ALL": "de_DE.UTF-8", "LANG": "tr_TR.UTF-8", "POSIXLY_CORRECT": "1", "ENV": "/nonexistent", **ours}
+    env = {"IFS": "0123456789.-/", "CDPATH": "/:/tmp", "LC_ALL": "C.UTF-8", "LANG": "C.UTF-8", "POSIXLY_CORRECT": "1", "ENV": "/nonexistent", **ours}
     del env["OPTIND"]
     flatq.env.update(env)
     for k in range(3):

@@ -74,6 +74,16 @@ def nothing_left(process, spool, *groups):
     assert not lies(spool).get("wait")
 
 
+def insist(process, number, seconds=10):
+    """Send it until the process ends: of signals that come together a shell may see one."""
+    def sent():
+        if process.poll() is None:
+            process.send_signal(number)
+            return False
+        return True
+    wait_for(sent, seconds, what="the worker ends")
+
+
 def ended(process, status, seconds=10):
     out, err = process.communicate(timeout=seconds)
     assert process.returncode == status, (process.returncode, out, err)
@@ -336,12 +346,10 @@ def finish(flatq, spool, hold, number):
 def test_a_second_signal_gives_the_job_back_at_once(flatq, spool, hold):
     push(flatq, b"x")
     # not only the command, but what it has started as well
-    process = flatq.start("work", "-m", "1", "--", "sh", "-c", f"sleep 1000 & {HOLD}; :", "sh", hold)
+    process = flatq.start("work", "-m", "1", "--", "sh", "-c", f"sleep 100 & {HOLD}; :", "sh", hold)
     pid = held(hold)
-    # two of one kind that come together are one
     process.send_signal(signal.SIGTERM)
-    process.send_signal(signal.SIGINT)
-    process.wait(10)
+    insist(process, signal.SIGINT)
     assert process.returncode in (-signal.SIGTERM, -signal.SIGINT)
     assert pop(flatq) == b"x"
     nothing_left(process, spool, pid)
@@ -388,7 +396,7 @@ def test_a_signal_to_the_whole_group_cuts_no_message(flatq, spool, hold):
 @pytest.mark.parametrize("shell", ["dash", "busybox", "mksh", "yash", "bash"], indirect=True)
 def test_a_killed_worker_gives_back_at_once_and_leaves_nothing(flatq, spool, hold):
     push(flatq, b"x")
-    process = flatq.start("work", "--", "sh", "-c", f"sleep 1000 & {HOLD}; :", "sh", hold)
+    process = flatq.start("work", "--", "sh", "-c", f"sleep 100 & {HOLD}; :", "sh", hold)
     pid = held(hold)
     process.kill()
     process.wait()
@@ -452,12 +460,13 @@ def test_several_give_back_when_their_parent_is_killed(flatq, spool, tmp_path):
 def several(flatq, spool, tmp_path, numbers, status):
     for number in range(4):
         push(flatq, b"x")
-    script = 'mkdir "$1/$FLATQ_ID"; cd "$1/$FLATQ_ID"; set -- .; sleep 1000 & ' + HOLD + '; kill "$!"'
+    script = 'mkdir "$1/$FLATQ_ID"; cd "$1/$FLATQ_ID"; set -- .; sleep 100 & ' + HOLD + '; kill "$!"'
     process = flatq.start("work", "--jobs", "2", "--", "sh", "-c", script, "sh", tmp_path)
     holds = wait_for(lambda: len(found := [path.parent for path in tmp_path.glob("*/pid")]) == 2 and found, what="two run")
     pids = [held(path) for path in holds]
-    for number in numbers:
-        process.send_signal(number)
+    process.send_signal(numbers[0])
+    if len(numbers) > 1:
+        insist(process, numbers[1])
     if status == [0]:
         for path in holds:
             (path / "go").touch()
@@ -478,7 +487,7 @@ def test_one_of_several_is_killed(flatq, spool, tmp_path):
     os.kill(worker, signal.SIGKILL)
     # the other one has it
     held(tmp_path)
-    assert not group_left(pid)
+    wait_for(lambda: not group_left(pid), what="what the other one had started is gone")
     (tmp_path / "go").touch()
     ended(process, 70)
     assert listed(flatq) == []
@@ -510,7 +519,7 @@ def test_progress_in_one_line_on_a_terminal_only(flatq, jobs):
         push(flatq, body)
     args = ["work", "-w", "0", "-j", jobs, "--", "sh", "-c", 'exit "$(cat)"']
     said = on_terminal(flatq, *args)
-    assert re.search(r"\rwork: queue 'default': message \d+, try 1: exit-7, again in 1 s\r\n".replace(r"\rw", r"w"), said), said
+    assert re.search(r"work: queue 'default': message \d+, try 1: exit-7, again in 1 s\r\n", said), said
     assert said.endswith("work: 2 done, 1 failed, 0 buried\r\n") and said.count("\n") == 2, said
     push(flatq, b"0")
     assert flatq(*args, check=0).err == b""

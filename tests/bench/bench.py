@@ -217,11 +217,12 @@ class Bench:
             self.raw[f"depth: {verb}"] = {"10": few, str(self.million): many}
             change = [100 * (b / a - 1) if a else 0 for a, b in zip(few, many)]
             self.notes.append(f"  {verb:5} change        {change[0]:+9.1f}% {change[1]:+10.1f}% {change[2]:+8.1f}%")
-            self.ratios.append((f"{verb}, bytes read at depth {self.million:,}", "at depth 10", 1.1, many[1] / few[1], None, None))
+            moved = (many[1] + many[2]) / (few[1] + few[2])
+            self.ratios.append((f"{verb}, bytes read and written, depth {self.million:,}", "depth 10", 1.1, moved, None, None))
 
     def bulk(self):
         """Fill and drain; with all programs, then without perl, then without python3 too: by awk."""
-        self.notes.append(f"Bulk, messages of 100 bytes: a second, and the most memory of all processes together (goal: 300,000 a second):")
+        self.notes.append("Bulk, messages of 100 bytes: a second, and the most memory of all processes together (goal: 300,000 a second):")
         for text, without in (("", ()), ("no perl", ("perl",)), ("awk", ("perl", "python3"))):
             path = path_without(self.work / f"path.{len(without)}", without) if without else None
             for messages in (self.million // 10, self.million):

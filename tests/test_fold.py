@@ -1,0 +1,341 @@
+"""The checkpoint: many single messages into flat files and back, in the same order, whatever happens between."""
+
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+from conftest import LIB, Runner, wait_for
+from engine import child_named, drain, empty, lies, loop, pop, push, refused, reserve
+
+DEEP = 1500
+FEW = 230
+
+
+def priority(k):
+    return (65536, 65536, 65536, 10, 65536, 70000)[k // 100 % 6]
+
+
+def text(k):
+    return b"message %d\n" % k
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Spools with many messages, pushed once and then copied: deep/ in three priorities, few/ in one."""
+    top = tmp_path_factory.mktemp("made")
+    runner = Runner(shutil.which("dash"), top / "spool", top)
+    loop(runner, '''
+        part() {
+          k=$1
+          while [ $k -lt $2 ]; do
+            case $((k / 100 % 6)) in 3) p=10 ;; 5) p=70000 ;; *) p=65536 ;; esac
+            printf 'message %d\\n' $k | "$sh" "$lib/push" -p $p deep >>ids.$1 || exit
+            k=$((k + 4))
+          done
+        }
+        all=
+        for k in 0 1 2 3; do part $k ''' + str(DEEP) + ''' & all="$all $!"; done
+        for pid in $all; do wait $pid || exit; done
+        k=0
+        while [ $k -lt ''' + str(FEW) + ''' ]; do printf 'message %d\\n' $k | "$sh" "$lib/push" few || exit; k=$((k + 1)); done >few''')
+    ids = {}
+    for part in range(4):
+        lines = (top / f"ids.{part}").read_text().split()
+        ids.update({int(number): part + 4 * index for index, number in enumerate(lines)})
+    return top / "spool", ids
+
+
+@pytest.fixture
+def filled(flatq, made):
+    shutil.copytree(made[0], flatq.spool)
+    return flatq
+
+
+def flats(spool, queue):
+    return sorted((spool / queue / "queue").glob("*/*"))
+
+
+def in_order(ids):
+    """The numbers of the deep queue's messages as they must come out: by priority, then by id."""
+    return [k for _, _, k in sorted((priority(k), number, k) for number, k in ids.items())]
+
+
+def test_1500_through_flat_files_in_the_exact_order(filled, made, spool):
+    filled("wal", "deep", check=0)
+    names = flats(spool, "deep")
+    assert len(names) >= 4
+    assert len(lies(spool, "deep").get("wal", ())) < 100 and len(lies(spool, "deep").get("body", ())) < 100
+    assert sum(int(path.name.split(".")[3]) for path in names) > DEEP - 100
+    for path in names:
+        lines = path.read_bytes().splitlines(keepends=True)
+        assert len(lines) == int(path.name.split(".")[3]) and all(line.endswith(b"\n") for line in lines)
+        assert all(line.split(b".")[0].decode() == path.name.split(".")[0] for line in lines), "one priority a file"
+    assert drain(filled, "deep") == b"".join(text(k) for k in in_order(made[1]))
+    filled("wal", "deep", check=0)
+    assert lies(spool, "deep") == {}
+
+
+def test_put_backs_in_between(filled, made, spool):
+    """What comes back has its old place, even where all around it is folded, unfolded and folded again."""
+    left = in_order(made[1])
+    got = []
+    filled("wal", "deep", check=0)
+    for turn in range(12):
+        held = [reserve(filled, "deep") for _ in range(5)]
+        assert [message.body for message in held] == [text(k) for k in left[:5]]
+        if turn % 3 == 0:
+            filled("wal", "deep", check=0)
+        for message in held[4], held[1], held[3]:
+            filled("release", message.receipt, check=0)
+        filled("delete", held[0].receipt, check=0)
+        filled("release", "-p", "80000", held[2].receipt, check=0)
+        left = left[1:2] + left[3:] + left[2:3]
+        if turn % 4 == 1:
+            filled("wal", check=0)
+        for k in left[:3]:
+            assert pop(filled, "deep") == text(k)
+        left = left[3:]
+    # those of the last priority come by their ids
+    by_id = {k: number for number, k in made[1].items()}
+    tail = sorted(left[-12:], key=by_id.get)
+    assert drain(filled, "deep") == b"".join(text(k) for k in left[:-12] + tail)
+    assert not got
+
+
+def test_later_urgent_ones_overtake_what_is_folded(filled, spool):
+    filled("wal", check=0)
+    push(filled, b"urgent", "-p", "65535", "few")
+    push(filled, b"last", "few")
+    assert [pop(filled, "few") for _ in range(3)] == [b"urgent", text(0), text(1)]
+    filled("wal", check=0)
+    push(filled, b"urgent", "-p", "0", "few")
+    assert [pop(filled, "few") for _ in range(2)] == [b"urgent", text(2)]
+    assert drain(filled, "few") == b"".join(text(k) for k in range(3, FEW)) + b"last"
+
+
+@pytest.mark.parametrize("proc", ["/proc", "/nonexistent"])
+def test_fold_and_unfold_in_every_shell(shell, filled, spool, proc):
+    if proc != "/proc":
+        filled.env["FLATQ_PROC"] = proc
+    filled("wal", "few", check=0)
+    assert len(flats(spool, "few")) == 1 and "wal" not in lies(spool, "few")
+    assert [pop(filled, "few"), pop(filled, "few")] == [text(0), text(1)]
+    assert not flats(spool, "few")
+    got = reserve(filled, "few")
+    assert (got.body, got.tries, got.length) == (text(2), 1, len(text(2)))
+    filled("release", got.receipt, check=0)
+    # and the rest again
+    filled("wal", "few", check=0)
+    assert drain(filled, "few", timeout=60) == b"".join(text(k) for k in range(2, FEW))
+
+
+def test_idempotent(filled, spool):
+    filled("wal", "few", check=0)
+    before = lies(spool, "few")
+    for arguments in (["few"], [], ["few", "few"]):
+        done = filled("wal", *arguments, check=0)
+        assert (done.out, done.err) == (b"", b"")
+    assert lies(spool, "few") == before
+
+
+def test_any_bytes_through_a_flat_file(flatq, spool):
+    bodies = [b"", b"\n", b"\t", bytes(range(256)), b"a\tb\nc", b"\0" * 100, b"x" * 70000, b"x" * 30000, b"=", b"last"]
+    keys = {}
+    for k, body in enumerate(bodies):
+        keys[k] = push(flatq, body, "-k", f"key {k}", "-t", "7", "q")
+    loop(flatq, 'k=0; while [ $k -lt 220 ]; do printf filler | "$sh" "$lib/push" q >/dev/null || exit; k=$((k + 1)); done')
+    flatq("wal", "q", check=0)
+    assert flats(spool, "q")
+    for k, number in keys.items():
+        assert flatq("push", "-k", f"key {k}", "q", check=0).out == b"%d dup\n" % number
+    for k, body in enumerate(bodies):
+        got = reserve(flatq, "q")
+        assert (got.body, got.id, got.tries) == (body, keys[k], 1)
+        flatq("delete", got.receipt, check=0)
+        assert b"dup" not in flatq("push", "-p", "99999", "-k", f"key {k}", "q", check=0).out
+    assert drain(flatq, "q") == b"filler" * 220
+
+
+def test_settle_in_the_middle_of_a_flat_file(filled, made, spool):
+    """A message that nobody holds is deleted by its id, wherever it lies."""
+    filled("wal", check=0)
+    ids = [int(path) for path in (made[0].parent / "few").read_text().split()]
+    assert filled("peek", f"few:{ids[100]}", check=0).out == text(100)
+    filled("delete", f"few:{ids[100]}", check=0)
+    refused(filled("delete", f"few:{ids[100]}"), 66, "delete")
+    filled("wal", check=0)
+    filled("delete", f"few:{ids[0]}", check=0)
+    filled("delete", f"few:{ids[FEW - 1]}", check=0)
+    assert drain(filled, "few") == b"".join(text(k) for k in range(FEW) if k not in (0, 100, FEW - 1))
+
+
+def test_a_bound_counts_what_is_folded(filled, spool):
+    filled("create", "-b", str(FEW), "few", check=0)
+    filled("wal", check=0)
+    assert flats(spool, "few")
+    refused(filled("push", "few"), 75, "push")
+    pop(filled, "few")
+    push(filled, b"fits", "few")
+    refused(filled("push", "few"), 75, "push")
+
+
+def runs_of(spool, queue):
+    """A run as a killed checkpoint leaves it: some slips in fold/, the flat file not yet there."""
+    names = sorted((spool / queue / "wal").iterdir())[:100]
+    run = spool / queue / "fold" / f"{names[0].name[:23]}.0123456789ab"
+    run.mkdir()
+    for path in names:
+        path.rename(run / path.name)
+    return run
+
+
+@pytest.mark.parametrize("left", ["run", "run and half a flat file", "flat file and run", "flat file and half the run"])
+@pytest.mark.parametrize("verb", ["pop", "wal", "push -k", "delete"])
+def test_a_fold_that_was_killed(filled, made, spool, left, verb):
+    q = spool / "few"
+    run = runs_of(spool, "few")
+    slips = sorted(path.name for path in run.iterdir())
+    first, last = slips[0].split("."), slips[-1].split(".")
+    flat = f"{first[0]}.{first[1]}.{last[1]}.{len(slips)}.0.{run.name.split('.')[2]}"
+    lines = [f"{name}\t{(q / 'body' / name.split('.')[1]).read_text()}" for name in slips]
+    if left == "run and half a flat file":
+        (q / "tmp" / flat).write_text("".join(lines[:50]) + lines[50][:20])
+    if left.startswith("flat file"):
+        block = q / "queue" / f"{first[0]}.{first[1][:7]}"
+        block.mkdir()
+        (block / flat).write_text("".join(lines))
+    if left.endswith("half the run"):
+        for name in slips[::2]:
+            (q / "body" / name.split(".")[1]).unlink()
+            (run / name).unlink()
+    number = int(first[1])
+    expected = [text(k) for k in range(FEW)]
+    if verb == "push -k":
+        done = filled("push", "-k", "key", "few", input=b"keyed\n", check=0)
+        assert int(done.out) > number
+        assert filled("push", "-k", "key", "few", check=0).out == done.out.strip() + b" dup\n"
+        expected.append(b"keyed\n")
+    elif verb == "delete":
+        filled("delete", f"few:{number + 1}", check=0)
+        del expected[1]
+    elif verb == "wal":
+        filled("wal", "few", check=0)
+    else:
+        assert pop(filled, "few") == expected.pop(0)
+    assert drain(filled, "few") == b"".join(expected)
+    filled("wal", "few", check=0)
+    assert lies(spool, "few") == {}
+
+
+@pytest.mark.parametrize("verb", ["pop", "wal", "push -k"])
+@pytest.mark.parametrize("staged", [True, False])
+def test_an_unfold_that_was_killed(filled, spool, staged, verb):
+    """Behind the first rename: the slips wait in tmp/, or are in head/ already, and the flat file is not yet removed."""
+    filled("wal", "few", check=0)
+    flat, = flats(spool, "few")
+    q = spool / "few"
+    fields = flat.name.split(".")
+    run = f"{fields[0]}.{fields[1]}.{fields[5]}"
+    place = q / ("tmp" if staged else "head") / run
+    place.mkdir()
+    for line in flat.read_text().splitlines(keepends=True):
+        slip, body = line.split("\t")
+        (q / "body" / slip.split(".")[1]).write_text(body)
+        (place / slip).touch()
+    flat.rename(q / "unfold" / flat.name)
+    expected = [text(k) for k in range(FEW)]
+    if verb == "push -k":
+        number = push(filled, b"keyed\n", "-k", "key", "few")
+        assert number > int(fields[2])
+        expected.append(b"keyed\n")
+    elif verb == "wal":
+        filled("wal", "few", check=0)
+    else:
+        assert pop(filled, "few") == expected.pop(0)
+    assert drain(filled, "few") == b"".join(expected)
+    filled("wal", "few", check=0)
+    assert lies(spool, "few") == {}
+
+
+@pytest.mark.parametrize("verb", ["pop", "wal"])
+def test_a_child_of_the_checkpoint_that_is_killed(filled, spool, verb):
+    """awk, mv, xargs, sync: whichever fails, nothing is lost, and the next one goes on."""
+    for tool in ("awk", "mv", "rm", "xargs", "mkdir", "wc", "cut", "sync", "flock"):
+        shutil.rmtree(spool, ignore_errors=True)
+        shutil.copytree(MADE[0], spool)
+        if verb == "pop":
+            filled("wal", "few", check=0)
+        tools = filled.home / tool
+        tools.mkdir()
+        # as if killed at once, at its first, second ... start
+        (tools / tool).write_text(
+            f'#!/bin/sh\ncount=$(cat "$HOME/{tool}/count" 2>/dev/null || echo 0)\necho $((count + 1)) >"$HOME/{tool}/count"\n'
+            f'[ $count -ne "$FAILING" ] || exit 137\nPATH=${{PATH#*:}}\nexec {tool} "$@"\n')
+        (tools / tool).chmod(0o755)
+        got = b""
+        for failing in range(4):
+            (tools / "count").write_text("0\n")
+            done = filled(verb, "few", env={"PATH": f"{tools}:{filled.env['PATH']}", "FAILING": str(failing), "FLATQ_SYNC": "on" if tool == "sync" else "off"})
+            assert done.status in (0, 70, 74), (tool, failing, done)
+            if done.status:
+                assert done.err.count(b"\n") == 1, (tool, failing, done)
+            if verb == "pop" and done.status == 0:
+                got += done.out
+        assert got + drain(filled, "few") == b"".join(text(k) for k in range(FEW)), (tool, verb)
+
+
+MADE = None
+
+
+@pytest.fixture(autouse=True)
+def remember(made):
+    global MADE
+    MADE = made
+
+
+def test_killed_with_its_lock_held_by_a_child(filled, spool):
+    """The child that outlives its shell is at work on the run, so whoever comes next waits for it."""
+    tools = filled.home / "tools"
+    tools.mkdir()
+    (tools / "awk").write_text('#!/bin/sh\nmkfifo "$HOME/go" && read -r go <"$HOME/go"\nPATH=${PATH#*:}\nexec awk "$@"\n')
+    (tools / "awk").chmod(0o755)
+    process = filled.start("wal", "few", env={"PATH": f"{tools}:{filled.env['PATH']}"}, stdin=subprocess.DEVNULL)
+    wait_for(lambda: (filled.home / "go").exists(), what="the fold in the midst of its work")
+    process.kill()
+    process.wait()
+    waiting = filled.start("pop", "few", stdin=subprocess.DEVNULL)
+    wait_for(lambda: child_named(waiting, "flock") or waiting.poll() is not None, what="the pop that waits")
+    assert waiting.poll() is None
+    with open(filled.home / "go", "w") as go:
+        go.write("go\n")
+    out, err = waiting.communicate(timeout=30)
+    assert (waiting.returncode, out, err) == (0, text(0), b"")
+    assert drain(filled, "few") == b"".join(text(k) for k in range(1, FEW))
+
+
+def test_delayed_and_buried_are_never_folded(filled, spool):
+    push(filled, b"delayed", "-d", "1000", "few")
+    filled("bury", reserve(filled, "few").receipt, check=0)
+    held = reserve(filled, "few")
+    filled("wal", check=0)
+    places = lies(spool, "few")
+    assert len(places["delayed"]) == len(places["buried"]) == len(places["out"]) == 1
+    filled("release", held.receipt, check=0)
+    assert filled("kick", "few", check=0).out == b"1\n"
+    assert [pop(filled, "few") for _ in range(3)] == [text(0), text(1), text(2)]
+
+
+def test_few_are_left_alone(flatq, spool):
+    """Below a few hundred a fold would cost more than it saves."""
+    for k in range(3):
+        push(flatq, text(k))
+    flatq("wal", check=0)
+    assert "queue" not in lies(spool)
+
+
+def test_a_thousand_pushes_fold_by_themselves(made):
+    """Nobody called a checkpoint while the deep queue was filled; whoever opened a new range of ids did."""
+    assert flats(made[0], "deep")
