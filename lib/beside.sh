@@ -4,14 +4,19 @@
 #           outlive a worker that is killed, nor workers their parent
 #   alarm   a sleeper, then ALRM to the worker: the lease or the command's time is due. It stays from one message to the next
 
-# work_guard - the last line's words are SIGNAL:PID-TIME, or SIGNAL:-PID-TIME for a process group, which may have lost its first process.
-# A PID that was taken again is spared
+# work_guard - the last line's words are SIGNAL:PID-TIME, or SIGNAL:-PID-TIME for a process group, which may have lost its first process;
+# a line that begins with `+` adds one. A PID that was taken again is spared
 work_guard() {
   trap '' HUP INT QUIT TERM
   # not where it is called: dash keeps a copy of what a function's redirection closes
   exec <&6 >/dev/null 2>&1 4>&- 5>&- 6<&-
   guard_last=
-  while read -r guard_line; do guard_last=$guard_line; done
+  while read -r guard_line; do
+    case $guard_line in
+    +*) guard_last="$guard_last ${guard_line#+}" ;;
+    *) guard_last=$guard_line ;;
+    esac
+  done
   for guard_word in $guard_last; do
     guard_pid=${guard_word#*:}
     guard_time=${guard_pid##*-} guard_pid=${guard_pid%-*}
@@ -27,6 +32,13 @@ work_kill() {
 # work_tell WORD ... - to the guard
 work_tell() {
   { printf '%s\n' "$*" >&5; } 2>/dev/null || :
+}
+
+# work_tell_self SIGNAL[:-] - said by a new process itself, where it can tell its number: its worker may be killed before it does
+work_tell_self() {
+  { read -r self_pid self_rest <"$FLATQ_PROC/self/stat"; } 2>/dev/null || return 0
+  clock_read
+  work_tell "+$1$self_pid-$now"
 }
 
 work_tell_job() {
@@ -153,13 +165,14 @@ work_alarm() {
   work_tell_job
 }
 
-# work_alarm_clock SECONDS - in the background. A signal that ends our group does not end it. Where the sleeper does not go with it by
-# itself, ALRM ends both
+# work_alarm_clock SECONDS - in the background. A signal that ends our group does not end it; ALRM ends it
+# and its sleeper
 work_alarm_clock() {
   clock_sleeper='' clock_seconds=$1
-  exec </dev/null >/dev/null 2>&1 4>&- 5>&-
   trap '' HUP INT QUIT TERM
   trap '[ -z "$clock_sleeper" ] || kill -KILL "$clock_sleeper"; exit 0' ALRM
+  work_tell_self "$work_clock_signal:"
+  exec </dev/null >/dev/null 2>&1 4>&- 5>&-
   while :; do
     # `exec`, or yash has a shell in between
     { exec $work_pdeathsig sleep "$clock_seconds"; } &
@@ -180,8 +193,7 @@ work_alarm_end() {
 }
 
 work_alarm_reap() {
-  # an alarm that yash has started in a trap does not hear ALRM
   # shellcheck disable=SC2086 # process ids
-  [ -z "$work_rung" ] || [ $work_clock_signal = ALRM ] || wait $work_rung 2>/dev/null
+  [ -z "$work_rung" ] || wait $work_rung 2>/dev/null
   work_rung=
 }

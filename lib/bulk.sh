@@ -34,15 +34,16 @@ bulk_stopped() {
 bulk_write() {
   {
     if [ -n "${push_length:-}" ]; then
-      head -c "$push_length" >"$bulk_stage/raw" && [ "$(($(wc -c <"$bulk_stage/raw")))" = "$push_length" ] ||
+      head -c "$push_length" >"$bulk_stage/raw" && [ "$(($(wc -c <"$bulk_stage/raw" || printf '%s' -1)))" = "$push_length" ] ||
         { why="fewer bytes than the $push_length announced"; return 65; }
       bulk_encode "$1" <"$bulk_stage/raw" && rm -f "$bulk_stage/raw" 2>/dev/null
     else
       bulk_encode "$1"
     fi
   } 2>/dev/null >"$bulk_stage/lines" || { disk_failed "$bulk_stage" "queue '$queue'"; return; }
-  bulk_count=$(($(wc -l <"$bulk_stage/lines")))
+  bulk_count=$(($(wc -l <"$bulk_stage/lines" || printf '%s' -1)))
   [ "$bulk_count" != 0 ] || return 0
+  [ "$bulk_count" -gt 0 ] || { why="queue '$queue': messages cannot be counted"; return 74; }
   # in words of ranges: mksh counts in 32 bits
   ids_block $(((bulk_count + 999) / 1000)) || return
   ids_turned=1

@@ -88,7 +88,9 @@ check_slips() {
 # check_body ID - a body without a slip
 check_body() {
   journal=$FLATQ_DIR/.ids/${1%???}/1${1#?????????}
-  if { read -r journal_pid journal_time journal_queue <"$journal"; } 2>/dev/null; then
+  journal_end=.
+  { { read -r journal_pid journal_time journal_queue && { read -r journal_end || journal_end=; }; } <"$journal"; } 2>/dev/null || journal_end=.
+  if [ -z "$journal_end" ]; then
     owner_dead "$journal_pid-$journal_time" || return 0
     ids_end
   fi
@@ -111,7 +113,8 @@ check_flats() {
     [ "$check_bad" = "0 $flat_count" ] && continue
     check_awk 1 <"$check_path" >"$q/tmp/strange.$check_name" &&
       check_awk 2 <"$check_path" >"$q/tmp/flat" || { disk_failed "$q/tmp" "queue '$queue'"; return; }
-    check_good=$(($(wc -l <"$q/tmp/flat")))
+    check_good=$(($(wc -l <"$q/tmp/flat" || printf '%s' -1)))
+    [ "$check_good" -ge 0 ] || { why="queue '$queue': cannot be checked"; return 74; }
     printf "queue '%s': %s of %s lines of a flat file were damaged: set aside in tmp/\n" "$queue" "$((flat_count - check_good))" "$flat_count"
     if [ "$check_good" != 0 ]; then
       mv -f "$q/tmp/flat" "${check_path%/*}/$flat_priority.$flat_first.$flat_last.$check_good.$flat_tries.$flat_nonce" 2>/dev/null 9>&9 ||

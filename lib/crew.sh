@@ -80,11 +80,12 @@ work_send() {
 
 # work_child COUNT COMMAND ... - a worker under a parent. Its shell's $$ is the parent's
 work_child() {
-  exec 5>&-
   trap '' INT QUIT
   trap : HUP TERM
   trap work_finish USR1
   trap 'work_give_back USR2' USR2
+  work_tell_self USR2:
+  exec 5>&-
   work_guarded=''
   { read -r work_self self_rest <"$FLATQ_PROC/self/stat"; } 2>/dev/null || work_self=$(exec sh -c 'printf %s "$PPID"')
   work_worker "$@"

@@ -75,10 +75,11 @@ door_delivered() {
   door_looks=0
   while door_row; do
     [ "$door_unsent" != 00000000 ] || return 0
-    # far away, or slow. Without a guard, half a minute
-    [ -n "${FLATQ_GUARD:-}" ] || [ $door_looks -lt 600 ] || break
-    door_looks=$((door_looks + 1))
-    sleep 0.05 2>/dev/null || sleep 1
+    # far away, or slow: the guard ends us when it takes nothing any more; without one, half a minute does
+    [ -n "${FLATQ_GUARD:-}" ] || [ $door_looks -lt 80 ] || break
+    door_looks=$((door_looks + 1)) door_pause=0.05
+    [ $door_looks -lt 20 ] || door_pause=0.5
+    sleep $door_pause 2>/dev/null || sleep 1
   done
   door_gone=gone why='the client is gone'
   return 74

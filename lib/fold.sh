@@ -114,7 +114,7 @@ fold_write() {
         size += length($0) + length(line) + 2 }
       END { if (bad || close(flat)) exit 74; print size }' 2>/dev/null 9>&9) || fold_size=none
   # an awk that does not notice a full disk is noticed here
-  [ -e "$q/tmp/$fold_flat" ] && [ "$fold_size" = "$(($(wc -c <"$q/tmp/$fold_flat")))" ] &&
+  [ -e "$q/tmp/$fold_flat" ] && [ "$fold_size" = "$(($(wc -c <"$q/tmp/$fold_flat" || printf '%s' -1)))" ] &&
     sync_paths "$q/tmp/$fold_flat" "$fold_run" "$q/fold" "$q/wal" &&
     { [ -d "$fold_block" ] || mkdir -p "$fold_block" 2>/dev/null; } &&
     mv -f "$q/tmp/$fold_flat" "$fold_block/$fold_flat" 2>/dev/null 9>&9 ||
@@ -166,7 +166,7 @@ unfold_whole() {
   for unfold_slip in "$unfold_stage"/*; do :; done
   slip_parse "${unfold_slip##*/}" || return
   # shellcheck disable=SC2017 # whole threes
-  [ "$(($(wc -c <"$q/body/$slip_id")))" = $(((slip_size + 2) / 3 * 4 + 1)) ]
+  [ "$(($(wc -c <"$q/body/$slip_id" || printf '%s' -1)))" = $(((slip_size + 2) / 3 * 4 + 1)) ]
 }
 
 unfold_finish() {

@@ -12,9 +12,10 @@
 #   q                    end everything, and yourself
 # and what ncat says. That writes a line in two pieces, so each of ours begins with a newline.
 #
-# guard_list has PID,BEGAN,STATE,VERB,QUIET,MARK,SLOW,COARSE of each connection. STATE: line (not read yet), verb, gone (seen dead once;
+# guard_list has PID,BEGAN,STATE,VERB,QUIET,MARK,SLOW,COARSE,UNSENT of each connection. STATE: line (not read yet), verb, gone (seen dead once;
 # its `e` may still be in the pipe), or why it was ended. MARK is what its processes have read and written, in bytes; COARSE the same
-# without the last four digits; QUIET and SLOW say since when they have not changed, in seconds since the start.
+# without the last four digits; QUIET and SLOW say since when they have not changed, in seconds since the start. UNSENT is what lay ready
+# for the client when it was last looked at: a client that is slow takes from it for long before more can be written.
 
 # guard - reads until `q`, or until launch is gone
 guard() {
@@ -50,7 +51,8 @@ guard() {
 guard_begins() {
   # its number was another's before, who was killed
   ! guard_take "$1" || guard_log killed
-  guard_pid=$1 guard_began=$guard_now guard_state=line guard_verb=- guard_quiet=$guard_now guard_mark='' guard_slow=$guard_now guard_coarse=
+  guard_pid=$1 guard_began=$guard_now guard_state=line guard_verb=- guard_quiet=$guard_now guard_mark='' guard_slow=$guard_now \
+    guard_coarse='' guard_unsent=00000000
   # shellcheck disable=SC2086
   set -- $guard_list
   [ $# -lt "$launch_most" ] || guard_kill too-many
@@ -59,7 +61,7 @@ guard_begins() {
 
 # guard_put, guard_take PID, guard_fields ENTRY - a connection into the list, out of it (1: it is not there), apart
 guard_put() {
-  guard_list="$guard_list$guard_pid,$guard_began,$guard_state,$guard_verb,$guard_quiet,$guard_mark,$guard_slow,$guard_coarse "
+  guard_list="$guard_list$guard_pid,$guard_began,$guard_state,$guard_verb,$guard_quiet,$guard_mark,$guard_slow,$guard_coarse,$guard_unsent "
 }
 
 guard_take() {
@@ -78,7 +80,7 @@ guard_fields() {
   set -- $1
   IFS=' 	
 '
-  guard_pid=$1 guard_began=$2 guard_state=$3 guard_verb=$4 guard_quiet=$5 guard_mark=$6 guard_slow=$7 guard_coarse=${8:-}
+  guard_pid=$1 guard_began=$2 guard_state=$3 guard_verb=$4 guard_quiet=$5 guard_mark=$6 guard_slow=$7 guard_coarse=$8 guard_unsent=$9
 }
 
 # guard_second - what is looked at every second; 1 where launch is gone
@@ -138,7 +140,7 @@ guard_look() {
     kill -KILL "$guard_pid" 2>/dev/null
   elif [ "$launch_idle" -gt 0 ]; then
     # where it cannot be measured only the time counts
-    [ $((guard_now - guard_quiet)) -lt "$launch_idle" ] || [ -z "$guard_mark" ] || guard_kill idle
+    [ $((guard_now - guard_quiet)) -lt "$launch_idle" ] || [ -z "$guard_mark" ] || guard_sends || guard_kill idle
     [ $((guard_now - guard_slow)) -lt $((launch_idle * 10)) ] || guard_kill slow
   fi
   guard_put
@@ -157,6 +159,16 @@ guard_measure() {
   # QUIET lies ahead of us for a verb that waits
   [ "$guard_mark" = "$1" ] || [ "$guard_quiet" -ge "$guard_now" ] || guard_quiet=$guard_now
   [ "$guard_coarse" = "$2" ] || [ "$guard_slow" -ge "$guard_now" ] || guard_slow=$guard_now
+}
+
+# guard_sends - whether the client takes from what lies ready for it
+guard_sends() {
+  door_inode=
+  while read -r guard_line guard_rest; do
+    [ "$guard_line" != ino: ] || door_inode=$guard_rest
+  done 2>/dev/null <"$FLATQ_PROC/$guard_pid/fdinfo/1"
+  [ -n "$door_inode" ] && door_row && [ "$door_unsent" != "$guard_unsent" ] || return 1
+  guard_unsent=$door_unsent guard_quiet=$guard_now
 }
 
 # guard_family - sets guard_children of the handler, and guard_ncat, its parent where that is still an ncat

@@ -10,6 +10,13 @@ push_message() {
   push_dup='' push_made='' push_need=1
   queue_open "$1" make || return
   [ ! -e "$q/closed" ] || { why="queue '$queue' is closed"; return 69; }
+  # full before it begins: refused before anything is written, and without the lock, that an exact count needs
+  if [ -e "$q/conf" ] && [ "$push_wait" = 0 ] && [ -z "$push_key" ]; then
+    need bound batch fold
+    queue_conf || return
+    queue_count
+    [ "$queue_bound" = 0 ] || [ $count -lt "$queue_bound" ] || { why="queue '$queue' is full"; return 75; }
+  fi
   clock_read
   ids_next || return
   push_body "${2:-}" && push_commit
@@ -44,7 +51,7 @@ push_body() {
     why="queue '$queue' is gone"
     return 69
   fi
-  body_size "$q/body/$slip_id" "$push_encoded"
+  body_size "$q/body/$slip_id" "$push_encoded" || return
   slip_size=$size
   [ -z "$1" ] || [ "$size" = "$1" ] || { why="$size bytes came of the $1 announced"; return 65; }
   [ -z "${FLATQ_MOST_BYTES:-}" ] || [ "$size" -le "$FLATQ_MOST_BYTES" ] ||
@@ -75,7 +82,8 @@ encode_failed() {
 # The padding is at the end: a short line the shell reads itself, of a long one it has the end shown.
 body_size() {
   size=$2
-  [ -n "$size" ] || { size=$(wc -c <"$1"); size=$((size - 1)); }
+  [ -n "$size" ] || { size=$(wc -c <"$1" || printf '%s' 0); size=$((size - 1)); }
+  [ "$size" -ge 0 ] || { why="queue '$queue': message cannot be counted"; return 74; }
   if [ "$size" -le 1400 ]; then
     read -r body_end <"$1"
   else

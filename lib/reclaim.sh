@@ -165,7 +165,7 @@ tmp_sweep() {
 
 # log_rotate - a log of over a MiB is set aside under the time; the ten newest are kept
 log_rotate() {
-  [ -f "$q/log" ] && [ "$(($(wc -c <"$q/log")))" -gt 1048576 ] || return 0
+  [ -f "$q/log" ] && [ "$(($(wc -c <"$q/log" || printf '%s' -1)))" -gt 1048576 ] || return 0
   clock_epoch "$now"
   mv -f "$q/log" "$q/log.$epoch_time" 2>/dev/null 9>&9
   set -- "$q"/log.*
@@ -184,8 +184,12 @@ journal_sweep() {
   for range in "$FLATQ_DIR"/.ids/[0-9]????????; do
     [ "$range" != "$journal_live" ] || break
     journal_free=1
-    for journal in "$range"/*; do
-      [ -s "$journal" ] || continue
+    # CRASH: an empty file is an id that was burnt
+    journal_open=$(awk 'FNR == 1 { if (name) print name; name = FILENAME; sub(/.*\//, "", name) }
+      $0 == "." { name = "" }
+      END { if (name) print name }' "$range"/[0-9]* /dev/null 2>/dev/null)
+    for journal in $journal_open; do
+      journal=$range/$journal
       { read -r journal_pid journal_time journal_queue <"$journal"; } 2>/dev/null || continue
       owner_dead "$journal_pid-$journal_time" || { journal_free=; continue; }
       journal_orphan "${range##*/}${journal##*/1}"
@@ -205,7 +209,7 @@ journal_orphan() {
   queue=$name
   message_find "$1"
   [ $? -eq 66 ] && [ ! -e "$found" ] || return 0
-  for journal_path in "$q"/done/??????????."$1".*; do
+  for journal_path in "$q"/done/??????????."$1".* "$q"/out/batch.*/??????????."$1".*; do
     [ ! -e "$journal_path" ] || { ids_end; return; }
   done
   rm -f "$q/body/$1" 8>&8 2>/dev/null

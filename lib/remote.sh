@@ -55,7 +55,7 @@ remote_ask() {
   { printf '@%s\n' "$request" && cat "$remote_directory/body"; } |
     remote_connect >"$remote_directory/raw" 2>"$remote_directory/errors"
   remote_end=$(tail -n 1 "$remote_directory/raw")
-  remote_size=$(($(wc -c <"$remote_directory/raw") - ${#remote_end} - 2))
+  remote_size=$(($(wc -c <"$remote_directory/raw" || printf '%s' -1) - ${#remote_end} - 2))
   case $remote_end in
   ok | 'error '[0-9][0-9]' '*) [ "$remote_size" -ge 0 ] ;;
   *) false ;;
@@ -98,7 +98,7 @@ remote_push() {
   *dot* | *' '*) die 64 'through -H a message ends with its input: no -e and no -n' ;;
   esac
   cat >"$remote_directory/body" || { why='no space for the message'; return 74; }
-  remote_words push -n "$(($(wc -c <"$remote_directory/body")))" "$@"
+  remote_words push -n "$(($(wc -c <"$remote_directory/body" || printf '%s' -1)))" "$@"
   remote_ask || return
   cat "$remote_directory/reply"
 }
@@ -128,7 +128,7 @@ remote_pop() {
       return $remote_code
     }
     { read -r remote_receipt remote_id remote_tries remote_length && cat >"$remote_directory/message"; } <"$remote_directory/reply" &&
-      [ "$(($(wc -c <"$remote_directory/message")))" = "$remote_length" ] || { why="$FLATQ_HOST: no whole answer"; return 74; }
+      [ "$(($(wc -c <"$remote_directory/message" || printf '%s' -1)))" = "$remote_length" ] || { why="$FLATQ_HOST: no whole answer"; return 74; }
     # shellcheck disable=SC2059 # a constant of ours
     { cat "$remote_directory/message" && { [ -z "${remote_mark:-}" ] || printf "$remote_mark"; }; } 2>/dev/null || {
       remote_words release "$remote_receipt"

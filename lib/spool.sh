@@ -1,6 +1,6 @@
 # spool.sh - the spool and its queues on disk: opening, locks, ids, configuration, log
 #
-#   $FLATQ_DIR/.ids/RANGE/N     the push journal: who was given which id (I1). Empty: that push has ended
+#   $FLATQ_DIR/.ids/RANGE/N     the push journal: who was given which id (I1); a second line, `.`: that push has ended
 #   $FLATQ_DIR/.boot/BOOT       this boot has been recovered; the wall clock when it began, and what base64 can do
 #   $FLATQ_DIR/.wait/           FIFOs of those who wait (wait.sh)
 #   $FLATQ_DIR/.lock            for ids, and for the first verb after a boot
@@ -79,7 +79,7 @@ ids_last_range() {
 }
 
 # ids_next - sets `id` and slip_id, and `journal`, the file that stands for the id: it says which process writes which
-# message, until it is emptied. Nothing is unlinked in a range that is in use and each is filled from below, so that the last
+# message, until that says it has ended. Nothing is unlinked in a range that is in use and each is filled from below, so that the last
 # id is found by halving; a range is renamed away before it is removed, so that whoever still believes in it fails (I1).
 ids_next() {
   owner_read
@@ -126,9 +126,9 @@ ids_next() {
   done
 }
 
-# ids_end - the push that has the id has ended, well or not
+# ids_end - the push that has the id has ended, well or not. A line more, since emptying a file costs a disk more than that
 ids_end() {
-  { true >|"$journal"; } 2>/dev/null
+  { printf '.\n' >>"$journal"; } 2>/dev/null || :
 }
 
 # queue_log VERB [REASON] - one line of the queue's log, of the message in slip_*: time, verb, id, tries, size, milliseconds

@@ -9,7 +9,9 @@ work_tools() {
   work_group='' work_pdeathsig='' work_clock_signal=ALRM work_tty='' work_teller='' work_guarded='' work_clock='' work_rung='' work_job='' work_running='' work_looking=''
   work_done=0 work_failed=0 work_buried=0 work_exit=0 work_back='' take_stop='' wait_sleeper='' taken=''
   ! command -v setsid >/dev/null 2>&1 || work_group=setsid
-  ! setpriv --pdeathsig KILL true 2>/dev/null || work_pdeathsig='setpriv --pdeathsig KILL' work_clock_signal=KILL
+  ! setpriv --pdeathsig KILL true 2>/dev/null || work_pdeathsig='setpriv --pdeathsig KILL'
+  # an alarm that was started in a trap hears no trap in yash
+  [ -z "${YASH_VERSION:-}" ] || [ -z "$work_pdeathsig" ] || work_clock_signal=KILL
   [ ! -t 2 ] || work_tty=1
 }
 
@@ -164,12 +166,9 @@ work_feed() {
   true >"$work_bad"
 }
 
-# work_exec COMMAND ... - in its own process. Where that can tell its number, the guard knows of it before the command runs
+# work_exec COMMAND ... - in its own process
 work_exec() {
-  if { read -r exec_pid exec_rest <"$FLATQ_PROC/self/stat"; } 2>/dev/null; then
-    clock_read
-    work_tell "KILL:-$exec_pid-$now" ${work_clock:+"$work_clock_signal:$work_clock-$work_clock_from"}
-  fi
+  work_tell_self KILL:-
   umask "$shell_umask"
   if [ -n "$shell_locale" ]; then LC_ALL=$shell_locale; else unset LC_ALL; fi
   # shellcheck disable=SC2086 # no word or some

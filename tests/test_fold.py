@@ -1,8 +1,7 @@
 """The checkpoint: many single messages into flat files and back, in the same order, whatever happens between."""
 
-import os
+import base64
 import shutil
-import signal
 import subprocess
 
 import pytest
@@ -11,7 +10,8 @@ from conftest import LIB, Runner, wait_for
 from engine import child_named, drain, empty, lies, loop, pop, push, refused, reserve
 
 DEEP = 1500
-FEW = 230
+FEW = 210
+SMALL = 12
 
 
 def priority(k):
@@ -23,34 +23,52 @@ def text(k):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """Spools with many messages, pushed once and then copied: deep/ in three priorities, few/ in one."""
-    top = tmp_path_factory.mktemp("made")
+def deep(tmp_path_factory):
+    """A spool with 1,500 messages in three priorities, by four producers, and which id each has."""
+    top = tmp_path_factory.mktemp("deep")
     runner = Runner(shutil.which("dash"), top / "spool", top)
     loop(runner, '''
         part() {
           k=$1
           while [ $k -lt $2 ]; do
             case $((k / 100 % 6)) in 3) p=10 ;; 5) p=70000 ;; *) p=65536 ;; esac
-            printf 'message %d\\n' $k | "$sh" "$lib/push" -p $p deep >>ids.$1 || exit
+            printf 'message %d\n' $k | "$sh" "$lib/push" -p $p deep >>ids.$1 || exit
             k=$((k + 4))
           done
         }
         all=
-        for k in 0 1 2 3; do part $k ''' + str(DEEP) + ''' & all="$all $!"; done
-        for pid in $all; do wait $pid || exit; done
-        k=0
-        while [ $k -lt ''' + str(FEW) + ''' ]; do printf 'message %d\\n' $k | "$sh" "$lib/push" few || exit; k=$((k + 1)); done >few''')
+        for k in 0 1 2 3; do part $k $1 & all="$all $!"; done
+        for pid in $all; do wait $pid || exit; done''', DEEP)
     ids = {}
     for part in range(4):
         lines = (top / f"ids.{part}").read_text().split()
         ids.update({int(number): part + 4 * index for index, number in enumerate(lines)})
+    assert len(ids) == DEEP
     return top / "spool", ids
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A spool with two queues: few/, of as many as a checkpoint folds, and small/."""
+    top = tmp_path_factory.mktemp("few")
+    runner = Runner(shutil.which("dash"), top / "spool", top)
+    loop(runner, '''
+        k=0
+        while [ $k -lt $1 ]; do printf 'message %d\n' $k | "$sh" "$lib/push" few || exit; k=$((k + 1)); done >few
+        k=0
+        while [ $k -lt $2 ]; do printf 'message %d\n' $k | "$sh" "$lib/push" small || exit; k=$((k + 1)); done >small''', FEW, SMALL)
+    return top / "spool"
 
 
 @pytest.fixture
 def filled(flatq, made):
-    shutil.copytree(made[0], flatq.spool)
+    shutil.copytree(made, flatq.spool)
+    return flatq
+
+
+@pytest.fixture
+def filled_deep(flatq, deep):
+    shutil.copytree(deep[0], flatq.spool)
     return flatq
 
 
@@ -58,13 +76,28 @@ def flats(spool, queue):
     return sorted((spool / queue / "queue").glob("*/*"))
 
 
+def stored(spool, queue):
+    """What the queue's files say is ready, in order, each message from one place alone: quicker than popping it all."""
+    q = spool / queue
+    assert not list(q.glob("fold/*/*")) and not list(q.glob("unfold/*"))
+    found = [(path.name, (q / "body" / path.name.split(".")[1]).read_bytes()) for place in ("wal/*", "head/*/*") for path in q.glob(place)]
+    for path in flats(spool, queue):
+        lines = path.read_bytes().splitlines()
+        assert len(lines) == int(path.name.split(".")[3])
+        found += [(slip.decode(), line) for slip, line in (line.split(b"\t") for line in lines)]
+    found.sort()
+    ids = [name.split(".")[1] for name, _ in found]
+    assert len(ids) == len(set(ids)), "a message in two places"
+    return b"".join(base64.b64decode(line.strip(), validate=True) for _, line in found)
+
+
 def in_order(ids):
     """The numbers of the deep queue's messages as they must come out: by priority, then by id."""
     return [k for _, _, k in sorted((priority(k), number, k) for number, k in ids.items())]
 
 
-def test_1500_through_flat_files_in_the_exact_order(filled, made, spool):
-    filled("wal", "deep", check=0)
+def test_1500_through_flat_files_in_the_exact_order(filled_deep, deep, spool):
+    filled_deep("wal", "deep", check=0)
     names = flats(spool, "deep")
     assert len(names) >= 4
     assert len(lies(spool, "deep").get("wal", ())) < 100 and len(lies(spool, "deep").get("body", ())) < 100
@@ -73,36 +106,43 @@ def test_1500_through_flat_files_in_the_exact_order(filled, made, spool):
         lines = path.read_bytes().splitlines(keepends=True)
         assert len(lines) == int(path.name.split(".")[3]) and all(line.endswith(b"\n") for line in lines)
         assert all(line.split(b".")[0].decode() == path.name.split(".")[0] for line in lines), "one priority a file"
-    assert drain(filled, "deep") == b"".join(text(k) for k in in_order(made[1]))
-    filled("wal", "deep", check=0)
+    expected = [text(k) for k in in_order(deep[1])]
+    # one by one for a while, then some in bulk, to come to the next files
+    while expected:
+        for _ in range(min(40, len(expected))):
+            assert pop(filled_deep, "deep") == expected.pop(0)
+        if expected:
+            got = pop(filled_deep, "-0", "-n", "220", "deep").split(b"\0")
+            assert got == expected[:220] + [b""]
+            del expected[:220]
+    empty(filled_deep, "deep")
+    filled_deep("wal", "deep", check=0)
     assert lies(spool, "deep") == {}
 
 
-def test_put_backs_in_between(filled, made, spool):
+def test_put_backs_in_between(filled_deep, deep, spool):
     """What comes back has its old place, even where all around it is folded, unfolded and folded again."""
-    left = in_order(made[1])
-    got = []
-    filled("wal", "deep", check=0)
+    left = in_order(deep[1])
+    filled_deep("wal", "deep", check=0)
     for turn in range(12):
-        held = [reserve(filled, "deep") for _ in range(5)]
+        held = [reserve(filled_deep, "deep") for _ in range(5)]
         assert [message.body for message in held] == [text(k) for k in left[:5]]
         if turn % 3 == 0:
-            filled("wal", "deep", check=0)
+            filled_deep("wal", "deep", check=0)
         for message in held[4], held[1], held[3]:
-            filled("release", message.receipt, check=0)
-        filled("delete", held[0].receipt, check=0)
-        filled("release", "-p", "80000", held[2].receipt, check=0)
+            filled_deep("release", message.receipt, check=0)
+        filled_deep("delete", held[0].receipt, check=0)
+        filled_deep("release", "-p", "80000", held[2].receipt, check=0)
         left = left[1:2] + left[3:] + left[2:3]
         if turn % 4 == 1:
-            filled("wal", check=0)
+            filled_deep("wal", check=0)
         for k in left[:3]:
-            assert pop(filled, "deep") == text(k)
+            assert pop(filled_deep, "deep") == text(k)
         left = left[3:]
     # those of the last priority come by their ids
-    by_id = {k: number for number, k in made[1].items()}
+    by_id = {k: number for number, k in deep[1].items()}
     tail = sorted(left[-12:], key=by_id.get)
-    assert drain(filled, "deep") == b"".join(text(k) for k in left[:-12] + tail)
-    assert not got
+    assert stored(spool, "deep") == b"".join(text(k) for k in left[:-12] + tail)
 
 
 def test_later_urgent_ones_overtake_what_is_folded(filled, spool):
@@ -113,7 +153,7 @@ def test_later_urgent_ones_overtake_what_is_folded(filled, spool):
     filled("wal", check=0)
     push(filled, b"urgent", "-p", "0", "few")
     assert [pop(filled, "few") for _ in range(2)] == [b"urgent", text(2)]
-    assert drain(filled, "few") == b"".join(text(k) for k in range(3, FEW)) + b"last"
+    assert stored(spool, "few") == b"".join(text(k) for k in range(3, FEW)) + b"last"
 
 
 @pytest.mark.parametrize("proc", ["/proc", "/nonexistent"])
@@ -129,7 +169,9 @@ def test_fold_and_unfold_in_every_shell(shell, filled, spool, proc):
     filled("release", got.receipt, check=0)
     # and the rest again
     filled("wal", "few", check=0)
-    assert drain(filled, "few", timeout=60) == b"".join(text(k) for k in range(2, FEW))
+    assert stored(spool, "few") == b"".join(text(k) for k in range(2, FEW))
+    assert [pop(filled, "few"), pop(filled, "few")] == [text(2), text(3)]
+    assert stored(spool, "few") == b"".join(text(k) for k in range(4, FEW))
 
 
 def test_idempotent(filled, spool):
@@ -156,20 +198,21 @@ def test_any_bytes_through_a_flat_file(flatq, spool):
         assert (got.body, got.id, got.tries) == (body, keys[k], 1)
         flatq("delete", got.receipt, check=0)
         assert b"dup" not in flatq("push", "-p", "99999", "-k", f"key {k}", "q", check=0).out
-    assert drain(flatq, "q") == b"filler" * 220
+    assert stored(spool, "q") == b"filler" * 220
 
 
 def test_settle_in_the_middle_of_a_flat_file(filled, made, spool):
     """A message that nobody holds is deleted by its id, wherever it lies."""
     filled("wal", check=0)
-    ids = [int(path) for path in (made[0].parent / "few").read_text().split()]
+    ids = [int(path) for path in (made.parent / "few").read_text().split()]
     assert filled("peek", f"few:{ids[100]}", check=0).out == text(100)
     filled("delete", f"few:{ids[100]}", check=0)
     refused(filled("delete", f"few:{ids[100]}"), 66, "delete")
     filled("wal", check=0)
     filled("delete", f"few:{ids[0]}", check=0)
     filled("delete", f"few:{ids[FEW - 1]}", check=0)
-    assert drain(filled, "few") == b"".join(text(k) for k in range(FEW) if k not in (0, 100, FEW - 1))
+    assert stored(spool, "few") == b"".join(text(k) for k in range(FEW) if k not in (0, 100, FEW - 1))
+    assert pop(filled, "few") == text(1)
 
 
 def test_a_bound_counts_what_is_folded(filled, spool):
@@ -184,7 +227,7 @@ def test_a_bound_counts_what_is_folded(filled, spool):
 
 def runs_of(spool, queue):
     """A run as a killed checkpoint leaves it: some slips in fold/, the flat file not yet there."""
-    names = sorted((spool / queue / "wal").iterdir())[:100]
+    names = sorted((spool / queue / "wal").iterdir())[:SMALL - 2]
     run = spool / queue / "fold" / f"{names[0].name[:23]}.0123456789ab"
     run.mkdir()
     for path in names:
@@ -195,14 +238,14 @@ def runs_of(spool, queue):
 @pytest.mark.parametrize("left", ["run", "run and half a flat file", "flat file and run", "flat file and half the run"])
 @pytest.mark.parametrize("verb", ["pop", "wal", "push -k", "delete"])
 def test_a_fold_that_was_killed(filled, made, spool, left, verb):
-    q = spool / "few"
-    run = runs_of(spool, "few")
+    q = spool / "small"
+    run = runs_of(spool, "small")
     slips = sorted(path.name for path in run.iterdir())
     first, last = slips[0].split("."), slips[-1].split(".")
     flat = f"{first[0]}.{first[1]}.{last[1]}.{len(slips)}.0.{run.name.split('.')[2]}"
     lines = [f"{name}\t{(q / 'body' / name.split('.')[1]).read_text()}" for name in slips]
     if left == "run and half a flat file":
-        (q / "tmp" / flat).write_text("".join(lines[:50]) + lines[50][:20])
+        (q / "tmp" / flat).write_text("".join(lines[:5]) + lines[5][:20])
     if left.startswith("flat file"):
         block = q / "queue" / f"{first[0]}.{first[1][:7]}"
         block.mkdir()
@@ -212,60 +255,55 @@ def test_a_fold_that_was_killed(filled, made, spool, left, verb):
             (q / "body" / name.split(".")[1]).unlink()
             (run / name).unlink()
     number = int(first[1])
-    expected = [text(k) for k in range(FEW)]
+    expected = [text(k) for k in range(SMALL)]
     if verb == "push -k":
-        done = filled("push", "-k", "key", "few", input=b"keyed\n", check=0)
+        done = filled("push", "-k", "key", "small", input=b"keyed\n", check=0)
         assert int(done.out) > number
-        assert filled("push", "-k", "key", "few", check=0).out == done.out.strip() + b" dup\n"
+        assert filled("push", "-k", "key", "small", check=0).out == done.out.strip() + b" dup\n"
         expected.append(b"keyed\n")
     elif verb == "delete":
-        filled("delete", f"few:{number + 1}", check=0)
+        filled("delete", f"small:{number + 1}", check=0)
         del expected[1]
     elif verb == "wal":
-        filled("wal", "few", check=0)
+        filled("wal", "small", check=0)
     else:
-        assert pop(filled, "few") == expected.pop(0)
-    assert drain(filled, "few") == b"".join(expected)
-    filled("wal", "few", check=0)
-    assert lies(spool, "few") == {}
+        assert pop(filled, "small") == expected.pop(0)
+    assert drain(filled, "small") == b"".join(expected)
+    filled("wal", "small", check=0)
+    assert lies(spool, "small") == {}
 
 
 @pytest.mark.parametrize("verb", ["pop", "wal", "push -k"])
 @pytest.mark.parametrize("staged", [True, False])
 def test_an_unfold_that_was_killed(filled, spool, staged, verb):
     """Behind the first rename: the slips wait in tmp/, or are in head/ already, and the flat file is not yet removed."""
-    filled("wal", "few", check=0)
-    flat, = flats(spool, "few")
-    q = spool / "few"
-    fields = flat.name.split(".")
-    run = f"{fields[0]}.{fields[1]}.{fields[5]}"
-    place = q / ("tmp" if staged else "head") / run
-    place.mkdir()
-    for line in flat.read_text().splitlines(keepends=True):
-        slip, body = line.split("\t")
-        (q / "body" / slip.split(".")[1]).write_text(body)
-        (place / slip).touch()
-    flat.rename(q / "unfold" / flat.name)
-    expected = [text(k) for k in range(FEW)]
+    q = spool / "small"
+    run = runs_of(spool, "small")
+    slips = sorted(path.name for path in run.iterdir())
+    fields = slips[0].split(".")
+    flat = f"{fields[0]}.{fields[1]}.{slips[-1].split('.')[1]}.{len(slips)}.0.{run.name.split('.')[2]}"
+    (q / "unfold" / flat).write_text("".join(f"{name}\t{(q / 'body' / name.split('.')[1]).read_text()}" for name in slips))
+    run.rename(q / ("tmp" if staged else "head") / run.name)
+    expected = [text(k) for k in range(SMALL)]
     if verb == "push -k":
-        number = push(filled, b"keyed\n", "-k", "key", "few")
-        assert number > int(fields[2])
+        number = push(filled, b"keyed\n", "-k", "key", "small")
+        assert number > int(fields[1])
         expected.append(b"keyed\n")
     elif verb == "wal":
-        filled("wal", "few", check=0)
+        filled("wal", "small", check=0)
     else:
-        assert pop(filled, "few") == expected.pop(0)
-    assert drain(filled, "few") == b"".join(expected)
-    filled("wal", "few", check=0)
-    assert lies(spool, "few") == {}
+        assert pop(filled, "small") == expected.pop(0)
+    assert drain(filled, "small") == b"".join(expected)
+    filled("wal", "small", check=0)
+    assert lies(spool, "small") == {}
 
 
 @pytest.mark.parametrize("verb", ["pop", "wal"])
-def test_a_child_of_the_checkpoint_that_is_killed(filled, spool, verb):
+def test_a_child_of_the_checkpoint_that_is_killed(filled, made, spool, verb):
     """awk, mv, xargs, sync: whichever fails, nothing is lost, and the next one goes on."""
     for tool in ("awk", "mv", "rm", "xargs", "mkdir", "wc", "cut", "sync", "flock"):
         shutil.rmtree(spool, ignore_errors=True)
-        shutil.copytree(MADE[0], spool)
+        shutil.copytree(made, spool)
         if verb == "pop":
             filled("wal", "few", check=0)
         tools = filled.home / tool
@@ -276,7 +314,7 @@ def test_a_child_of_the_checkpoint_that_is_killed(filled, spool, verb):
             f'[ $count -ne "$FAILING" ] || exit 137\nPATH=${{PATH#*:}}\nexec {tool} "$@"\n')
         (tools / tool).chmod(0o755)
         got = b""
-        for failing in range(4):
+        for failing in range(3):
             (tools / "count").write_text("0\n")
             done = filled(verb, "few", env={"PATH": f"{tools}:{filled.env['PATH']}", "FAILING": str(failing), "FLATQ_SYNC": "on" if tool == "sync" else "off"})
             assert done.status in (0, 70, 74), (tool, failing, done)
@@ -284,16 +322,8 @@ def test_a_child_of_the_checkpoint_that_is_killed(filled, spool, verb):
                 assert done.err.count(b"\n") == 1, (tool, failing, done)
             if verb == "pop" and done.status == 0:
                 got += done.out
-        assert got + drain(filled, "few") == b"".join(text(k) for k in range(FEW)), (tool, verb)
-
-
-MADE = None
-
-
-@pytest.fixture(autouse=True)
-def remember(made):
-    global MADE
-    MADE = made
+        filled("wal", "few", check=0)
+        assert got + stored(spool, "few") == b"".join(text(k) for k in range(FEW)), (tool, verb)
 
 
 def test_killed_with_its_lock_held_by_a_child(filled, spool):
@@ -313,7 +343,7 @@ def test_killed_with_its_lock_held_by_a_child(filled, spool):
         go.write("go\n")
     out, err = waiting.communicate(timeout=30)
     assert (waiting.returncode, out, err) == (0, text(0), b"")
-    assert drain(filled, "few") == b"".join(text(k) for k in range(1, FEW))
+    assert stored(spool, "few") == b"".join(text(k) for k in range(1, FEW))
 
 
 def test_delayed_and_buried_are_never_folded(filled, spool):
@@ -336,6 +366,6 @@ def test_few_are_left_alone(flatq, spool):
     assert "queue" not in lies(spool)
 
 
-def test_a_thousand_pushes_fold_by_themselves(made):
+def test_a_thousand_pushes_fold_by_themselves(deep):
     """Nobody called a checkpoint while the deep queue was filled; whoever opened a new range of ids did."""
-    assert flats(made[0], "deep")
+    assert flats(deep[0], "deep")
