@@ -46,3 +46,8 @@ batch_settled() {
     slip_parse "$batch_line" && sweep_key
   done
 }
+
+# bulk_awk ARGUMENTS - the quickest awk there is: mawk does in a second what gawk does in five
+bulk_awk() {
+  if command -v mawk >/dev/null 2>&1; then mawk "$@"; else awk "$@"; fi
+}

@@ -37,12 +37,18 @@ work_tell() {
 # work_tell_self SIGNAL[:-] - said by a new process itself, where it can tell its number: its worker may be killed before it does
 work_tell_self() {
   { read -r self_pid self_rest <"$FLATQ_PROC/self/stat"; } 2>/dev/null || return 0
-  clock_read
-  work_tell "+$1$self_pid-$now"
+  work_name "$self_pid"
+  work_tell "+$1$named"
+}
+
+# work_name PID - sets `named`, PID-TIME. Of a process that is gone already, only its group is spoken of: whoever has the number, is another
+work_name() {
+  process_started "$1" || started=000000000000
+  named=$1-$started
 }
 
 work_tell_job() {
-  work_tell ${work_job:+"KILL:-$work_job-$work_job_at"} ${work_clock:+"$work_clock_signal:$work_clock-$work_clock_from"}
+  work_tell ${work_job:+"KILL:-$work_job_named"} ${work_clock:+"$work_clock_signal:$work_clock_named"}
 }
 
 # work_pipe - a pipe, on 6 to read and 7 to do both
@@ -160,8 +166,8 @@ work_alarm() {
   pad $alarm_c 00
   work_alarm_clock "$alarm_s.$padded" &
   work_clock=$! work_clock_at=$1
-  clock_read
-  work_clock_from=$now
+  work_name "$work_clock"
+  work_clock_named=$named
   work_tell_job
 }
 

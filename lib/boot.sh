@@ -4,7 +4,7 @@
 # ids: those that were given and did not reach the disk are never given again (I1)
 spool_boot() {
   mkdir -p "$FLATQ_DIR/.ids" "$FLATQ_DIR/.boot" "$FLATQ_DIR/.wait" 2>/dev/null ||
-    { disk_failed "${FLATQ_DIR%/*}" "spool $FLATQ_DIR"; return; }
+    { [ -d "$FLATQ_DIR" ] && disk_at=$FLATQ_DIR || disk_at=${FLATQ_DIR%/*}; disk_failed "$disk_at" "spool $FLATQ_DIR"; return; }
   lock_spool || return
   # RACE: another verb may have done it while this one waited for the lock
   if { read -r epoch base64_wrap <"$FLATQ_DIR/.boot/$boot"; } 2>/dev/null; then

@@ -35,7 +35,7 @@ check_list() {
     [ -f "$check_path" ] || continue
     slip_of "$check_path"
     case $check_path in
-    */batch.*/*) slip=${check_path##*/} ;;
+    "$q"/out/batch.*/*) slip=${check_path##*/} ;;
     esac
     slip_parse "$slip" && printf '%s %s %s\n' "$slip_id" "$slip_size" "${check_path#"$q/"}"
   done

@@ -45,9 +45,8 @@ work_crew_start() {
       [ $work_share -ne 0 ] || break
     fi
     work_child "$work_share" "$@" &
-    work_started=$!
-    clock_read
-    work_crew="$work_crew $work_started-$now" work_words="$work_words USR2:$work_started-$now"
+    work_name $!
+    work_crew="$work_crew $named" work_words="$work_words USR2:$named"
     # shellcheck disable=SC2086 # one word each
     work_tell $work_words
     work_number=$((work_number + 1))

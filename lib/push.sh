@@ -15,7 +15,7 @@ push_message() {
     need bound batch fold
     queue_conf || return
     queue_count
-    [ "$queue_bound" = 0 ] || [ $count -lt "$queue_bound" ] || { why="queue '$queue' is full"; return 75; }
+    [ "$queue_bound" = 0 ] || [ "$count" -lt "$queue_bound" ] || { why="queue '$queue' is full"; return 75; }
   fi
   clock_read
   ids_next || return

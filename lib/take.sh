@@ -66,38 +66,8 @@ take_wait() {
   take_message "$@"
   take_code=$?
   [ $take_code -eq 66 ] && [ "$take_seconds" != 0 ] || return $take_code
-  take_deadline=none
-  [ "$take_seconds" = none ] || { clock_add "$take_seconds" "$now"; take_deadline=$later; }
-  take_for=$1 take_for_lease=$2
-  shift 2
   need wait
-  wait_begin wait "$@" || return
-  while :; do
-    # a queue may be dropped, and made again, while we wait
-    clock_read
-    for take_queue in "$@"; do
-      queue_open "$take_queue" && wait_enter "$q/wait"
-    done
-    take_message "$take_for" "$take_for_lease" "$@"
-    take_code=$?
-    [ $take_code -eq 66 ] && [ -z "${take_stop:-}" ] || break
-    [ "$take_deadline" = none ] || [ "$now" \< "$take_deadline" ] || break
-    wait_due=
-    for take_queue in "$@"; do
-      queue_open "$take_queue" && wait_due_of
-    done
-    wait_turn "$take_deadline"
-  done
-  wait_end
-  # a wake that was not for what we took, or that we cannot use, is handed on
-  if [ $take_code -ne 0 ] || [ $# -gt 1 ]; then
-    take_q=$q take_name=$queue
-    for take_queue in "$@"; do
-      queue_open "$take_queue" && wake "$q/wait"
-    done
-    q=$take_q queue=$take_name
-  fi
-  return $take_code
+  take_waiting "$@"
 }
 
 take_of_queue() {
@@ -220,17 +190,19 @@ take_stopped() {
 # the shell itself. Whoever puts back first sees the owner dead and then looks for the marker. Where a deadline can take it away from
 # a living owner, only the rename tells whether it is still his: a marker that came too late would have the sweeper take another's body.
 taken_settle() {
+  taken_marked=
   case $taken in
-  *.000000000000) ;;
-  *)
-    mv -f "$q/out/$taken" "$q/done/$taken" 2>/dev/null && { wake "$q/room"; return 0; }
+  *.000000000000)
+    set -C
+    { true >"$q/done/$taken"; } 2>/dev/null && taken_marked=1
+    set +C ;;
+  esac
+  # where a disk has no room for another name, a rename needs none
+  if [ -z "$taken_marked" ] && ! mv -f "$q/out/$taken" "$q/done/$taken" 2>/dev/null; then
     [ ! -e "$q/out/$taken" ] || { disk_failed "$q/done" "queue '$queue'"; return; }
     why="queue '$queue': message $id is no longer yours"
-    return 66 ;;
-  esac
-  set -C
-  { true >"$q/done/$taken"; } 2>/dev/null || { set +C; disk_failed "$q/done" "queue '$queue'"; return; }
-  set +C
+    return 66
+  fi
   wake "$q/room"
   # a large body is not left to the sweeper
   [ "$slip_size" -lt 262144 ] || { rm -f "$q/out/$taken" 2>/dev/null && rm -f "$q/body/$slip_id" 2>/dev/null; }

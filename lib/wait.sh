@@ -144,3 +144,38 @@ wait_sweep() {
     rm -f "$sweep_wait" "$FLATQ_DIR"/*/wait/"${sweep_name%.woken}" "$FLATQ_DIR"/*/room/"${sweep_name%.woken}" 2>/dev/null 9>&-
   done
 }
+
+# take_waiting OWNER LEASE QUEUE ... - what take_wait does where nothing was ready; waits for take_seconds
+take_waiting() {
+  take_deadline=none
+  [ "$take_seconds" = none ] || { clock_add "$take_seconds" "$now"; take_deadline=$later; }
+  take_for=$1 take_for_lease=$2
+  shift 2
+  wait_begin wait "$@" || return
+  while :; do
+    # a queue may be dropped, and made again, while we wait
+    clock_read
+    for take_queue in "$@"; do
+      queue_open "$take_queue" && wait_enter "$q/wait"
+    done
+    take_message "$take_for" "$take_for_lease" "$@"
+    take_code=$?
+    [ $take_code -eq 66 ] && [ -z "${take_stop:-}" ] || break
+    [ "$take_deadline" = none ] || [ "$now" \< "$take_deadline" ] || break
+    wait_due=
+    for take_queue in "$@"; do
+      queue_open "$take_queue" && wait_due_of
+    done
+    wait_turn "$take_deadline"
+  done
+  wait_end
+  # a wake that was not for what we took, or that we cannot use, is handed on
+  if [ "$take_code" -ne 0 ] || [ $# -gt 1 ]; then
+    take_q=$q take_name=$queue
+    for take_queue in "$@"; do
+      queue_open "$take_queue" && wake "$q/wait"
+    done
+    q=$take_q queue=$take_name
+  fi
+  return "$take_code"
+}

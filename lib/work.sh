@@ -61,7 +61,8 @@ work_worker() {
   trap : PIPE
   work_guard_start || die $? "$why"
   clock_read
-  work_owner=$work_self-$now
+  process_started "$work_self" || started=$now
+  work_owner=$work_self-$started
   while [ -z "$take_stop" ] && [ "$work_left" != 0 ]; do
     # shellcheck disable=SC2086 # names without blanks
     take_wait "$work_wait" "$work_owner" "$work_lease" $work_queues
@@ -122,8 +123,8 @@ work_run() {
   export FLATQ_ID="$id" FLATQ_QUEUE="$queue" FLATQ_TRIES="$slip_tries"
   work_feed | work_exec "$@" &
   work_job=$!
-  clock_read
-  work_job_at=$now
+  work_name "$work_job"
+  work_job_named=$named
   work_look
   # RACE: from here on the traps look; what came before, is looked at here
   work_running=1

@@ -1,0 +1,110 @@
+# checkpoint.sh - the checkpoint: of a queue, of the spool; and what only it does
+
+# checkpoint QUEUE - idempotent, beside everybody else: recover, put back, promote, sweep, fold, rotate the log
+checkpoint() {
+  queue_open "$1" || return
+  clock_read
+  queue_promote
+  queue_reclaim || return
+  lock_queue || return
+  queue_recover && queue_sweep && queue_fold && tmp_sweep && log_rotate
+  checkpoint_code=$?
+  unlock_queue
+  return $checkpoint_code
+}
+
+# checkpoint_turn - what the push that opens a new range of ids does: the checkpoint of its own queue and, in turn, of one other; so each
+# queue has its share however few pushes it has, and nobody waits for thousands of them
+checkpoint_turn() {
+  checkpoint "$queue" || return
+  ids_last_range || return
+  set -- "$FLATQ_DIR"/*/
+  spool_turn=${range##*/} spool_turn=${spool_turn#"${spool_turn%%[!0]*}"}
+  shift $((${spool_turn:-0} % $#))
+  spool_turn=${1%/}
+  name_from_disk "${spool_turn##*/}"
+  [ "$name" = "$queue" ] || checkpoint "$name" || return
+  wait_sweep
+  journal_sweep
+}
+
+# checkpoint_spool - the checkpoint of every queue; then ranges of ids, waiters and dropped queues that are no more
+checkpoint_spool() {
+  for spool_path in "$FLATQ_DIR"/*/wal; do
+    [ -d "$spool_path" ] || continue
+    spool_path=${spool_path%/wal}
+    name_from_disk "${spool_path##*/}"
+    # RACE: a queue that is dropped meanwhile needs none
+    checkpoint "$name" || [ ! -d "$spool_path" ] || return 74
+  done
+  wait_sweep
+  for spool_path in "$FLATQ_DIR"/.drop.* "$FLATQ_DIR"/.ids.old.*; do
+    [ ! -e "$spool_path" ] || [ -e "$FLATQ_PROC/${spool_path##*.}" ] || rm -rf "$spool_path" 2>/dev/null
+  done
+  journal_sweep
+}
+
+# tmp_sweep - what killed holders of the lock have left in tmp/. Those who stage without the lock put their PID-TIME in front
+tmp_sweep() {
+  for tmp_path in "$q"/tmp/*; do
+    tmp_name=${tmp_path##*/}
+    case $tmp_name in
+    '*' | strange.*) continue ;;
+    [0-9]*-[0-9]*.*) owner_dead "${tmp_name%%.*}" || continue ;;
+    esac
+    rm -rf "$tmp_path" 9>&9 2>/dev/null
+  done
+}
+
+# log_rotate - a log of over a MiB is set aside under the time; the ten newest are kept
+log_rotate() {
+  [ -f "$q/log" ] && [ "$(($(wc -c <"$q/log" || printf '%s' -1)))" -gt 1048576 ] || return 0
+  clock_epoch "$now"
+  mv -f "$q/log" "$q/log.$epoch_time" 2>/dev/null 9>&9
+  set -- "$q"/log.*
+  while [ $# -gt 10 ]; do
+    rm -f "$1" 9>&9 2>/dev/null
+    shift
+  done
+}
+
+# journal_sweep - ranges of ids that are no longer in use: what their killed pushers have left is removed, then the range. A range in
+# which somebody is still writing stays
+journal_sweep() {
+  lock_spool || return
+  ids_last_range || { unlock_spool; return 74; }
+  journal_live=$range
+  for range in "$FLATQ_DIR"/.ids/[0-9]????????; do
+    [ "$range" != "$journal_live" ] || break
+    journal_free=1
+    # CRASH: an empty file is an id that was burnt
+    journal_open=$(awk 'FNR == 1 { if (name) print name; name = FILENAME; sub(/.*\//, "", name) }
+      $0 == "." { name = "" }
+      END { if (name) print name }' "$range"/[0-9]* /dev/null 2>/dev/null)
+    for journal in $journal_open; do
+      journal=$range/$journal
+      { read -r journal_pid journal_time journal_queue <"$journal"; } 2>/dev/null || continue
+      owner_dead "$journal_pid-$journal_time" || { journal_free=; continue; }
+      journal_orphan "${range##*/}${journal##*/1}"
+    done
+    [ -n "$journal_free" ] || continue
+    # renamed first: a pusher that slept in it must not find it half gone, and take an id a second time
+    mv -f "$range" "$FLATQ_DIR/.ids.old.$$" 2>/dev/null 8>&8 && rm -rf "$FLATQ_DIR/.ids.old.$$" 8>&8
+  done
+  unlock_spool
+}
+
+# journal_orphan ID - a killed push: its body goes, unless its slip came about
+journal_orphan() {
+  q=$FLATQ_DIR/$journal_queue
+  [ -e "$q/body/$1" ] || { ids_end; return; }
+  name_from_disk "$journal_queue"
+  queue=$name
+  message_find "$1"
+  [ $? -eq 66 ] && [ ! -e "$found" ] || return 0
+  for journal_path in "$q"/done/??????????."$1".* "$q"/out/batch.*/??????????."$1".*; do
+    [ ! -e "$journal_path" ] || { ids_end; return; }
+  done
+  rm -f "$q/body/$1" 8>&8 2>/dev/null
+  ids_end
+}

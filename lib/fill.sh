@@ -1,0 +1,153 @@
+# fill.sh - many messages stored at once: flat files, written beside the queue and renamed into it
+
+# bulk_push l|0 QUEUE - each line, or piece that ends with a NUL, of standard input is a message.
+# In: push_priority push_lease push_wait. Out: bulk_count, bulk_first, bulk_last. All are there or none, as far as one crash goes: they
+# come block by block, in order, before anybody is told
+bulk_push() {
+  queue_open "$2" make || return
+  clock_read
+  nonce_read
+  bulk_stage=$q/tmp/$$-$now.$nonce
+  mkdir "$bulk_stage" 2>/dev/null || { disk_failed "$q/tmp" "queue '$queue'"; return; }
+  trap 'bulk_stopped HUP' HUP
+  trap 'bulk_stopped INT' INT
+  trap 'bulk_stopped TERM' TERM
+  bulk_write "$1" && { [ "$bulk_count" = 0 ] || bulk_commit; }
+  bulk_code=$?
+  [ -z "$lock_held" ] || unlock_queue
+  rm -rf "$bulk_stage" 2>/dev/null
+  trap - HUP INT TERM
+  [ $bulk_code -eq 0 ] || return $bulk_code
+  [ "$bulk_count" = 0 ] || wake "$q/wait" "$bulk_count"
+}
+
+bulk_stopped() {
+  trap - HUP INT TERM
+  rm -rf "$bulk_stage" 2>/dev/null
+  kill -s "$1" $$
+}
+
+# bulk_write l|0 - standard input to flat files in the stage
+bulk_write() {
+  {
+    if [ -n "${push_length:-}" ]; then
+      head -c "$push_length" >"$bulk_stage/raw" && [ "$(($(wc -c <"$bulk_stage/raw" || printf '%s' -1)))" = "$push_length" ] ||
+        { why="fewer bytes than the $push_length announced"; return 65; }
+      bulk_encode "$1" <"$bulk_stage/raw" && rm -f "$bulk_stage/raw" 2>/dev/null
+    else
+      bulk_encode "$1"
+    fi
+  } 2>/dev/null >"$bulk_stage/lines" || { disk_failed "$bulk_stage" "queue '$queue'"; return; }
+  bulk_count=$(($(wc -l <"$bulk_stage/lines" || printf '%s' -1)))
+  [ "$bulk_count" != 0 ] || return 0
+  [ "$bulk_count" -gt 0 ] || { why="queue '$queue': messages cannot be counted"; return 74; }
+  # in words of ranges: mksh counts in 32 bits
+  ids_block $(((bulk_count + 999) / 1000)) || return
+  ids_turned=1
+  clock_epoch "$now"
+  pad "$push_priority" 0000000000
+  bulk_said=$(FLATQ_STAGE=$bulk_stage FLATQ_FIRST=$ids_first FLATQ_PRIORITY=$padded FLATQ_COUNT=$bulk_count \
+    FLATQ_REST=".0.0.$push_lease.0.$epoch_time." FLATQ_NONCE=$nonce FLATQ_TTY=$([ -t 2 ] && printf /dev/tty) bulk_awk '
+      function flush(   name, i, block, path) {
+        if (!n) return
+        block = ENVIRON["FLATQ_STAGE"] "/" pri "." substr(ids[1], 1, 7)
+        if (!(block in made)) { if (system("mkdir \"$FLATQ_STAGE/" pri "." substr(ids[1], 1, 7) "\"")) exit bad = 74; made[block] = 1 }
+        path = block "/" pri "." ids[1] "." ids[n] "." n ".0." ENVIRON["FLATQ_NONCE"]
+        for (i = 1; i <= n; i++) { print pri "." ids[i] lines[i] >path; written += length(lines[i]) + 24 }
+        if (close(path)) exit bad = 74
+        n = bytes = 0
+        if (ENVIRON["FLATQ_TTY"] && NR % 50000 == 0) printf "\rpush: %d of %d", NR, ENVIRON["FLATQ_COUNT"] >ENVIRON["FLATQ_TTY"]
+      }
+      BEGIN { pri = ENVIRON["FLATQ_PRIORITY"]; rest = ENVIRON["FLATQ_REST"]; id = ENVIRON["FLATQ_FIRST"] + 0 }
+      {
+        size = length($0) / 4 * 3
+        if ($0 ~ /==$/) size -= 2; else if ($0 ~ /=$/) size--
+        number = sprintf("%012.0f", id++)
+        if (n == 500 || bytes > 4194304 || (n && substr(number, 1, 7) != substr(ids[1], 1, 7))) flush()
+        ids[++n] = number
+        lines[n] = rest size ".-.0-0-0-0\t" $0
+        bytes += length($0); total += size
+      }
+      END { if (!bad) flush(); if (bad) exit bad
+        if (ENVIRON["FLATQ_TTY"] && NR >= 50000) printf "\r\033[K" >ENVIRON["FLATQ_TTY"]
+        printf "%s %.0f %.0f\n", number, total, written }' <"$bulk_stage/lines" 2>/dev/null) ||
+    { disk_failed "$bulk_stage" "queue '$queue'"; return; }
+  rm -f "$bulk_stage/lines" 2>/dev/null
+  bulk_last=${bulk_said%% *} bulk_size=${bulk_said##* } bulk_bytes=${bulk_said#* }
+  bulk_bytes=${bulk_bytes% *}
+  bulk_last=${bulk_last#"${bulk_last%%[!0]*}"} bulk_first=${ids_first#"${ids_first%%[!0]*}"}
+  bulk_whole || { disk_failed "$bulk_stage" "queue '$queue'"; return; }
+  sync_many "$bulk_stage" || { why="queue '$queue': cannot sync"; return 74; }
+}
+
+# bulk_whole - whether the stage holds as many bytes as were to be written: an awk that does not notice a full disk is noticed here
+bulk_whole() {
+  # shellcheck disable=SC2012 # the names are ours
+  [ "$(ls -lR "$bulk_stage" | awk '/^-/ { sum += $5 } END { printf "%.0f", sum }')" = "$bulk_size" ]
+}
+
+# bulk_encode l|0 - a filter: one line of base64 for each message
+bulk_encode() {
+  if command -v perl >/dev/null 2>&1; then
+    FLATQ_END=$1 perl -MMIME::Base64 -ne '
+      BEGIN { binmode STDIN; $/ = $ENV{FLATQ_END} eq "l" ? "\n" : "\0" }
+      chomp; print encode_base64($_, ""), "\n" or exit 74;
+      END { close STDOUT or $? = 74 }' 2>/dev/null
+  elif command -v python3 >/dev/null 2>&1; then
+    FLATQ_END=$1 python3 -c '
+import os, sys
+from binascii import b2a_base64
+end, left, write = {"l": b"\n", "0": b"\0"}[os.environ["FLATQ_END"]], [], sys.stdout.buffer.write
+for block in iter(lambda: sys.stdin.buffer.read(1 << 16), b""):
+    pieces = block.split(end)
+    if len(pieces) > 1:
+        pieces[0] = b"".join(left) + pieces[0]
+        write(b"".join(map(b2a_base64, pieces[:-1])))
+        left = []
+    left.append(pieces[-1])
+if any(left):
+    write(b2a_base64(b"".join(left)))
+sys.stdout.flush()' 2>/dev/null
+  else
+    # no NUL survives every awk: bytes come as numbers
+    od -An -v -tu1 | FLATQ_END=$1 awk '
+      function flush(   rest) {
+        if (have == 1) out = out substr(abc, int(bits / 4) + 1, 1) substr(abc, bits % 4 * 16 + 1, 1) "=="
+        if (have == 2) out = out substr(abc, int(bits / 1024) + 1, 1) substr(abc, int(bits / 16) % 64 + 1, 1) substr(abc, bits % 16 * 4 + 1, 1) "="
+        print out
+        out = ""; bits = have = open = 0
+      }
+      BEGIN { abc = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"; end = ENVIRON["FLATQ_END"] == "l" ? 10 : 0 }
+      { for (i = 1; i <= NF; i++) {
+          if ($i == end) { flush(); continue }
+          open = 1; bits = bits * 256 + $i
+          if (++have == 3) {
+            out = out substr(abc, int(bits / 262144) + 1, 1) substr(abc, int(bits / 4096) % 64 + 1, 1) \
+              substr(abc, int(bits / 64) % 64 + 1, 1) substr(abc, bits % 64 + 1, 1)
+            bits = have = 0 } } }
+      END { if (open) flush() }' 2>/dev/null
+  fi
+}
+
+# bulk_commit - under the lock: every block goes to its place
+bulk_commit() {
+  queue_conf || return
+  push_need=$bulk_count push_key='' push_dup=''
+  push_enter || return
+  for bulk_path in "$bulk_stage"/*; do
+    bulk_block=$q/queue/${bulk_path##*/}
+    if [ -d "$bulk_block" ]; then
+      mv -f "$bulk_path"/* "$bulk_block/" 2>/dev/null 9>&9
+    else
+      mv -f "$bulk_path" "$bulk_block" 2>/dev/null 9>&9
+    fi || { disk_failed "$q/queue" "queue '$queue'"; return; }
+    sync_paths "$bulk_block" "$q/queue" || { why="queue '$queue': cannot sync"; return 74; }
+  done
+  # a few are better off as singles
+  if [ "$bulk_count" -lt 100 ]; then
+    for bulk_path in "$bulk_block"/*."$nonce"; do
+      queue_unfold "${bulk_path##*/}" || :
+    done
+  fi
+  { printf '%s.%s push %s 0 %s 0 bulk-%s\n' "${epoch_time%??}" "${epoch_time#"${epoch_time%??}"}" "$bulk_first" "$bulk_bytes" "$bulk_count" >>"$q/log"; } 2>/dev/null || :
+}

@@ -1,0 +1,283 @@
+"""Clocks: one that only grows while the system runs, one of the wall that may be set, and a new boot."""
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from conftest import wait_for
+from engine import Clock, child_named, empty, lies, pop, push, refused, reserve
+
+
+@pytest.fixture
+def clock(flatq, tmp_path):
+    clock = Clock(tmp_path / "proc")
+    flatq.env["FLATQ_PROC"] = str(clock.path)
+    return clock
+
+
+@pytest.fixture
+def wall(flatq, tmp_path):
+    """wall(seconds) sets what `date +%s` says."""
+    tools = tmp_path / "date"
+    tools.mkdir()
+
+    def set_to(seconds):
+        (tools / "now").write_text(f"{seconds}\n")
+
+    (tools / "date").write_text(f'#!/bin/sh\nread -r now <"{tools}/now"\nprintf "%s\\n" "$now"\n')
+    (tools / "date").chmod(0o755)
+    flatq.env["PATH"] = f"{tools}:{flatq.env['PATH']}"
+    return set_to
+
+
+def test_delays(shell, flatq, clock):
+    push(flatq, b"30", "-d", "30")
+    push(flatq, b"10", "-d", "10")
+    push(flatq, b"20", "-d", "20", "-p", "1")
+    empty(flatq)
+    clock.advance(9.9)
+    empty(flatq)
+    clock.advance(0.2)
+    assert pop(flatq) == b"10"
+    empty(flatq)
+    clock.advance(20)
+    assert [pop(flatq), pop(flatq)] == [b"20", b"30"]
+    empty(flatq)
+
+
+def test_many_due_at_once_in_their_order(flatq, clock):
+    for k in range(6):
+        push(flatq, b"%d" % k, "-d", str(60 - k))
+    clock.advance(100)
+    assert b"".join(pop(flatq) for _ in range(6)) == b"012345"
+
+
+def test_a_delay_over_a_thousand_seconds_boundaries(flatq, clock):
+    """The names of places sort at any length of the delay."""
+    for k, delay in enumerate((99999, 1000, 999, 100000, 1)):
+        push(flatq, b"%d" % delay, "-d", str(delay))
+    got, at = [], 0
+    for due in (1, 999, 1000, 99999, 100000):
+        clock.advance(due - at + 0.5)
+        at = due + 0.5
+        got.append(int(pop(flatq)))
+        empty(flatq)
+    assert got == [1, 999, 1000, 99999, 100000]
+
+
+def test_the_wall_clock_is_set_back_and_forth(shell, flatq, clock, wall):
+    """Neither delays nor leases nor the order move with it while the system runs."""
+    wall(1_700_000_000)
+    first = push(flatq, b"1", "-t", "50")
+    push(flatq, b"delayed", "-d", "100")
+    reserve(flatq)
+    for seconds in (1_000_000_000, 2_100_000_000, 1):
+        wall(seconds)
+        empty(flatq)
+        assert push(flatq, b"x") > first
+        assert pop(flatq) == b"x"
+    clock.advance(49)
+    empty(flatq)
+    clock.advance(2)
+    assert pop(flatq) == b"1"
+    empty(flatq)
+    clock.advance(50)
+    assert pop(flatq) == b"delayed"
+
+
+def test_a_new_boot_gives_everything_back(shell, flatq, spool, clock):
+    """Whoever held it has not outlived the boot; its lease has not either. Ids go on growing."""
+    for k in range(6):
+        push(flatq, b"%d" % k, "q")
+    push(flatq, b"other", "other")
+    held = [reserve(flatq, "-t", "100000", "q") for _ in range(4)]
+    reserve(flatq, "other")
+    flatq("delete", held[1].receipt, check=0)
+    flatq("bury", held[3].receipt, check=0)
+    last = push(flatq, b"last", "-d", "50", "q")
+    clock.reboot("second")
+    assert push(flatq, b"new", "q") > last
+    assert [pop(flatq, "q") for _ in range(5)] == [b"0", b"2", b"4", b"5", b"new"]
+    empty(flatq, "q")
+    assert pop(flatq, "other") == b"other"
+    # a try is a try
+    assert flatq("peek", "-s", "buried", "q", check=0).out == b"3"
+    assert flatq("peek", "-s", "delayed", "q", check=0).out == b"last"
+    assert [path.name for path in (spool / ".boot").iterdir()] == ["second"]
+
+
+def test_what_a_pop_held_at_the_power_cut(flatq, clock):
+    push(flatq, b"x" * 300000)
+    process = flatq.start("pop")
+    wait_for(lambda: lies(flatq.spool).get("out") and child_named(process, "base64"), what="a pop at work")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    clock.reboot("second")
+    assert pop(flatq) == b"x" * 300000
+    empty(flatq)
+
+
+def test_settled_by_a_marker_before_the_boot(flatq, clock):
+    """What was popped and not yet swept does not come again."""
+    for k in range(3):
+        push(flatq, b"%d" % k)
+    assert pop(flatq) + pop(flatq) == b"01"
+    clock.reboot("second")
+    assert pop(flatq) == b"2"
+    empty(flatq)
+
+
+def test_the_same_ids_are_never_given_twice(flatq, spool, clock):
+    ids = []
+    for boot in range(4):
+        clock.reboot(f"boot-{boot}")
+        ids += [push(flatq, b"x"), push(flatq, b"x")]
+    assert ids == sorted(set(ids))
+    # not even where the newest of them were lost with the power
+    for path in sorted((spool / ".ids").glob("*/*")):
+        path.unlink()
+    clock.reboot("last")
+    assert push(flatq, b"x") > ids[-1]
+
+
+def test_a_delay_goes_on_over_a_boot(flatq, clock, wall):
+    """By the wall clock: the one thing that both boots know."""
+    wall(1_700_000_000)
+    push(flatq, b"x", "-d", "100")
+    wall(1_700_000_060)
+    clock.reboot("second", 20)
+    empty(flatq)
+    clock.advance(38)
+    empty(flatq)
+    clock.advance(3)
+    assert pop(flatq) == b"x"
+
+
+def test_the_wall_clock_was_set_back_over_a_boot(flatq, clock, wall):
+    """Then a delay takes as much longer, and nothing else is moved: ids and order are no times."""
+    wall(1_700_000_000)
+    first = push(flatq, b"1")
+    push(flatq, b"2", "-d", "10")
+    wall(1_600_000_000)
+    clock.reboot("second")
+    third = push(flatq, b"3")
+    assert third > first
+    assert [pop(flatq), pop(flatq)] == [b"1", b"3"]
+    empty(flatq)
+    assert flatq("kick", check=0).out == b"1\n"
+    assert pop(flatq) == b"2"
+
+
+def test_the_first_verbs_after_a_boot_at_once(flatq, clock):
+    for k in range(8):
+        push(flatq, b"%d" % k)
+    for _ in range(8):
+        reserve(flatq, "-t", "10000")
+    clock.reboot("second")
+    started = [flatq.start("pop", "-w", "20", stdin=subprocess.DEVNULL) for _ in range(8)]
+    got = [process.communicate(timeout=60)[0] for process in started]
+    assert sorted(got) == [b"%d" % k for k in range(8)]
+
+
+def test_a_boot_with_a_pusher_that_waits_for_its_input(flatq, spool, clock):
+    """The check after a boot takes no body away from somebody who is still writing it. (The boot is a simulated one.)"""
+    push(flatq, b"before", "q")
+    process = flatq.start("push", "q")
+    process.stdin.write(b"slow ")
+    process.stdin.flush()
+    wait_for(lambda: child_named(process, "base64") and len(lies(spool, "q").get("body", ())) == 2, what="a push at work")
+    flatq("wal", check=0)
+    (clock.path / "1").symlink_to("/proc/1")
+    (clock.path / str(process.pid)).symlink_to(f"/proc/{process.pid}")
+    flatq("doctor", "q")
+    assert process.communicate(b"but sure", timeout=20)[1] == b""
+    assert [pop(flatq, "q"), pop(flatq, "q")] == [b"before", b"slow but sure"]
+
+
+def test_a_receipt_from_before_the_boot(flatq, clock):
+    push(flatq, b"x")
+    got = reserve(flatq)
+    clock.reboot("second")
+    assert flatq("peek", check=0).out == b"x"
+    flatq("delete", got.receipt, check=0)
+    empty(flatq)
+
+
+def test_without_proc(shell, flatq):
+    """No uptime, no boot, no random number, no sizes from the kernel: all by tools."""
+    flatq.env["FLATQ_PROC"] = "/nonexistent"
+    ids = [push(flatq, b"1"), push(flatq, b"2", "-k", "key"), push(flatq, b"3", "-p", "1"), push(flatq, b"", "-d", "1000")]
+    assert ids == sorted(ids)
+    assert flatq("push", "-k", "key", check=0).out == b"%d dup\n" % ids[1]
+    assert pop(flatq) == b"3"
+    got = reserve(flatq)
+    assert (got.body, got.length, got.tries) == (b"1", 1, 1)
+    flatq("touch", got.receipt, check=0)
+    flatq("release", got.receipt, check=0)
+    assert reserve(flatq).body == b"1"
+    flatq("create", "-b", "3", check=0)
+    refused(flatq("push"), 75, "push")
+    flatq("wal", check=0)
+    assert pop(flatq) == b"2"
+    assert flatq("kick", check=0).out == b"1\n"
+    assert pop(flatq) == b""
+    for verb in ("close", "wal"):
+        flatq(verb, check=0)
+    refused(flatq("push"), 69, "push")
+
+
+def test_the_first_second_of_a_system(shell, flatq, clock):
+    """In a container uptime may begin at nothing."""
+    clock.reboot("second", 0)
+    push(flatq, b"x", "-d", "1")
+    push(flatq, b"y")
+    assert reserve(flatq, "-t", "1").body == b"y"
+    empty(flatq)
+    clock.advance(0.5)
+    empty(flatq)
+    refused(flatq("pop", "-w", "0"), 66)
+    clock.advance(1)
+    assert [pop(flatq), pop(flatq)] == [b"x", b"y"]
+
+
+def test_a_clock_that_stands_still(flatq, spool, clock):
+    """Names stay different where times are not."""
+    for k in range(5):
+        push(flatq, b"%d" % k, "-d", "5")
+    clock.advance(5)
+    got = [reserve(flatq) for _ in range(5)]
+    for message in reversed(got):
+        flatq("touch", "-t", "60", message.receipt, check=0)
+        flatq("touch", "-t", "60", message.receipt, check=0)
+        flatq("release", message.receipt, check=0)
+    assert b"".join(pop(flatq) for _ in range(5)) == b"01234"
+
+
+@pytest.mark.parametrize("tool", ["base64", "date"])
+def test_a_tool_that_fails_in_the_first_verb_of_a_boot(flatq, spool, clock, tool):
+    """What a whole boot is built on is not taken from a child that was killed."""
+    push(flatq, b"x" * 200)
+    clock.reboot("second")
+    tools = flatq.home / "tools"
+    tools.mkdir()
+    # the first call alone
+    (tools / tool).write_text(f'#!/bin/sh\n[ -e "$HOME/failed" ] || {{ : >"$HOME/failed"; kill -9 $$; }}\nPATH=${{PATH#*:}}\nexec {tool} "$@"\n')
+    (tools / tool).chmod(0o755)
+    done = flatq("push", input=b"y" * 200, env={"PATH": f"{tools}:{flatq.env['PATH']}"})
+    assert done.status in (0, 70), done
+    if done.status:
+        # the shell has its own line on a child that was killed
+        assert done.out == b"" and done.err.splitlines()[-1].startswith(b"push: "), done
+        push(flatq, b"y" * 200)
+    assert [pop(flatq), pop(flatq)] == [b"x" * 200, b"y" * 200]
+
+
+def test_delayed_ones_by_the_real_clock(shell, flatq):
+    begun = time.monotonic()
+    push(flatq, b"2", "-d", "2")
+    push(flatq, b"1", "-d", "1")
+    assert [pop(flatq, "-w", "9"), pop(flatq, "-w", "9")] == [b"1", b"2"]
+    assert 1.9 < time.monotonic() - begun < 2.6

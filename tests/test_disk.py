@@ -1,0 +1,260 @@
+"""A disk that is full, a directory that is not ours: one clear line, the right exit code, nothing lost."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from conftest import LIB, Result
+from engine import drain, empty, lies, loop, pop, push, refused, reserve
+
+
+@pytest.fixture
+def small_disk(flatq, tmp_path):
+    """The spool on a file system of its own with room for little."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k,mode=700", "none", str(place)], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip("no small disk: " + done.stderr.strip())
+    flatq.env["FLATQ_DIR"] = str(place / "spool")
+    yield place / "spool"
+    flatq.end(*flatq.started)
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill(path, leave=0):
+    """Takes what room there is, but for so many bytes."""
+    with open(path / "ballast", "wb", buffering=0) as ballast:
+        try:
+            while True:
+                ballast.write(b"\0" * 4096)
+        except OSError:
+            pass
+    size = (path / "ballast").stat().st_size
+    os.truncate(path / "ballast", max(0, size - leave))
+
+
+@pytest.mark.parametrize("sync", ["on", "off"])
+def test_full(shell, flatq, small_disk, sync):
+    flatq.env["FLATQ_SYNC"] = sync
+    numbers = [push(flatq, b"%d" % k, "q") for k in range(3)]
+    push(flatq, b"keyed", "-k", "old", "q")
+    before = lies(small_disk, "q")
+    fill(small_disk)
+    for options in ([], ["-k", "new"], ["-d", "9"], ["-n", "3"]):
+        refused(flatq("push", *options, "q", input=b"new"), 74, "push", text=b"no space left")
+    refused(flatq("push", "another", input=b"new"), 74, "push", text=b"no space left")
+    # nothing of it is left
+    assert {place: len(names) for place, names in lies(small_disk, "q").items()} == {place: len(names) for place, names in before.items()}
+    # what is there can be taken: that frees room, and needs none
+    got = reserve(flatq, "q")
+    assert got.body == b"0"
+    assert pop(flatq, "q") == b"1"
+    flatq("release", got.receipt, check=0)
+    assert pop(flatq, "q") == b"0"
+    (small_disk / "ballast").unlink()
+    assert push(flatq, b"after", "q") > max(numbers)
+    assert b"dup" in flatq("push", "-k", "old", "q", check=0).out
+    assert b"dup" not in flatq("push", "-k", "new", "-p", "70000", "q", input=b"new", check=0).out
+    assert [pop(flatq, "q") for _ in range(4)] == [b"2", b"keyed", b"after", b"new"]
+    empty(flatq, "q")
+    empty(flatq, "another")
+
+
+def test_too_large_for_what_is_left(shell, flatq, small_disk):
+    push(flatq, b"first", "q")
+    fill(small_disk, 100000)
+    for size in (80000, 200000, 5000000):
+        refused(flatq("push", "q", input=b"x" * size), 74, "push", text=b"no space left")
+    push(flatq, b"fits", "q")
+    assert pop(flatq, "q") + pop(flatq, "q") == b"firstfits"
+
+
+def test_a_checkpoint_on_a_full_disk(flatq, small_disk):
+    """It folds as much as it can or says so; then all is there, in order, and once there is room the rest is done."""
+    loop(flatq, 'i=1000; while [ $i -lt 1040 ]; do printf "$i\\n" | "$sh" "$lib/push" q >/dev/null || exit; i=$((i + 1)); done')
+    # as if a fold were under way, so that it is not too few
+    names = sorted((small_disk / "q/wal").iterdir())
+    run = small_disk / "q/fold" / (names[0].name[:23] + ".0123456789ab")
+    run.mkdir()
+    for path in names:
+        path.rename(run / path.name)
+    fill(small_disk)
+    done = flatq("wal", "q")
+    assert done.status in (0, 74) and (done.status == 0 or b"no space left" in done.err), done
+    assert pop(flatq, "q") == b"1000\n"
+    (small_disk / "ballast").unlink()
+    flatq("wal", "q", check=0)
+    assert drain(flatq, "q") == b"".join(b"%d\n" % k for k in range(1001, 1040))
+    flatq("wal", "q", check=0)
+    assert lies(small_disk, "q") == {}
+
+
+def test_a_flat_file_on_a_full_disk(flatq, small_disk):
+    """A pop that must unfold and cannot says so, and later can."""
+    numbers = [push(flatq, b"%d " % k + b"x" * 300, "q") for k in range(40)]
+    names = sorted((small_disk / "q/wal").iterdir())
+    lines = [path.name + "\t" + (small_disk / "q/body" / path.name.split(".")[1]).read_text() for path in names]
+    first, last = names[0].name.split("."), names[-1].name.split(".")
+    block = small_disk / "q/queue" / f"{first[0]}.{first[1][:7]}"
+    block.mkdir()
+    (block / f"{first[0]}.{first[1]}.{last[1]}.40.0.0123456789ab").write_text("".join(lines))
+    for path in names:
+        (small_disk / "q/body" / path.name.split(".")[1]).unlink()
+        path.unlink()
+    fill(small_disk)
+    done = flatq("pop", "q")
+    got = 0
+    if done.status:
+        refused(done, 74, "pop", text=b"no space left")
+        refused(flatq("pop", "q"), 74, "pop")
+    else:
+        got = 1
+    (small_disk / "ballast").unlink()
+    for k in range(got, 40):
+        assert pop(flatq, "q") == b"%d " % k + b"x" * 300
+    empty(flatq, "q")
+    assert len(numbers) == 40
+    flatq("wal", "q", check=0)
+    assert lies(small_disk, "q") == {}
+
+
+def test_no_files_left(flatq, tmp_path):
+    """Names can run out before bytes do."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "nr_inodes=60,mode=700", "none", str(place)], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip("no small disk: " + done.stderr.strip())
+    try:
+        flatq.env["FLATQ_DIR"] = str(place / "spool")
+        there = 0
+        for k in range(60):
+            done = flatq("push", "q", input=b"%d\n" % k)
+            if done.status:
+                refused(done, 74, "push", text=b"no space left")
+                break
+            there += 1
+        assert 0 < there < 60
+        for k in range(there):
+            done = flatq("pop", "q")
+            if done.status:
+                refused(done, 74, "pop")
+                flatq("wal", "q")
+                done = flatq("pop", "q")
+            assert done.out == b"%d\n" % k, done
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+# rights
+
+@pytest.fixture
+def nobody(flatq):
+    """Runs a verb as a user who has no rights to the spool; a spool of his own lies in a directory that he may enter."""
+    top = Path(tempfile.mkdtemp())
+    top.chmod(0o755)
+    prefix = []
+    if os.geteuid() == 0:
+        os.chown(top, 65534, 65534)
+        if not shutil.which("setpriv"):
+            pytest.skip("no setpriv")
+        prefix = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+        probe = subprocess.run([*prefix, "test", "-r", str(LIB / "common.sh")])
+        if probe.returncode:
+            pytest.skip("lib/ cannot be read by others")
+
+    def run(verb, *arguments, input=b"", spool=top / "spool"):
+        env = flatq.environment({"FLATQ_DIR": str(spool), "HOME": str(top), "PATH": os.environ["PATH"]})
+        done = subprocess.run([*prefix, shutil.which("dash"), str(LIB / verb), *arguments], input=input, env=env, cwd="/", capture_output=True, timeout=30)
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    run.top = top
+    yield run
+    for root, _, _ in os.walk(top):
+        os.chmod(root, 0o755)
+    shutil.rmtree(top)
+
+
+def opened(path):
+    """For all to read, for nobody to write."""
+    for root, directories, names in os.walk(path, topdown=False):
+        for name in names:
+            os.chmod(os.path.join(root, name), 0o444)
+        os.chmod(root, 0o555)
+
+
+def test_a_spool_that_cannot_be_made(nobody):
+    nobody.top.chmod(0o555)
+    for verb in ("push", "pop", "reserve", "wal", "kick", "create"):
+        refused(nobody(verb), 77, verb)
+    assert list(nobody.top.iterdir()) == []
+
+
+def test_a_spool_of_somebody_else(nobody, flatq):
+    flatq.env["FLATQ_DIR"] = str(nobody.top / "spool")
+    push(flatq, b"x", "q")
+    (nobody.top / "spool").chmod(0o700 if os.geteuid() == 0 else 0o000)
+    for verb in ("push", "pop", "reserve", "wal", "peek"):
+        refused(nobody(verb, "q"), 77, verb)
+    (nobody.top / "spool").chmod(0o700)
+    assert pop(flatq, "q") == b"x"
+
+
+def test_a_spool_to_look_at(nobody, flatq):
+    flatq.env["FLATQ_DIR"] = str(nobody.top / "spool")
+    push(flatq, b"x", "q")
+    push(flatq, b"y", "-k", "k", "q")
+    got = reserve(flatq, "q")
+    flatq("create", "-b", "5", "bound", check=0)
+    push(flatq, b"z", "bound")
+    opened(nobody.top / "spool")
+    before = lies(nobody.top / "spool", "q")
+    done = nobody("peek", "q")
+    assert (done.status, done.out) in ((0, b"y"), (77, b"")), done
+    for verb, *arguments in (["push", "q"], ["push", "-k", "n", "q"], ["push", "-d", "5", "q"], ["push", "new"], ["push", "bound"], ["pop", "q"], ["reserve", "q"],
+                             ["delete", got.receipt], ["release", got.receipt], ["touch", got.receipt], ["bury", got.receipt], ["close", "q"],
+                             ["create", "-b", "3", "q"], ["drop", "-f", "q"], ["wal", "q"], ["pop", "-w", "1", "bound"]):
+        refused(nobody(verb, *arguments, input=b"new"), 77, verb)
+    assert lies(nobody.top / "spool", "q") == before
+    for root, _, _ in os.walk(nobody.top / "spool"):
+        os.chmod(root, 0o700)
+    assert pop(flatq, "q") == b"y"
+
+
+@pytest.mark.parametrize("place, verb", [("wal", "push"), ("body", "push"), ("out", "pop"), ("done", "pop")])
+def test_one_place_that_cannot_be_written(nobody, place, verb):
+    for text in b"1", b"2":
+        assert nobody("push", "q", input=text).status == 0
+    (nobody.top / "spool/q" / place).chmod(0o555)
+    done = nobody(verb, "q", input=b"3")
+    assert done.status == 77 and done.err.count(b"\n") == 1, done
+    (nobody.top / "spool/q" / place).chmod(0o700)
+    (nobody.top / "spool/q/tended").unlink(missing_ok=True)
+    rest = [nobody("pop", "q").out for _ in range(2)]
+    # where only the marker could not be made, the message was handed out, and may come again
+    assert rest == [b"1", b"2"]
+    assert nobody("pop", "q").status == 66
+
+
+@pytest.mark.parametrize("verb, tool, options", [
+    ("push", "base64", []), ("push", "head", ["-n", "1"]), ("push", "sed", ["-e"]), ("push", "flock", ["-k", "k"]), ("push", "sha1sum", ["-k", "k"]),
+    ("push", "mkdir", ["-d", "9"]), ("pop", "base64", []), ("pop", "mv", []), ("pop", "mkfifo", ["-w", "1", "empty"]),
+])
+def test_a_tool_that_is_missing(flatq, tmp_path, verb, tool, options):
+    """What cannot run its tools is refused, in one line, and changes nothing."""
+    push(flatq, b"x", "q")
+    before = {place: len(names) for place, names in lies(flatq.spool, "q").items()}
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / tool).write_text("#!/bin/sh\nexit 127\n")
+    (tools / tool).chmod(0o755)
+    refused(flatq(verb, *options, *([] if "empty" in options else ["q"]), input=b"y", env={"PATH": f"{tools}:{flatq.env['PATH']}"}),
+            70 if tool in ("flock", "sha1sum") else 65 if tool == "head" else 74, verb)
+    assert {place: len(names) for place, names in lies(flatq.spool, "q").items()} == before
+    assert pop(flatq, "q") == b"x"
+    empty(flatq, "q")

@@ -1,0 +1,268 @@
+"""A spool with things in it that nobody expects: from crashed, older or foreign hands. Every verb survives, and nothing of ours is lost."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from conftest import wait_for
+from engine import Clock, drain, empty, lies, pop, push, refused, reserve
+
+PLACES = ["body", "wal", "fold", "queue", "unfold", "head", "out", "done", "delayed", "buried", "keys", "wait", "room", "tmp"]
+SLIP = "0000065536.000000000900.0.0.60.0.176000000000.1.-.0-0-0-0"
+
+# names that look like nothing, like a message's, like a flat file's, and like a shell's business
+STRANGE = [
+    "junk", "0", "!first", "~last", "a b", "new\nline", "*", "?", "[a]", "-n", "$(touch x)", ".hidden", "0000000000", "0000000000.000000000001",
+    "0000065536.000000000000.0.0.60.0.000000000000.0.-", SLIP + ".extra", SLIP.replace("65536", "x5536"), SLIP[:40], "x" * 250,
+    "0000000000.000000000001.000000000002.2.0.abc", "1.2.3.4.5.6", "1.2.3.4.5.6.7.8.9.10.11.12", "....", "a.b.c.d.e.f.g.h.i.j",
+    "000000000000.0000000000.000000000001", "\xe4",
+]
+
+
+def strange_files(q, place, kind):
+    for name in STRANGE:
+        path = q / place / name
+        if path.exists():
+            continue
+        if kind == "file":
+            path.write_bytes(b"strange\n")
+        elif kind == "directory":
+            path.mkdir()
+            (path / "inside").write_bytes(b"")
+        else:
+            path.symlink_to("/nonexistent")
+
+
+def every_verb(flatq, queue="q"):
+    """What a day brings; what was there before in the queue, in order, must be the texts 1, 2 and 3."""
+    assert reserve(flatq, queue).body == b"1"
+    push(flatq, b"5", "-k", "another key", queue)
+    assert b"dup" in flatq("push", "-k", "key", queue, check=0).out
+    for _ in range(2):
+        done = flatq("wal", queue)
+        assert (done.status, done.out) == (0, b""), done
+    assert flatq("wal").status == 0
+    assert pop(flatq, queue) == b"2"
+    got = reserve(flatq, queue)
+    assert got.body == b"3"
+    flatq("bury", got.receipt, check=0)
+    push(flatq, b"6", queue)
+    assert pop(flatq, queue) == b"5"
+    assert flatq("peek", queue, check=0).out == b"6"
+
+
+@pytest.mark.parametrize("kind", ["file", "directory", "link"])
+@pytest.mark.parametrize("place", PLACES)
+def test_strange_files(flatq, spool, place, kind):
+    for text in b"1", b"2":
+        push(flatq, text, "q")
+    push(flatq, b"3", "-k", "key", "q")
+    strange_files(spool / "q", place, kind)
+    every_verb(flatq)
+    done = flatq("pop", "q")
+    assert (done.status, done.out) == (0, b"6"), done
+    assert not list(flatq.home.iterdir())
+    # and it comes to an end: what is strange is no message
+    done = flatq("pop", "q")
+    assert done.status in (66, 74), done
+    assert done.status == 66 or place in ("buried", "delayed", "keys") or kind != "file", done
+
+
+@pytest.mark.parametrize("kind", ["file", "directory"])
+@pytest.mark.parametrize("place", ["wal", "out", "delayed", "head", "done", "fold", "queue"])
+def test_strange_files_in_every_shell(shell, flatq, spool, place, kind):
+    for text in b"1", b"2":
+        push(flatq, text, "q")
+    push(flatq, b"3", "-k", "key", "q")
+    strange_files(spool / "q", place, kind)
+    every_verb(flatq)
+
+
+@pytest.mark.parametrize("place", ["delayed/strange", "delayed/0", "delayed/!", "queue/strange", "queue/0", "head/strange", "head/0", "fold/strange", "fold/0"])
+def test_strange_directories_with_strange_files(flatq, spool, place):
+    for text in b"1", b"2":
+        push(flatq, text, "q")
+    push(flatq, b"3", "-k", "key", "q")
+    directory = spool / "q" / place
+    directory.mkdir()
+    for name in STRANGE:
+        if place.startswith("delayed"):
+            (directory / name).mkdir()
+            (directory / name / "junk").touch()
+        else:
+            (directory / name).touch()
+    every_verb(flatq)
+
+
+def test_strange_files_do_not_hold_up_what_is_delayed(flatq, spool):
+    push(flatq, b"x", "-d", "1", "q")
+    for name in ("0", "!", "junk"):
+        (spool / "q/delayed" / name / "zzz").mkdir(parents=True)
+        (spool / "q/delayed" / f"{name}.file").touch()
+    assert pop(flatq, "-w", "5", "q") == b"x"
+
+
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_strange_files_in_the_spool_itself(shell, flatq, spool, kind):
+    for text in b"1", b"2":
+        push(flatq, text, "q")
+    number = push(flatq, b"3", "-k", "key", "q")
+    for place in ("", ".ids", ".boot", ".wait"):
+        for name in [*STRANGE, "lost+found", ".drop.1", ".ids.old.1", "zzz", "zzzzzzzzz", "999-1.x", "999-000000000001.abcdef012345"]:
+            path = spool / place / name
+            if path.exists() or path.is_symlink():
+                continue
+            if kind == "file":
+                path.write_text("strange\n")
+            else:
+                (path / "inside").mkdir(parents=True)
+    every_verb(flatq)
+    assert push(flatq, b"7", "q") > number
+    assert push(flatq, b"7", "new") > number
+    refused(flatq("pop", "-w", "1", "empty"), 66, "pop")
+    assert [pop(flatq, "q"), pop(flatq, "q")] == [b"6", b"7"]
+    assert not list(flatq.home.iterdir())
+
+
+@pytest.mark.parametrize("content", ["", "\n", "garbage\n", "a[$(touch x)]\n", "-1\n", "\0\0\0\0", "99999999999999999999 1\n", "08\n", "x" * 5000])
+@pytest.mark.parametrize("name", ["tended", "log", "closed", "lock", "keys/*"])
+def test_strange_contents(flatq, spool, name, content):
+    """As a power cut leaves them, or a hand: a verb goes on without what it cannot read."""
+    for text in b"1", b"2":
+        push(flatq, text, "q")
+    push(flatq, b"3", "-k", "key", "q")
+    if name == "keys/*":
+        path, = (spool / "q/keys").iterdir()
+    else:
+        path = spool / "q" / name
+    path.write_text(content)
+    if name == "closed":
+        assert flatq("push", "q").status == 69
+        path.unlink()
+    if name == "keys/*":
+        # the key cannot be known to be taken, but nothing else suffers
+        assert flatq("push", "-k", "key", "q").status in (0, 65, 74)
+        assert pop(flatq, "q") + pop(flatq, "q") == b"12"
+        assert pop(flatq, "q") == b"3"
+    else:
+        every_verb(flatq)
+    assert not list(flatq.home.iterdir())
+
+
+@pytest.mark.parametrize("content", ["", "\n", "garbage\n", "a[$(touch x)] 1\n", "-1 -1\n", "\0\0", "99999999999999999999 1\n", "08 09\n", "3\n"])
+def test_a_conf_that_is_damaged(flatq, spool, content):
+    push(flatq, b"x", "q")
+    (spool / "q/conf").write_text(content)
+    for verb in ("push", "pop"):
+        done = flatq(verb, "q", input=b"y")
+        assert done.status in (0, 65), done
+        assert done.status == 0 or (done.out == b"" and done.err.count(b"\n") == 1 and b"damaged" in done.err), done
+    assert not list(flatq.home.iterdir())
+    # made anew it is good
+    (spool / "q/conf").unlink()
+    flatq("create", "-b", "9", "q", check=0)
+    push(flatq, b"z", "q")
+
+
+@pytest.mark.parametrize("name", ["tended", "log", "conf"])
+def test_a_directory_in_the_place_of_a_file(flatq, spool, name):
+    for text in b"1", b"2":
+        push(flatq, text, "q")
+    push(flatq, b"3", "-k", "key", "q")
+    (spool / "q" / name).unlink(missing_ok=True)
+    (spool / "q" / name).mkdir()
+    if name == "conf":
+        done = flatq("push", "q", input=b"x")
+        assert done.status in (0, 65, 74) and done.err.count(b"\n") <= 1, done
+    else:
+        every_verb(flatq)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_place_that_is_missing(shell, flatq, spool, place):
+    """A queue that was half made, half removed or made by an older version: what can be done is done, all else is one line."""
+    push(flatq, b"1", "q")
+    push(flatq, b"2", "-p", "70000", "q")
+    shutil.rmtree(spool / "q" / place)
+    for verb, *arguments in (["push", "q"], ["push", "-k", "k", "q"], ["push", "-d", "9", "q"], ["pop", "q"], ["reserve", "q"], ["pop", "-w", "1", "q"], ["kick", "q"],
+                             ["wal", "q"], ["peek", "q"], ["close", "q"], ["create", "q"]):
+        done = flatq(verb, *arguments, input=b"new")
+        assert done.status in (0, 66, 69, 74), (verb, arguments, done)
+        assert done.err.count(b"\n") == (done.status != 0), (verb, arguments, done)
+    # create makes whole what is not
+    flatq("create", "q", check=0)
+    push(flatq, b"after", "-p", "0", "q")
+    assert pop(flatq, "q") == b"after"
+
+
+@pytest.mark.parametrize("body", [None, b"", b"not base64 !!\n", b"YQ", b"YQ==\nYQ==\n"])
+def test_a_slip_without_a_whole_body(flatq, spool, body, tmp_path):
+    """A power cut may leave one whose push was never acknowledged: after the boot it is among the buried, and holds up nobody."""
+    clock = Clock(tmp_path / "proc")
+    flatq.env["FLATQ_PROC"] = str(clock.path)
+    push(flatq, b"1", "q")
+    push(flatq, b"2", "-p", "70000", "q")
+    (spool / "q/wal" / SLIP).touch()
+    if body is not None:
+        (spool / "q/body/000000000900").write_bytes(body)
+    assert pop(flatq, "q") == b"1"
+    done = flatq("pop", "q")
+    assert done.status in (0, 74), done
+    clock.reboot("second")
+    # what the first verb finds is no part of what it says
+    first = flatq("pop", "q")
+    assert (first.status, first.out) == (0, b"2" if body != b"YQ" else first.out), first
+    if first.out != b"2":
+        assert pop(flatq, "q") == b"2"
+    empty(flatq, "q")
+
+
+def test_a_body_without_a_slip(flatq, spool, tmp_path):
+    clock = Clock(tmp_path / "proc")
+    flatq.env["FLATQ_PROC"] = str(clock.path)
+    push(flatq, b"1", "q")
+    (spool / "q/body/000000000900").write_bytes(b"YQ==\n")
+    assert pop(flatq, "q") == b"1"
+    clock.reboot("second")
+    empty(flatq, "q")
+    flatq("wal", check=0)
+    assert lies(spool, "q") == {}
+
+
+def test_a_spool_of_the_article(flatq, spool):
+    """Its files lie in the spool's own directory: a queue file, a write-ahead log and a journal. They are not ours."""
+    spool.mkdir()
+    for name, text in (("jobs.queue", "aGVsbG8=\n"), ("jobs.wal.1", "aGVsbG8=\n"), ("jobs.wal", "x"), ("jobs.cut", "")):
+        (spool / name).write_text(text)
+    push(flatq, b"x", "jobs")
+    assert pop(flatq, "jobs") == b"x"
+    flatq("wal", check=0)
+    assert (spool / "jobs.queue").read_text() == "aGVsbG8=\n"
+    assert len(list(spool.iterdir())) >= 5
+
+
+def test_a_queue_by_a_link(shell, flatq, spool, tmp_path):
+    """A queue's directory, and the spool's, may lie elsewhere."""
+    push(flatq, b"1", "q")
+    shutil.move(spool / "q", tmp_path / "elsewhere")
+    (spool / "q").symlink_to(tmp_path / "elsewhere")
+    push(flatq, b"2", "-k", "k", "q")
+    flatq("wal", check=0)
+    shutil.move(spool, tmp_path / "moved")
+    spool.symlink_to(tmp_path / "moved")
+    assert pop(flatq, "q") + pop(flatq, "q") == b"12"
+    push(flatq, b"3", "q")
+    assert pop(flatq, "q") == b"3"
+
+
+def test_a_copy_of_a_spool(flatq, spool, tmp_path):
+    """cp -a of a spool at rest is a spool."""
+    for k in range(5):
+        push(flatq, b"%d" % k, "-k", str(k), "q")
+    subprocess.run(["cp", "-a", str(spool), str(tmp_path / "copy")], check=True)
+    copy = {"FLATQ_DIR": str(tmp_path / "copy")}
+    assert b"".join(pop(flatq, "q", env=copy) for _ in range(5)) == b"01234"
+    assert b"".join(pop(flatq, "q") for _ in range(5)) == b"01234"
