@@ -36,6 +36,7 @@ push_room() {
       clock_read
       clock_add "$push_wait" "$now"
       push_deadline=$later
+      need wait
       wait_begin room "$queue" || return
       continue
     fi
