@@ -171,12 +171,12 @@ work_alarm() {
   work_tell_job
 }
 
-# work_alarm_clock SECONDS - in the background. A signal that ends our group does not end it; ALRM ends it
-# and its sleeper
+# work_alarm_clock SECONDS - in the background. A signal that ends our group does not end it; VTALRM ends
+# it and its sleeper: one that workers have no trap for, so that it is not lost on a process that is not yet itself
 work_alarm_clock() {
   clock_sleeper='' clock_seconds=$1
   trap '' HUP INT QUIT TERM
-  trap '[ -z "$clock_sleeper" ] || kill -KILL "$clock_sleeper"; exit 0' ALRM
+  trap '[ -z "$clock_sleeper" ] || kill -KILL "$clock_sleeper"; exit 0' VTALRM
   work_tell_self "$work_clock_signal:"
   exec </dev/null >/dev/null 2>&1 4>&- 5>&-
   while :; do

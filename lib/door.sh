@@ -10,16 +10,17 @@
 door_open() {
   # every kind of end of a client is a failed write, and none the end of the handler before the message is back
   trap '' PIPE
-  door_inode='' door_blocks=1 door_data='' door_said='' door_gone='' door_mark='' door_verb=- door_wait=0 door_line=
+  door_inode='' door_blocks=1 door_data='' door_said='' door_gone='' door_relayed='' door_mark='' door_verb=- door_wait=0 door_line=
   # whom the guard does not know it could not end
-  [ -z "${FLATQ_GUARD:-}" ] || { printf '\nc %s\n' "$$" >&3; } 2>/dev/null || exit 75
+  [ -z "${FLATQ_GUARD:-}" ] || { printf '\nc %s %s\n' "$$" "$PPID" >&3; } 2>/dev/null || exit 75
   clock_read
   door_began=$now
   trap door_end EXIT
   trap 'die 75 "the door has ended the connection: idle, slow, one of too many, or closing"' HUP INT TERM
-  if [ -n "${FLATQ_DIRECT:-}" ] && [ -S "$FLATQ_PROC/self/fd/4" ]; then
+  if [ -n "${FLATQ_GUARD:-}" ] && [ -S "$FLATQ_PROC/self/fd/4" ]; then
     door_socket 4
-    exec >&4
+    # ... but TLS is not for us to write
+    if [ -n "${FLATQ_DIRECT:-}" ]; then exec >&4; else door_blocks=1 door_relayed=1; fi
   elif [ -S "$FLATQ_PROC/self/fd/1" ]; then
     door_socket 1
   fi
@@ -71,7 +72,7 @@ door_ncat_lives() {
 # door_delivered - 74 where the client cannot have had the answer. A write to a client that is wholly gone succeeds, and its socket is
 # closed by what comes back; one that only sends no more is still there, and what it has received is not unsent any longer
 door_delivered() {
-  [ -n "$door_inode" ] && ! door_ncat_lives || return 0
+  [ -n "$door_inode" ] && [ -z "$door_relayed" ] && ! door_ncat_lives || return 0
   door_looks=0
   while door_row; do
     [ "$door_unsent" != 00000000 ] || return 0
@@ -85,31 +86,33 @@ door_delivered() {
   return 74
 }
 
-# door_whole - 65 where the end of the input was none: the client was reset. Where its system has ended the connection in good order
-# nobody can tell
+# door_whole - 65 where the end of the input is none of the client's: it was reset, or ncat was killed, for which the connection is still
+# open (01). Where the client's system has ended it in good order nobody can tell
 door_whole() {
-  [ -n "$door_inode" ] && ! door_ncat_lives && ! door_row || return 0
+  [ -n "$door_inode" ] && ! door_ncat_lives || return 0
+  door_row && [ "$door_state" != 01 ] && return 0
   door_gone=gone why='the client was cut off'
   return 65
 }
 
-# door_row - sets door_unsent of the client's socket; 1 where it is closed
+# door_row - sets door_state and door_unsent of the client's socket; 1 where it is closed
 door_row() {
   door_rows=0
   for door_table in tcp tcp6; do
     [ -e "$FLATQ_PROC/net/$door_table" ] || continue
-    while read -r door_key door_value door_value door_value door_unsent door_value door_value door_value door_value door_ino door_value; do
+    while read -r door_key door_value door_value door_state door_unsent door_value door_value door_value door_value door_ino door_value; do
       [ "$door_ino" != "$door_inode" ] || { door_unsent=${door_unsent%:*}; return 0; }
       door_rows=$((door_rows + 1))
       # the shell reads byte by byte
       [ $door_rows -lt 50 ] || break 2
     done <"$FLATQ_PROC/net/$door_table"
   done
-  [ $door_rows -gt 0 ] || { door_unsent=00000000; return 0; }
+  [ $door_rows -gt 0 ] || { door_state=08 door_unsent=00000000; return 0; }
   # RACE: the table is not read in one piece; what is missing is looked for once more
-  door_unsent=$(cat "$FLATQ_PROC/net/tcp" "$FLATQ_PROC/net/tcp6" 2>/dev/null |
-    awk -v "inode=$door_inode" '$10 == inode { print substr($5, 1, 8); exit }')
-  [ -n "$door_unsent" ]
+  door_state=$(cat "$FLATQ_PROC/net/tcp" "$FLATQ_PROC/net/tcp6" 2>/dev/null |
+    awk -v "inode=$door_inode" '$10 == inode { print $4 "." substr($5, 1, 8); exit }')
+  door_unsent=${door_state#*.} door_state=${door_state%.*}
+  [ -n "$door_state" ]
 }
 
 # door_die CODE TEXT - what die does in a door. Once a message's own bytes are on their way nothing may follow them; only a client

@@ -3,7 +3,7 @@
 #
 # It reads lines from a pipe whose writing end launch, its ncat (as standard error) and every handler hold:
 #   n PID                a new ncat, the first of a process group of its own
-#   c PID                a connection: its handler
+#   c PID NCAT           a connection: its handler, and the ncat that serves it
 #   l PID SECONDS VERB   the handler has read its line; the verb may wait so long
 #   e PID                the handler has ended, and has written its line of log
 #   k                    a checkpoint, please
@@ -12,7 +12,7 @@
 #   q                    end everything, and yourself
 # and what ncat says. That writes a line in two pieces, so each of ours begins with a newline.
 #
-# guard_list has PID,BEGAN,STATE,VERB,QUIET,MARK,SLOW,COARSE,UNSENT of each connection. STATE: line (not read yet), verb, gone (seen dead once;
+# guard_list has PID,NCAT,BEGAN,STATE,VERB,QUIET,MARK,SLOW,COARSE,UNSENT of each connection. STATE: line (not read yet), verb, gone (seen dead once;
 # its `e` may still be in the pipe), or why it was ended. MARK is what its processes have read and written, in bytes; COARSE the same
 # without the last four digits; QUIET and SLOW say since when they have not changed, in seconds since the start. UNSENT is what lay ready
 # for the client when it was last looked at: a client that is slow takes from it for long before more can be written.
@@ -29,7 +29,7 @@ guard() {
     '') ;;
     t) guard_second || break ;;
     'n '*) guard_group=${guard_line#n } guard_groups="$guard_groups $guard_group" ;;
-    'c '*) guard_begins "${guard_line#c }" ;;
+    'c '*) guard_begins ${guard_line#c } ;;
     'l '*)
       set -- ${guard_line#l }
       ! guard_take "$1" || {
@@ -47,11 +47,11 @@ guard() {
   exit $guard_code
 }
 
-# guard_begins PID - more than launch -m are too many: ncat does not count clients that send no more
+# guard_begins PID NCAT - more than launch -m are too many: ncat does not count clients that send no more
 guard_begins() {
   # its number was another's before, who was killed
   ! guard_take "$1" || guard_log killed
-  guard_pid=$1 guard_began=$guard_now guard_state=line guard_verb=- guard_quiet=$guard_now guard_mark='' guard_slow=$guard_now \
+  guard_pid=$1 guard_server=$2 guard_began=$guard_now guard_state=line guard_verb=- guard_quiet=$guard_now guard_mark='' guard_slow=$guard_now \
     guard_coarse='' guard_unsent=00000000
   # shellcheck disable=SC2086
   set -- $guard_list
@@ -61,7 +61,7 @@ guard_begins() {
 
 # guard_put, guard_take PID, guard_fields ENTRY - a connection into the list, out of it (1: it is not there), apart
 guard_put() {
-  guard_list="$guard_list$guard_pid,$guard_began,$guard_state,$guard_verb,$guard_quiet,$guard_mark,$guard_slow,$guard_coarse,$guard_unsent "
+  guard_list="$guard_list$guard_pid,$guard_server,$guard_began,$guard_state,$guard_verb,$guard_quiet,$guard_mark,$guard_slow,$guard_coarse,$guard_unsent "
 }
 
 guard_take() {
@@ -80,7 +80,8 @@ guard_fields() {
   set -- $1
   IFS=' 	
 '
-  guard_pid=$1 guard_began=$2 guard_state=$3 guard_verb=$4 guard_quiet=$5 guard_mark=$6 guard_slow=$7 guard_coarse=$8 guard_unsent=$9
+  guard_pid=$1 guard_server=$2 guard_began=$3 guard_state=$4 guard_verb=$5 guard_quiet=$6 guard_mark=$7 guard_slow=$8 guard_coarse=$9
+  guard_unsent=${10}
 }
 
 # guard_second - what is looked at every second; 1 where launch is gone
@@ -121,7 +122,12 @@ guard_look() {
   if ! guard_alive "$guard_pid"; then
     guard_take "$guard_pid"
     case $guard_state in
-    line | verb) guard_state=gone; guard_put ;;
+    line | verb)
+      # what it has started would keep the client
+      guard_ncat=$guard_server
+      guard_is_ncat && kill "$guard_ncat" 2>/dev/null
+      guard_state=gone
+      guard_put ;;
     gone) guard_log killed ;;
     *) guard_log "$guard_state" ;;
     esac
@@ -179,7 +185,11 @@ guard_family() {
   guard_stat=${guard_stat##*') '}
   guard_stat=${guard_stat#* }
   guard_ncat=${guard_stat%% *}
-  { read -r guard_stat <"$FLATQ_PROC/$guard_ncat/comm"; } 2>/dev/null && [ "$guard_stat" = ncat ] || guard_ncat=
+  guard_is_ncat || guard_ncat=
+}
+
+guard_is_ncat() {
+  { read -r guard_stat <"$FLATQ_PROC/$guard_ncat/comm"; } 2>/dev/null && [ "$guard_stat" = ncat ]
 }
 
 # guard_kill WHY - ends the connection; what is left of it a second later is killed

@@ -6,12 +6,12 @@
 # work_tools - sets work_group and work_pdeathsig: words before the command that give it a process group of its own, and kill it when
 # its worker is killed, where the system can do that
 work_tools() {
-  work_group='' work_pdeathsig='' work_clock_signal=ALRM work_tty='' work_teller='' work_guarded='' work_clock='' work_rung='' work_job='' work_running='' work_looking=''
+  work_group='' work_pdeathsig='' work_clock_signal=VTALRM work_tty='' work_teller='' work_guarded='' work_clock='' work_rung='' work_job='' work_running='' work_looking=''
   work_done=0 work_failed=0 work_buried=0 work_exit=0 work_back='' take_stop='' wait_sleeper='' taken=''
   ! command -v setsid >/dev/null 2>&1 || work_group=setsid
   ! setpriv --pdeathsig KILL true 2>/dev/null || work_pdeathsig='setpriv --pdeathsig KILL'
-  # an alarm that was started in a trap hears no trap in yash
-  [ -z "${YASH_VERSION:-}" ] || [ -z "$work_pdeathsig" ] || work_clock_signal=KILL
+  # what was started in a trap hears no trap in yash
+  [ -z "${YASH_VERSION:-}" ] || work_clock_signal=KILL
   [ ! -t 2 ] || work_tty=1
 }
 

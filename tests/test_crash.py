@@ -72,7 +72,7 @@ SCENARIOS = {
     "push -l": Scenario(pushes(1, 2), ("push", "-l", "q", b"\n".join(lines(3, 140))), lines(1, 140), new=lines(3, 140)),
     "pop": Scenario(pushes(1, 3), ("pop", "q", b""), lines(1, 3), old=lines(1, 1), delivers=True),
     "pop from a flat file": Scenario(FLAT, ("pop", "q", b""), lines(1, 10), old=lines(1, 1), delivers=True),
-    "pop, expired": Scenario([*pushes(1, 2), ("reserve", "-t", "0", "q", b"")], ("pop", "q", b""), lines(1, 2), old=lines(1, 1), delivers=True),
+    "pop, expired": Scenario([*pushes(1, 1), ("reserve", "-t", "0", "q", b"")], ("pop", "q", b""), lines(1, 1), old=lines(1, 1), delivers=True),
     "pop -l": Scenario([*FLAT, *pushes(11, 14)], ("pop", "-l", "-n", "12", "q", b""), lines(1, 14), old=lines(1, 12), delivers=True),
     "drain": Scenario([*FLAT, *pushes(11, 14)], ("drain", "q", b""), lines(1, 14), old=lines(1, 14), delivers=True),
     "reserve": Scenario(pushes(1, 2), ("reserve", "-t", "0", "q", b""), lines(1, 2)),
