@@ -76,7 +76,8 @@ bulk_singles() {
 # bulk_flats MOST - flat files from the first on, as long as nothing lies between their lines and they are not too many. 75: look again
 bulk_flats() {
   bulk_elsewhere queue
-  flat_parse "$bulk_name" || { slip_strange "queue/*/$bulk_name"; return 75; }
+  # what is no flat file is set aside there
+  flat_parse "$bulk_name" || { queue_unfold "$bulk_name" || return; return 75; }
   bulk_block=$flat_block bulk_names='' bulk_got=0 bulk_taken=0
   set -- "$1" "$q/queue/$flat_block"/* end
   bulk_most=$1

@@ -12,7 +12,7 @@ shell_reset() {
   IFS=' 	
 '
   umask 077
-  why='' lock_held='' wake_list=''
+  why='' lock_held=''
   : "${FLATQ_PROC:=/proc}" "${FLATQ_SYNC:=on}" "${FLATQ_DOOR:=}" "${FLATQ_RANGE:=1000}"
   case $FLATQ_SYNC in
   on | off) ;;
@@ -146,7 +146,7 @@ owner_read() {
   [ ! -e "$FLATQ_PROC/1/stat" ] || owner_lease=none
   # shellcheck disable=SC2086 # the words are what is wanted
   set -- ${owner_line##*') '}
-  [ $# -lt 20 ] || { pad "${20}" 000000000000; owner=$$-$padded; }
+  [ $# -lt 20 ] || { pad "${20}" 000000000000; owner=${owner_line%% *}-$padded; }
 }
 
 # nonce_read - sets `nonce`: 12 random hexadecimal digits, no process where /proc has them

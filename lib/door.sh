@@ -46,9 +46,14 @@ door_socket() {
   [ "${FLATQ_GUARD:+${NCAT_PROTO:-}}" = TCP ] || door_row || door_inode=
 }
 
-# door_reply SIZE - is said before the answer is written where that may be large; a SIZE that is not known is `large`
+# door_reply SIZE - is said before a message's own bytes are written; a SIZE that is not known is `large`
 door_reply() {
   door_data=1
+  door_room "$1"
+}
+
+# door_room SIZE - is said before an answer is written that may be large
+door_room() {
   [ -z "$door_blocks" ] && [ ${#1} -gt 4 ] || return 0
   door_blocks=1
   perl -MFcntl -e 'exit !fcntl(STDOUT, F_SETFL, fcntl(STDOUT, F_GETFL, 0) & ~O_NONBLOCK)' 2>/dev/null ||

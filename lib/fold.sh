@@ -13,12 +13,21 @@
 
 # flat_parse NAME - sets flat_priority flat_first flat_last flat_count flat_tries flat_nonce, and `run`; 1 where it is none
 flat_parse() {
+  case $1 in
+  *[!0-9a-f.]*) return 1 ;;
+  esac
   IFS=.
   # shellcheck disable=SC2086 # split at the dots
   set -- $1
   IFS=' 	
 '
-  [ $# -eq 6 ] || return 1
+  [ $# -eq 6 ] && [ ${#1} -eq 10 ] && [ ${#2} -eq 12 ] && [ ${#3} -eq 12 ] && [ -n "$6" ] || return 1
+  case $1$2$3$4$5 in
+  *[!0-9]*) return 1 ;;
+  esac
+  case $4.$5 in
+  0* | . | .* | *. | *.0?*) return 1 ;;
+  esac
   flat_priority=$1 flat_first=$2 flat_last=$3 flat_count=$4 flat_tries=$5 flat_nonce=$6
   flat_block=$1.${2%?????} run=$1.$2.$6
 }
@@ -26,11 +35,17 @@ flat_parse() {
 # queue_recover - finishes what a killed holder of the lock has begun
 queue_recover() {
   for recover_path in "$q"/fold/*; do
-    [ -d "$recover_path" ] || continue
+    [ -e "$recover_path" ] || [ -h "$recover_path" ] || continue
+    case ${recover_path##*/} in
+    *[!0-9a-f.]*) recover_run= ;;
+    ??????????.????????????.?*) recover_run=1 ;;
+    *) recover_run= ;;
+    esac
+    [ -n "$recover_run" ] && [ -d "$recover_path" ] || { slip_strange "fold/${recover_path##*/}" || return; continue; }
     fold_finish "$recover_path" || return
   done
   for recover_path in "$q"/unfold/*; do
-    [ -e "$recover_path" ] || continue
+    [ -e "$recover_path" ] || [ -h "$recover_path" ] || continue
     unfold_finish "${recover_path##*/}" || return
   done
 }
@@ -126,10 +141,11 @@ fold_write() {
 # queue_unfold FLAT - a flat file's messages become singles again. Everything is written before the first rename: where it cannot be, the
 # flat file is still in its place. CRASH: before the first rename nothing has happened; after it, the staged slips only need to go to head/
 queue_unfold() {
-  flat_parse "$1" || { slip_strange "queue/$1"; return; }
-  unfold_from=$q/queue/$flat_block/$1
+  for unfold_from in "$q"/queue/*/"$1"; do break; done
   # RACE: whoever had the lock before has done it
-  [ -e "$unfold_from" ] || return 0
+  [ -e "$unfold_from" ] || [ -h "$unfold_from" ] || return 0
+  flat_parse "$1" && [ -f "$unfold_from" ] && [ "$unfold_from" = "$q/queue/$flat_block/$1" ] ||
+    { slip_strange "${unfold_from#"$q"/}"; return; }
   unfold_stage=$q/tmp/$run
   rm -rf "$unfold_stage" 2>/dev/null
   # heads that were emptied
@@ -170,7 +186,7 @@ unfold_whole() {
 }
 
 unfold_finish() {
-  flat_parse "$1" || { slip_strange "unfold/$1"; return; }
+  flat_parse "$1" && [ -f "$q/unfold/$1" ] || { slip_strange "unfold/$1"; return; }
   if [ -d "$q/tmp/$run" ]; then
     mv -f "$q/tmp/$run" "$q/head/$run" 2>/dev/null 9>&9 || { disk_failed "$q/head" "queue '$queue'"; return; }
   fi

@@ -6,7 +6,10 @@ queue_promote() {
   set --
   promote_empty=
   for promote_path in "$q"/delayed/*/*; do
-    [ "${promote_path##*/}" != '*' ] && ! [ "$epoch_time" \< "${promote_path##*/}" ] || break
+    case ${promote_path#"$q"/delayed/} in
+    *[!0-9/]*) continue ;;
+    esac
+    ! [ "$epoch_time" \< "${promote_path##*/}" ] || break
     promote_empty="$promote_empty ${promote_path#"$q/delayed/"}"
     for promote_slip in "$promote_path"/*; do
       [ -e "$promote_slip" ] || continue
@@ -38,7 +41,7 @@ queue_reclaim() {
   queue_conf || return
   for found in "$q"/out/*; do
     reclaim_name=${found##*/}
-    [ "$reclaim_name" != '*' ] || break
+    [ -e "$found" ] || [ -h "$found" ] || continue
     [ ! -e "$q/done/$reclaim_name" ] || continue
     case $reclaim_name in
     batch.*)
@@ -71,6 +74,10 @@ queue_sweep() {
       sweep_names='' sweep_count=0
     fi
     [ -e "$sweep_path" ] || continue
+    # what rm would take for options, for several names or for more than one
+    case ${sweep_path##*/} in
+    -* | *[!0-9A-Za-z._-]*) slip_strange "done/${sweep_path##*/}" || break; continue ;;
+    esac
     sweep_names="$sweep_names ${sweep_path##*/}" sweep_count=$((sweep_count + 1))
   done
   sweep_code=$?

@@ -30,6 +30,10 @@
 # slip_parse NAME - sets slip_priority ... slip_counts, slip_owner, slip_deadline; 1 where it is no valid slip of wal or out
 slip_parse() {
   slip_name=$1
+  # whatever else there is in a name, the shell is not to make files of it
+  case $1 in
+  *[!0-9a-z.-]*) return 1 ;;
+  esac
   IFS=.
   # shellcheck disable=SC2086 # split at the dots
   set -- $1
@@ -78,6 +82,14 @@ slip_of() {
   "$q"/out/batch.*) ;;
   "$q"/out/* | "$q"/done/*) slip=${slip%.*} slip=${slip%.*} ;;
   esac
+}
+
+# slip_strange PATH - sets aside what is no slip and no flat file, whoever put it at PATH below the queue's directory
+slip_strange() {
+  nonce_read
+  strange_name=${1##*/}
+  [ ${#strange_name} -le 200 ] || strange_name=long
+  mv -f "$q/$1" "$q/tmp/strange.$nonce.$strange_name" 2>/dev/null || disk_failed "$q/tmp" "queue '$queue'"
 }
 
 # priority_pad PRIORITY - sets `padded`, 10 digits

@@ -144,7 +144,7 @@ queue_log() {
 # wake DIRECTORY [COUNT] - wakes so many (1) of those who wait there (wait.sh)
 wake() {
   for wake_path in "$1"/*; do
-    [ "${wake_path##*/}" = '*' ] || { need wait; wake_some "$@"; }
+    [ ! -e "$wake_path" ] || { need wait; wake_some "$@"; }
     return 0
   done
 }

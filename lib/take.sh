@@ -6,17 +6,22 @@
 queue_scan() {
   scan_place='' scan_name=''
   scan_least wal "$q"/wal/*
-  scan_wal=$scan_count
   scan_least fold "$q"/fold/*
   # the first block that is not empty has the first flat file
   for scan_path in "$q"/queue/*; do
-    [ "${scan_path##*/}" != '*' ] || break
+    case ${scan_path##*/} in
+    *[!0-9.]*) continue ;;
+    ??????????.???????) ;;
+    *) continue ;;
+    esac
     scan_least queue "$scan_path"/*
     [ "$scan_count" = 0 ] || break
   done
   scan_least unfold "$q"/unfold/*
   for scan_path in "$q"/head/*; do
-    [ "${scan_path##*/}" != '*' ] || break
+    case ${scan_path##*/} in
+    *[!0-9a-f.]*) continue ;;
+    esac
     # a head that begins later than what was found cannot hold less
     [ -z "$scan_name" ] || [ "${scan_path##*/}" \< "$scan_name" ] || break
     scan_least "head/${scan_path##*/}" "$scan_path"/*
@@ -29,7 +34,7 @@ scan_least() {
   shift
   scan_count=$#
   case $1 in
-  *'/*') scan_count=0; return 0 ;;
+  *'/*') [ -e "$1" ] || [ -h "$1" ] || { scan_count=0; return 0; } ;;
   esac
   set -- "${1##*/}"
   if [ -z "$scan_name" ] || [ "$1" \< "$scan_name" ]; then
@@ -48,7 +53,7 @@ take_message() {
   for take_queue in "$@"; do
     queue_open "$take_queue" || { [ $? -eq 66 ] && take_open=1 && continue; return 65; }
     # read before the scan: a push that was acknowledged before the queue was closed is found by it
-    if [ -e "$q/closed" ]; then take_closed=1; else take_closed=; take_open=1; fi
+    [ -e "$q/closed" ] || take_open=1
     take_of_queue
     take_code=$?
     [ $take_code -eq 66 ] || return $take_code
@@ -80,7 +85,7 @@ take_of_queue() {
     wal | head/*)
       take_slip && return 0
       # RACE: somebody else was faster; look again from the start, never at the second
-      [ ! -e "$q/$scan_place/$scan_name" ] || { take_failed; return; } ;;
+      [ ! -e "$q/$scan_place/$scan_name" ] && [ ! -h "$q/$scan_place/$scan_name" ] || { take_failed; return; } ;;
     '')
       [ -z "$take_looked" ] || return 66
       # what its owner's death, a lease or a delay gives back counts as well
@@ -107,25 +112,30 @@ take_unfold() {
 # queue_tend - what every take does first: brings back what is due and, once a second, what is expired or has lost its owner
 queue_tend() {
   for tend_path in "$q"/delayed/*; do break; done
-  if [ "${tend_path##*/}" != '*' ]; then
+  if [ -e "$tend_path" ]; then
     clock_epoch "$now"
     [ "$epoch_time" \< "${tend_path##*/}00000" ] || { need reclaim; queue_promote; }
   fi
-  { read -r tend_last <"$q/tended"; } 2>/dev/null || tend_last=000000000000
+  { read -r tend_last <"$q/tended"; } 2>/dev/null || tend_last=
+  case $tend_last in
+  *[!0-9]*) tend_last=000000000000 ;;
+  ????????????) ;;
+  *) tend_last=000000000000 ;;
+  esac
   clock_add 1 "$tend_last"
   # a time ahead of ours is of another boot
   [ "$now" \< "$later" ] && ! [ "$now" \< "$tend_last" ] && return 0
   { printf '%s\n' "$now" >|"$q/tended"; } 2>/dev/null
   # all that was handed out is settled, and little of it
   set -- "$q"/out/*
-  [ "${1##*/}" = '*' ] && return 0
+  [ -e "$1" ] || return 0
   need settle reclaim batch rare
   queue_reclaim
 }
 
 # take_slip - renames exactly what was found to out/; sets `taken`
 take_slip() {
-  slip_parse "$scan_name" || { slip_strange "$scan_place/$scan_name"; return; }
+  slip_parse "$scan_name" || { slip_strange "$scan_place/$scan_name"; return 1; }
   nonce_read
   slip_tries=$((slip_tries + 1)) slip_nonce=$nonce
   case $take_lease in
@@ -140,11 +150,6 @@ take_slip() {
 
 take_failed() {
   disk_failed "$q/out" "queue '$queue'"
-}
-
-# slip_strange PATH - sets aside a file that is no slip, whoever put it there
-slip_strange() {
-  mv -f "$q/$1" "$q/tmp/strange.${1##*/}" 2>/dev/null
 }
 
 # body_print - the message of slip_id on standard output; 74 where it cannot be read or written in full

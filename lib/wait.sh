@@ -74,8 +74,15 @@ wait_span() {
 
 # wait_due_of - where anything delayed or leased in $q is due before wait_due, sets wait_due to that, by the clock
 wait_due_of() {
-  for due_path in "$q"/delayed/*/*; do break; done
-  if [ "${due_path##*/}" != '*' ]; then
+  for due_path in "$q"/delayed/*/*; do
+    due_path=${due_path#"$q"/delayed/}
+    case $due_path in
+    *[!0-9/]*) due_path= ;;
+    ???????/????????????) break ;;
+    *) due_path= ;;
+    esac
+  done
+  if [ -n "$due_path" ]; then
     due_path=${due_path##*/}
     due_cents=${due_path#"${due_path%??}"}
     due_path=${due_path%??} due_epoch=${epoch#"${epoch%%[!0]*}"}
@@ -86,10 +93,15 @@ wait_due_of() {
     due_least "$padded$due_cents"
   fi
   for due_path in "$q"/out/*; do
-    case $due_path in
-    *.000000000000 | *'/*') ;;
-    *) [ -e "$q/done/${due_path##*/}" ] || due_least "${due_path##*.}" ;;
+    case ${due_path##*/} in
+    batch.* | *.000000000000) continue ;;
+    *.????????????) ;;
+    *) continue ;;
     esac
+    case ${due_path##*.} in
+    *[!0-9]*) continue ;;
+    esac
+    [ -e "$q/done/${due_path##*/}" ] || due_least "${due_path##*.}"
   done
 }
 
@@ -115,9 +127,7 @@ wake_some() {
   for wake_path in "$1"/*; do
     [ "$wake_left" -gt 0 ] || return 0
     wake_fifo=$FLATQ_DIR/.wait/${wake_path##*/}
-    case $wake_path in
-    *'/*') return 0 ;;
-    esac
+    [ -e "$wake_path" ] || continue
     wake_pid=${wake_path##*/}
     if [ ! -p "$wake_fifo" ] || { [ -e "$FLATQ_PROC/1" ] && [ ! -e "$FLATQ_PROC/${wake_pid%%-*}" ]; }; then
       # whoever it was, he has been killed
@@ -139,7 +149,7 @@ wake_some() {
 wait_sweep() {
   for sweep_wait in "$FLATQ_DIR"/.wait/*; do
     sweep_name=${sweep_wait##*/}
-    [ "$sweep_name" != '*' ] || return 0
+    [ -e "$sweep_wait" ] || continue
     owner_dead "${sweep_name%%.*}" || continue
     rm -f "$sweep_wait" "$FLATQ_DIR"/*/wait/"${sweep_name%.woken}" "$FLATQ_DIR"/*/room/"${sweep_name%.woken}" 2>/dev/null 9>&-
   done

@@ -6,7 +6,8 @@
 # work_tools - sets work_group and work_pdeathsig: words before the command that give it a process group of its own, and kill it when
 # its worker is killed, where the system can do that
 work_tools() {
-  work_group='' work_pdeathsig='' work_clock_signal=VTALRM work_tty='' work_teller='' work_guarded='' work_clock='' work_rung='' work_job='' work_running='' work_looking=''
+  work_group='' work_pdeathsig='' work_clock_signal=VTALRM work_tty='' work_teller='' work_guarded='' work_clock='' work_rung=''
+  work_job='' work_running='' work_looking=''
   work_done=0 work_failed=0 work_buried=0 work_exit=0 work_back='' take_stop='' wait_sleeper='' taken=''
   ! command -v setsid >/dev/null 2>&1 || work_group=setsid
   ! setpriv --pdeathsig KILL true 2>/dev/null || work_pdeathsig='setpriv --pdeathsig KILL'
@@ -73,8 +74,10 @@ work_worker() {
       work_message "$@" || { work_code=$?; work_end; die $work_code "$why"; }
       taken='' ;;
     66) break ;;
-    # RACE: a queue that was dropped meanwhile may be made again
-    69) [ "$why" != 'closed and empty' ] || break ;;
+    69)
+      [ "$why" != 'closed and empty' ] || break
+      # RACE: a queue that was dropped meanwhile may be made again
+      sleep 1 ;;
     *) work_end; die $work_code "$why" ;;
     esac
   done
@@ -102,14 +105,14 @@ work_message() {
   fi
   if [ -n "$take_stop" ]; then
     # told to stop between the look and the take
-    message_release '' 0
+    message_release '' 0 || [ $? -eq 66 ]
     return
   fi
   # a message that its workers die of does not come to an exit code; each kick gives it as many tries again
   if [ "$work_most_here" != 0 ] &&
     [ $((${slip_counts%%-*} / work_most_here)) -gt "${slip_counts##*-}" ]; then
     work_reason=dead
-    work_bury
+    work_bury || [ $? -eq 66 ]
     return
   fi
   work_run "$@"
@@ -214,7 +217,7 @@ work_settle() {
   elif [ "$work_most_here" != 0 ] && [ "$slip_tries" -ge "$work_most_here" ]; then
     work_bury
   else
-    work_delayed && work_say "$work_reason, again in $delay s" && work_count_one failed
+    work_delayed && work_say "$work_reason, again in $work_pause s" && work_count_one failed
   fi
   work_code=$?
   [ "$work_code" -ne 66 ] || { work_say "its lease had ended, it is with others"; return 0; }
@@ -233,12 +236,12 @@ work_mistaken() {
 
 # work_delayed - gives it back for later: the delay doubles with each try
 work_delayed() {
-  delay=$work_delay delay_tries=1
-  while [ $delay_tries -lt "$slip_tries" ] && [ "$delay" -lt "$work_delay_most" ] && [ "$delay" -gt 0 ]; do
-    delay=$((delay * 2)) delay_tries=$((delay_tries + 1))
+  work_pause=$work_delay work_step=1
+  while [ $work_step -lt "$slip_tries" ] && [ "$work_pause" -lt "$work_delay_most" ] && [ "$work_pause" -gt 0 ]; do
+    work_pause=$((work_pause * 2)) work_step=$((work_step + 1))
   done
-  [ "$delay" -le "$work_delay_most" ] || delay=$work_delay_most
-  message_release '' "$delay"
+  [ "$work_pause" -le "$work_delay_most" ] || work_pause=$work_delay_most
+  message_release '' "$work_pause"
 }
 
 work_bury() {
