@@ -36,7 +36,8 @@ spool_boot_queues() {
   for q in "$FLATQ_DIR"/*/; do
     q=${q%/}
     [ -d "$q/wal" ] || continue
-    queue_after_boot || return
+    # what it finds is not what the verb says
+    queue_after_boot >&2 || return
   done
 }
 

@@ -48,7 +48,8 @@ bulk_elsewhere() {
 bulk_batch() {
   nonce_read
   clock_read
-  batch=batch.$$-$now.$nonce
+  owner_read
+  batch=batch.$owner.$nonce
   mkdir "$q/out/$batch" 2>/dev/null || disk_failed "$q/out" "queue '$queue'"
 }
 
@@ -139,7 +140,8 @@ bulk_pop() {
   fi
   # wait for one, then take what else there is
   clock_read
-  take_wait "$bulk_wait" "$$-$now" none "$@" || return
+  owner_read
+  take_wait "$bulk_wait" "$owner" "$owner_lease" "$@" || return
   set -- "$queue" "$@"
   { body_print && { [ "$bulk_mode" = l ] && printf '\n' || printf '\000'; }; } || { bulk_code=$?; take_back; return $bulk_code; }
   taken_settle || return

@@ -103,19 +103,21 @@ door_whole() {
 # door_row - sets door_state and door_unsent of the client's socket; 1 where it is closed
 door_row() {
   door_rows=0
-  for door_table in tcp tcp6; do
-    [ -e "$FLATQ_PROC/net/$door_table" ] || continue
+  set --
+  for door_table in "$FLATQ_PROC/net/tcp" "$FLATQ_PROC/net/tcp6"; do
+    [ -e "$door_table" ] || continue
+    set -- "$@" "$door_table"
     while read -r door_key door_value door_value door_state door_unsent door_value door_value door_value door_value door_ino door_value; do
       [ "$door_ino" != "$door_inode" ] || { door_unsent=${door_unsent%:*}; return 0; }
       door_rows=$((door_rows + 1))
-      # the shell reads byte by byte
-      [ $door_rows -lt 50 ] || break 2
-    done <"$FLATQ_PROC/net/$door_table"
+      # the shell reads byte by byte: from here on a process is quicker
+      [ $door_rows -lt 50 ] || break
+    done <"$door_table"
   done
-  [ $door_rows -gt 0 ] || { door_state=08 door_unsent=00000000; return 0; }
-  # RACE: the table is not read in one piece; what is missing is looked for once more
-  door_state=$(cat "$FLATQ_PROC/net/tcp" "$FLATQ_PROC/net/tcp6" 2>/dev/null |
-    awk -v "inode=$door_inode" '$10 == inode { print $4 "." substr($5, 1, 8); exit }')
+  # where there is no table nothing is known
+  [ $# -gt 0 ] || { door_state=08 door_unsent=00000000; return 0; }
+  # RACE: the shell does not read the table in one piece; what it has missed is looked for once more
+  door_state=$(exec awk -v "inode=$door_inode" '$10 == inode { print $4 "." substr($5, 1, 8); exit }' "$@")
   door_unsent=${door_state#*.} door_state=${door_state%.*}
   [ -n "$door_state" ]
 }
@@ -152,7 +154,8 @@ door_end() {
   [ -z "${FLATQ_GUARD:-}" ] || { printf '\ne %s\n' "$$" >&3; } 2>/dev/null
 }
 
-# door_log VERB QUEUE OUTCOME BYTES MILLISECONDS - one line on stderr, with the time in front. Where it cannot be written nothing else changes
+# door_log VERB QUEUE OUTCOME BYTES MILLISECONDS - one line on stderr, with the time in front. Where it cannot be written nothing
+# else changes
 door_log() {
   clock_read
   : "${epoch:=${FLATQ_EPOCH:-}}"

@@ -7,7 +7,8 @@ bulk_push() {
   queue_open "$2" make || return
   clock_read
   nonce_read
-  bulk_stage=$q/tmp/$$-$now.$nonce
+  owner_read
+  bulk_stage=$q/tmp/$owner.$nonce
   mkdir "$bulk_stage" 2>/dev/null || { disk_failed "$q/tmp" "queue '$queue'"; return; }
   trap 'bulk_stopped HUP' HUP
   trap 'bulk_stopped INT' INT

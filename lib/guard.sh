@@ -12,8 +12,8 @@
 #   q                    end everything, and yourself
 # and what ncat says. That writes a line in two pieces, so each of ours begins with a newline.
 #
-# guard_list has PID,NCAT,BEGAN,STATE,VERB,QUIET,MARK,SLOW,COARSE,UNSENT of each connection. STATE: line (not read yet), verb, gone (seen dead once;
-# its `e` may still be in the pipe), or why it was ended. MARK is what its processes have read and written, in bytes; COARSE the same
+# guard_list has PID,NCAT,BEGAN,STATE,VERB,QUIET,MARK,SLOW,COARSE,UNSENT of each connection. STATE: line (not read yet), verb,
+# gone (seen dead once; its `e` may still be in the pipe), or why it was ended. MARK is what its processes have read and written, in bytes; COARSE the same
 # without the last four digits; QUIET and SLOW say since when they have not changed, in seconds since the start. UNSENT is what lay ready
 # for the client when it was last looked at: a client that is slow takes from it for long before more can be written.
 
@@ -51,8 +51,8 @@ guard() {
 guard_begins() {
   # its number was another's before, who was killed
   ! guard_take "$1" || guard_log killed
-  guard_pid=$1 guard_server=$2 guard_began=$guard_now guard_state=line guard_verb=- guard_quiet=$guard_now guard_mark='' guard_slow=$guard_now \
-    guard_coarse='' guard_unsent=00000000
+  guard_pid=$1 guard_server=$2 guard_began=$guard_now guard_state=line guard_verb=- guard_quiet=$guard_now guard_slow=$guard_now \
+    guard_mark='' guard_coarse='' guard_unsent=00000000
   # shellcheck disable=SC2086
   set -- $guard_list
   [ $# -lt "$launch_most" ] || guard_kill too-many
@@ -61,7 +61,8 @@ guard_begins() {
 
 # guard_put, guard_take PID, guard_fields ENTRY - a connection into the list, out of it (1: it is not there), apart
 guard_put() {
-  guard_list="$guard_list$guard_pid,$guard_server,$guard_began,$guard_state,$guard_verb,$guard_quiet,$guard_mark,$guard_slow,$guard_coarse,$guard_unsent "
+  guard_list="$guard_list$guard_pid,$guard_server,$guard_began,$guard_state,$guard_verb,$guard_quiet,$guard_mark,$guard_slow"
+  guard_list="$guard_list,$guard_coarse,$guard_unsent "
 }
 
 guard_take() {

@@ -4,13 +4,12 @@ import os
 import signal
 import statistics
 import subprocess
-import threading
 import time
 
 import pytest
 
 from conftest import SHELLS, need, wait_for
-from engine import Clock, child_named, children, command_of, drain, empty, holders, lies, pop, push, refused, reserve, stopped_by
+from engine import child_named, command_of, empty, holders, lies, pop, push, refused, reserve, stopped_by
 
 
 def waiting(flatq, *arguments, queue="default", verb="pop", **more):
@@ -252,6 +251,17 @@ def test_the_death_of_an_owner_is_seen_while_waiting(flatq, spool):
     begun = time.monotonic()
     assert process.wait(20) == 0
     assert time.monotonic() - begun < 4
+
+
+def test_beside_a_bulk_pop(shell, flatq, spool):
+    """What a bulk taker holds has no deadline to wait for, whatever its name looks like."""
+    for _ in range(2):
+        push(flatq, b"x" * 90000)
+    owner = flatq.start("pop", "-l", "-n", "2")
+    wait_for(lambda: not lies(spool).get("wal") and list((spool / "default/out").glob("batch.*")), what="a bulk pop at work")
+    refused(flatq("pop", "-w", "1"), 66, "pop")
+    out, _ = owner.communicate(timeout=30)
+    assert out == (b"x" * 90000 + b"\n") * 2
 
 
 def test_a_queue_that_is_dropped_and_made_again(shell, flatq, spool):
