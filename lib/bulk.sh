@@ -107,6 +107,7 @@ bulk_flats() {
 # bulk_print l|0 - the batch's messages in order, each with its end, on standard output. base64 -d takes pieces that were padded one by
 # one; so the ends are put in between before decoding
 bulk_print() {
+  door_reply large || return
   if [ "$1" = l ]; then bulk_end=Cg==; else bulk_end=AA==; fi
   set -- "$q/out/$batch"/*
   slip_parse "${1##*/}" && {

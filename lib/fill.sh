@@ -39,6 +39,7 @@ bulk_write() {
       bulk_encode "$1"
     fi
   } 2>/dev/null >"$bulk_stage/lines" || { disk_failed "$bulk_stage" "queue '$queue'"; return; }
+  [ -n "${push_length:-}" ] || door_whole || return
   bulk_count=$(($(wc -l <"$bulk_stage/lines" || printf '%s' -1)))
   [ "$bulk_count" != 0 ] || return 0
   [ "$bulk_count" -gt 0 ] || { why="queue '$queue': messages cannot be counted"; return 74; }

@@ -154,6 +154,7 @@ take_failed() {
 
 # body_print - the message of slip_id on standard output; 74 where it cannot be read or written in full
 body_print() {
+  door_reply "$slip_size" || return
   base64 -d "$q/body/$slip_id" 2>/dev/null 9>&- && return 0
   why="queue '$queue': message $id could not be written out in full"
   return 74
@@ -164,6 +165,11 @@ message_head() {
   printf '%s:%s.%s.%s %s %s %s\n' "$queue" "$id" "$slip_tries" "$slip_nonce" "$id" "$slip_tries" "$slip_size" 2>/dev/null && return 0
   why="queue '$queue': message $id could not be written out in full"
   return 74
+}
+
+# door_reply SIZE - is said before so many bytes are written out. A door puts another one in this place
+command -v door_reply >/dev/null 2>&1 || door_reply() {
+  :
 }
 
 # door_delivered - 0 where the client can have had the answer. A door puts a better one in this place
