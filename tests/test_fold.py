@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from conftest import LIB, Runner, wait_for
+from conftest import Runner, wait_for
 from engine import child_named, drain, empty, lies, loop, pop, push, refused, reserve
 
 DEEP = 1500

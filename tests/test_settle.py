@@ -1,12 +1,10 @@
 """delete, release, touch, bury and kick: what becomes of a message that was handed out."""
 
-import signal
 import subprocess
 
 import pytest
 
-from conftest import wait_for
-from engine import Clock, child_named, empty, lies, loop, pop, push, refused, reserve
+from engine import Clock, empty, lies, pop, push, refused, reserve
 
 
 @pytest.fixture
