@@ -145,6 +145,15 @@ message_bury() {
   slip_count buries
   slip_format
   clock_epoch "$now"
+  # the clock has hundredths: who is buried later within one still comes later
+  for bury_last in "$q"/buried/*; do :; done
+  bury_last=${bury_last##*/} bury_last=${bury_last%%.*}
+  if [ "$bury_last" != '*' ] && ! [ "$bury_last" \< "$epoch_time" ]; then
+    case $bury_last in
+    *99) clock_add 1 "${bury_last%??}00"; epoch_time=$later ;;
+    *) epoch_time=$((1${bury_last#"${bury_last%??}"} + 1)); epoch_time=${bury_last%??}${epoch_time#1} ;;
+    esac
+  fi
   slip_move "$q/buried/$epoch_time.$slip.$2" || return
   sync_paths "$q/buried" || { why="queue '$queue': cannot sync"; return 74; }
   queue_log bury "$2"
