@@ -40,6 +40,9 @@ guard() {
     k) guard_due=1 ;;
     w) wait "$guard_wal"; guard_wal='' ;;
     q) break ;;
+    # ncat writes the beginning of a line by itself: a handler's line may have come between
+    *'Ncat: c '[0-9]*) guard_begins ${guard_line##*Ncat: c } ;;
+    *'Ncat: e '[0-9]*) guard_take "${guard_line##*Ncat: e }"; guard_due=1 ;;
     *) guard_ncat_says "${guard_line##*Ncat: }" ;;
     esac
   done

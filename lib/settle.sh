@@ -148,7 +148,10 @@ message_bury() {
   # the clock has hundredths: who is buried later within one still comes later
   for bury_last in "$q"/buried/*; do :; done
   bury_last=${bury_last##*/} bury_last=${bury_last%%.*}
-  if [ "$bury_last" != '*' ] && ! [ "$bury_last" \< "$epoch_time" ]; then
+  case $bury_last in
+  *[!0-9]*) bury_last= ;;
+  esac
+  if [ ${#bury_last} -eq 12 ] && ! [ "$bury_last" \< "$epoch_time" ]; then
     case $bury_last in
     *99) clock_add 1 "${bury_last%??}00"; epoch_time=$later ;;
     *) epoch_time=$((1${bury_last#"${bury_last%??}"} + 1)); epoch_time=${bury_last%??}${epoch_time#1} ;;

@@ -4,9 +4,10 @@ import os
 import re
 import subprocess
 from collections import namedtuple
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from conftest import LIB, Result
+from conftest import LIB, SHELLS, Result, Runner, need
 
 Reserved = namedtuple("Reserved", "receipt id tries length body")
 
@@ -128,6 +129,26 @@ def holders(path):
         except OSError:
             continue
     return found
+
+
+def in_each_shell(tmp_path, check):
+    """check(flatq, spool) under each shell, side by side: for tests that mostly wait."""
+    runners = []
+    for name in SHELLS:
+        top = tmp_path / name
+        (top / "home").mkdir(parents=True)
+        (top / "shell").mkdir()
+        (top / "shell/sh").symlink_to(os.path.realpath(need(name)))
+        runners.append(Runner(str(top / "shell/sh"), top / "spool", top / "home"))
+    try:
+        with ThreadPoolExecutor(len(runners)) as pool:
+            running = [(name, pool.submit(check, runner, runner.spool)) for name, runner in zip(SHELLS, runners)]
+        failed = [(name, task.exception()) for name, task in running if task.exception()]
+        if failed:
+            raise AssertionError("under " + ", ".join(name for name, _ in failed)) from failed[0][1]
+    finally:
+        for runner in runners:
+            runner.end(*runner.started)
 
 
 class Clock:

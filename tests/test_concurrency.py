@@ -78,10 +78,10 @@ def test_64_pushes_and_64_pops_beside_checkpoints(flatq, spool):
     assert not [path for path in (spool / ".wait").iterdir() if not path.is_file()]
 
 
-def test_16_pushes_and_16_pops(shell, flatq):
+def test_8_pushes_and_8_pops(shell, flatq):
     flatq("create", "q", check=0)
     with Beside(flatq, "wal", "q"):
-        all_at_once(flatq, 16)
+        all_at_once(flatq, 8)
 
 
 def test_the_first_verbs_of_a_new_spool_at_once(shell, flatq):

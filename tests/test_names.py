@@ -66,15 +66,15 @@ def test_receipts_of_bad_names(flatq, spool):
             assert flatq("delete", "--", name + ":1.1.abc").status == 65, name
 
 
-def test_what_is_allowed(shell, flatq, spool, tmp_path):
+def allowed(flatq, spool, tmp_path, names):
     """Push, checkpoint, reserve, put back, pop, kick, each under its own name, and beside all others. (The two dashes are for mksh, to
     which what begins with a plus is an option.)"""
     outside = everything(flatq.home)
-    for name in ALLOWED:
+    for name in names:
         push(flatq, b"1 " + name.encode(), "--", name)
         push(flatq, b"2", "-d", "1000", "--", name)
     flatq("wal", check=0)
-    for name in ALLOWED:
+    for name in names:
         got = reserve(flatq, "--", name)
         assert got.receipt.rsplit(":", 1)[0] == name
         flatq("release", "--", got.receipt, check=0)
@@ -85,9 +85,17 @@ def test_what_is_allowed(shell, flatq, spool, tmp_path):
     assert everything(flatq.home) == outside
     assert not [path for path in tmp_path.iterdir() if path.name not in ("spool", "home", "shell")]
     assert all(path.parent == spool for path in spool.iterdir())
-    flatq("drop", ".x", check=0)
+    flatq("drop", "out", check=0)
     flatq("drop", "a/b", check=0)
     assert {path.name for path in spool.iterdir()} >= {".ids", ".boot", ".wait"}
+
+
+def test_what_is_allowed(flatq, spool, tmp_path):
+    allowed(flatq, spool, tmp_path, ALLOWED)
+
+
+def test_what_is_allowed_in_every_shell(shell, flatq, spool, tmp_path):
+    allowed(flatq, spool, tmp_path, ["a.wal", ".a/$(id);", "+", "x" * 200, "a/b", "out"])
 
 
 def test_names_that_differ_are_queues_that_differ(flatq):
@@ -106,9 +114,19 @@ def test_a_queue_called_like_a_part_of_the_spool(flatq, spool):
     assert pop(flatq, ".ids") == b"y"
 
 
-@pytest.mark.parametrize("name", ["with blank", "new\nline", "st*r", "[a]", "$(touch x)", "quo'te\"", "back\\slash", "-n", "a,b", "%d", "out", "done",
-                                  "buried", "queue", "fold"])
-def test_the_spool_may_lie_anywhere(shell, flatq, tmp_path, name):
+ANYWHERE = ["with blank", "new\nline", "st*r", "[a]", "$(touch x)", "quo'te\"", "back\\slash", "-n", "a,b", "%d", "out", "done", "buried", "queue", "fold"]
+
+
+@pytest.mark.parametrize("name", ANYWHERE)
+def test_the_spool_may_lie_anywhere(flatq, tmp_path, name):
+    anywhere(flatq, tmp_path, name)
+
+
+def test_the_spool_may_lie_anywhere_in_every_shell(shell, flatq, tmp_path):
+    anywhere(flatq, tmp_path, "new\nline [a] * $(touch x) '\"\\ out")
+
+
+def anywhere(flatq, tmp_path, name):
     spool = tmp_path / name / "spool"
     flatq.env["FLATQ_DIR"] = str(spool)
     push(flatq, b"x", "-k", "key", "q/r")
@@ -170,12 +188,13 @@ def test_what_the_environment_sets_changes_nothing(shell, flatq, tmp_path):
     flatq.env.update(env)
     for k in range(3):
         push(flatq, b"%d" % k, "-p", str(3 - k), "-k", str(k), "a/b")
-    push(flatq, b"", "-d", "1", "a/b")
+    push(flatq, b"", "-d", "1000", "a/b")
     flatq("bury", reserve(flatq, "a/b").receipt, check=0)
     assert [pop(flatq, "a/b"), pop(flatq, "a/b")] == [b"1", b"0"]
-    assert pop(flatq, "-w", "9", "a/b") == b""
     assert flatq("kick", "a/b", check=0).out == b"1\n"
     assert pop(flatq, "a/b") == b"2"
+    assert flatq("kick", "a/b", check=0).out == b"1\n"
+    assert pop(flatq, "-w", "9", "a/b") == b""
 
 
 def test_through_a_link_and_from_the_search_path(shell, flatq, tmp_path):

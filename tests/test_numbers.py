@@ -58,7 +58,8 @@ def test_leading_zeros(shell, flatq):
     for _ in range(8):
         push(flatq, b"x", "q")
     refused(flatq("push", "q"), 75, "push")
-    push(flatq, b"x", "-d", "0000000001")
+    push(flatq, b"x", "-d", "0000000008")
+    assert flatq("kick", "-n", "0000000009", check=0).out == b"1\n"
     assert pop(flatq, "-w", "0000000009") == b"x"
 
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from conftest import wait_for
-from engine import Clock, child_named, empty, lies, pop, push, refused, reserve, stopped_by
+from engine import Clock, child_named, empty, in_each_shell, lies, pop, push, refused, reserve, stopped_by
 
 ALL = bytes(range(256))
 
@@ -106,22 +106,22 @@ def test_receipt_of_an_ended_lease_is_good_until_somebody_reserves_again(shell, 
     empty(flatq)
 
 
-@pytest.mark.parametrize("verb, options", [("delete", []), ("release", []), ("release", ["-d", "5"]), ("touch", []), ("bury", [])])
-def test_a_receipt_that_is_no_longer_good_harms_nobody(shell, flatq, spool, clock, verb, options):
+def test_a_receipt_that_is_no_longer_good_harms_nobody(shell, flatq, spool, clock):
     push(flatq, b"x", "q")
     old = reserve(flatq, "-t", "10", "q")
     clock.advance(11)
     new = reserve(flatq, "-t", "10", "q")
     assert new.receipt != old.receipt and new.id == old.id
     before = lies(spool, "q")
-    refused(flatq(verb, *options, old.receipt), 66, verb)
-    assert lies(spool, "q") == before
+    verbs = [["delete"], ["release"], ["release", "-d", "5"], ["touch"], ["bury"]]
+    for verb, *options in verbs:
+        refused(flatq(verb, *options, old.receipt), 66, verb)
+        assert lies(spool, "q") == before, verb
     flatq("delete", new.receipt, check=0)
     # and after that, none
-    for receipt in (old.receipt, new.receipt):
-        refused(flatq(verb, *options, receipt), 66, verb)
     flatq("wal", check=0)
-    refused(flatq(verb, *options, new.receipt), 66, verb)
+    for verb, *options in verbs:
+        refused(flatq(verb, *options, new.receipt), 66, verb)
 
 
 def test_pop_and_reserve_of_the_same_message_have_other_receipts(flatq, clock):
@@ -217,11 +217,15 @@ def test_most_tries_bury_what_killed_pops_held(flatq, spool):
     assert name.endswith(".dead"), "with its reason"
 
 
-def test_waiting(shell, flatq):
+def test_waiting(tmp_path):
     """With -w, with and without a lease of its own, and with several queues."""
+    in_each_shell(tmp_path, waits)
+
+
+def waits(flatq, spool):
     for options in ([], ["-t", "30"]):
         process = flatq.start("reserve", "-w", "20", *options, "a", "b")
-        wait_for(lambda: lies(flatq.spool, "b").get("wait"), what="the waiter")
+        wait_for(lambda: lies(spool, "b").get("wait"), what="the waiter")
         push(flatq, b"x", "b")
         out, err = process.communicate(timeout=30)
         assert (process.returncode, err) == (0, b""), (out, err)

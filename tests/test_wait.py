@@ -6,10 +6,8 @@ import statistics
 import subprocess
 import time
 
-import pytest
-
 from conftest import SHELLS, need, wait_for
-from engine import child_named, command_of, empty, holders, lies, pop, push, refused, reserve, stopped_by
+from engine import child_named, command_of, empty, holders, in_each_shell, lies, pop, push, refused, reserve, stopped_by
 
 
 def waiting(flatq, *arguments, queue="default", verb="pop", **more):
@@ -81,22 +79,35 @@ def used(pid):
     return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
-def test_time_out(shell, flatq, spool):
-    for seconds in ("1", "2"):
+def test_time_out(tmp_path):
+    def check(flatq, spool):
         begun = time.monotonic()
-        refused(flatq("pop", "-w", seconds, "a", "b"), 66, "pop")
-        assert int(seconds) - 0.02 < time.monotonic() - begun < int(seconds) + 0.3
-    begun = time.monotonic()
-    refused(flatq("pop", "-w", "0"), 66, "pop")
-    assert time.monotonic() - begun < 0.5
-    nothing_left(spool)
+        refused(flatq("pop", "-w", "1", "a", "b"), 66, "pop")
+        assert 0.98 < time.monotonic() - begun < 1.6
+        begun = time.monotonic()
+        refused(flatq("pop", "-w", "0"), 66, "pop")
+        assert time.monotonic() - begun < 0.5
+        nothing_left(spool)
+
+    in_each_shell(tmp_path, check)
 
 
-def test_the_same_queue_twice(shell, flatq, spool):
-    refused(flatq("pop", "-w", "1", "a", "b", "a"), 66, "pop")
-    nothing_left(spool)
-    push(flatq, b"x", "a")
-    assert pop(flatq, "-w", "1", "b", "a", "a") == b"x"
+def test_time_out_alone(flatq):
+    """With nobody beside, to a third of a second."""
+    for seconds in (1, 2):
+        begun = time.monotonic()
+        refused(flatq("pop", "-w", str(seconds), "a"), 66, "pop")
+        assert seconds - 0.02 < time.monotonic() - begun < seconds + 0.3
+
+
+def test_the_same_queue_twice(tmp_path):
+    def check(flatq, spool):
+        refused(flatq("pop", "-w", "1", "a", "b", "a"), 66, "pop")
+        nothing_left(spool)
+        push(flatq, b"x", "a")
+        assert pop(flatq, "-w", "1", "b", "a", "a") == b"x"
+
+    in_each_shell(tmp_path, check)
 
 
 def test_of_several_queues(shell, flatq, spool):
@@ -134,28 +145,35 @@ def test_twenty_waiters_and_twenty_pushes_at_once(flatq, spool):
     assert list((spool / ".wait").iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_stopped_it_leaves_nothing(shell, flatq, spool, number):
-    process = waiting(flatq, "-w", "30", "a", "b", queue="b")
-    process.send_signal(number)
-    stopped_by(process, number)
-    nothing_left(spool)
-    # and takes nothing
-    push(flatq, b"x", "b")
-    assert pop(flatq, "b") == b"x"
+def test_stopped_it_leaves_nothing(tmp_path):
+    def check(flatq, spool):
+        stopped = [(number, waiting(flatq, "-w", "30", "a", "b", queue="b")) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
+        for number, process in stopped:
+            process.send_signal(number)
+        for number, process in stopped:
+            stopped_by(process, number)
+        nothing_left(spool)
+        # and takes nothing
+        push(flatq, b"x", "b")
+        assert pop(flatq, "b") == b"x"
+
+    in_each_shell(tmp_path, check)
 
 
-def test_killed_it_leaves_nothing_behind_the_next_checkpoint(shell, flatq, spool):
-    need("setpriv")
-    process = waiting(flatq, "-w", "30", "a", "b", queue="b")
-    sleeper = child_named(process, "sleep")
-    process.kill()
-    process.wait()
-    wait_for(lambda: not command_of(sleeper), 1, what="the end of its sleeper")
-    flatq("wal", check=0)
-    nothing_left(spool)
-    push(flatq, b"x", "b")
-    assert pop(flatq, "b") == b"x"
+def test_killed_it_leaves_nothing_behind_the_next_checkpoint(tmp_path):
+    def check(flatq, spool):
+        need("setpriv")
+        process = waiting(flatq, "-w", "30", "a", "b", queue="b")
+        sleeper = child_named(process, "sleep")
+        process.kill()
+        process.wait()
+        wait_for(lambda: not command_of(sleeper), 1, what="the end of its sleeper")
+        flatq("wal", check=0)
+        nothing_left(spool)
+        push(flatq, b"x", "b")
+        assert pop(flatq, "b") == b"x"
+
+    in_each_shell(tmp_path, check)
 
 
 def test_killed_it_costs_others_no_message(flatq, spool):
@@ -186,28 +204,34 @@ def test_a_stopped_waiter_blocks_nobody(flatq, spool):
     nothing_left(spool)
 
 
-def test_a_waiter_whose_fifo_is_gone(shell, flatq, spool):
+def test_a_waiter_whose_fifo_is_gone(tmp_path):
     """Somebody tidied up. It spins no loop, it waits; and it still finds what comes."""
-    process = waiting(flatq, "-w", "30")
-    for path in (spool / ".wait").iterdir():
-        path.unlink()
-    sleeper = child_named(process, "sleep")
-    # from the end of the turn that still has it open, for a second
-    wait_for(lambda: child_named(process, "sleep") != sleeper, what="its next turn")
-    before, end = used(process.pid), time.monotonic() + 1
-    wait_for(lambda: time.monotonic() > end)
-    assert used(process.pid) - before < 0.1
-    push(flatq, b"x")
-    assert process.communicate(timeout=20)[0] == b"x"
-    nothing_left(spool)
+    def check(flatq, spool):
+        process = waiting(flatq, "-w", "30")
+        for path in (spool / ".wait").iterdir():
+            path.unlink()
+        sleeper = child_named(process, "sleep")
+        # from the end of the turn that still has it open, for a second
+        wait_for(lambda: child_named(process, "sleep") != sleeper, what="its next turn")
+        before, end = used(process.pid), time.monotonic() + 1
+        wait_for(lambda: time.monotonic() > end)
+        assert used(process.pid) - before < 0.1
+        push(flatq, b"x")
+        assert process.communicate(timeout=20)[0] == b"x"
+        nothing_left(spool)
+
+    in_each_shell(tmp_path, check)
 
 
-def test_a_delayed_message_wakes_at_its_time(shell, flatq):
-    begun = time.monotonic()
-    push(flatq, b"x", "-d", "1")
-    process = waiting(flatq, "-w", "30")
-    assert process.communicate(timeout=20)[0] == b"x"
-    assert 0.98 < time.monotonic() - begun < 1.45
+def test_a_delayed_message_wakes_at_its_time(tmp_path):
+    def check(flatq, spool):
+        begun = time.monotonic()
+        push(flatq, b"x", "-d", "1")
+        process = waiting(flatq, "-w", "30")
+        assert process.communicate(timeout=20)[0] == b"x"
+        assert 0.98 < time.monotonic() - begun < 1.45
+
+    in_each_shell(tmp_path, check)
 
 
 def test_a_delayed_message_that_comes_while_it_waits(flatq):
@@ -218,27 +242,33 @@ def test_a_delayed_message_that_comes_while_it_waits(flatq):
     assert 0.98 < time.monotonic() - begun < 3.3
 
 
-def test_the_end_of_a_lease_wakes(shell, flatq):
-    push(flatq, b"x")
-    begun = time.monotonic()
-    reserve(flatq, "-t", "1")
-    process = waiting(flatq, "-w", "30")
-    assert process.communicate(timeout=20)[0] == b"x"
-    assert 0.98 < time.monotonic() - begun < 1.6
-
-
-def test_what_is_released_or_kicked_wakes(shell, flatq):
-    push(flatq, b"x")
-    for turn in ("release", "bury"):
-        got = reserve(flatq)
-        process = waiting(flatq, "-w", "30", verb="reserve")
-        flatq(turn, got.receipt, check=0)
-        if turn == "bury":
-            flatq("kick", check=0)
+def test_the_end_of_a_lease_wakes(tmp_path):
+    def check(flatq, spool):
+        push(flatq, b"x")
         begun = time.monotonic()
-        out, _ = process.communicate(timeout=20)
-        assert time.monotonic() - begun < 1
-        flatq("release", out.split()[0].decode(), check=0)
+        reserve(flatq, "-t", "1")
+        process = waiting(flatq, "-w", "30")
+        assert process.communicate(timeout=20)[0] == b"x"
+        assert 0.98 < time.monotonic() - begun < 1.6
+
+    in_each_shell(tmp_path, check)
+
+
+def test_what_is_released_or_kicked_wakes(tmp_path):
+    def check(flatq, spool):
+        push(flatq, b"x")
+        for turn in ("release", "bury"):
+            got = reserve(flatq)
+            process = waiting(flatq, "-w", "30", verb="reserve")
+            flatq(turn, got.receipt, check=0)
+            if turn == "bury":
+                flatq("kick", check=0)
+            begun = time.monotonic()
+            out, _ = process.communicate(timeout=20)
+            assert time.monotonic() - begun < 1
+            flatq("release", out.split()[0].decode(), check=0)
+
+    in_each_shell(tmp_path, check)
 
 
 def test_the_death_of_an_owner_is_seen_while_waiting(flatq, spool):
@@ -253,73 +283,91 @@ def test_the_death_of_an_owner_is_seen_while_waiting(flatq, spool):
     assert time.monotonic() - begun < 4
 
 
-def test_beside_a_bulk_pop(shell, flatq, spool):
+def test_beside_a_bulk_pop(tmp_path):
     """What a bulk taker holds has no deadline to wait for, whatever its name looks like."""
-    for _ in range(2):
-        push(flatq, b"x" * 90000)
-    owner = flatq.start("pop", "-l", "-n", "2")
-    wait_for(lambda: not lies(spool).get("wal") and list((spool / "default/out").glob("batch.*")), what="a bulk pop at work")
-    refused(flatq("pop", "-w", "1"), 66, "pop")
-    out, _ = owner.communicate(timeout=30)
-    assert out == (b"x" * 90000 + b"\n") * 2
+    def check(flatq, spool):
+        for _ in range(2):
+            push(flatq, b"x" * 90000)
+        owner = flatq.start("pop", "-l", "-n", "2")
+        wait_for(lambda: not lies(spool).get("wal") and list((spool / "default/out").glob("batch.*")), what="a bulk pop at work")
+        refused(flatq("pop", "-w", "1"), 66, "pop")
+        out, _ = owner.communicate(timeout=30)
+        assert out == (b"x" * 90000 + b"\n") * 2
+
+    in_each_shell(tmp_path, check)
 
 
-def test_a_queue_that_is_dropped_and_made_again(shell, flatq, spool):
+def test_a_queue_that_is_dropped_and_made_again(tmp_path):
     """The time-out holds, and what is pushed to the new queue is found."""
-    process = waiting(flatq, "-w", "30", "q", queue="q")
-    flatq("drop", "q", check=0)
-    push(flatq, b"x", "q")
-    assert process.communicate(timeout=10)[0] == b"x"
-    process = waiting(flatq, "-w", "1", "q", queue="q")
-    flatq("drop", "q", check=0)
-    begun = time.monotonic()
-    assert process.wait(8) in (66, 69)
-    assert time.monotonic() - begun < 3.5
-    nothing_left(spool)
+    def check(flatq, spool):
+        process = waiting(flatq, "-w", "30", "q", queue="q")
+        flatq("drop", "q", check=0)
+        push(flatq, b"x", "q")
+        assert process.communicate(timeout=10)[0] == b"x"
+        process = waiting(flatq, "-w", "1", "q", queue="q")
+        flatq("drop", "q", check=0)
+        begun = time.monotonic()
+        assert process.wait(8) in (66, 69)
+        assert time.monotonic() - begun < 3.5
+        nothing_left(spool)
+
+    in_each_shell(tmp_path, check)
 
 
-def test_without_proc(shell, flatq, spool):
-    flatq.env["FLATQ_PROC"] = "/nonexistent"
-    process = waiting(flatq, "-w", "30")
-    push(flatq, b"x")
-    assert process.communicate(timeout=20)[0] == b"x"
-    push(flatq, b"later", "-d", "2")
-    begun = time.monotonic()
-    assert pop(flatq, "-w", "10") == b"later"
-    assert time.monotonic() - begun < 4
-    refused(flatq("pop", "-w", "1"), 66, "pop")
-    nothing_left(spool)
+def test_without_proc(tmp_path):
+    def check(flatq, spool):
+        flatq.env["FLATQ_PROC"] = "/nonexistent"
+        process = waiting(flatq, "-w", "30")
+        push(flatq, b"x")
+        assert process.communicate(timeout=20)[0] == b"x"
+        push(flatq, b"later", "-d", "2")
+        begun = time.monotonic()
+        assert pop(flatq, "-w", "10") == b"later"
+        assert time.monotonic() - begun < 4
+        refused(flatq("pop", "-w", "1"), 66, "pop")
+        nothing_left(spool)
+
+    in_each_shell(tmp_path, check)
 
 
-def test_without_setpriv(shell, flatq, spool):
+def test_without_setpriv(tmp_path):
     """Waiting is the same; only a kill -9 then leaves a sleeper, for two seconds."""
-    tools = flatq.home / "tools"
-    tools.mkdir()
-    (tools / "setpriv").write_text("#!/bin/sh\nexit 127\n")
-    (tools / "setpriv").chmod(0o755)
-    flatq.env["PATH"] = f"{tools}:{flatq.env['PATH']}"
-    process = waiting(flatq, "-w", "30")
-    process.kill()
-    process.wait()
-    wait_for(lambda: holders(spool) == [], 4, what="the end of its sleeper")
-    flatq("wal", check=0)
-    nothing_left(spool)
+    def check(flatq, spool):
+        tools = flatq.home / "tools"
+        tools.mkdir()
+        (tools / "setpriv").write_text("#!/bin/sh\nexit 127\n")
+        (tools / "setpriv").chmod(0o755)
+        flatq.env["PATH"] = f"{tools}:{flatq.env['PATH']}"
+        process = waiting(flatq, "-w", "30")
+        process.kill()
+        process.wait()
+        wait_for(lambda: holders(spool) == [], 4, what="the end of its sleeper")
+        flatq("wal", check=0)
+        nothing_left(spool)
+
+    in_each_shell(tmp_path, check)
 
 
-def test_a_closed_descriptor(shell, flatq, spool):
+def test_a_closed_descriptor(tmp_path):
     """Started without standard input, output of errors or the numbers that waiting uses."""
-    push(flatq, b"x", "-d", "1")
-    done = subprocess.run(["dash", "-c", 'exec "$@" <&- 2>&- 3>&- 6>&- 7>&- 8>&- 9>&-', "-", *flatq.command("pop", "-w", "10")],
-                          env=flatq.environment(None), stdout=subprocess.PIPE, timeout=30)
-    assert (done.returncode, done.stdout) == (0, b"x")
-    nothing_left(spool)
+    def check(flatq, spool):
+        push(flatq, b"x", "-d", "1")
+        done = subprocess.run(["dash", "-c", 'exec "$@" <&- 2>&- 3>&- 6>&- 7>&- 8>&- 9>&-', "-", *flatq.command("pop", "-w", "10")],
+                              env=flatq.environment(None), stdout=subprocess.PIPE, timeout=30)
+        assert (done.returncode, done.stdout) == (0, b"x")
+        nothing_left(spool)
+
+    in_each_shell(tmp_path, check)
 
 
-def test_descriptors_of_the_caller(shell, flatq, spool):
+def test_descriptors_of_the_caller(tmp_path):
     """Whoever calls may use 6 to 9 himself, and hold a lock there."""
-    push(flatq, b"x", "-d", "1")
-    done = subprocess.run(
-        ["dash", "-c", 'exec 6>"$HOME/6" 7>"$HOME/7" 8>"$HOME/8" 9>"$HOME/9"; flock 9; "$@"; echo kept >&9; cat "$HOME/6" "$HOME/7" "$HOME/8"', "-",
-         *flatq.command("pop", "-w", "10")], env=flatq.environment(None), stdout=subprocess.PIPE, timeout=30)
-    assert (done.returncode, done.stdout) == (0, b"x")
-    assert (flatq.home / "9").read_text() == "kept\n"
+    def check(flatq, spool):
+        push(flatq, b"x", "-d", "1")
+        done = subprocess.run(
+            ["dash", "-c", 'exec 6>"$HOME/6" 7>"$HOME/7" 8>"$HOME/8" 9>"$HOME/9"; flock 9; "$@"; echo kept >&9; cat "$HOME/6" "$HOME/7" "$HOME/8"', "-",
+             *flatq.command("pop", "-w", "10")], env=flatq.environment(None), stdout=subprocess.PIPE, timeout=30)
+        assert (done.returncode, done.stdout) == (0, b"x")
+        assert (flatq.home / "9").read_text() == "kept\n"
+
+    in_each_shell(tmp_path, check)
