@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import wait_for
+from conftest import need, wait_for
 
 
 def messages(count, seed=1):
@@ -61,8 +61,7 @@ def test_without_perl(flatq, tmp_path, hidden):
 @pytest.mark.parametrize("awk", ["mawk", "gawk", "busybox"])
 def test_awks(flatq, tmp_path, awk):
     """One push, fold, unfold and drain with each awk that the system may have."""
-    if not shutil.which(awk):
-        pytest.skip(f"{awk} is not installed")
+    need(awk)
     flatq.env["PATH"] = path_without(tmp_path / "bin", "mawk", "awk", "gawk")
     (tmp_path / "bin/awk").symlink_to(shutil.which(awk))
     flatq.env["FLATQ_FOLD"] = "4"
