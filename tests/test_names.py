@@ -92,7 +92,7 @@ def test_what_is_allowed(flatq, spool, tmp_path):
 
 
 def test_what_is_allowed_in_every_shell(shell, flatq, spool, tmp_path):
-    allowed(flatq, spool, tmp_path, [".a/$(id);", "+", "x" * 200, "a/b", "out"])
+    allowed(flatq, spool, tmp_path, ["a.wal", ".a/$(id);", "+", "x" * 200, "a/b", "out"])
 
 
 def test_names_that_differ_are_queues_that_differ(flatq):
