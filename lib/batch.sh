@@ -1,4 +1,4 @@
-# batch.sh - what others need to know of a bulk taker's batch, out/batch.PID-TIME.NONCE: to put it back, count it, sweep it
+# batch.sh - what others need to know of a bulk taker's batch, out/batch.PID-TIME.NONCE.DEADLINE: to put it back, count it, sweep it
 
 # batch_putback DIRECTORY - slips with one more try to wal/, flat files with one more try to their place
 batch_putback() {

@@ -1,7 +1,7 @@
 # bulk.sh - many messages at once: flat files are taken whole
 #
-# A bulk take is a directory out/batch.PID-TIME.NONCE with slips and flat files under the names they had; its owner's death gives all of
-# them back. Its marker is done/ with the same name.
+# A bulk take is a directory out/batch.PID-TIME.NONCE.DEADLINE with slips and flat files under the names they had; its owner's death gives
+# all of them back, and where a death cannot be seen (no /proc), ten minutes do. Its marker is done/ with the same name.
 
 # bulk_take MOST - takes up to MOST messages of $q, whole flat files or a run of singles, into a batch; sets `batch` and bulk_got; 66: none
 bulk_take() {
@@ -49,7 +49,9 @@ bulk_batch() {
   nonce_read
   clock_read
   owner_read
-  batch=batch.$owner.$nonce
+  later=000000000000
+  [ -n "$owner_lease" ] || clock_add 600 "$now"
+  batch=batch.$owner.$nonce.$later
   mkdir "$q/out/$batch" 2>/dev/null || disk_failed "$q/out" "queue '$queue'"
 }
 
@@ -175,19 +177,25 @@ bulk_queue() {
     *) return 74 ;;
     esac
     bulk_print "$bulk_mode" && door_delivered || { batch_putback "$q/out/$batch"; return 74; }
-    { true >"$q/done/$batch"; } 2>/dev/null || { disk_failed "$q/done" "queue '$queue'"; return; }
+    lock_queue || return
+    bulk_settle
+    bulk_code=$?
+    unlock_queue
+    [ $bulk_code -eq 0 ] || return $bulk_code
     bulk_any=1 bulk_left=$((bulk_left - bulk_got)) bulk_looked=
     clock_read
     clock_epoch "$now"
     { printf '%s.%s pop - 1 0 0 bulk-%s\n' "${epoch_time%??}" "${epoch_time#"${epoch_time%??}"}" "$bulk_got" >>"$q/log"; } 2>/dev/null || :
-    lock_queue || return
-    sweep_names=$batch
-    sweep_these
-    bulk_code=$?
-    unlock_queue
-    [ $bulk_code -eq 0 ] || return $bulk_code
     wake "$q/room" "$bulk_got"
   done
+}
+
+# bulk_settle - under the lock: whoever puts the batch back holds it too, and sees either the marker or nobody
+bulk_settle() {
+  [ -d "$q/out/$batch" ] || { why="queue '$queue': what was taken is no longer yours"; return 66; }
+  { true >"$q/done/$batch"; } 2>/dev/null || { disk_failed "$q/done" "queue '$queue'"; return; }
+  sweep_names=$batch
+  sweep_these
 }
 
 # bulk_stop SIGNAL - the trap of a bulk taker

@@ -7,9 +7,11 @@
 # In: push_priority push_delay push_lease push_key (empty: none) push_wait. Out: id; push_dup=1 where the key was taken.
 # 65 too short, 66 never, 69 closed, 74 and 77 disk, 75 full
 push_message() {
-  push_dup='' push_made='' push_need=1
+  push_dup='' push_made='' push_dot_file='' push_need=1
   queue_open "$1" make || return
   [ ! -e "$q/closed" ] || { why="queue '$queue' is closed"; return 69; }
+  [ -z "${2:-}" ] || [ -z "${FLATQ_MOST_BYTES:-}" ] || number "$2" "$FLATQ_MOST_BYTES" ||
+    { why="message of $2 bytes is over the limit of $FLATQ_MOST_BYTES"; return 65; }
   # full before it begins: refused before anything is written, and without the lock, that an exact count needs
   if [ -e "$q/conf" ] && [ "$push_wait" = 0 ] && [ -z "$push_key" ]; then
     need bound batch fold
@@ -34,12 +36,13 @@ push_message() {
 
 # push_abandon - nothing is left of a push that made no slip. The body of one that did is the sweeper's
 push_abandon() {
-  [ -n "$push_made" ] || rm -f "$q/body/$slip_id" 2>/dev/null
+  [ -n "$push_made" ] || rm -f "$q/body/$slip_id" ${push_dot_file:+"$q/tmp/$push_dot_file"} 2>/dev/null
   ids_end
 }
 
 # push_body LENGTH - standard input to body/ID; sets slip_size
 push_body() {
+  [ -z "${push_dot:-}" ] || { nonce_read; push_dot_file=$owner.$nonce; }
   set -C
   # The size of what base64 wrote is where it left the shared offset of the file: no process for it
   { encode "$1" && { read -r push_pos push_encoded <"$FLATQ_PROC/self/fdinfo/1" || push_encoded=''; } && printf '\n'; } \
@@ -57,21 +60,39 @@ push_body() {
   [ -z "$1" ] || [ "$size" = "$1" ] || { why="$size bytes came of the $1 announced"; return 65; }
   [ -z "${FLATQ_MOST_BYTES:-}" ] || [ "$size" -le "$FLATQ_MOST_BYTES" ] ||
     { why="message of $size bytes is over the limit of $FLATQ_MOST_BYTES"; return 65; }
+  [ -z "${push_dot:-}" ] || push_dotted
+}
+
+# push_dotted - 65 where the input ended without its last line
+push_dotted() {
+  [ -s "$q/tmp/$push_dot_file" ] || { why='the input ended without a line with a single dot'; return 65; }
+  rm -f "$q/tmp/$push_dot_file" 2>/dev/null
 }
 
 # encode [LENGTH] - base64 in one line, no newline. GNU base64 wraps at 76; one that knows no -w does not wrap by itself
 # shellcheck disable=SC2086 # $base64_wrap is a word or none
 encode() {
+  [ -n "${1:-}${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { base64 $base64_wrap; return; }
   if [ -n "${1:-}" ]; then
     # one more byte than announced is not looked for: what follows is not ours
-    head -c "$1" | base64 $base64_wrap
-  elif [ -n "${push_dot:-}" ]; then
-    { sed -n '/^\.'"${push_cr:+$push_cr*}"'$/q;p' || encode_failed; } | base64 $base64_wrap
+    head -c "$1"
+  elif [ -z "${push_dot:-}" ]; then
+    input_most || encode_failed
   elif [ -n "${FLATQ_MOST_BYTES:-}" ]; then
-    { head -c "$((FLATQ_MOST_BYTES + 1))" || encode_failed; } | base64 $base64_wrap
+    input_to_dot | { input_most || encode_failed; }
   else
-    base64 $base64_wrap
-  fi
+    input_to_dot || encode_failed
+  fi | base64 $base64_wrap
+}
+
+# input_most - standard input, and not more than one byte too much of it
+input_most() {
+  head -c "$((FLATQ_MOST_BYTES + 1))"
+}
+
+# input_to_dot - standard input up to the line with the dot, which goes to tmp/ instead: where it never came, that stays empty
+input_to_dot() {
+  (cd "$q/tmp" && exec sed -n -e '/^\.'"${push_cr:+$push_cr*}"'$/{w '"$push_dot_file" -e q -e '}' -e p)
 }
 
 # encode_failed - the left side of a pipe has no status to show: a body that is cut is taken away, before base64 sees its end
@@ -165,6 +186,6 @@ delay_place() {
 }
 
 # door_whole - 0 where the input ended as its sender meant it to. A door puts a better one in this place
-command -v door_whole >/dev/null 2>&1 || door_whole() {
+[ -n "${FLATQ_DOOR:-}" ] || door_whole() {
   :
 }

@@ -46,7 +46,7 @@ queue_reclaim() {
     case $reclaim_name in
     batch.*)
       reclaim_name=${reclaim_name#batch.}
-      ! owner_dead "${reclaim_name%%.*}" || batch_putback "$found"
+      ! owner_dead "${reclaim_name%%.*}" && ! lease_over "${reclaim_name##*.}" || batch_putback "$found"
       continue ;;
     esac
     slip_parse "$reclaim_name" || { slip_strange "out/$reclaim_name"; continue; }
@@ -54,12 +54,20 @@ queue_reclaim() {
       # RACE: an owner settles by a marker, and then dies: first dead, then the marker
       [ ! -e "$q/done/$reclaim_name" ] || continue
       message_putback dead
-    elif [ "$slip_deadline" != 000000000000 ] && ! [ "$now" \< "$slip_deadline" ]; then
+    elif lease_over "$slip_deadline"; then
       message_putback expired
     fi
   done
   set -- "$q"/done/*
   [ $# -lt 200 ] || queue_sweep
+}
+
+# lease_over DEADLINE - whether there is one, and it has passed
+lease_over() {
+  case $1 in
+  000000000000 | *[!0-9]*) return 1 ;;
+  esac
+  ! [ "$now" \< "$1" ]
 }
 
 # queue_sweep - what is settled leaves the disk: its slip in out/, if only marked; its key; when that is sure, its body; then what said so

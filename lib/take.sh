@@ -168,12 +168,12 @@ message_head() {
 }
 
 # door_reply SIZE - is said before so many bytes are written out. A door puts another one in this place
-command -v door_reply >/dev/null 2>&1 || door_reply() {
+[ -n "${FLATQ_DOOR:-}" ] || door_reply() {
   :
 }
 
 # door_delivered - 0 where the client can have had the answer. A door puts a better one in this place
-command -v door_delivered >/dev/null 2>&1 || door_delivered() {
+[ -n "${FLATQ_DOOR:-}" ] || door_delivered() {
   :
 }
 

@@ -94,7 +94,7 @@ wait_due_of() {
   fi
   for due_path in "$q"/out/*; do
     case ${due_path##*/} in
-    batch.* | *.000000000000) continue ;;
+    *.000000000000) continue ;;
     *.????????????) ;;
     *) continue ;;
     esac

@@ -284,3 +284,29 @@ def test_delayed_ones_by_the_real_clock(tmp_path):
         assert 1.9 < time.monotonic() - begun < 2.6
 
     in_each_shell(tmp_path, check)
+
+
+def test_a_bulk_taker_whose_death_nobody_can_see(flatq, clock):
+    """Without /proc, ten minutes give back what a killed drain held; one that lives on, past them, is told so."""
+    sent = [b"%0100d" % n for n in range(3000)]
+    flatq("push", "-l", input=b"\n".join(sent), check=0)
+    batches = lambda: list((flatq.spool / "default/out").glob("batch.*"))
+    for killed in (True, False):
+        process = flatq.start("drain")
+        wait_for(batches, 10, "a batch in out/")
+        process.stdout.read(1000)
+        if killed:
+            flatq.end(process)
+        clock.advance(599)
+        empty(flatq)
+        clock.advance(2)
+        if killed:
+            flatq("wal", check=0)
+            assert not batches()
+        else:
+            assert flatq("drain", check=0).out.split() == sent
+            process.stdout.read()
+            # 66 when it comes to settle, 74 where it has not yet read all of what is gone
+            assert process.wait(20) in (66, 74)
+            assert process.stderr.read().count(b"\n") == 1
+    empty(flatq)

@@ -122,6 +122,20 @@ def test_dot(shell, flatq):
         assert pop(flatq) == body
 
 
+def test_no_dot_stores_nothing(shell, flatq, spool):
+    for text in (b"", b"a\n", b"a\n.", b"a\n..\n", b"a\n.\r\n", ALL):
+        for most in ("", "100000"):
+            done = flatq("push", "-e", "-k", "key", input=text, env={"FLATQ_MOST_BYTES": most})
+            if text == b"a\n.":
+                # what is the last line's end is the system's matter: a dot is a dot
+                assert done.status in (0, 65)
+                continue
+            refused(done, 65, "push", text=b"dot")
+    flatq("drain")
+    flatq("wal", check=0)
+    nothing(spool)
+
+
 def test_priority_then_age(shell, flatq):
     order = ["4294967295", "1", None, "0", "65536", "00", "4294967294", "1", "65535", "65537"]
     for index, priority in enumerate(order):
