@@ -1,1 +1,23 @@
-"""flatq: the Python side of the message queue in POSIX shell."""
+"""flatq: a message queue of flat files, in POSIX shell, from Python.
+
+    from flatq import Queue, Empty
+
+    jobs = Queue("jobs")                      # in $FLATQ_DIR; or Queue("jobs", "/srv/spool"), Queue("queue.example:1234/jobs")
+    jobs.push(b"resize 7.png", key="7.png")
+    with jobs.reserve(wait=10) as message:    # deleted at the end, released where something is raised
+        print(message.id, message.tries, message.body)
+"""
+
+from .aio import AsyncQueue, AsyncReserved
+from .errors import (
+    Busy, Closed, Denied, Disk, Empty, Error, Full, Internal, Invalid, Missing, NotYours, TimedOut, Unreachable, Usage,
+)
+from .queue import Id, Queue, Reserved
+from .verbs import home
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AsyncQueue", "AsyncReserved", "Busy", "Closed", "Denied", "Disk", "Empty", "Error", "Full", "Id", "Internal", "Invalid", "Missing",
+    "NotYours", "Queue", "Reserved", "TimedOut", "Unreachable", "Usage", "home",
+]
