@@ -1,7 +1,8 @@
 # batch.sh - what others need to know of a bulk taker's batch, out/batch.PID-TIME.NONCE.DEADLINE: to put it back, count it, sweep it
 
-# batch_putback DIRECTORY - slips with one more try to wal/, flat files with one more try to their place
+# batch_putback DIRECTORY [WHY] - slips with one more try to wal/, flat files with one more try to their place
 batch_putback() {
+  batch_why=${2:-dead}
   batch_locked=
   [ -n "$lock_held" ] || { lock_queue || return; batch_locked=1; }
   queue_conf
@@ -10,7 +11,7 @@ batch_putback() {
     [ -e "$batch_path" ] && [ ! -e "$q/done/${1##*/}" ] || break
     if slip_parse "$batch_name"; then
       found=$batch_path slip_tries=$((slip_tries + 1))
-      message_putback dead
+      message_putback "$batch_why"
     elif flat_parse "$batch_name"; then
       batch_block=$q/queue/$flat_block
       { [ -d "$batch_block" ] || mkdir -p "$batch_block"; } 2>/dev/null &&
@@ -20,6 +21,18 @@ batch_putback() {
   rmdir "$1" 2>/dev/null 9>&9
   [ -z "$batch_locked" ] || unlock_queue
   wake "$q/wait"
+}
+
+# message_held ID - whether a bulk taker, or one who claims, has the message with the 12-digit ID
+message_held() {
+  for held_path in "$q"/out/batch.*/* "$q"/claimed/*/*/*; do
+    case ${held_path##*/} in
+    '*') continue ;;
+    ??????????."$1".*.*.*.*.*.*) return 0 ;;
+    esac
+    flat_parse "${held_path##*/}" && ! [ "$1" \< "$flat_first" ] && ! [ "$flat_last" \< "$1" ] && message_in_flat "$held_path" "$1" && return 0
+  done
+  return 66
 }
 
 # batch_count DIRECTORY - adds its messages to `count`

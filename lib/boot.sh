@@ -54,7 +54,7 @@ spool_boot_mark() {
 # queue_make - makes the places of a new queue, $q
 queue_make() {
   # wal/ comes last, and alone: it says that all the others are there
-  mkdir -p "$q/body" "$q/fold" "$q/queue" "$q/unfold" "$q/head" "$q/out" "$q/done" "$q/delayed" "$q/buried" "$q/keys" \
+  mkdir -p "$q/body" "$q/fold" "$q/queue" "$q/unfold" "$q/head" "$q/out" "$q/done" "$q/delayed" "$q/buried" "$q/claimed" "$q/keys" \
     "$q/wait" "$q/room" "$q/tmp" 2>/dev/null && mkdir -p "$q/wal" 2>/dev/null || { disk_failed "$FLATQ_DIR" "queue '$queue'"; return; }
   sync_paths "$q" "$FLATQ_DIR" || { why="queue '$queue': cannot sync"; return 74; }
 }

@@ -72,6 +72,11 @@ count_out() {
       count=$((count + 1))
     fi
   done
+  for count_path in "$q"/claimed/*/????????????.*; do
+    [ -e "$count_path" ] && [ ! -e "$count_path.flat" ] || continue
+    count_path=${count_path##*/????????????.}
+    count=$((count + ${count_path%.flat}))
+  done
 }
 
 # count_names PATTERN-OR-PATHS - adds how many there are to `count`
@@ -110,7 +115,7 @@ key_taken() {
     message_find "$padded"
     key_code=$?
     id=$1 slip_id=$2 slip_key=$3
-    [ $key_code -eq 0 ] || return 0
+    [ $key_code -eq 0 ] || message_held "$padded" || return 0
   fi
   push_dup=$key_id
 }

@@ -31,11 +31,11 @@ queue_check() {
 
 # check_list - ID SIZE NAME of every slip that has a body of its own
 check_list() {
-  for check_path in "$q"/wal/* "$q"/head/*/* "$q"/delayed/*/*/* "$q"/buried/* "$q"/out/* "$q"/out/batch.*/* "$q"/done/*; do
+  for check_path in "$q"/wal/* "$q"/head/*/* "$q"/delayed/*/*/* "$q"/buried/* "$q"/out/* "$q"/out/batch.*/* "$q"/claimed/*/*/* "$q"/done/*; do
     [ -f "$check_path" ] || continue
     slip_of "$check_path"
     case $check_path in
-    "$q"/out/batch.*/*) slip=${check_path##*/} ;;
+    "$q"/out/batch.*/* | "$q"/claimed/*) slip=${check_path##*/} ;;
     esac
     slip_parse "$slip" && printf '%s %s %s\n' "$slip_id" "$slip_size" "${check_path#"$q/"}"
   done
@@ -75,7 +75,7 @@ check_slips() {
       slip_of "$found"
       slip_parse "$slip" || :
       case $2 in
-      buried/*.damaged | out/batch.*) ;;
+      buried/*.damaged | out/batch.* | claimed/*) ;;
       *)
         message_bury '' damaged || return
         printf "queue '%s': message %s was damaged: buried\n" "$queue" "$id" ;;
@@ -145,7 +145,7 @@ check_keys() {
     pad "$key_id" 000000000000
     if message_find "$padded" && [ "$slip_key" = "${check_path##*/}" ]; then
       { printf '%s\nyes\n' "$id" >|"$check_path"; } 2>/dev/null || { disk_failed "$q/keys" "queue '$queue'"; return; }
-    else
+    elif ! message_held "$padded"; then
       rm -f "$check_path" 9>&9 2>/dev/null
     fi
   done

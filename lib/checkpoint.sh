@@ -7,7 +7,7 @@ checkpoint() {
   queue_promote
   queue_reclaim || return
   lock_queue || return
-  queue_recover && queue_sweep && queue_fold && tmp_sweep && log_rotate
+  queue_recover && claims_recover && queue_sweep && queue_fold && tmp_sweep && log_rotate
   checkpoint_code=$?
   unlock_queue
   return $checkpoint_code
@@ -42,6 +42,15 @@ checkpoint_spool() {
     [ ! -e "$spool_path" ] || [ -e "$FLATQ_PROC/${spool_path##*.}" ] || rm -rf "$spool_path" 2>/dev/null
   done
   journal_sweep
+}
+
+# claims_recover - segments that are settled leave the disk
+claims_recover() {
+  for claims_path in "$q"/claimed/*; do
+    [ -d "$claims_path" ] || continue
+    need claim
+    ! claim_open "${claims_path##*/}" || claim_recover || return
+  done
 }
 
 # tmp_sweep - what killed holders of the lock have left in tmp/. Those who stage without the lock put their PID-TIME in front
@@ -102,9 +111,7 @@ journal_orphan() {
   queue=$name
   message_find "$1"
   [ $? -eq 66 ] && [ ! -e "$found" ] || return 0
-  for journal_path in "$q"/done/??????????."$1".* "$q"/out/batch.*/??????????."$1".*; do
-    [ ! -e "$journal_path" ] || { ids_end; return; }
-  done
-  rm -f "$q/body/$1" 8>&8 2>/dev/null
+  for journal_path in "$q"/done/??????????."$1".*; do break; done
+  [ -e "$journal_path" ] || message_held "$1" || rm -f "$q/body/$1" 8>&8 2>/dev/null
   ids_end
 }

@@ -32,6 +32,11 @@ flat_parse() {
   flat_block=$1.${2%?????} run=$1.$2.$6
 }
 
+# message_in_flat PATH ID - whether the flat file has a line for ID
+message_in_flat() {
+  cut -f1 <"$1" 2>/dev/null 9>&- | grep -q "^..........\.$2\."
+}
+
 # queue_recover - finishes what a killed holder of the lock has begun
 queue_recover() {
   for recover_path in "$q"/fold/*; do
@@ -112,15 +117,29 @@ fold_write() {
   fold_run=$1
   set -- "$1"/*
   [ -e "$1" ] || return 0
-  fold_count=$#
-  slip_parse "${1##*/}" || return
-  fold_first=$slip_id fold_priority=$slip_priority
+  flat_write "$q/tmp" "$fold_nonce" "$@" || return
+  flat_parse "$fold_flat"
+  fold_block=$q/queue/$flat_block
+  sync_paths "$q/tmp/$fold_flat" "$fold_run" "$q/fold" "$q/wal" &&
+    { [ -d "$fold_block" ] || mkdir -p "$fold_block" 2>/dev/null; } &&
+    mv -f "$q/tmp/$fold_flat" "$fold_block/$fold_flat" 2>/dev/null 9>&9 ||
+    { rm -f "$q/tmp/$fold_flat" 2>/dev/null; return 74; }
+  fold_committed=1
+  sync_paths "$fold_block" "$q/queue" || { why="queue '$queue': cannot sync"; return 74; }
+}
+
+# flat_write DIRECTORY NONCE SLIP ... - writes the flat file of these slips, which are of one priority and in order; sets fold_flat, its
+# name. 74 where it cannot be written, and nothing is left of it
+flat_write() {
+  flat_place=$1 flat_nonce=$2
+  shift 2
+  slip_parse "${1##*/}" || return 74
+  fold_first=$slip_id
   for fold_last in "$@"; do :; done
-  slip_parse "${fold_last##*/}" || return
-  fold_flat=$fold_priority.$fold_first.$slip_id.$fold_count.0.$fold_nonce
-  fold_block=$q/queue/$fold_priority.${fold_first%?????}
+  slip_parse "${fold_last##*/}" || return 74
+  fold_flat=$slip_priority.$fold_first.$slip_id.$#.0.$flat_nonce
   fold_size=$(for fold_slip in "$@"; do printf '%s\n' "${fold_slip##*/}"; done |
-    FLATQ_BODY=$q/body FLATQ_FLAT=$q/tmp/$fold_flat awk '
+    FLATQ_BODY=$q/body FLATQ_FLAT=$flat_place/$fold_flat awk '
       BEGIN { FS = "."; flat = ENVIRON["FLATQ_FLAT"] }
       { body = ENVIRON["FLATQ_BODY"] "/" $2
         if ((getline line <body) <= 0) { bad = 1; exit }
@@ -129,13 +148,9 @@ fold_write() {
         size += length($0) + length(line) + 2 }
       END { if (bad || close(flat)) exit 74; print size }' 2>/dev/null 9>&9) || fold_size=none
   # an awk that does not notice a full disk is noticed here
-  [ -e "$q/tmp/$fold_flat" ] && [ "$fold_size" = "$(($(wc -c <"$q/tmp/$fold_flat" || printf '%s' -1)))" ] &&
-    sync_paths "$q/tmp/$fold_flat" "$fold_run" "$q/fold" "$q/wal" &&
-    { [ -d "$fold_block" ] || mkdir -p "$fold_block" 2>/dev/null; } &&
-    mv -f "$q/tmp/$fold_flat" "$fold_block/$fold_flat" 2>/dev/null 9>&9 ||
-    { rm -f "$q/tmp/$fold_flat" 2>/dev/null; return 74; }
-  fold_committed=1
-  sync_paths "$fold_block" "$q/queue" || { why="queue '$queue': cannot sync"; return 74; }
+  [ -e "$flat_place/$fold_flat" ] && [ "$fold_size" = "$(($(wc -c <"$flat_place/$fold_flat" || printf '%s' -1)))" ] && return 0
+  rm -f "$flat_place/$fold_flat" 2>/dev/null
+  return 74
 }
 
 # queue_unfold FLAT - a flat file's messages become singles again. Everything is written before the first rename: where it cannot be, the

@@ -67,11 +67,6 @@ message_find() {
   done
 }
 
-# message_in_flat PATH ID - whether the flat file has a line for ID
-message_in_flat() {
-  cut -f1 <"$1" 2>/dev/null 9>&- | grep -q "^..........\.$2\."
-}
-
 # slip_move TARGET - renames `found` to TARGET: the one step of every change of state below. 66 where somebody was faster.
 # Where the queue has a bound, what comes back to wal/ or delayed/ does so under the lock: whoever counts must not miss it on its way
 slip_move() {

@@ -79,7 +79,7 @@ slip_of() {
   slip=${1##*/}
   case $1 in
   "$q"/buried/*) slip=${slip#*.} slip=${slip%.*} ;;
-  "$q"/out/batch.*) ;;
+  "$q"/out/batch.* | "$q"/claimed/*) ;;
   "$q"/out/* | "$q"/done/*) slip=${slip%.*} slip=${slip%.*} ;;
   esac
 }

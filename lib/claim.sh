@@ -1,0 +1,168 @@
+# claim.sh - many messages taken under a name, and held over crashes until they are settled or given back
+#
+#   QUEUE/claimed/NAME/OFFSET.COUNT/        a segment: messages as they were taken, slips or up to 64 flat files
+#   QUEUE/claimed/NAME/OFFSET.COUNT.flat/   where they were slips, the flat files that were made of them: from then on it is the segment
+#   QUEUE/claimed/NAME/settled.OFFSET       an empty file: all before OFFSET is done with
+#
+# OFFSET, 12 digits, is how many messages NAME has claimed before: it grows, and is never given twice. The idea of offsets that a
+# consumer commits is Kafka's. All of it under the queue's lock.
+
+# claim_open NAME - sets `claim`, NAME's directory, and claim_settled; 66 where NAME never claimed anything here
+claim_open() {
+  case $1 in
+  '' | -* | *[!A-Za-z0-9_-]*) why="bad name: 1 to 100 of A-Z a-z 0-9 _ -, no '-' in front"; return 65 ;;
+  esac
+  [ ${#1} -le 100 ] || { why='bad name: longer than 100 bytes'; return 65; }
+  claim=$q/claimed/$1
+  for claim_settled in "$claim"/settled.*; do :; done
+  claim_settled=${claim_settled##*.}
+  [ "$claim_settled" != '*' ] || { why="queue '$queue': nothing was claimed as '$1'"; return 66; }
+}
+
+# claim_make - the directory of a name that is new
+claim_make() {
+  mkdir -p "$claim" 2>/dev/null && { true >"$claim/settled.000000000000"; } 2>/dev/null || { disk_failed "$q" "queue '$queue'"; return; }
+  claim_settled=000000000000
+  sync_paths "$claim" "$q/claimed" "$q" || { why="queue '$queue': cannot sync"; return 74; }
+}
+
+# claim_recover - finishes what a killed process has begun: segments that are settled, or have become flat files, are removed.
+# Sets claim_next, the offset that comes next, and claim_held, how many messages are held
+claim_recover() {
+  claim_next=$claim_settled claim_held=0
+  for segment in "$claim"/????????????.*; do
+    segment_parse "${segment##*/}" || continue
+    if ! [ "$claim_settled" \< "$segment_end" ]; then
+      segment_sweep "$segment" keys || return
+      continue
+    fi
+    case $segment in
+    *.flat) ;;
+    *) if [ -d "$segment.flat" ]; then segment_sweep "$segment" || return; continue; fi ;;
+    esac
+    [ "$segment_end" \< "$claim_next" ] || claim_next=$segment_end
+    claim_held=$((claim_held + segment_count))
+  done
+}
+
+# segment_parse NAME - sets segment_offset, segment_count and segment_end; 1 where it is none
+segment_parse() {
+  segment_count=${1#????????????.} segment_count=${segment_count%.flat} segment_offset=${1%%.*}
+  case $segment_offset.$segment_count in
+  *[!0-9.]* | *.*.* | *.) return 1 ;;
+  esac
+  segment_end=${segment_offset#"${segment_offset%%[!0]*}"}
+  pad $((${segment_end:-0} + segment_count)) 000000000000
+  segment_end=$padded
+}
+
+# segment_sweep SEGMENT [keys] - removes bodies and segment, with `keys` first those of its messages
+segment_sweep() {
+  sweep_bodies='' sweep_keys=''
+  batch_settled "$1"
+  # shellcheck disable=SC2086 # names without blanks
+  {
+    [ $# -eq 1 ] || [ -z "$sweep_keys" ] || { (cd "$q" && exec rm -f $sweep_keys 9>&9) 2>/dev/null && sync_paths "$q/keys"; }
+  } && { [ -z "$sweep_bodies" ] || (cd "$q/body" && exec rm -f $sweep_bodies 9>&9) 2>/dev/null; } &&
+    rm -rf "$1" 2>/dev/null 9>&9 || disk_failed "$claim" "queue '$queue'"
+}
+
+# claim_more COUNT - claims until COUNT are held, or nothing is ready any more; durable when it returns.
+# CRASH: what was taken is a batch, which its owner's death gives back, until one rename makes it a segment
+claim_more() {
+  claim_new=0
+  [ "$claim_held" -ge "$1" ] || { queue_promote && queue_reclaim; } || return
+  while [ "$claim_held" -lt "$1" ]; do
+    bulk_choose $(($1 - claim_held)) || { [ $? -eq 66 ] && break; return 74; }
+    mv -f "$q/out/$batch" "$claim/$claim_next.$bulk_got" 2>/dev/null 9>&9 ||
+      { disk_failed "$claim" "queue '$queue'"; claim_code=$?; batch_putback "$q/out/$batch"; return $claim_code; }
+    claim_held=$((claim_held + bulk_got)) claim_new=$((claim_new + bulk_got))
+    segment_parse "$claim_next.$bulk_got"
+    claim_next=$segment_end
+  done
+  [ $claim_new -eq 0 ] || claim_log claim "$claim_new"
+}
+
+# claim_flatten - what was taken as slips becomes flat files.
+# CRASH: until the rename to SEGMENT.flat, the slips are the segment; after it, they are only to be removed
+claim_flatten() {
+  claim_sync=
+  for segment in "$claim"/????????????.*; do
+    segment_parse "${segment##*/}" || continue
+    set -- "$segment"/*
+    slip_parse "${1##*/}" || continue
+    nonce_read
+    claim_stage=$q/tmp/claim.$nonce
+    mkdir "$claim_stage" 2>/dev/null || { disk_failed "$q/tmp" "queue '$queue'"; return; }
+    while [ $# -gt 0 ]; do segment_run "$@" || return; shift "$segment_took"; done
+    sync_many "$claim_stage" && mv -f "$claim_stage" "$segment.flat" 2>/dev/null 9>&9 && sync_paths "$claim" && segment_sweep "$segment" ||
+      { disk_failed "$claim" "queue '$queue'"; return; }
+  done
+}
+
+# segment_run SLIP ... - those of the first one's priority become a flat file; sets segment_took
+segment_run() {
+  segment_first=${1##*/} segment_took=0 segment_slips=
+  for segment_slip in "$@"; do
+    segment_slip=${segment_slip##*/}
+    [ "${segment_slip%%.*}" = "${segment_first%%.*}" ] || break
+    segment_slips="$segment_slips $segment_slip" segment_took=$((segment_took + 1))
+  done
+  # shellcheck disable=SC2086 # names without blanks
+  flat_write "$claim_stage" "$nonce" $segment_slips && return 0
+  disk_failed "$q/tmp" "queue '$queue'"
+  segment_took=$?
+  rm -rf "$claim_stage" 2>/dev/null 9>&9
+  return $segment_took
+}
+
+# claim_list - `OFFSET COUNT PATH` of each segment on standard output
+claim_list() {
+  for segment in "$claim"/????????????.*; do
+    segment_parse "${segment##*/}" && [ "$segment_count" != 0 ] || continue
+    segment_offset=${segment_offset#"${segment_offset%%[!0]*}"}
+    printf '%s %s %s\n' "${segment_offset:-0}" "$segment_count" "$segment" || return 74
+  done
+}
+
+# claim_settle OFFSET - all before OFFSET is done with. 65 where OFFSET is not at the end of a segment
+claim_settle() {
+  pad "$1" 000000000000
+  # a second time is no mistake
+  [ "$claim_settled" \< "$padded" ] || return 0
+  claim_at=$padded claim_found='' claim_new=0
+  for segment in "$claim"/????????????.*; do
+    segment_parse "${segment##*/}" && ! [ "$claim_at" \< "$segment_end" ] || continue
+    claim_new=$((claim_new + segment_count))
+    [ "$claim_at" != "$segment_end" ] || claim_found=1
+  done
+  [ -n "$claim_found" ] || { why="queue '$queue': no segment ends at offset $1"; return 65; }
+  mv -f "$claim/settled.$claim_settled" "$claim/settled.$claim_at" 2>/dev/null 9>&9 || { disk_failed "$claim" "queue '$queue'"; return; }
+  sync_paths "$claim" || { why="queue '$queue': cannot sync"; return 74; }
+  claim_settled=$claim_at
+  claim_log settle "$claim_new"
+  wake "$q/room" "$claim_new"
+  claim_recover
+}
+
+# claim_back - all that is held goes back to its old place in the order. Its offsets stay used: an empty segment keeps them until all is back
+claim_back() {
+  [ "$claim_held" -ne 0 ] || return 0
+  mkdir "$claim/$claim_next.0" 2>/dev/null || { disk_failed "$claim" "queue '$queue'"; return; }
+  claim_new=$claim_held
+  for segment in "$claim"/????????????.*; do
+    segment_parse "${segment##*/}" && [ "$segment_count" != 0 ] || continue
+    batch_putback "$segment" unclaim
+    [ ! -e "$segment" ] || { disk_failed "$q/queue" "queue '$queue'"; return; }
+  done
+  mv -f "$claim/settled.$claim_settled" "$claim/settled.$claim_next" 2>/dev/null 9>&9 || { disk_failed "$claim" "queue '$queue'"; return; }
+  rmdir "$claim/$claim_next.0" 2>/dev/null 9>&9
+  claim_log release "$claim_new"
+}
+
+# claim_log VERB COUNT - one line of the queue's log for many
+claim_log() {
+  clock_read
+  clock_epoch "$now"
+  { printf '%s.%s %s - 1 0 0 bulk-%s\n' "${epoch_time%??}" "${epoch_time#"${epoch_time%??}"}" "$1" "$2" >>"$q/log"; } 2>/dev/null || :
+}

@@ -1,0 +1,197 @@
+"""claim, settle, unclaim: many messages under a name of one's own, over crashes."""
+
+import base64
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from engine import empty, lies, pop, push, refused, reserve
+
+
+def claim(flatq, *args, name="me", check=0):
+    """[(offset, count, path)], as claim says it."""
+    done = flatq("claim", "-c", name, *args, check=check)
+    return [(int(offset), int(count), path) for offset, count, path in (line.decode().split(" ", 2) for line in done.out.splitlines())]
+
+
+def read(segments):
+    """The messages of segments, in order: what a batch consumer does, in six lines."""
+    found = []
+    for _, count, path in segments:
+        lines = [line for flat in sorted(Path(path).iterdir()) for line in flat.read_bytes().split(b"\n")[:-1]]
+        assert len(lines) == count
+        found += [base64.b64decode(line.split(b"\t")[1], validate=True) for line in lines]
+    return found
+
+
+def fill(flatq, first, last, *options):
+    flatq("push", "-l", *options, input=b"".join(b"%d\n" % n for n in range(first, last)), check=0)
+
+
+def test_claimed_listed_again_and_settled(shell, flatq, spool):
+    for n in range(5):
+        push(flatq, b"%d" % n)
+    fill(flatq, 5, 605)
+    push(flatq, b"first", "-p", "1")
+    segments = claim(flatq)
+    assert read(segments) == [b"first", *(b"%d" % n for n in range(605))]
+    empty(flatq)
+    assert claim(flatq) == segments == claim(flatq, "-n", "0")
+    # offsets grow, over what others push meanwhile
+    push(flatq, b"later")
+    more = claim(flatq)
+    assert more[:-1] == segments and more[-1][:2] == (606, 1) and read(more[-1:]) == [b"later"]
+    flatq("settle", "-c", "me", "606", check=0)
+    assert claim(flatq) == more[-1:]
+    # a second time is no mistake; nor is an earlier one
+    for offset in ("606", "6", "0"):
+        flatq("settle", "-c", "me", offset, check=0)
+    flatq("settle", "-c", "me", "607", check=0)
+    refused(flatq("claim", "-c", "me"), 66, "claim", text=b"nothing there")
+    refused(flatq("claim", "-c", "me", "-n", "0"), 66, "claim")
+    push(flatq, b"again")
+    assert [segment[:2] for segment in claim(flatq)] == [(607, 1)]
+    flatq("settle", "-c", "me", "608", check=0)
+    flatq("wal", check=0)
+    assert lies(spool) == {"claimed": ["settled.000000000608"]}
+
+
+def test_back_in_the_old_place(shell, flatq, spool):
+    fill(flatq, 0, 550)
+    push(flatq, b"urgent", "-p", "1")
+    for n in range(550, 560):
+        push(flatq, b"%d" % n)
+    assert len(read(claim(flatq, "-n", "553"))) == 553
+    assert pop(flatq) == b"552"
+    assert b"reserved 553\n" in flatq("stat", "default", check=0).out
+    flatq("unclaim", "-c", "me", check=0)
+    held = reserve(flatq)
+    assert (held.body, held.tries) == (b"urgent", 2)
+    flatq("delete", held.receipt, check=0)
+    assert flatq("drain", check=0).out.split() == [b"%d" % n for n in (*range(552), *range(553, 560))]
+    assert claim(flatq, "-n", "0", check=66) == []
+    # the offsets of what was given back are not given again
+    push(flatq, b"x")
+    assert claim(flatq)[0][0] == 553
+    flatq("settle", "-c", "me", "554", check=0)
+    flatq("wal", check=0)
+    assert lies(spool) == {"claimed": ["settled.000000000554"]}
+
+
+def test_order_beside_shell_consumers(flatq):
+    """What a pop has taken is not claimed, what is claimed is not popped; and nothing is missing."""
+    fill(flatq, 0, 1200)
+    held = reserve(flatq)
+    popped = [pop(flatq) for _ in range(3)]
+    claimed = read(claim(flatq, "-n", "700"))
+    assert [held.body, *popped, *claimed] == [b"%d" % n for n in range(704)]
+    assert pop(flatq) == b"704"
+    flatq("release", held.receipt, check=0)
+    assert read(claim(flatq, "-n", "702")) == [*claimed, b"0", b"705"]
+
+
+def test_count_is_what_is_held(flatq):
+    """So a job that fails over and over does not take more and more."""
+    fill(flatq, 0, 5000)
+    for _ in range(3):
+        assert read(claim(flatq, "-n", "1300")) == [b"%d" % n for n in range(1300)]
+    assert len(read(claim(flatq, "-n", "1301"))) == 1301
+    assert len(read(claim(flatq, "-n", "7"))) == 1301
+
+
+def test_names_are_apart(flatq):
+    fill(flatq, 0, 20)
+    assert read(claim(flatq, "-n", "5", name="a")) == [b"%d" % n for n in range(5)]
+    assert read(claim(flatq, "-n", "5", name="b")) == [b"%d" % n for n in range(5, 10)]
+    flatq("settle", "-c", "a", "5", check=0)
+    flatq("unclaim", "-c", "b", check=0)
+    assert read(claim(flatq, name="a")) == [b"%d" % n for n in range(5, 20)]
+
+
+@pytest.mark.parametrize("name", ["", "-x", "../x", "a/b", "a b", "a\nb", ".", "*", "x" * 101])
+def test_bad_names(shell, flatq, spool, name):
+    push(flatq, b"1")
+    for verb, *args in (("claim",), ("settle", "1"), ("unclaim",)):
+        assert flatq(verb, "-c", name, *args).status in (64, 65)
+    assert pop(flatq) == b"1"
+
+
+def test_refusals(shell, flatq):
+    for verb, args in (("claim", []), ("claim", ["-c", "me", "a", "b"]), ("settle", ["-c", "me"]), ("settle", ["5"]), ("unclaim", [])):
+        refused(flatq(verb, *args), 64, verb)
+    for verb, args in (("claim", []), ("settle", ["0"]), ("unclaim", [])):
+        refused(flatq(verb, "-c", "me", *args, "none"), 66, verb)
+    fill(flatq, 0, 10)
+    for verb, args in (("settle", ["0"]), ("unclaim", [])):
+        refused(flatq(verb, "-c", "me", *args), 66, verb, text=b"nothing was claimed")
+    claim(flatq)
+    for offset in ("5", "11", "999999999999"):
+        refused(flatq("settle", "-c", "me", offset), 65, "settle", text=b"no segment ends")
+    for offset in ("-1", "x", "1e3", "9999999999999", ""):
+        assert flatq("settle", "-c", "me", offset).status in (64, 65)
+    assert len(read(claim(flatq))) == 10
+    flatq("close", check=0)
+    flatq("settle", "-c", "me", "10", check=0)
+    refused(flatq("claim", "-c", "me"), 69, "claim")
+
+
+def test_nothing_gives_a_claim_back(flatq, spool):
+    """No death, no lease, no new start of the system, no checkpoint; and a key stays taken until its message is settled."""
+    push(flatq, b"1", "-k", "key")
+    fill(flatq, 2, 300)
+    segments = claim(flatq)
+    for mark in (spool / ".boot").iterdir():
+        mark.unlink()
+    flatq("wal", check=0)
+    assert flatq("doctor", check=0).out == b""
+    empty(flatq)
+    assert claim(flatq) == segments and len(read(segments)) == 299
+    assert flatq("push", "-k", "key", input=b"2", check=0).out == b"1 dup\n"
+    refused(flatq("drop", "default"), 75, "drop")
+    listed = [line.split() for line in flatq("list", "default", check=0).out.splitlines()]
+    assert {state for _, state, *_ in listed} == {b"claimed"} and len(listed) == 299
+    flatq("settle", "-c", "me", "299", check=0)
+    assert b"dup" not in flatq("push", "-k", "key", input=b"2", check=0).out
+
+
+def test_claimed_messages_hold_room(flatq):
+    flatq("create", "-b", "3", check=0)
+    for n in range(3):
+        push(flatq, b"%d" % n)
+    claim(flatq)
+    refused(flatq("push", input=b"x"), 75, "push")
+    flatq("settle", "-c", "me", "3", check=0)
+    push(flatq, b"x")
+
+
+def test_large_messages_too(flatq):
+    """Those that a checkpoint does not fold."""
+    large = os.urandom(300_000)
+    push(flatq, large)
+    assert read(claim(flatq)) == [large]
+    flatq("unclaim", "-c", "me", check=0)
+    assert pop(flatq) == large
+
+
+def test_killed_claims(flatq):
+    """Forty claims, each killed at some time: all of it is there, once, in order."""
+    fill(flatq, 0, 3000)
+    for n in range(3000, 3010):
+        push(flatq, b"%d" % n)
+    whole = count = 0
+    for turn in range(40):
+        process = flatq.start("claim", "-c", "me", "-n", str(100 * turn), stdin=subprocess.DEVNULL)
+        try:
+            process.wait(0.004 * (turn % 10))
+            whole += 1
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            count += 1
+        flatq.end(process)
+    assert count > 5
+    flatq("wal", check=0)
+    got = read(claim(flatq, "-n", "5000"))
+    assert got == [b"%d" % n for n in range(3010)]
