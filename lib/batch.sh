@@ -60,6 +60,15 @@ batch_settled() {
   done
 }
 
+# claims_recover - segments that are settled leave the disk
+claims_recover() {
+  for claims_path in "$q"/claimed/*; do
+    [ -d "$claims_path" ] || continue
+    need claim
+    ! claim_open "${claims_path##*/}" || claim_recover || return
+  done
+}
+
 # bulk_awk ARGUMENTS - the quickest awk there is: mawk does in a second what gawk does in five
 bulk_awk() {
   if command -v mawk >/dev/null 2>&1; then mawk "$@"; else awk "$@"; fi

@@ -58,16 +58,16 @@ work_pipe() {
   pipe_path=$FLATQ_DIR/.wait/$work_self-$now.$nonce
   mkfifo "$pipe_path" 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
   # shellcheck disable=SC2094 # none of the openings waits for another
-  exec 7<>"$pipe_path" 6<"$pipe_path"
+  { command exec 7<>"$pipe_path" 6<"$pipe_path"; } 2>/dev/null || disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"
 }
 
 work_guard_start() {
   work_pipe || return
-  exec 5>"$pipe_path" 7>&-
+  { command exec 5>"$pipe_path" 7>&-; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
   work_guard &
   work_guarded=$!
   exec 6<&-
-  rm -f "$pipe_path"
+  rm -f "$pipe_path" 2>/dev/null || :
 }
 
 # work_later CENTISECONDS - sets `later`, so long after now

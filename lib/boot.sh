@@ -11,7 +11,7 @@ spool_boot() {
     unlock_spool
     return 0
   fi
-  spool_boot_probe && spool_boot_queues && ids_open_range && spool_boot_mark
+  spool_boot_probe && spool_boot_sync && spool_boot_queues && ids_open_range && spool_boot_mark
   spool_boot_code=$?
   unlock_spool
   return $spool_boot_code
@@ -29,6 +29,18 @@ spool_boot_probe() {
   number "$(date +%s)" 9999999999 || { why='date +%s failed'; return 70; }
   padded=${padded#"${padded%%[!0]*}"}
   epoch=$((number - ${padded:-0}))
+}
+
+# spool_boot_sync - the way to the spool is on the disk, whoever made it
+spool_boot_sync() {
+  set --
+  spool_path=$FLATQ_DIR
+  while [ -n "$spool_path" ]; do
+    spool_path=${spool_path%/*}
+    set -- "$@" "${spool_path:-/}"
+  done
+  # a directory above may not be ours to read: then we have not made it either
+  sync_paths "$FLATQ_DIR" && { sync_paths "$@" || sync_many "$FLATQ_DIR"; }
 }
 
 spool_boot_queues() {
@@ -57,6 +69,8 @@ queue_make() {
   mkdir -p "$q/body" "$q/fold" "$q/queue" "$q/unfold" "$q/head" "$q/out" "$q/done" "$q/delayed" "$q/buried" "$q/claimed" "$q/keys" \
     "$q/wait" "$q/room" "$q/tmp" 2>/dev/null && mkdir -p "$q/wal" 2>/dev/null || { disk_failed "$FLATQ_DIR" "queue '$queue'"; return; }
   sync_paths "$q" "$FLATQ_DIR" || { why="queue '$queue': cannot sync"; return 74; }
+  # whoever sees the lock need not sync them again
+  { true >>"$q/lock"; } 2>/dev/null || disk_failed "$q" "queue '$queue'"
 }
 
 lock_spool() {
@@ -77,7 +91,7 @@ ids_open_range() {
   else
     pad $((${range#"${range%%[!0]*}"} + ${1:-1})) 000000000
   fi
-  mkdir "$FLATQ_DIR/.ids/$padded" 2>/dev/null && sync_paths "$FLATQ_DIR/.ids" ||
+  mkdir "$FLATQ_DIR/.ids/$padded" 2>/dev/null && sync_paths "$FLATQ_DIR/.ids" && { true >"$FLATQ_DIR/.ids/$padded/open"; } 2>/dev/null ||
     disk_failed "$FLATQ_DIR/.ids" 'ids'
 }
 

@@ -99,9 +99,13 @@ key_hash() {
 key_taken() {
   key_is=''
   # a settled batch does not show its ids
+  set -- "$id" "$slip_id" "$slip_size" "$slip_key"
   for key_path in "$q"/done/batch.*; do
     [ ! -e "$key_path" ] || queue_sweep || return
   done
+  # nor does what was claimed, and settled by a process that was killed then
+  claims_recover || return
+  id=$1 slip_id=$2 slip_size=$3 slip_key=$4
   { { read -r key_id && { read -r key_is || :; }; } <"$q/keys/$slip_key"; } 2>/dev/null || return 0
   number "$key_id" 999999999999 || return 0
   key_id=$number

@@ -5,12 +5,25 @@ queue_after_boot() {
   name_from_disk "${q##*/}"
   queue=$name
   clock_read
-  lock_queue || return
+  queue_make && lock_queue || return
   rm -f "$q"/wait/* "$q"/room/* "$q/tended" 2>/dev/null
-  queue_recover && queue_conf && boot_putback && queue_sweep && rm -rf "$q"/tmp/* 2>/dev/null && queue_check
+  queue_recover && queue_conf && boot_markers && boot_putback && queue_sweep && rm -rf "$q"/tmp/* 2>/dev/null && queue_check
   boot_code=$?
   unlock_queue
   return $boot_code
+}
+
+# boot_markers - where directories reach the disk in another order than they were changed, a pop's marker may be there without the
+# rename before it: then its message was not taken
+boot_markers() {
+  set --
+  for boot_marker in "$q"/done/*; do
+    slip_parse "${boot_marker##*/}" || continue
+    for boot_slip in "$q"/wal/??????????."$slip_id".* "$q"/head/*/??????????."$slip_id".*; do
+      [ ! -e "$boot_slip" ] || set -- "$@" "$boot_marker"
+    done
+  done
+  [ $# -eq 0 ] || rm -f "$@" 2>/dev/null || disk_failed "$q/done" "queue '$queue'"
 }
 
 boot_putback() {

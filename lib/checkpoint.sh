@@ -44,15 +44,6 @@ checkpoint_spool() {
   journal_sweep
 }
 
-# claims_recover - segments that are settled leave the disk
-claims_recover() {
-  for claims_path in "$q"/claimed/*; do
-    [ -d "$claims_path" ] || continue
-    need claim
-    ! claim_open "${claims_path##*/}" || claim_recover || return
-  done
-}
-
 # tmp_sweep - what killed holders of the lock have left in tmp/. Those who stage without the lock put their PID-TIME in front
 tmp_sweep() {
   for tmp_path in "$q"/tmp/*; do
@@ -98,7 +89,7 @@ journal_sweep() {
     done
     [ -n "$journal_free" ] || continue
     # renamed first: a pusher that slept in it must not find it half gone, and take an id a second time
-    mv -f "$range" "$FLATQ_DIR/.ids.old.$$" 2>/dev/null 8>&8 && rm -rf "$FLATQ_DIR/.ids.old.$$" 8>&8
+    mv -f "$range" "$FLATQ_DIR/.ids.old.$$" 2>/dev/null 8>&8 && rm -rf "$FLATQ_DIR/.ids.old.$$" 2>/dev/null 8>&8
   done
   unlock_spool
 }

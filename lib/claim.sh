@@ -148,13 +148,15 @@ claim_settle() {
 # claim_back - all that is held goes back to its old place in the order. Its offsets stay used: an empty segment keeps them until all is back
 claim_back() {
   [ "$claim_held" -ne 0 ] || return 0
-  mkdir "$claim/$claim_next.0" 2>/dev/null || { disk_failed "$claim" "queue '$queue'"; return; }
+  [ -d "$claim/$claim_next.0" ] || mkdir "$claim/$claim_next.0" 2>/dev/null || { disk_failed "$claim" "queue '$queue'"; return; }
   claim_new=$claim_held
   for segment in "$claim"/????????????.*; do
     segment_parse "${segment##*/}" && [ "$segment_count" != 0 ] || continue
     batch_putback "$segment" unclaim
     [ ! -e "$segment" ] || { disk_failed "$q/queue" "queue '$queue'"; return; }
   done
+  # what is back is on the disk before its segment counts as settled
+  sync_many "$q"
   mv -f "$claim/settled.$claim_settled" "$claim/settled.$claim_next" 2>/dev/null 9>&9 || { disk_failed "$claim" "queue '$queue'"; return; }
   rmdir "$claim/$claim_next.0" 2>/dev/null 9>&9
   claim_log release "$claim_new"

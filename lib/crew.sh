@@ -97,7 +97,7 @@ work_teller_start() {
   work_tell_all &
   work_teller=$!
   exec 6<&-
-  rm -f "$pipe_path"
+  rm -f "$pipe_path" 2>/dev/null || :
 }
 
 work_tell_all() {

@@ -100,6 +100,11 @@ door_whole() {
   return 65
 }
 
+# door_body_end - nothing stands behind a body in the line door
+door_body_end() {
+  :
+}
+
 # door_row - sets door_state and door_unsent of the client's socket; 1 where it is closed
 door_row() {
   door_rows=0

@@ -53,6 +53,10 @@ queue_recover() {
     [ -e "$recover_path" ] || [ -h "$recover_path" ] || continue
     unfold_finish "${recover_path##*/}" || return
   done
+  # what is staged and did not get that far: its flat file is whole
+  for recover_path in "$q"/tmp/??????????.????????????.*; do
+    [ ! -d "$recover_path" ] || unfold_undo "$recover_path" || return
+  done
 }
 
 # queue_fold - where wal/ holds FLATQ_FOLD slips (200) or more: runs of one priority, in order, of up to 500 messages and 4 MiB, and not
@@ -100,16 +104,18 @@ fold_finish() {
       return
     fi
   fi
-  set -- "$1" "$1"/*
-  if [ -e "$2" ]; then
-    shift
-    for fold_slip in "$@"; do
-      fold_slip=${fold_slip##*/} fold_slip=${fold_slip#*.}
-      printf '%s\n' "${fold_slip%%.*}"
-    done | (cd "$q/body" && exec xargs rm -f 9>&9 2>/dev/null) || { disk_failed "$q/body" "queue '$queue'"; return; }
-    set -- "${1%/*}"
-  fi
+  slips_unbody "$1" || return
   rm -rf "$1" 9>&9 2>/dev/null && sync_paths "$q/fold" || disk_failed "$q/fold" "queue '$queue'"
+}
+
+# slips_unbody DIRECTORY - removes the bodies of the slips in it
+slips_unbody() {
+  set -- "$1"/*
+  [ -e "$1" ] || return 0
+  for fold_slip in "$@"; do
+    fold_slip=${fold_slip##*/} fold_slip=${fold_slip#*.}
+    printf '%s\n' "${fold_slip%%.*}"
+  done | (cd "$q/body" && exec xargs rm -f 9>&9 2>/dev/null) || disk_failed "$q/body" "queue '$queue'"
 }
 
 # fold_write RUN - 0 also where the run is empty
@@ -162,34 +168,39 @@ queue_unfold() {
   flat_parse "$1" && [ -f "$unfold_from" ] && [ "$unfold_from" = "$q/queue/$flat_block/$1" ] ||
     { slip_strange "${unfold_from#"$q"/}"; return; }
   unfold_stage=$q/tmp/$run
-  rm -rf "$unfold_stage" 2>/dev/null
   # heads that were emptied
   rmdir "$q"/head/* 2>/dev/null
   mkdir "$unfold_stage" 2>/dev/null || { disk_failed "$q/tmp" "queue '$queue'"; return; }
   unfold_lines=$(FLATQ_BODY=$q/body FLATQ_STAGE=$unfold_stage FLATQ_TRIES=$flat_tries awk '
       BEGIN { FS = "\t" }
       { n = split($1, field, "."); body = ENVIRON["FLATQ_BODY"] "/" field[2]
-        printf "%s\n", $2 >body
-        if (close(body)) exit 74
         field[3] += ENVIRON["FLATQ_TRIES"]
         name = field[1]; for (i = 2; i <= n; i++) name = name "." field[i]
         name = ENVIRON["FLATQ_STAGE"] "/" name
         printf "" >name
         if (close(name)) exit 74
+        # after its slip: that knows what is to be undone
+        printf "%s\n", $2 >body
+        if (close(body)) exit 74
         lines++ }
       END { print lines + 0 }' <"$unfold_from" 2>/dev/null 9>&9) || unfold_lines=none
   set -- "$1" "$unfold_stage"/*
   if [ "$unfold_lines" != "$flat_count" ] || [ $# -ne $((flat_count + 1)) ] || ! unfold_whole; then
     disk_failed "$q/tmp" "queue '$queue': cannot unfold"
     unfold_code=$?
-    cut -f1 <"$unfold_from" | cut -d. -f2 | (cd "$q/body" && exec xargs rm -f 9>&9 2>/dev/null)
-    rm -rf "$unfold_stage" 2>/dev/null
+    unfold_undo "$unfold_stage" || :
     return $unfold_code
   fi
   sync_many "$unfold_stage" &&
     mv -f "$unfold_from" "$q/unfold/$1" 2>/dev/null 9>&9 || { disk_failed "$q/unfold" "queue '$queue'"; return; }
   sync_paths "$q/unfold" "$q/queue/$flat_block" || { why="queue '$queue': cannot sync"; return 74; }
   unfold_finish "$1"
+}
+
+# unfold_undo STAGE - the bodies that it shows, and then itself
+unfold_undo() {
+  slips_unbody "$1" || return
+  rm -rf "$1" 2>/dev/null 9>&9 || disk_failed "$q/tmp" "queue '$queue'"
 }
 
 # unfold_whole - an awk that does not notice a full disk is noticed here: the last body must be as long as its slip says

@@ -7,7 +7,7 @@
 # In: push_priority push_delay push_lease push_key (empty: none) push_wait. Out: id; push_dup=1 where the key was taken.
 # 65 too short, 66 never, 69 closed, 74 and 77 disk, 75 full
 push_message() {
-  push_dup='' push_made='' push_dot_file='' push_need=1
+  push_dup='' push_made='' push_read='' push_at_slip='' push_signal='' push_dot_file='' push_need=1
   queue_open "$1" make || return
   [ ! -e "$q/closed" ] || { why="queue '$queue' is closed"; return 69; }
   [ -z "${2:-}" ] || [ -z "${FLATQ_MOST_BYTES:-}" ] || number "$2" "$FLATQ_MOST_BYTES" ||
@@ -17,7 +17,7 @@ push_message() {
     need bound batch fold
     queue_conf || return
     queue_count
-    [ "$queue_bound" = 0 ] || [ "$count" -lt "$queue_bound" ] || { why="queue '$queue' is full"; return 75; }
+    [ "$queue_bound" = 0 ] || [ "$count" -lt "$queue_bound" ] || push_not_full || return
   fi
   clock_read
   ids_next || return
@@ -34,6 +34,16 @@ push_message() {
   wake "$q/wait"
 }
 
+# push_not_full - what a killed fold has left is counted twice: only under the lock, and recovered, full is full
+push_not_full() {
+  lock_queue || return
+  queue_recover && queue_count
+  push_code=$?
+  unlock_queue
+  [ $push_code -eq 0 ] || return $push_code
+  [ "$count" -lt "$queue_bound" ] || { why="queue '$queue' is full"; return 75; }
+}
+
 # push_abandon - nothing is left of a push that made no slip. The body of one that did is the sweeper's
 push_abandon() {
   [ -n "$push_made" ] || rm -f "$q/body/$slip_id" ${push_dot_file:+"$q/tmp/$push_dot_file"} 2>/dev/null
@@ -42,6 +52,7 @@ push_abandon() {
 
 # push_body LENGTH - standard input to body/ID; sets slip_size
 push_body() {
+  push_read=1
   [ -z "${push_dot:-}" ] || { nonce_read; push_dot_file=$owner.$nonce; }
   set -C
   # The size of what base64 wrote is where it left the shared offset of the file: no process for it
@@ -58,6 +69,7 @@ push_body() {
   slip_size=$size
   [ -n "$1" ] || door_whole || return
   [ -z "$1" ] || [ "$size" = "$1" ] || { why="$size bytes came of the $1 announced"; return 65; }
+  [ -z "$1" ] || door_body_end || return
   [ -z "${FLATQ_MOST_BYTES:-}" ] || [ "$size" -le "$FLATQ_MOST_BYTES" ] ||
     { why="message of $size bytes is over the limit of $FLATQ_MOST_BYTES"; return 65; }
   [ -z "${push_dot:-}" ] || push_dotted
@@ -66,7 +78,7 @@ push_body() {
 # push_dotted - 65 where the input ended without its last line
 push_dotted() {
   [ -s "$q/tmp/$push_dot_file" ] || { why='the input ended without a line with a single dot'; return 65; }
-  rm -f "$q/tmp/$push_dot_file" 2>/dev/null
+  rm -f "$q/tmp/$push_dot_file" 2>/dev/null || :
 }
 
 # encode [LENGTH] - base64 in one line, no newline. GNU base64 wraps at 76; one that knows no -w does not wrap by itself
@@ -74,8 +86,7 @@ push_dotted() {
 encode() {
   [ -n "${1:-}${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { base64 $base64_wrap; return; }
   if [ -n "${1:-}" ]; then
-    # one more byte than announced is not looked for: what follows is not ours
-    head -c "$1"
+    input_exact "$1"
   elif [ -z "${push_dot:-}" ]; then
     input_most || encode_failed
   elif [ -n "${FLATQ_MOST_BYTES:-}" ]; then
@@ -83,6 +94,15 @@ encode() {
   else
     input_to_dot || encode_failed
   fi | base64 $base64_wrap
+}
+
+# input_exact LENGTH - so many bytes of standard input, and not one more is read: what follows is not ours. A `head -c` may read ahead
+input_exact() {
+  case $1 in
+  0) ;;
+  ?????*) dd bs=65536 count="$1" iflag=fullblock,count_bytes ;;
+  *) dd bs="$1" count=1 iflag=fullblock ;;
+  esac 2>/dev/null
 }
 
 # input_most - standard input, and not more than one byte too much of it
@@ -141,13 +161,17 @@ push_commit() {
     push_place=$q/wal
     [ "$push_delay" = 0 ] || { delay_place "$push_delay" && push_place=$place; } || return
     set -C
+    # a signal is heard when the shell knows whether there is a slip (push_stopped)
+    push_at_slip=1
     { true >"$push_place/$slip"; } 2>/dev/null && break
     set +C
+    push_heard
     # RACE: an empty place for delayed ones is removed when its time has come
     [ "$push_delay" != 0 ] && [ ! -d "$push_place" ] || { disk_failed "$push_place" "queue '$queue'"; return; }
   done
   set +C
   push_made=1
+  push_heard
   [ "$slip_key" = - ] || key_sure
   # RACE: the queue may have been closed between our look and the slip. Whoever finds it closed and empty may say so for
   # good; so the push is withdrawn, unless somebody has taken the message already
@@ -170,6 +194,11 @@ push_commit() {
   fi
 }
 
+push_heard() {
+  push_at_slip=
+  [ -z "$push_signal" ] || push_stopped "$push_signal"
+}
+
 # push_withdraw - a push that will not be acknowledged takes its slip back; 1 where somebody has it already
 push_withdraw() {
   mv -f "$push_place/$slip" "$q/done/$slip.0.000000000000" 2>/dev/null
@@ -183,6 +212,11 @@ delay_place() {
   place=$q/delayed/${later%?????}/$later
   # RACE: the checkpoint removes empty ones
   [ -d "$place" ] || mkdir -p "$place" 2>/dev/null || { disk_failed "$q/delayed" "queue '$queue'"; return; }
+}
+
+# door_body_end - reads what a door has behind a body of stated length
+[ -n "${FLATQ_DOOR:-}" ] || door_body_end() {
+  :
 }
 
 # door_whole - 0 where the input ended as its sender meant it to. A door puts a better one in this place

@@ -73,7 +73,12 @@ lease_over() {
 # queue_sweep - what is settled leaves the disk: its slip in out/, if only marked; its key; when that is sure, its body; then what said so
 queue_sweep() {
   sweep_locked=
-  [ -n "$lock_held" ] || { lock_queue || return; sweep_locked=1; }
+  if [ -z "$lock_held" ]; then
+    need fold
+    lock_queue || return
+    sweep_locked=1
+    queue_recover || { unlock_queue; return 74; }
+  fi
   sweep_names=
   sweep_count=0
   for sweep_path in "$q"/done/* end; do
@@ -93,12 +98,13 @@ queue_sweep() {
   return $sweep_code
 }
 
+# sweep_these - of singles the slip in out/ goes first, of batches last: it alone knows the bodies and the keys
 sweep_these() {
-  sweep_out='' sweep_bodies='' sweep_keys=
+  sweep_out='' sweep_bodies='' sweep_keys='' sweep_batches=
   for sweep_name in $sweep_names; do
     if [ -d "$q/out/$sweep_name" ]; then
       batch_settled "$q/out/$sweep_name"
-      sweep_out="$sweep_out out/$sweep_name"
+      sweep_batches="$sweep_batches out/$sweep_name"
       continue
     fi
     slip_parse "$sweep_name" || continue
@@ -108,9 +114,11 @@ sweep_these() {
   done
   # shellcheck disable=SC2086 # names without blanks
   {
-    [ -z "$sweep_out$sweep_keys" ] || (cd "$q" && exec rm -rf $sweep_out $sweep_keys 9>&9) 2>/dev/null &&
+    { [ -z "$sweep_batches" ] || (cd "$q" && sync_paths "done" out $sweep_batches); } &&
+      { [ -z "$sweep_out$sweep_keys" ] || (cd "$q" && exec rm -f $sweep_out $sweep_keys 9>&9) 2>/dev/null; } &&
       sync_paths "$q/out" "$q/keys" &&
       { [ -z "$sweep_bodies" ] || (cd "$q/body" && exec rm -f $sweep_bodies 9>&9) 2>/dev/null; } &&
+      { [ -z "$sweep_batches" ] || (cd "$q" && exec rm -rf $sweep_batches 9>&9) 2>/dev/null && sync_paths "$q/out"; } &&
       (cd "$q/done" && exec rm -f $sweep_names 9>&9) 2>/dev/null
   } || disk_failed "$q/done" "queue '$queue'"
 }

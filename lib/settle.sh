@@ -35,6 +35,7 @@ receipt_find() {
 # message_find ID - sets `found` and the slip_ variables of the message with the 12-digit ID, in whatever place; 66 where it is nowhere.
 # A message in a flat file is unfolded, to have a slip of its own. Takes the lock where it must and does not have it.
 message_find() {
+  find_again=
   while :; do
     for found in "$q"/out/??????????."$1".* "$q"/wal/??????????."$1".* "$q"/head/*/??????????."$1".* \
       "$q"/delayed/*/*/??????????."$1".* "$q"/buried/????????????.??????????."$1".*; do
@@ -55,7 +56,8 @@ message_find() {
       flat_parse "${found##*/}" && ! [ "$1" \< "$flat_first" ] && ! [ "$flat_last" \< "$1" ] && message_in_flat "$found" "$1" && break
       found=
     done
-    [ -e "$found" ] || return 66
+    # RACE: what was handed out or given back between two of these listings is missed by one look
+    [ -e "$found" ] || { [ -n "$find_again" ] && return 66; find_again=1; continue; }
     find_locked=
     [ -n "$lock_held" ] || { lock_queue || return; find_locked=1; }
     queue_recover && case $found in
@@ -68,13 +70,13 @@ message_find() {
 }
 
 # slip_move TARGET - renames `found` to TARGET: the one step of every change of state below. 66 where somebody was faster.
-# Where the queue has a bound, what comes back to wal/ or delayed/ does so under the lock: whoever counts must not miss it on its way
+# Where the queue has a bound, what stays in the queue moves under the lock: whoever counts must not miss it on its way
 slip_move() {
   slip_locked=
   case $1 in
-  "$q"/wal/* | "$q"/delayed/*) [ ! -e "$q/conf" ] || [ -n "$lock_held" ] || { lock_queue || return; slip_locked=1; } ;;
+  "$q"/wal/* | "$q"/delayed/* | "$q"/out/*) [ ! -e "$q/conf" ] || [ -n "$lock_held" ] || { lock_queue || return; slip_locked=1; } ;;
   esac
-  mv -f "$found" "$1" 2>/dev/null
+  if [ -n "$lock_held" ]; then mv -f "$found" "$1" 9>&9; else mv -f "$found" "$1"; fi 2>/dev/null
   slip_code=$?
   [ -z "$slip_locked" ] || unlock_queue
   [ $slip_code -ne 0 ] || return 0
@@ -93,12 +95,16 @@ message_delete() {
   sync_paths "${found%/*}" "$q/done" || { why="queue '$queue': cannot sync"; return 74; }
   queue_log delete
   wake "$q/room"
-  [ "$slip_size" -lt 262144 ] || rm -f "$q/body/$slip_id" 2>/dev/null
+  [ "$slip_size" -lt 262144 ] || rm -f "$q/body/$slip_id" 2>/dev/null || :
 }
 
 # message_release PRIORITY DELAY - back to its old place in the order (empty PRIORITY), or to another; after DELAY seconds. Among the
 # dead letters after too many tries
 message_release() {
+  # back from head/ to wal/ nothing goes (I2)
+  case $found in
+  "$q"/head/*) why="queue '$queue': message $id is no longer yours"; return 66 ;;
+  esac
   queue_conf || return
   if [ "$queue_most" != 0 ] && [ "$slip_tries" -ge "$queue_most" ]; then
     message_bury "$1" released
@@ -158,17 +164,30 @@ message_bury() {
   wake "$q/room"
 }
 
-# message_kick - `found`, buried or delayed, is ready again
+# message_kick - `found`, buried or delayed, is ready again. 75 where the queue has no room for one that was buried
 message_kick() {
   slip_count kicks
   slip_format
-  slip_move "$q/wal/$slip" || return
+  queue_conf || return
+  case $queue_bound.$found in
+  0.* | *."$q"/delayed/*) slip_move "$q/wal/$slip" ;;
+  *)
+    need bound batch fold
+    lock_queue || return
+    queue_count
+    kick_code=75 why="queue '$queue' is full"
+    [ "$count" -ge "$queue_bound" ] || { slip_move "$q/wal/$slip"; kick_code=$?; }
+    unlock_queue
+    (exit $kick_code) ;;
+  esac || return
   queue_log kick
   wake "$q/wait"
 }
 
-# message_putback WHY - a lease is over or an owner dead: back to its old place, or to the dead letters after too many tries
+# message_putback WHY - a lease is over or an owner dead: back to its old place, or to the dead letters after too many tries; one
+# without a body, which nobody can have, would only keep out those behind it
 message_putback() {
+  [ -e "$q/body/$slip_id" ] || { message_bury '' damaged; return; }
   if [ "$queue_most" != 0 ] && [ "$slip_tries" -ge "$queue_most" ]; then
     message_bury '' "$1"
     return
@@ -180,7 +199,7 @@ message_putback() {
   wake "$q/wait"
 }
 
-# queue_kick COUNT - kicks up to COUNT of the longest buried or, where none is buried, of the delayed; sets `kicked`
+# queue_kick COUNT - kicks up to COUNT of the longest buried or, where none is buried, of the delayed; sets `kicked`. 75 where there is no room for one
 queue_kick() {
   kicked=0 kick_place=
   clock_read
@@ -193,7 +212,15 @@ queue_kick() {
     [ "${kick_place:=$kick_from}" = "$kick_from" ] || break
     slip_of "$found"
     slip_parse "$slip" || continue
+    message_kick
+    kick_code=$?
+    case $kick_code in
+    0) kicked=$((kicked + 1)) ;;
     # RACE: whoever is faster has it
-    message_kick && kicked=$((kicked + 1))
+    66) ;;
+    75) [ "$kicked" -ne 0 ] || return 75; break ;;
+    *) return $kick_code ;;
+    esac
   done
+  return 0
 }

@@ -30,8 +30,9 @@ queue_open() {
   queue=$1
   name_to_disk "$1"
   q=$FLATQ_DIR/$disk
-  [ -d "$q/wal" ] && return 0
-  [ $# -eq 2 ] || { why="no queue '$1'"; return 66; }
+  # made last: its places are on the disk
+  [ -e "$q/lock" ] && return 0
+  [ $# -eq 2 ] || [ -d "$q/wal" ] || { why="no queue '$1'"; return 66; }
   need boot
   queue_make
 }
@@ -70,9 +71,10 @@ unlock_queue() {
   lock_held=
 }
 
-# ids_last_range - sets `range`, the directory of the newest range. There are one or two
+# ids_last_range - sets `range`, the directory of the newest range that is open: on the disk. There are one or two
 ids_last_range() {
-  for range in "$FLATQ_DIR"/.ids/[0-9]????????; do :; done
+  for range in "$FLATQ_DIR"/.ids/[0-9]????????/open; do :; done
+  range=${range%/open}
   case $range in
   *'?') why='the spool has no range of ids'; return 74 ;;
   esac
@@ -102,7 +104,7 @@ ids_next() {
         id=${slip_id#"${slip_id%%[!0]*}"}
         # CRASH: an empty file is an id that was burnt
         { printf '%s %s %s\n' "${owner%-*}" "${owner#*-}" "${q##*/}" >|"$journal"; } 2>/dev/null ||
-          { disk_failed "$range" "queue '$queue'"; return; }
+          { [ -d "$range" ] || break; disk_failed "$range" "queue '$queue'"; return; }
         [ -n "$id" ] && return 0
         # no message has the id 0
         ids_end

@@ -179,7 +179,8 @@ message_head() {
 
 # take_back - what was taken and not settled goes back to its old place; keeps `why`
 take_back() {
-  [ -n "$taken" ] || return 0
+  # a signal may come after the marker: what is settled does not come back
+  [ -n "$taken" ] && [ ! -e "$q/done/$taken" ] || return 0
   need settle
   take_why=$why
   found=$q/out/$taken
@@ -216,5 +217,5 @@ taken_settle() {
   fi
   wake "$q/room"
   # a large body is not left to the sweeper
-  [ "$slip_size" -lt 262144 ] || { rm -f "$q/out/$taken" 2>/dev/null && rm -f "$q/body/$slip_id" 2>/dev/null; }
+  [ "$slip_size" -lt 262144 ] || { rm -f "$q/out/$taken" 2>/dev/null && rm -f "$q/body/$slip_id" 2>/dev/null || :; }
 }

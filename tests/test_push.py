@@ -362,7 +362,7 @@ def test_stopped_alone_while_it_reads(shell, flatq, spool):
 
 @pytest.mark.parametrize("program, options, most", [
     ("base64", [], None), ("base64", ["-n", "20"], None), ("base64", ["-e"], None),
-    ("head", ["-n", "20"], None), ("sed", ["-e"], None), ("head", [], "1000"),
+    ("dd", ["-n", "20"], None), ("sed", ["-e"], None), ("head", [], "1000"),
 ])
 def test_a_child_that_is_killed_takes_the_push_with_it(flatq, spool, program, options, most):
     """Half a message is never acknowledged."""

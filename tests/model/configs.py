@@ -1,0 +1,90 @@
+"""The small worlds that are explored, and those in which each wrong variant shows."""
+
+from disk import DIRECTORY
+from explore import Config
+
+
+def singles(*messages, place="wal"):
+    """A disk with these messages in wal/, or in a run in head/."""
+    disk = {}
+    if place == "head":
+        place = f"head/5.{messages[0]}.x"
+        disk[place] = DIRECTORY
+    for message in messages:
+        disk[f"{place}/5.{message}.0"] = ""
+        disk[f"body/{message}"] = ("whole",)
+    return disk
+
+
+def flat(*messages):
+    return {f"queue/5.{messages[0]}.{messages[-1]}.{len(messages)}.x": tuple(f"5.{message}.0" for message in messages)}
+
+
+def unfolding(*messages):
+    return {f"unfold/5.{messages[0]}.{messages[-1]}.{len(messages)}.x": tuple(f"5.{message}.0" for message in messages)}
+
+
+def reserved(message, deadline=1):
+    return {f"body/{message}": ("whole",), f"out/5.{message}.1@0+{deadline}": ""}
+
+
+POP, POP2 = ("pop A", "pop"), ("pop B", "pop")
+RESERVE = ("reserve", "reserve", 1)
+FOLD, SWEEP, RECLAIM, BULK = ("fold", "fold"), ("sweep", "sweeper"), ("reclaim", "reclaimer"), ("bulk", "bulk")
+JOURNAL = ("journal", "journal")
+CLOCK = ("clock", "clock", 1)
+
+
+def push(message, priority=5):
+    return (f"push {message}", "push", message, priority)
+
+
+KEYS = {1: "k", 2: "k", 3: "k"}
+WRECK = {**singles(1, 2, place="fold/5.1.x"), "fold/5.1.x": DIRECTORY}
+KEYED = {**singles(1), "keys/k": (1, "yes")}
+
+CONFIGS = {
+    "pop pop reclaim": Config(singles(1, 2), (POP, POP2, RECLAIM), (1, 2), kills=1),
+    "pop reclaim sweep": Config(singles(1, 2), (POP, RECLAIM, SWEEP), (1, 2), kills=1),
+    "signal": Config(singles(1), (POP, SWEEP), (1,), kills=1, signals=1),
+    "push push pop": Config({}, (push(1), push(2), POP), kills=1),
+    "urgent": Config(flat(1, 2), (push(3, 1), POP), (1, 2), kills=1, priorities={3: 1}),
+    "pop pop torn": Config(singles(1, 2), (POP, POP2, RECLAIM), (1, 2), kills=1, torn=True),
+    "unfold reserve": Config(flat(1, 2), (RESERVE, POP, CLOCK), (1, 2), kills=1),
+    "fold pop pop": Config(singles(1, 2), (FOLD, POP, POP2), (1, 2), kills=1),
+    "fold pop torn": Config(singles(1, 2), (FOLD, POP), (1, 2), kills=1, torn=True),
+    "fold pop killed twice": Config(singles(1, 2), (FOLD, POP), (1, 2), kills=2),
+    "fold, disk full": Config(singles(1, 2), (FOLD, POP), (1, 2), kills=1, full=True),
+    "unfold pop pop": Config(flat(1, 2), (POP, POP2), (1, 2), kills=1),
+    "unfold push": Config(flat(1, 2), (POP, push(3)), (1, 2), kills=1),
+    "lease": Config(singles(1, 2), (RESERVE, POP, CLOCK), (1, 2), kills=1),
+    "two leases": Config(singles(1), (RESERVE, ("reserve B", "reserve", 1), CLOCK), (1,), kills=0),
+    "bulk pop": Config(singles(1, 2), (BULK, POP), (1, 2), kills=1),
+    "bulk of a flat file": Config({**flat(1, 2), **singles(3)}, (BULK, POP), (1, 2, 3), kills=1),
+    "bulk reclaim": Config(singles(1, 2), (BULK, RECLAIM), (1, 2), kills=1),
+    "bulk fold": Config(singles(1, 2), (BULK, FOLD), (1, 2), kills=1),
+    "key": Config(KEYED, (push(2), POP, SWEEP), (1,), kills=1, keys=KEYS),
+    "key, two pushes": Config({}, (push(1), push(2)), kills=1, keys=KEYS),
+    "key, push killed": Config({}, (push(1), push(2), POP), kills=1, keys=KEYS),
+    "key, bulk": Config(KEYED, (push(2), BULK), (1,), kills=1, keys=KEYS),
+    "bound": Config(singles(1), (push(2), push(3), POP), (1,), bound=2),
+    "bound, put back": Config({**reserved(1), **singles(2)}, (push(3), RECLAIM, CLOCK), (1, 2), bound=2),
+    "bound, touch, torn": Config(singles(1, 2), (("reserve", "reserve", 1, ("touch",)), push(3), CLOCK), (1, 2), bound=2, torn=True),
+    "journal": Config({**flat(1, 2), "ids/1": (3,)}, (JOURNAL, POP, ("gone", "clock", 0)), ()),
+    "journal, pop": Config({**singles(1, 2), "ids/1": (3,)}, (JOURNAL, POP, ("gone", "clock", 0)), (2,)),
+    "power: push pop": Config({}, (push(1), POP), power=True),
+    "power: pop sweep": Config(singles(1), (POP, SWEEP), (1,), power=True),
+    "power: push fold": Config(singles(1), (push(2), FOLD), (1,), power=True),
+    "power: pop fold": Config(singles(1, 2, 3), (POP, FOLD), (1, 2, 3), power=True),
+    "power: key": Config({}, (push(1), push(2)), power=True, keys=KEYS),
+    "power: fold": Config(singles(1, 2), (FOLD,), (1, 2), power=True),
+    "power: unfold": Config(flat(1, 2), (POP,), (1, 2), power=True),
+    "power: delete": Config(singles(1), (RESERVE, SWEEP), (1,), power=True),
+    "power: bulk": Config(singles(1, 2), (BULK,), (1, 2), power=True),
+    "bulk of a run": Config({**singles(1, 3, place="head"), **singles(2)}, (BULK, POP), (1, 2, 3)),
+    "wreck of a fold": Config(WRECK, (FOLD, POP), (1, 2), kills=1),
+    "wreck of an unfold": Config({**singles(1, 2, place="tmp/5.1.x"), "tmp/5.1.x": DIRECTORY, **unfolding(1, 2)}, (FOLD, POP), (1, 2), kills=1),
+    "ids": Config({"range/0": DIRECTORY}, tuple((f"push {n}", "take_id") for n in range(3)), ids=True, kills=1),
+    "ids, old ranges": Config({"range/0": DIRECTORY, "range/0/0": ""}, (("push A", "take_id"), ("push B", "take_id"), ("bulk", "take_block"), ("retire", "retire"),
+                              ("push C", "take_id")), (0,), ids=True),
+}

@@ -1,0 +1,108 @@
+"""The disk and the file operations: names of places, slips and flat files, as short as they can be.
+
+    PRIORITY.ID.VERSION                a slip; the version stands for tries and counts: it grows with every hand-out and every return
+    SLIP@OWNER+DEADLINE                in out/ and done/; owner 0: none; deadline 0: none
+    PRIORITY.FIRST.NONCE               a run, in fold/, tmp/ and head/
+    PRIORITY.FIRST.LAST.COUNT.NONCE    a flat file; its content is its slips
+    batch.OWNER                        a bulk take, in out/ and done/
+
+Digits are single, so that names sort as the real ones do. The disk is a dict from path to content: "" for an empty file, DIRECTORY, a
+tuple of words for others. Every function takes the dict and changes it.
+"""
+
+DIRECTORY = "directory"
+
+
+def slip_id(name):
+    return int(name.split("@")[0].split(".")[1])
+
+
+def is_flat(name):
+    return name.count(".") == 4
+
+
+def flat_run(name):
+    priority, first, _, _, nonce = name.split(".")
+    return f"{priority}.{first}.{nonce}"
+
+
+def handed_out(slip, owner, deadline):
+    return f"{later(slip)}@{owner}+{deadline}"
+
+
+def later(name):
+    """The slip of NAME with the next version."""
+    priority, message, version = name.split("@")[0].split(".")
+    return f"{priority}.{message}.{int(version) + 1}"
+
+
+def owner_and_deadline(name):
+    owner, deadline = name.split("@")[1].split("+")
+    return int(owner), int(deadline)
+
+
+def listing(disk, place):
+    start = place + "/"
+    length = len(start)
+    return tuple(sorted(path[length:] for path in disk if path.startswith(start) and "/" not in path[length:]))
+
+
+def below(disk, path):
+    """PATH and all that lies in it."""
+    start = path + "/"
+    return [each for each in disk if each == path or each.startswith(start)]
+
+
+def rename(disk, old, new):
+    """False where OLD is not there or the directory of NEW is not."""
+    if old not in disk or (new.count("/") > 1 and new.rpartition("/")[0] not in disk):
+        return False
+    for path in below(disk, old):
+        disk[new + path[len(old):]] = disk.pop(path)
+    return True
+
+
+def messages(disk, path):
+    """The ids of the messages whose slips or lines are at PATH or below it."""
+    found = []
+    for each in below(disk, path):
+        name = each.rpartition("/")[2]
+        content = disk[each]
+        if content == DIRECTORY or each.startswith(("body/", "keys/", "ids/", "range/", "old/")):
+            continue
+        if is_flat(name):
+            found += [slip_id(slip) for slip in content]
+        elif not name.startswith("batch."):
+            found.append(slip_id(name))
+    return found
+
+
+def ready(disk):
+    """A dict from id to how many slips (or lines) it has in places where a take finds it, each state of the fold counted once."""
+    count = {}
+    nonces = {path.rpartition(".")[2] for path in disk if path.startswith("queue/")}
+    unfolded = {path.split("/")[1] for path in disk if path.startswith("head/")}
+    for path, content in disk.items():
+        place, _, name = path.partition("/")
+        if content == DIRECTORY or place not in ("wal", "fold", "queue", "unfold", "head"):
+            continue
+        # a run whose flat file is committed, and a flat file whose slips are in head/, are copies until they are removed
+        if place == "fold" and name.split("/")[0].rpartition(".")[2] in nonces:
+            continue
+        if place == "unfold" and (flat_run(name) in unfolded or f"tmp/{flat_run(name)}" not in disk):
+            continue
+        for message in messages(disk, path):
+            count[message] = count.get(message, 0) + 1
+    return count
+
+
+def in_flight(disk):
+    """As `ready`, for messages handed out and not settled."""
+    count = {}
+    for path, content in disk.items():
+        if path.startswith("out/") and content != DIRECTORY:
+            top = path.split("/")[1]
+            if f"done/{top}" not in disk:
+                for message in messages(disk, path):
+                    count[message] = count.get(message, 0) + 1
+    return count

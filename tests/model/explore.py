@@ -1,0 +1,587 @@
+"""Breadth-first search through every interleaving, kill and power cut of a few processes, with the properties that must hold in each state.
+
+A state is one tuple (`State`) that can be hashed. `run` gives an Outcome: how many states, and the shortest run that ends badly.
+"""
+
+import time
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import NamedTuple
+
+import disk as files
+from disk import DIRECTORY
+from programs import END, Programs
+from protocol import Protocol
+
+KILLED = -2
+NONE = frozenset()
+
+
+class Bad(Exception):
+    """A property does not hold."""
+
+
+class State(NamedTuple):
+    disk: frozenset          # (path, content)
+    nodes: tuple             # where each process is
+    orphans: tuple           # the command that outlives its killed shell, or ""
+    listings: tuple          # of each process, a listing under way: (must be seen, may be seen), or None
+    lock: int                # who has it, from 1; 0 nobody
+    clock: int
+    acked: frozenset         # ids that a push has printed
+    settled: frozenset       # ids that nobody may get again
+    deleted: frozenset       # those of them whose delete has answered
+    holds: frozenset         # (id, who, deadline)
+    there: tuple             # of each process: ids acknowledged and ready since its take began; of a push: ids settled before it
+    kills: int
+    signals: int
+    base: frozenset          # power: what is safe
+    pending: tuple           # power: (paths removed, entries added) that are not
+    soft: frozenset          # power: files whose content is not
+
+
+@dataclass
+class Config:
+    """`start`: the disk. `processes`: (name, method of Protocol, arguments after its own number); `acked`: ids pushed before."""
+
+    start: dict
+    processes: tuple
+    acked: tuple = ()
+    kills: int = 0
+    signals: int = 0
+    torn: bool = False       # a listing takes two steps: what comes or goes meanwhile is seen or not
+    power: bool = False
+    keys: dict = field(default_factory=dict)
+    bound: int = 0
+    priorities: dict = field(default_factory=dict)
+    ids: bool = False        # only ids are given: no messages
+    full: bool = False       # a fold may find the disk full
+
+
+@dataclass
+class Outcome:
+    states: int
+    steps: int
+    seconds: float
+    complete: bool           # False: stopped by a limit
+    bad: str = ""
+    trace: tuple = ()
+
+
+class Explorer:
+    def __init__(self, config, wrong=()):
+        self.config = config
+        self.protocol = Protocol(wrong, config.keys, config.bound, config.full)
+        skip = {"pass"} | (set() if config.power else {"sync", "syncfs"}) | (set() if config.signals else {"signal"})
+        self.programs = Programs(skip)
+        self.recovery = Programs({"pass", "sync", "syncfs", "signal"})
+        self.recovered = {}
+        self.steps = 0
+
+    def first(self):
+        config = self.config
+        nodes = tuple(self.programs.start(getattr(self.protocol, method), *self._arguments(method, number, rest))
+                      for number, (_, method, *rest) in enumerate(config.processes, 1))
+        count = len(nodes)
+        disk = frozenset(config.start.items())
+        self.begun = nodes
+        return State(disk, nodes, ("",) * count, (None,) * count, 0, 0, frozenset(config.acked), NONE, NONE, NONE, (NONE,) * count,
+                     config.kills, config.signals, disk if config.power else NONE, (), NONE)
+
+    @staticmethod
+    def _arguments(method, number, rest):
+        return rest if method == "clock" else (number, *rest)
+
+    def run(self, seconds=60.0, most=10_000_000):
+        began = time.monotonic()
+        first = self.first()
+        parents = {first: None}
+        level = [first]
+        while level:
+            following = []
+            for state in level:
+                for label, make in self.successors(state):
+                    self.steps += 1
+                    try:
+                        reached = make()
+                        if reached in parents:
+                            continue
+                        parents[reached] = state, label
+                        self.check(reached)
+                    except Bad as bad:
+                        return Outcome(len(parents), self.steps, time.monotonic() - began, False, str(bad), self.trace(parents, state, label))
+                    following.append(reached)
+                if len(parents) > most or time.monotonic() - began > seconds:
+                    return Outcome(len(parents), self.steps, time.monotonic() - began, False)
+            level = following
+        return Outcome(len(parents), self.steps, time.monotonic() - began, True)
+
+    @staticmethod
+    def trace(parents, state, label):
+        lines = [label]
+        while parents[state]:
+            state, label = parents[state]
+            lines.append(label)
+        return tuple(reversed(lines))
+
+    # One step
+
+    def successors(self, state):
+        stuck = True
+        for place, node in enumerate(state.nodes):
+            if node < 0:
+                continue
+            op = self.programs.ops[node]
+            name = self.config.processes[place][0]
+            if op.kind == "lock" and state.lock:
+                continue
+            stuck = False
+            for words, result in self.results(state, place, op):
+                yield f"{name} {words}", lambda place=place, op=op, result=result: self.step(state, place, op, result)
+            if state.kills and not state.orphans[place] and node != self.begun[place] and self.config.processes[place][1] != "clock":
+                yield f"{name} KILLED", lambda place=place: self.kill(state, place, "")
+                if op.child:
+                    yield f"{name} KILLED, its {op.child.split()[0]} goes on", lambda place=place, op=op: self.kill(state, place, op.child)
+        if stuck and any(node >= 0 for node in state.nodes):
+            yield "everybody waits", self.deadlock
+
+    @staticmethod
+    def deadlock():
+        raise Bad("nobody can go on")
+
+    @staticmethod
+    def kill(state, place, child):
+        nodes, orphans, listings, there, lock = state.nodes, state.orphans, state.listings, state.there, state.lock
+        if child:
+            orphans = (*orphans[:place], child, *orphans[place + 1:])
+        else:
+            nodes = (*nodes[:place], KILLED, *nodes[place + 1:])
+            lock = 0 if lock == place + 1 else lock
+        there = (*there[:place], NONE, *there[place + 1:])
+        listings = (*listings[:place], None, *listings[place + 1:])
+        return state._replace(nodes=nodes, orphans=orphans, listings=listings, lock=lock, there=there, kills=state.kills - 1,
+                              holds=frozenset(hold for hold in state.holds if hold[2] or hold[1] != place + 1))
+
+    def results(self, state, place, op):
+        """(words, result) for all that the operation can give; a listing that has only been opened: ... opens, None"""
+        kind, args = op.kind, op.args
+        if kind in ("ls", "least"):
+            names = files.listing(dict(state.disk), args[0])
+            if not self.config.torn:
+                seen = [names]
+            elif state.listings[place] is None:
+                yield f"opens {args[0]}/", "opened"
+                return
+            else:
+                must, may = state.listings[place]
+                seen = [tuple(sorted(must.union(more))) for size in range(len(may - must) + 1) for more in combinations(sorted(may - must), size)]
+            if kind == "least":
+                seen = sorted({names[:1] for names in seen})
+                for names in seen:
+                    yield f"lists {args[0]}/: first {names[0] if names else 'none'}", names[0] if names else ""
+            else:
+                for names in seen:
+                    yield f"lists {args[0]}/: {' '.join(names) or 'none'}", names
+        elif kind == "choose":
+            for each in args:
+                yield f"({each})", each
+        elif kind == "signal":
+            yield "goes on", False
+            if state.signals:
+                yield "gets a signal", True
+        else:
+            words = f"{kind} {' '.join(map(str, args))}".strip()
+            yield words + (f"   ({op.note})" if op.note else ""), None
+
+    def step(self, state, place, op, result):
+        self.now = state
+        self.place = place
+        me = place + 1
+        kind, args = op.kind, op.args
+        if kind in ("ls", "least") and result == "opened":
+            names = frozenset(files.listing(dict(state.disk), args[0]))
+            return state._replace(listings=(*state.listings[:place], (names, names), *state.listings[place + 1:]))
+        disk = dict(state.disk)
+        before = disk.copy()
+        change = {}
+        if kind == "mv":
+            result = self.move(disk, *args, op.note, change)
+        elif kind == "create":
+            result = args[0] not in disk and (args[0].count("/") < 2 or args[0].rpartition("/")[0] in disk)
+            if result:
+                disk[args[0]] = ""
+                self.created(disk, args[0], op.note, change)
+        elif kind == "write":
+            disk[args[0]] = args[1]
+        elif kind == "rm":
+            if disk.get(args[0]) != DIRECTORY or len(files.below(disk, args[0])) == 1:
+                disk.pop(args[0], None)
+        elif kind == "mkdir":
+            disk[args[0]] = DIRECTORY
+        elif kind == "rmdir":
+            result = len(files.below(disk, args[0])) == 1
+            if result:
+                del disk[args[0]]
+        elif kind == "exists":
+            result = args[0] in disk
+        elif kind == "read":
+            result = disk.get(args[0])
+        elif kind == "dead":
+            result = self.is_dead(state, args[0])
+        elif kind == "holds":
+            result = state.lock == me
+        elif kind == "lock":
+            change["lock"] = me
+        elif kind == "unlock":
+            change["lock"] = 0
+        elif kind == "clock":
+            result = state.clock
+        elif kind == "tick":
+            change["clock"] = state.clock + 1
+        elif kind == "signal":
+            change["signals"] = state.signals - bool(result)
+        elif kind in ("begin", "empty", "ack", "dup", "deleted", "print", "id"):
+            self.say(disk, kind, args, change)
+        if self.config.power:
+            self.power(state, before, disk, kind, args, change)
+        node = self.programs.next(state.nodes[place], result)
+        orphan = state.orphans[place]
+        if orphan and (node == END or self.programs.ops[node].child != orphan):
+            node = KILLED
+        if node < 0:
+            there = change.get("there", state.there)
+            change["there"] = (*there[:place], NONE, *there[place + 1:])
+            change["orphans"] = (*state.orphans[:place], "", *state.orphans[place + 1:])
+            if change.get("lock", state.lock) == me:
+                if node == END:
+                    raise Bad("ends with the lock")
+                change["lock"] = 0
+        listings = state.listings
+        if self.config.torn:
+            listings = (*listings[:place], None, *listings[place + 1:])
+            if disk != before:
+                listings = tuple(self.seen(disk, state.nodes[at], each) for at, each in enumerate(listings))
+        nodes = (*state.nodes[:place], node, *state.nodes[place + 1:])
+        clock = change.get("clock", state.clock)
+        holds = frozenset(hold for hold in change.pop("holds", state.holds) if (hold[2] > clock if hold[2] else nodes[hold[1] - 1] >= 0))
+        return state._replace(disk=frozenset(disk.items()), nodes=nodes, listings=listings, holds=holds, **change)
+
+    def seen(self, disk, node, listing):
+        if listing is None:
+            return None
+        names = frozenset(files.listing(disk, self.programs.ops[node].args[0]))
+        return listing[0] & names, listing[1] | names
+
+    @staticmethod
+    def is_dead(state, pid):
+        return state.nodes[pid - 1] < 0 or bool(state.orphans[pid - 1])
+
+    # What a step means
+
+    def rank(self, message):
+        return self.config.priorities.get(message, 5), message
+
+    def gone(self, moved, change):
+        """MOVED are no longer ready since ... for any take under way"""
+        there = change.get("there", self.now.there)
+        takes = [method != "push" for _, method, *_ in self.config.processes]
+        change["there"] = tuple(ids - moved if take else ids for take, ids in zip(takes, there))
+
+    def move(self, disk, old, new, note, change):
+        if old not in disk:
+            return False
+        if new in disk and not new.startswith("tmp/"):
+            raise Bad(f"{new} was there already")
+        state, me = self.now, self.place + 1
+        moved = frozenset(files.messages(disk, old))
+        if not files.rename(disk, old, new):
+            return False
+        source, target = old.split("/")[0], new.split("/")[0]
+        holds = state.holds
+        if target == "out":
+            deadline = 0 if "batch." in new else files.owner_and_deadline(new)[1]
+            if source == "out":
+                holds = frozenset((i, who, deadline) if i in moved else (i, who, end) for i, who, end in holds)
+            else:
+                self.took(moved, change)
+                holds = holds.union((i, me, deadline) for i in moved)
+        elif target == "done":
+            if any(i in moved and who != me for i, who, _ in holds):
+                raise Bad("deleted what somebody else holds")
+            change["settled"] = state.settled | moved
+            holds = frozenset(hold for hold in holds if hold[0] not in moved)
+        elif source == "out" and note == "gives it back":
+            holds = frozenset(hold for hold in holds if hold[0] not in moved)
+        if target in ("out", "done"):
+            self.gone(moved, change)
+        change["holds"] = holds
+        return True
+
+    def took(self, moved, change):
+        state = self.now
+        for message in sorted(moved):
+            if message in state.settled:
+                raise Bad(f"message {message} is handed out again, though it was settled")
+            if any(hold[0] == message for hold in state.holds):
+                raise Bad(f"message {message} is handed out, though somebody who lives holds it")
+        first = [i for i in state.there[self.place] - moved if self.rank(i) < max(map(self.rank, moved))]
+        if first:
+            raise Bad(f"message {max(moved)} is handed out before {min(first)}")
+
+    def created(self, disk, path, note, change):
+        state = self.now
+        if note == "settled":
+            name = path[5:]
+            if f"out/{name}" not in disk:
+                raise Bad("settles what it has no longer")
+            moved = frozenset(files.messages(disk, f"out/{name}"))
+            change["settled"] = state.settled | moved
+            change["holds"] = frozenset(hold for hold in state.holds if hold[0] not in moved)
+        elif note:
+            message = files.slip_id(path[4:])
+            there = set(files.ready(disk)) | set(files.in_flight(disk))
+            if self.config.bound and len(there) > self.config.bound:
+                raise Bad(f"{len(there)} messages in a queue of {self.config.bound}")
+            key = self.config.keys.get(message)
+            twin = [other for other in there if other != message and key and self.config.keys.get(other) == key]
+            if twin:
+                raise Bad(f"messages {twin[0]} and {message} have the same key")
+
+    def say(self, disk, kind, args, change):
+        state, place = self.now, self.place
+        if kind == "begin":
+            ids = (state.acked if self.config.ids else state.settled) if args else state.acked & files.ready(disk).keys() - files.in_flight(disk).keys() - state.settled
+            change["there"] = (*state.there[:place], frozenset(ids), *state.there[place + 1:])
+        elif kind == "empty":
+            if state.there[place]:
+                raise Bad(f"says empty, though {min(state.there[place])} was there all the time")
+        elif kind == "ack":
+            change["acked"] = state.acked | {args[0]}
+        elif kind == "deleted":
+            change["deleted"] = state.deleted | {args[0]}
+        elif kind == "id":
+            if args[0] in state.acked:
+                raise Bad(f"id {args[0]} is given twice")
+            if any(other > args[0] for other in state.there[place]):
+                raise Bad(f"id {args[0]} is given after {max(state.there[place])}")
+            change["acked"] = state.acked | {args[0]}
+        elif kind == "dup":
+            if args[0] in state.there[place]:
+                raise Bad(f"says dup of {args[0]}, which was settled before")
+        elif kind == "print":
+            message = args[0]
+            if isinstance(message, str):
+                if files.is_flat(message.rpartition("/")[2]):
+                    return
+                message = files.slip_id(message.rpartition("/")[2])
+            held = any(hold[:2] == (message, place + 1) for hold in state.holds)
+            if held and disk.get(f"body/{message}") != ("whole",):
+                raise Bad(f"message {message} has no body")
+
+    # After it
+
+    def check(self, state):
+        """One more state: if everybody were killed now, would recovery bring back what it must?"""
+        if self.config.ids:
+            return
+        places = files.ready(dict(state.disk))
+        for message, count in files.in_flight(dict(state.disk)).items():
+            places[message] = places.get(message, 0) + count
+        for message, count in places.items():
+            if count > 1:
+                raise Bad(f"message {message} is in {count} places")
+        if self.config.power:
+            for disk in self.cuts(state):
+                self.check_recovered(state, disk, "boot")
+        else:
+            self.check_recovered(state, state.disk, "checkpoint")
+
+    def check_recovered(self, state, disk, method):
+        found = self.recovered.get(disk)
+        if found is None:
+            found = self.recovered[disk] = self.recover(disk, method)
+        count, left, damaged = found
+        after = "a power cut now" if method == "boot" else "everybody killed now"
+        if left:
+            raise Bad(f"after {after} and recovery: {left}")
+        if damaged & state.acked:
+            raise Bad(f"after {after} and recovery: message {min(damaged)} has no whole body, but a slip")
+        settled = state.deleted if method == "boot" else state.settled
+        for message in state.acked - state.settled:
+            if count.get(message, 0) != 1:
+                raise Bad(f"after {after} and recovery: message {message} is there {count.get(message, 0)} times")
+        for message, times in count.items():
+            if times > 1 or message in settled:
+                raise Bad(f"after {after} and recovery: message {message} is there {times} times, settled: {message in settled}")
+
+    def recover(self, frozen, method):
+        """How often each message is there after recovery, and what is wrong with what is left"""
+        disk = dict(frozen)
+        programs = self.recovery
+        node = programs.start(getattr(self.protocol, method), 0)
+        lock, steps, damaged = 0, 0, NONE
+        while node != END:
+            steps += 1
+            if steps > 400:
+                return {}, "recovery does not end", NONE
+            op = programs.ops[node]
+            kind, args = op.kind, op.args
+            result = None
+            if kind == "ls":
+                result = files.listing(disk, args[0])
+            elif kind == "least":
+                result = (files.listing(disk, args[0]) or ("",))[0]
+            elif kind == "mv":
+                if args[0] in disk and args[1] in disk:
+                    return {}, f"{args[1]} was there already", NONE
+                result = files.rename(disk, *args)
+            elif kind == "create":
+                result = args[0] not in disk
+                disk.setdefault(args[0], "")
+            elif kind == "write":
+                disk[args[0]] = args[1]
+            elif kind in ("rm", "rmdir"):
+                if args[0] in disk and len(files.below(disk, args[0])) == 1:
+                    del disk[args[0]]
+            elif kind == "mkdir":
+                disk[args[0]] = DIRECTORY
+            elif kind == "exists":
+                result = args[0] in disk
+            elif kind == "read":
+                result = disk.get(args[0])
+            elif kind == "dead":
+                result = True
+            elif kind == "clock":
+                result = 9
+            elif kind == "holds":
+                result = bool(lock)
+            elif kind == "choose":
+                result = args[0]
+            elif kind == "lock":
+                lock = 1
+            elif kind == "unlock":
+                lock = 0
+            elif kind == "check":
+                damaged = self.set_aside(disk)
+            node = programs.next(node, result)
+        count = files.ready(disk)
+        return count, self.left_over(disk, count), damaged
+
+    def left_over(self, disk, count):
+        if lost := sorted(path for path in disk if path.split("/")[0] in ("fold", "unfold", "tmp", "done", "out")):
+            return f"{lost[0]} is left"
+        slips = {files.slip_id(path.rpartition("/")[2]) for path, content in disk.items()
+                 if path.split("/")[0] in ("wal", "head") and content != DIRECTORY}
+        for message in slips:
+            if disk.get(f"body/{message}") != ("whole",):
+                return f"message {message} has no body"
+        for path in sorted(disk):
+            if path.startswith("body/") and int(path[5:]) not in slips:
+                return f"{path} is left"
+            if path.startswith("keys/") and disk[path][0] not in count:
+                # of a push that was killed: whoever comes next with the key sees that there is no such message
+                if len(disk[path]) == 2:
+                    return f"{path} is left"
+        return ""
+
+    # Power cuts
+
+    @staticmethod
+    def set_aside(disk):
+        """queue_check: slips without a whole body, bodies without a slip, damaged flat files, keys of nobody"""
+        slips, damaged = set(), set()
+        for path in sorted(disk):
+            place, _, name = path.partition("/")
+            if place in ("wal", "head") and disk[path] != DIRECTORY:
+                message = files.slip_id(name.rpartition("/")[2])
+                if disk.get(f"body/{message}") == ("whole",):
+                    slips.add(message)
+                else:
+                    damaged.add(message)
+                    del disk[path]
+            elif place == "queue" and disk[path] == ("torn",):
+                del disk[path]
+        for path in sorted(disk):
+            if path.startswith("body/") and int(path[5:]) not in slips:
+                del disk[path]
+        there = files.ready(disk)
+        for path in sorted(disk):
+            if path.startswith("keys/") and disk[path][0] not in there:
+                del disk[path]
+        return frozenset(damaged)
+
+    @staticmethod
+    def touches(change):
+        removed, added = change
+        paths = {*removed, *(path for path, _ in added)}
+        return paths | {path.rpartition("/")[0] for path in paths if path.count("/") > 1}
+
+    def needs(self, pending):
+        """For each pending change, the earlier ones without which it cannot be"""
+        touched = [self.touches(change) for change in pending]
+        return [frozenset(early for early in range(late) if touched[early] & touched[late]) for late in range(len(pending))]
+
+    @staticmethod
+    def put(disk, change):
+        removed, added = change
+        for path in removed:
+            disk.pop(path, None)
+        disk.update(added)
+
+    def power(self, state, before, disk, kind, args, change):
+        """Enters what the step has changed as pending, or makes safe what it syncs"""
+        pending, soft = list(state.pending), set(state.soft)
+        base = dict(state.base)
+        if disk != before:
+            removed = tuple(sorted(path for path in before if path not in disk))
+            added = tuple(sorted(((path, content) for path, content in disk.items() if before.get(path) != content), key=str))
+            pending.append((removed, added))
+            if kind == "mv":
+                old, new = args
+                soft = {new + path[len(old):] if path == old or path.startswith(old + "/") else path for path in soft}
+            elif kind == "write" and args[1]:
+                soft.add(args[0])
+            soft &= disk.keys()
+        if kind == "syncfs":
+            for each in pending:
+                self.put(base, each)
+            pending, soft = [], set()
+        elif kind == "sync":
+            needs = self.needs(pending)
+            chosen = set()
+            for number, each in enumerate(pending):
+                paths = {*each[0], *(path for path, _ in each[1])}
+                for name in args:
+                    if name.endswith("/"):
+                        if any(path.rpartition("/")[0] == name[:-1] for path in paths):
+                            chosen.add(number)
+                    elif name in paths and name in base:
+                        chosen.add(number)
+            for name in args:
+                soft.discard(name)
+            for number in range(len(pending) - 1, -1, -1):
+                if number in chosen:
+                    chosen |= needs[number]
+            for number in sorted(chosen):
+                self.put(base, pending[number])
+            pending = [each for number, each in enumerate(pending) if number not in chosen]
+        change["base"], change["pending"], change["soft"] = frozenset(base.items()), tuple(pending), frozenset(soft)
+
+    def cuts(self, state):
+        """Every disk that a power cut may leave"""
+        pending = state.pending
+        needs = self.needs(pending)
+        seen = set()
+        for bits in range(1 << len(pending)):
+            chosen = [number for number in range(len(pending)) if bits >> number & 1]
+            if any(not needs[number] <= set(chosen) for number in chosen):
+                continue
+            disk = dict(state.base)
+            for number in chosen:
+                self.put(disk, pending[number])
+            for path in state.soft & disk.keys():
+                disk[path] = ("torn",)
+            frozen = frozenset(disk.items())
+            if frozen not in seen:
+                seen.add(frozen)
+                yield frozen

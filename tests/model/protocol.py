@@ -1,0 +1,840 @@
+"""flatq's protocol, step by step, as lib/ has it. Each method that yields is a shell function, whose name stands in its docstring.
+
+`wrong` holds the names of what is broken on purpose (variants.py). `keys` gives the key of a message, by id.
+"""
+
+from disk import DIRECTORY, flat_run, handed_out, is_flat, later, owner_and_deadline, slip_id
+from programs import Op, checked
+
+
+def mv(old, new, child="mv", note=""):
+    return Op("mv", (old, new), child, note)
+
+
+def rm(path, child="rm"):
+    return Op("rm", (path,), child)
+
+
+def create(path, note=""):
+    return Op("create", (path,), "", note)
+
+
+def write(path, content, child=""):
+    return Op("write", (path, content), child)
+
+
+def exists(path):
+    return Op("exists", (path,))
+
+
+def ls(place):
+    return Op("ls", (place,))
+
+
+def least(place):
+    return Op("least", (place,))
+
+
+def sync(*paths):
+    return Op("sync", paths)
+
+
+LOCK, UNLOCK = Op("lock"), Op("unlock")
+
+
+@checked
+class Protocol:
+    def __init__(self, wrong=(), keys=(), bound=0, full=False):
+        self.wrong = frozenset(wrong)
+        self.keys = dict(keys)
+        self.bound = bound
+        self.full = full
+
+    # push.sh, bound.sh
+
+    def push(self, me, message, priority=5):
+        """push_message, push_commit, push_enter"""
+        yield Op("begin", ("push",))
+        key = self.keys.get(message, "")
+        slip = f"{priority}.{message}.0"
+        yield write(f"ids/{message}", (me,))
+        yield write(f"body/{message}", ("whole",))
+        if (self.bound or key) and "no lock" not in self.wrong:
+            yield LOCK
+            yield from self.recover()
+        if key:
+            taken = yield from self.key_taken(key)
+            if taken:
+                yield UNLOCK
+                yield rm(f"body/{message}")
+                yield write(f"ids/{message}", ("end",))
+                yield Op("dup", (taken,))
+                return
+        if self.bound:
+            count = yield from self.count()
+            if count + 1 > self.bound:
+                if "no lock" not in self.wrong:
+                    yield UNLOCK
+                yield rm(f"body/{message}")
+                yield write(f"ids/{message}", ("end",))
+                return
+        if key and "key after slip" not in self.wrong:
+            yield write(f"keys/{key}", (message,))
+        if "ack before slip" in self.wrong:
+            yield Op("ack", (message,))
+        yield create(f"wal/{slip}", "the message is there")
+        if key:
+            yield write(f"keys/{key}", (message, "yes"))
+        if "ack before sync" in self.wrong:
+            yield Op("ack", (message,))
+        elif "body is not synced" in self.wrong:
+            yield sync("body/", "wal/")
+        elif "body's directory is not synced" in self.wrong:
+            yield sync(f"body/{message}", "wal/")
+        elif "wal is not synced" in self.wrong:
+            yield sync(f"body/{message}", "body/")
+        elif key:
+            yield sync(f"body/{message}", "body/", "wal/", f"keys/{key}", "keys/")
+        else:
+            yield sync(f"body/{message}", "body/", "wal/")
+        if (self.bound or key) and "no lock" not in self.wrong:
+            yield UNLOCK
+        yield write(f"ids/{message}", ("end",))
+        yield Op("ack", (message,))
+
+    def key_taken(self, key):
+        """key_taken: the id of the message that has the key, or 0. Settled batches, which do not show their ids, are swept first"""
+        batches = yield ls("done")
+        if any(name.startswith("batch.") for name in batches):
+            yield from self.sweep()
+        entry = yield Op("read", (f"keys/{key}",))
+        if not entry or entry == ("torn",):
+            return 0
+        done = yield ls("done")
+        if any(not name.startswith("batch.") and slip_id(name) == entry[0] for name in done):
+            return 0
+        if len(entry) == 1:
+            found = yield from self.find(entry[0])
+            if not found and not (yield from self.message_held(entry[0])):
+                return 0
+        return entry[0]
+
+    def count(self):
+        """queue_count"""
+        names = yield ls("wal")
+        total = len(names)
+        runs = yield ls("fold")
+        while runs:
+            names = yield ls(f"fold/{runs[0]}")
+            total, runs, names = total + len(names), runs[1:], ()
+        names = yield ls("queue")
+        total += sum(int(name.split(".")[3]) for name in names)
+        runs = yield ls("head")
+        while runs:
+            names = yield ls(f"head/{runs[0]}")
+            total, runs, names = total + len(names), runs[1:], ()
+        names = yield ls("out")
+        while names:
+            name, names = names[0], names[1:]
+            if (yield exists(f"done/{name}")):
+                continue
+            if name.startswith("batch."):
+                inside = yield ls(f"out/{name}")
+                total += sum(int(each.split(".")[3]) if is_flat(each) else 1 for each in inside)
+                inside = ()
+            else:
+                total += 1
+        return total
+
+    # take.sh
+
+    def scan(self):
+        """queue_scan: the place and the name of what sorts first"""
+        places = ("wal", "fold", "queue", "unfold", "head")
+        if "wrong order" in self.wrong:
+            places = ("head", "unfold", "queue", "fold", "wal")
+        if "wal last" in self.wrong:
+            places = ("fold", "queue", "unfold", "head", "wal")
+        at = name = ""
+        while places:
+            place, places = places[0], places[1:]
+            if place == "head":
+                runs = yield ls("head")
+                while runs:
+                    run, runs = runs[0], runs[1:]
+                    if not (name and run >= name):
+                        found = yield least(f"head/{run}")
+                        if found and (not name or found < name):
+                            at, name = f"head/{run}", found
+                        found = ""
+                run = ""
+            else:
+                found = yield least(place)
+                if found and (not name or found < name):
+                    at, name = place, found
+                found = ""
+        return at, name
+
+    def second(self, at, first):
+        """No function of ours: what is behind the first in the same place"""
+        names = yield ls(at)
+        names = [name for name in names if name > first]
+        return names[0] if names else ""
+
+    def take(self, me, owner, deadline):
+        """take_of_queue, take_slip: the name in out/, or nothing"""
+        looked = False
+        again = ""
+        while True:
+            if again:
+                at, name = again
+                again = ""
+            else:
+                at, name = yield from self.scan()
+            if not at:
+                if looked:
+                    yield Op("empty")
+                    return ""
+                yield from self.reclaim(me)
+                looked = True
+            elif at == "wal" or at.startswith("head/"):
+                taken = handed_out(name, owner, deadline)
+                if (yield mv(f"{at}/{name}", f"out/{taken}")):
+                    return taken
+                if "second smallest" in self.wrong:
+                    name = yield from self.second(at, name)
+                    again = (at, name) if name else ""
+            else:
+                yield LOCK
+                yield from self.recover()
+                if at == "queue":
+                    yield from self.unfold(name)
+                yield UNLOCK
+            at = name = taken = ""
+
+    def pop(self, me):
+        """pop: body_print, taken_settle"""
+        yield Op("begin")
+        taken = yield from self.take(me, me, 0)
+        if not taken:
+            return
+        yield Op("print", (slip_id(taken),), "base64")
+        # from here a signal lets take_stopped run, which gives back what was not settled
+        if (yield Op("signal")):
+            yield from self.take_back(taken)
+            return
+        yield create(f"done/{taken}", "settled")
+        if (yield Op("signal")):
+            yield from self.take_back(taken)
+
+    def take_back(self, taken):
+        """take_back, in a trap"""
+        if "take back looks for no marker" not in self.wrong:
+            if (yield exists(f"done/{taken}")):
+                return
+        yield mv(f"out/{taken}", f"wal/{later(taken)}", "mv", "gives it back")
+
+    # settle.sh
+
+    def reserve(self, me, lease=1, acts=("delete", "release", "touch")):
+        """reserve, and then one verb with the receipt"""
+        yield Op("begin")
+        now = yield Op("clock")
+        taken = yield from self.take(me, 0, now + lease)
+        if not taken:
+            return
+        yield Op("print", (slip_id(taken),), "base64")
+        act = yield Op("choose", acts)
+        found = yield from self.find(slip_id(taken))
+        if not found:
+            return
+        name = found.rpartition("/")[2]
+        # the receipt is good until the message is handed out again: in wal/ it has been put back once
+        same = name == taken if "@" in name else name == later(taken)
+        if not same and not (act == "delete" and "stale receipt" in self.wrong):
+            return
+        if act == "delete":
+            settled = name if "@" in name else f"{name}@0+0"
+            if (yield mv(found, f"done/{settled}", "mv", "deleted")):
+                if "delete is not synced" not in self.wrong:
+                    yield sync(found.rpartition("/")[0] + "/", "done/")
+                yield Op("deleted", (slip_id(taken),))
+        elif act == "release":
+            if "out/" in found:
+                if self.bound and "put back without the lock" not in self.wrong:
+                    yield LOCK
+                yield mv(found, f"wal/{later(name)}", "mv", "gives it back")
+                if self.bound and "put back without the lock" not in self.wrong:
+                    yield UNLOCK
+        elif act == "touch" and "out/" in found:
+            now = yield Op("clock")
+            slip = name.split("@")[0]
+            if f"{slip}@0+{now + lease}" != name:
+                if self.bound and "touch without the lock" not in self.wrong:
+                    yield LOCK
+                yield mv(found, f"out/{slip}@0+{now + lease}", "mv", "touched")
+                if self.bound and "touch without the lock" not in self.wrong:
+                    yield UNLOCK
+
+    def find(self, message):
+        """message_find: the path of the slip of MESSAGE, or nothing"""
+        while True:
+            found = yield from self.find_slip(message)
+            if found:
+                return found
+            flats = yield ls("queue")
+            at = ""
+            while flats and not at:
+                flat, flats = flats[0], flats[1:]
+                lines = yield Op("read", (f"queue/{flat}",))
+                if any(slip_id(line) == message for line in lines or ()):
+                    at = flat
+                lines = ()
+            flat = flats = ""
+            moving = bool(at)
+            if not at:
+                runs = yield ls("fold")
+                while runs and not moving:
+                    names = yield ls(f"fold/{runs[0]}")
+                    moving, runs, names = any(slip_id(name) == message for name in names), runs[1:], ()
+                runs = ()
+            if not moving:
+                flats = yield ls("unfold")
+                while flats and not moving:
+                    lines = yield Op("read", (f"unfold/{flats[0]}",))
+                    moving, flats, lines = any(slip_id(line) == message for line in lines or ()), flats[1:], ()
+                flats = ""
+            if not moving:
+                if "find looks at out first" in self.wrong:
+                    return ""
+                # what moved forward meanwhile is in out/ or head/, what came back is in wal/
+                return (yield from self.find_slip(message))
+            held = yield Op("holds")
+            if not held:
+                yield LOCK
+            yield from self.recover()
+            if at:
+                yield from self.unfold(at)
+            if not held:
+                yield UNLOCK
+            at = ""
+            moving = held = False
+
+    def find_slip(self, message):
+        places = ("head", "out", "wal")
+        if "find looks at out first" in self.wrong:
+            places = ("out", "wal", "head")
+        while places:
+            place, places = places[0], places[1:]
+            paths = yield ls(place)
+            if place == "head":
+                runs, paths = paths, ()
+                while runs:
+                    names = yield ls(f"head/{runs[0]}")
+                    paths, runs = (*paths, *(f"{runs[0]}/{name}" for name in names)), runs[1:]
+                names = runs = ()
+            paths = tuple(path for path in paths if not path.startswith("batch.") and slip_id(path.rpartition("/")[2]) == message)
+            while paths:
+                path, paths = f"{place}/{paths[0]}", paths[1:]
+                # a glob's paths are looked at when all places have been listed; nearer together here, which hides no gap between places
+                marked = yield exists(f"done/{path.rpartition('/')[2]}")
+                if not marked and (yield exists(path)):
+                    return path
+                marked = False
+        return ""
+
+    # reclaim.sh, batch.sh
+
+    def reclaim(self, me):
+        """queue_reclaim"""
+        now = yield Op("clock")
+        names = yield ls("out")
+        while names:
+            name, names = names[0], names[1:]
+            if (yield exists(f"done/{name}")):
+                continue
+            if name.startswith("batch."):
+                if (yield Op("dead", (int(name[6:]),))):
+                    yield from self.batch_putback(name)
+                continue
+            owner, deadline = owner_and_deadline(name)
+            over = bool(deadline and now >= deadline)
+            if owner and (yield Op("dead", (owner,))):
+                over = True
+                if "no second look" not in self.wrong and (yield exists(f"done/{name}")):
+                    over = False
+            elif owner and "lease of a living owner" in self.wrong:
+                over = True
+            if over:
+                yield from self.putback(name)
+            owner = deadline = over = 0
+
+    def putback(self, name):
+        """message_putback, slip_move"""
+        locked = bool(self.bound) and "put back without the lock" not in self.wrong
+        held = yield Op("holds")
+        if locked and not held:
+            yield LOCK
+        if "putback in two steps" in self.wrong:
+            yield create(f"wal/{later(name)}")
+            yield rm(f"out/{name}")
+        else:
+            yield mv(f"out/{name}", f"wal/{later(name)}", "mv", "put back")
+        if locked and not held:
+            yield UNLOCK
+
+    def batch_putback(self, batch):
+        """batch_putback"""
+        held = yield Op("holds")
+        if not held:
+            yield LOCK
+        names = yield ls(f"out/{batch}")
+        while names:
+            name, names = names[0], names[1:]
+            if "batch putback looks for no marker" not in self.wrong and (yield exists(f"done/{batch}")):
+                break
+            if is_flat(name):
+                yield mv(f"out/{batch}/{name}", f"queue/{name}", "mv flat", "put back")
+            else:
+                yield mv(f"out/{batch}/{name}", f"wal/{later(name)}", "mv", "put back")
+        yield Op("rmdir", (f"out/{batch}",))
+        if not held:
+            yield UNLOCK
+
+    def reclaimer(self, me):
+        """What any verb does once a second"""
+        yield from self.reclaim(me)
+
+    def sweep(self):
+        """queue_sweep, sweep_these; under the lock"""
+        names = yield ls("done")
+        todo, slips, outs, keys, bodies = names, (), (), (), ()
+        whole = ()
+        while todo:
+            name, todo = todo[0], todo[1:]
+            if name.startswith("batch."):
+                inside = yield ls(f"out/{name}")
+                while inside:
+                    each, inside = inside[0], inside[1:]
+                    if is_flat(each):
+                        lines = yield Op("read", (f"out/{name}/{each}",))
+                        slips = (*slips, *(lines or ()))
+                        lines = ()
+                    else:
+                        bodies, slips = (*bodies, f"body/{slip_id(each)}"), (*slips, each)
+                    each = ""
+                whole = (*whole, f"out/{name}")
+            else:
+                if (yield exists(f"out/{name}")):
+                    outs = (*outs, f"out/{name}")
+                bodies, slips = (*bodies, f"body/{slip_id(name)}"), (*slips, name)
+            name = ""
+        while slips:
+            message, slips = slip_id(slips[0]), slips[1:]
+            key = self.keys.get(message, "")
+            if key:
+                entry = yield Op("read", (f"keys/{key}",))
+                if entry and entry[0] == message:
+                    keys = (*keys, f"keys/{key}")
+        message = key = entry = ""
+        if "sweep forgets the batch" in self.wrong:
+            outs, whole = (*outs, *whole), ()
+        if "sweep removes the marker first" in self.wrong:
+            yield from self.remove(tuple(f"done/{name}" for name in names), "rm done")
+            names = ()
+        if "sweep removes the body first" in self.wrong:
+            yield from self.remove(bodies, "rm body")
+            bodies = ()
+        yield from self.remove(outs, "rm out")
+        if whole:
+            # bodies and keys of a batch are known as long as it is there: what says that it is settled must be safe before they go
+            yield sync("done/", "out/", *(f"{each}/" for each in whole))
+        yield from self.remove(keys, "rm out")
+        if "sweep does not sync" not in self.wrong:
+            yield sync("out/", "keys/")
+        yield from self.remove(bodies, "rm body")
+        yield from self.remove(whole, "rm batch")
+        if whole:
+            yield sync("out/")
+        yield from self.remove(tuple(f"done/{name}" for name in names), "rm done")
+
+    def remove(self, paths, child):
+        """rm -rf PATHS: one after the other, what is in a directory first"""
+        while paths:
+            path, paths = paths[0], paths[1:]
+            inside = yield ls(path)
+            while inside:
+                yield rm(f"{path}/{inside[0]}", child)
+                inside = inside[1:]
+            yield rm(path, child)
+
+    # fold.sh
+
+    def recover(self):
+        """queue_recover"""
+        if "no recovery" in self.wrong:
+            return
+        runs = yield ls("fold")
+        while runs:
+            run, runs = runs[0], runs[1:]
+            yield from self.fold_finish(run)
+        flats = yield ls("unfold")
+        while flats:
+            flat, flats = flats[0], flats[1:]
+            yield from self.unfold_finish(flat)
+        flat = ""
+        if "killed unfold leaves bodies" in self.wrong:
+            return
+        # an unfold that was killed before its commit: its stage shows which bodies it has written
+        stages = yield ls("tmp")
+        while stages:
+            stage, stages = stages[0], stages[1:]
+            if not is_flat(stage):
+                names = yield ls(f"tmp/{stage}")
+                yield from self.remove(tuple(f"body/{slip_id(name)}" for name in names), "rm bodies")
+                names = ()
+                yield from self.remove((f"tmp/{stage}",), "rm stage")
+
+    def fold(self, me, checks=True):
+        """checkpoint: queue_recover, queue_fold, fold_run"""
+        if "recovery while unlocked" in self.wrong:
+            yield from self.recover()
+            yield LOCK
+        else:
+            yield LOCK
+            yield from self.recover()
+        names = yield ls("wal")
+        names = tuple(name for name in names if name[:2] == (names[0][:2]))
+        if len(names) >= 2:
+            run = ".".join(names[0].split(".")[:2]) + f".r{me}"
+            yield Op("mkdir", (f"fold/{run}",))
+            while names:
+                yield mv(f"wal/{names[0]}", f"fold/{run}/{names[0]}", "mv run")
+                names = names[1:]
+            yield from self.fold_finish(run)
+        yield UNLOCK
+
+    def fold_finish(self, run):
+        """fold_finish"""
+        nonce = run.split(".")[2]
+        flats = yield ls("queue")
+        there = any(flat.endswith(f".{nonce}") for flat in flats)
+        flats = ()
+        if not there:
+            names = yield ls(f"fold/{run}")
+            full = yield Op("choose", ("written", "disk is full")) if names and self.full else Op("pass")
+            if full == "disk is full":
+                if "fold goes back" in self.wrong:
+                    while names:
+                        yield mv(f"fold/{run}/{names[0]}", f"wal/{names[0]}", "mv back")
+                        names = names[1:]
+                    yield rm(f"fold/{run}")
+                else:
+                    yield mv(f"fold/{run}", f"head/{run}", "mv to head")
+                return
+            if names:
+                yield from self.fold_write(run, names, nonce)
+        names = yield ls(f"fold/{run}")
+        left = names
+        while left:
+            yield rm(f"body/{slip_id(left[0])}", "rm bodies")
+            left = left[1:]
+        while names:
+            yield rm(f"fold/{run}/{names[0]}", "rm run")
+            names = names[1:]
+        yield rm(f"fold/{run}", "rm run")
+        yield sync("fold/")
+
+    def fold_write(self, run, names, nonce):
+        """fold_write"""
+        flat = f"{names[0][0]}.{slip_id(names[0])}.{slip_id(names[-1])}.{len(names)}.{nonce}"
+        if "fold removes bodies first" in self.wrong:
+            left = names
+            while left:
+                yield rm(f"body/{slip_id(left[0])}", "rm bodies")
+                left = left[1:]
+        if "flat file is not renamed" in self.wrong:
+            yield write(f"queue/{flat}", names[:1], "awk")
+            yield write(f"queue/{flat}", names, "awk")
+            return
+        yield write(f"tmp/{flat}", names, "awk")
+        if "flat file is not synced" not in self.wrong:
+            yield sync(f"tmp/{flat}", f"fold/{run}/", "fold/", "wal/")
+        yield mv(f"tmp/{flat}", f"queue/{flat}", "mv flat", "the fold is committed")
+        yield sync("queue/")
+
+    def unfold(self, flat):
+        """queue_unfold; under the lock"""
+        if not (yield exists(f"queue/{flat}")):
+            return
+        run = flat_run(flat)
+        yield from self.remove_if(f"tmp/{run}")
+        runs = yield ls("head")
+        while runs:
+            yield Op("rmdir", (f"head/{runs[0]}",), "rmdir")
+            runs = runs[1:]
+        if "unfold renames before writing" in self.wrong:
+            yield mv(f"queue/{flat}", f"unfold/{flat}", "mv flat")
+            lines = yield Op("read", (f"unfold/{flat}",))
+        else:
+            lines = yield Op("read", (f"queue/{flat}",))
+        yield Op("mkdir", (f"tmp/{run}",))
+        while lines:
+            if "killed unfold leaves bodies" in self.wrong:
+                yield write(f"body/{slip_id(lines[0])}", ("whole",), "awk")
+                yield write(f"tmp/{run}/{lines[0]}", "", "awk")
+            else:
+                yield write(f"tmp/{run}/{lines[0]}", "", "awk")
+                yield write(f"body/{slip_id(lines[0])}", ("whole",), "awk")
+            lines = lines[1:]
+        if "unfold is not synced" not in self.wrong:
+            yield Op("syncfs")
+        if "unfold renames before writing" not in self.wrong:
+            if "unfold moves slips first" in self.wrong:
+                yield mv(f"tmp/{run}", f"head/{run}", "mv run")
+            yield mv(f"queue/{flat}", f"unfold/{flat}", "mv flat", "the unfold is committed")
+        yield sync("unfold/", "queue/")
+        yield from self.unfold_finish(flat)
+
+    def remove_if(self, path):
+        if (yield exists(path)):
+            yield from self.remove((path,), "rm stage")
+
+    def unfold_finish(self, flat):
+        """unfold_finish"""
+        run = flat_run(flat)
+        if "unfold removes first" in self.wrong:
+            yield rm(f"unfold/{flat}", "rm flat")
+            yield mv(f"tmp/{run}", f"head/{run}", "mv run")
+            return
+        if (yield exists(f"tmp/{run}")):
+            yield mv(f"tmp/{run}", f"head/{run}", "mv run")
+        yield sync("head/", "tmp/")
+        yield rm(f"unfold/{flat}", "rm flat")
+        yield sync("unfold/")
+
+    # bulk.sh
+
+    def bulk(self, me):
+        """bulk_queue, one round: bulk_take, bulk_print, the marker, sweep_these"""
+        yield Op("begin")
+        batch = f"batch.{me}"
+        if "bulk without lock" not in self.wrong:
+            yield LOCK
+        got = yield from self.bulk_choose(batch)
+        if "bulk without lock" not in self.wrong:
+            yield UNLOCK
+        if not got:
+            return
+        names = yield ls(f"out/{batch}")
+        while names:
+            yield Op("print", (f"out/{batch}/{names[0]}",), "awk")
+            names = names[1:]
+        yield LOCK
+        yield create(f"done/{batch}", "settled")
+        yield from self.sweep()
+        yield UNLOCK
+
+    def bulk_choose(self, batch):
+        """bulk_choose, bulk_singles, bulk_flats"""
+        while True:
+            if "bulk without lock" not in self.wrong:
+                yield from self.recover()
+            at, name = yield from self.scan()
+            if not at:
+                return False
+            elsewhere = yield from self.bulk_elsewhere(at)
+            if "bulk takes all of a place" in self.wrong:
+                elsewhere = ""
+            names = yield ls(at)
+            if at == "queue":
+                chosen = ()
+                while names and is_flat(names[0]):
+                    priority, first, last, _, _ = names[0].split(".")
+                    if elsewhere and f"{priority}.{last}" >= elsewhere or names[1:] and f"{priority}.{last}" >= names[1]:
+                        break
+                    chosen, names = (*chosen, names[0]), names[1:]
+                priority = first = last = ""
+                if not chosen:
+                    yield from self.unfold(name)
+            else:
+                chosen = tuple(each for each in names if not elsewhere or each < elsewhere)
+            names = elsewhere = name = ""
+            if chosen:
+                yield Op("mkdir", (f"out/{batch}",))
+                while chosen:
+                    yield mv(f"{at}/{chosen[0]}", f"out/{batch}/{chosen[0]}", "mv batch")
+                    chosen = chosen[1:]
+                got = yield ls(f"out/{batch}")
+                if got:
+                    return True
+                yield Op("rmdir", (f"out/{batch}",))
+                got = ()
+
+    def bulk_elsewhere(self, at):
+        """bulk_elsewhere"""
+        name = ""
+        if at != "wal":
+            name = yield least("wal")
+        if at != "queue":
+            found = yield least("queue")
+            name = min(filter(None, (name, found)), default="")
+            found = ""
+        runs = yield ls("head")
+        while runs:
+            run, runs = f"head/{runs[0]}", runs[1:]
+            if run != at:
+                found = yield least(run)
+                name = min(filter(None, (name, found)), default="")
+                found = ""
+        return name
+
+    # checkpoint.sh, check.sh
+
+    def checkpoint(self, me):
+        """checkpoint (without the fold), tmp_sweep, journal_sweep"""
+        yield from self.reclaim(me)
+        yield LOCK
+        yield from self.recover()
+        yield from self.sweep()
+        names = yield ls("tmp")
+        yield from self.remove(tuple(f"tmp/{name}" for name in names), "rm tmp")
+        yield UNLOCK
+        yield from self.journal(me)
+
+    def sweeper(self, me):
+        """queue_sweep, as queue_reclaim calls it: no recovery"""
+        yield LOCK
+        yield from self.sweep()
+        yield UNLOCK
+
+    def journal(self, me):
+        """journal_sweep, journal_orphan"""
+        messages = yield ls("ids")
+        while messages:
+            message, messages = int(messages[0]), messages[1:]
+            owner = yield Op("read", (f"ids/{message}",))
+            if owner and owner[0] not in ("end", "torn") and (yield Op("dead", (owner[0],))):
+                yield from self.orphan(message)
+            message = owner = 0
+
+    def orphan(self, message):
+        """journal_orphan"""
+        if not (yield exists(f"body/{message}")):
+            return
+        if (yield from self.find(message)):
+            return
+        done = yield ls("done")
+        if any(not name.startswith("batch.") and slip_id(name) == message for name in done):
+            return
+        if (yield from self.message_held(message)):
+            return
+        yield rm(f"body/{message}", "rm orphan")
+
+    def message_held(self, message):
+        """message_held: whether a bulk taker has it"""
+        batches = yield ls("out")
+        batches = tuple(name for name in batches if name.startswith("batch."))
+        while batches:
+            inside = yield ls(f"out/{batches[0]}")
+            while inside:
+                lines = (inside[0],)
+                if is_flat(inside[0]):
+                    lines = yield Op("read", (f"out/{batches[0]}/{inside[0]}",))
+                if any(slip_id(line) == message for line in lines or ()):
+                    return True
+                inside, lines = inside[1:], ()
+            batches = batches[1:]
+        return False
+
+    def boot(self, me):
+        """queue_after_boot: everybody is gone; what is damaged is set aside"""
+        yield LOCK
+        yield from self.recover()
+        names = yield ls("out")
+        while names:
+            name, names = names[0], names[1:]
+            if not (yield exists(f"done/{name}")):
+                if name.startswith("batch."):
+                    yield from self.batch_putback(name)
+                else:
+                    yield from self.putback(name)
+        yield from self.unmark()
+        yield from self.sweep()
+        names = yield ls("tmp")
+        yield from self.remove(tuple(f"tmp/{name}" for name in names), "rm tmp")
+        yield Op("check")
+        yield UNLOCK
+
+    def unmark(self):
+        """Not in lib/ yet: a marker may reach the disk without the rename to out/ that came before it; the message is ready again"""
+        names = yield ls("done")
+        while names and "boot trusts a marker" not in self.wrong:
+            name, names = names[0], names[1:]
+            if not name.startswith("batch."):
+                found = yield from self.find_slip(slip_id(name))
+                if found:
+                    yield rm(f"done/{name}")
+            name = found = ""
+
+    # spool.sh, boot.sh: ids. A range has two here
+
+    def take_id(self, me):
+        """ids_next"""
+        yield Op("begin", ("push",))
+        while True:
+            ranges = yield ls("range")
+            last = int(ranges[-1])
+            ranges, low, high = (), -1, 2
+            while high - low > 1:
+                middle = (low + high) // 2
+                if (yield exists(f"range/{last}/{middle}")):
+                    low = middle
+                else:
+                    high = middle
+            low = middle = 0
+            while high < 2:
+                if (yield create(f"range/{last}/{high}")):
+                    yield Op("id", (2 * last + high,))
+                    return
+                if not (yield exists(f"range/{last}/{high}")):
+                    break
+                high += 1
+            if high == 2:
+                yield LOCK
+                ranges = yield ls("range")
+                if ranges[-1] == str(last):
+                    yield Op("mkdir", (f"range/{last + 1}",))
+                ranges = ()
+                yield UNLOCK
+            last = high = 0
+
+    def take_block(self, me):
+        """ids_block: a range of one's own and a new one for the others"""
+        yield Op("begin", ("push",))
+        yield LOCK
+        ranges = yield ls("range")
+        last, ranges = int(ranges[-1]), ()
+        yield Op("mkdir", (f"range/{last + 2}",))
+        yield UNLOCK
+        yield Op("id", (2 * last + 2,))
+
+    def retire(self, me):
+        """journal_sweep, of ranges whose pushes have ended"""
+        yield LOCK
+        ranges = yield ls("range")
+        ranges = ranges[:-1]
+        while ranges:
+            if "range is not renamed first" in self.wrong:
+                yield from self.remove((f"range/{ranges[0]}",), "rm range")
+            else:
+                yield mv(f"range/{ranges[0]}", f"old/{ranges[0]}")
+                yield from self.remove((f"old/{ranges[0]}",), "rm range")
+            ranges = ranges[1:]
+        yield UNLOCK
+
+    def clock(self, ticks):
+        """Time goes by"""
+        while ticks:
+            yield Op("tick")
+            ticks -= 1

@@ -1,0 +1,50 @@
+"""The protocol, explored: every interleaving and every kill of small configurations, and wrong variants that must be caught."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "model"))
+
+from configs import CONFIGS  # noqa: E402
+from explore import Explorer  # noqa: E402
+from programs import checked  # noqa: E402
+from variants import AS_BUILT, VARIANTS  # noqa: E402
+
+MOST = 25_000  # states of one configuration; the whole of most of them
+FEWEST = {"fold pop pop": MOST, "ids, old ranges": MOST, "two leases": 10_000, "key, push killed": 8_000, "push push pop": 3_000,
+          "pop pop reclaim": 2_000, "lease": 2_000, "bulk pop": 2_000, "bound": 2_000}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_nothing_goes_wrong(name):
+    outcome = Explorer(CONFIGS[name]).run(seconds=90, most=MOST)
+    assert not outcome.bad, "\n".join((outcome.bad, *outcome.trace))
+    assert outcome.complete or outcome.states > MOST, f"only {outcome.states} states in {outcome.seconds:.0f} s"
+    assert outcome.states >= FEWEST.get(name, 20)
+    assert outcome.steps >= outcome.states - 1
+
+
+@pytest.mark.parametrize("wrong, config", [*VARIANTS.items(), *AS_BUILT.items()], ids=[*VARIANTS, *AS_BUILT])
+def test_a_wrong_variant_is_caught(wrong, config):
+    outcome = Explorer(CONFIGS[config], [wrong]).run(seconds=60)
+    assert outcome.bad, f"{outcome.states} states, and nothing is wrong"
+    assert outcome.trace
+
+
+def test_every_variant_is_in_the_table():
+    text = (Path(__file__).resolve().parent / "model/protocol.py").read_text()
+    for name in [*VARIANTS, *AS_BUILT]:
+        assert f'"{name}"' in text, name
+    assert text.count("in self.wrong") >= len(VARIANTS) + len(AS_BUILT)
+
+
+def test_a_yield_that_locals_do_not_describe_is_refused():
+    with pytest.raises(TypeError, match="a yield below For"):
+
+        @checked
+        class Wrong:
+            def loop(self):
+                for each in "ab":
+                    yield each
