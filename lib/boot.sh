@@ -40,7 +40,7 @@ spool_boot_sync() {
     set -- "$@" "${spool_path:-/}"
   done
   # a directory above may not be ours to read: then we have not made it either
-  sync_paths "$FLATQ_DIR" && { sync_paths "$@" || sync_many "$FLATQ_DIR"; }
+  sync_paths "$FLATQ_DIR" && { sync_paths "$@" || sync_many "$FLATQ_DIR"; } || { why="spool $FLATQ_DIR: cannot sync"; return 74; }
 }
 
 spool_boot_queues() {

@@ -121,7 +121,7 @@ claim_list() {
   for segment in "$claim"/????????????.*; do
     segment_parse "${segment##*/}" && [ "$segment_count" != 0 ] || continue
     segment_offset=${segment_offset#"${segment_offset%%[!0]*}"}
-    printf '%s %s %s\n' "${segment_offset:-0}" "$segment_count" "$segment" || return 74
+    printf '%s %s %s\n' "${segment_offset:-0}" "$segment_count" "$segment" 2>/dev/null || return 74
   done
 }
 

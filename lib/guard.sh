@@ -20,7 +20,7 @@
 # guard - reads until `q`, or until launch is gone
 guard() {
   # what comes from a terminal comes to us too; launch tells us when to end
-  trap '' HUP INT TERM PIPE
+  trap '' HUP INT TERM PIPE USR1
   set -f
   guard_list=' ' guard_now=0 guard_groups='' guard_due='' guard_wal='' guard_code=69 guard_told='' guard_group=
   while IFS= read -r guard_line; do
@@ -141,6 +141,8 @@ guard_look() {
   line | verb) ;;
   *) guard_signal KILL; return 0 ;;
   esac
+  # who may say nothing for ever
+  [ "$guard_quiet" -lt $((guard_now + 1000000)) ] || return 0
   guard_take "$guard_pid"
   guard_measure
   if [ "$guard_state" = line ] && [ ${#guard_bytes} -gt 6 ]; then
@@ -219,7 +221,7 @@ guard_ncat_says() {
   case $1 in
   '' | 'Version '* | 'Connection from '* | 'Connection reset '*) ;;
   'Listening on '*)
-    [ -n "$guard_told" ] || printf 'launch: %s door on %s port %s\n' "$launch_door" "$launch_address" "$launch_port" >&2
+    [ -n "$guard_told" ] || printf 'launch: %s door on %s\n' "$launch_door" "${launch_unix:-$launch_address port $launch_port}" >&2
     guard_told=1 ;;
   'Generating '* | 'SHA-1 '*) [ -n "$guard_told" ] || printf 'launch: %s\n' "$1" >&2 ;;
   *'already in use'*)

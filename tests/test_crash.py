@@ -1,16 +1,19 @@
-"""Every mutating call of every verb, and at each of them a kill, a killed child, an I/O error and a disk that is full.
+"""Every mutating call of every verb, and at each of them every fault that can befall it; then 2,500 double crashes.
 
-After each, on copies: "checkpoint, drain" and "push, checkpoint, drain". What was acknowledged must come out once, unaltered, in order; what
-was not may be missing, but never half there; and nothing may be left on the disk.
+After each: "recover, drain" and "push, recover, drain". What was acknowledged must come out once, unaltered, in order; what was
+not may be missing, but never half there; and nothing may be left on the disk. A failure names the trial: `python -m flatq.crashlab` and
+that line show it in full.
 """
 
-import errno
+import functools
+import io
+import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -18,216 +21,284 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "python"))
 
-from flatq.crashlab import gate  # noqa: E402
+from flatq.crashlab import __main__ as command  # noqa: E402
+from flatq.crashlab import campaign, faults, gate, layout, oracle, report, trees, trial  # noqa: E402
+from flatq.crashlab.scenarios import SCENARIOS, System, build  # noqa: E402
 
-LIB = ROOT / "lib"
-
-
-def lines(first, last):
-    return [b"m%d" % n for n in range(first, last + 1)]
-
-
-def pushes(first, last, *options):
-    return [("push", *options, "q", body) for body in lines(first, last)]
+DOUBLES, PARTS = 2500, 4
+PLAIN = [name for name in SCENARIOS if SCENARIOS[name].sync == "off"]
+OPTIONS = campaign.Options(limit=DOUBLES)
+SYSTEM = System()
 
 
-@dataclass
-class Scenario:
-    """`before` are verbs with their standard input last; `act` is the one that is broken. `order`: all messages that may come out
-    at the end, in their order (None: any order). `new`: those that `act` brings; `old`: those that it takes away."""
-
-    before: list
-    act: tuple
-    order: list
-    new: list = field(default_factory=list)
-    old: list = field(default_factory=list)
-    ordered: bool = True
-    prepare: object = None
-    delivers: bool = False  # what it takes away, it writes out
-
-
-RANGE = 12  # ids in a range
-
-
-def full_range(spool):
-    newest = max((spool / ".ids").iterdir())
-    for n in range(1000, 1000 + RANGE):
-        (newest / str(n)).touch()
-
-
-BIG = b"x" * 3000
-FLAT = [*pushes(1, 10), ("wal", b"")]
-SCENARIOS = {
-    "first push": Scenario([], ("push", "q", b"m1"), lines(1, 1), new=lines(1, 1)),
-    "push": Scenario(pushes(1, 2), ("push", "q", b"m3"), lines(1, 3), new=lines(3, 3)),
-    "push empty": Scenario(pushes(1, 1), ("push", "q", b""), [*lines(1, 1), b""], new=[b""]),
-    "push 3,000 bytes": Scenario(pushes(1, 1), ("push", "q", BIG), [*lines(1, 1), BIG], new=[BIG]),
-    "push -n": Scenario(pushes(1, 1), ("push", "-n", "2", "q", b"m2"), lines(1, 2), new=lines(2, 2)),
-    "push -d": Scenario(pushes(1, 1), ("push", "-d", "9", "q", b"m2"), lines(1, 2), new=lines(2, 2)),
-    "push -k": Scenario(pushes(1, 1), ("push", "-k", "key", "q", b"m2"), lines(1, 2), new=lines(2, 2)),
-    "push -k again": Scenario(pushes(1, 1, "-k", "key"), ("push", "-k", "key", "q", b"m2"), lines(1, 1)),
-    "push into a bound": Scenario([("create", "-b", "3", "q", b""), *pushes(1, 2)], ("push", "q", b"m3"), lines(1, 3), new=lines(3, 3)),
-    "push, new range": Scenario(pushes(1, 2), ("push", "q", b"m3"), lines(1, 3), new=lines(3, 3), prepare=full_range),
-    "push -l, few": Scenario(pushes(1, 2), ("push", "-l", "q", b"m3\nm4\n"), lines(1, 4), new=lines(3, 4)),
-    "push -l": Scenario(pushes(1, 2), ("push", "-l", "q", b"\n".join(lines(3, 140))), lines(1, 140), new=lines(3, 140)),
-    "pop": Scenario(pushes(1, 3), ("pop", "q", b""), lines(1, 3), old=lines(1, 1), delivers=True),
-    "pop from a flat file": Scenario(FLAT, ("pop", "q", b""), lines(1, 10), old=lines(1, 1), delivers=True),
-    "pop, expired": Scenario([*pushes(1, 1), ("reserve", "-t", "0", "q", b"")], ("pop", "q", b""), lines(1, 1), old=lines(1, 1), delivers=True),
-    "pop -l": Scenario([*FLAT, *pushes(11, 14)], ("pop", "-l", "-n", "12", "q", b""), lines(1, 14), old=lines(1, 12), delivers=True),
-    "drain": Scenario([*FLAT, *pushes(11, 14)], ("drain", "q", b""), lines(1, 14), old=lines(1, 14), delivers=True),
-    "reserve": Scenario(pushes(1, 2), ("reserve", "-t", "0", "q", b""), lines(1, 2)),
-    "delete": Scenario([*pushes(1, 2), ("reserve", "-t", "0", "q", b"")], ("delete", "RECEIPT", b""), lines(1, 2), old=lines(1, 1)),
-    "delete with a key": Scenario([*pushes(1, 1, "-k", "key"), *pushes(2, 2), ("reserve", "-t", "9", "q", b"")], ("delete", "RECEIPT", b""), lines(1, 2), old=lines(1, 1)),
-    "delete in a flat file": Scenario(FLAT, ("delete", "q:4", b""), lines(1, 10), old=lines(4, 4)),
-    "release": Scenario([*pushes(1, 2), ("reserve", "-t", "9", "q", b"")], ("release", "RECEIPT", b""), lines(1, 2)),
-    "release -p -d": Scenario([*pushes(1, 2), ("reserve", "-t", "9", "q", b"")], ("release", "-p", "3", "-d", "9", "RECEIPT", b""), lines(1, 2)),
-    "touch": Scenario([*pushes(1, 2), ("reserve", "-t", "9", "q", b"")], ("touch", "-t", "0", "RECEIPT", b""), lines(1, 2)),
-    "bury": Scenario([*pushes(1, 2), ("reserve", "-t", "9", "q", b"")], ("bury", "RECEIPT", b""), lines(1, 2)),
-    "kick": Scenario([*pushes(1, 2), ("reserve", "-t", "9", "q", b""), ("bury", "RECEIPT", b"")], ("kick", "q", b""), lines(1, 2)),
-    "too many tries": Scenario([("create", "-m", "1", "q", b""), *pushes(1, 2), ("reserve", "-t", "0", "q", b"")], ("wal", "q", b""), lines(1, 2)),
-    "checkpoint folds": Scenario([*FLAT, *pushes(11, 19), *pushes(20, 29, "-p", "7")], ("wal", b""), [*lines(20, 29), *lines(1, 19)]),
-    "checkpoint sweeps": Scenario([*pushes(1, 4), ("pop", "q", b""), ("pop", "q", b"")], ("wal", b""), lines(3, 4)),
-    "checkpoint, old range": Scenario([*pushes(1, 2)], ("wal", b""), lines(1, 2), prepare=lambda spool: (spool / ".ids/000000009").mkdir()),
-    "close": Scenario(pushes(1, 2), ("close", "q", b""), lines(1, 2)),
-    "create": Scenario(pushes(1, 2), ("create", "-b", "5", "-m", "3", "q", b""), lines(1, 2)),
-    "doctor": Scenario([*FLAT, *pushes(11, 12)], ("doctor", b""), lines(1, 12)),
-}
-
-FAULTS = {
-    "kill": lambda point: gate.Fault("kill_tree", point),
-    "kill one": lambda point: gate.Fault("kill_one", point),
-    "EIO": lambda point: gate.Fault("errno", point, errno=errno.EIO),
-    "disk full": lambda point: gate.Fault("errno_from", point, errno=errno.ENOSPC, only=gate.SPACE),
-}
-
-
-def environment(spool, sync="off"):
-    return {"PATH": os.environ["PATH"], "HOME": str(spool.parent), "FLATQ_DIR": str(spool), "FLATQ_SYNC": sync, "FLATQ_FOLD": "8", "FLATQ_RANGE": str(RANGE)}
-
-
-def verb(spool, *words):
-    *args, data = words
-    return subprocess.run(["sh", str(LIB / args[0]), *args[1:]], input=data, env=environment(spool), capture_output=True, timeout=60)
-
-
-def build(scenario, spool):
-    """The spool before the act, and the act with its receipt filled in."""
-    receipt = ""
-    for words in scenario.before:
-        done = verb(spool, *(receipt if word == "RECEIPT" else word for word in words))
-        assert done.returncode == 0, (words, done)
-        if words[0] == "reserve":
-            receipt = done.stdout.split()[0].decode()
-    if scenario.prepare:
-        scenario.prepare(spool)
-    return [receipt if word == "RECEIPT" else word for word in scenario.act]
-
-
-def act(words, spool, fault=None, sync="off"):
-    *args, data = words
-    return gate.run(["sh", str(LIB / args[0]), *args[1:]], spool, env=environment(spool, sync), stdin=data, fault=fault, timeout=60)
-
-
-def drain(spool):
-    """All that comes out, kicked and taken; and what is left where nothing should be."""
-    if not (spool / "q/wal").exists():
-        return [], []
-    while any((spool / "q/buried").iterdir()) or any((spool / "q/delayed").rglob("*.*")):
-        kicked = verb(spool, "kick", "-n", "99", "q", b"")
-        assert kicked.returncode == 0 and kicked.stdout != b"0\n", kicked
-    out = verb(spool, "drain", "-0", "q", b"")
-    assert out.returncode in (0, 66, 69), out
-    if any((spool / "q/body").iterdir()):
-        # what a killed push has left goes with its range of ids, or sooner by the doctor
-        checked = verb(spool, "doctor", "q", b"")
-        assert checked.returncode == 0 and b"damaged" not in checked.stdout and b"no slip" not in checked.stdout, checked
-    left = [str(path.relative_to(spool)) for place in "body wal fold queue unfold out done delayed buried keys tmp".split()
-            for path in (spool / "q" / place).rglob("*") if path.is_file()]
-    return out.stdout.split(b"\0")[:-1], left
-
-
-def reboot(spool):
-    """Leases and delays are over sooner when the system restarts than in a test's time."""
-    for mark in (spool / ".boot").glob("*"):
-        mark.unlink()
-    for path in (spool / "q/delayed").rglob("*.*"):
-        path.rename(spool / "q/wal" / path.name)
-
-
-def check(scenario, spool, result, after):
-    acked = result.status == 0 and not result.killed
-    closed = (spool / "q/closed").exists()
-    order = list(scenario.order)
-    must = [m for m in order if m not in scenario.new and m not in scenario.old]
-    if acked or (scenario.new and result.stdout.endswith(b"\n")):
-        must += scenario.new
-    if not acked and scenario.old:
-        if scenario.delivers:
-            said = result.stdout.split(b"\n") if scenario.act[0] == "drain" or "-l" in scenario.act else [result.stdout]
-            must += [m for m in scenario.old if m not in said]
-        elif result.status != 0 and not result.killed:
-            pass
-    reboot(spool)
-    if after and not closed:
-        done = verb(spool, "push", "q", b"after")
-        if done.returncode != 75:
-            assert done.returncode == 0, done
-            order.append(b"after")
-            must.append(b"after")
-    checkpoint = verb(spool, "wal", b"")
-    assert checkpoint.returncode == 0, checkpoint
-    got, left = drain(spool)
-    assert len(set(got)) == len(got), f"twice: {got}"
-    assert set(got) <= set(order), f"unknown: {set(got) - set(order)}"
-    gone = [m for m in must if m not in got]
-    assert not gone, f"lost: {gone}"
-    if acked:
-        back = [m for m in scenario.old if m in got]
-        assert not back, f"came back though settled: {back}"
-    places = [order.index(m) for m in got]
-    if "-p" not in scenario.act:
-        assert places == sorted(places), f"out of order: {got}"
-    assert not left, f"left over: {left}"
-
-
-def trial(name, fault, point, base, words):
-    """One point of one fault; what was wrong. After a kill both checks; after the others, one and the other by turns."""
-    scenario = SCENARIOS[name]
-    wrong = []
-    for after in (False, True) if fault == "kill" else (point % 2 == 0,):
-        spool = base.parent / f"trial.{os.getpid()}"
-        shutil.rmtree(spool, ignore_errors=True)
-        if base.exists():
-            shutil.copytree(base, spool)
-        try:
-            result = act(words, spool, FAULTS[fault](point))
-            if fault in ("EIO", "disk full") and not result.killed:
-                assert result.status in (0, 66, 70, 74, 75, 77), f"exit {result.status}: {result.stderr!r}"
-                assert result.stderr.count(b"\n") <= 1, f"more than one line: {result.stderr!r}"
-            check(scenario, spool, result, after)
-        except AssertionError as error:
-            wrong.append(f"{name}, {fault} at {point}{', then a push' if after else ''}: {error}")
-        shutil.rmtree(spool, ignore_errors=True)
-    return wrong
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_every_call(name, tmp_path):
+@pytest.fixture(scope="session")
+def work():
     there, reason = gate.available()
     if not there:
         pytest.skip(reason)
-    base = tmp_path / "base"
-    words = build(SCENARIOS[name], base)
-    spool = tmp_path / "count"
-    if base.exists():
-        shutil.copytree(base, spool)
-    whole = act(words, spool)
-    assert whole.status == 0, whole
-    check(SCENARIOS[name], spool, whole, False)
-    points = len(whole.calls)
-    assert points or name == "push -k again"
-    with ProcessPoolExecutor(2) as pool:
-        runs = [pool.submit(trial, name, fault, point, base, words) for fault in FAULTS for point in range(1, points + 1)]
-        wrong = [text for run in runs for text in run.result()]
-    assert not wrong, f"{len(wrong)} of {len(runs)}:\n" + "\n".join(wrong[:20])
+    with campaign.workplace() as path:
+        yield path
+
+
+@pytest.fixture(scope="session")
+def pool(work):
+    with ProcessPoolExecutor(os.cpu_count()) as processes:
+        yield processes
+
+
+@pytest.fixture(scope="session")
+def running(request, pool, work):
+    """What the tests that were chosen will ask for, begun in their order, so that all processors are at work all the time."""
+    chosen = [item for item in request.session.items if item.path == Path(__file__)]
+    futures = {}
+    for item in chosen:
+        if item.originalname == "test_every_call":
+            name = item.callspec.params["name"]
+            futures[name] = pool.submit(campaign.singles, SYSTEM, [name, name + ", synced"], OPTIONS, work)
+    if any(item.originalname == "test_second_crash" for item in chosen):
+        for number, task in enumerate(campaign.double_tasks(SYSTEM, OPTIONS, pool, work)):
+            futures[number] = pool.submit(task)
+    yield futures
+    for future in futures.values():
+        future.cancel()
+
+
+def bad(outcomes):
+    return [f"{outcome.replay}: {outcome.call}: {outcome.detail[:600]}" for outcome in outcomes if outcome.outcome == "bad"]
+
+
+def good(outcomes):
+    wrong = bad(outcomes)
+    assert not wrong, f"{len(wrong)} of {len(outcomes)}:\n" + "\n".join(wrong[:20])
+    missed = [outcome.replay for outcome in outcomes if outcome.outcome != "good"]
+    assert not missed, f"{len(missed)} of {len(outcomes)} were not reached:\n" + "\n".join(missed[:20])
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", PLAIN)
+def test_every_call(name, running):
+    good(running[name].result())
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_second_crash(part, running):
+    outcomes = [outcome for number, future in running.items() if isinstance(number, int) and number % PARTS == part for outcome in future.result()]
+    assert len(outcomes) > DOUBLES / PARTS / 3
+    good(outcomes)
+
+
+def test_2500_second_crashes(running):
+    assert sum(len(future.result()) for number, future in running.items() if isinstance(number, int)) >= DOUBLES * 0.99
+
+
+def test_every_verb_that_changes_anything():
+    """... is broken by some scenario; list and stat change nothing, some are clients."""
+    verbs = {path.name for path in (ROOT / "lib").iterdir() if path.is_file() and os.access(path, os.X_OK)}
+    assert verbs - {"list", "stat", "flatq", "remote", "http", "small-stalk", "pressure", "mqueue", "shovel"} <= {scenario.verb for scenario in SCENARIOS.values()}
+
+
+# The laboratory itself
+
+
+@pytest.fixture
+def broken(tmp_path):
+    """A copy of lib/ in which texts are replaced by others."""
+    def copy(*edits):
+        lib = tmp_path / "lib"
+        shutil.copytree(ROOT / "lib", lib)
+        for file, old, new in edits:
+            text = (lib / file).read_text()
+            assert text.count(old) == 1, f"{file} has {text.count(old)} times: {old}"
+            (lib / file).write_text(text.replace(old, new))
+        return System(lib, "broken")
+    return copy
+
+
+def some(system, name, work, *chosen):
+    return campaign.singles(system, [name], campaign.Options(faults=chosen or ("kill",)), work)
+
+
+BROKEN = {
+    "push answers before its slip is made": ("push", "kill", "lost", [
+        ("push.sh", "  ids_next || return\n", "  ids_next || return\n  printf '%s\\n' \"$id\"\n"),
+        ("push", "    printf '%s\\n' \"$id${push_dup:+ dup}\"\n", "")]),
+    "pop is done with it before it is written out": ("pop", "kill", "lost", [
+        ("pop", "body_print && door_delivered ||", "taken_settle && body_print ||")]),
+    "push does not see that its body could not be written": ("push", "ENOSPC", "damaged", [
+        ("push.sh", "2>/dev/null >\"$q/body/$slip_id\" || { set +C; disk_failed \"$q/body\" \"queue '$queue'\"; return; }",
+         "2>/dev/null >\"$q/body/$slip_id\" || :")]),
+    "delete does not see that its rename has failed": ("delete", "EIO", "came back", [
+        ("settle.sh", "  slip_move \"$q/done/$slip\" || return\n", "  slip_move \"$q/done/$slip\"\n")]),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_finds_what_is_broken(what, broken, work):
+    name, fault, text, edits = BROKEN[what]
+    wrong = bad(some(broken(*edits), name, work, fault))
+    assert wrong and any(text in line for line in wrong), wrong
+
+
+def test_undisturbed_run_that_fails_is_no_trial(broken, work):
+    outcomes = some(broken(("pop", "  taken_settle || die", "  : || die")), "pop", work)
+    assert [outcome.fault for outcome in outcomes] == ["none"] and "came back" in outcomes[0].detail
+
+
+def test_trial_is_its_line(work):
+    one = trial.Trial("push -k", "torn, half", 5, 3, trial.Second("pop", 2))
+    assert trial.Trial.parse(str(one)) == one == pickle.loads(pickle.dumps(one))
+    for line in ("--scenario push --fault kill", "--scenario no --fault kill --point 1", "--scenario push --fault no --point 1",
+                 "--scenario push --fault kill --point 1 --second 'no 1'", "--scenario push --fault kill --point 1 --second pop"):
+        with pytest.raises(ValueError):
+            trial.Trial.parse(line)
+
+
+def test_same_trial_same_outcome(work):
+    for one in (trial.Trial("push", "torn, half", 5), trial.Trial("pop", "kill", 3, second=trial.Second("wal", 2))):
+        first, second = (trial.run(one, SYSTEM, work).as_dict() for _ in range(2))
+        assert {**first, "seconds": 0} == {**second, "seconds": 0}
+        assert first["outcome"] == "good" and first["replay"] == str(one)
+    assert trial.run(trial.Trial("pop", "kill", 999), SYSTEM, work).outcome == "not reached"
+
+
+def test_same_seed_same_doubles(work):
+    lines = [[outcome.replay for outcome in campaign.doubles(SYSTEM, "touch", 6, seed, work)] for seed in (1, 1, 2)]
+    assert lines[0] == lines[1] != lines[2] and len(lines[0]) == 6
+
+
+def test_faults_befall_what_they_can():
+    call = gate.Call(7, 1, "sh", "openat", "open", ("q/wal/x",))
+    assert "EMFILE lasting" in faults.befall(call) and not any(name.startswith(("torn", "short")) for name in faults.befall(call))
+    gone = gate.Call(7, 1, "rm", "unlinkat", "unlink", ("q/wal/x",))
+    assert not {"ENOSPC", "EDQUOT", "EMFILE"} & set(faults.befall(gone)) and {"kill", "kill one", "EIO", "EACCES", "EROFS"} <= set(faults.befall(gone))
+    for size, cuts in ((1, 0), (2, 1), (3, 2), (9, 3)):
+        write = gate.Call(7, 1, "sh", "write", "write", ("q/body/1",), size)
+        assert sum(name.startswith("torn") for name in faults.befall(write)) == cuts
+    with pytest.raises(ValueError):
+        faults.make("no such", 1)
+
+
+@pytest.fixture
+def base(work):
+    """A spool with a slip, a flat file, a reservation and one that is buried."""
+    spool = work / "base"
+    trees.remove(spool)
+    scenario = SCENARIOS["checkpoint folds"]
+    build(SYSTEM, scenario, spool)
+    for words in (("reserve", "-t", "99", "q"), ("reserve", "q")):
+        receipt = SYSTEM.verb(spool, *words).stdout.split()[0].decode()
+    assert SYSTEM.verb(spool, "bury", receipt).returncode == 0
+    assert SYSTEM.verb(spool, "push", "-d", "9", "q", stdin=b"later").returncode == 0
+    yield spool
+    trees.remove(spool)
+
+
+def test_dump_is_what_comes_out(base):
+    found = layout.dump(base)
+    assert {m.state for m in found.messages()} == {"ready", "reserved", "buried", "delayed"}
+    assert not found.damaged and not found.left
+    said = SYSTEM.verb(base, "drain", "-0", "q").stdout
+    assert said == b"".join(body + b"\0" for body in found.bodies("q", "ready"))
+    assert layout.dump(base).bodies() == found.bodies("q", "delayed", "reserved", "buried")
+
+
+def test_dump_sees_damage(base):
+    ready = next(m for m in layout.dump(base).messages("q", "ready") if m.place.startswith(("wal", "head")))
+    (base / f"q/body/{ready.id:012d}").write_bytes(b"bTE")
+    (base / "q/wal/strange").touch()
+    (base / "q/body/000000000999").write_bytes(b"bTE=\n")
+    found = layout.dump(base)
+    assert len(found.damaged) == 2 and found.left == ["q/body/000000000999"]
+
+
+def test_put_back_as_it_was(base, work):
+    taken = trees.take(base)
+    copy = work / "copy"
+    trees.put(taken, copy)
+    assert trees.take(copy).entries == taken.entries
+    assert layout.dump(copy) == layout.dump(base)
+    trees.remove(copy)
+    assert not copy.exists() and not trees.take(copy).exists
+
+
+def test_wrecks_differ_by_what_matters(work):
+    """Two runs of one scenario are the same; a body, a state, a try, a priority or a nonce that no longer agrees is another one."""
+    taken = []
+    for _ in range(2):
+        spool = work / "digest"
+        trees.remove(spool)
+        build(SYSTEM, SCENARIOS["checkpoint after a fold killed after the commit"], spool)
+        taken.append(trees.take(spool))
+    trees.remove(spool)
+    assert taken[0].entries != taken[1].entries and trees.digest(taken[0]) == trees.digest(taken[1])
+    seen = {trees.digest(taken[0])}
+    for path, content in taken[0].entries:
+        name = path.rpartition("/")[2]
+        others = []
+        if path.startswith("q/fold/") and content == b"":
+            others = [path.replace("q/fold/", "q/head/"), path.replace(name, "1" + name[1:]), path.replace(".0.0.", ".1.0.")]
+        elif path.startswith("q/queue/") and content:
+            others = [path[:-12] + "abcdefabcdef"]
+        for other in others:
+            changed = tuple((other, data) if old == path else (old, data) for old, data in taken[0].entries)
+            seen.add(trees.digest(trees.Tree(changed)))
+            assert trees.digest(trees.Tree(changed)) != trees.digest(taken[0]), (path, other)
+        if path.startswith(("q/body/", "q/queue/", "q/keys/", "q/conf", ".ids/")) and content:
+            changed = tuple((old, data[:-2] if old == path else data) for old, data in taken[0].entries)
+            assert trees.digest(trees.Tree(changed)) != trees.digest(taken[0]), path
+    assert len(seen) > 20
+
+
+def test_oracle_says_what_is_wrong():
+    scenario = SCENARIOS["pop"]
+    for acked, said, got, text in (
+        (True, b"m1", [b"m1", b"m2", b"m3"], "came back"), (True, b"m1", [b"m3", b"m2"], "out of order"), (True, b"m1", [b"m2"], "lost"),
+        (True, b"m1", [b"m2", b"m2", b"m3"], "twice"), (True, b"m1", [b"m2", b"m3", b"m4"], "unknown"), (True, b"m", [b"m2", b"m3"], ""),
+        (False, b"m", [b"m2", b"m3"], "lost"), (False, b"m1", [b"m2", b"m3"], ""), (False, b"m1", [b"m1", b"m2", b"m3"], ""),
+    ):
+        ledger = oracle.expected(scenario, acked, said)
+        wrong = oracle._compare(ledger, ledger.order, ledger.must, got)
+        assert bool(wrong) == bool(text) and all(text in line for line in wrong[:1]), (acked, said, got, wrong)
+        assert bool(ledger.wrong) == (acked and said != b"m1")
+
+
+def test_table_counts():
+    def outcome(verb, fault, result, second=""):
+        return trial.Outcome(verb, verb, 1, "", fault, result, "", 0, 0.0, "", second=second)
+
+    text = report.table([outcome("push", "kill", "good"), outcome("push", "torn, half", "bad"), outcome("pop", "kill", "bad", "wal 3")])
+    assert [line.split() for line in text.splitlines()] == [
+        ["kill", "torn", "double", "all"], ["push", "0/1", "1/1", "1/2"], ["pop", "1/1", "1/1"], ["all", "0/1", "1/1", "1/1", "2/3"]]
+
+
+def test_command(work, tmp_path):
+    run = functools.partial(subprocess.run, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT / "python")}, capture_output=True, timeout=100)
+    lab = [sys.executable, "-m", "flatq.crashlab"]
+    done = run([*lab, "--family", "crash", "--scenario", "close", "--fault", "kill", "--jobs", "1", "--json", "out"])
+    assert (done.returncode, done.stderr) == (0, b""), done
+    lines = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    assert {"scenario", "verb", "point", "call", "fault", "outcome", "seed", "seconds"} <= set(lines[0]) and {line["outcome"] for line in lines} == {"good"}
+    assert b"close" in done.stdout and b"0/" in done.stdout
+    done = run([*lab, "--scenario", "pop", "--fault", "kill", "--point", "3", "--second", "wal 2"])
+    assert done.returncode == 0 and b">    3 " in done.stdout and b"messages:" in done.stdout, done
+    for wrong in (["--fault", "no"], ["--scenario", "no"], ["--jobs", "x"], ["--point", "1"], ["--family", "no"]):
+        done = run([*lab, *wrong])
+        assert done.returncode == 64 and done.stdout == b"" and done.stderr.count(b"\n") == 1, (wrong, done)
+
+
+def test_progress_only_for_a_terminal():
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    for stream, shown in ((io.StringIO(), False), (Terminal(), True)):
+        progress = report.Progress("crash", 2, stream)
+        progress.add([trial.Outcome("pop", "pop", 1, "", "kill", "bad", "", 0, 0.0, "")])
+        assert ("crash [############            ] 1/2, 1 trials, 1 bad" in stream.getvalue()) == shown
+        progress.close()
+
+
+def test_parser_names_every_family():
+    assert {"crash", "double"} <= set(campaign.families())
+    assert command._parser(list(campaign.families())).parse_args([]).family is None

@@ -8,11 +8,10 @@
         print(message.id, message.tries, message.body)
 """
 
-from .aio import AsyncQueue, AsyncReserved
 from .errors import (
     Busy, Closed, Denied, Disk, Empty, Error, Full, Internal, Invalid, Missing, NotYours, TimedOut, Unreachable, Usage,
 )
-from .queue import Id, Queue, Reserved
+from .queue import AsyncQueue, AsyncReserved, Id, Queue, Reserved
 from .verbs import home
 
 __version__ = "0.1.0"

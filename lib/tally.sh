@@ -1,0 +1,74 @@
+# tally.sh - what the connections of a door tell each other: what they use and watch, and what they have counted
+#
+#   .doors/INSTANCE/PID-TIME   a connection, three lines: USED PRODUCER WORKER WAITING; the tubes it watches; its counters, NAME=N each
+#   .doors/INSTANCE/gone       the counters of connections that have ended, a line each
+#   .doors/INSTANCE/draining   puts are refused
+#
+# Nothing here is more than statistics: what is lost with a crash harms no message.
+
+# tally_begin - makes this connection's file. FLATQ_INSTANCE is the door's, given by launch
+tally_begin() {
+  door_instance=$FLATQ_DIR/.doors/${FLATQ_INSTANCE:-0}
+  [ -d "$door_instance" ] || mkdir -p "$door_instance" 2>/dev/null || { disk_failed "$FLATQ_DIR" 'door'; return; }
+  tally_file=$door_instance/$owner tallies=' connections=1 '
+  tally_write
+}
+
+# tally NAME - one more
+tally() {
+  case $tallies in
+  *" $1="*)
+    tally_n=${tallies#*" $1="}
+    tally_n=${tally_n%% *}
+    tallies="${tallies%%" $1="*} $1=$((tally_n + 1)) ${tallies#*" $1=$tally_n "}" ;;
+  *) tallies="$tallies$1=1 " ;;
+  esac
+}
+
+tally_write() {
+  { printf '%s %s %s %s\n%s\n%s\n' "$used" "$door_producer" "$door_worker" "$door_waiting" "$watched" "$tallies" >|"$tally_file"; } 2>/dev/null || :
+}
+
+# tally_end - the counters outlive the connection
+tally_end() {
+  printf '%s\n' "$tallies" >>"$door_instance/gone" && rm -f "$tally_file"
+} 2>/dev/null
+
+# tally_read - sets tally_files, the connections that live. Of those that were killed only the counters count: they are added to `gone`
+tally_read() {
+  tally_files=
+  for tally_path in "$door_instance"/[0-9]*-*; do
+    [ -e "$tally_path" ] || continue
+    if owner_dead "${tally_path##*/}"; then
+      { { read -r tally_line && read -r tally_line && read -r tally_line; } <"$tally_path" &&
+        printf '%s\n' "$tally_line" >>"$door_instance/gone"; } 2>/dev/null
+      rm -f "$tally_path"
+    else
+      tally_files="$tally_files $tally_path"
+    fi
+  done
+}
+
+# tally_sum - on standard output `NAME N`, the sum of each counter, and of `using/TUBE`, `watching/TUBE`, `waiting/TUBE`, `producers`,
+# `workers`, `waiting` and `open` over the connections that live
+tally_sum() {
+  tally_read
+  # shellcheck disable=SC2086 # paths: the spool's own may have blanks
+  (
+    cd "$door_instance" || exit
+    set --
+    for tally_path in $tally_files; do
+      set -- "$@" "${tally_path##*/}"
+    done
+    [ ! -e gone ] || set -- "$@" gone
+    awk '
+      function counters(  i, at) {
+        for (i = 1; i <= NF; i++) { at = index($i, "="); n = substr($i, at + 1); while (match(substr($i, at + 1), "=")) at += RSTART; sum[substr($i, 1, at - 1)] += substr($i, at + 1) }
+      }
+      FILENAME == "gone" { counters(); next }
+      FNR == 1 { sum["open"]++; sum["using/" $1]++; sum["producers"] += $2; sum["workers"] += $3; sum["waiting"] += $4; waits = $4 }
+      FNR == 2 { for (i = 1; i <= NF; i++) { sum["watching/" $i]++; if (waits) sum["waiting/" $i]++ } }
+      FNR == 3 { counters() }
+      END { for (name in sum) print name, sum[name] }' "$@"
+  )
+}

@@ -1,0 +1,205 @@
+# tube.sh - jobs of one connection over several queues at once: the first of all that are watched, what is held, waiting
+#
+#   watched   the names of the queues that are watched, with a blank on each side
+#   jobs      what this connection holds: ID,QUEUE,NAME of each, with a blank on each side; NAME is that in QUEUE/out/
+#
+# What is different from take_wait: the first message is that of all queues together, as beanstalkd has it; a queue may be paused; a
+# client that goes away ends the waiting.
+
+# tubes_take OWNER - hands out the first message of all that are watched (take.sh). 66: nothing is ready
+tubes_take() {
+  take_owner=$1 take_lease='' tubes_looked=
+  clock_read
+  while :; do
+    tubes_first || return
+    case $tubes_place in
+    '')
+      [ -z "$tubes_looked" ] || return 66
+      tubes_looked=1
+      tubes_each tube_reclaim || return
+      continue ;;
+    esac
+    queue_open "$tubes_queue" || continue
+    scan_place=$tubes_place scan_name=$tubes_name
+    case $scan_place in
+    wal | head/*)
+      take_slip && { jobs_add; return 0; }
+      [ ! -e "$q/$scan_place/$scan_name" ] || { take_failed; return; } ;;
+    *) take_unfold || return ;;
+    esac
+  done
+}
+
+# tubes_first - sets tubes_place, tubes_name and tubes_queue: what comes first in all queues that are watched and not paused
+tubes_first() {
+  tubes_place='' tubes_name=
+  for tube in $watched; do
+    queue_open "$tube" || continue
+    tube_paused && continue
+    tube_over && { tube_reclaim || return; }
+    queue_tend
+    queue_scan
+    [ -n "$scan_place" ] || continue
+    if [ -z "$tubes_place" ] || [ "$scan_name" \< "$tubes_name" ]; then
+      tubes_place=$scan_place tubes_name=$scan_name tubes_queue=$tube
+    fi
+  done
+}
+
+tubes_each() {
+  for tube in $watched; do
+    queue_open "$tube" || continue
+    "$1" || return
+  done
+}
+
+tube_reclaim() {
+  queue_reclaim
+}
+
+# tube_over - whether a lease of $q has ended
+tube_over() {
+  for tube_path in "$q"/out/*; do
+    ! lease_over "${tube_path##*.}" || return 0
+  done
+  return 1
+}
+
+# tube_paused - whether $q is paused; sets paused_until, by the clock. A pause ends with the boot it was made in
+tube_paused() {
+  paused_until=
+  { read -r paused_until paused_boot <"$q/paused"; } 2>/dev/null || return 1
+  case $paused_until in
+  ????????????) [ "$paused_boot" = "$boot" ] && [ "$now" \< "$paused_until" ] && return 0 ;;
+  esac
+  paused_until=
+  return 1
+}
+
+# tube_pause SECONDS
+tube_pause() {
+  clock_read
+  clock_add "$1" "$now"
+  { printf '%s %s %s\n' "$later" "$boot" "$1" >|"$q/paused"; } 2>/dev/null || disk_failed "$q" "queue '$queue'"
+}
+
+jobs_add() {
+  jobs="$jobs$id,$queue,$taken "
+}
+
+# job_mine ID - takes the job out of `jobs`; sets q, queue, found, taken and the slip_ variables. 66 where it is not held, or no longer
+job_mine() {
+  case $jobs in
+  *" $1,"*) ;;
+  *) return 66 ;;
+  esac
+  taken=${jobs#*" $1,"}
+  taken=${taken%% *}
+  jobs="${jobs%%" $1,"*} ${jobs#*" $1,$taken "}"
+  queue_open "${taken%%,*}" || return
+  taken=${taken#*,} found=$q/out/${taken#*,}
+  slip_parse "$taken" || return 66
+  # a lease that is over is over, though nobody may have looked
+  if lease_over "$slip_deadline"; then
+    queue_conf && message_putback expired
+    return 66
+  fi
+  [ -e "$found" ] || return 66
+}
+
+# jobs_back - all that is held goes back
+jobs_back() {
+  while [ "$jobs" != ' ' ]; do
+    job_id=${jobs# }
+    clock_read
+    job_mine "${job_id%%,*}" && queue_conf && message_release '' 0
+  done
+}
+
+# jobs_soon - sets soon_due, the time a second before the first lease of what is held ends; empty: nothing is held. What is over is let go
+jobs_soon() {
+  soon_due=
+  for job in $jobs; do
+    job_deadline=${job##*.}
+    if lease_over "$job_deadline"; then
+      job_mine "${job%%,*}" || :
+      continue
+    fi
+    [ -n "$soon_due" ] && ! [ "$job_deadline" \< "$soon_due" ] || soon_due=$job_deadline
+  done
+  [ -z "$soon_due" ] || { clock_sub 1 "$soon_due"; soon_due=$earlier; }
+}
+
+# clock_sub SECONDS TIME - sets `earlier`
+clock_sub() {
+  earlier=${2%??}
+  earlier=$((${earlier#"${earlier%%[!0]*}"} - $1))
+  [ $earlier -ge 0 ] || earlier=0
+  pad $earlier 0000000000
+  earlier=$padded${2#"${2%??}"}
+}
+
+# tubes_wait OWNER DEADLINE - tubes_take, waiting until DEADLINE (by the clock; `none`). 66: DEADLINE has come, or the client sends no more
+# (client_gone); 75: the lease of something held ends within a second. Between wait_begin and wait_end, client_ask has the client looked at
+tubes_wait() {
+  # shellcheck disable=SC2086 # names without blanks
+  wait_begin wait $watched || return
+  client_ask
+  while :; do
+    clock_read
+    # a queue may be dropped, and made again, while we wait
+    for tube in $watched; do
+      queue_open "$tube" make && wait_enter "$q/wait"
+    done
+    tubes_take "$1"
+    tubes_code=$?
+    [ "$tubes_code" -eq 66 ] || break
+    ! client_left || break
+    jobs_soon
+    [ -z "$soon_due" ] || [ "$now" \< "$soon_due" ] || { tubes_code=75; break; }
+    [ "$2" = none ] || [ "$now" \< "$2" ] || break
+    wait_due=
+    for tube in $watched; do
+      queue_open "$tube" || continue
+      wait_due_of
+      ! tube_paused || due_least "$paused_until"
+    done
+    [ -z "$soon_due" ] || due_least "$soon_due"
+    wait_turn "$2"
+  done
+  tubes_found=$queue
+  wait_end
+  # a wake that was not for what we took, or that we cannot use, is handed on
+  for tube in $watched; do
+    [ "$tubes_code" -eq 0 ] && [ "$tube" = "$tubes_found" ] || ! queue_open "$tube" || wake "$q/wait"
+  done
+  [ "$tubes_code" -ne 0 ] || queue_open "$tubes_found"
+  return "$tubes_code"
+}
+
+# client_ask - while this process waits, a child reads the client's next line, or its end; what it has read is in client_line, and
+# line_next takes it from there. One at a time
+client_ask() {
+  [ -z "$client_reader" ] || return 0
+  client_line=$FLATQ_DIR/.wait/$owner.$nonce.line
+  client_reads &
+  client_reader=$!
+}
+
+client_reads() {
+  trap - EXIT
+  trap '' HUP INT TERM
+  client_code=0
+  IFS= read -r client_text <&4 || client_code=1
+  printf '%s\n' "$client_text" >"$client_line"
+  [ $client_code -eq 0 ] || printf 'end\n' >>"$client_line"
+  [ ! -p "$wait_fifo" ] || printf '\n' 1<>"$wait_fifo"
+  exit $client_code
+} 2>/dev/null
+
+# client_left - whether the child has seen the client's end
+client_left() {
+  [ -e "$client_line" ] || return 1
+  client_end=
+  { read -r client_end; read -r client_end; } <"$client_line" && client_gone=1
+}

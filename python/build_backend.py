@@ -1,0 +1,54 @@
+"""setuptools, in a copy of this directory that has the shell files beside the package: ../lib and ../launch become flatq/sh.
+
+So a build writes nothing here, which may be read-only, and an sdist, which has no ../lib, is built the same way."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def _copy(source, target):
+    """A file that its owner can write, executable where the original is: modes of the tree do not matter."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+    target.chmod(0o755 if source.stat().st_mode & 0o100 else 0o644)
+
+
+@contextlib.contextmanager
+def _staged():
+    with tempfile.TemporaryDirectory(prefix="flatq-build.") as name:
+        stage = Path(name, "flatq")
+        for path in HERE.rglob("*"):
+            parts = path.relative_to(HERE).parts
+            if path.is_file() and path.suffix != ".pyc" and not parts[0].endswith((".egg-info", "build", "dist")):
+                _copy(path, stage.joinpath(*parts))
+        if not (stage / "flatq/sh").is_dir():
+            for path in [HERE.parent / "launch", *(HERE.parent / "lib").iterdir()]:
+                if path.is_file() and path.suffix not in (".md", ".awk"):
+                    _copy(path, stage / "flatq/sh" / path.name)
+            _copy(HERE.parent / "LICENSE", stage / "LICENSE")
+        (stage / "MANIFEST.in").write_text("include build_backend.py\n")
+        before = Path.cwd()
+        os.chdir(stage)
+        try:
+            yield
+        finally:
+            os.chdir(before)
+
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    from setuptools import build_meta
+
+    with _staged():
+        return build_meta.build_wheel(wheel_directory, config_settings)
+
+
+def build_sdist(sdist_directory, config_settings=None):
+    from setuptools import build_meta
+
+    with _staged():
+        return build_meta.build_sdist(sdist_directory, config_settings)

@@ -1,0 +1,26 @@
+"""The command `flatq`, and `python -m flatq`: this process becomes the shell's flatq."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import NoReturn
+
+from .verbs import home
+
+
+def main() -> NoReturn:
+    try:
+        command = ["sh", str(home() / "flatq"), *sys.argv[1:]]
+    except FileNotFoundError as error:
+        print(f"flatq: {error}", file=sys.stderr)
+        sys.exit(70)
+    # Python ignores these, and what is ignored stays so: a shell could not even trap it
+    for name in ("SIGPIPE", "SIGXFSZ"):
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    main()

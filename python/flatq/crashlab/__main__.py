@@ -1,0 +1,120 @@
+"""python -m flatq.crashlab: break the verbs at every call and look at what is left.
+
+Without --point, trials of the families named (--family; all that are there), side by side, and a table at the end: bad trials of all.
+With --scenario, --fault and --point, or with a line that begins with `power` or `cut`, one trial in full, as a failure's line says. Exit 0: nothing is bad; 1: something is;
+64: usage; 69: this system cannot do it.
+"""
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import NoReturn
+
+from . import campaign, cuts, faults, gate, power, report
+from .scenarios import SCENARIOS, System
+from .trial import Trial
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(64, f"{self.prog}: {message}\n")
+
+
+def _parser(families: list[str]) -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m flatq.crashlab", description=__doc__.partition("\n\n")[2], add_help=True)
+    parser.add_argument("--family", action="append", choices=families, metavar="NAME", help=f"one of {', '.join(families)}; may be repeated")
+    parser.add_argument("--scenario", action="append", metavar="NAME", help="a scenario, or the beginning of its name; --list shows them")
+    parser.add_argument("--fault", action="append", metavar="NAME", help=f"one of {', '.join(faults.FAULTS)}")
+    parser.add_argument("--point", type=int, metavar="N", help="only at this call, counted from 1, and in full")
+    parser.add_argument("--second", default="", metavar="'VERB N'", help="then kill this verb at its call N")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--limit", type=int, metavar="N", help="so many double crashes at most, and so on; else all there are")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes side by side")
+    parser.add_argument("--rows", choices=("verb", "scenario"), default="verb", help="of the table")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write each trial as a line of JSON")
+    parser.add_argument("--lib", type=Path, metavar="DIRECTORY", help="other verbs than ours")
+    parser.add_argument("--list", action="store_true", help="list the scenarios")
+    return parser
+
+
+def _one(parser: argparse.ArgumentParser, args: argparse.Namespace, system: System) -> int:
+    try:
+        one = Trial.of((args.scenario or [""])[0], (args.fault or [""])[0], args.point, args.seed, args.second)
+    except ValueError as error:
+        parser.error(str(error))
+    with campaign.workplace() as work:
+        outcome, text = report.full(one, system, work)
+    print(text)
+    return int(outcome.outcome == "bad")
+
+
+def _again(line: list[str], parser: argparse.ArgumentParser) -> int:
+    """A trial of power.py or cuts.py, from the line that it prints."""
+    try:
+        if line[0] == "power":
+            given = power.Trial.parse(shlex.join(line))
+            with campaign.workplace() as work:
+                outcome = power.run(given, System(), work)
+        else:
+            cut = cuts.Cut.parse(shlex.join(line))
+            [outcome] = cuts.replay(System(), cut.kind, [cut])
+    except (ValueError, KeyError) as error:
+        parser.error(str(error))
+    print(f"{outcome.call}\n" + "".join(f"  {what}\n" for what in getattr(outcome, "missing", ())) + f"{outcome.outcome}: {outcome.detail}")
+    return int(outcome.outcome == "bad")
+
+
+def main(argv: list[str] | None = None) -> int:
+    argv = sys.argv[1:] if argv is None else argv
+    families = campaign.families()
+    parser = _parser(list(families))
+    if argv and argv[0] in ("power", "cut"):
+        return _again(argv, parser)
+    args = parser.parse_args(argv)
+    if args.list:
+        print("\n".join(SCENARIOS))
+        return 0
+    there, reason = gate.available()
+    if not there:
+        print(reason, file=sys.stderr)
+        return 69
+    system = System(args.lib.absolute(), str(args.lib)) if args.lib else System()
+    if args.point is not None:
+        return _one(parser, args, system)
+    wanted = [name for name in SCENARIOS if not args.scenario or any(name == text or name.startswith(text) for text in args.scenario)]
+    unknown = [name for name in args.fault or () if name not in faults.FAULTS]
+    if not wanted or unknown or args.second:
+        parser.error(f"no fault {unknown[0]!r}" if unknown else "--second goes with --point" if args.second else "no such scenario")
+    options = campaign.Options(tuple(wanted), tuple(args.fault or faults.FAULTS), args.limit, args.seed)
+    outcomes = []
+    stream = args.json.open("w") if args.json else None
+    with campaign.workplace() as work, ProcessPoolExecutor(max(args.jobs, 1)) as pool:
+        for family in args.family or families:
+            tasks = families[family](system, options, pool, work)
+            progress = report.Progress(family, len(tasks))
+            for found in campaign.execute(tasks, pool):
+                progress.add(found)
+                outcomes += found
+                if stream:
+                    report.write(found, stream)
+                    stream.flush()
+            progress.close()
+    if stream:
+        stream.close()
+    print(report.table(outcomes, args.rows))
+    bad = [outcome for outcome in outcomes if outcome.outcome == "bad" and not getattr(outcome, "baseline", False)]
+    missed = [outcome for outcome in outcomes if outcome.outcome == "not reached"]
+    if missed:
+        print("\n".join([f"{len(missed)} points were not reached", *dict.fromkeys(outcome.detail for outcome in missed if outcome.detail)]))
+    for outcome in bad:
+        line = outcome.replay if outcome.replay.startswith("python3 ") else f"python3 -m flatq.crashlab {outcome.replay}"
+        print(f"{line}\n    {outcome.detail[:500]}")
+    return int(bool(bad))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,205 @@
+"""Many trials side by side: which there are, shared out among processes, one family after the other.
+
+A family makes tasks; a task is a picklable function without arguments that returns a list of outcomes, each with the attributes
+scenario, fault, outcome ("good", "bad", "not reached"), detail, replay and a method as_dict().
+"""
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import faults, oracle, trees, trial
+from .scenarios import SCENARIOS, System
+from .trial import SECONDS, Outcome, Second, Trial
+
+Task = Callable[[], Sequence[Any]]
+Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is wanted. `limit`: of double crashes, power states a stage, histories: at most so many; None: all, and every fault also
+    where FLATQ_SYNC is on."""
+
+    scenarios: tuple[str, ...] = tuple(SCENARIOS)
+    faults: tuple[str, ...] = faults.FAULTS
+    limit: int | None = None
+    seed: int = 0
+
+
+@contextlib.contextmanager
+def workplace() -> Iterator[Path]:
+    """A directory for spools, in memory where there is such a file system."""
+    memory = Path("/dev/shm")
+    path = tempfile.mkdtemp(prefix="flatq.", dir=memory if os.access(memory, os.W_OK) else None)
+    try:
+        yield Path(path)
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def plan(system: System, name: str, options: Options, work: Path) -> list[tuple[str, int]]:
+    """The faults and their points. With FLATQ_SYNC=on the same verb makes the same calls, and syncs in between: at those every fault is
+    tried, at the others it is killed; without a limit, all of them everywhere. Raises RuntimeError where the scenario goes wrong by itself."""
+    calls, output = (trial.calls(system, name, work, output=also) for also in (False, True))
+    points = faults.points(calls, output, options.faults)
+    if SCENARIOS[name].sync == "off" or options.limit is None:
+        return points
+    syncs = {also: {call.seq for call in counted if call.kind == "sync"} for also, counted in ((False, calls), (True, output))}
+    return [(fault, point) for fault, point in points
+            if fault == "kill" or point in syncs[faults.counts_output(fault)]]
+
+
+def singles(system: System, names: Sequence[str], options: Options, work: Path) -> list[Outcome]:
+    """Every fault at every point of these scenarios."""
+    found = []
+    for name in names:
+        try:
+            points = plan(system, name, options, work)
+        except RuntimeError as error:
+            found.append(_undisturbed(name, str(error)))
+            continue
+        found += [trial.run(Trial(name, fault, point), system, work) for fault, point in points]
+    return found
+
+
+def _undisturbed(name: str, detail: str) -> Outcome:
+    return Outcome(name, SCENARIOS[name].verb, 0, "", "none", "bad", detail, 0, 0.0, f"--scenario {name!r}")
+
+
+def doubles(system: System, name: str, count: int | None, seed: int, work: Path) -> list[Outcome]:
+    """A crash at a point of the act and a second at a point of the recovery or of the next verb: `count` of them, or all."""
+    try:
+        points = _kill_points(system, name, work)
+    except RuntimeError as error:
+        return [_undisturbed(name, str(error))]
+    chance = random.Random(f"{seed} {name}")
+    pairs = [(point, verb) for point in points for verb in SECONDS]
+    if count is not None:
+        chance.shuffle(pairs)
+    found: list[Outcome] = []
+    for point, verb in pairs:
+        if count is not None and len(found) >= count:
+            break
+        seconds: Sequence[int] = second_points(system, name, point, verb, work)
+        if count is not None:
+            seconds = chance.sample(seconds, min(4, len(seconds), count - len(found)))
+        found += [trial.run(Trial(name, "kill", point, seed, Second(verb, number)), system, work) for number in seconds]
+    return found
+
+
+def second_points(system: System, name: str, point: int, verb: str, work: Path) -> list[int]:
+    """Where the verb can be killed on what a crash at the point has left."""
+    result, tree = trial.wreck(system, Trial(name, "kill", point), work)
+    spool = trial.fresh(tree, work)
+    ledger = oracle.expected(SCENARIOS[name], False, result.stdout)
+    calls = trial.again(system, ledger, Second(verb, 1), spool, SCENARIOS[name].sync, fault=False).calls
+    trees.remove(spool)
+    return [point for _, point in faults.points((), calls, ("kill",))]
+
+
+def shares(points: dict[str, int], total: int) -> dict[str, int]:
+    """`total` shared out by the number of points."""
+    whole, shared, given = sum(points.values()), {}, 0
+    for name, number in points.items():
+        shared[name] = (given + number) * total // max(whole, 1) - given * total // max(whole, 1)
+        given += number
+    return shared
+
+
+def pairs(names: Sequence[str]) -> list[list[str]]:
+    """Scenarios with and without sync go together: what one has recovered the other need not."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(name.removesuffix(", synced"), []).append(name)
+    return list(groups.values())
+
+
+def crash_tasks(system: System, options: Options, pool: ProcessPoolExecutor, work: Path) -> list[Task]:
+    return [functools.partial(singles, system, names, options, work) for names in pairs(options.scenarios)]
+
+
+def double_tasks(system: System, options: Options, pool: ProcessPoolExecutor, work: Path) -> list[Task]:
+    names = [name for name in options.scenarios if options.limit is None or SCENARIOS[name].sync == "off"]
+    if options.limit is None:
+        return [functools.partial(doubles, system, name, None, options.seed, work) for name in names]
+    counted = dict(zip(names, pool.map(functools.partial(_count, system, work), names)))
+    return [functools.partial(doubles, system, name, share, options.seed, work)
+            for name, share in shares(counted, options.limit).items() if share]
+
+
+def _count(system: System, work: Path, name: str) -> int:
+    try:
+        return len(_kill_points(system, name, work))
+    except RuntimeError:
+        return 0
+
+
+def _kill_points(system: System, name: str, work: Path) -> list[int]:
+    return [point for _, point in faults.points((), trial.calls(system, name, work), ("kill",))]
+
+
+def _power(module: Any, system: System, options: Options, work: Path) -> list[Task]:
+    names = [name for name in module.names() if name in options.scenarios]
+    return [functools.partial(module.explore, system, name, options.limit or sys.maxsize, options.seed, work) for name in names]
+
+
+def _history(module: Any, system: System, options: Options, work: Path) -> list[Task]:
+    count = 100 if options.limit is None else min(options.limit, 20)
+    return [functools.partial(_one_history, system, seed, work) for seed in range(options.seed, options.seed + count)]
+
+
+def missing(family: str, reason: str) -> list[Outcome]:
+    """What is said instead of trials that cannot be made here: a task's only outcome."""
+    return [Outcome(family, "", 0, "", "none", "not reached", reason, 0, 0.0, f"--family {family}", family)]
+
+
+def _one_history(system: System, seed: int, work: Path) -> list[Any]:
+    return [importlib.import_module(f"{__package__}.history").run(system, seed, work)]
+
+
+def _own(module: Any, system: System, options: Options, work: Path) -> list[Task]:
+    tasks: list[Task] = module.tasks(system, options, work)
+    return tasks
+
+
+#: The families with modules of their own, and how their tasks are made; one that has none of these has a function tasks() for it.
+_MODULES: dict[str, Callable[[Any, System, Options, Path], list[Task]]] = {
+    "power": _power, "cuts": _own, "history": _history, "races": _own, "clients": _own, "mutants": _own, "article": _own}
+
+
+def _foreign(name: str, system: System, options: Options, pool: ProcessPoolExecutor, work: Path) -> list[Task]:
+    return _MODULES[name](importlib.import_module(f"{__package__}.{name}"), system, options, work)
+
+
+def families() -> dict[str, Family]:
+    """By name; those whose module is there."""
+    found: dict[str, Family] = {"crash": crash_tasks, "double": double_tasks}
+    for name, make in _MODULES.items():
+        with contextlib.suppress(ModuleNotFoundError):
+            if make is not _own or hasattr(importlib.import_module(f"{__package__}.{name}"), "tasks"):
+                importlib.import_module(f"{__package__}.{name}")
+                found[name] = functools.partial(_foreign, name)
+    return found
+
+
+def execute(tasks: Sequence[Task], pool: ProcessPoolExecutor) -> Iterator[Sequence[Any]]:
+    """The outcomes of each task, as they come."""
+    running: list[Future[Sequence[Any]]] = [pool.submit(task) for task in tasks]
+    try:
+        for future in as_completed(running):
+            yield future.result()
+    finally:
+        for future in running:
+            future.cancel()

@@ -1,0 +1,451 @@
+"""Clients of the line door that go wrong, over real ncat: cut off, reset, slow, too much, silent, gone before the answer, 200 at once.
+
+A trial is (fault, mode, seed): `loop` is ./launch, one connection after the other; `-k` is ./launch -k. The seed says where a client is
+cut. After it: nothing that was acknowledged is lost or altered, nothing is half stored where its end or its length was stated, and the
+door still serves. A message without a stated length that the client's system ends in good order is stored as far as it came; one that
+is reset is not.
+
+    >>> print(run(System(), "cut in the body", "-k", seed=1, work=Path("/dev/shm")).outcome)
+    good
+"""
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from . import campaign
+from .scenarios import System
+from .trial import Outcome
+
+MODES = ("loop", "-k")
+QUEUE = "jobs"
+MOST = 100_000  # bytes of a message: launch -z
+IDLE = 2  # seconds: launch -i
+AT_ONCE = 200
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close() sends RST
+LOG = re.compile(r"\d{4}-\d\d-\d\dT\S+ (\S+) (\S+) (\S+) (\d+|-) \d+")
+
+
+def wait_for(look: Callable[[], object], seconds: float, what: str) -> None:
+    """Raises AssertionError after so many seconds."""
+    end = time.monotonic() + seconds
+    while not look():
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {seconds:g} s: {what}")
+        time.sleep(0.005)
+
+
+class Door:
+    """A running ./launch on a free port of 127.0.0.1, with a spool of its own below `top`."""
+
+    def __init__(self, system: System, mode: str, top: Path) -> None:
+        self.system, self.mode, self.spool, self.said_to = system, mode, top / "spool", top / "said"
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        launch = next(path for path in (system.lib / "launch", system.lib.parent / "launch") if path.exists())
+        options = ["-p", str(self.port), "-i", str(IDLE), "-z", str(MOST), *(["-k", "-m", str(AT_ONCE + 50)] if mode == "-k" else [])]
+        with self.said_to.open("wb") as said:
+            self.process = subprocess.Popen(["sh", str(launch), *options], env=system.environment(self.spool), stdin=subprocess.DEVNULL,
+                                            stdout=said, stderr=said, start_new_session=True)
+
+    def __enter__(self) -> Door:
+        wait_for(lambda: self.listening() or self.process.poll() is not None, 20, "the door")
+        assert self.process.poll() is None, self.said()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        for pid, _command in self.carriers():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def said(self) -> str:
+        return self.said_to.read_text(errors="replace")
+
+    def listening(self) -> bool:
+        rows = Path("/proc/net/tcp").read_text().splitlines()
+        return any(row.split()[1].endswith(f":{self.port:04X}") and row.split()[3] == "0A" for row in rows[1:])
+
+    def carriers(self) -> Iterator[tuple[int, str]]:
+        """What runs with this spool in its environment, and its command."""
+        mark = f"FLATQ_DIR={self.spool}\0".encode()
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if mark in (process / "environ").read_bytes():
+                    yield int(process.name), (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+
+    def ends(self) -> int:
+        """Connections that have ended: lines of the log, and those of which ncat found the client gone already."""
+        said = self.said()
+        return sum(bool(LOG.search(line)) for line in said.splitlines()) + said.count("getpeername")
+
+    def settle(self, before: int, count: int = 1) -> None:
+        """Until `count` more connections have ended, and no handler is left. In the loop one may have been nobody's: made just when ncat
+        stopped listening; so there only for a while."""
+        with contextlib.suppress(AssertionError):
+            wait_for(lambda: self.ends() >= before + count, 15 if self.mode == "-k" else 1.5, "the end of the connection")
+        wait_for(lambda: not any("/handler " in command for _, command in self.carriers()), 15, "the end of the handlers")
+
+    def connect(self, seconds: float = 20) -> socket.socket:
+        """In the loop nobody listens between two connections."""
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                client = socket.create_connection(("127.0.0.1", self.port), timeout=seconds)
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                return client
+            except (ConnectionRefusedError, ConnectionResetError):
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.005)
+
+    def ask(self, request: bytes, *, half_close: bool = True, pieces: int = 0) -> bytes:
+        """The whole answer; `pieces`: so many bytes at a time. Asked again where the connection was reset without one: what is asked so has
+        to be the same if it is done twice."""
+        end = time.monotonic() + 20
+        while True:
+            with self.connect() as client, contextlib.suppress(ConnectionError):
+                for start in range(0, len(request), pieces or len(request)):
+                    client.sendall(request[start:start + (pieces or len(request))])
+                    if pieces:
+                        time.sleep(0.001)  # else they go in one piece
+                if half_close:
+                    client.shutdown(socket.SHUT_WR)
+                if said := answer(client):
+                    return said
+                if request.startswith(b"pop"):
+                    return said
+            if time.monotonic() > end:
+                raise AssertionError(f"no answer to {request[:40]!r}")
+
+
+def answer(client: socket.socket) -> bytes:
+    """Up to the end, or to a reset."""
+    pieces: list[bytes] = []
+    with contextlib.suppress(ConnectionError):
+        while piece := client.recv(65536):
+            pieces.append(piece)
+    return b"".join(pieces)
+
+
+def leave(door: Door, request: bytes, reset: bool, *, when: Callable[[], bool] | None = None) -> None:
+    """Send, wait for `when`, and be gone; returns when that connection has ended."""
+    before = door.ends()
+    client = door.connect()
+    try:
+        client.sendall(request)
+        if when:
+            with contextlib.suppress(AssertionError):
+                wait_for(when, 3, "the handler")
+        if reset:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    except ConnectionError:
+        pass
+    finally:
+        client.close()
+    door.settle(before)
+
+
+# ---- the queue, without the door
+
+
+def store(door: Door, *bodies: bytes) -> list[bytes]:
+    for body in bodies:
+        done = door.system.verb(door.spool, "push", QUEUE, stdin=body)
+        assert done.returncode == 0, done
+    return list(bodies)
+
+
+def content(door: Door) -> list[bytes]:
+    """All that is ready in the queue, taken out of it."""
+    done = door.system.verb(door.spool, "drain", "-0", QUEUE)
+    assert done.returncode in (0, 66), done
+    return done.stdout.split(b"\0")[:-1]
+
+
+def bytes_of(rng: random.Random, size: int) -> bytes:
+    """No NUL, no newline: half of it is seen to be a half."""
+    return bytes(rng.choices(range(33, 255), k=size))
+
+
+def pushes(rng: random.Random) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """A push each way: the line, what follows it, the message."""
+    for size in (rng.randint(2, 60), rng.randint(2000, 60_000)):
+        body = bytes_of(rng, size)
+        yield b"push -n %d jobs\n" % size, body, body
+        yield b"push -e jobs\n", body + b"\n.\n", body + b"\n"
+        yield b"push jobs\n", body, body
+
+
+# ---- the faults: each returns what has to be in the queue, what may be there beside it, and a remark
+
+Result = tuple[list[bytes], list[bytes], str]
+FAULTS: dict[str, Callable[[Door, random.Random], Result]] = {}
+
+
+def fault(name: str) -> Callable[[Callable[[Door, random.Random], Result]], Callable[[Door, random.Random], Result]]:
+    def enter(function: Callable[[Door, random.Random], Result]) -> Callable[[Door, random.Random], Result]:
+        FAULTS[name] = function
+        return function
+    return enter
+
+
+def whole(door: Door, rng: random.Random, pieces: int) -> Result:
+    """Nothing is wrong with these clients but how they send."""
+    for number, (line, rest, body) in enumerate(pushes(rng)):
+        if pieces and len(body) > 100:
+            continue
+        line = line.replace(b"push", b"push -k k%d.%d" % (rng.getrandbits(32), number)).replace(b"\n", rng.choice((b"\n", b"\r\n")))
+        for half_close in (True, False) if b"-e" in line or b"-n" in line else (True,):
+            said = door.ask(line + rest, half_close=half_close, pieces=pieces)
+            assert re.fullmatch(rb"[1-9]\d*( dup)?\n", said), (line, said)
+        before = door.ends()
+        assert (got := door.ask(b"pop jobs\n", half_close=rng.random() < 0.5, pieces=pieces)) == body, (line, got[:60])
+        door.settle(before, 0)
+    return [], [], ""
+
+
+@fault("half-close")
+def half_close(door: Door, rng: random.Random) -> Result:
+    return whole(door, rng, 0)
+
+
+@fault("a byte at a time")
+def byte_at_a_time(door: Door, rng: random.Random) -> Result:
+    return whole(door, rng, 1)
+
+
+@fault("cut in the line")
+def cut_in_the_line(door: Door, rng: random.Random) -> Result:
+    """A line that was cut is another line: of another queue, or complete but for its newline. None of them is carried out."""
+    there = store(door, b"stays")
+    for line in (b"push -n 0 jobs", b"push jobs", b"pop jobs", b"drain jobs", b"drop -f jobs"):
+        leave(door, line[:rng.randint(1, len(line) - 1)], rng.random() < 0.5)
+        leave(door, line, rng.random() < 0.5)
+    queues = door.system.verb(door.spool, "list").stdout.decode().split()
+    assert not {"j", "jo", "job"} & set(queues), queues
+    return there, [], ""
+
+
+def cut_in_the_body(door: Door, rng: random.Random, reset: bool) -> Result:
+    there, maybe = store(door, b"stays"), []
+    for line, rest, body in pushes(rng):
+        sent = rest[:rng.randint(0, len(body) - 1)]
+        stated = b"-n" in line or b"-e" in line
+        # a reset is seen once the handler is at the body
+        at_work = (lambda: any((door.spool / QUEUE / "body").glob("*"))) if reset and not stated else None
+        leave(door, line + sent, reset, when=at_work)
+        if not stated and not reset:
+            maybe.append(sent)
+    return there, maybe, ""
+
+
+@fault("cut in the body")
+def closed_in_the_body(door: Door, rng: random.Random) -> Result:
+    return cut_in_the_body(door, rng, False)
+
+
+@fault("reset in the body")
+def reset_in_the_body(door: Door, rng: random.Random) -> Result:
+    return cut_in_the_body(door, rng, True)
+
+
+@fault("gone before the answer")
+def gone_before_the_answer(door: Door, rng: random.Random) -> Result:
+    there = store(door, bytes_of(rng, 30), bytes_of(rng, 90_000), bytes_of(rng, 3))
+    for verb in (b"pop", b"reserve -t 1", b"@pop", b"pop -l -n 2", b"drain"):
+        leave(door, verb + b" jobs\n", rng.random() < 0.5)
+    return there, [], ""
+
+
+@fault("too much")
+def too_much(door: Door, rng: random.Random) -> Result:
+    there, most = store(door, b"stays"), MOST + rng.randint(1, 5000)
+    body = bytes_of(rng, most)
+    requests = [b"push " + b"a" * rng.choice((4096, 50_000, 2_000_000)) + b"\nbody", b"push -n %d jobs\n" % most + body, b"push jobs\n" + body,
+                b"push -e jobs\n" + body + b"\n.\n"]
+    for request in requests:
+        before = door.ends()
+        with door.connect() as client:
+            with contextlib.suppress(ConnectionError):
+                client.sendall(request)
+                client.shutdown(socket.SHUT_WR)
+            # who sends on is reset, and may miss it
+            assert (said := answer(client)) == b"" or said.startswith(b"error 65 "), said[:80]
+        door.settle(before)
+    return there, [], ""
+
+
+@fault("idle")
+def idle(door: Door, rng: random.Random) -> Result:
+    """One that says nothing, one in the line, one in the body with and one without a length: under -k all at once."""
+    there, before = store(door, b"stays"), door.ends()
+    requests = [b"", b"pop jo", b"push -n 9 jobs\nfour", b"push jobs\nhalf"]
+    for group in [requests] if door.mode == "-k" else [[request] for request in rng.sample(requests, 2)]:
+        clients = []
+        for request in group:
+            clients.append(door.connect())
+            clients[-1].sendall(request)
+        if door.mode == "-k":
+            assert door.ask(b"push -k meanwhile beside\nx").strip().isdigit(), "who is idle keeps nobody out"
+        for client in clients:
+            with client:
+                said = answer(client)
+            assert said == b"" or said.startswith(b"error 75 "), said
+    door.settle(before)
+    return there, [], ""
+
+
+@fault("many at once")
+def many_at_once(door: Door, rng: random.Random) -> Result:
+    """AT_ONCE clients under -k, and 20 in the loop, in one instant; each pushes a message of its own, and has it acknowledged.
+
+    ncat lets ten wait for it (its listen backlog). Beyond that Linux drops the last step of the handshake: the client believes to be
+    connected and sends, the system tries again after 1, 3, 7, 15 and 31 seconds, and may reset it in the end; where ncat stops listening,
+    those who waited are reset. So a client cannot know whether it was heard. It pushes with a key, and does so again."""
+    count = AT_ONCE if door.mode == "-k" else 20
+    bodies = [b"%d %s" % (number, bytes_of(rng, 20)) for number in range(count)]
+    counts: Counter[str] = Counter()
+    wrong: list[str] = []
+    together = threading.Barrier(count)
+
+    def client(number: int, body: bytes) -> None:
+        request, patience = b"push -k many%d -n %d jobs\n" % (number, len(body)) + body, 6.0
+        together.wait(30)
+        end = time.monotonic() + 100
+        while time.monotonic() < end:
+            when, said = "before", b""
+            try:
+                with socket.create_connection(("127.0.0.1", door.port), timeout=patience) as connection:
+                    # who gives up resets: nothing of it is heard later
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                    connection.sendall(request)
+                    when = "after"
+                    said = connection.recv(100)
+                counts["no answer"] += not said
+            except (ConnectionError, TimeoutError) as error:
+                counts[f"{type(error).__name__} {when} the request"] += 1
+                if isinstance(error, TimeoutError):
+                    patience = min(2 * patience, 24.0)
+            if re.fullmatch(rb"[1-9]\d*( dup)?\n", said):
+                counts["acknowledged" + (" as dup" if b"dup" in said else "")] += 1
+                return
+            if said:
+                wrong.append(repr(said))
+                return
+            time.sleep(0.005 * (number % 20))  # not all at once again
+        wrong.append(f"client {number} was not served in 100 s")
+
+    threads = [threading.Thread(target=client, args=pair) for pair in enumerate(bodies)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    door.settle(0, 0)
+    assert not wrong, wrong[:3]
+    return bodies, [], ", ".join(f"{name} {number}" for name, number in sorted(counts.items()) if number)
+
+
+def trial(door: Door, name: str, seed: int) -> Outcome:
+    """One fault at a running door."""
+    began, wrong, remark = time.monotonic(), "", ""
+    try:
+        content(door)
+        must, may, remark = FAULTS[name](door, random.Random(f"{name}.{door.mode}.{seed}"))
+        got: list[bytes] = []
+
+        def back() -> bool:
+            # what was reserved, and not answered, is back at once, or when its second is over
+            got.extend(content(door))
+            return not Counter(must) - Counter(got)
+
+        with contextlib.suppress(AssertionError):
+            wait_for(back, 3, "what was acknowledged")
+        lost, more = Counter(must) - Counter(got), Counter(got) - Counter(must) - Counter(may)
+        assert not lost, f"lost: {[body[:40] for body in lost]}"
+        assert not more, f"stored, or twice: {[(len(body), body[:40]) for body in more]}"
+        key = f"{name}.{seed}.{time.monotonic()}".replace(" ", ".").encode()
+        assert door.ask(b"push -k %s probe\nprobe" % key).split()[0].isdigit(), "the door does not serve"
+        assert door.ask(b"pop -w 0 probe\n") == b"probe", "the door does not hand out"
+    except (AssertionError, OSError) as error:
+        wrong = f"{error or type(error).__name__}\n" + "\n".join(door.said().splitlines()[-8:])
+    replay = f"python3 -m flatq.crashlab.clients --fault {name!r} --mode={door.mode} --seed {seed}"
+    return Outcome(door.mode, "door", 0, "", name, "bad" if wrong else "good", wrong or remark, seed, round(time.monotonic() - began, 3), replay, "clients")
+
+
+def trials(system: System, work: Path, *, seed: int = 0, rounds: int = 1, modes: tuple[str, ...] = MODES) -> Iterator[Outcome]:
+    """Every fault in every mode, `rounds` times with another seed each: one door for each mode."""
+    for mode in modes:
+        with scratch(work) as top, Door(system, mode, top) as door:
+            for number in range(seed, seed + rounds):
+                for name in FAULTS:
+                    yield trial(door, name, number)
+
+
+def tasks(system: System, options: campaign.Options, work: Path) -> list[campaign.Task]:
+    """For campaign.py: both modes side by side; without a limit, five seeds of each."""
+    if not shutil.which("ncat"):
+        return [functools.partial(campaign.missing, "clients", "no clients: ncat is missing (package ncat)")]
+    return [functools.partial(_mode, system, work, options.seed, 5 if options.limit is None else 1, mode) for mode in MODES]
+
+
+def _mode(system: System, work: Path, seed: int, rounds: int, mode: str) -> list[Outcome]:
+    return list(trials(system, work, seed=seed, rounds=rounds, modes=(mode,)))
+
+
+def run(system: System, name: str, mode: str, seed: int, work: Path) -> Outcome:
+    """One trial, at a door of its own."""
+    with scratch(work) as top, Door(system, mode, top) as door:
+        return trial(door, name, seed)
+
+
+@contextlib.contextmanager
+def scratch(work: Path) -> Iterator[Path]:
+    directory = Path(tempfile.mkdtemp(prefix="clients.", dir=work))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def main() -> int:
+    import argparse
+    parser = argparse.ArgumentParser(prog="python3 -m flatq.crashlab.clients", description="Clients that go wrong; exit 1 where a trial is bad.")
+    parser.add_argument("--fault", choices=FAULTS)
+    parser.add_argument("--mode", choices=MODES)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--work", type=Path, default=Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()))
+    args = parser.parse_args()
+    bad = 0
+    modes = (args.mode,) if args.mode else MODES
+    outcomes = ((run(System(), args.fault, mode, args.seed, args.work) for mode in modes) if args.fault
+                else trials(System(), args.work, seed=args.seed, rounds=args.rounds, modes=modes))
+    for outcome in outcomes:
+        print(f"{outcome.scenario} {outcome.fault}: {outcome.outcome}, {outcome.seconds:.1f} s {outcome.detail}", flush=True)
+        bad += outcome.outcome != "good"
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

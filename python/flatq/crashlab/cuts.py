@@ -1,0 +1,305 @@
+"""Real power cuts: the spool on an image with ext4 or xfs, which is shut down under the verb (FS_IOC_SHUTDOWN), mounted again and checked.
+
+Needs root, loop devices, and mkfs.ext4 (e2fsprogs) or mkfs.xfs (xfsprogs): see `available`. Everything is done by a child in a mount
+namespace of its own, on a loop device that clears itself, with an image that has no name any longer: so nothing stays mounted, attached or on the
+disk, however the child ends; and it ends with its parent.
+
+    >>> [outcome.outcome for outcome in explore(System(), "ext4", count=2, seed=0)]
+    ['good', 'good']
+"""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import functools
+import multiprocessing
+import os
+import random
+import shlex
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from . import campaign, gate, power, restart, trial
+from .scenarios import SCENARIOS, System, Words, build
+
+KINDS = ("ext4", "xfs")
+#: As FS_IOC_SHUTDOWN counts: 1: the log of the file system reaches the disk, data does not; 2: neither does.
+LOG, NOTHING = 1, 2
+_SHUTDOWN, _GET_FREE, _CONFIGURE = 0x8004587D, 0x4C82, 0x4C0A
+_NEWNS, _PRIVATE, _AUTOCLEAR, _PDEATHSIG = 0x20000, 0x4000 | 1 << 18, 4, 1
+_SIZE = 320 << 20  # bytes; xfs wants 300 MiB. Nearly all of it is a hole
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Cut:
+    kind: str  # ext4, xfs
+    scenario: str
+    way: str  # "call": all is killed just before a call, then the power goes; "time": it goes while the verb runs
+    point: float  # 0 to 1: which call, or when
+    flush: int = NOTHING
+    sync: str = "on"
+    seed: int = 0
+
+    def __str__(self) -> str:
+        return shlex.join(["cut", "--kind", self.kind, "--scenario", self.scenario, "--way", self.way, "--point", str(self.point),
+                           "--flush", str(self.flush), "--sync", self.sync, "--seed", str(self.seed)])
+
+
+    @classmethod
+    def parse(cls, line: str) -> Cut:
+        """The cut whose str() this is. Raises ValueError."""
+        family, *words = shlex.split(line)
+        given = dict(zip(words[::2], words[1::2]))
+        if family != "cut" or sorted(given) != ["--flush", "--kind", "--point", "--scenario", "--seed", "--sync", "--way"]:
+            raise ValueError(f"no cut: {line}")
+        return cls(given["--kind"], given["--scenario"], given["--way"], float(given["--point"]), int(given["--flush"]), given["--sync"],
+                   int(given["--seed"]))
+
+
+def _libc(name: str, *args: Any) -> None:
+    if getattr(_LIBC, name)(*args) != 0:
+        raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
+
+
+def _mkfs(kind: str) -> str | None:
+    return shutil.which(f"mkfs.{kind}", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"]))
+
+
+def roomy() -> Path:
+    """Where spools and images are put: in memory, where there is room enough."""
+    shm = Path("/dev/shm")
+    with contextlib.suppress(OSError):
+        room = os.statvfs(shm)
+        if room.f_bavail * room.f_frsize > 2 * _SIZE and os.access(shm, os.W_OK):
+            return shm
+    return Path(tempfile.gettempdir())
+
+
+class Disk:
+    """A file system of one kind at `path`; only in a process that has a mount namespace of its own."""
+
+    def __init__(self, kind: str, work: Path) -> None:
+        self.kind, self.path, image = kind, work / "disk", work / "image"
+        self.path.mkdir()
+        self.files = contextlib.ExitStack()
+        file = self.files.enter_context(open(image, "w+b"))
+        file.truncate(_SIZE)
+        options = {"ext4": ["-q", "-F", "-E", "nodiscard"], "xfs": ["-q", "-f", "-K"]}[kind]
+        try:
+            subprocess.run([_mkfs(kind) or f"mkfs.{kind}", *options, os.fspath(image)], check=True, capture_output=True, timeout=60)
+            self.device, self.loop = self._attach(file.fileno())
+        except subprocess.CalledProcessError as error:
+            raise OSError(error.returncode, f"mkfs.{kind}: {error.stderr.decode(errors='replace').strip()}") from error
+        finally:
+            image.unlink()
+        self.mount()
+
+    def _attach(self, image: int) -> tuple[str, int]:
+        """A free loop device on the image: its path, and a descriptor that keeps it."""
+        with open("/dev/loop-control", "rb", 0) as control:
+            for _ in range(50):
+                device = f"/dev/loop{fcntl.ioctl(control, _GET_FREE)}"
+                fd = os.open(device, os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    fcntl.ioctl(fd, _CONFIGURE, struct.pack("=II52xI176x64x", image, 0, _AUTOCLEAR))
+                    self.files.callback(os.close, fd)
+                    return device, fd
+                except OSError as error:  # somebody else was faster
+                    os.close(fd)
+                    if error.errno != 16:
+                        raise
+        raise OSError(16, "no loop device is free")
+
+    def mount(self) -> None:
+        _libc("mount", self.device.encode(), os.fsencode(self.path), self.kind.encode(), 0, None)
+
+    def unmount(self) -> None:
+        bound = time.monotonic() + 10
+        while True:
+            try:
+                return _libc("umount2", os.fsencode(self.path), 0)
+            except OSError as error:  # EBUSY: who was killed is just going
+                if error.errno != 16 or time.monotonic() > bound:
+                    raise
+                time.sleep(0.002)
+
+    def sync(self) -> None:
+        with self._open() as fd:
+            _libc("syncfs", fd)
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[int]:
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def cut(self, flush: int) -> None:
+        """The power goes: nothing that is not on the image by now will be."""
+        with self._open() as fd:
+            fcntl.ioctl(fd, _SHUTDOWN, struct.pack("=I", flush))
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.unmount()
+        self.files.close()
+
+
+def run(given: Cut, system: System, disk: Disk, work: Path) -> trial.Outcome:
+    """One cut on a disk that is empty before and after."""
+    start = time.monotonic()
+    scenario = SCENARIOS[given.scenario]
+    base, box, state = work / "base", disk.path / "box", work / "state"
+    for path in (base, box, state):
+        shutil.rmtree(path, ignore_errors=True)
+    base.mkdir()
+    words = build(system, scenario, base / "s")
+    shutil.copytree(base, state, symlinks=True)
+    began = time.monotonic()
+    calls = power.play(system, words, state, given.sync).calls
+    took = time.monotonic() - began
+    shutil.rmtree(state)
+    shutil.copytree(base, box, symlinks=True)
+    disk.sync()
+    if given.way == "call":
+        point = 1 + int(given.point * len(calls))  # the last one: the act has ended
+        call = trial.show(calls[point - 1]) if point <= len(calls) else "the end"
+        result = power.play(system, words, box, given.sync, gate.Fault("kill_tree", point))
+        disk.cut(given.flush)
+        status, said = None if result.killed else result.status, result.stdout
+    else:
+        point, call = int(given.point * 1000), f"{given.point:.3f} of its time"
+        status, said = _while_running(system, words, box / "s", given, disk, given.point * took)
+    disk.unmount()
+    disk.mount()
+    shutil.copytree(box, state, symlinks=True)
+    told = scenario.verb == "push" and bool(scenario.new) and said.endswith(b"\n")
+    owed = restart.Owed(status == 0 or told, said)
+    wrong = restart.check(system, scenario, state / "s", owed, then_push=given.seed % 2 == 1)
+    shutil.rmtree(box)
+    fault = f"cut of {given.kind}, " + ("its log flushed" if given.flush == LOG else "nothing flushed")
+    return trial.Outcome(given.scenario, scenario.verb, point, call, fault, "bad" if wrong else "good", "; ".join(wrong), given.seed,
+                         round(time.monotonic() - start, 4), str(given), family="cuts")
+
+
+def _while_running(system: System, words: Words, spool: Path, given: Cut, disk: Disk, seconds: float) -> tuple[int | None, bytes]:
+    """Cut after so many seconds; the exit status, if it had one by then, and what it had said."""
+    process = subprocess.Popen(system.argv(words[:-1]), env=system.environment(spool, given.sync), start_new_session=True,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdin and process.stdout
+    try:
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(words[-1])
+            process.stdin.close()
+        os.set_blocking(process.stdout.fileno(), False)
+        time.sleep(seconds)  # the moment of the cut, chosen by the trial
+        status = process.poll()
+        said = process.stdout.read() or b""
+        disk.cut(given.flush)  # what is acknowledged from now on was acknowledged by nobody
+        return status, said
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.stdout.close()
+        process.wait()
+
+
+def trials(kind: str, count: int, seed: int, *, sync: str = "on") -> list[Cut]:
+    """Scenarios in turn, in an order of the seed; two of three cuts at a call, one at a time; one of three with the log flushed."""
+    generator = random.Random(f"{seed} {kind}")
+    names = power.names()
+    generator.shuffle(names)
+    return [Cut(kind, names[number % len(names)], "time" if number % 3 == 2 else "call", round(generator.random(), 4),
+                LOG if generator.random() < 0.34 else NOTHING, sync, number) for number in range(count)]
+
+
+def _session(kind: str, work: Path, task: Callable[[Disk, Path], Any], answer: Connection, parent: int) -> None:
+    """The child: a namespace of its own, a disk, and the task's result or its error as an answer."""
+    try:
+        _libc("prctl", _PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            return
+        _libc("unshare", _NEWNS)
+        _libc("mount", None, b"/", None, ctypes.c_ulong(_PRIVATE), None)
+        disk = Disk(kind, work)
+        try:
+            answer.send(("done", task(disk, work)))
+        finally:
+            disk.close()
+    except BaseException as error:  # noqa: B902 - whatever it is, the parent shall see it
+        answer.send(("failed", f"{type(error).__name__}: {error}"))
+
+
+def session(kind: str, task: Callable[[Disk, Path], Any]) -> Any:
+    """task(disk, work) in a child that alone sees the disk. Raises OSError if there can be none, or the task fails."""
+    context = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory(prefix="flatq-cuts.", dir=roomy()) as work:
+        near, far = context.Pipe(duplex=False)
+        child = context.Process(target=_session, args=(kind, Path(work), task, far, os.getpid()))
+        child.start()
+        far.close()
+        try:
+            state, result = near.recv()
+        except EOFError:
+            state, result = "failed", "the child died"
+        finally:
+            near.close()
+            child.join(10)
+            child.kill()
+            child.join()
+    if state == "failed":
+        raise OSError(result)
+    return result
+
+
+def explore(system: System, kind: str, count: int, seed: int, *, sync: str = "on") -> list[trial.Outcome]:
+    """`count` cuts of one kind of file system, one after the other."""
+    return replay(system, kind, trials(kind, count, seed, sync=sync))
+
+
+def replay(system: System, kind: str, given: list[Cut]) -> list[trial.Outcome]:
+    """These cuts, on one disk."""
+    return session(kind, lambda disk, work: [run(cut, system, disk, work) for cut in given])
+
+
+def tasks(system: System, options: campaign.Options, work: Path) -> list[campaign.Task]:
+    """For campaign.py: some cuts at a time of each kind; where there can be none, that is said."""
+    count = 300 if options.limit is None else min(options.limit, 15)
+    found: list[campaign.Task] = []
+    for kind in KINDS:
+        there, reason = available(kind)
+        if not there:
+            found.append(functools.partial(campaign.missing, "cuts", reason))
+            continue
+        all_of = trials(kind, count, options.seed)
+        found += [functools.partial(replay, system, kind, all_of[start:start + 15]) for start in range(0, count, 15)]
+    return found
+
+
+@functools.cache
+def available(kind: str) -> tuple[bool, str]:
+    """Whether power cuts of that kind of file system can be made here, by making one; and if not, why."""
+    packages = {"ext4": "e2fsprogs", "xfs": "xfsprogs"}
+    if os.geteuid() != 0:
+        return False, "no real power cuts: needs root"
+    if not os.path.exists("/dev/loop-control"):
+        return False, "no real power cuts: no loop devices (/dev/loop-control)"
+    if not _mkfs(kind):
+        return False, f"no real power cuts of {kind}: mkfs.{kind} is missing (package {packages[kind]})"
+    try:
+        session(kind, lambda disk, work: disk.cut(NOTHING))
+    except OSError as error:
+        return False, f"no real power cuts of {kind}: {error}"
+    return True, ""

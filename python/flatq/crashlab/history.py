@@ -1,0 +1,457 @@
+"""A history: producers and consumers side by side as real processes, some of them killed or stopped, and what became of each message.
+
+What is done, with which arguments, and when it is struck, follows from the seed; who is scheduled before whom is the machine's. So the same
+seed need not fail again, but a fault that is found by one of a few runs of it is found soon. Every operation is recorded with the
+interval in which its effect can lie; `history_model.check` says what no order of effects explains.
+
+Kinds
+    kills    push, push -k, bulk pushes, pop, bulk pops, drain and checkpoints; killed as a tree or the shell alone, and stopped
+    leases   reserve with delete, release, touch, bury and kick; leases that run out, receipts that are used twice
+    bound    a queue that holds six messages at most; samples under its lock, under which no message can be added
+    clock    a /proc of its own (FLATQ_PROC), whose uptime is set forward while operations run; between two halves the system "restarts", and
+             the wall clock is set back or forward. It shows no processes, so a killed owner is not known to be dead: only leases end
+
+    >>> print(run(System(), seed=3, work=Path("/dev/shm")))
+    history clock seed 3: good, 188 operations, 52 messages, 4.1 s
+"""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from . import history_model
+from .history_model import Event, Message
+
+KINDS = ("kills", "leases", "bound", "clock")
+QUEUE = "q"
+BOUND = 6
+DEADLINE = 30.0  # seconds after which an operation is said to hang, and the history is over
+PLACES = ("wal", "fold", "head", "delayed", "out")
+
+
+class SystemLike(Protocol):
+    """What a history needs of scenarios.System."""
+
+    def argv(self, words: Sequence[str]) -> list[str]: ...
+
+    def environment(self, spool: Path, sync: str = "off") -> dict[str, str]: ...
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What strikes an operation: `after` seconds it is killed ("tree", or "one": its shell alone), or stopped for `hold` seconds."""
+
+    kind: str
+    after: float
+    hold: float = 0.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One history: good or bad, and the line that runs it again."""
+
+    scenario: str
+    seed: int
+    outcome: str
+    detail: str
+    seconds: float
+    operations: int
+    messages: int
+    killed: int
+    replay: str
+    wrong: tuple[str, ...] = ()
+    family: str = "history"
+    verb: str = ""
+    point: int = 0
+    call: str = ""
+    fault: str = "history"
+    second: str = ""
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        said = f"history {self.scenario} seed {self.seed}: {self.outcome}, {self.operations} operations, {self.killed} killed, {self.messages} messages, {self.seconds:.1f} s"
+        return said if self.outcome == "good" else f"{said}\n{self.replay}\n{self.detail}"
+
+
+class Clock:
+    """The uptime, in seconds: the system's, or that of a /proc of one's own, which is advanced by hand."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path, self.boot = path, 0
+        self.low = self.high = 5000.0
+        if path:
+            random_path = path / "sys/kernel/random"
+            random_path.mkdir(parents=True)
+            (random_path / "uuid").symlink_to("/proc/sys/kernel/random/uuid")
+            (path / "self").symlink_to("/proc/self")
+            self.restart(0)
+
+    def span(self) -> tuple[float, float]:
+        """No less and no more than what a process can read now."""
+        if self.path:
+            return self.low, self.high
+        now = time.clock_gettime(time.CLOCK_BOOTTIME)
+        return now - 0.01, now
+
+    def advance(self, seconds: float) -> None:
+        self.high = self.low + seconds
+        self._write(self.high)
+        self.low = self.high
+
+    def restart(self, boot: int) -> None:
+        """Only while nothing runs."""
+        self.boot, self.low, self.high = boot, 5000.0 if boot == 0 else 10.0, 5000.0 if boot == 0 else 10.0
+        (self.path / "sys/kernel/random/boot_id").write_text(f"boot-{boot}\n")
+        self._write(self.high)
+
+    def _write(self, seconds: float) -> None:
+        new = self.path / "uptime.new"
+        new.write_text(f"{seconds:.2f} {seconds:.2f}\n")
+        new.rename(self.path / "uptime")
+
+
+def alive(group: int) -> bool:
+    """Whether a process of the group lives; zombies, which an init may leave, do not."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
+            if int(fields[2]) == group and fields[0] not in "ZX":
+                return True
+    return False
+
+
+class Over(Exception):
+    """An operation hangs: the history ends here."""
+
+
+@dataclass
+class History:
+    """The running one: its spool, its clock, what has happened."""
+
+    system: SystemLike
+    kind: str
+    seed: int
+    spool: Path
+    clock: Clock
+    environment: dict[str, str]
+    deadline: float = DEADLINE
+    events: list[Event] = field(default_factory=list)
+    messages: dict[int, Message] = field(default_factory=dict)
+    samples: list[tuple[float, int]] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+
+    def perform(self, words: Sequence[str], data: bytes = b"", fault: Fault | None = None, *, who: str = "", messages: Sequence[Message] = (),
+                receipt: str = "") -> Event:
+        """One operation, to its end or to the end of its whole group."""
+        if self.broken:
+            raise Over
+        for message in messages:
+            self.messages[message.number] = message
+        event = Event(who, tuple(words), fault=fault.kind if fault else "", messages=tuple(m.number for m in messages), receipt=receipt, boot=self.clock.boot)
+        event.start, event.up_start = time.monotonic(), self.clock.span()[0]
+        # a file: of Python 3.11, the second communicate after a time-out forgets what was to be written
+        with open(os.memfd_create("input"), "r+b") as stdin:
+            stdin.write(data)
+            stdin.seek(0)
+            process = subprocess.Popen(self.system.argv(words), env=self.environment, cwd=self.spool.parent, start_new_session=True,
+                                       stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            try:
+                event.out, event.err = process.communicate(timeout=fault.after if fault else self.deadline)
+            except subprocess.TimeoutExpired:
+                if not fault:
+                    raise
+                strike(process, fault)
+                event.out, event.err = process.communicate(timeout=self.deadline)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            event.out, event.err = process.communicate()
+            self.broken.append(f"{who}: {' '.join(words)}: not over after {self.deadline:.0f} s")
+        event.status, event.killed = process.returncode, process.returncode == -signal.SIGKILL
+        end = time.monotonic() + self.deadline
+        while event.killed and alive(process.pid):
+            if time.monotonic() > end:
+                self.broken.append(f"{who}: {' '.join(words)}: killed, and something of it goes on")
+                os.killpg(process.pid, signal.SIGKILL)
+                break
+            time.sleep(0.001)
+        event.end, event.up_end = time.monotonic(), self.clock.span()[1]
+        self.events.append(event)
+        return event
+
+
+def strike(process: subprocess.Popen[bytes], fault: Fault) -> None:
+    """Kill or stop it, where it has not ended: it is not reaped before, so its number is its own."""
+    if process.poll() is not None:
+        return
+    if fault.kind == "tree":
+        os.killpg(process.pid, signal.SIGKILL)
+    elif fault.kind == "one":
+        process.kill()
+    else:
+        os.killpg(process.pid, signal.SIGSTOP)
+        time.sleep(fault.hold)  # how long it is stopped is what the history says
+        os.killpg(process.pid, signal.SIGCONT)
+
+
+# ---- what the workers do: all of it drawn from the seed
+
+
+def fault_of(rng: random.Random, kinds: Sequence[str], share: float) -> Fault | None:
+    """Most verbs last some 10 ms here: nearly every moment of one is struck."""
+    draw = rng.random(), rng.choice(kinds), rng.uniform(0.0005, 0.022), rng.uniform(0.02, 0.25)
+    return Fault(draw[1], draw[2], draw[3]) if draw[0] < share else None
+
+
+def body_of(number: int, size: int) -> bytes:
+    """Begins with the number; no NUL and no newline, so that it may travel in bulk."""
+    begin = b"%d:" % number
+    return begin + (b"\xff\x01%x." % (number * 2654435761)) * (size // 8) if size > 8 else begin
+
+
+def producer(history: History, rng: random.Random, who: str, first: int, turns: int) -> None:
+    leased, clocked = history.kind in ("leases", "clock"), history.kind == "clock"
+    number = first
+    for turn in range(turns):
+        words, count, key, delay = ["push"], 1, "", 0
+        lease = rng.choice((1, 2)) if leased and not clocked else rng.choice((5, 20)) if clocked else 60
+        priority = rng.choice((65536, 65536, 65536, 10, 100000))
+        draw, size, mode = rng.random(), rng.choice((0, 0, 20, 60, 1500, 4000)), rng.choice("l0")
+        if rng.random() < 0.02:
+            size = rng.choice((120_000, 300_000))
+        fault = fault_of(rng, ("tree", "tree", "one", "stop"), 0.25)
+        if draw < 0.12:
+            count = rng.randint(2, 9)
+            words += ["-" + mode]
+        elif draw < 0.37:
+            key = f"key{rng.randint(0, 2)}"
+            words += ["-k", key]
+        elif draw < 0.52 and clocked:
+            delay = rng.choice((3, 15, 40))
+            words += ["-d", str(delay)]
+        words += ["-p", str(priority)] if priority != 65536 else []
+        words += ["-t", str(lease)] if lease != 60 else []
+        words += ["-w", "1"] if history.kind == "bound" and rng.random() < 0.4 else []
+        made = [Message(number + k, body_of(number + k, size if count == 1 else size % 100), priority, delay, lease, key) for k in range(count)]
+        number += count
+        end = {"l": b"\n", "0": b"\0"}[mode] if count > 1 else b""
+        history.perform([*words, QUEUE], b"".join(m.body + end for m in made), fault, who=f"{who}.{turn}", messages=made)
+
+
+def popper(history: History, rng: random.Random, who: str, turns: int) -> None:
+    for turn in range(turns):
+        draw, count = rng.random(), rng.randint(2, 7)
+        wait = ["-w", "1"] if history.kind != "clock" and rng.random() < 0.1 else []
+        words = ["drain", "-0"] if draw < 0.04 else ["pop", "-0", "-n", str(count)] if draw < 0.14 else ["pop", *wait]
+        history.perform([*words, QUEUE], fault=fault_of(rng, ("tree", "one", "stop"), 0.25), who=f"{who}.{turn}")
+
+
+def reserver(history: History, rng: random.Random, who: str, turns: int) -> None:
+    clocked = history.kind == "clock"
+    stale: list[str] = []
+    for turn in range(turns):
+        lease = rng.choice(("", "", "1", "2")) if not clocked else rng.choice(("", "4", "30"))
+        fault = fault_of(rng, ("tree", "one", "stop"), 0.15)
+        plan = rng.choice(("delete", "delete", "delete", "twice", "release", "release", "later", "touch", "bury", "lost", "late"))
+        follow = fault_of(rng, ("tree", "one", "stop"), 0.2)
+        old = rng.random() < 0.3
+        if history.kind == "bound" and plan == "bury":
+            plan = "delete"  # what is buried does not count, and what is kicked comes back even where there is no room
+        taken = history.perform(["reserve", *(["-t", lease] if lease else []), QUEUE], fault=fault, who=f"{who}.{turn}")
+        head = taken.out.split(b"\n", 1)[0].split()
+        if taken.killed or taken.status != 0 or not head:
+            continue
+        receipt = head[0].decode()
+
+        def use(verb: str, *options: str, fault: Fault | None = None, receipt: str = receipt) -> Event:
+            return history.perform([verb, *options, receipt], fault=fault, who=f"{who}.{turn}", receipt=receipt)
+
+        if old and stale:
+            use("delete", receipt=stale.pop())
+        if plan in ("delete", "twice"):
+            use("delete", fault=follow)
+            if plan == "twice":
+                use("delete")
+        elif plan == "release":
+            use("release", fault=follow)
+        elif plan == "later":
+            use("release", "-d", "12" if clocked else "1", fault=follow)
+        elif plan == "touch":
+            use("touch", "-t", "25" if clocked else "2", fault=follow)
+            use("delete")
+        elif plan == "bury":
+            use("bury", "-r", "bad", fault=follow)
+        elif plan == "late":
+            if not clocked:
+                time.sleep(1.05)  # the shortest lease ends
+            use("delete")
+        if plan in ("release", "later", "lost"):
+            stale.append(receipt)
+
+
+def keeper(history: History, rng: random.Random, who: str, turns: int) -> None:
+    """Checkpoints, kicks and counts; in `clock`, the clock."""
+    for turn in range(turns):
+        draw = rng.random()
+        fault = fault_of(rng, ("tree", "one", "stop"), 0.35)
+        words = ["wal", QUEUE] if draw < 0.6 else ["kick", "-n", "3", QUEUE] if draw < 0.8 else ["stat", QUEUE]
+        step = rng.choice((0.3, 1.5, 6.0, 33.0))
+        history.perform(words, fault=fault, who=f"{who}.{turn}")
+        if history.kind == "clock" and rng.random() < 0.6:
+            history.clock.advance(step)
+
+
+def sample(history: History, rng: random.Random, who: str, turns: int) -> None:
+    """Counts the bounded queue under its lock: nothing can be added meanwhile, and an id that is seen twice is one message."""
+    queue = history.spool / QUEUE
+    for _ in range(turns):
+        with open(queue / "lock", "ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            settled = set(os.listdir(queue / "done"))
+            ids: set[str] = set()
+            for place in PLACES:
+                for directory, _, names in os.walk(queue / place):
+                    if os.path.basename(directory) not in settled:
+                        ids.update(name.split(".")[1] for name in names if name not in settled and name.count(".") >= 9)
+            flats = [Path(directory, name) for top in ("queue", "out") for directory, _, names in os.walk(queue / top)
+                     for name in names if name.count(".") == 5 and os.path.basename(directory) not in settled]
+            for flat in flats:
+                with contextlib.suppress(FileNotFoundError):
+                    ids.update(line.split(b"\t")[0].split(b".")[1].decode() for line in flat.read_bytes().splitlines())
+            history.samples.append((time.monotonic(), len(ids)))
+        time.sleep(rng.uniform(0.005, 0.03))  # between two samples
+
+
+def workers(history: History, half: int, length: float) -> list[Callable[[], None]]:
+    """Roles of one half of the history. Each has numbers for its messages, and a generator of its own."""
+    roles: list[tuple[Callable[..., None], int]] = {
+        "kills": [(producer, 24), (producer, 24), (producer, 24), (popper, 26), (popper, 26), (keeper, 15)],
+        "leases": [(producer, 20), (producer, 20), (reserver, 13), (reserver, 13), (reserver, 13), (popper, 8), (keeper, 18)],
+        "bound": [(producer, 16), (producer, 16), (producer, 16), (producer, 16), (popper, 24), (reserver, 7), (sample, 80), (keeper, 8)],
+        "clock": [(producer, 14), (producer, 14), (reserver, 10), (reserver, 10), (popper, 10), (keeper, 12)],
+    }[history.kind]
+
+    def bind(index: int, role: Callable[..., None], turns: int) -> Callable[[], None]:
+        rng = random.Random(f"{history.kind}.{history.seed}.{half}.{index}")
+        first = ((half * 10 + index + 1) * 10000,) if role is producer else ()
+        return lambda: role(history, rng, f"{role.__name__}{half}{index}", *first, max(1, round(turns * length)))
+
+    return [bind(index, role, turns) for index, (role, turns) in enumerate(roles)]
+
+
+def finish(history: History) -> list[str]:
+    """All have ended. What is left comes out; where leases run, after a restart, which puts back all that was handed out."""
+    if history.clock.path:
+        history.clock.advance(10_000)
+    elif history.kind in ("leases", "bound"):
+        shutil.rmtree(history.spool / ".boot")
+        history.clock.boot += 1
+    history.perform(["wal"], who="end")
+    for _ in range(50):
+        if history.perform(["kick", "-n", "999", QUEUE], who="end").out in (b"0\n", b""):
+            break
+    for _ in range(50):
+        if history.perform(["drain", "-0", QUEUE], who="end").status != 0:
+            break
+    history.perform(["wal"], who="end")
+    return [f"left over: {path.relative_to(history.spool)}" for place in ("wal", "fold", "queue", "unfold", "head", "out", "delayed", "buried")
+            for path in sorted((history.spool / QUEUE / place).rglob("*")) if path.is_file()]
+
+
+@contextlib.contextmanager
+def scratch(work: Path) -> Iterator[Path]:
+    directory = Path(tempfile.mkdtemp(prefix="history.", dir=work))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def play(system: SystemLike, kind: str, seed: int, top: Path, length: float, deadline: float) -> tuple[History, list[str]]:
+    """Run it; the history and what is left over at its end."""
+    environment = dict(system.environment(top / "spool"))
+    clock = Clock(top / "proc" if kind == "clock" else None)
+    if clock.path:
+        (top / "bin").mkdir()
+        (top / "bin/date").write_text(f'#!/bin/sh\nread -r now <"{top}/now"\nprintf "%s\\n" "$now"\n')
+        (top / "bin/date").chmod(0o755)
+        (top / "now").write_text("1700000000\n")
+        environment.update(FLATQ_PROC=str(clock.path), PATH=f"{top}/bin:{environment['PATH']}")
+    history = History(system, kind, seed, top / "spool", clock, environment, deadline)
+    history.perform(["create", *(["-b", str(BOUND)] if kind == "bound" else []), QUEUE], who="begin")
+    for half in range(2 if kind == "clock" else 1):
+        if half:
+            step = random.Random(seed).choice((-3600, 0, 86400))
+            (top / "now").write_text(f"{1700000000 + step}\n")
+            clock.restart(half)
+        roles = workers(history, half, length)
+        with ThreadPoolExecutor(len(roles)) as pool:
+            for running in [pool.submit(role) for role in roles]:
+                with contextlib.suppress(Over):
+                    running.result()
+    try:
+        return history, finish(history)
+    except Over:
+        return history, []
+
+
+def run(system: SystemLike, seed: int, work: Path, *, kind: str | None = None, length: float = 1.0, deadline: float = DEADLINE) -> Outcome:
+    """One history in a directory of its own below `work`. `length` multiplies the operations. The kind follows from the seed where none is given."""
+    kind = kind or KINDS[seed % len(KINDS)]
+    began = time.monotonic()
+    with scratch(work) as top:
+        history, left = play(system, kind, seed, top, length, deadline)
+    # of one that was cut short, only the reason
+    wrong = history.broken or left + history_model.check(history.events, history.messages, kind, BOUND if kind == "bound" else 0, history.samples)
+    replay = f"python3 -m flatq.crashlab.history --kind {kind} --seed {seed}" + (f" --length {length:g}" if length != 1 else "")
+    return Outcome(kind, seed, "bad" if wrong else "good", "\n".join(wrong[:12]), round(time.monotonic() - began, 3), len(history.events),
+                   len(history.messages), sum(event.killed for event in history.events), replay, tuple(wrong))
+
+
+def trials(system: SystemLike, count: int, seed: int, work: Path, *, kind: str | None = None, length: float = 1.0,
+           deadline: float = DEADLINE) -> Iterator[Outcome]:
+    """`count` histories, the kinds by turns, one after the other: each keeps all processors busy by itself."""
+    for number in range(seed, seed + count):
+        yield run(system, number, work, kind=kind, length=length, deadline=deadline)
+
+
+def main() -> int:
+    from .scenarios import System
+    parser = argparse.ArgumentParser(prog="python3 -m flatq.crashlab.history", description="Run histories; exit 1 where one is bad.")
+    parser.add_argument("--kind", choices=KINDS)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=1)
+    parser.add_argument("--length", type=float, default=1.0)
+    parser.add_argument("--lib", type=Path, help="another lib/")
+    parser.add_argument("--work", type=Path, default=Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()))
+    args = parser.parse_args()
+    bad = 0
+    for outcome in trials(System(lib=args.lib) if args.lib else System(), args.count, args.seed, args.work, kind=args.kind, length=args.length):
+        print(outcome, flush=True)
+        bad += outcome.outcome != "good"
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

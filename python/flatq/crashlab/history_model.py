@@ -1,0 +1,405 @@
+"""What may be said for certain about a history, and what contradicts it.
+
+Every operation has an interval, from before its start until nothing of it lives, and its effect lies somewhere in it. Only what no choice
+of moments explains is called wrong, so that there are no false alarms:
+
+    held      a message may be away from its queue from the start of an operation that wrote it out until it was surely back
+    unseen    an operation that was killed before it wrote may hold up to so many messages, nobody knows which, until they are surely back
+    back      a dead owner's message, or one whose lease is over, is surely back after a checkpoint, or a pop that found nothing, that began
+              after that; for a pop that says "nothing there" itself it counts as there, as soon as it began after that
+    there     a message is surely ready all through an operation if it was stored before, is not held in between, and is taken later
+"""
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+TAKES = ("pop", "drain", "reserve")
+BATCH = 600.0  # seconds: the lease of a bulk pop where no process can be seen dead
+SLACK = 0.03  # seconds: the clock has hundredths, and is read twice
+STATUSES = {"push": {0, 75}, "pop": {0, 66}, "drain": {0, 66}, "reserve": {0, 66}, "delete": {0, 66}, "release": {0, 66}, "touch": {0, 66}, "bury": {0, 66}}
+
+
+# the first verb after a restart says what it has swept
+SWEPT = re.compile(rb"queue '[^']*': what a killed push left of \d+ was removed\n")
+
+
+@dataclass(frozen=True)
+class Message:
+    """What was to be stored."""
+
+    number: int
+    body: bytes
+    priority: int
+    delay: int  # seconds
+    lease: int  # seconds
+    key: str
+
+
+@dataclass
+class Event:
+    """One operation. `start` and `end` are the history's time, `up_start` and `up_end` bounds of the spool's uptime, all in seconds."""
+
+    who: str
+    words: tuple[str, ...]
+    fault: str = ""
+    messages: tuple[int, ...] = ()
+    receipt: str = ""
+    boot: int = 0
+    start: float = 0.0
+    end: float = 0.0
+    up_start: float = 0.0
+    up_end: float = 0.0
+    status: int = 0
+    killed: bool = False
+    out: bytes = b""
+    err: bytes = b""
+
+    @property
+    def verb(self) -> str:
+        return self.words[0]
+
+    @property
+    def done(self) -> bool:
+        return self.status == 0 and not self.killed
+
+    @property
+    def many(self) -> bool:
+        return self.verb == "drain" or "-n" in self.words
+
+    def option(self, letter: str) -> str:
+        return self.words[self.words.index(letter) + 1] if letter in self.words else ""
+
+    def line(self, began: float) -> str:
+        said = "killed" if self.killed else f"exit {self.status}"
+        what = f" of {','.join(map(str, self.messages))}" if self.messages else ""
+        return (f"    {self.start - began:8.4f} to {self.end - began:8.4f} {self.who:>14}  {' '.join(self.words)}{what}"
+                f"{f' ({self.fault})' if self.fault else ''}: {said} {self.out[:60]!r}")
+
+
+@dataclass
+class Hold:
+    """A message was handed out by `event`; `whole`: all of its bytes were written."""
+
+    event: Event
+    number: int
+    whole: bool
+    receipt: str = ""
+    tries: int = 0
+    uses: list[Event] = field(default_factory=list)  # operations with the receipt
+
+    @property
+    def settles(self) -> bool:
+        """A pop that ended well."""
+        return self.event.verb != "reserve" and self.event.done
+
+    def lease(self, message: Message) -> float:
+        return float(self.event.option("-t") or message.lease) if self.event.verb == "reserve" else float(message.lease)
+
+
+class Model:
+    def __init__(self, events: Sequence[Event], messages: Mapping[int, Message], kind: str) -> None:
+        self.events = sorted(events, key=lambda event: event.start)
+        self.messages, self.kind = messages, kind
+        self.began = self.events[0].start
+        self.wrong: list[str] = []
+        self.pushes = {number: event for event in self.events for number in event.messages}
+        self.ids: dict[int, int] = {}
+        self.dups: dict[int, int] = {}  # number of a push that was told `dup`: the id that has the key
+        self.holds: dict[int, list[Hold]] = defaultdict(list)
+        self.held: dict[int, list[Hold]] = defaultdict(list)  # by id(event)
+        self.unseen: list[tuple[Event, float]] = []
+        for event in self.events:
+            self._read(event)
+        self.reclaims = [event for event in self.events
+                         if event.verb == "wal" and event.done or event.verb in TAKES and event.status == 66 and not event.killed and not event.out]
+        by_receipt = {hold.receipt: hold for holds in self.holds.values() for hold in holds if hold.receipt}
+        for event in self.events:
+            if event.receipt in by_receipt:
+                by_receipt[event.receipt].uses.append(event)
+
+    def say(self, text: str, *about: Event) -> None:
+        self.wrong.append("\n".join([text, *(event.line(self.began) for event in dict((id(event), event) for event in about).values())]))
+
+    # ---- what an operation said
+
+    def _read(self, event: Event) -> None:
+        if not event.killed:
+            if event.status not in STATUSES.get(event.verb, {0}):
+                self.say(f"{event.verb}: exit {event.status}: {event.err!r}", event)
+            elif (event.err.count(b"\n") != 1) if event.status else SWEPT.sub(b"", event.err):
+                self.say(f"{event.verb}: not one clear line: {event.err!r}", event)
+        if event.verb == "push":
+            self._read_push(event)
+        elif event.verb in TAKES:
+            self._read_take(event)
+
+    def _read_push(self, event: Event) -> None:
+        found = re.fullmatch(rb"([1-9]\d*)( dup| [1-9]\d*)?\n", event.out)
+        if event.out and not found and not event.killed or event.done and not found:
+            self.say(f"push said {event.out[:80]!r}", event)
+        if not found:
+            return
+        if found[2] == b" dup":
+            self.dups[event.messages[0]] = int(found[1])
+            return
+        first = int(found[1])
+        if (int(found[2]) if found[2] else first) != first + len(event.messages) - 1:
+            self.say(f"{len(event.messages)} messages got the ids {event.out!r}", event)
+        self.ids.update((number, first + k) for k, number in enumerate(event.messages))
+
+    def _read_take(self, event: Event) -> None:
+        receipt, tries, data = "", 0, event.out
+        if event.verb == "reserve" and data:
+            head, newline, data = data.partition(b"\n")
+            words = head.decode(errors="replace").split(" ")
+            if not newline or len(words) != 4:
+                if not event.killed:
+                    self.say(f"reserve said {head[:80]!r}", event)
+                data = b""
+            else:
+                receipt, tries = words[0], int(words[2])
+                if not event.killed and int(words[3]) != len(data):
+                    self.say(f"{words[3]} bytes announced, {len(data)} came", event)
+        pieces = data.split(b"\0")
+        complete, last = (pieces[:-1], pieces[-1]) if event.many else ([], data)
+        for piece, ended in [*((piece, True) for piece in complete), *([(last, False)] if last else [])]:
+            begin = re.match(rb"(\d+):", piece)
+            message = self.messages.get(int(begin[1])) if begin else None
+            whole = bool(message) and piece == message.body
+            cut = event.killed and not ended or (self.kind == "clock" and event.status == 66)
+            if not message and not (cut and piece.isdigit()) or message and not (message.body.startswith(piece) if cut else whole):
+                self.say(f"unknown or altered: {piece[:60]!r}, {len(piece)} bytes", event)
+            elif message:
+                hold = Hold(event, message.number, whole, receipt, tries)
+                self.holds[message.number].append(hold)
+                self.held[id(event)].append(hold)
+        if event.killed:
+            most = inf if event.verb == "drain" else int(event.option("-n") or 1)
+            if most > len(self.held[id(event)]):
+                self.unseen.append((event, most - len(self.held[id(event)])))
+
+    # ---- what is certain
+
+    def stored(self, number: int) -> float:
+        """When it was there for certain."""
+        push = self.pushes[number]
+        if number in self.ids:
+            return push.end
+        return min((hold.event.end for hold in self.holds[number]), default=inf)
+
+    def settled(self, number: int) -> Iterator[Event]:
+        """Operations that may have settled it."""
+        for hold in self.holds[number]:
+            if hold.event.verb != "reserve" and hold.whole and (hold.event.done or hold.event.killed):
+                yield hold.event
+            yield from (use for use in hold.uses if use.verb == "delete" and (use.done or use.killed))
+
+    def first_settled(self, number: int) -> float:
+        """Before then it was not settled."""
+        return min((event.start for event in self.settled(number)), default=inf)
+
+    def free(self, holder: Event, lease: float, at: Event) -> bool:
+        """Whether `at` began when what a dead or silent holder had could be put back."""
+        if at.boot != holder.boot:
+            return at.boot > holder.boot
+        if self.kind == "clock" or holder.verb == "reserve":
+            lease = BATCH if holder.many else lease
+            return at.up_start >= holder.up_end + lease + SLACK
+        return at.start >= holder.end
+
+    def put_back(self, holder: Event, lease: float, by: Event) -> bool:
+        """Whether it was put back for certain before `by` looked for it."""
+        return by.status == 66 and self.free(holder, lease, by) or by.boot > holder.boot or any(
+            event.end <= by.start and self.free(holder, lease, event) for event in self.reclaims)
+
+    def back(self, hold: Hold, by: Event) -> bool:
+        """Whether what was held is ready for certain when `by` begins."""
+        event, lease = hold.event, hold.lease(self.messages[hold.number])
+        if hold.settles:
+            return False
+        if by.boot > event.boot and not any(use.verb in ("bury", "release") for use in hold.uses):
+            return True
+        if event.verb != "reserve" and not event.killed:
+            return event.end <= by.start
+        if any(use.verb == "bury" or use.option("-d") for use in hold.uses):
+            return False
+        if any(use.verb == "release" and use.done and use.end <= by.start for use in hold.uses):
+            return True
+        touches = [use for use in hold.uses if use.verb == "touch"]
+        if touches and max(use.up_end + float(use.option("-t")) for use in touches) + SLACK > by.up_start and by.boot == event.boot:
+            return False
+        return self.put_back(event, lease, by)
+
+    def there(self, number: int, by: Event) -> bool:
+        """Whether it was surely ready all through `by`."""
+        message, push = self.messages[number], self.pushes[number]
+        if self.stored(number) > by.start or not any(hold.event.start >= by.end for hold in self.holds[number]):
+            return False
+        if message.delay and (push.boot != by.boot or push.up_end + message.delay + SLACK > by.up_start):
+            return False
+        return all(hold.event is by or hold.event.start >= by.end or self.back(hold, by) for hold in self.holds[number])
+
+    def unseen_at(self, by: Event) -> tuple[float, list[Event]]:
+        """How many messages may be with killed operations that nobody knows more of, all through or for a part of `by`."""
+        lease = max((message.lease for message in self.messages.values()), default=60)
+        found = [(event, most) for event, most in self.unseen
+                 if event is not by and event.start < by.end and not self.put_back(event, float(event.option("-t") or lease), by)]
+        return sum(most for _, most in found), [event for event, _ in found]
+
+    def before(self, one: int, other: int) -> bool:
+        """Whether the first message comes before the other for certain."""
+        a, b = self.messages[one], self.messages[other]
+        if a.priority != b.priority:
+            return a.priority < b.priority
+        if one in self.ids and other in self.ids:
+            return self.ids[one] < self.ids[other]
+        return self.pushes[one].end < self.pushes[other].start
+
+    def taken_after(self, later: Hold, sooner: Hold) -> bool:
+        """Whether one hold of a message came after another for certain."""
+        return bool(sooner.tries and later.tries and later.tries > sooner.tries) or later.event.start >= sooner.event.end
+
+    def exclusive_until(self, hold: Hold, other: Event) -> float:
+        """The uptime until which a reservation held for certain, as far as `other` is concerned; -inf where its owner may have given it up."""
+        until = hold.event.up_start + hold.lease(self.messages[hold.number])
+        for use in hold.uses:
+            if use.start > other.end:
+                break
+            if use.verb != "touch":
+                return -inf
+            new = use.up_start + float(use.option("-t"))
+            until = new if use.done and use.end <= other.start else min(until, new)
+        return until - SLACK
+
+    # ---- what must hold
+
+    def check_stored(self) -> None:
+        for number, push in self.pushes.items():
+            holds = [hold.event for hold in self.holds[number]]
+            if holds and min(event.end for event in holds) < push.start:
+                self.say(f"message {number} came before it was pushed", push, *holds)
+            if number in self.dups or not push.killed and push.status != 0:
+                if holds:
+                    self.say(f"message {number} was refused, and is there", push, *holds)
+            elif number in self.ids and not any(True for _ in self.settled(number)):
+                self.say(f"message {number} was acknowledged, and is lost", push, *holds, *(use for hold in self.holds[number] for use in hold.uses))
+        for one, other in zip(*[sorted(self.ids, key=self.ids.__getitem__)[k:] for k in (0, 1)]):
+            if self.ids[one] == self.ids[other] or self.pushes[other].end < self.pushes[one].start:
+                self.say(f"ids {self.ids[one]} and {self.ids[other]} are not in the order of their pushes", self.pushes[one], self.pushes[other])
+
+    def check_repeats(self) -> None:
+        for number, holds in self.holds.items():
+            ends = [event for event in self.settled(number) if event.done]
+            about = [self.pushes[number], *(hold.event for hold in holds)]
+            if len(ends) > 1:
+                self.say(f"message {number} was settled {len(ends)} times", *about, *ends)
+            for event in ends:
+                if late := [hold.event for hold in holds if hold.event.start > event.end]:
+                    self.say(f"message {number} came again after it was settled", self.pushes[number], event, *late)
+            for hold in holds:
+                for other in holds:
+                    if other is not hold:
+                        self._check_pair(number, hold, other)
+
+    def _check_pair(self, number: int, hold: Hold, other: Hold) -> None:
+        """`other` against a living owner who has it by `hold`."""
+        first, second = hold.event, other.event
+        if not first.done or first.boot != second.boot:
+            return
+        if first.verb == "reserve":
+            if hold.tries and hold.tries == other.tries and id(hold) < id(other):
+                self.say(f"message {number} was handed out twice as try {hold.tries}", first, second)
+            if self.taken_after(other, hold) and second.up_end < self.exclusive_until(hold, second):
+                self.say(f"message {number} had two living owners", first, second, *hold.uses)
+            if self.taken_after(other, hold) and (used := [use for use in hold.uses if use.done and use.start > second.end]):
+                self.say(f"message {number}: a receipt was honoured after the message was handed out again", first, second, *used)
+        elif second.verb == "reserve" and second.done and first.up_end < self.exclusive_until(other, first):
+            self.say(f"message {number} was popped, and reserved", first, second)
+
+    def check_receipts(self) -> None:
+        for number, holds in self.holds.items():
+            for hold in holds:
+                for end in (use for use in hold.uses if use.verb == "delete" and use.done):
+                    if again := [use for use in hold.uses if use is not end and use.done and use.start > end.end]:
+                        self.say(f"message {number}: a receipt was honoured after it was deleted", hold.event, end, *again)
+
+    def check_delays(self) -> None:
+        for number, message in self.messages.items():
+            push = self.pushes[number]
+            for hold in self.holds[number] if message.delay else ():
+                if hold.event.boot == push.boot and hold.event.up_end < push.up_start + message.delay - SLACK and hold.event.who != "end":
+                    if not any(event.verb == "kick" and event.start < hold.event.end and event.end > push.start for event in self.events):
+                        self.say(f"message {number} came before its delay of {message.delay} s was over", push, hold.event)
+
+    def check_order(self) -> None:
+        for event in self.events:
+            if event.verb not in TAKES or event.killed:
+                continue
+            if event.status == 66 and not event.out:
+                ready = [number for number in self.holds if self.there(number, event)]
+                self._too_many(event, ready, "nothing there, it says, while {} messages are there: {}")
+            taken = [hold.number for hold in self.held[id(event)]]
+            for place, number in enumerate(taken):
+                mine = set(taken[:place])
+                ready = [other for other in self.holds if other not in mine and self.before(other, number) and self.there(other, event)]
+                inner = [other for other in taken[place + 1:] if self.before(other, number) and self._there_before(other, event)]
+                self._too_many(event, [*ready, *inner], f"message {number} was handed out, while {{}} that come before it are there: {{}}")
+
+    def _there_before(self, number: int, by: Event) -> bool:
+        """Whether, of what `by` handed out itself, it was ready when that began, and with nobody else meanwhile."""
+        if self.stored(number) > by.start or self.messages[number].delay:
+            return False
+        return all(hold.event is by or hold.event.start >= by.end or self.back(hold, by) for hold in self.holds[number])
+
+    def _too_many(self, event: Event, ready: Sequence[int], text: str) -> None:
+        if not ready:
+            return
+        most, unseen = self.unseen_at(event)
+        if len(ready) > most:
+            about = [other for number in ready[:2] for other in (self.pushes[number], *(hold.event for hold in self.holds[number]),
+                                                                 *(use for hold in self.holds[number] for use in hold.uses))]
+            self.say(text.format(len(ready), ", ".join(map(str, ready[:6]))) + (f"; {most} may be with killed ones" if most else ""), event, *about, *unseen)
+
+    def check_keys(self) -> None:
+        numbers = {identity: number for number, identity in self.ids.items()}
+        keyed = [number for number, message in self.messages.items() if message.key and number not in self.dups and (number in self.ids or self.holds[number])]
+        for one in keyed:
+            for other in keyed:
+                push = self.pushes[other]
+                if one != other and self.messages[one].key == self.messages[other].key and self.stored(one) <= push.start and self.first_settled(one) >= push.end:
+                    self.say(f"messages {one} and {other} have the same key at the same time", self.pushes[one], push, *self.settled(one))
+        for number, identity in self.dups.items():
+            push, other = self.pushes[number], numbers.get(identity)
+            if other is None:
+                # who was killed before it was told its id is not known by it
+                if not any(self.pushes[n].killed and n not in self.ids and m.key == self.messages[number].key for n, m in self.messages.items()):
+                    self.say(f"a key is taken by message {identity}, which nobody pushed", push)
+            elif self.messages[other].key != self.messages[number].key or self.pushes[other].start > push.end:
+                self.say(f"a key is taken by message {other}, which cannot have it", push, self.pushes[other])
+            elif ended := [event for event in self.settled(other) if event.done and event.end < push.start]:
+                self.say(f"a key is taken by message {other}, which was settled", push, self.pushes[other], *ended)
+
+    def check_bound(self, bound: int, samples: Sequence[tuple[float, int]]) -> None:
+        for moment, count in samples:
+            if count > bound:
+                around = [event for event in self.events if event.start <= moment and event.end >= moment - 0.1]
+                self.say(f"{count} messages at {moment - self.began:.4f}, and the bound is {bound}", *around)
+        for push in self.events:
+            if push.verb == "push" and push.done:
+                certain = [number for number in self.ids if self.pushes[number].end <= push.end and self.first_settled(number) > push.end]
+                if len(certain) > bound:
+                    self.say(f"{len(certain)} messages at {push.end - self.began:.4f}, and the bound is {bound}", *(self.pushes[number] for number in certain))
+
+
+def check(events: Sequence[Event], messages: Mapping[int, Message], kind: str, bound: int, samples: Sequence[tuple[float, int]]) -> list[str]:
+    """What is wrong: for each finding its sentence and, indented, the operations it is about. [] is good."""
+    model = Model(events, messages, kind)
+    for look in (model.check_stored, model.check_repeats, model.check_receipts, model.check_delays, model.check_order, model.check_keys):
+        look()
+    if bound:
+        model.check_bound(bound, samples)
+    return model.wrong

@@ -1,0 +1,283 @@
+"""What lies in a spool: slips, flat files and bodies, read by one process without a verb.
+
+Follows lib/README.md, lib/slip.sh and lib/fold.sh. Read it where nothing is running.
+"""
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PLACES = ("body", "wal", "fold", "queue", "unfold", "head", "out", "done", "delayed", "buried", "claimed", "keys", "wait", "room", "tmp")
+DUE, OVER = "0000000/000000000001", "000000000001"  # a delay and a lease that are over, whatever the clocks say
+
+
+@dataclass(frozen=True)
+class Slip:
+    """A slip's name, parted. `rest`: reason, owner or deadline, whatever the place adds."""
+
+    name: str
+    priority: int
+    id: int
+    tries: int
+    nonce: str
+    size: int
+    key: str  # "" or the hash
+    owner: str = "0"
+    deadline: str = "000000000000"
+
+
+@dataclass(frozen=True)
+class Message:
+    id: int
+    state: str  # ready, delayed, reserved, buried, claimed
+    priority: int
+    tries: int
+    key: str
+    body: bytes | None  # None: it is not whole
+    place: str  # path below the queue of the slip or the flat file
+
+
+@dataclass
+class Dump:
+    """A spool. Per queue: the messages that are ready, in the order they would be handed out, then the delayed, the reserved,
+    the buried and the claimed. `damaged`: what is not whole; `left`: files that belong to no message; paths from the spool, with a word each."""
+
+    queues: dict[str, list[Message]] = field(default_factory=dict)
+    damaged: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    closed: set[str] = field(default_factory=set)
+    bounds: dict[str, int] = field(default_factory=dict)
+
+    def messages(self, queue: str = "q", *states: str) -> list[Message]:
+        return [m for m in self.queues.get(queue, []) if not states or m.state in states]
+
+    def bodies(self, queue: str = "q", *states: str) -> list[bytes | None]:
+        return [m.body for m in self.messages(queue, *states)]
+
+
+def slip_parse(name: str) -> Slip | None:
+    """A slip of wal/, head/, fold/, delayed/, out/ or done/."""
+    parts = name.split(".")
+    if len(parts) not in (10, 12) or [len(parts[n]) for n in (0, 1, 6)] != [10, 12, 12]:
+        return None
+    if not all(parts[n].isdecimal() for n in (0, 1, 2, 4, 5, 6, 7)) or not re.fullmatch(r"-|k[0-9a-f]{32}", parts[8]):
+        return None
+    if not re.fullmatch(r"\d+-\d+-\d+-\d+", parts[9]):
+        return None
+    key = "" if parts[8] == "-" else parts[8]
+    return Slip(name, int(parts[0]), int(parts[1]), int(parts[2]), parts[3], int(parts[7]), key, *parts[10:])
+
+
+def flat_parse(name: str) -> tuple[int, int, int, int, int, str] | None:
+    """Priority, first id, last id, lines, tries, nonce."""
+    found = re.fullmatch(r"(\d{10})\.(\d{12})\.(\d{12})\.(\d+)\.(\d+)\.([0-9a-f]+)", name)
+    return (*map(int, found.groups()[:5]), found[6]) if found else None  # type: ignore[return-value]
+
+
+@functools.lru_cache(maxsize=64)
+def body_of(line: bytes, size: int) -> bytes | None:
+    """The bytes of one line of base64, newline included; None if it is not whole."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        data = base64.b64decode(line[:-1], validate=True)
+    except binascii.Error:
+        return None
+    return data if len(data) == size and len(line) == (size + 2) // 3 * 4 + 1 else None
+
+
+def names(path: Path) -> list[str]:
+    """What lies in a directory, in the order of the shell's globs; nothing where there is none."""
+    try:
+        return sorted(os.listdir(path), key=os.fsencode)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+class _Queue:
+    """One queue while it is read."""
+
+    def __init__(self, path: Path, dump: Dump) -> None:
+        self.path, self.dump, self.label = path, dump, path.name
+        self.ready: list[tuple[str, Message]] = []
+        self.rest: list[Message] = []
+        self.bodies = set(names(path / "body"))
+        self.done = set(names(path / "done"))
+        self.used: set[str] = set()
+
+    def damaged(self, place: str, why: str) -> None:
+        self.dump.damaged.append(f"{self.label}/{place}: {why}")
+
+    def left(self, place: str) -> None:
+        self.dump.left.append(f"{self.label}/{place}")
+
+    def single(self, place: str, name: str, state: str, slip_name: str | None = None) -> None:
+        slip = slip_parse(slip_name or name)
+        if slip is None:
+            self.damaged(f"{place}/{name}", "no slip")
+            return
+        body = f"{slip.id:012d}"
+        self.used.add(body)
+        try:
+            data = body_of((self.path / "body" / body).read_bytes(), slip.size)
+        except FileNotFoundError:
+            data = None
+        self.add(slip, data, state, f"{place}/{name}")
+
+    def add(self, slip: Slip, data: bytes | None, state: str, place: str, tries: int = 0) -> None:
+        if data is None:
+            self.damaged(place, "its body is not whole")
+        message = Message(slip.id, state, slip.priority, slip.tries + tries, slip.key, data, place)
+        if state == "ready":
+            self.ready.append((slip.name, message))
+        else:
+            self.rest.append(message)
+
+    def flat(self, place: str, name: str, state: str) -> None:
+        found = flat_parse(name)
+        if found is None:
+            self.damaged(f"{place}/{name}", "no flat file")
+            return
+        lines = (self.path / place / name).read_bytes().splitlines(keepends=True)
+        if len(lines) != found[3]:
+            self.damaged(f"{place}/{name}", f"{len(lines)} lines")
+        for line in lines:
+            head, _, text = line.partition(b"\t")
+            slip = slip_parse(os.fsdecode(head))
+            if slip is None:
+                self.damaged(f"{place}/{name}", "no slip in a line")
+            else:
+                self.used.add(f"{slip.id:012d}")  # its body is left over at worst until the fold is finished
+                self.add(slip, body_of(text, slip.size), state, f"{place}/{name}", found[4])
+
+    def read(self) -> None:
+        flats = {name.rpartition(".")[2] for block in names(self.path / "queue") for name in names(self.path / "queue" / block)}
+        staged = set(names(self.path / "tmp"))
+        for name in names(self.path / "wal"):
+            self.single("wal", name, "ready")
+        for run in names(self.path / "fold"):
+            if run.rpartition(".")[2] in flats:  # committed: what is left of it is to be removed
+                self.left(f"fold/{run}")
+                continue
+            for name in names(self.path / "fold" / run):
+                self.single(f"fold/{run}", name, "ready")
+        for block in names(self.path / "queue"):
+            for name in names(self.path / "queue" / block):
+                self.flat(f"queue/{block}", name, "ready")
+        for name in names(self.path / "unfold"):
+            found = flat_parse(name)
+            run = f"{found[0]:010d}.{found[1]:012d}.{found[5]}" if found else ""
+            if run in staged:
+                self.flat("unfold", name, "ready")
+                staged.discard(run)
+            self.left(f"unfold/{name}")
+        for run in names(self.path / "head"):
+            for name in names(self.path / "head" / run):
+                self.single(f"head/{run}", name, "ready")
+        self.read_rest()
+        for name in staged:
+            self.left(f"tmp/{name}")
+        self.ready.sort(key=lambda pair: pair[0])
+        self.dump.queues[self.label] = [message for _, message in self.ready] + self.rest
+        for name in sorted(self.bodies - self.used):
+            self.left(f"body/{name}")
+
+    def read_rest(self) -> None:
+        for thousands in names(self.path / "delayed"):
+            for when in names(self.path / "delayed" / thousands):
+                for name in names(self.path / "delayed" / thousands / when):
+                    self.single(f"delayed/{thousands}/{when}", name, "delayed")
+        for name in names(self.path / "out"):
+            if name in self.done:
+                self.left(f"out/{name}")
+            elif name.startswith("batch."):
+                for inner in names(self.path / "out" / name):
+                    if flat_parse(inner):
+                        self.flat(f"out/{name}", inner, "reserved")
+                    else:
+                        self.single(f"out/{name}", inner, "reserved")
+            else:
+                self.single("out", name, "reserved")
+        for name in names(self.path / "buried"):
+            self.single("buried", name, "buried", name.partition(".")[2].rpartition(".")[0])
+        for claim in names(self.path / "claimed"):
+            self.claim(f"claimed/{claim}")
+        for name in self.done:
+            self.left(f"done/{name}")
+        held = {message.key for message in [m for _, m in self.ready] + self.rest}
+        for place in ("wait", "room"):
+            for name in names(self.path / place):
+                self.left(f"{place}/{name}")
+        for name in names(self.path / "keys"):
+            if name not in held:
+                self.left(f"keys/{name}")
+
+    def claim(self, place: str) -> None:
+        """What is held under one name (lib/claim.sh): its segments that are not settled; made into flat files, those."""
+        found = names(self.path / place)
+        settled = max([int(name.partition(".")[2]) for name in found if re.fullmatch(r"settled\.\d{12}", name)], default=0)
+        for name in found:
+            segment = re.fullmatch(r"(\d{12})\.(\d+)(\.flat)?", name)
+            if not segment:
+                if not name.startswith("settled."):
+                    self.left(f"{place}/{name}")
+            elif int(segment[2]) and int(segment[1]) + int(segment[2]) <= settled or not segment[3] and name + ".flat" in found:
+                self.left(f"{place}/{name}")
+            else:
+                for inner in names(self.path / place / name):
+                    if flat_parse(inner):
+                        self.flat(f"{place}/{name}", inner, "claimed")
+                    else:
+                        self.single(f"{place}/{name}", inner, "claimed")
+
+
+def queues(spool: Path) -> Iterator[Path]:
+    """The directories of the queues."""
+    for name in names(spool):
+        if not name.startswith(".") and (spool / name / "wal").is_dir():
+            yield spool / name
+
+
+def dump(spool: Path) -> Dump:
+    """Everything that lies in the spool."""
+    found = Dump()
+    for path in queues(spool):
+        _Queue(path, found).read()
+        if (path / "closed").exists():
+            found.closed.add(path.name)
+        if (path / "conf").exists():
+            words = (path / "conf").read_text().split()
+            if len(words) == 2 and all(word.isdecimal() for word in words):
+                found.bounds[path.name] = int(words[0])
+            else:
+                found.damaged.append(f"{path.name}/conf: {words}")
+    for name in names(spool):
+        if name.startswith((".drop.", ".ids.old.")):
+            found.left.append(name)
+    found.left += [f".wait/{name}" for name in names(spool / ".wait")]
+    return found
+
+
+def age(spool: Path) -> None:
+    """Let all leases be over and all delays due: both are in names. What dropped queues and ranges are named after are processes that
+    have ended; their numbers may be others' by now, so they get one that is nobody's."""
+    for name in names(spool):
+        if re.fullmatch(r"\.(drop|ids\.old)\.\d+", name):
+            (spool / name).rename(spool / (name.rpartition(".")[0] + ".0"))
+    for path in queues(spool):
+        for place in ("out", "done"):
+            for name in names(path / place):
+                head, _, deadline = name.rpartition(".")
+                if (slip_parse(name) or re.fullmatch(r"batch\..+\.\d{12}", name)) and deadline not in ("000000000000", OVER):
+                    (path / place / name).rename(path / place / f"{head}.{OVER}")
+        for thousands in names(path / "delayed"):
+            for when in names(path / "delayed" / thousands):
+                for name in names(path / "delayed" / thousands / when):
+                    (path / "delayed" / DUE).mkdir(parents=True, exist_ok=True)
+                    (path / "delayed" / thousands / when / name).rename(path / "delayed" / DUE / name)

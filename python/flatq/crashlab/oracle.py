@@ -1,0 +1,265 @@
+"""What a spool must hold after a wreck, and whether it does: recover, look, drain.
+
+What was acknowledged must come out once, unaltered, in order; what was not may be missing, but never half there; and nothing may be
+left on the disk. What a recovery makes of a wreck is remembered: of wrecks that differ only in nonces, times and process ids, one is
+recovered (trees.digest). What was acknowledged is compared each time.
+"""
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import layout, trees
+from .layout import Dump, dump
+from .scenarios import Scenario, System
+
+__all__ = ["Dump", "Ledger", "check", "dump", "expected", "judge"]
+AFTER = b"after"  # the body of the push that comes before the recovery
+
+
+@dataclass
+class Ledger:
+    """What may, must and must not be there. `group`: all of these or none; `first`: if one of these is there, all before it are."""
+
+    order: list[bytes]
+    must: set[bytes]
+    gone: set[bytes] = field(default_factory=set)
+    ordered: bool = True
+    group: list[bytes] = field(default_factory=list)
+    first: list[bytes] = field(default_factory=list)
+    key: str = ""
+    wrong: list[str] = field(default_factory=list)  # seen at once, without a recovery
+
+    def delivered(self, bodies: Sequence[bytes]) -> None:
+        """These have been written out, by whoever was killed then: they may come again, or not."""
+        self.must -= set(bodies)
+        self.group = [body for body in self.group if body not in bodies]
+        self.first = [body for body in self.first if body not in bodies]
+
+
+def said(act: Sequence[object], stdout: bytes, bodies: Sequence[bytes]) -> list[bytes]:
+    """The messages that were written out whole."""
+    end = b"\0" if "-0" in act else b"\n" if act[0] == "drain" or "-l" in act else None
+    if end is None:
+        return [body for body in bodies if body == stdout]
+    return [body for body in bodies if stdout.startswith(body + end) or end + body + end in stdout]
+
+
+def stored(stdout: bytes) -> bool:
+    """Whether a push has told that its messages are safe."""
+    return re.fullmatch(rb"\d+( dup|( \d+))?\n", stdout) is not None
+
+
+def expected(scenario: Scenario, acked: bool, stdout: bytes) -> Ledger:
+    """What there must be when `act` has said that, and succeeded or not."""
+    old, new = set(scenario.old), set(scenario.new)
+    if acked and scenario.instead and stdout in scenario.order:
+        old = {stdout}
+    if acked and scenario.verb == "work" and not said(scenario.act, stdout, scenario.old):
+        acked = False  # its command has failed, and so the message stays
+    ledger = Ledger(list(scenario.order), set(scenario.order) - old - new, ordered=scenario.ordered, key=scenario.key)
+    if acked or scenario.new and stored(stdout):
+        ledger.must |= new
+    elif scenario.atomic:
+        ledger.group = list(scenario.new or scenario.old)
+    else:
+        ledger.first = list(scenario.new)
+    if acked:
+        ledger.gone = old
+    elif scenario.delivers:
+        ledger.must |= old - set(said(scenario.act, stdout, scenario.old))
+    if acked and scenario.delivers and set(said(scenario.act, stdout, scenario.order)) != old:
+        ledger.wrong.append(f"not delivered: said {stdout[:99]!r}")
+    return ledger
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What became of a wreck, and what was wrong with that whatever had been acknowledged."""
+
+    wrong: tuple[str, ...]
+    bodies: tuple[bytes, ...]  # in the order in which they would be handed out
+    pushed: bool = False
+
+
+_BODIES: dict[bytes, bytes] = {}
+_RECOVERED: dict[tuple[object, ...], Recovered] = {}
+_DRAINED: dict[tuple[object, ...], tuple[str, ...]] = {}
+
+
+def forget() -> None:
+    """Recover and drain every wreck anew from now on."""
+    _RECOVERED.clear()
+    _DRAINED.clear()
+
+
+def _failed(what: str, done: object) -> list[str]:
+    status, err = getattr(done, "returncode"), getattr(done, "stderr")
+    return [f"{what}: exit {status}: {err[:200]!r}"] if status or err else []
+
+
+def _twice(found: Dump) -> list[str]:
+    messages = [message for queue in found.queues.values() for message in queue]
+    wrong = [f"two messages with the id {number}" for number, count in Counter(m.id for m in messages).items() if count > 1]
+    wrong += [f"two messages with the key {key}" for (_, key), count in Counter(
+        (queue, m.key) for queue, held in found.queues.items() for m in held if m.key).items() if count > 1]
+    for queue, bound in found.bounds.items():
+        held = [m for m in found.messages(queue) if m.state != "buried"]
+        if bound and len(held) > bound:
+            wrong.append(f"{len(held)} messages in {queue}, whose bound is {bound}")
+    return wrong
+
+
+def _push(system: System, spool: Path, key: str) -> tuple[list[str], bool]:
+    """Push one more; what is wrong with the answer, and whether it was stored."""
+    before = dump(spool)
+    held = before.messages()
+    words = ("push", *(("-k", key) if key else ()), "q")
+    done = system.verb(spool, *words, stdin=AFTER)
+    bound = before.bounds.get("q", 0)
+    taken = [m for m in held if m.key] if key else []
+    if "q" in before.closed:
+        return ([] if done.returncode == 69 else [f"push into a closed queue: {done}"]), False
+    if taken:
+        right = done.returncode == 0 and done.stdout == b"%d dup\n" % taken[0].id
+        return ([] if right else [f"push of a key that message {taken[0].id} has: {done}"]), False
+    if bound and len([m for m in held if m.state != "buried"]) >= bound and done.returncode == 75:
+        return [], False
+    wrong = _failed("the next push", done)
+    if not wrong and not (done.stdout.strip().isdigit() and int(done.stdout) > max((m.id for m in held), default=0)):
+        wrong.append(f"the next push: {done.stdout!r} after {[m.id for m in held]}")
+    return wrong, True
+
+
+def _recover(system: System, spool: Path, key: str, then_push: bool) -> Recovered:
+    wrong, pushed = _push(system, spool, key) if then_push else ([], False)
+    done = system.verb(spool, "wal")
+    # the first verb after a boot says what it has set right
+    err = b"".join(line for line in done.stderr.splitlines(keepends=True) if not line.endswith(b" was removed\n"))
+    wrong += [f"recovery: exit {done.returncode}: {err[:200]!r}"] if done.returncode or err else []
+    found = dump(spool)
+    for claim in sorted({m.place.split("/")[1] for m in found.messages("q", "claimed")}):  # nothing but this gives them back
+        wrong += _failed("unclaim", system.verb(spool, "unclaim", "-c", claim, "q"))
+        found = dump(spool)
+    wrong += _twice(found)
+    wrong += [f"damaged after recovery: {text}" for text in found.damaged]
+    # what a killed push has left of a body or a key goes with its range of ids, or by the doctor
+    wrong += [f"left after recovery: {path}" for path in found.left if not re.match(r"[^/]+/(body|keys)/", path)]
+    wrong += [f"not ready after recovery: {m}" for m in found.messages("q", "delayed", "reserved")]
+    tree = trees.take(spool)
+    drained = (system, trees.digest(tree))
+    if drained not in _DRAINED:
+        _DRAINED[drained] = tuple(_drain(system, spool, found))
+    wrong += _DRAINED[drained]
+    bodies = tuple(_BODIES.setdefault(m.body, m.body) for m in found.messages() if m.body is not None)
+    return Recovered(tuple(wrong), bodies, pushed)
+
+
+def _drain(system: System, spool: Path, found: Dump) -> list[str]:
+    """Take everything out; is it what was seen, and what is left."""
+    if "q" not in found.queues:
+        return []
+    wrong = []
+    buried = found.messages("q", "buried")
+    if buried:
+        done = system.verb(spool, "kick", "-n", "999", "q")
+        wrong += _failed("kick", done) or ([] if int(done.stdout) == len(buried) else [f"kicked {done.stdout!r} of {len(buried)}"])
+    seen = dump(spool).bodies("q", "ready")
+    done = system.verb(spool, "drain", "-0", "q")
+    if done.returncode != (0 if seen else 69 if "q" in found.closed else 66):
+        wrong.append(f"drain: exit {done.returncode} of {len(seen)} messages: {done.stderr[:200]!r}")
+    if done.stdout != b"".join((body or b"") + b"\0" for body in seen):
+        wrong.append(f"drained {done.stdout[:200]!r}, but there was {seen[:20]!r}")
+    left = dump(spool)
+    if left.left:
+        done = system.verb(spool, "doctor", "q")
+        if done.returncode or b"damaged" in done.stdout or b"no slip" in done.stdout:
+            wrong.append(f"doctor: {done}")
+        left = dump(spool)
+    wrong += [f"left after all: {path}" for path in left.left]
+    wrong += [f"still there after all: {m}" for m in left.messages()]
+    return wrong
+
+
+def judge(system: System, ledger: Ledger, spool: Path, *, then_push: bool, boot: bool = False) -> list[str]:
+    """Recover, look and drain; destroys the spool. `boot`: as if the system had been started anew. Whether the recovery syncs
+    changes nothing that can be seen here, so it does not."""
+    wrong = list(ledger.wrong)
+    layout.age(spool)
+    if boot:
+        for mark in (spool / ".boot").glob("*"):
+            mark.unlink()
+    else:
+        found = dump(spool)
+        wrong += [f"damaged: {text}" for text in found.damaged] + _twice(found)
+    key = ledger.key if then_push else ""
+    wreck = (system, then_push, key, boot, trees.digest(trees.take(spool)))
+    if wreck not in _RECOVERED:
+        _RECOVERED[wreck] = _recover(system, spool, key, then_push)
+    recovered = _RECOVERED[wreck]
+    wrong += recovered.wrong
+    order = [*ledger.order, *([AFTER] if recovered.pushed else [])]
+    must = ledger.must | ({AFTER} if recovered.pushed else set())
+    got = recovered.bodies
+    wrong += _compare(ledger, order, must, got)
+    return wrong
+
+
+def _short(bodies: Sequence[bytes]) -> str:
+    return repr([body if len(body) < 40 else body[:20] + b"... %d bytes" % len(body) for body in bodies[:20]])
+
+
+def _compare(ledger: Ledger, order: list[bytes], must: set[bytes], got: Sequence[bytes]) -> list[str]:
+    wrong = []
+    there = set(got)
+    if len(there) != len(got):
+        wrong.append(f"twice: {_short([body for body, count in Counter(got).items() if count > 1])}")
+    if there - set(order):
+        wrong.append(f"unknown: {_short(sorted(there - set(order)))}")
+    if must - there:
+        wrong.append(f"lost: {_short([body for body in order if body in must - there])}")
+    if ledger.gone & there:
+        wrong.append(f"came back though settled: {_short(sorted(ledger.gone & there))}")
+    known = [body for body in got if body in order]
+    if ledger.ordered and [order.index(body) for body in known] != sorted(order.index(body) for body in known):
+        wrong.append(f"out of order: {_short(got)}")
+    if ledger.group and there & set(ledger.group) and not set(ledger.group) <= there:
+        wrong.append(f"not all or none: {_short([body for body in ledger.group if body in there])} of {len(ledger.group)}")
+    stands = [body in there for body in ledger.first]
+    if stands != sorted(stands, reverse=True):
+        wrong.append(f"not from the first on: {_short([body for body in ledger.first if body in there])}")
+    return wrong
+
+
+def at_once(scenario: Scenario, spool: Path, acked: bool, stdout: bytes) -> list[str]:
+    """What is wrong already before any recovery: the state that an acknowledged change must have made, and the id it told."""
+    if not acked:
+        return []
+    wrong = []
+    found = dump(spool)
+    if scenario.ends:
+        states = [m.state for m in found.messages() if m.body == scenario.subject]
+        if states != [scenario.ends]:
+            wrong.append(f"acknowledged, but {scenario.subject!r} is {states}, not {scenario.ends}")
+    if scenario.new and scenario.verb in ("push", "handler"):
+        told = [int(word) for word in stdout.split() if word.isdigit()]
+        ids = [m.id for m in found.messages() if m.body in scenario.new]
+        if told and (min(ids, default=0), max(ids, default=0)) != (told[0], told[-1]):
+            wrong.append(f"told {stdout[:99]!r}, but the ids are {ids[:20]}")
+    if scenario.act[0] == "reserve":
+        head, _, body = stdout.partition(b"\n")
+        if body != scenario.subject or len(head.split()) != 4:
+            wrong.append(f"reserved, but told {stdout[:99]!r}")
+    return wrong
+
+
+def check(system: System, scenario: Scenario, spool: Path, acked: bool, stdout: bytes, *, then_push: bool, boot: bool = False) -> list[str]:
+    """What is wrong with the spool after `act`, one line each; [] is good. Recovers, then drains: the spool is destroyed.
+
+    acked: the act ended with 0 and was not killed. then_push: one more message is pushed before the recovery.
+    """
+    wrong = [] if boot else at_once(scenario, spool, acked, stdout)
+    return wrong + judge(system, expected(scenario, acked, stdout), spool, then_push=then_push, boot=boot)

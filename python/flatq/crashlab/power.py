@@ -1,0 +1,249 @@
+"""The power goes: every state that an honest file system may leave behind (states.py), recovered and drained by the verbs (restart.py).
+
+A trial is a scenario, a stage, the call after which the power goes, and what became of each operation that was pending then.
+
+Stages
+    act      the scenario's act with FLATQ_SYNC=on, then a checkpoint.
+    boot     the act is on the disk; the system restarts, and the power goes again during the checkpoint that recovers.
+    kill:N   the act is killed before its call N; then somebody else pushes; then a checkpoint. What the dead process did not sync is
+             still pending when the other is told that his message is safe.
+
+    >>> [str(trial) for trial in trials(System(), [SCENARIOS["push"]], limit=1, seed=0, work=work)]
+    ['power --scenario push --stage act --cut 18 --outcomes 000110111 --sync on --seed 0']
+"""
+from __future__ import annotations
+
+import functools
+import random
+import re
+import shlex
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, zip_longest
+from pathlib import Path
+
+from . import gate, restart, states, trial
+from .scenarios import SCENARIOS, Scenario, System, Words, build
+
+STAGES = ("act", "boot", "kill")
+#: Files that nobody reads after a restart: taken to be whole, so that they do not double the number of states.
+IDLE = re.compile(r"/(log|tended|\.?lock)$")
+#: Left out: the same calls as others have, and many more of them, on much larger files.
+LARGE = re.compile("1 MiB")
+#: Seeded samples at each cut, beside what states.py chooses.
+SAMPLES = 32
+
+
+@dataclass(frozen=True)
+class Trial:
+    scenario: str
+    stage: str
+    cut: int  # the power goes after this call of the stage
+    outcomes: str  # of each operation that is pending then, as in states.py
+    sync: str = "on"
+    seed: int = 0
+
+    def __str__(self) -> str:
+        return shlex.join(["power", "--scenario", self.scenario, "--stage", self.stage, "--cut", str(self.cut),
+                           "--outcomes", self.outcomes or "-", "--sync", self.sync, "--seed", str(self.seed)])
+
+    @classmethod
+    def parse(cls, line: str) -> Trial:
+        """The trial whose str() this is. Raises ValueError."""
+        family, *words = shlex.split(line)
+        given = dict(zip(words[::2], words[1::2]))
+        if family != "power" or sorted(given) != ["--cut", "--outcomes", "--scenario", "--seed", "--stage", "--sync"]:
+            raise ValueError(f"no trial of this family: {line}")
+        outcomes = given["--outcomes"].replace("-", "")
+        return cls(given["--scenario"], given["--stage"], int(given["--cut"]), outcomes, given["--sync"], int(given["--seed"]))
+
+
+@dataclass
+class Outcome(trial.Outcome):
+    family: str = "power"
+    missing: list[str] = field(default_factory=list)  # the operations that were lost, halved or zeroed
+
+
+@dataclass
+class Recording:
+    """The calls of one stage, and what is owed from which of them on."""
+
+    history: states.History
+    calls: list[gate.Call]
+    status: int  # of the act
+    acted: int | None  # the act had ended with this call; None: it was killed
+    before: bytes = b""  # what the act had written out before the stage
+    settled: bool = False  # the act was on the disk before the stage
+    other: int | None = None  # the other's push had ended, well, with this call
+    killed: bool = False
+
+    def owed(self, cut: int, scenario: Scenario) -> restart.Owed:
+        upto = cut if self.acted is None else min(cut, self.acted)
+        said = self.before + b"".join(data for seq, data in self.history.answers if seq <= upto)
+        acked = self.settled or self.acted is not None and cut >= self.acted
+        other = "" if not self.killed else "acked" if self.other is not None and cut >= self.other else "begun"
+        told = scenario.verb == "push" and bool(scenario.new) and said.endswith(b"\n")
+        return restart.Owed(acked and self.status == 0 or told, said, self.settled, other)
+
+
+def play(system: System, words: Words, box: Path, sync: str, fault: gate.Fault | None = None) -> gate.Result:
+    """Run the verb behind the gate, which counts its answers too; the spool is `s` in `box`, which is the root."""
+    return gate.run(system.argv(words[:-1]), box, env=system.environment(box / "s", sync), stdin=words[-1], fault=fault, timeout=60,
+                    record_data=True, count_stdout=True)
+
+
+@functools.lru_cache(maxsize=64)
+def base(system: System, name: str, work: Path) -> tuple[states.Tree, Words]:
+    """What there is before the act, and the act; built once for each process and `work`."""
+    box = work / "box"
+    shutil.rmtree(box, ignore_errors=True)
+    box.mkdir(parents=True)
+    try:
+        words = build(system, SCENARIOS[name], box / "s")
+        return states.read(box), words
+    finally:
+        shutil.rmtree(box, ignore_errors=True)
+
+
+def record(system: System, scenario: Scenario, stage: str, sync: str, work: Path) -> Recording:
+    """Run the stage once. The gate's root is the directory that the spool is made in: its entry may be lost as well.
+
+    Raises RuntimeError where the calls that were seen do not explain what is on the disk in the end.
+    """
+    tree, words = base(system, scenario.name, work)
+    box = work / "box"
+    shutil.rmtree(box, ignore_errors=True)
+    try:
+        states.write(tree, box)
+        history = states.History(box)
+        fault = gate.Fault("kill_tree", int(stage.removeprefix("kill:"))) if stage.startswith("kill:") else None
+        act = play(system, words, box, sync, fault)
+        seen = Recording(history, list(act.calls), act.status, history.add(act.calls))
+        if stage == "boot":
+            restart.reboot(box / "s")
+            seen = Recording(states.History(box), [], act.status, None, act.stdout, settled=True)
+        elif fault:
+            said = list(history.answers)
+            push = play(system, ("push", "q", restart.OTHER), box, sync)
+            end = history.add(push.calls)
+            history.answers[:] = said  # the act's alone
+            seen = Recording(history, [*act.calls, *push.calls], act.status, None, killed=True, other=None if push.status else end)
+        checkpoint = play(system, ("wal", b""), box, sync)
+        seen.history.add(checkpoint.calls)
+        seen.calls += checkpoint.calls
+        if seen.history.tree(seen.history.last) != states.read(box):
+            raise RuntimeError(f"{scenario.name}, {stage}: the calls that were seen do not make up what is on the disk")
+        return seen
+    finally:
+        shutil.rmtree(box, ignore_errors=True)
+
+
+@functools.lru_cache(maxsize=64)
+def recorded(system: System, name: str, stage: str, sync: str, work: Path) -> Recording:
+    """record, once for each process and `work`."""
+    return record(system, SCENARIOS[name], stage, sync, work)
+
+
+def cuts(recording: Recording) -> list[int]:
+    """Just before each sync and answer, and at each end: what may be left earlier may be left there too, as whatever came later
+    may be missing."""
+    history = recording.history
+    ends = {seq - 1 for seq in [*history.syncs, *(seq for seq, _ in history.answers)]} | {recording.acted, recording.other, history.last}
+    return sorted(end for end in ends if end)
+
+
+def expand(recording: Recording, scenario: Scenario, seed: int, limit: int = 0) -> Iterator[tuple[int, str]]:
+    """Cut and outcomes of each state that differs from all others: by turns one that has lost everything that was pending, the later
+    cuts first, and one of the others, shuffled. Of cuts with the same state, the last: more is owed later.
+
+    limit: about so many are wanted of each kind, so not all are looked at; 0: all.
+    """
+    history = recording.history
+    whole = frozenset(index for index, op in enumerate(history.ops) if IDLE.search(op.text))
+    first: list[tuple[int, str]] = []
+    rest: list[tuple[int, str]] = []
+    seen: set[object] = set()
+    generator = random.Random(seed)
+    for cut in reversed(cuts(recording)):
+        said = recording.owed(cut, scenario).stdout if scenario.delivers else b""  # of what was written out, less is owed later
+        none, *more = history.choices(cut, whole, SAMPLES, seed)
+        if limit:
+            more = generator.sample(more, min(len(more), 2 * limit))
+        for outcomes in (none, *more):
+            key = (states.hashed(history.tree(cut, outcomes)), said)
+            if key not in seen:
+                seen.add(key)
+                (rest if outcomes is not none else first).append((cut, outcomes))
+    generator.shuffle(rest)
+    for pair in zip_longest(first, rest):
+        yield from filter(None, pair)
+
+
+def stages(system: System, scenario: Scenario, sync: str, work: Path, kinds: Sequence[str] = STAGES) -> list[str]:
+    """The stages of a scenario. A kill just before a sync leaves as much pending as one anywhere before it; and one at each rename."""
+    found = [stage for stage in ("act", "boot") if stage in kinds]
+    if "kill" in kinds:
+        recording = recorded(system, scenario.name, "act", sync, work)
+        act = recording.calls[:recording.acted]
+        found += [f"kill:{call.seq}" for call in act if call.kind in ("sync", "rename") or call is act[-1]]
+    return found
+
+
+def trials(system: System, scenarios: Iterable[Scenario], limit: int, seed: int, work: Path, *, sync: str = "on",
+           kinds: Sequence[str] = STAGES) -> list[Trial]:
+    """Up to about `limit` trials of each scenario, each of another state: half of them of its act, a quarter of the boot, a quarter of three
+    kills. `work`: a directory for the runs that they are taken from."""
+    found: list[Trial] = []
+    for scenario in scenarios:
+        names = stages(system, scenario, sync, work, kinds)
+        kills = [name for name in names if name.startswith("kill:")]
+        parts = {"act": (limit + 1) // 2, "boot": (limit + 3) // 4}
+        few = set(kills if limit > 1000 else random.Random(f"{seed} {scenario.name}").sample(kills, min(3, len(kills))))
+        for stage in names:
+            if stage in parts or stage in few:
+                part = parts.get(stage, (limit + 11) // 12)
+                some = expand(recorded(system, scenario.name, stage, sync, work), scenario, seed, 0 if limit > 1000 else part)
+                found += [Trial(scenario.name, stage, cut, outcomes, sync, seed) for cut, outcomes in islice(some, part)]
+    return found
+
+
+def run(given: Trial, system: System, work: Path) -> Outcome:
+    """Make the state, restart, recover, drain. The stage is recorded anew unless this process has done so; `work` is the caller's to remove."""
+    start = time.monotonic()
+    scenario = SCENARIOS[given.scenario]
+    recording = recorded(system, given.scenario, given.stage, given.sync, work)
+    history = recording.history
+    pending = history.pending(given.cut)
+    call = trial.show(recording.calls[given.cut - 1]) if 0 < given.cut <= len(recording.calls) else ""
+    outcome = Outcome(given.scenario, scenario.verb, given.cut, call, f"power, {given.stage}", "not reached", "", given.seed, 0, str(given))
+    if given.cut <= history.last and len(given.outcomes) == len(pending):
+        names = {states.ABSENT: "lost", states.HALF: "half", states.ZEROS: "zeros"}
+        outcome.missing = [f"{names[mark]}: {history.ops[index].text}" for index, mark in zip(pending, given.outcomes) if mark in names]
+        box = work / "state"
+        shutil.rmtree(box, ignore_errors=True)
+        try:
+            states.write(history.tree(given.cut, given.outcomes), box)
+            then_push = (given.cut + given.outcomes.count(states.ABSENT)) % 2 == 0
+            wrong = restart.check(system, scenario, box / "s", recording.owed(given.cut, scenario), then_push=then_push)
+        finally:
+            shutil.rmtree(box, ignore_errors=True)
+        outcome.outcome, outcome.detail = ("bad" if wrong else "good"), "; ".join(wrong)
+    outcome.seconds = round(time.monotonic() - start, 4)
+    return outcome
+
+
+def explore(system: System, name: str, limit: int, seed: int, work: Path, *, sync: str = "on",
+            kinds: Sequence[str] = STAGES) -> list[Outcome]:
+    """The trials of one scenario, made and run: one task of a pool or a cluster. Uses, and removes, a directory of its own below `work`."""
+    own = work / re.sub(r"\W+", "-", f"{system.name} {name} {sync} {seed}")
+    try:
+        return [run(one, system, own) for one in trials(system, [SCENARIOS[name]], limit, seed, own, sync=sync, kinds=kinds)]
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def names() -> list[str]:
+    """The scenarios of this family. Their acts run with FLATQ_SYNC=on; what they begin with is on the disk anyway."""
+    return [name for name, scenario in SCENARIOS.items() if scenario.sync == "off" and not LARGE.search(name)]

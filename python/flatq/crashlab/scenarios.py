@@ -1,0 +1,275 @@
+"""What is done to a spool before, and which verb is then broken: one scenario for every verb and every transition.
+
+A verb is a tuple of words: the file in lib/, its arguments and, last, its standard input. The word RECEIPT stands for what the last
+`reserve` before it printed. A verb that begins with CRASH and a pattern is killed just before its first call whose
+"KIND PATH ..." the pattern is found in.
+
+    >>> words = build(System(), SCENARIOS["delete"], spool)
+    >>> gate.run(System().argv(words[:-1]), spool, env=System().environment(spool), stdin=words[-1])
+"""
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from . import gate, layout
+
+RANGE = 32  # ids in a range: FLATQ_RANGE
+ROOT = Path(__file__).resolve().parents[3]
+Words = tuple[Any, ...]  # text, and bytes at the end
+
+
+@dataclass(frozen=True)
+class System:
+    """The verbs that are tried: those in lib/, or a copy with another name."""
+
+    lib: Path = ROOT / "lib"
+    name: str = "flatq"
+
+    def argv(self, words: Sequence[str]) -> list[str]:
+        return ["sh", str(self.lib / words[0]), *words[1:]]
+
+    def environment(self, spool: Path, sync: str = "off") -> dict[str, str]:
+        return {"PATH": os.environ["PATH"], "HOME": str(spool.parent), "FLATQ_DIR": str(spool), "FLATQ_SYNC": sync,
+                "FLATQ_FOLD": "8", "FLATQ_RANGE": str(RANGE)}
+
+    def verb(self, spool: Path, *words: str, stdin: bytes = b"", sync: str = "off") -> subprocess.CompletedProcess[bytes]:
+        """Run it undisturbed. Raises subprocess.TimeoutExpired after a minute."""
+        return subprocess.run(self.argv(words), input=stdin, env=self.environment(spool, sync), capture_output=True, timeout=60)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`order`: every message that may come out at the end, in its order, and no other may; `new`: those that `act` brings; `old`:
+    those that it takes away; all others must come out."""
+
+    name: str
+    verb: str
+    before: tuple[Words, ...]
+    act: Words
+    order: tuple[bytes, ...]
+    new: tuple[bytes, ...] = ()
+    old: tuple[bytes, ...] = ()
+    ordered: bool = True  # in the order of `order`
+    delivers: bool = False  # what it takes away, it writes out
+    instead: bool = False  # where what is first cannot be had, the second may be delivered
+    atomic: bool = False  # `new`, and `old`, are all there or none of them is
+    key: str = ""  # a push of another message with it is refused while the first is there
+    ends: str = ""  # once acknowledged, `subject` is in this state: ready, delayed, reserved, buried, claimed
+    subject: bytes = b"m1"
+    says: bytes = b""  # acknowledged is what was answered with this, whatever the exit code: a door's conversation goes on
+    prepare: Callable[[Path], None] | None = None
+    sync: str = "off"
+
+
+def lines(first: int, last: int) -> tuple[bytes, ...]:
+    return tuple(b"m%d" % n for n in range(first, last + 1))
+
+
+def pushes(first: int, last: int, *options: str) -> tuple[Words, ...]:
+    return tuple(("push", *options, "q", body) for body in lines(first, last))
+
+
+def full_range(spool: Path) -> None:
+    """Every id of the newest range has been given."""
+    newest = max((spool / ".ids").iterdir())
+    for n in range(1000, 1000 + RANGE):
+        (newest / str(n)).touch()
+
+
+def old_range(spool: Path) -> None:
+    """There is a newer range than the one that ids were taken from."""
+    (spool / ".ids/000000009").mkdir()
+    (spool / ".ids/000000009/open").touch()
+
+
+def point_of(calls: Sequence[gate.Call], pattern: str) -> int:
+    """The number of the first call that the pattern is found in, as "KIND PATH ..."; "#2" in front: the second. Raises LookupError."""
+    which, _, pattern = pattern.rpartition("#") if re.match(r"\d+#", pattern) else ("1", "", pattern)
+    found = [call.seq for call in calls if re.search(pattern, " ".join((call.kind, *call.paths)))]
+    if len(found) < int(which):
+        raise LookupError(f"no call {pattern!r} among {[(call.kind, *call.paths) for call in calls]}")
+    return found[int(which) - 1]
+
+
+def crash(system: System, spool: Path, pattern: str, words: Words, sync: str = "off") -> None:
+    """Run the verb and kill it, with all its children, just before the call that the pattern names."""
+    trial = spool.with_name(spool.name + ".trial")
+    if spool.exists():
+        shutil.copytree(spool, trial)
+    try:
+        calls = gate.run(system.argv(words[:-1]), trial, env=system.environment(trial, sync), stdin=words[-1]).calls
+    finally:
+        shutil.rmtree(trial, ignore_errors=True)
+    fault = gate.Fault("kill_tree", point_of(calls, pattern))
+    result = gate.run(system.argv(words[:-1]), spool, env=system.environment(spool, sync), stdin=words[-1], fault=fault)
+    if not result.killed or not re.search(pattern.rpartition("#")[2], " ".join((result.calls[-1].kind, *result.calls[-1].paths))):
+        raise RuntimeError(f"{words} was to die at {pattern!r}: {result}")
+
+
+def fill(words: Words, receipt: str) -> Words:
+    return tuple(word.replace(b"RECEIPT", receipt.encode()) if isinstance(word, bytes) else word.replace("RECEIPT", receipt)
+                 for word in words)
+
+
+def build(system: System, scenario: Scenario, spool: Path) -> Words:
+    """Make the spool as it is before the act; the act, with its receipt filled in. Raises RuntimeError if a verb fails."""
+    receipt = ""
+    for raw in scenario.before:
+        words = fill(raw, receipt)
+        if words[0] == "CRASH":
+            crash(system, spool, words[1], words[2:], scenario.sync)
+            continue
+        done = system.verb(spool, *words[:-1], stdin=words[-1], sync=scenario.sync)
+        if done.returncode != 0:
+            raise RuntimeError(f"{words}: {done}")
+        if words[0] == "reserve":
+            receipt = done.stdout.split()[0].decode()
+    if scenario.prepare:
+        scenario.prepare(spool)
+    for tended in spool.glob("*/tended"):  # else what a take does depends on whether the last was less than a second ago
+        tended.unlink()
+    return fill(scenario.act, receipt)
+
+
+BIG = bytes(range(256)) * 12  # NULs and newlines, more than a pipe or the shell takes in one piece
+HUGE = b"0123456789abcdef" * 65536
+FLAT = (*pushes(1, 10), ("wal", b""))
+LEASED = (*pushes(1, 2), ("reserve", "-t", "999999", "q", b""))
+CLAIMED = (*pushes(1, 3), ("claim", "-c", "me", "-n", "2", "q", b""))
+MANY = b"\n".join(lines(3, 140))
+ON_EXPIRY = (*pushes(1, 1), ("reserve", "-t", "0", "q", b""))
+
+
+def _basic() -> list[Scenario]:
+    make = Scenario
+    return [
+        make("first push", "push", (), ("push", "q", b"m1"), lines(1, 1), new=lines(1, 1)),
+        make("push", "push", pushes(1, 2), ("push", "q", b"m3"), lines(1, 3), new=lines(3, 3)),
+        make("push empty", "push", pushes(1, 1), ("push", "q", b""), (b"m1", b""), new=(b"",)),
+        make("push binary", "push", pushes(1, 1), ("push", "q", BIG), (b"m1", BIG), new=(BIG,)),
+        make("push 1 MiB", "push", pushes(1, 1), ("push", "q", HUGE), (b"m1", HUGE), new=(HUGE,)),
+        make("push -n", "push", pushes(1, 1), ("push", "-n", "2", "q", b"m2"), lines(1, 2), new=lines(2, 2)),
+        make("push -e", "push", pushes(1, 1), ("push", "-e", "q", b"m2\n.\nmore"), (b"m1", b"m2\n"), new=(b"m2\n",)),
+        make("push -d", "push", pushes(1, 1), ("push", "-d", "999999", "q", b"m2"), lines(1, 2), new=lines(2, 2), ends="delayed", subject=b"m2"),
+        make("push -k", "push", pushes(1, 1), ("push", "-k", "key", "q", b"m2"), lines(1, 2), new=lines(2, 2), key="key"),
+        make("push -k again", "push", pushes(1, 1, "-k", "key"), ("push", "-k", "key", "q", b"m2"), lines(1, 1), key="key"),
+        make("push -k after a killed drain", "push", (*pushes(1, 2), ("CRASH", "unlink q/out/", "drain", "q", b"")), ("push", "-k", "key", "q", b"m3"),
+             lines(3, 3), new=lines(3, 3), key="key"),
+        make("push -p", "push", pushes(2, 3), ("push", "-p", "7", "q", b"m1"), lines(1, 3), new=lines(1, 1)),
+        make("push into a bound", "push", (("create", "-b", "3", "q", b""), *pushes(1, 2)), ("push", "q", b"m3"), lines(1, 3), new=lines(3, 3)),
+        make("push, new range", "push", pushes(1, 2), ("push", "q", b"m3"), lines(1, 3), new=lines(3, 3), prepare=full_range),
+        make("push -l, few", "push", pushes(1, 2), ("push", "-l", "q", b"m3\nm4\n"), lines(1, 4), new=lines(3, 4), atomic=True),
+        make("push -l", "push", pushes(1, 2), ("push", "-l", "q", MANY), lines(1, 140), new=lines(3, 140), atomic=True),
+        make("push -0", "push", pushes(1, 2), ("push", "-0", "q", b"m3\0\0m\n5\0"), (b"m1", b"m2", b"m3", b"", b"m\n5"), new=(b"m3", b"", b"m\n5"), atomic=True),
+        make("pop", "pop", pushes(1, 3), ("pop", "q", b""), lines(1, 3), old=lines(1, 1), delivers=True),
+        make("pop binary", "pop", (("push", "q", BIG),), ("pop", "q", b""), (BIG,), old=(BIG,), delivers=True),
+        make("pop 1 MiB", "pop", (("push", "q", HUGE), *pushes(2, 2)), ("pop", "q", b""), (HUGE, b"m2"), old=(HUGE,), delivers=True),
+        make("pop with a key", "pop", pushes(1, 1, "-k", "key"), ("pop", "q", b""), lines(1, 1), old=lines(1, 1), delivers=True, key="key"),
+        make("pop from a flat file", "pop", FLAT, ("pop", "q", b""), lines(1, 10), old=lines(1, 1), delivers=True),
+        make("pop, expired", "pop", ON_EXPIRY, ("pop", "q", b""), lines(1, 1), old=lines(1, 1), delivers=True),
+        make("pop, due", "pop", pushes(1, 2, "-d", "999999"), ("pop", "q", b""), lines(1, 2), old=lines(1, 1), delivers=True, instead=True, prepare=layout.age),
+        make("pop, dead owner", "pop", (*pushes(1, 2), ("CRASH", "open q/done/", "pop", "q", b"")), ("pop", "q", b""), lines(1, 2), old=lines(1, 1), delivers=True,
+             instead=True),
+        make("pop of two queues", "pop", (("create", "p", b""), *pushes(1, 2)), ("pop", "p", "q", b""), lines(1, 2), old=lines(1, 1), delivers=True),
+        make("pop -l", "pop", (*FLAT, *pushes(11, 14)), ("pop", "-l", "-n", "12", "q", b""), lines(1, 14), old=lines(1, 12), delivers=True),
+        make("drain", "drain", (*FLAT, *pushes(11, 14)), ("drain", "q", b""), lines(1, 14), old=lines(1, 14), delivers=True),
+        make("reserve", "reserve", pushes(1, 2), ("reserve", "-t", "999999", "q", b""), lines(1, 2), ends="reserved"),
+        make("delete", "delete", LEASED, ("delete", "RECEIPT", b""), lines(1, 2), old=lines(1, 1)),
+        make("delete, expired", "delete", (*LEASED, ("touch", "-t", "0", "RECEIPT", b""), ("wal", b"")), ("delete", "RECEIPT", b""), lines(1, 2), old=lines(1, 1)),
+        make("delete with a key", "delete", (*pushes(1, 1, "-k", "key"), *pushes(2, 2), ("reserve", "-t", "999999", "q", b"")),
+             ("delete", "RECEIPT", b""), lines(1, 2), old=lines(1, 1), key="key"),
+        make("delete in a flat file", "delete", FLAT, ("delete", "q:4", b""), lines(1, 10), old=lines(4, 4)),
+        make("release", "release", LEASED, ("release", "RECEIPT", b""), lines(1, 2), ends="ready"),
+        make("release -p -d", "release", LEASED, ("release", "-p", "70000", "-d", "999999", "RECEIPT", b""), lines(1, 2), ordered=False, ends="delayed"),
+        make("release, too many tries", "release", (("create", "-m", "1", "q", b""), *LEASED), ("release", "RECEIPT", b""), lines(1, 2),
+             ordered=False, ends="buried"),
+        make("touch", "touch", LEASED, ("touch", "-t", "9999999", "RECEIPT", b""), lines(1, 2), ends="reserved"),
+        make("bury", "bury", LEASED, ("bury", "RECEIPT", b""), lines(1, 2), ordered=False, ends="buried"),
+        make("kick", "kick", (*LEASED, ("bury", "RECEIPT", b"")), ("kick", "q", b""), lines(1, 2), ordered=False, ends="ready"),
+        make("kick, delayed", "kick", pushes(1, 2, "-d", "999999"), ("kick", "-n", "9", "q", b""), lines(1, 2), ends="ready"),
+        make("peek into a flat file", "peek", FLAT, ("peek", "q", b""), lines(1, 10)),
+        make("close", "close", pushes(1, 2), ("close", "q", b""), lines(1, 2)),
+        make("drop -f", "drop", pushes(1, 3), ("drop", "-f", "q", b""), lines(1, 3), old=lines(1, 3), atomic=True),
+        make("create", "create", (("push", "p", b"other"),), ("create", "-b", "5", "q", b""), ()),
+        make("create again", "create", (*pushes(1, 2), ("close", "q", b"")), ("create", "-b", "5", "-m", "3", "q", b""), lines(1, 2)),
+        make("doctor", "doctor", (*FLAT, *pushes(11, 12)), ("doctor", b""), lines(1, 12)),
+        make("work", "work", pushes(1, 2), ("work", "-n", "1", "-w", "0", "-q", "q", "--", "cat", b""), lines(1, 2), old=lines(1, 1), delivers=True),
+        make("work, the command fails", "work", pushes(1, 2), ("work", "-n", "1", "-w", "0", "-q", "q", "--", "false", b""), lines(1, 2),
+             ordered=False, ends="delayed"),
+        make("claim", "claim", pushes(1, 3), ("claim", "-c", "me", "-n", "2", "q", b""), lines(1, 3), ends="claimed"),
+        make("claim, a flat file", "claim", (*FLAT, *pushes(11, 12)), ("claim", "-c", "me", "q", b""), lines(1, 12), ends="claimed"),
+        make("claim, more", "claim", (*CLAIMED, *pushes(11, 12)), ("claim", "-c", "me", "q", b""), (*lines(1, 3), *lines(11, 12)), ends="claimed"),
+        make("settle", "settle", CLAIMED, ("settle", "-c", "me", "2", "q", b""), lines(1, 3), old=lines(1, 2), atomic=True),
+        make("settle keys", "settle", (*pushes(1, 1, "-k", "key"), ("claim", "-c", "me", "q", b"")), ("settle", "-c", "me", "1", "q", b""), lines(1, 1),
+             old=lines(1, 1), key="key"),
+        make("unclaim", "unclaim", CLAIMED, ("unclaim", "-c", "me", "q", b""), lines(1, 3), ends="ready"),
+    ]
+
+
+def _doors() -> list[Scenario]:
+    def make(name: str, before: tuple[Words, ...], request: bytes, order: tuple[bytes, ...], **more: Any) -> Scenario:
+        return Scenario(f"handler: {name}", "handler", before, ("handler", request), order, **more)
+
+    return [
+        make("push", pushes(1, 1), b"push q\nm2", lines(1, 2), new=lines(2, 2)),
+        make("push -n", pushes(1, 1), b"push -n 2 q\nm2", lines(1, 2), new=lines(2, 2)),
+        make("push -e", pushes(1, 1), b"push -e q\nm2\n.\n", (b"m1", b"m2\n"), new=(b"m2\n",)),
+        make("pop", pushes(1, 2), b"pop q\n", lines(1, 2), old=lines(1, 1), delivers=True),
+        make("reserve", pushes(1, 2), b"reserve -t 999999 q\n", lines(1, 2), ends="reserved"),
+        make("delete", LEASED, b"delete RECEIPT\n", lines(1, 2), old=lines(1, 1)),
+        Scenario("beanstalk: put", "beanstalk", pushes(1, 1), ("beanstalk", b"use q\r\nput 65536 0 60 2\r\nm2\r\n"), lines(1, 2), new=lines(2, 2), says=b"INSERTED"),
+        Scenario("beanstalk: reserve, delete", "beanstalk", pushes(1, 2), ("beanstalk", b"watch q\r\nreserve\r\ndelete 1\r\n"), lines(1, 2), old=lines(1, 1), says=b"DELETED"),
+    ]
+
+
+def _checkpoints() -> list[Scenario]:
+    """The checkpoint, on sound queues and after every kind of wreck."""
+    def make(name: str, before: tuple[Words, ...], order: tuple[bytes, ...], **more: Any) -> Scenario:
+        return Scenario(f"checkpoint{name}", "wal", before, ("wal", b""), order, **more)
+
+    push, pop, bulk = ("push", "q", b"m3"), ("pop", "q", b""), ("drain", "q", b"")
+    fold = [("at its first slip", "rename q/wal/.* q/fold/"), ("among its slips", "5#rename q/wal/.* q/fold/"), ("before its file", "open q/tmp/"),
+            ("in its file", "write q/tmp/"), ("before the commit", "rename q/tmp/.* q/queue/"), ("after the commit", "unlink q/body/"),
+            ("among the bodies", "5#unlink q/body/"), ("among the run", "3#unlink q/fold/"), ("before the run goes", "rmdir q/fold/")]
+    unfold = [("before its bodies", "mkdir q/tmp/"), ("among its bodies", "4#open q/body/"), ("in a body", "4#write q/body/"),
+              ("before the commit", "rename .* q/unfold/"), ("after the commit", "rename q/tmp/.* q/head/"), ("at the end", "unlink q/unfold/"),
+              ("before the block goes", "rmdir q/queue/")]
+    return [
+        make(", nothing", pushes(1, 1), lines(1, 1)),
+        make(" folds", (*FLAT, *pushes(11, 19), *pushes(20, 29, "-p", "7")), (*lines(20, 29), *lines(1, 19))),
+        make(" sweeps", (*pushes(1, 4), pop, pop), lines(3, 4)),
+        make(" sweeps keys", (*pushes(1, 1, "-k", "key"), *pushes(2, 3), pop), lines(2, 3), key="key"),
+        make(", expired", ON_EXPIRY, lines(1, 1)),
+        make(", due", pushes(1, 2, "-d", "999999"), lines(1, 2), prepare=layout.age),
+        make(", too many tries", (("create", "-m", "1", "q", b""), *pushes(1, 2), ("reserve", "-t", "0", "q", b"")), lines(1, 2), ordered=False),
+        make(", old range", pushes(1, 2), lines(1, 2), prepare=old_range),
+        make(" after a push killed before its body", (*pushes(1, 2), ("CRASH", "open q/body/", *push)), lines(1, 2), prepare=old_range),
+        make(" after a push killed before its slip", (*pushes(1, 2), ("CRASH", "open q/wal/", *push)), lines(1, 2), prepare=old_range),
+        make(" after a push killed with its slip", (*pushes(1, 2), ("CRASH", r"3#open \.ids/", *push)), lines(1, 3), prepare=old_range),
+        make(" after a push -k killed before its slip", (*pushes(1, 2), ("CRASH", "open q/wal/", "push", "-k", "key", "q", b"m3")), lines(1, 2), key="key", prepare=old_range),
+        make(" after a pop killed before its marker", (*pushes(1, 3), ("CRASH", "open q/done/", *pop)), lines(1, 3)),
+        make(" after a pop killed with its marker", (*pushes(1, 3), ("CRASH", "open q/log", *pop)), lines(2, 3)),
+        make(" after a drain killed among its slips", (*pushes(1, 6), ("CRASH", "3#rename q/wal/.* q/out/", *bulk)), lines(1, 6)),
+        make(" after a drain killed before its marker", (*FLAT, *pushes(11, 14), ("CRASH", "open q/done/", *bulk)), lines(1, 14)),
+        make(" after a drain killed with its marker", (*FLAT, ("CRASH", "unlink q/out/", *bulk)), ()),
+        make(" after a push -l killed before the commit", (*pushes(1, 2), ("CRASH", "rename .* q/queue/", "push", "-l", "q", b"m3\nm4\n")), lines(1, 2)),
+        make(" after a push -l killed with the commit", (*pushes(1, 2), ("CRASH", "open q/log", "push", "-l", "q", MANY)), lines(1, 140)),
+        make(" after a drop killed in the removal", (*pushes(1, 2), ("push", "p", b"other"), ("CRASH", r"unlink \.drop\.", "drop", "-f", "p", b"")), lines(1, 2)),
+        make(" after a sweep killed among its files", (*pushes(1, 3), pop, ("CRASH", "unlink q/body/", "wal", b"")), lines(2, 3)),
+        make(" after a sweep killed at its end", (*pushes(1, 3), pop, ("CRASH", "unlink q/done/", "wal", b"")), lines(2, 3)),
+        *(make(f" after a fold killed {where}", (*pushes(1, 10), ("CRASH", pattern, "wal", b"")), lines(1, 10)) for where, pattern in fold),
+        *(make(f" after an unfold killed {where}", (*FLAT, ("CRASH", pattern, *pop)), lines(1, 10)) for where, pattern in unfold),
+    ]
+
+
+_ALL = [*_basic(), *_doors(), *_checkpoints()]
+#: By name. Each also with FLATQ_SYNC=on, under its name and ", synced".
+SCENARIOS: dict[str, Scenario] = {
+    scenario.name: scenario for plain in _ALL for scenario in (plain, replace(plain, name=plain.name + ", synced", sync="on"))}

@@ -1,0 +1,370 @@
+"""The trees that an honest file system may hold after a power cut, built from the calls of one run.
+
+The rules are ALICE's (Pillai and others, OSDI 2014), each as weak as a file system may be that is no liar:
+    - What was there before the run is on the disk.
+    - Every write, truncation, creation, rename and removal is an operation that may be missing, whatever came later, until it is
+      synced. A write may also be there as its first half, or as zeros: its size without its data.
+    - The fsync of a file makes its data durable, not its name. The fsync of a directory makes its entries durable, not its own name, nor
+      what is in the files. syncfs and sync make everything durable.
+    - A rename is atomic: the file has the old name or the new one, never none, never both. So the fsync of either directory
+      makes it durable, and it presupposes that the directory it goes to is there. It is not ordered behind the file's data.
+    - Changes of one and the same entry keep their order, so a later one presupposes the former. rmdir presupposes what emptied the directory.
+
+Limits: owners, modes and times are not followed, nor hard links (a link is an entry more of the same file, and that is all).
+"""
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Union
+
+from .gate import Call
+
+ABSENT, WHOLE, HALF, ZEROS = "0123"  # what became of an operation; the last two only of a write
+#: Up to so many pending operations, all their subsets are tried.
+ALL_SUBSETS = 11
+#: What a directory holds: other directories, the bytes of files; a str is the target of a link; None a FIFO.
+Tree = dict[str, Union["Tree", bytes, str, None]]
+
+
+@dataclass
+class Op:
+    """One operation of a call: entries that changed, or bytes that were written."""
+
+    seq: int  # of the call
+    text: str  # for people
+    entries: tuple[tuple[int, str, int | None], ...] = ()  # directory, name, inode it names from now on
+    inode: int = 0  # of the file, where it is data
+    offset: int = 0
+    data: bytes | None = None  # None: cut off at offset, or lengthened to it
+    needs: set[int] = field(default_factory=set)  # indices of operations without which this one cannot be there
+    synced: int | None = None  # the call that made it durable
+
+    @property
+    def outcomes(self) -> str:
+        return ABSENT + WHOLE + (HALF + ZEROS if self.data else "")
+
+
+@dataclass
+class _Inode:
+    kind: str  # "dir", "file", "fifo", "link"
+    data: bytes = b""  # as before the run
+    entries: dict[str, int] = field(default_factory=dict)  # the same
+    size: int = 0  # bytes, now
+
+
+class History:
+    """All the operations of the runs on one directory, in their order, and what was there before them.
+
+    base: the directory as it is before them; it is read at once.
+    """
+
+    def __init__(self, base: Path) -> None:
+        self.inodes: list[_Inode] = []
+        self.root = self._read(base)
+        self.ops: list[Op] = []
+        self.syncs: list[int] = []  # the calls that made something durable
+        self.answers: list[tuple[int, bytes]] = []  # what was written to standard output, and by which call
+        self._live = [dict(inode.entries) for inode in self.inodes]
+        self._last: dict[tuple[int, str], int] = {}  # the latest operation on an entry
+        self._made: dict[int, set[int]] = {}  # the operations without which a directory cannot be reached
+        self._touched: dict[int, set[int]] = {}  # all operations on a directory's entries
+        self.last = 0  # how many calls there were
+
+    def add(self, calls: Sequence[Call]) -> int:
+        """Follow one more run, as gate.run(..., record_data=True, count_stdout=True) gave its calls, its root being `base`.
+
+        Its calls are numbered on from those of the former ones; the number of the last is returned. A call that did not
+        happen, or can only have failed, changes nothing.
+        """
+        for call in calls:
+            self.last += 1
+            if call.fate == "run":
+                getattr(self, "_" + call.kind)(replace(call, seq=self.last))
+        return self.last
+
+    # What the calls do
+
+    def _open(self, call: Call) -> None:
+        directory, name, inode = self._find(call.paths[0])
+        if directory is None:
+            return
+        if inode is None and call.flags & os.O_CREAT:
+            self._entries(call, "create", (directory, name, self._new("file")))
+        elif inode is not None and call.flags & os.O_TRUNC and not call.flags & os.O_EXCL and self.inodes[inode].kind == "file":
+            self._data(call, inode, 0, None)
+
+    def _write(self, call: Call) -> None:
+        if call.paths[0] == "<stdout>":
+            self.answers.append((call.seq, call.data or b""))
+        inode = self._find(call.paths[0])[2]
+        if inode is not None and call.data and call.offset is not None:
+            self._data(call, inode, call.offset, call.data)
+
+    def _truncate(self, call: Call) -> None:
+        inode = self._find(call.paths[0])[2]
+        if inode is not None:
+            self._data(call, inode, call.size, None)
+
+    def _rename(self, call: Call) -> None:
+        (source, old, inode), (target, new, there) = map(self._find, call.paths)
+        if source is None or target is None or inode is None or inode == there:
+            return
+        if there is not None:
+            directory = self.inodes[there].kind == "dir"
+            if call.flags & 1 or directory != (self.inodes[inode].kind == "dir") or self._live[there]:
+                return  # RENAME_NOREPLACE; what cannot be replaced
+        self._entries(call, "rename", (target, new, inode), (source, old, None))
+        self.ops[-1].needs |= self._made.get(target, set())
+
+    def _mkdir(self, call: Call) -> None:
+        directory, name, inode = self._find(call.paths[0])
+        if directory is not None and inode is None:
+            made = self._new("dir")
+            self._entries(call, "mkdir", (directory, name, made))
+            self._made[made] = {len(self.ops) - 1, *self._made.get(directory, ())}
+
+    def _mknod(self, call: Call) -> None:
+        directory, name, inode = self._find(call.paths[0])
+        if directory is not None and inode is None:
+            self._entries(call, "mknod", (directory, name, self._new("fifo")))
+
+    def _symlink(self, call: Call) -> None:
+        directory, name, inode = self._find(call.paths[1])
+        if directory is not None and inode is None:
+            made = self._new("link")
+            self.inodes[made].data = os.fsencode(call.paths[0])
+            self._entries(call, "symlink", (directory, name, made))
+
+    def _link(self, call: Call) -> None:
+        inode, (directory, name, there) = self._find(call.paths[0])[2], self._find(call.paths[1])
+        if directory is not None and inode is not None and there is None:
+            self._entries(call, "link", (directory, name, inode))
+
+    def _unlink(self, call: Call) -> None:
+        directory, name, inode = self._find(call.paths[0])
+        if directory is not None and inode is not None and self.inodes[inode].kind != "dir":
+            self._entries(call, "unlink", (directory, name, None))
+
+    def _rmdir(self, call: Call) -> None:
+        directory, name, inode = self._find(call.paths[0])
+        if directory is not None and inode is not None and self.inodes[inode].kind == "dir" and not self._live[inode]:
+            self._entries(call, "rmdir", (directory, name, None))
+            self.ops[-1].needs |= self._touched.get(inode, set())
+
+    def _sync(self, call: Call) -> None:
+        everything = call.name in ("sync", "syncfs")
+        inode = None if everything else self._find(call.paths[0])[2]
+        done = {index for index, op in enumerate(self.ops) if everything or inode is not None and (
+            op.inode == inode and not op.entries or any(entry[0] == inode for entry in op.entries))}
+        for index in self._closed(done):
+            if self.ops[index].synced is None:
+                self.ops[index].synced = call.seq
+        self.syncs.append(call.seq)
+
+    def _chmod(self, call: Call) -> None:
+        """Modes are not followed; nor are owners, and room that was set aside."""
+
+    _chown = _fallocate = _chmod
+
+    # How they are noted
+
+    def _read(self, path: Path) -> int:
+        number = self._number("link" if path.is_symlink() else "dir" if path.is_dir() else "file" if path.is_file() else "fifo")
+        inode = self.inodes[number]
+        if inode.kind == "dir":
+            inode.entries = {child.name: self._read(child) for child in sorted(path.iterdir())}
+        elif inode.kind == "link":
+            inode.data = os.fsencode(os.readlink(path))
+        elif inode.kind == "file":
+            inode.data = path.read_bytes()
+            inode.size = len(inode.data)
+        return number
+
+    def _number(self, kind: str) -> int:
+        self.inodes.append(_Inode(kind))
+        return len(self.inodes) - 1
+
+    def _new(self, kind: str) -> int:
+        self._live.append({})
+        return self._number(kind)
+
+    def _find(self, path: str) -> tuple[int | None, str, int | None]:
+        """Directory, name and inode of a path below the root: None where there is none now."""
+        if path == ".":
+            return None, "", self.root
+        if path.startswith(("/", "<", "?")):
+            return None, "", None
+        directory: int | None = self.root
+        *above, name = path.split("/")
+        for part in above:
+            directory = None if directory is None else self._live[directory].get(part)
+        return (None, name, None) if directory is None else (directory, name, self._live[directory].get(name))
+
+    def _entries(self, call: Call, verb: str, *entries: tuple[int, str, int | None]) -> None:
+        index, needs = len(self.ops), set()
+        for directory, name, inode in entries:
+            if (directory, name) in self._last:
+                needs.add(self._last[directory, name])
+            self._last[directory, name] = index
+            self._touched.setdefault(directory, set()).add(index)
+            if inode is None:
+                self._live[directory].pop(name, None)
+            else:
+                self._live[directory][name] = inode
+        self.ops.append(Op(call.seq, f"{verb} {' '.join(call.paths)}", entries, needs=needs))
+
+    def _data(self, call: Call, inode: int, offset: int, data: bytes | None) -> None:
+        known = self.inodes[inode]
+        if data is None and known.size == offset:
+            return
+        known.size = max(known.size, offset + len(data)) if data else offset
+        self.ops.append(Op(call.seq, f"{call.kind} {call.paths[0]}", inode=inode, offset=offset, data=data))
+
+    def _closed(self, indices: Iterable[int]) -> set[int]:
+        """These and all that they presuppose."""
+        found, left = set(), list(indices)
+        while left:
+            index = left.pop()
+            if index not in found:
+                found.add(index)
+                left += self.ops[index].needs
+        return found
+
+    # What may be left
+
+    def pending(self, cut: int) -> list[int]:
+        """The operations up to call `cut` that no sync up to there has made durable."""
+        return [index for index, op in enumerate(self.ops) if op.seq <= cut and (op.synced is None or op.synced > cut)]
+
+    def tree(self, cut: int, outcomes: str | None = None) -> Tree:
+        """What is on the disk when the power goes after call `cut`; outcomes: one of each pending operation; None: all are there."""
+        pending = self.pending(cut)
+        became = dict(zip(pending, outcomes or WHOLE * len(pending), strict=True))
+        entries: dict[int, dict[str, int]] = {}
+        bytes_of: dict[int, bytearray] = {}
+        for index, op in enumerate(self.ops):
+            if op.seq > cut:
+                break
+            if became.get(index, WHOLE) == ABSENT:
+                continue
+            if any(became.get(need) == ABSENT for need in op.needs):
+                became[index] = ABSENT
+                continue
+            for directory, name, inode in op.entries:
+                if directory not in entries:
+                    entries[directory] = dict(self.inodes[directory].entries)
+                if inode is None:
+                    entries[directory].pop(name, None)
+                else:
+                    entries[directory][name] = inode
+            if not op.entries:
+                self._apply(op, became.get(index, WHOLE), bytes_of)
+        return self._grow(self.root, entries, bytes_of)
+
+    def _apply(self, op: Op, outcome: str, bytes_of: dict[int, bytearray]) -> None:
+        content = bytes_of.setdefault(op.inode, bytearray(self.inodes[op.inode].data))
+        data = op.data or b""
+        if outcome == HALF:
+            data = data[:len(data) // 2]
+        elif outcome == ZEROS:
+            data = bytes(len(data))
+        if len(content) < op.offset:
+            content.extend(bytes(op.offset - len(content)))
+        if op.data is None:
+            del content[op.offset:]
+        else:
+            content[op.offset:op.offset + len(data)] = data
+
+    def _grow(self, number: int, entries: dict[int, dict[str, int]], bytes_of: dict[int, bytearray]) -> Tree:
+        tree: Tree = {}
+        for name, child in entries.get(number, self.inodes[number].entries).items():
+            inode = self.inodes[child]
+            if inode.kind == "dir":
+                tree[name] = self._grow(child, entries, bytes_of)
+            elif inode.kind == "file":
+                tree[name] = bytes(bytes_of.get(child, inode.data))
+            else:
+                tree[name] = None if inode.kind == "fifo" else os.fsdecode(inode.data)
+        return tree
+
+    def choices(self, cut: int, whole: frozenset[int], samples: int, seed: int) -> Iterator[str]:
+        """Outcomes of the pending operations at `cut`; the first has lost them all. `whole`: operations that are taken to be there.
+
+        Up to ALL_SUBSETS of them: each subset, and each write in halves and zeros beside all, none and those before it of the
+        others. Of more: one missing, only one, none, all, the first so many, the same halves and zeros, and seeded samples.
+        """
+        pending = self.pending(cut)
+        free = [place for place, index in enumerate(pending) if index not in whole]
+        fixed = [WHOLE] * len(pending)
+
+        def outcome(given: dict[int, str], rest: str) -> str:
+            text = [rest if place in frees else mark for place, mark in enumerate(fixed)]
+            for place, mark in given.items():
+                text[place] = mark
+            return "".join(text)
+
+        frees = set(free)
+        yield outcome({}, ABSENT)
+        if len(free) <= ALL_SUBSETS:
+            for marks in itertools.product(WHOLE + ABSENT, repeat=len(free)):
+                yield outcome(dict(zip(free, marks)), WHOLE)
+        else:
+            for rest, mark in ((WHOLE, ABSENT), (ABSENT, WHOLE)):
+                yield outcome({}, rest)
+                for place in free:
+                    yield outcome({place: mark}, rest)
+            for count in range(len(free)):
+                yield outcome(dict.fromkeys(free[:count], WHOLE), ABSENT)
+        for count, place in enumerate(free):
+            for mark in self.ops[pending[place]].outcomes[2:]:
+                yield outcome({place: mark}, WHOLE)
+                yield outcome({place: mark}, ABSENT)
+                yield outcome({**dict.fromkeys(free[:count], WHOLE), place: mark}, ABSENT)
+        generator = random.Random(f"{seed} {cut}")
+        for _ in range(samples if len(free) > 3 else 0):
+            yield outcome({place: generator.choice(self.ops[pending[place]].outcomes) for place in free}, WHOLE)
+
+
+def hashed(tree: Tree) -> str:
+    """The same for the same tree only."""
+    digest = hashlib.sha256()
+
+    def add(node: Tree) -> None:
+        for name in sorted(node):
+            value = node[name]
+            digest.update(repr(name).encode())
+            if isinstance(value, dict):
+                digest.update(b"{")
+                add(value)
+                digest.update(b"}")
+            else:
+                digest.update(repr(value).encode())
+
+    add(tree)
+    return digest.hexdigest()
+
+
+def write(tree: Tree, path: Path) -> None:
+    """The tree on a real disk, in a directory that is made."""
+    path.mkdir(0o700)
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            write(value, path / name)
+        elif isinstance(value, bytes):
+            (path / name).write_bytes(value)
+        elif value is None:
+            os.mkfifo(path / name, 0o600)
+        else:
+            (path / name).symlink_to(value)
+
+
+def read(path: Path) -> Tree:
+    """A real directory as a tree."""
+    return History(path).tree(0)
+

@@ -1,0 +1,85 @@
+"""One table from a verb's exit code to an exception."""
+
+from __future__ import annotations
+
+import queue
+
+
+class Error(Exception):
+    """A verb failed. str() is what it said on stderr; `code` its exit code, below 0 for a signal; `verb` its name."""
+
+    def __init__(self, message: str = "", code: int | None = None, verb: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.verb = verb
+        #: of push_many: the ids of those that are stored all the same
+        self.ids: list[int] = []
+
+
+class Usage(Error):
+    """64: options that do not go together."""
+
+
+class Invalid(Error, ValueError):
+    """65: a bad name, number, receipt or key, or a message too large."""
+
+
+class Missing(Error, LookupError):
+    """66: no such queue."""
+
+
+class Empty(Error, queue.Empty):
+    """66 of pop, reserve, peek and drain: nothing is there."""
+
+
+class NotYours(Error):
+    """66 of delete, release, touch and bury: the lease was over and somebody else has the message, or it is gone."""
+
+
+class Closed(Error):
+    """69: the queue is closed; of pop and reserve, closed and empty."""
+
+
+class Unreachable(Error, ConnectionError):
+    """69 of a door that does not answer, or not to the end. What was asked may have been done."""
+
+
+class Internal(Error):
+    """70: a fault in flatq, or something that it needs is not installed."""
+
+
+class Disk(Error):
+    """74: the disk is full or failed."""
+
+
+class Full(Error, queue.Full):
+    """75 of push: the queue holds as many messages as it may."""
+
+
+class Busy(Error):
+    """75 of other verbs: messages are left (drop), or the door has ended the connection."""
+
+
+class Denied(Error):
+    """77: not allowed."""
+
+
+class TimedOut(Error, TimeoutError):
+    """Took longer than Queue(timeout=...) allows; it was ended. What was asked may have been done."""
+
+
+ERRORS: dict[int | tuple[int, str], type[Error]] = {
+    64: Usage, 65: Invalid, 66: Missing, 69: Closed, 70: Internal, 74: Disk, 75: Busy, 77: Denied, (75, "push"): Full,
+    **{(66, verb): Empty for verb in ("pop", "reserve", "peek", "drain")},
+    **{(66, verb): NotYours for verb in ("delete", "release", "touch", "bury")},
+}
+
+
+def error_of(verb: str, code: int, text: str, host: str = "") -> Error:
+    """The exception, not raised, for a verb that ended with `code` and `text` on stderr, through the door at `host` or here."""
+    kind = ERRORS.get((code, verb)) or ERRORS.get(code, Error)
+    if host and code == 69 and text.startswith(f"{verb}: {host}: "):
+        kind = Unreachable
+    if not text:
+        text = f"{verb}: ended by signal {-code}" if code < 0 else f"{verb}: exit code {code}"
+    return kind(text, code, verb)

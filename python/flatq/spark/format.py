@@ -1,0 +1,367 @@
+"""The flat-file format: the one module that knows how messages lie on the disk. It needs pyarrow; neither Spark nor Java.
+
+A flat file has a line for each message, oldest first: a slip's name, a tab, the body in base64. Its own name is
+PRIORITY.FIRST.LAST.COUNT.TRIES.NONCE: ids from first to last, COUNT lines, and how often the whole file came back, which counts beside the
+tries of each slip. A slip's name is PRIORITY.ID.TRIES.NONCE.LEASE.DELAY.BORN.SIZE.KEY.COUNTS; BORN is in hundredths of a second since 1970."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from binascii import Error as BadBase64, a2b_base64, b2a_base64
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+#: rows, and bytes of a flat file, that become one batch of rows
+ROWS, BYTES = 16384, 4 << 20
+
+_LINE = re.compile(
+    rb"([0-9]{10})\.([0-9]{12})\.([0-9]+)\.([0-9a-z-]+)\.([0-9]+)\.([0-9]+)\.([0-9]{12})\.([0-9]+)\.(-|k[0-9a-f]{32})\.([0-9]+(?:-[0-9]+){3})"
+    rb"\t([A-Za-z0-9+/]*={0,2})"
+)
+_FLAT = re.compile(r"([0-9]{10})\.([0-9]{12})\.([0-9]{12})\.([1-9][0-9]*)\.(0|[1-9][0-9]*)\.([0-9a-f]+)")
+_SLIP = re.compile(r"[0-9]{10}\.[0-9]{12}\.[0-9]+\.[0-9a-z-]+\.[0-9]+\.[0-9]+\.[0-9]{12}\.[0-9]+\.(-|k[0-9a-f]{32})\.[0-9-]+")
+_FIELDS = ["priority", "id", "tries", "nonce", "lease", "delay", "born", "size", "key", "rest"]
+_TYPES = {**dict.fromkeys(("priority", "id", "tries", "born", "size"), pa.int64()), "key": pa.binary(), "rest": pa.binary()}
+
+_ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+
+HEADERS = pa.struct([("id", pa.int64()), ("priority", pa.int64()), ("key", pa.string())])
+
+
+class Damaged(ValueError):
+    """A line that is none, or a body that is not what its slip says."""
+
+
+class Lost(LookupError):
+    """Messages that should be there are not: a segment, a flat file or lines of one are missing."""
+
+
+def schema(headers: bool = False, base64: bool = False, host: bool = False) -> pa.Schema:
+    """The columns of a batch of rows."""
+    fields = [("queue", pa.string()), ("offset", pa.int64()), ("timestamp", pa.timestamp("us", tz="UTC")),
+              ("value", pa.string() if base64 else pa.binary()), ("attempts", pa.int32())]
+    return pa.schema([*([("host", pa.string())] if host else []), *fields, *([("headers", HEADERS)] if headers else [])])
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Lines `skip` to `skip + count` of a flat file of `lines`, or single messages: slips with their bodies in the directory `path`.
+
+    `offset`: of the first row; None: each row's id. `tries` count beside those of the slips."""
+
+    path: str
+    count: int
+    lines: int
+    tries: int = 0
+    skip: int = 0
+    offset: int | None = None
+    slips: tuple[str, ...] = ()
+    bytes: int = 0
+
+    def cut(self, low: int, high: int) -> Piece | None:
+        """What of it has offsets from low to below high."""
+        assert self.offset is not None
+        low, high = max(low, self.offset), min(high, self.offset + self.count)
+        if low >= high:
+            return None
+        return Piece(self.path, high - low, self.lines, self.tries, self.skip + low - self.offset, low, (), self.bytes * (high - low) // self.count)
+
+
+def flat(path: str, offset: int | None = None, tries: int = 0) -> Piece | None:
+    """The flat file at path, from its name alone; None where that is not a flat file's."""
+    match = _FLAT.fullmatch(os.path.basename(path))
+    return Piece(path, int(match[4]), int(match[4]), int(match[5]) + tries, 0, offset) if match else None
+
+
+def segment(path: str, offset: int, count: int, strict: bool = True) -> list[Piece]:
+    """The flat files of a segment, as `claim` prints one. Being claimed is a try. Lost where they are not `count` messages and `strict`."""
+    pieces, end = [], offset
+    try:
+        names = sorted(os.listdir(path))
+    except FileNotFoundError:
+        names = []
+    for name in names:
+        piece = flat(os.path.join(path, name), end, 1)
+        if piece is None:
+            raise Damaged(f"{path}/{name}: not a flat file's name")
+        pieces.append(piece)
+        end += piece.count
+    if end - offset != count:
+        if strict:
+            raise Lost(f"{path}: {end - offset} of {count} messages are there")
+        if end - offset > count:
+            raise Damaged(f"{path}: {end - offset} messages, not {count}")
+    return pieces
+
+
+def disk_name(queue: str) -> str:
+    """The directory of a queue in its spool."""
+    name = queue.replace("/", ",")
+    return "%" + name if name.startswith(".") else name
+
+
+def settled(spool: str, queue: str, consumer: str) -> int:
+    """The offset up to which `consumer` has settled; 0 where it never claimed anything."""
+    try:
+        names = os.listdir(os.path.join(spool, disk_name(queue), "claimed", consumer))
+    except FileNotFoundError:
+        return 0
+    return max((int(name[8:]) for name in names if re.fullmatch(r"settled\.[0-9]{12}", name)), default=0)
+
+
+def ready(spool: str, queue: str) -> list[Piece]:
+    """What is ready in a queue, as it lies there; in the direction in which messages move, so that none is missed. FileNotFoundError."""
+    top = os.path.join(spool, disk_name(queue))
+    os.stat(os.path.join(top, "wal"))
+    body = os.path.join(top, "body")
+    found: list[Piece] = []
+    for place in ("wal", "fold", "queue", "unfold", "head"):
+        slips = []
+        for directory, _, names in sorted(os.walk(os.path.join(top, place))):
+            for name in sorted(names):
+                piece = flat(os.path.join(directory, name))
+                if piece:
+                    found.append(piece)
+                elif _SLIP.fullmatch(name):
+                    slips.append(name)
+        for start in range(0, len(slips), 500):
+            some = tuple(slips[start:start + 500])
+            found.append(Piece(body, len(some), len(some), 0, 0, None, some))
+    return found
+
+
+def pack(pieces: Sequence[Piece], partitions: int) -> list[list[Piece]]:
+    """About so many lists of about as many messages, in order."""
+    whole = sum(piece.count for piece in pieces)
+    lists: list[list[Piece]] = [[] for _ in range(max(1, partitions))]
+    share, before = -(-whole // len(lists)), 0
+    for piece in pieces:
+        parts = [piece]
+        if piece.offset is not None and piece.count > share:
+            parts = [part for low in range(0, piece.count, share) if (part := piece.cut(piece.offset + low, piece.offset + low + share))]
+        for part in parts:
+            lists[(before + part.count // 2) * len(lists) // max(whole, 1)].append(part)
+            before += part.count
+    return [some for some in lists if some]
+
+
+@dataclass
+class _Block:
+    """Whole lines of one piece."""
+
+    piece: Piece
+    first: int
+    count: int
+    data: bytes
+
+
+def _blocks(piece: Piece, strict: bool, vanish: bool) -> Iterator[_Block]:
+    """The lines of a piece in blocks of about BYTES; where fewer lines are there than should be: Lost, or nothing more where not strict."""
+    if piece.slips:
+        lines = []
+        for slip in piece.slips:
+            try:
+                with open(os.path.join(piece.path, slip.split(".")[1]), "rb") as file:
+                    lines.append(slip.encode() + b"\t" + file.read())
+            except FileNotFoundError:
+                continue
+        yield _Block(piece, 0, len(lines), b"".join(lines))
+        return
+    try:
+        file = open(piece.path, "rb", buffering=0)
+    except FileNotFoundError:
+        if strict and not vanish:
+            raise Lost(f"{piece.path}: the file is missing, with {piece.lines} messages") from None
+        return
+    line, end, rest = 0, piece.skip + piece.count, b""
+    with file:
+        while True:
+            read = file.read(BYTES)
+            data = rest + read if rest else read
+            cut = data.rfind(b"\n") + 1 if read else len(data)
+            data, rest = data[:cut], data[cut:]
+            if data:
+                count = data.count(b"\n")
+                if not data.endswith(b"\n"):
+                    if strict:
+                        raise Damaged(f"{piece.path}: line {line + count + 1} ends without a newline")
+                    data = data[:data.rfind(b"\n") + 1]
+                low, high = max(piece.skip - line, 0), min(end - line, count)
+                if low < high:
+                    if low > 0 or high < count:
+                        data = b"".join(data.splitlines(True)[low:high])
+                    yield _Block(piece, line + low, high - low, data)
+                line += count
+            if not read:
+                break
+    if line != piece.lines and strict:
+        raise (Lost if line < piece.lines else Damaged)(f"{piece.path}: {line} lines, and its name says {piece.lines}")
+
+
+def _decode(data: bytes, count: int, base64: bool) -> pa.Table:
+    """Columns priority id tries born key value; ValueError where not all is as it should be."""
+    # the fields of a slip, and after the last dot COUNTS, a tab and the body
+    table = csv.read_csv(
+        pa.BufferReader(data), csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=_FIELDS),
+        csv.ParseOptions(delimiter=".", quote_char=False, ignore_empty_lines=False),
+        csv.ConvertOptions(check_utf8=False, column_types=_TYPES, strings_can_be_null=False, include_columns=list(_TYPES)),
+    ).combine_chunks()
+    if table.num_rows != count:
+        raise ValueError("not so many lines")
+    rest, size = table["rest"].chunk(0), table["size"].chunk(0)
+    if pc.all(pc.starts_with(rest, b"0-0-0-0\t")).as_py():
+        body = pc.binary_slice(rest, 8, 1 << 30)
+    else:
+        pairs = [one.split(b"\t") for one in rest.to_pylist()]
+        body = pa.array([text for _, text in pairs], pa.binary())
+    whole = pc.divide(pc.add(size, 2), 3)
+    if not pc.all(pc.equal(pc.binary_length(body), pc.multiply(whole, 4))).as_py():
+        raise ValueError("not as long as the slip says")
+    if base64:
+        # what is no base64 would be left out by whoever decodes it, without a word
+        padding = pc.sum(pc.subtract(pc.multiply(whole, 3), size)).as_py()
+        text = body.buffers()[2]
+        if (text.to_pybytes() if text else b"").translate(None, _ALPHABET) != b"=" * padding:
+            raise ValueError("not base64")
+        value = body.cast(pa.string())
+    else:
+        value = pa.array(list(map(a2b_base64, body.to_pylist())), pa.binary())
+        if not pc.all(pc.equal(pc.binary_length(value), size)).as_py():
+            raise ValueError("not base64")
+    columns = {name: table[name].chunk(0) for name in ("priority", "id", "tries", "born", "key")}
+    return pa.table({**columns, "value": value})
+
+
+def _checked(block: _Block, base64: bool, strict: bool) -> tuple[pa.Table, list[int]] | None:
+    """The same line by line, and which lines are good; Damaged says which one is not."""
+    good, rows = [], []
+    for number, line in enumerate(block.data.split(b"\n")[:-1]):
+        match, value = _LINE.fullmatch(line), None
+        fault = "not a slip, a tab and base64"
+        if match:
+            try:
+                value = a2b_base64(match[11])
+                fault = f"{len(value)} bytes, and its slip says {int(match[8])}"
+            except BadBase64 as error:
+                fault = f"bad base64: {error}"
+        if match and value is not None and len(value) == int(match[8]) and len(match[11]) % 4 == 0:
+            good.append(number)
+            rows.append((int(match[1]), int(match[2]), int(match[3]), int(match[7]), match[9], match[11].decode() if base64 else value))
+        elif strict:
+            where = f"message {number + 1} of the singles" if block.piece.slips else f"line {block.first + number + 1}"
+            raise Damaged(f"{block.piece.path}: {where} is damaged: {fault}")
+    if not rows:
+        return None
+    types = {"priority": pa.int64(), "id": pa.int64(), "tries": pa.int64(), "born": pa.int64(), "key": pa.binary(),
+             "value": pa.string() if base64 else pa.binary()}
+    return pa.table({name: pa.array(column, kind) for (name, kind), column in zip(types.items(), zip(*rows))}), good
+
+
+def rows(pieces: Iterable[Piece], queue: str, host: str = "", *, headers: bool = False, base64: bool = False, with_host: bool = False,
+         strict: bool = True, vanish: bool = False, ids: tuple[int, int] | None = None) -> Iterator[pa.RecordBatch]:
+    """The messages of pieces as batches of rows, in order; in memory are about BYTES at a time.
+
+    strict: Lost or Damaged is raised where a message is missing or is not what was stored; else it is left out, and the others keep
+    their offsets. vanish: files may go away, since others take messages meanwhile. ids: only offsets from the first to below the second."""
+    like = schema(headers, base64, with_host)
+
+    def batch(table: pa.Table, piece: Piece, offset: pa.Array) -> pa.RecordBatch:
+        plain = {name: table[name].combine_chunks() if table[name].num_chunks != 1 else table[name].chunk(0) for name in table.column_names}
+        count = table.num_rows
+        columns = [pa.repeat(pa.scalar(host, pa.string()), count)] if with_host else []
+        columns += [
+            pa.repeat(pa.scalar(queue, pa.string()), count), offset,
+            pc.multiply(plain["born"], 10000).cast(pa.timestamp("us", tz="UTC")), plain["value"],
+            pc.add(plain["tries"], piece.tries).cast(pa.int32()),
+        ]
+        if headers:
+            key = plain["key"].cast(pa.string())
+            key = pc.if_else(pc.equal(key, "-"), pa.scalar(None, pa.string()), key)
+            columns.append(pa.StructArray.from_arrays([plain["id"], plain["priority"], key], fields=list(HEADERS)))
+        found = pa.RecordBatch.from_arrays(columns, schema=like)
+        if ids is not None:
+            found = found.filter(pc.and_(pc.greater_equal(offset, ids[0]), pc.less(offset, ids[1])))
+        return found
+
+    def flush(blocks: list[_Block]) -> Iterator[pa.RecordBatch]:
+        count = sum(block.count for block in blocks)
+        if not count:
+            return
+        piece, first = blocks[0].piece, blocks[0]
+        try:
+            table = _decode(b"".join(block.data for block in blocks), count, base64)
+        except (ValueError, pa.ArrowException):
+            for block in blocks:
+                checked = _checked(block, base64, strict)
+                if checked:
+                    table, good = checked
+                    if block.piece.offset is None:
+                        offset = table["id"].combine_chunks()
+                    else:
+                        base = block.piece.offset + block.first - block.piece.skip
+                        offset = pa.array([base + number for number in good], pa.int64())
+                    yield batch(table, block.piece, offset)
+            return
+        if piece.offset is None:
+            offset = table["id"].chunk(0)
+        else:
+            base = piece.offset + first.first - piece.skip
+            offset = pa.array(range(base, base + count), pa.int64())
+        yield batch(table, piece, offset)
+
+    held: list[_Block] = []
+    rows_held = bytes_held = 0
+    after: tuple[int | None, int] | None = None
+    for piece in pieces:
+        for block in _blocks(piece, strict, vanish):
+            start = None if piece.offset is None else piece.offset + block.first - piece.skip
+            if held and (rows_held + block.count > ROWS or bytes_held + len(block.data) > BYTES or (start, piece.tries) != after):
+                yield from flush(held)
+                held, rows_held, bytes_held = [], 0, 0
+            held.append(block)
+            rows_held, bytes_held = rows_held + block.count, bytes_held + len(block.data)
+            after = (None if start is None else start + block.count, piece.tries)
+    yield from flush(held)
+
+
+class Stage:
+    """Flat files, written beside a queue for it to take in: `directory`/PRIORITY.BLOCK/FLAT, as a bulk push stages them.
+
+    Like those they have 500 messages or 4 MiB at most, and no file's ids cross a hundred thousand. `born`: hundredths since 1970."""
+
+    def __init__(self, directory: str, first: int, nonce: str, born: int, lease: int = 60) -> None:
+        self.directory, self.next, self.nonce = directory, first, nonce
+        self.middle = f".0.0.{lease}.0.{born:012d}."
+        self.files: list[str] = []
+        self.count = 0
+
+    def write(self, bodies: Sequence[bytes], priority: int = 65536) -> None:
+        """Store bodies, in order, with the ids that come next."""
+        at = 0
+        while at < len(bodies):
+            first = self.next
+            most = min(len(bodies) - at, 500, 100000 - first % 100000)
+            size = count = 0
+            while count < most and (not count or size + len(bodies[at + count]) <= 3 << 20):
+                size += len(bodies[at + count])
+                count += 1
+            some = bodies[at:at + count]
+            lines = [
+                f"{priority:010d}.{number:012d}{self.middle}{len(body)}.-.0-0-0-0\t".encode() + b2a_base64(body)
+                for number, body in enumerate(some, first)
+            ]
+            block = os.path.join(self.directory, f"{priority:010d}.{first:012d}"[:18])
+            path = os.path.join(block, f"{priority:010d}.{first:012d}.{first + count - 1:012d}.{count}.0.{self.nonce}")
+            os.makedirs(block, exist_ok=True)
+            with io.FileIO(path, "x") as file:
+                data = memoryview(b"".join(lines))
+                while data:
+                    data = data[file.write(data):]
+            self.files.append(path)
+            self.next, self.count, at = first + count, self.count + count, at + count

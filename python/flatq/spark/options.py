@@ -1,0 +1,176 @@
+"""What options say, and a queue's place: where the verbs are run."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import format as flat
+
+#: where the package flatq is: a process of Spark's that does not find it looks there
+PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+MOST = 999999999
+
+
+def verb(name: str, words: Sequence[str], spool: str, parse: Any = bytes) -> Any:
+    """One run of a verb in a spool. Raises as flatq.Queue does."""
+    try:
+        from flatq import verbs
+    except ImportError:
+        sys.path.append(PACKAGES)
+        from flatq import verbs
+    return verbs.run(verbs.Call(name, list(words), parse, None, spool))
+
+
+def missing(error: Exception, text: str = "") -> bool:
+    return getattr(error, "code", None) == 66 and text in str(error)
+
+
+@dataclass(frozen=True)
+class Segment:
+    offset: int
+    count: int
+    path: str
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.count
+
+
+def _segments(out: bytes) -> list[Segment]:
+    words = (os.fsdecode(line).split(" ", 2) for line in out.splitlines())
+    return [Segment(int(offset), int(count), path) for offset, count, path in words]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A queue in a spool. `key` is what it is called in offsets."""
+
+    spool: str
+    queue: str
+    host: str = ""
+
+    @property
+    def key(self) -> str:
+        return f"{self.host}:{self.queue}" if self.host else self.queue
+
+    def claim(self, consumer: str, most: int) -> list[Segment]:
+        """What `consumer` holds, once it holds up to `most` messages; LookupError where there is no such queue."""
+        try:
+            return verb("claim", ["-c", consumer, "-n", str(min(most, MOST)), "--", self.queue], self.spool, _segments)
+        except Exception as error:
+            # closed and empty is empty; a name that never claimed holds nothing
+            if getattr(error, "code", None) == 69 or missing(error) and "no queue" not in str(error):
+                return []
+            raise
+
+    def settle(self, consumer: str, offset: int) -> int:
+        """Be done with whole segments up to offset, and say how far that is. What Spark has written reaches the disk first."""
+        done = flat.settled(self.spool, self.queue, consumer)
+        if offset <= done:
+            return done
+        ends = [segment.end for segment in self.claim(consumer, 0) if segment.end <= offset]
+        if not ends:
+            return done
+        if os.environ.get("FLATQ_SYNC") != "off":
+            # Hadoop syncs no local file: a power cut would take the table, after the queue has let go of its messages
+            os.sync()
+        verb("settle", ["-c", consumer, "--", str(ends[-1]), self.queue], self.spool)
+        return ends[-1]
+
+    def ready(self) -> int:
+        """How many messages are ready."""
+        for line in verb("stat", ["--", self.queue], self.spool).decode().splitlines():
+            if line.startswith("ready "):
+                return int(line[6:])
+        return 0
+
+
+def _number(options: Mapping[str, str], name: str, default: int | None) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
+        raise ValueError(f"option {name}: a number above 0, not {text!r}")
+    return int(text)
+
+
+def _yes(options: Mapping[str, str], name: str, default: bool) -> bool:
+    text = options.get(name)
+    if text is None:
+        return default
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"option {name}: true or false, not {text!r}")
+    return text.lower() == "true"
+
+
+KNOWN = {
+    "path", "queue", "consumer", "startingoffsets", "endingoffsets", "maxoffsetspertrigger", "minpartitions", "failondataloss", "includeheaders",
+    "base64", "jobid", "priority", "lease", "wait", "checkpointlocation", "querytimeout",
+}
+
+
+class Options:
+    """What options say, checked; see FlatqSource."""
+
+    def __init__(self, options: Mapping[str, str], write: bool = False) -> None:
+        unknown = sorted(name for name in options if name.lower() not in KNOWN)
+        if unknown:
+            raise ValueError(f"flatq has no option {unknown[0]!r}")
+        where = options.get("path") or os.environ.get("FLATQ_DIR")
+        if not where:
+            where = os.path.join(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "flatq")
+        where = where[5:] if where.startswith("file:") else where
+        self.path = os.path.abspath("/" + where.lstrip("/") if where.startswith("//") else where)
+        queues = [name.strip() for name in (options.get("queue") or ("" if write else "default")).split(",")]
+        self.queues = [name for name in queues if name]
+        if len(set(self.queues)) != len(self.queues):
+            raise ValueError("option queue: a queue is named twice")
+        self.consumer = options.get("consumer")
+        self.partitions = _number(options, "minPartitions", None)
+        self.limit = _number(options, "maxOffsetsPerTrigger", None)
+        self.strict = _yes(options, "failOnDataLoss", True)
+        self.headers = _yes(options, "includeHeaders", False)
+        self.base64 = _yes(options, "base64", False)
+        if options.get("startingOffsets", "earliest") != "earliest":
+            raise ValueError("option startingOffsets: only 'earliest': a work queue has no past that could be left out")
+        self.ending: dict[str, int] | None = None
+        ending = options.get("endingOffsets", "latest")
+        if ending != "latest":
+            try:
+                self.ending = {str(key): int(value) for key, value in json.loads(ending).items()}
+            except (ValueError, AttributeError, TypeError):
+                raise ValueError(f"option endingOffsets: 'latest' or as {{\"jobs\": 700}}, not {ending!r}") from None
+        self.wild = glob.has_magic(self.path)
+
+    def places(self) -> list[Place]:
+        """The queues, in each spool that the path means; `host` is what its first wildcard stands for."""
+        if not self.wild:
+            if not os.path.isdir(self.path):
+                raise LookupError(f"no spool at {self.path}")
+            return [Place(self.path, queue) for queue in self.queues]
+        parts = self.path.split(os.sep)
+        at = next(number for number, part in enumerate(parts) if glob.has_magic(part))
+        spools = [spool for spool in sorted(glob.glob(self.path)) if os.path.isdir(spool)]
+        if not spools:
+            raise LookupError(f"no spool at {self.path}")
+        hosts = [spool.split(os.sep)[at] for spool in spools]
+        if len(set(hosts)) != len(hosts):
+            raise ValueError("option path: the first wildcard must tell the spools apart")
+        places = [Place(spool, queue, host) for spool, host in zip(spools, hosts) for queue in self.queues
+                  if os.path.isdir(os.path.join(spool, flat.disk_name(queue)))]
+        if not places:
+            raise LookupError(f"no queue {self.queues[0]!r} in any spool at {self.path}")
+        return places
+
+    def parallel(self, count: int) -> int:
+        """Partitions for so many messages: a task of Spark's costs as much as some thousand of them."""
+        if self.partitions:
+            return self.partitions
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return min(cores, 1 + count // 10000)

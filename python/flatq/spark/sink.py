@@ -1,0 +1,379 @@
+"""The sink: rows become messages, exactly once for each (query, batch), whoever is killed.
+
+    SPOOL/.spark/JOB/stage.TASK/QUEUE/PRIORITY.BLOCK/FLAT   flat files that a task has written; seen by nobody
+    SPOOL/.spark/JOB/plan                                   which stages batch N consists of: once it is there, batch N is decided
+    SPOOL/.spark/JOB/done.N                                 an empty file: batch N, and all before it, is in the queues
+
+JOB is the query's id, which the checkpoint keeps; of a batch write it is the option jobId, or a name of its own.
+
+Order: 1 each task takes ids of its own, writes its flat files under them and syncs them; 2 the driver writes `plan`, by a rename; 3 flat
+files are renamed into their queue, by the engine's own function for a bulk push: under the queue's lock, when there is room; 4 `plan`
+becomes `done.N`; 5 the stages are removed.
+
+Crash: before 2, nothing is in any queue: the batch runs again, and step 5 removes what the dead left. From 2 on the plan holds: whoever runs the
+batch again only does the rest of 3, where each file is either still in its stage or already in its queue; what that run has staged is
+thrown away. After 4 the batch is not looked at again. A consumer may take the first messages of a batch before the last are there.
+
+Keys (`push -k`) could not do this: a key is free again as soon as its message was popped."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import BinaryType, IntegralType, StringType, StructType
+
+from . import format as flat
+from .options import PACKAGES, Options
+
+# The engine's functions, in a shell. `ids COUNT QUEUE`: prints the first of so many ids of one's own, and the time by the spool's clock;
+# `room QUEUE COUNT WAIT`: whether so many may come in;
+# `enter QUEUE STAGE NONCE COUNT BYTES FIRST WAIT`: what is in the stage goes into the queue, as the end of `push -l` does it
+SCRIPT = r"""
+set -u
+. "$lib/common.sh"
+FLATQ_VERB=push
+shell_reset
+need slip spool push fill bound settle reclaim batch fold rare boot
+spool_open || die $? "$why"
+clock_read
+case $1 in
+ids)
+  name_check "$3" || die $? "$why"
+  ids_block $((($2 + 999) / 1000)) || die $? "$why"
+  clock_epoch "$now"
+  printf '%s %s\n' "$ids_first" "$epoch_time" ;;
+room)
+  queue_open "$2" || exit 0
+  [ ! -e "$q/closed" ] || die 69 "queue '$queue' is closed"
+  queue_conf || die $? "$why"
+  [ "$queue_bound" != 0 ] || exit 0
+  [ "$3" -le "$queue_bound" ] || die 75 "queue '$queue' never holds $3 messages"
+  [ "$4" = 0 ] || exit 0
+  queue_count
+  [ $((count + $3)) -le "$queue_bound" ] || die 75 "queue '$queue' is full" ;;
+enter)
+  queue_open "$2" make || die $? "$why"
+  bulk_stage=$3 nonce=$4 bulk_count=$5 bulk_bytes=$6 bulk_first=$7 push_wait=$8
+  clock_epoch "$now"
+  bulk_commit
+  code=$?
+  [ -z "$lock_held" ] || unlock_queue
+  [ $code -eq 0 ] || die $code "$why"
+  wake "$q/wait" "$bulk_count" ;;
+esac
+"""
+
+
+def engine(spool: str, *words: object) -> list[str]:
+    """SCRIPT's words. Raises as flatq.Queue.push does."""
+    try:
+        from flatq import errors, verbs
+    except ImportError:
+        sys.path.append(PACKAGES)
+        from flatq import errors, verbs
+    done = subprocess.run(
+        ["sh", "-c", SCRIPT, "push", *map(str, words)], env={**os.environ, "lib": str(verbs.home()), "FLATQ_DIR": spool},
+        stdin=subprocess.DEVNULL, capture_output=True,
+    )
+    if done.returncode:
+        raise errors.error_of("push", done.returncode, done.stderr.decode(errors="replace").strip())
+    return done.stdout.decode().split()
+
+
+def sync(path: str) -> None:
+    """All that was written below path is on the disk."""
+    if os.environ.get("FLATQ_SYNC") != "off" and subprocess.run(["sync", "-f", path], capture_output=True).returncode:
+        os.sync()
+
+
+@contextlib.contextmanager
+def private(spool: str) -> Iterator[None]:
+    """What is made is for those alone who may use the spool."""
+    try:
+        group = os.stat(spool).st_mode & 0o2000
+    except FileNotFoundError:
+        group = 0
+    before = os.umask(0o007 if group else 0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What a task has staged, and for each queue how many messages and bytes; empty: nothing."""
+
+    job: str
+    stage: str = ""
+    sizes: dict[str, list[int]] = field(default_factory=dict)
+
+
+class Ids:
+    """Ids of a task's own, some ten thousand with one process."""
+
+    def __init__(self, spool: str) -> None:
+        self.spool, self.first, self.left, self.asked, self.born = spool, 0, 0, 0, 0
+        self.names: set[str] = set()
+
+    def take(self, count: int, queue: str) -> int:
+        if self.left < count or queue not in self.names:
+            # what is over is burnt: there are plenty
+            ask = max(count, min(self.asked * 5, 200000))
+            first, born = engine(self.spool, "ids", ask, queue)
+            self.first, self.left, self.asked, self.born = int(first), ask, ask, int(born)
+            self.names.add(queue)
+        first = self.first
+        self.first, self.left = first + count, self.left - count
+        return first
+
+
+def columns(schema: StructType, options: Options) -> None:
+    """ValueError where rows of this schema cannot become messages."""
+    kinds = {field.name: field.dataType for field in schema.fields}
+    if not isinstance(kinds.get("value"), (BinaryType, StringType)):
+        raise ValueError("a row needs a column `value`, binary or string: to_json(struct(*)) makes one of all columns")
+    if not isinstance(kinds.get("queue", StringType()), StringType) or not isinstance(kinds.get("priority"), (IntegralType, type(None))):
+        raise ValueError("the column `queue` is a string, `priority` a number")
+    for name in ("key", "delay"):
+        if name in kinds:
+            raise ValueError(f"messages with a {name} are pushed one by one: flatq.Queue.push; the sink has no column `{name}`")
+    if not options.queues and "queue" not in kinds:
+        raise ValueError("option queue is missing, and there is no column `queue`")
+    if len(options.queues) > 1:
+        raise ValueError("option queue: one queue; rows for several name theirs in a column `queue`")
+    if options.wild:
+        raise ValueError("option path: one spool")
+
+
+def real_name(disk: str) -> str:
+    """The queue that has this directory."""
+    return (disk[1:] if disk.startswith("%") else disk).replace(",", "/")
+
+
+class Sink:
+    """Steps 1 to 5."""
+
+    def __init__(self, options: Options, given: Mapping[str, str]) -> None:
+        self.spool = options.path
+        # the option beats the column, so that what was read from one queue can be written to another
+        self.queue = options.queues[0] if options.queues else None
+        self.priority = int(given.get("priority", 65536))
+        self.lease = int(given.get("lease", 60))
+        self.wait = int(given.get("wait", 0))
+        if not 0 <= self.priority < 1 << 32 or not 0 <= self.lease < 1 << 32 or self.wait < 0:
+            raise ValueError("options priority and lease: 0 to 4294967295; wait: seconds")
+
+    def top(self, job: str) -> str:
+        return os.path.join(self.spool, ".spark", job)
+
+    def stage(self, job: str, batches: Iterator[pa.RecordBatch]) -> Staged:
+        """Step 1, in a task."""
+        stage = f"stage.{uuid.uuid4().hex}"
+        top = os.path.join(self.top(job), stage)
+        ids, nonce = Ids(self.spool), uuid.uuid4().hex[:12]
+        sizes: dict[str, list[int]] = {}
+        with private(self.spool):
+            for batch in batches:
+                if batch.num_rows:
+                    self.write(top, batch, ids, nonce, sizes)
+        if not sizes:
+            return Staged(job)
+        sync(top)
+        return Staged(job, stage, sizes)
+
+    def write(self, top: str, batch: pa.RecordBatch, ids: Ids, nonce: str, sizes: dict[str, list[int]]) -> None:
+        names = batch.schema.names
+        bodies = batch.column(names.index("value")).cast(pa.binary()).to_pylist()
+        if None in bodies:
+            raise ValueError("a row's value is null: a message is bytes, were they none")
+        count = len(bodies)
+        queues = [self.queue] * count if self.queue else batch.column(names.index("queue")).to_pylist()
+        priorities = batch.column(names.index("priority")).to_pylist() if "priority" in names else [self.priority] * count
+        groups: dict[tuple[str, int], list[bytes]] = {}
+        if len(set(queues)) == 1 == len(set(priorities)):
+            groups[queues[0], priorities[0]] = bodies
+        else:
+            for queue, priority, body in zip(queues, priorities, bodies):
+                groups.setdefault((queue, priority), []).append(body)
+        for (queue, priority), some in groups.items():
+            if queue is None or priority is None or not 0 <= priority < 1 << 32:
+                raise ValueError(f"a row's queue is {queue!r}, its priority {priority!r}")
+            name = flat.disk_name(queue)
+            first = ids.take(len(some), queue)
+            flat.Stage(os.path.join(top, name), first, nonce, ids.born, self.lease).write(some, priority)
+            size = sizes.setdefault(name, [0, 0])
+            size[0] += len(some)
+            size[1] += sum(map(len, some))
+
+    def commit(self, messages: list, batch: int) -> None:
+        """Steps 2 to 5, in the driver."""
+        staged = [message for message in messages if message is not None]
+        if not staged:
+            return
+        job = staged[0].job
+        top = self.top(job)
+        if not any(message.stage for message in staged) and not os.path.exists(top):
+            return
+        with private(self.spool):
+            os.makedirs(top, exist_ok=True)
+            self.decide(top, job, staged, batch)
+
+    def decide(self, top: str, job: str, staged: list[Staged], batch: int) -> None:
+        plan = os.path.join(top, "plan")
+        done = self.done(job)
+        if done < batch:
+            old = self.plan(plan)
+            if old is not None and old["batch"] < batch:
+                # of a batch that Spark has committed: only its end is missing
+                self.roll(top, old)
+                old = None
+            if old is None:
+                self.room(staged)
+                old = {"batch": batch, "stages": {message.stage: message.sizes for message in staged if message.stage}}
+                with open(plan + ".new", "w") as file:
+                    json.dump(old, file)
+                os.rename(plan + ".new", plan)
+                sync(top)
+            self.roll(top, old)
+        for name in os.listdir(top):
+            if name.startswith("stage."):
+                shutil.rmtree(os.path.join(top, name), ignore_errors=True)
+
+    def done(self, job: str) -> int:
+        """The last batch that is in the queues; -1: none."""
+        try:
+            return max((int(name[5:]) for name in os.listdir(self.top(job)) if name.startswith("done.")), default=-1)
+        except FileNotFoundError:
+            return -1
+
+    def plan(self, path: str) -> dict | None:
+        try:
+            with open(path) as file:
+                return json.load(file)
+        except FileNotFoundError:
+            return None
+
+    def roll(self, top: str, plan: dict) -> None:
+        """Steps 3 and 4."""
+        for stage, sizes in plan["stages"].items():
+            for queue, size in sizes.items():
+                self.enter(os.path.join(top, stage, queue), queue, size[1])
+        olds = [name for name in os.listdir(top) if name.startswith("done.")]
+        new = os.path.join(top, f"done.{plan['batch']}")
+        with open(new, "w"):
+            pass
+        sync(top)
+        os.unlink(os.path.join(top, "plan"))
+        for name in olds:
+            if name != os.path.basename(new):
+                os.unlink(os.path.join(top, name))
+
+    def room(self, staged: list[Staged]) -> None:
+        """Whether what is about to be decided can be done, as far as it can be known before."""
+        counts: dict[str, int] = {}
+        for message in staged:
+            for queue, (count, _) in message.sizes.items():
+                counts[queue] = counts.get(queue, 0) + count
+        for queue, count in counts.items():
+            engine(self.spool, "room", real_name(queue), count, self.wait)
+
+    def enter(self, stage: str, queue: str, size: int) -> None:
+        """Step 3 for a queue of a stage; what has gone in before a crash is not there any more."""
+        before = None
+        while True:
+            pieces = self.staged(stage)
+            if not pieces:
+                return
+            first = min(os.path.basename(piece.path)[11:23] for piece in pieces)
+            nonce = pieces[0].path.rsplit(".", 1)[1]
+            try:
+                engine(self.spool, "enter", real_name(queue), stage, nonce, sum(piece.count for piece in pieces), size, int(first), self.wait)
+                return
+            except Exception:
+                # RACE: the shell of a driver that was killed may have been at it still
+                if len(pieces) == before:
+                    raise
+                before = len(pieces)
+
+    def staged(self, stage: str) -> list[flat.Piece]:
+        """The flat files of a stage. Blocks that were emptied are removed: the engine wants something in each."""
+        found = []
+        for block in sorted(os.listdir(stage)) if os.path.isdir(stage) else []:
+            path = os.path.join(stage, block)
+            names = os.listdir(path)
+            if not names:
+                os.rmdir(path)
+            for name in names:
+                piece = flat.flat(os.path.join(path, name))
+                if piece is None:
+                    raise flat.Damaged(f"{path}/{name}: not a flat file's name")
+                found.append(piece)
+        return found
+
+    def abort(self, messages: list) -> None:
+        for message in messages:
+            if message is not None and message.stage:
+                top = self.top(message.job)
+                plan = self.plan(os.path.join(top, "plan"))
+                if plan is None or message.stage not in plan["stages"]:
+                    shutil.rmtree(os.path.join(top, message.stage), ignore_errors=True)
+
+
+class Writer(DataSourceArrowWriter):
+    def __init__(self, options: Options, given: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise ValueError("a queue is appended to: mode('append')")
+        columns(schema, options)
+        self.sink = Sink(options, given)
+        named = given.get("jobId")
+        if named is not None and (not named.replace("-", "").replace("_", "").isalnum() or not named.isascii() or len(named) > 100):
+            raise ValueError("option jobId: 1 to 100 letters, digits, - and _")
+        self.job = f"job-{named}" if named else f"once-{uuid.uuid4().hex}"
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        if self.sink.done(self.job) >= 0:
+            return Staged(self.job)
+        return self.sink.stage(self.job, iterator)
+
+    def commit(self, messages: list) -> None:
+        self.sink.commit(messages, 0)
+        if self.job.startswith("once-"):
+            shutil.rmtree(self.sink.top(self.job), ignore_errors=True)
+
+    def abort(self, messages: list) -> None:
+        self.sink.abort(messages)
+        if self.job.startswith("once-") and not os.path.exists(os.path.join(self.sink.top(self.job), "plan")):
+            shutil.rmtree(self.sink.top(self.job), ignore_errors=True)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, options: Options, given: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        columns(schema, options)
+        self.sink = Sink(options, given)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        query = context.getLocalProperty("sql.streaming.queryId") if context else None
+        if not query:
+            raise RuntimeError("no query id: this PySpark is too old")
+        # the run's own number would be another after a restart
+        return self.sink.stage(f"query-{query}", iterator)
+
+    def commit(self, messages: list, batchId: int) -> None:
+        self.sink.commit(messages, batchId)
+
+    def abort(self, messages: list, batchId: int) -> None:
+        self.sink.abort(messages)

@@ -1,0 +1,325 @@
+"""The data source: batch and stream readers over `claim`. sink.py has the writers, format.py knows what lies on the disk."""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter, EqualTo, Filter, GreaterThan,
+    GreaterThanOrEqual, In, InputPartition, IsNotNull, LessThan, LessThanOrEqual,
+)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from . import format as flat
+from .format import Lost
+from .options import MOST, Options, Place, Segment
+from .sink import StreamWriter, Writer
+
+
+@dataclass(frozen=True)
+class Part(InputPartition):
+    """What one task reads. `ids`: only offsets from the first to below the second."""
+
+    pieces: tuple[tuple[Place, tuple[flat.Piece, ...]], ...] = ()
+    ids: tuple[int, int] | None = None
+    vanish: bool = False
+
+
+def _parts(pieces: list[tuple[Place, flat.Piece]], partitions: int, **more: Any) -> list[InputPartition]:
+    where = {piece.path: place for place, piece in pieces}
+    parts: list[InputPartition] = []
+    for some in flat.pack([piece for _, piece in pieces], partitions):
+        runs = [(place, tuple(run)) for place, run in itertools.groupby(some, lambda piece: where[piece.path])]
+        parts.append(Part(tuple(runs), **more))
+    return parts
+
+
+def _claimed(place: Place, held: Iterable[Segment], low: int, high: int, strict: bool) -> Iterator[flat.Piece]:
+    """The flat files of offsets low to below high; Lost where a part of them is not held and `strict`."""
+    at = low
+    for segment in sorted(held, key=lambda segment: segment.offset):
+        if segment.end <= low or segment.offset >= high:
+            continue
+        if segment.offset > at and strict:
+            break
+        for piece in flat.segment(segment.path, segment.offset, segment.count, strict):
+            found = piece.cut(low, high)
+            if found:
+                yield found
+        at = segment.end
+    if at < high and strict:
+        raise Lost(
+            f"queue '{place.queue}': what was claimed as offsets {at} and following, before {high}, is not there any more: deleted, "
+            "unclaimed or settled by somebody else. Messages may be lost; option failOnDataLoss=false goes on without them"
+        )
+
+
+class _Reads:
+    """What the batch and the stream reader share."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        options = self.options
+        if not isinstance(partition, Part):
+            return
+        for place, pieces in partition.pieces:
+            yield from flat.rows(
+                pieces, place.queue, place.host, headers=options.headers, base64=options.base64, with_host=options.wild,
+                strict=options.strict, vanish=partition.vanish, ids=partition.ids,
+            )
+
+
+class Reader(_Reads, DataSourceReader):
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self.queues: set[str] | None = None
+        self.low, self.high = 0, 1 << 62
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Those that say which queue, or between which offsets."""
+        for one in filters:
+            column, value = getattr(one, "attribute", ()), getattr(one, "value", None)
+            if column in (("queue",), ("offset",)) and isinstance(one, IsNotNull):
+                continue
+            if column == ("queue",) and isinstance(one, (EqualTo, In)):
+                wanted = set(value) if isinstance(one, In) else {value}
+                self.queues = wanted if self.queues is None else self.queues & wanted
+            elif column == ("offset",) and isinstance(value, int) and isinstance(one, (EqualTo, GreaterThan, GreaterThanOrEqual)):
+                self.low = max(self.low, value + isinstance(one, GreaterThan))
+                if isinstance(one, EqualTo):
+                    self.high = min(self.high, value + 1)
+            elif column == ("offset",) and isinstance(value, int) and isinstance(one, (LessThan, LessThanOrEqual)):
+                self.high = min(self.high, value + isinstance(one, LessThanOrEqual))
+            else:
+                yield one
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options, found = self.options, []
+        for place in options.places():
+            if self.queues is not None and place.queue not in self.queues:
+                continue
+            for piece in self.ready(place) if options.consumer is None else self.held(place, options.consumer):
+                found.append((place, piece))
+        count = sum(piece.count for _, piece in found)
+        if options.consumer is None:
+            ids = (self.low, self.high) if (self.low, self.high) != (0, 1 << 62) else None
+            return _parts(found, options.parallel(count), ids=ids, vanish=True) or [Part()]
+        return _parts(found, options.parallel(count)) or [Part()]
+
+    def ready(self, place: Place) -> list[flat.Piece]:
+        try:
+            return flat.ready(place.spool, place.queue)
+        except FileNotFoundError:
+            raise LookupError(f"no queue '{place.queue}' in {place.spool}") from None
+
+    def held(self, place: Place, consumer: str) -> Iterator[flat.Piece]:
+        options = self.options
+        low, high = flat.settled(place.spool, place.queue, consumer), None
+        if options.ending is not None:
+            if place.key not in options.ending:
+                raise ValueError(f"option endingOffsets: nothing is said of queue {place.key!r}")
+            high = options.ending[place.key]
+        most = min(options.limit or MOST, MOST if high is None else max(high - low, 0))
+        held = place.claim(consumer, most)
+        end = max([low, *(segment.end for segment in held)])
+        if held:
+            low = max(low, held[0].offset)
+        end = min(end, low + most)
+        yield from _claimed(place, held, max(low, self.low), min(end, self.high), options.strict)
+
+
+class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets, as Spark keeps them: {"path": SPOOL, "consumer": NAME, "offsets": {QUEUE: OFFSET}}, those of `claim`. They grow,
+    but for one case: where the last segments were lost, and failOnDataLoss is false, an empty batch goes back to what is held."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self.consumer = options.consumer or ""
+        self._places: list[Place] | None = None
+        self.target: dict[str, int] | None = None
+        self.locks: dict[str, int] = {}
+
+    @property
+    def places(self) -> list[Place]:
+        # not in __init__: of what is raised there PySpark says only that it has no reader
+        if not self.consumer:
+            raise ValueError("option consumer is missing: the name that a stream claims messages as, its own alone (letters, digits, - and _)")
+        if self._places is None:
+            self._places = self.options.places()
+        return self._places
+
+    def _offset(self, offsets: dict[str, int]) -> dict:
+        return {"path": self.options.path, "consumer": self.consumer, "offsets": offsets}
+
+    def _offsets(self, offset: dict) -> dict[str, int]:
+        if offset.get("consumer") != self.consumer:
+            raise ValueError(f"this checkpoint is of consumer {offset.get('consumer')!r}, and the option says {self.consumer!r}")
+        return dict(offset["offsets"])
+
+    def _claim(self, place: Place, most: int) -> list[Segment]:
+        """As Place.claim; from then on nobody else may read as this consumer, as long as this process lives."""
+        self._lock(place)
+        held = place.claim(self.consumer, most)
+        self._lock(place)
+        return held
+
+    def _lock(self, place: Place) -> None:
+        if place.key in self.locks:
+            return
+        try:
+            number = os.open(os.path.join(place.spool, flat.disk_name(place.queue), "claimed", self.consumer), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        end = time.monotonic() + 10
+        while True:
+            try:
+                fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                # the process of a query that has just ended, or was killed, takes a moment
+                if time.monotonic() > end:
+                    os.close(number)
+                    raise RuntimeError(f"queue '{place.queue}': another query reads as consumer '{self.consumer}'") from None
+                time.sleep(0.05)
+            except OSError:
+                # a file system without locks
+                break
+        self.locks[place.key] = number
+
+    def initialOffset(self) -> dict:
+        for place in self.places:
+            # says so where there is no such queue
+            self._claim(place, 0)
+        return self._offset({place.key: flat.settled(place.spool, place.queue, self.consumer) for place in self.places})
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self.options.limit) if self.options.limit else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.target = {}
+        for place in self.places:
+            held = self._claim(place, 0)
+            first = flat.settled(place.spool, place.queue, self.consumer)
+            self.target[place.key] = max([first, *(segment.end for segment in held)]) + place.ready()
+
+    def latestOffset(self, start: dict, limit: ReadLimit) -> dict:
+        left = limit.max_rows if isinstance(limit, ReadMaxRows) else MOST
+        before, ends = self._offsets(start), {}
+        for place in self.places:
+            low = before.get(place.key)
+            held = self._claim(place, 0)
+            done = flat.settled(place.spool, place.queue, self.consumer)
+            last = max([done, *(segment.end for segment in held)])
+            if low is None:
+                # a queue that the query did not read before: a batch with nothing of it says where it begins
+                ends[place.key] = done
+                continue
+            if low < done or low > last:
+                if self.options.strict:
+                    raise Lost(
+                        f"queue '{place.queue}': this checkpoint stands at offset {low}, and consumer '{self.consumer}' "
+                        + (f"has settled up to {done}: another query reads as it, or it was unclaimed" if low < done else
+                           f"holds nothing beyond {last}: the last segment was deleted, or this is another spool")
+                        + ". Option failOnDataLoss=false goes on with what is there"
+                    )
+                if low > last:
+                    # offsets come again, and Spark is about to commit those that were lost: nothing is claimed before it has
+                    ends[place.key] = last
+                    continue
+            most = min(left, MOST if self.target is None else max(self.target.get(place.key, 0) - low, 0))
+            if last < low + most:
+                waiting = sum(min(segment.end, low) - segment.offset for segment in held if segment.offset < low)
+                held = self._claim(place, waiting + most) or held
+            end = min(max([low, *(segment.end for segment in held)]), low + most)
+            left -= end - low
+            ends[place.key] = end
+        ends = {**before, **ends}
+        return start if ends == before else self._offset(ends)
+
+    def partitions(self, start: dict, end: dict) -> Sequence[InputPartition]:
+        before, ends = self._offsets(start), self._offsets(end)
+        found = []
+        for place in self.places:
+            if place.key not in ends:
+                continue
+            high = ends[place.key]
+            low = before.get(place.key, high)
+            if low < high:
+                found += [(place, piece) for piece in _claimed(place, self._claim(place, 0), low, high, self.options.strict)]
+        gone = sorted(set(ends) - {place.key for place in self.places})
+        if gone and any(ends[key] != before.get(key) for key in gone):
+            raise ValueError(f"this checkpoint reads queue {gone[0]!r} too, and the option queue does not name it")
+        return _parts(found, self.options.parallel(sum(piece.count for _, piece in found)))
+
+    def commit(self, end: dict) -> None:
+        ends = self._offsets(end)
+        for place in self.places:
+            if place.key in ends:
+                place.settle(self.consumer, ends[place.key])
+
+
+class FlatqSource(DataSource):
+    """`spark.read.format("flatq")`, `readStream`, `write` and `writeStream`: a queue's messages as a table, and a table's rows as messages.
+
+    Columns: queue string, offset bigint, timestamp timestamp (when it was pushed), value binary, attempts int (how often it was handed
+    out, this time included); with includeHeaders also headers struct<id bigint, priority bigint, key string> (key: the hash of
+    `push -k`); and host string in front, where the path has wildcards.
+
+    | option | read, write | default | means |
+    | --- | --- | --- | --- |
+    | path | both | $FLATQ_DIR, as for the verbs | the spool; reading, wildcards mean many: `host` is then what the first stands for |
+    | queue | both | default | the queue; reading, several with commas; writing, rows with a column `queue` name their own |
+    | consumer | read | none | the name to claim messages as; a stream must have one, of its own alone |
+    | maxOffsetsPerTrigger | read | all that is ready | messages in a batch of a stream; held at most by a batch read |
+    | startingOffsets | read | earliest | nothing else: what was settled is gone |
+    | endingOffsets | batch | latest | or as `{"jobs": 700}`: only what has offsets below |
+    | minPartitions | read | as many as cores here; one for less than 10,000 messages | tasks |
+    | failOnDataLoss | read | true | false: what is missing or damaged is left out |
+    | includeHeaders | read | false | the column headers |
+    | base64 | read | false | true: `value` is string, base64, for Spark's own unbase64(value), which is faster than Python |
+    | jobId | batch write | none | a write with the id of one that has ended writes nothing; one that was killed is finished |
+    | priority, lease | write | 65536, 60 | as of `push`; rows with a column `priority` have their own |
+    | wait | write | 0 | seconds to wait for room in a queue with a bound |
+
+    **Batch read.** With a consumer: what it holds, once it has claimed what is ready. It stays claimed, whoever dies, and is read again
+    next time, until it is settled: `flatq.spark.claimed` does both in a `with`. Without: a look at what is ready, which takes nothing;
+    `offset` is then the message's id, and what others take meanwhile may be missing.
+
+    **Stream.** A batch's messages are claimed before Spark plans it, and settled when the next batch begins. So shell consumers may work
+    beside it, a batch that is planned again after a crash is the same, and nothing is there twice in what Spark commits exactly once. The
+    last batch is settled by the next start's first batch, or by `flatq.spark.run` and `flatq.spark.settle_checkpoint`.
+    Before that, what Spark has written is synced (`FLATQ_SYNC=off`: not)."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "flatq"
+
+    def schema(self) -> str:
+        options = Options(self.options)
+        return (
+            ("host string, " if options.wild else "")
+            + f"queue string, offset bigint, timestamp timestamp, value {'string' if options.base64 else 'binary'}, attempts int"
+            + (", headers struct<id: bigint, priority: bigint, key: string>" if options.headers else "")
+        )
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return Reader(Options(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return StreamReader(Options(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return Writer(Options(self.options, True), self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        return StreamWriter(Options(self.options, True), self.options, schema, overwrite)

@@ -1,0 +1,236 @@
+"""flatq.spark's reading and writing of flat files: pyarrow alone, without Spark and without Java."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+from engine import pop, push
+
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+
+
+def load():
+    """The module alone: its package is for those who have PySpark."""
+    spec = importlib.util.spec_from_file_location("flatq_format", ROOT / "python/flatq/spark/format.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+flat = load()
+BODIES = [b"", b"\0", b"\n", b"\t", b"=", "é".encode(), bytes(range(256)), *(os.urandom(size) for size in range(1, 60)), b"x" * 70_000]
+
+
+def table(pieces, **more):
+    return [row for batch in flat.rows(pieces, "jobs", **more) for row in batch.to_pylist()]
+
+
+def staged(path, bodies, first=1000, **more):
+    stage = flat.Stage(str(path), first, "abc123", 176_371_200_012)
+    stage.write(bodies, **more)
+    pieces, offset = [], 0
+    for file in stage.files:
+        pieces.append(flat.flat(file, offset))
+        offset += pieces[-1].count
+    return pieces
+
+
+def claim(flatq, *args):
+    pieces = []
+    for line in flatq("claim", "-c", "me", *args, check=0).out.splitlines():
+        offset, count, path = line.decode().split(" ", 2)
+        pieces += flat.segment(path, int(offset), int(count))
+    return pieces
+
+
+def test_what_the_verbs_write(flatq):
+    """Single messages, priorities, keys, tries and bulk pushes: all of it as it was pushed, in order."""
+    push(flatq, b"one", "-k", "key")
+    flatq("push", "-0", input=b"".join(body + b"\0" for body in BODIES if b"\0" not in body), check=0)
+    push(flatq, b"urgent", "-p", "7")
+    receipt = flatq("reserve", check=0).out.split(b" ")[0].decode()
+    flatq("release", receipt, check=0)
+    rows = table(claim(flatq), headers=True)
+    assert [row["value"] for row in rows] == [b"urgent", b"one", *(body for body in BODIES if b"\0" not in body)]
+    assert [row["offset"] for row in rows] == list(range(len(rows)))
+    assert {row["queue"] for row in rows} == {"jobs"}
+    assert [row["attempts"] for row in rows[:3]] == [2, 1, 1]
+    assert rows[0]["headers"]["priority"] == 7 and rows[0]["headers"]["key"] is None
+    assert len(rows[1]["headers"]["key"]) == 33 and rows[1]["headers"]["id"] < rows[2]["headers"]["id"]
+    assert all(abs(row["timestamp"].timestamp() - os.path.getmtime(flatq.spool)) < 300 for row in rows)
+    text = table(claim(flatq), base64=True)
+    assert [subprocess.run(["base64", "-d"], input=row["value"].encode(), capture_output=True).stdout for row in text[:20]] == [
+        row["value"] for row in rows[:20]]
+
+
+def test_tries_of_a_whole_file_count(flatq):
+    flatq("push", "-l", input=b"x\n" * 200, check=0)
+    claim(flatq)
+    flatq("unclaim", "-c", "me", check=0)
+    assert {row["attempts"] for row in table(claim(flatq))} == {2}
+
+
+def test_what_the_verbs_read(flatq, tmp_path):
+    """A stage in the place of a flat file is one to pop, doctor and claim."""
+    flatq("push", "-l", input=b"x\n" * 300, check=0)
+    flatq("drain", check=0)
+    pieces = staged(tmp_path / "stage", BODIES * 8, first=5000)
+    for piece in pieces:
+        block = flatq.spool / "default/queue" / Path(piece.path).parent.name
+        block.mkdir(exist_ok=True)
+        os.rename(piece.path, block / Path(piece.path).name)
+    assert flatq("doctor", check=0).out == b""
+    assert [pop(flatq) for _ in BODIES] == BODIES
+    assert [row["value"] for row in table(claim(flatq))] == BODIES * 7
+
+
+def test_files_of_a_stage(tmp_path):
+    """Not over 500 messages or some MiB, no ids across a hundred thousand, and a message over all of that alone."""
+    pieces = staged(tmp_path, [b"x"] * 1300 + [b"y" * (5 << 20)] + [b"z" * (1 << 20)] * 5, first=99_900, priority=3)
+    assert [piece.count for piece in pieces][:4] == [100, 500, 500, 200] and max(piece.count for piece in pieces) == 500
+    assert sum(piece.count for piece in pieces) == 1306
+    for piece in pieces:
+        priority, first, last, count, tries, nonce = Path(piece.path).name.split(".")
+        assert (priority, int(last) - int(first) + 1, tries) == ("0000000003", int(count), "0")
+        assert Path(piece.path).parent.name == f"{priority}.{first[:7]}" and first[:7] == last[:7]
+    assert [len(row["value"]) for row in table(pieces)] == [1] * 1300 + [5 << 20] + [1 << 20] * 5
+
+
+def test_any_range_of_offsets(tmp_path):
+    bodies = [b"%d" % n for n in range(1700)]
+    pieces = staged(tmp_path, bodies)
+    for low, high in ((0, 1700), (0, 1), (499, 501), (500, 1000), (3, 1699), (1699, 1700), (700, 710), (5, 5), (1700, 9000)):
+        cut = [found for piece in pieces if (found := piece.cut(low, high))]
+        assert [(row["offset"], row["value"]) for row in table(cut)] == list(enumerate(bodies))[low:high]
+
+
+def test_packing():
+    pieces = [flat.Piece(str(n), count, count) for n, count in enumerate([500] * 30 + [1] * 20 + [2000])]
+    for partitions in (1, 2, 3, 8, 200):
+        lists = flat.pack(pieces, partitions)
+        assert [piece for some in lists for piece in some] == pieces and len(lists) <= partitions and all(lists)
+    assert [sum(piece.count for piece in some) for some in flat.pack([flat.Piece("", 500, 500)] * 40, 4)] == [5000] * 4
+    assert flat.pack([], 3) == []
+
+
+@pytest.mark.parametrize("damage, says", [
+    (lambda lines: lines[:7] + [b"nonsense\n"] + lines[8:], "line 8 is damaged"),
+    (lambda lines: lines[:7] + [b"\n"] + lines[8:], "line 8 is damaged"),
+    (lambda lines: lines[:7] + [lines[7].replace(b"\t", b"\t\t")] + lines[8:], "line 8 is damaged"),
+    (lambda lines: lines[:7] + [lines[7].replace(b"\t", b" ")] + lines[8:], "line 8 is damaged"),
+    (lambda lines: lines[:7] + [lines[7][:-2] + b"\n"] + lines[8:], "line 8 is damaged"),
+    (lambda lines: lines[:7] + [lines[7][:-5] + b"\n"] + lines[8:], "99 bytes, and its slip says 100"),
+    (lambda lines: lines[:7] + [lines[7][:-9] + b"\x80*\n"] + lines[8:], "line 8 is damaged"),
+    (lambda lines: lines[:7] + [lines[7][:80] + b"*" + lines[7][81:]] + lines[8:], "line 8 is damaged"),
+    (lambda lines: lines[:7] + [lines[7][:80] + b"\0" + lines[7][81:]] + lines[8:], "line 8 is damaged"),
+    (lambda lines: lines[:7] + [b"\0" * 99 + b"\n"] + lines[8:], "line 8 is damaged"),
+    (lambda lines: lines[:7] + [b"x" + lines[7]] + lines[8:], "line 8 is damaged"),
+    (lambda lines: lines[:-1] + [lines[-1][:-1]], "line 20 ends without a newline"),
+    (lambda lines: lines[:-1] + [lines[-1][:50]], "line 20 ends without a newline"),
+], ids=str)
+@pytest.mark.parametrize("base64", [False, True])
+def test_a_damaged_line(tmp_path, damage, says, base64):
+    """It is named, file and line; and where data may be lost, the others are read, at their offsets."""
+    bodies = [os.urandom(100) for _ in range(1000)]
+    pieces = staged(tmp_path, bodies)
+    path = Path(pieces[1].path)
+    lines = path.read_bytes().splitlines(True)[:20]
+    small = path.with_name(path.name.replace(".500.", ".20."))
+    path.unlink()
+    small.write_bytes(b"".join(damage(lines)))
+    pieces[1] = flat.flat(str(small), 500)
+    with pytest.raises((flat.Damaged, flat.Lost), match=says) as raised:
+        table(pieces, base64=base64)
+    assert str(small) in str(raised.value)
+    rows = table(pieces, base64=base64, strict=False)
+    assert {row["offset"] for row in rows} >= {*range(507), *range(508, 519)} and len(rows) == 519
+    if not base64:
+        assert all(row["value"] == bodies[row["offset"]] for row in rows)
+
+
+def test_lost(tmp_path):
+    bodies = [b"%d" % n for n in range(1500)]
+    pieces = staged(tmp_path, bodies)
+    whole = Path(pieces[1].path).read_bytes()
+    os.truncate(pieces[1].path, whole.index(b"\n") + 1)
+    with pytest.raises(flat.Lost, match="1 lines, and its name says 500"):
+        table(pieces)
+    assert [row["offset"] for row in table(pieces, strict=False)] == [*range(501), *range(1000, 1500)]
+    os.unlink(pieces[1].path)
+    with pytest.raises(flat.Lost, match="the file is missing, with 500 messages"):
+        table(pieces)
+    for more in ({"strict": False}, {"vanish": True}):
+        assert [row["offset"] for row in table(pieces, **more)] == [*range(500), *range(1000, 1500)]
+    segment = str(Path(pieces[0].path).parent)
+    with pytest.raises(flat.Lost, match="1000 of 1500 messages are there"):
+        flat.segment(segment, 0, 1500)
+    with pytest.raises(flat.Lost, match="0 of 5"):
+        flat.segment(str(tmp_path / "none"), 0, 5)
+    assert flat.segment(str(tmp_path / "none"), 0, 5, False) == []
+    (Path(segment) / "strange").touch()
+    with pytest.raises(flat.Damaged, match="not a flat file's name"):
+        flat.segment(segment, 0, 1500)
+
+
+def test_a_look_at_what_is_ready(flatq):
+    """All that is ready, each once, wherever it lies; nothing of what is not."""
+    expected = []
+    flatq("push", "-l", input=b"".join(b"%d\n" % n for n in range(700)), check=0)
+    expected += [b"%d" % n for n in range(1, 700)]
+    assert pop(flatq) == b"0"
+    for n in range(5):
+        push(flatq, b"single %d" % n)
+        expected.append(b"single %d" % n)
+    push(flatq, b"delayed", "-d", "1000")
+    flatq("reserve", check=0)
+    expected.remove(b"1")
+    rows = table(flat.ready(str(flatq.spool), "default"), vanish=True)
+    assert sorted(row["value"] for row in rows) == sorted(expected)
+    assert len({row["offset"] for row in rows}) == len(expected) and {row["attempts"] for row in rows} == {0}
+    ids = sorted(row["offset"] for row in rows)
+    assert sorted(row["offset"] for row in table(flat.ready(str(flatq.spool), "default"), ids=(ids[5], ids[600]))) == ids[5:600]
+    flatq("drain", check=0)
+    assert table(flat.ready(str(flatq.spool), "default")) == []
+    with pytest.raises(FileNotFoundError):
+        flat.ready(str(flatq.spool), "none")
+
+
+@pytest.mark.parametrize("queue", ["a/b", ".x", "a.b", ".a/b;c"])
+def test_names_on_disk(flatq, queue):
+    push(flatq, b"1", queue)
+    assert [row["value"] for row in table(flat.ready(str(flatq.spool), queue))] == [b"1"]
+
+
+def test_settled(flatq):
+    assert flat.settled(str(flatq.spool), "default", "me") == 0
+    for n in range(3):
+        push(flatq, b"1")
+        claim(flatq)
+        flatq("settle", "-c", "me", str(n + 1), check=0)
+        assert flat.settled(str(flatq.spool), "default", "me") == n + 1
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path):
+    """A flat file of 400 MB, as large messages make them, in a process that may have half of that."""
+    path = tmp_path / f"0000065536.{1000:012d}.{1399:012d}.400.0.abc"
+    body = b"QUJD" * 250_000
+    with path.open("wb") as file:
+        for n in range(400):
+            file.write(b"0000065536.%012d.0.0.60.0.176371200012.750000.-.0-0-0-0\t%s\n" % (1000 + n, body))
+    code = f"""
+import resource, sys, importlib.util
+spec = importlib.util.spec_from_file_location("flatq_format", {str(ROOT / "python/flatq/spark/format.py")!r})
+flat = importlib.util.module_from_spec(spec); sys.modules[spec.name] = flat; spec.loader.exec_module(flat)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+count = sum(batch.num_rows for batch in flat.rows([flat.flat({str(path)!r}, 0)], "q"))
+print(count, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    count, grown = map(int, done.stdout.split())
+    assert count == 400 and grown < 150, done

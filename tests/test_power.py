@@ -1,0 +1,259 @@
+"""Power cuts: every state that an honest file system may leave, and real ones on ext4 and xfs.
+
+The model and the cuts are in python/flatq/crashlab: states.py, power.py, restart.py and cuts.py.
+"""
+
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from conftest import LIB, ROOT, wait_for
+
+sys.path.insert(0, str(ROOT / "python"))
+
+from flatq.crashlab import cuts, gate, power, states  # noqa: E402
+from flatq.crashlab.scenarios import SCENARIOS, System  # noqa: E402
+
+STATES = 11  # of each scenario
+CUTS = 15  # of each kind of file system
+WITHOUT = {  # what is left out of every sync, and the scenarios that miss it
+    "everything": ("*", ["push", "delete", "bury", "close", "push -d", "push -l", "create"]),
+    "bodies": ("*/body/*", ["push", "push empty"]),
+    "the names of bodies": ("*/body", ["push"]),
+    "the names of slips": ("*/wal", ["push"]),
+    "what is settled": ("*/out | */done", ["delete"]),
+    "what is buried": ("*/buried", ["bury"]),
+    "what is delayed": ("*/delayed/*", ["push -d"]),
+    "flat files": ("*/tmp/*", ["checkpoint after a fold killed before its file"]),
+    "a queue's places": ("*/q", ["close"]),
+}
+
+
+@pytest.fixture(autouse=True)
+def gated():
+    there, reason = gate.available()
+    if not there:
+        pytest.skip(reason)
+
+
+@pytest.fixture
+def work():
+    path = Path(tempfile.mkdtemp(prefix="flatq-power.", dir=cuts.roomy()))
+    yield path
+    shutil.rmtree(path)
+
+
+def history(work, script, before=""):
+    """The history of a shell script in an empty directory."""
+    box = work / "box"
+    box.mkdir()
+    subprocess.run(["sh", "-c", before or ":"], cwd=box, check=True)
+    found = states.History(box)
+    result = gate.run(["sh", "-c", script], box, cwd=box, record_data=True, count_stdout=True)
+    assert result.status == 0, result
+    found.add(result.calls)
+    assert found.tree(found.last) == states.read(box)
+    return found
+
+
+def left(found, cut=None):
+    """All trees that may be left at the end."""
+    cut = found.last if cut is None else cut
+    return {repr(found.tree(cut, outcomes)) for outcomes in found.choices(cut, frozenset(), 0, 0)}
+
+
+def test_a_write_may_be_lost_halved_or_zeros(work):
+    assert left(history(work, "printf abcd >x")) == {"{}", "{'x': b''}", "{'x': b'ab'}", r"{'x': b'\x00\x00\x00\x00'}", "{'x': b'abcd'}"}
+
+
+def test_a_later_write_does_not_say_that_the_first_is_there(work):
+    assert r"{'x': b'\x00\x00cd'}" in left(history(work, "printf ab >x; printf cd >>x"))
+
+
+def test_a_synced_file_is_whole_or_has_no_name(work):
+    assert left(history(work, "printf abcd >x; sync x")) == {"{}", "{'x': b'abcd'}"}
+
+
+def test_a_synced_directory_has_names_but_no_data(work):
+    assert left(history(work, "printf ab >x; sync .")) == {"{'x': b''}", "{'x': b'a'}", r"{'x': b'\x00\x00'}", "{'x': b'ab'}"}
+
+
+def test_both_synced_and_everything_synced(work):
+    assert left(history(work, "printf ab >x; sync x .")) == {"{'x': b'ab'}"}
+    shutil.rmtree(work / "box")
+    assert left(history(work, "mkdir d; printf ab >d/x; sync")) == {"{'d': {'x': b'ab'}}"}
+
+
+def test_a_synced_directory_may_have_lost_its_own_name(work):
+    assert left(history(work, "mkdir d; true >d/x; sync d")) == {"{}", "{'d': {'x': b''}}"}
+
+
+def test_a_rename_is_atomic_but_not_behind_the_data(work):
+    found = left(history(work, "printf ab >x; mv x y; sync ."))
+    assert found == {"{'y': b''}", "{'y': b'a'}", r"{'y': b'\x00\x00'}", "{'y': b'ab'}"}
+
+
+def test_a_rename_to_another_directory_leaves_one_name(work):
+    found = history(work, "mv a/x b/y", before="mkdir a b; printf ab >a/x")
+    assert left(found) == {"{'a': {'x': b'ab'}, 'b': {}}", "{'a': {}, 'b': {'y': b'ab'}}"}
+
+
+def test_a_rename_into_a_new_directory_takes_that_along(work):
+    found = history(work, "mkdir b; mv a/x b/x; sync a", before="mkdir a; printf ab >a/x")
+    assert left(found) == {"{'a': {}, 'b': {'x': b'ab'}}"}
+
+
+def test_a_rename_over_a_file_leaves_one_of_both(work):
+    found = history(work, "printf b >y; sync y; mv y x; sync .", before="printf a >x")
+    assert left(found, found.syncs[-1] - 1) == {"{'x': b'a'}", "{'x': b'a', 'y': b'b'}", "{'x': b'b'}"}
+    assert left(found) == {"{'x': b'b'}"}
+
+
+def test_what_failed_changes_nothing(work):
+    script = "set -C; { true >x; } 2>&-; mv -n y x; mkdir d 2>&-; rmdir d 2>&-; rm -f none; true"
+    found = history(work, script, before="printf a >x; printf b >y; mkdir d; true >d/z")
+    assert len(left(found)) == 1
+
+
+def test_a_removed_directory_was_empty(work):
+    found = history(work, "rm -r d", before="mkdir d; printf a >d/x")
+    assert left(found) == {"{'d': {'x': b'a'}}", "{'d': {}}", "{}"}
+
+
+def explored(system, name, limit, seed, work, kinds=power.STAGES, sync="on"):
+    """power.explore for a pool; a scenario that cannot be recorded is an outcome too."""
+    return [outcome.as_dict() for outcome in power.explore(system, name, limit, seed, work, kinds=kinds, sync=sync)]
+
+
+def table(outcomes):
+    return "\n".join(f"{one['replay']}\n    {one['call']}: {one['detail']}\n    {one['missing'][:8]}" for one in outcomes[:12])
+
+
+@pytest.mark.timeout(600)
+def test_every_state_that_may_be_left(work):
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as pool:
+        runs = [pool.submit(explored, System(), name, STATES, 0, work) for name in power.names()]
+        outcomes = [outcome for run in runs for outcome in run.result()]
+    counts = Counter(one["outcome"] for one in outcomes)
+    assert len({one["replay"] for one in outcomes}) == len(outcomes)
+    assert counts["not reached"] == 0
+    bad = [one for one in outcomes if one["outcome"] != "good"]
+    assert not bad, f"{len(bad)} of {len(outcomes)}:\n{table(bad)}"
+    assert len(outcomes) >= 1000, counts
+
+
+def test_a_trial_is_replayed_from_its_line(work):
+    first = power.explore(System(), "push", 4, 7, work)
+    assert len(first) == 6  # of the act, of the boot and of three kills
+    for outcome in first:
+        again = power.run(power.Trial.parse(outcome.replay), System(), work / "again")
+        assert (again.outcome, again.call.split()[:2], len(again.missing)) == ("good", outcome.call.split()[:2], len(outcome.missing))
+
+
+@pytest.mark.parametrize("name", ["push", "delete", "bury", "push -l"])
+def test_without_sync_the_model_finds_loss(name, work):
+    tried = power.trials(System(), [SCENARIOS[name]], 24, 0, work, kinds=("act",), sync="off")
+    found = (power.run(one, System(), work).detail for one in tried)
+    assert any("lost" in detail or "came back" in detail or "is not buried" in detail for detail in found)
+
+
+@pytest.mark.parametrize("what", WITHOUT)
+def test_each_sync_is_missed(what, work):
+    pattern, names = WITHOUT[what]
+    lib = work / "lib"
+    shutil.copytree(LIB, lib)
+    with open(lib / "spool.sh", "a") as file:
+        file.write("sync_paths() {\n  for sync_path in \"$@\"; do\n    shift\n    case $sync_path in\n"
+                   f"    {pattern}) ;;\n    *) set -- \"$@\" \"$sync_path\" ;;\n    esac\n  done\n  [ $# -eq 0 ] || sync \"$@\" 2>/dev/null\n}}\n")
+    if pattern == "*":
+        with open(lib / "fold.sh", "a") as file:
+            file.write("sync_many() {\n  :\n}\n")
+    for name in names:
+        system = System(lib, what)
+        tried = power.trials(system, [SCENARIOS[name]], 80, 0, work / name, kinds=("act",))
+        missed = any(power.run(one, system, work / name).outcome == "bad" for one in tried)
+        assert missed, f"{name} does not miss the sync of {what} in {len(tried)} states"
+
+
+def attached():
+    """The loop devices on an image of ours."""
+    found = []
+    for path in Path("/sys/block").glob("loop*/loop/backing_file"):
+        try:
+            found += [str(path)] if "flatq-cuts." in path.read_text() else []
+        except OSError:
+            pass
+    return found
+
+
+def mounted():
+    return [line for line in Path("/proc/self/mounts").read_text().splitlines() if "flatq-cuts." in line]
+
+
+@pytest.fixture(params=cuts.KINDS)
+def kind(request):
+    there, reason = cuts.available(request.param)
+    if not there:
+        pytest.skip(reason)
+    before = attached()
+    yield request.param
+    wait_for(lambda: len(attached()) <= len(before), what="the loop device is free again")
+    assert not mounted()
+
+
+def keep_and_lose(disk, work):
+    """What is left of two files, one synced."""
+    for name in ("synced", "not"):
+        (disk.path / name).write_bytes(b"abc\n")
+    with open(disk.path / "synced", "rb") as file:
+        os.fsync(file.fileno())
+    fd = os.open(disk.path, os.O_RDONLY)
+    os.fsync(fd)
+    os.close(fd)
+    disk.cut(cuts.NOTHING)
+    disk.unmount()
+    disk.mount()
+    return [(disk.path / name).read_bytes() if (disk.path / name).exists() else None for name in ("synced", "not")]
+
+
+def test_a_cut_is_one(kind):
+    synced, other = cuts.session(kind, keep_and_lose)
+    assert synced == b"abc\n" and other != b"abc\n"
+
+
+@pytest.mark.timeout(300)
+def test_real_cuts(kind):
+    outcomes = cuts.explore(System(), kind, CUTS, 0)
+    bad = [f"{one.replay}\n    {one.call}: {one.detail}" for one in outcomes if one.outcome != "good"]
+    assert len(outcomes) == CUTS and not bad, f"{len(bad)} of {len(outcomes)}:\n" + "\n".join(bad)
+
+
+def test_who_is_killed_leaves_nothing_mounted(kind):
+    before = attached()
+    code = f"import sys, time; sys.path.insert(0, {str(ROOT / 'python')!r}); from flatq.crashlab import cuts\n" \
+           f"cuts.session({kind!r}, lambda disk, work: (print(work, flush=True), time.sleep(60)))"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    work = process.stdout.readline().strip()
+    try:
+        assert len(attached()) > len(before)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+    wait_for(lambda: len(attached()) <= len(before), seconds=10, what="the loop device is free again")
+    assert not mounted() and not (Path(work) / "image").exists()
+    shutil.rmtree(work)
+
+
+def test_a_failed_task_says_why(kind):
+    with pytest.raises(OSError, match="ZeroDivisionError"):
+        cuts.session(kind, lambda disk, work: 1 // 0)

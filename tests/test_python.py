@@ -1,0 +1,851 @@
+"""python/flatq, the wrapper: every method over the real verbs, here and through a door; what is left after signals, cancels and time-outs;
+the wheel."""
+
+import ast
+import asyncio
+import inspect
+import os
+import pickle
+import queue
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from conftest import LIB, ROOT, listening, need, wait_for
+
+sys.path.insert(0, str(ROOT / "python"))
+
+import flatq as package  # noqa: E402
+from flatq import (  # noqa: E402
+    AsyncQueue, AsyncReserved, Busy, Closed, Disk, Empty, Error, Full, Internal, Invalid, Missing, NotYours, Queue, Reserved, TimedOut,
+    Unreachable, Usage,
+)
+from flatq import errors, verbs  # noqa: E402
+
+ANY = bytes(range(256)) * 40 + b"\nerror 66 not really\nok\n"
+
+
+@pytest.fixture(autouse=True)
+def unsynced(monkeypatch, tmp_path):
+    monkeypatch.setenv("FLATQ_SYNC", "off")
+    monkeypatch.setenv("FLATQ_DIR", str(tmp_path / "not-this-one"))
+    yield
+    assert not (tmp_path / "not-this-one").exists(), "the path was not passed on"
+
+
+@contextmanager
+def door(flatq, port):
+    need("ncat")
+    process = flatq.start("./launch", "-k", "-p", str(port))
+    wait_for(lambda: listening(port), 10, "the door to listen")
+    yield f"127.0.0.1:{port}/jobs"
+    process.send_signal(signal.SIGTERM)
+    process.wait(10)
+
+
+@pytest.fixture(params=["here", "door"])
+def names(request, spool):
+    """What Queue is made with: for a spool, or for a door to it."""
+    if request.param == "here":
+        yield "jobs", spool
+        return
+    with door(request.getfixturevalue("flatq"), request.getfixturevalue("free_port")) as name:
+        yield name, None
+
+
+@pytest.fixture
+def jobs(spool):
+    return Queue("jobs", spool)
+
+
+@pytest.fixture
+def stub(tmp_path, monkeypatch):
+    """stub(script): verbs that only do that."""
+
+    def make(script):
+        place = tmp_path / "stub"
+        place.mkdir(exist_ok=True)
+        (place / "flatq").write_text(script)
+        (place / "push").touch()
+        monkeypatch.setenv("FLATQ_LIB", str(place))
+
+    return make
+
+
+def running(spool):
+    """Processes that were given this spool, however they came away from us."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if int(path.name) != os.getpid() and f"FLATQ_DIR={spool}\0".encode() in (path / "environ").read_bytes() + b"\0":
+                found.append((int(path.name), (path / "cmdline").read_bytes()))
+        except OSError:
+            continue
+    return found
+
+
+def waits(spool, before=()):
+    wait_for(lambda: set(spool.glob("jobs/wait/*")) - set(before), 10, "somebody to wait")
+
+
+def nothing_left(spool):
+    wait_for(lambda: not running(spool), 5, f"no process: {running(spool)}")
+    assert not list(spool.glob(".wait/*"))
+
+
+def descriptors():
+    return set(os.listdir("/proc/self/fd"))
+
+
+# ---- every method
+
+
+def test_every_method(jobs):
+    assert len(jobs) == 0
+    jobs.create(bound=50, most_tries=9)
+    first = jobs.push(ANY)
+    second = jobs.push(bytearray(b"later"), priority=70000, key="k")
+    assert (first, first.dup, second > first) == (1, False, True)
+    again = jobs.push(b"", key="k")
+    assert (again, again.dup) == (second, True)
+    third = jobs.push(memoryview(b"delayed"), delay=1000, lease=2.5)
+    stats = jobs.stats()
+    assert (len(jobs), stats["ready"], stats["delayed"], stats["bound"], stats["most-tries"], stats["closed"]) == (2, 2, 1, 50, 9, 0)
+    assert jobs.peek() == ANY and jobs.peek("delayed") == b"delayed" and jobs.peek(id=second) == b"later"
+    assert jobs.pop() == ANY
+
+    message = jobs.reserve(lease=300)
+    assert (message.id, message.tries, message.body, message.receipt.partition(":")[0]) == (second, 1, b"later", "jobs")
+    assert jobs.peek("reserved") == b"later"
+    message.touch()
+    jobs.touch(message.receipt, lease=400)
+    message.release(priority=3)
+    with jobs.reserve() as again:
+        assert (again.id, again.tries) == (second, 2)
+        with pytest.raises(NotYours):
+            message.delete()
+    assert len(jobs) == 0
+
+    assert jobs.kick() == 1 and jobs.kick(5) == 0
+    with pytest.raises(KeyError), jobs.reserve():
+        raise KeyError
+    with jobs.reserve() as message:
+        assert (message.id, message.tries) == (third, 2)
+        message.bury(reason="broken")
+    assert jobs.peek("buried") == b"delayed" and jobs.stats()["buried"] == 1
+    with pytest.raises(Busy):
+        jobs.drop()
+    assert jobs.kick(3) == 1
+    jobs.release(jobs.reserve().receipt)
+    jobs.bury(jobs.reserve().receipt)
+    jobs.kick()
+    jobs.delete(jobs.reserve().receipt)
+
+    assert len(jobs.push_many([b"a", b"", b"c\n"])) == 3 and len(jobs.push_many([])) == 0 and len(jobs.push_many([b"d\0"])) == 1
+    assert list(jobs) == [b"a", b"", b"c\n", b"d\0"]
+    jobs.push_many([b"1", b"2", b"3"], priority=1, lease=10, wait=1)
+    assert jobs.drain(2, end=b"\n") == [b"1", b"2"]
+    assert jobs.drain(end=b"\0") == [b"3"] and jobs.drain() == []
+    jobs.push(b"last")
+    jobs.close()
+    with pytest.raises(Closed):
+        jobs.push(b"x")
+    assert jobs.pop() == b"last"
+    with pytest.raises(Closed):
+        jobs.pop()
+    assert list(jobs) == [] == jobs.drain(end=b"\n")
+    jobs.drop(force=True)
+    with pytest.raises(Missing):
+        jobs.stats()
+
+
+def test_door(flatq, free_port):
+    """The same, through a line door: each verb once, since the wrapper does the same for all."""
+    with door(flatq, free_port) as name:
+        jobs = Queue(name)
+        jobs.create(bound=50)
+        assert [jobs.push(ANY, key="k", lease=9).dup, jobs.push(b"", key="k").dup] == [False, True]
+        assert list(jobs.push_many([b"a", b"", b"c\n"])) and len(jobs) == 4 and jobs.peek() == ANY
+        with jobs.reserve(wait=1) as message:
+            message.touch(lease=300)
+            assert message.body == ANY
+        message = jobs.reserve()
+        message.bury(reason="x")
+        assert jobs.kick() == 1 and jobs.pop() == b"a"
+        message = jobs.reserve()
+        message.release()
+        assert asyncio.run(AsyncQueue(name).drain(1, end=b"\0")) == [b""]
+        assert list(jobs) == [b"c\n"]
+        jobs.push(b"x")
+        with pytest.raises(Busy):
+            jobs.drop()
+        jobs.close()
+        with pytest.raises(Closed):
+            jobs.push(b"x")
+        jobs.drop(force=True)
+        with pytest.raises(NotYours):
+            message.delete()
+        with pytest.raises(Missing):
+            jobs.kick()
+
+
+def test_every_method_async(spool):
+    async def main():
+        jobs = AsyncQueue("jobs", spool)
+        await jobs.create(bound=50, most_tries=9)
+        first = await jobs.push(ANY, priority=5)
+        assert (await jobs.push(b"", key="k")).dup is False and (await jobs.push(b"", key="k")).dup is True
+        assert (await jobs.stats())["ready"] == 2
+        assert await jobs.peek() == ANY == await jobs.peek(id=first)
+        async with await jobs.reserve(lease=300) as message:
+            assert (type(message), message.id, message.tries, message.body) == (AsyncReserved, first, 1, ANY)
+            await message.touch(lease=100)
+        with pytest.raises(KeyError):
+            async with await jobs.reserve():
+                raise KeyError
+        message = await jobs.reserve()
+        assert message.tries == 2
+        await message.bury(reason="tired")
+        assert await jobs.kick() == 1
+        message = await jobs.reserve()
+        await jobs.touch(message.receipt)
+        await message.release(delay=1)
+        again = await jobs.reserve(wait=10)
+        with pytest.raises(NotYours):
+            await jobs.delete(message.receipt)
+        await jobs.bury(again.receipt)
+        await jobs.kick()
+        await jobs.release((await jobs.reserve()).receipt)
+        await (await jobs.reserve()).delete()
+        with pytest.raises(Empty):
+            await jobs.pop()
+        ids = await asyncio.gather(*(jobs.push(b"%d" % number) for number in range(6)))
+        assert len(set(ids)) == 6
+        assert len(await asyncio.gather(*(jobs.pop() for _ in range(6)))) == 6
+        await jobs.push_many([b"a\0", b"b\n", b"c"])
+        assert [body async for body in jobs] == [b"a\0", b"b\n", b"c"]
+        await jobs.push_many([b"a", b"b"])
+        assert await jobs.drain(1) == [b"a"] and await jobs.drain(end=b"\0") == [b"b"]
+        await jobs.close()
+        with pytest.raises(Closed):
+            await jobs.push(b"x")
+        await jobs.drop()
+
+    asyncio.run(main())
+
+
+def test_waits(jobs):
+    with ThreadPoolExecutor(2) as pool:
+        taken = [pool.submit(jobs.pop, wait=float("inf")), pool.submit(jobs.pop, wait=19.5)]
+        waits(Path(jobs.path))
+        jobs.push_many([b"1", b"2"])
+        assert sorted(task.result(20) for task in taken) == [b"1", b"2"]
+
+
+def test_bodies(jobs):
+    for bodies in ([b""], [b"", b"\n", b"\n\n"], [b"\0", b"", b"\0\0"], [b"\n\0", b"", ANY], [b"x" * 70000] * 3):
+        ids = jobs.push_many(bodies)
+        assert len(ids) == len(bodies) and list(ids) == sorted(set(ids))
+        assert [jobs.peek(id=number) for number in ids] == bodies
+        assert jobs.drain() == bodies
+    many = [b"%d\n" % number for number in range(2000)]
+    ids = jobs.push_many(iter(many))
+    assert list(ids) == list(range(ids[0], ids[0] + 2000)) and jobs.drain(end=b"\0") == many
+
+
+@pytest.mark.parametrize("body", ["text", 5, None, ["x"]], ids=repr)
+def test_only_bytes(jobs, body):
+    with pytest.raises(TypeError, match="encode" if isinstance(body, str) else "bytes-like"):
+        jobs.push(body)
+    with pytest.raises(TypeError):
+        jobs.push_many([b"good", body])
+    with pytest.raises(TypeError):
+        asyncio.run(AsyncQueue("jobs", jobs.path).push(body))
+    assert len(jobs) == 0
+
+
+def test_big(names):
+    """Ten megabytes in either direction, and nobody waits for the other for ever."""
+    jobs, body = Queue(*names), os.urandom(10_000_000)
+    jobs.push(body)
+    with pytest.raises(ZeroDivisionError), jobs.reserve() as message:
+        assert message.body == body
+        1 / 0
+    assert jobs.pop() == body
+
+    async def main():
+        jobs = AsyncQueue(*names)
+        await jobs.push(body)
+        return await jobs.pop()
+
+    assert asyncio.run(main()) == body
+
+
+def test_names(spool, tmp_path, monkeypatch):
+    assert (Queue("a/b").host, Queue("a/b").name) == ("", "a/b")
+    assert (Queue("far:1/a/b").host, Queue("far:1/a/b").name, Queue("far:1").name) == ("far:1", "a/b", "default")
+    assert Queue("[::1]:1234/jobs").host == "[::1]:1234"
+    assert eval(repr(Queue("jobs", spool))).path == str(spool) and repr(Queue("far:1/a")) == "Queue('far:1/a')"
+    with pytest.raises(ValueError):
+        Queue("far:1/a", spool)
+    monkeypatch.chdir(tmp_path)
+    here = Queue("a/b", "spool")
+    monkeypatch.chdir("/")
+    here.push(b"x")
+    assert Queue("a/b", os.fsencode(spool).decode()).pop() == b"x"
+    for name in ("-x", "", "a b", "a/../b"):
+        with pytest.raises(Invalid, match="bad queue name"):
+            Queue(name, spool).push(b"x")
+    monkeypatch.setenv("FLATQ_DIR", str(spool))
+    Queue().push(b"y")
+    assert Queue("default", spool).pop() == b"y"
+
+
+def test_pickled(jobs):
+    jobs.push(b"x")
+    message = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(jobs)).reserve()))
+    assert message.body == b"x"
+    message.delete()
+    assert jobs.stats()["reserved"] == 0
+    error = pickle.loads(pickle.dumps(errors.error_of("pop", 66, "pop: nothing there")))
+    assert (type(error), str(error), error.code, error.verb) == (Empty, "pop: nothing there", 66, "pop")
+
+
+# ---- errors
+
+VERBS = ("push", "pop", "reserve", "drain", "peek", "delete", "release", "touch", "bury", "kick", "stat", "create", "close", "drop")
+SETTLE = ("delete", "release", "touch", "bury")
+
+
+def expected(verb, code):
+    if code == 66:
+        return NotYours if verb in SETTLE else Empty if verb in VERBS[1:5] else Missing
+    if code == 75:
+        return Full if verb == "push" else Busy
+    return {64: Usage, 65: Invalid, 69: Closed, 70: Internal, 74: Disk, 77: errors.Denied}.get(code, Error)
+
+
+@pytest.mark.parametrize("code", [1, 2, 64, 65, 66, 69, 70, 74, 75, 77, 126, 127])
+def test_table(jobs, stub, code):
+    stub(f'printf "%s: no, \\303\\251\\n" "$1" >&2; exit {code}')
+    for verb in VERBS:
+        with pytest.raises(Error) as raised:
+            asyncio.run(AsyncQueue._call(jobs, verb, bytes))
+        error = raised.value
+        assert (type(error), str(error), error.code, error.verb) == (expected(verb, code), f"{verb}: no, é", code, verb)
+
+
+def test_table_is_the_readmes():
+    readme = (ROOT / "python/README.md").read_text()
+    kinds = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Error)}
+    assert all(f"`{kind.__name__}`" in readme for kind in kinds - {Error}) and {kind.__name__ for kind in kinds} <= set(package.__all__)
+    assert issubclass(Empty, queue.Empty) and issubclass(Full, queue.Full)
+    assert issubclass(Invalid, ValueError) and issubclass(Unreachable, ConnectionError) and issubclass(TimedOut, TimeoutError)
+
+
+def test_strange_ends(jobs, stub):
+    stub("kill -KILL $$")
+    with pytest.raises(Error, match="pop: ended by signal 9") as raised:
+        jobs.pop()
+    assert type(raised.value) is Error and raised.value.code == -9
+    stub("exit 3")
+    with pytest.raises(Error, match="pop: exit code 3"):
+        jobs.pop()
+    stub("printf 'jobs:1.1.00 1 1 5\\nabc'")
+    with pytest.raises(Internal):
+        jobs.reserve()
+
+
+def test_real_errors(jobs, spool, tmp_path, free_port):
+    jobs.create(bound=1)
+    jobs.push(b"1")
+    with pytest.raises(Full, match="push: queue 'jobs' is full") as raised:
+        jobs.push(b"2")
+    assert raised.value.code == 75
+    with pytest.raises(Full):
+        jobs.push(b"2", wait=0.1)
+    with pytest.raises(Full) as raised:
+        jobs.push_many([b"\0\n", b"2"])
+    assert raised.value.ids == []
+    jobs.create(bound=2)
+    with pytest.raises(Full) as raised:
+        jobs.push_many([b"\0\n", b"2"])
+    assert len(raised.value.ids) == 1 and jobs.drain() == [b"1", b"\0\n"]
+    for bad in ({"priority": -1}, {"priority": 1 << 32}, {"delay": -1}, {"key": ""}):
+        with pytest.raises(Invalid):
+            jobs.push(b"x", **bad)
+    for bad in ({"priority": 1.5}, {"delay": [1]}, {"key": 7.5}):
+        with pytest.raises(TypeError):
+            jobs.push(b"x", **bad)
+    with pytest.raises(Invalid):
+        jobs.delete("nonsense")
+    with pytest.raises(Missing):
+        Queue("other", spool).close()
+    (tmp_path / "file").touch()
+    with pytest.raises((Disk, errors.Denied)):
+        Queue("jobs", tmp_path / "file").push(b"x")
+    with pytest.raises(Unreachable) as raised:
+        Queue(f"127.0.0.1:{free_port}/jobs").pop()
+    assert raised.value.code == 69
+    with pytest.raises(Unreachable):
+        list(Queue(f"127.0.0.1:{free_port}/jobs"))
+
+
+def test_status_that_others_took(jobs, spool):
+    """Where SIGCHLD is ignored every status is 0: a refusal is none the less one."""
+    script = f"import signal, flatq; signal.signal(signal.SIGCHLD, signal.SIG_IGN); flatq.Queue('jobs', {str(spool)!r}).pop()"
+    done = python(script)
+    assert done.returncode == 1 and b"flatq.errors.Error: pop: nothing there" in done.stderr
+
+
+# ---- threads, fork, signals, time-outs
+
+
+def python(script, **more):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, timeout=60, **more)
+
+
+def start(script):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.Popen([sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def test_threads(jobs):
+    jobs.push(b"warm"), jobs.pop()
+    before = descriptors()
+
+    def work(thread):
+        for number in range(6):
+            jobs.push(b"%d.%d" % (thread, number))
+        return [jobs.pop() for _ in range(6)]
+
+    with ThreadPoolExecutor(8) as pool:
+        taken = [body for bodies in pool.map(work, range(8)) for body in bodies]
+    assert sorted(taken) == sorted(b"%d.%d" % (thread, number) for thread in range(8) for number in range(6))
+    assert descriptors() == before
+
+
+def test_fork(jobs, spool):
+    """While a thread of the parent waits, and with the same object."""
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(jobs.pop, wait=30)
+        waits(spool)
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                jobs.push(b"of the child")
+                status = 0
+            finally:
+                os._exit(status)
+        assert waiting.result(20) == b"of the child"
+        assert os.waitpid(child, 0)[1] == 0
+    nothing_left(spool)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP], ids=lambda number: number.name)
+def test_signal(jobs, spool, number):
+    """Of a caller that a signal ends nothing stays behind, though only SIGINT is an exception to it."""
+    if number != signal.SIGINT:
+        need("setpriv")
+    process = start(f"import flatq; flatq.Queue('jobs', {str(spool)!r}).pop(wait=60)")
+    waits(spool)
+    process.send_signal(number)
+    err = process.communicate(timeout=10)[1]
+    assert process.returncode == -number and (number != signal.SIGINT or b"KeyboardInterrupt" in err)
+    wait_for(lambda: not running(spool), 5, "no process")
+    jobs.push(b"x")
+    assert jobs.pop() == b"x"
+
+
+class Ring(BaseException):
+    pass
+
+
+@contextmanager
+def alarm(seconds):
+    def ring(number, frame):
+        # between two statements of the caller's no wrapper can do anything: there it rings a little later
+        while frame and frame.f_code is not verbs.run.__code__:
+            frame = frame.f_back
+        if frame:
+            raise Ring
+        signal.setitimer(signal.ITIMER_REAL, 0.0001)
+
+    old = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+
+
+def test_interrupted(jobs, spool):
+    before = descriptors()
+    with pytest.raises(Ring), alarm(0.2):
+        jobs.pop(wait=60)
+    nothing_left(spool)
+    # at every moment of a reserve and of a push: it is back at once, and whole
+    jobs.push(b"warm")
+    began = time.monotonic()
+    jobs.pop()
+    step = (time.monotonic() - began) / 16 + 0.00001
+    for turn in range(24):
+        jobs.push(b"%d" % turn)
+        try:
+            with alarm(step * (turn + 1)), jobs.reserve(lease=1000) as message:
+                message.release()
+        except Ring:
+            pass
+        wait_for(lambda: not running(spool), 5, "no process")
+        stats = jobs.stats()
+        assert (stats["ready"], stats["reserved"]) == (1, 0), turn
+        assert jobs.pop() == b"%d" % turn
+        try:
+            with alarm(step * (turn + 1)):
+                jobs.push(b"x" * 200000)
+        except Ring:
+            pass
+        assert jobs.drain() in ([], [b"x" * 200000])
+    nothing_left(spool)
+    assert descriptors() == before
+
+
+def test_deaf(jobs, spool, stub, monkeypatch):
+    """What does not hear TERM is killed, with what it has started."""
+    monkeypatch.setattr(verbs, "GRACE", 0.3)
+    stub("trap '' TERM; sleep 1000 & sleep 1000")
+    impatient = Queue("jobs", spool, timeout=0.2)
+    with pytest.raises(TimedOut, match="stat: ended after 0.2 seconds") as raised:
+        impatient.stats()
+    assert raised.value.verb == "stat" and not running(spool)
+    with pytest.raises(TimedOut):
+        asyncio.run(AsyncQueue("jobs", spool, timeout=0.2).stats())
+    assert not running(spool)
+
+
+def test_time_out(jobs, spool):
+    jobs.push(b"x")
+    patient = Queue("jobs", spool, timeout=20)
+    assert patient.pop() == b"x"
+    with pytest.raises(Empty):
+        patient.pop(wait=0.2)
+    with pytest.raises(TimedOut):
+        Queue("jobs", spool, timeout=-0.8).pop(wait=1)
+    nothing_left(spool)
+
+
+# ---- asyncio
+
+
+def test_cancel_waiting(names, spool, tmp_path):
+    async def main():
+        jobs = AsyncQueue(*names)
+        await jobs.create()
+        for ending in ("cancel", "twice", "time-out", "loop"):
+            before = list(spool.glob("jobs/wait/*"))
+            task = asyncio.ensure_future(jobs.pop(wait=60))
+            await asyncio.get_running_loop().run_in_executor(None, waits, spool, before)
+            if ending == "loop":
+                # as it is when a main program ends: one has begun, another is about to
+                asyncio.ensure_future(jobs.pop(wait=60))
+                await asyncio.sleep(0)
+                return
+            if ending == "time-out":
+                with pytest.raises(asyncio.TimeoutError):
+                    await asyncio.wait_for(task, 0.1)
+                continue
+            task.cancel()
+            if ending == "twice":
+                await asyncio.sleep(0)
+                task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    before = descriptors()
+    asyncio.run(main())
+    assert descriptors() == before
+    if names[1]:
+        nothing_left(spool)
+    else:
+        # the door has processes of its own
+        assert not [words for _, words in running(tmp_path / "not-this-one")]
+
+
+def test_cancel_at_every_moment(jobs, spool):
+    """Of a pop nothing is lost, if only the time is out; a reserve leaves nobody holding; a push is whole or nothing."""
+
+    async def main():
+        twin = AsyncQueue("jobs", spool)
+        taken = []
+        await twin.push(b"warm")
+        began = time.monotonic()
+        await twin.pop()
+        step = (time.monotonic() - began) / 20
+        for turn in range(40):
+            await twin.push(b"%d" % turn)
+            try:
+                taken.append(await asyncio.wait_for(twin.pop(), step * turn))
+            except asyncio.TimeoutError:
+                pass
+        left = await twin.drain()
+        assert sorted(taken + left) == sorted(b"%d" % turn for turn in range(40))
+        for turn in range(24):
+            await twin.push(b"x")
+
+            async def consume():
+                async with await twin.reserve(lease=1000):
+                    raise ZeroDivisionError
+
+            task = asyncio.ensure_future(consume())
+            await asyncio.sleep(step * turn)
+            task.cancel()
+            with pytest.raises((asyncio.CancelledError, ZeroDivisionError)):
+                await task
+            stats = await twin.stats()
+            assert (stats["ready"], stats["reserved"]) == (1, 0), turn
+            assert await twin.pop() == b"x"
+            task = asyncio.ensure_future(twin.push(b"y" * 200000))
+            await asyncio.sleep(step * turn)
+            task.cancel()
+            await asyncio.wait({task})
+            assert await twin.drain() in ([], [b"y" * 200000])
+
+    before = descriptors()
+    asyncio.run(main())
+    nothing_left(spool)
+    assert descriptors() == before
+
+
+def test_cancel_that_came_late(jobs, spool, stub):
+    """What a verb has handed out is returned; the cancellation comes at the next await, but not where it was a time-out."""
+    stub("trap 'printf late; exit 0' TERM; printf 'started' >&2; while :; do sleep 0.05; done")
+    seen = []
+
+    async def consume():
+        seen.append(await AsyncQueue("jobs", spool).pop())
+        seen.append("between")
+        await asyncio.sleep(5)
+        seen.append("never")
+
+    async def main():
+        task = asyncio.ensure_future(consume())
+        await asyncio.sleep(0.5)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await asyncio.wait_for(AsyncQueue("jobs", spool).pop(), 0.5) == b"late"
+        await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+    assert seen == [b"late", "between"]
+
+
+def test_loop_in_a_thread(jobs):
+    taken = []
+    jobs.push(b"x")
+    thread = threading.Thread(target=lambda: taken.append(asyncio.run(AsyncQueue("jobs", jobs.path).pop())))
+    thread.start()
+    thread.join(20)
+    assert taken == [b"x"]
+
+
+# ---- finding the verbs; the command; the wheel
+
+
+def test_home(tmp_path, monkeypatch):
+    assert package.home() == LIB
+    monkeypatch.setenv("FLATQ_LIB", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="FLATQ_LIB"):
+        Queue("jobs", tmp_path / "spool").stats()
+    done = python("import runpy; runpy.run_module('flatq', run_name='__main__')")
+    assert done.returncode == 70 and done.stderr.startswith(b"flatq: no verbs in")
+
+
+def test_installation(tmp_path):
+    """The package alone, with what `make install` has put on PATH; a link to the verb will do, a console script is passed over."""
+    shutil.copytree(ROOT / "python/flatq", tmp_path / "alone/flatq", ignore=shutil.ignore_patterns("__pycache__", "crashlab"))
+    subprocess.run(["make", "-s", "install", f"PREFIX={tmp_path / 'in stalled'}"], cwd=ROOT, check=True, capture_output=True)
+    for name in ("links", "ours"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "links/flatq").symlink_to(LIB / "flatq")
+    (tmp_path / "ours/flatq").write_text("#!/usr/bin/python3\n")
+
+    def found(*places):
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "alone"), "PATH": os.pathsep.join(map(str, [*places, os.environ["PATH"]]))}
+        script = f"import flatq; flatq.Queue('jobs', {str(tmp_path / 'spool')!r}).push(b'x'); print(flatq.home())"
+        return subprocess.run([sys.executable, "-B", "-c", script], env=environment, capture_output=True, text=True)
+
+    assert found(tmp_path / "ours", tmp_path / "in stalled/bin").stdout == f"{tmp_path / 'in stalled/libexec/flatq'}\n"
+    assert found(tmp_path / "links").stdout == f"{LIB}\n"
+    if not shutil.which("flatq"):
+        assert "set FLATQ_LIB" in found(tmp_path / "ours").stderr
+
+
+def test_module_is_the_command(spool, stub):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "FLATQ_DIR": str(spool), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "flatq"]
+
+    def run(*words, **more):
+        return subprocess.run([*command, *words], env=environment, capture_output=True, timeout=30, **more)
+
+    assert run("push", "jobs", input=b"x").stdout == b"1\n"
+    assert run("pop", "jobs").stdout == b"x"
+    empty = run("pop", "jobs")
+    assert (empty.returncode, empty.stderr) == (66, b"pop: nothing there\n")
+    process = subprocess.Popen([*command, "pop", "-w", "60", "jobs"], env=environment)
+    waits(spool)
+    process.terminate()
+    assert process.wait(10) == -signal.SIGTERM
+    nothing_left(spool)
+    stub('grep SigIgn "/proc/$$/status"; exit 7')
+    environment["FLATQ_LIB"] = os.environ["FLATQ_LIB"]
+    done = run()
+    assert done.returncode == 7 and int(done.stdout.split()[1], 16) & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1) == 0
+
+
+def pip(*words, within=(), **more):
+    done = subprocess.run([*within, sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", *map(str, words)], capture_output=True, text=True,
+                          timeout=110, **more)
+    if done.returncode != 0 and "setuptools" in done.stderr and not os.environ.get("CI"):
+        pytest.skip("no setuptools from PyPI: " + done.stderr[-200:])
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def tree():
+    """A copy of what is built, which nobody may write to."""
+    top = Path(tempfile.mkdtemp(prefix="flatq-test."))
+    for name in ("lib", "python"):
+        shutil.copytree(ROOT / name, top / "tree" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("launch", "LICENSE"):
+        shutil.copy2(ROOT / name, top / "tree")
+    for path in [top / "tree", *(top / "tree").rglob("*")]:
+        path.chmod(path.stat().st_mode & 0o111 | 0o444)
+    (top / "out").mkdir()
+    for path in (top, top / "out"):
+        path.chmod(0o777)
+    yield top
+    for path in [top / "tree", *(top / "tree").rglob("*")]:
+        if path.is_dir():
+            path.chmod(0o755)
+    shutil.rmtree(top)
+
+
+def test_wheel(tree):
+    # to root modes say nothing; a file system that is read-only does
+    locked = ["unshare", "-m", "sh", "-c", 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"', tree / "tree"]
+    if os.geteuid() != 0 or subprocess.run([*locked, "true"], capture_output=True).returncode != 0:
+        locked = []
+    environment = {**os.environ, "HOME": str(tree / "out"), "TMPDIR": str(tree / "out"), "FLATQ_DIR": str(tree / "out/spool")}
+    environment.pop("PYTHONPATH", None)
+    out = tree / "out"
+    before = sorted(tree.glob("tree/**/*"))
+    pip("wheel", "--no-deps", "-w", out, tree / "tree/python", env=environment, within=locked)
+    assert sorted(tree.glob("tree/**/*")) == before
+    (wheel,) = out.glob("flatq-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        modes = {Path(entry.filename).name: entry.external_attr >> 16 for entry in archive.infolist() if "/sh/" in entry.filename}
+        metadata = archive.read(next(name for name in archive.namelist() if name.endswith("/METADATA"))).decode()
+        assert any(name.endswith("py.typed") for name in archive.namelist())
+    shell = {path.name: path.stat().st_mode for path in [*LIB.iterdir(), ROOT / "launch"] if path.suffix not in (".md", ".awk")}
+    assert modes.keys() == shell.keys() and all(modes[name] & stat.S_IXUSR == shell[name] & stat.S_IXUSR for name in shell)
+    assert f"Version: {package.__version__}\n" in metadata and 'Requires-Dist: pyspark>=4.2; extra == "spark"' in metadata
+
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", out / "fresh"], check=True)
+    pip("--python", out / "fresh/bin/python", "install", "--no-index", "--no-deps", wheel, env=environment)
+    for command in ([out / "fresh/bin/flatq"], [out / "fresh/bin/python", "-m", "flatq"]):
+        for words, status, said in ((["push"], 0, None), (["pop"], 0, b"x"), (["pop"], 66, b"")):
+            done = subprocess.run([*command, *words], env=environment, input=b"x", capture_output=True, timeout=30)
+            assert done.returncode == status and said in (None, done.stdout), done
+    script = "import flatq; q = flatq.Queue(); q.push(b'y'); print(q.pop(), flatq.home())"
+    done = subprocess.run([out / "fresh/bin/python", "-c", script], env=environment, cwd="/", capture_output=True, text=True)
+    assert done.stdout.startswith("b'y'") and done.stdout.rstrip().endswith("site-packages/flatq/sh"), done
+    home = Path(done.stdout.split()[-1])
+    assert subprocess.run(["sh", home / "launch", "-h"], capture_output=True).stdout.startswith(b"launch ")
+
+
+def test_sdist_builds_the_same(tree):
+    """Of the sdist comes the same wheel as of the tree."""
+    out = tree / "out"
+    pip("install", "--target", out / "setuptools", "setuptools>=70.1")
+    script = "import build_backend, sys; print(getattr(build_backend, sys.argv[1])(sys.argv[2]))"
+    environment = {**os.environ, "PYTHONPATH": str(out / "setuptools"), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def build(hook, directory, target):
+        (out / target).mkdir()
+        command = [sys.executable, "-c", script, hook, out / target]
+        done = subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return out / target / done.stdout.splitlines()[-1]
+
+    def files(wheel):
+        with zipfile.ZipFile(wheel) as archive:
+            return {entry.filename: (entry.CRC, entry.external_attr >> 16) for entry in archive.infolist()}
+
+    first = files(build("build_wheel", tree / "tree/python", "first"))
+    shutil.unpack_archive(build("build_sdist", tree / "tree/python", "sdist"), out / "unpacked")
+    (unpacked,) = (out / "unpacked").iterdir()
+    second = files(build("build_wheel", unpacked, "second"))
+    assert first == second and any(name.endswith("sh/flatq") for name in first)
+
+
+# ---- how it is written
+
+
+def test_typed_and_documented():
+    assert (ROOT / "python/flatq/py.typed").exists()
+    for kind in (Queue, AsyncQueue, Reserved, AsyncReserved):
+        assert kind.__doc__
+        for name, method in inspect.getmembers(kind, callable):
+            if name.startswith("_") and name not in ("__init__", "__iter__", "__aiter__", "__len__", "__enter__", "__aenter__") or isinstance(
+                    method, type) or not hasattr(method, "__code__"):
+                continue
+            signature = inspect.signature(method)
+            assert name.startswith("__") or method.__doc__, (kind, name)
+            assert signature.return_annotation is not inspect.Signature.empty, (kind, name)
+            assert all(one.annotation is not inspect.Parameter.empty for key, one in signature.parameters.items() if key != "self"), (kind, name)
+    for path in (ROOT / "python/flatq").glob("*.py"):
+        tree = ast.parse(path.read_text())
+        assert ast.get_docstring(tree), path
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                arguments = [*node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
+                assert all(one.annotation for one in arguments if one and one.arg != "self"), (path, node.name)
+                assert node.returns, (path, node.name)
+
+
+def test_twins_have_the_same():
+    for plain, twin in ((Queue, AsyncQueue), (Reserved, AsyncReserved)):
+        public = {name for name in dir(plain) if not name.startswith("_")}
+        assert public == {name for name in dir(twin) if not name.startswith("_")}
+        for name in public:
+            ours, theirs = getattr(plain, name), getattr(twin, name)
+            assert list(inspect.signature(ours).parameters.values()) == list(inspect.signature(theirs).parameters.values())
+            assert inspect.iscoroutinefunction(theirs) and not inspect.iscoroutinefunction(ours)
+
+
+def test_knows_no_file_of_a_spool():
+    """It runs verbs, and looks into no spool."""
+    for name in ("queue", "verbs", "aio", "errors", "__main__", "__init__"):
+        text = (ROOT / f"python/flatq/{name}.py").read_text()
+        strings = [node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        assert not {"wal", "body", "out", "done", "head", "fold", "unfold", "buried", ".ids"} & set(strings), name
+
+
+def test_loads_quickly():
+    assert python("import sys, flatq; sys.exit('asyncio' in sys.modules)").returncode == 0

@@ -1,0 +1,406 @@
+"""flatq.spark: queues as tables and tables as messages, in one session for all tests; drivers that are killed have their own."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from conftest import ROOT, left, wait_for
+from engine import empty, pop, push
+
+pytest.importorskip("pyspark", reason="PySpark is not installed")
+pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+sys.path.insert(0, str(ROOT / "python"))
+
+from flatq import spark as flatq_spark  # noqa: E402
+
+pytestmark = pytest.mark.timeout(300)
+QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", "spark.sql.shuffle.partitions": "2"}
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory):
+    before = dict(os.environ)
+    os.environ["FLATQ_SYNC"] = "off"
+    try:
+        flatq_spark.java()
+    except flatq_spark.Unready as error:
+        pytest.skip(str(error))
+    home = tmp_path_factory.mktemp("spark")
+    made = flatq_spark.session(master="local[2]", conf={**QUICK, "spark.sql.warehouse.dir": str(home)})
+    yield made
+    made.stop()
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def fill(flatq, first, last, queue="default"):
+    flatq("push", "-l", queue, input=b"".join(b"%d\n" % n for n in range(first, last)), check=0)
+
+
+def numbers(count):
+    return [b"%d" % n for n in range(count)]
+
+
+def batch(spark, flatq, queue="default", **options):
+    return spark.read.format("flatq").option("path", str(flatq.spool)).option("queue", queue).options(**options).load()
+
+
+def stream(spark, flatq, queue="default", consumer="tables", **options):
+    reader = spark.readStream.format("flatq").option("path", str(flatq.spool)).option("queue", queue).option("consumer", consumer)
+    return reader.options(**options).load()
+
+
+def values(table):
+    return [bytes(row.value) for row in table.select("value").collect()]
+
+
+def drain(spark, flatq, tmp_path, **options):
+    """To Parquet, once: how a pipeline does it."""
+    writer = stream(spark, flatq, **options).writeStream.format("parquet").option("path", str(tmp_path / "out"))
+    return flatq_spark.run(writer, str(tmp_path / "checkpoint"), 120)
+
+
+def drained(spark, tmp_path):
+    """What Spark reads there, in the order of offsets."""
+    rows = spark.read.parquet(str(tmp_path / "out")).select("offset", "value").collect()
+    return [bytes(row.value) for row in sorted(rows, key=lambda row: row.offset)]
+
+
+def fails(call, text):
+    with pytest.raises(Exception) as raised:
+        call()
+    assert text in flatq_spark.why(raised.value), (flatq_spark.why(raised.value), str(raised.value)[-3000:])
+
+
+def test_batch(spark, flatq):
+    """A look takes nothing; a claim stays until it is settled; filters reach the source."""
+    fill(flatq, 0, 1200)
+    push(flatq, b"urgent", "-p", "1")
+    look = batch(spark, flatq)
+    assert look.schema.simpleString() == "struct<queue:string,offset:bigint,timestamp:timestamp,value:binary,attempts:int>"
+    assert sorted(values(look)) == sorted([b"urgent", *numbers(1200)])
+    held = batch(spark, flatq, consumer="me", includeHeaders="true", maxOffsetsPerTrigger="1000", minPartitions="3").cache()
+    assert held.rdd.getNumPartitions() == 3
+    rows = held.orderBy("offset").collect()
+    assert [bytes(row.value) for row in rows] == [b"urgent", *numbers(999)]
+    assert [row.offset for row in rows] == list(range(1000)) and {row.attempts for row in rows} == {1}
+    assert rows[0].headers.priority == 1 and rows[1].headers.priority == 65536
+    # the same again, and nobody else gets it
+    assert sorted(values(batch(spark, flatq, consumer="me", maxOffsetsPerTrigger="1000"))) == sorted(bytes(row.value) for row in rows)
+    assert pop(flatq) == b"999"
+    some = batch(spark, flatq, consumer="me", maxOffsetsPerTrigger="1000").where("offset >= 10 and offset < 700 and queue = 'default'")
+    assert "Filter (" not in some._jdf.queryExecution().executedPlan().toString()
+    assert sorted(row.offset for row in some.collect()) == list(range(10, 700))
+    assert batch(spark, flatq).where("queue = 'other'").count() == 0
+    text = batch(spark, flatq, consumer="me", maxOffsetsPerTrigger="1000", base64="true").selectExpr("unbase64(value) as value")
+    assert sorted(values(text)) == sorted(bytes(row.value) for row in rows)
+    assert flatq_spark.settle("default", "me", 1000, str(flatq.spool)) == 1000
+    with pytest.raises(RuntimeError), flatq_spark.claimed(spark, "default", "me", str(flatq.spool)) as rest:
+        assert rest.count() == 200
+        raise RuntimeError
+    empty(flatq)
+    with flatq_spark.claimed(spark, "default", "me", str(flatq.spool)) as rest:
+        assert sorted(values(rest)) == sorted(numbers(1200)[1000:])
+        push(flatq, b"later")
+        assert rest.count() == 200
+    assert [bytes(row.value) for row in batch(spark, flatq).collect()] == [b"later"]
+
+
+def test_drain_exactly_and_settle(spark, flatq, tmp_path):
+    fill(flatq, 0, 1500)
+    query = drain(spark, flatq, tmp_path, maxOffsetsPerTrigger="600")
+    assert [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]] == [600, 600, 300]
+    assert drained(spark, tmp_path) == numbers(1500)
+    assert (flatq.spool / "default/claimed/tables").is_dir() and not list((flatq.spool / "default/claimed/tables").glob("*.*.flat"))
+    assert b"reserved 0\n" in flatq("stat", "default", check=0).out
+    # nothing there: nothing done, no error; then on where it ended
+    drain(spark, flatq, tmp_path)
+    fill(flatq, 1500, 1600)
+    push(flatq, b"1600")
+    drain(spark, flatq, tmp_path)
+    assert drained(spark, tmp_path) == numbers(1601)
+    assert flatq_spark.settle_checkpoint(str(tmp_path / "checkpoint")) == {"default": 1601}
+
+
+def test_several_queues_and_spools(spark, flatq, tmp_path):
+    for queue in ("a/b", "c"):
+        fill(flatq, 0, 300, queue)
+    writer = stream(spark, flatq, "a/b,c", maxOffsetsPerTrigger="400").writeStream.format("parquet").option("path", str(tmp_path / "out"))
+    flatq_spark.run(writer, str(tmp_path / "checkpoint"))
+    rows = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted((row.queue, bytes(row.value)) for row in rows) == sorted((queue, n) for queue in ("a/b", "c") for n in numbers(300))
+    empty(flatq, "a/b", "c")
+    assert b"reserved 0" in flatq("stat", "c", check=0).out
+    for host in ("one", "two"):
+        flatq("push", input=host.encode(), env={"FLATQ_DIR": str(tmp_path / "hosts" / host / "spool")}, check=0)
+    many = spark.read.format("flatq").option("path", str(tmp_path / "hosts/*/spool")).load()
+    assert sorted((row.host, bytes(row.value)) for row in many.collect()) == [("one", b"one"), ("two", b"two")]
+
+
+DRIVER = """
+import sys
+sys.path.insert(0, {python!r})
+from flatq import spark as flatq_spark
+spark = flatq_spark.session(master="local[2]", conf={conf!r})
+stream = spark.readStream.format("flatq").options(path={spool!r}, queue="default", consumer="tables", maxOffsetsPerTrigger="200").load()
+flatq_spark.run(stream.writeStream.format("parquet").option("path", {out!r}), {checkpoint!r})
+"""
+
+
+def driver(flatq, code):
+    return subprocess.Popen(
+        [sys.executable, "-c", code], start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        env={**os.environ, "FLATQ_SYNC": "off"}, cwd=flatq.home,
+    )
+
+
+def kill_when(process, seen, what):
+    """All that the driver has started, in one go, as soon as that is seen; False where it ended before."""
+    end = time.monotonic() + 200
+    try:
+        while not seen():
+            if process.poll() is not None:
+                raise AssertionError(process.stderr.read()[-2000:])
+            assert time.monotonic() < end, what
+            time.sleep(0.0005)  # between two looks
+    finally:
+        for pid in [process.pid, *left(process)]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        process.wait()
+        process.stderr.close()
+
+
+def test_killed_drivers(spark, flatq, tmp_path):
+    """After offsets/N, at the first data file, after commits/N: nothing is lost, nothing is there twice."""
+    fill(flatq, 0, 3000)
+    checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
+    code = DRIVER.format(python=str(ROOT / "python"), conf=QUICK, spool=str(flatq.spool), out=str(out), checkpoint=str(checkpoint))
+
+    def latest(name):
+        return max([-1, *(int(path.name) for path in (checkpoint / name).glob("*") if path.name.isdigit())])
+
+    def data():
+        return len(list(out.rglob("part-*")))
+
+    for point in ("offsets", "data", "commits"):
+        before = data() if point == "data" else latest(point)
+        kill_when(driver(flatq, code), (lambda: data() > before + 1) if point == "data" else lambda: latest(point) >= before + 2, point)
+    assert 0 < latest("commits") < 14
+    drain(spark, flatq, tmp_path, maxOffsetsPerTrigger="1000")
+    assert drained(spark, tmp_path) == numbers(3000)
+    empty(flatq)
+    assert b"reserved 0\n" in flatq("stat", "default", check=0).out
+    flatq("doctor", check=0)
+
+
+def test_beside_shell_consumers(spark, flatq, tmp_path):
+    """Each message is the stream's or a pop's, and one of them's alone."""
+    fill(flatq, 0, 2000)
+    popped, stop = [], threading.Event()
+
+    def consume():
+        while not stop.is_set():
+            done = flatq("pop")
+            if done.status:
+                break
+            popped.append(done.out)
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    try:
+        wait_for(lambda: popped, 30)
+        drain(spark, flatq, tmp_path, maxOffsetsPerTrigger="300")
+    finally:
+        stop.set()
+        consumer.join()
+    rest = flatq("drain", check=None).out.split()
+    assert sorted([*popped, *drained(spark, tmp_path), *rest], key=int) == numbers(2000) and len(popped) > 1
+
+
+def test_lost_and_damaged(spark, flatq, tmp_path):
+    """A segment that was deleted by hand, a damaged line, the last segment: a clear error, or on with what is there."""
+    fill(flatq, 0, 900)
+    for _ in range(3):
+        flatq("claim", "-c", "tables", "-n", str(300 * (_ + 1)), check=0)
+    segments = sorted((flatq.spool / "default/claimed/tables").glob("0*"))
+    assert len(segments) >= 3
+    file = next(iter(sorted(segments[0].iterdir())))
+    lines = file.read_bytes().splitlines(True)
+    file.write_bytes(b"".join([*lines[:4], b"?" + lines[4], *lines[5:]]))
+    fails(lambda: drain(spark, flatq, tmp_path), f"{file}: line 5 is damaged")
+    gone = int(segments[1].name.split(".")[1])
+    shutil.rmtree(segments[1])
+    # planned already, planned anew, read in a batch
+    fails(lambda: drain(spark, flatq, tmp_path), "is not there any more")
+    fails(lambda: drain(spark, flatq, tmp_path / "other"), "is not there any more")
+    fails(lambda: batch(spark, flatq, consumer="tables").count(), "is not there any more")
+    drain(spark, flatq, tmp_path, failOnDataLoss="false")
+    got = drained(spark, tmp_path)
+    assert len(got) == 900 - gone - 1 and len(set(got)) == len(got) and b"4" not in got
+    assert b"reserved 0\n" in flatq("stat", "default", check=0).out
+    # the last segment, after it was read: its offsets come again
+    fill(flatq, 900, 1000)
+    writer = stream(spark, flatq).writeStream.format("parquet").option("path", str(tmp_path / "out"))
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    assert query.awaitTermination(100)
+    for segment in (flatq.spool / "default/claimed/tables").glob("0*"):
+        shutil.rmtree(segment)
+    fill(flatq, 1000, 1100)
+    fails(lambda: drain(spark, flatq, tmp_path), "holds nothing beyond")
+    drain(spark, flatq, tmp_path, failOnDataLoss="false")
+    rows = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert len(rows) == len(got) + 200
+    assert {bytes(row.value) for row in rows} == {*got, *(b"%d" % n for n in range(900, 1100))}
+
+
+def test_no_message_and_no_queue(spark, flatq, tmp_path):
+    fails(lambda: batch(spark, flatq).count(), "no spool at")
+    flatq("create", check=0)
+    assert batch(spark, flatq).count() == 0 and batch(spark, flatq, consumer="me").count() == 0
+    drain(spark, flatq, tmp_path)
+    assert not list((tmp_path / "out").glob("*.parquet")) or drained(spark, tmp_path) == []
+    for options in ({}, {"consumer": "me"}):
+        fails(lambda: batch(spark, flatq, "none", **options).count(), "no queue 'none'")
+    fails(lambda: drain(spark, flatq, tmp_path / "2", queue="none"), "no queue 'none'")
+    fails(lambda: batch(spark, flatq, consumer="../x").count(), "bad name")
+    fails(lambda: batch(spark, flatq, color="red").count(), "no option 'color'")
+    fails(lambda: batch(spark, flatq, startingOffsets="latest").count(), "only 'earliest'")
+    fails(lambda: batch(spark, flatq, failOnDataLoss="perhaps").count(), "true or false")
+    reader = spark.readStream.format("flatq").option("path", str(flatq.spool)).load()
+    fails(lambda: flatq_spark.run(reader.writeStream.format("noop"), str(tmp_path / "3")), "option consumer is missing")
+
+
+def test_one_query_a_consumer(spark, flatq, tmp_path):
+    """A second one says so, and neither reads what the other has; nor does one with the checkpoint of another."""
+    fill(flatq, 0, 100)
+    first = stream(spark, flatq).writeStream.format("noop").option("checkpointLocation", str(tmp_path / "1")).start()
+    try:
+        wait_for(lambda: first.lastProgress, 60)
+        fails(lambda: flatq_spark.run(stream(spark, flatq).writeStream.format("noop"), str(tmp_path / "2"), 100), "another query reads as consumer")
+    finally:
+        first.stop()
+    fill(flatq, 100, 200)
+    fails(lambda: flatq_spark.run(stream(spark, flatq, consumer="x").writeStream.format("noop"), str(tmp_path / "1")), "is of consumer 'tables'")
+    flatq_spark.run(stream(spark, flatq).writeStream.format("noop"), str(tmp_path / "1"))
+    empty(flatq)
+
+
+ANY = [b"", b"\0", b"\n", b"\0\n", b"x\ty", bytes(range(256)), *(os.urandom(n) for n in range(1, 90)), os.urandom(200_000)]
+
+
+def test_any_bytes_there_and_back(spark, flatq, tmp_path):
+    rows = spark.createDataFrame([(bytearray(body), n % 3) for n, body in enumerate(ANY)], "value binary, priority int").coalesce(1)
+    options = {"path": str(flatq.spool), "queue": "a/b"}
+    rows.write.format("flatq").options(**options).mode("append").save()
+    assert not list((flatq.spool / ".spark").iterdir())
+    ordered = [body for priority in range(3) for body in ANY[priority::3]]
+    assert [bytes(row.value) for row in batch(spark, flatq, "a/b", consumer="me").orderBy("offset").collect()] == ordered
+    flatq("unclaim", "-c", "me", "a/b", check=0)
+    assert [pop(flatq, "a/b") for _ in ANY] == ordered
+    assert flatq("doctor", check=0).out == b""
+    # strings, a queue for each row, a consumer that waits; an id that is used again
+    waiting = flatq.start("pop", "-w", "60", "one")
+    rows = spark.createDataFrame([("é", "one"), ("z", "two"), ("y", "two")], "value string, queue string").coalesce(1)
+    for _ in range(2):
+        rows.write.format("flatq").options(path=str(flatq.spool), jobId="once").mode("append").save()
+    assert waiting.communicate(timeout=60)[0] == "é".encode()
+    assert flatq("drain", "two", check=0).out == b"z\ny\n"
+    empty(flatq, "one", "two")
+
+
+def test_write_refused(spark, flatq):
+    flatq("create", "-b", "3", "small", check=0)
+    flatq("create", "shut", check=0)
+    flatq("close", "shut", check=0)
+    rows = spark.range(5).selectExpr("cast(id as string) as value", "cast(null as string) as nothing")
+
+    def write(rows, queue, mode="append", **options):
+        rows.write.format("flatq").options(path=str(flatq.spool), queue=queue, **options).mode(mode).save()
+
+    fails(lambda: write(rows.select("value"), "small"), "never holds 5 messages")
+    fails(lambda: write(rows.select("value"), "shut"), "is closed")
+    fails(lambda: write(rows.select("value"), "-x"), "bad queue name")
+    fails(lambda: write(rows.select("nothing"), "x"), "needs a column `value`")
+    fails(lambda: write(rows.selectExpr("nothing as value"), "x"), "value is null")
+    fails(lambda: write(rows.selectExpr("value", "value as key"), "x"), "one by one")
+    fails(lambda: write(rows.select("value"), "x", "overwrite"), "is appended to")
+    fails(lambda: write(rows.select("value"), "x", priority="-1"), "priority")
+    assert flatq("stat", "small", check=0).out.startswith(b"queue small\nready 0\n")
+
+
+def test_sink_once_for_a_batch(spark, flatq, tmp_path):
+    """Batches that run again, from the last commit and from the start of a commit; and a stream from queue to queue."""
+    fill(flatq, 0, 1000, "from")
+    checkpoint = tmp_path / "checkpoint"
+
+    def copy():
+        rows = stream(spark, flatq, "from", maxOffsetsPerTrigger="400").select("value")
+        flatq_spark.run(rows.writeStream.format("flatq").options(path=str(flatq.spool), queue="to"), str(checkpoint), 100)
+
+    rows = stream(spark, flatq, "from", maxOffsetsPerTrigger="400").select("value")
+    writer = rows.writeStream.format("flatq").options(path=str(flatq.spool), queue="to").option("checkpointLocation", str(checkpoint))
+    assert writer.trigger(availableNow=True).start().awaitTermination(100)
+    job = next((flatq.spool / ".spark").iterdir())
+    assert [path.name for path in job.iterdir()] == ["done.2"]
+    popped = flatq("pop", "-l", "-n", "900", "to", check=0).out.split()
+    # killed after the sink's commit, before Spark's
+    for path in ("2", ".2.crc"):
+        (checkpoint / "commits" / path).unlink(missing_ok=True)
+    copy()
+    assert sorted([*popped, *flatq("drain", "to", check=0).out.split()], key=int) == numbers(1000)
+    empty(flatq, "to", "from")
+    # killed in the midst of the sink's: one stage is in the queue, the other is not, and Spark runs the batch again
+    from flatq.spark import sink
+    from flatq.spark.options import Options
+
+    import pyarrow as pa
+
+    made = sink.Sink(Options({"path": str(flatq.spool), "queue": "to"}, True), {})
+
+    def stage(bodies):
+        return made.stage("query-x", iter([pa.record_batch([pa.array(bodies)], names=["value"])]))
+
+    kept = sink.Sink.enter
+    tasks, calls = [stage(numbers(300)[:200]), stage(numbers(300)[200:])], []
+
+    def enter(self, path, queue, size):
+        if calls:
+            raise KeyboardInterrupt
+        calls.append(path)
+        kept(self, path, queue, size)
+
+    sink.Sink.enter = enter
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            made.commit(tasks, 7)
+    finally:
+        sink.Sink.enter = kept
+    popped = flatq("drain", "to", check=0).out.split()
+    assert 0 < len(popped) < 300
+    made.abort(tasks)
+    made.commit([stage(numbers(300)[:150]), stage(numbers(300)[150:])], 7)
+    made.commit([stage(numbers(300))], 7)
+    assert sorted([*popped, *flatq("drain", "to", check=0).out.split()], key=int) == numbers(300)
+    assert [path.name for path in (flatq.spool / ".spark/query-x").iterdir()] == ["done.7"]
+    made.commit([stage([b"next"])], 8)
+    assert pop(flatq, "to") == b"next"
+
+
+def test_without_java(tmp_path):
+    """One useful line."""
+    environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
+    code = f"""import sys; sys.path.insert(0, {str(ROOT / 'python')!r})
+from flatq import spark
+try: spark.session()
+except spark.Unready as error: print(error)"""
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout.count("\n") == 1 and "Java 17 or later" in done.stdout and done.stderr == "", done
