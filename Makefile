@@ -4,6 +4,7 @@
 ## make test       ShellCheck and every test (TESTS=..., some of them), after installing what they need
 ## make lint       ShellCheck alone
 ## make bench      measure, beside redis-cli, sqlite3 and the article's scripts (ROWS=..., some of it)
+## make crash      the crash laboratory without limits: hours; .crash/TIME.json has a line for each trial
 ## make install    bin/flatq, libexec/flatq and the man page, below PREFIX=/usr/local (and DESTDIR)
 ## make uninstall  remove these again
 ## make tables     write the README's tables anew from the verbs' headers
@@ -37,7 +38,7 @@ venv:
 test:
 	@PYTHON='$(PYTHON)' tests/need test
 	@$(MAKE) -s venv
-	@exec $(VENV) -m pytest $(TESTS)
+	@exec tests/run $(TESTS)
 
 lint:
 	@PYTHON='$(PYTHON)' tests/need lint
@@ -47,6 +48,12 @@ lint:
 bench:
 	@tests/need bench
 	@exec $(PYTHON) tests/bench/bench.py $(ROWS)
+
+crash:
+	@PYTHON='$(PYTHON)' tests/need test
+	@$(MAKE) -s venv
+	@mkdir -p .crash
+	@PYTHONPATH=python exec $(VENV) -m flatq.crashlab --json ".crash/$$(date +%Y%m%d-%H%M%S).json"
 
 tables:
 	@exec $(PYTHON) tests/headers.py README.md
@@ -75,4 +82,4 @@ clean:
 	rm -rf .venv .bench .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help run venv test lint bench tables install uninstall clean
+.PHONY: help run venv test lint bench crash tables install uninstall clean
