@@ -726,6 +726,25 @@ def pip(*words, within=(), **more):
     return done
 
 
+def test_claim(jobs):
+    """Many under a name; listed again; settled, or given back."""
+    jobs.push_many([b"%d" % n for n in range(20)])
+    segments = jobs.claim("me", 15)
+    assert sum(segment.count for segment in segments) == 15 and segments[0].offset == 0 and os.path.isdir(segments[0].path)
+    assert jobs.claim("me", 0) == segments
+    assert jobs.pop() == b"15"
+    jobs.unclaim("me")
+    assert jobs.peek() == b"0"
+    end = max(segment.offset + segment.count for segment in jobs.claim("me"))
+    with pytest.raises(errors.Invalid):
+        jobs.settle("me", end - 1)
+    jobs.settle("me", end)
+    with pytest.raises(Empty):
+        jobs.claim("me")
+    with pytest.raises(errors.Missing):
+        jobs.unclaim("you")
+
+
 @pytest.fixture(scope="module")
 def tree():
     """A copy of what is built, which nobody may write to."""

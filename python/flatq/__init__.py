@@ -11,12 +11,12 @@
 from .errors import (
     Busy, Closed, Denied, Disk, Empty, Error, Full, Internal, Invalid, Missing, NotYours, TimedOut, Unreachable, Usage,
 )
-from .queue import AsyncQueue, AsyncReserved, Id, Queue, Reserved
+from .queue import AsyncQueue, AsyncReserved, Id, Queue, Reserved, Segment
 from .verbs import home
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AsyncQueue", "AsyncReserved", "Busy", "Closed", "Denied", "Disk", "Empty", "Error", "Full", "Id", "Internal", "Invalid", "Missing",
-    "NotYours", "Queue", "Reserved", "TimedOut", "Unreachable", "Usage", "home",
+    "NotYours", "Queue", "Reserved", "Segment", "TimedOut", "Unreachable", "Usage", "home",
 ]

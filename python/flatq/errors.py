@@ -70,7 +70,7 @@ class TimedOut(Error, TimeoutError):
 
 ERRORS: dict[int | tuple[int, str], type[Error]] = {
     64: Usage, 65: Invalid, 66: Missing, 69: Closed, 70: Internal, 74: Disk, 75: Busy, 77: Denied, (75, "push"): Full,
-    **{(66, verb): Empty for verb in ("pop", "reserve", "peek", "drain")},
+    **{(66, verb): Empty for verb in ("pop", "reserve", "peek", "drain", "claim")},
     **{(66, verb): NotYours for verb in ("delete", "release", "touch", "bury")},
 }
 

@@ -8,7 +8,7 @@ import functools
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from . import verbs
 from .errors import Closed, Empty, Error, Internal, Missing
@@ -90,9 +90,23 @@ class _Queue:
         raise NotImplementedError
 
     def _call(self, verb: str, parse: Callable[[bytes], T], operand: str | None = None, body: bytes | None = None, flag: str = "",
-              **given: Any) -> Awaitable[T]:
+              operand2: str | None = None, **given: Any) -> Awaitable[T]:
         words = [*options(**given), *([flag] if flag else []), "--", self.name if operand is None else operand]
+        words += [] if operand2 is None else [operand2]
         return self._run(Call(verb, words, parse, body, self.path, self.host, max(given.get("wait") or 0, 0), self.timeout))
+
+
+class Segment(NamedTuple):
+    """Messages that were claimed: `count` of them from `offset` on, in the flat files of the directory `path`, in the order of their names."""
+
+    offset: int
+    count: int
+    path: str
+
+
+def _segments(out: bytes) -> list[Segment]:
+    words = (line.split(b" ", 2) for line in out.splitlines())
+    return [Segment(int(offset), int(count), os.fsdecode(path)) for offset, count, path in words]
 
 
 def _nothing(out: bytes) -> None:
@@ -192,6 +206,19 @@ class AsyncQueue(_Queue):
         that id. Raises Empty, Invalid."""
         return await self._call("peek", bytes, None if id is None else f"{self.name}:{int(id)}", state=state)
 
+    async def claim(self, consumer: str, count: int | None = None) -> list[Segment]:
+        """Take many messages under a name of one's own: `count` at most are held then (None: 10,000; 0: take nothing more), those of
+        before first. Nothing but settle and unclaim ends that, no crash either. Not through a door. Raises Empty, Closed, Invalid."""
+        return await self._call("claim", _segments, consumer=consumer, count=count)
+
+    async def settle(self, consumer: str, offset: int) -> None:
+        """Be done with what the consumer claimed, up to offset, where one of its segments ends. Raises Missing, Invalid."""
+        await self._call("settle", _nothing, str(int(offset)), operand2=self.name, consumer=consumer)
+
+    async def unclaim(self, consumer: str) -> None:
+        """Give back what the consumer claimed and has not settled, to its old place. Raises Missing, Invalid."""
+        await self._call("unclaim", _nothing, consumer=consumer)
+
     async def stats(self) -> dict[str, int]:
         """How many messages are `ready`, `delayed`, `reserved` and `buried`, and what else `flatq stat` says: `oldest` (seconds),
         `bound`, `most-tries` (0: no limit), `closed` (0 or 1). Raises Missing."""
@@ -236,6 +263,7 @@ class Queue(_Queue):
 
     push, push_many, pop, drain = _now(AsyncQueue.push), _now(AsyncQueue.push_many), _now(AsyncQueue.pop), _now(AsyncQueue.drain)
     delete, release, touch, bury = _now(AsyncQueue.delete), _now(AsyncQueue.release), _now(AsyncQueue.touch), _now(AsyncQueue.bury)
+    claim, settle, unclaim = _now(AsyncQueue.claim), _now(AsyncQueue.settle), _now(AsyncQueue.unclaim)
     kick, peek, stats = _now(AsyncQueue.kick), _now(AsyncQueue.peek), _now(AsyncQueue.stats)
     create, close, drop = _now(AsyncQueue.create), _now(AsyncQueue.close), _now(AsyncQueue.drop)
 

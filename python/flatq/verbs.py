@@ -28,6 +28,7 @@ GRACE = 5.0
 _LETTERS = {
     "priority": "-p", "delay": "-d", "lease": "-t", "key": "-k", "wait": "-w", "length": "-n", "count": "-n", "reason": "-r",
     "state": "-s", "bound": "-b", "most_tries": "-m", "group": "-g", "force": "-f",
+    "consumer": "-c",
 }
 
 
