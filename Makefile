@@ -3,7 +3,7 @@
 ## make run        serve the line door on 127.0.0.1:1234 (PORT=...), after installing what it needs
 ## make test       ShellCheck and every test (TESTS=..., some of them), after installing what they need
 ## make lint       ShellCheck alone
-## make bench      measure, beside redis-cli, sqlite3 and the article's scripts (ROWS=..., some of it)
+## make bench      measure, beside redis-cli, sqlite3, beanstalkd and the article's scripts (ROWS=..., some of it)
 ## make crash      the crash laboratory without limits: hours; .crash/TIME.json has a line for each trial
 ## make install    bin/flatq, libexec/flatq and the man page, below PREFIX=/usr/local (and DESTDIR)
 ## make uninstall  remove these again

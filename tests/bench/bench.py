@@ -1,6 +1,6 @@
 """make bench: what flatq costs, beside what a shell user would pick instead, in one run.
 
-bench.py [--quick] [ROW ...], rows: push pop article processes depth bulk (all where none is named). The table shows ratios first:
+bench.py [--quick] [ROW ...], rows: push pop article processes doors beanstalk depth bulk (all where none is named). The table shows ratios first:
 only these hold on another machine. Times, every round of them, go to .bench/TIME.json."""
 
 import argparse
@@ -261,6 +261,95 @@ class Bench:
                 )
 
 
+    def doors(self):
+        """Connections a second, one after the other, against an ncat that does nothing for each: the floor."""
+        many = 20 if self.quick else 200
+        ports = {}
+        self.fill("doors", 10)
+        ports["ncat -l -k -c true"] = self.serve(["ncat", "-l", "-k", "-c", "true", "127.0.0.1", None])
+        ports["flatq, line door, list"] = self.serve(["sh", ROOT / "launch", "-k", "-p", None], "doors")
+        seconds = {name: [] for name in ports}
+        self.progress.row = "doors"
+        for turn in range(many):
+            for name, port in ports.items():
+                began = time.perf_counter()
+                with socket.create_connection(("127.0.0.1", port)) as client:
+                    client.sendall(b"list\n")
+                    while client.recv(65536):
+                        pass
+                seconds[name].append(time.perf_counter() - began)
+            self.progress(f"{turn + 1} of {many}")
+        self.progress.end()
+        floor, ours = seconds.values()
+        self.raw["doors"] = seconds
+        self.ratios.append(("connection, line door", "ncat -l -k -c true", None, *ratio(ours, floor)))
+        self.detail += [("connection", name, *spread(values)) for name, values in seconds.items()]
+
+    def beanstalk(self):
+        """One client that puts, reserves and deletes over one connection; both synced, both not."""
+        if not there("beanstalkd"):
+            return
+        many = 20 if self.quick else 300
+        for durable in (True, False):
+            store = self.work / f"binlog.{durable}"
+            store.mkdir()
+            theirs = ["beanstalkd", "-l", "127.0.0.1", "-p", None, *(["-b", str(store), "-f0"] if durable else [])]
+            ports = {
+                "flatq": self.serve(["sh", ROOT / "launch", "beanstalk", "-p", None], f"stalk.{durable}", "on" if durable else "off"),
+                "beanstalkd -b -f0" if durable else "beanstalkd": self.serve(theirs),
+            }
+            name = "put, reserve, delete, synced" if durable else "put, reserve, delete, unsynced"
+            seconds = {contender: [] for contender in ports}
+            clients = {contender: socket.create_connection(("127.0.0.1", port)) for contender, port in ports.items()}
+            self.progress.row = name
+            for turn in range(many):
+                for contender, client in clients.items():
+                    began = time.perf_counter()
+                    number = talk(client, b"put 0 0 60 100\r\n" + b"x" * 100 + b"\r\n", b"\r\n").split()[1]
+                    talk(client, b"reserve\r\n", b"x\r\n")
+                    talk(client, b"delete " + number + b"\r\n", b"DELETED\r\n")
+                    seconds[contender].append(time.perf_counter() - began)
+                self.progress(f"{turn + 1} of {many}")
+            self.progress.end()
+            for client in clients.values():
+                client.close()
+            self.raw[name] = seconds
+            ours, other = seconds.values()
+            self.ratios.append((name, list(ports)[1], None, *ratio(ours, other)))
+            self.detail += [(name, contender, *spread(values)) for contender, values in seconds.items()]
+
+    def serve(self, argv, spool="", sync="off"):
+        """Starts a server; None among its words is the port, which is returned once somebody listens there."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        env = {**os.environ, "FLATQ_DIR": str(self.work / spool), "FLATQ_SYNC": sync} if spool else None
+        words = [str(port) if word is None else str(word) for word in argv]
+        server = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        SERVERS.append(server)
+        end = time.monotonic() + 10
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                return port
+            except OSError:
+                if server.poll() is not None or time.monotonic() > end:
+                    raise RuntimeError(f"{words[0]} does not answer")
+                time.sleep(0.02)
+
+
+def talk(client, said, end):
+    """What the client is answered, up to and with `end`."""
+    client.sendall(said)
+    heard = b""
+    while not heard.endswith(end):
+        more = client.recv(65536)
+        if not more:
+            raise RuntimeError(f"the connection ended after {heard[-99:]!r}")
+        heard += more
+    return heard
+
+
 SERVERS = []
 
 
@@ -314,7 +403,7 @@ def table(bench, about):
 
 
 def main():
-    rows = ("push", "pop", "article", "processes", "depth", "bulk")
+    rows = ("push", "pop", "article", "processes", "doors", "beanstalk", "depth", "bulk")
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the rounds, a hundredth of the messages: does it run?")
     parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(rows))
