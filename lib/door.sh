@@ -94,8 +94,9 @@ door_delivered() {
 # door_whole - 65 where the end of the input is none of the client's: it was reset, or ncat was killed, for which the connection is still
 # open (01). Where the client's system has ended it in good order nobody can tell
 door_whole() {
-  [ -n "$door_inode" ] && ! door_ncat_lives || return 0
-  door_row && [ "$door_state" != 01 ] && return 0
+  [ -n "$door_inode" ] || return 0
+  # ncat closes our input a little before it ends
+  door_row && { [ "$door_state" != 01 ] || door_ncat_lives; } && return 0
   door_gone=gone why='the client was cut off'
   return 65
 }

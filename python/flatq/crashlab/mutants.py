@@ -1,0 +1,146 @@
+"""Who watches the laboratory: each broken variant of the verbs (broken.py) must be caught, by the families that say they do.
+
+A trial is (mutant, family): the family's probe runs on the mutant until the first outcome that is bad. Here "good" means caught; "bad":
+not caught, so the laboratory would let such a fault pass.
+
+    >>> print(run(System(), "pop copies the slip", "crash", work=Path("/dev/shm")).outcome)
+    good
+"""
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import broken, campaign, clients, history, power, races, trial
+from .broken import FAMILIES, MUTANTS, Probe
+from .scenarios import ROOT, SCENARIOS, System
+
+#: Seconds after which an operation of a broken variant in a history is said to hang.
+DEADLINE = 8.0
+
+
+@dataclass
+class Outcome(trial.Outcome):
+    family: str = "mutants"
+    trials: int = 0  # up to the one that caught it
+    caught_by: str = ""  # that one's line
+
+
+def attempts(probe: Probe, system: System, work: Path, seed: int = 0) -> Iterator[Any]:
+    """The outcomes of the probe on a system, one after the other."""
+    if probe.family == "crash":
+        yield from _singles(probe, system, work)
+    elif probe.family == "double":
+        yield from _doubles(probe, system, work, seed)
+    elif probe.family == "power":
+        own = work / "power"
+        for one in power.trials(system, [SCENARIOS[probe.where]], probe.limit, seed, own, kinds=(probe.what,)):
+            yield power.run(one, system, own)
+    elif probe.family == "history":
+        for number in range(seed, seed + probe.limit):
+            yield history.run(system, number, work, kind=probe.where, deadline=DEADLINE)
+    elif probe.family == "races":
+        yield races.run(system, probe.where, work)
+    elif probe.family == "clients":
+        for number in range(seed, seed + probe.limit):
+            yield clients.run(system, probe.where, probe.what, number, work)
+    else:
+        raise ValueError(f"no probe: {probe}")
+
+
+def _singles(probe: Probe, system: System, work: Path) -> Iterator[Any]:
+    options = campaign.Options((probe.where,), () if probe.what == "undisturbed" else (probe.what,))
+    try:
+        points = campaign.plan(system, probe.where, options, work)
+    except RuntimeError as error:
+        yield trial.Outcome(probe.where, SCENARIOS[probe.where].verb, 0, "", "undisturbed", "bad", str(error), 0, 0.0, f"--scenario {probe.where!r}")
+        return
+    for fault, point in points:
+        yield trial.run(trial.Trial(probe.where, fault, point), system, work)
+
+
+def _doubles(probe: Probe, system: System, work: Path, seed: int) -> Iterator[Any]:
+    for point in campaign._kill_points(system, probe.where, work):
+        for second in campaign.second_points(system, probe.where, point, probe.what, work):
+            yield trial.run(trial.Trial(probe.where, "kill", point, seed, trial.Second(probe.what, second)), system, work)
+
+
+def probe_of(name: str, family: str) -> Probe:
+    """Raises ValueError where that family does not say that it catches the mutant."""
+    for probe in MUTANTS[name].probes:
+        if probe.family == family:
+            return probe
+    raise ValueError(f"{family} does not say that it catches: {name}")
+
+
+def run(system: System, name: str, family: str, work: Path, seed: int = 0) -> Outcome:
+    """Whether the family's probe catches the mutant. Raises broken.Stale where its edits no longer apply."""
+    began = time.monotonic()
+    probe, mutant = probe_of(name, family), broken.make(system, name, work)
+    count, caught = 0, None
+    for outcome in attempts(probe, mutant, work, seed):
+        count += 1
+        if outcome.outcome == "bad":
+            caught = outcome
+            break
+    detail = f"after {count}: {caught.detail[:300]}" if caught else f"not caught in {count} trials"
+    replay = shlex.join(["python3", "-m", "flatq.crashlab.mutants", "--name", name, "--family", family, "--seed", str(seed)])
+    return Outcome(name, "", count, caught.call if caught else "", family, "good" if caught else "bad", detail, seed,
+                   round(time.monotonic() - began, 3), replay, trials=count, caught_by=caught.replay if caught else "")
+
+
+def one(system: System, name: str, families: Sequence[str], work: Path, seed: int = 0) -> list[Outcome]:
+    """A task: the mutant, and these families."""
+    with tempfile.TemporaryDirectory(prefix="mutants.", dir=work) as own:
+        return [run(system, name, family, Path(own), seed) for family in families]
+
+
+def tasks(system: System, options: campaign.Options, work: Path) -> list[campaign.Task]:
+    """Every mutant with every family that says it catches it, without the model (tests/test_model.py). With a limit, only the first of them."""
+    plans = {name: [probe.family for probe in mutant.probes if probe.family != "model"] for name, mutant in MUTANTS.items()}
+    slow = sorted(plans, key=lambda name: not {"history", "clients"} & set(plans[name]))  # the longest first
+    return [functools.partial(one, system, name, plans[name] if options.limit is None else plans[name][:1], work, options.seed)
+            for name in slow if plans[name]]
+
+
+def markdown(outcomes: Sequence[Outcome] = ()) -> str:
+    """A table for the README: a row for each mutant, a column for each family. A number: so many trials until it was caught (where there
+    are outcomes); ×: it says it catches it; empty: it is not sure to."""
+    counts = {(outcome.scenario, outcome.fault): str(outcome.trials) if outcome.outcome == "good" else "**no**" for outcome in outcomes}
+    used = [family for family in FAMILIES if any(probe.family == family for mutant in MUTANTS.values() for probe in mutant.probes)]
+    lines = ["| broken on purpose | " + " | ".join(used) + " |", "| --- |" + " --: |" * len(used)]
+    for name, mutant in MUTANTS.items():
+        stated = {probe.family for probe in mutant.probes}
+        lines.append(f"| {name} | " + " | ".join(counts.get((name, family), "×" if family in stated else "") for family in used) + " |")
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python3 -m flatq.crashlab.mutants", description="Break the verbs on purpose; exit 1 where that is not seen.")
+    parser.add_argument("--name", action="append", choices=MUTANTS, metavar="MUTANT", help="; ".join(MUTANTS))
+    parser.add_argument("--family", choices=[family for family in FAMILIES if family != "model"])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--lib", type=Path, default=ROOT / "lib", help="another lib/ to break")
+    parser.add_argument("--work", type=Path, default=Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()))
+    args = parser.parse_args(argv)
+    outcomes = []
+    for name in args.name or MUTANTS:
+        families = [probe.family for probe in MUTANTS[name].probes if probe.family != "model" and args.family in (None, probe.family)]
+        for outcome in one(System(args.lib), name, families, args.work, args.seed):
+            outcomes.append(outcome)
+            print(f"{outcome.outcome:5} {outcome.seconds:6.1f} s  {name} / {outcome.fault}: {outcome.detail}\n      {outcome.caught_by}", flush=True)
+    print(markdown(outcomes))
+    return int(any(outcome.outcome == "bad" for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
