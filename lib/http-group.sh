@@ -1,0 +1,165 @@
+# http-group.sh - groups: queues that have one message in flight
+#
+# A group's queue has the group's name; what cannot be in a queue's name is `$` and two hexadecimal digits (plain), and a name that gets too long
+# for a queue is `$sha1$` and the SHA-1 of that. One message in flight is what this door gives out, and what it waits for, whoever else has
+# one in flight; verbs and other doors do not ask.
+
+# group_name PLAIN - sets `group`, the queue of the group PLAIN
+group_name() {
+  group=$1
+  case $group in
+  -*) group=\$2D${group#-} ;;
+  esac
+  if ! name_check "$group"; then
+    # a part that reads as a path upward
+    while [ "${group#*.}" != "$group" ]; do group=${group%%.*}\$2E${group#*.}; done
+  fi
+  [ ${#group} -le 200 ] || { group=$(printf '%s' "$group" | sha1sum) && group="\$sha1\$${group%% *}"; }
+}
+
+# groups_all - sets `groups`, the names of all
+groups_all() {
+  groups=
+  for group_path in "$FLATQ_DIR"/*/wal; do
+    group_path=${group_path%/wal}
+    [ -e "$group_path/lock" ] || continue
+    name_from_disk "${group_path##*/}"
+    name_check "$name" && groups="$groups $name"
+  done
+}
+
+# group_busy - whether $q has a message in flight. What is over, or nobody's any longer, is put back first
+group_busy() {
+  group_again=
+  while :; do
+    group_over=
+    for group_path in "$q"/claimed/*/????????????.*; do
+      [ ! -e "$group_path" ] || return 0
+    done
+    for group_path in "$q"/out/*; do
+      [ -e "$group_path" ] && [ ! -e "$q/done/${group_path##*/}" ] || continue
+      if lease_over "${group_path##*.}"; then group_over=1; else return 0; fi
+    done
+    [ -n "$group_over" ] || return 1
+    [ -z "$group_again" ] || return 0
+    queue_reclaim || return 0
+    group_again=1
+  done
+}
+
+# groups_first - sets group_first, of `groups` the one whose next message is the oldest, and which has none in flight; empty: there is none
+groups_first() {
+  group_first='' group_least=
+  for group in $groups; do
+    queue_open "$group" || continue
+    queue_tend
+    group_busy && continue
+    queue_scan
+    [ -n "$scan_place" ] || continue
+    if [ -z "$group_first" ] || [ "$scan_name" \< "$group_least" ]; then group_first=$group group_least=$scan_name; fi
+  done
+}
+
+# groups_take LEASE - hands out the first message of all `groups` (take.sh). Looked for without the queue's lock, and taken under it: between
+# two doors it decides who has the one message in flight. 66: nothing is free
+groups_take() {
+  clock_read
+  take_owner=0 take_lease=$1
+  while :; do
+    [ -z "$group_any" ] || groups_all
+    groups_first
+    [ -n "$group_first" ] || { why='nothing there'; return 66; }
+    queue_open "$group_first" || continue
+    lock_queue
+    group_code=$?
+    # RACE: dropped meanwhile
+    [ $group_code -ne 69 ] || continue
+    [ $group_code -eq 0 ] || return $group_code
+    groups_take_locked
+    group_code=$?
+    [ -z "$lock_held" ] || unlock_queue
+    # RACE: somebody else was faster; look again from the start
+    [ $group_code -eq 66 ] || return $group_code
+  done
+}
+
+groups_take_locked() {
+  clock_read
+  group_busy && return 66
+  queue_scan
+  case $scan_place in
+  '') return 66 ;;
+  wal | head/*)
+    take_slip && return 0
+    [ ! -e "$q/$scan_place/$scan_name" ] && [ ! -h "$q/$scan_place/$scan_name" ] && return 66
+    take_failed ;;
+  *)
+    need fold
+    queue_recover && { [ "$scan_place" != queue ] || queue_unfold "$scan_name"; } || return
+    return 66 ;;
+  esac
+}
+
+# groups_wait LEASE SECONDS - groups_take that waits so long. Who waits for all groups also waits in .doors/wait, for those made meanwhile
+groups_wait() {
+  groups_take "$1"
+  group_code=$?
+  [ $group_code -eq 66 ] && [ "$2" != 0 ] || return $group_code
+  clock_add "$2" "$now"
+  group_deadline=$later
+  # shellcheck disable=SC2086 # names without blanks
+  wait_begin wait $groups || return
+  while :; do
+    clock_read
+    [ -z "$group_any" ] || { mkdir -p "$FLATQ_DIR/.doors/wait" && groups_all && wait_enter "$FLATQ_DIR/.doors/wait"; } 2>/dev/null
+    for group in $groups; do
+      queue_open "$group" && wait_enter "$q/wait"
+    done
+    groups_take "$1"
+    group_code=$?
+    [ $group_code -eq 66 ] && [ "$now" \< "$group_deadline" ] || break
+    wait_due=
+    for group in $groups; do
+      queue_open "$group" && wait_due_of
+    done
+    wait_turn "$group_deadline"
+  done
+  group_found=$queue
+  [ -z "$group_any" ] || rm -f "$FLATQ_DIR/.doors/wait/$wait_name" 2>/dev/null
+  wait_end
+  # a wake that was not for what we took, or that we cannot use, is handed on
+  for group in $groups; do
+    [ $group_code -eq 0 ] && [ "$group" = "$group_found" ] || ! queue_open "$group" || wake "$q/wait"
+  done
+  [ $group_code -ne 0 ] || queue_open "$group_found"
+  return $group_code
+}
+
+# group_find - finds the message of receipt_id and receipt_nonce, wherever it is: a receipt is good until somebody reads the message again.
+# Sets q, queue, found and the slip_ variables; 66 where it is not there, or was read again
+group_find() {
+  clock_read
+  # the push journal knows the queue, as long as it is there
+  { read -r find_pid find_time find_disk <"$FLATQ_DIR/.ids/${receipt_id%???}/1${receipt_id#?????????}"; } 2>/dev/null || find_disk=
+  if [ -n "$find_disk" ]; then set -- "$FLATQ_DIR/$find_disk"; else set -- "$FLATQ_DIR"/*; fi
+  for find_path in "$@"; do
+    [ -d "$find_path/wal" ] || continue
+    name_from_disk "${find_path##*/}"
+    queue_open "$name" || continue
+    message_find "$receipt_id" || continue
+    [ "$slip_nonce" = "$receipt_nonce" ] || break
+    return 0
+  done
+  why='not there, or read again'
+  return 66
+}
+
+# group_touch SECONDS - what was found cannot be seen for so long from now; 0: it can be at once
+group_touch() {
+  case $found in
+  "$q"/out/*) message_touch "$1" ;;
+  "$q"/buried/* | "$q"/delayed/*) why='not in flight'; return 66 ;;
+  *) [ "$1" = 0 ] || message_touch "$1" ;;
+  esac || return
+  [ "$1" != 0 ] || wake "$q/wait"
+}

@@ -1,0 +1,135 @@
+# http-say.sh - answers
+#
+# `say` answers a request, with a text of ours; `say_head` begins an answer whose body follows. Each decides first what becomes of a body that
+# nobody has read: a small one is read over, a large one ends the connection.
+
+# status_reason STATUS - sets `reason`
+status_reason() {
+  case $1 in
+  200) reason=OK ;; 204) reason='No Content' ;; 400) reason='Bad Request' ;; 401) reason=Unauthorized ;; 404) reason='Not Found' ;;
+  405) reason='Method Not Allowed' ;; 411) reason='Length Required' ;; 413) reason='Content Too Large' ;; 414) reason='URI Too Long' ;;
+  417) reason='Expectation Failed' ;; 422) reason='Unprocessable Content' ;; 431) reason='Request Header Fields Too Large' ;;
+  501) reason='Not Implemented' ;; 503) reason='Service Unavailable' ;; 505) reason='HTTP Version Not Supported' ;;
+  *) reason='Internal Server Error' ;;
+  esac
+}
+
+# header NAME VALUE - one more for the answer
+header() {
+  headers="$headers$1: $2$cr
+"
+}
+
+# say_head STATUS LENGTH TYPE - the answer up to its body
+say_head() {
+  status=$1
+  say_left
+  status_reason "$1"
+  say_date
+  headers="HTTP/1.1 $1 $reason$cr
+Date: $date$cr
+$headers"
+  if [ "$1" != 204 ]; then
+    header Content-Type "$3"
+    header Content-Length "$2"
+  fi
+  header Cache-Control no-store
+  if [ -n "$keep" ]; then header Connection keep-alive; else header Connection close; fi
+}
+
+# say_left - what of the request was not read
+say_left() {
+  case $left in
+  '') return 0 ;;
+  [0-9] | [0-9][0-9] | [0-9][0-9][0-9] | [0-9][0-9][0-9][0-9] | [0-6][0-9][0-9][0-9][0-9])
+    # who was told to wait with it may never send it
+    [ -z "$expect" ] && { input_exact "$left" >/dev/null; left=''; return 0; } ;;
+  esac
+  keep=''
+}
+
+# say STATUS [TEXT [TYPE]] - a whole answer. Headers that were added before are its own; TEXT gets a newline
+say() {
+  say_text=${2:-}
+  [ -z "$say_text" ] || say_text="$say_text
+"
+  say_head "$1" ${#say_text} "${3:-text/plain; charset=utf-8}"
+  [ "$1" != 204 ] && [ "$method" != HEAD ] || say_text=
+  door_room ${#say_text} || exit 74
+  printf '%s\r\n%s' "$headers" "$say_text" 2>/dev/null || exit 74
+  headers=
+}
+
+# bad STATUS TEXT - what cannot be understood, or must not be: the connection ends
+bad() {
+  headers='' keep='' left=''
+  say "$1" "$2"
+  say_linger
+  request_log
+  exit 0
+}
+
+# say_failed CODE - what a failed transition is in HTTP. What is the system's fault is said on standard error, and not to the client
+say_failed() {
+  case $1 in
+  65) say 422 "$why" ;;
+  69 | 75) header Retry-After 5; say 503 "$why" ;;
+  *) printf '%s: %s\n' "$FLATQ_VERB" "$why" >&2; say 500 'the log says why' ;;
+  esac
+}
+
+# say_linger - a socket that is closed while something lies unread in it is reset, and the answer with it: what the client still sends is
+# taken for a second. It has its answer, and is to end the connection
+say_linger() {
+  [ -n "$door_inode" ] || return 0
+  timeout 1 dd bs=65536 count=256 >/dev/null 2>&1 || :
+}
+
+# say_date - sets `date`, as HTTP wants it
+say_date() {
+  clock_read
+  clock_epoch "$now"
+  [ "${epoch_time%??}" != "${date_of:-}" ] || return 0
+  date_of=${epoch_time%??}
+  door_date "$date_of" 00
+  # the first of January 1970 was a Thursday
+  case $(((${date_of#"${date_of%%[!0]*}"} / 86400) % 7)) in
+  0) date=Thu ;; 1) date=Fri ;; 2) date=Sat ;; 3) date=Sun ;; 4) date=Mon ;; 5) date=Tue ;; *) date=Wed ;;
+  esac
+  date_rest=${door_time#*-}
+  case ${date_rest%%-*} in
+  01) date_month=Jan ;; 02) date_month=Feb ;; 03) date_month=Mar ;; 04) date_month=Apr ;; 05) date_month=May ;; 06) date_month=Jun ;;
+  07) date_month=Jul ;; 08) date_month=Aug ;; 09) date_month=Sep ;; 10) date_month=Oct ;; 11) date_month=Nov ;; *) date_month=Dec ;;
+  esac
+  date_rest=${date_rest#*-}
+  date="$date, ${date_rest%%T*} $date_month ${door_time%%-*} ${date_rest#*T}"
+  date="${date%.*} GMT"
+}
+
+# request_log - one line on standard error for each request, as the line door has one
+request_log() {
+  clock_read
+  door_from=${request_began#"${request_began%%[!0]*}"} door_to=${now#"${now%%[!0]*}"}
+  door_log "${method:--}" "${queue:--}" "$status" "${slip_size:--}" $(((${door_to:-0} - ${door_from:-0}) * 10))
+}
+
+# key_given - whether the request has the key of API_KEY: as api-key, or as the password of Basic authentication, which a browser asks for.
+# Compared are hashes, salted anew in each connection: how long that takes says nothing about the key
+key_given() {
+  [ -n "${API_KEY:-}" ] || return 0
+  if [ -z "$api_key" ]; then
+    case $authorization in
+    [Bb][Aa][Ss][Ii][Cc]' '*)
+      api_key=$(printf '%s' "${authorization#* }" | base64 -d 2>/dev/null | tr -d '\000')
+      api_key=x${api_key#*:} ;;
+    *) return 1 ;;
+    esac
+  fi
+  [ -n "${key_salt:-}" ] || { nonce_read; key_salt=$nonce; key_digest "$API_KEY"; key_hashed=$digest; }
+  key_digest "${api_key#x}"
+  [ -n "$digest" ] && [ "$digest" = "$key_hashed" ]
+}
+
+key_digest() {
+  digest=$(printf '%s %s' "$key_salt" "$1" | sha1sum)
+}

@@ -1,0 +1,89 @@
+"""Valid conversations with the HTTP door, broken in every way that comes to mind, for a bounded time."""
+
+import random
+import socket
+import time
+
+HOST = b"Host: x\r\n"
+VALID = [
+    b"POST /queue?group-id=fuzz HTTP/1.1\r\n" + HOST + b"Content-Length: 5\r\n\r\nhello",
+    b"POST /queue?group-id=f%C3%A9&deduplication-id=a%00b HTTP/1.1\r\n" + HOST + b"Content-Length: 3\r\n\r\na\0b",
+    b"POST /queue?group-id=fuzz2 HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n2\r\n\r\n\r\n0\r\nT: u\r\n\r\n",
+    b"POST /queue?group-id=fuzz3&batch=1 HTTP/1.1\r\n" + HOST + b"Content-Length: 18\r\n\r\n3\nabc\n2 key\nxy\n0\n\n",
+    b"POST /queue?group-id=fuzz4 HTTP/1.1\r\n" + HOST + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\nhi",
+    b"GET /queue?visibility-timeout=0 HTTP/1.1\r\n" + HOST + b"\r\n",
+    b"GET /queue?group-id=fuzz&max=3&visibility-timeout=1 HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n",
+    b"GET /queue?wait=1 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+    b"DELETE /queue?receipt-id=2af18f7d-6475-5e64-87f3-e8e7334810ac HTTP/1.1\r\n" + HOST + b"\r\n",
+    b"PATCH /queue?receipt-id=2af18f7d-6475-5e64-87f3-e8e7334810ac?visibility-timeout=30 HTTP/1.1\r\n" + HOST + b"\r\n",
+    b"GET /queue/stats HTTP/1.1\r\n" + HOST + b"\r\n",
+    b"GET http://x/metrics HTTP/1.1\r\n" + HOST + b"Api-Key: x\r\nAuthorization: Basic eDp5\r\n\r\n",
+    b"HEAD / HTTP/1.1\r\n" + HOST + b"\r\n",
+]
+PIECES = [
+    b"\r\n", b"\n", b"\r", b"\0", b" ", b"\t", b":", b"%", b"%2e%2e%2f", b"../../", b"$(touch /tmp/flatq.x)",
+    b"`id`", b"*", b"?", b"&", b"=", b"\\", b"'", b'"',
+    b"-n", b"a[$(id)]", b"\xff\xfe", b"\xc3\xa9", b"99999999999999999999", b"-1", b"0x10", b"1e9", b"08", b"Content-Length: 7\r\n",
+    b"Transfer-Encoding: chunked\r\n", b"HTTP/2.0", b"A" * 9000, b"group-id=", b"|&;<>(){}", b"%00", b"%s%n", b"\r\n\r\n", b"0\r\n\r\n",
+]
+
+
+def broken(rng):
+    """One conversation: a few valid ones behind each other, with mutations."""
+    text = b"".join(rng.choice(VALID) for _ in range(rng.randint(1, 3)))
+    for _ in range(rng.randint(0, 4)):
+        at = rng.randrange(len(text) + 1)
+        to = min(len(text), at + rng.choice([1, 2, 5, 40]))
+        how = rng.randrange(6)
+        if how == 0:
+            text = text[:at] + text[to:]
+        elif how == 1:
+            text = text[:at] + rng.choice(PIECES) + text[at:]
+        elif how == 2:
+            text = text[:at] + rng.choice(PIECES) + text[to:]
+        elif how == 3:
+            text = text[:at] + bytes(rng.randrange(256) for _ in range(to - at)) + text[to:]
+        elif how == 4:
+            text = text[:at]
+        else:
+            text = text[:to] + text[at:]
+        if not text:
+            text = b"\r\n"
+    return text
+
+
+def send(port, text, rng, seconds=15):
+    """What the door says until it closes; TimeoutError where it does neither within so many seconds."""
+    with socket.create_connection(("127.0.0.1", port), timeout=seconds) as client:
+        said = b""
+        try:
+            if rng.random() < 0.3:
+                at = rng.randrange(len(text) + 1)
+                client.sendall(text[:at])
+                client.sendall(text[at:])
+            else:
+                client.sendall(text)
+            if rng.random() < 0.1:
+                return said  # gone without waiting
+            client.shutdown(socket.SHUT_WR)
+            while True:
+                piece = client.recv(65536)
+                if not piece:
+                    return said
+                said += piece
+        except (ConnectionResetError, BrokenPipeError):
+            return said
+
+
+def run(port, seconds, seed):
+    """The conversations that were sent, how many had an answer; each is an answer of HTTP or none."""
+    rng = random.Random(seed)
+    end = time.monotonic() + seconds
+    sent = answered = 0
+    while time.monotonic() < end:
+        text = broken(rng)
+        said = send(port, text, rng)
+        assert not said or said.startswith(b"HTTP/1.1 "), (seed, text, said)
+        assert b" 500 " not in said.split(b"\r\n")[0], (seed, text, said)
+        sent, answered = sent + 1, answered + bool(said)
+    return sent, answered

@@ -1,0 +1,866 @@
+"""The HTTP door: conversations for each rule, on pipes and under socat, with curl and with http.client, and in a browser."""
+
+import base64
+import hashlib
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+import uuid
+from collections import namedtuple
+from urllib.parse import quote
+
+import pytest
+
+import http_fuzz
+from conftest import LIB, ROOT, Runner, listening, need, wait_for
+from engine import lies
+
+Answer = namedtuple("Answer", "status headers body")
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def request(method, target, body=None, *headers, version="HTTP/1.1"):
+    """One request, as bytes."""
+    lines = [f"{method} {target} {version}", "Host: flatq", *headers]
+    if body is not None:
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + (body or b"")
+
+
+def chunked(target, *chunks):
+    body = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)
+    return request("POST", target, None, "Transfer-Encoding: chunked") + body + b"0\r\n\r\n"
+
+
+def answers(said, heads=()):
+    """The answers in a stream; those whose number is in `heads` have no body."""
+    found = []
+    while said:
+        head, said = said.split(b"\r\n\r\n", 1)
+        first, *lines = head.decode().split("\r\n")
+        version, status, _ = first.split(" ", 2)
+        assert version == "HTTP/1.1", first
+        headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+        length = int(headers.get("content-length", 0)) if len(found) not in heads else 0
+        assert len(said) >= length, (head, said)
+        found.append(Answer(int(status), headers, said[:length]))
+        said = said[length:]
+    return found
+
+
+def talk(flatq, *requests, heads=(), env=None):
+    """lib/http on pipes, to the end of its input: the answers."""
+    done = flatq("http", input=b"".join(requests), env=env, timeout=60)
+    assert done.status == 0, done
+    return answers(done.out, heads)
+
+
+def ask(flatq, *args, **more):
+    """The one answer to one request."""
+    [answer] = talk(flatq, request(*args), **more)
+    return answer
+
+
+def ask_status(flatq, *args, **more):
+    return ask(flatq, *args, **more).status
+
+
+class Door:
+    """lib/http under socat: a process for each connection."""
+
+    def __init__(self, flatq, port, env=None):
+        need("socat")
+        self.flatq, self.port = flatq, port
+        self.errors = (flatq.home / "http.log").open("wb")
+        self.process = subprocess.Popen(
+            ["socat", f"TCP-LISTEN:{port},bind=127.0.0.1,reuseaddr,backlog=200,fork", f"EXEC:{flatq.shell} {LIB}/http,nofork"],
+            env=flatq.environment(env), cwd=flatq.home, stdin=subprocess.DEVNULL, stderr=self.errors, start_new_session=True,
+        )
+        flatq.started.append(self.process)
+        wait_for(lambda: listening(port), 10, "the door")
+
+    def connect(self, seconds=30):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds)
+
+    def ask(self, method, target, body=None, headers={}, connection=None):
+        own = connection or self.connect()
+        own.request(method, target, body, headers)
+        answer = own.getresponse()
+        found = Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+        if not connection:
+            own.close()
+        return found
+
+    def raw(self, *pieces, seconds=20):
+        """Everything that is said until the door closes; the client goes on sending."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=seconds) as client:
+            for piece in pieces:
+                client.sendall(piece)
+            said = b""
+            while True:
+                piece = client.recv(65536)
+                if not piece:
+                    return said
+                said += piece
+
+    def log(self):
+        return (self.flatq.home / "http.log").read_text()
+
+
+@pytest.fixture
+def door(flatq, free_port):
+    """door() starts the door under socat."""
+    return lambda **env: Door(flatq, free_port, env)
+
+
+# ---- the document
+
+
+def test_documents_conversation(shell, flatq):
+    first, twice, other = talk(
+        flatq, request("POST", "/queue?group-id=my-fancy-group", b"Waddap"), request("POST", "/queue?group-id=my-fancy-group", b"Waddap"),
+        request("POST", "/queue?group-id=my-fancy-group&deduplication-id=no-dupes", b"Waddap"),
+    )
+    assert first.status == 200 and twice.status == 204 and other.status == 200
+    assert first.headers["message-md5"] == hashlib.md5(b"Waddap").hexdigest()
+    assert UUID.fullmatch(first.headers["message-id"]) and first.headers["message-id"] != other.headers["message-id"]
+    assert abs(int(first.headers["message-timestamp"]) / 1e6 - time.time()) < 60
+    assert int(first.headers["message-timestamp"]) < int(other.headers["message-timestamp"])
+    assert "message-id" not in twice.headers
+
+    got, none = talk(flatq, request("GET", "/queue?visibility-timeout=10"), request("GET", "/queue?visibility-timeout=10"))
+    assert (got.status, got.body) == (200, b"Waddap") and got.headers["content-type"].startswith("text/plain")
+    for name in ("message-id", "message-timestamp"):
+        assert got.headers[name] == first.headers[name]
+    assert none == (204, none.headers, b""), "the other one is in the same group"
+
+    receipt = got.headers["message-receipt-id"]
+    assert UUID.fullmatch(receipt)
+    # the document's second question mark
+    [patched] = talk(flatq, request("PATCH", f"/queue?receipt-id={receipt}?visibility-timeout=30"))
+    assert (patched.status, patched.headers["message-id"]) == (200, first.headers["message-id"])
+    gone, again = talk(flatq, request("DELETE", f"/queue?receipt-id={receipt}"), request("DELETE", f"/queue?receipt-id={receipt}"))
+    assert (gone.status, gone.headers["message-id"], again.status) == (200, first.headers["message-id"], 204)
+    got, stored = talk(flatq, request("GET", "/queue"), request("POST", "/queue?group-id=my-fancy-group", b"Waddap"))
+    assert got.headers["message-id"] == other.headers["message-id"]
+    assert stored.status == 200, "the first one was deleted: the same message is no duplicate"
+
+
+def test_with_curl(flatq, door):
+    need("curl")
+    url = f"http://127.0.0.1:{door().port}/queue"
+
+    def curl(*args):
+        done = subprocess.run(["curl", "-sS", "-i", "--max-time", "20", *args], capture_output=True, timeout=30, check=True)
+        return answers(done.stdout)[-1]
+
+    stored = curl(f"{url}?group-id=my-fancy-group", "-d", "Waddap")
+    assert (stored.status, stored.headers["message-md5"]) == (200, "c59688cd1ef3ed3c377f240939d63a5a")
+    assert curl(f"{url}?group-id=my-fancy-group", "-d", "Waddap").status == 204
+    got = curl(f"{url}?visibility-timeout=10")
+    assert (got.body, got.headers["message-id"]) == (b"Waddap", stored.headers["message-id"])
+    receipt = got.headers["message-receipt-id"]
+    assert curl("-X", "PATCH", f"{url}?receipt-id={receipt}?visibility-timeout=30").status == 200
+    assert curl("-X", "DELETE", f"{url}?receipt-id={receipt}").headers["message-id"] == stored.headers["message-id"]
+    # a body that is large enough for Expect: 100-continue, and one of unknown length
+    large = flatq.home / "large"
+    large.write_bytes(os.urandom(2_000_000))
+    words = ["curl", "-sS", "-v", "--max-time", "20", "-H", "Expect: 100-continue", f"{url}?group-id=large", "--data-binary", f"@{large}"]
+    done = subprocess.run(words, capture_output=True, timeout=30, check=True)
+    assert b"100 Continue" in done.stderr
+    assert curl("-H", "Transfer-Encoding: chunked", f"{url}?group-id=large2", "--data-binary", f"@{large}").status == 200
+    assert curl(f"{url}?group-id=large").body == curl(f"{url}?group-id=large2").body == large.read_bytes()
+
+
+# ---- what is asked for, and what it is answered
+
+
+STATUSES = [
+    (404, "GET", "/x"), (404, "GET", "/queue/"), (404, "POST", "/queue/x", b"x"), (404, "GET", "/queuee"),
+    (404, "GET", "//queue"), (404, "GET", "/../queue"),
+    (405, "PUT", "/queue", b"x"), (405, "HEAD", "/queue"), (405, "OPTIONS", "/queue"), (405, "get", "/queue"),
+    (405, "POST", "/", b"x"), (405, "DELETE", "/queue/stats"),
+    (405, "POST", "/metrics", b"x"), (405, "M-SEARCH", "/queue"),
+    (422, "POST", "/queue", b"x"), (422, "POST", "/queue?group-id=", b"x"), (422, "POST", "/queue?group-id=" + "a" * 129, b"x"),
+    (422, "POST", "/queue?group-id=a&group-id=b", b"x"), (422, "POST", "/queue?group-id=a&deduplication-id=", b"x"),
+    (422, "POST", "/queue?group-id=a&batch=2", b"x"),
+    (422, "POST", "/queue?group-id=a&deduplication-id=" + "%20" * 129, b"x"), (411, "POST", "/queue?group-id=a"),
+    (422, "GET", "/queue?visibility-timeout=86401"), (422, "GET", "/queue?visibility-timeout=-1"),
+    (422, "GET", "/queue?visibility-timeout="),
+    (422, "GET", "/queue?visibility-timeout=1.5"), (422, "GET", "/queue?visibility-timeout=99999999999999999999"),
+    (422, "GET", "/queue?wait=x"), (422, "GET", "/queue?max=0"),
+    (422, "GET", "/queue?visibility-timeout=a[$(id)]"), (422, "GET", "/queue?group-id=&wait=0"),
+    (422, "DELETE", "/queue"), (422, "DELETE", "/queue?receipt-id="), (422, "DELETE", "/queue?receipt-id=x"),
+    (422, "DELETE", "/queue?receipt-id=" + "z" * 36),
+    (204, "DELETE", "/queue?receipt-id=2af18f7d-6475-5e64-87f3-e8e7334810ac"),
+    (204, "DELETE", "/queue?receipt-id=00000000-0000-0000-0000-000000000000"),
+    (422, "PATCH", "/queue?visibility-timeout=1"), (422, "PATCH", "/queue?receipt-id=2af18f7d-6475-5e64-87f3-e8e7334810ac"),
+    (204, "PATCH", "/queue?receipt-id=2af18f7d-6475-5e64-87f3-e8e7334810ac&visibility-timeout=1"),
+    (204, "GET", "/queue"), (204, "GET", "/%71ueue?group-id=nothing"), (204, "GET", "http://other.example/queue"),
+    (204, "GET", "/queue?unknown=1&&="), (200, "GET", "/"), (200, "GET", "/metrics"),
+    (200, "GET", "/queue/stats"), (200, "GET", "http://x"),
+]
+
+
+def test_statuses(shell, flatq):
+    """In one connection: none of these ends it."""
+    said = talk(flatq, *(request(*words) for _, *words in STATUSES), heads=[n for n, row in enumerate(STATUSES) if row[1] == "HEAD"])
+    assert [answer.status for answer in said] == [row[0] for row in STATUSES]
+    for answer, row in zip(said, STATUSES):
+        assert answer.headers["connection"] == "keep-alive", row
+        assert ("allow" in answer.headers) == (answer.status == 405)
+        assert answer.headers["cache-control"] == "no-store"
+        assert re.fullmatch(r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT", answer.headers["date"])
+    assert said[6].headers["allow"] == "DELETE, GET, PATCH, POST" and said[10].headers["allow"] == "GET, HEAD"
+    assert not any(names for place, names in lies(flatq.spool, "a").items())
+
+
+def test_order_of_checks(flatq):
+    env = {"API_KEY": "right"}
+    for status, *words in [
+        (404, "PUT", "/x"), (401, "PUT", "/queue?visibility-timeout=x"), (401, "GET", "/queue?visibility-timeout=x"), (401, "GET", "/"),
+        (401, "GET", "/metrics"),
+    ]:
+        assert ask_status(flatq, *words, env=env) == status, words
+    [answer] = talk(flatq, request("PUT", "/queue?group-id=", None, "API-Key: right"), env=env)
+    assert answer.status == 405
+
+
+def test_api_key(shell, flatq):
+    env = {"API_KEY": "a b*\\ \"'$"}
+
+    def status(*headers):
+        return talk(flatq, request("GET", "/queue", None, *headers), env=env)[0]
+
+    right = env["API_KEY"]
+    for header in (f"api-key: {right}", f"API-KEY:{right}   ", "Authorization: Basic " + base64.b64encode(b"anybody:" + right.encode()).decode()):
+        assert status(header).status == 204, header
+    for header in ("X: y", "api-key:", "api-key: a", f"api-key: {right}x", f"api-key: x{right}", "Authorization: Basic !", "Authorization: Bearer x",
+                   "Authorization: Basic " + base64.b64encode(right.encode() + b":").decode()):
+        answer = status(header)
+        assert answer.status == 401 and answer.headers["www-authenticate"].startswith("Basic "), header
+    assert ask_status(flatq, "GET", "/queue", env={"API_KEY": ""}) == 204
+
+
+MALFORMED = [
+    (400, b"GET\r\n\r\n"), (400, b"GET /queue\r\n\r\n"), (400, b"GET  /queue HTTP/1.1\r\nHost: x\r\n\r\n"),
+    (400, b"GET /queue HTTP/1.1 \r\nHost: x\r\n\r\n"),
+    (400, b"GET /queue HTTP/1.1\nHost: x\n\n"), (400, b"GET /queue HTTQ/1.1\r\nHost: x\r\n\r\n"),
+    (400, b"GET queue HTTP/1.1\r\nHost: x\r\n\r\n"),
+    (400, b"(GET) /queue HTTP/1.1\r\nHost: x\r\n\r\n"), (400, b"GET /queue#x HTTP/1.1\r\nHost: x\r\n\r\n"),
+    (400, b"GET /que\x01ue HTTP/1.1\r\nHost: x\r\n\r\n"),
+    (400, b"GET /queue?group-id=%zz HTTP/1.1\r\nHost: x\r\n\r\n"), (400, b"GET /queue?group-id=%4 HTTP/1.1\r\nHost: x\r\n\r\n"),
+    (505, b"GET /queue HTTP/2.0\r\nHost: x\r\n\r\n"), (505, b"GET /queue HTTP/0.9\r\n\r\n"),
+    (400, b"GET /queue HTTP/1.1\r\n\r\n"), (400, b"GET /queue HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n"),
+    (400, b"GET /queue HTTP/1.1\r\nHost: x\r\nX : y\r\n\r\n"), (400, b"GET /queue HTTP/1.1\r\nHost: x\r\n: y\r\n\r\n"),
+    (400, b"GET /queue HTTP/1.1\r\nHost: x\r\nX\r\n\r\n"),
+    (400, b"GET /queue HTTP/1.1\r\nHost: x\r\nX: y\r\n z\r\n\r\n"), (400, b"GET /queue HTTP/1.1\r\n Host: x\r\n\r\n"),
+    (400, b"GET /queue HTTP/1.1\r\nHost: x\r\nX: a\x0bb\r\n\r\n"),
+    (400, b"GET /queue HTTP/1.1\r\nHost: x\r\nX: a\rb\r\n\r\n"),     (400, b"GET /queue HTTP/1.1\r\nHost: x\r\nX: y\n\r\n"),
+    (417, b"GET /queue HTTP/1.1\r\nHost: x\r\nExpect: more\r\n\r\n"),
+    (414, b"GET /queue?" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n"),
+    (431, b"GET /queue HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 9000 + b"\r\n\r\n"),
+    (431, b"GET /queue HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 101 + b"\r\n"),
+    (431, b"GET /queue HTTP/1.1\r\nHost: x\r\n" + (b"X: " + b"y" * 8000 + b"\r\n") * 9 + b"\r\n"),
+]
+POST = b"POST /queue?group-id=a HTTP/1.1\r\nHost: x\r\n"
+SMUGGLED = [
+    (400, POST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+    (400, POST + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n"),
+    (400, POST + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello"), (400, POST + b"Content-Length: 5, 5\r\n\r\nhello"),
+    (400, POST + b"Content-Length: +5\r\n\r\nhello"),
+    (400, POST + b"Content-Length: -5\r\n\r\nhello"), (400, POST + b"Content-Length: 0x5\r\n\r\nhello"),
+    (400, POST + b"Content-Length: 5 5\r\n\r\nhello"),
+    (400, POST + b"Content-Length:\r\n\r\nhello"), (400, POST + b"Content-Length : 5\r\n\r\nhello"),
+    (413, POST + b"Content-Length: 99999999999999999999\r\n\r\nhello"),
+    (400, POST + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+    (400, POST + b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n"),
+    (400, POST + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n"), (501, POST + b"Transfer-Encoding: gzip\r\n\r\n0\r\n\r\n"),
+    (400, POST + b"Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n"),
+    (400, POST.replace(b"1.1", b"1.0") + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+    (400, POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello!\r\n0\r\n\r\n"),
+    (400, POST + b"Transfer-Encoding: chunked\r\n\r\n5\nhello\r\n0\r\n\r\n"),
+    (400, POST + b"Transfer-Encoding: chunked\r\n\r\n 5\r\nhello\r\n0\r\n\r\n"),
+    (400, POST + b"Transfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n0\r\n\r\n"),
+    (400, POST + b"Transfer-Encoding: chunked\r\n\r\n-5\r\nhello\r\n0\r\n\r\n"),
+    (400, POST + b"Transfer-Encoding: chunked\r\n\r\n\r\n"),
+    (413, POST + b"Transfer-Encoding: chunked\r\n\r\nfffffffff\r\nhello\r\n0\r\n\r\n"),
+    (400, POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nbad\r\n\r\n"),
+        ]
+
+
+CUT_OFF = [
+    b"GET /queue HTTP/1.1\r\nHost: x", b"GET /queue HTTP/1.1\r\nHost: x\r\n", POST + b"Content-Length: 9\r\n\r\nhello",
+    POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhel", POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+]
+
+
+def test_malformed(shell, flatq):
+    """One answer, and whatever follows is not read as a request."""
+    after = request("POST", "/queue?group-id=smuggled", b"x")
+    for status, text in MALFORMED + SMUGGLED + [(400, text) for text in CUT_OFF]:
+        said = talk(flatq, text, b"" if text in CUT_OFF else after)
+        assert [answer.status for answer in said] == [status], (text[:200], said)
+        assert said[0].headers["connection"] == "close", text[:200]
+        assert not (flatq.spool / "smuggled").exists()
+    assert not any(names for place, names in lies(flatq.spool, "a").items()), "no message came about"
+    assert not list((flatq.spool / ".wait").iterdir()), "no body is left"
+
+
+def test_lines_in_front_and_cut_off(flatq):
+    [answer] = talk(flatq, b"\r\n\r\n", request("GET", "/queue"))
+    assert answer.status == 204
+    assert talk(flatq) == [] and talk(flatq, b"GE") == []
+
+
+def test_versions_and_connection(flatq):
+    for words, stays in [
+        (dict(version="HTTP/1.0"), False), (dict(), True), (dict(version="HTTP/1.9"), True),
+    ]:
+        assert len(talk(flatq, request("GET", "/queue", **words), request("GET", "/queue"))) == 1 + stays
+    for header, stays in [
+        ("Connection: close", False), ("connection:  CLOSE", False), ("Connection: x, close", False), ("Connection: keep-alive", True),
+        ("Connection: closed", True),
+    ]:
+        assert len(talk(flatq, request("GET", "/queue", None, header), request("GET", "/queue"))) == 1 + stays, header
+    assert len(talk(flatq, request("GET", "/queue", None, "Connection: Keep-Alive", version="HTTP/1.0"), request("GET", "/queue"))) == 2
+
+
+# ---- bodies
+
+
+def test_bodies_of_any_bytes(shell, flatq):
+    bodies = [
+        b"", b"\0", b"\r\n", b"\n\n", bytes(range(256)), b"0\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"-n", b"%s\\0", os.urandom(9000),
+        os.urandom(70_000),
+    ]
+    sent = [request("POST", f"/queue?group-id=a&deduplication-id={n}", body) for n, body in enumerate(bodies)]
+    sent += [chunked(f"/queue?group-id=a&deduplication-id=c{n}", *filter(None, (body[:7], body[7:]))) for n, body in enumerate(bodies)]
+    stored = talk(flatq, *sent)
+    assert [answer.status for answer in stored] == [200] * len(sent)
+    assert [answer.headers["message-md5"] for answer in stored] == [hashlib.md5(body).hexdigest() for body in bodies] * 2
+    for body in bodies * 2:
+        [got] = talk(flatq, request("GET", "/queue"))
+        assert (got.status, got.body) == (200, body)
+        assert ask_status(flatq, "DELETE", f"/queue?receipt-id={got.headers['message-receipt-id']}") == 200
+    assert not list((flatq.spool / ".wait").iterdir())
+
+
+def test_pipelined_behind_bodies_that_nobody_reads(flatq):
+    """A body where none is wanted, and one that is refused: the next request is found; a large one ends the connection."""
+    said = talk(flatq, request("GET", "/queue", b"x" * 500), request("POST", "/x", b"y" * 500), request("GET", "/queue"))
+    assert [answer.status for answer in said] == [204, 404, 204]
+    assert len(talk(flatq, request("POST", "/x", b"y" * 200_000), request("GET", "/queue"))) == 1
+    assert len(talk(flatq, request("POST", "/x", b"abc", "Expect: 100-continue"), request("GET", "/queue"))) == 1
+
+
+def test_largest(flatq):
+    env = {"FLATQ_MOST_BYTES": "1000"}
+    assert ask_status(flatq, "POST", "/queue?group-id=a", b"x" * 1000, env=env) == 200
+    assert ask_status(flatq, "POST", "/queue?group-id=a", b"x" * 1001, env=env) == 413
+    assert [answer.status for answer in talk(flatq, chunked("/queue?group-id=a", b"x" * 600, b"y" * 600), env=env)] == [413]
+    assert not list((flatq.spool / ".wait").iterdir())
+
+
+def test_continue(flatq):
+    said = flatq("http", input=request("POST", "/queue?group-id=a", b"hi", "Expect: 100-continue"), check=0).out
+    assert said.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n")
+    said = flatq("http", input=request("POST", "/queue", b"hi", "Expect: 100-Continue"), check=0).out
+    assert said.startswith(b"HTTP/1.1 422 "), "refused before the body is asked for"
+
+
+def test_byte_by_byte(flatq, door):
+    door = door()
+    with socket.create_connection(("127.0.0.1", door.port), timeout=20) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        text = request("POST", "/queue?group-id=a", b"hello") + chunked("/queue?group-id=b", b"a", b"bc")
+        for byte in text + request("GET", "/queue", None, "Connection: close"):
+            client.sendall(bytes([byte]))
+        said = b""
+        while piece := client.recv(65536):
+            said += piece
+    assert [answer.status for answer in answers(said)] == [200, 200, 200]
+
+
+def test_large_refused_over_tcp(flatq, door):
+    """The answer arrives though the client is still sending."""
+    door = door(FLATQ_MOST_BYTES="1000")
+    said = door.raw(request("POST", "/queue?group-id=a", b"x" * 3_000_000))
+    assert [answer.status for answer in answers(said)] == [413]
+
+
+def test_keep_alive(flatq, door):
+    door = door()
+    connection = door.connect()
+    for n in range(5):
+        assert door.ask("POST", f"/queue?group-id=g{n}", b"x", connection=connection).status == 200
+        used = connection.sock.getsockname()
+    for n in range(5):
+        got = door.ask("GET", "/queue", connection=connection)
+        assert door.ask("DELETE", f"/queue?receipt-id={got.headers['message-receipt-id']}", connection=connection).status == 200
+    assert connection.sock.getsockname() == used, "one connection"
+    connection.close()
+    wait_for(lambda: len(re.findall(r"Z (?:POST|GET|DELETE) g\d 200 1 \d+$", door.log(), re.M)) == 15, 5, "a line of log for each")
+
+
+# ---- groups
+
+
+def test_one_in_flight_and_oldest_of_all(shell, flatq):
+    def get(*more):
+        return talk(flatq, request("GET", "/queue" + "".join(more)))[0]
+
+    pushed = [("b", b"1"), ("a", b"2"), ("b", b"3"), ("a", b"4"), ("c", b"5")]
+    talk(flatq, *(request("POST", f"/queue?group-id={group}", body) for group, body in pushed))
+    got = [get() for _ in range(4)]
+    assert [answer.body for answer in got] == [b"1", b"2", b"5", b""] and got[3].status == 204
+    assert get("?group-id=b").status == 204
+    talk(flatq, request("DELETE", f"/queue?receipt-id={got[1].headers['message-receipt-id']}"))
+    assert get("?group-id=b").status == 204
+    assert get("?group-id=a").body == b"4"
+    talk(flatq, request("PATCH", f"/queue?receipt-id={got[0].headers['message-receipt-id']}&visibility-timeout=0"))
+    again = get()
+    assert (again.body, again.headers["message-id"]) == (b"1", got[0].headers["message-id"])
+    assert again.headers["message-receipt-id"] != got[0].headers["message-receipt-id"]
+
+
+def test_groups_are_queues(flatq):
+    flatq("push", "jobs", input=b"by a verb", check=0)
+    got = ask(flatq, "GET", "/queue?group-id=jobs")
+    assert got.body == b"by a verb"
+    assert ask_status(flatq, "POST", "/queue?group-id=jobs&deduplication-id=k", b"by http") == 200
+    assert flatq("push", "-k", "k", "jobs", input=b"x", check=0).out.endswith(b" dup\n")
+    assert flatq("push", "-k", hashlib.sha1(b"zz").hexdigest(), "jobs", input=b"zz", check=0).out
+    assert ask_status(flatq, "POST", "/queue?group-id=jobs", b"zz") == 204, "the SHA-1 of the message is its key"
+    # verbs do not ask whether one is in flight; but what a verb has in flight keeps the group
+    assert flatq("pop", "jobs", check=0).out == b"by http"
+    talk(flatq, request("DELETE", f"/queue?receipt-id={got.headers['message-receipt-id']}"))
+    flatq("reserve", "jobs", check=0)
+    flatq("push", "jobs", input=b"y", check=0)
+    assert ask_status(flatq, "GET", "/queue?group-id=jobs") == 204
+
+
+NAMES = [
+    "a", "A", "a.b", ".", "..", "../x", "a/../b", "/", "a//b", "-x", "$", "$2E", "%", "a b", "a+b", "a,b", "é",
+    "日本語" * 42, "\0", "\n", "*", "?", "a&b=c", "~", "|;`'\"\\<>",
+    "x" * 128, "%" * 128, "é" * 128, "\U0001f600" * 128, ".hidden", "default", "$sha1$x",
+]
+
+
+def test_names_of_groups(shell, flatq):
+    """Any string of 1 to 128 characters is a group, and no two are the same one; nothing leaves the spool."""
+    names = NAMES if os.path.realpath(shell).endswith("dash") else NAMES[3::4] + NAMES[-4:-3]
+    stored = talk(flatq, *(request("POST", f"/queue?group-id={quote(name, safe='')}", str(n).encode()) for n, name in enumerate(names)))
+    assert [answer.status for answer in stored] == [200] * len(names)
+    got = talk(flatq, *(request("GET", f"/queue?group-id={quote(name, safe='')}") for name in names))
+    assert [answer.body for answer in got] == [b"%d" % n for n in range(len(names))]
+    assert [answer.headers["message-id"] for answer in got] == [answer.headers["message-id"] for answer in stored]
+    assert sorted(path.name for path in flatq.spool.parent.iterdir()) == ["home", "shell", "spool"]
+    listed = flatq("list", check=0).out.decode().split("\n")[:-1]
+    assert len(listed) == len(names) and len(set(listed)) == len(names)
+    # `+` is a blank in a value, as forms have it; and what need not be encoded is the same encoded
+    assert ask_status(flatq, "GET", "/queue?group-id=a+b") == 204
+    shown = {queue["group"] for queue in json.loads(ask(flatq, "GET", "/queue/stats").body)["queues"]}
+    assert {quote(name, safe="/;()") for name in names if len(quote(name)) < 150 and not set(name) & set("~.-")} <= shown
+
+
+def test_full_and_closed(flatq):
+    flatq("create", "-b", "1", "small", check=0)
+    assert ask_status(flatq, "POST", "/queue?group-id=small", b"1") == 200
+    said = talk(flatq, request("POST", "/queue?group-id=small", b"2"), request("GET", "/queue"))
+    assert [answer.status for answer in said] == [503, 200] and "retry-after" in said[0].headers
+    flatq("close", "small", check=0)
+    said = talk(flatq, request("POST", "/queue?group-id=small", b"3"), request("GET", "/queue"))
+    assert [answer.status for answer in said] == [503, 204]
+
+
+# ---- time
+
+
+def test_visibility(shell, flatq):
+    def get(query=""):
+        return ask(flatq, "GET", f"/queue{query}")
+
+    def settle(method, answer, more=""):
+        return ask_status(flatq, method, f"/queue?receipt-id={answer.headers['message-receipt-id']}{more}")
+
+    talk(flatq, request("POST", "/queue?group-id=g", b"1"), request("POST", "/queue?group-id=g", b"2"))
+    same = [get("?visibility-timeout=0") for _ in range(3)]
+    assert {answer.body for answer in same} == {b"1"} and len({answer.headers["message-receipt-id"] for answer in same}) == 3
+    assert len({answer.headers["message-id"] for answer in same}) == 1
+    # only the last reader can do something
+    assert settle("DELETE", same[0]) == settle("PATCH", same[1], "&visibility-timeout=5") == 204
+    # its time has run out, but nobody has read it again
+    assert settle("PATCH", same[2], "&visibility-timeout=60") == 200
+    assert get().status == 204, "it is invisible again"
+    assert settle("PATCH", same[2], "&visibility-timeout=0") == 200
+    assert settle("DELETE", same[2]) == 200
+    one = get("?visibility-timeout=1")
+    assert (one.body, get().status) == (b"2", 204)
+    two = wait_for(lambda: (answer := get("?visibility-timeout=86400")).status == 200 and answer, 5)
+    assert two.body == b"2" and settle("DELETE", one) == 204 and settle("DELETE", two) == 200
+
+
+def test_expired_receipt_of_a_folded_message(flatq):
+    talk(flatq, *(request("POST", "/queue?group-id=g", str(n).encode()) for n in range(3)))
+    got = ask(flatq, "GET", "/queue?visibility-timeout=0")
+    flatq("pop", "other")
+    for _ in range(3):
+        flatq("push", "-l", "g", input=b"".join(b"%d\n" % n for n in range(600)), check=0)
+        flatq("wal", "g", check=0)
+    assert ask_status(flatq, "DELETE", f"/queue?receipt-id={got.headers['message-receipt-id']}") == 200
+    assert ask(flatq, "GET", "/queue").body == b"1"
+
+
+def test_long_poll(flatq, door):
+    door = door()
+    found = {}
+
+    def wait(name, target):
+        began = time.monotonic()
+        found[name] = (door.ask("GET", target), time.monotonic() - began)
+
+    assert door.ask("POST", "/queue?group-id=busy", b"1").status == 200
+    held = door.ask("GET", "/queue")
+    assert door.ask("POST", "/queue?group-id=busy", b"2").status == 200
+    threads = [
+        threading.Thread(target=wait, args=args)
+        for args in [("nothing", "/queue?group-id=nothing&wait=1"), ("busy", "/queue?group-id=busy&wait=20"), ("new", "/queue?wait=20")]
+    ]
+    for thread in threads:
+        thread.start()
+    wait_for(lambda: len(list((flatq.spool / ".wait").glob("*"))) >= 3, 10, "three that wait")
+    threads[0].join(10)
+    answer, seconds = found["nothing"]
+    assert answer.status == 204 and 0.9 < seconds < 4
+    assert set(found) == {"nothing"}
+    began = time.monotonic()
+    assert door.ask("POST", "/queue?group-id=made-now", b"3").status == 200
+    threads[2].join(10)
+    assert found["new"][0].body == b"3" and time.monotonic() - began < 1.5
+    began = time.monotonic()
+    assert door.ask("DELETE", f"/queue?receipt-id={held.headers['message-receipt-id']}").status == 200
+    threads[1].join(10)
+    assert found["busy"][0].body == b"2" and time.monotonic() - began < 1.5
+    assert not list((flatq.spool / ".wait").glob("*")) and not list((flatq.spool / ".doors/wait").glob("*"))
+
+
+def test_long_poll_until_a_timeout_of_visibility(flatq):
+    talk(flatq, request("POST", "/queue?group-id=g", b"1"))
+    ask(flatq, "GET", "/queue?visibility-timeout=1")
+    began = time.monotonic()
+    assert ask(flatq, "GET", "/queue?wait=10").body == b"1"
+    assert time.monotonic() - began < 3
+
+
+# ---- ids and receipts
+
+
+def test_cipher(shell, flatq):
+    """XTEA's published vectors."""
+    for key, plain, expected in [
+        ("000102030405060708090a0b0c0d0e0f", "4142434445464748", "497df3d072612cb5"),
+        ("000102030405060708090a0b0c0d0e0f", "4141414141414141", "e78f2d13744341d8"),
+        ("00000000000000000000000000000000", "4142434445464748", "a0390589f8b8efa5"),
+    ]:
+        flatq.spool.mkdir(exist_ok=True)
+        (flatq.spool / ".doors").mkdir(exist_ok=True)
+        (flatq.spool / ".doors/secret").write_text(key + "\n")
+        script = flatq.home / "cipher"
+        script.write_text(
+            f"lib={LIB} FLATQ_VERB=x; . {LIB}/common.sh; shell_reset; need http-id; secret_read; words_hex {plain}\n"
+            'uuid=; cipher; uuid_add; printf "%s\\n" "$uuid"\nuuid=; decipher; uuid_add; printf "%s\\n" "$uuid"'
+        )
+        done = subprocess.run([shell, script], env=flatq.environment({}), capture_output=True, text=True, timeout=20)
+        assert (done.stdout, done.stderr) == (f"{expected}\n{plain}\n", "")
+
+
+def test_ids_are_stable_and_receipts_cannot_be_made_up(flatq, tmp_path):
+    ids = [answer.headers["message-id"] for answer in talk(flatq, *(request("POST", f"/queue?group-id=g{n}", b"x") for n in range(20)))]
+    got = [ask(flatq, "GET", "/queue") for _ in range(20)]
+    assert [answer.headers["message-id"] for answer in got] == ids and len(set(ids)) == 20
+    receipts = [answer.headers["message-receipt-id"] for answer in got]
+    uuid.UUID(receipts[0])
+    # neither is like its neighbours: about half the bits differ
+    for one, other in [*zip(ids, ids[1:]), *zip(receipts, receipts[1:])]:
+        assert 30 < bin(int(one.replace("-", ""), 16) ^ int(other.replace("-", ""), 16)).count("1") < 98
+    wrong = []
+    for at, digit in enumerate(receipts[0]):
+        if digit != "-":
+            wrong.append(receipts[0][:at] + ("0" if digit != "0" else "1") + receipts[0][at + 1:])
+    wrong += [receipts[0][:18] + receipts[1][18:], receipts[0][::-1].replace("-", "") and ids[0]]
+    assert {answer.status for answer in talk(flatq, *(request("DELETE", f"/queue?receipt-id={one}") for one in wrong))} == {204}
+    assert (flatq.spool / ".doors/secret").stat().st_mode & 0o777 == 0o600
+    # in capitals it is the same UUID; the engine's own receipt is none of ours
+    assert ask_status(flatq, "DELETE", f"/queue?receipt-id={receipts[0].upper()}") == 200
+    assert ask_status(flatq, "DELETE", "/queue?receipt-id=g1:2.1.000000000000") == 422
+    # another spool has another secret
+    (tmp_path / "more" / "home").mkdir(parents=True)
+    other = Runner(flatq.shell, tmp_path / "more" / "spool", tmp_path / "more" / "home")
+    assert ask(other, "POST", "/queue?group-id=g0", b"x").headers["message-id"] not in ids
+    assert ask_status(other, "DELETE", f"/queue?receipt-id={receipts[2]}") == 204
+
+
+# ---- beyond the document
+
+
+def test_batches(shell, flatq):
+    def batch(group, *messages):
+        text = b"".join(b"%d%s\n%s\n" % (len(body), key, body) for body, key in messages)
+        return request("POST", f"/queue?group-id={group}&batch=1", text)
+
+    bodies = [b"one", b"", b"\0\n\xff", b"one", b"two"]
+    [said] = talk(flatq, batch("g", *zip(bodies, [b"", b"", b"", b"", b" key"])))
+    lines = said.body.decode().splitlines()
+    assert [line.split(" ")[0] for line in lines] == ["200", "200", "200", "204", "200"]
+    assert [line.split(" ")[2] for line in lines if line != "204"] == [hashlib.md5(body).hexdigest() for body in (b"one", b"", b"\0\n\xff", b"two")]
+    talk(flatq, request("POST", "/queue?group-id=h", b"of h"))
+    [got] = talk(flatq, request("GET", "/queue?max=10"))
+    rest, found = got.body, []
+    while rest:
+        head, rest = rest.split(b"\n", 1)
+        receipt, message, stamp, length = head.decode().split(" ")
+        found.append((receipt, message, rest[: int(length)]))
+        assert rest[int(length): int(length) + 1] == b"\n" and len(stamp) == 16
+        rest = rest[int(length) + 1:]
+    assert [row[2] for row in found] == [b"one", b"of h"] and found[0][1] == lines[0].split(" ")[1]
+    [gone] = talk(flatq, request("DELETE", "/queue?" + "&".join(f"receipt-id={row[0]}" for row in found * 2)))
+    assert gone.body.decode().splitlines() == [f"200 {found[0][1]}", f"200 {found[1][1]}", "204", "204"]
+    # what is broken ends the batch; what was stored before it stays
+    for text in (b"x\n", b"5\nab", b"2\nabc\n", b"2 \xff\nab\n", b"2 %zz\nab\n", b"1 " + b"k" * 129 + b"\na\n"):
+        [said] = talk(flatq, request("POST", "/queue?group-id=broken&batch=1", b"1 %d\nz\n" % len(text) + text))
+        assert [line.split(" ")[0] for line in said.body.decode().splitlines()][-1] == "422", (text, said)
+
+
+def test_stats_and_metrics(shell, flatq):
+    for n in range(3):
+        talk(flatq, request("POST", "/queue?group-id=g", str(n).encode()))
+    flatq("push", "-d", "100", "g", input=b"later", check=0)
+    talk(flatq, request("POST", "/queue?group-id=a%20b", b"x"))
+    ask(flatq, "GET", "/queue?group-id=g")
+    stats = json.loads(ask(flatq, "GET", "/queue/stats").body)
+    shown = {queue["group"]: queue for queue in stats["queues"]}
+    assert abs(stats["time"] - time.time()) < 60
+    assert {key: shown["g"][key] for key in ("queue", "ready", "delayed", "in_flight", "buried", "closed", "pushed_last_minute")} == dict(
+        queue="g", ready=2, delayed=1, in_flight=1, buried=0, closed=False, pushed_last_minute=4)
+    assert 0 <= shown["g"]["oldest_seconds"] < 30 and shown["a%20b"]["queue"] == "a$20b"
+    metrics = ask(flatq, "GET", "/metrics")
+    assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
+    for line in metrics.body.decode().splitlines():
+        assert re.fullmatch(r'# (HELP|TYPE) flatq_\w+ .+|flatq_\w+\{queue="[^"\\]+"(,state="\w+")?\} \d+', line), line
+    assert 'flatq_messages{queue="g",state="ready"} 2' in metrics.body.decode()
+    [head] = talk(flatq, request("HEAD", "/queue/stats"), heads=[0])
+    assert head.status == 200 and int(head.headers["content-length"]) > 100
+
+
+def test_page_in_chromium(flatq, door, tmp_path):
+    """The page in a real browser: it has the numbers, and refreshes them by itself. The screenshot is beside the tests' other output."""
+    browser = need(next((name for name in ("chromium", "chromium-browser", "google-chrome") if shutil.which(name)), "chromium"))
+    door = door()
+    for n in range(3):
+        talk(flatq, *(request("POST", f"/queue?group-id={group}", b"%d" % n) for group in ("orders", "%C3%A9%3Cb%3E")))
+    ask(flatq, "GET", "/queue?group-id=orders")
+    flatq("push", "dead", input=b"x", check=0)
+    receipt = flatq("reserve", "dead", check=0).out.split(b" ")[0].decode()
+    flatq("bury", "-r", "broken", receipt, check=0)
+
+    def chromium(*args, url=f"http://127.0.0.1:{door.port}/"):
+        command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                   f"--user-data-dir={tmp_path}/profile", "--window-size=1000,420", "--virtual-time-budget=5000", *args, url]
+        return subprocess.run(command, capture_output=True, timeout=100, env={**os.environ, "HOME": str(tmp_path)})
+
+    output = ROOT / ".bench"
+    output.mkdir(exist_ok=True)
+    shot = output / "http-page.png"
+    shot.unlink(missing_ok=True)
+    done = chromium(f"--screenshot={shot}")
+    assert shot.exists() and shot.read_bytes()[:4] == b"\x89PNG", done.stderr[-2000:]
+    done = chromium("--dump-dom")
+    text = re.sub(r"<[^>]+>", " ", done.stdout.decode())
+    assert re.search(r"orders\s+2\s+1\s+0\s+0", text), text
+    assert re.search(r"é&lt;b&gt;\s+3\s+0\s+0\s+0", text), text
+    assert re.search(r"dead\s+0\s+0\s+0\s+1", text) and re.search(r"\ball\s+5\s+1\s+0\s+1", text), text
+    assert door.log().count(" GET - 200 ") > 4, "it asks again by itself"
+    # a key is asked for by the browser itself: here it stands in the URL
+    door.process.terminate()
+    door.process.wait(10)
+    key = Door(flatq, door.port, {"API_KEY": "a-key"})
+    for user, seen in (("", False), ("me:a-key@", True)):
+        done = chromium("--dump-dom", url=f"http://{user}127.0.0.1:{key.port}/")
+        assert (b"orders" in done.stdout) == seen, (user, done.stdout)
+    print(f"screenshot: {shot}")
+
+
+# ---- many at once
+
+
+def test_documents_multi_threaded_test(flatq, door):
+    """10 producers, 100 messages each, 10 consumers, 5 groups: all once, in order within a group, nothing left."""
+    door = door()
+    producers, each, consumers, groups = 10, 100, 10, 5
+    got, failures, produced = {f"g{n}": [] for n in range(groups)}, [], threading.Event()
+    stored = {f"g{n}": [] for n in range(groups)}
+    lock = threading.Lock()
+
+    def produce(producer):
+        connection = door.connect(60)
+        try:
+            for n in range(each):
+                group = f"g{(producer + n) % groups}"
+                answer = door.ask("POST", f"/queue?group-id={group}", f"{producer}.{n}".encode(), connection=connection)
+                assert answer.status == 200, answer
+                with lock:
+                    stored[group].append((int(answer.headers["message-timestamp"]), f"{producer}.{n}"))
+        except Exception as error:
+            failures.append(error)
+
+    def consume():
+        connection = door.connect(60)
+        try:
+            while True:
+                done = produced.is_set()
+                answer = door.ask("GET", "/queue?wait=3", connection=connection)
+                if answer.status == 204:
+                    if done:
+                        return
+                    continue
+                assert answer.status == 200, answer
+                producer, n = map(int, answer.body.split(b"."))
+                got[f"g{(producer + n) % groups}"].append((producer, n))
+                gone = door.ask("DELETE", f"/queue?receipt-id={answer.headers['message-receipt-id']}", connection=connection)
+                assert gone.status == 200, (answer, gone)
+        except Exception as error:
+            failures.append(error)
+
+    makers = [threading.Thread(target=produce, args=(n,)) for n in range(producers)]
+    takers = [threading.Thread(target=consume) for _ in range(consumers)]
+    for thread in makers + takers:
+        thread.start()
+    for thread in makers:
+        thread.join()
+    produced.set()
+    for thread in takers:
+        thread.join()
+    assert not failures, failures[:3]
+    everything = [message for messages in got.values() for message in messages]
+    assert len(everything) == len(set(everything)) == producers * each
+    for messages in got.values():
+        for producer in range(producers):
+            own = [n for one, n in messages if one == producer]
+            assert own == sorted(own), "a producer's messages come in its order"
+    assert ask_status(flatq, "GET", "/queue") == 204
+    for queue in json.loads(ask(flatq, "GET", "/queue/stats").body)["queues"]:
+        assert (queue["ready"], queue["in_flight"], queue["delayed"], queue["buried"]) == (0, 0, 0, 0)
+
+
+def test_many_at_one_group(flatq, door):
+    """Of twenty who ask at once, one has the message."""
+    door = door()
+    for round in range(3):
+        door.ask("POST", "/queue?group-id=g", b"%d" % round)
+        door.ask("POST", "/queue?group-id=g", b"%d more" % round)
+        said = []
+        threads = [threading.Thread(target=lambda: said.append(door.ask("GET", "/queue?group-id=g"))) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        got = [answer for answer in said if answer.status == 200]
+        assert len(said) == 20 and len(got) == 1
+        door.ask("DELETE", f"/queue?receipt-id={got[0].headers['message-receipt-id']}")
+        got = door.ask("GET", "/queue?group-id=g")
+        door.ask("DELETE", f"/queue?receipt-id={got.headers['message-receipt-id']}")
+
+
+def test_processes(flatq):
+    """A request starts little more than the verbs: what is counted is one connection with one request."""
+    talk(flatq, *(request("POST", f"/queue?group-id=g{n}", b"x") for n in range(3)))
+
+    def programs(text):
+        return sorted(os.path.basename(path) for path in flatq.count("http", input=text).programs)
+
+    with_key = ["base64", "base64", "dd", "flock", "md5sum", "sha1sum"]
+    assert programs(request("POST", "/queue?group-id=g0&deduplication-id=k", b"y")) == with_key
+    assert programs(request("POST", "/queue?group-id=g0", b"z")) == sorted(with_key + ["base64", "sha1sum"])
+    assert programs(request("GET", "/queue")) == ["base64", "flock", "mv"], "the lock: one in flight"
+    assert programs(request("GET", "/queue?group-id=g0")) == [], "nothing is free"
+    got = ask(flatq, "GET", "/queue")
+    assert programs(request("DELETE", f"/queue?receipt-id={got.headers['message-receipt-id']}")) == ["mv"]
+    assert programs(request("GET", "/x")) == programs(request("GET", "/")) == []
+
+
+# ---- whoever goes away, and whoever means harm
+
+
+def test_killed_in_the_middle_of_a_body(shell, flatq):
+    process = flatq.start("http")
+    process.stdin.write(request("POST", "/queue?group-id=g", b"x" * 100)[:-50])
+    process.stdin.flush()
+    wait_for(lambda: (flatq.spool / "g/body").exists() and list((flatq.spool / "g/body").iterdir()), 10)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    chunks = flatq.start("http")
+    chunks.stdin.write(chunked("/queue?group-id=g", b"abc")[:-5])
+    chunks.stdin.flush()
+    wait_for(lambda: list((flatq.spool / ".wait").glob("*.body")), 10)
+    os.kill(chunks.pid, signal.SIGKILL)
+    chunks.wait()
+    assert ask_status(flatq, "GET", "/queue") == 204
+    flatq("wal", check=0)
+    assert not list((flatq.spool / ".wait").iterdir())
+    assert ask_status(flatq, "POST", "/queue?group-id=g", b"x" * 100) == 200
+
+
+def test_client_that_is_gone_before_its_answer(flatq, door):
+    """Its socket was closed with the answer unread in it: the message is back at once, not when its time is over."""
+    door = door()
+    talk(flatq, request("POST", "/queue?group-id=g", b"1"))
+    with socket.create_connection(("127.0.0.1", door.port), timeout=20) as client:
+        client.sendall(request("GET", "/queue?visibility-timeout=600"))
+        client.recv(10)
+    assert wait_for(lambda: (answer := ask(flatq, "GET", "/queue")).status == 200 and answer, 10).body == b"1"
+
+
+def test_ended_by_a_signal_while_waiting(flatq):
+    process = flatq.start("http")
+    process.stdin.write(request("GET", "/queue?wait=30"))
+    process.stdin.flush()
+    wait_for(lambda: list(flatq.spool.glob(".doors/wait/*")), 10)
+    process.terminate()
+    assert process.wait(10) == 75
+    assert not list((flatq.spool / ".wait").iterdir()) and not list((flatq.spool / ".doors/wait").iterdir())
+
+
+def test_fuzz(shell, flatq, door):
+    """Some seconds of broken conversations: an answer or the end, the door stays up, nothing beside the spool, nothing acknowledged is lost."""
+    door = door()
+    kept = [door.ask("POST", f"/queue?group-id=kept{n}", b"%d" % n).headers["message-id"] for n in range(3)]
+    outside = {path: path.stat().st_mtime_ns for path in [flatq.home, flatq.spool.parent]}
+    seed, found = int(time.time()), []
+    seconds = 5 if os.path.realpath(shell).endswith("dash") else 2
+    threads = [threading.Thread(target=lambda n=n: found.append(http_fuzz.run(door.port, seconds, seed * 4 + n))) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4, f"seed {seed}"
+    print("conversations, answered:", [sum(column) for column in zip(*found)], "seed", seed)
+    assert door.process.poll() is None and not os.path.exists("/tmp/flatq.x")
+    assert {path: path.stat().st_mtime_ns for path in outside} == outside
+    flatq("doctor", check=0)
+    left = {}
+    for n in range(3):
+        # a mutation may have read it: a visibility timeout of a minute at most
+        for state in ("ready", "reserved"):
+            done = flatq("peek", "-s", state, f"kept{n}")
+            if done.status == 0:
+                left[n] = done.out
+    assert left == {n: b"%d" % n for n in range(3)} and len(kept) == 3
+    assert "syntax" not in door.log() and "not found" not in door.log(), door.log()[-3000:]
