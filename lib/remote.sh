@@ -23,7 +23,7 @@ remote() {
   case $FLATQ_VERB in
   push) remote_push "$@" ;;
   pop) remote_pop "$@" ;;
-  work | doctor) die 64 "$FLATQ_VERB works on the machine that has the spool" ;;
+  work | doctor | claim | settle | unclaim | pressure | mqueue | shovel) die 64 "$FLATQ_VERB works on the machine that has the spool" ;;
   *)
     remote_words "$FLATQ_VERB" "$@"
     : >"$remote_directory/body"

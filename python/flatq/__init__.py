@@ -8,15 +8,31 @@
         print(message.id, message.tries, message.body)
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from .errors import (
     Busy, Closed, Denied, Disk, Empty, Error, Full, Internal, Invalid, Missing, NotYours, TimedOut, Unreachable, Usage,
 )
 from .queue import AsyncQueue, AsyncReserved, Id, Queue, Reserved, Segment
 from .verbs import home
 
+if TYPE_CHECKING:
+    from .worker import Worker
+
 __version__ = "0.1.0"
 
 __all__ = [
     "AsyncQueue", "AsyncReserved", "Busy", "Closed", "Denied", "Disk", "Empty", "Error", "Full", "Id", "Internal", "Invalid", "Missing",
-    "NotYours", "Queue", "Reserved", "Segment", "TimedOut", "Unreachable", "Usage", "home",
+    "NotYours", "Queue", "Reserved", "Segment", "TimedOut", "Unreachable", "Usage", "Worker", "home",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # not before it is asked for: `python -m flatq.worker` is not to find itself imported already
+    if name == "Worker":
+        from .worker import Worker
+
+        return Worker
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,6 +19,7 @@ def main() -> NoReturn:
     # Python ignores these, and what is ignored stays so: a shell could not even trap it
     for name in ("SIGPIPE", "SIGXFSZ"):
         signal.signal(getattr(signal, name), signal.SIG_DFL)
+    os.environ.setdefault("FLATQ_PYTHON", sys.executable)
     os.execvp(command[0], command)
 
 

@@ -1,0 +1,99 @@
+"""What the commands that are Python share (pressure, mqueue, shovel): options, one clear line for an error, exit codes, signals."""
+
+from __future__ import annotations
+
+import getopt
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import NoReturn
+
+from .errors import Disk, Error, Invalid, Unreachable, Usage
+
+SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
+
+
+class Stopped(BaseException):
+    """A signal came: what is held is given back, then the process ends by that signal."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def run(verb: str, main: Callable[[list[str]], int]) -> NoReturn:
+    """The process: main with its words, to the exit code. An Error is one line on stderr; a signal is obeyed once all is given back."""
+    for number in SIGNALS:
+        # what whoever started us ignores, stays ignored
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _stop)
+    try:
+        code = main(sys.argv[1:])
+    except Error as error:
+        code = fail(verb, error)
+    except Stopped as stopped:
+        die_of(stopped.number)
+    sys.exit(code)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise Stopped(number)
+
+
+def fail(verb: str, error: Error) -> int:
+    """Say it, in one line, and return its exit code; 70 for what has none."""
+    text = re.sub(r"\A[a-z]+: (?=\S)", "", " ".join(str(error).split())) if error.verb and error.verb != verb else " ".join(str(error).split())
+    print(f"{verb}: {text}", file=sys.stderr)
+    return error.code if error.code is not None and error.code > 0 else 70
+
+
+def die_of(number: int) -> NoReturn:
+    """End as whoever sent the signal expects."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    raise SystemExit(128 + number)
+
+
+def needs(verb: str, module: str, distribution: str, package: str, extra: str) -> Error:
+    """The error, not raised, of a Python module that is not installed."""
+    return Unreachable(
+        f"needs Python's {module}: pip install {distribution}, or 'flatq[{extra}]', or apt install {package} ({sys.executable})", 69, verb,
+    )
+
+
+def options(words: list[str], letters: str) -> tuple[dict[str, str], list[str]]:
+    """getopt's, as {letter: value}, and the operands. Raises Usage."""
+    try:
+        given, operands = getopt.getopt(words, letters)
+    except getopt.GetoptError as error:
+        raise Usage(f"usage: {error}: see -h", 64) from None
+    return {letter[1:]: value for letter, value in given}, operands
+
+
+def number(letter: str, value: str, least: int = 0, most: int = 4294967295) -> int:
+    """The value of an option. Raises Invalid."""
+    if not (value.isascii() and value.isdigit() and least <= int(value) <= most):
+        raise Invalid(f"-{letter} takes a number from {least} to {most}", 65)
+    return int(value)
+
+
+def standard_input() -> bytes:
+    """All of it."""
+    try:
+        return sys.stdin.buffer.read()
+    except OSError as error:
+        raise Disk(f"input failed: {error.strerror}", 74) from None
+
+
+def out(text: bytes) -> None:
+    """To standard output, to the last byte. Raises Disk."""
+    try:
+        sys.stdout.buffer.write(text)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        # nothing is to be written once more at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise Disk(f"could not be written out in full: {error.strerror}", 74) from None

@@ -1,0 +1,167 @@
+"""In and out of a POSIX message queue of the kernel, so that programs that use one can be joined to a queue of flatq.
+
+`flatq mqueue -h` is the command; it is a shovel with one end in the kernel. Its priorities go from 0 to 32767, the most urgent, and
+flatq's from 0, the most urgent, on: 0 there, the usual one, is 65536 here, the usual one, and N there 65536 - N. So they come
+through both ways; what has none there gets the nearest.
+
+The kernel has no reservations: a message that was received is in this process alone until it is pushed. A shovel that is stopped sends it
+back, or pushes it; one that is killed by KILL in that instant loses it, as do the queue's own users. The other way nothing can be lost."""
+
+from __future__ import annotations
+
+import sys
+import time
+import urllib.parse
+from typing import Any, NoReturn
+
+from .command import Stopped, fail, needs, number, options, out
+from .errors import Busy, Denied, Empty, Error, Full, Invalid, Missing, Usage
+from .shovel import Parcel, Source, Target, TooLarge, command
+
+#: what 0 in the kernel is here
+USUAL = 65536
+#: the kernel's most urgent
+MOST = 32767
+
+
+def to_kernel(priority: int | None) -> int:
+    """The kernel's priority for one of flatq's."""
+    return 0 if priority is None else max(0, min(MOST, USUAL - priority))
+
+
+def from_kernel(priority: int) -> int:
+    """flatq's priority for one of the kernel's."""
+    return USUAL - priority
+
+
+def ipc() -> Any:
+    """The module posix_ipc. Raises Unreachable."""
+    try:
+        import posix_ipc
+    except ImportError:
+        raise needs("mqueue", "posix_ipc", "posix-ipc", "python3-posix-ipc", "mqueue") from None
+    return posix_ipc
+
+
+class _Received(Parcel):
+    def __init__(self, kernel: Kernel, body: bytes, priority: int) -> None:
+        # nothing tells two that are the same apart, and none comes twice
+        super().__init__(body, f"{kernel.name} {time.time_ns()} {kernel.count}", from_kernel(priority))
+        self.kernel, self.again = kernel, (body, priority)
+
+    def back(self) -> None:
+        # behind its equals; where there is no room any more, it waits for some
+        self.kernel.send(*self.again, None)
+
+    def bury(self) -> None:
+        self.back()
+        super().bury()
+
+
+class Kernel(Source, Target):
+    """The kernel's queue /NAME, which is there. Raises Missing, Denied, Invalid."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name if name.startswith("/") else "/" + name
+        self.count = 0
+        self._queue: Any = None
+
+    @staticmethod
+    def at(url: str) -> Kernel:
+        """mqueue:///NAME"""
+        return Kernel(urllib.parse.unquote(url.partition(":")[2].lstrip("/")))
+
+    @property
+    def queue(self) -> Any:
+        """posix_ipc's, opened when it is first used."""
+        if self._queue is None:
+            self._queue = _called(self.name, lambda: ipc().MessageQueue(self.name))
+        return self._queue
+
+    def take(self, wait: float) -> Parcel:
+        """A message that is in nobody's hand but ours."""
+        queue = self.queue
+        self.count += 1
+        return _Received(self, *_called(self.name, lambda: queue.receive(wait)))
+
+    def give(self, parcel: Parcel, wait: float) -> None:
+        """Raises Full, TooLarge."""
+        self.send(parcel.body, to_kernel(parcel.priority), wait)
+
+    def send(self, body: bytes, priority: int, wait: float | None) -> None:
+        """wait: None is for ever."""
+        queue = self.queue
+        if len(body) > queue.max_message_size:
+            raise TooLarge(f"{len(body)} bytes are too large for {self.name}, which takes {queue.max_message_size}", 65)
+        _called(self.name, lambda: queue.send(body, wait, priority), Full)
+
+    def close(self) -> None:
+        """The queue stays."""
+        if self._queue is not None:
+            self._queue.close()
+            self._queue = None
+
+
+def _called(name: str, what: Any, busy: type[Error] = Empty) -> Any:
+    kernel = ipc()
+    try:
+        return what()
+    except kernel.BusyError:
+        raise busy(f"{name}: full" if busy is Full else "nothing there", 75 if busy is Full else 66) from None
+    except kernel.SignalError:
+        # its handler did not raise: what it left is looked at
+        raise busy("interrupted", 75 if busy is Full else 66) from None
+    except kernel.ExistentialError as error:
+        text = str(error)
+        raise (Missing(f"{name}: no such queue in the kernel", 66) if "No queue" in text or "exist" in text and "already" not in text
+               else Invalid(f"{name}: exists already", 65)) from None
+    except kernel.PermissionsError:
+        raise Denied(f"{name}: not allowed", 77) from None
+    except (ValueError, OSError, kernel.Error) as error:
+        if getattr(error, "errno", 0) == 24 or "too many" in str(error).lower():
+            raise Busy(f"{name}: {error}", 75) from None
+        raise Invalid(f"{name}: {error}", 65) from None
+
+
+def main() -> NoReturn:
+    """`flatq mqueue`; see lib/mqueue."""
+    words = sys.argv[1:]
+    action = words.pop(0) if words else ""
+    if action in ("in", "out"):
+
+        def places(names: list[str]) -> tuple[str, str]:
+            if not 1 <= len(names) <= 2:
+                raise Usage("mqueue in|out /NAME [QUEUE]", 64)
+            kernel, here = "mqueue:///" + urllib.parse.quote(names[0].lstrip("/"), safe=""), names[1] if len(names) == 2 else "default"
+            ipc()
+            return (kernel, here) if action == "in" else (here, kernel)
+
+        sys.exit(command("mqueue", words, places))
+    try:
+        code = _main(action, words)
+    except Error as error:
+        code = fail("mqueue", error)
+    except Stopped:
+        code = 75
+    sys.exit(code)
+
+
+def _main(action: str, words: list[str]) -> int:
+    given, names = options(words, "hb:z:")
+    if len(names) != 1 or action not in ("create", "stat", "drop"):
+        raise Usage("mqueue create|stat|drop /NAME", 64)
+    kernel, name = ipc(), names[0] if names[0].startswith("/") else "/" + names[0]
+    if action == "create":
+        bound, size = number("b", given.get("b", "10"), 1, 2**31 - 1), number("z", given.get("z", "8192"), 1, 2**31 - 1)
+        _called(name, lambda: kernel.MessageQueue(name, kernel.O_CREX, max_messages=bound, max_message_size=size)).close()
+    elif action == "stat":
+        queue = _called(name, lambda: kernel.MessageQueue(name))
+        out(f"queue {name}\nready {queue.current_messages}\nbound {queue.max_messages}\nmost-bytes {queue.max_message_size}\n".encode())
+        queue.close()
+    else:
+        _called(name, lambda: kernel.unlink_message_queue(name))
+    return 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,650 @@
+"""pressure 0.15: bounded queues with one producer and one consumer at a time, in a Redis that other clients of the protocol share.
+
+    from flatq.pressure import Queue
+
+    numbers = Queue("numbers")                # or Queue.at("redis://host:6379/0/numbers")
+    numbers.create(bound=1)
+    numbers.put(b"1", wait=10)
+    print(numbers.get())
+
+`flatq pressure -h` is the command. Where the specification's prose and its listings differ, this follows the prose: the counters are
+named `:stats:...`; an error gives the role back; a get that finds nothing counts nothing and touches no `:not_full`.
+
+Each step that changes something is taken, in the specification's order, inside one script on the server: so a client that dies,
+dies between two of these, and the only thing it can leave behind is a role that it holds while it waits. Waiting takes nothing out of
+any list. Who holds a role says so, beside the twelve keys, in `:producer_lease` or `:consumer_lease`: until when by the server's clock,
+and who. Nobody else has to know these. When that time is over, whoever of us wants the role takes it over, and `doctor` gives it
+back for everybody else; whoever was only slow finds that the role is another's, and has changed nothing.
+
+Needs Redis 6.2, or what speaks like it, with scripts."""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+import socket
+import threading
+import time
+import urllib.parse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn, Union
+
+from .errors import Busy, Closed, Denied, Disk, Empty, Error, Full, Internal, Invalid, Missing, Unreachable
+
+Bytes = Union[bytes, bytearray, memoryview]
+
+#: what stands behind the queue's own key, in the order in which the specification lists them; then our two
+SUFFIXES = (
+    "", ":bound", ":producer", ":consumer", ":producer_free", ":consumer_free", ":stats:produced_messages", ":stats:produced_bytes",
+    ":stats:consumed_messages", ":stats:consumed_bytes", ":not_full", ":closed", ":producer_lease", ":consumer_lease",
+)
+STATISTICS = tuple(suffix[7:] for suffix in SUFFIXES if suffix.startswith(":stats:"))
+
+#: seconds between two looks at whether a queue was closed, while a getter waits for a message
+LOOK = 0.25
+
+_SCRIPT = """
+local queue, bound, producer, consumer, producer_free, consumer_free, produced_messages, produced_bytes, consumed_messages,
+  consumed_bytes, not_full, closed, producer_lease, consumer_lease = unpack(KEYS)
+local action, name, nonce, identity, lease, last, body = unpack(ARGV)
+local call = redis.call
+local roles = {
+  producer = {who = producer, free = producer_free, lease = producer_lease},
+  consumer = {who = consumer, free = consumer_free, lease = consumer_lease},
+}
+local role = roles[name]
+
+local function has(key) return call('EXISTS', key) == 1 end
+local function now()
+  local time = call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local function holder(of)
+  local till, by, who = string.match(call('GET', of.lease) or '', '^(%d+) (%S+) (.*)$')
+  return tonumber(till), by, who
+end
+local function mark() call('SET', role.lease, string.format('%.0f %s %s', now() + lease, nonce, identity)) end
+local function free(of)
+  call('DEL', of.lease)
+  call('LPUSH', of.free, 1)
+end
+local function over(of)
+  local till, by, who = holder(of)
+  return till and (till < now() or by == nonce) and call('GET', of.who) == who
+end
+local function room()
+  local most = tonumber(call('GET', bound))
+  if most == 0 or call('LLEN', queue) < most then
+    call('LPUSH', not_full, 0)
+    call('LTRIM', not_full, 0, 0)
+  end
+end
+local function fail(status)
+  free(role)
+  return {status}
+end
+
+local act = {}
+
+function act.create()
+  if has(bound) then return {'exists'} end
+  for _, key in ipairs({queue, producer_free, consumer_free, not_full, closed}) do
+    if has(key) then return {'leavings'} end
+  end
+  call('SET', bound, body)
+  call('LPUSH', producer_free, 1)
+  call('LPUSH', consumer_free, 1)
+  call('LPUSH', not_full, 1)
+  return {'ok'}
+end
+
+function act.take()
+  if not has(bound) then return {'missing'} end
+  if body == 'open' and has(closed) then return {'closed'} end
+  if not call('RPOP', role.free) and not over(role) then return {'busy', call('GET', role.who) or ''} end
+  call('SET', role.who, identity)
+  mark()
+  return {'ok'}
+end
+
+local function held()
+  local till, by = holder(role)
+  return by == nonce
+end
+
+function act.give()
+  if held() then free(role) end
+  return {'ok'}
+end
+
+function act.put()
+  if not held() then return {'lost'} end
+  if not has(bound) then return fail('gone') end
+  if not call('RPOP', not_full) then
+    if last == '1' then return fail('full') end
+    mark()
+    return {'wait'}
+  end
+  call('LPUSH', queue, body)
+  call('INCR', produced_messages)
+  call('INCRBY', produced_bytes, #body)
+  room()
+  free(role)
+  return {'ok'}
+end
+
+function act.peek()
+  if not held() then return {'lost'} end
+  if not has(bound) then return fail('gone') end
+  local found = call('LINDEX', queue, -1)
+  if not found then
+    if has(closed) then return fail('closed') end
+    if last == '1' then return fail('empty') end
+    mark()
+    return {'wait'}
+  end
+  mark()
+  return {'ok', found}
+end
+
+function act.get()
+  local found = act.peek()
+  if found[1] ~= 'ok' then return found end
+  call('RPOP', queue)
+  room()
+  call('INCR', consumed_messages)
+  call('INCRBY', consumed_bytes, #found[2])
+  free(role)
+  return found
+end
+
+function act.close()
+  if not held() then return {'lost'} end
+  if not has(bound) then return fail('gone') end
+  if has(closed) then return fail('closed') end
+  call('LPUSH', closed, 0, 0)
+  free(role)
+  return {'ok'}
+end
+
+function act.condemn()
+  if not has(bound) then return {'missing'} end
+  call('DEL', bound)
+  call('LPUSH', not_full, 0)
+  call('LPUSH', closed, 0, 0)
+  return {'ok'}
+end
+
+function act.bury()
+  if has(bound) then return {'exists'} end
+  if not call('RPOP', role.free) and not over(role) then return {'busy', call('GET', role.who) or ''} end
+  call('DEL', role.free, role.who, role.lease)
+  if name == 'consumer' then
+    call('DEL', not_full, closed, produced_messages, produced_bytes, consumed_messages, consumed_bytes, queue)
+  end
+  return {'ok'}
+end
+
+function act.doctor()
+  local found = {}
+  local function say(mended, text) found[#found + 1] = (mended and 1 or 0) .. text end
+  local idle = {}
+  for _, of in ipairs({'producer', 'consumer'}) do
+    local it = roles[of]
+    local tokens = call('LLEN', it.free)
+    local till, by, who = holder(it)
+    local known = call('GET', it.who) or 'nobody'
+    if tokens > 1 then
+      call('LTRIM', it.free, 0, 0)
+      say(true, 'the ' .. of .. "'s role was free " .. tokens .. ' times')
+    elseif tokens == 1 or not has(bound) and not has(it.who) then
+      idle[of] = true
+    elseif over(it) then
+      free(it)
+      idle[of] = true
+      say(true, of .. ' ' .. who .. ' has died: the role is free')
+    elseif till and known == who then
+      found[#found + 1] = '2' .. of .. ' ' .. who .. ' has the role'
+    elseif body == 'force' then
+      free(it)
+      idle[of] = true
+      say(true, of .. ' ' .. known .. ' has lost the role')
+    else
+      say(false, of .. ' ' .. known .. ' has the role, without a lease')
+    end
+  end
+  if not has(bound) then
+    local some = false
+    for _, key in ipairs(KEYS) do some = some or has(key) end
+    if some and body == 'force' and idle.producer and idle.consumer then
+      call('DEL', unpack(KEYS))
+      say(true, 'the rest of a queue that was deleted is gone')
+    elseif some then
+      say(false, 'is being deleted, or that was broken off')
+    end
+  else
+    local space = call('LLEN', not_full)
+    local most = tonumber(call('GET', bound))
+    if space > 1 then
+      call('LTRIM', not_full, 0, 0)
+      say(true, 'had room ' .. space .. ' times')
+    elseif space == 0 and idle.producer and idle.consumer and (most == 0 or call('LLEN', queue) < most) then
+      room()
+      say(true, 'was taken for full')
+    end
+  end
+  return found
+end
+
+return act[action]()
+"""
+
+
+class Exists(Invalid):
+    """65: create found a queue of that name."""
+
+
+@dataclass
+class Finding:
+    """What doctor says of a queue. `state`: "mended", "open" (only somebody who knows may say that the holder is dead), "fine"."""
+
+    queue: str
+    state: str
+    text: str
+
+
+class Role:
+    """Being the producer or the consumer, from taking that role to giving it back; the nonce is this one time's, whoever has our name."""
+
+    def __init__(self, queue: Queue, name: str, until: float) -> None:
+        self.queue, self.name, self.until = queue, name, until
+        # with the same one it is ours already, if what failed before had taken it
+        self.nonce = queue._owed.pop(name, "") or secrets.token_hex(8)
+
+    def run(self, action: str, *, last: bool = False, body: bytes = b"") -> list[bytes]:
+        return self.queue._run(action, self.name, self.nonce, last, body)
+
+    def left(self) -> float:
+        return self.until - time.monotonic()
+
+    def take(self, body: bytes = b"") -> None:
+        free = self.queue.key(f":{self.name}_free")
+        while True:
+            status, *more = self.run("take", body=body)
+            if status == b"ok":
+                return
+            if status != b"busy":
+                self.queue._fail(status)
+            if self.left() <= 0:
+                who = more[0].decode(errors="replace")
+                raise Busy(f"queue '{self.queue.name}': in use: its {self.name} is {who or 'not known'}", 75, "pressure")
+            # in one list, from one end to the other: it waits for the role and takes nothing
+            self.queue._block("BRPOPLPUSH", free, free, min(2.0, self.queue.lease, self.left()))
+
+    def step(self, action: str, key: str, body: bytes = b"") -> list[bytes]:
+        """Do it, as soon as it can be done."""
+        while True:
+            status, *more = self.run(action, last=self.left() <= 0, body=body)
+            if status == b"ok":
+                return more
+            if status != b"wait":
+                self.queue._fail(status)
+            name = self.queue.key(key)
+            if key:
+                self.queue._block("BRPOPLPUSH", name, name, min(2.0, self.queue.lease / 3, self.left()))
+            else:
+                # to the end where it came from: the order stays, whatever came in one piece
+                self.queue._block("BLMOVE", name, name, "RIGHT", "RIGHT", min(LOOK, self.queue.lease / 3, self.left()))
+
+    def __enter__(self) -> Role:
+        return self
+
+    def give(self) -> None:
+        """Give it back, if it is ours. Where the server is gone the lease's end does, or the next that this Queue wants of the role."""
+        try:
+            self.run("give")
+        except Error:
+            self.queue._owed[self.name] = self.nonce
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if kind is not None:
+            self.give()
+
+
+class Message:
+    """The message at the head, while its consumer's role is held: it is in the queue until `done`. See Queue.hold."""
+
+    def __init__(self, role: Role, body: bytes) -> None:
+        self.role, self.body = role, body
+        self.settled = False
+
+    def done(self) -> None:
+        """Take it out of the queue, and give the role back. Raises Busy where that was lost: the message stays."""
+        self.role.step("get", "")
+        self.settled = True
+
+    def keep(self) -> None:
+        """The role is held for another lease from now."""
+        self.role.step("peek", "")
+
+    def __enter__(self) -> Message:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if self.settled:
+            return
+        if kind is None:
+            self.done()
+        else:
+            self.role.give()
+
+
+class Queue:
+    """The queue `name` of the Redis at host:port. What is None comes from REDIS_SERVER, REDIS_PORT, REDIS_DB and PRESSURE_PREFIX, or is
+    127.0.0.1, 6379, 0 and __pressure__. `client`: this client's identifying value; else HOST:PID:THREAD. `lease`: seconds after which a
+    client of ours that has said nothing is dead. Making one asks nobody.
+
+    Everywhere `wait` is in seconds, from 0, which is the specification's non-blocking form, to None: for ever. All methods raise
+    Unreachable where no Redis answers (then what was asked may have been done), Denied and Disk where it refuses, and Missing where
+    the queue does not exist."""
+
+    def __init__(self, name: str | bytes, *, host: str | None = None, port: int | None = None, db: int | None = None,
+                 prefix: str | bytes | None = None, client: str | None = None, lease: float = 30, username: str | None = None,
+                 password: str | None = None, tls: bool = False) -> None:
+        self.raw = os.fsencode(name)
+        self.name = self.raw.decode(errors="replace")
+        self.prefix = os.fsencode(os.environ.get("PRESSURE_PREFIX", "__pressure__") if prefix is None else prefix)
+        self.host = os.environ.get("REDIS_SERVER", "127.0.0.1") if host is None else host
+        self.port = _number("REDIS_PORT", 6379, 65535) if port is None else port
+        self.db = _number("REDIS_DB", 0, 2**31 - 1) if db is None else db
+        self.client, self.lease = client, lease
+        self._options: dict[str, Any] = {"username": username, "password": password, "ssl": tls}
+        self._redis: Any = None
+        #: of each role, the nonce with which we may still have it: the server was gone when it was to be given back
+        self._owed: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def at(url: str, **more: Any) -> Queue:
+        """redis://[[USER]:PASSWORD@]HOST[:PORT][/DB]/NAME, also rediss: and pressure+redis:. What is left out is as above."""
+        parts = urllib.parse.urlsplit(url)
+        scheme = parts.scheme[9:] if parts.scheme.startswith("pressure+") else parts.scheme
+        path = parts.path.lstrip("/").split("/", 1)
+        if scheme not in ("redis", "rediss") or not path[-1]:
+            raise Invalid(f"no queue at '{_without_password(url)}': redis://HOST:PORT/DB/NAME", 65, "pressure")
+        if len(path) == 2 and not (path[0].isascii() and path[0].isdigit()):
+            path = ["/".join(path)]
+        try:
+            port = parts.port
+        except ValueError:
+            raise Invalid(f"no port in '{_without_password(url)}'", 65, "pressure") from None
+        given: dict[str, Any] = {"host": parts.hostname or None, "port": port, "db": int(path[0]) if len(path) == 2 else None, "tls": scheme == "rediss"}
+        for key, value in (("username", parts.username), ("password", parts.password)):
+            given[key] = urllib.parse.unquote(value) if value else None
+        return Queue(urllib.parse.unquote_to_bytes(path[-1]), **{**given, **more})
+
+    def __repr__(self) -> str:
+        return f"Queue({self.name!r}, host={self.host!r}, port={self.port}, db={self.db})"
+
+    def key(self, suffix: str) -> bytes:
+        """The full name of one of the queue's keys."""
+        return self.prefix + b":" + self.raw + suffix.encode()
+
+    def identity(self) -> str:
+        """What says in `:producer` and `:consumer` who we are."""
+        return self.client or f"{socket.gethostname()}:{os.getpid()}:{threading.get_native_id()}"
+
+    # ---- the verbs of the specification
+
+    def create(self, bound: int = 0) -> None:
+        """Make the queue; bound: the messages it holds at most, 0 for no limit. Raises Exists, and Busy where a deletion is under way or
+        was broken off, since its remains would be the new queue's."""
+        if bound < 0:
+            raise Invalid("a bound is 0 or more", 65, "pressure")
+        (status, *_) = self._run("create", body=b"%d" % bound)
+        if status != b"ok":
+            self._fail(status)
+
+    def exists(self) -> bool:
+        """Whether it was created, and not deleted."""
+        return bool(self._ask(lambda redis: redis.exists(self.key(":bound"))))
+
+    def length(self) -> int:
+        """Messages in it now."""
+        return int(self._inspect("llen", ""))
+
+    def closed(self) -> bool:
+        """Whether it is closed, which is for ever."""
+        return bool(self._inspect("exists", ":closed"))
+
+    def put(self, body: Bytes, wait: float | None = None) -> None:
+        """Put one message in. Raises Closed (also where it is deleted meanwhile), Busy where another producer is at it, Full."""
+        if isinstance(body, str):
+            raise TypeError("a message is bytes, not str: text.encode() makes bytes of it")
+        with Role(self, "producer", _until(wait)) as role:
+            role.take(b"open")
+            role.step("put", ":not_full", bytes(memoryview(body)))
+
+    def get(self, wait: float | None = None) -> bytes:
+        """Take the oldest message out. Raises Closed where it is closed and empty, or deleted meanwhile; Busy where another consumer is
+        at it; Empty."""
+        with Role(self, "consumer", _until(wait)) as role:
+            role.take()
+            return role.step("get", "")[0]
+
+    def hold(self, wait: float | None = None) -> Message:
+        """As get, but the message stays in the queue until `done`, and we its consumer: `with queue.hold() as message:` takes it out at
+        the end, and leaves it where something is raised. For longer than the lease, say `keep` in time."""
+        with Role(self, "consumer", _until(wait)) as role:
+            role.take()
+            return Message(role, role.step("peek", "")[0])
+
+    def close(self, wait: float | None = None) -> None:
+        """Let nothing more in. Raises Closed where it is closed already, and Busy while a producer is at it, even one that waits."""
+        with Role(self, "producer", _until(wait)) as role:
+            role.take()
+            role.step("close", ":closed")
+
+    def delete(self, wait: float | None = None) -> None:
+        """Remove the queue and what is in it. Who waits at it is woken; once they have gone, so have the keys. Raises Busy where they
+        did not go in time: the queue is deleted, and its remains are doctor's."""
+        until = _until(wait)
+        (status, *_) = self._run("condemn")
+        if status != b"ok":
+            self._fail(status)
+        for name in ("producer", "consumer"):
+            free = self.key(f":{name}_free")
+            while True:
+                status, *more = self._run("bury", name)
+                if status == b"ok":
+                    break
+                if status == b"exists":
+                    raise Busy(f"queue '{self.name}': deleted, and made anew by somebody meanwhile", 75, "pressure")
+                left = until - time.monotonic()
+                if left <= 0:
+                    who = more[0].decode(errors="replace")
+                    raise Busy(f"queue '{self.name}': deleted, but its {name} {who} has not left: see doctor", 75, "pressure")
+                self._block("BRPOPLPUSH", free, free, min(2.0, left))
+
+    def stats(self) -> dict[str, int]:
+        """produced_messages, produced_bytes, consumed_messages, consumed_bytes."""
+        values = self._ask(lambda redis: redis.mget([self.key(":bound"), *(self.key(f":stats:{name}") for name in STATISTICS)]))
+        if values[0] is None:
+            self._fail(b"missing")
+        return {name: int(value or 0) for name, value in zip(STATISTICS, values[1:])}
+
+    # ---- beyond it
+
+    def doctor(self, *, force: bool = False) -> list[Finding]:
+        """Set right what clients that died have left: a role whose lease is over, tokens that are one too many or too few. force: also
+        take the role from whoever has no lease, and remove what a deletion has left: only where you know that they are dead."""
+        found = self._run("doctor", body=b"force" if force else b"")
+        states = {b"0": "open", b"1": "mended", b"2": "fine"}
+        return [Finding(self.name, states[line[:1]], line[1:].decode(errors="replace")) for line in found]
+
+    def every(self) -> Iterator[Queue]:
+        """All queues below the same prefix, and what is left of deleted ones."""
+        names: set[bytes] = set()
+        start = self.prefix + b":"
+        pattern = b"".join(b"\\" + bytes([byte]) if byte in b"*?[]\\^" else bytes([byte]) for byte in start) + b"*"
+        for key in self._ask(lambda redis: list(redis.scan_iter(match=pattern, count=1000))):
+            for suffix in (":bound", ":producer_free", ":consumer_free", ":not_full", ":closed", ":producer", ":consumer"):
+                if key.endswith(suffix.encode()):
+                    names.add(key[len(start):-len(suffix)])
+                    break
+        for name in sorted(names):
+            other = Queue(name, host=self.host, port=self.port, db=self.db, prefix=self.prefix, client=self.client, lease=self.lease)
+            other._options, other._redis = self._options, self._redis
+            yield other
+
+    # ---- Redis
+
+    def _connection(self) -> Any:
+        with self._lock:
+            if self._redis is None or self._redis[0] != os.getpid():
+                try:
+                    from redis import Redis
+                    from redis.backoff import NoBackoff
+                    from redis.retry import Retry
+                except ImportError:
+                    from .command import needs
+
+                    raise needs("pressure", "redis", "redis", "python3-redis", "redis") from None
+                client = Redis(
+                    host=self.host, port=self.port, db=self.db, socket_timeout=15, socket_connect_timeout=5,
+                    # what was sent may have been done: nothing is sent twice
+                    retry=Retry(NoBackoff(), 0), **{key: value for key, value in self._options.items() if value},
+                )
+                self._redis = os.getpid(), client, client.register_script(_SCRIPT)
+            return self._redis
+
+    def _ask(self, question: Any) -> Any:
+        _, client, script = self._connection()
+        from redis import exceptions
+
+        where = f"{self.host}:{self.port}"
+        try:
+            return question(client)
+        except (exceptions.AuthenticationError, exceptions.NoPermissionError) as error:
+            raise Denied(f"{where}: {_text(error)}", 77, "pressure") from None
+        except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
+            raise Unreachable(f"{where}: {_text(error)}", 69, "pressure") from None
+        except exceptions.RedisError as error:
+            text = _text(error)
+            kind, code = next((row[1:] for row in _REFUSALS if row[0] in text), (Internal, 70))
+            raise kind(f"queue '{self.name}': {where}: {text}", code, "pressure") from None
+
+    def _run(self, action: str, role: str = "", nonce: str = "", last: bool = False, body: bytes = b"") -> list[bytes]:
+        keys = [self.key(suffix) for suffix in SUFFIXES]
+        words = [action, role, nonce, self.identity(), math.ceil(self.lease * 1000), int(last), body]
+        return list(self._ask(lambda redis: self._connection()[2](keys=keys, args=words)))
+
+    def _block(self, *words: Any) -> None:
+        *command, seconds = words
+        self._ask(lambda redis: redis.execute_command(*command, f"{max(seconds, 0.001):.3f}"))
+
+    def _inspect(self, command: str, suffix: str) -> int:
+        def both(redis: Any) -> Any:
+            pipe = redis.pipeline(transaction=True)
+            pipe.exists(self.key(":bound"))
+            getattr(pipe, command)(self.key(suffix))
+            return pipe.execute()
+
+        there, value = self._ask(both)
+        if not there:
+            self._fail(b"missing")
+        return int(value)
+
+    def _fail(self, status: bytes) -> NoReturn:
+        kind, code, text = {
+            b"exists": (Exists, 65, "exists already"),
+            b"leavings": (Busy, 75, "is being deleted, or that was broken off: see doctor"),
+            b"missing": (Missing, 66, "does not exist"),
+            b"closed": (Closed, 69, "is closed"),
+            b"gone": (Closed, 69, "was deleted"),
+            b"full": (Full, 75, "is full"),
+            b"empty": (Empty, 66, "nothing there"),
+            b"lost": (Busy, 75, "too slow: the role was taken over when its lease had ended"),
+        }[status]
+        raise kind(f"queue '{self.name}': {text}", code, "pressure")
+
+
+#: what a server's refusal begins with, or holds; else it is a fault of ours
+_REFUSALS: tuple[tuple[str, type[Error], int], ...] = (
+    ("WRONGTYPE", Invalid, 65), ("string exceeds maximum", Invalid, 65), ("invalid DB index", Invalid, 65), ("DB index is out", Invalid, 65),
+    ("OOM", Disk, 74), ("MISCONF", Disk, 74), ("READONLY", Denied, 77), ("NOPERM", Denied, 77), ("NOAUTH", Denied, 77),
+    ("WRONGPASS", Denied, 77), ("read only", Denied, 77), ("LOADING", Unreachable, 69), ("NOREPLICAS", Disk, 74),
+)
+
+
+def _text(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _until(wait: float | None) -> float:
+    return math.inf if wait is None else time.monotonic() + wait
+
+
+def _number(name: str, usual: int, most: int) -> int:
+    given = os.environ.get(name) or str(usual)
+    if not (given.isascii() and given.isdigit() and int(given) <= most):
+        raise Invalid(f"{name} must be a number from 0 to {most}", 65, "pressure")
+    return int(given)
+
+
+def _without_password(url: str) -> str:
+    scheme, mark, rest = url.partition("://")
+    return scheme + mark + rest.rpartition("@")[2]
+
+
+def main() -> NoReturn:
+    """`flatq pressure`; see lib/pressure."""
+    from . import command
+
+    command.run("pressure", _main)
+
+
+def _main(words: list[str]) -> int:
+    from .command import number, options, out, standard_input
+
+    action = words.pop(0)
+    given, names = options(words, "hw:b:t:f")
+    wait = None if "w" not in given else number("w", given["w"])
+    lease = number("t", given.get("t", "30"), 1)
+    queues = [Queue(name, lease=lease) for name in names or ([] if action == "doctor" else ["default"])]
+    if action == "doctor":
+        bad = False
+        for queue in queues or Queue("", lease=lease).every():
+            for finding in queue.doctor(force="f" in given):
+                bad = bad or finding.state == "open"
+                out(f"{queue.name} {finding.state} {finding.text}\n".encode(errors="replace"))
+        if bad:
+            raise Busy("roles are held without a lease, or deletions not ended: -f, where you know that who held them is dead", 75)
+        return 0
+    queue = queues[0]
+    if action == "create":
+        queue.create(number("b", given.get("b", "0")))
+    elif action == "put":
+        queue.put(standard_input(), wait)
+    elif action == "get":
+        with queue.hold(wait) as message:
+            out(message.body)
+    elif action == "close":
+        queue.close(wait)
+    elif action == "delete":
+        queue.delete(wait)
+    elif action == "length":
+        out(b"%d\n" % queue.length())
+    elif action == "stats":
+        out("".join(f"{name} {value}\n" for name, value in queue.stats().items()).encode())
+    else:
+        yes = queue.exists() if action == "exists" else queue.closed()
+        out(b"yes\n" if yes else b"no\n")
+        return 0 if yes else 66
+    return 0
+
+
+if __name__ == "__main__":
+    main()

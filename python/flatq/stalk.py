@@ -1,0 +1,185 @@
+"""As much of beanstalkd's protocol as moving messages needs: one connection, one job in hand."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import urllib.parse
+from dataclasses import dataclass
+from typing import NoReturn
+
+from .errors import Busy, Empty, Full, Internal, Invalid, NotYours, Unreachable
+
+#: where a message has no priority of its own: flatq's
+PRIORITY, TTR = 65536, 60
+
+
+@dataclass
+class Job:
+    """A reserved job. `connection`: the one that holds it; when that ends, so does the reservation."""
+
+    id: int
+    body: bytes
+    priority: int
+    ttr: int
+    connection: int
+
+
+class Client:
+    """The tube of beanstalk://HOST[:PORT][/TUBE]; 11300 and default. Connects when it is used, and anew after a failure.
+
+    Every method raises Unreachable where nobody answers, or not to the end: then what was asked may have been done."""
+
+    def __init__(self, url: str) -> None:
+        parts = urllib.parse.urlsplit(url)
+        self.tube = urllib.parse.unquote(parts.path.lstrip("/")) or "default"
+        try:
+            self.host, self.port = parts.hostname or "", parts.port or 11300
+        except ValueError:
+            self.host, self.port = "", 0
+        if parts.scheme != "beanstalk" or not self.host or not re.fullmatch(r"(?!-)[A-Za-z0-9+/;.$_()-]{1,200}", self.tube):
+            raise Invalid(f"'{url}': beanstalk://HOST:PORT/TUBE", 65)
+        self.place = f"{self.host}:{self.port}/{self.tube}"
+        #: a start of the server, where job ids begin anew with each; else ""
+        self.incarnation = ""
+        self.connections = 0
+        self.socket: socket.socket | None = None
+        self.mode, self.ahead = "", b""
+
+    def put(self, body: bytes, priority: int | None = None, ttr: int | None = None) -> int:
+        """The id of a new job. Raises Full, Invalid."""
+        self._mode("use")
+        words = f"put {PRIORITY if priority is None else priority} 0 {TTR if ttr is None else ttr} {len(body)}"
+        reply = self._ask(words.encode() + b"\r\n" + body)
+        if reply[0] in ("INSERTED", "BURIED"):
+            return int(reply[1])
+        if reply[0] == "JOB_TOO_BIG":
+            raise Invalid(f"{len(body)} bytes are too large for it", 65)
+        self._strange(reply)
+
+    def reserve(self, wait: float) -> Job:
+        """The next job. Raises Empty."""
+        self._mode("watch")
+        reply = self._ask(b"reserve-with-timeout %d" % max(wait, 0), wait)
+        if reply[0] in ("TIMED_OUT", "DEADLINE_SOON"):
+            raise Empty("nothing there", 66)
+        if reply[0] != "RESERVED":
+            self._strange(reply)
+        number, body = int(reply[1]), self._body(int(reply[2]))
+        job = Job(number, body, PRIORITY, TTR, self.connections)
+        about = self._about(b"stats-job %d" % number)
+        job.priority, job.ttr = int(about.get("pri", PRIORITY)), int(about.get("ttr", TTR))
+        return job
+
+    def delete(self, job: Job) -> None:
+        """Raises NotYours where the connection that held it is gone: it comes again."""
+        self._settle(job, b"delete %d" % job.id, "DELETED")
+
+    def release(self, job: Job) -> None:
+        """To its old place."""
+        self._settle(job, b"release %d %d 0" % (job.id, job.priority), "RELEASED", "BURIED")
+
+    def bury(self, job: Job) -> None:
+        """Set it aside."""
+        self._settle(job, b"bury %d %d" % (job.id, job.priority), "BURIED")
+
+    def touch(self, job: Job) -> None:
+        """Another ttr from now."""
+        self._settle(job, b"touch %d" % job.id, "TOUCHED")
+
+    def close(self) -> None:
+        """End the connection; what it holds is released by the server."""
+        connection, self.socket = self.socket, None
+        if connection:
+            with contextlib.suppress(OSError):
+                connection.close()
+
+    def _settle(self, job: Job, words: bytes, *good: str) -> None:
+        if self.socket is None or job.connection != self.connections:
+            raise NotYours(f"job {job.id}: the connection that held it has ended", 66)
+        reply = self._ask(words)
+        if reply[0] == "NOT_FOUND":
+            raise NotYours(f"job {job.id}: not found", 66)
+        if reply[0] not in good:
+            self._strange(reply)
+
+    def _mode(self, mode: str) -> None:
+        """Connected, and using or watching the tube."""
+        if self.socket is None:
+            try:
+                self.socket = socket.create_connection((self.host, self.port), 5)
+                self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            except OSError as error:
+                raise Unreachable(f"{self.host}:{self.port}: {error.strerror or error}", 69) from None
+            self.connections += 1
+            self.mode, self.ahead = "", b""
+            about = self._about(b"stats")
+            self.incarnation = "" if about.get("binlog-current-index", "0") != "0" else about.get("id", "") + about.get("pid", "")
+        if self.mode == mode:
+            return
+        if mode == "use":
+            reply = self._ask(b"use " + self.tube.encode())
+        else:
+            reply = self._ask(b"watch " + self.tube.encode())
+            if self.tube != "default":
+                self._ask(b"ignore default")
+        if reply[0] not in ("USING", "WATCHING"):
+            self._strange(reply)
+        self.mode = mode
+
+    def _about(self, words: bytes) -> dict[str, str]:
+        reply = self._ask(words)
+        if reply[0] != "OK":
+            return {}
+        rows = (line.partition(":") for line in self._body(int(reply[1])).decode(errors="replace").splitlines())
+        return {name.strip(): value.strip().strip('"') for name, mark, value in rows if mark}
+
+    def _ask(self, words: bytes, wait: float = 0) -> list[str]:
+        assert self.socket is not None
+        try:
+            # so long an answer may take
+            self.socket.settimeout(wait + 15)
+            self.socket.sendall(words + b"\r\n")
+            while b"\r\n" not in self.ahead:
+                self._more()
+        except OSError as error:
+            self._broken(error.strerror or str(error))
+        except BaseException:
+            # half of an exchange is none
+            self.close()
+            raise
+        line, _, self.ahead = self.ahead.partition(b"\r\n")
+        return line.decode(errors="replace").split(" ")
+
+    def _body(self, size: int) -> bytes:
+        try:
+            while len(self.ahead) < size + 2:
+                self._more()
+        except OSError as error:
+            self._broken(error.strerror or str(error))
+        except BaseException:
+            self.close()
+            raise
+        body, self.ahead = self.ahead[:size], self.ahead[size + 2:]
+        return body
+
+    def _more(self) -> None:
+        assert self.socket is not None
+        data = self.socket.recv(65536)
+        if not data:
+            self._broken("the connection has ended")
+        self.ahead += data
+
+    def _broken(self, text: str) -> NoReturn:
+        self.close()
+        raise Unreachable(f"{self.host}:{self.port}: {text}", 69)
+
+    def _strange(self, reply: list[str]) -> NoReturn:
+        word = " ".join(reply)
+        if reply[0] in ("OUT_OF_MEMORY", "DRAINING"):
+            raise Full(f"{self.place}: {word}", 75)
+        self.close()
+        if reply[0] == "INTERNAL_ERROR":
+            raise Busy(f"{self.place}: {word}", 75)
+        raise Internal(f"{self.place}: {word}", 70)

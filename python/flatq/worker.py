@@ -1,0 +1,165 @@
+"""A worker whose jobs are a Python function: `flatq work`, with this module as the command that it runs once a message.
+
+    from flatq import Worker
+
+    Worker("shop.images:resize", ["urgent", "jobs"], jobs=2, limit=300).run()      # until it is told to stop
+    Worker(resize, until_empty=True).run()
+
+So what `flatq work -h` promises holds: the lease is renewed while the job runs; QUIT, TERM and INT stop at once where nothing is in hand,
+else after the job; a job whose worker is killed comes again at once; one that fails comes again later, and is buried after so many tries.
+
+The function is called with the message's bytes, in a process of its own, with FLATQ_ID, FLATQ_QUEUE and FLATQ_TRIES in os.environ. Where it
+returns, the message is done with, whatever it returns; where it raises, the traceback is on stderr, the message comes again later, and
+what it is buried with is `exit-70`, or SystemExit's number. In a shell:
+
+    flatq work -q jobs -- python3 -m flatq.worker shop.images:resize"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import FrameType
+from typing import Any, Union
+
+from .errors import error_of
+from .verbs import _with_us, home
+
+Job = Callable[[bytes], object]
+
+
+class Worker:
+    """Runs `job` once a message of `queues`, the first that has one first.
+
+    job: a function of a module or a script, or its path, "package.module:name" or "path/to/file.py:name"; a lambda, or what lies inside a
+    function, has none: ValueError. path: the spool. jobs: processes side by side. lease, limit: seconds until a worker that hangs, and
+    a job, is given up. delay, most_delay: seconds until a message that failed comes again, doubled with each try. most_tries: then it is
+    buried. count: stop after so many. wait: stop when for so many seconds nothing has come; until_empty: when nothing is there."""
+
+    def __init__(self, job: Union[Job, str], queues: Union[str, Iterable[str]] = "default", path: str | os.PathLike[str] | None = None, *,
+                 jobs: int = 1, lease: int | None = None, limit: int | None = None, delay: int = 1, most_delay: int = 300, most_tries: int = 0,
+                 count: int | None = None, wait: int | None = None, until_empty: bool = False) -> None:
+        self.job = job if isinstance(job, str) else path_of(job)
+        self.queues = [queues] if isinstance(queues, str) else list(queues)
+        self.path = None if path is None else os.path.abspath(os.fspath(path))
+        given = {
+            "-q": ",".join(self.queues), "-j": jobs, "-t": lease, "-x": limit, "-d": f"{delay},{max(delay, most_delay)}", "-m": most_tries,
+            "-n": count, "-w": 0 if until_empty else wait,
+        }
+        self.options = [word for letter, value in given.items() if value is not None for word in (letter, str(value))]
+
+    def command(self) -> list[str]:
+        """The worker as a list of words, for a supervisor."""
+        job = [sys.executable, "-m", "flatq.worker", self.job]
+        return ["sh", str(home() / "flatq"), "work", *self.options, "--", *job]
+
+    def environment(self) -> dict[str, str]:
+        """What `command` is to be started with: the spool, and what is importable here."""
+        ways = [str(Path(__file__).resolve().parents[1]), *(os.path.abspath(entry) for entry in sys.path)]
+        given = {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(ways))}
+        return given if self.path is None else {**given, "FLATQ_DIR": self.path}
+
+    def run(self) -> None:
+        """Work until it is told to stop, or is through. In the main thread QUIT, TERM, INT and HUP are passed on to it meanwhile, and it is
+        `flatq work` that obeys; it stops also where we are killed. Raises Closed where there is no such job, Disk, Denied, Invalid."""
+        process: subprocess.Popen[bytes] | None = None
+        came: list[int] = []
+
+        def passed(number: int, frame: FrameType | None) -> None:
+            came.append(number)
+            if process is not None and process.returncode is None:
+                process.send_signal(number)
+
+        before: dict[int, Any] = {}
+        try:
+            for each in (signal.SIGQUIT, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                try:
+                    before[each] = signal.signal(each, passed)
+                except ValueError:  # not the main thread
+                    break
+            # a session of its own: a terminal's ^C is passed on, not heard twice
+            process = subprocess.Popen([*_with_us(), *self.command()], env=self.environment(), start_new_session=True)
+            for number in came:
+                process.send_signal(number)
+            try:
+                status = process.wait()
+            except BaseException:
+                process.terminate()
+                process.wait()
+                raise
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        if status == -signal.SIGHUP or status < 0 and -status in came:
+            return
+        if status:
+            raise error_of("work", status, "")
+
+
+def path_of(job: Job) -> str:
+    """Where a function can be imported from. Raises ValueError."""
+    name, module = getattr(job, "__qualname__", ""), getattr(job, "__module__", "")
+    if not name or "<" in name or not module:
+        raise ValueError(f"{job!r} cannot be imported: only a function of a module can be a job")
+    if module == "__main__":
+        script = sys.modules["__main__"]
+        module = script.__spec__.name if script.__spec__ else os.path.abspath(getattr(script, "__file__", None) or "")
+        if not script.__spec__ and not module.endswith(".py"):
+            raise ValueError(f"{job!r} cannot be imported: its script has no file that ends in .py")
+    return f"{module}:{name}"
+
+
+def load(path: str) -> Job:
+    """The function at "package.module:name" or "file.py:name". Raises ImportError, AttributeError."""
+    module_name, _, name = path.rpartition(":")
+    if not module_name:
+        module_name, _, name = path.rpartition(".")
+    if not module_name or not name:
+        raise ImportError(f"'{path}' is no package.module:name")
+    if module_name.endswith(".py"):
+        # not as __main__: what a script does when it is run is not to be done again
+        spec = importlib.util.spec_from_file_location("__flatq_job__", module_name)
+        if spec is None or spec.loader is None or not os.path.isfile(module_name):
+            raise ImportError(f"no file '{module_name}'")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["__flatq_job__"] = module
+        spec.loader.exec_module(module)
+    else:
+        module = importlib.import_module(module_name)
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part)
+    if not callable(found):
+        raise ImportError(f"'{path}' cannot be called")
+    return found  # type: ignore[no-any-return]
+
+
+def main() -> int:
+    """One message, from standard input. 127, on which a worker stops and keeps the message, where there is no such function."""
+    if len(sys.argv) != 2 or sys.argv[1] == "-h":
+        print("usage: flatq work ... -- python3 -m flatq.worker PACKAGE.MODULE:FUNCTION", file=sys.stderr)
+        return 64 if len(sys.argv) != 2 else 0
+    sys.path.insert(0, os.getcwd())
+    body = sys.stdin.buffer.read()
+    try:
+        job = load(sys.argv[1])
+    except (ImportError, AttributeError, FileNotFoundError) as error:
+        print(f"worker: {error}", file=sys.stderr)
+        return 127
+    try:
+        job(body)
+        sys.stdout.flush()
+    except Exception:
+        traceback.print_exc()
+        return 70
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

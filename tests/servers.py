@@ -1,0 +1,94 @@
+"""Real servers for tests, each on a free port of 127.0.0.1, ended by its number; and Python's modules that may not be installed."""
+
+import importlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+
+import pytest
+
+from conftest import need, wait_for
+
+
+def module(name):
+    """It, where it is installed; under CI one that is missing is an error."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"not installed: Python's {name}")
+
+
+def free():
+    """A port that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def answers(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+        return True
+    except OSError:
+        return False
+
+
+class Server:
+    """A program that can be killed and started again, on the same port and with the same files."""
+
+    def __init__(self, place):
+        self.place, self.port, self.process = place, free(), None
+        place.mkdir()
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(
+            self.command(), cwd=self.place, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for(lambda: self.ready() or self.process.poll() is not None, 10, "the server answers")
+        assert self.process.poll() is None, "the server has ended"
+
+    def ready(self):
+        return answers(self.port)
+
+    def kill(self, number=signal.SIGKILL):
+        self.process.send_signal(number)
+        if number != signal.SIGSTOP:
+            self.process.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+class Redis(Server):
+    """It writes all to an append-only file before it answers: with everysec, the usual, a kill loses what it has not yet written. redis-tools has the program as redis-check-rdb, which looks at its own name."""
+
+    def command(self):
+        program = shutil.which("redis-server")
+        if not program:
+            program = self.place / "redis-server"
+            if not program.exists():
+                program.symlink_to(need("redis-check-rdb"))
+        options = {"port": self.port, "bind": "127.0.0.1", "save": "", "appendonly": "yes", "appendfsync": "always", "daemonize": "no"}
+        return [program, *(str(word) for name, value in options.items() for word in (f"--{name}", value))]
+
+    def ready(self):
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
+                connection.sendall(b"PING\r\n")
+                return connection.recv(100).startswith(b"+PONG")
+        except OSError:
+            return False
+
+
+class Beanstalkd(Server):
+    """With a binlog."""
+
+    def command(self):
+        return [need("beanstalkd"), "-l", "127.0.0.1", "-p", str(self.port), "-b", str(self.place), "-f0"]

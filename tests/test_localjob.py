@@ -1,0 +1,295 @@
+"""What one expects of a queue for jobs on one machine, as localjob had it over POSIX message queues; by `flatq work`, and by flatq.Worker
+where the jobs are Python."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT, need, wait_for
+from engine import push, refused
+
+sys.path.insert(0, str(ROOT / "python"))
+
+from flatq import Closed, Queue  # noqa: E402
+from flatq.worker import Worker, load, path_of  # noqa: E402
+
+NOTE = 'printf "%s " "$(cat)" >>"$0"'
+
+
+@pytest.fixture
+def flatq(flatq, monkeypatch):
+    flatq.env |= {"PYTHONPATH": str(ROOT / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
+    for name in ("FLATQ_DIR", "FLATQ_SYNC"):
+        monkeypatch.setenv(name, flatq.env[name])
+    return flatq
+
+
+def idle(flatq, spool, queue="default"):
+    """A worker waits there."""
+    return lambda: (spool / queue / "wait").is_dir() and any((spool / queue / "wait").iterdir())
+
+
+# ---- flatq work
+
+
+def test_jobs_pushed_while_nothing_listens(flatq, tmp_path):
+    for number in range(5):
+        push(flatq, b"%d" % number)
+    flatq("work", "--until-empty", "--", "sh", "-c", NOTE, tmp_path / "done", check=0)
+    assert (tmp_path / "done").read_text() == "0 1 2 3 4 "
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_workers_restarted_without_loss(flatq, tmp_path, number):
+    """Told to stop in the midst of it, each ends its job; killed, its job comes again. No master, no handing over."""
+    done = tmp_path / "done"
+    for job in range(12):
+        push(flatq, b"%d" % job)
+    for _ in range(4):
+        size = done.stat().st_size if done.exists() else 0
+        worker = flatq.start("work", "-d", "0", "--until-empty", "--", "sh", "-c", "sleep 0.05; " + NOTE, done, stdin=subprocess.DEVNULL)
+        wait_for(lambda: worker.poll() is not None or done.exists() and done.stat().st_size > size, 10)
+        worker.send_signal(number)
+        worker.wait(10)
+    flatq("work", "-d", "0", "--until-empty", "--", "sh", "-c", NOTE, done, check=0)
+    jobs = done.read_text().split()
+    assert sorted(set(jobs), key=int) == [str(job) for job in range(12)]
+    assert len(jobs) == 12 or number == signal.SIGKILL and len(jobs) <= 16
+
+
+def test_several_queues_by_one_worker(flatq, tmp_path):
+    for queue, job in (("slow", b"c"), ("urgent", b"a"), ("slow", b"d"), ("urgent", b"b")):
+        push(flatq, job, queue)
+    flatq("work", "-q", "urgent,slow", "--until-empty", "--", "sh", "-c", NOTE, tmp_path / "done", check=0)
+    assert (tmp_path / "done").read_text() == "a b c d "
+
+
+def test_workers_race_for_each_message(flatq, spool, tmp_path):
+    """Both wait; of each message one gets it, and the other waits on."""
+    workers = [flatq.start("work", "-q", "a,b", "--", "sh", "-c", NOTE, tmp_path / f"done{number}", stdin=subprocess.DEVNULL) for number in (0, 1)]
+    wait_for(lambda: idle(flatq, spool, "b")() and len(list((spool / "b" / "wait").iterdir())) == 2, 10, "both wait")
+    for number in range(20):
+        push(flatq, b"%d" % number, "ab"[number % 2])
+
+    def jobs():
+        return [job for path in tmp_path.glob("done*") for job in path.read_text().split()]
+
+    wait_for(lambda: len(jobs()) >= 20, 20, "all jobs are done")
+    for worker in workers:
+        worker.send_signal(signal.SIGQUIT)
+        assert worker.wait(10) == 0
+    assert sorted(jobs(), key=int) == [str(number) for number in range(20)]
+
+
+@pytest.mark.shells
+def test_quit_while_waiting_and_while_working(flatq, spool, tmp_path):
+    hold = f'touch {tmp_path}/begun; while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; ' + NOTE
+    worker = flatq.start("work", "--", "sh", "-c", hold, tmp_path / "done", stdin=subprocess.DEVNULL)
+    wait_for(idle(flatq, spool), 10, "it waits")
+    began = time.monotonic()
+    worker.send_signal(signal.SIGQUIT)
+    assert worker.wait(10) == 0 and time.monotonic() - began < 4
+    push(flatq, b"first")
+    push(flatq, b"second")
+    worker = flatq.start("work", "--", "sh", "-c", hold, tmp_path / "done", stdin=subprocess.DEVNULL)
+    wait_for((tmp_path / "begun").exists, 10, "it works")
+    worker.send_signal(signal.SIGQUIT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        worker.wait(0.2)
+    (tmp_path / "go").touch()
+    assert worker.wait(10) == 0
+    assert (tmp_path / "done").read_text() == "first "
+    assert flatq("pop", check=0).out == b"second"
+
+
+def test_a_job_that_fails_comes_again_and_the_worker_goes_on(flatq, tmp_path):
+    push(flatq, b"bad")
+    push(flatq, b"good")
+    done = flatq("work", "-d", "0", "-m", "3", "--until-empty", "--", "sh", "-c", f'[ "$FLATQ_ID" != 1 ] || exit 9; {NOTE}', tmp_path / "done", check=0)
+    assert (tmp_path / "done").read_text() == "good " and done.err.count(b"exit-9") == 3
+    assert flatq("peek", "-s", "buried", check=0).out == b"bad"
+
+
+def test_in_the_background_with_a_pid_file(flatq, spool, tmp_path):
+    """`flatq work ... & echo $! >FILE`: that is the worker. A shell without job control starts such a process with INT and QUIT ignored, which no
+    shell can undo: it is TERM that stops it."""
+    script = 'nohup "$0" "$1/flatq" work -- sh -c "$3" "$2/done" </dev/null >"$2/log" 2>&1 & echo $! >"$2/pid"'
+    subprocess.run([flatq.shell, "-c", script, flatq.shell, str(ROOT / "lib"), str(tmp_path), NOTE], env=flatq.environment(None), check=True)
+    pid = int((tmp_path / "pid").read_text())
+    push(flatq, b"job")
+    wait_for(lambda: (tmp_path / "done").exists() and (tmp_path / "done").read_text() == "job ", 10)
+    wait_for(idle(flatq, spool), 10)
+    os.kill(pid, signal.SIGTERM)
+    wait_for(lambda: not alive(pid), 10, "it has stopped")
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_as_a_daemon(flatq, spool, tmp_path):
+    """Debian's start-stop-daemon: detached, with a pid file, and stopped by QUIT."""
+    if not shutil.which("start-stop-daemon"):
+        pytest.skip("not installed: start-stop-daemon")
+    words = ["start-stop-daemon", "--pidfile", str(tmp_path / "pid")]
+    start = [*words, "--start", "--background", "--make-pidfile", "--startas", flatq.shell, "--", str(ROOT / "lib/flatq"), "work", "--", "sh", "-c",
+             NOTE, str(tmp_path / "done")]
+    subprocess.run(start, env=flatq.environment(None), check=True, timeout=10, capture_output=True)
+    push(flatq, b"job")
+    wait_for(lambda: (tmp_path / "done").exists(), 10)
+    wait_for(idle(flatq, spool), 10)
+    pid = int((tmp_path / "pid").read_text())
+    subprocess.run([*words, "--stop", "--signal", "QUIT", "--remove-pidfile"], check=True, timeout=20, capture_output=True)
+    wait_for(lambda: not alive(pid), 10, "it has stopped")
+    assert not (tmp_path / "pid").exists()
+
+
+def test_list_size_and_destroy(flatq):
+    for queue in ("a", "a", "b/c"):
+        push(flatq, b"x", queue)
+    assert sorted(flatq("list", check=0).out.split()) == [b"a", b"b/c"]
+    assert len(Queue("a")) == 2
+    refused(flatq("drop", "a"), 75)
+    flatq("drop", "-f", "a", check=0)
+    assert flatq("list", check=0).out == b"b/c\n"
+
+
+def test_the_errors_of_a_posix_queue(flatq):
+    """EMSGSIZE is 65, EAGAIN 75 of a queue that is full and 66 of one that is empty, ETIMEDOUT the same after -w."""
+    limit = {"FLATQ_MOST_BYTES": "10"}
+    for words in ((), ("-n", "11")):
+        refused(flatq("push", *words, input=b"x" * 11, env=limit), 65, "push", text=b"over the limit of 10")
+    assert flatq("push", input=b"x" * 10, env=limit, check=0).out
+    flatq("create", "-b", "1", check=0)
+    refused(flatq("push", input=b"x"), 75, "push", text=b"full")
+    refused(flatq("push", "-w", "1", input=b"x"), 75, "push", text=b"full")
+    flatq("pop", check=0)
+    refused(flatq("pop"), 66, "pop")
+    refused(flatq("pop", "-w", "1"), 66, "pop")
+
+
+# ---- flatq.Worker
+
+MODULE = '''
+    import os, sys, time
+    from pathlib import Path
+
+    HERE = Path(__file__).parent
+
+    def note(body):
+        with open(HERE / "done", "a") as file:
+            file.write(f"{body.decode()}:{os.environ['FLATQ_QUEUE']}:{os.environ['FLATQ_TRIES']} ")
+
+    def fail(body):
+        if body == b"bad":
+            raise KeyError("what was wrong")
+        note(body)
+
+    def hold(body):
+        (HERE / "begun").touch()
+        while not (HERE / "go").exists():
+            time.sleep(0.02)
+        note(body)
+
+    class Shop:
+        @staticmethod
+        def sell(body):
+            note(body)
+
+    if __name__ == "__main__":
+        from flatq.worker import Worker
+        Worker(globals()[sys.argv[1]], *sys.argv[2:3], until_empty=len(sys.argv) > 3).run()
+        print("stopped")
+'''
+
+
+@pytest.fixture
+def shop(tmp_path, monkeypatch):
+    """A module with jobs."""
+    (tmp_path / "flatq_shop.py").write_text(textwrap.dedent(MODULE))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "flatq_shop", raising=False)
+    return tmp_path
+
+
+def noted(shop):
+    return (shop / "done").read_text().split() if (shop / "done").exists() else []
+
+
+def test_a_function_or_its_path(flatq, shop):
+    import flatq_shop
+
+    for job in (flatq_shop.note, "flatq_shop:note", "flatq_shop.note", f"{shop}/flatq_shop.py:note", flatq_shop.Shop.sell):
+        push(flatq, b"job", "a")
+        Worker(job, ["b", "a"], until_empty=True).run()
+    assert noted(shop) == ["job:a:1"] * 5
+
+
+def test_what_is_no_job(flatq):
+    with pytest.raises(ValueError):
+        Worker(lambda body: None)
+    with pytest.raises(ValueError):
+        path_of(alive.__get__)
+    push(flatq, b"x")
+    with pytest.raises(Closed):
+        Worker("flatq_no_such:job", until_empty=True).run()
+    assert len(Queue()) + Queue().stats()["delayed"] == 1
+    for path in ("nothing", "os:environ", "/not/there.py:x"):
+        with pytest.raises((ImportError, AttributeError, FileNotFoundError)):
+            load(path)
+
+
+def test_an_exception_in_a_job(flatq, shop, capfd):
+    push(flatq, b"bad")
+    push(flatq, b"good")
+    Worker("flatq_shop:fail", delay=0, most_tries=2, until_empty=True).run()
+    assert noted(shop) == ["good:default:1"]
+    assert flatq("list", check=0).out == b"default\n" and b"exit-70" in flatq("list", "default").out
+    err = capfd.readouterr().err
+    assert err.count("KeyError: 'what was wrong'") == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGTERM])
+def test_a_script_that_is_a_worker(flatq, shop, spool, number):
+    """Its signals are passed on: at once while it waits, after the job while it works."""
+    command = [sys.executable, str(shop / "flatq_shop.py"), "hold"]
+    (shop / "go").touch()
+    idler = subprocess.Popen(command, env=flatq.environment(None), stdout=subprocess.PIPE, text=True)
+    wait_for(idle(flatq, spool), 10, "it waits")
+    idler.send_signal(number)
+    assert idler.communicate(timeout=10)[0] == "stopped\n" and idler.returncode == 0
+    (shop / "go").unlink()
+    push(flatq, b"first")
+    push(flatq, b"second")
+    worker = subprocess.Popen(command, env=flatq.environment(None), stdout=subprocess.PIPE, text=True)
+    wait_for((shop / "begun").exists, 10, "it works")
+    worker.send_signal(number)
+    with pytest.raises(subprocess.TimeoutExpired):
+        worker.wait(0.2)
+    (shop / "go").touch()
+    assert worker.communicate(timeout=10)[0] == "stopped\n" and worker.returncode == 0
+    assert noted(shop) == ["first:default:1"] and len(Queue()) == 1
+
+
+def test_a_worker_whose_script_is_killed(flatq, shop, spool):
+    """The job in hand is ended, and the worker stops: nothing is lost, nothing goes on."""
+    need("setpriv")
+    push(flatq, b"first")
+    script = subprocess.Popen([sys.executable, str(shop / "flatq_shop.py"), "hold"], env=flatq.environment(None))
+    wait_for((shop / "begun").exists, 10, "it works")
+    script.kill()
+    script.wait()
+    push(flatq, b"second")
+    (shop / "go").touch()
+    wait_for(lambda: noted(shop) == ["first:default:1"], 10)
+    assert len(Queue()) == 1

@@ -1,0 +1,128 @@
+"""mqueue: in and out of a kernel POSIX message queue, beside a program that uses one."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from conftest import ROOT, wait_for
+from engine import push, refused
+from servers import module
+
+sys.path.insert(0, str(ROOT / "python"))
+
+from flatq import Queue  # noqa: E402
+from flatq.mqueue import from_kernel, to_kernel  # noqa: E402
+
+ANY = bytes(range(256)) * 4
+
+
+@pytest.fixture
+def flatq(flatq, monkeypatch):
+    flatq.env["FLATQ_PYTHON"] = sys.executable
+    for name in ("FLATQ_DIR", "FLATQ_SYNC"):
+        monkeypatch.setenv(name, flatq.env[name])
+    return flatq
+
+
+@pytest.fixture
+def kernel():
+    """A kernel's queue of five messages, as another program has it."""
+    ipc = module("posix_ipc")
+    name = f"/flatq-test-{os.getpid()}"
+    try:
+        queue = ipc.MessageQueue(name, ipc.O_CREX, max_messages=5, max_message_size=2000)
+    except OSError as error:
+        pytest.skip(f"no POSIX message queues here: {error}")
+    yield queue
+    queue.close()
+    ipc.unlink_message_queue(name)
+
+
+def rows(flatq, queue):
+    return [(int(row.split()[2])) for row in flatq("list", queue, check=0).out.splitlines()]
+
+
+def test_in(flatq, kernel):
+    for body, priority in ((b"usual", 0), (ANY, 7), (b"first", 32767), (b"", 0)):
+        kernel.send(body, priority=priority)
+    flatq("mqueue", "in", "--once", kernel.name, "jobs", check=0)
+    assert kernel.current_messages == 0
+    assert sorted(rows(flatq, "jobs")) == [32769, 65529, 65536, 65536]
+    assert [flatq("pop", "jobs", check=0).out for _ in range(4)] == [b"first", ANY, b"usual", b""]
+
+
+def test_out(flatq, kernel):
+    for body, priority in ((b"usual", 65536), (ANY, 65529), (b"most", 0), (b"later", 100000)):
+        push(flatq, body, "-p", str(priority), "jobs")
+    flatq("mqueue", "out", "--once", kernel.name, "jobs", check=0)
+    assert [kernel.receive(0) for _ in range(4)] == [(b"most", 32767), (ANY, 7), (b"usual", 0), (b"later", 0)]
+
+
+def test_priorities_come_through(flatq):
+    assert [to_kernel(from_kernel(priority)) for priority in (0, 1, 32767)] == [0, 1, 32767]
+    assert (to_kernel(None), to_kernel(0), to_kernel(4294967295), from_kernel(0)) == (0, 32767, 0, 65536)
+
+
+def test_two_programs_joined(flatq, kernel):
+    """One that receives all the time, fed by a queue that holds more than the kernel's; in order, though it is full."""
+    numbers = [b"%d" % number for number in range(30)]
+    flatq("push", "-l", "jobs", input=b"".join(number + b"\n" for number in numbers), check=0)
+    process = flatq.start("mqueue", "out", kernel.name, "jobs", stdin=subprocess.DEVNULL)
+    assert [kernel.receive(20)[0] for _ in numbers] == numbers
+    wait_for(lambda: not flatq("list", "jobs").out, 10)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 0
+
+
+def test_it_waits_and_stops(flatq, kernel):
+    process = flatq.start("mqueue", "in", kernel.name, "jobs", stdin=subprocess.DEVNULL)
+    kernel.send(b"1")
+    assert flatq("pop", "-w", "10", "jobs", check=0).out == b"1"
+    process.send_signal(signal.SIGQUIT)
+    assert process.wait(10) == 0
+
+
+def test_what_is_received_goes_back(flatq, kernel):
+    """Where the queue takes nothing, and it is told to stop."""
+    flatq("create", "-b", "1", "jobs", check=0)
+    push(flatq, b"x", "jobs")
+    kernel.send(b"1", priority=3)
+    refused(flatq("mqueue", "in", "-w", "0", kernel.name, "jobs"), 75, "mqueue", text=b"full")
+    assert kernel.receive(0) == (b"1", 3)
+
+
+def test_too_large_is_buried(flatq, kernel):
+    push(flatq, b"x" * 3000, "jobs")
+    push(flatq, b"small", "jobs")
+    flatq("mqueue", "out", "--once", kernel.name, "jobs", check=0)
+    assert kernel.receive(0)[0] == b"small"
+    assert b"too-big" in flatq("list", "jobs").out and len(Queue("jobs")) == 0
+
+
+def test_create_stat_drop(flatq, kernel):
+    name = kernel.name + "-2"
+    flatq("mqueue", "create", "-b", "3", "-z", "100", name, check=0)
+    try:
+        assert flatq("mqueue", "stat", name, check=0).out == f"queue {name}\nready 0\nbound 3\nmost-bytes 100\n".encode()
+        refused(flatq("mqueue", "create", name), 65, "mqueue", text=b"exists")
+    finally:
+        flatq("mqueue", "drop", name, check=0)
+    for words in (("stat", name), ("drop", name), ("in", "--once", name, "jobs")):
+        refused(flatq("mqueue", *words), 66, "mqueue", text=b"no such queue")
+
+
+@pytest.mark.shells
+def test_usage(flatq):
+    for words in ((), ("x",), ("in",), ("in", "-x", "/a"), ("in", "/a", "b", "c"), ("stat", "/a", "b")):
+        refused(flatq("mqueue", *words), 64, "mqueue")
+    refused(flatq("mqueue", "in", "-n", "x", "/a"), 65, "mqueue")
+    assert flatq("mqueue", "-h", check=0).out.startswith(b"mqueue ")
+
+
+def test_no_module(flatq, tmp_path):
+    (tmp_path / "posix_ipc.py").write_text("raise ImportError")
+    done = refused(flatq("mqueue", "in", "/a", "b", env={"PYTHONPATH": str(tmp_path)}), 69, "mqueue", text=b"pip install posix-ipc")
+    assert b"apt install python3-posix-ipc" in done.err

@@ -1,0 +1,524 @@
+"""pressure, on a real Redis, beside a second client that knows nothing but the specification; and what clients that die leave behind."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from conftest import ROOT, need, wait_for
+from engine import refused
+from servers import Redis, free, module
+
+sys.path.insert(0, str(ROOT / "python"))
+
+from flatq import Busy, Closed, Empty, Full, Missing, Unreachable  # noqa: E402
+from flatq import pressure  # noqa: E402
+
+KEYS = {"", ":bound", ":producer", ":consumer", ":producer_free", ":consumer_free", ":not_full", ":closed", ":stats:produced_messages",
+        ":stats:produced_bytes", ":stats:consumed_messages", ":stats:consumed_bytes"}
+ANY = bytes(range(256)) * 40 + b"\n\n"
+
+
+class Spec:
+    """A client that takes the prose of the specification step by step, each with a command of its own."""
+
+    def __init__(self, redis, name="q"):
+        self.redis, self.k = redis, lambda suffix="": f"__pressure__:{name}{suffix}"
+
+    def create(self, bound):
+        assert self.redis.setnx(self.k(":bound"), bound)
+        for key in (":producer_free", ":consumer_free", ":not_full"):
+            self.redis.lpush(self.k(key), 1)
+
+    def put(self, body, timeout=10):
+        assert self.redis.exists(self.k(":bound")) and not self.redis.exists(self.k(":closed"))
+        assert self.redis.brpop(self.k(":producer_free"), timeout), "in use"
+        self.redis.set(self.k(":producer"), "another:1:1")
+        if not self.redis.brpop(self.k(":not_full"), timeout):
+            self.redis.lpush(self.k(":producer_free"), 0)
+            raise Full
+        length = self.redis.lpush(self.k(), body)
+        self.redis.incr(self.k(":stats:produced_messages"))
+        self.redis.incrby(self.k(":stats:produced_bytes"), len(body))
+        bound = int(self.redis.get(self.k(":bound")) or 0)
+        if bound == 0 or length < bound:
+            self.redis.lpush(self.k(":not_full"), 0)
+            self.redis.ltrim(self.k(":not_full"), 0, 0)
+        self.redis.lpush(self.k(":producer_free"), 0)
+
+    def get(self, timeout=10):
+        assert self.redis.exists(self.k(":bound"))
+        assert self.redis.brpop(self.k(":consumer_free"), timeout), "in use"
+        self.redis.set(self.k(":consumer"), "another:2:2")
+        if self.redis.exists(self.k(":closed")):
+            found = self.redis.rpop(self.k())
+            found = found if found is None else ("", found)
+        else:
+            found = self.redis.brpop([self.k(), self.k(":closed")], timeout)
+        if not found or found[0] == self.k(":closed").encode():
+            self.redis.lpush(self.k(":consumer_free"), 0)
+            return None
+        self.redis.lpush(self.k(":not_full"), 0)
+        self.redis.ltrim(self.k(":not_full"), 0, 0)
+        self.redis.incr(self.k(":stats:consumed_messages"))
+        self.redis.incrby(self.k(":stats:consumed_bytes"), len(found[1]))
+        self.redis.lpush(self.k(":consumer_free"), 0)
+        return found[1]
+
+    def close(self):
+        assert self.redis.exists(self.k(":bound")) and self.redis.brpop(self.k(":producer_free"), 10)
+        self.redis.set(self.k(":producer"), "another:1:1")
+        assert not self.redis.exists(self.k(":closed"))
+        self.redis.lpush(self.k(":closed"), 0, 0)
+        self.redis.lpush(self.k(":producer_free"), 0)
+
+    def delete(self):
+        assert self.redis.delete(self.k(":bound"))
+        self.redis.lpush(self.k(":not_full"), 0)
+        self.redis.lpush(self.k(":closed"), 0, 0)
+        for role in ("producer", "consumer"):
+            assert self.redis.brpop(self.k(f":{role}_free"), 10)
+            self.redis.delete(self.k(f":{role}_free"), self.k(f":{role}"))
+        self.redis.delete(*(self.k(suffix) for suffix in KEYS))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    module("redis")
+    with Redis(tmp_path_factory.mktemp("servers") / "redis") as running:
+        yield running
+
+
+@pytest.fixture
+def redis(server):
+    """redis-py, on an empty database."""
+    client = module("redis").Redis(port=server.port)
+    client.flushall()
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def spec(redis):
+    return Spec(redis)
+
+
+@pytest.fixture
+def q(server):
+    return pressure.Queue("q", port=server.port, lease=2)
+
+
+@pytest.fixture
+def flatq(flatq, server):
+    flatq.env |= {"REDIS_PORT": str(server.port), "FLATQ_PYTHON": sys.executable}
+    return flatq
+
+
+def keys(redis):
+    return {key.decode().removeprefix("__pressure__:q") for key in redis.keys("*")}
+
+
+def run(flatq, *words, **more):
+    return flatq("pressure", *words, **more)
+
+
+def has_role(redis, role, who=None):
+    """Somebody has taken it, and said so."""
+    return not redis.exists(f"__pressure__:q:{role}_free") and (redis.get(f"__pressure__:q:{role}") or b"").decode().find(who or "") >= 0
+
+
+def waits(redis, role):
+    wait_for(lambda: has_role(redis, role) and redis.exists(f"__pressure__:q:{role}_lease"), 10, f"it is the {role}")
+
+
+# ---- the verbs
+
+
+def test_every_verb(flatq, redis, q):
+    run(flatq, "create", "-b", "2", "q", check=0)
+    assert keys(redis) == {":bound", ":producer_free", ":consumer_free", ":not_full"} and redis.get("__pressure__:q:bound") == b"2"
+    refused(run(flatq, "create", "q"), 65, "pressure", text=b"exists already")
+    run(flatq, "put", "q", input=ANY, check=0)
+    q.put(b"", 0)
+    refused(run(flatq, "put", "-w", "0", "q", input=b"x"), 75, "pressure", text=b"full")
+    assert run(flatq, "length", "q", check=0).out == b"2\n"
+    assert not redis.exists("__pressure__:q:not_full")
+    # the identifying value, and nothing that is not in the specification when nobody is at it
+    assert redis.get("__pressure__:q:producer").decode().split(":")[0] == socket.gethostname()
+    assert keys(redis) <= KEYS
+    assert run(flatq, "get", "q", check=0).out == ANY
+    assert q.get(0) == b""
+    refused(run(flatq, "get", "-w", "0", "q"), 66, "pressure", text=b"nothing there")
+    assert run(flatq, "stats", "q", check=0).out == b"produced_messages 2\nproduced_bytes %d\nconsumed_messages 2\nconsumed_bytes %d\n" % (
+        len(ANY), len(ANY))
+    assert run(flatq, "exists", "q", check=0).out == b"yes\n"
+    assert run(flatq, "closed", "q", check=66).out == b"no\n"
+    q.put(b"last")
+    run(flatq, "close", "q", check=0)
+    assert redis.llen("__pressure__:q:closed") == 2
+    assert keys(redis) == KEYS
+    assert q.closed()
+    for call in (q.close, lambda: q.put(b"x")):
+        with pytest.raises(Closed):
+            call()
+    assert q.get() == b"last"
+    refused(run(flatq, "get", "q"), 69, "pressure", text=b"closed")
+    run(flatq, "delete", "q", check=0)
+    assert keys(redis) == set()
+    assert not q.exists()
+
+
+def test_what_does_not_exist(q, redis):
+    for call in (lambda: q.put(b""), q.get, q.close, q.delete, q.length, q.closed, q.stats):
+        with pytest.raises(Missing):
+            call()
+    assert not q.exists() and keys(redis) == set()
+    with pytest.raises(TypeError):
+        q.put("text")
+
+
+@pytest.mark.shells
+def test_in_each_shell(flatq, redis, q):
+    q.create()
+    run(flatq, "put", "-w", "5", "q", input=ANY, check=0)
+    assert q.get(0) == ANY
+    for words in ((), ("nothing",), ("put", "-x"), ("put", "a", "b")):
+        refused(run(flatq, *words), 64, "pressure")
+    refused(run(flatq, "put", "-w", "x", "q"), 65, "pressure")
+    refused(run(flatq, "put", "q", env={"FLATQ_PYTHON": "python-none"}), 69, "pressure", text=b"apt install python3")
+
+
+def test_where(flatq, redis, server):
+    """The four variables, any name, and a database of its own."""
+    name = b"a queue: \xff*[x]\n"
+    env = {"REDIS_SERVER": "localhost", "REDIS_DB": "3", "PRESSURE_PREFIX": "pre*fix"}
+    run(flatq, "create", os.fsdecode(name), env=env, check=0)
+    with module("redis").Redis(port=server.port, db=3) as other:
+        assert b"pre*fix:" + name + b":bound" in other.keys("*")
+    assert b"fine" not in run(flatq, "doctor", env=env, check=0).out
+    here = pressure.Queue.at(f"redis://127.0.0.1:{server.port}/3/a%20queue%3A%20%FF*[x]%0A", prefix="pre*fix")
+    assert here.exists() and [queue.raw for queue in here.every()] == [name]
+    refused(run(flatq, "length", "q", env={"REDIS_PORT": "x"}), 65, "pressure", text=b"REDIS_PORT")
+
+
+def test_waits_end(q, redis):
+    q.create(1)
+    began = time.monotonic()
+    with pytest.raises(Empty):
+        q.get(0.4)
+    q.put(b"1")
+    with pytest.raises(Full):
+        q.put(b"2", 0.4)
+    assert 0.8 <= time.monotonic() - began < 4
+    assert keys(redis) == KEYS - {":not_full", ":closed", ":stats:consumed_messages", ":stats:consumed_bytes"}
+    redis.rpop("__pressure__:q:producer_free")
+    redis.rpop("__pressure__:q:consumer_free")
+    for call in (lambda: q.put(b"", 0), lambda: q.get(0), lambda: q.close(0.3)):
+        with pytest.raises(Busy, match="in use"):
+            call()
+
+
+# ---- beside another client
+
+
+def test_each_gets_what_the_other_put(q, spec):
+    q.create()
+    for number in range(20):
+        (q.put if number % 3 else spec.put)(b"%d" % number + ANY)
+    assert [(q.get if number % 2 else spec.get)() for number in range(20)] == [b"%d" % number + ANY for number in range(20)]
+    assert q.stats()["produced_messages"] == q.stats()["consumed_messages"] == 20
+
+
+@pytest.mark.parametrize("ours", ["put", "get", "both"])
+def test_bound_one_alternates(q, spec, redis, server, ours):
+    (spec.create if ours == "put" else q.create)(1)
+    put, get = (q if ours != "get" else spec).put, (q if ours != "put" else Spec(module("redis").Redis(port=server.port))).get
+    stop, seen = threading.Event(), set()
+
+    def look():
+        while not stop.is_set():
+            seen.add(redis.llen("__pressure__:q"))
+
+    with ThreadPoolExecutor(3) as pool:
+        looking = pool.submit(look)
+        try:
+            putting = pool.submit(lambda: [put(b"%d" % number) for number in range(40)])
+            got = [get() for _ in range(40)]
+            putting.result(10)
+        finally:
+            stop.set()
+        looking.result(10)
+    assert got == [b"%d" % number for number in range(40)]
+    assert seen <= {0, 1}
+
+
+def test_a_waiting_client_has_its_role(flatq, q, redis):
+    q.create(1)
+    getter = flatq.start("pressure", "get", "q")
+    waits(redis, "consumer")
+    assert redis.get("__pressure__:q:consumer").decode().split(":")[1] == str(getter.pid)
+    q.put(b"1")
+    assert getter.communicate(timeout=10)[0] == b"1"
+    q.put(b"2")
+    putter = flatq.start("pressure", "put", "q")
+    putter.stdin.close()
+    waits(redis, "producer")
+    assert redis.get("__pressure__:q:producer").decode().split(":")[1] == str(putter.pid)
+    assert q.get() == b"2"
+    assert putter.wait(10) == 0 and q.length() == 1
+    assert not {key for key in keys(redis) if "lease" in key}
+
+
+@pytest.mark.parametrize("ours", ["waits", "closes"])
+def test_close_wakes_a_getter(q, spec, redis, server, ours):
+    q.create()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(q.get if ours == "waits" else Spec(module("redis").Redis(port=server.port)).get)
+        wait_for(lambda: has_role(redis, "consumer", "" if ours == "waits" else "another"))
+        (spec if ours == "waits" else q).close()
+        began = time.monotonic()
+        if ours == "waits":
+            with pytest.raises(Closed):
+                waiting.result(5)
+        else:
+            assert waiting.result(5) is None
+        assert time.monotonic() - began < 2
+    assert redis.llen("__pressure__:q:consumer_free") == 1
+
+
+@pytest.mark.parametrize("deletes", ["ours", "theirs"])
+def test_delete_wakes_both(q, spec, redis, deletes):
+    q.create(1)
+    q.put(b"1")
+    with ThreadPoolExecutor(3) as pool:
+        putting = pool.submit(q.put, b"2")
+        waits(redis, "producer")
+        # a getter that waits while there is something: the consumer's role is taken by hand
+        assert redis.rpop("__pressure__:q:consumer_free")
+        getting = pool.submit(q.get)
+        deleting = pool.submit((q if deletes == "ours" else spec).delete)
+        with pytest.raises(Closed, match="deleted"):
+            putting.result(5)
+        redis.lpush("__pressure__:q:consumer_free", 0)
+        with pytest.raises((Missing, Closed)):
+            getting.result(5)
+        deleting.result(10)
+    assert keys(redis) == set()
+
+
+def test_delete_wakes_a_getter_of_an_empty_queue(q, spec, redis):
+    q.create()
+    with ThreadPoolExecutor(1) as pool:
+        getting = pool.submit(q.get)
+        waits(redis, "consumer")
+        spec.delete()
+        with pytest.raises(Closed, match="deleted"):
+            getting.result(5)
+    assert keys(redis) == set()
+
+
+def test_by_hand(flatq, redis, server):
+    """The specification's own listing, as lines for redis-cli."""
+    cli = [need("redis-cli"), "-p", str(server.port)]
+
+    def say(*words):
+        return subprocess.run([*cli, *words], capture_output=True, text=True, timeout=20).stdout.strip()
+
+    p = "__pressure__:q"
+    assert say("setnx", p + ":bound", "0") == "1"
+    for key in ("producer_free", "consumer_free", "not_full"):
+        say("lpush", f"{p}:{key}", "1")
+    run(flatq, "put", "q", input=b"from flatq", check=0)
+    assert say("brpop", p + ":consumer_free", "5") and say("set", p + ":consumer", "hand") == "OK"
+    refused(run(flatq, "get", "-w", "0", "q"), 75, "pressure", text=b"its consumer is hand")
+    assert say("brpop", p, "5").split() == [p, "from", "flatq"]
+    say("lpush", p + ":not_full", "0"), say("ltrim", p + ":not_full", "0", "0"), say("lpush", p + ":consumer_free", "0")
+    say("brpop", p + ":producer_free", "5"), say("brpop", p + ":not_full", "5")
+    say("lpush", p, "from hand"), say("lpush", p + ":not_full", "0"), say("lpush", p + ":producer_free", "0")
+    assert run(flatq, "get", "q", check=0).out == b"from hand"
+
+
+def test_many_at_once(q, redis):
+    q.create(5)
+    put = [b"%d.%d" % (one, number) for one in range(4) for number in range(15)]
+
+    def puts(one):
+        for body in put[one * 15:one * 15 + 15]:
+            q.put(body)
+
+    with ThreadPoolExecutor(8) as pool:
+        putting = [pool.submit(puts, one) for one in range(4)]
+        got = [body for task in [pool.submit(lambda: [q.get() for _ in range(15)]) for _ in range(4)] for body in task.result(30)]
+        for task in putting:
+            task.result(10)
+    assert sorted(got) == sorted(put)
+    assert q.doctor() == []
+
+
+# ---- who dies
+
+
+@pytest.mark.parametrize("role", ["consumer", "producer"])
+def test_a_killed_client_wedges_nobody(flatq, q, spec, redis, role):
+    """Its lease ends; then the next of ours takes the role, and doctor gives it back for others."""
+    for cure in ("wait", "doctor"):
+        redis.flushall()
+        q.create(1)
+        if role == "producer":
+            q.put(b"1")
+        victim = flatq.start("pressure", "get" if role == "consumer" else "put", "-t", "1", "q", stdin=subprocess.DEVNULL)
+        waits(redis, role)
+        victim.kill()
+        victim.wait()
+        assert has_role(redis, role)
+        with pytest.raises(Busy):
+            q.get(0) if role == "consumer" else q.put(b"", 0)
+        if cure == "wait":
+            if role == "consumer":
+                q.put(b"1")
+                assert q.get(10) == b"1"
+            else:
+                with pytest.raises(Full):
+                    q.put(b"2", 2.5)
+        else:
+            wait_for(lambda: b"mended" in run(flatq, "doctor", "q", check=0).out, 10, "the lease is over")
+            assert redis.llen(f"__pressure__:q:{role}_free") == 1
+        # no lease is left, and others go on
+        assert not redis.exists(f"__pressure__:q:{role}_lease")
+        assert role == "consumer" and spec.put(b"2") is None or spec.get() in (b"1", b"2")
+
+
+def test_a_slow_client_does_no_harm(flatq, q, redis):
+    q.create()
+    slow = flatq.start("pressure", "get", "-t", "1", "q", stdin=subprocess.DEVNULL)
+    waits(redis, "consumer")
+    slow.send_signal(signal.SIGSTOP)
+    q.put(b"1")
+    assert q.get(10) == b"1"
+    q.put(b"2")
+    slow.send_signal(signal.SIGCONT)
+    out, err = slow.communicate(timeout=10)
+    assert (slow.returncode, out) == (75, b"") and b"taken over" in err
+    assert q.get(0) == b"2" and redis.llen("__pressure__:q:consumer_free") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_gives_the_role_back(flatq, q, redis, number):
+    q.create()
+    process = flatq.start("pressure", "get", "q", stdin=subprocess.DEVNULL)
+    waits(redis, "consumer")
+    process.send_signal(number)
+    assert process.wait(10) == -number
+    assert redis.llen("__pressure__:q:consumer_free") == 1 and not redis.exists("__pressure__:q:consumer_lease")
+
+
+def test_of_others_doctor_knows_nothing(flatq, q, redis):
+    q.create(2)
+    redis.rpop("__pressure__:q:producer_free")
+    redis.set("__pressure__:q:producer", "somebody")
+    done = run(flatq, "doctor", check=75)
+    assert done.out == b"q open producer somebody has the role, without a lease\n" and b"-f" in done.err
+    assert run(flatq, "doctor", "-f", "q", check=0).out == b"q mended producer somebody has lost the role\n"
+    # died between taking what says that there is room, and putting
+    redis.rpop("__pressure__:q:not_full")
+    redis.lpush("__pressure__:q:producer_free", 0)
+    out = run(flatq, "doctor", "q", check=0).out
+    assert b"was free 2 times" in out
+    assert b"taken for full" in out + run(flatq, "doctor", "q", check=0).out
+    assert q.doctor() == []
+    q.put(b"1", 0)
+    redis.delete("__pressure__:q:bound")
+    with pytest.raises(Busy, match="deleted"):
+        q.create()
+    run(flatq, "doctor", "q", check=75)
+    run(flatq, "doctor", "-f", "q", check=0)
+    assert keys(redis) == set()
+
+
+def test_a_message_that_is_not_written_out_stays(flatq, q):
+    q.create()
+    q.put(ANY)
+    with open("/dev/full", "wb") as full:
+        process = flatq.start("pressure", "get", "q", stdin=subprocess.DEVNULL, stdout=full)
+        err = process.communicate(timeout=10)[1]
+    assert process.returncode == 74 and err.count(b"\n") == 1, err
+    assert q.get(0) == ANY
+
+
+def test_held(q, redis):
+    q.create()
+    q.put(b"1")
+    with pytest.raises(KeyError):
+        with q.hold() as message:
+            assert (message.body, q.length()) == (b"1", 1)
+            raise KeyError
+    with q.hold(0) as message:
+        message.keep()
+    assert q.length() == 0 and redis.llen("__pressure__:q:consumer_free") == 1 and q.stats()["consumed_messages"] == 1
+
+
+def test_a_role_that_could_not_be_given_back(q, redis, monkeypatch):
+    """Where the server was gone just then, the same client takes it without waiting for the lease's end."""
+    q.create(1)
+    q.lease = 1000
+    ask = q._ask
+
+    def broken(question):
+        ask(question)
+        raise Unreachable("the answer was lost", 69)
+
+    monkeypatch.setattr(q, "_ask", broken)
+    with pytest.raises(Unreachable):
+        q.get(0)
+    monkeypatch.setattr(q, "_ask", ask)
+    # that one had come to its end. One that did not:
+    role = pressure.Role(q, "consumer", 0)
+    role.take()
+    monkeypatch.setattr(q, "_ask", lambda question: (_ for _ in ()).throw(Unreachable("gone", 69)))
+    role.give()
+    monkeypatch.setattr(q, "_ask", ask)
+    with pytest.raises(Busy):
+        pressure.Queue("q", port=q.port).get(0)
+    q.put(b"1")
+    assert q.get(0) == b"1" and redis.llen("__pressure__:q:consumer_free") == 1
+
+
+# ---- no server, no module
+
+
+def test_no_server(flatq, tmp_path):
+    module("redis")
+    refused(run(flatq, "put", "q", env={"REDIS_PORT": str(free())}), 69, "pressure", text=b"refused")
+    nobody = pressure.Queue("q", port=free())
+    for call in (nobody.create, lambda: nobody.put(b""), nobody.get, nobody.close, nobody.delete, nobody.length, nobody.exists, nobody.closed,
+                 nobody.stats, nobody.doctor):
+        with pytest.raises(Unreachable):
+            call()
+    with Redis(tmp_path / "redis") as dying:
+        here = pressure.Queue("q", port=dying.port)
+        here.create()
+        with ThreadPoolExecutor(1) as pool:
+            getting = pool.submit(here.get)
+            wait_for(lambda: here._ask(lambda redis: redis.exists(here.key(":consumer_lease"))))
+            dying.kill()
+            with pytest.raises(Unreachable):
+                getting.result(10)
+
+
+def test_no_module(flatq, tmp_path):
+    (tmp_path / "redis.py").write_text("raise ImportError")
+    done = refused(run(flatq, "length", "q", env={"PYTHONPATH": str(tmp_path)}), 69, "pressure", text=b"pip install redis")
+    assert b"apt install python3-redis" in done.err
+
+
+def test_refusals(q, redis):
+    q.create()
+    redis.set("__pressure__:q", "no list")
+    with pytest.raises(pressure.Invalid, match="WRONGTYPE|wrong kind"):
+        q.put(b"1", 0)

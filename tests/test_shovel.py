@@ -1,0 +1,418 @@
+"""shovel, between flatq, a line door, a real beanstalkd and a real Redis: order, no loss, no repeats, whoever is killed."""
+
+import os
+import pty
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from conftest import ROOT, listening, need, wait_for
+from engine import pop, push, refused
+from servers import Beanstalkd, Redis, free, module
+
+sys.path.insert(0, str(ROOT / "python"))
+
+from flatq import Queue, pressure, stalk  # noqa: E402
+from flatq.shovel import Local, Shovel, source, target  # noqa: E402
+
+ANY = bytes(range(256)) * 40 + b"\r\n.\r\n"
+
+
+@pytest.fixture
+def flatq(flatq, monkeypatch):
+    flatq.env["FLATQ_PYTHON"] = sys.executable
+    for name in ("FLATQ_DIR", "FLATQ_SYNC"):
+        monkeypatch.setenv(name, flatq.env[name])
+    return flatq
+
+
+@pytest.fixture
+def tube(tmp_path):
+    with Beanstalkd(tmp_path / "beanstalkd") as server:
+        server.url = f"beanstalk://127.0.0.1:{server.port}/a-tube"
+        yield server
+
+
+@pytest.fixture
+def redis(tmp_path):
+    module("redis")
+    with Redis(tmp_path / "redis") as server:
+        server.url = f"pressure+redis://127.0.0.1:{server.port}/0/q"
+        server.queue = pressure.Queue("q", port=server.port)
+        server.queue.create()
+        yield server
+
+
+class Door:
+    """./launch -k with a spool of its own."""
+
+    def __init__(self, flatq, spool):
+        need("ncat")
+        self.flatq, self.spool, self.port = flatq, spool, free()
+        self.queue = Queue("there", spool)
+        self.url = f"127.0.0.1:{self.port}/there"
+        self.start()
+
+    def start(self):
+        self.process = self.flatq.start("./launch", "-k", "-p", str(self.port), env={"FLATQ_DIR": str(self.spool)}, stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for(lambda: listening(self.port), 10, "the door listens")
+
+    def kill(self):
+        self.flatq.end(self.process)
+        wait_for(lambda: not listening(self.port), 10, "the door is closed")
+
+
+@pytest.fixture
+def door(flatq, tmp_path):
+    return Door(flatq, str(tmp_path / "far"))
+
+
+def filled(flatq, count, queue="here"):
+    bodies = [b"%d" % number for number in range(count)]
+    flatq("push", "-0", queue, input=b"".join(body + b"\0" for body in bodies), check=0)
+    return bodies
+
+
+def move(*places, **more):
+    there = target(places[1])
+    return Shovel(source(places[0], there.name), there, once=True, **more).run()
+
+
+# ---- each kind of end
+
+
+def test_between_queues(flatq):
+    bodies = [ANY, b"", b"urgent", *(b"%d" % number for number in range(20))]
+    for body in bodies:
+        push(flatq, body, *(["-p", "1"] if body == b"urgent" else []), "a/b")
+    flatq("shovel", "--once", "-n", "2", "a/b", "there", check=0)
+    assert flatq("stat", "there").out.split()[3] == b"2"
+    done = flatq("shovel", "--once", "a/b", "there", check=0)
+    assert (done.out, done.err) == (b"", b"")
+    assert [pop(flatq, "there") for _ in bodies] == [b"urgent", ANY, b"", *bodies[3:]]
+    refused(flatq("pop", "a/b"), 66)
+    assert b"claimed" not in flatq("list", "a/b").out
+
+
+@pytest.mark.shells
+def test_in_each_shell(flatq):
+    push(flatq, ANY, "a")
+    assert flatq("shovel", "-n", "1", "a", "b", check=0).err == b""
+    assert pop(flatq, "b") == ANY
+    for words in ((), ("a",), ("a", "b", "c"), ("a", "a"), ("-x", "a", "b")):
+        refused(flatq("shovel", *words), 64, "shovel")
+    refused(flatq("shovel", "-n", "x", "a", "b"), 65, "shovel")
+    refused(flatq("shovel", "a", "b", env={"FLATQ_PYTHON": "none"}), 69, "shovel", text=b"Python")
+    refused(flatq("shovel", "a", "http://b"), 65, "shovel")
+
+
+def test_through_a_door(flatq, door):
+    bodies = filled(flatq, 6)
+    push(flatq, ANY, "-p", "1", "here")
+    assert move("here", door.url) == 7
+    assert door.queue.peek() == ANY
+    assert move(door.url, "back") == 7
+    assert [pop(flatq, "back") for _ in range(7)] == [ANY, *bodies]
+    assert len(door.queue) == 0
+
+
+def test_through_a_tube(flatq, tube):
+    bodies = filled(flatq, 20)
+    push(flatq, ANY, "-p", "1", "-t", "7", "here")
+    assert move("here", tube.url) == 21
+    client = stalk.Client(tube.url)
+    job = client.reserve(1)
+    assert (job.body, job.priority, job.ttr) == (ANY, 1, 7)
+    client.release(job)
+    client.close()
+    assert move(tube.url, "back") == 21
+    assert [pop(flatq, "back") for _ in range(21)] == [ANY, *bodies]
+
+
+def test_our_own_beanstalk_door(flatq, tmp_path):
+    need("ncat")
+    port = free()
+    flatq.start("./launch", "-k", "-p", str(port), "beanstalk", env={"FLATQ_DIR": str(tmp_path / "far")}, stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(lambda: listening(port), 10, "the door listens")
+    url, bodies = f"beanstalk://127.0.0.1:{port}/t", filled(flatq, 5)
+    assert (move("here", url), move(url, "back")) == (5, 5)
+    assert [pop(flatq, "back") for _ in range(5)] == bodies
+
+
+def test_greenstalk_agrees(flatq, tube):
+    """A client that others wrote."""
+    greenstalk = module("greenstalk")
+    push(flatq, ANY, "here")
+    move("here", tube.url)
+    with greenstalk.Client(("127.0.0.1", tube.port), encoding=None, use="a-tube", watch="a-tube") as client:
+        job = client.reserve(5)
+        assert job.body == ANY
+        client.delete(job)
+        client.put(b"from others")
+    assert move(tube.url, "back") == 1
+    assert pop(flatq, "back") == b"from others"
+
+
+def test_through_a_pressure_queue(flatq, redis):
+    bodies = [ANY, *filled(flatq, 20)]
+    push(flatq, ANY, "-p", "1", "here")
+    assert move("here", redis.url) == 21
+    assert redis.queue.length() == 21
+    assert move(redis.url, "back") == 21
+    assert [pop(flatq, "back") for _ in bodies] == bodies
+    assert redis.queue.doctor() == []
+
+
+def test_from_one_server_to_another(flatq, tube, redis):
+    bodies = filled(flatq, 10)
+    assert [move("here", tube.url), move(tube.url, redis.url), move(redis.url, tube.url), move(tube.url, "back")] == [10] * 4
+    assert [pop(flatq, "back") for _ in bodies] == bodies
+
+
+# ---- what does not go
+
+
+def test_too_large_is_set_aside(flatq, tube):
+    push(flatq, b"x" * 70000, "here")
+    push(flatq, b"small", "here")
+    done = flatq("shovel", "--once", "here", tube.url, check=0)
+    assert done.err.count(b"\n") == 1 and b"too large" in done.err
+    (row,) = [row for row in flatq("list", "here").out.splitlines()]
+    assert b"buried" in row and b"too-big" in row
+    client = stalk.Client(tube.url)
+    assert client.reserve(0).body == b"small"
+    client.close()
+
+
+def test_no_room(flatq):
+    filled(flatq, 3)
+    flatq("create", "-b", "1", "there", check=0)
+    done = flatq("shovel", "--once", "-w", "0", "here", "there", check=75)
+    assert re.fullmatch(rb"shovel: queue 'here': 2 messages stay claimed as shovel-\w+, for the next start\nshovel: .*is full\n", done.err), done
+    process = flatq.start("shovel", "--once", "here", "there", stdin=subprocess.DEVNULL)
+    got = [flatq("pop", "-w", "10", "there", check=0).out for _ in range(3)]
+    assert got == [b"0", b"1", b"2"] and process.wait(20) == 0
+
+
+def test_closed_ends(flatq):
+    filled(flatq, 3)
+    flatq("close", "here", check=0)
+    assert flatq("shovel", "here", "there", check=0).err == b""
+    assert len(Queue("there")) == 3
+    filled(flatq, 2, "more")
+    flatq("close", "there", check=0)
+    refused(flatq("shovel", "more", "there"), 69, text=b"closed")
+    assert len(Queue("more")) == 2
+
+
+def test_nobody_answers(flatq, redis):
+    filled(flatq, 1)
+    began = time.monotonic()
+    for place in (f"127.0.0.1:{free()}/x", f"beanstalk://127.0.0.1:{free()}/x"):
+        done = flatq("shovel", "--once", "-w", "1", "here", place)
+        assert done.status == 69 and done.err, done
+    assert time.monotonic() - began > 2
+    refused(flatq("shovel", "--once", "here", redis.url + "-not-there"), 66, text=b"does not exist")
+    assert len(Queue("here")) == 1
+
+
+def test_one_shovel_for_a_way(flatq):
+    process = flatq.start("shovel", "here", "there", stdin=subprocess.DEVNULL)
+    wait_for(lambda: list((flatq.spool / ".shovel").glob("*")), 10)
+    filled(flatq, 1)
+    wait_for(lambda: len(Queue("there")) == 1, 10)
+    refused(flatq("shovel", "here", "there"), 75, "shovel", text=b"another shovel")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 0
+
+
+# ---- signals
+
+
+@pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGTERM, signal.SIGINT])
+def test_idle_it_stops_at_once(flatq, tube, number):
+    for places in (("here", "there"), (tube.url, "there")):
+        process = flatq.start("shovel", *places, stdin=subprocess.DEVNULL)
+        if places[0] == "here":
+            push(flatq, b"1", "here")
+        else:
+            client = stalk.Client(tube.url)
+            client.put(b"1")
+            client.close()
+        assert flatq("pop", "-w", "10", "there", check=0).out == b"1"
+        process.send_signal(number)
+        assert process.wait(10) == 0, process.stderr.read()
+
+
+def test_it_stops_while_an_end_is_away(flatq, tube):
+    """What is in hand goes back, in order; nothing stays claimed."""
+    bodies = filled(flatq, 5)
+    tube.kill()
+    process = flatq.start("shovel", "here", tube.url, stdin=subprocess.DEVNULL)
+    assert b"efused" in process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 0
+    assert [pop(flatq, "here") for _ in bodies] == bodies
+
+
+def test_hup_ends_it_as_such(flatq):
+    process = flatq.start("shovel", "here", "there", stdin=subprocess.DEVNULL)
+    wait_for(lambda: list((flatq.spool / ".shovel").glob("*")), 10)
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(10) == -signal.SIGHUP
+
+
+def test_one_line_of_progress_on_a_terminal(flatq):
+    filled(flatq, 5)
+    there, here = pty.openpty()
+    process = flatq.start("shovel", "--once", "here", "there", stdin=subprocess.DEVNULL, stderr=here)
+    os.close(here)
+    assert process.wait(20) == 0
+    said = os.read(there, 10000)
+    os.close(there)
+    assert said.endswith(b"shovel: 5 moved\r\n") and said.count(b"\n") == 1, said
+
+
+# ---- killed
+
+
+def once(found):
+    """The first time of each, in order."""
+    return list(dict.fromkeys(found))
+
+
+def there(kind, server):
+    """How many messages the other end holds."""
+    if kind == "door":
+        return len(server.queue)
+    if kind == "redis":
+        return server.queue.length()
+    client = stalk.Client(server.url)
+    client._mode("use")
+    count = int(client._about(b"stats-tube a-tube")["current-jobs-ready"])
+    client.close()
+    return count
+
+
+def kills(server, process, count, chance):
+    """Kill the server, and start it again, when about so many, and so many more, have come through; how often."""
+    times = 0
+    for step in range(1, 5):
+        wait_for(lambda: process.poll() is not None or count() >= step * 8, 30, "it moves")
+        if process.poll() is not None:
+            break
+        server.kill()
+        time.sleep(chance.uniform(0, 0.3))
+        server.start()
+        times += 1
+    return times
+
+
+@pytest.mark.parametrize("kind", ["door", "tube", "redis"])
+def test_the_other_end_is_killed_again_and_again(flatq, request, kind):
+    """To it, and back from it: all arrives, in order; at a queue of ours, once."""
+    server = request.getfixturevalue(kind)
+    chance = random.Random(kind)
+    bodies = filled(flatq, 40 if kind == "door" else 200)
+    away = flatq.start("shovel", "--once", "here", server.url, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert kills(server, away, lambda: there(kind, server), chance) >= 2
+    assert away.wait(40) == 0
+    if kind == "door":
+        assert server.queue.drain(end=b"\0") == bodies
+        return
+    back = flatq.start("shovel", "-n", "50", server.url, "back", stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert kills(server, back, lambda: len(Queue("back")), chance) == 4
+    assert back.wait(40) == 0
+    found = Queue("back").drain(end=b"\0")
+    # the way there may have repeated some, and so may 50 be fewer
+    assert len(found) == 50 and once(found) == bodies[:len(set(found))] and len(set(found)) >= 46
+
+
+@pytest.mark.parametrize("kind", ["queue", "tube", "redis"])
+def test_the_shovel_is_killed_again_and_again(flatq, request, kind):
+    """It goes on where it was, in order; to a queue of ours nothing comes twice."""
+    server = None if kind == "queue" else request.getfixturevalue(kind)
+    place = "there" if server is None else server.url
+    chance = random.Random(kind)
+    bodies = filled(flatq, 60)
+    for _ in range(5):
+        process = flatq.start("shovel", "--once", "here", place, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            process.wait(chance.uniform(0.5, 1.2))
+        except subprocess.TimeoutExpired:
+            process.kill()
+        flatq.end(process)
+    if kind == "redis":
+        # the role of the one that was killed: half a minute goes by
+        client, lease = module("redis").Redis(port=server.port), "__pressure__:q:producer_lease"
+        if client.exists(lease):
+            client.set(lease, b"1 " + client.get(lease).split(b" ", 1)[1])
+            assert [finding.state for finding in server.queue.doctor()] == ["mended"]
+    flatq("shovel", "--once", "here", place, check=0)
+    if kind == "queue":
+        assert Queue("there").drain(end=b"\0") == bodies
+        return
+    move(place, "back")
+    found = Queue("back").drain(end=b"\0")
+    assert once(found) == bodies and len(found) <= len(bodies) + 5
+
+
+def test_a_shovel_that_fetches_is_killed(flatq, tube):
+    """What it had given, but not settled, the queue knows by its key: nothing is there twice."""
+    bodies = filled(flatq, 40)
+    move("here", tube.url)
+    for _ in range(4):
+        before = len(Queue("back"))
+        process = flatq.start("shovel", tube.url, "back", stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for(lambda: len(Queue("back")) > before + 3, 20, "it moves")
+        flatq.end(process)
+    move(tube.url, "back")
+    assert Queue("back").drain(end=b"\0") == bodies
+
+
+def test_an_acknowledgement_that_was_lost(flatq, monkeypatch):
+    """What was given and could not be settled is settled when it comes again; and a queue refuses what it has."""
+    filled(flatq, 3)
+    from flatq.errors import Unreachable
+
+    there = target("there")
+    give, lost = there.give, []
+
+    def forgetful(parcel, wait):
+        give(parcel, wait)
+        if len(lost) < 2:
+            lost.append(parcel.key)
+            raise Unreachable("the answer was lost", 69)
+
+    there.give = forgetful
+    assert Shovel(source("here", "there"), there, once=True).run() == 3
+    assert len(lost) == 2 and Queue("there").drain(end=b"\0") == [b"0", b"1", b"2"]
+
+
+def test_a_queue_that_was_made_anew_is_another(flatq):
+    """What an old one's shovel has noted skips nothing."""
+    for _ in range(2):
+        bodies = filled(flatq, 5)
+        here = Local("here", "there")
+        taken = [here.take(0) for _ in range(3)]
+        for parcel in taken:
+            parcel.done()
+        here.file.close()
+        flatq("drop", "-f", "here", check=0)
+    bodies = filled(flatq, 5)
+    assert move("here", "there") == 5
+    assert Queue("there").drain(end=b"\0") == bodies
+
+
+def test_usage_of_places():
+    for place in ("beanstalk://", "beanstalk://x/-", "beanstalk://x:y/z", "pressure+redis://", "ftp://x/y"):
+        with pytest.raises(ValueError):
+            target(place)
+    assert re.search("secret", target("pressure+redis://:secret@h/0/q").name) is None
