@@ -195,6 +195,8 @@ message_putback() {
   slip_count timeouts
   slip_format
   slip_move "$q/wal/$slip" || return
+  # a door counts them
+  [ "$1" != expired ] || putbacks=$((${putbacks:-0} + 1))
   queue_log "$1"
   wake "$q/wait"
 }

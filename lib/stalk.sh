@@ -7,7 +7,7 @@ stalk_open() {
   # a line of megabytes ends its own connection, and no other
   # shellcheck disable=SC3045 # where there is none, nothing is lost
   ulimit -d 131072 2>/dev/null || :
-  jobs=' ' used=default watched=' default ' client_reader='' client_gone='' client_line='' line_ahead='' line_most=222
+  jobs=' ' used=default watched=' default ' client_reader='' client_gone='' client_half='' client_line='' line_ahead='' line_most=222
   door_producer=0 door_worker=0 door_waiting=0 taken='' wait_fifo=''
   cr=$(printf '\r')
   door_open
@@ -34,6 +34,8 @@ door_die() {
 stalk_close() {
   door_code=$?
   trap - EXIT
+  # a child that is signalled before the shell has made it a child's has the trap of its parent
+  { read -r close_pid close_rest <"$FLATQ_PROC/self/stat"; } 2>/dev/null && [ "$close_pid" != "${owner%-*}" ] && exit 75
   trap '' HUP INT TERM
   [ -z "${wait_fifo:-}" ] || wait_end
   [ -z "$client_reader" ] || { kill -KILL "$client_reader"; rm -f "$client_line"; } 2>/dev/null
@@ -60,12 +62,69 @@ reply_of() {
 
 # reply_job WORD - WORD, id, length and the bytes of the message in the slip_ variables
 reply_job() {
+  reply_body "$1" "$id $slip_size"
+}
+
+# reply_body WORD TEXT - WORD, a blank, TEXT and CRLF, the message's bytes, CRLF. What is small goes out in one write: of several TCP keeps
+# the second until the client has acknowledged the first, and that takes its time (40 ms). So the lines become base64 as well, and one
+# base64 writes all: what is put together from several codings it takes for one
+reply_body() {
   tally_write
   door_reply "$slip_size"
-  printf '%s %s %s\r\n' "$1" "$id" "$slip_size" 2>/dev/null || exit 74
+  reply_code=
+  if [ "$slip_size" -le 1000 ] && { { read -r reply_code <"$q/body/$slip_id"; } 2>/dev/null || [ "$slip_size" = 0 ]; }; then
+    case $1 in
+    RESERVED) coded=UkVTRVJWRUQg ;;
+    FOUND) coded=Rk9VTkQg ;;
+    esac
+    code_text "$2
+"
+    base64 -d 2>/dev/null <<EOF || exit 74
+$coded
+$reply_code
+DQo=
+EOF
+    return 0
+  fi
+  printf '%s %s\r\n' "$1" "$2" 2>/dev/null || exit 74
   # half a body is the end of a connection
   base64 -d "$q/body/$slip_id" 2>/dev/null || exit 74
   printf '\r\n' 2>/dev/null || exit 74
+}
+
+# code_text TEXT - adds TEXT in base64 to `coded`: digits and blanks, and a newline at the end, which becomes CRLF
+code_text() {
+  code_rest=$1 code_bits=0 code_have=0 code_cr=13
+  while [ -n "$code_rest" ]; do
+    case $code_rest in
+    [0-9]*) code_byte=$((48 + ${code_rest%"${code_rest#?}"})) code_rest=${code_rest#?} ;;
+    ' '*) code_byte=32 code_rest=${code_rest#?} ;;
+    *) code_byte=$code_cr; if [ "$code_cr" = 10 ]; then code_rest=; fi; code_cr=10 ;;
+    esac
+    code_bits=$((code_bits * 256 + code_byte)) code_have=$((code_have + 1))
+    [ $code_have -lt 3 ] || code_three 4
+  done
+  case $code_have in
+  1) code_bits=$((code_bits * 65536)); code_three 2; coded=$coded== ;;
+  2) code_bits=$((code_bits * 256)); code_three 3; coded=$coded= ;;
+  esac
+}
+
+# code_three COUNT - the first COUNT of the four letters that three bytes make
+code_three() {
+  for code_shift in 262144 4096 64 1; do
+    code_letter $((code_bits / code_shift % 64)) A B C D E F G H I J K L M N O P Q R S T U V W X Y Z a b c d e f g h i j k l m n o p q r s \
+      t u v w x y z 0 1 2 3 4 5 6 7 8 9 + /
+    case $1.$code_shift in
+    2.4096 | 3.64) break ;;
+    esac
+  done
+  code_bits=0 code_have=0
+}
+
+code_letter() {
+  shift $(($1 + 1))
+  coded=$coded$1
 }
 
 # reply_text - what is in `text`, with its length
@@ -178,6 +237,11 @@ door_find() {
         queue_reclaim
         message_find "$find_id" || return 66
       fi ;;
+    "$q"/delayed/*)
+      # what is due is not delayed
+      clock_read
+      queue_tend
+      [ -e "$found" ] || message_find "$find_id" || return 66 ;;
     esac
     return 0
   done
@@ -219,7 +283,7 @@ do_reserve() {
   fi
   tubes_take "$owner"
   reserve_code=$?
-  if [ $reserve_code -eq 66 ] && [ "$1" != 0 ] && [ -z "$client_gone" ]; then
+  if [ $reserve_code -eq 66 ] && [ "$1" != 0 ] && [ -z "$client_gone$client_half" ]; then
     reserve_deadline=none
     [ "$1" = none ] || { clock_add "$1" "$now"; reserve_deadline=$later; }
     door_waiting=1
@@ -247,5 +311,6 @@ do_delete() {
 
 # do_peek STATE - of the tube that is used
 do_peek() {
-  queue_open "$used" && message_first "$1" && reply_job FOUND || reply NOT_FOUND
+  clock_read
+  queue_open "$used" && queue_tend && message_first "$1" && reply_job FOUND || reply NOT_FOUND
 }

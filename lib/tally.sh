@@ -26,11 +26,17 @@ tally() {
 }
 
 tally_write() {
+  # what was put back since (settle.sh)
+  while [ "${putbacks:-0}" -gt 0 ]; do
+    putbacks=$((putbacks - 1))
+    tally job-timeouts
+  done
   { printf '%s %s %s %s\n%s\n%s\n' "$used" "$door_producer" "$door_worker" "$door_waiting" "$watched" "$tallies" >|"$tally_file"; } 2>/dev/null || :
 }
 
 # tally_end - the counters outlive the connection
 tally_end() {
+  tally_write
   printf '%s\n' "$tallies" >>"$door_instance/gone" && rm -f "$tally_file"
 } 2>/dev/null
 
@@ -61,14 +67,31 @@ tally_sum() {
       set -- "$@" "${tally_path##*/}"
     done
     [ ! -e gone ] || set -- "$@" gone
+    # a file may go while we look: its counters are in `gone` then, which is read last
     awk '
-      function counters(  i, at) {
-        for (i = 1; i <= NF; i++) { at = index($i, "="); n = substr($i, at + 1); while (match(substr($i, at + 1), "=")) at += RSTART; sum[substr($i, 1, at - 1)] += substr($i, at + 1) }
+      function counters(text,  n, i, at, words) {
+        n = split(text, words, " ")
+        for (i = 1; i <= n; i++) {
+          at = index(words[i], "=")
+          sum[substr(words[i], 1, at - 1)] += substr(words[i], at + 1)
+        }
       }
-      FILENAME == "gone" { counters(); next }
-      FNR == 1 { sum["open"]++; sum["using/" $1]++; sum["producers"] += $2; sum["workers"] += $3; sum["waiting"] += $4; waits = $4 }
-      FNR == 2 { for (i = 1; i <= NF; i++) { sum["watching/" $i]++; if (waits) sum["waiting/" $i]++ } }
-      FNR == 3 { counters() }
-      END { for (name in sum) print name, sum[name] }' "$@"
+      function connection(  n, i, words) {
+        split(one, words, " ")
+        sum["open"]++; sum["using/" words[1]]++; sum["producers"] += words[2]; sum["workers"] += words[3]; sum["waiting"] += words[4]
+        waits = words[4]
+        n = split(two, words, " ")
+        for (i = 1; i <= n; i++) { sum["watching/" words[i]]++; if (waits) sum["waiting/" words[i]]++ }
+        counters(three)
+      }
+      BEGIN {
+        for (file = 1; file < ARGC; file++) {
+          path = ARGV[file]
+          if (path == "gone") { while ((getline one < path) > 0) counters(one) }
+          else if ((getline one < path) > 0 && (getline two < path) > 0 && (getline three < path) > 0) connection()
+          close(path)
+        }
+        for (name in sum) print name, sum[name]
+      }' "$@"
   )
 }

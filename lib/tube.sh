@@ -65,14 +65,14 @@ tube_over() {
   return 1
 }
 
-# tube_paused - whether $q is paused; sets paused_until, by the clock. A pause ends with the boot it was made in
+# tube_paused - whether $q is paused; sets paused_until, by the clock, and paused_seconds. A pause ends with the boot it was made in
 tube_paused() {
-  paused_until=
-  { read -r paused_until paused_boot <"$q/paused"; } 2>/dev/null || return 1
+  paused_until='' paused_seconds=0
+  { read -r paused_until paused_boot paused_seconds <"$q/paused"; } 2>/dev/null || return 1
   case $paused_until in
   ????????????) [ "$paused_boot" = "$boot" ] && [ "$now" \< "$paused_until" ] && return 0 ;;
   esac
-  paused_until=
+  paused_until='' paused_seconds=0
   return 1
 }
 
@@ -112,8 +112,21 @@ jobs_back() {
   while [ "$jobs" != ' ' ]; do
     job_id=${jobs# }
     clock_read
-    job_mine "${job_id%%,*}" && queue_conf && message_release '' 0
+    job_mine "${job_id%%,*}" && job_back
   done
+}
+
+# job_back - the job in `found` is ready again; nobody has released it
+job_back() {
+  queue_conf || return
+  if [ "$queue_most" != 0 ] && [ "$slip_tries" -ge "$queue_most" ]; then
+    message_bury '' released
+    return
+  fi
+  slip_format
+  slip_move "$q/wal/$slip" || return
+  queue_log release
+  wake "$q/wait"
 }
 
 # jobs_soon - sets soon_due, the time a second before the first lease of what is held ends; empty: nothing is held. What is over is let go
@@ -197,9 +210,15 @@ client_reads() {
   exit $client_code
 } 2>/dev/null
 
-# client_left - whether the child has seen the client's end
+# client_left - whether the child has seen the client's end; behind a command that waits its turn nobody reads on, so its connection is
+# looked at (client_half: what came is still to be read)
 client_left() {
   [ -e "$client_line" ] || return 1
   client_end=
-  { read -r client_end; read -r client_end; } <"$client_line" && client_gone=1
+  { read -r client_end; read -r client_end; } <"$client_line" && client_gone=1 && return 0
+  if { [ -n "${FLATQ_GUARD:-}" ] && ! door_ncat_lives; } || { [ -n "$door_inode" ] && { ! door_row || [ "$door_state" != 01 ]; }; }; then
+    client_half=1
+    return 0
+  fi
+  return 1
 }

@@ -50,7 +50,8 @@ wait_turn() {
   exec 7>&-
   read -r wait_byte <&6
   exec 6<&-
-  kill "$wait_sleeper" 2>/dev/null
+  # KILL: a child that is not yet its own has our traps (some shells), and would do what they say
+  kill -KILL "$wait_sleeper" 2>/dev/null
   wait "$wait_sleeper" 2>/dev/null
   wait_sleeper=
   # ready for the next wake
@@ -112,7 +113,7 @@ due_least() {
 # wait_end - nobody waits here any longer. Who was woken and leaves without a message passes the wake on
 wait_end() {
   [ -n "${wait_fifo:-}" ] || return 0
-  [ -z "${wait_sleeper:-}" ] || kill "$wait_sleeper" 2>/dev/null
+  [ -z "${wait_sleeper:-}" ] || kill -KILL "$wait_sleeper" 2>/dev/null
   set -- "$wait_fifo" "$wait_fifo.woken"
   for wait_path in "$FLATQ_DIR"/*/"$wait_kind/$wait_name"; do
     [ ! -e "$wait_path" ] || set -- "$@" "$wait_path"

@@ -158,7 +158,7 @@ stats_tube() {
     tube_count
     if tube_paused; then
       time_left "$paused_until" "$now"
-      { read -r stats_pause stats_pause stats_pause <"$q/paused"; } 2>/dev/null || :
+      stats_pause=$paused_seconds
     fi
   fi
   text='---

@@ -1,0 +1,298 @@
+"""Conversations with a beanstalkd, ours or Debian's: scripts, the replies to them, and what in these is a matter of the moment."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+from conftest import ROOT, listening, need, wait_for
+from engine import command_of
+from servers import free
+from test_door import carriers
+
+# what is the server's own, or a measurement
+MASKED = ("pid", "id", "uptime", "age", "time-left", "pause-time-left", "rusage-utime", "rusage-stime", "hostname", "os", "platform", "version",
+          "file", "binlog-[a-z-]+", "name: [0-9]")
+
+
+class Client:
+    """One connection: bytes out, whole replies in."""
+
+    def __init__(self, connection):
+        self.socket, self.got, self.ended = connection, b"", False
+
+    def send(self, data):
+        self.socket.sendall(data)
+
+    def more(self, seconds):
+        """Whether anything came; at the end of the connection `ended` is set."""
+        self.socket.settimeout(max(seconds, 0.001))
+        try:
+            piece = self.socket.recv(1 << 20)
+        except TimeoutError:
+            return False
+        except OSError:
+            piece = b""
+        self.got += piece
+        self.ended = not piece
+        return bool(piece)
+
+    def until(self, test, seconds):
+        end = time.monotonic() + seconds
+        while not test():
+            if self.ended or time.monotonic() > end:
+                return False
+            self.more(end - time.monotonic())
+        return True
+
+    def take(self, size):
+        piece, self.got = self.got[:size], self.got[size:]
+        return piece
+
+    def reply(self, seconds=5.0):
+        """The next reply, its CRLF and its data included; `<nothing>` or `<end>` where there is none."""
+        if not self.until(lambda: b"\r\n" in self.got, seconds):
+            return self.take(len(self.got)) + (b"<end>" if self.ended else b"<nothing>")
+        line = self.take(self.got.index(b"\r\n") + 2)
+        data = re.match(rb"(?:RESERVED|FOUND) \d+ (\d+)\r\n|OK (\d+)\r\n", line)
+        if not data:
+            return line
+        size = int(data[1] or data[2]) + 2
+        if not self.until(lambda: len(self.got) >= size, seconds):
+            return line + self.take(len(self.got)) + b"<cut>"
+        return line + self.take(size)
+
+    def ask(self, data, seconds=5.0):
+        self.send(data if data.endswith(b"\r\n") else data + b"\r\n")
+        return self.reply(seconds)
+
+    def put(self, body, priority=0, delay=0, ttr=60, seconds=5.0):
+        """The new job's id."""
+        said = self.ask(b"put %d %d %d %d\r\n%s\r\n" % (priority, delay, ttr, len(body), body), seconds)
+        assert said.startswith(b"INSERTED "), said
+        return int(said.split()[1])
+
+    def close(self):
+        self.socket.close()
+
+
+def parent(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return int(stat.read().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+class Launched:
+    """A door under ./launch, of which nothing outlives the test."""
+
+    def __init__(self, flatq, *args, door="beanstalk", unix=None, env=None):
+        need("ncat")
+        self.flatq, self.port, self.unix = flatq, free(), unix
+        self.errors = flatq.home / f"launch.{self.port}"
+        where = ("-l", f"unix:{unix}") if unix else ("-p", str(self.port))
+        began = time.monotonic()
+        with self.errors.open("wb") as errors:
+            self.process = flatq.start("./launch", door, *where, *args, env=env, stdin=subprocess.DEVNULL, stderr=errors)
+        up = (lambda: " door on " in self.said()) if unix else lambda: listening(self.port)
+        wait_for(lambda: up() or self.process.poll() is not None, 20, "the door")
+        self.ready = time.monotonic() - began
+        assert self.process.poll() is None, self.said()
+
+    def said(self):
+        return self.errors.read_text()
+
+    def connect(self):
+        if not self.unix:
+            return Client(socket.create_connection(("127.0.0.1", self.port), 20))
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(str(self.unix))
+        return Client(connection)
+
+    def handlers(self):
+        return [pid for pid, words in carriers(self.flatq.spool).items()
+                if re.search(r"lib/(beanstalk|small-stalk) ?$", words) and command_of(parent(pid)) == "ncat"]
+
+    def open(self):
+        return len(list(self.flatq.spool.glob(".doors/*/*-*")))
+
+    def drain(self):
+        self.process.send_signal(signal.SIGUSR1)
+        wait_for(lambda: list(self.flatq.spool.glob(".doors/*/draining")), 10, "draining")
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(15)
+            except subprocess.TimeoutExpired:
+                pass
+        rest = carriers(self.flatq.spool)
+        for pid in rest:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        return rest
+
+
+class Direct:
+    """lib/beanstalk itself, on a socket of its own for each connection: without ncat, under any shell."""
+
+    def __init__(self, flatq, door="beanstalk", env=None):
+        self.flatq, self.door, self.env, self.processes = flatq, door, env, []
+
+    def connect(self):
+        ours, theirs = socket.socketpair()
+        with theirs, (self.flatq.home / "errors").open("ab") as errors:
+            self.processes.append(self.flatq.start(self.door, stdin=theirs, stdout=theirs, stderr=errors, env=self.env))
+        return Client(ours)
+
+    def open(self):
+        return len(list(self.flatq.spool.glob(".doors/*/*-*")))
+
+    def said(self):
+        path = self.flatq.home / "errors"
+        return path.read_text() if path.exists() else ""
+
+    def drain(self):
+        wait_for(lambda: list(self.flatq.spool.glob(".doors/*")), 10)
+        (self.flatq.spool / ".doors/0/draining").touch()
+
+    def end(self):
+        self.flatq.end(*self.processes)
+
+
+class Debians:
+    """beanstalkd, without a binlog."""
+
+    def __init__(self, *args):
+        self.port = free()
+        self.process = subprocess.Popen([need("beanstalkd"), "-l", "127.0.0.1", "-p", str(self.port), *args])
+        wait_for(lambda: listening(self.port), 10, "beanstalkd")
+
+    def connect(self):
+        return Client(socket.create_connection(("127.0.0.1", self.port), 20))
+
+    def open(self):
+        return None  # to ask it would change its statistics
+
+    def drain(self):
+        self.process.send_signal(signal.SIGUSR1)
+
+    def said(self):
+        return ""
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def masked(reply, ids):
+    """The reply with job ids by the order in which they were given (#1), and numbers of the moment as N; lists of tubes sorted."""
+    head, _, rest = reply.partition(b"\r\n")
+    number = lambda found: found[1] + b"#%d" % (ids.index(found[2]) + 1) if found[2] in ids else found[0]
+    head = re.sub(rb"^((?:INSERTED|RESERVED|FOUND|BURIED) )(\d+)", number, head)
+    if head.startswith(b"OK "):
+        head, text = b"OK N", rest
+        text = re.sub(rb"(?m)^(id: )(\d+)$", number, text)
+        for key in MASKED:
+            text = re.sub(rb"(?m)^(%s): [^#\n].*$" % key.encode(), rb"\1: N", text)
+        lines = text.split(b"\n")
+        rest = b"\n".join(sorted(lines)) if any(line.startswith(b"- ") for line in lines) else text
+    return head + (b"\r\n" if b"\r\n" in reply else b"") + rest
+
+
+def talk(server, script, drain=None):
+    """The replies to a script: [(line, reply)]. A line is `NAME[*COUNT]: TEXT`; NAME is a connection, opened at its first word; COUNT (1)
+    says how many replies follow. In TEXT \\xNN and such are bytes, `|` is CRLF (as is the line's end, unless it is `\\c`), `#1` the id of
+    the first job inserted, and `{5*a}` five of them. Others: `sleep SECONDS`, `NAME end`, `NAME half`, `NAME silent`, `NAME slow: TEXT`, byte by
+    byte, `NAME settle`, until its process waits, `NAME gets`, a reply to what was sent before, and `drain`."""
+    clients, ids, replies = {}, [], []
+
+    def client(name):
+        if name not in clients:
+            clients[name] = server.connect()
+        return clients[name]
+
+    def heard(line, name, count):
+        for _ in range(count):
+            said = client(name).reply()
+            inserted = re.match(rb"INSERTED (\d+)\r\n", said)
+            if inserted:
+                ids.append(inserted[1])
+            replies.append((line, masked(said, ids)))
+
+    def encoded(text):
+        cut = text.endswith("\\c")
+        text = text[:-2] if cut else text + "|"
+        text = re.sub(r"\{(\d+)\*(.)\}", lambda found: found[2] * int(found[1]), text)
+        text = re.sub(r"#(\d+)", lambda found: ids[int(found[1]) - 1].decode() if int(found[1]) <= len(ids) else found[0], text)
+        return text.replace("|", "\r\n").encode("latin-1").decode("unicode_escape").encode("latin-1")
+
+    try:
+        for line in filter(None, map(str.lstrip, script.splitlines())):
+            sent = re.match(r"(\w+)( slow)?(?:\*(\d+))?: (.*)", line)
+            words = line.split()
+            if sent:
+                data, one = encoded(sent[4]), client(sent[1])
+                for piece in [data[at:at + 1] for at in range(len(data))] if sent[2] else [data]:
+                    one.send(piece)
+                heard(line, sent[1], int(sent[3] or 1))
+            elif words[0] == "sleep":
+                time.sleep(float(words[1]))  # what is tried is that something happens by itself
+            elif words[0] == "drain":
+                server.drain()
+                time.sleep(0.1)
+            elif words[1] == "end":
+                before = server.open()
+                clients.pop(words[0]).close()
+                if before is None:
+                    time.sleep(0.2)
+                else:
+                    wait_for(lambda: server.open() < before, 5, "the end of the connection is noticed")
+            elif words[1] == "half":
+                client(words[0]).socket.shutdown(socket.SHUT_WR)
+            elif words[1] == "silent":
+                client(words[0]).more(0.3)
+                replies.append((line, client(words[0]).got))
+            elif words[1] == "settle":
+                time.sleep(0.5 if not isinstance(server, Debians) else 0.1)
+            elif words[1] == "gets":
+                heard(line, words[0], 1)
+            else:
+                raise ValueError(line)
+    finally:
+        for one in clients.values():
+            one.close()
+    return replies
+
+
+def compare(servers, script):
+    """talk() with all of them at once: the first one's replies, and lines where another's differ."""
+    said, failed = {}, []
+
+    def run(server):
+        try:
+            said[server] = talk(server, script)
+        except Exception as error:
+            failed.append((server, error))
+
+    threads = [threading.Thread(target=run, args=(server,)) for server in servers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for server, error in failed:
+        raise AssertionError(f"{server}: {server.said()[-500:]}") from error
+    first, *others = (said[server] for server in servers)
+    differ = []
+    for other in others:
+        for (line, one), (_, two) in zip(first, other):
+            if one != two:
+                differ.append(f"{line}\n    {one!r}\n    {two!r}")
+    return first, differ

@@ -1,0 +1,557 @@
+"""Conversations with beanstalkd; stalk.talk says what is in a line."""
+
+TALKS = {
+    "first": r"""
+a: put 0 0 60 5|hello
+a: put 5 0 60 0|
+a: put 5 0 60 3|\x00\xff\n
+a: use x
+a: reserve
+a: list-tube-used
+a: watch x
+a: ignore x
+a: ignore default
+a: ignore nowhere
+a: reserve-with-timeout 0
+a: delete #1
+a: delete #1
+a: release #2 7 0
+a: release #2 7 0
+a: peek #3
+a: peek-ready
+a: use default
+a: peek-ready
+a: peek-delayed
+a: peek-buried
+a: reserve
+a: bury #3 9
+a: peek-buried
+a: kick 3
+a: kick-job #3
+a: stats-job #3
+a: stats-job #2
+a: stats-tube default
+a: stats-tube x
+a: stats
+a: list-tubes
+a: list-tubes-watched
+a: reserve-job #3
+a: touch #3
+a: stats-job #3
+a: pause-tube default 0
+a: pause-tube nowhere 0
+a: reserve-with-timeout 0
+""",
+    "numbers": r"""
+a: put
+a: put 
+a: put 0
+a: put 0 0 0
+a: put 0 0 0 
+a: put 0 0 0 x
+a*2: put 0 0 0 5x|hello
+a: put -1 0 0 0
+a: put +1 0 0 0
+a: put 4294967295 0 0 0|
+a: put 4294967296 0 0 0
+a: put 0 4294967296 0 0
+a: put 0 0 4294967296 0
+a: put 0 0 0 4294967296
+a: put 00000000000000000000001 0 0 0|
+a: put    1    0    0    1|x
+a*2: put 1 0 0 1 |x
+a*2: put 1 0 0 1 |use z
+a: put 0x1 0 0 0
+a: put 99999999999999999999999999 0 0 0
+a*2: put 1\t0 0 0|
+a: put1 0 0 0
+a: PUT 0 0 0 0
+a: delete
+a: delete 
+a: delete x
+a: delete 0
+a: delete -1
+a: delete 1x
+a: delete 1 
+a: delete  1
+a: delete 18446744073709551615
+a: delete 18446744073709551616
+a: delete 99999999999999999999999999
+a: release
+a: release #1
+a: release 1
+a: release 1 0
+a: release 1 0 0 
+a: release 1 0 0 0
+a: release 1 4294967296 0
+a: release 1 0 4294967296
+a: release 18446744073709551616 0 0
+a: bury 1
+a: bury 1 
+a: bury 1 x
+a: bury 1 4294967296
+a: bury 1 4
+a: bury 1 4 x
+a: bury x 4
+a: touch
+a: touch x
+a: touch 99
+a: touch 99 1
+a: kick
+a: kick 
+a: kick x
+a: kick -1
+a: kick +1
+a: kick 5x
+a: kick 5 x
+a: kick 99999999999999999999999
+a: kick-job
+a: kick-job 
+a: kick-job x
+a: kick-job 99
+a: kick-job 99 1
+a: peek
+a: peek 
+a: peek x
+a: peek 99
+a: peek 99 1
+a: reserve-job
+a: reserve-job 
+a: reserve-job x
+a: reserve-job 99
+a: reserve-job 99 9
+a: stats-job
+a: stats-job x
+a: stats-job 99
+a: stats-job 99 9
+a: stats-tube
+a: stats-tube 
+a: stats-tube nothere
+a: stats-tube -x
+a: stats-tube a b
+a: reserve-with-timeout
+a: reserve-with-timeout 0 x
+a: stats
+""",
+    "words": r"""
+a: 
+a: x
+a: reserved
+a: reserve 
+a: reserve-
+a: reserve-w
+a: peek-ready 
+a: peek-readyx
+a: peek-delayed 1
+a: peek-buriedd
+a: stats 
+a: statsx
+a: stats-
+a: list-tubes 
+a: list-tubesx
+a: list-tubes-watched 
+a: list-tube-used 
+a: list-tube-usedx
+a: list-tube
+a: list
+a: use
+a: use 
+a: use  x
+a: use x 
+a: use x y
+a: use -x
+a: use x-
+a: use +/;.$_()
+a: use {200*n}
+a: use {201*n}
+a: use a,b
+a: use a"b
+a: use %41
+a: watch
+a: watch 
+a: watch -
+a: watch x y
+a: watch {200*w}
+a: watch {201*w}
+a: watch x
+a: watch x
+a: watch x/y
+a: list-tubes-watched
+a: ignore
+a: ignore 
+a: ignore -
+a: ignore x y
+a: ignore never
+a: ignore default
+a: ignore x
+a: ignore x/y
+a: ignore {200*w}
+a: list-tubes-watched
+a: list-tubes
+a: pause-tube
+a: pause-tube 
+a: pause-tube default
+a: pause-tube default 
+a: pause-tube default x
+a: pause-tube default 0
+a: pause-tube default 0 
+a: pause-tube default 0 0
+a: pause-tube default 4294967296
+a: pause-tube nothere 1
+a: pause-tube  default  0
+a: pause-tubedefault 0
+a: pause-tube -x 0
+a: pause-tube {201*x} 0
+a: pause-tube a,b 0
+a: peek-x
+a: Quit
+a: bury
+a: release
+a: put
+a: quitter
+""",
+    "quit": r"""
+a: quit
+""",
+    "bytes": r"""
+a: use \xe4
+a: \xff\xfe
+a: put 0 0 1 2|\xff\xfe\xfd|
+a: use \x01\x7f
+""",
+    "lines": r"""
+a: use {218*a}
+a: use {300*a}
+a: use b
+a: {222*x}
+a: {5000*x}
+a: use c
+a*2: use d|use e
+a*3: use d|use e|use f
+a*2: use d\nuse e|use g
+a*2: \nuse e|use g
+a*2: use d\ruse h|use i|{220*x}|use h
+a slow: use j
+a slow: put 0 0 60 10|0123456789
+a*3: put 0 0 60 3|abc|reserve-with-timeout 0|list-tube-used
+a*2: delete #1|delete #2
+a*3: put 0 0 60 3|abc|put 0 0 60 4|\r\n\r\n|use k
+a*2: {500*y}|use l
+a*2: {221*x}\n|use l
+a*2: {223*x}\n|use l
+""",
+    "bodies": r"""
+a: put 0 0 60 3|ab|
+a: use x
+a*2: put 0 0 60 3|abcd|use y
+a*2: put 0 0 60 3|abc\r\r|use y
+a*2: put 0 0 60 3|abc\n\n|use y
+a*2: put 0 0 60 3|abc\nuse z|use y
+a*2: put 0 0 60 3|abc\rx|use y
+a*2: put 0 0 60 0|x|use y
+a*2: put 0 0 60 0|xyz|use y
+a*2: put 0 0 60 0|xyuse m|use y
+a*2: put 0 0 60 3|abcdeuse m|use y
+a: put 0 0 60 65535|{65535*z}
+a: reserve-with-timeout 0
+a: put 0 0 60 65536|{65536*z}
+a*2: put 0 0 60 65536|{65536*z}|use q
+a*2: put 0 0 60 65537 x|{65537*z}|use q
+a*2: put 0 0 60 70000|{70000*z}XXuse q|use r
+a*2: put 0 0 60 5 x|use q
+a: put 0 0 60 6|\x00\x00\x00\xff\xfe\x80
+a: put 0 0 60 4|\r\n\r\n
+a: put 0 0 60 1|\n
+a: put 0 0 60 1|\x00
+a: use q
+a: peek-ready
+a: watch q
+a: watch r
+a: watch y
+a: watch x
+a: reserve-with-timeout 0
+a: reserve-with-timeout 0
+a: reserve-with-timeout 0
+a: reserve-with-timeout 0
+a: reserve-with-timeout 0
+""",
+    "order": r"""
+a: put 10 0 60 1|a
+a: put 5 0 60 1|b
+a: use t
+a: put 5 0 60 1|c
+a: put 0 0 60 1|d
+a: use default
+a: put 5 0 60 1|e
+a: put 1023 0 60 1|f
+a: put 1024 0 60 1|g
+a: put 1024 9 60 1|h
+a: put 1 9 60 1|i
+a: stats-tube default
+a: watch t
+a: reserve
+a: reserve
+a: reserve
+a: reserve
+a: release #3 5 0
+a: release #2 5 0
+a: stats
+a: reserve
+a: reserve
+a: reserve
+a: release #2 4294967295 0
+a: reserve
+a: reserve
+a: reserve
+a: reserve-with-timeout 0
+a: release #1 7 100
+a: stats-job #1
+a: peek-delayed
+a: reserve-job #9
+a: stats-job #9
+a: delete #8
+a: kick 10
+a: reserve
+a: stats-tube t
+a: stats-tube default
+""",
+    "kicks": r"""
+a: put 1 0 60 1|a
+a: put 2 0 60 1|b
+a: put 3 50 60 1|c
+a: put 4 40 60 1|d
+a: reserve
+a: reserve
+a: bury #2 20
+a: bury #1 30
+a: bury #1 30
+a: peek-buried
+a: stats-tube default
+a: kick 1
+a: peek-buried
+a: stats-job #2
+a: kick 5
+a: stats-job #1
+a: peek-delayed
+a: kick 1
+a: peek-delayed
+a: kick 0
+a: kick 9
+a: kick 9
+a: peek-ready
+a: reserve
+a: bury #4 0
+a: kick-job #4
+a: kick-job #4
+a: reserve-job #3
+a: release #3 3 70
+a: kick-job #3
+a: stats-job #3
+a: reserve-job #3
+a: bury #3 3
+a: reserve-job #3
+a: stats-job #3
+a: reserve-job #3
+a: bury #3 5
+a: delete #3
+a: delete #3
+a: use none
+a: kick 5
+a: peek-buried
+a: stats
+""",
+    "others": r"""
+a: put 1 0 60 1|a
+b: put 2 0 60 1|b
+a: reserve
+b: delete #1
+b: release #1 0 0
+b: bury #1 0
+b: touch #1
+b: kick-job #1
+b: reserve-job #1
+b: peek #1
+b: stats-job #1
+a: touch #1
+b: reserve
+a: delete #2
+b: delete #2
+b: watch w
+b: use u
+c: stats-tube u
+c: stats-tube w
+c: stats-tube default
+c: stats
+c: list-tubes
+a end
+c: stats-job #1
+c: reserve-with-timeout 0
+b end
+c: list-tubes
+c: stats-tube u
+c: stats
+d: use u
+d: ignore default
+d: watch zz
+d: list-tubes
+d: stats
+c: bury #1 3
+d: delete #1
+d: list-tubes
+""",
+    "waiting": r"""
+a*0: reserve
+a settle
+b*0: watch t|reserve-with-timeout 30
+b gets
+b settle
+c: stats-tube default
+c: stats-tube t
+c: stats
+c: put 0 0 60 1|x
+a gets
+c: stats-tube default
+c: use t
+c: put 0 0 60 1|y
+b gets
+c: stats
+b*0: reserve|use z|list-tube-used|delete #2
+b silent
+c: stats-tube t
+c: put 3 0 60 5|12345
+b gets
+b gets
+b gets
+b gets
+c*0: reserve-with-timeout 1
+c gets
+c*2: reserve-with-timeout 1|use r
+a*0: reserve
+a settle
+a end
+b: stats-tube default
+b*0: reserve
+b half
+b gets
+b gets
+c: stats-job #1
+c: stats-tube default
+c: stats
+d*0: watch never|ignore default|reserve
+d gets
+d gets
+d settle
+e: stats-tube never
+e: list-tubes
+d end
+e: list-tubes
+""",
+    "times": r"""
+a: put 0 0 2 1|a
+b: put 9 1 60 1|b
+b: peek-delayed
+b: peek-ready
+a: reserve
+b: reserve-with-timeout 4
+a: stats-job #1
+b: reserve-with-timeout 4
+b: stats-job #1
+a: delete #1
+a: touch #1
+a: release #1 0 0
+a: bury #1 0
+b*2: delete #1|delete #2
+b: stats
+b: put 0 0 1 1|c
+b: reserve
+b: reserve
+b: reserve-with-timeout 0
+b: put 0 0 60 1|d
+b: reserve-with-timeout 0
+b: touch #3
+b: delete #3
+b: put 0 0 3 1|e
+b: reserve
+b: reserve
+b: reserve-with-timeout 0
+b: touch #5
+b: stats-job #5
+b: reserve-with-timeout 0
+b: delete #5
+c: put 0 0 1 1|f
+c: reserve
+sleep 1.4
+a: peek-ready
+b: stats-job #6
+a: stats-tube default
+b: delete #6
+a: put 0 1 60 1|g
+sleep 1.3
+a: peek-delayed
+a: stats-tube default
+a: stats-job #7
+a: peek-ready
+a: stats
+""",
+    "pauses": r"""
+a: put 0 0 60 1|a
+a: put 0 1 60 1|b
+a: pause-tube default 2
+a: stats-tube default
+a: reserve-with-timeout 0
+a: peek-ready
+a: reserve-job #1
+a: release #1 0 0
+a: use q
+a: watch q
+a: put 5 0 60 1|c
+a: reserve
+a: reserve-with-timeout 5
+a: reserve-with-timeout 5
+a: stats-tube default
+a: pause-tube default 60
+a: put 5 0 60 1|d
+a: stats-tube default
+a*0: watch default|reserve
+a gets
+a settle
+b: put 5 0 60 1|e
+a gets
+a*0: reserve
+a silent
+b: pause-tube default 0
+a gets
+b: pause-tube q 0
+b: stats-tube default
+b: stats
+""",
+    "drain": r"""
+a: put 0 0 60 1|a
+drain
+a: put 0 0 60 1|b
+a: put 0 0 60 1|bc|
+a: use x
+a: put 0 0 60 0|
+a: put 0 0 60 99999|{99999*x}
+a: put 0 0 60 x
+b: put 0 0 60 1|c
+b: reserve
+b: release #1 0 0
+a: stats
+b: reserve
+b: delete #1
+""",
+}
+
+# (the conversation, what 1.12 says, what ours says, why)
+DIFFERENT = [
+    ("a: reserve-with-timeout x", b"TIMED_OUT\r\n", b"BAD_FORMAT\r\n", "1.12 reads any text as a number; later ones refuse what is none, as ours does"),
+    ("a: reserve-with-timeout 4294967296", None, b"BAD_FORMAT\r\n", "likewise: from 2,147,483,648 on"),
+    ("a: use .", b"USING .\r\n", b"BAD_FORMAT\r\n", "a name that reads as a path upward is no queue's"),
+    ("a: use ..", b"USING ..\r\n", b"BAD_FORMAT\r\n", "likewise"),
+    ("a: watch a/../b", b"WATCHING 2\r\n", b"BAD_FORMAT\r\n", "likewise"),
+    ("a: use {219*a}", None, b"BAD_FORMAT\r\n",
+     "beanstalkd loses a CRLF that lies across its 224 bytes and takes the next line for the rest; ours refuses the line at once"),
+    ("a: {224*y}\\r{100*z}", None, b"BAD_FORMAT\r\n", "likewise of a CRLF behind a CR that stands alone"),
+    ("a: use\\x00 x", b"BAD_FORMAT\r\n", b"USING x\r\n", "sh's read drops a NUL"),
+]

@@ -1,0 +1,79 @@
+"""lib/small-stalk: its dialect, without byte counts and tubes."""
+
+import pytest
+
+from stalk import Direct, Launched
+
+
+def lines(client, count):
+    """So many lines of what came."""
+    assert client.until(lambda: client.got.count(b"\r\n") >= count, 10), client.got
+    taken = client.got.split(b"\r\n", count)
+    client.got = taken.pop()
+    return [line.decode("latin-1") for line in taken]
+
+
+def says(client, text, *expected):
+    client.send(text.replace("|", "\r\n").encode("latin-1") + b"\r\n")
+    assert lines(client, len(expected)) == list(expected), text
+
+
+@pytest.fixture
+def stalk(flatq):
+    one = Direct(flatq, "small-stalk")
+    yield one
+    one.end()
+
+
+CONVERSATION = [
+    ("put 5 60|first job", "INSERTED 1"), ("put 3 60|  blanks around \t", "INSERTED 2"), ("put 5 60|", "INSERTED 3"),
+    ("peek-ready", "FOUND 2", "blanks around"), ("reserve", "RESERVED 2", "blanks around"), ("reserve", "RESERVED 1", "first job"),
+    ("release 1 2", "RELEASED"), ("release 1 2", "NOT_FOUND"), ("reserve-with-timeout 0", "RESERVED 1", "first job"),
+    ("delete 1", "DELETED"), ("delete 1", "NOT_FOUND"), ("delete 3", "DELETED"), ("delete 2", "DELETED"),
+    ("reserve-with-timeout 0", "TIMED_OUT"), ("peek-ready", "NOT_FOUND"),
+    ("put", "BAD_FORMAT"), ("put 1", "BAD_FORMAT"), ("put 1 2 3", "BAD_FORMAT"), ("put -1 2", "BAD_FORMAT"), ("put x 2", "BAD_FORMAT"),
+    ("delete", "BAD_FORMAT"), ("delete x", "BAD_FORMAT"), ("delete 1 2", "BAD_FORMAT"), ("delete 9223372036854775808", "BAD_FORMAT"),
+    ("release 1", "BAD_FORMAT"), ("release 1 2 3", "BAD_FORMAT"), ("reserve 1", "BAD_FORMAT"), ("reserve-with-timeout", "BAD_FORMAT"),
+    ("peek-ready 1", "BAD_FORMAT"), ("use x", "UNKNOWN_COMMAND"), ("stats", "UNKNOWN_COMMAND"), ("", "UNKNOWN_COMMAND"), ("PUT 1 2", "UNKNOWN_COMMAND"),
+    ("put 9223372036854775807 9223372036854775807|large", "INSERTED 4"), ("peek-ready", "FOUND 4", "large"),
+    ("put 1 1|$(touch x) `id` * \\n %s -n", "INSERTED 5"), ("reserve", "RESERVED 5", "$(touch x) `id` * \\n %s -n"),
+    ("put 1 60|one|put 2 60|two|delete 6|delete 7", "INSERTED 6", "INSERTED 7", "DELETED", "DELETED"),
+]
+
+
+def test_conversation(shell, stalk):
+    client = stalk.connect()
+    for text, *expected in CONVERSATION:
+        says(client, text, *expected)
+    client.send(b"quit\r\n")
+    assert client.until(lambda: client.ended, 10) or client.ended
+
+
+def test_what_is_no_text(stalk):
+    client = stalk.connect()
+    says(client, "put 1 60|\xe4", "BAD_FORMAT")
+    says(client, "put 1 60|a\x01b", "BAD_FORMAT")
+    says(client, "put 1 60|" + "x" * 65535, "INSERTED 1")
+    says(client, "put 1 60|" + "x" * 65536, "BAD_FORMAT")
+    says(client, "peek-ready", "FOUND 1", "x" * 65535)
+    says(client, "y" * 300, "BAD_FORMAT")
+    says(client, "put 1 60|next", "INSERTED 2")
+
+
+def test_waiting_time_to_run_and_the_end_of_a_connection(flatq):
+    one = Launched(flatq, door="small-stalk")
+    try:
+        first, second = one.connect(), one.connect()
+        first.send(b"reserve\r\n")
+        says(second, "put 1 1|job", "INSERTED 1")
+        assert lines(first, 2) == ["RESERVED 1", "job"]
+        # its time is over
+        says(second, "reserve-with-timeout 5", "RESERVED 1", "job")
+        second.send(b"reserve\r\n")
+        says(first, "put 1 60|other", "INSERTED 2")
+        assert lines(second, 1)[0] in ("RESERVED 2", "RESERVED 1", "DEADLINE_SOON")
+        second.close()
+        assert first.ask(b"reserve-with-timeout 5").startswith(b"RESERVED ")
+        first.close()
+    finally:
+        one.end()
