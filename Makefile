@@ -4,6 +4,8 @@
 ## make test       ShellCheck and every test (TESTS=..., some of them), after installing what they need
 ## make lint       ShellCheck alone
 ## make bench      measure, beside redis-cli, sqlite3, beanstalkd and the article's scripts (ROWS=..., some of it)
+## make pipeline   a busy little spool, its tables and a report with plots, on Spark, after installing what that needs
+## make lessons    the course, step by step (`make lesson N=03`, one of them)
 ## make crash      the crash laboratory without limits: hours; .crash/TIME.json has a line for each trial
 ## make install    bin/flatq, libexec/flatq and the man page, below PREFIX=/usr/local (and DESTDIR)
 ## make uninstall  remove these again
@@ -55,6 +57,15 @@ crash:
 	@mkdir -p .crash
 	@PYTHONPATH=python exec $(VENV) -m flatq.crashlab --json ".crash/$$(date +%Y%m%d-%H%M%S).json"
 
+pipeline:
+	@exec tests/pipeline
+
+lessons:
+	@exec tests/lesson
+
+lesson:
+	@exec tests/lesson "$(N)"
+
 tables:
 	@exec $(PYTHON) tests/headers.py README.md
 
@@ -79,7 +90,7 @@ uninstall:
 	rm -f '$(DESTDIR)$(PREFIX)/bin/flatq' '$(DESTDIR)$(MANPAGE)'
 
 clean:
-	rm -rf .venv .bench .pytest_cache
+	rm -rf .venv .bench .crash .pipeline .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help run venv test lint bench crash tables install uninstall clean
+.PHONY: help run venv test lint bench crash pipeline lessons lesson tables install uninstall clean

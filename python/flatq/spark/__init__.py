@@ -328,7 +328,7 @@ def run(writer: DataStreamWriter, checkpoint: str, timeout: float | None = None)
 def why(error: BaseException) -> str:
     """The line that says what failed, out of what Spark makes of it."""
     text = str(error)
-    found = re.findall(r"^(?:[a-z_]+\.)+((?:[A-Za-z]+(?:Error|Exception)|Lost|Damaged|Full|Closed|Disk|Denied|Missing|Invalid|Busy|Internal)): (.+)$",
+    found = re.findall(r"^(?:[a-z_]+\.)+((?:[A-Za-z]+(?:Error|Exception)|Lost|Damaged|Full|Closed|Disk|Denied|Missing|Invalid|Busy|Internal|Empty|NotYours|Unreachable|TimedOut|Usage)): (.+)$",
                        text, re.MULTILINE) or re.findall(r"^([A-Z][A-Za-z]*(?:Error|Exception)): (.+)$", text, re.MULTILINE)
     mine = [message for name, message in found if "pyspark" not in message]
     return mine[-1] if mine else next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)

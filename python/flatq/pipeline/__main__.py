@@ -1,0 +1,240 @@
+"""python -m flatq.pipeline: jobs over queues, on Spark.
+
+Exit: 0 done, or told to stop; 64 usage; 65 bad name, option or table; 66 no such queue, spool or file; 69 no Java, PySpark or cluster;
+70 our bug, or a trial of the laboratory was bad; 74 disk, or claimed messages are lost; 75 busy or full; 77 not allowed."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
+
+from .. import spark as flatq_spark
+from ..command import SIGNALS, Stopped, fail, out, run
+from ..errors import Internal
+from .common import failure, quiet_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: what starts sooner runs slower; of little work that is less
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(64, f"{self.prog}: {message}\n")
+
+
+def _whole(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"a number above 0, not {text!r}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0.1 <= float(text) <= 86400:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"seconds, not {text!r}")
+
+
+def parser() -> argparse.ArgumentParser:
+    shared = _Parser(add_help=False)
+    shared.add_argument("--spool", metavar="DIR", help="the spool (default: as for the verbs); for events, wildcards mean many, and `host` is a column")
+    shared.add_argument("--master", default="local[*]", metavar="URL", help="the cluster (default: this machine)")
+    shared.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark's; may be repeated")
+    made = _Parser(prog="pipeline", usage="python -m flatq.pipeline JOB [OPTION ...]", description=(__doc__ or "").partition("\n\n")[2])
+    jobs = made.add_subparsers(prog="pipeline", dest="job", required=True, metavar="JOB")
+
+    def job(name: str, text: str) -> argparse.ArgumentParser:
+        return jobs.add_parser(name, parents=[shared], help=text, description=text, usage=None)
+
+    one = job("drain", "queues to Parquet, exactly once")
+    one.add_argument("queue", nargs="+", metavar="QUEUE")
+    one.add_argument("--to", required=True, metavar="DIR", help="the table, and beside it how far it is")
+    one.add_argument("--continuous", action="store_true", help="go on until told to stop, by TERM or INT")
+    one.add_argument("--every", type=_seconds, default=1.0, metavar="SECONDS", help="between two batches (1), with --continuous")
+    one.add_argument("--batch", type=_whole, default=250000, metavar="COUNT", help="messages in a batch (250000)")
+    one.add_argument("--consumer", metavar="NAME", help="claim as NAME (default: a name made of DIR)")
+    one.add_argument("--headers", action="store_true", help="the column `headers` too: id, priority, key")
+    one.add_argument("--lossy", action="store_true", help="go on where claimed messages are missing or damaged")
+    one = job("load", "a table to a queue, each row once")
+    one.add_argument("queue", metavar="QUEUE")
+    one.add_argument("--from", dest="source", required=True, metavar="PATH", help="a file or directory: Parquet, CSV with a header, JSON lines, text")
+    one.add_argument("--format", choices=("parquet", "csv", "json", "text"), help="default: as the names end")
+    one.add_argument("--value", metavar="COLUMN", help="what the message is (default: `value`, the only column, or all as JSON)")
+    one.add_argument("--name", metavar="NAME", help="of this load: one that has ended is not done again (default: made of the files)")
+    one.add_argument("--priority", type=int, metavar="N")
+    one.add_argument("--lease", type=int, metavar="SECONDS")
+    one.add_argument("--wait", type=int, metavar="SECONDS", help="for room in a queue with a bound")
+    one = job("events", "the queues' event logs to Parquet")
+    one.add_argument("queue", nargs="*", metavar="QUEUE", help="default: all")
+    one.add_argument("--to", required=True, metavar="DIR", help="what was there is replaced")
+    for name, text in (("stats", "throughput, depth, latency, redeliveries and dead letters, as tables"),
+                       ("report", "the same as one HTML page with plots, and PNGs")):
+        one = job(name, text)
+        one.add_argument("queue", nargs="*", metavar="QUEUE", help="default: all")
+        one.add_argument("--from", dest="source", metavar="DIR", help="what `events` wrote (default: the logs themselves)")
+        if name == "report":
+            one.add_argument("--to", required=True, metavar="DIR")
+            one.add_argument("--campaign", metavar="DIR", help="what `campaign` wrote: its plot too")
+            one.add_argument("--title", default="flatq: what the queues did")
+    one = job("campaign", "the crash laboratory's trials, spread by Spark; outcomes to Parquet")
+    one.add_argument("--to", required=True, metavar="DIR")
+    one.add_argument("--family", action="append", default=[], metavar="NAME")
+    one.add_argument("--scenario", action="append", default=[], metavar="NAME", help="a scenario, or the beginning of its name")
+    one.add_argument("--fault", action="append", default=[], metavar="NAME")
+    one.add_argument("--limit", type=_whole, metavar="N", help="so many double crashes, and so on; else all there are")
+    one.add_argument("--seed", type=int, default=0)
+    one.add_argument("--lib", metavar="DIR", help="other verbs than ours")
+    return made
+
+
+def say(text: str) -> None:
+    out(text.encode(errors="replace") + b"\n")
+
+
+def _drain(spark: SparkSession, args: argparse.Namespace) -> int:
+    from . import drain
+
+    options = {"includeHeaders": str(args.headers).lower(), "failOnDataLoss": str(not args.lossy).lower()}
+    if args.continuous:
+        told = threading.Event()
+        for number in SIGNALS:
+            # not raised: what Spark was being asked would be left without its answer, and the next question would get that
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, lambda *_: told.set())
+        drain.on(spark, args.queue, args.to, args.spool, args.consumer, args.batch, args.every, told, **options)
+        return 0
+    rows, batches = drain.once(spark, args.queue, args.to, args.spool, args.consumer, args.batch, **options)
+    say(f"drain: {rows} messages in {batches} batches to {args.to}")
+    return 0
+
+
+def _load(spark: SparkSession, args: argparse.Namespace) -> int:
+    from . import load
+
+    rows = load.load(spark, args.source, args.queue, args.spool, args.format, args.value, args.name, args.priority, args.lease, args.wait)
+    say("load: done before; say --name, another one, to load it once more" if rows is None else f"load: {rows} messages to queue {args.queue}")
+    return 0
+
+
+def _events(spark: SparkSession, args: argparse.Namespace) -> int:
+    from . import events
+
+    say(f"events: {events.save(spark, args.to, args.spool, args.queue)} events to {args.to}")
+    return 0
+
+
+def _table(spark: SparkSession, args: argparse.Namespace, count: Callable[[DataFrame], None]) -> None:
+    """count(events), of the table named or of the logs."""
+    from pyspark.sql import functions as F
+
+    from . import events
+
+    if not args.source:
+        events.whole(args.spool, args.queue, lambda: count(events.table(spark, args.spool, args.queue)))
+        return
+    rows = spark.read.parquet(args.source)
+    if not set(events.COLUMNS) <= set(rows.columns):
+        raise ValueError(f"{args.source} is no table of events")
+    count(rows.where(F.col("queue").isin(args.queue)) if args.queue else rows)
+
+
+def _stats(spark: SparkSession, args: argparse.Namespace) -> int:
+    from . import stats
+
+    told: list[str] = []
+
+    def tell(text: str) -> None:
+        if not told and sys.stdout.isatty():
+            told.append(text)
+            say(text + "\n")
+
+    _table(spark, args, lambda rows: say(stats.text(stats.collect(rows, tell=tell), not told)))
+    return 0
+
+
+def _report(spark: SparkSession, args: argparse.Namespace) -> int:
+    from . import campaign, report, stats
+
+    more = {}
+    if args.campaign:
+        plot = campaign.plot(spark.read.parquet(args.campaign))
+        more = {"campaign": plot} if plot else {}
+    _table(spark, args, lambda rows: say(report.write(stats.collect(rows, 120, report.SHARES), args.to, args.title, more)))
+    return 0
+
+
+def _campaign(spark: SparkSession, args: argparse.Namespace) -> int:
+    from . import campaign
+
+    outcomes = campaign.run(spark, args.to, args.family, args.scenario, args.fault, args.limit, args.seed, args.lib)
+    text, bad = campaign.text(outcomes)
+    say(text)
+    with contextlib.suppress(ImportError):
+        plot = campaign.plot(outcomes)
+        if plot:
+            plot.savefig(os.path.join(args.to, "_windows.png"), dpi=150)
+    return 70 if bad else 0
+
+
+def session(args: argparse.Namespace) -> SparkSession:
+    conf = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+    for text in args.conf:
+        key, equals, value = text.partition("=")
+        if not equals or not key.startswith("spark."):
+            raise ValueError(f"--conf takes spark.KEY=VALUE, not {text!r}")
+        conf[key] = value
+    if args.job in ("stats", "report", "events") and args.master.startswith("local"):
+        conf["spark.driver.extraJavaOptions"] = " ".join([QUICK, conf.get("spark.driver.extraJavaOptions", "")]).strip()
+    if sys.stderr.isatty() and args.job in ("load", "events", "campaign"):
+        conf.setdefault("spark.ui.showConsoleProgress", "true")
+    quiet_java()
+    handler = signal.getsignal(signal.SIGINT)
+    made = flatq_spark.session(f"flatq {args.job}", args.master, conf)
+    # Spark has put one of its own there
+    signal.signal(signal.SIGINT, handler)
+    return made
+
+
+def main(words: list[str]) -> int:
+    args = parser().parse_args(words)
+    jobs = {"drain": _drain, "load": _load, "events": _events, "stats": _stats, "report": _report, "campaign": _campaign}
+    spark = None
+    try:
+        if args.job == "report" and not importlib.util.find_spec("matplotlib"):
+            raise flatq_spark.Unready("matplotlib is missing: pip install matplotlib")
+        flatq_spark._pyspark()
+        from ..spark.options import Options
+
+        # what is not said is for this process to know, not for those who read
+        args.spool = Options({"path": args.spool} if args.spool else {}).path
+        spark = session(args)
+        return jobs[args.job](spark, args)
+    except Exception as error:
+        if os.environ.get("FLATQ_TRACE"):
+            raise
+        found = failure(error)
+        if isinstance(found, Internal):
+            found.args = (f"{found} (FLATQ_TRACE=1 says where)",)
+        return fail(args.job, found)
+    except Stopped:
+        # Spark, in the midst of an answer, can be asked nothing more; it ends with this process
+        spark = None
+        raise
+    finally:
+        if spark is not None:
+            with contextlib.suppress(Exception):
+                spark.stop()
+
+
+if __name__ == "__main__":
+    run("pipeline", main)

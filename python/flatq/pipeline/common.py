@@ -1,0 +1,118 @@
+"""What the jobs share: failures as one line and an exit code, a terminal's progress, tables of text."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Sequence
+
+from .. import spark as flatq_spark
+from ..errors import Busy, Closed, Denied, Disk, Empty, Error, Full, Internal, Invalid, Missing, NotYours, TimedOut, Unreachable, Usage
+
+#: What a failure is called, in Python or in Spark's account of it, and what it is here; the first that is found
+KINDS: tuple[tuple[str, type[Error], int], ...] = (
+    (r"No space left on device|Disk quota exceeded|File too large|ENOSPC", Disk, 74),
+    (r"\bLost: ", Disk, 74),
+    (r"[Pp]ermission denied|PermissionError|AccessControlException", Denied, 77),
+    (r"another query reads as|\bTimeoutError: |was not done after", Busy, 75),
+    (r"could not connect|Connection refused|All masters are unresponsive|Master removed our application", Unreachable, 69),
+    (r"no queue |\bLookupError: |PATH_NOT_FOUND|FileNotFound", Missing, 66),
+    (r"\bDamaged: |\bValueError: |AnalysisException|MALFORMED|CAST_INVALID_INPUT|PARSE_|NumberFormat", Invalid, 65),
+    (r"Mkdirs failed|[Nn]ot a directory|ParentNotDirectory|IOException", Disk, 74),
+)
+
+#: flatq.errors', by name
+ERRORS: dict[str, tuple[type[Error], int]] = {
+    kind.__name__: (kind, code) for kind, code in (
+        (Usage, 64), (Invalid, 65), (Missing, 66), (Empty, 66), (NotYours, 66), (Closed, 69), (Unreachable, 69), (Internal, 70),
+        (Disk, 74), (Full, 75), (Busy, 75), (TimedOut, 75), (Denied, 77))
+}
+
+
+def failure(error: BaseException) -> Error:
+    """An error with one line of text and an exit code, whatever Spark made of it."""
+    if isinstance(error, Error):
+        return error
+    if isinstance(error, flatq_spark.Unready):
+        return Unreachable(str(error), 69)
+    if isinstance(error, MemoryError):
+        return Internal("out of memory", 70)
+    text = f"{type(error).__name__}: {error}"
+    for base, name in ((LookupError, "LookupError"), (ValueError, "ValueError"), (TimeoutError, "TimeoutError")):
+        if isinstance(error, base):
+            text = f"{name}: {text}"
+    # what was raised in the package, by a process of Spark's
+    ours = re.findall(r"^flatq\.[a-z_.]+\.([A-Z][A-Za-z]+): (.+)$", text, re.MULTILINE)
+    line = ours[-1][1] if ours else flatq_spark.why(error)
+    if ours and ours[-1][0] in ERRORS:
+        return ERRORS[ours[-1][0]][0](line, ERRORS[ours[-1][0]][1])
+    # the reason at the bottom says more than what failed because of it
+    deep = re.search(r"[^\n:]*(?:No space left on device|Permission denied)[^\n]*", text)
+    if deep:
+        line = deep[0]
+    java = re.findall(r"^(?:: |Caused by: )[\w.$]+(?:Exception|Error): (.+)$", text, re.MULTILINE)
+    if "error occurred while calling" in line and java:
+        line = java[-1]
+    line = re.sub(r"^\[[A-Z_.]+\] ", "", " ".join(line.split()))[:500]
+    for pattern, kind, code in KINDS:
+        if re.search(pattern, text):
+            return kind(line, code)
+    return Internal(line or type(error).__name__, 70)
+
+
+def quiet_java() -> None:
+    """Have Spark start its java without a module that it can do without, and that warns on every start. Raises Unready."""
+    found = flatq_spark.java()
+    home = os.path.join(flatq_spark._place(), "java")
+    if os.environ.get("JAVA_HOME") == home or "'" in found:
+        return
+    os.makedirs(os.path.join(home, "bin"), exist_ok=True)
+    flatq_spark._write(os.path.join(home, "bin", "java"), f"""#!/bin/sh
+for word; do
+  shift
+  case $word in --add-modules=jdk.incubator.vector) continue ;; esac
+  set -- "$@" "$word"
+done
+exec '{found}' "$@"
+""")
+    os.environ["JAVA_HOME"] = home
+
+
+class Progress:
+    """One line on standard error, where that is a terminal."""
+
+    def __init__(self) -> None:
+        self.shown = sys.stderr.isatty()
+        self.begun = time.monotonic()
+
+    def say(self, text: str) -> None:
+        if self.shown:
+            sys.stderr.write(f"\r\033[K{text}, {time.monotonic() - self.begun:.0f} s")
+            sys.stderr.flush()
+
+    def close(self) -> None:
+        if self.shown:
+            sys.stderr.write("\r\033[K")
+            sys.stderr.flush()
+
+
+def number(value: object) -> str:
+    """As people read it."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.2g}" if value < 1 else f"{value:.1f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def grid(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table of text; what is no number stands on the left."""
+    cells = [[number(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(heads, *cells)]
+    left = [all(isinstance(row[at], str) for row in rows) for at in range(len(heads))]
+    lines = [heads, *cells]
+    return "\n".join(
+        "  ".join(cell.ljust(width) if side else cell.rjust(width) for cell, width, side in zip(line, widths, left)).rstrip() for line in lines
+    )

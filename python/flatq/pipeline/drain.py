@@ -1,0 +1,126 @@
+"""Queues to Parquet, exactly once.
+
+    DIR/part-*                  the rows, partitioned as Spark likes; columns as `help(flatq.spark.FlatqSource)` says
+    DIR/_spark_metadata/        which files are the table: Spark reads those alone
+    DIR/_checkpoint/            how far the stream is; it belongs to DIR, and goes where that goes
+
+Who is killed starts it again: a batch that was cut off is read again, the same, and written anew. What the first try left in DIR is no
+part of the table; at the end of a run it is removed, so that readers other than Spark find each message once as well. While a drain
+runs, or after one was killed, only Spark reads DIR exactly."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from threading import Event
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlparse
+
+from .. import spark as flatq_spark
+from ..errors import Invalid
+from .common import Progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def local(path: str) -> str | None:
+    """The path of a directory on this machine; None for hdfs:// and the like."""
+    if "://" in path and not path.startswith("file:"):
+        return None
+    return os.path.abspath(re.sub("^file:/+", "/", path))
+
+
+def consumer_of(to: str) -> str:
+    """The name that a table claims messages under: one for each table, and always the same."""
+    return "drain-" + hashlib.sha256((local(to) or to.rstrip("/")).encode()).hexdigest()[:16]
+
+
+def check(to: str) -> None:
+    """A table without its checkpoint cannot be gone on with: Spark would take new batches for old ones, and leave them out."""
+    place = local(to)
+    if place is None:
+        return
+
+    def last(name: str) -> int:
+        with contextlib.suppress(FileNotFoundError):
+            return max((int(part) for file in os.listdir(os.path.join(place, name)) if (part := file.partition(".")[0]).isdigit()), default=-1)
+        return -1
+
+    if last("_spark_metadata") > last("_checkpoint/offsets"):
+        raise Invalid(f"{to} has a table, and its _checkpoint is gone: say another --to", 65)
+
+
+def stream(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None, consumer: str | None, batch: int, **options: str) -> Any:
+    """The stream's writer, not yet started."""
+    reader = spark.readStream.format("flatq").option("queue", ",".join(queues)).option("consumer", consumer or consumer_of(to))
+    reader = reader.option("maxOffsetsPerTrigger", str(batch)).option("base64", "true").options(**options)
+    if spool:
+        reader = reader.option("path", spool)
+    rows = reader.load()
+    # the JVM's unbase64 is faster than Python's
+    rows = rows.selectExpr(*["unbase64(value) AS value" if name == "value" else name for name in rows.columns])
+    return rows.writeStream.format("parquet").option("path", to).option("checkpointLocation", to.rstrip("/") + "/_checkpoint")
+
+
+def follow(query: Any, told: Event | None = None) -> tuple[int, int]:
+    """Wait for the end, or until told; how many messages and batches."""
+    progress, seen, rows, batches = Progress(), -1, 0, 0
+
+    def look() -> None:
+        nonlocal seen, rows, batches
+        for one in query.recentProgress:
+            if one["batchId"] > seen and one["numInputRows"]:
+                seen, rows, batches = one["batchId"], rows + one["numInputRows"], batches + 1
+        progress.say(f"{rows:,} messages, {batches} batches")
+
+    try:
+        while not query.awaitTermination(0.2) and not (told and told.is_set()):
+            if progress.shown or len(query.recentProgress) > 50:
+                look()
+        look()
+    except Exception:
+        with contextlib.suppress(Exception):
+            query.stop()
+        raise
+    finally:
+        progress.close()
+    return rows, batches
+
+
+def once(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None = None, consumer: str | None = None,
+         batch: int = 250000, **options: str) -> tuple[int, int]:
+    """All there is now; how many messages, in how many batches."""
+    check(to)
+    found = follow(stream(spark, queues, to, spool, consumer, batch, **options).trigger(availableNow=True).start())
+    end(spark, to)
+    return found
+
+
+def on(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None = None, consumer: str | None = None,
+       batch: int = 250000, every: float = 1, told: Event | None = None, **options: str) -> None:
+    """On and on, until told or something fails; what is done is settled then."""
+    check(to)
+    query = stream(spark, queues, to, spool, consumer, batch, **options).trigger(processingTime=f"{int(every * 1000)} milliseconds").start()
+    try:
+        follow(query, told)
+    finally:
+        with contextlib.suppress(Exception):
+            query.stop()
+        end(spark, to)
+
+
+def end(spark: SparkSession, to: str) -> None:
+    """Settle the last batch, and remove what is no part of the table."""
+    flatq_spark.settle_checkpoint(to.rstrip("/") + "/_checkpoint", spark)
+    place = local(to)
+    if place is None or not os.path.isdir(os.path.join(place, "_spark_metadata")):
+        return
+    table = {os.path.basename(unquote(urlparse(path).path)) for path in spark.read.parquet(to).inputFiles()}
+    for name in os.listdir(place):
+        part = name[1:-4] if name.startswith(".") and name.endswith(".crc") else name
+        if part.startswith("part-") and part not in table:
+            os.unlink(os.path.join(place, name))

@@ -1,0 +1,126 @@
+"""The queues' event logs as a table: QUEUE/log and QUEUE/log.*, lines `TIME VERB ID TRIES SIZE MILLISECONDS REASON`.
+
+Columns: queue string, time timestamp, verb string, id bigint, tries int, size bigint, milliseconds bigint (since the message was pushed),
+reason string, count bigint; host in front where the path has wildcards. A line for many (`bulk-N`) has count N and no milliseconds, nor, but
+of a push, an id. What is no such line, as after a power cut, is left out."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as F
+
+from ..errors import Busy, Invalid, Missing
+from ..spark.format import disk_name
+from ..spark.options import Options
+from .drain import local
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+T = TypeVar("T")
+LINE = r"^[0-9]{1,12}\\.[0-9]{2} [a-z]{1,20} ([0-9]{1,18}|-) [0-9]{1,9} [0-9]{1,18} -?[0-9]{1,18} .+$"
+COLUMNS = ("queue", "time", "verb", "id", "tries", "size", "milliseconds", "reason", "count")
+
+
+def logs(path: str | None = None, queues: Sequence[str] = ()) -> dict[str, int]:
+    """The logs' paths, with their inodes; of all queues where none is named. Missing where there are none."""
+    options = Options({"path": path} if path else {})
+    tops: list[str] = []
+    if queues:
+        named = Options({"queue": ",".join(queues), **({"path": path} if path else {})})
+        for place in named.places():
+            tops.append(os.path.join(place.spool, disk_name(place.queue)))
+            if not os.path.isdir(tops[-1]):
+                raise Missing(f"no queue '{place.queue}' in {place.spool}", 66)
+    else:
+        spools = [spool for spool in sorted(glob.glob(options.path)) if os.path.isdir(spool)] if options.wild else [options.path]
+        if not spools or not os.path.isdir(spools[0]):
+            raise Missing(f"no spool at {options.path}", 66)
+        tops = [os.path.join(spool, name) for spool in spools for name in sorted(os.listdir(spool)) if name[0] != "."]
+    found = {}
+    for top in tops:
+        for name in sorted(os.listdir(top)) if os.path.isdir(os.path.join(top, "wal")) else ():
+            if name == "log" or name.startswith("log."):
+                try:
+                    found[os.path.join(top, name)] = os.stat(os.path.join(top, name)).st_ino
+                except FileNotFoundError:
+                    continue
+    if not found:
+        raise Missing(f"no queue in {options.path} has a log", 66)
+    return found
+
+
+def read(spark: SparkSession, files: Sequence[str], host_at: int | None = None) -> DataFrame:
+    """Those logs as a table; host: part number `host_at` of the path, counted from its end."""
+    lines = spark.read.text(list(files)).selectExpr("value", "split(_metadata.file_path, '/') AS path").where(f"value RLIKE '{LINE}'")
+    # a queue's directory: a comma for each slash, % in front of a dot
+    rows = lines.selectExpr(
+        "path", "split(value, ' ', 7) AS f", "translate(regexp_replace(element_at(path, -2), '^%25', ''), ',', '/') AS queue",
+    ).selectExpr("*", "regexp_extract(f[6], '^bulk-([0-9]{1,9})$', 1) AS bulk")
+    host = [] if host_at is None else [f"element_at(path, {-host_at}) AS host"]
+    return rows.selectExpr(
+        *host, "queue", "cast(cast(f[0] AS decimal(14, 2)) AS timestamp) AS time", "f[1] AS verb",
+        "cast(nullif(f[2], '-') AS bigint) AS id", "cast(f[3] AS int) AS tries", "cast(f[4] AS bigint) AS size",
+        "if(bulk = '', cast(f[5] AS bigint), null) AS milliseconds", "if(bulk = '', nullif(f[6], '-'), null) AS reason",
+        "if(bulk = '', 1L, cast(bulk AS bigint)) AS count",
+    )
+
+
+def table(spark: SparkSession, path: str | None = None, queues: Sequence[str] = ()) -> DataFrame:
+    """The events, as they are now."""
+    options = Options({"path": path} if path else {})
+    host_at = None
+    if options.wild:
+        parts = options.path.rstrip("/").split("/")
+        first = next(at for at, part in enumerate(parts) if glob.has_magic(part))
+        # behind it: the rest of the path, the queue, the log
+        host_at = len(parts) - first + 2
+    return read(spark, list(logs(path, queues)), host_at)
+
+
+def whole(path: str | None, queues: Sequence[str], job: Callable[[], T]) -> T:
+    """job(), again where a log was put aside meanwhile: it may have been read twice, or not at all."""
+    for _ in range(5):
+        before = logs(path, queues)
+        try:
+            done = job()
+        except Exception:
+            if logs(path, queues) == before:
+                raise
+            continue
+        if logs(path, queues) == before:
+            return done
+    raise Busy("the logs are put aside faster than they can be read", 75)
+
+
+def save(spark: SparkSession, to: str, path: str | None = None, queues: Sequence[str] = ()) -> int:
+    """Write the events to Parquet, in the place of what was there; how many."""
+    place = local(to)
+
+    def job() -> int:
+        counted = Observation()
+        rows = table(spark, path, queues).observe(counted, F.count(F.lit(1)).alias("rows"))
+        rows.write.mode("overwrite").parquet(to if place is None else place + ".new")
+        return int(counted.get["rows"])
+
+    if place is None:
+        return whole(path, queues, job)
+    if os.path.isdir(place) and any(name[0] not in "._" and not name.endswith(".parquet") for name in os.listdir(place)):
+        raise Invalid(f"{to} holds other things than a table", 65)
+    try:
+        rows = whole(path, queues, job)
+        if os.path.isdir(place):
+            shutil.rmtree(place + ".old", ignore_errors=True)
+            os.rename(place, place + ".old")
+        os.rename(place + ".new", place)
+    finally:
+        shutil.rmtree(place + ".new", ignore_errors=True)
+        if os.path.isdir(place):
+            shutil.rmtree(place + ".old", ignore_errors=True)
+    return rows

@@ -1,0 +1,198 @@
+"""What the events say: throughput, depth over time, latency, redeliveries, dead letters.
+
+Done is what was popped, deleted or settled. Depth: messages that are pushed and neither done nor buried, counted from the first
+event in the logs. Latency: from the push, as the logs say it; of bulk pops and settles they do not. Spark counts; what is collected
+here does not grow with the number of messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from .common import grid
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+DONE = ("pop", "delete", "settle")
+BACK = ("release", "expired", "dead", "boot", "undelivered")
+WIDTHS = [0.01 * factor * 10 ** power for power in range(4) for factor in (1, 2, 5)] + [
+    30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, *(3600.0 * hours for hours in (1, 2, 6, 12)), *(86400.0 * days for days in (1, 2, 7, 28, 91, 364, 3640))]
+SHARES = (0.5, 0.9, 0.95, 0.99, 1.0)
+
+
+@dataclass
+class Queue:
+    """Of one queue: counts of events by verb, weighted by bulk counts, and seconds between its first and last."""
+
+    name: str
+    verbs: dict[str, int] = field(default_factory=dict)
+    first: float = float("inf")
+    last: float = 0
+    pushed_bytes: int = 0
+
+    @property
+    def pushed(self) -> int:
+        return self.verbs.get("push", 0)
+
+    @property
+    def done(self) -> int:
+        return sum(self.verbs.get(verb, 0) for verb in DONE)
+
+    @property
+    def seconds(self) -> float:
+        return max(self.last - self.first, 0.01)
+
+
+@dataclass
+class Stats:
+    queues: list[Queue]
+    #: seconds since 1970 at the first event, and of an interval
+    start: float = 0
+    width: float = 1
+    #: by queue, then by interval: pushed, done, and messages there at its end
+    series: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
+    #: by queue and verb (pop, delete, reserve): how many, and milliseconds at SHARES
+    latency: dict[tuple[str, str], tuple[int, list[float]]] = field(default_factory=dict)
+    #: by queue and try: how often handed out for the so-manieth time
+    tries: dict[tuple[str, int], int] = field(default_factory=dict)
+    #: by queue and reason: how often buried, and how many still are
+    dead: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    shares: tuple[float, ...] = SHARES
+
+
+def thin(found: Stats, intervals: int = 20) -> Stats:
+    """The same with fewer intervals, and SHARES alone: what fits a table."""
+    factor = -(-max(map(len, found.series.values()), default=1) // intervals)
+    series = {
+        name: [(sum(one[0] for one in some), sum(one[1] for one in some), some[-1][2])
+               for some in (points[at:at + factor] for at in range(0, len(points), factor))]
+        for name, points in found.series.items()
+    }
+    places = [found.shares.index(share) for share in SHARES]
+    latency = {key: (count, [values[at] for at in places]) for key, (count, values) in found.latency.items()}
+    return replace(found, width=found.width * factor, series=series, latency=latency, shares=SHARES)
+
+
+def collect(events: DataFrame, intervals: int = 20, shares: tuple[float, ...] = SHARES, tell: Callable[[str], object] = lambda text: None) -> Stats:
+    """From a table as events.table has it. tell: hears the first figures while the others are being counted."""
+    events = events.selectExpr(
+        "concat(host, ':', queue) AS queue" if "host" in events.columns else "queue", "cast(time AS double) AS at", "verb", "id", "tries",
+        "size", "milliseconds", "reason", "count",
+    ).persist()
+    try:
+        found = Stats(overview(events), shares=shares)
+        tell(text_overview(found))
+        if found.queues:
+            over_time(events, found, intervals)
+            delivery(events, found)
+    finally:
+        events.unpersist()
+    return found
+
+
+def overview(events: DataFrame) -> list[Queue]:
+    queues: dict[str, Queue] = {}
+    sums = (F.sum("count").alias("number"), F.min("at").alias("first"), F.max("at").alias("last"), F.sum("size").alias("bytes"))
+    for row in events.groupBy("queue", "verb").agg(*sums).collect():
+        one = queues.setdefault(row["queue"], Queue(row["queue"]))
+        one.verbs[row["verb"]] = row["number"]
+        one.first, one.last = min(one.first, row["first"]), max(one.last, row["last"])
+        if row["verb"] == "push":
+            one.pushed_bytes = row["bytes"]
+    return [queues[name] for name in sorted(queues)]
+
+
+def over_time(events: DataFrame, found: Stats, intervals: int) -> None:
+    """Interval by interval."""
+    found.start = min(queue.first for queue in found.queues)
+    span = max(queue.last for queue in found.queues) - found.start
+    found.width = next((width for width in WIDTHS if span / width < intervals), WIDTHS[-1])
+    at = f"cast(floor(round((at - {found.start!r}D) * 100) / {found.width * 100!r}D) AS int) AS bin"
+    names = ", ".join(f"'{verb}'" for verb in DONE)
+    change = f"CASE WHEN verb = 'push' THEN count WHEN verb IN ({names}) THEN -count WHEN verb = 'bury' THEN -1 ELSE 0 END"
+    rows = events.selectExpr("queue", at, "if(verb = 'push', count, 0) AS pushed", f"if(verb IN ({names}), count, 0) AS done", f"{change} AS change")
+    if any("bury" in queue.verbs for queue in found.queues):
+        # a kick brings back what was buried, not what is delayed; and what was buried can be deleted
+        buried = events.where("verb = 'bury'").select("queue", "id").distinct()
+        again = events.where("verb IN ('bury', 'kick', 'delete')").join(buried, ["queue", "id"]).selectExpr(
+            "queue", at, "verb", "lag(verb) OVER (PARTITION BY queue, id ORDER BY at, verb) AS before",
+        ).where("before = 'bury' AND verb IN ('kick', 'delete')")
+        rows = rows.unionByName(again.selectExpr("queue", "bin", "0L AS pushed", "0L AS done", "1L AS change"))
+    count = int(span / found.width) + 1
+    parts = {queue.name: [[0, 0, 0] for _ in range(count)] for queue in found.queues}
+    for row in rows.groupBy("queue", "bin").agg({"pushed": "sum", "done": "sum", "change": "sum"}).collect():
+        parts[row["queue"]][min(row["bin"], count - 1)] = [row["sum(pushed)"], row["sum(done)"], row["sum(change)"]]
+    for name, series in parts.items():
+        depth, points = 0, []
+        for pushed, done, change_ in series:
+            depth += change_
+            points.append((pushed, done, depth))
+        found.series[name] = points
+
+
+def delivery(events: DataFrame, found: Stats) -> None:
+    """Latency, redeliveries, dead letters."""
+    shares = ", ".join(map(repr, found.shares))
+    timed = events.where("verb IN ('pop', 'delete', 'reserve') AND milliseconds IS NOT NULL AND (verb <> 'reserve' OR tries = 1)")
+    # exact: the logs count in hundredths of a second, so there are few different values
+    spread = F.expr(f"percentile(milliseconds, array({shares}))").alias("spread")
+    for row in timed.groupBy("queue", "verb").agg(F.count("*").alias("number"), spread).collect():
+        found.latency[row["queue"], row["verb"]] = (row["number"], list(row["spread"]))
+    # `work` says only how a try ended; whatever is logged of a try, it was one
+    handed = events.where("id IS NOT NULL AND tries > 1").select("queue", "id", "tries").distinct()
+    for row in handed.groupBy("queue", "tries").count().collect():
+        found.tries[row["queue"], row["tries"]] = row["count"]
+    if not any("bury" in queue.verbs for queue in found.queues):
+        return
+    buried = events.where("verb = 'bury'").selectExpr("queue", "id", "at", "coalesce(reason, '-') AS reason")
+    last = events.where("verb IN ('bury', 'kick', 'delete')").join(buried.select("queue", "id").distinct(), ["queue", "id"]).groupBy("queue", "id")
+    still = last.agg(F.expr("max(struct(at, verb))").alias("last")).where("last.verb = 'bury'").selectExpr("queue", "id", "last.at AS since")
+    for row in buried.join(still, ["queue", "id"], "left").selectExpr("queue", "reason", "if(since = at, 1, 0) AS still").groupBy(
+            "queue", "reason").agg({"*": "count", "still": "sum"}).collect():
+        found.dead[row["queue"], row["reason"]] = (row["count(1)"], row["sum(still)"])
+
+
+def text_overview(found: Stats) -> str:
+    if not found.queues:
+        return "no events"
+    rows = [
+        (queue.name, queue.pushed, queue.done, queue.seconds, queue.pushed / queue.seconds, queue.done / queue.seconds, queue.pushed_bytes)
+        for queue in found.queues
+    ]
+    return "Throughput\n" + grid(["queue", "pushed", "done", "seconds", "pushed/s", "done/s", "bytes"], rows)
+
+
+def text(found: Stats, first: bool = True) -> str:
+    """As tables; without the first, which `tell` has heard."""
+    parts = [text_overview(found)] if first or not found.queues else []
+    if not found.queues:
+        return "\n\n".join(parts)
+    names = list(found.series)
+    rows: list[list[object]] = []
+    for at in range(max(map(len, found.series.values()))):
+        when = datetime.fromtimestamp(found.start + at * found.width)
+        points = [found.series[name][at] for name in names]
+        rows.append([
+            when.strftime("%Y-%m-%d %H:%M:%S.%f" if found.width < 1 else "%Y-%m-%d %H:%M:%S")[:22],
+            sum(point[0] for point in points) / found.width, sum(point[1] for point in points) / found.width,
+            *([sum(point[2] for point in points)] if len(names) > 1 else []), *(point[2] for point in points[:8]),
+        ])
+    heads = ["from", "pushed/s", "done/s", *(["depth"] if len(names) > 1 else []), *(f"depth {name}" for name in names[:8])]
+    parts.append(f"Over time, by {found.width:g} s; depth at the end of each\n" + grid(heads, rows))
+    latency = [[queue, {"pop": "push to pop", "delete": "push to delete", "reserve": "push to first reserve"}[verb], count, *values]
+               for (queue, verb), (count, values) in sorted(found.latency.items())]
+    heads = ["queue", "from", "messages", *("most" if share == 1 else f"{share * 100:g}%" for share in found.shares)]
+    parts.append("Latency, milliseconds\n" + (grid(heads, latency) if latency else "none is in the logs"))
+    rows = []
+    for queue in found.queues:
+        again = {tries: count for (name, tries), count in found.tries.items() if name == queue.name}
+        rows.append([queue.name, sum(again.values()), max(again, default=1), *(queue.verbs.get(verb, 0) for verb in BACK)])
+    parts.append("Redeliveries\n" + grid(["queue", "handed out again", "most tries", "released", "lease over", "owner dead", "at boot", "undelivered"], rows))
+    dead = [[queue, reason, count, still] for (queue, reason), (count, still) in sorted(found.dead.items())]
+    parts.append("Dead letters\n" + (grid(["queue", "reason", "buried", "still there"], dead) if dead else "none"))
+    return "\n\n".join(parts)

@@ -1,0 +1,410 @@
+"""python -m flatq.pipeline: each job on a small spool, with exact results. One session for most; a real cluster has its own."""
+
+import collections
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from conftest import ROOT, left, listening, wait_for
+from engine import empty, push, reserve
+
+pytest.importorskip("pyspark", reason="PySpark is not installed")
+pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+sys.path.insert(0, str(ROOT / "python"))
+
+from flatq import spark as flatq_spark  # noqa: E402
+from flatq.pipeline import __main__ as command  # noqa: E402
+from flatq.pipeline.common import quiet_java  # noqa: E402
+
+pytestmark = pytest.mark.timeout(300)
+QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", "spark.sql.shuffle.partitions": "2"}
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory):
+    before = dict(os.environ)
+    os.environ["FLATQ_SYNC"] = "off"
+    try:
+        quiet_java()
+    except flatq_spark.Unready as error:
+        pytest.skip(str(error))
+    home = tmp_path_factory.mktemp("spark")
+    made = flatq_spark.session(master="local[2]", conf={**QUICK, "spark.sql.warehouse.dir": str(home)})
+    yield made
+    made.stop()
+    os.environ.clear()
+    os.environ.update(before)
+
+
+class Lasting:
+    """The tests' session for a job that would stop its own."""
+
+    def __init__(self, spark):
+        self.spark = spark
+
+    def __getattr__(self, name):
+        return getattr(self.spark, name)
+
+    def stop(self):
+        pass
+
+
+@pytest.fixture
+def job(spark, flatq, monkeypatch, capfdbinary):
+    """job("drain", ...) is the command, in this process: what it says, its exit code, its errors."""
+    monkeypatch.setattr(command, "session", lambda args: Lasting(spark))
+    monkeypatch.setenv("FLATQ_DIR", str(flatq.spool))
+    Done = collections.namedtuple("Done", "code out err")
+
+    def run(*words, code=0):
+        capfdbinary.readouterr()
+        try:
+            found = command.main([os.fspath(word) for word in words])
+        except SystemExit as error:
+            found = error.code
+        said = capfdbinary.readouterr()
+        # what Spark itself logs is no part of what the job says
+        err = [line for line in said.err.decode().splitlines() if not line.startswith("spark: ")]
+        done = Done(found, said.out.decode(), err)
+        assert done.code == code, done
+        if code and code != 70:
+            assert (done.out, len(done.err)) == ("", 1) and done.err[0].startswith((words[0] + ": ", "pipeline")), done
+        return done
+
+    return run
+
+
+def numbers(count):
+    return [b"%d" % n for n in range(count)]
+
+
+def fill(flatq, first, last, queue="default"):
+    flatq("push", "-l", queue, input=b"".join(b"%d\n" % n for n in range(first, last)), check=0)
+
+
+def table(directory):
+    """What any reader finds in a directory: all of its Parquet files."""
+    return pq.ParquetDataset([str(path) for path in sorted(directory.glob("part-*.parquet"))]).read()
+
+
+def test_drain(job, flatq, tmp_path, spark):
+    """Each message once, for Spark and for who reads the files; again, with more; what a killed try left is removed."""
+    fill(flatq, 0, 1500)
+    to = tmp_path / "out"
+    done = job("drain", "default", "--to", to, "--batch", "600")
+    assert done.out == f"drain: 1500 messages in 3 batches to {to}\n" and done.err == []
+    empty(flatq)
+    assert b"reserved 0\n" in flatq("stat", "default", check=0).out
+    stray = to / "part-00000-a-try-that-was-killed.snappy.parquet"
+    stray.write_bytes(next(to.glob("part-*.parquet")).read_bytes())
+    fill(flatq, 1500, 1700, "other")
+    assert "200 messages in 1 batch" in job("drain", "default", "other", "--to", to).out
+    assert not stray.exists() and job("drain", "default", "other", "--to", to).out.startswith("drain: 0 messages")
+    rows = table(to)
+    assert sorted(rows["value"].to_pylist(), key=int) == numbers(1700)
+    assert spark.read.parquet(str(to)).selectExpr("count(*)", "count(distinct queue, offset)").first() == (1700, 1700)
+    # a table whose checkpoint is gone would lose batches
+    (to / "_checkpoint").rename(tmp_path / "gone")
+    push(flatq, b"x")
+    assert "_checkpoint is gone" in job("drain", "default", "--to", to, code=65).err[0]
+    assert flatq("pop", check=0).out == b"x"
+
+
+def test_refused(job, flatq, tmp_path):
+    """One clear line, and the project's exit codes."""
+    assert "no spool" in job("drain", "default", "--to", tmp_path / "out", code=66).err[0]
+    push(flatq, b"1")
+    assert "no queue 'none'" in job("drain", "none", "--to", tmp_path / "out", code=66).err[0]
+    assert "no queue 'none'" in job("stats", "none", code=66).err[0]
+    job("drain", "default", code=64)
+    job("sing", code=64)
+    job("drain", "default", "--to", tmp_path / "x", "--batch", "none", code=64)
+    assert "bad name" in job("drain", "default", "--to", tmp_path / "x", "--consumer", "../x", code=65).err[0]
+    (tmp_path / "file").write_text("")
+    job("events", "--to", tmp_path / "file/under", code=74)
+    assert "nothing there" in job("load", "q", "--from", tmp_path / "none.csv", code=66).err[0]
+    assert "--format" in job("load", "q", "--from", tmp_path / "file", code=65).err[0]
+    (tmp_path / "bad.json").write_text('{"a": 1}\n{"a": \n')
+    job("load", "q", "--from", tmp_path / "bad.json", code=65)
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    assert "no column 'c'" in job("load", "q", "--from", tmp_path / "a.csv", "--value", "c", code=65).err[0]
+    assert "bad queue name" in job("load", "../q", "--from", tmp_path / "a.csv", code=65).err[0]
+    flatq("create", "-b", "1", "small", check=0)
+    (tmp_path / "two.txt").write_text("1\n2\n")
+    assert "never holds 2" in job("load", "small", "--from", tmp_path / "two.txt", code=75).err[0]
+    flatq("close", "small", check=0)
+    assert "is closed" in job("load", "small", "--from", tmp_path / "two.txt", code=69).err[0]
+    assert "no spool" in job("events", "--spool", tmp_path / "none", "--to", tmp_path / "x", code=66).err[0]
+    assert flatq("drain", check=0).out == b"1\n"
+
+
+def test_damaged_and_lost(job, flatq, tmp_path):
+    fill(flatq, 0, 600)
+    claimed = flatq("claim", "-c", "me", "default", check=0).out.split()[2].decode()
+    file = next(path for path in sorted(os.scandir(claimed), key=lambda path: path.name))
+    lines = open(file.path, "rb").read().splitlines(True)
+    with open(file.path, "wb") as out:
+        out.write(b"".join([*lines[:4], b"?" + lines[4], *lines[5:]]))
+    assert "line 5 is damaged" in job("drain", "default", "--to", tmp_path / "out", "--consumer", "me", code=65).err[0]
+    assert "599 messages" in job("drain", "default", "--to", tmp_path / "out", "--consumer", "me", "--lossy").out
+    assert len(set(table(tmp_path / "out")["value"].to_pylist())) == 599
+
+
+def test_load(job, flatq, tmp_path):
+    """CSV, JSON, text, Parquet; a load that is run again does nothing; what was drained comes back."""
+    (tmp_path / "a.csv").write_text('name,size\n"x, ""y""\n",7\nz,\n')
+    assert job("load", "q", "--from", tmp_path / "a.csv").out == "load: 2 messages to queue q\n"
+    assert [json.loads(line) for line in flatq("drain", "-0", "q", check=0).out.split(b"\0")[:-1]] == [
+        {"name": 'x, "y"\n', "size": "7"}, {"name": "z", "size": None}]
+    assert "done before" in job("load", "q", "--from", tmp_path / "a.csv").out
+    empty(flatq, "q")
+    assert "2 messages" in job("load", "q", "--from", tmp_path / "a.csv", "--name", "again", "--value", "name").out
+    assert sorted(flatq("drain", "-0", "q", check=0).out.split(b"\0")[:-1]) == [b'x, "y"\n', b"z"]
+    (tmp_path / "b.json").write_text('{"value": "é", "priority": 9}\n{"value": "urgent", "priority": 1}\n')
+    job("load", "q", "--from", tmp_path / "b.json")
+    assert flatq("drain", "q", check=0).out == "urgent\né\n".encode()
+    (tmp_path / "c.txt").write_text("one\n\ntwo\n")
+    job("load", "q", "--from", tmp_path / "c.txt")
+    assert sorted(flatq("drain", "q", check=0).out.splitlines()) == [b"", b"one", b"two"]
+    bodies = [b"", b"\0\n", bytes(range(256)), *numbers(500)]
+    for body in bodies[:3]:
+        push(flatq, body)
+    fill(flatq, 0, 500)
+    job("drain", "default", "--to", tmp_path / "out")
+    assert "503 messages" in job("load", "back", "--from", tmp_path / "out").out
+    assert "done before" in job("load", "back", "--from", tmp_path / "out").out
+    job("drain", "back", "--to", tmp_path / "out2")
+    assert sorted(table(tmp_path / "out2")["value"].to_pylist()) == sorted(bodies)
+    assert flatq("doctor", check=0).out == b""
+
+
+def busy(flatq):
+    """Pushes, pops, reserves, releases, bulk, dead letters: each with what it does."""
+    flatq("create", "-m", "2", "jobs", check=0)
+    for n in range(12):
+        push(flatq, b"%d" % n, "jobs")
+    flatq("work", "-q", "jobs", "-w", "0", "-d", "0", "--", "sh", "-c", "read -r n; [ $((n % 4)) -ne 0 ]", check=0)
+    flatq("kick", "-n", "1", "jobs", check=0)
+    fill(flatq, 0, 700, "a/b")
+    flatq("pop", "-l", "-n", "100", "a/b", check=0)
+    for _ in range(3):
+        flatq("pop", "a/b", check=0)
+    held = reserve(flatq, "a/b")
+    flatq("release", held.receipt, check=0)
+    held = reserve(flatq, "a/b")
+    flatq("bury", "-r", "no-good", held.receipt, check=0)
+    with open(flatq.spool / "a,b/log", "ab") as log:
+        log.write(b"17952565\0\0\0torn\n")
+        log.write(b"1795256546.15 push 1 0")
+
+
+def logged(spool):
+    """The logs, read without Spark."""
+    for queue, disk in (("jobs", "jobs"), ("a/b", "a,b")):
+        for path in sorted((spool / disk).glob("log*")):
+            for line in path.read_bytes().decode(errors="replace").splitlines():
+                words = line.split(" ", 6)
+                if len(words) == 7:
+                    bulk = words[6].startswith("bulk-")
+                    yield queue, float(words[0]), words[1], int(words[2]) if words[2] != "-" else None, int(words[3]), (
+                        None if bulk else int(words[5])), int(words[6][5:]) if bulk else 1, words[6]
+
+
+def percentile(values, share):
+    values = sorted(values)
+    at = share * (len(values) - 1)
+    low = int(at)
+    return values[low] + (values[min(low + 1, len(values) - 1)] - values[low]) * (at - low)
+
+
+def test_events_and_stats(job, flatq, tmp_path, spark):
+    """The same numbers as plain Python finds in the logs; from the logs, from the table, and with logs that were put aside."""
+    from flatq.pipeline import events, stats
+
+    busy(flatq)
+    (flatq.spool / "jobs/log").rename(flatq.spool / "jobs/log.179500000000")
+    plain = list(logged(flatq.spool))
+    assert job("events", "--to", tmp_path / "events").out.startswith(f"events: {len(plain)} events")
+    assert job("events", "--to", tmp_path / "events").out.startswith(f"events: {len(plain)} events")
+    assert not list(tmp_path.glob("events.*"))
+    rows = spark.read.parquet(str(tmp_path / "events"))
+    assert rows.columns == list(events.COLUMNS)
+    found = [(row.queue, round(row.time.timestamp(), 2), row.verb, row.id, row.tries, row.milliseconds, row["count"]) for row in rows.collect()]
+    assert sorted(found, key=str) == sorted((one[:7] for one in plain), key=str)
+
+    got = stats.collect(rows)
+    assert {queue.name: queue.verbs for queue in got.queues} == {
+        name: dict(collections.Counter({verb: sum(one[6] for one in plain if one[0] == name and one[2] == verb) for verb in {
+            one[2] for one in plain if one[0] == name}})) for name in ("a/b", "jobs")}
+    assert {queue.name: (queue.pushed, queue.done) for queue in got.queues} == {"a/b": (700, 103), "jobs": (12, 9)}
+    # 4 were buried, by turns: 3 in jobs of which 1 was kicked, 1 in a/b
+    assert got.dead == {("jobs", "exit-1"): (3, 2), ("a/b", "no-good"): (1, 1)}
+    assert got.series["jobs"][-1][2] == 12 - 9 - 3 + 1 and got.series["a/b"][-1][2] == 700 - 103 - 1
+    assert sum(point[0] for point in got.series["a/b"]) == 700 and sum(point[1] for point in got.series["a/b"]) == 103
+    assert got.tries == {("jobs", 2): 3, ("a/b", 2): 1}
+    for key, verb in ((("a/b", "pop"), "pop"), (("jobs", "delete"), "delete")):
+        times = [one[5] for one in plain if one[0] == key[0] and one[2] == verb and one[5] is not None]
+        assert got.latency[key] == (len(times), pytest.approx([percentile(times, share) for share in stats.SHARES]))
+
+    said = job("stats").out
+    assert said == job("stats", "--from", tmp_path / "events").out
+    assert re.search(r"^a/b +700 +103 ", said, re.M) and re.search(r"^jobs +exit-1 +3 +2$", said, re.M), said
+    assert "a/b" not in job("stats", "jobs").out
+    many = tmp_path / "hosts"
+    many.mkdir()
+    for host in ("one", "two"):
+        (many / host).mkdir()
+        (many / host / "spool").symlink_to(flatq.spool)
+    both = events.table(spark, str(many / "*/spool"))
+    assert {(row.host, row["count"]) for row in both.groupBy("host").count().collect()} == {("one", len(plain)), ("two", len(plain))}
+    assert {queue.name for queue in stats.collect(both).queues} == {"one:a/b", "one:jobs", "two:a/b", "two:jobs"}
+
+
+def test_report(job, flatq, tmp_path):
+    """One page, with nothing from elsewhere; a picture for each plot."""
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    busy(flatq)
+    path = job("report", "--to", tmp_path / "report", "--title", "a <b>").out.strip()
+    page = open(path, encoding="utf-8").read()
+    assert path == str(tmp_path / "report/report.html") and page.count("<svg ") == 5 and "<h1>a &lt;b&gt;</h1>" in page
+    assert not re.search(r'(src|href)="(?!#)(?!http://www\.w3\.org)', page) and "<script" not in page
+    names = re.findall(r'\bid="([^"]+)"', page)
+    used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', page))
+    assert used <= set(names)
+    for name in ("throughput", "depth", "latency", "redeliveries", "dead"):
+        assert (tmp_path / f"report/{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert "712" in page
+
+
+def test_campaign(job, tmp_path, spark):
+    """Trials of one scenario: as many outcomes as the laboratory has by itself."""
+    from flatq.crashlab import gate
+
+    there, reason = gate.available()
+    if not there:
+        pytest.skip(reason)
+    done = job("campaign", "--to", tmp_path / "trials", "--family", "crash", "--scenario", "push -p", "--fault", "kill", "--limit", "5")
+    rows = spark.read.parquet(str(tmp_path / "trials"))
+    outcomes = {row.outcome: row["count"] for row in rows.groupBy("outcome").count().collect()}
+    assert set(outcomes) == {"good"} and outcomes["good"] > 10 and done.out.startswith("Bad trials of all\n"), (outcomes, done)
+    assert re.search(rf"0/{outcomes['good']}\b", done.out)
+    assert (tmp_path / "trials/_windows.png").exists() or not importlib.util.find_spec("matplotlib")
+    job("campaign", "--to", tmp_path / "x", "--family", "none", code=64)
+
+
+def environment(flatq):
+    """Of a job in a process of its own."""
+    return {**os.environ, "FLATQ_DIR": str(flatq.spool), "FLATQ_SYNC": "off", "PYTHONPATH": str(ROOT / "python")}
+
+
+def started(flatq, *words):
+    command = [sys.executable, "-m", "flatq.pipeline", words[0], "--master", "local[2]", "--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1", *words[1:]]
+    return subprocess.Popen(
+        [os.fspath(word) for word in command], env=environment(flatq), cwd=flatq.home, start_new_session=True, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )
+
+
+def kill(*processes):
+    for pid in left(*processes):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    for process in processes:
+        process.wait()
+        for pipe in (process.stdout, process.stderr):
+            if pipe:
+                pipe.close()
+
+
+def test_killed_load(job, flatq, tmp_path, spark):
+    """Killed while it stages, and once it is decided: the next run does the rest, and each row is there once."""
+    spark.range(60000).selectExpr("cast(id AS string) AS value").repartition(4).write.parquet(str(tmp_path / "rows"))
+    top = flatq.spool / ".spark"
+    for name, seen in (("a", lambda: list(top.glob("job-*/stage.*"))), ("b", lambda: list(top.glob("job-*/plan")))):
+        process = started(flatq, "load", "q", "--from", tmp_path / "rows")
+        try:
+            wait_for(lambda: seen() or process.poll() is not None, 120, name)
+        finally:
+            kill(process)
+    said = job("load", "q", "--from", tmp_path / "rows").out
+    assert "60000 messages" in said or "done before" in said
+    assert sorted(map(int, flatq("drain", "q", check=0).out.split())) == list(range(60000))
+    assert not list(top.glob("job-*/stage.*")) and flatq("doctor", check=0).out == b""
+
+
+def test_continuous(flatq, tmp_path, spark):
+    """Killed in its midst, started again, told to stop: nothing is lost or there twice, and all that is written is settled."""
+    fill(flatq, 0, 1000)
+    to = tmp_path / "out"
+    words = ("drain", "default", "--to", to, "--continuous", "--every", "0.2", "--batch", "200")
+    process = started(flatq, *words)
+    try:
+        wait_for(lambda: len(list(to.glob("part-*"))) >= 2, 120)
+    finally:
+        kill(process)
+    process = started(flatq, *words)
+    try:
+        wait_for(lambda: (to / "_checkpoint/commits/4").exists() or process.poll() is not None, 120)
+        assert process.poll() is None, process.stderr.read().decode()[-2000:]
+        fill(flatq, 1000, 1100)
+        wait_for(lambda: (to / "_checkpoint/commits/5").exists(), 60)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    finally:
+        kill(process)
+    assert (process.returncode, out) == (0, b""), err
+    assert sorted(table(to)["value"].to_pylist(), key=int) == numbers(1100)
+    assert b"reserved 0\n" in flatq("stat", "default", check=0).out
+
+
+CLUSTER = """
+import sys
+from flatq import spark as flatq_spark
+from flatq.pipeline import drain
+spark = flatq_spark.session("test", sys.argv[1], {"spark.executor.memory": "512m", "spark.cores.max": "2", "spark.executor.cores": "1",
+    "spark.driver.host": "127.0.0.1", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
+print(*drain.once(spark, ["default"], sys.argv[2], batch=500, minPartitions="4"))
+spark.stop()
+"""
+
+
+def test_cluster(spark, flatq, tmp_path, free_port):
+    """A real one: a master and two workers, of which one is killed half-way with its executor."""
+    import pyspark
+
+    fill(flatq, 0, 4000)
+    run = os.path.join(os.path.dirname(pyspark.__file__), "bin/spark-class")
+    env = {**environment(flatq), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(tmp_path / "local"), "PYSPARK_PYTHON": sys.executable,
+           "SPARK_DAEMON_JAVA_OPTS": "-Djava.net.preferIPv4Stack=true -XX:TieredStopAtLevel=1", "SPARK_DAEMON_MEMORY": "256m"}
+    url, processes = f"spark://127.0.0.1:{free_port}", []
+
+    def start(*words, **more):
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        processes.append(subprocess.Popen(words, env=env, cwd=tmp_path, start_new_session=True, **{**quiet, **more}))
+        return processes[-1]
+
+    try:
+        start(run, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(free_port), "--webui-port", "0")
+        wait_for(lambda: listening(free_port), 60, "the master")
+        workers = [start(run, "org.apache.spark.deploy.worker.Worker", "--cores", "1", "--memory", "600M", "--webui-port", "0", "--host", "127.0.0.1",
+                         "--work-dir", str(tmp_path / name), url) for name in ("one", "two")]
+        driver = start(sys.executable, "-c", CLUSTER, url, str(tmp_path / "out"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        wait_for(lambda: (tmp_path / "out/_checkpoint/commits/1").exists() or driver.poll() is not None, 200, "two batches")
+        # of those whose executor has worked
+        assert driver.poll() is None, driver.stderr.read().decode()[-2000:]
+        wait_for(lambda: list((tmp_path / "two").glob("*/*")), 60, "an executor")
+        kill(workers[1])
+        out, err = driver.communicate(timeout=200)
+        assert out == b"4000 8\n", (out, err[-2000:])
+    finally:
+        kill(*processes)
+    assert sorted(table(tmp_path / "out")["value"].to_pylist(), key=int) == numbers(4000)
+    empty(flatq)
