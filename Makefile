@@ -5,7 +5,7 @@
 ## make lint       ShellCheck alone
 ## make bench      measure, beside redis-cli, sqlite3, beanstalkd and the article's scripts (ROWS=..., some of it)
 ## make pipeline   a busy little spool, its tables and a report with plots, on Spark, after installing what that needs
-## make lessons    the course, step by step (`make lesson N=03`, one of them)
+## make lessons    the course: how queues fail, step by step, and its pictures in .lessons/ (`make lesson N=03`: one of them)
 ## make crash      the crash laboratory without limits: hours; .crash/TIME.json has a line for each trial
 ## make install    bin/flatq, libexec/flatq and the man page, below PREFIX=/usr/local (and DESTDIR)
 ## make uninstall  remove these again
@@ -61,7 +61,7 @@ pipeline:
 	@exec tests/pipeline
 
 lessons:
-	@exec tests/lesson
+	@tests/lesson && tests/lesson --plots
 
 lesson:
 	@exec tests/lesson "$(N)"
@@ -90,7 +90,7 @@ uninstall:
 	rm -f '$(DESTDIR)$(PREFIX)/bin/flatq' '$(DESTDIR)$(MANPAGE)'
 
 clean:
-	rm -rf .venv .bench .crash .pipeline .pytest_cache
+	rm -rf .venv .bench .crash .pipeline .lessons .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: help run venv test lint bench crash pipeline lessons lesson tables install uninstall clean

@@ -1,0 +1,161 @@
+"""The lessons as data: what a NN-title.md consists of, and a place in which its commands are run, one after the other, in one shell.
+
+A lesson is Markdown; three kinds of its code blocks are executed, in their order:
+    ```sh NAME        a file that the reader types; it is written, and executable
+    ```console        `$ ` begins a command, `> ` continues it; what follows is what it prints, `[N]` an exit code that is not 0
+    ```sh answer      the answer to an exercise: a script that must end with 0 (under set -eu)
+"""
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+LESSONS = sorted(HERE.glob("[0-9][0-9]-*.md"))
+#: What needs the gate of the crash laboratory.
+TOOLS = ("crash-at", "crash-each", "fail-at", "meanwhile", "power-each", "cost")
+_DONE = "\x1elesson "
+
+
+@dataclass
+class Part:
+    kind: str  # text file console answer
+    text: str  # as it stands; of a block, what is in it
+    name: str = ""  # of a file
+    steps: list[tuple[str, str]] = field(default_factory=list)  # of a console: command, output
+
+
+def parts(path: Path) -> list[Part]:
+    found: list[Part] = []
+    for place, piece in enumerate(re.split(r"^```([^\n]*)\n(.*?)^```\n", path.read_text(), flags=re.M | re.S)):
+        if place % 3 == 0 and piece:
+            found.append(Part("text", piece))
+        elif place % 3 == 1:
+            info = piece
+        elif place % 3 == 2:
+            word, _, name = info.partition(" ")
+            if word == "console":
+                found.append(Part("console", piece, steps=_steps(piece)))
+            elif word == "sh" and name:
+                found.append(Part("answer" if name == "answer" else "file", piece, name))
+            else:
+                found.append(Part("text", f"```{info}\n{piece}```\n"))
+    return found
+
+
+def _steps(text: str) -> list[tuple[str, str]]:
+    steps: list[tuple[str, str]] = []
+    for line in text.splitlines():
+        if line.startswith("$ "):
+            steps.append((line[2:], ""))
+        elif line.startswith("> ") and not steps[-1][1]:
+            steps[-1] = (steps[-1][0] + "\n" + line[2:], "")
+        else:
+            steps[-1] = (steps[-1][0], steps[-1][1] + line + "\n")
+    return steps
+
+
+def shown(command: str) -> str:
+    return "$ " + command.replace("\n", "\n> ") + "\n"
+
+
+def uses_the_gate(path: Path) -> bool:
+    return any(re.search(rf"^(\$ |> )?(.*[|;({{&] ?)?{tool} ", part.text, re.M) for part in parts(path) if part.kind != "text" for tool in TOOLS)
+
+
+def gate() -> str:
+    """Why the laboratory cannot be had here; empty: it can."""
+    sys.path.insert(0, str(ROOT / "python"))
+    from flatq.crashlab import gate as laboratory
+
+    return laboratory.available()[1]
+
+
+class Place:
+    """A fresh directory, with $FLATQ_DIR in it, and a shell there that runs what it is told."""
+
+    def __enter__(self) -> Place:
+        self.top = Path(tempfile.mkdtemp(prefix="lesson."))
+        self.path = self.top / "lesson"
+        self.path.mkdir()
+        self.shell = subprocess.Popen(
+            ["sh"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.path, start_new_session=True,
+            env={"PATH": f"{HERE / 'bin'}:{os.environ.get('PATH', '/usr/bin:/bin')}", "HOME": str(self.top), "TMPDIR": str(self.top), "LC_ALL": "C",
+                 "FLATQ_DIR": str(self.path / "spool"), "FLATQ_SYNC": "off", "PYTHONDONTWRITEBYTECODE": "1"})
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shell.kill()
+        self.shell.wait()
+        shutil.rmtree(self.top, ignore_errors=True)
+
+    def write(self, part: Part) -> None:
+        target = self.path / part.name
+        target.write_text(part.text)
+        target.chmod(0o755)
+
+    def run(self, command: str) -> tuple[str, int]:
+        """What it prints, standard error included, and its exit code."""
+        assert self.shell.stdin and self.shell.stdout
+        self.shell.stdin.write(f"{{ {command}\n}} </dev/null\nprintf '\\036lesson %s\\n' $?\n".encode())
+        self.shell.stdin.flush()
+        said = b""
+        while True:
+            line = self.shell.stdout.readline()
+            before, mark, code = line.partition(_DONE.encode())
+            said += before
+            if mark:
+                break
+            if not line:
+                return said.decode(errors="replace") + "(the shell has ended)\n", 70
+        text = said.decode(errors="replace")
+        return (text + "\n" if text and not text.endswith("\n") else text), int(code)
+
+    def step(self, command: str) -> str:
+        """What a console shows below the command."""
+        text, code = self.run(command)
+        return text + (f"[{code}]\n" if code else "")
+
+    def answer(self, part: Part) -> tuple[str, int]:
+        return self.run(f"(set -eu\n{part.text})")
+
+    def files(self) -> dict[str, str]:
+        """Every file, with what is in it, for people."""
+        return dict(self._files())
+
+    def _files(self) -> Iterator[tuple[str, str]]:
+        for path in sorted(self.path.rglob("*")):
+            try:
+                if path.is_file():
+                    text = path.read_bytes()[:200].decode(errors="replace").replace("\n", "\\n")
+                    yield str(path.relative_to(self.path)), text if len(text) <= 70 else text[:67] + "..."
+            except OSError:
+                pass
+
+
+def filled(path: Path) -> str:
+    """The lesson with the outputs that its commands have now."""
+    text = []
+    with Place() as place:
+        for part in parts(path):
+            if part.kind == "text":
+                text.append(part.text)
+            elif part.kind == "console":
+                text.append("```console\n" + "".join(shown(command) + place.step(command) for command, _ in part.steps) + "```\n")
+            else:
+                text.append(f"```sh {part.name}\n{part.text}```\n")
+                if part.kind == "file":
+                    place.write(part)
+                else:
+                    said, code = place.answer(part)
+                    if code:
+                        print(f"{path.name}: an answer ends with {code}:\n{part.text}{said}", file=sys.stderr)
+    return "".join(text)

@@ -1,0 +1,97 @@
+"""Two pictures, measured here: what a pop writes against the depth (lesson 12), and what each kill point leaves (lessons 2 to 4), as SVG."""
+from __future__ import annotations
+
+import math
+import sys
+import tempfile
+from html import escape
+from pathlib import Path
+
+import course
+import faults
+
+from flatq.crashlab import article
+
+DEPTHS = (10, 100, 1000, 10000, 100000)
+BLUE, RED, GREY = "#2563a8", "#c0392b", "#666666"
+
+
+def svg(width: int, height: int, inside: list[str]) -> str:
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="sans-serif" '
+            f'font-size="13">\n<rect width="{width}" height="{height}" fill="white"/>\n' + "\n".join(inside) + "\n</svg>\n")
+
+
+def text(x: float, y: float, words: str, colour: str = "black", anchor: str = "start", size: int = 13) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" text-anchor="{anchor}" font-size="{size}">{escape(words)}</text>'
+
+
+def written(result: faults.gate.Result) -> int:
+    return sum(call.size for call in result.calls if call.kind == "write" and not call.paths[0].startswith("<"))
+
+
+def cost() -> str:
+    """Lesson 12's pop and ours: bytes written by one pop; of ours the mean over 20, the unfolding of 500 spread over its messages."""
+    theirs, ours = [], []
+    lesson = next(path for path in course.LESSONS if path.name.startswith("12-"))
+    files = {part.name: part for part in course.parts(lesson) if part.kind == "file"}
+    for depth in DEPTHS:
+        with course.Place() as place:
+            place.write(files["pop"])
+            place.write(files["fill"])
+            place.run(f"./fill {depth}; seq {depth} | flatq push -l q")
+            theirs.append(written(faults.run(["./pop"], place.path)))
+            flatq = [str(course.HERE / "bin/flatq"), "pop", "q"]
+            first = written(faults.run(flatq, place.path))
+            rest = [written(faults.run(flatq, place.path)) for _ in range(9)]
+            ours.append(first / min(depth, 500) + sum(rest) / len(rest))
+    left, right, top, bottom = 90, 560, 50, 330
+
+    def x(depth: float) -> float:
+        return left + (right - left) * (math.log10(depth) - 1) / (math.log10(DEPTHS[-1]) - 1)
+
+    def y(size: float) -> float:
+        return bottom - (bottom - top) * math.log10(max(size, 1)) / 7
+
+    drawn = [text(20, 26, "Bytes written by one pop, against the depth of the queue", size=15)]
+    for power in range(8):
+        drawn.append(f'<line x1="{left}" x2="{right}" y1="{y(10**power):.1f}" y2="{y(10**power):.1f}" stroke="#dddddd"/>')
+        drawn.append(text(left - 8, y(10**power) + 4, f"{10**power:,}", GREY, "end", 11))
+    drawn += [text(x(depth), bottom + 20, f"{depth:,}", GREY, "middle", 11) for depth in DEPTHS]
+    for name, values, colour in (("a pop that copies the rest", theirs, RED), ("flatq, unfolding included", ours, BLUE)):
+        points = [(x(depth), y(value)) for depth, value in zip(DEPTHS, values)]
+        drawn.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{" ".join(f"{a:.1f},{b:.1f}" for a, b in points)}"/>')
+        drawn += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3.5" fill="{colour}"/>' for a, b in points]
+        drawn += [text(a, b - 9, f"{value:,.0f}", colour, "middle", 11) for (a, b), value in zip(points, values)]
+        drawn.append(text(right + 12, points[-1][1] + 4, name, colour))
+    drawn.append(text((left + right) / 2, bottom + 42, "messages in the queue", GREY, "middle"))
+    return svg(760, 390, drawn)
+
+
+def crashes() -> str:
+    """Three pushes and three pops, all killed at each call: a square for each, red where a message was lost, altered or came too often."""
+    drawn = [text(20, 26, "Three pushes and three pops, killed just before each of their calls", size=15)]
+    with tempfile.TemporaryDirectory() as work:
+        for row, side in enumerate(("article", "flatq")):
+            found = article.trials(side, ROW, None, 0, Path(work))
+            bad = sum(one.outcome == "bad" for one in found)
+            drawn.append(text(20, 66 + 60 * row, f"{side}: {bad} of {len(found)} bad"))
+            for number, one in enumerate(found):
+                why = f"{one.call}: {one.outcome} {one.detail}"[:200]
+                drawn.append(f'<rect x="{20 + 13 * number}" y="{74 + 60 * row}" width="11" height="18" fill="{RED if one.outcome == "bad" else BLUE}">'
+                             f"<title>{escape(why)}</title></rect>")
+    drawn.append(text(20, 200, "from left to right in the order in which they are made; red: a message lost, altered, or handed out after it was settled", GREY, size=11))
+    return svg(820, 220, drawn)
+
+
+ROW = next(iter(article.ROWS))
+
+
+def write(target: Path) -> None:
+    target.mkdir(exist_ok=True)
+    for name, make in (("cost", cost), ("crash-points", crashes)):
+        (target / f"{name}.svg").write_text(make())
+        print(target / f"{name}.svg")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))
