@@ -286,7 +286,7 @@ a: put 5 0 60 1|e
 a: put 1023 0 60 1|f
 a: put 1024 0 60 1|g
 a: put 1024 9 60 1|h
-a: put 1 9 60 1|i
+a: put 1 10 60 1|i
 a: stats-tube default
 a: watch t
 a: reserve

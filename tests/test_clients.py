@@ -19,7 +19,7 @@ MUTANTS = {
     "delivered, whoever is gone": ("door.sh", '[ -n "$door_inode" ] && [ -z "$door_relayed" ] && ! door_ncat_lives || return 0', "return 0", "gone before the answer"),
     "a length that is not looked at": ("push.sh", '[ -z "$1" ] || [ "$size" = "$1" ] ||', "true ||", "cut in the body"),
     "a line that was cut is a line": ("handler", '    [ -n "$handler_line" ] || exit 0\n', '    [ -z "$handler_line" ] || return 0; exit 0\n', "cut in the line"),
-    "a reset is an end": ("door.sh", '[ -n "$door_inode" ] && ! door_ncat_lives || return 0\n  door_row && [ "$door_state"', 'return 0\n  door_row && [ "$door_state"', "reset in the body"),
+    "a reset is an end": ("door.sh", 'door_row && { [ "$door_state" != 01 ] || door_ncat_lives; } && return 0', "return 0", "reset in the body"),
 }
 
 
