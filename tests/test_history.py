@@ -38,7 +38,7 @@ def work():
         yield Path(directory)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("kind", history.KINDS)
 def test_histories(work, kind):
     """Five of each kind."""
@@ -48,7 +48,7 @@ def test_histories(work, kind):
     assert sum(outcome.operations for outcome in outcomes) > 400 and sum(outcome.killed for outcome in outcomes) > 20
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_broken_copy_is_seen(work, name):
     file, old, new, kind = MUTANTS[name]

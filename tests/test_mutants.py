@@ -64,7 +64,7 @@ def running(request, work):
 # The mutants
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name, family", STATED)
 def test_is_caught(name, family, running):
     if family == "clients":
@@ -159,7 +159,7 @@ def test_table_of_mutants(running):
 # The article's version
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("row", ROWS)
 def test_the_article(row, running):
     reason = article.available(row)

@@ -22,7 +22,7 @@ from flatq import spark as flatq_spark  # noqa: E402
 from flatq.pipeline import __main__ as command  # noqa: E402
 from flatq.pipeline.common import quiet_java  # noqa: E402
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", "spark.sql.shuffle.partitions": "2"}
 
 

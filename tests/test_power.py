@@ -138,7 +138,7 @@ def table(outcomes):
     return "\n".join(f"{one['replay']}\n    {one['call']}: {one['detail']}\n    {one['missing'][:8]}" for one in outcomes[:12])
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_every_state_that_may_be_left(work):
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as pool:
         runs = [pool.submit(explored, System(), name, STATES, 0, work) for name in power.names()]
@@ -230,7 +230,7 @@ def test_a_cut_is_one(kind):
     assert synced == b"abc\n" and other != b"abc\n"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 def test_real_cuts(kind):
     outcomes = cuts.explore(System(), kind, CUTS, 0)
     bad = [f"{one.replay}\n    {one.call}: {one.detail}" for one in outcomes if one.outcome != "good"]

@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "python"))
 
 from flatq import spark as flatq_spark  # noqa: E402
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", "spark.sql.shuffle.partitions": "2"}
 
 
