@@ -5,7 +5,8 @@
 ## make lint       ShellCheck alone
 ## make bench      measure, beside redis-cli, sqlite3, beanstalkd and the article's scripts (ROWS=..., some of it)
 ## make pipeline   a busy little spool, its tables and a report with plots, on Spark, after installing what that needs
-## make lessons    the course: how queues fail, step by step, and its pictures in .lessons/ (`make lesson N=03`: one of them)
+## make lessons    the course: how queues fail, step by step, and its pictures in .lessons/
+## make lesson     one of them (N=03)
 ## make crash      the crash laboratory without limits: hours; .crash/TIME.json has a line for each trial
 ## make install    bin/flatq, libexec/flatq and the man page, below PREFIX=/usr/local (and DESTDIR)
 ## make uninstall  remove these again

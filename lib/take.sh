@@ -192,6 +192,8 @@ take_back() {
 
 # take_stopped SIGNAL - the trap of whoever takes: what he has is back before he goes
 take_stopped() {
+  # what is settled was handed out: that ends well, as if the signal had come a moment later
+  [ -z "$taken" ] || [ ! -e "$q/done/$taken" ] || return 0
   trap - HUP INT TERM
   take_back
   [ -z "${wait_fifo:-}" ] || wait_end
