@@ -142,7 +142,7 @@ class Door:
 def answer(client: socket.socket) -> bytes:
     """Up to the end, or to a reset."""
     pieces: list[bytes] = []
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(ConnectionError):
         while piece := client.recv(65536):
             pieces.append(piece)
     return b"".join(pieces)
