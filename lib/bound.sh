@@ -61,6 +61,20 @@ queue_count() {
   count_out
 }
 
+# queue_count_states - sets count_ready count_delayed count_reserved count_buried. What moves between two looks is counted twice: a
+# difference may be below 0
+queue_count_states() {
+  queue_count
+  count_all=$count count=0
+  count_names "$q"/delayed/*/*/*
+  count_delayed=$count count=0
+  count_out
+  count_reserved=$count count=0
+  count_names "$q"/buried/*
+  count_buried=$count count_ready=$((count_all - count_delayed - count_reserved))
+  [ $count_ready -ge 0 ] || count_ready=0
+}
+
 # count_out - adds what is in flight to `count`
 count_out() {
   for count_path in "$q"/out/*; do

@@ -10,14 +10,7 @@ stat_read() {
   stat_rates
   for group in $groups; do
     queue_open "$group" && queue_conf || continue
-    queue_count
-    stat_all=$count count=0
-    count_names "$q"/delayed/*/*/*
-    stat_delayed=$count count=0
-    count_out
-    stat_out=$count count=0
-    count_names "$q"/buried/*
-    stat_buried=$count
+    queue_count_states
     stat_oldest
     if [ -e "$q/closed" ]; then stat_closed=true; else stat_closed=false; fi
     stat_pushed=0 stat_done=0
@@ -30,9 +23,7 @@ $group "}
 "*}
       stat_done=${stat_pushed#* } stat_pushed=${stat_pushed% *} ;;
     esac
-    stat_all=$((stat_all - stat_delayed - stat_out))
-    [ $stat_all -ge 0 ] || stat_all=0
-    stat_line="$queue $stat_all $stat_delayed $stat_out $stat_buried $stat_age $queue_bound $queue_most $stat_closed $stat_pushed $stat_done"
+    stat_line="$queue $count_ready $count_delayed $count_reserved $count_buried $stat_age $queue_bound $queue_most $stat_closed $stat_pushed $stat_done"
     stat_lines="$stat_lines$stat_line
 "
   done

@@ -2,14 +2,7 @@
 
 # tube_count - sets count_urgent count_ready count_reserved count_delayed count_buried of $q
 tube_count() {
-  queue_count
-  count_all=$count count=0
-  count_names "$q"/delayed/*/*/*
-  count_delayed=$count count=0
-  count_out
-  count_reserved=$count count=0
-  count_names "$q"/buried/*
-  count_buried=$count count_ready=$((count_all - count_delayed - count_reserved))
+  queue_count_states
   # urgent: a priority under 1,024
   count=0
   count_names "$q"/wal/000000[01]*
