@@ -178,6 +178,7 @@ def utime(pid):
     return sum(map(int, open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[11:13]))
 
 
+@pytest.mark.timed
 def test_waiting_costs_nothing_and_ends_at_once(door, record_property):
     one = door()
     worker, producer = one.connect(), one.connect()
@@ -202,10 +203,10 @@ def test_waiting_costs_nothing_and_ends_at_once(door, record_property):
         worker.ask(b"delete %d" % (number + 1))
     record_property("wake_ms", [round(span * 1000) for span in spans])
     print("put to reserved, ms:", [round(span * 1000) for span in spans], "median", statistics.median(spans))
-    # 50 ms on a quiet machine
-    assert statistics.median(spans) < 0.5
+    assert statistics.median(spans) < 0.05
 
 
+@pytest.mark.timed
 def test_one_waiter_a_job_and_time_outs(door):
     one = door()
     workers = [one.connect() for _ in range(4)]
@@ -228,7 +229,7 @@ def test_one_waiter_a_job_and_time_outs(door):
         thread.join()
     assert sorted(reply.split()[0] for reply in replies) == [b"RESERVED", b"RESERVED", b"TIMED_OUT", b"TIMED_OUT"]
     print("time-outs of 4 s after", sorted(late)[2:])
-    assert 3.9 < max(late) < 5
+    assert 3.99 < max(late) < 4.05
 
 
 def test_many_connections(door):
@@ -245,10 +246,11 @@ def test_many_connections(door):
     wait_for(lambda: not one.handlers(), 30, "all of them end")
 
 
+@pytest.mark.timed
 def test_ready_soon(door):
     spans = [door().ready for _ in range(3)]
     print("ready after, ms:", [round(span * 1000) for span in spans])
-    assert min(spans) < 1
+    assert min(spans) < 0.1
 
 
 # ---- what is killed

@@ -156,6 +156,7 @@ def test_whoever_counts_misses_nothing_that_is_on_its_way(flatq, spool, options)
     assert process.wait(20) == 0
 
 
+@pytest.mark.timed
 def test_push_waits_for_room(tmp_path):
     def check(flatq, spool):
         flatq("create", "-b", "1", "q", check=0)
@@ -183,6 +184,7 @@ def test_push_waits_for_room(tmp_path):
     in_each_shell(tmp_path, check)
 
 
+@pytest.mark.timed
 def test_how_soon_a_pop_wakes_a_push(flatq):
     flatq("create", "-b", "1", "q", check=0)
     took = []
@@ -198,6 +200,7 @@ def test_how_soon_a_pop_wakes_a_push(flatq):
     assert sorted(took)[2] < 0.05 + 0.03, took
 
 
+@pytest.mark.timed
 def test_push_that_waits_in_vain(tmp_path):
     def check(flatq, spool):
         flatq("create", "-b", "1", "q", check=0)
@@ -286,6 +289,7 @@ def test_closed(tmp_path):
     in_each_shell(tmp_path, check)
 
 
+@pytest.mark.timed
 def test_close_wakes_who_waits(tmp_path):
     def check(flatq, spool):
         flatq("create", "-b", "1", "full", check=0)

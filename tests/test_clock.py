@@ -275,6 +275,7 @@ def test_a_tool_that_fails_in_the_first_verb_of_a_boot(flatq, spool, clock, tool
     assert [pop(flatq), pop(flatq)] == [b"x" * 200, b"y" * 200]
 
 
+@pytest.mark.timed
 def test_delayed_ones_by_the_real_clock(tmp_path):
     def check(flatq, spool):
         begun = time.monotonic()

@@ -519,6 +519,7 @@ def test_expired_receipt_of_a_folded_message(flatq):
     assert ask(flatq, "GET", "/queue").body == b"1"
 
 
+@pytest.mark.timed
 def test_long_poll(flatq, door):
     door = door()
     found = {}
@@ -552,6 +553,7 @@ def test_long_poll(flatq, door):
     assert not list((flatq.spool / ".wait").glob("*")) and not list((flatq.spool / ".doors/wait").glob("*"))
 
 
+@pytest.mark.timed
 def test_long_poll_until_a_timeout_of_visibility(flatq):
     talk(flatq, request("POST", "/queue?group-id=g", b"1"))
     ask(flatq, "GET", "/queue?visibility-timeout=1")

@@ -217,6 +217,7 @@ def test_most_tries_bury_what_killed_pops_held(flatq, spool):
     assert name.endswith(".dead"), "with its reason"
 
 
+@pytest.mark.timed
 def test_waiting(tmp_path):
     """With -w, with and without a lease of its own, and with several queues."""
     in_each_shell(tmp_path, waits)

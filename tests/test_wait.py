@@ -6,8 +6,12 @@ import statistics
 import subprocess
 import time
 
+import pytest
+
 from conftest import SHELLS, need, wait_for
 from engine import child_named, command_of, empty, holders, in_each_shell, lies, pop, push, refused, reserve, stopped_by
+
+pytestmark = pytest.mark.timed
 
 
 def waiting(flatq, *arguments, queue="default", verb="pop", **more):

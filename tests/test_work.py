@@ -160,6 +160,7 @@ def test_a_failure_delays_ever_longer(flatq):
     assert flatq("work", "-w", "0", "--", "cat", check=0).out == b"x"
 
 
+@pytest.mark.timed
 def test_the_delay_is_as_long_as_said(flatq):
     push(flatq, b"x")
     began = time.monotonic()
@@ -207,6 +208,7 @@ def test_until_empty_and_max(flatq):
     assert flatq("work", "--until-empty", "--", "cat", check=0).out == b""
 
 
+@pytest.mark.timed
 def test_it_stops_when_nothing_came_for_so_long(flatq, spool):
     push(flatq, b"x")
     began = time.monotonic()
