@@ -7,7 +7,7 @@ spool_boot() {
     { [ -d "$FLATQ_DIR" ] && disk_at=$FLATQ_DIR || disk_at=${FLATQ_DIR%/*}; disk_failed "$disk_at" "spool $FLATQ_DIR"; return; }
   lock_spool || return
   # RACE: another verb may have done it while this one waited for the lock
-  if { read -r epoch base64_wrap <"$FLATQ_DIR/.boot/$boot"; } 2>/dev/null; then
+  if { read -r epoch base64_wrap clock_same <"$FLATQ_DIR/.boot/$boot"; } 2>/dev/null; then
     unlock_spool
     return 0
   fi
@@ -17,18 +17,21 @@ spool_boot() {
   return $spool_boot_code
 }
 
-# spool_boot_probe - sets epoch and base64_wrap. What a whole boot is built on is not taken from a tool that failed
+# spool_boot_probe - sets epoch, base64_wrap and clock_same. What a whole boot is built on is not taken from a tool that failed
 spool_boot_probe() {
   base64_wrap=-w0
-  base64 -w0 </dev/null >/dev/null 2>&1 || base64_wrap=
-  # shellcheck disable=SC2086 # no word or one
-  probe=$(printf '%0100d' 0 | base64 $base64_wrap 2>/dev/null)
+  base64 -w0 </dev/null >/dev/null 2>&1 || base64_wrap=--
+  probe=$(printf '%0100d' 0 | base64 "$base64_wrap" 2>/dev/null)
   [ ${#probe} -eq 136 ] || { why='base64 is missing, or wraps its lines'; return 70; }
   clock_read
   pad "${now%??}" 0000000000
   number "$(date +%s)" 9999999999 || { why='date +%s failed'; return 70; }
   padded=${padded#"${padded%%[!0]*}"}
   epoch=$((number - ${padded:-0}))
+  # a container's uptime may be less than the time since the start that /proc/PID/stat counts (owner_read)
+  need rare
+  clock_same=-
+  ! process_started $$ || [ "$now" \< "$started" ] || clock_same=same
 }
 
 # spool_boot_sync - the way to the spool is on the disk, whoever made it
@@ -55,7 +58,7 @@ spool_boot_queues() {
 
 spool_boot_mark() {
   {
-    printf '%s %s\n' "$epoch" "$base64_wrap" >"$FLATQ_DIR/.boot/new.$$" &&
+    printf '%s %s %s\n' "$epoch" "$base64_wrap" "$clock_same" >"$FLATQ_DIR/.boot/new.$$" &&
       mv -f "$FLATQ_DIR/.boot/new.$$" "$FLATQ_DIR/.boot/$boot"
   } 2>/dev/null || { disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return; }
   for boot_old in "$FLATQ_DIR"/.boot/*; do

@@ -139,14 +139,22 @@ clock_epoch() {
 }
 
 # owner_read - sets `owner`: this process as PID-TIME, and owner_lease: `none` where others will see it dead, else empty: a message's own.
-# TIME is when it started, since the uptime a container shows (lxcfs) may count from its own start, but /proc/PID/stat never does.
+# TIME is a time at which it lived. The clock's own will do (`now`, read by this process), except where that counts from another start than
+# /proc/PID/stat, as a container's (lxcfs) does, and in a subshell, whose PID is not $$: there it is when the process started.
 owner_read() {
   owner=$$-$now owner_lease=
+  # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
+  [ "${clock_same:-}" != same ] || ! [ "$FLATQ_PROC/self" -ef "$FLATQ_PROC/$$" ] || { owner_alone; return; }
   { read -r owner_line <"$FLATQ_PROC/self/stat"; } 2>/dev/null || return 0
-  [ ! -e "$FLATQ_PROC/1/stat" ] || owner_lease=none
+  owner_alone
   # shellcheck disable=SC2086 # the words are what is wanted
   set -- ${owner_line##*') '}
   [ $# -lt 20 ] || { pad "${20}" 000000000000; owner=${owner_line%% *}-$padded; }
+}
+
+# owner_alone - whether others' processes are seen, and so their ends
+owner_alone() {
+  [ ! -e "$FLATQ_PROC/1/stat" ] || owner_lease=none
 }
 
 # nonce_read - sets `nonce`: 12 random hexadecimal digits, no process where /proc has them

@@ -60,7 +60,7 @@ push_body() {
     2>/dev/null >"$q/body/$slip_id" || { set +C; disk_failed "$q/body" "queue '$queue'"; return; }
   set +C
   if [ ! -e "$q/body/$slip_id" ]; then
-    # encode_failed took it away, or drop did
+    # input_failed took it away, or drop did
     [ -z "${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { why="queue '$queue': input failed"; return 74; }
     why="queue '$queue' is gone"
     return 69
@@ -72,52 +72,14 @@ push_body() {
   [ -z "$1" ] || door_body_end || return
   [ -z "${FLATQ_MOST_BYTES:-}" ] || [ "$size" -le "$FLATQ_MOST_BYTES" ] ||
     { why="message of $size bytes is over the limit of $FLATQ_MOST_BYTES"; return 65; }
-  [ -z "${push_dot:-}" ] || push_dotted
+  [ -z "${push_dot:-}" ] || input_dotted
 }
 
-# push_dotted - 65 where the input ended without its last line
-push_dotted() {
-  [ -s "$q/tmp/$push_dot_file" ] || { why='the input ended without a line with a single dot'; return 65; }
-  rm -f "$q/tmp/$push_dot_file" 2>/dev/null || :
-}
-
-# encode [LENGTH] - base64 in one line, no newline. GNU base64 wraps at 76; one that knows no -w does not wrap by itself
-# shellcheck disable=SC2086 # $base64_wrap is a word or none
+# encode LENGTH - base64 in one line, no newline. GNU base64 wraps at 76; one that knows no -w does not wrap by itself
 encode() {
-  [ -n "${1:-}${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { base64 $base64_wrap; return; }
-  if [ -n "${1:-}" ]; then
-    input_exact "$1"
-  elif [ -z "${push_dot:-}" ]; then
-    input_most || encode_failed
-  elif [ -n "${FLATQ_MOST_BYTES:-}" ]; then
-    input_to_dot | { input_most || encode_failed; }
-  else
-    input_to_dot || encode_failed
-  fi | base64 $base64_wrap
-}
-
-# input_exact LENGTH - so many bytes of standard input, and not one more is read: what follows is not ours. A `head -c` may read ahead
-input_exact() {
-  case $1 in
-  0) ;;
-  ?????*) dd bs=65536 count="$1" iflag=fullblock,count_bytes ;;
-  *) dd bs="$1" count=1 iflag=fullblock ;;
-  esac 2>/dev/null
-}
-
-# input_most - standard input, and not more than one byte too much of it
-input_most() {
-  head -c "$((FLATQ_MOST_BYTES + 1))"
-}
-
-# input_to_dot - standard input up to the line with the dot, which goes to tmp/ instead: where it never came, that stays empty
-input_to_dot() {
-  (cd "$q/tmp" && exec sed -n -e '/^\.'"${push_cr:+$push_cr*}"'$/{w '"$push_dot_file" -e q -e '}' -e p)
-}
-
-# encode_failed - the left side of a pipe has no status to show: a body that is cut is taken away, before base64 sees its end
-encode_failed() {
-  rm -f "$q/body/$slip_id" 2>/dev/null
+  [ -n "$1${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { base64 "${base64_wrap:---}"; return; }
+  need input
+  input_part "$1" | base64 "${base64_wrap:---}"
 }
 
 # body_size FILE ENCODED - sets `size`, in bytes, of a body whose base64 has ENCODED characters; empty: count them.

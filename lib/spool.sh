@@ -1,7 +1,7 @@
 # spool.sh - the spool and its queues on disk: opening, locks, ids, configuration, log
 #
 #   $FLATQ_DIR/.ids/RANGE/N     the push journal: who was given which id (I1); a second line, `.`: that push has ended
-#   $FLATQ_DIR/.boot/BOOT       this boot has been recovered; the wall clock when it began, and what base64 can do
+#   $FLATQ_DIR/.boot/BOOT       this boot has been recovered; the wall clock when it began, what base64 can do, and the clock
 #   $FLATQ_DIR/.wait/           FIFOs of those who wait (wait.sh)
 #   $FLATQ_DIR/.lock            for ids, and for the first verb after a boot
 #   $FLATQ_DIR/QUEUE/           body/ wal/ fold/ queue/ unfold/ head/ out/ done/ delayed/ buried/ keys/ wait/ room/ tmp/, lock, log, and
@@ -20,7 +20,7 @@ spool_open() {
   # a spool with the set-gid bit belongs to a group (create -g)
   [ -g "$FLATQ_DIR" ] && umask 007
   { read -r boot <"$FLATQ_PROC/sys/kernel/random/boot_id"; } 2>/dev/null || boot=none
-  { read -r epoch base64_wrap <"$FLATQ_DIR/.boot/$boot"; } 2>/dev/null ||
+  { read -r epoch base64_wrap clock_same <"$FLATQ_DIR/.boot/$boot"; } 2>/dev/null ||
     { need boot && spool_boot; } || return
 }
 

@@ -3,7 +3,7 @@
 # stalk_open - the connection, the spool, and what is to happen at the end
 stalk_open() {
   shell_reset
-  need slip spool push take settle reclaim batch fold bound wait rare boot look tube tally yaml
+  need slip spool push input take settle reclaim batch fold bound wait rare boot look tube tally yaml
   # a line of megabytes ends its own connection, and no other
   # shellcheck disable=SC3045 # where there is none, nothing is lost
   ulimit -d 131072 2>/dev/null || :

@@ -153,10 +153,11 @@ def test_an_owner_that_lives_in_a_container(flatq, tmp_path):
         (proc / name).symlink_to(f"/proc/{name}")
     (proc / "uptime").write_text("0.50 0.50\n")
     flatq.env["FLATQ_PROC"] = str(proc)
-    push(flatq, BIG)
     # the pid is not known beforehand: it shows itself before it starts
+    shown = ["dash", "-c", 'ln -s /proc/$$ "$FLATQ_PROC/$$" && exec "$@"', "-"]
+    subprocess.run([*shown, *flatq.command("push")], input=BIG, env=flatq.environment(None), stdout=subprocess.DEVNULL, timeout=30, check=True)
     process = subprocess.Popen(
-        ["dash", "-c", 'ln -s /proc/$$ "$FLATQ_PROC/$$" && exec "$@"', "-", *flatq.command("pop")],
+        [*shown, *flatq.command("pop")],
         env=flatq.environment(None), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     flatq.started.append(process)
     wait_for(lambda: lies(flatq.spool).get("out"), what="the message in out/")

@@ -1,0 +1,45 @@
+# input.sh - a message that ends before standard input does: after so many bytes, at a dot, or where it is too long
+
+# input_part LENGTH - what of standard input is the message: LENGTH bytes; else up to the line with the dot (push_dot), and not much
+# more than FLATQ_MOST_BYTES
+input_part() {
+  if [ -n "$1" ]; then
+    input_exact "$1"
+  elif [ -z "${push_dot:-}" ]; then
+    input_most || input_failed
+  elif [ -n "${FLATQ_MOST_BYTES:-}" ]; then
+    input_to_dot | { input_most || input_failed; }
+  else
+    input_to_dot || input_failed
+  fi
+}
+
+# input_exact LENGTH - so many bytes of standard input, and not one more is read: what follows is not ours. A `head -c` may read ahead
+input_exact() {
+  case $1 in
+  0) ;;
+  ?????*) dd bs=65536 count="$1" iflag=fullblock,count_bytes ;;
+  *) dd bs="$1" count=1 iflag=fullblock ;;
+  esac 2>/dev/null
+}
+
+# input_most - standard input, and not more than one byte too much of it
+input_most() {
+  head -c "$((FLATQ_MOST_BYTES + 1))"
+}
+
+# input_to_dot - standard input up to the line with the dot, which goes to tmp/ instead: where it never came, that stays empty
+input_to_dot() {
+  (cd "$q/tmp" && exec sed -n -e '/^\.'"${push_cr:+$push_cr*}"'$/{w '"$push_dot_file" -e q -e '}' -e p)
+}
+
+# input_dotted - 65 where the input ended without its last line
+input_dotted() {
+  [ -s "$q/tmp/$push_dot_file" ] || { why='the input ended without a line with a single dot'; return 65; }
+  rm -f "$q/tmp/$push_dot_file" 2>/dev/null || :
+}
+
+# input_failed - the left side of a pipe has no status to show: a body that is cut is taken away, before base64 sees its end
+input_failed() {
+  rm -f "$q/body/$slip_id" 2>/dev/null
+}
