@@ -65,13 +65,17 @@ door_room() {
   door_inode=
 }
 
-# door_ncat_lives - whether the ncat that serves this client still does; where it does not, the client sends no more, or is gone
+# door_ncat_lives - whether the ncat that serves this client still does; where it does not, the client sends no more, or is gone. One that
+# is killed closes its files, so that our input ends, a little before it is dead: then it is exiting, which its flags say (PF_EXITING, 4)
 door_ncat_lives() {
   { read -r door_stat <"$FLATQ_PROC/$PPID/stat"; } 2>/dev/null || return 1
   case $door_stat in
-  *'(ncat) '[!ZX]*) [ -n "${FLATQ_GUARD:-}" ] ;;
+  *'(ncat) '[!ZX]*) [ -n "${FLATQ_GUARD:-}" ] || return ;;
   *) return 1 ;;
   esac
+  # shellcheck disable=SC2086 # the words are what is wanted
+  set -- ${door_stat##*') '}
+  [ $(($7 & 4)) -eq 0 ]
 }
 
 # door_delivered - 74 where the client cannot have had the answer. A write to a client that is wholly gone succeeds, and its socket is

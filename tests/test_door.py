@@ -594,6 +594,16 @@ def test_kill(shell, door, flatq, spool, mode, whom):
     assert not lies(spool, "jobs").get("wal"), "half a message"
 
 
+@pytest.mark.parametrize("state, flags, lives", [("S", 4194304, 0), ("S", 4194308, 1), ("R", 4194572, 1), ("Z", 4194316, 1)])
+def test_an_ncat_that_is_just_dying(shell, tmp_path, state, flags, lives):
+    """Its files are closed before it is a zombie: a push that ends then was cut off."""
+    script = """lib=$1 FLATQ_PROC=$2 FLATQ_GUARD=1
+        mkdir -p "$FLATQ_PROC/$PPID" && printf '%s\\n' "$PPID (ncat) $3 1 2 3 0 -1 $4 100 0 0" >"$FLATQ_PROC/$PPID/stat"
+        . "$lib/common.sh"; . "$lib/door.sh"; door_ncat_lives"""
+    done = subprocess.run([shell, "-c", script, "-", LIB, tmp_path / "proc", state, str(flags)], capture_output=True, timeout=30)
+    assert (done.returncode, done.stderr) == (lives, b"")
+
+
 @BOTH
 def test_a_port_in_use(shell, flatq, free_port, mode):
     need("ncat")
