@@ -1,5 +1,6 @@
 """shovel, between flatq, a line door, a real beanstalkd and a real Redis: order, no loss, no repeats, whoever is killed."""
 
+import contextlib
 import os
 import pty
 import random
@@ -17,14 +18,16 @@ from servers import Beanstalkd, Redis, free, module
 
 sys.path.insert(0, str(ROOT / "python"))
 
-from flatq import Queue, pressure, stalk  # noqa: E402
-from flatq.shovel import Local, Shovel, source, target  # noqa: E402
+from flatq import Busy, Empty, Queue, Unreachable, line, pressure, stalk  # noqa: E402
+from flatq.ends import Taken  # noqa: E402
+from flatq.ends.local import Local  # noqa: E402
+from flatq.shovel import Shovel, source, target  # noqa: E402
 
 ANY = bytes(range(256)) * 40 + b"\r\n.\r\n"
 
 
 @pytest.fixture
-def flatq(flatq, monkeypatch):
+def flatq(flatq, shell, monkeypatch):
     flatq.env["FLATQ_PYTHON"] = sys.executable
     for name in ("FLATQ_DIR", "FLATQ_SYNC"):
         monkeypatch.setenv(name, flatq.env[name])
@@ -301,11 +304,11 @@ def there(kind, server):
     return count
 
 
-def kills(server, process, count, chance):
+def kills(server, process, count, chance, seconds=30):
     """Kill the server, and start it again, when about so many, and so many more, have come through; how often."""
     times = 0
     for step in range(1, 5):
-        wait_for(lambda: process.poll() is not None or count() >= step * 8, 30, "it moves")
+        wait_for(lambda: process.poll() is not None or count() >= step * 8, seconds, "it moves")
         if process.poll() is not None:
             break
         server.kill()
@@ -324,15 +327,21 @@ def test_the_other_end_is_killed_again_and_again(flatq, request, kind):
     away = flatq.start("shovel", "--once", "here", server.url, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     assert kills(server, away, lambda: there(kind, server), chance) >= 2
     assert away.wait(40) == 0
-    if kind == "door":
-        assert server.queue.drain(end=b"\0") == bodies
-        return
-    back = flatq.start("shovel", "-n", "50", server.url, "back", stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    assert kills(server, back, lambda: len(Queue("back")), chance) == 4
-    assert back.wait(40) == 0
+    back = flatq.start("shovel", "-n", "40", server.url, "back", stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert kills(server, back, lambda: len(Queue("back")), chance, 60) >= 3
+    assert back.wait(60) == 0
     found = Queue("back").drain(end=b"\0")
-    # the way there may have repeated some, and so may 50 be fewer
-    assert len(found) == 50 and once(found) == bodies[:len(set(found))] and len(set(found)) >= 46
+    # the way to what takes no key may have repeated some
+    assert len(found) == 40 and once(found) == bodies[:len(set(found))] and len(set(found)) >= (40 if kind == "door" else 36)
+
+
+def lose_role(server, role):
+    """Half a minute goes by for the one that was killed."""
+    client, lease = module("redis").Redis(port=server.port), f"__pressure__:q:{role}_lease"
+    if client.exists(lease):
+        client.set(lease, b"1 " + client.get(lease).split(b" ", 1)[1])
+        assert [finding.state for finding in server.queue.doctor()] == ["mended"]
+    client.close()
 
 
 @pytest.mark.parametrize("kind", ["queue", "tube", "redis"])
@@ -350,11 +359,7 @@ def test_the_shovel_is_killed_again_and_again(flatq, request, kind):
             process.kill()
         flatq.end(process)
     if kind == "redis":
-        # the role of the one that was killed: half a minute goes by
-        client, lease = module("redis").Redis(port=server.port), "__pressure__:q:producer_lease"
-        if client.exists(lease):
-            client.set(lease, b"1 " + client.get(lease).split(b" ", 1)[1])
-            assert [finding.state for finding in server.queue.doctor()] == ["mended"]
+        lose_role(server, "producer")
     flatq("shovel", "--once", "here", place, check=0)
     if kind == "queue":
         assert Queue("there").drain(end=b"\0") == bodies
@@ -364,24 +369,126 @@ def test_the_shovel_is_killed_again_and_again(flatq, request, kind):
     assert once(found) == bodies and len(found) <= len(bodies) + 5
 
 
-def test_a_shovel_that_fetches_is_killed(flatq, tube):
-    """What it had given, but not settled, the queue knows by its key: nothing is there twice."""
+@pytest.mark.parametrize("kind", ["door", "tube", "redis"])
+def test_a_shovel_that_fetches_is_killed(flatq, request, kind):
+    """By KILL, at random. The message that it had in hand comes before all others; what it had given, but not settled, the queue knows by
+    its key: nothing is there twice."""
+    server = request.getfixturevalue(kind)
+    chance = random.Random(kind)
     bodies = filled(flatq, 40)
-    move("here", tube.url)
-    for _ in range(4):
+    move("here", server.url)
+    for _ in range(6):
         before = len(Queue("back"))
-        process = flatq.start("shovel", tube.url, "back", stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_for(lambda: len(Queue("back")) > before + 3, 20, "it moves")
+        process = flatq.start("shovel", server.url, "back", stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for(lambda: len(Queue("back")) > before + 1, 60, "it moves")
+        time.sleep(chance.uniform(0, 0.1))  # any moment is to be one at which it can be killed
         flatq.end(process)
-    move(tube.url, "back")
+        if kind == "redis":
+            lose_role(server, "consumer")
+    move(server.url, "back")
     assert Queue("back").drain(end=b"\0") == bodies
+
+
+def killed(source):
+    """What is left of a source in this process when that is killed."""
+    source.note.close()
+
+
+def test_what_a_killed_one_held_behind_a_door_comes_first(flatq, door):
+    bodies = [b"0", b"1", b"2", b"3"]
+    for body in bodies:
+        door.queue.push(body)
+    first = source(door.url, "back")
+    assert first.take(0).body == b"0"
+    with pytest.raises(Taken, match="another shovel"):
+        source(door.url, "back").take(0)
+    killed(first)
+    # taken, and not given
+    second = source(door.url, "back")
+    parcel = second.take(0)
+    assert (parcel.body, parcel.key) == (b"0", parcel.key) and door.queue.stats()["reserved"] == 1
+    target("back").give(parcel, 0)
+    second.write("given", parcel.receipt)
+    killed(second)
+    # given, and not settled
+    third = source(door.url, "back")
+    assert third.take(0).body == b"1" and door.queue.stats()["reserved"] == 1 and len(door.queue) == 2
+    killed(third)
+    # its lease is over, and it is back
+    door.queue.release(third.note.text.decode().split(" ")[1])
+    assert move(door.url, "back") == 3
+    assert Queue("back").drain(end=b"\0") == bodies
+
+
+def test_a_message_whose_answer_was_lost_behind_a_door(flatq, door):
+    """Whoever asked for it was killed before it knew which one came: nothing overtakes it."""
+    for body in (b"0", b"1"):
+        door.queue.push(body)
+    first = source(door.url, "back")
+    first.client.queue, wanted = "nothing-there", first.client.queue
+    with pytest.raises(Empty):
+        first.take(0)
+    killed(first)
+    assert first.note.text == b"asked"
+    line.Client(door.url).ask("reserve", "-t", "6", wanted)
+    said, began = [], time.monotonic()
+    assert move(door.url, "back", say=said.append) == 2
+    assert time.monotonic() - began >= 3
+    assert any("may still be reserved" in text for text in said)
+    assert Queue("back").drain(end=b"\0") == [b"0", b"1"]
+    assert not list(filter(None, [note.read_text().split()[0] != "nothing" for note in (flatq.spool / ".shovel").iterdir()]))
+
+
+def test_a_door_that_cuts_an_answer_off(flatq, door, monkeypatch):
+    """The same, and the shovel lives. A connection that is refused leaves no doubt."""
+    for body in (b"0", b"1"):
+        door.queue.push(body)
+    one = source(door.url, "back")
+    ask = one.client.ask
+
+    def cut(verb, *words, **more):
+        ask(verb, *["5" if word == "30" else word for word in words], **more)
+        raise line.Cut("no whole answer", 69)
+
+    monkeypatch.setattr(one.client, "ask", cut)
+    with pytest.raises(Unreachable):
+        one.take(0)
+    monkeypatch.setattr(one.client, "ask", ask)
+    with pytest.raises(Busy):
+        one.take(0)
+    there = target("back")
+    assert Shovel(one, there, once=True).run() == 2
+    assert Queue("back").drain(end=b"\0") == [b"0", b"1"]
+    door.kill()
+    with pytest.raises(Unreachable, match="efused"):
+        one.take(0)
+    assert not one.doubt
+    one.close()
+
+
+def test_a_job_of_a_connection_that_has_not_ended(flatq, tube):
+    """A killed shovel's connection may end later than the next one's begins."""
+    client = stalk.Client(tube.url)
+    for body in (b"0", b"1"):
+        client.put(body)
+    first = source(tube.url, "back")
+    assert first.take(0).body == b"0"
+    killed(first)
+    second = source(tube.url, "back")
+    with pytest.raises(Busy):
+        second.take(0)
+    first.client.close()
+    assert second.take(0).body == b"0"
+    second.client.close()
+    with pytest.raises(Busy) if client.reserved() else contextlib.nullcontext():
+        assert second.take(0).body == b"0"
+    second.close()
+    client.close()
 
 
 def test_an_acknowledgement_that_was_lost(flatq, monkeypatch):
     """What was given and could not be settled is settled when it comes again; and a queue refuses what it has."""
     filled(flatq, 3)
-    from flatq.errors import Unreachable
-
     there = target("there")
     give, lost = there.give, []
 
@@ -404,7 +511,7 @@ def test_a_queue_that_was_made_anew_is_another(flatq):
         taken = [here.take(0) for _ in range(3)]
         for parcel in taken:
             parcel.done()
-        here.file.close()
+        here.note.close()
         flatq("drop", "-f", "here", check=0)
     bodies = filled(flatq, 5)
     assert move("here", "there") == 5

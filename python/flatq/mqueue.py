@@ -15,8 +15,9 @@ import urllib.parse
 from typing import Any, NoReturn
 
 from .command import Stopped, fail, needs, number, options, out
+from .ends import Parcel, Source, Target, TooLarge
 from .errors import Busy, Denied, Empty, Error, Full, Invalid, Missing, Usage
-from .shovel import Parcel, Source, Target, TooLarge, command
+from .shovel import command
 
 #: what 0 in the kernel is here
 USUAL = 65536

@@ -20,9 +20,11 @@ Needs Redis 6.2, or what speaks like it, with scripts."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import secrets
+import selectors
 import socket
 import threading
 import time
@@ -41,9 +43,6 @@ SUFFIXES = (
     ":stats:consumed_messages", ":stats:consumed_bytes", ":not_full", ":closed", ":producer_lease", ":consumer_lease",
 )
 STATISTICS = tuple(suffix[7:] for suffix in SUFFIXES if suffix.startswith(":stats:"))
-
-#: seconds between two looks at whether a queue was closed, while a getter waits for a message
-LOOK = 0.25
 
 _SCRIPT = """
 local queue, bound, producer, consumer, producer_free, consumer_free, produced_messages, produced_bytes, consumed_messages,
@@ -281,7 +280,7 @@ class Role:
                 who = more[0].decode(errors="replace")
                 raise Busy(f"queue '{self.queue.name}': in use: its {self.name} is {who or 'not known'}", 75, "pressure")
             # in one list, from one end to the other: it waits for the role and takes nothing
-            self.queue._block("BRPOPLPUSH", free, free, min(2.0, self.queue.lease, self.left()))
+            self.queue._block(("BRPOPLPUSH", free, free), seconds=min(2.0, self.queue.lease, self.left()))
 
     def step(self, action: str, key: str, body: bytes = b"") -> list[bytes]:
         """Do it, as soon as it can be done."""
@@ -292,11 +291,12 @@ class Role:
             if status != b"wait":
                 self.queue._fail(status)
             name = self.queue.key(key)
-            if key:
-                self.queue._block("BRPOPLPUSH", name, name, min(2.0, self.queue.lease / 3, self.left()))
-            else:
-                # to the end where it came from: the order stays, whatever came in one piece
-                self.queue._block("BLMOVE", name, name, "RIGHT", "RIGHT", min(LOOK, self.queue.lease / 3, self.left()))
+            # moved to where it came from, it stays what it is, and who waits is woken
+            words: list[tuple[Any, ...]] = [("BLMOVE", name, name, "RIGHT", "RIGHT")]
+            if not key:
+                closed = self.queue.key(":closed")
+                words.append(("BLMOVE", closed, closed, "RIGHT", "RIGHT"))
+            self.queue._block(*words, seconds=min(10.0, self.queue.lease / 3, self.left()))
 
     def __enter__(self) -> Role:
         return self
@@ -466,7 +466,7 @@ class Queue:
                 if left <= 0:
                     who = more[0].decode(errors="replace")
                     raise Busy(f"queue '{self.name}': deleted, but its {name} {who} has not left: see doctor", 75, "pressure")
-                self._block("BRPOPLPUSH", free, free, min(2.0, left))
+                self._block(("BRPOPLPUSH", free, free), seconds=min(2.0, left))
 
     def stats(self) -> dict[str, int]:
         """produced_messages, produced_bytes, consumed_messages, consumed_bytes."""
@@ -476,6 +476,10 @@ class Queue:
         return {name: int(value or 0) for name, value in zip(STATISTICS, values[1:])}
 
     # ---- beyond it
+
+    def info(self) -> dict[str, Any]:
+        """What the server says of itself."""
+        return dict(self._ask(lambda redis: redis.info()))
 
     def doctor(self, *, force: bool = False) -> list[Finding]:
         """Set right what clients that died have left: a role whose lease is over, tokens that are one too many or too few. force: also
@@ -541,9 +545,25 @@ class Queue:
         words = [action, role, nonce, self.identity(), math.ceil(self.lease * 1000), int(last), body]
         return list(self._ask(lambda redis: self._connection()[2](keys=keys, args=words)))
 
-    def _block(self, *words: Any) -> None:
-        *command, seconds = words
-        self._ask(lambda redis: redis.execute_command(*command, f"{max(seconds, 0.001):.3f}"))
+    def _block(self, *commands: tuple[Any, ...], seconds: float) -> None:
+        """Until one of these blocking commands has its answer. Redis has none that waits for several lists and takes nothing out: so each
+        has a connection, and those that have no answer end with theirs."""
+        words = f"{max(seconds, 0.001):.3f}"
+
+        def ask(redis: Any) -> None:
+            with contextlib.ExitStack() as stack, selectors.DefaultSelector() as selector:
+                for command in commands:
+                    connection = stack.enter_context(redis.client()).connection
+                    stack.callback(lambda one: one in waiting and one.disconnect(), connection)
+                    waiting.append(connection)
+                    connection.send_command(*command, words)
+                    selector.register(connection._sock, selectors.EVENT_READ, connection)
+                for key, _ in selector.select(seconds + 15):
+                    key.data.read_response()
+                    waiting.remove(key.data)
+
+        waiting: list[Any] = []
+        self._ask(ask)
 
     def _inspect(self, command: str, suffix: str) -> int:
         def both(redis: Any) -> Any:

@@ -72,6 +72,15 @@ class Client:
         job.priority, job.ttr = int(about.get("pri", PRIORITY)), int(about.get("ttr", TTR))
         return job
 
+    def broken(self) -> bool:
+        """Whether there was a connection, and it has ended."""
+        return self.connections > 0 and self.socket is None
+
+    def reserved(self) -> int:
+        """How many of the tube's jobs are reserved, by whomever."""
+        self._mode("watch")
+        return int(self._about(b"stats-tube " + self.tube.encode()).get("current-jobs-reserved", 0))
+
     def delete(self, job: Job) -> None:
         """Raises NotYours where the connection that held it is gone: it comes again."""
         self._settle(job, b"delete %d" % job.id, "DELETED")

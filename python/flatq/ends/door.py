@@ -1,0 +1,135 @@
+"""A queue behind a line door, as an end of a shovel."""
+
+from __future__ import annotations
+
+import time
+
+from .. import line
+from ..errors import Empty, Error, Invalid, Missing, NotYours
+from . import LEASE, Doubt, Note, Parcel, Source, Target, TooLarge, key_of, way
+
+
+class Door(Target):
+    """Where messages go."""
+
+    def __init__(self, place: str) -> None:
+        self.client, self.name = line.Client(place), place
+
+    def give(self, parcel: Parcel, wait: float) -> None:
+        words = ["-n", str(len(parcel.body)), "-k", parcel.key, "-w", line.seconds(wait)]
+        for letter, value in (("-p", parcel.priority), ("-t", parcel.lease)):
+            words += [] if value is None else [letter, str(value)]
+        try:
+            self.client.ask("push", *words, self.client.queue, body=parcel.body, wait=wait)
+        except Invalid as error:
+            raise TooLarge(str(error), 65) if "over the limit" in str(error) else error from None
+
+
+class _Reserved(Parcel):
+    def __init__(self, source: DoorSource, receipt: str, body: bytes) -> None:
+        # the door, the queue and the id
+        number = int(receipt.rpartition(":")[2].partition(".")[0])
+        super().__init__(body, key_of(source.client.place, source.client.queue, number, body=body))
+        self.source, self.receipt = source, receipt
+
+    def _say(self, verb: str, *words: str) -> None:
+        self.source.client.ask(verb, *words, self.receipt)
+
+    def done(self) -> None:
+        self.source.write("given", self.receipt)
+        self._say("delete")
+
+    def keep(self) -> None:
+        self._say("touch", "-t", str(LEASE))
+
+    def back(self) -> None:
+        self._say("release")
+        self.source.write("nothing")
+
+    def bury(self) -> None:
+        self._say("bury", "-r", "too-big")
+
+
+class DoorSource(Source):
+    """A message in hand is reserved there. The note says how far it had come: `asked` for one, `held RECEIPT`, `given RECEIPT`; so whoever
+    starts again goes on with that message before any other. Where it was asked for, and which one came is not known, there is Doubt."""
+
+    #: seconds that a request waits there, and then all that is under way there has come to its end, should we be cut off
+    WAIT, GRACE = 2, 3
+
+    def __init__(self, place: str, towards: str) -> None:
+        self.client, self.name, self.way = line.Client(place), place, way(place, towards)
+        self.note: Note | None = None
+        #: what a killed one has left
+        self.left: list[str] = []
+        self.doubt = Doubt(self.client.place)
+
+    def write(self, *words: str) -> None:
+        """In the note."""
+        assert self.note is not None
+        self.note.write(" ".join(words).encode())
+
+    def take(self, wait: float) -> Parcel:
+        if self.note is None:
+            self.note = Note(self.way, self.name)
+            self.left = self.note.text.decode().split(" ")
+            if self.left == ["asked"]:
+                self.doubt.arise()
+        parcel = self._go_on() if len(self.left) == 2 else None
+        self.left = []
+        if parcel:
+            return parcel
+        if self.doubt:
+            self._sure()
+        self.write("asked")
+        began, wait = time.monotonic(), min(wait, self.WAIT)
+        # until there is an answer
+        self.doubt.arise()
+        try:
+            answer = self.client.ask("reserve", "-w", line.seconds(wait), "-t", str(LEASE), self.client.queue, wait=wait)
+        except Error as error:
+            if not isinstance(error, line.Cut):
+                self.doubt.since = 0
+            # a door for one connection at a time does not wait
+            if isinstance(error, Empty) and wait and time.monotonic() - began < 0.5:
+                time.sleep(0.5)
+            raise
+        head, _, body = answer.partition(b"\n")
+        receipt = head.decode().split(" ")[0]
+        self.write("held", receipt)
+        self.doubt.since = 0
+        return _Reserved(self, receipt, body)
+
+    def _go_on(self) -> Parcel | None:
+        """With what the note says; None where that is done, or no longer ours: then it is at its old place, or gone."""
+        word, receipt = self.left
+        try:
+            if word == "given":
+                self.client.ask("delete", receipt)
+                return None
+            self.client.ask("touch", "-t", str(LEASE), receipt)
+            return _Reserved(self, receipt, self.client.ask("peek", receipt.partition(".")[0]))
+        except (NotYours, Empty, Missing):
+            return None
+
+    def _sure(self) -> None:
+        age = self.doubt.age()
+        if age < LEASE + self.WAIT and (age < self.GRACE or self._reserved()):
+            self.doubt.wait()
+        self.doubt.since = 0
+
+    def _reserved(self) -> bool:
+        """Whether anything is reserved there: if so, it may be for us."""
+        try:
+            rows = self.client.ask("stat", self.client.queue).decode().splitlines()
+        except Missing:
+            return False
+        return "reserved 0" not in rows
+
+    def close(self) -> None:
+        note, self.note = self.note, None
+        if note is None:
+            return
+        if note.text == b"asked" and not self.doubt:
+            note.write(b"nothing")
+        note.close()

@@ -1,0 +1,161 @@
+"""A queue of this machine, as an end of a shovel."""
+
+from __future__ import annotations
+
+import base64
+import collections
+import os
+import re
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import Disk, Empty, Invalid, Missing
+from ..queue import Queue
+from ..verbs import Call, run
+from . import Note, Parcel, Source, Taken, Target, TooLarge, key_of, way
+
+#: messages that are claimed at once
+CLAIM = 16
+
+_SLIP = re.compile(rb"([0-9]{10})\.([0-9]{12})\.[0-9]+\.[0-9a-z-]+\.([0-9]+)\.[0-9]+\.([0-9]{12})\.([0-9]+)\.\S+")
+
+
+class _Claimed(Parcel):
+    def __init__(self, source: Local, slip: bytes, text: bytes) -> None:
+        match = _SLIP.fullmatch(slip)
+        try:
+            body = base64.b64decode(text, validate=True)
+        except ValueError:
+            match = None
+        if not match or len(body) != int(match[5]):
+            raise Disk(f"queue '{source.queue}': a damaged message among those claimed as {source.consumer}", 74)
+        # host, queue, id and the hundredth of a second of birth
+        where = (socket.gethostname(), source.queue, int(match[2]), int(match[4]))
+        super().__init__(body, key_of(*where, body=body), int(match[1]), int(match[3]))
+        self.source, self.slip = source, slip
+        #: where it is the last of a segment, the offset behind that
+        self.end: int | None = None
+
+    def done(self) -> None:
+        self.source.moved(self)
+
+    def back(self) -> None:
+        self.source.line.appendleft(self)
+
+    def bury(self) -> None:
+        # there is no way from claimed to buried: it is pushed anew, as the most urgent, taken, and set aside
+        spare = Queue(self.source.queue, self.source.path)
+        known = spare.push(self.body, priority=0, lease=self.lease, key=self.key)
+        held: list[Any] = []
+        try:
+            while not known.dup:
+                message = spare.reserve()
+                if message.id == known:
+                    message.bury(reason="too-big", priority=self.priority)
+                    break
+                held.append(message)
+        finally:
+            for message in held:
+                message.release()
+        self.done()
+
+
+class Local(Source):
+    """What is in hand is claimed: it is held over crashes, in its order, for the shovel to the same place. The note is the slip of the last
+    message that was moved: so a shovel that is killed repeats one message at most."""
+
+    def __init__(self, queue: str, towards: str, path: str | None = None) -> None:
+        self.queue, self.path, self.name = Queue(queue, path).name, path, queue
+        self.consumer = way(queue, towards)
+        self.line: collections.deque[_Claimed] = collections.deque()
+        #: whether all that is claimed is in the line, and so known
+        self.sure = True
+        self.note: Note | None = None
+
+    def take(self, wait: float) -> Parcel:
+        if self.note is None:
+            self.note = Note(self.consumer, f"queue '{self.queue}'", self.path)
+        end, pause = time.monotonic() + wait, 0.05
+        while not self.line:
+            self.sure = False
+            try:
+                # what a killed one held comes first
+                segments = self._verb("claim", "-n", str(min(CLAIM, self.most)), "--", self.queue, parse=_segments)
+            except Missing as error:
+                self.sure = True
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise Empty(str(error), 66) from None
+                time.sleep(min(pause, left))
+                pause = min(pause * 1.5, 1.0)
+                continue
+            for offset, count, path in segments:
+                self._read(self.note.text, offset, count, path)
+            self.sure = True
+        return self.line.popleft()
+
+    def _verb(self, verb: str, *words: str, parse: Callable[[bytes], Any] = bytes) -> Any:
+        return run(Call(verb, ["-c", self.consumer, *words], parse, None, self.path))
+
+    def _read(self, last: bytes, offset: int, count: int, path: str) -> None:
+        rows: list[list[bytes]] = []
+        try:
+            for name in sorted(os.listdir(path)):
+                with open(os.path.join(path, name), "rb") as flat:
+                    rows += [line.split(b"\t") for line in flat.read().splitlines()]
+        except OSError as error:
+            raise Disk(f"{path}: {error.strerror}", 74) from None
+        if len(rows) != count or any(len(row) != 2 for row in rows):
+            raise Disk(f"{path}: {len(rows)} messages, not {count}", 74)
+        moved = next((place + 1 for place, row in enumerate(rows) if row[0] == last), 0)
+        if moved == count:
+            self._settle(offset + count)
+            return
+        if moved:
+            self.begun = True
+        self.line += [_Claimed(self, slip, text) for slip, text in rows[moved:]]
+        self.line[-1].end = offset + count
+
+    def moved(self, parcel: _Claimed) -> None:
+        """It is there, and all before it."""
+        assert self.note is not None
+        self.note.write(parcel.slip)
+        self.begun = True
+        if parcel.end is not None:
+            self._settle(parcel.end)
+
+    def _settle(self, end: int) -> None:
+        self._verb("settle", "--", str(end), self.queue)
+        self.begun = False
+
+    def close(self) -> None:
+        note, self.note = self.note, None
+        if note is None:
+            return
+        try:
+            if self.begun and self.sure:
+                raise Taken(f"queue '{self.queue}': {len(self.line)} messages stay claimed as {self.consumer}, for the next start", 75)
+            if self.sure and self.line:
+                self._verb("unclaim", "--", self.queue)
+        finally:
+            note.close()
+
+
+def _segments(out: bytes) -> list[tuple[int, int, str]]:
+    rows = (line.split(" ", 2) for line in os.fsdecode(out).splitlines())
+    return [(int(offset), int(count), path) for offset, count, path in rows]
+
+
+class Here(Target):
+    """A queue of this machine, to which messages go."""
+
+    def __init__(self, name: str, path: str | None = None) -> None:
+        self.queue, self.name = Queue(name, path), name
+
+    def give(self, parcel: Parcel, wait: float) -> None:
+        try:
+            self.queue.push(parcel.body, priority=parcel.priority, lease=parcel.lease, key=parcel.key, wait=wait)
+        except Invalid as error:
+            raise TooLarge(str(error), 65, error.verb) if "over the limit" in str(error) else error from None

@@ -1,0 +1,53 @@
+"""A pressure queue, as an end of a shovel.
+
+A Redis that says that it has a message has it in memory. With `appendfsync always` it has it on its disk as well, and nothing is lost,
+whatever is killed. With `everysec`, its default, it may have not yet written the last second or two when it is killed by KILL, and with no
+append-only file it loses all: that is between it and whoever set it up, and no client can see it."""
+
+from __future__ import annotations
+
+import re
+
+from .. import pressure
+from ..errors import Busy, NotYours
+from . import LEASE, Parcel, Source, Target, key_of
+
+
+class _Held(Parcel):
+    def __init__(self, message: pressure.Message, key: str) -> None:
+        super().__init__(message.body, key)
+        self.message = message
+
+    def done(self) -> None:
+        try:
+            self.message.done()
+        except Busy as error:
+            raise NotYours(str(error), 66) from None
+
+    def keep(self) -> None:
+        self.message.keep()
+
+    def back(self) -> None:
+        self.message.role.give()
+
+
+class Pressure(Source, Target):
+    """We are its consumer while a message is in hand, which stays its head until it is there: nothing can overtake it, whoever is killed."""
+
+    def __init__(self, url: str) -> None:
+        self.queue, self.name = pressure.Queue.at(url, lease=LEASE), re.sub(r"//[^/@]*@", "//", url)
+
+    def take(self, wait: float) -> Parcel:
+        message = self.queue.hold(wait)
+        try:
+            # the server, the queue, how many were taken out before and, where it writes no append-only file, that start of the server
+            said = self.queue.info()
+            start = "" if said.get("aof_enabled") else said.get("run_id")
+            place = self.queue.stats()["consumed_messages"]
+        except BaseException:
+            message.role.give()
+            raise
+        return _Held(message, key_of(self.name, start, place, body=message.body))
+
+    def give(self, parcel: Parcel, wait: float) -> None:
+        self.queue.put(parcel.body, wait)

@@ -1,0 +1,74 @@
+"""A tube of a beanstalkd, as an end of a shovel."""
+
+from __future__ import annotations
+
+from .. import stalk
+from ..errors import Invalid
+from . import LEASE, Doubt, Note, Parcel, Source, Target, TooLarge, key_of, way
+
+
+class Tube(Target):
+    """Where messages go."""
+
+    def __init__(self, url: str) -> None:
+        self.client, self.name = stalk.Client(url), url
+
+    def give(self, parcel: Parcel, wait: float) -> None:
+        try:
+            self.client.put(parcel.body, parcel.priority, parcel.lease)
+        except Invalid as error:
+            raise TooLarge(str(error), 65) from None
+
+    def close(self) -> None:
+        self.client.close()
+
+
+class _Job(Parcel):
+    def __init__(self, client: stalk.Client, job: stalk.Job) -> None:
+        # the server, the tube, the job's id and, where ids begin anew with each start of the server, since it has no binlog, that start
+        super().__init__(job.body, key_of(client.place, client.incarnation, job.id, body=job.body), job.priority, job.ttr)
+        self.client, self.job = client, job
+
+    def done(self) -> None:
+        self.client.delete(self.job)
+
+    def keep(self) -> None:
+        self.client.touch(self.job)
+
+    def back(self) -> None:
+        self.client.release(self.job)
+
+    def bury(self) -> None:
+        self.client.bury(self.job)
+
+
+class TubeSource(Source):
+    """A message in hand is reserved by our connection, with whose end it is back at its old place. The server may hear of that end after the
+    next connection's first words: so after one that broke, of ours or of a shovel that was killed, nothing is taken while a job of
+    the tube is reserved. The note is `open` while there is a connection."""
+
+    def __init__(self, url: str, towards: str) -> None:
+        self.client, self.name, self.way = stalk.Client(url), url, way(url, towards)
+        self.note: Note | None = None
+        self.doubt = Doubt(self.client.place)
+
+    def take(self, wait: float) -> Parcel:
+        if self.note is None:
+            self.note = Note(self.way, self.name)
+            if self.note.text == b"open":
+                self.doubt.arise()
+            self.note.write(b"open")
+        if self.client.broken():
+            self.doubt.arise()
+        if self.doubt:
+            if self.client.reserved() and self.doubt.age() < LEASE:
+                self.doubt.wait()
+            self.doubt.since = 0
+        return _Job(self.client, self.client.reserve(wait))
+
+    def close(self) -> None:
+        self.client.close()
+        note, self.note = self.note, None
+        if note:
+            note.write(b"closed")
+            note.close()

@@ -1,0 +1,64 @@
+"""As much of the line door's protocol as moving messages needs, in this process: each request is a connection of its own."""
+
+from __future__ import annotations
+
+import math
+import re
+import socket
+
+from .errors import Error, Invalid, Unreachable, error_of
+from .queue import Queue
+
+
+class Cut(Unreachable):
+    """69: the request was sent, and the answer did not come, or not to its end: what was asked may have been done."""
+
+
+class Client:
+    """The queue of HOST:PORT/QUEUE. All methods raise Unreachable, of which Cut says that it may have been done; else as the verb's exit
+    code is, see errors.py."""
+
+    def __init__(self, place: str) -> None:
+        queue = Queue(place)
+        host, _, port = queue.host.rpartition(":")
+        self.host, self.queue = host.removeprefix("[").removesuffix("]"), queue.name
+        if not self.host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
+            raise Invalid(f"'{place}': HOST:PORT/QUEUE", 65)
+        if re.search(r"\s", self.queue):
+            raise Invalid(f"'{place}': a queue's name has no blanks", 65)
+        self.port, self.place = int(port), queue.host
+
+    def ask(self, verb: str, *words: str, body: bytes = b"", wait: float = 0) -> bytes:
+        """The verb's answer. wait: seconds that it was told to wait."""
+        request = " ".join(["@" + verb, *words]).encode() + b"\n"
+        try:
+            connection = socket.create_connection((self.host, self.port), 5)
+        except OSError as error:
+            raise Unreachable(f"{self.place}: {error.strerror or error}", 69) from None
+        with connection:
+            try:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                # so long the door may be silent. What is sent has an end of its own: our end of the connection stays open, so that a
+                # door sees whether we live
+                connection.settimeout(wait + 30)
+                connection.sendall(request + body)
+                answer = b"".join(iter(lambda: connection.recv(65536), b""))
+            except OSError as error:
+                raise Cut(f"{self.place}: {error.strerror or error}", 69) from None
+        data, _, last = answer.removesuffix(b"\n").rpartition(b"\n")
+        refused = re.fullmatch(rb"error ([0-9]{2}) (.*)", last, re.S)
+        if refused and answer.endswith(b"\n"):
+            raise self._error(verb, int(refused[1]), refused[2].decode(errors="replace"))
+        if last != b"ok" or not answer.endswith(b"\n"):
+            raise Cut(f"{self.place}: no whole answer", 69)
+        return data
+
+    def _error(self, verb: str, code: int, text: str) -> Error:
+        error = error_of(verb, code, f"{self.place}: {text}")
+        # the door may have ended it at any moment
+        return Cut(str(error), 69) if code == 75 and verb != "push" else error
+
+
+def seconds(value: float) -> str:
+    """As an option's value."""
+    return str(math.ceil(value))
