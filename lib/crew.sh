@@ -12,6 +12,7 @@ work_parent() {
   done
   trap 'work_trapped=1' ALRM
   trap : PIPE
+  work_begin || die $? "$why"
   work_guard_start || die $? "$why"
   [ -z "$work_tty" ] || work_teller_start || die $? "$why"
   work_crew_start "$@"
@@ -29,11 +30,7 @@ work_parent() {
   done
   [ -z "$work_teller" ] || wait "$work_teller"
   work_end
-  if [ -n "$work_back" ]; then
-    trap - "$work_back"
-    kill -s "$work_back" $$
-  fi
-  exit "$work_exit"
+  work_leave
 }
 
 work_crew_start() {

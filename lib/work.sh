@@ -23,8 +23,25 @@ work_alone() {
   trap 'work_stop QUIT' QUIT
   trap 'work_stop TERM' TERM
   trap 'work_give_back HUP' HUP
+  work_begin || die $? "$why"
   work_worker "$work_count" "$@"
+  work_leave
+}
+
+# work_begin - what is to be told once signals are heard: who we are, and that we can begin
+work_begin() {
+  if [ -n "$work_pid_file" ]; then
+    pid_file_take || return
+  fi
+  [ -z "$work_ready" ] || daemon_ready
+  [ -z "$work_pid_file" ] || trap pid_file_leave EXIT
+}
+
+# work_leave - the end, as whoever sent a signal expects
+work_leave() {
   if [ -n "$work_back" ]; then
+    # a shell that dies of a signal may not run its trap for the end
+    [ -z "$work_pid_file" ] || pid_file_leave
     trap - "$work_back"
     kill -s "$work_back" $$
   fi

@@ -2,17 +2,19 @@
 where the jobs are Python."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, need, wait_for
+from conftest import ROOT, Result, need, wait_for
 from engine import push, refused
 
 sys.path.insert(0, str(ROOT / "python"))
@@ -24,7 +26,7 @@ NOTE = 'printf "%s " "$(cat)" >>"$0"'
 
 
 @pytest.fixture
-def flatq(flatq, monkeypatch):
+def flatq(flatq, shell, monkeypatch):
     flatq.env |= {"PYTHONPATH": str(ROOT / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
     for name in ("FLATQ_DIR", "FLATQ_SYNC"):
         monkeypatch.setenv(name, flatq.env[name])
@@ -135,6 +137,114 @@ def alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+def started(flatq, *words, **more):
+    """`work --daemon`: it must return, though somebody reads all that it and its worker may say."""
+    done = subprocess.run(flatq.command("work", "--daemon", *map(str, words)), env=flatq.environment(None), cwd=flatq.home, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=20, **more)
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+def gone(pid, file):
+    wait_for(lambda: not alive(pid), 10, "it has stopped")
+    assert not file.exists()
+
+
+@pytest.mark.shells
+def test_detached_with_a_pid_file(flatq, spool, tmp_path):
+    """--daemon: it comes back when the worker can begin, which then is in a session of its own and holds nothing of whoever started it. QUIT and
+    TERM find it by its file, which goes with it; a second start is refused while it lives."""
+    file, done, hold = tmp_path / "a pid", tmp_path / "done", tmp_path / "hold"
+    words = ["--pid-file", file, "-d", "0", "--", "sh", "-c", f'while [ -e "{hold}" ]; do sleep 0.02; done; echo said; {NOTE}', done]
+    for number in (signal.SIGQUIT, signal.SIGTERM):
+        assert started(flatq, *words) == Result(0, b"", b"")
+        pid = int(file.read_text())
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            assert int(stat[3]) == pid != os.getsid(0), "a session of its own"
+            assert {os.readlink(f"/proc/{pid}/fd/{one}") for one in range(3)} == {"/dev/null"}
+            assert not os.path.exists(f"/proc/{pid}/fd/3")
+            hold.touch()
+            push(flatq, b"%d" % number)
+            wait_for(lambda: not len(Queue()), 10, "it works")
+            refused(started(flatq, *words), 75, "work", text=b"a worker that lives")
+            refused(flatq("work", *words), 75, "work")
+            assert int(file.read_text()) == pid
+            os.kill(pid, number)
+            push(flatq, b"next")
+            hold.unlink()
+            gone(pid, file)
+            assert flatq("pop", check=0).out == b"next"
+        finally:
+            if alive(pid):
+                os.kill(pid, signal.SIGKILL)
+    assert done.read_text() == f"{int(signal.SIGQUIT)} {int(signal.SIGTERM)} "
+
+
+def test_a_pid_file_that_is_stale(flatq, tmp_path):
+    """Of a worker that was killed; of a process that is no worker; of nonsense. In the foreground as well, and removed at each end."""
+    file = tmp_path / "pid"
+    assert started(flatq, "--pid-file", file, "-j", "2", "--", "true") == Result(0, b"", b"")
+    pid = int(file.read_text())
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not alive(pid), 10)
+    for text in (None, f"{os.getpid()}\n", "", "nonsense\n", "99999999999999999999\n"):
+        if text is not None:
+            file.write_text(text)
+        push(flatq, b"job")
+        done = flatq("work", "-j", "2", f"--pid-file={file}", "--until-empty", "--", "cat", str(file), check=0)
+        assert re.fullmatch(rb"[0-9]+\n", done.out) and not file.exists()
+    process = flatq.start("work", "--pid-file", str(file), "--", "true")
+    wait_for(file.exists, 10)
+    assert int(file.read_text()) == process.pid
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(10) == -signal.SIGHUP and not file.exists()
+
+
+def test_two_starts_at_once(flatq, tmp_path):
+    """One works, the others are refused."""
+    file = tmp_path / "pid"
+    file.write_text("99999999\n")
+    with ThreadPoolExecutor(4) as pool:
+        done = list(pool.map(lambda _: started(flatq, "--pid-file", file, "--", "true"), range(4)))
+    pid = int(file.read_text())
+    os.kill(pid, signal.SIGTERM)
+    assert sorted(one.status for one in done) == [0, 75, 75, 75], done
+    gone(pid, file)
+
+
+def test_what_a_detached_worker_refuses_and_says(flatq, tmp_path):
+    """What is wrong is said at the start; later a file gets it."""
+    refused(started(flatq, "--", "no-such-command"), 69, "work", text=b"no command")
+    refused(started(flatq, "--pid-file", tmp_path / "none/pid", "--", "true"), 74, "work", text=b"cannot write")
+    for words in (["--pid-file"], ["--pid-file=", "--", "true"], ["--daemon=1", "--", "true"]):
+        refused(flatq("work", *words), 64, "work")
+    refused(started(flatq, "-q", "../x", "--", "true"), 65, "work")
+    push(flatq, b"x", "a")
+    push(flatq, b"y", "b")
+    with open(tmp_path / "log", "wb") as log:
+        done = subprocess.run(flatq.command("work", "--daemon", "-q", "b", "-q", "a", "-n", "2", "-d", "7,9", "-x", "50", "-t", "20", "-w", "5", "-m", "3", "--", "sh",
+                                            "-c", 'printf "%s %s <%s>\n" "$(cat)" "$(umask)" "$1"; false', "sh", "two  words"),
+                              env=flatq.environment(None), stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=20, umask=0o027)
+    assert done.returncode == 0
+    wait_for(lambda: (tmp_path / "log").read_bytes().count(b"\n") == 4, 10)
+    said = (tmp_path / "log").read_text().splitlines()
+    assert said[0] == "y 0027 <two  words>" and said[2] == "x 0027 <two  words>" and said[1].endswith("try 1: exit-1, again in 7 s")
+
+
+def test_as_a_service(flatq, tmp_path):
+    """The README's unit, as systemd reads it."""
+    program = need("systemd-analyze")
+    unit = re.search(r"```ini\n(\[Unit\]\n.*?)```", (ROOT / "README.md").read_text(), re.S)[1]
+    assert "KillMode=mixed" in unit and "/usr/local/bin/flatq work" in unit
+    path = tmp_path / "flatq-work.service"
+    path.write_text(unit.replace("/usr/local/bin/flatq", str(ROOT / "lib/flatq")).replace("/usr/local/bin/resize-one", "/bin/true"))
+    done = subprocess.run([program, "verify", path], capture_output=True, text=True, timeout=60, env={**os.environ, "SYSTEMD_LOG_LEVEL": "warning"})
+    assert (done.returncode, [line for line in done.stderr.splitlines() if path.name in line]) == (0, []), done
+    path.write_text(path.read_text().replace("KillMode=mixed", "KillMode=nonsense"))
+    done = subprocess.run([program, "verify", path], capture_output=True, text=True, timeout=60)
+    assert "nonsense" in done.stderr, "it looks"
 
 
 def test_as_a_daemon(flatq, spool, tmp_path):

@@ -1,0 +1,75 @@
+# daemon.sh - a worker without a terminal, and its pid file
+#
+# Who starts it waits until it says on descriptor 3 how that went: so what can be refused is refused at the start. The pid file is
+# written and removed under the spool's lock.
+
+# daemon_start WORD ... - `work WORD ...` in a session of its own, detached; ends with 0 once it works, else with its exit code
+daemon_start() {
+  exec 4>&1
+  daemon_code=$(
+    FLATQ_READY=3
+    export FLATQ_READY
+    umask "$shell_umask"
+    if [ -n "$shell_locale" ]; then LC_ALL=$shell_locale; else unset LC_ALL; fi
+    if setsid --fork true 2>/dev/null; then
+      setsid --fork sh "$lib/work" "$@"
+    elif command -v setsid >/dev/null 2>&1; then
+      # this one does not fork: and what a shell puts behind it ignores INT and QUIT
+      setsid sh "$lib/work" "$@" &
+    else
+      sh "$lib/work" "$@" &
+    fi 3>&1 >&4 4>&- </dev/null
+  )
+  exit "${daemon_code:-70}"
+}
+
+# daemon_begins - until it is ready, the end of it tells whoever waits
+daemon_begins() {
+  unset FLATQ_READY
+  trap 'printf "%s" "$?" >&3' EXIT
+}
+
+# daemon_ready - from here on the worker is its own: output that is no file goes nowhere
+daemon_ready() {
+  trap - EXIT
+  [ -f "$FLATQ_PROC/self/fd/1" ] || exec >/dev/null
+  [ -f "$FLATQ_PROC/self/fd/2" ] || exec 2>/dev/null
+  work_tty=
+  printf 0 >&3
+  exec 3>&-
+}
+
+# pid_file_take - $work_pid_file is ours; 75 where it names a worker that lives
+pid_file_take() {
+  lock_spool || return
+  { read -r pid_there <"$work_pid_file"; } 2>/dev/null || pid_there=
+  if pid_file_lives "$pid_there"; then
+    unlock_spool
+    why="'$work_pid_file' names process $pid_there, a worker that lives"
+    return 75
+  fi
+  { printf '%s\n' "$$" >"$work_pid_file.$$" && mv -f "$work_pid_file.$$" "$work_pid_file" 8>&8; } 2>/dev/null
+  pid_code=$?
+  unlock_spool
+  [ $pid_code -eq 0 ] || { why="cannot write '$work_pid_file'"; return 74; }
+}
+
+# pid_file_lives PID - whether it is a worker with a pid file of this name. One that was killed leaves its file, and its number may be another's
+pid_file_lives() {
+  number "$1" 9999999999 && [ "$number" -ne $$ ] && kill -0 "$number" 2>/dev/null || return 1
+  [ -e "$FLATQ_PROC/self/cmdline" ] || return 0
+  process_started "$number" || return 1
+  case $(tr '\000' ' ' 2>/dev/null <"$FLATQ_PROC/$number/cmdline") in
+  *--pid-file*"${work_pid_file##*/} "*) return 0 ;;
+  esac
+  return 1
+}
+
+# pid_file_leave - at the end
+pid_file_leave() {
+  trap - EXIT
+  [ -n "$work_pid_file" ] && lock_spool || return 0
+  { read -r pid_there <"$work_pid_file"; } 2>/dev/null || pid_there=
+  [ "$pid_there" != "$$" ] || rm -f "$work_pid_file" 8>&8
+  unlock_spool
+}
