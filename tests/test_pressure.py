@@ -115,7 +115,7 @@ def q(server):
 
 
 @pytest.fixture
-def flatq(flatq, server):
+def flatq(flatq, shell, server):
     flatq.env |= {"REDIS_PORT": str(server.port), "FLATQ_PYTHON": sys.executable}
     return flatq
 
@@ -290,6 +290,27 @@ def test_close_wakes_a_getter(q, spec, redis, server, ours):
             assert waiting.result(5) is None
         assert time.monotonic() - began < 2
     assert redis.llen("__pressure__:q:consumer_free") == 1
+
+
+@pytest.mark.parametrize("what", ["close", "put", "delete"])
+def test_a_getter_that_waits_asks_nothing(q, spec, redis, what):
+    """It is the server that wakes it, by whatever it waits for; and no connection stays behind, blocked. Nothing is taken out to know it."""
+    q.lease = 1000
+    q.create()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(q.get)
+        wait_for(lambda: redis.info()["blocked_clients"] == 2, 10, "it waits for a message, and for the end")
+        before = redis.info()["total_commands_processed"]
+        time.sleep(0.6)  # it would have asked by now, if it were to
+        assert redis.info()["total_commands_processed"] == before + 1
+        {"close": spec.close, "put": lambda: spec.put(b"1"), "delete": spec.delete}[what]()
+        if what == "put":
+            assert waiting.result(5) == b"1"
+        else:
+            with pytest.raises(Closed):
+                waiting.result(5)
+    wait_for(lambda: redis.info()["blocked_clients"] == 0, 10)
+    assert redis.llen("__pressure__:q:closed") == (2 if what == "close" else 0)
 
 
 @pytest.mark.parametrize("deletes", ["ours", "theirs"])
