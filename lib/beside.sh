@@ -115,6 +115,11 @@ work_look() {
     if [ -z "$later" ] || { [ -z "$work_lost" ] && [ "$work_touch_at" \< "$later" ]; }; then
       later=$work_touch_at
     fi
+    if [ -n "$take_stop$work_gone" ]; then
+      work_soon=$later
+      work_later 200
+      [ "$later" \< "$work_soon" ] || later=$work_soon
+    fi
     work_alarm "$later"
   done
   work_looking=

@@ -7,7 +7,7 @@
 # its worker is killed, where the system can do that
 work_tools() {
   work_group='' work_pdeathsig='' work_clock_signal=VTALRM work_tty='' work_teller='' work_guarded='' work_clock='' work_rung=''
-  work_job='' work_running='' work_looking=''
+  work_job='' work_running='' work_looking='' work_gone=''
   work_done=0 work_failed=0 work_buried=0 work_exit=0 work_back='' take_stop='' wait_sleeper='' taken=''
   ! command -v setsid >/dev/null 2>&1 || work_group=setsid
   ! setpriv --pdeathsig KILL true 2>/dev/null || work_pdeathsig='setpriv --pdeathsig KILL'
@@ -61,13 +61,14 @@ work_finish() {
   work_trapped=1 take_stop=1
   # where there is no job in hand but a wait for one, it ends
   [ -z "$wait_sleeper" ] || kill "$wait_sleeper" 2>/dev/null || :
+  # else the `wait` for it is to be woken, see work_wait
+  [ -z "$work_running" ] || work_look
 }
 
 # work_give_back SIGNAL - nor the job in hand
 work_give_back() {
-  work_finish
   work_back=$1
-  [ -z "$work_running" ] || work_look
+  work_finish
 }
 
 # work_worker COUNT COMMAND ... - up to COUNT messages (empty: no limit), one after the other
@@ -196,8 +197,9 @@ work_exec() {
   exec $work_pdeathsig $work_group "$@" 4>&- 5>&-
 }
 
-# work_wait PID - waits for it, whatever traps come between; sets work_code. Where a signal and the process's end come together bash may
-# forget the end, and would wait for ever: a process that is gone for a second has an end that nobody knows, 255
+# work_wait PID - waits for it, whatever traps come between; sets work_code. Bash that has heard a signal may forget the end of a process,
+# and would wait for ever: so it is woken every two seconds from then on, and a process that is gone for a second has an end that nobody
+# knows, 255
 work_wait() {
   work_first='' work_gone=
   while :; do
@@ -213,8 +215,10 @@ work_wait() {
       [ "$now" \< "$later" ] || { work_code=255; break; }
     else
       work_gone=$now
+      [ -z "$work_running" ] || work_look
     fi
   done
+  work_gone=
   # 127: it had ended, and was told, when the trap came
   [ "$work_code" -ne 127 ] || [ -z "$work_first" ] || work_code=$work_first
 }
