@@ -49,7 +49,10 @@ def wait_for(predicate, seconds=5.0, what="the state waited for"):
 def pytest_generate_tests(metafunc):
     """A test that is marked `shells`, or that names `shell` among its arguments, runs under each of them."""
     names = metafunc.function.__code__.co_varnames[: metafunc.function.__code__.co_argcount]
-    if "shell" in names or ("shell" in metafunc.fixturenames and metafunc.definition.get_closest_marker("shells")):
+    marked = metafunc.definition.get_closest_marker("shells")
+    # a fixture that overrides `flatq` has to name `shell` as well, or pytest does not see it
+    assert "shell" in metafunc.fixturenames or not marked, f"{metafunc.definition.nodeid}: marked `shells`, but would run under one"
+    if "shell" in names or marked:
         metafunc.parametrize("shell", SHELLS, indirect=True)
 
 

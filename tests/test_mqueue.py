@@ -20,7 +20,7 @@ ANY = bytes(range(256)) * 4
 
 
 @pytest.fixture
-def flatq(flatq, monkeypatch):
+def flatq(flatq, shell, monkeypatch):
     flatq.env["FLATQ_PYTHON"] = sys.executable
     for name in ("FLATQ_DIR", "FLATQ_SYNC"):
         monkeypatch.setenv(name, flatq.env[name])
