@@ -7,7 +7,7 @@
 # its worker is killed, where the system can do that
 work_tools() {
   work_group='' work_pdeathsig='' work_clock_signal=VTALRM work_tty='' work_teller='' work_guarded='' work_clock='' work_rung=''
-  work_job='' work_running='' work_looking='' work_gone=''
+  work_job='' work_running='' work_looking='' work_gone='' work_unknown=''
   work_done=0 work_failed=0 work_buried=0 work_exit=0 work_back='' take_stop='' wait_sleeper='' taken=''
   ! command -v setsid >/dev/null 2>&1 || work_group=setsid
   ! setpriv --pdeathsig KILL true 2>/dev/null || work_pdeathsig='setpriv --pdeathsig KILL'
@@ -160,6 +160,8 @@ work_run() {
   work_tell_job
   if [ -n "$work_over" ]; then
     work_reason=timeout
+  elif [ -n "$work_unknown" ]; then
+    work_reason=unknown
   elif [ "$work_code" -gt 384 ]; then
     # as yash says it
     work_reason=signal-$((work_code - 384))
@@ -199,9 +201,9 @@ work_exec() {
 
 # work_wait PID - waits for it, whatever traps come between; sets work_code. Bash that has heard a signal may forget the end of a process,
 # and would wait for ever: so it is woken every two seconds from then on, and a process that is gone for a second has an end that nobody
-# knows, 255
+# knows: 255, and work_unknown
 work_wait() {
-  work_first='' work_gone=
+  work_first='' work_gone='' work_unknown=
   while :; do
     work_trapped=
     wait "$1" 2>/dev/null
@@ -212,7 +214,7 @@ work_wait() {
     clock_read
     if [ -n "$work_gone" ]; then
       clock_add 1 "$work_gone"
-      [ "$now" \< "$later" ] || { work_code=255; break; }
+      [ "$now" \< "$later" ] || { work_code=255 work_unknown=1; break; }
     else
       work_gone=$now
       [ -z "$work_running" ] || work_look
@@ -235,7 +237,7 @@ work_settle() {
     message_delete && work_count_one 'done'
   elif [ "$work_code" -eq 126 ] || [ "$work_code" -eq 127 ] && work_mistaken "$@"; then
     work_delayed && { work_end; die "$work_exit" "$work_why"; }
-  elif [ "$work_most_here" != 0 ] && [ "$slip_tries" -ge "$work_most_here" ]; then
+  elif [ "$work_most_here" != 0 ] && [ "$slip_tries" -ge "$work_most_here" ] && [ "$work_reason" != unknown ]; then
     work_bury
   else
     work_delayed && work_say "$work_reason, again in $work_pause s" && work_count_one failed

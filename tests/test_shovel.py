@@ -5,6 +5,7 @@ import os
 import pty
 import random
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -272,15 +273,42 @@ def test_hup_ends_it_as_such(flatq):
     assert process.wait(10) == -signal.SIGHUP
 
 
-def test_one_line_of_progress_on_a_terminal(flatq):
-    filled(flatq, 5)
-    there, here = pty.openpty()
-    process = flatq.start("shovel", "--once", "here", "there", stdin=subprocess.DEVNULL, stderr=here)
-    os.close(here)
+def on_terminal(process, leader, what=b""):
+    """What it says on its terminal, until that is among it, or it has ended; within 20 seconds."""
+    said, end = b"", time.monotonic() + 20
+    with contextlib.suppress(OSError):
+        while time.monotonic() < end and not (what and what in said) and select.select([leader], [], [], 5)[0]:
+            said += os.read(leader, 10000)
+    return said
+
+
+def screen(said):
+    """The lines that stand there in the end: a carriage return and `erase` begin one anew."""
+    return [line.split(b"\r\033[K")[-1].rstrip(b"\r") for line in said.split(b"\n")]
+
+
+def test_one_line_of_progress_on_a_terminal(flatq, tube):
+    """It is rewritten, what is to be read stands above it, and in the end it stays."""
+    filled(flatq, 30)
+    tube.kill()
+    leader, terminal = pty.openpty()
+    process = flatq.start("shovel", "--once", "here", tube.url, stdin=subprocess.DEVNULL, stderr=terminal)
+    os.close(terminal)
+    said = on_terminal(process, leader, b"waits: ")
+    push(flatq, b"x" * 70000, "here")
+    tube.start()
+    said += on_terminal(process, leader)
+    os.close(leader)
     assert process.wait(20) == 0
-    said = os.read(there, 10000)
-    os.close(there)
-    assert said.endswith(b"shovel: 5 moved\r\n") and said.count(b"\n") == 1, said
+    first, *more, last, rest = screen(said)
+    assert b"efused" in first and rest == b"" and last == b"shovel: 30 moved, 1 buried", said
+    assert len(more) <= 3 and more[-1].endswith(b"set aside"), said
+    assert len(re.findall(rb"\r\033\[Kshovel: \d+ moved", said)) > 3, said
+
+
+def test_no_progress_where_there_is_no_terminal(flatq):
+    filled(flatq, 5)
+    assert flatq("shovel", "--once", "here", "there", check=0)[1:] == (b"", b"")
 
 
 # ---- killed
