@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 
 import pytest
 
@@ -18,6 +19,14 @@ def module(name):
         return importlib.import_module(name)
     except ImportError:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"not installed: Python's {name}")
+
+
+def here_too(flatq, monkeypatch):
+    """Its spool is this process's as well, and the verbs that are Python run under this Python."""
+    flatq.env["FLATQ_PYTHON"] = sys.executable
+    for name in ("FLATQ_DIR", "FLATQ_SYNC"):
+        monkeypatch.setenv(name, flatq.env[name])
+    return flatq
 
 
 def free():
@@ -67,7 +76,8 @@ class Server:
 
 
 class Redis(Server):
-    """It writes all to an append-only file before it answers: with everysec, the usual, a kill loses what it has not yet written. redis-tools has the program as redis-check-rdb, which looks at its own name."""
+    """It writes all to an append-only file before it answers: with everysec, the usual, a kill loses what it has not yet written, and no
+    client can help that. redis-tools has the program as redis-check-rdb, which looks at its own name."""
 
     def command(self):
         program = shutil.which("redis-server")

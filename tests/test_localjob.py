@@ -16,6 +16,7 @@ import pytest
 
 from conftest import ROOT, Result, need, wait_for
 from engine import push, refused
+from servers import here_too
 
 sys.path.insert(0, str(ROOT / "python"))
 
@@ -28,9 +29,7 @@ NOTE = 'printf "%s " "$(cat)" >>"$0"'
 @pytest.fixture
 def flatq(flatq, shell, monkeypatch):
     flatq.env |= {"PYTHONPATH": str(ROOT / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
-    for name in ("FLATQ_DIR", "FLATQ_SYNC"):
-        monkeypatch.setenv(name, flatq.env[name])
-    return flatq
+    return here_too(flatq, monkeypatch)
 
 
 def idle(flatq, spool, queue="default"):

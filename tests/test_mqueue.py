@@ -9,7 +9,7 @@ import pytest
 
 from conftest import ROOT, wait_for
 from engine import push, refused
-from servers import module
+from servers import here_too, module
 
 sys.path.insert(0, str(ROOT / "python"))
 
@@ -21,10 +21,7 @@ ANY = bytes(range(256)) * 4
 
 @pytest.fixture
 def flatq(flatq, shell, monkeypatch):
-    flatq.env["FLATQ_PYTHON"] = sys.executable
-    for name in ("FLATQ_DIR", "FLATQ_SYNC"):
-        monkeypatch.setenv(name, flatq.env[name])
-    return flatq
+    return here_too(flatq, monkeypatch)
 
 
 @pytest.fixture

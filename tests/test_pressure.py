@@ -183,6 +183,43 @@ def test_what_does_not_exist(q, redis):
         q.put("text")
 
 
+def test_every_error(flatq, redis, q):
+    """All that the specification names, by the verb and its exit code; and the prose's way, not the listings': whoever has failed has given its
+    role back."""
+
+    def fails(code, text, *calls):
+        for call in calls:
+            refused(run(flatq, *call.split()), code, "pressure", text=text)
+        if redis.exists("__pressure__:q:bound"):
+            assert [redis.llen(f"__pressure__:q:{role}_free") for role in ("producer", "consumer")] == [1, 1], calls
+            assert not redis.exists("__pressure__:q:producer_lease", "__pressure__:q:consumer_lease")
+
+    fails(66, b"does not exist", "put q", "put -w 0 q", "get q", "get -w 0 q", "close q", "delete q", "length q", "closed q", "stats q")
+    assert run(flatq, "exists", "q", check=66).out == b"no\n"
+    q.create(1)
+    fails(65, b"exists already", "create q", "create -b 5 q")
+    assert redis.get("__pressure__:q:bound") == b"1"
+    fails(66, b"nothing there", "get -w 0 q", "get -w 1 q")
+    q.put(b"1")
+    fails(75, b"full", "put -w 0 q", "put -w 1 q")
+    for role, calls in {"producer": ("put -w 0 q", "put -w 1 q", "close -w 0 q"), "consumer": ("get -w 0 q", "get -w 1 q")}.items():
+        redis.rpop(f"__pressure__:q:{role}_free")
+        redis.set(f"__pressure__:q:{role}", "another:1:1")
+        for call in calls:
+            refused(run(flatq, *call.split()), 75, "pressure", text=f"in use: its {role} is another:1:1".encode())
+        assert redis.get(f"__pressure__:q:{role}") == b"another:1:1"
+        redis.lpush(f"__pressure__:q:{role}_free", 0)
+    q.close()
+    fails(69, b"closed", "put q", "put -w 0 q", "close q")
+    assert run(flatq, "closed", "q", check=0).out == b"yes\n" and q.length() == 1
+    assert q.get(0) == b"1"
+    fails(69, b"closed", "get q", "get -w 0 q")
+    assert redis.llen("__pressure__:q:closed") == 2 and q.stats() == {
+        "produced_messages": 1, "produced_bytes": 1, "consumed_messages": 1, "consumed_bytes": 1}
+    flatq.env["REDIS_PORT"] = str(free())
+    fails(69, b"refused", "create q", "put q", "get q", "close q", "delete q", "length q", "exists q", "closed q", "stats q", "doctor q")
+
+
 @pytest.mark.shells
 def test_in_each_shell(flatq, redis, q):
     q.create()

@@ -1,21 +1,24 @@
 """shovel, between flatq, a line door, a real beanstalkd and a real Redis: order, no loss, no repeats, whoever is killed."""
 
 import contextlib
+import fcntl
 import os
 import pty
 import random
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
 
 from conftest import ROOT, listening, need, wait_for
 from engine import pop, push, refused
-from servers import Beanstalkd, Redis, free, module
+from servers import Beanstalkd, Redis, free, here_too, module
 
 sys.path.insert(0, str(ROOT / "python"))
 
@@ -29,10 +32,7 @@ ANY = bytes(range(256)) * 40 + b"\r\n.\r\n"
 
 @pytest.fixture
 def flatq(flatq, shell, monkeypatch):
-    flatq.env["FLATQ_PYTHON"] = sys.executable
-    for name in ("FLATQ_DIR", "FLATQ_SYNC"):
-        monkeypatch.setenv(name, flatq.env[name])
-    return flatq
+    return here_too(flatq, monkeypatch)
 
 
 @pytest.fixture
@@ -292,6 +292,7 @@ def test_one_line_of_progress_on_a_terminal(flatq, tube):
     filled(flatq, 30)
     tube.kill()
     leader, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 24, 40, 0, 0))
     process = flatq.start("shovel", "--once", "here", tube.url, stdin=subprocess.DEVNULL, stderr=terminal)
     os.close(terminal)
     said = on_terminal(process, leader, b"waits: ")
@@ -303,7 +304,8 @@ def test_one_line_of_progress_on_a_terminal(flatq, tube):
     first, *more, last, rest = screen(said)
     assert b"efused" in first and rest == b"" and last == b"shovel: 30 moved, 1 buried", said
     assert len(more) <= 3 and more[-1].endswith(b"set aside"), said
-    assert len(re.findall(rb"\r\033\[Kshovel: \d+ moved", said)) > 3, said
+    lines = re.findall(rb"\r\033\[K(shovel: \d+ moved[^\r]*)", said)
+    assert len(lines) > 3 and max(map(len, lines)) == 39, said
 
 
 def test_no_progress_where_there_is_no_terminal(flatq):
@@ -363,12 +365,14 @@ def test_the_other_end_is_killed_again_and_again(flatq, request, kind):
     assert len(found) == 40 and once(found) == bodies[:len(set(found))] and len(set(found)) >= (40 if kind == "door" else 36)
 
 
-def lose_role(server, role):
-    """Half a minute goes by for the one that was killed."""
-    client, lease = module("redis").Redis(port=server.port), f"__pressure__:q:{role}_lease"
-    if client.exists(lease):
-        client.set(lease, b"1 " + client.get(lease).split(b" ", 1)[1])
-        assert [finding.state for finding in server.queue.doctor()] == ["mended"]
+def lose_role(server, *roles):
+    """Half a minute goes by for those that were killed."""
+    client = module("redis").Redis(port=server.port)
+    for role in roles:
+        lease = f"__pressure__:q:{role}_lease"
+        if client.exists(lease):
+            client.set(lease, b"1 " + client.get(lease).split(b" ", 1)[1])
+    assert {finding.state for finding in server.queue.doctor()} <= {"mended"}
     client.close()
 
 
@@ -415,6 +419,30 @@ def test_a_shovel_that_fetches_is_killed(flatq, request, kind):
             lose_role(server, "consumer")
     move(server.url, "back")
     assert Queue("back").drain(end=b"\0") == bodies
+
+
+@pytest.mark.parametrize("kind", ["door", "tube", "redis"])
+def test_the_shovel_and_the_other_end_are_killed(flatq, request, kind):
+    """In either order, both ways at the same time: all that was pushed arrives, in order. (Of a Redis: with `appendfsync always`.)"""
+    server = request.getfixturevalue(kind)
+    chance = random.Random(kind)
+    bodies = filled(flatq, 40)
+    ways = [("here", server.url), (server.url, "back")]
+    running = []
+    for _ in range(4):
+        running = [flatq.start("shovel", *way, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for way in ways]
+        before = len(Queue("back"))
+        wait_for(lambda: len(Queue("back")) > before, 60, "it moves")
+        for act in chance.sample([lambda: flatq.end(running[0]), lambda: flatq.end(running[1]), server.kill], 3):
+            time.sleep(chance.uniform(0, 0.1))  # any moment is to be one at which it can be killed
+            act()
+        server.start()
+        if kind == "redis":
+            lose_role(server, "producer", "consumer")
+    for way in ways:
+        move(*way)
+    found = Queue("back").drain(end=b"\0")
+    assert once(found) == bodies and len(found) <= len(bodies) + (0 if kind == "door" else 8)
 
 
 def killed(source):

@@ -10,6 +10,7 @@ The ends are in `ends`. What was given, but could not be settled, is remembered 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import time
@@ -160,9 +161,9 @@ class Shovel:
         since = self.failing[0] if self.failing else time.monotonic()
         if self.patience is not None and time.monotonic() - since >= self.patience:
             raise error
-        if self.failing is None or self.failing[1] != text:
+        before, self.failing = self.failing, (since, text)
+        if before is None or before[1] != text:
             self.say(text)
-        self.failing = since, text
         self.pause = min(max(self.pause * 2, 0.1), 10.0, LEASE / 4)
         self.waiting = True
         try:
@@ -203,7 +204,9 @@ def _run(verb: str, shovel: Shovel) -> int:
     def line(end: str = "") -> None:
         buried = f", {shovel.buried} buried" if shovel.buried else ""
         waits = f", waits: {shovel.failing[1]}" if shovel.failing else ""
-        sys.stderr.write(f"\r\033[K{verb}: {shovel.moved} moved{buried}{waits[:120]}{end}")
+        # what is wider than the terminal would be two lines
+        width = (os.get_terminal_size(2).columns or 80) - 1
+        sys.stderr.write("\r\033[K" + f"{verb}: {shovel.moved} moved{buried}{waits}"[:width] + end)
         sys.stderr.flush()
 
     def tell() -> None:

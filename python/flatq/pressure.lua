@@ -1,0 +1,197 @@
+-- pressure.lua - every step of the protocol that changes something: KEYS in the order of SUFFIXES, ARGV as Queue._run has it; see pressure.py
+--
+-- Answers with a status and, where there is one, what was found.
+
+local queue, bound, producer, consumer, producer_free, consumer_free, produced_messages, produced_bytes, consumed_messages,
+  consumed_bytes, not_full, closed, producer_lease, consumer_lease = unpack(KEYS)
+local action, name, nonce, identity, lease, last, body = unpack(ARGV)
+local call = redis.call
+local roles = {
+  producer = {who = producer, free = producer_free, lease = producer_lease},
+  consumer = {who = consumer, free = consumer_free, lease = consumer_lease},
+}
+local role = roles[name]
+
+local function has(key) return call('EXISTS', key) == 1 end
+local function now()
+  local time = call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local function holder(of)
+  local till, by, who = string.match(call('GET', of.lease) or '', '^(%d+) (%S+) (.*)$')
+  return tonumber(till), by, who
+end
+local function mark() call('SET', role.lease, string.format('%.0f %s %s', now() + lease, nonce, identity)) end
+local function free(of)
+  call('DEL', of.lease)
+  call('LPUSH', of.free, 1)
+end
+local function over(of)
+  local till, by, who = holder(of)
+  return till and (till < now() or by == nonce) and call('GET', of.who) == who
+end
+local function room()
+  local most = tonumber(call('GET', bound))
+  if most == 0 or call('LLEN', queue) < most then
+    call('LPUSH', not_full, 0)
+    call('LTRIM', not_full, 0, 0)
+  end
+end
+local function fail(status)
+  free(role)
+  return {status}
+end
+
+local act = {}
+
+function act.create()
+  if has(bound) then return {'exists'} end
+  for _, key in ipairs({queue, producer_free, consumer_free, not_full, closed}) do
+    if has(key) then return {'leavings'} end
+  end
+  call('SET', bound, body)
+  call('LPUSH', producer_free, 1)
+  call('LPUSH', consumer_free, 1)
+  call('LPUSH', not_full, 1)
+  return {'ok'}
+end
+
+function act.take()
+  if not has(bound) then return {'missing'} end
+  if body == 'open' and has(closed) then return {'closed'} end
+  if not call('RPOP', role.free) and not over(role) then return {'busy', call('GET', role.who) or ''} end
+  call('SET', role.who, identity)
+  mark()
+  return {'ok'}
+end
+
+local function held()
+  local till, by = holder(role)
+  return by == nonce
+end
+
+function act.give()
+  if held() then free(role) end
+  return {'ok'}
+end
+
+function act.put()
+  if not held() then return {'lost'} end
+  if not has(bound) then return fail('gone') end
+  if not call('RPOP', not_full) then
+    if last == '1' then return fail('full') end
+    mark()
+    return {'wait'}
+  end
+  call('LPUSH', queue, body)
+  call('INCR', produced_messages)
+  call('INCRBY', produced_bytes, #body)
+  room()
+  free(role)
+  return {'ok'}
+end
+
+function act.peek()
+  if not held() then return {'lost'} end
+  if not has(bound) then return fail('gone') end
+  local found = call('LINDEX', queue, -1)
+  if not found then
+    if has(closed) then return fail('closed') end
+    if last == '1' then return fail('empty') end
+    mark()
+    return {'wait'}
+  end
+  mark()
+  return {'ok', found}
+end
+
+function act.get()
+  local found = act.peek()
+  if found[1] ~= 'ok' then return found end
+  call('RPOP', queue)
+  room()
+  call('INCR', consumed_messages)
+  call('INCRBY', consumed_bytes, #found[2])
+  free(role)
+  return found
+end
+
+function act.close()
+  if not held() then return {'lost'} end
+  if not has(bound) then return fail('gone') end
+  if has(closed) then return fail('closed') end
+  call('LPUSH', closed, 0, 0)
+  free(role)
+  return {'ok'}
+end
+
+function act.condemn()
+  if not has(bound) then return {'missing'} end
+  call('DEL', bound)
+  call('LPUSH', not_full, 0)
+  call('LPUSH', closed, 0, 0)
+  return {'ok'}
+end
+
+function act.bury()
+  if has(bound) then return {'exists'} end
+  if not call('RPOP', role.free) and not over(role) then return {'busy', call('GET', role.who) or ''} end
+  call('DEL', role.free, role.who, role.lease)
+  if name == 'consumer' then
+    call('DEL', not_full, closed, produced_messages, produced_bytes, consumed_messages, consumed_bytes, queue)
+  end
+  return {'ok'}
+end
+
+function act.doctor()
+  local found = {}
+  local function say(mended, text) found[#found + 1] = (mended and 1 or 0) .. text end
+  local idle = {}
+  for _, of in ipairs({'producer', 'consumer'}) do
+    local it = roles[of]
+    local tokens = call('LLEN', it.free)
+    local till, by, who = holder(it)
+    local known = call('GET', it.who) or 'nobody'
+    if tokens > 1 then
+      call('LTRIM', it.free, 0, 0)
+      say(true, 'the ' .. of .. "'s role was free " .. tokens .. ' times')
+    elseif tokens == 1 or not has(bound) and not has(it.who) then
+      idle[of] = true
+    elseif over(it) then
+      free(it)
+      idle[of] = true
+      say(true, of .. ' ' .. who .. ' has died: the role is free')
+    elseif till and known == who then
+      found[#found + 1] = '2' .. of .. ' ' .. who .. ' has the role'
+    elseif body == 'force' then
+      free(it)
+      idle[of] = true
+      say(true, of .. ' ' .. known .. ' has lost the role')
+    else
+      say(false, of .. ' ' .. known .. ' has the role, without a lease')
+    end
+  end
+  if not has(bound) then
+    local some = false
+    for _, key in ipairs(KEYS) do some = some or has(key) end
+    if some and body == 'force' and idle.producer and idle.consumer then
+      call('DEL', unpack(KEYS))
+      say(true, 'the rest of a queue that was deleted is gone')
+    elseif some then
+      say(false, 'is being deleted, or that was broken off')
+    end
+  else
+    local space = call('LLEN', not_full)
+    local most = tonumber(call('GET', bound))
+    if space > 1 then
+      call('LTRIM', not_full, 0, 0)
+      say(true, 'had room ' .. space .. ' times')
+    elseif space == 0 and idle.producer and idle.consumer and (most == 0 or call('LLEN', queue) < most) then
+      room()
+      say(true, 'was taken for full')
+    end
+  end
+  return found
+end
+
+return act[action]()
