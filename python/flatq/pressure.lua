@@ -75,6 +75,12 @@ function act.give()
   return {'ok'}
 end
 
+function act.leave()
+  local till, by, who = holder(role)
+  if till and who == identity and call('GET', role.who) == who then free(role) end
+  return {'ok'}
+end
+
 function act.put()
   if not held() then return {'lost'} end
   if not has(bound) then return fail('gone') end

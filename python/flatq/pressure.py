@@ -292,6 +292,10 @@ class Queue:
         states = {b"0": "open", b"1": "mended", b"2": "fine"}
         return [Finding(self.name, states[line[:1]], line[1:].decode(errors="replace")) for line in found]
 
+    def leave(self) -> None:
+        """Be no consumer any more: whoever was it under our identifying value, and is known to be dead, had the role."""
+        self._run("leave", "consumer")
+
     def every(self) -> Iterator[Queue]:
         """All queues below the same prefix, and what is left of deleted ones."""
         names: set[bytes] = set()

@@ -154,52 +154,49 @@ class Doubt:
 def source(place: str, towards: str) -> Source:
     """Where messages come from; towards: the name of where they go. Raises Invalid."""
     kind = _kind(place)
-    if kind == "door":
-        from .door import DoorSource
+    if kind == "mqueue":
+        from ..mqueue import Kernel
 
-        return DoorSource(place, towards)
+        return Kernel.at(place)
+    if kind == "pressure":
+        from .redis import PressureSource
+
+        return PressureSource(place, towards)
     if kind == "beanstalk":
         from .tube import TubeSource
 
         return TubeSource(place, towards)
-    if kind == "queue":
-        from .local import Local
+    if kind == "door":
+        from .door import DoorSource
 
-        return Local(place, towards)
-    both = _both(kind, place)
-    assert isinstance(both, Source)
-    return both
+        return DoorSource(place, towards)
+    from .local import Local
+
+    return Local(place, towards)
 
 
 def target(place: str) -> Target:
     """Where they go. Raises Invalid."""
     kind = _kind(place)
-    if kind == "door":
-        from .door import Door
-
-        return Door(place)
-    if kind == "beanstalk":
-        from .tube import Tube
-
-        return Tube(place)
-    if kind == "queue":
-        from .local import Here
-
-        return Here(place)
-    both = _both(kind, place)
-    assert isinstance(both, Target)
-    return both
-
-
-def _both(kind: str, place: str) -> object:
-    """What is both."""
     if kind == "mqueue":
         from ..mqueue import Kernel
 
         return Kernel.at(place)
-    from .redis import Pressure
+    if kind == "pressure":
+        from .redis import Pressure
 
-    return Pressure(place)
+        return Pressure(place)
+    if kind == "beanstalk":
+        from .tube import Tube
+
+        return Tube(place)
+    if kind == "door":
+        from .door import Door
+
+        return Door(place)
+    from .local import Here
+
+    return Here(place)
 
 
 def _kind(place: str) -> str:

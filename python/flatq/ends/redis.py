@@ -7,10 +7,12 @@ append-only file it loses all: that is between it and whoever set it up, and no 
 from __future__ import annotations
 
 import re
+import secrets
+import socket
 
 from .. import pressure
 from ..errors import Busy, NotYours
-from . import LEASE, Parcel, Source, Target, key_of
+from . import LEASE, Note, Parcel, Source, Target, key_of, way
 
 
 class _Held(Parcel):
@@ -31,13 +33,35 @@ class _Held(Parcel):
         self.message.role.give()
 
 
-class Pressure(Source, Target):
-    """We are its consumer while a message is in hand, which stays its head until it is there: nothing can overtake it, whoever is killed."""
+class Pressure(Target):
+    """Where messages go."""
 
     def __init__(self, url: str) -> None:
         self.queue, self.name = pressure.Queue.at(url, lease=LEASE), re.sub(r"//[^/@]*@", "//", url)
 
+    def give(self, parcel: Parcel, wait: float) -> None:
+        self.queue.put(parcel.body, wait)
+
+
+class PressureSource(Source):
+    """We are its consumer while a message is in hand, which stays its head until it is there: nothing can overtake it, whoever is killed. The
+    note is our identifying value: by it the next start knows that the consumer who has died was one of us."""
+
+    def __init__(self, url: str, towards: str) -> None:
+        self.queue, self.name = pressure.Queue.at(url, lease=LEASE), re.sub(r"//[^/@]*@", "//", url)
+        self.way = way(self.name, towards)
+        self.note: Note | None = None
+        #: whether the role of one that was killed is given back
+        self.left = False
+
     def take(self, wait: float) -> Parcel:
+        if self.note is None:
+            self.note = Note(self.way, self.name)
+            self.note.write(self.note.text or f"{socket.gethostname()}:{self.way}:{secrets.token_hex(4)}".encode())
+            self.queue.client = self.note.text.decode()
+        if not self.left:
+            self.queue.leave()
+            self.left = True
         message = self.queue.hold(wait)
         try:
             # the server, the queue, how many were taken out before and, where it writes no append-only file, that start of the server
@@ -49,5 +73,7 @@ class Pressure(Source, Target):
             raise
         return _Held(message, key_of(self.name, start, place, body=message.body))
 
-    def give(self, parcel: Parcel, wait: float) -> None:
-        self.queue.put(parcel.body, wait)
+    def close(self) -> None:
+        note, self.note = self.note, None
+        if note:
+            note.close()
