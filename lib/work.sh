@@ -199,9 +199,9 @@ work_exec() {
   exec $work_pdeathsig $work_group "$@" 4>&- 5>&-
 }
 
-# work_wait PID - waits for it, whatever traps come between; sets work_code. Bash that has heard a signal may forget the end of a process,
-# and would wait for ever: so it is woken every two seconds from then on, and a process that is gone for a second has an end that nobody
-# knows: 255, and work_unknown
+# work_wait PID - waits for it, whatever traps come between; sets work_code. In bash a signal that comes in the instant in which a process of
+# the pipeline ends, say the one that feeds it, makes it forget that one, and wait for it for ever: so from the first signal on it is woken every
+# two seconds, and a process that is gone for a second has an end that nobody knows: 255, and work_unknown
 work_wait() {
   work_first='' work_gone='' work_unknown=
   while :; do
