@@ -118,22 +118,26 @@ class Shovel:
                     self._keep(parcel)
             except TooLarge as error:
                 self.say(f"{self.target.name}: {error}: set aside")
-                parcel.bury()
+                self._settle(parcel.bury)
                 self.buried += 1
                 return
-        while True:
-            try:
-                parcel.done()
-                del self.given[parcel.key]
-                self._well()
-                break
-            except NotYours:
-                break
-            except PASSING as error:
-                self._fails(self.source.name, error)
+        if self._settle(parcel.done):
+            del self.given[parcel.key]
         while len(self.given) > 1000:
             del self.given[next(iter(self.given))]
         self.tell()
+
+    def _settle(self, how: Callable[[], None]) -> bool:
+        """As soon as it can be; False where it is no longer ours."""
+        while True:
+            try:
+                how()
+                self._well()
+                return True
+            except NotYours:
+                return False
+            except PASSING as error:
+                self._fails(self.source.name, error)
 
     def _keep(self, parcel: Parcel) -> None:
         try:
