@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, Result, need, wait_for
-from engine import push, refused
+from engine import push, refused, stopped_by
 from servers import here_too
 
 sys.path.insert(0, str(ROOT / "python"))
@@ -181,6 +181,7 @@ def test_detached_with_a_pid_file(flatq, spool, tmp_path):
     assert done.read_text() == f"{int(signal.SIGQUIT)} {int(signal.SIGTERM)} "
 
 
+@pytest.mark.shells
 def test_a_pid_file_that_is_stale(flatq, tmp_path):
     """Of a worker that was killed; of a process that is no worker; of nonsense. In the foreground as well, and removed at each end."""
     file = tmp_path / "pid"
@@ -198,7 +199,8 @@ def test_a_pid_file_that_is_stale(flatq, tmp_path):
     wait_for(file.exists, 10)
     assert int(file.read_text()) == process.pid
     process.send_signal(signal.SIGHUP)
-    assert process.wait(10) == -signal.SIGHUP and not file.exists()
+    stopped_by(process, signal.SIGHUP)
+    assert not file.exists()
 
 
 def test_two_starts_at_once(flatq, tmp_path):
@@ -230,6 +232,23 @@ def test_what_a_detached_worker_refuses_and_says(flatq, tmp_path):
     wait_for(lambda: (tmp_path / "log").read_bytes().count(b"\n") == 4, 10)
     said = (tmp_path / "log").read_text().splitlines()
     assert said[0] == "y 0027 <two  words>" and said[2] == "x 0027 <two  words>" and said[1].endswith("try 1: exit-1, again in 7 s")
+
+
+def test_detached_by_a_setsid_that_does_not_fork(flatq, tmp_path):
+    """busybox's: what a shell puts behind it ignores INT and QUIT. TERM stops it."""
+    stub, file = tmp_path / "bin/setsid", tmp_path / "pid"
+    stub.parent.mkdir()
+    stub.write_text(f'#!/bin/sh\n[ "$1" != --fork ] || exit 1\nexec {need("setsid")} "$@"\n')
+    stub.chmod(0o755)
+    flatq.env["PATH"] = f"{stub.parent}:{flatq.env['PATH']}"
+    words = ["--pid-file", file, "--", "sh", "-c", NOTE, tmp_path / "done"]
+    assert started(flatq, *words) == Result(0, b"", b"")
+    pid = int(file.read_text())
+    push(flatq, b"job")
+    wait_for(lambda: (tmp_path / "done").exists() and (tmp_path / "done").read_text() == "job ", 10)
+    refused(started(flatq, *words), 75, "work")
+    os.kill(pid, signal.SIGTERM)
+    gone(pid, file)
 
 
 def test_as_a_service(flatq, tmp_path):
