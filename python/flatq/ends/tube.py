@@ -45,7 +45,7 @@ class _Job(Parcel):
 class TubeSource(Source):
     """A message in hand is reserved by our connection, with whose end it is back at its old place. The server may hear of that end after the
     next connection's first words: so after one that broke, of ours or of a shovel that was killed, nothing is taken while a job of
-    the tube is reserved. The note is `open` while there is a connection."""
+    the tube is reserved, for LEASE seconds at most: then it is another consumer's. The note is `open` while there is a connection."""
 
     def __init__(self, url: str, towards: str) -> None:
         self.client, self.name, self.way = stalk.Client(url), url, way(url, towards)
