@@ -3,7 +3,7 @@
 ## make run        serve the line door on 127.0.0.1:1234 (PORT=...), after installing what it needs
 ## make test       ShellCheck and every test (TESTS=..., some of them), after installing what they need
 ## make lint       ShellCheck alone
-## make bench      measure, beside redis-cli, sqlite3, beanstalkd and the article's scripts (ROWS=..., some of it)
+## make bench      measure, beside redis-cli, sqlite3, nq, dirq, beanstalkd and others (ROWS=..., some of it); .bench/ has JSON and plots
 ## make pipeline   a busy little spool, its tables and a report with plots, on Spark, after installing what that needs
 ## make lessons    the course: how queues fail, step by step, and its pictures in .lessons/
 ## make lesson     one of them (N=03)
@@ -48,8 +48,10 @@ lint:
 	@$(MAKE) -s venv
 	@exec tests/lint .venv/bin/shellcheck
 
+# Without .venv: its rivals and the pictures are left out, and the bench says so
 bench:
-	@tests/need bench
+	@PYTHON='$(PYTHON)' tests/need bench
+	@$(MAKE) -s venv || printf 'flatq: no .venv: measured without what PyPI has\n'
 	@exec $(PYTHON) tests/bench/bench.py $(ROWS)
 
 crash:

@@ -173,13 +173,3 @@ def test_make_run(tmp_path, free_port):
         server.wait()
         server.stdout.close()
         server.stderr.close()
-
-
-def test_bench_runs():
-    need("strace")
-    done = subprocess.run(
-        [sys.executable, ROOT / "tests/bench/bench.py", "--quick", "article", "processes"], capture_output=True, text=True, timeout=100
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "push, depth 1,000 / the article's" in done.stdout
-    (ROOT / done.stdout.split()[-1]).unlink()

@@ -11,6 +11,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+#: in the name of whoever does nothing but what cannot be left out
+FLOOR = "(the floor)"
 DEVNULL = os.open(os.devnull, os.O_RDWR)
 
 
@@ -46,16 +48,17 @@ class Command:
         return seconds
 
 
-def interleave(commands, rounds, progress):
-    """Seconds of each command by name: in every round each runs once, in an order drawn anew."""
-    seconds = {command.name: [] for command in commands}
+def interleave(groups, rounds, progress):
+    """Seconds of each command by name: in every round each runs once, group after group, those of one group in an order drawn anew."""
+    seconds = {command.name: [] for group in groups for command in group}
     order = random.Random(1)
     warm = min(5, rounds)
     for turn in range(rounds + warm):
-        for command in order.sample(commands, len(commands)):
-            took = command.run()
-            if turn >= warm:
-                seconds[command.name].append(took)
+        for group in groups:
+            for command in order.sample(group, len(group)):
+                took = command.run()
+                if turn >= warm:
+                    seconds[command.name].append(took)
         progress(f"{turn + 1} of {rounds + warm} rounds")
     return seconds
 
@@ -115,25 +118,46 @@ def first_line(*argv):
     return done.stdout.split("\n")[0].strip() or None
 
 
-def machine(directory):
-    """What the numbers were taken on."""
+PACKAGES = ("dirq", "persist-queue", "litequeue", "matplotlib", "pyspark")
+
+
+def packages(python):
+    """The versions of what that Python has of PACKAGES."""
+    script = "import importlib.metadata as m, sys\nfor name in sys.argv[1:]:\n try: print(name, m.version(name))\n except m.PackageNotFoundError: pass"
+    try:
+        done = subprocess.run([python, "-c", script, *PACKAGES], capture_output=True, text=True)
+    except OSError:
+        return {}
+    return dict(line.split() for line in done.stdout.splitlines())
+
+
+def machine(directory, python):
+    """What the numbers were taken on, and with."""
     cpu = next((row.split(":")[1].strip() for row in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in row), "?")
     system = next((row.split("=")[1].strip('"') for row in Path("/etc/os-release").read_text().splitlines() if "PRETTY" in row), "?")
     mounts = [row.split() for row in Path("/proc/mounts").read_text().splitlines()]
     mount = max((row for row in mounts if (str(directory) + "/").startswith(row[1].rstrip("/") + "/")), key=lambda row: len(row[1]))
     return {
+        "date": time.strftime("%Y-%m-%d %H:%M"),
+        "flatq": first_line("git", "-C", Path(__file__).parent, "describe", "--always", "--dirty"),
         "cpu": cpu,
         "cores": len(os.sched_getaffinity(0)),
         "load": os.getloadavg()[0],
         "kernel": platform.release(),
         "system": system,
         "filesystem": f"{mount[2]} ({mount[3]})",
-        "sh": os.path.realpath(shutil.which("sh")),
-        "base64": first_line("base64", "--version"),
-        "redis-cli": first_line("redis-cli", "--version"),
-        "sqlite3": first_line("sqlite3", "--version"),
-        "perl": first_line("perl", "-e", "print $^V"),
-        "python": platform.python_version(),
+        "versions": {
+            "sh": os.path.realpath(shutil.which("sh")),
+            "base64": first_line("base64", "--version"),
+            "redis": first_line("redis-cli", "--version"),
+            "sqlite3": (first_line("sqlite3", "--version") or "").split(" ")[0] or None,
+            "beanstalkd": first_line("beanstalkd", "-v"),
+            "ncat": first_line("ncat", "--version"),
+            "nq": shutil.which("nq") and (first_line("dpkg-query", "-W", "-f", "nq ${Version}", "nq") or "nq"),
+            "perl": first_line("perl", "-e", "print $^V"),
+            "python": platform.python_version(),
+            **packages(python),
+        },
     }
 
 

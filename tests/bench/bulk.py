@@ -1,0 +1,122 @@
+"""Filling and draining: against redis-cli --pipe and sqlite3's import, synced; against Python's queues, which sync less; and flatq alone
+without perl, then without python3 too."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from harness import Command, peak_memory
+from rivals import Flatq, Redis, Sqlite
+
+#: what a Python programmer would write; argv is the place. Both commit or save each message: they have nothing for many at once but
+#: litequeue's transaction, which is used. What is done stays in litequeue's table
+PYTHON = {
+    "litequeue": ("import litequeue as l, sys\nq = l.LiteQueue(sys.argv[1])\n",
+                  "with q.transaction():\n for line in sys.stdin: q.put(line)",
+                  "while m := q.pop():\n sys.stdout.write(m.data)\n q.done(m.message_id)"),
+    "persist-queue": ("import os, persistqueue as p, sys\np = p.Queue(sys.argv[1], tempdir=os.path.dirname(sys.argv[1]))\n",
+                      "for line in sys.stdin: p.put(line)",
+                      "while p.qsize(): sys.stdout.write(p.get())\np.task_done()"),
+}
+
+
+class Pair:
+    """Who fills from a file of lines, and drains into one."""
+
+    def __init__(self, name, fill, drain):
+        self.name, self.fill, self.drain, self.seconds = name, fill, drain, {"fill": [], "drain": []}
+
+    def turn(self, run, lines):
+        out = run.work / "out"
+        self.seconds["fill"].append(self.fill.run())
+        with out.open("wb") as file:
+            self.seconds["drain"].append(self.drain.run(file.fileno()))
+        if subprocess.run(["cmp", "-s", lines, out]).returncode:
+            raise RuntimeError(f"{self.name}: drained is not what was filled in")
+
+
+def bulk(run):
+    rounds = 1 if run.quick else 3
+    many(run, run.million, rounds, [ours(run), *servers(run, run.million)])
+    few = run.million // 500 if not run.quick else 20
+    many(run, few, rounds, [ours(run), *(library(run, name) for name in PYTHON if run.there(package=name))])
+    alone(run)
+
+
+def ours(run):
+    flatq = Flatq(run, "bulk", True)
+    words = {"push": ["push", "-l", "jobs"], "drain": ["drain", "-l", "jobs"]}
+    return Pair("flatq", run.flatq("push -l", flatq.spool, words["push"], str(run.work / "lines"), "on"),
+                run.flatq("drain -l", flatq.spool, words["drain"], sync="on"))
+
+
+def servers(run, count):
+    if run.there("redis-cli", "redis-check-rdb"):
+        redis = Redis(run, "bulk", True)
+        yield Pair("redis-cli --pipe, lpop", redis.load("fill", str(run.work / "lines")), redis.unload("drain", count))
+    if run.there("sqlite3"):
+        database = Sqlite(run, "bulk", True).database
+        subprocess.run(["sqlite3", database, "create table lines (body)"], check=True)
+        empty = "begin immediate; select body from lines order by rowid; delete from lines; commit"
+        yield Pair("sqlite3 .import, select", Command("fill", ["sqlite3", database, f".import {run.work / 'lines'} lines"]),
+                   Command("drain", ["sqlite3", database, empty]))
+
+
+def library(run, name):
+    begin, *rest = (text for text in PYTHON[name])
+    place = run.work / f"{name}.bulk"
+    return Pair(name, *(Command(name, [run.python, "-c", begin + text, place], str(run.work / "lines"), str(run.work)) for text in rest))
+
+
+def many(run, count, rounds, pairs):
+    if len(pairs) == 1:
+        return
+    lines = run.lines(count)
+    run.progress.row = f"bulk, {count:,}"
+    for turn in range(rounds):
+        for pair in pairs if turn % 2 else reversed(pairs):
+            run.progress(f"{turn + 1} of {rounds}: {pair.name}")
+            pair.turn(run, lines)
+    run.progress.end()
+    run.notes.append(f"Bulk, {count:,} messages of 100 bytes: fill and drain, messages a second:")
+    for pair in pairs:
+        fill, drain = (count / sorted(values)[len(values) // 2] for values in pair.seconds.values())
+        run.notes.append(f"  {pair.name:24} {fill:>10,.0f} {drain:>10,.0f}")
+    for what in ("fill", "drain"):
+        run.compare(f"{what} {count:,}", {pair.name: pair.seconds[what] for pair in pairs})
+
+
+def alone(run):
+    """flatq with less and less of what it would use, and its memory."""
+    run.notes.append("flatq alone, messages of 100 bytes: a second, and the most memory of all processes together (goal: 300,000 a second):")
+    for text, without in (("", ()), ("no perl", ("perl",)), ("awk", ("perl", "python3"))):
+        path = path_without(run.work / f"path.{len(without)}", without) if without else None
+        for messages in (run.million,) if without else (run.million // 10, run.million):
+            lines, spool = run.lines(messages), f"alone.{len(without)}.{messages}"
+            run.progress.row = f"bulk {messages:,} {text}"
+            run.progress("fill")
+            full, memory_full = peak_memory(run.flatq("push -l", spool, ["push", "-l", "jobs"], lines, "on", path), subprocess.DEVNULL)
+            run.progress("drain")
+            with (run.work / "out").open("wb") as out:
+                empty, memory_empty = peak_memory(run.flatq("drain -l", spool, ["drain", "-l", "jobs"], sync="on", path=path), out)
+            run.progress.end()
+            if subprocess.run(["cmp", "-s", lines, run.work / "out"]).returncode:
+                raise RuntimeError("drain did not give back what push -l was given")
+            shutil.rmtree(run.work / spool)
+            run.raw[f"alone {messages} {text}"] = {"fill": full, "drain": empty, "memory fill": memory_full, "memory drain": memory_empty}
+            run.notes.append(
+                f"  {messages:>9,} {text:8} fill {messages / full:>9,.0f} {memory_full / 2**20:5.0f} MB"
+                f"   drain {messages / empty:>9,.0f} {memory_empty / 2**20:5.0f} MB")
+
+
+def path_without(place, names):
+    """A PATH on which everything is found but the programs named."""
+    place.mkdir()
+    for directory in reversed(os.environ["PATH"].split(os.pathsep)):
+        for program in Path(directory).glob("*"):
+            if not program.name.startswith(names):
+                link = place / program.name
+                link.unlink(missing_ok=True)
+                link.symlink_to(program)
+    return str(place)

@@ -1,0 +1,129 @@
+"""Rows of commands that are started for one message: push, pop, depths, job, wait."""
+
+import os
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from harness import FLOOR, Command, interleave
+from rivals import Flatq, Redis, contenders
+
+
+def floor(run, script, stdin):
+    """One shell and the programs that flatq starts, base64 among them, and nothing else: no shell script can be quicker."""
+    return Command(f"its programs alone {FLOOR}", ["sh", "-c", script], stdin, str(run.work))
+
+
+def bounds(rivals, verb):
+    return {rival.name: rival.bounds[verb] for rival in rivals if verb in rival.bounds}
+
+
+def push(run):
+    for durable in (True, False):
+        rivals = contenders(run, "push", durable)
+        commands = [rival.push(run.message) for rival in rivals]
+        commands.append(floor(run, "base64 >floor.$$; sync floor.$$" if durable else "base64 >floor.$$", run.message))
+        run.row("push, synced" if durable else "push, unsynced", commands, bounds(rivals, "push"))
+
+
+def pop(run):
+    (run.work / "floor.pop").write_bytes(b"eHh4Cg==\n")
+    for durable in (True, False):
+        rivals = contenders(run, "pop", durable)
+        for rival in rivals:
+            rival.fill(run.rounds + 10)
+        commands = [rival.pop() for rival in rivals]
+        commands.append(floor(run, "mv floor.pop floor.out; base64 -d floor.out; >floor.pop", os.devnull))
+        run.row("pop, synced" if durable else "pop, unsynced", commands, bounds(rivals, "pop"))
+
+
+def depths(run):
+    """A push and a pop in turn, at depths that so stay as they are."""
+    for depth in (10, 1_000) if run.quick else (10, 1_000, 100_000, 1_000_000):
+        for durable in (True, False):
+            place = f"depth.{depth}"
+            rivals = contenders(run, place, durable, depth)
+            run.progress.row = f"depth {depth:,}"
+            groups = []
+            for rival in rivals:
+                run.progress(f"filling {rival.name}")
+                rival.fill(depth)
+            os.sync()  # what filling has left to be written shall not be in the first rounds
+            for verb in ("push", "pop"):
+                groups.append([rival.push(run.message) if verb == "push" else rival.pop() for rival in rivals])
+                for command in groups[-1]:
+                    command.name = f"{verb} {command.name}"
+            rounds = min(run.rounds, 40 if depth < 100_000 else 15)
+            seconds = interleave(groups, rounds, run.progress)
+            run.progress.end()
+            for verb, group in zip(("push", "pop"), groups):
+                name = f"{verb}, {'synced' if durable else 'unsynced'}, depth {depth:,}"
+                cut = len(verb) + 1
+                run.compare(name, {command.name[cut:]: seconds[command.name] for command in group}, bounds(rivals, verb))
+
+
+def job(run):
+    """A command handed over and run, until it has ended. nq starts it at once, in the background; nothing is synced there."""
+    if not run.there("nq"):
+        return
+    env = {"FLATQ_DIR": str(run.work / "job"), "FLATQ_SYNC": "off", "lib": str(Path(run.flatq("", "", ["push"]).argv[0]).parent)}
+    ours = 'printf true | "$lib/push" jobs && "$lib/work" -q jobs --max 1 -- true'
+    nq = {"NQDIR": str(run.work / "nq")}
+    run.row("a job, until it has ended", [
+        Command("flatq push, flatq work", ["sh", "-c", ours], cwd=str(run.work), env=env),
+        Command("nq, nq -w", ["sh", "-c", "nq -q -c true && nq -w"], cwd=str(run.work), env=nq),
+    ], {}, run.rounds // 4 or 1)
+
+
+def wait(run):
+    """From the start of a push to the first byte that a waiting pop writes."""
+    ours = Flatq(run, "wait", False)
+    waiting = {"flatq": (ours.push(run.message), run.flatq("pop", ours.spool, ["pop", "-w", "60", "jobs"]), sleeps)}
+    if run.there("redis-cli", "redis-check-rdb"):
+        redis = Redis(run, "wait", False)
+        waiting["redis-cli blpop"] = redis.push(run.message), redis.command("pop", ["blpop", "jobs", "60"]), blocked(redis.port)
+    seconds = {name: [] for name in waiting}
+    run.progress.row = "wait"
+    rounds = run.rounds // 2 or 1
+    for turn in range(rounds):
+        for name, (push, pop, ready) in waiting.items():
+            popping = subprocess.Popen(pop.argv, env=pop.env, cwd=pop.cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+            end = time.monotonic() + 30
+            while not ready(popping.pid):
+                if popping.poll() is not None or time.monotonic() > end:
+                    raise RuntimeError(f"{name} does not wait")
+                time.sleep(0.001)
+            began = time.perf_counter()
+            with open(push.stdin, "rb") as stdin:
+                pushing = subprocess.Popen(push.argv, env=push.env, cwd=push.cwd, stdin=stdin, stdout=subprocess.DEVNULL)
+            os.read(popping.stdout.fileno(), 1)
+            seconds[name].append(time.perf_counter() - began)
+            popping.communicate()
+            if pushing.wait() or popping.returncode:
+                raise RuntimeError(f"{name}: push ended with {pushing.returncode}, pop with {popping.returncode}")
+        run.progress(f"{turn + 1} of {rounds}")
+    run.progress.end()
+    run.compare("a push, to a waiting pop", seconds)
+
+
+def sleeps(pid):
+    """Whether our pop has its sleeper, and so waits."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return any(Path(f"/proc/{child}/comm").read_text() == "sleep\n" for child in children)
+    except OSError:
+        return False
+
+
+def blocked(port):
+    """Whether a client of that Redis waits."""
+    def ready(_):
+        with socket.create_connection(("127.0.0.1", int(port))) as client:
+            client.sendall(b"INFO clients\r\nQUIT\r\n")
+            said = b""
+            while more := client.recv(65536):
+                said += more
+        return b"blocked_clients:1" in said
+
+    return ready

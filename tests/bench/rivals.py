@@ -1,0 +1,156 @@
+"""Those who take part in the rows of one-shot commands. Each has push(stdin) and pop(), which are commands, fill(count), and `bounds`: the
+most that flatq's time may be of its own. What is named durable has its message on the disk when it answers."""
+
+import os
+import shutil
+import subprocess
+
+from harness import Command
+from run import ROOT
+
+ARTICLE = ROOT / "tests" / "article"
+
+
+class Flatq:
+    name, most, bounds = "flatq", None, {}
+
+    def __init__(self, run, place, durable):
+        self.run, self.spool, self.sync = run, f"{place}.flatq.{durable}", "on" if durable else "off"
+
+    def push(self, stdin):
+        return self.run.flatq(self.name, self.spool, ["push", "jobs"], stdin, self.sync)
+
+    def pop(self):
+        return self.run.flatq(self.name, self.spool, ["pop", "jobs"], sync=self.sync)
+
+    def fill(self, count):
+        self.run.fill(self.spool, count)
+
+
+class Redis:
+    most = None
+
+    def __init__(self, run, place, durable):
+        self.run = run
+        self.name = "redis-cli, appendfsync always" if durable else "redis-cli, memory only"
+        self.bounds = dict.fromkeys(("push", "pop"), 0.9 if durable else 0.8)
+        self.port = server(run, durable)
+
+    def command(self, name, words, stdin=os.devnull):
+        return Command(name, ["redis-cli", "-p", self.port, *words], stdin, str(self.run.work))
+
+    def push(self, stdin):
+        return self.command(self.name, ["-x", "rpush", "jobs"], stdin)
+
+    def pop(self):
+        return self.command(self.name, ["lpop", "jobs"])
+
+    def load(self, name, lines):
+        """From a file of lines by its own protocol, which awk writes."""
+        script = """awk '{ printf "*3\\r\\n$5\\r\\nRPUSH\\r\\n$4\\r\\njobs\\r\\n$%d\\r\\n%s\\r\\n", length($0), $0 }' | redis-cli -p "$0" --pipe"""
+        return Command(name, ["sh", "-c", script, self.port], lines, str(self.run.work))
+
+    def unload(self, name, count):
+        return self.command(name, ["lpop", "jobs", str(count)])
+
+    def fill(self, count):
+        self.load("fill", self.run.lines(count)).run()
+
+
+def server(run, durable):
+    """The port of a Redis of our own. Where only redis-tools is installed, its checker is the server under another name."""
+    program = shutil.which("redis-server")
+    if not program:
+        program = run.work / "redis-server"
+        if not program.exists():
+            program.symlink_to(shutil.which("redis-check-rdb"))
+    place = run.work / f"redis.{len(run.servers)}"
+    place.mkdir()
+    log = ["--appendonly", "yes", "--appendfsync", "always"] if durable else ["--appendonly", "no"]
+    return run.serve([program, "--bind", "127.0.0.1", "--dir", place, "--save", "", "--daemonize", "no", *log, "--port", None])
+
+
+class Sqlite:
+    """A table of its own; the statements are what a shell user would write."""
+
+    most = None
+    PUSH = "insert into jobs (body) values (readfile('/dev/stdin'))"
+    POP = "delete from jobs where id = (select min(id) from jobs) returning body"
+
+    def __init__(self, run, place, durable):
+        self.run, self.database = run, run.work / f"{place}.{durable}.db"
+        self.name = "sqlite3, synchronous FULL" if durable else "sqlite3, synchronous OFF"
+        self.pragma = "" if durable else "pragma synchronous=off; "
+        self.bounds = {"push": 1.4 if durable else 1.0, "pop": 1.05}
+        self.sql("create table jobs (id integer primary key autoincrement, body blob)")
+
+    def sql(self, statement):
+        subprocess.run(["sqlite3", self.database, statement], check=True)
+
+    def push(self, stdin):
+        return Command(self.name, ["sqlite3", self.database, self.pragma + self.PUSH], stdin, str(self.run.work))
+
+    def pop(self):
+        return Command(self.name, ["sqlite3", self.database, self.pragma + self.POP], cwd=str(self.run.work))
+
+    def fill(self, count):
+        numbers = f"with recursive n(i) as (select 1 union all select i + 1 from n where i < {count})"
+        self.sql(f"{numbers} insert into jobs (body) select randomblob(100) from n")
+
+
+class Dirq:
+    """Its Python: it has no command. Nothing is synced."""
+
+    name, most, bounds = "dirq, python3 -c", 10_000, {}
+    TAKE = "from dirq.QueueSimple import QueueSimple\nimport sys\nq = QueueSimple(sys.argv[1])\n"
+    PUSH = TAKE + "q.add(sys.stdin.buffer.read())"
+    POP = TAKE + "name = next(name for name in q if q.lock(name))\nsys.stdout.buffer.write(q.get(name))\nq.remove(name)"
+    FILL = TAKE + "for n in range(int(sys.argv[2])): q.add(b'%099d\\n' % n)"
+
+    def __init__(self, run, place, durable):
+        self.run, self.place = run, run.work / f"{place}.dirq"
+
+    def python(self, script, *words, stdin=os.devnull):
+        return Command(self.name, [self.run.python, "-c", script, self.place, *words], stdin, str(self.run.work))
+
+    def push(self, stdin):
+        return self.python(self.PUSH, stdin=stdin)
+
+    def pop(self):
+        return self.python(self.POP)
+
+    def fill(self, count):
+        self.python(self.FILL, str(count)).run()
+
+
+class Article:
+    """The article's scripts, which sync nothing. Their messages have 49 bytes: of longer ones they make several."""
+
+    name, most, bounds = "the article's", None, {"push": 0.6, "pop": 0.6}
+
+    def __init__(self, run, place, durable):
+        self.run, self.place = run, run.work / f"{place}.article"
+        self.place.mkdir()
+        self.short = run.file("short", b"x" * 49 + b"\n")
+        self.fill(0)
+
+    def push(self, stdin):
+        return Command(self.name, ["sh", ARTICLE / "push"], self.short, str(self.place), {"queue": "jobs"})
+
+    def pop(self):
+        return Command(self.name, ["sh", ARTICLE / "pop"], cwd=str(self.place), env={"queue": "jobs"})
+
+    def fill(self, count):
+        line = subprocess.run(["base64"], input=b"x" * 49 + b"\n", stdout=subprocess.PIPE, check=True).stdout
+        (self.place / "jobs.queue").write_bytes(line * count)
+
+
+def contenders(run, place, durable, depth=0):
+    """flatq first; then who is installed, gives as much, and can be filled so far in a reasonable time."""
+    found = [Flatq]
+    found += [Redis] if run.there("redis-cli", "redis-check-rdb") else []
+    found += [Sqlite] if run.there("sqlite3") else []
+    if not durable:
+        found += [Dirq] if run.there(package="dirq") and depth <= Dirq.most else []
+        found.append(Article)
+    return [kind(run, place, durable) for kind in found]

@@ -1,0 +1,105 @@
+"""One run of the bench: its directory, its servers, and what it has found. A row is a function that gets it."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from harness import Command, Progress, interleave, packages, ratio, spread
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LIB = ROOT / "lib"
+MILLION = 1_000_000
+
+
+class Run:
+    """ratios: (row, other, most it may be or None, median, quartiles or None); detail: (row, contender, median, quartiles), seconds;
+    notes: lines; raw: all that was measured, by row."""
+
+    def __init__(self, work, python, quick):
+        self.work, self.python, self.quick = work, str(python), quick
+        self.rounds = 3 if quick else 200
+        self.million = MILLION // 500 if quick else MILLION
+        self.packages = packages(python)
+        self.progress = Progress()
+        self.ratios, self.detail, self.notes, self.raw = [], [], [], {}
+        self.servers, self.missing = [], set()
+        self.message = self.file("message", b"x" * 99 + b"\n")
+
+    def file(self, name, content):
+        path = self.work / name
+        path.write_bytes(content)
+        return str(path)
+
+    def lines(self, count, size=100):
+        """A file of so many lines, each of so many bytes."""
+        path = self.work / "lines"
+        with path.open("w") as file:
+            for number in range(count):
+                file.write(f"{number:0{size - 1}}\n")
+        return str(path)
+
+    def there(self, *programs, package=None):
+        """Whether all of them can be had; what cannot is named once."""
+        missing = [program for program in programs if not shutil.which(program)]
+        missing += [package] if package and package not in self.packages else []
+        for name in set(missing) - self.missing:
+            print(f"bench: {name} is not installed: what needs it is left out", file=sys.stderr)
+        self.missing.update(missing)
+        return not missing
+
+    def flatq(self, name, spool, words, stdin=os.devnull, sync="off", path=None):
+        env = {"FLATQ_DIR": str(self.work / spool), "FLATQ_SYNC": sync}
+        if path:
+            env["PATH"] = path
+        return Command(name, [LIB / words[0], *words[1:]], stdin, str(self.work), env)
+
+    def fill(self, spool, messages, size=100):
+        """A spool whose queue jobs holds so many messages."""
+        self.flatq("fill", spool, ["push", "-l", "jobs"], self.lines(messages, size)).run()
+
+    def row(self, name, commands, bounds, rounds=None):
+        """Run the commands side by side; the first is ours."""
+        self.progress.row = name
+        seconds = interleave([commands], rounds or self.rounds, self.progress)
+        self.progress.end()
+        self.compare(name, seconds, bounds)
+
+    def compare(self, name, seconds, bounds=()):
+        """What each contender took, round by round: the first against each of the others, with the most that its ratio may be."""
+        bounds = dict(bounds)
+        (_, ours), *others = seconds.items()
+        self.raw[name] = seconds
+        self.ratios += [(name, other, bounds.get(other), *ratio(ours, values)) for other, values in others]
+        self.detail += [(name, contender, *spread(values)) for contender, values in seconds.items()]
+
+    def serve(self, argv, env=None):
+        """Starts a server; None among its words is the port, which is returned once somebody listens there."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        words = [str(port) if word is None else str(word) for word in argv]
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        server = subprocess.Popen(words, env={**os.environ, **(env or {})}, **quiet)
+        self.servers.append(server)
+        end = time.monotonic() + 30
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                return port
+            except OSError:
+                if server.poll() is not None or time.monotonic() > end:
+                    raise RuntimeError(f"{words[0]} does not answer")
+                time.sleep(0.02)
+
+    def door(self, words, spool, sync="off"):
+        """The port of a door of ours."""
+        return self.serve(["sh", ROOT / "launch", *words, "-p", None], {"FLATQ_DIR": str(self.work / spool), "FLATQ_SYNC": sync})
+
+    def end(self):
+        for server in self.servers:
+            server.terminate()
+            server.wait()

@@ -1,0 +1,92 @@
+"""The bench runs, with a few rounds and messages, and writes what it says it writes. Its figures are not looked at: a test is no place for them."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from conftest import ROOT, need
+from servers import module
+
+sys.path.insert(0, str(ROOT / "tests/bench"))
+import bench  # noqa: E402
+import bulk  # noqa: E402
+
+#: rows, what must be compared in them, the pictures that they are good for
+PARTS = {
+    "one-shot": (("push", "pop", "job", "wait"), (
+        "push, synced", "push, unsynced", "pop, synced", "pop, unsynced", "a job, until it has ended", "a push, to a waiting pop"), ("ratios",)),
+    "bulk": (("bulk",), ("fill 2,000", "drain 2,000"), ("ratios", "bulk")),
+    "depths": (("depths",), ("push, synced, depth 1,000", "pop, unsynced, depth 10"), ("ratios", "depths")),
+    "doors": (("doors", "http"), (
+        "connection, line door, list", "connection, HTTP, stats, 4 at a time", "HTTP put, take, delete, synced"), ("ratios",)),
+    "counts": (("processes", "bytes"), ("push, bytes read and written, depth 2,000",), ()),
+}
+
+
+def run(place, *words):
+    return subprocess.run([sys.executable, ROOT / "tests/bench/bench.py", "--quick", "--out", place, *words], stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=110)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_it_measures_and_writes(tmp_path, part):
+    need("ncat", "redis-cli", "sqlite3", "nq", "strace")
+    rows, compared, pictures = PARTS[part]
+    done = run(tmp_path, "--python", sys.executable, *rows)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    [path] = tmp_path.glob("*.json")
+    found = json.loads(path.read_text())
+    assert set(compared) <= {one["row"] for one in found["ratios"]}
+    assert found["machine"]["versions"]["base64"] and found["machine"]["cpu"] in done.stdout
+    for one in found["ratios"]:
+        assert f"{one['row']} / {one['other']}" in done.stdout
+        if one["low"] is not None:
+            assert one["ratio"] > 0 and "flatq" in found["raw"][one["row"]] or one["row"].startswith("a job")
+    if importlib.util.find_spec("matplotlib"):
+        assert {name.name for name in tmp_path.glob("*.png")} == {f"{path.stem}-{picture}.png" for picture in pictures}
+    assert [name for name in os.listdir(tmp_path) if name.startswith("work.")] == []
+
+
+def test_rivals_of_pypi(tmp_path):
+    for name in ("dirq", "litequeue", "persistqueue"):
+        module(name)
+    done = run(tmp_path, "--python", sys.executable, "push", "bulk")
+    for text in ("push, unsynced / dirq", "fill 20 / litequeue", "drain 20 / persist-queue"):
+        assert text in done.stdout, done.stderr
+
+
+def test_beside_beanstalkd(tmp_path):
+    need("beanstalkd")
+    done = run(tmp_path, "beanstalk")
+    assert done.returncode == 0, done.stderr
+    assert "put, reserve, delete, synced / beanstalkd -b -f0" in done.stdout
+
+
+def test_without_what_is_missing(tmp_path):
+    """It says so, and goes on."""
+    path = bulk.path_without(tmp_path / "bin", ("redis", "sqlite3", "nq"))
+    done = subprocess.run([sys.executable, ROOT / "tests/bench/bench.py", "--quick", "--python", "/nowhere", "--out", tmp_path / "out", "push", "job"],
+                          env={**os.environ, "PATH": path}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    for name in ("redis-cli", "sqlite3", "nq", "dirq"):
+        assert f"bench: {name} is not installed: what needs it is left out\n" in done.stderr
+    assert "push, unsynced / the article's" in done.stdout and "No pictures: .venv has no matplotlib" in done.stdout
+    assert len(list((tmp_path / "out").glob("*.json"))) == 1
+
+
+def test_a_row_that_is_not_there(tmp_path):
+    done = run(tmp_path, "nonsense")
+    assert done.returncode == 2 and "no row nonsense: push, pop," in done.stderr
+
+
+@pytest.mark.parametrize("other, ratio, aim, low, said", [
+    ("redis-cli", 0.8, 0.9, 0.7, ""), ("redis-cli", 0.95, 0.9, 0.7, "over the aim"), ("redis-cli", 1.45, 0.9, 1.2, "LOSES by 45%, over the aim"),
+    ("redis-cli", 1.1, None, 0.9, "loses, within the spread, by 10%"), ("redis-cli", 7.04, None, 6.0, "LOSES: 7.0 times the time"),
+    ("ncat (the floor)", 1.45, None, 1.2, "over by 45%"), ("depth 10", 1.02, 1.1, None, ""), ("depth 10", 1.2, 1.1, None, "over the aim"),
+])
+def test_where_we_lose_the_table_says_so(other, ratio, aim, low, said):
+    assert bench.verdict(other, ratio, aim, low) == said
