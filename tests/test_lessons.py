@@ -18,6 +18,7 @@ def test_it_runs(path):
     reason = course.gate()
     if reason and course.uses_the_gate(path):
         pytest.skip(reason)
+    left_out = ""
     with course.Place() as place:
         for part in course.parts(path):
             if part.kind == "file":
@@ -25,9 +26,13 @@ def test_it_runs(path):
             elif part.kind == "answer":
                 said, code = place.answer(part)
                 assert code == 0, f"{part.text}\n{said}"
+            elif part.kind == "console" and part.name == "cuts" and course.cuts():
+                left_out = course.cuts()
             elif part.kind == "console":
                 said = "".join(course.shown(command) + place.step(command) for command, _ in part.steps)
                 assert said == part.text
+    if left_out:
+        pytest.skip(f"all but one step was run, and is right: {left_out}")
 
 
 @lessons

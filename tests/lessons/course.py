@@ -3,6 +3,7 @@
 A lesson is Markdown; three kinds of its code blocks are executed, in their order:
     ```sh NAME        a file that the reader types; it is written, and executable
     ```console        `$ ` begins a command, `> ` continues it; what follows is what it prints, `[N]` an exit code that is not 0
+    ```console cuts   the same, where ext4 and xfs can be had on loop devices: see `cuts`
     ```sh answer      the answer to an exercise: a script that must end with 0 (under set -eu)
 """
 from __future__ import annotations
@@ -29,7 +30,7 @@ _DONE = "\x1elesson "
 class Part:
     kind: str  # text file console answer
     text: str  # as it stands; of a block, what is in it
-    name: str = ""  # of a file
+    name: str = ""  # of a file; of a console, what it needs
     steps: list[tuple[str, str]] = field(default_factory=list)  # of a console: command, output
 
 
@@ -43,7 +44,7 @@ def parts(path: Path) -> list[Part]:
         elif place % 3 == 2:
             word, _, name = info.partition(" ")
             if word == "console":
-                found.append(Part("console", piece, steps=_steps(piece)))
+                found.append(Part("console", piece, name, _steps(piece)))
             elif word == "sh" and name:
                 found.append(Part("answer" if name == "answer" else "file", piece, name))
             else:
@@ -77,6 +78,14 @@ def gate() -> str:
     from flatq.crashlab import gate as laboratory
 
     return laboratory.available()[1]
+
+
+def cuts() -> str:
+    """Why the power of real file systems cannot be cut here; empty: it can."""
+    sys.path.insert(0, str(ROOT / "python"))
+    from flatq.crashlab import cuts as real
+
+    return next((reason for there, reason in map(real.available, real.KINDS) if not there), "")
 
 
 class Place:
@@ -149,7 +158,7 @@ def filled(path: Path) -> str:
             if part.kind == "text":
                 text.append(part.text)
             elif part.kind == "console":
-                text.append("```console\n" + "".join(shown(command) + place.step(command) for command, _ in part.steps) + "```\n")
+                text.append(f"```console {part.name}".rstrip() + "\n" + "".join(shown(command) + place.step(command) for command, _ in part.steps) + "```\n")
             else:
                 text.append(f"```sh {part.name}\n{part.text}```\n")
                 if part.kind == "file":

@@ -1,4 +1,4 @@
-"""Failures that happen for certain: what is behind bin/crash-at, crash-each, fail-at, meanwhile, power-each, cost and talk.
+"""Failures that happen for certain: what is behind bin/crash-at, crash-each, fail-at, meanwhile, power-each, power-real, cost and talk.
 
 A PATTERN is a shell pattern for a call as it is shown: its kind (open write rename unlink mkdir sync ...) and its paths below the current
 directory, flatq's long names as the message's number. Writes to standard output are calls too: `write <stdout>`.
@@ -30,6 +30,7 @@ fail-at ERRNO PATTERN COMMAND ...       the first call that matches fails with E
 meanwhile PATTERN OTHER COMMAND ...     stop it just before the first call that matches, run OTHER, a script, to its end, and let it go on
 power-each [-n MOST] -j JUDGE COMMAND ...   run it to its end, cut the power: what JUDGE says of each state that the disk may be left in;
                                                about MOST of them, where there are more
+power-real KIND -j JUDGE COMMAND ...    the same on a real file system, ext4 or xfs, twice: its journal reaches the disk in the last moment, or not
 cost COMMAND ...                        run it; how many calls changed anything, and how many bytes were written to files
 talk half|close|reset TEXT HANDLER ...  a client that sends TEXT and then ends its half, closes, or resets; HANDLER has the other end as its
                                         standard input and output, after that
@@ -161,6 +162,38 @@ def power(judge: str, most: int, command: list[str]) -> int:
     return 0
 
 
+def real(kind: str, judge: str, command: list[str]) -> int:
+    from flatq.crashlab import cuts  # most commands need less
+
+    there, reason = cuts.available(kind)
+    if not there:
+        print(f"power-real: {reason}", file=sys.stderr)
+        return 77
+    stdin, here = given(), Path.cwd()
+
+    def task(disk: cuts.Disk, work: Path) -> tuple[str, list[str]]:
+        found, box, state = [], disk.path / "box", work / "state"
+        for flush in (cuts.NOTHING, cuts.LOG):
+            if kind == "ext4":  # by itself it brings its journal to the disk every five seconds
+                subprocess.run(["mount", "-o", "remount,commit=900", disk.path], check=True)
+            shutil.copytree(here, box)
+            disk.sync()
+            done = subprocess.run(words(command), cwd=box, env={**os.environ, "FLATQ_DIR": str(box / "spool")}, input=stdin,
+                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30, check=False)
+            disk.cut(flush)
+            disk.unmount()
+            disk.mount()
+            shutil.copytree(box, state)
+            found.append(judged(judge, state))
+            shutil.rmtree(state)
+            shutil.rmtree(box)
+        return text(done.stdout), found
+
+    said, (nothing, journal) = cuts.session(kind, task)
+    print(f"it said: {said}; then the power goes, on a real {kind}\n    nothing more is written: {nothing}\n    its journal still is:    {journal}")
+    return 0
+
+
 def cost(command: list[str]) -> int:
     """What depends on no clock: the calls that change anything, and the bytes that are written to files."""
     result = run(command, Path.cwd(), stdin=given())
@@ -190,6 +223,8 @@ def talk(how: str, said: str, handler: list[str]) -> int:
 def main(name: str, args: list[str]) -> int:
     if name == "talk" and len(args) > 2 and args[0] in ("half", "close", "reset"):
         return talk(args[0], args[1], args[2:])
+    if name == "power-real" and len(args) > 3 and args[1] == "-j":
+        return real(args[0], args[2], args[3:])
     reason = gate.available()[1]
     if reason:
         print(f"{name}: {reason}", file=sys.stderr)

@@ -1,7 +1,12 @@
-"""Two pictures, measured here: what a pop writes against the depth (lesson 12), and what each kill point leaves (lessons 2 to 4), as SVG."""
+"""Two pictures, as SVG: what a pop writes against the depth (lesson 12), and what each crash point leaves (lessons 2 to 4).
+
+The first is measured here. The second is of the pipeline's results, where it has made some, else of one row of them, made here:
+    PYTHONPATH=python .venv/bin/python -m flatq.pipeline campaign --family article --limit 0 --to .pipeline/outcomes"""
 from __future__ import annotations
 
+import json
 import math
+import subprocess
 import sys
 import tempfile
 from html import escape
@@ -67,30 +72,58 @@ def cost() -> str:
     return svg(760, 390, drawn)
 
 
-def crashes() -> str:
-    """Three pushes and three pops, all killed at each call: a square for each, red where a message was lost, altered or came too often."""
-    drawn = [text(20, 26, "Three pushes and three pops, killed just before each of their calls", size=15)]
+def piped() -> list[dict]:
+    """What `flatq.pipeline campaign --family article` has written to .pipeline/outcomes; read by the Python that has pyarrow."""
+    if not PIPED.is_dir():
+        return []
+    script = "import json, sys, pyarrow.parquet as pq; print(json.dumps(pq.read_table(sys.argv[1], columns=sys.argv[2:]).to_pylist()))"
+    columns = ("family", "verb", "fault", "point", "call", "outcome", "detail")
+    done = subprocess.run([course.ROOT / ".venv/bin/python", "-c", script, PIPED, *columns], stdout=subprocess.PIPE, check=False)
+    if done.returncode:
+        return []
+    found = [one for one in json.loads(done.stdout) if one["family"] == "article" and one["fault"] in SHOWN and one["outcome"] != "not reached"]
+    return sorted(found, key=lambda one: one["point"])
+
+
+def measured() -> list[dict]:
+    """One of the laboratory's rows, made here."""
     with tempfile.TemporaryDirectory() as work:
-        for row, side in enumerate(("article", "flatq")):
-            found = article.trials(side, ROW, None, 0, Path(work))
-            bad = sum(one.outcome == "bad" for one in found)
-            drawn.append(text(20, 66 + 60 * row, f"{side}: {bad} of {len(found)} bad"))
-            for number, one in enumerate(found):
-                why = f"{one.call}: {one.outcome} {one.detail}"[:200]
-                drawn.append(f'<rect x="{20 + 13 * number}" y="{74 + 60 * row}" width="11" height="18" fill="{RED if one.outcome == "bad" else BLUE}">'
+        return [dict(one.as_dict(), verb=side) for side in SIDES for one in article.trials(side, SHOWN[0], None, 0, Path(work))]
+
+
+def crashes(found: list[dict]) -> str:
+    """Three pushes and three pops, broken at each call: a square for each, red where a message was lost, altered or came too often."""
+    drawn, y = [text(20, 26, "Three pushes and three pops, broken at each of their calls", size=15)], 52
+    for fault in SHOWN:
+        for side in SIDES:
+            row = [one for one in found if (one["fault"], one["verb"]) == (fault, side)]
+            if not row:
+                continue
+            bad = sum(one["outcome"] == "bad" for one in row)
+            drawn.append(text(20, y + 12, f"{fault}, {side}: {bad} of {len(row)} bad"))
+            for number, one in enumerate(row):
+                why = f"{one['call']}: {one['outcome']} {one['detail']}"[:200]
+                drawn.append(f'<rect x="{300 + 11 * number}" y="{y}" width="9" height="16" fill="{RED if one["outcome"] == "bad" else BLUE}">'
                              f"<title>{escape(why)}</title></rect>")
-    drawn.append(text(20, 200, "from left to right in the order in which they are made; red: a message lost, altered, or handed out after it was settled", GREY, size=11))
-    return svg(820, 220, drawn)
+            y += 26
+    drawn.append(text(20, y + 20, "from left to right in the order in which they are made; red: a message lost, altered, or handed out after it was settled",
+                      GREY, size=11))
+    return svg(1040, y + 40, drawn)
 
 
-ROW = next(iter(article.ROWS))
+SIDES = ("article", "flatq")
+#: rows of the laboratory's comparison that have a point for each call
+SHOWN = list(article.ROWS)[:5]
+PIPED = course.ROOT / ".pipeline/outcomes"
 
 
 def write(target: Path) -> None:
     target.mkdir(exist_ok=True)
-    for name, make in (("cost", cost), ("crash-points", crashes)):
-        (target / f"{name}.svg").write_text(make())
-        print(target / f"{name}.svg")
+    found = piped()
+    source = str(PIPED.relative_to(course.ROOT)) if found else "measured here"
+    for name, picture, of in (("cost", cost(), "measured here"), ("crash-points", crashes(found or measured()), source)):
+        (target / f"{name}.svg").write_text(picture)
+        print(f"{target / name}.svg ({of})")
 
 
 if __name__ == "__main__":
