@@ -1,7 +1,7 @@
 """Two pictures, as SVG: what a pop writes against the depth (lesson 12), and what each crash point leaves (lessons 2 to 4).
 
 The first is measured here. The second is of the pipeline's results, where it has made some, else of one row of them, made here:
-    PYTHONPATH=python .venv/bin/python -m flatq.pipeline campaign --family article --limit 0 --to .pipeline/outcomes"""
+    PYTHONPATH=python .venv/bin/python -m flatq.pipeline campaign --family article --limit 1 --to .pipeline/outcomes"""
 from __future__ import annotations
 
 import json
