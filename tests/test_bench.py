@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -90,3 +91,14 @@ def test_a_row_that_is_not_there(tmp_path):
 ])
 def test_where_we_lose_the_table_says_so(other, ratio, aim, low, said):
     assert bench.verdict(other, ratio, aim, low) == said
+
+
+def test_sparks_row_is_added_where_there_is_one(tmp_path, monkeypatch, capsys):
+    found = bench.Run(tmp_path, sys.executable, True)
+    monkeypatch.setitem(sys.modules, "spark", None)
+    bench.pipeline(found)
+    assert "spark.py is not there" in capsys.readouterr().err
+    made = SimpleNamespace(ratios=[("to Parquet", "Spark's text", 1.11, 1.0, 0.9, 1.1)], detail=[("to Parquet", "flatq", 1, 1, 1)], notes=["note"], raw={"a": 1})
+    monkeypatch.setitem(sys.modules, "spark", SimpleNamespace(rows=lambda work, quick, progress: made))
+    bench.pipeline(found)
+    assert (found.ratios, found.detail, found.notes, found.raw) == (made.ratios, made.detail, made.notes, made.raw)

@@ -10,6 +10,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lessons"))
 import course  # noqa: E402
 
+from servers import module  # noqa: E402
+
 lessons = pytest.mark.parametrize("path", course.LESSONS, ids=lambda path: path.stem)
 
 
@@ -71,3 +73,27 @@ def test_the_runner_without_a_terminal():
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert "$ " in done.stdout and "new file:  q.queue" in done.stdout
     assert subprocess.run([sys.executable, course.ROOT / "tests/lesson", "99"], capture_output=True).returncode == 64
+
+
+def test_the_pictures(tmp_path, monkeypatch, capsys):
+    """Of the cost what is measured; of the crash points what the pipeline has written."""
+    if reason := course.gate():
+        pytest.skip(reason)
+    parquet = module("pyarrow.parquet")
+    from pyarrow import Table
+
+    import plots
+
+    point = {"family": "article", "verb": "article", "fault": plots.SHOWN[0], "call": "unlink q.cut", "detail": "lost"}
+    outcomes = [{**point, "point": 1, "outcome": "good"}, {**point, "point": 2, "outcome": "bad"}, {**point, "point": 3, "outcome": "not reached"}]
+    (tmp_path / "outcomes").mkdir()
+    parquet.write_table(Table.from_pylist(outcomes), tmp_path / "outcomes/part.parquet")
+    monkeypatch.setattr(plots, "PIPED", tmp_path / "outcomes")
+    monkeypatch.setattr(plots, "PYTHON", sys.executable)
+    monkeypatch.setattr(plots, "DEPTHS", (10, 100))
+    plots.write(tmp_path / "pictures")
+    assert "all killed, article: 1 of 2 bad" in (tmp_path / "pictures/crash-points.svg").read_text()
+    assert ">1,287</text>" in (tmp_path / "pictures/cost.svg").read_text(), "lesson 12's pop writes the rest of the queue"
+    assert "crash-points.svg (" in capsys.readouterr().out
+    monkeypatch.setattr(plots, "PIPED", tmp_path / "nothing")
+    assert plots.piped() == []

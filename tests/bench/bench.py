@@ -77,7 +77,7 @@ def table(run, about):
 
 
 def write(run, about, place):
-    """The JSON, and what plots.py makes of it."""
+    """The JSON, and what pictures.py makes of it."""
     path = place / time.strftime("%Y%m%d-%H%M%S.json")
     keys = ("row", "other", "aim", "ratio", "low", "high")
     ratios = [dict(zip(keys, one)) for one in run.ratios]
@@ -85,8 +85,8 @@ def write(run, about, place):
     print(f"\nEvery round: {path}")
     if "matplotlib" not in run.packages:
         print("No pictures: .venv has no matplotlib (`make venv` installs it, where PyPI can be reached)")
-    elif subprocess.run([run.python, Path(__file__).with_name("plots.py"), path]).returncode:
-        print("No pictures: plots.py has failed")
+    elif subprocess.run([run.python, Path(__file__).with_name("pictures.py"), path]).returncode:
+        print("No pictures: pictures.py has failed")
 
 
 def main():

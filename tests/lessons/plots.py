@@ -78,7 +78,7 @@ def piped() -> list[dict]:
         return []
     script = "import json, sys, pyarrow.parquet as pq; print(json.dumps(pq.read_table(sys.argv[1], columns=sys.argv[2:]).to_pylist()))"
     columns = ("family", "verb", "fault", "point", "call", "outcome", "detail")
-    done = subprocess.run([course.ROOT / ".venv/bin/python", "-c", script, PIPED, *columns], stdout=subprocess.PIPE, check=False)
+    done = subprocess.run([PYTHON, "-c", script, PIPED, *columns], stdout=subprocess.PIPE, check=False)
     if done.returncode:
         return []
     found = [one for one in json.loads(done.stdout) if one["family"] == "article" and one["fault"] in SHOWN and one["outcome"] != "not reached"]
@@ -103,24 +103,24 @@ def crashes(found: list[dict]) -> str:
             drawn.append(text(20, y + 12, f"{fault}, {side}: {bad} of {len(row)} bad"))
             for number, one in enumerate(row):
                 why = f"{one['call']}: {one['outcome']} {one['detail']}"[:200]
-                drawn.append(f'<rect x="{300 + 11 * number}" y="{y}" width="9" height="16" fill="{RED if one["outcome"] == "bad" else BLUE}">'
+                drawn.append(f'<rect x="{330 + 11 * number}" y="{y}" width="9" height="16" fill="{RED if one["outcome"] == "bad" else BLUE}">'
                              f"<title>{escape(why)}</title></rect>")
             y += 26
     drawn.append(text(20, y + 20, "from left to right in the order in which they are made; red: a message lost, altered, or handed out after it was settled",
                       GREY, size=11))
-    return svg(1040, y + 40, drawn)
+    return svg(1070, y + 40, drawn)
 
 
 SIDES = ("article", "flatq")
 #: rows of the laboratory's comparison that have a point for each call
 SHOWN = list(article.ROWS)[:5]
-PIPED = course.ROOT / ".pipeline/outcomes"
+PIPED, PYTHON = course.ROOT / ".pipeline/outcomes", course.ROOT / ".venv/bin/python"
 
 
 def write(target: Path) -> None:
     target.mkdir(exist_ok=True)
     found = piped()
-    source = str(PIPED.relative_to(course.ROOT)) if found else "measured here"
+    source = f"of {PIPED}" if found else "measured here"
     for name, picture, of in (("cost", cost(), "measured here"), ("crash-points", crashes(found or measured()), source)):
         (target / f"{name}.svg").write_text(picture)
         print(f"{target / name}.svg ({of})")

@@ -1,4 +1,4 @@
-"""plots.py FILE.json - pictures of a run of the bench, beside its file: ratios, times against depth, bulk. Needs matplotlib."""
+"""pictures.py FILE.json - pictures of a run of the bench, beside its file: ratios, times against depth, bulk. Needs matplotlib."""
 
 import json
 import re
