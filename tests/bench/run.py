@@ -46,7 +46,7 @@ class Run:
         """Whether all of them can be had; what cannot is named once."""
         missing = [program for program in programs if not shutil.which(program)]
         missing += [package] if package and package not in self.packages else []
-        for name in set(missing) - self.missing:
+        for name in sorted(set(missing) - self.missing):
             print(f"bench: {name} is not installed: what needs it is left out", file=sys.stderr)
         self.missing.update(missing)
         return not missing
