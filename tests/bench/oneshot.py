@@ -89,22 +89,32 @@ def wait(run):
     for turn in range(rounds):
         for name, (push, pop, ready) in waiting.items():
             popping = subprocess.Popen(pop.argv, env=pop.env, cwd=pop.cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-            end = time.monotonic() + 30
-            while not ready(popping.pid):
-                if popping.poll() is not None or time.monotonic() > end:
-                    raise RuntimeError(f"{name} does not wait")
-                time.sleep(0.001)
-            began = time.perf_counter()
-            with open(push.stdin, "rb") as stdin:
-                pushing = subprocess.Popen(push.argv, env=push.env, cwd=push.cwd, stdin=stdin, stdout=subprocess.DEVNULL)
-            os.read(popping.stdout.fileno(), 1)
-            seconds[name].append(time.perf_counter() - began)
-            popping.communicate()
-            if pushing.wait() or popping.returncode:
-                raise RuntimeError(f"{name}: push ended with {pushing.returncode}, pop with {popping.returncode}")
+            try:
+                seconds[name].append(handed(push, popping, ready))
+            finally:
+                popping.kill()
+                popping.communicate()
         run.progress(f"{turn + 1} of {rounds}")
     run.progress.end()
     run.compare("a push, to a waiting pop", seconds)
+
+
+def handed(push, popping, ready):
+    """Seconds from the start of the push to the first byte that comes out, once the other one waits."""
+    end = time.monotonic() + 30
+    while not ready(popping.pid):
+        if popping.poll() is not None or time.monotonic() > end:
+            raise RuntimeError(f"{popping.args} does not wait")
+        time.sleep(0.001)
+    with open(push.stdin, "rb") as stdin:
+        began = time.perf_counter()
+        pushing = subprocess.Popen(push.argv, env=push.env, cwd=push.cwd, stdin=stdin, stdout=subprocess.DEVNULL)
+    byte = os.read(popping.stdout.fileno(), 1)
+    took = time.perf_counter() - began
+    popping.stdout.read()
+    if pushing.wait() or popping.wait() or not byte:
+        raise RuntimeError(f"push ended with {pushing.returncode}, pop with {popping.returncode}")
+    return took
 
 
 def sleeps(pid):
