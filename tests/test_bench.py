@@ -102,3 +102,21 @@ def test_sparks_row_is_added_where_there_is_one(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "spark", SimpleNamespace(rows=lambda work, quick, progress: made))
     bench.pipeline(found)
     assert (found.ratios, found.detail, found.notes, found.raw) == (made.ratios, made.detail, made.notes, made.raw)
+
+
+def test_a_row_that_fails_is_said_and_the_others_are_not_lost(tmp_path, monkeypatch, capsys):
+    def fails(run):
+        raise RuntimeError("no such luck")
+
+    def measures(run):
+        run.compare("a row", {"flatq": [1.0, 1.0], "another": [2.0, 2.0]})
+
+    monkeypatch.setattr(bench, "ROWS", {"bad": fails, "good": measures})
+    monkeypatch.setattr(bench.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["bench.py", "--quick", "--python", "/nowhere", "--out", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        bench.main()
+    said = capsys.readouterr()
+    assert ended.value.code == 1 and "bench: bad FAILED: no such luck\n" in said.err and "a row / another" in said.out
+    [path] = tmp_path.glob("*.json")
+    assert json.loads(path.read_text())["failed"] == ["bad"]

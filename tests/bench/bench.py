@@ -81,7 +81,7 @@ def write(run, about, place):
     path = place / time.strftime("%Y%m%d-%H%M%S.json")
     keys = ("row", "other", "aim", "ratio", "low", "high")
     ratios = [dict(zip(keys, one)) for one in run.ratios]
-    path.write_text(json.dumps({"machine": about, "quick": run.quick, "ratios": ratios, "notes": run.notes, "raw": run.raw}, indent=1) + "\n")
+    path.write_text(json.dumps({"machine": about, "quick": run.quick, "failed": run.failed, "ratios": ratios, "notes": run.notes, "raw": run.raw}, indent=1) + "\n")
     print(f"\nEvery round: {path}")
     if "matplotlib" not in run.packages:
         print("No pictures: .venv has no matplotlib (`make venv` installs it, where PyPI can be reached)")
@@ -105,15 +105,20 @@ def main():
         with tempfile.TemporaryDirectory(prefix="work.", dir=options.out.resolve()) as work:
             about = machine(Path(work), options.python)
             run = Run(Path(work), options.python, options.quick)
-            try:
-                for row in options.rows or ROWS:
+            for row in options.rows or ROWS:
+                try:
                     ROWS[row](run)
-            finally:
-                run.end()
+                except (RuntimeError, OSError, subprocess.SubprocessError) as error:  # the others' results are not lost with it
+                    run.progress.end()
+                    run.failed.append(row)
+                    print(f"bench: {row} FAILED: {error}", file=sys.stderr)
+                finally:
+                    run.end()
     except KeyboardInterrupt:
         sys.exit(130)
     table(run, about)
     write(run, about, options.out)
+    sys.exit(1 if run.failed else 0)
 
 
 if __name__ == "__main__":

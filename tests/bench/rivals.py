@@ -4,6 +4,7 @@ most that flatq's time may be of its own. What is named durable has its message 
 import os
 import shutil
 import subprocess
+import tempfile
 
 from harness import Command
 from run import ROOT
@@ -64,8 +65,7 @@ def server(run, durable):
         program = run.work / "redis-server"
         if not program.exists():
             program.symlink_to(shutil.which("redis-check-rdb"))
-    place = run.work / f"redis.{len(run.servers)}"
-    place.mkdir()
+    place = tempfile.mkdtemp(prefix="redis.", dir=run.work)
     log = ["--appendonly", "yes", "--appendfsync", "always"] if durable else ["--appendonly", "no"]
     return run.serve([program, "--bind", "127.0.0.1", "--dir", place, "--save", "", "--daemonize", "no", *log, "--port", None])
 

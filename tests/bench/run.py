@@ -26,7 +26,7 @@ class Run:
         self.packages = packages(python)
         self.progress = Progress()
         self.ratios, self.detail, self.notes, self.raw = [], [], [], {}
-        self.servers, self.missing = [], set()
+        self.servers, self.missing, self.failed = [], set(), []
         self.message = self.file("message", b"x" * 99 + b"\n")
 
     def file(self, name, content):
@@ -100,6 +100,8 @@ class Run:
         return self.serve(["sh", ROOT / "launch", *words, "-p", None], {"FLATQ_DIR": str(self.work / spool), "FLATQ_SYNC": sync})
 
     def end(self):
-        for server in self.servers:
+        """The servers of a row."""
+        while self.servers:
+            server = self.servers.pop()
             server.terminate()
             server.wait()
