@@ -157,6 +157,8 @@ def filled(path: Path) -> str:
         for part in parts(path):
             if part.kind == "text":
                 text.append(part.text)
+            elif part.kind == "console" and part.name == "cuts" and cuts():
+                text.append(f"```console cuts\n{part.text}```\n")
             elif part.kind == "console":
                 text.append(f"```console {part.name}".rstrip() + "\n" + "".join(shown(command) + place.step(command) for command, _ in part.steps) + "```\n")
             else:
