@@ -1,41 +1,33 @@
 # http-stat.sh - the queues in numbers: as JSON, and as Prometheus reads them
+#
+# The shell looks and awk writes: what a text costs that a shell puts together grows with the square of its length.
 
-# stat_read - sets stat_lines: QUEUE READY DELAYED IN-FLIGHT BURIED OLDEST BOUND MOST-TRIES CLOSED PUSHED DONE of every queue, a line each.
-# OLDEST: seconds since the oldest that is ready was pushed; PUSHED and DONE: how many in the last minute, by the queue's log
-stat_read() {
-  stat_lines=
-  clock_read
-  clock_epoch "$now"
-  groups_all
-  stat_rates
-  for group in $groups; do
-    queue_open "$group" && queue_conf || continue
+# stat_rows - on standard output `row QUEUE CLOSED READY DELAYED IN-FLIGHT BURIED OLDEST BOUND MOST-TRIES` of every queue. OLDEST:
+# seconds since the oldest that is ready was pushed
+stat_rows() {
+  for stat_path in "$FLATQ_DIR"/*/wal; do
+    stat_path=${stat_path%/wal}
+    [ -e "$stat_path/lock" ] || continue
+    name_from_disk "${stat_path##*/}"
+    queue_open "$name" && queue_conf || continue
     queue_count_states
     stat_oldest
     if [ -e "$q/closed" ]; then stat_closed=true; else stat_closed=false; fi
-    stat_pushed=0 stat_done=0
-    case $stat_rates in
-    *"
-$group "*)
-      stat_pushed=${stat_rates#*"
-$group "}
-      stat_pushed=${stat_pushed%%"
-"*}
-      stat_done=${stat_pushed#* } stat_pushed=${stat_pushed% *} ;;
-    esac
-    stat_line="$queue $count_ready $count_delayed $count_reserved $count_buried $stat_age $queue_bound $queue_most $stat_closed $stat_pushed $stat_done"
-    stat_lines="$stat_lines$stat_line
-"
+    printf 'row %s %s %s %s %s %s %s %s %s\n' "$queue" $stat_closed "$count_ready" "$count_delayed" "$count_reserved" "$count_buried" "$stat_age" \
+      "$queue_bound" "$queue_most"
   done
 }
 
-# stat_oldest - sets stat_age
+# stat_oldest - sets stat_age. Ids grow: of those with the same priority in the same place the first is the oldest
 stat_oldest() {
-  stat_least=
+  stat_least='' stat_seen=
   for stat_path in "$q"/wal/* "$q"/head/*/* "$q"/queue/*/*; do
+    case $stat_path in
+    */'*' | "$stat_seen"*) continue ;;
+    esac
     stat_name=${stat_path##*/}
+    stat_seen=${stat_path%"$stat_name"}${stat_name%%.*}.
     case $stat_name in
-    '*') continue ;;
     *.*.*.*.*.*.*) ;;
     *) { IFS='	' read -r stat_name stat_rest <"$stat_path"; } 2>/dev/null ;;
     esac
@@ -47,104 +39,62 @@ stat_oldest() {
   [ $stat_age -ge 0 ] || stat_age=0
 }
 
-# stat_rates - sets stat_rates: a newline, then QUEUE PUSHED DONE, a line each. Of a log only the last 256 KiB are looked at
-stat_rates() {
-  stat_rates="
-"
-  set -- /dev/null
-  for group in $groups; do
-    queue_open "$group" && [ -e "$q/log" ] && set -- "$@" "$q/log"
-  done
-  [ $# -gt 1 ] || return 0
-  stat_rates="
-$(tail -c 262144 "$@" 2>/dev/null | awk -v "since=$((${epoch_time%??} - 60))" '
-    /^==> .* <==$/ {
-      name = $0
-      sub(/\/log <==$/, "", name); sub(/.*\//, "", name); sub(/^%/, "", name); gsub(/,/, "/", name)
-      next
-    }
+# stat_logs - on standard output the ends of the queues' logs that have something of the last minute, each behind a line `==> FILE <==`.
+# Of a log only the last 256 KiB are looked at
+stat_logs() (
+  cd "$FLATQ_DIR" || exit
+  set -- /dev/null */log
+  stat_recent=$(tail -n 1 "$@" 2>/dev/null | awk -v "since=$stat_since" '/^==> / { name = $2; next } $1 >= since { print name }')
+  # shellcheck disable=SC2086 # names without blanks
+  [ -z "$stat_recent" ] || tail -c 262144 /dev/null $stat_recent 2>/dev/null
+)
+
+# stat_text json|metrics - sets `text`
+stat_text() {
+  clock_read
+  clock_epoch "$now"
+  stat_now=${epoch_time%??}
+  stat_since=$((stat_now - 60))
+  text=$({ stat_logs; printf '\n'; stat_rows; } | awk -v "since=$stat_since" -v "now=$((stat_now + 0))" -v "form=$1" '
+    /^==> .* <==$/ { name = $2; sub(/\/log$/, "", name); sub(/^%/, "", name); gsub(/,/, "/", name); next }
+    $1 == "row" { rows++; for (at = 2; at <= 10; at++) row[rows, at] = $at; next }
     $1 >= since && $2 ~ /^(push|pop|delete|settle)$/ {
       n = 1
       if ($7 ~ /^bulk-[0-9]+$/) n = substr($7, 6)
       if ($2 == "push") pushed[name] += n; else gone[name] += n
-      seen[name]
     }
-    END { for (name in seen) print name, pushed[name] + 0, gone[name] + 0 }')
-"
-}
-
-# group_shown QUEUE - sets `shown`: the group's name as it stands in a URL
-group_shown() {
-  shown=$1
-  case $shown in
-  \$sha1\$*) ;;
-  *) while :; do
-      case $shown in
-      *\$*) shown=${shown%%\$*}%${shown#*\$} ;;
-      *) break ;;
-      esac
-    done ;;
-  esac
-  while :; do
-    case $shown in
-    *+*) shown=${shown%%+*}%2B${shown#*+} ;;
-    *) break ;;
-    esac
-  done
-}
-
-# stat_json - sets `text`
-stat_json() {
-  stat_read
-  # shellcheck disable=SC2086 # words
-  set -- $stat_lines
-  text="{\"time\":$((${epoch_time%??} + 0)),\"queues\":[" stat_comma=
-  while [ $# -ge 11 ]; do
-    group_shown "$1"
-    text="$text$stat_comma
-{\"queue\":\"$1\",\"group\":\"$shown\",\"ready\":$2,\"delayed\":$3,\"in_flight\":$4,\"buried\":$5,\"oldest_seconds\":$6,"
-    text="$text\"bound\":$7,\"most_tries\":$8,\"closed\":$9,"
-    shift 9
-    text="$text\"pushed_last_minute\":$1,\"done_last_minute\":$2}" stat_comma=,
-    shift 2
-  done
-  text="$text
-]}"
-}
-
-# stat_metrics - sets `text`
-stat_metrics() {
-  stat_read
-  text='# HELP flatq_messages Messages of a queue that are in this state.
-# TYPE flatq_messages gauge'
-  # shellcheck disable=SC2086 # words
-  set -- $stat_lines
-  while [ $# -ge 11 ]; do
-    text="$text
-flatq_messages{queue=\"$1\",state=\"ready\"} $2
-flatq_messages{queue=\"$1\",state=\"delayed\"} $3
-flatq_messages{queue=\"$1\",state=\"in_flight\"} $4
-flatq_messages{queue=\"$1\",state=\"buried\"} $5"
-    shift 11
-  done
-  stat_gauge flatq_oldest_seconds 6 'Seconds since the oldest message that is ready was pushed.'
-  stat_gauge flatq_pushed_last_minute 10 'Messages pushed in the last minute.'
-  stat_gauge flatq_done_last_minute 11 'Messages deleted or popped in the last minute.'
-}
-
-# stat_gauge NAME FIELD HELP - one gauge, from the FIELDth of stat_lines
-stat_gauge() {
-  text="$text
-# HELP $1 $3
-# TYPE $1 gauge"
-  stat_gauge_name=$1 stat_gauge_field=$2
-  # shellcheck disable=SC2086 # words
-  set -- $stat_lines
-  while [ $# -ge 11 ]; do
-    stat_gauge_queue=$1
-    shift $((stat_gauge_field - 1))
-    text="$text
-$stat_gauge_name{queue=\"$stat_gauge_queue\"} $1"
-    shift $((12 - stat_gauge_field))
-  done
+    # as it stands in a URL
+    function shown(name) {
+      if (name !~ /^\$sha1\$/) gsub(/\$/, "%", name)
+      gsub(/\+/, "%2B", name)
+      return name
+    }
+    function numbers(comma, at, queue) {
+      printf "{\"time\":%d,\"queues\":[", now
+      for (at = 1; at <= rows; at++) {
+        queue = row[at, 2]
+        printf "%s\n{\"queue\":\"%s\",\"group\":\"%s\",\"ready\":%d,\"delayed\":%d,\"in_flight\":%d,\"buried\":%d,", comma, queue, shown(queue),
+          row[at, 4], row[at, 5], row[at, 6], row[at, 7]
+        printf "\"oldest_seconds\":%d,\"bound\":%s,\"most_tries\":%s,\"closed\":%s,\"pushed_last_minute\":%d,\"done_last_minute\":%d}",
+          row[at, 8], row[at, 9], row[at, 10], row[at, 3], pushed[queue], gone[queue]
+        comma = ","
+      }
+      printf "\n]}"
+    }
+    function head(name, help) { printf "%s# HELP %s %s\n# TYPE %s gauge", newline, name, help, name; newline = "\n" }
+    function metrics(at, queue) {
+      head("flatq_messages", "Messages of a queue that are in this state.")
+      for (at = 1; at <= rows; at++) {
+        queue = "\nflatq_messages{queue=\"" row[at, 2] "\",state="
+        printf "%s\"ready\"} %d%s\"delayed\"} %d%s\"in_flight\"} %d%s\"buried\"} %d", queue, row[at, 4], queue, row[at, 5], queue, row[at, 6],
+          queue, row[at, 7]
+      }
+      head("flatq_oldest_seconds", "Seconds since the oldest message that is ready was pushed.")
+      for (at = 1; at <= rows; at++) printf "\nflatq_oldest_seconds{queue=\"%s\"} %d", row[at, 2], row[at, 8]
+      head("flatq_pushed_last_minute", "Messages pushed in the last minute.")
+      for (at = 1; at <= rows; at++) printf "\nflatq_pushed_last_minute{queue=\"%s\"} %d", row[at, 2], pushed[row[at, 2]]
+      head("flatq_done_last_minute", "Messages deleted or popped in the last minute.")
+      for (at = 1; at <= rows; at++) printf "\nflatq_done_last_minute{queue=\"%s\"} %d", row[at, 2], gone[row[at, 2]]
+    }
+    END { if (form == "json") numbers(); else metrics() }')
 }

@@ -662,6 +662,28 @@ def test_stats_and_metrics(shell, flatq):
     assert head.status == 200 and int(head.headers["content-length"]) > 100
 
 
+def test_stats_cost_as_much_as_there_are_groups(flatq):
+    """Time of the processor, which does not depend on what else runs; and not a process more."""
+    flatq("push", "g0", input=b"x", check=0)
+
+    def costs(groups):
+        for n in range(groups):
+            if not (flatq.spool / f"g{n}").exists():
+                shutil.copytree(flatq.spool / "g0", flatq.spool / f"g{n}")
+        spent = {}
+        for target in ("/queue/stats", "/metrics"):
+            before = os.times()
+            assert ask(flatq, "GET", target).body.count(b'"g') >= groups
+            spent[target] = sum(os.times()[2:4]) - sum(before[2:4])
+        return spent, flatq.count("http", input=request("GET", "/metrics")).processes
+
+    (few, processes), (many, more) = costs(75), costs(300)
+    print("seconds for 75 and 300 groups:", few, many)
+    assert processes == more
+    for target, seconds in many.items():
+        assert seconds < 8 * few[target] + 0.1, "four times as many cost four times as much"
+
+
 def test_page_in_chromium(flatq, door, tmp_path):
     """The page in a real browser: it has the numbers, and refreshes them by itself. The screenshot is beside the tests' other output."""
     browser = need(next((name for name in ("chromium", "chromium-browser", "google-chrome") if shutil.which(name)), "chromium"))
