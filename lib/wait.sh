@@ -33,6 +33,8 @@ wait_enter() {
 # wait_turn DEADLINE - returns when somebody woke us, at DEADLINE (by the clock; `none`), when something delayed or leased in $q may
 # be due, or after two seconds
 wait_turn() {
+  # what was done since the clock was read is not to be waited for as well
+  clock_read
   wait_seconds=2.00
   wait_next=$1
   if [ "$wait_next" != none ]; then
