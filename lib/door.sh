@@ -10,7 +10,7 @@
 door_open() {
   # every kind of end of a client is a failed write, and none the end of the handler before the message is back
   trap '' PIPE
-  door_inode='' door_blocks=1 door_data='' door_said='' door_gone='' door_relayed='' door_mark='' door_verb=- door_wait=0 door_line=
+  door_inode='' door_blocks=1 door_data='' door_said='' door_gone='' door_relayed='' door_prompt='' door_mark='' door_verb=- door_wait=0 door_line=
   # whom the guard does not know it could not end
   [ -z "${FLATQ_GUARD:-}" ] || { printf '\nc %s %s\n' "$$" "$PPID" >&3; } 2>/dev/null || exit 75
   clock_read
@@ -63,6 +63,15 @@ door_room() {
   door_ncat_lives || return 75
   exec >&5
   door_inode=
+}
+
+# door_pieces - is said before an answer that goes out in several writes, where another went before: TCP keeps the second piece until the
+# client has acknowledged the first, which takes its time (40 ms), unless it is told not to (TCP_NODELAY). Once is enough
+door_pieces() {
+  [ -n "$door_inode" ] && [ -z "$door_relayed$door_prompt" ] || return 0
+  door_prompt=1
+  perl -e 'exit !setsockopt(STDOUT, 6, 1, 1)' 2>/dev/null ||
+    python3 -c 'import socket; socket.socket(fileno=1).setsockopt(6, 1, 1)' 2>/dev/null || :
 }
 
 # door_ncat_lives - whether the ncat that serves this client still does; where it does not, the client sends no more, or is gone. One that

@@ -58,6 +58,7 @@ get_send() {
     say_head 200 "$slip_size" text/plain
     get_bytes=$slip_size
   fi
+  [ -z "$again" ] || door_pieces
   door_room "$get_bytes" && printf '%s\r\n' "$headers" 2>/dev/null || exit 74
   headers=
   # shellcheck disable=SC2086 # words

@@ -55,6 +55,7 @@ say() {
 "
   say_head "$1" ${#say_text} "${3:-text/plain; charset=utf-8}"
   [ "$1" != 204 ] && [ "$method" != HEAD ] || say_text=
+  [ ${#say_text} -lt 1000 ] || [ -z "$again" ] || door_pieces
   door_room ${#say_text} || exit 74
   printf '%s\r\n%s' "$headers" "$say_text" 2>/dev/null || exit 74
   headers=

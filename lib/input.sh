@@ -4,7 +4,7 @@
 # more than FLATQ_MOST_BYTES
 input_part() {
   if [ -n "$1" ]; then
-    input_exact "$1"
+    input_exact "$1" exec
   elif [ -z "${push_dot:-}" ]; then
     input_most || input_failed
   elif [ -n "${FLATQ_MOST_BYTES:-}" ]; then
@@ -14,12 +14,13 @@ input_part() {
   fi
 }
 
-# input_exact LENGTH - so many bytes of standard input, and not one more is read: what follows is not ours. A `head -c` may read ahead
+# input_exact LENGTH [exec] - so many bytes of standard input, and not one more is read: what follows is not ours. A `head -c` may read
+# ahead. `exec`: in place of the shell, which a pipe has started
 input_exact() {
   case $1 in
   0) ;;
-  ?????*) dd bs=65536 count="$1" iflag=fullblock,count_bytes ;;
-  *) dd bs="$1" count=1 iflag=fullblock ;;
+  ?????*) ${2:-} dd bs=65536 count="$1" iflag=fullblock,count_bytes ;;
+  *) ${2:-} dd bs="$1" count=1 iflag=fullblock ;;
   esac 2>/dev/null
 }
 

@@ -65,7 +65,12 @@ push_body() {
     why="queue '$queue' is gone"
     return 69
   fi
-  body_size "$q/body/$slip_id" "$push_encoded" || return
+  # what a door reads behind a body shows that it is whole, without a look at its end
+  if [ -n "${push_follows:-}" ] && [ -n "$1" ] && [ "$push_encoded" = $((($1 + 2) / 3 * 4)) ]; then
+    size=$1
+  else
+    body_size "$q/body/$slip_id" "$push_encoded" || return
+  fi
   slip_size=$size
   [ -n "$1" ] || door_whole || return
   [ -z "$1" ] || [ "$size" = "$1" ] || { why="$size bytes came of the $1 announced"; return 65; }

@@ -86,6 +86,7 @@ DQo=
 EOF
     return 0
   fi
+  door_pieces
   printf '%s %s\r\n' "$1" "$2" 2>/dev/null || exit 74
   # half a body is the end of a connection
   base64 -d "$q/body/$slip_id" 2>/dev/null || exit 74
@@ -131,6 +132,7 @@ code_letter() {
 reply_text() {
   tally_write
   door_reply ${#text}
+  [ ${#text} -lt 1000 ] || door_pieces
   printf 'OK %s\r\n%s\r\n' ${#text} "$text" 2>/dev/null || exit 74
 }
 
@@ -181,8 +183,8 @@ line_read() {
 
 # door_body_end - the CRLF behind a body: two bytes, whatever they are. The shell reads on to a newline; what it has too much is kept
 door_body_end() {
-  body_end=
-  IFS= read -r line_part || { client_gone=1; [ -n "$line_part" ] || return 65; }
+  body_end='' why='the body was cut'
+  IFS= read -r line_part || { client_gone=1; return 65; }
   [ "$line_part" != "$cr" ] || return 0
   body_end=EXPECTED_CRLF why='no CRLF behind the body'
   case $line_part in
@@ -298,6 +300,7 @@ do_reserve() {
   75) reply DEADLINE_SOON ;;
   *) reply_of $reserve_code ;;
   esac
+  [ -z "$wait_fifo" ] || tubes_leave
 }
 
 do_delete() {

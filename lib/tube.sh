@@ -153,8 +153,10 @@ clock_sub() {
 }
 
 # tubes_wait OWNER DEADLINE - tubes_take, waiting until DEADLINE (by the clock; `none`). 66: DEADLINE has come, or the client sends no more
-# (client_gone); 75: the lease of something held ends within a second. Between wait_begin and wait_end, client_ask has the client looked at
+# (client_gone); 75: the lease of something held ends within a second. Meanwhile client_ask has the client looked at. tubes_leave ends it:
+# the client shall not wait for that
 tubes_wait() {
+  tubes_found='' tubes_code=74 tubes_woken=
   # shellcheck disable=SC2086 # names without blanks
   wait_begin wait $watched || return
   client_ask
@@ -181,13 +183,16 @@ tubes_wait() {
     wait_turn "$2"
   done
   tubes_found=$queue
-  wait_end
-  # a wake that was not for what we took, or that we cannot use, is handed on
-  for tube in $watched; do
-    [ "$tubes_code" -eq 0 ] && [ "$tube" = "$tubes_found" ] || ! queue_open "$tube" || wake "$q/wait"
-  done
-  [ "$tubes_code" -ne 0 ] || queue_open "$tubes_found"
   return "$tubes_code"
+}
+
+# tubes_leave - nobody waits here any longer. A wake that was not for what we took, or that came when we had it, is handed on
+tubes_leave() {
+  [ ! -e "$wait_fifo.woken" ] || tubes_woken=1
+  wait_end
+  for tube in $watched; do
+    [ "$tubes_code" -eq 0 ] && [ "$tube" = "$tubes_found" ] && [ -z "$tubes_woken" ] || ! queue_open "$tube" || wake "$q/wait"
+  done
 }
 
 # client_ask - while this process waits, a child reads the client's next line, or its end; what it has read is in client_line, and

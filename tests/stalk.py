@@ -7,8 +7,9 @@ import socket
 import subprocess
 import threading
 import time
+from pathlib import Path
 
-from conftest import ROOT, listening, need, wait_for
+from conftest import listening, need, wait_for
 from engine import command_of
 from servers import free
 from test_door import carriers
@@ -87,7 +88,26 @@ def parent(pid):
         return 0
 
 
-class Launched:
+class Ours:
+    """What can be seen of connections from outside, by the files of tally.sh."""
+
+    def tallies(self):
+        return self.flatq.spool.glob(".doors/*/*-*")
+
+    def open(self):
+        return len(list(self.tallies()))
+
+    def settled(self, client, count):
+        """Whether `count` connections wait for a job."""
+        def waits(path):
+            try:
+                return path.read_text().split("\n")[0].split()[3:] == ["1"]
+            except FileNotFoundError:
+                return False
+        return sum(map(waits, self.tallies())) >= count
+
+
+class Launched(Ours):
     """A door under ./launch, of which nothing outlives the test."""
 
     def __init__(self, flatq, *args, door="beanstalk", unix=None, env=None):
@@ -117,9 +137,6 @@ class Launched:
         return [pid for pid, words in carriers(self.flatq.spool).items()
                 if re.search(r"lib/(beanstalk|small-stalk) ?$", words) and command_of(parent(pid)) == "ncat"]
 
-    def open(self):
-        return len(list(self.flatq.spool.glob(".doors/*/*-*")))
-
     def drain(self):
         self.process.send_signal(signal.SIGUSR1)
         wait_for(lambda: list(self.flatq.spool.glob(".doors/*/draining")), 10, "draining")
@@ -140,7 +157,7 @@ class Launched:
         return rest
 
 
-class Direct:
+class Direct(Ours):
     """lib/beanstalk itself, on a socket of its own for each connection: without ncat, under any shell."""
 
     def __init__(self, flatq, door="beanstalk", env=None):
@@ -151,9 +168,6 @@ class Direct:
         with theirs, (self.flatq.home / "errors").open("ab") as errors:
             self.processes.append(self.flatq.start(self.door, stdin=theirs, stdout=theirs, stderr=errors, env=self.env))
         return Client(ours)
-
-    def open(self):
-        return len(list(self.flatq.spool.glob(".doors/*/*-*")))
 
     def said(self):
         path = self.flatq.home / "errors"
@@ -178,11 +192,23 @@ class Debians:
     def connect(self):
         return Client(socket.create_connection(("127.0.0.1", self.port), 20))
 
+    # It is one thread, so what it has begun is done before it reads another command. To ask it would change its statistics
+
     def open(self):
-        return None  # to ask it would change its statistics
+        return sum(link.is_symlink() and os.readlink(link).startswith("socket:") for link in Path(f"/proc/{self.process.pid}/fd").iterdir())
+
+    def settled(self, client, count):
+        """Whether it has read all that the client has sent."""
+        ends = f":{self.port:04X}", f":{client.socket.getsockname()[1]:04X}"
+        with open("/proc/net/tcp") as table:
+            rows = [row.split() for row in table]
+        return any(row[1].endswith(ends[0]) and row[2].endswith(ends[1]) and row[4].endswith(":00000000") for row in rows)
 
     def drain(self):
         self.process.send_signal(signal.SIGUSR1)
+        status = Path(f"/proc/{self.process.pid}/status")
+        pending = lambda: sum(int(mask, 16) for mask in re.findall(r"(?:Sig|Shd)Pnd:\s*(\w+)", status.read_text()))
+        wait_for(lambda: not pending(), 10, "the signal is taken")
 
     def said(self):
         return ""
@@ -212,7 +238,7 @@ def talk(server, script, drain=None):
     says how many replies follow. In TEXT \\xNN and such are bytes, `|` is CRLF (as is the line's end, unless it is `\\c`), `#1` the id of
     the first job inserted, and `{5*a}` five of them. Others: `sleep SECONDS`, `NAME end`, `NAME half`, `NAME silent`, `NAME slow: TEXT`, byte by
     byte, `NAME settle`, until its process waits, `NAME gets`, a reply to what was sent before, and `drain`."""
-    clients, ids, replies = {}, [], []
+    clients, ids, replies, waiting = {}, [], [], set()
 
     def client(name):
         if name not in clients:
@@ -221,6 +247,7 @@ def talk(server, script, drain=None):
 
     def heard(line, name, count):
         for _ in range(count):
+            waiting.discard(name)
             said = client(name).reply()
             inserted = re.match(rb"INSERTED (\d+)\r\n", said)
             if inserted:
@@ -247,21 +274,19 @@ def talk(server, script, drain=None):
                 time.sleep(float(words[1]))  # what is tried is that something happens by itself
             elif words[0] == "drain":
                 server.drain()
-                time.sleep(0.1)
             elif words[1] == "end":
                 before = server.open()
                 clients.pop(words[0]).close()
-                if before is None:
-                    time.sleep(0.2)
-                else:
-                    wait_for(lambda: server.open() < before, 5, "the end of the connection is noticed")
+                waiting.discard(words[0])
+                wait_for(lambda: server.open() < before, 5, "the end of the connection is noticed")
             elif words[1] == "half":
                 client(words[0]).socket.shutdown(socket.SHUT_WR)
             elif words[1] == "silent":
                 client(words[0]).more(0.3)
                 replies.append((line, client(words[0]).got))
             elif words[1] == "settle":
-                time.sleep(0.5 if not isinstance(server, Debians) else 0.1)
+                waiting.add(words[0])
+                wait_for(lambda: server.settled(client(words[0]), len(waiting)), 10, "it waits")
             elif words[1] == "gets":
                 heard(line, words[0], 1)
             else:

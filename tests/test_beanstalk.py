@@ -3,16 +3,20 @@ becomes of jobs when something is killed."""
 
 import os
 import signal
+import socket
 import statistics
+import subprocess
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
+import counting
 from conftest import SHELLS, Runner, need, wait_for
-from engine import lies
+from engine import command_of, lies
 from servers import module
-from stalk import Debians, Direct, Launched, compare, parent, talk
+from stalk import Client, Debians, Direct, Launched, compare, parent, talk
 from stalk_talks import DIFFERENT, TALKS
 
 # seconds of waiting and, in `others` and `waiting`, many connections: once is enough, under ./launch
@@ -178,23 +182,25 @@ def utime(pid):
     return sum(map(int, open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[11:13]))
 
 
+def asleep(pids):
+    """Whether one of these has come so far that it sleeps: who waits starts a sleeper last."""
+    children = [child for pid in pids for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return any(command_of(child) == "sleep" for child in children)
+
+
 @pytest.mark.timed
 def test_waiting_costs_nothing_and_ends_at_once(door, record_property):
     one = door()
     worker, producer = one.connect(), one.connect()
     assert producer.ask(b"use default") == b"USING default\r\n"
-    spans = []
+    spans, handlers = [], one.handlers()
     for number in range(15):
         worker.send(b"reserve\r\n")
-        wait_for(lambda: list(one.flatq.spool.glob("default/wait/*")), 10, "the worker waits")
+        wait_for(lambda: asleep(handlers), 10, "the worker waits")
         if number == 0:
-            time.sleep(0.3)  # it is wholly asleep
-            before = {pid: utime(pid) for pid in one.handlers()}
-            time.sleep(1.5)
-            # every two seconds it looks
+            before = {pid: utime(pid) for pid in handlers}
+            time.sleep(1.5)  # what is tried is that it does nothing; every two seconds it looks
             assert all(utime(pid) - ticks <= 4 for pid, ticks in before.items())
-        else:
-            time.sleep(0.3)
         began = time.monotonic()
         producer.send(b"put 0 0 60 1\r\nx\r\n")
         assert worker.reply().startswith(b"RESERVED ")
@@ -230,6 +236,28 @@ def test_one_waiter_a_job_and_time_outs(door):
     assert sorted(reply.split()[0] for reply in replies) == [b"RESERVED", b"RESERVED", b"TIMED_OUT", b"TIMED_OUT"]
     print("time-outs of 4 s after", sorted(late)[2:])
     assert 3.99 < max(late) < 4.05
+
+
+def quickest(connection, rounds):
+    """The shortest time of rounds(), for a client whose system acknowledges what comes in pieces as late as it may (40 ms)."""
+    spans = []
+    for _ in range(20):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+        began = time.monotonic()
+        rounds()
+        spans.append(time.monotonic() - began)
+    print("ms:", sorted(round(span * 1000) for span in spans))
+    return min(spans)
+
+
+def test_large_answers_do_not_wait_for_the_client(door):
+    client = door().connect()
+    client.put(b"x" * 5000)
+
+    def one():
+        assert len(client.ask(b"peek-ready")) > 5000
+
+    assert quickest(client.socket, one) < 0.035
 
 
 def test_many_connections(door):
@@ -346,23 +374,90 @@ def test_killed_anywhere_loses_nothing(flatq, moment):
 # ---- what it costs
 
 
-@pytest.mark.parametrize("sync, put, delete", [("off", 3, 1), ("on", 4, 2)])
-def test_processes(flatq, sync, put, delete):
-    """As strace counts them; what a conversation starts beside, a connection without commands tells."""
-    def count(request):
-        return flatq.count("beanstalk", input=request, env={"FLATQ_SYNC": sync, "FLATQ_DIR": str(flatq.spool)}).processes
+COSTS = [
+    # a conversation: what is sent, the beginning of the answer, processes, and with FLATQ_SYNC=on
+    ("put 0 0 60 1|x", "INSERTED 2", 2, 3), ("put 1 0 60 1000|" + "x" * 1000, "INSERTED 3", 2, 3),
+    ("put 2 0 60 5000|" + "x" * 5000, "INSERTED 4", 2, 3), ("put 3 9 60 20000|" + "x" * 20000, "INSERTED 5", 3, 4),
+    ("peek-ready", "FOUND 2 1", 1, 1), ("peek 4", "FOUND 4 5000", 1, 1),
+    ("reserve", "RESERVED 2 1", 2, 2), ("reserve-with-timeout 0", "RESERVED 3 1000", 2, 2), ("reserve-job 4", "RESERVED 4 5000", 2, 2),
+    # each of these is a rename; where it has to be on the disk before the answer, and a sync
+    ("touch 2", "TOUCHED", 1, 1), ("release 2 0 0", "RELEASED", 1, 1), ("bury 3 0", "BURIED", 1, 2), ("kick-job 3", "KICKED", 1, 1),
+    ("delete 4", "DELETED", 1, 2), ("delete 2", "DELETED", 1, 2), ("delete 5", "DELETED", 1, 2),
+    *((text, answer, 0, 0) for text, answer in (
+        ("delete 2", "NOT_FOUND"), ("delete 99", "NOT_FOUND"), ("touch 99", "NOT_FOUND"), ("release 99 1 1", "NOT_FOUND"),
+        ("use x", "USING x"), ("watch x", "WATCHING 2"), ("ignore x", "WATCHING 1"), ("list-tubes-watched", "OK"), ("peek-buried", "NOT_FOUND"),
+        ("kick 9", "KICKED 0"), ("put x", "BAD_FORMAT"), ("nonsense", "UNKNOWN_COMMAND"), ("stats-job 3", "OK"))),
+]
 
-    count(b"put 0 0 60 1\r\nx\r\n")
-    puts, both = b"put 0 0 60 1\r\nx\r\n" * 10, b"reserve\r\n" * 5
-    nothing = count(b"use default\r\n")
-    assert count(puts) - nothing <= put * 10
-    # what is held goes back with one process each
-    held = count(both) - nothing
-    assert held <= (2 + 1) * 5
-    ids = b"".join(b"delete %d\r\n" % number for number in range(1, 6))
-    assert count(ids) - nothing <= delete * 5
-    assert count(b"list-tube-used\r\ntouch 1\r\nwatch x\r\nignore x\r\nlist-tubes-watched\r\n") - nothing == 0
-    assert len(lies(flatq.spool).get("wal", [])) + len(lies(flatq.spool).get("head", [])) == 6
+
+@pytest.mark.parametrize("sync", ["off", "on"])
+def test_processes(flatq, sync):
+    """Of each command by itself, as strace counts them."""
+    need("strace")
+    log = flatq.home / "strace.log"
+    ours, theirs = socket.socketpair()
+    with theirs:
+        command = ["strace", "-f", "-qq", "--seccomp-bpf", "-e", "signal=none", "-e", "trace=" + ",".join(counting.FORKS), "-o", log, "--"]
+        flatq.started.append(subprocess.Popen([*command, *flatq.command("beanstalk")], env=flatq.environment({"FLATQ_SYNC": sync}),
+                                              cwd=flatq.home, stdin=theirs, stdout=theirs, start_new_session=True))
+    client, wrong = Client(ours), []
+
+    def started():
+        # what follows an answer is done before the next one
+        assert client.ask(b"list-tube-used").startswith(b"USING ")
+        return sum(1 for _ in counting.calls(log))
+
+    client.put(b"the first makes the queue", 9)
+    before = started()
+    for text, answer, *most in COSTS:
+        said = client.ask(text.replace("|", "\r\n").encode())
+        assert said.startswith(answer.encode()), (text[:30], said)
+        after = started()
+        if after - before > most[sync == "on"]:
+            wrong.append((text[:30], after - before))
+        before = after
+    client.close()
+    assert not wrong
+
+
+def test_processes_that_a_connection_holds(door):
+    """Its handler and ncat's fork; while it is blocked two more."""
+    one = door()
+    clients = [one.connect() for _ in range(3)]
+
+    def held():
+        """Of each connection: the handler, its parent, and what the handler has started."""
+        return [1 + 1 + len(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()) for pid in one.handlers()]
+
+    for client in clients:
+        assert client.ask(b"watch jobs") == b"WATCHING 2\r\n"
+    assert held() == [2, 2, 2]
+    for client in clients:
+        client.send(b"reserve\r\n")
+    wait_for(lambda: one.settled(None, 3) and sum(map(asleep, ([pid] for pid in one.handlers()))) == 3, 10, "three that wait")
+    assert held() == [4, 4, 4]
+    one.connect().put(b"x")
+    assert any(client.reply(1).startswith(b"RESERVED ") for client in clients)
+    # its reader goes on: whatever the client says next, it has begun to read
+    assert max(held()) <= 4
+
+
+def test_a_body_that_is_cut(flatq):
+    """One byte or two less make no less base64."""
+    for size in (3, 3000):
+        for short in (1, 2, 3):
+            door = Direct(flatq)
+            client = door.connect()
+            client.send(b"put 0 0 60 %d\r\n" % size + b"x" * (size - short))
+            client.socket.shutdown(socket.SHUT_WR)
+            client.until(lambda: client.ended, 10)
+            client.close()
+            assert not any(names for place, names in lies(flatq.spool).items()), (size, short)
+    client = Direct(flatq).connect()
+    client.send(b"put 0 0 60 3\r\nabc\r")
+    client.socket.shutdown(socket.SHUT_WR)
+    client.until(lambda: client.ended, 10)
+    assert b"INSERTED" not in client.got
 
 
 # ---- strangers
