@@ -514,7 +514,6 @@ a: put 5 0 60 1|d
 a: stats-tube default
 a*0: watch default|reserve
 a gets
-a settle
 b: put 5 0 60 1|e
 a gets
 a*0: reserve
