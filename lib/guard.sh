@@ -5,6 +5,7 @@
 #   n PID                a new ncat, the first of a process group of its own
 #   c PID NCAT           a connection: its handler, and the ncat that serves it
 #   l PID SECONDS VERB   the handler has read its line; the verb may wait so long
+#   r PID STATUS         http: it reads what is refused with STATUS where it is too long
 #   e PID                the handler has ended, and has written its line of log
 #   k                    a checkpoint, please
 #   w                    the checkpoint has ended
@@ -12,17 +13,18 @@
 #   q                    end everything, and yourself
 # and what ncat says. That writes a line in two pieces, so each of ours begins with a newline.
 #
-# guard_list has PID,NCAT,BEGAN,STATE,VERB,QUIET,MARK,SLOW,COARSE,UNSENT of each connection. STATE: line (not read yet), verb,
-# gone (seen dead once; its `e` may still be in the pipe), or why it was ended. MARK is what its processes have read and written, in bytes; COARSE the same
-# without the last four digits; QUIET and SLOW say since when they have not changed, in seconds since the start. UNSENT is what lay ready
-# for the client when it was last looked at: a client that is slow takes from it for long before more can be written.
+# guard_list has PID,NCAT,BEGAN,STATE,VERB,QUIET,MARK,SLOW,COARSE,UNSENT,FROM of each connection. STATE: line (not read yet; of http 414, then
+# 431), verb, gone (seen dead once; its `e` may still be in the pipe), or why it was ended. MARK is what its processes have read and written,
+# in bytes; COARSE the same without the last four digits; QUIET and SLOW say since when they have not changed, in seconds since the start.
+# UNSENT is what lay ready for the client when it was last looked at: a client that is slow takes from it for long before more can be
+# written. FROM is how many bytes the handler had read before its line.
 
 # guard - reads until `q`, or until launch is gone
 guard() {
   # what comes from a terminal comes to us too; launch tells us when to end
   trap '' HUP INT TERM PIPE USR1
   set -f
-  guard_list=' ' guard_now=0 guard_groups='' guard_due='' guard_wal='' guard_code=69 guard_told='' guard_group=
+  guard_list=' ' guard_now=0 guard_groups='' guard_due='' guard_wal='' guard_code=69 guard_told='' guard_group='' guard_text=
   while IFS= read -r guard_line; do
     # shellcheck disable=SC2086 # words
     case $guard_line in
@@ -34,6 +36,13 @@ guard() {
       set -- ${guard_line#l }
       ! guard_take "$1" || {
         guard_state=verb guard_verb=$3 guard_quiet=$((guard_now + $2)) guard_slow=$((guard_now + $2))
+        guard_put
+      } ;;
+    'r '*)
+      set -- ${guard_line#r }
+      ! guard_take "$1" || {
+        guard_state=$2 guard_quiet=$guard_now guard_slow=$guard_now
+        { read -r guard_line guard_from <"$FLATQ_PROC/$1/io"; } 2>/dev/null || guard_from=0
         guard_put
       } ;;
     'e '*) guard_take "${guard_line#e }"; guard_due=1 ;;
@@ -55,7 +64,8 @@ guard_begins() {
   # its number was another's before, who was killed
   ! guard_take "$1" || guard_log killed
   guard_pid=$1 guard_server=$2 guard_began=$guard_now guard_state=line guard_verb=- guard_quiet=$guard_now guard_slow=$guard_now \
-    guard_mark='' guard_coarse='' guard_unsent=00000000
+    guard_mark='' guard_coarse='' guard_unsent=00000000 guard_from=0
+  [ "$launch_door" != http ] || guard_state=414
   # shellcheck disable=SC2086
   set -- $guard_list
   [ $# -lt "$launch_most" ] || guard_kill too-many
@@ -65,7 +75,7 @@ guard_begins() {
 # guard_put, guard_take PID, guard_fields ENTRY - a connection into the list, out of it (1: it is not there), apart
 guard_put() {
   guard_list="$guard_list$guard_pid,$guard_server,$guard_began,$guard_state,$guard_verb,$guard_quiet,$guard_mark,$guard_slow"
-  guard_list="$guard_list,$guard_coarse,$guard_unsent "
+  guard_list="$guard_list,$guard_coarse,$guard_unsent,$guard_from "
 }
 
 guard_take() {
@@ -85,7 +95,7 @@ guard_fields() {
   IFS=' 	
 '
   guard_pid=$1 guard_server=$2 guard_began=$3 guard_state=$4 guard_verb=$5 guard_quiet=$6 guard_mark=$7 guard_slow=$8 guard_coarse=$9
-  guard_unsent=${10}
+  guard_unsent=${10} guard_from=${11}
 }
 
 # guard_second - what is looked at every second; 1 where launch is gone
@@ -126,7 +136,7 @@ guard_look() {
   if ! guard_alive "$guard_pid"; then
     guard_take "$guard_pid"
     case $guard_state in
-    line | verb)
+    line | 4?? | verb)
       # what it has started would keep the client
       guard_ncat=$guard_server
       guard_is_ncat && kill "$guard_ncat" 2>/dev/null
@@ -138,16 +148,15 @@ guard_look() {
     return 0
   fi
   case $guard_state in
-  line | verb) ;;
+  line | 4?? | verb) ;;
   *) guard_signal KILL; return 0 ;;
   esac
   # who may say nothing for ever
   [ "$guard_quiet" -lt $((guard_now + 1000000)) ] || return 0
   guard_take "$guard_pid"
   guard_measure
-  if [ "$guard_state" = line ] && [ ${#guard_bytes} -gt 6 ]; then
-    # it hears nothing before it has the whole line; but its way to the client is open to us
-    printf 'error 65 line too long\n' 2>/dev/null >"$FLATQ_PROC/$guard_pid/fd/5"
+  if [ "$guard_state" != verb ] && [ $((${guard_bytes:-0} - guard_from)) -ge 1000000 ]; then
+    guard_too_long
     guard_kill line-too-long
     kill -KILL "$guard_pid" 2>/dev/null
   elif [ "$launch_idle" -gt 0 ]; then
@@ -157,6 +166,16 @@ guard_look() {
   fi
   guard_put
 }
+
+# guard_too_long - the handler hears nothing before it has the whole line; but its way to the client is open to us
+guard_too_long() {
+  case $guard_state in
+  414) guard_text='HTTP/1.1 414 URI Too Long' ;;
+  431) guard_text='HTTP/1.1 431 Request Header Fields Too Large' ;;
+  *) printf 'error 65 line too long\n'; return ;;
+  esac
+  printf '%s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n' "$guard_text"
+} 2>/dev/null >"$FLATQ_PROC/$guard_pid/fd/5"
 
 # guard_measure - brings MARK and COARSE up to date, and QUIET and SLOW where they have changed; guard_bytes: what the handler has read
 guard_measure() {

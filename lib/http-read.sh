@@ -27,7 +27,7 @@ request_read() {
   done
   clock_read
   request_began=$now
-  [ -z "${FLATQ_GUARD:-}" ] || printf '\nl %s 0 http\n' "$$" >&3
+  [ -z "${FLATQ_GUARD:-}" ] || printf '\nr %s 431\n' "$$" >&3
   [ ${#line} -le 8192 ] || bad 414 'the request line has more than 8192 bytes'
   case $line in
   *[!\ -~]*) bad 400 'the request line has strange bytes' ;;
@@ -51,6 +51,7 @@ request_read() {
       bad 431 '100 header fields at most, of 8192 bytes each and 65536 in all'
     request_field
   done
+  [ -z "${FLATQ_GUARD:-}" ] || printf '\nl %s 0 http\n' "$$" >&3
   case $version$host in
   HTTP/1.[1-9]) bad 400 'no Host' ;;
   esac

@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -21,6 +22,7 @@ import pytest
 import http_fuzz
 from conftest import LIB, ROOT, Runner, listening, need, wait_for
 from engine import lies
+from stalk import Launched
 
 Answer = namedtuple("Answer", "status headers body")
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -408,6 +410,79 @@ def test_keep_alive(flatq, door):
     assert connection.sock.getsockname() == used, "one connection"
     connection.close()
     wait_for(lambda: len(re.findall(r"Z (?:POST|GET|DELETE) g\d 200 1 \d+$", door.log(), re.M)) == 15, 5, "a line of log for each")
+
+
+# ---- under ./launch
+
+
+@pytest.fixture
+def launched(flatq):
+    """launched(...) starts ./launch http."""
+    doors = []
+
+    def start(*args, **more):
+        doors.append(Launched(flatq, *args, door="http", **more))
+        return doors[-1]
+
+    yield start
+    for one in doors:
+        one.end()
+
+
+def to_the_end(client):
+    client.until(lambda: client.ended, 40)
+    return client.got
+
+
+@pytest.mark.parametrize("begin, status", [
+    (b"GET /queue?", 414), (request("GET", "/queue") + b"GET /queue?", 414), (b"GET /queue HTTP/1.1\r\nHost: x\r\nX: ", 431),
+    (request("GET", "/queue") + b"POST /queue?group-id=a HTTP/1.1\r\nHost: x\r\nX: ", 431),
+], ids=["line", "second line", "field", "field of the second"])
+def test_a_line_of_megabytes_is_answered_in_http(launched, begin, status):
+    """The shell knows of no line before its end: the guard says it. A client that is still sending then is reset, and may miss it."""
+    one = launched()
+    for _ in range(8):
+        client = one.connect()
+        client.send(begin)
+        if begin.startswith(b"GET /queue HTTP/1.1\r\nHost: flatq"):
+            assert client.until(lambda: client.got.endswith(b"\r\n\r\n"), 10)
+            client.got = b""
+        try:
+            client.send(b"a" * 1_010_000)
+        except OSError:
+            pass
+        found = answers(to_the_end(client))
+        client.close()
+        if found:
+            break
+    [answer] = found
+    assert answer.status == status and answer.headers["connection"] == "close" and answer.headers["content-length"] == "0"
+    wait_for(lambda: " line-too-long " in one.said(), 10, "a line of log")
+    assert one.connect().ask(request("GET", "/queue")).startswith(b"HTTP/1.1 204 ")
+
+
+def test_tls(launched, tmp_path):
+    need("openssl")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "2",
+                    "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    one = launched("--", "--ssl", "--ssl-cert", str(certificate), "--ssl-key", str(key))
+    context = ssl.create_default_context(cafile=str(certificate))
+    context.check_hostname = False
+    connection = http.client.HTTPSConnection("127.0.0.1", one.port, timeout=30, context=context)
+    body = os.urandom(300_000)
+
+    def say(*words):
+        connection.request(*words)
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
+
+    for _ in range(2):
+        assert say("POST", "/queue?group-id=g", body)[0] == 200
+        status, headers, got = say("GET", "/queue")
+        assert (status, got) == (200, body)
+        assert say("DELETE", f"/queue?receipt-id={headers['Message-Receipt-Id']}")[0] == 200
+    connection.close()
 
 
 # ---- groups
