@@ -104,6 +104,18 @@ door_delivered() {
   return 74
 }
 
+# door_hung - whether the client of a socket that is none of TCP's has sent its last byte, though not all of it is read: a look at what lies
+# behind that (SO_PEEK_OFF, MSG_PEEK | MSG_DONTWAIT)
+door_hung() {
+  [ -S "$FLATQ_PROC/self/fd/0" ] || return 1
+  perl -e 'setsockopt(STDIN, 1, 42, 0) or exit 1; do { $from = recv(STDIN, $bytes, 65536, 0x42) } while defined $from && length $bytes;
+    setsockopt(STDIN, 1, 42, -1); exit !defined $from' 2>/dev/null ||
+    python3 -c 'import select
+look = select.poll()
+look.register(0, select.POLLRDHUP)
+raise SystemExit(not look.poll(0))' 2>/dev/null
+}
+
 # door_whole - 65 where the end of the input is none of the client's: it was reset, or ncat was killed, for which the connection is still
 # open (01). Where the client's system has ended it in good order nobody can tell
 door_whole() {

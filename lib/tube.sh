@@ -221,9 +221,12 @@ client_left() {
   [ -e "$client_line" ] || return 1
   client_end=
   { read -r client_end; read -r client_end; } <"$client_line" && client_gone=1 && return 0
-  if { [ -n "${FLATQ_GUARD:-}" ] && ! door_ncat_lives; } || { [ -n "$door_inode" ] && { ! door_row || [ "$door_state" != 01 ]; }; }; then
+  if [ -n "${FLATQ_GUARD:-}" ] && ! door_ncat_lives; then
     client_half=1
-    return 0
+  elif [ -n "$door_inode" ]; then
+    door_row && [ "$door_state" = 01 ] || client_half=1
+  elif [ -z "${FLATQ_GUARD:-}" ] && door_hung; then
+    client_half=1
   fi
-  return 1
+  [ -n "$client_half" ]
 }

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import counting
-from conftest import SHELLS, Runner, need, wait_for
+from conftest import LIB, SHELLS, Runner, listening, need, wait_for
 from engine import command_of, lies
 from servers import module
 from stalk import Client, Debians, Direct, Launched, compare, parent, talk
@@ -320,6 +320,36 @@ def test_held_jobs_come_back(door, what, waits):
     assert sorted(reply.split()[1] for reply in got) == [b"%d" % number for number in ids], got
     print(f"{what}: back after {time.monotonic() - began:.2f} s")
     assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("how", ["half", "whole"])
+@pytest.mark.parametrize("served", ["socketpair", "socat"])
+def test_a_client_that_goes_with_commands_behind_a_reserve(flatq, free_port, served, how):
+    """Nobody reads on behind a command that waits, and there is no ncat to see it: within two seconds it is missed nevertheless."""
+    if served == "socat":
+        need("socat")
+        flatq.started.append(subprocess.Popen(
+            ["socat", f"TCP-LISTEN:{free_port},bind=127.0.0.1,fork", f"EXEC:{flatq.shell} {LIB}/beanstalk,nofork"],
+            env=flatq.env, cwd=flatq.home, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True))
+        wait_for(lambda: listening(free_port), 10)
+        client = Client(socket.create_connection(("127.0.0.1", free_port), 20))
+    else:
+        client = Direct(flatq).connect()
+    held = client.put(b"x")
+    assert client.ask(b"reserve").startswith(b"RESERVED ")
+    client.send(b"reserve\r\nlist-tube-used\r\n")
+    wait_for(lambda: list(flatq.spool.glob(".wait/*.line")), 10, "the next command is read")
+    assert not client.more(2.5), "it waits"
+    began = time.monotonic()
+    if how == "half":
+        client.socket.shutdown(socket.SHUT_WR)
+        assert client.reply() == b"TIMED_OUT\r\n" and client.reply() == b"USING default\r\n"
+        client.until(lambda: client.ended, 5)
+    else:
+        client.close()
+    wait_for(lambda: flatq("peek").status == 0, 10, "what it held is back")
+    assert time.monotonic() - began < 6
+    assert Direct(flatq).connect().ask(b"reserve-with-timeout 0").startswith(b"RESERVED %d " % held)
 
 
 def test_ids_grow_over_restarts(door):
