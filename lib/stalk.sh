@@ -231,19 +231,16 @@ door_find() {
     q=$find_path
     name_from_disk "${q##*/}"
     queue=$name
+    # what is due is not delayed. This is done first: it looks at other jobs with the same variables
+    clock_read
+    queue_tend
     message_find "$find_id" || continue
     case $found in
     "$q"/out/*)
-      clock_read
       if { [ "$slip_owner" != 0 ] && owner_dead "$slip_owner"; } || lease_over "$slip_deadline"; then
         queue_reclaim
         message_find "$find_id" || return 66
       fi ;;
-    "$q"/delayed/*)
-      # what is due is not delayed
-      clock_read
-      queue_tend
-      [ -e "$found" ] || message_find "$find_id" || return 66 ;;
     esac
     return 0
   done

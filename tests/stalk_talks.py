@@ -493,6 +493,19 @@ a: stats-job #7
 a: peek-ready
 a: stats
 """,
+    "looks": r"""
+a: put 0 100 60 5|later
+a: put 0 0 60 3|now
+b: reserve
+sleep 1.1
+a: peek #1
+sleep 1.1
+a: stats-job #1
+sleep 1.1
+a: kick-job #1
+sleep 1.1
+a: delete #1
+""",
     "pauses": r"""
 a: put 0 0 60 1|a
 a: put 0 1 60 1|b

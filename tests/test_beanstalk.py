@@ -2,6 +2,7 @@
 becomes of jobs when something is killed."""
 
 import os
+import random
 import signal
 import socket
 import statistics
@@ -79,6 +80,24 @@ def test_as_debians_in_each_shell(tmp_path, debians, name):
     finally:
         for one in ours:
             one.end()
+
+
+def test_as_debians_by_chance(tmp_path):
+    """Some seconds of conversations that nobody has thought of."""
+    import stalk_random
+    end, seed, talks = time.monotonic() + float(os.environ.get("FLATQ_FUZZ_SECONDS", "10")), int(os.environ.get("FLATQ_FUZZ_SEED", time.time())), 0
+    while not talks or time.monotonic() < end:
+        top = tmp_path / str(talks)
+        (top / "home").mkdir(parents=True)
+        servers = [Debians(), Direct(Runner(need("dash"), top / "spool", top / "home"))]
+        try:
+            _, differ = compare(servers, stalk_random.script(random.Random(seed + talks), 120))
+        finally:
+            for one in servers:
+                one.end()
+        assert not differ, f"seed {seed + talks}\n" + "\n".join(differ)
+        talks += 1
+    print(talks, "conversations, seed", seed)
 
 
 @pytest.mark.parametrize("script, theirs, own, why", DIFFERENT)
