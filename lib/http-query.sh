@@ -3,7 +3,8 @@
 # target_parse - sets `path`, decoded, and `query`
 target_parse() {
   case $target in
-  /*) ;;
+  # a server in general, which OPTIONS may ask about, is not here
+  /* | '*') ;;
   [Hh][Tt][Tt][Pp]://*)
     target=${target#*://}
     case $target in

@@ -80,6 +80,18 @@ class Client:
         self.socket.close()
 
 
+def quickest(connection, rounds):
+    """The shortest time of rounds(), for a client whose system acknowledges what comes in pieces as late as it may (40 ms)."""
+    spans = []
+    for _ in range(20):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+        began = time.monotonic()
+        rounds()
+        spans.append(time.monotonic() - began)
+    print("ms:", sorted(round(span * 1000) for span in spans))
+    return min(spans)
+
+
 def parent(pid):
     try:
         with open(f"/proc/{pid}/stat") as stat:

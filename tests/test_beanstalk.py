@@ -17,7 +17,7 @@ import counting
 from conftest import LIB, SHELLS, Runner, listening, need, wait_for
 from engine import command_of, lies
 from servers import module
-from stalk import Client, Debians, Direct, Launched, compare, parent, talk
+from stalk import Client, Debians, Direct, Launched, compare, parent, quickest, talk
 from stalk_talks import DIFFERENT, TALKS
 
 # seconds of waiting and, in `others` and `waiting`, many connections: once is enough, under ./launch
@@ -255,18 +255,6 @@ def test_one_waiter_a_job_and_time_outs(door):
     assert sorted(reply.split()[0] for reply in replies) == [b"RESERVED", b"RESERVED", b"TIMED_OUT", b"TIMED_OUT"]
     print("time-outs of 4 s after", sorted(late)[2:])
     assert 3.99 < max(late) < 4.05
-
-
-def quickest(connection, rounds):
-    """The shortest time of rounds(), for a client whose system acknowledges what comes in pieces as late as it may (40 ms)."""
-    spans = []
-    for _ in range(20):
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
-        began = time.monotonic()
-        rounds()
-        spans.append(time.monotonic() - began)
-    print("ms:", sorted(round(span * 1000) for span in spans))
-    return min(spans)
 
 
 def test_large_answers_do_not_wait_for_the_client(door):

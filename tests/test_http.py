@@ -22,7 +22,7 @@ import pytest
 import http_fuzz
 from conftest import LIB, ROOT, Runner, listening, need, wait_for
 from engine import lies
-from stalk import Launched
+from stalk import Launched, quickest
 
 Answer = namedtuple("Answer", "status headers body")
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -189,7 +189,7 @@ STATUSES = [
     (404, "GET", "//queue"), (404, "GET", "/../queue"),
     (405, "PUT", "/queue", b"x"), (405, "HEAD", "/queue"), (405, "OPTIONS", "/queue"), (405, "get", "/queue"),
     (405, "POST", "/", b"x"), (405, "DELETE", "/queue/stats"),
-    (405, "POST", "/metrics", b"x"), (405, "M-SEARCH", "/queue"),
+    (405, "POST", "/metrics", b"x"), (405, "M-SEARCH", "/queue"), (405, "OPTIONS", "/metrics"), (405, "TRACE", "/queue"), (404, "OPTIONS", "*"),
     (422, "POST", "/queue", b"x"), (422, "POST", "/queue?group-id=", b"x"), (422, "POST", "/queue?group-id=" + "a" * 129, b"x"),
     (422, "POST", "/queue?group-id=a&group-id=b", b"x"), (422, "POST", "/queue?group-id=a&deduplication-id=", b"x"),
     (422, "POST", "/queue?group-id=a&batch=2", b"x"),
@@ -410,6 +410,33 @@ def test_keep_alive(flatq, door):
     assert connection.sock.getsockname() == used, "one connection"
     connection.close()
     wait_for(lambda: len(re.findall(r"Z (?:POST|GET|DELETE) g\d 200 1 \d+$", door.log(), re.M)) == 15, 5, "a line of log for each")
+
+
+def test_keep_alive_of_many_requests(flatq):
+    """The last of many costs what the first did: time of the processor, which does not depend on what else runs."""
+    talk(flatq, request("POST", "/queue?group-id=g", b"x"))
+
+    def seconds(count):
+        before = os.times()
+        said = talk(flatq, *[request("GET", "/queue?visibility-timeout=0"), request("GET", "/x")] * count)
+        assert [answer.status for answer in said] == [200, 404] * count
+        return sum(os.times()[2:4]) - sum(before[2:4])
+
+    few, many = seconds(50), seconds(200)
+    print("seconds for 100 and 400 requests:", few, many)
+    assert many < 8 * few, "four times as many cost four times as much"
+
+
+def test_answers_do_not_wait_for_the_client(flatq, door):
+    """A head and a body are two writes: TCP would keep the second until the first is acknowledged."""
+    door = door()
+    connection = door.connect()
+    for n in range(2):
+        assert door.ask("POST", f"/queue?group-id=g{n}", b"x" * 5000 * n, connection=connection).status == 200
+    for n in range(2):
+        target = f"/queue?group-id=g{n}&visibility-timeout=0"
+        assert quickest(connection.sock, lambda: door.ask("GET", target, connection=connection)) < 0.038
+    connection.close()
 
 
 # ---- under ./launch
