@@ -16,6 +16,7 @@ import pytest
 
 from conftest import LIB, listening, need, wait_for
 from engine import empty, lies, pop, push, reserve
+from servers import free
 
 BOTH = pytest.mark.parametrize("mode", ["loop", "-k"])
 LOG = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d\dZ (\S+) (\S+) (\S+) (\d+|-) (\d+)")
@@ -632,6 +633,82 @@ def test_help(shell, flatq):
     assert flatq("./launch", "-h", check=0).out.startswith(b"launch [-k] [-p PORT]")
 
 
+# ---- several doors
+
+
+@pytest.fixture
+def several(flatq, tmp_path):
+    """several(NAME=PORT, ...) starts `./launch` with a door each, beanstalk on a Unix socket as well; nothing of it is left afterwards."""
+    errors = tmp_path / "several"
+
+    def start(*words, up=()):
+        need("ncat")
+        with errors.open("wb") as log:
+            process = flatq.start("./launch", *words, stdin=subprocess.DEVNULL, stderr=log)
+        wait_for(lambda: process.poll() is not None or all(map(listening, up)), 20, "the doors")
+        process.said = errors.read_text
+        return process
+
+    yield start
+    for process in flatq.started:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(15)
+    assert carriers(flatq.spool) == {}
+
+
+def speak(address, request, until):
+    with socket.socket(socket.AF_INET if isinstance(address, tuple) else socket.AF_UNIX) as client:
+        client.settimeout(20)
+        client.connect(address)
+        client.sendall(request)
+        said = b""
+        while not said.endswith(until):
+            piece = client.recv(65536)
+            assert piece, said
+            said += piece
+        return said
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
+def test_several_doors(several, flatq, tmp_path, number):
+    line, http, path = free(), free(), tmp_path / "stalk"
+    process = several("-k", "line", "-p", str(line), "beanstalk", "-l", f"unix:{path}", "-z", "10", "http", "-p", str(http), up=(line, http))
+    wait_for(lambda: process.said().count(" door on ") == 3, 10, "three doors")
+    assert speak(str(path), b"use jobs\r\nput 0 0 60 5\r\nhello\r\nput 0 0 60 11\r\nhello world\r\n", b"TOO_BIG\r\n").count(b"INSERTED 1\r\n") == 1
+    assert speak(("127.0.0.1", http), b"GET /queue HTTP/1.1\r\nHost: x\r\n\r\n", b"hello").startswith(b"HTTP/1.1 200 ")
+    assert speak(("127.0.0.1", line), b"stat jobs\npeek", b"\n").startswith(b"queue jobs\n")
+    # a signal to drain is passed on
+    process.send_signal(signal.SIGUSR1)
+    wait_for(lambda: b"DRAINING" in speak(str(path), b"put 0 0 60 1\r\nx\r\n", b"\r\n"), 10, "it drains")
+    began = time.monotonic()
+    process.send_signal(number)
+    assert process.wait(10) in (-number, 128 + number)
+    assert time.monotonic() - began < 5
+    assert carriers(flatq.spool) == {} and not listening(line) and not listening(http)
+
+
+@pytest.mark.parametrize("how", ["port in use", "killed", "launch killed"])
+def test_one_of_several_doors_ends(several, flatq, how):
+    line, http = free(), free()
+    words = ("-k", "line", "-p", str(line), "http", "-p", str(http))
+    if how == "port in use":
+        with socket.create_server(("127.0.0.1", http)):
+            process = several(*words)
+            assert process.wait(20) == 75
+            assert "is in use" in process.said()
+    else:
+        process = several(*words, up=(line, http))
+        wait_for(lambda: process.said().count(" door on ") == 2, 10, "two doors")
+        if how == "killed":
+            os.kill(next(pid for pid, command in carriers(flatq.spool).items() if command.startswith("ncat ") and str(http) in command), signal.SIGKILL)
+        else:
+            process.kill()
+        process.wait(20)
+    wait_for(lambda: not carriers(flatq.spool), 15, "the others have ended too")
+    assert not listening(line)
+
+
 # ---- TLS, and other servers
 
 
@@ -714,6 +791,39 @@ def test_inetd(shell, flatq, free_port):
         finally:
             listener.shutdown(socket.SHUT_RDWR)
             thread.join(10)
+
+
+CONVERSATIONS = {
+    "beanstalk": (b"put 0 0 60 5\r\nhello\r\nreserve\r\ndelete 1\r\nquit\r\n", b"INSERTED 1\r\nRESERVED 1 5\r\nhello\r\nDELETED\r\n"),
+    "small-stalk": (b"put 0 60\r\nhello\r\nreserve\r\ndelete 1\r\nquit\r\n", b"INSERTED 1\r\nRESERVED 1\r\nhello\r\nDELETED\r\n"),
+    "http": (b"GET /x HTTP/1.1\r\nHost: x\r\n\r\nGET /queue HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", b"HTTP/1.1 404 .*HTTP/1.1 204 .*"),
+}
+
+
+@pytest.mark.parametrize("name", CONVERSATIONS)
+@pytest.mark.parametrize("server", ["inetd", "systemd"])
+def test_the_other_doors_under(flatq, free_port, server, name):
+    """inetd gives the client's socket as 2 as well; what a door writes there must not reach the client."""
+    request, expected = CONVERSATIONS[name]
+    if server == "systemd":
+        if not shutil.which("systemd-socket-activate"):
+            pytest.skip("not installed: systemd-socket-activate")
+        variables = [word for key, value in flatq.env.items() for word in ("-E", f"{key}={value}")]
+        flatq.started.append(subprocess.Popen(
+            ["systemd-socket-activate", "--accept", "--inetd", "-l", f"127.0.0.1:{free_port}", *variables, flatq.shell, f"{LIB}/{name}"],
+            env=flatq.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True))
+        wait_for(lambda: listening(free_port), 10, "the server")
+        client = socket.create_connection(("127.0.0.1", free_port), timeout=20)
+    else:
+        with socket.create_server(("127.0.0.1", free_port)) as listener:
+            client = socket.create_connection(("127.0.0.1", free_port), timeout=20)
+            theirs, _ = listener.accept()
+        with theirs:
+            flatq.started.append(subprocess.Popen(flatq.command(name), env=flatq.env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True))
+    with client:
+        client.sendall(request)
+        said = answer(client)
+    assert re.fullmatch(expected, said, re.S), said
 
 
 def served(flatq, port):

@@ -583,6 +583,21 @@ def test_full_and_closed(flatq):
     assert [answer.status for answer in said] == [503, 204]
 
 
+def test_a_fault_of_the_system_is_500(shell, flatq):
+    """The client hears that it is our fault, the log what it is. How much of the body was read nobody knows: the connection ends."""
+    talk(flatq, request("POST", "/queue?group-id=g", b"1"), request("POST", "/queue?group-id=h", b"2"))
+    os.rename(flatq.spool / "g/body", flatq.spool / "g/elsewhere")
+    (flatq.spool / "g/body").write_text("")
+    done = flatq("http", input=request("POST", "/queue?group-id=g", b"3") + request("POST", "/queue?group-id=h", b"4"))
+    [said] = answers(done.out)
+    assert (said.status, said.body, said.headers["connection"]) == (500, b"the log says why\n", "close")
+    assert b"http: queue 'g': " in done.err
+    assert ask(flatq, "GET", "/queue?group-id=h").body == b"2"
+    (flatq.spool / "g/body").unlink()
+    os.rename(flatq.spool / "g/elsewhere", flatq.spool / "g/body")
+    assert ask(flatq, "GET", "/queue?group-id=g").body == b"1"
+
+
 # ---- time
 
 
