@@ -5,7 +5,7 @@ push_enter() {
   push_deadline=
   push_room
   push_room_code=$?
-  [ -z "$push_deadline" ] || wait_end
+  [ -z "$push_deadline" ] || { wait_end; [ -z "$wait_late" ] || wake "$q/room"; }
   [ $push_room_code -eq 0 ] && [ -z "$push_dup" ] || return $push_room_code
   # the key is entered before the slip, and marked as settled after it
   [ -z "$push_key" ] || key_enter

@@ -129,7 +129,7 @@ groups_wait() {
   wait_end
   # a wake that was not for what we took, or that we cannot use, is handed on
   for group in $groups; do
-    [ $group_code -eq 0 ] && [ "$group" = "$group_found" ] || ! queue_open "$group" || wake "$q/wait"
+    [ $group_code -eq 0 ] && [ "$group" = "$group_found" ] && [ -z "$wait_late" ] || ! queue_open "$group" || wake "$q/wait"
   done
   [ $group_code -ne 0 ] || queue_open "$group_found"
   return $group_code

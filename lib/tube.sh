@@ -6,9 +6,10 @@
 # What is different from take_wait: the first message is that of all queues together, as beanstalkd has it; a queue may be paused; a
 # client that goes away ends the waiting.
 
-# tubes_take OWNER - hands out the first message of all that are watched (take.sh). 66: nothing is ready
+# tubes_take OWNER [once] - hands out the first message of all that are watched (take.sh). 66: nothing is ready. `once`: what dead owners
+# hold, that queue_tend has not brought back in the last second, stays there
 tubes_take() {
-  take_owner=$1 take_lease='' tubes_looked=
+  take_owner=$1 take_lease='' tubes_looked=${2:-}
   clock_read
   while :; do
     tubes_first || return
@@ -156,7 +157,7 @@ clock_sub() {
 # (client_gone); 75: the lease of something held ends within a second. Meanwhile client_ask has the client looked at. tubes_leave ends it:
 # the client shall not wait for that
 tubes_wait() {
-  tubes_found='' tubes_code=74 tubes_woken=
+  tubes_found='' tubes_code=74 tubes_last=
   # shellcheck disable=SC2086 # names without blanks
   wait_begin wait $watched || return
   client_ask
@@ -166,7 +167,7 @@ tubes_wait() {
     for tube in $watched; do
       queue_open "$tube" make && wait_enter "$q/wait"
     done
-    tubes_take "$1"
+    tubes_take "$1" $tubes_last
     tubes_code=$?
     [ "$tubes_code" -eq 66 ] || break
     ! client_left || break
@@ -181,6 +182,8 @@ tubes_wait() {
     done
     [ -z "$soon_due" ] || due_least "$soon_due"
     wait_turn "$2"
+    # its time is over: it is to hear that soon
+    [ "$2" = none ] || [ "$now" \< "$2" ] || tubes_last=once
   done
   tubes_found=$queue
   return "$tubes_code"
@@ -188,10 +191,9 @@ tubes_wait() {
 
 # tubes_leave - nobody waits here any longer. A wake that was not for what we took, or that came when we had it, is handed on
 tubes_leave() {
-  [ ! -e "$wait_fifo.woken" ] || tubes_woken=1
   wait_end
   for tube in $watched; do
-    [ "$tubes_code" -eq 0 ] && [ "$tube" = "$tubes_found" ] && [ -z "$tubes_woken" ] || ! queue_open "$tube" || wake "$q/wait"
+    [ "$tubes_code" -eq 0 ] && [ "$tube" = "$tubes_found" ] && [ -z "$wait_late" ] || ! queue_open "$tube" || wake "$q/wait"
   done
 }
 

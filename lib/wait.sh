@@ -112,15 +112,19 @@ due_least() {
   [ -n "$wait_due" ] && ! [ "$1" \< "$wait_due" ] || wait_due=$1
 }
 
-# wait_end - nobody waits here any longer. Who was woken and leaves without a message passes the wake on
+# wait_end - nobody waits here any longer. Who was woken and leaves without a message passes the wake on; so does whoever was woken
+# when he had one (wait_late)
 wait_end() {
+  wait_late=
   [ -n "${wait_fifo:-}" ] || return 0
   [ -z "${wait_sleeper:-}" ] || kill -KILL "$wait_sleeper" 2>/dev/null
-  set -- "$wait_fifo" "$wait_fifo.woken"
+  set -- "$wait_fifo"
   for wait_path in "$FLATQ_DIR"/*/"$wait_kind/$wait_name"; do
     [ ! -e "$wait_path" ] || set -- "$@" "$wait_path"
   done
   rm -f "$@" 9>&- 2>/dev/null
+  # looked for only now that nobody new finds us
+  [ ! -e "$wait_fifo.woken" ] || { wait_late=1; rm -f "$wait_fifo.woken" 9>&- 2>/dev/null; }
   wait_fifo=
 }
 
@@ -183,7 +187,7 @@ take_waiting() {
   done
   wait_end
   # a wake that was not for what we took, or that we cannot use, is handed on
-  if [ "$take_code" -ne 0 ] || [ $# -gt 1 ]; then
+  if [ "$take_code" -ne 0 ] || [ $# -gt 1 ] || [ -n "$wait_late" ]; then
     take_q=$q take_name=$queue
     for take_queue in "$@"; do
       queue_open "$take_queue" && wake "$q/wait"

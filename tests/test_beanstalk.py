@@ -236,8 +236,10 @@ def test_one_waiter_a_job_and_time_outs(door):
     one = door()
     workers = [one.connect() for _ in range(4)]
     for worker in workers:
-        worker.send(b"reserve-with-timeout 4\r\n")
+        assert worker.ask(b"use default") == b"USING default\r\n", "its handler has started"
     began = time.monotonic()
+    for worker in workers:
+        worker.send(b"reserve-with-timeout 4\r\n")
     wait_for(lambda: len(list(one.flatq.spool.glob("default/wait/*"))) == 4, 10)
     producer = one.connect()
     assert {producer.put(b"1"), producer.put(b"2")} == {1, 2}
@@ -255,6 +257,27 @@ def test_one_waiter_a_job_and_time_outs(door):
     assert sorted(reply.split()[0] for reply in replies) == [b"RESERVED", b"RESERVED", b"TIMED_OUT", b"TIMED_OUT"]
     print("time-outs of 4 s after", sorted(late)[2:])
     assert 3.99 < max(late) < 4.05
+
+
+@pytest.mark.timed
+def test_every_job_wakes_a_waiter(door):
+    """Jobs put while others just take theirs: a wake that comes to one who has his is handed on. A lost one would cost two seconds."""
+    one = door()
+    workers, producer = [one.connect() for _ in range(4)], one.connect()
+    for _ in range(6):
+        for worker in workers:
+            worker.send(b"reserve\r\n")
+        wait_for(lambda: one.settled(None, len(workers)) and sum(map(asleep, ([pid] for pid in one.handlers()))) == 4, 10, "they wait")
+        began = time.monotonic()
+        for _ in workers:
+            producer.put(b"x")
+        for worker in workers:
+            assert worker.reply().startswith(b"RESERVED ")
+        spent = time.monotonic() - began
+        print("ms:", round(spent * 1000))
+        assert spent < 1.5
+        for worker in workers:
+            worker.ask(b"use default")
 
 
 def test_large_answers_do_not_wait_for_the_client(door):
