@@ -6,6 +6,13 @@
 # ncat before 7.96 ends as soon as the client has sent its last byte, and drops what the handler says then. A write to the connection
 # itself arrives. It is in non-blocking mode, so a large answer needs that taken away first; and TLS must never be written past.
 
+# door_help WORD ... - a door takes no words, but says all about itself
+door_help() {
+  case ${1:-} in
+  -h | --help) need rare; help ;;
+  esac
+}
+
 # door_open - finds the client; sets door_inode: its socket, where that is known to be one of TCP
 door_open() {
   # every kind of end of a client is a failed write, and none the end of the handler before the message is back

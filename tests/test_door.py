@@ -125,6 +125,13 @@ def handler(flatq, request, **env):
     return done, lines[-1].groups() if lines and lines[-1] else None
 
 
+@pytest.mark.parametrize("name", ["handler", "beanstalk", "small-stalk", "http"])
+def test_help_of_a_door(shell, flatq, name):
+    done = flatq(name, "-h", check=0)
+    assert done.out.startswith(name.encode() + b" - ") and b"\nExit: " in done.out and done.err == b""
+    assert not flatq.spool.exists()
+
+
 # ---- the request, without a network
 
 
@@ -707,6 +714,25 @@ def test_one_of_several_doors_ends(several, flatq, how):
         process.wait(20)
     wait_for(lambda: not carriers(flatq.spool), 15, "the others have ended too")
     assert not listening(line)
+
+
+def test_as_process_1(flatq, free_port):
+    """As in a container: nobody dies of his own signal there, and whoever is left over becomes its child."""
+    if os.geteuid():
+        pytest.skip("needs root, for a PID namespace")
+    need("unshare")
+    process = subprocess.Popen(
+        ["unshare", "--fork", "--pid", "--mount-proc", *flatq.command("./launch", "http", "-p", str(free_port))],
+        env=flatq.env, cwd=flatq.home, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    flatq.started.append(process)
+    wait_for(lambda: listening(free_port), 20, "the door")
+    post = b"POST /queue?group-id=g HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
+    assert speak(("127.0.0.1", free_port), post, b"\r\n\r\n").startswith(b"HTTP/1.1 200 ")
+    assert speak(("127.0.0.1", free_port), b"GET /queue HTTP/1.1\r\nHost: x\r\n\r\n", b"hello")
+    launch, = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(launch), signal.SIGTERM)
+    assert process.wait(10) == 143
+    assert carriers(flatq.spool) == {} and not listening(free_port)
 
 
 # ---- TLS, and other servers

@@ -1,0 +1,113 @@
+# guard-look.sh - what the guard looks at every second: who lives, who is idle or slow, whose line has no end
+
+# guard_second - what is looked at every second; 1 where launch is gone
+guard_second() {
+  guard_now=$((guard_now + 1))
+  if { read -r guard_stat <"$FLATQ_PROC/self/stat"; } 2>/dev/null; then
+    # a launch that was killed may stay as a zombie; its children have another parent at once
+    guard_stat=${guard_stat##*') '}
+    guard_stat=${guard_stat#* }
+    [ "${guard_stat%% *}" = "$$" ] || return 1
+  else
+    kill -0 "$$" 2>/dev/null || return 1
+  fi
+  guard_checkpoint
+  for guard_entry in $guard_list; do
+    guard_fields "$guard_entry"
+    guard_look
+  done
+  # a handler may outlive its ncat
+  guard_alive=
+  for guard_entry in $guard_groups; do
+    [ "$guard_entry" != "$guard_group" ] && ! kill -0 "-$guard_entry" 2>/dev/null || guard_alive="$guard_alive $guard_entry"
+  done
+  guard_groups=$guard_alive
+}
+
+# guard_checkpoint - beside everything else, one at a time: within a second after a connection, and every ten seconds
+guard_checkpoint() {
+  [ -n "$guard_due" ] || [ $((guard_now % 10)) -eq 0 ] || return 0
+  [ -z "$guard_wal" ] || return 0
+  guard_due=
+  { sh "$lib/wal" 6>&-; printf '\nw\n' >&6; } </dev/null &
+  guard_wal=$!
+}
+
+# guard_look - at the connection in guard_pid and so on: is it alive, is its line one of megabytes, is it idle?
+guard_look() {
+  if ! guard_alive "$guard_pid"; then
+    guard_take "$guard_pid"
+    case $guard_state in
+    line | 4?? | verb)
+      # what it has started would keep the client
+      guard_ncat=$guard_server
+      guard_is_ncat && kill "$guard_ncat" 2>/dev/null
+      guard_state=gone
+      guard_put ;;
+    gone) guard_log killed ;;
+    *) guard_log "$guard_state" ;;
+    esac
+    return 0
+  fi
+  case $guard_state in
+  line | 4?? | verb) ;;
+  *) guard_signal KILL; return 0 ;;
+  esac
+  # who may say nothing for ever
+  [ "$guard_quiet" -lt $((guard_now + 1000000)) ] || return 0
+  guard_take "$guard_pid"
+  guard_measure
+  if [ "$guard_state" != verb ] && [ $((${guard_bytes:-0} - guard_from)) -ge 1000000 ]; then
+    guard_too_long
+    guard_kill line-too-long
+    kill -KILL "$guard_pid" 2>/dev/null
+  elif [ "$launch_idle" -gt 0 ]; then
+    # where it cannot be measured only the time counts
+    [ $((guard_now - guard_quiet)) -lt "$launch_idle" ] || [ -z "$guard_mark" ] || guard_sends || guard_kill idle
+    [ $((guard_now - guard_slow)) -lt $((launch_idle * 10)) ] || guard_kill slow
+  fi
+  guard_put
+}
+
+# guard_too_long - the handler hears nothing before it has the whole line; but its way to the client is open to us
+guard_too_long() {
+  case $guard_state in
+  414) guard_text='HTTP/1.1 414 URI Too Long' ;;
+  431) guard_text='HTTP/1.1 431 Request Header Fields Too Large' ;;
+  *) printf 'error 65 line too long\n'; return ;;
+  esac
+  printf '%s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n' "$guard_text"
+} 2>/dev/null >"$FLATQ_PROC/$guard_pid/fd/5"
+
+# guard_measure - brings MARK and COARSE up to date, and QUIET and SLOW where they have changed; guard_bytes: what the handler has read
+guard_measure() {
+  set -- "$guard_mark" "$guard_coarse"
+  guard_mark='' guard_coarse='' guard_bytes=
+  guard_family
+  for guard_process in $guard_ncat $guard_children "$guard_pid"; do
+    { read -r guard_line guard_read && read -r guard_line guard_written; } 2>/dev/null <"$FLATQ_PROC/$guard_process/io" || continue
+    guard_mark=$guard_mark.$guard_read.$guard_written guard_coarse=$guard_coarse.${guard_read%????}.${guard_written%????}
+    guard_bytes=$guard_read
+  done
+  # QUIET lies ahead of us for a verb that waits
+  [ "$guard_mark" = "$1" ] || [ "$guard_quiet" -ge "$guard_now" ] || guard_quiet=$guard_now
+  [ "$guard_coarse" = "$2" ] || [ "$guard_slow" -ge "$guard_now" ] || guard_slow=$guard_now
+}
+
+# guard_sends - whether the client takes from what lies ready for it
+guard_sends() {
+  door_inode=
+  while read -r guard_line guard_rest; do
+    [ "$guard_line" != ino: ] || door_inode=$guard_rest
+  done 2>/dev/null <"$FLATQ_PROC/$guard_pid/fdinfo/1"
+  [ -n "$door_inode" ] && door_row && [ "$door_unsent" != "$guard_unsent" ] || return 1
+  guard_unsent=$door_unsent guard_quiet=$guard_now
+}
+
+# guard_alive PID
+guard_alive() {
+  { read -r guard_stat <"$FLATQ_PROC/$1/stat"; } 2>/dev/null || { [ ! -e "$FLATQ_PROC/self/stat" ] && kill -0 "$1" 2>/dev/null; return; }
+  case $guard_stat in
+  *') '[ZX]' '*) return 1 ;;
+  esac
+}

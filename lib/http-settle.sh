@@ -1,0 +1,60 @@
+# http-settle.sh - DELETE and PATCH: what becomes of a message that was handed out
+
+# receipt_message RECEIPT - finds its message; 65, 66
+receipt_message() {
+  receipt_read "$1" && group_find
+}
+
+do_delete() {
+  # shellcheck disable=SC2086 # words
+  set -- $p_receipts
+  [ $# -gt 0 ] || { say 422 'receipt-id is missing'; return; }
+  for receipt in "$@"; do
+    receipt_read "$receipt"
+    [ $? -ne 65 ] || { say 422 'a receipt-id is a UUID'; return; }
+  done
+  post_lines=
+  for receipt in "$@"; do
+    receipt_message "$receipt" && message_delete
+    delete_code=$?
+    case $delete_code in
+    0)
+      message_uuid
+      # the next of the group is free
+      wake "$q/wait"
+      post_line 200 "$uuid" ;;
+    66) post_line 204 ;;
+    *)
+      [ $# -gt 1 ] || { say_failed $delete_code; return; }
+      printf '%s: %s\n' "$FLATQ_VERB" "$why" >&2
+      post_line 500 'the log says why' ;;
+    esac
+  done
+  if [ $# -gt 1 ]; then
+    say 200 "${post_lines%?}" text/plain
+  elif [ "$delete_code" -eq 0 ]; then
+    header Message-Id "$uuid"
+    say 200 '' text/plain
+  else
+    say 204
+  fi
+}
+
+do_patch() {
+  # shellcheck disable=SC2086 # words
+  set -- $p_receipts
+  [ $# -eq 1 ] || { say 422 'one receipt-id, please'; return; }
+  has visibility-timeout && number "$p_visibility" 86400 || { say 422 'visibility-timeout is 0 to 86400'; return; }
+  patch_seconds=$number
+  receipt_message "$1" && group_touch "$patch_seconds"
+  patch_code=$?
+  case $patch_code in
+  0)
+    message_uuid
+    header Message-Id "$uuid"
+    say 200 '' text/plain ;;
+  65) say 422 'a receipt-id is a UUID' ;;
+  66) say 204 ;;
+  *) say_failed $patch_code ;;
+  esac
+}

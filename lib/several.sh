@@ -1,0 +1,36 @@
+# several.sh - several doors: a launch of its own for each
+
+# several WORD ... - a launch each for several doors; ends when one of them has ended
+several() {
+  launch_pids=''
+  trap 'pass HUP' HUP
+  trap 'pass INT' INT
+  trap 'pass TERM' TERM
+  trap 'kill -USR1 $launch_pids 2>/dev/null' USR1
+  launch_dead=''
+  setpriv --pdeathsig TERM true 2>/dev/null && launch_dead='setpriv --pdeathsig TERM'
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    FLATQ_PARENT=$$ $launch_dead sh "$launch_self" "$@" &
+    launch_pids="$launch_pids $!"
+    options "$@"
+    shift "$launch_words"
+  done
+  launch_failed=0
+  for launch_pid in $launch_pids; do
+    while :; do
+      wait "$launch_pid"
+      launch_code=$?
+      [ $launch_code -gt 128 ] && kill -0 "$launch_pid" 2>/dev/null || break
+    done
+    [ "$launch_code" -ge 128 ] || [ "$launch_failed" -ne 0 ] || launch_failed=$launch_code
+  done
+  [ -z "$launch_signal" ] || [ "$launch_failed" -ne 0 ] || { trap - "$launch_signal"; kill -s "$launch_signal" "$$"; }
+  exit "$launch_failed"
+}
+
+# pass SIGNAL - to every door; a door that ends sends TERM, the first of them is what counts
+pass() {
+  : "${launch_signal:=$1}"
+  # shellcheck disable=SC2086 # numbers
+  kill -TERM $launch_pids 2>/dev/null
+}

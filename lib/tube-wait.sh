@@ -1,0 +1,81 @@
+# tube-wait.sh - waiting for a job of several queues, and listening to the client meanwhile
+
+# tubes_wait OWNER DEADLINE - tubes_take, waiting until DEADLINE (by the clock; `none`). 66: DEADLINE has come, or the client sends no more
+# (client_gone); 75: the lease of something held ends within a second. Meanwhile client_ask has the client looked at. tubes_leave ends it:
+# the client shall not wait for that
+tubes_wait() {
+  tubes_found='' tubes_code=74 tubes_last=
+  # shellcheck disable=SC2086 # names without blanks
+  wait_begin wait $watched || return
+  client_ask
+  while :; do
+    clock_read
+    # a queue may be dropped, and made again, while we wait
+    for tube in $watched; do
+      queue_open "$tube" make && wait_enter "$q/wait"
+    done
+    tubes_take "$1" $tubes_last
+    tubes_code=$?
+    [ "$tubes_code" -eq 66 ] || break
+    ! client_left || break
+    jobs_soon
+    [ -z "$soon_due" ] || [ "$now" \< "$soon_due" ] || { tubes_code=75; break; }
+    [ "$2" = none ] || [ "$now" \< "$2" ] || break
+    wait_due=
+    for tube in $watched; do
+      queue_open "$tube" || continue
+      wait_due_of
+      ! tube_paused || due_least "$paused_until"
+    done
+    [ -z "$soon_due" ] || due_least "$soon_due"
+    wait_turn "$2"
+    # its time is over: it is to hear that soon
+    [ "$2" = none ] || [ "$now" \< "$2" ] || tubes_last=once
+  done
+  tubes_found=$queue
+  return "$tubes_code"
+}
+
+# tubes_leave - nobody waits here any longer. A wake that was not for what we took, or that came when we had it, is handed on
+tubes_leave() {
+  wait_end
+  for tube in $watched; do
+    [ "$tubes_code" -eq 0 ] && [ "$tube" = "$tubes_found" ] && [ -z "$wait_late" ] || ! queue_open "$tube" || wake "$q/wait"
+  done
+}
+
+# client_ask - while this process waits, a child reads the client's next line, or its end; what it has read is in client_line, and
+# line_next takes it from there. One at a time
+client_ask() {
+  [ -z "$client_reader" ] || return 0
+  client_line=$FLATQ_DIR/.wait/$owner.$nonce.line
+  client_reads &
+  client_reader=$!
+}
+
+client_reads() {
+  trap - EXIT
+  trap '' HUP INT TERM
+  client_code=0
+  IFS= read -r client_text <&4 || client_code=1
+  printf '%s\n' "$client_text" >"$client_line"
+  [ $client_code -eq 0 ] || printf 'end\n' >>"$client_line"
+  [ ! -p "$wait_fifo" ] || printf '\n' 1<>"$wait_fifo"
+  exit $client_code
+} 2>/dev/null
+
+# client_left - whether the child has seen the client's end; behind a command that waits its turn nobody reads on, so its connection is
+# looked at (client_half: what came is still to be read)
+client_left() {
+  [ -e "$client_line" ] || return 1
+  client_end=
+  { read -r client_end; read -r client_end; } <"$client_line" && client_gone=1 && return 0
+  if [ -n "${FLATQ_GUARD:-}" ] && ! door_ncat_lives; then
+    client_half=1
+  elif [ -n "$door_inode" ]; then
+    door_row && [ "$door_state" = 01 ] || client_half=1
+  elif [ -z "${FLATQ_GUARD:-}" ] && door_hung; then
+    client_half=1
+  fi
+  [ -n "$client_half" ]
+}
