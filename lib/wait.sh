@@ -12,7 +12,7 @@ wait_begin() {
   shift
   nonce_read
   owner_read
-  wait_name=$owner.$nonce wait_fifo=$FLATQ_DIR/.wait/$owner.$nonce
+  wait_name=$owner.$nonce wait_fifo=$FLATQ_DIR/.wait/$owner.$nonce wait_woken=
   wait_pdeathsig='' wait_sleeper=
   # the sleeper goes with us even if we are killed, where the system can do that
   setpriv --pdeathsig KILL true 2>/dev/null 9>&- && wait_pdeathsig='setpriv --pdeathsig KILL'
@@ -31,8 +31,10 @@ wait_enter() {
 }
 
 # wait_turn DEADLINE - returns when somebody woke us, at DEADLINE (by the clock; `none`), when something delayed or leased in $q may
-# be due, or after two seconds
+# be due, or after two seconds. The mark of a wake stays until we have looked, since who finds what he was woken for need not remove it
+# by itself: meanwhile others are woken. Who has found nothing removes it, and looks once more
 wait_turn() {
+  [ -z "$wait_woken" ] || { rm -f "$wait_fifo.woken" 9>&- 2>/dev/null; wait_woken=''; return 0; }
   # what was done since the clock was read is not to be waited for as well
   clock_read
   wait_seconds=2.00
@@ -56,8 +58,7 @@ wait_turn() {
   kill -KILL "$wait_sleeper" 2>/dev/null
   wait "$wait_sleeper" 2>/dev/null
   wait_sleeper=
-  # ready for the next wake
-  [ ! -e "$wait_fifo.woken" ] || rm -f "$wait_fifo.woken" 9>&- 2>/dev/null
+  [ ! -e "$wait_fifo.woken" ] || wait_woken=1
 }
 
 # wait_span TIME - shortens wait_seconds to what is left until TIME by the clock
@@ -118,7 +119,7 @@ wait_end() {
   wait_late=
   [ -n "${wait_fifo:-}" ] || return 0
   [ -z "${wait_sleeper:-}" ] || kill -KILL "$wait_sleeper" 2>/dev/null
-  set -- "$wait_fifo"
+  set -- "$wait_fifo" ${wait_woken:+"$wait_fifo.woken"}
   for wait_path in "$FLATQ_DIR"/*/"$wait_kind/$wait_name"; do
     [ ! -e "$wait_path" ] || set -- "$@" "$wait_path"
   done
