@@ -537,6 +537,82 @@ b: pause-tube q 0
 b: stats-tube default
 b: stats
 """,
+    "margins": r"""
+a: put 0 0 1 1|a
+a: reserve
+a: put 0 0 60 1|b
+a: reserve
+a: reserve-with-timeout 0
+a: touch #1
+a: reserve-with-timeout 5
+a: release #1 0 1
+a: reserve-with-timeout 3
+""",
+    "paused": r"""
+a: put 0 0 60 1|a
+a: put 0 30 60 1|b
+a: pause-tube default 1
+a: kick 5
+a: reserve-with-timeout 0
+a: reserve-with-timeout 3
+a: reserve-with-timeout 0
+""",
+    "edges": r"""
+a: put 0 0 60 1|a
+a: reserve
+a: delete #1
+a: put 0 0 60 1|b
+a: peek #1
+a: peek #2
+a: delete #2
+a: list-tubes
+a: use zz
+a: list-tubes
+a: watch zz
+a: use default
+a: ignore zz
+a: list-tubes
+a: stats-tube zz
+a: put 4294967295 4294967295 4294967295 1|q
+a: stats-job #3
+a: reserve-job #3
+a: stats-job #3
+a: release #3 0 4294967295
+a: stats-job #3
+a: peek-delayed
+a: kick 4294967295
+a: reserve-with-timeout 4294967
+""",
+    "ignored": r"""
+a: watch t
+a: put 10 0 60 1|a
+a: use t
+a: put 5 0 60 1|b
+a: reserve
+a: ignore t
+a: release #2 5 0
+a: reserve-with-timeout 0
+a: reserve-with-timeout 0
+a: reserve-job #2
+a: bury #2 3
+a: kick 1
+a: use default
+a: kick 1
+a: stats-tube t
+""",
+    "halves": r"""
+a: put 0 0 60 1|a
+a: reserve|reserve-with-timeout 10\c
+a half
+a gets
+b: reserve-with-timeout 2
+c*0: reserve-with-timeout 10
+c settle
+c half
+c gets
+e: put 0 0 60 1|a
+e*2: use t|quit|use x
+""",
     "drain": r"""
 a: put 0 0 60 1|a
 drain

@@ -21,7 +21,7 @@ from stalk import Client, Debians, Direct, Launched, compare, parent, quickest, 
 from stalk_talks import DIFFERENT, TALKS
 
 # seconds of waiting and, in `others` and `waiting`, many connections: once is enough, under ./launch
-LONG = ("times", "pauses")
+LONG = ("times", "pauses", "margins", "paused")
 
 
 @pytest.fixture
