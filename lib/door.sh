@@ -172,13 +172,13 @@ door_die() {
   exit "$1"
 }
 
-# door_end - the trap at the end: the last line, the line of log, and the guard is told
+# door_end [CODE] - the trap at the end: the last line, the line of log, and the guard is told
 door_end() {
-  door_code=$?
+  door_code=${1:-$?}
   trap - EXIT
   trap '' HUP INT TERM
   if [ -n "$door_mark" ] && [ -z "$door_said" ]; then
-    if [ $door_code -eq 0 ]; then printf '\nok\n'; else printf '\nerror 70 ended by itself\n'; fi 2>/dev/null
+    if [ "$door_code" -eq 0 ]; then printf '\nok\n'; else printf '\nerror 70 ended by itself\n'; fi 2>/dev/null
   fi
   case $door_code.$door_verb in
   0.-) door_outcome=nothing ;;

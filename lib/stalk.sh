@@ -41,8 +41,7 @@ stalk_close() {
   [ -z "$client_reader" ] || { kill -KILL "$client_reader"; rm -f "$client_line"; } 2>/dev/null
   jobs_back
   tally_end
-  (exit $door_code)
-  door_end
+  door_end "$door_code"
 }
 
 # door_find ID - message_find over all queues; sets q and queue too. What nobody lives to hold, or for too long, is put back first

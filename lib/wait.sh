@@ -13,9 +13,12 @@ wait_begin() {
   nonce_read
   owner_read
   wait_name=$owner.$nonce wait_fifo=$FLATQ_DIR/.wait/$owner.$nonce wait_woken=
-  wait_pdeathsig='' wait_sleeper=
-  # the sleeper goes with us even if we are killed, where the system can do that
-  setpriv --pdeathsig KILL true 2>/dev/null 9>&- && wait_pdeathsig='setpriv --pdeathsig KILL'
+  wait_sleeper=
+  # the sleeper goes with us even if we are killed, where the system can do that; a door asks once
+  if [ -z "${wait_asked:-}" ]; then
+    wait_asked=1 wait_pdeathsig=
+    setpriv --pdeathsig KILL true 2>/dev/null 9>&- && wait_pdeathsig='setpriv --pdeathsig KILL'
+  fi
   mkfifo "$wait_fifo" 2>/dev/null 9>&- || { disk_failed "$FLATQ_DIR/.wait" 'wait'; return; }
   for wait_queue in "$@"; do
     queue_open "$wait_queue" make && wait_enter "$q/$wait_kind" || return
