@@ -1,4 +1,4 @@
-# work.sh - a worker: takes messages and runs the command; what stands beside it is in beside.sh, what becomes of the message in after.sh
+# work.sh - a worker: takes messages and runs the command; what stands beside it is in beside.sh and alarm.sh, what becomes of the message in after.sh
 #
 # All that is to happen while the command runs happens in work_look: in the traps that interrupt the `wait` for the command, and once
 # before that wait. At any other time the traps only leave a note. Descriptors: 5 is the guard's pipe, 4 the teller's.
