@@ -117,8 +117,9 @@ def calls(system: System, scenario: str, work: Path, output: bool = True) -> lis
     spool = fresh(tree, work)
     whole = act(system, words, spool, SCENARIOS[scenario].sync, output=output)
     wrong = [] if whole.status == 0 else [f"exit {whole.status}: {whole.stderr!r}"]
-    if SCENARIOS[scenario].new and not oracle.stored(whole.stdout):
-        wrong.append(f"told no id: {whole.stdout!r}")
+    says, new = SCENARIOS[scenario].says, SCENARIOS[scenario].new
+    if says not in whole.stdout or new and not says and not oracle.stored(whole.stdout):
+        wrong.append(f"not acknowledged: {whole.stdout!r}")
     wrong = wrong or oracle.check(system, SCENARIOS[scenario], spool, True, whole.stdout, then_push=False)
     trees.remove(spool)
     if wrong:
