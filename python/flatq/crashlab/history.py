@@ -40,6 +40,9 @@ from .history_model import Event, Message
 KINDS = ("kills", "leases", "bound", "clock")
 QUEUE = "q"
 BOUND = 6
+PACE = 0.022  # seconds: how long a verb is believed to take before one was struck
+#: Begins an operation that is to be struck: it waits until whoever strikes it has come that far.
+READY = ("sh", "-c", 'kill -STOP $$; exec "$@"', "sh")
 DEADLINE = 30.0  # seconds after which an operation is said to hang, and the history is over
 PLACES = ("wal", "fold", "head", "delayed", "out")
 
@@ -54,7 +57,8 @@ class SystemLike(Protocol):
 
 @dataclass(frozen=True)
 class Fault:
-    """What strikes an operation: `after` seconds it is killed ("tree", or "one": its shell alone), or stopped for `hold` seconds."""
+    """What strikes an operation: `after` a share of the time that its verb takes here it is killed ("tree", or "one": its shell alone), or
+    stopped for `hold` seconds."""
 
     kind: str
     after: float
@@ -160,6 +164,16 @@ class History:
     messages: dict[int, Message] = field(default_factory=dict)
     samples: list[tuple[float, int]] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
+    paces: dict[str, float] = field(default_factory=dict)  # seconds, by verb: how long it takes, as far as strikes have shown
+
+    def aim(self, verb: str, fault: Fault) -> float:
+        """Seconds until the fault is to strike."""
+        return fault.after * self.paces.setdefault(verb, PACE)
+
+    def learn(self, verb: str, struck: bool) -> None:
+        """A machine that is busy, or slow to wake us, is no reason to strike only what has ended, or only shells that are just starting:
+        the moments spread until about four of five strike."""
+        self.paces[verb] *= 1.1 if struck else 0.7
 
     def perform(self, words: Sequence[str], data: bytes = b"", fault: Fault | None = None, *, who: str = "", messages: Sequence[Message] = (),
                 receipt: str = "") -> Event:
@@ -174,16 +188,23 @@ class History:
         with open(os.memfd_create("input"), "r+b") as stdin:
             stdin.write(data)
             stdin.seek(0)
-            process = subprocess.Popen(self.system.argv(words), env=self.environment, cwd=self.spool.parent, start_new_session=True,
-                                       stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            process = subprocess.Popen([*(READY if fault else ()), *self.system.argv(words)], env=self.environment, cwd=self.spool.parent,
+                                       start_new_session=True, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
+            if fault:
+                os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+                process.send_signal(signal.SIGCONT)
             try:
-                event.out, event.err = process.communicate(timeout=fault.after if fault else self.deadline)
+                event.out, event.err = process.communicate(timeout=self.aim(event.verb, fault) if fault else self.deadline)
             except subprocess.TimeoutExpired:
                 if not fault:
                     raise
-                strike(process, fault)
+                struck = strike(process, fault)
                 event.out, event.err = process.communicate(timeout=self.deadline)
+            else:
+                struck = False
+            if fault:
+                self.learn(event.verb, struck)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             event.out, event.err = process.communicate()
@@ -201,10 +222,10 @@ class History:
         return event
 
 
-def strike(process: subprocess.Popen[bytes], fault: Fault) -> None:
-    """Kill or stop it, where it has not ended: it is not reaped before, so its number is its own."""
+def strike(process: subprocess.Popen[bytes], fault: Fault) -> bool:
+    """Kill or stop it, where it has not ended: it is not reaped before, so its number is its own. Whether it had not."""
     if process.poll() is not None:
-        return
+        return False
     if fault.kind == "tree":
         os.killpg(process.pid, signal.SIGKILL)
     elif fault.kind == "one":
@@ -213,14 +234,14 @@ def strike(process: subprocess.Popen[bytes], fault: Fault) -> None:
         os.killpg(process.pid, signal.SIGSTOP)
         time.sleep(fault.hold)  # how long it is stopped is what the history says
         os.killpg(process.pid, signal.SIGCONT)
+    return True
 
 
 # ---- what the workers do: all of it drawn from the seed
 
 
 def fault_of(rng: random.Random, kinds: Sequence[str], share: float) -> Fault | None:
-    """Most verbs last some 10 ms here: nearly every moment of one is struck."""
-    draw = rng.random(), rng.choice(kinds), rng.uniform(0.0005, 0.022), rng.uniform(0.02, 0.25)
+    draw = rng.random(), rng.choice(kinds), rng.random(), rng.uniform(0.02, 0.25)
     return Fault(draw[1], draw[2], draw[3]) if draw[0] < share else None
 
 
