@@ -123,7 +123,8 @@ MUTANTS: dict[str, Mutant] = {
         (("reclaim.sh", '      [ ! -e "$q/done/$reclaim_name" ] || continue\n      message_putback dead\n', "      message_putback dead\n"),),
         (race("settled while its owner is looked for"), model("no second look"))),
     "a signal puts back without a look for the marker": Mutant(
-        (("take.sh", '  [ -n "$taken" ] && [ ! -e "$q/done/$taken" ] || return 0\n', '  [ -n "$taken" ] || return 0\n'),),
+        (("take.sh", '  [ -n "$taken" ] && [ ! -e "$q/done/$taken" ] || return 0\n', '  [ -n "$taken" ] || return 0\n'),
+         ("take.sh", '  [ -z "$taken" ] || [ ! -e "$q/done/$taken" ] || return 0\n', "")),
         (race("a signal behind the marker"), model("take back looks for no marker"))),
     "what a dead bulk taker had is put back without a try more": Mutant(
         (("batch.sh", "      found=$batch_path slip_tries=$((slip_tries + 1))\n", "      found=$batch_path\n"),),
