@@ -228,13 +228,13 @@ class Door(clients.Door):
             self.process = subprocess.Popen(["sh", *words], env=chosen.environment(self.spool), cwd=self.spool, stdin=subprocess.DEVNULL,
                                             stdout=said, stderr=said, start_new_session=True)
 
-    def over(self) -> None:
-        """Whoever was served is done: another was served since, to the end, and no handler is left."""
-        clients.wait_for(self._probed, 20, "the next connection")
-        clients.wait_for(lambda: not any("handler" in command and "ncat" not in command for _, command in self.carriers()), 15, "the end of the handlers")
+    def settle(self, before: int, count: int = 1) -> None:
+        """Whoever was served is done: another was served since, to the end, and no handler is left. The article's has no log."""
+        clients.wait_for(self._probed, clients.PATIENCE, "the next connection")
+        clients.wait_for(lambda: not self.handlers(), clients.PATIENCE, "the end of the handlers")
 
     def _probed(self) -> bool:
-        with contextlib.suppress(OSError), self.connect(5) as probe:  # who waited when ncat stopped listening is reset
+        with contextlib.suppress(OSError), self.connect() as probe:  # who waited when ncat stopped listening is reset
             probe.sendall(b"pop other\n")
             probe.shutdown(socket.SHUT_WR)
             while probe.recv(100):
@@ -250,15 +250,12 @@ def _client(one: Trial, work: Path) -> tuple[str, list[str]]:
         for body in there:
             SIDES[one.side].shell(f"push {shlex.quote(body.decode())}", spool)
         with Door(one.side, top) as door:
-            client = door.connect()
-            client.sendall(b"pop q\n" if there else b"push q\nhalf of a mess")
-            if not there:
+            if there:
+                door.vanish(b"pop q\n", one.point % 2 == 1)
+                door.settle(0)
+            else:
                 at_work = ("q.wal.1", "q/body/*")[one.side == "flatq"]
-                clients.wait_for(lambda: any(spool.glob(at_work)), 10, "the handler")
-            if not there or one.point % 2:
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, clients.RESET)
-            client.close()
-            door.over()
+                clients.leave(door, b"push q\nhalf of a mess", True, when=lambda: any(spool.glob(at_work)))
         SIDES[one.side].shell("recover", spool)
         left = dump(one.side, spool)
     return "", [] if left == there else [f"{left} is there, not {there}"]

@@ -15,6 +15,7 @@ import functools
 import os
 import random
 import re
+import select
 import shutil
 import signal
 import socket
@@ -34,7 +35,8 @@ from .trial import Outcome
 MODES = ("loop", "-k")
 QUEUE = "jobs"
 MOST = 100_000  # bytes of a message: launch -z
-IDLE = 2  # seconds: launch -i
+IDLE = 4  # seconds: launch -i
+PATIENCE = 60.0  # seconds until something that is waited for is said not to come
 AT_ONCE = 200
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close() sends RST
 LOG = re.compile(r"\d{4}-\d\d-\d\dT\S+ (\S+) (\S+) (\S+) (\d+|-) \d+")
@@ -64,7 +66,7 @@ class Door:
                                             stdout=said, stderr=said, start_new_session=True)
 
     def __enter__(self) -> Door:
-        wait_for(lambda: self.listening() or self.process.poll() is not None, 20, "the door")
+        wait_for(lambda: self.listening() or self.process.poll() is not None, PATIENCE, "the door")
         assert self.process.poll() is None, self.said()
         return self
 
@@ -99,19 +101,21 @@ class Door:
         said = self.said()
         return sum(bool(LOG.search(line)) for line in said.splitlines()) + said.count("getpeername")
 
-    def settle(self, before: int, count: int = 1) -> None:
-        """Until `count` more connections have ended, and no handler is left. In the loop one may have been nobody's: made just when ncat
-        stopped listening; so there only for a while."""
-        with contextlib.suppress(AssertionError):
-            wait_for(lambda: self.ends() >= before + count, 15 if self.mode == "-k" else 1.5, "the end of the connection")
-        wait_for(lambda: not any("/handler " in command for _, command in self.carriers()), 15, "the end of the handlers")
+    def handlers(self) -> list[int]:
+        """The processes that serve a client."""
+        return [pid for pid, command in self.carriers() if "handler" in command and "ncat" not in command]
 
-    def connect(self, seconds: float = 20) -> socket.socket:
+    def settle(self, before: int, count: int = 1) -> None:
+        """Until `count` more connections have ended, and no handler is left."""
+        wait_for(lambda: self.ends() >= before + count, PATIENCE, "the end of the connection")
+        wait_for(lambda: not self.handlers(), PATIENCE, "the end of the handlers")
+
+    def connect(self) -> socket.socket:
         """In the loop nobody listens between two connections."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + PATIENCE
         while True:
             try:
-                client = socket.create_connection(("127.0.0.1", self.port), timeout=seconds)
+                client = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 return client
             except (ConnectionRefusedError, ConnectionResetError):
@@ -119,10 +123,43 @@ class Door:
                     raise
                 time.sleep(0.005)
 
+    def served(self) -> tuple[socket.socket, list[int]]:
+        """A connection, and its handler, which is there: in the loop one that came just when ncat stopped listening has none. Nobody else
+        is served meanwhile."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            client = self.connect()
+            while not refused(client):
+                if found := self.handlers():
+                    return client, found
+                if time.monotonic() > end:
+                    raise AssertionError(f"not within {PATIENCE:g} s: a handler")
+                time.sleep(0.002)
+            client.close()
+
+    def unread(self, client: socket.socket) -> bool:
+        """Whether what the client has sent lies there, and nobody has read it."""
+        ports = f":{self.port:04X}", f":{client.getsockname()[1]:04X}"
+        rows = (row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:])
+        return any(row[1].endswith(ports[0]) and row[2].endswith(ports[1]) and int(row[4].partition(":")[2], 16) for row in rows)
+
+    def vanish(self, request: bytes, reset: bool) -> None:
+        """Ask, and be gone for certain before the answer: the handler is held up until its client is, the last byte of whose request
+        ncat has passed on."""
+        client, pids = self.served()
+        with client:
+            client.sendall(request[:-1])
+            with paused(pids):
+                client.sendall(request[-1:])
+                wait_for(lambda: not self.unread(client), PATIENCE, "ncat has read the request")
+                if reset:
+                    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                client.close()
+
     def ask(self, request: bytes, *, half_close: bool = True, pieces: int = 0) -> bytes:
         """The whole answer; `pieces`: so many bytes at a time. Asked again where the connection was reset without one: what is asked so has
         to be the same if it is done twice."""
-        end = time.monotonic() + 20
+        end = time.monotonic() + PATIENCE
         while True:
             with self.connect() as client, contextlib.suppress(OSError):
                 for start in range(0, len(request), pieces or len(request)):
@@ -139,6 +176,30 @@ class Door:
                 raise AssertionError(f"no answer to {request[:40]!r}")
 
 
+def refused(client: socket.socket) -> bool:
+    """Whether the other end is closed already, without a word."""
+    if not select.select([client], [], [], 0)[0]:
+        return False
+    try:
+        return client.recv(1, socket.MSG_PEEK) == b""
+    except ConnectionError:
+        return True
+
+
+@contextlib.contextmanager
+def paused(pids: list[int]) -> Iterator[None]:
+    """These processes are stopped meanwhile; they may end."""
+    try:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        yield
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
 def answer(client: socket.socket) -> bytes:
     """Up to the end, or to a reset."""
     pieces: list[bytes] = []
@@ -151,18 +212,14 @@ def answer(client: socket.socket) -> bytes:
 def leave(door: Door, request: bytes, reset: bool, *, when: Callable[[], bool] | None = None) -> None:
     """Send, wait for `when`, and be gone; returns when that connection has ended."""
     before = door.ends()
-    client = door.connect()
-    try:
+    client, _ = door.served()
+    with client, contextlib.suppress(ConnectionError):
         client.sendall(request)
         if when:
             with contextlib.suppress(AssertionError):
-                wait_for(when, 3, "the handler")
+                wait_for(when, 10, "the handler")
         if reset:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-    except ConnectionError:
-        pass
-    finally:
-        client.close()
     door.settle(before)
 
 
@@ -274,7 +331,9 @@ def reset_in_the_body(door: Door, rng: random.Random) -> Result:
 def gone_before_the_answer(door: Door, rng: random.Random) -> Result:
     there = store(door, bytes_of(rng, 30), bytes_of(rng, 90_000), bytes_of(rng, 3))
     for verb in (b"pop", b"reserve -t 1", b"@pop", b"pop -l -n 2", b"drain"):
-        leave(door, verb + b" jobs\n", rng.random() < 0.5)
+        before = door.ends()
+        door.vanish(verb + b" jobs\n", rng.random() < 0.5)
+        door.settle(before)
     return there, [], ""
 
 
@@ -286,7 +345,8 @@ def too_much(door: Door, rng: random.Random) -> Result:
                 b"push -e jobs\n" + body + b"\n.\n"]
     for request in requests:
         before = door.ends()
-        with door.connect() as client:
+        client, _ = door.served()
+        with client:
             with contextlib.suppress(OSError):
                 client.sendall(request)
                 client.shutdown(socket.SHUT_WR)
@@ -304,7 +364,7 @@ def idle(door: Door, rng: random.Random) -> Result:
     for group in [requests] if door.mode == "-k" else [[request] for request in rng.sample(requests, 2)]:
         clients = []
         for request in group:
-            clients.append(door.connect())
+            clients.append(door.served()[0])
             clients[-1].sendall(request)
         if door.mode == "-k":
             assert door.ask(b"push -k meanwhile beside\nx").strip().isdigit(), "who is idle keeps nobody out"
@@ -331,8 +391,8 @@ def many_at_once(door: Door, rng: random.Random) -> Result:
 
     def client(number: int, body: bytes) -> None:
         request, patience = b"push -k many%d -n %d jobs\n" % (number, len(body)) + body, 6.0
-        together.wait(30)
-        end = time.monotonic() + 100
+        together.wait(PATIENCE)
+        end = time.monotonic() + 3 * PATIENCE
         while time.monotonic() < end:
             when, said = "before", b""
             try:
@@ -354,7 +414,7 @@ def many_at_once(door: Door, rng: random.Random) -> Result:
                 wrong.append(repr(said))
                 return
             time.sleep(0.005 * (number % 20))  # not all at once again
-        wrong.append(f"client {number} was not served in 100 s")
+        wrong.append(f"client {number} was not served in {3 * PATIENCE:g} s")
 
     threads = [threading.Thread(target=client, args=pair) for pair in enumerate(bodies)]
     for thread in threads:
@@ -380,7 +440,7 @@ def trial(door: Door, name: str, seed: int) -> Outcome:
             return not Counter(must) - Counter(got)
 
         with contextlib.suppress(AssertionError):
-            wait_for(back, 3, "what was acknowledged")
+            wait_for(back, 10, "what was acknowledged")
         lost, more = Counter(must) - Counter(got), Counter(got) - Counter(must) - Counter(may)
         assert not lost, f"lost: {[body[:40] for body in lost]}"
         assert not more, f"stored, or twice: {[(len(body), body[:40]) for body in more]}"
