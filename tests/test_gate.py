@@ -297,6 +297,35 @@ def test_a_signal_does_not_count_a_call_twice(root):
     assert kinds(run([sys.executable, "-c", script], root, cwd=root)) == ["open"] * 200
 
 
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("kind", ["kill_tree", "kill_one", "errno"])
+def test_who_is_dead_already_is_not_struck_but_the_next(root, monkeypatch, kind, late):
+    """... whether the gate sees it before it strikes, or only as it does."""
+    strike, ioctl, kill, died = gate._Gate._strike, gate._Gate._ioctl, os.kill, []
+
+    def after_its_death(self, fault, call, token, args, pieces):
+        if not died:
+            died.append(call.pid)
+            kill(call.pid, signal.SIGKILL)
+            wait_for(lambda: not ioctl(self, gate._VALID, gate.struct.pack("=Q", token)))
+        return strike(self, fault, call, token, args, pieces)
+
+    def kill_the_living(pid, number):
+        if pid in died:
+            raise ProcessLookupError(errno.ESRCH, "dead")
+        kill(pid, number)
+
+    monkeypatch.setattr(gate._Gate, "_strike", after_its_death)
+    if late:
+        monkeypatch.setattr(gate._Gate, "_ioctl", lambda self, request, data: request == gate._VALID or ioctl(self, request, data))
+        monkeypatch.setattr(os, "kill", kill_the_living)
+    result = sh("(: >a); : >b; : >c", root, fault=Fault(kind, 1, errno.ENOSPC if kind == "errno" else None))
+    assert result.fired == 1 and result.killed == (kind != "errno") and died
+    struck = "a" if late and kind == "kill_tree" else "b"  # the tree is killed whoever of it has died
+    assert (result.calls[0].paths, result.calls[0].fate != "run") == ((struck,), True)
+    assert not (root / "a").exists() and not (root / "b").exists()
+
+
 def test_other_children_are_left_alone(root):
     other = subprocess.Popen(["sh", "-c", "sleep 99 & exec sleep 99"], start_new_session=True)
     try:

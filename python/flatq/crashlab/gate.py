@@ -406,7 +406,8 @@ class _Gate:
 
     def _strike(self, fault: Fault, call: Call, token: int, args: list[int],
                 pieces: list[tuple[int, int]]) -> Call | None:
-        """Apply the fault; the call with its fate, or None if the caller is dead already."""
+        """Apply the fault; the call with its fate. None if the caller is dead already: nothing was done then, the call never happened, and
+        the next one, which gets its number, is struck in its place."""
         part = self._data(call.pid, pieces, fault.part(call.size)) if fault.kind in ("torn", "short") else b""
         if not self._ioctl(_VALID, struct.pack("=Q", token)):
             return None
@@ -417,11 +418,11 @@ class _Gate:
         if fault.kind == "short":
             self._reply(token, value=done)
             return replace(call, fate="short")
-        self.result.killed = True
         if fault.kind == "kill_one":
-            os.kill(call.pid, signal.SIGKILL)
+            os.kill(call.pid, signal.SIGKILL)  # one that is gone is no strike either: see _answer
         else:
             self.finish()
+        self.result.killed = True
         return replace(call, fate="torn" if part else "killed")
 
     def _write(self, call: Call, args: list[int], data: bytes) -> int:
