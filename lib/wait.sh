@@ -156,9 +156,9 @@ wake_some() {
   done
 }
 
-# wait_sweep - what killed waiters have left
+# wait_sweep - what killed waiters have left: the entries too of those whose FIFO is gone already
 wait_sweep() {
-  for sweep_wait in "$FLATQ_DIR"/.wait/*; do
+  for sweep_wait in "$FLATQ_DIR"/.wait/* "$FLATQ_DIR"/*/wait/* "$FLATQ_DIR"/*/room/* "$FLATQ_DIR"/.doors/wait/*; do
     sweep_name=${sweep_wait##*/}
     [ -e "$sweep_wait" ] || continue
     owner_dead "${sweep_name%%.*}" || continue

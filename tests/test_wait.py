@@ -180,6 +180,18 @@ def test_killed_it_leaves_nothing_behind_the_next_checkpoint(tmp_path):
     in_each_shell(tmp_path, check)
 
 
+@pytest.mark.parametrize("place", ["default/wait", "default/room", ".doors/wait"])
+def test_an_entry_is_swept_whose_fifo_is_gone_already(flatq, spool, place):
+    """Whoever ends its waiting removes the FIFO and then the entries: killed in between, it left these where nobody waits again."""
+    push(flatq, b"x")
+    (spool / ".doors/wait").mkdir(parents=True)
+    dead, alive = (spool / place / f"{owner}.0123456789ab" for owner in ("999999999-000000000001", f"{os.getpid()}-999999999999"))
+    for entry in (dead, alive):
+        entry.touch()
+    flatq("wal", check=0)
+    assert alive.exists() and not dead.exists()
+
+
 def test_killed_it_costs_others_no_message(flatq, spool):
     """A push that wakes a dead waiter wakes a living one as well."""
     dead = [waiting(flatq, "-w", "30") for _ in range(3)]
