@@ -11,21 +11,20 @@ import shlex
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from conftest import ROOT, need
+from laboratory import pool, work  # noqa: F401
 
-sys.path.insert(0, str(ROOT / "python"))
+from flatq.crashlab import __main__ as command
+from flatq.crashlab import article, broken, campaign, cuts, mutants, power, races, report, trial
+from flatq.crashlab.scenarios import SCENARIOS, System
+
 sys.path.insert(0, str(ROOT / "tests/model"))
 
 from variants import AS_BUILT, VARIANTS  # noqa: E402
-
-from flatq.crashlab import __main__ as command  # noqa: E402
-from flatq.crashlab import article, broken, campaign, cuts, gate, mutants, power, races, report, trial  # noqa: E402
-from flatq.crashlab.scenarios import SCENARIOS, System  # noqa: E402
 
 STATED = [(name, probe.family) for name, mutant in broken.MUTANTS.items() for probe in mutant.probes if probe.family != "model"]
 ONLY_THE_MODEL = {"the places are listed in another order", "the sweep removes bodies first"}
@@ -33,32 +32,22 @@ ROWS = list(article.ROWS)
 
 
 @pytest.fixture(scope="module")
-def work():
-    there, reason = gate.available()
-    if not there:
-        pytest.skip(reason)
-    with campaign.workplace() as path:
-        yield path
-
-
-@pytest.fixture(scope="module")
-def running(request, work):
+def running(request, pool, work):
     """What the chosen tests will ask for, begun in their order."""
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
-        futures = {}
-        for item in request.session.items:
-            if item.path != Path(__file__):
-                continue
-            if item.originalname == "test_is_caught":
-                name, family = item.callspec.params["name"], item.callspec.params["family"]
-                futures[name, family] = pool.submit(mutants.one, System(), name, [family], work)
-            elif item.originalname == "test_the_article":
-                row = item.callspec.params["row"]
-                for side in article.SIDES:
-                    futures[row, side] = pool.submit(article.trials, side, row, None, 0, work)
-        yield futures
-        for future in futures.values():
-            future.cancel()
+    futures = {}
+    for item in request.session.items:
+        if item.path != Path(__file__):
+            continue
+        if item.originalname == "test_is_caught":
+            name, family = item.callspec.params["name"], item.callspec.params["family"]
+            futures[name, family] = pool.submit(mutants.one, System(), name, [family], work)
+        elif item.originalname == "test_the_article":
+            row = item.callspec.params["row"]
+            for side in article.SIDES:
+                futures[row, side] = pool.submit(article.trials, side, row, None, 0, work)
+    yield futures
+    for future in futures.values():
+        future.cancel()
 
 
 # The mutants

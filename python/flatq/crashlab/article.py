@@ -244,7 +244,8 @@ class Door(clients.Door):
 
 
 def _client(one: Trial, work: Path) -> tuple[str, list[str]]:
-    with clients.scratch(work) as top:
+    with tempfile.TemporaryDirectory(prefix="clients.", dir=work) as directory:
+        top = Path(directory)
         trees.put(base(one.side, work), top / "spool")
         spool, there = top / "spool", [BODIES[0]] if one.fault == GONE else []
         for body in there:

@@ -96,7 +96,7 @@ MUTANTS: dict[str, Mutant] = {
     # take
     "pop copies the slip": Mutant(
         (("take.sh", 'mv -f "$q/$scan_place/$scan_name" "$q/out/$taken"', 'cp "$q/$scan_place/$scan_name" "$q/out/$taken"'),),
-        (crash("pop", "undisturbed"),)),
+        (crash("pop", "undisturbed"), history("kills"))),
     "the places are listed in another order": Mutant(
         (("take.sh", _WAL_FIRST, ""), ("take.sh", _HEAD_LAST, _HEAD_LAST.removesuffix("}\n") + _WAL_FIRST + "}\n")),
         (model("wal last"),)),
@@ -118,7 +118,10 @@ MUTANTS: dict[str, Mutant] = {
         (power("delete"), model("delete is not synced"))),
     "a receipt is not compared": Mutant(
         (("settle.sh", '[ "$slip_tries.$slip_nonce" = "$receipt_tries.$receipt_nonce" ] ||', "true ||"),),
-        (race("a receipt that is old"), model("stale receipt"))),
+        (race("a receipt that is old"), history("leases"), model("stale receipt"))),
+    "a lease ends at once": Mutant(
+        (("reclaim.sh", 'elif lease_over "$slip_deadline"; then', 'elif [ "$slip_deadline" != 000000000000 ]; then'),),
+        (history("leases"),)),
     "put back without a second look for the marker": Mutant(
         (("reclaim.sh", '      [ ! -e "$q/done/$reclaim_name" ] || continue\n      message_putback dead\n', "      message_putback dead\n"),),
         (race("settled while its owner is looked for"), model("no second look"))),
@@ -179,6 +182,12 @@ MUTANTS: dict[str, Mutant] = {
     "a client that is gone has had its answer": Mutant(
         (("door.sh", '[ -n "$door_inode" ] && [ -z "$door_relayed" ] && ! door_ncat_lives || return 0', "return 0"),),
         (Probe("clients", "gone before the answer", "-k", 4),)),
+    "a line that was cut is a line": Mutant(
+        (("handler", '    [ -n "$handler_line" ] || exit 0\n', '    [ -z "$handler_line" ] || return 0; exit 0\n'),),
+        (Probe("clients", "cut in the line", "-k", 4),)),
+    "a reset is an end": Mutant(
+        (("door.sh", 'door_row && { [ "$door_state" != 01 ] || door_ncat_lives; } && return 0', "return 0"),),
+        (Probe("clients", "reset in the body", "-k", 4),)),
     "a stated length is not looked at": Mutant(
         (("push.sh", '[ -z "$1" ] || [ "$size" = "$1" ] ||', "true ||"),),
         (Probe("clients", "cut in the body", "-k", 4),)),

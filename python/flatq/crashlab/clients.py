@@ -456,7 +456,7 @@ def trial(door: Door, name: str, seed: int) -> Outcome:
 def trials(system: System, work: Path, *, seed: int = 0, rounds: int = 1, modes: tuple[str, ...] = MODES) -> Iterator[Outcome]:
     """Every fault in every mode, `rounds` times with another seed each: one door for each mode."""
     for mode in modes:
-        with scratch(work) as top, Door(system, mode, top) as door:
+        with tempfile.TemporaryDirectory(prefix="clients.", dir=work) as top, Door(system, mode, Path(top)) as door:
             for number in range(seed, seed + rounds):
                 for name in FAULTS:
                     yield trial(door, name, number)
@@ -475,17 +475,8 @@ def _mode(system: System, work: Path, seed: int, rounds: int, mode: str) -> list
 
 def run(system: System, name: str, mode: str, seed: int, work: Path) -> Outcome:
     """One trial, at a door of its own."""
-    with scratch(work) as top, Door(system, mode, top) as door:
+    with tempfile.TemporaryDirectory(prefix="clients.", dir=work) as top, Door(system, mode, Path(top)) as door:
         return trial(door, name, seed)
-
-
-@contextlib.contextmanager
-def scratch(work: Path) -> Iterator[Path]:
-    directory = Path(tempfile.mkdtemp(prefix="clients.", dir=work))
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def main() -> int:

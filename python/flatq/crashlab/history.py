@@ -400,15 +400,6 @@ def finish(history: History) -> list[str]:
             for path in sorted((history.spool / QUEUE / place).rglob("*")) if path.is_file()]
 
 
-@contextlib.contextmanager
-def scratch(work: Path) -> Iterator[Path]:
-    directory = Path(tempfile.mkdtemp(prefix="history.", dir=work))
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-
-
 def play(system: SystemLike, kind: str, seed: int, top: Path, length: float, deadline: float) -> tuple[History, list[str]]:
     """Run it; the history and what is left over at its end."""
     environment = dict(system.environment(top / "spool"))
@@ -441,7 +432,8 @@ def run(system: SystemLike, seed: int, work: Path, *, kind: str | None = None, l
     """One history in a directory of its own below `work`. `length` multiplies the operations. The kind follows from the seed where none is given."""
     kind = kind or KINDS[seed % len(KINDS)]
     began = time.monotonic()
-    with scratch(work) as top:
+    with tempfile.TemporaryDirectory(prefix="history.", dir=work) as directory:
+        top = Path(directory)
         history, left = play(system, kind, seed, top, length, deadline)
     # of one that was cut short, only the reason
     wrong = history.broken or left + history_model.check(history.events, history.messages, kind, BOUND if kind == "bound" else 0, history.samples)
