@@ -1,7 +1,7 @@
 """What is done to a spool before, and which verb is then broken: one scenario for every verb and every transition.
 
-A verb is a tuple of words: the file in lib/, its arguments and, last, its standard input. The word RECEIPT stands for what the last
-`reserve` before it printed. A verb that begins with CRASH and a pattern is killed just before its first call whose
+A verb is a tuple of words: the file in lib/, its arguments and, last, its standard input; or `sh` and a script, whose $0 is lib/. The word
+RECEIPT stands for what the last `reserve`, or GET of the HTTP door, before it gave. A verb that begins with CRASH and a pattern is killed just before its first call whose
 "KIND PATH ..." the pattern is found in.
 
     >>> words = build(System(), SCENARIOS["delete"], spool)
@@ -33,7 +33,7 @@ class System:
     name: str = "flatq"
 
     def argv(self, words: Sequence[str]) -> list[str]:
-        return ["sh", str(self.lib / words[0]), *words[1:]]
+        return ["sh", "-c", words[1], str(self.lib)] if words[0] == "sh" else ["sh", str(self.lib / words[0]), *words[1:]]
 
     def environment(self, spool: Path, sync: str = "off") -> dict[str, str]:
         return {"PATH": os.environ["PATH"], "HOME": str(spool.parent), "FLATQ_DIR": str(spool), "FLATQ_SYNC": sync,
@@ -64,6 +64,7 @@ class Scenario:
     ends: str = ""  # once acknowledged, `subject` is in this state: ready, delayed, reserved, buried, claimed
     subject: bytes = b"m1"
     says: bytes = b""  # acknowledged is what was answered with this, whatever the exit code: a door's conversation goes on
+    complaints: int = 1  # lines on standard error that there may be at most, a door's log among them
     prepare: Callable[[Path], None] | None = None
     sync: str = "off"
 
@@ -131,6 +132,8 @@ def build(system: System, scenario: Scenario, spool: Path) -> Words:
             raise RuntimeError(f"{words}: {done}")
         if words[0] == "reserve":
             receipt = done.stdout.split()[0].decode()
+        elif found := re.search(rb"^Message-Receipt-Id: (\S+)", done.stdout, re.MULTILINE):
+            receipt = found[1].decode()
     if scenario.prepare:
         scenario.prepare(spool)
     for tended in spool.glob("*/tended"):  # else what a take does depends on whether the last was less than a second ago
@@ -144,6 +147,34 @@ FLAT = (*pushes(1, 10), ("wal", b""))
 LEASED = (*pushes(1, 2), ("reserve", "-t", "999999", "q", b""))
 CLAIMED = (*pushes(1, 3), ("claim", "-c", "me", "-n", "2", "q", b""))
 MANY = b"\n".join(lines(3, 140))
+POPS = '"$lib/pop" -w 1 q'
+PUSHES = '"$lib/push" -w 1 q'
+
+
+def waiting(waits: str, where: str, then: str) -> str:
+    """A script: one verb waits, and when it does, or has ended, another one does what it waits for. It ends as the first one does."""
+    return f'''lib=$0
+exec 3<&0
+sh {waits} <&3 3<&- &
+for turn in 1 2 3 4 5 6 7 8 9; do
+  for waiter in "$FLATQ_DIR"/q/{where}/*; do break; done
+  [ ! -e "$waiter" ] && kill -0 $! 2>&- || break
+  sleep 0.1
+done
+sh {then}
+{{ wait $!; }} 2>&-
+code=$?
+[ $code -lt 128 ] || kill -KILL $$
+exit $code
+'''
+
+
+def http(method: str, query: str, body: bytes = b"") -> Words:
+    """A connection with one request."""
+    length = f"Content-Length: {len(body)}\r\n" if body else ""
+    return ("http", f"{method} /queue?{query} HTTP/1.1\r\nHost: here\r\n{length}\r\n".encode() + body)
+
+
 ON_EXPIRY = (*pushes(1, 1), ("reserve", "-t", "0", "q", b""))
 
 
@@ -200,9 +231,13 @@ def _basic() -> list[Scenario]:
         make("create", "create", (("push", "p", b"other"),), ("create", "-b", "5", "q", b""), ()),
         make("create again", "create", (*pushes(1, 2), ("close", "q", b"")), ("create", "-b", "5", "-m", "3", "q", b""), lines(1, 2)),
         make("doctor", "doctor", (*FLAT, *pushes(11, 12)), ("doctor", b""), lines(1, 12)),
-        make("work", "work", pushes(1, 2), ("work", "-n", "1", "-w", "0", "-q", "q", "--", "cat", b""), lines(1, 2), old=lines(1, 1), delivers=True),
+        make("work", "work", pushes(1, 2), ("work", "-n", "1", "-w", "0", "-q", "q", "--", "cat", b""), lines(1, 2), old=lines(1, 1), delivers=True, complaints=3),
         make("work, the command fails", "work", pushes(1, 2), ("work", "-n", "1", "-w", "0", "-q", "q", "--", "false", b""), lines(1, 2),
-             ordered=False, ends="delayed"),
+             ordered=False, ends="delayed", complaints=3),
+        make("pop -w", "pop", (*pushes(1, 1), ("reserve", "-t", "999999", "q", b"")), ("sh", waiting(POPS, "wait", '"$lib/release" RECEIPT'), b""),
+             lines(1, 1), old=lines(1, 1), delivers=True, complaints=2),
+        make("push -w", "push", (("create", "-b", "1", "q", b""), *pushes(1, 1)), ("sh", waiting(PUSHES, "room", '"$lib/pop" q >/dev/null'), b"m2"), lines(1, 2),
+             new=lines(2, 2), old=lines(1, 1), complaints=2),
         make("claim", "claim", pushes(1, 3), ("claim", "-c", "me", "-n", "2", "q", b""), lines(1, 3), ends="claimed"),
         make("claim, a flat file", "claim", (*FLAT, *pushes(11, 12)), ("claim", "-c", "me", "q", b""), lines(1, 12), ends="claimed"),
         make("claim, more", "claim", (*CLAIMED, *pushes(11, 12)), ("claim", "-c", "me", "q", b""), (*lines(1, 3), *lines(11, 12)), ends="claimed"),
@@ -215,7 +250,7 @@ def _basic() -> list[Scenario]:
 
 def _doors() -> list[Scenario]:
     def make(name: str, before: tuple[Words, ...], request: bytes, order: tuple[bytes, ...], **more: Any) -> Scenario:
-        return Scenario(f"handler: {name}", "handler", before, ("handler", request), order, **more)
+        return Scenario(f"handler: {name}", "handler", before, ("handler", request), order, complaints=2, **more)
 
     return [
         make("push", pushes(1, 1), b"push q\nm2", lines(1, 2), new=lines(2, 2)),
@@ -224,8 +259,17 @@ def _doors() -> list[Scenario]:
         make("pop", pushes(1, 2), b"pop q\n", lines(1, 2), old=lines(1, 1), delivers=True),
         make("reserve", pushes(1, 2), b"reserve -t 999999 q\n", lines(1, 2), ends="reserved"),
         make("delete", LEASED, b"delete RECEIPT\n", lines(1, 2), old=lines(1, 1)),
-        Scenario("beanstalk: put", "beanstalk", pushes(1, 1), ("beanstalk", b"use q\r\nput 65536 0 60 2\r\nm2\r\n"), lines(1, 2), new=lines(2, 2), says=b"INSERTED"),
-        Scenario("beanstalk: reserve, delete", "beanstalk", pushes(1, 2), ("beanstalk", b"watch q\r\nreserve\r\ndelete 1\r\n"), lines(1, 2), old=lines(1, 1), says=b"DELETED"),
+        Scenario("beanstalk: put", "beanstalk", pushes(1, 1), ("beanstalk", b"use q\r\nput 65536 0 60 2\r\nm2\r\n"), lines(1, 2), new=lines(2, 2), says=b"INSERTED",
+                 complaints=3),
+        Scenario("beanstalk: reserve, delete", "beanstalk", pushes(1, 2), ("beanstalk", b"watch q\r\nreserve\r\ndelete 1\r\n"), lines(1, 2), old=lines(1, 1), says=b"DELETED",
+                 complaints=3),
+        Scenario("http: POST", "http", pushes(1, 1), http("POST", "group-id=q", b"m2"), lines(1, 2), new=lines(2, 2), says=b"HTTP/1.1 200", complaints=2),
+        Scenario("http: GET", "http", pushes(1, 2), http("GET", "group-id=q&visibility-timeout=9999"), lines(1, 2), ends="reserved", says=b"\r\n\r\nm1",
+                 complaints=2),
+        Scenario("http: DELETE", "http", (*pushes(1, 2), http("GET", "group-id=q")), http("DELETE", "receipt-id=RECEIPT"), lines(1, 2), old=lines(1, 1),
+                 says=b"HTTP/1.1 200", complaints=2),
+        Scenario("http: PATCH", "http", (*pushes(1, 2), http("GET", "group-id=q")), http("PATCH", "receipt-id=RECEIPT&visibility-timeout=9999"), lines(1, 2),
+                 ends="reserved", says=b"HTTP/1.1 200", complaints=2),
     ]
 
 

@@ -116,6 +116,8 @@ def _content(path: list[str], data: bytes) -> bytes:
         return b""
     if path[0] == ".ids" or path[0].startswith(".ids.old"):
         return _JOURNAL.sub(b"P ", data)
+    if path == [".doors", "secret"]:
+        return b"whole" if len(data) == 33 else data
     if path[-1] in IGNORED or re.match(r"log\.\d+$", path[-1]):
         return b""
     if b"\t" not in data[:256]:  # no flat file
