@@ -126,15 +126,22 @@ def pairs(names: Sequence[str]) -> list[list[str]]:
     return list(groups.values())
 
 
+def counts(system: System, names: Sequence[str], pool: ProcessPoolExecutor, work: Path) -> dict[str, int]:
+    """How many calls each can be killed at, the most first: the longest task is begun first, so that no processor waits for it in the end."""
+    found = zip(names, pool.map(functools.partial(_count, system, work), names))
+    return dict(sorted(found, key=lambda pair: -pair[1]))
+
+
 def crash_tasks(system: System, options: Options, pool: ProcessPoolExecutor, work: Path) -> list[Task]:
-    return [functools.partial(singles, system, names, options, work) for names in pairs(options.scenarios)]
+    order = counts(system, options.scenarios, pool, work)
+    return [functools.partial(singles, system, names, options, work) for names in pairs(list(order))]
 
 
 def double_tasks(system: System, options: Options, pool: ProcessPoolExecutor, work: Path) -> list[Task]:
-    names = [name for name in options.scenarios if options.limit is None or SCENARIOS[name].sync == "off"]
+    """To be called before the pool has much else to do: it counts first."""
+    counted = counts(system, [name for name in options.scenarios if options.limit is None or SCENARIOS[name].sync == "off"], pool, work)
     if options.limit is None:
-        return [functools.partial(doubles, system, name, None, options.seed, work) for name in names]
-    counted = dict(zip(names, pool.map(functools.partial(_count, system, work), names)))
+        return [functools.partial(doubles, system, name, None, options.seed, work) for name in counted]
     return [functools.partial(doubles, system, name, share, options.seed, work)
             for name, share in shares(counted, options.limit).items() if share]
 
@@ -194,12 +201,18 @@ def families() -> dict[str, Family]:
     return found
 
 
-def execute(tasks: Sequence[Task], pool: ProcessPoolExecutor) -> Iterator[Sequence[Any]]:
-    """The outcomes of each task, as they come."""
+def execute(tasks: Sequence[Task], pool: ProcessPoolExecutor, family: str = "") -> Iterator[Sequence[Any]]:
+    """The outcomes of each task, as they come. A task that fails as a whole is one outcome, bad: the others go on."""
     running: list[Future[Sequence[Any]]] = [pool.submit(task) for task in tasks]
     try:
         for future in as_completed(running):
-            yield future.result()
+            error = future.exception()
+            yield [_failed(family, tasks[running.index(future)], error)] if error else future.result()
     finally:
         for future in running:
             future.cancel()
+
+
+def _failed(family: str, task: Any, error: BaseException) -> Outcome:
+    what = " ".join(str(word) for word in getattr(task, "args", ()) if isinstance(word, (str, int, list)))
+    return Outcome(what, "", 0, "", "none", "bad", f"{type(error).__name__}: {error}", 0, 0.0, f"--family {family}", family)

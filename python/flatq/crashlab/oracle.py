@@ -1,8 +1,8 @@
 """What a spool must hold after a wreck, and whether it does: recover, look, drain.
 
 What was acknowledged must come out once, unaltered, in order; what was not may be missing, but never half there; and nothing may be
-left on the disk. What a recovery makes of a wreck is remembered: of wrecks that differ only in nonces, times and process ids, one is
-recovered (trees.digest). What was acknowledged is compared each time.
+left on the disk. What a recovery makes of a wreck is remembered, beside the spool, for all processes that work there: of wrecks that differ
+only in nonces, times and process ids, one is recovered (trees.digest). What was acknowledged is compared each time.
 """
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import layout, trees
+from . import layout, memo, trees
 from .layout import Dump, dump
 from .scenarios import Scenario, System
 
@@ -87,13 +87,6 @@ class Recovered:
 
 _BODIES: dict[bytes, bytes] = {}
 _RECOVERED: dict[tuple[object, ...], Recovered] = {}
-_DRAINED: dict[tuple[object, ...], tuple[str, ...]] = {}
-
-
-def forget() -> None:
-    """Recover and drain every wreck anew from now on."""
-    _RECOVERED.clear()
-    _DRAINED.clear()
 
 
 def _failed(what: str, done: object) -> list[str]:
@@ -149,11 +142,8 @@ def _recover(system: System, spool: Path, key: str, then_push: bool) -> Recovere
     # what a killed push has left of a body or a key goes with its range of ids, or by the doctor
     wrong += [f"left after recovery: {path}" for path in found.left if not re.match(r"[^/]+/(body|keys)/", path)]
     wrong += [f"not ready after recovery: {m}" for m in found.messages("q", "delayed", "reserved")]
-    tree = trees.take(spool)
-    drained = (system, trees.digest(tree))
-    if drained not in _DRAINED:
-        _DRAINED[drained] = tuple(_drain(system, spool, found))
-    wrong += _DRAINED[drained]
+    drained = ("drained", system, trees.digest(trees.take(spool)))
+    wrong += memo.once(spool.parent, drained, lambda: _drain(system, spool, found))
     bodies = tuple(_BODIES.setdefault(m.body, m.body) for m in found.messages() if m.body is not None)
     return Recovered(tuple(wrong), bodies, pushed)
 
@@ -196,9 +186,9 @@ def judge(system: System, ledger: Ledger, spool: Path, *, then_push: bool, boot:
         found = dump(spool)
         wrong += [f"damaged: {text}" for text in found.damaged] + _twice(found)
     key = ledger.key if then_push else ""
-    wreck = (system, then_push, key, boot, trees.digest(trees.take(spool)))
+    wreck = ("recovered", system, then_push, key, boot, trees.digest(trees.take(spool)))
     if wreck not in _RECOVERED:
-        _RECOVERED[wreck] = _recover(system, spool, key, then_push)
+        _RECOVERED[wreck] = memo.once(spool.parent, wreck, lambda: _recover(system, spool, key, then_push))
     recovered = _RECOVERED[wreck]
     wrong += recovered.wrong
     order = [*ledger.order, *([AFTER] if recovered.pushed else [])]
