@@ -11,19 +11,19 @@ import json
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "python"))
+from conftest import ROOT, left, wait_for
+from laboratory import pool, work  # noqa: F401
 
-from flatq.crashlab import __main__ as command  # noqa: E402
-from flatq.crashlab import campaign, faults, gate, layout, oracle, report, trees, trial  # noqa: E402
-from flatq.crashlab.scenarios import SCENARIOS, System, build  # noqa: E402
+from flatq.crashlab import __main__ as command
+from flatq.crashlab import campaign, faults, gate, layout, oracle, report, trees, trial
+from flatq.crashlab.scenarios import SCENARIOS, System, build
 
 DOUBLES, PARTS = 2500, 4
 PLAIN = [name for name in SCENARIOS if SCENARIOS[name].sync == "off"]
@@ -31,33 +31,15 @@ OPTIONS = campaign.Options(limit=DOUBLES)
 SYSTEM = System()
 
 
-@pytest.fixture(scope="session")
-def work():
-    there, reason = gate.available()
-    if not there:
-        pytest.skip(reason)
-    with campaign.workplace() as path:
-        yield path
-
-
-@pytest.fixture(scope="session")
-def pool(work):
-    with ProcessPoolExecutor(os.cpu_count()) as processes:
-        yield processes
-
-
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def running(request, pool, work):
-    """What the tests that were chosen will ask for, begun in their order, so that all processors are at work all the time."""
+    """What the tests that were chosen will ask for, the longest first, so that all processors are at work all the time."""
     chosen = [item for item in request.session.items if item.path == Path(__file__)]
-    futures = {}
-    for item in chosen:
-        if item.originalname == "test_every_call":
-            name = item.callspec.params["name"]
-            futures[name] = pool.submit(campaign.singles, SYSTEM, [name, name + ", synced"], OPTIONS, work)
-    if any(item.originalname == "test_second_crash" for item in chosen):
-        for number, task in enumerate(campaign.double_tasks(SYSTEM, OPTIONS, pool, work)):
-            futures[number] = pool.submit(task)
+    names = [item.callspec.params["name"] for item in chosen if item.originalname == "test_every_call"]
+    second = campaign.double_tasks(SYSTEM, OPTIONS, pool, work) if any("second_crash" in item.name for item in chosen) else []
+    futures = {name: pool.submit(campaign.singles, SYSTEM, [name, name + ", synced"], OPTIONS, work)
+               for name in campaign.counts(SYSTEM, names, pool, work)}
+    futures.update((number, pool.submit(task)) for number, task in enumerate(second))
     yield futures
     for future in futures.values():
         future.cancel()
@@ -95,7 +77,7 @@ def test_2500_second_crashes(running):
 def test_every_verb_that_changes_anything():
     """... is broken by some scenario; list and stat change nothing, some are clients."""
     verbs = {path.name for path in (ROOT / "lib").iterdir() if path.is_file() and os.access(path, os.X_OK)}
-    assert verbs - {"list", "stat", "flatq", "remote", "http", "small-stalk", "pressure", "mqueue", "shovel"} <= {scenario.verb for scenario in SCENARIOS.values()}
+    assert verbs - {"list", "stat", "flatq", "remote", "small-stalk", "pressure", "mqueue", "shovel"} <= {scenario.verb for scenario in SCENARIOS.values()}
 
 
 # The laboratory itself
@@ -285,6 +267,26 @@ def test_command(work, tmp_path):
     for wrong in (["--fault", "no"], ["--scenario", "no"], ["--jobs", "x"], ["--point", "1"], ["--family", "no"]):
         done = run([*lab, *wrong])
         assert done.returncode == 64 and done.stdout == b"" and done.stderr.count(b"\n") == 1, (wrong, done)
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_an_interruption_keeps_what_there_is(work, tmp_path, number, code):
+    path = tmp_path / "out"
+    lab = [sys.executable, "-m", "flatq.crashlab", "--family", "crash", "--scenario", "close", "--scenario", "push 1 MiB", "--fault", "kill", "--jobs", "2"]
+    process = subprocess.Popen([*lab, "--json", path], env={**os.environ, "PYTHONPATH": str(ROOT / "python")}, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, start_new_session=True)
+    wait_for(lambda: path.exists() and path.stat().st_size, 60, "the first outcomes")
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert process.returncode == code and err.count(b"\n") == 1 and lines, (process.returncode, err)
+    assert f"/{len(lines)}".encode() in out.splitlines()[-1]
+    wait_for(lambda: not left(process), 20, "the end of all it has started")
+
+
+def test_a_task_that_fails_is_an_outcome(pool):
+    [[outcome]] = campaign.execute([functools.partial(int, "x")], pool, "crash")
+    assert (outcome.outcome, outcome.scenario, outcome.replay) == ("bad", "x", "--family crash") and "ValueError" in outcome.detail
 
 
 def test_progress_only_for_a_terminal():

@@ -1,18 +1,21 @@
 """python -m flatq.crashlab: break the verbs at every call and look at what is left.
 
 Without --point, trials of the families named (--family; all that are there), side by side, and a table at the end: bad trials of all.
-With --scenario, --fault and --point, or with a line that begins with `power` or `cut`, one trial in full, as a failure's line says. Exit 0: nothing is bad; 1: something is;
-64: usage; 69: this system cannot do it.
+Where it is interrupted, what has come by then is written and shown. With --scenario, --fault and --point, or with a line that begins with
+`power` or `cut`, one trial in full, as a failure's line says. Exit 0: nothing is bad; 1: something is; 64: usage; 69: this system cannot do it; 130, 143: interrupted.
 """
 from __future__ import annotations
 
 import argparse
+import contextlib
+import multiprocessing
 import os
 import shlex
+import signal
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from . import campaign, cuts, faults, gate, power, report
 from .scenarios import SCENARIOS, System
@@ -50,6 +53,16 @@ def _one(parser: argparse.ArgumentParser, args: argparse.Namespace, system: Syst
         outcome, text = report.full(one, system, work)
     print(text)
     return int(outcome.outcome == "bad")
+
+
+def _work() -> None:
+    """Each process of the pool: an interruption ends it without a word."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _stop(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt(signal.Signals(number).name)
 
 
 def _again(line: list[str], parser: argparse.ArgumentParser) -> int:
@@ -90,21 +103,30 @@ def main(argv: list[str] | None = None) -> int:
     if not wanted or unknown or args.second:
         parser.error(f"no fault {unknown[0]!r}" if unknown else "--second goes with --point" if args.second else "no such scenario")
     options = campaign.Options(tuple(wanted), tuple(args.fault or faults.FAULTS), args.limit, args.seed)
-    outcomes = []
-    stream = args.json.open("w") if args.json else None
-    with campaign.workplace() as work, ProcessPoolExecutor(max(args.jobs, 1)) as pool:
-        for family in args.family or families:
-            tasks = families[family](system, options, pool, work)
-            progress = report.Progress(family, len(tasks))
-            for found in campaign.execute(tasks, pool):
-                progress.add(found)
-                outcomes += found
-                if stream:
-                    report.write(found, stream)
-                    stream.flush()
-            progress.close()
-    if stream:
-        stream.close()
+    outcomes: list[Any] = []
+    ended = 0
+    with campaign.workplace() as work, contextlib.ExitStack() as files:
+        files.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _stop))
+        stream = files.enter_context(args.json.open("w")) if args.json else None
+        pool = ProcessPoolExecutor(max(args.jobs, 1), initializer=_work)
+        try:
+            for family in args.family or families:
+                tasks = families[family](system, options, pool, work)
+                progress = report.Progress(family, len(tasks))
+                for found in campaign.execute(tasks, pool, family):
+                    progress.add(found)
+                    outcomes += found
+                    if stream:
+                        report.write(found, stream)
+                        stream.flush()
+                progress.close()
+            pool.shutdown()
+        except KeyboardInterrupt as reason:
+            ended = 143 if reason.args else 130
+            for process in multiprocessing.active_children():
+                process.kill()  # and with it whatever it has behind a gate
+            pool.shutdown(cancel_futures=True)
+            print("ended before its end: this is how far it came", file=sys.stderr)
     print(report.table(outcomes, args.rows))
     bad = [outcome for outcome in outcomes if outcome.outcome == "bad" and not getattr(outcome, "baseline", False)]
     missed = [outcome for outcome in outcomes if outcome.outcome == "not reached"]
@@ -113,7 +135,7 @@ def main(argv: list[str] | None = None) -> int:
     for outcome in bad:
         line = outcome.replay if outcome.replay.startswith("python3 ") else f"python3 -m flatq.crashlab {outcome.replay}"
         print(f"{line}\n    {outcome.detail[:500]}")
-    return int(bool(bad))
+    return ended or int(bool(bad))
 
 
 if __name__ == "__main__":
