@@ -25,7 +25,7 @@ from .broken import FAMILIES, MUTANTS, Probe
 from .scenarios import ROOT, SCENARIOS, System
 
 #: Seconds after which an operation of a broken variant in a history is said to hang.
-DEADLINE = 8.0
+DEADLINE = 20.0
 
 
 @dataclass

@@ -27,7 +27,7 @@ from typing import Any
 from . import campaign, gate, layout, scenarios, trial
 from .scenarios import System
 
-DEADLINE = 15.0  # seconds until a verb that does not come where it is waited for is said to hang
+DEADLINE = 60.0  # seconds until a verb that does not come where it is waited for is said to hang
 
 Race = Callable[[System, Path], list[str]]
 RACES: dict[str, Race] = {}
@@ -158,7 +158,8 @@ def behind_the_marker(system: System, spool: Path) -> list[str]:
     os.mkfifo(log)
     with started(system, spool, "pop", "q") as pop:
         wait_for(lambda: layout.names(spool / "q/done"), "the marker")
-        while pop.poll() is None:  # a signal just before it waits for the log is only seen with the next
+        end = time.monotonic() + DEADLINE
+        while pop.poll() is None and time.monotonic() < end:  # a signal just before it waits for the log is only seen with the next
             pop.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 pop.wait(0.1)
