@@ -2,6 +2,7 @@
 #
 #   QUEUE/claimed/NAME/OFFSET.COUNT/        a segment: messages as they were taken, slips or up to 64 flat files
 #   QUEUE/claimed/NAME/OFFSET.COUNT.flat/   where they were slips, the flat files that were made of them: from then on it is the segment
+#   QUEUE/claimed/NAME/OFFSET.0             a mark, an empty file: all before OFFSET was given, whatever became of its segment
 #   QUEUE/claimed/NAME/settled.OFFSET       an empty file: all before OFFSET is done with
 #
 # OFFSET, 12 digits, is how many messages NAME has claimed before: it grows, and is never given twice. The idea of offsets that a
@@ -29,11 +30,11 @@ claim_make() {
 # claim_recover - finishes what a killed process has begun: segments that are settled, or have become flat files, are removed.
 # Sets claim_next, the offset that comes next, and claim_held, how many messages are held
 claim_recover() {
-  claim_next=$claim_settled claim_held=0
+  claim_next=$claim_settled claim_held=0 claim_over='' claim_marks=''
   for segment in "$claim"/????????????.*; do
     segment_parse "${segment##*/}" || continue
     if ! [ "$claim_settled" \< "$segment_end" ]; then
-      segment_sweep "$segment" keys || return
+      if [ "$segment_count" = 0 ]; then claim_marks="$claim_marks ${segment##*/}"; else claim_over="$claim_over ${segment##*/}"; fi
       continue
     fi
     case $segment in
@@ -43,6 +44,8 @@ claim_recover() {
     [ "$segment_end" \< "$claim_next" ] || claim_next=$segment_end
     claim_held=$((claim_held + segment_count))
   done
+  for segment in $claim_over; do segment_sweep "$claim/$segment" keys || return; done
+  [ -z "$claim_marks" ] || claim_remove || disk_failed "$claim" "queue '$queue'"
 }
 
 # segment_parse NAME - sets segment_offset, segment_count and segment_end; 1 where it is none
@@ -64,7 +67,13 @@ segment_sweep() {
   {
     [ $# -eq 1 ] || [ -z "$sweep_keys" ] || { (cd "$q" && exec rm -f $sweep_keys 9>&9) 2>/dev/null && sync_paths "$q/keys"; }
   } && { [ -z "$sweep_bodies" ] || (cd "$q/body" && exec rm -f $sweep_bodies 9>&9) 2>/dev/null; } &&
-    rm -rf "$1" 2>/dev/null 9>&9 || disk_failed "$claim" "queue '$queue'"
+    claim_remove "${1##*/}" || disk_failed "$claim" "queue '$queue'"
+}
+
+# claim_remove [SEGMENT] - and marks that are over, with the same process
+# shellcheck disable=SC2086 # names without blanks
+claim_remove() {
+  (cd "$claim" && exec rm -rf "$@" $claim_marks 9>&9) 2>/dev/null && claim_marks=
 }
 
 # claim_more COUNT - claims until COUNT are held, or nothing is ready any more; durable when it returns.
@@ -80,7 +89,12 @@ claim_more() {
     segment_parse "$claim_next.$bulk_got"
     claim_next=$segment_end
   done
-  [ $claim_new -eq 0 ] || claim_log claim "$claim_new"
+  [ $claim_new -eq 0 ] || { claim_mark && claim_log claim "$claim_new"; }
+}
+
+# claim_mark - that all before claim_next was given. Nobody has been told an offset beyond the last mark
+claim_mark() {
+  [ -e "$claim/$claim_next.0" ] || { true >"$claim/$claim_next.0"; } 2>/dev/null || disk_failed "$claim" "queue '$queue'"
 }
 
 # claim_flatten - what was taken as slips becomes flat files.
@@ -125,7 +139,7 @@ claim_list() {
   done
 }
 
-# claim_settle OFFSET - all before OFFSET is done with. 65 where OFFSET is not at the end of a segment
+# claim_settle OFFSET - all before OFFSET is done with. 65 where OFFSET is not at the end of a segment, or of one that is gone
 claim_settle() {
   pad "$1" 000000000000
   # a second time is no mistake
@@ -145,10 +159,10 @@ claim_settle() {
   claim_recover
 }
 
-# claim_back - all that is held goes back to its old place in the order. Its offsets stay used: an empty segment keeps them until all is back
+# claim_back - all that is held goes back to its old place in the order. Its offsets stay used
 claim_back() {
-  [ "$claim_held" -ne 0 ] || return 0
-  [ -d "$claim/$claim_next.0" ] || mkdir "$claim/$claim_next.0" 2>/dev/null || { disk_failed "$claim" "queue '$queue'"; return; }
+  [ "$claim_settled" != "$claim_next" ] || return 0
+  claim_mark || return
   claim_new=$claim_held
   for segment in "$claim"/????????????.*; do
     segment_parse "${segment##*/}" && [ "$segment_count" != 0 ] || continue
@@ -158,8 +172,9 @@ claim_back() {
   # what is back is on the disk before its segment counts as settled
   sync_many "$q"
   mv -f "$claim/settled.$claim_settled" "$claim/settled.$claim_next" 2>/dev/null 9>&9 || { disk_failed "$claim" "queue '$queue'"; return; }
-  rmdir "$claim/$claim_next.0" 2>/dev/null 9>&9
-  claim_log release "$claim_new"
+  [ "$claim_new" = 0 ] || claim_log release "$claim_new"
+  claim_settled=$claim_next
+  claim_recover
 }
 
 # claim_log VERB COUNT - one line of the queue's log for many
