@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -207,13 +208,17 @@ def test_names_on_disk(flatq, queue):
     assert [row["value"] for row in table(flat.ready(str(flatq.spool), queue))] == [b"1"]
 
 
-def test_settled(flatq):
-    assert flat.settled(str(flatq.spool), "default", "me") == 0
+def test_marks(flatq):
+    assert flat.marks(str(flatq.spool), "default", "me") == (0, 0)
     for n in range(3):
         push(flatq, b"1")
         claim(flatq)
+        assert flat.marks(str(flatq.spool), "default", "me") == (n, n + 1)
         flatq("settle", "-c", "me", str(n + 1), check=0)
-        assert flat.settled(str(flatq.spool), "default", "me") == n + 1
+        assert flat.marks(str(flatq.spool), "default", "me") == (n + 1, n + 1)
+    push(flatq, b"1")
+    shutil.rmtree(Path(claim(flatq)[-1].path).parent)
+    assert flat.marks(str(flatq.spool), "default", "me") == (3, 4)
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path):

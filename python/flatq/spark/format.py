@@ -6,7 +6,9 @@ tries of each slip. A slip's name is PRIORITY.ID.TRIES.NONCE.LEASE.DELAY.BORN.SI
 
 from __future__ import annotations
 
+import bisect
 import io
+import itertools
 import os
 import re
 from binascii import Error as BadBase64, a2b_base64, b2a_base64
@@ -106,13 +108,15 @@ def disk_name(queue: str) -> str:
     return "%" + name if name.startswith(".") else name
 
 
-def settled(spool: str, queue: str, consumer: str) -> int:
-    """The offset up to which `consumer` has settled; 0 where it never claimed anything."""
+def marks(spool: str, queue: str, consumer: str) -> tuple[int, int]:
+    """The offsets up to which `consumer` has settled, and has claimed, whatever became of that; 0 where it never claimed anything."""
     try:
         names = os.listdir(os.path.join(spool, disk_name(queue), "claimed", consumer))
     except FileNotFoundError:
-        return 0
-    return max((int(name[8:]) for name in names if re.fullmatch(r"settled\.[0-9]{12}", name)), default=0)
+        return 0, 0
+    settled = max((int(name[8:]) for name in names if re.fullmatch(r"settled\.[0-9]{12}", name)), default=0)
+    segments = (name.split(".") for name in names if re.fullmatch(r"[0-9]{12}\.[0-9]+(\.flat)?", name))
+    return settled, max([settled, *(int(segment[0]) + int(segment[1]) for segment in segments)])
 
 
 def ready(spool: str, queue: str) -> list[Piece]:
@@ -344,18 +348,15 @@ class Stage:
     def write(self, bodies: Sequence[bytes], priority: int = 65536) -> None:
         """Store bodies, in order, with the ids that come next."""
         at = 0
+        head = b"%010d." % priority
         while at < len(bodies):
             first = self.next
-            most = min(len(bodies) - at, 500, 100000 - first % 100000)
-            size = count = 0
-            while count < most and (not count or size + len(bodies[at + count]) <= 3 << 20):
-                size += len(bodies[at + count])
-                count += 1
-            some = bodies[at:at + count]
-            lines = [
-                f"{priority:010d}.{number:012d}{self.middle}{len(body)}.-.0-0-0-0\t".encode() + b2a_base64(body)
-                for number, body in enumerate(some, first)
-            ]
+            some = bodies[at:at + min(500, 100000 - first % 100000)]
+            some = some[:max(1, bisect.bisect_right(list(itertools.accumulate(map(len, some))), 3 << 20))]
+            count = len(some)
+            # few sizes, many rows
+            tails = {size: f"{self.middle}{size}.-.0-0-0-0\t".encode() for size in set(map(len, some))}
+            lines = [b"%b%012d%b%b" % (head, number, tails[len(body)], b2a_base64(body)) for number, body in enumerate(some, first)]
             block = os.path.join(self.directory, f"{priority:010d}.{first:012d}"[:18])
             path = os.path.join(block, f"{priority:010d}.{first:012d}.{first + count - 1:012d}.{count}.0.{self.nonce}")
             os.makedirs(block, exist_ok=True)

@@ -69,12 +69,17 @@ class Place:
                 return []
             raise
 
+    def marks(self, consumer: str) -> tuple[int, int]:
+        """The offsets up to which `consumer` has settled, and has claimed, whatever became of that."""
+        return flat.marks(self.spool, self.queue, consumer)
+
     def settle(self, consumer: str, offset: int) -> int:
         """Be done with whole segments up to offset, and say how far that is. What Spark has written reaches the disk first."""
-        done = flat.settled(self.spool, self.queue, consumer)
+        done, last = self.marks(consumer)
         if offset <= done:
             return done
-        ends = [segment.end for segment in self.claim(consumer, 0) if segment.end <= offset]
+        # of the last segment the end is known even where it is gone
+        ends = [end for end in (*(segment.end for segment in self.claim(consumer, 0)), last) if end <= offset]
         if not ends:
             return done
         if os.environ.get("FLATQ_SYNC") != "off":

@@ -124,23 +124,19 @@ class Reader(_Reads, DataSourceReader):
 
     def held(self, place: Place, consumer: str) -> Iterator[flat.Piece]:
         options = self.options
-        low, high = flat.settled(place.spool, place.queue, consumer), None
+        low, high = place.marks(consumer)[0], None
         if options.ending is not None:
             if place.key not in options.ending:
                 raise ValueError(f"option endingOffsets: nothing is said of queue {place.key!r}")
             high = options.ending[place.key]
         most = min(options.limit or MOST, MOST if high is None else max(high - low, 0))
         held = place.claim(consumer, most)
-        end = max([low, *(segment.end for segment in held)])
-        if held:
-            low = max(low, held[0].offset)
-        end = min(end, low + most)
+        end = min(place.marks(consumer)[1], low + most)
         yield from _claimed(place, held, max(low, self.low), min(end, self.high), options.strict)
 
 
 class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets, as Spark keeps them: {"path": SPOOL, "consumer": NAME, "offsets": {QUEUE: OFFSET}}, those of `claim`. They grow,
-    but for one case: where the last segments were lost, and failOnDataLoss is false, an empty batch goes back to what is held."""
+    """Offsets, as Spark keeps them: {"path": SPOOL, "consumer": NAME, "offsets": {QUEUE: OFFSET}}, those of `claim`."""
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
@@ -200,7 +196,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         for place in self.places:
             # says so where there is no such queue
             self._claim(place, 0)
-        return self._offset({place.key: flat.settled(place.spool, place.queue, self.consumer) for place in self.places})
+        return self._offset({place.key: place.marks(self.consumer)[0] for place in self.places})
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self.options.limit) if self.options.limit else ReadAllAvailable()
@@ -208,9 +204,8 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self.target = {}
         for place in self.places:
-            held = self._claim(place, 0)
-            first = flat.settled(place.spool, place.queue, self.consumer)
-            self.target[place.key] = max([first, *(segment.end for segment in held)]) + place.ready()
+            self._claim(place, 0)
+            self.target[place.key] = place.marks(self.consumer)[1] + place.ready()
 
     def latestOffset(self, start: dict, limit: ReadLimit) -> dict:
         left = limit.max_rows if isinstance(limit, ReadMaxRows) else MOST
@@ -218,29 +213,25 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         for place in self.places:
             low = before.get(place.key)
             held = self._claim(place, 0)
-            done = flat.settled(place.spool, place.queue, self.consumer)
-            last = max([done, *(segment.end for segment in held)])
+            done, last = place.marks(self.consumer)
             if low is None:
                 # a queue that the query did not read before: a batch with nothing of it says where it begins
                 ends[place.key] = done
                 continue
-            if low < done or low > last:
-                if self.options.strict:
-                    raise Lost(
-                        f"queue '{place.queue}': this checkpoint stands at offset {low}, and consumer '{self.consumer}' "
-                        + (f"has settled up to {done}: another query reads as it, or it was unclaimed" if low < done else
-                           f"holds nothing beyond {last}: the last segment was deleted, or this is another spool")
-                        + ". Option failOnDataLoss=false goes on with what is there"
-                    )
-                if low > last:
-                    # offsets come again, and Spark is about to commit those that were lost: nothing is claimed before it has
-                    ends[place.key] = last
-                    continue
+            if low > last:
+                raise Lost(
+                    f"queue '{place.queue}': this checkpoint stands at offset {low}, and consumer '{self.consumer}' has claimed no more than "
+                    f"{last}: this is another spool, or an older copy of it. Begin anew, with another checkpoint"
+                )
+            if low < done and self.options.strict:
+                raise Lost(
+                    f"queue '{place.queue}': this checkpoint stands at offset {low}, and consumer '{self.consumer}' has settled up to {done}: "
+                    "another query reads as it, or it was unclaimed. Option failOnDataLoss=false goes on with what is there"
+                )
             most = min(left, MOST if self.target is None else max(self.target.get(place.key, 0) - low, 0))
             if last < low + most:
-                waiting = sum(min(segment.end, low) - segment.offset for segment in held if segment.offset < low)
-                held = self._claim(place, waiting + most) or held
-            end = min(max([low, *(segment.end for segment in held)]), low + most)
+                self._claim(place, sum(segment.count for segment in held) + low + most - last)
+            end = min(max(low, place.marks(self.consumer)[1]), low + most)
             left -= end - low
             ends[place.key] = end
         ends = {**before, **ends}
