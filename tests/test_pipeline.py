@@ -11,35 +11,14 @@ import sys
 
 import pytest
 
-from conftest import ROOT, left, listening, wait_for
+from conftest import ROOT, listening, wait_for
 from engine import empty, push, reserve
+from tables import fill, flatq_spark, numbers, spark, table  # noqa: F401 (a fixture)
 
-pytest.importorskip("pyspark", reason="PySpark is not installed")
-pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
-sys.path.insert(0, str(ROOT / "python"))
-
-from flatq import spark as flatq_spark  # noqa: E402
 from flatq.pipeline import __main__ as command  # noqa: E402
-from flatq.pipeline.common import quiet_java  # noqa: E402
+from flatq.pipeline import kills  # noqa: E402
 
 pytestmark = pytest.mark.timeout(600)
-QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", "spark.sql.shuffle.partitions": "2"}
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory):
-    before = dict(os.environ)
-    os.environ["FLATQ_SYNC"] = "off"
-    try:
-        quiet_java()
-    except flatq_spark.Unready as error:
-        pytest.skip(str(error))
-    home = tmp_path_factory.mktemp("spark")
-    made = flatq_spark.session(master="local[2]", conf={**QUICK, "spark.sql.warehouse.dir": str(home)})
-    yield made
-    made.stop()
-    os.environ.clear()
-    os.environ.update(before)
 
 
 class Lasting:
@@ -78,19 +57,6 @@ def job(spark, flatq, monkeypatch, capfdbinary):
         return done
 
     return run
-
-
-def numbers(count):
-    return [b"%d" % n for n in range(count)]
-
-
-def fill(flatq, first, last, queue="default"):
-    flatq("push", "-l", queue, input=b"".join(b"%d\n" % n for n in range(first, last)), check=0)
-
-
-def table(directory):
-    """What any reader finds in a directory: all of its Parquet files."""
-    return pq.ParquetDataset([str(path) for path in sorted(directory.glob("part-*.parquet"))]).read()
 
 
 def test_drain(job, flatq, tmp_path, spark):
@@ -305,39 +271,19 @@ def environment(flatq):
 
 def started(flatq, *words):
     command = [sys.executable, "-m", "flatq.pipeline", words[0], "--master", "local[2]", "--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1", *words[1:]]
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [os.fspath(word) for word in command], env=environment(flatq), cwd=flatq.home, start_new_session=True, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )
+    flatq.started.append(process)
+    return process
 
 
-def kill(*processes):
-    for pid in left(*processes):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-    for process in processes:
-        process.wait()
-        for pipe in (process.stdout, process.stderr):
-            if pipe:
-                pipe.close()
-
-
-def test_killed_load(job, flatq, tmp_path, spark):
-    """Killed while it stages, and once it is decided: the next run does the rest, and each row is there once."""
-    spark.range(60000).selectExpr("cast(id AS string) AS value").repartition(4).write.parquet(str(tmp_path / "rows"))
-    top = flatq.spool / ".spark"
-    for name, seen in (("a", lambda: list(top.glob("job-*/stage.*"))), ("b", lambda: list(top.glob("job-*/plan")))):
-        process = started(flatq, "load", "q", "--from", tmp_path / "rows")
-        try:
-            wait_for(lambda: seen() or process.poll() is not None, 120, name)
-        finally:
-            kill(process)
-    said = job("load", "q", "--from", tmp_path / "rows").out
-    assert "60000 messages" in said or "done before" in said
-    assert sorted(map(int, flatq("drain", "q", check=0).out.split())) == list(range(60000))
-    assert not list(top.glob("job-*/stage.*")) and flatq("doctor", check=0).out == b""
+@pytest.mark.parametrize("job, points", [("drain", ("offsets", "data", "commits")), ("load", ("stage", "plan", "entered"))])
+def test_killed_drivers(spark, tmp_path, job, points):
+    """Three times, one after the other: nothing is lost, nothing is there twice. More of it is in the crash laboratory."""
+    outcome = kills.run(kills.Trial(job, points), tmp_path)
+    assert outcome.outcome == "good", outcome
 
 
 def test_continuous(flatq, tmp_path, spark):
@@ -346,65 +292,103 @@ def test_continuous(flatq, tmp_path, spark):
     to = tmp_path / "out"
     words = ("drain", "default", "--to", to, "--continuous", "--every", "0.2", "--batch", "200")
     process = started(flatq, *words)
-    try:
-        wait_for(lambda: len(list(to.glob("part-*"))) >= 2, 120)
-    finally:
-        kill(process)
+    wait_for(lambda: len(list(to.glob("part-*"))) >= 2, 120)
+    flatq.end(process)
     process = started(flatq, *words)
-    try:
-        wait_for(lambda: (to / "_checkpoint/commits/4").exists() or process.poll() is not None, 120)
-        assert process.poll() is None, process.stderr.read().decode()[-2000:]
-        fill(flatq, 1000, 1100)
-        wait_for(lambda: (to / "_checkpoint/commits/5").exists(), 60)
-        process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
-    finally:
-        kill(process)
-    assert (process.returncode, out) == (0, b""), err
+    wait_for(lambda: (to / "_checkpoint/commits/4").exists() or process.poll() is not None, 120)
+    assert process.poll() is None, process.stderr.read().decode()[-2000:]
+    fill(flatq, 1000, 1100)
+    wait_for(lambda: (to / "_checkpoint/commits/5").exists(), 60)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (0, b"", b"")
     assert sorted(table(to)["value"].to_pylist(), key=int) == numbers(1100)
     assert b"reserved 0\n" in flatq("stat", "default", check=0).out
 
 
-CLUSTER = """
+def test_no_space(job, flatq, tmp_path, spark):
+    """The table's disk is full: one line that says so; with room it goes on, and each message is there once."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "none", place], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip("no small disk: " + done.stderr.strip())
+    try:
+        bodies = [os.urandom(300).hex().encode() for _ in range(4000)]
+        flatq("push", "-l", input=b"".join(body + b"\n" for body in bodies), check=0)
+        assert "No space left on device" in job("drain", "default", "--to", place / "out", "--batch", "1000", code=74).err[0]
+        assert "No space left on device" in job("drain", "default", "--to", place / "out", "--batch", "1000", code=74).err[0]
+        subprocess.run(["mount", "-o", "remount,size=60m", place], check=True)
+        job("drain", "default", "--to", place / "out", "--batch", "1000")
+        assert sorted(table(place / "out")["value"].to_pylist()) == sorted(bodies)
+        assert spark.read.parquet(str(place / "out")).count() == len(bodies)
+        empty(flatq)
+        assert b"reserved 0\n" in flatq("stat", "default", check=0).out
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+JOBS = """
 import sys
 from flatq import spark as flatq_spark
-from flatq.pipeline import drain
+from flatq.pipeline import drain, load
 spark = flatq_spark.session("test", sys.argv[1], {"spark.executor.memory": "512m", "spark.cores.max": "2", "spark.executor.cores": "1",
     "spark.driver.host": "127.0.0.1", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
-print(*drain.once(spark, ["default"], sys.argv[2], batch=500, minPartitions="4"))
+print(load.load(spark, sys.argv[2], "default"), flush=True)
+print(*drain.once(spark, ["default"], sys.argv[3], batch=8000, minPartitions="4"))
 spark.stop()
 """
 
 
+def executor_of(work):
+    """The process that runs tasks for the worker with that directory; None where there is none yet."""
+    for process in os.scandir("/proc"):
+        try:
+            if process.name.isdigit() and os.readlink(f"{process.path}/cwd").startswith(f"{work}/app-"):
+                with open(f"{process.path}/cmdline", "rb") as line:
+                    if b"CoarseGrainedExecutorBackend" in line.read():
+                        return int(process.name)
+        except OSError:
+            continue
+
+
 def test_cluster(spark, flatq, tmp_path, free_port):
-    """A real one: a master and two workers, of which one is killed half-way with its executor."""
+    """A real one, a master and two workers: an executor is killed in the midst of a task that stages rows, and half-way through the drain
+    one worker with all it has."""
     import pyspark
 
-    fill(flatq, 0, 4000)
+    rows = spark.range(40000).selectExpr("cast(id AS string) AS value").repartition(4)
+    rows.write.parquet(str(tmp_path / "rows"))
     run = os.path.join(os.path.dirname(pyspark.__file__), "bin/spark-class")
-    env = {**environment(flatq), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(tmp_path / "local"), "PYSPARK_PYTHON": sys.executable,
-           "SPARK_DAEMON_JAVA_OPTS": "-Djava.net.preferIPv4Stack=true -XX:TieredStopAtLevel=1", "SPARK_DAEMON_MEMORY": "256m"}
-    url, processes = f"spark://127.0.0.1:{free_port}", []
+    with flatq_spark.java_home():
+        env = {**environment(flatq), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(tmp_path / "local"), "PYSPARK_PYTHON": sys.executable,
+               "SPARK_DAEMON_JAVA_OPTS": "-Djava.net.preferIPv4Stack=true -XX:TieredStopAtLevel=1", "SPARK_DAEMON_MEMORY": "256m"}
+    url = f"spark://127.0.0.1:{free_port}"
 
     def start(*words, **more):
         quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        processes.append(subprocess.Popen(words, env=env, cwd=tmp_path, start_new_session=True, **{**quiet, **more}))
-        return processes[-1]
+        process = subprocess.Popen(words, env=env, cwd=tmp_path, start_new_session=True, **{**quiet, **more})
+        flatq.started.append(process)
+        return process
 
-    try:
-        start(run, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(free_port), "--webui-port", "0")
-        wait_for(lambda: listening(free_port), 60, "the master")
-        workers = [start(run, "org.apache.spark.deploy.worker.Worker", "--cores", "1", "--memory", "600M", "--webui-port", "0", "--host", "127.0.0.1",
-                         "--work-dir", str(tmp_path / name), url) for name in ("one", "two")]
-        driver = start(sys.executable, "-c", CLUSTER, url, str(tmp_path / "out"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        wait_for(lambda: (tmp_path / "out/_checkpoint/commits/1").exists() or driver.poll() is not None, 200, "two batches")
-        # of those whose executor has worked
+    start(run, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(free_port), "--webui-port", "0")
+    wait_for(lambda: listening(free_port), 60, "the master")
+    workers = [start(run, "org.apache.spark.deploy.worker.Worker", "--cores", "1", "--memory", "600M", "--webui-port", "0", "--host", "127.0.0.1",
+                     "--work-dir", str(tmp_path / name), url) for name in ("one", "two")]
+    driver = start(sys.executable, "-c", JOBS, url, str(tmp_path / "rows"), str(tmp_path / "out"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def seen(what):
         assert driver.poll() is None, driver.stderr.read().decode()[-2000:]
-        wait_for(lambda: list((tmp_path / "two").glob("*/*")), 60, "an executor")
-        kill(workers[1])
-        out, err = driver.communicate(timeout=200)
-        assert out == b"4000 8\n", (out, err[-2000:])
-    finally:
-        kill(*processes)
-    assert sorted(table(tmp_path / "out")["value"].to_pylist(), key=int) == numbers(4000)
+        return what()
+
+    wait_for(lambda: seen(lambda: list(flatq.spool.glob(".spark/job-*/stage.*"))), 200, "a stage")
+    victim = wait_for(lambda: executor_of(tmp_path / "two"), 60, "an executor")
+    os.kill(victim, signal.SIGKILL)
+    wait_for(lambda: seen((tmp_path / "out/_checkpoint/commits/1").exists), 300, "two batches")
+    assert executor_of(tmp_path / "two") not in (None, victim)
+    flatq.end(workers[1])
+    out, err = driver.communicate(timeout=300)
+    assert out == b"40000\n40000 5\n", (out, err[-2000:])
+    assert sorted(table(tmp_path / "out")["value"].to_pylist(), key=int) == numbers(40000)
     empty(flatq)
+    assert not list(flatq.spool.glob(".spark/job-*/stage.*")) and flatq("doctor", check=0).out == b""

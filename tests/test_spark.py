@@ -2,49 +2,17 @@
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
-from conftest import ROOT, left, wait_for
+from conftest import ROOT, wait_for
 from engine import empty, pop, push
-
-pytest.importorskip("pyspark", reason="PySpark is not installed")
-pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-sys.path.insert(0, str(ROOT / "python"))
-
-from flatq import spark as flatq_spark  # noqa: E402
+from tables import fill, flatq_spark, numbers, spark  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.timeout(600)
-QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", "spark.sql.shuffle.partitions": "2"}
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory):
-    before = dict(os.environ)
-    os.environ["FLATQ_SYNC"] = "off"
-    try:
-        flatq_spark.java()
-    except flatq_spark.Unready as error:
-        pytest.skip(str(error))
-    home = tmp_path_factory.mktemp("spark")
-    made = flatq_spark.session(master="local[2]", conf={**QUICK, "spark.sql.warehouse.dir": str(home)})
-    yield made
-    made.stop()
-    os.environ.clear()
-    os.environ.update(before)
-
-
-def fill(flatq, first, last, queue="default"):
-    flatq("push", "-l", queue, input=b"".join(b"%d\n" % n for n in range(first, last)), check=0)
-
-
-def numbers(count):
-    return [b"%d" % n for n in range(count)]
 
 
 def batch(spark, flatq, queue="default", **options):
@@ -141,65 +109,6 @@ def test_several_queues_and_spools(spark, flatq, tmp_path):
         flatq("push", input=host.encode(), env={"FLATQ_DIR": str(tmp_path / "hosts" / host / "spool")}, check=0)
     many = spark.read.format("flatq").option("path", str(tmp_path / "hosts/*/spool")).load()
     assert sorted((row.host, bytes(row.value)) for row in many.collect()) == [("one", b"one"), ("two", b"two")]
-
-
-DRIVER = """
-import sys
-sys.path.insert(0, {python!r})
-from flatq import spark as flatq_spark
-spark = flatq_spark.session(master="local[2]", conf={conf!r})
-stream = spark.readStream.format("flatq").options(path={spool!r}, queue="default", consumer="tables", maxOffsetsPerTrigger="200").load()
-flatq_spark.run(stream.writeStream.format("parquet").option("path", {out!r}), {checkpoint!r})
-"""
-
-
-def driver(flatq, code):
-    return subprocess.Popen(
-        [sys.executable, "-c", code], start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        env={**os.environ, "FLATQ_SYNC": "off"}, cwd=flatq.home,
-    )
-
-
-def kill_when(process, seen, what):
-    """All that the driver has started, in one go, as soon as that is seen; False where it ended before."""
-    end = time.monotonic() + 200
-    try:
-        while not seen():
-            if process.poll() is not None:
-                raise AssertionError(process.stderr.read()[-2000:])
-            assert time.monotonic() < end, what
-            time.sleep(0.0005)  # between two looks
-    finally:
-        for pid in [process.pid, *left(process)]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        process.wait()
-        process.stderr.close()
-
-
-def test_killed_drivers(spark, flatq, tmp_path):
-    """After offsets/N, at the first data file, after commits/N: nothing is lost, nothing is there twice."""
-    fill(flatq, 0, 3000)
-    checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
-    code = DRIVER.format(python=str(ROOT / "python"), conf=QUICK, spool=str(flatq.spool), out=str(out), checkpoint=str(checkpoint))
-
-    def latest(name):
-        return max([-1, *(int(path.name) for path in (checkpoint / name).glob("*") if path.name.isdigit())])
-
-    def data():
-        return len(list(out.rglob("part-*")))
-
-    for point in ("offsets", "data", "commits"):
-        before = data() if point == "data" else latest(point)
-        kill_when(driver(flatq, code), (lambda: data() > before + 1) if point == "data" else lambda: latest(point) >= before + 2, point)
-    assert 0 < latest("commits") < 14
-    drain(spark, flatq, tmp_path, maxOffsetsPerTrigger="1000")
-    assert drained(spark, tmp_path) == numbers(3000)
-    empty(flatq)
-    assert b"reserved 0\n" in flatq("stat", "default", check=0).out
-    flatq("doctor", check=0)
 
 
 def test_beside_shell_consumers(spark, flatq, tmp_path):

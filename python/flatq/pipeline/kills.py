@@ -1,0 +1,288 @@
+"""Drivers of the pipeline, killed: kill -9 of all that one has started, at chosen points and at random ones, again and again; then a run
+that nobody disturbs, after which each message must be there once.
+
+    drain   a queue to Parquet
+    load    a table to a queue
+    copy    a stream from queue to queue, which is the stream's sink
+
+    >>> print(run(Trial("drain", ("offsets", "data")), Path("/dev/shm")).outcome)
+    good
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import os
+import random
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..crashlab import trial
+from ..crashlab.scenarios import ROOT, System
+
+if TYPE_CHECKING:
+    from ..crashlab import campaign
+
+MESSAGES, BATCH = 6000, 500
+#: what starts sooner, and leaves room for others
+CONF = ("spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "spark.driver.memory=512m")
+COPY = """
+import sys
+from flatq import spark as flatq_spark
+spark = flatq_spark.session("copy", "local[2]", dict(conf.split("=", 1) for conf in sys.argv[3:]))
+rows = spark.readStream.format("flatq").options(path=sys.argv[1], queue="from", consumer="copy", maxOffsetsPerTrigger="%d", minPartitions="2").load()
+flatq_spark.run(rows.select("value").writeStream.format("flatq").options(path=sys.argv[1], queue="to"), sys.argv[2])
+spark.stop()
+""" % BATCH
+
+
+@dataclass(frozen=True)
+class Trial:
+    """`points`: a kill at each, one driver after the other."""
+
+    job: str
+    points: tuple[str, ...]
+    seed: int = 0
+
+    def __str__(self) -> str:
+        return shlex.join(["python3", "-m", "flatq.pipeline.kills", "--job", self.job, "--points", ",".join(self.points), "--seed", str(self.seed)])
+
+
+@dataclass
+class Outcome(trial.Outcome):
+    family: str = "kills"
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Where a trial takes place."""
+
+    job: str
+    top: Path
+    system: System
+
+    @property
+    def spool(self) -> Path:
+        return self.top / "spool"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.top / ("out/_checkpoint" if self.job == "drain" else "checkpoint")
+
+    def latest(self, name: str) -> int:
+        """The newest number in a directory of the checkpoint or of the table."""
+        place = self.top / "out" / name if name == "_spark_metadata" else self.checkpoint / name
+        return max([-1, *(int(one.partition(".")[0]) for one in _names(place) if one.partition(".")[0].isdecimal())])
+
+    def count(self, pattern: str) -> int:
+        return sum(1 for _ in self.top.glob(pattern))
+
+    def command(self) -> list[str]:
+        if self.job == "copy":
+            return [sys.executable, "-c", COPY, str(self.spool), str(self.checkpoint), *CONF]
+        words = [word for conf in CONF for word in ("--conf", conf)]
+        words = [sys.executable, "-m", "flatq.pipeline", self.job, "--master", "local[2]", "--spool", str(self.spool), *words]
+        return [*words, "from", "--to", str(self.top / "out"), "--batch", str(BATCH)] if self.job == "drain" else [*words, "to", "--from", str(self.top / "rows")]
+
+    def start(self) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "FLATQ_LIB": str(self.system.lib), "FLATQ_SYNC": "off", "PYTHONPATH": str(ROOT / "python")}
+        with (self.top / "said").open("wb") as said:
+            return subprocess.Popen(self.command(), start_new_session=True, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment, cwd=self.top)
+
+    def verb(self, *words: str, stdin: bytes = b"") -> bytes:
+        """What it says. Raises RuntimeError."""
+        done = self.system.verb(self.spool, *words, stdin=stdin)
+        if done.returncode:
+            raise RuntimeError(f"{words}: exit {done.returncode}: {done.stderr!r}")
+        return done.stdout
+
+
+def _names(place: Path) -> list[str]:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return os.listdir(place)
+    return []
+
+
+#: Points: a number that grows; the driver is killed when it has grown by more than the second one
+POINTS: dict[str, tuple[Callable[[Ground], int], int]] = {
+    "offsets": (lambda ground: ground.latest("offsets"), 1),
+    "data": (lambda ground: ground.count("out/part-*"), 1),
+    "metadata": (lambda ground: ground.latest("_spark_metadata"), 1),
+    "commits": (lambda ground: ground.latest("commits"), 1),
+    "stage": (lambda ground: ground.count("spool/.spark/*/stage.*"), 0),
+    "plan": (lambda ground: ground.count("spool/.spark/*/plan"), 0),
+    "entered": (lambda ground: ground.count("spool/to/queue/*/*") if ground.count("spool/.spark/*/plan") else 0, 0),
+    "done": (lambda ground: max([-1, *(int(path.name[5:]) for path in ground.top.glob("spool/.spark/*/done.*"))]), 0),
+}
+#: by job: all of these in make crash
+CHOSEN = {
+    "drain": ("offsets", "data", "metadata", "commits", "random", "random", "random"),
+    "load": ("stage", "random", "plan", "entered"),
+    "copy": ("offsets", "stage", "plan", "random", "entered", "done", "commits", "random"),
+}
+
+
+def left(session: int) -> Iterator[int]:
+    """What still runs of a session."""
+    for entry in os.listdir("/proc"):
+        if entry.isdecimal():
+            with contextlib.suppress(OSError, IndexError):
+                fields = Path("/proc", entry, "stat").read_text(errors="replace").rpartition(")")[2].split()
+                if int(fields[3]) == session and fields[0] not in "ZX":
+                    yield int(entry)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """kill -9 of a driver and of all that it has started. A moment later that includes what they were just starting."""
+    while True:
+        some = list(left(process.pid))
+        for pid in some:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.poll()
+        if not some:
+            process.wait()
+            return
+
+
+def kill(ground: Ground, point: str, chance: random.Random, seconds: float = 300) -> bool:
+    """Start a driver and kill it there; False where it ended before, well. Raises RuntimeError where it did not end well."""
+    number, more = POINTS[{"load": "stage"}.get(ground.job, "offsets") if point == "random" else point]
+    before, limit = number(ground), time.monotonic() + seconds
+    process = ground.start()
+    try:
+        while number(ground) <= before + more:
+            if process.poll() is not None:
+                if process.returncode:
+                    raise RuntimeError(f"exit {process.returncode}: {(ground.top / 'said').read_text(errors='replace')[-1000:]}")
+                return False
+            if time.monotonic() > limit:
+                raise RuntimeError(f"{point} was not reached within {seconds} s")
+            time.sleep(0.0005)  # between two looks
+        if point == "random":
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(chance.uniform(0, 2))
+        return process.poll() is None
+    finally:
+        end(process)
+
+
+def finish(ground: Ground) -> None:
+    """A run that nobody disturbs. Raises RuntimeError."""
+    process = ground.start()
+    try:
+        if process.wait(300):
+            raise RuntimeError(f"exit {process.returncode}: {(ground.top / 'said').read_text(errors='replace')[-1000:]}")
+    finally:
+        end(process)
+
+
+def prepare(ground: Ground, bodies: list[bytes]) -> None:
+    if ground.job != "load":
+        ground.verb("push", "-l", "from", stdin=b"".join(body + b"\n" for body in bodies))
+        return
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (ground.top / "rows").mkdir()
+    for number in range(4):
+        pq.write_table(pa.table({"value": bodies[number::4]}), ground.top / f"rows/{number}.parquet")
+
+
+def wrong(ground: Ground, bodies: list[bytes]) -> str:
+    """What is not as it should be; empty: nothing."""
+    if ground.job == "drain":
+        import pyarrow.parquet as pq
+
+        found = [body for path in sorted(ground.top.glob("out/part-*.parquet")) for body in pq.read_table(path)["value"].to_pylist()]
+    else:
+        found = ground.verb("drain", "-l", "to").splitlines()
+    if sorted(found) != sorted(bodies):
+        return f"{len(found)} messages, {len(set(found))} of them different, of {len(bodies)}"
+    for queue in ("from",) if ground.job == "drain" else ("to",) if ground.job == "load" else ("from", "to"):
+        said = ground.verb("stat", queue)
+        if b"ready 0\n" not in said or b"reserved 0\n" not in said:
+            return f"queue {queue}: {said!r}"
+    stages = [str(path) for path in ground.top.glob("spool/.spark/*/stage.*")]
+    if stages:
+        return f"left: {stages}"
+    said = ground.verb("doctor")
+    return f"doctor: {said!r}" if said else ""
+
+
+def run(one: Trial, work: Path, system: System | None = None) -> Outcome:
+    begun, chance, missed, detail = time.monotonic(), random.Random(str(one)), [], ""
+    top = Path(tempfile.mkdtemp(prefix="kills.", dir=work))
+    try:
+        ground = Ground(one.job, top, system or System())
+        bodies = [b"%d" % number for number in range(MESSAGES)]
+        prepare(ground, bodies)
+        try:
+            missed = [point for point in one.points if not kill(ground, point, chance)]
+            finish(ground)
+            detail = wrong(ground, bodies)
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            detail = str(error)
+    finally:
+        shutil.rmtree(top, ignore_errors=True)
+    outcome = "bad" if detail else "not reached" if len(missed) == len(one.points) else "good"
+    return Outcome(one.job, one.job, len(one.points), ", ".join(one.points), "kill", outcome, detail or (f"ended before {', '.join(missed)}" if missed else ""),
+                   one.seed, time.monotonic() - begun, str(one))
+
+
+def _runs(trials: Sequence[Trial], system: System, work: Path) -> list[Outcome]:
+    return [run(one, work, system) for one in trials]
+
+
+def ready() -> str:
+    """Why no driver can be started here; empty: one can."""
+    from .. import spark as flatq_spark
+
+    try:
+        flatq_spark.java()
+        flatq_spark.packages()
+    except flatq_spark.Unready as error:
+        return str(error)
+    return ""
+
+
+def tasks(system: System, options: campaign.Options, work: Path) -> list[Callable[[], list[Any]]]:
+    """For the laboratory: without a limit all that is CHOSEN, else nothing, since each driver takes seconds."""
+    if options.limit is not None:
+        return []
+    reason = ready()
+    if reason:
+        from ..crashlab import campaign as laboratory
+
+        return [functools.partial(laboratory.missing, "kills", reason)]
+    return [functools.partial(_runs, [Trial(job, points, options.seed)], system, work) for job, points in CHOSEN.items()]
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python3 -m flatq.pipeline.kills", description="Kill drivers; exit 1 where a message is lost or there twice.")
+    parser.add_argument("--job", choices=CHOSEN, action="append")
+    parser.add_argument("--points", help=", ".join([*POINTS, "random"]))
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args(words)
+    bad = 0
+    for job in args.job or CHOSEN:
+        with tempfile.TemporaryDirectory(prefix="flatq.") as work:
+            outcome = run(Trial(job, tuple(args.points.split(",")) if args.points else CHOSEN[job], args.seed), Path(work))
+        print(f"{outcome.replay}\n    {outcome.outcome}: {outcome.detail} ({outcome.seconds:.0f} s)")
+        bad += outcome.outcome == "bad"
+    return int(bool(bad))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
