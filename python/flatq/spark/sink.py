@@ -7,7 +7,7 @@
 JOB is the query's id, which the checkpoint keeps; of a batch write it is the option jobId, or a name of its own.
 
 Order: 1 each task takes ids of its own, writes its flat files under them and syncs them; 2 the driver writes `plan`, by a rename; 3 flat
-files are renamed into their queue, by the engine's own function for a bulk push: under the queue's lock, when there is room; 4 `plan`
+files are renamed into their queue, by lib/stage.sh, as a bulk push does it: under the queue's lock, when there is room; 4 `plan`
 becomes `done.N`; 5 the stages are removed.
 
 Crash: before 2, nothing is in any queue: the batch runs again, and step 5 removes what the dead left. From 2 on the plan holds: whoever runs the
@@ -35,47 +35,11 @@ from pyspark.sql.types import BinaryType, IntegralType, StringType, StructType
 from . import format as flat
 from .options import PACKAGES, Options
 
-# The engine's functions, in a shell. `ids COUNT QUEUE`: prints the first of so many ids of one's own, and the time by the spool's clock;
-# `room QUEUE COUNT WAIT`: whether so many may come in;
-# `enter QUEUE STAGE NONCE COUNT BYTES FIRST WAIT`: what is in the stage goes into the queue, as the end of `push -l` does it
-SCRIPT = r"""
-set -u
-. "$lib/common.sh"
-FLATQ_VERB=push
-shell_reset
-need slip spool push fill bound settle reclaim batch fold rare boot
-spool_open || die $? "$why"
-clock_read
-case $1 in
-ids)
-  name_check "$3" || die $? "$why"
-  ids_block $((($2 + 999) / 1000)) || die $? "$why"
-  clock_epoch "$now"
-  printf '%s %s\n' "$ids_first" "$epoch_time" ;;
-room)
-  queue_open "$2" || exit 0
-  [ ! -e "$q/closed" ] || die 69 "queue '$queue' is closed"
-  queue_conf || die $? "$why"
-  [ "$queue_bound" != 0 ] || exit 0
-  [ "$3" -le "$queue_bound" ] || die 75 "queue '$queue' never holds $3 messages"
-  [ "$4" = 0 ] || exit 0
-  queue_count
-  [ $((count + $3)) -le "$queue_bound" ] || die 75 "queue '$queue' is full" ;;
-enter)
-  queue_open "$2" make || die $? "$why"
-  bulk_stage=$3 nonce=$4 bulk_count=$5 bulk_bytes=$6 bulk_first=$7 push_wait=$8
-  clock_epoch "$now"
-  bulk_commit
-  code=$?
-  [ -z "$lock_held" ] || unlock_queue
-  [ $code -eq 0 ] || die $code "$why"
-  wake "$q/wait" "$bulk_count" ;;
-esac
-"""
+SCRIPT = 'set -u; . "$lib/common.sh"; need stage; stage "$@"'
 
 
 def engine(spool: str, *words: object) -> list[str]:
-    """SCRIPT's words. Raises as flatq.Queue.push does."""
+    """What a step of lib/stage.sh says, in words. Raises as flatq.Queue.push does."""
     try:
         from flatq import errors, verbs
     except ImportError:
