@@ -169,7 +169,7 @@ def kill(ground: Ground, point: str, chance: random.Random, seconds: float = 300
                 return False
             if time.monotonic() > limit:
                 raise RuntimeError(f"{point} was not reached within {seconds} s")
-            time.sleep(0.0005)  # between two looks
+            time.sleep(0.001)  # between two looks
         if point == "random":
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(chance.uniform(0, 2))

@@ -155,8 +155,12 @@ logger.write.name = org.apache.spark.sql.execution.datasources
 logger.write.level = off
 """
 
-# Workers of a local session import pyspark from its directory: from the zip that Spark puts in front it takes them seconds
+# Workers of a local session import pyspark from its directory: from the zip that Spark puts in front it takes them seconds. Those that only
+# plan are ended by a closed pipe, and report that as a fault of theirs; what is one is told through the pipe
 PYTHON = r"""#!/bin/sh
+case $* in
+'-m pyspark.daemon pyspark.sql.'*) [ -n "${FLATQ_TRACE:-}" ] || exec 2>/dev/null ;;
+esac
 path=
 IFS=:
 for part in $PYTHONPATH; do

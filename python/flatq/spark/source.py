@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import itertools
 import os
-import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -142,10 +141,6 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options) -> None:
         super().__init__(options)
         self.consumer = options.consumer or ""
-        if sys.argv[1:] == ["pyspark.sql.streaming.python_streaming_source_runner"]:
-            # Spark ends this process by closing its pipe, which the process then reports as a fault of its own. What fails is told through
-            # that pipe, and nothing else is written here
-            sys.stderr = open(os.devnull, "w")
         self._places: list[Place] | None = None
         self.target: dict[str, int] | None = None
         self.locks: dict[str, int] = {}
