@@ -1,0 +1,251 @@
+"""The bench's row `pipeline`: flatq.spark beside Spark's own text reader, in one session, in turn. The session is a process of .venv's
+Python, since the bench itself runs without packages.
+
+    rows(work, quick, progress)    what the bench adds to its tables: ratios, detail, notes, raw
+    spark.py WORK [MESSAGES ...]   the measurements alone, a JSON line each, for up to so many messages
+"""
+
+import functools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+ROOT = Path(__file__).resolve().parent.parent.parent
+MILLION = 1_000_000
+#: messages a second that are wanted of one row, at a million
+GOALS = {"to a queue, synced": 400_000, "drain, 250,000 a batch": 200_000}
+
+
+@dataclass
+class Rows:
+    """As the bench keeps them."""
+
+    ratios: list = field(default_factory=list)
+    detail: list = field(default_factory=list)
+    notes: list = field(default_factory=list)
+    raw: dict = field(default_factory=dict)
+
+
+def rows(work, quick, progress):
+    """Measure in a process of its own, and make rows of what it says. Nothing but a note where there is no PySpark."""
+    from harness import ratio, spread
+
+    python = ROOT / ".venv/bin/python"
+    made = Rows()
+    if not python.exists() or subprocess.run([python, "-c", "import pyspark, pyarrow"], capture_output=True).returncode:
+        made.notes.append("pipeline: .venv has no PySpark (make pipeline installs it): what needs it is left out")
+        return made
+    sizes = [10_000] if quick else [10_000, 100_000, MILLION, 10 * MILLION]
+    progress.row = "pipeline"
+    (work / "spark").mkdir()
+    words = [python, __file__, work / "spark", *map(str, sizes)]
+    process = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, start_new_session=True)
+    try:
+        found = []
+        for line in process.stdout:
+            found.append(json.loads(line))
+            progress(found[-1]["name"])
+        process.wait()
+    except BaseException:
+        end(process)
+        raise
+    if process.returncode:
+        raise RuntimeError(f"{words} ended with {process.returncode}")
+    progress.end()
+    largest = MILLION if not quick else sizes[-1]
+    by_name = {(one["name"], one.get("messages")): one for one in found}
+    made.raw["pipeline"] = found
+    ours, text = by_name["to Parquet", largest], by_name["text to Parquet", largest]
+    made.ratios.append((f"{largest:,} messages to Parquet", "Spark's text and unbase64", 1.11, *ratio(ours["seconds"], text["seconds"])))
+    made.detail += [(f"{largest:,} to Parquet", name, *spread(one["seconds"])) for name, one in (("flatq", ours), ("Spark's text", text))]
+    made.notes.append("Pipeline, messages of 100 bytes: a second; seconds of processor for a million, in the session; the most memory, of Python and of all:")
+    for one in found:
+        if "messages" not in one:
+            continue
+        middle = spread(one["seconds"])[0]
+        goal = GOALS.get(one["name"]) if one["messages"] == MILLION else None
+        made.notes.append(
+            f"  {one['messages']:>10,} {one['name']:24} {one['messages'] / middle:>10,.0f}"
+            + ("        " if "command" in one["name"] else f"  {spread(one['cpu'])[0] * MILLION / one['messages']:6.1f}")
+            + f"  {one['python'] / 2**20:5.0f} MB {one['all'] / 2**20:6.0f} MB" + (f"   goal {goal:,}" if goal else ""))
+    for name, goal in (("session", None), ("stats of a small spool", 12)):
+        one = by_name[name, None]
+        made.notes.append(f"  {name:35} {spread(one['seconds'])[0]:>10.1f} s" + (f"   goal {goal} s" if goal else ""))
+    return made
+
+
+def end(process):
+    """All of its session."""
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                if os.getsid(int(entry)) == process.pid:
+                    os.kill(int(entry), signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+    process.wait()
+
+
+# ---- the process that measures
+
+
+def processes():
+    """(name, seconds of processor, its ended children's included, bytes in memory, shared ones in shares) of each process of this session."""
+    tick, mine = os.sysconf("SC_CLK_TCK"), os.getsid(0)
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                name, _, rest = Path("/proc", entry, "stat").read_text(errors="replace").partition("(")[2].rpartition(")")
+                fields = rest.split()
+                if int(fields[3]) == mine:
+                    shared = next((line for line in Path("/proc", entry, "smaps_rollup").read_text().splitlines() if line.startswith("Pss:")), "Pss: 0")
+                    yield name, sum(map(int, fields[11:15])) / tick, int(shared.split()[1]) * 1024
+            except OSError:
+                continue
+
+
+def measured(name, messages, act, rounds=1, before=lambda: None):
+    """Runs of act(): seconds and processor seconds of each, and the most memory of Python's workers and of all processes."""
+    found = {"name": name, **({"messages": messages} if messages else {}), "seconds": [], "cpu": [], "python": 0, "all": 0}
+    for _ in range(rounds):
+        before()
+        over = threading.Event()
+
+        def watch():
+            while not over.wait(0.2):
+                now = list(processes())
+                found["python"] = max(found["python"], sum(size for kind, _, size in now if kind.startswith("python")))
+                found["all"] = max(found["all"], sum(size for _, _, size in now))
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        cpu, begun = sum(cpu for _, cpu, _ in processes()), time.perf_counter()
+        act()
+        found["seconds"].append(time.perf_counter() - begun)
+        found["cpu"].append(sum(cpu for _, cpu, _ in processes()) - cpu)
+        over.set()
+        watcher.join()
+    return found
+
+
+class Measure:
+    def __init__(self, work):
+        self.work = work
+        os.environ["FLATQ_SYNC"] = "on"
+
+    def say(self, found):
+        print(json.dumps(found), flush=True)
+
+    def session(self):
+        from flatq import spark as flatq_spark
+
+        made = []
+        self.say(measured("session", None, lambda: made.append(flatq_spark.session("bench", "local[2]", {"spark.driver.memory": "1g"}))))
+        self.spark = made[0]
+
+    def fill(self, spool, messages):
+        lines = self.work / "lines"
+        with lines.open("w") as file:
+            for number in range(messages):
+                file.write(f"{number:0100}\n")
+        with lines.open("rb") as file:
+            subprocess.run(["sh", ROOT / "lib/push", "-l", "jobs"], stdin=file, stdout=subprocess.DEVNULL, check=True,
+                           env={**os.environ, "FLATQ_DIR": str(spool), "FLATQ_SYNC": "off"})
+        lines.unlink()
+
+    def to_parquet(self, rows):
+        rows.write.mode("overwrite").parquet(str(self.work / "out"))
+
+    def text(self, spool):
+        """Spark alone: where the files are, where in a line the message is, is all that it has to know."""
+        rows = self.spark.read.option("recursiveFileLookup", "true").text(str(spool / "jobs/queue"))
+        self.to_parquet(rows.selectExpr("unbase64(split(value, '\\t')[1]) AS value"))
+
+    def flatq(self, spool, **options):
+        rows = self.spark.read.format("flatq").options(path=str(spool), queue="jobs", base64="true", **options).load()
+        self.to_parquet(rows.selectExpr("queue", "offset", "timestamp", "unbase64(value) AS value", "attempts"))
+
+    def size(self, messages, rounds):
+        from flatq.pipeline import drain
+
+        spool = self.work / f"spool.{messages}"
+        self.fill(spool, messages)
+        ours = text = None
+        for turn in range(rounds + 1):
+            # the first is to warm both up; who begins changes
+            pair = [("text to Parquet", functools.partial(self.text, spool)), ("to Parquet", functools.partial(self.flatq, spool))]
+            for name, act in pair if turn % 2 else reversed(pair):
+                one = measured(name, messages, act)
+                if turn == 0:
+                    continue
+                kept = ours if name == "to Parquet" else text
+                if kept is None:
+                    ours, text = (one, text) if name == "to Parquet" else (ours, one)
+                else:
+                    kept["seconds"] += one["seconds"]
+                    kept["cpu"] += one["cpu"]
+                    kept["python"], kept["all"] = max(kept["python"], one["python"]), max(kept["all"], one["all"])
+        self.say(ours)
+        self.say(text)
+        if self.spark.read.parquet(str(self.work / "out")).count() != messages:
+            raise RuntimeError("not all messages came to Parquet")
+        # made as they are written, which is nothing beside that
+        rows = self.spark.range(0, messages, 1, 2).selectExpr("rpad(cast(id AS string), 100, 'x') AS value")
+        back = self.work / "back"
+
+        def write():
+            rows.write.format("flatq").options(path=str(back), queue="jobs").mode("append").save()
+
+        self.say(measured("to a queue, synced", messages, write, rounds, lambda: shutil.rmtree(back, ignore_errors=True)))
+        shutil.rmtree(back)
+        to = self.work / "drained"
+
+        def drained():
+            found = drain.once(self.spark, ["jobs"], str(to), str(spool))
+            if found[0] != messages:
+                raise RuntimeError(f"drain: {found}")
+
+        self.say(measured("drain, 250,000 a batch", messages, drained))
+        shutil.rmtree(to)
+        shutil.rmtree(spool)
+        if messages <= MILLION:
+            # with the session, and a JVM that has yet to learn what it does
+            self.fill(spool, messages)
+            self.say(measured("drain, the whole command", messages, functools.partial(self.command, "drain", "jobs", "--to", to, spool=spool)))
+            shutil.rmtree(to)
+            shutil.rmtree(spool)
+
+    def command(self, *words, spool):
+        command = [sys.executable, "-m", "flatq.pipeline", words[0], "--spool", spool, *words[1:]]
+        subprocess.run(list(map(str, command)), stdout=subprocess.DEVNULL, check=True)
+
+    def stats(self):
+        """The command, Java's start included."""
+        spool = self.work / "small"
+        self.fill(spool, 1000)
+        for _ in range(20):
+            subprocess.run(["sh", ROOT / "lib/pop", "jobs"], stdout=subprocess.DEVNULL, check=True, env={**os.environ, "FLATQ_DIR": str(spool)})
+        self.say(measured("stats of a small spool", None, lambda: self.command("stats", spool=spool), 3))
+
+
+def main(words):
+    sys.path.insert(0, str(ROOT / "python"))
+    os.environ["PYTHONPATH"] = str(ROOT / "python")
+    measure = Measure(Path(words[0]).absolute())
+    measure.stats()
+    measure.session()
+    for messages in map(int, words[1:]):
+        measure.size(messages, 5 if messages == MILLION else 3 if messages < MILLION else 1)
+    measure.spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
