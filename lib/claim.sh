@@ -174,6 +174,8 @@ claim_back() {
   mv -f "$claim/settled.$claim_settled" "$claim/settled.$claim_next" 2>/dev/null 9>&9 || { disk_failed "$claim" "queue '$queue'"; return; }
   [ "$claim_new" = 0 ] || claim_log release "$claim_new"
   claim_settled=$claim_next
+  # the mark goes once what says the same is on the disk
+  if ! sync_paths "$claim"; then why="queue '$queue': cannot sync"; return 74; fi
   claim_recover
 }
 
