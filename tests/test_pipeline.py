@@ -283,7 +283,7 @@ def started(flatq, *words):
 def test_killed_drivers(spark, tmp_path, job, points):
     """Three times, one after the other: nothing is lost, nothing is there twice. More of it is in the crash laboratory."""
     outcome = kills.run(kills.Trial(job, points), tmp_path)
-    assert outcome.outcome == "good", outcome
+    assert outcome.outcome == "good", (outcome.detail, str(outcome))
 
 
 def test_continuous(flatq, tmp_path, spark):

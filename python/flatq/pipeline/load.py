@@ -17,6 +17,7 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, Struct
 
 from ..errors import Invalid, Missing
 from ..spark.options import Options
+from ..spark.sink import Sink
 from .drain import local
 
 if TYPE_CHECKING:
@@ -92,8 +93,7 @@ def load(spark: SparkSession, path: str, queue: str, spool: str | None = None, f
             raise Invalid("say --job, a name for this load: the files are not on this machine", 65)
         job = job_of(names, queue, value)
     options = {name: str(given) for name, given in (("path", spool), ("priority", priority), ("lease", lease), ("wait", wait)) if given is not None}
-    top = os.path.join(Options({**options, "queue": queue}, True).path, ".spark", f"job-{job}")
-    if any(name.startswith("done.") for name in (os.listdir(top) if os.path.isdir(top) else ())):
+    if Sink(Options({**options, "queue": queue}, True), options).over(f"job-{job}"):
         return None
     counted = Observation()
     # Spark notices a table of its own drain by itself

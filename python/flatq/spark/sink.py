@@ -214,6 +214,17 @@ class Sink:
             if name.startswith("stage."):
                 shutil.rmtree(os.path.join(top, name), ignore_errors=True)
 
+    def over(self, job: str) -> bool:
+        """Whether a job of one batch is in the queues; what a killed driver left of it is removed then."""
+        if self.done(job) < 0:
+            return False
+        for name in os.listdir(self.top(job)):
+            if name.startswith("stage."):
+                shutil.rmtree(os.path.join(self.top(job), name), ignore_errors=True)
+            elif name.startswith("plan"):
+                os.unlink(os.path.join(self.top(job), name))
+        return True
+
     def done(self, job: str) -> int:
         """The last batch that is in the queues; -1: none."""
         try:
