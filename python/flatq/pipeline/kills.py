@@ -96,7 +96,9 @@ class Ground:
         return [*words, "from", "--to", str(self.top / "out"), "--batch", str(BATCH)] if self.job == "drain" else [*words, "to", "--from", str(self.top / "rows")]
 
     def start(self) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "FLATQ_LIB": str(self.system.lib), "FLATQ_SYNC": "off", "PYTHONPATH": str(ROOT / "python")}
+        environment = {**os.environ, "FLATQ_LIB": str(self.system.lib), "FLATQ_SYNC": "off", "PYTHONPATH": str(ROOT / "python"),
+                       # who is killed cleans nothing up
+                       "TMPDIR": str(self.top), "SPARK_LOCAL_DIRS": str(self.top)}
         with (self.top / "said").open("wb") as said:
             return subprocess.Popen(self.command(), start_new_session=True, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment, cwd=self.top)
 
