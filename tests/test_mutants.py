@@ -199,7 +199,7 @@ def test_what_is_read_of_the_article_is_what_it_hands_out(work):
 # All families on one command line
 
 
-@pytest.mark.parametrize("family", ["crash", "double", "power", "cuts", "history", "races", "clients", "mutants", "article"])
+@pytest.mark.parametrize("family", ["crash", "double", "power", "cuts", "history", "races", "clients", "mutants", "article", "kills"])
 def test_family_is_there(family):
     assert family in campaign.families()
 

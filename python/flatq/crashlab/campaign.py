@@ -183,11 +183,15 @@ def _own(module: Any, system: System, options: Options, work: Path) -> list[Task
 
 #: The families with modules of their own, and how their tasks are made; one that has none of these has a function tasks() for it.
 _MODULES: dict[str, Callable[[Any, System, Options, Path], list[Task]]] = {
-    "power": _power, "cuts": _own, "history": _history, "races": _own, "clients": _own, "mutants": _own, "article": _own}
+    "power": _power, "cuts": _own, "history": _history, "races": _own, "clients": _own, "mutants": _own, "article": _own, "kills": _own}
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module({"kills": "..pipeline.kills"}.get(name, "." + name), __package__)
 
 
 def _foreign(name: str, system: System, options: Options, pool: ProcessPoolExecutor, work: Path) -> list[Task]:
-    return _MODULES[name](importlib.import_module(f"{__package__}.{name}"), system, options, work)
+    return _MODULES[name](_module(name), system, options, work)
 
 
 def families() -> dict[str, Family]:
@@ -195,8 +199,8 @@ def families() -> dict[str, Family]:
     found: dict[str, Family] = {"crash": crash_tasks, "double": double_tasks}
     for name, make in _MODULES.items():
         with contextlib.suppress(ModuleNotFoundError):
-            if make is not _own or hasattr(importlib.import_module(f"{__package__}.{name}"), "tasks"):
-                importlib.import_module(f"{__package__}.{name}")
+            if make is not _own or hasattr(_module(name), "tasks"):
+                _module(name)
                 found[name] = functools.partial(_foreign, name)
     return found
 

@@ -130,7 +130,7 @@ POINTS: dict[str, tuple[Callable[[Ground], int], int]] = {
 #: by job: all of these in make crash
 CHOSEN = {
     "drain": ("offsets", "data", "metadata", "commits", "random", "random", "random"),
-    "load": ("stage", "random", "plan", "entered"),
+    "load": ("stage", "random", "plan", "random", "entered"),
     "copy": ("offsets", "stage", "plan", "random", "entered", "done", "commits", "random"),
 }
 
