@@ -485,7 +485,7 @@ def test_a_line_of_megabytes_is_answered_in_http(launched, begin, status):
             break
     [answer] = found
     assert answer.status == status and answer.headers["connection"] == "close" and answer.headers["content-length"] == "0"
-    wait_for(lambda: " line-too-long " in one.said(), 10, "a line of log")
+    wait_for(lambda: " line-too-long " in one.said(), 40, "a line of log")
     assert one.connect().ask(request("GET", "/queue")).startswith(b"HTTP/1.1 204 ")
 
 
@@ -843,6 +843,7 @@ def test_page_in_chromium(flatq, door, tmp_path):
 # ---- many at once
 
 
+@pytest.mark.timeout(600)
 def test_documents_multi_threaded_test(flatq, door):
     """10 producers, 100 messages each, 10 consumers, 5 groups: all once, in order within a group, nothing left."""
     door = door()
