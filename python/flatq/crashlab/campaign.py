@@ -51,14 +51,14 @@ def workplace() -> Iterator[Path]:
 
 def plan(system: System, name: str, options: Options, work: Path) -> list[tuple[str, int]]:
     """The faults and their points. With FLATQ_SYNC=on the same verb makes the same calls, and syncs in between: at those every fault is
-    tried, at the others it is killed; without a limit, all of them everywhere. Raises RuntimeError where the scenario goes wrong by itself."""
+    tried, the others leave what they leave without; without a limit, all of them everywhere. Raises RuntimeError where the scenario goes
+    wrong by itself."""
     calls, output = (trial.calls(system, name, work, output=also) for also in (False, True))
     points = faults.points(calls, output, options.faults)
     if SCENARIOS[name].sync == "off" or options.limit is None:
         return points
     syncs = {also: {call.seq for call in counted if call.kind == "sync"} for also, counted in ((False, calls), (True, output))}
-    return [(fault, point) for fault, point in points
-            if fault == "kill" or point in syncs[faults.counts_output(fault)]]
+    return [(fault, point) for fault, point in points if point in syncs[faults.counts_output(fault)]]
 
 
 def singles(system: System, names: Sequence[str], options: Options, work: Path) -> list[Outcome]:

@@ -58,6 +58,7 @@ class Scenario:
     old: tuple[bytes, ...] = ()
     ordered: bool = True  # in the order of `order`
     delivers: bool = False  # what it takes away, it writes out
+    beside: bool = False  # another takes it away, by a pop: after a power cut it may come again
     instead: bool = False  # where what is first cannot be had, the second may be delivered
     atomic: bool = False  # `new`, and `old`, are all there or none of them is
     key: str = ""  # a push of another message with it is refused while the first is there
@@ -237,7 +238,7 @@ def _basic() -> list[Scenario]:
         make("pop -w", "pop", (*pushes(1, 1), ("reserve", "-t", "999999", "q", b"")), ("sh", waiting(POPS, "wait", '"$lib/release" RECEIPT'), b""),
              lines(1, 1), old=lines(1, 1), delivers=True, complaints=2),
         make("push -w", "push", (("create", "-b", "1", "q", b""), *pushes(1, 1)), ("sh", waiting(PUSHES, "room", '"$lib/pop" q >/dev/null'), b"m2"), lines(1, 2),
-             new=lines(2, 2), old=lines(1, 1), complaints=2),
+             new=lines(2, 2), old=lines(1, 1), beside=True, complaints=2),
         make("claim", "claim", pushes(1, 3), ("claim", "-c", "me", "-n", "2", "q", b""), lines(1, 3), ends="claimed"),
         make("claim, a flat file", "claim", (*FLAT, *pushes(11, 12)), ("claim", "-c", "me", "q", b""), lines(1, 12), ends="claimed"),
         make("claim, more", "claim", (*CLAIMED, *pushes(11, 12)), ("claim", "-c", "me", "q", b""), (*lines(1, 3), *lines(11, 12)), ends="claimed"),
