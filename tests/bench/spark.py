@@ -5,9 +5,11 @@ Python, since the bench itself runs without packages.
     spark.py WORK [MESSAGES ...]   the measurements alone, a JSON line each, for up to so many messages
 """
 
+import contextlib
 import functools
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
@@ -76,7 +78,7 @@ def rows(work, quick, progress):
             f"  {one['messages']:>10,} {one['name']:24} {one['messages'] / middle:>10,.0f}"
             + ("        " if "command" in one["name"] else f"  {spread(one['cpu'])[0] * MILLION / one['messages']:6.1f}")
             + f"  {one['python'] / 2**20:5.0f} MB {one['all'] / 2**20:6.0f} MB" + (f"   goal {goal:,}" if goal else ""))
-    for name, goal in (("session", None), ("stats of a small spool", 12)):
+    for name, goal in (("session", None), ("stats of a small spool, first figures", 12), ("stats of a small spool", None)):
         one = by_name[name, None]
         made.notes.append(f"  {name:35} {spread(one['seconds'])[0]:>10.1f} s" + (f"   goal {goal} s" if goal else ""))
     return made
@@ -233,7 +235,29 @@ class Measure:
         self.fill(spool, 1000)
         for _ in range(20):
             subprocess.run(["sh", ROOT / "lib/pop", "jobs"], stdout=subprocess.DEVNULL, check=True, env={**os.environ, "FLATQ_DIR": str(spool)})
-        self.say(measured("stats of a small spool", None, lambda: self.command("stats", spool=spool), 3))
+        self.say(measured("stats of a small spool", None, lambda: self.command("stats", spool=spool)))
+        started = []
+
+        def first():
+            """A terminal is shown the first figures while the others are being counted."""
+            near, far = pty.openpty()
+            words = [sys.executable, "-m", "flatq.pipeline", "stats", "--spool", str(spool)]
+            started.append((subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=far, stderr=subprocess.DEVNULL), near))
+            os.close(far)
+            os.read(near, 1)
+
+        def rest():
+            while started:
+                process, near = started.pop()
+                with contextlib.suppress(OSError):  # how the end of a terminal is read
+                    while os.read(near, 65536):
+                        pass
+                os.close(near)
+                if process.wait():
+                    raise RuntimeError(f"stats ended with {process.returncode}")
+
+        self.say(measured("stats of a small spool, first figures", None, first, 3, rest))
+        rest()
 
 
 def main(words):
