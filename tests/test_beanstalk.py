@@ -228,8 +228,8 @@ def test_waiting_costs_nothing_and_ends_at_once(door, record_property):
         worker.ask(b"delete %d" % (number + 1))
     record_property("wake_ms", [round(span * 1000) for span in spans])
     print("put to reserved, ms:", [round(span * 1000) for span in spans], "median", statistics.median(spans))
-    # 50 ms on a quiet machine
-    assert statistics.median(spans) < 0.15
+    # a virtual machine is away at times: a quarter of them within the bound, and half within three times that
+    assert statistics.quantiles(spans, n=4)[0] < 0.05 and statistics.median(spans) < 0.15
 
 
 @pytest.mark.timed
@@ -256,9 +256,20 @@ def test_one_waiter_a_job_and_time_outs(door):
     for thread in threads:
         thread.join()
     assert sorted(reply.split()[0] for reply in replies) == [b"RESERVED", b"RESERVED", b"TIMED_OUT", b"TIMED_OUT"]
-    print("time-outs of 4 s after", sorted(late)[2:])
-    # 50 ms late at most, where the machine does nothing else; a virtual one is not asked
-    assert 3.99 < sorted(late)[2] < 4.5
+    assert 3.99 < sorted(late)[2]
+
+
+@pytest.mark.timed
+def test_time_outs_are_in_time(door):
+    client, late = door().connect(), []
+    assert client.ask(b"use default") == b"USING default\r\n", "its handler has started"
+    for _ in range(8):
+        began = time.monotonic()
+        assert client.ask(b"reserve-with-timeout 1") == b"TIMED_OUT\r\n"
+        late.append(time.monotonic() - began - 1)
+    print("time-outs late by, ms:", [round(span * 1000) for span in late])
+    # as above
+    assert min(late) > -0.01 and statistics.quantiles(late, n=4)[0] < 0.05 and statistics.median(late) < 0.15
 
 
 @pytest.mark.timed
@@ -308,10 +319,9 @@ def test_many_connections(door):
 
 @pytest.mark.timed
 def test_ready_soon(door):
-    spans = [door().ready for _ in range(3)]
+    spans = [door().ready for _ in range(5)]
     print("ready after, ms:", [round(span * 1000) for span in spans])
-    # 100 ms on a quiet machine
-    assert min(spans) < 0.3
+    assert min(spans) < 0.1
 
 
 # ---- what is killed

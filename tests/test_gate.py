@@ -197,8 +197,11 @@ def test_kill_tree_before_each_call(tmp_path, marked):
 
 def test_kill_tree_leaves_nobody_wherever_they_hide(root, marked):
     script = """
-    sleep 99 & (sleep 99 & sleep 99) & (trap '' TERM HUP; setsid sleep 99 & exec env -i sleep 99) &
-    setsid sh -c 'sleep 99 & sleep 99 & kill -STOP $$' & : >a; sleep 0.05; : >b"""
+    s=99.$$; export s
+    sleep $s & (sleep $s & sleep $s) & (trap '' TERM HUP; setsid sleep $s & exec env -i sleep $s) &
+    setsid sh -c 'sleep $s & sleep $s & kill -STOP $$' & : >a
+    until [ "$(cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -o "sleep 99[.]$$ " | wc -l)" = 7 ]; do :; done
+    : >b"""
     result = sh(script, root, fault=Fault("kill_tree", 2), env=marked)
     assert (result.fired, [path.name for path in root.iterdir()]) == (1, ["a"])
 
@@ -208,7 +211,7 @@ def test_kill_one_and_the_shell_goes_on(root):
     assert (result.status, result.stdout, result.fired, result.killed) == (0, b"137", 1, True)
     assert kinds(result) == ["open", "write", "rename", "link", "open"]
     assert sorted(os.listdir(root)) == ["a", "c", "d"]
-    result = sh("(sleep 0.05; : >after) & : >e", root, fault=Fault("kill_one", 1))
+    result = sh("(while [ -e /proc/$$/exe ]; do :; done; : >after) & : >e", root, fault=Fault("kill_one", 1))
     assert (result.status, result.left) == (-signal.SIGKILL, 0)
     assert (root / "after").exists() and not (root / "e").exists()
 
@@ -287,7 +290,12 @@ def test_the_rest_of_the_tree_may_linger(root, marked):
 
 def test_dead_orphans_are_soon_gone(root):
     """Else whoever looks for the owner of a message in /proc would find a dead one there."""
-    result = sh("(sh -c 'printf $$ >pid' &); sleep 0.3; read -r pid <pid; [ ! -e /proc/$pid ]", root)
+    script = """(sh -c 'printf $$ >pid' &)
+    until read -r pid <pid || [ -n "$pid" ]; do :; done 2>/dev/null
+    looks=0
+    while [ -e /proc/$pid ] && [ $looks -lt 100 ]; do sleep 0.01; looks=$((looks + 1)); done
+    [ $looks -lt 100 ]"""
+    result = sh(script, root)
     assert (result.status, result.left) == (0, 0)
 
 

@@ -337,13 +337,18 @@ def test_the_first_signal_lets_the_job_end_in_every_shell(flatq, spool, hold):
     finish(flatq, spool, hold, signal.SIGTERM)
 
 
+def pending(pid):
+    """Whether a signal has been sent that the process has not taken yet."""
+    return any(int(line.split()[1], 16) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith(("SigPnd", "ShdPnd")))
+
+
 def finish(flatq, spool, hold, number):
     push(flatq, b"first")
     push(flatq, b"second")
     process = flatq.start("work", "--", "sh", "-c", HOLD, "sh", hold)
     pid = held(hold)
     process.send_signal(number)
-    time.sleep(0.1)  # it would have ended by now, if it were to
+    wait_for(lambda: not pending(process.pid), what="the signal is taken")
     assert process.poll() is None and alive(pid)
     (hold / "go").touch()
     assert ended(process, 0) == (b"", b"")
