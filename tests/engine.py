@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
@@ -175,3 +176,33 @@ class Clock:
     def reboot(self, name, seconds=10):
         (self.path / "sys/kernel/random/boot_id").write_text(name + "\n")
         self.set(seconds)
+
+
+def carriers(spool):
+    """What runs with that spool in its environment: all that belongs to one launch, whatever session it is in."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(spool).encode() in (process / "environ").read_bytes():
+                found[int(process.name)] = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+    return found
+
+
+def end_launches(spool, *processes):
+    """Ends each launch; kills what is left of them with that spool, and returns it."""
+    for process in processes:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                pass
+    rest = carriers(spool)
+    for pid in rest:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    return rest

@@ -10,9 +10,8 @@ import time
 from pathlib import Path
 
 from conftest import listening, need, wait_for
-from engine import command_of
+from engine import carriers, command_of, end_launches
 from servers import free
-from test_door import carriers
 
 # what is the server's own, or a measurement
 MASKED = ("pid", "id", "uptime", "age", "time-left", "pause-time-left", "rusage-utime", "rusage-stime", "hostname", "os", "platform", "version",
@@ -156,19 +155,7 @@ class Launched(Ours):
         wait_for(lambda: list(self.flatq.spool.glob(".doors/*/draining")), 10, "draining")
 
     def end(self):
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(15)
-            except subprocess.TimeoutExpired:
-                pass
-        rest = carriers(self.flatq.spool)
-        for pid in rest:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        return rest
+        return end_launches(self.flatq.spool, self.process)
 
 
 class Direct(Ours):

@@ -15,24 +15,12 @@ from pathlib import Path
 import pytest
 
 from conftest import LIB, listening, need, wait_for
-from engine import empty, lies, pop, push, reserve
+from engine import carriers, empty, end_launches, lies, pop, push
 from servers import free
 
 BOTH = pytest.mark.parametrize("mode", ["loop", "-k"])
 LOG = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d\dZ (\S+) (\S+) (\S+) (\d+|-) (\d+)")
 RESET = struct.pack("ii", 1, 0)
-
-
-def carriers(spool):
-    """What runs with that spool in its environment: all that belongs to one launch, whatever session it is in."""
-    found = {}
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if str(spool).encode() in (process / "environ").read_bytes():
-                found[int(process.name)] = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except OSError:
-            continue
-    return found
 
 
 class Door:
@@ -107,15 +95,7 @@ def door(flatq, free_port):
         return doors[-1]
 
     yield start
-    for one in doors:
-        if one.process.poll() is None:
-            one.process.terminate()
-            try:
-                one.process.wait(10)
-            except subprocess.TimeoutExpired:
-                pass
-    for pid in carriers(flatq.spool):
-        os.kill(pid, signal.SIGKILL)
+    end_launches(flatq.spool, *(one.process for one in doors))
 
 
 def handler(flatq, request, **env):
