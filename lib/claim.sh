@@ -159,15 +159,20 @@ claim_settle() {
   claim_recover
 }
 
-# claim_back - all that is held goes back to its old place in the order. Its offsets stay used
+# claim_back - all that is held goes back to its old place in the order. Its offsets stay used.
+# CRASH: one rename makes a segment a batch, which its owner's death gives back; so a segment is whole, or not there
 claim_back() {
   [ "$claim_settled" != "$claim_next" ] || return 0
   claim_mark || return
+  owner_read
   claim_new=$claim_held
   for segment in "$claim"/????????????.*; do
     segment_parse "${segment##*/}" && [ "$segment_count" != 0 ] || continue
-    batch_putback "$segment" unclaim
-    [ ! -e "$segment" ] || { disk_failed "$q/queue" "queue '$queue'"; return; }
+    nonce_read
+    batch=batch.$owner.$nonce.000000000000
+    mv -f "$segment" "$q/out/$batch" 2>/dev/null 9>&9 || { disk_failed "$claim" "queue '$queue'"; return; }
+    batch_putback "$q/out/$batch" unclaim
+    [ ! -e "$q/out/$batch" ] || { disk_failed "$q/queue" "queue '$queue'"; return; }
   done
   # what is back is on the disk before its segment counts as settled
   sync_many "$q"

@@ -230,11 +230,14 @@ class _Queue:
             elif int(segment[2]) and int(segment[1]) + int(segment[2]) <= settled or not segment[3] and name + ".flat" in found:
                 self.left(f"{place}/{name}")
             else:
+                before = len(self.rest)
                 for inner in names(self.path / place / name):
                     if flat_parse(inner):
                         self.flat(f"{place}/{name}", inner, "claimed")
                     else:
                         self.single(f"{place}/{name}", inner, "claimed")
+                if len(self.rest) - before != int(segment[2]):
+                    self.damaged(f"{place}/{name}", f"{len(self.rest) - before} messages")
 
 
 def queues(spool: Path) -> Iterator[Path]:

@@ -246,6 +246,8 @@ def _basic() -> list[Scenario]:
         make("settle keys", "settle", (*pushes(1, 1, "-k", "key"), ("claim", "-c", "me", "q", b"")), ("settle", "-c", "me", "1", "q", b""), lines(1, 1),
              old=lines(1, 1), key="key"),
         make("unclaim", "unclaim", CLAIMED, ("unclaim", "-c", "me", "q", b""), lines(1, 3), ends="ready"),
+        make("unclaim, two segments", "unclaim", (*FLAT, *pushes(11, 12), ("claim", "-c", "me", "-n", "10", "q", b""), ("claim", "-c", "me", "q", b"")),
+             ("unclaim", "-c", "me", "q", b""), lines(1, 12), ends="ready"),
     ]
 
 
