@@ -19,6 +19,9 @@ LIB = ROOT / "lib"
 SHELLS = ("dash", "busybox", "mksh", "yash", "bash")
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "python"))
+
+from flatq.crashlab.clients import free  # noqa: E402
 
 Result = namedtuple("Result", "status out err")
 
@@ -33,8 +36,9 @@ def need(*commands):
     return shutil.which(commands[0], path=path)
 
 
-def wait_for(predicate, seconds=5.0, what="the state waited for"):
-    """What predicate() returns, as soon as that is true; AssertionError after so many seconds."""
+def wait_for(predicate, what="the state waited for", seconds=60.0):
+    """What predicate() returns, as soon as that is true; AssertionError after so many seconds: few only where what ends by itself later
+    would be no success, or in a test that is marked `timed`."""
     end = time.monotonic() + seconds
     pause = 0.001
     while True:
@@ -44,6 +48,11 @@ def wait_for(predicate, seconds=5.0, what="the state waited for"):
         assert time.monotonic() < end, f"not within {seconds} s: {what}"
         time.sleep(pause)  # between two looks at a state, under a bound
         pause = min(pause * 1.5, 0.05)
+
+
+def pytest_configure():
+    """TERM ends a run as ^C does: what its tests have started is ended first."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def pytest_generate_tests(metafunc):
@@ -118,7 +127,7 @@ class Runner:
         self.started.append(process)
         return process
 
-    def __call__(self, verb, *args, input=b"", check=None, env=None, cwd=None, timeout=30):
+    def __call__(self, verb, *args, input=b"", check=None, env=None, cwd=None, timeout=100):
         process = self.start(verb, *args, env=env, cwd=cwd)
         try:
             out, err = process.communicate(input, timeout=timeout)
@@ -164,9 +173,7 @@ def flatq(shell, spool, tmp_path):
 @pytest.fixture
 def free_port():
     """A port of 127.0.0.1 that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    return free()
 
 
 def listening(port):

@@ -69,10 +69,10 @@ def lies(spool, queue="default"):
 
 def stopped_by(process, number):
     """It ends as whoever sent the signal expects; mksh says 128 and the number for some of them."""
-    assert process.wait(10) in (-number, 128 + number)
+    assert process.wait(60) in (-number, 128 + number)
 
 
-def loop(flatq, script, *args, timeout=100, shell=None):
+def loop(flatq, script, *args, timeout=600, shell=None):
     """A script with $sh, $lib: many verbs in a row without coming back to Python between them. It must succeed."""
     done = subprocess.run(
         ["dash", "-c", script, "loop", *map(str, args)], env=flatq.environment({"sh": shell or flatq.shell, "lib": str(LIB)}),
@@ -82,7 +82,7 @@ def loop(flatq, script, *args, timeout=100, shell=None):
     return Result(done.returncode, done.stdout, done.stderr)
 
 
-def drain(flatq, queue="default", timeout=100):
+def drain(flatq, queue="default", timeout=600):
     """Every message that is ready, one pop each, as one string of bytes."""
     done = loop(flatq, 'while "$sh" "$lib/pop" "$1"; do :; done', queue, timeout=timeout)
     assert done.err.count(b"\n") == 1, done.err[-300:]
@@ -196,7 +196,7 @@ def end_launches(spool, *processes):
         if process.poll() is None:
             process.terminate()
             try:
-                process.wait(15)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 pass
     rest = carriers(spool)

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from conftest import need, wait_for
+from conftest import free, need, wait_for
 
 
 def module(name):
@@ -27,13 +27,6 @@ def here_too(flatq, monkeypatch):
     for name in ("FLATQ_DIR", "FLATQ_SYNC"):
         monkeypatch.setenv(name, flatq.env[name])
     return flatq
-
-
-def free():
-    """A port that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def answers(port):
@@ -55,7 +48,7 @@ class Server:
     def start(self):
         self.process = subprocess.Popen(
             self.command(), cwd=self.place, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_for(lambda: self.ready() or self.process.poll() is not None, 10, "the server answers")
+        wait_for(lambda: self.ready() or self.process.poll() is not None, "the server answers")
         assert self.process.poll() is None, "the server has ended"
 
     def ready(self):

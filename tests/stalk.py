@@ -10,9 +10,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from conftest import listening, need, wait_for
+from conftest import free, listening, need, wait_for
 from engine import carriers, command_of, end_launches
-from servers import free
 
 # what is the server's own, or a measurement
 MASKED = ("pid", "id", "uptime", "age", "time-left", "pause-time-left", "rusage-utime", "rusage-stime", "hostname", "os", "platform", "version",
@@ -53,7 +52,7 @@ class Client:
         piece, self.got = self.got[:size], self.got[size:]
         return piece
 
-    def reply(self, seconds=5.0):
+    def reply(self, seconds=60.0):
         """The next reply, its CRLF and its data included; `<nothing>` or `<end>` where there is none."""
         if not self.until(lambda: b"\r\n" in self.got, seconds):
             return self.take(len(self.got)) + (b"<end>" if self.ended else b"<nothing>")
@@ -66,11 +65,11 @@ class Client:
             return line + self.take(len(self.got)) + b"<cut>"
         return line + self.take(size)
 
-    def ask(self, data, seconds=5.0):
+    def ask(self, data, seconds=60.0):
         self.send(data if data.endswith(b"\r\n") else data + b"\r\n")
         return self.reply(seconds)
 
-    def put(self, body, priority=0, delay=0, ttr=60, seconds=5.0):
+    def put(self, body, priority=0, delay=0, ttr=60, seconds=60.0):
         """The new job's id."""
         said = self.ask(b"put %d %d %d %d\r\n%s\r\n" % (priority, delay, ttr, len(body), body), seconds)
         assert said.startswith(b"INSERTED "), said
@@ -133,7 +132,7 @@ class Launched(Ours):
         with self.errors.open("wb") as errors:
             self.process = flatq.start("./launch", door, *where, *args, env=env, stdin=subprocess.DEVNULL, stderr=errors)
         up = (lambda: " door on " in self.said()) if unix else lambda: listening(self.port)
-        wait_for(lambda: up() or self.process.poll() is not None, 20, "the door")
+        wait_for(lambda: up() or self.process.poll() is not None, "the door")
         self.ready = time.monotonic() - began
         assert self.process.poll() is None, self.said()
 
@@ -142,7 +141,7 @@ class Launched(Ours):
 
     def connect(self):
         if not self.unix:
-            return Client(socket.create_connection(("127.0.0.1", self.port), 20))
+            return Client(socket.create_connection(("127.0.0.1", self.port), 60))
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(str(self.unix))
         return Client(connection)
@@ -153,7 +152,7 @@ class Launched(Ours):
 
     def drain(self):
         self.process.send_signal(signal.SIGUSR1)
-        wait_for(lambda: list(self.flatq.spool.glob(".doors/*/draining")), 10, "draining")
+        wait_for(lambda: list(self.flatq.spool.glob(".doors/*/draining")), "draining")
 
     def end(self):
         return end_launches(self.flatq.spool, self.process)
@@ -176,7 +175,7 @@ class Direct(Ours):
         return path.read_text() if path.exists() else ""
 
     def drain(self):
-        wait_for(lambda: list(self.flatq.spool.glob(".doors/*")), 10)
+        wait_for(lambda: list(self.flatq.spool.glob(".doors/*")))
         (self.flatq.spool / ".doors/0/draining").touch()
 
     def end(self):
@@ -189,10 +188,10 @@ class Debians:
     def __init__(self, *args):
         self.port = free()
         self.process = subprocess.Popen([need("beanstalkd"), "-l", "127.0.0.1", "-p", str(self.port), *args])
-        wait_for(lambda: listening(self.port), 10, "beanstalkd")
+        wait_for(lambda: listening(self.port), "beanstalkd")
 
     def connect(self):
-        return Client(socket.create_connection(("127.0.0.1", self.port), 20))
+        return Client(socket.create_connection(("127.0.0.1", self.port), 60))
 
     # It is one thread, so what it has begun is done before it reads another command. To ask it would change its statistics
 
@@ -214,7 +213,7 @@ class Debians:
         self.process.send_signal(signal.SIGUSR1)
         status = Path(f"/proc/{self.process.pid}/status")
         pending = lambda: sum(int(mask, 16) for mask in re.findall(r"(?:Sig|Shd)Pnd:\s*(\w+)", status.read_text()))
-        wait_for(lambda: not pending(), 10, "the signal is taken")
+        wait_for(lambda: not pending(), "the signal is taken")
 
     def said(self):
         return ""
@@ -284,7 +283,7 @@ def talk(server, script, drain=None):
                 before = server.open()
                 clients.pop(words[0]).close()
                 waiting.discard(words[0])
-                wait_for(lambda: server.open() < before, 5, "the end of the connection is noticed")
+                wait_for(lambda: server.open() < before, "the end of the connection is noticed")
             elif words[1] == "half":
                 client(words[0]).socket.shutdown(socket.SHUT_WR)
             elif words[1] == "silent":
@@ -292,7 +291,7 @@ def talk(server, script, drain=None):
                 replies.append((line, client(words[0]).got))
             elif words[1] == "settle":
                 waiting.add(words[0])
-                wait_for(lambda: server.settled(client(words[0]), len(waiting)), 10, "it waits")
+                wait_for(lambda: server.settled(client(words[0]), len(waiting)), "it waits")
             elif words[1] == "gets":
                 heard(line, words[0], 1)
             else:

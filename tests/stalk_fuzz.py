@@ -51,7 +51,7 @@ def conversation(door, request):
         client.socket.shutdown(1)
     except OSError:
         said = "refused"
-    client.until(lambda: False, 15)
+    client.until(lambda: client.ended, 300)
     first = client.got.split(b"\r\n", 1)[0]
     if not client.ended:
         said = f"it neither answers nor closes: {request!r}: {client.got[-200:]!r}"

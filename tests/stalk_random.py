@@ -1,7 +1,7 @@
 """Conversations made up by chance, of commands that are mostly good: stalk.talk says what is in a line."""
 
 PRIORITIES = ("0", "1", "5", "1023", "1024", "4294967295")
-DELAYS = ("0", "0", "0", "100", "200")
+DELAYS = ("0", "0", "0", "10000", "20000")
 TUBES = ("default", "t", "u", "v")
 BODIES = ("x", "hello", "", "{300*z}", "{1500*y}")
 SIZES = dict(zip(BODIES, (1, 5, 0, 300, 1500)))
@@ -21,7 +21,7 @@ def script(chance, count):
         words = command
         if command == "put":
             body = chance.choice(BODIES)
-            words, jobs = f"put {priority} {delay} {chance.choice((60, 100))} {SIZES[body]}|{body}", jobs + 1
+            words, jobs = f"put {priority} {delay} {chance.choice((6000, 10000))} {SIZES[body]}|{body}", jobs + 1
         elif command in ("use", "watch", "ignore", "stats-tube"):
             words = f"{command} {tube}"
         elif command in ("reserve-job", "delete", "touch", "kick-job", "peek", "stats-job"):

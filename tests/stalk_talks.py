@@ -285,8 +285,8 @@ a: use default
 a: put 5 0 60 1|e
 a: put 1023 0 60 1|f
 a: put 1024 0 60 1|g
-a: put 1024 9 60 1|h
-a: put 1 10 60 1|i
+a: put 1024 9000 60 1|h
+a: put 1 10000 60 1|i
 a: stats-tube default
 a: watch t
 a: reserve
@@ -318,8 +318,8 @@ a: stats-tube default
     "kicks": r"""
 a: put 1 0 60 1|a
 a: put 2 0 60 1|b
-a: put 3 50 60 1|c
-a: put 4 40 60 1|d
+a: put 3 5000 60 1|c
+a: put 4 4000 60 1|d
 a: reserve
 a: reserve
 a: bury #2 20
@@ -550,7 +550,7 @@ a: reserve-with-timeout 3
 """,
     "paused": r"""
 a: put 0 0 60 1|a
-a: put 0 30 60 1|b
+a: put 0 3000 60 1|b
 a: pause-tube default 1
 a: kick 5
 a: reserve-with-timeout 0

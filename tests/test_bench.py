@@ -71,7 +71,7 @@ def test_without_what_is_missing(tmp_path):
     """It says so, and goes on."""
     path = bulk.path_without(tmp_path / "bin", ("redis", "sqlite3", "nq"))
     done = subprocess.run([sys.executable, ROOT / "tests/bench/bench.py", "--quick", "--python", "/nowhere", "--out", tmp_path / "out", "push", "job"],
-                          env={**os.environ, "PATH": path}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+                          env={**os.environ, "PATH": path}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     for name in ("redis-cli", "sqlite3", "nq", "dirq"):
         assert f"bench: {name} is not installed: what needs it is left out\n" in done.stderr

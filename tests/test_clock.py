@@ -112,7 +112,7 @@ def test_a_new_boot_gives_everything_back(shell, flatq, spool, clock):
 def test_what_a_pop_held_at_the_power_cut(flatq, clock):
     push(flatq, b"x" * 300000)
     process = flatq.start("pop")
-    wait_for(lambda: lies(flatq.spool).get("out") and child_named(process, "base64"), what="a pop at work")
+    wait_for(lambda: lies(flatq.spool).get("out") and child_named(process, "base64"), "a pop at work")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     clock.reboot("second")
@@ -178,7 +178,7 @@ def test_the_first_verbs_after_a_boot_at_once(flatq, clock):
         reserve(flatq, "-t", "10000")
     clock.reboot("second")
     started = [flatq.start("pop", "-w", "20", stdin=subprocess.DEVNULL) for _ in range(8)]
-    got = [process.communicate(timeout=60)[0] for process in started]
+    got = [process.communicate(timeout=100)[0] for process in started]
     assert sorted(got) == [b"%d" % k for k in range(8)]
 
 
@@ -188,12 +188,12 @@ def test_a_boot_with_a_pusher_that_waits_for_its_input(flatq, spool, clock):
     process = flatq.start("push", "q")
     process.stdin.write(b"slow ")
     process.stdin.flush()
-    wait_for(lambda: child_named(process, "base64") and len(lies(spool, "q").get("body", ())) == 2, what="a push at work")
+    wait_for(lambda: child_named(process, "base64") and len(lies(spool, "q").get("body", ())) == 2, "a push at work")
     flatq("wal", check=0)
     (clock.path / "1").symlink_to("/proc/1")
     (clock.path / str(process.pid)).symlink_to(f"/proc/{process.pid}")
     flatq("doctor", "q")
-    assert process.communicate(b"but sure", timeout=20)[1] == b""
+    assert process.communicate(b"but sure", timeout=100)[1] == b""
     assert [pop(flatq, "q"), pop(flatq, "q")] == [b"before", b"slow but sure"]
 
 
@@ -294,7 +294,7 @@ def test_a_bulk_taker_whose_death_nobody_can_see(flatq, clock):
     batches = lambda: list((flatq.spool / "default/out").glob("batch.*"))
     for killed in (True, False):
         process = flatq.start("drain")
-        wait_for(batches, 10, "a batch in out/")
+        wait_for(batches, "a batch in out/")
         process.stdout.read(1000)
         if killed:
             flatq.end(process)
@@ -308,6 +308,6 @@ def test_a_bulk_taker_whose_death_nobody_can_see(flatq, clock):
             assert flatq("drain", check=0).out.split() == sent
             process.stdout.read()
             # 66 when it comes to settle, 74 where it has not yet read all of what is gone
-            assert process.wait(20) in (66, 74)
+            assert process.wait(60) in (66, 74)
             assert process.stderr.read().count(b"\n") == 1
     empty(flatq)

@@ -5,7 +5,7 @@ import os
 import subprocess
 import threading
 
-from conftest import LIB
+from conftest import LIB, wait_for
 from engine import drain, empty, lies, loop, pop, push
 
 
@@ -53,15 +53,15 @@ def collect(process):
 
 
 def all_at_once(flatq, count):
-    pops = [flatq.start("pop", "-w", "60", "q", stdin=subprocess.DEVNULL) for _ in range(count // 2)]
+    pops = [flatq.start("pop", "-w", "600", "q", stdin=subprocess.DEVNULL) for _ in range(count // 2)]
     pushes = [flatq.start("push", "q") for _ in range(count)]
-    pops += [flatq.start("pop", "-w", "60", "q", stdin=subprocess.DEVNULL) for _ in range(count - count // 2)]
+    pops += [flatq.start("pop", "-w", "600", "q", stdin=subprocess.DEVNULL) for _ in range(count - count // 2)]
     reading = [collect(process) for process in pops]
     for k, process in enumerate(pushes):
         feed(process, body(k))
-    ids = [int(process.communicate(timeout=90)[0]) for process in pushes]
+    ids = [int(process.communicate(timeout=100)[0]) for process in pushes]
     for thread, _ in reading:
-        thread.join(90)
+        thread.join(600)
     assert {process.returncode for process in pushes + pops} == {0}, [result[0][1] for _, result in reading if result[0][1]]
     assert len(set(ids)) == count
     got = [result[0][0] for _, result in reading]
@@ -72,7 +72,7 @@ def all_at_once(flatq, count):
 def test_64_pushes_and_64_pops_beside_checkpoints(flatq, spool):
     with Beside(flatq, "wal") as beside:
         all_at_once(flatq, 64)
-    assert beside.turns > 2
+        wait_for(lambda: beside.turns > 2, "checkpoints beside it")
     flatq("wal", check=0)
     assert lies(spool, "q") == {}
     assert not [path for path in (spool / ".wait").iterdir() if not path.is_file()]
@@ -87,7 +87,7 @@ def test_8_pushes_and_8_pops(shell, flatq):
 def test_the_first_verbs_of_a_new_spool_at_once(shell, flatq):
     """All of them find nothing there, and each makes it."""
     started = [flatq.start("push", f"q{k % 3}", stdin=subprocess.DEVNULL) for k in range(12)]
-    ids = [process.communicate(timeout=60) + (process.returncode,) for process in started]
+    ids = [process.communicate(timeout=100) + (process.returncode,) for process in started]
     assert all(status == 0 and err == b"" for _, err, status in ids), ids
     assert len({out for out, _, _ in ids}) == 12
     assert [drain(flatq, f"q{k}") for k in range(3)] == [b""] * 3
@@ -116,7 +116,7 @@ def test_order_of_each_producer(flatq):
     for k in range(4):
         assert [text for text in got if text.startswith(f"{k}-")] == [f"{k}-{i}" for i in range(100, 160)]
     for process in producers:
-        ids = [int(line) for line in process.communicate(timeout=30)[0].split()]
+        ids = [int(line) for line in process.communicate(timeout=100)[0].split()]
         assert ids == sorted(ids)
     empty(flatq, "q")
 
@@ -180,10 +180,10 @@ def test_pops_that_are_killed_at_any_moment(flatq, spool):
             # another moment each time: between the start and what a pop takes
             moment = threading.Timer(0.0004 * (turn % 25), process.kill)
             moment.start()
-            out, _ = process.communicate(timeout=30)
+            out, _ = process.communicate(timeout=100)
             moment.join()
         else:
-            out, _ = process.communicate(timeout=30)
+            out, _ = process.communicate(timeout=100)
         if process.returncode == 66:
             break
         if process.returncode == 0:
@@ -205,9 +205,9 @@ def test_pushes_that_are_killed_at_any_moment(flatq, spool):
         moment = threading.Timer(0.0003 * (turn % 30), process.kill)
         moment.start()
         try:
-            out, _ = process.communicate(text, timeout=30)
+            out, _ = process.communicate(text, timeout=100)
         except BrokenPipeError:
-            out, _ = process.communicate(timeout=30)
+            out, _ = process.communicate(timeout=100)
         moment.join()
         sent[turn] = text
         if out.endswith(b"\n"):
@@ -228,7 +228,7 @@ def test_checkpoints_that_are_killed_at_any_moment(flatq, spool):
         process = flatq.start("wal", "q", stdin=subprocess.DEVNULL)
         moment = threading.Timer(0.001 * turn, lambda: process.poll() is None and os.killpg(process.pid, 9))
         moment.start()
-        process.communicate(timeout=30)
+        process.communicate(timeout=100)
         moment.join()
         if turn % 8 == 7:
             got.append(pop(flatq, "q"))

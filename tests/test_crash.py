@@ -275,13 +275,13 @@ def test_an_interruption_keeps_what_there_is(work, tmp_path, number, code):
     lab = [sys.executable, "-m", "flatq.crashlab", "--family", "crash", "--scenario", "close", "--scenario", "push 1 MiB", "--fault", "kill", "--jobs", "2"]
     process = subprocess.Popen([*lab, "--json", path], env={**os.environ, "PYTHONPATH": str(ROOT / "python")}, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, start_new_session=True)
-    wait_for(lambda: path.exists() and path.stat().st_size, 60, "the first outcomes")
+    wait_for(lambda: path.exists() and path.stat().st_size, "the first outcomes")
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=100)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert process.returncode == code and err.count(b"\n") == 1 and lines, (process.returncode, err)
     assert f"/{len(lines)}".encode() in out.splitlines()[-1]
-    wait_for(lambda: not left(process), 20, "the end of all it has started")
+    wait_for(lambda: not left(process), "the end of all it has started")
 
 
 def test_a_task_that_fails_is_an_outcome(pool):

@@ -170,7 +170,7 @@ def nobody(flatq):
 
     def run(verb, *arguments, input=b"", spool=top / "spool"):
         env = flatq.environment({"FLATQ_DIR": str(spool), "HOME": str(top), "PATH": os.environ["PATH"]})
-        done = subprocess.run([*prefix, shutil.which("dash"), str(LIB / verb), *arguments], input=input, env=env, cwd="/", capture_output=True, timeout=30)
+        done = subprocess.run([*prefix, shutil.which("dash"), str(LIB / verb), *arguments], input=input, env=env, cwd="/", capture_output=True, timeout=100)
         return Result(done.returncode, done.stdout, done.stderr)
 
     run.top = top

@@ -14,13 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from conftest import LIB, listening, need, wait_for
+from conftest import LIB, free, listening, need, wait_for
 from engine import carriers, empty, end_launches, lies, pop, push
-from servers import free
+
+from flatq.crashlab import clients
+from flatq.crashlab.scenarios import System
 
 BOTH = pytest.mark.parametrize("mode", ["loop", "-k"])
 LOG = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d\dZ (\S+) (\S+) (\S+) (\d+|-) (\d+)")
 RESET = struct.pack("ii", 1, 0)
+
+
+def logged(said):
+    """(verb, queue, outcome, bytes, ms) of each connection."""
+    return [found.groups() for found in map(LOG.fullmatch, said.splitlines()) if found]
 
 
 class Door:
@@ -32,16 +39,15 @@ class Door:
         self.errors = flatq.home / f"launch.{port}"
         with self.errors.open("wb") as errors:
             self.process = flatq.start("./launch", "-p", str(port), *args, env=env, stdin=subprocess.DEVNULL, stderr=errors)
-        wait_for(lambda: listening(port) or self.process.poll() is not None, 20, "the door")
+        wait_for(lambda: listening(port) or self.process.poll() is not None, "the door")
         assert self.process.poll() is None, self.said()
 
     def said(self):
         return self.errors.read_text()
 
     def log(self, count=0):
-        """(verb, queue, outcome, bytes, ms) of every connection so far, once there are `count`."""
-        lines = lambda: [found.groups() for found in map(LOG.fullmatch, self.said().splitlines()) if found]
-        return wait_for(lambda: len(lines()) >= count and [lines()], what=f"{count} lines of log")[0]
+        """logged() of every connection so far, once there are `count`."""
+        return wait_for(lambda: len(lines := logged(self.said())) >= count and [lines], f"{count} lines of log")[0]
 
     def connect(self, seconds=20):
         """In the loop nobody listens between two connections."""
@@ -50,7 +56,7 @@ class Door:
                 return socket.create_connection(("127.0.0.1", self.port), timeout=seconds)
             except ConnectionRefusedError:
                 return None
-        return wait_for(attempt, 10, "a connection")
+        return wait_for(attempt, "a connection")
 
     def ask(self, request, half_close=True, seconds=20):
         """The whole answer."""
@@ -63,12 +69,17 @@ class Door:
                 pass  # the door was quicker
             return answer(client)
 
-    def ended(self, seconds=10):
+    def ended(self, seconds=60):
         """The status of launch, once it has ended; nothing of it may be left."""
         status = self.process.wait(seconds)
-        assert carriers(self.spool) == {}
+        all_gone(self.spool)
         assert not listening(self.port)
         return status
+
+
+def all_gone(spool):
+    """Of what was started nothing is left. (What launch has killed it does not wait for.)"""
+    wait_for(lambda: not carriers(spool), "the end of all", seconds=20)
 
 
 def answer(client):
@@ -100,7 +111,7 @@ def door(flatq, free_port):
 
 def handler(flatq, request, **env):
     """lib/handler with the request on its standard input, and pipes: what it says, and its log."""
-    done = flatq("handler", input=request, env=env or None, timeout=20)
+    done = flatq("handler", input=request, env=env or None, timeout=100)
     lines = [LOG.fullmatch(line) for line in done.err.decode().splitlines()]
     return done, lines[-1].groups() if lines and lines[-1] else None
 
@@ -221,7 +232,7 @@ def test_the_log(shell, flatq):
     assert log[:4] == ("-", "-", "error-64", "-")
     # a log that cannot be written changes nothing
     done = subprocess.run(flatq.command("handler"), input=b"push jobs\nx", env=flatq.env, stdout=subprocess.PIPE,
-                          stderr=open("/dev/full", "wb"), timeout=20)
+                          stderr=open("/dev/full", "wb"), timeout=100)
     assert done.stdout == b"2\n"
 
 
@@ -235,7 +246,7 @@ def test_a_message_that_cannot_be_answered_with_is_back(shell, flatq):
         process.stdout.read(1)
         process.stdout.close()
         process.stdin.close()
-        assert process.wait(10) == 74
+        assert process.wait(60) == 74
         assert LOG.fullmatch(process.stderr.read().decode().splitlines()[-1])[3] == "error-74"
     assert pop(flatq, "jobs") == b"x" * 300_000
 
@@ -278,8 +289,8 @@ def test_clients(door, flatq, mode, client):
     one = door(mode)
 
     def say(request):
-        wait_for(lambda: listening(one.port), what="the next round")
-        done = subprocess.run(["sh", "-c", line.format(request, one.port)], capture_output=True, timeout=20)
+        wait_for(lambda: listening(one.port), "the next round")
+        done = subprocess.run(["sh", "-c", line.format(request, one.port)], capture_output=True, timeout=100)
         assert done.stderr == b"", done
         return done.stdout
 
@@ -361,24 +372,26 @@ def leave(one, request, how):
         finally:
             client.close()
         try:
-            wait_for(lambda: ends() > before, 2, "the end")
+            wait_for(lambda: ends() > before, "the end", seconds=20)
         except AssertionError:
             assert "-k" not in one.process.args
 
 
 @BOTH
 @pytest.mark.parametrize("how", ["reset", "close"])
-def test_a_client_that_is_gone_before_its_answer(door, flatq, mode, how):
-    one = door(mode)
+def test_a_client_that_is_gone_before_its_answer(tmp_path, mode, how):
     bodies = [b"%d" % number for number in range(8)]
-    for body in bodies:
-        push(flatq, body)
-    for verb in (b"pop\n", b"reserve\n") * 4:
-        leave(one, verb, how)
-    # the first bytes come through, and what follows them meets a reset
-    assert {line[2] for line in one.log()} <= {"gone", "error-74"} and len(one.log()) == 8 or how == "reset"
-    assert "ok" not in {line[2] for line in one.log()}
-    assert [one.ask(b"pop\n") for _ in bodies] == bodies
+    with clients.Door(System(), mode, tmp_path) as one:
+        for body in bodies:
+            assert one.ask(b"push\n" + body)
+        for verb in (b"pop\n", b"reserve\n") * 4:
+            before = one.ends()
+            one.vanish(verb, how == "reset")
+            one.settle(before)
+        # the first bytes may come through, and what follows them meets a reset
+        outcomes = [line[2] for line in logged(one.said())]
+        assert outcomes[:8] == ["ok"] * 8 and set(outcomes[8:]) <= {"gone", "error-74"} and len(outcomes) == 16, outcomes
+        assert [one.ask(b"pop\n") for _ in bodies] == bodies
 
 
 @BOTH
@@ -392,7 +405,7 @@ def test_a_client_that_is_cut_off(door, flatq, spool, mode):
     before = len(one.log())
     client = one.connect()
     client.sendall(b"push jobs\n12345")
-    wait_for(lambda: lies(spool, "jobs").get("body"), what="the body")
+    wait_for(lambda: lies(spool, "jobs").get("body"), "the body")
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     client.close()
     assert one.log(before + 1)[-1][2] == "gone"
@@ -424,7 +437,7 @@ def test_nobody_is_refused_under_k(door, flatq):
     idle = [one.connect() for _ in range(5)]
     answers, threads, at_once = [], [], threading.Semaphore(10)
     def client(number):
-        with at_once, socket.create_connection(("127.0.0.1", one.port), timeout=30) as connection:
+        with at_once, socket.create_connection(("127.0.0.1", one.port), timeout=100) as connection:
             connection.sendall(b"push jobs\n%d" % number)
             connection.shutdown(socket.SHUT_WR)
             answers.append(answer(connection))
@@ -449,7 +462,7 @@ def test_the_limit_of_connections(door):
         waiting.append(one.connect())
         waiting[-1].sendall(b"pop -w 60\n")
         waiting[-1].shutdown(socket.SHUT_WR)
-    wait_for(lambda: len(lies(one.spool).get("wait", [])) == 2, what="two who wait")
+    wait_for(lambda: len(lies(one.spool).get("wait", [])) == 2, "two who wait")
     with one.connect() as third:
         assert answer(third) in (b"", b"error 75 the door has ended the connection: idle, slow, one of too many, or closing\n")
     assert one.ask(b"push\nx") in (b"", b"error 75 the door has ended the connection: idle, slow, one of too many, or closing\n")
@@ -466,7 +479,7 @@ def test_a_waiting_pop(shell, door, flatq):
             waiter.sendall(b"pop -w 60 jobs\n")
             if half_close:
                 waiter.shutdown(socket.SHUT_WR)
-            wait_for(lambda: lies(one.spool, "jobs").get("wait"), what="the waiter")
+            wait_for(lambda: lies(one.spool, "jobs").get("wait"), "the waiter")
             with one.connect() as idle:
                 idle.sendall(b"pop")
                 assert answer(idle).startswith(b"error 75 ")
@@ -483,7 +496,7 @@ def test_idle_clients(door, mode):
     with one.connect() as client:
         client.sendall(b"push jobs\nhalf")
         assert answer(client) == b""
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 45
     assert one.ask(b"pop jobs\n") == b"", "what an idle client has sent is no message"
     assert sorted(line[2] for line in one.log(3)) == ["empty", "error-75", "idle"]
 
@@ -494,7 +507,7 @@ def test_in_the_loop_nobody_waits(shell, door):
     assert one.ask(b"pop -w 60 jobs\n") == b""
     assert one.ask(b"@reserve -w 60 -t 5 jobs other\n") == b"\nerror 66 nothing there\n"
     assert one.ask(b"push -w60 -p 3 jobs\nx") == b"1\n"
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 45
     assert one.said().count("one connection at a time: -w 60 is taken as -w 0\n") == 3
 
 
@@ -514,7 +527,7 @@ def test_the_checkpoint_runs_beside_it(door, flatq, spool, mode):
     for number in range(3):
         push(flatq, b"x")
     assert [one.ask(b"pop\n") for _ in range(3)] == [b"x"] * 3
-    wait_for(lambda: not lies(spool).get("done") and not lies(spool).get("body"), 15, "the sweep of what is settled")
+    wait_for(lambda: not lies(spool).get("done") and not lies(spool).get("body"), "the sweep of what is settled")
 
 
 # ---- the end
@@ -526,8 +539,8 @@ def busy(one):
     clients[-1].sendall(b"push jobs\nhalf a message")
     if len(clients) > 1:
         clients[0].sendall(b"pop -w 60 other\n")
-        wait_for(lambda: lies(one.spool, "other").get("wait"), what="the waiter")
-    wait_for(lambda: lies(one.spool, "jobs").get("body"), what="the body")
+        wait_for(lambda: lies(one.spool, "other").get("wait"), "the waiter")
+    wait_for(lambda: lies(one.spool, "jobs").get("body"), "the body")
     return clients
 
 
@@ -539,11 +552,10 @@ def test_signals(shell, door, flatq, spool, mode, number):
     began = time.monotonic()
     one.process.send_signal(number)
     assert one.ended() in (-number, 128 + number)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     empty(flatq, "jobs")
     for client in clients:
         client.close()
-    assert Path("/tmp").is_dir() and not list(Path("/tmp").glob(f"flatq.*/{one.port}"))
 
 
 def named(spool, word):
@@ -569,10 +581,10 @@ def test_kill(shell, door, flatq, spool, mode, whom):
         # the service goes on
         assert one.ask(b"push -n 1 other\nx").strip().isdigit()
         one.process.send_signal(signal.SIGTERM)
-        one.process.wait(10)
-    wait_for(lambda: not carriers(spool), 10, "the end of all")
+        one.process.wait(60)
+    all_gone(spool)
     assert not listening(one.port)
-    one.process.wait(10)
+    one.process.wait(60)
     if whom == "launch":
         again = Door(flatq, one.port, *(["-k"] if mode == "-k" else []))
         again.process.terminate()
@@ -588,7 +600,7 @@ def test_an_ncat_that_is_just_dying(shell, tmp_path, state, flags, lives):
     script = """lib=$1 FLATQ_PROC=$2 FLATQ_GUARD=1
         mkdir -p "$FLATQ_PROC/$PPID" && printf '%s\\n' "$PPID (ncat) $3 1 2 3 0 -1 $4 100 0 0" >"$FLATQ_PROC/$PPID/stat"
         . "$lib/common.sh"; . "$lib/door.sh"; door_ncat_lives"""
-    done = subprocess.run([shell, "-c", script, "-", LIB, tmp_path / "proc", state, str(flags)], capture_output=True, timeout=30)
+    done = subprocess.run([shell, "-c", script, "-", LIB, tmp_path / "proc", state, str(flags)], capture_output=True, timeout=100)
     assert (done.returncode, done.stderr) == (lives, b"")
 
 
@@ -598,10 +610,10 @@ def test_a_port_in_use(shell, flatq, free_port, mode):
     with socket.socket() as other:
         other.bind(("127.0.0.1", free_port))
         other.listen()
-        done = flatq("./launch", "-p", str(free_port), *([mode] if mode == "-k" else []), timeout=20)
+        done = flatq("./launch", "-p", str(free_port), *([mode] if mode == "-k" else []), timeout=100)
     assert (done.status, done.out) == (75, b"")
     assert done.err == b"launch: port %d of 127.0.0.1 is in use\n" % free_port
-    assert carriers(flatq.spool) == {}
+    all_gone(flatq.spool)
 
 
 @pytest.mark.parametrize("args, status", [
@@ -611,7 +623,7 @@ def test_a_port_in_use(shell, flatq, free_port, mode):
 ])
 def test_options_refused(shell, flatq, args, status):
     need("ncat")
-    done = flatq("./launch", *args, timeout=20)
+    done = flatq("./launch", *args, timeout=100)
     assert (done.status, done.out) == (status, b""), done
     assert done.err.startswith(b"launch: ") and done.err.count(b"\n") <= (1 if status != 69 else 9), done
 
@@ -632,7 +644,7 @@ def several(flatq, tmp_path):
         need("ncat")
         with errors.open("wb") as log:
             process = flatq.start("./launch", *words, stdin=subprocess.DEVNULL, stderr=log)
-        wait_for(lambda: process.poll() is not None or all(map(listening, up)), 20, "the doors")
+        wait_for(lambda: process.poll() is not None or all(map(listening, up)), "the doors")
         process.said = errors.read_text
         return process
 
@@ -640,8 +652,8 @@ def several(flatq, tmp_path):
     for process in flatq.started:
         if process.poll() is None:
             process.terminate()
-            process.wait(15)
-    assert carriers(flatq.spool) == {}
+            process.wait(60)
+    all_gone(flatq.spool)
 
 
 def speak(address, request, until):
@@ -661,18 +673,19 @@ def speak(address, request, until):
 def test_several_doors(several, flatq, tmp_path, number):
     line, http, path = free(), free(), tmp_path / "stalk"
     process = several("-k", "line", "-p", str(line), "beanstalk", "-l", f"unix:{path}", "-z", "10", "http", "-p", str(http), up=(line, http))
-    wait_for(lambda: process.said().count(" door on ") == 3, 10, "three doors")
+    wait_for(lambda: process.said().count(" door on ") == 3, "three doors")
     assert speak(str(path), b"use jobs\r\nput 0 0 60 5\r\nhello\r\nput 0 0 60 11\r\nhello world\r\n", b"TOO_BIG\r\n").count(b"INSERTED 1\r\n") == 1
     assert speak(("127.0.0.1", http), b"GET /queue HTTP/1.1\r\nHost: x\r\n\r\n", b"hello").startswith(b"HTTP/1.1 200 ")
     assert speak(("127.0.0.1", line), b"stat jobs\npeek", b"\n").startswith(b"queue jobs\n")
     # a signal to drain is passed on
     process.send_signal(signal.SIGUSR1)
-    wait_for(lambda: b"DRAINING" in speak(str(path), b"put 0 0 60 1\r\nx\r\n", b"\r\n"), 10, "it drains")
+    wait_for(lambda: b"DRAINING" in speak(str(path), b"put 0 0 60 1\r\nx\r\n", b"\r\n"), "it drains")
     began = time.monotonic()
     process.send_signal(number)
-    assert process.wait(10) in (-number, 128 + number)
-    assert time.monotonic() - began < 5
-    assert carriers(flatq.spool) == {} and not listening(line) and not listening(http)
+    assert process.wait(60) in (-number, 128 + number)
+    assert time.monotonic() - began < 30
+    all_gone(flatq.spool)
+    assert not listening(line) and not listening(http)
 
 
 @pytest.mark.parametrize("how", ["port in use", "killed", "launch killed"])
@@ -682,17 +695,17 @@ def test_one_of_several_doors_ends(several, flatq, how):
     if how == "port in use":
         with socket.create_server(("127.0.0.1", http)):
             process = several(*words)
-            assert process.wait(20) == 75
+            assert process.wait(60) == 75
             assert "is in use" in process.said()
     else:
         process = several(*words, up=(line, http))
-        wait_for(lambda: process.said().count(" door on ") == 2, 10, "two doors")
+        wait_for(lambda: process.said().count(" door on ") == 2, "two doors")
         if how == "killed":
             os.kill(next(pid for pid, command in carriers(flatq.spool).items() if command.startswith("ncat ") and str(http) in command), signal.SIGKILL)
         else:
             process.kill()
-        process.wait(20)
-    wait_for(lambda: not carriers(flatq.spool), 15, "the others have ended too")
+        process.wait(60)
+    all_gone(flatq.spool)
     assert not listening(line)
 
 
@@ -705,13 +718,13 @@ def test_as_process_1(flatq, free_port):
         ["unshare", "--fork", "--pid", "--mount-proc", *flatq.command("./launch", "http", "-p", str(free_port))],
         env=flatq.env, cwd=flatq.home, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
     flatq.started.append(process)
-    wait_for(lambda: listening(free_port), 20, "the door")
+    wait_for(lambda: listening(free_port), "the door")
     post = b"POST /queue?group-id=g HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
     assert speak(("127.0.0.1", free_port), post, b"\r\n\r\n").startswith(b"HTTP/1.1 200 ")
     assert speak(("127.0.0.1", free_port), b"GET /queue HTTP/1.1\r\nHost: x\r\n\r\n", b"hello")
     launch, = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     os.kill(int(launch), signal.SIGTERM)
-    assert process.wait(10) == 143
+    assert process.wait(60) == 143
     assert carriers(flatq.spool) == {} and not listening(free_port)
 
 
@@ -755,8 +768,8 @@ def test_denied_by_ncat(door):
     one = door("--", "--deny", "127.0.0.1")
     for _ in range(2):
         assert one.ask(b"pop\n") == b""
-    wait_for(lambda: one.said().count("denied") >= 2, what="the log")
-    wait_for(lambda: listening(one.port), what="the next round")
+    wait_for(lambda: one.said().count("denied") >= 2, "the log")
+    wait_for(lambda: listening(one.port), "the next round")
 
 
 def test_socat(shell, flatq, free_port):
@@ -818,11 +831,11 @@ def test_the_other_doors_under(flatq, free_port, server, name):
         flatq.started.append(subprocess.Popen(
             ["systemd-socket-activate", "--accept", "--inetd", "-l", f"127.0.0.1:{free_port}", *variables, flatq.shell, f"{LIB}/{name}"],
             env=flatq.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True))
-        wait_for(lambda: listening(free_port), 10, "the server")
-        client = socket.create_connection(("127.0.0.1", free_port), timeout=20)
+        wait_for(lambda: listening(free_port), "the server")
+        client = socket.create_connection(("127.0.0.1", free_port), timeout=100)
     else:
         with socket.create_server(("127.0.0.1", free_port)) as listener:
-            client = socket.create_connection(("127.0.0.1", free_port), timeout=20)
+            client = socket.create_connection(("127.0.0.1", free_port), timeout=100)
             theirs, _ = listener.accept()
         with theirs:
             flatq.started.append(subprocess.Popen(flatq.command(name), env=flatq.env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True))
@@ -837,10 +850,10 @@ def served(flatq, port):
     def connect():
         def attempt():
             try:
-                return socket.create_connection(("127.0.0.1", port), timeout=20)
+                return socket.create_connection(("127.0.0.1", port), timeout=100)
             except ConnectionRefusedError:
                 return None
-        return wait_for(attempt, 10, "a connection")
+        return wait_for(attempt, "a connection")
 
     def ask(request, half_close=True):
         with connect() as client:
@@ -855,9 +868,11 @@ def served(flatq, port):
     assert ask(b"pop jobs\n") == body
     for number in range(3):
         client = connect()
-        client.sendall(b"pop jobs\n")
-        client.close()
-        wait_for(lambda: (flatq.spool / "jobs/log").read_text().count(" undelivered ") == number + 1, what="that it is back")
+        client.sendall(b"pop jobs")
+        with clients.paused(wait_for(lambda: named(flatq.spool, "lib/handler"), "its handler")):
+            client.sendall(b"\n")
+            client.close()
+        wait_for(lambda: (flatq.spool / "jobs/log").read_text().count(" undelivered ") == number + 1, "that it is back")
     assert ask(b"pop jobs\n", half_close=False) == b"hello"
     assert ask(b"pop jobs\n") == b""
     assert ask(b"nothing\n").startswith(b"error 64 ")
@@ -876,10 +891,10 @@ def test_processes_of_a_connection(flatq, free_port, tmp_path):
                "-o", str(trace), "--", *flatq.command("./launch", "-k", "-i", "0", "-p", str(free_port))]
     server = subprocess.Popen(command, env=flatq.env, stderr=subprocess.DEVNULL, start_new_session=True)
     flatq.started.append(server)
-    wait_for(lambda: listening(free_port), 20, "the door")
+    wait_for(lambda: listening(free_port), "the door")
 
     def ask(request, half_close):
-        with socket.create_connection(("127.0.0.1", free_port), timeout=20) as client:
+        with socket.create_connection(("127.0.0.1", free_port), timeout=100) as client:
             client.sendall(request)
             if half_close:
                 client.shutdown(socket.SHUT_WR)
@@ -898,15 +913,18 @@ def test_processes_of_a_connection(flatq, free_port, tmp_path):
             return pid in parents and (parents[pid] == ncat or below(parents[pid]))
         return sum(below(pid) for pid in parents)
 
+    def rows():
+        return sum(len(Path(table).read_text().splitlines()) for table in ("/proc/net/tcp", "/proc/net/tcp6"))
+
     try:
         assert ask(b"push\nx", True) == b"1\n"
         for half_close in (True, False):
-            before, rows = processes(), sum(len(Path(table).read_text().splitlines()) for table in ("/proc/net/tcp", "/proc/net/tcp6"))
-            look = 1 if half_close and rows > 40 else 0
+            before, few = processes(), rows()
             assert ask(b"push\nx" if half_close else b"push -n 1\nx", half_close)
             pushed = processes() - before
             assert ask(b"pop\n", half_close) == b"x"
             popped = processes() - before - pushed
+            look = 1 if half_close and max(few, rows()) > 40 else 0
             # a length that is said takes head, and a pipe
             assert pushed <= 2 + (1 if half_close else 3) + look
             assert popped <= 2 + 2 + look
@@ -916,4 +934,4 @@ def test_processes_of_a_connection(flatq, free_port, tmp_path):
                 os.kill(pid, signal.SIGTERM)
             except ProcessLookupError:
                 pass
-        server.wait(10)
+        server.wait(60)

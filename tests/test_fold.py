@@ -339,15 +339,15 @@ def test_killed_with_its_lock_held_by_a_child(filled, spool):
     (tools / "awk").write_text('#!/bin/sh\nmkfifo "$HOME/go" && read -r go <"$HOME/go"\nPATH=${PATH#*:}\nexec awk "$@"\n')
     (tools / "awk").chmod(0o755)
     process = filled.start("wal", "few", env={"PATH": f"{tools}:{filled.env['PATH']}"}, stdin=subprocess.DEVNULL)
-    wait_for(lambda: (filled.home / "go").exists(), what="the fold in the midst of its work")
+    wait_for(lambda: (filled.home / "go").exists(), "the fold in the midst of its work")
     process.kill()
     process.wait()
     waiting = filled.start("pop", "few", stdin=subprocess.DEVNULL)
-    wait_for(lambda: child_named(waiting, "flock") or waiting.poll() is not None, what="the pop that waits")
+    wait_for(lambda: child_named(waiting, "flock") or waiting.poll() is not None, "the pop that waits")
     assert waiting.poll() is None
     with open(filled.home / "go", "w") as go:
         go.write("go\n")
-    out, err = waiting.communicate(timeout=30)
+    out, err = waiting.communicate(timeout=100)
     assert (waiting.returncode, out, err) == (0, text(0), b"")
     assert stored(spool, "few") == b"".join(text(k) for k in range(1, FEW))
 

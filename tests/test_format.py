@@ -236,6 +236,6 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 count = sum(batch.num_rows for batch in flat.rows([flat.flat({str(path)!r}, 0)], "q"))
 print(count, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
     count, grown = map(int, done.stdout.split())
     assert count == 400 and grown < 150, done

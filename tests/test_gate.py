@@ -46,7 +46,7 @@ def root(tmp_path):
 
 
 def sh(script, root, *args, shell="/bin/sh", **more):
-    more.setdefault("timeout", 20)
+    more = {"timeout": 100, "linger": 30, **more}
     return run([shell, "-c", script, "sh", *args], root, cwd=root, **more)
 
 
@@ -277,13 +277,13 @@ thread = threading.Thread(target=write); thread.start(); thread.join(); open('b'
 
 
 def test_time_out(root, marked):
-    result = sh(": >a; setsid sleep 99 & sleep 99; : >b", root, timeout=0.3, env=marked)
+    result = sh(": >a; setsid sleep 99 & sleep 99; : >b", root, timeout=3, env=marked)
     assert (result.status, result.timed_out, result.killed, result.left) == (-signal.SIGKILL, True, True, 3)
     assert kinds(result) == ["open"]
 
 
 def test_the_rest_of_the_tree_may_linger(root, marked):
-    result = sh("(sleep 0.1; : >a) & (setsid sleep 99 >/dev/null 2>&1 &) & exit 3", root, linger=0.5, env=marked)
+    result = sh("(sleep 0.1; : >a) & (setsid sleep 99 >/dev/null 2>&1 &) & exit 3", root, linger=3, env=marked)
     assert (result.status, result.timed_out, result.killed, result.left) == (3, False, True, 1)
     assert kinds(result) == ["open"]
 
@@ -370,7 +370,7 @@ def test_the_supervisor_killed(root):
     """The command goes with it."""
     script = f"import os, sys; sys.path.insert(0, {str(ROOT / 'python')!r}); from flatq.crashlab.gate import run; " \
              "run(['sh', '-c', 'printf $$ >pid; (kill -9 $1; exec sleep 99) & wait', 'sh', str(os.getpid())], '.')"
-    subprocess.run([sys.executable, "-c", script], cwd=root, timeout=20)
+    subprocess.run([sys.executable, "-c", script], cwd=root, timeout=100)
     pid = int((root / "pid").read_text())
     try:
         wait_for(lambda: not command_of(pid))
@@ -417,8 +417,8 @@ def test_unprivileged(tmp_path):
     drop = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
     for python in (sys.executable, "/usr/bin/python3"):
         command = [*drop, python, "-B", "-c"]
-        if subprocess.run([*command, "import ctypes"], capture_output=True, cwd="/", timeout=60).returncode == 0:
-            done = subprocess.run([*command, script], capture_output=True, cwd="/", timeout=60)
+        if subprocess.run([*command, "import ctypes"], capture_output=True, cwd="/", timeout=100).returncode == 0:
+            done = subprocess.run([*command, script], capture_output=True, cwd="/", timeout=100)
             assert (done.stdout, done.stderr) == (repr([(True, "")] * len(gate.KINDS)).encode() + b"\n", b"")
             return
     pytest.skip("no Python here is for everybody")

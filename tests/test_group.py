@@ -30,7 +30,7 @@ def as_user(tmp_path):
     def run(user, verb, *words, input=b"", group=GROUP):
         return subprocess.run(
             ["setpriv", "--reuid", str(user), "--regid", str(group), "--clear-groups", "sh", str(lib / verb), *words],
-            input=input, capture_output=True, timeout=30,
+            input=input, capture_output=True, timeout=100,
             env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "FLATQ_DIR": str(shared / "spool"), "FLATQ_SYNC": "off"},
         )
 
@@ -65,7 +65,7 @@ def test_private_by_default(as_user):
     modes = {path.stat().st_mode & 0o077 for path in as_user.spool.rglob("*")}
     # the set-gid bit of the directory above makes it the group's; without that bit, nobody's but the owner's
     assert modes <= {0o060, 0o070, 0o000}
-    private = subprocess.run(["sh", str(LIB / "push"), "jobs"], input=b"x", capture_output=True, timeout=30,
+    private = subprocess.run(["sh", str(LIB / "push"), "jobs"], input=b"x", capture_output=True, timeout=100,
                              env={"PATH": os.environ["PATH"], "HOME": "/", "FLATQ_DIR": str(as_user.spool.parent.parent / "mine"), "FLATQ_SYNC": "off"})
     assert private.returncode == 0
     assert {path.stat().st_mode & 0o077 for path in (as_user.spool.parent.parent / "mine").rglob("*")} == {0}

@@ -69,7 +69,7 @@ def test_the_order():
 
 
 def test_the_runner_without_a_terminal():
-    done = subprocess.run([sys.executable, course.ROOT / "tests/lesson", "1"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, course.ROOT / "tests/lesson", "1"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert "$ " in done.stdout and "new file:  q.queue" in done.stdout
     assert subprocess.run([sys.executable, course.ROOT / "tests/lesson", "99"], capture_output=True).returncode == 64

@@ -56,9 +56,9 @@ def test_workers_restarted_without_loss(flatq, tmp_path, number):
     for _ in range(4):
         size = done.stat().st_size if done.exists() else 0
         worker = flatq.start("work", "-d", "0", "--until-empty", "--", "sh", "-c", "sleep 0.05; " + NOTE, done, stdin=subprocess.DEVNULL)
-        wait_for(lambda: worker.poll() is not None or done.exists() and done.stat().st_size > size, 10)
+        wait_for(lambda: worker.poll() is not None or done.exists() and done.stat().st_size > size)
         worker.send_signal(number)
-        worker.wait(10)
+        worker.wait(60)
     flatq("work", "-d", "0", "--until-empty", "--", "sh", "-c", NOTE, done, check=0)
     jobs = done.read_text().split()
     assert sorted(set(jobs), key=int) == [str(job) for job in range(12)]
@@ -75,17 +75,17 @@ def test_several_queues_by_one_worker(flatq, tmp_path):
 def test_workers_race_for_each_message(flatq, spool, tmp_path):
     """Both wait; of each message one gets it, and the other waits on."""
     workers = [flatq.start("work", "-q", "a,b", "--", "sh", "-c", NOTE, tmp_path / f"done{number}", stdin=subprocess.DEVNULL) for number in (0, 1)]
-    wait_for(lambda: idle(flatq, spool, "b")() and len(list((spool / "b" / "wait").iterdir())) == 2, 10, "both wait")
+    wait_for(lambda: idle(flatq, spool, "b")() and len(list((spool / "b" / "wait").iterdir())) == 2, "both wait")
     for number in range(20):
         push(flatq, b"%d" % number, "ab"[number % 2])
 
     def jobs():
         return [job for path in tmp_path.glob("done*") for job in path.read_text().split()]
 
-    wait_for(lambda: len(jobs()) >= 20, 20, "all jobs are done")
+    wait_for(lambda: len(jobs()) >= 20, "all jobs are done")
     for worker in workers:
         worker.send_signal(signal.SIGQUIT)
-        assert worker.wait(10) == 0
+        assert worker.wait(60) == 0
     assert sorted(jobs(), key=int) == [str(number) for number in range(20)]
 
 
@@ -93,19 +93,19 @@ def test_workers_race_for_each_message(flatq, spool, tmp_path):
 def test_quit_while_waiting_and_while_working(flatq, spool, tmp_path):
     hold = f'touch {tmp_path}/begun; while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; ' + NOTE
     worker = flatq.start("work", "--", "sh", "-c", hold, tmp_path / "done", stdin=subprocess.DEVNULL)
-    wait_for(idle(flatq, spool), 10, "it waits")
+    wait_for(idle(flatq, spool), "it waits")
     began = time.monotonic()
     worker.send_signal(signal.SIGQUIT)
-    assert worker.wait(10) == 0 and time.monotonic() - began < 4
+    assert worker.wait(60) == 0 and time.monotonic() - began < 30
     push(flatq, b"first")
     push(flatq, b"second")
     worker = flatq.start("work", "--", "sh", "-c", hold, tmp_path / "done", stdin=subprocess.DEVNULL)
-    wait_for((tmp_path / "begun").exists, 10, "it works")
+    wait_for((tmp_path / "begun").exists, "it works")
     worker.send_signal(signal.SIGQUIT)
     with pytest.raises(subprocess.TimeoutExpired):
         worker.wait(0.2)
     (tmp_path / "go").touch()
-    assert worker.wait(10) == 0
+    assert worker.wait(60) == 0
     assert (tmp_path / "done").read_text() == "first "
     assert flatq("pop", check=0).out == b"second"
 
@@ -125,10 +125,10 @@ def test_in_the_background_with_a_pid_file(flatq, spool, tmp_path):
     subprocess.run([flatq.shell, "-c", script, flatq.shell, str(ROOT / "lib"), str(tmp_path), NOTE], env=flatq.environment(None), check=True)
     pid = int((tmp_path / "pid").read_text())
     push(flatq, b"job")
-    wait_for(lambda: (tmp_path / "done").exists() and (tmp_path / "done").read_text() == "job ", 10)
-    wait_for(idle(flatq, spool), 10)
+    wait_for(lambda: (tmp_path / "done").exists() and (tmp_path / "done").read_text() == "job ")
+    wait_for(idle(flatq, spool))
     os.kill(pid, signal.SIGTERM)
-    wait_for(lambda: not alive(pid), 10, "it has stopped")
+    wait_for(lambda: not alive(pid), "it has stopped")
 
 
 def alive(pid):
@@ -141,12 +141,12 @@ def alive(pid):
 def started(flatq, *words, **more):
     """`work --daemon`: it must return, though somebody reads all that it and its worker may say."""
     done = subprocess.run(flatq.command("work", "--daemon", *map(str, words)), env=flatq.environment(None), cwd=flatq.home, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=20, **more)
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=100, **more)
     return Result(done.returncode, done.stdout, done.stderr)
 
 
 def gone(pid, file):
-    wait_for(lambda: not alive(pid), 10, "it has stopped")
+    wait_for(lambda: not alive(pid), "it has stopped")
     assert not file.exists()
 
 
@@ -162,11 +162,12 @@ def test_detached_with_a_pid_file(flatq, spool, tmp_path):
         try:
             stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             assert int(stat[3]) == pid != os.getsid(0), "a session of its own"
-            assert {os.readlink(f"/proc/{pid}/fd/{one}") for one in range(3)} == {"/dev/null"}
-            assert not os.path.exists(f"/proc/{pid}/fd/3")
             hold.touch()
             push(flatq, b"%d" % number)
-            wait_for(lambda: not len(Queue()), 10, "it works")
+            wait_for(lambda: not len(Queue()), "it works")
+            # while it waits for a message, its standard input is the pipe of that
+            assert {os.readlink(f"/proc/{pid}/fd/{one}") for one in range(3)} == {"/dev/null"}
+            assert not os.path.exists(f"/proc/{pid}/fd/3")
             refused(started(flatq, *words), 75, "work", text=b"a worker that lives")
             refused(flatq("work", *words), 75, "work")
             assert int(file.read_text()) == pid
@@ -188,7 +189,7 @@ def test_a_pid_file_that_is_stale(flatq, tmp_path):
     assert started(flatq, "--pid-file", file, "-j", "2", "--", "true") == Result(0, b"", b"")
     pid = int(file.read_text())
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not alive(pid), 10)
+    wait_for(lambda: not alive(pid))
     for text in (None, f"{os.getpid()}\n", "", "nonsense\n", "99999999999999999999\n"):
         if text is not None:
             file.write_text(text)
@@ -196,7 +197,7 @@ def test_a_pid_file_that_is_stale(flatq, tmp_path):
         done = flatq("work", "-j", "2", f"--pid-file={file}", "--until-empty", "--", "cat", str(file), check=0)
         assert re.fullmatch(rb"[0-9]+\n", done.out) and not file.exists()
     process = flatq.start("work", "--pid-file", str(file), "--", "true")
-    wait_for(file.exists, 10)
+    wait_for(file.exists)
     assert int(file.read_text()) == process.pid
     process.send_signal(signal.SIGHUP)
     stopped_by(process, signal.SIGHUP)
@@ -227,9 +228,9 @@ def test_what_a_detached_worker_refuses_and_says(flatq, tmp_path):
     with open(tmp_path / "log", "wb") as log:
         done = subprocess.run(flatq.command("work", "--daemon", "-q", "b", "-q", "a", "-n", "2", "-d", "7,9", "-x", "50", "-t", "20", "-w", "5", "-m", "3", "--", "sh",
                                             "-c", 'printf "%s %s <%s>\n" "$(cat)" "$(umask)" "$1"; false', "sh", "two  words"),
-                              env=flatq.environment(None), stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=20, umask=0o027)
+                              env=flatq.environment(None), stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=100, umask=0o027)
     assert done.returncode == 0
-    wait_for(lambda: (tmp_path / "log").read_bytes().count(b"\n") == 4, 10)
+    wait_for(lambda: (tmp_path / "log").read_bytes().count(b"\n") == 4)
     said = (tmp_path / "log").read_text().splitlines()
     assert said[0] == "y 0027 <two  words>" and said[2] == "x 0027 <two  words>" and said[1].endswith("try 1: exit-1, again in 7 s")
 
@@ -245,7 +246,7 @@ def test_detached_by_a_setsid_that_does_not_fork(flatq, tmp_path):
     assert started(flatq, *words) == Result(0, b"", b"")
     pid = int(file.read_text())
     push(flatq, b"job")
-    wait_for(lambda: (tmp_path / "done").exists() and (tmp_path / "done").read_text() == "job ", 10)
+    wait_for(lambda: (tmp_path / "done").exists() and (tmp_path / "done").read_text() == "job ")
     refused(started(flatq, *words), 75, "work")
     os.kill(pid, signal.SIGTERM)
     gone(pid, file)
@@ -258,10 +259,10 @@ def test_as_a_service(flatq, tmp_path):
     assert "KillMode=mixed" in unit and "/usr/local/bin/flatq work" in unit
     path = tmp_path / "flatq-work.service"
     path.write_text(unit.replace("/usr/local/bin/flatq", str(ROOT / "lib/flatq")).replace("/usr/local/bin/resize-one", "/bin/true"))
-    done = subprocess.run([program, "verify", path], capture_output=True, text=True, timeout=60, env={**os.environ, "SYSTEMD_LOG_LEVEL": "warning"})
+    done = subprocess.run([program, "verify", path], capture_output=True, text=True, timeout=100, env={**os.environ, "SYSTEMD_LOG_LEVEL": "warning"})
     assert (done.returncode, [line for line in done.stderr.splitlines() if path.name in line]) == (0, []), done
     path.write_text(path.read_text().replace("KillMode=mixed", "KillMode=nonsense"))
-    done = subprocess.run([program, "verify", path], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([program, "verify", path], capture_output=True, text=True, timeout=100)
     assert "nonsense" in done.stderr, "it looks"
 
 
@@ -272,13 +273,13 @@ def test_as_a_daemon(flatq, spool, tmp_path):
     words = ["start-stop-daemon", "--pidfile", str(tmp_path / "pid")]
     start = [*words, "--start", "--background", "--make-pidfile", "--startas", flatq.shell, "--", str(ROOT / "lib/flatq"), "work", "--", "sh", "-c",
              NOTE, str(tmp_path / "done")]
-    subprocess.run(start, env=flatq.environment(None), check=True, timeout=10, capture_output=True)
+    subprocess.run(start, env=flatq.environment(None), check=True, timeout=100, capture_output=True)
     push(flatq, b"job")
-    wait_for(lambda: (tmp_path / "done").exists(), 10)
-    wait_for(idle(flatq, spool), 10)
+    wait_for(lambda: (tmp_path / "done").exists())
+    wait_for(idle(flatq, spool))
     pid = int((tmp_path / "pid").read_text())
-    subprocess.run([*words, "--stop", "--signal", "QUIT", "--remove-pidfile"], check=True, timeout=20, capture_output=True)
-    wait_for(lambda: not alive(pid), 10, "it has stopped")
+    subprocess.run([*words, "--stop", "--signal", "QUIT", "--remove-pidfile"], check=True, timeout=100, capture_output=True)
+    wait_for(lambda: not alive(pid), "it has stopped")
     assert not (tmp_path / "pid").exists()
 
 
@@ -393,19 +394,19 @@ def test_a_script_that_is_a_worker(flatq, shop, spool, number):
     command = [sys.executable, str(shop / "flatq_shop.py"), "hold"]
     (shop / "go").touch()
     idler = subprocess.Popen(command, env=flatq.environment(None), stdout=subprocess.PIPE, text=True)
-    wait_for(idle(flatq, spool), 10, "it waits")
+    wait_for(idle(flatq, spool), "it waits")
     idler.send_signal(number)
-    assert idler.communicate(timeout=10)[0] == "stopped\n" and idler.returncode == 0
+    assert idler.communicate(timeout=100)[0] == "stopped\n" and idler.returncode == 0
     (shop / "go").unlink()
     push(flatq, b"first")
     push(flatq, b"second")
     worker = subprocess.Popen(command, env=flatq.environment(None), stdout=subprocess.PIPE, text=True)
-    wait_for((shop / "begun").exists, 10, "it works")
+    wait_for((shop / "begun").exists, "it works")
     worker.send_signal(number)
     with pytest.raises(subprocess.TimeoutExpired):
         worker.wait(0.2)
     (shop / "go").touch()
-    assert worker.communicate(timeout=10)[0] == "stopped\n" and worker.returncode == 0
+    assert worker.communicate(timeout=100)[0] == "stopped\n" and worker.returncode == 0
     assert noted(shop) == ["first:default:1"] and len(Queue()) == 1
 
 
@@ -414,10 +415,10 @@ def test_a_worker_whose_script_is_killed(flatq, shop, spool):
     need("setpriv")
     push(flatq, b"first")
     script = subprocess.Popen([sys.executable, str(shop / "flatq_shop.py"), "hold"], env=flatq.environment(None))
-    wait_for((shop / "begun").exists, 10, "it works")
+    wait_for((shop / "begun").exists, "it works")
     script.kill()
     script.wait()
     push(flatq, b"second")
     (shop / "go").touch()
-    wait_for(lambda: noted(shop) == ["first:default:1"], 10)
+    wait_for(lambda: noted(shop) == ["first:default:1"])
     assert len(Queue()) == 1

@@ -19,7 +19,7 @@ FEWEST = {"fold pop pop": MOST, "ids, old ranges": MOST, "two leases": 10_000, "
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_nothing_goes_wrong(name):
-    outcome = Explorer(CONFIGS[name]).run(seconds=90, most=MOST)
+    outcome = Explorer(CONFIGS[name]).run(seconds=800, most=MOST)
     assert not outcome.bad, "\n".join((outcome.bad, *outcome.trace))
     assert outcome.complete or outcome.states > MOST, f"only {outcome.states} states in {outcome.seconds:.0f} s"
     assert outcome.states >= FEWEST.get(name, 20)
@@ -28,7 +28,7 @@ def test_nothing_goes_wrong(name):
 
 @pytest.mark.parametrize("wrong, config", [*VARIANTS.items(), *AS_BUILT.items()], ids=[*VARIANTS, *AS_BUILT])
 def test_a_wrong_variant_is_caught(wrong, config):
-    outcome = Explorer(CONFIGS[config], [wrong]).run(seconds=60)
+    outcome = Explorer(CONFIGS[config], [wrong]).run(seconds=800)
     assert outcome.bad, f"{outcome.states} states, and nothing is wrong"
     assert outcome.trace
 

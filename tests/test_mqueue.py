@@ -69,9 +69,9 @@ def test_two_programs_joined(flatq, kernel):
     flatq("push", "-l", "jobs", input=b"".join(number + b"\n" for number in numbers), check=0)
     process = flatq.start("mqueue", "out", kernel.name, "jobs", stdin=subprocess.DEVNULL)
     assert [kernel.receive(20)[0] for _ in numbers] == numbers
-    wait_for(lambda: not flatq("list", "jobs").out, 10)
+    wait_for(lambda: not flatq("list", "jobs").out)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
 
 
 def test_it_waits_and_stops(flatq, kernel):
@@ -79,7 +79,7 @@ def test_it_waits_and_stops(flatq, kernel):
     kernel.send(b"1")
     assert flatq("pop", "-w", "10", "jobs", check=0).out == b"1"
     process.send_signal(signal.SIGQUIT)
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
 
 
 def test_what_is_received_goes_back(flatq, kernel):

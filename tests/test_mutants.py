@@ -174,7 +174,7 @@ def test_table_of_the_article(running):
 def test_a_trial_of_the_article_is_replayed(running):
     [first, *_] = [one for one in running["all killed", "article"].result() if one.outcome == "bad"]
     done = subprocess.run([sys.executable, *shlex.split(first.replay)[1:]], capture_output=True,
-                          env={**os.environ, "PYTHONPATH": str(ROOT / "python")}, timeout=60)
+                          env={**os.environ, "PYTHONPATH": str(ROOT / "python")}, timeout=100)
     assert done.returncode == 0 and first.detail.encode() in done.stdout, done  # to be bad is what the baseline is there for
 
 

@@ -199,7 +199,7 @@ def test_through_a_link_and_from_the_search_path(shell, flatq, tmp_path):
     import subprocess
     from conftest import LIB
     for command, cwd in (([flatq.shell, "push"], LIB), ([flatq.shell, "./push"], LIB), ([flatq.shell, str(LIB / "flatq"), "push"], tmp_path), ([flatq.shell, "flatq", "push"], LIB)):
-        done = subprocess.run(command, input=b"x", cwd=cwd, env=flatq.environment(None), capture_output=True, timeout=30)
+        done = subprocess.run(command, input=b"x", cwd=cwd, env=flatq.environment(None), capture_output=True, timeout=100)
         assert done.returncode == 0 and done.stderr == b"", (command, done)
         assert pop(flatq) == b"x"
 

@@ -292,15 +292,15 @@ def test_continuous(flatq, tmp_path, spark):
     to = tmp_path / "out"
     words = ("drain", "default", "--to", to, "--continuous", "--every", "0.2", "--batch", "200")
     process = started(flatq, *words)
-    wait_for(lambda: len(list(to.glob("part-*"))) >= 2, 120)
+    wait_for(lambda: len(list(to.glob("part-*"))) >= 2, seconds=120)
     flatq.end(process)
     process = started(flatq, *words)
-    wait_for(lambda: (to / "_checkpoint/commits/4").exists() or process.poll() is not None, 120)
+    wait_for(lambda: (to / "_checkpoint/commits/4").exists() or process.poll() is not None, seconds=120)
     assert process.poll() is None, process.stderr.read().decode()[-2000:]
     fill(flatq, 1000, 1100)
-    wait_for(lambda: (to / "_checkpoint/commits/5").exists(), 60)
+    wait_for(lambda: (to / "_checkpoint/commits/5").exists())
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=100)
     assert (process.returncode, out, err) == (0, b"", b"")
     assert sorted(table(to)["value"].to_pylist(), key=int) == numbers(1100)
     assert b"reserved 0\n" in flatq("stat", "default", check=0).out
@@ -372,7 +372,7 @@ def test_cluster(spark, flatq, tmp_path, free_port):
         return process
 
     start(run, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(free_port), "--webui-port", "0")
-    wait_for(lambda: listening(free_port), 60, "the master")
+    wait_for(lambda: listening(free_port), "the master")
     workers = [start(run, "org.apache.spark.deploy.worker.Worker", "--cores", "1", "--memory", "600M", "--webui-port", "0", "--host", "127.0.0.1",
                      "--work-dir", str(tmp_path / name), url) for name in ("one", "two")]
     driver = start(sys.executable, "-c", JOBS, url, str(tmp_path / "rows"), str(tmp_path / "out"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -381,11 +381,11 @@ def test_cluster(spark, flatq, tmp_path, free_port):
         assert driver.poll() is None, driver.stderr.read().decode()[-2000:]
         return what()
 
-    wait_for(lambda: seen(lambda: list(flatq.spool.glob(".spark/job-*/stage.*"))), 200, "a stage")
-    victim = wait_for(lambda: executor_of(tmp_path / "two"), 60, "an executor")
+    wait_for(lambda: seen(lambda: list(flatq.spool.glob(".spark/job-*/stage.*"))), "a stage", seconds=200)
+    victim = wait_for(lambda: executor_of(tmp_path / "two"), "an executor")
     os.kill(victim, signal.SIGKILL)
-    wait_for(lambda: seen((tmp_path / "out/_checkpoint/commits/1").exists), 300, "two batches")
-    assert executor_of(tmp_path / "two") not in (None, victim)
+    wait_for(lambda: seen((tmp_path / "out/_checkpoint/commits/1").exists), "two batches", seconds=300)
+    wait_for(lambda: executor_of(tmp_path / "two") not in (None, victim), "another executor")
     flatq.end(workers[1])
     out, err = driver.communicate(timeout=300)
     assert out == b"40000\n40000 5\n", (out, err[-2000:])

@@ -72,9 +72,9 @@ def test_more_than_one_only_with_a_separator(shell, flatq):
 def held(flatq, *queues):
     """A pop that has its message and is stopped in the middle of writing it by a pipe that nobody reads."""
     process = flatq.start("pop", *queues)
-    wait_for(lambda: child_named(process, "base64"), what="base64 at work")
+    wait_for(lambda: child_named(process, "base64"), "base64 at work")
     names = lambda: lies(flatq.spool, queues[0] if queues else "default").get("out")
-    wait_for(names, what="the message in out/")
+    wait_for(names, "the message in out/")
     return process
 
 
@@ -94,7 +94,7 @@ def test_stopped_alone_it_gives_back_when_the_reader_is_gone(shell, flatq):
     process = held(flatq)
     process.send_signal(signal.SIGTERM)
     process.stdout.close()
-    assert process.wait(10) in (-signal.SIGTERM, 74)
+    assert process.wait(60) in (-signal.SIGTERM, 74)
     assert pop(flatq) == BIG
 
 
@@ -129,7 +129,7 @@ def test_a_dead_owner_that_nobody_has_reaped(flatq):
     push(flatq, BIG)
     process = held(flatq)
     os.killpg(process.pid, signal.SIGKILL)
-    wait_for(lambda: open(f"/proc/{process.pid}/stat").read().rsplit(") ", 1)[1][0] == "Z", what="a zombie")
+    wait_for(lambda: open(f"/proc/{process.pid}/stat").read().rsplit(") ", 1)[1][0] == "Z", "a zombie")
     assert pop(flatq) == BIG
     assert process.wait() == -signal.SIGKILL
 
@@ -140,7 +140,7 @@ def test_an_owner_that_lives_keeps_it(shell, flatq):
     empty(flatq)
     flatq("wal", check=0)
     empty(flatq)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=100)
     assert (process.returncode, out) == (0, BIG)
     empty(flatq)
 
@@ -155,15 +155,15 @@ def test_an_owner_that_lives_in_a_container(flatq, tmp_path):
     flatq.env["FLATQ_PROC"] = str(proc)
     # the pid is not known beforehand: it shows itself before it starts
     shown = ["dash", "-c", 'ln -s /proc/$$ "$FLATQ_PROC/$$" && exec "$@"', "-"]
-    subprocess.run([*shown, *flatq.command("push")], input=BIG, env=flatq.environment(None), stdout=subprocess.DEVNULL, timeout=30, check=True)
+    subprocess.run([*shown, *flatq.command("push")], input=BIG, env=flatq.environment(None), stdout=subprocess.DEVNULL, timeout=100, check=True)
     process = subprocess.Popen(
         [*shown, *flatq.command("pop")],
         env=flatq.environment(None), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     flatq.started.append(process)
-    wait_for(lambda: lies(flatq.spool).get("out"), what="the message in out/")
+    wait_for(lambda: lies(flatq.spool).get("out"), "the message in out/")
     (proc / "uptime").write_text("2.50 2.50\n")
     empty(flatq)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=100)
     assert (process.returncode, out) == (0, BIG)
 
 
@@ -172,13 +172,13 @@ def test_standard_output_that_cannot_be_written(shell, flatq):
     push(flatq, b"second")
     for script in ('exec "$@" >&-', 'exec "$@" >/dev/full'):
         done = subprocess.run(["dash", "-c", script, "-", *flatq.command("pop")], env=flatq.environment(None), cwd=flatq.home,
-                              stderr=subprocess.PIPE, timeout=30)
+                              stderr=subprocess.PIPE, timeout=100)
         assert done.returncode == 74, (script, done)
         assert done.stderr.startswith(b"pop: ") and done.stderr.count(b"\n") == 1, (script, done)
     assert b"dup" in flatq("push", "-k", "key", check=0).out
     assert pop(flatq) == b"keyed " + BIG, "at its old place"
     with open("/dev/full", "wb") as full:
-        assert flatq.start("pop", stdout=full).wait(30) == 74
+        assert flatq.start("pop", stdout=full).wait(60) == 74
     assert pop(flatq) == b"second"
     empty(flatq)
 
@@ -190,7 +190,7 @@ def test_a_reader_that_is_gone(shell, flatq):
         os.close(reading)
         process = flatq.start(verb, stdout=writing)
         os.close(writing)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=100)
         assert process.returncode == 74, (verb, process.returncode, err)
         assert err.startswith(verb.encode() + b": ") and err.count(b"\n") == 1, err
         assert pop(flatq) == body
@@ -201,7 +201,7 @@ def test_a_reader_that_goes_away(shell, flatq):
     process = held(flatq)
     assert process.stdout.read(10) == BIG[:10]
     process.stdout.close()
-    assert process.wait(20) == 74
+    assert process.wait(60) == 74
     assert process.stderr.read().count(b"\n") == 1
     assert pop(flatq) == BIG
 
@@ -210,7 +210,7 @@ def test_a_child_that_is_killed_settles_nothing(flatq):
     push(flatq, BIG)
     process = held(flatq)
     os.kill(child_named(process, "base64"), signal.SIGKILL)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=100)
     assert process.returncode == 74 and err.count(b"\n") == 1
     assert BIG.startswith(out) and len(out) < len(BIG)
     assert pop(flatq) == BIG
@@ -221,7 +221,7 @@ def test_too_many_tries_bury_what_cannot_be_written(flatq):
     push(flatq, b"poison", "q")
     for _ in range(2):
         with open("/dev/full", "wb") as full:
-            assert flatq.start("pop", "q", stdout=full).wait(30) == 74
+            assert flatq.start("pop", "q", stdout=full).wait(60) == 74
     empty(flatq, "q")
     assert flatq("peek", "-s", "buried", "q", check=0).out == b"poison"
     assert flatq("kick", "q", check=0).out == b"1\n"
@@ -250,8 +250,8 @@ def test_who_comes_too_late_to_settle_empties_nothing(flatq, tmp_path):
     push(flatq, BIG, "-t", "30")
     process = held(flatq)
     clock.advance(31)
-    late = flatq("reserve", "-t", "100", timeout=60)
-    out, _ = process.communicate(timeout=30)
+    late = flatq("reserve", "-t", "100", timeout=100)
+    out, _ = process.communicate(timeout=100)
     assert out == BIG
     flatq("wal", check=0)
     if late.status == 0:

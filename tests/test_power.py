@@ -184,19 +184,19 @@ def test_each_sync_is_missed(what, work):
         assert missed, f"{name} does not miss the sync of {what} in {len(tried)} states"
 
 
-def attached():
-    """The loop devices on an image of ours."""
+def attached(process):
+    """The loop devices on an image of this process's. Other suites may run beside this one."""
     found = []
     for path in Path("/sys/block").glob("loop*/loop/backing_file"):
         try:
-            found += [str(path)] if "flatq-cuts." in path.read_text() else []
+            found += [str(path)] if f"/flatq-cuts.{process}." in path.read_text() else []
         except OSError:
             pass
     return found
 
 
-def mounted():
-    return [line for line in Path("/proc/self/mounts").read_text().splitlines() if "flatq-cuts." in line]
+def mounted(process):
+    return [line for line in Path("/proc/self/mounts").read_text().splitlines() if f"/flatq-cuts.{process}." in line]
 
 
 @pytest.fixture(params=cuts.KINDS)
@@ -204,10 +204,9 @@ def kind(request):
     there, reason = cuts.available(request.param)
     if not there:
         pytest.skip(reason)
-    before = attached()
     yield request.param
-    wait_for(lambda: len(attached()) <= len(before), what="the loop device is free again")
-    assert not mounted()
+    wait_for(lambda: not attached(os.getpid()), "the loop device is free again")
+    assert not mounted(os.getpid())
 
 
 def keep_and_lose(disk, work):
@@ -238,19 +237,18 @@ def test_real_cuts(kind):
 
 
 def test_who_is_killed_leaves_nothing_mounted(kind):
-    before = attached()
     code = f"import sys, time; sys.path.insert(0, {str(ROOT / 'python')!r}); from flatq.crashlab import cuts\n" \
            f"cuts.session({kind!r}, lambda disk, work: (print(work, flush=True), time.sleep(60)))"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     work = process.stdout.readline().strip()
     try:
-        assert len(attached()) > len(before)
+        assert attached(process.pid)
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
-    wait_for(lambda: len(attached()) <= len(before), seconds=10, what="the loop device is free again")
-    assert not mounted() and not (Path(work) / "image").exists()
+    wait_for(lambda: not attached(process.pid), "the loop device is free again")
+    assert not mounted(process.pid) and not (Path(work) / "image").exists()
     shutil.rmtree(work)
 
 

@@ -247,7 +247,7 @@ def test_key_in_a_flat_file(flatq, spool):
 
 def test_key_of_many_at_once(flatq, spool):
     started = [flatq.start("push", "-k", "key", stdin=subprocess.DEVNULL) for _ in range(12)]
-    done = [process.communicate(timeout=60) + (process.returncode,) for process in started]
+    done = [process.communicate(timeout=100) + (process.returncode,) for process in started]
     assert {status for _, _, status in done} == {0}
     new = [out for out, _, _ in done if b"dup" not in out]
     assert len(new) == 1
@@ -271,7 +271,7 @@ def test_key_of_a_push_that_was_killed_behind_the_key(flatq, spool):
 
 def test_without_standard_input(shell, flatq, spool):
     done = subprocess.run(["dash", "-c", 'exec "$@" <&-', "-", *flatq.command("push")], env=flatq.environment(None), cwd=flatq.home,
-                          capture_output=True, timeout=30)
+                          capture_output=True, timeout=100)
     refused(Result(done.returncode, done.stdout, done.stderr), 74, "push")
     nothing(spool)
 
@@ -281,7 +281,7 @@ def test_from_a_directory(shell, flatq, spool):
         where = os.open("/", os.O_RDONLY)
         process = flatq.start("push", *options, stdin=where)
         os.close(where)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=100)
         assert process.returncode in (65, 74) and out == b"" and err.count(b"\n") == 1, (options, process.returncode, out, err)
         nothing(spool)
 
@@ -290,7 +290,7 @@ def test_the_id_cannot_be_printed(shell, flatq):
     """The message is safe, and nobody may think that it is not, or the exit code says that the answer was lost."""
     with open("/dev/full", "wb") as full:
         process = flatq.start("push", stdout=full)
-        process.communicate(b"kept", timeout=30)
+        process.communicate(b"kept", timeout=100)
     assert process.returncode in (0, 74)
     assert pop(flatq) == b"kept"
 
@@ -319,7 +319,7 @@ def reading(flatq, program, *options, data=b"begun "):
     process = flatq.start("push", *options)
     process.stdin.write(data)
     process.stdin.flush()
-    wait_for(lambda: lies(flatq.spool).get("body") and child_named(process, program), what="the child that reads")
+    wait_for(lambda: lies(flatq.spool).get("body") and child_named(process, program), "the child that reads")
     return process
 
 
@@ -328,7 +328,7 @@ def test_killed_while_it_reads(flatq, spool):
     orphan = child_named(process, "base64")
     process.kill()
     process.communicate()
-    wait_for(lambda: not os.path.exists(f"/proc/{orphan}"), what="the end of the orphaned base64")
+    wait_for(lambda: not os.path.exists(f"/proc/{orphan}"), "the end of the orphaned base64")
     empty(flatq)
     # whose body it was, the journal of ids knows; a range that is no longer in use is swept
     last = sorted((spool / ".ids").iterdir())[-1]
@@ -372,9 +372,9 @@ def test_a_child_that_is_killed_takes_the_push_with_it(flatq, spool, program, op
     process = reading(flatq, program, *options, data=data)
     os.kill(child_named(process, program), signal.SIGKILL)
     try:
-        out, err = process.communicate(b"rest\n.\n", timeout=20)
+        out, err = process.communicate(b"rest\n.\n", timeout=100)
     except BrokenPipeError:
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=100)
     assert process.returncode in (65, 74), (process.returncode, out, err)
     assert out == b"" and err.count(b"\n") == 1 and err.startswith(b"push: "), err
     empty(flatq)

@@ -23,7 +23,7 @@ def test_session(tmp_path, spool):
     assert len(commands) > 10
     script = "".join(f"printf '%s\\n' {quote('$ ' + command)}\n{command}\ncode=$?; [ $code -eq 0 ] || echo \"[$code]\"\n" for command in commands)
     done = subprocess.run(
-        ["sh"], input=script.encode(), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60,
+        ["sh"], input=script.encode(), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=100,
         env={"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": str(tmp_path), "FLATQ_DIR": str(spool), "FLATQ_SYNC": "off"},
     )
     assert done.stdout.decode() == "".join(blocks())

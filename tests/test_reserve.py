@@ -208,7 +208,7 @@ def test_most_tries_bury_what_killed_pops_held(flatq, spool):
     flatq("create", "-m", "1", "q", check=0)
     push(flatq, b"x" * 300000, "q")
     process = flatq.start("pop", "q")
-    wait_for(lambda: lies(spool, "q").get("out") and child_named(process, "base64"), what="a pop at work")
+    wait_for(lambda: lies(spool, "q").get("out") and child_named(process, "base64"), "a pop at work")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     empty(flatq, "q")
@@ -226,9 +226,9 @@ def test_waiting(tmp_path):
 def waits(flatq, spool):
     for options in ([], ["-t", "30"]):
         process = flatq.start("reserve", "-w", "20", *options, "a", "b")
-        wait_for(lambda: lies(spool, "b").get("wait"), what="the waiter")
+        wait_for(lambda: lies(spool, "b").get("wait"), "the waiter")
         push(flatq, b"x", "b")
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=100)
         assert (process.returncode, err) == (0, b""), (out, err)
         assert out.startswith(b"b:") and out.endswith(b"\nx"), out
         flatq("delete", out.split()[0].decode(), check=0)
@@ -241,7 +241,7 @@ def test_stopped_it_gives_back(shell, flatq, spool):
     body = b"x" * 300000
     push(flatq, body)
     process = flatq.start("reserve")
-    wait_for(lambda: lies(spool).get("out") and child_named(process, "base64"), what="a reserve at work")
+    wait_for(lambda: lies(spool).get("out") and child_named(process, "base64"), "a reserve at work")
     os.killpg(process.pid, signal.SIGTERM)
     stopped_by(process, signal.SIGTERM)
     assert reserve(flatq).body == body
@@ -250,7 +250,7 @@ def test_stopped_it_gives_back(shell, flatq, spool):
 def test_cannot_be_written(shell, flatq):
     push(flatq, b"x")
     with open("/dev/full", "wb") as full:
-        done = subprocess.run(flatq.command("reserve"), env=flatq.environment(None), stdout=full, stderr=subprocess.PIPE, timeout=30)
+        done = subprocess.run(flatq.command("reserve"), env=flatq.environment(None), stdout=full, stderr=subprocess.PIPE, timeout=100)
     assert done.returncode == 74 and done.stderr.count(b"\n") == 1
     assert reserve(flatq).body == b"x"
 

@@ -217,7 +217,7 @@ def test_twenty_deletes_of_one_receipt(flatq):
     push(flatq, b"x")
     got = reserve(flatq)
     started = [flatq.start(verb, got.receipt, stdin=subprocess.DEVNULL) for verb in ("delete", "bury") for _ in range(10)]
-    outcome = [(process.communicate(timeout=60), process.returncode) for process in started]
+    outcome = [(process.communicate(timeout=100), process.returncode) for process in started]
     assert {status for _, status in outcome} <= {0, 66}
     flatq("wal", check=0)
     deleted = any(status == 0 for _, status in outcome[:10])
@@ -235,7 +235,7 @@ def test_touch_against_the_end_of_the_lease(flatq, clock):
         clock.advance(2)
         touch = flatq.start("touch", "-t", "50", got.receipt, stdin=subprocess.DEVNULL)
         taken = flatq("reserve", "-t", "50")
-        touch.communicate(timeout=30)
+        touch.communicate(timeout=100)
         assert sorted([touch.returncode, taken.status]) in ([0, 66], [0, 0]), (touch.returncode, taken)
         receipt = taken.out.split()[0].decode() if taken.status == 0 else got.receipt
         flatq("delete", receipt, check=0)

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 
@@ -20,7 +21,7 @@ def make(*words, **more):
     env = {key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES")}
     return subprocess.run(
         [need("make"), "-C", ROOT, "--no-print-directory", *words],
-        env={**env, **more}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+        env={**env, **more}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100,
     )
 
 
@@ -48,7 +49,7 @@ def bare(tmp_path):
             stub.chmod(0o755)
         done = subprocess.run(
             ["/bin/sh", ROOT / "tests/need", what], env={"PATH": str(place), "PYTHON": sys.executable}, cwd=place,
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100,
         )
         return done.returncode, done.stdout, done.stderr, calls.read_text().splitlines()
 
@@ -105,7 +106,7 @@ def test_need_of_tests_goes_on_without(bare):
 
 def test_need_finds_this_system_complete():
     need("ncat", "dash", "busybox", "mksh", "yash", "bash", "nc.openbsd", "socat", "setpriv", "strace", "perl", "ps")
-    done = subprocess.run([ROOT / "tests/need", "test"], capture_output=True, timeout=30)
+    done = subprocess.run([ROOT / "tests/need", "test"], capture_output=True, timeout=100)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
@@ -122,7 +123,7 @@ def test_install_and_uninstall(tmp_path, prefix):
     for verb in headers.verbs():
         assert f"\n.SS {verb}" in page
     if shutil.which("groff"):
-        done = subprocess.run(["groff", "-man", "-ww", "-Tascii"], input=page.encode(), capture_output=True, timeout=30)
+        done = subprocess.run(["groff", "-man", "-ww", "-Tascii"], input=page.encode(), capture_output=True, timeout=100)
         assert done.stderr == b""
     make("uninstall", *words)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -135,7 +136,7 @@ def test_installed_command_works(tmp_path, spool):
     link.symlink_to(tmp_path / "p q/bin/flatq")
 
     def flatq(*words, input=b""):
-        done = subprocess.run([link, *words], input=input, env=env, cwd=tmp_path, capture_output=True, timeout=30)
+        done = subprocess.run([link, *words], input=input, env=env, cwd=tmp_path, capture_output=True, timeout=100)
         return done.returncode, done.stdout, done.stderr
 
     assert flatq("push", "jobs", input=b"text\0") == (0, b"1\n", b"")
@@ -153,23 +154,24 @@ def test_make_run(tmp_path, free_port):
         env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
     )
     try:
-        wait_for(lambda: listening(free_port) or server.poll() is not None, 20, "the line door")
+        wait_for(lambda: listening(free_port) or server.poll() is not None, "the line door")
         said = [server.stdout.readline().decode().strip() for _ in range(5)]
         assert f"{tmp_path}/.local/state/flatq" in said[0]
         push, pop, stat = said[2:]
         tried = [
-            subprocess.run(["sh", "-c", line], cwd=ROOT, env=env, capture_output=True, timeout=30) for line in (push, pop, stat)
+            subprocess.run(["sh", "-c", line], cwd=ROOT, env=env, capture_output=True, timeout=100) for line in (push, pop, stat)
         ]
         assert [(done.returncode, done.stderr) for done in tried] == [(0, b"")] * 3
         assert re.fullmatch(rb"\d+\n", tried[0].stdout)
         assert tried[1].stdout == b"hello\n"
         os.killpg(server.pid, signal.SIGINT)
-        server.wait(10)
-        wait_for(lambda: not left(server), 5, "an end of all that it started")
+        server.wait(60)
+        wait_for(lambda: not left(server), "an end of all that it started")
         assert not listening(free_port)
     finally:
         for pid in left(server):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         server.wait()
         server.stdout.close()
         server.stderr.close()

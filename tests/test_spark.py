@@ -126,7 +126,7 @@ def test_beside_shell_consumers(spark, flatq, tmp_path):
     consumer = threading.Thread(target=consume)
     consumer.start()
     try:
-        wait_for(lambda: popped, 30)
+        wait_for(lambda: popped)
         drain(spark, flatq, tmp_path, maxOffsetsPerTrigger="300")
     finally:
         stop.set()
@@ -210,7 +210,7 @@ def test_one_query_a_consumer(spark, flatq, tmp_path):
     fill(flatq, 0, 100)
     first = stream(spark, flatq).writeStream.format("noop").option("checkpointLocation", str(tmp_path / "1")).start()
     try:
-        wait_for(lambda: first.lastProgress, 60)
+        wait_for(lambda: first.lastProgress)
         fails(lambda: flatq_spark.run(stream(spark, flatq).writeStream.format("noop"), str(tmp_path / "2"), 100), "another query reads as consumer")
     finally:
         first.stop()
@@ -238,7 +238,7 @@ def test_any_bytes_there_and_back(spark, flatq, tmp_path):
     rows = spark.createDataFrame([("é", "one"), ("z", "two"), ("y", "two")], "value string, queue string").coalesce(1)
     for _ in range(2):
         rows.write.format("flatq").options(path=str(flatq.spool), jobId="once").mode("append").save()
-    assert waiting.communicate(timeout=60)[0] == "é".encode()
+    assert waiting.communicate(timeout=100)[0] == "é".encode()
     assert flatq("drain", "two", check=0).out == b"z\ny\n"
     empty(flatq, "one", "two")
 
@@ -328,5 +328,5 @@ def test_without_java(tmp_path):
 from flatq import spark
 try: spark.session()
 except spark.Unready as error: print(error)"""
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=100)
     assert done.stdout.count("\n") == 1 and "Java 17 or later" in done.stdout and done.stderr == "", done

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timed
 def waiting(flatq, *arguments, queue="default", verb="pop", **more):
     """A verb that has looked, found nothing and sleeps."""
     process = flatq.start(verb, *arguments, stdin=subprocess.DEVNULL, **more)
-    wait_for(lambda: child_named(process, "sleep") or process.poll() is not None, what="the waiter's sleep")
+    wait_for(lambda: child_named(process, "sleep") or process.poll() is not None, "the waiter's sleep", seconds=5)
     assert process.poll() is None, process.communicate()
     assert lies(flatq.spool, queue).get("wait")
     return process
@@ -28,7 +28,7 @@ def nothing_left(spool):
     assert [path for path in (spool / ".wait").iterdir() if not path.is_file()] == []
     for place in ("wait", "room"):
         assert not list(spool.glob(f"*/{place}/*"))
-    wait_for(lambda: holders(spool) == [], what="the end of the sleepers")
+    wait_for(lambda: holders(spool) == [], "the end of the sleepers", seconds=5)
 
 
 def test_a_message_that_comes(shell, flatq, spool):
@@ -66,7 +66,7 @@ def test_at_what_price(flatq, tmp_path):
             process = subprocess.Popen([str(link), flatq.command("pop")[1], "-w", seconds, queue], env=flatq.environment(None), stdin=subprocess.DEVNULL,
                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
             flatq.started.append(process)
-            wait_for(lambda: child_named(process, "sleep"), 20, what="the waiter's sleep")
+            wait_for(lambda: child_named(process, "sleep"), "the waiter's sleep", seconds=20)
             started.append((name, seconds, queue, process, used(process.pid), time.monotonic()))
     last = started[-4 * len(SHELLS)][3]
     assert last.wait(30) == 66
@@ -171,7 +171,7 @@ def test_killed_it_leaves_nothing_behind_the_next_checkpoint(tmp_path):
         sleeper = child_named(process, "sleep")
         process.kill()
         process.wait()
-        wait_for(lambda: not command_of(sleeper), 1, what="the end of its sleeper")
+        wait_for(lambda: not command_of(sleeper), "the end of its sleeper", seconds=1)
         flatq("wal", check=0)
         nothing_left(spool)
         push(flatq, b"x", "b")
@@ -228,7 +228,7 @@ def test_a_waiter_whose_fifo_is_gone(tmp_path):
             path.unlink()
         sleeper = child_named(process, "sleep")
         # from the end of the turn that still has it open, for a second
-        wait_for(lambda: child_named(process, "sleep") != sleeper, what="its next turn")
+        wait_for(lambda: child_named(process, "sleep") != sleeper, "its next turn", seconds=5)
         before, end = used(process.pid), time.monotonic() + 1
         wait_for(lambda: time.monotonic() > end)
         assert used(process.pid) - before < 0.1
@@ -290,7 +290,7 @@ def test_what_is_released_or_kicked_wakes(tmp_path):
 def test_the_death_of_an_owner_is_seen_while_waiting(flatq, spool):
     push(flatq, b"x" * 300000)
     owner = flatq.start("pop")
-    wait_for(lambda: lies(spool).get("out") and child_named(owner, "base64"), what="a pop at work")
+    wait_for(lambda: lies(spool).get("out") and child_named(owner, "base64"), "a pop at work", seconds=5)
     process = waiting(flatq, "-w", "30", stdout=subprocess.DEVNULL)
     os.killpg(owner.pid, signal.SIGKILL)
     owner.wait()
@@ -305,7 +305,7 @@ def test_beside_a_bulk_pop(tmp_path):
         for _ in range(2):
             push(flatq, b"x" * 90000)
         owner = flatq.start("pop", "-l", "-n", "2")
-        wait_for(lambda: not lies(spool).get("wal") and list((spool / "default/out").glob("batch.*")), what="a bulk pop at work")
+        wait_for(lambda: not lies(spool).get("wal") and list((spool / "default/out").glob("batch.*")), "a bulk pop at work", seconds=5)
         refused(flatq("pop", "-w", "1"), 66, "pop")
         out, _ = owner.communicate(timeout=30)
         assert out == (b"x" * 90000 + b"\n") * 2
@@ -357,7 +357,7 @@ def test_without_setpriv(tmp_path):
         process = waiting(flatq, "-w", "30")
         process.kill()
         process.wait()
-        wait_for(lambda: holders(spool) == [], 4, what="the end of its sleeper")
+        wait_for(lambda: holders(spool) == [], "the end of its sleeper", seconds=4)
         flatq("wal", check=0)
         nothing_left(spool)
 

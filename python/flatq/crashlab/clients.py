@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import random
 import re
@@ -51,14 +52,26 @@ def wait_for(look: Callable[[], object], seconds: float, what: str) -> None:
         time.sleep(0.005)
 
 
+@functools.lru_cache(maxsize=1)
+def _ports(pid: int) -> Iterator[int]:
+    return itertools.cycle(range(20000 + pid * 101 % 12000, 32000))
+
+
+def free() -> int:
+    """A port of 127.0.0.1 that nobody listens on: of those below what the system gives to connections, so that it stays free where it is
+    used again, and each time another."""
+    for port in _ports(os.getpid()):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("cycle() has no end")
+
+
 class Door:
     """A running ./launch on a free port of 127.0.0.1, with a spool of its own below `top`."""
 
     def __init__(self, system: System, mode: str, top: Path) -> None:
         self.system, self.mode, self.spool, self.said_to = system, mode, top / "spool", top / "said"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free()
         launch = next(path for path in (system.lib / "launch", system.lib.parent / "launch") if path.exists())
         options = ["-p", str(self.port), "-i", str(IDLE), "-z", str(MOST), *(["-k", "-m", str(AT_ONCE + 50)] if mode == "-k" else [])]
         with self.said_to.open("wb") as said:

@@ -125,7 +125,7 @@ class Disk:
         _libc("mount", self.device.encode(), os.fsencode(self.path), self.kind.encode(), 0, None)
 
     def unmount(self) -> None:
-        bound = time.monotonic() + 10
+        bound = time.monotonic() + 60
         while True:
             try:
                 return _libc("umount2", os.fsencode(self.path), 0)
@@ -245,7 +245,7 @@ def _session(kind: str, work: Path, task: Callable[[Disk, Path], Any], answer: C
 def session(kind: str, task: Callable[[Disk, Path], Any]) -> Any:
     """task(disk, work) in a child that alone sees the disk. Raises OSError if there can be none, or the task fails."""
     context = multiprocessing.get_context("fork")
-    with tempfile.TemporaryDirectory(prefix="flatq-cuts.", dir=roomy()) as work:
+    with tempfile.TemporaryDirectory(prefix=f"flatq-cuts.{os.getpid()}.", dir=roomy()) as work:
         near, far = context.Pipe(duplex=False)
         child = context.Process(target=_session, args=(kind, Path(work), task, far, os.getpid()))
         child.start()

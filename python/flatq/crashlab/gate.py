@@ -356,7 +356,7 @@ class _Gate:
 
     def finish(self, kill: bool = True) -> None:
         """Reap the whole tree; kill it first, unless it is known to be going."""
-        bound = time.monotonic() + 10
+        bound = time.monotonic() + 60
         with contextlib.suppress(ProcessLookupError):
             if kill and self.child:
                 os.killpg(self.child, signal.SIGKILL)  # all at once; then whoever left the group

@@ -43,7 +43,7 @@ BOUND = 6
 PACE = 0.022  # seconds: how long a verb is believed to take before one was struck
 #: Begins an operation that is to be struck: it waits until whoever strikes it has come that far.
 READY = ("sh", "-c", 'kill -STOP $$; exec "$@"', "sh")
-DEADLINE = 30.0  # seconds after which an operation is said to hang, and the history is over
+DEADLINE = 120.0  # seconds after which an operation is said to hang, and the history is over
 PLACES = ("wal", "fold", "head", "delayed", "out")
 
 

@@ -40,8 +40,8 @@ class System:
                 "FLATQ_FOLD": "8", "FLATQ_RANGE": str(RANGE)}
 
     def verb(self, spool: Path, *words: str, stdin: bytes = b"", sync: str = "off") -> subprocess.CompletedProcess[bytes]:
-        """Run it undisturbed. Raises subprocess.TimeoutExpired after a minute."""
-        return subprocess.run(self.argv(words), input=stdin, env=self.environment(spool, sync), capture_output=True, timeout=60)
+        """Run it undisturbed. Raises subprocess.TimeoutExpired after ten minutes."""
+        return subprocess.run(self.argv(words), input=stdin, env=self.environment(spool, sync), capture_output=True, timeout=600)
 
 
 @dataclass(frozen=True)
@@ -148,8 +148,8 @@ FLAT = (*pushes(1, 10), ("wal", b""))
 LEASED = (*pushes(1, 2), ("reserve", "-t", "999999", "q", b""))
 CLAIMED = (*pushes(1, 3), ("claim", "-c", "me", "-n", "2", "q", b""))
 MANY = b"\n".join(lines(3, 140))
-POPS = '"$lib/pop" -w 1 q'
-PUSHES = '"$lib/push" -w 1 q'
+POPS = '"$lib/pop" -w 3 q'
+PUSHES = '"$lib/push" -w 3 q'
 
 
 def waiting(waits: str, where: str, then: str) -> str:
@@ -157,7 +157,9 @@ def waiting(waits: str, where: str, then: str) -> str:
     return f'''lib=$0
 exec 3<&0
 sh {waits} <&3 3<&- &
-for turn in 1 2 3 4 5 6 7 8 9; do
+turn=0
+while [ $turn -lt 25 ]; do
+  turn=$((turn + 1))
   for waiter in "$FLATQ_DIR"/q/{where}/*; do break; done
   [ ! -e "$waiter" ] && kill -0 $! 2>&- || break
   sleep 0.1

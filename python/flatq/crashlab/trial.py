@@ -110,7 +110,7 @@ def base(system: System, scenario: str, work: Path) -> tuple[trees.Tree, Words]:
 
 def act(system: System, words: Words, spool: Path, sync: str, fault: gate.Fault | None = None, output: bool = True) -> gate.Result:
     """Run the verb. `output`: what it writes out counts as well as what it does to the spool."""
-    return gate.run(system.argv(words[:-1]), spool, env=system.environment(spool, sync), stdin=words[-1], fault=fault, timeout=60,
+    return gate.run(system.argv(words[:-1]), spool, env=system.environment(spool, sync), stdin=words[-1], fault=fault, timeout=600,
                     count_stdout=output)
 
 
