@@ -160,17 +160,22 @@ claim_settle() {
 }
 
 # claim_back - all that is held goes back to its old place in the order. Its offsets stay used.
-# CRASH: one rename makes a segment a batch, which its owner's death gives back; so a segment is whole, or not there
+# CRASH: one rename makes a segment a batch, which its owner's death gives back; so a segment is whole, or not there. After a power cut as
+# well: that it is a batch is on the disk before anything leaves it
 claim_back() {
   [ "$claim_settled" != "$claim_next" ] || return 0
   claim_mark || return
   owner_read
-  claim_new=$claim_held
+  claim_new=$claim_held claim_batches=
   for segment in "$claim"/????????????.*; do
     segment_parse "${segment##*/}" && [ "$segment_count" != 0 ] || continue
     nonce_read
     batch=batch.$owner.$nonce.000000000000
     mv -f "$segment" "$q/out/$batch" 2>/dev/null 9>&9 || { disk_failed "$claim" "queue '$queue'"; return; }
+    claim_batches="$claim_batches $batch"
+  done
+  if ! sync_paths "$claim" "$q/out"; then why="queue '$queue': cannot sync"; return 74; fi
+  for batch in $claim_batches; do
     batch_putback "$q/out/$batch" unclaim
     [ ! -e "$q/out/$batch" ] || { disk_failed "$q/queue" "queue '$queue'"; return; }
   done
