@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -102,7 +103,7 @@ class Place:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.shell.kill()
+        os.killpg(self.shell.pid, signal.SIGKILL)  # with what a lesson that was broken off has in the background
         self.shell.wait()
         shutil.rmtree(self.top, ignore_errors=True)
 
