@@ -64,7 +64,7 @@ pipeline:
 	@exec tests/pipeline
 
 lessons:
-	@tests/lesson && tests/lesson --plots
+	@exec tests/lesson
 
 lesson:
 	@exec tests/lesson "$(N)"

@@ -1,6 +1,9 @@
 """The lessons: each command of theirs is run, and what it prints compared; each answer is checked; each link leads to what it names."""
 
+import os
+import pty
 import re
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -52,16 +55,22 @@ def test_its_form(path):
 
 @lessons
 def test_its_links(path):
-    links = re.findall(r"\[([^]]+)\]\(([^)]+)\)", re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S))
-    assert any(target.startswith("../../") for _, target in links), "how flatq does it"
-    for words, target in links:
-        if target.startswith("http"):
-            continue
-        file = path.parent / target
-        assert file.exists(), target
-        name = re.fullmatch(r"`(\w+)`", words)
-        if name:
-            assert re.search(rf"^{name[1]}\(\)|\bdef {name[1]}\b", file.read_text(), re.M), f"{name[1]} is not in {target}"
+    """Each leads to a file, and to the line of the function that is named: a LookupError says which does not."""
+    text = "".join(course.resolved(path, part.text) for part in course.parts(path) if part.kind == "text")
+    assert re.search(r"`\w+` \((lib|tests)/[a-z_.-]+:[0-9]+\)", text), "how flatq does it"
+
+
+def test_a_link_that_leads_nowhere(tmp_path):
+    """The line is that of the function itself, not of a use before it; what is not there is not passed over."""
+    file, lesson = tmp_path / "some.sh", course.ROOT / "tests/lessons/01-of-no-file.md"
+    place = "../" * len(lesson.parents) + str(file)
+    file.write_text("# some()\nother() { some; }\nsome() {\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(course, "ROOT", tmp_path)
+        assert course.resolved(lesson, f"see [`some`]({place}), [it]({place}), [x](http://x)") == "see `some` (some.sh:3), it (some.sh), x (http://x)"
+        for gone in (f"[`som`]({place})", f"[it]({place}.gone)"):
+            with pytest.raises(LookupError):
+                course.resolved(lesson, gone)
 
 
 def test_the_order():
@@ -73,6 +82,132 @@ def test_the_runner_without_a_terminal():
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert "$ " in done.stdout and "new file:  q.queue" in done.stdout
     assert subprocess.run([sys.executable, course.ROOT / "tests/lesson", "99"], capture_output=True).returncode == 64
+
+
+LESSON = """\
+# 1. Short
+See [`some`](some.sh).
+
+```sh two
+#!/bin/sh
+echo 2
+```
+
+```console
+$ ./two >file
+$ ./two >>file; rm two
+$ cat file; rm file
+2
+2
+```
+
+**1.** Why?
+
+<details><summary>Answer</summary>
+
+Because.
+
+```sh answer
+echo so
+```
+
+</details>
+"""
+RUNNER = """\
+import runpy, sys
+from pathlib import Path
+tests, lesson = Path(sys.argv.pop(1)), Path(sys.argv.pop(1))
+sys.path.insert(0, str(tests / "lessons"))
+import course, plots
+course.LESSONS, course.ROOT = [lesson, lesson], lesson.parent
+plots.write = lambda target: print("written:", target)
+runpy.run_path(str(tests / "lesson"), run_name="__main__")
+"""
+
+
+def at_a_terminal(tmp_path, lesson, keys, *arguments):
+    """What tests/lesson shows of a lesson, twice, to somebody who presses a key when he is asked to; and its exit code."""
+    (tmp_path / "01-short.md").write_text(lesson)
+    (tmp_path / "some.sh").write_text("some() {\n")
+    ours, its = pty.openpty()
+    runner = subprocess.Popen([sys.executable, "-c", RUNNER, course.ROOT / "tests", tmp_path / "01-short.md", *arguments], stdin=its, stdout=its,
+                              stderr=its, start_new_session=True)
+    os.close(its)
+    said, asked, keys = b"", 0, iter(keys)
+    try:
+        while select.select([ours], [], [], 60)[0]:
+            try:
+                more = os.read(ours, 65536)
+            except OSError:  # the other end is closed
+                break
+            said += more
+            if said.count(b"q ends]") > asked:
+                asked += 1
+                os.write(ours, next(keys))
+        return said.decode().replace("\r\n", "\n"), runner.wait(60)
+    finally:
+        runner.kill()
+        runner.wait()
+        os.close(ours)
+
+
+def plain(said):
+    """Without colours; what was asked for in the place of its line."""
+    return re.sub(r"\033\[[0-9]*m", "", said).replace("\r\033[K", "\n")
+
+
+def test_the_runner_at_a_terminal(tmp_path):
+    """A key for each step, the files before and after, where a link leads; and the pictures after the last lesson."""
+    said, code = at_a_terminal(tmp_path, LESSON, [b" "] * 11)
+    first, second, last = plain(said).partition("[the next lesson: any key; q ends]")
+    assert (code, bool(second)) == (0, True), said
+    assert first == """
+# 1. Short
+See `some` (some.sh:1).
+
+[type the file two: any key; q ends]
+--- two
+#!/bin/sh
+echo 2
+---
+$ ./two >file
+[run it: any key; q ends]
+      new file:  file  (2\\n)
+$ ./two >>file; rm two
+[run it: any key; q ends]
+      before:    file  (2\\n)
+      after:     file  (2\\n2\\n)
+      file gone: two  (#!/bin/sh\\necho 2\\n)
+$ cat file; rm file
+[run it: any key; q ends]
+2
+2
+      file gone: file  (2\\n2\\n)
+
+**1.** Why?
+
+[the answer: any key; q ends]
+
+Because.
+
+echo so
+so
+(checked)
+"""
+    assert last.endswith(f"written: {tmp_path}/.lessons\n")
+
+
+def test_who_ends_it(tmp_path):
+    """q is no failure, and asks for no pictures."""
+    said, code = at_a_terminal(tmp_path, LESSON, [b" ", b" ", b"q"])
+    assert code == 0 and plain(said).endswith("$ ./two >>file; rm two\n[run it: any key; q ends]\n"), said
+
+
+def test_what_the_lesson_does_not_say(tmp_path):
+    """One lesson that is named: no pictures; and what it should have printed is shown."""
+    said, code = at_a_terminal(tmp_path, LESSON.replace("\n2\n2\n", "\n2\n3\n"), [b" "] * 11, "1")
+    assert code == 70 and "written:" not in said
+    assert plain(said).count("file\n[run it: any key; q ends]\n2\n2\n      file gone: file  (2\\n2\\n)\nThis is not what the lesson says, which is:\n2\n3\n") == 2
 
 
 def test_the_pictures(tmp_path, monkeypatch, capsys):

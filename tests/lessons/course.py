@@ -24,6 +24,7 @@ ROOT = HERE.parent.parent
 LESSONS = sorted(HERE.glob("[0-9][0-9]-*.md"))
 #: What needs the gate of the crash laboratory.
 TOOLS = ("crash-at", "crash-each", "fail-at", "meanwhile", "power-each", "cost")
+_LINK = re.compile(r"\[([^]]+)\]\(([^)]+)\)")
 _DONE = "\x1elesson "
 
 
@@ -67,6 +68,27 @@ def _steps(text: str) -> list[tuple[str, str]]:
 
 def shown(command: str) -> str:
     return "$ " + command.replace("\n", "\n> ") + "\n"
+
+
+def resolved(path: Path, text: str) -> str:
+    """The text with what its links lead to, FILE, or FILE:LINE of the function that is named; LookupError: to nothing."""
+    return _LINK.sub(lambda link: f"{link[1]} ({_target(path, link[1], link[2])})", text)
+
+
+def _target(path: Path, words: str, target: str) -> str:
+    if target.startswith("http"):
+        return target
+    file = (path.parent / target).resolve()
+    if not file.exists():
+        raise LookupError(f"{path.name}: there is no {target}")
+    place = str(file.relative_to(ROOT))
+    name = re.fullmatch(r"`(\w+)`", words)
+    if not name:
+        return place
+    found = re.search(rf"^{name[1]}\(\)|\bdef {name[1]}\b", (content := file.read_text()), re.M)
+    if not found:
+        raise LookupError(f"{path.name}: {name[1]} is not in {target}")
+    return f"{place}:{content.count(chr(10), 0, found.start()) + 1}"
 
 
 def uses_the_gate(path: Path) -> bool:
