@@ -245,7 +245,10 @@ class History:
     def tree(self, cut: int, outcomes: str | None = None) -> Tree:
         """What is on the disk when the power goes after call `cut`; outcomes: one of each pending operation; None: all are there."""
         pending = self.pending(cut)
-        became = dict(zip(pending, outcomes or WHOLE * len(pending), strict=True))
+        outcomes = outcomes or WHOLE * len(pending)
+        if len(outcomes) != len(pending):  # zip's own check is of Python 3.10
+            raise ValueError(f"{len(outcomes)} outcomes of {len(pending)} operations")
+        became = dict(zip(pending, outcomes))
         entries: dict[int, dict[str, int]] = {}
         bytes_of: dict[int, bytearray] = {}
         for index, op in enumerate(self.ops):
