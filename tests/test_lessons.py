@@ -48,6 +48,7 @@ def test_its_form(path):
     assert text.count("<details>") == text.count("</details>") == 2, "two exercises, with answers"
     for answer in re.findall(r"<details>.*?</details>", text, re.S):
         assert "```sh answer\n" in answer, "an answer that is checked"
+        assert not re.search(r"^ *! (?!.*\n```)", answer, re.M), "set -e passes over a `!`, unless it is the last command"
     printed = re.sub(r"<details>.*?</details>", "", text, flags=re.S)
     assert sum(bool(line) and not line.startswith("```") for line in printed.splitlines()) <= 132, "two pages of 66 lines, without the answers"
     assert max(map(len, text.splitlines())) <= 150
@@ -58,6 +59,7 @@ def test_its_links(path):
     """Each leads to a file, and to the line of the function that is named: a LookupError says which does not."""
     text = "".join(course.resolved(path, part.text) for part in course.parts(path) if part.kind == "text")
     assert re.search(r"`\w+` \((lib|tests)/[a-z_.-]+:[0-9]+\)", text), "how flatq does it"
+    assert not re.search(r"\(lib/[a-z-]+\.sh\)", text), "a function is named"
 
 
 def test_a_link_that_leads_nowhere(tmp_path):
@@ -229,6 +231,9 @@ def test_the_pictures(tmp_path, monkeypatch, capsys):
     plots.write(tmp_path / "pictures")
     assert "all killed, article: 1 of 2 bad" in (tmp_path / "pictures/crash-points.svg").read_text()
     assert ">1,287</text>" in (tmp_path / "pictures/cost.svg").read_text(), "lesson 12's pop writes the rest of the queue"
+    mentioned = {path.name[:2]: set(re.findall(r"\.lessons/(\S+\.svg)", path.read_text())) for path in course.LESSONS}
+    assert set.union(*mentioned.values()) == {path.name for path in (tmp_path / "pictures").iterdir()}
+    assert {number for number, names in mentioned.items() if names} == {"02", "03", "04", "12"}
     assert "crash-points.svg (" in capsys.readouterr().out
     monkeypatch.setattr(plots, "PIPED", tmp_path / "nothing")
     assert plots.piped() == []
