@@ -22,7 +22,7 @@ from servers import Beanstalkd, Redis, free, here_too, module
 
 sys.path.insert(0, str(ROOT / "python"))
 
-from flatq import Busy, Empty, NotYours, Queue, Unreachable, line, pressure, stalk  # noqa: E402
+from flatq import Busy, Empty, Invalid, NotYours, Queue, Unreachable, line, pressure, stalk  # noqa: E402
 from flatq.ends import Parcel, Source, Taken, Target, TooLarge  # noqa: E402
 from flatq.ends.local import Local  # noqa: E402
 from flatq.shovel import Shovel, source, target  # noqa: E402
@@ -55,16 +55,16 @@ def redis(tmp_path):
 class Door:
     """./launch -k with a spool of its own."""
 
-    def __init__(self, flatq, spool):
+    def __init__(self, flatq, spool, *words):
         need("ncat")
-        self.flatq, self.spool, self.port = flatq, spool, free()
+        self.flatq, self.spool, self.port, self.words = flatq, spool, free(), words
         self.queue = Queue("there", spool)
         self.url = f"127.0.0.1:{self.port}/there"
         self.start()
 
     def start(self):
-        self.process = self.flatq.start("./launch", "-k", "-p", str(self.port), env={"FLATQ_DIR": str(self.spool)}, stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.process = self.flatq.start("./launch", "-k", "-p", str(self.port), *self.words, env={"FLATQ_DIR": str(self.spool)},
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_for(lambda: listening(self.port), "the door listens")
 
     def kill(self):
@@ -195,6 +195,18 @@ def test_too_large_is_set_aside(flatq, tube):
     client.close()
 
 
+def test_too_large_for_a_door(flatq, tmp_path):
+    """It says so before it has read all: what it leaves unread resets the connection, behind its answer."""
+    door = Door(flatq, str(tmp_path / "far"), "-z", "100")
+    for size in (200, 100_000, 5_000_000):
+        with pytest.raises(Invalid, match="over the limit"):
+            line.Client(door.url).ask("push", "-n", str(size), "there", body=b"x" * size)
+    push(flatq, b"x" * 300_000, "here")
+    push(flatq, b"small", "here")
+    assert move("here", door.url) == 1
+    assert door.queue.pop() == b"small" and b"too-big" in flatq("list", "here").out
+
+
 def test_its_source_is_away_when_it_is_to_be_set_aside():
     """That is tried again like all else."""
     done = []
@@ -259,6 +271,34 @@ def test_one_shovel_for_a_way(flatq):
     refused(flatq("shovel", "here", "there"), 75, "shovel", text=b"another shovel")
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
+
+
+def test_idle_it_looks_seldom(flatq, monkeypatch):
+    """Ever less often, up to once a second."""
+    filled(flatq, 1, "empty")
+    assert pop(flatq, "empty") == b"0"
+    asked, claim = [], Queue.claim
+
+    def counted(*words):
+        asked.append(words)
+        return claim(*words)
+
+    monkeypatch.setattr(Queue, "claim", counted)
+    for queue in ("empty", "not-there"):
+        asked.clear()
+        here, began = Local(queue, "there"), time.monotonic()
+        with pytest.raises(Empty):
+            here.take(1.5)
+        assert time.monotonic() - began >= 1.5 and 2 <= len(asked) <= 10
+        assert here.sure
+        here.close()
+
+
+def test_no_such_queue(flatq):
+    """It may be made any time; but not for who does not wait."""
+    refused(flatq("shovel", "--once", "not-there", "there"), 66, "shovel", text=b"no queue")
+    filled(flatq, 1)
+    assert (move("here", "there"), move("here", "there")) == (1, 0)
 
 
 # ---- signals

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import socket
@@ -35,16 +36,22 @@ class Client:
             connection = socket.create_connection((self.host, self.port), 5)
         except OSError as error:
             raise Unreachable(f"{self.place}: {error.strerror or error}", 69) from None
+        parts: list[bytes] = []
         with connection:
             try:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 # so long the door may be silent. What is sent has an end of its own: our end of the connection stays open, so that a
                 # door sees whether we live
                 connection.settimeout(wait + 30)
-                connection.sendall(request + body)
-                answer = b"".join(iter(lambda: connection.recv(65536), b""))
+                # one that refuses a message leaves the rest of it unread, which resets the connection behind its answer
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    connection.sendall(request + body)
+                with contextlib.suppress(ConnectionResetError):
+                    for part in iter(lambda: connection.recv(65536), b""):
+                        parts.append(part)
             except OSError as error:
                 raise Cut(f"{self.place}: {error.strerror or error}", 69) from None
+        answer = b"".join(parts)
         data, _, last = answer.removesuffix(b"\n").rpartition(b"\n")
         refused = re.fullmatch(rb"error ([0-9]{2}) (.*)", last, re.S)
         if refused and answer.endswith(b"\n"):
