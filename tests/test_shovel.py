@@ -289,7 +289,7 @@ def test_idle_it_looks_seldom(flatq, monkeypatch):
         here, began = Local(queue, "there"), time.monotonic()
         with pytest.raises(Empty):
             here.take(1.5)
-        assert time.monotonic() - began >= 1.5 and 2 <= len(asked) <= 10
+        assert time.monotonic() - began >= 1.5 and len(asked) <= 10
         assert here.sure
         here.close()
 

@@ -29,7 +29,7 @@ class Missing(Error, LookupError):
 
 
 class Empty(Error, queue.Empty):
-    """66 of pop, reserve, peek and drain: nothing is there."""
+    """66 of pop, reserve, peek, drain and claim: nothing is there, or no such queue."""
 
 
 class NotYours(Error):

@@ -8,12 +8,10 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable
 from typing import Any
 
-from ..errors import Disk, Empty, Invalid, Missing
+from ..errors import Disk, Empty, Invalid
 from ..queue import Queue
-from ..verbs import Call, run
 from . import Note, Parcel, Source, Taken, Target, TooLarge, key_of, way
 
 #: messages that are claimed at once
@@ -67,7 +65,8 @@ class Local(Source):
     message that was moved: so a shovel that is killed repeats one message at most."""
 
     def __init__(self, queue: str, towards: str, path: str | None = None) -> None:
-        self.queue, self.path, self.name = Queue(queue, path).name, path, queue
+        self.here, self.path, self.name = Queue(queue, path), path, queue
+        self.queue = self.here.name
         self.consumer = way(queue, towards)
         self.line: collections.deque[_Claimed] = collections.deque()
         #: whether all that is claimed is in the line, and so known
@@ -75,6 +74,7 @@ class Local(Source):
         self.note: Note | None = None
 
     def take(self, wait: float) -> Parcel:
+        """Raises Missing where there is no such queue, and it is not to wait for one."""
         if self.note is None:
             self.note = Note(self.consumer, f"queue '{self.queue}'", self.path)
         end, pause = time.monotonic() + wait, 0.05
@@ -82,22 +82,22 @@ class Local(Source):
             self.sure = False
             try:
                 # what a killed one held comes first
-                segments = self._verb("claim", "-n", str(min(CLAIM, self.most)), "--", self.queue, parse=_segments)
-            except Missing as error:
+                segments = self.here.claim(self.consumer, min(CLAIM, self.most))
+            except Empty:
                 self.sure = True
+                if not wait:
+                    # whoever waits may see it made
+                    self.here.stats()
                 left = end - time.monotonic()
                 if left <= 0:
-                    raise Empty(str(error), 66) from None
+                    raise
                 time.sleep(min(pause, left))
                 pause = min(pause * 1.5, 1.0)
                 continue
-            for offset, count, path in segments:
-                self._read(self.note.text, offset, count, path)
+            for segment in segments:
+                self._read(self.note.text, *segment)
             self.sure = True
         return self.line.popleft()
-
-    def _verb(self, verb: str, *words: str, parse: Callable[[bytes], Any] = bytes) -> Any:
-        return run(Call(verb, ["-c", self.consumer, *words], parse, None, self.path))
 
     def _read(self, last: bytes, offset: int, count: int, path: str) -> None:
         rows: list[list[bytes]] = []
@@ -127,7 +127,7 @@ class Local(Source):
             self._settle(parcel.end)
 
     def _settle(self, end: int) -> None:
-        self._verb("settle", "--", str(end), self.queue)
+        self.here.settle(self.consumer, end)
         self.begun = False
 
     def close(self) -> None:
@@ -138,14 +138,9 @@ class Local(Source):
             if self.begun and self.sure:
                 raise Taken(f"queue '{self.queue}': {len(self.line)} messages stay claimed as {self.consumer}, for the next start", 75)
             if self.sure and self.line:
-                self._verb("unclaim", "--", self.queue)
+                self.here.unclaim(self.consumer)
         finally:
             note.close()
-
-
-def _segments(out: bytes) -> list[tuple[int, int, str]]:
-    rows = (line.split(" ", 2) for line in os.fsdecode(out).splitlines())
-    return [(int(offset), int(count), path) for offset, count, path in rows]
 
 
 class Here(Target):
