@@ -1,8 +1,10 @@
 """shovel, between flatq, a line door, a real beanstalkd and a real Redis: order, no loss, no repeats, whoever is killed."""
 
 import contextlib
+import errno
 import fcntl
 import os
+import pathlib
 import pty
 import random
 import re
@@ -22,8 +24,8 @@ from servers import Beanstalkd, Redis, free, here_too, module
 
 sys.path.insert(0, str(ROOT / "python"))
 
-from flatq import Busy, Empty, Invalid, NotYours, Queue, Unreachable, line, pressure, stalk  # noqa: E402
-from flatq.ends import Parcel, Source, Taken, Target, TooLarge  # noqa: E402
+from flatq import Busy, Denied, Disk, Empty, Invalid, NotYours, Queue, Unreachable, line, pressure, stalk  # noqa: E402
+from flatq.ends import PASSING, Note, Parcel, Source, Taken, Target, TooLarge, way  # noqa: E402
 from flatq.ends.local import Local  # noqa: E402
 from flatq.shovel import Shovel, source, target  # noqa: E402
 
@@ -299,6 +301,89 @@ def test_no_such_queue(flatq):
     refused(flatq("shovel", "--once", "not-there", "there"), 66, "shovel", text=b"no queue")
     filled(flatq, 1)
     assert (move("here", "there"), move("here", "there")) == (1, 0)
+
+
+def test_damage_does_not_pass(flatq):
+    """Nothing is waited for, and it stays claimed for whoever looks into it."""
+    filled(flatq, 2)
+    (segment,) = Queue("here").claim(way("here", "there"), 2)
+    (flat,) = pathlib.Path(segment.path).iterdir()
+    whole = flat.read_bytes()
+    for bad in (whole[:-5] + b"?\n", whole.splitlines(True)[0], whole.replace(b"\t", b" ")):
+        flat.write_bytes(bad)
+        refused(flatq("shovel", "here", "there"), 74, "shovel", text=b"damaged")
+    flat.write_bytes(whole)
+    assert move("here", "there") == 2
+
+
+# ---- the note
+
+
+def modes(spool):
+    return {oct(path.stat().st_mode & 0o7777) for path in (spool, spool / ".shovel", *(spool / ".shovel").iterdir())}
+
+
+def test_the_note_is_for_whoever_the_spool_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLATQ_SYNC", "off")
+    before = os.umask(0o022)
+    try:
+        Note("way", "a place", str(tmp_path / "above/mine")).close()
+        ours = tmp_path / "ours"
+        ours.mkdir()
+        ours.chmod(0o2770)
+        Note("way", "a place", str(ours)).close()
+        assert os.umask(0o022) == 0o022
+    finally:
+        os.umask(before)
+    assert modes(tmp_path / "above/mine") == {"0o700", "0o600"} and (tmp_path / "above").stat().st_mode & 0o777 == 0o700
+    assert modes(ours) == {"0o2770", "0o660"}
+
+
+@pytest.mark.parametrize("number, kind", [(errno.EACCES, Denied), (errno.EPERM, Denied), (errno.EROFS, Disk)])
+def test_a_note_that_may_not_be_written(tmp_path, monkeypatch, number, kind):
+    """What is not allowed does not pass by waiting."""
+    def refuse(*words, **more):
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "makedirs", refuse)
+        with pytest.raises(kind) as error:
+            Note("way", "a place", str(tmp_path))
+    assert error.value.code == {Denied: 77, Disk: 74}[kind] and (kind is Disk) == issubclass(kind, PASSING)
+    note = Note("way", "a place", str(tmp_path))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", refuse)
+        with pytest.raises(kind):
+            note.write(b"1")
+    note.write(b"1")
+    note.close()
+    assert Note("way", "a place", str(tmp_path)).text == b"1"
+
+
+@pytest.mark.parametrize("kind", ["tube", "redis"])
+def test_a_note_that_fails_once(flatq, request, monkeypatch, kind):
+    """It is written by the next try, before anything is taken; and nobody is kept out meanwhile."""
+    server = request.getfixturevalue(kind)
+    move_here = source(server.url, "back")
+    write = Note.write
+
+    def full(note, text):
+        raise Disk("no space left", 74)
+
+    monkeypatch.setattr(Note, "write", full)
+    with pytest.raises(Disk):
+        move_here.take(0)
+    monkeypatch.setattr(Note, "write", write)
+    with pytest.raises(Empty):
+        move_here.take(0)
+    (note,) = (flatq.spool / ".shovel").iterdir()
+    assert note.read_bytes().strip() == (b"open" if kind == "tube" else move_here.queue.client.encode())
+    monkeypatch.setattr(Note, "write", full)
+    with pytest.raises(Disk) if kind == "tube" else contextlib.nullcontext():
+        move_here.close()
+    monkeypatch.setattr(Note, "write", write)
+    with pytest.raises(Empty):
+        source(server.url, "back").take(0)
 
 
 # ---- signals

@@ -5,13 +5,16 @@ pressure+redis://HOST:PORT/DB/NAME (redis.py); or mqueue:///NAME (mqueue.py of t
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
+import stat
 import time
+from collections.abc import Iterator
 from typing import IO
 
-from ..errors import Busy, Disk, Error, Full, Invalid, TimedOut, Unreachable
+from ..errors import Busy, Denied, Disk, Error, Full, Invalid, TimedOut, Unreachable
 
 #: what passes when an end comes back, or has room again
 PASSING = (Unreachable, Full, Busy, TimedOut, Disk)
@@ -25,6 +28,10 @@ class TooLarge(Invalid):
 
 class Taken(Error):
     """75, of what does not pass by waiting."""
+
+
+class Damaged(Error):
+    """74, of what does not pass by waiting: what lies on the disk is not what was written."""
 
 
 class Parcel:
@@ -92,7 +99,8 @@ def way(here: str, there: str) -> str:
 
 class Note:
     """One line that outlives us, in `.shovel/WAY` of the spool: what the next shovel of this way has to know if we are killed. The file is
-    locked while we run, so there is one at a time. Raises Taken where another has it, Disk."""
+    locked while we run, so there is one at a time; it is for those alone who may use the spool. Raises Taken where another has it, Disk,
+    Denied."""
 
     def __init__(self, way: str, place: str, path: str | None = None) -> None:
         spool = path or os.environ.get("FLATQ_DIR") or os.path.join(
@@ -100,10 +108,11 @@ class Note:
         directory = os.path.join(spool, ".shovel")
         self.place, self.synced = place, os.environ.get("FLATQ_SYNC") != "off"
         try:
-            os.makedirs(directory, 0o700, exist_ok=True)
-            self.file: IO[bytes] = open(os.open(os.path.join(directory, way), os.O_RDWR | os.O_CREAT, 0o600), "r+b", 0)
+            with _private(spool):
+                os.makedirs(directory, exist_ok=True)
+                self.file: IO[bytes] = open(os.open(os.path.join(directory, way), os.O_RDWR | os.O_CREAT, 0o666), "r+b", 0)
         except OSError as error:
-            raise Disk(f"{directory}: {error.strerror}", 74) from None
+            raise _refused(directory, error) from None
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -120,12 +129,45 @@ class Note:
             if self.synced:
                 os.fdatasync(self.file.fileno())
         except OSError as error:
-            raise Disk(f"{self.place}: {error.strerror}", 74) from None
+            raise _refused(self.place, error) from None
         self.text = text
+
+    def first(self, text: bytes) -> Note:
+        """Itself, with this written; where that fails, it is another one's."""
+        try:
+            self.write(text)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def last(self, text: bytes | None) -> None:
+        """Close it, with this written unless that is None."""
+        try:
+            if text is not None:
+                self.write(text)
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Let another one have it."""
         self.file.close()
+
+
+@contextlib.contextmanager
+def _private(spool: str) -> Iterator[None]:
+    """What is made is for whoever a verb would make it for: a spool with the set-gid bit is a group's."""
+    shared = os.path.isdir(spool) and os.stat(spool).st_mode & stat.S_ISGID
+    before = os.umask(0o007 if shared else 0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def _refused(place: str, error: OSError) -> Error:
+    text = f"{place}: {error.strerror}"
+    return Denied(text, 77) if isinstance(error, PermissionError) else Disk(text, 74)
 
 
 class Doubt:
@@ -138,6 +180,10 @@ class Doubt:
     def arise(self) -> None:
         """From now on there is one."""
         self.since = time.monotonic()
+
+    def end(self) -> None:
+        """It is back, or another's."""
+        self.since = 0.0
 
     def __bool__(self) -> bool:
         return bool(self.since)

@@ -89,7 +89,7 @@ class DoorSource(Source):
             answer = self.client.ask("reserve", "-w", line.seconds(wait), "-t", str(LEASE), self.client.queue, wait=wait)
         except Error as error:
             if not isinstance(error, line.Cut):
-                self.doubt.since = 0
+                self.doubt.end()
             # a door for one connection at a time does not wait
             if isinstance(error, Empty) and wait and time.monotonic() - began < 0.5:
                 time.sleep(0.5)
@@ -97,7 +97,7 @@ class DoorSource(Source):
         head, _, body = answer.partition(b"\n")
         receipt = head.decode().split(" ")[0]
         self.write("held", receipt)
-        self.doubt.since = 0
+        self.doubt.end()
         return _Reserved(self, receipt, body)
 
     def _go_on(self) -> Parcel | None:
@@ -116,7 +116,7 @@ class DoorSource(Source):
         age = self.doubt.age()
         if age < LEASE + self.WAIT and (age < self.GRACE or self._reserved()):
             self.doubt.wait()
-        self.doubt.since = 0
+        self.doubt.end()
 
     def _reserved(self) -> bool:
         """Whether anything is reserved there: if so, it may be for us."""
@@ -128,8 +128,5 @@ class DoorSource(Source):
 
     def close(self) -> None:
         note, self.note = self.note, None
-        if note is None:
-            return
-        if note.text == b"asked" and not self.doubt:
-            note.write(b"nothing")
-        note.close()
+        if note:
+            note.last(b"nothing" if note.text == b"asked" and not self.doubt else None)

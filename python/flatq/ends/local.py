@@ -10,9 +10,9 @@ import socket
 import time
 from typing import Any
 
-from ..errors import Disk, Empty, Invalid
+from ..errors import Empty, Invalid
 from ..queue import Queue
-from . import Note, Parcel, Source, Taken, Target, TooLarge, key_of, way
+from . import Damaged, Note, Parcel, Source, Taken, Target, TooLarge, key_of, way
 
 #: messages that are claimed at once
 CLAIM = 16
@@ -28,7 +28,7 @@ class _Claimed(Parcel):
         except ValueError:
             match = None
         if not match or len(body) != int(match[5]):
-            raise Disk(f"queue '{source.queue}': a damaged message among those claimed as {source.consumer}", 74)
+            raise Damaged(f"queue '{source.queue}': a damaged message among those claimed as {source.consumer}", 74)
         # host, queue, id and the hundredth of a second of birth
         where = (socket.gethostname(), source.queue, int(match[2]), int(match[4]))
         super().__init__(body, key_of(*where, body=body), int(match[1]), int(match[3]))
@@ -106,9 +106,9 @@ class Local(Source):
                 with open(os.path.join(path, name), "rb") as flat:
                     rows += [line.split(b"\t") for line in flat.read().splitlines()]
         except OSError as error:
-            raise Disk(f"{path}: {error.strerror}", 74) from None
+            raise Damaged(f"{path}: {error.strerror}", 74) from None
         if len(rows) != count or any(len(row) != 2 for row in rows):
-            raise Disk(f"{path}: {len(rows)} messages, not {count}", 74)
+            raise Damaged(f"{path}: damaged: {len(rows)} messages, not {count}", 74)
         moved = next((place + 1 for place, row in enumerate(rows) if row[0] == last), 0)
         if moved == count:
             self._settle(offset + count)

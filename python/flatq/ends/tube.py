@@ -54,21 +54,20 @@ class TubeSource(Source):
 
     def take(self, wait: float) -> Parcel:
         if self.note is None:
-            self.note = Note(self.way, self.name)
-            if self.note.text == b"open":
+            note = Note(self.way, self.name)
+            if note.text == b"open":
                 self.doubt.arise()
-            self.note.write(b"open")
+            self.note = note.first(b"open")
         if self.client.broken():
             self.doubt.arise()
         if self.doubt:
             if self.client.reserved() and self.doubt.age() < LEASE:
                 self.doubt.wait()
-            self.doubt.since = 0
+            self.doubt.end()
         return _Job(self.client, self.client.reserve(wait))
 
     def close(self) -> None:
         self.client.close()
         note, self.note = self.note, None
         if note:
-            note.write(b"closed")
-            note.close()
+            note.last(b"closed")
