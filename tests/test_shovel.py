@@ -185,6 +185,20 @@ def test_from_one_server_to_another(flatq, tube, redis):
 # ---- what does not go
 
 
+class Small(Target):
+    """A queue that takes no message of over so many bytes."""
+
+    name = "small"
+
+    def __init__(self, queue, most=100):
+        self.queue, self.most = queue, most
+
+    def give(self, parcel, wait):
+        if len(parcel.body) > self.most:
+            raise TooLarge(f"{len(parcel.body)} bytes are too large", 65)
+        self.queue.push(parcel.body, key=parcel.key)
+
+
 def test_too_large_is_set_aside(flatq, tube):
     push(flatq, b"x" * 70000, "here")
     push(flatq, b"small", "here")
@@ -209,6 +223,38 @@ def test_too_large_for_a_door(flatq, tmp_path):
     assert door.queue.pop() == b"small" and b"too-big" in flatq("list", "here").out
 
 
+@pytest.mark.parametrize("why", ["closed", "full"])
+def test_too_large_and_no_way_to_set_it_aside(flatq, why):
+    """One line says so, and the message is the first again when there is a way."""
+    for body in (b"moved", b"x" * 1000, b"small"):
+        push(flatq, body, "here")
+    flatq(*(("close", "here") if why == "closed" else ("create", "-b", "3", "here")), check=0)
+    there = Small(Queue("there"))
+    with pytest.raises(Invalid, match=f"cannot be set aside.*{why}"):
+        Shovel(source("here", there.name), there, once=True).run()
+    assert Queue("there").pop() == b"moved"
+    flatq("create", "-b", "4", "here", check=0)
+    assert Shovel(source("here", there.name), there, once=True).run() == 1
+    assert Queue("there").pop() == b"small"
+    assert [row.endswith(b"too-big") for row in flatq("list", "here", check=0).out.splitlines()] == [True]
+
+
+def test_somebody_else_takes_what_is_too_large(flatq, monkeypatch):
+    """Then there is nothing to be set aside."""
+    push(flatq, b"x" * 1000, "here")
+    reserve = Queue.reserve
+
+    def late(queue, **more):
+        assert queue.pop() == b"x" * 1000
+        return reserve(queue, **more)
+
+    monkeypatch.setattr(Queue, "reserve", late)
+    there = Small(Queue("there"))
+    shovel = Shovel(source("here", there.name), there, once=True)
+    assert (shovel.run(), shovel.buried) == (0, 1)
+    refused(flatq("pop", "here"), 66)
+
+
 def test_its_source_is_away_when_it_is_to_be_set_aside():
     """That is tried again like all else."""
     done = []
@@ -219,17 +265,13 @@ def test_its_source_is_away_when_it_is_to_be_set_aside():
             if len(done) < 3:
                 raise Unreachable("gone", 69)
 
-    class Small(Target):
-        def give(self, parcel, wait):
-            raise TooLarge("3 bytes are too large", 65)
-
     class One(Source):
         def take(self, wait):
             if done:
                 raise Empty("nothing there", 66)
             return Message(b"123", "key")
 
-    shovel = Shovel(One(), Small(), once=True)
+    shovel = Shovel(One(), Small(None, 2), once=True)
     assert (shovel.run(), shovel.buried, done) == (0, 1, ["asked"] * 3)
 
 

@@ -10,7 +10,7 @@ import socket
 import time
 from typing import Any
 
-from ..errors import Empty, Invalid
+from ..errors import Closed, Empty, Full, Invalid
 from ..queue import Queue
 from . import Damaged, Note, Parcel, Source, Taken, Target, TooLarge, key_of, way
 
@@ -44,16 +44,24 @@ class _Claimed(Parcel):
 
     def bury(self) -> None:
         # there is no way from claimed to buried: it is pushed anew, as the most urgent, taken, and set aside
-        spare = Queue(self.source.queue, self.source.path)
-        known = spare.push(self.body, priority=0, lease=self.lease, key=self.key)
+        here = self.source.here
+        try:
+            known = here.push(self.body, priority=0, lease=self.lease, key=self.key, wait=2)
+        except (Closed, Full) as error:
+            # our own claims fill it: no waiting helps
+            text = str(error).removeprefix("push: ")
+            raise Invalid(f"a message that is too large for the other end cannot be set aside, and is still there: {text}", 65) from None
         held: list[Any] = []
         try:
             while not known.dup:
-                message = spare.reserve()
+                message = here.reserve()
                 if message.id == known:
                     message.bury(reason="too-big", priority=self.priority)
                     break
                 held.append(message)
+        except (Empty, Closed):
+            # somebody else has taken it
+            pass
         finally:
             for message in held:
                 message.release()
