@@ -499,6 +499,18 @@ def test_one_line_of_progress_on_a_terminal(flatq, tube):
     assert len(lines) > 3 and max(map(len, lines)) == 39, said
 
 
+def test_it_tries_again_ever_later(monkeypatch):
+    """Up to a quarter of a lease, and soon again once an end has answered."""
+    shovel, pauses = Shovel(Source(), Target()), []
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "sleep", pauses.append)
+        for _ in range(9):
+            shovel._fails("an end", Unreachable("gone", 69))
+        shovel._well()
+        shovel._fails("an end", Unreachable("gone", 69))
+    assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 7.5, 7.5, 0.1])
+
+
 def test_no_progress_where_there_is_no_terminal(flatq):
     filled(flatq, 5)
     assert flatq("shovel", "--once", "here", "there", check=0)[1:] == (b"", b"")

@@ -10,6 +10,7 @@ The ends are in `ends`. What was given, but could not be settled, is remembered 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import sys
@@ -25,20 +26,19 @@ from .errors import Closed, Empty, Error, NotYours, Usage
 
 class Shovel:
     """Moves messages from `source` to `target`, in order, one in flight. once: until nothing is there; count: so many; patience: seconds
-    without an answer from an end, after which its error is raised (None: never). say: called with each new reason to wait."""
+    without an answer from an end, after which its error is raised (None: never). say: called with each new reason to wait; tell: called
+    when a message has been moved."""
 
     def __init__(self, source: Source, target: Target, *, once: bool = False, count: int | None = None, patience: float | None = None,
-                 say: Callable[[str], object] | None = None) -> None:
+                 say: Callable[[str], object] = lambda text: None, tell: Callable[[], object] = lambda: None) -> None:
         self.source, self.target, self.once, self.left, self.patience = source, target, once, count, patience
-        self.say = say or (lambda text: None)
+        self.say, self.tell = say, tell
         self.moved = self.buried = 0
         #: what was given, but may not be settled: the last of them
         self.given: dict[str, None] = {}
         self.stopping = self.waiting = False
         self.failing: tuple[float, str] | None = None
         self.pause = 0.0
-        #: called when a message has been moved
-        self.tell: Callable[[], object] = lambda: None
 
     def stop(self, number: int = signal.SIGTERM, frame: FrameType | None = None) -> None:
         """A signal's handler. The first lets the message in hand arrive, where its end answers; the second, or HUP, does not."""
@@ -50,7 +50,8 @@ class Shovel:
         self.stopping = True
 
     def run(self) -> int:
-        """Move; how many. Raises what does not pass."""
+        """Move; how many. Raises what does not pass (all but `ends.PASSING`), what passes once `patience` is over, and Stopped on a second
+        signal or HUP."""
         try:
             try:
                 # what was given is settled, though as many as were wanted have been given
@@ -160,7 +161,7 @@ class Shovel:
         self.failing, self.pause = None, 0.0
 
     def _fails(self, name: str, error: Error) -> None:
-        """Say why, once, and wait: ever longer, up to ten seconds."""
+        """Say why, once, and wait: ever longer, up to a quarter of a lease, in which what is in hand is kept."""
         text = f"{name}: {' '.join(str(error).split())}"
         since = self.failing[0] if self.failing else time.monotonic()
         if self.patience is not None and time.monotonic() - since >= self.patience:
@@ -168,7 +169,7 @@ class Shovel:
         before, self.failing = self.failing, (since, text)
         if before is None or before[1] != text:
             self.say(text)
-        self.pause = min(max(self.pause * 2, 0.1), 10.0, LEASE / 4)
+        self.pause = min(max(self.pause * 2, 0.1), LEASE / 4)
         self.waiting = True
         try:
             if self.stopping:
@@ -195,13 +196,13 @@ def command(verb: str, words: list[str], places: Callable[[list[str]], tuple[str
         count = number("n", given["n"], 1) if "n" in given else None
         patience = number("w", given["w"]) if "w" in given else None
         there = target(other)
-        shovel = Shovel(source(one, other), there, once="1" in given, count=count, patience=patience)
+        make = functools.partial(Shovel, source(one, other), there, once="1" in given, count=count, patience=patience)
     except Error as error:
         return fail(verb, error)
-    return _run(verb, shovel)
+    return _run(verb, make)
 
 
-def _run(verb: str, shovel: Shovel) -> int:
+def _run(verb: str, make: Callable[..., Shovel]) -> int:
     terminal = sys.stderr.isatty()
     last = 0.0
 
@@ -224,9 +225,7 @@ def _run(verb: str, shovel: Shovel) -> int:
         if terminal:
             line()
 
-    shovel.say = say
-    if terminal:
-        shovel.tell = tell
+    shovel = make(say=say, **({"tell": tell} if terminal else {}))
     for number_of in SIGNALS:
         if signal.getsignal(number_of) is not signal.SIG_IGN:
             signal.signal(number_of, shovel.stop)
