@@ -68,8 +68,8 @@ class Kernel(Source, Target):
         self._queue: Any = None
 
     @staticmethod
-    def at(url: str) -> Kernel:
-        """mqueue:///NAME"""
+    def at(url: str, towards: str = "") -> Kernel:
+        """mqueue:///NAME, wherever what comes from it goes."""
         return Kernel(urllib.parse.unquote(url.partition(":")[2].lstrip("/")))
 
     @property

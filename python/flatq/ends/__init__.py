@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import importlib
+import operator
 import os
 import stat
 import time
@@ -24,6 +26,11 @@ LEASE = 30
 
 class TooLarge(Invalid):
     """65: a message that the other end will never take."""
+
+
+def refused(error: Invalid) -> Invalid:
+    """What is to be raised, where a queue of ours refuses a message: TooLarge if that is why."""
+    return TooLarge(str(error), 65, error.verb) if "over the limit" in str(error) else error
 
 
 class Taken(Error):
@@ -112,7 +119,7 @@ class Note:
                 os.makedirs(directory, exist_ok=True)
                 self.file: IO[bytes] = open(os.open(os.path.join(directory, way), os.O_RDWR | os.O_CREAT, 0o666), "r+b", 0)
         except OSError as error:
-            raise _refused(directory, error) from None
+            raise _failed(directory, error) from None
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -129,7 +136,7 @@ class Note:
             if self.synced:
                 os.fdatasync(self.file.fileno())
         except OSError as error:
-            raise _refused(self.place, error) from None
+            raise _failed(self.place, error) from None
         self.text = text
 
     def first(self, text: bytes) -> Note:
@@ -165,7 +172,7 @@ def _private(spool: str) -> Iterator[None]:
         os.umask(before)
 
 
-def _refused(place: str, error: OSError) -> Error:
+def _failed(place: str, error: OSError) -> Error:
     text = f"{place}: {error.strerror}"
     return Denied(text, 77) if isinstance(error, PermissionError) else Disk(text, 74)
 
@@ -197,52 +204,28 @@ class Doubt:
         raise Busy(f"{self.place}: a message may still be reserved for a shovel that was cut off: waits until it is back", 75)
 
 
+#: the module of each kind of place, and what in it makes a Source of a place and the name of where it goes, and a Target of a place
+_ENDS = {
+    "queue": (".local", "Local", "Here"),
+    "door": (".door", "DoorSource", "Door"),
+    "beanstalk": (".tube", "TubeSource", "Tube"),
+    "pressure": (".redis", "PressureSource", "Pressure"),
+    "mqueue": ("..mqueue", "Kernel.at", "Kernel.at"),
+}
+
+
 def source(place: str, towards: str) -> Source:
     """Where messages come from; towards: the name of where they go. Raises Invalid."""
-    kind = _kind(place)
-    if kind == "mqueue":
-        from ..mqueue import Kernel
-
-        return Kernel.at(place)
-    if kind == "pressure":
-        from .redis import PressureSource
-
-        return PressureSource(place, towards)
-    if kind == "beanstalk":
-        from .tube import TubeSource
-
-        return TubeSource(place, towards)
-    if kind == "door":
-        from .door import DoorSource
-
-        return DoorSource(place, towards)
-    from .local import Local
-
-    return Local(place, towards)
+    module, name, _ = _ENDS[_kind(place)]
+    made: Source = operator.attrgetter(name)(importlib.import_module(module, __name__))(place, towards)
+    return made
 
 
 def target(place: str) -> Target:
     """Where they go. Raises Invalid."""
-    kind = _kind(place)
-    if kind == "mqueue":
-        from ..mqueue import Kernel
-
-        return Kernel.at(place)
-    if kind == "pressure":
-        from .redis import Pressure
-
-        return Pressure(place)
-    if kind == "beanstalk":
-        from .tube import Tube
-
-        return Tube(place)
-    if kind == "door":
-        from .door import Door
-
-        return Door(place)
-    from .local import Here
-
-    return Here(place)
+    module, _, name = _ENDS[_kind(place)]
+    made: Target = operator.attrgetter(name)(importlib.import_module(module, __name__))(place)
+    return made
 
 
 def _kind(place: str) -> str:

@@ -6,7 +6,7 @@ import time
 
 from .. import line
 from ..errors import Empty, Error, Invalid, Missing, NotYours
-from . import LEASE, Doubt, Note, Parcel, Source, Target, TooLarge, key_of, way
+from . import LEASE, Doubt, Note, Parcel, Source, Target, key_of, refused, way
 
 
 class Door(Target):
@@ -22,7 +22,7 @@ class Door(Target):
         try:
             self.client.ask("push", *words, self.client.queue, body=parcel.body, wait=wait)
         except Invalid as error:
-            raise TooLarge(str(error), 65) if "over the limit" in str(error) else error from None
+            raise refused(error) from None
 
 
 class _Reserved(Parcel):

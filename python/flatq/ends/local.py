@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import Closed, Empty, Full, Invalid
 from ..queue import Queue
-from . import Damaged, Note, Parcel, Source, Taken, Target, TooLarge, key_of, way
+from . import Damaged, Note, Parcel, Source, Taken, Target, key_of, refused, way
 
 #: messages that are claimed at once
 CLAIM = 16
@@ -161,4 +161,4 @@ class Here(Target):
         try:
             self.queue.push(parcel.body, priority=parcel.priority, lease=parcel.lease, key=parcel.key, wait=wait)
         except Invalid as error:
-            raise TooLarge(str(error), 65, error.verb) if "over the limit" in str(error) else error from None
+            raise refused(error) from None
