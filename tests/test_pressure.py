@@ -231,6 +231,15 @@ def test_in_each_shell(flatq, redis, q):
     refused(run(flatq, "put", "q", env={"FLATQ_PYTHON": "python-none"}), 69, "pressure", text=b"apt install python3")
 
 
+def test_the_usual_place(monkeypatch):
+    """What the specification says where nothing is said."""
+    for name in ("REDIS_SERVER", "REDIS_PORT", "REDIS_DB", "PRESSURE_PREFIX"):
+        monkeypatch.delenv(name, raising=False)
+    queue = pressure.Queue("q")
+    assert (queue.host, queue.port, queue.db, queue.prefix) == ("127.0.0.1", 6379, 0, b"__pressure__")
+    assert queue.key(":bound") == b"__pressure__:q:bound"
+
+
 def test_where(flatq, redis, server):
     """The four variables, any name, and a database of its own."""
     name = b"a queue: \xff*[x]\n"
@@ -242,6 +251,51 @@ def test_where(flatq, redis, server):
     here = pressure.Queue.at(f"redis://127.0.0.1:{server.port}/3/a%20queue%3A%20%FF*[x]%0A", prefix="pre*fix")
     assert here.exists() and [queue.raw for queue in here.every()] == [name]
     refused(run(flatq, "length", "q", env={"REDIS_PORT": "x"}), 65, "pressure", text=b"REDIS_PORT")
+
+
+def test_a_queue_that_is_over_full_has_no_room(q, spec, redis):
+    """A client that knows only the specification can make it so: a get that leaves it full tells no producer that there is room."""
+    q.create(2)
+    spec.put(b"0")
+    spec.put(b"1")
+    redis.lpush("__pressure__:q", b"2")
+    assert q.get(0) == b"0"
+    assert redis.llen("__pressure__:q:not_full") == 0
+    with pytest.raises(Full):
+        q.put(b"3", 0)
+    assert q.get(0) == b"1"
+    assert redis.llen("__pressure__:q:not_full") == 1
+    q.put(b"3", 0)
+    assert [q.get(0), q.get(0)] == [b"2", b"3"]
+
+
+@pytest.mark.parametrize("role", ["producer", "consumer"])
+def test_a_deletion_waits_so_long(flatq, q, redis, role):
+    """For who does not leave; then the rest is doctor's."""
+    for wait in ("0", "1"):
+        q.create(1)
+        assert redis.rpop(f"__pressure__:q:{role}_free")
+        redis.set(f"__pressure__:q:{role}", "another:1:1")
+        began = time.monotonic()
+        refused(run(flatq, "delete", "-w", wait, "q"), 75, "pressure", text=f"its {role} another:1:1 has not left".encode())
+        assert time.monotonic() - began >= int(wait)
+        assert not q.exists() and keys(redis)
+        run(flatq, "doctor", "-f", "q", check=0)
+        assert keys(redis) == set()
+
+
+def test_a_lease_is_of_who_is_named(flatq, q, redis):
+    """One of ours that is over says nothing of another who has the role by now."""
+    q.create(1)
+    assert redis.rpop("__pressure__:q:producer_free")
+    redis.set("__pressure__:q:producer_lease", "1 0123456789abcdef ours:1:1")
+    redis.set("__pressure__:q:producer", "another:1:1")
+    refused(run(flatq, "put", "-w", "0", "q", input=b"1"), 75, "pressure", text=b"its producer is another:1:1")
+    assert run(flatq, "doctor", "q", check=75).out == b"q open producer another:1:1 has the role, without a lease\n"
+    # its own, it would be
+    redis.set("__pressure__:q:producer", "ours:1:1")
+    assert b"mended" in run(flatq, "doctor", "q", check=0).out
+    q.put(b"1", 0)
 
 
 def test_waits_end(q, redis):

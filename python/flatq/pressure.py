@@ -45,6 +45,7 @@ SUFFIXES = (
 )
 STATISTICS = tuple(suffix[7:] for suffix in SUFFIXES if suffix.startswith(":stats:"))
 
+
 class Exists(Invalid):
     """65: create found a queue of that name."""
 
