@@ -741,6 +741,20 @@ def test_a_consumer_that_was_killed_is_known_again(flatq, redis):
     assert second.take(0).body == b"1"
 
 
+def test_a_producer_that_was_killed_is_soon_forgotten(flatq, redis):
+    """It has the role for as long as it puts, and waits for room; so it needs no long lease."""
+    redis.queue.delete()
+    redis.queue.create(1)
+    redis.queue.put(b"full")
+    filled(flatq, 1)
+    process = flatq.start("shovel", "here", redis.url, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with module("redis").Redis(port=redis.port) as client:
+        lease = wait_for(lambda: client.get("__pressure__:q:producer_lease"), "it waits for room")
+        assert int(lease.split()[0]) / 1000 - client.time()[0] < 8
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+
+
 def test_a_job_of_a_connection_that_has_not_ended(flatq, tube):
     """A killed shovel's connection may end later than the next one's begins."""
     client = stalk.Client(tube.url)

@@ -34,10 +34,13 @@ class _Held(Parcel):
 
 
 class Pressure(Target):
-    """Where messages go."""
+    """Where messages go. We are its producer for as long as `give` may take, no longer: nobody waits long for one of us that was killed."""
+
+    #: seconds: three times what a shovel waits for room at a time, so that a wait is one question
+    PUT = 6
 
     def __init__(self, url: str) -> None:
-        self.queue, self.name = pressure.Queue.at(url, lease=LEASE), re.sub(r"//[^/@]*@", "//", url)
+        self.queue, self.name = pressure.Queue.at(url, lease=self.PUT), re.sub(r"//[^/@]*@", "//", url)
 
     def give(self, parcel: Parcel, wait: float) -> None:
         self.queue.put(parcel.body, wait)
