@@ -82,7 +82,7 @@ class Local(Source):
         self.note: Note | None = None
 
     def take(self, wait: float) -> Parcel:
-        """Raises Missing where there is no such queue, and it is not to wait for one."""
+        """Raises Missing where there is no such queue, and it is not to wait for one; Damaged."""
         if self.note is None:
             self.note = Note(self.consumer, f"queue '{self.queue}'", self.path)
         end, pause = time.monotonic() + wait, 0.05
