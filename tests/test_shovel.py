@@ -338,6 +338,28 @@ def test_idle_it_looks_seldom(flatq, monkeypatch):
         here.close()
 
 
+def test_idle_for_a_minute(flatq, monkeypatch):
+    """By a clock of the test's own: about once a second, however often it is asked."""
+    now, asked, here = [0.0], [], Local("here", "there")
+
+    def nothing(*words):
+        asked.append(words)
+        raise Empty("nothing there", 66)
+
+    def sleep(seconds):
+        now[0] += seconds
+
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "monotonic", lambda: now[0])
+        patched.setattr(time, "sleep", sleep)
+        patched.setattr(Queue, "claim", nothing)
+        for _ in range(12):
+            with pytest.raises(Empty):
+                here.take(5)
+    assert now[0] == pytest.approx(60) and 60 <= len(asked) <= 85
+    here.close()
+
+
 def test_no_such_queue(flatq):
     """It may be made any time; but not for who does not wait."""
     refused(flatq("shovel", "--once", "not-there", "there"), 66, "shovel", text=b"no queue")

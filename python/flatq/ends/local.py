@@ -80,12 +80,14 @@ class Local(Source):
         #: whether all that is claimed is in the line, and so known
         self.sure = True
         self.note: Note | None = None
+        #: seconds until it looks again while nothing is there
+        self.pause = 0.05
 
     def take(self, wait: float) -> Parcel:
         """Raises Missing where there is no such queue, and it is not to wait for one; Damaged."""
         if self.note is None:
             self.note = Note(self.consumer, f"queue '{self.queue}'", self.path)
-        end, pause = time.monotonic() + wait, 0.05
+        end = time.monotonic() + wait
         while not self.line:
             self.sure = False
             try:
@@ -99,9 +101,10 @@ class Local(Source):
                 left = end - time.monotonic()
                 if left <= 0:
                     raise
-                time.sleep(min(pause, left))
-                pause = min(pause * 1.5, 1.0)
+                time.sleep(min(self.pause, left))
+                self.pause = min(self.pause * 1.5, 1.0)
                 continue
+            self.pause = 0.05
             for segment in segments:
                 self._read(self.note.text, *segment)
             self.sure = True
