@@ -48,7 +48,7 @@ class _Claimed(Parcel):
         try:
             known = here.push(self.body, priority=0, lease=self.lease, key=self.key, wait=2)
         except (Closed, Full) as error:
-            # our own claims fill it: no waiting helps
+            # what fills it may be our own claims: to wait for longer would be for ever
             text = str(error).removeprefix("push: ")
             raise Invalid(f"a message that is too large for the other end cannot be set aside, and is still there: {text}", 65) from None
         held: list[Any] = []
