@@ -98,8 +98,8 @@ bare_command() {
 # do_reserve SECONDS - `none`: for ever
 do_reserve() {
   door_worker=1
-  jobs_soon
   clock_read
+  jobs_soon
   if [ -n "$soon_due" ] && ! [ "$now" \< "$soon_due" ]; then
     tubes_take "$owner" || { reply DEADLINE_SOON; return; }
     reply_job RESERVED

@@ -83,7 +83,11 @@ tube_pause() {
   { printf '%s %s %s\n' "$later" "$boot" "$1" >|"$q/paused"; } 2>/dev/null || disk_failed "$q" "queue '$queue'"
 }
 
+# jobs_add - what was just handed out is held. It may have been before, for a time that is over: that is forgotten
 jobs_add() {
+  case $jobs in
+  *" $id,"*) job_rest=${jobs#*" $id,"}; jobs="${jobs%%" $id,"*} ${job_rest#* }" ;;
+  esac
   jobs="$jobs$id,$queue,$taken "
 }
 
@@ -129,7 +133,8 @@ job_back() {
   wake "$q/wait"
 }
 
-# jobs_soon - sets soon_due, the time a second before the first lease of what is held ends; empty: nothing is held. What is over is let go
+# jobs_soon - sets soon_due, the time a second before the first lease of what is held ends; empty: nothing is held, or the dialect knows no
+# margin (small-stalk's). What is over is let go
 jobs_soon() {
   soon_due=
   for job in $jobs; do
@@ -140,6 +145,7 @@ jobs_soon() {
     fi
     [ -n "$soon_due" ] && ! [ "$job_deadline" \< "$soon_due" ] || soon_due=$job_deadline
   done
+  [ -n "$stalk_length" ] || soon_due=
   [ -z "$soon_due" ] || { clock_sub 1 "$soon_due"; soon_due=$earlier; }
 }
 

@@ -548,6 +548,23 @@ a: reserve-with-timeout 5
 a: release #1 0 1
 a: reserve-with-timeout 3
 """,
+    "lapsed": r"""
+a: put 0 0 1 1|a
+a: reserve
+b: watch t
+b: use t
+b: put 0 0 1 1|b
+b: reserve
+b: watch x
+b: ignore default
+b: ignore t
+sleep 1.4
+b: reserve-with-timeout 0
+a: reserve-with-timeout 0
+a: delete #1
+b: delete #2
+a: stats-tube t
+""",
     "paused": r"""
 a: put 0 0 60 1|a
 a: put 0 3000 60 1|b

@@ -22,7 +22,7 @@ from stalk import Client, Debians, Direct, Launched, compare, in_pieces, over_tc
 from stalk_talks import DIFFERENT, TALKS
 
 # seconds of waiting and, in `others` and `waiting`, many connections: once is enough, under ./launch
-LONG = ("times", "pauses", "margins", "paused")
+LONG = ("times", "pauses", "margins", "lapsed", "paused")
 
 
 @pytest.fixture
