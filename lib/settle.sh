@@ -164,24 +164,40 @@ message_bury() {
   wake "$q/room"
 }
 
-# message_kick - `found`, buried or delayed, is ready again. 75 where the queue has no room for one that was buried
+# slip_enter TARGET - slip_move of what the queue may not have counted: 75 where it has no room for one that was buried
+slip_enter() {
+  queue_conf || return
+  case $queue_bound.$found in
+  [1-9]*."$q"/buried/*) ;;
+  *) slip_move "$1"; return ;;
+  esac
+  need bound batch fold
+  lock_queue || return
+  queue_count
+  enter_code=75 why="queue '$queue' is full"
+  [ "$count" -ge "$queue_bound" ] || { slip_move "$1"; enter_code=$?; }
+  unlock_queue
+  return $enter_code
+}
+
+# message_kick - `found`, buried or delayed, is ready again
 message_kick() {
   slip_count kicks
   slip_format
-  queue_conf || return
-  case $queue_bound.$found in
-  0.* | *."$q"/delayed/*) slip_move "$q/wal/$slip" ;;
-  *)
-    need bound batch fold
-    lock_queue || return
-    queue_count
-    kick_code=75 why="queue '$queue' is full"
-    [ "$count" -ge "$queue_bound" ] || { slip_move "$q/wal/$slip"; kick_code=$?; }
-    unlock_queue
-    (exit $kick_code) ;;
-  esac || return
+  slip_enter "$q/wal/$slip" || return
   queue_log kick
   wake "$q/wait"
+}
+
+# message_reserve OWNER - `found`, which nobody holds, is handed out though it is not its turn; sets `taken` (take.sh)
+message_reserve() {
+  clock_read
+  nonce_read
+  slip_tries=$((slip_tries + 1)) slip_nonce=$nonce
+  clock_add "$slip_lease" "$now"
+  slip_format
+  taken=$slip.$1.$later
+  slip_enter "$q/out/$taken"
 }
 
 # message_putback WHY - a lease is over or an owner dead: back to its old place, or to the dead letters after too many tries; one

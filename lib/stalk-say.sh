@@ -6,12 +6,17 @@ reply() {
   printf '%s\r\n' "$1" 2>/dev/null || exit 74
 }
 
-# reply_of CODE ANSWER - ANSWER where CODE is 0, else what beanstalkd says to that
+# reply_of CODE ANSWER - ANSWER where CODE is 0, else what beanstalkd says to that; 69: the tube is gone. small-stalk's has one word for all
 reply_of() {
   case $1 in
   0) reply "$2" ;;
-  66 | 65) reply NOT_FOUND ;;
-  *) printf '%s: %s\n' "$FLATQ_VERB" "$why" >&2; reply INTERNAL_ERROR ;;
+  65 | 66 | 69) reply NOT_FOUND ;;
+  *)
+    printf '%s: %s\n' "$FLATQ_VERB" "$why" >&2
+    case $1.$stalk_length in
+    7[45].1) reply OUT_OF_MEMORY ;;
+    *) reply INTERNAL_ERROR ;;
+    esac ;;
   esac
 }
 

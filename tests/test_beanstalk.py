@@ -397,6 +397,41 @@ def test_a_client_that_goes_with_commands_behind_a_reserve(flatq, free_port, ser
     assert Direct(flatq).connect().ask(b"reserve-with-timeout 0").startswith(b"RESERVED %d " % held)
 
 
+# ---- no room
+
+
+def test_a_queue_that_is_full_or_closed(shell, flatq):
+    flatq("create", "-b", "1", "default", check=0)
+    client = Direct(flatq).connect()
+    client.put(b"x")
+    assert client.ask(b"reserve").startswith(b"RESERVED 1 ") and client.ask(b"bury 1 0") == b"BURIED\r\n"
+    client.put(b"y")
+    for command in (b"put 0 0 60 1\r\nz", b"kick-job 1", b"kick 1", b"reserve-job 1"):
+        assert client.ask(command) == b"OUT_OF_MEMORY\r\n", command
+    assert client.ask(b"peek-buried") == b"FOUND 1 1\r\nx\r\n" and client.ask(b"peek-ready") == b"FOUND 2 1\r\ny\r\n"
+    assert client.ask(b"delete 2") == b"DELETED\r\n" and client.ask(b"reserve-job 1") == b"RESERVED 1 1\r\nx\r\n"
+    assert client.ask(b"put 0 0 60 1\r\nz") == b"OUT_OF_MEMORY\r\n", "what is reserved counts"
+    assert client.ask(b"bury 1 0") == b"BURIED\r\n"
+    flatq("close", "default", check=0)
+    assert client.ask(b"put 0 0 60 1\r\nz") == b"OUT_OF_MEMORY\r\n"
+    assert client.ask(b"kick-job 1") == b"KICKED\r\n", "what is there goes on its way"
+
+
+def test_a_disk_that_takes_no_name(flatq):
+    """A rename that fails, as on a disk that is full, is no fault of ours; and the job is where it was."""
+    client = Direct(flatq).connect()
+    client.put(b"x")
+    assert client.ask(b"reserve").startswith(b"RESERVED 1 ") and client.ask(b"bury 1 0") == b"BURIED\r\n"
+    broken = flatq.home / "broken"
+    broken.mkdir()
+    (broken / "mv").write_text("#!/bin/sh\nexit 1\n")
+    (broken / "mv").chmod(0o755)
+    other = Direct(flatq, env={"PATH": f"{broken}:{flatq.env['PATH']}"}).connect()
+    for command in (b"kick-job 1", b"kick 1", b"reserve-job 1"):
+        assert other.ask(command) == b"OUT_OF_MEMORY\r\n", command
+    assert client.ask(b"kick-job 1") == b"KICKED\r\n"
+
+
 def test_ids_grow_over_restarts(door):
     one = door()
     first = one.connect().put(b"x")

@@ -38,6 +38,18 @@ def fill(path, leave=0):
     os.truncate(path / "ballast", max(0, size - leave))
 
 
+def test_full_at_the_doors(flatq, small_disk):
+    put = b"put 0 0 60 5\r\nhello\r\n"
+    post = b"POST /queue?group-id=q HTTP/1.1\r\nHost: q\r\nContent-Length: 5\r\n\r\nhello"
+    assert flatq("beanstalk", input=put, check=0).out == b"INSERTED 1\r\n"
+    assert flatq("http", input=post, check=0).out.startswith(b"HTTP/1.1 200 ")
+    fill(small_disk)
+    said = flatq("beanstalk", input=put + put.replace(b"5", b"5000").replace(b"hello", b"x" * 5000) + b"list-tube-used\r\n")
+    assert said.out == b"OUT_OF_MEMORY\r\n" * 2 + b"USING default\r\n" or (said.status, said.out) == (74, b"OUT_OF_MEMORY\r\n"), said
+    assert flatq("http", input=post).out.startswith(b"HTTP/1.1 500 ")
+    assert flatq("beanstalk", input=b"reserve\r\ndelete 1\r\n").out == b"RESERVED 1 5\r\nhello\r\nDELETED\r\n"
+
+
 @pytest.mark.parametrize("sync", ["on", "off"])
 def test_full(shell, flatq, small_disk, sync):
     flatq.env["FLATQ_SYNC"] = sync
