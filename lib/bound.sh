@@ -75,6 +75,28 @@ queue_count_states() {
   [ $count_ready -ge 0 ] || count_ready=0
 }
 
+# queue_oldest - sets `oldest`: seconds since the oldest message that is ready was pushed, by epoch_time; 0: none is. Ids grow: of those with
+# the same priority in the same place the first is the oldest
+queue_oldest() {
+  oldest_born='' oldest_seen=.
+  for oldest_path in "$q"/wal/* "$q"/head/*/* "$q"/queue/*/*; do
+    case $oldest_path in
+    */'*' | "$oldest_seen"*) continue ;;
+    esac
+    oldest_name=${oldest_path##*/}
+    oldest_seen=${oldest_path%"$oldest_name"}${oldest_name%%.*}.
+    case $oldest_name in
+    *.*.*.*.*.*.*) ;;
+    *) { IFS='	' read -r oldest_name oldest_rest <"$oldest_path"; } 2>/dev/null ;;
+    esac
+    slip_parse "$oldest_name" || continue
+    [ -n "$oldest_born" ] && ! [ "$slip_born" \< "$oldest_born" ] || oldest_born=$slip_born
+  done
+  oldest=0 oldest_now=${epoch_time%??} oldest_born=${oldest_born%??}
+  [ -z "$oldest_born" ] || oldest=$((${oldest_now#"${oldest_now%%[!0]*}"} - ${oldest_born#"${oldest_born%%[!0]*}"}))
+  [ $oldest -ge 0 ] || oldest=0
+}
+
 # count_out - adds what is in flight to `count`
 count_out() {
   for count_path in "$q"/out/*; do

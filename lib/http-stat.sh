@@ -11,32 +11,11 @@ stat_rows() {
     name_from_disk "${stat_path##*/}"
     queue_open "$name" && queue_conf || continue
     queue_count_states
-    stat_oldest
+    queue_oldest
     if [ -e "$q/closed" ]; then stat_closed=true; else stat_closed=false; fi
-    printf 'row %s %s %s %s %s %s %s %s %s\n' "$queue" $stat_closed "$count_ready" "$count_delayed" "$count_reserved" "$count_buried" "$stat_age" \
+    printf 'row %s %s %s %s %s %s %s %s %s\n' "$queue" $stat_closed "$count_ready" "$count_delayed" "$count_reserved" "$count_buried" "$oldest" \
       "$queue_bound" "$queue_most"
   done
-}
-
-# stat_oldest - sets stat_age. Ids grow: of those with the same priority in the same place the first is the oldest
-stat_oldest() {
-  stat_least='' stat_seen=
-  for stat_path in "$q"/wal/* "$q"/head/*/* "$q"/queue/*/*; do
-    case $stat_path in
-    */'*' | "$stat_seen"*) continue ;;
-    esac
-    stat_name=${stat_path##*/}
-    stat_seen=${stat_path%"$stat_name"}${stat_name%%.*}.
-    case $stat_name in
-    *.*.*.*.*.*.*) ;;
-    *) { IFS='	' read -r stat_name stat_rest <"$stat_path"; } 2>/dev/null ;;
-    esac
-    slip_parse "$stat_name" || continue
-    [ -n "$stat_least" ] && ! [ "$slip_born" \< "$stat_least" ] || stat_least=$slip_born
-  done
-  stat_age=0
-  [ -z "$stat_least" ] || stat_age=$((${epoch_time%??} - ${stat_least%??}))
-  [ $stat_age -ge 0 ] || stat_age=0
 }
 
 # stat_logs - on standard output the ends of the queues' logs that have something of the last minute, each behind a line `==> FILE <==`.
@@ -54,6 +33,7 @@ stat_text() {
   clock_read
   clock_epoch "$now"
   stat_now=${epoch_time%??}
+  stat_now=${stat_now#"${stat_now%%[!0]*}"}
   stat_since=$((stat_now - 60))
   text=$({ stat_logs; printf '\n'; stat_rows; } | awk -v "since=$stat_since" -v "now=$((stat_now + 0))" -v "form=$1" '
     /^==> .* <==$/ { name = $2; sub(/\/log$/, "", name); sub(/^%/, "", name); gsub(/,/, "/", name); next }
