@@ -121,7 +121,10 @@ key_given() {
   if [ -z "$api_key" ]; then
     case $authorization in
     [Bb][Aa][Ss][Ii][Cc]' '*)
-      api_key=$(printf '%s' "${authorization#* }" | base64 -d 2>/dev/null | tr -d '\000')
+      api_key=$(base64 -d 2>/dev/null <<EOF | tr -d '\000'
+${authorization#* }
+EOF
+      )
       api_key=x${api_key#*:} ;;
     *) return 1 ;;
     esac
@@ -131,6 +134,10 @@ key_given() {
   [ -n "$digest" ] && [ "$digest" = "$key_hashed" ]
 }
 
+# key_digest KEY - sets `digest`. A here-document: under mksh `printf` is a program, and everybody can see what a program's arguments are
 key_digest() {
-  digest=$(printf '%s %s' "$key_salt" "$1" | sha1sum)
+  digest=$(sha1sum <<EOF
+$key_salt $1
+EOF
+  )
 }

@@ -251,6 +251,18 @@ def test_api_key(shell, flatq):
     assert ask_status(flatq, "GET", "/queue", env={"API_KEY": ""}) == 204
 
 
+def test_nobody_sees_the_key_among_the_processes(shell, flatq):
+    """Neither in what the door executes nor in what the client said of it: arguments are for everybody's eyes."""
+    need("strace")
+    log, key, basic = flatq.home / "strace.log", "the-door-s-own-key", base64.b64encode(b"me:the-door-s-own-key").decode()
+    asked = request("GET", "/queue", None, f"api-key: {key}") + request("GET", "/queue", None, f"Authorization: Basic {basic}")
+    done = subprocess.run(["strace", "-f", "-qq", "-s", "9999", "-e", "signal=none", "-e", "trace=execve", "-o", log, "--", *flatq.command("http")],
+                          input=asked, env=flatq.environment({"API_KEY": key}), cwd=flatq.home, timeout=60, capture_output=True)
+    assert [answer.status for answer in answers(done.stdout)] == [204, 204], done
+    executed = log.read_text()
+    assert "sha1sum" in executed and key not in executed and basic not in executed
+
+
 MALFORMED = [
     (400, b"GET\r\n\r\n"), (400, b"GET /queue\r\n\r\n"), (400, b"GET  /queue HTTP/1.1\r\nHost: x\r\n\r\n"),
     (400, b"GET /queue HTTP/1.1 \r\nHost: x\r\n\r\n"),
