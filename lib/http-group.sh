@@ -33,7 +33,7 @@ group_busy() {
   group_again=
   while :; do
     group_over=
-    for group_path in "$q"/claimed/*/????????????.*; do
+    for group_path in "$q"/claimed/*/????????????.[1-9]*; do
       [ ! -e "$group_path" ] || return 0
     done
     for group_path in "$q"/out/*; do

@@ -965,6 +965,17 @@ def test_processes(flatq):
     assert programs(request("GET", "/x")) == programs(request("GET", "/")) == []
 
 
+def test_a_mark_is_no_claim(shell, flatq):
+    """What an unclaim that was killed at its end has left holds no message, and keeps nobody from the group."""
+    talk(flatq, request("POST", "/queue?group-id=g", b"x"))
+    flatq("claim", "-c", "me", "g", check=0)
+    mark, = (flatq.spool / "g/claimed/me").glob("*.0")
+    assert ask_status(flatq, "GET", "/queue") == 204, "all that is claimed is in flight"
+    flatq("unclaim", "-c", "me", "g", check=0)
+    mark.touch()
+    assert ask(flatq, "GET", "/queue").body == b"x"
+
+
 # ---- whoever goes away, and whoever means harm
 
 
