@@ -18,7 +18,7 @@ line_next() {
     line="$line
 "
     # what has no end in 224 bytes is left out up to the next CRLF
-    [ ${#line} -le $((line_most + 2)) ] || line_long=1
+    [ $((${#line} - 2)) -le "$line_most" ] || line_long=1
     [ -z "$line_long" ] || {
       case $line_part in
       *"$cr") return 0 ;;

@@ -126,11 +126,13 @@ def test_over_a_unix_socket(door, tmp_path):
     assert client.ask(b"reserve") == b"RESERVED 1 1\r\nx\r\n"
 
 
-def test_largest_job(door):
+def test_largest_job(flatq, door):
     client = door("-z", "1000000").connect()
     body = bytes(range(256)) * 3900
     assert client.put(body) == 1
     assert client.ask(b"reserve") == b"RESERVED 1 998400\r\n" + body + b"\r\n"
+    one = door("-z", "0", env={"FLATQ_DIR": f"{flatq.spool}/more"}).connect()
+    assert one.put(bytes(70000)) == 1
     assert client.ask(b"put 0 0 1 1000001\r\n" + bytes(1000001)) == b"JOB_TOO_BIG\r\n"
     assert client.ask(b"list-tube-used") == b"USING default\r\n"
 

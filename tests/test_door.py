@@ -628,6 +628,20 @@ def test_options_refused(shell, flatq, args, status):
     assert done.err.startswith(b"launch: ") and done.err.count(b"\n") <= (1 if status != 69 else 9), done
 
 
+@pytest.mark.parametrize("name, port, most", [("line", 1234, ""), ("beanstalk", 11300, "2147483646"), ("small-stalk", 6969, "2147483646"),
+                                              ("http", 5000, "2147483646")])
+def test_defaults(flatq, name, port, most):
+    """What an ncat that only says it is told to listen at, and the door to refuse: by itself, and with `-z 0`, which is never."""
+    fake, said = Path(flatq.shell).parent / "ncat", flatq.home / "said"
+    fake.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" "$FLATQ_MOST_BYTES" "$FLATQ_HANDLER" >{said}\nexit 2\n')
+    fake.chmod(0o755)
+    for args, limit in (((), ""), (("-z", "0"), most), (("-z", "00"), most), (("-z", "10"), "10")):
+        flatq("./launch", name, *args, timeout=20)
+        words, bytes_, handler = said.read_text().splitlines()[-3:]
+        assert f" 127.0.0.1 {port} " in f" {words}", words
+        assert (bytes_, os.path.basename(handler)) == (limit, "handler" if name == "line" else name)
+
+
 def test_help(shell, flatq):
     assert flatq("./launch", "-h", check=0).out.startswith(b"launch [-k] [-p PORT]")
 
