@@ -3,13 +3,13 @@
 # message_first STATE - sets `found` and the slip_ variables of the first message in that state, and leaves it there; 66 where there is none
 message_first() {
   clock_read
+  queue_tend
   why="no $1 message in queue '$queue'"
   case $1 in
   delayed) set -- "$q"/delayed/*/*/* ;;
   buried) set -- "$q"/buried/* ;;
   reserved) set -- "$q"/out/* ;;
   ready)
-    queue_tend
     while :; do
       queue_scan
       case $scan_place in

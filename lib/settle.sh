@@ -221,6 +221,8 @@ message_putback() {
 queue_kick() {
   kicked=0 kick_place=
   clock_read
+  # what is due is ready by itself
+  queue_tend
   for found in "$q"/buried/* "$q"/delayed/*/*/*; do
     [ "$kicked" -lt "$1" ] || break
     case ${found##*/} in

@@ -137,6 +137,5 @@ do_delete() {
 
 # do_peek STATE - of the tube that is used
 do_peek() {
-  clock_read
-  queue_open "$used" && queue_tend && message_first "$1" && reply_job FOUND || reply NOT_FOUND
+  queue_open "$used" && message_first "$1" && reply_job FOUND || reply NOT_FOUND
 }

@@ -144,6 +144,26 @@ def test_kick_takes_delayed_ones_where_none_is_buried(shell, flatq):
     assert pop(flatq) == b"later"
 
 
+def test_what_is_due_is_not_delayed(shell, flatq, clock):
+    for text in (b"1", b"2"):
+        push(flatq, text, "-d", "30")
+        push(flatq, b"later", "-d", "60")
+        assert flatq("peek", "-s", "delayed", check=0).out == text
+        clock.advance(31)
+        if text == b"1":
+            assert flatq("peek", "-s", "delayed", check=0).out == b"later"
+        assert flatq("kick", check=0).out == b"1\n" and flatq("kick", check=0).out == b"0\n", "the later one; the other is ready by itself"
+        assert [pop(flatq), pop(flatq)] == [text, b"later"]
+
+
+def test_what_is_over_is_not_reserved(shell, flatq, clock):
+    push(flatq, b"1", "-t", "30")
+    reserve(flatq)
+    assert flatq("peek", "-s", "reserved", check=0).out == b"1"
+    clock.advance(31)
+    refused(flatq("peek", "-s", "reserved"), 66, "peek")
+
+
 def test_bury_with_reason_and_priority(shell, flatq, spool):
     push(flatq, b"1")
     push(flatq, b"2")
