@@ -111,7 +111,10 @@ groups_wait() {
   wait_begin wait $groups || return
   while :; do
     clock_read
-    [ -z "$group_any" ] || { mkdir -p "$FLATQ_DIR/.doors/wait" && groups_all && wait_enter "$FLATQ_DIR/.doors/wait"; } 2>/dev/null
+    [ -z "$group_any" ] || {
+      { [ -d "$FLATQ_DIR/.doors/wait" ] || mkdir -p "$FLATQ_DIR/.doors/wait" 2>/dev/null; } && wait_enter "$FLATQ_DIR/.doors/wait"
+      groups_all
+    }
     for group in $groups; do
       queue_open "$group" && wait_enter "$q/wait"
     done
@@ -125,7 +128,6 @@ groups_wait() {
     wait_turn "$group_deadline"
   done
   group_found=$queue
-  [ -z "$group_any" ] || rm -f "$FLATQ_DIR/.doors/wait/$wait_name" 2>/dev/null
   wait_end
   # a wake that was not for what we took, or that we cannot use, is handed on
   for group in $groups; do

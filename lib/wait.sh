@@ -123,7 +123,7 @@ wait_end() {
   [ -n "${wait_fifo:-}" ] || return 0
   [ -z "${wait_sleeper:-}" ] || kill -KILL "$wait_sleeper" 2>/dev/null
   set -- "$wait_fifo" ${wait_woken:+"$wait_fifo.woken"}
-  for wait_path in "$FLATQ_DIR"/*/"$wait_kind/$wait_name"; do
+  for wait_path in "$FLATQ_DIR"/*/"$wait_kind/$wait_name" "$FLATQ_DIR/.doors/wait/$wait_name"; do
     [ ! -e "$wait_path" ] || set -- "$@" "$wait_path"
   done
   rm -f "$@" 9>&- 2>/dev/null

@@ -962,6 +962,10 @@ def test_processes(flatq):
     assert programs(request("GET", "/queue?group-id=g0")) == [], "nothing is free"
     got = ask(flatq, "GET", "/queue")
     assert programs(request("DELETE", f"/queue?receipt-id={got.headers['message-receipt-id']}")) == ["mv"]
+    while ask_status(flatq, "GET", "/queue?wait=1") == 200:
+        pass
+    waited = programs(request("GET", "/queue?wait=1"))
+    assert waited.count("rm") == waited.count("mkfifo") == 1 and "mkdir" not in waited
     assert programs(request("GET", "/x")) == programs(request("GET", "/")) == []
 
 
