@@ -98,8 +98,8 @@ message_delete() {
   [ "$slip_size" -lt 262144 ] || rm -f "$q/body/$slip_id" 2>/dev/null || :
 }
 
-# message_release PRIORITY DELAY - back to its old place in the order (empty PRIORITY), or to another; after DELAY seconds. Among the
-# dead letters after too many tries
+# message_release PRIORITY DELAY [uncounted] - back to its old place in the order (empty PRIORITY), or to another; after DELAY seconds.
+# Among the dead letters after too many tries. `uncounted`: its owner is going, and nobody has released it
 message_release() {
   # back from head/ to wal/ nothing goes (I2)
   case $found in
@@ -111,7 +111,7 @@ message_release() {
     return
   fi
   [ -z "$1" ] || { pad "$1" 0000000000; slip_priority=$padded; }
-  slip_count releases
+  [ $# -eq 3 ] || slip_count releases
   slip_format
   if [ "$2" != 0 ]; then
     while :; do

@@ -1,7 +1,7 @@
 # tally.sh - what the connections of a door tell each other: what they use and watch, and what they have counted
 #
 #   .doors/INSTANCE/PID-TIME   a connection, three lines: USED PRODUCER WORKER WAITING; the tubes it watches; its counters, NAME=N each
-#   .doors/INSTANCE/gone       the counters of connections that have ended, a line each
+#   .doors/INSTANCE/gone       the counters of connections that have ended, a line each, behind the name of its file
 #   .doors/INSTANCE/draining   puts are refused
 #
 # Nothing here is more than statistics: what is lost with a crash harms no message.
@@ -37,7 +37,7 @@ tally_write() {
 # tally_end - the counters outlive the connection
 tally_end() {
   tally_write
-  printf '%s\n' "$tallies" >>"$door_instance/gone" && rm -f "$tally_file"
+  printf '%s%s\n' "${tally_file##*/}" "$tallies" >>"$door_instance/gone" && rm -f "$tally_file"
 } 2>/dev/null
 
 # tally_read - sets tally_files, the connections that live. Of those that were killed only the counters count: they are added to `gone`
@@ -47,7 +47,7 @@ tally_read() {
     [ -e "$tally_path" ] || continue
     if owner_dead "${tally_path##*/}"; then
       { { read -r tally_line && read -r tally_line && read -r tally_line; } <"$tally_path" &&
-        printf '%s\n' "$tally_line" >>"$door_instance/gone"; } 2>/dev/null
+        printf '%s %s\n' "${tally_path##*/}" "$tally_line" >>"$door_instance/gone"; } 2>/dev/null
       rm -f "$tally_path"
     else
       tally_files="$tally_files $tally_path"
@@ -66,14 +66,13 @@ tally_sum() {
     for tally_path in $tally_files; do
       set -- "$@" "${tally_path##*/}"
     done
-    [ ! -e gone ] || set -- "$@" gone
-    # a file may go while we look: its counters are in `gone` then, which is read last
+    # RACE: a file may go while we look: its counters are in `gone` then, which is read last, and in which they are twice where two looked
     awk '
       function counters(text,  n, i, at, words) {
         n = split(text, words, " ")
         for (i = 1; i <= n; i++) {
           at = index(words[i], "=")
-          sum[substr(words[i], 1, at - 1)] += substr(words[i], at + 1)
+          if (at) sum[substr(words[i], 1, at - 1)] += substr(words[i], at + 1)
         }
       }
       function connection(  n, i, words) {
@@ -87,9 +86,13 @@ tally_sum() {
       BEGIN {
         for (file = 1; file < ARGC; file++) {
           path = ARGV[file]
-          if (path == "gone") { while ((getline one < path) > 0) counters(one) }
-          else if ((getline one < path) > 0 && (getline two < path) > 0 && (getline three < path) > 0) connection()
+          if ((getline one < path) > 0 && (getline two < path) > 0 && (getline three < path) > 0) { seen[path]; connection() }
           close(path)
+        }
+        while ((getline one < "gone") > 0) {
+          path = substr(one, 1, index(one, " ") - 1)
+          if (!(path in seen)) counters(one)
+          seen[path]
         }
         for (name in sum) print name, sum[name]
       }' "$@"

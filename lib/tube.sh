@@ -116,21 +116,8 @@ jobs_back() {
   while [ "$jobs" != ' ' ]; do
     job_id=${jobs# }
     clock_read
-    job_mine "${job_id%%,*}" && job_back
+    job_mine "${job_id%%,*}" && message_release '' 0 uncounted
   done
-}
-
-# job_back - the job in `found` is ready again; nobody has released it
-job_back() {
-  queue_conf || return
-  if [ "$queue_most" != 0 ] && [ "$slip_tries" -ge "$queue_most" ]; then
-    message_bury '' released
-    return
-  fi
-  slip_format
-  slip_move "$q/wal/$slip" || return
-  queue_log release
-  wake "$q/wait"
 }
 
 # jobs_soon - sets soon_due, the time a second before the first lease of what is held ends; empty: nothing is held, or the dialect knows no

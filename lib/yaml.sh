@@ -142,7 +142,10 @@ time_left() {
 }
 
 stats_tube() {
+  tally_write
+  tubes_tally=
   tube_known "$1" || { reply NOT_FOUND; return; }
+  [ -n "$tubes_tally" ] || tubes_tally=$(tally_sum)
   count_urgent=0 count_ready=0 count_reserved=0 count_delayed=0 count_buried=0 stats_pause=0 stats_left=0
   clock_read
   if queue_open "$1"; then
@@ -156,8 +159,6 @@ stats_tube() {
   fi
   text='---
 '
-  tally_write
-  tubes_tally=$(tally_sum)
   yaml name "$1" current-jobs-urgent "$count_urgent" current-jobs-ready "$count_ready" current-jobs-reserved "$count_reserved" \
     current-jobs-delayed "$count_delayed" current-jobs-buried "$count_buried"
   tubes_get "tube-total-jobs/$1"; yaml total-jobs "$value"

@@ -369,6 +369,31 @@ def test_held_jobs_come_back(door, what, waits):
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.timed
+@pytest.mark.parametrize("how", ["closes", "is killed"])
+def test_how_soon_a_blocked_waiter_has_it(door, how):
+    """A client that goes wakes who waits; a handler that is killed cannot, but every two seconds they look."""
+    one = door()
+    other = one.connect()
+    assert other.ask(b"use default") == b"USING default\r\n"
+    handler, = one.handlers()
+    worker = one.connect()
+    worker.put(b"x")
+    assert worker.ask(b"reserve").startswith(b"RESERVED ")
+    theirs, = set(one.handlers()) - {handler}
+    other.send(b"reserve\r\n")
+    wait_for(lambda: asleep([handler]), 10, "the other waits, from now for two seconds")
+    began = time.monotonic()
+    if how == "closes":
+        worker.close()
+    else:
+        killed(theirs)
+    assert other.reply(10).startswith(b"RESERVED 1 ")
+    spent = time.monotonic() - began
+    print(f"{how}: back after {spent:.2f} s")
+    assert spent < (1 if how == "closes" else 3)
+
+
 @pytest.mark.parametrize("how", ["half", "whole"])
 @pytest.mark.parametrize("served", ["socketpair", "socat"])
 def test_a_client_that_goes_with_commands_behind_a_reserve(flatq, free_port, served, how):
@@ -397,6 +422,35 @@ def test_a_client_that_goes_with_commands_behind_a_reserve(flatq, free_port, ser
     wait_for(lambda: flatq("peek").status == 0, "what it held is back")
     assert time.monotonic() - began < 30
     assert Direct(flatq).connect().ask(b"reserve-with-timeout 0").startswith(b"RESERVED %d " % held)
+
+
+def test_counters_outlive_a_connection_once(shell, flatq):
+    """Also where its file is still there beside what it has left of its counters, and where two have read that of one that was killed."""
+    one = Direct(flatq)
+    client, other = one.connect(), one.connect()
+    client.put(b"x")
+    assert b"cmd-put: 1\n" in other.ask(b"stats"), "nothing has ended yet"
+    files = {path.name: path for path in one.tallies()}
+    mine, = (name for name, path in files.items() if "cmd-put=1" in path.read_text())
+    gone = files[mine].parent / "gone"
+    counters = files[mine].read_text().splitlines()[2]
+    gone.write_text(f"{mine}{counters}\n" + "1-000000000001 connections=1 cmd-put=1 \n" * 2)
+    for _ in range(2):
+        said = other.ask(b"stats")
+        assert b"cmd-put: 2\n" in said and b"total-connections: 3\n" in said, said
+        if client:
+            client.close()
+            wait_for(lambda: not files[mine].exists(), 10, "its end")
+            client = None
+
+
+def test_what_comes_back_with_its_connection_was_not_released(flatq):
+    client, other = Direct(flatq).connect(), Direct(flatq).connect()
+    client.put(b"x")
+    assert client.ask(b"reserve").startswith(b"RESERVED")
+    client.close()
+    assert other.ask(b"reserve-with-timeout 10").startswith(b"RESERVED 1 ")
+    assert b"reserves: 2\ntimeouts: 0\nreleases: 0\n" in other.ask(b"stats-job 1")
 
 
 # ---- no room
