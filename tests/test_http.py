@@ -328,6 +328,16 @@ def test_malformed(shell, flatq):
     assert not list((flatq.spool / ".wait").iterdir()), "no body is left"
 
 
+def test_a_nul_is_dropped(shell, flatq):
+    """The shell's `read` does that, so `lib/http -h` has a word for who puts a proxy in front."""
+    said = talk(flatq, POST + b"Content-Le\0ngth: 5\r\n\r\nhello", request("GET", "/que\0ue"))
+    if os.path.realpath(shell).endswith("yash"):
+        assert [answer.status for answer in said] == [400]
+    else:
+        assert [(answer.status, answer.body) for answer in said] == [(200, b""), (200, b"hello")]
+    assert b"behind a proxy, only one that refuses NUL" in flatq("http", "-h", check=0).out
+
+
 def test_lines_in_front_and_cut_off(flatq):
     [answer] = talk(flatq, b"\r\n\r\n", request("GET", "/queue"))
     assert answer.status == 204
