@@ -244,8 +244,15 @@ def test_one_waiter_a_job_and_time_outs(door):
     for worker in workers:
         worker.send(b"reserve-with-timeout 4\r\n")
     wait_for(lambda: len(list(one.flatq.spool.glob("default/wait/*"))) == 4, seconds=10)
-    producer = one.connect()
-    assert {producer.put(b"1"), producer.put(b"2")} == {1, 2}
+    handlers, producer = one.handlers(), one.connect()
+    # while they are stopped, what a put has woken stays as it is
+    for handler in handlers:
+        os.kill(handler, signal.SIGSTOP)
+    for number in (1, 2):
+        assert producer.put(b"%d" % number) == number
+        assert len(list(one.flatq.spool.glob(".wait/*.woken"))) == number
+    for handler in handlers:
+        os.kill(handler, signal.SIGCONT)
     replies, late = [], []
 
     def hears(worker):
@@ -293,6 +300,30 @@ def test_every_job_wakes_a_waiter(door):
         assert spent < 1.5
         for worker in workers:
             worker.ask(b"use default")
+
+
+def test_who_waits_is_not_idle(flatq, door):
+    """A connection to this door that says nothing, a reserve and a GET that wait: all outlive `-i 1`; an HTTP client that says nothing does not."""
+    one = door("-i", "1")
+    web = Launched(flatq, "-i", "1", door="http")
+    try:
+        mute, silent, blocked = one.connect(), one.connect(), one.connect()
+        for client in (silent, blocked):
+            assert client.ask(b"use default") == b"USING default\r\n"
+        blocked.send(b"reserve\r\n")
+        waiting, idle = web.connect(), web.connect()
+        waiting.send(b"GET /queue?group-id=web&wait=60 HTTP/1.1\r\nHost: q\r\n\r\n")
+        idle.until(lambda: idle.ended, 20)
+        assert idle.ended and b" 200 " not in idle.got
+        time.sleep(2)  # what is tried is that nothing happens
+        assert not any(client.more(0) or client.ended for client in (mute, silent, blocked, waiting))
+        assert mute.ask(b"use web") == b"USING web\r\n"
+        mute.put(b"page")
+        silent.put(b"x")
+        assert blocked.reply().startswith(b"RESERVED ")
+        assert waiting.until(lambda: waiting.got.endswith(b"\r\n\r\npage"), 10), waiting.got
+    finally:
+        web.end()
 
 
 def test_large_answers_do_not_wait_for_the_client(flatq):

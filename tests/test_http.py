@@ -885,18 +885,17 @@ def test_documents_multi_threaded_test(flatq, door):
     door = door()
     producers, each, consumers, groups = 10, 100, 10, 5
     got, failures, produced = {f"g{n}": [] for n in range(groups)}, [], threading.Event()
-    stored = {f"g{n}": [] for n in range(groups)}
-    lock = threading.Lock()
+    stored = {}
 
     def produce(producer):
         connection = door.connect(60)
         try:
             for n in range(each):
                 group = f"g{(producer + n) % groups}"
+                began = time.monotonic()
                 answer = door.ask("POST", f"/queue?group-id={group}", f"{producer}.{n}".encode(), connection=connection)
                 assert answer.status == 200, answer
-                with lock:
-                    stored[group].append((int(answer.headers["message-timestamp"]), f"{producer}.{n}"))
+                stored[producer, n] = began, time.monotonic()
         except Exception as error:
             failures.append(error)
 
@@ -934,6 +933,10 @@ def test_documents_multi_threaded_test(flatq, door):
         for producer in range(producers):
             own = [n for one, n in messages if one == producer]
             assert own == sorted(own), "a producer's messages come in its order"
+        latest = 0
+        for began, ended in map(stored.get, messages):
+            latest = max(latest, began)
+            assert latest < ended, "it was stored before the request of one that came first had begun"
     assert ask_status(flatq, "GET", "/queue") == 204
     for queue in json.loads(ask(flatq, "GET", "/queue/stats").body)["queues"]:
         assert (queue["ready"], queue["in_flight"], queue["delayed"], queue["buried"]) == (0, 0, 0, 0)
