@@ -312,8 +312,8 @@ def test_who_waits_is_not_idle(flatq, door):
             assert client.ask(b"use default") == b"USING default\r\n"
         blocked.send(b"reserve\r\n")
         waiting, idle = web.connect(), web.connect()
-        waiting.send(b"GET /queue?group-id=web&wait=60 HTTP/1.1\r\nHost: q\r\n\r\n")
-        idle.until(lambda: idle.ended, 20)
+        waiting.send(b"GET /queue?group-id=web&wait=600 HTTP/1.1\r\nHost: q\r\n\r\n")
+        idle.until(lambda: idle.ended, 60)
         assert idle.ended and b" 200 " not in idle.got
         time.sleep(2)  # what is tried is that nothing happens
         assert not any(client.more(0) or client.ended for client in (mute, silent, blocked, waiting))
@@ -321,7 +321,7 @@ def test_who_waits_is_not_idle(flatq, door):
         mute.put(b"page")
         silent.put(b"x")
         assert blocked.reply().startswith(b"RESERVED ")
-        assert waiting.until(lambda: waiting.got.endswith(b"\r\n\r\npage"), 10), waiting.got
+        assert waiting.until(lambda: waiting.got.endswith(b"\r\n\r\npage"), 60), waiting.got
     finally:
         web.end()
 
@@ -413,7 +413,7 @@ def test_how_soon_a_blocked_waiter_has_it(door, how):
     assert worker.ask(b"reserve").startswith(b"RESERVED ")
     theirs, = set(one.handlers()) - {handler}
     other.send(b"reserve\r\n")
-    wait_for(lambda: asleep([handler]), 10, "the other waits, from now for two seconds")
+    wait_for(lambda: asleep([handler]), "the other waits, from now for two seconds")
     began = time.monotonic()
     if how == "closes":
         worker.close()
@@ -471,7 +471,7 @@ def test_counters_outlive_a_connection_once(shell, flatq):
         assert b"cmd-put: 2\n" in said and b"total-connections: 3\n" in said, said
         if client:
             client.close()
-            wait_for(lambda: not files[mine].exists(), 10, "its end")
+            wait_for(lambda: not files[mine].exists(), "its end")
             client = None
 
 
@@ -480,7 +480,7 @@ def test_what_comes_back_with_its_connection_was_not_released(flatq):
     client.put(b"x")
     assert client.ask(b"reserve").startswith(b"RESERVED")
     client.close()
-    assert other.ask(b"reserve-with-timeout 10").startswith(b"RESERVED 1 ")
+    assert other.ask(b"reserve-with-timeout 60").startswith(b"RESERVED 1 ")
     assert b"reserves: 2\ntimeouts: 0\nreleases: 0\n" in other.ask(b"stats-job 1")
 
 

@@ -7,7 +7,7 @@ from stalk import Direct, Launched
 
 def lines(client, count):
     """So many lines of what came."""
-    assert client.until(lambda: client.got.count(b"\r\n") >= count, 10), client.got
+    assert client.until(lambda: client.got.count(b"\r\n") >= count, 60), client.got
     taken = client.got.split(b"\r\n", count)
     client.got = taken.pop()
     return [line.decode("latin-1") for line in taken]
@@ -60,10 +60,11 @@ def test_what_is_no_text(stalk):
     says(client, "put 1 60|next", "INSERTED 2")
 
 
+@pytest.mark.timed
 def test_a_job_of_ones_own_whose_time_ends_while_one_waits(stalk):
     client = stalk.connect()
     says(client, "put 1 2|job", "INSERTED 1")
-    says(client, "reserve|reserve-with-timeout 20|delete 1|delete 1", "RESERVED 1", "job", "RESERVED 1", "job", "DELETED", "NOT_FOUND")
+    says(client, "reserve|reserve-with-timeout 60|delete 1|delete 1", "RESERVED 1", "job", "RESERVED 1", "job", "DELETED", "NOT_FOUND")
 
 
 def test_waiting_time_to_run_and_the_end_of_a_connection(flatq):
