@@ -45,12 +45,13 @@ line_read() {
   fi
 }
 
-# door_body_end - the CRLF behind a body: two bytes, whatever they are. The shell reads on to a newline; what it has too much is kept
+# door_body_end - the CRLF behind a body: two bytes, whatever they are; sets body_wrong, what is said where they are others. The shell reads on
+# to a newline; what it has too much is kept
 door_body_end() {
-  body_end='' why='the body was cut'
+  body_wrong='' why='the body was cut'
   IFS= read -r line_part || { client_gone=1; return 65; }
   [ "$line_part" != "$cr" ] || return 0
-  body_end=EXPECTED_CRLF why='no CRLF behind the body'
+  body_wrong=EXPECTED_CRLF why='no CRLF behind the body'
   case $line_part in
   # the newline was the first byte of two: the next byte of the client is lost too
   '') IFS= read -r line_part || client_gone=1; line_ahead=x${line_part#?} ;;

@@ -629,6 +629,15 @@ c half
 c gets
 e: put 0 0 60 1|a
 e*2: use t|quit|use x
+g: use t
+g*0: put 0 0 60 9|abc\c
+g half
+g gets
+h: use t
+h*0: put 0 0 60 3|abc\c
+h half
+h gets
+b: stats-tube t
 """,
     "drain": r"""
 a: put 0 0 60 1|a
