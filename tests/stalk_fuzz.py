@@ -20,7 +20,7 @@ def seeds():
     for script in TALKS.values():
         lines = re.findall(r"^\w+(?: slow)?(?:\*\d+)?: (.*)$", script, re.M)
         lines = [re.sub(r"\{(\d+)\*(.)\}", lambda found: found[2] * min(int(found[1]), 300), line) for line in lines]
-        lines = [line.replace("#", "") for line in lines if "9*x" not in line and not re.fullmatch("reserve|.*reserve-with-timeout [1-9].*", line)]
+        lines = [line.replace("#", "").removesuffix("\\c") for line in lines if "9*x" not in line and not re.fullmatch("reserve|.*reserve-with-timeout [1-9].*", line)]
         yield "|".join([*lines, ""]).replace("|", "\r\n").encode("latin-1").decode("unicode_escape").encode("latin-1")
 
 
