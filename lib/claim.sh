@@ -179,8 +179,6 @@ claim_back() {
     batch_putback "$q/out/$batch" unclaim
     [ ! -e "$q/out/$batch" ] || { disk_failed "$q/queue" "queue '$queue'"; return; }
   done
-  # what is back is on the disk before its segment counts as settled
-  sync_many "$q"
   mv -f "$claim/settled.$claim_settled" "$claim/settled.$claim_next" 2>/dev/null 9>&9 || { disk_failed "$claim" "queue '$queue'"; return; }
   [ "$claim_new" = 0 ] || claim_log release "$claim_new"
   claim_settled=$claim_next

@@ -175,8 +175,8 @@ MUTANTS: dict[str, Mutant] = {
     "settle does not sync": Mutant(
         (("claim.sh", '  sync_paths "$claim" || {', "  : || {"),),
         (power("settle"),)),
-    "unclaim does not sync what is back": Mutant(
-        (("claim.sh", '  sync_many "$q"\n', ""),),
+    "unclaim does not sync that segments are batches": Mutant(
+        (("claim.sh", '  if ! sync_paths "$claim" "$q/out"; then', "  if ! :; then"),),
         (power("unclaim"),)),
     # the door
     "a client that is gone has had its answer": Mutant(
