@@ -57,6 +57,18 @@ die() {
   exit "$1"
 }
 
+# end_by SIGNAL - as whoever sent it expects. Process 1, as in a container, does not die of what it sends itself
+end_by() {
+  trap - "$1"
+  kill -s "$1" "$$"
+  case $1 in
+  HUP) exit 129 ;;
+  INT) exit 130 ;;
+  QUIT) exit 131 ;;
+  *) exit 143 ;;
+  esac
+}
+
 # usage - for getopts' `*)`
 usage() {
   die 64 "usage: see $FLATQ_VERB -h"

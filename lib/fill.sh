@@ -25,7 +25,7 @@ bulk_push() {
 bulk_stopped() {
   trap - HUP INT TERM
   rm -rf "$bulk_stage" 2>/dev/null
-  kill -s "$1" $$
+  end_by "$1"
 }
 
 # bulk_write l|0 - standard input to flat files in the stage

@@ -35,7 +35,7 @@ remote() {
 remote_stopped() {
   trap - HUP INT TERM EXIT
   rm -rf "$remote_directory"
-  kill -s "$1" $$
+  end_by "$1"
 }
 
 # remote_words WORD ... - sets `request`. The line door parts words at blanks; so none of them can hold one

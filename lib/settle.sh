@@ -72,6 +72,8 @@ message_find() {
 # slip_move TARGET - renames `found` to TARGET: the one step of every change of state below. 66 where somebody was faster.
 # Where the queue has a bound, what stays in the queue moves under the lock: whoever counts must not miss it on its way
 slip_move() {
+  # never a whole place
+  [ -n "${found##*/}" ] || { why="queue '$queue': no message"; return 66; }
   slip_locked=
   case $1 in
   "$q"/wal/* | "$q"/delayed/* | "$q"/out/*) [ ! -e "$q/conf" ] || [ -n "$lock_held" ] || { lock_queue || return; slip_locked=1; } ;;

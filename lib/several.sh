@@ -24,7 +24,7 @@ several() {
     done
     [ "$launch_code" -ge 128 ] || [ "$launch_failed" -ne 0 ] || launch_failed=$launch_code
   done
-  [ -z "$launch_signal" ] || [ "$launch_failed" -ne 0 ] || { trap - "$launch_signal"; kill -s "$launch_signal" "$$"; }
+  [ -z "$launch_signal" ] || [ "$launch_failed" -ne 0 ] || end_by "$launch_signal"
   exit "$launch_failed"
 }
 

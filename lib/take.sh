@@ -197,13 +197,14 @@ take_stopped() {
   trap - HUP INT TERM
   take_back
   [ -z "${wait_fifo:-}" ] || wait_end
-  kill -s "$1" $$
+  end_by "$1"
 }
 
 # taken_settle - the message handed out as `taken` is done with. For an owner that lives: a marker of the same name in done/, made by
 # the shell itself. Whoever puts back first sees the owner dead and then looks for the marker. Where a deadline can take it away from
 # a living owner, only the rename tells whether it is still his: a marker that came too late would have the sweeper take another's body.
 taken_settle() {
+  [ -n "$taken" ] || { why="queue '$queue': nothing is taken"; return 66; }
   taken_marked=
   case $taken in
   *.000000000000)

@@ -42,8 +42,7 @@ work_leave() {
   if [ -n "$work_back" ]; then
     # a shell that dies of a signal may not run its trap for the end
     [ -z "$work_pid_file" ] || pid_file_leave
-    trap - "$work_back"
-    kill -s "$work_back" $$
+    end_by "$work_back"
   fi
   exit "$work_exit"
 }

@@ -1,0 +1,151 @@
+"""As process 1, the first of a container, nobody dies of a signal that he sends himself. Whoever is told to stop has tidied up, and ends all the same."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+
+import pytest
+
+from conftest import LIB, SHELLS, listening, need, wait_for
+from engine import carriers, children, command_of, empty, lies, pop, push
+
+BIG = b"0123456789abcdef" * 20000  # more than a pipe holds
+
+# what process 1 is like, for every shell and without rights: a signal to oneself has no effect
+DEAF = 'kill() { case " $*" in *" $$") ;; *) command kill "$@" ;; esac; }; . "$0"'
+
+
+in_each_shell = pytest.mark.parametrize("first, shell", [("container", "dash"), *(("deaf", name) for name in SHELLS)], indirect=True)
+both_ways = pytest.mark.parametrize("first, shell", [("container", "dash"), ("deaf", "bash")], indirect=True)
+
+
+@pytest.fixture
+def first(request, flatq):
+    """first(VERB, ...) starts it so: the process to wait for, and the number of the one that is to get signals."""
+    contained = request.param == "container"
+    if contained:
+        need("unshare")
+        if subprocess.run(["unshare", "-rpf", "--mount-proc", "true"], capture_output=True).returncode:
+            pytest.skip("no right to make a PID namespace here")
+
+    def start(verb, *args):
+        command = flatq.command(verb, *args)
+        command = ["unshare", "-rpf", "--mount-proc", *command] if contained else [command[0], "-c", DEAF, *command[1:]]
+        process = subprocess.Popen(command, env=flatq.env, cwd=flatq.home, start_new_session=True,
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        flatq.started.append(process)
+        return process, wait_for(lambda: children(process.pid), what="the first process")[0] if contained else process.pid
+
+    return start
+
+
+def runs(pid, name):
+    """Waits until it runs the program called so."""
+    wait_for(lambda: name in map(command_of, children(pid)), 10, f"{name} runs")
+
+
+def ends(process, pid, number, status, text=b""):
+    os.kill(pid, number)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err) == (status, text, b"")
+
+
+@in_each_shell
+def test_a_pop_that_has_a_message(flatq, first, spool):
+    """What it has is back, its reader has it as well, and nothing else is touched."""
+    push(flatq, BIG)
+    process, pid = first("pop")
+    runs(pid, "base64")
+    ends(process, pid, signal.SIGTERM, 143, BIG)
+    assert (spool / "default/out").is_dir() and "out" not in lies(spool)
+    assert pop(flatq) == BIG
+    empty(flatq)
+
+
+@both_ways
+@pytest.mark.parametrize("verb", ["reserve", "pop -l"])
+def test_others_that_have_messages(flatq, first, spool, verb):
+    push(flatq, BIG)
+    process, pid = first(*verb.split())
+    runs(pid, "base64") if verb == "reserve" else wait_for(lambda: lies(spool).get("out"), what="it is taken")
+    os.kill(pid, signal.SIGTERM)
+    process.communicate(timeout=20)
+    assert process.returncode == 143
+    assert (spool / "default/out").is_dir() and "out" not in lies(spool)
+    assert pop(flatq) == BIG
+    empty(flatq)
+
+
+@in_each_shell
+def test_a_pop_that_waits(flatq, first, spool):
+    process, pid = first("pop", "-w", "60")
+    runs(pid, "sleep")
+    ends(process, pid, signal.SIGTERM, 143)
+    assert not lies(spool).get("wait")
+
+
+@in_each_shell
+@pytest.mark.parametrize("options", [[], ["-l"]], ids=["one", "many"])
+def test_a_push_that_reads(flatq, first, spool, options):
+    """Killed when its input has ended: the shell hears it then, and nobody is told of the message."""
+    process, pid = first("push", *options)
+    wait_for(lambda: any((spool / "default" / place).is_dir() and any((spool / "default" / place).iterdir()) for place in ("body", "tmp")),
+             10, "it reads")
+    ends(process, pid, signal.SIGTERM, 143)
+    assert not any(lies(spool).get(place) for place in ("body", "tmp", "wal", "queue"))
+    empty(flatq)
+
+
+@in_each_shell
+def test_a_worker(flatq, first, spool):
+    """Told to give back what it has, it ends by what told it."""
+    process, pid = first("work", "--", "cat")
+    wait_for(lambda: lies(spool).get("wait"), 10, "it waits")
+    ends(process, pid, signal.SIGHUP, 129)
+
+
+@both_ways
+@pytest.mark.parametrize("number, status", [(signal.SIGQUIT, 131), (signal.SIGTERM, 143)])
+def test_a_worker_that_is_told_twice(flatq, first, spool, tmp_path, number, status):
+    push(flatq, b"x")
+    process, pid = first("work", "-j", "2", "--", "sh", "-c", ': >"$0"; exec sleep 60', tmp_path / "runs")
+    wait_for((tmp_path / "runs").exists, 10, "the command runs")
+    while process.poll() is None:  # of signals that come together a shell may hear one
+        os.kill(pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.3)
+    assert process.returncode == status
+    assert pop(flatq) == b"x"
+
+
+@both_ways
+def test_several_doors(flatq, first, free_port):
+    process, pid = first("./launch", "line", "-p", str(free_port), "http", "-l", f"unix:{flatq.home}/http")
+    wait_for(lambda: listening(free_port) and os.path.exists(f"{flatq.home}/http"), 20, "the doors")
+    os.kill(pid, signal.SIGTERM)
+    process.communicate(timeout=20)
+    assert process.returncode == 143
+    assert carriers(flatq.spool) == {} and not listening(free_port)
+
+
+@both_ways
+def test_a_pop_elsewhere(flatq, first):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        process, pid = first("flatq", "-H", f"127.0.0.1:{server.getsockname()[1]}", "pop")
+        client = server.accept()[0]
+        os.kill(pid, signal.SIGTERM)
+        client.close()
+        process.communicate(timeout=20)
+        assert process.returncode == 143
+
+
+@pytest.mark.shells
+def test_what_names_no_message_moves_no_place(flatq, spool, shell):
+    push(flatq, b"x")
+    script = '. "$lib/common.sh"; shell_reset; need slip spool take settle; spool_open && queue_open default || exit 1; id=1 slip_size=1\n' \
+        'taken=; taken_settle; a=$?; found=$q/out/; slip_move "$q/done/x"; echo "$a $?"'
+    done = subprocess.run([flatq.shell, "-uc", script], env=flatq.environment({"lib": str(LIB)}), capture_output=True, timeout=20)
+    assert (done.stdout, done.stderr) == (b"66 66\n", b"")
+    assert (spool / "default/out").is_dir() and not any((spool / "default/done").iterdir())
