@@ -3,9 +3,10 @@
 # Who starts it waits until it says on descriptor 3 how that went: so what can be refused is refused at the start. The pid file is
 # written and removed under the spool's lock.
 
-# daemon_start WORD ... - `work WORD ...` in a session of its own, detached; ends with 0 once it works, else with its exit code
+# daemon_start WORD ... - `work WORD ...` in a session of its own, detached; ends with 0 once it works, else with its exit code, or 70 where it
+# was killed before it said anything
 daemon_start() {
-  exec 4>&1
+  { command exec 4>&1; } 2>/dev/null || exec 4>/dev/null
   daemon_code=$(
     FLATQ_READY=3
     export FLATQ_READY
@@ -41,6 +42,10 @@ daemon_ready() {
 
 # pid_file_take - $work_pid_file is ours; 75 where it names a worker that lives
 pid_file_take() {
+  case $work_pid_file in
+  -*) work_pid_file=./$work_pid_file ;;
+  esac
+  [ ! -d "$work_pid_file" ] || { why="cannot write '$work_pid_file': a directory"; return 74; }
   lock_spool || return
   { read -r pid_there <"$work_pid_file"; } 2>/dev/null || pid_there=
   if pid_file_lives "$pid_there"; then
@@ -51,13 +56,14 @@ pid_file_take() {
   { printf '%s\n' "$$" >"$work_pid_file.$$" && mv -f "$work_pid_file.$$" "$work_pid_file" 8>&8; } 2>/dev/null
   pid_code=$?
   unlock_spool
-  [ $pid_code -eq 0 ] || { why="cannot write '$work_pid_file'"; return 74; }
+  [ $pid_code -eq 0 ] || { rm -f "$work_pid_file.$$" 2>/dev/null; why="cannot write '$work_pid_file'"; return 74; }
 }
 
 # pid_file_lives PID - whether it is a worker with a pid file of this name. One that was killed leaves its file, and its number may be another's
 pid_file_lives() {
-  number "$1" 9999999999 && [ "$number" -ne $$ ] && kill -0 "$number" 2>/dev/null || return 1
-  [ -e "$FLATQ_PROC/self/cmdline" ] || return 0
+  number "$1" 9999999999 && [ "$number" -ne $$ ] || return 1
+  [ -e "$FLATQ_PROC/self/cmdline" ] || { kill -0 "$number" 2>/dev/null; return; }
+  # another user's may not be sent signals, but is seen
   process_started "$number" || return 1
   case $(tr '\000' ' ' 2>/dev/null <"$FLATQ_PROC/$number/cmdline") in
   *--pid-file*"${work_pid_file##*/} "*) return 0 ;;

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, Result, need, wait_for
+from conftest import LIB, ROOT, Result, need, wait_for
 from engine import push, refused, stopped_by
 from servers import here_too
 
@@ -202,6 +202,34 @@ def test_a_pid_file_that_is_stale(flatq, tmp_path):
     process.send_signal(signal.SIGHUP)
     stopped_by(process, signal.SIGHUP)
     assert not file.exists()
+
+
+def test_a_pid_file_that_cannot_be(flatq, tmp_path):
+    """A directory, and one that cannot be put in its place: nothing stays of the try. A name may begin as an option does."""
+    place, stub = tmp_path / "place", tmp_path / "bin/mv"
+    place.mkdir()
+    for start in (flatq, lambda verb, *words: started(flatq, *words)):
+        refused(start("work", "--pid-file", str(place), "-w", "0", "--", "true"), 74, "work", text=b"a directory")
+        assert list(place.iterdir()) == []
+    push(flatq, b"x")
+    assert flatq("work", "--pid-file=-x", "--until-empty", "--", "cat", "./-x", cwd=place, check=0).out.strip().isdigit()
+    stub.parent.mkdir()
+    stub.write_text("#!/bin/sh\nexit 1\n")
+    stub.chmod(0o755)
+    flatq.env["PATH"] = f"{stub.parent}:{flatq.env['PATH']}"
+    refused(flatq("work", "--pid-file", place / "pid", "-w", "0", "--", "true"), 74, "work", text=b"cannot write")
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.shells
+def test_detached_without_descriptors(flatq, tmp_path):
+    """As cron and others may start it."""
+    script = '"$0" "$1/work" --daemon --pid-file "$2" -- true >&- 2>&- <&-'
+    file = tmp_path / "pid"
+    subprocess.run([flatq.shell, "-c", script, flatq.shell, str(LIB), str(file)], env=flatq.environment(None), timeout=20, check=True)
+    pid = int(file.read_text())
+    os.kill(pid, signal.SIGTERM)
+    gone(pid, file)
 
 
 def test_two_starts_at_once(flatq, tmp_path):
