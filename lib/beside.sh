@@ -7,8 +7,8 @@
 # a line that begins with `+` adds one. A PID that was taken again is spared
 work_guard() {
   trap '' HUP INT QUIT TERM
-  # not where it is called: dash keeps a copy of what a function's redirection closes
-  exec <&6 >/dev/null 2>&1 4>&- 5>&- 6<&-
+  # not where it is called: dash keeps a copy of what a function's redirection closes. 3: who starts a worker in the background reads it to its end
+  exec <&6 >/dev/null 2>&1 3>&- 4>&- 5>&- 6<&-
   guard_last=
   while read -r guard_line; do
     case $guard_line in

@@ -13,7 +13,6 @@ work_parent() {
   trap 'work_trapped=1' ALRM
   trap : PIPE
   work_begin || die $? "$why"
-  work_guard_start || die $? "$why"
   [ -z "$work_tty" ] || work_teller_start || die $? "$why"
   work_crew_start "$@"
   # RACE: who was started while the signal came has not got it
@@ -84,6 +83,7 @@ work_child() {
   exec 5>&-
   work_guarded=''
   { read -r work_self self_rest <"$FLATQ_PROC/self/stat"; } 2>/dev/null || work_self=$(exec sh -c 'printf %s "$PPID"')
+  work_guard_start || die $? "$why"
   work_worker "$@"
   exit "$work_exit"
 }

@@ -116,9 +116,9 @@ message_release() {
   [ $# -eq 3 ] || slip_count releases
   slip_format
   if [ "$2" != 0 ]; then
+    need push
     while :; do
-      need push
-    delay_place "$2" || return
+      delay_place "$2" || return
       slip_move "$place/$slip" && break
       # RACE: an empty place is removed when its time has come
       slip_code=$?

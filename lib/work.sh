@@ -7,7 +7,7 @@
 # its worker is killed, where the system can do that
 work_tools() {
   work_group='' work_pdeathsig='' work_clock_signal=VTALRM work_tty='' work_teller='' work_guarded='' work_clock='' work_rung=''
-  work_job='' work_running='' work_looking='' work_gone='' work_unknown=''
+  work_job='' work_running='' work_looking='' work_gone=''
   work_done=0 work_failed=0 work_buried=0 work_exit=0 work_back='' take_stop='' wait_sleeper='' taken=''
   ! command -v setsid >/dev/null 2>&1 || work_group=setsid
   ! setpriv --pdeathsig KILL true 2>/dev/null || work_pdeathsig='setpriv --pdeathsig KILL'
@@ -28,8 +28,9 @@ work_alone() {
   work_leave
 }
 
-# work_begin - what is to be told once signals are heard: who we are, and that we can begin
+# work_begin - once signals are heard: the guard, and what is to be told, who we are and that we can begin
 work_begin() {
+  work_guard_start || return
   if [ -n "$work_pid_file" ]; then
     pid_file_take || return
   fi
@@ -58,8 +59,8 @@ work_stop() {
 
 work_finish() {
   work_trapped=1 take_stop=1
-  # where there is no job in hand but a wait for one, it ends
-  [ -z "$wait_sleeper" ] || kill "$wait_sleeper" 2>/dev/null || :
+  # where there is no job in hand but a wait for one, it ends. KILL: see wait_turn
+  [ -z "$wait_sleeper" ] || kill -KILL "$wait_sleeper" 2>/dev/null || :
   # else the `wait` for it is to be woken, see work_wait
   [ -z "$work_running" ] || work_look
 }
@@ -77,7 +78,6 @@ work_worker() {
   trap 'work_trapped=1; [ -z "$work_running" ] || work_look' ALRM
   # a guard that was killed is no reason to die
   trap : PIPE
-  work_guard_start || die $? "$why"
   clock_read
   process_started "$work_self" || started=$now
   work_owner=$work_self-$started

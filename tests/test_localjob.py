@@ -221,6 +221,17 @@ def test_a_pid_file_that_cannot_be(flatq, tmp_path):
     assert list(place.iterdir()) == []
 
 
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_what_stands_beside_a_worker_is_there_at_the_start(flatq, tmp_path, jobs):
+    stub = tmp_path / "bin/mkfifo"
+    stub.parent.mkdir()
+    stub.write_text("#!/bin/sh\nexit 1\n")
+    stub.chmod(0o755)
+    flatq.env["PATH"] = f"{stub.parent}:{flatq.env['PATH']}"
+    refused(started(flatq, "-j", jobs, "--pid-file", tmp_path / "pid", "-w", "0", "--", "true"), 74, "work")
+    assert not (tmp_path / "pid").exists()
+
+
 @pytest.mark.shells
 def test_detached_without_descriptors(flatq, tmp_path):
     """As cron and others may start it."""
