@@ -18,6 +18,11 @@ shell_reset() {
   on | off) ;;
   *) die 64 "FLATQ_SYNC must be on or off" ;;
   esac
+  # 2147483646: one more is counted, and mksh has 32 bits
+  if [ -n "${FLATQ_MOST_BYTES:-}" ]; then
+    number "$FLATQ_MOST_BYTES" 2147483646 || die 64 "FLATQ_MOST_BYTES must be a number from 0 to 2147483646"
+    FLATQ_MOST_BYTES=${number#0}
+  fi
   # the tests have smaller ranges of ids
   case $FLATQ_RANGE in
   0* | *[!0-9]* | ?????*) die 64 "FLATQ_RANGE must be a number from 1 to 1000" ;;

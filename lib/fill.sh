@@ -2,7 +2,7 @@
 
 # bulk_push l|0 QUEUE - each line, or piece that ends with a NUL, of standard input is a message.
 # In: push_priority push_lease push_wait. Out: bulk_count, bulk_first, bulk_last. All are there or none, as far as one crash goes: they
-# come block by block, in order, before anybody is told
+# come block by block, in order, before anybody is told. 65 where one is larger than FLATQ_MOST_BYTES: nothing is stored
 bulk_push() {
   queue_open "$2" make || return
   clock_read
@@ -49,7 +49,7 @@ bulk_write() {
   clock_epoch "$now"
   pad "$push_priority" 0000000000
   bulk_said=$(FLATQ_STAGE=$bulk_stage FLATQ_FIRST=$ids_first FLATQ_PRIORITY=$padded FLATQ_COUNT=$bulk_count \
-    FLATQ_REST=".0.0.$push_lease.0.$epoch_time." FLATQ_NONCE=$nonce FLATQ_TTY=$([ -t 2 ] && printf /dev/tty) bulk_awk '
+    FLATQ_REST=".0.0.$push_lease.0.$epoch_time." FLATQ_NONCE=$nonce FLATQ_MOST=${FLATQ_MOST_BYTES:-} FLATQ_TTY=$([ -t 2 ] && printf /dev/tty) bulk_awk '
       function flush(   name, i, block, path) {
         if (!n) return
         block = ENVIRON["FLATQ_STAGE"] "/" pri "." substr(ids[1], 1, 7)
@@ -60,10 +60,11 @@ bulk_write() {
         n = bytes = 0
         if (ENVIRON["FLATQ_TTY"] && NR % 50000 == 0) printf "\rpush: %d of %d", NR, ENVIRON["FLATQ_COUNT"] >ENVIRON["FLATQ_TTY"]
       }
-      BEGIN { pri = ENVIRON["FLATQ_PRIORITY"]; rest = ENVIRON["FLATQ_REST"]; id = ENVIRON["FLATQ_FIRST"] + 0 }
+      BEGIN { pri = ENVIRON["FLATQ_PRIORITY"]; rest = ENVIRON["FLATQ_REST"]; id = ENVIRON["FLATQ_FIRST"] + 0; most = ENVIRON["FLATQ_MOST"] }
       {
         size = length($0) / 4 * 3
         if ($0 ~ /==$/) size -= 2; else if ($0 ~ /=$/) size--
+        if (most != "" && size > most + 0) { printf "%.0f", size; exit bad = 65 }
         number = sprintf("%012.0f", id++)
         if (n == 500 || bytes > 4194304 || (n && substr(number, 1, 7) != substr(ids[1], 1, 7))) flush()
         ids[++n] = number
@@ -72,8 +73,12 @@ bulk_write() {
       }
       END { if (!bad) flush(); if (bad) exit bad
         if (ENVIRON["FLATQ_TTY"] && NR >= 50000) printf "\r\033[K" >ENVIRON["FLATQ_TTY"]
-        printf "%s %.0f %.0f\n", number, total, written }' <"$bulk_stage/lines" 2>/dev/null) ||
-    { disk_failed "$bulk_stage" "queue '$queue'"; return; }
+        printf "%s %.0f %.0f\n", number, total, written }' <"$bulk_stage/lines" 2>/dev/null)
+  case $? in
+  0) ;;
+  65) why="message of $bulk_said bytes is over the limit of $FLATQ_MOST_BYTES: nothing is stored"; return 65 ;;
+  *) disk_failed "$bulk_stage" "queue '$queue'"; return ;;
+  esac
   rm -f "$bulk_stage/lines" 2>/dev/null
   bulk_last=${bulk_said%% *} bulk_size=${bulk_said##* } bulk_bytes=${bulk_said#* }
   bulk_bytes=${bulk_bytes% *}

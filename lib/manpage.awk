@@ -97,6 +97,7 @@ END {
   heading("ENVIRONMENT")
   print ".TP\n.B FLATQ_DIR\nthe spool; where it is not set, flatq below XDG_STATE_HOME or ~/.local/state"
   print ".TP\n.B FLATQ_SYNC\non: what was acknowledged survives a power cut. off: it survives the death of processes alone"
+  print ".TP\n.B FLATQ_MOST_BYTES\nthe largest message that push takes, in bytes, one by one or many at once; where it is not set, or 0, what the disk holds"
   heading("INTERNALS")
   print "The files each verb touches, the order of its steps, and what a crash between them leaves."
   printf "%s", internals

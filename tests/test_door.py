@@ -518,6 +518,12 @@ def test_limits_of_size(door, mode):
     assert one.ask(b"push\n0123456789a").startswith(b"error 65 ")
     assert one.ask(b"push -n 11\n0123456789a").startswith(b"error 65 ")
     assert one.ask(b"push -n 10\n0123456789a").strip().isdigit()
+    for option, end in ((b"-l", b"\n"), (b"-0", b"\0")):
+        text = b"short" + end + b"0123456789a" + end
+        assert one.ask(b"push " + option + b" many\n" + text).startswith(b"error 65 ")
+        assert one.ask(b"push -n %d " % len(text) + option + b" many\n" + text).startswith(b"error 65 ")
+        assert one.ask(b"push " + option + b" many\nshort" + end + b"0123456789").count(b" ") == 1
+    assert one.ask(b"pop -n 9 -l many\n") == b"short\n0123456789\n" * 2
     assert one.ask(b"pop\n") + one.ask(b"pop\n") == b"01234567890123456789"
 
 
