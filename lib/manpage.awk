@@ -1,5 +1,5 @@
 # manpage.awk - flatq.1 out of the verbs' own headers: awk -f manpage.awk flatq push pop ... (the first is the command itself)
-# launch and handler come last. For `make install`; tests/headers.py reads the same lines for the README.
+# launch and the doors come last. For `make install`; tests/headers.py reads the same lines for the README.
 
 function text(s) {
   gsub(/\\/, "\\e", s)
@@ -56,8 +56,8 @@ FNR == 2 {
   } else {
     if (files == 2) heading("VERBS")
     if (name == "launch") {
-      heading("THE LINE DOOR")
-      printf "The verbs for ncat and others like it; %s and handler beside it.\n", text(libexec "/launch")
+      heading("DOORS")
+      printf "The queues for programs that connect. They are not verbs: %s, and what it serves beside it; handler is the line door.\n", text(libexec "/launch")
     }
     printf ".SS %s\n%s.\n", text(usage), text(toupper(substr(what, 1, 1)) substr(what, 2))
   }
@@ -87,7 +87,11 @@ option && /^#      / { sub(/^# +/, ""); print text($0); next }
 section == "Exit:" { sub(/^# */, ""); print text($0); next }
 section != "" { sub(/^# */, ""); if (files > 1) parts = parts text($0) "\n"; next }
 
-/^#$/ { fill(); if (option) option = 0; gap = 1; next }
+/^#$/ { fill(); if (option) option = 0; bullet = 0; gap = 1; next }
+# a list, and what is set in under its points
+/^#   - / { fill(); print ".IP \\(bu 2"; bullet = 1; print text(substr($0, 7)); next }
+bullet && /^#     / { sub(/^# +/, ""); print text($0); next }
+bullet { bullet = 0; gap = 1 }
 # set in further than the text: line by line
 /^#     / { if (!lines) print ".nf"; lines = 1; sub(/^#     /, ""); print text($0); next }
 { sub(/^# */, ""); fill(); if (gap) print ".PP"; gap = 0; print text($0) }
