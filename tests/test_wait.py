@@ -5,6 +5,7 @@ import signal
 import statistics
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -218,6 +219,27 @@ def test_a_stopped_waiter_blocks_nobody(flatq, spool):
     second = sleeping.communicate(timeout=20)[0]
     assert sorted([first, second] + [pop(flatq) for _ in range(6)]) == [b"%d" % k for k in range(8)]
     nothing_left(spool)
+
+
+def test_one_message_wakes_one_waiter(tmp_path):
+    """All are stopped, so that the mark of a wake stays: each push makes one more, and many at once as many as they are."""
+    def check(flatq, spool):
+        waiters = [waiting(flatq, "-w", "60") for _ in range(5)]
+        for process in waiters:
+            os.kill(process.pid, signal.SIGSTOP)
+        wait_for(lambda: all(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T" for process in waiters))
+        woken = []
+        for words, text in (((), b"1"), ((), b"2"), (("-l",), b"3\n4\n")):
+            flatq("push", *words, input=text, check=0)
+            woken.append(len(list((spool / ".wait").glob("*.woken"))))
+        assert woken == [1, 2, 4]
+        for process in waiters:
+            os.kill(process.pid, signal.SIGCONT)
+        push(flatq, b"5")
+        assert sorted(process.communicate(timeout=20)[0] for process in waiters) == [b"1", b"2", b"3", b"4", b"5"]
+        nothing_left(spool)
+
+    in_each_shell(tmp_path, check)
 
 
 def test_a_waiter_whose_fifo_is_gone(tmp_path):
