@@ -8,27 +8,25 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from configs import CONFIGS  # noqa: E402
 from explore import Explorer  # noqa: E402
-from variants import AS_BUILT, VARIANTS  # noqa: E402
+from variants import VARIANTS  # noqa: E402
 
 
 def main():
     parser = argparse.ArgumentParser(prog="python tests/model", description="Explores flatq's protocol; exit status 1 where something is wrong.")
     parser.add_argument("--config", choices=CONFIGS, help="only this one; else all, or the one that shows the variant")
-    parser.add_argument("--wrong", action="append", default=[], choices=[*VARIANTS, *AS_BUILT, "as built"], help="break this; may be repeated")
+    parser.add_argument("--wrong", action="append", default=[], choices=VARIANTS, help="break this; may be repeated")
     parser.add_argument("--steps", action="store_true", help="print the run that ends badly")
     parser.add_argument("--seconds", type=float, default=60, help="for each configuration (60)")
     parser.add_argument("--states", type=int, default=10_000_000, help="for each configuration")
     parser.add_argument("--list", action="store_true", help="what there is")
     args = parser.parse_args()
     if args.list:
-        print("configurations:", *CONFIGS, "wrong variants:", *VARIANTS, "as built:", *AS_BUILT, sep="\n  ")
+        print("configurations:", *CONFIGS, "wrong variants:", *VARIANTS, sep="\n  ")
         return 0
-    wrong = [name for each in args.wrong for name in (AS_BUILT if each == "as built" else [each])]
-    shown = {**VARIANTS, **AS_BUILT}
-    names = [args.config] if args.config else [shown[wrong[0]]] if len(wrong) == 1 else list(CONFIGS)
+    names = [args.config] if args.config else [VARIANTS[args.wrong[0]]] if len(args.wrong) == 1 else list(CONFIGS)
     failed = False
     for name in names:
-        outcome = Explorer(CONFIGS[name], wrong).run(args.seconds, args.states)
+        outcome = Explorer(CONFIGS[name], args.wrong).run(args.seconds, args.states)
         said = f"WRONG in {len(outcome.trace)} steps: {outcome.bad}" if outcome.bad else "all" if outcome.complete else "stopped at the limit"
         print(f"{name:24} {outcome.states:8} states {outcome.steps:8} steps {outcome.seconds:6.1f} s  {said}", flush=True)
         failed = failed or bool(outcome.bad)

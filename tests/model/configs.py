@@ -31,6 +31,10 @@ def reserved(message, deadline=1):
 POP, POP2 = ("pop A", "pop"), ("pop B", "pop")
 RESERVE = ("reserve", "reserve", 1)
 FOLD, SWEEP, RECLAIM, BULK = ("fold", "fold"), ("sweep", "sweeper"), ("reclaim", "reclaimer"), ("bulk", "bulk")
+EITHER = ("settle", "unclaim")
+CLAIM, CLAIM2 = ("claim A", "claimer", 2, EITHER), ("claim B", "claimer", 2, EITHER)
+CLAIM_ALL, CLAIM_ALL2 = ("claim A", "claimer", 3, EITHER), ("claim B", "claimer", 3, EITHER)
+UNCLAIM, SETTLE = ("unclaim", "unclaimer"), ("claim", "claimer", 2, ("settle",))
 JOURNAL = ("journal", "journal")
 CLOCK = ("clock", "clock", 1)
 
@@ -42,6 +46,8 @@ def push(message, priority=5):
 KEYS = {1: "k", 2: "k", 3: "k"}
 WRECK = {**singles(1, 2, place="fold/5.1.x"), "fold/5.1.x": DIRECTORY}
 KEYED = {**singles(1), "keys/k": (1, "yes")}
+
+CLAIMED = {"claim/settled.0": "", "claim/0.1.flat": DIRECTORY, "claim/0.1.flat/5.2.2.1.x": ("5.2.0",), "claim/1.0": ""}
 
 CONFIGS = {
     "pop pop reclaim": Config(singles(1, 2), (POP, POP2, RECLAIM), (1, 2), kills=1),
@@ -81,6 +87,15 @@ CONFIGS = {
     "power: unfold": Config(flat(1, 2), (POP,), (1, 2), power=True),
     "power: delete": Config(singles(1), (RESERVE, SWEEP), (1,), power=True),
     "power: bulk": Config(singles(1, 2), (BULK,), (1, 2), power=True),
+    "claim claim": Config(singles(1, 2), (CLAIM, CLAIM2), (1, 2), kills=1),
+    "claim pop": Config(singles(1, 2), (CLAIM, POP), (1, 2), kills=1),
+    "claim of a flat file": Config({**flat(1, 2), **singles(3)}, (CLAIM_ALL, CLAIM_ALL2), (1, 2, 3), kills=1),
+    "claim fold": Config(singles(1, 2), (CLAIM, FOLD), (1, 2), kills=2),
+    "unclaim": Config({**CLAIMED, **singles(1)}, (UNCLAIM, CLAIM2), (1, 2), kills=1),
+    "unclaim pop reclaim": Config(CLAIMED, (UNCLAIM, POP, RECLAIM), (2,), kills=1),
+    "power: claim": Config(singles(1, 2), (SETTLE,), (1, 2), power=True),
+    "power: claim of a flat file": Config(flat(1, 2), (SETTLE,), (1, 2), power=True),
+    "power: unclaim": Config(CLAIMED, (UNCLAIM,), (2,), power=True),
     "bulk of a run": Config({**singles(1, 3, place="head"), **singles(2)}, (BULK, POP), (1, 2, 3)),
     "wreck of a fold": Config(WRECK, (FOLD, POP), (1, 2), kills=1),
     "wreck of an unfold": Config({**singles(1, 2, place="tmp/5.1.x"), "tmp/5.1.x": DIRECTORY, **unfolding(1, 2)}, (FOLD, POP), (1, 2), kills=1),

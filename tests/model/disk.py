@@ -5,6 +5,7 @@
     PRIORITY.FIRST.NONCE               a run, in fold/, tmp/ and head/
     PRIORITY.FIRST.LAST.COUNT.NONCE    a flat file; its content is its slips
     batch.OWNER                        a bulk take, in out/ and done/
+    OFFSET.COUNT, OFFSET.COUNT.flat    a segment, in claim/; OFFSET.0 a mark; settled.OFFSET
 
 Digits are single, so that names sort as the real ones do. The disk is a dict from path to content: "" for an empty file, DIRECTORY, a
 tuple of words for others. Every function takes the dict and changes it.
@@ -24,6 +25,14 @@ def is_flat(name):
 def flat_run(name):
     priority, first, _, _, nonce = name.split(".")
     return f"{priority}.{first}.{nonce}"
+
+
+def segment_count(name):
+    return int(name.split(".")[1])
+
+
+def segment_end(name):
+    return int(name.split(".")[0]) + segment_count(name)
 
 
 def handed_out(slip, owner, deadline):
@@ -68,7 +77,7 @@ def messages(disk, path):
     for each in below(disk, path):
         name = each.rpartition("/")[2]
         content = disk[each]
-        if content == DIRECTORY or each.startswith(("body/", "keys/", "ids/", "range/", "old/")):
+        if content == DIRECTORY or each.startswith(("body/", "keys/", "ids/", "range/", "old/")) or each.startswith("claim/") and each.count("/") == 1:
             continue
         if is_flat(name):
             found += [slip_id(slip) for slip in content]
@@ -105,4 +114,24 @@ def in_flight(disk):
             if f"done/{top}" not in disk:
                 for message in messages(disk, path):
                     count[message] = count.get(message, 0) + 1
+    return count
+
+
+def segments(disk):
+    """The paths of what is claimed and not settled; slips that have become a flat file are a copy until they are removed."""
+    upto = max([0, *(int(path.partition(".")[2]) for path in disk if path.startswith("claim/settled."))])
+    return [path for path in disk if path.startswith("claim/") and path.count("/") == 1 and disk[path] == DIRECTORY
+            and f"{path}.flat" not in disk and segment_end(path[6:]) > upto]
+
+
+def is_claimed_slip(path):
+    return path.startswith("claim/") and path.count("/") == 2 and not is_flat(path.rpartition("/")[2])
+
+
+def claimed(disk):
+    """As `ready`, for messages that are claimed and not settled."""
+    count = {}
+    for path in segments(disk):
+        for message in messages(disk, path):
+            count[message] = count.get(message, 0) + 1
     return count

@@ -38,6 +38,7 @@ class State(NamedTuple):
     base: frozenset          # power: what is safe
     pending: tuple           # power: (paths removed, entries added) that are not
     soft: frozenset          # power: files whose content is not
+    told: frozenset = NONE   # of claims: (offset, ids) that somebody was told
 
 
 @dataclass
@@ -76,6 +77,7 @@ class Explorer:
         self.programs = Programs(skip)
         self.recovery = Programs({"pass", "sync", "syncfs", "signal"})
         self.recovered = {}
+        self.unclaims = "unclaim" in str(config.processes)  # else what was claimed stays so until it is settled
         self.steps = 0
 
     def first(self):
@@ -85,8 +87,9 @@ class Explorer:
         count = len(nodes)
         disk = frozenset(config.start.items())
         self.begun = nodes
+        told = frozenset((path[6:].split(".")[0], frozenset(files.messages(config.start, path))) for path in files.segments(config.start))
         return State(disk, nodes, ("",) * count, (None,) * count, 0, 0, frozenset(config.acked), NONE, NONE, NONE, (NONE,) * count,
-                     config.kills, config.signals, disk if config.power else NONE, (), NONE)
+                     config.kills, config.signals, disk if config.power else NONE, (), NONE, told)
 
     @staticmethod
     def _arguments(method, number, rest):
@@ -240,7 +243,7 @@ class Explorer:
             change["clock"] = state.clock + 1
         elif kind == "signal":
             change["signals"] = state.signals - bool(result)
-        elif kind in ("begin", "empty", "ack", "dup", "deleted", "print", "id"):
+        elif kind in ("begin", "empty", "ack", "dup", "deleted", "print", "id", "told", "answered"):
             self.say(disk, kind, args, change)
         if self.config.power:
             self.power(state, before, disk, kind, args, change)
@@ -290,6 +293,7 @@ class Explorer:
     def move(self, disk, old, new, note, change):
         if old not in disk:
             return False
+        held = files.claimed(disk) if note == "settled" else {}
         if new in disk and not new.startswith("tmp/"):
             raise Bad(f"{new} was there already")
         state, me = self.now, self.place + 1
@@ -298,7 +302,13 @@ class Explorer:
             return False
         source, target = old.split("/")[0], new.split("/")[0]
         holds = state.holds
-        if target == "out":
+        if note == "settled":
+            change["settled"] = state.settled | held.keys() - files.claimed(disk).keys()
+        elif target == "claim":
+            holds = frozenset(hold for hold in holds if hold[0] not in moved)
+        elif source == "claim":
+            pass
+        elif target == "out":
             deadline = 0 if "batch." in new else files.owner_and_deadline(new)[1]
             if source == "out":
                 holds = frozenset((i, who, deadline) if i in moved else (i, who, end) for i, who, end in holds)
@@ -357,6 +367,13 @@ class Explorer:
                 raise Bad(f"says empty, though {min(state.there[place])} was there all the time")
         elif kind == "ack":
             change["acked"] = state.acked | {args[0]}
+        elif kind == "told":
+            offset, ids = args[0].split(".")[0], frozenset(files.messages(disk, f"claim/{args[0]}"))
+            if other := [other for first, other in state.told if first == offset and other != ids]:
+                raise Bad(f"offset {offset} is given for {sorted(ids)}, after {sorted(other[0])}")
+            change["told"] = state.told | {(offset, ids)}
+        elif kind == "answered":
+            change["deleted"] = state.deleted | state.settled
         elif kind == "deleted":
             change["deleted"] = state.deleted | {args[0]}
         elif kind == "id":
@@ -385,8 +402,10 @@ class Explorer:
         if self.config.ids:
             return
         places = files.ready(dict(state.disk))
-        for message, count in files.in_flight(dict(state.disk)).items():
-            places[message] = places.get(message, 0) + count
+        for found in (files.in_flight(dict(state.disk)), files.claimed(dict(state.disk))):
+            for message, count in found.items():
+                places[message] = places.get(message, 0) + count
+        self.whole_segments(dict(state.disk))
         for message, count in places.items():
             if count > 1:
                 raise Bad(f"message {message} is in {count} places")
@@ -396,16 +415,25 @@ class Explorer:
         else:
             self.check_recovered(state, state.disk, "checkpoint")
 
+    @staticmethod
+    def whole_segments(disk):
+        for path in files.segments(disk):
+            if len(files.messages(disk, path)) != files.segment_count(path[6:]):
+                raise Bad(f"{path} has {len(files.messages(disk, path))} messages")
+
     def check_recovered(self, state, disk, method):
         found = self.recovered.get(disk)
         if found is None:
             found = self.recovered[disk] = self.recover(disk, method)
-        count, left, damaged = found
+        count, left, damaged, held = found
         after = "a power cut now" if method == "boot" else "everybody killed now"
         if left:
             raise Bad(f"after {after} and recovery: {left}")
         if damaged & state.acked:
             raise Bad(f"after {after} and recovery: message {min(damaged)} has no whole body, but a slip")
+        for offset, ids in state.told:
+            if ids - held - state.settled and not self.unclaims:
+                raise Bad(f"after {after} and recovery: what was claimed at offset {offset} is in the queue again")
         settled = state.deleted if method == "boot" else state.settled
         for message in state.acked - state.settled:
             if count.get(message, 0) != 1:
@@ -423,7 +451,7 @@ class Explorer:
         while node != END:
             steps += 1
             if steps > 400:
-                return {}, "recovery does not end", NONE
+                return {}, "recovery does not end", NONE, NONE
             op = programs.ops[node]
             kind, args = op.kind, op.args
             result = None
@@ -433,7 +461,7 @@ class Explorer:
                 result = (files.listing(disk, args[0]) or ("",))[0]
             elif kind == "mv":
                 if args[0] in disk and args[1] in disk:
-                    return {}, f"{args[1]} was there already", NONE
+                    return {}, f"{args[1]} was there already", NONE, NONE
                 result = files.rename(disk, *args)
             elif kind == "create":
                 result = args[0] not in disk
@@ -465,13 +493,16 @@ class Explorer:
                 damaged = self.set_aside(disk)
             node = programs.next(node, result)
         count = files.ready(disk)
-        return count, self.left_over(disk, count), damaged
+        held = files.claimed(disk)
+        for message, times in held.items():
+            count[message] = count.get(message, 0) + times
+        return count, self.left_over(disk, count), damaged, held.keys()
 
     def left_over(self, disk, count):
         if lost := sorted(path for path in disk if path.split("/")[0] in ("fold", "unfold", "tmp", "done", "out")):
             return f"{lost[0]} is left"
         slips = {files.slip_id(path.rpartition("/")[2]) for path, content in disk.items()
-                 if path.split("/")[0] in ("wal", "head") and content != DIRECTORY}
+                 if content != DIRECTORY and (path.startswith(("wal/", "head/")) or files.is_claimed_slip(path))}
         for message in slips:
             if disk.get(f"body/{message}") != ("whole",):
                 return f"message {message} has no body"
@@ -501,6 +532,8 @@ class Explorer:
                     del disk[path]
             elif place == "queue" and disk[path] == ("torn",):
                 del disk[path]
+            elif files.is_claimed_slip(path):
+                slips.add(files.slip_id(name.rpartition("/")[2]))
         for path in sorted(disk):
             if path.startswith("body/") and int(path[5:]) not in slips:
                 del disk[path]

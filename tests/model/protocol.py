@@ -3,7 +3,7 @@
 `wrong` holds the names of what is broken on purpose (variants.py). `keys` gives the key of a message, by id.
 """
 
-from disk import DIRECTORY, flat_run, handed_out, is_flat, later, owner_and_deadline, slip_id
+from disk import DIRECTORY, flat_run, handed_out, is_flat, later, owner_and_deadline, segment_count, segment_end, slip_id
 from programs import Op, checked
 
 
@@ -388,18 +388,22 @@ class Protocol:
         held = yield Op("holds")
         if not held:
             yield LOCK
-        names = yield ls(f"out/{batch}")
-        while names:
-            name, names = names[0], names[1:]
-            if "batch putback looks for no marker" not in self.wrong and (yield exists(f"done/{batch}")):
-                break
-            if is_flat(name):
-                yield mv(f"out/{batch}/{name}", f"queue/{name}", "mv flat", "put back")
-            else:
-                yield mv(f"out/{batch}/{name}", f"wal/{later(name)}", "mv", "put back")
-        yield Op("rmdir", (f"out/{batch}",))
+        yield from self.give_back(f"out/{batch}", "" if "batch putback looks for no marker" in self.wrong else f"done/{batch}")
         if not held:
             yield UNLOCK
+
+    def give_back(self, place, marker):
+        """The loop of batch_putback"""
+        names = yield ls(place)
+        while names:
+            name, names = names[0], names[1:]
+            if marker and (yield exists(marker)):
+                break
+            if is_flat(name):
+                yield mv(f"{place}/{name}", f"queue/{name}", "mv flat", "put back")
+            else:
+                yield mv(f"{place}/{name}", f"wal/{later(name)}", "mv", "put back")
+        yield Op("rmdir", (place,))
 
     def reclaimer(self, me):
         """What any verb does once a second"""
@@ -489,7 +493,7 @@ class Protocol:
         stages = yield ls("tmp")
         while stages:
             stage, stages = stages[0], stages[1:]
-            if not is_flat(stage):
+            if not is_flat(stage) and not stage.startswith("claim"):
                 names = yield ls(f"tmp/{stage}")
                 yield from self.remove(tuple(f"body/{slip_id(name)}" for name in names), "rm bodies")
                 names = ()
@@ -689,6 +693,144 @@ class Protocol:
                 found = ""
         return name
 
+    # claim.sh, of one name
+
+    def claimer(self, me, most, acts):
+        """claim, and then settle of all that was said, or unclaim"""
+        yield Op("begin")
+        yield LOCK
+        settled, upto, held = yield from self.claim_recover()
+        batch, new = f"batch.{me}", False
+        while held < most:
+            got = yield from self.bulk_choose(batch)
+            if not got:
+                break
+            inside = yield ls(f"out/{batch}")
+            size = sum(int(each.split(".")[3]) if is_flat(each) else 1 for each in inside)
+            yield mv(f"out/{batch}", f"claim/{upto}.{size}", "mv claim", "claimed")
+            held, upto, new, inside, size, got = held + size, upto + size, True, (), 0, False
+        if new:
+            yield create(f"claim/{upto}.0")
+        yield from self.claim_flatten(me)
+        if "claim is not synced" not in self.wrong:
+            yield Op("syncfs")
+        names = yield ls("claim")
+        names = self.segments(names, settled)
+        while names:
+            yield Op("told", (names[0],))
+            names = names[1:]
+        yield UNLOCK
+        if not held:
+            return
+        settled = held = new = 0
+        act = yield Op("choose", acts)
+        yield LOCK
+        if act == "settle":
+            yield from self.claim_settle(upto)
+        else:
+            yield from self.claim_back(me)
+        yield UNLOCK
+
+    def unclaimer(self, me):
+        """unclaim"""
+        yield LOCK
+        yield from self.claim_back(me)
+        yield UNLOCK
+
+    @staticmethod
+    def segments(names, settled):
+        """Those that are not settled, in the order of their offsets; of one that is there twice, the flat one"""
+        return tuple(name for name in names if name[0].isdigit() and segment_count(name) and segment_end(name) > settled and f"{name}.flat" not in names)
+
+    def claim_recover(self):
+        """claim_open, claim_make, claim_recover: the offset before which all is settled, the next one, and how many are held"""
+        names = yield ls("claim")
+        if not names:
+            yield create("claim/settled.0")
+            if "a new claim is not synced" not in self.wrong:
+                yield sync("claim/")
+            return 0, 0, 0
+        settled = int(names[-1].split(".")[1])
+        if "settled segments are counted" in self.wrong:
+            settled = 0
+        over = tuple(name for name in names if name[0].isdigit() and (segment_end(name) <= settled or f"{name}.flat" in names))
+        there = tuple(name for name in names if name[0].isdigit() and name not in over)
+        upto = max((settled, *(segment_end(name) for name in there if segment_count(name) or "marks do not count" not in self.wrong)))
+        held = sum(map(segment_count, there))
+        names = there = ()
+        while over:
+            yield from self.segment_sweep(over[0])
+            over = over[1:]
+        return settled, upto, held
+
+    def segment_sweep(self, segment):
+        """segment_sweep; a mark has nothing in it"""
+        inside = yield ls(f"claim/{segment}")
+        yield from self.remove(tuple(f"body/{slip_id(name)}" for name in inside if not is_flat(name)), "rm bodies")
+        inside = ()
+        yield from self.remove((f"claim/{segment}",), "rm claim")
+
+    def claim_flatten(self, me):
+        """claim_flatten, segment_run"""
+        names = yield ls("claim")
+        names = tuple(name for name in names if name[0].isdigit() and segment_count(name) and not name.endswith(".flat"))
+        while names:
+            segment, names = names[0], names[1:]
+            slips = yield ls(f"claim/{segment}")
+            if not is_flat(slips[0]):
+                stage = f"tmp/claim.c{me}"
+                flat = f"{slips[0][0]}.{slip_id(slips[0])}.{slip_id(slips[-1])}.{len(slips)}.c{me}"
+                if "slips go before the flat file" in self.wrong:
+                    yield from self.segment_sweep(segment)
+                yield Op("mkdir", (stage,))
+                yield write(f"{stage}/{flat}", slips, "awk")
+                yield Op("syncfs")
+                yield mv(stage, f"claim/{segment}.flat", "mv claim", "the segment is flat")
+                yield sync("claim/")
+                yield from self.segment_sweep(segment)
+            segment = slips = stage = flat = ""
+
+    def claim_settle(self, at):
+        """claim_settle, of all before AT; under the lock"""
+        settled, _, _ = yield from self.claim_recover()
+        names = yield ls("claim")
+        names = self.segments(names, settled)
+        if at <= settled or at not in map(segment_end, names):
+            return
+        if "settle sweeps first" in self.wrong:
+            while names:
+                yield from self.segment_sweep(names[0])
+                names = names[1:]
+        names = ()
+        yield mv(f"claim/settled.{settled}", f"claim/settled.{at}", "mv claim", "settled")
+        if "settle is not synced" not in self.wrong:
+            yield sync("claim/")
+        yield Op("answered")
+        yield from self.claim_recover()
+
+    def claim_back(self, me):
+        """claim_back"""
+        settled, upto, _ = yield from self.claim_recover()
+        if settled == upto:
+            return
+        if not (yield exists(f"claim/{upto}.0")):
+            yield create(f"claim/{upto}.0")
+        names = yield ls("claim")
+        names = self.segments(names, settled)
+        batch = f"batch.{me}"
+        while names:
+            if "unclaim empties the segment" in self.wrong:
+                yield from self.give_back(f"claim/{names[0]}", "")
+            else:
+                yield mv(f"claim/{names[0]}", f"out/{batch}", "mv claim")
+                yield from self.give_back(f"out/{batch}", f"done/{batch}")
+            names = names[1:]
+        if "unclaim does not sync first" not in self.wrong:
+            yield Op("syncfs")
+        yield mv(f"claim/settled.{settled}", f"claim/settled.{upto}", "mv claim")
+        yield sync("claim/")
+        yield from self.claim_recover()
+
     # checkpoint.sh, check.sh
 
     def checkpoint(self, me):
@@ -696,11 +838,18 @@ class Protocol:
         yield from self.reclaim(me)
         yield LOCK
         yield from self.recover()
+        yield from self.claims_recover()
         yield from self.sweep()
         names = yield ls("tmp")
         yield from self.remove(tuple(f"tmp/{name}" for name in names), "rm tmp")
         yield UNLOCK
         yield from self.journal(me)
+
+    def claims_recover(self):
+        """claims_recover"""
+        names = yield ls("claim")
+        if names:
+            yield from self.claim_recover()
 
     def sweeper(self, me):
         """queue_sweep, as queue_reclaim calls it: no recovery"""
@@ -732,15 +881,17 @@ class Protocol:
         yield rm(f"body/{message}", "rm orphan")
 
     def message_held(self, message):
-        """message_held: whether a bulk taker has it"""
+        """message_held: whether a bulk taker has it, or one who claims"""
         batches = yield ls("out")
-        batches = tuple(name for name in batches if name.startswith("batch."))
+        batches = tuple(f"out/{name}" for name in batches if name.startswith("batch."))
+        claimed = yield ls("claim")
+        batches, claimed = (*batches, *(f"claim/{name}" for name in claimed)), ()
         while batches:
-            inside = yield ls(f"out/{batches[0]}")
+            inside = yield ls(batches[0])
             while inside:
                 lines = (inside[0],)
                 if is_flat(inside[0]):
-                    lines = yield Op("read", (f"out/{batches[0]}/{inside[0]}",))
+                    lines = yield Op("read", (f"{batches[0]}/{inside[0]}",))
                 if any(slip_id(line) == message for line in lines or ()):
                     return True
                 inside, lines = inside[1:], ()
@@ -764,10 +915,11 @@ class Protocol:
         names = yield ls("tmp")
         yield from self.remove(tuple(f"tmp/{name}" for name in names), "rm tmp")
         yield Op("check")
+        yield from self.claims_recover()
         yield UNLOCK
 
     def unmark(self):
-        """Not in lib/ yet: a marker may reach the disk without the rename to out/ that came before it; the message is ready again"""
+        """boot_markers: a marker may reach the disk without the rename to out/ that came before it; the message is ready again"""
         names = yield ls("done")
         while names and "boot trusts a marker" not in self.wrong:
             name, names = names[0], names[1:]

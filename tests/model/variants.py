@@ -6,6 +6,7 @@ VARIANTS = {
     "wrong order": "fold pop killed twice",
     "wal last": "fold pop killed twice",
     # settle, put back
+    "take back looks for no marker": "signal",
     "no second look": "pop reclaim sweep",
     "lease of a living owner": "pop reclaim sweep",
     "putback in two steps": "pop reclaim sweep",
@@ -20,11 +21,21 @@ VARIANTS = {
     "unfold renames before writing": "unfold push",
     "unfold moves slips first": "unfold push",
     "unfold removes first": "unfold push",
+    "killed unfold leaves bodies": "bulk of a flat file",
     # bulk, sweep
     "bulk without lock": "bulk fold",
     "bulk takes all of a place": "bulk of a run",
     "sweep removes the marker first": "pop reclaim sweep",
+    "sweep forgets the batch": "key, bulk",
+    # claims
+    "marks do not count": "unclaim",
+    "slips go before the flat file": "claim fold",
+    "settle sweeps first": "claim fold",
+    "settled segments are counted": "claim claim",
+    "unclaim empties the segment": "claim of a flat file",
     # keys, bound, ids
+    "find looks at out first": "journal, pop",
+    "touch without the lock": "bound, touch, torn",
     "key after slip": "key, two pushes",
     "no lock": "bound",
     "put back without the lock": "bound, put back",
@@ -39,22 +50,10 @@ VARIANTS = {
     "flat file is not synced": "power: fold",
     "unfold is not synced": "power: unfold",
     "sweep does not sync": "power: pop sweep",
+    "a new claim is not synced": "power: claim",
+    "claim is not synced": "power: claim of a flat file",
+    "settle is not synced": "power: claim",
+    "unclaim does not sync first": "power: unclaim",
     "sweep removes the body first": "power: pop sweep",
-}
-
-# What lib/ does at the time of writing, and the model shows to be wrong. The model without any variant has it mended. A name moves up to
-# VARIANTS when lib/ is mended too.
-AS_BUILT = {
-    # take_back, in a trap after taken_settle, looks for no marker: the message is back, its body is swept, and every pop fails on it
-    "take back looks for no marker": "signal",
-    # sweep_these removes out/batch.* first: killed there, nobody knows the batch's keys and bodies any longer
-    "sweep forgets the batch": "key, bulk",
-    # message_find lists out/ before wal/ and head/: what is taken, or unfolded, meanwhile is not found; journal_orphan removes its body
-    "find looks at out first": "journal, pop",
-    # message_touch renames within out/ without the lock: a listing of many calls may miss both names, so a bounded queue is counted too low
-    "touch without the lock": "bound, touch, torn",
-    # an unfold killed before its commit leaves bodies beside the flat file; a bulk take of that file leaves them for good
-    "killed unfold leaves bodies": "bulk of a flat file",
-    # a marker in done/ can reach the disk without the earlier rename to out/, where a file system does not keep the order of directories
     "boot trusts a marker": "power: pop sweep",
 }

@@ -171,10 +171,10 @@ MUTANTS: dict[str, Mutant] = {
         (("claim.sh", '  mv -f "$claim/settled.$claim_settled" "$claim/settled.$claim_at"',
           '  claim_old=$claim_settled claim_settled=$claim_at\n  claim_recover || return\n  claim_settled=$claim_old\n'
           '  mv -f "$claim/settled.$claim_settled" "$claim/settled.$claim_at"'),),
-        (race("segments that are settled together"),)),
+        (race("segments that are settled together"), model("settle sweeps first"))),
     "settle does not sync": Mutant(
         (("claim.sh", '  sync_paths "$claim" || {', "  : || {"),),
-        (power("settle"),)),
+        (power("settle"), model("settle is not synced"))),
     "unclaim does not sync that segments are batches": Mutant(
         (("claim.sh", '  if ! sync_paths "$claim" "$q/out"; then', "  if ! :; then"),),
         (power("unclaim"),)),
