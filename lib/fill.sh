@@ -9,10 +9,10 @@ bulk_push() {
   nonce_read
   owner_read
   bulk_stage=$q/tmp/$owner.$nonce
-  mkdir "$bulk_stage" 2>/dev/null || { disk_failed "$q/tmp" "queue '$queue'"; return; }
   trap 'bulk_stopped HUP' HUP
   trap 'bulk_stopped INT' INT
   trap 'bulk_stopped TERM' TERM
+  mkdir "$bulk_stage" 2>/dev/null || { disk_failed "$q/tmp" "queue '$queue'"; return; }
   bulk_write "$1" && { [ "$bulk_count" = 0 ] || bulk_commit; }
   bulk_code=$?
   [ -z "$lock_held" ] || unlock_queue

@@ -237,7 +237,7 @@ def test_detached_without_descriptors(flatq, tmp_path):
     """As cron and others may start it."""
     script = '"$0" "$1/work" --daemon --pid-file "$2" -- true >&- 2>&- <&-'
     file = tmp_path / "pid"
-    subprocess.run([flatq.shell, "-c", script, flatq.shell, str(LIB), str(file)], env=flatq.environment(None), timeout=20, check=True)
+    subprocess.run([flatq.shell, "-c", script, flatq.shell, str(LIB), str(file)], env=flatq.environment(None), timeout=100, check=True)
     pid = int(file.read_text())
     os.kill(pid, signal.SIGTERM)
     gone(pid, file)

@@ -227,7 +227,7 @@ def test_one_message_wakes_one_waiter(tmp_path):
         waiters = [waiting(flatq, "-w", "60") for _ in range(5)]
         for process in waiters:
             os.kill(process.pid, signal.SIGSTOP)
-        wait_for(lambda: all(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T" for process in waiters))
+        wait_for(lambda: all(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T" for process in waiters), "all are stopped")
         woken = []
         for words, text in (((), b"1"), ((), b"2"), (("-l",), b"3\n4\n")):
             flatq("push", *words, input=text, check=0)
