@@ -62,6 +62,14 @@ die() {
   exit "$1"
 }
 
+# trap_stop FUNCTION - `FUNCTION SIGNAL` is what HUP, INT and TERM do
+trap_stop() {
+  for trap_signal in HUP INT TERM; do
+    # shellcheck disable=SC2064 # the names are put in now
+    trap "$1 $trap_signal" "$trap_signal"
+  done
+}
+
 # end_by SIGNAL - as whoever sent it expects. Process 1, as in a container, does not die of what it sends itself
 end_by() {
   trap - "$1"

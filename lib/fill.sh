@@ -9,9 +9,7 @@ bulk_push() {
   nonce_read
   owner_read
   bulk_stage=$q/tmp/$owner.$nonce
-  trap 'bulk_stopped HUP' HUP
-  trap 'bulk_stopped INT' INT
-  trap 'bulk_stopped TERM' TERM
+  trap_stop bulk_stopped
   mkdir "$bulk_stage" 2>/dev/null || { disk_failed "$q/tmp" "queue '$queue'"; return; }
   bulk_write "$1" && { [ "$bulk_count" = 0 ] || bulk_commit; }
   bulk_code=$?

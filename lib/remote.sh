@@ -17,9 +17,7 @@ remote() {
   esac
   remote_directory=$(mktemp -d "${TMPDIR:-/tmp}/flatq.XXXXXX") || die 74 'no temporary directory'
   trap 'rm -rf "$remote_directory"' EXIT
-  trap 'remote_stopped HUP' HUP
-  trap 'remote_stopped INT' INT
-  trap 'remote_stopped TERM' TERM
+  trap_stop remote_stopped
   case $FLATQ_VERB in
   push) remote_push "$@" ;;
   pop) remote_pop "$@" ;;

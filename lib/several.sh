@@ -3,9 +3,7 @@
 # several WORD ... - a launch each for several doors; ends when one of them has ended
 several() {
   launch_pids=''
-  trap 'pass HUP' HUP
-  trap 'pass INT' INT
-  trap 'pass TERM' TERM
+  trap_stop pass
   trap 'kill -USR1 $launch_pids 2>/dev/null' USR1
   launch_dead=''
   setpriv --pdeathsig TERM true 2>/dev/null && launch_dead='setpriv --pdeathsig TERM'
