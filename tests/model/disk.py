@@ -4,7 +4,7 @@
     SLIP@OWNER+DEADLINE                in out/ and done/; owner 0: none; deadline 0: none
     PRIORITY.FIRST.NONCE               a run, in fold/, tmp/ and head/
     PRIORITY.FIRST.LAST.COUNT.NONCE    a flat file; its content is its slips
-    batch.OWNER                        a bulk take, in out/ and done/
+    batch.OWNER[.SEGMENT]              a bulk take, in out/ and done/
     OFFSET.COUNT, OFFSET.COUNT.flat    a segment, in claim/; OFFSET.0 a mark; settled.OFFSET
 
 Digits are single, so that names sort as the real ones do. The disk is a dict from path to content: "" for an empty file, DIRECTORY, a

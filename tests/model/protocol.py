@@ -354,7 +354,7 @@ class Protocol:
             if (yield exists(f"done/{name}")):
                 continue
             if name.startswith("batch."):
-                if (yield Op("dead", (int(name[6:]),))):
+                if (yield Op("dead", (int(name.split(".")[1]),))):
                     yield from self.batch_putback(name)
                 continue
             owner, deadline = owner_and_deadline(name)
@@ -817,16 +817,19 @@ class Protocol:
             yield create(f"claim/{upto}.0")
         names = yield ls("claim")
         names = self.segments(names, settled)
-        batch = f"batch.{me}"
-        while names:
-            if "unclaim empties the segment" in self.wrong:
-                yield from self.give_back(f"claim/{names[0]}", "")
-            else:
-                yield mv(f"claim/{names[0]}", f"out/{batch}", "mv claim")
-                yield from self.give_back(f"out/{batch}", f"done/{batch}")
-            names = names[1:]
-        if "unclaim does not sync first" not in self.wrong:
-            yield Op("syncfs")
+        if "unclaim empties the segment" in self.wrong:
+            batches = tuple(f"claim/{name}" for name in names)
+        else:
+            batches = tuple(f"out/batch.{me}.{name}" for name in names)
+            while names:
+                yield mv(f"claim/{names[0]}", f"out/batch.{me}.{names[0]}", "mv claim")
+                names = names[1:]
+            yield sync("claim/", "out/")
+        names = ()
+        while batches:
+            yield from self.give_back(batches[0], "")
+            batches = batches[1:]
+        yield Op("syncfs")
         yield mv(f"claim/settled.{settled}", f"claim/settled.{upto}", "mv claim")
         yield sync("claim/")
         yield from self.claim_recover()

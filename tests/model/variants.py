@@ -53,7 +53,6 @@ VARIANTS = {
     "a new claim is not synced": "power: claim",
     "claim is not synced": "power: claim of a flat file",
     "settle is not synced": "power: claim",
-    "unclaim does not sync first": "power: unclaim",
     "sweep removes the body first": "power: pop sweep",
     "boot trusts a marker": "power: pop sweep",
 }
