@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from conftest import wait_for
-from engine import empty, lies, pop, push, refused
+from engine import children, empty, lies, pop, push, refused
 
 # a command that says where it is, and ends when it is told to: files named by $1
 HOLD = 'printf %s "$$" >"$1/pid.new" && mv "$1/pid.new" "$1/pid"; while [ ! -e "$1/go" ]; do sleep 0.05; done; cat >"$1/body"'
@@ -344,11 +344,24 @@ def pending(pid):
     return any(int(line.split()[1], 16) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith(("SigPnd", "ShdPnd")))
 
 
+def fed(process, pid):
+    """Whether the command has its message, and its worker knows: to bash, a signal that comes when what feeds it ends may hide how the job ended."""
+    pipe = os.readlink(f"/proc/{pid}/fd/0")
+    for one in session_left(process.pid):
+        try:
+            if os.readlink(f"/proc/{one}/fd/1") == pipe:
+                return False
+        except OSError:
+            pass
+    return all(map(alive, children(process.pid)))
+
+
 def finish(flatq, spool, hold, number):
     push(flatq, b"first")
     push(flatq, b"second")
     process = flatq.start("work", "--", "sh", "-c", HOLD, "sh", hold)
     pid = held(hold)
+    wait_for(lambda: fed(process, pid), "the command has its message")
     process.send_signal(number)
     wait_for(lambda: not pending(process.pid), "the signal is taken")
     assert process.poll() is None and alive(pid)
