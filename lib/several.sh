@@ -20,8 +20,11 @@ several() {
       launch_code=$?
       [ $launch_code -gt 128 ] && kill -0 "$launch_pid" 2>/dev/null || break
     done
-    [ "$launch_code" -ge 128 ] || [ "$launch_failed" -ne 0 ] || launch_failed=$launch_code
+    # -1: bash says that of one that ended just when a signal came
+    [ "$launch_code" -lt 0 ] || [ "$launch_code" -ge 128 ] || [ "$launch_failed" -ne 0 ] || launch_failed=$launch_code
   done
+  # each door has sent us TERM when it ended
+  trap '' HUP INT TERM
   [ -z "$launch_signal" ] || [ "$launch_failed" -ne 0 ] || end_by "$launch_signal"
   exit "$launch_failed"
 }

@@ -125,8 +125,8 @@ def test_several_doors(flatq, first, free_port):
     process, pid = first("./launch", "line", "-p", str(free_port), "http", "-l", f"unix:{flatq.home}/http")
     wait_for(lambda: listening(free_port) and os.path.exists(f"{flatq.home}/http"), "the doors")
     os.kill(pid, signal.SIGTERM)
-    process.communicate(timeout=100)
-    assert process.returncode == 143
+    said = process.communicate(timeout=100)
+    assert process.returncode == 143, said
     assert carriers(flatq.spool) == {} and not listening(free_port)
 
 
