@@ -1,22 +1,27 @@
 """python -m flatq.pipeline: each job on a small spool, with exact results. One session for most; a real cluster has its own."""
 
 import collections
+import contextlib
 import importlib.util
 import json
 import os
+import pty
+import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
-from conftest import ROOT, listening, wait_for
+from conftest import ROOT, left, listening, need, wait_for
 from engine import empty, push, reserve
 from tables import fill, flatq_spark, numbers, spark, table  # noqa: F401 (a fixture)
 
 from flatq.pipeline import __main__ as command  # noqa: E402
-from flatq.pipeline import kills  # noqa: E402
+from flatq.pipeline import drain, kills  # noqa: E402
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -75,11 +80,98 @@ def test_drain(job, flatq, tmp_path, spark):
     rows = table(to)
     assert sorted(rows["value"].to_pylist(), key=int) == numbers(1700)
     assert spark.read.parquet(str(to)).selectExpr("count(*)", "count(distinct queue, offset)").first() == (1700, 1700)
+    # headers on request, in a table of their own
+    push(flatq, b"urgent", "-p", "7", "-k", "one")
+    job("drain", "default", "--to", tmp_path / "headers", "--headers")
+    [row] = table(tmp_path / "headers").to_pylist()
+    assert (row["value"], row["headers"]["priority"], len(row["headers"]["key"])) == (b"urgent", 7, 33)
     # a table whose checkpoint is gone would lose batches
     (to / "_checkpoint").rename(tmp_path / "gone")
     push(flatq, b"x")
     assert "_checkpoint is gone" in job("drain", "default", "--to", to, code=65).err[0]
     assert flatq("pop", check=0).out == b"x"
+
+
+def test_one_drain_a_table(job, flatq, tmp_path, spark, monkeypatch):
+    """A second one says so and leaves all as it is: what is no part of the table yet may be what the first is writing."""
+    fill(flatq, 0, 300)
+    to, told, failed = tmp_path / "out", threading.Event(), []
+
+    def first():
+        try:
+            drain.on(spark, ["default"], str(to), str(flatq.spool), every=0.2, told=told)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    try:
+        wait_for(lambda: failed or (to / "_checkpoint/commits/0").exists(), seconds=300)
+        flight = to / "part-99999-inflight.snappy.parquet"
+        flight.touch()
+        # the job's handlers are for a process of its own
+        with monkeypatch.context() as patch:
+            patch.setattr(signal, "signal", lambda *_: None)
+            for more in ((), ("--continuous",), ("--consumer", "another")):
+                assert "another drain writes to" in job("drain", "default", "--to", to, *more, code=75).err[0]
+        assert flight.exists() and thread.is_alive(), failed
+    finally:
+        told.set()
+        thread.join()
+    assert (failed, flight.exists()) == ([], False)
+    assert sorted(table(to)["value"].to_pylist(), key=int) == numbers(300)
+    # one that fails removes nothing either: the next one does
+    flight.touch()
+    (flatq.spool / "default").rename(flatq.spool / "gone")
+    with pytest.raises(Exception, match="no queue 'default'"):
+        drain.on(spark, ["default"], str(to), str(flatq.spool), told=threading.Event())
+    assert flight.exists()
+    (flatq.spool / "gone").rename(flatq.spool / "default")
+    job("drain", "default", "--to", to)
+    assert not flight.exists()
+    # told to stop before the first batch was committed
+    (tmp_path / "new/_spark_metadata").mkdir(parents=True)
+    (tmp_path / "new/part-0-try.parquet").touch()
+    drain.end(spark, str(tmp_path / "new"))
+    assert os.listdir(tmp_path / "new") == ["_spark_metadata"]
+
+
+def test_a_table_elsewhere(job, flatq, tmp_path, spark):
+    """As with hdfs://, on a file system that only Hadoop knows: drained exactly, settled, loaded by a name."""
+    far = tmp_path / "far"
+    far.mkdir()
+    spark._jsc.hadoopConfiguration().set("fs.viewfs.mounttable.elsewhere.link./top", f"file://{far}")
+    fill(flatq, 0, 300)
+    to = "viewfs://elsewhere/top/out"
+    assert "300 messages" in job("drain", "default", "--to", to).out and "0 messages" in job("drain", "default", "--to", to).out
+    assert sorted(table(far / "out")["value"].to_pylist(), key=int) == numbers(300)
+    assert b"reserved 0\n" in flatq("stat", "default", check=0).out
+    assert "say --name" in job("load", "back", "--from", to, "--format", "parquet", code=65).err[0]
+    words = ("load", "back", "--from", to, "--format", "parquet", "--name", "far")
+    assert "300 messages" in job(*words).out and "done before" in job(*words).out
+    assert sorted(flatq("drain", "back", check=0).out.split(), key=int) == numbers(300)
+    assert re.match(r"events: \d+ events", job("events", "--to", "viewfs://elsewhere/top/events").out)
+    assert list((far / "events").glob("part-*.parquet"))
+
+
+def test_progress_on_a_terminal(job, flatq, tmp_path, monkeypatch):
+    """One line that is written again and again, and nothing of it in the end; Spark's own where that is the only one."""
+    fill(flatq, 0, 300)
+    near, far = pty.openpty()
+    with open(far, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        job("drain", "default", "--to", tmp_path / "out")
+        said = os.read(near, 65536)
+        given = []
+        monkeypatch.undo()
+        monkeypatch.setattr(command.flatq_spark, "session", lambda name, master, conf: given.append(conf))
+        for stream in (terminal, sys.__stderr__ if not sys.__stderr__.isatty() else None):
+            monkeypatch.setattr(sys, "stderr", stream or open(os.devnull, "w"))
+            for words in (["load", "q", "--from", "x"], ["stats"]):
+                command.session(command.parser().parse_args(words))
+    os.close(near)
+    assert re.search(rb"\r\x1b\[K300 messages, 1 batches, \d+ s\r\x1b\[K\Z", said), said
+    assert [conf.get("spark.ui.showConsoleProgress") for conf in given] == ["true", None, None, None]
 
 
 def test_refused(job, flatq, tmp_path):
@@ -150,6 +242,30 @@ def test_load(job, flatq, tmp_path):
     assert flatq("doctor", check=0).out == b""
 
 
+def test_load_as_push_would(job, flatq, tmp_path):
+    """Priority and lease are the messages'; --wait is for room."""
+    (tmp_path / "a.txt").write_text("1\n")
+    job("load", "q", "--from", tmp_path / "a.txt", "--priority", "7", "--lease", "33")
+    [file] = os.scandir(flatq("claim", "-c", "me", "q", check=0).out.split()[2])
+    with open(file, "rb") as lines:
+        slip = lines.read().split(b".")
+    assert (int(slip[0]), slip[4]) == (7, b"33")
+    flatq("create", "-b", "1", "small", check=0)
+    push(flatq, b"0", "small")
+    assert "is full" in job("load", "small", "--from", tmp_path / "a.txt", code=75).err[0]
+    popped = []
+
+    def pop_once_decided():
+        wait_for(lambda: list(flatq.spool.glob(".spark/job-*/plan")), seconds=300)
+        popped.append(flatq("pop", "small", check=0).out)
+
+    consumer = threading.Thread(target=pop_once_decided)
+    consumer.start()
+    assert "1 messages" in job("load", "small", "--from", tmp_path / "a.txt", "--wait", "300").out
+    consumer.join()
+    assert (popped, flatq("drain", "small", check=0).out) == ([b"0"], b"1\n")
+
+
 def busy(flatq):
     """Pushes, pops, reserves, releases, bulk, dead letters: each with what it does."""
     flatq("create", "-m", "2", "jobs", check=0)
@@ -198,7 +314,14 @@ def test_events_and_stats(job, flatq, tmp_path, spark):
     plain = list(logged(flatq.spool))
     assert job("events", "--to", tmp_path / "events").out.startswith(f"events: {len(plain)} events")
     assert job("events", "--to", tmp_path / "events").out.startswith(f"events: {len(plain)} events")
-    assert not list(tmp_path.glob("events.*"))
+    # what stands beside it is its owner's, whether the job ends well or not
+    for name in ("events.old", "events.new", "x.old", "x.new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine").touch()
+    job("events", "--to", tmp_path / "events")
+    job("events", "none", "--to", tmp_path / "x", code=66)
+    assert {path.name for path in tmp_path.iterdir()} - {"home", "shell", "spool"} == {"events", "events.old", "events.new", "x.old", "x.new"}
+    assert len(list(tmp_path.glob("*.*/mine"))) == 4
     rows = spark.read.parquet(str(tmp_path / "events"))
     assert rows.columns == list(events.COLUMNS)
     found = [(row.queue, round(row.time.timestamp(), 2), row.verb, row.id, row.tries, row.milliseconds, row["count"]) for row in rows.collect()]
@@ -232,8 +355,8 @@ def test_events_and_stats(job, flatq, tmp_path, spark):
     assert {queue.name for queue in stats.collect(both).queues} == {"one:a/b", "one:jobs", "two:a/b", "two:jobs"}
 
 
-def test_report(job, flatq, tmp_path):
-    """One page, with nothing from elsewhere; a picture for each plot."""
+def test_report(job, flatq, tmp_path, spark):
+    """One page, with nothing from elsewhere; a picture for each plot; the laboratory's as well where its outcomes are named."""
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     busy(flatq)
     path = job("report", "--to", tmp_path / "report", "--title", "a <b>").out.strip()
@@ -246,6 +369,32 @@ def test_report(job, flatq, tmp_path):
     for name in ("throughput", "depth", "latency", "redeliveries", "dead"):
         assert (tmp_path / f"report/{name}.png").read_bytes().startswith(b"\x89PNG")
     assert "712" in page
+    import PIL.Image
+    from flatq.pipeline import campaign
+
+    outcomes = [("crash", f"{verb} -x", verb, "kill", 1, "rename", "", outcome, "", "", 0.1, False, "{}") for verb in ("push", "pop") for outcome in ("good", "bad")]
+    spark.createDataFrame(outcomes, campaign.SCHEMA).write.parquet(str(tmp_path / "trials"))
+    path = job("report", "--to", tmp_path / "report", "--campaign", tmp_path / "trials").out.strip()
+    assert open(path, encoding="utf-8").read().count("<svg ") == 6 and (tmp_path / "report/campaign.png").exists()
+
+    # what a browser makes of it
+    browser = need(next((name for name in ("chromium", "chromium-browser", "google-chrome") if shutil.which(name)), "chromium"))
+
+    def chromium(*words):
+        words = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={tmp_path}/profile",
+                 "--window-size=1000,2600", *words, f"file://{path}"]
+        return subprocess.run(words, capture_output=True, timeout=200, env={**os.environ, "HOME": str(tmp_path)})
+
+    seen = chromium("--dump-dom").stdout.decode()
+    assert seen.count("<figure><svg ") == 6 and re.search(r"<b>712</b><span>pushed</span>", seen), seen[-2000:]
+    shot = ROOT / ".bench/report.png"
+    shot.parent.mkdir(exist_ok=True)
+    shot.unlink(missing_ok=True)
+    done = chromium(f"--screenshot={shot}")
+    assert shot.exists(), done.stderr[-2000:]
+    colors = {color for _, color in PIL.Image.open(shot).convert("RGB").getcolors(1 << 24)}
+    # plots are drawn: these are colours of theirs
+    assert {(0x00, 0x72, 0xb2), (0xd5, 0x5e, 0x00)} <= colors, len(colors)
 
 
 def test_campaign(job, tmp_path, spark):
@@ -269,21 +418,24 @@ def environment(flatq):
     return {**os.environ, "FLATQ_DIR": str(flatq.spool), "FLATQ_SYNC": "off", "PYTHONPATH": str(ROOT / "python")}
 
 
-def started(flatq, *words):
+def started(flatq, *words, **more):
     command = [sys.executable, "-m", "flatq.pipeline", words[0], "--master", "local[2]", "--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1", *words[1:]]
     process = subprocess.Popen(
         [os.fspath(word) for word in command], env=environment(flatq), cwd=flatq.home, start_new_session=True, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more},
     )
     flatq.started.append(process)
     return process
 
 
-@pytest.mark.parametrize("job, points", [("drain", ("offsets", "data", "commits")), ("load", ("stage", "plan", "entered"))])
+@pytest.mark.timeout(4 * kills.PATIENCE)
+@pytest.mark.parametrize("job, points", [("drain", ("offsets", "random", "commits")), ("load", ("stage", "random", "entered"))])
 def test_killed_drivers(spark, tmp_path, job, points):
     """Three times, one after the other: nothing is lost, nothing is there twice. More of it is in the crash laboratory."""
-    outcome = kills.run(kills.Trial(job, points), tmp_path)
-    assert outcome.outcome == "good", (outcome.detail, str(outcome))
+    one = kills.Trial(job, points, random.randrange(1 << 32))
+    print(one)
+    outcome = kills.run(one, tmp_path)
+    assert outcome.outcome == "good", (outcome.detail, str(one))
 
 
 def test_continuous(flatq, tmp_path, spark):
@@ -292,18 +444,54 @@ def test_continuous(flatq, tmp_path, spark):
     to = tmp_path / "out"
     words = ("drain", "default", "--to", to, "--continuous", "--every", "0.2", "--batch", "200")
     process = started(flatq, *words)
-    wait_for(lambda: len(list(to.glob("part-*"))) >= 2, seconds=120)
+    wait_for(lambda: len(list(to.glob("part-*"))) >= 2, seconds=300)
     flatq.end(process)
     process = started(flatq, *words)
-    wait_for(lambda: (to / "_checkpoint/commits/4").exists() or process.poll() is not None, seconds=120)
+    wait_for(lambda: (to / "_checkpoint/commits/4").exists() or process.poll() is not None, seconds=300)
     assert process.poll() is None, process.stderr.read().decode()[-2000:]
     fill(flatq, 1000, 1100)
-    wait_for(lambda: (to / "_checkpoint/commits/5").exists())
-    process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=100)
+    wait_for(lambda: (to / "_checkpoint/commits/5").exists() or process.poll() is not None, seconds=300)
+    # as `timeout` and systemd do it: Spark's processes are told, too
+    os.killpg(process.pid, signal.SIGTERM)
+    out, err = process.communicate(timeout=300)
     assert (process.returncode, out, err) == (0, b"", b"")
     assert sorted(table(to)["value"].to_pylist(), key=int) == numbers(1100)
     assert b"reserved 0\n" in flatq("stat", "default", check=0).out
+
+
+def test_told_before_it_has_begun(flatq, tmp_path, spark):
+    """While Java starts: it ends at once, well, and has taken nothing."""
+    fill(flatq, 0, 100)
+    process = started(flatq, "drain", "default", "--to", tmp_path / "out", "--continuous")
+
+    def java():
+        for pid in left(process):
+            with contextlib.suppress(OSError):
+                if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == "java":
+                    return True
+        return process.poll() is not None
+
+    wait_for(java, "Java", seconds=300)
+    os.killpg(process.pid, signal.SIGTERM)
+    out, err = process.communicate(timeout=300)
+    assert (process.returncode, out, err) == (0, b"", b"")
+    assert flatq("drain", check=0).out.split() == numbers(100)
+
+
+def test_stats_at_a_terminal(job, flatq):
+    """The command, both its streams a terminal's: what it says to a pipe, and nothing else."""
+    push(flatq, b"1")
+    flatq("pop", check=0)
+    near, far = pty.openpty()
+    process = started(flatq, "stats", stdout=far, stderr=far)
+    os.close(far)
+    said = b""
+    with contextlib.suppress(OSError):  # how the end of a terminal is read
+        while True:
+            said += os.read(near, 65536)
+    os.close(near)
+    assert process.wait(300) == 0
+    assert said.decode().replace("\r\n", "\n") == job("stats").out
 
 
 def test_no_space(job, flatq, tmp_path, spark):
@@ -328,16 +516,12 @@ def test_no_space(job, flatq, tmp_path, spark):
         subprocess.run(["umount", "-l", place], check=True)
 
 
-JOBS = """
-import sys
-from flatq import spark as flatq_spark
-from flatq.pipeline import drain, load
-spark = flatq_spark.session("test", sys.argv[1], {"spark.executor.memory": "512m", "spark.cores.max": "2", "spark.executor.cores": "1",
-    "spark.driver.host": "127.0.0.1", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
-print(load.load(spark, sys.argv[2], "default"), flush=True)
-print(*drain.once(spark, ["default"], sys.argv[3], batch=8000, minPartitions="4"))
-spark.stop()
-"""
+#: tasks begin when both executors are there
+CLUSTER = (
+    "spark.executor.memory=512m", "spark.cores.max=2", "spark.executor.cores=1", "spark.driver.host=127.0.0.1",
+    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1", "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1",
+    "spark.scheduler.minRegisteredResourcesRatio=1.0", "spark.scheduler.maxRegisteredResourcesWaitingTime=300s",
+)
 
 
 def executor_of(work):
@@ -375,20 +559,27 @@ def test_cluster(spark, flatq, tmp_path, free_port):
     wait_for(lambda: listening(free_port), "the master")
     workers = [start(run, "org.apache.spark.deploy.worker.Worker", "--cores", "1", "--memory", "600M", "--webui-port", "0", "--host", "127.0.0.1",
                      "--work-dir", str(tmp_path / name), url) for name in ("one", "two")]
-    driver = start(sys.executable, "-c", JOBS, url, str(tmp_path / "rows"), str(tmp_path / "out"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
-    def seen(what):
+    def job(*words):
+        command = [sys.executable, "-m", "flatq.pipeline", *words, "--master", url, *(word for conf in CLUSTER for word in ("--conf", conf))]
+        return start(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def seen(driver, what):
         assert driver.poll() is None, driver.stderr.read().decode()[-2000:]
         return what()
 
-    wait_for(lambda: seen(lambda: list(flatq.spool.glob(".spark/job-*/stage.*"))), "a stage", seconds=200)
+    driver = job("load", "default", "--from", str(tmp_path / "rows"))
+    wait_for(lambda: seen(driver, lambda: list(flatq.spool.glob(".spark/job-*/stage.*"))), "a stage", seconds=300)
     victim = wait_for(lambda: executor_of(tmp_path / "two"), "an executor")
     os.kill(victim, signal.SIGKILL)
-    wait_for(lambda: seen((tmp_path / "out/_checkpoint/commits/1").exists), "two batches", seconds=300)
-    wait_for(lambda: executor_of(tmp_path / "two") not in (None, victim), "another executor")
+    out, err = driver.communicate(timeout=300)
+    assert out == b"load: 40000 messages to queue default\n", (out, err[-2000:])
+    driver = job("drain", "default", "--to", str(tmp_path / "out"), "--batch", "10000")
+    wait_for(lambda: seen(driver, (tmp_path / "out/_checkpoint/commits/0").exists), "a batch", seconds=300)
+    assert executor_of(tmp_path / "two") not in (None, victim)
     flatq.end(workers[1])
     out, err = driver.communicate(timeout=300)
-    assert out == b"40000\n40000 5\n", (out, err[-2000:])
+    assert out == b"drain: 40000 messages in 4 batches to %b\n" % os.fsencode(tmp_path / "out"), (out, err[-2000:])
     assert sorted(table(tmp_path / "out")["value"].to_pylist(), key=int) == numbers(40000)
     empty(flatq)
     assert not list(flatq.spool.glob(".spark/job-*/stage.*")) and flatq("doctor", check=0).out == b""

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NoReturn
 
 from .. import spark as flatq_spark
@@ -197,11 +197,30 @@ def session(args: argparse.Namespace) -> SparkSession:
         conf["spark.driver.extraJavaOptions"] = " ".join([QUICK, conf.get("spark.driver.extraJavaOptions", "")]).strip()
     if sys.stderr.isatty() and args.job in ("load", "events", "campaign"):
         conf.setdefault("spark.ui.showConsoleProgress", "true")
-    handler = signal.getsignal(signal.SIGINT)
-    made = flatq_spark.session(f"flatq {args.job}", args.master, conf)
-    # Spark has put one of its own there
-    signal.signal(signal.SIGINT, handler)
-    return made
+    os.environ["FLATQ_QUIET"] = "yes"
+    with _later():
+        return flatq_spark.session(f"flatq {args.job}", args.master, conf)
+
+
+@contextlib.contextmanager
+def _later() -> Iterator[None]:
+    """A signal that comes meanwhile is obeyed at the end: a Java whose start nobody waits for would stay. The handlers are then as before;
+    Spark has put one of its own for INT."""
+    came: list[int] = []
+    handlers = {number: handler for number in SIGNALS if (handler := signal.getsignal(number)) is not None}
+    for number, handler in handlers.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield
+    except KeyboardInterrupt:
+        # Spark's handler
+        came.append(signal.SIGINT)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if came:
+            raise Stopped(came[0])
 
 
 def main(words: list[str]) -> int:
@@ -228,6 +247,9 @@ def main(words: list[str]) -> int:
     except Stopped:
         # Spark, in the midst of an answer, can be asked nothing more; it ends with this process
         spark = None
+        if getattr(args, "continuous", False):
+            # not yet begun
+            return 0
         raise
     finally:
         if spark is not None:

@@ -6,21 +6,22 @@
 
 Who is killed starts it again: a batch that was cut off is read again, the same, and written anew. What the first try left in DIR is no
 part of the table; at the end of a run it is removed, so that readers other than Spark find each message once as well. While a drain
-runs, or after one was killed, only Spark reads DIR exactly."""
+runs, or after one was killed, only Spark reads DIR exactly. One drain at a time writes to DIR: it holds a lock on it."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from threading import Event
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
 from .. import spark as flatq_spark
-from ..errors import Invalid
+from ..errors import Busy, Invalid
 from .common import Progress
 
 if TYPE_CHECKING:
@@ -85,31 +86,55 @@ def follow(query: Any, told: Event | None = None) -> tuple[int, int]:
     except Exception:
         with contextlib.suppress(Exception):
             query.stop()
-        raise
+        # who told us may have told Spark's workers as well
+        if not (told and told.is_set()):
+            raise
     finally:
         progress.close()
     return rows, batches
 
 
+@contextlib.contextmanager
+def alone(to: str) -> Iterator[None]:
+    """While a drain writes to a directory of this machine. Raises Busy where another one does: they would remove each other's files."""
+    place = local(to)
+    if place is None:
+        yield
+        return
+    os.makedirs(place, exist_ok=True)
+    number = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Busy(f"another drain writes to {to}", 75) from None
+        except OSError:
+            # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(number)
+
+
 def once(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None = None, consumer: str | None = None,
          batch: int = 250000, **options: str) -> tuple[int, int]:
-    """All there is now; how many messages, in how many batches."""
-    check(to)
-    found = follow(stream(spark, queues, to, spool, consumer, batch, **options).trigger(availableNow=True).start())
-    end(spark, to)
+    """All there is now; how many messages, in how many batches. Raises Busy where another drain writes to the same directory."""
+    with alone(to):
+        check(to)
+        found = follow(stream(spark, queues, to, spool, consumer, batch, **options).trigger(availableNow=True).start())
+        end(spark, to)
     return found
 
 
 def on(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None = None, consumer: str | None = None,
        batch: int = 250000, every: float = 1, told: Event | None = None, **options: str) -> None:
-    """On and on, until told or something fails; what is done is settled then."""
-    check(to)
-    query = stream(spark, queues, to, spool, consumer, batch, **options).trigger(processingTime=f"{int(every * 1000)} milliseconds").start()
-    try:
+    """On and on, with a batch `every` so many seconds, until told: what is done is settled then. Where something fails, the next start
+    settles it. Raises Busy as `once` does."""
+    with alone(to):
+        check(to)
+        query = stream(spark, queues, to, spool, consumer, batch, **options).trigger(processingTime=f"{int(every * 1000)} milliseconds").start()
         follow(query, told)
-    finally:
-        with contextlib.suppress(Exception):
-            query.stop()
+        query.stop()
         end(spark, to)
 
 
@@ -119,7 +144,8 @@ def end(spark: SparkSession, to: str) -> None:
     place = local(to)
     if place is None or not os.path.isdir(os.path.join(place, "_spark_metadata")):
         return
-    table = {os.path.basename(unquote(urlparse(path).path)) for path in spark.read.parquet(to).inputFiles()}
+    # with a schema, since of a table in which nothing is as yet Spark finds none
+    table = {os.path.basename(unquote(urlparse(path).path)) for path in spark.read.schema("queue string").parquet(to).inputFiles()}
     for name in os.listdir(place):
         part = name[1:-4] if name.startswith(".") and name.endswith(".crc") else name
         if part.startswith("part-") and part not in table:

@@ -16,6 +16,7 @@ import contextlib
 import functools
 import os
 import random
+import re
 import shlex
 import shutil
 import signal
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from ..crashlab import campaign
 
 MESSAGES, BATCH = 6000, 500
+#: seconds for a driver: one alone takes ten, many beside much else minutes
+PATIENCE = 600
 #: what starts sooner, and leaves room for others
 CONF = ("spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "spark.driver.memory=512m")
 COPY = """
@@ -102,6 +105,10 @@ class Ground:
         with (self.top / "said").open("wb") as said:
             return subprocess.Popen(self.command(), start_new_session=True, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment, cwd=self.top)
 
+    def said(self) -> str:
+        """What the last driver said, or the end of that."""
+        return (self.top / "said").read_text(errors="replace")[-1000:]
+
     def verb(self, *words: str, stdin: bytes = b"") -> bytes:
         """What it says. Raises RuntimeError."""
         done = self.system.verb(self.spool, *words, stdin=stdin)
@@ -158,7 +165,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
             return
 
 
-def kill(ground: Ground, point: str, chance: random.Random, seconds: float = 300) -> bool:
+def kill(ground: Ground, point: str, chance: random.Random, seconds: float = PATIENCE) -> bool:
     """Start a driver and kill it there; False where it ended before, well. Raises RuntimeError where it did not end well."""
     number, more = POINTS[{"load": "stage"}.get(ground.job, "offsets") if point == "random" else point]
     before, limit = number(ground), time.monotonic() + seconds
@@ -167,10 +174,10 @@ def kill(ground: Ground, point: str, chance: random.Random, seconds: float = 300
         while number(ground) <= before + more:
             if process.poll() is not None:
                 if process.returncode:
-                    raise RuntimeError(f"exit {process.returncode}: {(ground.top / 'said').read_text(errors='replace')[-1000:]}")
+                    raise RuntimeError(f"exit {process.returncode}: {ground.said()}")
                 return False
             if time.monotonic() > limit:
-                raise RuntimeError(f"{point} was not reached within {seconds} s")
+                raise RuntimeError(f"{point} was not reached within {seconds} s: {ground.said()}")
             time.sleep(0.001)  # between two looks
         if point == "random":
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -181,13 +188,17 @@ def kill(ground: Ground, point: str, chance: random.Random, seconds: float = 300
 
 
 def finish(ground: Ground) -> None:
-    """A run that nobody disturbs. Raises RuntimeError."""
+    """A run that nobody disturbs, on a quiet console. Raises RuntimeError."""
     process = ground.start()
     try:
-        if process.wait(300):
-            raise RuntimeError(f"exit {process.returncode}: {(ground.top / 'said').read_text(errors='replace')[-1000:]}")
+        if process.wait(PATIENCE):
+            raise RuntimeError(f"exit {process.returncode}: {ground.said()}")
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"not done within {PATIENCE} s: {ground.said()}") from None
     finally:
         end(process)
+    if ground.job != "copy" and not re.fullmatch(rf"{ground.job}: .+\n", ground.said()):
+        raise RuntimeError(f"it says more than what it did: {ground.said()}")
 
 
 def prepare(ground: Ground, bodies: list[bytes]) -> None:
@@ -234,7 +245,7 @@ def run(one: Trial, work: Path, system: System | None = None) -> Outcome:
             missed = [point for point in one.points if not kill(ground, point, chance)]
             finish(ground)
             detail = wrong(ground, bodies)
-        except (RuntimeError, subprocess.TimeoutExpired) as error:
+        except RuntimeError as error:
             detail = str(error)
     finally:
         shutil.rmtree(top, ignore_errors=True)

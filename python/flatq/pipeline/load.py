@@ -1,7 +1,7 @@
 """A table to a queue, each row once.
 
 Its rows become messages in one batch of the sink: all of them are decided at once, and who was killed starts the load again, which does
-the rest. Which load it is, is its name: of --job, or made of the queue and of each file's path, size and time. So a load that has ended
+the rest. Which load it is, is its name: --name, or made of the queue and of each file's path, size and time. So a load that has ended
 does nothing when it is run again; a table that has changed since is another load, and all of it is loaded."""
 
 from __future__ import annotations
@@ -82,7 +82,12 @@ def messages(rows: DataFrame, value: str | None = None) -> DataFrame:
 
 def load(spark: SparkSession, path: str, queue: str, spool: str | None = None, form: str | None = None, value: str | None = None,
          job: str | None = None, priority: int | None = None, lease: int | None = None, wait: int | None = None) -> int | None:
-    """How many rows; None where that load had ended before."""
+    """How many rows; None where that load had ended before.
+
+    form, value and job: as --format, --value and --name; the last must be said where the files are not on this machine. priority: 0, the
+    most urgent, to 4294967295. lease: of the messages, in seconds, 0 to 4294967295. wait: seconds for room in a queue with a bound. Raises
+    Missing where there is nothing at path; Invalid where it is no table or cannot be read whole; as flatq.Queue.push does, Full and Closed
+    above all; and what Spark raises: `common.failure` makes one line of each."""
     place = local(path)
     names = files(place) if place is not None else []
     if place is not None and not names:
@@ -90,7 +95,7 @@ def load(spark: SparkSession, path: str, queue: str, spool: str | None = None, f
     form = form or kind(path, names)
     if job is None:
         if place is None:
-            raise Invalid("say --job, a name for this load: the files are not on this machine", 65)
+            raise Invalid("say --name, a name for this load: the files are not on this machine", 65)
         job = job_of(names, queue, value)
     options = {name: str(given) for name, given in (("path", spool), ("priority", priority), ("lease", lease), ("wait", wait)) if given is not None}
     if Sink(Options({**options, "queue": queue}, True), options).over(f"job-{job}"):

