@@ -1,7 +1,9 @@
 """flatq.spark's reading and writing of flat files: pyarrow alone, without Spark and without Java."""
 
+import ast
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from conftest import ROOT
 from engine import pop, push
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+import pyarrow.compute as pc  # noqa: E402
 
 
 def load():
@@ -68,6 +71,32 @@ def test_what_the_verbs_write(flatq):
     text = table(claim(flatq), base64=True)
     assert [subprocess.run(["base64", "-d"], input=row["value"].encode(), capture_output=True).stdout for row in text[:20]] == [
         row["value"] for row in rows[:20]]
+
+
+def test_no_other_module_knows_what_lies_in_a_spool():
+    """Neither names of directories nor parts of a file's name; kills.py is the laboratory's, and looks where no job does."""
+    modules = [path for place in ("spark", "pipeline") for path in sorted((ROOT / "python/flatq" / place).glob("*.py"))]
+    assert len(modules) > 12
+    for path in modules:
+        if path.name in ("format.py", "kills.py"):
+            continue
+        tree = ast.parse(path.read_text())
+        strings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+        assert not {"wal", "body", "fold", "unfold", ".ids"} & strings, path
+        known = {"claimed"} & strings if path.name != "__init__.py" else set()
+        # a flat file is asked, not cut up
+        cut = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Subscript) and re.search(r"\bpath\b|basename", ast.unparse(node.value))]
+        assert (known, [line for line in cut if path.name in ("sink.py", "source.py", "options.py")]) == (set(), []), path
+
+
+def test_what_a_name_says(flatq, tmp_path):
+    [*_, last] = staged(tmp_path, [b"x"] * 700, first=5000)
+    assert (last.first, last.nonce, last.count) == (5500, "abc123", 200)
+    push(flatq, b"1", ".a/b")
+    flatq("claim", "-c", "me", ".a/b", check=0)
+    assert os.path.isdir(flat.claim_dir(str(flatq.spool), ".a/b", "me"))
+    [disk] = [name for name in os.listdir(flatq.spool) if flat.is_queue(str(flatq.spool / name))]
+    assert (flat.disk_name(".a/b"), flat.queue_name(disk)) == (disk, ".a/b")
 
 
 def test_tries_of_a_whole_file_count(flatq):
@@ -219,6 +248,17 @@ def test_marks(flatq):
     push(flatq, b"1")
     shutil.rmtree(Path(claim(flatq)[-1].path).parent)
     assert flat.marks(str(flatq.spool), "default", "me") == (3, 4)
+
+
+def test_a_million(flatq):
+    """Pushed in bulk, claimed, read: each is there, in its place."""
+    flatq("push", "-l", input=b"".join(b"%d\n" % n for n in range(1_000_000)), check=0, timeout=110)
+    end = 0
+    for batch in flat.rows(claim(flatq, "-n", "1000000"), "jobs"):
+        assert batch["offset"].equals(pa.array(range(end, end + batch.num_rows)))
+        assert pc.all(pc.equal(batch["value"].cast(pa.string()).cast(pa.int64()), batch["offset"])).as_py()
+        end += batch.num_rows
+    assert end == 1_000_000
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path):

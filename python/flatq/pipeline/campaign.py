@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pyspark.sql import DataFrame, SparkSession
 
-FIELDS = ("family", "scenario", "verb", "fault", "point", "call", "second", "outcome", "detail", "replay", "seconds", "baseline")
 SCHEMA = ("family string, scenario string, verb string, fault string, point bigint, call string, second string, outcome string, "
           "detail string, replay string, seconds double, baseline boolean, more string")
+FIELDS = tuple(column.split()[0] for column in SCHEMA.split(", "))[:-1]
 
 
 def rows(family: str, outcomes: Sequence[Any]) -> Iterator[tuple[Any, ...]]:

@@ -7,8 +7,9 @@ import sys
 import time
 from collections.abc import Sequence
 
+from .. import errors
 from .. import spark as flatq_spark
-from ..errors import Busy, Closed, Denied, Disk, Empty, Error, Full, Internal, Invalid, Missing, NotYours, TimedOut, Unreachable, Usage
+from ..errors import Busy, Denied, Disk, Error, Internal, Invalid, Missing, TimedOut, Unreachable
 
 #: What a failure is called, in Python or in Spark's account of it, and what it is here; the first that is found
 KINDS: tuple[tuple[str, type[Error], int], ...] = (
@@ -19,14 +20,13 @@ KINDS: tuple[tuple[str, type[Error], int], ...] = (
     (r"could not connect|Connection refused|All masters are unresponsive|Master removed our application", Unreachable, 69),
     (r"no queue |\bLookupError: |PATH_NOT_FOUND|FileNotFound", Missing, 66),
     (r"\bDamaged: |\bValueError: |AnalysisException|MALFORMED|CAST_INVALID_INPUT|PARSE_|NumberFormat", Invalid, 65),
-    (r"Mkdirs failed|[Nn]ot a directory|ParentNotDirectory|IOException", Disk, 74),
+    (r"Mkdirs failed|FileExistsError|[Nn]ot a directory|ParentNotDirectory|IOException", Disk, 74),
 )
 
-#: flatq.errors', by name
+#: flatq.errors' table, by name
 ERRORS: dict[str, tuple[type[Error], int]] = {
-    kind.__name__: (kind, code) for kind, code in (
-        (Usage, 64), (Invalid, 65), (Missing, 66), (Empty, 66), (NotYours, 66), (Closed, 69), (Unreachable, 69), (Internal, 70),
-        (Disk, 74), (Full, 75), (Busy, 75), (TimedOut, 75), (Denied, 77))
+    kind.__name__: (kind, code if isinstance(code, int) else code[0])
+    for code, kind in (*errors.ERRORS.items(), (69, Unreachable), (75, TimedOut))
 }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,7 +17,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from ..errors import Busy, Invalid, Missing
-from ..spark.format import disk_name
+from ..spark.format import disk_name, is_queue
 from ..spark.options import Options
 from .drain import local
 
@@ -45,7 +46,7 @@ def logs(path: str | None = None, queues: Sequence[str] = ()) -> dict[str, int]:
         tops = [os.path.join(spool, name) for spool in spools for name in sorted(os.listdir(spool)) if name[0] != "."]
     found = {}
     for top in tops:
-        for name in sorted(os.listdir(top)) if os.path.isdir(os.path.join(top, "wal")) else ():
+        for name in sorted(os.listdir(top)) if is_queue(top) else ():
             if name == "log" or name.startswith("log."):
                 try:
                     found[os.path.join(top, name)] = os.stat(os.path.join(top, name)).st_ino
@@ -103,24 +104,27 @@ def save(spark: SparkSession, to: str, path: str | None = None, queues: Sequence
     """Write the events to Parquet, in the place of what was there; how many."""
     place = local(to)
 
-    def job() -> int:
+    def job(to: str) -> int:
         counted = Observation()
         rows = table(spark, path, queues).observe(counted, F.count(F.lit(1)).alias("rows"))
-        rows.write.mode("overwrite").parquet(to if place is None else place + ".new")
+        rows.write.mode("overwrite").parquet(to)
         return int(counted.get["rows"])
 
     if place is None:
-        return whole(path, queues, job)
+        return whole(path, queues, lambda: job(to))
     if os.path.isdir(place) and any(name[0] not in "._" and not name.endswith(".parquet") for name in os.listdir(place)):
         raise Invalid(f"{to} holds other things than a table", 65)
+    os.makedirs(os.path.dirname(place), exist_ok=True)
+    work = tempfile.mkdtemp(prefix=".events-", dir=os.path.dirname(place))
+    new, old = os.path.join(work, "new"), os.path.join(work, "old")
     try:
-        rows = whole(path, queues, job)
+        rows = whole(path, queues, lambda: job(new))
         if os.path.isdir(place):
-            shutil.rmtree(place + ".old", ignore_errors=True)
-            os.rename(place, place + ".old")
-        os.rename(place + ".new", place)
+            os.rename(place, old)
+        # CRASH: the table that was there is in `work`, and that stays
+        os.rename(new, place)
     finally:
-        shutil.rmtree(place + ".new", ignore_errors=True)
-        if os.path.isdir(place):
-            shutil.rmtree(place + ".old", ignore_errors=True)
+        if os.path.isdir(old) and not os.path.exists(place):
+            os.rename(old, place)
+        shutil.rmtree(work, ignore_errors=True)
     return rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 import matplotlib
@@ -150,10 +150,12 @@ def windows(heads: Sequence[str], rows: Sequence[str], bad: dict[tuple[str, str]
     return made
 
 
-NAMES = ("throughput", "depth", "latency", "redeliveries", "dead")
+#: by file name
+PLOTS: dict[str, Callable[[Stats], Figure | None]] = {
+    "throughput": throughput, "depth": depth, "latency": latency, "redeliveries": redeliveries, "dead": dead,
+}
 
 
 def all_of(found: Stats) -> dict[str, Figure]:
-    """By file name."""
-    made = {"throughput": throughput(found), "depth": depth(found), "latency": latency(found), "redeliveries": redeliveries(found), "dead": dead(found)}
-    return {name: one for name, one in made.items() if one is not None}
+    """Those of PLOTS for which there is something to show."""
+    return {name: one for name, plot in PLOTS.items() if (one := plot(found)) is not None}

@@ -73,7 +73,7 @@ def write(found: Stats, to: str, title: str = "flatq", more: Mapping[str, Figure
     """The page and the PNGs; the page's path. `found` is of many intervals and of SHARES."""
     os.makedirs(to, exist_ok=True)
     figures = {**(plots.all_of(found) if found.queues else {}), **(more or {})}
-    for name in [*plots.NAMES, *(more or {})]:
+    for name in [*plots.PLOTS, *(more or {})]:
         if name not in figures:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(to, f"{name}.png"))

@@ -1,4 +1,4 @@
-"""The flat-file format: the one module that knows how messages lie on the disk. It needs pyarrow; neither Spark nor Java.
+"""The flat-file format: the one module of flatq.spark that knows how messages lie on the disk. It needs pyarrow; neither Spark nor Java.
 
 A flat file has a line for each message, oldest first: a slip's name, a tab, the body in base64. Its own name is
 PRIORITY.FIRST.LAST.COUNT.TRIES.NONCE: ids from first to last, COUNT lines, and how often the whole file came back, which counts beside the
@@ -66,6 +66,16 @@ class Piece:
     slips: tuple[str, ...] = ()
     bytes: int = 0
 
+    @property
+    def first(self) -> int:
+        """The id of the flat file's first line."""
+        return int(os.path.basename(self.path).split(".")[1])
+
+    @property
+    def nonce(self) -> str:
+        """What tells the flat file's name from others with the same ids."""
+        return os.path.basename(self.path).split(".")[5]
+
     def cut(self, low: int, high: int) -> Piece | None:
         """What of it has offsets from low to below high."""
         assert self.offset is not None
@@ -108,10 +118,25 @@ def disk_name(queue: str) -> str:
     return "%" + name if name.startswith(".") else name
 
 
+def queue_name(disk: str) -> str:
+    """The queue that has this directory."""
+    return disk.removeprefix("%").replace(",", "/")
+
+
+def is_queue(path: str) -> bool:
+    """Whether this directory of a spool is a queue's."""
+    return os.path.isdir(os.path.join(path, "wal"))
+
+
+def claim_dir(spool: str, queue: str, consumer: str) -> str:
+    """Where what `consumer` claims of a queue lies."""
+    return os.path.join(spool, disk_name(queue), "claimed", consumer)
+
+
 def marks(spool: str, queue: str, consumer: str) -> tuple[int, int]:
     """The offsets up to which `consumer` has settled, and has claimed, whatever became of that; 0 where it never claimed anything."""
     try:
-        names = os.listdir(os.path.join(spool, disk_name(queue), "claimed", consumer))
+        names = os.listdir(claim_dir(spool, queue, consumer))
     except FileNotFoundError:
         return 0, 0
     settled = max((int(name[8:]) for name in names if re.fullmatch(r"settled\.[0-9]{12}", name)), default=0)

@@ -120,11 +120,6 @@ def columns(schema: StructType, options: Options) -> None:
         raise ValueError("option path: one spool")
 
 
-def real_name(disk: str) -> str:
-    """The queue that has this directory."""
-    return (disk[1:] if disk.startswith("%") else disk).replace(",", "/")
-
-
 class Sink:
     """Steps 1 to 5."""
 
@@ -142,7 +137,7 @@ class Sink:
         return os.path.join(self.spool, ".spark", job)
 
     def stage(self, job: str, batches: Iterator[pa.RecordBatch]) -> Staged:
-        """Step 1, in a task."""
+        """Step 1, in a task: what it has staged for that job. Raises ValueError where a row is no message, and as flatq.Queue.push does."""
         stage = f"stage.{uuid.uuid4().hex}"
         top = os.path.join(self.top(job), stage)
         ids, nonce = Ids(self.spool), uuid.uuid4().hex[:12]
@@ -181,7 +176,7 @@ class Sink:
             size[1] += sum(map(len, some))
 
     def commit(self, messages: list, batch: int) -> None:
-        """Steps 2 to 5, in the driver."""
+        """Steps 2 to 5, in the driver, of batch number `batch`: 0 for a batch write. Raises as `decide` does."""
         staged = [message for message in messages if message is not None]
         if not staged:
             return
@@ -194,6 +189,8 @@ class Sink:
             self.decide(top, job, staged, batch)
 
     def decide(self, top: str, job: str, staged: list[Staged], batch: int) -> None:
+        """Make what was staged the plan of batch number `batch`, unless it has one, and do what a plan says. Raises Full or Closed, as
+        flatq.Queue.push does, before anything is decided, where a queue has no room within `wait` seconds; else as `roll` does."""
         plan = os.path.join(top, "plan")
         done = self.done(job)
         if done < batch:
@@ -210,6 +207,10 @@ class Sink:
                 os.rename(plan + ".new", plan)
                 sync(top)
             self.roll(top, old)
+        self.clear(top)
+
+    def clear(self, top: str) -> None:
+        """Step 5."""
         for name in os.listdir(top):
             if name.startswith("stage."):
                 shutil.rmtree(os.path.join(top, name), ignore_errors=True)
@@ -218,11 +219,11 @@ class Sink:
         """Whether a job of one batch is in the queues; what a killed driver left of it is removed then."""
         if self.done(job) < 0:
             return False
-        for name in os.listdir(self.top(job)):
-            if name.startswith("stage."):
-                shutil.rmtree(os.path.join(self.top(job), name), ignore_errors=True)
-            elif name.startswith("plan"):
-                os.unlink(os.path.join(self.top(job), name))
+        top = self.top(job)
+        self.clear(top)
+        for name in os.listdir(top):
+            if name.startswith("plan"):
+                os.unlink(os.path.join(top, name))
         return True
 
     def done(self, job: str) -> int:
@@ -240,7 +241,7 @@ class Sink:
             return None
 
     def roll(self, top: str, plan: dict) -> None:
-        """Steps 3 and 4."""
+        """Steps 3 and 4. Raises as flatq.Queue.push does, and OSError; whoever is next goes on where it ended."""
         for stage, sizes in plan["stages"].items():
             for queue, size in sizes.items():
                 self.enter(os.path.join(top, stage, queue), queue, size[1])
@@ -261,7 +262,7 @@ class Sink:
             for queue, (count, _) in message.sizes.items():
                 counts[queue] = counts.get(queue, 0) + count
         for queue, count in counts.items():
-            engine(self.spool, "room", real_name(queue), count, self.wait)
+            engine(self.spool, "room", flat.queue_name(queue), count, self.wait)
 
     def enter(self, stage: str, queue: str, size: int) -> None:
         """Step 3 for a queue of a stage; what has gone in before a crash is not there any more."""
@@ -270,10 +271,9 @@ class Sink:
             pieces = self.staged(stage)
             if not pieces:
                 return
-            first = min(os.path.basename(piece.path)[11:23] for piece in pieces)
-            nonce = pieces[0].path.rsplit(".", 1)[1]
+            first, count = min(piece.first for piece in pieces), sum(piece.count for piece in pieces)
             try:
-                engine(self.spool, "enter", real_name(queue), stage, nonce, sum(piece.count for piece in pieces), size, int(first), self.wait)
+                engine(self.spool, "enter", flat.queue_name(queue), stage, pieces[0].nonce, count, size, first, self.wait)
                 return
             except Exception:
                 # RACE: the shell of a driver that was killed may have been at it still

@@ -173,7 +173,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         if place.key in self.locks:
             return
         try:
-            number = os.open(os.path.join(place.spool, flat.disk_name(place.queue), "claimed", self.consumer), os.O_RDONLY | os.O_CLOEXEC)
+            number = os.open(flat.claim_dir(place.spool, place.queue, self.consumer), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return
         end = time.monotonic() + 10
