@@ -1,8 +1,8 @@
 """The bench's row `pipeline`: flatq.spark beside Spark's own text reader, in one session, in turn. The session is a process of .venv's
 Python, since the bench itself runs without packages.
 
-    rows(work, quick, progress)    what the bench adds to its tables: ratios, detail, notes, raw
-    spark.py WORK [MESSAGES ...]   the measurements alone, a JSON line each, for up to so many messages
+    rows(work, quick, progress)            what the bench adds to its tables: ratios, detail, notes, raw
+    spark.py WORK [quick] [MESSAGES ...]   the measurements alone, a JSON line each, for so many messages; quick: in one session, no commands
 """
 
 import contextlib
@@ -12,6 +12,7 @@ import os
 import pty
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import threading
@@ -24,6 +25,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 MILLION = 1_000_000
 #: messages a second that are wanted of one row, at a million
 GOALS = {"to a queue, synced": 400_000, "drain, 250,000 a batch": 200_000}
+#: seconds until a terminal has the first figures of a small spool, the start of Java included
+FIRST = ("stats of a small spool, first figures", 12)
 
 
 @dataclass
@@ -48,7 +51,7 @@ def rows(work, quick, progress):
     sizes = [10_000] if quick else [10_000, 100_000, MILLION, 10 * MILLION]
     progress.row = "pipeline"
     (work / "spark").mkdir()
-    words = [python, __file__, work / "spark", *map(str, sizes)]
+    words = [python, __file__, work / "spark", *["quick"] * quick, *sizes]
     process = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, start_new_session=True)
     try:
         found = []
@@ -66,7 +69,11 @@ def rows(work, quick, progress):
     by_name = {(one["name"], one.get("messages")): one for one in found}
     made.raw["pipeline"] = found
     ours, text = by_name["to Parquet", largest], by_name["text to Parquet", largest]
-    made.ratios.append((f"{largest:,} messages to Parquet", "Spark's text and unbase64", 1.11, *ratio(ours["seconds"], text["seconds"])))
+    row, other = f"{largest:,} messages to Parquet", "Spark's text and unbase64"
+    made.ratios.append((row, other, 1.11, *ratio(ours["seconds"], text["seconds"])))
+    made.raw[row] = {"flatq": ours["seconds"], other: text["seconds"]}
+    if not quick:
+        made.ratios += aims(by_name)
     made.detail += [(f"{largest:,} to Parquet", name, *spread(one["seconds"])) for name, one in (("flatq", ours), ("Spark's text", text))]
     made.notes.append("Pipeline, messages of 100 bytes: a second; seconds of processor for a million, in the session; the most memory, of Python and of all:")
     for one in found:
@@ -78,10 +85,25 @@ def rows(work, quick, progress):
             f"  {one['messages']:>10,} {one['name']:24} {one['messages'] / middle:>10,.0f}"
             + ("        " if "command" in one["name"] else f"  {spread(one['cpu'])[0] * MILLION / one['messages']:6.1f}")
             + f"  {one['python'] / 2**20:5.0f} MB {one['all'] / 2**20:6.0f} MB" + (f"   goal {goal:,}" if goal else ""))
-    for name, goal in (("session", None), ("stats of a small spool, first figures", 12), ("stats of a small spool", None)):
+    for name, goal in (("session", None), FIRST, ("stats of a small spool", None)):
+        if (name, None) not in by_name:
+            continue
         one = by_name[name, None]
         made.notes.append(f"  {name:35} {spread(one['seconds'])[0]:>10.1f} s" + (f"   goal {goal} s" if goal else ""))
     return made
+
+
+def aims(found):
+    """Rows for what has no rival but what is wanted: times beside those of the wanted rate; time and memory of ten times the messages."""
+    def seconds(name, messages=None):
+        return statistics.median(found[name, messages]["seconds"])
+
+    for name, goal in GOALS.items():
+        yield f"{MILLION:,} messages {name}", f"{goal:,} a second", 1.0, seconds(name, MILLION) * goal / MILLION, None, None
+    yield FIRST[0], f"{FIRST[1]} s", 1.0, seconds(FIRST[0]) / FIRST[1], None, None
+    name = "drain, 250,000 a batch"
+    yield f"{10 * MILLION:,} messages, drain: time", f"of {MILLION:,}", 10.0, seconds(name, 10 * MILLION) / seconds(name, MILLION), None, None
+    yield f"{10 * MILLION:,} messages, drain: memory", f"of {MILLION:,}", 1.0, found[name, 10 * MILLION]["all"] / found[name, MILLION]["all"], None, None
 
 
 def end(process):
@@ -175,7 +197,7 @@ class Measure:
         rows = self.spark.read.format("flatq").options(path=str(spool), queue="jobs", base64="true", **options).load()
         self.to_parquet(rows.selectExpr("queue", "offset", "timestamp", "unbase64(value) AS value", "attempts"))
 
-    def size(self, messages, rounds):
+    def size(self, messages, rounds, commands=True):
         from flatq.pipeline import drain
 
         spool = self.work / f"spool.{messages}"
@@ -218,7 +240,7 @@ class Measure:
         self.say(measured("drain, 250,000 a batch", messages, drained))
         shutil.rmtree(to)
         shutil.rmtree(spool)
-        if messages <= MILLION:
+        if commands and messages <= MILLION:
             # with the session, and a JVM that has yet to learn what it does
             self.fill(spool, messages)
             self.say(measured("drain, the whole command", messages, functools.partial(self.command, "drain", "jobs", "--to", to, spool=spool)))
@@ -264,10 +286,12 @@ def main(words):
     sys.path.insert(0, str(ROOT / "python"))
     os.environ["PYTHONPATH"] = str(ROOT / "python")
     measure = Measure(Path(words[0]).absolute())
-    measure.stats()
+    quick = words[1:2] == ["quick"]
+    if not quick:
+        measure.stats()
     measure.session()
-    for messages in map(int, words[1:]):
-        measure.size(messages, 5 if messages == MILLION else 3 if messages < MILLION else 1)
+    for messages in map(int, words[1 + quick:]):
+        measure.size(messages, 2 if quick else 5 if messages == MILLION else 3 if messages < MILLION else 1, not quick)
     measure.spark.stop()
 
 
