@@ -536,6 +536,7 @@ def executor_of(work):
             continue
 
 
+@pytest.mark.timeout(1500)
 def test_cluster(spark, flatq, tmp_path, free_port):
     """A real one, a master and two workers: an executor is killed in the midst of a task that stages rows, and half-way through the drain
     one worker with all it has."""

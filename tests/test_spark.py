@@ -321,6 +321,27 @@ def test_sink_once_for_a_batch(spark, flatq, tmp_path):
     assert pop(flatq, "to") == b"next"
 
 
+def test_how_java_is_started(tmp_path):
+    """Spark's driver has the archive of classes where there is one; it is made at the end, whole or not at all; signals are ignored."""
+    java, archive, start = tmp_path / "java", tmp_path / "an archive", tmp_path / "start"
+    java.write_text('#!/bin/sh\nkill -TERM $$\nfor word; do case $word in -XX:ArchiveClassesAtExit=*) echo made >"${word#*=}" ;; esac; done\necho "$*"\n')
+    start.write_text(flatq_spark.START.replace("%java%", str(java)).replace("%archive%", str(archive)))
+    for path in (java, start):
+        path.chmod(0o755)
+
+    def said(*words, **more):
+        return subprocess.run([start, *words], env={**os.environ, **more}, capture_output=True, text=True, check=True, timeout=60).stdout
+
+    submit = ("-cp", "a", "--add-modules=jdk.incubator.vector", "org.apache.spark.deploy.SparkSubmit", "a b")
+    assert said(*submit) == "-cp a org.apache.spark.deploy.SparkSubmit a b\n"
+    launcher = ("org.apache.spark.launcher.Main", "org.apache.spark.deploy.SparkSubmit")
+    assert said(*launcher, FLATQ_ARCHIVE="yes") == " ".join(launcher) + "\n" and not archive.exists()
+    assert f"-XX:ArchiveClassesAtExit={archive}.new " in said(*submit, FLATQ_ARCHIVE="yes")
+    assert archive.read_text() == "made\n" and not (tmp_path / "an archive.new").exists()
+    assert said(*submit).startswith(f"-Xlog:disable -XX:SharedArchiveFile={archive} -cp a ")
+    assert said(*launcher) == " ".join(launcher) + "\n"
+
+
 def test_without_java(tmp_path):
     """One useful line."""
     environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
