@@ -101,7 +101,8 @@ done
 if [ "$main" != org.apache.spark.deploy.SparkSubmit ]; then
   :
 elif [ -n "${FLATQ_ARCHIVE:-}" ]; then
-  '%java%' -Xlog:disable -XX:ArchiveClassesAtExit="$archive.new" "$@" && exec mv -f "$archive.new" "$archive"
+  # Java crashes over half of one
+  '%java%' -Xlog:disable -XX:ArchiveClassesAtExit="$archive.new" "$@" && sync "$archive.new" && exec mv -f "$archive.new" "$archive"
   exit
 elif [ -r "$archive" ]; then
   set -- -Xlog:disable -XX:SharedArchiveFile="$archive" "$@"
