@@ -99,7 +99,7 @@ def aims(found):
         return statistics.median(found[name, messages]["seconds"])
 
     for name, goal in GOALS.items():
-        yield f"{MILLION:,} messages {name}", f"{goal:,} a second", 1.0, seconds(name, MILLION) * goal / MILLION, None, None
+        yield f"{MILLION:,} messages, {name}", f"{goal:,} a second", 1.0, seconds(name, MILLION) * goal / MILLION, None, None
     yield FIRST[0], f"{FIRST[1]} s", 1.0, seconds(FIRST[0]) / FIRST[1], None, None
     name = "drain, 250,000 a batch"
     yield f"{10 * MILLION:,} messages, drain: time", f"of {MILLION:,}", 10.0, seconds(name, 10 * MILLION) / seconds(name, MILLION), None, None
