@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -422,3 +423,24 @@ def test_unprivileged(tmp_path):
             assert (done.stdout, done.stderr) == (repr([(True, "")] * len(gate.KINDS)).encode() + b"\n", b"")
             return
     pytest.skip("no Python here is for everybody")
+
+
+def test_the_spawner_ends_with_its_worker_and_is_replaced_when_killed(root):
+    script = f"import sys; sys.path.insert(0, {str(ROOT / 'python')!r}); from flatq.crashlab import gate; gate.run(['true'], '.'); " \
+             "print(gate._Spawner.there.pid, flush=True); sys.stdin.read()"
+    worker = subprocess.Popen([sys.executable, "-c", script], cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    spawner = int(worker.stdout.readline())
+    assert b"spawner.py" in command_of(spawner)
+    worker.kill()
+    worker.communicate()
+    wait_for(lambda: not command_of(spawner), what="the end of the spawner")
+    assert sh(": >a", root).status == 0
+    here, files = gate._Spawner.there, len(os.listdir("/proc/self/fd"))
+    os.kill(here.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, here.pid, os.WEXITED | os.WNOWAIT)
+    assert (sh(": >b", root).status, sorted(os.listdir(root))) == (0, ["a", "b"])
+    assert gate._Spawner.there is not here and not os.path.exists(f"/proc/{here.pid}")
+    assert len(os.listdir("/proc/self/fd")) == files
+    with ThreadPoolExecutor(1) as thread:  # PDEATHSIG is a matter of threads
+        assert thread.submit(lambda: sh(": >c", root).status).result() == 0
+    assert sh(": >d", root).status == 0 and (root / "d").exists()

@@ -1,7 +1,7 @@
 """Run a process tree behind a gate that counts its changes to one directory, and break one of them.
 
 Mechanism
-    A forked child installs a seccomp filter, hands its listener over (SCM_RIGHTS) and execs the command. From then on
+    A child (spawner.py) installs a seccomp filter, hands its listener over (SCM_RIGHTS) and execs the command. From then on
     every call of _TABLE, by any process of the tree, stops *before* it happens until `_Gate.watch`, the one loop, has
     answered. The loop reads the caller's memory and /proc/PID to learn which file is meant. Calls on the watched root
     or below it are counted over the whole tree (1, 2, 3 ...) and recorded; all others go on. A `Fault` strikes one
@@ -26,7 +26,7 @@ Limits
       in dash. Where signals fly, a trial whose standard error says so proves nothing.
     - PR_SET_NO_NEW_PRIVS: setuid programs have no effect. Gates do not nest (EBUSY).
     - If this very process is killed, so is the command (PDEATHSIG), but not its children: their calls get ENOSYS.
-    - Python runs between fork and exec: use it side by side in processes, not in threads.
+    - Reaping is a matter of the whole process: use it side by side in processes, not in threads.
 
     >>> with tempfile.TemporaryDirectory() as root:
     ...     result = run(["sh", "-c", ": >a; mv a b"], root, cwd=root, fault=Fault("kill_tree", 2))
@@ -40,6 +40,7 @@ import ctypes
 import errno as errnos
 import fcntl
 import functools
+import marshal
 import os
 import select
 import signal
@@ -48,10 +49,11 @@ import stat
 import struct
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NoReturn, Union
+from typing import Union
 
 AnyPath = Union[str, bytes, "os.PathLike[str]"]
 KINDS = ("kill_tree", "kill_one", "errno", "errno_from", "torn", "short")
@@ -145,9 +147,9 @@ splice 275 76 EINVAL            | openat2 437 437 ENOSYS           | io_uring_se
 _MACHINE = os.uname().machine if sys.maxsize > 2**32 else "32 bits"
 _ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _ARM = int(_MACHINE == "aarch64")
-_SECCOMP, _IOCTL, _PIDFD_GETFD, _CLOSE_RANGE = (317, 277)[_ARM], (16, 29)[_ARM], 438, 436
+_IOCTL, _PIDFD_GETFD = (16, 29)[_ARM], 438
 _RECV, _SEND, _VALID, _SET_FLAGS, _CONTINUE = 0xC0502100, 0xC0182101, 0x40082102, 0x40082104, 1
-_PDEATHSIG, _SET_SUBREAPER, _GET_SUBREAPER, _NO_NEW_PRIVS = 1, 36, 37, 38
+_SET_SUBREAPER, _GET_SUBREAPER = 36, 37
 _FICLONE, _FICLONERANGE, _O_TMPFILE = 0x40049409, 0x4020940D, 0o20000000  # the last without O_DIRECTORY's bit
 _AT_FDCWD, _AT_REMOVEDIR, _POSITION = -100, 0x200, 2**64 - 1
 _FOLLOWS = frozenset({"creat", "truncate", "chmod", "fchmodat", "fchmodat2", "chown", "fchownat"})
@@ -174,9 +176,6 @@ def _filter() -> bytes:
     return b"".join(struct.pack("=HBBI", *step) for step in code)
 
 
-_CODE = _filter()
-_PROGRAM = ctypes.create_string_buffer(_CODE, len(_CODE))
-_FPROG = ctypes.create_string_buffer(struct.pack("@HP", len(_CODE) // 8, ctypes.addressof(_PROGRAM)))
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.syscall.argtypes, _LIBC.syscall.restype = [ctypes.c_long] * 4, ctypes.c_long
 _LIBC.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
@@ -218,6 +217,48 @@ def _status(pid: int | str, name: bytes) -> int:
     return -1
 
 
+class _Spawner:
+    """spawner.py, a child of the thread that has started it: it ends with that, or when nobody has the other end of its line."""
+
+    there: _Spawner | None = None
+
+    def __init__(self) -> None:
+        self.owner = os.getpid(), threading.get_native_id()
+        self.line, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "spawner.py")
+        nothing = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (1, 2)]
+        with far:
+            self.pid = os.posix_spawn("/proc/self/exe", [sys.executable, "-I", "-S", path, _filter().hex()], os.environ,
+                                      file_actions=[(os.POSIX_SPAWN_DUP2, far.fileno(), 0), *nothing])
+
+    def fork(self, order: bytes, files: list[int]) -> int:
+        """A child of ours, not of the spawner's, that becomes the command."""
+        try:
+            socket.send_fds(self.line, [order], files)
+            [child] = struct.unpack("i", self.line.recv(4))
+        except BaseException:
+            self.end()  # else an answer that comes late would be taken for the next one's
+            raise
+        if child < 0:
+            raise OSError(-child, f"clone: {os.strerror(-child)}")
+        return int(child)
+
+    def end(self) -> None:
+        self.line.close()
+        _Spawner.there = None
+        if self.owner[0] == os.getpid():
+            os.kill(self.pid, signal.SIGKILL)  # a process that was forked meanwhile may have the line as well
+            os.waitpid(self.pid, 0)
+
+    @classmethod
+    def ours(cls) -> _Spawner:
+        """This thread's, started where there is none or it has been killed."""
+        if cls.there and (cls.there.owner != (os.getpid(), threading.get_native_id()) or select.select([cls.there.line], [], [], 0)[0]):
+            cls.there.end()
+        cls.there = cls.there or cls()
+        return cls.there
+
+
 class _Gate:
     """One run: `start` makes the child, `watch` is the loop, `finish` ends and reaps whatever is left."""
 
@@ -239,11 +280,9 @@ class _Gate:
         self.collected: list[list[bytes]] = [[], [], []]
 
     def start(self, argv: Sequence[str], env: Mapping[str, str], cwd: AnyPath | None) -> None:
-        """Fork, receive the listener; what fails in the child before that is raised here."""
-        parent = os.getpid()
-        self.child = os.fork()
-        if not self.child:
-            self._become(argv, env, cwd, parent)
+        """Have it forked, receive the listener; what fails in the child before that is raised here."""
+        order = marshal.dumps(([os.fspath(word) for word in argv], dict(env), os.fspath(cwd or os.getcwd())))
+        self.child = _Spawner.ours().fork(order, [*(end.fileno() for end in self.ends), self.far.fileno()])
         self.pidfd = os.pidfd_open(self.child)
         self.files.callback(os.close, self.pidfd)
         self.far.close()
@@ -256,34 +295,6 @@ class _Gate:
         self.files.callback(os.close, self.listener)
         with contextlib.suppress(OSError):
             fcntl.ioctl(self.listener, _SET_FLAGS, 1)  # wake callers on this processor (Linux 6.6)
-
-    def _become(self, argv: Sequence[str], env: Mapping[str, str], cwd: AnyPath | None, parent: int) -> NoReturn:
-        """The child. On the line it says "." with the listener; "ERRNO TEXT" if something fails."""
-        line = self.far
-        try:
-            os.setsid()
-            _LIBC.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != parent:
-                os._exit(127)
-            line = socket.socket(fileno=fcntl.fcntl(line, fcntl.F_DUPFD_CLOEXEC, 3))
-            for target, fd in enumerate([fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3) for end in self.ends]):
-                os.dup2(fd, target)
-            _LIBC.syscall(_CLOSE_RANGE, 3, 0xFFFFFFFF, 4)  # close on exec (Linux 5.11)
-            for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
-                signal.signal(number, signal.SIG_DFL)
-            if cwd is not None:
-                os.chdir(cwd)
-            _LIBC.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
-            listener = _LIBC.syscall(_SECCOMP, 1, 8 | 32, ctypes.addressof(_FPROG))  # NEW_LISTENER, WAIT_KILLABLE_RECV
-            if listener < 0:
-                listener = _syscall("seccomp", _SECCOMP, 1, 8, ctypes.addressof(_FPROG))
-            socket.send_fds(line, [b"."], [listener])
-            os.execvpe(argv[0], list(argv), env)
-        except (OSError, TypeError, ValueError) as error:
-            code, text = getattr(error, "errno", errnos.EINVAL), getattr(error, "strerror", error)
-            line.send(os.fsencode(f"{code} {text}: {getattr(error, 'filename', None) or argv[0]!r}"))
-        finally:
-            os._exit(127)
 
     def complain(self, word: bytes = b"") -> None:
         """Raise what the child said had failed, if it said so."""
