@@ -5,6 +5,7 @@ What is broken is in python/flatq/crashlab/broken.py; races.py has two verbs tha
 """
 
 import dataclasses
+import functools
 import json
 import os
 import shlex
@@ -19,7 +20,7 @@ from conftest import ROOT, need
 from laboratory import pool, work  # noqa: F401
 
 from flatq.crashlab import __main__ as command
-from flatq.crashlab import article, broken, campaign, cuts, mutants, power, races, report, trial
+from flatq.crashlab import article, broken, campaign, cuts, gate, mutants, power, races, report, trial
 from flatq.crashlab.scenarios import SCENARIOS, System
 
 sys.path.insert(0, str(ROOT / "tests/model"))
@@ -229,6 +230,31 @@ def test_command_says_what_cannot_be_done(work, monkeypatch, capsys):
     monkeypatch.setattr(cuts, "available", lambda kind: (False, f"no cuts of {kind} here"))
     assert command.main(["--family", "cuts", "--limit", "1", "--jobs", "1"]) == 0
     assert "no cuts of ext4 here" in capsys.readouterr().out
+
+
+@pytest.fixture
+def gateless(monkeypatch):
+    monkeypatch.setattr(gate, "available", lambda *_: (False, "no seccomp gate: none here"))
+
+
+@pytest.mark.parametrize("line", [
+    ["--family", "crash"], ["--family", "double", "--family", "cuts"], ["--scenario", "pop", "--fault", "kill", "--point", "1"],
+    shlex.split("power --scenario close --stage act --cut 1 --outcomes - --then both --sync on --seed 0")])
+def test_without_a_gate_the_command_says_so(line, gateless, capsys):
+    assert command.main(line) == 69
+    assert tuple(capsys.readouterr()) == ("", "no seccomp gate: none here\n")
+
+
+def test_without_a_gate_the_families_that_need_none_run(gateless, monkeypatch, capsys):
+    """... and of the others it is said."""
+    monkeypatch.setattr(campaign, "_one_history", functools.partial(made_up, "history"))
+    assert command.main(["--family", "crash", "--family", "history", "--limit", "2", "--jobs", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "1 points were not reached\nno seccomp gate: none here" in said and "0/3" in said.splitlines()[3], said
+
+
+def made_up(family, *_):
+    return [trial.Outcome(family, family, 1, "", "none", "good", "", 0, 0.0, "", family)]
 
 
 def test_command_replays_power_and_cuts(work, capsys):

@@ -2,12 +2,13 @@
 
 Without --point, trials of the families named (--family; all that are there), side by side, and a table at the end: bad trials of all.
 Where it is interrupted, what has come by then is written and shown. With --scenario, --fault and --point, or with a line that begins with
-`power` or `cut`, one trial in full, as a failure's line says. Exit 0: nothing is bad; 1: something is; 64: usage; 69: this system cannot do it; 130, 143: interrupted.
+`power` or `cut`, one trial in full, as a failure's line says. Exit 0: nothing is bad; 1: something is; 64: usage; 69: this system cannot do it (of several families: says which it cannot); 130, 143: interrupted.
 """
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import multiprocessing
 import os
 import shlex
@@ -85,16 +86,18 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     families = campaign.families()
     parser = _parser(list(families))
-    if argv and argv[0] in ("power", "cut"):
-        return _again(argv, parser)
-    args = parser.parse_args(argv)
+    again = bool(argv) and argv[0] in ("power", "cut")
+    args = parser.parse_args([] if again else argv)
     if args.list:
         print("\n".join(SCENARIOS))
         return 0
-    there, reason = gate.available()
-    if not there:
-        print(reason, file=sys.stderr)
+    chosen = args.family or list(families)
+    there, without = gate.available()
+    if not there and (again or args.point is not None or not campaign.UNGATED & set(chosen)):
+        print(without, file=sys.stderr)
         return 69
+    if again:
+        return _again(argv, parser)
     system = System(args.lib.absolute(), str(args.lib)) if args.lib else System()
     if args.point is not None:
         return _one(parser, args, system)
@@ -110,8 +113,9 @@ def main(argv: list[str] | None = None) -> int:
         stream = files.enter_context(args.json.open("w")) if args.json else None
         pool = ProcessPoolExecutor(max(args.jobs, 1), initializer=_work)
         try:
-            for family in args.family or families:
-                tasks = families[family](system, options, pool, work)
+            for family in chosen:
+                tasks = (families[family](system, options, pool, work) if there or family in campaign.UNGATED
+                         else [functools.partial(campaign.missing, family, without)])
                 progress = report.Progress(family, len(tasks))
                 for found in campaign.execute(tasks, pool, family):
                     progress.add(found)

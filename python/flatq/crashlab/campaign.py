@@ -186,6 +186,10 @@ _MODULES: dict[str, Callable[[Any, System, Options, Path], list[Task]]] = {
     "power": _power, "cuts": _own, "history": _history, "races": _own, "clients": _own, "mutants": _own, "article": _own, "kills": _own}
 
 
+#: The families that need no gate. They run where there is none; of the others it is said that they cannot.
+UNGATED = frozenset({"history", "clients", "kills"})
+
+
 def _module(name: str) -> Any:
     return importlib.import_module({"kills": "..pipeline.kills"}.get(name, "." + name), __package__)
 
