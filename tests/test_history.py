@@ -36,6 +36,10 @@ def event(second, words, out=b"", **more):
                  err=b"nothing\n" if more.get("status") else b"", **more)
 
 
+def claim(second, out, claimed, words="claim -c me -n 5 q", **more):
+    return event(second, words, out, claimed=dict(claimed), **more)
+
+
 SOUND = {
     "push 1": event(0, "push q", b"1\n", messages=(1,)),
     "push 2": event(1, "push -k key q", b"2\n", messages=(2,)),
@@ -46,6 +50,40 @@ SOUND = {
     "delete 2": event(6, "delete r2", receipt="r2"),
     "pop 3": event(200, "pop q", b"3:body"),
     "end": event(201, "pop q", status=66),
+}
+# messages 4 and 5 are claimed and listed again, given back, and claimed anew: 4 by a claim that was killed, and both settled
+CLAIMED = {
+    "push 4": event(10, "push q", b"4\n", messages=(4,)),
+    "push 5": event(11, "push q", b"5\n", messages=(5,)),
+    "claim": claim(12, b"0 2 /x\n", [(0, b"4:body"), (1, b"5:body")]),
+    "claim again": claim(13, b"0 2 /x\n", [(0, b"4:body"), (1, b"5:body")]),
+    "unclaim": event(14, "unclaim -c me q"),
+    "claim killed": claim(15, b"", [], status=-9, killed=True),
+    "nothing": event(15.6, "pop q", status=66),
+    "claim anew": claim(16, b"2 1 /y\n3 1 /z\n", [(2, b"4:body"), (3, b"5:body")]),
+    "settle": event(17, "settle -c me 4 q"),
+    "claim at the end": claim(18, b"", [], status=66),
+}
+WRONG_CLAIMS = {
+    "not listed again": ({"claim again": claim(13, b"", [], status=66)}, "is claimed, and not listed any more"),
+    "settled, and listed": ({"claim at the end": claim(18, b"3 1 /z\n", [(3, b"5:body")])}, "offset 3 was given before"),
+    "settled, and popped": ({"pop": event(19, "pop q", b"4:body")}, "came again after it was settled"),
+    "never settled": ({"settle": None, "claim at the end": None}, "was acknowledged, and is lost"),
+    "settled in part": ({"settle": event(17, "settle -c me 3 q"), "claim at the end": None}, "message 5 was acknowledged, and is lost"),
+    "given back, and gone": ({name: None for name in ("claim killed", "nothing", "claim anew", "settle")}, "was acknowledged, and is lost"),
+    "an offset twice": ({"claim anew": claim(16, b"1 2 /y\n", [(1, b"4:body"), (2, b"5:body")])}, "offset 1 was given before"),
+    "another one at its offset": ({"claim again": claim(13, b"0 2 /x\n", [(0, b"5:body"), (1, b"4:body")])}, "and at its offset 5 is listed"),
+    "more than wanted": ({"claim": claim(12, b"0 2 /x\n", [(0, b"4:body"), (1, b"5:body")], words="claim -c me -n 1 q")}, "2 messages are held, and 1 were wanted"),
+    "out of order": ({"claim": claim(12, b"0 1 /x\n", [(0, b"5:body")]), "claim again": claim(13, b"0 1 /x\n", [(0, b"5:body")])},
+                     "message 5 was handed out, while 1 that come before it are there: 4"),
+    "handed out as well": ({"pop": event(13.2, "pop q", b"4:body")}, "message 4 was claimed, and handed out to another"),
+    "reserved as well": ({"reserve": event(11.6, "reserve -t 60 q", b"r4 4 1 6\n4:body")}, "message 4 was popped, and reserved"),
+    "passed over though given back": ({"claim killed": None, "nothing": event(15, "pop q", status=66)}, "nothing there, it says, while 2 messages are there"),
+    "none where two are there": ({"claim": claim(12, b"", [], status=66), "claim again": None, "unclaim": None}, "nothing there, it says, while 2 messages are there"),
+    "half of it": ({"claim": claim(12, b"0 2 /x\n", [(0, b"4:bo"), (1, b"5:body")])}, "unknown or altered"),
+    "a segment that lacks one": ({"claim again": claim(13, b"0 2 /x\n", [(0, b"4:body"), (1, None)])}, "unknown or altered: b'nothing' at offset 1"),
+    "no list": ({"claim": claim(12, b"0 x /x\n", [])}, "claim said"),
+    "no end of a segment": ({"settle": event(17, "settle -c me 4 q", status=65)}, "settle: exit 65"),
 }
 WRONG = {
     "a false empty": ({"early": event(2.6, "pop q", status=66)}, "nothing there, it says"),
@@ -74,15 +112,26 @@ WRONG = {
 }
 
 
-def said(changes, bound=0, samples=()):
-    events = [one for one in {**SOUND, **changes}.values() if one]
-    messages = {**MESSAGES, 4: Message(4, b"4:body", 65536, 0, 60, "key")}
+def said(changes, bound=0, samples=(), sound=SOUND):
+    events = [one for one in {**sound, **changes}.values() if one]
+    messages = {**MESSAGES, 4: Message(4, b"4:body", 65536, 0, 60, "key"), 5: Message(5, b"5:body", 65536, 0, 60, "")}
     return history_model.check(events, {number: messages[number] for one in events for number in one.messages}, "leases", bound, samples)
 
 
 def test_a_sound_history_is_good():
     assert said({}) == []
     assert said({}, bound=3, samples=[(2.7, 3), (3.2, 2)]) == []
+
+
+def test_a_sound_history_of_claims_is_good():
+    assert said({}, sound=CLAIMED) == []
+
+
+@pytest.mark.parametrize("what", WRONG_CLAIMS)
+def test_a_wrong_history_of_claims_is_not(what):
+    changes, text = WRONG_CLAIMS[what]
+    found = said(changes, sound=CLAIMED)
+    assert any(text in line for line in found), found
 
 
 @pytest.mark.parametrize("what", WRONG)

@@ -5,7 +5,7 @@ seed need not fail again, but a fault that is found by one of a few runs of it i
 interval in which its effect can lie; `history_model.check` says what no order of effects explains.
 
 Kinds
-    kills    push, push -k, bulk pushes, pop, bulk pops, drain and checkpoints; killed as a tree or the shell alone, and stopped
+    kills    push, push -k, bulk pushes, pop, bulk pops, drain, claims and checkpoints; killed as a tree or the shell alone, and stopped
     leases   reserve with delete, release, touch, bury and kick; leases that run out, receipts that are used twice
     bound    a queue that holds six messages at most; samples under its lock, under which no message can be added
     clock    a /proc of its own (FLATQ_PROC), whose uptime is set forward while operations run; between two halves the system "restarts", and
@@ -34,11 +34,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from . import history_model
+from . import history_claims, history_model
 from .history_model import Event, Message
 
 KINDS = ("kills", "leases", "bound", "clock")
 QUEUE = "q"
+NAME = "me"  # who claims
 BOUND = 6
 PACE = 0.022  # seconds: how long a verb is believed to take before one was struck
 #: Begins an operation that is to be struck: it waits until whoever strikes it has come that far.
@@ -331,6 +332,23 @@ def reserver(history: History, rng: random.Random, who: str, turns: int) -> None
             stale.append(receipt)
 
 
+def claimer(history: History, rng: random.Random, who: str, turns: int) -> None:
+    """The only one of its name: it claims, and settles some or all of it, gives it back, or goes on with more."""
+    for turn in range(turns):
+        count = rng.choice((0, 2, 3, 5, 9, 20))
+        plan = rng.choice(("all", "all", "first", "unclaim", "more"))
+        fault, follow = (fault_of(rng, ("tree", "one", "stop"), 0.25) for _ in "12")
+        claim = history.perform(["claim", "-c", NAME, "-n", str(count), QUEUE], fault=fault, who=f"{who}.{turn}")
+        if claim.killed or claim.status or not history_claims.sound(claim):
+            continue
+        claim.claimed = history_claims.read(claim.out)
+        ends = [int(line.split()[0]) + int(line.split()[1]) for line in claim.out.splitlines()]
+        if plan in ("all", "first"):
+            history.perform(["settle", "-c", NAME, str(ends[-1] if plan == "all" else ends[0]), QUEUE], fault=follow, who=f"{who}.{turn}")
+        elif plan == "unclaim":
+            history.perform(["unclaim", "-c", NAME, QUEUE], fault=follow, who=f"{who}.{turn}")
+
+
 def keeper(history: History, rng: random.Random, who: str, turns: int) -> None:
     """Checkpoints, kicks and counts; in `clock`, the clock."""
     for turn in range(turns):
@@ -367,10 +385,10 @@ def sample(history: History, rng: random.Random, who: str, turns: int) -> None:
 def workers(history: History, half: int, length: float) -> list[Callable[[], None]]:
     """Roles of one half of the history. Each has numbers for its messages, and a generator of its own."""
     roles: list[tuple[Callable[..., None], int]] = {
-        "kills": [(producer, 24), (producer, 24), (producer, 24), (popper, 26), (popper, 26), (keeper, 15)],
-        "leases": [(producer, 20), (producer, 20), (reserver, 13), (reserver, 13), (reserver, 13), (popper, 8), (keeper, 18)],
+        "kills": [(producer, 24), (producer, 24), (producer, 24), (popper, 26), (popper, 26), (keeper, 15), (claimer, 12)],
+        "leases": [(producer, 20), (producer, 20), (reserver, 13), (reserver, 13), (reserver, 13), (popper, 8), (keeper, 18), (claimer, 8)],
         "bound": [(producer, 16), (producer, 16), (producer, 16), (producer, 16), (popper, 24), (reserver, 7), (sample, 80), (keeper, 8)],
-        "clock": [(producer, 14), (producer, 14), (reserver, 10), (reserver, 10), (popper, 10), (keeper, 12)],
+        "clock": [(producer, 14), (producer, 14), (reserver, 10), (reserver, 10), (popper, 10), (keeper, 12), (claimer, 8)],
     }[history.kind]
 
     def bind(index: int, role: Callable[..., None], turns: int) -> Callable[[], None]:
@@ -389,6 +407,7 @@ def finish(history: History) -> list[str]:
         shutil.rmtree(history.spool / ".boot")
         history.clock.boot += 1
     history.perform(["wal"], who="end")
+    history.perform(["unclaim", "-c", NAME, QUEUE], who="end")
     for _ in range(50):
         if history.perform(["kick", "-n", "999", QUEUE], who="end").out in (b"0\n", b""):
             break
@@ -396,8 +415,8 @@ def finish(history: History) -> list[str]:
         if history.perform(["drain", "-0", QUEUE], who="end").status != 0:
             break
     history.perform(["wal"], who="end")
-    return [f"left over: {path.relative_to(history.spool)}" for place in ("wal", "fold", "queue", "unfold", "head", "out", "delayed", "buried")
-            for path in sorted((history.spool / QUEUE / place).rglob("*")) if path.is_file()]
+    return [f"left over: {path.relative_to(history.spool)}" for place in ("wal", "fold", "queue", "unfold", "head", "out", "delayed", "buried", "claimed")
+            for path in sorted((history.spool / QUEUE / place).rglob("*")) if path.is_file() and not path.name.startswith("settled.")]
 
 
 def play(system: SystemLike, kind: str, seed: int, top: Path, length: float, deadline: float) -> tuple[History, list[str]]:

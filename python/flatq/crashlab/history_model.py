@@ -4,6 +4,7 @@ Every operation has an interval, from before its start until nothing of it lives
 of moments explains is called wrong, so that there are no false alarms:
 
     held      a message may be away from its queue from the start of an operation that wrote it out until it was surely back
+    claimed   by a name, from the first claim that may have taken it until its settle, or until an unclaim has ended; no death and no restart ends that
     unseen    an operation that was killed before it wrote may hold up to so many messages, nobody knows which, until they are surely back
     back      a dead owner's message, or one whose lease is over, is surely back after a checkpoint, or a pop that found nothing, that began
               after that; for a pop that says "nothing there" itself it counts as there, as soon as it began after that
@@ -17,10 +18,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
+from . import history_claims
+
 TAKES = ("pop", "drain", "reserve")
 BATCH = 600.0  # seconds: the lease of a bulk pop where no process can be seen dead
 SLACK = 0.03  # seconds: the clock has hundredths, and is read twice
-STATUSES = {"push": {0, 75}, "pop": {0, 66}, "drain": {0, 66}, "reserve": {0, 66}, "delete": {0, 66}, "release": {0, 66}, "touch": {0, 66}, "bury": {0, 66}}
+STATUSES = {"push": {0, 75}, "pop": {0, 66}, "drain": {0, 66}, "reserve": {0, 66}, "delete": {0, 66}, "release": {0, 66}, "touch": {0, 66}, "bury": {0, 66},
+            "claim": {0, 66}, "unclaim": {0, 66}}
 
 
 # the first verb after a restart says what it has swept
@@ -57,6 +61,7 @@ class Event:
     killed: bool = False
     out: bytes = b""
     err: bytes = b""
+    claimed: Mapping[int, bytes | None] = field(default_factory=dict)  # of a claim: what lay where its list says, by offset
 
     @property
     def verb(self) -> str:
@@ -68,7 +73,7 @@ class Event:
 
     @property
     def many(self) -> bool:
-        return self.verb == "drain" or "-n" in self.words
+        return self.verb in ("drain", "claim") or "-n" in self.words
 
     def option(self, letter: str) -> str:
         return self.words[self.words.index(letter) + 1] if letter in self.words else ""
@@ -89,12 +94,12 @@ class Hold:
     whole: bool
     receipt: str = ""
     tries: int = 0
-    uses: list[Event] = field(default_factory=list)  # operations with the receipt
+    uses: list[Event] = field(default_factory=list)  # operations with the receipt; of what is claimed, settle and unclaim
 
     @property
     def settles(self) -> bool:
         """A pop that ended well."""
-        return self.event.verb != "reserve" and self.event.done
+        return self.event.verb not in ("reserve", "claim") and self.event.done
 
     def lease(self, message: Message) -> float:
         return float(self.event.option("-t") or message.lease) if self.event.verb == "reserve" else float(message.lease)
@@ -112,6 +117,8 @@ class Model:
         self.holds: dict[int, list[Hold]] = defaultdict(list)
         self.held: dict[int, list[Hold]] = defaultdict(list)  # by id(event)
         self.unseen: list[tuple[Event, float]] = []
+        self.names: dict[str, history_claims.Name] = defaultdict(lambda: history_claims.Name(self))
+        self.known: dict[int, Event] = {}  # by id(event) of a claim that was killed: when it became known what its name holds
         for event in self.events:
             self._read(event)
         self.reclaims = [event for event in self.events
@@ -136,6 +143,27 @@ class Model:
             self._read_push(event)
         elif event.verb in TAKES:
             self._read_take(event)
+        elif event.verb in history_claims.VERBS:
+            self._read_claim(event)
+
+    def hold(self, event: Event, number: int, whole: bool = True, receipt: str = "", tries: int = 0) -> Hold:
+        self.holds[number].append(Hold(event, number, whole, receipt, tries))
+        return self.holds[number][-1]
+
+    def _read_claim(self, event: Event) -> None:
+        numbers = {}
+        for offset, body in event.claimed.items():
+            begin = re.match(rb"(\d+):", body or b"")
+            message = self.messages.get(int(begin[1])) if begin else None
+            if message and body == message.body:
+                numbers[offset] = message.number
+            else:
+                self.say(f"unknown or altered: {(body or b'nothing')[:60]!r} at offset {offset}", event)
+        if event.verb == "claim" and event.killed:
+            self.unseen.append((event, int(event.option("-n"))))
+        elif event.verb == "claim" and not history_claims.sound(event):
+            self.say(f"claim said {event.out[:80]!r}", event)
+        self.held[id(event)] = self.names[event.option("-c")].read(event, numbers)
 
     def _read_push(self, event: Event) -> None:
         found = re.fullmatch(rb"([1-9]\d*)( dup| [1-9]\d*)?\n", event.out)
@@ -174,9 +202,7 @@ class Model:
             if not message and not (cut and piece.isdigit()) or message and not (message.body.startswith(piece) if cut else whole):
                 self.say(f"unknown or altered: {piece[:60]!r}, {len(piece)} bytes", event)
             elif message:
-                hold = Hold(event, message.number, whole, receipt, tries)
-                self.holds[message.number].append(hold)
-                self.held[id(event)].append(hold)
+                self.held[id(event)].append(self.hold(event, message.number, whole, receipt, tries))
         if event.killed:
             most = inf if event.verb == "drain" else int(event.option("-n") or 1)
             if most > len(self.held[id(event)]):
@@ -194,9 +220,9 @@ class Model:
     def settled(self, number: int) -> Iterator[Event]:
         """Operations that may have settled it."""
         for hold in self.holds[number]:
-            if hold.event.verb != "reserve" and hold.whole and (hold.event.done or hold.event.killed):
+            if hold.event.verb not in ("reserve", "claim") and hold.whole and (hold.event.done or hold.event.killed):
                 yield hold.event
-            yield from (use for use in hold.uses if use.verb == "delete" and (use.done or use.killed))
+            yield from (use for use in hold.uses if use.verb in ("delete", "settle") and (use.done or use.killed))
 
     def first_settled(self, number: int) -> float:
         """Before then it was not settled."""
@@ -221,6 +247,8 @@ class Model:
         event, lease = hold.event, hold.lease(self.messages[hold.number])
         if hold.settles:
             return False
+        if event.verb == "claim":
+            return history_claims.back(hold, by)
         if by.boot > event.boot and not any(use.verb in ("bury", "release") for use in hold.uses):
             return True
         if event.verb != "reserve" and not event.killed:
@@ -247,8 +275,12 @@ class Model:
         """How many messages may be with killed operations that nobody knows more of, all through or for a part of `by`."""
         lease = max((message.lease for message in self.messages.values()), default=60)
         found = [(event, most) for event, most in self.unseen
-                 if event is not by and event.start < by.end and not self.put_back(event, float(event.option("-t") or lease), by)]
+                 if event is not by and event.start < by.end and not (self.put_back(event, float(event.option("-t") or lease), by) and self.told(event, by))]
         return sum(most for _, most in found), [event for event, _ in found]
+
+    def told(self, event: Event, by: Event) -> bool:
+        """Whether what a killed claim may have got its name to hold is known when `by` begins."""
+        return event.verb != "claim" or id(event) in self.known and self.known[id(event)].end <= by.start
 
     def before(self, one: int, other: int) -> bool:
         """Whether the first message comes before the other for certain."""
@@ -308,6 +340,8 @@ class Model:
     def _check_pair(self, number: int, hold: Hold, other: Hold) -> None:
         """`other` against a living owner who has it by `hold`."""
         first, second = hold.event, other.event
+        if first.verb == "claim":
+            history_claims.others(self, hold, other)
         if not first.done or first.boot != second.boot:
             return
         if first.verb == "reserve":
@@ -337,9 +371,9 @@ class Model:
 
     def check_order(self) -> None:
         for event in self.events:
-            if event.verb not in TAKES or event.killed:
+            if event.verb not in (*TAKES, "claim") or event.killed:
                 continue
-            if event.status == 66 and not event.out:
+            if event.status == 66 and not event.out and event.option("-n") != "0":
                 ready = [number for number in self.holds if self.there(number, event)]
                 self._too_many(event, ready, "nothing there, it says, while {} messages are there: {}")
             taken = [hold.number for hold in self.held[id(event)]]

@@ -1,0 +1,107 @@
+"""What one NAME of `claim` holds, as far as a history tells for certain: its operations come one after the other.
+
+Offsets grow and none is given twice; what is listed is listed again, first and at the same offset, until it is settled or given back; what is
+settled never comes again, what is given back does (history_model.py looks at both); and as long as it is held nobody else gets it.
+"""
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .layout import body_of, slip_parse
+
+if TYPE_CHECKING:
+    from .history_model import Event, Hold, Model
+
+VERBS = ("claim", "settle", "unclaim")
+_SEGMENT = re.compile(rb"(0|[1-9]\d*) [1-9]\d* /.+")
+
+
+def read(listed: bytes) -> dict[int, bytes | None]:
+    """The messages of a list by their offsets, read from where it says that they lie; None where there is none at its offset or it is not whole."""
+    found: dict[int, bytes | None] = {}
+    for line in listed.splitlines():
+        offset, count, path = line.split(b" ", 2)
+        lines = [line for name in sorted(Path(path.decode()).iterdir()) for line in name.read_bytes().splitlines(keepends=True)]
+        bodies = []
+        for line in lines:
+            head, _, text = line.partition(b"\t")
+            slip = slip_parse(head.decode())
+            bodies.append(body_of(text, slip.size) if slip else None)
+        for at in range(max(int(count), len(bodies))):
+            found[int(offset) + at] = bodies[at] if at < min(int(count), len(bodies)) else None
+    return found
+
+
+def sound(event: Event) -> bool:
+    """Whether what a claim said is a list."""
+    return all(_SEGMENT.fullmatch(line) for line in event.out.splitlines()) and (event.out[-1:] == b"\n") == (event.status == 0)
+
+
+class Name:
+    """`held`: what has been listed and is neither settled nor given back for certain, by offset; `following`: no offset before it is given any more."""
+
+    def __init__(self, model: Model) -> None:
+        self.model, self.held, self.following = model, dict[int, "Hold"](), 0
+        self.killed: list[Event] = []  # claims of which nobody knows what they took
+
+    def read(self, event: Event, listed: dict[int, int]) -> list[Hold]:
+        """An operation of this name; of a claim that ended, the numbers of the messages by offset. What the operation itself has taken."""
+        if event.verb == "settle":
+            self._use(event, int(event.words[3]))
+        elif event.verb == "unclaim":
+            self._use(event, self.following)
+        elif event.killed:
+            self.killed.append(event)
+        else:
+            return self._list(event, listed)
+        return []
+
+    def _use(self, event: Event, end: int) -> None:
+        for offset in [offset for offset in self.held if offset < end]:
+            self.held[offset].uses.append(event)
+            if event.done:
+                del self.held[offset]
+        if event.done and event.verb == "unclaim":
+            self._known(event)
+
+    def _known(self, event: Event) -> None:
+        self.model.known.update((id(killed), event) for killed in self.killed)
+        self.killed.clear()
+
+    def _list(self, event: Event, listed: dict[int, int]) -> list[Hold]:
+        say = self.model.say
+        for offset in [offset for offset in self.held if offset not in listed]:
+            hold = self.held.pop(offset)
+            if not any(use.killed for use in hold.uses):
+                say(f"message {hold.number} is claimed, and not listed any more", hold.event, event)
+        new = [offset for offset in listed if offset not in self.held]
+        if new and len(listed) > int(event.option("-n")):
+            say(f"{len(listed)} messages are held, and {event.option('-n')} were wanted", event)
+        if list(listed) != sorted(listed) or self.held and new and min(new) < max(self.held):
+            say(f"not in the order of the offsets: {list(listed)}", event)
+        if new and min(new) < self.following:
+            say(f"offset {min(new)} was given before", event)
+        for offset, hold in self.held.items():
+            if listed[offset] != hold.number:
+                say(f"message {hold.number} is claimed, and at its offset {listed[offset]} is listed", hold.event, event)
+        # one that was killed may have taken them before
+        begun = dataclasses.replace(event, start=self.killed[0].start, up_start=self.killed[0].up_start) if self.killed else event
+        taken = [self.model.hold(begun, listed[offset]) for offset in new]
+        self.held.update(zip(new, taken))
+        self.following = max([self.following, *(offset + 1 for offset in listed)])
+        self._known(event)
+        return taken if begun is event else []
+
+
+def others(model: Model, hold: Hold, other: Hold) -> None:
+    """Whether `other` got what is claimed by `hold`, while that was held for certain."""
+    if other.event.start >= hold.event.end and all(use.start >= other.event.end for use in hold.uses):
+        model.say(f"message {hold.number} was claimed, and handed out to another", hold.event, other.event, *hold.uses)
+
+
+def back(hold: Hold, by: Event) -> bool:
+    """Whether what was claimed has been given back for certain when `by` begins. Neither a death nor a restart does that."""
+    return any(use.verb == "unclaim" and use.done and use.end <= by.start for use in hold.uses)
