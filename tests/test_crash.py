@@ -1,6 +1,6 @@
 """Every mutating call of every verb, and at each of them every fault that can befall it; then 2,500 double crashes.
 
-After each: "recover, drain" and "push, recover, drain". What was acknowledged must come out once, unaltered, in order; what was
+After each, on a copy each: "recover, drain" and "push, recover, drain"; and after a boot where all were killed. What was acknowledged must come out once, unaltered, in order; what was
 not may be missing, but never half there; and nothing may be left on the disk. A failure names the trial: `python -m flatq.crashlab` and
 that line show it in full.
 """
@@ -142,6 +142,28 @@ def test_same_trial_same_outcome(work):
         assert {**first, "seconds": 0} == {**second, "seconds": 0}
         assert first["outcome"] == "good" and first["replay"] == str(one)
     assert trial.run(trial.Trial("pop", "kill", 999), SYSTEM, work).outcome == "not reached"
+
+
+def test_both_after_each(work, monkeypatch):
+    """... a recovery, and a push before it."""
+    judge, seen = oracle.judge, []
+    monkeypatch.setattr(oracle, "judge", lambda *args, **how: seen.append((how["then_push"], how.get("boot", False))) or judge(*args, **how))
+    trial.calls(SYSTEM, "push", work)
+    for one, boot in ((trial.Trial("push", "EIO", 4), False), (trial.Trial("push", "kill one", 4), False), (trial.Trial("push", "kill", 4), True),
+                      (trial.Trial("push", "kill", 5, second=trial.Second("wal", 1)), False)):
+        seen.clear()
+        assert trial.run(one, SYSTEM, work).outcome == "good"
+        assert seen == [(False, False), (True, False)] + [(False, True)] * boot, one
+
+
+def test_a_claim_lists_what_lies_there(base):
+    """... else it is said, be it too much, too little or another."""
+    assert SYSTEM.verb(base, "claim", "-c", "me", "-n", "3", "q").returncode == 0
+    found = layout.dump(base)
+    assert oracle._listed(SYSTEM, base, "me", found) == []
+    [lost, *_] = [m for m in found.messages("q", "claimed")]
+    for held in ([m for m in found.messages() if m is not lost], [*found.messages(), lost]):
+        assert "claim lists" in oracle._listed(SYSTEM, base, "me", oracle.Dump({"q": held}))[0]
 
 
 def test_same_seed_same_doubles(work):

@@ -34,7 +34,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from . import history_claims, history_model
+from . import history_claims, history_model, layout
 from .history_model import Event, Message
 
 KINDS = ("kills", "leases", "bound", "clock")
@@ -341,7 +341,7 @@ def claimer(history: History, rng: random.Random, who: str, turns: int) -> None:
         claim = history.perform(["claim", "-c", NAME, "-n", str(count), QUEUE], fault=fault, who=f"{who}.{turn}")
         if claim.killed or claim.status or not history_claims.sound(claim):
             continue
-        claim.claimed = history_claims.read(claim.out)
+        claim.claimed = layout.listed(claim.out)
         ends = [int(line.split()[0]) + int(line.split()[1]) for line in claim.out.splitlines()]
         if plan in ("all", "first"):
             history.perform(["settle", "-c", NAME, str(ends[-1] if plan == "all" else ends[0]), QUEUE], fault=follow, who=f"{who}.{turn}")

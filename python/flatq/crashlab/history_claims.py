@@ -7,32 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-from .layout import body_of, slip_parse
 
 if TYPE_CHECKING:
     from .history_model import Event, Hold, Model
 
 VERBS = ("claim", "settle", "unclaim")
 _SEGMENT = re.compile(rb"(0|[1-9]\d*) [1-9]\d* /.+")
-
-
-def read(listed: bytes) -> dict[int, bytes | None]:
-    """The messages of a list by their offsets, read from where it says that they lie; None where there is none at its offset or it is not whole."""
-    found: dict[int, bytes | None] = {}
-    for line in listed.splitlines():
-        offset, count, path = line.split(b" ", 2)
-        lines = [line for name in sorted(Path(path.decode()).iterdir()) for line in name.read_bytes().splitlines(keepends=True)]
-        bodies = []
-        for line in lines:
-            head, _, text = line.partition(b"\t")
-            slip = slip_parse(head.decode())
-            bodies.append(body_of(text, slip.size) if slip else None)
-        for at in range(max(int(count), len(bodies))):
-            found[int(offset) + at] = bodies[at] if at < min(int(count), len(bodies)) else None
-    return found
 
 
 def sound(event: Event) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PLACES = ("body", "wal", "fold", "queue", "unfold", "head", "out", "done", "delayed", "buried", "claimed", "keys", "wait", "room", "tmp")
+LARGE = 1 << 16  # bytes
 DUE, OVER = "0000000/000000000001", "000000000001"  # a delay and a lease that are over, whatever the clocks say
 
 
@@ -80,6 +81,21 @@ def flat_parse(name: str) -> tuple[int, int, int, int, int, str] | None:
     return (*map(int, found.groups()[:5]), found[6]) if found else None  # type: ignore[return-value]
 
 
+_SEEN: dict[int, bytes] = {}
+
+
+def read(path: str | Path) -> bytes:
+    """A file's bytes. Of large ones, those that were read before are the same object: what is known of that need not be computed again."""
+    with open(path, "rb", 0) as file:
+        data = file.read()
+    if len(data) < LARGE:
+        return data
+    if len(_SEEN) > 8:
+        _SEEN.clear()
+    seen = _SEEN.setdefault(len(data), data)
+    return seen if seen == data else data
+
+
 @functools.lru_cache(maxsize=64)
 def body_of(line: bytes, size: int) -> bytes | None:
     """The bytes of one line of base64, newline included; None if it is not whole."""
@@ -125,7 +141,7 @@ class _Queue:
         body = f"{slip.id:012d}"
         self.used.add(body)
         try:
-            data = body_of((self.path / "body" / body).read_bytes(), slip.size)
+            data = body_of(read(self.path / "body" / body), slip.size)
         except FileNotFoundError:
             data = None
         self.add(slip, data, state, f"{place}/{name}")
@@ -238,6 +254,20 @@ class _Queue:
                         self.single(f"{place}/{name}", inner, "claimed")
                 if len(self.rest) - before != int(segment[2]):
                     self.damaged(f"{place}/{name}", f"{len(self.rest) - before} messages")
+
+
+def listed(said: bytes) -> dict[int, bytes | None]:
+    """What a claim has listed (`OFFSET COUNT PATH`), read from where it says that it lies, by offset; None where nothing whole is there."""
+    found: dict[int, bytes | None] = {}
+    for offset, count, path in (line.split(b" ", 2) for line in said.splitlines()):
+        bodies: list[bytes | None] = []
+        for line in (line for name in sorted(Path(os.fsdecode(path)).iterdir()) for line in name.read_bytes().splitlines(keepends=True)):
+            head, _, text = line.partition(b"\t")
+            slip = slip_parse(os.fsdecode(head))
+            bodies.append(body_of(text, slip.size) if slip else None)
+        bodies += [None] * (int(count) - len(bodies))
+        found.update(enumerate(bodies, int(offset)))
+    return found
 
 
 def queues(spool: Path) -> Iterator[Path]:

@@ -16,7 +16,7 @@ from . import layout, memo, trees
 from .layout import Dump, dump
 from .scenarios import Scenario, System
 
-__all__ = ["Dump", "Ledger", "check", "dump", "expected", "judge"]
+__all__ = ["Dump", "Ledger", "at_once", "dump", "expected", "judge"]
 AFTER = b"after"  # the body of the push that comes before the recovery
 
 
@@ -135,6 +135,7 @@ def _recover(system: System, spool: Path, key: str, then_push: bool) -> Recovere
     wrong += [f"recovery: exit {done.returncode}: {err[:200]!r}"] if done.returncode or err else []
     found = dump(spool)
     for claim in sorted({m.place.split("/")[1] for m in found.messages("q", "claimed")}):  # nothing but this gives them back
+        wrong += [] if then_push else _listed(system, spool, claim, found)  # which makes slips flat: by turns they are given back as they are
         wrong += _failed("unclaim", system.verb(spool, "unclaim", "-c", claim, "q"))
         found = dump(spool)
     wrong += _twice(found)
@@ -146,6 +147,19 @@ def _recover(system: System, spool: Path, key: str, then_push: bool) -> Recovere
     wrong += memo.once(spool.parent, drained, lambda: _drain(system, spool, found))
     bodies = tuple(_BODIES.setdefault(m.body, m.body) for m in found.messages() if m.body is not None)
     return Recovered(tuple(wrong), bodies, pushed)
+
+
+def _listed(system: System, spool: Path, claim: str, found: Dump) -> list[str]:
+    """The next claim of that name lists what lies there, all of it and no more."""
+    there: dict[str, list[bytes | None]] = {}
+    for m in found.messages("q", "claimed"):
+        _, name, segment, *_ = m.place.split("/")
+        if name == claim:
+            there.setdefault(segment.removesuffix(".flat"), []).append(m.body)
+    want = [("%d %d" % tuple(map(int, segment.split("."))), bodies) for segment, bodies in there.items()]
+    done = system.verb(spool, "claim", "-c", claim, "-n", "0", "q")
+    got = [(line.rpartition(b" ")[0].decode(), list(layout.listed(line).values())) for line in done.stdout.splitlines()]
+    return _failed("claim", done) + ([] if got == want else [f"claim lists {repr(got)[:200]}, and there is {repr(want)[:200]}"])
 
 
 def _drain(system: System, spool: Path, found: Dump) -> list[str]:
@@ -244,12 +258,3 @@ def at_once(scenario: Scenario, spool: Path, acked: bool, stdout: bytes) -> list
         if body != scenario.subject or len(head.split()) != 4:
             wrong.append(f"reserved, but told {stdout[:99]!r}")
     return wrong
-
-
-def check(system: System, scenario: Scenario, spool: Path, acked: bool, stdout: bytes, *, then_push: bool, boot: bool = False) -> list[str]:
-    """What is wrong with the spool after `act`, one line each; [] is good. Recovers, then drains: the spool is destroyed.
-
-    acked: the act ended with 0 and was not killed. then_push: one more message is pushed before the recovery.
-    """
-    wrong = [] if boot else at_once(scenario, spool, acked, stdout)
-    return wrong + judge(system, expected(scenario, acked, stdout), spool, then_push=then_push, boot=boot)

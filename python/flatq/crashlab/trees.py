@@ -45,8 +45,7 @@ def take(root: Path) -> Tree:
                     entries.append((path, None))
                     pending.append(path + "/")
                 elif entry.is_file(follow_symlinks=False):
-                    with open(entry.path, "rb", 0) as file:
-                        entries.append((path, file.read()))
+                    entries.append((path, layout.read(entry.path)))
                 else:
                     entries.append((path, entry.stat(follow_symlinks=False).st_mode))
     return Tree(tuple(entries))
@@ -111,6 +110,13 @@ def _plain(name: str, place: str) -> tuple[bytes, str]:
     return _NONCE.sub(b"N", text), found[0].decode() if found else ""
 
 
+def _hash(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+_large = functools.lru_cache(maxsize=16)(_hash)
+
+
 def _content(path: list[str], data: bytes) -> bytes:
     if path[0] == ".boot":
         return b""
@@ -121,7 +127,7 @@ def _content(path: list[str], data: bytes) -> bytes:
     if path[-1] in IGNORED or re.match(r"log\.\d+$", path[-1]):
         return b""
     if b"\t" not in data[:256]:  # no flat file
-        return data if len(data) < 256 else hashlib.blake2b(data, digest_size=16).digest()
+        return data if len(data) < 256 else (_large if len(data) >= layout.LARGE else _hash)(data)
     lines = []
     for line in data.split(b"\n"):
         head, tab, body = line.partition(b"\t")

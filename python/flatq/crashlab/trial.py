@@ -6,7 +6,7 @@ import os
 import shlex
 import subprocess
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ SECONDS: dict[str, Words] = {
     "push": ("push", "q", b"again"),
     "pop": ("pop", "q", b""),
     "drain": ("drain", "-0", "q", b""),
+    "claim": ("claim", "-c", "again", "q", b""),
 }
 #: Exit codes that a verb may end with when a call of it has failed.
 CODES = (0, 65, 66, 69, 70, 74, 75, 77)
@@ -115,19 +116,22 @@ def act(system: System, words: Words, spool: Path, sync: str, fault: gate.Fault 
 
 
 def calls(system: System, scenario: str, work: Path, output: bool = True) -> list[gate.Call]:
-    """The calls of the act where nothing happens to it. Raises RuntimeError where that alone goes wrong."""
-    return memo.once(work, ("calls", system, scenario, output), lambda: _undisturbed(system, scenario, work, output))
+    """The calls of the act where nothing happens to it; `output`: as in act(). Raises RuntimeError where that alone goes wrong."""
+    found = memo.once(work, ("calls", system, scenario), lambda: _undisturbed(system, scenario, work))
+    changes = (call for call in found if call.paths not in (("<stdout>",), ("<fd1>",)))
+    return found if output else [replace(call, seq=number) for number, call in enumerate(changes, 1)]
 
 
-def _undisturbed(system: System, scenario: str, work: Path, output: bool) -> list[gate.Call]:
+def _undisturbed(system: System, scenario: str, work: Path) -> list[gate.Call]:
     tree, words = base(system, scenario, work)
     spool = fresh(tree, work)
-    whole = act(system, words, spool, SCENARIOS[scenario].sync, output=output)
+    whole = act(system, words, spool, SCENARIOS[scenario].sync)
     wrong = [] if whole.status == 0 else [f"exit {whole.status}: {whole.stderr!r}"]
     says, new = SCENARIOS[scenario].says, SCENARIOS[scenario].new
     if says not in whole.stdout or new and not says and not oracle.stored(whole.stdout):
         wrong.append(f"not acknowledged: {whole.stdout!r}")
-    wrong = wrong or oracle.check(system, SCENARIOS[scenario], spool, True, whole.stdout, then_push=False)
+    wrong = wrong or oracle.at_once(SCENARIOS[scenario], spool, True, whole.stdout)
+    wrong = wrong or oracle.judge(system, oracle.expected(SCENARIOS[scenario], True, whole.stdout), spool, then_push=False)
     trees.remove(spool)
     if wrong:
         raise RuntimeError(f"{scenario}, undisturbed: {wrong}")
@@ -155,13 +159,9 @@ def manners(scenario: Scenario, trial: Trial, result: gate.Result) -> list[str]:
 
 
 def modes(trial: Trial) -> list[dict[str, bool]]:
-    """After a kill: recover; push and recover; of the whole tree also: recover after a boot. Else the first and the second by turns."""
-    plain, push, boot = {"then_push": False}, {"then_push": True}, {"then_push": False, "boot": True}
-    if trial.second:
-        return [push if trial.second.point % 2 else plain]
-    if trial.fault == "kill":
-        return [plain, push, boot]
-    return [plain, push] if trial.fault in faults.KILLS else [push if trial.point % 2 else plain]
+    """Recover; push and recover; after a kill of the whole tree also recover after a boot."""
+    found = [{"then_push": False}, {"then_push": True}]
+    return [*found, {"then_push": False, "boot": True}] if trial.fault == "kill" and not trial.second else found
 
 
 @functools.lru_cache(maxsize=4)
@@ -211,17 +211,18 @@ def _carry_out(trial: Trial, system: System, work: Path) -> tuple[str, bool, lis
     if reached:
         acked = scenario.says in result.stdout if scenario.says else result.status == 0 and not faults.kills(trial.fault)
         wrong += manners(scenario, trial, result)
-        for mode in modes(trial):
+        ledger = oracle.expected(scenario, acked, result.stdout)
+        spool = fresh(tree, work)
+        if not trial.second:
+            wrong += oracle.at_once(scenario, spool, acked, result.stdout)
+        else:
+            twice = again(system, ledger, trial.second, spool, scenario.sync)
+            reached, tree = bool(twice.fired), trees.take(spool)
+            call += "; then " + show(twice.calls[-1]) if reached else ""
+        for mode in modes(trial) if reached else []:
             spool = fresh(tree, work)
-            if trial.second:
-                ledger = oracle.expected(scenario, acked, result.stdout)
-                twice = again(system, ledger, trial.second, spool, scenario.sync)
-                reached = bool(twice.fired)
-                call += "; then " + show(twice.calls[-1]) if reached else ""
-                wrong += oracle.judge(system, ledger, spool, **mode) if reached else []
-            else:
-                found = oracle.check(system, scenario, spool, acked, result.stdout, **mode)
-                how = "then a push: " if mode["then_push"] else "after a boot: " if mode.get("boot") else ""
-                wrong += [how + text for text in found]
-            trees.remove(spool)
+            found = oracle.judge(system, ledger, spool, **mode)
+            how = "then a push: " if mode["then_push"] else "after a boot: " if mode.get("boot") else ""
+            wrong += [how + text for text in found]
+        trees.remove(spool)
     return call, reached, wrong
