@@ -28,6 +28,7 @@ from pathlib import Path
 from . import campaign, clients, cuts, faults, gate, layout, states, trees, trial
 from .article_side import AGAIN, BODIES, SIDES, Said, dump, judge, recovered, steps
 from .scenarios import System
+from .trial import fresh
 
 #: A row of the table, and the faults of faults.py that are counted in it.
 ROWS: dict[str, tuple[str, ...]] = {
@@ -79,13 +80,6 @@ def base(side: str, work: Path) -> trees.Tree:
     tree = trees.take(spool)
     trees.remove(spool)
     return tree
-
-
-def fresh(tree: trees.Tree, work: Path) -> Path:
-    spool = work / f"spool.{os.getpid()}"
-    trees.remove(spool)
-    trees.put(tree, spool)
-    return spool
 
 
 @dataclass(frozen=True)

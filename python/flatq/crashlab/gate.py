@@ -316,7 +316,10 @@ class _Gate:
         while not self.over:
             now = time.monotonic()
             if now >= min(look, end):  # as init would: who asks /proc for a dead orphan shall not find it for long
-                look, left = now + 0.005, self._left()
+                look = now + 0.005
+                if now < end and self.child and not os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                    continue
+                left = self._left()
                 if not left:
                     return
                 if now >= end:
