@@ -38,11 +38,16 @@ class Options:
     seed: int = 0
 
 
+def memory() -> Path:
+    """Where spools are made: in memory, where there is such a file system."""
+    shared = Path("/dev/shm")
+    return shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
+
+
 @contextlib.contextmanager
 def workplace() -> Iterator[Path]:
-    """A directory for spools, in memory where there is such a file system."""
-    memory = Path("/dev/shm")
-    path = tempfile.mkdtemp(prefix="flatq.", dir=memory if os.access(memory, os.W_OK) else None)
+    """A directory for spools."""
+    path = tempfile.mkdtemp(prefix="flatq.", dir=memory())
     try:
         yield Path(path)
     finally:

@@ -499,7 +499,7 @@ def main() -> int:
     parser.add_argument("--mode", choices=MODES)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--work", type=Path, default=Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()))
+    parser.add_argument("--work", type=Path, default=campaign.memory())
     args = parser.parse_args()
     bad = 0
     modes = (args.mode,) if args.mode else MODES

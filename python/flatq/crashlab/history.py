@@ -34,7 +34,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from . import history_claims, history_model, layout
+from . import campaign, history_claims, history_model, layout
 from .history_model import Event, Message
 
 KINDS = ("kills", "leases", "bound", "clock")
@@ -476,7 +476,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--length", type=float, default=1.0)
     parser.add_argument("--lib", type=Path, help="another lib/")
-    parser.add_argument("--work", type=Path, default=Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()))
+    parser.add_argument("--work", type=Path, default=campaign.memory())
     args = parser.parse_args()
     bad = 0
     for outcome in trials(System(lib=args.lib) if args.lib else System(), args.count, args.seed, args.work, kind=args.kind, length=args.length):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import os
 import shlex
 import sys
 import tempfile
@@ -130,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--family", choices=[family for family in FAMILIES if family != "model"])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--lib", type=Path, default=ROOT / "lib", help="another lib/ to break")
-    parser.add_argument("--work", type=Path, default=Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()))
+    parser.add_argument("--work", type=Path, default=campaign.memory())
     args = parser.parse_args(argv)
     outcomes = []
     for name in args.name or MUTANTS:

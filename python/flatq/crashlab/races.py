@@ -242,7 +242,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python3 -m flatq.crashlab.races", description="Two verbs in one order; exit 1 where something is wrong.")
     parser.add_argument("--name", action="append", choices=RACES)
     parser.add_argument("--lib", type=Path, help="another lib/")
-    parser.add_argument("--work", type=Path, default=Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()))
+    parser.add_argument("--work", type=Path, default=campaign.memory())
     args = parser.parse_args()
     outcomes = [run(System(args.lib) if args.lib else System(), name, args.work) for name in args.name or RACES]
     for outcome in outcomes:
