@@ -351,6 +351,8 @@ class Model:
                 self.say(f"message {number} had two living owners", first, second, *hold.uses)
             if self.taken_after(other, hold) and (used := [use for use in hold.uses if use.done and use.start > second.end]):
                 self.say(f"message {number}: a receipt was honoured after the message was handed out again", first, second, *used)
+        elif first.verb == "claim" and first.start < second.end:
+            return  # it may have been given back, and reserved then
         elif second.verb == "reserve" and second.done and first.up_end < self.exclusive_until(other, first):
             self.say(f"message {number} was popped, and reserved", first, second)
 
