@@ -62,7 +62,7 @@ CLAIMED = {
     "release": event(16, "release r4", receipt="r4"),
     "claim killed": claim(17, b"", [], status=-9, killed=True),
     "nothing": event(17.6, "pop q", status=66),
-    "claim anew": claim(18, b"2 1 /y\n3 1 /z\n", [(2, b"4:body"), (3, b"5:body")]),
+    "claim anew": claim(18, b"2 1 /y\n3 1 /z\n", [(2, b"4:body"), (3, b"5:body")], words="claim -c me -n 1 q"),  # one was held already
     "settle": event(19, "settle -c me 4 q"),
     "claim at the end": claim(20, b"", [], status=66),
 }

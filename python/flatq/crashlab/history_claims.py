@@ -59,7 +59,7 @@ class Name:
             if not any(use.killed for use in hold.uses):
                 say(f"message {hold.number} is claimed, and not listed any more", hold.event, event)
         new = [offset for offset in listed if offset not in self.held]
-        if new and len(listed) > int(event.option("-n")):
+        if new and not self.killed and len(listed) > int(event.option("-n")):
             say(f"{len(listed)} messages are held, and {event.option('-n')} were wanted", event)
         if list(listed) != sorted(listed) or self.held and new and min(new) < max(self.held):
             say(f"not in the order of the offsets: {list(listed)}", event)
