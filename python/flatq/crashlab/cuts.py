@@ -184,13 +184,16 @@ def run(given: Cut, system: System, disk: Disk, work: Path) -> trial.Outcome:
         status, said = _while_running(system, words, box / "s", given, disk, given.point * took)
     disk.unmount()
     disk.mount()
-    shutil.copytree(box, state, symlinks=True)
     told = scenario.verb == "push" and bool(scenario.new) and said.endswith(b"\n")
     owed = restart.Owed(status == 0 or told, said)
-    wrong = restart.check(system, scenario, state / "s", owed, then_push=given.seed % 2 == 1)
+    wrong = []
+    for then_push in (False, True):
+        shutil.copytree(box, state, symlinks=True)
+        wrong += restart.check(system, scenario, state / "s", owed, then_push=then_push)
+        shutil.rmtree(state)
     shutil.rmtree(box)
     fault = f"cut of {given.kind}, " + ("its log flushed" if given.flush == LOG else "nothing flushed")
-    return trial.Outcome(given.scenario, scenario.verb, point, call, fault, "bad" if wrong else "good", "; ".join(wrong), given.seed,
+    return trial.Outcome(given.scenario, scenario.verb, point, call, fault, "bad" if wrong else "good", "; ".join(dict.fromkeys(wrong)), given.seed,
                          round(time.monotonic() - start, 4), str(given), family="cuts")
 
 

@@ -9,22 +9,25 @@ Stages
              still pending when the other is told that his message is safe.
 
     >>> [str(trial) for trial in trials(System(), [SCENARIOS["push"]], limit=1, seed=0, work=work)]
-    ['power --scenario push --stage act --cut 18 --outcomes 000110111 --sync on --seed 0']
+    ['power --scenario push --stage act --cut 18 --outcomes 000110111 --then push --sync on --seed 0']
 """
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import random
 import re
 import shlex
 import shutil
+import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 
-from . import gate, restart, states, trial
+from . import gate, restart, states, trees, trial
 from .scenarios import SCENARIOS, Scenario, System, Words, build
 
 STAGES = ("act", "boot", "kill")
@@ -34,6 +37,8 @@ IDLE = re.compile(r"/(log|tended|\.?lock)$")
 LARGE = re.compile("1 MiB")
 #: Seeded samples at each cut, beside what states.py chooses.
 SAMPLES = 32
+#: What comes first after a restart, and whether that is a push.
+THEN = {"recovery": (False,), "push": (True,), "both": (False, True)}
 
 
 @dataclass(frozen=True)
@@ -42,28 +47,32 @@ class Trial:
     stage: str
     cut: int  # the power goes after this call of the stage
     outcomes: str  # of each operation that is pending then, as in states.py
+    then: str = "both"  # what comes first after the restart: a "push", the "recovery", or on two copies "both"
     sync: str = "on"
     seed: int = 0
 
     def __str__(self) -> str:
         return shlex.join(["power", "--scenario", self.scenario, "--stage", self.stage, "--cut", str(self.cut),
-                           "--outcomes", self.outcomes or "-", "--sync", self.sync, "--seed", str(self.seed)])
+                           "--outcomes", self.outcomes or "-", "--then", self.then, "--sync", self.sync, "--seed", str(self.seed)])
 
     @classmethod
     def parse(cls, line: str) -> Trial:
         """The trial whose str() this is. Raises ValueError."""
         family, *words = shlex.split(line)
         given = dict(zip(words[::2], words[1::2]))
-        if family != "power" or sorted(given) != ["--cut", "--outcomes", "--scenario", "--seed", "--stage", "--sync"]:
+        if family != "power" or sorted(given) != ["--cut", "--outcomes", "--scenario", "--seed", "--stage", "--sync", "--then"]:
             raise ValueError(f"no trial of this family: {line}")
+        if given["--then"] not in THEN:
+            raise ValueError(f"no {given['--then']!r}: one of {', '.join(THEN)}")
         outcomes = given["--outcomes"].replace("-", "")
-        return cls(given["--scenario"], given["--stage"], int(given["--cut"]), outcomes, given["--sync"], int(given["--seed"]))
+        return cls(given["--scenario"], given["--stage"], int(given["--cut"]), outcomes, given["--then"], given["--sync"], int(given["--seed"]))
 
 
 @dataclass
 class Outcome(trial.Outcome):
     family: str = "power"
     missing: list[str] = field(default_factory=list)  # the operations that were lost, halved or zeroed
+    state: str = ""  # known() of what was left
 
 
 @dataclass
@@ -154,16 +163,34 @@ def cuts(recording: Recording) -> list[int]:
     return sorted(end for end in ends if end)
 
 
-def expand(recording: Recording, scenario: Scenario, seed: int, limit: int = 0) -> Iterator[tuple[int, str]]:
-    """Cut and outcomes of each state that differs from all others: by turns one that has lost everything that was pending, the later
-    cuts first, and one of the others, shuffled. Of cuts with the same state, the last: more is owed later.
+def known(box: states.Tree) -> str:
+    """The spool in it, hashed: the same for those that differ only in nonces, times and process ids (trees.digest)."""
+    entries: list[tuple[str, bytes | int | None]] = []
+
+    def add(tree: states.Tree, below: str) -> None:
+        for name, value in sorted(tree.items()):
+            if isinstance(value, dict):
+                entries.append((below + name, None))
+                add(value, below + name + "/")
+            else:
+                entries.append((below + name, stat.S_IFIFO if value is None else os.fsencode(value)))
+
+    spool = box.get("s")
+    if isinstance(spool, dict):
+        add(spool, "")
+    return trees.digest(trees.Tree(tuple(entries), isinstance(spool, dict))).hex()
+
+
+def expand(recording: Recording, scenario: Scenario, seed: int, limit: int = 0) -> Iterator[tuple[int, str, str]]:
+    """Cut and outcomes of each state that differs from all others, and the state: by turns one that has lost everything that was pending, the
+    later cuts first, and one of the others, shuffled. Of cuts with the same state, the last: more is owed later.
 
     limit: about so many are wanted of each kind, so not all are looked at; 0: all.
     """
     history = recording.history
     whole = frozenset(index for index, op in enumerate(history.ops) if IDLE.search(op.text))
-    first: list[tuple[int, str]] = []
-    rest: list[tuple[int, str]] = []
+    first: list[tuple[int, str, str]] = []
+    rest: list[tuple[int, str, str]] = []
     seen: set[object] = set()
     generator = random.Random(seed)
     for cut in reversed(cuts(recording)):
@@ -172,10 +199,10 @@ def expand(recording: Recording, scenario: Scenario, seed: int, limit: int = 0) 
         if limit:
             more = generator.sample(more, min(len(more), 2 * limit))
         for outcomes in (none, *more):
-            key = (states.hashed(history.tree(cut, outcomes)), said)
-            if key not in seen:
-                seen.add(key)
-                (rest if outcomes is not none else first).append((cut, outcomes))
+            state = known(history.tree(cut, outcomes))
+            if (state, said) not in seen:
+                seen.add((state, said))
+                (rest if outcomes is not none else first).append((cut, outcomes, state))
     generator.shuffle(rest)
     for pair in zip_longest(first, rest):
         yield from filter(None, pair)
@@ -193,20 +220,47 @@ def stages(system: System, scenario: Scenario, sync: str, work: Path, kinds: Seq
 
 def trials(system: System, scenarios: Iterable[Scenario], limit: int, seed: int, work: Path, *, sync: str = "on",
            kinds: Sequence[str] = STAGES) -> list[Trial]:
-    """Up to about `limit` trials of each scenario, each of another state: half of them of its act, a quarter of the boot, a quarter of three
-    kills. `work`: a directory for the runs that they are taken from."""
+    """Up to about `limit` trials of each scenario: half of them of its act, a quarter of the boot, a quarter of three kills; each of another
+    state, as long as there are any that another stage has not left. With a limit a push and the recovery come first by turns, without one
+    both do. `work`: a directory for the runs that they are taken from."""
     found: list[Trial] = []
+    all_there_are = limit > 1000
     for scenario in scenarios:
+        seen: set[str] = set()
         names = stages(system, scenario, sync, work, kinds)
         kills = [name for name in names if name.startswith("kill:")]
         parts = {"act": (limit + 1) // 2, "boot": (limit + 3) // 4}
-        few = set(kills if limit > 1000 else random.Random(f"{seed} {scenario.name}").sample(kills, min(3, len(kills))))
+        few = set(kills if all_there_are else random.Random(f"{seed} {scenario.name}").sample(kills, min(3, len(kills))))
         for stage in names:
             if stage in parts or stage in few:
-                part = parts.get(stage, (limit + 11) // 12)
-                some = expand(recorded(system, scenario.name, stage, sync, work), scenario, seed, 0 if limit > 1000 else part)
-                found += [Trial(scenario.name, stage, cut, outcomes, sync, seed) for cut, outcomes in islice(some, part)]
+                part = parts.get(stage, limit // 12 or 1)
+                some = expand(recorded(system, scenario.name, stage, sync, work), scenario, seed, 0 if all_there_are else part)
+                for cut, outcomes, state in _unseen(some, seen, part):
+                    seen.add(state)
+                    then = "both" if all_there_are else ("push", "recovery")[(cut + outcomes.count(states.ABSENT)) % 2]
+                    found.append(Trial(scenario.name, stage, cut, outcomes, then, sync, seed))
     return found
+
+
+@contextlib.contextmanager
+def _state(tree: states.Tree, work: Path) -> Iterator[Path]:
+    box = work / "state"
+    shutil.rmtree(box, ignore_errors=True)
+    try:
+        states.write(tree, box)
+        yield box / "s"
+    finally:
+        shutil.rmtree(box, ignore_errors=True)
+
+
+def _unseen(found: Iterable[tuple[int, str, str]], seen: set[str], count: int) -> list[tuple[int, str, str]]:
+    """`count` of them, if there are so many: those whose state has been seen come last."""
+    new, old = [], []
+    for one in found:
+        (old if one[2] in seen else new).append(one)
+        if len(new) == count:
+            return new
+    return (new + old)[:count]
 
 
 def run(given: Trial, system: System, work: Path) -> Outcome:
@@ -221,15 +275,12 @@ def run(given: Trial, system: System, work: Path) -> Outcome:
     if given.cut <= history.last and len(given.outcomes) == len(pending):
         names = {states.ABSENT: "lost", states.HALF: "half", states.ZEROS: "zeros"}
         outcome.missing = [f"{names[mark]}: {history.ops[index].text}" for index, mark in zip(pending, given.outcomes) if mark in names]
-        box = work / "state"
-        shutil.rmtree(box, ignore_errors=True)
-        try:
-            states.write(history.tree(given.cut, given.outcomes), box)
-            then_push = (given.cut + given.outcomes.count(states.ABSENT)) % 2 == 0
-            wrong = restart.check(system, scenario, box / "s", recording.owed(given.cut, scenario), then_push=then_push)
-        finally:
-            shutil.rmtree(box, ignore_errors=True)
-        outcome.outcome, outcome.detail = ("bad" if wrong else "good"), "; ".join(wrong)
+        tree, wrong = history.tree(given.cut, given.outcomes), []
+        outcome.state = known(tree)
+        for then_push in THEN[given.then]:
+            with _state(tree, work) as spool:
+                wrong += restart.check(system, scenario, spool, recording.owed(given.cut, scenario), then_push=then_push)
+        outcome.outcome, outcome.detail = ("bad" if wrong else "good"), "; ".join(dict.fromkeys(wrong))
     outcome.seconds = round(time.monotonic() - start, 4)
     return outcome
 
