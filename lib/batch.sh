@@ -12,7 +12,7 @@ batch_putback() {
     if slip_parse "$batch_name"; then
       found=$batch_path slip_tries=$((slip_tries + 1))
       message_putback "$batch_why"
-    elif flat_parse "$batch_name"; then
+    elif need fold && flat_parse "$batch_name"; then
       batch_block=$q/queue/$flat_block
       { [ -d "$batch_block" ] || mkdir -p "$batch_block"; } 2>/dev/null &&
         mv -f "$batch_path" "$batch_block/$flat_priority.$flat_first.$flat_last.$flat_count.$((flat_tries + 1)).$flat_nonce" 2>/dev/null 9>&9

@@ -132,6 +132,18 @@ def test_killed_drain_gives_back(flatq):
     assert flatq("drain", "q", check=0).out.split() == sent
 
 
+@pytest.mark.parametrize("verb", ["pop", "reserve"])
+def test_one_by_one_what_a_killed_drain_had(flatq, verb):
+    """All that there is are flat files in the batch of a dead one: who takes a single message puts them back, and finds it."""
+    flatq("push", "-l", "q", input=b"\n".join(b"%0100d" % n for n in range(3000)), check=0)
+    process = flatq.start("drain", "q")
+    wait_for(lambda: list((flatq.spool / "q/out").glob("batch.*")), "a batch in out/")
+    process.stdout.read(1000)
+    flatq.end(process)
+    done = flatq(verb, "q", check=0)
+    assert done.err == b"" and done.out.endswith(b"%0100d" % 0)
+
+
 def test_stopped_drain_gives_back(flatq):
     sent = [b"%0100d" % n for n in range(3000)]
     flatq("push", "-l", "q", input=b"\n".join(sent), check=0)
