@@ -45,13 +45,18 @@ bulk_elsewhere() {
   least=$scan_name
 }
 
-bulk_batch() {
+# batch_new - sets `batch`, the name in out/ of many in the hands of this process. Its death gives them back; where nobody could see that, a deadline
+batch_new() {
   nonce_read
   clock_read
   owner_read
   later=000000000000
   [ -n "$owner_lease" ] || clock_add 600 "$now"
   batch=batch.$owner.$nonce.$later
+}
+
+bulk_batch() {
+  batch_new
   mkdir "$q/out/$batch" 2>/dev/null || disk_failed "$q/out" "queue '$queue'"
 }
 

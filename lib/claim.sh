@@ -165,12 +165,10 @@ claim_settle() {
 claim_back() {
   [ "$claim_settled" != "$claim_next" ] || return 0
   claim_mark || return
-  owner_read
   claim_new=$claim_held claim_batches=
   for segment in "$claim"/????????????.*; do
     segment_parse "${segment##*/}" && [ "$segment_count" != 0 ] || continue
-    nonce_read
-    batch=batch.$owner.$nonce.000000000000
+    batch_new
     mv -f "$segment" "$q/out/$batch" 2>/dev/null 9>&9 || { disk_failed "$claim" "queue '$queue'"; return; }
     claim_batches="$claim_batches $batch"
   done

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import empty, lies, pop, push, refused, reserve
+from engine import Clock, empty, lies, pop, push, refused, reserve
 
 
 def claim(flatq, *args, name="me", check=0):
@@ -204,6 +204,24 @@ def test_offsets_grow_whatever_is_deleted(shell, flatq, spool):
     flatq("unclaim", "-c", "me", check=0)
     assert lies(spool)["claimed"] == ["settled.000000000803"]
     assert flatq("doctor", check=0).out == b""
+
+
+def test_an_unclaim_that_is_killed_where_no_process_is_seen(flatq, tmp_path):
+    """Nobody can say that it is dead: what it had in hand comes back by a deadline, as a killed claim's does."""
+    clock = Clock(tmp_path / "proc")
+    flatq.env["FLATQ_PROC"] = str(clock.path)
+    push(flatq, b"one")
+    claim(flatq)
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "mv").write_text(f'#!/bin/sh\n{shutil.which("mv")} "$@"\ncase $* in\n*/claimed/*/out/batch.*) kill -KILL $PPID ;;\nesac\n')
+    (tools / "mv").chmod(0o755)
+    process = flatq.start("unclaim", "-c", "me", env={"PATH": f"{tools}:{os.environ['PATH']}"}, stdin=subprocess.DEVNULL)
+    assert process.wait(60) == -signal.SIGKILL
+    flatq.end(process)
+    empty(flatq)
+    clock.advance(601)
+    assert pop(flatq) == b"one"
 
 
 def test_killed_claims(flatq):
