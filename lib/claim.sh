@@ -77,13 +77,14 @@ claim_remove() {
 }
 
 # claim_more COUNT - claims until COUNT are held, or nothing is ready any more; durable when it returns.
-# CRASH: what was taken is a batch, which its owner's death gives back, until one rename makes it a segment
+# CRASH: what was taken is a batch, which its owner's death gives back, until one rename makes it a segment. After a power cut as well: that
+# it has all its messages is on the disk before it is one
 claim_more() {
   claim_new=0
   [ "$claim_held" -ge "$1" ] || { queue_promote && queue_reclaim; } || return
   while [ "$claim_held" -lt "$1" ]; do
     bulk_choose $(($1 - claim_held)) || { [ $? -eq 66 ] && break; return 74; }
-    mv -f "$q/out/$batch" "$claim/$claim_next.$bulk_got" 2>/dev/null 9>&9 ||
+    sync_paths "$q/out/$batch" && mv -f "$q/out/$batch" "$claim/$claim_next.$bulk_got" 2>/dev/null 9>&9 ||
       { disk_failed "$claim" "queue '$queue'"; claim_code=$?; batch_putback "$q/out/$batch"; return $claim_code; }
     claim_held=$((claim_held + bulk_got)) claim_new=$((claim_new + bulk_got))
     segment_parse "$claim_next.$bulk_got"
