@@ -166,6 +166,19 @@ def test_a_claim_lists_what_lies_there(base):
         assert "claim lists" in oracle._listed(SYSTEM, base, "me", oracle.Dump({"q": held}))[0]
 
 
+def test_a_verb_that_goes_wrong_right_after_a_crash_is_seen(broken, work):
+    """... before it is crashed itself: no recovery has been there."""
+    name = "checkpoint after a drain killed before its marker"
+    system = broken(("batch.sh", "elif need fold && flat_parse", "elif flat_parse"))
+    said = []
+    for point in campaign._kill_points(system, name, work):
+        try:
+            campaign.second_points(system, name, point, "pop", work)
+        except RuntimeError as error:
+            said.append(str(error))
+    assert any("flat_parse" in text for text in said), said
+
+
 def test_same_seed_same_doubles(work):
     lines = [[outcome.replay for outcome in campaign.doubles(SYSTEM, "touch", 6, seed, work)] for seed in (1, 1, 2)]
     assert lines[0] == lines[1] != lines[2] and len(lines[0]) == 6

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import faults, oracle, trees, trial
+from . import faults, layout, oracle, trees, trial
 from .scenarios import SCENARIOS, System
 from .trial import SECONDS, Outcome, Second, Trial
 
@@ -73,13 +73,14 @@ def singles(system: System, names: Sequence[str], options: Options, work: Path) 
         try:
             points = plan(system, name, options, work)
         except RuntimeError as error:
-            found.append(_undisturbed(name, str(error)))
+            found.append(undisturbed(name, str(error)))
             continue
         found += [trial.run(Trial(name, fault, point), system, work) for fault, point in points]
     return found
 
 
-def _undisturbed(name: str, detail: str) -> Outcome:
+def undisturbed(name: str, detail: str) -> Outcome:
+    """What is said where it goes wrong by itself."""
     return Outcome(name, SCENARIOS[name].verb, 0, "", "none", "bad", detail, 0, 0.0, f"--scenario {name!r}")
 
 
@@ -88,7 +89,7 @@ def doubles(system: System, name: str, count: int | None, seed: int, work: Path)
     try:
         points = _kill_points(system, name, work)
     except RuntimeError as error:
-        return [_undisturbed(name, str(error))]
+        return [undisturbed(name, str(error))]
     chance = random.Random(f"{seed} {name}")
     pairs = [(point, verb) for point in points for verb in SECONDS]
     if count is not None:
@@ -97,7 +98,11 @@ def doubles(system: System, name: str, count: int | None, seed: int, work: Path)
     for point, verb in pairs:
         if count is not None and len(found) >= count:
             break
-        seconds: Sequence[int] = second_points(system, name, point, verb, work)
+        try:
+            seconds: Sequence[int] = second_points(system, name, point, verb, work)
+        except RuntimeError as error:
+            found.append(undisturbed(name, str(error)))
+            continue
         if count is not None:
             seconds = chance.sample(seconds, min(4, len(seconds), count - len(found)))
         found += [trial.run(Trial(name, "kill", point, seed, Second(verb, number)), system, work) for number in seconds]
@@ -105,13 +110,19 @@ def doubles(system: System, name: str, count: int | None, seed: int, work: Path)
 
 
 def second_points(system: System, name: str, point: int, verb: str, work: Path) -> list[int]:
-    """Where the verb can be killed on what a crash at the point has left."""
+    """Where the verb can be killed on what a crash at the point has left. Raises RuntimeError where it goes wrong by itself: it is the first
+    one after the crash, with no recovery before it, and takes what there is."""
     result, tree = trial.wreck(system, Trial(name, "kill", point), work)
     spool = trial.fresh(tree, work)
+    layout.age(spool)
+    there = oracle.dump(spool).messages("q", "ready", "reserved", "delayed")
     ledger = oracle.expected(SCENARIOS[name], False, result.stdout)
-    calls = trial.again(system, ledger, Second(verb, 1), spool, SCENARIOS[name].sync, fault=False).calls
+    whole = trial.again(system, ledger, Second(verb, 1), spool, SCENARIOS[name].sync, fault=False)
     trees.remove(spool)
-    return [point for _, point in faults.points((), calls, ("kill",))]
+    codes = (0, 69, 75) if verb == "push" else (0,) if there or verb == "wal" else (0, 66, 69)
+    if whole.status not in codes or whole.stderr.count(b"\n") > bool(whole.status):
+        raise RuntimeError(f"--point {point} --fault kill, then {verb}: exit {whole.status}: {whole.stderr[:300]!r}, of {len(there)} messages")
+    return [point for _, point in faults.points((), whole.calls, ("kill",))]
 
 
 def shares(points: dict[str, int], total: int) -> dict[str, int]:

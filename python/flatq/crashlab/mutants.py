@@ -61,7 +61,7 @@ def _singles(probe: Probe, system: System, work: Path) -> Iterator[Any]:
     try:
         points = campaign.plan(system, probe.where, options, work)
     except RuntimeError as error:
-        yield trial.Outcome(probe.where, SCENARIOS[probe.where].verb, 0, "", "undisturbed", "bad", str(error), 0, 0.0, f"--scenario {probe.where!r}")
+        yield campaign.undisturbed(probe.where, str(error))
         return
     for fault, point in points:
         yield trial.run(trial.Trial(probe.where, fault, point), system, work)
@@ -69,7 +69,12 @@ def _singles(probe: Probe, system: System, work: Path) -> Iterator[Any]:
 
 def _doubles(probe: Probe, system: System, work: Path, seed: int) -> Iterator[Any]:
     for point in campaign._kill_points(system, probe.where, work):
-        for second in campaign.second_points(system, probe.where, point, probe.what, work):
+        try:
+            seconds = campaign.second_points(system, probe.where, point, probe.what, work)
+        except RuntimeError as error:
+            yield campaign.undisturbed(probe.where, str(error))
+            continue
+        for second in seconds:
             yield trial.run(trial.Trial(probe.where, "kill", point, seed, trial.Second(probe.what, second)), system, work)
 
 
