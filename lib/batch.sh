@@ -48,14 +48,20 @@ batch_count() {
 
 # batch_settled DIRECTORY - adds the bodies and keys of a settled batch to sweep_bodies and sweep_keys
 batch_settled() {
+  batch_flats=
   for batch_path in "$1"/*; do
     if slip_parse "${batch_path##*/}"; then
       sweep_bodies="$sweep_bodies $slip_id"
       sweep_key
+    elif need fold && flat_parse "${batch_path##*/}"; then
+      batch_flats="$batch_flats ${batch_path##*/}"
     fi
   done
-  # shellcheck disable=SC2013 # names without blanks
-  for batch_line in $(cut -f1 "$1"/*.*.*.*.*.* 2>/dev/null | awk -F. 'NF == 10 && $9 != "-"'); do
+  # as long as a message with a key is there, so is the key
+  for batch_path in "$q"/keys/*; do break; done
+  [ -n "$batch_flats" ] && [ -e "$batch_path" ] || return 0
+  # shellcheck disable=SC2013,SC2086 # names without blanks
+  for batch_line in $(cd "$1" 2>/dev/null && cut -f1 $batch_flats 2>/dev/null | awk -F. 'NF == 10 && $9 != "-"'); do
     slip_parse "$batch_line" && sweep_key
   done
 }
