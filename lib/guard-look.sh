@@ -59,8 +59,9 @@ guard_look() {
   guard_measure
   if [ "$guard_state" != verb ] && [ $((${guard_bytes:-0} - guard_from)) -ge 1000000 ]; then
     guard_too_long
-    guard_kill line-too-long
-    kill -KILL "$guard_pid" 2>/dev/null
+    # before it can take what has come for a line that was cut, and say so
+    guard_state=line-too-long
+    guard_signal KILL
   elif [ "$launch_idle" -gt 0 ]; then
     # where it cannot be measured only the time counts
     [ $((guard_now - guard_quiet)) -lt "$launch_idle" ] || [ -z "$guard_mark" ] || guard_sends || guard_kill idle
