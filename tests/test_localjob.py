@@ -166,8 +166,8 @@ def test_detached_with_a_pid_file(flatq, spool, tmp_path):
             push(flatq, b"%d" % number)
             wait_for(lambda: not len(Queue()), "it works")
             # while it waits for a message, or tells its guard something, one of them is the pipe of that
-            wait_for(lambda: {os.readlink(f"/proc/{pid}/fd/{one}") for one in range(3)} == {"/dev/null"}, "its descriptors")
-            assert not os.path.exists(f"/proc/{pid}/fd/3")
+            wait_for(lambda: {os.readlink(f"/proc/{pid}/fd/{one}") for one in range(3)} == {"/dev/null"} and not os.path.exists(f"/proc/{pid}/fd/3"),
+                     "its descriptors")
             refused(started(flatq, *words), 75, "work", text=b"a worker that lives")
             refused(flatq("work", *words), 75, "work")
             assert int(file.read_text()) == pid

@@ -304,6 +304,8 @@ def age(spool: Path) -> None:
         if re.fullmatch(r"\.(drop|ids\.old)\.\d+", name):
             (spool / name).rename(spool / (name.rpartition(".")[0] + ".0"))
     for path in queues(spool):
+        # nobody has looked for them in the last second
+        (path / "tended").unlink(missing_ok=True)
         for place in ("out", "done"):
             for name in names(path / place):
                 head, _, deadline = name.rpartition(".")

@@ -34,7 +34,7 @@ STAGES = ("act", "boot", "kill")
 #: Files that nobody reads after a restart: taken to be whole, so that they do not double the number of states.
 IDLE = re.compile(r"/(log|tended|\.?lock)$")
 #: Left out: the same calls as others have, and many more of them, on much larger files.
-LARGE = re.compile("1 MiB")
+LARGE = re.compile("[KM]iB")
 #: Seeded samples at each cut, beside what states.py chooses.
 SAMPLES = 32
 #: What comes first after a restart, and whether that is a push.
