@@ -1,16 +1,11 @@
-"""What the tests of the crash laboratory share: the way to it, and places to work in, in memory where there is such a file system."""
+"""What the tests of the crash laboratory share: places to work in, in memory where there is such a file system."""
 
 import os
-import sys
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from conftest import ROOT
-
-sys.path.insert(0, str(ROOT / "python"))
-
-from flatq.crashlab import campaign, gate  # noqa: E402
+from flatq.crashlab import campaign, gate
 
 
 @pytest.fixture

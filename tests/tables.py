@@ -1,15 +1,11 @@
 """What the tests on Spark share: one session for a file of tests, queues of numbers, what lies in a table."""
 
 import os
-import sys
 
 import pytest
 
-from conftest import ROOT
-
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
-sys.path.insert(0, str(ROOT / "python"))
 
 from flatq import spark as flatq_spark  # noqa: E402
 

@@ -12,10 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import wait_for
-
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "python"))
+from conftest import ROOT, wait_for
 
 from flatq.crashlab import gate
 from flatq.crashlab.gate import SPACE, Fault, available, run

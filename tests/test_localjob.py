@@ -18,10 +18,8 @@ from conftest import LIB, ROOT, Result, need, wait_for
 from engine import push, refused, stopped_by
 from servers import here_too
 
-sys.path.insert(0, str(ROOT / "python"))
-
-from flatq import Closed, Queue  # noqa: E402
-from flatq.worker import Worker, load, path_of  # noqa: E402
+from flatq import Closed, Queue
+from flatq.worker import Worker, load, path_of
 
 NOTE = 'printf "%s " "$(cat)" >>"$0"'
 

@@ -3,18 +3,15 @@
 import os
 import signal
 import subprocess
-import sys
 
 import pytest
 
-from conftest import ROOT, wait_for
+from conftest import wait_for
 from engine import push, refused
 from servers import here_too, module
 
-sys.path.insert(0, str(ROOT / "python"))
-
-from flatq import Queue  # noqa: E402
-from flatq.mqueue import from_kernel, to_kernel  # noqa: E402
+from flatq import Queue
+from flatq.mqueue import from_kernel, to_kernel
 
 ANY = bytes(range(256)) * 4
 

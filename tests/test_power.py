@@ -18,10 +18,8 @@ import pytest
 
 from conftest import LIB, ROOT, wait_for
 
-sys.path.insert(0, str(ROOT / "python"))
-
-from flatq.crashlab import cuts, gate, power, states  # noqa: E402
-from flatq.crashlab.scenarios import SCENARIOS, System  # noqa: E402
+from flatq.crashlab import cuts, gate, power, states
+from flatq.crashlab.scenarios import SCENARIOS, System
 
 STATES = 13  # of each scenario
 CUTS = 15  # of each kind of file system

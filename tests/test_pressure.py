@@ -11,14 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from conftest import ROOT, need, wait_for
+from conftest import need, wait_for
 from engine import refused
 from servers import Redis, free, module
 
-sys.path.insert(0, str(ROOT / "python"))
-
-from flatq import Busy, Closed, Empty, Full, Missing, Unreachable  # noqa: E402
-from flatq import pressure  # noqa: E402
+from flatq import Busy, Closed, Empty, Full, Missing, Unreachable
+from flatq import pressure
 
 KEYS = {"", ":bound", ":producer", ":consumer", ":producer_free", ":consumer_free", ":not_full", ":closed", ":stats:produced_messages",
         ":stats:produced_bytes", ":stats:consumed_messages", ":stats:consumed_bytes"}

@@ -26,12 +26,12 @@ from conftest import LIB, ROOT, listening, need, wait_for
 
 sys.path.insert(0, str(ROOT / "python"))
 
-import flatq as package  # noqa: E402
-from flatq import (  # noqa: E402
+import flatq as package
+from flatq import (
     AsyncQueue, AsyncReserved, Busy, Closed, Disk, Empty, Error, Full, Internal, Invalid, Missing, NotYours, Queue, Reserved, TimedOut,
     Unreachable, Usage,
 )
-from flatq import errors, verbs  # noqa: E402
+from flatq import errors, verbs
 
 ANY = bytes(range(256)) * 40 + b"\nerror 66 not really\nok\n"
 

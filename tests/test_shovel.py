@@ -12,22 +12,19 @@ import select
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import time
 
 import pytest
 
-from conftest import ROOT, listening, need, wait_for
+from conftest import listening, need, wait_for
 from engine import pop, push, refused
 from servers import Beanstalkd, Redis, free, here_too, module
 
-sys.path.insert(0, str(ROOT / "python"))
-
-from flatq import Busy, Denied, Disk, Empty, Invalid, NotYours, Queue, Unreachable, line, pressure, stalk  # noqa: E402
-from flatq.ends import PASSING, Note, Parcel, Source, Taken, Target, TooLarge, way  # noqa: E402
-from flatq.ends.local import Local  # noqa: E402
-from flatq.shovel import Shovel, source, target  # noqa: E402
+from flatq import Busy, Denied, Disk, Empty, Invalid, NotYours, Queue, Unreachable, line, pressure, stalk
+from flatq.ends import PASSING, Note, Parcel, Source, Taken, Target, TooLarge, way
+from flatq.ends.local import Local
+from flatq.shovel import Shovel, source, target
 
 ANY = bytes(range(256)) * 40 + b"\r\n.\r\n"
 
