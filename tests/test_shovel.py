@@ -13,6 +13,7 @@ import signal
 import struct
 import subprocess
 import termios
+import threading
 import time
 
 import pytest
@@ -661,6 +662,15 @@ def test_the_shovel_and_the_other_end_are_killed(flatq, request, kind):
         move(*way)
     found = Queue("back").drain(end=b"\0")
     assert once(found) == bodies and len(found) <= len(bodies) + (0 if kind == "door" else 8)
+
+
+def test_the_lock_of_one_that_was_just_killed(tmp_path):
+    """What it was about to start holds it for a moment."""
+    first = Note("way", "a place", str(tmp_path))
+    end = threading.Timer(0.3, first.close)
+    end.start()
+    Note("way", "a place", str(tmp_path)).close()
+    end.join()
 
 
 def killed(source):

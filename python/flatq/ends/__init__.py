@@ -22,6 +22,8 @@ from ..errors import Busy, Denied, Disk, Error, Full, Invalid, TimedOut, Unreach
 PASSING = (Unreachable, Full, Busy, TimedOut, Disk)
 #: seconds that a message in hand is ours, and is renewed three times in
 LEASE = 30
+#: seconds that another shovel's lock is waited for: of one that was just killed, what it was about to start holds it until it is a verb
+PATIENCE = 2
 
 
 class TooLarge(Invalid):
@@ -106,8 +108,8 @@ def way(here: str, there: str) -> str:
 
 class Note:
     """One line that outlives us, in `.shovel/WAY` of the spool: what the next shovel of this way has to know if we are killed. The file is
-    locked while we run, so there is one at a time; it is for those alone who may use the spool. Raises Taken where another has it, Disk,
-    Denied."""
+    locked while we run, so there is one at a time; it is for those alone who may use the spool. Raises Taken where another has it and keeps
+    it, Disk, Denied."""
 
     def __init__(self, way: str, place: str, path: str | None = None) -> None:
         spool = path or os.environ.get("FLATQ_DIR") or os.path.join(
@@ -120,12 +122,20 @@ class Note:
                 self.file: IO[bytes] = open(os.open(os.path.join(directory, way), os.O_RDWR | os.O_CREAT, 0o666), "r+b", 0)
         except OSError as error:
             raise _failed(directory, error) from None
+        end = time.monotonic() + PATIENCE
+        while not self._locked():
+            if time.monotonic() > end:
+                self.file.close()
+                raise Taken(f"{place}: another shovel moves it to the same place", 75)
+            time.sleep(0.05)
+        self.text = self.file.read(1000).partition(b"\n")[0]
+
+    def _locked(self) -> bool:
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            self.file.close()
-            raise Taken(f"{place}: another shovel moves it to the same place", 75) from None
-        self.text = self.file.read(1000).partition(b"\n")[0]
+            return False
+        return True
 
     def write(self, text: bytes) -> None:
         """Durably, where the verbs are."""
