@@ -169,7 +169,7 @@ def test_a_claim_lists_what_lies_there(base):
 def test_a_verb_that_goes_wrong_right_after_a_crash_is_seen(broken, work):
     """... before it is crashed itself: no recovery has been there."""
     name = "checkpoint after a drain killed before its marker"
-    system = broken(("batch.sh", "elif need fold && flat_parse", "elif flat_parse"))
+    system = broken(("batch.sh", 'elif need fold && flat_parse "$batch_name"', 'elif flat_parse "$batch_name"'))
     said = []
     for point in campaign._kill_points(system, name, work):
         try:
