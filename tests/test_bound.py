@@ -5,6 +5,7 @@ import signal
 import subprocess
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -317,8 +318,8 @@ def test_pushes_that_race_a_close(flatq):
         flatq("create", queue, check=0)
         pushes = [flatq.start("push", *(["-k", str(k)] if k % 2 else []), queue) for k in range(8)]
         for k, process in enumerate(pushes):
-            process.stdin.write(b"%d" % k)
-            process.stdin.close()
+            with suppress(BrokenPipeError), process.stdin:  # it may be refused already
+                process.stdin.write(b"%d" % k)
             process.stdin = None
             if k == turn:
                 close = flatq.start("close", queue, stdin=subprocess.DEVNULL)
