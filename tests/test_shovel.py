@@ -565,7 +565,7 @@ def kills(server, process, count, chance, seconds=30):
         if process.poll() is not None:
             break
         server.kill()
-        time.sleep(chance.uniform(0, 0.3))
+        time.sleep(chance.uniform(0, 0.3))  # so long it is away
         server.start()
         times += 1
     return times
