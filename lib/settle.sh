@@ -194,11 +194,7 @@ message_kick() {
 # message_reserve OWNER - `found`, which nobody holds, is handed out though it is not its turn; sets `taken` (take.sh)
 message_reserve() {
   clock_read
-  nonce_read
-  slip_tries=$((slip_tries + 1)) slip_nonce=$nonce
-  clock_add "$slip_lease" "$now"
-  slip_format
-  taken=$slip.$1.$later
+  slip_taken "$1" ''
   slip_enter "$q/out/$taken"
 }
 

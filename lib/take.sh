@@ -133,18 +133,23 @@ queue_tend() {
   queue_reclaim
 }
 
+# slip_taken OWNER LEASE - sets `taken`, the name in out/ of the message in the slip_ variables, from now on: as in take_message
+slip_taken() {
+  nonce_read
+  slip_tries=$((slip_tries + 1)) slip_nonce=$nonce
+  case $2 in
+  none) later=000000000000 ;;
+  '') clock_add "$slip_lease" "$now" ;;
+  *) clock_add "$2" "$now" ;;
+  esac
+  slip_format
+  taken=$slip.$1.$later
+}
+
 # take_slip - renames exactly what was found to out/; sets `taken`
 take_slip() {
   slip_parse "$scan_name" || { slip_strange "$scan_place/$scan_name"; return 1; }
-  nonce_read
-  slip_tries=$((slip_tries + 1)) slip_nonce=$nonce
-  case $take_lease in
-  none) later=000000000000 ;;
-  '') clock_add "$slip_lease" "$now" ;;
-  *) clock_add "$take_lease" "$now" ;;
-  esac
-  slip_format
-  taken=$slip.$take_owner.$later
+  slip_taken "$take_owner" "$take_lease"
   mv -f "$q/$scan_place/$scan_name" "$q/out/$taken" 2>/dev/null
 }
 
