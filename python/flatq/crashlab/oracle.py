@@ -1,8 +1,8 @@
 """What a spool must hold after a wreck, and whether it does: recover, look, drain.
 
 What was acknowledged must come out once, unaltered, in order; what was not may be missing, but never half there; and nothing may be
-left on the disk. What a recovery makes of a wreck is remembered, beside the spool, for all processes that work there: of wrecks that differ
-only in nonces, times and process ids, one is recovered (trees.digest). What was acknowledged is compared each time.
+left on the disk. What a recovery makes of a wreck is remembered, beside where it is made, for all processes that work there: of wrecks that
+differ only in nonces, times and process ids, one is made and recovered (trees.digest). What was acknowledged is compared each time.
 """
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def expected(scenario: Scenario, acked: bool, stdout: bytes) -> Ledger:
 
 @dataclass(frozen=True)
 class Recovered:
-    """What became of a wreck, and what was wrong with that whatever had been acknowledged."""
+    """What became of a wreck, and what was wrong with it whatever had been acknowledged."""
 
     wrong: tuple[str, ...]
     bodies: tuple[bytes, ...]  # in the order in which they would be handed out
@@ -127,8 +127,21 @@ def _push(system: System, spool: Path, key: str) -> tuple[list[str], bool]:
     return wrong, True
 
 
-def _recover(system: System, spool: Path, key: str, then_push: bool) -> Recovered:
-    wrong, pushed = _push(system, spool, key) if then_push else ([], False)
+def _recover(system: System, tree: trees.Tree, spool: Path, key: str, then_push: bool, boot: bool) -> Recovered:
+    trees.remove(spool)
+    trees.put(tree, spool)
+    layout.age(spool)
+    wrong: list[str] = []
+    pushed = False
+    if boot:
+        for mark in (spool / ".boot").glob("*"):
+            mark.unlink()
+    else:
+        found = dump(spool)
+        wrong += [f"damaged: {text}" for text in found.damaged] + _twice(found)
+    if then_push:
+        said, pushed = _push(system, spool, key)
+        wrong += said
     done = system.verb(spool, "wal")
     # the first verb after a boot says what it has set right
     err = b"".join(line for line in done.stderr.splitlines(keepends=True) if not line.endswith(b" was removed\n"))
@@ -145,6 +158,7 @@ def _recover(system: System, spool: Path, key: str, then_push: bool) -> Recovere
     wrong += [f"not ready after recovery: {m}" for m in found.messages("q", "delayed", "reserved")]
     drained = ("drained", system, trees.digest(trees.take(spool)))
     wrong += memo.once(spool.parent, drained, lambda: _drain(system, spool, found))
+    trees.remove(spool)
     bodies = tuple(_BODIES.setdefault(m.body, m.body) for m in found.messages() if m.body is not None)
     return Recovered(tuple(wrong), bodies, pushed)
 
@@ -188,23 +202,15 @@ def _drain(system: System, spool: Path, found: Dump) -> list[str]:
     return wrong
 
 
-def judge(system: System, ledger: Ledger, spool: Path, *, then_push: bool, boot: bool = False) -> list[str]:
-    """Recover, look and drain; destroys the spool. `boot`: as if the system had been started anew. Whether the recovery syncs
-    changes nothing that can be seen here, so it does not."""
-    wrong = list(ledger.wrong)
-    layout.age(spool)
-    if boot:
-        for mark in (spool / ".boot").glob("*"):
-            mark.unlink()
-    else:
-        found = dump(spool)
-        wrong += [f"damaged: {text}" for text in found.damaged] + _twice(found)
+def judge(system: System, ledger: Ledger, tree: trees.Tree, spool: Path, *, then_push: bool, boot: bool = False) -> list[str]:
+    """Make the wreck `tree` at `spool`, recover, look and drain; nothing is left there. `boot`: as if the system had been started anew.
+    Whether the recovery syncs changes nothing that can be seen here, so it does not."""
     key = ledger.key if then_push else ""
-    wreck = ("recovered", system, then_push, key, boot, trees.digest(trees.take(spool)))
+    wreck = ("recovered", system, then_push, key, boot, trees.digest(tree))
     if wreck not in _RECOVERED:
-        _RECOVERED[wreck] = memo.once(spool.parent, wreck, lambda: _recover(system, spool, key, then_push))
+        _RECOVERED[wreck] = memo.once(spool.parent, wreck, lambda: _recover(system, tree, spool, key, then_push, boot))
     recovered = _RECOVERED[wreck]
-    wrong += recovered.wrong
+    wrong = [*ledger.wrong, *recovered.wrong]
     order = [*ledger.order, *([AFTER] if recovered.pushed else [])]
     must = ledger.must | ({AFTER} if recovered.pushed else set())
     got = recovered.bodies
@@ -238,10 +244,8 @@ def _compare(ledger: Ledger, order: list[bytes], must: set[bytes], got: Sequence
     return wrong
 
 
-def at_once(scenario: Scenario, spool: Path, acked: bool, stdout: bytes) -> list[str]:
-    """What is wrong already before any recovery: the state that an acknowledged change must have made, and the id it told."""
-    if not acked:
-        return []
+def at_once(scenario: Scenario, spool: Path, stdout: bytes) -> list[str]:
+    """What is wrong with an acknowledged change already before any recovery: the state that it must have made, and the id it told."""
     wrong = []
     found = dump(spool)
     if scenario.ends:

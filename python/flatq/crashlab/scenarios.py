@@ -37,7 +37,7 @@ class System:
 
     def environment(self, spool: Path, sync: str = "off") -> dict[str, str]:
         return {"PATH": os.environ["PATH"], "HOME": str(spool.parent), "FLATQ_DIR": str(spool), "FLATQ_SYNC": sync,
-                "FLATQ_FOLD": "8", "FLATQ_RANGE": str(RANGE)}
+                "FLATQ_FOLD": "5", "FLATQ_RANGE": str(RANGE)}
 
     def verb(self, spool: Path, *words: str, stdin: bytes = b"", sync: str = "off") -> subprocess.CompletedProcess[bytes]:
         """Run it undisturbed. Raises subprocess.TimeoutExpired after ten minutes."""
@@ -145,7 +145,7 @@ def build(system: System, scenario: Scenario, spool: Path) -> Words:
 BIG = bytes(range(256)) * 12  # NULs and newlines, more than a pipe or the shell takes in one piece
 HUGE = b"0123456789abcdef" * 65536
 LARGE = HUGE[:262144]  # goes out in 64 pieces, where a pipe holds 16
-FLAT = (*pushes(1, 10), ("wal", b""))
+FLAT = (*pushes(1, 6), ("wal", b""))
 LEASED = (*pushes(1, 2), ("reserve", "-t", "999999", "q", b""))
 CLAIMED = (*pushes(1, 3), ("claim", "-c", "me", "-n", "2", "q", b""))
 MANY = b"\n".join(lines(3, 140))
@@ -207,20 +207,20 @@ def _basic() -> list[Scenario]:
         make("pop binary", "pop", (("push", "q", BIG),), ("pop", "q", b""), (BIG,), old=(BIG,), delivers=True),
         make("pop 256 KiB", "pop", (("push", "q", LARGE), *pushes(2, 2)), ("pop", "q", b""), (LARGE, b"m2"), old=(LARGE,), delivers=True),
         make("pop with a key", "pop", pushes(1, 1, "-k", "key"), ("pop", "q", b""), lines(1, 1), old=lines(1, 1), delivers=True, key="key"),
-        make("pop from a flat file", "pop", FLAT, ("pop", "q", b""), lines(1, 10), old=lines(1, 1), delivers=True),
+        make("pop from a flat file", "pop", FLAT, ("pop", "q", b""), lines(1, 6), old=lines(1, 1), delivers=True),
         make("pop, expired", "pop", ON_EXPIRY, ("pop", "q", b""), lines(1, 1), old=lines(1, 1), delivers=True),
         make("pop, due", "pop", pushes(1, 2, "-d", "999999"), ("pop", "q", b""), lines(1, 2), old=lines(1, 1), delivers=True, instead=True, prepare=layout.age),
         make("pop, dead owner", "pop", (*pushes(1, 2), ("CRASH", "open q/done/", "pop", "q", b"")), ("pop", "q", b""), lines(1, 2), old=lines(1, 1), delivers=True,
              instead=True),
         make("pop of two queues", "pop", (("create", "p", b""), *pushes(1, 2)), ("pop", "p", "q", b""), lines(1, 2), old=lines(1, 1), delivers=True),
-        make("pop -l", "pop", (*FLAT, *pushes(11, 14)), ("pop", "-l", "-n", "12", "q", b""), lines(1, 14), old=lines(1, 12), delivers=True),
-        make("drain", "drain", (*FLAT, *pushes(11, 14)), ("drain", "q", b""), lines(1, 14), old=lines(1, 14), delivers=True),
+        make("pop -l", "pop", (*FLAT, *pushes(7, 9)), ("pop", "-l", "-n", "8", "q", b""), lines(1, 9), old=lines(1, 8), delivers=True),
+        make("drain", "drain", (*FLAT, *pushes(7, 9)), ("drain", "q", b""), lines(1, 9), old=lines(1, 9), delivers=True),
         make("reserve", "reserve", pushes(1, 2), ("reserve", "-t", "999999", "q", b""), lines(1, 2), ends="reserved"),
         make("delete", "delete", LEASED, ("delete", "RECEIPT", b""), lines(1, 2), old=lines(1, 1)),
         make("delete, expired", "delete", (*LEASED, ("touch", "-t", "0", "RECEIPT", b""), ("wal", b"")), ("delete", "RECEIPT", b""), lines(1, 2), old=lines(1, 1)),
         make("delete with a key", "delete", (*pushes(1, 1, "-k", "key"), *pushes(2, 2), ("reserve", "-t", "999999", "q", b"")),
              ("delete", "RECEIPT", b""), lines(1, 2), old=lines(1, 1), key="key"),
-        make("delete in a flat file", "delete", FLAT, ("delete", "q:4", b""), lines(1, 10), old=lines(4, 4)),
+        make("delete in a flat file", "delete", FLAT, ("delete", "q:4", b""), lines(1, 6), old=lines(4, 4)),
         make("release", "release", LEASED, ("release", "RECEIPT", b""), lines(1, 2), ends="ready"),
         make("release -p -d", "release", LEASED, ("release", "-p", "70000", "-d", "999999", "RECEIPT", b""), lines(1, 2), ordered=False, ends="delayed"),
         make("release, too many tries", "release", (("create", "-m", "1", "q", b""), *LEASED), ("release", "RECEIPT", b""), lines(1, 2),
@@ -229,12 +229,12 @@ def _basic() -> list[Scenario]:
         make("bury", "bury", LEASED, ("bury", "RECEIPT", b""), lines(1, 2), ordered=False, ends="buried"),
         make("kick", "kick", (*LEASED, ("bury", "RECEIPT", b"")), ("kick", "q", b""), lines(1, 2), ordered=False, ends="ready"),
         make("kick, delayed", "kick", pushes(1, 2, "-d", "999999"), ("kick", "-n", "9", "q", b""), lines(1, 2), ends="ready"),
-        make("peek into a flat file", "peek", FLAT, ("peek", "q", b""), lines(1, 10)),
+        make("peek into a flat file", "peek", FLAT, ("peek", "q", b""), lines(1, 6)),
         make("close", "close", pushes(1, 2), ("close", "q", b""), lines(1, 2)),
         make("drop -f", "drop", pushes(1, 3), ("drop", "-f", "q", b""), lines(1, 3), old=lines(1, 3), atomic=True),
         make("create", "create", (("push", "p", b"other"),), ("create", "-b", "5", "q", b""), ()),
         make("create again", "create", (*pushes(1, 2), ("close", "q", b"")), ("create", "-b", "5", "-m", "3", "q", b""), lines(1, 2)),
-        make("doctor", "doctor", (*FLAT, *pushes(11, 12)), ("doctor", b""), lines(1, 12)),
+        make("doctor", "doctor", (*FLAT, *pushes(7, 8)), ("doctor", b""), lines(1, 8)),
         make("work", "work", pushes(1, 2), ("work", "-n", "1", "-w", "0", "-q", "q", "--", "cat", b""), lines(1, 2), old=lines(1, 1), delivers=True, complaints=3),
         make("work, the command fails", "work", pushes(1, 2), ("work", "-n", "1", "-w", "0", "-q", "q", "--", "false", b""), lines(1, 2),
              ordered=False, ends="delayed", complaints=3),
@@ -243,14 +243,14 @@ def _basic() -> list[Scenario]:
         make("push -w", "push", (("create", "-b", "1", "q", b""), *pushes(1, 1)), ("sh", waiting(PUSHES, "room", '"$lib/pop" q >/dev/null'), b"m2"), lines(1, 2),
              new=lines(2, 2), old=lines(1, 1), beside=True, complaints=2),
         make("claim", "claim", pushes(1, 3), ("claim", "-c", "me", "-n", "2", "q", b""), lines(1, 3), ends="claimed"),
-        make("claim, a flat file", "claim", (*FLAT, *pushes(11, 12)), ("claim", "-c", "me", "q", b""), lines(1, 12), ends="claimed"),
+        make("claim, a flat file", "claim", (*FLAT, *pushes(7, 8)), ("claim", "-c", "me", "q", b""), lines(1, 8), ends="claimed"),
         make("claim, more", "claim", (*CLAIMED, *pushes(11, 12)), ("claim", "-c", "me", "q", b""), (*lines(1, 3), *lines(11, 12)), ends="claimed"),
         make("settle", "settle", CLAIMED, ("settle", "-c", "me", "2", "q", b""), lines(1, 3), old=lines(1, 2), atomic=True),
         make("settle keys", "settle", (*pushes(1, 1, "-k", "key"), ("claim", "-c", "me", "q", b"")), ("settle", "-c", "me", "1", "q", b""), lines(1, 1),
              old=lines(1, 1), key="key"),
         make("unclaim", "unclaim", CLAIMED, ("unclaim", "-c", "me", "q", b""), lines(1, 3), ends="ready"),
-        make("unclaim, two segments", "unclaim", (*FLAT, *pushes(11, 12), ("claim", "-c", "me", "-n", "10", "q", b""), ("claim", "-c", "me", "q", b"")),
-             ("unclaim", "-c", "me", "q", b""), lines(1, 12), ends="ready"),
+        make("unclaim, two segments", "unclaim", (*FLAT, *pushes(7, 8), ("claim", "-c", "me", "-n", "6", "q", b""), ("claim", "-c", "me", "q", b"")),
+             ("unclaim", "-c", "me", "q", b""), lines(1, 8), ends="ready"),
     ]
 
 
@@ -291,15 +291,15 @@ def _checkpoints() -> list[Scenario]:
         return Scenario(f"checkpoint{name}", "wal", before, ("wal", b""), order, **more)
 
     push, pop, bulk = ("push", "q", b"m3"), ("pop", "q", b""), ("drain", "q", b"")
-    fold = [("at its first slip", "rename q/wal/.* q/fold/"), ("among its slips", "5#rename q/wal/.* q/fold/"), ("before its file", "open q/tmp/"),
+    fold = [("at its first slip", "rename q/wal/.* q/fold/"), ("among its slips", "3#rename q/wal/.* q/fold/"), ("before its file", "open q/tmp/"),
             ("in its file", "write q/tmp/"), ("before the commit", "rename q/tmp/.* q/queue/"), ("after the commit", "unlink q/body/"),
-            ("among the bodies", "5#unlink q/body/"), ("among the run", "3#unlink q/fold/"), ("before the run goes", "rmdir q/fold/")]
+            ("among the bodies", "3#unlink q/body/"), ("among the run", "3#unlink q/fold/"), ("before the run goes", "rmdir q/fold/")]
     unfold = [("before its bodies", "mkdir q/tmp/"), ("among its bodies", "4#open q/body/"), ("in a body", "4#write q/body/"),
               ("before the commit", "rename .* q/unfold/"), ("after the commit", "rename q/tmp/.* q/head/"), ("at the end", "unlink q/unfold/"),
               ("before the block goes", "rmdir q/queue/")]
     return [
         make(", nothing", pushes(1, 1), lines(1, 1)),
-        make(" folds", (*FLAT, *pushes(11, 19), *pushes(20, 29, "-p", "7")), (*lines(20, 29), *lines(1, 19))),
+        make(" folds", (*FLAT, *pushes(7, 11), *pushes(12, 16, "-p", "7")), (*lines(12, 16), *lines(1, 11))),
         make(" sweeps", (*pushes(1, 4), pop, pop), lines(3, 4)),
         make(" sweeps keys", (*pushes(1, 1, "-k", "key"), *pushes(2, 3), pop), lines(2, 3), key="key"),
         make(", expired", ON_EXPIRY, lines(1, 1)),
@@ -312,16 +312,16 @@ def _checkpoints() -> list[Scenario]:
         make(" after a push -k killed before its slip", (*pushes(1, 2), ("CRASH", "open q/wal/", "push", "-k", "key", "q", b"m3")), lines(1, 2), key="key", prepare=old_range),
         make(" after a pop killed before its marker", (*pushes(1, 3), ("CRASH", "open q/done/", *pop)), lines(1, 3)),
         make(" after a pop killed with its marker", (*pushes(1, 3), ("CRASH", "open q/log", *pop)), lines(2, 3)),
-        make(" after a drain killed among its slips", (*pushes(1, 6), ("CRASH", "3#rename q/wal/.* q/out/", *bulk)), lines(1, 6)),
-        make(" after a drain killed before its marker", (*FLAT, *pushes(11, 14), ("CRASH", "open q/done/", *bulk)), lines(1, 14)),
+        make(" after a drain killed among its slips", (*pushes(1, 4), ("CRASH", "3#rename q/wal/.* q/out/", *bulk)), lines(1, 4)),
+        make(" after a drain killed before its marker", (*FLAT, *pushes(7, 9), ("CRASH", "open q/done/", *bulk)), lines(1, 9)),
         make(" after a drain killed with its marker", (*FLAT, ("CRASH", "unlink q/out/", *bulk)), ()),
         make(" after a push -l killed before the commit", (*pushes(1, 2), ("CRASH", "rename .* q/queue/", "push", "-l", "q", b"m3\nm4\n")), lines(1, 2)),
         make(" after a push -l killed with the commit", (*pushes(1, 2), ("CRASH", "open q/log", "push", "-l", "q", MANY)), lines(1, 140)),
         make(" after a drop killed in the removal", (*pushes(1, 2), ("push", "p", b"other"), ("CRASH", r"unlink \.drop\.", "drop", "-f", "p", b"")), lines(1, 2)),
         make(" after a sweep killed among its files", (*pushes(1, 3), pop, ("CRASH", "unlink q/body/", "wal", b"")), lines(2, 3)),
         make(" after a sweep killed at its end", (*pushes(1, 3), pop, ("CRASH", "unlink q/done/", "wal", b"")), lines(2, 3)),
-        *(make(f" after a fold killed {where}", (*pushes(1, 10), ("CRASH", pattern, "wal", b"")), lines(1, 10)) for where, pattern in fold),
-        *(make(f" after an unfold killed {where}", (*FLAT, ("CRASH", pattern, *pop)), lines(1, 10)) for where, pattern in unfold),
+        *(make(f" after a fold killed {where}", (*pushes(1, 6), ("CRASH", pattern, "wal", b"")), lines(1, 6)) for where, pattern in fold),
+        *(make(f" after an unfold killed {where}", (*FLAT, ("CRASH", pattern, *pop)), lines(1, 6)) for where, pattern in unfold),
     ]
 
 

@@ -130,16 +130,21 @@ def _undisturbed(system: System, scenario: str, work: Path) -> list[gate.Call]:
     says, new = SCENARIOS[scenario].says, SCENARIOS[scenario].new
     if says not in whole.stdout or new and not says and not oracle.stored(whole.stdout):
         wrong.append(f"not acknowledged: {whole.stdout!r}")
-    wrong = wrong or oracle.at_once(SCENARIOS[scenario], spool, True, whole.stdout)
-    wrong = wrong or oracle.judge(system, oracle.expected(SCENARIOS[scenario], True, whole.stdout), spool, then_push=False)
+    wrong = wrong or oracle.at_once(SCENARIOS[scenario], spool, whole.stdout)
+    wrong = wrong or oracle.judge(system, oracle.expected(SCENARIOS[scenario], True, whole.stdout), trees.take(spool), spool, then_push=False)
     trees.remove(spool)
     if wrong:
         raise RuntimeError(f"{scenario}, undisturbed: {wrong}")
     return whole.calls
 
 
+def place(work: Path) -> Path:
+    """Where this process makes spools, one after the other."""
+    return work / f"spool.{os.getpid()}"
+
+
 def fresh(tree: trees.Tree, work: Path) -> Path:
-    spool = work / f"spool.{os.getpid()}"
+    spool = place(work)
     trees.remove(spool)
     trees.put(tree, spool)
     return spool
@@ -212,17 +217,16 @@ def _carry_out(trial: Trial, system: System, work: Path) -> tuple[str, bool, lis
         acked = scenario.says in result.stdout if scenario.says else result.status == 0 and not faults.kills(trial.fault)
         wrong += manners(scenario, trial, result)
         ledger = oracle.expected(scenario, acked, result.stdout)
-        spool = fresh(tree, work)
-        if not trial.second:
-            wrong += oracle.at_once(scenario, spool, acked, result.stdout)
-        else:
+        if trial.second:
+            spool = fresh(tree, work)
             twice = again(system, ledger, trial.second, spool, scenario.sync)
             reached, tree = bool(twice.fired), trees.take(spool)
             call += "; then " + show(twice.calls[-1]) if reached else ""
+        elif acked:
+            wrong += oracle.at_once(scenario, fresh(tree, work), result.stdout)
         for mode in modes(trial) if reached else []:
-            spool = fresh(tree, work)
-            found = oracle.judge(system, ledger, spool, **mode)
+            found = oracle.judge(system, ledger, tree, place(work), **mode)
             how = "then a push: " if mode["then_push"] else "after a boot: " if mode.get("boot") else ""
             wrong += [how + text for text in found]
-        trees.remove(spool)
+        trees.remove(place(work))
     return call, reached, wrong
