@@ -197,6 +197,7 @@ def test_no_message_and_no_queue(spark, flatq, tmp_path):
     for options in ({}, {"consumer": "me"}):
         fails(lambda: batch(spark, flatq, "none", **options).count(), "no queue 'none'")
     fails(lambda: drain(spark, flatq, tmp_path / "2", queue="none"), "no queue 'none'")
+    fails(lambda: flatq_spark.settle("none", "me", 1, str(flatq.spool)), "no queue 'none'")
     fails(lambda: batch(spark, flatq, consumer="../x").count(), "bad name")
     fails(lambda: batch(spark, flatq, color="red").count(), "no option 'color'")
     fails(lambda: batch(spark, flatq, startingOffsets="latest").count(), "only 'earliest'")
@@ -218,6 +219,44 @@ def test_one_query_a_consumer(spark, flatq, tmp_path):
     fails(lambda: flatq_spark.run(stream(spark, flatq, consumer="x").writeStream.format("noop"), str(tmp_path / "1")), "is of consumer 'tables'")
     flatq_spark.run(stream(spark, flatq).writeStream.format("noop"), str(tmp_path / "1"))
     empty(flatq)
+
+
+def test_claims_ahead(flatq, monkeypatch):
+    """While a batch runs, the one before it is settled, and where the next follows at once, that is claimed: no more than its limit, and nothing
+    that came after the beginning. What goes wrong then is said at the next step."""
+    from flatq.spark.options import Options, Place
+    from flatq.spark.source import StreamReader
+
+    fill(flatq, 0, 2000)
+    reader = StreamReader(Options({"path": str(flatq.spool), "queue": "default", "consumer": "me", "maxOffsetsPerTrigger": "600"}))
+    [place] = reader.places
+
+    def held():
+        reader._await()
+        return place.marks("me")
+
+    start, limit = reader.initialOffset(), reader.getDefaultReadLimit()
+    first = reader.latestOffset(start, limit)
+    reader.partitions(start, first)
+    assert first["offsets"] == {"default": 600}
+    assert held() == (0, 600)
+    reader.prepareForTriggerAvailableNow()
+    fill(flatq, 2000, 3000)
+    reader.partitions(start, first)
+    assert held() == (0, 1200)
+    second = reader.latestOffset(first, limit)
+    reader.commit(first)
+    parts = reader.partitions(first, second)
+    third = reader.latestOffset(second, limit)
+    fourth = reader.latestOffset(third, limit)
+    assert (held(), [one["offsets"]["default"] for one in (second, third, fourth)]) == ((600, 2000), [1200, 1800, 2000])
+    assert reader.latestOffset(fourth, limit) == fourth and held() == (600, 2000)
+    assert [value for part in parts for batch in reader.read(part) for value in batch["value"].to_pylist()] == numbers(1200)[600:]
+    monkeypatch.setattr(Place, "settle", lambda *args: 1 / 0)
+    reader.commit(second)
+    with pytest.raises(ZeroDivisionError):
+        reader.latestOffset(fourth, limit)
+    reader.stop()
 
 
 ANY = [b"", b"\0", b"\n", b"\0\n", b"x\ty", bytes(range(256)), *(os.urandom(n) for n in range(1, 90)), os.urandom(200_000)]

@@ -71,16 +71,17 @@ class Place:
 
     def marks(self, consumer: str) -> tuple[int, int]:
         """The offsets up to which `consumer` has settled, and has claimed, whatever became of that."""
-        return flat.marks(self.spool, self.queue, consumer)
+        done, *ends = flat.marks(self.spool, self.queue, consumer)
+        return done, ends[-1] if ends else done
 
     def settle(self, consumer: str, offset: int) -> int:
-        """Be done with whole segments up to offset, and say how far that is. What Spark has written reaches the disk first."""
-        done, last = self.marks(consumer)
-        if offset <= done:
-            return done
-        # of the last segment the end is known even where it is gone
-        ends = [end for end in (*(segment.end for segment in self.claim(consumer, 0)), last) if end <= offset]
+        """Be done with whole segments up to offset, and say how far that is. What Spark has written reaches the disk first. LookupError where
+        there is no such queue."""
+        done, *ends = flat.marks(self.spool, self.queue, consumer)
+        ends = [end for end in ends if end <= offset]
         if not ends:
+            if not flat.is_queue(os.path.join(self.spool, flat.disk_name(self.queue))):
+                raise LookupError(f"no queue '{self.queue}' in {self.spool}")
             return done
         if os.environ.get("FLATQ_SYNC") != "off":
             # Hadoop syncs no local file: a power cut would take the table, after the queue has let go of its messages
@@ -90,10 +91,7 @@ class Place:
 
     def ready(self) -> int:
         """How many messages are ready."""
-        for line in verb("stat", ["--", self.queue], self.spool).decode().splitlines():
-            if line.startswith("ready "):
-                return int(line[6:])
-        return 0
+        return sum(piece.count for piece in flat.ready(self.spool, self.queue))
 
 
 def _number(options: Mapping[str, str], name: str, default: int | None) -> int | None:

@@ -6,7 +6,8 @@ import fcntl
 import itertools
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,6 +145,11 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._places: list[Place] | None = None
         self.target: dict[str, int] | None = None
         self.locks: dict[str, int] = {}
+        self.most = MOST
+        self.held: dict[str, list[Segment]] = {}
+        # settles, and claims for the next batch, while Spark works on this one
+        self.beside: ThreadPoolExecutor | None = None
+        self.under_way: list[Future[None]] = []
 
     @property
     def places(self) -> list[Place]:
@@ -165,9 +171,30 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _claim(self, place: Place, most: int) -> list[Segment]:
         """As Place.claim; from then on nobody else may read as this consumer, as long as this process lives."""
         self._lock(place)
-        held = place.claim(self.consumer, most)
+        held = self.held[place.key] = place.claim(self.consumer, most)
         self._lock(place)
         return held
+
+    def _claim_up_to(self, place: Place, end: int) -> int:
+        """Claim up to that offset, where it is not and so much is ready; up to which was claimed."""
+        done, last = place.marks(self.consumer)
+        if last < end:
+            self._claim(place, end - done)
+            last = place.marks(self.consumer)[1]
+        return last
+
+    def _begin(self, act: Callable[[], None]) -> None:
+        self.beside = self.beside or ThreadPoolExecutor(1)
+        self.under_way.append(self.beside.submit(act))
+
+    def _await(self) -> None:
+        """What was begun is done. Raises what it did."""
+        while self.under_way:
+            self.under_way.pop(0).result()
+
+    def stop(self) -> None:
+        if self.beside:
+            self.beside.shutdown()
 
     def _lock(self, place: Place) -> None:
         if place.key in self.locks:
@@ -208,11 +235,13 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
             self.target[place.key] = place.marks(self.consumer)[1] + place.ready()
 
     def latestOffset(self, start: dict, limit: ReadLimit) -> dict:
-        left = limit.max_rows if isinstance(limit, ReadMaxRows) else MOST
+        self._await()
+        left = self.most = limit.max_rows if isinstance(limit, ReadMaxRows) else MOST
         before, ends = self._offsets(start), {}
         for place in self.places:
             low = before.get(place.key)
-            held = self._claim(place, 0)
+            if place.key not in self.held:
+                self._claim(place, 0)
             done, last = place.marks(self.consumer)
             if low is None:
                 # a queue that the query did not read before: a batch with nothing of it says where it begins
@@ -229,9 +258,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
                     "another query reads as it, or it was unclaimed. Option failOnDataLoss=false goes on with what is there"
                 )
             most = min(left, MOST if self.target is None else max(self.target.get(place.key, 0) - low, 0))
-            if last < low + most:
-                self._claim(place, sum(segment.count for segment in held) + low + most - last)
-            end = min(max(low, place.marks(self.consumer)[1]), low + most)
+            end = min(max(low, self._claim_up_to(place, low + most)), low + most)
             left -= end - low
             ends[place.key] = end
         ends = {**before, **ends}
@@ -246,14 +273,32 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
             high = ends[place.key]
             low = before.get(place.key, high)
             if low < high:
-                found += [(place, piece) for piece in _claimed(place, self._claim(place, 0), low, high, self.options.strict)]
+                held = self.held.get(place.key, [])
+                if not any(segment.end >= high for segment in held):
+                    self._await()
+                    held = self._claim(place, 0)
+                found += [(place, piece) for piece in _claimed(place, held, low, high, self.options.strict)]
         gone = sorted(set(ends) - {place.key for place in self.places})
         if gone and any(ends[key] != before.get(key) for key in gone):
             raise ValueError(f"this checkpoint reads queue {gone[0]!r} too, and the option queue does not name it")
+        if self.target is not None and self.most < MOST:
+            # the next batch follows at once
+            self._begin(lambda: self._ahead(ends))
         return _parts(found, self.options.parallel(sum(piece.count for _, piece in found)))
+
+    def _ahead(self, ends: dict[str, int]) -> None:
+        left = self.most
+        for place in self.places:
+            low = ends.get(place.key, 0)
+            high = min(low + left, (self.target or {}).get(place.key, 0))
+            if low < high:
+                left -= max(0, min(self._claim_up_to(place, high), high) - low)
 
     def commit(self, end: dict) -> None:
         ends = self._offsets(end)
+        self._begin(lambda: self._settle(ends))
+
+    def _settle(self, ends: dict[str, int]) -> None:
         for place in self.places:
             if place.key in ends:
                 place.settle(self.consumer, ends[place.key])
@@ -286,10 +331,10 @@ class FlatqSource(DataSource):
     next time, until it is settled: `flatq.spark.claimed` does both in a `with`. Without: a look at what is ready, which takes nothing;
     `offset` is then the message's id, and what others take meanwhile may be missing.
 
-    **Stream.** A batch's messages are claimed before Spark plans it, and settled when the next batch begins. So shell consumers may work
-    beside it, a batch that is planned again after a crash is the same, and nothing is there twice in what Spark commits exactly once. The
-    last batch is settled by the next start's first batch, or by `flatq.spark.run` and `flatq.spark.settle_checkpoint`.
-    Before that, what Spark has written is synced (`FLATQ_SYNC=off`: not)."""
+    **Stream.** A batch's messages are claimed before Spark plans it (with Trigger.AvailableNow and a limit while the one before it runs), and
+    settled once the next batch has begun. So shell consumers may work beside it, a batch that is planned again after a crash is the same,
+    and nothing is there twice in what Spark commits exactly once. The last batch is settled by the next start's first batch, or by
+    `flatq.spark.run` and `flatq.spark.settle_checkpoint`. Before that, what Spark has written is synced (`FLATQ_SYNC=off`: not)."""
 
     @classmethod
     def name(cls) -> str:
