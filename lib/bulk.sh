@@ -5,6 +5,8 @@
 
 # bulk_take MOST - takes up to MOST messages of $q, whole flat files or a run of singles, into a batch; sets `batch` and bulk_got; 66: none
 bulk_take() {
+  # so many come again where it is killed
+  bulk_files=64
   lock_queue || return
   bulk_choose "$1"
   bulk_code=$?
@@ -81,7 +83,7 @@ bulk_singles() {
   [ -e "$1" ] || { rmdir "$q/out/$batch" 2>/dev/null; return 75; }
 }
 
-# bulk_flats MOST - flat files from the first on, as long as nothing lies between their lines and they are not too many. 75: look again
+# bulk_flats MOST - flat files from the first on, as long as nothing lies between their lines, and no more than bulk_files. 75: look again
 bulk_flats() {
   bulk_elsewhere queue
   # what is no flat file is set aside there
@@ -90,7 +92,7 @@ bulk_flats() {
   set -- "$1" "$q/queue/$flat_block"/* end
   bulk_most=$1
   shift
-  while [ $# -gt 1 ] && [ $bulk_taken -lt 64 ]; do
+  while [ $# -gt 1 ] && [ $bulk_taken -lt "$bulk_files" ]; do
     flat_parse "${1##*/}" || break
     [ $((bulk_got + flat_count)) -le "$bulk_most" ] || break
     [ -z "$least" ] || [ "$flat_priority.$flat_last" \< "$least" ] || break

@@ -1,6 +1,6 @@
 # claim.sh - many messages taken under a name, and held over crashes until they are settled or given back
 #
-#   QUEUE/claimed/NAME/OFFSET.COUNT/        a segment: messages as they were taken, slips or up to 64 flat files
+#   QUEUE/claimed/NAME/OFFSET.COUNT/        a segment: messages as they were taken, slips or up to 200 flat files
 #   QUEUE/claimed/NAME/OFFSET.COUNT.flat/   where they were slips, the flat files that were made of them: from then on it is the segment
 #   QUEUE/claimed/NAME/OFFSET.0             a mark, an empty file: all before OFFSET was given, whatever became of its segment
 #   QUEUE/claimed/NAME/settled.OFFSET       an empty file: all before OFFSET is done with
@@ -80,7 +80,8 @@ claim_remove() {
 # CRASH: what was taken is a batch, which its owner's death gives back, until one rename makes it a segment. After a power cut as well: that
 # it has all its messages is on the disk before it is one
 claim_more() {
-  claim_new=0
+  # as many as lie in one place: a segment costs three processes and two syncs
+  claim_new=0 bulk_files=200
   [ "$claim_held" -ge "$1" ] || { queue_promote && queue_reclaim; } || return
   while [ "$claim_held" -lt "$1" ]; do
     bulk_choose $(($1 - claim_held)) || { [ $? -eq 66 ] && break; return 74; }
