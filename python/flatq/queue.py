@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import os
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -73,7 +74,7 @@ def _parts(out: bytes) -> tuple[str, int, int, bytes]:
     return receipt, int(number), int(tries), body
 
 
-class _Queue:
+class _Queue(ABC):
     def __init__(self, name: str = "default", path: str | os.PathLike[str] | None = None, *, timeout: float | None = None) -> None:
         host, slash, rest = name.partition("/")
         self.host, self.name = (host, rest if slash else "default") if ":" in host else ("", name)
@@ -86,8 +87,9 @@ class _Queue:
         where = f"{self.host}/{self.name}" if self.host else self.name
         return f"{type(self).__name__}({where!r}{'' if self.path is None else f', {self.path!r}'})"
 
+    @abstractmethod
     def _run(self, call: Call[T]) -> Awaitable[T]:
-        raise NotImplementedError
+        """The one step in which the twins differ: the verb is run, and its answer parsed."""
 
     def _call(self, verb: str, parse: Callable[[bytes], T], operand: str | None = None, body: bytes | None = None, flag: str = "",
               operand2: str | None = None, **given: Any) -> Awaitable[T]:

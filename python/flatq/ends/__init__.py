@@ -13,6 +13,7 @@ import operator
 import os
 import stat
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import IO
 
@@ -66,7 +67,7 @@ class Parcel:
         raise Invalid("a message that is too large for the other end, and cannot be set aside here: it is still there", 65)
 
 
-class Source:
+class Source(ABC):
     """Where messages come from. `take` hands out one, which is still there until its `done`."""
 
     name = ""
@@ -75,22 +76,22 @@ class Source:
     #: whether more of what is in hand is to be moved before a stop
     begun = False
 
+    @abstractmethod
     def take(self, wait: float) -> Parcel:
         """The next one. Raises Empty, Closed."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Leave it as it would be found by others."""
 
 
-class Target:
+class Target(ABC):
     """Where messages go."""
 
     name = ""
 
+    @abstractmethod
     def give(self, parcel: Parcel, wait: float) -> None:
         """Returns when it is there, safely. Raises Full, Closed, TooLarge."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Be done with it."""
