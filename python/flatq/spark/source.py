@@ -175,6 +175,11 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._lock(place)
         return held
 
+    def _begun(self, place: Place) -> None:
+        """What the consumer holds is known from now on. LookupError where there is no such queue."""
+        if place.key not in self.held:
+            self._claim(place, 0)
+
     def _claim_up_to(self, place: Place, end: int) -> int:
         """Claim up to that offset, where it is not and so much is ready; up to which was claimed."""
         done, last = place.marks(self.consumer)
@@ -221,8 +226,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict:
         for place in self.places:
-            # says so where there is no such queue
-            self._claim(place, 0)
+            self._begun(place)
         return self._offset({place.key: place.marks(self.consumer)[0] for place in self.places})
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -231,7 +235,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self.target = {}
         for place in self.places:
-            self._claim(place, 0)
+            self._begun(place)
             self.target[place.key] = place.marks(self.consumer)[1] + place.ready()
 
     def latestOffset(self, start: dict, limit: ReadLimit) -> dict:
@@ -240,8 +244,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         before, ends = self._offsets(start), {}
         for place in self.places:
             low = before.get(place.key)
-            if place.key not in self.held:
-                self._claim(place, 0)
+            self._begun(place)
             done, last = place.marks(self.consumer)
             if low is None:
                 # a queue that the query did not read before: a batch with nothing of it says where it begins
