@@ -15,6 +15,7 @@ import subprocess
 import termios
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -348,8 +349,7 @@ def test_idle_for_a_minute(flatq, monkeypatch):
         now[0] += seconds
 
     with monkeypatch.context() as patched:
-        patched.setattr(time, "monotonic", lambda: now[0])
-        patched.setattr(time, "sleep", sleep)
+        patched.setattr("flatq.ends.local.time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
         patched.setattr(Queue, "claim", nothing)
         for _ in range(12):
             with pytest.raises(Empty):
@@ -520,10 +520,15 @@ def test_one_line_of_progress_on_a_terminal(flatq, tube):
 
 
 def test_it_tries_again_ever_later(monkeypatch):
-    """Up to a quarter of a lease, and soon again once an end has answered."""
-    shovel, pauses = Shovel(Source(), Target()), []
+    """Up to a quarter of a lease, and soon again once an end has answered. (The sleeps of other threads, as of a Spark gateway that an
+    earlier test opened, are not the shovel's.)"""
+    class Nothing(Source):
+        def take(self, wait):
+            raise Empty("nothing there", 66)
+
+    shovel, pauses = Shovel(Nothing(), Small(None, 2)), []
     with monkeypatch.context() as patched:
-        patched.setattr(time, "sleep", pauses.append)
+        patched.setattr("flatq.shovel.time", SimpleNamespace(monotonic=time.monotonic, sleep=pauses.append))
         for _ in range(9):
             shovel._fails("an end", Unreachable("gone", 69))
         shovel._well()
