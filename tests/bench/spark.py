@@ -184,6 +184,8 @@ class Measure:
             subprocess.run(["sh", ROOT / "lib/push", "-l", "jobs"], stdin=file, stdout=subprocess.DEVNULL, check=True,
                            env={**os.environ, "FLATQ_DIR": str(spool), "FLATQ_SYNC": "off"})
         lines.unlink()
+        # or the first sync of what is measured would write all that
+        os.sync()
 
     def to_parquet(self, rows):
         rows.write.mode("overwrite").parquet(str(self.work / "out"))

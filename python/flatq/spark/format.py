@@ -342,7 +342,8 @@ def rows(pieces: Iterable[Piece], queue: str, host: str = "", *, headers: bool =
             offset = table["id"].chunk(0)
         else:
             base = piece.offset + first.first - piece.skip
-            offset = pa.array(range(base, base + count), pa.int64())
+            # base, base + 1 and so on; a range() costs a tenth of all this
+            offset = pc.cumulative_sum(pa.repeat(1, count), start=base - 1)
         yield batch(table, piece, offset)
 
     held: list[_Block] = []
