@@ -18,7 +18,7 @@ from conftest import LIB, ROOT, Result, need, wait_for
 from engine import push, refused, stopped_by
 from servers import here_too
 
-from flatq import Closed, Queue
+from flatq import Busy, Closed, Queue
 from flatq.worker import Worker, load, path_of
 
 NOTE = 'printf "%s " "$(cat)" >>"$0"'
@@ -377,9 +377,18 @@ MODULE = '''
             time.sleep(0.02)
         note(body)
 
+    async def later(body):
+        note(body)
+
+    def several(body):
+        yield note(body)
+
     class Shop:
         @staticmethod
         def sell(body):
+            note(body)
+
+        def own(self, body):
             note(body)
 
     if __name__ == "__main__":
@@ -405,24 +414,39 @@ def noted(shop):
 def test_a_function_or_its_path(flatq, shop):
     import flatq_shop
 
-    for job in (flatq_shop.note, "flatq_shop:note", "flatq_shop.note", f"{shop}/flatq_shop.py:note", flatq_shop.Shop.sell):
+    for job in (flatq_shop.note, "flatq_shop:note", "flatq_shop.note", f"{shop}/flatq_shop.py:note", flatq_shop.Shop.sell, flatq_shop.later):
         push(flatq, b"job", "a")
         Worker(job, ["b", "a"], until_empty=True).run()
-    assert noted(shop) == ["job:a:1"] * 5
+    assert noted(shop) == ["job:a:1"] * 6
 
 
-def test_what_is_no_job(flatq):
+def test_what_is_no_job(flatq, shop):
+    import flatq_shop
+
     with pytest.raises(ValueError):
         Worker(lambda body: None)
     with pytest.raises(ValueError):
         path_of(alive.__get__)
+    with pytest.raises(ValueError):
+        Worker(flatq_shop.Shop().own)
     push(flatq, b"x")
     with pytest.raises(Closed):
         Worker("flatq_no_such:job", until_empty=True).run()
     assert len(Queue()) + Queue().stats()["delayed"] == 1
-    for path in ("nothing", "os:environ", "/not/there.py:x"):
+    for path in ("nothing", "os:environ", "/not/there.py:x", "flatq_shop:several"):
         with pytest.raises((ImportError, AttributeError, FileNotFoundError)):
             load(path)
+
+
+def test_what_is_ignored_stays_so(monkeypatch):
+    """As HUP under nohup: neither the worker nor what it runs hears it."""
+    monkeypatch.setattr(Worker, "command", lambda self: ["sh", "-c", f"kill -HUP {os.getpid()}; sleep 0.3; exit 75"])
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with pytest.raises(Busy):
+            Worker("a:b").run()
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_an_exception_in_a_job(flatq, shop, capfd):

@@ -10,8 +10,9 @@ from conftest import wait_for
 from engine import push, refused
 from servers import here_too, module
 
-from flatq import Queue
-from flatq.mqueue import from_kernel, to_kernel
+from flatq import Queue, mqueue
+from flatq.mqueue import Kernel, from_kernel, to_kernel
+from flatq.shovel import Shovel, target
 
 ANY = bytes(range(256)) * 4
 
@@ -86,6 +87,33 @@ def test_what_is_received_goes_back(flatq, kernel):
     kernel.send(b"1", priority=3)
     refused(flatq("mqueue", "in", "-w", "0", kernel.name, "jobs"), 75, "mqueue", text=b"full")
     assert kernel.receive(0) == (b"1", 3)
+
+
+def test_a_signal_just_after_it_was_received(flatq, kernel, monkeypatch):
+    """It is in no local variable alone, that a handler's exception would take along."""
+    called = mqueue._called
+
+    def struck(*words):
+        found = called(*words)
+        if isinstance(found, tuple):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return found
+
+    monkeypatch.setattr(mqueue, "_called", struck)
+    kernel.send(b"1", priority=3)
+    shovel = Shovel(Kernel(kernel.name), target("jobs"), once=True)
+    before = signal.signal(signal.SIGTERM, shovel.stop)
+    try:
+        shovel.run()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert kernel.current_messages + (len(Queue("jobs")) if shovel.moved else 0) == 1
+
+
+def test_too_large_for_the_queue_goes_back_once(flatq, kernel):
+    kernel.send(b"x" * 500, priority=3)
+    assert b"still there" in flatq("mqueue", "in", "--once", kernel.name, "jobs", env={"FLATQ_MOST_BYTES": "100"}, check=65).err
+    assert kernel.current_messages == 1 and kernel.receive(0) == (b"x" * 500, 3)
 
 
 def test_too_large_is_buried(flatq, kernel):

@@ -245,6 +245,35 @@ def test_every_method_async(spool):
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("end", [Disk("no room", 74), KeyboardInterrupt(), asyncio.TimeoutError()], ids=lambda end: type(end).__name__)
+def test_a_drain_that_ends_early(jobs, spool, monkeypatch, end):
+    """What it has taken nobody else gets: it is returned, or is the exception's."""
+    pop, taken = AsyncQueue.pop, []
+
+    async def two(self):
+        if len(taken) == 2:
+            if isinstance(end, asyncio.TimeoutError):
+                await asyncio.sleep(60)
+            raise end
+        taken.append(await pop(self))
+        return taken[-1]
+
+    jobs.push_many([b"1", b"2", b"3"])
+    with monkeypatch.context() as patched:
+        patched.setattr(AsyncQueue, "pop", two)
+        if isinstance(end, Disk):
+            assert jobs.drain() == taken
+            with pytest.raises(Disk):
+                jobs.drain()
+        elif isinstance(end, KeyboardInterrupt):
+            with pytest.raises(KeyboardInterrupt) as raised:
+                jobs.drain()
+            assert raised.value.taken == taken
+        else:
+            assert asyncio.run(asyncio.wait_for(AsyncQueue("jobs", spool).drain(), 5)) == taken
+    assert taken == [b"1", b"2"] and jobs.drain() == [b"3"]
+
+
 def test_waits(jobs):
     with ThreadPoolExecutor(2) as pool:
         taken = [pool.submit(jobs.pop, wait=float("inf")), pool.submit(jobs.pop, wait=19.5)]

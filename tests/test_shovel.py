@@ -9,6 +9,7 @@ import pty
 import random
 import re
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -90,6 +91,16 @@ def move(*places, **more):
 
 
 # ---- each kind of end
+
+
+def test_two_spools_of_one_host(flatq, tmp_path):
+    """Messages that are alike in all but their spool are two: one key would have the second taken for the first."""
+    push(flatq, b"tick", "here")
+    shutil.copytree(flatq.spool, tmp_path / "other")
+    for path in (None, tmp_path / "other"):
+        move_here = Local("here", "there", path and str(path))
+        assert Shovel(move_here, target("there"), once=True).run() == 1
+    assert Queue("there").drain(end=b"\0") == [b"tick"] * 2
 
 
 def test_between_queues(flatq):

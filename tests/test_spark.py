@@ -1,5 +1,6 @@
 """flatq.spark: queues as tables and tables as messages, in one session for all tests; drivers that are killed have their own."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -358,6 +359,58 @@ def test_sink_once_for_a_batch(spark, flatq, tmp_path):
     assert [path.name for path in (flatq.spool / ".spark/query-x").iterdir()] == ["done.7"]
     made.commit([stage([b"next"])], 8)
     assert pop(flatq, "to") == b"next"
+
+
+def test_two_drivers_with_one_job(flatq, monkeypatch):
+    """As two loads of one table at the same time: the second waits for the first, and finds that all is done."""
+    from flatq.spark import sink
+    from flatq.spark.options import Options
+
+    import pyarrow as pa
+
+    def staged():
+        made = sink.Sink(Options({"path": str(flatq.spool), "queue": "to"}, True), {})
+        return made, [made.stage("job-x", iter([pa.record_batch([pa.array(numbers(20))], names=["value"])]))]
+
+    def together(what):
+        both, act = threading.Barrier(2), getattr(sink.Sink, what)
+
+        def wait(*words):
+            with contextlib.suppress(threading.BrokenBarrierError):
+                both.wait(1)  # so long the other one has time to do what it may not
+            return act(*words)
+
+        monkeypatch.setattr(sink.Sink, what, wait)
+
+    made = [staged(), staged()]
+    together("room")
+    together("enter")
+    beside = [threading.Thread(target=one.commit, args=(stages, 0)) for one, stages in made]
+    for thread in beside:
+        thread.start()
+    for thread in beside:
+        thread.join()
+    assert flatq("drain", "to", check=0).out.split() == numbers(20)
+
+
+@pytest.mark.parametrize("place", ["/a/checkpoint", "hdfs://a/checkpoint"])
+def test_a_run_settles_where_its_checkpoint_is(monkeypatch, place):
+    """With the session, which alone can read what is not on this machine."""
+    class Stream:
+        _spark = "the session"
+
+        def option(self, name, value):
+            return self
+
+        trigger = start = lambda self, **more: self
+
+        def awaitTermination(self, timeout):
+            return True
+
+    settled = []
+    monkeypatch.setattr(flatq_spark, "settle_checkpoint", lambda *words: settled.append(words))
+    flatq_spark.run(Stream(), place)
+    assert settled == [(place, "the session")]
 
 
 def test_how_java_is_started(tmp_path):

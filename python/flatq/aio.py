@@ -46,11 +46,12 @@ async def run(call: Call[T]) -> T:
     if stopped and not job.well():
         raise stopped
     if stopped:
-        _cancel_later(loop)
+        cancel_later()
     return job.result()
 
 
-def _cancel_later(loop: asyncio.AbstractEventLoop) -> None:
+def cancel_later() -> None:
+    """Cancel this task at its next await: what it was about to return is returned first."""
     task = asyncio.current_task()
 
     def again() -> None:
@@ -59,4 +60,4 @@ def _cancel_later(loop: asyncio.AbstractEventLoop) -> None:
             getattr(task, "uncancel", int)()
             task.cancel()
 
-    loop.call_soon(again)
+    asyncio.get_running_loop().call_soon(again)

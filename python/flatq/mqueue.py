@@ -9,12 +9,14 @@ back, or pushes it; one that is killed by KILL in that instant loses it, as do t
 
 from __future__ import annotations
 
+import select
+import signal
 import sys
 import time
 import urllib.parse
 from typing import Any, NoReturn
 
-from .command import Stopped, fail, needs, number, options, out
+from .command import SIGNALS, Stopped, fail, needs, number, options, out
 from .ends import Parcel, Source, Target, TooLarge
 from .errors import Busy, Denied, Empty, Error, Full, Invalid, Missing, Usage
 from .shovel import command
@@ -50,13 +52,13 @@ class _Received(Parcel):
         super().__init__(body, f"{kernel.name} {time.time_ns()} {kernel.count}", from_kernel(priority))
         self.kernel, self.again = kernel, (body, priority)
 
+    def done(self) -> None:
+        self.kernel.hand = None
+
     def back(self) -> None:
         # behind its equals; where there is no room any more, it waits for some
         self.kernel.send(*self.again, None)
-
-    def bury(self) -> None:
-        self.back()
-        super().bury()
+        self.kernel.hand = None
 
 
 class Kernel(Source, Target):
@@ -65,6 +67,8 @@ class Kernel(Source, Target):
     def __init__(self, name: str) -> None:
         self.name = name if name.startswith("/") else "/" + name
         self.count = 0
+        #: what was received, and is neither pushed nor sent back
+        self.hand: _Received | None = None
         self._queue: Any = None
 
     @staticmethod
@@ -83,7 +87,15 @@ class Kernel(Source, Target):
         """A message that is in nobody's hand but ours."""
         queue = self.queue
         self.count += 1
-        return _Received(self, *_called(self.name, lambda: queue.receive(wait)))
+        # waits; a signal's handler may raise here
+        select.select([queue.mqd], [], [], wait)
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            self.hand = _Received(self, *_called(self.name, lambda: queue.receive(0)))
+        finally:
+            # here it may raise again: then `close` sends back what is in hand
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        return self.hand
 
     def give(self, parcel: Parcel, wait: float) -> None:
         """Raises Full, TooLarge."""
@@ -97,7 +109,9 @@ class Kernel(Source, Target):
         _called(self.name, lambda: queue.send(body, wait, priority), Full)
 
     def close(self) -> None:
-        """The queue stays."""
+        """The queue stays, and what is still in hand goes back to it."""
+        if self.hand is not None:
+            self.hand.back()
         if self._queue is not None:
             self._queue.close()
             self._queue = None

@@ -166,7 +166,8 @@ class AsyncQueue(_Queue):
     async def drain(self, count: int | None = None, *, end: bytes | None = None) -> list[bytes]:
         """Take all that is ready, or `count`, and be done with it; [] where nothing is ready.
 
-        end=b"\\n" or b"\\0", which no message may hold, takes them thousands at a time; with None it is a pop each, for any bytes."""
+        end=b"\\n" or b"\\0", which no message may hold, takes them thousands at a time; with None it is a pop each, for any bytes: what
+        was taken before an Error, or before it was cancelled, is returned, and of any other exception it is the `taken`."""
         if end not in (None, b"\n", b"\0"):
             raise ValueError("end is a newline, a NUL or None")
         taken: list[bytes] = []
@@ -174,8 +175,18 @@ class AsyncQueue(_Queue):
             if end is not None:
                 verb, flag = "drain" if count is None else "pop", "-l" if end == b"\n" else "-0"
                 return await self._call(verb, lambda out: out.split(end)[:-1], flag=flag, count=count)
-            while count is None or len(taken) < count:
-                taken.append(await AsyncQueue.pop(self))
+            try:
+                while count is None or len(taken) < count:
+                    taken.append(await AsyncQueue.pop(self))
+            except BaseException as error:
+                # nobody else will get them
+                if type(error).__name__ == "CancelledError" and taken:
+                    from . import aio
+
+                    aio.cancel_later()
+                elif not isinstance(error, Error) or not taken:
+                    error.taken = taken  # type: ignore[attr-defined]
+                    raise
         return taken
 
     async def reserve(self, *, wait: float = 0, lease: float | None = None) -> AsyncReserved:

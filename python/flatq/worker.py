@@ -8,7 +8,7 @@
 So what `flatq work -h` promises holds: the lease is renewed while the job runs; QUIT, TERM and INT stop at once where nothing is in hand,
 else after the job; a job whose worker is killed comes again at once; one that fails comes again later, and is buried after so many tries.
 
-The function is called with the message's bytes, in a process of its own, with FLATQ_ID, FLATQ_QUEUE and FLATQ_TRIES in os.environ. Where it
+The function, which may be an `async` one, is called with the message's bytes, in a process of its own, with FLATQ_ID, FLATQ_QUEUE and FLATQ_TRIES in os.environ. Where it
 returns, the message is done with, whatever it returns; where it raises, the traceback is on stderr, the message comes again later, and
 what it is buried with is `exit-70`, or SystemExit's number. In a shell:
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
 import signal
 import subprocess
@@ -79,6 +80,8 @@ class Worker:
         before: dict[int, Any] = {}
         try:
             for each in (signal.SIGQUIT, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                if signal.getsignal(each) is signal.SIG_IGN:  # as HUP under nohup; it is ignored on
+                    continue
                 try:
                     before[each] = signal.signal(each, passed)
                 except ValueError:  # not the main thread
@@ -105,7 +108,7 @@ class Worker:
 def path_of(job: Job) -> str:
     """Where a function can be imported from. Raises ValueError."""
     name, module = getattr(job, "__qualname__", ""), getattr(job, "__module__", "")
-    if not name or "<" in name or not module:
+    if not name or "<" in name or not module or inspect.ismethod(job) and not inspect.isclass(job.__self__):
         raise ValueError(f"{job!r} cannot be imported: only a function of a module can be a job")
     if module == "__main__":
         script = sys.modules["__main__"]
@@ -137,6 +140,8 @@ def load(path: str) -> Job:
         found = getattr(found, part)
     if not callable(found):
         raise ImportError(f"'{path}' cannot be called")
+    if inspect.isgeneratorfunction(found) or inspect.isasyncgenfunction(found):
+        raise ImportError(f"'{path}' has a yield: to call it does nothing")
     return found  # type: ignore[no-any-return]
 
 
@@ -153,7 +158,12 @@ def main() -> int:
         print(f"worker: {error}", file=sys.stderr)
         return 127
     try:
-        job(body)
+        done = job(body)
+        if inspect.iscoroutine(done):
+            # only now it runs; asyncio takes long to load
+            import asyncio
+
+            asyncio.run(done)
         sys.stdout.flush()
     except Exception:
         traceback.print_exc()

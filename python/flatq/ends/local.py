@@ -21,7 +21,7 @@ _SLIP = re.compile(rb"([0-9]{10})\.([0-9]{12})\.[0-9]+\.[0-9a-z-]+\.([0-9]+)\.[0
 
 
 class _Claimed(Parcel):
-    def __init__(self, source: Local, slip: bytes, text: bytes) -> None:
+    def __init__(self, source: Local, inode: int, slip: bytes, text: bytes) -> None:
         match = _SLIP.fullmatch(slip)
         try:
             body = base64.b64decode(text, validate=True)
@@ -29,8 +29,8 @@ class _Claimed(Parcel):
             match = None
         if not match or len(body) != int(match[5]):
             raise Damaged(f"queue '{source.queue}': a damaged message among those claimed as {source.consumer}", 74)
-        # host, queue, id and the hundredth of a second of birth
-        where = (socket.gethostname(), source.queue, int(match[2]), int(match[4]))
+        # host, queue, its directory (another spool of this host has another), id and the hundredth of a second of birth
+        where = (socket.gethostname(), source.queue, inode, int(match[2]), int(match[4]))
         super().__init__(body, key_of(*where, body=body), int(match[1]), int(match[3]))
         self.source, self.slip = source, slip
         #: where it is the last of a segment, the offset behind that
@@ -113,6 +113,8 @@ class Local(Source):
     def _read(self, last: bytes, offset: int, count: int, path: str) -> None:
         rows: list[list[bytes]] = []
         try:
+            # QUEUE/claimed/NAME/SEGMENT
+            inode = os.stat(os.path.join(path, "../../..")).st_ino
             for name in sorted(os.listdir(path)):
                 with open(os.path.join(path, name), "rb") as flat:
                     rows += [line.split(b"\t") for line in flat.read().splitlines()]
@@ -126,7 +128,7 @@ class Local(Source):
             return
         if moved:
             self.begun = True
-        self.line += [_Claimed(self, slip, text) for slip, text in rows[moved:]]
+        self.line += [_Claimed(self, inode, slip, text) for slip, text in rows[moved:]]
         self.line[-1].end = offset + count
 
     def moved(self, parcel: _Claimed) -> None:

@@ -352,6 +352,7 @@ def run(writer: DataStreamWriter, checkpoint: str, timeout: float | None = None)
     """Run a stream over all that is there now, wait for its end, and settle its last batch too; the query, for its progress.
 
     Raises what the query failed with; TimeoutError after so many seconds, when it is stopped. What is done stays done."""
+    spark: SparkSession | None = getattr(writer, "_spark", None)
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     try:
         if not query.awaitTermination(timeout) and timeout is not None:
@@ -360,7 +361,7 @@ def run(writer: DataStreamWriter, checkpoint: str, timeout: float | None = None)
         with contextlib.suppress(Exception):
             query.stop()
         raise
-    settle_checkpoint(checkpoint, query.sparkSession if hasattr(query, "sparkSession") else None)
+    settle_checkpoint(checkpoint, spark)
     return query
 
 

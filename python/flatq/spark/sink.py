@@ -19,6 +19,7 @@ Keys (`push -k`) could not do this: a key is free again as soon as its message w
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -120,6 +121,18 @@ def columns(schema: StructType, options: Options) -> None:
         raise ValueError("option path: one spool")
 
 
+@contextlib.contextmanager
+def alone(top: str) -> Iterator[None]:
+    """Of two drivers with the same job, as of two loads of one table, the second waits here until the first is through."""
+    number = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(number, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(number)
+
+
 class Sink:
     """Steps 1 to 5."""
 
@@ -186,7 +199,8 @@ class Sink:
             return
         with private(self.spool):
             os.makedirs(top, exist_ok=True)
-            self.decide(top, job, staged, batch)
+            with alone(top):
+                self.decide(top, job, staged, batch)
 
     def decide(self, top: str, job: str, staged: list[Staged], batch: int) -> None:
         """Make what was staged the plan of batch number `batch`, unless it has one, and do what a plan says. Raises Full or Closed, as
