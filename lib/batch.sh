@@ -60,9 +60,11 @@ batch_settled() {
   # as long as a message with a key is there, so is the key
   for batch_path in "$q"/keys/*; do break; done
   [ -n "$batch_flats" ] && [ -e "$batch_path" ] || return 0
-  # shellcheck disable=SC2013,SC2086 # names without blanks
-  for batch_line in $(cd "$1" 2>/dev/null && cut -f1 $batch_flats 2>/dev/null | awk -F. 'NF == 10 && $9 != "-"'); do
-    slip_parse "$batch_line" && sweep_key
+  # shellcheck disable=SC2086 # names without blanks
+  batch_keyed=$(cd "$1" 2>/dev/null && awk -F. 'NF == 10 && $9 != "-" { sub(/\t.*/, ""); print }' $batch_flats 2>/dev/null 9>&-) ||
+    { why="queue '$queue': keys cannot be read"; return 74; }
+  for batch_line in $batch_keyed; do
+    ! slip_parse "$batch_line" || sweep_key
   done
 }
 

@@ -127,9 +127,10 @@ bulk_print() {
     done
   }
   {
-    bulk_bad=$({ { bulk_awk -F '\t' -v "end=$bulk_end" -v "count=$bulk_got" '{ print $NF; print end } END { exit NR != count }' "$@" ||
-      printf bad >&3; } | base64 -d >&4; } 2>/dev/null 3>&1)
-  } 4>&1 && [ -z "$bulk_bad" ] && return 0
+    # the left side of a pipe has no status to show: it says that it is through
+    bulk_said=$({ { bulk_awk -F '\t' -v "end=$bulk_end" -v "count=$bulk_got" '{ print $NF; print end } END { exit NR != count }' "$@" &&
+      printf good >&3; } | base64 -d >&4; } 2>/dev/null 3>&1)
+  } 4>&1 && [ "$bulk_said" = good ] && return 0
   why="queue '$queue': messages could not be written out in full"
   return 74
 }

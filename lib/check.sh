@@ -60,14 +60,18 @@ check_slips() {
   for check_path in "$q"/wal/* "$q"/head/*/* "$q"/delayed/*/*/*; do
     slip_parse "${check_path##*/}" || [ ! -e "$check_path" ] || check_strange "$check_path"
   done
+  # each list says where it ends: one that was cut would have all that is behind it buried
   check_wrong=$({
     check_list
+    printf 'end slips\n'
     # shellcheck disable=SC2012 # the names are ids
-    ls -ln "$q/body" | awk 'NF > 8 { print "body", $5, $9 }'
+    { ls -ln "$q/body" && printf 'end\n'; } | awk 'NF > 8 { print "body", $5, $9 } $1 == "end" { print "end bodies" }'
   } | FLATQ_BODY=$q/body awk '
+      $1 == "end" { ends++; next }
       $1 == "body" { bytes[$3] = $2; next }
       { size[$1] = $2; name[$1] = $3 }
       END {
+        if (ends != 2) exit 74
         for (id in name) {
           if (!(id in bytes)) { if (name[id] !~ /^done/) print "bury", name[id]; continue }
           file = ENVIRON["FLATQ_BODY"] "/" id; line = ""
@@ -107,6 +111,12 @@ check_body() {
     owner_dead "$journal_pid-$journal_time" || return 0
     ids_end
   fi
+  # RACE: since its push has ended, its slip is somewhere; it may have come, or moved, while the places were listed
+  message_find "$1"
+  [ $? -eq 66 ] && [ ! -e "$found" ] && ! message_held "$1" || return 0
+  for check_done in "$q"/done/??????????."$1".*; do
+    [ ! -e "$check_done" ] || return 0
+  done
   rm -f "$q/body/$1" 9>&9 2>/dev/null
   printf "queue '%s': what a killed push left of %s was removed\n" "$queue" "$1"
 }

@@ -62,7 +62,7 @@ segment_parse() {
 # segment_sweep SEGMENT [keys] - removes bodies and segment, with `keys` first those of its messages
 segment_sweep() {
   sweep_bodies='' sweep_keys=''
-  batch_settled "$1"
+  batch_settled "$1" || return
   # shellcheck disable=SC2086 # names without blanks
   {
     [ $# -eq 1 ] || [ -z "$sweep_keys" ] || { (cd "$q" && exec rm -f $sweep_keys 9>&9) 2>/dev/null && sync_paths "$q/keys"; }

@@ -8,7 +8,9 @@ needed=' '
 # shell_reset - what the caller's environment must not decide. Every executable calls it first.
 shell_reset() {
   LC_ALL=C; export LC_ALL
-  unset CDPATH
+  # what cd, ls and perl would go by
+  unset CDPATH TIME_STYLE BLOCK_SIZE LS_BLOCK_SIZE PERLIO PERL5OPT PERL_UNICODE
+  set +f
   IFS=' 	
 '
   umask 077
@@ -132,10 +134,13 @@ name_to_disk() {
 }
 
 # clock_read - sets `now`: hundredths of a second since the system started, 12 digits, so that times compare as text.
-# It never goes back. Without /proc it is the wall clock's, from one process.
+# It never goes back. Without /proc it is the wall clock's, from one process. A clock that is there and cannot be read ends the verb: by
+# another one every lease would be over. (yash fails to read it once after a NUL.)
 clock_read() {
-  if { read -r now clock_rest <"$FLATQ_PROC/uptime"; } 2>/dev/null; then
+  if { read -r now clock_rest <"$FLATQ_PROC/uptime" || read -r now clock_rest <"$FLATQ_PROC/uptime"; } 2>/dev/null; then
     now=000000000000${now%.*}${now#*.}
+  elif [ -e "$FLATQ_PROC/uptime" ]; then
+    die 74 'cannot read the clock'
   else
     now=000000000000$(date +%s)00
   fi

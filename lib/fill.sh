@@ -88,16 +88,17 @@ bulk_write() {
 # bulk_whole - whether the stage holds as many bytes as were to be written: an awk that does not notice a full disk is noticed here
 bulk_whole() {
   # shellcheck disable=SC2012 # the names are ours
-  [ "$(ls -lR "$bulk_stage" | awk '/^-/ { sum += $5 } END { printf "%.0f", sum }')" = "$bulk_size" ]
+  [ "$(ls -lnR "$bulk_stage" | awk '/^-/ { sum += $5 } END { printf "%.0f", sum }')" = "$bulk_size" ]
 }
 
 # bulk_encode l|0 - a filter: one line of base64 for each message
 bulk_encode() {
   if command -v perl >/dev/null 2>&1; then
-    FLATQ_END=$1 perl -MMIME::Base64 -ne '
-      BEGIN { binmode STDIN; $/ = $ENV{FLATQ_END} eq "l" ? "\n" : "\0" }
-      chomp; print encode_base64($_, ""), "\n" or exit 74;
-      END { close STDOUT or $? = 74 }' 2>/dev/null
+    # what cannot be read is not the end
+    FLATQ_END=$1 perl -MMIME::Base64 -MIO::Handle -e '
+      binmode STDIN; $/ = $ENV{FLATQ_END} eq "l" ? "\n" : "\0";
+      while (defined($_ = <STDIN>)) { chomp; print encode_base64($_, ""), "\n" or exit 74 }
+      exit 74 if STDIN->error or not close STDOUT' 2>/dev/null
   elif command -v python3 >/dev/null 2>&1; then
     FLATQ_END=$1 python3 -c '
 import os, sys
@@ -115,7 +116,7 @@ if any(left):
 sys.stdout.flush()' 2>/dev/null
   else
     # no NUL survives every awk: bytes come as numbers
-    od -An -v -tu1 | FLATQ_END=$1 awk '
+    { od -An -v -tu1 && printf 'end\n'; } | FLATQ_END=$1 awk '
       function flush(   rest) {
         if (have == 1) out = out substr(abc, int(bits / 4) + 1, 1) substr(abc, bits % 4 * 16 + 1, 1) "=="
         if (have == 2) out = out substr(abc, int(bits / 1024) + 1, 1) substr(abc, int(bits / 16) % 64 + 1, 1) substr(abc, bits % 16 * 4 + 1, 1) "="
@@ -123,6 +124,7 @@ sys.stdout.flush()' 2>/dev/null
         out = ""; bits = have = open = 0
       }
       BEGIN { abc = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"; end = ENVIRON["FLATQ_END"] == "l" ? 10 : 0 }
+      $1 == "end" { whole = 1; next }
       { for (i = 1; i <= NF; i++) {
           if ($i == end) { flush(); continue }
           open = 1; bits = bits * 256 + $i
@@ -130,7 +132,7 @@ sys.stdout.flush()' 2>/dev/null
             out = out substr(abc, int(bits / 262144) + 1, 1) substr(abc, int(bits / 4096) % 64 + 1, 1) \
               substr(abc, int(bits / 64) % 64 + 1, 1) substr(abc, bits % 64 + 1, 1)
             bits = have = 0 } } }
-      END { if (open) flush() }' 2>/dev/null
+      END { if (open) flush(); if (!whole) exit 74 }' 2>/dev/null
   fi
 }
 

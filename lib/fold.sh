@@ -145,14 +145,14 @@ flat_write() {
   slip_parse "${fold_last##*/}" || return 74
   fold_flat=$slip_priority.$fold_first.$slip_id.$#.0.$flat_nonce
   fold_size=$(for fold_slip in "$@"; do printf '%s\n' "${fold_slip##*/}"; done |
-    FLATQ_BODY=$q/body FLATQ_FLAT=$flat_place/$fold_flat awk '
+    FLATQ_BODY=$q/body FLATQ_FLAT=$flat_place/$fold_flat FLATQ_LINES=$# awk '
       BEGIN { FS = "."; flat = ENVIRON["FLATQ_FLAT"] }
       { body = ENVIRON["FLATQ_BODY"] "/" $2
         if ((getline line <body) <= 0) { bad = 1; exit }
         close(body)
         print $0 "\t" line >flat
         size += length($0) + length(line) + 2 }
-      END { if (bad || close(flat)) exit 74; print size }' 2>/dev/null 9>&9) || fold_size=none
+      END { if (bad || NR != ENVIRON["FLATQ_LINES"] + 0 || close(flat)) exit 74; print size }' 2>/dev/null 9>&9) || fold_size=none
   # an awk that does not notice a full disk is noticed here
   [ -e "$flat_place/$fold_flat" ] && [ "$fold_size" = "$(($(wc -c <"$flat_place/$fold_flat" || printf '%s' -1)))" ] && return 0
   rm -f "$flat_place/$fold_flat" 2>/dev/null

@@ -1,16 +1,13 @@
 # input.sh - a message that ends before standard input does: after so many bytes, at a dot, or where it is too long
 
-# input_part LENGTH - what of standard input is the message: LENGTH bytes; else up to the line with the dot (push_dot), and not much
-# more than FLATQ_MOST_BYTES
+# input_part - what of standard input is the message: up to the line with the dot (push_dot), and not much more than FLATQ_MOST_BYTES
 input_part() {
-  if [ -n "$1" ]; then
-    input_exact "$1" exec
-  elif [ -z "${push_dot:-}" ]; then
-    input_most || input_failed
+  if [ -z "${push_dot:-}" ]; then
+    input_most
   elif [ -n "${FLATQ_MOST_BYTES:-}" ]; then
-    input_to_dot | { input_most || input_failed; }
+    input_to_dot | input_most
   else
-    input_to_dot || input_failed
+    input_to_dot
   fi
 }
 
@@ -40,7 +37,7 @@ input_dotted() {
   rm -f "$q/tmp/$push_dot_file" 2>/dev/null || :
 }
 
-# input_failed - the left side of a pipe has no status to show: a body that is cut is taken away, before base64 sees its end
+# input_failed - a body that may be cut is taken away
 input_failed() {
   rm -f "$q/body/$slip_id" 2>/dev/null
 }

@@ -21,8 +21,11 @@ push_message() {
   fi
   clock_read
   ids_next || return
+  # which queue it is: by its end it may be another of that name (push_commit)
+  { command exec 8<"$q/lock"; } 2>/dev/null || :
   push_body "${2:-}" && push_commit
   push_code=$?
+  exec 8<&-
   [ -z "$lock_held" ] || unlock_queue
   if [ $push_code -ne 0 ] || [ -n "$push_dup" ]; then
     push_abandon
@@ -85,7 +88,10 @@ push_body() {
 encode() {
   [ -n "$1${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { base64 "${base64_wrap:---}"; return; }
   need input
-  input_part "$1" | base64 "${base64_wrap:---}"
+  [ -z "$1" ] || { input_exact "$1" exec | base64 "${base64_wrap:---}"; return; }
+  # the left side of a pipe has no status to show: it says that it is through
+  { encode_said=$({ { input_part && printf good >&3; } | base64 "${base64_wrap:---}" >&4; } 3>&1); } 4>&1 || return
+  [ "$encode_said" = good ] || input_failed
 }
 
 # body_size FILE ENCODED - sets `size`, in bytes, of a body whose base64 has ENCODED characters; empty: count them.
@@ -118,7 +124,8 @@ push_commit() {
     push_has=$q/body/$slip_id
     push_enter || { push_code=$? push_has=; return $push_code; }
     push_has=
-    [ -z "$push_dup" ] || return 0
+    # who pushed the other one may have been killed before it was on the disk
+    [ -z "$push_dup" ] || { sync_many "$q" || { why="queue '$queue': cannot sync"; return 74; }; return 0; }
   fi
   clock_epoch "$now"
   pad "$push_priority" 0000000000
@@ -146,6 +153,10 @@ push_commit() {
   if [ -e "$q/closed" ]; then
     push_withdraw && { why="queue '$queue' is closed"; return 69; }
   fi
+  # RACE: a drop that has counted before there was our slip holds the lock until it is through; one that was killed does not
+  if [ -e "$q/dropping" ] && [ -z "$lock_held" ]; then
+    ! lock_queue || { rm -f "$q/dropping" 2>/dev/null; unlock_queue; }
+  fi
   # RACE: dropped, and made again, since the body was begun
   if [ ! -e "$q/body/$slip_id" ]; then
     push_withdraw && { why="queue '$queue' is gone"; return 69; }
@@ -159,6 +170,12 @@ push_commit() {
       why="queue '$queue': cannot sync"
       return 74
     fi
+  fi
+  # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
+  if [ -e "$FLATQ_PROC/self/fd/8" ] && ! [ "$q/lock" -ef "$FLATQ_PROC/self/fd/8" ]; then
+    push_withdraw
+    why="queue '$queue' is gone"
+    return 69
   fi
 }
 

@@ -30,6 +30,7 @@ name_from_disk() {
 # ended and was not reaped: in a container whose first process does not reap it may stay for ever.
 # Field 22 of /proc/PID/stat, counted from behind the command's name, which may hold anything; ticks are 1/100 s.
 process_started() {
+  started_over=
   { read -r started_line <"$FLATQ_PROC/$1/stat"; } 2>/dev/null || return 1
   # a newline in the command's name ends the line early: take the next ones in until the name is closed
   case $started_line in
@@ -41,7 +42,7 @@ process_started() {
   set -- $started_line
   [ $# -ge 20 ] || return 1
   case $1 in
-  Z | X) return 1 ;;
+  Z | X) started_over=1; return 1 ;;
   esac
   shift 19
   pad "$1" 000000000000
@@ -53,8 +54,9 @@ process_started() {
 # where there is no /proc, nothing is proven.
 owner_dead() {
   [ -e "$FLATQ_PROC/1/stat" ] || return 1
-  process_started "${1%-*}" || return 0
-  [ "$started" \> "${1#*-}" ]
+  process_started "${1%-*}" && { [ "$started" \> "${1#*-}" ]; return; }
+  # what is there, and could not be read, proves nothing
+  [ -n "$started_over" ] || [ ! -e "$FLATQ_PROC/${1%-*}" ]
 }
 
 # disk_reason DIRECTORY - sets `reason`: why a write below DIRECTORY just failed, in the system's own words.

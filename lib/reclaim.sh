@@ -103,7 +103,7 @@ sweep_these() {
   sweep_out='' sweep_bodies='' sweep_keys='' sweep_batches=
   for sweep_name in $sweep_names; do
     if [ -d "$q/out/$sweep_name" ]; then
-      batch_settled "$q/out/$sweep_name"
+      batch_settled "$q/out/$sweep_name" || return
       sweep_batches="$sweep_batches out/$sweep_name"
       continue
     fi

@@ -20,6 +20,8 @@ spool_open() {
   # a spool with the set-gid bit belongs to a group (create -g)
   [ -g "$FLATQ_DIR" ] && umask 007
   { read -r boot <"$FLATQ_PROC/sys/kernel/random/boot_id"; } 2>/dev/null || boot=none
+  # one that is there and cannot be read is no new boot
+  [ "$boot" != none ] || [ ! -e "$FLATQ_PROC/sys/kernel/random/boot_id" ] || { why='cannot read when the system was started'; return 74; }
   { read -r epoch base64_wrap clock_same <"$FLATQ_DIR/.boot/$boot"; } 2>/dev/null ||
     { need boot && spool_boot; } || return
 }

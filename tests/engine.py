@@ -107,13 +107,12 @@ def command_of(pid):
 
 
 def child_named(process, name):
-    """The pid of a child of process that runs the program called so; None where there is none."""
-    for pid in children(process.pid):
+    """The pid of a process below `process` that runs the program called so; None where there is none."""
+    found = children(process.pid)
+    for pid in found:
         if command_of(pid) == name:
             return pid
-        for grandchild in children(pid):
-            if command_of(grandchild) == name:
-                return grandchild
+        found += children(pid)
     return None
 
 

@@ -1,0 +1,205 @@
+"""What goes wrong where nothing is changed: a helper of a pipe that dies, a file that cannot be read, a look at a queue while others use
+it, an environment that tools go by. The crash laboratory strikes what changes something; this is the rest."""
+
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+from conftest import wait_for
+from engine import child_named, empty, pop, push, refused, reserve
+
+pytestmark = pytest.mark.shells
+
+
+@pytest.fixture
+def flatq(flatq, shell):
+    return flatq
+
+
+@pytest.fixture
+def stub(flatq, tmp_path):
+    """stub(program, script): verbs find that in place of the program; $REAL is the real one."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    path = flatq.env["PATH"]
+
+    def make(program, script):
+        (tools / program).write_text(f"#!/bin/sh\nREAL={shutil.which(program)}\n{script}\n")
+        (tools / program).chmod(0o755)
+        flatq.env["PATH"] = f"{tools}:{path}"
+
+    yield make
+    flatq.env["PATH"] = path
+
+
+@pytest.fixture
+def proc(flatq, tmp_path):
+    """A /proc in which files may be there and not be read: as where there are too many open ones."""
+    made = tmp_path / "proc"
+    made.mkdir()
+    for name in ("1", "self", "sys", "uptime"):
+        (made / name).symlink_to(f"/proc/{name}")
+    flatq.env["FLATQ_PROC"] = str(made)
+    return made
+
+
+def lines(flatq, count, queue="q"):
+    flatq("push", "-l", queue, input=b"".join(b"%d\n" % number for number in range(count)), check=0)
+    return [b"%d" % number for number in range(count)]
+
+
+# ---- what dies in a pipe
+
+
+def test_a_fold_whose_list_was_cut(flatq, stub):
+    for number in range(20):
+        push(flatq, b"%d" % number)
+    stub("awk", '[ -z "${FLATQ_FLAT:-}" ] || exec head -n 10 | { exec "$REAL" "$@"; }\nexec "$REAL" "$@"')
+    flatq("wal", env={"FLATQ_FOLD": "5"})
+    stub("awk", 'exec "$REAL" "$@"')
+    assert flatq("drain", check=0).out.split() == [b"%d" % number for number in range(20)]
+
+
+def test_a_drain_whose_messages_were_cut(flatq, stub):
+    bodies = lines(flatq, 200)
+    for program in ("mawk", "awk"):
+        stub(program, 'case $* in *count=*) kill -9 $PPID; exit ;; esac\nexec "$REAL" "$@"')
+    refused(flatq("drain", "q"), 74, "drain", text=b"in full")
+    for program in ("mawk", "awk"):
+        stub(program, 'exec "$REAL" "$@"')
+    assert flatq("drain", "q", check=0).out.split() == bodies
+
+
+def test_a_limited_push_whose_input_was_cut(flatq, stub):
+    stub("head", "kill -9 $PPID; exit")
+    refused(flatq("push", input=b"precious", env={"FLATQ_MOST_BYTES": "1000"}), 74, "push", text=b"input failed")
+    empty(flatq)
+
+
+@pytest.mark.parametrize("encoder", ["perl", "python3", "od"])
+@pytest.mark.parametrize("end", ["-l", "-0"])
+def test_an_input_that_cannot_be_read_to_its_end(flatq, tmp_path, encoder, end):
+    """Not the part that came before."""
+    hidden = {"perl": (), "python3": ("perl",), "od": ("perl", "python3")}[encoder]
+    tools = tmp_path / "some"
+    tools.mkdir()
+    for place in flatq.env["PATH"].split(":"):
+        for program in os.listdir(place) if os.path.isdir(place) else ():
+            if program not in hidden and not (tools / program).is_symlink():
+                (tools / program).symlink_to(os.path.join(place, program))
+    number = os.open(tmp_path, os.O_RDONLY)
+    try:
+        process = flatq.start("push", end, "q", stdin=number, env={"PATH": str(tools)})
+        out, err = process.communicate(timeout=100)
+    finally:
+        os.close(number)
+    assert (process.returncode, out) == (74, b"") and err.count(b"\n") == 1, (process.returncode, out, err)
+    refused(flatq("pop", "q"), 66)
+
+
+# ---- what cannot be read proves nothing
+
+
+def test_an_owner_that_cannot_be_looked_at(flatq, proc):
+    push(flatq, b"x" * 300000)
+    owner = flatq.start("pop", stdin=subprocess.DEVNULL)
+    wait_for(lambda: child_named(owner, "base64"), "a pop that writes")
+    (proc / str(owner.pid)).mkdir()
+    for verb in ("pop", "wal", "pop"):
+        assert flatq(verb).out == b""
+    assert owner.communicate(timeout=60)[0] == b"x" * 300000 and owner.returncode == 0
+    empty(flatq)
+
+
+def test_a_clock_that_cannot_be_read(flatq, proc):
+    push(flatq, b"x", "-t", "600")
+    reserve(flatq)
+    (proc / "uptime").unlink()
+    (proc / "uptime").mkdir()
+    refused(flatq("pop"), 74, "pop", text=b"clock")
+    (proc / "uptime").rmdir()
+    (proc / "uptime").symlink_to("/proc/uptime")
+    refused(flatq("pop"), 66, "pop")
+
+
+def test_a_boot_that_cannot_be_read(flatq, proc):
+    push(flatq, b"x", "-t", "600")
+    reserve(flatq)
+    before = sorted((flatq.spool / ".boot").iterdir())
+    (proc / "sys").unlink()
+    (proc / "sys/kernel/random/boot_id").mkdir(parents=True)
+    refused(flatq("pop"), 74, "pop")
+    assert sorted((flatq.spool / ".boot").iterdir()) == before
+    del flatq.env["FLATQ_PROC"]
+    refused(flatq("pop"), 66, "pop")
+
+
+# ---- what happens meanwhile
+
+
+def test_doctor_while_somebody_pushes(flatq, stub):
+    """The push comes between doctor's look at the slips and its look at the bodies."""
+    push(flatq, b"0", "q")
+    stub("ls", f'printf new | PATH={flatq.env["PATH"]} "{flatq.shell}" "{flatq.command("push")[1]}" q >/dev/null\nexec "$REAL" "$@"')
+    assert flatq("doctor", "q").err == b""
+    stub("ls", 'exec "$REAL" "$@"')
+    assert flatq("drain", "q", check=0).out.split()[:2] == [b"0", b"new"]
+
+
+def test_drop_while_somebody_pushes(flatq, stub, tmp_path):
+    """The slip comes after drop has counted: the push says that its queue is gone."""
+    flatq("create", "q", check=0)
+    out = tmp_path / "out"
+    stub("mv", f'''case $* in
+      *.drop.*)
+        PATH={flatq.env["PATH"]}
+        {{ printf new | "{flatq.shell}" "{flatq.command("push")[1]}" q >"{out}" 2>"{out}.err"; echo $? >"{out}.code"; }} 9>&- &
+        until ls "{flatq.spool}"/q/wal/*.* >/dev/null 2>&1; do :; done ;;
+      esac
+      exec "$REAL" "$@"''')
+    flatq("drop", "q", check=0)
+    wait_for(lambda: os.path.exists(f"{out}.code") and open(f"{out}.code").read().strip(), "the push")
+    assert open(f"{out}.code").read().strip() == "69" and out.read_bytes() == b"" and b"gone" in open(f"{out}.err", "rb").read()
+    # a drop that was killed is in nobody's way, nor is one that gave up
+    push(flatq, b"x", "q")
+    refused(flatq("drop", "q"), 75, "drop")
+    assert not (flatq.spool / "q/dropping").exists()
+    (flatq.spool / "q/dropping").touch()
+    push(flatq, b"y", "q")
+    assert not (flatq.spool / "q/dropping").exists()
+    assert [pop(flatq, "q"), pop(flatq, "q")] == [b"x", b"y"]
+
+
+def test_a_twin_is_synced_before_it_is_named(flatq, stub, tmp_path):
+    """Who pushed the first one may have been killed before its sync."""
+    noted = tmp_path / "synced"
+    push(flatq, b"0", "q")
+    stub("sync", "kill -9 $PPID")
+    process = flatq.start("push", "-k", "K", "q", env={"FLATQ_SYNC": "on"})
+    process.communicate(b"x")
+    assert process.returncode == -signal.SIGKILL
+    stub("sync", f'echo "$*" >>"{noted}"\nexec "$REAL" "$@"')
+    assert flatq("push", "-k", "K", "q", input=b"x", env={"FLATQ_SYNC": "on"}, check=0).out.endswith(b" dup\n")
+    assert str(flatq.spool / "q") in noted.read_text()
+
+
+# ---- what tools go by
+
+
+@pytest.mark.parametrize("name, value", [
+    ("TIME_STYLE", "long-iso"), ("BLOCK_SIZE", "1K"), ("LS_BLOCK_SIZE", "1K"), ("PERLIO", ":crlf"), ("PERL_UNICODE", "SDA"),
+    ("SHELLOPTS", "noglob"),
+])
+def test_the_environment_decides_nothing(flatq, name, value):
+    env = {name: value}
+    bodies = [b"a", b"\xff\xfe", b"c\r"]
+    for body in bodies:
+        push(flatq, body, "q", env=env)
+    assert flatq("doctor", "q", env=env).err == b""
+    flatq("push", "-l", "r", input=b"".join(body + b"\n" for body in bodies), env=env, check=0)
+    refused(flatq("drop", "q", env=env), 75, "drop")
+    for queue in ("q", "r"):
+        assert [flatq("pop", queue, env=env, check=0).out for _ in bodies] == bodies
