@@ -116,6 +116,17 @@ def handler(flatq, request, **env):
     return done, lines[-1].groups() if lines and lines[-1] else None
 
 
+def test_the_log_names_what_was_asked_for(shell, flatq):
+    """Also where the push did the checkpoint's work, for other queues too; of many messages it has no size, or that of all."""
+    push(flatq, b"x", "zz")
+    for request, said in ((b"push -l fresh\n1\n22\n333\n", ("push", "fresh", "ok", "6")), (b"pop -l -n 2 fresh\n", ("pop", "fresh", "ok", "-")),
+                          (b"drain fresh\n", ("drain", "fresh", "ok", "-"))):
+        assert handler(flatq, request)[1][:4] == said
+    # each push opens a range of ids
+    flatq.env["FLATQ_RANGE"] = "1"
+    assert handler(flatq, b"push fresh\nhello")[1][:4] == ("push", "fresh", "ok", "5")
+
+
 @pytest.mark.parametrize("name", ["handler", "beanstalk", "small-stalk", "http"])
 def test_help_of_a_door(shell, flatq, name):
     done = flatq(name, "-h", check=0)

@@ -47,8 +47,9 @@ class Damaged(Error):
 class Parcel:
     """A message in hand. priority and lease are flatq's, None where the source has none.
 
-    key: the same when the message comes again, and no other's, also where numbers begin anew: see each source. A queue of ours refuses
-    a key that it has, so that a message whose acknowledgement was lost is not there twice."""
+    key: the same when the message comes again, and no other's: see each source. A queue of ours refuses a key that it has, so that a
+    message whose acknowledgement was lost is not there twice. Where a spool behind a door, or a pressure queue, was made anew, and so
+    numbers begin anew, a message that is equal to one that the target still has, number and all, is taken for that one."""
 
     def __init__(self, body: bytes, key: str, priority: int | None = None, lease: int | None = None) -> None:
         self.body, self.key, self.priority, self.lease = body, key, priority, lease
