@@ -36,6 +36,7 @@ def test_delete_without_reserving(shell, flatq):
     assert got.id == held
     refused(flatq("delete", f"default:{held}"), 66, "delete")
     for number in (ready, delayed, buried):
+        refused(flatq("touch", f"default:{number}"), 66, "touch", text=b"not reserved")
         quiet(flatq("delete", f"default:{number}"))
         refused(flatq("delete", f"default:{number}"), 66, "delete")
     quiet(flatq("release", got.receipt))
