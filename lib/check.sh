@@ -111,11 +111,13 @@ check_body() {
     owner_dead "$journal_pid-$journal_time" || return 0
     ids_end
   fi
-  # RACE: since its push has ended, its slip is somewhere; it may have come, or moved, while the places were listed
-  message_find "$1"
-  [ $? -eq 66 ] && [ ! -e "$found" ] && ! message_held "$1" || return 0
-  for check_done in "$q"/done/??????????."$1".*; do
-    [ ! -e "$check_done" ] || return 0
+  # RACE: its slip may have come, or moved, while the places were listed; its push has ended, so it is in one of them. Twice, since it may move
+  # while we look. (One in a flat file needs no body)
+  for check_look in 1 2; do
+    for check_path in "$q"/out/??????????."$1".* "$q"/wal/??????????."$1".* "$q"/head/*/??????????."$1".* "$q"/delayed/*/*/??????????."$1".* \
+      "$q"/buried/????????????.??????????."$1".* "$q"/out/batch.*/??????????."$1".* "$q"/claimed/*/*/??????????."$1".* "$q"/done/??????????."$1".*; do
+      flat_parse "${check_path##*/}" || [ ! -e "$check_path" ] || return 0
+    done
   done
   rm -f "$q/body/$1" 9>&9 2>/dev/null
   printf "queue '%s': what a killed push left of %s was removed\n" "$queue" "$1"

@@ -54,9 +54,12 @@ process_started() {
 # where there is no /proc, nothing is proven.
 owner_dead() {
   [ -e "$FLATQ_PROC/1/stat" ] || return 1
-  process_started "${1%-*}" && { [ "$started" \> "${1#*-}" ]; return; }
-  # what is there, and could not be read, proves nothing
-  [ -n "$started_over" ] || [ ! -e "$FLATQ_PROC/${1%-*}" ]
+  if process_started "${1%-*}"; then
+    [ "$started" \> "${1#*-}" ]
+  else
+    # what is there, and could not be read, proves nothing
+    [ -n "$started_over" ] || [ ! -e "$FLATQ_PROC/${1%-*}" ]
+  fi
 }
 
 # disk_reason DIRECTORY - sets `reason`: why a write below DIRECTORY just failed, in the system's own words.

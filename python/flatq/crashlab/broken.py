@@ -133,10 +133,10 @@ MUTANTS: dict[str, Mutant] = {
         (("batch.sh", "      found=$batch_path slip_tries=$((slip_tries + 1))\n", "      found=$batch_path\n"),),
         (race("too many tries of bulk takers"),)),
     "whoever owns is dead": Mutant(
-        (("rare.sh", '&& { [ "$started" \\> "${1#*-}" ]; return; }\n', "&& return\n"),),
+        (("rare.sh", '    [ "$started" \\> "${1#*-}" ]\n', "    true\n"),),
         (history("kills"),)),
     "whoever is dead owns": Mutant(
-        (("rare.sh", '  [ -n "$started_over" ] || [ ! -e "$FLATQ_PROC/${1%-*}" ]\n', "  false\n"),),
+        (("rare.sh", '    [ -n "$started_over" ] || [ ! -e "$FLATQ_PROC/${1%-*}" ]\n', "    false\n"),),
         (crash("pop"), history("kills"))),
     # sweep, fold, unfold
     "the sweep removes bodies first": Mutant(
