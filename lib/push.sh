@@ -29,8 +29,11 @@ push_message() {
   [ -z "$lock_held" ] || unlock_queue
   if [ $push_code -ne 0 ] || [ -n "$push_dup" ]; then
     push_abandon
-    [ -z "$push_dup" ] || id=$push_dup
-    return $push_code
+    [ -n "$push_dup" ] || return $push_code
+    id=$push_dup
+    # who pushed the other one may have been killed before it was on the disk
+    sync_many "$q" || { why="queue '$queue': cannot sync"; return 74; }
+    return 0
   fi
   ids_end
   queue_log push
@@ -124,8 +127,7 @@ push_commit() {
     push_has=$q/body/$slip_id
     push_enter || { push_code=$? push_has=; return $push_code; }
     push_has=
-    # who pushed the other one may have been killed before it was on the disk
-    [ -z "$push_dup" ] || { sync_many "$q" || { why="queue '$queue': cannot sync"; return 74; }; return 0; }
+    [ -z "$push_dup" ] || return 0
   fi
   clock_epoch "$now"
   pad "$push_priority" 0000000000
