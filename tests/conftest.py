@@ -1,6 +1,7 @@
 """What the tests share: the five shells, a spool of one's own, a runner, and counts taken by strace."""
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -50,19 +51,62 @@ def wait_for(predicate, what="the state waited for", seconds=60.0):
         pause = min(pause * 1.5, 0.05)
 
 
-def pytest_configure():
-    """TERM ends a run as ^C does: what its tests have started is ended first."""
+def pytest_addoption(parser):
+    parser.addoption("--all", action="store_true", default=bool(os.environ.get("FLATQ_TEST_ALL")),
+                     help="every test, in full: what `make test-all` runs (FLATQ_TEST_ALL=1)")
+
+
+def pytest_configure(config):
+    """TERM ends a run as ^C does: what its tests have started is ended first. Without a seed, the run takes that of the commit."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    os.environ.setdefault("FLATQ_SEED", commit_seed())
+    if config.getoption("--all"):
+        os.environ["FLATQ_TEST_ALL"] = "1"
+
+
+def commit_seed():
+    """The seed of this commit: the first 7 hexadecimal digits of its name as a number; 0 where git does not know one."""
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return str(int(done.stdout[:7] or b"0", 16))
+
+
+def everything():
+    """Whether this run is `make test-all`, and leaves nothing out."""
+    return bool(os.environ.get("FLATQ_TEST_ALL"))
+
+
+def chance(name):
+    """A random.Random of this run's seed, the same for the same name: what picks the share of a test that `make test` runs."""
+    return random.Random(f"{os.environ['FLATQ_SEED']} {name}")
+
+
+def share(name, items, count, first=0):
+    """All items in `make test-all`; else the first `first` of them and `count` more by the seed, in their order."""
+    items = list(items)
+    if everything() or len(items) <= first + count:
+        return items
+    chosen = {*range(first), *chance(name).sample(range(first, len(items)), count)}
+    return [item for place, item in enumerate(items) if place in chosen]
+
+
+def pytest_collection_modifyitems(config, items):
+    """A test that is marked `full` belongs to `make test-all`, or to whoever names it with its ::."""
+    named = any("::" in str(arg) for arg in config.args)
+    left_out = [] if everything() or named else [item for item in items if item.get_closest_marker("full")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
 
 
 def pytest_generate_tests(metafunc):
-    """A test that is marked `shells`, or that names `shell` among its arguments, runs under each of them."""
+    """A test that is marked `shells`, or that names `shell` among its arguments, runs under each of them in `make test-all`, else under dash
+    and one other that the seed chooses for it."""
     names = metafunc.function.__code__.co_varnames[: metafunc.function.__code__.co_argcount]
     marked = metafunc.definition.get_closest_marker("shells")
     # a fixture that overrides `flatq` has to name `shell` as well, or pytest does not see it
     assert "shell" in metafunc.fixturenames or not marked, f"{metafunc.definition.nodeid}: marked `shells`, but would run under one"
     if "shell" in names or marked:
-        metafunc.parametrize("shell", SHELLS, indirect=True)
+        metafunc.parametrize("shell", share(metafunc.definition.nodeid, SHELLS, 1, first=1), indirect=True)
 
 
 @pytest.fixture
