@@ -1,7 +1,8 @@
 # flatq. The lines with two # are what `make` alone prints.
 
 ## make run        serve the line door on 127.0.0.1:1234 (PORT=...), after installing what it needs
-## make test       ShellCheck and every test (TESTS=..., some of them), after installing what they need
+## make test       ShellCheck and the tests, in minutes (TESTS=..., some of them; SEED=..., other chances), after installing what they need
+## make test-all   every test, in full: what `make test` takes a share of
 ## make lint       ShellCheck alone
 ## make bench      measure, beside redis-cli, sqlite3, nq, dirq, beanstalkd and others (ROWS=..., some of it); .bench/ has JSON and plots
 ## make pipeline   a busy little spool, its tables and a report with plots, on Spark, after installing what that needs
@@ -18,6 +19,7 @@ DESTDIR =
 PORT = 1234
 PYTHON = python3
 TESTS =
+SEED =
 ROWS =
 
 LIBEXEC = $(PREFIX)/libexec/flatq
@@ -38,10 +40,10 @@ venv:
 	  $(VENV) -m pip install -q --disable-pip-version-check -r tests/requirements.txt && \
 	  cp tests/requirements.txt .venv/made; }
 
-test:
+test test-all:
 	@PYTHON='$(PYTHON)' tests/need test
 	@$(MAKE) -s venv
-	@exec tests/run $(TESTS)
+	@FLATQ_SEED='$(SEED)'; [ -n "$$FLATQ_SEED" ] && export FLATQ_SEED || unset FLATQ_SEED; exec tests/run $(if $(filter test-all,$@),--all) $(TESTS)
 
 lint:
 	@PYTHON='$(PYTHON)' tests/need lint
@@ -96,4 +98,4 @@ clean:
 	rm -rf .venv .bench .crash .pipeline .lessons .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help run venv test lint bench crash pipeline lessons lesson tables install uninstall clean
+.PHONY: help run venv test test-all lint bench crash pipeline lessons lesson tables install uninstall clean

@@ -2,13 +2,15 @@
 
 import os
 import random
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections import namedtuple
+from collections import Counter, namedtuple
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ SHELLS = ("dash", "busybox", "mksh", "yash", "bash")
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "python"))
 
+from flatq.crashlab import campaign  # noqa: E402
 from flatq.crashlab.clients import free  # noqa: E402
 
 Result = namedtuple("Result", "status out err")
@@ -62,6 +65,40 @@ def pytest_configure(config):
     os.environ.setdefault("FLATQ_SEED", commit_seed())
     if config.getoption("--all"):
         os.environ["FLATQ_TEST_ALL"] = "1"
+    if "FLATQ_TEST_WORK" not in os.environ:  # the processes that pytest-xdist starts find it
+        place = campaign.workplace()
+        os.environ["FLATQ_TEST_WORK"] = str(place.__enter__())
+        config.add_cleanup(lambda: place.__exit__(None, None, None))
+
+
+def pytest_report_header():
+    how = "make test-all" if everything() else "make test"
+    return f"seed: {os.environ['FLATQ_SEED']} (of this commit; `{how} SEED=...` takes another, or the one of a failed run)"
+
+
+def pytest_terminal_summary(terminalreporter):
+    """The number of trials of each family, and the time of each part."""
+    parts, trials, tests = Counter(), Counter(), Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if hasattr(report, "duration"):
+                name = re.sub(r"@\w+$", "", report.nodeid.removeprefix("tests/"))  # pytest-xdist puts a test's group behind it
+                parts[name.partition("::")[0]] += report.duration
+                tests[name] += report.duration
+            if getattr(report, "when", "") == "call":
+                trials.update({family: count for name, (family, count) in report.user_properties if name == "trials"})
+    if len(parts) > 1:
+        terminalreporter.section("seconds of each part, added up over all processes")
+        rows = [f"{name:26} {seconds:6.1f}" for name, seconds in parts.most_common()]
+        for row in zip_longest(*[iter(rows)] * 3, fillvalue=""):
+            terminalreporter.write_line("   ".join(row).rstrip())
+    if trials:
+        terminalreporter.section("trials of the crash laboratory")
+        terminalreporter.write_line(", ".join(f"{family} {count:,}" for family, count in trials.items()))
+    if os.environ.get("FLATQ_TIMES"):
+        with open(os.environ["FLATQ_TIMES"], "w") as file:
+            file.writelines(f"{seconds:.1f} {name}\n" for name, seconds in tests.most_common() if seconds >= 1)
+    terminalreporter.write_line(f"seed {os.environ['FLATQ_SEED']}" + (", everything" if everything() else ""))
 
 
 def commit_seed():
@@ -96,6 +133,16 @@ def pytest_collection_modifyitems(config, items):
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("full")]
+    if not named:  # the longest first, so that no processor waits for the last one
+        took = times()
+        items.sort(key=lambda item: -took.get(item.nodeid.removeprefix("tests/"), 0))
+
+
+def times():
+    """tests/times: the seconds of each test that took over one. A run with FLATQ_TIMES=FILE writes them; they decide only which begins first."""
+    rows = (ROOT / "tests/times").read_text().splitlines()
+    return {name: float(seconds) for seconds, _, name in (row.partition(" ") for row in rows)}
+
 
 
 def pytest_generate_tests(metafunc):

@@ -1,8 +1,11 @@
 """Every mutating call of every verb, and at each of them every fault that can befall it; then 2,500 double crashes.
 
-After each, on a copy each: "recover, drain" and "push, recover, drain"; and after a boot where all were killed. What was acknowledged must come out once, unaltered, in order; what was
-not may be missing, but never half there; and nothing may be left on the disk. A failure names the trial: `python -m flatq.crashlab` and
-that line show it in full.
+After each, on a copy each: "recover, drain" and "push, recover, drain"; and after a boot where all were killed. What was acknowledged must come out once,
+unaltered, in order; what was not may be missing, but never half there; and nothing may be left on the disk. A failure names the trial:
+`python -m flatq.crashlab` and that line show it in full.
+
+`make test` tries every kill and tear at every call, of errors that differ only in their number one each, and 8 double crashes in a quarter
+of the scenarios: the seed chooses. `make test-all` tries all.
 """
 
 import functools
@@ -10,6 +13,7 @@ import io
 import json
 import os
 import pickle
+import random
 import shutil
 import signal
 import subprocess
@@ -18,31 +22,17 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, left, wait_for
-from laboratory import pool, work  # noqa: F401
+from conftest import ROOT, everything, left, share, wait_for
+from laboratory import own, pool, trials, work  # noqa: F401
 
 from flatq.crashlab import __main__ as command
 from flatq.crashlab import campaign, faults, gate, layout, oracle, report, trees, trial
 from flatq.crashlab.scenarios import SCENARIOS, System, build
 
-DOUBLES, PARTS = 2500, 4
 PLAIN = [name for name in SCENARIOS if SCENARIOS[name].sync == "off"]
-OPTIONS = campaign.Options(limit=DOUBLES)
+DOUBLES = -(-2500 // len(PLAIN)) if everything() else 8  # of each scenario
+OPTIONS = campaign.Options(limit=DOUBLES, seed=int(os.environ["FLATQ_SEED"]), share=not everything())
 SYSTEM = System()
-
-
-@pytest.fixture(scope="module")
-def running(request, pool, work):
-    """What the tests that were chosen will ask for, the longest first, so that all processors are at work all the time."""
-    chosen = [item for item in request.session.items if item.path == Path(__file__)]
-    names = [item.callspec.params["name"] for item in chosen if item.originalname == "test_every_call"]
-    second = campaign.double_tasks(SYSTEM, OPTIONS, pool, work) if any("second_crash" in item.name for item in chosen) else []
-    futures = {name: pool.submit(campaign.singles, SYSTEM, [name, name + ", synced"], OPTIONS, work)
-               for name in campaign.counts(SYSTEM, names, pool, work)}
-    futures.update((number, pool.submit(task)) for number, task in enumerate(second))
-    yield futures
-    for future in futures.values():
-        future.cancel()
 
 
 def bad(outcomes):
@@ -58,20 +48,19 @@ def good(outcomes):
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", PLAIN)
-def test_every_call(name, running):
-    good(running[name].result())
-
-
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("part", range(PARTS))
-def test_second_crash(part, running):
-    outcomes = [outcome for number, future in running.items() if isinstance(number, int) and number % PARTS == part for outcome in future.result()]
-    assert len(outcomes) > DOUBLES / PARTS / 3
+def test_every_call(name, work, trials):
+    outcomes = campaign.singles(SYSTEM, [name, name + ", synced"], OPTIONS, work)
+    trials("crash", outcomes)
     good(outcomes)
 
 
-def test_2500_second_crashes(running):
-    assert sum(len(future.result()) for number, future in running.items() if isinstance(number, int)) >= DOUBLES * 0.99
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", share("second crashes", PLAIN, len(PLAIN) // 4))
+def test_second_crash(name, work, trials):
+    outcomes = campaign.doubles(SYSTEM, name, DOUBLES, OPTIONS.seed, work)
+    trials("second crash", outcomes)
+    assert len(outcomes) >= min(DOUBLES, 8)
+    good(outcomes)
 
 
 def test_every_verb_that_changes_anything():
@@ -144,6 +133,45 @@ def test_same_trial_same_outcome(work):
     assert trial.run(trial.Trial("pop", "kill", 999), SYSTEM, work).outcome == "not reached"
 
 
+@pytest.mark.parametrize("name", ["push", "pop from a flat file", "delete"])
+def test_a_moment_is_what_a_kill_leaves(name, work):
+    """What lies there before a call of one undisturbed run is what a run leaves that is killed at it, or torn."""
+    for fault, point in campaign.plan(SYSTEM, name, campaign.Options(faults=("kill", "torn, all but 1")), work):
+        result, tree = trial.wreck(SYSTEM, trial.Trial(name, fault, point), work)
+        before, words = trial.base(SYSTEM, name, work)
+        spool = trial.fresh(before, work)
+        killed = trial.act(SYSTEM, words, spool, "off", faults.make(fault, point))
+        left = trees.take(spool)
+        assert (result.stdout, result.status, result.fired) == (killed.stdout, killed.status, killed.fired), (fault, point)
+        assert trees.digest(tree) == trees.digest(left), (fault, point, tree.entries, left.entries)
+
+
+def test_a_share_has_every_family(work):
+    """... of faults at every call; another seed chooses others."""
+    calls = trial.calls(SYSTEM, "push", work)
+    whole = faults.points(calls)
+    some, others = ({*campaign.plan(SYSTEM, "push", campaign.Options(share=True, limit=1, seed=seed), work)} for seed in (1, 2))
+    assert some < {*whole} and some != others and len(some) < len(whole) * 0.7
+    groups = (faults.ONCE, faults.LASTING, faults.SHORT, tuple(faults.OUTPUT))
+    struck, kept = ({(point, group) for fault, point in points for group in groups if fault in group} for points in (whole, some))
+    assert struck == kept
+    assert {pair for pair in whole if pair[0] in faults.KILLS} <= some
+
+
+def test_many_alike_are_thinned():
+    calls = [gate.Call(n, 7, "base64", "write", "write", ("q/body/1",), 4096) for n in range(1, 301)]
+    points = sorted({point for _, point in faults.points(calls, ("EIO", "kill"), random.Random(1))})
+    assert len(points) in (4, 5) and points[:2] == [1, 2] and points[-1] == 300
+
+
+def test_a_failed_answer_is_the_answer(work):
+    """The points of a fault of the output are the writes of the answer alone, whatever else is written to pipes beside them."""
+    name = "work"
+    for fault, point in campaign.plan(SYSTEM, name, campaign.Options(faults=tuple(faults.OUTPUT)), work):
+        result, _ = trial.wreck(SYSTEM, trial.Trial(name, fault, point), work)
+        assert [call.paths for call in result.calls if call.fate != "run"] == [("<stdout>",)]
+
+
 def test_both_after_each(work, monkeypatch):
     """... a recovery, and a push before it."""
     judge, seen = oracle.judge, []
@@ -197,18 +225,16 @@ def test_faults_befall_what_they_can():
 
 
 @pytest.fixture
-def base(work):
+def base(own):
     """A spool with a slip, a flat file, a reservation and one that is buried."""
-    spool = work / "base"
-    trees.remove(spool)
+    spool = own / "base"
     scenario = SCENARIOS["checkpoint folds"]
     build(SYSTEM, scenario, spool)
     for words in (("reserve", "-t", "99", "q"), ("reserve", "q")):
         receipt = SYSTEM.verb(spool, *words).stdout.split()[0].decode()
     assert SYSTEM.verb(spool, "bury", receipt).returncode == 0
     assert SYSTEM.verb(spool, "push", "-d", "9", "q", stdin=b"later").returncode == 0
-    yield spool
-    trees.remove(spool)
+    return spool
 
 
 def test_dump_is_what_comes_out(base):
@@ -229,9 +255,9 @@ def test_dump_sees_damage(base):
     assert len(found.damaged) == 2 and found.left == ["q/body/000000000999"]
 
 
-def test_put_back_as_it_was(base, work):
+def test_put_back_as_it_was(base, own):
     taken = trees.take(base)
-    copy = work / "copy"
+    copy = own / "copy"
     trees.put(taken, copy)
     assert trees.take(copy).entries == taken.entries
     assert layout.dump(copy) == layout.dump(base)
@@ -239,11 +265,11 @@ def test_put_back_as_it_was(base, work):
     assert not copy.exists() and not trees.take(copy).exists
 
 
-def test_wrecks_differ_by_what_matters(work):
+def test_wrecks_differ_by_what_matters(own):
     """Two runs of one scenario are the same; a body, a state, a try, a priority or a nonce that no longer agrees is another one."""
     taken = []
     for _ in range(2):
-        spool = work / "digest"
+        spool = own / "digest"
         trees.remove(spool)
         build(SYSTEM, SCENARIOS["checkpoint after a fold killed after the commit"], spool)
         taken.append(trees.take(spool))

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import faults, layout, oracle, trees, trial
+from . import faults, trial
 from .scenarios import SCENARIOS, System
 from .trial import SECONDS, Outcome, Second, Trial
 
+WAITING = 0.1  # share of the faults, where a trial mostly sleeps
 Task = Callable[[], Sequence[Any]]
 Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
 
@@ -30,12 +31,13 @@ Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
 @dataclass(frozen=True)
 class Options:
     """What is wanted. `limit`: of double crashes, power states a stage, histories: at most so many; None: all, and every fault also
-    where FLATQ_SYNC is on."""
+    where FLATQ_SYNC is on. `share`: of faults that are alike one each, by the seed (faults.points)."""
 
     scenarios: tuple[str, ...] = tuple(SCENARIOS)
     faults: tuple[str, ...] = faults.FAULTS
     limit: int | None = None
     seed: int = 0
+    share: bool = False
 
 
 def memory() -> Path:
@@ -58,12 +60,15 @@ def plan(system: System, name: str, options: Options, work: Path) -> list[tuple[
     """The faults and their points. With FLATQ_SYNC=on the same verb makes the same calls, and syncs in between: at those every fault is
     tried, the others leave what they leave without; without a limit, all of them everywhere. Raises RuntimeError where the scenario goes
     wrong by itself."""
-    calls, output = (trial.calls(system, name, work, output=also) for also in (False, True))
-    points = faults.points(calls, output, options.faults)
+    calls = trial.calls(system, name, work)
+    chance = random.Random(f"{options.seed} {name.removesuffix(', synced')}") if options.share else None
+    points = faults.points(calls, options.faults, chance)
+    if chance and SCENARIOS[name].act[0] == "sh":  # one verb waits for another: seconds where that one has failed
+        points = [point for point in points if faults.kills(point[0]) or chance.random() < WAITING]
     if SCENARIOS[name].sync == "off" or options.limit is None:
         return points
-    syncs = {also: {call.seq for call in counted if call.kind == "sync"} for also, counted in ((False, calls), (True, output))}
-    return [(fault, point) for fault, point in points if point in syncs[faults.counts_output(fault)]]
+    syncs = {way: {call.seq for call in faults.number(calls, way) if call.kind == "sync"} for way in ("changes", "all", "answer")}
+    return [(fault, point) for fault, point in points if point in syncs[faults.counted(fault)]]
 
 
 def singles(system: System, names: Sequence[str], options: Options, work: Path) -> list[Outcome]:
@@ -112,17 +117,12 @@ def doubles(system: System, name: str, count: int | None, seed: int, work: Path)
 def second_points(system: System, name: str, point: int, verb: str, work: Path) -> list[int]:
     """Where the verb can be killed on what a crash at the point has left. Raises RuntimeError where it goes wrong by itself: it is the first
     one after the crash, with no recovery before it, and takes what there is."""
-    result, tree = trial.wreck(system, Trial(name, "kill", point), work)
-    spool = trial.fresh(tree, work)
-    layout.age(spool)
-    there = oracle.dump(spool).messages("q", "ready", "reserved", "delayed")
-    ledger = oracle.expected(SCENARIOS[name], False, result.stdout)
-    whole = trial.again(system, ledger, Second(verb, 1), spool, SCENARIOS[name].sync, fault=False)
-    trees.remove(spool)
-    codes = (0, 69, 75) if verb == "push" else (0,) if there or verb == "wal" else (0, 66, 69)
+    following = trial.after(system, Trial(name, "kill", point), verb, work)
+    whole = following.whole
+    codes = (0, 69, 75) if verb == "push" else (0,) if following.there or verb == "wal" else (0, 66, 69)
     if whole.status not in codes or whole.stderr.count(b"\n") > bool(whole.status):
-        raise RuntimeError(f"--point {point} --fault kill, then {verb}: exit {whole.status}: {whole.stderr[:300]!r}, of {len(there)} messages")
-    return [point for _, point in faults.points((), whole.calls, ("kill",))]
+        raise RuntimeError(f"--point {point} --fault kill, then {verb}: exit {whole.status}: {whole.stderr[:300]!r}, of {following.there} messages")
+    return [point for _, point in faults.points(whole.calls, ("kill",))]
 
 
 def shares(points: dict[str, int], total: int) -> dict[str, int]:
@@ -170,7 +170,7 @@ def _count(system: System, work: Path, name: str) -> int:
 
 
 def _kill_points(system: System, name: str, work: Path) -> list[int]:
-    return [point for _, point in faults.points((), trial.calls(system, name, work), ("kill",))]
+    return [point for _, point in faults.points(trial.calls(system, name, work), ("kill",))]
 
 
 def _power(module: Any, system: System, options: Options, work: Path) -> list[Task]:

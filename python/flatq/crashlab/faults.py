@@ -2,7 +2,10 @@
 from __future__ import annotations
 
 import errno
+import itertools
+import random
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from . import gate
 
@@ -48,9 +51,10 @@ def kills(name: str) -> bool:
     return name == "kill" or name.startswith("torn")
 
 
-def counts_output(name: str) -> bool:
-    """Whether writes to standard output count as points too: not where an error would strike the pipes between processes."""
-    return name in KILLS or name in SHORT or name in OUTPUT
+def counted(name: str) -> str:
+    """Which calls the points of this fault number: an error strikes a change below the root ("changes"); what fails on its way out strikes a
+    write of the answer ("answer"); a kill or a short write can also strike a pipe between two processes of the verb ("all")."""
+    return "answer" if name in OUTPUT else "all" if name in KILLS or name in SHORT else "changes"
 
 
 def befall(call: gate.Call, names: Iterable[str] = FAULTS) -> list[str]:
@@ -67,8 +71,37 @@ def befall(call: gate.Call, names: Iterable[str] = FAULTS) -> list[str]:
     return list(found.values())
 
 
-def points(calls: Sequence[gate.Call], output: Sequence[gate.Call], names: Iterable[str] = FAULTS) -> list[tuple[str, int]]:
-    """Every fault at every call that it can befall; `output`: the calls where those that write the answer count."""
-    wanted = tuple(names)
-    errors, others = ([name for name in wanted if counts_output(name) == also] for also in (False, True))
-    return [(name, call.seq) for counted, some in ((calls, errors), (output, others)) for call in counted for name in befall(call, some)]
+def _one_each(names: Sequence[str], chance: random.Random) -> list[str]:
+    """Of the errors that strike once, of those that last, of short writes and of failed answers one each; all the others."""
+    groups = (ONCE, LASTING, SHORT, tuple(OUTPUT))
+    left = [name for name in names if not any(name in group for group in groups)]
+    return left + [chance.choice(found) for group in groups if (found := [name for name in names if name in group])]
+
+
+def _thinned(calls: Sequence[gate.Call], chance: random.Random) -> list[gate.Call]:
+    """Of many calls of one kind on one file in a row the first two, the last and one more."""
+    kept = []
+    for _, run in itertools.groupby(calls, key=lambda call: (call.pid, call.kind, call.paths)):
+        alike = list(run)
+        kept += alike if len(alike) < 5 else [*alike[:2], chance.choice(alike[2:-1]), alike[-1]]
+    return kept
+
+
+def points(calls: Sequence[gate.Call], names: Iterable[str] = FAULTS, chance: random.Random | None = None) -> list[tuple[str, int]]:
+    """Every fault at every call that it can befall, `calls` being those of a run in which all are counted. With `chance` a share of them:
+    one fault of those that differ only in the error or in the size, and a few of many calls in a row that are alike."""
+    wanted, found = tuple(names), []
+    for way in ("changes", "all", "answer"):
+        some = [name for name in wanted if counted(name) == way]
+        numbered = number(calls, way)
+        for call in _thinned(numbered, chance) if chance else numbered:
+            fits = befall(call, some)
+            found += [(name, call.seq) for name in (_one_each(fits, chance) if chance else fits)]
+    return found
+
+
+def number(calls: Sequence[gate.Call], way: str) -> list[gate.Call]:
+    """Those of `calls`, in which all are counted, that are counted this way, with their numbers."""
+    streams = (("<stdout>",), ("<fd1>",))
+    there = [call for call in calls if way == "all" or (call.paths == streams[0] if way == "answer" else call.paths not in streams)]
+    return [replace(call, seq=seq) for seq, call in enumerate(there, 1)]

@@ -51,7 +51,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Union
 
@@ -125,6 +125,8 @@ class Result:
     timed_out: bool = False  # the command itself was still there after `timeout`
     left: int = 0  # processes that were killed because time was up: after `timeout`, or `linger` after the command
 
+
+Each = Callable[[Call, bytes, bytes], None]
 
 # Name, number on x86-64 and on arm64, kind, arguments: pN path at N; aN directory at N, path at N+1; tN text; fN
 # descriptor; bN buffer, length; vN iovec, count; oN offset; zN size; xN flags or mode. An errno: refused with it.
@@ -262,10 +264,12 @@ class _Spawner:
 class _Gate:
     """One run: `start` makes the child, `watch` is the loop, `finish` ends and reaps whatever is left."""
 
-    def __init__(self, root: AnyPath, fault: Fault | None, record_data: bool, count_stdout: bool) -> None:
+    def __init__(self, root: AnyPath, fault: Fault | None, record_data: bool, count_stdout: bool, count_root: bool,
+                 each: Each | None) -> None:
         self.root = os.path.realpath(os.fsencode(root))
         self.below = os.path.join(self.root, b"")
-        self.fault, self.record_data, self.count_stdout = fault, record_data, count_stdout
+        self.fault, self.record_data, self.each = fault, record_data, each
+        self.count_stdout, self.count_root = count_stdout, count_root
         self.result, self.over = Result(), False
         self.child = 0  # 0 before the fork, and again when it has been reaped
         self.before, self.filters = set(_children("self")), _status("self", b"Seccomp_filters")
@@ -405,6 +409,10 @@ class _Gate:
         pieces: list[tuple[int, int]] = []
         try:
             call = self._decode(pid, number, args, pieces)
+            if call and self.each:
+                for stream in (1, 2):
+                    self.collect(stream)
+                self.each(call, b"".join(self.collected[1]), b"".join(self.collected[2]))
             if call and self.fault and self.fault.strikes(call):
                 call = self._strike(self.fault, call, token, args, pieces)
             elif not self._reply(token, flags=_CONTINUE):
@@ -484,7 +492,7 @@ class _Gate:
                     text = self._path(pid, ctypes.c_int(directory & 0xFFFFFFFF).value, text, follow)
                     counts = counts or self._inside(text)
                 paths.append(text)
-        if not counts:
+        if not counts or not self.count_root and paths != [b"<stdout>"]:
             return None
         if "b" in at:
             pieces.append((at["b"], args[2]))
@@ -548,19 +556,22 @@ class _Gate:
 
 def run(argv: Sequence[str], root: AnyPath, *, env: Mapping[str, str] | None = None, stdin: bytes = b"",
         cwd: AnyPath | None = None, fault: Fault | None = None, timeout: float = 30, record_data: bool = False,
-        count_stdout: bool = False, linger: float = 1) -> Result:
+        count_stdout: bool = False, count_root: bool = True, linger: float = 1, each: Each | None = None) -> Result:
     """Run `argv` behind a gate on the directory `root`; nothing of it is left when this returns or raises.
 
     env, cwd, stdin: as in subprocess. timeout: seconds for all. linger: seconds that the rest of the tree may go on
     after the command itself has ended. record_data: keep the bytes and offsets of writes. count_stdout: count writes
-    to standard output too. Raises OSError if the command or the gate cannot be started.
+    to standard output too, and to pipes that stand in its place; without count_root those to the command's own standard output
+    alone, the answer. each(call, stdout, stderr) is called before each counted call, which waits meanwhile:
+    what lies below the root then is what a kill of the whole tree at that call leaves; the streams are what has come so far.
+    Raises OSError if the command or the gate cannot be started.
     """
     before = ctypes.c_int()
     _LIBC.prctl(_GET_SUBREAPER, ctypes.addressof(before), 0, 0, 0)
     with contextlib.ExitStack() as stack:  # undone from the last to the first
         stack.callback(_LIBC.prctl, _SET_SUBREAPER, before.value, 0, 0, 0)
         _LIBC.prctl(_SET_SUBREAPER, 1, 0, 0, 0)
-        gate = _Gate(os.fspath(root), fault, record_data, count_stdout)
+        gate = _Gate(os.fspath(root), fault, record_data, count_stdout, count_root, each)
         stack.enter_context(gate.files)
         stack.callback(gate.finish)
         gate.start(argv, os.environ if env is None else env, cwd)

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from . import layout, trial, trees
 from .scenarios import SCENARIOS, System
-from .trial import Second, Trial
+from .trial import Trial
 
 
 class Progress:
@@ -77,12 +77,9 @@ def full(one: Trial, system: System, work: Path) -> tuple[trial.Outcome, str]:
     result, tree = trial.wreck(system, Trial(one.scenario, one.fault, one.point), work)
     lines = [f"{one}", "", *_calls(result.calls, one.point), f"exit {result.status}, said {result.stdout[:200]!r}, {result.stderr[:400]!r}"]
     if one.second:
-        spool = trial.fresh(tree, work)
-        scenario = SCENARIOS[one.scenario]
-        ledger = trial.oracle.expected(scenario, False, result.stdout)
-        twice = trial.again(system, ledger, Second(one.second.verb, one.second.point), spool, scenario.sync)
-        tree = trees.take(spool)
-        trees.remove(spool)
+        ledger = trial.oracle.expected(SCENARIOS[one.scenario], False, result.stdout)
+        first = Trial(one.scenario, one.fault, one.point)
+        twice, tree = trial.after(system, first, one.second.verb, work).struck(one.second, ledger)
         lines += ["", f"then {one.second}:", *_calls(twice.calls, one.second.point), f"said {twice.stdout[:200]!r}"]
     lines += ["", "left on the disk:", *_files(tree)]
     spool = trial.fresh(tree, work)

@@ -31,7 +31,17 @@ class Tree:
 
 
 def take(root: Path) -> Tree:
-    """The tree at root. Symbolic links are not expected."""
+    """The tree at root. Symbolic links are not expected. Where something goes away meanwhile it is looked at again: of a run that the gate has
+    stopped, a call that it has let go may just be under way."""
+    for _ in range(99):
+        try:
+            return _take(root)
+        except FileNotFoundError:
+            continue
+    return _take(root)
+
+
+def _take(root: Path) -> Tree:
     if not root.exists():
         return Tree((), False)
     entries: list[tuple[str, bytes | int | None]] = []
@@ -67,6 +77,16 @@ def put(tree: Tree, root: Path) -> None:
             if content:
                 os.write(fd, content)
             os.close(fd)
+
+
+def written(tree: Tree, path: str, offset: int, data: bytes) -> Tree:
+    """The tree after a write of data at that offset of a file; the same one where the file has no name in it any more."""
+    def new(content: bytes | int | None) -> bytes | int | None:
+        if not isinstance(content, bytes):
+            return content
+        return content[:offset].ljust(offset, b"\0") + data + content[offset + len(data):]
+
+    return Tree(tuple((name, new(content) if name == path else content) for name, content in tree.entries), tree.exists)
 
 
 def remove(root: Path) -> None:

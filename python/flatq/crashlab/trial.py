@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -109,17 +110,52 @@ def base(system: System, scenario: str, work: Path) -> tuple[trees.Tree, Words]:
     return memo.once(work, ("base", system, scenario), make)
 
 
-def act(system: System, words: Words, spool: Path, sync: str, fault: gate.Fault | None = None, output: bool = True) -> gate.Result:
-    """Run the verb. `output`: what it writes out counts as well as what it does to the spool."""
+def act(system: System, words: Words, spool: Path, sync: str, fault: gate.Fault | None = None, counted: str = "all",
+        each: gate.Each | None = None) -> gate.Result:
+    """Run the verb. `counted`: which calls are, as in faults.counted()."""
     return gate.run(system.argv(words[:-1]), spool, env=system.environment(spool, sync), stdin=words[-1], fault=fault, timeout=600,
-                    count_stdout=output)
+                    count_stdout=counted != "changes", count_root=counted != "answer", record_data=each is not None, each=each)
 
 
-def calls(system: System, scenario: str, work: Path, output: bool = True) -> list[gate.Call]:
-    """The calls of the act where nothing happens to it; `output`: as in act(). Raises RuntimeError where that alone goes wrong."""
-    found = memo.once(work, ("calls", system, scenario), lambda: _undisturbed(system, scenario, work))
-    changes = (call for call in found if call.paths not in (("<stdout>",), ("<fd1>",)))
-    return found if output else [replace(call, seq=number) for number, call in enumerate(changes, 1)]
+@dataclass(frozen=True, eq=False)
+class Moment:
+    """Just before a call of an undisturbed run: what lies in the spool, and what has been said."""
+
+    call: gate.Call
+    stdout: bytes
+    stderr: bytes
+    tree: trees.Tree
+
+    def killed(self, fault: gate.Fault, before: Sequence[gate.Call]) -> tuple[gate.Result, trees.Tree]:
+        """How the run would have ended, and what it would have left, had the fault, a "kill_tree" or a "torn", struck here."""
+        if not fault.strikes(self.call):
+            return gate.Result(status=-9, calls=list(before)), self.tree
+        data = (self.call.data or b"")[:fault.part(self.call.size)] if fault.kind == "torn" else b""
+        answer = self.call.paths == ("<stdout>",)
+        call = replace(self.call, fate="torn" if data else "killed", data=None, offset=None)
+        result = gate.Result(-9, self.stdout + (data if answer else b""), self.stderr, [*before, call], fired=1, killed=True)
+        return result, self.tree if answer or not data else trees.written(self.tree, self.call.paths[0], self.call.offset or 0, data)
+
+
+MANY = 200  # calls: of a run of more, what lies there is kept at one of them only, the one that is asked for
+
+
+def moments(system: System, words: Words, spool: Path, sync: str, only: int | None = None) -> tuple[list[Moment], gate.Result]:
+    """One run of the verb gives what a kill leaves at each of its calls; `only`: at that one."""
+    found: dict[int, Moment] = {}
+
+    def keep(call: gate.Call, stdout: bytes, stderr: bytes) -> None:
+        if only is None or call.seq == only:
+            found[call.seq] = Moment(call, stdout, stderr, trees.take(spool))
+
+    result = act(system, words, spool, sync, each=keep)
+    # a caller that died before its call was let go has made none: its number went to the next
+    return [found[call.seq] for call in result.calls if call.seq in found], result
+
+
+def calls(system: System, scenario: str, work: Path) -> list[gate.Call]:
+    """The calls of the act where nothing happens to it, all of them counted. Raises RuntimeError where that alone goes wrong."""
+    return memo.once(work, ("calls", system, scenario), lambda: _undisturbed(system, scenario, work))
 
 
 def _undisturbed(system: System, scenario: str, work: Path) -> list[gate.Call]:
@@ -169,28 +205,64 @@ def modes(trial: Trial) -> list[dict[str, bool]]:
     return [*found, {"then_push": False, "boot": True}] if trial.fault == "kill" and not trial.second else found
 
 
+@functools.lru_cache(maxsize=2)
+def _moments(system: System, scenario: str, work: Path, only: int | None) -> tuple[list[Moment], gate.Result]:
+    tree, words = base(system, scenario, work)
+    return moments(system, words, fresh(tree, work), SCENARIOS[scenario].sync, only)
+
+
+def _at(point: int, found: Sequence[Moment], whole: gate.Result, fault: gate.Fault) -> tuple[gate.Result, trees.Tree]:
+    for moment in found:
+        if moment.call.seq == point:
+            return moment.killed(fault, whole.calls[:point - 1])
+    return whole, trees.Tree((), False)
+
+
 @functools.lru_cache(maxsize=4)
 def wreck(system: System, trial: Trial, work: Path) -> tuple[gate.Result, trees.Tree]:
-    """How the act of the trial ends, and what it leaves."""
+    """How the act of the trial ends, and what it leaves. Where the whole tree is killed, it is what lay there at that moment of an
+    undisturbed run: one run gives all of a scenario's."""
+    fault = faults.make(trial.fault, trial.point)
+    if faults.kills(trial.fault):
+        many = len(calls(system, trial.scenario, work)) > MANY
+        return _at(trial.point, *_moments(system, trial.scenario, work, trial.point if many else None), fault)
     tree, words = base(system, trial.scenario, work)
     spool = fresh(tree, work)
-    result = act(system, words, spool, SCENARIOS[trial.scenario].sync, faults.make(trial.fault, trial.point),
-                 faults.counts_output(trial.fault))
+    result = act(system, words, spool, SCENARIOS[trial.scenario].sync, fault, faults.counted(trial.fault))
     return result, trees.take(spool)
 
 
-def again(system: System, ledger: oracle.Ledger, second: Second, spool: Path, sync: str, fault: bool = True) -> gate.Result:
-    """The second crash; what it may have changed is entered in the ledger."""
+@dataclass(frozen=True, eq=False)
+class Next:
+    """A verb of SECONDS, run on what the first crash has left: `held` was there for it to write out."""
+
+    moments: list[Moment]
+    whole: gate.Result
+    held: list[bytes]
+    there: int  # messages that could be had
+
+    def struck(self, second: Second, ledger: oracle.Ledger) -> tuple[gate.Result, trees.Tree]:
+        """How it ends where it is killed at that call, and what it leaves; what it may have changed is entered in the ledger."""
+        result, tree = _at(second.point, self.moments, self.whole, gate.Fault("kill_tree", second.point))
+        words = SECONDS[second.verb]
+        if second.verb == "push":
+            ledger.order.append(words[-1])
+            if oracle.stored(result.stdout):
+                ledger.must.add(words[-1])
+        ledger.delivered(oracle.said(words, result.stdout, self.held))
+        return result, tree
+
+
+@functools.lru_cache(maxsize=2)
+def after(system: System, first: Trial, verb: str, work: Path) -> Next:
+    """One run of the verb on what the first crash has left gives every second crash in it."""
+    _, tree = wreck(system, first, work)
+    spool = fresh(tree, work)
     layout.age(spool)
-    words = SECONDS[second.verb]
-    held = [body for body in oracle.dump(spool).bodies() if body is not None] if second.verb in ("pop", "drain") else []
-    result = act(system, words, spool, sync, gate.Fault("kill_tree", second.point) if fault else None)
-    if second.verb == "push":
-        ledger.order.append(words[-1])
-        if oracle.stored(result.stdout):
-            ledger.must.add(words[-1])
-    ledger.delivered(oracle.said(words, result.stdout, held))
-    return result
+    found = oracle.dump(spool)
+    held = [body for body in found.bodies() if body is not None] if verb in ("pop", "drain") else []
+    return Next(*moments(system, SECONDS[verb], spool, SCENARIOS[first.scenario].sync), held,
+                len(found.messages("q", "ready", "reserved", "delayed")))
 
 
 def run(trial: Trial, system: System, work: Path) -> Outcome:
@@ -208,7 +280,8 @@ def run(trial: Trial, system: System, work: Path) -> Outcome:
 def _carry_out(trial: Trial, system: System, work: Path) -> tuple[str, bool, list[str]]:
     """The call that was struck, whether one was, and what is wrong."""
     scenario = SCENARIOS[trial.scenario]
-    result, tree = wreck(system, Trial(trial.scenario, trial.fault, trial.point), work)
+    first = Trial(trial.scenario, trial.fault, trial.point)
+    result, tree = wreck(system, first, work)
     wrong: list[str] = []
     struck = [call for call in result.calls if call.fate != "run"]
     reached = bool(struck)
@@ -218,9 +291,8 @@ def _carry_out(trial: Trial, system: System, work: Path) -> tuple[str, bool, lis
         wrong += manners(scenario, trial, result)
         ledger = oracle.expected(scenario, acked, result.stdout)
         if trial.second:
-            spool = fresh(tree, work)
-            twice = again(system, ledger, trial.second, spool, scenario.sync)
-            reached, tree = bool(twice.fired), trees.take(spool)
+            twice, tree = after(system, first, trial.second.verb, work).struck(trial.second, ledger)
+            reached = bool(twice.fired)
             call += "; then " + show(twice.calls[-1]) if reached else ""
         elif acked:
             wrong += oracle.at_once(scenario, fresh(tree, work), result.stdout)
