@@ -15,10 +15,6 @@ push_room() {
   [ "$queue_bound" = 0 ] || [ "$push_need" -le "$queue_bound" ] || { why="queue '$queue' never holds $push_need messages"; return 75; }
   while :; do
     lock_queue || return
-    # what is recovered is other messages', whose slips are read into the same variables
-    set -- "${id:-}" "${slip_id:-}" "${slip_size:-}" "${slip_key:-}"
-    queue_recover || return
-    id=$1 slip_id=$2 slip_size=$3 slip_key=$4
     # RACE: dropped and made anew while we waited
     [ -z "${push_has:-}" ] || [ -e "$push_has" ] || { why="queue '$queue' is gone"; return 69; }
     [ ! -e "$q/closed" ] || { why="queue '$queue' is closed"; return 69; }
@@ -55,6 +51,10 @@ queue_count() {
   count_names "$q"/fold/*/*
   for count_path in "$q"/queue/*/*; do
     flat_parse "${count_path##*/}" && count=$((count + flat_count))
+  done
+  # unfolded, or not yet: without the lock
+  for count_path in "$q"/unfold/*; do
+    flat_parse "${count_path##*/}" && [ ! -d "$q/head/$run" ] && count=$((count + flat_count))
   done
   count_names "$q"/head/*/*
   count_names "$q"/delayed/*/*/*

@@ -16,7 +16,6 @@ bulk_take() {
 
 bulk_choose() {
   while :; do
-    queue_recover || return
     # where the first of all is, and the first of what is elsewhere
     queue_scan
     bulk_place=$scan_place bulk_name=$scan_name

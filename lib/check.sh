@@ -7,7 +7,7 @@ queue_after_boot() {
   clock_read
   queue_make && lock_queue || return
   rm -f "$q"/wait/* "$q"/room/* "$q/tended" 2>/dev/null
-  queue_recover && queue_conf && boot_markers && boot_putback && queue_sweep && rm -rf "$q"/tmp/* 2>/dev/null && queue_check
+  queue_conf && boot_markers && boot_putback && queue_sweep && rm -rf "$q"/tmp/* 2>/dev/null && queue_check
   boot_code=$?
   unlock_queue
   return $boot_code

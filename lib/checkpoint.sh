@@ -7,7 +7,7 @@ checkpoint() {
   queue_promote
   queue_reclaim || return
   lock_queue || return
-  queue_recover && claims_recover && queue_sweep && queue_fold && tmp_sweep && log_rotate
+  claims_recover && queue_sweep && queue_fold && tmp_sweep && log_rotate
   checkpoint_code=$?
   unlock_queue
   return $checkpoint_code

@@ -1,6 +1,6 @@
 # fold.sh - many single messages into one flat file, and back: what keeps the cost of push and pop from growing with the depth
 #
-# All of it under the queue's lock, and after recovery, which only rolls forward (I6).
+# All of it under the queue's lock, and after recovery, which only rolls forward (I6); both fold/ and unfold/ hold an empty file `~` (place_first).
 #
 #   fold/PRIORITY.FIRST.NONCE/       the slips of one run, taken from wal/, until their flat file is there and they are gone
 #   queue/PRIORITY.BLOCK/FLAT        flat files; BLOCK: the first seven digits of the first id
@@ -32,30 +32,45 @@ flat_parse() {
   flat_block=$1.${2%?????} run=$1.$2.$6
 }
 
-# message_in_flat PATH ID - whether the flat file has a line for ID
+# message_in_flat PATH ID - whether the flat file has a line for ID; 74 where it cannot be read
 message_in_flat() {
-  cut -f1 <"$1" 2>/dev/null 9>&- | grep -q "^..........\.$2\."
+  in_flat=$(awk -F . -v "id=$2" '$2 == id { found++ } END { print found + 0, NR }' "$1" 2>/dev/null 9>&-)
+  case $in_flat in
+  "0 $flat_count") return 1 ;;
+  [1-9]*" $flat_count") return 0 ;;
+  esac
+  why="queue '$queue': cannot read ${1#"$q/"}"
+  return 74
 }
 
-# queue_recover - finishes what a killed holder of the lock has begun
+# queue_recover - finishes what a killed holder of the lock has begun: lock_queue calls it where there is anything (R3). What there is comes
+# from listings that were read to their end: a stage whose flat file was not seen would be undone, and its messages lost
 queue_recover() {
-  for recover_path in "$q"/fold/*; do
-    [ -e "$recover_path" ] || [ -h "$recover_path" ] || continue
+  for recover_path in "$q"/fold/* "$q"/unfold/*; do
     case ${recover_path##*/} in
-    *[!0-9a-f.]*) recover_run= ;;
-    ??????????.????????????.?*) recover_run=1 ;;
-    *) recover_run= ;;
+    '*' | '~') ;;
+    *[!0-9a-f.]*) slip_strange "${recover_path#"$q"/}" || return ;;
     esac
-    [ -n "$recover_run" ] && [ -d "$recover_path" ] || { slip_strange "fold/${recover_path##*/}" || return; continue; }
-    fold_finish "$recover_path" || return
   done
-  for recover_path in "$q"/unfold/*; do
-    [ -e "$recover_path" ] || [ -h "$recover_path" ] || continue
-    unfold_finish "${recover_path##*/}" || return
+  names_in "$q/fold" || return
+  for recover_run in $names; do
+    case $recover_run in
+    *[!0-9a-f.]*) continue ;;
+    ??????????.????????????.?*) [ -f "$q/fold/$recover_run" ] || { fold_finish "$q/fold/$recover_run" || return; continue; } ;;
+    esac
+    slip_strange "fold/$recover_run" || return
   done
-  # what is staged and did not get that far: its flat file is whole
-  for recover_path in "$q"/tmp/??????????.????????????.*; do
-    [ ! -d "$recover_path" ] || unfold_undo "$recover_path" || return
+  names_in "$q/unfold" || return
+  for recover_run in $names; do
+    [ "$recover_run" = '~' ] || unfold_finish "$recover_run" || return
+  done
+  # a stage that did not get that far: its flat file is whole
+  names_in "$q/tmp" || return
+  for recover_run in $names; do
+    case $recover_run in
+    *[!0-9a-f.]*) ;;
+    ??????????.????????????.*) [ -f "$q/tmp/$recover_run" ] || unfold_undo "$q/tmp/$recover_run" || return ;;
+    esac
   done
 }
 
@@ -87,50 +102,77 @@ fold_run() {
   mkdir "$fold_path" 2>/dev/null || { disk_failed "$q/fold" "queue '$queue'"; return; }
   # RACE: slips that were handed out since the listing are missed by mv, which says so and goes on
   (cd "$q/wal" && exec mv -f "$@" "$fold_path/" 2>/dev/null 9>&9) || :
-  fold_finish "$fold_path"
+  fold_finish "$fold_path" new
 }
 
-# fold_finish RUN - the run's flat file is written, committed by one rename, and the run removed.
+# fold_finish RUN [new] - the run's flat file is written, committed by one rename, and the run removed.
 # CRASH: before the rename, the run is whole: written again. After it: the flat file with the run's nonce says so; only removal is
 # left. A file that cannot be written (the disk is full): the run goes forward as it is, into head/, never back (I2).
 fold_finish() {
-  fold_nonce=${1##*.}
-  for fold_flat in "$q"/queue/*/*."$fold_nonce"; do :; done
-  if [ ! -e "$fold_flat" ]; then
+  need proof
+  fold_nonce=${1##*.} fold_at=
+  [ $# -eq 2 ] || flat_of "$fold_nonce" || return
+  if [ -z "$fold_at" ]; then
+    names_in "$1" || return
+    # an empty run: only rmdir can say that it is one
+    [ -n "$names" ] || { rmdir "$1" 2>/dev/null 9>&9 || disk_failed "$q/fold" "queue '$queue'"; return; }
     fold_committed=
-    if ! fold_write "$1"; then
+    # shellcheck disable=SC2086 # names without blanks
+    if ! fold_write "$1" $names; then
       [ -z "$fold_committed" ] || return 74
-      mv -f "$1" "$q/head/${1##*/}" 2>/dev/null 9>&9 || disk_failed "$q/head" "queue '$queue'"
+      moved "$1" "$q/head/${1##*/}" || disk_failed "$q/head" "queue '$queue'"
       return
     fi
   fi
-  slips_unbody "$1" || return
-  rm -rf "$1" 9>&9 2>/dev/null && sync_paths "$q/fold" || disk_failed "$q/fold" "queue '$queue'"
+  fold_remove "$1"
 }
 
-# slips_unbody DIRECTORY - removes the bodies of the slips in it
-slips_unbody() {
-  set -- "$1"/*
-  [ -e "$1" ] || return 0
+# flat_of NONCE - sets fold_at: the flat file with that nonce in queue/; empty: there is none
+flat_of() {
+  fold_at=$(exec find "$q/queue" -type f -name "??????????.????????????.????????????.*.*.$1" 2>/dev/null 9>&-) ||
+    { why="queue '$queue': cannot be listed"; return 74; }
+}
+
+# fold_remove RUN - removes the bodies and slips of the messages that stand in the flat file fold_at: those, and nothing that a listing says
+fold_remove() {
+  flat_parse "${fold_at##*/}" || return 74
+  fold_lines=$(exec awk '{ sub(/\t.*/, ""); print }' "$fold_at" 2>/dev/null 9>&-) || fold_lines=
+  fold_run=$1 fold_bodies=
+  case $fold_lines in
+  *[!0-9a-z.'
+'-]*) fold_lines= ;;
+  esac
+  # shellcheck disable=SC2086 # a name a line
+  set -- $fold_lines
+  [ $# -eq "$flat_count" ] || { why="queue '$queue': cannot read queue/$flat_block/${fold_at##*/}"; return 74; }
   for fold_slip in "$@"; do
-    fold_slip=${fold_slip##*/} fold_slip=${fold_slip#*.}
-    printf '%s\n' "${fold_slip%%.*}"
-  done | (cd "$q/body" && exec xargs rm -f 9>&9 2>/dev/null) || disk_failed "$q/body" "queue '$queue'"
+    fold_slip=${fold_slip#*.}
+    fold_bodies="$fold_bodies ${fold_slip%%.*}"
+  done
+  # shellcheck disable=SC2086 # names without blanks
+  { (cd "$q/body" && exec rm -f $fold_bodies 9>&9) && (cd "$fold_run" && exec rm -f "$@" 9>&9); } 2>/dev/null ||
+    { disk_failed "$q/fold" "queue '$queue'"; return; }
+  if ! rmdir "$fold_run" 2>/dev/null 9>&9; then
+    # what is left, if that can be read, is in no flat file: it goes forward
+    names_in "$fold_run" || return
+    nonce_read
+    moved "$fold_run" "$q/head/$run.$nonce" || { disk_failed "$q/fold" "queue '$queue'"; return; }
+  fi
+  sync_paths "$q/fold" || { why="queue '$queue': cannot sync"; return 74; }
 }
 
-# fold_write RUN - 0 also where the run is empty
+# fold_write RUN SLIP ... - sets fold_at, where the flat file of the run is, and fold_committed
 fold_write() {
   fold_run=$1
-  set -- "$1"/*
-  [ -e "$1" ] || return 0
+  shift
   flat_write "$q/tmp" "$fold_nonce" "$@" || return
   flat_parse "$fold_flat"
   fold_block=$q/queue/$flat_block
   sync_paths "$q/tmp/$fold_flat" "$fold_run" "$q/fold" "$q/wal" &&
     { [ -d "$fold_block" ] || mkdir -p "$fold_block" 2>/dev/null; } &&
-    mv -f "$q/tmp/$fold_flat" "$fold_block/$fold_flat" 2>/dev/null 9>&9 ||
+    moved "$q/tmp/$fold_flat" "$fold_block/$fold_flat" ||
     { rm -f "$q/tmp/$fold_flat" 2>/dev/null; return 74; }
-  fold_committed=1
+  fold_committed=1 fold_at=$fold_block/$fold_flat
   sync_paths "$fold_block" "$q/queue" || { why="queue '$queue': cannot sync"; return 74; }
 }
 
@@ -148,7 +190,9 @@ flat_write() {
     FLATQ_BODY=$q/body FLATQ_FLAT=$flat_place/$fold_flat FLATQ_LINES=$# awk '
       BEGIN { FS = "."; flat = ENVIRON["FLATQ_FLAT"] }
       { body = ENVIRON["FLATQ_BODY"] "/" $2
-        if ((getline line <body) <= 0) { bad = 1; exit }
+        # gawk leaves the line before where the read fails, and says that it has one
+        line = ""
+        if ((getline line <body) <= 0 || length(line) != int(($8 + 2) / 3) * 4) { bad = 1; exit }
         close(body)
         print $0 "\t" line >flat
         size += length($0) + length(line) + 2 }
@@ -165,7 +209,7 @@ queue_unfold() {
   for unfold_from in "$q"/queue/*/"$1"; do break; done
   # RACE: whoever had the lock before has done it
   [ -e "$unfold_from" ] || [ -h "$unfold_from" ] || return 0
-  flat_parse "$1" && [ -f "$unfold_from" ] && [ "$unfold_from" = "$q/queue/$flat_block/$1" ] ||
+  flat_parse "$1" && [ ! -d "$unfold_from" ] && [ ! -h "$unfold_from" ] && [ "$unfold_from" = "$q/queue/$flat_block/$1" ] ||
     { slip_strange "${unfold_from#"$q"/}"; return; }
   unfold_stage=$q/tmp/$run
   # heads that were emptied
@@ -192,15 +236,23 @@ queue_unfold() {
     return $unfold_code
   fi
   sync_many "$unfold_stage" &&
-    mv -f "$unfold_from" "$q/unfold/$1" 2>/dev/null 9>&9 || { disk_failed "$q/unfold" "queue '$queue'"; return; }
+    moved "$unfold_from" "$q/unfold/$1" || { disk_failed "$q/unfold" "queue '$queue'"; return; }
   sync_paths "$q/unfold" "$q/queue/$flat_block" || { why="queue '$queue': cannot sync"; return 74; }
   unfold_finish "$1"
 }
 
 # unfold_undo STAGE - the bodies that it shows, and then itself
 unfold_undo() {
-  slips_unbody "$1" || return
-  rm -rf "$1" 2>/dev/null 9>&9 || disk_failed "$q/tmp" "queue '$queue'"
+  need proof
+  names_in "$1" || return
+  undo_bodies=
+  for undo_slip in $names; do
+    undo_slip=${undo_slip#*.}
+    undo_bodies="$undo_bodies ${undo_slip%%.*}"
+  done
+  # shellcheck disable=SC2086 # names without blanks
+  { [ -z "$undo_bodies" ] || (cd "$q/body" && exec rm -f $undo_bodies 9>&9) 2>/dev/null; } && rm -rf "$1" 2>/dev/null 9>&9 ||
+    disk_failed "$q/tmp" "queue '$queue'"
 }
 
 # unfold_whole - an awk that does not notice a full disk is noticed here: the last body must be as long as its slip says
@@ -211,11 +263,10 @@ unfold_whole() {
   [ "$(($(wc -c <"$q/body/$slip_id" || printf '%s' -1)))" = $(((slip_size + 2) / 3 * 4 + 1)) ]
 }
 
+# unfold_finish FLAT - the staged slips go to head/; then the flat file goes. It stays as long as they have not been seen there
 unfold_finish() {
-  flat_parse "$1" && [ -f "$q/unfold/$1" ] || { slip_strange "unfold/$1"; return; }
-  if [ -d "$q/tmp/$run" ]; then
-    mv -f "$q/tmp/$run" "$q/head/$run" 2>/dev/null 9>&9 || { disk_failed "$q/head" "queue '$queue'"; return; }
-  fi
+  flat_parse "$1" && [ ! -d "$q/unfold/$1" ] && [ ! -h "$q/unfold/$1" ] || { slip_strange "unfold/$1"; return; }
+  [ -d "$q/head/$run" ] || moved "$q/tmp/$run" "$q/head/$run" || { unfold_lost "$1" || return; return 0; }
   sync_paths "$q/head" "$q/tmp" || { why="queue '$queue': cannot sync"; return 74; }
   rm -f "$q/unfold/$1" 9>&9 2>/dev/null && sync_paths "$q/unfold" || { disk_failed "$q/unfold" "queue '$queue'"; return; }
   for unfold_rest in "$q/queue/$flat_block"/*; do
@@ -224,7 +275,20 @@ unfold_finish() {
   done
 }
 
-# sync_many PATH - as sync_paths, for many new files at once: the whole file system that PATH lies on
+# unfold_lost FLAT - neither staged nor in head/ are its messages, if both can be read: it goes back to its place
+unfold_lost() {
+  need proof
+  names_in "$q/head" && ! named "$run" && names_in "$q/tmp" && ! named "$run" && { [ -d "$q/queue/$flat_block" ] || mkdir "$q/queue/$flat_block" 2>/dev/null; } &&
+    moved "$q/unfold/$1" "$q/queue/$flat_block/$1" || disk_failed "$q/head" "queue '$queue'"
+}
+
+# sync_many PATH - as sync_paths, for many new files at once: the whole file system that PATH lies on. Only a sync that does not know -f is
+# followed by one of everything, which does not say what failed
 sync_many() {
-  [ "$FLATQ_SYNC" = off ] || sync -f "$1" 2>/dev/null || sync
+  [ "$FLATQ_SYNC" != off ] || return 0
+  sync_said=$(exec sync -f "$1" 2>&1) && return 0
+  case $sync_said in
+  *option* | *sage:* | *argument*) sync ;;
+  *) return 74 ;;
+  esac
 }

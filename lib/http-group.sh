@@ -95,7 +95,7 @@ groups_take_locked() {
     take_failed ;;
   *)
     need fold
-    queue_recover && { [ "$scan_place" != queue ] || queue_unfold "$scan_name"; } || return
+    [ "$scan_place" != queue ] || queue_unfold "$scan_name" || return
     return 66 ;;
   esac
 }

@@ -43,10 +43,8 @@ push_message() {
 # push_not_full - what a killed fold has left is counted twice: only under the lock, and recovered, full is full
 push_not_full() {
   lock_queue || return
-  queue_recover && queue_count
-  push_code=$?
+  queue_count
   unlock_queue
-  [ $push_code -eq 0 ] || return $push_code
   [ "$count" -lt "$queue_bound" ] || { why="queue '$queue' is full"; return 75; }
 }
 

@@ -77,7 +77,6 @@ queue_sweep() {
     need fold
     lock_queue || return
     sweep_locked=1
-    queue_recover || { unlock_queue; return 74; }
   fi
   sweep_names=
   sweep_count=0

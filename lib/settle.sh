@@ -60,7 +60,7 @@ message_find() {
     [ -e "$found" ] || { [ -n "$find_again" ] && return 66; find_again=1; continue; }
     find_locked=
     [ -n "$lock_held" ] || { lock_queue || return; find_locked=1; }
-    queue_recover && case $found in
+    case $found in
     "$q"/queue/*) queue_unfold "${found##*/}" ;;
     esac
     find_code=$?

@@ -84,6 +84,12 @@ slip_of() {
   esac
 }
 
+# moved FROM TO - renames FROM to TO, a name that was never there; 0 where it has that name now. What became of mv does not count: one that was
+# killed, or failed, behind its rename has renamed (R2)
+moved() {
+  if [ -n "$lock_held" ]; then mv -f "$1" "$2" 9>&9; else mv -f "$1" "$2"; fi 2>/dev/null || { [ ! -e "$1" ] && [ -e "$2" ]; }
+}
+
 # slip_strange PATH - sets aside what is no slip and no flat file, whoever put it at PATH below the queue's directory
 slip_strange() {
   nonce_read

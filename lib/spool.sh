@@ -54,8 +54,8 @@ sync_paths() {
   [ "$FLATQ_SYNC" = off ] || sync "$@" 2>/dev/null
 }
 
-# lock_queue - waits for the queue's lock, on descriptor 9. Children that write get it too (9>&9, which mksh needs said):
-# a child that outlives its shell still holds it. All others get 9>&-.
+# lock_queue - waits for the queue's lock, on descriptor 9, and then finishes what a killed holder has begun, so that nobody can forget to (R3).
+# Children that write get it too (9>&9, which mksh needs said): a child that outlives its shell still holds it. All others get 9>&-.
 lock_queue() {
   # `command` keeps the shell alive where exec fails
   { command exec 9>>"$q/lock"; } 2>/dev/null ||
@@ -66,6 +66,45 @@ lock_queue() {
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
   [ ! -e "$FLATQ_PROC/self/fd" ] || [ "$q/lock" -ef "$FLATQ_PROC/self/fd/9" ] ||
     { unlock_queue; why="queue '$queue' is gone"; return 69; }
+  # what begins now begins after the wait (R5)
+  clock_read
+  lock_recover || { lock_code=$?; unlock_queue; return $lock_code; }
+}
+
+# lock_recover - where a killed holder of the lock has left anything, it is finished. In a process of its own, since it reads other messages'
+# slips into the variables that the caller's are in
+lock_recover() {
+  lock_left=
+  for lock_place in fold unfold; do
+    place_first "$lock_place" || return
+    [ "$place_first" = '~' ] || lock_left=1
+  done
+  for lock_path in "$q"/tmp/??????????.????????????.*; do
+    [ ! -e "$lock_path" ] || lock_left=1
+  done
+  [ -n "$lock_left" ] || return 0
+  need slip fold rare proof
+  lock_said=$(queue_recover 9>&9 || { lock_code=$?; printf '%s' "$why"; exit $lock_code; }) && return 0
+  lock_code=$?
+  why=${lock_said:-"queue '$queue': cannot be recovered"}
+  case $lock_code in
+  69 | 7?) return $lock_code ;;
+  esac
+  return 74
+}
+
+# place_first PLACE - sets place_first: the first name in fold/ or unfold/. Each of the two holds an empty file `~`, which sorts last: a
+# listing without it is none (R1)
+place_first() {
+  for place_try in 1 2; do
+    place_first=
+    for place_path in "$q/$1"/*; do place_first=${place_first:-${place_path##*/}}; done
+    [ "$place_path" != "$q/$1/~" ] || return 0
+    # an older version of flatq made none
+    { true >>"$q/$1/~"; } 2>/dev/null || break
+  done
+  why="queue '$queue': cannot list $1"
+  return 74
 }
 
 unlock_queue() {

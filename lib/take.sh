@@ -35,6 +35,8 @@ scan_least() {
   scan_count=$#
   case $1 in
   *'/*') [ -e "$1" ] || [ -h "$1" ] || { scan_count=0; return 0; } ;;
+  # what fold/ and unfold/ always hold (place_first)
+  *'/~') scan_count=0; return 0 ;;
   esac
   set -- "${1##*/}"
   if [ -z "$scan_name" ] || [ "$1" \< "$scan_name" ]; then
@@ -103,7 +105,7 @@ take_of_queue() {
 take_unfold() {
   need fold
   lock_queue || return
-  queue_recover && { [ "$scan_place" != queue ] || queue_unfold "$scan_name"; }
+  [ "$scan_place" != queue ] || queue_unfold "$scan_name"
   take_code=$?
   unlock_queue
   return $take_code

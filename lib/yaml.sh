@@ -40,7 +40,7 @@ tubes_sum() {
     for tubes_path in "$FLATQ_DIR"/*/wal; do
       tubes_path=${tubes_path%/wal}
       for tubes_entry in "$tubes_path"/wal/* "$tubes_path"/fold/* "$tubes_path"/queue/* "$tubes_path"/head/*/* "$tubes_path"/out/* "$tubes_path"/delayed/* "$tubes_path"/buried/*; do
-        [ -e "$tubes_entry" ] && [ ! -e "$tubes_path/done/${tubes_entry##*/}" ] || continue
+        [ -e "$tubes_entry" ] && [ ! -e "$tubes_path/done/${tubes_entry##*/}" ] && [ "${tubes_entry##*/}" != '~' ] || continue
         name_from_disk "${tubes_path##*/}"
         printf '%s\n' "$name"
         break

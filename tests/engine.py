@@ -62,7 +62,7 @@ def lies(spool, queue="default"):
     for root, _, names in os.walk(base):
         place = Path(root).relative_to(base).parts
         for name in names:
-            if place or name not in NO_MESSAGE:
+            if (place or name not in NO_MESSAGE) and name != "~":
                 found.setdefault(place[0] if place else "", []).append(name)
     return found
 
@@ -205,3 +205,8 @@ def end_launches(spool, *processes):
         except ProcessLookupError:
             pass
     return rest
+
+
+def flats_of(spool, queue, place):
+    """The flat files in a place of the queue."""
+    return sorted(path for path in (spool / queue / place).rglob("*") if path.name.count(".") == 5 and path.is_file())

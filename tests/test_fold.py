@@ -79,7 +79,7 @@ def flats(spool, queue):
 def stored(spool, queue):
     """What the queue's files say is ready, in order, each message from one place alone: quicker than popping it all."""
     q = spool / queue
-    assert not list(q.glob("fold/*/*")) and not list(q.glob("unfold/*"))
+    assert not list(q.glob("fold/*/*")) and not list(q.glob("unfold/[!~]*"))
     found = [(path.name, (q / "body" / path.name.split(".")[1]).read_bytes()) for place in ("wal/*", "head/*/*") for path in q.glob(place)]
     for path in flats(spool, queue):
         lines = path.read_bytes().splitlines()

@@ -146,19 +146,19 @@ MUTANTS: dict[str, Mutant] = {
         (("reclaim.sh", _SWEEP_OUT, '(cd "$q/done" && exec rm -f $sweep_names 9>&9) &&\n      ' + _SWEEP_OUT),),
         (crash("checkpoint sweeps"), model("sweep removes the marker first"))),
     "a fold without the lock": Mutant(
-        (("checkpoint.sh", "  lock_queue || return\n  queue_recover &&", "  queue_recover &&"),),
+        (("checkpoint.sh", "  lock_queue || return\n  claims_recover &&", "  need proof\n  queue_recover && claims_recover &&"),),
         (history("kills"),)),
     "a killed fold is not recovered": Mutant(
-        (("fold.sh", '    fold_finish "$recover_path" || return\n', "    :\n"),),
+        (("fold.sh", '|| { fold_finish "$q/fold/$recover_run" || return; continue; } ;;', "|| continue ;;"),),
         (crash("checkpoint folds"), model("no recovery"))),
     "a fold removes bodies before its commit": Mutant(
-        (("fold.sh", '    mv -f "$q/tmp/$fold_flat" "$fold_block/$fold_flat"', '    slips_unbody "$fold_run" &&\n    mv -f "$q/tmp/$fold_flat" "$fold_block/$fold_flat"'),),
+        (("fold.sh", '    moved "$q/tmp/$fold_flat" "$fold_block/$fold_flat"', '    unfold_undo "$fold_run" &&\n    moved "$q/tmp/$fold_flat" "$fold_block/$fold_flat"'),),
         (crash("checkpoint after a fold killed before its file"), model("fold removes bodies first"))),
     "a fold does not sync its file": Mutant(
         (("fold.sh", 'sync_paths "$q/tmp/$fold_flat" "$fold_run"', 'sync_paths "$fold_run"'),),
         (power("checkpoint folds"), model("flat file is not synced"))),
     "an unfold removes the flat file first": Mutant(
-        (("fold.sh", '  if [ -d "$q/tmp/$run" ]; then\n', '  rm -f "$q/unfold/$1" 9>&9\n  if [ -d "$q/tmp/$run" ]; then\n'),),
+        (("fold.sh", '  [ -d "$q/head/$run" ] || moved', '  rm -f "$q/unfold/$1" 9>&9\n  [ -d "$q/head/$run" ] || moved'),),
         (crash("checkpoint after an unfold killed after the commit"), model("unfold removes first"))),
     # the push journal, claims
     "the journal's sweep takes the living for dead": Mutant(

@@ -415,7 +415,7 @@ def finish(history: History) -> list[str]:
             break
     history.perform(["wal"], who="end")
     return [f"left over: {path.relative_to(history.spool)}" for place in ("wal", "fold", "queue", "unfold", "head", "out", "delayed", "buried", "claimed")
-            for path in sorted((history.spool / QUEUE / place).rglob("*")) if path.is_file() and not path.name.startswith("settled.")]
+            for path in sorted((history.spool / QUEUE / place).rglob("*")) if path.is_file() and not path.name.startswith("settled.") and path.name != "~"]
 
 
 def play(system: SystemLike, kind: str, seed: int, top: Path, length: float, deadline: float) -> tuple[History, list[str]]:

@@ -177,7 +177,9 @@ class _Queue:
         staged = set(names(self.path / "tmp"))
         for name in names(self.path / "wal"):
             self.single("wal", name, "ready")
-        for run in names(self.path / "fold"):
+        for run in names(self.path / "fold"):  # and in both `~`, an empty file that each whole listing holds
+            if run == "~":
+                continue
             if run.rpartition(".")[2] in flats:  # committed: what is left of it is to be removed
                 self.left(f"fold/{run}")
                 continue
@@ -187,6 +189,8 @@ class _Queue:
             for name in names(self.path / "queue" / block):
                 self.flat(f"queue/{block}", name, "ready")
         for name in names(self.path / "unfold"):
+            if name == "~":
+                continue
             found = flat_parse(name)
             run = f"{found[0]:010d}.{found[1]:012d}.{found[5]}" if found else ""
             if run in staged:
