@@ -1,13 +1,14 @@
-# work.sh - a worker: takes messages and runs the command; what stands beside it is in beside.sh and alarm.sh, what becomes of the message in after.sh
+# work.sh - a worker: takes messages and runs the command; what feeds it is in feed.sh, what stands beside it in beside.sh and alarm.sh, what
+# becomes of the message in after.sh
 #
 # All that is to happen while the command runs happens in work_look: in the traps that interrupt the `wait` for the command, and once
-# before that wait. At any other time the traps only leave a note. Descriptors: 5 is the guard's pipe, 4 the teller's.
+# before that wait. At any other time the traps only leave a note. Descriptors: 5 is the guard's pipe, 4 the teller's, 8 the feeder's (feed.sh).
 
 # work_tools - sets work_group and work_pdeathsig: words before the command that give it a process group of its own, and kill it when
 # its worker is killed, where the system can do that
 work_tools() {
   work_group='' work_pdeathsig='' work_clock_signal=VTALRM work_tty='' work_teller='' work_guarded='' work_clock='' work_rung=''
-  work_job='' work_running='' work_looking='' work_gone=''
+  work_job='' work_running='' work_looking='' work_gone='' feed_open='' feed_file=''
   work_done=0 work_failed=0 work_buried=0 work_exit=0 work_back='' take_stop='' wait_sleeper='' taken=''
   ! command -v setsid >/dev/null 2>&1 || work_group=setsid
   ! setpriv --pdeathsig KILL true 2>/dev/null || work_pdeathsig='setpriv --pdeathsig KILL'
@@ -107,6 +108,7 @@ work_end() {
   work_alarm_reap
   work_tell
   exec 5>&-
+  feed_close
   [ -z "$work_guarded" ] || { kill -KILL "$work_guarded"; wait "$work_guarded"; } 2>/dev/null
   work_guarded=
   [ -z "$work_tty" ] || [ -n "$work_teller" ] || [ $((work_done + work_failed + work_buried)) -eq 0 ] || printf '\n' >&2
@@ -132,17 +134,21 @@ work_message() {
     work_bury || [ $? -eq 66 ]
     return
   fi
-  work_run "$@"
+  work_run "$@" || return
   work_settle "$@"
 }
 
 # work_run COMMAND ... - runs it; sets work_code, and work_reason where it failed
 work_run() {
+  feed_open || return
   work_times
-  work_bad=$q/tmp/$work_owner.$id work_reason='' work_lost='' work_over=''
+  work_reason='' work_lost='' work_over=''
   export FLATQ_ID="$id" FLATQ_QUEUE="$queue" FLATQ_TRIES="$slip_tries"
-  work_feed | work_exec "$@" &
+  { command exec 7>"$feed_path"; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
+  feed_begin | work_exec "$@" &
   work_job=$!
+  # from here on only the feeder has it: its end is the end of the words
+  exec 7>&-
   work_name "$work_job"
   work_job_named=$named
   work_look
@@ -168,25 +174,12 @@ work_run() {
     work_reason=signal-$((work_code - 128))
   elif [ "$work_code" -ne 0 ]; then
     work_reason=exit-$work_code
-  elif [ -e "$work_bad" ]; then
-    work_reason=damaged
+  elif ! feed_ended; then
+    work_reason=unfed
+    base64 -d "$q/body/$slip_id" >/dev/null 2>&1 || work_reason=damaged
   fi
-  [ ! -e "$work_bad" ] || rm -f "$work_bad"
-}
-
-# work_feed - the message, whatever signals our process group gets: a command must not take a part for the whole. One that does not
-# read to the end is in its right; anything else is noted in work_bad
-work_feed() {
-  trap '' HUP INT QUIT TERM
-  exec 4>&- 5>&-
-  base64 -d "$q/body/$slip_id" 2>/dev/null
-  case $? in
-  # ended well, or by PIPE (yash adds 384)
-  0 | 141 | 397) return ;;
-  # where PIPE is ignored, 1 says that as well
-  1) ! base64 -d "$q/body/$slip_id" >/dev/null 2>&1 || return ;;
-  esac
-  true >"$work_bad"
+  # words that nobody has read to their end may be of a feeder that is still there
+  [ "$work_reason" = '' ] || feed_open=
 }
 
 # work_exec COMMAND ... - in its own process
@@ -195,7 +188,7 @@ work_exec() {
   umask "$shell_umask"
   if [ -n "$shell_locale" ]; then LC_ALL=$shell_locale; else unset LC_ALL; fi
   # shellcheck disable=SC2086 # no word or some
-  exec $work_pdeathsig $work_group "$@" 4>&- 5>&-
+  exec $work_pdeathsig $work_group "$@" 4>&- 5>&- 7>&- 8<&-
 }
 
 # work_wait PID - waits for it, whatever traps come between; sets work_code. In bash a signal that comes in the instant in which a process of

@@ -1,0 +1,96 @@
+# feed.sh - the process that feeds a worker's command its message, and how the worker knows that it did
+#
+# The feeder is no part of the job that the worker waits for: something that the command leaves behind may keep the job's input open. It says
+# how it ended on a pipe of its own, whose reading end the worker keeps as 8: `NONCE good`, or `NONCE bad`. The subshell that starts it says
+# `NONCE PID`. NONCE is that of the slip, so that a word that comes late is not taken for another message's.
+
+# feed_open - the pipe for words, on 8, and feed_path, by which its other end is opened. Where /proc does not lead to it, the file stays
+feed_open() {
+  [ -z "$feed_open" ] || return 0
+  feed_close
+  work_pipe || return
+  exec 8<&6 6<&- 7>&-
+  if [ -e "$FLATQ_PROC/self/fd/8" ]; then
+    rm -f "$pipe_path" 2>/dev/null || :
+    feed_path=$FLATQ_PROC/self/fd/8
+  else
+    feed_path=$pipe_path feed_file=$pipe_path
+  fi
+  feed_open=1
+}
+
+feed_close() {
+  feed_open=
+  exec 8<&-
+  [ -z "$feed_file" ] || rm -f "$feed_file" 2>/dev/null || :
+  feed_file=
+}
+
+# feed_begin - starts the feeder, and ends: its standard output is the command's input, 7 the pipe for words
+feed_begin() {
+  feed_message &
+  printf '%s %s\n' "$slip_nonce" "$!" >&7
+}
+
+# feed_message - the message, whatever signals our process group gets: a command must not take a part for the whole. The word is said before
+# this process ends, and with it the command's input
+feed_message() {
+  trap '' HUP INT QUIT TERM
+  # it may be there longer than the worker, whose output somebody may read to its end
+  exec 2>/dev/null 3>&1 4>&- 5>&- 8<&-
+  feed_word=bad
+  feed_text=$(exec base64 -d "$q/body/$slip_id" 2>&1 >&3 3>&- 7>&-)
+  case $?.$feed_text in
+  # ended well, or by PIPE (yash adds 384): a command that does not read to the end is in its right
+  0.* | 141.* | 397.*) feed_word=good ;;
+  # where PIPE is ignored
+  1.*'roken pipe'*) ! feed_ignores_pipe || feed_word=good ;;
+  esac
+  printf '%s %s\n' "$slip_nonce" $feed_word >&7
+}
+
+# feed_ignores_pipe - whether PIPE (13) is ignored here, as whoever started us left it
+feed_ignores_pipe() {
+  while read -r feed_key feed_mask; do
+    [ "$feed_key" != SigIgn: ] || break
+  done 2>/dev/null <"$FLATQ_PROC/self/status" || return 0
+  feed_mask=${feed_mask%???}
+  case $feed_mask in
+  *[13579bdf]) return 0 ;;
+  esac
+  return 1
+}
+
+# feed_ended - whether the command, which has ended with 0, could have had the whole message: the feeder has said `good`, or is still there.
+# Then the command ended before its input did. A feeder that has said nothing and is gone (a fork that failed, a signal) has given it
+# nothing, or a part
+feed_ended() {
+  feed_part=
+  while :; do
+    work_trapped=
+    IFS= read -r feed_line <&8 || {
+      # a trap may end a `read`
+      [ -n "$work_trapped" ] || return 1
+      feed_part=$feed_part$feed_line
+      continue
+    }
+    feed_line=$feed_part$feed_line feed_part=
+    case $feed_line in
+    "$slip_nonce good") return 0 ;;
+    "$slip_nonce bad") return 1 ;;
+    "$slip_nonce "[0-9]*) ! feed_lives "${feed_line#* }" || { feed_open=; return 0; } ;;
+    esac
+  done
+}
+
+# feed_lives PID - whether it holds its files still: one that is exiting (PF_EXITING, 4) may have closed some of them
+feed_lives() {
+  [ -e "$FLATQ_PROC/self/stat" ] || { kill -0 "$1" 2>/dev/null; return; }
+  { read -r feed_stat <"$FLATQ_PROC/$1/stat"; } 2>/dev/null || return 1
+  # shellcheck disable=SC2086 # the words are what is wanted
+  set -- ${feed_stat##*') '}
+  case $1 in
+  Z | X) return 1 ;;
+  esac
+  [ $(($7 & 4)) -eq 0 ]
+}
