@@ -424,7 +424,7 @@ def test_unprivileged(tmp_path):
 
 def test_the_spawner_ends_with_its_worker_and_is_replaced_when_killed(root):
     script = f"import sys; sys.path.insert(0, {str(ROOT / 'python')!r}); from flatq.crashlab import gate; gate.run(['true'], '.'); " \
-             "print(gate._Spawner.there.pid, flush=True); sys.stdin.read()"
+             "print(gate._Spawner.there[False].pid, flush=True); sys.stdin.read()"
     worker = subprocess.Popen([sys.executable, "-c", script], cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     spawner = int(worker.stdout.readline())
     assert b"spawner.py" in command_of(spawner)
@@ -432,12 +432,43 @@ def test_the_spawner_ends_with_its_worker_and_is_replaced_when_killed(root):
     worker.communicate()
     wait_for(lambda: not command_of(spawner), what="the end of the spawner")
     assert sh(": >a", root).status == 0
-    here, files = gate._Spawner.there, len(os.listdir("/proc/self/fd"))
+    here, files = gate._Spawner.there[False], len(os.listdir("/proc/self/fd"))
     os.kill(here.pid, signal.SIGKILL)
     os.waitid(os.P_PID, here.pid, os.WEXITED | os.WNOWAIT)
     assert (sh(": >b", root).status, sorted(os.listdir(root))) == (0, ["a", "b"])
-    assert gate._Spawner.there is not here and not os.path.exists(f"/proc/{here.pid}")
+    assert gate._Spawner.there[False] is not here and not os.path.exists(f"/proc/{here.pid}")
     assert len(os.listdir("/proc/self/fd")) == files
     with ThreadPoolExecutor(1) as thread:  # PDEATHSIG is a matter of threads
         assert thread.submit(lambda: sh(": >c", root).status).result() == 0
     assert sh(": >d", root).status == 0 and (root / "d").exists()
+
+
+def test_counts_what_only_looks(root):
+    """Files looked for, listed and read; how processes begin and end: only where it is asked for, and then no changes."""
+    (root / "a").write_text("hello\n")
+    script = ': >b; read -r x <a; [ -e c ]; set -- *; cat a | tr h H'
+    reads = sh(script, root, kinds=gate.READS)
+    assert reads.stdout == b"Hello\n"
+    seen = {(call.comm, call.kind, *call.paths) for call in reads.calls}
+    assert {("sh", "look", "a"), ("sh", "read", "a"), ("sh", "look", "c"), ("sh", "list", "."), ("cat", "read", "a"), ("tr", "read", "<pipe>")} <= seen
+    assert not any(call.paths == ("b",) for call in reads.calls)
+    assert sorted(call.comm for call in sh(script, root, kinds=gate.ENDS).calls) == ["cat", "tr"]
+    births = [(call.kind, *call.paths) for call in sh(script, root, kinds=gate.BIRTHS).calls]
+    assert [kind for kind, *_ in births].count("fork") == 2
+    assert {path.rpartition("/")[2] for kind, *paths in births if kind == "exec" for path in paths} == {"cat", "tr"}
+
+
+def test_strikes_what_only_looks(root):
+    (root / "a").write_text("hello\n")
+    script = "set -- *; echo $#; cat a; echo $?"
+    whole = sh(script, root, kinds=gate.READS)
+    [listing, *_] = [call.seq for call in whole.calls if call.kind == "list"]
+    failed = sh(script, root, kinds=gate.READS, fault=Fault("errno", listing, errno=errno.EIO))
+    assert failed.fired == 1 and failed.stdout == b"1\nhello\n0\n"
+    [reading, *_] = [call.seq for call in whole.calls if call.comm == "cat" and call.kind == "read"]
+    failed = sh(script, root, kinds=gate.READS, fault=Fault("errno", reading, errno=errno.EIO))
+    assert failed.fired == 1 and failed.stdout == b"1\n1\n"
+    ended = sh(script, root, kinds=gate.ENDS, fault=Fault("kill_one", 1))
+    assert ended.stdout == b"1\nhello\n137\n"
+    without = sh(script, root, kinds=gate.BIRTHS, fault=Fault("errno", 1, errno=errno.EAGAIN))
+    assert without.status == 2 and b"hello" not in without.stdout

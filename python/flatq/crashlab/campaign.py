@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,22 @@ def singles(system: System, names: Sequence[str], options: Options, work: Path) 
             found.append(undisturbed(name, str(error)))
             continue
         found += [trial.run(Trial(name, fault, point), system, work) for fault, point in points]
+    return found
+
+
+def unseen(system: System, names: Sequence[str], options: Options, work: Path, wanted: Sequence[str] = faults.UNSEEN) -> list[Outcome]:
+    """The families `reads` and `ends`: every fault of the calls that change nothing, at every point of these scenarios; `share`: one error each."""
+    found = []
+    for name in names:
+        chance = random.Random(f"{options.seed} {name}") if options.share else None
+        try:
+            trial.calls(system, name, work)
+            points = [pair for way in trial.WIDE for pair in faults.points(trial.unseen(system, name, work, way), wanted, chance, way)]
+        except RuntimeError as error:
+            found.append(undisturbed(name, str(error)))
+            continue
+        found += [replace(trial.run(Trial(name, fault, point), system, work), family="reads" if fault in faults.READS else "ends")
+                  for fault, point in points]
     return found
 
 
@@ -173,6 +189,11 @@ def _kill_points(system: System, name: str, work: Path) -> list[int]:
     return [point for _, point in faults.points(trial.calls(system, name, work), ("kill",))]
 
 
+def unseen_tasks(wanted: Sequence[str], system: System, options: Options, pool: ProcessPoolExecutor, work: Path) -> list[Task]:
+    names = [name for name in options.scenarios if options.limit is None or SCENARIOS[name].sync == "off"]
+    return [functools.partial(unseen, system, [name], options, work, wanted) for name in names]
+
+
 def _power(module: Any, system: System, options: Options, work: Path) -> list[Task]:
     names = [name for name in module.names() if name in options.scenarios]
     return [functools.partial(module.explore, system, name, options.limit or sys.maxsize, options.seed, work) for name in names]
@@ -216,7 +237,9 @@ def _foreign(name: str, system: System, options: Options, pool: ProcessPoolExecu
 
 def families() -> dict[str, Family]:
     """By name; those whose module is there."""
-    found: dict[str, Family] = {"crash": crash_tasks, "double": double_tasks}
+    found: dict[str, Family] = {"crash": crash_tasks, "double": double_tasks,
+                                "reads": functools.partial(unseen_tasks, tuple(faults.READS)),
+                                "ends": functools.partial(unseen_tasks, faults.UNSEEN[len(faults.READS):])}
     for name, make in _MODULES.items():
         with contextlib.suppress(ModuleNotFoundError):
             if make is not _own or hasattr(_module(name), "tasks"):

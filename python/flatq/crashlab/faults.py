@@ -26,8 +26,19 @@ OUTPUT = {"output EPIPE": errno.EPIPE, "output ENOSPC": errno.ENOSPC}
 KILLS = ("kill", "kill one", *(f"torn, {part}" for part in _PARTS))
 SHORT = tuple(f"short, {part}" for part in _PARTS)
 ONCE, LASTING = tuple(ERRORS), tuple(f"{name} lasting" for name in ERRORS)
-#: Every fault, by name.
+#: What can fail of the calls that change nothing: a file that is looked for, opened or listed, or is read; the error, and the kinds of call.
+READS: dict[str, tuple[int, frozenset[str]]] = {
+    "read EIO": (errno.EIO, gate.READS),
+    "read EMFILE": (errno.EMFILE, frozenset({"look"})),
+    "read ENOMEM": (errno.ENOMEM, frozenset({"look", "list"})),
+}
+#: How a process of the verb can end or fail to begin: killed when all it was to do is done; killed when it is about to read from a pipe;
+#: not made at all; made, but its program cannot be run, or is killed before it is.
+ENDS = ("killed at its end", "killed at a pipe")
+BIRTHS: dict[str, tuple[int, str]] = {"no process": (errno.EAGAIN, "fork"), "no program": (errno.ENOMEM, "exec")}
+#: The faults of the family `crash`, and of the families `reads` and `ends`, by name.
 FAULTS = (*KILLS, *SHORT, *ONCE, *LASTING, *OUTPUT)
+UNSEEN = (*READS, *ENDS, *BIRTHS, "killed at its start")
 
 
 def make(name: str, point: int) -> gate.Fault:
@@ -37,6 +48,10 @@ def make(name: str, point: int) -> gate.Fault:
     word, _, part = name.partition(", ")
     if word in ("torn", "short") and part in _PARTS:
         return gate.Fault(word, point, size=_PARTS[part])
+    if name in ENDS or name == "killed at its start":
+        return gate.Fault("kill_one", point)
+    if name in READS or name in BIRTHS:
+        return gate.Fault("errno", point, errno=(READS.get(name) or BIRTHS[name])[0])
     if name in OUTPUT:
         return gate.Fault("errno", point, errno=OUTPUT[name], only=frozenset({"write"}))
     word, _, lasting = name.partition(" ")
@@ -53,7 +68,10 @@ def kills(name: str) -> bool:
 
 def counted(name: str) -> str:
     """Which calls the points of this fault number: an error strikes a change below the root ("changes"); what fails on its way out strikes a
-    write of the answer ("answer"); a kill or a short write can also strike a pipe between two processes of the verb ("all")."""
+    write of the answer ("answer"); a kill or a short write can also strike a pipe between two processes of the verb ("all"). Of the families
+    `reads` and `ends`, only what they strike is counted ("reads", "ends", "births")."""
+    if name in UNSEEN:
+        return "reads" if name in READS or name == "killed at a pipe" else "ends" if name in ENDS else "births"
     return "answer" if name in OUTPUT else "all" if name in KILLS or name in SHORT else "changes"
 
 
@@ -62,6 +80,10 @@ def befall(call: gate.Call, names: Iterable[str] = FAULTS) -> list[str]:
     another, it is the same trial as at the next that it can. Nor is a write cut twice at the same byte."""
     found: dict[object, str] = {}
     for name in names:
+        if name in UNSEEN:
+            if unseen_strikes(name, call):
+                found[name] = name
+            continue
         if call.paths == ("<fd1>",) or name in OUTPUT and call.paths != ("<stdout>",):
             continue  # a pipe between two processes of the verb
         fault = make(name, call.seq)
@@ -71,9 +93,19 @@ def befall(call: gate.Call, names: Iterable[str] = FAULTS) -> list[str]:
     return list(found.values())
 
 
+def unseen_strikes(name: str, call: gate.Call) -> bool:
+    """Whether a fault of the families `reads` and `ends` can befall the call."""
+    if name in READS:
+        return call.kind in READS[name][1]
+    if name in BIRTHS:
+        return call.kind == BIRTHS[name][1]
+    return {"killed at its end": call.kind == "exit", "killed at its start": call.kind == "exec",
+            "killed at a pipe": call.paths == ("<pipe>",)}[name]
+
+
 def _one_each(names: Sequence[str], chance: random.Random) -> list[str]:
     """Of the errors that strike once, of those that last, of short writes and of failed answers one each; all the others."""
-    groups = (ONCE, LASTING, SHORT, tuple(OUTPUT))
+    groups = (ONCE, LASTING, SHORT, tuple(OUTPUT), tuple(READS))
     left = [name for name in names if not any(name in group for group in groups)]
     return left + [chance.choice(found) for group in groups if (found := [name for name in names if name in group])]
 
@@ -87,13 +119,13 @@ def _thinned(calls: Sequence[gate.Call], chance: random.Random) -> list[gate.Cal
     return kept
 
 
-def points(calls: Sequence[gate.Call], names: Iterable[str] = FAULTS, chance: random.Random | None = None) -> list[tuple[str, int]]:
-    """Every fault at every call that it can befall, `calls` being those of a run in which all are counted. With `chance` a share of them:
+def points(calls: Sequence[gate.Call], names: Iterable[str] = FAULTS, chance: random.Random | None = None, only: str = "") -> list[tuple[str, int]]:
+    """Every fault at every call that it can befall, `calls` being those of a run in which all are counted, or `only` those of one way. With `chance` a share of them:
     one fault of those that differ only in the error or in the size, and a few of many calls in a row that are alike."""
     wanted, found = tuple(names), []
-    for way in ("changes", "all", "answer"):
+    for way in (only,) if only else ("changes", "all", "answer"):
         some = [name for name in wanted if counted(name) == way]
-        numbered = number(calls, way)
+        numbered = list(calls) if only else number(calls, way)
         for call in _thinned(numbered, chance) if chance else numbered:
             fits = befall(call, some)
             found += [(name, call.seq) for name in (_one_each(fits, chance) if chance else fits)]

@@ -5,7 +5,8 @@ Mechanism
     every call of _TABLE, by any process of the tree, stops *before* it happens until `_Gate.watch`, the one loop, has
     answered. The loop reads the caller's memory and /proc/PID to learn which file is meant. Calls on the watched root
     or below it are counted over the whole tree (1, 2, 3 ...) and recorded; all others go on. A `Fault` strikes one
-    count. Reads, execs and opens that neither create nor truncate never reach the gate. copy_file_range, FICLONE,
+    count. Reads, execs and opens that neither create nor truncate never reach the gate, unless a run asks for them (`kinds`:
+    then they are what is counted, and changes are not). copy_file_range, FICLONE,
     sendfile, splice, openat2 and io_uring are refused, so that cat, cp and mv fall back to calls that do.
     During a run this process is the subreaper of its descendants: who leaves the session or loses its parent is still
     found, and a run ends only when all its processes are dead and reaped. Its orphans are told from those of other
@@ -17,7 +18,7 @@ Needs
 
 Limits
     - A call is recorded as asked for; whether it succeeded is not seen. What the gate itself did is in `fate`.
-    - Not seen: mmap stores, xattrs, times, opens for reading (so EMFILE strikes only those that create or truncate).
+    - Not seen: mmap stores, xattrs, times.
     - Calls of another ABI (i386, x32) get ENOSYS; chroots and mount namespaces are not followed; a program that
       changes a call's arguments while it waits is not noticed.
     - Processes that run side by side reach the gate in the order that the scheduler chooses.
@@ -61,6 +62,8 @@ KINDS = ("kill_tree", "kill_one", "errno", "errno_from", "torn", "short")
 SPACE: frozenset[str] = frozenset({"open", "write", "mkdir", "mknod", "link", "symlink", "fallocate"})
 #: Kinds of call that change anything: what EROFS strikes.
 CHANGES: frozenset[str] = SPACE | {"rename", "unlink", "rmdir", "truncate", "chmod", "chown"}
+#: What only looks; how a process ends; how it begins. Counted only where a run asks for them, and then without the changes.
+READS, ENDS, BIRTHS = frozenset({"look", "list", "read"}), frozenset({"exit"}), frozenset({"fork", "exec"})
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,18 @@ chown 92 - chown p0             | fchown 93 55 chown f0            | fchownat 26
 lchown 94 - chown p0            | copy_file_range 326 285 EXDEV    | sendfile 40 71 EINVAL
 splice 275 76 EINVAL            | openat2 437 437 ENOSYS           | io_uring_setup 425 425 ENOSYS
 """
+#: What changes nothing, and is stopped only where a run is asked to count it (`kinds`): files looked for, listed and read, and processes that
+#: begin and end.
+_WIDE = """
+open 2 - look p0 x1              | openat 257 56 look a0 x2          | stat 4 - look p0
+lstat 6 - look p0                | newfstatat 262 79 look a0 x3      | statx 332 291 look a0 x2
+access 21 - look p0              | faccessat 269 48 look a0          | faccessat2 439 439 look a0 x3
+readlink 89 - look p0            | readlinkat 267 78 look a0         | chdir 80 49 look p0
+getdents64 217 61 list f0        | read 0 63 read f0                 | pread64 17 67 read f0
+readv 19 65 read f0              | clone 56 220 fork                 | clone3 435 435 fork
+fork 57 - fork                   | vfork 58 - fork                   | execve 59 221 exec t0
+execveat 322 281 exec t1         | exit_group 231 94 exit
+"""
 _MACHINE = os.uname().machine if sys.maxsize > 2**32 else "32 bits"
 _ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _ARM = int(_MACHINE == "aarch64")
@@ -156,19 +171,26 @@ _FICLONE, _FICLONERANGE, _O_TMPFILE = 0x40049409, 0x4020940D, 0o20000000  # the 
 _AT_FDCWD, _AT_REMOVEDIR, _POSITION = -100, 0x200, 2**64 - 1
 _FOLLOWS = frozenset({"creat", "truncate", "chmod", "fchmodat", "fchmodat2", "chown", "fchownat"})
 _STREAMS = {b"/dev/stdin": b"/dev/fd/0", b"/dev/stdout": b"/dev/fd/1", b"/dev/stderr": b"/dev/fd/2"}
-_ROWS = [row.split() for row in _TABLE.replace("\n", "|").split("|") if row.strip()]
-_CALLS = {int(row[1 + _ARM]): (row[0], row[3], [(word[0], int(word[1:])) for word in row[4:]])
-          for row in _ROWS if row[1 + _ARM] != "-"}
 
 
-def _filter() -> bytes:
+def _rows(table: str) -> dict[int, tuple[str, str, list[tuple[str, int]]]]:
+    rows = [row.split() for row in table.replace("\n", "|").split("|") if row.strip()]
+    return {int(row[1 + _ARM]): (row[0], row[3], [(word[0], int(word[1:])) for word in row[4:]]) for row in rows if row[1 + _ARM] != "-"}
+
+
+_CALLS = _rows(_TABLE)
+#: With those of _WIDE; where a call can be both, as an open, its flags say which.
+_ALL_CALLS = {**_rows(_WIDE), **_CALLS}
+
+
+def _filter(wide: bool) -> bytes:
     """The filter as BPF; calls that it lets pass by their number alone, the kernel remembers in a bitmap."""
     load, equal, above, bits, end = 0x20, 0x15, 0x35, 0x45, 0x06
     allow, notify, refuse = 0x7FFF0000, 0x7FC00000, 0x00050000
     code = [(load, 0, 0, 4), (equal, 1, 0, _ARCHES.get(_MACHINE, 0)), (end, 0, 0, refuse | errnos.ENOSYS),
             (load, 0, 0, 0), (above, 0, 1, 0x40000000), (end, 0, 0, refuse | errnos.ENOSYS)]
-    for number, (name, kind, where) in _CALLS.items():
-        if name in ("open", "openat"):
+    for number, (name, kind, where) in (_ALL_CALLS if wide else _CALLS).items():
+        if name in ("open", "openat") and not wide:
             code += [(equal, 0, 4, number), (load, 0, 0, 16 + 8 * where[1][1]),
                      (bits, 0, 1, os.O_CREAT | os.O_TRUNC | _O_TMPFILE), (end, 0, 0, notify), (end, 0, 0, allow)]
         else:
@@ -222,15 +244,16 @@ def _status(pid: int | str, name: bytes) -> int:
 class _Spawner:
     """spawner.py, a child of the thread that has started it: it ends with that, or when nobody has the other end of its line."""
 
-    there: _Spawner | None = None
+    there: dict[bool, _Spawner] = {}  # by whether its filter is the wide one
 
-    def __init__(self) -> None:
+    def __init__(self, wide: bool) -> None:
+        self.wide = wide
         self.owner = os.getpid(), threading.get_native_id()
         self.line, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "spawner.py")
         nothing = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (1, 2)]
         with far:
-            self.pid = os.posix_spawn("/proc/self/exe", [sys.executable, "-I", "-S", path, _filter().hex()], os.environ,
+            self.pid = os.posix_spawn("/proc/self/exe", [sys.executable, "-I", "-S", path, _filter(wide).hex()], os.environ,
                                       file_actions=[(os.POSIX_SPAWN_DUP2, far.fileno(), 0), *nothing])
 
     def fork(self, order: bytes, files: list[int]) -> int:
@@ -247,29 +270,31 @@ class _Spawner:
 
     def end(self) -> None:
         self.line.close()
-        _Spawner.there = None
+        _Spawner.there.pop(self.wide, None)
         if self.owner[0] == os.getpid():
             os.kill(self.pid, signal.SIGKILL)  # a process that was forked meanwhile may have the line as well
             os.waitpid(self.pid, 0)
 
     @classmethod
-    def ours(cls) -> _Spawner:
+    def ours(cls, wide: bool) -> _Spawner:
         """This thread's, started where there is none or it has been killed."""
-        if cls.there and (cls.there.owner != (os.getpid(), threading.get_native_id()) or select.select([cls.there.line], [], [], 0)[0]):
-            cls.there.end()
-        cls.there = cls.there or cls()
-        return cls.there
+        there = cls.there.get(wide)
+        if there and (there.owner != (os.getpid(), threading.get_native_id()) or select.select([there.line], [], [], 0)[0]):
+            there.end()
+        if wide not in cls.there:
+            cls.there[wide] = cls(wide)
+        return cls.there[wide]
 
 
 class _Gate:
     """One run: `start` makes the child, `watch` is the loop, `finish` ends and reaps whatever is left."""
 
     def __init__(self, root: AnyPath, fault: Fault | None, record_data: bool, count_stdout: bool, count_root: bool,
-                 each: Each | None) -> None:
+                 each: Each | None, kinds: frozenset[str] | None) -> None:
         self.root = os.path.realpath(os.fsencode(root))
         self.below = os.path.join(self.root, b"")
         self.fault, self.record_data, self.each = fault, record_data, each
-        self.count_stdout, self.count_root = count_stdout, count_root
+        self.count_stdout, self.count_root, self.kinds = count_stdout, count_root, kinds
         self.result, self.over = Result(), False
         self.child = 0  # 0 before the fork, and again when it has been reaped
         self.before, self.filters = set(_children("self")), _status("self", b"Seccomp_filters")
@@ -280,13 +305,13 @@ class _Gate:
         self.ends = [pipe[0] for pipe in pipes]
         for file in (*self.near, *self.ends):
             self.files.enter_context(file)
-        self.output = os.readlink(b"/proc/self/fd/%d" % self.near[1].fileno())
+        self.input, self.output = (os.readlink(b"/proc/self/fd/%d" % near.fileno()) for near in self.near[:2])
         self.collected: list[list[bytes]] = [[], [], []]
 
     def start(self, argv: Sequence[str], env: Mapping[str, str], cwd: AnyPath | None) -> None:
         """Have it forked, receive the listener; what fails in the child before that is raised here."""
         order = marshal.dumps(([os.fspath(word) for word in argv], dict(env), os.fspath(cwd or os.getcwd())))
-        self.child = _Spawner.ours().fork(order, [*(end.fileno() for end in self.ends), self.far.fileno()])
+        self.child = _Spawner.ours(self.kinds is not None).fork(order, [*(end.fileno() for end in self.ends), self.far.fileno()])
         self.pidfd = os.pidfd_open(self.child)
         self.files.callback(os.close, self.pidfd)
         self.far.close()
@@ -467,8 +492,10 @@ class _Gate:
 
     def _decode(self, pid: int, number: int, args: list[int], pieces: list[tuple[int, int]]) -> Call | None:
         """The call, if it counts; `pieces` gets the places of a write's bytes."""
-        name, kind, where = _CALLS[number]
+        name, kind, where = _ALL_CALLS[number]
         at = {letter: args[index] for letter, index in where}
+        if self.kinds is not None:
+            return self._wide(pid, name, kind, where, at, args)
         flags = at.get("x", os.O_CREAT | os.O_TRUNC | os.O_WRONLY if name == "creat" else 0) & 0xFFFFFFFF
         follow = name in _FOLLOWS or kind == "open" and not flags & (os.O_EXCL | os.O_NOFOLLOW)
         counts, ino, paths = name == "sync", 0, []
@@ -508,6 +535,38 @@ class _Gate:
         names = tuple(os.fsdecode(b"." if path == self.root else path[len(self.below):] if self._inside(path) else path)
                       for path in paths)
         return Call(len(self.result.calls) + 1, pid, comm, name, kind, names, size, flags, ino, offset, data)
+
+    def _wide(self, pid: int, name: str, kind: str, where: list[tuple[str, int]], at: dict[str, int], args: list[int]) -> Call | None:
+        """_decode, in a run that counts what changes nothing."""
+        flags = at.get("x", 0) & 0xFFFFFFFF
+        if name in ("open", "openat") and not flags & (os.O_CREAT | os.O_TRUNC | _O_TMPFILE):
+            kind = "look"
+        if kind not in (self.kinds or ()):
+            return None
+        path = b""
+        if kind in ("fork", "exec", "exit"):
+            if pid == self.child and kind != "fork":
+                return None  # the command itself: how it begins and ends is no fault that it could see
+            path = _read(f"/proc/{pid}/mem", 4096, at["t"]).partition(b"\0")[0] if kind == "exec" else b""
+        elif "f" in at:
+            link = b"/proc/%d/fd/%d" % (pid, at["f"] & 0xFFFFFFFF)
+            path = os.readlink(link)
+            if not self._inside(path):
+                if not path.startswith(b"pipe:") or kind != "read":
+                    return None
+                path = b"<stdin>" if path == self.input else b"<pipe>"
+        else:
+            letter, index = where[0]
+            text = _read(f"/proc/{pid}/mem", 4096, args[index + (letter == "a")]).partition(b"\0")[0]
+            directory = ctypes.c_int(args[index] & 0xFFFFFFFF).value if letter == "a" else _AT_FDCWD
+            if not text:  # of a descriptor
+                return None
+            path = self._path(pid, directory, text, follow=False)
+            if not self._inside(path):
+                return None
+        comm = os.fsdecode(_read(f"/proc/{pid}/comm").rstrip(b"\n"))
+        text = os.fsdecode(b"." if path == self.root else path[len(self.below):] if self._inside(path) else path)
+        return Call(len(self.result.calls) + 1, pid, comm, name, kind, (text,) if text else (), flags=flags)
 
     def _inside(self, path: bytes) -> bool:
         return path == self.root or path.startswith(self.below)
@@ -556,7 +615,8 @@ class _Gate:
 
 def run(argv: Sequence[str], root: AnyPath, *, env: Mapping[str, str] | None = None, stdin: bytes = b"",
         cwd: AnyPath | None = None, fault: Fault | None = None, timeout: float = 30, record_data: bool = False,
-        count_stdout: bool = False, count_root: bool = True, linger: float = 1, each: Each | None = None) -> Result:
+        count_stdout: bool = False, count_root: bool = True, linger: float = 1, each: Each | None = None,
+        kinds: frozenset[str] | None = None) -> Result:
     """Run `argv` behind a gate on the directory `root`; nothing of it is left when this returns or raises.
 
     env, cwd, stdin: as in subprocess. timeout: seconds for all. linger: seconds that the rest of the tree may go on
@@ -564,6 +624,7 @@ def run(argv: Sequence[str], root: AnyPath, *, env: Mapping[str, str] | None = N
     to standard output too, and to pipes that stand in its place; without count_root those to the command's own standard output
     alone, the answer. each(call, stdout, stderr) is called before each counted call, which waits meanwhile:
     what lies below the root then is what a kill of the whole tree at that call leaves; the streams are what has come so far.
+    kinds: count only calls of these kinds, of READS, ENDS and BIRTHS, and no changes.
     Raises OSError if the command or the gate cannot be started.
     """
     before = ctypes.c_int()
@@ -571,7 +632,7 @@ def run(argv: Sequence[str], root: AnyPath, *, env: Mapping[str, str] | None = N
     with contextlib.ExitStack() as stack:  # undone from the last to the first
         stack.callback(_LIBC.prctl, _SET_SUBREAPER, before.value, 0, 0, 0)
         _LIBC.prctl(_SET_SUBREAPER, 1, 0, 0, 0)
-        gate = _Gate(os.fspath(root), fault, record_data, count_stdout, count_root, each)
+        gate = _Gate(os.fspath(root), fault, record_data, count_stdout, count_root, each, kinds)
         stack.enter_context(gate.files)
         stack.callback(gate.finish)
         gate.start(argv, os.environ if env is None else env, cwd)

@@ -22,8 +22,12 @@ SECONDS: dict[str, Words] = {
     "drain": ("drain", "-0", "q", b""),
     "claim": ("claim", "-c", "again", "q", b""),
 }
+#: Ways of counting (faults.counted) that count what changes nothing.
+WIDE = {"reads": gate.READS, "ends": gate.ENDS, "births": gate.BIRTHS}
 #: Exit codes that a verb may end with when a call of it has failed.
 CODES = (0, 65, 66, 69, 70, 74, 75, 77)
+#: Those that say what is in the queue, or not. Every scenario succeeds undisturbed: where a read has failed they are untrue.
+UNTRUE = (65, 66, 69)
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ def act(system: System, words: Words, spool: Path, sync: str, fault: gate.Fault 
         each: gate.Each | None = None) -> gate.Result:
     """Run the verb. `counted`: which calls are, as in faults.counted()."""
     return gate.run(system.argv(words[:-1]), spool, env=system.environment(spool, sync), stdin=words[-1], fault=fault, timeout=600,
-                    count_stdout=counted != "changes", count_root=counted != "answer", record_data=each is not None, each=each)
+                    kinds=WIDE.get(counted), count_stdout=counted != "changes", count_root=counted != "answer", record_data=each is not None, each=each)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +162,15 @@ def calls(system: System, scenario: str, work: Path) -> list[gate.Call]:
     return memo.once(work, ("calls", system, scenario), lambda: _undisturbed(system, scenario, work))
 
 
+def unseen(system: System, scenario: str, work: Path, way: str) -> list[gate.Call]:
+    """The calls of the act that change nothing, counted in that way."""
+    def find() -> list[gate.Call]:
+        tree, words = base(system, scenario, work)
+        return act(system, words, fresh(tree, work), SCENARIOS[scenario].sync, counted=way).calls
+
+    return memo.once(work, ("unseen", system, scenario, way), find)
+
+
 def _undisturbed(system: System, scenario: str, work: Path) -> list[gate.Call]:
     tree, words = base(system, scenario, work)
     spool = fresh(tree, work)
@@ -191,10 +204,13 @@ def manners(scenario: Scenario, trial: Trial, result: gate.Result) -> list[str]:
     if result.timed_out:
         return ["hangs"]
     wrong = []
-    if result.status > 0 and result.status not in CODES:
+    if trial.fault in faults.READS and result.status in UNTRUE:
+        wrong.append(f"said {result.status} of what it could not read: {result.stderr[:200]!r}")
+    # a shell that cannot start a process ends by itself, and says so in its own words
+    if result.status > 0 and result.status not in (*CODES, *((2, 254) if trial.fault == "no process" else ())):
         wrong.append(f"exit {result.status}: {result.stderr[:200]!r}")
     if result.status >= 0 and not faults.kills(trial.fault) and trial.fault != "kill one":
-        if result.stderr.count(b"\n") > scenario.complaints:
+        if result.stderr.count(b"\n") > scenario.complaints and trial.fault not in faults.UNSEEN[len(faults.READS):]:
             wrong.append(f"more than {scenario.complaints} lines: {result.stderr[:300]!r}")
     return wrong
 
