@@ -126,8 +126,13 @@ def share(name, items, count, first=0):
     return [item for place, item in enumerate(items) if place in chosen]
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist puts a test's group into its name
 def pytest_collection_modifyitems(config, items):
-    """A test that is marked `full` belongs to `make test-all`, or to whoever names it with its ::."""
+    """A test that is marked `full` belongs to `make test-all`, or to whoever names it with its ::. All tests of the Spark session run in one
+    process."""
+    for item in items:
+        if "spark" in item.fixturenames:
+            item.add_marker(pytest.mark.xdist_group("spark"))
     named = any("::" in str(arg) for arg in config.args)
     left_out = [] if everything() or named else [item for item in items if item.get_closest_marker("full")]
     if left_out:
@@ -259,6 +264,15 @@ def flatq(shell, spool, tmp_path):
     runner = Runner(shell, spool, home)
     yield runner
     runner.end(*runner.started)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    """The one Spark session of a run."""
+    import tables
+
+    with tables.session(tmp_path_factory.mktemp("spark")) as made:
+        yield made
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
-"""What the tests on Spark share: one session for a file of tests, queues of numbers, what lies in a table."""
+"""What the tests on Spark share: one session, queues of numbers, what lies in a table."""
 
+import contextlib
 import os
+import signal
 
 import pytest
 
@@ -12,19 +14,39 @@ from flatq import spark as flatq_spark  # noqa: E402
 QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", "spark.sql.shuffle.partitions": "2"}
 
 
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory):
-    before = dict(os.environ)
+@pytest.fixture(autouse=True)
+def unsynced(monkeypatch):
+    monkeypatch.setenv("FLATQ_SYNC", "off")
+
+
+@pytest.fixture
+def java():
+    """For tests that start a Spark of their own."""
+    try:
+        return flatq_spark.java()
+    except flatq_spark.Unready as error:
+        unready(error)
+
+
+def unready(error):
+    (pytest.fail if os.environ.get("CI") else pytest.skip)(str(error))
+
+
+@contextlib.contextmanager
+def session(home):
+    """What Java keeps of this environment is for the tests on Spark alone; the process goes on with others."""
+    before, interrupted = dict(os.environ), signal.getsignal(signal.SIGINT)
     os.environ["FLATQ_SYNC"] = "off"
-    home = tmp_path_factory.mktemp("spark")
     try:
         made = flatq_spark.session(master="local[2]", conf={**QUICK, "spark.sql.warehouse.dir": str(home)})
     except flatq_spark.Unready as error:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(str(error))
+        unready(error)
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        signal.signal(signal.SIGINT, interrupted)
     yield made
     made.stop()
-    os.environ.clear()
-    os.environ.update(before)
 
 
 def numbers(count):

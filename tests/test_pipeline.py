@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import pty
-import random
 import re
 import shutil
 import signal
@@ -16,9 +15,9 @@ import threading
 
 import pytest
 
-from conftest import ROOT, left, listening, need, wait_for
+from conftest import ROOT, chance, everything, left, listening, need, share, wait_for
 from engine import empty, push, reserve
-from tables import fill, flatq_spark, numbers, spark, table  # noqa: F401 (a fixture)
+from tables import fill, flatq_spark, java, numbers, table, unsynced  # noqa: F401 (fixtures)
 
 from flatq.pipeline import __main__ as command  # noqa: E402
 from flatq.pipeline import drain, kills  # noqa: E402
@@ -453,17 +452,21 @@ def started(flatq, *words, **more):
     return process
 
 
+KILLED = [("drain", ("offsets", "random", "commits")), ("load", ("stage", "random", "entered"))]
+
+
 @pytest.mark.timeout(4 * kills.PATIENCE)
-@pytest.mark.parametrize("job, points", [("drain", ("offsets", "random", "commits")), ("load", ("stage", "random", "entered"))])
-def test_killed_drivers(spark, tmp_path, job, points):
-    """Three times, one after the other: nothing is lost, nothing is there twice. More of it is in the crash laboratory."""
-    one = kills.Trial(job, points, random.randrange(1 << 32))
+@pytest.mark.parametrize("job, points", KILLED if everything() else [(job, points[:1]) for job, points in share("killed drivers", KILLED, 1)])
+def test_killed_drivers(java, tmp_path, job, points):
+    """One after the other: nothing is lost, nothing is there twice. More of it is in the crash laboratory."""
+    one = kills.Trial(job, points, chance(f"killed drivers {job}").randrange(1 << 32))
     print(one)
     outcome = kills.run(one, tmp_path)
     assert outcome.outcome == "good", (outcome.detail, str(one))
 
 
-def test_continuous(flatq, tmp_path, spark):
+@pytest.mark.full
+def test_continuous(java, flatq, tmp_path):
     """Killed in its midst, started again, told to stop: nothing is lost or there twice, and all that is written is settled."""
     fill(flatq, 0, 1000)
     to = tmp_path / "out"
@@ -484,25 +487,26 @@ def test_continuous(flatq, tmp_path, spark):
     assert b"reserved 0\n" in flatq("stat", "default", check=0).out
 
 
-def test_told_before_it_has_begun(flatq, tmp_path, spark):
+def test_told_before_it_has_begun(java, flatq, tmp_path):
     """While Java starts: it ends at once, well, and has taken nothing."""
     fill(flatq, 0, 100)
     process = started(flatq, "drain", "default", "--to", tmp_path / "out", "--continuous")
 
-    def java():
+    def begun():
         for pid in left(process):
             with contextlib.suppress(OSError):
                 if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == "java":
                     return True
         return process.poll() is not None
 
-    wait_for(java, "Java", seconds=300)
+    wait_for(begun, "Java", seconds=300)
     os.killpg(process.pid, signal.SIGTERM)
     out, err = process.communicate(timeout=300)
     assert (process.returncode, out, err) == (0, b"", b"")
     assert flatq("drain", check=0).out.split() == numbers(100)
 
 
+@pytest.mark.full
 def test_stats_at_a_terminal(job, flatq):
     """The command, both its streams a terminal's: what it says to a pipe, and nothing else."""
     push(flatq, b"1")
@@ -561,6 +565,7 @@ def executor_of(work):
             continue
 
 
+@pytest.mark.full
 @pytest.mark.timeout(1500)
 def test_cluster(spark, flatq, tmp_path, free_port):
     """A real one, a master and two workers: an executor is killed in the midst of a task that stages rows, and half-way through the drain

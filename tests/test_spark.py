@@ -1,4 +1,4 @@
-"""flatq.spark: queues as tables and tables as messages, in one session for all tests; drivers that are killed have their own."""
+"""flatq.spark: queues as tables and tables as messages, in one session for all tests; killed drivers are test_pipeline's."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ import pytest
 
 from conftest import ROOT, wait_for
 from engine import empty, pop, push
-from tables import fill, flatq_spark, numbers, spark  # noqa: F401 (a fixture)
+from tables import fill, flatq_spark, numbers, unsynced  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.timeout(600)
 
