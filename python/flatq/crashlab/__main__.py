@@ -2,7 +2,7 @@
 
 Without --point, trials of the families named (--family; all that are there), side by side, and a table at the end: bad trials of all.
 Where it is interrupted, what has come by then is written and shown. With --scenario, --fault and --point, or with a line that begins with
-`power` or `cut`, one trial in full, as a failure's line says. Exit 0: nothing is bad; 1: something is; 64: usage; 69: this system cannot do it (of several families: says which it cannot); 130, 143: interrupted.
+`power`, `pair` or `cut`, one trial in full, as a failure's line says. Exit 0: nothing is bad; 1: something is; 64: usage; 69: this system cannot do it (of several families: says which it cannot); 130, 143: interrupted.
 """
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import campaign, cuts, faults, gate, power, report
+from . import campaign, cuts, faults, gate, pairs, power, report
 from .scenarios import SCENARIOS, System
 from .trial import Trial
 
@@ -67,12 +67,15 @@ def _stop(number: int, frame: object) -> NoReturn:
 
 
 def _again(line: list[str], parser: argparse.ArgumentParser) -> int:
-    """A trial of power.py or cuts.py, from the line that it prints."""
+    """A trial of power.py, pairs.py or cuts.py, from the line that it prints."""
     try:
         if line[0] == "power":
             given = power.Trial.parse(shlex.join(line))
             with campaign.workplace() as work:
                 outcome = power.run(given, System(), work)
+        elif line[0] == "pair":
+            with campaign.workplace() as work:
+                outcome = pairs.run(pairs.Pair.parse(shlex.join(line)), System(), work)
         else:
             cut = cuts.Cut.parse(shlex.join(line))
             [outcome] = cuts.replay(System(), cut.kind, [cut])
@@ -86,7 +89,7 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     families = campaign.families()
     parser = _parser(list(families))
-    again = bool(argv) and argv[0] in ("power", "cut")
+    again = bool(argv) and argv[0] in ("power", "cut", "pair")
     args = parser.parse_args([] if again else argv)
     if args.list:
         print("\n".join(SCENARIOS))

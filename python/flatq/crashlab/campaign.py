@@ -220,7 +220,7 @@ def _own(module: Any, system: System, options: Options, work: Path) -> list[Task
 
 #: The families with modules of their own, and how their tasks are made; one that has none of these has a function tasks() for it.
 _MODULES: dict[str, Callable[[Any, System, Options, Path], list[Task]]] = {
-    "power": _power, "cuts": _own, "history": _history, "races": _own, "clients": _own, "mutants": _own, "article": _own, "kills": _own}
+    "power": _power, "cuts": _own, "history": _history, "races": _own, "clients": _own, "mutants": _own, "article": _own, "kills": _own, "pairs": _own}
 
 
 #: The families that need no gate. They run where there is none; of the others it is said that they cannot.

@@ -1,0 +1,386 @@
+"""Two verbs side by side: one stops before one of its calls, the other runs whole or is killed there, and the first goes on.
+
+Nothing is timed. The gate holds the first verb at its call; the other runs meanwhile, until it has ended or waits for a lock that the
+first one holds. What is judged:
+
+    conservation  every message that was there or was acknowledged is delivered once or still there once, and nothing else is
+    order         of two verbs that each do one thing, the answers and what is left are those of one after the other, in either order
+
+A verb that does many things one after the other (MANY) may meet the other in the middle: for it only conservation holds. Allowed by name,
+as the protocol page (lib/README.md, "Side by side") says: of two verbs with one receipt the slower may be told 66, and has done nothing; of two
+kicks the slower may kick less; beside drop -f a verb fails.
+"""
+from __future__ import annotations
+
+import fcntl
+import functools
+import itertools
+import os
+import random
+import re
+import shlex
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import gate, layout, memo, oracle, trees
+from .scenarios import System, Words, pushes
+from .trial import Outcome
+
+LEASE = "999999"
+#: The verbs, by name: words as in scenarios.py. RECEIPT is that of m1; OFFSET the end of what `me` has claimed.
+VERBS: dict[str, Words] = {
+    "push": ("push", "q", b"new"),
+    "push -k": ("push", "-k", "other", "q", b"new"),
+    "push -k dup": ("push", "-k", "key", "q", b"new"),
+    "push -d": ("push", "-d", LEASE, "q", b"new"),
+    "push -l": ("push", "-l", "q", b"n1\nn2\nn3\n"),
+    "pop": ("pop", "q", b""),
+    "pop -l": ("pop", "-l", "-n", "3", "q", b""),
+    "drain": ("drain", "-0", "q", b""),
+    "reserve": ("reserve", "-t", LEASE, "q", b""),
+    "delete": ("delete", "RECEIPT", b""),
+    "release": ("release", "RECEIPT", b""),
+    "release -d": ("release", "-d", LEASE, "RECEIPT", b""),
+    "touch": ("touch", "-t", "9999999", "RECEIPT", b""),
+    "bury": ("bury", "RECEIPT", b""),
+    "kick": ("kick", "q", b""),
+    "claim": ("claim", "-c", "me", "-n", "4", "q", b""),
+    "settle": ("settle", "-c", "me", "q", "2", b""),
+    "unclaim": ("unclaim", "-c", "me", "q", b""),
+    "drop": ("drop", "q", b""),
+    "drop -f": ("drop", "-f", "q", b""),
+    "close": ("close", "q", b""),
+    "create": ("create", "-b", "50", "q", b""),
+    "wal": ("wal", b""),
+    "doctor": ("doctor", "q", b""),
+}
+#: What does several things, one after the other; beside it another verb may come in the middle.
+MANY = frozenset({"push -l", "pop -l", "drain", "claim", "settle", "unclaim", "drop", "drop -f", "wal", "doctor", "create", "close"})
+#: Verbs that change one message by its receipt. Of two at once the second may be told 66, as if the first had been a new reservation.
+BY_RECEIPT = frozenset({"delete", "release", "release -d", "touch", "bury"})
+#: What the spool holds before. `plain`: ready singles, a flat file, one reserved, one buried, one delayed, two claimed. `due`: its delay and
+#: its leases are over. `boot`: the system has just started. `empty`: nothing but the one that is reserved.
+BASES = ("plain", "due", "boot", "empty")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """`first` stops before its call `point`, `second` runs; `kill`: it is killed before its own call of that number; 0: it is not."""
+
+    base: str
+    first: str
+    second: str
+    point: int
+    kill: int = 0
+
+    def __str__(self) -> str:
+        return shlex.join(["pair", f"{self.base}/{self.first}/{self.second}/{self.point}/{self.kill}"])
+
+    @classmethod
+    def parse(cls, text: str) -> Pair:
+        """The pair whose str() this is. Raises ValueError."""
+        base, first, second, point, kill = shlex.split(text)[-1].split("/")
+        if base not in BASES or first not in VERBS or second not in VERBS:
+            raise ValueError(f"no pair: {text}")
+        return cls(base, first, second, int(point), int(kill))
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How both ended and what is left: answers without what differs from run to run, and every message with its state."""
+
+    first: tuple[int, bytes]
+    second: tuple[int, bytes]
+    left: tuple[tuple[bytes, str], ...]
+
+
+def _receipt(system: System, spool: Path) -> str:
+    return system.verb(spool, "reserve", "-t", LEASE, "q").stdout.split()[0].decode()
+
+
+def base(system: System, name: str, work: Path) -> tuple[trees.Tree, str]:
+    """The spool before, and m1's receipt."""
+    def make() -> tuple[trees.Tree, str]:
+        spool = work / f"base.{os.getpid()}"
+        trees.remove(spool)
+
+        def verb(*words: Any) -> None:
+            done = system.verb(spool, *words[:-1], stdin=words[-1])
+            if done.returncode:
+                raise RuntimeError(f"{words}: {done}")
+
+        for words in pushes(1, 1):
+            verb(*words)
+        receipt = _receipt(system, spool)
+        if name != "empty":
+            verb(*pushes(2, 2)[0])
+            verb("bury", _receipt(system, spool), b"")
+            for words in pushes(3, 4):
+                verb(*words)
+            verb("claim", "-c", "me", "-n", "2", "q", b"")
+            for words in (*pushes(5, 9), ("wal", b""), *pushes(10, 10, "-k", "key"), *pushes(11, 11), *pushes(12, 12, "-d", LEASE)):
+                verb(*words)
+        if name == "due":
+            layout.age(spool)
+        if name == "boot":
+            for mark in layout.names(spool / ".boot"):
+                (spool / ".boot" / mark).unlink()
+        for tended in spool.glob("*/tended"):
+            tended.unlink()
+        tree = trees.take(spool)
+        trees.remove(spool)
+        return tree, receipt
+
+    return memo.once(work, ("pair base", system, name), make)
+
+
+def words_of(verb: str, receipt: str) -> Words:
+    return tuple(word.replace("RECEIPT", receipt) if isinstance(word, str) else word for word in VERBS[verb])
+
+
+def _plain(verb: str, stdout: bytes) -> bytes:
+    """An answer without ids and nonces."""
+    if verb.startswith("push"):
+        return re.sub(rb"\d+", b"N", stdout)
+    if verb == "reserve":
+        return stdout.partition(b"\n")[2]
+    if verb in ("claim", "doctor"):
+        return b""
+    return stdout
+
+
+def _left(system: System, spool: Path) -> tuple[tuple[tuple[bytes, str], ...], list[str]]:
+    """Every message and its state once the recovery has ended, and what is wrong with any of it."""
+    done = system.verb(spool, "wal")
+    wrong = [f"recovery: exit {done.returncode}: {done.stderr[:200]!r}"] if done.returncode else []
+    found = layout.dump(spool)
+    wrong += [f"damaged: {text}" for text in found.damaged] + oracle._twice(found)
+    return tuple(sorted((m.body or b"?", m.state) for m in found.messages())), wrong
+
+
+def _blocked(pids: Sequence[int]) -> bool:
+    """Whether one of these waits for a lock that somebody else has (/proc/locks shows it with an arrow)."""
+    with open("/proc/locks") as table:
+        waiting = {int(row.split()[5]) for row in table if row.split()[1] == "->"}
+    return not waiting.isdisjoint(pids)
+
+
+class _Beside:
+    """The second verb: run until it ends, or waits for the first."""
+
+    def __init__(self, system: System, words: Words, spool: Path) -> None:
+        self.process = subprocess.Popen(system.argv(words[:-1]), env=system.environment(spool), stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+        assert self.process.stdin
+        try:
+            self.process.stdin.write(words[-1])
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass
+        self.process.stdin = None
+        bound = time.monotonic() + 60
+        while self.process.poll() is None and not _blocked(list(gate._tree(self.process.pid))):
+            if time.monotonic() > bound:
+                raise TimeoutError(f"{words}: neither ends nor waits for a lock")
+            time.sleep(0.0005)  # between two looks
+
+    def end(self) -> tuple[int, bytes, bytes]:
+        out, err = self.process.communicate(timeout=60)
+        return self.process.returncode, out, err
+
+
+def _order(system: System, pair: Pair, work: Path, turned: bool) -> Ended:
+    """What comes of one after the other."""
+    def find() -> Ended:
+        tree, receipt = base(system, pair.base, work)
+        spool = work / f"spool.{os.getpid()}"
+        trees.remove(spool)
+        trees.put(tree, spool)
+        said = {}
+        for place, verb in ((1, pair.second), (0, pair.first)) if turned else ((0, pair.first), (1, pair.second)):
+            words = words_of(verb, receipt)
+            done = system.verb(spool, *words[:-1], stdin=words[-1])
+            said[place] = done.returncode, _plain(verb, done.stdout)
+        left, _ = _left(system, spool)
+        trees.remove(spool)
+        return Ended(said[0], said[1], left)
+
+    return memo.once(work, ("order", system, pair.base, pair.first, pair.second, turned), find)
+
+
+def calls(system: System, base_name: str, verb: str, work: Path) -> list[gate.Call]:
+    """The calls of the verb where it is alone."""
+    def find() -> list[gate.Call]:
+        tree, receipt = base(system, base_name, work)
+        spool = work / f"spool.{os.getpid()}"
+        trees.remove(spool)
+        trees.put(tree, spool)
+        words = words_of(verb, receipt)
+        found = gate.run(system.argv(words[:-1]), spool, env=system.environment(spool), stdin=words[-1], count_stdout=True, timeout=60).calls
+        trees.remove(spool)
+        return found
+
+    return memo.once(work, ("pair calls", system, base_name, verb), find)
+
+
+def _delivered(verb: str, said: tuple[int, bytes], bodies: Sequence[bytes]) -> list[bytes]:
+    words = VERBS[verb]
+    if verb == "pop":
+        return [said[1]] if said[1] in bodies else []
+    return oracle.said(words, said[1], bodies) if verb in ("pop -l", "drain") else []
+
+
+def _conserved(pair: Pair, before: Counter[bytes], ended: Ended, killed: bool) -> list[str]:
+    """Every message that was there or was acknowledged is delivered once or there once."""
+    if "drop -f" in (pair.first, pair.second):
+        return []
+    bodies = [*before, b"new", b"n1", b"n2", b"n3"]
+    there = Counter(body for body, _ in ended.left)
+    gone: Counter[bytes] = Counter()
+    wrong = []
+    brought: Counter[bytes] = Counter()
+    may: set[bytes] = set()
+    for verb, said, dead in ((pair.first, ended.first, False), (pair.second, ended.second, killed)):
+        out = _delivered(verb, said, bodies)
+        gone.update(out)
+        if dead:
+            # of one that was killed: what it has written out may come again, and what it was about to settle may be settled
+            may |= {*out, *(b"m1" if verb == "delete" else b"",), *((b"m3", b"m4") if verb == "settle" else ())} - {b""}
+            may |= {b"new"} if verb.startswith("push -k") or verb in ("push", "push -d") else {b"n1", b"n2", b"n3"} if verb == "push -l" else set()
+            continue
+        if verb == "delete" and said[0] == 0:
+            gone[b"m1"] += 1
+        if verb == "settle" and said[0] == 0:
+            gone.update((b"m3", b"m4"))
+        if verb.startswith("push") and said[0] == 0 and b"dup" not in said[1]:
+            brought.update([b"n1", b"n2", b"n3"] if verb == "push -l" else [b"new"])
+    want = before + brought
+    for body in {*want, *there, *gone}:
+        count = there[body] + gone[body]
+        if body in may and 0 <= count <= want[body] + 1:
+            continue
+        if count > want[body]:
+            wrong.append(f"{body!r}: {want[body]} of it, delivered {gone[body]} times and {there[body]} left")
+        if count < want[body]:
+            wrong.append(f"{body!r} is lost")
+    return wrong
+
+
+def run(pair: Pair, system: System, work: Path) -> Outcome:
+    begun = time.monotonic()
+    reached, call = True, ""
+    try:
+        reached, call, wrong = _carry_out(pair, system, work)
+    except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
+        wrong = [f"{type(error).__name__}: {error}"]
+    return Outcome(f"{pair.base}: {pair.first} / {pair.second}", pair.first, pair.point, call, "pair, killed" if pair.kill else "pair",
+                   "bad" if wrong else "good" if reached else "not reached", "; ".join(wrong), 0, round(time.monotonic() - begun, 4), str(pair), "pairs")
+
+
+def _carry_out(pair: Pair, system: System, work: Path) -> tuple[bool, str, list[str]]:
+    tree, receipt = base(system, pair.base, work)
+    spool = work / f"spool.{os.getpid()}"
+    trees.remove(spool)
+    trees.put(tree, spool)
+    before = Counter(m.body or b"?" for m in layout.dump(spool).messages())
+    held: list[_Beside | gate.Result] = []
+    where: list[gate.Call] = []
+    words = words_of(pair.second, receipt)
+
+    def beside(call: gate.Call, stdout: bytes, stderr: bytes) -> None:
+        if call.seq != pair.point or where:
+            return
+        where.append(call)
+        if pair.kill and not _locked(spool):
+            held.append(gate.run(system.argv(words[:-1]), spool, env=system.environment(spool), stdin=words[-1], count_stdout=True,
+                                 fault=gate.Fault("kill_tree", pair.kill), timeout=60))
+        else:
+            held.append(_Beside(system, words, spool))
+
+    own = words_of(pair.first, receipt)
+    try:
+        first = gate.run(system.argv(own[:-1]), spool, env=system.environment(spool), stdin=own[-1], count_stdout=True, timeout=60, each=beside)
+    finally:
+        others = [other.end() if isinstance(other, _Beside) else (other.status, other.stdout, other.stderr) for other in held]
+    if not where:
+        return False, "", []
+    call = f"{where[0].comm}: {where[0].kind} {' '.join(where[0].paths)}"
+    status, out, err = others[0]
+    killed = pair.kill > 0 and status < 0
+    wrong = [f"{name}: exit {code}: {text[:200]!r}" for name, code, text in ((pair.first, first.status, first.stderr), (pair.second, status, err))
+             if not (code in (0, 65, 66, 69, 75) or code < 0 and killed or code == 74 and "drop -f" in (pair.first, pair.second))
+             or text.count(b"\n") > 1 and "drop -f" not in (pair.first, pair.second)]
+    if first.timed_out:
+        wrong.append(f"{pair.first} hangs")
+    if killed:
+        layout.age(spool)
+    left, found = _left(system, spool)
+    wrong += found
+    ended = Ended((first.status, _plain(pair.first, first.stdout)), (status, _plain(pair.second, out)), left)
+    wrong += _conserved(pair, before, ended, killed)
+    if not killed and not wrong and not {pair.first, pair.second} & MANY:
+        allowed = [_order(system, pair, work, turned) for turned in (False, True)]
+        if ended not in allowed and not _by_name(pair, ended, allowed):
+            wrong.append(f"neither order: {_differs(ended, allowed)}")
+    trees.remove(spool)
+    return True, call, wrong
+
+
+def _by_name(pair: Pair, ended: Ended, allowed: Sequence[Ended]) -> bool:
+    """What is allowed beside the two orders: see the top."""
+    slower_lost = ended.first[0] == 66 and ended.second[0] == 0 and {pair.first, pair.second} <= BY_RECEIPT
+    return slower_lost or pair.first == pair.second == "kick" and ended.first == (0, b"0\n")
+
+
+def _differs(ended: Ended, allowed: Sequence[Ended]) -> str:
+    return f"{ended.first} {ended.second}; " + " or ".join(
+        f"{other.first} {other.second}, left -{[m for m in other.left if m not in ended.left]} +{[m for m in ended.left if m not in other.left]}"
+        for other in allowed)
+
+
+def _locked(spool: Path) -> bool:
+    """Whether somebody holds the lock of the queue or of the spool."""
+    for path in (spool / "q/lock", spool / ".lock"):
+        try:
+            with open(path, "ab") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            continue
+    return False
+
+
+def plan(system: System, base_name: str, first: str, second: str, work: Path, chance: random.Random | None = None) -> Iterator[Pair]:
+    """Every point of the first with the second whole; and killed: at every point of both, or with `chance` one of the second's for each."""
+    points = [call.seq for call in calls(system, base_name, first, work)]
+    kills = [call.seq for call in calls(system, base_name, second, work)]
+    for point in points:
+        yield Pair(base_name, first, second, point)
+        for kill in kills if chance is None else [chance.choice(kills)] if kills else []:
+            yield Pair(base_name, first, second, point, kill)
+
+
+def explore(system: System, base_name: str, first: str, seed: int, share: float | None, work: Path, seconds: Sequence[str] = tuple(VERBS)) -> list[Outcome]:
+    """All pairs of one first verb. `share`: of the points, so many, by the seed; None: all."""
+    chance = random.Random(f"{seed} {base_name} {first}") if share is not None else None
+    found: list[Outcome] = []
+    for second in seconds:
+        try:
+            for pair in plan(system, base_name, first, second, work, chance):
+                if chance is None or chance.random() < (share or 0):
+                    found.append(run(pair, system, work))
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            found.append(Outcome(f"{base_name}: {first} / {second}", first, 0, "", "pair", "bad", str(error), seed, 0.0, "", "pairs"))
+    return found
+
+
+def tasks(system: System, options: Any, work: Path) -> list[Any]:
+    """For campaign.py: with a limit a twentieth of the points, by the seed."""
+    share = None if options.limit is None else 0.05
+    return [functools.partial(explore, system, base_name, verb, options.seed, share, work) for base_name, verb in itertools.product(BASES, VERBS)]

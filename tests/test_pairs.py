@@ -1,0 +1,48 @@
+"""Two verbs side by side, the first held before a call of its own while the second runs or is killed (flatq.crashlab.pairs).
+
+`make test` takes a few points of each first verb by the seed, `make test-all` a twentieth of all, `make crash` all.
+"""
+
+import os
+
+import pytest
+
+from conftest import chance, everything
+from laboratory import trials, work  # noqa: F401
+from test_crash import SYSTEM, good
+
+from flatq.crashlab import pairs
+
+SEED = int(os.environ["FLATQ_SEED"])
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("first", pairs.VERBS)
+def test_side_by_side(first, work, trials):
+    bases = pairs.BASES if everything() else [chance(f"base {first}").choice(pairs.BASES)]
+    seconds = list(pairs.VERBS) if everything() else chance(f"second {first}").sample(list(pairs.VERBS), 6)
+    outcomes = [outcome for base in bases for outcome in pairs.explore(SYSTEM, base, first, SEED, 0.05, work, seconds)]
+    trials("pairs", outcomes)
+    good(outcomes)
+
+
+def test_a_pair_is_its_line():
+    one = pairs.Pair("due", "push -k", "release -d", 3, 2)
+    assert pairs.Pair.parse(str(one)) == one
+    with pytest.raises(ValueError):
+        pairs.Pair.parse("pair due/no/push/1/0")
+
+
+def test_the_second_runs_while_the_first_is_held(work):
+    """A pop that is held before its rename, beside another pop: each has a message of its own."""
+    [point] = [call.seq for call in pairs.calls(SYSTEM, "plain", "pop", work) if call.kind == "rename" and call.paths[1].startswith("q/out/0")][:1]
+    outcome = pairs.run(pairs.Pair("plain", "pop", "pop", point), SYSTEM, work)
+    assert outcome.outcome == "good" and "rename" in outcome.call, outcome
+
+
+def test_sees_what_is_lost_or_doubled():
+    ended = pairs.Ended((0, b"m5"), (0, b"m5"), ())
+    wrong = pairs._conserved(pairs.Pair("plain", "pop", "pop", 1), pairs.Counter([b"m5"]), ended, False)
+    assert len(wrong) == 1 and "delivered 2 times" in wrong[0]
+    ended = pairs.Ended((0, b"m5"), (0, b"N\n"), ())
+    assert any("lost" in text for text in pairs._conserved(pairs.Pair("plain", "pop", "push", 1), pairs.Counter([b"m5"]), ended, False))

@@ -1,0 +1,33 @@
+"""What changes nothing can fail as well: reads (family `reads`), and how a process of a verb ends or begins (family `ends`).
+
+`make test` takes a share of the scenarios by the seed, and one error a call; `make test-all` all scenarios. A failure names its trial.
+"""
+
+import os
+
+import pytest
+
+from conftest import share
+from laboratory import trials, work  # noqa: F401
+from test_crash import PLAIN, SYSTEM, good
+
+from flatq.crashlab import campaign, faults
+
+OPTIONS = campaign.Options(limit=1, seed=int(os.environ["FLATQ_SEED"]), share=True)
+SLOW = {name for name in PLAIN if name.startswith(("pop -w", "push -w", "push 1 MiB", "pop 256 KiB"))}
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", share("reads", [name for name in PLAIN if name not in SLOW], 12))
+def test_reads_that_fail(name, work, trials):
+    outcomes = campaign.unseen(SYSTEM, [name], OPTIONS, work, tuple(faults.READS))
+    trials("reads", outcomes)
+    good(outcomes)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", share("ends", [name for name in PLAIN if name not in SLOW], 25))
+def test_processes_that_end(name, work, trials):
+    outcomes = campaign.unseen(SYSTEM, [name], OPTIONS, work, faults.UNSEEN[len(faults.READS):])
+    trials("ends", outcomes)
+    good(outcomes)
