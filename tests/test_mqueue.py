@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -10,7 +11,7 @@ from conftest import wait_for
 from engine import push, refused
 from servers import here_too, module
 
-from flatq import Queue, mqueue
+from flatq import Queue
 from flatq.mqueue import Kernel, from_kernel, to_kernel
 from flatq.shovel import Shovel, target
 
@@ -89,25 +90,52 @@ def test_what_is_received_goes_back(flatq, kernel):
     assert kernel.receive(0) == (b"1", 3)
 
 
-def test_a_signal_just_after_it_was_received(flatq, kernel, monkeypatch):
-    """It is in no local variable alone, that a handler's exception would take along."""
-    called = mqueue._called
+def test_a_signal_at_every_moment_of_a_take(flatq, kernel):
+    """Its handler may raise before any instruction, though signals be blocked: another thread has them then, and the handler runs in the first.
+    The message is in the kernel's queue, or in hand, and then it is sent back or pushed."""
+    files = {Kernel.take.__code__.co_filename, Shovel.run.__code__.co_filename}
 
-    def struck(*words):
-        found = called(*words)
-        if isinstance(found, tuple):
-            os.kill(os.getpid(), signal.SIGTERM)
-        return found
+    def run(moment):
+        """Whether that instruction, counted from the first look at the kernel's queue to the first push, was there to be struck."""
+        left = moment
 
-    monkeypatch.setattr(mqueue, "_called", struck)
+        def trace(frame, event, arg):
+            nonlocal left
+            if frame.f_code.co_filename not in files or frame.f_code.co_name == "stop":
+                return None
+            frame.f_trace_opcodes = True
+            if event == "opcode":
+                left -= 1
+                if left == 0:
+                    shovel.stop(signal.SIGTERM, frame)
+            return trace
+
+        there = target("jobs")
+        shovel = Shovel(Kernel(kernel.name), there, once=True, count=1)
+        give = there.give
+
+        def untraced(*words):
+            sys.settrace(None)
+            return give(*words)
+
+        there.give = untraced
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            shovel.run()
+        finally:
+            sys.settrace(before)
+        return left <= 0
+
+    moment = 0
     kernel.send(b"1", priority=3)
-    shovel = Shovel(Kernel(kernel.name), target("jobs"), once=True)
-    before = signal.signal(signal.SIGTERM, shovel.stop)
-    try:
-        shovel.run()
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert kernel.current_messages + (len(Queue("jobs")) if shovel.moved else 0) == 1
+    while run(moment := moment + 1):
+        if kernel.current_messages:
+            assert kernel.receive(0) == (b"1", 3) and not kernel.current_messages, moment
+        else:
+            assert Queue("jobs").drain(end=b"\0") == [b"1"], moment
+        kernel.send(b"1", priority=3)
+    assert moment > 100 and Queue("jobs").drain(end=b"\0") == [b"1"]
 
 
 def test_too_large_for_the_queue_goes_back_once(flatq, kernel):

@@ -9,14 +9,14 @@ back, or pushes it; one that is killed by KILL in that instant loses it, as do t
 
 from __future__ import annotations
 
+import itertools
 import select
-import signal
 import sys
 import time
 import urllib.parse
 from typing import Any, NoReturn
 
-from .command import SIGNALS, Stopped, fail, needs, number, options, out
+from .command import Stopped, fail, needs, number, options, out
 from .ends import Parcel, Source, Target, TooLarge
 from .errors import Busy, Denied, Empty, Error, Full, Invalid, Missing, Usage
 from .shovel import command
@@ -50,15 +50,13 @@ class _Received(Parcel):
     def __init__(self, kernel: Kernel, body: bytes, priority: int) -> None:
         # nothing tells two that are the same apart, and none comes twice
         super().__init__(body, f"{kernel.name} {time.time_ns()} {kernel.count}", from_kernel(priority))
-        self.kernel, self.again = kernel, (body, priority)
+        self.kernel = kernel
 
     def done(self) -> None:
-        self.kernel.hand = None
+        self.kernel.hand.clear()
 
     def back(self) -> None:
-        # behind its equals; where there is no room any more, it waits for some
-        self.kernel.send(*self.again, None)
-        self.kernel.hand = None
+        self.kernel.back()
 
 
 class Kernel(Source, Target):
@@ -67,8 +65,8 @@ class Kernel(Source, Target):
     def __init__(self, name: str) -> None:
         self.name = name if name.startswith("/") else "/" + name
         self.count = 0
-        #: what was received, and is neither pushed nor sent back
-        self.hand: _Received | None = None
+        #: the message that was received, and is neither pushed nor sent back, with its priority
+        self.hand: list[tuple[bytes, int]] = []
         self._queue: Any = None
 
     @staticmethod
@@ -87,15 +85,17 @@ class Kernel(Source, Target):
         """A message that is in nobody's hand but ours."""
         queue = self.queue
         self.count += 1
-        # waits; a signal's handler may raise here
         select.select([queue.mqd], [], [], wait)
-        held = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        try:
-            self.hand = _Received(self, *_called(self.name, lambda: queue.receive(0)))
-        finally:
-            # here it may raise again: then `close` sends back what is in hand
-            signal.pthread_sigmask(signal.SIG_SETMASK, held)
-        return self.hand
+        # RACE: a signal's handler may raise before any instruction of Python's, so no local variable may be the only place of a message:
+        # this is one instruction. To block signals would not do: another thread gets them, and the handler runs in the first all the same.
+        _called(self.name, lambda: self.hand.extend(itertools.starmap(queue.receive, ((0,),))))
+        return _Received(self, *self.hand[0])
+
+    def back(self) -> None:
+        """Send what is in hand back: behind its equals, and where there is no room any more, it waits for some."""
+        for body, priority in self.hand:
+            self.send(body, priority, None)
+        self.hand.clear()
 
     def give(self, parcel: Parcel, wait: float) -> None:
         """Raises Full, TooLarge."""
@@ -110,8 +110,7 @@ class Kernel(Source, Target):
 
     def close(self) -> None:
         """The queue stays, and what is still in hand goes back to it."""
-        if self.hand is not None:
-            self.hand.back()
+        self.back()
         if self._queue is not None:
             self._queue.close()
             self._queue = None
