@@ -1,5 +1,6 @@
 """What the tests share: the five shells, a spool of one's own, a runner, and counts taken by strace."""
 
+import functools
 import os
 import random
 import re
@@ -8,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter, namedtuple
 from itertools import zip_longest
@@ -273,6 +275,45 @@ def spark(tmp_path_factory):
 
     with tables.session(tmp_path_factory.mktemp("spark")) as made:
         yield made
+
+
+@pytest.fixture
+def stub(flatq, tmp_path):
+    """stub(NAME, SCRIPT) puts a program into the PATH of flatq, in front of the one of that name. A shell may run its own all the same, as
+    busybox may be built to do; then the test is left out."""
+    place = tmp_path / "stubs"
+
+    def put(name, script):
+        place.mkdir(exist_ok=True)
+        (place / name).write_text(f"#!/bin/sh\n{script}\n")
+        (place / name).chmod(0o755)
+        if not flatq.env["PATH"].startswith(f"{place}:"):
+            flatq.env["PATH"] = f"{place}:{flatq.env['PATH']}"
+        if not runs_stubs(os.path.realpath(flatq.shell), name):
+            pytest.skip(f"this shell runs a {name} of its own, whatever PATH says")
+        return place / name
+
+    return put
+
+
+@functools.lru_cache(maxsize=None)
+def runs_stubs(shell, name):
+    """Whether that shell, called `sh`, looks in PATH for a command of that name."""
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / name
+        path.write_text("#!/bin/sh\nexit 97\n")
+        path.chmod(0o755)
+        done = subprocess.run(["sh", "-c", f"{name} 0"], executable=shell, env={"PATH": f"{place}:{os.environ['PATH']}"}, capture_output=True, stdin=subprocess.DEVNULL)
+        return done.returncode == 97
+
+
+@pytest.fixture
+def clock(flatq, tmp_path):
+    """An engine.Clock, by which flatq's leases and delays go."""
+    from engine import Clock
+    clock = Clock(tmp_path / "proc")
+    flatq.env["FLATQ_PROC"] = str(clock.path)
+    return clock
 
 
 @pytest.fixture

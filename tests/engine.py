@@ -8,7 +8,7 @@ from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from conftest import LIB, SHELLS, Result, Runner, need
+from conftest import LIB, SHELLS, Result, Runner, need, wait_for
 
 Reserved = namedtuple("Reserved", "receipt id tries length body")
 
@@ -151,16 +151,28 @@ def in_each_shell(tmp_path, check):
             runner.end(*runner.started)
 
 
+# `sleep` of a Clock: it is asleep until the clock, or a signal, says otherwise. What is shorter than a fifth of a second only looks now and then
+SLEEP = """case $1 in 0.0* | 0.1*) exec {sleep} "$1" ;; *.??) set -- "${{1%.*}}" "${{1#*.}}" ;; *) set -- "$1" 00 ;; esac
+read -r now rest <"$FLATQ_PROC/uptime"
+end=$((${{now%.*}} * 100 + 1${{now#*.}} + $1 * 100 + 1$2 - 200))
+printf '%s\\n' "$end" >"$FLATQ_PROC/sleeping/$$"
+# RACE: the clock was set before it knew of us
+read -r now rest <"$FLATQ_PROC/uptime"
+[ "${{now%.*}}${{now#*.}}" -lt "$end" ] || exit 0
+exec {sleep} 1000000"""
+
+
 class Clock:
     """A /proc of one's own, for FLATQ_PROC: the time since the start and the boot are what the test says.
 
-    It shows no processes, so nobody's death is proven."""
+    It shows no processes, so nobody's death is proven. After runs_sleep(), `sleep` goes by it as well."""
 
     def __init__(self, path):
         self.path = path
         (path / "sys/kernel/random").mkdir(parents=True)
         (path / "sys/kernel/random/uuid").symlink_to("/proc/sys/kernel/random/uuid")
         (path / "self").symlink_to("/proc/self")
+        (path / "sleeping").mkdir()
         self.reboot("first", 5000)
 
     def set(self, seconds):
@@ -168,6 +180,9 @@ class Clock:
         new = self.path / "uptime.new"
         new.write_text(f"{seconds:.2f} {seconds:.2f}\n")
         new.rename(self.path / "uptime")
+        for pid, left in self.sleepers().items():
+            if left <= 0:
+                os.kill(pid, signal.SIGTERM)
 
     def advance(self, seconds):
         self.set(self.seconds + seconds)
@@ -175,6 +190,39 @@ class Clock:
     def reboot(self, name, seconds=10):
         (self.path / "sys/kernel/random/boot_id").write_text(name + "\n")
         self.set(seconds)
+
+    def runs_sleep(self, stub):
+        stub("sleep", SLEEP.format(sleep=need("sleep")))
+        return self
+
+    def sleepers(self):
+        """For how many seconds each process sleeps, by its number."""
+        found = {}
+        for entry in self.path.glob("sleeping/*"):
+            end, pid = entry.read_text(), int(entry.name)
+            if end and command_of(pid) == "sleep":
+                found[pid] = round(int(end) / 100 - self.seconds, 2)
+        return found
+
+    def sleeps_of(self, process):
+        return [left for pid, left in self.sleepers().items() if left > 0 and pid in children(process.pid)]
+
+    def asleep(self, process):
+        """For how many seconds a waiting verb is going to sleep, as soon as it does."""
+        return wait_for(lambda: self.sleeps_of(process), "it sleeps")[0]
+
+    def passes(self, process):
+        """Time passes as it sleeps, until it ends: how many seconds."""
+        began = self.seconds
+
+        def ended():
+            left = self.sleeps_of(process)
+            if left:
+                self.advance(min(left))
+            return process.poll() is not None
+
+        wait_for(ended, "the end of who waits")
+        return round(self.seconds - began, 2)
 
 
 def carriers(spool):
