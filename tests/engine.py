@@ -182,7 +182,7 @@ class Clock:
         new.rename(self.path / "uptime")
         for pid, left in self.sleepers().items():
             if left <= 0:
-                os.kill(pid, signal.SIGTERM)
+                os.kill(pid, signal.SIGKILL)  # a worker's alarm ignores the others
 
     def advance(self, seconds):
         self.set(self.seconds + seconds)
@@ -194,6 +194,10 @@ class Clock:
     def runs_sleep(self, stub):
         stub("sleep", SLEEP.format(sleep=need("sleep")))
         return self
+
+    def shows(self, pid):
+        """Show this process, as long as it is there."""
+        (self.path / str(pid)).symlink_to(f"/proc/{pid}")
 
     def sleepers(self):
         """For how many seconds each process sleeps, by its number."""

@@ -9,8 +9,14 @@ from contextlib import suppress
 
 import pytest
 
-from conftest import wait_for
-from engine import child_named, empty, in_each_shell, lies, pop, push, refused, reserve, stopped_by
+from conftest import Result, wait_for
+from engine import child_named, empty, lies, pop, push, refused, reserve, stopped_by
+
+
+@pytest.fixture
+def clock(clock, stub):
+    """`sleep` goes by it: so who waits goes on when it is woken, or when the test says how late it is."""
+    return clock.runs_sleep(stub)
 
 
 def held_now(spool, queue):
@@ -51,18 +57,15 @@ def test_what_counts(shell, flatq):
     push(flatq, b"x", "other")
 
 
-def test_a_push_over_the_bound_leaves_nothing(tmp_path):
-    def check(flatq, spool):
-        flatq("create", "-b", "1", "q", check=0)
-        push(flatq, b"x", "q")
-        before = lies(spool, "q")
-        refused(flatq("push", "-k", "key", "q", input=b"no"), 75, "push")
-        refused(flatq("push", "-w", "1", "q", input=b"no"), 75, "push")
-        assert lies(spool, "q") == before
-        pop(flatq, "q")
-        assert flatq("push", "-k", "key", "q", check=0).out.strip().isdigit()
-
-    in_each_shell(tmp_path, check)
+def test_a_push_over_the_bound_leaves_nothing(shell, flatq, spool):
+    flatq("create", "-b", "1", "q", check=0)
+    push(flatq, b"x", "q")
+    before = lies(spool, "q")
+    refused(flatq("push", "-k", "key", "q", input=b"no"), 75, "push")
+    refused(flatq("push", "-w", "0", "q", input=b"no"), 75, "push")
+    assert lies(spool, "q") == before
+    pop(flatq, "q")
+    assert flatq("push", "-k", "key", "q", check=0).out.strip().isdigit()
 
 
 def test_bound_changed_and_taken_away(shell, flatq):
@@ -157,34 +160,29 @@ def test_whoever_counts_misses_nothing_that_is_on_its_way(flatq, spool, options)
     assert process.wait(60) == 0
 
 
-@pytest.mark.timed
-def test_push_waits_for_room(tmp_path):
-    def check(flatq, spool):
-        flatq("create", "-b", "1", "q", check=0)
-        push(flatq, b"1", "q")
-        for verb in ("pop", "delete", "bury"):
-            process = flatq.start("push", "-w", "30", "q")
-            process.stdin.write(b"next")
-            process.stdin.close()
-            process.stdin = None
-            wait_for(lambda: lies(spool, "q").get("room"), "the push that waits")
-            if verb == "pop":
-                assert pop(flatq, "q")
-            else:
-                flatq(verb, reserve(flatq, "q").receipt, check=0)
-            begun = time.monotonic()
-            out, err = process.communicate(timeout=100)
-            assert process.returncode == 0 and err == b"", err
-            assert time.monotonic() - begun < 1, "woken, not found by its next look"
-            assert out.strip().isdigit()
-        assert pop(flatq, "q") == b"next"
-        empty(flatq, "q")
-        assert not list((spool / ".wait").iterdir())
-        assert "room" not in lies(spool, "q")
-
-    in_each_shell(tmp_path, check)
+def test_push_waits_for_room(shell, flatq, spool, clock):
+    flatq("create", "-b", "1", "q", check=0)
+    push(flatq, b"1", "q")
+    for verb in ("pop", "delete", "bury"):
+        process = flatq.start("push", "-w", "30", "q")
+        process.stdin.write(b"next")
+        process.stdin.close()
+        process.stdin = None
+        assert clock.asleep(process) == 2
+        if verb == "pop":
+            assert pop(flatq, "q")
+        else:
+            flatq(verb, reserve(flatq, "q").receipt, check=0)
+        out, err = process.communicate(timeout=100)
+        assert process.returncode == 0 and err == b"", err
+        assert out.strip().isdigit()
+    assert pop(flatq, "q") == b"next"
+    empty(flatq, "q")
+    assert not list((spool / ".wait").iterdir())
+    assert "room" not in lies(spool, "q")
 
 
+@pytest.mark.full
 @pytest.mark.timed
 def test_how_soon_a_pop_wakes_a_push(flatq):
     flatq("create", "-b", "1", "q", check=0)
@@ -201,113 +199,98 @@ def test_how_soon_a_pop_wakes_a_push(flatq):
     assert sorted(took)[2] < 0.05 + 0.03, took
 
 
-@pytest.mark.timed
-def test_push_that_waits_in_vain(tmp_path):
-    def check(flatq, spool):
+def test_push_that_waits_in_vain(shell, flatq, spool, clock):
+    flatq("create", "-b", "1", "q", check=0)
+    push(flatq, b"1", "q")
+    process = flatq.start("push", "-w", "3", "q", stdin=subprocess.DEVNULL)
+    assert clock.passes(process) == 3
+    refused(Result(process.returncode, *process.communicate()), 75, "push", text=b"full")
+    assert not list((spool / ".wait").iterdir())
+    assert "room" not in lies(spool, "q")
+
+
+def test_push_that_is_stopped_while_it_waits(shell, flatq, spool, clock):
+    flatq("create", "-b", "1", "q", check=0)
+    push(flatq, b"1", "q")
+    before = lies(spool, "q")
+    stopped = []
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        process = flatq.start("push", "-w", "30", "-k", "key", "q", stdin=subprocess.DEVNULL)
+        wait_for(lambda: child_named(process, "sleep"), "the push that sleeps")
+        stopped.append((number, process))
+    for number, process in stopped:
+        process.send_signal(number)
+    for number, process in stopped:
+        # yash reads on, until the sleeper ends
+        assert clock.passes(process) <= 2
+        stopped_by(process, number)
+    assert lies(spool, "q") == before
+    assert not list((spool / ".wait").iterdir())
+    pop(flatq, "q")
+    assert b"dup" not in flatq("push", "-k", "key", "q", check=0).out
+
+
+def test_push_that_waits_for_a_queue_that_is_dropped(shell, flatq, spool, clock):
+    for again in (False, True):
         flatq("create", "-b", "1", "q", check=0)
         push(flatq, b"1", "q")
-        begun = time.monotonic()
-        refused(flatq("push", "-w", "1", "q", input=b"2"), 75, "push", text=b"full")
-        assert 0.95 < time.monotonic() - begun < 1.6
+        process = flatq.start("push", "-w", "30", "q", stdin=subprocess.DEVNULL)
+        wait_for(lambda: child_named(process, "sleep"), "the push that sleeps")
+        flatq("drop", "-f", "q", check=0)
+        if again:
+            push(flatq, b"new", "q")
+        assert clock.passes(process) <= 2
+        out, err = process.communicate(timeout=100)
+        assert (process.returncode, out) == (69, b""), (process.returncode, err)
+        assert err.count(b"\n") == 1
         assert not list((spool / ".wait").iterdir())
-        assert "room" not in lies(spool, "q")
-
-    in_each_shell(tmp_path, check)
-
-
-def test_push_that_is_stopped_while_it_waits(tmp_path):
-    def check(flatq, spool):
-        flatq("create", "-b", "1", "q", check=0)
-        push(flatq, b"1", "q")
-        before = lies(spool, "q")
-        stopped = []
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            process = flatq.start("push", "-w", "30", "-k", "key", "q", stdin=subprocess.DEVNULL)
-            wait_for(lambda: child_named(process, "sleep"), "the push that sleeps")
-            stopped.append((number, process))
-        for number, process in stopped:
-            process.send_signal(number)
-        for number, process in stopped:
-            stopped_by(process, number)
-        assert lies(spool, "q") == before
-        assert not list((spool / ".wait").iterdir())
-        pop(flatq, "q")
-        assert b"dup" not in flatq("push", "-k", "key", "q", check=0).out
-
-    in_each_shell(tmp_path, check)
+    assert pop(flatq, "q") == b"new"
+    empty(flatq, "q")
 
 
-def test_push_that_waits_for_a_queue_that_is_dropped(tmp_path):
-    def check(flatq, spool):
-        for again in (False, True):
-            flatq("create", "-b", "1", "q", check=0)
-            push(flatq, b"1", "q")
-            process = flatq.start("push", "-w", "30", "q", stdin=subprocess.DEVNULL)
-            wait_for(lambda: child_named(process, "sleep"), "the push that sleeps")
-            flatq("drop", "-f", "q", check=0)
-            if again:
-                push(flatq, b"new", "q")
-            out, err = process.communicate(timeout=100)
-            assert (process.returncode, out) == (69, b""), (process.returncode, err)
-            assert err.count(b"\n") == 1
-            assert not list((spool / ".wait").iterdir())
-        assert pop(flatq, "q") == b"new"
-        empty(flatq, "q")
-
-    in_each_shell(tmp_path, check)
-
-
-def test_room_by_the_end_of_a_lease_is_none(flatq):
+def test_room_by_the_end_of_a_lease_is_none(flatq, clock):
     """What comes back counts again."""
     flatq("create", "-b", "1", "q", check=0)
     push(flatq, b"1", "q")
     reserve(flatq, "-t", "1", "q")
-    refused(flatq("push", "-w", "2", "q"), 75, "push")
-    assert pop(flatq, "-w", "3", "q") == b"1"
+    process = flatq.start("push", "-w", "2", "q", stdin=subprocess.DEVNULL)
+    assert clock.passes(process) == 2 and process.returncode == 75
+    assert pop(flatq, "q") == b"1"
 
 
 # closed
 
-def test_closed(tmp_path):
-    def check(flatq, spool):
-        push(flatq, b"1", "q")
-        done = flatq("close", "q", check=0)
-        assert (done.out, done.err) == (b"", b"")
-        before = lies(spool, "q")
-        for options in ([], ["-k", "key"], ["-d", "5"], ["-w", "1"], ["-n", "1"]):
-            refused(flatq("push", *options, "q", input=b"2"), 69, "push", text=b"closed")
-        assert lies(spool, "q") == before
-        flatq("close", "q", check=0)
-        got = reserve(flatq, "q")
-        flatq("release", got.receipt, check=0)
-        assert pop(flatq, "q") == b"1"
-        refused(flatq("pop", "q"), 69, "pop")
-        refused(flatq("reserve", "q"), 69, "reserve")
-        flatq("create", "q", check=0)
-        empty(flatq, "q")
-        push(flatq, b"2", "q")
-
-    in_each_shell(tmp_path, check)
+def test_closed(shell, flatq, spool):
+    push(flatq, b"1", "q")
+    done = flatq("close", "q", check=0)
+    assert (done.out, done.err) == (b"", b"")
+    before = lies(spool, "q")
+    for options in ([], ["-k", "key"], ["-d", "5"], ["-w", "1"], ["-n", "1"]):
+        refused(flatq("push", *options, "q", input=b"2"), 69, "push", text=b"closed")
+    assert lies(spool, "q") == before
+    flatq("close", "q", check=0)
+    got = reserve(flatq, "q")
+    flatq("release", got.receipt, check=0)
+    assert pop(flatq, "q") == b"1"
+    refused(flatq("pop", "q"), 69, "pop")
+    refused(flatq("reserve", "q"), 69, "reserve")
+    flatq("create", "q", check=0)
+    empty(flatq, "q")
+    push(flatq, b"2", "q")
 
 
-@pytest.mark.timed
-def test_close_wakes_who_waits(tmp_path):
-    def check(flatq, spool):
-        flatq("create", "-b", "1", "full", check=0)
-        push(flatq, b"x", "full")
-        flatq("create", "q", check=0)
-        waiting = [(flatq.start("pop", "-w", "30", "q"), "q", "wait"), (flatq.start("push", "-w", "30", "full", stdin=subprocess.DEVNULL), "full", "room")]
-        for process, queue, place in waiting:
-            wait_for(lambda: lies(spool, queue).get(place) and child_named(process, "sleep"), "who waits")
-            begun = time.monotonic()
-            flatq("close", queue, check=0)
-            _, err = process.communicate(timeout=100)
-            assert process.returncode == 69 and err.count(b"\n") == 1
-            assert time.monotonic() - begun < 1.5
-            assert place not in lies(spool, queue)
-        assert not list((spool / ".wait").iterdir())
-
-    in_each_shell(tmp_path, check)
+def test_close_wakes_who_waits(shell, flatq, spool, clock):
+    flatq("create", "-b", "1", "full", check=0)
+    push(flatq, b"x", "full")
+    flatq("create", "q", check=0)
+    waiting = [(flatq.start("pop", "-w", "30", "q"), "q", "wait"), (flatq.start("push", "-w", "30", "full", stdin=subprocess.DEVNULL), "full", "room")]
+    for process, queue, place in waiting:
+        wait_for(lambda: lies(spool, queue).get(place) and child_named(process, "sleep"), "who waits")
+        flatq("close", queue, check=0)
+        _, err = process.communicate(timeout=100)
+        assert process.returncode == 69 and err.count(b"\n") == 1
+        assert place not in lies(spool, queue)
+    assert not list((spool / ".wait").iterdir())
 
 
 def test_pushes_that_race_a_close(flatq):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import Clock, empty, lies, pop, push, refused, reserve
+from engine import empty, lies, pop, push, refused, reserve
 
 
 def claim(flatq, *args, name="me", check=0):
@@ -219,10 +219,8 @@ def test_offsets_grow_whatever_is_deleted(shell, flatq, spool):
     assert flatq("doctor", check=0).out == b""
 
 
-def test_an_unclaim_that_is_killed_where_no_process_is_seen(flatq, tmp_path):
+def test_an_unclaim_that_is_killed_where_no_process_is_seen(flatq, tmp_path, clock):
     """Nobody can say that it is dead: what it had in hand comes back by a deadline, as a killed claim's does."""
-    clock = Clock(tmp_path / "proc")
-    flatq.env["FLATQ_PROC"] = str(clock.path)
     push(flatq, b"one")
     claim(flatq)
     tools = tmp_path / "tools"

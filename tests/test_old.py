@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from engine import Clock, lies, pop, push, refused, reserve
+from engine import lies, pop, push, refused, reserve
 
 PLACES = ["body", "wal", "fold", "queue", "unfold", "head", "out", "done", "delayed", "buried", "keys", "wait", "room", "tmp"]
 SLIP = "0000065536.000000000900.0.0.60.0.176000000000.1.-.0-0-0-0"
@@ -198,10 +198,8 @@ def test_a_place_that_is_missing(flatq, spool, place):
 
 
 @pytest.mark.parametrize("body", [None, b"", b"not base64 !!\n", b"YQ", b"YQ==\nYQ==\n"])
-def test_a_slip_without_a_whole_body(flatq, spool, body, tmp_path):
+def test_a_slip_without_a_whole_body(flatq, spool, body, clock):
     """A power cut may leave one whose push was never acknowledged: after the boot it is among the buried, and holds up nobody."""
-    clock = Clock(tmp_path / "proc")
-    flatq.env["FLATQ_PROC"] = str(clock.path)
     push(flatq, b"1", "q")
     push(flatq, b"2", "-p", "70000", "q")
     (spool / "q/wal" / SLIP).touch()
@@ -217,9 +215,7 @@ def test_a_slip_without_a_whole_body(flatq, spool, body, tmp_path):
     refused(flatq("pop", "q"), 66, "pop")
 
 
-def test_a_body_without_a_slip(flatq, spool, tmp_path):
-    clock = Clock(tmp_path / "proc")
-    flatq.env["FLATQ_PROC"] = str(clock.path)
+def test_a_body_without_a_slip(flatq, spool, clock):
     push(flatq, b"1", "q")
     (spool / "q/body/000000000900").write_bytes(b"YQ==\n")
     assert pop(flatq, "q") == b"1"

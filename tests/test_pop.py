@@ -5,7 +5,7 @@ import signal
 import subprocess
 
 from conftest import wait_for
-from engine import Clock, child_named, children, empty, holders, lies, loop, pop, push, refused, reserve, stopped_by
+from engine import child_named, children, empty, holders, lies, loop, pop, push, refused, reserve, stopped_by
 
 BIG = b"0123456789abcdef" * 20000  # more than a pipe holds
 
@@ -228,11 +228,9 @@ def test_too_many_tries_bury_what_cannot_be_written(flatq):
     assert pop(flatq, "q") == b"poison"
 
 
-def test_without_proof_of_death_the_deadline_counts(flatq, tmp_path):
+def test_without_proof_of_death_the_deadline_counts(flatq, clock):
     """Without /proc, or with one that hides what others run, nobody is seen dying: then a pop needs a deadline, or what it held when it
     was killed is out of reach for ever."""
-    clock = Clock(tmp_path / "proc")
-    flatq.env["FLATQ_PROC"] = str(clock.path)
     push(flatq, BIG, "-t", "30")
     process = held(flatq)
     os.killpg(process.pid, signal.SIGKILL)
@@ -243,10 +241,8 @@ def test_without_proof_of_death_the_deadline_counts(flatq, tmp_path):
     assert pop(flatq) == BIG
 
 
-def test_who_comes_too_late_to_settle_empties_nothing(flatq, tmp_path):
+def test_who_comes_too_late_to_settle_empties_nothing(flatq, clock):
     """A deadline passes while pop is still writing: the message goes to somebody else, whole, and stays his."""
-    clock = Clock(tmp_path / "proc")
-    flatq.env["FLATQ_PROC"] = str(clock.path)
     push(flatq, BIG, "-t", "30")
     process = held(flatq)
     clock.advance(31)

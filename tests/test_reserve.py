@@ -4,21 +4,13 @@ import os
 import re
 import signal
 import subprocess
-import time
 
 import pytest
 
 from conftest import wait_for
-from engine import Clock, child_named, empty, in_each_shell, lies, pop, push, refused, reserve, stopped_by
+from engine import child_named, empty, lies, pop, push, refused, reserve, stopped_by
 
 ALL = bytes(range(256))
-
-
-@pytest.fixture
-def clock(flatq, tmp_path):
-    clock = Clock(tmp_path / "proc")
-    flatq.env["FLATQ_PROC"] = str(clock.path)
-    return clock
 
 
 def test_what_it_says(shell, flatq):
@@ -217,24 +209,19 @@ def test_most_tries_bury_what_killed_pops_held(flatq, spool):
     assert name.endswith(".dead"), "with its reason"
 
 
-@pytest.mark.timed
-def test_waiting(tmp_path):
+def test_waiting(shell, flatq, clock, stub):
     """With -w, with and without a lease of its own, and with several queues."""
-    in_each_shell(tmp_path, waits)
-
-
-def waits(flatq, spool):
+    clock.runs_sleep(stub)
     for options in ([], ["-t", "30"]):
         process = flatq.start("reserve", "-w", "20", *options, "a", "b")
-        wait_for(lambda: lies(spool, "b").get("wait"), "the waiter")
+        assert clock.asleep(process) == 2
         push(flatq, b"x", "b")
         out, err = process.communicate(timeout=100)
         assert (process.returncode, err) == (0, b""), (out, err)
         assert out.startswith(b"b:") and out.endswith(b"\nx"), out
         flatq("delete", out.split()[0].decode(), check=0)
-    begun = time.monotonic()
-    refused(flatq("reserve", "-w", "1", "a", "b"), 66, "reserve")
-    assert 0.9 < time.monotonic() - begun < 2
+    process = flatq.start("reserve", "-w", "1", "a", "b")
+    assert clock.passes(process) == 1 and process.returncode == 66
 
 
 def test_stopped_it_gives_back(shell, flatq, spool):

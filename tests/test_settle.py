@@ -4,14 +4,7 @@ import subprocess
 
 import pytest
 
-from engine import Clock, empty, lies, pop, push, refused, reserve
-
-
-@pytest.fixture
-def clock(flatq, tmp_path):
-    clock = Clock(tmp_path / "proc")
-    flatq.env["FLATQ_PROC"] = str(clock.path)
-    return clock
+from engine import empty, lies, pop, push, refused, reserve
 
 
 def quiet(done):

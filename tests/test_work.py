@@ -23,6 +23,18 @@ BY_TERM = [-signal.SIGTERM, 128 + signal.SIGTERM]
 
 
 @pytest.fixture
+def clock(clock, stub):
+    """`sleep` goes by it as well."""
+    return clock.runs_sleep(stub)
+
+
+def due(clock, seconds):
+    """What a worker is to do in so many seconds is due, as soon as it sleeps until then."""
+    wait_for(lambda: seconds in clock.sleepers().values(), "its alarm is set")
+    clock.advance(seconds)
+
+
+@pytest.fixture
 def hold(tmp_path):
     """A directory for HOLD."""
     path = tmp_path / "hold"
@@ -160,12 +172,11 @@ def test_a_failure_delays_ever_longer(flatq):
     assert flatq("work", "-w", "0", "--", "cat", check=0).out == b"x"
 
 
-@pytest.mark.timed
-def test_the_delay_is_as_long_as_said(flatq):
+def test_the_delay_is_as_long_as_said(flatq, clock):
     push(flatq, b"x")
-    began = time.monotonic()
-    done = flatq("work", "-w", "3", "-n", "2", "-d", "1", "--", "sh", "-c", '[ "$FLATQ_TRIES" = 2 ]', check=0)
-    assert 1 <= time.monotonic() - began < 3, done
+    process = flatq.start("work", "-w", "9", "-n", "2", "-d", "5", "--", "sh", "-c", '[ "$FLATQ_TRIES" = 2 ]', stdin=subprocess.DEVNULL)
+    assert clock.passes(process) == 5
+    ended(process, 0)
     assert listed(flatq) == []
 
 
@@ -208,12 +219,11 @@ def test_until_empty_and_max(flatq):
     assert flatq("work", "--until-empty", "--", "cat", check=0).out == b""
 
 
-@pytest.mark.timed
-def test_it_stops_when_nothing_came_for_so_long(flatq, spool):
+def test_it_stops_when_nothing_came_for_so_long(flatq, spool, clock):
     push(flatq, b"x")
-    began = time.monotonic()
-    assert flatq("work", "-w", "1", "--", "cat", check=0).out == b"x"
-    assert 0.9 < time.monotonic() - began < 4
+    process = flatq.start("work", "-w", "3", "--", "cat", stdin=subprocess.DEVNULL)
+    assert clock.passes(process) == 3
+    assert ended(process, 0) == (b"x", b"")
     assert list((spool / ".wait").iterdir()) == []
 
 
@@ -285,27 +295,29 @@ def test_a_command_that_goes_away_meanwhile(flatq, tmp_path):
 # the lease
 
 
-@pytest.mark.timed
-def test_the_lease_is_renewed(shell, flatq, spool, hold):
+def test_the_lease_is_renewed(shell, flatq, spool, hold, clock):
     push(flatq, b"x")
-    process = flatq.start("work", "-w", "0", "-t", "1", "--", "sh", "-c", HOLD, "sh", hold)
+    process = flatq.start("work", "-w", "0", "-t", "60", "--", "sh", "-c", HOLD, "sh", hold)
     pid = held(hold)
-    first = lies(spool)["out"]
-    wait_for(lambda: lies(spool)["out"] != first, "the deadline moves")
-    if "dash" in os.readlink(flatq.shell):
-        wait_for(lambda: (spool / "default/log").read_text().count(" touch ") >= 4, "and again, past the first one's end")
-        empty(flatq)
+    clock.shows(pid)
+    for _ in range(4):  # past the first one's end
+        before = lies(spool)["out"]
+        due(clock, 20)
+        wait_for(lambda: lies(spool)["out"] != before, "the deadline moves")
+    empty(flatq)
     (hold / "go").touch()
     ended(process, 0)
     assert (hold / "body").read_bytes() == b"x" and listed(flatq) == []
+    # an alarm that is ended as it starts its sleeper leaves that, which ends by itself
+    clock.advance(60)
     nothing_left(process, spool, pid)
 
 
-@pytest.mark.timed
-def test_a_message_without_a_lease_gets_one(flatq, spool, hold):
+def test_a_message_without_a_lease_gets_one(flatq, spool, hold, clock):
     push(flatq, b"x", "-t", "0")
     process = flatq.start("work", "-w", "0", "--", "sh", "-c", HOLD, "sh", hold)
-    held(hold)
+    clock.shows(held(hold))
+    due(clock, 0.33)
     wait_for(lambda: (spool / "default/log").read_text().count(" touch ") >= 2, "touched")
     empty(flatq)
     (hold / "go").touch()
@@ -313,16 +325,19 @@ def test_a_message_without_a_lease_gets_one(flatq, spool, hold):
     assert listed(flatq) == []
 
 
-def test_who_has_lost_the_lease_stops(flatq, hold, spool):
+def test_who_has_lost_the_lease_stops(flatq, hold, spool, clock):
     push(flatq, b"x")
-    process = flatq.start("work", "-w", "0", "-t", "1", "--", "sh", "-c", HOLD, "sh", hold)
+    process = flatq.start("work", "-w", "0", "-t", "60", "--", "sh", "-c", HOLD, "sh", hold)
     pid = held(hold)
+    clock.shows(pid)
     process.send_signal(signal.SIGSTOP)
-    assert pop(flatq, "-w", "5") == b"x"
+    clock.advance(61)
+    assert pop(flatq) == b"x"
     process.send_signal(signal.SIGCONT)
     out, err = ended(process, 0)
     assert b"lease ended" in err and err.count(b"\n") == 1
     assert not (hold / "body").exists()
+    clock.advance(60)
     nothing_left(process, spool, pid)
 
 
