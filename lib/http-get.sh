@@ -1,13 +1,14 @@
 # http-get.sh - GET: a message, or one of each of several groups
 #
-# get_list has what was taken for the client, QUEUE:NAME, until it is known to have had the answer: it asks again, or its system took it.
+# get_list has what was taken for the client, QUEUE:NAME, until all of the answer is written. What is taken while that fails goes back; what
+# was sent may have been read, also by a client that has reset its connection since: it comes back when its time is over.
 
 do_get() {
   get_lease=60 get_wait=0 get_most=1 groups='' group_any=1
   ! has visibility-timeout || { number "$p_visibility" 86400 && get_lease=$number; } || { say 422 'visibility-timeout is 0 to 86400'; return; }
   ! has wait || { number "$p_wait" 3600 && get_wait=$number; } || { say 422 'wait is 0 to 3600'; return; }
   ! has max || { number "$p_most" 100 && [ "$number" != 0 ] && get_most=$number; } || { say 422 'max is 1 to 100'; return; }
-  ! has group-id || { group_name "$p_group"; groups=$group group_any=''; }
+  ! has group-id || { group_name "$p_group" || { say_failed $?; return; }; groups=$group group_any=''; }
   # one connection at a time: whoever waits keeps out whom he waits for
   [ -z "${FLATQ_ONE:-}" ] || get_wait=0
   [ "$get_wait" = 0 ] || [ -z "${FLATQ_GUARD:-}" ] || printf '\nl %s %s http\n' "$$" "$get_wait" >&3
@@ -40,9 +41,10 @@ do_get() {
     if [ "$get_code" -eq 66 ]; then say 204; else say_failed "$get_code"; fi
     return
   fi
+  get_logged=$get_list
   get_send
   # shellcheck disable=SC2086 # words
-  for get_taken in $get_list; do
+  for get_taken in $get_logged; do
     queue_open "${get_taken%%:*}" && slip_parse "${get_taken#*:}" && queue_log reserve
   done
 }
@@ -70,5 +72,5 @@ get_send() {
     if has max; then printf '\n' 2>/dev/null || exit 74; fi
     shift 4
   done
-  get_sent=1
+  get_list=
 }

@@ -4,7 +4,18 @@
 # for a queue is `$sha1$` and the SHA-1 of that. One message in flight is what this door gives out, and what it waits for, whoever else has
 # one in flight; verbs and other doors do not ask.
 
-# group_name PLAIN - sets `group`, the queue of the group PLAIN
+# sum_of PROGRAM COMMAND ... - sets `sum`, what PROGRAM (md5sum, sha1sum) makes of COMMAND's output, which COMMAND has to have written in full:
+# the left side of a pipe has no status to show, so it says that it is through. PROGRAM says nothing before its input has ended
+sum_of() {
+  sum_by=$1
+  shift
+  sum=$({ { "$@" 2>/dev/null && printf 'whole ' >&3; } | "$sum_by"; } 3>&1) && case $sum in
+  'whole '*) sum=${sum#whole } sum=${sum%% *} ;;
+  *) false ;;
+  esac || { why="$sum_by failed, or is missing"; return 70; }
+}
+
+# group_name PLAIN - sets `group`, the queue of the group PLAIN; 70
 group_name() {
   group=$1
   case $group in
@@ -14,7 +25,7 @@ group_name() {
     # a part that reads as a path upward
     while [ "${group#*.}" != "$group" ]; do group=${group%%.*}\$2E${group#*.}; done
   fi
-  [ ${#group} -le 200 ] || { group=$(printf '%s' "$group" | sha1sum) && group="\$sha1\$${group%% *}"; }
+  [ ${#group} -le 200 ] || { sum_of sha1sum printf %s "$group" && group="\$sha1\$$sum"; }
 }
 
 # groups_all - sets `groups`, the names of all
@@ -159,9 +170,29 @@ group_find() {
 # group_touch SECONDS - what was found cannot be seen for so long from now; 0: it can be at once
 group_touch() {
   case $found in
-  "$q"/out/*) message_touch "$1" ;;
+  "$q"/out/*) if [ "$1" != 0 ] && lease_over "$slip_deadline"; then group_touch_ready "$1"; else message_touch "$1"; fi ;;
   "$q"/buried/* | "$q"/delayed/*) why='not in flight'; return 66 ;;
-  *) [ "$1" = 0 ] || message_touch "$1" ;;
+  *) [ "$1" = 0 ] || group_touch_ready "$1" ;;
   esac || return
   [ "$1" != 0 ] || wake "$q/wait"
+}
+
+# group_touch_ready SECONDS - what is ready again is hidden once more: in flight, so it is decided under the lock, as groups_take does
+group_touch_ready() {
+  lock_queue || return
+  group_touch_locked "$1"
+  group_code=$?
+  [ -z "$lock_held" ] || unlock_queue
+  return $group_code
+}
+
+group_touch_locked() {
+  clock_read
+  # RACE: it may be in flight by now; then it is the one, and group_busy says so
+  group_busy && { why='another message of the group is in flight'; return 66; }
+  message_find "$receipt_id" && [ "$slip_nonce" = "$receipt_nonce" ] || { why='not there, or read again'; return 66; }
+  case $found in
+  "$q"/wal/* | "$q"/head/*) message_touch "$1" ;;
+  *) why='not in flight'; return 66 ;;
+  esac
 }

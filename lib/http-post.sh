@@ -18,7 +18,7 @@ post_message() {
 
 do_post() {
   has group-id || { say 422 'group-id is missing'; return; }
-  group_name "$p_group"
+  group_name "$p_group" || { say_failed $?; return; }
   [ -n "$chunked$length" ] || { say 411 'Content-Length, please, or chunks'; return; }
   post_most=$FLATQ_MOST_BYTES
   if has batch; then
@@ -64,6 +64,8 @@ post_batch() {
     IFS= read -r line || line=-
     post_left=$((post_left - ${#line} - 1))
     post_key=''
+    # no LENGTH and no deduplication-id is so long
+    [ ${#line} -le 1600 ] || line=-
     case $line in
     *' '*) post_key=${line#* } line=${line%% *} ;;
     esac

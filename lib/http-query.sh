@@ -1,4 +1,7 @@
 # http-query.sh - what a URL says: the path, the parameters, and names made of any bytes
+#
+# What comes from a client costs as much as it is long: it is parted in one go, by IFS, and what is decoded piece by piece is short, since
+# `${x#*y}` in a loop over x takes minutes for some kilobytes.
 
 # target_parse - sets `path`, decoded, and `query`
 target_parse() {
@@ -16,38 +19,41 @@ target_parse() {
   path=${target%%'?'*} query=
   case $target in
   *'#'*) bad 400 'a fragment is not for servers' ;;
-  *'?'*) query=${target#*'?'} ;;
+  *'?'*) query=${target#"$path"} query=${query#'?'} ;;
   esac
-  [ "${path#*%}" = "$path" ] || { plain "$path" || bad 400 'bad percent-encoding'; path=$plain; }
+  # whoever is not known yet has nothing long decoded
+  [ ${#path} -le 200 ] || path=/long
+  case $path in
+  *%*) plain "$path" || bad 400 'bad percent-encoding'; path=$plain ;;
+  esac
 }
 
 # query_parse - sets p_group p_key p_visibility p_wait p_most p_batch, each decoded (plain), and p_receipts, all that came; `has` says
 # whether one did. 1 where it has answered: one comes twice, or is no group's or key's
 query_parse() {
   p_group='' p_key='' p_visibility='' p_wait='' p_most='' p_batch='' p_receipts='' p_names=' '
+  IFS='&'
   # the document's own example has a second question mark
-  [ "$method" != PATCH ] || while :; do
-    case $query in
-    *'?'*) query=${query%%'?'*}'&'${query#*'?'} ;;
-    *) break ;;
-    esac
-  done
-  while [ -n "$query" ]; do
-    query_one=${query%%'&'*}
-    case $query in
-    *'&'*) query=${query#*'&'} ;;
-    *) query= ;;
-    esac
-    name=${query_one%%=*} value=
-    case $query_one in
-    *=*) value=${query_one#*=} ;;
-    esac
+  [ "$method" != PATCH ] || IFS='&?'
+  set -f
+  # shellcheck disable=SC2086 # parted
+  set -- $query
+  set +f
+  IFS=' 	
+'
+  for query_one in "$@"; do
+    name=${query_one%%=*}
+    # none of ours is so long, however it is written
+    [ ${#name} -le 100 ] || continue
+    value=${query_one#"$name"}
+    value=${value#=}
     case $name in
     *%*) plain "$name" || bad 400 'bad percent-encoding'; name=$plain ;;
     esac
     case $name in
     group-id | deduplication-id | visibility-timeout | wait | max | batch) ;;
     receipt-id)
+      [ ${#value} -le 200 ] || value=
       plain "$value" || bad 400 'bad percent-encoding'
       p_receipts="$p_receipts ${plain:-none}"
       continue ;;
@@ -84,36 +90,56 @@ has() {
 
 # plain TEXT [plus] - undoes percent-encoding (and, in a value, `+` for a blank) into `plain`, which has letters, digits and -._/;() as they
 # are and every other byte as $XX; so it can be a queue's name, whatever bytes it has. plain_count: its characters, where it is UTF-8; else
-# its bytes, or fewer. 1 where it is malformed
+# its bytes, or fewer. Behind the 200th, where nobody takes it any longer, it ends. 1 where it is malformed
 plain() {
-  plain_rest=$1 plain='' plain_count=0
-  while :; do
-    plain_piece=${plain_rest%%[!A-Za-z0-9._/\;()-]*}
-    plain=$plain$plain_piece plain_count=$((plain_count + ${#plain_piece})) plain_rest=${plain_rest#"$plain_piece"}
-    case $plain_rest in
-    '') return 0 ;;
-    %[0-9A-Fa-f][0-9A-Fa-f]*)
-      plain_rest=${plain_rest#%}
-      plain_piece=${plain_rest%"${plain_rest#??}"} plain_rest=${plain_rest#??}
-      byte_plain "$plain_piece"
-      plain=$plain$byte ;;
-    %*) return 1 ;;
-    *)
-      plain_piece=${plain_rest%"${plain_rest#?}"} plain_rest=${plain_rest#?} plain_count=$((plain_count + 1))
-      case $plain_piece in
-      +) if [ $# -eq 2 ]; then plain=$plain\$20; else plain=$plain\$2B; fi ;;
-      *) char_code "$plain_piece"; plain=$plain\$$code ;;
-      esac ;;
+  plain='' plain_count=0 plain_plus=${2:-}
+  case $1 in
+  '') return 0 ;;
+  *%) return 1 ;;
+  esac
+  IFS=%
+  set -f
+  # shellcheck disable=SC2086 # parted
+  set -- $1
+  set +f
+  IFS=' 	
+'
+  plain_text "$1"
+  shift
+  for plain_piece in "$@"; do
+    [ $plain_count -le 200 ] || return 0
+    case $plain_piece in
+    [0-9A-Fa-f][0-9A-Fa-f]*) ;;
+    *) return 1 ;;
     esac
+    plain_rest=${plain_piece#??}
+    byte_plain "${plain_piece%"$plain_rest"}"
+    plain=$plain$byte
+    plain_text "$plain_rest"
   done
 }
 
-# char_code CHARACTER - sets `code`, two hexadecimal digits: of what may stand in a request line, and a blank, and is not plain
+# plain_text TEXT - adds what has no percent sign
+plain_text() {
+  plain_rest=$1
+  while [ -n "$plain_rest" ] && [ $plain_count -le 200 ]; do
+    plain_same=${plain_rest%%[!A-Za-z0-9._/\;()-]*}
+    plain=$plain$plain_same plain_count=$((plain_count + ${#plain_same})) plain_rest=${plain_rest#"$plain_same"}
+    case $plain_rest in
+    '') return 0 ;;
+    +*) if [ -n "$plain_plus" ]; then code=20; else code=2B; fi ;;
+    *) char_code "$plain_rest" ;;
+    esac
+    plain=$plain\$$code plain_rest=${plain_rest#?} plain_count=$((plain_count + 1))
+  done
+}
+
+# char_code TEXT - sets `code`, two hexadecimal digits of its first character: of what may stand in a request line, and a blank, and is not plain
 char_code() {
   case $1 in
-  '!') code=21 ;; '"') code=22 ;; '#') code=23 ;; \$) code=24 ;; '&') code=26 ;; \') code=27 ;; '*') code=2A ;; ,) code=2C ;;
-  :) code=3A ;; '<') code=3C ;; =) code=3D ;; '>') code=3E ;; '?') code=3F ;; @) code=40 ;; '[') code=5B ;; \\) code=5C ;;
-  ']') code=5D ;; '^') code=5E ;; '`') code=60 ;; '{') code=7B ;; '|') code=7C ;; '}') code=7D ;; ' ') code=20 ;; *) code=7E ;;
+  '!'*) code=21 ;; '"'*) code=22 ;; '#'*) code=23 ;; \$*) code=24 ;; '&'*) code=26 ;; \'*) code=27 ;; '*'*) code=2A ;; ,*) code=2C ;;
+  :*) code=3A ;; '<'*) code=3C ;; =*) code=3D ;; '>'*) code=3E ;; '?'*) code=3F ;; @*) code=40 ;; '['*) code=5B ;; \\*) code=5C ;;
+  ']'*) code=5D ;; '^'*) code=5E ;; '`'*) code=60 ;; '{'*) code=7B ;; '|'*) code=7C ;; '}'*) code=7D ;; ' '*) code=20 ;; *) code=7E ;;
   esac
 }
 

@@ -35,7 +35,8 @@ line_read() {
   elif [ -n "$client_reader" ]; then
     wait "$client_reader"
     line_code=$?
-    IFS= read -r line_part <"$client_line" || line_part=
+    # what was read and is lost may be the line before a job's body
+    [ $line_code -le 1 ] && IFS= read -r line_part <"$client_line" || exit 74
     rm -f "$client_line" 2>/dev/null
     client_reader=''
     [ $line_code -eq 0 ] || client_gone=1

@@ -131,8 +131,17 @@ do_delete() {
   job_mine "$job_id" || door_find_free "$job_id" || { reply NOT_FOUND; return; }
   message_delete
   delete_code=$?
-  if [ $delete_code -eq 0 ]; then tally "tube-cmd-delete/$queue"; elif [ -e "$found" ]; then jobs_add; fi
-  reply_of $delete_code DELETED
+  [ $delete_code -ne 0 ] || tally "tube-cmd-delete/$queue"
+  case $found in
+  "$q"/out/*) job_kept $delete_code DELETED ;;
+  *) reply_of $delete_code DELETED ;;
+  esac
+}
+
+# job_kept CODE ANSWER - reply_of; a job that job_mine has taken from the list, and with which nothing could be done, is held still
+job_kept() {
+  [ "$1" -eq 0 ] || [ ! -e "$found" ] || { taken=${found##*/}; jobs_add; }
+  reply_of "$@"
 }
 
 # do_peek STATE - of the tube that is used

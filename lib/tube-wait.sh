@@ -45,7 +45,7 @@ tubes_leave() {
 }
 
 # client_ask - while this process waits, a child reads the client's next line, or its end; what it has read is in client_line, and
-# line_next takes it from there. One at a time
+# line_next takes it from there. One at a time. A line that cannot be kept is the end of the connection: what follows it may be a job's body
 client_ask() {
   [ -z "$client_reader" ] || return 0
   client_line=$FLATQ_DIR/.wait/$owner.$nonce.line
@@ -58,8 +58,9 @@ client_reads() {
   trap '' HUP INT TERM
   client_code=0
   IFS= read -r client_text <&4 || client_code=1
-  printf '%s\n' "$client_text" >"$client_line"
-  [ $client_code -eq 0 ] || printf 'end\n' >>"$client_line"
+  {
+    printf '%s\n' "$client_text" >"$client_line" && { [ $client_code -eq 0 ] || printf 'end\n' >>"$client_line"; }
+  } || { kill -TERM "${owner%-*}"; exit 2; }
   [ ! -p "$wait_fifo" ] || printf '\n' 1<>"$wait_fifo"
   exit $client_code
 } 2>/dev/null

@@ -1,6 +1,7 @@
 """Rules of the worker and the doors, each struck by one fault: a process of a pipe that fails or is killed, a step that fails, input that
 would cost much, a client that is gone. The fault is made by a stub in PATH, by strace or by SIGSTOP; nothing is left to chance."""
 
+import hashlib
 import os
 import shutil
 import signal
@@ -11,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from conftest import LIB, SHELLS, need, wait_for
-from engine import child_named, children, empty, lies, pop, push
+from engine import lies, push
+from stalk import Direct
+from test_http import ask, ask_status, request, talk
 
 REAL = shutil.which("base64")
 
@@ -80,3 +83,119 @@ def test_where_pipe_is_ignored_a_command_need_not_read(shell, flatq):
         ["sh", "-c", "trap '' PIPE; exec \"$@\"", "sh", *flatq.command("work", "-n", "1", "-w", "0", "--", "sh", "-c", "sleep 0.1; exec true")],
         env=flatq.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=100)
     assert (process.returncode, process.stderr) == (0, b"") and rows(flatq) == []
+
+
+# ---- http: a sum is that of the whole message; a receipt is looked up where it is decided who is in flight
+
+
+@pytest.mark.parametrize("which", [1, 2])
+def test_a_sum_of_nothing_is_no_sum(shell, flatq, stub, which):
+    """base64 in front of md5sum, and of sha1sum, is killed."""
+    stub("base64", 'case $* in -d*) echo >>"$ONCE"; [ "$(wc -l <"$ONCE")" -ne %d ] || kill -9 "$$" ;; esac; exec "$REAL" "$@"' % which)
+    assert ask_status(flatq, "POST", "/queue?group-id=g", b"first") == 500
+    assert ask_status(flatq, "GET", "/queue") == 204
+    answer = ask(flatq, "POST", "/queue?group-id=g", b"first")
+    assert (answer.status, answer.headers["message-md5"]) == (200, hashlib.md5(b"first").hexdigest())
+    assert ask_status(flatq, "POST", "/queue?group-id=g", b"first") == 204
+
+
+def test_patch_of_what_is_ready_again(shell, flatq):
+    """Its time is over, and another of its group is in flight."""
+    talk(flatq, *(request("POST", "/queue?group-id=g", body) for body in (b"one", b"two")))
+    receipt = ask(flatq, "GET", "/queue").headers["message-receipt-id"]
+    other = flatq("reserve", "g", check=0).out.split()[0].decode()
+    patch = lambda seconds: ask_status(flatq, "PATCH", f"/queue?receipt-id={receipt}&visibility-timeout={seconds}")
+    assert patch(0) == 200
+    assert patch(60) == 204
+    flatq("delete", other, check=0)
+    assert patch(60) == 200
+    assert patch(90) == 200 and ask_status(flatq, "GET", "/queue") == 204
+
+
+# ---- beanstalk: what was read and is lost is the end of the connection, never another command
+
+
+@pytest.fixture
+def stalk(flatq):
+    """stalk() is a connection to lib/beanstalk, and its process."""
+    doors = []
+
+    def connect(env=None, door="beanstalk"):
+        doors.append(Direct(flatq, door, env))
+        return doors[-1].connect(), doors[-1].processes[-1]
+
+    yield connect
+    for one in doors:
+        one.end()
+
+
+def test_a_line_that_cannot_be_kept(shell, flatq, stalk):
+    """While `reserve` waits, the file for the client's next line cannot be opened: what follows that line is a body, and no command."""
+    client, process = stalk()
+    client.put(b"stays", delay=1000)
+    client.send(b"reserve\r\n")
+    fifo, = wait_for(lambda: list((flatq.spool / ".wait").glob("*")), "it waits")
+    fifo.with_name(fifo.name + ".line").mkdir()
+    client.send(b"put 0 1000 1 8\r\ndelete 1\r\n")
+    said = b""
+    while not said.endswith(b"<end>"):
+        said += client.reply()
+    assert said == b"<end>" and process.wait(60) == 75
+    assert rows(flatq) == [(1, "delayed", 0)]
+
+
+def test_a_body_that_was_cut_in_the_pipe(shell, flatq, stalk, stub):
+    """dd is killed after its first block, and what is left of the body reads like the end of it."""
+    stub("dd", 'case $* in *count_bytes*) "$REAL" bs=65536 count=1 iflag=fullblock 2>/dev/null; kill -9 "$$" ;; esac; exec "$REAL" "$@"')
+    client, _ = stalk({"FLATQ_MOST_BYTES": "100000"})
+    body = b"x" * 65536 + b"\r\n"
+    client.send(b"put 0 0 60 %d\r\n" % len(body) + body + b"\r\n")
+    assert client.reply() == b"<end>" and rows(flatq) == []
+
+
+@pytest.mark.parametrize("command, said", [(b"touch 1", b"TOUCHED"), (b"release 1 0 0", b"RELEASED"), (b"bury 1 0", b"BURIED"), (b"delete 1", b"DELETED")])
+def test_a_job_with_which_nothing_could_be_done_is_held_still(flatq, stalk, stub, command, said):
+    once = stub("mv", '[ ! -e "$ONCE" ] || { rm "$ONCE"; exit 1; }; exec "$REAL" "$@"')
+    client, _ = stalk()
+    client.put(b"x")
+    assert client.ask(b"reserve").startswith(b"RESERVED 1 ")
+    once.touch()
+    assert client.ask(command) == b"OUT_OF_MEMORY\r\n"
+    assert client.ask(command) == said + b"\r\n"
+
+
+# ---- what is read before anybody is known, and what a line costs: as much as it is long
+
+
+def seconds_of(flatq, *args, **more):
+    """The processor's time that a verb takes, and what it says."""
+    before = os.times()
+    done = flatq(*args, **more)
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system, done
+
+
+LONG = 8100
+COSTLY = {
+    "path": request("GET", "/" + "%41" * (LONG // 3)),
+    "path of blanks": request("GET", "/" + "," * LONG),
+    "header": request("GET", "/queue", None, *(["X: " + " " * LONG + "x"] * 7)),
+    "header's end": request("GET", "/queue", None, *(["X: x" + " " * LONG + "x"] * 7)),
+    "tabs": request("GET", "/queue", None, *(["X: x" + "\tx" * (LONG // 2)] * 7)),
+    "names": request("GET", "/queue", None, *(["X" * LONG + ": x"] * 7)),
+    "no key": request("PATCH", "/queue?" + "?" * LONG),
+    "questions": request("PATCH", "/queue?" + "?" * LONG, None, "api-key: secret"),
+    "ampersands": request("GET", "/queue?" + "&" * LONG, None, "api-key: secret"),
+    "parameters": request("GET", "/queue?" + "a=b&" * (LONG // 4), None, "api-key: secret"),
+    "a name": request("GET", "/queue?" + "%41" * (LONG // 3) + "=1", None, "api-key: secret"),
+    "receipts": request("GET", "/queue?receipt-id=" + "%41" * (LONG // 3), None, "api-key: secret"),
+    "group": request("GET", "/queue?group-id=" + "," * 1500, None, "api-key: secret"),
+}
+
+
+@pytest.mark.parametrize("what", COSTLY)
+def test_a_request_costs_as_much_as_it_is_long(shell, flatq, what):
+    """A request takes some hundredths of a second; these took from one to a hundred."""
+    usual, _ = seconds_of(flatq, "http", input=request("GET", "/queue"), env={"API_KEY": "secret"})
+    took, done = seconds_of(flatq, "http", input=COSTLY[what], env={"API_KEY": "secret"})
+    assert done.status == 0 and took < usual + 0.7, (took, usual, done)
