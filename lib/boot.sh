@@ -88,9 +88,16 @@ unlock_spool() {
 
 # ids_open_range - opens the range that follows the newest. Under the spool's lock. It is on the disk before an id is taken from it
 ids_open_range() {
-  for range in "$FLATQ_DIR"/.ids/[0-9]????????; do :; done
-  range=${range##*/}
-  if [ "$range" = '[0-9]????????' ]; then
+  need proof
+  names_in "$FLATQ_DIR/.ids" || { why='ids: cannot be listed'; return 74; }
+  range=
+  for ids_range in $names; do
+    case $ids_range in
+    *[!0-9]*) ;;
+    ?????????) range=$ids_range ;;
+    esac
+  done
+  if [ -z "$range" ]; then
     pad 0 000000000
   else
     pad $((${range#"${range%%[!0]*}"} + ${1:-1})) 000000000

@@ -125,7 +125,12 @@ count_names() {
 
 # key_hash KEY - sets slip_key
 key_hash() {
-  slip_key=$(printf '%s' "$1" | sha1sum 2>/dev/null) || { why='sha1sum is missing'; return 70; }
+  # the left side says that it is through: of half a key there is a hash as well (R6)
+  slip_key=$({ { printf '%s' "$1" && printf 'good ' >&3; } | sha1sum 2>/dev/null; } 3>&1) || { why='sha1sum is missing, or failed'; return 70; }
+  case $slip_key in
+  'good '????????????????????????????????*) slip_key=${slip_key#good } ;;
+  *) why='the key could not be hashed'; return 74 ;;
+  esac
   slip_key=k${slip_key%"${slip_key#????????????????????????????????}"}
 }
 
@@ -142,7 +147,7 @@ key_taken() {
   # nor does what was claimed, and settled by a process that was killed then
   claims_recover || return
   id=$1 slip_id=$2 slip_size=$3 slip_key=$4
-  { { read -r key_id && { read -r key_is || :; }; } <"$q/keys/$slip_key"; } 2>/dev/null || return 0
+  key_read "$slip_key" || { [ $? -eq 66 ] && return 0; return 74; }
   number "$key_id" 999999999999 || return 0
   key_id=$number
   pad "$key_id" 000000000000
@@ -155,9 +160,43 @@ key_taken() {
     message_find "$padded"
     key_code=$?
     id=$1 slip_id=$2 slip_key=$3
-    [ $key_code -eq 0 ] || message_held "$padded" || return 0
+    if [ $key_code -eq 66 ]; then
+      message_held "$padded"
+      key_code=$?
+    fi
+    case $key_code in
+    0) ;;
+    66) return 0 ;;
+    *) return $key_code ;;
+    esac
   fi
+  key_lives "$padded" || { [ $? -eq 66 ] && return 0; return 74; }
   push_dup=$key_id
+}
+
+# key_lives ID - 66 where the message that has slip_key's key is settled after all. Who says `dup` stores nothing: what the globs above have
+# not seen in done/ and claimed/ must not be there (R1)
+key_lives() {
+  need proof
+  set -- "$1" "$id" "$slip_id" "$slip_size" "$slip_key" "$key_id"
+  files_below "done" claimed || return
+  key_swept=
+  for key_path in $names; do
+    case $key_path in
+    "done/"??????????."$1".*) return 66 ;;
+    "done/batch."*) key_swept="$key_swept done" ;;
+    claimed/*/settled.*) key_path=${key_path%/*} key_swept="$key_swept ${key_path#*/}" ;;
+    esac
+  done
+  for key_path in $key_swept; do
+    case $key_path in
+    "done") queue_sweep ;;
+    *) need claim; claim_open "$key_path" && claim_recover ;;
+    esac || { id=$2 slip_id=$3 slip_size=$4 slip_key=$5; return 74; }
+  done
+  id=$2 slip_id=$3 slip_size=$4 slip_key=$5
+  [ -z "$key_swept" ] || key_read "$slip_key" || return
+  [ "$key_id" = "$6" ] || return 66
 }
 
 key_enter() {

@@ -15,12 +15,18 @@ bulk_take() {
 }
 
 bulk_choose() {
+  bulk_doubts=
   while :; do
     # where the first of all is, and the first of what is elsewhere
     queue_scan
     bulk_place=$scan_place bulk_name=$scan_name
     case $bulk_place in
-    '') return 66 ;;
+    '')
+      need proof
+      nothing_ready || return
+      [ ${#bulk_doubts} -lt 20 ] || { why="queue '$queue': cannot be listed"; return 74; }
+      bulk_doubts=1$bulk_doubts
+      continue ;;
     queue) bulk_flats "$1" && break ;;
     *) bulk_singles "$1" && break ;;
     esac
@@ -77,9 +83,12 @@ bulk_singles() {
   # RACE: those that somebody else was faster with stay away
   # shellcheck disable=SC2086 # names without blanks
   (cd "$q/$bulk_place" && exec mv -f $bulk_names "$q/out/$batch/" 2>/dev/null 9>&9)
-  set -- "$q/out/$batch"/*
+  need proof
+  names_in "$q/out/$batch" || return
+  # shellcheck disable=SC2086 # names without blanks
+  set -- $names
   bulk_got=$#
-  [ -e "$1" ] || { rmdir "$q/out/$batch" 2>/dev/null; return 75; }
+  [ $# -ne 0 ] || { rmdir "$q/out/$batch" 2>/dev/null; return 75; }
 }
 
 # bulk_flats MOST - flat files from the first on, as long as nothing lies between their lines, and no more than bulk_files. 75: look again
@@ -170,7 +179,7 @@ bulk_queue() {
   [ -e "$q/closed" ] || bulk_open=1
   clock_read
   queue_tend
-  bulk_looked=
+  bulk_looked='' reclaim_saw=1
   while [ "$bulk_left" -gt 0 ]; do
     bulk_take "$bulk_left"
     case $? in

@@ -103,6 +103,12 @@ journal_orphan() {
   message_find "$1"
   [ $? -eq 66 ] && [ ! -e "$found" ] || return 0
   for journal_path in "$q"/done/??????????."$1".*; do break; done
-  [ -e "$journal_path" ] || message_held "$1" || rm -f "$q/body/$1" 8>&8 2>/dev/null
+  if [ ! -e "$journal_path" ]; then
+    message_held "$1"
+    case $? in
+    66) rm -f "$q/body/$1" 8>&8 2>/dev/null ;;
+    74) return 0 ;;
+    esac
+  fi
   ids_end
 }

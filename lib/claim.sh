@@ -14,10 +14,30 @@ claim_open() {
   '' | -* | *[!A-Za-z0-9_-]*) why="bad name: 1 to 100 of A-Z a-z 0-9 _ -, no '-' in front"; return 65 ;;
   esac
   [ ${#1} -le 100 ] || { why='bad name: longer than 100 bytes'; return 65; }
-  claim=$q/claimed/$1
-  for claim_settled in "$claim"/settled.*; do :; done
-  claim_settled=${claim_settled##*.}
-  [ "$claim_settled" != '*' ] || { why="queue '$queue': nothing was claimed as '$1'"; return 66; }
+  need proof
+  claim=$q/claimed/$1 claim_settled=
+  if ! names_in "$claim"; then
+    names_in "$q/claimed" && ! named "$1" || { why="queue '$queue': cannot list claimed/$1"; return 74; }
+    names=
+  fi
+  for claim_name_in in $names; do
+    case $claim_name_in in
+    settled.????????????) claim_settled=${claim_name_in#settled.} ;;
+    esac
+  done
+  case $claim_settled in
+  *[!0-9]*) why="queue '$queue': claimed/$1 is damaged"; return 74 ;;
+  '') why="queue '$queue': nothing was claimed as '$1'"; return 66 ;;
+  esac
+}
+
+# claim_segments - sets `names`: all segments and marks, in order
+claim_segments() {
+  names_in "$claim" || return
+  segments=
+  for segment in $names; do
+    ! segment_parse "$segment" || segments="$segments $segment"
+  done
 }
 
 # claim_make - the directory of a name that is new
@@ -31,15 +51,15 @@ claim_make() {
 # Sets claim_next, the offset that comes next, and claim_held, how many messages are held
 claim_recover() {
   claim_next=$claim_settled claim_held=0 claim_over='' claim_marks=''
-  for segment in "$claim"/????????????.*; do
-    segment_parse "${segment##*/}" || continue
+  claim_segments || return
+  for segment in $segments; do
+    segment_parse "$segment"
     if ! [ "$claim_settled" \< "$segment_end" ]; then
-      if [ "$segment_count" = 0 ]; then claim_marks="$claim_marks ${segment##*/}"; else claim_over="$claim_over ${segment##*/}"; fi
+      if [ "$segment_count" = 0 ]; then claim_marks="$claim_marks $segment"; else claim_over="$claim_over $segment"; fi
       continue
     fi
-    case $segment in
-    *.flat) ;;
-    *) if [ -d "$segment.flat" ]; then segment_sweep "$segment" || return; continue; fi ;;
+    case "$segments " in
+    *" $segment.flat "*) segment_sweep "$claim/$segment" || return; continue ;;
     esac
     [ "$segment_end" \< "$claim_next" ] || claim_next=$segment_end
     claim_held=$((claim_held + segment_count))
@@ -61,12 +81,10 @@ segment_parse() {
 
 # segment_sweep SEGMENT [keys] - removes bodies and segment, with `keys` first those of its messages
 segment_sweep() {
-  sweep_bodies='' sweep_keys=''
-  batch_settled "$1" || return
+  batch_read "$1" || return
+  [ $# -eq 1 ] || keys_remove "$batch_keys" || return
   # shellcheck disable=SC2086 # names without blanks
-  {
-    [ $# -eq 1 ] || [ -z "$sweep_keys" ] || { (cd "$q" && exec rm -f $sweep_keys 9>&9) 2>/dev/null && sync_paths "$q/keys"; }
-  } && { [ -z "$sweep_bodies" ] || (cd "$q/body" && exec rm -f $sweep_bodies 9>&9) 2>/dev/null; } &&
+  { [ -z "$batch_bodies" ] || (cd "$q/body" && exec rm -f $batch_bodies 9>&9) 2>/dev/null; } &&
     claim_remove "${1##*/}" || disk_failed "$claim" "queue '$queue'"
 }
 
@@ -85,7 +103,7 @@ claim_more() {
   [ "$claim_held" -ge "$1" ] || { queue_promote && queue_reclaim; } || return
   while [ "$claim_held" -lt "$1" ]; do
     bulk_choose $(($1 - claim_held)) || { [ $? -eq 66 ] && break; return 74; }
-    sync_paths "$q/out/$batch" && mv -f "$q/out/$batch" "$claim/$claim_next.$bulk_got" 2>/dev/null 9>&9 ||
+    sync_paths "$q/out/$batch" && moved "$q/out/$batch" "$claim/$claim_next.$bulk_got" ||
       { disk_failed "$claim" "queue '$queue'"; claim_code=$?; batch_putback "$q/out/$batch"; return $claim_code; }
     claim_held=$((claim_held + bulk_got)) claim_new=$((claim_new + bulk_got))
     segment_parse "$claim_next.$bulk_got"
@@ -102,16 +120,22 @@ claim_mark() {
 # claim_flatten - what was taken as slips becomes flat files.
 # CRASH: until the rename to SEGMENT.flat, the slips are the segment; after it, they are only to be removed
 claim_flatten() {
-  claim_sync=
-  for segment in "$claim"/????????????.*; do
-    segment_parse "${segment##*/}" || continue
-    set -- "$segment"/*
-    slip_parse "${1##*/}" || continue
+  claim_segments || return
+  for segment in $segments; do
+    segment_parse "$segment"
+    case $segment_count.$segment in
+    0.* | *.flat) continue ;;
+    esac
+    segment=$claim/$segment
+    names_in "$segment" || return
+    # shellcheck disable=SC2086 # names without blanks
+    set -- $names
+    slip_parse "${1:-}" || continue
     nonce_read
     claim_stage=$q/tmp/claim.$nonce
     mkdir "$claim_stage" 2>/dev/null || { disk_failed "$q/tmp" "queue '$queue'"; return; }
     while [ $# -gt 0 ]; do segment_run "$@" || return; shift "$segment_took"; done
-    sync_many "$claim_stage" && mv -f "$claim_stage" "$segment.flat" 2>/dev/null 9>&9 && sync_paths "$claim" && segment_sweep "$segment" ||
+    sync_many "$claim_stage" && moved "$claim_stage" "$segment.flat" && sync_paths "$claim" && segment_sweep "$segment" ||
       { disk_failed "$claim" "queue '$queue'"; return; }
   done
 }
@@ -134,10 +158,11 @@ segment_run() {
 
 # claim_list - `OFFSET COUNT PATH` of each segment on standard output
 claim_list() {
-  for segment in "$claim"/????????????.*; do
-    segment_parse "${segment##*/}" && [ "$segment_count" != 0 ] || continue
+  claim_segments || return
+  for segment in $segments; do
+    segment_parse "$segment" && [ "$segment_count" != 0 ] || continue
     segment_offset=${segment_offset#"${segment_offset%%[!0]*}"}
-    printf '%s %s %s\n' "${segment_offset:-0}" "$segment_count" "$segment" 2>/dev/null || return 74
+    printf '%s %s %s\n' "${segment_offset:-0}" "$segment_count" "$claim/$segment" 2>/dev/null || return 74
   done
 }
 
@@ -147,13 +172,14 @@ claim_settle() {
   # a second time is no mistake
   [ "$claim_settled" \< "$padded" ] || return 0
   claim_at=$padded claim_found='' claim_new=0
-  for segment in "$claim"/????????????.*; do
-    segment_parse "${segment##*/}" && ! [ "$claim_at" \< "$segment_end" ] || continue
+  claim_segments || return
+  for segment in $segments; do
+    segment_parse "$segment" && ! [ "$claim_at" \< "$segment_end" ] || continue
     claim_new=$((claim_new + segment_count))
     [ "$claim_at" != "$segment_end" ] || claim_found=1
   done
   [ -n "$claim_found" ] || { why="queue '$queue': no segment ends at offset $1"; return 65; }
-  mv -f "$claim/settled.$claim_settled" "$claim/settled.$claim_at" 2>/dev/null 9>&9 || { disk_failed "$claim" "queue '$queue'"; return; }
+  moved "$claim/settled.$claim_settled" "$claim/settled.$claim_at" || { disk_failed "$claim" "queue '$queue'"; return; }
   sync_paths "$claim" || { why="queue '$queue': cannot sync"; return 74; }
   claim_settled=$claim_at
   claim_log settle "$claim_new"
@@ -168,18 +194,19 @@ claim_back() {
   [ "$claim_settled" != "$claim_next" ] || return 0
   claim_mark || return
   claim_new=$claim_held claim_batches=
-  for segment in "$claim"/????????????.*; do
-    segment_parse "${segment##*/}" && [ "$segment_count" != 0 ] || continue
+  claim_segments || return
+  for segment in $segments; do
+    segment_parse "$segment" && [ "$segment_count" != 0 ] || continue
     batch_new
-    mv -f "$segment" "$q/out/$batch" 2>/dev/null 9>&9 || { disk_failed "$claim" "queue '$queue'"; return; }
+    moved "$claim/$segment" "$q/out/$batch" || { disk_failed "$claim" "queue '$queue'"; return; }
     claim_batches="$claim_batches $batch"
   done
   if ! sync_paths "$claim" "$q/out"; then why="queue '$queue': cannot sync"; return 74; fi
   for batch in $claim_batches; do
-    batch_putback "$q/out/$batch" unclaim
-    [ ! -e "$q/out/$batch" ] || { disk_failed "$q/queue" "queue '$queue'"; return; }
+    # only what rmdir has removed has nothing left in it
+    batch_putback "$q/out/$batch" unclaim && [ -n "$batch_gone" ] || { disk_failed "$q/queue" "queue '$queue'"; return; }
   done
-  mv -f "$claim/settled.$claim_settled" "$claim/settled.$claim_next" 2>/dev/null 9>&9 || { disk_failed "$claim" "queue '$queue'"; return; }
+  moved "$claim/settled.$claim_settled" "$claim/settled.$claim_next" || { disk_failed "$claim" "queue '$queue'"; return; }
   [ "$claim_new" = 0 ] || claim_log release "$claim_new"
   claim_settled=$claim_next
   # the mark goes once what says the same is on the disk

@@ -24,3 +24,62 @@ $1
 files_below() {
   names=$(cd "$q" 2>/dev/null && exec find "$@" ! -type d ! -name '~' 2>/dev/null 9>&-) || { why="queue '$queue': cannot be listed"; return 74; }
 }
+
+# nothing_ready - 66 where surely nothing of $q is ready, nor due, nor in out/ without having been looked at; 0: look again; 74. Only the
+# thousands of delayed/ are listed: there may be many
+nothing_ready() {
+  names=$(cd "$q" 2>/dev/null && exec find wal fold queue unfold head out delayed \( -path 'delayed/*' -prune -o ! -type d \) ! -name '~' -print 2>/dev/null 9>&-) || {
+    # RACE: dropped meanwhile
+    [ -e "$q" ] || [ -e "$q/lock" ] || return 66
+    why="queue '$queue': cannot be listed"
+    return 74
+  }
+  clock_epoch "$now"
+  proof_out=
+  for proof_path in $names; do
+    case $proof_path in
+    out/*) proof_out=1 ;;
+    delayed/*) proof_path=${proof_path#*/}; [ "$epoch_time" \< "${proof_path}00000" ] || proof_due "$proof_path" || return ;;
+    *) return 0 ;;
+    esac
+  done
+  [ -z "$proof_out" ] || [ -n "${reclaim_saw-1}" ] || return 0
+  return 66
+}
+
+# proof_due THOUSANDS - 0 where none of what is delayed there is due; 74
+proof_due() {
+  files_below "delayed/$1" || { [ -e "$q/delayed/$1" ] || return 0; return 74; }
+  for proof_path in $names; do
+    proof_path=${proof_path#*/*/}
+    [ "$epoch_time" \< "${proof_path%%/*}" ] || { why="queue '$queue': cannot list what is due"; return 74; }
+  done
+}
+
+# nowhere ID - 66 where the message with the 12-digit ID is surely in none of the places that message_find looks at; 0: look again; 74
+nowhere() {
+  names_like "$1" out wal fold queue unfold head delayed buried || return
+  for proof_path in $names; do
+    case $proof_path in
+    out/batch.*) continue ;;
+    out/*) [ ! -e "$q/done/${proof_path##*/}" ] || continue ;;
+    esac
+    is_like "$1" && return 0
+    [ $? -ne 74 ] || return 74
+  done
+  return 66
+}
+
+# names_like ID PLACE ... - sets `names`: the paths of slips with ID, and of all flat files, in these places
+names_like() {
+  like_id=$1
+  shift
+  names=$(cd "$q" 2>/dev/null && exec find "$@" \( -name "??????????.$like_id.*" -o -name "????????????.??????????.$like_id.*" \
+    -o -name '??????????.????????????.????????????.*.*.*' \) 2>/dev/null 9>&-) || { why="queue '$queue': cannot be listed"; return 74; }
+}
+
+# is_like ID - whether proof_path is the message's slip, or a flat file with a line of it; 74 where it cannot be read
+is_like() {
+  flat_parse "${proof_path##*/}" || return 0
+  ! [ "$1" \< "$flat_first" ] && ! [ "$flat_last" \< "$1" ] && message_in_flat "$q/$proof_path" "$1"
+}

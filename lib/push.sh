@@ -7,7 +7,7 @@
 # In: push_priority push_delay push_lease push_key (empty: none) push_wait. Out: id; push_dup=1 where the key was taken.
 # 65 too short, 66 never, 69 closed, 74 and 77 disk, 75 full
 push_message() {
-  push_dup='' push_made='' push_read='' push_at_slip='' push_signal='' push_dot_file='' push_need=1
+  push_dup='' push_made='' push_begun='' push_read='' push_at_slip='' push_signal='' push_dot_file='' push_need=1
   queue_open "$1" make || return
   [ ! -e "$q/closed" ] || { why="queue '$queue' is closed"; return 69; }
   [ -z "${2:-}" ] || [ -z "${FLATQ_MOST_BYTES:-}" ] || number "$2" "$FLATQ_MOST_BYTES" ||
@@ -50,7 +50,8 @@ push_not_full() {
 
 # push_abandon - nothing is left of a push that made no slip. The body of one that did is the sweeper's
 push_abandon() {
-  [ -n "$push_made" ] || rm -f "$q/body/$slip_id" ${push_dot_file:+"$q/tmp/$push_dot_file"} 2>/dev/null
+  # only a body that this push has made: one that was there is another's
+  [ -n "$push_made" ] || rm -f ${push_begun:+"$q/body/$slip_id"} ${push_dot_file:+"$q/tmp/$push_dot_file"} 2>/dev/null
   ids_end
 }
 
@@ -60,7 +61,7 @@ push_body() {
   [ -z "${push_dot:-}" ] || { nonce_read; push_dot_file=$owner.$nonce; }
   set -C
   # The size of what base64 wrote is where it left the shared offset of the file: no process for it
-  { encode "$1" && { read -r push_pos push_encoded <"$FLATQ_PROC/self/fdinfo/1" || push_encoded=''; } && printf '\n'; } \
+  { push_begun=1 && encode "$1" && { read -r push_pos push_encoded <"$FLATQ_PROC/self/fdinfo/1" || push_encoded=''; } && printf '\n'; } \
     2>/dev/null >"$q/body/$slip_id" || { set +C; disk_failed "$q/body" "queue '$queue'"; return; }
   set +C
   if [ ! -e "$q/body/$slip_id" ]; then
@@ -103,11 +104,13 @@ body_size() {
   size=$2
   [ -n "$size" ] || { size=$(wc -c <"$1" || printf '%s' 0); size=$((size - 1)); }
   [ "$size" -ge 0 ] || { why="queue '$queue': message cannot be counted"; return 74; }
+  # what was not read in full says nothing: a `tail` may be killed, or its read fail
+  body_end=
   if [ "$size" -le 1400 ]; then
-    read -r body_end <"$1"
+    { read -r body_end <"$1" && [ ${#body_end} -eq "$size" ]; } 2>/dev/null
   else
-    body_end=$(tail -c 4 "$1" 9>&-)
-  fi
+    body_end=$(exec tail -c 4 "$1" 9>&-) && [ ${#body_end} -eq 3 ]
+  fi && [ $((size % 4)) -eq 0 ] || { why="queue '$queue': message cannot be counted"; return 74; }
   # shellcheck disable=SC2017 # a multiple of four
   size=$((size / 4 * 3))
   case $body_end in
@@ -188,7 +191,7 @@ push_heard() {
 
 # push_withdraw - a push that will not be acknowledged takes its slip back; 1 where somebody has it already
 push_withdraw() {
-  mv -f "$push_place/$slip" "$q/done/$slip.0.000000000000" 2>/dev/null
+  moved "$push_place/$slip" "$q/done/$slip.0.000000000000"
 }
 
 # delay_place SECONDS - sets `place`, and makes it: delayed/THOUSANDS/WHEN, so that one look at the first name tells whether

@@ -39,9 +39,11 @@ promote_these() {
 # queue_reclaim - puts back what is expired and what dead owners held; sweeps where many are settled
 queue_reclaim() {
   queue_conf || return
+  reclaim_saw=
   for found in "$q"/out/*; do
     reclaim_name=${found##*/}
     [ -e "$found" ] || [ -h "$found" ] || continue
+    reclaim_saw=1
     [ ! -e "$q/done/$reclaim_name" ] || continue
     case $reclaim_name in
     batch.*)
@@ -78,53 +80,49 @@ queue_sweep() {
     lock_queue || return
     sweep_locked=1
   fi
-  sweep_names=
-  sweep_count=0
+  sweep_names='' sweep_count=0 sweep_code=0
   for sweep_path in "$q"/done/* end; do
     if [ $sweep_count -ge 200 ] || [ "$sweep_path" = end ]; then
-      [ $sweep_count -eq 0 ] || sweep_these || break
+      [ $sweep_count -eq 0 ] || sweep_these || { sweep_code=$?; break; }
       sweep_names='' sweep_count=0
     fi
     [ -e "$sweep_path" ] || continue
     # what rm would take for options, for several names or for more than one
     case ${sweep_path##*/} in
-    -* | *[!0-9A-Za-z._-]*) slip_strange "done/${sweep_path##*/}" || break; continue ;;
+    -* | *[!0-9A-Za-z._-]*) slip_strange "done/${sweep_path##*/}" || { sweep_code=$?; break; }; continue ;;
     esac
     sweep_names="$sweep_names ${sweep_path##*/}" sweep_count=$((sweep_count + 1))
   done
-  sweep_code=$?
   [ -z "$sweep_locked" ] || unlock_queue
   return $sweep_code
 }
 
-# sweep_these - of singles the slip in out/ goes first, of batches last: it alone knows the bodies and the keys
+# sweep_these - of singles the slip in out/ goes first, of batches last (batch_sweep)
 sweep_these() {
-  sweep_out='' sweep_bodies='' sweep_keys='' sweep_batches=
+  sweep_out='' sweep_bodies='' sweep_keys=
   for sweep_name in $sweep_names; do
-    if [ -d "$q/out/$sweep_name" ]; then
-      batch_settled "$q/out/$sweep_name" || return
-      sweep_batches="$sweep_batches out/$sweep_name"
-      continue
-    fi
+    case $sweep_name in
+    batch.*) batch_sweep "$sweep_name" || return; continue ;;
+    esac
     slip_parse "$sweep_name" || continue
-    [ ! -e "$q/out/$sweep_name" ] || sweep_out="$sweep_out out/$sweep_name"
-    sweep_bodies="$sweep_bodies $slip_id"
-    sweep_key
+    sweep_out="$sweep_out out/$sweep_name" sweep_bodies="$sweep_bodies $slip_id"
+    sweep_key || return
   done
   # shellcheck disable=SC2086 # names without blanks
   {
-    { [ -z "$sweep_batches" ] || (cd "$q" && sync_paths "done" out $sweep_batches); } &&
-      { [ -z "$sweep_out$sweep_keys" ] || (cd "$q" && exec rm -f $sweep_out $sweep_keys 9>&9) 2>/dev/null; } &&
+    { [ -z "$sweep_out$sweep_keys" ] || (cd "$q" && exec rm -f $sweep_out $sweep_keys 9>&9) 2>/dev/null; } &&
       sync_paths "$q/out" "$q/keys" &&
       { [ -z "$sweep_bodies" ] || (cd "$q/body" && exec rm -f $sweep_bodies 9>&9) 2>/dev/null; } &&
-      { [ -z "$sweep_batches" ] || (cd "$q" && exec rm -rf $sweep_batches 9>&9) 2>/dev/null && sync_paths "$q/out"; } &&
       (cd "$q/done" && exec rm -f $sweep_names 9>&9) 2>/dev/null
   } || disk_failed "$q/done" "queue '$queue'"
 }
 
 # sweep_key - the key of a settled message, where it still is that message's
 sweep_key() {
-  if [ "$slip_key" != - ] && { read -r key_id <"$q/keys/$slip_key"; } 2>/dev/null && [ "$key_id" = "$id" ]; then
-    sweep_keys="$sweep_keys keys/$slip_key"
-  fi
+  [ "$slip_key" != - ] || return 0
+  key_read "$slip_key"
+  case $? in
+  0) [ "$key_id" != "$id" ] || sweep_keys="$sweep_keys keys/$slip_key" ;;
+  74) return 74 ;;
+  esac
 }

@@ -21,7 +21,7 @@ receipt_find() {
   set -- "${1%:*}" "$padded"
   queue_open "$1" || return
   clock_read
-  message_find "$2" || { why="queue '$queue': message $number is not there, or no longer yours"; return 66; }
+  message_find "$2" || { find_code=$?; [ $find_code -ne 66 ] || why="queue '$queue': message $number is not there, or no longer yours"; return $find_code; }
   if [ -n "$receipt_nonce" ]; then
     [ "$slip_tries.$slip_nonce" = "$receipt_tries.$receipt_nonce" ] ||
       { why="queue '$queue': message $id was reserved again since"; return 66; }
@@ -52,12 +52,24 @@ message_find() {
       [ -e "$found" ] || continue
       case $found in
       "$q"/fold/*) break ;;
+      "$q"/unfold/~) found=; continue ;;
       esac
       flat_parse "${found##*/}" && ! [ "$1" \< "$flat_first" ] && ! [ "$flat_last" \< "$1" ] && message_in_flat "$found" "$1" && break
       found=
     done
     # RACE: what was handed out or given back between two of these listings is missed by one look
-    [ -e "$found" ] || { [ -n "$find_again" ] && return 66; find_again=1; continue; }
+    if [ ! -e "$found" ]; then
+      if [ -n "$find_again" ]; then
+        need proof
+        nowhere "$1"
+        find_code=$?
+        [ $find_code -eq 0 ] || return $find_code
+        # RACE: it has moved again. Not for ever
+        [ ${#find_again} -lt 20 ] || { why="queue '$queue': cannot be listed"; return 74; }
+      fi
+      find_again=1$find_again
+      continue
+    fi
     find_locked=
     [ -n "$lock_held" ] || { lock_queue || return; find_locked=1; }
     case $found in
@@ -78,7 +90,7 @@ slip_move() {
   case $1 in
   "$q"/wal/* | "$q"/delayed/* | "$q"/out/*) [ ! -e "$q/conf" ] || [ -n "$lock_held" ] || { lock_queue || return; slip_locked=1; } ;;
   esac
-  if [ -n "$lock_held" ]; then mv -f "$found" "$1" 9>&9; else mv -f "$found" "$1"; fi 2>/dev/null
+  moved "$found" "$1"
   slip_code=$?
   [ -z "$slip_locked" ] || unlock_queue
   [ $slip_code -ne 0 ] || return 0

@@ -84,10 +84,14 @@ slip_of() {
   esac
 }
 
-# moved FROM TO - renames FROM to TO, a name that was never there; 0 where it has that name now. What became of mv does not count: one that was
-# killed, or failed, behind its rename has renamed (R2)
+# moved FROM TO - renames FROM to TO; 0 where it has that name now. The status of mv alone does not count: one that was killed, or failed, behind
+# its rename has renamed (R2). One that says that there is no FROM has not: somebody else was faster
 moved() {
-  if [ -n "$lock_held" ]; then mv -f "$1" "$2" 9>&9; else mv -f "$1" "$2"; fi 2>/dev/null || { [ ! -e "$1" ] && [ -e "$2" ]; }
+  if [ -n "$lock_held" ]; then moved_said=$(exec mv -f "$1" "$2" 2>&1 9>&9); else moved_said=$(exec mv -f "$1" "$2" 2>&1); fi && return 0
+  case $moved_said in
+  *'o such file'*) return 1 ;;
+  esac
+  [ ! -e "$1" ] && [ -e "$2" ]
 }
 
 # slip_strange PATH - sets aside what is no slip and no flat file, whoever put it at PATH below the queue's directory

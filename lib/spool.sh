@@ -114,11 +114,13 @@ unlock_queue() {
 
 # ids_last_range - sets `range`, the directory of the newest range that is open: on the disk. There are one or two
 ids_last_range() {
-  for range in "$FLATQ_DIR"/.ids/[0-9]????????/open; do :; done
-  range=${range%/open}
-  case $range in
-  *'?') why='the spool has no range of ids'; return 74 ;;
-  esac
+  ids_found=
+  for range in "$FLATQ_DIR"/.ids/[0-9]????????; do
+    # looked at twice: an older one may have ids that are not on the disk
+    [ ! -e "$range/open" ] && [ ! -f "$range/open" ] || ids_found=$range
+  done
+  range=$ids_found
+  [ -n "$range" ] || { why='the spool has no range of ids'; return 74; }
 }
 
 # ids_next - sets `id` and slip_id, and `journal`, the file that stands for the id: it says which process writes which

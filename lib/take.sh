@@ -89,11 +89,20 @@ take_of_queue() {
       # RACE: somebody else was faster; look again from the start, never at the second
       [ ! -e "$q/$scan_place/$scan_name" ] && [ ! -h "$q/$scan_place/$scan_name" ] || { take_failed; return; } ;;
     '')
-      [ -z "$take_looked" ] || return 66
+      if [ ${#take_looked} -gt 0 ]; then
+        need proof
+        nothing_ready
+        take_code=$?
+        [ $take_code -eq 0 ] || return $take_code
+        # RACE: something has come meanwhile, and is gone when we look. Or a listing has failed: not for ever
+        [ ${#take_looked} -lt 20 ] || { why="queue '$queue': cannot be listed"; return 74; }
+        clock_read
+        queue_tend
+      fi
       # what its owner's death, a lease or a delay gives back counts as well
       need settle reclaim batch rare
       queue_reclaim || return
-      take_looked=1 ;;
+      take_looked=1$take_looked ;;
     *)
       # in a flat file, or on its way: unfold it, or let the one who is at it finish, and look again
       take_unfold || return ;;
@@ -152,7 +161,7 @@ slip_taken() {
 take_slip() {
   slip_parse "$scan_name" || { slip_strange "$scan_place/$scan_name"; return 1; }
   slip_taken "$take_owner" "$take_lease"
-  mv -f "$q/$scan_place/$scan_name" "$q/out/$taken" 2>/dev/null
+  moved "$q/$scan_place/$scan_name" "$q/out/$taken"
 }
 
 take_failed() {
@@ -220,7 +229,7 @@ taken_settle() {
     set +C ;;
   esac
   # where a disk has no room for another name, a rename needs none
-  if [ -z "$taken_marked" ] && ! mv -f "$q/out/$taken" "$q/done/$taken" 2>/dev/null; then
+  if [ -z "$taken_marked" ] && ! moved "$q/out/$taken" "$q/done/$taken"; then
     [ ! -e "$q/out/$taken" ] || { disk_failed "$q/done" "queue '$queue'"; return; }
     why="queue '$queue': message $id is no longer yours"
     return 66

@@ -4,7 +4,9 @@ A fault is a system call that fails (strace injects it), or a stub in front of P
 lets another verb in before it does its work.
 """
 
+import base64
 import itertools
+import os
 import shutil
 import subprocess
 
@@ -165,6 +167,156 @@ def test_an_unfold_whose_slips_are_not_seen_keeps_its_flat_file(flatq):
         again(flatq, saved)
         assert faulty(flatq, call, place, "wal", "q", when=when).returncode in (0, 74)
         assert drained(flatq) == list(range(120)), (place, call, when)
+
+
+def claimed(flatq, name="me", queue="q"):
+    """What the name holds: a list of offset, number."""
+    found = []
+    for line in flatq("claim", "-c", name, "-n", "0", queue, check=0).out.decode().splitlines():
+        offset, count, path = line.split(" ", 2)
+        numbers = [int(base64.b64decode(row.split(b"\t")[1])) for flat in sorted(os.listdir(path)) for row in open(os.path.join(path, flat), "rb")]
+        assert len(numbers) == int(count)
+        found += enumerate(numbers, int(offset))
+    return found
+
+
+CALLS = ("openat", "getdents64", "newfstatat,stat,faccessat2,access")
+
+
+def struck(flatq, name, places, calls=CALLS, whens="123", count=5, first=2):
+    """A copy of the spool for each fault: (place, call, when)."""
+    saved = flatq.spool.parent / "saved"
+    shutil.copytree(flatq.spool, saved)
+    for place, call, when in share(name, itertools.product(places, calls, whens), count, first=first):
+        again(flatq, saved)
+        yield flatq.spool / place, call, when
+
+
+def test_unclaim_gives_back_what_it_cannot_list(flatq):
+    flatq("push", "-l", "q", input=b"".join(b"%d\n" % n for n in range(200)), check=0)
+    flatq("claim", "-c", "me", "q", check=0)
+    segment, = (flatq.spool / "q/claimed/me").glob("*.200*")
+    for place, call, when in struck(flatq, "unclaim", ("q/claimed/me", segment.relative_to(flatq.spool), "q/claimed", "q/out", "q/queue")):
+        assert faulty(flatq, call, place, "unclaim", "-c", "me", "q", when=when).returncode in (0, 74)
+        flatq("wal", "q", check=0)
+        flatq("unclaim", "-c", "me", "q", check=0)
+        assert drained(flatq) == list(range(200)), (place, call, when)
+
+
+@pytest.mark.parametrize("verb", ["claim", "wal", "settle", "push -k"])
+def test_offsets_are_not_given_twice(flatq, verb):
+    flatq("push", "-l", "q", input=b"".join(b"%d\n" % n for n in range(300)), check=0)
+    flatq("claim", "-c", "me", "-n", "150", "q", check=0)
+    flatq("settle", "-c", "me", "150", "q", check=0)
+    flatq("claim", "-c", "me", "-n", "100", "q", check=0)
+    held = claimed(flatq)
+    assert held == [(n, n) for n in range(150, 250)]
+    words = {"claim": ["-c", "me", "-n", "150", "q"], "settle": ["-c", "me", "150", "q"], "wal": ["q"], "push -k": ["-k", "x", "q"]}[verb]
+    for place, call, when in struck(flatq, f"offsets {verb}", ("q/claimed/me", "q/claimed"), count=2, first=3):
+        done = faulty(flatq, call, place, verb.split()[0], *words, when=when)
+        assert done.returncode in (0, 74), (place, call, when, done)
+        assert claimed(flatq)[:100] == held, (place, call, when)
+        assert len(list((flatq.spool / "q/claimed/me").glob("settled.*"))) == 1
+
+
+@pytest.mark.parametrize("verb", ["pop", "reserve", "drain", "pop -l", "claim -c me"])
+@pytest.mark.parametrize("where", ["wal", "head", "queue"])
+def test_what_cannot_be_listed_is_not_empty(flatq, verb, where):
+    if where == "wal":
+        fill(flatq, 3)
+    else:
+        flatq("push", "-l", "q", input=b"".join(b"%d\n" % n for n in range(120)), check=0)
+        if where == "head":
+            flatq("pop", "q", check=0)
+    flatq("close", "q", check=0)
+    word, *args = verb.split()
+    below = [path.relative_to(flatq.spool) for path in (flatq.spool / "q" / where).iterdir() if path.is_dir()]
+    for place, call, when in struck(flatq, f"empty {verb} {where}", (f"q/{where}", *below), CALLS[:2], "12", count=1, first=2):
+        done = faulty(flatq, call, place, word, *args, "q", when=when)
+        assert done.returncode in (0, 74), (place, call, when, done)
+
+
+def test_what_a_dead_owner_held_is_not_overlooked(flatq):
+    fill(flatq, 1)
+    slip, = (path for path in (flatq.spool / "q/wal").iterdir())
+    parts = slip.name.split(".")
+    parts[2:4] = ["1", "0123456789ab"]
+    slip.rename(flatq.spool / "q/out" / (".".join(parts) + ".999999999-000000000001.000000000000"))
+    flatq("close", "q", check=0)
+    for place, call, when in struck(flatq, "dead", ("q/out",), CALLS[:2], "12", first=4):
+        assert faulty(flatq, call, place, "pop", "q", when=when).returncode in (0, 74), (call, when)
+
+
+@pytest.mark.parametrize("verb", ["delete", "release", "bury", "touch"])
+def test_a_receipt_whose_message_is_not_seen(flatq, verb):
+    fill(flatq, 2)
+    receipt = flatq("reserve", "q", check=0).out.split()[0].decode()
+    for place, call, when in struck(flatq, f"receipt {verb}", ("q/out",), CALLS[:2], "12", count=1, first=1):
+        assert faulty(flatq, call, place, verb, receipt, when=when).returncode in (0, 74), (call, when)
+
+
+def test_dup_is_said_of_a_message_that_is_there(flatq):
+    flatq("push", "-k", "key", "q", input=b"1", check=0)
+    assert flatq("pop", "q", check=0).out == b"1"
+    for place, call, when in struck(flatq, "dup", ("q/done", "q/keys"), CALLS, "12", count=4, first=2):
+        done = faulty(flatq, call, place, "push", "-k", "key", "q", input=b"2", when=when)
+        assert done.returncode in (0, 74) and b"dup" not in done.stdout, (place, call, when, done)
+        assert done.returncode or flatq("pop", "q", check=0).out == b"2"
+
+
+def test_dup_is_said_of_what_a_killed_drain_has_not_settled(flatq):
+    """The batch is settled, and not yet swept: its keys are free."""
+    flatq("push", "-k", "key", "q", input=b"1", check=0)
+    env = stub(flatq, "rm", "exit 1")
+    flatq("drain", "q", env=env)
+    assert any(name.startswith("batch.") for name in lies(flatq.spool, "q")["done"])
+    for place, call, when in struck(flatq, "dup batch", ("q/done", "q/out", "q/keys"), CALLS, "12", count=4, first=2):
+        done = faulty(flatq, call, place, "push", "-k", "key", "q", input=b"2", when=when)
+        assert done.returncode in (0, 74) and b"dup" not in done.stdout, (place, call, when, done)
+
+
+def test_no_twin_of_a_key_that_cannot_be_read(flatq):
+    flatq("push", "-k", "key", "q", input=b"1", check=0)
+    key, = (flatq.spool / "q/keys").iterdir()
+    slip, = (flatq.spool / "q/wal").iterdir()
+    for place, call, when in struck(flatq, "twin", (key.relative_to(flatq.spool), "q/wal", slip.relative_to(flatq.spool)), (*CALLS, "read"), "12", first=3):
+        assert faulty(flatq, call, place, "push", "-k", "key", "q", input=b"2", when=when).returncode in (0, 74)
+        flatq("doctor", "q", check=0)
+        assert drained(flatq) == [1], (place, call, when)
+
+
+def test_the_keys_of_a_settled_batch_go_with_it(flatq):
+    for n in range(30):
+        flatq("push", "-k", f"k{n}", "q", input=b"%d" % n, check=0)
+    flatq("wal", "q", env={"FLATQ_FOLD": "20"}, check=0)
+    for place, call, when in struck(flatq, "keys", ("q/keys", "q/out"), CALLS[:2], "12", count=2, first=2):
+        faulty(flatq, call, place, "drain", "q", when=when)
+        flatq("wal", "q", check=0)
+        flatq("drain", "q")
+        assert b"dup" not in flatq("push", "-k", "k7", "q", input=b"7", check=0).out, (place, call, when)
+
+
+def test_a_settled_batch_whose_stat_fails_does_not_come_again(flatq):
+    flatq("push", "-l", "q", input=b"".join(b"%d\n" % n for n in range(200)), check=0)
+    env = stub(flatq, "rm", 'case $* in *batch*) exit 1 ;; esac\nexec "$real" "$@"')
+    assert len(flatq("drain", "q", env=env).out.split()) == 200
+    batch, = (flatq.spool / "q/out").glob("batch.*")
+    for place, call, when in struck(flatq, "batch", (batch.relative_to(flatq.spool), "q/out", "q/done"), CALLS, "123", first=3):
+        assert faulty(flatq, call, place, "wal", "q", when=when).returncode in (0, 74)
+        flatq("wal", "q", check=0)
+        assert drained(flatq) == [], (place, call, when)
+
+
+def test_a_range_of_ids_is_not_opened_twice(flatq):
+    first = int(flatq("push", "q", input=b"1", env={"FLATQ_RANGE": "3"}, check=0).out)
+    last = max(int(flatq("push", "q", input=b"1", env={"FLATQ_RANGE": "3"}, check=0).out) for _ in range(8))
+    flatq("wal", check=0)
+    assert last > first and not (flatq.spool / ".ids/000000000").exists()
+    for place, call, when in struck(flatq, "ids", (".ids",), CALLS[:2], "1234", first=8):
+        shutil.rmtree(flatq.spool / ".boot")
+        for _ in range(2):
+            done = faulty(flatq, call, place, "push", "q", input=b"2", when=when)
+            assert done.returncode == 74 or int(done.stdout) > last, (call, when, done)
 
 
 # R2: what happened is read from the disk

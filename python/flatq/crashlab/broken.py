@@ -95,7 +95,7 @@ MUTANTS: dict[str, Mutant] = {
         (history("bound"), model("no lock"))),
     # take
     "pop copies the slip": Mutant(
-        (("take.sh", 'mv -f "$q/$scan_place/$scan_name" "$q/out/$taken"', 'cp "$q/$scan_place/$scan_name" "$q/out/$taken"'),),
+        (("take.sh", 'moved "$q/$scan_place/$scan_name" "$q/out/$taken"', 'cp "$q/$scan_place/$scan_name" "$q/out/$taken"'),),
         (crash("pop", "undisturbed"), history("kills"))),
     "the places are listed in another order": Mutant(
         (("take.sh", _WAL_FIRST, ""), ("take.sh", _HEAD_LAST, _HEAD_LAST.removesuffix("}\n") + _WAL_FIRST + "}\n")),
@@ -168,9 +168,9 @@ MUTANTS: dict[str, Mutant] = {
         (("checkpoint.sh", '  [ $? -eq 66 ] && [ ! -e "$found" ] || return 0\n', "  :\n"),),
         (crash("push", "kill"),)),
     "settle removes before it says so": Mutant(
-        (("claim.sh", '  mv -f "$claim/settled.$claim_settled" "$claim/settled.$claim_at"',
+        (("claim.sh", '  moved "$claim/settled.$claim_settled" "$claim/settled.$claim_at"',
           '  claim_old=$claim_settled claim_settled=$claim_at\n  claim_recover || return\n  claim_settled=$claim_old\n'
-          '  mv -f "$claim/settled.$claim_settled" "$claim/settled.$claim_at"'),),
+          '  moved "$claim/settled.$claim_settled" "$claim/settled.$claim_at"'),),
         (race("segments that are settled together"), model("settle sweeps first"))),
     "settle does not sync": Mutant(
         (("claim.sh", '  sync_paths "$claim" || {', "  : || {"),),
