@@ -24,8 +24,8 @@ tubes_wait() {
     wait_due=
     for tube in $watched; do
       queue_open "$tube" || continue
-      wait_due_of
-      ! tube_paused || due_least "$paused_until"
+      # what is due in a paused tube stays where it is: to wait for that would be no waiting
+      if tube_paused; then due_least "$paused_until"; else wait_due_of; fi
     done
     [ -z "$soon_due" ] || due_least "$soon_due"
     wait_turn "$2"
