@@ -129,6 +129,13 @@ def share(name, items, count, first=0):
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist puts a test's group into its name
+def fuzz(name, seconds):
+    """For how many seconds to try by chance, and from which seed: in `make test` a fifth of them, from the run's. FLATQ_FUZZ_SECONDS and
+    FLATQ_FUZZ_SEED say otherwise."""
+    seed = 7 if everything() else chance(name).randrange(10**6)
+    return (float(os.environ.get("FLATQ_FUZZ_SECONDS", seconds if everything() else seconds / 5)), int(os.environ.get("FLATQ_FUZZ_SEED", seed)))
+
+
 def pytest_collection_modifyitems(config, items):
     """A test that is marked `full` belongs to `make test-all`, or to whoever names it with its ::. All tests of the Spark session run in one
     process."""

@@ -6,6 +6,7 @@ import signal
 import subprocess
 from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from conftest import LIB, SHELLS, Result, Runner, need, wait_for
@@ -151,15 +152,16 @@ def in_each_shell(tmp_path, check):
             runner.end(*runner.started)
 
 
-# `sleep` of a Clock: it is asleep until the clock, or a signal, says otherwise. What is shorter than a fifth of a second only looks now and then
-SLEEP = """case $1 in 0.0* | 0.1*) exec {sleep} "$1" ;; *.??) set -- "${{1%.*}}" "${{1#*.}}" ;; *) set -- "$1" 00 ;; esac
+# `sleep` of a Clock: it is asleep until the clock, or a signal, says otherwise. Less than a fifth of a second, a look now and then, ends by itself
+SLEEP = """case $1 in 0.0* | 0.1*) for=$1 ;; *) for=1000000 ;; esac
+case $1 in *.??) set -- "${{1%.*}}" "${{1#*.}}" ;; *) set -- "$1" 00 ;; esac
 read -r now rest <"$FLATQ_PROC/uptime"
 end=$((${{now%.*}} * 100 + 1${{now#*.}} + $1 * 100 + 1$2 - 200))
 printf '%s\\n' "$end" >"$FLATQ_PROC/sleeping/$$"
 # RACE: the clock was set before it knew of us
 read -r now rest <"$FLATQ_PROC/uptime"
 [ "${{now%.*}}${{now#*.}}" -lt "$end" ] || exit 0
-exec {sleep} 1000000"""
+exec {sleep} "$for" """
 
 
 class Clock:
@@ -172,6 +174,7 @@ class Clock:
         (path / "sys/kernel/random").mkdir(parents=True)
         (path / "sys/kernel/random/uuid").symlink_to("/proc/sys/kernel/random/uuid")
         (path / "self").symlink_to("/proc/self")
+        (path / "net").symlink_to("/proc/net")
         (path / "sleeping").mkdir()
         self.reboot("first", 5000)
 
@@ -182,7 +185,8 @@ class Clock:
         new.rename(self.path / "uptime")
         for pid, left in self.sleepers().items():
             if left <= 0:
-                os.kill(pid, signal.SIGKILL)  # a worker's alarm ignores the others
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)  # a worker's alarm ignores the others
 
     def advance(self, seconds):
         self.set(self.seconds + seconds)

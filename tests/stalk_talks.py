@@ -657,6 +657,9 @@ b: delete #1
 """,
 }
 
+# where time passes
+LONG = ("times", "looks", "pauses", "margins", "lapsed", "paused")
+
 # (the conversation, what 1.12 says, what ours says, why)
 DIFFERENT = [
     ("a: reserve-with-timeout x", b"TIMED_OUT\r\n", b"BAD_FORMAT\r\n", "1.12 reads any text as a number; later ones refuse what is none, as ours does"),
