@@ -40,6 +40,7 @@ push_room() {
     [ "$now" \< "$push_deadline" ] || { why="queue '$queue' is full"; return 75; }
     wait_due=
     wait_turn "$push_deadline"
+    [ -z "$take_stop" ] || { why='the client is gone'; return 75; }
   done
 }
 

@@ -14,7 +14,12 @@ shell_reset() {
   IFS=' 	
 '
   umask 077
-  why='' lock_held=''
+  why='' lock_held='' take_stop=''
+  # whoever else has it from its environment is no door
+  case ${0##*/} in
+  handler | http | beanstalk | small-stalk) ;;
+  *) FLATQ_DOOR= ;;
+  esac
   : "${FLATQ_PROC:=/proc}" "${FLATQ_SYNC:=on}" "${FLATQ_DOOR:=}" "${FLATQ_RANGE:=1000}"
   case $FLATQ_SYNC in
   on | off) ;;

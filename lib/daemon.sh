@@ -8,17 +8,15 @@
 daemon_start() {
   { command exec 4>&1; } 2>/dev/null || exec 4>/dev/null
   daemon_code=$(
-    FLATQ_READY=3
-    export FLATQ_READY
     umask "$shell_umask"
     if [ -n "$shell_locale" ]; then LC_ALL=$shell_locale; else unset LC_ALL; fi
     if setsid --fork true 2>/dev/null; then
-      setsid --fork sh "$lib/work" "$@"
+      setsid --fork sh "$lib/work" --ready "$@"
     elif command -v setsid >/dev/null 2>&1; then
       # this one does not fork: and what a shell puts behind it ignores INT and QUIT
-      setsid sh "$lib/work" "$@" &
+      setsid sh "$lib/work" --ready "$@" &
     else
-      sh "$lib/work" "$@" &
+      sh "$lib/work" --ready "$@" &
     fi 3>&1 >&4 4>&- </dev/null
   )
   exit "${daemon_code:-70}"
@@ -26,7 +24,6 @@ daemon_start() {
 
 # daemon_begins - until it is ready, the end of it tells whoever waits
 daemon_begins() {
-  unset FLATQ_READY
   trap 'printf "%s" "$?" >&3' EXIT
 }
 

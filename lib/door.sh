@@ -6,6 +6,34 @@
 # ncat before 7.96 ends as soon as the client has sent its last byte, and drops what the handler says then. A write to the connection
 # itself arrives. It is in non-blocking mode, so a large answer needs that taken away first; and TLS must never be written past.
 
+# door_busy - the guard's USR1, up to the first request
+door_busy() {
+  die 75 'busy: too many connections, try again later'
+}
+
+# door_turn - while a verb waits: a client that is gone keeps its place no longer (wait.sh)
+door_turn() {
+  ! door_left || door_gone=gone take_stop=1
+}
+
+# door_left - whether the client is known to be gone: its connection was reset; or it has ended it, and its end, which is on this system, is
+# nobody's any longer. One that only sends no more looks the same from elsewhere
+door_left() {
+  [ -n "$door_inode" ] || return 1
+  door_local=
+  door_row || return 0
+  [ "$door_state" = 08 ] && [ -n "$door_local" ] || return 1
+  set --
+  for door_table in "$FLATQ_PROC/net/tcp" "$FLATQ_PROC/net/tcp6"; do
+    [ ! -e "$door_table" ] || set -- "$@" "$door_table"
+  done
+  # an address of IPv4 may stand in either table
+  [ -n "$(exec awk -v "ours=$door_local" -v "theirs=$door_remote" '
+    function short(address) { sub(/^0000000000000000FFFF0000/, "", address); return address }
+    BEGIN { ours = short(ours); theirs = short(theirs) }
+    $10 == 0 && short($2) == theirs && short($3) == ours { print "left"; exit }' "$@")" ]
+}
+
 # door_help WORD ... - a door takes no words, but says all about itself
 door_help() {
   case ${1:-} in
@@ -13,8 +41,17 @@ door_help() {
   esac
 }
 
-# door_open - finds the client; sets door_inode: its socket, where that is known to be one of TCP
+# door_open [launch FLAGS] - finds the client; sets door_inode: its socket, where that is known to be one of TCP. FLAGS are letters that launch
+# gives: o one connection at a time, d the connection itself may be written to. What the environment says of that, is not of launch
 door_open() {
+  FLATQ_GUARD='' FLATQ_ONE='' FLATQ_DIRECT='' take_stop=
+  if [ "${1:-}" = launch ]; then
+    FLATQ_GUARD=1
+    case ${2:-} in *o*) FLATQ_ONE=1 ;; esac
+    case ${2:-} in *d*) FLATQ_DIRECT=1 ;; esac
+  fi
+  # one of too many is told so, and ended
+  trap door_busy USR1
   # every kind of end of a client is a failed write, and none the end of the handler before the message is back
   trap '' PIPE
   door_inode='' door_blocks=1 door_data='' door_said='' door_gone='' door_relayed='' door_prompt='' door_mark='' door_verb=- door_wait=0 door_line=
@@ -138,14 +175,14 @@ door_body_end() {
   :
 }
 
-# door_row - sets door_state and door_unsent of the client's socket; 1 where it is closed
+# door_row - sets door_state, door_unsent, door_local and door_remote of the client's socket; 1 where it is closed
 door_row() {
   door_rows=0
   set --
   for door_table in "$FLATQ_PROC/net/tcp" "$FLATQ_PROC/net/tcp6"; do
     [ -e "$door_table" ] || continue
     set -- "$@" "$door_table"
-    while read -r door_key door_value door_value door_state door_unsent door_value door_value door_value door_value door_ino door_value; do
+    while read -r door_key door_local door_remote door_state door_unsent door_value door_value door_value door_value door_ino door_value; do
       [ "$door_ino" != "$door_inode" ] || { door_unsent=${door_unsent%:*}; return 0; }
       door_rows=$((door_rows + 1))
       # the shell reads byte by byte: from here on a process is quicker
@@ -153,9 +190,11 @@ door_row() {
     done <"$door_table"
   done
   # where there is no table nothing is known
-  [ $# -gt 0 ] || { door_state=08 door_unsent=00000000; return 0; }
+  [ $# -gt 0 ] || { door_local='' door_state=08 door_unsent=00000000; return 0; }
   # RACE: the shell does not read the table in one piece; what it has missed is looked for once more
-  door_state=$(exec awk -v "inode=$door_inode" '$10 == inode { print $4 "." substr($5, 1, 8); exit }' "$@")
+  door_state=$(exec awk -v "inode=$door_inode" '$10 == inode { print $4 "." substr($5, 1, 8) "." $2 "." $3; exit }' "$@")
+  door_remote=${door_state##*.} door_state=${door_state%.*}
+  door_local=${door_state##*.} door_state=${door_state%.*}
   door_unsent=${door_state#*.} door_state=${door_state%.*}
   [ -n "$door_state" ]
 }

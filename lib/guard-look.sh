@@ -8,12 +8,24 @@ guard_second() {
     guard_stat=${guard_stat##*') '}
     guard_stat=${guard_stat#* }
     [ "${guard_stat%% *}" = "$$" ] || return 1
+    # of several doors: their parent, where nothing else ends us with it
+    if [ -n "${launch_parent:-}" ]; then
+      { read -r guard_stat <"$FLATQ_PROC/$$/stat"; } 2>/dev/null || return 1
+      guard_stat=${guard_stat##*') '}
+      guard_stat=${guard_stat#* }
+      [ "${guard_stat%% *}" = "$launch_parent" ] || return 1
+    fi
   else
     kill -0 "$$" 2>/dev/null || return 1
+    [ -z "${launch_parent:-}" ] || kill -0 "$launch_parent" 2>/dev/null || return 1
   fi
   guard_checkpoint
+  # of many, some each second, in turn: whoever was looked at goes to the end of the list
+  guard_looked=0
   for guard_entry in $guard_list; do
-    guard_fields "$guard_entry"
+    [ $guard_looked -lt 32 ] || break
+    guard_looked=$((guard_looked + 1))
+    guard_take "${guard_entry%%,*}"
     guard_look
   done
   # a handler may outlive its ncat
@@ -33,10 +45,9 @@ guard_checkpoint() {
   guard_wal=$!
 }
 
-# guard_look - at the connection in guard_pid and so on: is it alive, is its line one of megabytes, is it idle?
+# guard_look - at the connection in guard_pid and so on, which is not in the list: is it alive, is its line one of megabytes, is it idle?
 guard_look() {
   if ! guard_alive "$guard_pid"; then
-    guard_take "$guard_pid"
     case $guard_state in
     line | 4?? | verb)
       # what it has started would keep the client
@@ -51,17 +62,18 @@ guard_look() {
   fi
   case $guard_state in
   line | 4?? | verb) ;;
-  *) guard_signal KILL; return 0 ;;
+  *) guard_signal KILL; guard_put; return 0 ;;
   esac
   # who may say nothing for ever
-  [ "$guard_quiet" -lt $((guard_now + 1000000)) ] || return 0
-  guard_take "$guard_pid"
+  [ "$guard_quiet" -lt $((guard_now + 1000000)) ] || { guard_put; return 0; }
   guard_measure
   if [ "$guard_state" != verb ] && [ $((${guard_bytes:-0} - guard_from)) -ge 1000000 ]; then
     guard_too_long
-    # before it can take what has come for a line that was cut, and say so
+    # before it can take what has come for a line that was cut, and say so. ncat, which has it from us, ends when it has passed it on
     guard_state=line-too-long
-    guard_signal KILL
+    guard_family
+    # shellcheck disable=SC2086 # process ids
+    kill -KILL "$guard_pid" $guard_children 2>/dev/null
   elif [ "$launch_idle" -gt 0 ]; then
     # where it cannot be measured only the time counts
     [ $((guard_now - guard_quiet)) -lt "$launch_idle" ] || [ -z "$guard_mark" ] || guard_sends || guard_kill idle

@@ -68,7 +68,8 @@ guard_begins() {
   [ "$launch_door" != http ] || guard_state=414
   # shellcheck disable=SC2086
   set -- $guard_list
-  [ $# -lt "$launch_most" ] || guard_kill too-many
+  # it says so itself, to where its answer goes; what is left of it when it is looked at next is killed
+  [ $# -lt "$launch_most" ] || { guard_state=too-many; kill -USR1 "$guard_pid" 2>/dev/null; }
   guard_put
 }
 

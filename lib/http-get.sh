@@ -19,6 +19,8 @@ do_get() {
     groups_wait "$get_lease" "$get_wait"
     get_code=$?
     [ $get_code -eq 0 ] || break
+    # it may have gone while it waited
+    [ "$get_wait" = 0 ] || ! door_left || take_stop=1
     get_wait=0
     if [ ! -e "$q/body/$slip_id" ]; then
       take_back
@@ -35,6 +37,7 @@ do_get() {
     get_heads="$get_heads $receipt $uuid $stamp $slip_size"
   done
   [ -z "${FLATQ_GUARD:-}" ] || printf '\nl %s 0 http\n' "$$" >&3
+  [ -z "$take_stop" ] || { door_gone=gone; exit 74; }
   if [ $get_count -eq 0 ]; then
     queue=$groups slip_size=
     [ -z "$group_any" ] || queue=

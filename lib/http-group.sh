@@ -137,6 +137,7 @@ groups_wait() {
       queue_open "$group" && wait_due_of
     done
     wait_turn "$group_deadline"
+    [ -z "$take_stop" ] || { group_code=74 why='the client is gone'; break; }
   done
   group_found=$queue
   wait_end

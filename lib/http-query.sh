@@ -122,7 +122,7 @@ plain() {
 # plain_text TEXT - adds what has no percent sign
 plain_text() {
   plain_rest=$1
-  while [ -n "$plain_rest" ] && [ $plain_count -le 200 ]; do
+  while [ -n "$plain_rest" ] && [ "$plain_count" -le 200 ]; do
     plain_same=${plain_rest%%[!A-Za-z0-9._/\;()-]*}
     plain=$plain$plain_same plain_count=$((plain_count + ${#plain_same})) plain_rest=${plain_rest#"$plain_same"}
     case $plain_rest in

@@ -8,10 +8,19 @@ several() {
   launch_dead=''
   setpriv --pdeathsig TERM true 2>/dev/null && launch_dead='setpriv --pdeathsig TERM'
   while [ $# -gt 0 ] && [ "$1" != -- ]; do
-    FLATQ_PARENT=$$ $launch_dead sh "$launch_self" "$@" &
+    exec $launch_dead sh "$launch_self" --parent $$ "$@" &
     launch_pids="$launch_pids $!"
     options "$@"
     shift "$launch_words"
+  done
+  # a door that ends tells us by TERM; one that was killed, is missed within a second
+  while [ -z "$launch_signal" ]; do
+    for launch_pid in $launch_pids; do
+      guard_alive "$launch_pid" || pass TERM
+    done
+    [ -z "$launch_signal" ] || break
+    exec sleep 1 &
+    wait $!
   done
   launch_failed=0
   for launch_pid in $launch_pids; do

@@ -1,7 +1,8 @@
 # stalk.sh - what beanstalkd's protocol and small-stalk's have in common: one connection and its jobs
 
-# stalk_open - the connection, the spool, and what is to happen at the end
+# stalk_open WORD ... - the connection, the spool, and what is to happen at the end
 stalk_open() {
+  stalk_words=$*
   shell_reset
   need slip spool push input take settle reclaim batch fold bound rare boot look tube tally stalk-read stalk-say
   # a line of megabytes ends its own connection, and no other
@@ -10,7 +11,8 @@ stalk_open() {
   jobs=' ' used=default watched=' default ' client_reader='' client_gone='' client_half='' client_line='' line_ahead='' line_most=222
   door_producer=0 door_worker=0 door_waiting=0 taken='' wait_fifo=''
   cr=$(printf '\r')
-  door_open
+  # shellcheck disable=SC2086 # two words or none
+  door_open $stalk_words
   door_verb=$FLATQ_VERB
   : "${FLATQ_MOST_BYTES:=65535}"
   trap 'exit 75' HUP INT TERM
@@ -28,6 +30,17 @@ door_die() {
   printf '%s: %s\n' "$FLATQ_VERB" "$2" >&2
   printf 'INTERNAL_ERROR\r\n' 2>/dev/null
   exit "$1"
+}
+
+# door_busy - instead of door.sh's: an answer to whatever comes first
+door_busy() {
+  if [ -n "$stalk_length" ]; then printf 'OUT_OF_MEMORY\r\n'; else printf 'INTERNAL_ERROR\r\n'; fi 2>/dev/null
+  exit 75
+}
+
+# door_turn - instead of door.sh's: here the client is listened to (client_left)
+door_turn() {
+  :
 }
 
 # stalk_close - the trap at the end: what is held goes back, and the counters stay

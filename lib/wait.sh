@@ -62,6 +62,12 @@ wait_turn() {
   wait "$wait_sleeper" 2>/dev/null
   wait_sleeper=
   [ ! -e "$wait_fifo.woken" ] || wait_woken=1
+  door_turn
+}
+
+# door_turn - whether whoever waits is still there. A door puts another one in this place
+[ -n "${FLATQ_DOOR:-}" ] || door_turn() {
+  :
 }
 
 # wait_span TIME - shortens wait_seconds to what is left until TIME by the clock

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from conftest import LIB, SHELLS, need, wait_for
-from engine import lies, push
-from stalk import Direct
+from conftest import LIB, SHELLS, free, listening, need, wait_for
+from engine import Clock, carriers, children, end_launches, lies, push
+from stalk import Direct, Launched
 from test_http import ask, ask_status, request, talk
 
 REAL = shutil.which("base64")
@@ -199,3 +199,125 @@ def test_a_request_costs_as_much_as_it_is_long(shell, flatq, what):
     usual, _ = seconds_of(flatq, "http", input=request("GET", "/queue"), env={"API_KEY": "secret"})
     took, done = seconds_of(flatq, "http", input=COSTLY[what], env={"API_KEY": "secret"})
     assert done.status == 0 and took < usual + 0.7, (took, usual, done)
+
+
+# ---- launch: who waits and is gone, who is one of too many, what is killed
+
+
+@pytest.fixture
+def launched(flatq):
+    """launched("http", "-m", "3") starts ./launch."""
+    doors = []
+
+    def start(door, *args, **more):
+        doors.append(Launched(flatq, *args, door=door, **more))
+        return doors[-1]
+
+    yield start
+    for one in doors:
+        one.end()
+
+
+def whole(client):
+    while client.more(60):
+        pass
+    return client.got
+
+
+WAITS = {
+    "line": (b"pop -w 100000 jobs\n", b"list nosuch\n", b"error 66 "),
+    "http": (request("GET", "/queue?wait=3600"), request("GET", "/nothing", None, "Connection: close"), b"HTTP/1.1 404 "),
+}
+
+
+@pytest.mark.parametrize("door", WAITS)
+def test_who_waits_and_is_gone_keeps_no_place(flatq, launched, door):
+    waits, asks, says = WAITS[door]
+    one = launched(door, *(["-k"] if door == "line" else []), "-m", "3", "-i", "0")
+    clients = [one.connect() for _ in range(3)]
+    for client in clients:
+        client.send(waits)
+    wait_for(lambda: len([*flatq.spool.glob(".wait/*")]) == 3, "three wait")
+    # one of too many is told so
+    said = whole(one.connect())
+    assert said.startswith(b"error 75 busy") or said.startswith(b"HTTP/1.1 503 "), said
+    for client in clients:
+        client.close()
+
+    def served():
+        client = one.connect()
+        try:
+            client.send(asks)
+        except OSError:
+            return False
+        return whole(client).startswith(says)
+
+    wait_for(served, "a place", seconds=20)
+
+
+def test_the_line_door_waits_an_hour_at_most(shell, flatq, tmp_path):
+    clock = Clock(tmp_path / "proc")
+    flatq.env["FLATQ_PROC"] = str(clock.path)
+    flatq("create", "jobs", check=0)
+    process = flatq.start("handler")
+    process.stdin.write(b"pop -w 100000 jobs\n")
+    process.stdin.flush()
+    wait_for(lambda: lies(flatq.spool, "jobs").get("wait"), "it waits")
+    clock.advance(3601)
+    assert process.wait(20) == 66
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"], indirect=True)
+@pytest.mark.parametrize("killed", ["second", "parent"])
+def test_one_of_several_doors_is_killed(flatq, stub, killed):
+    """Where setpriv cannot tie them to their parent, they look for it themselves."""
+    stub("setpriv", "exit 1")
+    need("ncat")
+    ports = free(), free()
+    process = flatq.start("./launch", "line", "-k", "-p", str(ports[0]), "beanstalk", "-p", str(ports[1]), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: all(map(listening, ports)), "the doors")
+        if killed == "parent":
+            process.kill()
+        else:
+            words = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in children(process.pid)}
+            second, = (pid for pid in words if b"beanstalk" in words[pid] and b"line" not in words[pid])
+            os.kill(second, signal.SIGKILL)
+        process.wait(20)
+        wait_for(lambda: not carriers(flatq.spool), "the end of all", seconds=20)
+    finally:
+        end_launches(flatq.spool, process)
+
+
+def test_the_guard_looks_at_some_of_many(shell, flatq):
+    """400 connections that are idle cost it no more each second than 32, and each has its turn."""
+    script = """lib=$1 FLATQ_VERB=launch; . "$lib/common.sh"; shell_reset; need guard guard-look
+        guard_list=' ' guard_now=0 guard_groups='' guard_due='' guard_wal=1 guard_group='' n=0
+        while [ $n -lt 400 ]; do n=$((n + 1)); guard_list="$guard_list$n,1,0,line,-,0,,0,,0,0 "; done
+        guard_look() { looked="$looked $guard_pid"; guard_put; }
+        second() { looked=; guard_second; printf '%s\\n' "$looked"; }
+        (n=0; while [ $n -lt 13 ]; do n=$((n + 1)); second; done)"""
+    done = subprocess.run([flatq.shell, "-c", script, "-", LIB], capture_output=True, timeout=100)
+    looks = [list(map(int, line.split())) for line in done.stdout.splitlines()]
+    assert max(map(len, looks)) <= 40 and {number for look in looks for number in look} == set(range(1, 401)), (done, looks)
+
+
+# ---- what is inherited decides nothing
+
+
+def test_inherited_variables_decide_nothing(shell, flatq, tmp_path):
+    push(flatq, b"x")
+    inherited = {"FLATQ_DOOR": "1", "FLATQ_ONE": "1", "FLATQ_GUARD": "1", "FLATQ_READY": "1", "FLATQ_PARENT": str(os.getpid()), "take_stop": "1",
+                 "remote_mark": "%s", "FLATQ_DIRECT": "1", "feed_open": "1"}
+    done = flatq("work", "-n", "1", "--", "cat", check=0, env=inherited)
+    assert (done.out, done.err) == (b"x", b"")
+    done = flatq("pop", env=inherited)
+    assert (done.status, done.out, done.err) == (66, b"", b"pop: nothing there\n")
+    # a wait is not taken for none, nor a pipe for the guard's
+    process = flatq.start("handler", env=inherited)
+    process.stdin.write(b"pop -w 60\n")
+    process.stdin.flush()
+    wait_for(lambda: lies(flatq.spool).get("wait"), "it waits")
+    push(flatq, b"y")
+    assert process.communicate(timeout=60)[0] == b"y"
+    assert flatq("./launch", "-x", env=inherited).status == 64
