@@ -286,13 +286,13 @@ def spark(tmp_path_factory):
 
 @pytest.fixture
 def stub(flatq, tmp_path):
-    """stub(NAME, SCRIPT) puts a program into the PATH of flatq, in front of the one of that name. A shell may run its own all the same, as
-    busybox may be built to do; then the test is left out."""
+    """stub(NAME, SCRIPT) puts a program into the PATH of flatq, in front of the one of that name, which is $REAL. A shell may run its own all the
+    same, as busybox may be built to do; then the test is left out."""
     place = tmp_path / "stubs"
 
     def put(name, script):
         place.mkdir(exist_ok=True)
-        (place / name).write_text(f"#!/bin/sh\n{script}\n")
+        (place / name).write_text(f"#!/bin/sh\nREAL={shutil.which(name)}\n{script}\n")
         (place / name).chmod(0o755)
         if not flatq.env["PATH"].startswith(f"{place}:"):
             flatq.env["PATH"] = f"{place}:{flatq.env['PATH']}"

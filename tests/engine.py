@@ -154,14 +154,14 @@ def in_each_shell(tmp_path, check):
 
 # `sleep` of a Clock: it is asleep until the clock, or a signal, says otherwise. Less than a fifth of a second, a look now and then, ends by itself
 SLEEP = """case $1 in 0.0* | 0.1*) for=$1 ;; *) for=1000000 ;; esac
-case $1 in *.??) set -- "${{1%.*}}" "${{1#*.}}" ;; *) set -- "$1" 00 ;; esac
+case $1 in *.??) set -- "${1%.*}" "${1#*.}" ;; *) set -- "$1" 00 ;; esac
 read -r now rest <"$FLATQ_PROC/uptime"
-end=$((${{now%.*}} * 100 + 1${{now#*.}} + $1 * 100 + 1$2 - 200))
+end=$((${now%.*} * 100 + 1${now#*.} + $1 * 100 + 1$2 - 200))
 printf '%s\\n' "$end" >"$FLATQ_PROC/sleeping/$$"
 # RACE: the clock was set before it knew of us
 read -r now rest <"$FLATQ_PROC/uptime"
-[ "${{now%.*}}${{now#*.}}" -lt "$end" ] || exit 0
-exec {sleep} "$for" """
+[ "${now%.*}${now#*.}" -lt "$end" ] || exit 0
+exec "$REAL" "$for" """
 
 
 class Clock:
@@ -196,7 +196,7 @@ class Clock:
         self.set(seconds)
 
     def runs_sleep(self, stub):
-        stub("sleep", SLEEP.format(sleep=need("sleep")))
+        stub("sleep", SLEEP)
         return self
 
     def shows(self, pid):

@@ -10,7 +10,6 @@ import statistics
 import subprocess
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -536,16 +535,13 @@ def test_a_queue_that_is_full_or_closed(shell, flatq):
     assert client.ask(b"kick-job 1") == b"KICKED\r\n", "what is there goes on its way"
 
 
-def test_a_disk_that_takes_no_name(flatq):
+def test_a_disk_that_takes_no_name(flatq, stub):
     """A rename that fails, as on a disk that is full, is no fault of ours; and the job is where it was."""
     client = Direct(flatq).connect()
     client.put(b"x")
     assert client.ask(b"reserve").startswith(b"RESERVED 1 ") and client.ask(b"bury 1 0") == b"BURIED\r\n"
-    broken = flatq.home / "broken"
-    broken.mkdir()
-    (broken / "mv").write_text("#!/bin/sh\nexit 1\n")
-    (broken / "mv").chmod(0o755)
-    other = Direct(flatq, env={"PATH": f"{broken}:{flatq.env['PATH']}"}).connect()
+    stub("mv", "exit 1")
+    other = Direct(flatq).connect()
     for command in (b"kick-job 1", b"kick 1", b"reserve-job 1"):
         assert other.ask(command) == b"OUT_OF_MEMORY\r\n", command
     assert client.ask(b"kick-job 1") == b"KICKED\r\n"

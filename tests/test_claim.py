@@ -219,15 +219,12 @@ def test_offsets_grow_whatever_is_deleted(shell, flatq, spool):
     assert flatq("doctor", check=0).out == b""
 
 
-def test_an_unclaim_that_is_killed_where_no_process_is_seen(flatq, tmp_path, clock):
+def test_an_unclaim_that_is_killed_where_no_process_is_seen(flatq, clock, stub):
     """Nobody can say that it is dead: what it had in hand comes back by a deadline, as a killed claim's does."""
     push(flatq, b"one")
     claim(flatq)
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    (tools / "mv").write_text(f'#!/bin/sh\n{shutil.which("mv")} "$@"\ncase $* in\n*/claimed/*/out/batch.*) kill -KILL $PPID ;;\nesac\n')
-    (tools / "mv").chmod(0o755)
-    process = flatq.start("unclaim", "-c", "me", env={"PATH": f"{tools}:{os.environ['PATH']}"}, stdin=subprocess.DEVNULL)
+    stub("mv", '"$REAL" "$@"\ncase $* in\n*/claimed/*/out/batch.*) kill -KILL $PPID ;;\nesac')
+    process = flatq.start("unclaim", "-c", "me", stdin=subprocess.DEVNULL)
     assert process.wait(60) == -signal.SIGKILL
     flatq.end(process)
     empty(flatq)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from conftest import need, wait_for
+from conftest import wait_for
 from engine import child_named, empty, lies, pop, push, refused, reserve
 
 
@@ -248,7 +248,7 @@ def test_a_tool_that_fails_in_the_first_verb_of_a_boot(flatq, clock, stub, tool)
     push(flatq, b"x" * 200)
     clock.reboot("second")
     # the first call alone
-    stub(tool, f'[ -e "$HOME/failed" ] || {{ : >"$HOME/failed"; kill -9 $$; }}\nexec {need(tool)} "$@"')
+    stub(tool, '[ -e "$HOME/failed" ] || { : >"$HOME/failed"; kill -9 $$; }\nexec "$REAL" "$@"')
     done = flatq("push", input=b"y" * 200)
     assert done.status in (0, 70), done
     if done.status:

@@ -5,7 +5,7 @@ import os
 import subprocess
 import threading
 
-from conftest import LIB, wait_for
+from conftest import LIB, everything, wait_for
 from engine import drain, empty, lies, loop, pop, push
 
 
@@ -69,9 +69,9 @@ def all_at_once(flatq, count):
     empty(flatq, "q")
 
 
-def test_64_pushes_and_64_pops_beside_checkpoints(flatq, spool):
+def test_many_pushes_and_pops_beside_checkpoints(flatq, spool):
     with Beside(flatq, "wal") as beside:
-        all_at_once(flatq, 64)
+        all_at_once(flatq, 64 if everything() else 24)
         wait_for(lambda: beside.turns > 2, "checkpoints beside it")
     flatq("wal", check=0)
     assert lies(spool, "q") == {}

@@ -257,16 +257,13 @@ def test_one_place_that_cannot_be_written(nobody, place, verb):
     ("push", "base64", []), ("push", "dd", ["-n", "1"]), ("push", "sed", ["-e"]), ("push", "flock", ["-k", "k"]), ("push", "sha1sum", ["-k", "k"]),
     ("push", "mkdir", ["-d", "9"]), ("pop", "base64", []), ("pop", "mv", []), ("pop", "mkfifo", ["-w", "1", "empty"]),
 ])
-def test_a_tool_that_is_missing(flatq, tmp_path, verb, tool, options):
+def test_a_tool_that_is_missing(flatq, stub, verb, tool, options):
     """What cannot run its tools is refused, in one line, and changes nothing."""
     push(flatq, b"x", "q")
     before = {place: len(names) for place, names in lies(flatq.spool, "q").items()}
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    (tools / tool).write_text("#!/bin/sh\nexit 127\n")
-    (tools / tool).chmod(0o755)
-    refused(flatq(verb, *options, *([] if "empty" in options else ["q"]), input=b"y", env={"PATH": f"{tools}:{flatq.env['PATH']}"}),
-            70 if tool in ("flock", "sha1sum") else 65 if tool == "dd" else 74, verb)
+    missing = stub(tool, "exit 127")
+    refused(flatq(verb, *options, *([] if "empty" in options else ["q"]), input=b"y"), 70 if tool in ("flock", "sha1sum") else 65 if tool == "dd" else 74, verb)
+    missing.unlink()
     assert {place: len(names) for place, names in lies(flatq.spool, "q").items()} == before
     assert pop(flatq, "q") == b"x"
     empty(flatq, "q")

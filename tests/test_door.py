@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import LIB, free, listening, need, wait_for
+from conftest import LIB, everything, free, listening, need, wait_for
 from engine import carriers, empty, end_launches, lies, pop, push
 
 from flatq.crashlab import clients
@@ -332,7 +332,7 @@ def test_a_large_answer_to_a_slow_client(door, flatq, mode):
             got, piece = [], client.recv(65536)
             while piece:
                 got.append(piece)
-                time.sleep(0.03)  # that is slow
+                time.sleep(0.03 if everything() else 0.012)  # that is slow
                 piece = client.recv(65536)
             assert b"".join(got) == body, one.said()
         assert one.ask(b"@release " + head.split()[0] + b"\n") == b"\nok\n"
@@ -499,25 +499,21 @@ def test_a_waiting_pop(shell, door, flatq):
 @BOTH
 def test_idle_clients(door, mode):
     one = door(mode, "-i", "1")
-    began = time.monotonic()
-    with one.connect() as client:
+    with one.connect(100) as client:
         assert answer(client).startswith(b"error 75 ")
-    with one.connect() as client:
+    with one.connect(100) as client:
         client.sendall(b"push jobs\nhalf")
         assert answer(client) == b""
-    assert time.monotonic() - began < 45
     assert one.ask(b"pop jobs\n") == b"", "what an idle client has sent is no message"
     assert sorted(line[2] for line in one.log(3)) == ["empty", "error-75", "idle"]
 
 
 def test_in_the_loop_nobody_waits(shell, door):
     one = door()
-    began = time.monotonic()
-    assert one.ask(b"pop -w 60 jobs\n") == b""
-    assert one.ask(b"@reserve -w 60 -t 5 jobs other\n") == b"\nerror 66 nothing there\n"
-    assert one.ask(b"push -w60 -p 3 jobs\nx") == b"1\n"
-    assert time.monotonic() - began < 45
-    assert one.said().count("one connection at a time: -w 60 is taken as -w 0\n") == 3
+    assert one.ask(b"pop -w 6000 jobs\n") == b""
+    assert one.ask(b"@reserve -w 6000 -t 5 jobs other\n") == b"\nerror 66 nothing there\n"
+    assert one.ask(b"push -w6000 -p 3 jobs\nx") == b"1\n"
+    assert one.said().count("one connection at a time: -w 6000 is taken as -w 0\n") == 3
 
 
 @BOTH
@@ -564,10 +560,8 @@ def busy(one):
 def test_signals(shell, door, flatq, spool, mode, number):
     one = door(mode)
     clients = busy(one)
-    began = time.monotonic()
     one.process.send_signal(number)
     assert one.ended() in (-number, 128 + number)
-    assert time.monotonic() - began < 30
     empty(flatq, "jobs")
     for client in clients:
         client.close()
@@ -645,11 +639,10 @@ def test_options_refused(shell, flatq, args, status):
 
 @pytest.mark.parametrize("name, port, most", [("line", 1234, ""), ("beanstalk", 11300, "2147483646"), ("small-stalk", 6969, "2147483646"),
                                               ("http", 5000, "2147483646")])
-def test_defaults(flatq, name, port, most):
+def test_defaults(flatq, stub, name, port, most):
     """What an ncat that only says it is told to listen at, and the door to refuse: by itself, and with `-z 0`, which is never."""
-    fake, said = Path(flatq.shell).parent / "ncat", flatq.home / "said"
-    fake.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" "$FLATQ_MOST_BYTES" "$FLATQ_HANDLER" >{said}\nexit 2\n')
-    fake.chmod(0o755)
+    said = flatq.home / "said"
+    stub("ncat", f'printf "%s\\n" "$*" "$FLATQ_MOST_BYTES" "$FLATQ_HANDLER" >{said}\nexit 2')
     for args, limit in (((), ""), (("-z", "0"), most), (("-z", "00"), most), (("-z", "10"), "10")):
         flatq("./launch", name, *args, timeout=20)
         words, bytes_, handler = said.read_text().splitlines()[-3:]
@@ -709,10 +702,8 @@ def test_several_doors(several, flatq, tmp_path, number):
     # a signal to drain is passed on
     process.send_signal(signal.SIGUSR1)
     wait_for(lambda: b"DRAINING" in speak(str(path), b"put 0 0 60 1\r\nx\r\n", b"\r\n"), "it drains")
-    began = time.monotonic()
     process.send_signal(number)
     assert process.wait(60) in (-number, 128 + number)
-    assert time.monotonic() - began < 30
     all_gone(flatq.spool)
     assert not listening(line) and not listening(http)
 

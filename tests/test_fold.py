@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from conftest import Runner, wait_for
+from conftest import Runner, share, wait_for
 from engine import child_named, drain, empty, lies, loop, pop, push, refused, reserve
 
 DEEP = 1500
@@ -304,41 +304,33 @@ def test_an_unfold_that_was_killed(filled, spool, staged, verb):
     assert lies(spool, "small") == {}
 
 
-@pytest.mark.parametrize("verb", ["pop", "wal"])
-def test_a_child_of_the_checkpoint_that_is_killed(filled, made, spool, verb):
-    """awk, mv, xargs, sync: whichever fails, nothing is lost, and the next one goes on."""
-    for tool in ("awk", "mv", "rm", "xargs", "mkdir", "wc", "cut", "sync", "flock"):
-        shutil.rmtree(spool, ignore_errors=True)
-        shutil.copytree(made, spool)
-        if verb == "pop":
-            filled("wal", "few", check=0)
-        tools = filled.home / tool
-        tools.mkdir()
-        # as if killed at once, at its first, second ... start
-        (tools / tool).write_text(
-            f'#!/bin/sh\ncount=$(cat "$HOME/{tool}/count" 2>/dev/null || echo 0)\necho $((count + 1)) >"$HOME/{tool}/count"\n'
-            f'[ $count -ne "$FAILING" ] || exit 137\nPATH=${{PATH#*:}}\nexec {tool} "$@"\n')
-        (tools / tool).chmod(0o755)
-        got = b""
-        for failing in range(2):
-            (tools / "count").write_text("0\n")
-            done = filled(verb, "few", env={"PATH": f"{tools}:{filled.env['PATH']}", "FAILING": str(failing), "FLATQ_SYNC": "on" if tool == "sync" else "off"})
-            assert done.status in (0, 70, 74), (tool, failing, done)
-            if done.status:
-                assert done.err.count(b"\n") == 1, (tool, failing, done)
-            if verb == "pop" and done.status == 0:
-                got += done.out
+TOOLS = ("awk", "mv", "rm", "xargs", "mkdir", "wc", "cut", "sync", "flock")
+
+
+@pytest.mark.parametrize("tool, verb", share("tools", [(tool, verb) for tool in TOOLS for verb in ("pop", "wal")], 6))
+def test_a_child_of_the_checkpoint_that_is_killed(filled, stub, spool, tool, verb):
+    """Whichever fails, nothing is lost, and the next one goes on."""
+    if verb == "pop":
         filled("wal", "few", check=0)
-        assert got + stored(spool, "few") == b"".join(text(k) for k in range(FEW)), (tool, verb)
+    # as if killed at once, at its first or its second start
+    stub(tool, 'count=$(cat "$HOME/count" 2>/dev/null)\necho $((count + 1)) >"$HOME/count"\n[ "$count" != "${FAILING:-}" ] || exit 137\nexec "$REAL" "$@"')
+    got = b""
+    for failing in range(2):
+        (filled.home / "count").write_text("0\n")
+        done = filled(verb, "few", env={"FAILING": str(failing), "FLATQ_SYNC": "on" if tool == "sync" else "off"})
+        assert done.status in (0, 70, 74), (failing, done)
+        if done.status:
+            assert done.err.count(b"\n") == 1, (failing, done)
+        if verb == "pop" and done.status == 0:
+            got += done.out
+    filled("wal", "few", check=0)
+    assert got + stored(spool, "few") == b"".join(text(k) for k in range(FEW))
 
 
-def test_killed_with_its_lock_held_by_a_child(filled, spool):
+def test_killed_with_its_lock_held_by_a_child(filled, stub, spool):
     """The child that outlives its shell is at work on the run, so whoever comes next waits for it."""
-    tools = filled.home / "tools"
-    tools.mkdir()
-    (tools / "awk").write_text('#!/bin/sh\nmkfifo "$HOME/go" && read -r go <"$HOME/go"\nPATH=${PATH#*:}\nexec awk "$@"\n')
-    (tools / "awk").chmod(0o755)
-    process = filled.start("wal", "few", env={"PATH": f"{tools}:{filled.env['PATH']}"}, stdin=subprocess.DEVNULL)
+    stub("awk", '[ -e "$HOME/go" ] || { mkfifo "$HOME/go" && read -r go <"$HOME/go"; }\nexec "$REAL" "$@"')
+    process = filled.start("wal", "few", stdin=subprocess.DEVNULL)
     wait_for(lambda: (filled.home / "go").exists(), "the fold in the midst of its work")
     process.kill()
     process.wait()

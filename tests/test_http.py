@@ -21,7 +21,7 @@ from urllib.parse import quote
 import pytest
 
 import http_fuzz
-from conftest import LIB, ROOT, Runner, listening, need, wait_for
+from conftest import LIB, ROOT, Runner, everything, fuzz, listening, need, share, wait_for
 from engine import lies
 from stalk import Launched, in_pieces, over_tcp
 
@@ -445,8 +445,8 @@ def test_keep_alive_of_many_requests(flatq):
         assert [answer.status for answer in said] == [200, 404] * count
         return sum(os.times()[2:4]) - sum(before[2:4])
 
-    few, many = seconds(50), seconds(200)
-    print("seconds for 100 and 400 requests:", few, many)
+    few, many = seconds(25), seconds(100)
+    print("seconds for 50 and 200 requests:", few, many)
     assert many < 8 * few, "four times as many cost four times as much"
 
 
@@ -485,10 +485,11 @@ def to_the_end(client):
     return client.got
 
 
-@pytest.mark.parametrize("begin, status", [
-    (b"GET /queue?", 414), (request("GET", "/queue") + b"GET /queue?", 414), (b"GET /queue HTTP/1.1\r\nHost: x\r\nX: ", 431),
-    (request("GET", "/queue") + b"POST /queue?group-id=a HTTP/1.1\r\nHost: x\r\nX: ", 431),
-], ids=["line", "second line", "field", "field of the second"])
+@pytest.mark.parametrize("begin, status", share("megabytes", [
+    pytest.param(b"GET /queue?", 414, id="line"), pytest.param(request("GET", "/queue") + b"GET /queue?", 414, id="second line"),
+    pytest.param(b"GET /queue HTTP/1.1\r\nHost: x\r\nX: ", 431, id="field"),
+    pytest.param(request("GET", "/queue") + b"POST /queue?group-id=a HTTP/1.1\r\nHost: x\r\nX: ", 431, id="field of the second"),
+], 2))
 def test_a_line_of_megabytes_is_answered_in_http(launched, begin, status):
     """The shell knows of no line before its end: the guard says it. A client that is still sending then is reset, and may miss it."""
     one = launched()
@@ -875,9 +876,9 @@ def test_page_in_chromium(flatq, door, tmp_path):
 
 @pytest.mark.timeout(600)
 def test_documents_multi_threaded_test(flatq, door):
-    """10 producers, 100 messages each, 10 consumers, 5 groups: all once, in order within a group, nothing left."""
+    """10 producers, 100 messages each (10 in `make test`), 10 consumers, 5 groups: all once, in order within a group, nothing left."""
     door = door()
-    producers, each, consumers, groups = 10, 100, 10, 5
+    producers, each, consumers, groups = 10, 100 if everything() else 10, 10, 5
     got, failures, produced = {f"g{n}": [] for n in range(groups)}, [], threading.Event()
     stored = {}
 
@@ -921,8 +922,8 @@ def test_documents_multi_threaded_test(flatq, door):
     for thread in takers:
         thread.join()
     assert not failures, failures[:3]
-    everything = [message for messages in got.values() for message in messages]
-    assert len(everything) == len(set(everything)) == producers * each
+    found = [message for messages in got.values() for message in messages]
+    assert len(found) == len(set(found)) == producers * each
     for messages in got.values():
         for producer in range(producers):
             own = [n for one, n in messages if one == producer]
@@ -1037,8 +1038,8 @@ def test_fuzz(shell, flatq, door):
     door = door()
     kept = [door.ask("POST", f"/queue?group-id=kept{n}", b"%d" % n).headers["message-id"] for n in range(3)]
     outside = {path: path.stat().st_mtime_ns for path in [flatq.home, flatq.spool.parent]}
-    seed, found = int(os.environ.get("FLATQ_FUZZ_SEED", "3")), []
-    seconds = 5 if os.path.realpath(shell).endswith("dash") else 2
+    seconds, seed = fuzz("http", 5 if os.path.realpath(shell).endswith("dash") else 2)
+    found = []
     threads = [threading.Thread(target=lambda n=n: found.append(http_fuzz.run(door.port, seconds, seed * 4 + n))) for n in range(4)]
     for thread in threads:
         thread.start()

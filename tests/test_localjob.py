@@ -202,30 +202,23 @@ def test_a_pid_file_that_is_stale(flatq, tmp_path):
     assert not file.exists()
 
 
-def test_a_pid_file_that_cannot_be(flatq, tmp_path):
+def test_a_pid_file_that_cannot_be(flatq, tmp_path, stub):
     """A directory, and one that cannot be put in its place: nothing stays of the try. A name may begin as an option does."""
-    place, stub = tmp_path / "place", tmp_path / "bin/mv"
+    place = tmp_path / "place"
     place.mkdir()
     for start in (flatq, lambda verb, *words: started(flatq, *words)):
         refused(start("work", "--pid-file", str(place), "-w", "0", "--", "true"), 74, "work", text=b"a directory")
         assert list(place.iterdir()) == []
     push(flatq, b"x")
     assert flatq("work", "--pid-file=-x", "--until-empty", "--", "cat", "./-x", cwd=place, check=0).out.strip().isdigit()
-    stub.parent.mkdir()
-    stub.write_text("#!/bin/sh\nexit 1\n")
-    stub.chmod(0o755)
-    flatq.env["PATH"] = f"{stub.parent}:{flatq.env['PATH']}"
+    stub("mv", "exit 1")
     refused(flatq("work", "--pid-file", place / "pid", "-w", "0", "--", "true"), 74, "work", text=b"cannot write")
     assert list(place.iterdir()) == []
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_what_stands_beside_a_worker_is_there_at_the_start(flatq, tmp_path, jobs):
-    stub = tmp_path / "bin/mkfifo"
-    stub.parent.mkdir()
-    stub.write_text("#!/bin/sh\nexit 1\n")
-    stub.chmod(0o755)
-    flatq.env["PATH"] = f"{stub.parent}:{flatq.env['PATH']}"
+def test_what_stands_beside_a_worker_is_there_at_the_start(flatq, tmp_path, jobs, stub):
+    stub("mkfifo", "exit 1")
     refused(started(flatq, "-j", jobs, "--pid-file", tmp_path / "pid", "-w", "0", "--", "true"), 74, "work")
     assert not (tmp_path / "pid").exists()
 
@@ -272,13 +265,10 @@ def test_what_a_detached_worker_refuses_and_says(flatq, tmp_path):
     assert said[0] == "y 0027 <two  words>" and said[2] == "x 0027 <two  words>" and said[1].endswith("try 1: exit-1, again in 7 s")
 
 
-def test_detached_by_a_setsid_that_does_not_fork(flatq, tmp_path):
+def test_detached_by_a_setsid_that_does_not_fork(flatq, tmp_path, stub):
     """busybox's: what a shell puts behind it ignores INT and QUIT. TERM stops it."""
-    stub, file = tmp_path / "bin/setsid", tmp_path / "pid"
-    stub.parent.mkdir()
-    stub.write_text(f'#!/bin/sh\n[ "$1" != --fork ] || exit 1\nexec {need("setsid")} "$@"\n')
-    stub.chmod(0o755)
-    flatq.env["PATH"] = f"{stub.parent}:{flatq.env['PATH']}"
+    file = tmp_path / "pid"
+    stub("setsid", '[ "$1" != --fork ] || exit 1\nexec "$REAL" "$@"')
     words = ["--pid-file", file, "--", "sh", "-c", NOTE, tmp_path / "done"]
     assert started(flatq, *words) == Result(0, b"", b"")
     pid = int(file.read_text())

@@ -391,14 +391,11 @@ def test_a_limit_on_size(shell, flatq, spool):
     nothing(spool)
 
 
-def test_the_order_of_syncs(flatq, spool):
+def test_the_order_of_syncs(flatq, spool, stub):
     """What must be on the disk before the answer: the message and its slip, by file and by directory."""
     log = flatq.home / "synced"
-    tools = flatq.home / "tools"
-    tools.mkdir()
-    (tools / "sync").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >>"{log}"\nexit "${{SYNC_FAILS:-0}}"\n')
-    (tools / "sync").chmod(0o755)
-    env = {"FLATQ_SYNC": "on", "PATH": f"{tools}:{flatq.env['PATH']}"}
+    stub("sync", f'printf "%s\\n" "$@" >>"{log}"\nexit "${{SYNC_FAILS:-0}}"')
+    env = {"FLATQ_SYNC": "on"}
     flatq("create", "q", env=env, check=0)
     log.write_text("")
     number = push(flatq, b"x", "q", env=env)
@@ -409,16 +406,12 @@ def test_the_order_of_syncs(flatq, spool):
     empty(flatq, "q")
 
 
-def test_a_message_that_is_gone_before_the_sync(flatq):
+def test_a_message_that_is_gone_before_the_sync(flatq, stub):
     """Taken and settled at once, its large body too: the push was none that failed."""
-    tools = flatq.home / "tools"
-    tools.mkdir()
-    (tools / "sync").write_text(f'#!/bin/sh\n[ -e "$HOME/popped" ] || FLATQ_SYNC=off "{flatq.shell}" "{LIB}/pop" >"$HOME/popped"\n'
-                                'PATH=${PATH#*:}\nexec sync "$@"\n')
-    (tools / "sync").chmod(0o755)
+    stub("sync", f'[ -e "$HOME/popped" ] || FLATQ_SYNC=off "{flatq.shell}" "{LIB}/pop" >"$HOME/popped"\nexec "$REAL" "$@"')
     body = b"x" * 300000
     flatq("create", check=0)
-    push(flatq, body, env={"FLATQ_SYNC": "on", "PATH": f"{tools}:{flatq.env['PATH']}"})
+    push(flatq, body, env={"FLATQ_SYNC": "on"})
     assert (flatq.home / "popped").read_bytes() == body
 
 

@@ -257,14 +257,10 @@ def test_touch_against_the_end_of_the_lease(flatq, clock):
 
 
 @pytest.mark.parametrize("verb", ["delete", "bury"])
-def test_what_must_reach_the_disk_first(flatq, spool, verb):
+def test_what_must_reach_the_disk_first(flatq, spool, stub, verb):
     log = flatq.home / "synced"
-    tools = flatq.home / "tools"
-    tools.mkdir()
-    (tools / "sync").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >>"{log}"\n')
-    (tools / "sync").chmod(0o755)
-    env = {"FLATQ_SYNC": "on", "PATH": f"{tools}:{flatq.env['PATH']}"}
+    stub("sync", f'printf "%s\\n" "$@" >>"{log}"')
     push(flatq, b"x", "q")
     got = reserve(flatq, "q")
-    flatq(verb, got.receipt, env=env, check=0)
+    flatq(verb, got.receipt, env={"FLATQ_SYNC": "on"}, check=0)
     assert f"{spool}/q/{'done' if verb == 'delete' else 'buried'}" in log.read_text().split()

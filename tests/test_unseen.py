@@ -2,7 +2,6 @@
 it, an environment that tools go by. The crash laboratory strikes what changes something; this is the rest."""
 
 import os
-import shutil
 import signal
 import subprocess
 
@@ -17,22 +16,6 @@ pytestmark = pytest.mark.shells
 @pytest.fixture
 def flatq(flatq, shell):
     return flatq
-
-
-@pytest.fixture
-def stub(flatq, tmp_path):
-    """stub(program, script): verbs find that in place of the program; $REAL is the real one."""
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    path = flatq.env["PATH"]
-
-    def make(program, script):
-        (tools / program).write_text(f"#!/bin/sh\nREAL={shutil.which(program)}\n{script}\n")
-        (tools / program).chmod(0o755)
-        flatq.env["PATH"] = f"{tools}:{path}"
-
-    yield make
-    flatq.env["PATH"] = path
 
 
 @pytest.fixture
