@@ -16,8 +16,11 @@ push_room() {
   while :; do
     lock_queue || return
     # RACE: dropped and made anew while we waited
-    [ -z "${push_has:-}" ] || [ -e "$push_has" ] || { why="queue '$queue' is gone"; return 69; }
-    [ ! -e "$q/closed" ] || { why="queue '$queue' is closed"; return 69; }
+    [ -z "${push_has:-}" ] || [ -e "$push_has" ] || { need proof; push_gone || return; }
+    queue_files || return
+    case $queue_files in
+    *' closed '*) why="queue '$queue' is closed"; return 69 ;;
+    esac
     if [ -n "$push_key" ]; then
       key_taken || return
       [ -z "$push_dup" ] || return 0

@@ -83,3 +83,41 @@ is_like() {
   flat_parse "${proof_path##*/}" || return 0
   ! [ "$1" \< "$flat_first" ] && ! [ "$flat_last" \< "$1" ] && message_in_flat "$q/$proof_path" "$1"
 }
+
+# absent PATH - 0 only where the system says that there is no such file; else 74, with `why`: it is there, and the look at it failed, or nobody knows
+absent() {
+  absent_said=$(exec ls -d "$1" 2>&1 9>&-)
+  case $?.$absent_said in
+  [12].*': No such file or directory' | [12].*': Not a directory') return 0 ;;
+  esac
+  why="cannot look at $1"
+  return 74
+}
+
+# queue_gone [FD] - 69 where $q was surely dropped, or is another queue than the one whose lock is open as FD; 74 where nobody knows; else 0
+queue_gone() {
+  if absent "$q/lock"; then
+    why="queue '$queue' is gone"
+    return 69
+  fi
+  why="queue '$queue': cannot look at its lock"
+  if [ $# -eq 0 ]; then
+    [ -e "$q/lock" ] || return 74
+    return 0
+  fi
+  gone_said=$(cd "$q" 2>/dev/null && exec ls -diL lock "$FLATQ_PROC/self/fd/0" <&"$1" 2>/dev/null) || return 74
+  # shellcheck disable=SC2086 # two lines of inode and name
+  set -- $gone_said
+  [ $# -eq 4 ] || return 74
+  [ "$1" != "$3" ] || return 0
+  why="queue '$queue' is gone"
+  return 69
+}
+
+# conf_read - queue_conf of a conf that the shell has not read to the end of a line: an empty one, or one that cannot be read
+conf_read() {
+  conf_said=$(exec cat "$q/conf" 2>/dev/null 9>&-) || { why="queue '$queue': cannot read conf"; return 74; }
+  # shellcheck disable=SC2086 # words
+  set -- $conf_said
+  queue_bound=${1:-} queue_most=${2:-}
+}

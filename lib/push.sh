@@ -9,20 +9,25 @@
 push_message() {
   push_dup='' push_made='' push_begun='' push_read='' push_at_slip='' push_signal='' push_dot_file='' push_need=1
   queue_open "$1" make || return
-  [ ! -e "$q/closed" ] || { why="queue '$queue' is closed"; return 69; }
+  queue_files || return
+  case $queue_files in
+  *' closed '*) why="queue '$queue' is closed"; return 69 ;;
+  esac
   [ -z "${2:-}" ] || [ -z "${FLATQ_MOST_BYTES:-}" ] || number "$2" "$FLATQ_MOST_BYTES" ||
     { why="message of $2 bytes is over the limit of $FLATQ_MOST_BYTES"; return 65; }
   # full before it begins: refused before anything is written, and without the lock, that an exact count needs
-  if [ -e "$q/conf" ] && [ "$push_wait" = 0 ] && [ -z "$push_key" ]; then
+  case $queue_files.$push_wait.$push_key in
+  *' conf '*.0.)
     need bound batch fold
     queue_conf || return
     queue_count
-    [ "$queue_bound" = 0 ] || [ "$count" -lt "$queue_bound" ] || push_not_full || return
-  fi
+    [ "$queue_bound" = 0 ] || [ "$count" -lt "$queue_bound" ] || push_not_full || return ;;
+  esac
   clock_read
   ids_next || return
   # which queue it is: by its end it may be another of that name (push_commit)
-  { command exec 8<"$q/lock"; } 2>/dev/null || :
+  { command exec 8<"$q/lock"; } 2>/dev/null ||
+    { ids_end; need proof; queue_gone || return; why="queue '$queue': cannot open its lock"; return 74; }
   push_body "${2:-}" && push_commit
   push_code=$?
   exec 8<&-
@@ -67,8 +72,8 @@ push_body() {
   if [ ! -e "$q/body/$slip_id" ]; then
     # input_failed took it away, or drop did
     [ -z "${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { why="queue '$queue': input failed"; return 74; }
-    why="queue '$queue' is gone"
-    return 69
+    need proof
+    push_gone || return
   fi
   # what a door reads behind a body shows that it is whole, without a look at its end. A dd that is killed has written nothing, whole pages of
   # its one block, or all; a body that is longer than whole pages by a byte or two looks the same as these do
@@ -155,16 +160,18 @@ push_commit() {
   [ "$slip_key" = - ] || key_sure
   # RACE: the queue may have been closed between our look and the slip. Whoever finds it closed and empty may say so for
   # good; so the push is withdrawn, unless somebody has taken the message already
-  if [ -e "$q/closed" ]; then
-    push_withdraw && { why="queue '$queue' is closed"; return 69; }
-  fi
+  queue_files || { push_code=$?; push_withdraw; return $push_code; }
+  case $queue_files in
+  *' closed '*) push_withdraw && { why="queue '$queue' is closed"; return 69; } ;;
+  esac
   # RACE: a drop that has counted before there was our slip holds the lock until it is through; one that was killed does not
-  if [ -e "$q/dropping" ] && [ -z "$lock_held" ]; then
-    ! lock_queue || { rm -f "$q/dropping" 2>/dev/null; unlock_queue; }
-  fi
+  case $queue_files.$lock_held in
+  *' dropping '*.) ! lock_queue || { rm -f "$q/dropping" 2>/dev/null; unlock_queue; } ;;
+  esac
   # RACE: dropped, and made again, since the body was begun
   if [ ! -e "$q/body/$slip_id" ]; then
-    push_withdraw && { why="queue '$queue' is gone"; return 69; }
+    need proof
+    push_gone || { push_code=$?; if push_withdraw || [ $push_code -eq 74 ]; then return $push_code; fi; }
   fi
   if [ "$FLATQ_SYNC" = on ]; then
     set -- "$q/body/$slip_id" "$q/body" "$push_place"
@@ -178,10 +185,19 @@ push_commit() {
   fi
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
   if [ -e "$FLATQ_PROC/self/fd/8" ] && ! [ "$q/lock" -ef "$FLATQ_PROC/self/fd/8" ]; then
-    push_withdraw
-    why="queue '$queue' is gone"
-    return 69
+    need proof
+    queue_gone 8 || { push_code=$?; push_withdraw; return $push_code; }
   fi
+}
+
+# push_gone - 69 where the body is surely not there any longer, though only a drop removes it; 74 where nobody knows
+push_gone() {
+  if ! absent "$q/body/$slip_id"; then
+    [ -e "$q/body/$slip_id" ] || return 74
+    return 0
+  fi
+  why="queue '$queue' is gone"
+  return 69
 }
 
 push_heard() {

@@ -34,16 +34,40 @@ queue_open() {
   q=$FLATQ_DIR/$disk
   # made last: its places are on the disk
   [ -e "$q/lock" ] && return 0
-  [ $# -eq 2 ] || [ -d "$q/wal" ] || { why="no queue '$1'"; return 66; }
+  if [ $# -ne 2 ] && [ ! -d "$q/wal" ]; then
+    need proof
+    absent "$q/wal" || return
+    why="no queue '$1'"
+    return 66
+  fi
   need boot
   queue_make
 }
 
+# queue_files - sets queue_files: the files in $q itself whose names begin as closed, conf and dropping do. The listing must have `lock`: a file
+# that could not be looked at is not one that is not there (R1)
+queue_files() {
+  queue_files=' '
+  for queue_path in "$q"/[cdl]*; do queue_files="$queue_files${queue_path##*/} "; done
+  case $queue_files in
+  *' lock '*) return 0 ;;
+  esac
+  need proof
+  queue_gone || return
+  why="queue '$queue': cannot be listed"
+  return 74
+}
+
 # queue_conf - sets queue_bound and queue_most; 0 is no limit
 queue_conf() {
-  queue_bound=0 queue_most=0
-  [ -e "$q/conf" ] || return 0
-  { read -r queue_bound queue_most queue_rest <"$q/conf"; } 2>/dev/null
+  if ! { read -r queue_bound queue_most queue_rest <"$q/conf"; } 2>/dev/null; then
+    queue_bound=0 queue_most=0
+    queue_files || return
+    case $queue_files in
+    *' conf '*) need proof; conf_read || return ;;
+    *) return 0 ;;
+    esac
+  fi
   number "${queue_bound:-x}" 999999999 && queue_bound=$number &&
     number "${queue_most:-x}" 999999999 && queue_most=$number ||
     { why="queue '$queue': conf is damaged"; return 65; }
@@ -59,13 +83,13 @@ sync_paths() {
 lock_queue() {
   # `command` keeps the shell alive where exec fails
   { command exec 9>>"$q/lock"; } 2>/dev/null ||
-    { [ -d "$q" ] || { why="queue '$queue' is gone"; return 69; }; disk_failed "$q" "queue '$queue'"; return; }
+    { need proof; queue_gone || return; disk_failed "$q" "queue '$queue'"; return; }
   lock_held=1
   flock 9 9>&9 2>/dev/null || { unlock_queue; why='flock is missing or failed'; return 70; }
   # RACE: the queue may have been dropped, and made again, meanwhile
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
   [ ! -e "$FLATQ_PROC/self/fd" ] || [ "$q/lock" -ef "$FLATQ_PROC/self/fd/9" ] ||
-    { unlock_queue; why="queue '$queue' is gone"; return 69; }
+    { need proof; queue_gone 9; } || { lock_code=$?; unlock_queue; return $lock_code; }
   # what begins now begins after the wait (R5)
   clock_read
   lock_recover || { lock_code=$?; unlock_queue; return $lock_code; }
