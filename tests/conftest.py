@@ -27,6 +27,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "python"))
 
 from flatq.crashlab import campaign  # noqa: E402
+from flatq.crashlab import processes as living  # noqa: E402
 from flatq.crashlab.clients import free  # noqa: E402
 
 Result = namedtuple("Result", "status out err")
@@ -188,15 +189,7 @@ def spool(tmp_path):
 
 def left(*processes):
     """The ids of what still runs of processes started with start_new_session, themselves included: their sessions tell them."""
-    pids, sessions = [], {process.pid for process in processes}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) in sessions and fields[0] not in "ZX":
-            pids.append(int(stat.parent.name))
-    return pids
+    return living.left(living.SESSION, *(process.pid for process in processes))
 
 
 class Runner:

@@ -4,24 +4,41 @@ That they see what is wrong in the verbs: tests/test_mutants.py.
 """
 
 import dataclasses
+import os
+import subprocess
 
 import pytest
 
-from laboratory import place  # noqa: F401
+from conftest import share
+from laboratory import place, trials  # noqa: F401
 
 from flatq.crashlab import history, history_model
 from flatq.crashlab.history_model import Event, Message
 from flatq.crashlab.scenarios import System
 
 
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("kind", history.KINDS)
-def test_histories(place, kind):
-    """Five of each kind."""
-    outcomes = list(history.trials(System(), 5, 100, place, kind=kind))
-    assert not [outcome for outcome in outcomes if outcome.outcome != "good"], "\n".join(map(str, outcomes))
+HISTORIES = [(kind, seed) for kind in history.KINDS for seed in share(f"histories, {kind}", range(100, 105), 2)]
+
+
+@pytest.mark.parametrize("kind, seed", HISTORIES)
+def test_history(place, kind, seed, trials):
+    outcome = history.run(System(), seed, place, kind=kind)
+    trials("history", [outcome])
+    assert outcome.outcome == "good", str(outcome)
     # it is no history if little happens in it
-    assert sum(outcome.operations for outcome in outcomes) > 400 and sum(outcome.killed for outcome in outcomes) > 20
+    assert outcome.operations > 80 and outcome.killed >= 2, str(outcome)
+
+
+def test_a_zombie_is_not_alive():
+    """... nor is who has gone; and /proc is looked through while others end."""
+    child = subprocess.Popen(["sh", "-c", "read line"], stdin=subprocess.PIPE, start_new_session=True)
+    assert history.alive(child.pid)
+    child.stdin.close()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    os.killpg(child.pid, 0)
+    assert not history.alive(child.pid)
+    child.wait()
+    assert not history.alive(child.pid)
 
 
 # Histories made up by hand: the sound one, and with one operation that is another or none

@@ -14,6 +14,8 @@ import pytest
 from conftest import wait_for
 from engine import children, empty, lies, pop, push, refused
 
+from flatq.crashlab import processes
+
 # a command that says where it is, and ends when it is told to: files named by $1
 HOLD = 'printf %s "$$" >"$1/pid.new" && mv "$1/pid.new" "$1/pid"; while [ ! -e "$1/go" ]; do sleep 0.05; done; cat >"$1/body"'
 
@@ -58,27 +60,11 @@ def alive(pid):
 
 def group_left(pgid):
     """The processes of a process group. A command has one of its own."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[2]) == pgid and fields[0] not in "ZX":
-            found.append(int(stat.parent.name))
-    return found
+    return processes.left(processes.GROUP, pgid)
 
 
 def session_left(pid):
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) == pid and fields[0] not in "ZX":
-            found.append(int(stat.parent.name))
-    return found
+    return processes.left(processes.SESSION, pid)
 
 
 def nothing_left(process, spool, *groups):

@@ -33,7 +33,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from . import campaign, history_claims, history_model, layout
+from . import campaign, history_claims, history_model, layout, processes
 from .history_model import Event, Message
 
 KINDS = ("kills", "leases", "bound", "clock")
@@ -137,12 +137,7 @@ def alive(group: int) -> bool:
         os.killpg(group, 0)
     except ProcessLookupError:
         return False
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
-            if int(fields[2]) == group and fields[0] not in "ZX":
-                return True
-    return False
+    return bool(processes.left(processes.GROUP, group))
 
 
 class Over(Exception):
