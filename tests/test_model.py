@@ -5,28 +5,38 @@ from pathlib import Path
 
 import pytest
 
+from conftest import share
+
 sys.path.insert(0, str(Path(__file__).resolve().parent / "model"))
+
+from laboratory import trials  # noqa: E402, F401
+
+from flatq.crashlab import broken  # noqa: E402
 
 from configs import CONFIGS  # noqa: E402
 from explore import Explorer  # noqa: E402
 from programs import checked  # noqa: E402
 from variants import VARIANTS  # noqa: E402
 
+#: What catches mutants of tests/test_mutants.py that nothing else does.
+ALONE = {mutant.must.where for mutant in broken.MUTANTS.values() if mutant.must.family == "model"}
 MOST = 25_000  # states of one configuration; the whole of most of them
 FEWEST = {"fold pop pop": MOST, "ids, old ranges": MOST, "two leases": 10_000, "key, push killed": 8_000, "push push pop": 3_000,
           "pop pop reclaim": 2_000, "lease": 2_000, "bulk pop": 2_000, "bound": 2_000, "claim pop": 5_000, "unclaim pop reclaim": 5_000, "claim claim": 2_000, "power: unclaim": 15}
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_nothing_goes_wrong(name):
+@pytest.mark.parametrize("name", share("the model", CONFIGS, 15))
+def test_nothing_goes_wrong(name, trials):
     outcome = Explorer(CONFIGS[name]).run(seconds=800, most=MOST)
+    trials("model", range(outcome.states))
     assert not outcome.bad, "\n".join((outcome.bad, *outcome.trace))
     assert outcome.complete or outcome.states > MOST, f"only {outcome.states} states in {outcome.seconds:.0f} s"
     assert outcome.states >= FEWEST.get(name, 20)
     assert outcome.steps >= outcome.states - 1
 
 
-@pytest.mark.parametrize("wrong, config", VARIANTS.items(), ids=VARIANTS)
+# the first two are mutants that only the model catches
+@pytest.mark.parametrize("wrong, config", share("wrong variants", sorted(VARIANTS.items(), key=lambda pair: pair[0] not in ALONE), 15, first=len(ALONE)))
 def test_a_wrong_variant_is_caught(wrong, config):
     outcome = Explorer(CONFIGS[config], [wrong]).run(seconds=800)
     assert outcome.bad, f"{outcome.states} states, and nothing is wrong"

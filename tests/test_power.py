@@ -3,26 +3,25 @@
 The model and the cuts are in python/flatq/crashlab: states.py, power.py, restart.py and cuts.py.
 """
 
-import multiprocessing
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from conftest import LIB, ROOT, wait_for
+from conftest import LIB, ROOT, everything, wait_for
+from laboratory import trials  # noqa: F401
 
 from flatq.crashlab import cuts, gate, power, states
 from flatq.crashlab.scenarios import SCENARIOS, System
 
-STATES = 13  # of each scenario
-CUTS = 15  # of each kind of file system
+# `make test`: of each scenario five states, one of each stage at least, and four cuts of each kind of file system, by the seed
+STATES, CUTS = (14, 15) if everything() else (5, 4)
+SEED = 0 if everything() else int(os.environ["FLATQ_SEED"])
 WITHOUT = {  # what is left out of every sync, and the scenarios that miss it
     "everything": ("*", ["push", "delete", "bury", "close", "push -d", "push -l", "create"]),
     "bodies": ("*/body/*", ["push", "push empty"]),
@@ -128,31 +127,18 @@ def test_a_removed_directory_was_empty(work):
     assert left(found) == {"{'d': {'x': b'a'}}", "{'d': {}}", "{}"}
 
 
-def explored(system, name, limit, seed, work, kinds=power.STAGES, sync="on"):
-    """power.explore for a pool; a scenario that cannot be recorded is an outcome too."""
-    return [outcome.as_dict() for outcome in power.explore(system, name, limit, seed, work, kinds=kinds, sync=sync)]
-
-
-def table(outcomes):
-    return "\n".join(f"{one['replay']}\n    {one['call']}: {one['detail']}\n    {one['missing'][:8]}" for one in outcomes[:12])
-
-
-@pytest.mark.timeout(1800)
-def test_every_state_that_may_be_left(work):
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as pool:
-        runs = [pool.submit(explored, System(), name, STATES, 0, work) for name in power.names()]
-        outcomes = [outcome for run in runs for outcome in run.result()]
-    counts = Counter(one["outcome"] for one in outcomes)
-    unique = {one["state"] for one in outcomes}
-    assert counts["not reached"] == 0
-    bad = [one for one in outcomes if one["outcome"] != "good"]
-    assert not bad, f"{len(bad)} of {len(outcomes)}:\n{table(bad)}"
-    assert len(unique) >= 1000, (len(unique), counts)
+@pytest.mark.parametrize("name", power.names())
+def test_states_that_may_be_left(name, work, trials):
+    outcomes = power.explore(System(), name, STATES, SEED, work)
+    trials("power", outcomes)
+    wrong = [f"{one.replay}\n    {one.call}: {one.detail}\n    {one.missing[:8]}" for one in outcomes if one.outcome != "good"]
+    assert not wrong, f"{len(wrong)} of {len(outcomes)}:\n" + "\n".join(wrong)
+    assert {one.fault.partition(":")[0] for one in outcomes} == {"power, act", "power, boot", "power, kill"}
 
 
 def test_a_trial_is_replayed_from_its_line(work):
     first = power.explore(System(), "push", 4, 7, work)
-    assert len(first) == 6  # of the act, of the boot and of three kills
+    assert len(first) == 4  # of the act, of the boot and of a kill
     for outcome in first:
         again = power.run(power.Trial.parse(outcome.replay), System(), work / "again")
         assert (again.outcome, again.call.split()[:2], len(again.missing)) == ("good", outcome.call.split()[:2], len(outcome.missing))
@@ -228,9 +214,9 @@ def test_a_cut_is_one(kind):
     assert synced == b"abc\n" and other != b"abc\n"
 
 
-@pytest.mark.timeout(1200)
-def test_real_cuts(kind):
-    outcomes = cuts.explore(System(), kind, CUTS, 0)
+def test_real_cuts(kind, trials):
+    outcomes = cuts.explore(System(), kind, CUTS, SEED)
+    trials("cuts", outcomes)
     bad = [f"{one.replay}\n    {one.call}: {one.detail}" for one in outcomes if one.outcome != "good"]
     assert len(outcomes) == CUTS and not bad, f"{len(bad)} of {len(outcomes)}:\n" + "\n".join(bad)
 

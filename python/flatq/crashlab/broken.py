@@ -1,10 +1,11 @@
 """Broken variants of the verbs: what is changed in a copy of lib/, and which families must see it.
 
-An edit replaces a text that is there exactly once; where it is not, the verbs have changed, and the mutant is to be changed with them:
-that is an error, never a pass. A probe is the smallest part of a family that sees the mutant for sure.
+An edit replaces a text that is there exactly once, in whichever file and however it is laid out; where it is not, the verbs have changed,
+and the mutant is to be changed with them: that is an error, never a pass. A probe is the smallest part of a family that sees the mutant for sure.
 """
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +29,15 @@ class Probe:
 
 @dataclass(frozen=True)
 class Mutant:
-    edits: tuple[tuple[str, str, str], ...]  # file, what is there once, what takes its place
-    probes: tuple[Probe, ...]
+    """`must`: the family that has to see it, and where; `also`: others that see it, each of them in `make test-all`."""
+
+    edits: tuple[tuple[str, str], ...]  # what is there once, what takes its place
+    must: Probe
+    also: tuple[Probe, ...] = ()
+
+    @property
+    def probes(self) -> tuple[Probe, ...]:
+        return self.must, *self.also
 
 
 def crash(where: str, what: str = "kill") -> Probe:
@@ -64,138 +72,147 @@ _HEAD_LAST = '    scan_least "head/${scan_path##*/}" "$scan_path"/*\n  done\n}\n
 MUTANTS: dict[str, Mutant] = {
     # push
     "push does not sync the body": Mutant(
-        (("push.sh", _SYNCED, '    set -- "$q/body" "$push_place"\n'),),
-        (power("push"), model("body is not synced"))),
+        ((_SYNCED, '    set -- "$q/body" "$push_place"\n'),),
+        power("push"), (model("body is not synced"),)),
     "push does not sync body/": Mutant(
-        (("push.sh", _SYNCED, '    set -- "$q/body/$slip_id" "$push_place"\n'),),
-        (power("push"), model("body's directory is not synced"))),
+        ((_SYNCED, '    set -- "$q/body/$slip_id" "$push_place"\n'),),
+        power("push"), (model("body's directory is not synced"),)),
     "push does not sync wal/": Mutant(
-        (("push.sh", _SYNCED, '    set -- "$q/body/$slip_id" "$q/body"\n'),),
-        (power("push"), model("wal is not synced"))),
+        ((_SYNCED, '    set -- "$q/body/$slip_id" "$q/body"\n'),),
+        power("push"), (model("wal is not synced"),)),
     "push answers before its slip is made": Mutant(
-        (("push.sh", "  ids_next || return\n", "  ids_next || return\n  printf '%s\\n' \"$id\"\n"),
-         ("push", "    printf '%s\\n' \"$id${push_dup:+ dup}\"\n", "")),
-        (crash("push"), model("ack before slip"))),
+        (("  ids_next || return\n", "  ids_next || return\n  printf '%s\\n' \"$id\"\n"),
+         ("    printf '%s\\n' \"$id${push_dup:+ dup}\"\n", "")),
+        crash("push"), (model("ack before slip"),)),
     "push ignores that base64 failed": Mutant(
-        (("push.sh", '2>/dev/null >"$q/body/$slip_id" || { set +C; disk_failed "$q/body" "queue \'$queue\'"; return; }',
+        (('2>/dev/null >"$q/body/$slip_id" || { set +C; disk_failed "$q/body" "queue \'$queue\'"; return; }',
           '2>/dev/null >"$q/body/$slip_id" || :'),),
-        (crash("push", "ENOSPC"),)),
+        crash("push", "ENOSPC")),
     "push into a closed queue is not withdrawn": Mutant(
-        (("push.sh", 'push_withdraw && { why="queue \'$queue\' is closed"; return 69; }', ":"),),
-        (race("closed while a body is read"),)),
+        (('push_withdraw && { why="queue \'$queue\' is closed"; return 69; }', ":"),),
+        race("closed while a body is read")),
     "a key is entered after the slip": Mutant(
-        (("bound.sh", '  [ -z "$push_key" ] || key_enter\n', "  :\n"),
-         ("push.sh", '  [ "$slip_key" = - ] || key_sure\n', '  [ "$slip_key" = - ] || { key_enter && key_sure; }\n')),
-        (crash("push -k"), model("key after slip"))),
+        (('  [ -z "$push_key" ] || key_enter\n', "  :\n"),
+         ('  [ "$slip_key" = - ] || key_sure\n', '  [ "$slip_key" = - ] || { key_enter && key_sure; }\n')),
+        crash("push -k"), (model("key after slip"),)),
     "a key is not looked for": Mutant(
-        (("bound.sh", "      key_taken || return\n", "      :\n"),),
-        (crash("push -k again", "undisturbed"), history("kills"))),
+        (("      key_taken || return\n", "      :\n"),),
+        crash("push -k again", "undisturbed"), (history("kills"),)),
     "a bound without the lock": Mutant(
-        (("bound.sh", "  while :; do\n    lock_queue || return\n", '  while :; do\n    [ -n "$push_key" ] && { lock_queue || return; }\n'),),
-        (history("bound"), model("no lock"))),
+        (("  while :; do\n    lock_queue || return\n", '  while :; do\n    [ -n "$push_key" ] && { lock_queue || return; }\n'),),
+        history("bound"), (model("no lock"),)),
     # take
     "pop copies the slip": Mutant(
-        (("take.sh", 'moved "$q/$scan_place/$scan_name" "$q/out/$taken"', 'cp "$q/$scan_place/$scan_name" "$q/out/$taken"'),),
-        (crash("pop", "undisturbed"), history("kills"))),
+        (('moved "$q/$scan_place/$scan_name" "$q/out/$taken"', 'cp "$q/$scan_place/$scan_name" "$q/out/$taken"'),),
+        crash("pop", "undisturbed"), (history("kills"),)),
     "the places are listed in another order": Mutant(
-        (("take.sh", _WAL_FIRST, ""), ("take.sh", _HEAD_LAST, _HEAD_LAST.removesuffix("}\n") + _WAL_FIRST + "}\n")),
-        (model("wal last"),)),
+        ((_WAL_FIRST, ""), (_HEAD_LAST, _HEAD_LAST.removesuffix("}\n") + _WAL_FIRST + "}\n")),
+        model("wal last")),
     "handing out is no try": Mutant(
-        (("take.sh", "  slip_tries=$((slip_tries + 1)) slip_nonce=$nonce\n", "  slip_nonce=$nonce\n"),),
-        (crash("release, too many tries", "undisturbed"),)),
+        (("  slip_tries=$((slip_tries + 1)) slip_nonce=$nonce\n", "  slip_nonce=$nonce\n"),),
+        crash("release, too many tries", "undisturbed")),
     "pop ignores that base64 failed": Mutant(
-        (("take.sh", 'base64 -d "$q/body/$slip_id" 2>/dev/null 9>&- && return 0', 'base64 -d "$q/body/$slip_id" 2>/dev/null 9>&-; return 0'),),
-        (crash("pop", "kill one"),)),
+        (('base64 -d "$q/body/$slip_id" 2>/dev/null 9>&- && return 0', 'base64 -d "$q/body/$slip_id" 2>/dev/null 9>&-; return 0'),),
+        crash("pop", "kill one")),
     # settle, put back
     "pop settles before it delivers": Mutant(
-        (("pop", "body_print && door_delivered || {", "taken_settle && body_print && door_delivered || {"),),
-        (crash("pop"), Probe("double", "reserve", "pop"), history("kills"))),
+        (("body_print && door_delivered || {", "taken_settle && body_print && door_delivered || {"),),
+        crash("pop"), (Probe("double", "reserve", "pop"), history("kills"))),
     "delete ignores that its rename failed": Mutant(
-        (("settle.sh", '  slip_move "$q/done/$slip" || return\n', '  slip_move "$q/done/$slip"\n'),),
-        (crash("delete", "EIO"),)),
+        (('  slip_move "$q/done/$slip" || return\n', '  slip_move "$q/done/$slip"\n'),),
+        crash("delete", "EIO")),
     "delete does not sync": Mutant(
-        (("settle.sh", '  sync_paths "${found%/*}" "$q/done" || ', "  : || "),),
-        (power("delete"), model("delete is not synced"))),
+        (('  sync_paths "${found%/*}" "$q/done" || ', "  : || "),),
+        power("delete"), (model("delete is not synced"),)),
     "a receipt is not compared": Mutant(
-        (("settle.sh", '[ "$slip_tries.$slip_nonce" = "$receipt_tries.$receipt_nonce" ] ||', "true ||"),),
-        (race("a receipt that is old"), history("leases"), model("stale receipt"))),
+        (('[ "$slip_tries.$slip_nonce" = "$receipt_tries.$receipt_nonce" ] ||', "true ||"),),
+        race("a receipt that is old"), (history("leases"), model("stale receipt"))),
     "a lease ends at once": Mutant(
-        (("reclaim.sh", 'elif lease_over "$slip_deadline"; then', 'elif [ "$slip_deadline" != 000000000000 ]; then'),),
-        (history("leases"),)),
+        (('elif lease_over "$slip_deadline"; then', 'elif [ "$slip_deadline" != 000000000000 ]; then'),),
+        history("leases")),
     "put back without a second look for the marker": Mutant(
-        (("reclaim.sh", '      [ ! -e "$q/done/$reclaim_name" ] || continue\n      message_putback dead\n', "      message_putback dead\n"),),
-        (race("settled while its owner is looked for"), model("no second look"))),
+        (('      [ ! -e "$q/done/$reclaim_name" ] || continue\n      message_putback dead\n', "      message_putback dead\n"),),
+        race("settled while its owner is looked for"), (model("no second look"),)),
     "a signal puts back without a look for the marker": Mutant(
-        (("take.sh", '  [ -n "$taken" ] && [ ! -e "$q/done/$taken" ] || return 0\n', '  [ -n "$taken" ] || return 0\n'),
-         ("take.sh", '  [ -z "$taken" ] || [ ! -e "$q/done/$taken" ] || return 0\n', "")),
-        (race("a signal behind the marker"), model("take back looks for no marker"))),
+        (('  [ -n "$taken" ] && [ ! -e "$q/done/$taken" ] || return 0\n', '  [ -n "$taken" ] || return 0\n'),
+         ('  [ -z "$taken" ] || [ ! -e "$q/done/$taken" ] || return 0\n', "")),
+        race("a signal behind the marker"), (model("take back looks for no marker"),)),
     "what a dead bulk taker had is put back without a try more": Mutant(
-        (("batch.sh", "      found=$batch_path slip_tries=$((slip_tries + 1))\n", "      found=$batch_path\n"),),
-        (race("too many tries of bulk takers"),)),
+        (("      found=$batch_path slip_tries=$((slip_tries + 1))\n", "      found=$batch_path\n"),),
+        race("too many tries of bulk takers")),
     "whoever owns is dead": Mutant(
-        (("rare.sh", '    [ "$started" \\> "${1#*-}" ]\n', "    true\n"),),
-        (history("kills"),)),
+        (('    [ "$started" \\> "${1#*-}" ]\n', "    true\n"),),
+        history("kills")),
     "whoever is dead owns": Mutant(
-        (("rare.sh", '    [ -n "$started_over" ] || [ ! -e "$FLATQ_PROC/${1%-*}" ]\n', "    false\n"),),
-        (crash("pop"), history("kills"))),
+        (('    [ -n "$started_over" ] || [ ! -e "$FLATQ_PROC/${1%-*}" ]\n', "    false\n"),),
+        crash("pop"), (history("kills"),)),
     # sweep, fold, unfold
     "the sweep removes bodies first": Mutant(
-        (("reclaim.sh", _SWEEP_OUT + _SWEEP_BODIES, _SWEEP_BODIES.lstrip() + "      " + _SWEEP_OUT),),
-        (model("sweep removes the body first"),)),
+        ((_SWEEP_OUT + _SWEEP_BODIES, _SWEEP_BODIES.lstrip() + "      " + _SWEEP_OUT),),
+        model("sweep removes the body first")),
     "the sweep removes the marker first": Mutant(
-        (("reclaim.sh", _SWEEP_OUT, '(cd "$q/done" && exec rm -f $sweep_names 9>&9) &&\n      ' + _SWEEP_OUT),),
-        (crash("checkpoint sweeps"), model("sweep removes the marker first"))),
+        ((_SWEEP_OUT, '(cd "$q/done" && exec rm -f $sweep_names 9>&9) &&\n      ' + _SWEEP_OUT),),
+        crash("checkpoint sweeps"), (model("sweep removes the marker first"),)),
     "a fold without the lock": Mutant(
-        (("checkpoint.sh", "  lock_queue || return\n  claims_recover &&", "  need proof\n  queue_recover && claims_recover &&"),),
-        (history("kills"),)),
+        (("  lock_queue || return\n  claims_recover &&", "  need proof\n  queue_recover && claims_recover &&"),),
+        history("kills")),
     "a killed fold is not recovered": Mutant(
-        (("fold.sh", '|| { fold_finish "$q/fold/$recover_run" || return; continue; } ;;', "|| continue ;;"),),
-        (crash("checkpoint folds"), model("no recovery"))),
+        (('|| { fold_finish "$q/fold/$recover_run" || return; continue; } ;;', "|| continue ;;"),),
+        crash("checkpoint folds"), (model("no recovery"),)),
     "a fold removes bodies before its commit": Mutant(
-        (("fold.sh", '    moved "$q/tmp/$fold_flat" "$fold_block/$fold_flat"', '    unfold_undo "$fold_run" &&\n    moved "$q/tmp/$fold_flat" "$fold_block/$fold_flat"'),),
-        (crash("checkpoint after a fold killed before its file"), model("fold removes bodies first"))),
+        (('    moved "$q/tmp/$fold_flat" "$fold_block/$fold_flat"', '    unfold_undo "$fold_run" &&\n    moved "$q/tmp/$fold_flat" "$fold_block/$fold_flat"'),),
+        crash("checkpoint after a fold killed before its file"), (model("fold removes bodies first"),)),
     "a fold does not sync its file": Mutant(
-        (("fold.sh", 'sync_paths "$q/tmp/$fold_flat" "$fold_run"', 'sync_paths "$fold_run"'),),
-        (power("checkpoint folds"), model("flat file is not synced"))),
+        (('sync_paths "$q/tmp/$fold_flat" "$fold_run"', 'sync_paths "$fold_run"'),),
+        power("checkpoint folds"), (model("flat file is not synced"),)),
     "an unfold removes the flat file first": Mutant(
-        (("fold.sh", '  [ -d "$q/head/$run" ] || moved', '  rm -f "$q/unfold/$1" 9>&9\n  [ -d "$q/head/$run" ] || moved'),),
-        (crash("checkpoint after an unfold killed after the commit"), model("unfold removes first"))),
+        (('  [ -d "$q/head/$run" ] || moved', '  rm -f "$q/unfold/$1" 9>&9\n  [ -d "$q/head/$run" ] || moved'),),
+        crash("checkpoint after an unfold killed after the commit"), (model("unfold removes first"),)),
     # the push journal, claims
     "the journal's sweep takes the living for dead": Mutant(
-        (("checkpoint.sh", 'owner_dead "$journal_pid-$journal_time" || { journal_free=; continue; }', ":"),),
-        (race("swept while a body is read"),)),
+        (('owner_dead "$journal_pid-$journal_time" || { journal_free=; continue; }', ":"),),
+        race("swept while a body is read")),
     "the journal's sweep does not look for the message": Mutant(
-        (("checkpoint.sh", '  [ $? -eq 66 ] && [ ! -e "$found" ] || return 0\n', "  :\n"),),
-        (crash("push", "kill"),)),
+        (('  [ $? -eq 66 ] && [ ! -e "$found" ] || return 0\n', "  :\n"),),
+        crash("push", "kill")),
     "settle removes before it says so": Mutant(
-        (("claim.sh", '  moved "$claim/settled.$claim_settled" "$claim/settled.$claim_at"',
+        (('  moved "$claim/settled.$claim_settled" "$claim/settled.$claim_at"',
           '  claim_old=$claim_settled claim_settled=$claim_at\n  claim_recover || return\n  claim_settled=$claim_old\n'
           '  moved "$claim/settled.$claim_settled" "$claim/settled.$claim_at"'),),
-        (race("segments that are settled together"), model("settle sweeps first"))),
+        race("segments that are settled together"), (model("settle sweeps first"),)),
     "settle does not sync": Mutant(
-        (("claim.sh", '  sync_paths "$claim" || {', "  : || {"),),
-        (power("settle"), model("settle is not synced"))),
+        (('  sync_paths "$claim" || {', "  : || {"),),
+        power("settle"), (model("settle is not synced"),)),
     "unclaim does not sync that segments are batches": Mutant(
-        (("claim.sh", '  if ! sync_paths "$claim" "$q/out"; then', "  if ! :; then"),),
-        (power("unclaim"),)),
+        (('  if ! sync_paths "$claim" "$q/out"; then', "  if ! :; then"),),
+        power("unclaim")),
     # the door
     "a client that is gone has had its answer": Mutant(
-        (("door.sh", '[ -n "$door_inode" ] && [ -z "$door_relayed" ] && ! door_ncat_lives || return 0', "return 0"),),
-        (Probe("clients", "gone before the answer", "-k", 4),)),
+        (('[ -n "$door_inode" ] && [ -z "$door_relayed" ] && ! door_ncat_lives || return 0', "return 0"),),
+        Probe("clients", "gone before the answer", "-k", 4)),
     "a line that was cut is a line": Mutant(
-        (("handler", '    [ -n "$handler_line" ] || exit 0\n', '    [ -z "$handler_line" ] || return 0; exit 0\n'),),
-        (Probe("clients", "cut in the line", "-k", 4),)),
+        (('    [ -n "$handler_line" ] || exit 0\n', '    [ -z "$handler_line" ] || return 0; exit 0\n'),),
+        Probe("clients", "cut in the line", "-k", 4)),
     "a reset is an end": Mutant(
-        (("door.sh", 'door_row && { [ "$door_state" != 01 ] || door_ncat_lives; } && return 0', "return 0"),),
-        (Probe("clients", "reset in the body", "-k", 4),)),
+        (('door_row && { [ "$door_state" != 01 ] || door_ncat_lives; } && return 0', "return 0"),),
+        Probe("clients", "reset in the body", "-k", 4)),
     "a stated length is not looked at": Mutant(
-        (("push.sh", '[ -z "$1" ] || [ "$size" = "$1" ] ||', "true ||"),),
-        (Probe("clients", "cut in the body", "-k", 4),)),
+        (('[ -z "$1" ] || [ "$size" = "$1" ] ||', "true ||"),),
+        Probe("clients", "cut in the body", "-k", 4)),
 }
 
 
 class Stale(Exception):
     """An edit no longer applies: the verbs have changed."""
+
+
+def place(lib: Path, text: str) -> tuple[Path, int, int]:
+    """Where in lib/ the text is, whatever blanks and newlines part its words. Raises Stale unless it is there once."""
+    pattern = re.compile(r"\s+".join(map(re.escape, text.split())))
+    found = [(path, *match.span()) for path in sorted(lib.iterdir()) if path.is_file() for match in pattern.finditer(path.read_text())]
+    if len(found) != 1:
+        raise Stale(f"{len(found)} times, not once, in lib/{', lib/'.join(path.name for path, _, _ in found)}: {text}")
+    return found[0]
 
 
 def make(system: System, name: str, work: Path) -> System:
@@ -205,10 +222,11 @@ def make(system: System, name: str, work: Path) -> System:
         shutil.copytree(system.lib, top / "lib")
         if (ROOT / "launch").exists():
             shutil.copy(ROOT / "launch", top)
-        for file, old, new in MUTANTS[name].edits:
-            path = top / "lib" / file
+        for old, new in MUTANTS[name].edits:
+            try:
+                path, start, end = place(top / "lib", old)
+            except Stale as error:
+                raise Stale(f"{name}: {error}") from None
             text = path.read_text()
-            if text.count(old) != 1:
-                raise Stale(f"{name}: {file} has {text.count(old)} times, not once: {old}")
-            path.write_text(text.replace(old, new))
+            path.write_text(text[:start] + new.strip() + text[end:])
     return System(top / "lib", name)

@@ -69,11 +69,11 @@ def free() -> int:
 class Door:
     """A running ./launch on a free port of 127.0.0.1, with a spool of its own below `top`."""
 
-    def __init__(self, system: System, mode: str, top: Path) -> None:
+    def __init__(self, system: System, mode: str, top: Path, idle: int = IDLE) -> None:
         self.system, self.mode, self.spool, self.said_to = system, mode, top / "spool", top / "said"
         self.port = free()
         launch = next(path for path in (system.lib / "launch", system.lib.parent / "launch") if path.exists())
-        options = ["-p", str(self.port), "-i", str(IDLE), "-z", str(MOST), *(["-k", "-m", str(AT_ONCE + 50)] if mode == "-k" else [])]
+        options = ["-p", str(self.port), "-i", str(idle), "-z", str(MOST), *(["-k", "-m", str(AT_ONCE + 50)] if mode == "-k" else [])]
         with self.said_to.open("wb") as said:
             self.process = subprocess.Popen(["sh", str(launch), *options], env=system.environment(self.spool), stdin=subprocess.DEVNULL,
                                             stdout=said, stderr=said, start_new_session=True)
@@ -439,8 +439,8 @@ def many_at_once(door: Door, rng: random.Random) -> Result:
     return bodies, [], ", ".join(f"{name} {number}" for name, number in sorted(counts.items()) if number)
 
 
-def trial(door: Door, name: str, seed: int) -> Outcome:
-    """One fault at a running door."""
+def trial(door: Door, name: str, seed: int, patience: float = 10) -> Outcome:
+    """One fault at a running door. `patience`: seconds until what has not come back is lost; a lease that was not answered ends after one."""
     began, wrong, remark = time.monotonic(), "", ""
     try:
         content(door)
@@ -453,7 +453,7 @@ def trial(door: Door, name: str, seed: int) -> Outcome:
             return not Counter(must) - Counter(got)
 
         with contextlib.suppress(AssertionError):
-            wait_for(back, 10, "what was acknowledged")
+            wait_for(back, patience, "what was acknowledged")
         lost, more = Counter(must) - Counter(got), Counter(got) - Counter(must) - Counter(may)
         assert not lost, f"lost: {[body[:40] for body in lost]}"
         assert not more, f"stored, or twice: {[(len(body), body[:40]) for body in more]}"
@@ -486,10 +486,10 @@ def _mode(system: System, work: Path, seed: int, rounds: int, mode: str) -> list
     return list(trials(system, work, seed=seed, rounds=rounds, modes=(mode,)))
 
 
-def run(system: System, name: str, mode: str, seed: int, work: Path) -> Outcome:
+def run(system: System, name: str, mode: str, seed: int, work: Path, patience: float = 10) -> Outcome:
     """One trial, at a door of its own."""
     with tempfile.TemporaryDirectory(prefix="clients.", dir=work) as top, Door(system, mode, Path(top)) as door:
-        return trial(door, name, seed)
+        return trial(door, name, seed, patience)
 
 
 def main() -> int:

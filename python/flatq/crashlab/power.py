@@ -143,7 +143,9 @@ def record(system: System, scenario: Scenario, stage: str, sync: str, work: Path
         seen.history.add(checkpoint.calls)
         seen.calls += checkpoint.calls
         if seen.history.tree(seen.history.last) != states.read(box):
-            raise RuntimeError(f"{scenario.name}, {stage}: the calls that were seen do not make up what is on the disk")
+            made, there = (set(states.paths(tree)) for tree in (seen.history.tree(seen.history.last), states.read(box)))
+            raise RuntimeError(f"{scenario.name}, {stage}: the calls that were seen make up {sorted(made - there)}, and on the disk is {sorted(there - made)}:\n"
+                               + "\n".join(f"{call.pid} {trial.show(call)} {call.size} {call.offset}" for call in seen.calls))
         return seen
     finally:
         shutil.rmtree(box, ignore_errors=True)
@@ -165,20 +167,11 @@ def cuts(recording: Recording) -> list[int]:
 
 def known(box: states.Tree) -> str:
     """The spool in it, hashed: the same for those that differ only in nonces, times and process ids (trees.digest)."""
-    entries: list[tuple[str, bytes | int | None]] = []
-
-    def add(tree: states.Tree, below: str) -> None:
-        for name, value in sorted(tree.items()):
-            if isinstance(value, dict):
-                entries.append((below + name, None))
-                add(value, below + name + "/")
-            else:
-                entries.append((below + name, stat.S_IFIFO if value is None else os.fsencode(value)))
-
     spool = box.get("s")
-    if isinstance(spool, dict):
-        add(spool, "")
-    return trees.digest(trees.Tree(tuple(entries), isinstance(spool, dict))).hex()
+    if not isinstance(spool, dict):
+        return trees.digest(trees.Tree((), False)).hex()
+    return trees.digest(trees.Tree(tuple((path.rstrip("/"), None if path.endswith("/") else stat.S_IFIFO if value is None else os.fsencode(value))
+                                         for path, value in states.paths(spool)))).hex()
 
 
 def expand(recording: Recording, scenario: Scenario, seed: int, limit: int = 0) -> Iterator[tuple[int, str, str]]:
@@ -209,18 +202,22 @@ def expand(recording: Recording, scenario: Scenario, seed: int, limit: int = 0) 
 
 
 def stages(system: System, scenario: Scenario, sync: str, work: Path, kinds: Sequence[str] = STAGES) -> list[str]:
-    """The stages of a scenario. A kill just before a sync leaves as much pending as one anywhere before it; and one at each rename."""
+    """The stages of a scenario. A kill just before a sync leaves as much pending as one anywhere before it; and one at each rename; "kill before
+    PATTERN": where that is found in "KIND PATH ..." of a call."""
     found = [stage for stage in ("act", "boot") if stage in kinds]
-    if "kill" in kinds:
-        recording = recorded(system, scenario.name, "act", sync, work)
-        act = recording.calls[:recording.acted]
-        found += [f"kill:{call.seq}" for call in act if call.kind in ("sync", "rename") or call is act[-1]]
+    for kind in kinds:
+        name, _, pattern = kind.partition(" before ")
+        if name == "kill":
+            recording = recorded(system, scenario.name, "act", sync, work)
+            act = recording.calls[:recording.acted]
+            found += [f"kill:{call.seq}" for call in act if (re.search(pattern, " ".join((call.kind, *call.paths))) if pattern else
+                                                             call.kind in ("sync", "rename") or call is act[-1])]
     return found
 
 
 def trials(system: System, scenarios: Iterable[Scenario], limit: int, seed: int, work: Path, *, sync: str = "on",
            kinds: Sequence[str] = STAGES) -> list[Trial]:
-    """Up to about `limit` trials of each scenario: half of them of its act, a quarter of the boot, a quarter of three kills; each of another
+    """About `limit` trials of each scenario: half of them of its act, a quarter of the boot, a quarter of kills, three at most; each of another
     state, as long as there are any that another stage has not left. With a limit a push and the recovery come first by turns, without one
     both do. `work`: a directory for the runs that they are taken from."""
     found: list[Trial] = []
@@ -229,11 +226,11 @@ def trials(system: System, scenarios: Iterable[Scenario], limit: int, seed: int,
         seen: set[str] = set()
         names = stages(system, scenario, sync, work, kinds)
         kills = [name for name in names if name.startswith("kill:")]
-        parts = {"act": (limit + 1) // 2, "boot": (limit + 3) // 4}
-        few = set(kills if all_there_are else random.Random(f"{seed} {scenario.name}").sample(kills, min(3, len(kills))))
+        parts = {"act": (limit + 1) // 2, "boot": (limit + 2) // 4 or 1}
+        few = set(kills if all_there_are else random.Random(f"{seed} {scenario.name}").sample(kills, min(3, limit // 4 or 1, len(kills))))
         for stage in names:
             if stage in parts or stage in few:
-                part = parts.get(stage, limit // 12 or 1)
+                part = parts.get(stage, (limit if len(kinds) == 1 else limit // 4) // max(len(few), 1) or 1)
                 some = expand(recorded(system, scenario.name, stage, sync, work), scenario, seed, 0 if all_there_are else part)
                 for cut, outcomes, state in _unseen(some, seen, part):
                     seen.add(state)

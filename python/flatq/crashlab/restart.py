@@ -120,15 +120,19 @@ def drain(system: System, spool: Path, wrong: list[str]) -> tuple[list[bytes], l
     layout.age(spool)
     for claim in layout.names(spool / "q/claimed"):
         system.verb(spool, "unclaim", "-c", claim, "q")
-    if layout.names(spool / "q/buried"):
-        system.verb(spool, "kick", "-n", "999", "q")
-    there = sorted(layout.dump(spool).messages("q"), key=lambda message: (message.priority, message.id))
-    out = system.verb(spool, "drain", "-0", "q")
-    if out.returncode not in (0, 66, 69):
-        wrong.append(f"drain: exit {out.returncode}: {out.stderr.decode(errors='replace').strip()}")
+    got: list[bytes] = []
+    for _ in "12":  # a queue that is full takes what was buried once it is empty
+        if layout.names(spool / "q/buried"):
+            system.verb(spool, "kick", "-n", "999", "q")
+        there = sorted((message for message in layout.dump(spool).messages("q") if message.state != "buried"), key=lambda message: (message.priority, message.id))
+        out = system.verb(spool, "drain", "-0", "q")
+        if out.returncode not in (0, 66, 69):
+            wrong.append(f"drain: exit {out.returncode}: {out.stderr.decode(errors='replace').strip()}")
+        bodies = [message.body or b"" for message in there]  # which may hold NULs
+        got += bodies if out.stdout == b"".join(body + b"\0" for body in bodies) else out.stdout.split(b"\0")[:-1]
+        if not layout.names(spool / "q/buried"):
+            break
     found = layout.dump(spool)
     left = found.damaged + [place for place in found.left if place.startswith("q/") and not place.startswith("q/tmp/strange.")]
     left += [f"{message.state} {message.place}" for message in found.messages("q")]
-    bodies = [message.body or b"" for message in there]  # which may hold NULs
-    whole = out.stdout == b"".join(body + b"\0" for body in bodies)
-    return bodies if whole else out.stdout.split(b"\0")[:-1], left
+    return got, left

@@ -198,7 +198,7 @@ class History:
         """Directory, name and inode of a path below the root: None where there is none now."""
         if path == ".":
             return None, "", self.root
-        if path.startswith(("/", "<", "?")):
+        if path.startswith(("/", "<", "?")) or path.endswith(" (deleted)"):  # so /proc names what is open and was unlinked
             return None, "", None
         directory: int | None = self.root
         *above, name = path.split("/")
@@ -334,23 +334,19 @@ class History:
             yield outcome({place: generator.choice(self.ops[pending[place]].outcomes) for place in free}, WHOLE)
 
 
+def paths(tree: Tree, below: str = "") -> Iterator[tuple[str, bytes | str | None]]:
+    """What is in it and below, in order; a directory ends with a slash."""
+    for name, value in sorted(tree.items()):
+        if isinstance(value, dict):
+            yield f"{below}{name}/", b""
+            yield from paths(value, f"{below}{name}/")
+        else:
+            yield below + name, value
+
+
 def hashed(tree: Tree) -> str:
     """The same for the same tree only."""
-    digest = hashlib.sha256()
-
-    def add(node: Tree) -> None:
-        for name in sorted(node):
-            value = node[name]
-            digest.update(repr(name).encode())
-            if isinstance(value, dict):
-                digest.update(b"{")
-                add(value)
-                digest.update(b"}")
-            else:
-                digest.update(repr(value).encode())
-
-    add(tree)
-    return digest.hexdigest()
+    return hashlib.sha256(repr(list(paths(tree))).encode()).hexdigest()
 
 
 def write(tree: Tree, path: Path) -> None:
