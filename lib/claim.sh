@@ -48,7 +48,7 @@ claim_make() {
 }
 
 # claim_recover - finishes what a killed process has begun: segments that are settled, or have become flat files, are removed.
-# Sets claim_next, the offset that comes next, and claim_held, how many messages are held
+# Sets claim_next, the offset that comes next, and claim_held, how many messages are held. `synced`: settled.OFFSET is on the disk
 claim_recover() {
   claim_next=$claim_settled claim_held=0 claim_over='' claim_marks=''
   claim_segments || return
@@ -59,11 +59,18 @@ claim_recover() {
       continue
     fi
     case "$segments " in
-    *" $segment.flat "*) segment_sweep "$claim/$segment" || return; continue ;;
+    *" $segment.flat "*)
+      # CRASH: as in fold_finish: who renamed it may have died before it synced
+      sync_paths "$claim" || { why="queue '$queue': cannot sync"; return 74; }
+      segment_sweep "$claim/$segment" || return
+      continue
+      ;;
     esac
     [ "$segment_end" \< "$claim_next" ] || claim_next=$segment_end
     claim_held=$((claim_held + segment_count))
   done
+  # CRASH: and here: a power cut would take the rename of settled.OFFSET, and the removal of some messages would stay
+  [ $# -eq 1 ] || [ -z "$claim_over$claim_marks" ] || sync_paths "$claim" || { why="queue '$queue': cannot sync"; return 74; }
   for segment in $claim_over; do segment_sweep "$claim/$segment" keys || return; done
   [ -z "$claim_marks" ] || claim_remove || disk_failed "$claim" "queue '$queue'"
 }
@@ -184,7 +191,7 @@ claim_settle() {
   claim_settled=$claim_at
   claim_log settle "$claim_new"
   wake "$q/room" "$claim_new"
-  claim_recover
+  claim_recover synced
 }
 
 # claim_back - all that is held goes back to its old place in the order. Its offsets stay used.
@@ -211,7 +218,7 @@ claim_back() {
   claim_settled=$claim_next
   # the mark goes once what says the same is on the disk
   if ! sync_paths "$claim"; then why="queue '$queue': cannot sync"; return 74; fi
-  claim_recover
+  claim_recover synced
 }
 
 # claim_log VERB COUNT - one line of the queue's log for many

@@ -123,6 +123,9 @@ fold_finish() {
       moved "$1" "$q/head/${1##*/}" || disk_failed "$q/head" "queue '$queue'"
       return
     fi
+  else
+    # CRASH: who renamed it may have died before it synced: a power cut would take the name, and the removal of the slips would stay
+    sync_paths "${fold_at%/*}" "$q/queue" || { why="queue '$queue': cannot sync"; return 74; }
   fi
   fold_remove "$1"
 }

@@ -181,11 +181,20 @@ MUTANTS: dict[str, Mutant] = {
           '  moved "$claim/settled.$claim_settled" "$claim/settled.$claim_at"'),),
         race("segments that are settled together"), (model("settle sweeps first"),)),
     "settle does not sync": Mutant(
-        (('  sync_paths "$claim" || {', "  : || {"),),
+        (('sync_paths "$claim" || { why="queue \'$queue\': cannot sync"; return 74; }\n  claim_settled=$claim_at\n', "claim_settled=$claim_at\n"),),
         power("settle"), (model("settle is not synced"),)),
     "unclaim does not sync that segments are batches": Mutant(
         (('  if ! sync_paths "$claim" "$q/out"; then', "  if ! :; then"),),
         power("unclaim")),
+    "what a killed fold has renamed is not synced": Mutant(
+        (('sync_paths "${fold_at%/*}" "$q/queue" ||', ": ||"),),
+        power("checkpoint folds", "kill before sync s/q/queue/", 100)),
+    "what a killed claim has renamed is not synced": Mutant(
+        (('sync_paths "$claim" || { why="queue \'$queue\': cannot sync"; return 74; }\n segment_sweep "$claim/$segment"', 'segment_sweep "$claim/$segment"'),),
+        power("claim", "kill before sync s/q/claimed/me$", 100)),
+    "what a killed settle has renamed is not synced": Mutant(
+        (('[ -z "$claim_over$claim_marks" ] || sync_paths "$claim" ||', ": ||"),),
+        power("settle", "kill before sync s/q/claimed/me$", 100)),
     # the door
     "a client that is gone has had its answer": Mutant(
         (('[ -n "$door_inode" ] && [ -z "$door_relayed" ] && ! door_ncat_lives || return 0', "return 0"),),
