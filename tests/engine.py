@@ -5,11 +5,10 @@ import re
 import signal
 import subprocess
 from collections import namedtuple
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from conftest import LIB, SHELLS, Result, Runner, need, wait_for
+from conftest import LIB, Result, wait_for
 
 Reserved = namedtuple("Reserved", "receipt id tries length body")
 
@@ -130,26 +129,6 @@ def holders(path):
         except OSError:
             continue
     return found
-
-
-def in_each_shell(tmp_path, check):
-    """check(flatq, spool) under each shell, side by side: for tests that mostly wait."""
-    runners = []
-    for name in SHELLS:
-        top = tmp_path / name
-        (top / "home").mkdir(parents=True)
-        (top / "shell").mkdir()
-        (top / "shell/sh").symlink_to(os.path.realpath(need(name)))
-        runners.append(Runner(str(top / "shell/sh"), top / "spool", top / "home"))
-    try:
-        with ThreadPoolExecutor(len(runners)) as pool:
-            running = [(name, pool.submit(check, runner, runner.spool)) for name, runner in zip(SHELLS, runners)]
-        failed = [(name, task.exception()) for name, task in running if task.exception()]
-        if failed:
-            raise AssertionError("under " + ", ".join(name for name, _ in failed)) from failed[0][1]
-    finally:
-        for runner in runners:
-            runner.end(*runner.started)
 
 
 # `sleep` of a Clock: it is asleep until the clock, or a signal, says otherwise. Less than a fifth of a second, a look now and then, ends by itself

@@ -230,24 +230,3 @@ def test_an_unclaim_that_is_killed_where_no_process_is_seen(flatq, clock, stub):
     empty(flatq)
     clock.advance(601)
     assert pop(flatq) == b"one"
-
-
-def test_killed_claims(flatq):
-    """Forty claims, each killed at some time: all of it is there, once, in order."""
-    fill(flatq, 0, 3000)
-    for n in range(3000, 3010):
-        push(flatq, b"%d" % n)
-    whole = count = 0
-    for turn in range(40):
-        process = flatq.start("claim", "-c", "me", "-n", str(100 * turn), stdin=subprocess.DEVNULL)
-        try:
-            process.wait(0.004 * (turn % 10))
-            whole += 1
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            count += 1
-        flatq.end(process)
-    assert count > 5
-    flatq("wal", check=0)
-    got = read(claim(flatq, "-n", "5000"))
-    assert got == [b"%d" % n for n in range(3010)]

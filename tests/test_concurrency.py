@@ -1,7 +1,6 @@
 """Everybody at once: nothing lost, nothing doubled, nothing changed."""
 
 import hashlib
-import os
 import subprocess
 import threading
 
@@ -164,73 +163,3 @@ def test_consumers_that_give_back(flatq):
             thread.join(100)
     assert not failed, failed[:1]
     assert sorted(settled) == list(range(total))
-
-
-def test_pops_that_are_killed_at_any_moment(flatq, spool):
-    """Nothing is lost by it, and only what a killed pop had in hand may come again."""
-    total = 40
-    for k in range(total):
-        push(flatq, b"%d\n" % k, "q")
-    got, again = [], set()
-    turn = 0
-    while True:
-        turn += 1
-        process = flatq.start("pop", "q", stdin=subprocess.DEVNULL)
-        if turn % 2:
-            # another moment each time: between the start and what a pop takes
-            moment = threading.Timer(0.0004 * (turn % 25), process.kill)
-            moment.start()
-            out, _ = process.communicate(timeout=100)
-            moment.join()
-        else:
-            out, _ = process.communicate(timeout=100)
-        if process.returncode == 66:
-            break
-        if process.returncode == 0:
-            got.append(int(out))
-        elif out:
-            again.add(int(out))
-    (spool / "q/tended").unlink(missing_ok=True)
-    got += [int(line) for line in drain(flatq, "q").split()]
-    assert len(got) == len(set(got))
-    assert set(range(total)) <= set(got) | again
-
-
-def test_pushes_that_are_killed_at_any_moment(flatq, spool):
-    """What was acknowledged is there, what is there is whole, and no id comes twice."""
-    acknowledged, sent = {}, {}
-    for turn in range(60):
-        text = b"%d %s\n" % (turn, b"x" * (turn * 37 % 3000))
-        process = flatq.start("push", *(["-k", str(turn)] if turn % 3 == 0 else []), "q")
-        moment = threading.Timer(0.0003 * (turn % 30), process.kill)
-        moment.start()
-        try:
-            out, _ = process.communicate(text, timeout=100)
-        except BrokenPipeError:
-            out, _ = process.communicate(timeout=100)
-        moment.join()
-        sent[turn] = text
-        if out.endswith(b"\n"):
-            assert int(out) not in acknowledged
-            acknowledged[int(out)] = text
-    flatq("wal", check=0)
-    got = drain(flatq, "q").splitlines(keepends=True)
-    assert len(got) == len(set(got))
-    assert set(got) <= set(sent.values()), "half a message"
-    assert set(acknowledged.values()) <= set(got)
-    assert [int(text.split()[0]) for text in got] == sorted(int(text.split()[0]) for text in got)
-
-
-def test_checkpoints_that_are_killed_at_any_moment(flatq, spool):
-    loop(flatq, 'i=1000; while [ $i -lt 1205 ]; do printf "$i\\n" | "$sh" "$lib/push" q >/dev/null || exit; i=$((i + 1)); done')
-    got = []
-    for turn in range(32):
-        process = flatq.start("wal", "q", stdin=subprocess.DEVNULL)
-        moment = threading.Timer(0.001 * turn, lambda: process.poll() is None and os.killpg(process.pid, 9))
-        moment.start()
-        process.communicate(timeout=100)
-        moment.join()
-        if turn % 8 == 7:
-            got.append(pop(flatq, "q"))
-    got += drain(flatq, "q").splitlines(keepends=True)
-    assert got == [b"%d\n" % k for k in range(1000, 1205)]

@@ -49,7 +49,7 @@ class Door:
         """logged() of every connection so far, once there are `count`."""
         return wait_for(lambda: len(lines := logged(self.said())) >= count and [lines], f"{count} lines of log")[0]
 
-    def connect(self, seconds=20):
+    def connect(self, seconds=60):
         """In the loop nobody listens between two connections."""
         def attempt():
             try:
@@ -58,7 +58,7 @@ class Door:
                 return None
         return wait_for(attempt, "a connection")
 
-    def ask(self, request, half_close=True, seconds=20):
+    def ask(self, request, half_close=True, seconds=60):
         """The whole answer."""
         with self.connect(seconds) as client:
             try:
@@ -79,7 +79,7 @@ class Door:
 
 def all_gone(spool):
     """Of what was started nothing is left. (What launch has killed it does not wait for.)"""
-    wait_for(lambda: not carriers(spool), "the end of all", seconds=20)
+    wait_for(lambda: not carriers(spool), "the end of all")
 
 
 def answer(client):
@@ -381,7 +381,7 @@ def leave(one, request, how):
         finally:
             client.close()
         try:
-            wait_for(lambda: ends() > before, "the end", seconds=20)
+            wait_for(lambda: ends() > before, "the end")
         except AssertionError:
             assert "-k" not in one.process.args
 

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -38,13 +37,6 @@ def idle(flatq, spool, queue="default"):
 # ---- flatq work
 
 
-def test_jobs_pushed_while_nothing_listens(flatq, tmp_path):
-    for number in range(5):
-        push(flatq, b"%d" % number)
-    flatq("work", "--until-empty", "--", "sh", "-c", NOTE, tmp_path / "done", check=0)
-    assert (tmp_path / "done").read_text() == "0 1 2 3 4 "
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_workers_restarted_without_loss(flatq, tmp_path, number):
     """Told to stop in the midst of it, each ends its job; killed, its job comes again. No master, no handing over."""
@@ -63,13 +55,6 @@ def test_workers_restarted_without_loss(flatq, tmp_path, number):
     assert len(jobs) == 12 or number == signal.SIGKILL and len(jobs) <= 16
 
 
-def test_several_queues_by_one_worker(flatq, tmp_path):
-    for queue, job in (("slow", b"c"), ("urgent", b"a"), ("slow", b"d"), ("urgent", b"b")):
-        push(flatq, job, queue)
-    flatq("work", "-q", "urgent,slow", "--until-empty", "--", "sh", "-c", NOTE, tmp_path / "done", check=0)
-    assert (tmp_path / "done").read_text() == "a b c d "
-
-
 def test_workers_race_for_each_message(flatq, spool, tmp_path):
     """Both wait; of each message one gets it, and the other waits on."""
     workers = [flatq.start("work", "-q", "a,b", "--", "sh", "-c", NOTE, tmp_path / f"done{number}", stdin=subprocess.DEVNULL) for number in (0, 1)]
@@ -85,35 +70,6 @@ def test_workers_race_for_each_message(flatq, spool, tmp_path):
         worker.send_signal(signal.SIGQUIT)
         assert worker.wait(60) == 0
     assert sorted(jobs(), key=int) == [str(number) for number in range(20)]
-
-
-@pytest.mark.shells
-def test_quit_while_waiting_and_while_working(flatq, spool, tmp_path):
-    hold = f'touch {tmp_path}/begun; while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; ' + NOTE
-    worker = flatq.start("work", "--", "sh", "-c", hold, tmp_path / "done", stdin=subprocess.DEVNULL)
-    wait_for(idle(flatq, spool), "it waits")
-    began = time.monotonic()
-    worker.send_signal(signal.SIGQUIT)
-    assert worker.wait(60) == 0 and time.monotonic() - began < 30
-    push(flatq, b"first")
-    push(flatq, b"second")
-    worker = flatq.start("work", "--", "sh", "-c", hold, tmp_path / "done", stdin=subprocess.DEVNULL)
-    wait_for((tmp_path / "begun").exists, "it works")
-    worker.send_signal(signal.SIGQUIT)
-    with pytest.raises(subprocess.TimeoutExpired):
-        worker.wait(0.2)
-    (tmp_path / "go").touch()
-    assert worker.wait(60) == 0
-    assert (tmp_path / "done").read_text() == "first "
-    assert flatq("pop", check=0).out == b"second"
-
-
-def test_a_job_that_fails_comes_again_and_the_worker_goes_on(flatq, tmp_path):
-    push(flatq, b"bad")
-    push(flatq, b"good")
-    done = flatq("work", "-d", "0", "-m", "3", "--until-empty", "--", "sh", "-c", f'[ "$FLATQ_ID" != 1 ] || exit 9; {NOTE}', tmp_path / "done", check=0)
-    assert (tmp_path / "done").read_text() == "good " and done.err.count(b"exit-9") == 3
-    assert flatq("peek", "-s", "buried", check=0).out == b"bad"
 
 
 def test_in_the_background_with_a_pid_file(flatq, spool, tmp_path):
@@ -310,18 +266,8 @@ def test_as_a_daemon(flatq, spool, tmp_path):
     assert not (tmp_path / "pid").exists()
 
 
-def test_list_size_and_destroy(flatq):
-    for queue in ("a", "a", "b/c"):
-        push(flatq, b"x", queue)
-    assert sorted(flatq("list", check=0).out.split()) == [b"a", b"b/c"]
-    assert len(Queue("a")) == 2
-    refused(flatq("drop", "a"), 75)
-    flatq("drop", "-f", "a", check=0)
-    assert flatq("list", check=0).out == b"b/c\n"
-
-
 def test_the_errors_of_a_posix_queue(flatq):
-    """EMSGSIZE is 65, EAGAIN 75 of a queue that is full and 66 of one that is empty, ETIMEDOUT the same after -w."""
+    """EMSGSIZE is 65. (EAGAIN is 75 of a queue that is full and 66 of one that is empty, ETIMEDOUT the same after -w.)"""
     limit = {"FLATQ_MOST_BYTES": "10"}
     for words in ((), ("-n", "11")):
         refused(flatq("push", *words, input=b"x" * 11, env=limit), 65, "push", text=b"over the limit of 10")
@@ -336,12 +282,6 @@ def test_the_errors_of_a_posix_queue(flatq):
     for wrong in ("x", "-1", "1e3", "99999999999", "a[$(touch x)]"):
         refused(flatq("push", input=b"x", env={"FLATQ_MOST_BYTES": wrong}), 64, "push", text=b"FLATQ_MOST_BYTES")
     flatq("push", "large", input=b"x" * 11, env={"FLATQ_MOST_BYTES": "0"}, check=0)
-    flatq("create", "-b", "1", check=0)
-    refused(flatq("push", input=b"x"), 75, "push", text=b"full")
-    refused(flatq("push", "-w", "1", input=b"x"), 75, "push", text=b"full")
-    flatq("pop", check=0)
-    refused(flatq("pop"), 66, "pop")
-    refused(flatq("pop", "-w", "1"), 66, "pop")
 
 
 # ---- flatq.Worker
