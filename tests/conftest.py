@@ -307,6 +307,25 @@ def runs_stubs(shell, name):
         return done.returncode == 97
 
 
+@functools.lru_cache(maxsize=None)
+def said_by(shell, script):
+    """What a script says under that shell, called `sh`: asked for where its own programs may do less than those in PATH."""
+    return subprocess.run(["sh", "-c", script], executable=shell, capture_output=True, stdin=subprocess.DEVNULL).stdout
+
+
+@pytest.fixture
+def says(shell):
+    """says(SCRIPT): what it says under the shell of the test."""
+    return lambda script: said_by(os.path.realpath(shell), script)
+
+
+@pytest.fixture
+def honest(says):
+    """A shell whose base64 fails where it cannot write: without that no verb can know it."""
+    if not says("printf QUJD | base64 -d >/dev/full 2>&- || echo it does"):
+        pytest.skip("this shell's own base64 does not say that it cannot write")
+
+
 @pytest.fixture
 def clock(flatq, tmp_path):
     """An engine.Clock, by which flatq's leases and delays go."""
@@ -314,6 +333,21 @@ def clock(flatq, tmp_path):
     clock = Clock(tmp_path / "proc")
     flatq.env["FLATQ_PROC"] = str(clock.path)
     return clock
+
+
+@pytest.fixture
+def launched(flatq):
+    """launched(...) starts a stalk.Launched: ./launch with a door, of which nothing outlives the test."""
+    from stalk import Launched
+    doors = []
+
+    def start(*args, **more):
+        doors.append(Launched(flatq, *args, **more))
+        return doors[-1]
+
+    yield start
+    for one in doors:
+        one.end()
 
 
 @pytest.fixture

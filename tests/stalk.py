@@ -131,9 +131,9 @@ class Ours:
 class Launched(Ours):
     """A door under ./launch, of which nothing outlives the test."""
 
-    def __init__(self, flatq, *args, door="beanstalk", unix=None, env=None):
+    def __init__(self, flatq, *args, door="beanstalk", port=None, unix=None, env=None):
         need("ncat")
-        self.flatq, self.port, self.unix = flatq, free(), unix
+        self.flatq, self.port, self.unix, self.spool = flatq, port or free(), unix, flatq.spool
         self.errors = flatq.home / f"launch.{self.port}"
         where = ("-l", f"unix:{unix}") if unix else ("-p", str(self.port))
         began = time.monotonic()
@@ -156,7 +156,7 @@ class Launched(Ours):
 
     def handlers(self):
         return [pid for pid, words in carriers(self.flatq.spool).items()
-                if re.search(r"lib/(beanstalk|small-stalk) ?$", words) and command_of(parent(pid)) == "ncat"]
+                if re.search(r"lib/(beanstalk|small-stalk)( |$)", words) and command_of(parent(pid)) == "ncat"]
 
     def drain(self):
         self.process.send_signal(signal.SIGUSR1)

@@ -17,21 +17,12 @@ import counting
 from conftest import LIB, Runner, everything, fuzz, listening, need, share, wait_for
 from engine import children, command_of, lies
 from servers import module
-from stalk import Client, Debians, Direct, Launched, compare, debians_say, differences, in_pieces, over_tcp, parent, recorded, talk
+from stalk import Client, Debians, Direct, compare, debians_say, differences, in_pieces, over_tcp, parent, recorded, talk
 from stalk_talks import DIFFERENT, LONG, TALKS
 
 @pytest.fixture
-def door(flatq):
-    """door() starts ./launch beanstalk."""
-    doors = []
-
-    def start(*args, **more):
-        doors.append(Launched(flatq, *args, **more))
-        return doors[-1]
-
-    yield start
-    for one in doors:
-        one.end()
+def door(launched):
+    return launched
 
 
 @pytest.fixture
@@ -325,29 +316,25 @@ def test_time_outs_are_in_time(door):
     assert min(late) > -0.01 and statistics.quantiles(late, n=4)[0] < 0.05 and statistics.median(late) < 0.15
 
 
-def test_who_waits_is_not_idle(flatq, door):
+def test_who_waits_is_not_idle(launched):
     """A connection to this door that says nothing, a reserve and a GET that wait: all outlive `-i 1`; an HTTP client that says nothing does not."""
-    one = door("-i", "1")
-    web = Launched(flatq, "-i", "1", door="http")
-    try:
-        mute, silent, blocked = one.connect(), one.connect(), one.connect()
-        for client in (silent, blocked):
-            assert client.ask(b"use default") == b"USING default\r\n"
-        blocked.send(b"reserve\r\n")
-        waiting = web.connect()
-        waiting.send(b"GET /queue?group-id=web&wait=600 HTTP/1.1\r\nHost: q\r\n\r\n")
-        for _ in range(3):  # so much time passes
-            idle = web.connect()
-            idle.until(lambda: idle.ended, 60)
-            assert idle.ended and b" 200 " not in idle.got
-        assert not any(client.more(0) or client.ended for client in (mute, silent, blocked, waiting))
-        assert mute.ask(b"use web") == b"USING web\r\n"
-        mute.put(b"page")
-        silent.put(b"x")
-        assert blocked.reply().startswith(b"RESERVED ")
-        assert waiting.until(lambda: waiting.got.endswith(b"\r\n\r\npage"), 60), waiting.got
-    finally:
-        web.end()
+    one, web = launched("-i", "1"), launched("-i", "1", door="http")
+    mute, silent, blocked = one.connect(), one.connect(), one.connect()
+    for client in (silent, blocked):
+        assert client.ask(b"use default") == b"USING default\r\n"
+    blocked.send(b"reserve\r\n")
+    waiting = web.connect()
+    waiting.send(b"GET /queue?group-id=web&wait=600 HTTP/1.1\r\nHost: q\r\n\r\n")
+    for _ in range(3):  # so much time passes
+        idle = web.connect()
+        idle.until(lambda: idle.ended, 60)
+        assert idle.ended and b" 200 " not in idle.got
+    assert not any(client.more(0) or client.ended for client in (mute, silent, blocked, waiting))
+    assert mute.ask(b"use web") == b"USING web\r\n"
+    mute.put(b"page")
+    silent.put(b"x")
+    assert blocked.reply().startswith(b"RESERVED ")
+    assert waiting.until(lambda: waiting.got.endswith(b"\r\n\r\npage"), 60), waiting.got
 
 
 def test_large_answers_do_not_wait_for_the_client(flatq):

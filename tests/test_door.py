@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from conftest import LIB, everything, free, listening, need, wait_for
-from engine import carriers, empty, end_launches, lies, pop, push
+from engine import carriers, empty, lies, pop, push
+from stalk import Launched
 
 from flatq.crashlab import clients
 from flatq.crashlab.scenarios import System
@@ -30,20 +31,11 @@ def logged(said):
     return [found.groups() for found in map(LOG.fullmatch, said.splitlines()) if found]
 
 
-class Door:
-    """A running ./launch."""
+class Door(Launched):
+    """A running ./launch with the line door."""
 
-    def __init__(self, flatq, port, *args, env=None):
-        need("ncat")
-        self.flatq, self.port, self.spool = flatq, port, flatq.spool
-        self.errors = flatq.home / f"launch.{port}"
-        with self.errors.open("wb") as errors:
-            self.process = flatq.start("./launch", "-p", str(port), *args, env=env, stdin=subprocess.DEVNULL, stderr=errors)
-        wait_for(lambda: listening(port) or self.process.poll() is not None, "the door")
-        assert self.process.poll() is None, self.said()
-
-    def said(self):
-        return self.errors.read_text()
+    def __init__(self, flatq, port, *args, **more):
+        super().__init__(flatq, *args, door="line", port=port, **more)
 
     def log(self, count=0):
         """logged() of every connection so far, once there are `count`."""
@@ -106,7 +98,8 @@ def door(flatq, free_port):
         return doors[-1]
 
     yield start
-    end_launches(flatq.spool, *(one.process for one in doors))
+    for one in doors:
+        one.end()
 
 
 def handler(flatq, request, **env):
@@ -247,7 +240,7 @@ def test_the_log(shell, flatq):
     assert done.stdout == b"2\n"
 
 
-def test_a_message_that_cannot_be_answered_with_is_back(shell, flatq):
+def test_a_message_that_cannot_be_answered_with_is_back(shell, flatq, honest):
     """Standard output is closed, or breaks, in the midst."""
     push(flatq, b"x" * 300_000, "jobs")
     for verb in ("pop", "reserve", "@pop", "pop -l"):

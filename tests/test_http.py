@@ -21,9 +21,9 @@ from urllib.parse import quote
 import pytest
 
 import http_fuzz
-from conftest import LIB, ROOT, Runner, everything, fuzz, listening, need, share, wait_for
+from conftest import LIB, ROOT, Runner, everything, fuzz, listening, need, runs_stubs, share, wait_for
 from engine import lies
-from stalk import Launched, in_pieces, over_tcp
+from stalk import in_pieces, over_tcp
 
 Answer = namedtuple("Answer", "status headers body")
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -261,7 +261,8 @@ def test_nobody_sees_the_key_among_the_processes(shell, flatq):
                           input=asked, env=flatq.environment({"API_KEY": key}), cwd=flatq.home, timeout=60, capture_output=True)
     assert [answer.status for answer in answers(done.stdout)] == [204, 204], done
     executed = log.read_text()
-    assert "sha1sum" in executed and key not in executed and basic not in executed
+    assert "sha1sum" in executed or not runs_stubs(os.path.realpath(shell), "sha1sum")
+    assert key not in executed and basic not in executed
 
 
 MALFORMED = [
@@ -466,20 +467,6 @@ def test_answers_do_not_wait_for_the_client(flatq):
 # ---- under ./launch
 
 
-@pytest.fixture
-def launched(flatq):
-    """launched(...) starts ./launch http."""
-    doors = []
-
-    def start(*args, **more):
-        doors.append(Launched(flatq, *args, door="http", **more))
-        return doors[-1]
-
-    yield start
-    for one in doors:
-        one.end()
-
-
 def to_the_end(client):
     client.until(lambda: client.ended, 40)
     return client.got
@@ -492,7 +479,7 @@ def to_the_end(client):
 ], 2))
 def test_a_line_of_megabytes_is_answered_in_http(launched, begin, status):
     """The shell knows of no line before its end: the guard says it. A client that is still sending then is reset, and may miss it."""
-    one = launched()
+    one = launched(door="http")
     for _ in range(8):
         client = one.connect()
         client.send(begin)
@@ -518,7 +505,7 @@ def test_tls(launched, tmp_path):
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "2",
                     "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    one = launched("--", "--ssl", "--ssl-cert", str(certificate), "--ssl-key", str(key))
+    one = launched("--", "--ssl", "--ssl-cert", str(certificate), "--ssl-key", str(key), door="http")
     context = ssl.create_default_context(cafile=str(certificate))
     context.check_hostname = False
     connection = http.client.HTTPSConnection("127.0.0.1", one.port, timeout=100, context=context)

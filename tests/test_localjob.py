@@ -105,12 +105,14 @@ def gone(pid, file):
 
 
 @pytest.mark.shells
-def test_detached_with_a_pid_file(flatq, spool, tmp_path):
+def test_detached_with_a_pid_file(flatq, spool, tmp_path, says):
     """--daemon: it comes back when the worker can begin, which then is in a session of its own and holds nothing of whoever started it. QUIT and
     TERM find it by its file, which goes with it; a second start is refused while it lives."""
     file, done, hold = tmp_path / "a pid", tmp_path / "done", tmp_path / "hold"
     words = ["--pid-file", file, "-d", "0", "--", "sh", "-c", f'while [ -e "{hold}" ]; do sleep 0.02; done; echo said; {NOTE}', done]
-    for number in (signal.SIGQUIT, signal.SIGTERM):
+    # without a setsid that forks, what a shell puts behind it ignores QUIT
+    numbers = (signal.SIGQUIT, signal.SIGTERM) if says("setsid --fork true && echo it does") else (signal.SIGTERM,)
+    for number in numbers:
         assert started(flatq, *words) == Result(0, b"", b"")
         pid = int(file.read_text())
         try:
@@ -133,7 +135,7 @@ def test_detached_with_a_pid_file(flatq, spool, tmp_path):
         finally:
             if alive(pid):
                 os.kill(pid, signal.SIGKILL)
-    assert done.read_text() == f"{int(signal.SIGQUIT)} {int(signal.SIGTERM)} "
+    assert done.read_text() == "".join(f"{int(number)} " for number in numbers)
 
 
 @pytest.mark.shells

@@ -167,7 +167,7 @@ def test_an_owner_that_lives_in_a_container(flatq, tmp_path):
     assert (process.returncode, out) == (0, BIG)
 
 
-def test_standard_output_that_cannot_be_written(shell, flatq):
+def test_standard_output_that_cannot_be_written(shell, flatq, honest):
     push(flatq, b"keyed " + BIG, "-k", "key")
     push(flatq, b"second")
     for script in ('exec "$@" >&-', 'exec "$@" >/dev/full'):

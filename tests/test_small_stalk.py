@@ -2,7 +2,7 @@
 
 import pytest
 
-from stalk import Direct, Launched
+from stalk import Direct
 
 
 def lines(client, count):
@@ -66,21 +66,18 @@ def test_a_job_of_ones_own_whose_time_ends_while_one_waits(stalk):
     says(client, "reserve|reserve-with-timeout 600|delete 1|delete 1", "RESERVED 1", "job", "RESERVED 1", "job", "DELETED", "NOT_FOUND")
 
 
-def test_waiting_time_to_run_and_the_end_of_a_connection(flatq):
-    one = Launched(flatq, door="small-stalk")
-    try:
-        first, second = one.connect(), one.connect()
-        first.send(b"reserve\r\n")
-        says(second, "put 1 1|job", "INSERTED 1")
-        assert lines(first, 2) == ["RESERVED 1", "job"]
-        # its time is over
-        says(second, "reserve-with-timeout 600", "RESERVED 1", "job")
-        second.send(b"reserve\r\n")
-        says(first, "put 1 60|other", "INSERTED 2")
-        # it waits for either: there is no margin before the end of a time here
-        assert lines(second, 1)[0] in ("RESERVED 2", "RESERVED 1")
-        second.close()
-        assert first.ask(b"reserve-with-timeout 600").startswith(b"RESERVED ")
-        first.close()
-    finally:
-        one.end()
+def test_waiting_time_to_run_and_the_end_of_a_connection(launched):
+    one = launched(door="small-stalk")
+    first, second = one.connect(), one.connect()
+    first.send(b"reserve\r\n")
+    says(second, "put 1 1|job", "INSERTED 1")
+    assert lines(first, 2) == ["RESERVED 1", "job"]
+    # its time is over
+    says(second, "reserve-with-timeout 600", "RESERVED 1", "job")
+    second.send(b"reserve\r\n")
+    says(first, "put 1 60|other", "INSERTED 2")
+    # it waits for either: there is no margin before the end of a time here
+    assert lines(second, 1)[0] in ("RESERVED 2", "RESERVED 1")
+    second.close()
+    assert first.ask(b"reserve-with-timeout 600").startswith(b"RESERVED ")
+    first.close()
