@@ -7,8 +7,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -274,14 +276,20 @@ thread = threading.Thread(target=write); thread.start(); thread.join(); open('b'
     assert run([sys.executable, "-c", script], root, cwd=root, fault=Fault("kill_one", 2)).status == -signal.SIGKILL
 
 
-def test_time_out(root, marked):
-    result = sh(": >a; setsid sleep 99 & sleep 99; : >b", root, timeout=3, env=marked)
+@pytest.fixture
+def clock(root, monkeypatch):
+    """The gate's: hundred seconds go by when there is a file `b`."""
+    monkeypatch.setattr(gate, "time", SimpleNamespace(sleep=time.sleep, monotonic=lambda: time.monotonic() + 100 * (root / "b").exists()))
+
+
+def test_time_out(root, marked, clock):
+    result = sh("setsid sleep 99 & sleep 99 & : >b; wait; : >c", root, timeout=50, env=marked)
     assert (result.status, result.timed_out, result.killed, result.left) == (-signal.SIGKILL, True, True, 3)
     assert kinds(result) == ["open"]
 
 
-def test_the_rest_of_the_tree_may_linger(root, marked):
-    result = sh("(sleep 0.1; : >a) & (setsid sleep 99 >/dev/null 2>&1 &) & exit 3", root, linger=3, env=marked)
+def test_the_rest_of_the_tree_may_linger(root, marked, clock):
+    result = sh("(while [ -e /proc/$$/exe ]; do :; done; : >b) & (setsid sleep 99 >/dev/null 2>&1 &) & exit 3", root, timeout=200, linger=50, env=marked)
     assert (result.status, result.timed_out, result.killed, result.left) == (3, False, True, 1)
     assert kinds(result) == ["open"]
 

@@ -257,13 +257,13 @@ def _client(one: Trial, work: Path) -> tuple[str, list[str]]:
 
 
 def plan(side: str, row: str, work: Path, limit: int | None = None, seed: int = 0) -> list[Trial]:
-    """The trials of a row. `limit`: of those that can have any number."""
-    count = limit or LIMITS.get(row, 0)
+    """The trials of a row. `limit`: so many of them; else all, or those that LIMITS has."""
+    count, chance = limit or LIMITS.get(row, 0), random.Random(f"{seed} {side} {row}")
     if ROWS[row]:
-        return [Trial(side, name, call.seq) for call in whole(side, work) for name in faults.befall(call, ROWS[row])]
-    chance = random.Random(f"{seed} {side} {row}")
+        every = [Trial(side, name, call.seq) for call in whole(side, work) for name in faults.befall(call, ROWS[row])]
+        return every if limit is None else chance.sample(every, min(limit, len(every)))
     if row == SECOND:
-        found, points = [], [call.seq for call in whole(side, work)]
+        found, points = list[Trial](), [call.seq for call in whole(side, work)]
         for point in chance.sample(points, min(len(points), max(1, count // 5))):
             spool = fresh(wreck(side, point, work)[1], work)
             if side == "flatq":
