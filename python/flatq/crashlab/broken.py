@@ -188,7 +188,7 @@ MUTANTS: dict[str, Mutant] = {
         power("unclaim")),
     "what a killed fold has renamed is not synced": Mutant(
         (('sync_paths "${fold_at%/*}" "$q/queue" ||', ": ||"),),
-        power("checkpoint folds", "kill before sync s/q/queue/", 100)),
+        power("checkpoint folds", "kill before sync s/q/queue/", 20)),
     "what a killed claim has renamed is not synced": Mutant(
         (('sync_paths "$claim" || { why="queue \'$queue\': cannot sync"; return 74; }\n segment_sweep "$claim/$segment"', 'segment_sweep "$claim/$segment"'),),
         power("claim", "kill before sync s/q/claimed/me$", 100)),
