@@ -54,7 +54,7 @@ door_open() {
   trap door_busy USR1
   # every kind of end of a client is a failed write, and none the end of the handler before the message is back
   trap '' PIPE
-  door_inode='' door_blocks=1 door_data='' door_said='' door_gone='' door_relayed='' door_prompt='' door_mark='' door_verb=- door_wait=0 door_line=
+  door_inode='' door_blocks=1 door_data='' door_said='' door_gone='' door_relayed='' door_prompt='' door_mark='' door_nonce='' door_verb=- door_wait=0 door_line=
   # whom the guard does not know it could not end
   [ -z "${FLATQ_GUARD:-}" ] || { printf '\nc %s %s\n' "$$" "$PPID" >&3; } 2>/dev/null || exit 75
   clock_read
@@ -204,7 +204,7 @@ door_row() {
 door_die() {
   door_said=1
   if [ -n "$door_mark" ]; then
-    printf '\nerror %s %s\n' "$1" "$2"
+    printf '\n%serror %s %s\n' "$door_nonce" "$1" "$2"
   elif [ -z "$door_data" ] && [ "$door_verb.$1" != pop.66 ]; then
     printf 'error %s %s\n' "$1" "$2"
   fi 2>/dev/null
@@ -217,7 +217,7 @@ door_end() {
   trap - EXIT
   trap '' HUP INT TERM
   if [ -n "$door_mark" ] && [ -z "$door_said" ]; then
-    if [ "$door_code" -eq 0 ]; then printf '\nok\n'; else printf '\nerror 70 ended by itself\n'; fi 2>/dev/null
+    if [ "$door_code" -eq 0 ]; then printf '\n%sok\n' "$door_nonce"; else printf '\n%serror 70 ended by itself\n' "$door_nonce"; fi 2>/dev/null
   fi
   case $door_code.$door_verb in
   0.-) door_outcome=nothing ;;

@@ -1,7 +1,7 @@
 # remote.sh - a verb through a line door elsewhere: flatq -H HOST:PORT VERB ...
 #
-# The request's first word begins with `@`: then the door ends its reply with a line of its own, `ok` or `error CODE TEXT`, after a
-# newline. So data may be anything, and a reply that was cut off is told from a whole one. What is sent says its length. A remote pop
+# The request's first word begins with `@NONCE@`: then the door ends its reply with a line of its own, `NONCE ok` or `NONCE error CODE TEXT`,
+# after a newline. So data may be anything, `ok` as well, and a reply that was cut off is told from a whole one. What is sent says its length. A remote pop
 # is a reserve and a delete: the message is done with after it was written out here.
 
 # remote ARGUMENTS - FLATQ_VERB at FLATQ_HOST; ends with the exit code of the verb there, or 69 where nobody answers
@@ -50,17 +50,18 @@ remote_words() {
 # remote_ask - sends `request` and the file `body`; the reply without its last line to the file `reply`. Sets `why` and returns the code
 # of an error there; 69 where nobody answers, or the reply is not whole
 remote_ask() {
-  { printf '@%s\n' "$request" && cat "$remote_directory/body"; } |
+  nonce_read
+  { printf '@%s@%s\n' "$nonce" "$request" && cat "$remote_directory/body"; } |
     remote_connect >"$remote_directory/raw" 2>"$remote_directory/errors"
   remote_end=$(tail -n 1 "$remote_directory/raw")
   remote_size=$(($(wc -c <"$remote_directory/raw" || printf '%s' -1) - ${#remote_end} - 2))
   case $remote_end in
-  ok | 'error '[0-9][0-9]' '*) [ "$remote_size" -ge 0 ] ;;
+  "$nonce ok" | "$nonce error "[0-9][0-9]' '*) [ "$remote_size" -ge 0 ] ;;
   *) false ;;
   esac || { why="$FLATQ_HOST: $(sed -n 's/^Ncat: //; 1p' "$remote_directory/errors" | grep . || printf 'no whole answer')"; return 69; }
   head -c "$remote_size" "$remote_directory/raw" >"$remote_directory/reply" || { why='no space for the answer'; return 74; }
-  [ "$remote_end" != ok ] || return 0
-  remote_end=${remote_end#error }
+  [ "$remote_end" != "$nonce ok" ] || return 0
+  remote_end=${remote_end#"$nonce error "}
   why=${remote_end#* }
   return "${remote_end%% *}"
 }
@@ -102,7 +103,7 @@ remote_push() {
 }
 
 remote_pop() {
-  remote_wait='' remote_left=1 remote_end=
+  remote_wait='' remote_left=1 remote_end='' remote_mark=
   while getopts hw:n:l0 option; do
     case $option in
     h) need rare; help ;;

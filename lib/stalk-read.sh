@@ -1,11 +1,16 @@
 # stalk-read.sh - reading what a client of beanstalkd's protocol sends: its lines, the numbers in them, bodies
 
-# line_next - sets `line`, a command without its CRLF; line_long where it was too long. 1 at the client's end.
-# As beanstalkd: only CRLF ends a line, looked for at the first CR
+# line_next [one] - sets `line`, a command without its CRLF; line_long where it was too long. 1 at the client's end.
+# As beanstalkd: only CRLF ends a line, looked for at the first CR. `one`: with a newline in it, it is none, however short
 line_next() {
   line='' line_long=
   while :; do
     line_read || return
+    case $line_long$line_part in
+    # of a line that is too long only its end is looked for: to put it together takes the square of its length
+    1*"$cr") return 0 ;;
+    1*) continue ;;
+    esac
     line=$line$line_part
     case $line in
     *"$cr"*)
@@ -18,13 +23,10 @@ line_next() {
     line="$line
 "
     # what has no end in 224 bytes is left out up to the next CRLF
-    [ $((${#line} - 2)) -le "$line_most" ] || line_long=1
-    [ -z "$line_long" ] || {
-      case $line_part in
-      *"$cr") return 0 ;;
-      esac
-      line=${line%"${line#?}"}
-    }
+    [ -z "${1:-}" ] && [ $((${#line} - 2)) -le "$line_most" ] || line_long=1 line=
+    case $line_long$line_part in
+    1*"$cr") return 0 ;;
+    esac
   done
 }
 

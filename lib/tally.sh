@@ -1,7 +1,7 @@
 # tally.sh - what the connections of a door tell each other: what they use and watch, and what they have counted
 #
 #   .doors/INSTANCE/PID-TIME   a connection, three lines: USED PRODUCER WORKER WAITING; the tubes it watches; its counters, NAME=N each
-#   .doors/INSTANCE/gone       the counters of connections that have ended, a line each, behind the name of its file
+#   .doors/INSTANCE/gone       the counters of connections that have ended: a line each, behind the name of its file, or one for many
 #   .doors/INSTANCE/draining   puts are refused
 #
 # Nothing here is more than statistics: what is lost with a crash harms no message.
@@ -38,6 +38,24 @@ tally_write() {
 tally_end() {
   tally_write
   printf '%s%s\n' "${tally_file##*/}" "$tallies" >>"$door_instance/gone" && rm -f "$tally_file"
+  # now and then, by the last digits of the time
+  clock_read
+  case $now in
+  *[0257]3) tally_fold ;;
+  esac
+} 2>/dev/null
+
+# tally_fold - the lines of `gone` become one: else it grows by one with each connection. CRASH: counters may be lost, as with any crash
+tally_fold() {
+  mv -f "$door_instance/gone" "$door_instance/fold.$owner" || return 0
+  awk -v "name=$owner.sum" '
+    {
+      if ($1 in seen) next
+      seen[$1]
+      for (i = 2; i <= NF; i++) { at = index($i, "="); if (at) sum[substr($i, 1, at - 1)] += substr($i, at + 1) }
+    }
+    END { printf "%s", name; for (one in sum) printf " %s=%d", one, sum[one]; print "" }' "$door_instance/fold.$owner" >>"$door_instance/gone"
+  rm -f "$door_instance/fold.$owner"
 } 2>/dev/null
 
 # tally_read - sets tally_files, the connections that live. Of those that were killed only the counters count: they are added to `gone`

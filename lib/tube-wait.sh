@@ -5,15 +5,25 @@
 # the client shall not wait for that
 tubes_wait() {
   tubes_found='' tubes_code=74 tubes_last=
+  wait_begin wait || return
   # shellcheck disable=SC2086 # names without blanks
-  wait_begin wait $watched || return
+  set -- "$1" "$2" $watched
+  tubes_few=
+  [ $# -gt 10 ] || tubes_few=1
   client_ask
   while :; do
     clock_read
-    # a queue may be dropped, and made again, while we wait
+    # a queue may be dropped, and made again, while we wait. A few are made here; of many, each by its first job, whose put looks in .doors/wait
+    tubes_none=
     for tube in $watched; do
-      queue_open "$tube" make && wait_enter "$q/wait"
+      if queue_open "$tube" || { [ -n "$tubes_few" ] && queue_open "$tube" make; }; then
+        wait_enter "$q/wait"
+      else
+        tubes_none=1
+      fi
     done
+    [ -z "$tubes_none" ] ||
+      { { [ -d "$FLATQ_DIR/.doors/wait" ] || mkdir -p "$FLATQ_DIR/.doors/wait" 2>/dev/null; } && wait_enter "$FLATQ_DIR/.doors/wait"; }
     tubes_take "$1" $tubes_last
     tubes_code=$?
     [ "$tubes_code" -eq 66 ] || break

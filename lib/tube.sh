@@ -53,6 +53,11 @@ tubes_each() {
   done
 }
 
+# tube_wake - who waits for a tube that was not there may not wait in its queue yet. All look: any of them may be the one
+tube_wake() {
+  [ ! -d "$FLATQ_DIR/.doors/wait" ] || wake "$FLATQ_DIR/.doors/wait" 1000
+}
+
 tube_reclaim() {
   queue_reclaim
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
+import secrets
 import socket
 
 from .errors import Error, Invalid, Unreachable, error_of
@@ -31,7 +32,8 @@ class Client:
 
     def ask(self, verb: str, *words: str, body: bytes = b"", wait: float = 0) -> bytes:
         """The verb's answer. wait: seconds that it was told to wait."""
-        request = " ".join(["@" + verb, *words]).encode() + b"\n"
+        nonce = secrets.token_hex(8)
+        request = " ".join([f"@{nonce}@{verb}", *words]).encode() + b"\n"
         try:
             connection = socket.create_connection((self.host, self.port), 5)
         except OSError as error:
@@ -53,10 +55,12 @@ class Client:
                 raise Cut(f"{self.place}: {error.strerror or error}", 69) from None
         answer = b"".join(parts)
         data, _, last = answer.removesuffix(b"\n").rpartition(b"\n")
-        refused = re.fullmatch(rb"error ([0-9]{2}) (.*)", last, re.S)
+        # a line that no message has, however it was cut off
+        mark = nonce.encode() + b" "
+        refused = re.fullmatch(mark + rb"error ([0-9]{2}) (.*)", last, re.S)
         if refused and answer.endswith(b"\n"):
             raise self._error(verb, int(refused[1]), refused[2].decode(errors="replace"))
-        if last != b"ok" or not answer.endswith(b"\n"):
+        if last != mark + b"ok" or not answer.endswith(b"\n"):
             raise Cut(f"{self.place}: no whole answer", 69)
         return data
 
