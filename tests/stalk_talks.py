@@ -402,8 +402,8 @@ d: list-tubes
     "waiting": r"""
 a*0: reserve
 a settle
-b*0: watch t|reserve-with-timeout 30
-b gets
+b*3: watch t|watch s|ignore default
+b*0: reserve-with-timeout 30
 b settle
 c: stats-tube default
 c: stats-tube t
