@@ -240,11 +240,13 @@ class Runner:
 
     def end(self, *processes):
         """Kill what is left of these and of all that they started."""
-        for pid in left(*processes):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        # RACE: a process that has forked since we looked leaves a child
+        while pids := left(*processes):
+            for pid in pids:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
         for process in processes:
             process.wait()
             for pipe in (process.stdin, process.stdout, process.stderr):
