@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from conftest import need, wait_for
+from conftest import need, share, wait_for
 from engine import refused
 from servers import Redis, free, module
 
@@ -186,7 +186,7 @@ def test_every_error(flatq, redis, q):
     role back."""
 
     def fails(code, text, *calls):
-        for call in calls:
+        for call in share(f"every error: {text} {calls}", calls, 1):
             refused(run(flatq, *call.split()), code, "pressure", text=text)
         if redis.exists("__pressure__:q:bound"):
             assert [redis.llen(f"__pressure__:q:{role}_free") for role in ("producer", "consumer")] == [1, 1], calls
@@ -203,7 +203,7 @@ def test_every_error(flatq, redis, q):
     for role, calls in {"producer": ("put -w 0 q", "put -w 1 q", "close -w 0 q"), "consumer": ("get -w 0 q", "get -w 1 q")}.items():
         redis.rpop(f"__pressure__:q:{role}_free")
         redis.set(f"__pressure__:q:{role}", "another:1:1")
-        for call in calls:
+        for call in share(f"every error: in use, {role}", calls, 1):
             refused(run(flatq, *call.split()), 75, "pressure", text=f"in use: its {role} is another:1:1".encode())
         assert redis.get(f"__pressure__:q:{role}") == b"another:1:1"
         redis.lpush(f"__pressure__:q:{role}_free", 0)
@@ -474,6 +474,13 @@ def test_many_at_once(q, redis):
 # ---- who dies
 
 
+def lease_ends_in(redis, role, milliseconds):
+    """By the server's clock, whatever it was to be."""
+    seconds, micro = redis.time()
+    name = f"__pressure__:q:{role}_lease"
+    redis.set(name, b"%d " % (seconds * 1000 + micro // 1000 + milliseconds) + redis.get(name).split(b" ", 1)[1])
+
+
 @pytest.mark.parametrize("role", ["consumer", "producer"])
 def test_a_killed_client_wedges_nobody(flatq, q, spec, redis, role):
     """Its lease ends; then the next of ours takes the role, and doctor gives it back for others."""
@@ -482,20 +489,21 @@ def test_a_killed_client_wedges_nobody(flatq, q, spec, redis, role):
         q.create(1)
         if role == "producer":
             q.put(b"1")
-        victim = flatq.start("pressure", "get" if role == "consumer" else "put", "-t", "3", "q", stdin=subprocess.DEVNULL)
+        victim = flatq.start("pressure", "get" if role == "consumer" else "put", "-t", "1000", "q", stdin=subprocess.DEVNULL)
         waits(redis, role)
         victim.kill()
         victim.wait()
         assert has_role(redis, role)
         with pytest.raises(Busy):
             q.get(0) if role == "consumer" else q.put(b"", 0)
+        lease_ends_in(redis, role, 200)
         if cure == "wait":
             if role == "consumer":
                 q.put(b"1")
                 assert q.get(60) == b"1"
             else:
                 with pytest.raises(Full):
-                    q.put(b"2", 8)
+                    q.put(b"2", 2)
         else:
             wait_for(lambda: b"mended" in run(flatq, "doctor", "q", check=0).out, "the lease is over")
             assert redis.llen(f"__pressure__:q:{role}_free") == 1
@@ -506,9 +514,10 @@ def test_a_killed_client_wedges_nobody(flatq, q, spec, redis, role):
 
 def test_a_slow_client_does_no_harm(flatq, q, redis):
     q.create()
-    slow = flatq.start("pressure", "get", "-t", "1", "q", stdin=subprocess.DEVNULL)
+    slow = flatq.start("pressure", "get", "-t", "1000", "q", stdin=subprocess.DEVNULL)
     waits(redis, "consumer")
     slow.send_signal(signal.SIGSTOP)
+    lease_ends_in(redis, "consumer", 200)
     q.put(b"1")
     assert q.get(60) == b"1"
     q.put(b"2")
