@@ -2,6 +2,7 @@
 
 import pytest
 
+from conftest import share
 from engine import empty, lies, pop, push, refused, reserve
 
 NOT = [
@@ -9,29 +10,29 @@ NOT = [
     "a[$(touch x)]", "$(touch x)", "`touch x`", "1;touch x", "number", "id", "1+1", "(1)", "1,5", "\xd9\xa1", "infinity", "-", "--", "*",
 ]
 
-OPTIONS = [("push", "-p"), ("push", "-d"), ("push", "-t"), ("push", "-w"), ("pop", "-w"), ("reserve", "-w"), ("reserve", "-t"), ("kick", "-n")]
+# verb, option, and what else it takes
+OPTIONS = [
+    ("push", "-p"), ("push", "-d"), ("push", "-t"), ("push", "-w"), ("push", "-n"), ("pop", "-w"), ("pop", "-n", "-l"), ("reserve", "-w"), ("reserve", "-t"),
+    ("kick", "-n"), ("create", "-b"), ("create", "-m"), ("release", "-p"), ("release", "-d"), ("touch", "-t"), ("bury", "-p"),
+]
+MORE = ("push -n", "pop -n", "create -b", "create -m")  # more than 4294967295 is allowed
 
 
-@pytest.mark.parametrize("verb, option", OPTIONS)
-def test_what_is_none(flatq, spool, verb, option):
-    flatq("create", "q", check=0)
+@pytest.mark.parametrize("words", OPTIONS, ids=" ".join)
+def test_what_is_none(flatq, spool, words):
+    verb, option, *more = words
+    push(flatq, b"x", "q")
+    receipt = reserve(flatq, "q").receipt
+    last = receipt if verb in ("release", "touch", "bury") else "q"
     before = lies(spool, "q")
-    for value in NOT:
-        refused(flatq(verb, option, value, "q", input=b"x"), 65, verb, text=option.encode())
+    for value in share(f"numbers {words}", NOT, 10):
+        if value == "4294967296" and f"{verb} {option}" in MORE:
+            continue
+        refused(flatq(verb, option, value, *more, last, input=b"x"), 65, verb, text=option.encode())
         if value:
-            refused(flatq(verb, option + value, "q", input=b"x"), 65, verb)
+            refused(flatq(verb, option + value, *more, last, input=b"x"), 65, verb)
     assert lies(spool, "q") == before
     assert not list(flatq.home.iterdir()), "something was executed"
-
-
-@pytest.mark.parametrize("verb, option", [("push", "-n"), ("pop", "-n"), ("create", "-b"), ("create", "-m")])
-def test_what_is_none_where_more_is_allowed(flatq, spool, verb, option):
-    for value in NOT:
-        if value == "4294967296":
-            continue
-        refused(flatq(verb, option, value, *(["-l"] if verb == "pop" else []), "q", input=b"x"), 65, verb)
-    assert not (spool / "q").exists()
-    assert not list(flatq.home.iterdir())
 
 
 def test_in_every_shell(shell, flatq, spool):
@@ -61,17 +62,6 @@ def test_leading_zeros(shell, flatq):
     push(flatq, b"x", "-d", "0000000008")
     assert flatq("kick", "-n", "0000000009", check=0).out == b"1\n"
     assert pop(flatq, "-w", "0000000009") == b"x"
-
-
-@pytest.mark.parametrize("verb, option", [("release", "-p"), ("release", "-d"), ("touch", "-t"), ("bury", "-p")])
-def test_of_what_was_reserved(flatq, spool, verb, option):
-    push(flatq, b"x", "q")
-    got = reserve(flatq, "q")
-    before = lies(spool, "q")
-    for value in NOT:
-        refused(flatq(verb, option, value, got.receipt), 65, verb)
-    assert lies(spool, "q") == before
-    assert not list(flatq.home.iterdir())
 
 
 def test_the_largest(shell, flatq):
