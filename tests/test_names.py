@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import share
 from engine import drain, empty, lies, pop, push, refused, reserve
 
 REFUSED = [
@@ -31,7 +32,7 @@ def as_argument(verb, name):
 def test_what_is_refused(flatq, spool, tmp_path, verb):
     flatq("create", check=0)
     before = everything(tmp_path)
-    for name in REFUSED:
+    for name in share(f"names {verb}", REFUSED, 12):
         done = flatq(verb, "--", name)
         refused(done, 65, verb)
         assert len(done.err) < 500
@@ -88,7 +89,7 @@ def allowed(flatq, spool, tmp_path, names):
 
 
 def test_what_is_allowed(flatq, spool, tmp_path):
-    allowed(flatq, spool, tmp_path, ALLOWED)
+    allowed(flatq, spool, tmp_path, {"out", "a/b", *share("names allowed", ALLOWED, 20)})
 
 
 def test_what_is_allowed_in_every_shell(shell, flatq, spool, tmp_path):

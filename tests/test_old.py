@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from conftest import share
 from engine import lies, pop, push, refused, reserve
 
 PLACES = ["body", "wal", "fold", "queue", "unfold", "head", "out", "done", "delayed", "buried", "keys", "wait", "room", "tmp"]
@@ -51,8 +52,7 @@ def every_verb(flatq, queue="q"):
     assert flatq("peek", queue, check=0).out == b"6"
 
 
-@pytest.mark.parametrize("kind", ["file", "directory", "link"])
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place, kind", share("strange", [(place, kind) for place in PLACES for kind in ("file", "directory", "link")], 14))
 def test_strange_files(flatq, spool, place, kind):
     for text in b"1", b"2":
         push(flatq, text, "q")
