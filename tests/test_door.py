@@ -6,7 +6,6 @@ import shutil
 import signal
 import socket
 import ssl
-import struct
 import subprocess
 import threading
 import time
@@ -19,11 +18,9 @@ from engine import carriers, empty, lies, pop, push
 from stalk import Launched
 
 from flatq.crashlab import clients
-from flatq.crashlab.scenarios import System
 
 BOTH = pytest.mark.parametrize("mode", ["loop", "-k"])
 LOG = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d\dZ (\S+) (\S+) (\S+) (\d+|-) (\d+)")
-RESET = struct.pack("ii", 1, 0)
 
 
 def logged(said):
@@ -354,67 +351,7 @@ def test_a_byte_at_a_time(door, flatq, mode):
     assert pop(flatq, "jobs") == b"hello"
 
 
-# ---- clients that go
-
-
-def leave(one, request, how):
-    """Send, and be gone in that way; returns when that connection has had its line of log, or ncat's own.
-
-    In the loop a connection that is made just when ncat stops listening is nobody's: then once more."""
-    ends = lambda: len(one.log()) + one.said().count("getpeername")
-    before = ends()
-    while ends() == before:
-        client = one.connect()
-        try:
-            client.sendall(request)
-            if how == "reset":
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-        except ConnectionError:
-            continue
-        finally:
-            client.close()
-        try:
-            wait_for(lambda: ends() > before, "the end")
-        except AssertionError:
-            assert "-k" not in one.process.args
-
-
-@BOTH
-@pytest.mark.parametrize("how", ["reset", "close"])
-def test_a_client_that_is_gone_before_its_answer(tmp_path, mode, how):
-    bodies = [b"%d" % number for number in range(8)]
-    with clients.Door(System(), mode, tmp_path) as one:
-        for body in bodies:
-            assert one.ask(b"push\n" + body)
-        for verb in (b"pop\n", b"reserve\n") * 4:
-            before = one.ends()
-            one.vanish(verb, how == "reset")
-            one.settle(before)
-        # the first bytes may come through, and what follows them meets a reset
-        outcomes = [line[2] for line in logged(one.said())]
-        assert outcomes[:8] == ["ok"] * 8 and set(outcomes[8:]) <= {"gone", "error-74"} and len(outcomes) == 16, outcomes
-        assert [one.ask(b"pop\n") for _ in bodies] == bodies
-
-
-@BOTH
-def test_a_client_that_is_cut_off(door, flatq, spool, mode):
-    one = door(mode)
-    leave(one, b"push -n 10 jobs\n12345", "close")
-    leave(one, b"push -n 10 jobs\n12345", "reset")
-    leave(one, b"push jo", "close")
-    assert not lies(spool, "jobs").get("wal")
-    # the handler is at the body when the connection is reset
-    before = len(one.log())
-    client = one.connect()
-    client.sendall(b"push jobs\n12345")
-    wait_for(lambda: lies(spool, "jobs").get("body"), "the body")
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-    client.close()
-    assert one.log(before + 1)[-1][2] == "gone"
-    empty(flatq, "jobs")
-    # without a length what the system ends in good order is whole: README says so
-    leave(one, b"push jobs\n12345", "close")
-    assert pop(flatq, "jobs") == b"12345"
+# ---- clients that go wrong: crashlab/clients.py, and
 
 
 def test_a_line_of_20_megabytes(shell, door):
@@ -431,29 +368,6 @@ def test_a_line_of_20_megabytes(shell, door):
 
 
 # ---- side by side
-
-
-def test_nobody_is_refused_under_k(door, flatq):
-    """Ten at a time: so many ncat lets wait until it accepts them."""
-    one = door("-k")
-    idle = [one.connect() for _ in range(5)]
-    answers, threads, at_once = [], [], threading.Semaphore(10)
-    def client(number):
-        with at_once, socket.create_connection(("127.0.0.1", one.port), timeout=100) as connection:
-            connection.sendall(b"push jobs\n%d" % number)
-            connection.shutdown(socket.SHUT_WR)
-            answers.append(answer(connection))
-    for number in range(40):
-        threads.append(threading.Thread(target=client, args=(number,)))
-        threads[-1].start()
-    for thread in threads:
-        thread.join(60)
-    assert sorted(answers) == sorted(b"%d\n" % number for number in range(1, 41)), one.said()
-    assert sorted(int(one.ask(b"pop jobs\n")) for _ in range(40)) == list(range(40))
-    for client in idle:
-        client.sendall(b"pop jobs\n")
-        assert answer(client) == b""
-        client.close()
 
 
 def test_the_limit_of_connections(door):
