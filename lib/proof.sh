@@ -20,18 +20,28 @@ $1
   return 1
 }
 
+# find_names ARGUMENT ... - sets `names`: what find says of these places of the queue; 74.
+# RACE: find fails where a directory goes (a run that was emptied, a batch that was put back) after it stood in its parent's listing: again
+find_names() {
+  for find_try in 1 2 3 4 5 6 7 8; do
+    names=$(cd "$q" 2>/dev/null && exec find "$@" 2>/dev/null 9>&-) && return 0
+    [ -e "$q" ] || break
+  done
+  why="queue '$queue': cannot be listed after $find_try looks"
+  return 74
+}
+
 # files_below PLACE ... - sets `names`: the paths, from $q, of all that is no directory in these places of the queue; 74 as in names_in
 files_below() {
-  names=$(cd "$q" 2>/dev/null && exec find "$@" ! -type d ! -name '~' 2>/dev/null 9>&-) || { why="queue '$queue': cannot be listed"; return 74; }
+  find_names "$@" ! -type d ! -name '~'
 }
 
 # nothing_ready - 66 where surely nothing of $q is ready, nor due, nor in out/ without having been looked at; 0: look again; 74. Only the
 # thousands of delayed/ are listed: there may be many
 nothing_ready() {
-  names=$(cd "$q" 2>/dev/null && exec find wal fold queue unfold head out delayed \( -path 'delayed/*' -prune -o ! -type d \) ! -name '~' -print 2>/dev/null 9>&-) || {
+  find_names wal fold queue unfold head out delayed \( -path 'delayed/*' -prune -o ! -type d \) ! -name '~' -print || {
     # RACE: dropped meanwhile
     [ -e "$q" ] || [ -e "$q/lock" ] || return 66
-    why="queue '$queue': cannot be listed"
     return 74
   }
   clock_epoch "$now"
@@ -74,8 +84,7 @@ nowhere() {
 names_like() {
   like_id=$1
   shift
-  names=$(cd "$q" 2>/dev/null && exec find "$@" \( -name "??????????.$like_id.*" -o -name "????????????.??????????.$like_id.*" \
-    -o -name '??????????.????????????.????????????.*.*.*' \) 2>/dev/null 9>&-) || { why="queue '$queue': cannot be listed"; return 74; }
+  find_names "$@" \( -name "??????????.$like_id.*" -o -name "????????????.??????????.$like_id.*" -o -name '??????????.????????????.????????????.*.*.*' \)
 }
 
 # is_like ID - whether proof_path is the message's slip, or a flat file with a line of it; 74 where it cannot be read
