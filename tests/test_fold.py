@@ -10,6 +10,7 @@ from conftest import Runner, share, wait_for
 from engine import child_named, drain, empty, lies, loop, pop, push, refused, reserve
 
 DEEP = 1500
+deeply = pytest.mark.xdist_group("deep")  # so that one process fills it
 FEW = 210
 SMALL = 12
 
@@ -96,6 +97,7 @@ def in_order(ids):
     return [k for _, _, k in sorted((priority(k), number, k) for number, k in ids.items())]
 
 
+@deeply
 def test_1500_through_flat_files_in_the_exact_order(filled_deep, deep, spool):
     filled_deep("wal", "deep", check=0)
     names = flats(spool, "deep")
@@ -120,6 +122,7 @@ def test_1500_through_flat_files_in_the_exact_order(filled_deep, deep, spool):
     assert lies(spool, "deep") == {}
 
 
+@deeply
 def test_put_backs_in_between(filled_deep, deep, spool):
     """What comes back has its old place, even where all around it is folded, unfolded and folded again."""
     left = in_order(deep[1])
@@ -364,6 +367,7 @@ def test_few_are_left_alone(flatq, spool):
     assert "queue" not in lies(spool)
 
 
+@deeply
 def test_a_thousand_pushes_fold_by_themselves(deep):
     """Nobody called a checkpoint while the deep queue was filled; whoever opened a new range of ids did."""
     assert flats(deep[0], "deep")
