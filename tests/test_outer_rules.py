@@ -356,6 +356,15 @@ def test_a_tube_is_made_by_its_first_job(shell, flatq, stalk):
     assert [path.name for path in flatq.spool.glob("tube-*")] == ["tube-7"]
 
 
+def test_launch_leaves_connections_of_inetd_alone(flatq, launched):
+    client = Direct(flatq).connect()
+    assert client.ask(b"list-tube-used") == b"USING default\r\n"
+    launched("beanstalk").connect().ask(b"list-tube-used")
+    mine, = flatq.spool.glob(".doors/0/*-*")
+    client.ask(b"use t")
+    assert mine.read_text().startswith("t ")
+
+
 def test_counters_of_ended_connections_are_one_line(shell, flatq):
     """And what they add up to stays."""
     place = flatq.spool / ".doors/0"
