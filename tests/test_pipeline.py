@@ -178,14 +178,27 @@ def test_a_table_elsewhere(job, flatq, tmp_path, spark):
     assert list((far / "events").glob("part-*.parquet"))
 
 
+def all_of(terminal):
+    """What was written to it until its other side was closed."""
+    said = b""
+    with contextlib.suppress(OSError):  # how the end of a terminal is read
+        while True:
+            said += os.read(terminal, 65536)
+    os.close(terminal)
+    return said
+
+
 def test_progress_on_a_terminal(job, flatq, tmp_path, monkeypatch):
     """One line that is written again and again, and nothing of it in the end; Spark's own where that is the only one."""
     fill(flatq, 0, 300)
     near, far = pty.openpty()
+    said = []
+    # a terminal that nobody reads takes 4 KB, and a slow drain writes more
+    reader = threading.Thread(target=lambda: said.append(all_of(near)))
+    reader.start()
     with open(far, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         job("drain", "default", "--to", tmp_path / "out")
-        said = os.read(near, 65536)
         given = []
         monkeypatch.undo()
         monkeypatch.setattr(command.flatq_spark, "session", lambda name, master, conf: given.append(conf))
@@ -193,8 +206,8 @@ def test_progress_on_a_terminal(job, flatq, tmp_path, monkeypatch):
             monkeypatch.setattr(sys, "stderr", stream or open(os.devnull, "w"))
             for words in (["load", "q", "--from", "x"], ["stats"]):
                 command.session(command.parser().parse_args(words))
-    os.close(near)
-    assert re.search(rb"\r\x1b\[K300 messages, 1 batches, \d+ s\r\x1b\[K\Z", said), said
+    reader.join()
+    assert re.search(rb"\r\x1b\[K300 messages, 1 batches, \d+ s\r\x1b\[K\Z", said[0]), said
     assert [conf.get("spark.ui.showConsoleProgress") for conf in given] == ["true", None, None, None]
 
 
@@ -514,11 +527,7 @@ def test_stats_at_a_terminal(job, flatq):
     near, far = pty.openpty()
     process = started(flatq, "stats", stdout=far, stderr=far)
     os.close(far)
-    said = b""
-    with contextlib.suppress(OSError):  # how the end of a terminal is read
-        while True:
-            said += os.read(near, 65536)
-    os.close(near)
+    said = all_of(near)
     assert process.wait(300) == 0
     assert said.decode().replace("\r\n", "\n") == job("stats").out
 
