@@ -89,7 +89,7 @@ def pytest_terminal_summary(terminalreporter):
                 parts[name.partition("::")[0]] += report.duration
                 tests[name] += report.duration
             if getattr(report, "when", "") == "call":
-                trials.update({family: count for name, (family, count) in report.user_properties if name == "trials"})
+                trials.update(dict(value for name, value in report.user_properties if name == "trials"))
     if len(parts) > 1:
         terminalreporter.section("seconds of each part, added up over all processes")
         rows = [f"{name:26} {seconds:6.1f}" for name, seconds in parts.most_common()]
