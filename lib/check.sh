@@ -138,8 +138,8 @@ check_flats() {
     [ "$check_bad" = "0 $flat_count" ] && continue
     check_awk 1 <"$check_path" >"$q/tmp/strange.$check_name" &&
       check_awk 2 <"$check_path" >"$q/tmp/flat" || { disk_failed "$q/tmp" "queue '$queue'"; return; }
-    check_good=$(($(wc -l <"$q/tmp/flat" || printf '%s' -1)))
-    [ "$check_good" -ge 0 ] || { why="queue '$queue': cannot be checked"; return 74; }
+    measure -l "$q/tmp/flat" || return
+    check_good=$measured
     printf "queue '%s': %s of %s lines of a flat file were damaged: set aside in tmp/\n" "$queue" "$((flat_count - check_good))" "$flat_count"
     if [ "$check_good" != 0 ]; then
       mv -f "$q/tmp/flat" "${check_path%/*}/$flat_priority.$flat_first.$flat_last.$check_good.$flat_tries.$flat_nonce" 2>/dev/null 9>&9 ||

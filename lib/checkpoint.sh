@@ -58,7 +58,8 @@ tmp_sweep() {
 
 # log_rotate - a log of over a MiB is set aside under the time; the ten newest are kept
 log_rotate() {
-  [ -f "$q/log" ] && [ "$(($(wc -c <"$q/log" || printf '%s' -1)))" -gt 1048576 ] || return 0
+  need proof
+  [ -f "$q/log" ] && measure -c "$q/log" && [ "$measured" -gt 1048576 ] || return 0
   clock_epoch "$now"
   mv -f "$q/log" "$q/log.$epoch_time" 2>/dev/null 9>&9
   set -- "$q"/log.*

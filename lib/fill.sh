@@ -28,19 +28,21 @@ bulk_stopped() {
 
 # bulk_write l|0 - standard input to flat files in the stage
 bulk_write() {
+  need proof input
   {
     if [ -n "${push_length:-}" ]; then
-      head -c "$push_length" >"$bulk_stage/raw" && [ "$(($(wc -c <"$bulk_stage/raw" || printf '%s' -1)))" = "$push_length" ] ||
-        { why="fewer bytes than the $push_length announced"; return 65; }
+      head -c "$push_length" >"$bulk_stage/raw" || { disk_failed "$bulk_stage" "queue '$queue'"; return; }
+      measure -c "$bulk_stage/raw" || return
+      [ "$measured" = "$push_length" ] || { input_ended || return; why="fewer bytes than the $push_length announced"; return 65; }
       bulk_encode "$1" <"$bulk_stage/raw" && rm -f "$bulk_stage/raw" 2>/dev/null
     else
       bulk_encode "$1"
     fi
   } 2>/dev/null >"$bulk_stage/lines" || { disk_failed "$bulk_stage" "queue '$queue'"; return; }
   [ -n "${push_length:-}" ] || door_whole || return
-  bulk_count=$(($(wc -l <"$bulk_stage/lines" || printf '%s' -1)))
+  measure -l "$bulk_stage/lines" || return
+  bulk_count=$measured
   [ "$bulk_count" != 0 ] || return 0
-  [ "$bulk_count" -gt 0 ] || { why="queue '$queue': messages cannot be counted"; return 74; }
   # in words of ranges: mksh counts in 32 bits
   ids_block $(((bulk_count + 999) / 1000)) || return
   ids_turned=1
@@ -71,7 +73,7 @@ bulk_write() {
       }
       END { if (!bad) flush(); if (bad) exit bad
         if (ENVIRON["FLATQ_TTY"] && NR >= 50000) printf "\r\033[K" >ENVIRON["FLATQ_TTY"]
-        printf "%s %.0f %.0f\n", number, total, written }' <"$bulk_stage/lines" 2>/dev/null)
+        printf "%s %.0f %.0f\n", number, total, written }' 2>/dev/null <"$bulk_stage/lines")
   case $? in
   0) ;;
   65) why="message of $bulk_said bytes is over the limit of $FLATQ_MOST_BYTES: nothing is stored"; return 65 ;;
@@ -88,7 +90,7 @@ bulk_write() {
 # bulk_whole - whether the stage holds as many bytes as were to be written: an awk that does not notice a full disk is noticed here
 bulk_whole() {
   # shellcheck disable=SC2012 # the names are ours
-  [ "$(ls -lnR "$bulk_stage" | awk '/^-/ { sum += $5 } END { printf "%.0f", sum }')" = "$bulk_size" ]
+  [ "$(ls -lnR "$bulk_stage" 2>/dev/null | awk '/^-/ { sum += $5 } END { printf "%.0f", sum }' 2>/dev/null)" = "$bulk_size" ]
 }
 
 # bulk_encode l|0 - a filter: one line of base64 for each message

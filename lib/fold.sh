@@ -201,7 +201,8 @@ flat_write() {
         size += length($0) + length(line) + 2 }
       END { if (bad || NR != ENVIRON["FLATQ_LINES"] + 0 || close(flat)) exit 74; print size }' 2>/dev/null 9>&9) || fold_size=none
   # an awk that does not notice a full disk is noticed here
-  [ -e "$flat_place/$fold_flat" ] && [ "$fold_size" = "$(($(wc -c <"$flat_place/$fold_flat" || printf '%s' -1)))" ] && return 0
+  need proof
+  measure -c "$flat_place/$fold_flat" && [ "$fold_size" = "$measured" ] && return 0
   rm -f "$flat_place/$fold_flat" 2>/dev/null
   return 74
 }
@@ -230,7 +231,7 @@ queue_unfold() {
         printf "%s\n", $2 >body
         if (close(body)) exit 74
         lines++ }
-      END { print lines + 0 }' <"$unfold_from" 2>/dev/null 9>&9) || unfold_lines=none
+      END { print lines + 0 }' 2>/dev/null <"$unfold_from" 9>&9) || unfold_lines=none
   set -- "$1" "$unfold_stage"/*
   if [ "$unfold_lines" != "$flat_count" ] || [ $# -ne $((flat_count + 1)) ] || ! unfold_whole; then
     disk_failed "$q/tmp" "queue '$queue': cannot unfold"
@@ -261,9 +262,10 @@ unfold_undo() {
 # unfold_whole - an awk that does not notice a full disk is noticed here: the last body must be as long as its slip says
 unfold_whole() {
   for unfold_slip in "$unfold_stage"/*; do :; done
-  slip_parse "${unfold_slip##*/}" || return
+  need proof
+  slip_parse "${unfold_slip##*/}" && measure -c "$q/body/$slip_id" || return
   # shellcheck disable=SC2017 # whole threes
-  [ "$(($(wc -c <"$q/body/$slip_id" || printf '%s' -1)))" = $(((slip_size + 2) / 3 * 4 + 1)) ]
+  [ "$measured" = $(((slip_size + 2) / 3 * 4 + 1)) ]
 }
 
 # unfold_finish FLAT - the staged slips go to head/; then the flat file goes. It stays as long as they have not been seen there

@@ -21,6 +21,16 @@ input_exact() {
   esac 2>/dev/null
 }
 
+# input_ended - 74 unless standard input is seen to be at its end: a dd that was killed, or could not read, has not come to it (R6)
+input_ended() {
+  ended_said=$(exec dd bs=1 count=1 2>&1 >/dev/null) || ended_said=
+  case $ended_said in
+  0+0*) return 0 ;;
+  esac
+  why="queue '$queue': input failed"
+  return 74
+}
+
 # input_most - standard input, and not more than one byte too much of it
 input_most() {
   head -c "$((FLATQ_MOST_BYTES + 1))"
@@ -33,7 +43,12 @@ input_to_dot() {
 
 # input_dotted - 65 where the input ended without its last line
 input_dotted() {
-  [ -s "$q/tmp/$push_dot_file" ] || { why='the input ended without a line with a single dot'; return 65; }
+  if [ ! -s "$q/tmp/$push_dot_file" ]; then
+    # an empty one is proven
+    need proof
+    measure -c "$q/tmp/$push_dot_file" || return
+    [ "$measured" != 0 ] || { why='the input ended without a line with a single dot'; return 65; }
+  fi
   rm -f "$q/tmp/$push_dot_file" 2>/dev/null || :
 }
 

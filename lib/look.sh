@@ -4,7 +4,29 @@
 message_first() {
   clock_read
   queue_tend
-  why="no $1 message in queue '$queue'"
+  first_state=$1 first_tries=
+  while :; do
+    look_first "$1" && return 0
+    look_code=$?
+    [ $look_code -eq 66 ] || return $look_code
+    need proof
+    case $first_state in
+    ready) nothing_ready ;;
+    reserved) slips_left out ;;
+    *) slips_left "$first_state" ;;
+    esac
+    look_code=$?
+    case $look_code in
+    66) why="no $first_state message in queue '$queue'"; return 66 ;;
+    74) return 74 ;;
+    esac
+    # RACE: it has come since
+    [ ${#first_tries} -lt 20 ] || { why="queue '$queue': cannot be listed"; return 74; }
+    first_tries=1$first_tries
+  done
+}
+
+look_first() {
   case $1 in
   delayed) set -- "$q"/delayed/*/*/* ;;
   buried) set -- "$q"/buried/* ;;

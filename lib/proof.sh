@@ -5,7 +5,7 @@
 
 # names_in DIRECTORY - sets `names`: all names in it, in order, one a line; 74 where it cannot be listed to its end
 names_in() {
-  names=$(exec ls "$1" 2>/dev/null 9>&-) || { why="queue '$queue': cannot list ${1#"$q/"}"; return 74; }
+  names=$(exec ls "$1" 2>/dev/null 9>&-) || { why="queue '${queue:-}': cannot list ${1#"${q:-}/"}"; return 74; }
 }
 
 # named NAME - whether NAME is one of `names`
@@ -103,6 +103,13 @@ absent() {
   return 74
 }
 
+# there PATH - 0 where there is such a file, 1 where the system says that there is none, 74 where nobody knows
+there() {
+  [ -e "$1" ] && return 0
+  absent "$1" && return 1
+  [ -e "$1" ] || return 74
+}
+
 # queue_gone [FD] - 69 where $q was surely dropped, or is another queue than the one whose lock is open as FD; 74 where nobody knows; else 0
 queue_gone() {
   if absent "$q/lock"; then
@@ -129,4 +136,26 @@ conf_read() {
   # shellcheck disable=SC2086 # words
   set -- $conf_said
   queue_bound=${1:-} queue_most=${2:-}
+}
+
+# measure OPTION FILE - sets `measured`: what `wc OPTION` says of FILE; 74 where that is no number
+measure() {
+  measured=$({ exec wc "$1" <"$2"; } 2>/dev/null 9>&-) || measured=
+  # some have blanks in front
+  number "${measured##* }" 999999999999999 && measured=$number && return 0
+  why="queue '${queue:-}': cannot count what is in ${2#"${q:-}/"}"
+  return 74
+}
+
+# slips_left PLACE ... - 66 where surely no slip is in these places of the queue, but in a batch or settled; 0: look again; 74
+slips_left() {
+  files_below "$@" || return
+  for proof_path in $names; do
+    case $proof_path in
+    out/batch.*) continue ;;
+    esac
+    slip_of "$q/$proof_path"
+    slip_parse "$slip" && [ ! -e "$q/done/${proof_path##*/}" ] && return 0
+  done
+  return 66
 }

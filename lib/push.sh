@@ -86,7 +86,7 @@ push_body() {
   fi
   slip_size=$size
   [ -n "$1" ] || door_whole || return
-  [ -z "$1" ] || [ "$size" = "$1" ] || { why="$size bytes came of the $1 announced"; return 65; }
+  [ -z "$1" ] || [ "$size" = "$1" ] || { input_ended || return; why="$size bytes came of the $1 announced"; return 65; }
   [ -z "$1" ] || door_body_end || return
   [ -z "${FLATQ_MOST_BYTES:-}" ] || [ "$size" -le "$FLATQ_MOST_BYTES" ] ||
     { why="message of $size bytes is over the limit of $FLATQ_MOST_BYTES"; return 65; }
@@ -107,14 +107,14 @@ encode() {
 # The padding is at the end: a short line the shell reads itself, of a long one it has the end shown.
 body_size() {
   size=$2
-  [ -n "$size" ] || { size=$(wc -c <"$1" || printf '%s' 0); size=$((size - 1)); }
+  [ -n "$size" ] || { need proof; measure -c "$1" && size=$((measured - 1)) || return; }
   [ "$size" -ge 0 ] || { why="queue '$queue': message cannot be counted"; return 74; }
   # what was not read in full says nothing: a `tail` may be killed, or its read fail
   body_end=
   if [ "$size" -le 1400 ]; then
     { read -r body_end <"$1" && [ ${#body_end} -eq "$size" ]; } 2>/dev/null
   else
-    body_end=$(exec tail -c 4 "$1" 9>&-) && [ ${#body_end} -eq 3 ]
+    body_end=$(exec tail -c 4 "$1" 2>/dev/null 9>&-) && [ ${#body_end} -eq 3 ]
   fi && [ $((size % 4)) -eq 0 ] || { why="queue '$queue': message cannot be counted"; return 74; }
   # shellcheck disable=SC2017 # a multiple of four
   size=$((size / 4 * 3))
@@ -192,10 +192,9 @@ push_commit() {
 
 # push_gone - 69 where the body is surely not there any longer, though only a drop removes it; 74 where nobody knows
 push_gone() {
-  if ! absent "$q/body/$slip_id"; then
-    [ -e "$q/body/$slip_id" ] || return 74
-    return 0
-  fi
+  there "$q/body/$slip_id"
+  push_there=$?
+  [ $push_there -eq 1 ] || return $push_there
   why="queue '$queue' is gone"
   return 69
 }

@@ -39,7 +39,7 @@ promote_these() {
 # queue_reclaim - puts back what is expired and what dead owners held; sweeps where many are settled
 queue_reclaim() {
   queue_conf || return
-  reclaim_saw=
+  reclaim_saw='' reclaim_code=0
   for found in "$q"/out/*; do
     reclaim_name=${found##*/}
     [ -e "$found" ] || [ -h "$found" ] || continue
@@ -54,14 +54,25 @@ queue_reclaim() {
     slip_parse "$reclaim_name" || { slip_strange "out/$reclaim_name"; continue; }
     if [ "$slip_owner" != 0 ] && owner_dead "$slip_owner"; then
       # RACE: an owner settles by a marker, and then dies: first dead, then the marker
-      [ ! -e "$q/done/$reclaim_name" ] || continue
-      message_putback dead
+      ! reclaim_settled || continue
+      message_putback dead || [ $? -eq 66 ] || reclaim_code=74
     elif lease_over "$slip_deadline"; then
-      message_putback expired
+      message_putback expired || [ $? -eq 66 ] || reclaim_code=74
     fi
   done
   set -- "$q"/done/*
-  [ $# -lt 200 ] || queue_sweep
+  [ $# -lt 200 ] || queue_sweep || return
+  return $reclaim_code
+}
+
+# reclaim_settled - 1 where surely no marker says that the dead owner of reclaim_name has settled it: what is put back, is handed out again
+reclaim_settled() {
+  need proof
+  there "$q/done/$reclaim_name"
+  case $? in
+  1) return 1 ;;
+  74) reclaim_code=74 ;;
+  esac
 }
 
 # lease_over DEADLINE - whether there is one, and it has passed

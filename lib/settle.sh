@@ -213,7 +213,14 @@ message_reserve() {
 # message_putback WHY - a lease is over or an owner dead: back to its old place, or to the dead letters after too many tries; one
 # without a body, which nobody can have, would only keep out those behind it
 message_putback() {
-  [ -e "$q/body/$slip_id" ] || { message_bury '' damaged; return; }
+  if [ ! -e "$q/body/$slip_id" ]; then
+    need proof
+    there "$q/body/$slip_id"
+    case $? in
+    1) message_bury '' damaged; return ;;
+    74) return 74 ;;
+    esac
+  fi
   if [ "$queue_most" != 0 ] && [ "$slip_tries" -ge "$queue_most" ]; then
     message_bury '' "$1"
     return
@@ -229,10 +236,27 @@ message_putback() {
 
 # queue_kick COUNT - kicks up to COUNT of the longest buried or, where none is buried, of the delayed; sets `kicked`. 75 where there is no room for one
 queue_kick() {
-  kicked=0 kick_place=
+  kicked=0 kick_place='' kick_tries=
   clock_read
   # what is due is ready by itself
   queue_tend
+  while :; do
+    kick_some "$1" || return
+    [ "$kicked" -lt "$1" ] && [ -z "$kick_full" ] || return 0
+    # fewer than were asked for: then no more are there
+    need proof
+    # shellcheck disable=SC2086 # one place or two
+    slips_left ${kick_place:-buried delayed}
+    kick_code=$?
+    [ $kick_code -ne 66 ] || return 0
+    [ $kick_code -eq 0 ] && [ ${#kick_tries} -lt 20 ] || break
+    kick_tries=1$kick_tries
+  done
+  [ "$kicked" -ne 0 ] || { why="queue '$queue': cannot be listed"; return 74; }
+}
+
+kick_some() {
+  kick_full=
   for found in "$q"/buried/* "$q"/delayed/*/*/*; do
     [ "$kicked" -lt "$1" ] || break
     case ${found##*/} in
@@ -248,7 +272,7 @@ queue_kick() {
     0) kicked=$((kicked + 1)) ;;
     # RACE: whoever is faster has it
     66) ;;
-    75) [ "$kicked" -ne 0 ] || return 75; break ;;
+    75) [ "$kicked" -ne 0 ] || return 75; kick_full=1; break ;;
     *) return $kick_code ;;
     esac
   done

@@ -131,7 +131,7 @@ MUTANTS: dict[str, Mutant] = {
         (('elif lease_over "$slip_deadline"; then', 'elif [ "$slip_deadline" != 000000000000 ]; then'),),
         history("leases")),
     "put back without a second look for the marker": Mutant(
-        (('      [ ! -e "$q/done/$reclaim_name" ] || continue\n      message_putback dead\n', "      message_putback dead\n"),),
+        (('      ! reclaim_settled || continue\n', ""),),
         race("settled while its owner is looked for"), (model("no second look"),)),
     "a signal puts back without a look for the marker": Mutant(
         (('  [ -n "$taken" ] && [ ! -e "$q/done/$taken" ] || return 0\n', '  [ -n "$taken" ] || return 0\n'),

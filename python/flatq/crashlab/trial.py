@@ -206,8 +206,9 @@ def manners(scenario: Scenario, trial: Trial, result: gate.Result) -> list[str]:
     wrong = []
     if trial.fault in faults.READS and result.status in UNTRUE:
         wrong.append(f"said {result.status} of what it could not read: {result.stderr[:200]!r}")
-    # a shell that cannot start a process ends by itself, and says so in its own words
-    if result.status > 0 and result.status not in (*CODES, *((2, 254) if trial.fault == "no process" else ())):
+    # a shell that cannot start a process ends by itself, and says so in its own words ("no program" may strike a fork too, where two run side by side)
+    unforked = any(call.kind == "fork" and call.fate != "run" for call in result.calls)
+    if result.status > 0 and result.status not in (*CODES, *((2, 254) if unforked else ())):
         wrong.append(f"exit {result.status}: {result.stderr[:200]!r}")
     if result.status >= 0 and not faults.kills(trial.fault) and trial.fault != "kill one":
         if result.stderr.count(b"\n") > scenario.complaints and trial.fault not in faults.UNSEEN[len(faults.READS):]:
