@@ -79,6 +79,7 @@ batch_read() {
 # cannot be read
 key_read() {
   key_id='' key_is=
+  [ ! -h "$q/keys/$1" ] || { why="queue '$queue': a key is a link"; return 74; }
   { { read -r key_id && read -r key_is || :; } <"$q/keys/$1"; } 2>/dev/null || { [ -e "$q/keys/$1" ] || return 66; key_id=; }
   # CRASH: an empty one is of a push that was killed before it wrote it
   [ -n "$key_id" ] || [ ! -s "$q/keys/$1" ] || { why="queue '$queue': cannot read a key"; return 74; }

@@ -7,10 +7,9 @@ spool_boot() {
     { [ -d "$FLATQ_DIR" ] && disk_at=$FLATQ_DIR || disk_at=${FLATQ_DIR%/*}; disk_failed "$disk_at" "spool $FLATQ_DIR"; return; }
   lock_spool || return
   # RACE: another verb may have done it while this one waited for the lock
-  if { read -r epoch base64_wrap clock_same <"$FLATQ_DIR/.boot/$boot"; } 2>/dev/null; then
-    unlock_spool
-    return 0
-  fi
+  boot_read
+  spool_boot_code=$?
+  [ $spool_boot_code -eq 66 ] || { unlock_spool; return $spool_boot_code; }
   spool_boot_probe && spool_boot_sync && spool_boot_queues && ids_open_range && spool_boot_mark
   spool_boot_code=$?
   unlock_spool
@@ -48,9 +47,12 @@ spool_boot_sync() {
 
 spool_boot_queues() {
   need slip settle reclaim batch fold check push rare proof
-  for q in "$FLATQ_DIR"/*/; do
-    q=${q%/}
-    [ -d "$q/wal" ] || continue
+  q=$FLATQ_DIR queue=.
+  names_in "$q" || { why="spool $FLATQ_DIR: cannot be listed"; return 74; }
+  for boot_queue in $names; do
+    q=$FLATQ_DIR/$boot_queue
+    # one that was half made has no wal/ yet; twice: a look that failed is no absence
+    [ -d "$q/wal" ] || [ -e "$q/lock" ] || continue
     # what it finds is not what the verb says
     queue_after_boot >&2 || return
   done

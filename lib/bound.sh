@@ -204,6 +204,7 @@ key_lives() {
 }
 
 key_enter() {
+  [ ! -h "$q/keys/$slip_key" ] || { why="queue '$queue': a key is a link"; return 74; }
   { printf '%s\n' "$id" >|"$q/keys/$slip_key"; } 2>/dev/null || disk_failed "$q/keys" "queue '$queue'"
 }
 

@@ -96,7 +96,19 @@ bulk_flats() {
   bulk_elsewhere queue
   # what is no flat file is set aside there
   flat_parse "$bulk_name" || { queue_unfold "$bulk_name" || return; return 75; }
-  bulk_block=$flat_block bulk_names='' bulk_got=0 bulk_taken=0
+  bulk_block=$flat_block bulk_names='' bulk_got=0 bulk_taken=0 bulk_next=
+  # the first file of the blocks behind: what was put back and folded again may reach over it
+  for bulk_path in "$q"/queue/*; do
+    case ${bulk_path##*/} in
+    *[!0-9.]*) continue ;;
+    esac
+    [ "${bulk_path##*/}" \> "$bulk_block" ] || continue
+    for bulk_file in "$bulk_path"/*; do
+      [ ! -e "$bulk_file" ] || bulk_next=${bulk_file##*/}
+      break
+    done
+    [ -z "$bulk_next" ] || break
+  done
   set -- "$1" "$q/queue/$flat_block"/* end
   bulk_most=$1
   shift
@@ -104,7 +116,8 @@ bulk_flats() {
     flat_parse "${1##*/}" || break
     [ $((bulk_got + flat_count)) -le "$bulk_most" ] || break
     [ -z "$least" ] || [ "$flat_priority.$flat_last" \< "$least" ] || break
-    [ "$2" = end ] || [ "$flat_priority.$flat_last" \< "${2##*/}" ] || break
+    if [ "$2" != end ]; then bulk_path=${2##*/}; else bulk_path=$bulk_next; fi
+    [ -z "$bulk_path" ] || [ "$flat_priority.$flat_last" \< "$bulk_path" ] || break
     bulk_names="$bulk_names ${1##*/}" bulk_got=$((bulk_got + flat_count)) bulk_taken=$((bulk_taken + 1))
     shift
   done
@@ -162,7 +175,7 @@ bulk_pop() {
   owner_read
   take_wait "$bulk_wait" "$owner" "$owner_lease" "$@" || return
   set -- "$queue" "$@"
-  { body_print && { [ "$bulk_mode" = l ] && printf '\n' || printf '\000'; }; } || { bulk_code=$?; take_back; return $bulk_code; }
+  { body_print && { [ "$bulk_mode" = l ] && printf '\n' || printf '\000'; } && door_delivered; } || { bulk_code=$?; take_back; return $bulk_code; }
   taken_settle || return
   taken=
   clock_read

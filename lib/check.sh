@@ -7,7 +7,10 @@ queue_after_boot() {
   clock_read
   queue_make && lock_queue || return
   rm -f "$q"/wait/* "$q"/room/* "$q/tended" 2>/dev/null
-  queue_conf && boot_markers && boot_putback && queue_sweep && rm -rf "$q"/tmp/* 2>/dev/null && queue_check
+  # a conf that is damaged is that queue's matter, and said by each verb that wants it
+  queue_conf || { boot_code=$?; [ $boot_code -eq 65 ] || { unlock_queue; return $boot_code; }; printf '%s\n' "$why"; }
+  number "${queue_most:-x}" 999999999 || queue_most=0
+  boot_markers && boot_putback && queue_sweep && { rm -rf "$q/tmp" && mkdir "$q/tmp"; } 2>/dev/null && queue_check
   boot_code=$?
   unlock_queue
   return $boot_code
@@ -16,24 +19,34 @@ queue_after_boot() {
 # boot_markers - where directories reach the disk in another order than they were changed, a pop's marker may be there without the
 # rename before it: then its message was not taken
 boot_markers() {
-  set --
-  for boot_marker in "$q"/done/*; do
-    slip_parse "${boot_marker##*/}" || continue
-    for boot_slip in "$q"/wal/??????????."$slip_id".* "$q"/head/*/??????????."$slip_id".*; do
-      [ ! -e "$boot_slip" ] || set -- "$@" "$boot_marker"
-    done
+  boot_wrong=$({ cd "$q" && find wal head "done" ! -type d 9>&- && printf 'end\n'; } 2>/dev/null | awk '
+    $0 == "end" { whole = 1; next }
+    { name = $0; sub(/.*\//, "", name); split(name, field, ".") }
+    /^done\// { if (field[1] != "batch") marker[name] = field[2]; next }
+    { there[field[2]] = 1 }
+    END { if (!whole) exit 74; for (name in marker) if (marker[name] in there) print name }') || { why="queue '$queue': cannot be checked"; return 74; }
+  for boot_marker in $boot_wrong; do
+    ! slip_parse "$boot_marker" || rm -f "$q/done/$boot_marker" 2>/dev/null || { disk_failed "$q/done" "queue '$queue'"; return; }
   done
-  [ $# -eq 0 ] || rm -f "$@" 2>/dev/null || disk_failed "$q/done" "queue '$queue'"
 }
 
 boot_putback() {
-  for found in "$q"/out/*; do
-    [ -e "$found" ] && [ ! -e "$q/done/${found##*/}" ] || continue
-    if [ -d "$found" ]; then
-      batch_putback "$found" || return
-    elif slip_parse "${found##*/}"; then
-      message_putback boot || return
-    fi
+  names_in "$q/done" || return
+  boot_done=$names
+  names_in "$q/out" || return
+  for boot_out in $names; do
+    case "
+$boot_done
+" in
+    *"
+$boot_out
+"*) continue ;;
+    esac
+    found=$q/out/$boot_out
+    case $boot_out in
+    batch.*) batch_putback "$found" && [ -n "$batch_gone" ] || { disk_failed "$q/out" "queue '$queue'"; return; } ;;
+    *) ! slip_parse "$boot_out" || message_putback boot || return ;;
+    esac
   done
 }
 
@@ -42,16 +55,13 @@ queue_check() {
   check_slips && check_flats && check_keys
 }
 
-# check_list - ID SIZE NAME of every slip that has a body of its own
+# check_list - ID SIZE NAME of every slip that has a body of its own. In the direction in which messages move. Fails where a listing does
 check_list() {
-  for check_path in "$q"/wal/* "$q"/head/*/* "$q"/delayed/*/*/* "$q"/buried/* "$q"/out/* "$q"/out/batch.*/* "$q"/claimed/*/*/* "$q"/done/*; do
-    [ -f "$check_path" ] || continue
-    slip_of "$check_path"
-    case $check_path in
-    "$q"/out/batch.*/* | "$q"/claimed/*) slip=${check_path##*/} ;;
-    esac
-    slip_parse "$slip" && printf '%s %s %s\n' "$slip_id" "$slip_size" "${check_path#"$q/"}"
-  done
+  { cd "$q" && find delayed buried wal fold head out claimed "done" ! -type d 9>&- && printf 'end\n'; } 2>/dev/null | awk '
+    $0 == "end" { whole = 1; next }
+    { n = split($0, part, "/"); n = split(part[n], field, "."); first = part[1] == "buried"
+      if ((n == 10 || n == 12) && length(field[2 + first]) == 12 && $0 !~ / /) print field[2 + first], field[8 + first], $0 }
+    END { if (!whole) exit 74 }'
 }
 
 # check_slips - each slip has a whole body, each body a slip. A message without one is buried; a body without one is removed, unless
@@ -62,8 +72,7 @@ check_slips() {
   done
   # each list says where it ends: one that was cut would have all that is behind it buried
   check_wrong=$({
-    check_list
-    printf 'end slips\n'
+    check_list && printf 'end slips\n'
     # shellcheck disable=SC2012 # the names are ids
     { ls -ln "$q/body" && printf 'end\n'; } | awk 'NF > 8 { print "body", $5, $9 } $1 == "end" { print "end bodies" }'
   } | FLATQ_BODY=$q/body awk '
@@ -138,6 +147,7 @@ check_flats() {
     [ "$check_bad" = "0 $flat_count" ] && continue
     check_awk 1 <"$check_path" >"$q/tmp/strange.$check_name" &&
       check_awk 2 <"$check_path" >"$q/tmp/flat" || { disk_failed "$q/tmp" "queue '$queue'"; return; }
+    sync_paths "$q/tmp/flat" "$q/tmp/strange.$check_name" "$q/tmp" || { why="queue '$queue': cannot sync"; return 74; }
     measure -l "$q/tmp/flat" || return
     check_good=$measured
     printf "queue '%s': %s of %s lines of a flat file were damaged: set aside in tmp/\n" "$queue" "$((flat_count - check_good))" "$flat_count"
@@ -145,8 +155,10 @@ check_flats() {
       mv -f "$q/tmp/flat" "${check_path%/*}/$flat_priority.$flat_first.$flat_last.$check_good.$flat_tries.$flat_nonce" 2>/dev/null 9>&9 ||
         { disk_failed "$q/queue" "queue '$queue'"; return; }
     fi
+    # what takes its place is on the disk before it goes
+    sync_paths "${check_path%/*}" || { why="queue '$queue': cannot sync"; return 74; }
     [ "$check_good" = "$flat_count" ] || rm -f "$check_path" 9>&9 2>/dev/null
-    sync_paths "${check_path%/*}"
+    sync_paths "${check_path%/*}" || { why="queue '$queue': cannot sync"; return 74; }
   done
 }
 
@@ -161,17 +173,51 @@ check_awk() {
     END { if (!how) print bads + 0, goods + 0 }'
 }
 
-# check_keys - the keys are those of the messages that are there
+# check_keys - the keys are those of the messages that are there. One pass over all names and lines, one over all keys
 check_keys() {
-  for check_path in "$q"/keys/*; do
-    [ -e "$check_path" ] || return 0
-    slip_key=${check_path##*/}
-    { read -r key_id <"$check_path"; } 2>/dev/null && number "$key_id" 999999999999 || key_id=0
-    pad "$key_id" 000000000000
-    if message_find "$padded" && [ "$slip_key" = "${check_path##*/}" ]; then
-      { printf '%s\nyes\n' "$id" >|"$check_path"; } 2>/dev/null || { disk_failed "$q/keys" "queue '$queue'"; return; }
-    elif ! message_held "$padded"; then
-      rm -f "$check_path" 9>&9 2>/dev/null
+  check_fix=$({
+    {
+      cd "$q" && find delayed buried wal head out claimed ! -type d -name '*.k*' && find queue out claimed -type f -name '??????????.????????????.????????????.*.*.*' \
+        -exec awk -F '\t' '$1 ~ /\.k[0-9a-f]*\.[0-9-]*$/ { print $1 }' {} + && printf 'end\n'
+    } 2>/dev/null 9>&-
+    for check_path in "$q"/keys/*; do
+      [ -e "$check_path" ] || break
+      key_read "${check_path##*/}" || continue
+      printf 'key %s %s %s\n' "${check_path##*/}" "${key_id:-0}" "${key_is:-no}"
+    done
+    printf 'end\n'
+  } | awk '
+      $1 == "end" { ends++; next }
+      $1 == "key" && NF == 4 { id[$2] = $3; is[$2] = $4; next }
+      { sub(/.*\//, "")
+        n = split($0, field, ".")
+        for (i = 2; i <= n; i++) if (field[i] ~ /^k/) { ours = i; break }
+        at = field[ours - 7]; sub(/^0+/, "", at)
+        there[field[ours] " " at] = 1 }
+      END {
+        if (ends != 2) exit 74
+        for (key in id) if (!((key " " id[key]) in there)) print "remove", key, id[key]; else if (is[key] != "yes") print "yes", key, id[key]
+      }') || { why="queue '$queue': keys cannot be checked"; return 74; }
+  # three words a line, none with blanks
+  check_gone='' check_how='' check_key=
+  for check_word in $check_fix; do
+    case $check_word in
+    yes | remove) check_how=$check_word; continue ;;
+    k*) check_key=$check_word; continue ;;
+    esac
+    if [ "$check_how" = yes ]; then
+      { printf '%s\nyes\n' "$check_word" >|"$q/keys/$check_key"; } 2>/dev/null || { disk_failed "$q/keys" "queue '$queue'"; return; }
+      continue
     fi
+    # RACE: its message may have moved while the places were listed
+    number "$check_word" 999999999999 || number=0
+    pad "$number" 000000000000
+    message_find "$padded" && [ "$slip_key" = "$check_key" ] && continue
+    message_held "$padded"
+    case $? in
+    66) check_gone="$check_gone $check_key $check_word" ;;
+    74) return 74 ;;
+    esac
   done
+  keys_remove "$check_gone"
 }

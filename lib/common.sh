@@ -14,7 +14,7 @@ shell_reset() {
   IFS=' 	
 '
   umask 077
-  why='' lock_held='' take_stop=''
+  why='' lock_held='' take_stop='' slip_locked=''
   # whoever else has it from its environment is no door
   case ${0##*/} in
   handler | http | beanstalk | small-stalk) ;;

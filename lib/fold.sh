@@ -47,8 +47,9 @@ message_in_flat() {
 # from listings that were read to their end: a stage whose flat file was not seen would be undone, and its messages lost
 queue_recover() {
   for recover_path in "$q"/fold/* "$q"/unfold/*; do
+    [ -e "$recover_path" ] || [ -h "$recover_path" ] || continue
     case ${recover_path##*/} in
-    '*' | '~') ;;
+    '~') ;;
     *[!0-9a-f.]*) slip_strange "${recover_path#"$q"/}" || return ;;
     esac
   done
@@ -280,11 +281,10 @@ unfold_finish() {
   done
 }
 
-# unfold_lost FLAT - neither staged nor in head/ are its messages, if both can be read: it goes back to its place
+# unfold_lost FLAT - neither staged nor in head/ are its messages, if both can be read: no unfold has left that. It is set aside
 unfold_lost() {
   need proof
-  names_in "$q/head" && ! named "$run" && names_in "$q/tmp" && ! named "$run" && { [ -d "$q/queue/$flat_block" ] || mkdir "$q/queue/$flat_block" 2>/dev/null; } &&
-    moved "$q/unfold/$1" "$q/queue/$flat_block/$1" || disk_failed "$q/head" "queue '$queue'"
+  names_in "$q/head" && ! named "$run" && names_in "$q/tmp" && ! named "$run" && slip_strange "unfold/$1" || disk_failed "$q/head" "queue '$queue'"
 }
 
 # sync_many PATH - as sync_paths, for many new files at once: the whole file system that PATH lies on. Only a sync that does not know -f is

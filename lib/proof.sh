@@ -39,9 +39,15 @@ files_below() {
 # nothing_ready - 66 where surely nothing of $q is ready, nor due, nor in out/ without having been looked at; 0: look again; 74. Only the
 # thousands of delayed/ are listed: there may be many
 nothing_ready() {
-  find_names wal fold queue unfold head out delayed \( -path 'delayed/*' -prune -o ! -type d \) ! -name '~' -print || {
-    # RACE: dropped meanwhile
+  find_names wal fold queue unfold head out delayed \( -path 'delayed/*' -prune -o \
+    ! -type d \( -name '??????????.????????????.*' -o -path 'out/batch.*' \) \) -print || {
+    # RACE: dropped meanwhile, or a drop looks whether it is empty
     [ -e "$q" ] || [ -e "$q/lock" ] || return 66
+    drop_wait
+    case $? in
+    0) return 0 ;;
+    69) return 66 ;;
+    esac
     return 74
   }
   clock_epoch "$now"
@@ -49,8 +55,10 @@ nothing_ready() {
   for proof_path in $names; do
     case $proof_path in
     out/*) proof_out=1 ;;
+    delayed/*[!0-9]*) ;;
     delayed/*) proof_path=${proof_path#*/}; [ "$epoch_time" \< "${proof_path}00000" ] || proof_due "$proof_path" || return ;;
-    *) return 0 ;;
+    # what lies beside blocks and runs is strange, and nobody's
+    queue/??????????.???????/* | head/*/* | wal/* | fold/* | unfold/*) return 0 ;;
     esac
   done
   [ -z "$proof_out" ] || [ -n "${reclaim_saw-1}" ] || return 0
@@ -62,6 +70,9 @@ proof_due() {
   files_below "delayed/$1" || { [ -e "$q/delayed/$1" ] || return 0; return 74; }
   for proof_path in $names; do
     proof_path=${proof_path#*/*/}
+    case ${proof_path%%/*} in
+    *[!0-9]*) continue ;;
+    esac
     [ "$epoch_time" \< "${proof_path%%/*}" ] || { why="queue '$queue': cannot list what is due"; return 74; }
   done
 }

@@ -151,6 +151,9 @@ push_commit() {
     { true >"$push_place/$slip"; } 2>/dev/null && break
     set +C
     push_heard
+    # RACE: a drop looks whether the queue is empty
+    drop_wait && continue
+    [ $? -ne 69 ] || return 69
     # RACE: an empty place for delayed ones is removed when its time has come
     [ "$push_delay" != 0 ] && [ ! -d "$push_place" ] || { disk_failed "$push_place" "queue '$queue'"; return; }
   done
@@ -166,7 +169,7 @@ push_commit() {
   esac
   # RACE: a drop that has counted before there was our slip holds the lock until it is through; one that was killed does not
   case $queue_files.$lock_held in
-  *' dropping '*.) ! lock_queue || { rm -f "$q/dropping" 2>/dev/null; unlock_queue; } ;;
+  *' dropping '*.) ! lock_queue || unlock_queue ;;
   esac
   # RACE: dropped, and made again, since the body was begun
   if [ ! -e "$q/body/$slip_id" ]; then

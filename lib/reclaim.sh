@@ -98,6 +98,8 @@ queue_sweep() {
       sweep_names='' sweep_count=0
     fi
     [ -e "$sweep_path" ] || continue
+    # a directory is no marker
+    [ ! -d "$sweep_path" ] || { slip_strange "done/${sweep_path##*/}" || { sweep_code=$?; break; }; continue; }
     # what rm would take for options, for several names or for more than one
     case ${sweep_path##*/} in
     -* | *[!0-9A-Za-z._-]*) slip_strange "done/${sweep_path##*/}" || { sweep_code=$?; break; }; continue ;;

@@ -86,17 +86,26 @@ message_find() {
 slip_move() {
   # never a whole place
   [ -n "${found##*/}" ] || { why="queue '$queue': no message"; return 66; }
-  slip_locked=
   case $1 in
-  "$q"/wal/* | "$q"/delayed/* | "$q"/out/*) [ ! -e "$q/conf" ] || [ -n "$lock_held" ] || { lock_queue || return; slip_locked=1; } ;;
+  "$q"/wal/* | "$q"/delayed/* | "$q"/out/*) slip_lock || return ;;
   esac
   moved "$found" "$1"
   slip_code=$?
-  [ -z "$slip_locked" ] || unlock_queue
+  slip_unlock
   [ $slip_code -ne 0 ] || return 0
   [ -e "$found" ] && { disk_failed "${1%/*}" "queue '$queue'"; return; }
   why="queue '$queue': message $id is no longer yours"
   return 66
+}
+
+# slip_lock - the lock, where the queue has a bound. Who names a time takes it before he reads the clock (R5)
+slip_lock() {
+  [ ! -e "$q/conf" ] || [ -n "$lock_held" ] || { lock_queue || return; slip_locked=1; }
+}
+
+slip_unlock() {
+  [ -z "$slip_locked" ] || unlock_queue
+  slip_locked=
 }
 
 # message_delete - `found` is done with; durable when it returns
@@ -130,7 +139,8 @@ message_release() {
   if [ "$2" != 0 ]; then
     need push
     while :; do
-      delay_place "$2" || return
+      slip_lock || return
+      delay_place "$2" || { slip_code=$?; slip_unlock; return $slip_code; }
       slip_move "$place/$slip" && break
       # RACE: an empty place is removed when its time has come
       slip_code=$?
@@ -147,10 +157,11 @@ message_release() {
 # message_touch LEASE - a new deadline, LEASE seconds from now (empty: the message's own lease). The deadline is in the name: a touch
 # and the end of a lease cannot both win
 message_touch() {
+  slip_lock || return
   clock_add "${1:-$slip_lease}" "$now"
   slip_format
   # the same deadline once more is the same name
-  [ "$found" = "$q/out/$slip.$slip_owner.$later" ] || slip_move "$q/out/$slip.$slip_owner.$later" || return
+  if [ "$found" = "$q/out/$slip.$slip_owner.$later" ]; then slip_unlock; else slip_move "$q/out/$slip.$slip_owner.$later" || return; fi
   queue_log touch
 }
 
@@ -186,12 +197,10 @@ slip_enter() {
   *) slip_move "$1"; return ;;
   esac
   need bound batch fold
-  lock_queue || return
+  slip_lock || return
   queue_count
-  enter_code=75 why="queue '$queue' is full"
-  [ "$count" -ge "$queue_bound" ] || { slip_move "$1"; enter_code=$?; }
-  unlock_queue
-  return $enter_code
+  [ "$count" -lt "$queue_bound" ] || { slip_unlock; why="queue '$queue' is full"; return 75; }
+  slip_move "$1"
 }
 
 # message_kick - `found`, buried or delayed, is ready again
@@ -206,6 +215,7 @@ message_kick() {
 # message_reserve OWNER - `found`, which nobody holds, is handed out though it is not its turn; sets `taken` (take.sh)
 message_reserve() {
   clock_read
+  slip_lock || return
   slip_taken "$1" ''
   slip_enter "$q/out/$taken"
 }

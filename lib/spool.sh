@@ -22,8 +22,28 @@ spool_open() {
   { read -r boot <"$FLATQ_PROC/sys/kernel/random/boot_id"; } 2>/dev/null || boot=none
   # one that is there and cannot be read is no new boot
   [ "$boot" != none ] || [ ! -e "$FLATQ_PROC/sys/kernel/random/boot_id" ] || { why='cannot read when the system was started'; return 74; }
-  { read -r epoch base64_wrap clock_same <"$FLATQ_DIR/.boot/$boot"; } 2>/dev/null ||
-    { need boot && spool_boot; } || return
+  boot_read && return 0
+  boot_code=$?
+  [ $boot_code -eq 66 ] || return $boot_code
+  need boot
+  spool_boot
+}
+
+# boot_read - sets epoch, base64_wrap and clock_same; 66 where this boot was not seen yet. One that is there and cannot be read is not new: what the
+# living hold would be put back. In a group's spool others write it, and the shell counts with it: nothing but numbers and two words (R7)
+boot_read() {
+  epoch='' base64_wrap='' clock_same=
+  { { read -r epoch base64_wrap clock_same || :; } <"$FLATQ_DIR/.boot/$boot"; } 2>/dev/null ||
+    { need proof; ! absent "$FLATQ_DIR/.boot/$boot" || return 66; }
+  case $epoch in
+  '' | 0?* | *[!0-9]* | ???????????*) ;;
+  *)
+    case $base64_wrap.$clock_same in
+    -w0.same | -w0.- | --.same | --.-) return 0 ;;
+    esac ;;
+  esac
+  why="spool $FLATQ_DIR: cannot read when it was first used since the system was started"
+  return 74
 }
 
 # queue_open NAME [make] - sets `queue` and `q`, its directory; 66 where there is none and none is to be made
@@ -99,6 +119,10 @@ lock_queue() {
 # slips into the variables that the caller's are in
 lock_recover() {
   lock_left=
+  if [ -e "$q/dropping" ]; then
+    need boot
+    queue_make && rm -f "$q/dropping" 2>/dev/null 9>&9 || { disk_failed "$q" "queue '$queue'"; return; }
+  fi
   for lock_place in fold unfold; do
     place_first "$lock_place" || return
     [ "$place_first" = '~' ] || lock_left=1
@@ -117,13 +141,26 @@ lock_recover() {
   return 74
 }
 
-# place_first PLACE - sets place_first: the first name in fold/ or unfold/. Each of the two holds an empty file `~`, which sorts last: a
+# drop_wait - 0 where a drop was at it, or was killed, and is through; 1 where there is none; 69 where the queue is gone
+drop_wait() {
+  [ -z "$lock_held" ] && [ -e "$q/dropping" ] || return 1
+  lock_queue || return
+  unlock_queue
+}
+
+# place_first PLACE - sets place_first: a name in fold/ or unfold/; `~` where there is no other. Each of the two holds an empty file `~`: a
 # listing without it is none (R1)
 place_first() {
   for place_try in 1 2; do
-    place_first=
-    for place_path in "$q/$1"/*; do place_first=${place_first:-${place_path##*/}}; done
-    [ "$place_path" != "$q/$1/~" ] || return 0
+    place_first='' place_whole=
+    for place_path in "$q/$1"/*; do
+      place_first=${place_first:-${place_path##*/}}
+      case $place_path in
+      */'~') place_whole=1 ;;
+      *) [ -z "$place_whole" ] || place_first=${place_path##*/} ;;
+      esac
+    done
+    [ -z "$place_whole" ] || return 0
     # an older version of flatq made none
     { true >>"$q/$1/~"; } 2>/dev/null || break
   done
@@ -204,6 +241,7 @@ ids_end() {
 # since it was pushed. A log that cannot be written changes nothing.
 queue_log() {
   clock_epoch "$now"
+  [ ! -h "$q/log" ] || return 0
   waited_s=${epoch_time%??} waited_c=1${epoch_time#"${epoch_time%??}"}
   born_s=${slip_born%??} born_c=1${slip_born#"${slip_born%??}"}
   { printf '%s.%s %s %s %s %s %s %s\n' "$waited_s" "${waited_c#1}" "$1" "$id" "$slip_tries" "$slip_size" \

@@ -87,7 +87,7 @@ take_of_queue() {
     wal | head/*)
       take_slip && return 0
       # RACE: somebody else was faster; look again from the start, never at the second
-      [ ! -e "$q/$scan_place/$scan_name" ] && [ ! -h "$q/$scan_place/$scan_name" ] || { take_failed; return; } ;;
+      [ ! -e "$q/$scan_place/$scan_name" ] && [ ! -h "$q/$scan_place/$scan_name" ] || drop_wait || { take_failed; return; } ;;
     '')
       if [ ${#take_looked} -gt 0 ]; then
         need proof
@@ -136,7 +136,8 @@ queue_tend() {
   clock_add 1 "$tend_last"
   # a time ahead of ours is of another boot
   [ "$now" \< "$later" ] && ! [ "$now" \< "$tend_last" ] && return 0
-  { printf '%s\n' "$now" >|"$q/tended"; } 2>/dev/null
+  # a link would empty another's file
+  [ -h "$q/tended" ] || { printf '%s\n' "$now" >|"$q/tended"; } 2>/dev/null
   # all that was handed out is settled, and little of it
   set -- "$q"/out/*
   [ -e "$1" ] || return 0

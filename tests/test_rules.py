@@ -5,14 +5,16 @@ lets another verb in before it does its work.
 """
 
 import base64
+import hashlib
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 
 import pytest
 
-from conftest import LIB, need, share
+from conftest import LIB, need, share, wait_for
 from engine import flats_of, lies
 
 
@@ -330,3 +332,274 @@ def test_a_fold_whose_rename_is_killed_behind_it_is_committed(flatq, end):
     assert drained(flatq) == list(range(1, 29))
     flatq("wal", check=0)
     assert lies(flatq.spool, "q").keys() <= {"done"}
+
+
+# R4: what moves without the lock is not counted
+
+
+@pytest.mark.parametrize("move", ["release", "due"])
+def test_drop_beside_what_moves_without_the_lock(flatq, move):
+    """Drop has counted nothing in wal/; then a message goes there from out/ or delayed/. What is left there, an older drop did not see."""
+    fill(flatq, 1)
+    q = flatq.spool / "q"
+    if move == "release":
+        receipt = flatq("reserve", "q", check=0).out.split()[0].decode()
+        step = f'"{flatq.shell}" "{LIB}/release" {receipt}'
+        moved = q / "out"
+    else:
+        slip, = (q / "wal").iterdir()
+        moved = q / "delayed/0009999/000999900000"
+        moved.mkdir(parents=True)
+        slip.rename(moved / slip.name)
+        step = f"mv {moved}/* {q}/wal/"
+    # the count lists wal/ before the others: let it move between the two
+    log = flatq.home / "gate"
+    process = subprocess.Popen(
+        ["strace", "-f", "-qq", "-o", str(log), "-P", f"{q}/delayed/", "-P", f"{q}/delayed", "-P", f"{q}/out", "-P", f"{q}/out/", "-e", "trace=openat",
+         "-e", "inject=openat:signal=STOP:when=1", "--", *flatq.command("drop", "q")], env=flatq.environment({}), cwd=flatq.home, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, start_new_session=True)
+    try:
+        wait_for(lambda: log.exists() and "SIGSTOP" in log.read_text(), "drop stands before out/ or delayed/")
+        stopped = log.read_text().split()[0]
+        subprocess.run(["sh", "-c", step], env=flatq.environment({}), check=True)
+        os.kill(int(stopped), signal.SIGCONT)
+        assert process.wait(60) in (74, 75)
+    finally:
+        flatq.started.append(process)
+    assert drained(flatq) == [1]
+
+
+def test_drop_that_is_killed_among_the_places(flatq):
+    fill(flatq, 1)
+    flatq("pop", "q", check=0)
+    env = stub(flatq, "rmdir", '"$real" "$@"; case $* in */buried) kill -9 $PPID ;; esac')
+    process = flatq.start("drop", "q", env=env)
+    process.wait(60)
+    assert not (flatq.spool / "q/buried").exists() and (flatq.spool / "q/dropping").exists()
+    flatq("push", "q", input=b"2", check=0)
+    assert flatq("pop", "q", check=0).out == b"2"
+    assert (flatq.spool / "q/buried").exists() and not (flatq.spool / "q/dropping").exists()
+    flatq("drop", "q", check=0)
+    assert not (flatq.spool / "q").exists()
+
+
+@pytest.mark.parametrize("place", ["out", "wal", "delayed", "buried", "head", "queue", "claimed"])
+def test_drop_of_what_it_cannot_list(flatq, place):
+    if place in ("queue", "head", "claimed"):
+        flatq("push", "-l", "q", input=b"".join(b"%d\n" % n for n in range(120)), check=0)
+    else:
+        fill(flatq, 1)
+    if place == "claimed":
+        flatq("claim", "-c", "me", "q", check=0)
+    if place == "head":
+        flatq("peek", "q", check=0)
+    if place in ("out", "delayed", "buried"):
+        receipt = flatq("reserve", "q", check=0).out.split()[0].decode()
+    if place == "delayed":
+        flatq("release", "-d", "100", receipt, check=0)
+    if place == "buried":
+        flatq("bury", receipt, check=0)
+    below = [path.relative_to(flatq.spool) for path in (flatq.spool / "q" / place).iterdir() if path.is_dir()]
+    for where, call, when in struck(flatq, f"drop {place}", (f"q/{place}", *below), CALLS[:2], "12", count=2, first=2):
+        assert faulty(flatq, call, where, "drop", "q", when=when).returncode in (74, 75), (where, call, when)
+        assert (flatq.spool / "q").exists()
+
+
+# R5: the time is read after waiting
+
+
+@pytest.fixture
+def clock_file(flatq, tmp_path):
+    """A /proc whose clock the test sets."""
+    proc = tmp_path / "proc"
+    (proc / "sys/kernel/random").mkdir(parents=True)
+    (proc / "uptime").write_text("1000.00 0.00\n")
+    (proc / "sys/kernel/random/boot_id").write_text("boot\n")
+    flatq.env["FLATQ_PROC"] = str(proc)
+    return proc / "uptime"
+
+
+def test_a_lease_begins_when_the_message_is_taken(flatq, clock_file):
+    """A reserve waits for the lock, to unfold, for longer than the lease."""
+    flatq("push", "-l", "-t", "10", "q", input=b"".join(b"%d\n" % n for n in range(120)), check=0)
+    flatq("reserve", "q", env=stub(flatq, "flock", f'echo "1100.00 0.00" >{clock_file}\nexec "$real" "$@"'), check=0)
+    slip, = (flatq.spool / "q/out").iterdir()
+    assert slip.name.endswith(".000000111000"), slip.name
+
+
+def test_a_touch_counts_from_when_it_has_the_lock(flatq, clock_file):
+    flatq("create", "-b", "5", "q", check=0)
+    flatq("push", "-t", "10", "q", input=b"1", check=0)
+    receipt = flatq("reserve", "q", check=0).out.split()[0].decode()
+    flatq("touch", receipt, env=stub(flatq, "flock", f'echo "1005.00 0.00" >{clock_file}\nexec "$real" "$@"'), check=0)
+    slip, = (flatq.spool / "q/out").iterdir()
+    assert slip.name.endswith(".000000101500"), slip.name
+
+
+# R6: both sides of a pipe say that they are through
+
+
+def test_a_size_whose_end_was_not_seen(flatq):
+    for end in "kill -9 $$", "exit 1", "exit 0":
+        assert flatq("push", "q", input=b"x" * 2000, env=stub(flatq, "tail", end)).status == 74, end
+    assert drained(flatq) == []
+
+
+def test_a_hash_of_nothing_is_no_key(shell, flatq):
+    """The left side of the pipe dies before it has written the key; the hash of nothing is the same for all keys."""
+    script = 'set -u; . "$lib/common.sh"; shell_reset; need slip spool bound; key_hash key && printf "%s\\n" "$slip_key"; key_hash key'
+    said = subprocess.run([flatq.shell, "-c", script], env=flatq.environment({"lib": str(LIB)}), stdout=subprocess.PIPE).stdout
+    assert said == b"k" + hashlib.sha1(b"key").hexdigest()[:32].encode() + b"\n"
+    script = script.replace("key_hash key && ", "printf() { return 1; }; key_hash key; exit; ")
+    assert subprocess.run([flatq.shell, "-c", script], env=flatq.environment({"lib": str(LIB)})).returncode == 74
+
+
+# R7: what comes from the disk is looked at where it is read
+
+
+@pytest.mark.parametrize("field, text", [(2, "08"), (4, "08"), (5, "09"), (7, "08"), (9, "08-0-0-0"), (9, "a-b-c-d"), (9, "1-2-3"), (8, "k12"), (3, "")])
+def test_a_slip_that_is_none(flatq, field, text):
+    fill(flatq, 2)
+    first, _ = sorted((flatq.spool / "q/wal").iterdir())
+    parts = first.name.split(".")
+    parts[field] = text
+    first.rename(first.with_name(".".join(parts)))
+    assert flatq("pop", "q", check=0).out == b"2"
+
+
+@pytest.mark.parametrize("line", ["", "PPID[$(touch x)0] -w0 same", "1700000000 /etc/passwd same", "1700000000 -w0 x", "08 -w0 same"])
+def test_a_boot_that_is_none(shell, flatq, line):
+    fill(flatq, 1)
+    boot, = (flatq.spool / ".boot").iterdir()
+    boot.write_text(line + "\n" if line else "")
+    done = flatq("push", "q", input=b"2")
+    assert done.status == 74 and done.err.count(b"\n") == 1, done
+    assert not list(flatq.home.iterdir())
+
+
+def test_a_boot_that_cannot_be_read_is_not_new(flatq):
+    """What somebody living holds would be put back."""
+    fill(flatq, 1)
+    flatq("reserve", "q", check=0)
+    boot, = (flatq.spool / ".boot").iterdir()
+    for when in "12":
+        assert faulty(flatq, "openat", boot, "stat", "q", when=when).returncode in (0, 74)
+        assert lies(flatq.spool, "q")["out"]
+
+
+def test_an_empty_conf_is_its_own_queues_matter(flatq):
+    fill(flatq, 1)
+    fill(flatq, 1, "other")
+    (flatq.spool / "q/conf").write_text("")
+    shutil.rmtree(flatq.spool / ".boot")
+    assert flatq("pop", "other", check=0).out == b"1"
+    assert flatq("push", "q", input=b"2").status == 65
+
+
+def test_links_in_place_of_files_are_not_followed(flatq):
+    fill(flatq, 1)
+    for name in "log", "tended":
+        target = flatq.home / name
+        target.write_text("mine\n")
+        (flatq.spool / "q" / name).unlink(missing_ok=True)
+        (flatq.spool / "q" / name).symlink_to(target)
+    flatq("pop", "q", check=0)
+    flatq("push", "q", input=b"2", check=0)
+    assert [(flatq.home / name).read_text() for name in ("log", "tended")] == ["mine\n"] * 2
+
+
+# R9: arguments have a limit; R10: an error that was seen is returned
+
+
+def test_many_keys_are_checked_in_one_pass_and_swept_in_pieces(flatq):
+    """2,000 keys in one settled batch, and an rm that takes 600 names."""
+    flatq("push", "-k", "x", "q", input=b"0", check=0)
+    q = flatq.spool / "q"
+    slip, = (q / "wal").iterdir()
+    parts = slip.name.split(".")
+    rows = []
+    for n in range(1002, 3002):
+        key = f"k{n:032x}"
+        (q / "keys" / key).write_text(f"{n}\nyes\n")
+        rows.append(".".join([parts[0], f"{n:012d}", "0", "0", "60", "0", parts[6], "1", key, "0-0-0-0"]) + "\tMQ==\n")
+    block = q / "queue" / f"{parts[0]}.0000000"
+    block.mkdir()
+    (block / f"{parts[0]}.000000001002.000000003001.2000.0.abc").write_text("".join(rows))
+    (q / "keys" / f"k{1:032x}").write_text("999\nyes\n")
+    assert flatq("doctor", "q", check=0, timeout=20).out == b""
+    assert len(list((q / "keys").iterdir())) == 2001
+    env = stub(flatq, "rm", '[ $# -le 600 ] || exit 1\nexec "$real" "$@"')
+    assert len(flatq("drain", "q", env=env, check=0).out.split()) == 2001
+    assert not list((q / "keys").iterdir())
+
+
+def test_a_checkpoint_whose_sweep_fails_says_so(flatq):
+    fill(flatq, 1)
+    flatq("pop", "q", check=0)
+    assert flatq("wal", "q", env=stub(flatq, "rm", "exit 1")).status == 74
+
+
+def test_a_sync_that_fails_is_not_hidden_by_another(flatq):
+    """Where `sync -f` fails, a `sync` of everything knows nothing of it."""
+    env = {**stub(flatq, "sync", 'case $1 in -f) exit 1 ;; esac\nexit 0'), "FLATQ_SYNC": "on"}
+    assert flatq("push", "-l", "q", input=b"1\n2\n", env=env).status == 74
+
+
+# what else was found
+
+
+def test_a_body_that_cannot_be_read_is_not_another_messages(flatq):
+    """gawk says that it has read a line where the read failed, and leaves the one before."""
+    need("gawk")
+    place = flatq.home / "stubs"
+    place.mkdir()
+    (place / "awk").symlink_to(shutil.which("gawk"))
+    fill(flatq, 30)
+    body = sorted((flatq.spool / "q/body").iterdir())[17]
+    faulty(flatq, "read", body, "wal", "q", env={"PATH": f"{place}:{flatq.env['PATH']}", "FLATQ_FOLD": "20"})
+    assert drained(flatq) == list(range(1, 31))
+
+
+def test_closed_and_empty_is_said_after_all_that_is_acknowledged(flatq):
+    """A push -l has the lock, and has seen that the queue is open: close waits for it."""
+    script = f"""
+      [ -e "$HOME/said" ] || case $* in *"/q/tmp/"*"/q/queue/"*)
+        "{flatq.shell}" "{LIB}/close" q 9>&- </dev/null >/dev/null 2>&1 &
+        closing=$!
+        if [ -e /proc/$closing ]; then n=0; while [ ! -e "{flatq.spool}/q/closed" ] && [ $n -lt 50 ]; do sleep 0.01; n=$((n + 1)); done; fi
+        "{flatq.shell}" "{LIB}/pop" q 9>&- >/dev/null 2>&1; echo $? >"$HOME/said" ;;
+      esac
+      exec "$real" "$@\""""
+    flatq("create", "q", check=0)
+    done = flatq("push", "-l", "q", input=b"1\n", env=stub(flatq, "mv", script))
+    assert (done.status, (flatq.home / "said").read_text()) == (0, "66\n")
+
+
+def test_push_abandons_only_a_body_of_its_own(flatq):
+    """An id that comes twice: the body that is there is another message's."""
+    fill(flatq, 1)
+    journal, = (flatq.spool / ".ids").glob("*/1001")
+    journal.unlink()
+    assert flatq("push", "q", input=b"2").status == 74
+    assert drained(flatq) == [1]
+
+
+def test_create_g_is_not_for_a_door(flatq):
+    flatq("create", "q", check=0)
+    done = flatq("handler", input=b"create -g q\n")
+    assert b"77" in done.out, done
+    assert not flatq.spool.stat().st_mode & 0o2000
+
+
+def test_order_over_blocks(flatq):
+    """A message that came back, folded with later ones, makes a flat file that reaches over the first of the next block."""
+    fill(flatq, 1)
+    q = flatq.spool / "q"
+    slip, = (q / "wal").iterdir()
+    parts = slip.name.split(".")
+    for numbers in [5000, 100041, 100042], [100001, 100002]:
+        block = q / "queue" / f"{parts[0]}.{f'{numbers[0]:012d}'[:7]}"
+        block.mkdir(exist_ok=True)
+        rows = "".join(".".join([parts[0], f"{n:012d}", *parts[2:]]) + "\t" + base64.b64encode(b"%d" % (n % 10)).decode() + "\n" for n in numbers)
+        (block / f"{parts[0]}.{numbers[0]:012d}.{numbers[-1]:012d}.{len(numbers)}.0.abc{numbers[0]:x}").write_text(rows)
+    assert drained(flatq) == [1, 0, 1, 2, 1, 2]
