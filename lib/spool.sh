@@ -34,7 +34,13 @@ spool_open() {
 boot_read() {
   epoch='' base64_wrap='' clock_same=
   { { read -r epoch base64_wrap clock_same || :; } <"$FLATQ_DIR/.boot/$boot"; } 2>/dev/null ||
-    { need proof; ! absent "$FLATQ_DIR/.boot/$boot" || return 66; }
+    {
+      need proof
+      ! absent "$FLATQ_DIR/.boot/$boot" || return 66
+      case $absent_said in
+      *'ermission denied'*) why="spool $FLATQ_DIR: not allowed"; return 77 ;;
+      esac
+    }
   case $epoch in
   '' | 0?* | *[!0-9]* | ???????????*) ;;
   *)
