@@ -62,9 +62,12 @@ queue_open() {
   [ -e "$q/lock" ] && return 0
   if [ $# -ne 2 ] && [ ! -d "$q/wal" ]; then
     need proof
-    absent "$q/wal" || return
-    why="no queue '$1'"
-    return 66
+    if absent "$q/wal"; then
+      why="no queue '$1'"
+      return 66
+    fi
+    # RACE: another process may have made it since
+    [ -d "$q/wal" ] || return 74
   fi
   need boot
   queue_make
