@@ -95,7 +95,8 @@ keys_remove() {
     *)
       key_read "$keys_key"
       case $? in
-      0) [ "$key_id" = "$keys_word" ] || continue ;;
+      # CRASH: of an empty key, of a push that was killed before it wrote it, the doctor says 0
+      0) [ "${key_id:-0}" = "$keys_word" ] || continue ;;
       66) continue ;;
       *) return 74 ;;
       esac
