@@ -12,19 +12,21 @@ from pathlib import Path
 
 from .scenarios import ROOT, System
 
-FAMILIES = ("crash", "double", "power", "history", "races", "clients", "model")
+FAMILIES = ("crash", "double", "power", "history", "races", "clients", "reads", "ends", "pairs", "model")
 
 
 @dataclass(frozen=True)
 class Probe:
     """Where to look. crash: `where` is a scenario, `what` a fault; "undisturbed": it goes wrong by itself. double: a scenario and the
-    second verb. power: a scenario and a stage. history: a kind. races, clients: a name. model: a variant of tests/model.
+    second verb. power: a scenario and a stage. history: a kind. races, clients: a name. model: a variant of tests/model. reads, ends: a
+    scenario and a fault. pairs: BASE/FIRST/SECOND. Of these three, `at` is found in "COMMAND: KIND PATH ..." of the calls that are struck, or held.
     `limit`: of trials, histories, states."""
 
     family: str
     where: str
     what: str = ""
     limit: int = 0
+    at: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,18 @@ def model(where: str) -> Probe:
 
 def race(where: str) -> Probe:
     return Probe("races", where)
+
+
+def reads(where: str, at: str, what: str = "read EIO", limit: int = 6) -> Probe:
+    return Probe("reads", where, what, limit, at)
+
+
+def ends(where: str, at: str, what: str = "killed at its end", limit: int = 6) -> Probe:
+    return Probe("ends", where, what, limit, at)
+
+
+def pair(where: str, at: str, limit: int = 3) -> Probe:
+    return Probe("pairs", where, "", limit, at)
 
 
 _SYNCED = '    set -- "$q/body/$slip_id" "$q/body" "$push_place"\n'
@@ -195,6 +209,86 @@ MUTANTS: dict[str, Mutant] = {
     "what a killed settle has renamed is not synced": Mutant(
         (('[ -z "$claim_over$claim_marks" ] || sync_paths "$claim" ||', ": ||"),),
         power("settle", "kill before sync s/q/claimed/me$", 100)),
+    # what could not be read
+    "an empty listing of a run is believed": Mutant(
+        (('names_in "$1" || return\n    # an empty run: only rmdir can say that it is one\n    [ -n "$names" ] || { rmdir "$1"',
+          'names_in "$1" || :\n    [ -n "$names" ] || { rm -rf "$1"'),),
+        reads("checkpoint folds", "ls: .* q/fold/")),
+    "whether ls has read all does not count": Mutant(
+        (('names=$(exec ls "$1" 2>/dev/null 9>&-) || { why="queue \'${queue:-}\': cannot list ${1#"${q:-}/"}"; return 74; }', 'names=$(exec ls "$1" 2>/dev/null 9>&-) || :'),),
+        reads("drain", "ls: .* q/out/batch")),
+    "a claim finds nothing where it could not look": Mutant(
+        (('      nothing_ready || return\n', '      return 66\n'),),
+        reads("claim", ": list q/wal$")),
+    "a conf that cannot be read says nothing": Mutant(
+        (("*' conf '*) need proof; conf_read || return ;;", "*' conf '*) ;;"),),
+        reads("release, too many tries", ": look q/conf")),
+    "the end of a body is what was read of it": Mutant(
+        (('{ read -r body_end <"$1" && [ ${#body_end} -eq "$size" ]; } 2>/dev/null', '{ read -r body_end <"$1" || :; } 2>/dev/null'),),
+        reads("push", ": look q/body/")),
+    "a key that cannot be read is nobody's": Mutant(
+        (('|| { [ -e "$q/keys/$1" ] || return 66; key_id=; }', '|| return 66'),),
+        reads("push -k again", ": look q/keys/")),
+    "a settled batch that cannot be listed is gone": Mutant(
+        (('{ names_in "$q/out" && ! named "$1" && return 0; why="queue \'$queue\': cannot list out/$1"; return 74; }', 'return 0'),),
+        reads("drain", "ls: .* q/out/batch")),
+    "a flat file that find did not come to is not there": Mutant(
+        (('2>/dev/null 9>&-) ||\n    { why="queue \'$queue\': cannot be listed"; return 74; }', '2>/dev/null 9>&-) || :'),),
+        reads("checkpoint after a fold killed among the bodies", "find: list q/queue")),
+    "the sweep leaves a key that it cannot read": Mutant(
+        (('  74) return 74 ;;\n  esac\n}\n\n', '  esac\n}\n'),),
+        reads("checkpoint sweeps keys", ": look q/keys/")),
+    "a fold writes what it has of a body": Mutant(
+        (('if ((getline line <body) <= 0 || length(line) != int(($8 + 2) / 3) * 4) { bad = 1; exit }', 'getline line <body'),),
+        reads("checkpoint folds", "awk: .* q/body/")),
+    "a batch has no keys where keys/ was not listed": Mutant(
+        (('  if [ ! -e "$batch_path" ]; then\n    names_in "$q/keys" || return\n    [ -n "$names" ] || return 0\n  fi\n', '  [ -e "$batch_path" ] || return 0\n'),),
+        reads("settle keys", "sh: list q/keys$")),
+    "a claim that cannot be listed is none": Mutant(
+        (('names_in "$q/claimed" && ! named "$1" || { why="queue \'$queue\': cannot list claimed/$1"; return 74; }', ":"),),
+        reads("settle", "ls: list q/claimed/me$")),
+    # how processes end
+    "a rename that failed has not been": Mutant(
+        (('  [ ! -e "$1" ] && [ -e "$2" ]\n', '  return 1\n'),),
+        ends("checkpoint folds", "mv: exit")),
+    "a take's rename that failed has not been": Mutant(
+        (('moved "$q/$scan_place/$scan_name" "$q/out/$taken"', 'mv -f "$q/$scan_place/$scan_name" "$q/out/$taken" 2>/dev/null'),),
+        ends("pop", "mv: exit")),
+    "a fold's rename that failed has not been": Mutant(
+        (('moved "$q/tmp/$fold_flat" "$fold_block/$fold_flat" ||', 'mv -f "$q/tmp/$fold_flat" "$fold_block/$fold_flat" ||'),),
+        ends("checkpoint folds", "mv: exit")),
+    "what came of a left side is all of it": Mutant(
+        (('[ "$bulk_said" = good ] && return 0', 'return 0'),),
+        ends("drain", "exec .*awk", "killed at its start")),
+    # two verbs side by side
+    "delete is a marker": Mutant(
+        (('  slip_move "$q/done/$slip" || return\n', '  { true >"$q/done/$slip"; } 2>/dev/null || return 74\n'),),
+        pair("plain/delete/release", " q/done/")),
+    "an id is whose who writes it": Mutant(
+        (('      journal=$range/$ids_high\n      set -C\n', '      journal=$range/$ids_high\n'),),
+        pair("plain/push/push", r"open \.ids/")),
+    "drop does not look what is there": Mutant(
+        (("    drop_places || {", "    : || {"),),
+        pair("empty/touch/drop", "rename")),
+    "a push finds no wal/ and does not look for a drop": Mutant(
+        (("    drop_wait && continue\n", ""),),
+        pair("bare/drop/push", r"rename q \.drop")),
+    "a key is entered, and the lock let go": Mutant(
+        (('  [ -z "$push_key" ] || key_enter\n', '  [ -z "$push_key" ] || key_enter\n  unlock_queue\n'),),
+        pair("plain/push -k/push -k", "open q/wal/")),
+    "a bulk take has what it chose": Mutant(
+        (('  set -- $names\n  bulk_got=$#\n  [ $# -ne 0 ] || { rmdir "$q/out/$batch" 2>/dev/null; return 75; }\n', ''),),
+        pair("plain/drain/pop", "rename q/wal/")),
+    "who is slower finds nothing there": Mutant(
+        (('[ ! -h "$q/$scan_place/$scan_name" ] || drop_wait || { take_failed; return; } ;;',
+          '[ ! -h "$q/$scan_place/$scan_name" ] || drop_wait || { take_failed; return; }\n return 66 ;;'),),
+        pair("plain/pop/pop", "rename q/head/")),
+    "a claim without the lock": Mutant(
+        (('  lock_queue || die $? "$why"\n  claim_name_open', '  need proof\n  claim_name_open'),),
+        pair("plain/claim/claim", "rename q/out/.* q/claimed/")),
+    "a kick that is slower fails": Mutant(
+        (("    # RACE: whoever is faster has it\n    66) ;;\n", "    66) return 66 ;;\n"),),
+        pair("plain/kick/kick", "rename q/buried/")),
     # the door
     "a client that is gone has had its answer": Mutant(
         (('[ -n "$door_inode" ] && [ -z "$door_relayed" ] && ! door_ncat_lives || return 0', "return 0"),),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import re
 import shlex
 import sys
 import tempfile
@@ -19,12 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import broken, campaign, clients, history, power, races, trial
+from . import broken, campaign, clients, faults, history, pairs, power, races, trial
 from .broken import FAMILIES, MUTANTS, Probe
 from .scenarios import ROOT, SCENARIOS, System
 
 #: Seconds after which an operation of a broken variant in a history is said to hang.
 DEADLINE = 20.0
+#: The families whose probes name a call.
+AT = ("reads", "ends", "pairs")
 
 
 @dataclass
@@ -52,8 +55,29 @@ def attempts(probe: Probe, system: System, work: Path, seed: int = 0) -> Iterato
     elif probe.family == "clients":
         for number in range(seed, seed + probe.limit):
             yield clients.run(system, probe.where, probe.what, number, work, patience=3)
+    elif probe.family in AT:
+        for one in _at(probe, system, work):
+            yield _one_at(one, system, work)
     else:
         raise ValueError(f"no probe: {probe}")
+
+
+def _at(probe: Probe, system: System, work: Path) -> list[trial.Trial | pairs.Pair]:
+    """The trials of a probe that names the calls that are struck, or before which the first verb is held."""
+    if probe.family == "pairs":
+        base, first, second = probe.where.split("/")
+        calls, way = pairs.calls(system, base, first, work), ""
+    else:
+        way = faults.counted(probe.what)
+        calls = trial.unseen(system, probe.where, work, way)
+    there = [call for call in calls if re.search(probe.at, trial.show(call))]
+    if probe.family == "pairs":
+        return [pairs.Pair(base, first, second, call.seq) for call in there[:probe.limit]]
+    return [trial.Trial(probe.where, fault, point) for fault, point in faults.points(there, (probe.what,), only=way)[:probe.limit]]
+
+
+def _one_at(one: trial.Trial | pairs.Pair, system: System, work: Path) -> trial.Outcome:
+    return trial.run(one, system, work) if isinstance(one, trial.Trial) else pairs.run(one, system, work)
 
 
 def _singles(probe: Probe, system: System, work: Path) -> Iterator[Any]:
@@ -83,6 +107,9 @@ def sound(outcome: Outcome, name: str, system: System, work: Path) -> str:
     where these make fewer calls; "" of a family whose trials are not carried out again so."""
     if outcome.fault == "power":
         return power.run(power.Trial.parse(outcome.caught_by), system, work / "sound").outcome
+    if outcome.fault in AT:  # the same call, whatever its number is there
+        there = _at(probe_of(name, outcome.fault), system, work)[outcome.trials - 1:outcome.trials]
+        return _one_at(there[0], system, work).outcome if there else "not reached"
     if outcome.fault == "crash" and "--fault" not in outcome.caught_by:
         return "good" if trial.calls(system, probe_of(name, outcome.fault).where, work) else "bad"
     return trial.run(trial.Trial.parse(outcome.caught_by), system, work).outcome if outcome.fault in ("crash", "double") else ""

@@ -66,6 +66,8 @@ BY_RECEIPT = frozenset({"delete", "release", "release -d", "touch", "bury"})
 #: What the spool holds before. `plain`: ready singles, a flat file, one reserved, one buried, one delayed, two claimed. `due`: its delay and
 #: its leases are over. `boot`: the system has just started. `empty`: nothing but the one that is reserved.
 BASES = ("plain", "due", "boot", "empty")
+#: Nothing is there: without -f drop removes it, and a verb beside it may fail, as beside drop -f. Not explored; the receipt is of what was deleted.
+BARE = "bare"
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class Pair:
     def parse(cls, text: str) -> Pair:
         """The pair whose str() this is. Raises ValueError."""
         base, first, second, point, kill = shlex.split(text)[-1].split("/")
-        if base not in BASES or first not in VERBS or second not in VERBS:
+        if base not in (*BASES, BARE) or first not in VERBS or second not in VERBS:
             raise ValueError(f"no pair: {text}")
         return cls(base, first, second, int(point), int(kill))
 
@@ -117,7 +119,9 @@ def base(system: System, name: str, work: Path) -> tuple[trees.Tree, str]:
         for words in pushes(1, 1):
             verb(*words)
         receipt = _receipt(system, spool)
-        if name != "empty":
+        if name == BARE:
+            verb("delete", receipt, b"")
+        elif name != "empty":
             verb(*pushes(2, 2)[0])
             verb("bury", _receipt(system, spool), b"")
             for words in pushes(3, 4):
