@@ -33,14 +33,15 @@ spool_open() {
 # living hold would be put back. In a group's spool others write it, and the shell counts with it: nothing but numbers and two words (R7)
 boot_read() {
   epoch='' base64_wrap='' clock_same=
-  { { read -r epoch base64_wrap clock_same || :; } <"$FLATQ_DIR/.boot/$boot"; } 2>/dev/null ||
-    {
-      need proof
-      ! absent "$FLATQ_DIR/.boot/$boot" || return 66
-      case $absent_said in
-      *'ermission denied'*) why="spool $FLATQ_DIR: not allowed"; return 77 ;;
-      esac
-    }
+  # RACE: another verb may have made it between the two looks: then a third
+  for boot_try in 1 2; do
+    { { read -r epoch base64_wrap clock_same || :; } <"$FLATQ_DIR/.boot/$boot"; } 2>/dev/null && break
+    need proof
+    ! absent "$FLATQ_DIR/.boot/$boot" || return 66
+    case $absent_said in
+    *'ermission denied'*) why="spool $FLATQ_DIR: not allowed"; return 77 ;;
+    esac
+  done
   case $epoch in
   '' | 0?* | *[!0-9]* | ???????????*) ;;
   *)

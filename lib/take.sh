@@ -53,7 +53,7 @@ take_message() {
   shift 2
   take_open=
   for take_queue in "$@"; do
-    queue_open "$take_queue" || { [ $? -eq 66 ] && take_open=1 && continue; return 65; }
+    queue_open "$take_queue" || { take_code=$?; [ $take_code -eq 66 ] && take_open=1 && continue; return $take_code; }
     # read before the scan: a push that was acknowledged before the queue was closed is found by it
     [ -e "$q/closed" ] || take_open=1
     take_of_queue
