@@ -16,7 +16,7 @@ tubes_wait() {
     # a queue may be dropped, and made again, while we wait. A few are made here; of many, each by its first job, whose put looks in .doors/wait
     tubes_none=
     for tube in $watched; do
-      if queue_open "$tube" || { [ -n "$tubes_few" ] && queue_open "$tube" make; }; then
+      if tube_open "$tube" || { [ -n "$tubes_few" ] && queue_open "$tube" make; }; then
         wait_enter "$q/wait"
       else
         tubes_none=1
@@ -33,7 +33,7 @@ tubes_wait() {
     [ "$2" = none ] || [ "$now" \< "$2" ] || break
     wait_due=
     for tube in $watched; do
-      queue_open "$tube" || continue
+      tube_open "$tube" || continue
       # what is due in a paused tube stays where it is: to wait for that would be no waiting
       if tube_paused; then due_least "$paused_until"; else wait_due_of; fi
     done
@@ -50,7 +50,7 @@ tubes_wait() {
 tubes_leave() {
   wait_end
   for tube in $watched; do
-    [ "$tubes_code" -eq 0 ] && [ "$tube" = "$tubes_found" ] && [ -z "$wait_late" ] || ! queue_open "$tube" || wake "$q/wait"
+    [ "$tubes_code" -eq 0 ] && [ "$tube" = "$tubes_found" ] && [ -z "$wait_late" ] || ! tube_open "$tube" || wake "$q/wait"
   done
 }
 

@@ -34,7 +34,7 @@ tubes_take() {
 tubes_first() {
   tubes_place='' tubes_name=
   for tube in $watched; do
-    queue_open "$tube" || continue
+    tube_open "$tube" || continue
     tube_paused && continue
     tube_over && { tube_reclaim || return; }
     queue_tend
@@ -46,9 +46,15 @@ tubes_first() {
   done
 }
 
+# tube_open NAME - queue_open of a tube that may not be there: whoever waits looks again, so that needs no proof, which is a process each time
+tube_open() {
+  name_to_disk "$1"
+  [ -e "$FLATQ_DIR/$disk/lock" ] && queue_open "$1"
+}
+
 tubes_each() {
   for tube in $watched; do
-    queue_open "$tube" || continue
+    tube_open "$tube" || continue
     "$1" || return
   done
 }
