@@ -74,11 +74,6 @@ def pytest_configure(config):
         config.add_cleanup(lambda: place.__exit__(None, None, None))
 
 
-def pytest_make_parametrize_id(val, argname):
-    """A function's address is another one in each process: then pytest-xdist would not find the same tests in all of them."""
-    return argname if getattr(val, "__name__", "") == "<lambda>" else None
-
-
 def pytest_report_header():
     how = "make test-all" if everything() else "make test"
     return f"seed: {os.environ['FLATQ_SEED']} (of this commit; `{how} SEED=...` takes another, or the one of a failed run)"

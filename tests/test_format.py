@@ -163,7 +163,7 @@ def test_packing():
     (lambda lines: lines[:7] + [b"x" + lines[7]] + lines[8:], "line 8 is damaged"),
     (lambda lines: lines[:-1] + [lines[-1][:-1]], "line 20 ends without a newline"),
     (lambda lines: lines[:-1] + [lines[-1][:50]], "line 20 ends without a newline"),
-], ids=str)
+])
 @pytest.mark.parametrize("base64", [False, True])
 def test_a_damaged_line(tmp_path, damage, says, base64):
     """It is named, file and line; and where data may be lost, the others are read, at their offsets."""
