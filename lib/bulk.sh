@@ -26,6 +26,10 @@ bulk_choose() {
       nothing_ready || return
       [ ${#bulk_doubts} -lt 20 ] || { why="queue '$queue': cannot be listed"; return 74; }
       bulk_doubts=1$bulk_doubts
+      # what is in out/ has to be looked at, too
+      need settle reclaim batch rare
+      clock_read
+      queue_promote && queue_reclaim || return
       continue ;;
     queue) bulk_flats "$1" && break ;;
     *) bulk_singles "$1" && break ;;

@@ -39,6 +39,7 @@ files_below() {
 # nothing_ready - 66 where surely nothing of $q is ready, nor due, nor in out/ without having been looked at; 0: look again; 74. Only the
 # thousands of delayed/ are listed: there may be many
 nothing_ready() {
+  need fold
   find_names wal fold queue unfold head out delayed \( -path 'delayed/*' -prune -o \
     ! -type d \( -name '??????????.????????????.*' -o -path 'out/batch.*' \) \) -print || {
     # RACE: dropped meanwhile, or a drop looks whether it is empty

@@ -158,19 +158,16 @@ drop_wait() {
   unlock_queue
 }
 
-# place_first PLACE - sets place_first: a name in fold/ or unfold/; `~` where there is no other. Each of the two holds an empty file `~`: a
-# listing without it is none (R1)
+# place_first PLACE - sets place_first: the first name in fold/ or unfold/. Each of the two holds an empty file `~`: a listing without it is
+# none (R1)
 place_first() {
   for place_try in 1 2; do
-    place_first='' place_whole=
+    place_first='' place_seen=''
     for place_path in "$q/$1"/*; do
       place_first=${place_first:-${place_path##*/}}
-      case $place_path in
-      */'~') place_whole=1 ;;
-      *) [ -z "$place_whole" ] || place_first=${place_path##*/} ;;
-      esac
+      [ "$place_path" != "$q/$1/~" ] || place_seen=1
     done
-    [ -z "$place_whole" ] || return 0
+    [ -z "$place_seen" ] || return 0
     # an older version of flatq made none
     { true >>"$q/$1/~"; } 2>/dev/null || break
   done
