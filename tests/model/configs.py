@@ -35,7 +35,8 @@ EITHER = ("settle", "unclaim")
 CLAIM, CLAIM2 = ("claim A", "claimer", 2, EITHER), ("claim B", "claimer", 2, EITHER)
 CLAIM_ALL, CLAIM_ALL2 = ("claim A", "claimer", 3, EITHER), ("claim B", "claimer", 3, EITHER)
 UNCLAIM, SETTLE = ("unclaim", "unclaimer"), ("claim", "claimer", 2, ("settle",))
-JOURNAL = ("journal", "journal")
+JOURNAL, DROP = ("journal", "journal"), ("drop", "drop")
+RELEASE = ("release", "reserve", 1, ("release", "delete"))
 CLOCK = ("clock", "clock", 1)
 
 
@@ -99,6 +100,26 @@ CONFIGS = {
     "bulk of a run": Config({**singles(1, 3, place="head"), **singles(2)}, (BULK, POP), (1, 2, 3)),
     "wreck of a fold": Config(WRECK, (FOLD, POP), (1, 2), kills=1),
     "wreck of an unfold": Config({**singles(1, 2, place="tmp/5.1.x"), "tmp/5.1.x": DIRECTORY, **unfolding(1, 2)}, (FOLD, POP), (1, 2), kills=1),
+    "unread: fold pop": Config(singles(1, 2), (FOLD, POP), (1, 2), fails=1),
+    "unread: wreck of a fold": Config(WRECK, (FOLD, POP), (1, 2), kills=1, fails=1),
+    "unread: committed fold": Config({**WRECK, "queue/5.1.2.2.x": ("5.1.0", "5.2.0")}, (FOLD, POP), (1, 2), fails=1),
+    "unread: pop pop": Config(singles(1, 2), (POP, POP2), (1, 2), fails=2),
+    "unread: unfold": Config(flat(1, 2), (POP, POP2), (1, 2), fails=1),
+    "unread: bulk": Config(singles(1, 2), (BULK, POP), (1, 2), kills=1, fails=1),
+    "unread: claim": Config({**CLAIMED, **singles(1)}, (CLAIM2,), (1, 2), fails=1),
+    "unread: journal": Config({**singles(1), "ids/1": (2,)}, (JOURNAL, ("gone", "clock", 0)), (1,), fails=2),
+    "unread: delete": Config(singles(1), (RESERVE, SWEEP, CLOCK), (1,), fails=1),
+    "lost: pop pop": Config(singles(1, 2), (POP, POP2, RECLAIM), (1, 2), lost=1),
+    "lost: fold pop": Config(singles(1, 2), (FOLD, POP), (1, 2), kills=1, lost=1),
+    "lost: unfold": Config(flat(1, 2), (POP, POP2), (1, 2), lost=1),
+    "lost: delete": Config(singles(1), (RESERVE, POP, SWEEP, CLOCK), (1,), lost=1),
+    "lost: claim": Config(singles(1, 2), (CLAIM, CLAIM2), (1, 2), lost=1),
+    "drop push": Config({}, (DROP, push(1), push(2)), kills=1, drops=True),
+    "drop release": Config(singles(1), (DROP, RELEASE), (1,), kills=1, drops=True),
+    "drop reclaim": Config(reserved(1), (DROP, RECLAIM, POP, CLOCK), (1,), kills=1, drops=True),
+    "drop unfold": Config(flat(1, 2), (DROP, POP), (1, 2), kills=1, drops=True),
+    "drop sweep": Config(singles(1), (DROP, POP, SWEEP), (1,), kills=1, drops=True),
+    "drop, wreck of an unfold": Config({**singles(1, 2, place="tmp/5.1.x"), "tmp/5.1.x": DIRECTORY, **unfolding(1, 2)}, (DROP, push(3)), (1, 2), drops=True),
     "ids": Config({"range/0": DIRECTORY}, tuple((f"push {n}", "take_id") for n in range(3)), ids=True, kills=1),
     "ids, old ranges": Config({"range/0": DIRECTORY, "range/0/0": ""}, (("push A", "take_id"), ("push B", "take_id"), ("bulk", "take_block"), ("retire", "retire"),
                               ("push C", "take_id")), (0,), ids=True),

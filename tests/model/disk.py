@@ -5,6 +5,7 @@
     PRIORITY.FIRST.NONCE               a run, in fold/, tmp/ and head/
     PRIORITY.FIRST.LAST.COUNT.NONCE    a flat file; its content is its slips
     batch.OWNER[.SEGMENT]              a bulk take, in out/ and done/
+    gone/PLACE, gone/q                 that place, or the queue, was removed by drop
     OFFSET.COUNT, OFFSET.COUNT.flat    a segment, in claim/; OFFSET.0 a mark; settled.OFFSET
 
 Digits are single, so that names sort as the real ones do. The disk is a dict from path to content: "" for an empty file, DIRECTORY, a
@@ -69,6 +70,12 @@ def rename(disk, old, new):
     for path in below(disk, old):
         disk[new + path[len(old):]] = disk.pop(path)
     return True
+
+
+def gone(disk, path):
+    """Whether drop has removed the place that PATH lies in, or the queue."""
+    place = path.partition("/")[0]
+    return f"gone/{place}" in disk or "gone/q" in disk and place not in ("ids", "range")
 
 
 def messages(disk, path):

@@ -39,6 +39,8 @@ class State(NamedTuple):
     pending: tuple           # power: (paths removed, entries added) that are not
     soft: frozenset          # power: files whose content is not
     told: frozenset = NONE   # of claims: (offset, ids) that somebody was told
+    fails: int = 0           # listings that may still fail
+    lost: int = 0            # commands whose status may still be lost
 
 
 @dataclass
@@ -57,6 +59,9 @@ class Config:
     priorities: dict = field(default_factory=dict)
     ids: bool = False        # only ids are given: no messages
     full: bool = False       # a fold may find the disk full
+    fails: int = 0           # so many listings of a run may fail: a glob shows nothing then, names_in says so
+    lost: int = 0            # so many times a mv or rm takes effect and is said to have failed
+    drops: bool = False      # somebody drops the queue
 
 
 @dataclass
@@ -72,7 +77,7 @@ class Outcome:
 class Explorer:
     def __init__(self, config, wrong=()):
         self.config = config
-        self.protocol = Protocol(wrong, config.keys, config.bound, config.full)
+        self.protocol = Protocol(wrong, config.keys, config.bound, config.full, config.fails, config.drops)
         skip = {"pass"} | (set() if config.power else {"sync", "syncfs"}) | (set() if config.signals else {"signal"})
         self.programs = Programs(skip)
         self.recovery = Programs({"pass", "sync", "syncfs", "signal"})
@@ -89,7 +94,7 @@ class Explorer:
         self.begun = nodes
         told = frozenset((path[6:].split(".")[0], frozenset(files.messages(config.start, path))) for path in files.segments(config.start))
         return State(disk, nodes, ("",) * count, (None,) * count, 0, 0, frozenset(config.acked), NONE, NONE, NONE, (NONE,) * count,
-                     config.kills, config.signals, disk if config.power else NONE, (), NONE, told)
+                     config.kills, config.signals, disk if config.power else NONE, (), NONE, told, config.fails, config.lost)
 
     @staticmethod
     def _arguments(method, number, rest):
@@ -170,6 +175,8 @@ class Explorer:
         kind, args = op.kind, op.args
         if kind in ("ls", "least"):
             names = files.listing(dict(state.disk), args[0])
+            if state.fails and (names or op.note):
+                yield f"cannot list {args[0]}/", "failed"
             if not self.config.torn:
                 seen = [names]
             elif state.listings[place] is None:
@@ -195,6 +202,8 @@ class Explorer:
         else:
             words = f"{kind} {' '.join(map(str, args))}".strip()
             yield words + (f"   ({op.note})" if op.note else ""), None
+            if state.lost and kind in ("mv", "rm") and op.child and any(path == args[0] for path, _ in state.disk):
+                yield f"{words}, which is said to have failed", "status lost"
 
     def step(self, state, place, op, result):
         self.now = state
@@ -207,16 +216,22 @@ class Explorer:
         disk = dict(state.disk)
         before = disk.copy()
         change = {}
+        lost = result == "status lost"
+        if result == "failed":
+            change["fails"] = state.fails - 1
+            result = None if op.note else "" if kind == "least" else ()
         if kind == "mv":
             result = self.move(disk, *args, op.note, change)
         elif kind == "create":
-            result = args[0] not in disk and (args[0].count("/") < 2 or args[0].rpartition("/")[0] in disk)
+            result = args[0] not in disk and (args[0].count("/") < 2 or args[0].rpartition("/")[0] in disk) and not files.gone(disk, args[0])
             if result:
                 disk[args[0]] = ""
                 self.created(disk, args[0], op.note, change)
         elif kind == "write":
-            disk[args[0]] = args[1]
+            if not files.gone(disk, args[0]):
+                disk[args[0]] = args[1]
         elif kind == "rm":
+            result = None
             if disk.get(args[0]) != DIRECTORY or len(files.below(disk, args[0])) == 1:
                 disk.pop(args[0], None)
         elif kind == "mkdir":
@@ -225,6 +240,12 @@ class Explorer:
             result = len(files.below(disk, args[0])) == 1
             if result:
                 del disk[args[0]]
+        elif kind == "rmplace":
+            result = not files.listing(disk, args[0])
+            if result:
+                disk[f"gone/{args[0]}"] = ""
+        elif kind == "drop":
+            disk = {path: content for path, content in disk.items() if path.startswith("ids/")} | {"gone/q": ""}
         elif kind == "exists":
             result = args[0] in disk
         elif kind == "read":
@@ -247,7 +268,10 @@ class Explorer:
             self.say(disk, kind, args, change)
         if self.config.power:
             self.power(state, before, disk, kind, args, change)
-        node = self.programs.next(state.nodes[place], result)
+        if lost and result is not False:
+            change["lost"] = state.lost - 1
+            result = "status lost"
+        node = KILLED if kind == "die" else self.programs.next(state.nodes[place], result)
         orphan = state.orphans[place]
         if orphan and (node == END or self.programs.ops[node].child != orphan):
             node = KILLED
@@ -298,7 +322,7 @@ class Explorer:
             raise Bad(f"{new} was there already")
         state, me = self.now, self.place + 1
         moved = frozenset(files.messages(disk, old))
-        if not files.rename(disk, old, new):
+        if files.gone(disk, new) or not files.rename(disk, old, new):
             return False
         source, target = old.split("/")[0], new.split("/")[0]
         holds = state.holds
@@ -335,7 +359,7 @@ class Explorer:
             if any(hold[0] == message for hold in state.holds):
                 raise Bad(f"message {message} is handed out, though somebody who lives holds it")
         first = [i for i in state.there[self.place] - moved if self.rank(i) < max(map(self.rank, moved))]
-        if first:
+        if first and not self.config.fails:  # what could not be listed may be overtaken
             raise Bad(f"message {max(moved)} is handed out before {min(first)}")
 
     def created(self, disk, path, note, change):
@@ -469,8 +493,12 @@ class Explorer:
             elif kind == "write":
                 disk[args[0]] = args[1]
             elif kind in ("rm", "rmdir"):
-                if args[0] in disk and len(files.below(disk, args[0])) == 1:
+                result = args[0] in disk and len(files.below(disk, args[0])) == 1
+                if result:
                     del disk[args[0]]
+                result = result if kind == "rmdir" else None
+            elif kind == "die":
+                return ({}, "", NONE, NONE) if "gone/q" in disk else ({}, "recovery ends with an error", NONE, NONE)
             elif kind == "mkdir":
                 disk[args[0]] = DIRECTORY
             elif kind == "exists":
@@ -499,7 +527,9 @@ class Explorer:
         return count, self.left_over(disk, count), damaged, held.keys()
 
     def left_over(self, disk, count):
-        if lost := sorted(path for path in disk if path.split("/")[0] in ("fold", "unfold", "tmp", "done", "out")):
+        if "gone/q" in disk:
+            return ""
+        if lost := sorted(path for path in disk if path.split("/")[0] in ("fold", "unfold", "tmp", "done", "out", "gone", "dropping")):
             return f"{lost[0]} is left"
         slips = {files.slip_id(path.rpartition("/")[2]) for path, content in disk.items()
                  if content != DIRECTORY and (path.startswith(("wal/", "head/")) or files.is_claimed_slip(path))}

@@ -39,17 +39,134 @@ def sync(*paths):
     return Op("sync", paths)
 
 
+#: Ends with an error: the process lets everything go.
+DIE = Op("die")
+PLACES = ("out", "head", "queue", "wal")  # drop removes them in this order
+
+
 LOCK, UNLOCK = Op("lock"), Op("unlock")
 
 
 @checked
 class Protocol:
-    def __init__(self, wrong=(), keys=(), bound=0, full=False):
+    def __init__(self, wrong=(), keys=(), bound=0, full=False, fails=0, drops=False):
         self.wrong = frozenset(wrong)
         self.keys = dict(keys)
         self.bound = bound
         self.full = full
+        self.fails = fails      # listings can fail: what then stands there is asked for
+        self.drops = drops      # somebody drops the queue: places can be gone
 
+    # proof.sh, slip.sh: a listing by a glob that fails shows nothing; names_in ends with an error
+
+    def names_in(self, place):
+        """names_in"""
+        names = yield Op("ls", (place,), "", "proved")
+        if names is None:
+            yield DIE
+        return names
+
+    def moved(self, old, new, child="mv", note=""):
+        """moved: whether NEW is what OLD was, whatever the status of mv says"""
+        done = yield mv(old, new, child, note)
+        if done != "status lost":
+            return done
+        if "a failed mv is believed" in self.wrong:
+            return False
+        there = yield exists(old)
+        if there:
+            return False
+        return (yield exists(new))
+
+    def nothing_ready(self):
+        """nothing_ready: whether surely nothing is"""
+        places = ("wal", "fold", "queue", "unfold", "head")
+        while places:
+            place, places = places[0], places[1:]
+            names = yield from self.names_in(place)
+            if place in ("fold", "head"):
+                while names:
+                    inside = yield from self.names_in(f"{place}/{names[0]}")
+                    if inside:
+                        return False
+                    names = names[1:]
+            if names:
+                return False
+        return True
+
+    def nowhere(self, message):
+        """nowhere: whether surely no slip and no line of the message is there"""
+        places = ("out", "wal", "fold", "queue", "unfold", "head")
+        while places:
+            place, places = places[0], places[1:]
+            names = yield from self.names_in(place)
+            while names:
+                name, names = names[0], names[1:]
+                if name.startswith("batch."):
+                    found = False
+                elif place in ("fold", "head"):
+                    inside = yield from self.names_in(f"{place}/{name}")
+                    found = any(slip_id(each) == message for each in inside)
+                    inside = ()
+                elif is_flat(name):
+                    lines = yield Op("read", (f"{place}/{name}",))
+                    found = any(slip_id(line) == message for line in lines or ())
+                    lines = ()
+                else:
+                    found = slip_id(name) == message
+                    if found and place == "out":
+                        found = not (yield exists(f"done/{name}"))
+                if found:
+                    return False
+        return True
+
+    # drop, spool.sh
+
+    def drop(self, me):
+        """drop, drop_places; what is removed by rmdir was empty, and nothing comes into it"""
+        if "drop without the lock" not in self.wrong:
+            yield LOCK
+        if "drop without recovery" not in self.wrong:
+            yield from self.recover()
+        yield create("dropping")
+        yield from self.sweep()
+        count = yield from self.count()
+        places = () if "drop counts only" in self.wrong else PLACES
+        while places and not count:
+            place, places = places[0], places[1:]
+            if place == "head":
+                runs = yield ls("head")
+                while runs:
+                    yield Op("rmdir", (f"head/{runs[0]}",), "rmdir")
+                    runs = runs[1:]
+                runs = ()
+            if not (yield Op("rmplace", (place,), "rmdir")):
+                count = 1
+        if not count:
+            yield Op("drop", (), "mv")
+        else:
+            places = place = ""
+            if "drop leaves places gone" not in self.wrong:
+                yield from self.make_places()
+            yield rm("dropping")
+        if "drop without the lock" not in self.wrong:
+            yield UNLOCK
+
+    def make_places(self):
+        """queue_make"""
+        places = PLACES
+        while places:
+            yield rm(f"gone/{places[0]}", "mkdir")
+            places = places[1:]
+
+    def drop_wait(self):
+        """drop_wait: a drop is at it, or was killed. Whoever has the lock after it finds the queue whole, or gone"""
+        if not (yield exists("dropping")):
+            return False
+        yield LOCK
+        yield from self.recover()
+        yield UNLOCK
+        return True
     # push.sh, bound.sh
 
     def push(self, me, message, priority=5):
@@ -82,7 +199,11 @@ class Protocol:
             yield write(f"keys/{key}", (message,))
         if "ack before slip" in self.wrong:
             yield Op("ack", (message,))
-        yield create(f"wal/{slip}", "the message is there")
+        while not (yield create(f"wal/{slip}", "the message is there")):
+            if not (yield from self.drop_wait()):
+                yield DIE
+        if self.drops:
+            yield from self.drop_wait()
         if key:
             yield write(f"keys/{key}", (message, "yes"))
         if "ack before sync" in self.wrong:
@@ -192,15 +313,22 @@ class Protocol:
             else:
                 at, name = yield from self.scan()
             if not at:
-                if looked:
+                sure = looked
+                if looked and self.fails and "nothing listed is nothing there" not in self.wrong:
+                    sure = yield from self.nothing_ready()
+                if sure:
                     yield Op("empty")
                     return ""
+                sure = False
                 yield from self.reclaim(me)
                 looked = True
             elif at == "wal" or at.startswith("head/"):
                 taken = handed_out(name, owner, deadline)
-                if (yield mv(f"{at}/{name}", f"out/{taken}")):
+                if (yield from self.moved(f"{at}/{name}", f"out/{taken}")):
                     return taken
+                if self.drops and (yield exists(f"{at}/{name}")):
+                    if not (yield from self.drop_wait()):
+                        yield DIE
                 if "second smallest" in self.wrong:
                     name = yield from self.second(at, name)
                     again = (at, name) if name else ""
@@ -255,7 +383,7 @@ class Protocol:
             return
         if act == "delete":
             settled = name if "@" in name else f"{name}@0+0"
-            if (yield mv(found, f"done/{settled}", "mv", "deleted")):
+            if (yield from self.moved(found, f"done/{settled}", "mv", "deleted")):
                 if "delete is not synced" not in self.wrong:
                     yield sync(found.rpartition("/")[0] + "/", "done/")
                 yield Op("deleted", (slip_id(taken),))
@@ -308,7 +436,12 @@ class Protocol:
                 if "find looks at out first" in self.wrong:
                     return ""
                 # what moved forward meanwhile is in out/ or head/, what came back is in wal/
-                return (yield from self.find_slip(message))
+                found = yield from self.find_slip(message)
+                if found or not self.fails or "who is not seen is nowhere" in self.wrong:
+                    return found
+                if (yield from self.nowhere(message)):
+                    return ""
+                continue
             held = yield Op("holds")
             if not held:
                 yield LOCK
@@ -417,7 +550,12 @@ class Protocol:
         while todo:
             name, todo = todo[0], todo[1:]
             if name.startswith("batch."):
-                inside = yield ls(f"out/{name}")
+                if "an unlisted batch is gone" in self.wrong:
+                    inside = yield ls(f"out/{name}")
+                    if not inside:
+                        continue
+                else:
+                    inside = yield from self.names_in(f"out/{name}")
                 while inside:
                     each, inside = inside[0], inside[1:]
                     if is_flat(each):
@@ -466,23 +604,36 @@ class Protocol:
         """rm -rf PATHS: one after the other, what is in a directory first"""
         while paths:
             path, paths = paths[0], paths[1:]
-            inside = yield ls(path)
+            inside = yield from self.names_in(path)
             while inside:
-                yield rm(f"{path}/{inside[0]}", child)
+                yield from self.removed(f"{path}/{inside[0]}", child)
                 inside = inside[1:]
-            yield rm(path, child)
+            yield from self.removed(path, child)
+
+    def removed(self, path, child):
+        """One rm; a status that says it has failed is an error, whatever has become of the file"""
+        lost = yield rm(path, child)
+        if lost:
+            yield DIE
 
     # fold.sh
 
     def recover(self):
-        """queue_recover"""
+        """lock_recover, queue_recover"""
+        if self.drops:
+            if (yield exists("gone/q")):
+                yield DIE
+            if (yield exists("dropping")):
+                if "a killed drop leaves places gone" not in self.wrong:
+                    yield from self.make_places()
+                yield rm("dropping")
         if "no recovery" in self.wrong:
             return
-        runs = yield ls("fold")
+        runs = yield from self.names_in("fold")
         while runs:
             run, runs = runs[0], runs[1:]
             yield from self.fold_finish(run)
-        flats = yield ls("unfold")
+        flats = yield from self.names_in("unfold")
         while flats:
             flat, flats = flats[0], flats[1:]
             yield from self.unfold_finish(flat)
@@ -490,11 +641,11 @@ class Protocol:
         if "killed unfold leaves bodies" in self.wrong:
             return
         # an unfold that was killed before its commit: its stage shows which bodies it has written
-        stages = yield ls("tmp")
+        stages = yield from self.names_in("tmp")
         while stages:
             stage, stages = stages[0], stages[1:]
             if not is_flat(stage) and not stage.startswith("claim"):
-                names = yield ls(f"tmp/{stage}")
+                names = yield from self.names_in(f"tmp/{stage}")
                 yield from self.remove(tuple(f"body/{slip_id(name)}" for name in names), "rm bodies")
                 names = ()
                 yield from self.remove((f"tmp/{stage}",), "rm stage")
@@ -519,38 +670,64 @@ class Protocol:
         yield UNLOCK
 
     def fold_finish(self, run):
-        """fold_finish"""
+        """fold_finish, flat_of"""
         nonce = run.split(".")[2]
-        flats = yield ls("queue")
-        there = any(flat.endswith(f".{nonce}") for flat in flats)
-        flats = ()
-        if not there:
-            names = yield ls(f"fold/{run}")
-            full = yield Op("choose", ("written", "disk is full")) if names and self.full else Op("pass")
-            if full == "disk is full":
-                if "fold goes back" in self.wrong:
-                    while names:
-                        yield mv(f"fold/{run}/{names[0]}", f"wal/{names[0]}", "mv back")
-                        names = names[1:]
-                    yield rm(f"fold/{run}")
-                else:
-                    yield mv(f"fold/{run}", f"head/{run}", "mv to head")
+        if "an unseen flat file is not there" in self.wrong:
+            flats = yield ls("queue")
+        else:
+            flats = yield from self.names_in("queue")
+        flats = tuple(flat for flat in flats if flat.endswith(f".{nonce}"))
+        if not flats:
+            if "an unlisted run is empty" in self.wrong:
+                names = yield ls(f"fold/{run}")
+                if not names:
+                    yield from self.remove((f"fold/{run}",), "rm run")
+                    return
+            else:
+                names = yield from self.names_in(f"fold/{run}")
+            if not names:
+                yield Op("rmdir", (f"fold/{run}",), "rmdir")
                 return
-            if names:
-                yield from self.fold_write(run, names, nonce)
-        names = yield ls(f"fold/{run}")
+            full = yield Op("choose", ("written", "disk is full")) if self.full else Op("pass")
+            if full == "disk is full" and "fold goes back" in self.wrong:
+                while names:
+                    yield mv(f"fold/{run}/{names[0]}", f"wal/{names[0]}", "mv back")
+                    names = names[1:]
+                yield rm(f"fold/{run}")
+                return
+            done = False
+            if full != "disk is full":
+                done = yield from self.fold_write(run, names, nonce)
+            if not done:
+                yield mv(f"fold/{run}", f"head/{run}", "mv to head")
+                return
+            flats = (f"{names[0][0]}.{slip_id(names[0])}.{slip_id(names[-1])}.{len(names)}.{nonce}",)
+            names = full = done = ""
+        else:
+            # who renamed it may have been killed before he synced
+            yield sync("queue/")
+        yield from self.fold_remove(run, flats[0])
+
+    def fold_remove(self, run, flat):
+        """fold_remove: what stands in the flat file, and nothing that a listing says"""
+        names = yield Op("read", (f"queue/{flat}",))
+        if names == ("torn",):
+            yield DIE
         left = names
         while left:
-            yield rm(f"body/{slip_id(left[0])}", "rm bodies")
+            yield from self.removed(f"body/{slip_id(left[0])}", "rm bodies")
             left = left[1:]
         while names:
-            yield rm(f"fold/{run}/{names[0]}", "rm run")
+            yield from self.removed(f"fold/{run}/{names[0]}", "rm run")
             names = names[1:]
-        yield rm(f"fold/{run}", "rm run")
+        if not (yield Op("rmdir", (f"fold/{run}",), "rmdir")):
+            # what is left is in no flat file
+            yield from self.names_in(f"fold/{run}")
+            yield mv(f"fold/{run}", f"head/{run}", "mv to head")
         yield sync("fold/")
 
     def fold_write(self, run, names, nonce):
-        """fold_write"""
+        """fold_write: whether the flat file is there"""
         flat = f"{names[0][0]}.{slip_id(names[0])}.{slip_id(names[-1])}.{len(names)}.{nonce}"
         if "fold removes bodies first" in self.wrong:
             left = names
@@ -560,12 +737,15 @@ class Protocol:
         if "flat file is not renamed" in self.wrong:
             yield write(f"queue/{flat}", names[:1], "awk")
             yield write(f"queue/{flat}", names, "awk")
-            return
+            return True
         yield write(f"tmp/{flat}", names, "awk")
         if "flat file is not synced" not in self.wrong:
             yield sync(f"tmp/{flat}", f"fold/{run}/", "fold/", "wal/")
-        yield mv(f"tmp/{flat}", f"queue/{flat}", "mv flat", "the fold is committed")
+        if not (yield from self.moved(f"tmp/{flat}", f"queue/{flat}", "mv flat", "the fold is committed")):
+            yield rm(f"tmp/{flat}", "rm flat")
+            return False
         yield sync("queue/")
+        return True
 
     def unfold(self, flat):
         """queue_unfold; under the lock"""
@@ -629,8 +809,10 @@ class Protocol:
         if "bulk without lock" not in self.wrong:
             yield UNLOCK
         if not got:
+            if self.fails:
+                yield Op("empty")
             return
-        names = yield ls(f"out/{batch}")
+        names = yield from self.names_in(f"out/{batch}")
         while names:
             yield Op("print", (f"out/{batch}/{names[0]}",), "awk")
             names = names[1:]
@@ -646,7 +828,12 @@ class Protocol:
                 yield from self.recover()
             at, name = yield from self.scan()
             if not at:
-                return False
+                sure = True
+                if self.fails and "nothing listed is nothing there" not in self.wrong:
+                    sure = yield from self.nothing_ready()
+                if sure:
+                    return False
+                continue
             elsewhere = yield from self.bulk_elsewhere(at)
             if "bulk takes all of a place" in self.wrong:
                 elsewhere = ""
@@ -669,7 +856,7 @@ class Protocol:
                 while chosen:
                     yield mv(f"{at}/{chosen[0]}", f"out/{batch}/{chosen[0]}", "mv batch")
                     chosen = chosen[1:]
-                got = yield ls(f"out/{batch}")
+                got = yield from self.names_in(f"out/{batch}")
                 if got:
                     return True
                 yield Op("rmdir", (f"out/{batch}",))
@@ -705,7 +892,7 @@ class Protocol:
             got = yield from self.bulk_choose(batch)
             if not got:
                 break
-            inside = yield ls(f"out/{batch}")
+            inside = yield from self.names_in(f"out/{batch}")
             size = sum(int(each.split(".")[3]) if is_flat(each) else 1 for each in inside)
             yield mv(f"out/{batch}", f"claim/{upto}.{size}", "mv claim", "claimed")
             held, upto, new, inside, size, got = held + size, upto + size, True, (), 0, False
@@ -744,7 +931,10 @@ class Protocol:
 
     def claim_recover(self):
         """claim_open, claim_make, claim_recover: the offset before which all is settled, the next one, and how many are held"""
-        names = yield ls("claim")
+        if "an unlisted claim is new" in self.wrong:
+            names = yield ls("claim")
+        else:
+            names = yield from self.names_in("claim")
         if not names:
             yield create("claim/settled.0")
             if "a new claim is not synced" not in self.wrong:
@@ -765,18 +955,18 @@ class Protocol:
 
     def segment_sweep(self, segment):
         """segment_sweep; a mark has nothing in it"""
-        inside = yield ls(f"claim/{segment}")
+        inside = yield from self.names_in(f"claim/{segment}")
         yield from self.remove(tuple(f"body/{slip_id(name)}" for name in inside if not is_flat(name)), "rm bodies")
         inside = ()
         yield from self.remove((f"claim/{segment}",), "rm claim")
 
     def claim_flatten(self, me):
         """claim_flatten, segment_run"""
-        names = yield ls("claim")
+        names = yield from self.names_in("claim")
         names = tuple(name for name in names if name[0].isdigit() and segment_count(name) and not name.endswith(".flat"))
         while names:
             segment, names = names[0], names[1:]
-            slips = yield ls(f"claim/{segment}")
+            slips = yield from self.names_in(f"claim/{segment}")
             if not is_flat(slips[0]):
                 stage = f"tmp/claim.c{me}"
                 flat = f"{slips[0][0]}.{slip_id(slips[0])}.{slip_id(slips[-1])}.{len(slips)}.c{me}"
@@ -793,7 +983,7 @@ class Protocol:
     def claim_settle(self, at):
         """claim_settle, of all before AT; under the lock"""
         settled, _, _ = yield from self.claim_recover()
-        names = yield ls("claim")
+        names = yield from self.names_in("claim")
         names = self.segments(names, settled)
         if at <= settled or at not in map(segment_end, names):
             return
@@ -815,7 +1005,7 @@ class Protocol:
             return
         if not (yield exists(f"claim/{upto}.0")):
             yield create(f"claim/{upto}.0")
-        names = yield ls("claim")
+        names = yield from self.names_in("claim")
         names = self.segments(names, settled)
         if "unclaim empties the segment" in self.wrong:
             batches = tuple(f"claim/{name}" for name in names)
@@ -857,6 +1047,8 @@ class Protocol:
     def sweeper(self, me):
         """queue_sweep, as queue_reclaim calls it: no recovery"""
         yield LOCK
+        if self.drops:
+            yield from self.recover()
         yield from self.sweep()
         yield UNLOCK
 
