@@ -130,7 +130,7 @@ count_names() {
 # key_hash KEY - sets slip_key
 key_hash() {
   # the left side says that it is through: of half a key there is a hash as well (R6)
-  slip_key=$({ { printf '%s' "$1" && printf 'good ' >&3; } | sha1sum 2>/dev/null; } 3>&1) || { why='sha1sum is missing, or failed'; return 70; }
+  slip_key=$({ { printf '%s' "$1" && printf 'good ' >&3; } | sha1sum; } 2>/dev/null 3>&1) || { why='sha1sum is missing, or failed'; return 70; }
   case $slip_key in
   'good '????????????????????????????????*) slip_key=${slip_key#good } ;;
   *) why='the key could not be hashed'; return 74 ;;

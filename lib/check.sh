@@ -24,7 +24,7 @@ boot_markers() {
     { name = $0; sub(/.*\//, "", name); split(name, field, ".") }
     /^done\// { if (field[1] != "batch") marker[name] = field[2]; next }
     { there[field[2]] = 1 }
-    END { if (!whole) exit 74; for (name in marker) if (marker[name] in there) print name }') || { why="queue '$queue': cannot be checked"; return 74; }
+    END { if (!whole) exit 74; for (name in marker) if (marker[name] in there) print name }' 2>/dev/null) || { why="queue '$queue': cannot be checked"; return 74; }
   for boot_marker in $boot_wrong; do
     ! slip_parse "$boot_marker" || rm -f "$q/done/$boot_marker" 2>/dev/null || { disk_failed "$q/done" "queue '$queue'"; return; }
   done
@@ -61,12 +61,13 @@ check_list() {
     $0 == "end" { whole = 1; next }
     { n = split($0, part, "/"); n = split(part[n], field, "."); first = part[1] == "buried"
       if ((n == 10 || n == 12) && length(field[2 + first]) == 12 && $0 !~ / /) print field[2 + first], field[8 + first], $0 }
-    END { if (!whole) exit 74 }'
+    END { if (!whole) exit 74 }' 2>/dev/null
 }
 
 # check_slips - each slip has a whole body, each body a slip. A message without one is buried; a body without one is removed, unless
 # somebody is writing it
 check_slips() {
+  need proof
   for check_path in "$q"/wal/* "$q"/head/*/* "$q"/delayed/*/*/*; do
     slip_parse "${check_path##*/}" || [ ! -e "$check_path" ] || check_strange "$check_path"
   done
@@ -74,7 +75,7 @@ check_slips() {
   check_wrong=$({
     check_list && printf 'end slips\n'
     # shellcheck disable=SC2012 # the names are ids
-    { ls -ln "$q/body" && printf 'end\n'; } | awk 'NF > 8 { print "body", $5, $9 } $1 == "end" { print "end bodies" }'
+    { ls -ln "$q/body" && printf 'end\n'; } 2>/dev/null | awk 'NF > 8 { print "body", $5, $9 } $1 == "end" { print "end bodies" }' 2>/dev/null
   } | FLATQ_BODY=$q/body awk '
       $1 == "end" { ends++; next }
       $1 == "body" { bytes[$3] = $2; next }
@@ -103,19 +104,45 @@ check_slips() {
       case $2 in
       buried/*.damaged | out/batch.* | claimed/*) ;;
       *)
-        message_bury '' damaged || return
-        printf "queue '%s': message %s was damaged: buried\n" "$queue" "$id" ;;
+        check_damaged
+        case $? in
+        0)
+          message_bury '' damaged || return
+          printf "queue '%s': message %s was damaged: buried\n" "$queue" "$id" ;;
+        74) return 74 ;;
+        esac ;;
       esac
     fi
     shift 2
   done
 }
 
+# check_damaged - 1 where a second look finds the message's body whole: one that could not be read once is not damaged; 74 where nobody knows
+check_damaged() {
+  there "$q/body/$slip_id"
+  case $? in
+  1) return 0 ;;
+  74) return 74 ;;
+  esac
+  # shellcheck disable=SC2017 # whole threes
+  awk -v "most=$(((slip_size + 2) / 3 * 4))" '
+    NR == 1 { good = length($0) == most && $0 ~ /^[A-Za-z0-9+\/]*=*$/ }
+    END { exit NR != 1 || !good }' "$q/body/$slip_id" 2>/dev/null 9>&- || return 0
+  measure -c "$q/body/$slip_id" || return
+  # shellcheck disable=SC2017 # whole threes
+  [ "$measured" != $(((slip_size + 2) / 3 * 4 + 1)) ]
+}
+
 # check_body ID - a body without a slip
 check_body() {
   journal=$FLATQ_DIR/.ids/${1%???}/1${1#?????????}
   journal_end=.
-  { { read -r journal_pid journal_time journal_queue && { read -r journal_end || journal_end=; }; } <"$journal"; } 2>/dev/null || journal_end=.
+  { { read -r journal_pid journal_time journal_queue && { read -r journal_end || journal_end=; }; } <"$journal"; } 2>/dev/null || {
+    # a journal that cannot be read may be of a push that is under way
+    there "$journal"
+    [ $? -eq 1 ] || return 0
+    journal_end=.
+  }
   if [ -z "$journal_end" ]; then
     owner_dead "$journal_pid-$journal_time" || return 0
     ids_end
@@ -123,9 +150,9 @@ check_body() {
   # RACE: its slip may have come, or moved, while the places were listed; its push has ended, so it is in one of them. Twice, since it may move
   # while we look. (One in a flat file needs no body)
   for check_look in 1 2; do
-    for check_path in "$q"/out/??????????."$1".* "$q"/wal/??????????."$1".* "$q"/head/*/??????????."$1".* "$q"/delayed/*/*/??????????."$1".* \
-      "$q"/buried/????????????.??????????."$1".* "$q"/out/batch.*/??????????."$1".* "$q"/claimed/*/*/??????????."$1".* "$q"/done/??????????."$1".*; do
-      flat_parse "${check_path##*/}" || [ ! -e "$check_path" ] || return 0
+    names_like "$1" out wal head delayed buried claimed "done" || return 0
+    for check_path in $names; do
+      flat_parse "${check_path##*/}" || return 0
     done
   done
   rm -f "$q/body/$1" 9>&9 2>/dev/null
@@ -143,7 +170,7 @@ check_flats() {
     check_name=${check_path##*/}
     [ "$check_name" != '*' ] || continue
     flat_parse "$check_name" || { check_strange "$check_path"; continue; }
-    check_bad=$(check_awk 0 <"$check_path") || { why="queue '$queue': cannot be checked"; return 74; }
+    check_bad=$({ check_awk 0 <"$check_path"; } 2>/dev/null) || { why="queue '$queue': cannot be checked"; return 74; }
     [ "$check_bad" = "0 $flat_count" ] && continue
     check_awk 1 <"$check_path" >"$q/tmp/strange.$check_name" &&
       check_awk 2 <"$check_path" >"$q/tmp/flat" || { disk_failed "$q/tmp" "queue '$queue'"; return; }
@@ -197,7 +224,7 @@ check_keys() {
       END {
         if (ends != 2) exit 74
         for (key in id) if (!((key " " id[key]) in there)) print "remove", key, id[key]; else if (is[key] != "yes") print "yes", key, id[key]
-      }') || { why="queue '$queue': keys cannot be checked"; return 74; }
+      }' 2>/dev/null) || { why="queue '$queue': keys cannot be checked"; return 74; }
   # three words a line, none with blanks
   check_gone='' check_how='' check_key=
   for check_word in $check_fix; do

@@ -197,6 +197,8 @@ nonce_read() {
   if { read -r nonce <"$FLATQ_PROC/sys/kernel/random/uuid"; } 2>/dev/null; then
     nonce=${nonce##*-}
   else
-    nonce=$(od -An -N6 -tx1 /dev/urandom | tr -d ' \n')
+    nonce=$({ od -An -N6 -tx1 /dev/urandom | tr -d ' \n'; } 2>/dev/null)
   fi
+  # a name that a nonce is to make the only one of its kind
+  [ ${#nonce} -eq 12 ] || die 74 'cannot read random numbers'
 }

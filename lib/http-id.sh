@@ -44,7 +44,13 @@ secret_pick() {
 secret_make() {
   [ -d "$FLATQ_DIR/.doors" ] || mkdir -p "$FLATQ_DIR/.doors" 2>/dev/null || return
   secret_file=$FLATQ_DIR/.doors/secret.$owner
-  secret=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
+  secret=$({ od -An -N16 -tx1 /dev/urandom | tr -d ' \n'; } 2>/dev/null)
+  # one that is short, or none, would stay for ever
+  case ${#secret}$secret in
+  *[!0-9a-f]*) return 74 ;;
+  32*) ;;
+  *) return 74 ;;
+  esac
   { printf '%s\n' "$secret" >"$secret_file"; } 2>/dev/null && sync_paths "$secret_file" || return
   # where the name is taken this fails, and the other's is read
   ln "$secret_file" "$FLATQ_DIR/.doors/secret" 2>/dev/null

@@ -27,7 +27,7 @@ input_ended() {
   case $ended_said in
   0+0*) return 0 ;;
   esac
-  why="queue '$queue': input failed"
+  why="queue '${queue:-}': input failed"
   return 74
 }
 

@@ -207,7 +207,7 @@ def manners(scenario: Scenario, trial: Trial, result: gate.Result) -> list[str]:
     if trial.fault in faults.READS and result.status in UNTRUE:
         wrong.append(f"said {result.status} of what it could not read: {result.stderr[:200]!r}")
     # a shell that cannot start a process ends by itself, and says so in its own words ("no program" may strike a fork too, where two run side by side)
-    unforked = any(call.kind == "fork" and call.fate != "run" for call in result.calls)
+    unforked = b"Cannot fork" in result.stderr or any(call.kind == "fork" and call.fate != "run" for call in result.calls)
     if result.status > 0 and result.status not in (*CODES, *((2, 254) if unforked else ())):
         wrong.append(f"exit {result.status}: {result.stderr[:200]!r}")
     if result.status >= 0 and not faults.kills(trial.fault) and trial.fault != "kill one":
@@ -305,6 +305,8 @@ def _carry_out(trial: Trial, system: System, work: Path) -> tuple[str, bool, lis
     call = show(struck[0]) if struck else ""
     if reached:
         acked = scenario.says in result.stdout if scenario.says else result.status == 0 and not faults.kills(trial.fault)
+        # a worker whose command has failed says that the message is back, and ends with 0
+        acked = acked and not (scenario.verb == "work" and result.stderr and trial.fault in faults.UNSEEN)
         wrong += manners(scenario, trial, result)
         ledger = oracle.expected(scenario, acked, result.stdout)
         if trial.second:
