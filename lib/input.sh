@@ -23,9 +23,10 @@ input_exact() {
 
 # input_ended - 74 unless standard input is seen to be at its end: a dd that was killed, or could not read, has not come to it (R6)
 input_ended() {
-  ended_said=$(exec dd bs=1 count=1 2>&1 >/dev/null) || ended_said=
-  case $ended_said in
-  0+0*) return 0 ;;
+  ended_said=$(exec dd bs=1 count=1 2>&1 >/dev/null)
+  case $?.$ended_said in
+  0.0+0*) return 0 ;;
+  127.*) why='dd is missing'; return 70 ;;
   esac
   why="queue '${queue:-}': input failed"
   return 74

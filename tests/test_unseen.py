@@ -133,14 +133,14 @@ def test_doctor_while_somebody_pushes(flatq, stub):
 
 
 def test_drop_while_somebody_pushes(flatq, stub, tmp_path):
-    """The slip comes after drop has counted: the push says that its queue is gone."""
+    """The slip comes after drop has removed its place: the push waits for the drop, and says that its queue is gone."""
     flatq("create", "q", check=0)
     out = tmp_path / "out"
     stub("mv", f'''case $* in
       *.drop.*)
         PATH={flatq.env["PATH"]}
         {{ printf new | "{flatq.shell}" "{flatq.command("push")[1]}" q >"{out}" 2>"{out}.err"; echo $? >"{out}.code"; }} 9>&- &
-        until ls "{flatq.spool}"/q/wal/*.* >/dev/null 2>&1; do :; done ;;
+        until ls "{flatq.spool}"/q/body/* >/dev/null 2>&1; do :; done ;;
       esac
       exec "$REAL" "$@"''')
     flatq("drop", "q", check=0)
