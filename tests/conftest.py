@@ -65,6 +65,9 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """TERM ends a run as ^C does: what its tests have started is ended first. Without a seed, the run takes that of the commit."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # a shell that starts us in the background has them ignored, and so would be whatever the tests start
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     os.environ.setdefault("FLATQ_SEED", commit_seed())
     if config.getoption("--all"):
         os.environ["FLATQ_TEST_ALL"] = "1"
