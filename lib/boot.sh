@@ -73,7 +73,7 @@ queue_make() {
   # wal/ comes last, and alone: it says that all the others are there
   mkdir -p "$q/body" "$q/fold" "$q/queue" "$q/unfold" "$q/head" "$q/out" "$q/done" "$q/delayed" "$q/buried" "$q/claimed" "$q/keys" \
     "$q/wait" "$q/room" "$q/tmp" 2>/dev/null && { true >>"$q/fold/~" && true >>"$q/unfold/~"; } 2>/dev/null &&
-    mkdir -p "$q/wal" 2>/dev/null || { disk_failed "$FLATQ_DIR" "queue '$queue'"; return; }
+    { mkdir "$q/wal" 2>/dev/null || [ -d "$q/wal" ]; } || { disk_failed "$FLATQ_DIR" "queue '$queue'"; return; }
   sync_paths "$q" "$FLATQ_DIR" || { why="queue '$queue': cannot sync"; return 74; }
   # whoever sees the lock need not sync them again
   { true >>"$q/lock"; } 2>/dev/null || disk_failed "$q" "queue '$queue'"

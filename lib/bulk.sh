@@ -207,6 +207,8 @@ bulk_queue() {
       queue_reclaim || return
       bulk_looked=1
       continue ;;
+    # RACE: dropped meanwhile
+    69) bulk_open=1; return 0 ;;
     *) return 74 ;;
     esac
     bulk_print "$bulk_mode" && door_delivered || { batch_putback "$q/out/$batch"; return 74; }

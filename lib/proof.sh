@@ -20,13 +20,17 @@ $1
   return 1
 }
 
-# find_names ARGUMENT ... - sets `names`: what find says of these places of the queue; 74.
+# find_names ARGUMENT ... - sets `names`: what find says of these places of the queue; 74, 69 where it is gone.
 # RACE: find fails where a directory goes (a run that was emptied, a batch that was put back) after it stood in its parent's listing: again
 find_names() {
   for find_try in 1 2 3 4 5 6 7 8; do
     names=$(cd "$q" 2>/dev/null && exec find "$@" 2>/dev/null 9>&-) && return 0
+    # RACE: a drop takes the places away while it looks whether they are empty
+    drop_wait
+    [ $? -ne 69 ] || return 69
     [ -e "$q" ] || break
   done
+  queue_gone || return
   why="queue '$queue': cannot be listed after $find_try looks"
   return 74
 }

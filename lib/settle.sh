@@ -259,6 +259,7 @@ queue_kick() {
     slips_left ${kick_place:-buried delayed}
     kick_code=$?
     [ $kick_code -ne 66 ] || return 0
+    [ $kick_code -ne 69 ] || return 69
     [ $kick_code -eq 0 ] && [ ${#kick_tries} -lt 20 ] || break
     kick_tries=1$kick_tries
   done

@@ -270,9 +270,9 @@ MUTANTS: dict[str, Mutant] = {
     "drop does not look what is there": Mutant(
         (("    drop_places || {", "    : || {"),),
         pair("empty/touch/drop", "rename")),
-    "a push finds no wal/ and does not look for a drop": Mutant(
-        (("    drop_wait && continue\n", ""),),
-        pair("bare/drop/push", r"rename q \.drop")),
+    "a find beside a drop does not wait for it": Mutant(
+        (("    drop_wait\n    [ $? -ne 69 ] || return 69\n", ""),),
+        pair("bare/drop/delete", "rmdir q/buried$")),
     "a key is entered, and the lock let go": Mutant(
         (('  [ -z "$push_key" ] || key_enter\n', '  [ -z "$push_key" ] || key_enter\n  unlock_queue\n'),),
         pair("plain/push -k/push -k", "open q/wal/")),
