@@ -86,7 +86,7 @@ bulk_singles() {
   bulk_batch || return
   # RACE: those that somebody else was faster with stay away
   # shellcheck disable=SC2086 # names without blanks
-  (cd "$q/$bulk_place" && exec mv -f $bulk_names "$q/out/$batch/" 2>/dev/null 9>&9)
+  (cd "$q/$bulk_place" && exec mv -f $bulk_names "$q/out/$batch/" 9>&9) 2>/dev/null
   need proof
   names_in "$q/out/$batch" || return
   # shellcheck disable=SC2086 # names without blanks
@@ -131,7 +131,7 @@ bulk_flats() {
   fi
   bulk_batch || return
   # shellcheck disable=SC2086 # names without blanks
-  (cd "$q/queue/$bulk_block" && exec mv -f $bulk_names "$q/out/$batch/" 2>/dev/null 9>&9) || { disk_failed "$q/out" "queue '$queue'"; return; }
+  (cd "$q/queue/$bulk_block" && exec mv -f $bulk_names "$q/out/$batch/" 9>&9) 2>/dev/null || { disk_failed "$q/out" "queue '$queue'"; return; }
   for bulk_path in "$q/queue/$bulk_block"/*; do
     [ -e "$bulk_path" ] || rmdir "$q/queue/$bulk_block" 2>/dev/null
     break
@@ -227,7 +227,12 @@ bulk_queue() {
 
 # bulk_settle - under the lock: whoever puts the batch back holds it too, and sees either the marker or nobody
 bulk_settle() {
-  [ -d "$q/out/$batch" ] || { why="queue '$queue': what was taken is no longer yours"; return 66; }
+  need proof
+  there "$q/out/$batch"
+  case $? in
+  1) why="queue '$queue': what was taken is no longer yours"; return 66 ;;
+  74) return 74 ;;
+  esac
   { true >"$q/done/$batch"; } 2>/dev/null || { disk_failed "$q/done" "queue '$queue'"; return; }
   sweep_names=$batch
   sweep_these
