@@ -63,7 +63,11 @@ queue_recover() {
   done
   names_in "$q/unfold" || return
   for recover_run in $names; do
-    [ "$recover_run" = '~' ] || unfold_finish "$recover_run" || return
+    case $recover_run in
+    # `~`; and what yash does not see above, a name that is not in its locale
+    *[!0-9a-f.]*) ;;
+    *) unfold_finish "$recover_run" || return ;;
+    esac
   done
   # a stage that did not get that far: its flat file is whole
   names_in "$q/tmp" || return
@@ -133,8 +137,8 @@ fold_finish() {
 
 # flat_of NONCE - sets fold_at: the flat file with that nonce in queue/; empty: there is none
 flat_of() {
-  fold_at=$(exec find "$q/queue" -type f -name "??????????.????????????.????????????.*.*.$1" 2>/dev/null 9>&-) ||
-    { why="queue '$queue': cannot be listed"; return 74; }
+  find_names queue \( -type f -name "??????????.????????????.????????????.*.*.$1" -o -name lock \) || return
+  fold_at=${names:+$q/$names}
 }
 
 # fold_remove RUN - removes the bodies and slips of the messages that stand in the flat file fold_at: those, and nothing that a listing says

@@ -3,9 +3,17 @@
 # A glob that matches nothing and a `[ -e ]` that is false look the same when the directory could not be read. So whatever removes, settles or
 # says "nothing there" asks here, or a rename or an rmdir that succeeded. `ls` and `find` end with 0 only where they have read all.
 
+proof_newline='
+'
+
 # names_in DIRECTORY - sets `names`: all names in it, in order, one a line; 74 where it cannot be listed to its end
 names_in() {
-  names=$(exec ls "$1" 2>/dev/null 9>&-) || { why="queue '${queue:-}': cannot list ${1#"${q:-}/"}"; return 74; }
+  # the shell may fail to read all of it: no name has a `/` (R6). -q: yash reads no byte that is no character
+  names=$({ ls -q "$1" && printf /; } 2>/dev/null 9>&-) || names=
+  case $names in
+  */) names=${names%/} names=${names%"$proof_newline"} ;;
+  *) false ;;
+  esac || { why="queue '${queue:-}': cannot list ${1#"${q:-}/"}"; return 74; }
 }
 
 # named NAME - whether NAME is one of `names`
@@ -23,8 +31,19 @@ $1
 # find_names ARGUMENT ... - sets `names`: what find says of these places of the queue; 74, 69 where it is gone.
 # RACE: find fails where a directory goes (a run that was emptied, a batch that was put back) after it stood in its parent's listing: again
 find_names() {
+  # its last place is `lock`, which is always there: an answer that does not end with it was cut (R6)
+  find_mark=
+  for find_word in "$@"; do
+    case $find_word in
+    '!' | '(' | -*) [ -n "$find_mark" ] || { set -- "$@" lock; find_mark=1; } ;;
+    esac
+    set -- "$@" "$find_word"
+    shift
+  done
   for find_try in 1 2 3 4 5 6 7 8; do
-    names=$(cd "$q" 2>/dev/null && exec find "$@" 2>/dev/null 9>&-) && return 0
+    names=$(cd "$q" 2>/dev/null && exec find "$@" 2>/dev/null 9>&-) && case $names in
+    lock | *"${proof_newline}lock") names=${names%lock} names=${names%"$proof_newline"}; return 0 ;;
+    esac
     # RACE: a drop takes the places away while it looks whether they are empty
     drop_wait
     [ $? -ne 69 ] || return 69
@@ -37,7 +56,8 @@ find_names() {
 
 # files_below PLACE ... - sets `names`: the paths, from $q, of all that is no directory in these places of the queue; 74 as in names_in
 files_below() {
-  find_names "$@" ! -type d ! -name '~'
+  # what has other bytes in its name is strange; and yash could not read it
+  find_names "$@" ! -type d ! -name '~' ! -name '*[!!-~]*'
 }
 
 # nothing_ready - 66 where surely nothing of $q is ready, nor due, nor in out/ without having been looked at; 0: look again; 74. Only the
@@ -45,7 +65,7 @@ files_below() {
 nothing_ready() {
   need fold
   find_names wal fold queue unfold head out delayed \( -path 'delayed/*' -prune -o \
-    ! -type d \( -name '??????????.????????????.*' -o -path 'out/batch.*' \) \) -print || {
+    ! -type d \( -name '??????????.????????????.*' -o -path 'out/batch.*' -o -name lock \) \) -print || {
     # RACE: dropped meanwhile, or a drop looks whether it is empty
     [ -e "$q" ] || [ -e "$q/lock" ] || return 66
     drop_wait
@@ -100,7 +120,7 @@ nowhere() {
 names_like() {
   like_id=$1
   shift
-  find_names "$@" \( -name "??????????.$like_id.*" -o -name "????????????.??????????.$like_id.*" -o -name '??????????.????????????.????????????.*.*.*' \)
+  find_names "$@" \( -name "??????????.$like_id.*" -o -name "????????????.??????????.$like_id.*" -o -name '??????????.????????????.????????????.*.*.*' -o -name lock \)
 }
 
 # is_like ID - whether proof_path is the message's slip, or a flat file with a line of it; 74 where it cannot be read
@@ -156,7 +176,11 @@ conf_read() {
 
 # measure OPTION FILE - sets `measured`: what `wc OPTION` says of FILE; 74 where that is no number
 measure() {
-  measured=$({ exec wc "$1" <"$2"; } 2>/dev/null 9>&-) || measured=
+  measured=$({ wc "$1" <"$2" && printf /; } 2>/dev/null 9>&-) || measured=
+  case $measured in
+  */) measured=${measured%/} measured=${measured%"$proof_newline"} ;;
+  *) measured= ;;
+  esac
   # some have blanks in front
   number "${measured##* }" 999999999999999 && measured=$number && return 0
   why="queue '${queue:-}': cannot count what is in ${2#"${q:-}/"}"
