@@ -138,9 +138,10 @@ check_body() {
   journal=$FLATQ_DIR/.ids/${1%???}/1${1#?????????}
   journal_end=.
   { { read -r journal_pid journal_time journal_queue && { read -r journal_end || journal_end=; }; } <"$journal"; } 2>/dev/null || {
-    # a journal that cannot be read may be of a push that is under way
+    # a journal that cannot be read may be of a push that is under way; one without a whole line is of none that has begun its body: a power
+    # cut has left it so
     there "$journal"
-    [ $? -eq 1 ] || return 0
+    [ $? -eq 1 ] || { measure -l "$journal" && [ "$measured" = 0 ]; } || return 0
     journal_end=.
   }
   if [ -z "$journal_end" ]; then

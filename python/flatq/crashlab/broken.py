@@ -215,7 +215,7 @@ MUTANTS: dict[str, Mutant] = {
           'names_in "$1" || :\n    [ -n "$names" ] || { rm -rf "$1"'),),
         reads("checkpoint folds", "ls: .* q/fold/")),
     "whether ls has read all does not count": Mutant(
-        (('names=$(exec ls "$1" 2>/dev/null 9>&-) || { why="queue \'${queue:-}\': cannot list ${1#"${q:-}/"}"; return 74; }', 'names=$(exec ls "$1" 2>/dev/null 9>&-) || :'),),
+        (('names=$({ ls -q "$1" && printf /; } 2>/dev/null 9>&-) || names=', 'names=$({ ls -q "$1"; printf /; } 2>/dev/null 9>&-)'),),
         reads("drain", "ls: .* q/out/batch")),
     "a claim finds nothing where it could not look": Mutant(
         (('      nothing_ready || return\n', '      return 66\n'),),
@@ -233,7 +233,7 @@ MUTANTS: dict[str, Mutant] = {
         (('{ names_in "$q/out" && ! named "$1" && return 0; why="queue \'$queue\': cannot list out/$1"; return 74; }', 'return 0'),),
         reads("drain", "ls: .* q/out/batch")),
     "a flat file that find did not come to is not there": Mutant(
-        (('2>/dev/null 9>&-) ||\n    { why="queue \'$queue\': cannot be listed"; return 74; }', '2>/dev/null 9>&-) || :'),),
+        (('9>&-) && case $names in\n    lock | *"${proof_newline}lock")', '9>&-); case $names in\n    *)'),),
         reads("checkpoint after a fold killed among the bodies", "find: list q/queue")),
     "the sweep leaves a key that it cannot read": Mutant(
         (('  74) return 74 ;;\n  esac\n}\n\n', '  esac\n}\n'),),
