@@ -28,8 +28,8 @@ def make(*words, **more):
 def test_make_alone_says_what_there_is():
     done = make()
     assert (done.returncode, done.stderr) == (0, "")
-    listed = re.findall(r"^make (\w+) ", done.stdout, re.M)
-    rules = re.findall(r"^(\w+):", MAKEFILE, re.M)
+    listed = re.findall(r"^make ([\w-]+) ", done.stdout, re.M)
+    rules = [name for names in re.findall(r"^([\w-][\w -]*):", MAKEFILE, re.M) for name in names.split()]
     assert listed and set(rules) - {"help", "venv"} == set(listed)
 
 
