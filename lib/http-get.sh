@@ -71,9 +71,17 @@ get_send() {
   for get_taken in $get_list; do
     queue_open "${get_taken%%:*}" && slip_parse "${get_taken#*:}" || exit 74
     if has max; then printf '%s %s %s %s\n' "$1" "$2" "$3" "$4" 2>/dev/null || exit 74; fi
-    base64 -d "$q/body/$slip_id" 2>/dev/null || exit 74
+    base64 -d "$q/body/$slip_id" 2>/dev/null || get_cut $?
     if has max; then printf '\n' 2>/dev/null || exit 74; fi
     shift 4
   done
   get_list=
+}
+
+# get_cut CODE - the message in hand was not written out as it should. One whose base64 was killed keeps its lease: the client may have all of it
+get_cut() {
+  case $1 in
+  129 | 13[0-9] | 14[02-9]) get_list=${get_list#*" $get_taken"} ;;
+  esac
+  exit 74
 }

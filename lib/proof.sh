@@ -3,15 +3,12 @@
 # A glob that matches nothing and a `[ -e ]` that is false look the same when the directory could not be read. So whatever removes, settles or
 # says "nothing there" asks here, or a rename or an rmdir that succeeded. `ls` and `find` end with 0 only where they have read all.
 
-proof_newline='
-'
-
 # names_in DIRECTORY - sets `names`: all names in it, in order, one a line; 74 where it cannot be listed to its end
 names_in() {
   # the shell may fail to read all of it: no name has a `/` (R6). -q: yash reads no byte that is no character
   names=$({ ls -q "$1" && printf /; } 2>/dev/null 9>&-) || names=
   case $names in
-  */) names=${names%/} names=${names%"$proof_newline"} ;;
+  */) names=${names%/} names=${names%?} ;;
   *) false ;;
   esac || { why="queue '${queue:-}': cannot list ${1#"${q:-}/"}"; return 74; }
 }
@@ -42,7 +39,8 @@ find_names() {
   done
   for find_try in 1 2 3 4 5 6 7 8; do
     names=$(cd "$q" 2>/dev/null && exec find "$@" 2>/dev/null 9>&-) && case $names in
-    lock | *"${proof_newline}lock") names=${names%lock} names=${names%"$proof_newline"}; return 0 ;;
+    lock | *'
+lock') names=${names%lock} names=${names%?}; return 0 ;;
     esac
     # RACE: a drop takes the places away while it looks whether they are empty
     drop_wait
@@ -178,7 +176,7 @@ conf_read() {
 measure() {
   measured=$({ wc "$1" <"$2" && printf /; } 2>/dev/null 9>&-) || measured=
   case $measured in
-  */) measured=${measured%/} measured=${measured%"$proof_newline"} ;;
+  */) measured=${measured%/} measured=${measured%?} ;;
   *) measured= ;;
   esac
   # some have blanks in front

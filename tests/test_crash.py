@@ -4,8 +4,8 @@ After each, on a copy each: "recover, drain" and "push, recover, drain"; and aft
 unaltered, in order; what was not may be missing, but never half there; and nothing may be left on the disk. A failure names the trial:
 `python -m flatq.crashlab` and that line show it in full.
 
-`make test` tries every kill and tear at every call, of errors that differ only in their number one each, and 8 double crashes in a quarter
-of the scenarios: the seed chooses. `make test-all` tries all.
+`make test` tries every kill and tear at every call, two fifths of the other faults, of errors that differ only in their number one each, and
+8 double crashes in a quarter of the scenarios: the seed chooses. `make test-all` tries all.
 """
 
 import functools
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, everything, left, share, wait_for
+from conftest import ROOT, everything, left as still_there, share, wait_for
 from laboratory import own, pool, trials, work  # noqa: F401
 
 from flatq.crashlab import __main__ as command
@@ -39,11 +39,13 @@ def bad(outcomes):
     return [f"{outcome.replay}: {outcome.call}: {outcome.detail[:600]}" for outcome in outcomes if outcome.outcome == "bad"]
 
 
-def good(outcomes):
+def good(outcomes, missed=0.0):
+    """None is bad, and all but a part were reached. `missed`: where a verb looks again and again while it waits, a run has fewer calls than
+    the one that was counted."""
     wrong = bad(outcomes)
     assert not wrong, f"{len(wrong)} of {len(outcomes)}:\n" + "\n".join(wrong[:20])
-    missed = [outcome.replay for outcome in outcomes if outcome.outcome != "good"]
-    assert not missed, f"{len(missed)} of {len(outcomes)} were not reached:\n" + "\n".join(missed[:20])
+    left = [outcome.replay for outcome in outcomes if outcome.outcome != "good"]
+    assert len(left) <= missed * len(outcomes), f"{len(left)} of {len(outcomes)} were not reached:\n" + "\n".join(left[:20])
 
 
 @pytest.mark.timeout(3600)
@@ -147,15 +149,14 @@ def test_a_moment_is_what_a_kill_leaves(name, work):
 
 
 def test_a_share_has_every_family(work):
-    """... of faults at every call; another seed chooses others."""
+    """... of faults, and every kill; another seed chooses others."""
     calls = trial.calls(SYSTEM, "push", work)
     whole = faults.points(calls)
     some, others = ({*campaign.plan(SYSTEM, "push", campaign.Options(share=True, limit=1, seed=seed), work)} for seed in (1, 2))
     assert some < {*whole} and some != others and len(some) < len(whole) * 0.7
-    groups = (faults.ONCE, faults.LASTING, faults.SHORT, tuple(faults.OUTPUT))
-    struck, kept = ({(point, group) for fault, point in points for group in groups if fault in group} for points in (whole, some))
-    assert struck == kept
-    assert {pair for pair in whole if pair[0] in faults.KILLS} <= some
+    groups = (faults.ONCE, faults.LASTING, faults.SHORT, ("kill one",))
+    assert all(any(fault in group for fault, _ in some) for group in groups)
+    assert {pair for pair in whole if faults.kills(pair[0])} <= some
 
 
 def test_many_alike_are_thinned():
@@ -343,7 +344,7 @@ def test_an_interruption_keeps_what_there_is(work, tmp_path, number, code):
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert process.returncode == code and err.count(b"\n") == 1 and lines, (process.returncode, err)
     assert f"/{len(lines)}".encode() in out.splitlines()[-1]
-    wait_for(lambda: not left(process), "the end of all it has started")
+    wait_for(lambda: not still_there(process), "the end of all it has started")
 
 
 def test_a_task_that_fails_is_an_outcome(pool):

@@ -233,7 +233,7 @@ MUTANTS: dict[str, Mutant] = {
         (('{ names_in "$q/out" && ! named "$1" && return 0; why="queue \'$queue\': cannot list out/$1"; return 74; }', 'return 0'),),
         reads("drain", "ls: .* q/out/batch")),
     "a flat file that find did not come to is not there": Mutant(
-        (('9>&-) && case $names in\n    lock | *"${proof_newline}lock")', '9>&-); case $names in\n    *)'),),
+        (("9>&-) && case $names in\n    lock | *'\nlock')", '9>&-); case $names in\n    *)'),),
         reads("checkpoint after a fold killed among the bodies", "find: list q/queue")),
     "the sweep leaves a key that it cannot read": Mutant(
         (('  74) return 74 ;;\n  esac\n}\n\n', '  esac\n}\n'),),

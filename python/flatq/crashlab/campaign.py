@@ -23,7 +23,7 @@ from . import faults, trial
 from .scenarios import SCENARIOS, System
 from .trial import SECONDS, Outcome, Second, Trial
 
-WAITING = 0.1  # share of the faults, where a trial mostly sleeps
+PART, WAITING = 0.4, 0.1  # of the faults that need a run each, what a share has of them
 Task = Callable[[], Sequence[Any]]
 Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
 
@@ -63,8 +63,9 @@ def plan(system: System, name: str, options: Options, work: Path) -> list[tuple[
     calls = trial.calls(system, name, work)
     chance = random.Random(f"{options.seed} {name.removesuffix(', synced')}") if options.share else None
     points = faults.points(calls, options.faults, chance)
-    if chance and SCENARIOS[name].act[0] == "sh":  # one verb waits for another: seconds where that one has failed
-        points = [point for point in points if faults.kills(point[0]) or chance.random() < WAITING]
+    if chance:  # a kill costs no run of its own; where one verb waits for another, a trial mostly sleeps
+        part = WAITING if SCENARIOS[name].act[0] == "sh" else PART
+        points = [point for point in points if faults.kills(point[0]) or chance.random() < part]
     if SCENARIOS[name].sync == "off" or options.limit is None:
         return points
     syncs = {way: {call.seq for call in faults.number(calls, way) if call.kind == "sync"} for way in ("changes", "all", "answer")}
