@@ -109,6 +109,8 @@ def pytest_terminal_summary(terminalreporter):
 
 def commit_seed():
     """The seed of this commit: the first 7 hexadecimal digits of its name as a number; 0 where git does not know one."""
+    if not shutil.which("git"):
+        return "0"
     done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     return str(int(done.stdout[:7] or b"0", 16))
 
