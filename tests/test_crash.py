@@ -53,7 +53,8 @@ def good(outcomes, missed=0.0):
 def test_every_call(name, work, trials):
     outcomes = campaign.singles(SYSTEM, [name, name + ", synced"], OPTIONS, work)
     trials("crash", outcomes)
-    good(outcomes)
+    # a door looks for ended leases once a second: under load the run that was counted has a look more than those that are struck
+    good(outcomes, missed=0.15 if SCENARIOS[name].says else 0)
 
 
 @pytest.mark.timeout(3600)
