@@ -79,7 +79,7 @@ nothing_ready() {
     case $proof_path in
     out/*) proof_out=1 ;;
     delayed/*[!0-9]*) ;;
-    delayed/*) proof_path=${proof_path#*/}; [ "$epoch_time" \< "${proof_path}00000" ] || proof_due "$proof_path" || return ;;
+    delayed/*) proof_path=${proof_path#*/}; [ "$epoch_time" \< "${proof_path}00000" ] || proof_due "$proof_path" || { [ $? -eq 75 ] && return 0; return 74; } ;;
     # what lies beside blocks and runs is strange, and nobody's
     queue/??????????.???????/* | head/*/* | wal/* | fold/* | unfold/*) return 0 ;;
     esac
@@ -88,7 +88,7 @@ nothing_ready() {
   return 66
 }
 
-# proof_due THOUSANDS - 0 where none of what is delayed there is due; 74
+# proof_due THOUSANDS - 0 where none of what is delayed there is due; 75 where something is, now: look again; 74
 proof_due() {
   files_below "delayed/$1" || { [ -e "$q/delayed/$1" ] || return 0; return 74; }
   for proof_path in $names; do
@@ -96,7 +96,7 @@ proof_due() {
     case ${proof_path%%/*} in
     *[!0-9]*) continue ;;
     esac
-    [ "$epoch_time" \< "${proof_path%%/*}" ] || { why="queue '$queue': cannot list what is due"; return 74; }
+    [ "$epoch_time" \< "${proof_path%%/*}" ] || return 75
   done
 }
 

@@ -346,7 +346,7 @@ def _by_name(pair: Pair, ended: Ended, allowed: Sequence[Ended]) -> bool:
     """What is allowed beside the two orders: see the top."""
     if pair.base == "due" and {pair.first, pair.second} & {"pop", "reserve"}:
         return True  # a take looks for ended leases once a second: what the other verb has just begun to put back may be overtaken
-    slower_lost = ended.first[0] == 66 and ended.second[0] == 0 and {pair.first, pair.second} <= BY_RECEIPT
+    slower_lost = {ended.first[0], ended.second[0]} == {0, 66} and {pair.first, pair.second} <= BY_RECEIPT
     return slower_lost or pair.first == pair.second == "kick" and ended.first == (0, b"0\n")
 
 
