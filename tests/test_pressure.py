@@ -108,7 +108,7 @@ def spec(redis):
 
 
 @pytest.fixture
-def q(server):
+def q(server, redis):
     return pressure.Queue("q", port=server.port, lease=2)
 
 
