@@ -3,6 +3,7 @@
 #   .doors/INSTANCE/PID-TIME   a connection, three lines: USED PRODUCER WORKER WAITING; the tubes it watches; its counters, NAME=N each
 #   .doors/INSTANCE/gone       the counters of connections that have ended: a line each, behind the name of its file, or one for many
 #   .doors/INSTANCE/draining   puts are refused
+#   .doors/INSTANCE/lock       held by whoever moves counters into `gone`, shortens it, or adds all up
 #
 # Nothing here is more than statistics: what is lost with a crash harms no message.
 
@@ -34,15 +35,22 @@ tally_write() {
   { printf '%s %s %s %s\n%s\n%s\n' "$used" "$door_producer" "$door_worker" "$door_waiting" "$watched" "$tallies" >|"$tally_file"; } 2>/dev/null || :
 }
 
+# tally_lock - waits for the lock of the counters, on descriptor 7: it is held until `exec 7>&-`. Without it counts could be missed, no more
+tally_lock() {
+  command exec 7>>"$door_instance/lock" && flock 7 7>&7
+} 2>/dev/null
+
 # tally_end - the counters outlive the connection
 tally_end() {
   tally_write
+  tally_lock
   printf '%s%s\n' "${tally_file##*/}" "$tallies" >>"$door_instance/gone" && rm -f "$tally_file"
   # now and then, by the last digits of the time
   clock_read
   case $now in
   *[0257]3) tally_fold ;;
   esac
+  exec 7>&-
 } 2>/dev/null
 
 # tally_fold - the lines of `gone` become one: else it grows by one with each connection. CRASH: counters may be lost, as with any crash
@@ -74,8 +82,9 @@ tally_read() {
 }
 
 # tally_sum - on standard output `NAME N`, the sum of each counter, and of `using/TUBE`, `watching/TUBE`, `waiting/TUBE`, `producers`,
-# `workers`, `waiting` and `open` over the connections that live
+# `workers`, `waiting` and `open` over the connections that live. To be run in a process of its own, since the lock is held until that ends
 tally_sum() {
+  tally_lock
   tally_read
   # shellcheck disable=SC2086 # paths: the spool's own may have blanks
   (

@@ -493,6 +493,31 @@ def test_counters_outlive_a_connection_once(shell, flatq):
             client = None
 
 
+def test_counters_are_not_missed_while_they_are_folded(flatq, stub):
+    """A connection that ends shortens the file of those before it: who asks meanwhile waits, and finds them all."""
+    one = Direct(flatq)
+    client, other = one.connect(), one.connect()
+    client.put(b"x")
+    place = next(path.parent for path in one.tallies())
+    client.close()
+    wait_for(lambda: len([*one.tallies()]) == 1, "its end")
+    folding = flatq.home / "folding"
+    stub("awk", f'case $* in *.sum*) : >{folding}; while [ -e {folding} ]; do sleep 0.02; done ;; esac\nexec $REAL "$@"')
+    script = """lib=$1 FLATQ_VERB=beanstalk; . "$lib/common.sh"; shell_reset; need tally rare
+        owner=1-000000000002 door_instance=$2; tally_lock; tally_fold"""
+    fold = subprocess.Popen([flatq.shell, "-c", script, "-", LIB, place], env=flatq.env, stdin=subprocess.DEVNULL)
+    try:
+        wait_for(folding.exists, "the fold is under way")
+        other.send(b"stats\r\n")
+        assert other.reply(0.5) == b"<nothing>"
+        folding.unlink()
+        said = other.reply()
+        assert b"cmd-put: 1\n" in said and b"total-connections: 2\n" in said, said
+    finally:
+        folding.unlink(missing_ok=True)
+        fold.wait()
+
+
 def test_what_comes_back_with_its_connection_was_not_released(flatq):
     client, other = Direct(flatq).connect(), Direct(flatq).connect()
     client.put(b"x")
