@@ -4,8 +4,8 @@ After each, on a copy each: "recover, drain" and "push, recover, drain"; and aft
 unaltered, in order; what was not may be missing, but never half there; and nothing may be left on the disk. A failure names the trial:
 `python -m flatq.crashlab` and that line show it in full.
 
-`make test` tries every kill and tear at every call, two fifths of the other faults, of errors that differ only in their number one each, and
-8 double crashes in a quarter of the scenarios: the seed chooses. `make test-all` tries all.
+`make test` tries every kill and tear at every call, three tenths of the other faults, of errors that differ only in their number one each, of
+each wreck one recovery, and 8 double crashes in a quarter of the scenarios: the seed chooses. `make test-all` tries all.
 """
 
 import functools
@@ -53,8 +53,9 @@ def good(outcomes, missed=0.0):
 def test_every_call(name, work, trials):
     outcomes = campaign.singles(SYSTEM, [name, name + ", synced"], OPTIONS, work)
     trials("crash", outcomes)
-    # a door looks for ended leases once a second: under load the run that was counted has a look more than those that are struck
-    good(outcomes, missed=0.15 if SCENARIOS[name].says else 0)
+    # a door looks for ended leases once a second: under load the run that was counted has a look more than those that are struck. A worker, its
+    # feeder and its job run side by side: at the number of a write there may be another call
+    good(outcomes, missed=0.15 if SCENARIOS[name].says or SCENARIOS[name].verb == "work" else 0)
 
 
 @pytest.mark.timeout(3600)

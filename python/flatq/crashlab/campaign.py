@@ -23,7 +23,7 @@ from . import faults, trial
 from .scenarios import SCENARIOS, System
 from .trial import SECONDS, Outcome, Second, Trial
 
-PART, WAITING = 0.4, 0.1  # of the faults that need a run each, what a share has of them
+PART, WAITING = 0.3, 0.1  # of the faults that need a run each, what a share has of them
 Task = Callable[[], Sequence[Any]]
 Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
 
@@ -60,16 +60,18 @@ def plan(system: System, name: str, options: Options, work: Path) -> list[tuple[
     """The faults and their points. With FLATQ_SYNC=on the same verb makes the same calls, and syncs in between: at those every fault is
     tried, the others leave what they leave without; without a limit, all of them everywhere. Raises RuntimeError where the scenario goes
     wrong by itself."""
-    calls = trial.calls(system, name, work)
+    calls, struck = trial.calls(system, name, work), trial.struck(system, name, work)
     chance = random.Random(f"{options.seed} {name.removesuffix(', synced')}") if options.share else None
-    points = faults.points(calls, options.faults, chance)
+    points = faults.points(calls, [fault for fault in options.faults if not faults.kills(fault)], chance)
+    points += faults.points(struck, [fault for fault in options.faults if faults.kills(fault)], chance)
     if chance:  # a kill costs no run of its own; where one verb waits for another, a trial mostly sleeps
         part = WAITING if SCENARIOS[name].act[0] == "sh" else PART
         points = [point for point in points if faults.kills(point[0]) or chance.random() < part]
     if SCENARIOS[name].sync == "off" or options.limit is None:
         return points
     syncs = {way: {call.seq for call in faults.number(calls, way) if call.kind == "sync"} for way in ("changes", "all", "answer")}
-    return [(fault, point) for fault, point in points if point in syncs[faults.counted(fault)]]
+    synced = {call.seq for call in struck if call.kind == "sync"}
+    return [(fault, point) for fault, point in points if point in (synced if faults.kills(fault) else syncs[faults.counted(fault)])]
 
 
 def singles(system: System, names: Sequence[str], options: Options, work: Path) -> list[Outcome]:
@@ -81,8 +83,13 @@ def singles(system: System, names: Sequence[str], options: Options, work: Path) 
         except RuntimeError as error:
             found.append(undisturbed(name, str(error)))
             continue
-        found += [trial.run(Trial(name, fault, point), system, work) for fault, point in points]
+        found += [trial.run(Trial(name, fault, point), system, work, one_of(options)) for fault, point in points]
     return found
+
+
+def one_of(options: Options) -> int | None:
+    """Where a share is wanted, the seed that chooses which recovery is tried of a wreck."""
+    return options.seed if options.share else None
 
 
 def unseen(system: System, names: Sequence[str], options: Options, work: Path, wanted: Sequence[str] = faults.UNSEEN) -> list[Outcome]:
@@ -96,7 +103,7 @@ def unseen(system: System, names: Sequence[str], options: Options, work: Path, w
         except RuntimeError as error:
             found.append(undisturbed(name, str(error)))
             continue
-        found += [replace(trial.run(Trial(name, fault, point), system, work), family="reads" if fault in faults.READS else "ends")
+        found += [replace(trial.run(Trial(name, fault, point), system, work, one_of(options)), family="reads" if fault in faults.READS else "ends")
                   for fault, point in points]
     return found
 
@@ -187,7 +194,8 @@ def _count(system: System, work: Path, name: str) -> int:
 
 
 def _kill_points(system: System, name: str, work: Path) -> list[int]:
-    return [point for _, point in faults.points(trial.calls(system, name, work), ("kill",))]
+    trial.calls(system, name, work)  # raises RuntimeError where it goes wrong by itself
+    return [point for _, point in faults.points(trial.struck(system, name, work), ("kill",))]
 
 
 def unseen_tasks(wanted: Sequence[str], system: System, options: Options, pool: ProcessPoolExecutor, work: Path) -> list[Task]:

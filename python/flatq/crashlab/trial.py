@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import functools
 import os
+import random
 import shlex
 import subprocess
 import time
@@ -162,6 +163,12 @@ def calls(system: System, scenario: str, work: Path) -> list[gate.Call]:
     return memo.once(work, ("calls", system, scenario), lambda: _undisturbed(system, scenario, work))
 
 
+def struck(system: System, scenario: str, work: Path) -> list[gate.Call]:
+    """The calls of the run that gives what a kill leaves: processes side by side make theirs in another order each time."""
+    known = calls(system, scenario, work)
+    return known if len(known) > MANY else [moment.call for moment in _moments(system, scenario, work, None)[0]]
+
+
 def unseen(system: System, scenario: str, work: Path, way: str) -> list[gate.Call]:
     """The calls of the act that change nothing, counted in that way."""
     def find() -> list[gate.Call]:
@@ -216,10 +223,13 @@ def manners(scenario: Scenario, trial: Trial, result: gate.Result) -> list[str]:
     return wrong
 
 
-def modes(trial: Trial) -> list[dict[str, bool]]:
-    """Recover; push and recover; after a kill of the whole tree also recover after a boot."""
+def modes(trial: Trial, tree: trees.Tree, seed: int | None) -> list[dict[str, bool]]:
+    """Recover; push and recover; after a kill of the whole tree also recover after a boot. With a seed one of these, the same for the same
+    wreck."""
     found = [{"then_push": False}, {"then_push": True}]
-    return [*found, {"then_push": False, "boot": True}] if trial.fault == "kill" and not trial.second else found
+    if trial.fault == "kill" and not trial.second:
+        found.append({"then_push": False, "boot": True})
+    return found if seed is None else [random.Random(f"{seed} {trees.digest(tree)!r}").choice(found)]
 
 
 @functools.lru_cache(maxsize=2)
@@ -282,11 +292,11 @@ def after(system: System, first: Trial, verb: str, work: Path) -> Next:
                 len(found.messages("q", "ready", "reserved", "delayed")))
 
 
-def run(trial: Trial, system: System, work: Path) -> Outcome:
-    """Carry it out, with spools in the directory `work`; nothing is left there."""
+def run(trial: Trial, system: System, work: Path, seed: int | None = None) -> Outcome:
+    """Carry it out, with spools in the directory `work`; nothing is left there. `seed`: try one recovery of the wreck (modes), not all."""
     begun = time.monotonic()
     try:
-        call, reached, wrong = _carry_out(trial, system, work)
+        call, reached, wrong = _carry_out(trial, system, work, seed)
     except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:  # a verb of the recovery hangs, or cannot be started
         call, reached, wrong = "", True, [f"{type(error).__name__}: {error}"]
     return Outcome(trial.scenario, SCENARIOS[trial.scenario].verb, trial.point, call, trial.fault,
@@ -294,7 +304,7 @@ def run(trial: Trial, system: System, work: Path) -> Outcome:
                    round(time.monotonic() - begun, 4), str(trial), second=str(trial.second or ""))
 
 
-def _carry_out(trial: Trial, system: System, work: Path) -> tuple[str, bool, list[str]]:
+def _carry_out(trial: Trial, system: System, work: Path, seed: int | None) -> tuple[str, bool, list[str]]:
     """The call that was struck, whether one was, and what is wrong."""
     scenario = SCENARIOS[trial.scenario]
     first = Trial(trial.scenario, trial.fault, trial.point)
@@ -315,7 +325,7 @@ def _carry_out(trial: Trial, system: System, work: Path) -> tuple[str, bool, lis
             call += "; then " + show(twice.calls[-1]) if reached else ""
         elif acked:
             wrong += oracle.at_once(scenario, fresh(tree, work), result.stdout)
-        for mode in modes(trial) if reached else []:
+        for mode in modes(trial, tree, seed) if reached else []:
             found = oracle.judge(system, ledger, tree, place(work), **mode)
             how = "then a push: " if mode["then_push"] else "after a boot: " if mode.get("boot") else ""
             wrong += [how + text for text in found]
