@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from conftest import ROOT, need
+from conftest import ROOT, need, share
 from servers import module
 
 sys.path.insert(0, str(ROOT / "tests/bench"))
@@ -33,7 +33,7 @@ def run(place, *words):
                           capture_output=True, text=True, timeout=600)
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", share("bench", PARTS, 2))
 def test_it_measures_and_writes(tmp_path, part):
     need("ncat", "redis-cli", "sqlite3", "nq", "strace")
     rows, compared, pictures = PARTS[part]

@@ -1,6 +1,7 @@
 """The checkpoint: many single messages into flat files and back, in the same order, whatever happens between."""
 
 import base64
+import itertools
 import shutil
 import subprocess
 
@@ -244,8 +245,8 @@ def runs_of(spool, queue):
     return run
 
 
-@pytest.mark.parametrize("left", ["run", "run and half a flat file", "flat file and run", "flat file and half the run"])
-@pytest.mark.parametrize("verb", ["pop", "wal", "push -k", "delete"])
+@pytest.mark.parametrize("left, verb", share("folds killed", itertools.product(
+    ["run", "run and half a flat file", "flat file and run", "flat file and half the run"], ["pop", "wal", "push -k", "delete"]), 6))
 def test_a_fold_that_was_killed(filled, made, spool, left, verb):
     q = spool / "small"
     run = runs_of(spool, "small")
@@ -282,8 +283,7 @@ def test_a_fold_that_was_killed(filled, made, spool, left, verb):
     assert lies(spool, "small") == {}
 
 
-@pytest.mark.parametrize("verb", ["pop", "wal", "push -k"])
-@pytest.mark.parametrize("staged", [True, False])
+@pytest.mark.parametrize("staged, verb", share("unfolds killed", itertools.product([True, False], ["pop", "wal", "push -k"]), 3))
 def test_an_unfold_that_was_killed(filled, spool, staged, verb):
     """Behind the first rename: the slips wait in tmp/, or are in head/ already, and the flat file is not yet removed."""
     q = spool / "small"

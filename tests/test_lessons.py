@@ -13,12 +13,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent / "lessons"))
 import course  # noqa: E402
 
+from conftest import share  # noqa: E402
 from servers import module  # noqa: E402
 
 lessons = pytest.mark.parametrize("path", course.LESSONS, ids=lambda path: path.stem)
 
 
-@lessons
+@pytest.mark.parametrize("path", share("lessons", course.LESSONS, 6), ids=lambda path: path.stem)
 def test_it_runs(path):
     reason = course.gate()
     if reason and course.uses_the_gate(path):

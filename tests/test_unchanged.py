@@ -26,7 +26,7 @@ def test_reads_that_fail(name, work, trials):
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", share("ends", [name for name in PLAIN if name not in SLOW], 15))
+@pytest.mark.parametrize("name", share("ends", [name for name in PLAIN if name not in SLOW], 10))
 def test_processes_that_end(name, work, trials):
     outcomes = campaign.unseen(SYSTEM, [name], OPTIONS, work, faults.UNSEEN[len(faults.READS):])
     trials("ends", outcomes)
