@@ -134,7 +134,6 @@ def share(name, items, count, first=0):
     return [item for place, item in enumerate(items) if place in chosen]
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist puts a test's group into its name
 def fuzz(name, seconds):
     """For how many seconds to try by chance, and from which seed: in `make test` a fifth of them, from the run's. FLATQ_FUZZ_SECONDS and
     FLATQ_FUZZ_SEED say otherwise."""
@@ -142,6 +141,7 @@ def fuzz(name, seconds):
     return (float(os.environ.get("FLATQ_FUZZ_SECONDS", seconds if everything() else seconds / 5)), int(os.environ.get("FLATQ_FUZZ_SEED", seed)))
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist puts a test's group into its name
 def pytest_collection_modifyitems(config, items):
     """A test that is marked `full` belongs to `make test-all`, or to whoever names it with its ::. All tests of the Spark session run in one
     process."""

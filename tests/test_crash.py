@@ -4,8 +4,8 @@ After each, on a copy each: "recover, drain" and "push, recover, drain"; and aft
 unaltered, in order; what was not may be missing, but never half there; and nothing may be left on the disk. A failure names the trial:
 `python -m flatq.crashlab` and that line show it in full.
 
-`make test` tries every kill and tear at every call, three tenths of the other faults, of errors that differ only in their number one each, of
-each wreck one recovery, and 8 double crashes in a quarter of the scenarios: the seed chooses. `make test-all` tries all.
+`make test` tries half of the kills and tears, three tenths of the other faults, of errors that differ only in their number one each, of each
+wreck one recovery, and 8 double crashes in a quarter of the scenarios: the seed chooses. `make test-all` tries all.
 """
 
 import functools
@@ -151,14 +151,13 @@ def test_a_moment_is_what_a_kill_leaves(name, work):
 
 
 def test_a_share_has_every_family(work):
-    """... of faults, and every kill; another seed chooses others."""
+    """... of faults; another seed chooses others."""
     calls = trial.calls(SYSTEM, "push", work)
     whole = faults.points(calls)
     some, others = ({*campaign.plan(SYSTEM, "push", campaign.Options(share=True, limit=1, seed=seed), work)} for seed in (1, 2))
     assert some < {*whole} and some != others and len(some) < len(whole) * 0.7
-    groups = (faults.ONCE, faults.LASTING, faults.SHORT, ("kill one",))
+    groups = (faults.ONCE, faults.LASTING, faults.SHORT, ("kill one",), ("kill",), faults.KILLS[2:])
     assert all(any(fault in group for fault, _ in some) for group in groups)
-    assert {pair for pair in whole if faults.kills(pair[0])} <= some
 
 
 def test_many_alike_are_thinned():

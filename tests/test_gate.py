@@ -289,7 +289,8 @@ def test_time_out(root, marked, clock):
 
 
 def test_the_rest_of_the_tree_may_linger(root, marked, clock):
-    result = sh("(while [ -e /proc/$$ ]; do :; done; : >b) & (setsid sleep 99 >/dev/null 2>&1 &) & exit 3", root, timeout=200, linger=50, env=marked)
+    rest = "while [ -e /proc/$0 ]; do :; done; : >b; exec sleep 99"
+    result = sh(f"setsid sh -c '{rest}' $$ >/dev/null 2>&1 & exit 3", root, timeout=200, linger=50, env=marked)
     assert (result.status, result.timed_out, result.killed, result.left) == (3, False, True, 1)
     assert kinds(result) == ["open"]
 

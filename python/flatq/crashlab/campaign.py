@@ -23,7 +23,7 @@ from . import faults, trial
 from .scenarios import SCENARIOS, System
 from .trial import SECONDS, Outcome, Second, Trial
 
-PART, WAITING = 0.3, 0.1  # of the faults that need a run each, what a share has of them
+KILLED, PART, WAITING = 0.5, 0.3, 0.1  # what a share has of the kills, of the faults that need a run each, and of those that wait
 Task = Callable[[], Sequence[Any]]
 Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
 
@@ -64,9 +64,9 @@ def plan(system: System, name: str, options: Options, work: Path) -> list[tuple[
     chance = random.Random(f"{options.seed} {name.removesuffix(', synced')}") if options.share else None
     points = faults.points(calls, [fault for fault in options.faults if not faults.kills(fault)], chance)
     points += faults.points(struck, [fault for fault in options.faults if faults.kills(fault)], chance)
-    if chance:  # a kill costs no run of its own; where one verb waits for another, a trial mostly sleeps
+    if chance:  # where one verb waits for another, a trial mostly sleeps
         part = WAITING if SCENARIOS[name].act[0] == "sh" else PART
-        points = [point for point in points if faults.kills(point[0]) or chance.random() < part]
+        points = [point for point in points if chance.random() < (KILLED if faults.kills(point[0]) else part)]
     if SCENARIOS[name].sync == "off" or options.limit is None:
         return points
     syncs = {way: {call.seq for call in faults.number(calls, way) if call.kind == "sync"} for way in ("changes", "all", "answer")}
