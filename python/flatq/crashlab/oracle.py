@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from . import layout, memo, trees
@@ -211,20 +211,17 @@ def judge(system: System, ledger: Ledger, tree: trees.Tree, spool: Path, *, then
         _RECOVERED[wreck] = memo.once(spool.parent, wreck, lambda: _recover(system, tree, spool, key, then_push, boot))
     recovered = _RECOVERED[wreck]
     wrong = [*ledger.wrong, *recovered.wrong]
-    order = [*ledger.order, *([AFTER] if recovered.pushed else [])]
-    must = ledger.must | ({AFTER} if recovered.pushed else set())
-    got = recovered.bodies
-    wrong += _compare(ledger, order, must, got)
-    return wrong
+    after = [AFTER] if recovered.pushed else []
+    return wrong + compare(replace(ledger, order=[*ledger.order, *after], must={*ledger.must, *after}), recovered.bodies)
 
 
 def _short(bodies: Sequence[bytes]) -> str:
     return repr([body if len(body) < 40 else body[:20] + b"... %d bytes" % len(body) for body in bodies[:20]])
 
 
-def _compare(ledger: Ledger, order: list[bytes], must: set[bytes], got: Sequence[bytes]) -> list[str]:
-    wrong = []
-    there = set(got)
+def compare(ledger: Ledger, got: Sequence[bytes]) -> list[str]:
+    """What of the ledger does not hold of what came out, one line each."""
+    wrong, there, order, must = list[str](), set(got), ledger.order, ledger.must
     if len(there) != len(got):
         wrong.append(f"twice: {_short([body for body, count in Counter(got).items() if count > 1])}")
     if there - set(order):

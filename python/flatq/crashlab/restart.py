@@ -45,16 +45,13 @@ def check(system: System, scenario: Scenario, spool: Path, owed: Owed, *, then_p
     """
     wrong: list[str] = []
     reboot(spool)
-    acked = owed.acked
-    given = [int(word) for word in owed.stdout.split() if word.isdigit()] if scenario.verb == "push" and acked else []
-    order, must = list(scenario.order), required(scenario, owed)
-    if owed.other:
-        order.append(OTHER)
+    ledger = owes(scenario, owed)
+    given = [int(word) for word in owed.stdout.split() if word.isdigit()] if scenario.verb == "push" and owed.acked else []
     if then_push:
         done = system.verb(spool, "push", "q", stdin=LATER)
         if done.returncode == 0:
-            order.append(LATER)
-            must.append(LATER)
+            ledger.order.append(LATER)
+            ledger.must.add(LATER)
             if given and int(done.stdout.split()[0]) <= max(given):
                 wrong.append(f"id {done.stdout.split()[0].decode()} was given before: {max(given)}")
         elif done.returncode not in (69, 75):
@@ -64,7 +61,7 @@ def check(system: System, scenario: Scenario, spool: Path, owed: Owed, *, then_p
         return [*wrong, f"wal: exit {done.returncode}: {done.stderr.decode(errors='replace').strip()}"]
     found = layout.dump(spool)
     wrong += [f"not right after the recovery: {what}" for what in found.damaged if not re.match(r"q/buried/\S*\.damaged:", what)]
-    wrong += state_of(scenario, spool, found, acked)
+    wrong += state_of(scenario, found, owed.acked)
     damaged = [message.id for message in found.messages("q", "buried") if message.place.endswith(".damaged")]
     for number in damaged:  # left where they are, they would be kicked
         gone = system.verb(spool, "delete", f"q:{number}")
@@ -73,34 +70,24 @@ def check(system: System, scenario: Scenario, spool: Path, owed: Owed, *, then_p
     if damaged:
         system.verb(spool, "wal", "q")
     got, left = drain(system, spool, wrong)
-    wrong += [f"twice: {body[:40]!r}" for body in sorted(set(got) & set(order)) if got.count(body) > 1]
-    wrong += [f"unknown: {body[:40]!r}" for body in got if body not in order]
-    wrong += [f"lost: {body[:40]!r}" for body in must if body not in got]
-    group = [body in got for body in scenario.new or scenario.old] if scenario.atomic else []
-    if any(group) and not all(group):
-        wrong.append(f"{sum(group)} of {len(group)}: not all or none")
-    if acked and scenario.old and (owed.settled or not (scenario.delivers or scenario.beside)):
-        wrong += [f"came back though settled: {body[:40]!r}" for body in scenario.old if body in got]
-    if scenario.ordered and not wrong:
-        places = [order.index(body) for body in got]
-        if places != sorted(places):
-            wrong.append(f"out of order: {[body[:20] for body in got]}")
+    wrong += oracle.compare(ledger, got)
     wrong += [f"left over: {place}" for place in left]
     return wrong
 
 
-def required(scenario: Scenario, owed: Owed) -> list[bytes]:
-    """What must come out. What a verb hands out and settles need not, once it was written out."""
-    must = [body for body in scenario.order if body not in scenario.new and body not in scenario.old]
-    if owed.acked:
-        must += scenario.new
-    elif scenario.delivers:
-        said = oracle.said(scenario.act, owed.stdout, scenario.old)
-        must += [body for body in scenario.old if body not in said]
-    return must + ([OTHER] if owed.other == "acked" else [])
+def owes(scenario: Scenario, owed: Owed) -> oracle.Ledger:
+    """What must be there, and what must not. What a pop has taken may come again unless that was on the disk."""
+    ledger = oracle.expected(scenario, owed.acked, owed.stdout)
+    if not owed.settled and (scenario.delivers or scenario.beside):
+        ledger.gone.clear()
+    if owed.other:
+        ledger.order.append(OTHER)
+    if owed.other == "acked":
+        ledger.must.add(OTHER)
+    return ledger
 
 
-def state_of(scenario: Scenario, spool: Path, found: layout.Dump, acked: bool) -> list[str]:
+def state_of(scenario: Scenario, found: layout.Dump, acked: bool) -> list[str]:
     """The state that the verb was to make durable before its answer."""
     wrong = []
     if acked and scenario.ends in DURABLE and scenario.verb not in UNSYNCED:
