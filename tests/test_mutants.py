@@ -22,7 +22,7 @@ from laboratory import own, trials, work  # noqa: F401
 
 from flatq.crashlab import __main__ as command
 from flatq.crashlab import article, broken, campaign, cuts, gate, mutants, power, races, report, trial
-from flatq.crashlab.scenarios import SCENARIOS, System
+from flatq.crashlab.scenarios import BASELINE, SCENARIOS, Article, System
 
 sys.path.insert(0, str(ROOT / "tests/model"))
 
@@ -131,34 +131,29 @@ def test_the_article(row, own, trials):
     trials("article", outcomes)
     bad = [f"{one.replay}\n    {one.detail[:400]}" for one in outcomes if one.verb == "flatq" and one.outcome != "good"]
     assert not bad, f"{len(bad)}:\n" + "\n".join(bad[:10])
-    counts = article.counts(outcomes)
-    (theirs, of), (_, ours) = counts[row, "article"], counts[row, "flatq"]
-    assert theirs > 0 and min(of, ours) >= min(limit or 8, 8), counts
-    print(f"{row}: the article's {theirs} of {of}, ours 0 of {ours}")
-    assert f"| {row} | {theirs} of {of} | 0 of {ours} |" in article.markdown(outcomes).splitlines()
+    counts = collections.Counter((one.verb, one.outcome) for one in outcomes)
+    assert counts["article", "bad"] > 0 and counts["flatq", "good"] >= min(limit or 8, 8), counts
+    assert counts["article", "bad"] + counts["article", "good"] >= min(limit or 8, 8), counts
+    print(f"{row}: {dict(counts)}")
 
 
-def test_table_of_the_article():
-    lines = article.markdown([]).splitlines()
-    assert len(lines) == len(ROWS) + 2 and {line.count("|") for line in lines} == {4}
-
-
-def test_a_trial_of_the_article_is_replayed(own):
-    first = next(one for trial in article.plan("article", "all killed", own) if (one := article.run(trial, own)).outcome == "bad")
-    done = subprocess.run([sys.executable, *shlex.split(first.replay)[1:]], capture_output=True,
-                          env={**os.environ, "PYTHONPATH": str(ROOT / "python")}, timeout=100)
-    assert done.returncode == 0 and first.detail.encode() in done.stdout, done  # to be bad is what the baseline is there for
+@pytest.mark.parametrize("row", ["all killed", article.POWER, article.AT_ONCE])
+def test_a_trial_of_the_article_is_replayed(row, own, capsys):
+    first = next(one for one in article.trials("article", row, 20, 0, own) if one.outcome == "bad")
+    assert command.main(shlex.split(first.replay)) == 1
+    detail = "lost: b'message" if row == article.AT_ONCE else first.detail  # of eight at once, which are lost is chance
+    assert f"bad: {detail}" in capsys.readouterr().out
 
 
 def test_what_is_read_of_the_article_is_what_it_hands_out(own):
     """The dump, on wrecks of every seventh call, beside its own pop, as long as that hands out whole messages."""
     compared = 0
-    for call in article.whole("article", own)[::7]:
-        _, spool = article.struck(article.Trial("article", "kill", call.seq), own)
-        article.SIDES["article"].shell("recover", spool)
-        found = article.dump("article", spool)
-        said = article.SIDES["article"].shell("for n in 1 2 3 4; do printf '<'; pop; printf '>'; done", spool)
-        popped = said.decode().strip("<>").split("><")
+    system = Article()
+    for call in trial.calls(system, BASELINE.name, own)[::7]:
+        spool = trial.fresh(trial.wreck(system, trial.Trial(BASELINE.name, "kill", call.seq), own)[1], own)
+        system.verb(spool, "wal")
+        found = system.dump(spool).bodies()
+        popped = [system.verb(spool, "pop", "q").stdout.decode() for _ in range(4)]
         for body, text in zip(found, popped):
             if body is None:
                 break

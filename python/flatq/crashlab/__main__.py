@@ -2,7 +2,7 @@
 
 Without --point, trials of the families named (--family; all that are there), side by side, and a table at the end: bad trials of all.
 Where it is interrupted, what has come by then is written and shown. With --scenario, --fault and --point, or with a line that begins with
-`power`, `pair` or `cut`, one trial in full, as a failure's line says. Exit 0: nothing is bad; 1: something is; 64: usage; 69: this system cannot do it (of several families: says which it cannot); 130, 143: interrupted.
+`power`, `pair`, `cut` or `article`, one trial in full, as a failure's line says. Exit 0: nothing is bad; 1: something is; 64: usage; 69: this system cannot do it (of several families: says which it cannot); 130, 143: interrupted.
 """
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import campaign, cuts, faults, gate, pairs, power, report
-from .scenarios import SCENARIOS, System
+from . import article, campaign, cuts, faults, gate, pairs, power, report
+from .scenarios import SCENARIOS, System, system_of
 from .trial import Trial
+
+#: What a line that is one trial begins with, behind --lib DIRECTORY where that is another.
+AGAIN = (["power"], ["cut"], ["pair"], ["article"])
 
 
 class _Parser(argparse.ArgumentParser):
@@ -66,19 +69,19 @@ def _stop(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt(signal.Signals(number).name)
 
 
-def _again(line: list[str], parser: argparse.ArgumentParser) -> int:
-    """A trial of power.py, pairs.py or cuts.py, from the line that it prints."""
+def _again(line: list[str], system: System, parser: argparse.ArgumentParser) -> int:
+    """A trial of one of AGAIN, from the line that it prints."""
     try:
-        if line[0] == "power":
-            given = power.Trial.parse(shlex.join(line))
-            with campaign.workplace() as work:
-                outcome = power.run(given, System(), work)
-        elif line[0] == "pair":
-            with campaign.workplace() as work:
-                outcome = pairs.run(pairs.Pair.parse(shlex.join(line)), System(), work)
-        else:
-            cut = cuts.Cut.parse(shlex.join(line))
-            [outcome] = cuts.replay(System(), cut.kind, [cut])
+        with campaign.workplace() as work:
+            if line[0] == "power":
+                outcome: Any = power.run(power.Trial.parse(shlex.join(line)), system, work)
+            elif line[0] == "pair":
+                outcome = pairs.run(pairs.Pair.parse(shlex.join(line)), system, work)
+            elif line[0] == "article":
+                outcome = article.run(line[-1], work)
+            else:
+                cut = cuts.Cut.parse(shlex.join(line))
+                [outcome] = cuts.replay(system, cut.kind, [cut])
     except (ValueError, KeyError) as error:
         parser.error(str(error))
     print(f"{outcome.call}\n" + "".join(f"  {what}\n" for what in getattr(outcome, "missing", ())) + f"{outcome.outcome}: {outcome.detail}")
@@ -89,8 +92,10 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     families = campaign.families()
     parser = _parser(list(families))
-    again = bool(argv) and argv[0] in ("power", "cut", "pair")
-    args = parser.parse_args([] if again else argv)
+    lib = argv[:2] if argv[:1] == ["--lib"] else []
+    line = argv[len(lib):]
+    again = line[:1] in AGAIN
+    args = parser.parse_args(lib if again else argv)
     if args.list:
         print("\n".join(SCENARIOS))
         return 0
@@ -99,9 +104,9 @@ def main(argv: list[str] | None = None) -> int:
     if not there and (again or args.point is not None or not campaign.UNGATED & set(chosen)):
         print(without, file=sys.stderr)
         return 69
+    system = system_of(args.lib) if args.lib else System()
     if again:
-        return _again(argv, parser)
-    system = System(args.lib.absolute(), str(args.lib)) if args.lib else System()
+        return _again(line, system, parser)
     if args.point is not None:
         return _one(parser, args, system)
     wanted = [name for name in SCENARIOS if not args.scenario or any(name == text or name.startswith(text) for text in args.scenario)]

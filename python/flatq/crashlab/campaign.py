@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from . import faults, trial
-from .scenarios import SCENARIOS, System
+from .scenarios import NAMED, SCENARIOS, System
 from .trial import SECONDS, Outcome, Second, Trial
 
 KILLED, PART, WAITING = 0.5, 0.3, 0.1  # what a share has of the kills, of the faults that need a run each, and of those that wait
@@ -65,9 +65,9 @@ def plan(system: System, name: str, options: Options, work: Path) -> list[tuple[
     points = faults.points(calls, [fault for fault in options.faults if not faults.kills(fault)], chance)
     points += faults.points(struck, [fault for fault in options.faults if faults.kills(fault)], chance)
     if chance:  # where one verb waits for another, a trial mostly sleeps
-        part = WAITING if SCENARIOS[name].act[0] == "sh" else PART
+        part = WAITING if NAMED[name].act[0] == "sh" else PART
         points = [point for point in points if chance.random() < (KILLED if faults.kills(point[0]) else part)]
-    if SCENARIOS[name].sync == "off" or options.limit is None:
+    if NAMED[name].sync == "off" or options.limit is None:
         return points
     syncs = {way: {call.seq for call in faults.number(calls, way) if call.kind == "sync"} for way in ("changes", "all", "answer")}
     synced = {call.seq for call in struck if call.kind == "sync"}
@@ -110,7 +110,7 @@ def unseen(system: System, names: Sequence[str], options: Options, work: Path, w
 
 def undisturbed(name: str, detail: str) -> Outcome:
     """What is said where it goes wrong by itself."""
-    return Outcome(name, SCENARIOS[name].verb, 0, "", "none", "bad", detail, 0, 0.0, f"--scenario {name!r}")
+    return Outcome(name, NAMED[name].verb, 0, "", "none", "bad", detail, 0, 0.0, f"--scenario {name!r}")
 
 
 def doubles(system: System, name: str, count: int | None, seed: int, work: Path) -> list[Outcome]:
@@ -120,7 +120,7 @@ def doubles(system: System, name: str, count: int | None, seed: int, work: Path)
     except RuntimeError as error:
         return [undisturbed(name, str(error))]
     chance = random.Random(f"{seed} {name}")
-    pairs = [(point, verb) for point in points for verb in SECONDS]
+    pairs = [(point, verb) for point in points for verb in SECONDS if (system.lib / verb).exists()]
     if count is not None:
         chance.shuffle(pairs)
     found: list[Outcome] = []

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from . import campaign, gate, power, restart, trial
-from .scenarios import SCENARIOS, System, Words, build
+from .scenarios import NAMED, System, Words, build
 
 KINDS = ("ext4", "xfs")
 #: As FS_IOC_SHUTDOWN counts: 1: the log of the file system reaches the disk, data does not; 2: neither does.
@@ -160,7 +160,7 @@ class Disk:
 def run(given: Cut, system: System, disk: Disk, work: Path) -> trial.Outcome:
     """One cut on a disk that is empty before and after."""
     start = time.monotonic()
-    scenario = SCENARIOS[given.scenario]
+    scenario = NAMED[given.scenario]
     base, box, state = work / "base", disk.path / "box", work / "state"
     for path in (base, box, state):
         shutil.rmtree(path, ignore_errors=True)

@@ -99,13 +99,16 @@ def read(path: str | Path) -> bytes:
 @functools.lru_cache(maxsize=64)
 def body_of(line: bytes, size: int) -> bytes | None:
     """The bytes of one line of base64, newline included; None if it is not whole."""
-    if not line.endswith(b"\n"):
-        return None
+    data = decoded(line[:-1]) if line.endswith(b"\n") else None
+    return data if data is not None and len(data) == size and len(line) == (size + 2) // 3 * 4 + 1 else None
+
+
+def decoded(line: bytes) -> bytes | None:
+    """None if it is no base64."""
     try:
-        data = base64.b64decode(line[:-1], validate=True)
+        return base64.b64decode(line, validate=True)
     except binascii.Error:
         return None
-    return data if len(data) == size and len(line) == (size + 2) // 3 * 4 + 1 else None
 
 
 def names(path: Path) -> list[str]:

@@ -55,6 +55,8 @@ def stored(stdout: bytes) -> bool:
 
 def expected(scenario: Scenario, acked: bool, stdout: bytes) -> Ledger:
     """What there must be when `act` has said that, and succeeded or not."""
+    if scenario.tells:
+        return _told(scenario, stdout)
     old, new = set(scenario.old), set(scenario.new)
     if acked and scenario.instead and stdout in scenario.order:
         old = {stdout}
@@ -73,6 +75,24 @@ def expected(scenario: Scenario, acked: bool, stdout: bytes) -> Ledger:
         ledger.must |= old - set(said(scenario.act, stdout, scenario.old))
     if acked and scenario.delivers and set(said(scenario.act, stdout, scenario.order)) != old:
         ledger.wrong.append(f"not delivered: said {stdout[:99]!r}")
+    return ledger
+
+
+def _told(scenario: Scenario, stdout: bytes) -> Ledger:
+    """What a script has said of its pushes and pops, one after the other."""
+    ledger = Ledger(list(scenario.order), set())
+    for number, shown, status in re.findall(rb"\+(\d)\n|<([^<>]*?)(?: (\d+)>\n|(?: \d*>?)?\Z)", stdout):
+        if number:
+            ledger.must.add(scenario.order[int(number)])
+        elif shown in scenario.order:
+            if shown in ledger.gone or status == b"0" and any(scenario.order.index(shown) < scenario.order.index(body) for body in ledger.gone):
+                ledger.wrong.append(f"twice, or out of order: {shown!r}")
+            ledger.delivered([shown])
+            ledger.gone |= {shown} if status == b"0" else set()
+        elif status == b"0" and shown:
+            ledger.wrong.append(f"handed out {shown!r}")
+        elif status in (b"0", b"66") and not shown and ledger.must:
+            ledger.wrong.append(f"nothing was handed out, though {min(ledger.must)!r} is there")
     return ledger
 
 
@@ -130,6 +150,11 @@ def _push(system: System, spool: Path, key: str) -> tuple[list[str], bool]:
 def _recover(system: System, tree: trees.Tree, spool: Path, key: str, then_push: bool, boot: bool) -> Recovered:
     trees.remove(spool)
     trees.put(tree, spool)
+    if system.baseline:
+        if then_push:
+            system.verb(spool, "push", "q", stdin=AFTER)
+        system.verb(spool, "wal")
+        return Recovered((), tuple(body or b"not whole" for body in system.dump(spool).bodies()), then_push)
     layout.age(spool)
     wrong: list[str] = []
     pushed = False

@@ -28,7 +28,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from . import gate, restart, states, trees, trial
-from .scenarios import SCENARIOS, Scenario, System, Words, build
+from .scenarios import NAMED, SCENARIOS, Scenario, System, Words, build
 
 STAGES = ("act", "boot", "kill")
 #: Files that nobody reads after a restart: taken to be whole, so that they do not double the number of states.
@@ -110,7 +110,7 @@ def base(system: System, name: str, work: Path) -> tuple[states.Tree, Words]:
     shutil.rmtree(box, ignore_errors=True)
     box.mkdir(parents=True)
     try:
-        words = build(system, SCENARIOS[name], box / "s")
+        words = build(system, NAMED[name], box / "s")
         return states.read(box), words
     finally:
         shutil.rmtree(box, ignore_errors=True)
@@ -154,7 +154,7 @@ def record(system: System, scenario: Scenario, stage: str, sync: str, work: Path
 @functools.lru_cache(maxsize=64)
 def recorded(system: System, name: str, stage: str, sync: str, work: Path) -> Recording:
     """record, once for each process and `work`."""
-    return record(system, SCENARIOS[name], stage, sync, work)
+    return record(system, NAMED[name], stage, sync, work)
 
 
 def cuts(recording: Recording) -> list[int]:
@@ -263,7 +263,7 @@ def _unseen(found: Iterable[tuple[int, str, str]], seen: set[str], count: int) -
 def run(given: Trial, system: System, work: Path) -> Outcome:
     """Make the state, restart, recover, drain. The stage is recorded anew unless this process has done so; `work` is the caller's to remove."""
     start = time.monotonic()
-    scenario = SCENARIOS[given.scenario]
+    scenario = NAMED[given.scenario]
     recording = recorded(system, given.scenario, given.stage, given.sync, work)
     history = recording.history
     pending = history.pending(given.cut)
@@ -287,7 +287,7 @@ def explore(system: System, name: str, limit: int, seed: int, work: Path, *, syn
     """The trials of one scenario, made and run: one task of a pool or a cluster. Uses, and removes, a directory of its own below `work`."""
     own = work / re.sub(r"\W+", "-", f"{system.name} {name} {sync} {seed}")
     try:
-        return [run(one, system, own) for one in trials(system, [SCENARIOS[name]], limit, seed, own, sync=sync, kinds=kinds)]
+        return [run(one, system, own) for one in trials(system, [NAMED[name]], limit, seed, own, sync=sync, kinds=kinds)]
     finally:
         shutil.rmtree(own, ignore_errors=True)
 

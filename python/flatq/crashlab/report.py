@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from . import layout, trial, trees
-from .scenarios import SCENARIOS, System
+from . import trial, trees
+from .scenarios import NAMED, System
 from .trial import Trial
 
 
@@ -77,13 +77,13 @@ def full(one: Trial, system: System, work: Path) -> tuple[trial.Outcome, str]:
     result, tree = trial.wreck(system, Trial(one.scenario, one.fault, one.point), work)
     lines = [f"{one}", "", *_calls(result.calls, one.point), f"exit {result.status}, said {result.stdout[:200]!r}, {result.stderr[:400]!r}"]
     if one.second:
-        ledger = trial.oracle.expected(SCENARIOS[one.scenario], False, result.stdout)
+        ledger = trial.oracle.expected(NAMED[one.scenario], False, result.stdout)
         first = Trial(one.scenario, one.fault, one.point)
         twice, tree = trial.after(system, first, one.second.verb, work).struck(one.second, ledger)
         lines += ["", f"then {one.second}:", *_calls(twice.calls, one.second.point), f"said {twice.stdout[:200]!r}"]
     lines += ["", "left on the disk:", *_files(tree)]
     spool = trial.fresh(tree, work)
-    found = layout.dump(spool)
+    found = system.dump(spool)
     trees.remove(spool)
     lines += ["", "messages:", *(f"  {m.state:8} {m.id} {m.place} {(m.body or b'?')[:40]!r}" for m in found.messages())]
     lines += [f"  damaged: {text}" for text in found.damaged] + [f"  left over: {text}" for text in found.left]

@@ -27,10 +27,11 @@ Words = tuple[Any, ...]  # text, and bytes at the end
 
 @dataclass(frozen=True)
 class System:
-    """The verbs that are tried: those in lib/, or a copy with another name."""
+    """The verbs that are tried: those in lib/, or a copy with another name. `baseline`: its trials are expected to be bad."""
 
     lib: Path = ROOT / "lib"
     name: str = "flatq"
+    baseline = False
 
     def argv(self, words: Sequence[str]) -> list[str]:
         return ["sh", "-c", words[1], str(self.lib)] if words[0] == "sh" else ["sh", str(self.lib / words[0]), *words[1:]]
@@ -42,6 +43,40 @@ class System:
     def verb(self, spool: Path, *words: str, stdin: bytes = b"", sync: str = "off") -> subprocess.CompletedProcess[bytes]:
         """Run it undisturbed. Raises subprocess.TimeoutExpired after ten minutes."""
         return subprocess.run(self.argv(words), input=stdin, env=self.environment(spool, sync), capture_output=True, timeout=600)
+
+    def dump(self, spool: Path) -> layout.Dump:
+        return layout.dump(spool)
+
+
+@dataclass(frozen=True)
+class Article(System):
+    """The article's version, whose scripts want the queue's name in $queue and its files in the working directory."""
+
+    lib: Path = ROOT / "tests/article"
+    name: str = "article"
+    baseline = True
+
+    def argv(self, words: Sequence[str]) -> list[str]:
+        script = {"sh": words[-1], "create": "", "wal": '[ ! -f q.queue ] || sh "$0/wal"'}.get(words[0], f'sh "$0/{words[0]}"')
+        handler = 'sh() { command sh "$@"; [ $? -lt 128 ]; }'  # ends with 0 whatever has happened, unless it is killed
+        return ["sh", "-c", f'exec 2>/dev/null; [ -d "$FLATQ_DIR" ] || mkdir "$FLATQ_DIR"; cd "$FLATQ_DIR" || exit\n{handler}\n{script}', str(self.lib)]
+
+    def environment(self, spool: Path, sync: str = "off") -> dict[str, str]:
+        return {**super().environment(spool, sync), "queue": "q"}
+
+    def dump(self, spool: Path) -> layout.Dump:
+        """What can still be taken, in order, as the pop reads it."""
+        cut = spool / "q.cut"
+        bodies: list[bytes | None] = [layout.read(spool / "q.out") if (spool / "q.out").exists() else None] if cut.exists() else []
+        queue = cut if cut.exists() else spool / "q.queue"
+        for line in queue.read_bytes().splitlines() if queue.exists() else []:
+            bodies.append(layout.decoded(line))
+        return layout.Dump({"q": [layout.Message(n, "ready", 0, 0, "", body, queue.name) for n, body in enumerate(bodies, 1)]})
+
+
+def system_of(lib: Path) -> System:
+    """The verbs in another directory than lib/."""
+    return Article() if lib.resolve() == Article.lib else System(lib.absolute(), str(lib))
 
 
 @dataclass(frozen=True)
@@ -68,6 +103,7 @@ class Scenario:
     complaints: int = 1  # lines on standard error that there may be at most, a door's log among them
     prepare: Callable[[Path], None] | None = None
     sync: str = "off"
+    tells: bool = False  # a script that says +N where it has pushed order[N], and <TEXT STATUS> of each pop
 
 
 def lines(first: int, last: int) -> tuple[bytes, ...]:
@@ -329,3 +365,10 @@ _ALL = [*_basic(), *_doors(), *_checkpoints()]
 #: By name. Each also with FLATQ_SYNC=on, under its name and ", synced".
 SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario for plain in _ALL for scenario in (plain, replace(plain, name=plain.name + ", synced", sync="on"))}
+THREE = tuple(b"message number %d, the %s" % pair for pair in enumerate((b"first", b"second", b"third"), 1))
+#: What the article's version can do as well. Of no family but `article`, and so not among the others.
+BASELINE = Scenario("three pushes, three pops", "sh", (("create", "q", b""),), ("sh", "".join(
+    f"""if printf %s '{body.decode()}' | sh "$0/push" q >/dev/null; then printf '+{n}\\n'; fi\n""" for n, body in enumerate(THREE))
+    + 3 * """printf '<'; sh "$0/pop" q; printf ' %s>\\n' $?\n""", b""), THREE, delivers=True, complaints=6, tells=True)
+#: All that have a name.
+NAMED = {**SCENARIOS, BASELINE.name: BASELINE}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from . import faults, gate, layout, memo, oracle, trees
-from .scenarios import SCENARIOS, Scenario, System, Words, build
+from .scenarios import NAMED, Scenario, System, Words, build
 
 #: What may be broken a second time, on what the first crash has left: the recovery, and the next verb.
 SECONDS: dict[str, Words] = {
@@ -63,7 +63,7 @@ class Trial:
     @classmethod
     def of(cls, scenario: str, fault: str, point: int, seed: int = 0, second: str = "") -> Trial:
         """With `second` as text, "VERB POINT". Raises ValueError."""
-        if scenario not in SCENARIOS:
+        if scenario not in NAMED:
             raise ValueError(f"no scenario {scenario!r}")
         faults.make(fault, point)
         verb, _, number = second.partition(" ")
@@ -107,7 +107,7 @@ def base(system: System, scenario: str, work: Path) -> tuple[trees.Tree, Words]:
     def make() -> tuple[trees.Tree, Words]:
         spool = work / f"base.{os.getpid()}"
         trees.remove(spool)
-        words = build(system, SCENARIOS[scenario], spool)
+        words = build(system, NAMED[scenario], spool)
         tree = trees.take(spool)
         trees.remove(spool)
         return tree, words
@@ -173,7 +173,7 @@ def unseen(system: System, scenario: str, work: Path, way: str) -> list[gate.Cal
     """The calls of the act that change nothing, counted in that way."""
     def find() -> list[gate.Call]:
         tree, words = base(system, scenario, work)
-        return act(system, words, fresh(tree, work), SCENARIOS[scenario].sync, counted=way).calls
+        return act(system, words, fresh(tree, work), NAMED[scenario].sync, counted=way).calls
 
     return memo.once(work, ("unseen", system, scenario, way), find)
 
@@ -181,13 +181,13 @@ def unseen(system: System, scenario: str, work: Path, way: str) -> list[gate.Cal
 def _undisturbed(system: System, scenario: str, work: Path) -> list[gate.Call]:
     tree, words = base(system, scenario, work)
     spool = fresh(tree, work)
-    whole = act(system, words, spool, SCENARIOS[scenario].sync)
+    whole = act(system, words, spool, NAMED[scenario].sync)
     wrong = [] if whole.status == 0 else [f"exit {whole.status}: {whole.stderr!r}"]
-    says, new = SCENARIOS[scenario].says, SCENARIOS[scenario].new
+    says, new = NAMED[scenario].says, NAMED[scenario].new
     if says not in whole.stdout or new and not says and not oracle.stored(whole.stdout):
         wrong.append(f"not acknowledged: {whole.stdout!r}")
-    wrong = wrong or oracle.at_once(SCENARIOS[scenario], spool, whole.stdout)
-    wrong = wrong or oracle.judge(system, oracle.expected(SCENARIOS[scenario], True, whole.stdout), trees.take(spool), spool, then_push=False)
+    wrong = wrong or oracle.at_once(NAMED[scenario], spool, whole.stdout)
+    wrong = wrong or oracle.judge(system, oracle.expected(NAMED[scenario], True, whole.stdout), trees.take(spool), spool, then_push=False)
     trees.remove(spool)
     if wrong:
         raise RuntimeError(f"{scenario}, undisturbed: {wrong}")
@@ -235,7 +235,7 @@ def modes(trial: Trial, tree: trees.Tree, seed: int | None) -> list[dict[str, bo
 @functools.lru_cache(maxsize=2)
 def _moments(system: System, scenario: str, work: Path, only: int | None) -> tuple[list[Moment], gate.Result]:
     tree, words = base(system, scenario, work)
-    return moments(system, words, fresh(tree, work), SCENARIOS[scenario].sync, only)
+    return moments(system, words, fresh(tree, work), NAMED[scenario].sync, only)
 
 
 def _at(point: int, found: Sequence[Moment], whole: gate.Result, fault: gate.Fault) -> tuple[gate.Result, trees.Tree]:
@@ -255,7 +255,7 @@ def wreck(system: System, trial: Trial, work: Path) -> tuple[gate.Result, trees.
         return _at(trial.point, *_moments(system, trial.scenario, work, trial.point if many else None), fault)
     tree, words = base(system, trial.scenario, work)
     spool = fresh(tree, work)
-    result = act(system, words, spool, SCENARIOS[trial.scenario].sync, fault, faults.counted(trial.fault))
+    result = act(system, words, spool, NAMED[trial.scenario].sync, fault, faults.counted(trial.fault))
     return result, trees.take(spool)
 
 
@@ -286,9 +286,9 @@ def after(system: System, first: Trial, verb: str, work: Path) -> Next:
     _, tree = wreck(system, first, work)
     spool = fresh(tree, work)
     layout.age(spool)
-    found = oracle.dump(spool)
+    found = system.dump(spool)
     held = [body for body in found.bodies() if body is not None] if verb in ("pop", "drain") else []
-    return Next(*moments(system, SECONDS[verb], spool, SCENARIOS[first.scenario].sync), held,
+    return Next(*moments(system, SECONDS[verb], spool, NAMED[first.scenario].sync), held,
                 len(found.messages("q", "ready", "reserved", "delayed")))
 
 
@@ -299,14 +299,14 @@ def run(trial: Trial, system: System, work: Path, seed: int | None = None) -> Ou
         call, reached, wrong = _carry_out(trial, system, work, seed)
     except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:  # a verb of the recovery hangs, or cannot be started
         call, reached, wrong = "", True, [f"{type(error).__name__}: {error}"]
-    return Outcome(trial.scenario, SCENARIOS[trial.scenario].verb, trial.point, call, trial.fault,
+    return Outcome(trial.scenario, NAMED[trial.scenario].verb, trial.point, call, trial.fault,
                    "bad" if wrong else "good" if reached else "not reached", "; ".join(dict.fromkeys(wrong)), trial.seed,
                    round(time.monotonic() - begun, 4), str(trial), second=str(trial.second or ""))
 
 
 def _carry_out(trial: Trial, system: System, work: Path, seed: int | None) -> tuple[str, bool, list[str]]:
     """The call that was struck, whether one was, and what is wrong."""
-    scenario = SCENARIOS[trial.scenario]
+    scenario = NAMED[trial.scenario]
     first = Trial(trial.scenario, trial.fault, trial.point)
     result, tree = wreck(system, first, work)
     wrong: list[str] = []
