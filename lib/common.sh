@@ -1,25 +1,45 @@
 # common.sh - sourced first by every verb and door: a clean shell, errors, numbers, names, the clock
 #
-# Definitions only (and the list of parts that were sourced). A function that can fail returns a sysexits code and leaves one line of text in `why`;
-# verbs hand both to die, doors write them to their client.
+# Definitions only (and the list of parts that were sourced, and names that are cleared). A function that can fail returns a sysexits code and leaves
+# one line of text in `why`; verbs hand both to die, doors write them to their client.
 
 needed=' '
+
+# shell_forget - nothing that is inherited decides, but what the man page names. `set -u` ends a verb that reads a name without a value; so these
+# names are all that could: those that are read with a default. Only when this file is read first: flatq and the line door have set some of them
+# when it is read again, with the verb
+shell_forget() {
+  ! command -v shell_reset >/dev/null 2>&1 || return 0
+  unset \
+    FLATQ_DIRECT FLATQ_DOOR FLATQ_GUARD FLATQ_ONE OPTARG base64_wrap batch body_wrong bulk_bytes chunk clock_same create_bound create_most \
+    daemon_code date_of door_data door_epoch door_from door_gone door_mark door_to door_verb due_epoch due_path epoch guard_bytes \
+    ids_turned journal key_id key_is key_salt kick_place later launch_door launch_keep launch_most launch_parent launch_port launch_signal \
+    launch_unix length lock_said method names number padded place_first plain push_at_slip push_begun push_bulk push_cr push_dot \
+    push_dot_file push_dup push_follows push_has push_length putbacks python_path q queue queue_bound queue_most reason reclaim_saw \
+    remote_mark request segment_end segment_offset shell_locale shell_umask shovel_count shovel_wait slip_size span_from span_to \
+    spool_path spool_turn stalk_length stats_priority take_stop wait_asked wait_due wait_fifo wait_sleeper wait_woken why word_0 word_1 \
+    work_clock work_job work_kill_at work_lease work_path work_queues work_rest
+}
+
+shell_forget
 
 # shell_reset - what the caller's environment must not decide. Every executable calls it first.
 shell_reset() {
   LC_ALL=C; export LC_ALL
   # what cd, ls and perl would go by
-  unset CDPATH TIME_STYLE BLOCK_SIZE LS_BLOCK_SIZE PERLIO PERL5OPT PERL_UNICODE
-  set +f
+  unset CDPATH TIME_STYLE QUOTING_STYLE BLOCK_SIZE LS_BLOCK_SIZE PERLIO PERL5OPT PERL_UNICODE
+  set +f +C +e
+  # what bash takes from BASHOPTS and SHELLOPTS, and what it leaves out of each glob
+  [ -z "${BASH_VERSION:-}" ] || {
+    unset GLOBIGNORE
+    # shellcheck disable=SC3044
+    shopt -u nullglob failglob dotglob nocaseglob nocasematch globstar
+    command set +o pipefail +o allexport
+  } 2>/dev/null || :
   IFS=' 	
 '
   umask 077
   why='' lock_held='' take_stop='' slip_locked=''
-  # whoever else has it from its environment is no door
-  case ${0##*/} in
-  handler | http | beanstalk | small-stalk) ;;
-  *) FLATQ_DOOR= ;;
-  esac
   : "${FLATQ_PROC:=/proc}" "${FLATQ_SYNC:=on}" "${FLATQ_DOOR:=}" "${FLATQ_RANGE:=1000}"
   case $FLATQ_SYNC in
   on | off) ;;
@@ -65,7 +85,7 @@ need() {
 # die CODE TEXT - one line on stderr, or what a door does instead (door.sh), then the end
 die() {
   [ -z "${FLATQ_DOOR:-}" ] || door_die "$@"
-  printf '%s: %s\n' "${FLATQ_VERB:-flatq}" "$2" >&2
+  printf '%s: %s\n' "$FLATQ_VERB" "$2" >&2
   exit "$1"
 }
 

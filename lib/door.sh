@@ -43,10 +43,11 @@ door_help() {
   esac
 }
 
-# door_open [launch FLAGS] - finds the client; sets door_inode: its socket, where that is known to be one of TCP. FLAGS are letters that launch
-# gives: o one connection at a time, d the connection itself may be written to. What the environment says of that, is not of launch
+# door_open [launch FLAGS EPOCH INSTANCE] - finds the client; sets door_inode: its socket, where that is known to be one of TCP. FLAGS are letters that
+# launch gives: o one connection at a time, d the connection itself may be written to; EPOCH is for the log, INSTANCE for tally.sh. launch says all
+# of that in words: what is in the environment may be anybody's
 door_open() {
-  FLATQ_GUARD='' FLATQ_ONE='' FLATQ_DIRECT='' take_stop='' door_missed=0
+  FLATQ_GUARD='' FLATQ_ONE='' FLATQ_DIRECT='' take_stop='' door_missed=0 door_epoch=${3:-} door_of=${4:-0}
   if [ "${1:-}" = launch ]; then
     FLATQ_GUARD=1
     case ${2:-} in *o*) FLATQ_ONE=1 ;; esac
@@ -205,9 +206,9 @@ door_row() {
 # that asked for a last line (`@`) gets it
 door_die() {
   door_said=1
-  if [ -n "$door_mark" ]; then
+  if [ -n "${door_mark:-}" ]; then
     printf '\n%serror %s %s\n' "$door_nonce" "$1" "$2"
-  elif [ -z "$door_data" ] && [ "$door_verb.$1" != pop.66 ]; then
+  elif [ -z "${door_data:-}" ] && [ "${door_verb:-}.$1" != pop.66 ]; then
     printf 'error %s %s\n' "$1" "$2"
   fi 2>/dev/null
   exit "$1"
@@ -237,7 +238,7 @@ door_end() {
 # else changes
 door_log() {
   clock_read
-  : "${epoch:=${FLATQ_EPOCH:-}}"
+  : "${epoch:=${door_epoch:-}}"
   door_time=-
   [ -z "$epoch" ] || { clock_epoch "$now"; door_date "${epoch_time%??}" "${epoch_time#"${epoch_time%??}"}"; }
   printf '%s %s %s %s %s %s\n' "$door_time" "$@" >&2 2>/dev/null || :

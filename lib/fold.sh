@@ -83,6 +83,7 @@ queue_recover() {
 # under an eighth of FLATQ_FOLD; a message of 100,000 bytes and more stays as it is
 queue_fold() {
   number "${FLATQ_FOLD:=200}" 999999 || { why='FLATQ_FOLD must be a number'; return 64; }
+  FLATQ_FOLD=$number
   set -- "$q"/wal/*
   [ $# -ge "$FLATQ_FOLD" ] || return 0
   fold_names='' fold_count=0 fold_bytes=0 fold_priority=

@@ -96,12 +96,22 @@ bullet { bullet = 0; gap = 1 }
 /^#     / { if (!lines) print ".nf"; lines = 1; sub(/^#     /, ""); print text($0); next }
 { sub(/^# */, ""); fill(); if (gap) print ".PP"; gap = 0; print text($0) }
 
+function variable(name, what) { print ".TP\n.B " name "\n" what }
+
 END {
   finish()
   heading("ENVIRONMENT")
-  print ".TP\n.B FLATQ_DIR\nthe spool; where it is not set, flatq below XDG_STATE_HOME or ~/.local/state"
-  print ".TP\n.B FLATQ_SYNC\non: what was acknowledged survives a power cut. off: it survives the death of processes alone"
-  print ".TP\n.B FLATQ_MOST_BYTES\nthe largest message that push takes, in bytes, one by one or many at once; where it is not set, or 0, what the disk holds"
+  print "Nothing else that is exported changes what flatq does, but what the shell and its tools go by themselves, as PATH."
+  variable("FLATQ_DIR", "the spool; where it is not set, flatq below XDG_STATE_HOME or ~/.local/state")
+  variable("XDG_STATE_HOME", "see FLATQ_DIR")
+  variable("FLATQ_SYNC", "on: what was acknowledged survives a power cut. off: it survives the death of processes alone")
+  variable("FLATQ_MOST_BYTES", "the largest message that push takes, in bytes, one by one or many at once; where it is not set, or 0, what the disk holds")
+  variable("FLATQ_PYTHON", "the Python of pressure, mqueue and shovel; python3")
+  variable("API_KEY", "what launch http asks every client for")
+  variable("TMPDIR", "where launch and -H have temporary files; /tmp")
+  variable("FLATQ_PROC", "for tests: a directory that is read in place of /proc")
+  variable("FLATQ_RANGE", "for tests: how many ids of each thousand are given")
+  variable("FLATQ_FOLD", "for tests: how many messages in wal/ are folded; 200")
   heading("INTERNALS")
   print "The files each verb touches, the order of its steps, and what a crash between them leaves."
   printf "%s", internals

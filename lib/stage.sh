@@ -8,9 +8,9 @@
 
 # stage STEP ARGUMENT ... - one of the steps
 stage() {
+  FLATQ_VERB=push
   shell_reset
   need slip spool push fill bound settle reclaim batch fold rare boot
-  FLATQ_VERB=push
   spool_open || die $? "$why"
   clock_read
   stage_step=$1

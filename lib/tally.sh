@@ -7,9 +7,9 @@
 #
 # Nothing here is more than statistics: what is lost with a crash harms no message.
 
-# tally_begin - makes this connection's file. FLATQ_INSTANCE is the door's, given by launch
+# tally_begin - makes this connection's file. door_of is the door's instance, given by launch
 tally_begin() {
-  door_instance=$FLATQ_DIR/.doors/${FLATQ_INSTANCE:-0}
+  door_instance=$FLATQ_DIR/.doors/$door_of
   [ -d "$door_instance" ] || mkdir -p "$door_instance" 2>/dev/null || { disk_failed "$FLATQ_DIR" 'door'; return; }
   tally_file=$door_instance/$owner tallies=' connections=1 '
   tally_write

@@ -12,8 +12,8 @@ work_tools() {
   work_done=0 work_failed=0 work_buried=0 work_exit=0 work_back='' take_stop='' wait_sleeper='' taken=''
   ! command -v setsid >/dev/null 2>&1 || work_group=setsid
   ! setpriv --pdeathsig KILL true 2>/dev/null || work_pdeathsig='setpriv --pdeathsig KILL'
-  # what was started in a trap hears no trap in yash
-  [ -z "${YASH_VERSION:-}" ] || work_clock_signal=KILL
+  # what was started in a trap hears no trap in yash, which alone has an `array`
+  [ "$(command -v array)" != array ] || work_clock_signal=KILL
   [ ! -t 2 ] || work_tty=1
 }
 

@@ -210,7 +210,7 @@ stats_all() {
   stats_draining=false
   [ ! -e "$door_instance/draining" ] || stats_draining=true
   yaml rusage-utime 0.000000 rusage-stime 0.000000 uptime "$stats_uptime" binlog-oldest-index 0 binlog-current-index 0 \
-    binlog-records-migrated 0 binlog-records-written 0 binlog-max-size 0 draining $stats_draining id "${FLATQ_INSTANCE:-0}" hostname "$stats_host" \
+    binlog-records-migrated 0 binlog-records-written 0 binlog-max-size 0 draining $stats_draining id "$door_of" hostname "$stats_host" \
     os "$(uname -v)" platform "$(uname -m)"
   reply_text
 }

@@ -229,8 +229,8 @@ def test_the_log(shell, flatq):
     assert handler(flatq, b"@pop jobs\n")[1][:4] == ("pop", "jobs", "ok", "5")
     assert handler(flatq, b"pop jobs\n")[1][:4] == ("pop", "jobs", "empty", "-")
     assert handler(flatq, b"push ../x\n")[1][:3] == ("push", "-", "error-65")
-    done, log = handler(flatq, b"x\n", FLATQ_EPOCH="1700000000")
-    assert log[:4] == ("-", "-", "error-64", "-")
+    # without launch, and before it has opened the spool, it does not know the date
+    assert re.fullmatch(rb"- - - error-64 - \d+\n", handler(flatq, b"x\n")[0].err)
     # a log that cannot be written changes nothing
     done = subprocess.run(flatq.command("handler"), input=b"push jobs\nx", env=flatq.env, stdout=subprocess.PIPE,
                           stderr=open("/dev/full", "wb"), timeout=100)
@@ -365,6 +365,8 @@ def test_a_line_of_20_megabytes(shell, door):
         assert answer(client) in (b"error 65 line too long\n", b""), "who sends on is reset, and may miss it"
     assert one.ask(b"push\nx") == b"1\n"
     assert {line[2] for line in one.log(2)} & {"line-too-long", "error-65"}
+    # launch tells the handler the date, which has not opened the spool
+    assert one.ask(b"nothing\n").startswith(b"error 64 ") and one.log(3)[-1][2] == "error-64"
 
 
 # ---- side by side
@@ -513,9 +515,9 @@ def test_kill(shell, door, flatq, spool, mode, whom):
 @pytest.mark.parametrize("state, flags, lives", [("S", 4194304, 0), ("S", 4194308, 1), ("R", 4194572, 1), ("Z", 4194316, 1)])
 def test_an_ncat_that_is_just_dying(shell, tmp_path, state, flags, lives):
     """Its files are closed before it is a zombie: a push that ends then was cut off."""
-    script = """lib=$1 FLATQ_PROC=$2 FLATQ_GUARD=1
+    script = """lib=$1 FLATQ_PROC=$2
         mkdir -p "$FLATQ_PROC/$PPID" && printf '%s\\n' "$PPID (ncat) $3 1 2 3 0 -1 $4 100 0 0" >"$FLATQ_PROC/$PPID/stat"
-        . "$lib/common.sh"; . "$lib/door.sh"; door_ncat_lives"""
+        . "$lib/common.sh"; . "$lib/door.sh"; FLATQ_GUARD=1; door_ncat_lives"""
     done = subprocess.run([shell, "-c", script, "-", LIB, tmp_path / "proc", state, str(flags)], capture_output=True, timeout=100)
     assert (done.returncode, done.stderr) == (lives, b"")
 

@@ -309,27 +309,6 @@ def test_the_guard_looks_at_some_of_many(shell, flatq):
     assert max(map(len, looks)) <= 40 and {number for look in looks for number in look} == set(range(1, 401)), (done, looks)
 
 
-# ---- what is inherited decides nothing
-
-
-def test_inherited_variables_decide_nothing(shell, flatq, tmp_path):
-    push(flatq, b"x")
-    inherited = {"FLATQ_DOOR": "1", "FLATQ_ONE": "1", "FLATQ_GUARD": "1", "FLATQ_READY": "1", "FLATQ_PARENT": str(os.getpid()), "take_stop": "1",
-                 "remote_mark": "%s", "FLATQ_DIRECT": "1", "feed_open": "1"}
-    done = flatq("work", "-n", "1", "--", "cat", check=0, env=inherited)
-    assert (done.out, done.err) == (b"x", b"")
-    done = flatq("pop", env=inherited)
-    assert (done.status, done.out, done.err) == (66, b"", b"pop: nothing there\n")
-    # a wait is not taken for none, nor a pipe for the guard's
-    process = flatq.start("handler", env=inherited)
-    process.stdin.write(b"pop -w 60\n")
-    process.stdin.flush()
-    wait_for(lambda: lies(flatq.spool).get("wait"), "it waits")
-    push(flatq, b"y")
-    assert process.communicate(timeout=60)[0] == b"y"
-    assert flatq("./launch", "-x", env=inherited).status == 64
-
-
 # ---- beanstalk and small-stalk: lines without an end, tubes that nobody has put into, counters of connections that have ended
 
 

@@ -1,0 +1,154 @@
+"""What a caller has exported decides nothing but what the man page names."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from conftest import LIB, ROOT, share, wait_for
+from engine import lies, push
+
+SCRIPTS = [ROOT / "launch", *sorted(path for path in LIB.iterdir() if path.suffix in ("", ".sh"))]
+# what every program goes by; what tells a shell that it is bash, a door under launch that ncat serves it, and what keeps dash from starting
+SYSTEM = {"PATH", "HOME", "PYTHONPATH", "LC_ALL"}
+SHELLS_OWN = {"BASH_VERSION", "NCAT_PROTO", "OPTIND"}
+
+
+def read_names():
+    """Every name of a variable that a script reads: $name, ${name, and words in $(( ))."""
+    names = set()
+    for path in SCRIPTS:
+        text = path.read_text()
+        names.update(re.findall(r"\$\{?#?([A-Za-z_]\w*)", text))
+        for sum_ in re.findall(r"\$\(\((.*?)\)\)", text, re.S):
+            names.update(re.findall(r"(?<![\w$.{])[A-Za-z_]\w*", sum_))
+    return names
+
+
+def documented():
+    """The names that the man page has under ENVIRONMENT, which is where a user looks."""
+    page = subprocess.run(["awk", "-f", LIB / "manpage.awk", LIB / "flatq"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return set(re.findall(r"^\.B ([A-Z_]+)$", page.partition(".SH ENVIRONMENT")[2].partition(".SH")[0], re.M))
+
+
+def test_what_is_read_with_a_default_is_not_inherited():
+    """`set -u` ends a verb that reads a name without a value; so only what is read with a default can come from outside. common.sh unsets those."""
+    first = re.search(r"\n  unset ((?:[^\n]*\\\n)*[^\n]*)\n", (LIB / "common.sh").read_text())[1].replace("\\\n", " ").split()
+    assert first == sorted(first)
+    defaults = {name for path in SCRIPTS for name in re.findall(r"\$\{([A-Za-z_]\w*):?[-+=]", path.read_text())}
+    assert defaults - SYSTEM - SHELLS_OWN - documented() == set(first)
+
+
+# what ls and bash go by
+TOOLS = {"QUOTING_STYLE": "c", "TIME_STYLE": "+%s", "BASHOPTS": "nullglob:dotglob:failglob", "SHELLOPTS": "noclobber:errexit:pipefail", "GLOBIGNORE": "*"}
+
+
+def hostile(names, value, place):
+    """All the names with that value. What it runs, leaves a file at `place`."""
+    return TOOLS | {name: value.replace("X", str(place)) for name in names - SYSTEM - SHELLS_OWN - documented()}
+
+
+def said(text):
+    """Without what is different each time: nonces, receipts, times."""
+    text = re.sub(rb"\d{4}-\d\d-\d\dT[\d:.]+Z", b"DATE", text)
+    text = re.sub(rb"(?m)^((?:DATE|-) \S+ \S+ .*) \d+$", rb"\1 MS", text)
+    text = re.sub(rb"\b[0-9a-f]{12}\b", b"NONCE", text)
+    text = re.sub(rb"(Receipt-Id: |Message-Id: |receipt-id=)\S+", rb"\1R", text)
+    text = re.sub(rb"(Timestamp: |Date: ).*", rb"\1T", text)
+    text = re.sub(rb"(?m)^(oldest|pid|uptime|id|age|hostname|time-left|rusage\S*|delay)(:?) .*$", rb"\1\2 N", text)
+    text = re.sub(rb'("oldest_seconds":|"time":|Content-Length: )[\d.]+', rb"\1N", text)
+    return re.sub(rb"\b1[6-9]\d{8}(\.\d+)?\b", b"TIME", text)
+
+
+def outcomes(flatq, env):
+    """Each verb and each door, in a spool of its own: what it says, and what is left."""
+    seen = []
+
+    def run(verb, *args, data=b"", receipt=False):
+        done = flatq(verb, *args, input=data, env=env)
+        seen.append((verb, args if not receipt else "R", done.status, said(done.out), said(done.err)))
+        return done.out
+
+    def reserve(queue):
+        return run("reserve", "-t", "60", queue).split(b" ")[0].decode()
+
+    run("create", "-b", "500", "-m", "9", "q")
+    for options in ([], ["-p", "7"], ["-k", "key"], ["-k", "key"], ["-n", "2"], ["-e"], ["-d", "0"], ["-l"], ["-n", "9"]):
+        run("push", *options, "q", data=b"ab\n.\n")
+    run("push", "-d", "1000", "q", data=b"late")
+    run("pop", "q")
+    run("pop", "-l", "-n", "2", "q")
+    for verb, *options in (["release"], ["release", "-p", "9", "-d", "0"], ["touch"], ["bury", "-r", "why"]):
+        run(verb, *options, reserve("q"), receipt=True)
+    run("delete", reserve("q"), receipt=True)
+    for verb, *options in (["kick", "-n", "5"], ["peek"], ["peek", "-s", "delayed"], ["list"], ["doctor"], ["wal"], ["claim", "-c", "me", "-n", "1"],
+                           ["settle", "-c", "me", "1"], ["unclaim", "-c", "me"]):
+        out = run(verb, *options, "q")
+        if verb == "claim":
+            seen[-1] = (*seen[-1][:3], out.split(b" ")[:2], seen[-1][4])
+        if verb == "list":
+            seen[-1] = (*seen[-1][:3], [line.split()[:3] for line in out.splitlines()], seen[-1][4])
+    run("list")
+    run("stat", "q")
+    run("push", "w", data=b"for the worker")
+    run("work", "-q", "w", "-n", "1", "--", "cat")
+    run("push", "w", data=b"")
+    run("flatq", "work", "-q", "w", "--until-empty", "-m", "1", "--", "false")
+    run("push", "from", data=b"moved")
+    run("shovel", "--once", "from", "to")
+    run("pop", "to")
+    run("close", "w")
+    run("push", "w", data=b"too late")
+    run("drop", "w")
+    run("drop", "-f", "w")
+    run("flatq", "push", "f", data=b"by flatq")
+    run("flatq", "pop", "f")
+    for line in (b"push f\nx", b"@push -e f\ny\n.\n", b"@pop f\n", b"pop f\n", b"@n1@list\n", b"pop nowhere\n", b"nothing\n", b"@push -n 4 f\nab"):
+        run("handler", data=line)
+    run("beanstalk", data=b"use t\r\nput 1 0 9 5\r\nhello\r\nput 1 0 9 3\r\nhel\rl\r\nreserve-with-timeout 0\r\nwatch t\r\nreserve\r\nstats-job 1\r\nlist-tubes\r\nquit\r\n")
+    run("small-stalk", data=b"put 5 60\r\njob\r\nreserve\r\nquit\r\n")
+    for request in (b"POST /queue?group-id=g", b"POST /queue?group-id=g", b"GET /queue?group-id=g", b"GET /queue/stats", b"GET /"):
+        run("http", data=request + b" HTTP/1.1\r\nHost: q\r\nContent-Length: 2\r\n\r\nhi")
+    run("./launch", "-x")
+    run("./launch", "-h")
+    run("drain", "-l", "q")
+    run("drain", "-l", "t", "g", "default")
+    return seen
+
+
+VALUES = ["$(touch X)", "a[$(touch X)]", "1", "/etc/passwd", "-n"]
+
+
+@pytest.mark.shells
+def test_inherited_variables_decide_nothing(shell, flatq, tmp_path):
+    names = read_names()
+    assert len(names) > 500 and {"take_stop", "remote_mark", "FLATQ_DOOR", "ids_low"} <= names
+    flatq.env["FLATQ_PYTHON"] = sys.executable  # not a script that finds one, which bash runs
+    usual = outcomes(flatq, {})
+    for number, value in enumerate(share(f"hostile {os.path.realpath(shell)}", VALUES, 1, first=1)):
+        flatq.env["FLATQ_DIR"] = str(tmp_path / f"spool-{number}")
+        place = tmp_path / "ran"
+        other = outcomes(flatq, hostile(names, value, place))
+        assert [pair for pair in zip(usual, other, strict=True) if pair[0] != pair[1]] == [], value
+        assert not place.exists(), value
+
+
+@pytest.mark.shells
+def test_doors_that_wait_or_stay(shell, flatq, launched, tmp_path):
+    env = hostile(read_names(), "1", tmp_path)
+    process = flatq.start("handler", env=env)
+    process.stdin.write(b"pop -w 60 jobs\n")
+    process.stdin.flush()
+    wait_for(lambda: lies(flatq.spool, "jobs").get("wait"), "it waits")
+    push(flatq, b"y", "jobs")
+    assert process.communicate(timeout=60)[0] == b"y"
+    flatq.env.update(env)
+    door = launched("beanstalk")
+    client = door.connect()
+    assert client.ask(b"list-tube-used") == b"USING default\r\n"
+    connection, = flatq.spool.glob(".doors/[1-9]*-*/*-*")
+    door.process.send_signal(signal.SIGUSR1)
+    wait_for((connection.parent / "draining").exists, "it drains")
