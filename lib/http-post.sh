@@ -26,18 +26,17 @@ do_post() {
   fi
   [ -n "$chunked" ] || number "$length" "$post_most" || { say 413 "a message has $post_most bytes at most"; return; }
   if has batch; then
-    body_file && post_batch <"$body_file" || { post_code=$?; keep=''; say_failed $post_code; return; }
-    rm -f "$body_file" 2>/dev/null
-    body_file=
+    body_file || { post_code=$?; keep=''; say_failed $post_code; return; }
+    post_batch <&4
+    exec 4<&-
     say 200 "${post_lines%?}" text/plain
     return
   fi
   if [ -n "$chunked" ]; then
     body_file || { post_code=$?; keep=''; say_failed $post_code; return; }
-    post_message "$length" "$p_key" <"$body_file"
+    post_message "$length" "$p_key" <&4
     post_code=$?
-    rm -f "$body_file" 2>/dev/null
-    body_file=
+    exec 4<&-
   else
     body_wanted
     post_message "$length" "$p_key"

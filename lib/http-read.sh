@@ -143,7 +143,8 @@ body_wanted() {
   expect=
 }
 
-# body_file - the body, chunked or not, in `body_file`; sets `length`. The checkpoint removes what a killed door has left (wait_sweep)
+# body_file - reads the body, chunked or not, into a file, which descriptor 4 then reads; sets `length`. The file has no name any longer. The
+# checkpoint removes the one of a killed door (wait_sweep)
 body_file() {
   nonce_read
   body_file=$FLATQ_DIR/.wait/$owner.$nonce.body
@@ -156,6 +157,9 @@ body_file() {
     input_exact "$length" >"$body_file" || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
   fi
   left=
+  { command exec 4<"$body_file"; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
+  rm -f "$body_file" 2>/dev/null
+  body_file=
 }
 
 # body_chunk - one piece more in body_file; 1 after the last

@@ -31,6 +31,7 @@ class Ledger:
     group: list[bytes] = field(default_factory=list)
     first: list[bytes] = field(default_factory=list)
     key: str = ""
+    queue: str = "q"
     wrong: list[str] = field(default_factory=list)  # seen at once, without a recovery
 
     def delivered(self, bodies: Sequence[bytes]) -> None:
@@ -62,9 +63,12 @@ def expected(scenario: Scenario, acked: bool, stdout: bytes) -> Ledger:
         old = {stdout}
     if acked and scenario.verb == "work" and not said(scenario.act, stdout, scenario.old):
         acked = False  # its command has failed, and so the message stays
-    ledger = Ledger(list(scenario.order), set(scenario.order) - old - new, ordered=scenario.ordered, key=scenario.key)
+    ledger = Ledger(list(scenario.order), set(scenario.order) - old - new, ordered=scenario.ordered, key=scenario.key, queue=scenario.queue)
     if acked or scenario.new and stored(stdout):
         ledger.must |= new
+    elif scenario.singly:
+        told = re.findall(rb"^(\d+)(?: .*)?$", stdout.partition(b"\r\n\r\n")[2], re.MULTILINE)
+        ledger.must |= {body for body, status in zip(scenario.new, told) if status == b"200"}
     elif scenario.atomic:
         ledger.group = list(scenario.new or scenario.old)
     else:
@@ -126,15 +130,15 @@ def _twice(found: Dump) -> list[str]:
     return wrong
 
 
-def _push(system: System, spool: Path, key: str) -> tuple[list[str], bool]:
+def _push(system: System, spool: Path, key: str, queue: str) -> tuple[list[str], bool]:
     """Push one more; what is wrong with the answer, and whether it was stored."""
     before = dump(spool)
     held = before.messages()
-    words = ("push", *(("-k", key) if key else ()), "q")
+    words = ("push", *(("-k", key) if key else ()), queue)
     done = system.verb(spool, *words, stdin=AFTER)
-    bound = before.bounds.get("q", 0)
+    bound = before.bounds.get(queue, 0)
     taken = [m for m in held if m.key] if key else []
-    if "q" in before.closed:
+    if queue in before.closed:
         return ([] if done.returncode == 69 else [f"push into a closed queue: {done}"]), False
     if taken:
         right = done.returncode == 0 and done.stdout == b"%d dup\n" % taken[0].id
@@ -147,7 +151,7 @@ def _push(system: System, spool: Path, key: str) -> tuple[list[str], bool]:
     return wrong, True
 
 
-def _recover(system: System, tree: trees.Tree, spool: Path, key: str, then_push: bool, boot: bool) -> Recovered:
+def _recover(system: System, tree: trees.Tree, spool: Path, key: str, queue: str, then_push: bool, boot: bool) -> Recovered:
     trees.remove(spool)
     trees.put(tree, spool)
     if system.baseline:
@@ -165,65 +169,65 @@ def _recover(system: System, tree: trees.Tree, spool: Path, key: str, then_push:
         found = dump(spool)
         wrong += [f"damaged: {text}" for text in found.damaged] + _twice(found)
     if then_push:
-        said, pushed = _push(system, spool, key)
+        said, pushed = _push(system, spool, key, queue)
         wrong += said
     done = system.verb(spool, "wal")
     # the first verb after a boot says what it has set right
     err = b"".join(line for line in done.stderr.splitlines(keepends=True) if not line.endswith(b" was removed\n"))
     wrong += [f"recovery: exit {done.returncode}: {err[:200]!r}"] if done.returncode or err else []
     found = dump(spool)
-    for claim in sorted({m.place.split("/")[1] for m in found.messages("q", "claimed")}):  # nothing but this gives them back
-        wrong += [] if then_push else _listed(system, spool, claim, found)  # which makes slips flat: by turns they are given back as they are
-        wrong += _failed("unclaim", system.verb(spool, "unclaim", "-c", claim, "q"))
+    for claim in sorted({m.place.split("/")[1] for m in found.messages(queue, "claimed")}):  # nothing but this gives them back
+        wrong += [] if then_push else _listed(system, spool, claim, found, queue)  # which makes slips flat: by turns they are given back as they are
+        wrong += _failed("unclaim", system.verb(spool, "unclaim", "-c", claim, queue))
         found = dump(spool)
     wrong += _twice(found)
     wrong += [f"damaged after recovery: {text}" for text in found.damaged]
     # what a killed push has left of a body or a key goes with its range of ids, or by the doctor
     wrong += [f"left after recovery: {path}" for path in found.left if not re.match(r"[^/]+/(body|keys)/", path)]
-    wrong += [f"not ready after recovery: {m}" for m in found.messages("q", "delayed", "reserved")]
-    drained = ("drained", system, trees.digest(trees.take(spool)))
-    wrong += memo.once(spool.parent, drained, lambda: _drain(system, spool, found))
+    wrong += [f"not ready after recovery: {m}" for m in found.messages(queue, "delayed", "reserved")]
+    drained = ("drained", system, queue, trees.digest(trees.take(spool)))
+    wrong += memo.once(spool.parent, drained, lambda: _drain(system, spool, found, queue))
     trees.remove(spool)
-    bodies = tuple(_BODIES.setdefault(m.body, m.body) for m in found.messages() if m.body is not None)
+    bodies = tuple(_BODIES.setdefault(m.body, m.body) for m in found.messages(queue) if m.body is not None)
     return Recovered(tuple(wrong), bodies, pushed)
 
 
-def _listed(system: System, spool: Path, claim: str, found: Dump) -> list[str]:
+def _listed(system: System, spool: Path, claim: str, found: Dump, queue: str = "q") -> list[str]:
     """The next claim of that name lists what lies there, all of it and no more."""
     there: dict[str, list[bytes | None]] = {}
-    for m in found.messages("q", "claimed"):
+    for m in found.messages(queue, "claimed"):
         _, name, segment, *_ = m.place.split("/")
         if name == claim:
             there.setdefault(segment.removesuffix(".flat"), []).append(m.body)
     want = [("%d %d" % tuple(map(int, segment.split("."))), bodies) for segment, bodies in there.items()]
-    done = system.verb(spool, "claim", "-c", claim, "-n", "0", "q")
+    done = system.verb(spool, "claim", "-c", claim, "-n", "0", queue)
     got = [(line.rpartition(b" ")[0].decode(), list(layout.listed(line).values())) for line in done.stdout.splitlines()]
     return _failed("claim", done) + ([] if got == want else [f"claim lists {repr(got)[:200]}, and there is {repr(want)[:200]}"])
 
 
-def _drain(system: System, spool: Path, found: Dump) -> list[str]:
+def _drain(system: System, spool: Path, found: Dump, queue: str) -> list[str]:
     """Take everything out; is it what was seen, and what is left."""
-    if "q" not in found.queues:
+    if queue not in found.queues:
         return []
     wrong = []
-    buried = found.messages("q", "buried")
+    buried = found.messages(queue, "buried")
     if buried:
-        done = system.verb(spool, "kick", "-n", "999", "q")
+        done = system.verb(spool, "kick", "-n", "999", queue)
         wrong += _failed("kick", done) or ([] if int(done.stdout) == len(buried) else [f"kicked {done.stdout!r} of {len(buried)}"])
-    seen = dump(spool).bodies("q", "ready")
-    done = system.verb(spool, "drain", "-0", "q")
-    if done.returncode != (0 if seen else 69 if "q" in found.closed else 66):
+    seen = dump(spool).bodies(queue, "ready")
+    done = system.verb(spool, "drain", "-0", queue)
+    if done.returncode != (0 if seen else 69 if queue in found.closed else 66):
         wrong.append(f"drain: exit {done.returncode} of {len(seen)} messages: {done.stderr[:200]!r}")
     if done.stdout != b"".join((body or b"") + b"\0" for body in seen):
         wrong.append(f"drained {done.stdout[:200]!r}, but there was {seen[:20]!r}")
     left = dump(spool)
     if left.left:
-        done = system.verb(spool, "doctor", "q")
+        done = system.verb(spool, "doctor", queue)
         if done.returncode or b"damaged" in done.stdout or b"no slip" in done.stdout:
             wrong.append(f"doctor: {done}")
         left = dump(spool)
     wrong += [f"left after all: {path}" for path in left.left]
-    wrong += [f"still there after all: {m}" for m in left.messages()]
+    wrong += [f"still there after all: {m}" for m in left.messages(queue)]
     return wrong
 
 
@@ -231,9 +235,9 @@ def judge(system: System, ledger: Ledger, tree: trees.Tree, spool: Path, *, then
     """Make the wreck `tree` at `spool`, recover, look and drain; nothing is left there. `boot`: as if the system had been started anew.
     Whether the recovery syncs changes nothing that can be seen here, so it does not."""
     key = ledger.key if then_push else ""
-    wreck = ("recovered", system, then_push, key, boot, trees.digest(tree))
+    wreck = ("recovered", system, then_push, key, ledger.queue, boot, trees.digest(tree))
     if wreck not in _RECOVERED:
-        _RECOVERED[wreck] = memo.once(spool.parent, wreck, lambda: _recover(system, tree, spool, key, then_push, boot))
+        _RECOVERED[wreck] = memo.once(spool.parent, wreck, lambda: _recover(system, tree, spool, key, ledger.queue, then_push, boot))
     recovered = _RECOVERED[wreck]
     wrong = [*ledger.wrong, *recovered.wrong]
     after = [AFTER] if recovered.pushed else []
@@ -271,12 +275,12 @@ def at_once(scenario: Scenario, spool: Path, stdout: bytes) -> list[str]:
     wrong = []
     found = dump(spool)
     if scenario.ends:
-        states = [m.state for m in found.messages() if m.body == scenario.subject]
+        states = [m.state for m in found.messages(scenario.queue) if m.body == scenario.subject]
         if states != [scenario.ends]:
             wrong.append(f"acknowledged, but {scenario.subject!r} is {states}, not {scenario.ends}")
     if scenario.new and scenario.verb in ("push", "handler"):
         told = [int(word) for word in stdout.split() if word.isdigit()]
-        ids = [m.id for m in found.messages() if m.body in scenario.new]
+        ids = [m.id for m in found.messages(scenario.queue) if m.body in scenario.new]
         if told and (min(ids, default=0), max(ids, default=0)) != (told[0], told[-1]):
             wrong.append(f"told {stdout[:99]!r}, but the ids are {ids[:20]}")
     if scenario.act[0] == "reserve":

@@ -135,7 +135,7 @@ def record(system: System, scenario: Scenario, stage: str, sync: str, work: Path
             seen = Recording(states.History(box), [], act.status, None, act.stdout, settled=True)
         elif fault:
             said = list(history.answers)
-            push = play(system, ("push", "q", restart.OTHER), box, sync)
+            push = play(system, ("push", scenario.queue, restart.OTHER), box, sync)
             end = history.add(push.calls)
             history.answers[:] = said  # the act's alone
             seen = Recording(history, [*act.calls, *push.calls], act.status, None, killed=True, other=None if push.status else end)

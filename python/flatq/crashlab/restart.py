@@ -45,12 +45,12 @@ def check(system: System, scenario: Scenario, spool: Path, owed: Owed, *, then_p
     """
     wrong: list[str] = []
     reboot(spool)
-    ledger = owes(scenario, owed)
+    ledger, queue = owes(scenario, owed), scenario.queue
     if system.baseline:
         return oracle.judge(system, ledger, trees.take(spool), spool, then_push=then_push)
     given = [int(word) for word in owed.stdout.split() if word.isdigit()] if scenario.verb == "push" and owed.acked else []
     if then_push:
-        done = system.verb(spool, "push", "q", stdin=LATER)
+        done = system.verb(spool, "push", queue, stdin=LATER)
         if done.returncode == 0:
             ledger.order.append(LATER)
             ledger.must.add(LATER)
@@ -62,16 +62,16 @@ def check(system: System, scenario: Scenario, spool: Path, owed: Owed, *, then_p
     if done.returncode != 0:
         return [*wrong, f"wal: exit {done.returncode}: {done.stderr.decode(errors='replace').strip()}"]
     found = layout.dump(spool)
-    wrong += [f"not right after the recovery: {what}" for what in found.damaged if not re.match(r"q/buried/\S*\.damaged:", what)]
+    wrong += [f"not right after the recovery: {what}" for what in found.damaged if not re.match(queue + r"/buried/\S*\.damaged:", what)]
     wrong += state_of(scenario, found, owed.acked)
-    damaged = [message.id for message in found.messages("q", "buried") if message.place.endswith(".damaged")]
+    damaged = [message.id for message in found.messages(queue, "buried") if message.place.endswith(".damaged")]
     for number in damaged:  # left where they are, they would be kicked
-        gone = system.verb(spool, "delete", f"q:{number}")
+        gone = system.verb(spool, "delete", f"{queue}:{number}")
         if gone.returncode != 0:
             wrong.append(f"a damaged message cannot be deleted: {gone.stderr.decode(errors='replace').strip()}")
     if damaged:
-        system.verb(spool, "wal", "q")
-    got, left = drain(system, spool, wrong)
+        system.verb(spool, "wal", queue)
+    got, left = drain(system, spool, wrong, queue)
     wrong += oracle.compare(ledger, got)
     wrong += [f"left over: {place}" for place in left]
     return wrong
@@ -93,35 +93,35 @@ def state_of(scenario: Scenario, found: layout.Dump, acked: bool) -> list[str]:
     """The state that the verb was to make durable before its answer."""
     wrong = []
     if acked and scenario.ends in DURABLE and scenario.verb not in UNSYNCED:
-        if scenario.subject not in found.bodies("q", scenario.ends):
+        if scenario.subject not in found.bodies(scenario.queue, scenario.ends):
             wrong.append(f"{scenario.subject!r} is not {scenario.ends}")
-    if acked and scenario.verb == "close" and "q" not in found.closed:
+    if acked and scenario.verb == "close" and scenario.queue not in found.closed:
         wrong.append("not closed")
-    if acked and scenario.verb == "create" and "-b" in scenario.act and found.bounds.get("q") != 5:
+    if acked and scenario.verb == "create" and "-b" in scenario.act and found.bounds.get(scenario.queue) != 5:
         wrong.append(f"bounds are {found.bounds}")
     return wrong
 
 
-def drain(system: System, spool: Path, wrong: list[str]) -> tuple[list[bytes], list[str]]:
+def drain(system: System, spool: Path, wrong: list[str], queue: str) -> tuple[list[bytes], list[str]]:
     """Everything that comes out once all leases and delays are over, claims given back and the buried kicked; and what is left then."""
-    if not (spool / "q/wal").is_dir():
+    if not (spool / queue / "wal").is_dir():
         return [], []
     layout.age(spool)
-    for claim in layout.names(spool / "q/claimed"):
-        system.verb(spool, "unclaim", "-c", claim, "q")
+    for claim in layout.names(spool / queue / "claimed"):
+        system.verb(spool, "unclaim", "-c", claim, queue)
     got: list[bytes] = []
     for _ in "12":  # a queue that is full takes what was buried once it is empty
-        if layout.names(spool / "q/buried"):
-            system.verb(spool, "kick", "-n", "999", "q")
-        there = sorted((message for message in layout.dump(spool).messages("q") if message.state != "buried"), key=lambda message: (message.priority, message.id))
-        out = system.verb(spool, "drain", "-0", "q")
+        if layout.names(spool / queue / "buried"):
+            system.verb(spool, "kick", "-n", "999", queue)
+        there = sorted((message for message in layout.dump(spool).messages(queue) if message.state != "buried"), key=lambda message: (message.priority, message.id))
+        out = system.verb(spool, "drain", "-0", queue)
         if out.returncode not in (0, 66, 69):
             wrong.append(f"drain: exit {out.returncode}: {out.stderr.decode(errors='replace').strip()}")
         bodies = [message.body or b"" for message in there]  # which may hold NULs
         got += bodies if out.stdout == b"".join(body + b"\0" for body in bodies) else out.stdout.split(b"\0")[:-1]
-        if not layout.names(spool / "q/buried"):
+        if not layout.names(spool / queue / "buried"):
             break
     found = layout.dump(spool)
-    left = found.damaged + [place for place in found.left if place.startswith("q/") and not place.startswith("q/tmp/strange.")]
-    left += [f"{message.state} {message.place}" for message in found.messages("q")]
+    left = found.damaged + [place for place in found.left if place.startswith(f"{queue}/") and not place.startswith(f"{queue}/tmp/strange.")]
+    left += [f"{message.state} {message.place}" for message in found.messages(queue)]
     return got, left

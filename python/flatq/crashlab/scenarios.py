@@ -99,7 +99,9 @@ class Scenario:
     key: str = ""  # a push of another message with it is refused while the first is there
     ends: str = ""  # once acknowledged, `subject` is in this state: ready, delayed, reserved, buried, claimed
     subject: bytes = b"m1"
-    says: bytes = b""  # acknowledged is what was answered with this, whatever the exit code: a door's conversation goes on
+    says: bytes = b""  # a pattern: acknowledged is what was answered so, whatever the exit code: a door's conversation goes on
+    singly: bool = False  # each of `new` by itself is acknowledged: by the line `200 ...` of its number in the answer's body
+    queue: str = "q"
     complaints: int = 1  # lines on standard error that there may be at most, a door's log among them
     prepare: Callable[[Path], None] | None = None
     sync: str = "off"
@@ -209,9 +211,9 @@ exit $code
 '''
 
 
-def http(method: str, query: str, body: bytes = b"") -> Words:
+def http(method: str, query: str, body: bytes = b"", chunked: bool = False) -> Words:
     """A connection with one request."""
-    length = f"Content-Length: {len(body)}\r\n" if body else ""
+    length = f"Content-Length: {len(body)}\r\n" if body and not chunked else "Transfer-Encoding: chunked\r\n" if chunked else ""
     return ("http", f"{method} /queue?{query} HTTP/1.1\r\nHost: here\r\n{length}\r\n".encode() + body)
 
 
@@ -294,6 +296,7 @@ def _doors() -> list[Scenario]:
     def make(name: str, before: tuple[Words, ...], request: bytes, order: tuple[bytes, ...], **more: Any) -> Scenario:
         return Scenario(f"handler: {name}", "handler", before, ("handler", request), order, complaints=2, **more)
 
+    default: tuple[Words, ...] = (("push", "default", b"m1"),)
     return [
         make("push", pushes(1, 1), b"push q\nm2", lines(1, 2), new=lines(2, 2)),
         make("push -n", pushes(1, 1), b"push -n 2 q\nm2", lines(1, 2), new=lines(2, 2)),
@@ -303,13 +306,23 @@ def _doors() -> list[Scenario]:
         make("delete", LEASED, b"delete RECEIPT\n", lines(1, 2), old=lines(1, 1)),
         Scenario("beanstalk: put", "beanstalk", pushes(1, 1), ("beanstalk", b"use q\r\nput 65536 0 60 2\r\nm2\r\n"), lines(1, 2), new=lines(2, 2), says=b"INSERTED",
                  complaints=3),
-        Scenario("beanstalk: reserve, delete", "beanstalk", pushes(1, 2), ("beanstalk", b"watch q\r\nreserve\r\ndelete 1\r\n"), lines(1, 2), old=lines(1, 1), says=b"DELETED",
-                 complaints=3),
+        Scenario("beanstalk: put, delayed", "beanstalk", pushes(1, 1), ("beanstalk", b"use q\r\nput 65536 999999 60 2\r\nm2\r\n"), lines(1, 2), new=lines(2, 2),
+                 ends="delayed", subject=b"m2", says=b"INSERTED", complaints=3),
+        Scenario("beanstalk: reserve, touch, delete", "beanstalk", pushes(1, 2), ("beanstalk", b"watch q\r\nreserve\r\ntouch 1\r\ndelete 1\r\n"), lines(1, 2),
+                 old=lines(1, 1), says=b"DELETED", complaints=4),
+        Scenario("beanstalk: reserve, release", "beanstalk", pushes(1, 2), ("beanstalk", b"watch q\r\nreserve\r\nrelease 1 65536 999999\r\n"), lines(1, 2),
+                 ends="delayed", says=b"RELEASED", complaints=3),
+        Scenario("beanstalk: reserve, bury", "beanstalk", pushes(1, 2), ("beanstalk", b"watch q\r\nreserve\r\nbury 1 65536\r\n"), lines(1, 2), ordered=False,
+                 ends="buried", says=b"BURIED", complaints=3),
         Scenario("beanstalk: kick-job", "beanstalk", (*LEASED, ("bury", "RECEIPT", b"")), ("beanstalk", b"kick-job 1\r\n"), lines(1, 2), ordered=False, ends="ready",
                  says=b"KICKED", complaints=3),
         Scenario("beanstalk: reserve-job", "beanstalk", (("create", "-b", "3", "q", b""), *LEASED, ("bury", "RECEIPT", b"")), ("beanstalk", b"reserve-job 1\r\n"),
                  lines(1, 2), ordered=False, says=b"RESERVED", complaints=3),
         Scenario("http: POST", "http", pushes(1, 1), http("POST", "group-id=q", b"m2"), lines(1, 2), new=lines(2, 2), says=b"HTTP/1.1 200", complaints=2),
+        Scenario("http: POST, chunked", "http", pushes(1, 1), http("POST", "group-id=q", b"1\r\nm\r\n1\r\n2\r\n0\r\n\r\n", chunked=True), lines(1, 2), new=lines(2, 2),
+                 says=b"HTTP/1.1 200", complaints=2),
+        Scenario("http: POST, batch", "http", pushes(1, 1), http("POST", "group-id=q&batch=1", b"2\nm2\n2\nm3\n"), lines(1, 3), new=lines(2, 3), singly=True,
+                 says=rb"\r\n\r\n200 .*\n200 ", complaints=3),
         Scenario("http: GET", "http", pushes(1, 2), http("GET", "group-id=q&visibility-timeout=9999"), lines(1, 2), ends="reserved", says=b"\r\n\r\nm1",
                  complaints=2),
         Scenario("http: DELETE", "http", (*pushes(1, 2), http("GET", "group-id=q")), http("DELETE", "receipt-id=RECEIPT"), lines(1, 2), old=lines(1, 1),
@@ -318,6 +331,12 @@ def _doors() -> list[Scenario]:
                  old=lines(1, 1), says=b"\r\n\r\n200 ", complaints=3),
         Scenario("http: PATCH", "http", (*pushes(1, 2), http("GET", "group-id=q")), http("PATCH", "receipt-id=RECEIPT&visibility-timeout=9999"), lines(1, 2),
                  ends="reserved", says=b"HTTP/1.1 200", complaints=2),
+        Scenario("http: PATCH, refused", "http", (*pushes(1, 2), http("GET", "group-id=q&visibility-timeout=0"), ("wal", b""), ("sh", '"$0/reserve" -t 999999 q', b"")),
+                 http("PATCH", "receipt-id=RECEIPT&visibility-timeout=0"), lines(1, 2), ends="reserved", says=b"HTTP/1.1 204", complaints=2),
+        Scenario("small-stalk: put", "small-stalk", default, ("small-stalk", b"put 65536 60\r\nm2\r\n"), lines(1, 2), new=lines(2, 2), says=b"INSERTED",
+                 complaints=3, queue="default"),
+        Scenario("small-stalk: reserve, release", "small-stalk", default, ("small-stalk", b"reserve\r\nrelease 1 65536\r\n"), lines(1, 1), ends="ready",
+                 says=b"RELEASED", complaints=3, queue="default"),
     ]
 
 
