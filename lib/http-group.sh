@@ -71,15 +71,74 @@ groups_first() {
   done
 }
 
+# groups_nothing - 66 where surely none of `groups` has a message that is free, and where there are no others, if all were asked for; 0: look
+# again; 74. One find looks at many groups; those where it sees anything, or fails, are looked at one by one
+groups_nothing() {
+  need proof
+  # shellcheck disable=SC2086 # names without blanks
+  set -- $groups
+  while [ $# -gt 0 ]; do
+    groups_some='' groups_paths=
+    while [ $# -gt 0 ] && [ ${#groups_paths} -lt 20000 ]; do
+      queue_open "$1"
+      group_code=$?
+      case $group_code in
+      0)
+        group_disk=./$disk
+        group_busy || {
+          groups_some="$groups_some $1"
+          for group_path in wal fold queue unfold head out delayed; do groups_paths="$groups_paths $group_disk/$group_path"; done
+        } ;;
+      66 | 69) ;;
+      *) return $group_code ;;
+      esac
+      shift
+    done
+    # shellcheck disable=SC2086
+    [ -n "$groups_some" ] && names=$(cd "$FLATQ_DIR" && exec find $groups_paths .lock ! -type d ! -name '~' 2>/dev/null) && [ "$names" = .lock ] && continue
+    for group in $groups_some; do
+      queue_open "$group" && nothing_ready
+      group_code=$?
+      [ $group_code -eq 66 ] || [ $group_code -eq 69 ] || return $group_code
+    done
+  done
+  [ -n "$group_any" ] || return 66
+  names_in "$FLATQ_DIR" || return
+  # shellcheck disable=SC2086 # queues' names without blanks, and strange ones, which are none
+  for disk in $names; do
+    name_from_disk "$disk"
+    case " $groups " in
+    *" $name "*) continue ;;
+    esac
+    name_check "$name" || continue
+    there "$FLATQ_DIR/$disk/lock"
+    group_code=$?
+    [ $group_code -eq 1 ] || return $group_code
+  done
+  return 66
+}
+
 # groups_take LEASE - hands out the first message of all `groups` (take.sh). Looked for without the queue's lock, and taken under it: between
 # two doors it decides who has the one message in flight. 66: nothing is free
 groups_take() {
   clock_read
-  take_owner=0 take_lease=$1
+  take_owner=0 take_lease=$1 group_tries=
   while :; do
     [ -z "$group_any" ] || groups_all
     groups_first
-    [ -n "$group_first" ] || { why='nothing there'; return 66; }
+    if [ -z "$group_first" ]; then
+      groups_nothing
+      group_code=$?
+      case $group_code in
+      0) ;;
+      66) why='nothing there'; return 66 ;;
+      *) return $group_code ;;
+      esac
+      # RACE: something has come meanwhile, and is gone when we look. Or a listing has failed: not for ever
+      [ ${#group_tries} -lt 20 ] || { why='the groups cannot be listed'; return 74; }
+      group_tries=1$group_tries
+      continue
+    fi
     queue_open "$group_first" || continue
     lock_queue
     group_code=$?
@@ -153,19 +212,8 @@ groups_wait() {
 # Sets q, queue, found and the slip_ variables; 66 where it is not there, or was read again
 group_find() {
   clock_read
-  # the push journal knows the queue, as long as it is there
-  { read -r find_pid find_time find_disk <"$FLATQ_DIR/.ids/${receipt_id%???}/1${receipt_id#?????????}"; } 2>/dev/null || find_disk=
-  if [ -n "$find_disk" ]; then set -- "$FLATQ_DIR/$find_disk"; else set -- "$FLATQ_DIR"/*; fi
-  for find_path in "$@"; do
-    [ -d "$find_path/wal" ] || continue
-    name_from_disk "${find_path##*/}"
-    queue_open "$name" || continue
-    message_find "$receipt_id" || continue
-    [ "$slip_nonce" = "$receipt_nonce" ] || break
-    return 0
-  done
-  why='not there, or read again'
-  return 66
+  message_search "$receipt_id" || return
+  [ "$slip_nonce" = "$receipt_nonce" ] || { why='read again'; return 66; }
 }
 
 # group_touch SECONDS - what was found cannot be seen for so long from now; 0: it can be at once
@@ -191,7 +239,8 @@ group_touch_locked() {
   clock_read
   # RACE: it may be in flight by now; then it is the one, and group_busy says so
   group_busy && { why='another message of the group is in flight'; return 66; }
-  message_find "$receipt_id" && [ "$slip_nonce" = "$receipt_nonce" ] || { why='not there, or read again'; return 66; }
+  message_find "$receipt_id" || return
+  [ "$slip_nonce" = "$receipt_nonce" ] || { why='read again'; return 66; }
   case $found in
   "$q"/wal/* | "$q"/head/*) message_touch "$1" ;;
   *) why='not in flight'; return 66 ;;

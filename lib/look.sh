@@ -1,4 +1,4 @@
-# look.sh - finding the first message in a state, without taking it
+# look.sh - finding a message without taking it: the first in a state, or one in whatever queue
 
 # message_first STATE - sets `found` and the slip_ variables of the first message in that state, and leaves it there; 66 where there is none
 message_first() {
@@ -24,6 +24,48 @@ message_first() {
     [ ${#first_tries} -lt 20 ] || { why="queue '$queue': cannot be listed"; return 74; }
     first_tries=1$first_tries
   done
+}
+
+# message_search ID [tend] - message_find over all queues, or in the one that the push journal knows, as long as it is there; sets q and queue
+# too. 66 where it is surely in none. `tend`: what is due or over comes back first
+message_search() {
+  look_id=$1 look_tend=${2:-} look_tries=
+  { read -r look_pid look_time look_disk <"$FLATQ_DIR/.ids/${1%???}/1${1#?????????}"; } 2>/dev/null || look_disk=
+  [ -z "$look_disk" ] || { look_in "$FLATQ_DIR/$look_disk"; return; }
+  while :; do
+    set -- "$FLATQ_DIR"/*
+    for look_path in "$@"; do
+      look_in "$look_path"
+      look_code=$?
+      [ $look_code -eq 66 ] || return $look_code
+    done
+    need proof
+    spool_listed "$@"
+    look_code=$?
+    # RACE: a queue has come since. Not for ever
+    [ $look_code -eq 75 ] && [ ${#look_tries} -lt 20 ] || return $look_code
+    look_tries=1$look_tries
+  done
+}
+
+# look_in PATH - message_search in one queue
+look_in() {
+  if [ ! -d "$1/wal" ]; then
+    need proof
+    there "$1/wal"
+    case $? in
+    1) why='no such message'; return 66 ;;
+    74) return 74 ;;
+    esac
+  fi
+  name_from_disk "${1##*/}"
+  queue_open "$name" && { [ -z "$look_tend" ] || { clock_read; queue_tend; }; } && message_find "$look_id"
+  look_code=$?
+  case $look_code in
+  # no queue's name, or dropped
+  65 | 69) return 66 ;;
+  esac
+  return $look_code
 }
 
 look_first() {

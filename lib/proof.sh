@@ -13,6 +13,23 @@ names_in() {
   esac || { why="queue '${queue:-}': cannot list ${1#"${q:-}/"}"; return 74; }
 }
 
+# spool_listed PATH ... - 66 where PATH ..., which the shell has listed, are all queues that the spool has; 75: there are more; 74
+spool_listed() {
+  names_in "$FLATQ_DIR" || return
+  [ -e "$1" ] || shift
+  for proof_path in "$@"; do
+    case $names in
+    *?"
+"*) names=${names#*"
+"} ;;
+    *) names= ;;
+    esac
+  done
+  [ -n "$names" ] || return 66
+  why="spool $FLATQ_DIR: cannot be listed"
+  return 75
+}
+
 # named NAME - whether NAME is one of `names`
 named() {
   case "

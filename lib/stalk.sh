@@ -57,32 +57,19 @@ stalk_close() {
   door_end "$door_code"
 }
 
-# door_find ID - message_find over all queues; sets q and queue too. What nobody lives to hold, or for too long, is put back first
+# door_find ID - message_search. What nobody lives to hold, or for too long, is put back first
 door_find() {
   [ ${#1} -le 12 ] || return 66
   pad "$1" 000000000000
   find_id=$padded
-  # the push journal knows where it went, as long as it is there
-  { read -r find_pid find_time find_disk <"$FLATQ_DIR/.ids/${find_id%???}/1${find_id#?????????}"; } 2>/dev/null || find_disk=.
-  for find_path in "$FLATQ_DIR/$find_disk" "$FLATQ_DIR"/*; do
-    [ -d "$find_path/wal" ] || continue
-    q=$find_path
-    name_from_disk "${q##*/}"
-    queue=$name
-    # what is due is not delayed. This is done first: it looks at other jobs with the same variables
-    clock_read
-    queue_tend
-    message_find "$find_id" || continue
-    case $found in
-    "$q"/out/*)
-      if { [ "$slip_owner" != 0 ] && owner_dead "$slip_owner"; } || lease_over "$slip_deadline"; then
-        queue_reclaim
-        message_find "$find_id" || return 66
-      fi ;;
-    esac
-    return 0
-  done
-  return 66
+  message_search "$find_id" tend || return
+  case $found in
+  "$q"/out/*)
+    if { [ "$slip_owner" != 0 ] && owner_dead "$slip_owner"; } || lease_over "$slip_deadline"; then
+      queue_reclaim
+      message_find "$find_id"
+    fi ;;
+  esac
 }
 
 # door_find_free ID - door_find of a job that nobody holds
@@ -141,7 +128,10 @@ do_reserve() {
 
 do_delete() {
   clock_read
-  job_mine "$job_id" || door_find_free "$job_id" || { reply NOT_FOUND; return; }
+  job_held "$job_id"
+  delete_code=$?
+  [ $delete_code -ne 66 ] || { door_find_free "$job_id"; delete_code=$?; }
+  [ $delete_code -eq 0 ] || { reply_of $delete_code; return; }
   message_delete
   delete_code=$?
   [ $delete_code -ne 0 ] || tally "tube-cmd-delete/$queue"
@@ -159,5 +149,6 @@ job_kept() {
 
 # do_peek STATE - of the tube that is used
 do_peek() {
-  queue_open "$used" && message_first "$1" && reply_job FOUND || reply NOT_FOUND
+  queue_open "$used" && message_first "$1" || { reply_of $?; return; }
+  reply_job FOUND
 }

@@ -119,7 +119,24 @@ job_mine() {
     queue_conf && message_putback expired
     return 66
   fi
-  [ -e "$found" ] || return 66
+  [ -e "$found" ] && return 0
+  need proof
+  there "$found"
+  job_code=$?
+  [ $job_code -ne 1 ] || return 66
+  return $job_code
+}
+
+# job_held ID - job_mine; a job that could not be looked at is held still
+job_held() {
+  held_jobs=$jobs
+  job_mine "$1"
+  held_code=$?
+  case $held_code in
+  0 | 66 | 69) ;;
+  *) jobs=$held_jobs ;;
+  esac
+  return $held_code
 }
 
 # jobs_back - all that is held goes back

@@ -105,7 +105,7 @@ list_tubes() {
 stats_job() {
   clock_read
   clock_epoch "$now"
-  door_find "$job_id" || { reply NOT_FOUND; return; }
+  door_find "$job_id" || { reply_of $?; return; }
   slip_parse "$slip" || :
   stats_left=0
   case $found in

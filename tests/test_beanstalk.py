@@ -622,8 +622,8 @@ COSTS = [
     # each of these is a rename; where it has to be on the disk before the answer, and a sync
     ("touch 2", "TOUCHED", 1, 1), ("release 2 0 0", "RELEASED", 1, 1), ("bury 3 0", "BURIED", 1, 2), ("kick-job 3", "KICKED", 1, 1),
     ("delete 4", "DELETED", 1, 2), ("delete 2", "DELETED", 1, 2), ("delete 5", "DELETED", 1, 2),
-    # that a job is nowhere is proved by `find`, and again behind one that has just gone
-    ("delete 2", "NOT_FOUND", 2, 2), ("delete 99", "NOT_FOUND", 1, 1), ("peek-buried", "NOT_FOUND", 1, 1), ("kick 9", "KICKED 0", 1, 1),
+    # that a job is nowhere is proved by `find`, and again behind one that has just gone; that there are no more queues, by a shell and `ls`
+    ("delete 2", "NOT_FOUND", 2, 2), ("delete 99", "NOT_FOUND", 3, 3), ("peek-buried", "NOT_FOUND", 1, 1), ("kick 9", "KICKED 0", 1, 1),
     *((text, answer, 0, 0) for text, answer in (
         ("touch 99", "NOT_FOUND"), ("release 99 1 1", "NOT_FOUND"), ("use x", "USING x"), ("watch x", "WATCHING 2"), ("ignore x", "WATCHING 1"),
         ("list-tubes-watched", "OK"), ("put x", "BAD_FORMAT"), ("nonsense", "UNKNOWN_COMMAND"), ("stats-job 3", "OK"))),

@@ -100,6 +100,7 @@ class Scenario:
     ends: str = ""  # once acknowledged, `subject` is in this state: ready, delayed, reserved, buried, claimed
     subject: bytes = b"m1"
     says: bytes = b""  # a pattern: acknowledged is what was answered so, whatever the exit code: a door's conversation goes on
+    denies: int = 0  # how often a door says rightly that something is not there
     singly: bool = False  # each of `new` by itself is acknowledged: by the line `200 ...` of its number in the answer's body
     queue: str = "q"
     complaints: int = 1  # lines on standard error that there may be at most, a door's log among them
@@ -323,16 +324,17 @@ def _doors() -> list[Scenario]:
                  says=b"HTTP/1.1 200", complaints=2),
         Scenario("http: POST, batch", "http", pushes(1, 1), http("POST", "group-id=q&batch=1", b"2\nm2\n2\nm3\n"), lines(1, 3), new=lines(2, 3), singly=True,
                  says=rb"\r\n\r\n200 .*\n200 ", complaints=3),
-        Scenario("http: GET", "http", pushes(1, 2), http("GET", "group-id=q&visibility-timeout=9999"), lines(1, 2), ends="reserved", says=b"\r\n\r\nm1",
+        Scenario("http: GET", "http", pushes(1, 2), http("GET", "visibility-timeout=9999"), lines(1, 2), ends="reserved", says=b"\r\n\r\nm1",
                  complaints=2),
         Scenario("http: DELETE", "http", (*pushes(1, 2), http("GET", "group-id=q")), http("DELETE", "receipt-id=RECEIPT"), lines(1, 2), old=lines(1, 1),
                  says=b"HTTP/1.1 200", complaints=2),
         Scenario("http: DELETE, twice", "http", (*pushes(1, 2), http("GET", "group-id=q")), http("DELETE", "receipt-id=RECEIPT&receipt-id=RECEIPT"), lines(1, 2),
-                 old=lines(1, 1), says=b"\r\n\r\n200 ", complaints=3),
+                 old=lines(1, 1), says=b"\r\n\r\n200 ", denies=1, complaints=3),
         Scenario("http: PATCH", "http", (*pushes(1, 2), http("GET", "group-id=q")), http("PATCH", "receipt-id=RECEIPT&visibility-timeout=9999"), lines(1, 2),
                  ends="reserved", says=b"HTTP/1.1 200", complaints=2),
         Scenario("http: PATCH, refused", "http", (*pushes(1, 2), http("GET", "group-id=q&visibility-timeout=0"), ("wal", b""), ("sh", '"$0/reserve" -t 999999 q', b"")),
-                 http("PATCH", "receipt-id=RECEIPT&visibility-timeout=0"), lines(1, 2), ends="reserved", says=b"HTTP/1.1 204", complaints=2),
+                 http("PATCH", "receipt-id=RECEIPT&visibility-timeout=0"), lines(1, 2), ends="reserved", says=b"HTTP/1.1 204", denies=1,
+                 complaints=2),
         Scenario("small-stalk: put", "small-stalk", default, ("small-stalk", b"put 65536 60\r\nm2\r\n"), lines(1, 2), new=lines(2, 2), says=b"INSERTED",
                  complaints=3, queue="default"),
         Scenario("small-stalk: reserve, release", "small-stalk", default, ("small-stalk", b"reserve\r\nrelease 1 65536\r\n"), lines(1, 1), ends="ready",

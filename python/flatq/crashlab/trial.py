@@ -31,6 +31,9 @@ WIDE = {"reads": gate.READS, "ends": gate.ENDS, "births": gate.BIRTHS}
 CODES = (0, 65, 66, 69, 70, 74, 75, 77)
 #: Those that say what is in the queue, or not. Every scenario succeeds undisturbed: where a read has failed they are untrue.
 UNTRUE = (65, 66, 69)
+#: A door's words for that, and for a failure: what it says behind one may be true.
+UNTRUTHS, FAILURES = (re.compile(words, re.MULTILINE) for words in (rb"^(?:NOT_FOUND|TIMED_OUT|(?:HTTP/1\.1 )?204)\b",
+                                                                    rb"^(?:INTERNAL_ERROR|OUT_OF_MEMORY|(?:HTTP/1\.1 )?5\d\d)\b"))
 
 
 def following(verb: str, queue: str) -> Words:
@@ -220,6 +223,10 @@ def manners(scenario: Scenario, trial: Trial, result: gate.Result) -> list[str]:
     wrong = []
     if trial.fault in faults.READS and result.status in UNTRUE:
         wrong.append(f"said {result.status} of what it could not read: {result.stderr[:200]!r}")
+    if trial.fault in faults.READS and scenario.says:
+        untrue = UNTRUTHS.findall(FAILURES.split(result.stdout)[0])
+        if len(untrue) > scenario.denies:
+            wrong.append(f"said {untrue[-1]!r} of what it could not read")
     # a shell that cannot start a process ends by itself, and says so in its own words ("no program" may strike a fork too, where two run side by side).
     # The death of a process calls dash away from a fork that waits at the gate; what it says of that may go to /dev/null
     unforked = b"Cannot fork" in result.stderr or trial.fault == "killed at its start" or any(call.kind == "fork" and call.fate != "run" for call in result.calls)
