@@ -29,7 +29,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from . import campaign, gate, power, restart, trial
+from . import campaign, gate, power, restart, trees, trial
 from .scenarios import NAMED, System, Words, build
 
 KINDS = ("ext4", "xfs")
@@ -188,9 +188,7 @@ def run(given: Cut, system: System, disk: Disk, work: Path) -> trial.Outcome:
     owed = restart.Owed(status == 0 or told, said)
     wrong = []
     for then_push in (False, True):
-        shutil.copytree(box, state, symlinks=True)
-        wrong += restart.check(system, scenario, state / "s", owed, then_push=then_push)
-        shutil.rmtree(state)
+        wrong += restart.check(system, scenario, trees.take(box / "s"), state, owed, then_push=then_push)
     shutil.rmtree(box)
     fault = f"cut of {given.kind}, " + ("its log flushed" if given.flush == LOG else "nothing flushed")
     return trial.Outcome(given.scenario, scenario.verb, point, call, fault, "bad" if wrong else "good", "; ".join(dict.fromkeys(wrong)), given.seed,

@@ -304,6 +304,12 @@ def dump(spool: Path) -> Dump:
     return found
 
 
+def reboot(spool: Path) -> None:
+    """The system starts: the first verb then finds no mark of this boot."""
+    for mark in names(spool / ".boot"):
+        (spool / ".boot" / mark).unlink()
+
+
 def age(spool: Path) -> None:
     """Let all leases be over and all delays due: both are in names. What dropped queues and ranges are named after are processes that
     have ended; their numbers may be others' by now, so they get one that is nobody's."""

@@ -7,8 +7,9 @@ differ only in nonces, times and process ids, one is made and recovered (trees.d
 from __future__ import annotations
 
 import re
+import subprocess
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -107,23 +108,25 @@ class Recovered:
     wrong: tuple[str, ...]
     bodies: tuple[bytes, ...]  # in the order in which they would be handed out
     pushed: bool = False
+    found: Dump = field(default_factory=Dump)  # right after the recovery
 
 
 _BODIES: dict[bytes, bytes] = {}
 _RECOVERED: dict[tuple[object, ...], Recovered] = {}
 
 
-def _failed(what: str, done: object) -> list[str]:
-    status, err = getattr(done, "returncode"), getattr(done, "stderr")
-    return [f"{what}: exit {status}: {err[:200]!r}"] if status or err else []
+def _failed(what: str, done: subprocess.CompletedProcess[bytes]) -> list[str]:
+    """The first verb after a boot says what it has set right; after a power cut also what was never synced."""
+    err = re.sub(rb".* was (removed|damaged: buried)\n", b"", done.stderr)
+    return [f"{what}: exit {done.returncode}: {err[:200]!r}"] if done.returncode or err else []
 
 
-def _twice(found: Dump) -> list[str]:
+def _twice(found: Dump, bounded: bool = True) -> list[str]:
     messages = [message for queue in found.queues.values() for message in queue]
     wrong = [f"two messages with the id {number}" for number, count in Counter(m.id for m in messages).items() if count > 1]
     wrong += [f"two messages with the key {key}" for (_, key), count in Counter(
         (queue, m.key) for queue, held in found.queues.items() for m in held if m.key).items() if count > 1]
-    for queue, bound in found.bounds.items():
+    for queue, bound in found.bounds.items() if bounded else ():
         held = [m for m in found.messages(queue) if m.state != "buried"]
         if bound and len(held) > bound:
             wrong.append(f"{len(held)} messages in {queue}, whose bound is {bound}")
@@ -151,7 +154,7 @@ def _push(system: System, spool: Path, key: str, queue: str) -> tuple[list[str],
     return wrong, True
 
 
-def _recover(system: System, tree: trees.Tree, spool: Path, key: str, queue: str, then_push: bool, boot: bool) -> Recovered:
+def _recover(system: System, tree: trees.Tree, spool: Path, key: str, queue: str, then_push: bool, boot: bool, power: bool) -> Recovered:
     trees.remove(spool)
     trees.put(tree, spool)
     if system.baseline:
@@ -159,28 +162,32 @@ def _recover(system: System, tree: trees.Tree, spool: Path, key: str, queue: str
             system.verb(spool, "push", "q", stdin=AFTER)
         system.verb(spool, "wal")
         return Recovered((), tuple(body or b"not whole" for body in system.dump(spool).bodies()), then_push)
-    layout.age(spool)
+    if not power:
+        layout.age(spool)
     wrong: list[str] = []
     pushed = False
     if boot:
-        for mark in (spool / ".boot").glob("*"):
-            mark.unlink()
+        layout.reboot(spool)
     else:
         found = dump(spool)
         wrong += [f"damaged: {text}" for text in found.damaged] + _twice(found)
     if then_push:
         said, pushed = _push(system, spool, key, queue)
         wrong += said
-    done = system.verb(spool, "wal")
-    # the first verb after a boot says what it has set right
-    err = b"".join(line for line in done.stderr.splitlines(keepends=True) if not line.endswith(b" was removed\n"))
-    wrong += [f"recovery: exit {done.returncode}: {err[:200]!r}"] if done.returncode or err else []
-    found = dump(spool)
+    wrong += _failed("recovery", system.verb(spool, "wal"))
+    found = right_after = dump(spool)
+    if power:
+        for m in found.messages(queue, "buried"):
+            if m.body is None:  # what was not acknowledged may be set aside so; left there, it would be kicked
+                wrong += _failed("a damaged message", system.verb(spool, "delete", f"{queue}:{m.id}"))
+        layout.age(spool)
+        wrong += _failed("recovery", system.verb(spool, "wal"))
+        found = dump(spool)
     for claim in sorted({m.place.split("/")[1] for m in found.messages(queue, "claimed")}):  # nothing but this gives them back
         wrong += [] if then_push else _listed(system, spool, claim, found, queue)  # which makes slips flat: by turns they are given back as they are
         wrong += _failed("unclaim", system.verb(spool, "unclaim", "-c", claim, queue))
         found = dump(spool)
-    wrong += _twice(found)
+    wrong += _twice(found, bounded=not power)  # what was popped, and comes again, may be more
     wrong += [f"damaged after recovery: {text}" for text in found.damaged]
     # what a killed push has left of a body or a key goes with its range of ids, or by the doctor
     wrong += [f"left after recovery: {path}" for path in found.left if not re.match(r"[^/]+/(body|keys)/", path)]
@@ -189,7 +196,7 @@ def _recover(system: System, tree: trees.Tree, spool: Path, key: str, queue: str
     wrong += memo.once(spool.parent, drained, lambda: _drain(system, spool, found, queue))
     trees.remove(spool)
     bodies = tuple(_BODIES.setdefault(m.body, m.body) for m in found.messages(queue) if m.body is not None)
-    return Recovered(tuple(wrong), bodies, pushed)
+    return Recovered(tuple(wrong), bodies, pushed, right_after if power else Dump())
 
 
 def _listed(system: System, spool: Path, claim: str, found: Dump, queue: str = "q") -> list[str]:
@@ -210,16 +217,13 @@ def _drain(system: System, spool: Path, found: Dump, queue: str) -> list[str]:
     if queue not in found.queues:
         return []
     wrong = []
-    buried = found.messages(queue, "buried")
+    buried, bound = found.messages(queue, "buried"), found.bounds.get(queue, 0)
+    if buried and 0 < bound < len(found.messages(queue)):  # what is kicked needs room
+        wrong += _taken(system, spool, queue)
     if buried:
         done = system.verb(spool, "kick", "-n", "999", queue)
         wrong += _failed("kick", done) or ([] if int(done.stdout) == len(buried) else [f"kicked {done.stdout!r} of {len(buried)}"])
-    seen = dump(spool).bodies(queue, "ready")
-    done = system.verb(spool, "drain", "-0", queue)
-    if done.returncode != (0 if seen else 69 if queue in found.closed else 66):
-        wrong.append(f"drain: exit {done.returncode} of {len(seen)} messages: {done.stderr[:200]!r}")
-    if done.stdout != b"".join((body or b"") + b"\0" for body in seen):
-        wrong.append(f"drained {done.stdout[:200]!r}, but there was {seen[:20]!r}")
+    wrong += _taken(system, spool, queue)
     left = dump(spool)
     if left.left:
         done = system.verb(spool, "doctor", queue)
@@ -231,15 +235,28 @@ def _drain(system: System, spool: Path, found: Dump, queue: str) -> list[str]:
     return wrong
 
 
-def judge(system: System, ledger: Ledger, tree: trees.Tree, spool: Path, *, then_push: bool, boot: bool = False) -> list[str]:
+def _taken(system: System, spool: Path, queue: str) -> list[str]:
+    """Take what is ready; is it what was seen."""
+    found = dump(spool)
+    seen = found.bodies(queue, "ready")
+    done = system.verb(spool, "drain", "-0", queue)
+    wrong = [] if done.stdout == b"".join((body or b"") + b"\0" for body in seen) else [f"drained {done.stdout[:200]!r}, but there was {seen[:20]!r}"]
+    if done.returncode != (0 if seen else 69 if queue in found.closed else 66):
+        wrong.append(f"drain: exit {done.returncode} of {len(seen)} messages: {done.stderr[:200]!r}")
+    return wrong
+
+
+def judge(system: System, ledger: Ledger, tree: trees.Tree, spool: Path, *, then_push: bool, boot: bool = False,
+          power: Callable[[Dump], list[str]] | None = None) -> list[str]:
     """Make the wreck `tree` at `spool`, recover, look and drain; nothing is left there. `boot`: as if the system had been started anew.
-    Whether the recovery syncs changes nothing that can be seen here, so it does not."""
-    key = ledger.key if then_push else ""
-    wreck = ("recovered", system, then_push, key, ledger.queue, boot, trees.digest(tree))
+    `power`: after a power cut, what is wrong right after the recovery, with leases and delays not over. Whether the recovery syncs changes
+    nothing that can be seen here, so it does not."""
+    key = ledger.key if then_push and not power else ""
+    wreck = ("recovered", system, then_push, key, ledger.queue, boot, bool(power), trees.digest(tree))
     if wreck not in _RECOVERED:
-        _RECOVERED[wreck] = memo.once(spool.parent, wreck, lambda: _recover(system, tree, spool, key, ledger.queue, then_push, boot))
+        _RECOVERED[wreck] = memo.once(spool.parent, wreck, lambda: _recover(system, tree, spool, key, ledger.queue, then_push, boot, bool(power)))
     recovered = _RECOVERED[wreck]
-    wrong = [*ledger.wrong, *recovered.wrong]
+    wrong = [*ledger.wrong, *recovered.wrong, *(power(recovered.found) if power else ())]
     after = [AFTER] if recovered.pushed else []
     return wrong + compare(replace(ledger, order=[*ledger.order, *after], must={*ledger.must, *after}), recovered.bodies)
 

@@ -133,8 +133,7 @@ def base(system: System, name: str, work: Path) -> tuple[trees.Tree, str]:
         if name == "due":
             layout.age(spool)
         if name == "boot":
-            for mark in layout.names(spool / ".boot"):
-                (spool / ".boot" / mark).unlink()
+            layout.reboot(spool)
         for tended in spool.glob("*/tended"):
             tended.unlink()
         tree = trees.take(spool)

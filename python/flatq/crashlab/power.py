@@ -13,7 +13,6 @@ Stages
 """
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import random
@@ -27,7 +26,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
-from . import gate, restart, states, trees, trial
+from . import gate, layout, restart, states, trees, trial
 from .scenarios import NAMED, SCENARIOS, Scenario, System, Words, build
 
 STAGES = ("act", "boot", "kill")
@@ -131,7 +130,7 @@ def record(system: System, scenario: Scenario, stage: str, sync: str, work: Path
         act = play(system, words, box, sync, fault)
         seen = Recording(history, list(act.calls), act.status, history.add(act.calls))
         if stage == "boot":
-            restart.reboot(box / "s")
+            layout.reboot(box / "s")
             seen = Recording(states.History(box), [], act.status, None, act.stdout, settled=True)
         elif fault:
             said = list(history.answers)
@@ -165,13 +164,18 @@ def cuts(recording: Recording) -> list[int]:
     return sorted(end for end in ends if end)
 
 
-def known(box: states.Tree) -> str:
-    """The spool in it, hashed: the same for those that differ only in nonces, times and process ids (trees.digest)."""
+def spool_of(box: states.Tree) -> trees.Tree:
+    """The spool in it."""
     spool = box.get("s")
     if not isinstance(spool, dict):
-        return trees.digest(trees.Tree((), False)).hex()
-    return trees.digest(trees.Tree(tuple((path.rstrip("/"), None if path.endswith("/") else stat.S_IFIFO if value is None else os.fsencode(value))
-                                         for path, value in states.paths(spool)))).hex()
+        return trees.Tree((), False)
+    return trees.Tree(tuple((path.rstrip("/"), None if path.endswith("/") else stat.S_IFIFO | 0o600 if value is None else os.fsencode(value))
+                            for path, value in states.paths(spool)))
+
+
+def known(box: states.Tree) -> str:
+    """The spool in it, hashed: the same for those that differ only in nonces, times and process ids (trees.digest)."""
+    return trees.digest(spool_of(box)).hex()
 
 
 def expand(recording: Recording, scenario: Scenario, seed: int, limit: int = 0) -> Iterator[tuple[int, str, str]]:
@@ -239,17 +243,6 @@ def trials(system: System, scenarios: Iterable[Scenario], limit: int, seed: int,
     return found
 
 
-@contextlib.contextmanager
-def _state(tree: states.Tree, work: Path) -> Iterator[Path]:
-    box = work / "state"
-    shutil.rmtree(box, ignore_errors=True)
-    try:
-        states.write(tree, box)
-        yield box / "s"
-    finally:
-        shutil.rmtree(box, ignore_errors=True)
-
-
 def _unseen(found: Iterable[tuple[int, str, str]], seen: set[str], count: int) -> list[tuple[int, str, str]]:
     """`count` of them, if there are so many: those whose state has been seen come last."""
     new, old = [], []
@@ -275,8 +268,7 @@ def run(given: Trial, system: System, work: Path) -> Outcome:
         tree, wrong = history.tree(given.cut, given.outcomes), []
         outcome.state = known(tree)
         for then_push in THEN[given.then]:
-            with _state(tree, work) as spool:
-                wrong += restart.check(system, scenario, spool, recording.owed(given.cut, scenario), then_push=then_push)
+            wrong += restart.check(system, scenario, spool_of(tree), work / "state", recording.owed(given.cut, scenario), then_push=then_push)
         outcome.outcome, outcome.detail = ("bad" if wrong else "good"), "; ".join(dict.fromkeys(wrong))
     outcome.seconds = round(time.monotonic() - start, 4)
     return outcome
