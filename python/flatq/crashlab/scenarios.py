@@ -317,7 +317,7 @@ def _doors() -> list[Scenario]:
                  ends="buried", says=b"BURIED", complaints=3),
         Scenario("beanstalk: kick-job", "beanstalk", (*LEASED, ("bury", "RECEIPT", b"")), ("beanstalk", b"kick-job 1\r\n"), lines(1, 2), ordered=False, ends="ready",
                  says=b"KICKED", complaints=3),
-        Scenario("beanstalk: reserve-job", "beanstalk", (("create", "-b", "3", "q", b""), *LEASED, ("bury", "RECEIPT", b"")), ("beanstalk", b"reserve-job 1\r\n"),
+        Scenario("beanstalk: reserve-job", "beanstalk", (("create", "-b", "4", "q", b""), *LEASED, ("bury", "RECEIPT", b"")), ("beanstalk", b"reserve-job 1\r\n"),
                  lines(1, 2), ordered=False, says=b"RESERVED", complaints=3),
         Scenario("http: POST", "http", pushes(1, 1), http("POST", "group-id=q", b"m2"), lines(1, 2), new=lines(2, 2), says=b"HTTP/1.1 200", complaints=2),
         Scenario("http: POST, chunked", "http", pushes(1, 1), http("POST", "group-id=q", b"1\r\nm\r\n1\r\n2\r\n0\r\n\r\n", chunked=True), lines(1, 2), new=lines(2, 2),
