@@ -135,7 +135,8 @@ door_ncat_lives() {
 }
 
 # door_delivered - 74 where the client cannot have had the answer. A write to a client that is wholly gone succeeds, and its socket is
-# closed by what comes back; one that only sends no more is still there, and what it has received is not unsent any longer
+# closed by what comes back; one that only sends no more is still there, and what it has received is not unsent any longer. A client may
+# also have reset its connection behind the whole answer (door_taken)
 door_delivered() {
   [ -n "$door_inode" ] && [ -z "$door_relayed" ] && ! door_ncat_lives || return 0
   door_looks=0
@@ -147,8 +148,19 @@ door_delivered() {
     [ $door_looks -lt 20 ] || door_pause=0.5
     sleep $door_pause 2>/dev/null || sleep 1
   done
+  ! door_taken || return 0
   door_gone=gone why='the client is gone'
   return 74
+}
+
+# door_taken - whether the client's system acknowledged all that was written to a connection that is closed by now: TCP_INFO still has its
+# counters (bytes acknowledged, not sent, sent, sent again). Without perl and python3, or before Linux 4.19, nobody knows
+door_taken() {
+  perl -e '$info = getsockopt(STDOUT, 6, 11); exit 1 if length $info < 216;
+    ($acked, $unsent, $sent, $again) = unpack "x120 Q x16 L x52 Q Q", $info; exit !($unsent == 0 && $acked >= $sent - $again)' 2>/dev/null ||
+    python3 -c 'import socket, struct
+acked, unsent, sent, again = struct.unpack_from("=120xQ16xL52xQQ", socket.socket(fileno=1).getsockopt(6, 11, 256))
+raise SystemExit(unsent > 0 or acked < sent - again)' 2>/dev/null
 }
 
 # door_hung - whether the client of a socket that is none of TCP's has sent its last byte, though not all of it is read: a look at what lies

@@ -10,7 +10,6 @@ import shutil
 import signal
 import socket
 import ssl
-import struct
 import subprocess
 import threading
 import time
@@ -995,19 +994,6 @@ def test_killed_in_the_middle_of_a_body(shell, flatq):
     flatq("wal", check=0)
     assert not list((flatq.spool / ".wait").iterdir())
     assert ask_status(flatq, "POST", "/queue?group-id=g", b"x" * 100) == 200
-
-
-def test_client_that_resets_after_its_answer(flatq):
-    """It has read all of it, and its socket was reset: nobody else gets the message before its time is over."""
-    talk(flatq, request("POST", "/queue?group-id=g", b"1"))
-    client, theirs = over_tcp(flatq, "http")
-    theirs.close()
-    client.send(request("GET", "/queue?visibility-timeout=600"))
-    assert client.until(lambda: client.got.endswith(b"\r\n\r\n1"), 60)
-    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    client.close()
-    assert flatq.started[-1].wait(60) == 0
-    assert ask_status(flatq, "GET", "/queue") == 204
 
 
 def test_ended_by_a_signal_while_waiting(flatq):
