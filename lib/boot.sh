@@ -60,9 +60,10 @@ spool_boot_queues() {
 
 spool_boot_mark() {
   {
-    printf '%s %s %s\n' "$epoch" "$base64_wrap" "$clock_same" >"$FLATQ_DIR/.boot/new.$$" &&
+    rm -f "$FLATQ_DIR/.boot/new.$$" && set -C &&
+      printf '%s %s %s\n' "$epoch" "$base64_wrap" "$clock_same" >"$FLATQ_DIR/.boot/new.$$" && set +C &&
       mv -f "$FLATQ_DIR/.boot/new.$$" "$FLATQ_DIR/.boot/$boot"
-  } 2>/dev/null || { disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return; }
+  } 2>/dev/null || { set +C; disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return; }
   for boot_old in "$FLATQ_DIR"/.boot/*; do
     [ "$boot_old" = "$FLATQ_DIR/.boot/$boot" ] || rm -f "$boot_old" 2>/dev/null
   done

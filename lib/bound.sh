@@ -205,10 +205,15 @@ key_lives() {
 
 key_enter() {
   [ ! -h "$q/keys/$slip_key" ] || { why="queue '$queue': a key is a link"; return 74; }
-  { printf '%s\n' "$id" >|"$q/keys/$slip_key"; } 2>/dev/null || disk_failed "$q/keys" "queue '$queue'"
+  set -C
+  { printf '%s\n' "$id" >"$q/keys/$slip_key"; } 2>/dev/null
+  key_code=$?
+  set +C
+  # a key that its message has left
+  [ $key_code -eq 0 ] || file_put "keys/$slip_key" "$id" || disk_failed "$q/keys" "queue '$queue'"
 }
 
 # where this cannot be written, the next push of the key looks for the message itself
 key_sure() {
-  { printf 'yes\n' >>"$q/keys/$slip_key"; } 2>/dev/null || :
+  [ -h "$q/keys/$slip_key" ] || { printf 'yes\n' >>"$q/keys/$slip_key"; } 2>/dev/null || :
 }

@@ -5,8 +5,10 @@ queue_after_boot() {
   name_from_disk "${q##*/}"
   queue=$name
   clock_read
+  [ -z "$spool_shared" ] || queue_plain || return
   queue_make && lock_queue || return
-  rm -f "$q"/wait/* "$q"/room/* "$q/tended" 2>/dev/null
+  # in a group's spool a place may be a link all the same: only names of our form
+  rm -f "$q"/wait/[0-9]*-[0-9]*.* "$q"/room/[0-9]*-[0-9]*.* "$q/tended" 2>/dev/null
   # a conf that is damaged is that queue's matter, and said by each verb that wants it
   queue_conf || { boot_code=$?; [ $boot_code -eq 65 ] || { unlock_queue; return $boot_code; }; printf '%s\n' "$why"; }
   number "${queue_most:-x}" 999999999 || queue_most=0
@@ -234,7 +236,8 @@ check_keys() {
     k*) check_key=$check_word; continue ;;
     esac
     if [ "$check_how" = yes ]; then
-      { printf '%s\nyes\n' "$check_word" >|"$q/keys/$check_key"; } 2>/dev/null || { disk_failed "$q/keys" "queue '$queue'"; return; }
+      file_put "keys/$check_key" "$check_word
+yes" || { disk_failed "$q/keys" "queue '$queue'"; return; }
       continue
     fi
     # RACE: its message may have moved while the places were listed

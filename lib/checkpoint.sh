@@ -46,15 +46,23 @@ checkpoint_spool() {
 
 # tmp_sweep - what killed holders of the lock have left in tmp/. Those who stage without the lock put their PID-TIME in front
 tmp_sweep() {
+  set --
   for tmp_path in "$q"/tmp/*; do
     tmp_name=${tmp_path##*/}
     case $tmp_name in
     '*' | strange.*) continue ;;
     [0-9]*-[0-9]*.*) owner_dead "${tmp_name%%.*}" || continue ;;
     esac
-    rm -rf "$tmp_path" 9>&9 2>/dev/null
+    set -- "$@" "./$tmp_name"
+    [ $# -lt 100 ] || { tmp_remove "$@"; set --; }
   done
+  [ $# -eq 0 ] || tmp_remove "$@"
 }
+
+# tmp_remove NAME ... - from tmp/ itself. In a group's spool that name may be a link by now; who has gone into the directory knows where he is
+tmp_remove() (
+  cd -P "$FLATQ_DIR" && tmp_home=$PWD && cd -P "$q/tmp" && [ "$PWD" = "${tmp_home%/}/${q##*/}/tmp" ] && exec rm -rf "$@" 9>&9
+) 2>/dev/null
 
 # log_rotate - a log of over a MiB is set aside under the time; the ten newest are kept
 log_rotate() {
@@ -86,6 +94,10 @@ journal_sweep() {
       journal=$range/$journal
       { read -r journal_pid journal_time journal_queue <"$journal"; } 2>/dev/null || continue
       owner_dead "$journal_pid-$journal_time" || { journal_free=; continue; }
+      # the name of a queue, and no path
+      case $journal_queue in
+      '' | .* | */*) continue ;;
+      esac
       journal_orphan "${range##*/}${journal##*/1}"
     done
     [ -n "$journal_free" ] || continue

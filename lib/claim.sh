@@ -42,7 +42,7 @@ claim_segments() {
 
 # claim_make - the directory of a name that is new
 claim_make() {
-  mkdir -p "$claim" 2>/dev/null && { true >"$claim/settled.000000000000"; } 2>/dev/null || { disk_failed "$q" "queue '$queue'"; return; }
+  mkdir -p "$claim" 2>/dev/null && file_mark "$claim/settled.000000000000" || { disk_failed "$q" "queue '$queue'"; return; }
   claim_settled=000000000000
   sync_paths "$claim" "$q/claimed" "$q" || { why="queue '$queue': cannot sync"; return 74; }
 }
@@ -121,7 +121,7 @@ claim_more() {
 
 # claim_mark - that all before claim_next was given. Nobody has been told an offset beyond the last mark
 claim_mark() {
-  [ -e "$claim/$claim_next.0" ] || { true >"$claim/$claim_next.0"; } 2>/dev/null || disk_failed "$claim" "queue '$queue'"
+  file_mark "$claim/$claim_next.0" || disk_failed "$claim" "queue '$queue'"
 }
 
 # claim_flatten - what was taken as slips becomes flat files.

@@ -94,6 +94,8 @@ queue_fold() {
       fold_names='' fold_count=0 fold_bytes=0 fold_priority=${fold_name%%.*}
     fi
     slip_parse "$fold_name" && [ ${#slip_size} -le 5 ] || continue
+    # a body that is a link would make a message of whatever it names
+    [ ! -h "$q/body/$slip_id" ] || continue
     fold_names="$fold_names $fold_name" fold_count=$((fold_count + 1)) fold_bytes=$((fold_bytes + slip_size))
   done
 }
@@ -225,8 +227,11 @@ queue_unfold() {
   # heads that were emptied
   rmdir "$q"/head/* 2>/dev/null
   mkdir "$unfold_stage" 2>/dev/null || { disk_failed "$q/tmp" "queue '$queue'"; return; }
+  [ -z "$spool_shared" ] || unfold_clear || { disk_failed "$q/body" "queue '$queue'"; return; }
   unfold_lines=$(FLATQ_BODY=$q/body FLATQ_STAGE=$unfold_stage FLATQ_TRIES=$flat_tries awk '
       BEGIN { FS = "\t" }
+      # what is no name and no base64 may be a path elsewhere, and a program
+      $1 $2 !~ "^[0-9A-Za-z.+/=-]*$" || $1 ~ "/" { exit 74 }
       { n = split($1, field, "."); body = ENVIRON["FLATQ_BODY"] "/" field[2]
         field[3] += ENVIRON["FLATQ_TRIES"]
         name = field[1]; for (i = 2; i <= n; i++) name = name "." field[i]
@@ -249,6 +254,17 @@ queue_unfold() {
     moved "$unfold_from" "$q/unfold/$1" || { disk_failed "$q/unfold" "queue '$queue'"; return; }
   sync_paths "$q/unfold" "$q/queue/$flat_block" || { why="queue '$queue': cannot sync"; return 74; }
   unfold_finish "$1"
+}
+
+# unfold_clear - in a group's spool: nothing lies where the bodies of unfold_from are to be written. awk would write through a link
+unfold_clear() {
+  unfold_ids=$(exec awk -F . '{ print $2 }' "$unfold_from" 2>/dev/null 9>&-) || return
+  case $unfold_ids in
+  *[!0-9'
+']*) return 1 ;;
+  esac
+  # shellcheck disable=SC2086 # an id a line
+  (cd "$q/body" && exec rm -f $unfold_ids 9>&9) 2>/dev/null
 }
 
 # unfold_undo STAGE - the bodies that it shows, and then itself

@@ -143,26 +143,29 @@ body_wanted() {
   expect=
 }
 
-# body_file - reads the body, chunked or not, into a file, which descriptor 4 then reads; sets `length`. The file has no name any longer. The
-# checkpoint removes the one of a killed door (wait_sweep)
+# body_file - the body, chunked or not, in a file, on descriptor 4; sets `length`. Its name, `body_file`, is removed as soon as it is open, or
+# another member of a group could put another file in its place. What a door leaves that is killed before, the checkpoint removes (wait_sweep)
 body_file() {
   nonce_read
   body_file=$FLATQ_DIR/.wait/$owner.$nonce.body
   body_wanted
-  { true >"$body_file"; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
+  body_fd=$FLATQ_PROC/self/fd/7
+  set -C
+  { command exec 7>"$body_file"; } 2>/dev/null || { set +C; disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
+  set +C
+  [ -e "$body_fd" ] || body_fd=$body_file
+  { command exec 4<"$body_fd" && rm -f "$body_file"; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
   if [ -n "$chunked" ]; then
     length=0
     while body_chunk; do :; done
   elif [ "$length" != 0 ]; then
-    input_exact "$length" >"$body_file" || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
+    input_exact "$length" >&7 || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
   fi
-  left=
-  { command exec 4<"$body_file"; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
-  rm -f "$body_file" 2>/dev/null
-  body_file=
+  left='' body_file=
+  exec 7>&-
 }
 
-# body_chunk - one piece more in body_file; 1 after the last
+# body_chunk - one piece more in the file; 1 after the last
 body_chunk() {
   request_line_read || bad 400 'the body was cut'
   [ ${#line} -le 256 ] || bad 400 'a long line with the size of a chunk'
@@ -187,7 +190,7 @@ body_chunk() {
   fi
   length=$((length + chunk))
   number "$length" "$FLATQ_MOST_BYTES" || bad 413 "a message has $FLATQ_MOST_BYTES bytes at most"
-  input_exact $chunk >>"$body_file" || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; bad 500 "$why"; }
+  input_exact $chunk >&7 || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; bad 500 "$why"; }
   request_line_read && [ -z "$line" ] || bad 400 'a chunk is longer than its size'
 }
 

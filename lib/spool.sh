@@ -18,7 +18,12 @@ spool_open() {
   *) FLATQ_DIR=$PWD/$FLATQ_DIR ;;
   esac
   # a spool with the set-gid bit belongs to a group (create -g)
-  [ -g "$FLATQ_DIR" ] && umask 007
+  spool_shared=
+  if [ -g "$FLATQ_DIR" ]; then
+    umask 007
+    spool_shared=1
+    no_links "$FLATQ_DIR"/.[a-z]* || return
+  fi
   { read -r boot <"$FLATQ_PROC/sys/kernel/random/boot_id"; } 2>/dev/null || boot=none
   # one that is there and cannot be read is no new boot
   [ "$boot" != none ] || [ ! -e "$FLATQ_PROC/sys/kernel/random/boot_id" ] || { why='cannot read when the system was started'; return 74; }
@@ -59,6 +64,7 @@ queue_open() {
   queue=$1
   name_to_disk "$1"
   q=$FLATQ_DIR/$disk
+  [ -z "$spool_shared" ] || queue_plain || return
   # made last: its places are on the disk
   [ -e "$q/lock" ] && return 0
   if [ $# -ne 2 ] && [ ! -d "$q/wal" ]; then
@@ -72,6 +78,37 @@ queue_open() {
   fi
   need boot
   queue_make
+}
+
+# queue_plain - in a group's spool: 74 where a name that verbs go by is a link. Any member may have put it there, to have them write elsewhere
+queue_plain() {
+  no_links "$q" "$q"/* "$q"/claimed/* "$q"/head/* "$q"/queue/* "$q"/delayed/*
+}
+
+no_links() {
+  for link_path in "$@"; do
+    [ ! -h "$link_path" ] || { why="$link_path is a link"; return 74; }
+  done
+}
+
+# file_put NAME TEXT - $q/NAME holds TEXT, as a new file that is renamed: a `>` would write through a link that another member of the group puts there
+# meanwhile (set -C: exclusively). What is killed leaves a file that the checkpoint removes from tmp/
+file_put() {
+  put_path=$q/tmp/$$-$now.put
+  set -C
+  { printf '%s\n' "$2" >"$put_path"; } 2>/dev/null || { set +C; return 1; }
+  set +C
+  # in a directory that a link names, mv would make a file
+  [ ! -h "$q/$1" ] || rm -f "$q/$1" 2>/dev/null
+  if [ -n "$lock_held" ]; then mv -f "$put_path" "$q/$1" 2>/dev/null 9>&9; else mv -f "$put_path" "$q/$1" 2>/dev/null; fi
+}
+
+# file_mark PATH - the empty file PATH is there, and nothing is emptied where it was
+file_mark() {
+  set -C
+  { true >"$1"; } 2>/dev/null
+  set +C
+  [ -e "$1" ]
 }
 
 # queue_files - sets queue_files: the files in $q itself whose names begin as closed, conf and dropping do. The listing must have `lock`: a file
@@ -209,13 +246,17 @@ ids_next() {
     while [ "$ids_high" -lt "$ids_most" ]; do
       journal=$range/$ids_high
       set -C
-      if { true >"$journal"; } 2>/dev/null; then
+      # one opening makes it and writes it
+      if { command exec 8>"$journal"; } 2>/dev/null; then
         set +C
         slip_id=${range##*/}${ids_high#1}
         id=${slip_id#"${slip_id%%[!0]*}"}
         # CRASH: an empty file is an id that was burnt
-        { printf '%s %s %s\n' "${owner%-*}" "${owner#*-}" "${q##*/}" >|"$journal"; } 2>/dev/null ||
-          { [ -d "$range" ] || break; disk_failed "$range" "queue '$queue'"; return; }
+        { printf '%s %s %s\n' "${owner%-*}" "${owner#*-}" "${q##*/}" >&8; } 2>/dev/null
+        ids_code=$?
+        exec 8>&-
+        # RACE: the range may have been swept while it was empty
+        [ $ids_code -eq 0 ] && [ -e "$journal" ] || { [ -d "$range" ] || break; disk_failed "$range" "queue '$queue'"; return; }
         [ -n "$id" ] && return 0
         # no message has the id 0
         ids_end
@@ -241,7 +282,7 @@ ids_next() {
 
 # ids_end - the push that has the id has ended, well or not. A line more, since emptying a file costs a disk more than that
 ids_end() {
-  { printf '.\n' >>"$journal"; } 2>/dev/null || :
+  [ -h "$journal" ] || { printf '.\n' >>"$journal"; } 2>/dev/null || :
 }
 
 # queue_log VERB [REASON] - one line of the queue's log, of the message in slip_*: time, verb, id, tries, size, milliseconds

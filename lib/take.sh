@@ -136,8 +136,11 @@ queue_tend() {
   clock_add 1 "$tend_last"
   # a time ahead of ours is of another boot
   [ "$now" \< "$later" ] && ! [ "$now" \< "$tend_last" ] && return 0
-  # a link would empty another's file
-  [ -h "$q/tended" ] || { printf '%s\n' "$now" >|"$q/tended"; } 2>/dev/null
+  if [ -n "$spool_shared" ]; then
+    file_put tended "$now"
+  else
+    { printf '%s\n' "$now" >|"$q/tended"; } 2>/dev/null
+  fi
   # all that was handed out is settled, and little of it
   set -- "$q"/out/*
   [ -e "$1" ] || return 0

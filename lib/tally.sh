@@ -32,7 +32,7 @@ tally_write() {
     putbacks=$((putbacks - 1))
     tally job-timeouts
   done
-  { printf '%s %s %s %s\n%s\n%s\n' "$used" "$door_producer" "$door_worker" "$door_waiting" "$watched" "$tallies" >|"$tally_file"; } 2>/dev/null || :
+  [ -h "$tally_file" ] || { printf '%s %s %s %s\n%s\n%s\n' "$used" "$door_producer" "$door_worker" "$door_waiting" "$watched" "$tallies" >|"$tally_file"; } 2>/dev/null || :
 }
 
 # tally_lock - waits for the lock of the counters, on descriptor 7: it is held until `exec 7>&-`. Without it counts could be missed, no more

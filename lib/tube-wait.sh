@@ -68,9 +68,11 @@ client_reads() {
   trap '' HUP INT TERM
   client_code=0
   IFS= read -r client_text <&4 || client_code=1
-  {
-    printf '%s\n' "$client_text" >"$client_line" && { [ $client_code -eq 0 ] || printf 'end\n' >>"$client_line"; }
-  } || { kill -TERM "${owner%-*}"; exit 2; }
+  [ $client_code -eq 0 ] || client_text="$client_text
+end"
+  # all at once, and exclusively
+  set -C
+  printf '%s\n' "$client_text" >"$client_line" || { kill -TERM "${owner%-*}"; exit 2; }
   [ ! -p "$wait_fifo" ] || printf '\n' 1<>"$wait_fifo"
   exit $client_code
 } 2>/dev/null

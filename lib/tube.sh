@@ -91,7 +91,7 @@ tube_paused() {
 tube_pause() {
   clock_read
   clock_add "$1" "$now"
-  { printf '%s %s %s\n' "$later" "$boot" "$1" >|"$q/paused"; } 2>/dev/null || disk_failed "$q" "queue '$queue'"
+  file_put paused "$later $boot $1" || disk_failed "$q" "queue '$queue'"
 }
 
 # jobs_add - what was just handed out is held. It may have been before, for a time that is over: that is forgotten

@@ -166,7 +166,10 @@ wake_some() {
 wait_sweep() {
   for sweep_wait in "$FLATQ_DIR"/.wait/* "$FLATQ_DIR"/*/wait/* "$FLATQ_DIR"/*/room/* "$FLATQ_DIR"/.doors/wait/*; do
     sweep_name=${sweep_wait##*/}
-    [ -e "$sweep_wait" ] || continue
+    case $sweep_name in
+    [0-9]*-[0-9]*.*) [ -e "$sweep_wait" ] || continue ;;
+    *) continue ;;
+    esac
     owner_dead "${sweep_name%%.*}" || continue
     rm -f "$sweep_wait" "$FLATQ_DIR"/*/wait/"${sweep_name%.woken}" "$FLATQ_DIR"/*/room/"${sweep_name%.woken}" 2>/dev/null 9>&-
   done

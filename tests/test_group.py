@@ -1,13 +1,14 @@
 """create -g: several users on one spool. Needs root, to be them."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 
 import pytest
 
-from conftest import LIB, need, wait_for
+from conftest import LIB, need, share, wait_for
 
 GROUP, ALICE, BOB, EVE = 65501, 65502, 65503, 65504
 
@@ -83,3 +84,123 @@ def test_private_by_default(as_user):
                              env={"PATH": os.environ["PATH"], "HOME": "/", "FLATQ_DIR": str(as_user.spool.parent.parent / "mine"), "FLATQ_SYNC": "off"})
     assert private.returncode == 0
     assert {path.stat().st_mode & 0o077 for path in (as_user.spool.parent.parent / "mine").rglob("*")} == {0}
+
+
+# ---- what a member writes, another's verb reads: it is never run, nor taken for the name of a file elsewhere
+
+HOSTILE = ["a[$(touch X)]", "$(touch X)", "`touch X`", "1 -o -n", "../../victim", "-rf", "00x"]
+
+
+def everything_done(flatq, log=None):
+    """Every verb once; how it ends does not matter, but that it does."""
+    for verb, *args in (["push", "q"], ["push", "-k", "key", "q"], ["push", "-d", "1", "q"], ["stat"], ["list", "q"], ["peek", "q"], ["pop", "q"],
+                        ["reserve", "q"], ["kick", "q"], ["claim", "-c", "me", "q"], ["settle", "-c", "me", "1", "q"], ["unclaim", "-c", "me", "q"],
+                        ["work", "-q", "q", "--until-empty", "--", "true"], ["close", "q"], ["create", "-b", "9", "-m", "3", "q"], ["doctor"], ["wal"],
+                        ["drain", "q"], ["drop", "q"]):
+        done = flatq(verb, *args, input=b"x")
+        if log is not None:
+            log.append((verb, done.status, done.err))
+    flatq("beanstalk", input=b"use q\r\nput 1 0 9 1\r\nx\r\npause-tube q 1\r\nstats-tube q\r\nstats\r\nwatch q\r\nreserve-with-timeout 0\r\npeek 1\r\nquit\r\n")
+    flatq("http", input=b"GET /queue/stats HTTP/1.1\r\nHost: q\r\n\r\n" + b"POST /queue?group-id=q HTTP/1.1\r\nHost: q\r\nContent-Length: 1\r\n\r\nx")
+
+
+def used(flatq):
+    """A spool with something in each place."""
+    flatq("create", "-b", "100", "q", check=0)
+    for number in range(3):
+        flatq("push", "-k", str(number), "q", input=b"%d" % number, check=0)
+    flatq("push", "-d", "1000", "q", input=b"late", check=0)
+    receipt = flatq("reserve", "-t", "1", "q", check=0).out.split()[0].decode()
+    flatq("bury", receipt, check=0)
+    flatq("reserve", "-t", "1000", "q", check=0)
+    flatq("beanstalk", input=b"use q\r\npause-tube q 1\r\nquit\r\n")
+
+
+@pytest.mark.shells
+def test_nothing_that_a_member_writes_is_run(shell, flatq, tmp_path):
+    ran, victim = tmp_path / "ran", tmp_path / "victim"
+    victim.write_text("precious")
+    used(flatq)
+    q = flatq.spool / "q"
+    saved = tmp_path / "saved"
+    shutil.copytree(flatq.spool, saved)
+    for text in share(f"member {shell[-1]}", HOSTILE, 2, first=1):
+        text = text.replace("X", str(ran))
+        for what in ("boot", "conf", "tended", "paused", "keys", "journal", "tally", "slips", "shared"):
+            shutil.rmtree(flatq.spool)
+            shutil.copytree(saved, flatq.spool)
+            boot, = (flatq.spool / ".boot").iterdir()
+            files = {"boot": [boot], "keys": list((q / "keys").iterdir()), "journal": list(flatq.spool.glob(".ids/*/1*")),
+                     "tally": [flatq.spool / ".doors/0/gone", flatq.spool / ".doors/0/1-000000000001"], "slips": []}.get(what, [q / what])
+            for file in files:
+                file.write_text(f"{text} {text} {text}\n{text}\n{text}\n" if what != "tended" else f"{text}\n")
+            if what == "slips":
+                for path in [*(q / "wal").iterdir(), *(q / "out").iterdir(), *(q / "buried").iterdir()]:
+                    for field in range(path.name.count(".") + 1):
+                        words = path.name.split(".")
+                        words[field] = text.replace("/", ",")
+                        (path.parent / ".".join(words)).touch()
+            everything_done(flatq)
+            assert not ran.exists() and victim.read_text() == "precious", (what, text)
+
+
+# ---- links: what a verb writes goes where the spool is, and nowhere else
+
+NAMES = ["log", "tended", "conf", "closed", "paused", "dropping", "tmp", "wal", "body", "out", "wait", "room", "done", "keys", "head", "buried", "delayed",
+         "queue", "fold", "unfold", "claimed"]
+
+
+@pytest.mark.parametrize("name", share("link", NAMES, 4, first=7))
+def test_a_link_in_a_group_spool_is_not_followed(flatq, tmp_path, name):
+    """Whatever name it has, and whether it names a file, a directory with files, or nothing."""
+    flatq("create", "-g", "q", check=0)
+    used(flatq)
+    saved = tmp_path / "saved"
+    shutil.copytree(flatq.spool, saved, symlinks=True)
+    for kind in ("file", "directory", "nothing"):
+        shutil.rmtree(flatq.spool)
+        shutil.copytree(saved, flatq.spool)
+        victim = tmp_path / f"victim-{kind}"
+        if kind == "file":
+            victim.write_text("precious")
+        elif kind == "directory":
+            victim.mkdir()
+            for file in ("letter", "000000000001", "1-000000000001.a", "0000065536.000000000001.0.0.60.0.0.1.-.0-0-0-0"):
+                (victim / file).write_text("precious")
+        path = flatq.spool / "q" / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        path.symlink_to(victim)
+        log = []
+        everything_done(flatq, log)
+        assert any(status == 74 and b"is a link" in err for _, status, err in log), log
+        if kind == "file":
+            assert victim.read_text() == "precious"
+        elif kind == "directory":
+            assert sorted(file.read_text() for file in victim.iterdir()) == ["precious"] * 4
+        else:
+            assert not os.path.lexists(victim)
+
+
+def test_a_link_that_comes_between_look_and_write(flatq, stub, tmp_path):
+    """A program that the verb starts in between puts it there, as another member could: the file that it names stays as it is."""
+    flatq("create", "-g", "q", check=0)
+    flatq("push", "q", input=b"x", check=0)
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    stub("flock", f'ln -s "{victim}" {flatq.spool}/q/closed\nexec "$REAL" "$@"')
+    flatq("close", "q")
+    assert (flatq.spool / "q/closed").is_symlink() and victim.read_text() == "precious"
+    for file in (flatq.spool / ".boot").iterdir():
+        file.unlink()
+    (flatq.spool / "q/closed").unlink()
+    stub("flock", 'exec "$REAL" "$@"')
+    # the first verb after a boot writes new.PID: whoever sees the process can make it before
+    stub("base64", f'for n in $(seq $((PPID - 20)) $((PPID + 5))); do ln -s "{victim}" {flatq.spool}/.boot/new.$n; done 2>/dev/null\nexec "$REAL" "$@"')
+    flatq("stat", check=0)
+    assert len(list((flatq.spool / ".boot").iterdir())) == 1 and victim.read_text() == "precious"
+
+
+def test_no_file_is_emptied_by_name():
+    """`>|` writes through a link that comes behind the last look. Two places may: a spool that is nobody else's, and statistics of a door's own."""
+    lines = {f"{path.name}: {line.strip()}" for path in LIB.iterdir() for line in path.read_text().splitlines() if re.search(r">\| ?\S", line)}
+    assert {line.partition(":")[0] for line in lines} == {"take.sh", "tally.sh"} and len(lines) == 2, lines

@@ -987,7 +987,8 @@ def test_killed_in_the_middle_of_a_body(shell, flatq):
     chunks = flatq.start("http")
     chunks.stdin.write(chunked("/queue?group-id=g", b"abc")[:-5])
     chunks.stdin.flush()
-    wait_for(lambda: list((flatq.spool / ".wait").glob("*.body")))
+    # its file has no name any longer
+    wait_for(lambda: os.path.exists(f"/proc/{chunks.pid}/fd/4") and ".body (deleted)" in os.readlink(f"/proc/{chunks.pid}/fd/4"))
     os.kill(chunks.pid, signal.SIGKILL)
     chunks.wait()
     assert ask_status(flatq, "GET", "/queue") == 204
