@@ -116,6 +116,37 @@ def test_settled_by_a_marker_before_the_boot(flatq, clock):
     empty(flatq)
 
 
+def test_a_marker_that_outlived_the_rename_before_it(flatq, spool):
+    """A power cut may keep a pop's marker in done/ and lose the rename of the slip to out/: the message was not taken, and comes again."""
+    push(flatq, b"1")
+    push(flatq, b"2")
+    [first, _] = sorted((spool / "default/wal").iterdir())
+    assert pop(flatq) == b"1"
+    [taken] = (spool / "default/out").iterdir()
+    assert (spool / "default/done" / taken.name).exists()
+    taken.rename(first)
+    for mark in (spool / ".boot").iterdir():
+        mark.unlink()
+    flatq("wal", check=0)
+    assert pop(flatq) + pop(flatq) == b"12"
+    empty(flatq)
+
+
+def test_a_batch_at_the_power_cut(flatq, spool, clock):
+    """What a drain held is back after the boot at once, in its order; without a boot it waits for the batch's time."""
+    for k in range(3):
+        push(flatq, b"%d" % k * 100000)
+    process = flatq.start("drain", "-0")
+    wait_for(lambda: list(spool.glob("default/out/batch.*/*")) and child_named(process, "base64"), "a drain at work")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    flatq("wal", check=0)
+    empty(flatq)
+    clock.reboot("second")
+    assert [pop(flatq)[:1] for _ in range(3)] == [b"0", b"1", b"2"]
+    empty(flatq)
+
+
 def test_the_same_ids_are_never_given_twice(flatq, spool, clock):
     ids = []
     for boot in range(4):

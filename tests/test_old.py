@@ -5,8 +5,10 @@ import subprocess
 
 import pytest
 
-from conftest import share
-from engine import lies, pop, push, refused, reserve
+from conftest import share, wait_for
+from engine import child_named, lies, pop, push, refused, reserve
+
+from flatq.crashlab import layout
 
 PLACES = ["body", "wal", "fold", "queue", "unfold", "head", "out", "done", "delayed", "buried", "keys", "wait", "room", "tmp"]
 SLIP = "0000065536.000000000900.0.0.60.0.176000000000.1.-.0-0-0-0"
@@ -224,6 +226,67 @@ def test_a_body_without_a_slip(flatq, spool, clock):
     assert (done.status, done.out) == (66, b"")
     flatq("wal", check=0)
     assert lies(spool, "q") == {}
+
+
+def newer_range(spool):
+    """... of ids: the checkpoint is done with the one before."""
+    (spool / ".ids/000000009").mkdir()
+    (spool / ".ids/000000009/open").touch()
+
+
+def killed(journal, queue):
+    """The entry of a push that was killed before it could say that it had ended: nobody has that process number."""
+    journal.write_text(f"4194305 000000000001 {queue}\n")
+
+
+def test_what_a_killed_push_left_of_its_body(flatq, spool):
+    """The checkpoint removes it together with the range of ids, without the doctor."""
+    push(flatq, b"1", "q")
+    killed(spool / ".ids/000000000/1900", "q")
+    (spool / "q/body/000000000900").write_bytes(b"YQ==\n")
+    newer_range(spool)
+    flatq("wal", check=0)
+    assert [path.name for path in (spool / "q/body").iterdir()] == ["000000000001"]
+    assert [path.name for path in (spool / ".ids").iterdir()] == ["000000009"]
+
+
+def test_a_push_that_was_killed_behind_its_slip(flatq, spool):
+    """Its message is there, in whatever state, and keeps its body when the range of ids goes."""
+    push(flatq, b"buried", "-p", "1", "q")
+    flatq("bury", reserve(flatq, "q").receipt, check=0)
+    push(flatq, b"reserved", "-p", "1", "q")
+    reserve(flatq, "-t", "1000", "q")
+    push(flatq, b"delayed", "-d", "1000", "q")
+    push(flatq, b"ready", "q")
+    # many at once, which a drain holds
+    push(flatq, b"held" * 100000, "held")
+    drain = flatq.start("drain", "-0", "held")
+    wait_for(lambda: list(spool.glob("held/out/batch.*/*")) and child_named(drain, "base64"), "a drain at work")
+    for journal in (spool / ".ids/000000000").glob("1*"):
+        killed(journal, journal.read_text().split()[2])
+    newer_range(spool)
+    flatq("wal", check=0)
+    assert not (spool / ".ids/000000000").exists()
+    assert {m.body: m.state for m in layout.dump(spool).messages("q")} == {state.encode(): state for state in ("ready", "buried", "reserved", "delayed")}
+    assert len(list((spool / "held/body").iterdir())) == 1
+    assert drain.communicate(timeout=60)[0] == b"held" * 100000 + b"\0"
+
+
+def test_doctor_syncs_a_flat_file_before_the_old_one_goes(flatq, spool, stub):
+    """The new one and the bad lines; then its name, while the old one is there still; then the removal."""
+    flatq.env["FLATQ_FOLD"] = "5"
+    for k in range(6):
+        push(flatq, b"%d" % k, "q")
+    flatq("wal", check=0)
+    [old] = spool.glob("q/queue/*/*")
+    rows = old.read_bytes().splitlines(keepends=True)
+    old.write_bytes(b"".join([rows[0].replace(b"\t", b"\t!"), *rows[1:]]))
+    stub("sync", '{ for path; do printf "%s " "${path##*/}"; done; ls "$FLATQ_DIR"/q/queue/* | tr "\\n" " "; echo; } >>"$HOME/synced"')
+    assert b"1 of 6 lines" in flatq("doctor", "q", env={"FLATQ_SYNC": "on"}, check=0).out
+    [new] = spool.glob("q/queue/*/*")
+    said = [line.split() for line in (flatq.home / "synced").read_text().splitlines()]
+    block = new.parent.name
+    assert [["flat", f"strange.{old.name}", "tmp", old.name], [block, *sorted([new.name, old.name])], [block, new.name]] == said[-3:]
 
 
 def test_a_spool_of_the_article(flatq, spool):

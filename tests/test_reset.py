@@ -65,3 +65,18 @@ def test_what_was_told_stays_true(flatq, stub, name):
     assert flatq("wal").status == 0
     found = {m.body: m.state for m in layout.dump(flatq.spool).messages("default")}
     assert found == {body: state for body, state in {b"m2": "ready", **left}.items() if state}
+
+
+def test_a_pop_that_waited_settles_what_its_client_had(flatq, stub):
+    """A client that has gone before the last byte, the newline: its message is back, for somebody else."""
+    stub("base64", HELD)
+    client, theirs = over_tcp(flatq, "handler")
+    theirs.close()
+    client.send(b"pop -l -w 60 default\n")
+    wait_for(lambda: list(flatq.spool.glob("default/wait/*")), "the pop waits")
+    push(flatq, b"m1")
+    assert client.until(lambda: client.got == b"m1", 60), client.got
+    client.socket.close()
+    (flatq.home / "gone").touch()
+    assert flatq.started[0].wait(60) == 74
+    assert [(m.body, m.state) for m in layout.dump(flatq.spool).messages("default")] == [(b"m1", "ready")]
