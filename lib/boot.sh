@@ -72,12 +72,23 @@ spool_boot_mark() {
 # queue_make - makes the places of a new queue, $q
 queue_make() {
   # wal/ comes last, and alone: it says that all the others are there
-  mkdir -p "$q/body" "$q/fold" "$q/queue" "$q/unfold" "$q/head" "$q/out" "$q/done" "$q/delayed" "$q/buried" "$q/claimed" "$q/keys" \
-    "$q/wait" "$q/room" "$q/tmp" 2>/dev/null && { true >>"$q/fold/~" && true >>"$q/unfold/~"; } 2>/dev/null &&
-    { mkdir "$q/wal" 2>/dev/null || [ -d "$q/wal" ]; } || { disk_failed "$FLATQ_DIR" "queue '$queue'"; return; }
+  make_said=$(exec mkdir -p "$q/body" "$q/fold" "$q/queue" "$q/unfold" "$q/head" "$q/out" "$q/done" "$q/delayed" "$q/buried" "$q/claimed" "$q/keys" \
+    "$q/wait" "$q/room" "$q/tmp" 2>&1) && { true >>"$q/fold/~" && true >>"$q/unfold/~"; } 2>/dev/null &&
+    { mkdir "$q/wal" 2>/dev/null || [ -d "$q/wal" ]; } || { queue_make_failed; return; }
   sync_paths "$q" "$FLATQ_DIR" || { why="queue '$queue': cannot sync"; return 74; }
   # whoever sees the lock need not sync them again
   { true >>"$q/lock"; } 2>/dev/null || disk_failed "$q" "queue '$queue'"
+}
+
+# queue_make_failed - 69 where a drop has taken away what was just made: then mkdir has missed a directory, or there is none though it was content
+queue_make_failed() {
+  need proof
+  case $make_said in
+  *'o such file'*) ;;
+  '') absent "$q/fold" || absent "$q/wal" ;;
+  *) false ;;
+  esac && absent "$q/lock" && { why="queue '$queue' is gone"; return 69; }
+  disk_failed "$FLATQ_DIR" "queue '$queue'"
 }
 
 lock_spool() {

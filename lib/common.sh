@@ -57,13 +57,17 @@ shell_reset() {
 }
 
 # disk_failed DIRECTORY WHAT - sets `why` and returns the code of a write that failed below DIRECTORY: 77 where it is a matter of
-# rights, else 74
+# rights, 69 where the queue was dropped meanwhile, else 74
 disk_failed() {
   need rare
   disk_reason "$1"
   why="$2: $reason"
   case $reason in
   *ermission* | *'not permitted'* | 'not writable') return 77 ;;
+  'No such file or directory')
+    need proof
+    [ -z "${q:-}" ] || ! absent "$q/lock" || { why="queue '$queue' is gone"; return 69; }
+    why="$2: $reason" ;;
   esac
   return 74
 }

@@ -5,9 +5,10 @@ input_part() {
   if [ -z "${push_dot:-}" ]; then
     input_most
   elif [ -n "${FLATQ_MOST_BYTES:-}" ]; then
-    input_to_dot | input_most
+    # sed has no status to show here: it says that it is through. Where the message is too long, head ends first
+    { input_to_dot && printf dotted >&3; } | input_most
   else
-    input_to_dot
+    input_to_dot && printf dotted >&3
   fi
 }
 
@@ -42,8 +43,9 @@ input_to_dot() {
   (cd "$q/tmp" && exec sed -n -e '/^\.'"${push_cr:+$push_cr*}"'$/{w '"$push_dot_file" -e q -e '}' -e p)
 }
 
-# input_dotted - 65 where the input ended without its last line
+# input_dotted - 65 where the input ended without its last line; 74 where it was not read in full
 input_dotted() {
+  [ "$push_dotted" = dotted ] || { why="queue '$queue': input failed"; return 74; }
   if [ ! -s "$q/tmp/$push_dot_file" ]; then
     # an empty one is proven
     need proof

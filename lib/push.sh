@@ -100,7 +100,8 @@ encode() {
   [ -z "$1" ] || { input_exact "$1" exec | base64 "${base64_wrap:---}"; return; }
   # the left side of a pipe has no status to show: it says that it is through
   { encode_said=$({ { input_part && printf good >&3; } | base64 "${base64_wrap:---}" >&4; } 3>&1); } 4>&1 || return
-  [ "$encode_said" = good ] || input_failed
+  push_dotted=${encode_said%good}
+  [ "$encode_said" != "$push_dotted" ] || input_failed
 }
 
 # body_size FILE ENCODED - sets `size`, in bytes, of a body whose base64 has ENCODED characters; empty: count them.
@@ -178,6 +179,8 @@ push_commit() {
   fi
   if [ "$FLATQ_SYNC" = on ]; then
     set -- "$q/body/$slip_id" "$q/body" "$push_place"
+    # where a boot cannot be told, no new range is begun after it: the id is not to be given again after a power cut (I1)
+    [ "$boot" != none ] || set -- "$@" "$journal" "$range"
     [ "$push_delay" = 0 ] || set -- "$@" "$q/delayed" "${push_place%/*}"
     [ "$slip_key" = - ] || set -- "$@" "$q/keys/$slip_key" "$q/keys"
     # RACE: a message that is taken at once, and was large, has no body any longer
@@ -219,7 +222,8 @@ delay_place() {
   clock_add "$1" "$epoch_time"
   place=$q/delayed/${later%?????}/$later
   # RACE: the checkpoint removes empty ones
-  [ -d "$place" ] || mkdir -p "$place" 2>/dev/null || { disk_failed "$q/delayed" "queue '$queue'"; return; }
+  # without -p: of a queue that was dropped nothing is made again
+  [ -d "$place" ] || { mkdir "${place%/*}" "$place" 2>/dev/null; [ -d "$place" ]; } || { disk_failed "$q/delayed" "queue '$queue'"; return; }
 }
 
 # door_body_end - reads what a door has behind a body of stated length

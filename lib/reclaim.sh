@@ -25,7 +25,8 @@ queue_promote() {
 }
 
 promote_these() {
-  if [ -e "$q/conf" ] && [ -z "$lock_held" ]; then
+  # looked at twice: one look may fail
+  if { [ -e "$q/conf" ] || [ -f "$q/conf" ]; } && [ -z "$lock_held" ]; then
     lock_queue || return
     mv -f "$@" "$q/wal/" 2>/dev/null
     unlock_queue

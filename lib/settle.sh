@@ -100,7 +100,8 @@ slip_move() {
 
 # slip_lock - the lock, where the queue has a bound. Who names a time takes it before he reads the clock (R5)
 slip_lock() {
-  [ ! -e "$q/conf" ] || [ -n "$lock_held" ] || { lock_queue || return; slip_locked=1; }
+  # looked at twice: one look may fail
+  [ ! -e "$q/conf" ] && [ ! -f "$q/conf" ] || [ -n "$lock_held" ] || { lock_queue || return; slip_locked=1; }
 }
 
 slip_unlock() {

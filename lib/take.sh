@@ -55,7 +55,8 @@ take_message() {
   for take_queue in "$@"; do
     queue_open "$take_queue" || { take_code=$?; [ $take_code -eq 66 ] && take_open=1 && continue; return $take_code; }
     # read before the scan: a push that was acknowledged before the queue was closed is found by it
-    [ -e "$q/closed" ] || take_open=1
+    # looked at twice: one look may fail
+    [ -e "$q/closed" ] || [ -f "$q/closed" ] || take_open=1
     take_of_queue
     take_code=$?
     [ $take_code -eq 66 ] || return $take_code

@@ -603,3 +603,72 @@ def test_order_over_blocks(flatq):
         rows = "".join(".".join([parts[0], f"{n:012d}", *parts[2:]]) + "\t" + base64.b64encode(b"%d" % (n % 10)).decode() + "\n" for n in numbers)
         (block / f"{parts[0]}.{numbers[0]:012d}.{numbers[-1]:012d}.{len(numbers)}.0.abc{numbers[0]:x}").write_text(rows)
     assert drained(flatq) == [1, 0, 1, 2, 1, 2]
+
+
+# beside a drop: 69, and nothing of the queue comes back
+
+
+GONE = {
+    "push -e": (["push", "-e", "q"], "od", None), "push -d": (["push", "-d", "9", "q"], "mkdir", None), "push -l": (["push", "-l", "q"], "mkdir", None),
+    "create": (["create", "q"], "mkdir", "after"), "create -b": (["create", "-b", "3", "q"], "mkdir", "after"),
+}
+
+
+@pytest.mark.parametrize("what", GONE)
+def test_a_queue_that_is_dropped_meanwhile_is_gone(flatq, what):
+    (verb, *args), program, when = GONE[what]
+    flatq("create", "q", check=0)
+    drop = f'[ -e "$HOME/dropped" ] || {{ true >"$HOME/dropped"; mv {flatq.spool}/q {flatq.spool}/.drop.1; }}'
+    script = f'"$real" "$@"; code=$?\n{drop}\nexit $code' if when else f'{drop}\nexec "$real" "$@"'
+    env = stub(flatq, program, script)
+    if program == "od":  # the nonce that push -e needs, from a process
+        env["FLATQ_PROC"] = str(without_random(flatq))
+    done = flatq(verb, *args, input=b"x\n.\n", env=env)
+    assert (flatq.home / "dropped").exists() and (done.status, done.out) == (69, b"") and b"is gone" in done.err, done
+    assert not (flatq.spool / "q").exists()
+
+
+def without_random(flatq):
+    """A /proc that has neither random numbers nor the boot's."""
+    place = flatq.home / "proc"
+    place.mkdir()
+    for name in ("uptime", "self", "1"):
+        (place / name).symlink_to(f"/proc/{name}")
+    return place
+
+
+def test_a_sed_that_is_killed_behind_the_dot(flatq):
+    """It has said that the dot came, and not written all that stood before it: with a limit on the size too nothing is stored."""
+    script = '"$real" "$@" | head -c 3\nkill -KILL $$'
+    for most in (None, "100"):
+        done = flatq("push", "-e", "q", input=b"a whole message\n.\n", env={**stub(flatq, "sed", script), "FLATQ_MOST_BYTES": most})
+        assert (done.status, done.out) == (74, b""), (most, done)
+    env = {"FLATQ_MOST_BYTES": "15"}
+    assert flatq("push", "-e", "q", input=b"a whole message\n.\n", env=env).status == 65
+    flatq("push", "-e", "q", input=b"a whole messag\n.\n", env=env, check=0)
+    assert flatq("pop", "q").out == b"a whole messag\n"
+
+
+STATS = "newfstatat,stat,faccessat2,access"
+
+
+def test_one_look_at_conf_or_closed_that_fails(flatq):
+    """What moves in a bounded queue moves under the lock; what is closed and empty says so."""
+    flatq("create", "-b", "5", "q", check=0)
+    fill(flatq, 1)
+    receipt = flatq("reserve", "q", check=0).out.split()[0].decode()
+    env = stub(flatq, "flock", 'echo locked >>"$HOME/flock"\nexec "$real" "$@"')
+    assert faulty(flatq, STATS, flatq.spool / "q/conf", "release", receipt, env=env).returncode == 0
+    assert (flatq.home / "flock").exists()
+    assert drained(flatq) == [1]
+    flatq("close", "q", check=0)
+    assert faulty(flatq, STATS, flatq.spool / "q/closed", "pop", "q").returncode == 69
+
+
+def test_where_a_boot_cannot_be_told_the_id_is_synced(flatq):
+    """A power cut takes a journal that is not on the disk: then the id is given again, and a message has another's."""
+    env = {**stub(flatq, "sync", 'printf "%s\\n" "$@" >>"$HOME/synced"\nexec "$real" "$@"'), "FLATQ_SYNC": "on", "FLATQ_PROC": str(without_random(flatq))}
+    flatq("push", "q", input=b"x", env=env, check=0)
+    journal, = flatq.spool.glob(".ids/*/1001")
+    synced = (flatq.home / "synced").read_text().split()
+    assert {str(journal), str(journal.parent), str(flatq.spool / "q/body/000000000001")} <= set(synced[-8:]), synced
