@@ -121,8 +121,6 @@ def test_bad_names(shell, flatq, spool, name):
 
 
 def test_refusals(shell, flatq):
-    for verb, args in (("claim", []), ("claim", ["-c", "me", "a", "b"]), ("settle", ["-c", "me"]), ("settle", ["5"]), ("unclaim", [])):
-        refused(flatq(verb, *args), 64, verb)
     for verb, args in (("claim", []), ("settle", ["0"]), ("unclaim", [])):
         refused(flatq(verb, "-c", "me", *args, "none"), 66, verb)
     fill(flatq, 0, 10)

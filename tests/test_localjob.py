@@ -208,8 +208,6 @@ def test_what_a_detached_worker_refuses_and_says(flatq, tmp_path):
     """What is wrong is said at the start; later a file gets it."""
     refused(started(flatq, "--", "no-such-command"), 69, "work", text=b"no command")
     refused(started(flatq, "--pid-file", tmp_path / "none/pid", "--", "true"), 74, "work", text=b"cannot write")
-    for words in (["--pid-file"], ["--pid-file=", "--", "true"], ["--daemon=1", "--", "true"]):
-        refused(flatq("work", *words), 64, "work")
     refused(started(flatq, "-q", "../x", "--", "true"), 65, "work")
     push(flatq, b"x", "a")
     push(flatq, b"y", "b")

@@ -1,4 +1,7 @@
-"""Numbers on the command line: decimal digits, leading zeros lost, nothing executed, nothing that wraps around."""
+"""What the command line refuses, of every verb; and its numbers: decimal digits, leading zeros lost, nothing executed, nothing that wraps around."""
+
+import shlex
+import sys
 
 import pytest
 
@@ -9,6 +12,34 @@ NOT = [
     "", "-1", "+1", "1e3", "1.0", "0x10", "a", "1 ", " 1", "1\n", "\n1", "1\n2", "99999999999999999999", "9" * 200, "4294967296",
     "a[$(touch x)]", "$(touch x)", "`touch x`", "1;touch x", "number", "id", "1+1", "(1)", "1,5", "\xd9\xa1", "infinity", "-", "--", "*",
 ]
+
+REFUSED = {
+    64: [
+        "flatq push -y", "push -y", "push -p", "push -y q", "push --priority 3", "push a b", "push -n 1 -e", "push -e -l", "push -e -0", "pop -y", "pop -n 2",
+        "delete", "delete q:1.1.abc q:1.1.abc", "release", "release q:1.1.abc q:1.1.abc", "touch", "touch q:1.1.abc q:1.1.abc", "bury",
+        "bury q:1.1.abc q:1.1.abc", "claim", "claim -c me a b", "settle -c me", "settle 5", "unclaim", "work", "work -w 0", "work --", "work -z -- true",
+        "work --nonsense -- true", "work -n", "work --max", "work --until-empty=1 true", "work --pid-file", "work --pid-file= -- true",
+        "work --daemon=1 -- true", "mqueue", "mqueue x", "mqueue in", "mqueue in -x /a", "mqueue in /a b c", "mqueue stat /a b", "pressure", "pressure nothing",
+        "pressure put -x", "pressure put a b", "shovel", "shovel a", "shovel a b c", "shovel a a", "shovel -x a b",
+    ],
+    65: [
+        "push -k ''", "pop -n 0 -l", "peek -s gone", "work -n 0 true", "work -n 08x true", "work -j 0 true", "work -j 'a[$(touch x)]' true", "work -t 0 true",
+        "work -d 1, true", "work -d ,1 true", "work -d 1,2,3 true", "work -m -1 true", "work -w 99999999999999999999 true", "work -x 1e3 true",
+        "work -q ../x true", "work -q a,,b true", "work --queues= true", "mqueue in -n x /a", "pressure put -w x q", "shovel -n x a b", "shovel a http://b",
+    ],
+}
+
+
+@pytest.mark.parametrize("verb", sorted({words.split()[0] for lines in REFUSED.values() for words in lines}))
+def test_usage(shell, flatq, spool, verb):
+    """One line says what is wrong, and nothing is made."""
+    flatq.env["FLATQ_PYTHON"] = sys.executable
+    for status, lines in REFUSED.items():
+        for first, *args in map(shlex.split, lines):
+            if first == verb:
+                refused(flatq(verb, *args, input=b"x\n.\n"), status, args[0] if verb == "flatq" else verb)
+    assert not (spool / "default").exists() and not list(flatq.home.iterdir())
+
 
 # verb, option, and what else it takes
 OPTIONS = [

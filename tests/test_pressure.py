@@ -223,9 +223,6 @@ def test_in_each_shell(flatq, redis, q):
     q.create()
     run(flatq, "put", "-w", "5", "q", input=ANY, check=0)
     assert q.get(0) == ANY
-    for words in ((), ("nothing",), ("put", "-x"), ("put", "a", "b")):
-        refused(run(flatq, *words), 64, "pressure")
-    refused(run(flatq, "put", "-w", "x", "q"), 65, "pressure")
     refused(run(flatq, "put", "q", env={"FLATQ_PYTHON": "python-none"}), 69, "pressure", text=b"apt install python3")
 
 

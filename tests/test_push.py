@@ -145,26 +145,7 @@ def test_priority_then_age(shell, flatq):
     assert [int(pop(flatq)) for _ in order] == expected
 
 
-def test_a_number_beyond_the_last_is_refused(flatq, spool):
-    for option in ("-p", "-d", "-t", "-w"):
-        push(flatq, b"x", option, "0004294967295" if option == "-p" else "0", "ok")
-        refused(flatq("push", option, "4294967296", "no"), 65, "push")
-    assert not (spool / "no").exists()
 
-
-def test_only_one_way_to_end_a_message(flatq, spool):
-    for options in (["-n", "1", "-e"], ["-e", "-l"], ["-e", "-0"]):
-        refused(flatq("push", *options, input=b"x\n.\n"), 64, "push")
-    refused(flatq("push", "a", "b"), 64, "push")
-    refused(flatq("push", "-k", ""), 65, "push")
-    assert not (spool / "default").exists()
-
-
-def test_usage_is_one_line(shell, flatq):
-    for arguments in (["-y"], ["-p"], ["-y", "q"], ["--priority", "3"]):
-        refused(flatq("push", *arguments), 64, "push")
-    refused(flatq("pop", "-y"), 64, "pop")
-    refused(flatq("flatq", "push", "-y"), 64)
 
 
 # keys

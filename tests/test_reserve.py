@@ -145,8 +145,6 @@ def test_a_malformed_receipt(flatq, spool, verb):
         refused(done, 65, verb)
     assert lies(spool, "q") == before
     assert not list(flatq.home.iterdir())
-    refused(flatq(verb), 64, verb)
-    refused(flatq(verb, "q:1.1.abc", "q:1.1.abc"), 64, verb)
     refused(flatq(verb, "nosuch:1.1.abc"), 66, verb)
     refused(flatq(verb, "q:999999999999.1.abc"), 66, verb)
 

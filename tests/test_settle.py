@@ -201,7 +201,6 @@ def test_peek(shell, flatq):
     assert flatq("peek", "-s", "delayed", check=0).out == b"3"
     for state in ("reserved", "buried"):
         refused(flatq("peek", "-s", state), 66, "peek")
-    refused(flatq("peek", "-s", "gone"), 65, "peek")
     pop(flatq)
     got = reserve(flatq)
     assert got.tries == 1, "a look is not a try"

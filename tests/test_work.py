@@ -543,20 +543,6 @@ def test_progress_in_one_line_on_a_terminal_only(flatq, jobs):
     assert flatq(*args, check=0).err == b""
 
 
-USAGE = [
-    ([], 64), (["-w", "0"], 64), (["--"], 64), (["-z", "--", "true"], 64), (["--nonsense", "--", "true"], 64), (["-n"], 64), (["--max"], 64),
-    (["--until-empty=1", "true"], 64), (["-n", "0", "true"], 65), (["-n", "08x", "true"], 65), (["-j", "0", "true"], 65),
-    (["-j", "a[$(touch x)]", "true"], 65), (["-t", "0", "true"], 65), (["-d", "1,", "true"], 65), (["-d", ",1", "true"], 65),
-    (["-d", "1,2,3", "true"], 65), (["-m", "-1", "true"], 65), (["-w", "99999999999999999999", "true"], 65), (["-x", "1e3", "true"], 65),
-    (["-q", "../x", "true"], 65), (["-q", "a,,b", "true"], 65), (["--queues=", "true"], 65),
-]
-
-
-@pytest.mark.parametrize("args, status", USAGE, ids=[" ".join(args) for args, _ in USAGE])
-def test_usage(flatq, args, status):
-    refused(flatq("work", *args), status, "work")
-
-
 @pytest.mark.parametrize("shell", ["mksh", "yash"], indirect=True)
 def test_numbers_may_have_zeros_in_front(flatq):
     push(flatq, b"x", "q")
