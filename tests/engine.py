@@ -212,6 +212,14 @@ class Clock:
         return round(self.seconds - began, 2)
 
 
+def alive(pid):
+    """Whether it still runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def carriers(spool):
     """What runs with that spool in its environment: all that belongs to one launch, whatever session it is in."""
     found = {}

@@ -3,7 +3,6 @@ where the jobs are Python."""
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from conftest import LIB, ROOT, Result, need, wait_for
-from engine import push, refused, stopped_by
+from engine import alive, push, refused, stopped_by
 from servers import here_too
 
 from flatq import Busy, Closed, Queue
@@ -35,61 +34,6 @@ def idle(flatq, spool, queue="default"):
 
 
 # ---- flatq work
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_workers_restarted_without_loss(flatq, tmp_path, number):
-    """Told to stop in the midst of it, each ends its job; killed, its job comes again. No master, no handing over."""
-    done = tmp_path / "done"
-    for job in range(12):
-        push(flatq, b"%d" % job)
-    for _ in range(4):
-        size = done.stat().st_size if done.exists() else 0
-        worker = flatq.start("work", "-d", "0", "--until-empty", "--", "sh", "-c", "sleep 0.05; " + NOTE, done, stdin=subprocess.DEVNULL)
-        wait_for(lambda: worker.poll() is not None or done.exists() and done.stat().st_size > size)
-        worker.send_signal(number)
-        worker.wait(60)
-    flatq("work", "-d", "0", "--until-empty", "--", "sh", "-c", NOTE, done, check=0)
-    jobs = done.read_text().split()
-    assert sorted(set(jobs), key=int) == [str(job) for job in range(12)]
-    assert len(jobs) == 12 or number == signal.SIGKILL and len(jobs) <= 16
-
-
-def test_workers_race_for_each_message(flatq, spool, tmp_path):
-    """Both wait; of each message one gets it, and the other waits on."""
-    workers = [flatq.start("work", "-q", "a,b", "--", "sh", "-c", NOTE, tmp_path / f"done{number}", stdin=subprocess.DEVNULL) for number in (0, 1)]
-    wait_for(lambda: idle(flatq, spool, "b")() and len(list((spool / "b" / "wait").iterdir())) == 2, "both wait")
-    for number in range(20):
-        push(flatq, b"%d" % number, "ab"[number % 2])
-
-    def jobs():
-        return [job for path in tmp_path.glob("done*") for job in path.read_text().split()]
-
-    wait_for(lambda: len(jobs()) >= 20, "all jobs are done")
-    for worker in workers:
-        worker.send_signal(signal.SIGQUIT)
-        assert worker.wait(60) == 0
-    assert sorted(jobs(), key=int) == [str(number) for number in range(20)]
-
-
-def test_in_the_background_with_a_pid_file(flatq, spool, tmp_path):
-    """`flatq work ... & echo $! >FILE`: that is the worker. A shell without job control starts such a process with INT and QUIT ignored, which no
-    shell can undo: it is TERM that stops it."""
-    script = 'nohup "$0" "$1/flatq" work -- sh -c "$3" "$2/done" </dev/null >"$2/log" 2>&1 & echo $! >"$2/pid"'
-    subprocess.run([flatq.shell, "-c", script, flatq.shell, str(ROOT / "lib"), str(tmp_path), NOTE], env=flatq.environment(None), check=True)
-    pid = int((tmp_path / "pid").read_text())
-    push(flatq, b"job")
-    wait_for(lambda: (tmp_path / "done").exists() and (tmp_path / "done").read_text() == "job ")
-    wait_for(idle(flatq, spool))
-    os.kill(pid, signal.SIGTERM)
-    wait_for(lambda: not alive(pid), "it has stopped")
-
-
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def started(flatq, *words, **more):
@@ -247,23 +191,6 @@ def test_as_a_service(flatq, tmp_path):
     path.write_text(path.read_text().replace("KillMode=mixed", "KillMode=nonsense"))
     done = subprocess.run([program, "verify", path], capture_output=True, text=True, timeout=100)
     assert "nonsense" in done.stderr, "it looks"
-
-
-def test_as_a_daemon(flatq, spool, tmp_path):
-    """Debian's start-stop-daemon: detached, with a pid file, and stopped by QUIT."""
-    if not shutil.which("start-stop-daemon"):
-        pytest.skip("not installed: start-stop-daemon")
-    words = ["start-stop-daemon", "--pidfile", str(tmp_path / "pid")]
-    start = [*words, "--start", "--background", "--make-pidfile", "--startas", flatq.shell, "--", str(ROOT / "lib/flatq"), "work", "--", "sh", "-c",
-             NOTE, str(tmp_path / "done")]
-    subprocess.run(start, env=flatq.environment(None), check=True, timeout=100, capture_output=True)
-    push(flatq, b"job")
-    wait_for(lambda: (tmp_path / "done").exists())
-    wait_for(idle(flatq, spool))
-    pid = int((tmp_path / "pid").read_text())
-    subprocess.run([*words, "--stop", "--signal", "QUIT", "--remove-pidfile"], check=True, timeout=100, capture_output=True)
-    wait_for(lambda: not alive(pid), "it has stopped")
-    assert not (tmp_path / "pid").exists()
 
 
 def test_the_errors_of_a_posix_queue(flatq):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from conftest import wait_for
-from engine import children, empty, lies, pop, push, refused
+from engine import alive, children, empty, lies, pop, push, refused
 
 from flatq.crashlab import processes
 
@@ -48,14 +48,6 @@ def held(hold):
     """The process id of the command, as soon as it runs."""
     wait_for((hold / "pid").exists, "the command runs")
     return int((hold / "pid").read_text())
-
-
-def alive(pid):
-    """Whether it still runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def group_left(pgid):
