@@ -17,7 +17,7 @@ import threading
 import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -54,19 +54,62 @@ def door(flatq, port):
     process.wait(60)
 
 
+@pytest.fixture
+def names_of(request, spool):
+    """names_of("door"): what Queue is made with, for a spool or for a door to it."""
+    with ExitStack() as doors:
+        yield lambda where: ("jobs", spool) if where != "door" else (
+            doors.enter_context(door(request.getfixturevalue("flatq"), request.getfixturevalue("free_port"))), None)
+
+
 @pytest.fixture(params=["here", "door"])
-def names(request, spool):
-    """What Queue is made with: for a spool, or for a door to it."""
-    if request.param == "here":
-        yield "jobs", spool
-        return
-    with door(request.getfixturevalue("flatq"), request.getfixturevalue("free_port")) as name:
-        yield name, None
+def names(request, names_of):
+    return names_of(request.param)
 
 
 @pytest.fixture
 def jobs(spool):
     return Queue("jobs", spool)
+
+
+class Awaited:
+    """An AsyncQueue, or a message of one, of which each method is awaited at once: so it can be asked what a Queue is."""
+
+    def __init__(self, twin):
+        self.twin = twin
+
+    def __getattr__(self, name):
+        def run(*args, **more):
+            said = asyncio.run(method(*args, **more))
+            return Awaited(said) if isinstance(said, AsyncReserved) else said
+
+        method = getattr(self.twin, name)
+        return run if inspect.iscoroutinefunction(method) else method
+
+    def __enter__(self):
+        return Awaited(asyncio.run(self.twin.__aenter__()))
+
+    def __exit__(self, *error):
+        return asyncio.run(self.twin.__aexit__(*error))
+
+    def __len__(self):
+        try:
+            return self.stats()["ready"]
+        except Missing:
+            return 0
+
+    def __iter__(self):
+        async def every():
+            return [body async for body in self.twin]
+
+        return iter(asyncio.run(every()))
+
+
+@pytest.fixture(params=["async", "here", "door"])
+def each(request, names_of, spool):
+    """A queue here, one through a door, and the twin for asyncio."""
+    queue = (AsyncQueue if request.param == "async" else Queue)(*names_of(request.param))
+    return Awaited(queue) if request.param == "async" else queue
 
 
 @pytest.fixture
@@ -111,7 +154,8 @@ def descriptors():
 # ---- every method
 
 
-def test_every_method(jobs):
+def test_every_method(each):
+    jobs = each
     assert len(jobs) == 0
     jobs.create(bound=50, most_tries=9)
     first = jobs.push(ANY)
@@ -170,79 +214,17 @@ def test_every_method(jobs):
         jobs.stats()
 
 
-def test_door(flatq, free_port):
-    """The same, through a line door: each verb once, since the wrapper does the same for all."""
-    with door(flatq, free_port) as name:
-        jobs = Queue(name)
-        jobs.create(bound=50)
-        assert [jobs.push(ANY, key="k", lease=9).dup, jobs.push(b"", key="k").dup] == [False, True]
-        assert list(jobs.push_many([b"a", b"", b"c\n"])) and len(jobs) == 4 and jobs.peek() == ANY
-        with jobs.reserve(wait=1) as message:
-            message.touch(lease=300)
-            assert message.body == ANY
-        message = jobs.reserve()
-        message.bury(reason="x")
-        assert jobs.kick() == 1 and jobs.pop() == b"a"
-        message = jobs.reserve()
-        message.release()
-        assert asyncio.run(AsyncQueue(name).drain(1, end=b"\0")) == [b""]
-        assert list(jobs) == [b"c\n"]
-        jobs.push(b"x")
-        with pytest.raises(Busy):
-            jobs.drop()
-        jobs.close()
-        with pytest.raises(Closed):
-            jobs.push(b"x")
-        jobs.drop(force=True)
-        with pytest.raises(NotYours):
-            message.delete()
-        with pytest.raises(Missing):
-            jobs.kick()
-
-
-def test_every_method_async(spool):
+def test_many_at_a_time_async(spool):
     async def main():
         jobs = AsyncQueue("jobs", spool)
-        await jobs.create(bound=50, most_tries=9)
-        first = await jobs.push(ANY, priority=5)
-        assert (await jobs.push(b"", key="k")).dup is False and (await jobs.push(b"", key="k")).dup is True
-        assert (await jobs.stats())["ready"] == 2
-        assert await jobs.peek() == ANY == await jobs.peek(id=first)
-        async with await jobs.reserve(lease=300) as message:
-            assert (type(message), message.id, message.tries, message.body) == (AsyncReserved, first, 1, ANY)
-            await message.touch(lease=100)
-        with pytest.raises(KeyError):
-            async with await jobs.reserve():
-                raise KeyError
-        message = await jobs.reserve()
-        assert message.tries == 2
-        await message.bury(reason="tired")
-        assert await jobs.kick() == 1
-        message = await jobs.reserve()
-        await jobs.touch(message.receipt)
-        await message.release(delay=1)
-        again = await jobs.reserve(wait=10)
-        with pytest.raises(NotYours):
-            await jobs.delete(message.receipt)
-        await jobs.bury(again.receipt)
-        await jobs.kick()
-        await jobs.release((await jobs.reserve()).receipt)
-        await (await jobs.reserve()).delete()
+        assert len(set(await asyncio.gather(*(jobs.push(b"%d" % number) for number in range(6))))) == 6
+        assert len(set(await asyncio.gather(*(jobs.pop() for _ in range(6))))) == 6
         with pytest.raises(Empty):
             await jobs.pop()
-        ids = await asyncio.gather(*(jobs.push(b"%d" % number) for number in range(6)))
-        assert len(set(ids)) == 6
-        assert len(await asyncio.gather(*(jobs.pop() for _ in range(6)))) == 6
-        await jobs.push_many([b"a\0", b"b\n", b"c"])
-        assert [body async for body in jobs] == [b"a\0", b"b\n", b"c"]
-        await jobs.push_many([b"a", b"b"])
-        assert await jobs.drain(1) == [b"a"] and await jobs.drain(end=b"\0") == [b"b"]
-        await jobs.close()
-        with pytest.raises(Closed):
-            await jobs.push(b"x")
-        await jobs.drop()
 
     asyncio.run(main())
+
+
 
 
 async def out_of_time(what, begun):
