@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conftest import LIB, Result
-from engine import drain, empty, lies, loop, pop, push, refused, reserve
+from engine import empty, lies, pop, push, refused, reserve
 
 
 @pytest.fixture
@@ -86,53 +86,6 @@ def test_too_large_for_what_is_left(shell, flatq, small_disk):
     assert pop(flatq, "q") + pop(flatq, "q") == b"firstfits"
 
 
-def test_a_checkpoint_on_a_full_disk(flatq, small_disk):
-    """It folds as much as it can or says so; then all is there, in order, and once there is room the rest is done."""
-    loop(flatq, 'i=1000; while [ $i -lt 1040 ]; do printf "$i\\n" | "$sh" "$lib/push" q >/dev/null || exit; i=$((i + 1)); done')
-    # as if a fold were under way, so that it is not too few
-    names = sorted((small_disk / "q/wal").iterdir())
-    run = small_disk / "q/fold" / (names[0].name[:23] + ".0123456789ab")
-    run.mkdir()
-    for path in names:
-        path.rename(run / path.name)
-    fill(small_disk)
-    done = flatq("wal", "q")
-    assert done.status in (0, 74) and (done.status == 0 or b"no space left" in done.err), done
-    assert pop(flatq, "q") == b"1000\n"
-    (small_disk / "ballast").unlink()
-    flatq("wal", "q", check=0)
-    assert drain(flatq, "q") == b"".join(b"%d\n" % k for k in range(1001, 1040))
-    flatq("wal", "q", check=0)
-    assert lies(small_disk, "q") == {}
-
-
-def test_a_flat_file_on_a_full_disk(flatq, small_disk):
-    """A pop that must unfold and cannot says so, and later can."""
-    numbers = [push(flatq, b"%d " % k + b"x" * 300, "q") for k in range(40)]
-    names = sorted((small_disk / "q/wal").iterdir())
-    lines = [path.name + "\t" + (small_disk / "q/body" / path.name.split(".")[1]).read_text() for path in names]
-    first, last = names[0].name.split("."), names[-1].name.split(".")
-    block = small_disk / "q/queue" / f"{first[0]}.{first[1][:7]}"
-    block.mkdir()
-    (block / f"{first[0]}.{first[1]}.{last[1]}.40.0.0123456789ab").write_text("".join(lines))
-    for path in names:
-        (small_disk / "q/body" / path.name.split(".")[1]).unlink()
-        path.unlink()
-    fill(small_disk)
-    done = flatq("pop", "q")
-    got = 0
-    if done.status:
-        refused(done, 74, "pop", text=b"no space left")
-        refused(flatq("pop", "q"), 74, "pop")
-    else:
-        got = 1
-    (small_disk / "ballast").unlink()
-    for k in range(got, 40):
-        assert pop(flatq, "q") == b"%d " % k + b"x" * 300
-    empty(flatq, "q")
-    assert len(numbers) == 40
-    flatq("wal", "q", check=0)
-    assert lies(small_disk, "q") == {}
 
 
 def test_no_files_left(flatq, tmp_path):
