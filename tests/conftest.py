@@ -344,12 +344,12 @@ def clock(flatq, tmp_path):
 
 @pytest.fixture
 def launched(flatq):
-    """launched(...) starts a stalk.Launched: ./launch with a door, of which nothing outlives the test."""
+    """launched(...) starts a stalk.Launched, or a KIND of it: ./launch with a door, of which nothing outlives the test."""
     from stalk import Launched
     doors = []
 
-    def start(*args, **more):
-        doors.append(Launched(flatq, *args, **more))
+    def start(*args, kind=Launched, **more):
+        doors.append(kind(flatq, *args, **more))
         return doors[-1]
 
     yield start

@@ -54,6 +54,11 @@ class Client:
                 self.silent()
         return True
 
+    def rest(self, seconds=60):
+        """All that comes to the end."""
+        self.until(lambda: self.ended, seconds)
+        return self.got
+
     def take(self, size):
         piece, self.got = self.got[:size], self.got[size:]
         return piece

@@ -18,6 +18,7 @@ from engine import carriers, empty, lies, pop, push
 from stalk import Launched
 
 from flatq.crashlab import clients
+from flatq.crashlab.clients import answer
 
 BOTH = pytest.mark.parametrize("mode", ["loop", "-k"])
 LOG = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d\dZ (\S+) (\S+) (\S+) (\d+|-) (\d+)")
@@ -31,32 +32,18 @@ def logged(said):
 class Door(Launched):
     """A running ./launch with the line door."""
 
-    def __init__(self, flatq, port, *args, **more):
-        super().__init__(flatq, *args, door="line", port=port, **more)
+    def __init__(self, flatq, *args, **more):
+        super().__init__(flatq, *args, door="line", **more)
 
     def log(self, count=0):
         """logged() of every connection so far, once there are `count`."""
         return wait_for(lambda: len(lines := logged(self.said())) >= count and [lines], f"{count} lines of log")[0]
 
     def connect(self, seconds=60):
-        """In the loop nobody listens between two connections."""
-        def attempt():
-            try:
-                return socket.create_connection(("127.0.0.1", self.port), timeout=seconds)
-            except ConnectionRefusedError:
-                return None
-        return wait_for(attempt, "a connection")
+        return connect(self.port, seconds)
 
-    def ask(self, request, half_close=True, seconds=60):
-        """The whole answer."""
-        with self.connect(seconds) as client:
-            try:
-                client.sendall(request)
-                if half_close:
-                    client.shutdown(socket.SHUT_WR)
-            except OSError:
-                pass  # the door was quicker
-            return answer(client)
+    def ask(self, request, half_close=True):
+        return ask(self.port, request, half_close)
 
     def ended(self, seconds=60):
         """The status of launch, once it has ended; nothing of it may be left."""
@@ -71,32 +58,32 @@ def all_gone(spool):
     wait_for(lambda: not carriers(spool), "the end of all")
 
 
-def answer(client):
-    pieces = []
-    while True:
+def connect(port, seconds=60):
+    """In the loop nobody listens between two connections."""
+    def attempt():
         try:
-            piece = client.recv(65536)
-        except ConnectionResetError:
-            break
-        if not piece:
-            break
-        pieces.append(piece)
-    return b"".join(pieces)
+            return socket.create_connection(("127.0.0.1", port), timeout=seconds)
+        except ConnectionRefusedError:
+            return None
+    return wait_for(attempt, "a connection")
+
+
+def ask(port, request, half_close=True):
+    """The whole answer."""
+    with connect(port) as client:
+        try:
+            client.sendall(request)
+            if half_close:
+                client.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # the door was quicker
+        return answer(client)
 
 
 @pytest.fixture
-def door(flatq, free_port):
+def door(launched, free_port):
     """door("-k") starts ./launch; what is left of it afterwards is killed."""
-    doors = []
-
-    def start(*args, **more):
-        args = [arg for arg in args if arg != "loop"]
-        doors.append(Door(flatq, free_port, *args, **more))
-        return doors[-1]
-
-    yield start
-    for one in doors:
-        one.end()
+    return lambda *args: launched(*(arg for arg in args if arg != "loop"), port=free_port, kind=Door)
 
 
 def handler(flatq, request, **env):
@@ -339,18 +326,6 @@ def test_a_large_body(door, flatq, mode):
     assert pop(flatq, "jobs") == body and pop(flatq, "jobs") == body
 
 
-@BOTH
-def test_a_byte_at_a_time(door, flatq, mode):
-    one = door(mode)
-    with one.connect() as client:
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for byte in b"push -n 5 jobs\r\nhello":
-            client.sendall(bytes([byte]))
-            time.sleep(0.002)  # else they go in one piece
-        assert answer(client) == b"1\n"
-    assert pop(flatq, "jobs") == b"hello"
-
-
 # ---- clients that go wrong: crashlab/clients.py, and
 
 
@@ -504,7 +479,7 @@ def test_kill(shell, door, flatq, spool, mode, whom):
     assert not listening(one.port)
     one.process.wait(60)
     if whom == "launch":
-        again = Door(flatq, one.port, *(["-k"] if mode == "-k" else []))
+        again = Door(flatq, *(["-k"] if mode == "-k" else []), port=one.port)
         again.process.terminate()
         again.ended()
     for client in clients:
@@ -710,14 +685,18 @@ def test_socat(shell, flatq, free_port):
     served(flatq, free_port)
 
 
-def test_systemd(shell, flatq, free_port):
+def by_systemd(flatq, port, name):
+    """A door as a unit of systemd's has it."""
     if not shutil.which("systemd-socket-activate"):
         pytest.skip("not installed: systemd-socket-activate")
-    variables = [word for name, value in flatq.env.items() for word in ("-E", f"{name}={value}")]
-    server = subprocess.Popen(
-        ["systemd-socket-activate", "--accept", "--inetd", "-l", f"127.0.0.1:{free_port}", *variables, flatq.shell, f"{LIB}/handler"],
-        env=flatq.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    flatq.started.append(server)
+    variables = [word for key, value in flatq.env.items() for word in ("-E", f"{key}={value}")]
+    flatq.started.append(subprocess.Popen(
+        ["systemd-socket-activate", "--accept", "--inetd", "-l", f"127.0.0.1:{port}", *variables, flatq.shell, f"{LIB}/{name}"],
+        env=flatq.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True))
+
+
+def test_systemd(shell, flatq, free_port):
+    by_systemd(flatq, free_port, "handler")
     served(flatq, free_port)
 
 
@@ -754,14 +733,8 @@ def test_the_other_doors_under(flatq, free_port, server, name):
     """inetd gives the client's socket as 2 as well; what a door writes there must not reach the client."""
     request, expected = CONVERSATIONS[name]
     if server == "systemd":
-        if not shutil.which("systemd-socket-activate"):
-            pytest.skip("not installed: systemd-socket-activate")
-        variables = [word for key, value in flatq.env.items() for word in ("-E", f"{key}={value}")]
-        flatq.started.append(subprocess.Popen(
-            ["systemd-socket-activate", "--accept", "--inetd", "-l", f"127.0.0.1:{free_port}", *variables, flatq.shell, f"{LIB}/{name}"],
-            env=flatq.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True))
-        wait_for(lambda: listening(free_port), "the server")
-        client = socket.create_connection(("127.0.0.1", free_port), timeout=100)
+        by_systemd(flatq, free_port, name)
+        client = connect(free_port)
     else:
         with socket.create_server(("127.0.0.1", free_port)) as listener:
             client = socket.create_connection(("127.0.0.1", free_port), timeout=100)
@@ -776,35 +749,20 @@ def test_the_other_doors_under(flatq, free_port, server, name):
 
 def served(flatq, port):
     """What must hold under whatever else serves the door."""
-    def connect():
-        def attempt():
-            try:
-                return socket.create_connection(("127.0.0.1", port), timeout=100)
-            except ConnectionRefusedError:
-                return None
-        return wait_for(attempt, "a connection")
-
-    def ask(request, half_close=True):
-        with connect() as client:
-            client.sendall(request)
-            if half_close:
-                client.shutdown(socket.SHUT_WR)
-            return answer(client)
-
     body = os.urandom(5_000_000)
-    assert ask(b"push jobs\n" + body) == b"1\n"
-    assert ask(b"push -n 5 jobs\r\nhello", half_close=False) == b"2\n"
-    assert ask(b"pop jobs\n") == body
+    assert ask(port, b"push jobs\n" + body) == b"1\n"
+    assert ask(port, b"push -n 5 jobs\r\nhello", half_close=False) == b"2\n"
+    assert ask(port, b"pop jobs\n") == body
     for number in range(3):
-        client = connect()
+        client = connect(port)
         client.sendall(b"pop jobs")
         with clients.paused(wait_for(lambda: named(flatq.spool, "lib/handler"), "its handler")):
             client.sendall(b"\n")
             client.close()
         wait_for(lambda: (flatq.spool / "jobs/log").read_text().count(" undelivered ") == number + 1, "that it is back")
-    assert ask(b"pop jobs\n", half_close=False) == b"hello"
-    assert ask(b"pop jobs\n") == b""
-    assert ask(b"nothing\n").startswith(b"error 64 ")
+    assert ask(port, b"pop jobs\n", half_close=False) == b"hello"
+    assert ask(port, b"pop jobs\n") == b""
+    assert ask(port, b"nothing\n").startswith(b"error 64 ")
 
 
 # ---- cost
@@ -821,13 +779,6 @@ def test_processes_of_a_connection(flatq, free_port, tmp_path):
     server = subprocess.Popen(command, env=flatq.env, stderr=subprocess.DEVNULL, start_new_session=True)
     flatq.started.append(server)
     wait_for(lambda: listening(free_port), "the door")
-
-    def ask(request, half_close):
-        with socket.create_connection(("127.0.0.1", free_port), timeout=100) as client:
-            client.sendall(request)
-            if half_close:
-                client.shutdown(socket.SHUT_WR)
-            return answer(client)
 
     def processes():
         parents, ncat = {}, None
@@ -846,12 +797,12 @@ def test_processes_of_a_connection(flatq, free_port, tmp_path):
         return sum(len(Path(table).read_text().splitlines()) for table in ("/proc/net/tcp", "/proc/net/tcp6"))
 
     try:
-        assert ask(b"push\nx", True) == b"1\n"
+        assert ask(free_port, b"push\nx", True) == b"1\n"
         for half_close in (True, False):
             before, few = processes(), rows()
-            assert ask(b"push\nx" if half_close else b"push -n 1\nx", half_close)
+            assert ask(free_port, b"push\nx" if half_close else b"push -n 1\nx", half_close)
             pushed = processes() - before
-            assert ask(b"pop\n", half_close) == b"x"
+            assert ask(free_port, b"pop\n", half_close) == b"x"
             popped = processes() - before - pushed
             look = 1 if half_close and max(few, rows()) > 40 else 0
             # a length that is said takes head, and a pipe

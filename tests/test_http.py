@@ -24,6 +24,8 @@ from conftest import LIB, ROOT, Runner, everything, fuzz, listening, need, runs_
 from engine import lies
 from stalk import in_pieces, over_tcp
 
+from flatq.crashlab.clients import answer
+
 Answer = namedtuple("Answer", "status headers body")
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -105,12 +107,7 @@ class Door:
         with socket.create_connection(("127.0.0.1", self.port), timeout=seconds) as client:
             for piece in pieces:
                 client.sendall(piece)
-            said = b""
-            while True:
-                piece = client.recv(65536)
-                if not piece:
-                    return said
-                said += piece
+            return answer(client)
 
     def log(self):
         return (self.flatq.home / "http.log").read_text()
@@ -408,10 +405,8 @@ def test_byte_by_byte(flatq, door):
         text = request("POST", "/queue?group-id=a", b"hello") + chunked("/queue?group-id=b", b"a", b"bc")
         for byte in text + request("GET", "/queue", None, "Connection: close"):
             client.sendall(bytes([byte]))
-        said = b""
-        while piece := client.recv(65536):
-            said += piece
-    assert [answer.status for answer in answers(said)] == [200, 200, 200]
+        said = answer(client)
+    assert [one.status for one in answers(said)] == [200, 200, 200]
 
 
 def test_large_refused_over_tcp(flatq, door):
@@ -466,11 +461,6 @@ def test_answers_do_not_wait_for_the_client(flatq):
 # ---- under ./launch
 
 
-def to_the_end(client):
-    client.until(lambda: client.ended, 40)
-    return client.got
-
-
 @pytest.mark.parametrize("begin, status", share("megabytes", [
     pytest.param(b"GET /queue?", 414, id="line"), pytest.param(request("GET", "/queue") + b"GET /queue?", 414, id="second line"),
     pytest.param(b"GET /queue HTTP/1.1\r\nHost: x\r\nX: ", 431, id="field"),
@@ -489,7 +479,7 @@ def test_a_line_of_megabytes_is_answered_in_http(launched, begin, status):
             client.send(b"a" * 1_010_000)
         except OSError:
             pass
-        found = answers(to_the_end(client))
+        found = answers(client.rest(40))
         client.close()
         if found:
             break

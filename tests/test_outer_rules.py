@@ -211,26 +211,6 @@ def test_a_request_costs_as_much_as_it_is_long(shell, flatq, what):
 # ---- launch: who waits and is gone, who is one of too many, what is killed
 
 
-@pytest.fixture
-def launched(flatq):
-    """launched("http", "-m", "3") starts ./launch."""
-    doors = []
-
-    def start(door, *args, **more):
-        doors.append(Launched(flatq, *args, door=door, **more))
-        return doors[-1]
-
-    yield start
-    for one in doors:
-        one.end()
-
-
-def whole(client):
-    while client.more(60):
-        pass
-    return client.got
-
-
 WAITS = {
     "line": (b"pop -w 100000 jobs\n", b"list nosuch\n", b"error 66 "),
     "http": (request("GET", "/queue?wait=3600"), request("GET", "/nothing", None, "Connection: close"), b"HTTP/1.1 404 "),
@@ -240,13 +220,13 @@ WAITS = {
 @pytest.mark.parametrize("door", WAITS)
 def test_who_waits_and_is_gone_keeps_no_place(flatq, launched, door):
     waits, asks, says = WAITS[door]
-    one = launched(door, *(["-k"] if door == "line" else []), "-m", "3", "-i", "0")
+    one = launched(*(["-k"] if door == "line" else []), "-m", "3", "-i", "0", door=door)
     clients = [one.connect() for _ in range(3)]
     for client in clients:
         client.send(waits)
     wait_for(lambda: len([*flatq.spool.glob(".wait/*")]) == 3, "three wait")
     # one of too many is told so
-    said = whole(one.connect())
+    said = one.connect().rest()
     assert said.startswith(b"error 75 busy") or said.startswith(b"HTTP/1.1 503 "), said
     for client in clients:
         client.close()
@@ -257,7 +237,7 @@ def test_who_waits_and_is_gone_keeps_no_place(flatq, launched, door):
             client.send(asks)
         except OSError:
             return False
-        return whole(client).startswith(says)
+        return client.rest().startswith(says)
 
     wait_for(served, "a place", seconds=20)
 
@@ -344,7 +324,7 @@ def test_a_tube_is_made_by_its_first_job(shell, flatq, stalk):
 def test_launch_leaves_connections_of_inetd_alone(flatq, launched):
     client = Direct(flatq).connect()
     assert client.ask(b"list-tube-used") == b"USING default\r\n"
-    launched("beanstalk").connect().ask(b"list-tube-used")
+    launched().connect().ask(b"list-tube-used")
     mine, = flatq.spool.glob(".doors/0/*-*")
     client.ask(b"use t")
     assert mine.read_text().startswith("t ")
