@@ -1,19 +1,17 @@
 """The checkpoint: many single messages into flat files and back, in the same order, whatever happens between."""
 
 import base64
-import itertools
 import shutil
 import subprocess
 
 import pytest
 
-from conftest import Runner, share, wait_for
-from engine import child_named, drain, empty, lies, loop, pop, push, refused, reserve
+from conftest import Runner, wait_for
+from engine import child_named, empty, lies, loop, pop, push, refused, reserve
 
 DEEP = 1500
 deeply = pytest.mark.xdist_group("deep")  # so that one process fills it
 FEW = 210
-SMALL = 12
 
 
 def priority(k):
@@ -51,14 +49,12 @@ def deep(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A spool with two queues: few/, of as many as a checkpoint folds, and small/."""
+    """A spool with as many as a checkpoint folds, in few/."""
     top = tmp_path_factory.mktemp("few")
     runner = Runner(shutil.which("dash"), top / "spool", top)
     loop(runner, '''
         k=0
-        while [ $k -lt $1 ]; do printf 'message %d\n' $k | "$sh" "$lib/push" few || exit; k=$((k + 1)); done >few
-        k=0
-        while [ $k -lt $2 ]; do printf 'message %d\n' $k | "$sh" "$lib/push" small || exit; k=$((k + 1)); done >small''', FEW, SMALL)
+        while [ $k -lt $1 ]; do printf 'message %d\n' $k | "$sh" "$lib/push" few || exit; k=$((k + 1)); done >few''', FEW)
     return top / "spool"
 
 
@@ -235,99 +231,9 @@ def test_a_bound_counts_what_is_folded(filled, spool):
     refused(filled("push", "few"), 75, "push")
 
 
-def runs_of(spool, queue):
-    """A run as a killed checkpoint leaves it: some slips in fold/, the flat file not yet there."""
-    names = sorted((spool / queue / "wal").iterdir())[:SMALL - 2]
-    run = spool / queue / "fold" / f"{names[0].name[:23]}.0123456789ab"
-    run.mkdir()
-    for path in names:
-        path.rename(run / path.name)
-    return run
 
 
-@pytest.mark.parametrize("left, verb", share("folds killed", itertools.product(
-    ["run", "run and half a flat file", "flat file and run", "flat file and half the run"], ["pop", "wal", "push -k", "delete"]), 6))
-def test_a_fold_that_was_killed(filled, made, spool, left, verb):
-    q = spool / "small"
-    run = runs_of(spool, "small")
-    slips = sorted(path.name for path in run.iterdir())
-    first, last = slips[0].split("."), slips[-1].split(".")
-    flat = f"{first[0]}.{first[1]}.{last[1]}.{len(slips)}.0.{run.name.split('.')[2]}"
-    lines = [f"{name}\t{(q / 'body' / name.split('.')[1]).read_text()}" for name in slips]
-    if left == "run and half a flat file":
-        (q / "tmp" / flat).write_text("".join(lines[:5]) + lines[5][:20])
-    if left.startswith("flat file"):
-        block = q / "queue" / f"{first[0]}.{first[1][:7]}"
-        block.mkdir()
-        (block / flat).write_text("".join(lines))
-    if left.endswith("half the run"):
-        for name in slips[::2]:
-            (q / "body" / name.split(".")[1]).unlink()
-            (run / name).unlink()
-    number = int(first[1])
-    expected = [text(k) for k in range(SMALL)]
-    if verb == "push -k":
-        done = filled("push", "-k", "key", "small", input=b"keyed\n", check=0)
-        assert int(done.out) > number
-        assert filled("push", "-k", "key", "small", check=0).out == done.out.strip() + b" dup\n"
-        expected.append(b"keyed\n")
-    elif verb == "delete":
-        filled("delete", f"small:{number + 1}", check=0)
-        del expected[1]
-    elif verb == "wal":
-        filled("wal", "small", check=0)
-    else:
-        assert pop(filled, "small") == expected.pop(0)
-    assert drain(filled, "small") == b"".join(expected)
-    filled("wal", "small", check=0)
-    assert lies(spool, "small") == {}
 
-
-@pytest.mark.parametrize("staged, verb", share("unfolds killed", itertools.product([True, False], ["pop", "wal", "push -k"]), 3))
-def test_an_unfold_that_was_killed(filled, spool, staged, verb):
-    """Behind the first rename: the slips wait in tmp/, or are in head/ already, and the flat file is not yet removed."""
-    q = spool / "small"
-    run = runs_of(spool, "small")
-    slips = sorted(path.name for path in run.iterdir())
-    fields = slips[0].split(".")
-    flat = f"{fields[0]}.{fields[1]}.{slips[-1].split('.')[1]}.{len(slips)}.0.{run.name.split('.')[2]}"
-    (q / "unfold" / flat).write_text("".join(f"{name}\t{(q / 'body' / name.split('.')[1]).read_text()}" for name in slips))
-    run.rename(q / ("tmp" if staged else "head") / run.name)
-    expected = [text(k) for k in range(SMALL)]
-    if verb == "push -k":
-        number = push(filled, b"keyed\n", "-k", "key", "small")
-        assert number > int(fields[1])
-        expected.append(b"keyed\n")
-    elif verb == "wal":
-        filled("wal", "small", check=0)
-    else:
-        assert pop(filled, "small") == expected.pop(0)
-    assert drain(filled, "small") == b"".join(expected)
-    filled("wal", "small", check=0)
-    assert lies(spool, "small") == {}
-
-
-TOOLS = ("awk", "mv", "rm", "xargs", "mkdir", "wc", "cut", "sync", "flock")
-
-
-@pytest.mark.parametrize("tool, verb", share("tools", [(tool, verb) for tool in TOOLS for verb in ("pop", "wal")], 6))
-def test_a_child_of_the_checkpoint_that_is_killed(filled, stub, spool, tool, verb):
-    """Whichever fails, nothing is lost, and the next one goes on."""
-    if verb == "pop":
-        filled("wal", "few", check=0)
-    # as if killed at once, at its first or its second start
-    stub(tool, 'count=$(cat "$HOME/count" 2>/dev/null)\necho $((count + 1)) >"$HOME/count"\n[ "$count" != "${FAILING:-}" ] || exit 137\nexec "$REAL" "$@"')
-    got = b""
-    for failing in range(2):
-        (filled.home / "count").write_text("0\n")
-        done = filled(verb, "few", env={"FAILING": str(failing), "FLATQ_SYNC": "on" if tool == "sync" else "off"})
-        assert done.status in (0, 70, 74), (failing, done)
-        if done.status:
-            assert done.err.count(b"\n") == 1, (failing, done)
-        if verb == "pop" and done.status == 0:
-            got += done.out
-    filled("wal", "few", check=0)
-    assert got + stored(spool, "few") == b"".join(text(k) for k in range(FEW))
 
 
 def test_killed_with_its_lock_held_by_a_child(filled, stub, spool):
