@@ -49,11 +49,11 @@ line_read() {
 }
 
 # door_body_end - the CRLF behind a body: two bytes, whatever they are; sets body_wrong, what is said where they are others. The shell reads on
-# to a newline; what it has too much is kept
+# to a newline; what it has too much is kept. body_whole says that all of it was read
 door_body_end() {
-  body_wrong='' why='the body was cut'
+  body_wrong='' body_whole='' why='the body was cut'
   IFS= read -r line_part || { client_gone=1; return 65; }
-  [ "$line_part" != "$cr" ] || return 0
+  [ "$line_part" != "$cr" ] || { body_whole=1; return 0; }
   body_wrong=EXPECTED_CRLF why='no CRLF behind the body'
   case $line_part in
   # the newline was the first byte of two: the next byte of the client is lost too

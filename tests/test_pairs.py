@@ -26,6 +26,15 @@ def test_side_by_side(first, work, trials):
     good(outcomes)
 
 
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("door", pairs.DOORS)
+def test_a_door_beside(door, work, trials):
+    """... a drop and a close, each held before its calls while the other one runs."""
+    outcomes = [outcome for base in pairs.DOOR_BASES for outcome in pairs.beside_door(SYSTEM, base, door, SEED, 0.05, work)]
+    trials("pairs", outcomes)
+    good(outcomes)
+
+
 def test_a_pair_is_its_line():
     one = pairs.Pair("due", "push -k", "release -d", 3, 2)
     assert pairs.Pair.parse(str(one)) == one

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from . import gate, layout, memo, oracle, trees
-from .scenarios import System, Words, pushes
+from .scenarios import System, Words, http, pushes
 from .trial import Outcome
 
 LEASE = "999999"
@@ -50,7 +50,7 @@ VERBS: dict[str, Words] = {
     "bury": ("bury", "RECEIPT", b""),
     "kick": ("kick", "q", b""),
     "claim": ("claim", "-c", "me", "-n", "4", "q", b""),
-    "settle": ("settle", "-c", "me", "q", "2", b""),
+    "settle": ("settle", "-c", "me", "2", "q", b""),
     "unclaim": ("unclaim", "-c", "me", "q", b""),
     "drop": ("drop", "q", b""),
     "drop -f": ("drop", "-f", "q", b""),
@@ -59,6 +59,18 @@ VERBS: dict[str, Words] = {
     "wal": ("wal", b""),
     "doctor": ("doctor", "q", b""),
 }
+#: What doors do, each a connection. They are run beside BESIDE_DOORS alone: what they do to a message is the verbs' code.
+DOORS: dict[str, Words] = {
+    "line push": ("handler", b"push -n 3 q\nnew"),
+    "line pop": ("handler", b"pop q\n"),
+    "http POST": http("POST", "group-id=q", b"new"),
+    "http GET": http("GET", "group-id=q&visibility-timeout=9999"),
+    "beanstalk put": ("beanstalk", b"use q\r\nput 65536 0 60 3\r\nnew\r\n"),
+    "beanstalk reserve, delete": ("beanstalk", b"watch q\r\nreserve-with-timeout 0\r\ndelete 1\r\n"),
+}
+BESIDE_DOORS = ("drop", "drop -f", "close")
+#: How a door says that `new` is there.
+STORED = re.compile(rb"N\n|HTTP/1\.1 200 |USING q\r\nINSERTED ")
 #: What does several things, one after the other; beside it another verb may come in the middle.
 MANY = frozenset({"push -l", "pop -l", "drain", "claim", "settle", "unclaim", "drop", "drop -f", "wal", "doctor", "create", "close"})
 #: Verbs that change one message by its receipt. Of two at once the second may be told 66, as if the first had been a new reservation.
@@ -67,8 +79,10 @@ BY_RECEIPT = frozenset({"delete", "release", "release -d", "touch", "bury"})
 #: its leases are over. `boot`: the system has just started. `empty`: nothing but the one that is reserved. `bare`: nothing, so that drop
 #: removes it; the receipt is of what was deleted.
 BASES = ("plain", "due", "boot", "empty", "bare")
+#: ... and beside doors: two ready messages; nothing.
+DOOR_BASES = ("ready", "bare")
 #: What makes files, and may fail where a drop has found nothing.
-MAKES = frozenset({"push", "push -k", "push -k dup", "push -d", "push -l", "create"})
+MAKES = frozenset({"push", "push -k", "push -k dup", "push -d", "push -l", "create", "line push", "http POST", "beanstalk put"})
 
 
 @dataclass(frozen=True)
@@ -88,7 +102,7 @@ class Pair:
     def parse(cls, text: str) -> Pair:
         """The pair whose str() this is. Raises ValueError."""
         base, first, second, point, kill = shlex.split(text)[-1].split("/")
-        if base not in BASES or first not in VERBS or second not in VERBS:
+        if base not in (*BASES, *DOOR_BASES) or not {first, second} <= {*VERBS, *DOORS}:
             raise ValueError(f"no pair: {text}")
         return cls(base, first, second, int(point), int(kill))
 
@@ -117,12 +131,12 @@ def base(system: System, name: str, work: Path) -> tuple[trees.Tree, str]:
             if done.returncode:
                 raise RuntimeError(f"{words}: {done}")
 
-        for words in pushes(1, 1):
+        for words in pushes(1, 2 if name == "ready" else 1):
             verb(*words)
-        receipt = _receipt(system, spool)
+        receipt = "" if name == "ready" else _receipt(system, spool)
         if name == "bare":
             verb("delete", receipt, b"")
-        elif name != "empty":
+        elif name not in ("empty", "ready"):
             verb(*pushes(2, 2)[0])
             verb("bury", _receipt(system, spool), b"")
             for words in pushes(3, 4):
@@ -144,11 +158,13 @@ def base(system: System, name: str, work: Path) -> tuple[trees.Tree, str]:
 
 
 def words_of(verb: str, receipt: str) -> Words:
-    return tuple(word.replace("RECEIPT", receipt) if isinstance(word, str) else word for word in VERBS[verb])
+    return tuple(word.replace("RECEIPT", receipt) if isinstance(word, str) else word for word in {**VERBS, **DOORS}[verb])
 
 
 def _plain(verb: str, stdout: bytes) -> bytes:
-    """An answer without ids and nonces."""
+    """An answer without ids, nonces and dates."""
+    if verb in DOORS:
+        return re.sub(rb"Date: .*\r\n|[0-9a-f-]{12,}|\d{12,}|(?<=INSERTED )\d+|^\d+(?=\n)", b"N", stdout)
     if verb.startswith("push"):
         return re.sub(rb"\d+", b"N", stdout)
     if verb == "reserve":
@@ -233,6 +249,10 @@ def calls(system: System, base_name: str, verb: str, work: Path) -> list[gate.Ca
 
 
 def _delivered(verb: str, said: tuple[int, bytes], bodies: Sequence[bytes]) -> list[bytes]:
+    if verb == "beanstalk reserve, delete":
+        return [b"m1"] if b"DELETED" in said[1] else []
+    if verb in DOORS:
+        return [said[1]] if verb == "line pop" and said[1] in bodies else []
     words = VERBS[verb]
     if verb == "pop":
         return [said[1]] if said[1] in bodies else []
@@ -255,12 +275,16 @@ def _conserved(pair: Pair, before: Counter[bytes], ended: Ended, killed: bool) -
         if dead:
             # of one that was killed: what it has written out may come again, and what it was about to settle may be settled
             may |= {*out, *(b"m1" if verb == "delete" else b"",), *((b"m3", b"m4") if verb == "settle" else ())} - {b""}
-            may |= {b"new"} if verb.startswith("push -k") or verb in ("push", "push -d") else {b"n1", b"n2", b"n3"} if verb == "push -l" else set()
+            may |= {b"m1"} if verb == "beanstalk reserve, delete" else set()
+            may |= {b"new"} if verb in MAKES - {"push -l", "create"} else {b"n1", b"n2", b"n3"} if verb == "push -l" else set()
             continue
         if verb == "delete" and said[0] == 0:
             gone[b"m1"] += 1
-        if verb == "settle" and said[0] == 0:
-            gone.update((b"m3", b"m4"))
+        # of what an unclaim before it has given back, settle says the same as of what is settled
+        if verb == "settle" and said[0] == 0 and not ("unclaim" in (pair.first, pair.second) and there[b"m3"] and there[b"m4"]):
+            gone |= Counter((b"m3", b"m4"))  # what is settled may be settled again
+        if verb in DOORS and verb in MAKES and STORED.match(said[1]):
+            brought[b"new"] += 1
         if verb.startswith("push") and said[0] == 0 and b"dup" not in said[1]:
             brought.update([b"n1", b"n2", b"n3"] if verb == "push -l" else [b"new"])
     want = before + brought
@@ -318,7 +342,7 @@ def _carry_out(pair: Pair, system: System, work: Path) -> tuple[bool, str, list[
     killed = pair.kill > 0 and status < 0
     wrong = [f"{name}: exit {code}: {text[:200]!r}" for name, code, text in ((pair.first, first.status, first.stderr), (pair.second, status, err))
              if not (code in (0, 65, 66, 69, 75) or code < 0 and killed or code == 74 and _may_fail(pair))
-             or text.count(b"\n") > 1 and "drop -f" not in (pair.first, pair.second)]
+             or text.count(b"\n") > (3 if name in DOORS else 1) and "drop -f" not in (pair.first, pair.second)]
     if first.timed_out:
         wrong.append(f"{pair.first} hangs")
     if killed:
@@ -327,7 +351,7 @@ def _carry_out(pair: Pair, system: System, work: Path) -> tuple[bool, str, list[
     wrong += found
     ended = Ended((first.status, _plain(pair.first, first.stdout)), (status, _plain(pair.second, out)), left)
     wrong += _conserved(pair, before, ended, killed)
-    if not killed and not wrong and not {pair.first, pair.second} & MANY:
+    if not killed and not wrong and not {pair.first, pair.second} & (MANY - {"close"} if {pair.first, pair.second} & {*DOORS} else MANY):
         allowed = [_order(system, pair, work, turned) for turned in (False, True)]
         if ended not in allowed and not _by_name(pair, ended, allowed):
             wrong.append(f"neither order: {_differs(ended, allowed)}")
@@ -392,7 +416,14 @@ def explore(system: System, base_name: str, first: str, seed: int, share: float 
     return found
 
 
+def beside_door(system: System, base_name: str, door: str, seed: int, share: float | None, work: Path) -> list[Outcome]:
+    """What the door does, held while one of BESIDE_DOORS runs, and the other way round."""
+    found = explore(system, base_name, door, seed, share, work, BESIDE_DOORS)
+    return found + [outcome for other in BESIDE_DOORS for outcome in explore(system, base_name, other, seed, share, work, [door])]
+
+
 def tasks(system: System, options: Any, work: Path) -> list[Any]:
     """For campaign.py: with a limit a twentieth of the points, by the seed."""
     share = None if options.limit is None else 0.05
-    return [functools.partial(explore, system, base_name, verb, options.seed, share, work) for base_name, verb in itertools.product(BASES, VERBS)]
+    return [functools.partial(explore, system, base_name, verb, options.seed, share, work) for base_name, verb in itertools.product(BASES, VERBS)] + [
+        functools.partial(beside_door, system, base_name, door, options.seed, share, work) for base_name, door in itertools.product(DOOR_BASES, DOORS)]
