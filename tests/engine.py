@@ -221,7 +221,7 @@ def alive(pid):
 
 
 def carriers(spool):
-    """What runs with that spool in its environment: all that belongs to one launch, whatever session it is in."""
+    """What runs with that spool, or another mark, in its environment: all that belongs to one launch, whatever session it is in. A zombie has none."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from conftest import ROOT, wait_for
+from engine import carriers
 
 from flatq.crashlab import gate
 from flatq.crashlab.gate import SPACE, Fault, available, run
@@ -62,25 +63,13 @@ def command_of(pid):
         return b""
 
 
-def carriers(mark):
-    """The processes whose environment holds `mark`; a zombie has none."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            if mark in Path(f"/proc/{pid}/environ").read_bytes():
-                found.append(int(pid))
-        except OSError:
-            continue
-    return found
-
-
 @pytest.fixture
 def marked():
     """An environment that marks its processes; none may be left at the end, not even as a zombie."""
     mark = f"GATE_TEST={os.getpid()}.{id(object())}"
     before = set(gate._children("self"))
     yield dict(os.environ, **dict([mark.split("=")]))
-    assert carriers(mark.encode()) == []
+    assert carriers(mark) == {}
     assert set(gate._children("self")) - before == set()
 
 

@@ -9,6 +9,7 @@ from conftest import share, wait_for
 from engine import child_named, lies, pop, push, refused, reserve
 
 from flatq.crashlab import layout
+from flatq.crashlab.scenarios import old_range
 
 PLACES = ["body", "wal", "fold", "queue", "unfold", "head", "out", "done", "delayed", "buried", "keys", "wait", "room", "tmp"]
 SLIP = "0000065536.000000000900.0.0.60.0.176000000000.1.-.0-0-0-0"
@@ -228,12 +229,6 @@ def test_a_body_without_a_slip(flatq, spool, clock):
     assert lies(spool, "q") == {}
 
 
-def newer_range(spool):
-    """... of ids: the checkpoint is done with the one before."""
-    (spool / ".ids/000000009").mkdir()
-    (spool / ".ids/000000009/open").touch()
-
-
 def killed(journal, queue):
     """The entry of a push that was killed before it could say that it had ended: nobody has that process number."""
     journal.write_text(f"4194305 000000000001 {queue}\n")
@@ -244,7 +239,7 @@ def test_what_a_killed_push_left_of_its_body(flatq, spool):
     push(flatq, b"1", "q")
     killed(spool / ".ids/000000000/1900", "q")
     (spool / "q/body/000000000900").write_bytes(b"YQ==\n")
-    newer_range(spool)
+    old_range(spool)
     flatq("wal", check=0)
     assert [path.name for path in (spool / "q/body").iterdir()] == ["000000000001"]
     assert [path.name for path in (spool / ".ids").iterdir()] == ["000000009"]
@@ -264,7 +259,7 @@ def test_a_push_that_was_killed_behind_its_slip(flatq, spool):
     wait_for(lambda: list(spool.glob("held/out/batch.*/*")) and child_named(drain, "base64"), "a drain at work")
     for journal in (spool / ".ids/000000000").glob("1*"):
         killed(journal, journal.read_text().split()[2])
-    newer_range(spool)
+    old_range(spool)
     flatq("wal", check=0)
     assert not (spool / ".ids/000000000").exists()
     assert {m.body: m.state for m in layout.dump(spool).messages("q")} == {state.encode(): state for state in ("ready", "buried", "reserved", "delayed")}

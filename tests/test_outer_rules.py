@@ -7,14 +7,13 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
-from conftest import LIB, SHELLS, free, listening, need, wait_for
+from conftest import LIB, free, listening, need, wait_for
 from engine import Clock, carriers, children, end_launches, lies, push
-from stalk import Direct, Launched
+from stalk import Direct
 from test_http import ask, ask_status, request, talk
 
 REAL = shutil.which("base64")

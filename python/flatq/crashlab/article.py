@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from . import campaign, clients, cuts, faults, power, trial
+from . import campaign, clients, cuts, power, trial
 from .scenarios import BASELINE, Article, System, build
 
 SIDES: dict[str, System] = {"article": Article(), "flatq": System()}
