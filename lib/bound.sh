@@ -26,8 +26,10 @@ push_room() {
       [ -z "$push_dup" ] || return 0
     fi
     [ "$queue_bound" != 0 ] || break
-    queue_count
-    [ $((count + push_need)) -gt "$queue_bound" ] || break
+    queue_room "$push_need"
+    push_room_code=$?
+    [ $push_room_code -ne 0 ] || break
+    [ $push_room_code -eq 75 ] || return $push_room_code
     # settled messages hold no room; nor do those whose turn to come back is now, but they do count
     unlock_queue
     [ -n "$push_wait" ] && [ "$push_wait" != 0 ] || { why="queue '$queue' is full"; return 75; }
@@ -63,6 +65,43 @@ queue_count() {
   count_names "$q"/head/*/*
   count_names "$q"/delayed/*/*/*
   count_out
+}
+
+# queue_room NEED - under the lock: whether the bound has room for so many; 75 where it has not, 74 where nobody knows. A listing that failed has
+# too few (R1); so a find that has read all must say the same. RACE: what is taken while it looks it counts twice: then both look again
+queue_room() {
+  for room_try in 1 2 3 4 5; do
+    queue_count
+    [ $((count + $1)) -le "$queue_bound" ] || return 75
+    queue_count_all || return 74
+    [ $((count + $1)) -gt "$queue_bound" ] || return 0
+  done
+  return 75
+}
+
+# queue_count_all - queue_count, from a listing that is whole
+queue_count_all() {
+  need proof
+  find_names wal fold queue unfold head delayed out claimed \( ! -type d -o -path 'claimed/*' \) ! -name '~' ! -name '*[!!-~]*' || return 74
+  count=0
+  for count_path in $names; do
+    case $count_path in
+    claimed/*/*/*) ;;
+    claimed/*/????????????.[1-9]*) [ -e "$q/$count_path.flat" ] || { count_path=${count_path##*/????????????.}; count=$((count + ${count_path%.flat})); } ;;
+    claimed/*) ;;
+    queue/* | unfold/*) ! flat_parse "${count_path##*/}" || count=$((count + flat_count)) ;;
+    out/*)
+      count_name=${count_path#out/}
+      if [ -e "$q/done/${count_name%%/*}" ]; then
+        :
+      elif flat_parse "${count_path##*/}"; then
+        count=$((count + flat_count))
+      else
+        count=$((count + 1))
+      fi ;;
+    *) count=$((count + 1)) ;;
+    esac
+  done
 }
 
 # queue_count_states - sets count_ready count_delayed count_reserved count_buried. What moves between two looks is counted twice: a

@@ -199,8 +199,7 @@ slip_enter() {
   esac
   need bound batch fold
   slip_lock || return
-  queue_count
-  [ "$count" -lt "$queue_bound" ] || { slip_unlock; why="queue '$queue' is full"; return 75; }
+  queue_room 1 || { slip_code=$?; [ $slip_code -ne 75 ] || why="queue '$queue' is full"; slip_unlock; return $slip_code; }
   slip_move "$1"
 }
 

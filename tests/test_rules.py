@@ -672,3 +672,16 @@ def test_where_a_boot_cannot_be_told_the_id_is_synced(flatq):
     journal, = flatq.spool.glob(".ids/*/1001")
     synced = (flatq.home / "synced").read_text().split()
     assert {str(journal), str(journal.parent), str(flatq.spool / "q/body/000000000001")} <= set(synced[-8:]), synced
+
+
+def test_a_bound_is_not_counted_from_a_listing_that_failed(flatq):
+    """What a listing does not show makes no room: in each place, whichever listing of it fails."""
+    flatq("create", "-b", "4", "q", check=0)
+    fill(flatq, 2)
+    flatq("push", "-d", "1000", "q", input=b"3", check=0)
+    flatq("reserve", "-t", "1000", "q", check=0)
+    flatq("push", "q", input=b"4", check=0)
+    for place, call, when in struck(flatq, "bound", ("q/wal", "q/out", "q/delayed"), ("openat", "getdents64"), "1234", 6, first=8):
+        done = faulty(flatq, call, place, "push", "-k", "new", "q", when=when)
+        assert done.returncode in (74, 75) and not done.stdout, (place, call, when, done)
+        assert len(list((flatq.spool / "q/wal").iterdir())) == 2
