@@ -26,6 +26,10 @@ guard() {
   set -f
   guard_list=' ' guard_now=0 guard_groups='' guard_due='' guard_wal='' guard_code=69 guard_told='' guard_group='' guard_text=
   while IFS= read -r guard_line; do
+    # bash writes that newline by itself, and ncat the beginning of a line: its beginning may be in front of one of ours
+    case $guard_line in
+    *'Ncat: '[celnr]' '[0-9]* | *'Ncat: '[kqtw]) guard_line=${guard_line##*Ncat: } ;;
+    esac
     # shellcheck disable=SC2086 # words
     case $guard_line in
     '') ;;
@@ -49,9 +53,6 @@ guard() {
     k) guard_due=1 ;;
     w) wait "$guard_wal"; guard_wal='' ;;
     q) break ;;
-    # ncat writes the beginning of a line by itself: a handler's line may have come between
-    *'Ncat: c '[0-9]*) guard_begins ${guard_line##*Ncat: c } ;;
-    *'Ncat: e '[0-9]*) guard_take "${guard_line##*Ncat: e }"; guard_due=1 ;;
     *) guard_ncat_says "${guard_line##*Ncat: }" ;;
     esac
   done

@@ -5,6 +5,8 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -14,20 +16,19 @@ GROUP, ALICE, BOB, EVE = 65501, 65502, 65503, 65504
 
 
 @pytest.fixture
-def as_user(tmp_path):
+def as_user():
+    """as_user(USER, VERB, ...) runs a copy of lib/VERB as that user. It lies beside pytest's own directories: those are closed to others again
+    whenever a pytest begins."""
     if os.geteuid():
         pytest.skip("needs root, to act as several users")
     need("setpriv")
-    shared = tmp_path / "shared"
+    place = Path(tempfile.mkdtemp(prefix="flatq-users."))
+    place.chmod(0o755)
+    shared, lib = place / "shared", place / "lib"
     shared.mkdir()
     os.chown(shared, ALICE, GROUP)
     shared.chmod(0o2770)
-    # what is below a directory of root's alone, others cannot run
-    lib = shared.parent / "lib"
     shutil.copytree(LIB, lib)
-    for directory in (tmp_path, *list(tmp_path.parents)[:-2]):
-        if directory.stat().st_mode & 0o005 != 0o005 and directory.owner() == "root":
-            directory.chmod(directory.stat().st_mode | 0o755)
 
     def run(user, verb, *words, input=b"", group=GROUP):
         return subprocess.run(
@@ -37,7 +38,8 @@ def as_user(tmp_path):
         )
 
     run.spool = shared / "spool"
-    return run
+    yield run
+    shutil.rmtree(place)
 
 
 def test_two_users(as_user):

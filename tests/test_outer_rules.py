@@ -275,6 +275,22 @@ def test_one_of_several_doors_is_killed(flatq, stub, killed):
         end_launches(flatq.spool, process)
 
 
+def test_the_guard_hears_what_begins_behind_ncats_words(shell, flatq):
+    """bash writes a newline and what follows it in two pieces: what ncat begins to say may come between. A `q` that was not heard left
+    launch waiting for ever, and an `l` was said in the log."""
+    script = """lib=$1 FLATQ_VERB=launch; . "$lib/common.sh"; shell_reset; need guard guard-look
+        launch_door=line launch_most=9
+        guard_begins() { printf 'begins %s %s\\n' "$1" "$2"; }
+        guard_take() { printf 'take %s\\n' "$1"; return 1; }
+        guard_second() { printf 'second\\n'; }
+        guard_end() { printf 'end %s\\n' "$guard_groups$guard_due"; }
+        guard"""
+    for before in ("", "Ncat: ", "Ncat: Ncat: "):
+        said = "".join(f"{before}{line}\n" for line in ("n 7", "c 8 7", "l 8 0 pop", "r 8 414", "e 8", "t", "k", "q"))
+        done = subprocess.run([flatq.shell, "-c", script, "-", LIB], input=said, capture_output=True, timeout=100, text=True)
+        assert done.stdout.splitlines() == ["begins 8 7", "take 8", "take 8", "take 8", "second", "end  71"] and done.stderr == "", (before, done)
+
+
 def test_the_guard_looks_at_some_of_many(shell, flatq):
     """400 connections that are idle cost it no more each second than 32, and each has its turn."""
     script = """lib=$1 FLATQ_VERB=launch; . "$lib/common.sh"; shell_reset; need guard guard-look
