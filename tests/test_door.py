@@ -456,6 +456,18 @@ def named(spool, word):
 
 
 @BOTH
+@pytest.mark.parametrize("shell", ["dash", "bash"], indirect=True)
+def test_a_signal_as_ncat_ends(flatq, stub):
+    """bash forgets a child that ends just when a signal interrupts the wait for it: launch waited for it for ever."""
+    stub("ncat", 'kill -TERM "$PPID"')
+    for _ in range(8):
+        process = flatq.start("./launch", stdin=subprocess.DEVNULL)
+        try:
+            assert process.wait(60) == -signal.SIGTERM
+        finally:
+            flatq.end(process)
+
+
 @pytest.mark.parametrize("whom", ["launch", "ncat", "guard", "handler"])
 def test_kill(shell, door, flatq, spool, mode, whom):
     one = door(mode)
