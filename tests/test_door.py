@@ -455,7 +455,7 @@ def named(spool, word):
     return [pid for pid, command in carriers(spool).items() if word in command]
 
 
-@BOTH
+
 @pytest.mark.parametrize("shell", ["dash", "bash"], indirect=True)
 def test_a_signal_as_ncat_ends(flatq, stub):
     """bash forgets a child that ends just when a signal interrupts the wait for it: launch waited for it for ever."""
@@ -468,6 +468,7 @@ def test_a_signal_as_ncat_ends(flatq, stub):
             flatq.end(process)
 
 
+@BOTH
 @pytest.mark.parametrize("whom", ["launch", "ncat", "guard", "handler"])
 def test_kill(shell, door, flatq, spool, mode, whom):
     one = door(mode)
