@@ -82,12 +82,21 @@ guard_put() {
 
 guard_take() {
   case $guard_list in
-  *" $1,"*) ;;
+  " $1,"*)
+    guard_rest=${guard_list#" $1,"}
+    guard_fields "$1,${guard_rest%% *}"
+    guard_list=" ${guard_rest#* }" ;;
+  *" $1,"*)
+    # `${list#*" $1,"}` takes the square of the list's length: a second where there are 400 connections
+    guard_rest=${guard_list%%" $1,"*} guard_wanted=$1
+    # shellcheck disable=SC2086 # entries
+    set -- $guard_list
+    while [ "${1%%,*}" != "$guard_wanted" ]; do shift; done
+    guard_fields "$1"
+    shift
+    guard_list="$guard_rest $*${1:+ }" ;;
   *) return 1 ;;
   esac
-  guard_rest=${guard_list#*" $1,"}
-  guard_fields "$1,${guard_rest%% *}"
-  guard_list="${guard_list%%" $1,"*} ${guard_rest#* }"
 }
 
 guard_fields() {
