@@ -12,8 +12,10 @@ work_tools() {
   work_done=0 work_failed=0 work_buried=0 work_exit=0 work_back='' take_stop='' wait_sleeper='' taken=''
   ! command -v setsid >/dev/null 2>&1 || work_group=setsid
   ! setpriv --pdeathsig KILL true 2>/dev/null || work_pdeathsig='setpriv --pdeathsig KILL'
-  # what was started in a trap hears no trap in yash, which alone has an `array`
-  [ "$(command -v array)" != array ] || work_clock_signal=KILL
+  # what was started in a trap hears no trap in yash. Whoever has inherited the variable lacks yash's options
+  [ -z "${YASH_VERSION:-}" ] || case $(set -o) in
+  *lepredict*) work_clock_signal=KILL ;;
+  esac
   [ ! -t 2 ] || work_tty=1
 }
 
