@@ -20,7 +20,9 @@ several() {
     done
     [ -z "$launch_signal" ] || break
     exec sleep 1 &
-    wait $!
+    launch_sleep=$!
+    # a signal ends the wait: what we have begun ends before us
+    wait "$launch_sleep" || { kill "$launch_sleep" && wait "$launch_sleep"; } 2>/dev/null
   done
   launch_failed=0
   for launch_pid in $launch_pids; do
