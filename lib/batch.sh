@@ -71,8 +71,9 @@ batch_read() {
     [ -n "$names" ] || return 0
   fi
   # shellcheck disable=SC2086 # names without blanks
-  batch_keys=$(cd "$1" 2>/dev/null && exec awk -F . 'NF == 10 && $9 != "-" { sub(/^0+/, "", $2); print $9, $2 }' $batch_flats 2>/dev/null 9>&-) ||
-    { why="queue '$queue': keys cannot be read"; return 74; }
+  batch_said=$(cd "$1" 2>/dev/null && exec awk -F . 'NF == 10 && $9 != "-" { sub(/^0+/, "", $2); print $9, $2 } END { print "end" }' $batch_flats 2>/dev/null 9>&-) &&
+    captured "$batch_said" || { why="queue '$queue': keys cannot be read"; return 74; }
+  batch_keys="$batch_keys $captured"
 }
 
 # key_read KEY - sets key_id, the id that keys/KEY holds, and key_is, `yes` where its slip is made; 66 where there is no such key, 74 where that

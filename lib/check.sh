@@ -26,8 +26,8 @@ boot_markers() {
     { name = $0; sub(/.*\//, "", name); split(name, field, ".") }
     /^done\// { if (field[1] != "batch") marker[name] = field[2]; next }
     { there[field[2]] = 1 }
-    END { if (!whole) exit 74; for (name in marker) if (marker[name] in there) print name }' 2>/dev/null) || { why="queue '$queue': cannot be checked"; return 74; }
-  for boot_marker in $boot_wrong; do
+    END { if (!whole) exit 74; for (name in marker) if (marker[name] in there) print name; print "end" }' 2>/dev/null) && captured "$boot_wrong" || { why="queue '$queue': cannot be checked"; return 74; }
+  for boot_marker in $captured; do
     ! slip_parse "$boot_marker" || rm -f "$q/done/$boot_marker" 2>/dev/null || { disk_failed "$q/done" "queue '$queue'"; return; }
   done
 }
@@ -92,10 +92,11 @@ check_slips() {
           if (name[id] !~ /^done/ && (bytes[id] != int((size[id] + 2) / 3) * 4 + 1 || line !~ /^[A-Za-z0-9+\/]*=*$/)) print "bury", name[id]
         }
         for (id in bytes) if (!(id in name)) print "remove", id
-      }' 2>/dev/null) || { why="queue '$queue': cannot be checked"; return 74; }
+        print "end"
+      }' 2>/dev/null) && captured "$check_wrong" || { why="queue '$queue': cannot be checked"; return 74; }
   # one pair of words a line, none with blanks
   # shellcheck disable=SC2086
-  set -- $check_wrong
+  set -- $captured
   while [ $# -gt 1 ]; do
     if [ "$1" = remove ]; then
       check_body "$2"
@@ -227,10 +228,11 @@ check_keys() {
       END {
         if (ends != 2) exit 74
         for (key in id) if (!((key " " id[key]) in there)) print "remove", key, id[key]; else if (is[key] != "yes") print "yes", key, id[key]
-      }' 2>/dev/null) || { why="queue '$queue': keys cannot be checked"; return 74; }
+        print "end"
+      }' 2>/dev/null) && captured "$check_fix" || { why="queue '$queue': keys cannot be checked"; return 74; }
   # three words a line, none with blanks
   check_gone='' check_how='' check_key=
-  for check_word in $check_fix; do
+  for check_word in $captured; do
     case $check_word in
     yes | remove) check_how=$check_word; continue ;;
     k*) check_key=$check_word; continue ;;

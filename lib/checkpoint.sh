@@ -80,6 +80,7 @@ log_rotate() {
 # journal_sweep - ranges of ids that are no longer in use: what their killed pushers have left is removed, then the range. A range in
 # which somebody is still writing stays
 journal_sweep() {
+  need proof
   lock_spool || return
   ids_last_range || { unlock_spool; return 74; }
   journal_live=$range
@@ -89,8 +90,8 @@ journal_sweep() {
     # CRASH: an empty file is an id that was burnt
     journal_open=$(awk 'FNR == 1 { if (name) print name; name = FILENAME; sub(/.*\//, "", name) }
       $0 == "." { name = "" }
-      END { if (name) print name }' "$range"/[0-9]* /dev/null 2>/dev/null)
-    for journal in $journal_open; do
+      END { if (name) print name; print "end" }' "$range"/[0-9]* /dev/null 2>/dev/null) && captured "$journal_open" || { rmdir "$range" 2>/dev/null; continue; }
+    for journal in $captured; do
       journal=$range/$journal
       { read -r journal_pid journal_time journal_queue <"$journal"; } 2>/dev/null || continue
       owner_dead "$journal_pid-$journal_time" || { journal_free=; continue; }

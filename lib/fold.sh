@@ -147,14 +147,14 @@ flat_of() {
 # fold_remove RUN - removes the bodies and slips of the messages that stand in the flat file fold_at: those, and nothing that a listing says
 fold_remove() {
   flat_parse "${fold_at##*/}" || return 74
-  fold_lines=$(exec awk '{ sub(/\t.*/, ""); print }' "$fold_at" 2>/dev/null 9>&-) || fold_lines=
+  fold_lines=$(exec awk '{ sub(/\t.*/, ""); print } END { print "end" }' "$fold_at" 2>/dev/null 9>&-) && captured "$fold_lines" || captured=
   fold_run=$1 fold_bodies=
-  case $fold_lines in
+  case $captured in
   *[!0-9a-z.'
-'-]*) fold_lines= ;;
+'-]*) captured= ;;
   esac
   # shellcheck disable=SC2086 # a name a line
-  set -- $fold_lines
+  set -- $captured
   [ $# -eq "$flat_count" ] || { why="queue '$queue': cannot read queue/$flat_block/${fold_at##*/}"; return 74; }
   for fold_slip in "$@"; do
     fold_slip=${fold_slip#*.}
@@ -258,13 +258,14 @@ queue_unfold() {
 
 # unfold_clear - in a group's spool: nothing lies where the bodies of unfold_from are to be written. awk would write through a link
 unfold_clear() {
-  unfold_ids=$(exec awk -F . '{ print $2 }' "$unfold_from" 2>/dev/null 9>&-) || return
-  case $unfold_ids in
+  need proof
+  unfold_ids=$(exec awk -F . '{ print $2 } END { print "end" }' "$unfold_from" 2>/dev/null 9>&-) && captured "$unfold_ids" || return
+  case $captured in
   *[!0-9'
 ']*) return 1 ;;
   esac
   # shellcheck disable=SC2086 # an id a line
-  (cd "$q/body" && exec rm -f $unfold_ids 9>&9) 2>/dev/null
+  (cd "$q/body" && exec rm -f $captured 9>&9) 2>/dev/null
 }
 
 # unfold_undo STAGE - the bodies that it shows, and then itself

@@ -10,7 +10,7 @@ sum_of() {
   sum_by=$1
   shift
   sum=$({ { "$@" 2>/dev/null && printf 'whole ' >&3; } | "$sum_by"; } 2>/dev/null 3>&1) && case $sum in
-  'whole '*) sum=${sum#whole } sum=${sum%% *} ;;
+  'whole '*' '*-) sum=${sum#whole } sum=${sum%% *} ;;
   *) false ;;
   esac || { why="$sum_by failed, or is missing"; return 70; }
 }

@@ -13,6 +13,17 @@ names_in() {
   esac || { why="queue '${queue:-}': cannot list ${1#"${q:-}/"}"; return 74; }
 }
 
+# captured TEXT - sets `captured`: TEXT without its last line `end`, by which a command whose output was taken with `$( )` says that it is through.
+# 74: it was cut, since the shell's own read may fail, and no status tells (R6)
+captured() {
+  case $1 in
+  end) captured= ;;
+  *'
+end') captured=${1%?end} ;;
+  *) why="queue '${queue:-}': what was found was not read to its end"; return 74 ;;
+  esac
+}
+
 # spool_listed PATH ... - 66 where PATH ..., which the shell has listed, are all queues that the spool has; 75: there are more; 74
 spool_listed() {
   names_in "$FLATQ_DIR" || return
@@ -183,9 +194,9 @@ queue_gone() {
 
 # conf_read - queue_conf of a conf that the shell has not read to the end of a line: an empty one, or one that cannot be read
 conf_read() {
-  conf_said=$(exec cat "$q/conf" 2>/dev/null 9>&-) || { why="queue '$queue': cannot read conf"; return 74; }
+  conf_said=$({ cat "$q/conf" && printf '\nend'; } 2>/dev/null 9>&-) && captured "$conf_said" || { why="queue '$queue': cannot read conf"; return 74; }
   # shellcheck disable=SC2086 # words
-  set -- $conf_said
+  set -- $captured
   queue_bound=${1:-} queue_most=${2:-}
 }
 

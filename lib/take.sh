@@ -139,7 +139,7 @@ queue_tend() {
   [ "$now" \< "$later" ] && ! [ "$now" \< "$tend_last" ] && return 0
   if [ -n "$spool_shared" ]; then
     file_put tended "$now"
-  else
+  elif [ ! -h "$q/tended" ]; then
     { printf '%s\n' "$now" >|"$q/tended"; } 2>/dev/null
   fi
   # all that was handed out is settled, and little of it

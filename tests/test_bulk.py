@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import need, wait_for
+from engine import lies, push
 
 
 def messages(count, seed=1):
@@ -180,3 +181,18 @@ def test_memory_is_flat(flatq):
         )
         assert done.returncode == 0 and (taken is None or done.stdout == taken)
         assert int(done.stderr) < 40000, f"{verb}: {int(done.stderr)} kB"
+
+
+def test_keys_of_singles_and_of_flat_files_that_were_taken_together(shell, flatq, spool):
+    """Each is free again once its message is gone, wherever that lay."""
+    fold = {"FLATQ_FOLD": "4"}
+    for number in range(6):
+        push(flatq, b"flat", "-k", f"flat {number}", "jobs")
+    flatq("wal", env=fold, check=0)
+    for number in range(3):
+        push(flatq, b"single", "-k", f"single {number}", "jobs")
+    assert lies(spool, "jobs").get("queue") and lies(spool, "jobs").get("wal")
+    assert flatq("drain", "jobs", check=0).out.count(b"\n") == 9
+    flatq("wal", check=0)
+    assert not lies(spool, "jobs").get("keys")
+    assert b"dup" not in flatq("push", "-k", "single 1", "jobs", input=b"again", check=0).out

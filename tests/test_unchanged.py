@@ -11,7 +11,7 @@ from conftest import share
 from laboratory import trials, work  # noqa: F401
 from test_crash import PLAIN, SYSTEM, good
 
-from flatq.crashlab import campaign, faults
+from flatq.crashlab import campaign, faults, trial
 
 OPTIONS = campaign.Options(limit=1, seed=int(os.environ["FLATQ_SEED"]), share=True)
 SLOW = {name for name in PLAIN if name.startswith(("pop -w", "push -w", "push 1 MiB", "pop 256 KiB"))}
@@ -22,6 +22,17 @@ SLOW = {name for name in PLAIN if name.startswith(("pop -w", "push -w", "push 1 
 def test_reads_that_fail(name, work, trials):
     outcomes = campaign.unseen(SYSTEM, [name], OPTIONS, work, tuple(faults.READS))
     trials("reads", outcomes)
+    good(outcomes, missed=0.1)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", share("captures", ["checkpoint folds", "settle keys", "drain", "doctor", "claim, more", "http: DELETE", "drop -f"], 1, first=1))
+def test_a_shells_own_read_that_fails(name, work):
+    """What it takes with `$( )` is cut then, and no status tells."""
+    trial.calls(SYSTEM, name, work)
+    points = [call.seq for call in trial.unseen(SYSTEM, name, work, "reads") if call.paths == ("<pipe>",) and call.comm == "sh"]
+    outcomes = [trial.run(trial.Trial(name, "read EIO", point), SYSTEM, work) for point in points]
+    assert points
     good(outcomes, missed=0.1)
 
 
