@@ -66,7 +66,7 @@ owner_dead() {
 # The shell does not say; so the write is tried again with a tool that does. Only failing paths pay for it.
 disk_reason() {
   reason=$({ dd if=/dev/zero of="$1/probe.$$" bs=65536 count=1 || :; rm -f "$1/probe.$$"; } 2>&1 |
-    sed -n 's/^dd: .*: \([A-Z][^:]*\)$/\1/p' | tail -n 1)
+    { sed -n 's/^dd: .*: \([A-Z][^:]*\)$/\1/p' | tail -n 1; } 2>/dev/null)
   case $reason in
   'No space'* | *quota* | *Quota*) reason='no space left' ;;
   '') [ -w "$1" ] || reason='not writable' ;;
