@@ -126,9 +126,9 @@ def test_nothing_that_a_member_writes_is_run(shell, flatq, tmp_path):
     q = flatq.spool / "q"
     saved = tmp_path / "saved"
     shutil.copytree(flatq.spool, saved)
-    for text in share(f"member {shell[-1]}", HOSTILE, 2, first=1):
+    for text in share(f"member {shell}", HOSTILE, 1):
         text = text.replace("X", str(ran))
-        for what in ("boot", "conf", "tended", "paused", "keys", "journal", "tally", "slips", "shared"):
+        for what in share(f"member {shell} {text}", ("boot", "conf", "tended", "paused", "keys", "journal", "tally", "slips", "shared"), 4):
             shutil.rmtree(flatq.spool)
             shutil.copytree(saved, flatq.spool)
             boot, = (flatq.spool / ".boot").iterdir()
@@ -152,7 +152,7 @@ NAMES = ["log", "tended", "conf", "closed", "paused", "dropping", "tmp", "wal", 
          "queue", "fold", "unfold", "claimed"]
 
 
-@pytest.mark.parametrize("name", share("link", NAMES, 4, first=7))
+@pytest.mark.parametrize("name", share("link", NAMES, 3, first=2))
 def test_a_link_in_a_group_spool_is_not_followed(flatq, tmp_path, name):
     """Whatever name it has, and whether it names a file, a directory with files, or nothing."""
     flatq("create", "-g", "q", check=0)

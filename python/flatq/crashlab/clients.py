@@ -54,7 +54,8 @@ def wait_for(look: Callable[[], object], seconds: float, what: str) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _ports(pid: int) -> Iterator[int]:
-    return itertools.cycle(range(20000 + pid * 101 % 12000, 32000))
+    # every 61st: processes that are started one after the other have none in common, so that a port is free again where its door is made anew
+    return itertools.cycle(range(20000 + pid % 61, 32000, 61))
 
 
 def free() -> int:
