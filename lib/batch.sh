@@ -76,14 +76,28 @@ batch_read() {
   batch_keys="$batch_keys $captured"
 }
 
-# key_read KEY - sets key_id, the id that keys/KEY holds, and key_is, `yes` where its slip is made; 66 where there is no such key, 74 where that
-# cannot be read
+# key_read KEY - sets key_id, the id that keys/KEY holds, and key_is, `yes` where its slip is made; empty where it holds none. 66: there is no such
+# key, 74: it cannot be read
 key_read() {
   key_id='' key_is=
   [ ! -h "$q/keys/$1" ] || { why="queue '$queue': a key is a link"; return 74; }
   { { read -r key_id && read -r key_is || :; } <"$q/keys/$1"; } 2>/dev/null || { [ -e "$q/keys/$1" ] || return 66; key_id=; }
-  # CRASH: an empty one is of a push that was killed before it wrote it
-  [ -n "$key_id" ] || [ ! -s "$q/keys/$1" ] || { why="queue '$queue': cannot read a key"; return 74; }
+  case $key_id in
+  '' | *[!0-9]*) ;;
+  *) return 0 ;;
+  esac
+  key_id='' key_is=
+  # CRASH: an empty one is of a push that was killed before it wrote it; one without an id, of a power cut. Where it can be read, it is as good as empty
+  [ -s "$q/keys/$1" ] || return 0
+  need proof
+  key_said=$({ tr -d '\000' <"$q/keys/$1" && printf '\nend'; } 2>/dev/null 9>&-) && captured "$key_said" || { why="queue '$queue': cannot read a key"; return 74; }
+  # the id that the shell could not read is there
+  key_said=${captured%%'
+'*}
+  case $key_said in
+  '' | *[!0-9]*) ;;
+  *) why="queue '$queue': cannot read a key"; return 74 ;;
+  esac
 }
 
 # keys_remove LIST - of `KEY ID KEY ID ...`, the keys that still are that message's; some hundred at a time: arguments have a limit (R9)

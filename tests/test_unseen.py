@@ -186,3 +186,18 @@ def test_the_environment_decides_nothing(flatq, name, value):
     refused(flatq("drop", "q", env=env), 75, "drop")
     for queue in ("q", "r"):
         assert [flatq("pop", queue, env=env, check=0).out for _ in bodies] == bodies
+
+
+@pytest.mark.parametrize("left", [b"", b"\0\0", b"\0\0yes\n", b"yes\n", b"1\0\0yes\n"])
+def test_a_key_that_a_power_cut_has_left_without_its_id(shell, flatq, spool, left):
+    """It is nobody's: the next push has it, and doctor removes it."""
+    push(flatq, b"first", "-k", "one", "jobs")
+    path, = (spool / "jobs/keys").iterdir()
+    assert flatq("pop", "jobs", check=0).out == b"first"
+    flatq("wal", check=0)
+    path.write_bytes(left)
+    flatq("doctor", check=0)
+    assert not path.exists()
+    path.write_bytes(left)
+    assert flatq("push", "-k", "one", "jobs", input=b"second", check=0).out == b"2\n"
+    assert flatq("drain", "jobs", check=0).out == b"second\n"
