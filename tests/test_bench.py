@@ -33,7 +33,7 @@ def run(place, *words):
                           capture_output=True, text=True, timeout=600)
 
 
-@pytest.mark.parametrize("part", share("bench", PARTS, 2))
+@pytest.mark.parametrize("part", share("bench", PARTS, 1))
 def test_it_measures_and_writes(tmp_path, part):
     need("ncat", "redis-cli", "sqlite3", "nq", "strace")
     rows, compared, pictures = PARTS[part]
@@ -52,6 +52,7 @@ def test_it_measures_and_writes(tmp_path, part):
     assert [name for name in os.listdir(tmp_path) if name.startswith("work.")] == []
 
 
+@pytest.mark.full
 def test_rivals_of_pypi(tmp_path):
     for name in ("dirq", "litequeue", "persistqueue"):
         module(name)

@@ -19,7 +19,7 @@ from servers import module  # noqa: E402
 lessons = pytest.mark.parametrize("path", course.LESSONS, ids=lambda path: path.stem)
 
 
-@pytest.mark.parametrize("path", share("lessons", course.LESSONS, 6), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", share("lessons", course.LESSONS, 4), ids=lambda path: path.stem)
 def test_it_runs(path):
     reason = course.gate()
     if reason and course.uses_the_gate(path):

@@ -34,10 +34,10 @@ ROWS = list(article.ROWS)
 SEED = 0 if everything() else int(os.environ["FLATQ_SEED"])
 
 
-# The mutants: in `make test` 40 by the seed are shown to the family that must catch them; in `make test-all` all, to the other families too
+# The mutants: in `make test` 32 by the seed are shown to the family that must catch them; in `make test-all` all, to the other families too
 
 
-@pytest.mark.parametrize("name, family", STATED if everything() else share("mutants", MUST, 40))
+@pytest.mark.parametrize("name, family", STATED if everything() else share("mutants", MUST, 32))
 def test_is_caught(name, family, own, trials):
     if family == "clients":
         need("ncat")
@@ -49,7 +49,7 @@ def test_is_caught(name, family, own, trials):
     assert on_ours == "good" if family in ("crash", "reads", "ends") else on_ours != "bad", f"{outcome.caught_by}: {on_ours} of the verbs as they are"
 
 
-@pytest.mark.parametrize("name", races.RACES)
+@pytest.mark.parametrize("name", share("races", races.RACES, 3))
 def test_race(name, own, trials):
     outcome = races.run(System(), name, own)
     trials("races", [outcome])

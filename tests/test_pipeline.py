@@ -160,6 +160,7 @@ def test_one_drain_a_table(job, flatq, tmp_path, spark, monkeypatch):
     assert os.listdir(tmp_path / "new") == ["_spark_metadata"]
 
 
+@pytest.mark.full
 def test_a_table_elsewhere(job, flatq, tmp_path, spark):
     """As with hdfs://, on a file system that only Hadoop knows: drained exactly, settled, loaded by a name."""
     far = tmp_path / "far"
@@ -440,6 +441,7 @@ def test_report_in_a_browser(job, flatq, tmp_path):
     assert {(0x00, 0x72, 0xb2), (0xd5, 0x5e, 0x00)} <= colors, len(colors)
 
 
+@pytest.mark.full
 def test_campaign(job, tmp_path, spark):
     """Trials of one scenario: as many outcomes as the laboratory has by itself."""
     from flatq.crashlab import gate
@@ -538,6 +540,7 @@ def test_stats_at_a_terminal(job, flatq):
     assert said.decode().replace("\r\n", "\n") == job("stats").out
 
 
+@pytest.mark.full
 def test_no_space(job, flatq, tmp_path, spark):
     """The table's disk is full: one line that says so; with room it goes on, and each message is there once."""
     place = tmp_path / "disk"

@@ -817,6 +817,7 @@ def test_wheel(tree):
     assert subprocess.run(["sh", home / "launch", "-h"], capture_output=True).stdout.startswith(b"launch ")
 
 
+@pytest.mark.full
 def test_sdist_builds_the_same(tree):
     """Of the sdist comes the same wheel as of the tree."""
     out = tree / "out"

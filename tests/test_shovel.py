@@ -614,7 +614,7 @@ def moments(request, monkeypatch):
     return choose
 
 
-@pytest.mark.parametrize("kind", share("end killed", ["door", "tube", "redis"], 2))
+@pytest.mark.parametrize("kind", share("end killed", ["door", "tube", "redis"], 1))
 def test_the_other_end_is_killed_again_and_again(flatq, request, kind, moments):
     """To it, and back from it: all arrives, in order; at a queue of ours, once."""
     server = request.getfixturevalue(kind)
@@ -640,7 +640,7 @@ def lose_role(server, role):
     client.close()
 
 
-@pytest.mark.parametrize("kind", share("shovel killed", ["queue", "tube", "redis"], 2))
+@pytest.mark.parametrize("kind", share("shovel killed", ["queue", "tube", "redis"], 1))
 def test_the_shovel_is_killed_again_and_again(flatq, request, kind, moments):
     """It goes on where it was, in order; to a queue of ours nothing comes twice."""
     server = None if kind == "queue" else request.getfixturevalue(kind)
@@ -661,7 +661,7 @@ def test_the_shovel_is_killed_again_and_again(flatq, request, kind, moments):
     assert once(found) == bodies and len(found) <= len(bodies) + 5
 
 
-@pytest.mark.parametrize("kind", share("fetching killed", ["door", "tube", "redis"], 2))
+@pytest.mark.parametrize("kind", share("fetching killed", ["door", "tube", "redis"], 1))
 def test_a_shovel_that_fetches_is_killed(flatq, request, kind, moments):
     """By KILL, at any moment. The message that it had in hand comes before all others; what it had given, but not settled, the queue knows by
     its key: nothing is there twice."""
@@ -676,7 +676,7 @@ def test_a_shovel_that_fetches_is_killed(flatq, request, kind, moments):
     assert Queue("back").drain(end=b"\0") == bodies
 
 
-@pytest.mark.parametrize("kind", share("both killed", ["door", "tube", "redis"], 2))
+@pytest.mark.parametrize("kind", share("both killed", ["door", "tube", "redis"], 1))
 def test_the_shovel_and_the_other_end_are_killed(flatq, request, kind, moments):
     """In any order, both ways at the same time: all that was pushed arrives, in order. (Of a Redis: with `appendfsync always`.) What one has
     given and not settled, and the other has taken away meanwhile, is given again: no queue knows a key any longer than its message."""

@@ -189,6 +189,7 @@ def test_lost_and_damaged(spark, flatq, tmp_path):
     fails(lambda: drain(spark, flatq, tmp_path), "this is another spool")
 
 
+@pytest.mark.full
 def test_no_message_and_no_queue(spark, flatq, tmp_path):
     fails(lambda: batch(spark, flatq).count(), "no spool at")
     flatq("create", check=0)
@@ -207,6 +208,7 @@ def test_no_message_and_no_queue(spark, flatq, tmp_path):
     fails(lambda: flatq_spark.run(reader.writeStream.format("noop"), str(tmp_path / "3")), "option consumer is missing")
 
 
+@pytest.mark.full
 def test_one_query_a_consumer(spark, flatq, tmp_path):
     """A second one says so, and neither reads what the other has; nor does one with the checkpoint of another."""
     fill(flatq, 0, 100)

@@ -26,7 +26,7 @@ def test_reads_that_fail(name, work, trials):
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", share("captures", ["checkpoint folds", "settle keys", "drain", "doctor", "claim, more", "http: DELETE"], 1, first=1))
+@pytest.mark.parametrize("name", share("captures", ["checkpoint folds", "settle keys", "drain", "claim, more", "http: DELETE"], 1, first=1))
 def test_a_shells_own_read_that_fails(name, work):
     """What it takes with `$( )` is cut then, and no status tells."""
     trial.calls(SYSTEM, name, work)
