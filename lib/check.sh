@@ -208,7 +208,7 @@ check_awk() {
 check_keys() {
   check_fix=$({
     {
-      cd "$q" && find delayed buried wal head out claimed ! -type d -name '*.k*' && find queue out claimed -type f -name '??????????.????????????.????????????.*.*.*' \
+      cd "$q" && find delayed buried wal head out claimed ! -type d -name '*.k*' && find queue out claimed -type f -name "$flat_like.*.*.*" \
         -exec awk -F '\t' '$1 ~ /\.k[0-9a-f]*\.[0-9-]*$/ { print $1 }' {} + && printf 'end\n'
     } 2>/dev/null 9>&-
     for check_path in "$q"/keys/*; do

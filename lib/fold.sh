@@ -140,7 +140,7 @@ fold_finish() {
 
 # flat_of NONCE - sets fold_at: the flat file with that nonce in queue/; empty: there is none
 flat_of() {
-  find_names queue \( -type f -name "??????????.????????????.????????????.*.*.$1" -o -name lock \) || return
+  find_names queue \( -type f -name "$flat_like.*.*.$1" -o -name lock \) || return
   fold_at=${names:+$q/$names}
 }
 

@@ -142,11 +142,14 @@ nowhere() {
   return 66
 }
 
+# What a flat file's name begins with: priority, first and last id. A `?` of find's would take a dot as well, and with it a slip for a flat file
+flat_like='[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9].[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9].[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]'
+
 # names_like ID PLACE ... - sets `names`: the paths of slips with ID, and of all flat files, in these places
 names_like() {
   like_id=$1
   shift
-  find_names "$@" ! -type d \( -name "??????????.$like_id.*" -o -name "????????????.??????????.$like_id.*" -o -name '??????????.????????????.????????????.*.*.*' -o -name lock \)
+  find_names "$@" ! -type d \( -name "??????????.$like_id.*" -o -name "????????????.??????????.$like_id.*" -o -name "$flat_like.*.*.*" -o -name lock \)
 }
 
 # is_like ID - whether proof_path is the message's slip, or a flat file with a line of it; 74 where it cannot be read

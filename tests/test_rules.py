@@ -685,3 +685,13 @@ def test_a_bound_is_not_counted_from_a_listing_that_failed(flatq):
         done = faulty(flatq, call, place, "push", "-k", "new", "q", when=when)
         assert done.returncode in (74, 75) and not done.stdout, (place, call, when, done)
         assert len(list((flatq.spool / "q/wal").iterdir())) == 2
+
+
+def test_a_slip_is_no_flat_file_whatever_its_numbers(shell, flatq):
+    """Its tries, lease and delay look like an id where a `?` takes a dot as well: each id was somewhere then, and none was found."""
+    flatq("push", "-d", "10000", "q", input=b"x", check=0)
+    assert flatq("delete", "q:99").status == 66
+    flatq("kick", "q", check=0)
+    assert flatq("delete", "q:99").status == 66
+    flatq("claim", "-c", "me", "q", check=0)
+    assert flatq("delete", "q:99").status == 66
