@@ -223,6 +223,14 @@ def test_errno_lasting(root):
     assert {call.fate for call in result.calls} == {"EIO"} and os.listdir(root) == []
 
 
+@pytest.mark.parametrize("kind, order, left", [("errno", "x9 y x2 z", "x9 y z"), ("errno", "y x2 x9 z", "x2 y z"),
+                                               ("errno_from", "x9 y x2 z", "x9 y"), ("errno_from", "y x2 x9 z", "x2 y")])
+def test_a_call_told_by_what_it_is(root, kind, order, left):
+    """Whatever its number is: of the two that differ in a digit only, the second."""
+    sh(f"for f in {order}; do (: >$f) 2>/dev/null; done", root, fault=Fault(kind, 2, errno.ENOSPC, alike="sh open x#"))
+    assert sorted(os.listdir(root)) == left.split()
+
+
 @cuts
 @pytest.mark.parametrize("size, left", [(1, b"1"), (None, b"12345"), (-1, b"123456789")])
 def test_torn_write(root, marked, size, left):

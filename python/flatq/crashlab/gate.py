@@ -43,6 +43,7 @@ import fcntl
 import functools
 import marshal
 import os
+import re
 import select
 import signal
 import socket
@@ -75,6 +76,8 @@ class Fault:
         then as kill_tree. "short": `size` bytes are carried out and the call returns that.
     size: bytes; negative: all but so many; None: half. Left alone: what is no write, or too small to be cut so.
     only: the kinds of call (`Call.kind`) that it may strike, as in SPACE; None: all.
+    alike: count only the calls whose `Call.alike` this is; empty: all. Processes that run side by side make their calls in another order
+        each time: so the fault strikes the same call whatever its number is.
     """
 
     kind: str
@@ -82,6 +85,7 @@ class Fault:
     errno: int | None = None
     size: int | None = None
     only: frozenset[str] | None = None
+    alike: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS or self.point < 1 or self.kind.startswith("errno") != bool(self.errno):
@@ -91,10 +95,15 @@ class Fault:
         """How many bytes of a write of `size` are carried out."""
         return size // 2 if self.size is None else self.size if self.size >= 0 else size + self.size
 
-    def strikes(self, call: Call) -> bool:
-        here = call.seq == self.point or self.kind == "errno_from" and call.seq > self.point
+    def strikes(self, call: Call, before: Sequence[Call] = ()) -> bool:
+        """Whether it strikes this call; `before`: the counted calls before it, which are asked for only where `alike` is given."""
+        number = 1 + sum(one.alike == self.alike for one in before) if self.alike else call.seq
+        here = number == self.point and self.alike in ("", call.alike) or self.kind == "errno_from" and self._began(call, before)
         cuts = self.kind not in ("torn", "short") or call.kind == "write" and 0 < self.part(call.size) < call.size
         return here and cuts and (self.only is None or call.kind in self.only)
+
+    def _began(self, call: Call, before: Sequence[Call]) -> bool:
+        return any(one.fate != "run" for one in before) if self.alike else call.seq > self.point
 
 
 @dataclass(frozen=True)
@@ -113,6 +122,11 @@ class Call:
     offset: int | None = None  # of a write, if positioned or record_data
     data: bytes | None = None  # of a write, if record_data
     fate: str = "run"  # or "killed", "torn", "short", "ENOSPC" ...
+
+    @property
+    def alike(self) -> str:
+        """What is the same of it in each run: without numbers, times and nonces."""
+        return " ".join((self.comm, self.kind, re.sub("[0-9a-f]+", "#", " ".join(self.paths))))
 
 
 @dataclass
@@ -438,7 +452,7 @@ class _Gate:
                 for stream in (1, 2):
                     self.collect(stream)
                 self.each(call, b"".join(self.collected[1]), b"".join(self.collected[2]))
-            if call and self.fault and self.fault.strikes(call):
+            if call and self.fault and self.fault.strikes(call, self.result.calls):
                 call = self._strike(self.fault, call, token, args, pieces)
             elif not self._reply(token, flags=_CONTINUE):
                 return

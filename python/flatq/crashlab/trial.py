@@ -270,9 +270,19 @@ def wreck(system: System, trial: Trial, work: Path) -> tuple[gate.Result, trees.
         many = len(calls(system, trial.scenario, work)) > MANY
         return _at(trial.point, *_moments(system, trial.scenario, work, trial.point if many else None), fault)
     tree, words = base(system, trial.scenario, work)
+    way = faults.counted(trial.fault)
+    known = unseen(system, trial.scenario, work, way) if way in WIDE else faults.number(calls(system, trial.scenario, work), way)
     spool = fresh(tree, work)
-    result = act(system, words, spool, NAMED[trial.scenario].sync, fault, faults.counted(trial.fault))
+    result = act(system, words, spool, NAMED[trial.scenario].sync, named(fault, known), way)
     return result, trees.take(spool)
+
+
+def named(fault: gate.Fault, known: Sequence[gate.Call]) -> gate.Fault:
+    """The same fault, its call told by what it is instead of by its number among the calls `known`."""
+    if fault.point > len(known):
+        return fault
+    alike = known[fault.point - 1].alike
+    return replace(fault, alike=alike, point=sum(call.alike == alike for call in known[:fault.point]))
 
 
 @dataclass(frozen=True, eq=False)
