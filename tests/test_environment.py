@@ -146,7 +146,7 @@ def test_doors_that_wait_or_stay(shell, flatq, launched, tmp_path):
     push(flatq, b"y", "jobs")
     assert process.communicate(timeout=60)[0] == b"y"
     flatq.env.update(env)
-    door = launched("beanstalk")
+    door = launched()
     client = door.connect()
     assert client.ask(b"list-tube-used") == b"USING default\r\n"
     connection, = flatq.spool.glob(".doors/[1-9]*-*/*-*")
