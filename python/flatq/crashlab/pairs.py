@@ -7,8 +7,8 @@ first one holds. What is judged:
     order         of two verbs that each do one thing, the answers and what is left are those of one after the other, in either order
 
 A verb that does many things one after the other (MANY) may meet the other in the middle: for it only conservation holds. Allowed by name,
-as the protocol page (lib/README.md, "Side by side") says: of two verbs with one receipt the slower may be told 66, and has done nothing; of two
-kicks the slower may kick less; beside drop -f a verb fails, and beside a drop that finds nothing a push or create that has begun.
+as the protocol page (lib/README.md, "Side by side") says: of two verbs with one receipt the slower may be told 66 (204 over HTTP), and has done
+nothing; of two kicks the slower may kick less; beside drop -f a verb fails, and beside a drop that finds nothing a push or create that has begun.
 """
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from . import gate, layout, memo, oracle, trees
-from .scenarios import System, Words, http, pushes
+from .scenarios import System, Words, fill, http, pushes
 from .trial import Outcome
 
 LEASE = "999999"
@@ -69,6 +69,13 @@ DOORS: dict[str, Words] = {
     "beanstalk reserve, delete": ("beanstalk", b"watch q\r\nreserve-with-timeout 0\r\ndelete 1\r\n"),
 }
 BESIDE_DOORS = ("drop", "drop -f", "close")
+#: What the HTTP door does with a receipt that a GET gave. It looks at the group first, so each is run beside the verbs of BESIDE_RECEIPTS.
+RECEIPTS: dict[str, Words] = {
+    "http PATCH": http("PATCH", "receipt-id=RECEIPT&visibility-timeout=9999"),
+    "http DELETE": http("DELETE", "receipt-id=RECEIPT"),
+}
+BESIDE_RECEIPTS = ("pop", "reserve", "drain", "wal", "close", "drop -f", "http GET", "http PATCH", "http DELETE")
+DOORS |= RECEIPTS
 #: How a door says that `new` is there.
 STORED = re.compile(rb"N\n|HTTP/1\.1 200 |USING q\r\nINSERTED ")
 #: What does several things, one after the other; beside it another verb may come in the middle.
@@ -81,6 +88,10 @@ BY_RECEIPT = frozenset({"delete", "release", "release -d", "touch", "bury"})
 BASES = ("plain", "due", "boot", "empty", "bare")
 #: ... and beside doors: two ready messages; nothing.
 DOOR_BASES = ("ready", "bare")
+#: ... and with receipts: one message is handed out by a GET, one is ready; the same where that one's time is over.
+RECEIPT_BASES = ("handed", "handed, due")
+#: Where leases and a delay are over.
+DUE = ("due", "handed, due")
 #: What makes files, and may fail where a drop has found nothing.
 MAKES = frozenset({"push", "push -k", "push -k dup", "push -d", "push -l", "create", "line push", "http POST", "beanstalk put"})
 
@@ -102,7 +113,7 @@ class Pair:
     def parse(cls, text: str) -> Pair:
         """The pair whose str() this is. Raises ValueError."""
         base, first, second, point, kill = shlex.split(text)[-1].split("/")
-        if base not in (*BASES, *DOOR_BASES) or not {first, second} <= {*VERBS, *DOORS}:
+        if base not in (*BASES, *DOOR_BASES, *RECEIPT_BASES) or not {first, second} <= {*VERBS, *DOORS}:
             raise ValueError(f"no pair: {text}")
         return cls(base, first, second, int(point), int(kill))
 
@@ -131,12 +142,17 @@ def base(system: System, name: str, work: Path) -> tuple[trees.Tree, str]:
             if done.returncode:
                 raise RuntimeError(f"{words}: {done}")
 
-        for words in pushes(1, 2 if name == "ready" else 1):
+        handed = name in RECEIPT_BASES
+        for words in pushes(1, 2 if name == "ready" or handed else 1):
             verb(*words)
-        receipt = "" if name == "ready" else _receipt(system, spool)
+        if handed:
+            get = http("GET", "group-id=q&visibility-timeout=86400")
+            receipt = re.findall(r"^Message-Receipt-Id: (\S+)", system.verb(spool, *get[:-1], stdin=get[-1]).stdout.decode(), re.MULTILINE)[0]
+        else:
+            receipt = "" if name == "ready" else _receipt(system, spool)
         if name == "bare":
             verb("delete", receipt, b"")
-        elif name not in ("empty", "ready"):
+        elif name not in ("empty", "ready") and not handed:
             verb(*pushes(2, 2)[0])
             verb("bury", _receipt(system, spool), b"")
             for words in pushes(3, 4):
@@ -144,7 +160,7 @@ def base(system: System, name: str, work: Path) -> tuple[trees.Tree, str]:
             verb("claim", "-c", "me", "-n", "2", "q", b"")
             for words in (*pushes(5, 9), ("wal", b""), *pushes(10, 10, "-k", "key"), *pushes(11, 11), *pushes(12, 12, "-d", LEASE)):
                 verb(*words)
-        if name == "due":
+        if name in DUE:
             layout.age(spool)
         if name == "boot":
             layout.reboot(spool)
@@ -158,7 +174,7 @@ def base(system: System, name: str, work: Path) -> tuple[trees.Tree, str]:
 
 
 def words_of(verb: str, receipt: str) -> Words:
-    return tuple(word.replace("RECEIPT", receipt) if isinstance(word, str) else word for word in {**VERBS, **DOORS}[verb])
+    return fill({**VERBS, **DOORS}[verb], receipt)
 
 
 def _plain(verb: str, stdout: bytes) -> bytes:
@@ -249,8 +265,8 @@ def calls(system: System, base_name: str, verb: str, work: Path) -> list[gate.Ca
 
 
 def _delivered(verb: str, said: tuple[int, bytes], bodies: Sequence[bytes]) -> list[bytes]:
-    if verb == "beanstalk reserve, delete":
-        return [b"m1"] if b"DELETED" in said[1] else []
+    if verb in ("beanstalk reserve, delete", "http DELETE"):
+        return [b"m1"] if re.match(rb"HTTP/1\.1 200 |(?s:.*)DELETED", said[1]) else []
     if verb in DOORS:
         return [said[1]] if verb == "line pop" and said[1] in bodies else []
     words = VERBS[verb]
@@ -275,7 +291,7 @@ def _conserved(pair: Pair, before: Counter[bytes], ended: Ended, killed: bool) -
         if dead:
             # of one that was killed: what it has written out may come again, and what it was about to settle may be settled
             may |= {*out, *(b"m1" if verb == "delete" else b"",), *((b"m3", b"m4") if verb == "settle" else ())} - {b""}
-            may |= {b"m1"} if verb == "beanstalk reserve, delete" else set()
+            may |= {b"m1"} if verb in ("beanstalk reserve, delete", "http DELETE") else set()
             may |= {b"new"} if verb in MAKES - {"push -l", "create"} else {b"n1", b"n2", b"n3"} if verb == "push -l" else set()
             continue
         if verb == "delete" and said[0] == 0:
@@ -367,9 +383,10 @@ def _may_fail(pair: Pair) -> bool:
 
 def _by_name(pair: Pair, ended: Ended, allowed: Sequence[Ended]) -> bool:
     """What is allowed beside the two orders: see the top."""
-    if pair.base == "due" and {pair.first, pair.second} & {"pop", "reserve"}:
+    if pair.base in DUE and {pair.first, pair.second} & {"pop", "reserve"}:
         return True  # a take looks for ended leases once a second: what the other verb has just begun to put back may be overtaken
-    slower_lost = {ended.first[0], ended.second[0]} == {0, 66} and {pair.first, pair.second} <= BY_RECEIPT
+    refused = [code == 66 or said.startswith(b"HTTP/1.1 204 ") for code, said in (ended.first, ended.second)]
+    slower_lost = refused.count(True) == 1 and {pair.first, pair.second} <= BY_RECEIPT | {*RECEIPTS}
     return slower_lost or pair.first == pair.second == "kick" and (0, b"0\n") in (ended.first, ended.second)
 
 
@@ -422,8 +439,15 @@ def beside_door(system: System, base_name: str, door: str, seed: int, share: flo
     return found + [outcome for other in BESIDE_DOORS for outcome in explore(system, base_name, other, seed, share, work, [door])]
 
 
+def with_receipt(system: System, base_name: str, door: str, seed: int, share: float | None, work: Path) -> list[Outcome]:
+    """What the HTTP door does with a receipt, held while one of BESIDE_RECEIPTS runs, and the other way round."""
+    found = explore(system, base_name, door, seed, share, work, BESIDE_RECEIPTS)
+    return found + [outcome for other in BESIDE_RECEIPTS for outcome in explore(system, base_name, other, seed, share, work, [door])]
+
+
 def tasks(system: System, options: Any, work: Path) -> list[Any]:
     """For campaign.py: with a limit a twentieth of the points, by the seed."""
     share = None if options.limit is None else 0.05
     return [functools.partial(explore, system, base_name, verb, options.seed, share, work) for base_name, verb in itertools.product(BASES, VERBS)] + [
-        functools.partial(beside_door, system, base_name, door, options.seed, share, work) for base_name, door in itertools.product(DOOR_BASES, DOORS)]
+        functools.partial(beside_door, system, base_name, door, options.seed, share, work) for base_name, door in itertools.product(DOOR_BASES, {*DOORS} - {*RECEIPTS})] + [
+        functools.partial(with_receipt, system, base_name, door, options.seed, share, work) for base_name, door in itertools.product(RECEIPT_BASES, RECEIPTS)]
