@@ -1,5 +1,5 @@
-# manpage.awk - flatq.1 out of the verbs' own headers: awk -f manpage.awk flatq push pop ... (the first is the command itself)
-# launch and the doors come last. For `make install`; tests/headers.py reads the same lines for the README.
+# manpage.awk - write flatq.1 from the headers of the scripts: awk -f manpage.awk flatq push pop ... launch handler ...
+# The first file is the command itself; launch and the doors come last. `make install` uses it.
 
 function text(s) {
   gsub(/\\/, "\\e", s)
@@ -12,10 +12,10 @@ function text(s) {
 
 function heading(s) { printf ".SH %s\n", s }
 
-# The end of what is shown line by line
+# fill() - end a block that is shown line by line
 function fill() { if (lines) print ".fi"; lines = 0 }
 
-# The header's first line: VERB ARGUMENTS - what it does
+# split_head(s) - take the header's first line apart: VERB ARGUMENTS - what it does
 function split_head(s) {
   usage = s
   sub(/ - .*/, "", usage)
@@ -56,6 +56,7 @@ FNR == 2 {
   } else {
     if (files == 2) heading("VERBS")
     if (name == "launch") {
+      doors = 1
       heading("DOORS")
       printf "The queues for programs that connect. They are not verbs: %s, and what it serves beside it; handler is the line door.\n", text(libexec "/launch")
     }
@@ -64,13 +65,17 @@ FNR == 2 {
   next
 }
 
-# an option or an argument, and the lines under it that are set in further than it is
+# An option or an argument; lines below it that are indented further belong to it
 match($0, /^# +(--?[A-Za-z0-9][a-z-]*|[A-Z][A-Z]+)( [A-Z][^ ]*)?  +/) {
   line = substr($0, RLENGTH + 1)
   key = substr($0, 1, RLENGTH)
   sub(/^# +/, "", key)
   sub(/ +$/, "", key)
   printf ".TP\n.B %s\n%s\n", text(key), text(line)
+  if (key ~ /^-/ && files > 1 && !doors) {
+    if (!(key in having)) keys[++count] = key
+    having[key] = having[key] (key in having && having[key] != "" ? ", " : "") name
+  }
   option = 1
   next
 }
@@ -79,7 +84,10 @@ option && /^#      / { sub(/^# +/, ""); print text($0); next }
 /^# (Files|Order|Crash|Exit): / {
   section = $2
   sub(/^# [A-Za-z]+: +/, "")
-  if (section == "Exit:") printf ".PP\nExit: %s\n", text($0)
+  if (section == "Exit:" && files == 1) {
+    heading("EXIT STATUS")
+    print text($0)
+  } else if (section == "Exit:") printf ".PP\nExit: %s\n", text($0)
   else if (files > 1) parts = parts ".br\n" section " " text($0) "\n"
   option = 0
   next
@@ -88,27 +96,42 @@ section == "Exit:" { sub(/^# */, ""); print text($0); next }
 section != "" { sub(/^# */, ""); if (files > 1) parts = parts text($0) "\n"; next }
 
 /^#$/ { fill(); if (option) option = 0; bullet = 0; gap = 1; next }
-# a list, and what is set in under its points
+# A list; lines that are indented below its points belong to them
 /^#   - / { fill(); print ".IP \\(bu 2"; bullet = 1; print text(substr($0, 7)); next }
 bullet && /^#     / { sub(/^# +/, ""); print text($0); next }
 bullet { bullet = 0; gap = 1 }
-# set in further than the text: line by line
+# What is indented further than the text is shown line by line
 /^#     / { if (!lines) print ".nf"; lines = 1; sub(/^#     /, ""); print text($0); next }
 { sub(/^# */, ""); fill(); if (gap) print ".PP"; gap = 0; print text($0) }
+
+# option_index() - each option of a verb and the verbs that take it: letters first, then words, each in the order of their bytes
+function option_index(  i, j, key) {
+  heading("OPTIONS")
+  print "Which verbs take an option; what it means stands under each verb."
+  for (i = 2; i <= count; i++) {
+    key = keys[i]
+    for (j = i - 1; j > 0 && rank(keys[j]) > rank(key); j--) keys[j + 1] = keys[j]
+    keys[j + 1] = key
+  }
+  for (i = 1; i <= count; i++) printf ".TP\n.B %s\n%s\n", text(keys[i]), having[keys[i]]
+}
+
+function rank(key) { return (key ~ /^--/ ? "2" : "1") key }
 
 function variable(name, what) { print ".TP\n.B " name "\n" what }
 
 END {
   finish()
+  option_index()
   heading("ENVIRONMENT")
-  print "Nothing else that is exported changes what flatq does, but what the shell and its tools go by themselves, as PATH."
+  print "No other exported variable changes what flatq does, except those that the shell and its tools use themselves, such as PATH."
   variable("FLATQ_DIR", "the spool; where it is not set, flatq below XDG_STATE_HOME or ~/.local/state")
   variable("XDG_STATE_HOME", "see FLATQ_DIR")
-  variable("FLATQ_SYNC", "on: what was acknowledged survives a power cut. off: it survives the death of processes alone")
-  variable("FLATQ_MOST_BYTES", "the largest message that push takes, in bytes, one by one or many at once; where it is not set, or 0, what the disk holds")
-  variable("FLATQ_PYTHON", "the Python of pressure, mqueue and shovel; python3")
-  variable("API_KEY", "what launch http asks every client for")
-  variable("TMPDIR", "where launch and -H have temporary files; /tmp")
+  variable("FLATQ_SYNC", "on: an acknowledged message survives a power cut. off: it only survives the death of processes")
+  variable("FLATQ_MOST_BYTES", "the largest message that push takes, in bytes; push -l and push -0 refuse all where one is larger. Where it is not set, or 0, the disk is the limit")
+  variable("FLATQ_PYTHON", "the Python that runs pressure, mqueue and shovel; python3 where it is not set")
+  variable("API_KEY", "the key that every client of launch http has to send")
+  variable("TMPDIR", "where launch and -H put temporary files; /tmp where it is not set")
   variable("FLATQ_PROC", "for tests: a directory that is read in place of /proc")
   variable("FLATQ_RANGE", "for tests: how many ids of each thousand are given")
   variable("FLATQ_FOLD", "for tests: how many messages in wal/ are folded; 200")

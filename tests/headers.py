@@ -1,6 +1,6 @@
-"""The verbs' headers, read; `headers.py README.md` writes the README's tables anew from them.
+"""Reads the verbs' headers; `headers.py README.md` writes the table of verbs in the README anew from them.
 
-A table lies between `<!-- verbs -->` and `<!-- /verbs -->`, `<!-- options -->` and `<!-- /options -->`."""
+The table lies between `<!-- verbs -->` and `<!-- /verbs -->`."""
 
 import re
 import sys
@@ -57,29 +57,20 @@ def cell(text):
 
 def verbs_table():
     rows = ["| verb | what it does |", "| --- | --- |"]
-    for verb in verbs():
-        read = header(LIB / verb)
-        rows.append(f"| `{cell((read.verb + ' ' + read.arguments).strip())}` | {cell(read.text)} |")
+    rows += [f"| `{verb}` | {cell(header(LIB / verb).text)} |" for verb in verbs()]
     return "\n".join(rows)
 
 
-def options_table():
-    """One row for each option; where verbs say it in different words, all of them."""
-    options = {}
+def options():
+    """{"-p PRIORITY": ["push", ...]}: the verbs that take an option, in the order in which the man page lists them."""
+    found = {}
     for verb in verbs():
-        for name, value, text in header(LIB / verb).options:
-            options.setdefault((name, value), {}).setdefault(text, []).append(verb)
-    rows = ["| option | of | means |", "| --- | --- | --- |"]
-    for (name, value), texts in sorted(options.items(), key=lambda row: (row[0][0].startswith("--"), row[0])):
-        having = ", ".join(verb for verbs_having in texts.values() for verb in verbs_having)
-        means = "; ".join(
-            text if len(texts) == 1 else f"*{', '.join(verbs_having)}:* {text}" for text, verbs_having in texts.items()
-        )
-        rows.append(f"| `{(name + ' ' + value).strip()}` | {having} | {cell(means)} |")
-    return "\n".join(rows)
+        for name, value, _ in header(LIB / verb).options:
+            found.setdefault(f"{name} {value}".rstrip(), []).append(verb)
+    return dict(sorted(found.items(), key=lambda row: (row[0].startswith("--"), row[0])))
 
 
-TABLES = {"verbs": verbs_table, "options": options_table}
+TABLES = {"verbs": verbs_table}
 
 
 def filled(page):

@@ -180,9 +180,9 @@ def test_detached_by_a_setsid_that_does_not_fork(flatq, tmp_path, stub):
 
 
 def test_as_a_service(flatq, tmp_path):
-    """The README's unit, as systemd reads it."""
+    """The unit in lib/worker/README.md, as systemd reads it."""
     program = need("systemd-analyze")
-    unit = re.search(r"```ini\n(\[Unit\]\n.*?)```", (ROOT / "README.md").read_text(), re.S)[1]
+    unit = re.search(r"```ini\n(\[Unit\]\n.*?)```", (LIB / "worker/README.md").read_text(), re.S)[1]
     assert "KillMode=mixed" in unit and "/usr/local/bin/flatq work" in unit
     path = tmp_path / "flatq-work.service"
     path.write_text(unit.replace("/usr/local/bin/flatq", str(ROOT / "lib/flatq")).replace("/usr/local/bin/resize-one", "/bin/true"))

@@ -802,7 +802,7 @@ def test_wheel(tree):
         modes = {Path(entry.filename).name: entry.external_attr >> 16 for entry in archive.infolist() if "/sh/" in entry.filename}
         metadata = archive.read(next(name for name in archive.namelist() if name.endswith("/METADATA"))).decode()
         assert any(name.endswith("py.typed") for name in archive.namelist())
-    shell = {path.name: path.stat().st_mode for path in [*LIB.iterdir(), ROOT / "launch"] if path.suffix not in (".md", ".awk")}
+    shell = {path.name: path.stat().st_mode for path in [*LIB.iterdir(), ROOT / "launch"] if path.is_file() and path.suffix not in (".md", ".awk")}
     assert modes.keys() == shell.keys() and all(modes[name] & stat.S_IXUSR == shell[name] & stat.S_IXUSR for name in shell)
     assert f"Version: {package.__version__}\n" in metadata and 'Requires-Dist: pyspark>=4.2; extra == "spark"' in metadata
 

@@ -1,33 +1,66 @@
-"""The README's console blocks, run as they stand: all in one shell, in order, and every line of output compared."""
+"""What the pages promise a reader: console blocks print what they show, links lead somewhere, the README is short."""
 
 import re
 import subprocess
 
+import pytest
+
 from conftest import LIB, ROOT
 
-
-def blocks():
-    return re.findall(r"^```console\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+PAGES = [path for path in sorted(ROOT.rglob("*.md")) if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)]
 
 
-def test_session(tmp_path, spool):
+def blocks(page):
+    return re.findall(r"^```console\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)
+
+
+def test_every_console_block_is_run():
+    """Those of the lessons by tests/test_lessons.py."""
+    having = [str(path.relative_to(ROOT)) for path in PAGES if path.parent.name != "lessons" and blocks(path)]
+    assert having == ["README.md", "lib/doors/README.md", "lib/worker/README.md"]
+
+
+@pytest.mark.parametrize("page, least", [("README.md", 10), ("lib/doors/README.md", 5), ("lib/worker/README.md", 7)])
+def test_session(tmp_path, spool, page, least):
+    """The blocks of a page, run as they stand: all in one shell, in order, and every line of output compared."""
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/flatq").symlink_to(LIB / "flatq")
     wrapper = tmp_path / "bin/flatq"
-    wrapper.unlink()
     wrapper.write_text(f'#!/bin/sh\nexec "{LIB}/flatq" "$@"\n')
     wrapper.chmod(0o755)
     # a door by itself, without a port: as inetd runs it
     (tmp_path / "lib").symlink_to(LIB)
-    commands = [line[2:] for block in blocks() for line in block.splitlines() if line.startswith("$ ")]
-    assert len(commands) > 10
+    commands = [line[2:] for block in blocks(page) for line in block.splitlines() if line.startswith("$ ")]
+    assert len(commands) >= least
     script = "".join(f"printf '%s\\n' {quote('$ ' + command)}\n{command}\ncode=$?; [ $code -eq 0 ] || echo \"[$code]\"\n" for command in commands)
     done = subprocess.run(
         ["sh"], input=script.encode(), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=100,
         env={"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": str(tmp_path), "FLATQ_DIR": str(spool), "FLATQ_SYNC": "off"},
     )
-    assert done.stdout.decode() == "".join(blocks())
+    assert done.stdout.decode() == "".join(blocks(page))
 
 
 def quote(text):
     return "'" + text.replace("'", "'\\''") + "'"
+
+
+def headings(page):
+    """The anchors that a page's headings have, as GitHub names them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in re.findall(r"^#+ (.+)$", text, re.M)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links(page):
+    """Each leads to a file of the tree, and to a heading in it where it names one."""
+    text = re.sub(r"^```.*?^```$|`[^`\n]*`(?!\])", "", page.read_text(), flags=re.M | re.S)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if not target.startswith("http"):
+            path, _, anchor = target.partition("#")
+            file = (page.parent / path).resolve() if path else page
+            assert file.is_file(), target
+            assert not anchor or anchor in headings(file), target
+
+
+def test_the_readme_is_for_a_first_visit():
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 200 and max(map(len, lines)) <= 100

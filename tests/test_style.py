@@ -101,8 +101,18 @@ def test_help_is_the_header(flatq, verb):
 @pytest.mark.parametrize("table", headers.TABLES)
 def test_readme_has_the_headers_tables(table):
     readme = (ROOT / "README.md").read_text()
-    assert f"<!-- {table} -->\n" in readme or table != "options"
+    assert f"<!-- {table} -->\n" in readme
     assert readme == headers.filled(readme), "make tables writes them anew"
+
+
+def test_man_page_has_an_index_of_options():
+    words = ["awk", "-f", LIB / "manpage.awk", LIB / "flatq", *(LIB / verb for verb in headers.verbs())]
+    page = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout.replace("\\-", "-")
+    index = page.partition("\n.SH OPTIONS\n")[2].partition("\n.SH")[0]
+    assert [line.split(" ", 1)[1] for line in index.splitlines() if line.startswith(".B ")] == list(headers.options())
+    assert [line for line in index.splitlines() if line in map(", ".join, headers.options().values())] == [
+        ", ".join(verbs) for verbs in headers.options().values()]
+    assert "\n.SH EXIT STATUS\n" in page
 
 
 def test_shellcheck():
