@@ -93,6 +93,15 @@ die() {
   exit "$1"
 }
 
+# stream_open 0|1 - the end where standard input or output is closed: some programs take that for an empty input, or for a write that succeeded
+stream_open() {
+  if [ "$1" = 0 ]; then
+    { true 3<&0; } 2>/dev/null || die 74 'standard input is closed'
+  else
+    { true 3>&1; } 2>/dev/null || die 74 'standard output is closed'
+  fi
+}
+
 # trap_stop FUNCTION - `FUNCTION SIGNAL` is what HUP, INT and TERM do
 trap_stop() {
   for trap_signal in HUP INT TERM; do

@@ -93,14 +93,20 @@ bulk_whole() {
   [ "$(ls -lnR "$bulk_stage" 2>/dev/null | awk '/^-/ { sum += $5 } END { printf "%.0f", sum }' 2>/dev/null)" = "$bulk_size" ]
 }
 
-# bulk_encode l|0 - a filter: one line of base64 for each message
+# bulk_encode l|0 - a filter: one line of base64 for each message. Debian's perl-base has no MIME::Base64: that ends before anything is read
 bulk_encode() {
+  bulk_code=3
   if command -v perl >/dev/null 2>&1; then
     # what cannot be read is not the end
-    FLATQ_END=$1 perl -MMIME::Base64 -MIO::Handle -e '
+    FLATQ_END=$1 perl -e '
+      eval { require MIME::Base64; require IO::Handle } or exit 3;
       binmode STDIN; $/ = $ENV{FLATQ_END} eq "l" ? "\n" : "\0";
-      while (defined($_ = <STDIN>)) { chomp; print encode_base64($_, ""), "\n" or exit 74 }
+      while (defined($_ = <STDIN>)) { chomp; print MIME::Base64::encode_base64($_, ""), "\n" or exit 74 }
       exit 74 if STDIN->error or not close STDOUT' 2>/dev/null
+    bulk_code=$?
+  fi
+  if [ $bulk_code -ne 3 ]; then
+    return $bulk_code
   elif command -v python3 >/dev/null 2>&1; then
     FLATQ_END=$1 python3 -c '
 import os, sys

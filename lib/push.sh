@@ -179,8 +179,6 @@ push_commit() {
   fi
   if [ "$FLATQ_SYNC" = on ]; then
     set -- "$q/body/$slip_id" "$q/body" "$push_place"
-    # where a boot cannot be told, no new range is begun after it: the id is not to be given again after a power cut (I1)
-    [ "$boot" != none ] || set -- "$@" "$journal" "$range"
     [ "$push_delay" = 0 ] || set -- "$@" "$q/delayed" "${push_place%/*}"
     [ "$slip_key" = - ] || set -- "$@" "$q/keys/$slip_key" "$q/keys"
     # RACE: a message that is taken at once, and was large, has no body any longer

@@ -27,6 +27,9 @@ spool_open() {
   { read -r boot <"$FLATQ_PROC/sys/kernel/random/boot_id"; } 2>/dev/null || boot=none
   # one that is there and cannot be read is no new boot
   [ "$boot" != none ] || [ ! -e "$FLATQ_PROC/sys/kernel/random/boot_id" ] || { why='cannot read when the system was started'; return 74; }
+  # after a power cut nobody would look for slips whose bodies did not reach the disk
+  [ "$boot" != none ] || [ "$FLATQ_SYNC" = off ] ||
+    { why='the system does not say when it was started: mount /proc, or set FLATQ_SYNC=off, and lose messages when the power goes'; return 70; }
   boot_read && return 0
   boot_code=$?
   [ $boot_code -eq 66 ] || return $boot_code

@@ -543,6 +543,9 @@ def test_a_sync_that_fails_is_not_hidden_by_another(flatq):
     """Where `sync -f` fails, a `sync` of everything knows nothing of it."""
     env = {**stub(flatq, "sync", 'case $1 in -f) exit 1 ;; esac\nexit 0'), "FLATQ_SYNC": "on"}
     assert flatq("push", "-l", "q", input=b"1\n2\n", env=env).status == 74
+    fill(flatq, 1)
+    done = flatq("claim", "-c", "me", "q", env=env)
+    assert (done.status, done.out) == (74, b"")
 
 
 # what else was found
@@ -663,15 +666,6 @@ def test_one_look_at_conf_or_closed_that_fails(flatq):
     assert drained(flatq) == [1]
     flatq("close", "q", check=0)
     assert faulty(flatq, STATS, flatq.spool / "q/closed", "pop", "q").returncode == 69
-
-
-def test_where_a_boot_cannot_be_told_the_id_is_synced(flatq):
-    """A power cut takes a journal that is not on the disk: then the id is given again, and a message has another's."""
-    env = {**stub(flatq, "sync", 'printf "%s\\n" "$@" >>"$HOME/synced"\nexec "$real" "$@"'), "FLATQ_SYNC": "on", "FLATQ_PROC": str(without_random(flatq))}
-    flatq("push", "q", input=b"x", env=env, check=0)
-    journal, = flatq.spool.glob(".ids/*/1001")
-    synced = (flatq.home / "synced").read_text().split()
-    assert {str(journal), str(journal.parent), str(flatq.spool / "q/body/000000000001")} <= set(synced[-8:]), synced
 
 
 def test_a_bound_is_not_counted_from_a_listing_that_failed(flatq):
