@@ -228,11 +228,7 @@ bulk_queue() {
 # bulk_settle - under the lock: whoever puts the batch back holds it too, and sees either the marker or nobody
 bulk_settle() {
   need proof
-  there "$q/out/$batch"
-  case $? in
-  1) why="queue '$queue': what was taken is no longer yours"; return 66 ;;
-  74) return 74 ;;
-  esac
+  expect "$q/out/$batch" "queue '$queue': what was taken is no longer yours" || return
   { true >"$q/done/$batch"; } 2>/dev/null || { disk_failed "$q/done" "queue '$queue'"; return; }
   sweep_names=$batch
   sweep_these

@@ -52,11 +52,7 @@ message_search() {
 look_in() {
   if [ ! -d "$1/wal" ]; then
     need proof
-    there "$1/wal"
-    case $? in
-    1) why='no such message'; return 66 ;;
-    74) return 74 ;;
-    esac
+    expect "$1/wal" 'no such message' || return
   fi
   name_from_disk "${1##*/}"
   queue_open "$name" && { [ -z "$look_tend" ] || { clock_read; queue_tend; }; } && message_find "$look_id"

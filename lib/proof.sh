@@ -175,6 +175,16 @@ there() {
   [ -e "$1" ] || return 74
 }
 
+# expect PATH WHY - 0 where there is such a file; 66, with that `why`, where the system says that there is none; 74
+expect() {
+  there "$1"
+  case $? in
+  0) ;;
+  1) why=$2; return 66 ;;
+  *) return 74 ;;
+  esac
+}
+
 # queue_gone [FD] - 69 where $q was surely dropped, or is another queue than the one whose lock is open as FD; 74 where nobody knows; else 0
 queue_gone() {
   if absent "$q/lock"; then
