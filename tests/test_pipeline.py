@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import uuid
 
 import pytest
 
@@ -20,6 +21,7 @@ from engine import empty, push, reserve
 from tables import fill, flatq_spark, java, numbers, table, unsynced  # noqa: F401 (fixtures)
 
 from flatq.pipeline import __main__ as command  # noqa: E402
+from flatq import errors as flatq_errors  # noqa: E402
 from flatq.pipeline import drain, kills  # noqa: E402
 
 pytestmark = pytest.mark.timeout(600)
@@ -71,7 +73,7 @@ def test_drain(job, flatq, tmp_path, spark):
     assert done.out == f"drain: 1500 messages in 3 batches to {to}\n" and done.err == []
     empty(flatq)
     assert b"reserved 0\n" in flatq("stat", "default", check=0).out
-    stray = to / "part-00000-a-try-that-was-killed.snappy.parquet"
+    stray = to / f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
     stray.write_bytes(next(to.glob("part-*.parquet")).read_bytes())
     fill(flatq, 1500, 1700, "other")
     assert "200 messages in 1 batch" in job("drain", "default", "other", "--to", to).out
@@ -131,7 +133,7 @@ def test_one_drain_a_table(job, flatq, tmp_path, spark, monkeypatch):
     thread.start()
     try:
         wait_for(lambda: failed or (to / "_checkpoint/commits/0").exists(), seconds=300)
-        flight = to / "part-99999-inflight.snappy.parquet"
+        flight = to / f"part-99999-{uuid.uuid4()}-c000.snappy.parquet"
         flight.touch()
         # the job's handlers are for a process of its own
         with monkeypatch.context() as patch:
@@ -155,9 +157,116 @@ def test_one_drain_a_table(job, flatq, tmp_path, spark, monkeypatch):
     assert not flight.exists()
     # told to stop before the first batch was committed
     (tmp_path / "new/_spark_metadata").mkdir(parents=True)
-    (tmp_path / "new/part-0-try.parquet").touch()
+    (tmp_path / "new/_flatq").write_text(json.dumps({"job": "drain", "files": ["_spark_metadata"]}))
+    (tmp_path / f"new/part-00000-{uuid.uuid4()}-c000.snappy.parquet").touch()
     drain.end(spark, str(tmp_path / "new"))
-    assert os.listdir(tmp_path / "new") == ["_spark_metadata"]
+    assert set(os.listdir(tmp_path / "new")) == {"_flatq", "_spark_metadata"}
+
+
+def tree(top):
+    """Every file below a directory, with its bytes."""
+    return {str(path.relative_to(top)): path.read_bytes() for path in top.rglob("*") if path.is_file()}
+
+
+WRITERS = (("drain", "default"), ("events",), ("report",), ("campaign", "--family", "crash", "--scenario", "push -p", "--limit", "1"))
+
+
+@pytest.mark.parametrize("words", WRITERS, ids=lambda words: words[0])
+@pytest.mark.parametrize("far", (False, True), ids=("here", "far"))
+def test_nothing_of_anybodys_is_deleted(job, flatq, tmp_path, spark, words, far):
+    """A table of DataFrame.write, files that look like parts of one, another job's directory: refused, before anything is claimed, here and on
+    a file system that only Hadoop knows. What is added to a job's own directory is not removed either."""
+    authority = f"guard-{words[0]}"
+    spark._jsc.hadoopConfiguration().set(f"fs.viewfs.mounttable.{authority}.link./top", f"file://{tmp_path}")
+    fill(flatq, 0, 30)
+    to = f"viewfs://{authority}/top/out" if far else tmp_path / "out"
+    out = tmp_path / "out"
+
+    def refused(text):
+        before = tree(out)
+        said = job(*words, "--to", to, code=65).err[0]
+        assert text in said and len(said) < 300 and tree(out) == before, said
+        assert not list(tmp_path.glob(".flatq-*"))
+
+    if words[0] == "report" and far:
+        job(*words, "--to", to, code=65)
+        return
+    written = {f"part-00000-{uuid.uuid4()}-c000.snappy.parquet": b"PAR1", "_SUCCESS": b""}
+    mark = json.dumps({"job": words[0], "files": ["report.html", "one.parquet"]}).encode()
+    for others, text in (
+        (written, "and no mark"), ({"part-00000.csv": b""}, "part-00000.csv"), ({"part-of-my-thesis.txt": b""}, "thesis"),
+        ({"report.html": b"mine"}, "no mark"), ({".hidden": b""}, ".hidden"), ({**written, "_flatq": b"[1]"}, "no mark"),
+        ({**written, "_flatq": json.dumps({"job": "another", "files": list(written)}).encode()}, "was written by another"),
+        ({"one.parquet": b"", "_flatq": mark, "part-00000.csv": b""}, "part-00000.csv"),
+        ({**written, "_flatq": mark}, "_SUCCESS"), ({"one.parquet.mine": b"", "_flatq": mark}, "one.parquet.mine"),
+    ):
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir()
+        for name, text_ in others.items():
+            (out / name).write_bytes(text_)
+        refused(text)
+    assert b"ready 30\n" in flatq("stat", "default", check=0).out and not list((flatq.spool / "default").glob("claimed/drain*"))
+    shutil.rmtree(out)
+    out.write_text("mine")
+    assert "is no directory" in job(*words, "--to", to, code=65).err[0] and out.read_text() == "mine"
+    out.unlink()
+    if words[0] == "drain":
+        # a mark that was cut short is alone
+        out.mkdir()
+        (out / "_flatq").write_text('{"job": "dr')
+        for count in (30, 0):
+            assert f" {count} messages" in job(*words, "--to", to).out
+        spark.range(3).write.mode("append").parquet(str(out))
+        refused("_SUCCESS")
+
+
+def test_what_comes_while_a_job_runs(flatq, tmp_path, spark):
+    """Files that somebody puts into the directory meanwhile stay: the table that was to be replaced is not, and a drain removes nothing."""
+    from flatq.pipeline.place import Place
+
+    own = Place("events", str(tmp_path / "out"))
+    with own.replaced() as new:
+        os.mkdir(new)
+        open(f"{new}/one", "w").close()
+    with pytest.raises(flatq_errors.Invalid, match="holds 'mine'"), own.replaced() as new:
+        os.mkdir(new)
+        open(f"{new}/two", "w").close()
+        (tmp_path / "out/mine").touch()
+    assert set(os.listdir(tmp_path / "out")) == {"_flatq", "one", "mine"}
+    # one that fails leaves all as it was, and a link to the directory a link
+    (tmp_path / "out/mine").unlink()
+    (tmp_path / "link").symlink_to("out")
+    with pytest.raises(RuntimeError), Place("events", str(tmp_path / "link")).replaced() as new:
+        raise RuntimeError
+    with Place("events", str(tmp_path / "link")).replaced() as new:
+        os.mkdir(new)
+        open(f"{new}/three", "w").close()
+    assert set(os.listdir(tmp_path / "out")) == {"_flatq", "three"} and (tmp_path / "link").is_symlink()
+    assert {path.name for path in tmp_path.iterdir()} - {"home", "shell", "spool"} == {"out", "link"}
+    fill(flatq, 0, 10)
+    to = tmp_path / "table"
+    drain.once(spark, ["default"], str(to), str(flatq.spool))
+    stray = to / f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
+    for name in (stray, to / "part-of-my-thesis.txt"):
+        name.write_text("mine")
+    drain.end(spark, str(to))
+    assert stray.exists() and (to / "part-of-my-thesis.txt").exists()
+    (to / "part-of-my-thesis.txt").unlink()
+    drain.end(spark, str(to))
+    assert not stray.exists()
+
+
+def test_a_table_that_was_moved(job, flatq, tmp_path):
+    """It is refused before anything is claimed, and goes on where it was."""
+    fill(flatq, 0, 10)
+    job("drain", "default", "--to", tmp_path / "out")
+    fill(flatq, 10, 20)
+    (tmp_path / "out").rename(tmp_path / "moved")
+    assert f"was made as {tmp_path / 'out'}" in job("drain", "default", "--to", tmp_path / "moved", code=65).err[0]
+    assert b"ready 10\n" in flatq("stat", "default", check=0).out
+    (tmp_path / "moved").rename(tmp_path / "out")
+    assert "10 messages" in job("drain", "default", "--to", tmp_path / "out").out
+    assert sorted(table(tmp_path / "out")["value"].to_pylist(), key=int) == numbers(20)
 
 
 @pytest.mark.full
@@ -236,7 +345,7 @@ def test_refused(job, flatq, tmp_path):
     assert "never holds 2" in job("load", "small", "--from", tmp_path / "two.txt", code=75).err[0]
     flatq("close", "small", check=0)
     assert "is closed" in job("load", "small", "--from", tmp_path / "two.txt", code=69).err[0]
-    assert "no spool" in job("events", "--spool", tmp_path / "none", "--to", tmp_path / "x", code=66).err[0]
+    assert "no spool" in job("events", "--spool", tmp_path / "none", "--to", tmp_path / "y", code=66).err[0]
     assert flatq("drain", check=0).out == b"1\n"
 
 

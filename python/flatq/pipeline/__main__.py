@@ -19,6 +19,7 @@ from .. import spark as flatq_spark
 from ..command import SIGNALS, Stopped, fail, out, run
 from ..errors import Internal
 from .common import failure
+from .place import Place, local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
 
     one = job("drain", "queues to Parquet, exactly once")
     one.add_argument("queue", nargs="+", metavar="QUEUE")
-    one.add_argument("--to", required=True, metavar="DIR", help="the table, and beside it how far it is")
+    one.add_argument("--to", required=True, metavar="DIR", help="the table, and beside it how far it is: new, empty, or of a drain before")
     one.add_argument("--continuous", action="store_true", help="go on until told to stop, by TERM or INT")
     one.add_argument("--every", type=_seconds, default=1.0, metavar="SECONDS", help="between two batches (1), with --continuous")
     one.add_argument("--batch", type=_whole, default=250000, metavar="COUNT", help="messages in a batch (250000)")
@@ -76,18 +77,18 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--wait", type=int, metavar="SECONDS", help="for room in a queue with a bound")
     one = job("events", "the queues' event logs to Parquet")
     one.add_argument("queue", nargs="*", metavar="QUEUE", help="default: all")
-    one.add_argument("--to", required=True, metavar="DIR", help="what was there is replaced")
+    one.add_argument("--to", required=True, metavar="DIR", help="new, empty, or of an `events` before, which is replaced")
     for name, text in (("stats", "throughput, depth, latency, redeliveries and dead letters, as tables"),
                        ("report", "the same as one HTML page with plots, and PNGs")):
         one = job(name, text)
         one.add_argument("queue", nargs="*", metavar="QUEUE", help="default: all")
         one.add_argument("--from", dest="source", metavar="DIR", help="what `events` wrote (default: the logs themselves)")
         if name == "report":
-            one.add_argument("--to", required=True, metavar="DIR")
+            one.add_argument("--to", required=True, metavar="DIR", help="new, empty, or of a report before, which is replaced")
             one.add_argument("--campaign", metavar="DIR", help="what `campaign` wrote: its plot too")
             one.add_argument("--title", default="flatq: what the queues did")
     one = job("campaign", "the crash laboratory's trials, spread by Spark; outcomes to Parquet")
-    one.add_argument("--to", required=True, metavar="DIR")
+    one.add_argument("--to", required=True, metavar="DIR", help="new, empty, or of a campaign before, which is replaced")
     one.add_argument("--family", action="append", default=[], metavar="NAME")
     one.add_argument("--scenario", action="append", default=[], metavar="NAME", help="a scenario, or the beginning of its name")
     one.add_argument("--fault", action="append", default=[], metavar="NAME")
@@ -179,10 +180,6 @@ def _campaign(spark: SparkSession, args: argparse.Namespace) -> int:
     outcomes = campaign.run(spark, args.to, args.family, args.scenario, args.fault, args.limit, args.seed, args.lib)
     text, bad = campaign.text(outcomes)
     say(text)
-    with contextlib.suppress(ImportError):
-        plot = campaign.plot(outcomes)
-        if plot:
-            plot.savefig(os.path.join(args.to, "_windows.png"), dpi=150)
     return 70 if bad else 0
 
 
@@ -235,6 +232,9 @@ def main(words: list[str]) -> int:
 
         # what is not said is for this process to know, not for those who read
         args.spool = Options({"path": args.spool} if args.spool else {}).path
+        if hasattr(args, "to") and local(args.to):
+            # before Java starts: that takes seconds
+            Place(args.job, args.to).check()
         spark = session(args)
         return jobs[args.job](spark, args)
     except Exception as error:

@@ -5,6 +5,7 @@ needs of a system."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
@@ -21,6 +22,7 @@ from ..crashlab.scenarios import SCENARIOS, System
 from ..errors import Invalid, Unreachable
 from ..spark.options import PACKAGES
 from .common import grid
+from .place import Place, local
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,7 +72,8 @@ def mapper(packages: str, work: str) -> Callable[[tuple[str, bytes]], list[tuple
 
 def run(spark: SparkSession, to: str, families: Sequence[str] = (), scenarios: Sequence[str] = (), which: Sequence[str] = (),
         limit: int | None = None, seed: int = 0, lib: str | None = None) -> DataFrame:
-    """The outcomes, once they are in Parquet at `to`."""
+    """The outcomes, once they are in Parquet at `to`, in the place of those that were there. Raises Invalid where it holds something else."""
+    Place("campaign", to, spark).check()
     known = laboratory.families()
     for names, all_, what in ((families, known, "family"), (which, faults.FAULTS, "fault")):
         for name in names:
@@ -90,7 +93,13 @@ def run(spark: SparkSession, to: str, families: Sequence[str] = (), scenarios: S
             for family in families or known:
                 tasks += [(family, pickle.dumps(task)) for task in known[family](system, options, pool, work)]
         outcomes = spark.sparkContext.parallelize(tasks, max(len(tasks), 1)).flatMap(mapper(PACKAGES, str(work)))
-        spark.createDataFrame(outcomes, SCHEMA).write.mode("overwrite").parquet(to)
+        with Place("campaign", to, spark).replaced() as new:
+            spark.createDataFrame(outcomes, SCHEMA).write.parquet(new)
+            # outcomes that took hours are not lost for a picture
+            with contextlib.suppress(Exception):
+                picture = plot(spark.read.parquet(new)) if local(to) else None
+                if picture:
+                    picture.savefig(os.path.join(new, "_windows.png"), dpi=150)
     return spark.read.parquet(to)
 
 
@@ -122,7 +131,10 @@ def text(outcomes: DataFrame) -> tuple[str, int]:
 
 
 def plot(outcomes: DataFrame) -> Figure | None:
-    from . import plots
-
+    """The table as a picture; None where there are no outcomes, or no matplotlib."""
+    try:
+        from . import plots
+    except ImportError:
+        return None
     heads, verbs, bad, tried = windows(outcomes)
     return plots.windows(heads, verbs, bad, tried) if verbs else None

@@ -20,7 +20,7 @@ KINDS: tuple[tuple[str, type[Error], int], ...] = (
     (r"could not connect|Connection refused|All masters are unresponsive|Master removed our application", Unreachable, 69),
     (r"no queue |\bLookupError: |PATH_NOT_FOUND|FileNotFound", Missing, 66),
     (r"\bDamaged: |\bValueError: |AnalysisException|MALFORMED|CAST_INVALID_INPUT|PARSE_|NumberFormat", Invalid, 65),
-    (r"Mkdirs failed|FileExistsError|[Nn]ot a directory|ParentNotDirectory|IOException", Disk, 74),
+    (r"Mkdirs failed|FileExistsError|[Nn]ot a directory|ParentNotDirectory|IOException|^OSError: ", Disk, 74),
 )
 
 #: flatq.errors' table, by name

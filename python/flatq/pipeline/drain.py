@@ -2,7 +2,11 @@
 
     DIR/part-*                  the rows, partitioned as Spark likes; columns as `help(flatq.spark.FlatqSource)` says
     DIR/_spark_metadata/        which files are the table: Spark reads those alone
-    DIR/_checkpoint/            how far the stream is; it belongs to DIR, and goes where that goes
+    DIR/_checkpoint/            how far the stream is
+    DIR/_flatq                  the mark: DIR is drain's, and under which name it was made
+
+A directory in which something else lies is refused, before anything is claimed (place.py). So is one that was moved: Spark finds the files of
+a table by the whole path under which they were written, so only there can it be read, or drained to.
 
 Who is killed starts it again: a batch that was cut off is read again, the same, and written anew. What the first try left in DIR is no
 part of the table; at the end of a run it is removed, so that readers other than Spark find each message once as well. While a drain
@@ -14,7 +18,6 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import re
 from collections.abc import Iterator, Sequence
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -23,16 +26,10 @@ from urllib.parse import unquote, urlparse
 from .. import spark as flatq_spark
 from ..errors import Busy, Invalid
 from .common import Progress
+from .place import PART, Place, local, plain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def local(path: str) -> str | None:
-    """The path of a directory on this machine; None for hdfs:// and the like."""
-    if "://" in path and not path.startswith("file:"):
-        return None
-    return os.path.abspath(re.sub("^file:/+", "/", path))
 
 
 def consumer_of(to: str) -> str:
@@ -40,8 +37,12 @@ def consumer_of(to: str) -> str:
     return "drain-" + hashlib.sha256((local(to) or to.rstrip("/")).encode()).hexdigest()[:16]
 
 
-def check(to: str) -> None:
-    """A table without its checkpoint cannot be gone on with: Spark would take new batches for old ones, and leave them out."""
+def begin(spark: SparkSession, to: str) -> None:
+    """Take the directory, or raise Invalid. A table without its checkpoint cannot be gone on with: Spark would take new batches for old
+    ones, and leave them out."""
+    own = Place("drain", to, spark)
+    if not own.check():
+        own.mark(own.path, ["_spark_metadata", "_checkpoint"], to=own.name)
     place = local(to)
     if place is None:
         return
@@ -141,7 +142,7 @@ def once(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None 
          batch: int = 250000, **options: str) -> tuple[int, int]:
     """All there is now; how many messages, in how many batches. Raises Busy where another drain writes to the same directory."""
     with alone(to):
-        check(to)
+        begin(spark, to)
         writer = stream(spark, queues, to, spool, consumer, batch, **options).trigger(availableNow=True)
         with without_readlink(spark, to):
             query = writer.start()
@@ -155,7 +156,7 @@ def on(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None = 
     """On and on, with a batch `every` so many seconds, until told: what is done is settled then. Where something fails, the next start
     settles it. Raises Busy as `once` does."""
     with alone(to):
-        check(to)
+        begin(spark, to)
         writer = stream(spark, queues, to, spool, consumer, batch, **options).trigger(processingTime=f"{int(every * 1000)} milliseconds")
         with without_readlink(spark, to):
             query = writer.start()
@@ -165,14 +166,18 @@ def on(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None = 
 
 
 def end(spark: SparkSession, to: str) -> None:
-    """Settle the last batch, and remove what is no part of the table."""
+    """Settle the last batch, and remove what killed tries have written, which is no part of the table. Where somebody else has put something
+    there meanwhile, nothing is removed, and the next drain says so."""
     flatq_spark.settle_checkpoint(to.rstrip("/") + "/_checkpoint", spark)
     place = local(to)
     if place is None or not os.path.isdir(os.path.join(place, "_spark_metadata")):
         return
+    try:
+        Place("drain", to).check()
+    except Invalid:
+        return
     # with a schema, since of a table in which nothing is as yet Spark finds none
     table = {os.path.basename(unquote(urlparse(path).path)) for path in spark.read.schema("queue string").parquet(to).inputFiles()}
     for name in os.listdir(place):
-        part = name[1:-4] if name.startswith(".") and name.endswith(".crc") else name
-        if part.startswith("part-") and part not in table:
+        if PART.fullmatch(plain(name)) and plain(name) not in table:
             os.unlink(os.path.join(place, name))

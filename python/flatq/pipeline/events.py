@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import glob
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
-from ..errors import Busy, Invalid, Missing
+from ..errors import Busy, Missing
 from ..spark.format import disk_name, is_queue
 from ..spark.options import Options
-from .drain import local
+from .place import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,30 +99,12 @@ def whole(path: str | None, queues: Sequence[str], job: Callable[[], T]) -> T:
 
 
 def save(spark: SparkSession, to: str, path: str | None = None, queues: Sequence[str] = ()) -> int:
-    """Write the events to Parquet, in the place of what was there; how many."""
-    place = local(to)
-
-    def job(to: str) -> int:
+    """Write the events to Parquet, in the place of those that were there; how many. Raises Invalid where `to` holds something else."""
+    def job(new: str) -> int:
         counted = Observation()
         rows = table(spark, path, queues).observe(counted, F.count(F.lit(1)).alias("rows"))
-        rows.write.mode("overwrite").parquet(to)
+        rows.write.mode("overwrite").parquet(new)
         return int(counted.get["rows"])
 
-    if place is None:
-        return whole(path, queues, lambda: job(to))
-    if os.path.isdir(place) and any(name[0] not in "._" and not name.endswith(".parquet") for name in os.listdir(place)):
-        raise Invalid(f"{to} holds other things than a table", 65)
-    os.makedirs(os.path.dirname(place), exist_ok=True)
-    work = tempfile.mkdtemp(prefix=".events-", dir=os.path.dirname(place))
-    new, old = os.path.join(work, "new"), os.path.join(work, "old")
-    try:
-        rows = whole(path, queues, lambda: job(new))
-        if os.path.isdir(place):
-            os.rename(place, old)
-        # CRASH: the table that was there is in `work`, and that stays
-        os.rename(new, place)
-    finally:
-        if os.path.isdir(old) and not os.path.exists(place):
-            os.rename(old, place)
-        shutil.rmtree(work, ignore_errors=True)
-    return rows
+    with Place("events", to, spark).replaced() as new:
+        return whole(path, queues, lambda: job(new))

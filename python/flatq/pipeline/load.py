@@ -18,7 +18,7 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, Struct
 from ..errors import Invalid, Missing
 from ..spark.options import Options
 from ..spark.sink import Sink
-from .drain import local
+from .place import local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

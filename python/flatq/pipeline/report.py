@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import re
@@ -15,6 +14,7 @@ import matplotlib
 
 from . import plots
 from .common import number
+from .place import Place
 from .stats import Stats, text, thin
 
 if TYPE_CHECKING:
@@ -70,19 +70,15 @@ def page(found: Stats, figures: Mapping[str, Figure], title: str) -> str:
 
 
 def write(found: Stats, to: str, title: str = "flatq", more: Mapping[str, Figure] | None = None) -> str:
-    """The page and the PNGs; the page's path. `found` is of many intervals and of SHARES."""
-    os.makedirs(to, exist_ok=True)
+    """The page and the PNGs, in the place of those that were there; the page's path. `found` is of many intervals and of SHARES. Raises Invalid
+    where `to` holds something else."""
     figures = {**(plots.all_of(found) if found.queues else {}), **(more or {})}
-    for name in [*plots.PLOTS, *(more or {})]:
-        if name not in figures:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(to, f"{name}.png"))
-    for name, one in figures.items():
-        with matplotlib.rc_context(plots.STYLE):
-            one.savefig(os.path.join(to, f"{name}.png"), dpi=150)
-    path = os.path.join(to, "report.html")
-    with open(path + ".new", "w", encoding="utf-8") as file:
-        file.write(page(found, figures, title))
-    os.rename(path + ".new", path)
-    return os.path.abspath(path)
-
+    place = Place("report", to)
+    with place.replaced() as new:
+        os.mkdir(new)
+        for name, one in figures.items():
+            with matplotlib.rc_context(plots.STYLE):
+                one.savefig(os.path.join(new, f"{name}.png"), dpi=150)
+        with open(os.path.join(new, "report.html"), "w", encoding="utf-8") as file:
+            file.write(page(found, figures, title))
+    return os.path.join(place.name, "report.html")
