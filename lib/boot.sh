@@ -1,12 +1,12 @@
-# boot.sh - what happens once: to a spool that is new, or was not used since the system started; to a new queue; to ids, every thousand
+# boot.sh - rare steps: the first use of a spool after a boot, the creation of a queue, the opening of a range of ids
 #
-# spool_boot - the first verb after a boot puts back whatever was handed out, checks every line, and opens a new range of
-# ids: those that were given and did not reach the disk are never given again (I1)
+# spool_boot - called by the first verb after a boot: put back all messages that were handed out, check every line, and open a new range
+# of ids, so that an id which did not reach the disk is never given again (I1)
 spool_boot() {
   mkdir -p "$FLATQ_DIR/.ids" "$FLATQ_DIR/.boot" "$FLATQ_DIR/.wait" 2>/dev/null ||
     { [ -d "$FLATQ_DIR" ] && disk_at=$FLATQ_DIR || disk_at=${FLATQ_DIR%/*}; disk_failed "$disk_at" "spool $FLATQ_DIR"; return; }
   lock_spool || return
-  # RACE: another verb may have done it while this one waited for the lock
+  # RACE: another verb may have done this while we waited for the lock
   boot_read
   spool_boot_code=$?
   [ $spool_boot_code -eq 66 ] || { unlock_spool; return $spool_boot_code; }
@@ -16,7 +16,7 @@ spool_boot() {
   return $spool_boot_code
 }
 
-# spool_boot_probe - sets epoch, base64_wrap and clock_same. What a whole boot is built on is not taken from a tool that failed
+# spool_boot_probe - set epoch, base64_wrap and clock_same, for all verbs until the next boot. If a tool fails here, so does the verb
 spool_boot_probe() {
   base64_wrap=-w0
   base64 -w0 </dev/null >/dev/null 2>&1 || base64_wrap=--
@@ -33,7 +33,7 @@ spool_boot_probe() {
   ! process_started $$ || [ "$now" \< "$started" ] || clock_same=same
 }
 
-# spool_boot_sync - the way to the spool is on the disk, whoever made it
+# spool_boot_sync - sync the directories above the spool, whoever made them
 spool_boot_sync() {
   set --
   spool_path=$FLATQ_DIR
@@ -41,7 +41,7 @@ spool_boot_sync() {
     spool_path=${spool_path%/*}
     set -- "$@" "${spool_path:-/}"
   done
-  # a directory above may not be ours to read: then we have not made it either
+  # A directory above that we may not read cannot be synced: then sync the whole file system
   sync_paths "$FLATQ_DIR" && { sync_paths "$@" || sync_many "$FLATQ_DIR"; } || { why="spool $FLATQ_DIR: cannot sync"; return 74; }
 }
 
@@ -51,9 +51,9 @@ spool_boot_queues() {
   names_in "$q" || { why="spool $FLATQ_DIR: cannot be listed"; return 74; }
   for boot_queue in $names; do
     q=$FLATQ_DIR/$boot_queue
-    # one that was half made has no wal/ yet; twice: a look that failed is no absence
+    # A half-made queue has no wal/ yet. Look for the lock too, since a look that failed does not prove absence
     [ -d "$q/wal" ] || [ -e "$q/lock" ] || continue
-    # what it finds is not what the verb says
+    # Findings go to stderr: stdout belongs to the verb that triggered the recovery
     queue_after_boot >&2 || return
   done
 }
@@ -69,18 +69,18 @@ spool_boot_mark() {
   done
 }
 
-# queue_make - makes the places of a new queue, $q
+# queue_make - create the places of the new queue $q
 queue_make() {
-  # wal/ comes last, and alone: it says that all the others are there
+  # Create wal/ last and alone: its presence means that all the others exist
   make_said=$(exec mkdir -p "$q/body" "$q/fold" "$q/queue" "$q/unfold" "$q/head" "$q/out" "$q/done" "$q/delayed" "$q/buried" "$q/claimed" "$q/keys" \
     "$q/wait" "$q/room" "$q/tmp" 2>&1) && { true >>"$q/fold/~" && true >>"$q/unfold/~"; } 2>/dev/null &&
     { mkdir "$q/wal" 2>/dev/null || [ -d "$q/wal" ]; } || { queue_make_failed; return; }
   sync_paths "$q" "$FLATQ_DIR" || { why="queue '$queue': cannot sync"; return 74; }
-  # whoever sees the lock need not sync them again
+  # A verb that sees the lock knows that the places are synced
   { true >>"$q/lock"; } 2>/dev/null || disk_failed "$q" "queue '$queue'"
 }
 
-# queue_make_failed - 69 where a drop has taken away what was just made: then mkdir has missed a directory, or there is none though it was content
+# queue_make_failed - return 69 if a drop removed what we just made: then mkdir missed a directory, or succeeded and there is none
 queue_make_failed() {
   need proof
   case $make_said in
@@ -100,7 +100,7 @@ unlock_spool() {
   exec 8>&-
 }
 
-# ids_open_range - opens the range that follows the newest. Under the spool's lock. It is on the disk before an id is taken from it
+# ids_open_range - open the range after the newest, under the spool's lock. It is synced before an id is taken from it
 ids_open_range() {
   need proof
   names_in "$FLATQ_DIR/.ids" || { why='ids: cannot be listed'; return 74; }
@@ -120,7 +120,7 @@ ids_open_range() {
     disk_failed "$FLATQ_DIR/.ids" 'ids'
 }
 
-# ids_block COUNT - sets ids_first: the first of COUNT times 1,000 ids of one's own, each later than all that were given
+# ids_block COUNT - reserve COUNT times 1,000 ids, all later than those given before, and set ids_first to the first
 ids_block() {
   lock_spool || return
   ids_last_range && ids_open_range $(($1 + 1)) || { ids_code=$?; unlock_spool; return $ids_code; }

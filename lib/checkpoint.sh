@@ -1,6 +1,6 @@
-# checkpoint.sh - the checkpoint: of a queue, of the spool; and what only it does
+# checkpoint.sh - the checkpoint of a queue and of the spool
 
-# checkpoint QUEUE - idempotent, beside everybody else: recover, put back, promote, sweep, fold, rotate the log
+# checkpoint QUEUE - recover, put back, promote, sweep, fold, rotate the log. Idempotent; runs beside all other verbs
 checkpoint() {
   queue_open "$1" || return
   clock_read
@@ -13,8 +13,8 @@ checkpoint() {
   return $checkpoint_code
 }
 
-# checkpoint_turn - what the push that opens a new range of ids does: the checkpoint of its own queue and, in turn, of one other; so each
-# queue has its share however few pushes it has, and nobody waits for thousands of them
+# checkpoint_turn - called by the push that opens a new range of ids: run the checkpoint of its own queue and, in turn, of one other, so that
+# queues with few pushes get theirs too, and no push has to run thousands of checkpoints
 checkpoint_turn() {
   checkpoint "$queue" || return
   ids_last_range || return
@@ -28,13 +28,13 @@ checkpoint_turn() {
   journal_sweep
 }
 
-# checkpoint_spool - the checkpoint of every queue; then ranges of ids, waiters and dropped queues that are no more
+# checkpoint_spool - run the checkpoint of every queue; then remove old ranges of ids, dead waiters and dropped queues
 checkpoint_spool() {
   for spool_path in "$FLATQ_DIR"/*/wal; do
     [ -d "$spool_path" ] || continue
     spool_path=${spool_path%/wal}
     name_from_disk "${spool_path##*/}"
-    # RACE: a queue that is dropped meanwhile needs none
+    # RACE: another process may drop the queue meanwhile: that is no error
     checkpoint "$name" || [ ! -d "$spool_path" ] || return 74
   done
   wait_sweep
@@ -44,7 +44,8 @@ checkpoint_spool() {
   journal_sweep
 }
 
-# tmp_sweep - what killed holders of the lock have left in tmp/. Those who stage without the lock put their PID-TIME in front
+# tmp_sweep - remove what killed holders of the lock have left in tmp/. A file written there without the lock has its writer's PID-TIME in
+# front of its name, and is removed only if that process is dead
 tmp_sweep() {
   set --
   for tmp_path in "$q"/tmp/*; do
@@ -59,12 +60,12 @@ tmp_sweep() {
   [ $# -eq 0 ] || tmp_remove "$@"
 }
 
-# tmp_remove NAME ... - from tmp/ itself. In a group's spool that name may be a link by now; who has gone into the directory knows where he is
+# tmp_remove NAME ... - remove these from tmp/. In a group's spool, tmp may have become a link: so enter it first, and check where we are
 tmp_remove() (
   cd -P "$FLATQ_DIR" && tmp_home=$PWD && cd -P "$q/tmp" && [ "$PWD" = "${tmp_home%/}/${q##*/}/tmp" ] && exec rm -rf "$@" 9>&9
 ) 2>/dev/null
 
-# log_rotate - a log of over a MiB is set aside under the time; the ten newest are kept
+# log_rotate - rename a log of over a MiB to log.TIME, and keep the ten newest
 log_rotate() {
   need proof
   [ -f "$q/log" ] && measure -c "$q/log" && [ "$measured" -gt 1048576 ] || return 0
@@ -77,8 +78,8 @@ log_rotate() {
   done
 }
 
-# journal_sweep - ranges of ids that are no longer in use: what their killed pushers have left is removed, then the range. A range in
-# which somebody is still writing stays
+# journal_sweep - for each range of ids that is no longer in use, remove what killed pushes have left, then the range. A range in which
+# a push is still writing stays
 journal_sweep() {
   need proof
   lock_spool || return
@@ -87,7 +88,7 @@ journal_sweep() {
   for range in "$FLATQ_DIR"/.ids/[0-9]????????; do
     [ "$range" != "$journal_live" ] || break
     journal_free=1
-    # CRASH: an empty file is an id that was burnt
+    # CRASH: an empty file is an id that nobody uses
     journal_open=$(awk 'FNR == 1 { if (name) print name; name = FILENAME; sub(/.*\//, "", name) }
       $0 == "." { name = "" }
       END { if (name) print name; print "end" }' "$range"/[0-9]* /dev/null 2>/dev/null) && captured "$journal_open" || { rmdir "$range" 2>/dev/null; continue; }
@@ -95,20 +96,20 @@ journal_sweep() {
       journal=$range/$journal
       { read -r journal_pid journal_time journal_queue <"$journal"; } 2>/dev/null || continue
       owner_dead "$journal_pid-$journal_time" || { journal_free=; continue; }
-      # the name of a queue, and no path
+      # Accept only the name of a queue, not a path
       case $journal_queue in
       '' | .* | */*) continue ;;
       esac
       journal_orphan "${range##*/}${journal##*/1}"
     done
     [ -n "$journal_free" ] || continue
-    # renamed first: a pusher that slept in it must not find it half gone, and take an id a second time
+    # Rename it first: a push that has slept since it chose this range must not find it half empty, and take an id a second time
     mv -f "$range" "$FLATQ_DIR/.ids.old.$$" 2>/dev/null 8>&8 && rm -rf "$FLATQ_DIR/.ids.old.$$" 2>/dev/null 8>&8
   done
   unlock_spool
 }
 
-# journal_orphan ID - a killed push: its body goes, unless its slip came about
+# journal_orphan ID - remove the body of a killed push, unless it has created its slip
 journal_orphan() {
   q=$FLATQ_DIR/$journal_queue
   [ -e "$q/body/$1" ] || { ids_end; return; }

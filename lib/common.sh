@@ -1,13 +1,13 @@
 # common.sh - sourced first by every verb and door: a clean shell, errors, numbers, names, the clock
 #
-# Definitions only (and the list of parts that were sourced, and names that are cleared). A function that can fail returns a sysexits code and leaves
-# one line of text in `why`; verbs hand both to die, doors write them to their client.
+# Definitions only, except that it starts the list of sourced parts and clears inherited names. A function that can fail returns a code of
+# sysexits and leaves one line of text in `why`; verbs pass both to die, doors write them to their client.
 
 needed=' '
 
-# shell_forget - nothing that is inherited decides, but what the man page names. `set -u` ends a verb that reads a name without a value; so these
-# names are all that could: those that are read with a default. Only when this file is read first: flatq and the line door have set some of them
-# when it is read again, with the verb
+# shell_forget - unset inherited variables that would change what flatq does, except those in the man page. These are the names that are read
+# with a default; `set -u` ends a verb that reads any other unset name. Only when this file is read first: flatq and the line door
+# set some of them before the verb reads it again
 shell_forget() {
   ! command -v shell_reset >/dev/null 2>&1 || return 0
   unset \
@@ -23,13 +23,13 @@ shell_forget() {
 
 shell_forget
 
-# shell_reset - what the caller's environment must not decide. Every executable calls it first.
+# shell_reset - undo settings of the caller that would change what a script does. Every executable calls it first.
 shell_reset() {
   LC_ALL=C; export LC_ALL
-  # what cd, ls and perl would go by
+  # cd, ls and perl would obey these
   unset CDPATH TIME_STYLE QUOTING_STYLE BLOCK_SIZE LS_BLOCK_SIZE PERLIO PERL5OPT PERL_UNICODE
   set +f +C +e
-  # what bash takes from BASHOPTS and SHELLOPTS, and what it leaves out of each glob
+  # bash takes options from BASHOPTS and SHELLOPTS, and GLOBIGNORE hides names from its globs
   [ -z "${BASH_VERSION:-}" ] || {
     unset GLOBIGNORE
     # shellcheck disable=SC3044
@@ -45,19 +45,19 @@ shell_reset() {
   on | off) ;;
   *) die 64 "FLATQ_SYNC must be on or off" ;;
   esac
-  # 2147483646: one more is counted, and mksh has 32 bits
+  # At most 2147483646: we count one byte more, and mksh has 32 bits
   if [ -n "${FLATQ_MOST_BYTES:-}" ]; then
     number "$FLATQ_MOST_BYTES" 2147483646 || die 64 "FLATQ_MOST_BYTES must be a number from 0 to 2147483646"
     FLATQ_MOST_BYTES=${number#0}
   fi
-  # the tests have smaller ranges of ids
+  # The tests use smaller ranges of ids
   case $FLATQ_RANGE in
   0* | *[!0-9]* | ?????*) die 64 "FLATQ_RANGE must be a number from 1 to 1000" ;;
   esac
 }
 
-# disk_failed DIRECTORY WHAT - sets `why` and returns the code of a write that failed below DIRECTORY: 77 where it is a matter of
-# rights, 69 where the queue was dropped meanwhile, else 74
+# disk_failed DIRECTORY WHAT - after a failed write below DIRECTORY, set `why` and return 77 if permissions are missing, 69 if the
+# queue was dropped meanwhile, else 74
 disk_failed() {
   need rare
   disk_reason "$1"
@@ -72,8 +72,8 @@ disk_failed() {
   return 74
 }
 
-# need PART ... - sources lib/PART.sh, once. What a usual run does not call is asked for where it is called: reading a thousand lines
-# costs a shell as much as starting a process
+# need PART ... - source lib/PART.sh, once. Reading a thousand lines costs a shell as much as starting a process, so a part that usual runs
+# do not call is loaded where it is called
 need() {
   for need_part in "$@"; do
     case $needed in
@@ -86,14 +86,14 @@ need() {
   done
 }
 
-# die CODE TEXT - one line on stderr, or what a door does instead (door.sh), then the end
+# die CODE TEXT - print one line on stderr and exit; a door answers its client instead (door.sh)
 die() {
   [ -z "${FLATQ_DOOR:-}" ] || door_die "$@"
   printf '%s: %s\n' "$FLATQ_VERB" "$2" >&2
   exit "$1"
 }
 
-# stream_open 0|1 - the end where standard input or output is closed: some programs take that for an empty input, or for a write that succeeded
+# stream_open 0|1 - exit if standard input or output is closed: some programs take that for an empty input, or for a successful write
 stream_open() {
   if [ "$1" = 0 ]; then
     { true 3<&0; } 2>/dev/null || die 74 'standard input is closed'
@@ -102,7 +102,7 @@ stream_open() {
   fi
 }
 
-# trap_stop FUNCTION - `FUNCTION SIGNAL` is what HUP, INT and TERM do
+# trap_stop FUNCTION - make HUP, INT and TERM call `FUNCTION SIGNAL`
 trap_stop() {
   for trap_signal in HUP INT TERM; do
     # shellcheck disable=SC2064 # the names are put in now
@@ -110,7 +110,7 @@ trap_stop() {
   done
 }
 
-# end_by SIGNAL - as whoever sent it expects. Process 1, as in a container, does not die of what it sends itself
+# end_by SIGNAL - die of SIGNAL, as its sender expects. Process 1, as in a container, survives its own signals, and exits instead
 end_by() {
   trap - "$1"
   kill -s "$1" "$$"
@@ -122,13 +122,13 @@ end_by() {
   esac
 }
 
-# usage - for getopts' `*)`
+# usage - exit with the usage line; for the `*)` of getopts
 usage() {
   die 64 "usage: see $FLATQ_VERB -h"
 }
 
-# number VALUE MAX - sets `number` to VALUE without leading zeros; 1 where VALUE is no number or above MAX.
-# Compared by length, then as text: mksh counts in 32 bits and no shell counts in 200 digits.
+# number VALUE MAX - set `number` to VALUE without leading zeros; return 1 if VALUE is not a number or above MAX.
+# Compares lengths, then text: mksh counts in 32 bits, and no shell counts in 200 digits.
 number() {
   case $1 in
   '' | *[!0-9]*) return 1 ;;
@@ -138,18 +138,18 @@ number() {
   [ ${#number} -lt ${#2} ] || { [ ${#number} -eq ${#2} ] && ! [ "$number" \> "$2" ]; }
 }
 
-# option_number LETTER VALUE MAX - number, or the end with one clear line
+# option_number LETTER VALUE MAX - as number, but exit with an error line if VALUE is wrong
 option_number() {
   number "$2" "$3" || die 65 "-$1 takes a number from 0 to $3"
 }
 
-# pad VALUE WIDTH-ZEROS - sets `padded`: VALUE with zeros in front, as wide as the zeros given
+# pad VALUE ZEROS - set `padded` to VALUE with zeros in front, as wide as ZEROS
 pad() {
   padded=$2$1
   while [ ${#padded} -gt ${#2} ]; do padded=${padded#?}; done
 }
 
-# name_check NAME - 65 unless NAME can be a queue's: beanstalkd's alphabet, and nothing that reads as a path upward
+# name_check NAME - return 65 unless NAME can be a queue's: characters that beanstalkd allows, and nothing that reads as a path upward
 name_check() {
   case $1 in
   '' | -* | *[!A-Za-z0-9+/\;.\$_\(\)-]* | . | .. | ./* | ../* | */. | */.. | */./* | */../*)
@@ -159,7 +159,7 @@ name_check() {
   [ ${#1} -le 200 ] || { why="bad queue name: longer than 200 bytes"; return 65; }
 }
 
-# name_to_disk NAME - sets `disk`: one path component. `/` becomes `,` and a leading dot `%.`; neither is in the alphabet
+# name_to_disk NAME - set `disk` to NAME as one path component: `/` becomes `,` and a leading dot `%.`, which no NAME has
 name_to_disk() {
   disk=$1
   while :; do
@@ -171,9 +171,9 @@ name_to_disk() {
   done
 }
 
-# clock_read - sets `now`: hundredths of a second since the system started, 12 digits, so that times compare as text.
-# It never goes back. Without /proc it is the wall clock's, from one process. A clock that is there and cannot be read ends the verb: by
-# another one every lease would be over. (yash fails to read it once after a NUL.)
+# clock_read - set `now` to the hundredths of a second since the system started, in 12 digits, so that times compare as text.
+# It never goes back. Without /proc it is the wall clock, from one process. If the clock is there and cannot be read, the verb ends: by
+# the other clock every lease would be over. (After reading a NUL, yash fails to read it once.)
 clock_read() {
   if { read -r now clock_rest <"$FLATQ_PROC/uptime" || read -r now clock_rest <"$FLATQ_PROC/uptime"; } 2>/dev/null; then
     now=000000000000${now%.*}${now#*.}
@@ -185,7 +185,7 @@ clock_read() {
   now=${now#"${now%????????????}"}
 }
 
-# clock_add SECONDS TIME - sets `later`. Seconds beyond nine years count as nine years: mksh counts in 32 bits
+# clock_add SECONDS TIME - set `later` to their sum. More than nine years count as nine years: mksh counts in 32 bits
 clock_add() {
   later=${2%??}
   later=${later#"${later%%[!0]*}"}
@@ -197,18 +197,18 @@ clock_add() {
   later=$padded${2#"${2%??}"}
 }
 
-# clock_epoch TIME - sets `epoch_time`: TIME of the clock as hundredths of a second since 1970, 12 digits.
-# The spool keeps its own wall clock: what the system's showed when this boot was first seen, plus the time since.
-# So a clock set back or forward while the system runs changes no order and no delay.
+# clock_epoch TIME - set `epoch_time` to TIME as hundredths of a second since 1970, 12 digits.
+# The spool keeps its own wall clock: the system's wall clock when a verb first saw this boot, plus the time since.
+# So setting the system's clock while it runs changes no order and no delay.
 clock_epoch() {
   epoch_time=${1%??}
   pad $((${epoch_time#"${epoch_time%%[!0]*}"} + epoch)) 0000000000
   epoch_time=$padded${1#"${1%??}"}
 }
 
-# owner_read - sets `owner`: this process as PID-TIME, and owner_lease: `none` where others will see it dead, else empty: a message's own.
-# TIME is a time at which it lived. The clock's own will do (`now`, read by this process), except where that counts from another start than
-# /proc/PID/stat, as a container's (lxcfs) does, and in a subshell, whose PID is not $$: there it is when the process started.
+# owner_read - set `owner` to this process as PID-TIME, and owner_lease to `none` if other verbs can see its death, else to empty, which means
+# the message's own lease. TIME is a time at which the process lived: `now`, which it read itself. Only in a container whose clock (lxcfs)
+# counts from another start than /proc/PID/stat, and in a subshell, whose PID is not $$, TIME is the start of the process.
 owner_read() {
   owner=$$-$now owner_lease=
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
@@ -220,18 +220,18 @@ owner_read() {
   [ $# -lt 20 ] || { pad "${20}" 000000000000; owner=${owner_line%% *}-$padded; }
 }
 
-# owner_alone - whether others' processes are seen, and so their ends
+# owner_alone - set owner_lease to `none` if processes, and so their deaths, can be seen
 owner_alone() {
   [ ! -e "$FLATQ_PROC/1/stat" ] || owner_lease=none
 }
 
-# nonce_read - sets `nonce`: 12 random hexadecimal digits, no process where /proc has them
+# nonce_read - set `nonce` to 12 random hexadecimal digits; from /proc it needs no process
 nonce_read() {
   if { read -r nonce <"$FLATQ_PROC/sys/kernel/random/uuid"; } 2>/dev/null; then
     nonce=${nonce##*-}
   else
     nonce=$({ od -An -N6 -tx1 /dev/urandom | tr -d ' \n'; } 2>/dev/null)
   fi
-  # a name that a nonce is to make the only one of its kind
+  # Never go on without one: the nonce is what makes a name unique
   [ ${#nonce} -eq 12 ] || die 74 'cannot read random numbers'
 }

@@ -3,9 +3,9 @@
 # A glob that matches nothing and a `[ -e ]` that is false look the same when the directory could not be read. So whatever removes, settles or
 # says "nothing there" asks here, or a rename or an rmdir that succeeded. `ls` and `find` end with 0 only where they have read all.
 
-# names_in DIRECTORY - sets `names`: all names in it, in order, one a line; 74 where it cannot be listed to its end
+# names_in DIRECTORY - set `names` to all names in it, sorted, one a line; return 74 if it cannot be listed completely
 names_in() {
-  # the shell may fail to read all of it: no name has a `/` (R6). -q: yash reads no byte that is no character
+  # The last line `/`, which is no name, proves that the shell has read everything (R6). -q, since yash drops bytes that are no characters
   names=$({ ls -q "$1" && printf /; } 2>/dev/null 9>&-) || names=
   case $names in
   */) names=${names%/} names=${names%?} ;;
@@ -13,8 +13,8 @@ names_in() {
   esac || { why="queue '${queue:-}': cannot list ${1#"${q:-}/"}"; return 74; }
 }
 
-# captured TEXT - sets `captured`: TEXT without its last line `end`, by which a command whose output was taken with `$( )` says that it is through.
-# 74: it was cut, since the shell's own read may fail, and no status tells (R6)
+# captured TEXT - set `captured` to TEXT without its last line `end`; return 74 if that line is missing. A command whose output `$( )` takes
+# writes it last, because the shell's own read may fail without any status (R6)
 captured() {
   case $1 in
   end) captured= ;;
@@ -24,7 +24,7 @@ end') captured=${1%?end} ;;
   esac
 }
 
-# spool_listed PATH ... - 66 where PATH ..., which the shell has listed, are all queues that the spool has; 75: there are more; 74
+# spool_listed PATH ... - return 66 if these paths, which a glob gave, are all queues of the spool, 75 if there are more, 74 if unknown
 spool_listed() {
   names_in "$FLATQ_DIR" || return
   [ -e "$1" ] || shift
@@ -41,7 +41,7 @@ spool_listed() {
   return 75
 }
 
-# named NAME - whether NAME is one of `names`
+# named NAME - return whether NAME is one of `names`
 named() {
   case "
 $names
@@ -53,10 +53,10 @@ $1
   return 1
 }
 
-# find_names ARGUMENT ... - sets `names`: what find says of these places of the queue; 74, 69 where it is gone.
-# RACE: find fails where a directory goes (a run that was emptied, a batch that was put back) after it stood in its parent's listing: again
+# find_names ARGUMENT ... - set `names` to what find prints about these places of the queue; return 74 if it fails, 69 if the queue is gone.
+# RACE: find fails if a directory that it has listed (an emptied run, a batch that was put back) is removed before it enters it: repeat
 find_names() {
-  # its last place is `lock`, which is always there: an answer that does not end with it was cut (R6)
+  # Its last argument is `lock`, which always exists: output that does not end with it was cut (R6)
   find_mark=
   for find_word in "$@"; do
     case $find_word in
@@ -70,7 +70,7 @@ find_names() {
     lock | *'
 lock') names=${names%lock} names=${names%?}; return 0 ;;
     esac
-    # RACE: a drop takes the places away while it looks whether they are empty
+    # RACE: a drop removes places while it tests whether they are empty
     drop_wait
     [ $? -ne 69 ] || return 69
     [ -e "$q" ] || break
@@ -80,19 +80,19 @@ lock') names=${names%lock} names=${names%?}; return 0 ;;
   return 74
 }
 
-# files_below PLACE ... - sets `names`: the paths, from $q, of all that is no directory in these places of the queue; 74 as in names_in
+# files_below PLACE ... - set `names` to the paths, relative to $q, of everything but directories in these places; return 74 as names_in
 files_below() {
-  # what has other bytes in its name is strange; and yash could not read it
+  # A name with other bytes is none of ours, and yash could not read it
   find_names "$@" ! -type d ! -name '~' ! -name '*[!!-~]*'
 }
 
-# nothing_ready - 66 where surely nothing of $q is ready, nor due, nor in out/ without having been looked at; 0: look again; 74. Only the
-# thousands of delayed/ are listed: there may be many
+# nothing_ready - return 66 if it is proved that nothing in $q is ready, due, or in out/ and not yet looked at; 0: look again; 74: unknown.
+# Of delayed/, list only the directories of thousands, since there may be many messages
 nothing_ready() {
   need fold
   find_names wal fold queue unfold head out delayed \( -path 'delayed/*' -prune -o \
     ! -type d \( -name '??????????.????????????.*' -o -path 'out/batch.*' -o -name lock \) \) -print || {
-    # RACE: dropped meanwhile, or a drop looks whether it is empty
+    # RACE: the queue was dropped meanwhile, or a drop tests whether it is empty
     [ -e "$q" ] || [ -e "$q/lock" ] || return 66
     drop_wait
     case $? in
@@ -108,7 +108,7 @@ nothing_ready() {
     out/*) proof_out=1 ;;
     delayed/*[!0-9]*) ;;
     delayed/*) proof_path=${proof_path#*/}; [ "$epoch_time" \< "${proof_path}00000" ] || proof_due "$proof_path" || { [ $? -eq 75 ] && return 0; return 74; } ;;
-    # what lies beside blocks and runs is strange, and nobody's
+    # Ignore files beside blocks and runs: they are no messages
     queue/??????????.???????/* | head/*/* | wal/* | fold/* | unfold/*) return 0 ;;
     esac
   done
@@ -116,7 +116,7 @@ nothing_ready() {
   return 66
 }
 
-# proof_due THOUSANDS - 0 where none of what is delayed there is due; 75 where something is, now: look again; 74
+# proof_due THOUSANDS - return 0 if no message delayed there is due, 75 if one is due now (look again), 74 if unknown
 proof_due() {
   files_below "delayed/$1" || { [ -e "$q/delayed/$1" ] || return 0; return 74; }
   for proof_path in $names; do
@@ -128,7 +128,7 @@ proof_due() {
   done
 }
 
-# nowhere ID - 66 where the message with the 12-digit ID is surely in none of the places that message_find looks at; 0: look again; 74
+# nowhere ID - return 66 if it is proved that the message with the 12-digit ID is in no place where message_find looks; 0: look again; 74
 nowhere() {
   names_like "$1" out wal fold queue unfold head delayed buried || return
   for proof_path in $names; do
@@ -142,23 +142,23 @@ nowhere() {
   return 66
 }
 
-# What a flat file's name begins with: priority, first and last id. A `?` of find's would take a dot as well, and with it a slip for a flat file
+# How a flat file's name begins: priority, first and last id. A `?` in a pattern of find would match a dot, and so take a slip for a flat file
 flat_like='[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9].[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9].[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]'
 
-# names_like ID PLACE ... - sets `names`: the paths of slips with ID, and of all flat files, in these places
+# names_like ID PLACE ... - set `names` to the paths of slips with ID, and of all flat files, in these places
 names_like() {
   like_id=$1
   shift
   find_names "$@" ! -type d \( -name "??????????.$like_id.*" -o -name "????????????.??????????.$like_id.*" -o -name "$flat_like.*.*.*" -o -name lock \)
 }
 
-# is_like ID - whether proof_path is the message's slip, or a flat file with a line of it; 74 where it cannot be read
+# is_like ID - return whether proof_path is the message's slip, or a flat file with its line; 74 if the file cannot be read
 is_like() {
   flat_parse "${proof_path##*/}" || return 0
   ! [ "$1" \< "$flat_first" ] && ! [ "$flat_last" \< "$1" ] && message_in_flat "$q/$proof_path" "$1"
 }
 
-# absent PATH - 0 only where the system says that there is no such file; else 74, with `why`: it is there, and the look at it failed, or nobody knows
+# absent PATH - return 0 only if the system says that there is no such file; else 74, with `why`: it exists and could not be looked at, or unknown
 absent() {
   absent_said=$(exec ls -d "$1" 2>&1 9>&-)
   case $?.$absent_said in
@@ -168,7 +168,7 @@ absent() {
   return 74
 }
 
-# there PATH - 0 where there is such a file, 1 where the system says that there is none, 74 where nobody knows
+# there PATH - return 0 if the file exists, 1 if the system says that it does not, 74 if unknown
 there() {
   [ -e "$1" ] && return 0
   absent "$1" && return 1
@@ -185,7 +185,7 @@ expect() {
   esac
 }
 
-# queue_gone [FD] - 69 where $q was surely dropped, or is another queue than the one whose lock is open as FD; 74 where nobody knows; else 0
+# queue_gone [FD] - return 69 if $q was dropped, or is another queue than the one whose lock is open as FD; 74 if unknown; else 0
 queue_gone() {
   if absent "$q/lock"; then
     why="queue '$queue' is gone"
@@ -205,7 +205,7 @@ queue_gone() {
   return 69
 }
 
-# conf_read - queue_conf of a conf that the shell has not read to the end of a line: an empty one, or one that cannot be read
+# conf_read - finish queue_conf when the shell could not read a whole line of conf: it is empty, or cannot be read
 conf_read() {
   conf_said=$({ cat "$q/conf" && printf '\nend'; } 2>/dev/null 9>&-) && captured "$conf_said" || { why="queue '$queue': cannot read conf"; return 74; }
   # shellcheck disable=SC2086 # words
@@ -213,20 +213,20 @@ conf_read() {
   queue_bound=${1:-} queue_most=${2:-}
 }
 
-# measure OPTION FILE - sets `measured`: what `wc OPTION` says of FILE; 74 where that is no number
+# measure OPTION FILE - set `measured` to what `wc OPTION` prints for FILE; return 74 if that is not a number
 measure() {
   measured=$({ wc "$1" <"$2" && printf /; } 2>/dev/null 9>&-) || measured=
   case $measured in
   */) measured=${measured%/} measured=${measured%?} ;;
   *) measured= ;;
   esac
-  # some have blanks in front
+  # Some versions of wc print blanks in front
   number "${measured##* }" 999999999999999 && measured=$number && return 0
   why="queue '${queue:-}': cannot count what is in ${2#"${q:-}/"}"
   return 74
 }
 
-# slips_left PLACE ... - 66 where surely no slip is in these places of the queue, but in a batch or settled; 0: look again; 74
+# slips_left PLACE ... - return 66 if it is proved that these places hold no slips except in batches or settled ones; 0: look again; 74
 slips_left() {
   files_below "$@" || return
   for proof_path in $names; do

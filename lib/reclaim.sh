@@ -1,6 +1,6 @@
-# reclaim.sh - what comes back by itself: the due, the expired, what dead owners held; and what is swept: the settled, the abandoned
+# reclaim.sh - messages that come back by themselves (delay over, lease over, owner dead), and the sweep of settled ones
 
-# queue_promote - delayed messages whose time has come are ready. One mv for many: their names stay as they are
+# queue_promote - move delayed messages that are due to wal/. One mv moves many, since their names stay the same
 queue_promote() {
   clock_epoch "$now"
   set --
@@ -25,19 +25,19 @@ queue_promote() {
 }
 
 promote_these() {
-  # looked at twice: one look may fail
+  # Look twice: one look may fail
   if { [ -e "$q/conf" ] || [ -f "$q/conf" ]; } && [ -z "$lock_held" ]; then
     lock_queue || return
     mv -f "$@" "$q/wal/" 2>/dev/null
     unlock_queue
   else
-    # RACE: what another verb has brought back already, mv does not find
+    # RACE: mv does not find what another verb has already moved
     mv -f "$@" "$q/wal/" 2>/dev/null
   fi
   wake "$q/wait"
 }
 
-# queue_reclaim - puts back what is expired and what dead owners held; sweeps where many are settled
+# queue_reclaim - put back messages whose lease is over or whose owner is dead; sweep if many are settled
 queue_reclaim() {
   queue_conf || return
   reclaim_saw='' reclaim_code=0
@@ -54,7 +54,7 @@ queue_reclaim() {
     esac
     slip_parse "$reclaim_name" || { slip_strange "out/$reclaim_name"; continue; }
     if [ "$slip_owner" != 0 ] && owner_dead "$slip_owner"; then
-      # RACE: an owner settles by a marker, and then dies: first dead, then the marker
+      # RACE: an owner creates its marker, then dies. So look for the marker only after we have seen the owner dead
       ! reclaim_settled || continue
       message_putback dead || [ $? -eq 66 ] || reclaim_code=74
     elif lease_over "$slip_deadline"; then
@@ -66,7 +66,7 @@ queue_reclaim() {
   return $reclaim_code
 }
 
-# reclaim_settled - 1 where surely no marker says that the dead owner of reclaim_name has settled it: what is put back, is handed out again
+# reclaim_settled - return 1 if it is proved that the dead owner of reclaim_name left no marker that it is settled: only then may it be put back
 reclaim_settled() {
   need proof
   there "$q/done/$reclaim_name"
@@ -76,7 +76,7 @@ reclaim_settled() {
   esac
 }
 
-# lease_over DEADLINE - whether there is one, and it has passed
+# lease_over DEADLINE - return whether there is a deadline and it has passed
 lease_over() {
   case $1 in
   000000000000 | *[!0-9]*) return 1 ;;
@@ -84,7 +84,8 @@ lease_over() {
   ! [ "$now" \< "$1" ]
 }
 
-# queue_sweep - what is settled leaves the disk: its slip in out/, if only marked; its key; when that is sure, its body; then what said so
+# queue_sweep - remove settled messages: the slip in out/ if it was settled by a marker; the key; once these are synced, the body; last the
+# name in done/
 queue_sweep() {
   sweep_locked=
   if [ -z "$lock_held" ]; then
@@ -99,9 +100,9 @@ queue_sweep() {
       sweep_names='' sweep_count=0
     fi
     [ -e "$sweep_path" ] || continue
-    # a directory is no marker
+    # A directory is not a marker
     [ ! -d "$sweep_path" ] || { slip_strange "done/${sweep_path##*/}" || { sweep_code=$?; break; }; continue; }
-    # what rm would take for options, for several names or for more than one
+    # Such names would be options or several names to rm
     case ${sweep_path##*/} in
     -* | *[!0-9A-Za-z._-]*) slip_strange "done/${sweep_path##*/}" || { sweep_code=$?; break; }; continue ;;
     esac
@@ -111,7 +112,7 @@ queue_sweep() {
   return $sweep_code
 }
 
-# sweep_these - of singles the slip in out/ goes first, of batches last (batch_sweep)
+# sweep_these - remove these settled messages. For single ones, the slip in out/ goes first; for batches, last (batch_sweep)
 sweep_these() {
   sweep_out='' sweep_bodies='' sweep_keys=
   for sweep_name in $sweep_names; do
@@ -131,7 +132,7 @@ sweep_these() {
   } || disk_failed "$q/done" "queue '$queue'"
 }
 
-# sweep_key - the key of a settled message, where it still is that message's
+# sweep_key - remove the key of a settled message, if the key still belongs to it
 sweep_key() {
   [ "$slip_key" != - ] || return 0
   key_read "$slip_key"

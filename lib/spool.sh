@@ -1,13 +1,13 @@
 # spool.sh - the spool and its queues on disk: opening, locks, ids, configuration, log
 #
-#   $FLATQ_DIR/.ids/RANGE/N     the push journal: who was given which id (I1); a second line, `.`: that push has ended
-#   $FLATQ_DIR/.boot/BOOT       this boot has been recovered; the wall clock when it began, what base64 can do, and the clock
-#   $FLATQ_DIR/.wait/           FIFOs of those who wait (wait.sh)
+#   $FLATQ_DIR/.ids/RANGE/N     the push journal: which process was given which id (I1); a second line `.`: that push has ended
+#   $FLATQ_DIR/.boot/BOOT       the spool was recovered after this boot; holds the wall clock at its begin, what base64 can do, and the clock
+#   $FLATQ_DIR/.wait/           FIFOs of the verbs that wait (wait.sh)
 #   $FLATQ_DIR/.lock            for ids, and for the first verb after a boot
 #   $FLATQ_DIR/QUEUE/           body/ wal/ fold/ queue/ unfold/ head/ out/ done/ delayed/ buried/ keys/ wait/ room/ tmp/, lock, log, and
 #                               where they are wanted conf (bound, most tries) and closed
 
-# spool_open - finds the spool, makes it where there is none, and recovers it where it was not used since the system started
+# spool_open - find the spool; create it if there is none; recover it if this is its first use since the system started
 spool_open() {
   if [ -z "${FLATQ_DIR:-}" ]; then
     [ -n "${XDG_STATE_HOME:-}${HOME:-}" ] || { why='set FLATQ_DIR or HOME'; return 64; }
@@ -17,7 +17,7 @@ spool_open() {
   /*) ;;
   *) FLATQ_DIR=$PWD/$FLATQ_DIR ;;
   esac
-  # a spool with the set-gid bit belongs to a group (create -g)
+  # The set-gid bit says that the spool belongs to a group (create -g)
   spool_shared=
   if [ -g "$FLATQ_DIR" ]; then
     umask 007
@@ -25,9 +25,9 @@ spool_open() {
     no_links "$FLATQ_DIR"/.[a-z]* || return
   fi
   { read -r boot <"$FLATQ_PROC/sys/kernel/random/boot_id"; } 2>/dev/null || boot=none
-  # one that is there and cannot be read is no new boot
+  # If boot_id exists and cannot be read, do not take that for a new boot
   [ "$boot" != none ] || [ ! -e "$FLATQ_PROC/sys/kernel/random/boot_id" ] || { why='cannot read when the system was started'; return 74; }
-  # after a power cut nobody would look for slips whose bodies did not reach the disk
+  # Without boot ids nobody would look, after a power cut, for slips whose bodies did not reach the disk
   [ "$boot" != none ] || [ "$FLATQ_SYNC" = off ] ||
     { why='the system does not say when it was started: mount /proc, or set FLATQ_SYNC=off, and lose messages when the power goes'; return 70; }
   boot_read && return 0
@@ -37,11 +37,12 @@ spool_open() {
   spool_boot
 }
 
-# boot_read - sets epoch, base64_wrap and clock_same; 66 where this boot was not seen yet. One that is there and cannot be read is not new: what the
-# living hold would be put back. In a group's spool others write it, and the shell counts with it: nothing but numbers and two words (R7)
+# boot_read - set epoch, base64_wrap and clock_same; return 66 if no verb has run since this boot. A file that exists and cannot be read is
+# an error, not a new boot: recovery would put back what living owners hold. Members of a group may write this file and the shell
+# calculates with it, so accept only numbers and two words (R7)
 boot_read() {
   epoch='' base64_wrap='' clock_same=
-  # RACE: another verb may have made it between the two looks: then a third
+  # RACE: another verb may have created it between two looks: then look again
   for boot_try in 1 2; do
     { { read -r epoch base64_wrap clock_same || :; } <"$FLATQ_DIR/.boot/$boot"; } 2>/dev/null && break
     need proof
@@ -61,14 +62,14 @@ boot_read() {
   return 74
 }
 
-# queue_open NAME [make] - sets `queue` and `q`, its directory; 66 where there is none and none is to be made
+# queue_open NAME [make] - set `queue`, and `q` to its directory; return 66 if there is none and `make` is not given
 queue_open() {
   name_check "$1" || return
   queue=$1
   name_to_disk "$1"
   q=$FLATQ_DIR/$disk
   [ -z "$spool_shared" ] || queue_plain || return
-  # made last: its places are on the disk
+  # The lock is created last: if it exists, the places are synced
   [ -e "$q/lock" ] && return 0
   if [ $# -ne 2 ] && [ ! -d "$q/wal" ]; then
     need proof
@@ -76,14 +77,14 @@ queue_open() {
       why="no queue '$1'"
       return 66
     fi
-    # RACE: another process may have made it since
+    # RACE: another process may have created the queue since
     [ -d "$q/wal" ] || return 74
   fi
   need boot
   queue_make
 }
 
-# queue_plain - in a group's spool: 74 where a name that verbs go by is a link. Any member may have put it there, to have them write elsewhere
+# queue_plain - in a group's spool, return 74 if a name that verbs use is a link: a member may have put it there to make us write elsewhere
 queue_plain() {
   no_links "$q" "$q"/* "$q"/claimed/* "$q"/head/* "$q"/queue/* "$q"/delayed/*
 }
@@ -94,19 +95,19 @@ no_links() {
   done
 }
 
-# file_put NAME TEXT - $q/NAME holds TEXT, as a new file that is renamed: a `>` would write through a link that another member of the group puts there
-# meanwhile (set -C: exclusively). What is killed leaves a file that the checkpoint removes from tmp/
+# file_put NAME TEXT - write TEXT to a new file (set -C: exclusively) and rename it to $q/NAME: a `>` would write through a link that another
+# member of the group puts there meanwhile. CRASH: the checkpoint removes the file from tmp/
 file_put() {
   put_path=$q/tmp/$$-$now.put
   set -C
   { printf '%s\n' "$2" >"$put_path"; } 2>/dev/null || { set +C; return 1; }
   set +C
-  # in a directory that a link names, mv would make a file
+  # If the name is a link to a directory, mv would move the file into that
   [ ! -h "$q/$1" ] || rm -f "$q/$1" 2>/dev/null
   if [ -n "$lock_held" ]; then mv -f "$put_path" "$q/$1" 2>/dev/null 9>&9; else mv -f "$put_path" "$q/$1" 2>/dev/null; fi
 }
 
-# file_mark PATH - the empty file PATH is there, and nothing is emptied where it was
+# file_mark PATH - create the empty file PATH; if it exists, leave it as it is
 file_mark() {
   set -C
   { true >"$1"; } 2>/dev/null
@@ -114,8 +115,8 @@ file_mark() {
   [ -e "$1" ]
 }
 
-# queue_files - sets queue_files: the files in $q itself whose names begin as closed, conf and dropping do. The listing must have `lock`: a file
-# that could not be looked at is not one that is not there (R1)
+# queue_files - set queue_files to the names in $q itself that begin as closed, conf and dropping do. The listing must contain `lock`, or it
+# has failed and proves nothing (R1)
 queue_files() {
   queue_files=' '
   for queue_path in "$q"/[cdl]*; do queue_files="$queue_files${queue_path##*/} "; done
@@ -128,7 +129,7 @@ queue_files() {
   return 74
 }
 
-# queue_conf - sets queue_bound and queue_most; 0 is no limit
+# queue_conf - set queue_bound and queue_most; 0 means no limit
 queue_conf() {
   if ! { read -r queue_bound queue_most queue_rest <"$q/conf"; } 2>/dev/null; then
     queue_bound=0 queue_most=0
@@ -143,30 +144,30 @@ queue_conf() {
     { why="queue '$queue': conf is damaged"; return 65; }
 }
 
-# sync_paths PATH ... - returns when what the paths name is on the disk; at once where FLATQ_SYNC is off
+# sync_paths PATH ... - sync these files and directories; with FLATQ_SYNC=off, do nothing
 sync_paths() {
   [ "$FLATQ_SYNC" = off ] || sync "$@" 2>/dev/null
 }
 
-# lock_queue - waits for the queue's lock, on descriptor 9, and then finishes what a killed holder has begun, so that nobody can forget to (R3).
-# Children that write get it too (9>&9, which mksh needs said): a child that outlives its shell still holds it. All others get 9>&-.
+# lock_queue - wait for the queue's lock, on descriptor 9, then finish what a killed holder has begun, so that no caller can forget to (R3).
+# Children that write inherit it (9>&9, which mksh must be told), so a child that outlives its shell still holds the lock. Others get 9>&-.
 lock_queue() {
-  # `command` keeps the shell alive where exec fails
+  # Without `command`, a failed exec would end the shell
   { command exec 9>>"$q/lock"; } 2>/dev/null ||
     { need proof; queue_gone || return; disk_failed "$q" "queue '$queue'"; return; }
   lock_held=1
   flock 9 9>&9 2>/dev/null || { unlock_queue; why='flock is missing or failed'; return 70; }
-  # RACE: the queue may have been dropped, and made again, meanwhile
+  # RACE: another process may have dropped the queue, and created a new one of the same name, meanwhile
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
   [ ! -e "$FLATQ_PROC/self/fd" ] || [ "$q/lock" -ef "$FLATQ_PROC/self/fd/9" ] ||
     { need proof; queue_gone 9; } || { lock_code=$?; unlock_queue; return $lock_code; }
-  # what begins now begins after the wait (R5)
+  # The time before the wait is old: read the clock again (R5)
   clock_read
   lock_recover || { lock_code=$?; unlock_queue; return $lock_code; }
 }
 
-# lock_recover - where a killed holder of the lock has left anything, it is finished. In a process of its own, since it reads other messages'
-# slips into the variables that the caller's are in
+# lock_recover - finish what a killed holder of the lock has left. In a process of its own, since it parses other slips into the slip_
+# variables, which hold the caller's message
 lock_recover() {
   lock_left=
   if [ -e "$q/dropping" ]; then
@@ -191,15 +192,15 @@ lock_recover() {
   return 74
 }
 
-# drop_wait - 0 where a drop was at it, or was killed, and is through; 1 where there is none; 69 where the queue is gone
+# drop_wait - if a drop is at work, or was killed at it, wait for its end and return 0; return 1 if there is none, 69 if the queue is gone
 drop_wait() {
   [ -z "$lock_held" ] && [ -e "$q/dropping" ] || return 1
   lock_queue || return
   unlock_queue
 }
 
-# place_first PLACE - sets place_first: the first name in fold/ or unfold/. Each of the two holds an empty file `~`: a listing without it is
-# none (R1)
+# place_first PLACE - set place_first to the first name in fold/ or unfold/. Each of the two holds an empty file `~`: a listing without it
+# has failed (R1)
 place_first() {
   for place_try in 1 2; do
     place_first='' place_seen=''
@@ -208,7 +209,7 @@ place_first() {
       [ "$place_path" != "$q/$1/~" ] || place_seen=1
     done
     [ -z "$place_seen" ] || return 0
-    # an older version of flatq made none
+    # An older version of flatq did not create it
     { true >>"$q/$1/~"; } 2>/dev/null || break
   done
   why="queue '$queue': cannot list $1"
@@ -220,48 +221,48 @@ unlock_queue() {
   lock_held=
 }
 
-# ids_last_range - sets `range`, the directory of the newest range that is open: on the disk. There are one or two
+# ids_last_range - set `range` to the directory of the newest open range, which is synced. One or two ranges exist
 ids_last_range() {
   ids_found=
   for range in "$FLATQ_DIR"/.ids/[0-9]????????; do
-    # looked at twice: an older one may have ids that are not on the disk
+    # Look twice before using an older range: some of its ids may not be on the disk
     [ ! -e "$range/open" ] && [ ! -f "$range/open" ] || ids_found=$range
   done
   range=$ids_found
   [ -n "$range" ] || { why='the spool has no range of ids'; return 74; }
 }
 
-# ids_next - sets `id` and slip_id, and `journal`, the file that stands for the id: it says which process writes which
-# message, until that says it has ended. Nothing is unlinked in a range that is in use and each is filled from below, so that the last
-# id is found by halving; a range is renamed away before it is removed, so that whoever still believes in it fails (I1).
+# ids_next - take the next id: set `id`, slip_id, and `journal`, a file that names this process and the queue until the push has ended.
+# A range is filled from below, and nothing in it is unlinked while it is in use, so halving finds the last id. A range is renamed away
+# before it is removed, so that a process which still uses it fails (I1).
 ids_next() {
   owner_read
   while :; do
     ids_last_range || return
-    # FLATQ_RANGE: how many of a range's thousand are used
+    # FLATQ_RANGE is the number of ids that are used of a range's thousand
     ids_low=999 ids_most=$((1000 + FLATQ_RANGE))
     ids_high=$ids_most
     while [ $((ids_high - ids_low)) -gt 1 ]; do
       ids_middle=$(((ids_low + ids_high) / 2))
       if [ -e "$range/$ids_middle" ]; then ids_low=$ids_middle; else ids_high=$ids_middle; fi
     done
-    # RACE: others take ids too; who comes second tries the next one
+    # RACE: other pushes take ids too; if one was faster, try the next id
     while [ "$ids_high" -lt "$ids_most" ]; do
       journal=$range/$ids_high
       set -C
-      # one opening makes it and writes it
+      # Open once, to create the file and to write it
       if { command exec 8>"$journal"; } 2>/dev/null; then
         set +C
         slip_id=${range##*/}${ids_high#1}
         id=${slip_id#"${slip_id%%[!0]*}"}
-        # CRASH: an empty file is an id that was burnt
+        # CRASH: an empty file is an id that nobody uses
         { printf '%s %s %s\n' "${owner%-*}" "${owner#*-}" "${q##*/}" >&8; } 2>/dev/null
         ids_code=$?
         exec 8>&-
-        # RACE: the range may have been swept while it was empty
+        # RACE: a checkpoint may have removed the range while it was empty
         [ $ids_code -eq 0 ] && [ -e "$journal" ] || { [ -d "$range" ] || break; disk_failed "$range" "queue '$queue'"; return; }
         [ -n "$id" ] && return 0
-        # no message has the id 0
+        # Skip 0: no message has that id
         ids_end
       fi
       set +C
@@ -271,7 +272,7 @@ ids_next() {
     if [ "$ids_high" -ge "$ids_most" ]; then
       need boot
       lock_spool || return
-      # RACE: another may have opened the next range while this one waited
+      # RACE: another push may have opened the next range while we waited
       ids_full=$range
       ids_last_range && { [ "$range" != "$ids_full" ] || ids_open_range; } || { ids_code=$?; unlock_spool; return $ids_code; }
       unlock_spool
@@ -283,13 +284,13 @@ ids_next() {
   done
 }
 
-# ids_end - the push that has the id has ended, well or not. A line more, since emptying a file costs a disk more than that
+# ids_end - note that the push with this id has ended, successfully or not. Appends a line, which is cheaper on disk than emptying the file
 ids_end() {
   [ -h "$journal" ] || { printf '.\n' >>"$journal"; } 2>/dev/null || :
 }
 
-# queue_log VERB [REASON] - one line of the queue's log, of the message in slip_*: time, verb, id, tries, size, milliseconds
-# since it was pushed. A log that cannot be written changes nothing.
+# queue_log VERB [REASON] - write a line about the message in slip_* to the queue's log: time, verb, id, tries, size, milliseconds
+# since it was pushed. If the log cannot be written, go on.
 queue_log() {
   clock_epoch "$now"
   [ ! -h "$q/log" ] || return 0
@@ -299,7 +300,7 @@ queue_log() {
     $(((${waited_s#"${waited_s%%[!0]*}"} - ${born_s#"${born_s%%[!0]*}"}) * 1000 + (waited_c - born_c) * 10)) "${2:--}" >>"$q/log"; } 2>/dev/null || :
 }
 
-# wake DIRECTORY [COUNT] - wakes so many (1) of those who wait there (wait.sh)
+# wake DIRECTORY [COUNT] - wake COUNT (else 1) of the processes that wait there (wait.sh)
 wake() {
   for wake_path in "$1"/*; do
     [ ! -e "$wake_path" ] || { need wait; wake_some "$@"; }
