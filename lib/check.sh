@@ -77,7 +77,10 @@ check_slips() {
   check_wrong=$({
     check_list && printf 'end slips\n'
     # shellcheck disable=SC2012 # the names are ids
-    { ls -ln "$q/body" && printf 'end\n'; } 2>/dev/null | awk 'NF > 8 { print "body", $5, $9 } $1 == "end" { print "end bodies" }' 2>/dev/null
+    { ls -ln "$q/body" && printf 'end\n'; } 2>/dev/null | awk '
+      /^-/ && (NF < 9 || $5 !~ /^[0-9]+$/) { exit }
+      NF > 8 { print "body", $5, $9 }
+      $1 == "end" { print "end bodies" }' 2>/dev/null
   } | FLATQ_BODY=$q/body awk '
       $1 == "end" { ends++; next }
       $1 == "body" { bytes[$3] = $2; next }
@@ -179,7 +182,8 @@ check_flats() {
     check_awk 1 <"$check_path" >"$q/tmp/strange.$check_name" &&
       check_awk 2 <"$check_path" >"$q/tmp/flat" || { disk_failed "$q/tmp" "queue '$queue'"; return; }
     sync_paths "$q/tmp/flat" "$q/tmp/strange.$check_name" "$q/tmp" || { why="queue '$queue': cannot sync"; return 74; }
-    measure -l "$q/tmp/flat" || return
+    check_whole "$check_path" "$q/tmp/flat" "$q/tmp/strange.$check_name" && measure -l "$q/tmp/flat" ||
+      { rm -f "$q/tmp/flat" "$q/tmp/strange.$check_name" 2>/dev/null 9>&9; return 74; }
     check_good=$measured
     printf "queue '%s': %s of %s lines of a flat file were damaged: set aside in tmp/\n" "$queue" "$((flat_count - check_good))" "$flat_count"
     if [ "$check_good" != 0 ]; then
@@ -191,6 +195,22 @@ check_flats() {
     [ "$check_good" = "$flat_count" ] || rm -f "$check_path" 9>&9 2>/dev/null
     sync_paths "${check_path%/*}" || { why="queue '$queue': cannot sync"; return 74; }
   done
+}
+
+# check_whole FLAT PART PART - 74 unless the two parts together are as long as the flat file: an awk may not notice that it cannot read. Only
+# of a file that does not end with a newline they have one byte more
+check_whole() {
+  measure -c "$1" || return
+  check_bytes=$measured
+  measure -c "$2" || return
+  check_bytes=$((check_bytes - measured))
+  measure -c "$3" || return
+  case $((measured - check_bytes)) in
+  0) return 0 ;;
+  1) check_end=$(exec tail -c 1 "$1" 2>/dev/null 9>&-) && [ -n "$check_end" ] && return 0 ;;
+  esac
+  why="queue '$queue': cannot read ${1#"$q/"}"
+  return 74
 }
 
 # check_awk 0|1|2 - of a flat file: how many lines are bad and how many good; the bad ones; the good ones

@@ -233,6 +233,8 @@ queue_unfold() {
       # what is no name and no base64 may be a path elsewhere, and a program
       $1 $2 !~ "^[0-9A-Za-z.+/=-]*$" || $1 ~ "/" { exit 74 }
       { n = split($1, field, "."); body = ENVIRON["FLATQ_BODY"] "/" field[2]
+        # cut, by a read error that awk does not notice
+        if (NF != 2 || n != 10 || length($2) != int((field[8] + 2) / 3) * 4) exit 74
         field[3] += ENVIRON["FLATQ_TRIES"]
         name = field[1]; for (i = 2; i <= n; i++) name = name "." field[i]
         name = ENVIRON["FLATQ_STAGE"] "/" name
@@ -241,10 +243,10 @@ queue_unfold() {
         # after its slip: that knows what is to be undone
         printf "%s\n", $2 >body
         if (close(body)) exit 74
-        lines++ }
-      END { print lines + 0 }' 2>/dev/null <"$unfold_from" 9>&9) || unfold_lines=none
+        lines++; bytes += length($2) + 1 }
+      END { printf "%d %.0f\n", lines, bytes }' 2>/dev/null <"$unfold_from" 9>&9) || unfold_lines=none
   set -- "$1" "$unfold_stage"/*
-  if [ "$unfold_lines" != "$flat_count" ] || [ $# -ne $((flat_count + 1)) ] || ! unfold_whole; then
+  if [ "${unfold_lines% *}" != "$flat_count" ] || [ $# -ne $((flat_count + 1)) ] || ! unfold_whole; then
     disk_failed "$q/tmp" "queue '$queue': cannot unfold"
     unfold_code=$?
     unfold_undo "$unfold_stage" || :
@@ -282,13 +284,20 @@ unfold_undo() {
     disk_failed "$q/tmp" "queue '$queue'"
 }
 
-# unfold_whole - an awk that does not notice a full disk is noticed here: the last body must be as long as its slip says
+# unfold_whole - an awk that does not notice a full disk is noticed here: all bodies together must be as long as they are in the flat file
 unfold_whole() {
-  for unfold_slip in "$unfold_stage"/*; do :; done
-  need proof
-  slip_parse "${unfold_slip##*/}" && measure -c "$q/body/$slip_id" || return
-  # shellcheck disable=SC2017 # whole threes
-  [ "$measured" = $(((slip_size + 2) / 3 * 4 + 1)) ]
+  unfold_bodies=
+  for unfold_slip in "$unfold_stage"/*; do
+    unfold_slip=${unfold_slip##*/} unfold_slip=${unfold_slip#*.}
+    unfold_bodies="$unfold_bodies ${unfold_slip%%.*}"
+  done
+  # shellcheck disable=SC2086 # names without blanks
+  unfold_said=$(cd "$q/body" && exec wc -c $unfold_bodies 2>/dev/null 9>&-) || return
+  # the last line: of many the sum
+  # shellcheck disable=SC2086 # two words
+  set -- ${unfold_said##*"
+"}
+  [ $# -eq 2 ] && [ "$1" = "${unfold_lines#* }" ]
 }
 
 # unfold_finish FLAT - the staged slips go to head/; then the flat file goes. It stays as long as they have not been seen there

@@ -1,13 +1,15 @@
 """Other programs than GNU's, and none: a verb keeps the whole promise, or ends with one line that says what to install, before it gives an id."""
 
+import itertools
 import os
+import shutil
 import subprocess
 
 import pytest
 
-from conftest import need
-from engine import refused
-from conftest import Result
+from conftest import Result, need, share
+from engine import flats_of, refused
+from test_rules import drained, faulty, fill, stub
 
 LINES = b"a\n\xff\0b\n\n"
 
@@ -62,3 +64,70 @@ def test_where_a_boot_cannot_be_told_nothing_is_acknowledged(shell, flatq, tmp_p
         env = {"FLATQ_SYNC": "on", "FLATQ_PROC": str(proc)}
         refused(flatq(*words, input=b"x", env=env), 70, words[0], text=b"mount /proc, or set FLATQ_SYNC=off")
     flatq("push", "q", input=b"x", env={**env, "FLATQ_SYNC": "off"}, check=0)
+
+
+# read errors that an awk does not notice: what it has not read, or read in part, is compared with what the slips say
+
+AWKS = {"gawk": "gawk", "mawk": "mawk", "busybox": "busybox", "onetrue-awk": "original-awk"}
+
+
+@pytest.fixture
+def awk(request, flatq):
+    """flatq with that awk, of which a system call fails where `faulty` says so."""
+    need(AWKS[request.param])
+    place = flatq.home / "awk"
+    place.mkdir()
+    for name in ("awk", "mawk"):
+        (place / name).write_text(f"#!/bin/sh\nexec {shutil.which(AWKS[request.param])}{' awk' * (request.param == 'busybox')} \"$@\"\n")
+        (place / name).chmod(0o755)
+    flatq.env["PATH"] = f"{place}:{flatq.env['PATH']}"
+    return flatq
+
+
+# no newline within the first 4096 bytes, and a whole number of fours
+LONG = b"x" * 20000
+
+
+@pytest.mark.parametrize("awk, when", share("awk body", itertools.product(AWKS, ("1", "2", "3+")), 3), indirect=["awk"])
+def test_a_body_that_awk_cannot_read(awk, when):
+    for _ in range(6):
+        awk("push", "q", input=LONG, check=0)
+    body = sorted((awk.spool / "q/body").iterdir())[3]
+    faulty(awk, "read", body, "wal", "q", env={"FLATQ_FOLD": "5"}, when=when)
+    for words in ["drain", "q"], ["pop", "-l", "-n", "9", "q"]:
+        done = faulty(awk, "read", body, *words, when=when)
+        assert done.returncode == 74 or done.stdout == (LONG + b"\n") * 6, (words, done.returncode, len(done.stdout))
+        if not done.returncode:
+            break
+    else:
+        assert awk("drain", "q", check=0).out == (LONG + b"\n") * 6
+
+
+@pytest.mark.parametrize("awk, verb, when", share("awk flat", itertools.product(AWKS, ("pop", "drain", "doctor"), ("1", "2", "3+")), 6), indirect=["awk"])
+def test_a_flat_file_that_awk_cannot_read(awk, verb, when):
+    texts = [b"%d " % n + b"x" * 150 for n in range(120)]
+    awk("push", "-l", "q", input=b"".join(text + b"\n" for text in texts), check=0)
+    flat, = flats_of(awk.spool, "q", "queue")
+    done = faulty(awk, "read", flat, verb, "q", when=when)
+    assert done.returncode in (0, 74), done
+    got = done.stdout if verb != "doctor" else b""
+    got += b"\n" if verb == "pop" and got else b""
+    assert (got + awk("drain", "q").out).split(b"\n")[:-1] == texts, done
+    assert not list((awk.spool / "q/tmp").iterdir())
+
+
+def test_a_listing_with_fewer_columns_buries_nothing(flatq):
+    """toybox has no time of its own column: every body looked as if it was not there."""
+    fill(flatq, 3)
+    env = stub(flatq, "ls", 'case $* in *-ln*) "$real" "$@" | cut -d " " -f 1-7,9- ;; *) exec "$real" "$@" ;; esac')
+    done = flatq("doctor", "q", env=env)
+    assert (done.status, done.out) == (74, b""), done
+    assert drained(flatq) == [1, 2, 3]
+
+
+def test_an_unfold_that_wrote_less_than_it_read(flatq):
+    """An awk that does not notice a full disk, in the middle."""
+    flatq("push", "-l", "q", input=b"".join(b"%d\n" % n for n in range(120)), check=0)
+    script = '"$real" "$@"; code=$?; [ -z "${FLATQ_STAGE:-}" ] || for f in "$FLATQ_BODY"/*7; do printf M >"$f"; break; done; exit $code'
+    assert flatq("pop", "q", env=stub(flatq, "awk", script)).status == 74
+    assert drained(flatq) == list(range(120))
