@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import gzip
 import importlib.util
 import json
 import os
@@ -387,6 +388,50 @@ def test_load(job, flatq, tmp_path):
     job("drain", "back", "--to", tmp_path / "out2")
     assert sorted(table(tmp_path / "out2")["value"].to_pylist()) == sorted(bodies)
     assert flatq("doctor", check=0).out == b""
+
+
+def test_load_of_what_is_not_utf_8(job, flatq, tmp_path, spark):
+    """A CSV or JSON is refused with line and column, and read in the encoding that is named; the lines of a text are bytes as they are."""
+    latin = tmp_path / "latin.csv"
+    latin.write_bytes("value,n\nok,1\n\"é\r\n\",2\nÜbung €,3\n".encode("cp1252"))
+    said = job("load", "q", "--from", latin, code=65).err[0]
+    assert f"{latin}, line 3, column 2: not UTF-8: say --encoding" in said
+    (tmp_path / "a.json").write_text('{"a": 1}\n' * 4 + '{"a": "ü"}\n', encoding="utf-8")
+    assert "line 5, column 8: not ascii" in job("load", "q", "--from", tmp_path / "a.json", "--encoding", "ascii", code=65).err[0]
+    assert "3 messages" in job("load", "q", "--from", latin, "--encoding", "windows-1252").out
+    assert flatq("drain", "-0", "q", check=0).out.split(b"\0")[:-1] == [text.encode() for text in ("ok", "é\r\n", "Übung €")]
+    with gzip.open(tmp_path / "b.json.gz", "wb") as file:
+        file.write(b'{"value": "1"}\n' * 100000 + b'{"value": "\xe9"}\n')
+    assert "line 100001, column 12: not UTF-8" in job("load", "q", "--from", tmp_path / "b.json.gz", code=65).err[0]
+    # where Python cannot look
+    spark._jsc.hadoopConfiguration().set("fs.viewfs.mounttable.encoding.link./top", f"file://{tmp_path}")
+    far = ("load", "q", "--from", "viewfs://encoding/top/latin.csv", "--name", "far")
+    assert "latin.csv: not UTF-8" in job(*far, code=65).err[0]
+    assert "3 messages" in job(*far, "--encoding", "ISO-8859-1").out and len(flatq("drain", "-0", "q", check=0).out.split(b"\0")) == 4
+    (tmp_path / "lines.txt").write_bytes(b"one\rstill\r\r\ncaf\xe9\r\n\r\nend")
+    job("load", "q", "--from", tmp_path / "lines.txt")
+    assert flatq("drain", "-0", "q", check=0).out.split(b"\0")[:-1] == [b"one\rstill\r", b"caf\xe9", b"", b"end"]
+    job("load", "q", "--from", tmp_path / "lines.txt", "--encoding", "utf-8", code=64)
+    assert "no encoding 'none'" in job("load", "q", "--from", latin, "--encoding", "none", code=65).err[0]
+
+
+def test_load_with_a_bad_priority_says_so_in_one_line(job, flatq, tmp_path):
+    for name, column in (("a.json", '"high"'), ("b.json", "-1"), ("c.json", '"1.5"'), ("d.json", "4294967296")):
+        (tmp_path / name).write_text('{"value": "x", "priority": %s}\n' % column)
+        said = job("load", "q", "--from", tmp_path / name, code=65).err[0]
+        assert column.strip('"') in said and len(said) < 300, said
+    (tmp_path / "a.txt").write_text("1\n")
+    for words, text in ((("--priority", "-1"), "option priority"), (("--lease", str(1 << 32)), "option lease"), (("--wait", "-1"), "option wait"),
+                        (("--name", "../x"), "a load's name")):
+        assert text in job("load", "q", "--from", tmp_path / "a.txt", *words, code=65).err[0]
+
+
+def test_a_load_that_has_ended_needs_no_java(job, flatq, tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("1\n")
+    assert "1 messages" in job("load", "q", "--from", tmp_path / "a.txt").out
+    monkeypatch.setattr(command, "session", lambda args: pytest.fail("Java was started"))
+    assert job("load", "q", "--from", tmp_path / "a.txt").out == "load: done before; say --name, another one, to load it once more\n"
+    assert "nothing there" in job("load", "q", "--from", tmp_path / "none.txt", code=66).err[0]
 
 
 def test_load_as_push_would(job, flatq, tmp_path):

@@ -24,8 +24,12 @@ from .place import Place, local
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from . import load
+
 #: what starts sooner runs slower; of little work that is less
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+DONE = "load: done before; say --name, another one, to load it once more"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -70,6 +74,7 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("queue", metavar="QUEUE")
     one.add_argument("--from", dest="source", required=True, metavar="PATH", help="a file or directory: Parquet, CSV with a header, JSON lines, text")
     one.add_argument("--format", choices=("parquet", "csv", "json", "text"), help="default: as the names end")
+    one.add_argument("--encoding", metavar="NAME", help="of CSV and JSON (UTF-8); a file that is not in it is refused")
     one.add_argument("--value", metavar="COLUMN", help="what the message is (default: `value`, the only column, or all as JSON)")
     one.add_argument("--name", metavar="NAME", help="of this load: one that has ended is not done again (default: made of the files)")
     one.add_argument("--priority", type=int, metavar="N")
@@ -119,11 +124,15 @@ def _drain(spark: SparkSession, args: argparse.Namespace) -> int:
     return 0
 
 
-def _load(spark: SparkSession, args: argparse.Namespace) -> int:
+def _asked(args: argparse.Namespace) -> load.Load:
     from . import load
 
-    rows = load.load(spark, args.source, args.queue, args.spool, args.format, args.value, args.name, args.priority, args.lease, args.wait)
-    say("load: done before; say --name, another one, to load it once more" if rows is None else f"load: {rows} messages to queue {args.queue}")
+    return load.Load(args.source, args.queue, args.spool, args.format, args.value, args.name, args.priority, args.lease, args.wait, args.encoding)
+
+
+def _load(spark: SparkSession, args: argparse.Namespace) -> int:
+    rows = _asked(args).run(spark)
+    say(DONE if rows is None else f"load: {rows} messages to queue {args.queue}")
     return 0
 
 
@@ -235,6 +244,9 @@ def main(words: list[str]) -> int:
         if hasattr(args, "to") and local(args.to):
             # before Java starts: that takes seconds
             Place(args.job, args.to).check()
+        if args.job == "load" and _asked(args).ended():
+            say(DONE)
+            return 0
         spark = session(args)
         return jobs[args.job](spark, args)
     except Exception as error:

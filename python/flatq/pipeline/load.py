@@ -2,11 +2,19 @@
 
 Its rows become messages in one batch of the sink: all of them are decided at once, and who was killed starts the load again, which does
 the rest. Which load it is, is its name: --name, or made of the queue and of each file's path, size and time. So a load that has ended
-does nothing when it is run again; a table that has changed since is another load, and all of it is loaded."""
+does nothing when it is run again; a table that has changed since is another load, and all of it is loaded.
+
+That holds for a load that was killed, too: where a file changes before it is started again, were it by `touch`, it is another load. Nothing of
+the first one is in the queue if it was killed before its rows were decided; else some of them, or all, and the second one loads all
+rows anew. --name, said both times, keeps it one load. What a load that nobody goes on with has staged, the checkpoint (`flatq wal`)
+removes after a week."""
 
 from __future__ import annotations
 
+import bz2
+import codecs
 import glob
+import gzip
 import hashlib
 import os
 from typing import TYPE_CHECKING
@@ -17,13 +25,15 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, Struct
 
 from ..errors import Invalid, Missing
 from ..spark.options import Options
-from ..spark.sink import Sink
+from ..spark.sink import Sink, named
 from .place import local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".txt": "text"}
+#: what Spark reads and Python cannot unpack
+PACKED = {".zst", ".zstd", ".lz4", ".snappy", ".deflate"}
 
 
 def files(path: str) -> list[str]:
@@ -47,18 +57,59 @@ def kind(path: str, names: list[str]) -> str:
     return str(kinds.pop())
 
 
-def job_of(names: list[str], queue: str, value: str | None) -> str:
+def job_of(names: list[str], queue: str, value: str | None, encoding: str | None = None) -> str:
     """The name of a load."""
     marks = [(name, os.stat(name).st_size, os.stat(name).st_mtime_ns) for name in names]
-    return "load-" + hashlib.sha256(repr((queue, value, marks)).encode()).hexdigest()[:24]
+    made_of = (queue, value, marks, *([encoding] if encoding else []))
+    return "load-" + hashlib.sha256(repr(made_of).encode()).hexdigest()[:24]
 
 
-def read(spark: SparkSession, path: str, form: str) -> DataFrame:
+def decodes(name: str, encoding: str) -> None:
+    """Raises Invalid where a file is not in that encoding, with line and column: Spark would read U+FFFD there."""
+    ends = {".gz": gzip.open, ".bz2": bz2.open}
+    line, column = 1, 1
+    decoder = codecs.getincrementaldecoder(encoding)()
+
+    def on(text: str) -> None:
+        nonlocal line, column
+        line += text.count("\n")
+        column = len(text) - text.rfind("\n") if "\n" in text else column + len(text)
+
+    with ends.get(os.path.splitext(name)[1], open)(name, "rb") as file:
+        try:
+            while piece := file.read(1 << 20):
+                on(decoder.decode(piece))
+            decoder.decode(b"", True)
+        except UnicodeDecodeError as error:
+            on(error.object[:error.start].decode(encoding, "replace"))
+            raise Invalid(f"{name}, line {line}, column {column}: not {encoding}: say --encoding", 65) from None
+
+
+def check(spark: SparkSession, path: str, names: list[str], encoding: str) -> None:
+    """Raises Invalid where text is not in that encoding. Of files on another machine only UTF-8 is checked."""
+    if names and not any(os.path.splitext(name)[1] in PACKED for name in names):
+        for name in names:
+            decodes(name, encoding)
+    elif codecs.lookup(encoding).name == "utf-8":
+        lines = spark.read.option("lineSep", "\n").text(path).where("NOT is_valid_utf8(value)")
+        for row in lines.selectExpr("_metadata.file_path").take(1):
+            raise Invalid(f"{row[0]}: not {encoding}: say --encoding", 65)
+
+
+def read(spark: SparkSession, path: str, form: str, encoding: str | None = None) -> DataFrame:
     """What cannot be read whole is an error, never a row of nulls."""
     reader = spark.read.format(form).option("mode", "FAILFAST")
     if form == "csv":
         reader = reader.option("header", "true").option("enforceSchema", "false").option("multiLine", "true").option("escape", '"')
-    return reader.load(path)
+    if encoding:
+        # Spark itself knows seven; with this, all that Java knows
+        spark.conf.set("spark.sql.legacy.javaCharsets", "true")
+        reader = reader.option("encoding", encoding)
+    if form != "text":
+        return reader.load(path)
+    # a line's bytes as they are; it ends with \n or \r\n, and a \r elsewhere is part of it
+    lines = reader.option("lineSep", "\n").load(path).selectExpr("cast(value AS binary) AS value")
+    return lines.selectExpr("if(endswith(value, X'0D'), substring(value, 1, octet_length(value) - 1), value) AS value")
 
 
 def messages(rows: DataFrame, value: str | None = None) -> DataFrame:
@@ -80,28 +131,54 @@ def messages(rows: DataFrame, value: str | None = None) -> DataFrame:
     return rows.selectExpr(f"{body} AS value", *["cast(priority AS bigint) AS priority"] * ("priority" in names and value != "priority"))
 
 
+class Load:
+    """One load, from what `load` is called with."""
+
+    def __init__(self, path: str, queue: str, spool: str | None = None, form: str | None = None, value: str | None = None, job: str | None = None,
+                 priority: int | None = None, lease: int | None = None, wait: int | None = None, encoding: str | None = None) -> None:
+        self.place, self.path, self.queue, self.value, self.encoding = local(path), path, queue, value, encoding
+        self.names = files(self.place) if self.place is not None else []
+        if self.place is not None and not self.names:
+            raise Missing(f"{path}: nothing there", 66)
+        self.form = form or kind(path, self.names)
+        if encoding and self.form not in ("csv", "json"):
+            raise Invalid("--encoding is for CSV and JSON: the lines of a text are loaded as they are", 64)
+        try:
+            codecs.lookup(encoding or "utf-8")
+        except LookupError:
+            raise Invalid(f"there is no encoding {encoding!r}", 65) from None
+        if job is None and self.place is None:
+            raise Invalid("say --name, a name for this load: the files are not on this machine", 65)
+        self.job = job_of(self.names, queue, value, encoding) if job is None else job
+        given = (("path", spool), ("priority", priority), ("lease", lease), ("wait", wait))
+        self.options = {name: str(text) for name, text in given if text is not None}
+        self.sink = Sink(Options({**self.options, "queue": queue}, True), self.options)
+
+    def ended(self) -> bool:
+        """Whether it has ended before: then there is nothing to do, and no need of Java."""
+        return self.sink.over(named(self.job))
+
+    def run(self, spark: SparkSession) -> int | None:
+        """How many rows; None where it had ended before."""
+        if self.ended():
+            return None
+        where = self.place or self.path
+        if self.form in ("csv", "json"):
+            check(spark, where, self.names, self.encoding or "UTF-8")
+        counted = Observation()
+        # Spark notices a table of its own drain by itself
+        rows = messages(read(spark, where, self.form, self.encoding), self.value).observe(counted, F.count(F.lit(1)).alias("rows"))
+        rows.write.format("flatq").options(**self.options, queue=self.queue, jobId=self.job).mode("append").save()
+        return int(counted.get["rows"])
+
+
 def load(spark: SparkSession, path: str, queue: str, spool: str | None = None, form: str | None = None, value: str | None = None,
-         job: str | None = None, priority: int | None = None, lease: int | None = None, wait: int | None = None) -> int | None:
+         job: str | None = None, priority: int | None = None, lease: int | None = None, wait: int | None = None,
+         encoding: str | None = None) -> int | None:
     """How many rows; None where that load had ended before.
 
-    form, value and job: as --format, --value and --name; the last must be said where the files are not on this machine. priority: 0, the
-    most urgent, to 4294967295. lease: of the messages, in seconds, 0 to 4294967295. wait: seconds for room in a queue with a bound. Raises
-    Missing where there is nothing at path; Invalid where it is no table or cannot be read whole; as flatq.Queue.push does, Full and Closed
-    above all; and what Spark raises: `common.failure` makes one line of each."""
-    place = local(path)
-    names = files(place) if place is not None else []
-    if place is not None and not names:
-        raise Missing(f"{path}: nothing there", 66)
-    form = form or kind(path, names)
-    if job is None:
-        if place is None:
-            raise Invalid("say --name, a name for this load: the files are not on this machine", 65)
-        job = job_of(names, queue, value)
-    options = {name: str(given) for name, given in (("path", spool), ("priority", priority), ("lease", lease), ("wait", wait)) if given is not None}
-    if Sink(Options({**options, "queue": queue}, True), options).over(f"job-{job}"):
-        return None
-    counted = Observation()
-    # Spark notices a table of its own drain by itself
-    rows = messages(read(spark, place or path, form), value).observe(counted, F.count(F.lit(1)).alias("rows"))
-    rows.write.format("flatq").options(**options, queue=queue, jobId=job).mode("append").save()
-    return int(counted.get["rows"])
+    form, value, job and encoding: as --format, --value, --name and --encoding; job must be said where the files are not on this machine.
+    priority: 0, the most urgent, to 4294967295. lease: of the messages, in seconds, 0 to 4294967295. wait: seconds for room in a queue
+    with a bound. Raises Missing where there is nothing at path; Invalid where it is no table or cannot be read whole; as flatq.Queue.push
+    does, Full and Closed above all; and what Spark raises: `common.failure` makes one line of each."""
+    return Load(path, queue, spool, form, value, job, priority, lease, wait, encoding).run(spark)

@@ -231,6 +231,11 @@ def session(name: str = "flatq", master: str = "local[*]", conf: Mapping[str, st
             raise
         raise Unready(f"{java()} is {'Java ' + version[1] if version else 'no Java'}. {JAVA}") from None
     register(spark)
+    # what fails is raised; these two write it to stderr as well, as some kilobytes of JSON
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
     return spark
 
 

@@ -75,6 +75,21 @@ def private(spool: str) -> Iterator[None]:
         os.umask(before)
 
 
+def whole(given: Mapping[str, str], name: str, usual: int) -> int:
+    """The value of an option that is a whole number."""
+    text = given.get(name, str(usual))
+    if not text.isascii() or not text.isdigit() or int(text) >= 1 << 32:
+        raise ValueError(f"option {name}: a number from 0 to 4294967295, not {text!r}")
+    return int(text)
+
+
+def named(job: str) -> str:
+    """What a job is called in the spool. ValueError where that is no name."""
+    if not job.replace("-", "").replace("_", "").isalnum() or not job.isascii() or len(job) > 100:
+        raise ValueError(f"a load's name, the option jobId, is 1 to 100 letters, digits, - and _, not {job!r}")
+    return f"job-{job}"
+
+
 @dataclass
 class Staged(WriterCommitMessage):
     """What a task has staged, and for each queue how many messages and bytes; empty: nothing."""
@@ -140,11 +155,7 @@ class Sink:
         self.spool = options.path
         # the option beats the column, so that what was read from one queue can be written to another
         self.queue = options.queues[0] if options.queues else None
-        self.priority = int(given.get("priority", 65536))
-        self.lease = int(given.get("lease", 60))
-        self.wait = int(given.get("wait", 0))
-        if not 0 <= self.priority < 1 << 32 or not 0 <= self.lease < 1 << 32 or self.wait < 0:
-            raise ValueError("options priority and lease: 0 to 4294967295; wait: seconds")
+        self.priority, self.lease, self.wait = (whole(given, name, usual) for name, usual in (("priority", 65536), ("lease", 60), ("wait", 0)))
 
     def top(self, job: str) -> str:
         return os.path.join(self.spool, ".spark", job)
@@ -325,10 +336,7 @@ class Writer(DataSourceArrowWriter):
             raise ValueError("a queue is appended to: mode('append')")
         columns(schema, options)
         self.sink = Sink(options, given)
-        named = given.get("jobId")
-        if named is not None and (not named.replace("-", "").replace("_", "").isalnum() or not named.isascii() or len(named) > 100):
-            raise ValueError("option jobId: 1 to 100 letters, digits, - and _")
-        self.job = f"job-{named}" if named else f"once-{uuid.uuid4().hex}"
+        self.job = named(given["jobId"]) if "jobId" in given else f"once-{uuid.uuid4().hex}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         if self.sink.done(self.job) >= 0:
