@@ -1,17 +1,18 @@
-# fold.sh - many single messages into one flat file, and back: what keeps the cost of push and pop from growing with the depth
+# fold.sh - fold single messages into flat files, and unfold them again: this keeps the cost of push and pop from growing with the depth
 #
-# All of it under the queue's lock, and after recovery, which only rolls forward (I6); both fold/ and unfold/ hold an empty file `~` (place_first).
+# All of it happens under the queue's lock, after recovery, which only rolls forward (I6). fold/ and unfold/ each hold an empty file `~`
+# (place_first).
 #
 #   fold/PRIORITY.FIRST.NONCE/       the slips of one run, taken from wal/, until their flat file is there and they are gone
 #   queue/PRIORITY.BLOCK/FLAT        flat files; BLOCK: the first seven digits of the first id
 #   unfold/FLAT                      its lines have become the bodies, and tmp/PRIORITY.FIRST.NONCE/ the slips; not yet in head/
 #   head/PRIORITY.FIRST.NONCE/       slips again
 #
-# A flat file's name is PRIORITY.FIRST.LAST.COUNT.TRIES.NONCE: first and last id, how many lines, how often the whole file was handed
-# out and came back, and a nonce, under which a run and its flat file know each other. A line is the slip's name, a tab and the body;
-# TRIES of the file is added to that of the slip. It is valid if and only if it has COUNT such lines, each with its newline.
+# A flat file's name is PRIORITY.FIRST.LAST.COUNT.TRIES.NONCE: first and last id, number of lines, how often the whole file was handed
+# out and came back, and a nonce that it shares with its run. A line is the slip's name, a tab and the body; TRIES of the file is added to
+# that of the slip. A flat file is valid if and only if it has COUNT such lines, each with its newline.
 
-# flat_parse NAME - sets flat_priority flat_first flat_last flat_count flat_tries flat_nonce, and `run`; 1 where it is none
+# flat_parse NAME - set flat_priority flat_first flat_last flat_count flat_tries flat_nonce, and `run`; return 1 if NAME is not a flat file's
 flat_parse() {
   case $1 in
   *[!0-9a-f.]*) return 1 ;;
@@ -32,7 +33,7 @@ flat_parse() {
   flat_block=$1.${2%?????} run=$1.$2.$6
 }
 
-# message_in_flat PATH ID - whether the flat file has a line for ID; 74 where it cannot be read
+# message_in_flat PATH ID - return whether the flat file has a line for ID; 74 if it cannot be read
 message_in_flat() {
   in_flat=$(awk -F . -v "id=$2" '$2 == id { found++ } END { print found + 0, NR }' "$1" 2>/dev/null 9>&-)
   case $in_flat in
@@ -43,8 +44,8 @@ message_in_flat() {
   return 74
 }
 
-# queue_recover - finishes what a killed holder of the lock has begun: lock_queue calls it where there is anything (R3). What there is comes
-# from listings that were read to their end: a stage whose flat file was not seen would be undone, and its messages lost
+# queue_recover - finish what a killed holder of the lock has begun; lock_queue calls it when there is anything (R3). Relies only on complete
+# listings: if it overlooked the flat file of a stage, it would undo the stage, and lose its messages
 queue_recover() {
   for recover_path in "$q"/fold/* "$q"/unfold/*; do
     [ -e "$recover_path" ] || [ -h "$recover_path" ] || continue
@@ -64,12 +65,12 @@ queue_recover() {
   names_in "$q/unfold" || return
   for recover_run in $names; do
     case $recover_run in
-    # `~`; and what yash does not see above, a name that is not in its locale
+    # `~`; and names with bytes outside the locale, which yash does not see above
     *[!0-9a-f.]*) ;;
     *) unfold_finish "$recover_run" || return ;;
     esac
   done
-  # a stage that did not get that far: its flat file is whole
+  # A stage whose flat file was not renamed yet: the flat file is whole
   names_in "$q/tmp" || return
   for recover_run in $names; do
     case $recover_run in
@@ -79,8 +80,8 @@ queue_recover() {
   done
 }
 
-# queue_fold - where wal/ holds FLATQ_FOLD slips (200) or more: runs of one priority, in order, of up to 500 messages and 4 MiB, and not
-# under an eighth of FLATQ_FOLD; a message of 100,000 bytes and more stays as it is
+# queue_fold - if wal/ holds FLATQ_FOLD slips (200) or more, fold runs of one priority, in order, of up to 500 messages and 4 MiB, and at
+# least an eighth of FLATQ_FOLD. A message of 100,000 bytes or more stays single
 queue_fold() {
   number "${FLATQ_FOLD:=200}" 999999 || { why='FLATQ_FOLD must be a number'; return 64; }
   FLATQ_FOLD=$number
@@ -94,13 +95,13 @@ queue_fold() {
       fold_names='' fold_count=0 fold_bytes=0 fold_priority=${fold_name%%.*}
     fi
     slip_parse "$fold_name" && [ ${#slip_size} -le 5 ] || continue
-    # a body that is a link would make a message of whatever it names
+    # Skip a body that is a link: the file it names would become the message
     [ ! -h "$q/body/$slip_id" ] || continue
     fold_names="$fold_names $fold_name" fold_count=$((fold_count + 1)) fold_bytes=$((fold_bytes + slip_size))
   done
 }
 
-# fold_run - takes the slips of fold_names away, then writes their flat file. Whoever is faster keeps his
+# fold_run - move the slips of fold_names to a run, then write their flat file. A slip that another process took first stays with it
 fold_run() {
   nonce_read
   # shellcheck disable=SC2086 # names without blanks
@@ -108,21 +109,21 @@ fold_run() {
   fold_path=${1%"${1#???????????????????????}"}
   fold_path=$q/fold/$fold_path.$nonce
   mkdir "$fold_path" 2>/dev/null || { disk_failed "$q/fold" "queue '$queue'"; return; }
-  # RACE: slips that were handed out since the listing are missed by mv, which says so and goes on
+  # RACE: mv reports slips that were handed out since the listing, and goes on
   (cd "$q/wal" && exec mv -f "$@" "$fold_path/" 2>/dev/null 9>&9) || :
   fold_finish "$fold_path" new
 }
 
-# fold_finish RUN [new] - the run's flat file is written, committed by one rename, and the run removed.
-# CRASH: before the rename, the run is whole: written again. After it: the flat file with the run's nonce says so; only removal is
-# left. A file that cannot be written (the disk is full): the run goes forward as it is, into head/, never back (I2).
+# fold_finish RUN [new] - write the run's flat file, commit it by one rename, and remove the run.
+# CRASH: before the rename, the run is whole, and its file is written again. After it, the flat file with the run's nonce proves the commit,
+# and only the removal is left. If the file cannot be written (disk full), the run goes forward as it is, to head/, never back (I2).
 fold_finish() {
   need proof
   fold_nonce=${1##*.} fold_at=
   [ $# -eq 2 ] || flat_of "$fold_nonce" || return
   if [ -z "$fold_at" ]; then
     names_in "$1" || return
-    # an empty run: only rmdir can say that it is one
+    # The run seems empty: only rmdir proves that it is
     [ -n "$names" ] || { rmdir "$1" 2>/dev/null 9>&9 || disk_failed "$q/fold" "queue '$queue'"; return; }
     fold_committed=
     # shellcheck disable=SC2086 # names without blanks
@@ -132,19 +133,19 @@ fold_finish() {
       return
     fi
   else
-    # CRASH: who renamed it may have died before it synced: a power cut would take the name, and the removal of the slips would stay
+    # CRASH: the process that renamed it may have died before it synced. A power cut could then undo the rename but not the removal of slips
     sync_paths "${fold_at%/*}" "$q/queue" || { why="queue '$queue': cannot sync"; return 74; }
   fi
   fold_remove "$1"
 }
 
-# flat_of NONCE - sets fold_at: the flat file with that nonce in queue/; empty: there is none
+# flat_of NONCE - set fold_at to the flat file with that nonce in queue/; empty: there is none
 flat_of() {
   find_names queue \( -type f -name "$flat_like.*.*.$1" -o -name lock \) || return
   fold_at=${names:+$q/$names}
 }
 
-# fold_remove RUN - removes the bodies and slips of the messages that stand in the flat file fold_at: those, and nothing that a listing says
+# fold_remove RUN - remove the bodies and slips of exactly those messages that the flat file fold_at contains; do not go by a listing
 fold_remove() {
   flat_parse "${fold_at##*/}" || return 74
   fold_lines=$(exec awk '{ sub(/\t.*/, ""); print } END { print "end" }' "$fold_at" 2>/dev/null 9>&-) && captured "$fold_lines" || captured=
@@ -164,7 +165,7 @@ fold_remove() {
   { (cd "$q/body" && exec rm -f $fold_bodies 9>&9) && (cd "$fold_run" && exec rm -f "$@" 9>&9); } 2>/dev/null ||
     { disk_failed "$q/fold" "queue '$queue'"; return; }
   if ! rmdir "$fold_run" 2>/dev/null 9>&9; then
-    # what is left, if that can be read, is in no flat file: it goes forward
+    # Slips that are left are in no flat file: they go forward
     names_in "$fold_run" || return
     nonce_read
     moved "$fold_run" "$q/head/$run.$nonce" || { disk_failed "$q/fold" "queue '$queue'"; return; }
@@ -172,7 +173,7 @@ fold_remove() {
   sync_paths "$q/fold" || { why="queue '$queue': cannot sync"; return 74; }
 }
 
-# fold_write RUN SLIP ... - sets fold_at, where the flat file of the run is, and fold_committed
+# fold_write RUN SLIP ... - write the run's flat file; set fold_at to its path, and fold_committed
 fold_write() {
   fold_run=$1
   shift
@@ -187,8 +188,8 @@ fold_write() {
   sync_paths "$fold_block" "$q/queue" || { why="queue '$queue': cannot sync"; return 74; }
 }
 
-# flat_write DIRECTORY NONCE SLIP ... - writes the flat file of these slips, which are of one priority and in order; sets fold_flat, its
-# name. 74 where it cannot be written, and nothing is left of it
+# flat_write DIRECTORY NONCE SLIP ... - write the flat file of these slips, which have one priority and are in order; set fold_flat to its
+# name. If it cannot be written, remove it and return 74
 flat_write() {
   flat_place=$1 flat_nonce=$2
   shift 2
@@ -201,36 +202,36 @@ flat_write() {
     FLATQ_BODY=$q/body FLATQ_FLAT=$flat_place/$fold_flat FLATQ_LINES=$# awk '
       BEGIN { FS = "."; flat = ENVIRON["FLATQ_FLAT"] }
       { body = ENVIRON["FLATQ_BODY"] "/" $2
-        # gawk leaves the line before where the read fails, and says that it has one
+        # If a read fails, gawk keeps the line before and reports success
         line = ""
         if ((getline line <body) <= 0 || length(line) != int(($8 + 2) / 3) * 4) { bad = 1; exit }
         close(body)
         print $0 "\t" line >flat
         size += length($0) + length(line) + 2 }
       END { if (bad || NR != ENVIRON["FLATQ_LINES"] + 0 || close(flat)) exit 74; print size }' 2>/dev/null 9>&9) || fold_size=none
-  # an awk that does not notice a full disk is noticed here
+  # Some awks do not notice a full disk: compare the size
   need proof
   measure -c "$flat_place/$fold_flat" && [ "$fold_size" = "$measured" ] && return 0
   rm -f "$flat_place/$fold_flat" 2>/dev/null
   return 74
 }
 
-# queue_unfold FLAT - a flat file's messages become singles again. Everything is written before the first rename: where it cannot be, the
-# flat file is still in its place. CRASH: before the first rename nothing has happened; after it, the staged slips only need to go to head/
+# queue_unfold FLAT - make the messages of a flat file single again. Writes everything before the first rename, so if writing fails, the
+# flat file is still in its place. CRASH: before the first rename nothing has happened; after it, only the staged slips must go to head/
 queue_unfold() {
   for unfold_from in "$q"/queue/*/"$1"; do break; done
-  # RACE: whoever had the lock before has done it
+  # RACE: the holder of the lock before us may have done it
   [ -e "$unfold_from" ] || [ -h "$unfold_from" ] || return 0
   flat_parse "$1" && [ ! -d "$unfold_from" ] && [ ! -h "$unfold_from" ] && [ "$unfold_from" = "$q/queue/$flat_block/$1" ] ||
     { slip_strange "${unfold_from#"$q"/}"; return; }
   unfold_stage=$q/tmp/$run
-  # heads that were emptied
+  # Remove runs in head/ that are empty
   rmdir "$q"/head/* 2>/dev/null
   mkdir "$unfold_stage" 2>/dev/null || { disk_failed "$q/tmp" "queue '$queue'"; return; }
   [ -z "$spool_shared" ] || unfold_clear || { disk_failed "$q/body" "queue '$queue'"; return; }
   unfold_lines=$(FLATQ_BODY=$q/body FLATQ_STAGE=$unfold_stage FLATQ_TRIES=$flat_tries awk '
       BEGIN { FS = "\t" }
-      # what is no name and no base64 may be a path elsewhere, and a program
+      # Refuse anything but names and base64: it could be a path to another place, or code
       $1 $2 !~ "^[0-9A-Za-z.+/=-]*$" || $1 ~ "/" { exit 74 }
       { n = split($1, field, "."); body = ENVIRON["FLATQ_BODY"] "/" field[2]
         # cut, by a read error that awk does not notice
@@ -240,7 +241,7 @@ queue_unfold() {
         name = ENVIRON["FLATQ_STAGE"] "/" name
         printf "" >name
         if (close(name)) exit 74
-        # after its slip: that knows what is to be undone
+        # Write the body after its slip, by which unfold_undo finds it
         printf "%s\n", $2 >body
         if (close(body)) exit 74
         lines++; bytes += length($2) + 1 }
@@ -258,7 +259,7 @@ queue_unfold() {
   unfold_finish "$1"
 }
 
-# unfold_clear - in a group's spool: nothing lies where the bodies of unfold_from are to be written. awk would write through a link
+# unfold_clear - in a group's spool, remove what lies where the bodies of unfold_from are to be written: awk would write through a link
 unfold_clear() {
   need proof
   unfold_ids=$(exec awk -F . '{ print $2 } END { print "end" }' "$unfold_from" 2>/dev/null 9>&-) && captured "$unfold_ids" || return
@@ -270,7 +271,7 @@ unfold_clear() {
   (cd "$q/body" && exec rm -f $captured 9>&9) 2>/dev/null
 }
 
-# unfold_undo STAGE - the bodies that it shows, and then itself
+# unfold_undo STAGE - remove the bodies of the slips in the stage, then the stage
 unfold_undo() {
   need proof
   names_in "$1" || return
@@ -300,7 +301,7 @@ unfold_whole() {
   [ $# -eq 2 ] && [ "$1" = "${unfold_lines#* }" ]
 }
 
-# unfold_finish FLAT - the staged slips go to head/; then the flat file goes. It stays as long as they have not been seen there
+# unfold_finish FLAT - move the staged slips to head/, then remove the flat file, but only once they have been seen there
 unfold_finish() {
   flat_parse "$1" && [ ! -d "$q/unfold/$1" ] && [ ! -h "$q/unfold/$1" ] || { slip_strange "unfold/$1"; return; }
   [ -d "$q/head/$run" ] || moved "$q/tmp/$run" "$q/head/$run" || { unfold_lost "$1" || return; return 0; }
@@ -312,14 +313,14 @@ unfold_finish() {
   done
 }
 
-# unfold_lost FLAT - neither staged nor in head/ are its messages, if both can be read: no unfold has left that. It is set aside
+# unfold_lost FLAT - if both can be read and its messages are neither staged nor in head/, set the flat file aside: no unfold leaves that
 unfold_lost() {
   need proof
   names_in "$q/head" && ! named "$run" && names_in "$q/tmp" && ! named "$run" && slip_strange "unfold/$1" || disk_failed "$q/head" "queue '$queue'"
 }
 
-# sync_many PATH - as sync_paths, for many new files at once: the whole file system that PATH lies on. Only a sync that does not know -f is
-# followed by one of everything, which does not say what failed
+# sync_many PATH - as sync_paths, for many new files at once: sync the whole file system of PATH. Only if sync does not know -f, sync all
+# file systems, which reports no errors
 sync_many() {
   [ "$FLATQ_SYNC" != off ] || return 0
   sync_said=$(exec sync -f "$1" 2>&1) && return 0

@@ -1,11 +1,11 @@
-# push.sh - storing a message
+# push.sh - store a message
 #
-# A message is there from the moment its slip is: one exclusive creation, by the shell itself. Before it, the body is nobody's;
-# after it, the body is whole. The push journal (ids_next) tells the checkpoint which bodies a killed push has left.
+# A message exists from the moment that its slip exists: the shell itself creates it, exclusively, when the body is whole. The push
+# journal (ids_next) tells the checkpoint which bodies without a slip a killed push has left.
 
-# push_message QUEUE [LENGTH] - stores standard input; with LENGTH, exactly so many bytes or nothing.
-# In: push_priority push_delay push_lease push_key (empty: none) push_wait. Out: id; push_dup=1 where the key was taken.
-# 65 too short, 66 never, 69 closed, 74 and 77 disk, 75 full
+# push_message QUEUE [LENGTH] - store standard input; with LENGTH, exactly so many bytes or nothing.
+# Reads push_priority push_delay push_lease push_key (empty: none) push_wait. Sets id, and push_dup=1 if the key was taken.
+# Returns 65 too short, 69 closed, 74 and 77 disk, 75 full; never 66
 push_message() {
   push_dup='' push_made='' push_begun='' push_read='' push_at_slip='' push_signal='' push_dot_file='' push_need=1
   queue_open "$1" make || return
@@ -15,7 +15,7 @@ push_message() {
   esac
   [ -z "${2:-}" ] || [ -z "${FLATQ_MOST_BYTES:-}" ] || number "$2" "$FLATQ_MOST_BYTES" ||
     { why="message of $2 bytes is over the limit of $FLATQ_MOST_BYTES"; return 65; }
-  # full before it begins: refused before anything is written, and without the lock, that an exact count needs
+  # If the queue is full now, refuse before anything is written, without the lock that an exact count needs
   case $queue_files.$push_wait.$push_key in
   *' conf '*.0.)
     need bound batch fold
@@ -25,7 +25,7 @@ push_message() {
   esac
   clock_read
   ids_next || return
-  # which queue it is: by its end it may be another of that name (push_commit)
+  # Keep this queue's lock open, to recognize a new queue of the same name at the end (push_commit)
   { command exec 8<"$q/lock"; } 2>/dev/null ||
     { ids_end; need proof; queue_gone || return; why="queue '$queue': cannot open its lock"; return 74; }
   push_body "${2:-}" && push_commit
@@ -36,7 +36,7 @@ push_message() {
     push_abandon
     [ -n "$push_dup" ] || return $push_code
     id=$push_dup
-    # who pushed the other one may have been killed before it was on the disk
+    # The push that stored the other message may have been killed before it synced
     sync_many "$q" || { why="queue '$queue': cannot sync"; return 74; }
     return 0
   fi
@@ -45,7 +45,7 @@ push_message() {
   wake "$q/wait"
 }
 
-# push_not_full - what a killed fold has left is counted twice: only under the lock, and recovered, full is full
+# push_not_full - count again under the lock, after recovery: what a killed fold has left is counted twice
 push_not_full() {
   lock_queue || return
   queue_count
@@ -53,30 +53,30 @@ push_not_full() {
   [ "$count" -lt "$queue_bound" ] || { why="queue '$queue' is full"; return 75; }
 }
 
-# push_abandon - nothing is left of a push that made no slip. The body of one that did is the sweeper's
+# push_abandon - remove what a push without a slip has written. If it has a slip, the sweep removes the body
 push_abandon() {
-  # only a body that this push has made: one that was there is another's
+  # Remove only a body that this push has created, never one that was there before
   [ -n "$push_made" ] || rm -f ${push_begun:+"$q/body/$slip_id"} ${push_dot_file:+"$q/tmp/$push_dot_file"} 2>/dev/null
   ids_end
 }
 
-# push_body LENGTH - standard input to body/ID; sets slip_size
+# push_body LENGTH - write standard input to body/ID; set slip_size
 push_body() {
   push_read=1
   [ -z "${push_dot:-}" ] || { nonce_read; push_dot_file=$owner.$nonce; }
   set -C
-  # The size of what base64 wrote is where it left the shared offset of the file: no process for it
+  # base64 leaves the shared file offset at the end of what it wrote: so its size needs no process
   { push_begun=1 && encode "$1" && { read -r push_pos push_encoded <"$FLATQ_PROC/self/fdinfo/1" || push_encoded=''; } && printf '\n'; } \
     2>/dev/null >"$q/body/$slip_id" || { set +C; disk_failed "$q/body" "queue '$queue'"; return; }
   set +C
   if [ ! -e "$q/body/$slip_id" ]; then
-    # input_failed took it away, or drop did
+    # input_failed removed the body, or a drop did
     [ -z "${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { why="queue '$queue': input failed"; return 74; }
     need proof
     push_gone || return
   fi
-  # what a door reads behind a body shows that it is whole, without a look at its end. A dd that is killed has written nothing, whole pages of
-  # its one block, or all; a body that is longer than whole pages by a byte or two looks the same as these do
+  # The bytes that a door reads after a body prove that it is whole, without a look at its end. A killed dd has written nothing, whole pages
+  # of its one block, or all; a body that is a byte or two longer than whole pages looks the same
   # shellcheck disable=SC2017 # a multiple of four
   if [ -n "${push_follows:-}" ] && [ -n "$1" ] && [ "$1" -le 65536 ] && { [ $(($1 % 4096)) -gt 2 ] || [ "$1" -le 4096 ]; } &&
     [ "$push_encoded" = $((($1 + 2) / 3 * 4)) ]; then
@@ -93,24 +93,24 @@ push_body() {
   [ -z "${push_dot:-}" ] || input_dotted
 }
 
-# encode LENGTH - base64 in one line, no newline. GNU base64 wraps at 76; one that knows no -w does not wrap by itself
+# encode LENGTH - write base64 in one line, without a newline. GNU base64 wraps lines unless told -w0; those without -w do not wrap
 encode() {
   [ -n "$1${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { base64 "${base64_wrap:---}"; return; }
   need input
   [ -z "$1" ] || { input_exact "$1" exec | base64 "${base64_wrap:---}"; return; }
-  # the left side of a pipe has no status to show: it says that it is through
+  # The left side of a pipe has no exit status, so it writes a word when it has finished (R6)
   { encode_said=$({ { input_part && printf good >&3; } | base64 "${base64_wrap:---}" >&4; } 3>&1); } 4>&1 || return
   push_dotted=${encode_said%good}
   [ "$encode_said" != "$push_dotted" ] || input_failed
 }
 
-# body_size FILE ENCODED - sets `size`, in bytes, of a body whose base64 has ENCODED characters; empty: count them.
-# The padding is at the end: a short line the shell reads itself, of a long one it has the end shown.
+# body_size FILE ENCODED - set `size` to the bytes of a body whose base64 has ENCODED characters; empty: count them.
+# The padding is at the end: the shell reads a short line itself, and uses `tail` for a long one.
 body_size() {
   size=$2
   [ -n "$size" ] || { need proof; measure -c "$1" && size=$((measured - 1)) || return; }
   [ "$size" -ge 0 ] || { why="queue '$queue': message cannot be counted"; return 74; }
-  # what was not read in full says nothing: a `tail` may be killed, or its read fail
+  # Use the end only if it was read in full: `tail` may be killed, or fail to read
   body_end=
   if [ "$size" -le 1400 ]; then
     { read -r body_end <"$1" && [ ${#body_end} -eq "$size" ]; } 2>/dev/null
@@ -125,11 +125,11 @@ body_size() {
   esac
 }
 
-# push_commit - makes the slip, and returns when it is as safe as FLATQ_SYNC asks for
+# push_commit - create the slip, and return when it is as safe as FLATQ_SYNC asks for
 push_commit() {
   slip_key=-
   queue_conf || return
-  # an exact bound and a key without a twin need the lock; nothing else does
+  # Only an exact bound and a unique key need the lock
   if [ "$queue_bound" != 0 ] || [ -n "$push_key" ]; then
     need bound settle reclaim batch fold wait
     [ -z "$push_key" ] || key_hash "$push_key" || return
@@ -147,32 +147,32 @@ push_commit() {
     push_place=$q/wal
     [ "$push_delay" = 0 ] || { delay_place "$push_delay" && push_place=$place; } || return
     set -C
-    # a signal is heard when the shell knows whether there is a slip (push_stopped)
+    # From here on, act on a signal only when we know whether there is a slip (push_stopped)
     push_at_slip=1
     { true >"$push_place/$slip"; } 2>/dev/null && break
     set +C
     push_heard
-    # RACE: a drop looks whether the queue is empty
+    # RACE: a drop tests whether the queue is empty
     drop_wait && continue
     [ $? -ne 69 ] || return 69
-    # RACE: an empty place for delayed ones is removed when its time has come
+    # RACE: another verb removes an empty directory of delayed/ when it is due
     [ "$push_delay" != 0 ] && [ ! -d "$push_place" ] || { disk_failed "$push_place" "queue '$queue'"; return; }
   done
   set +C
   push_made=1
   push_heard
   [ "$slip_key" = - ] || key_sure
-  # RACE: the queue may have been closed between our look and the slip. Whoever finds it closed and empty may say so for
-  # good; so the push is withdrawn, unless somebody has taken the message already
+  # RACE: the queue may have been closed between our look and the slip, and a pop may have reported it closed and empty, which must stay
+  # true. So withdraw the push, unless the message has been taken already
   queue_files || { push_code=$?; push_withdraw; return $push_code; }
   case $queue_files in
   *' closed '*) push_withdraw && { why="queue '$queue' is closed"; return 69; } ;;
   esac
-  # RACE: a drop that has counted before there was our slip holds the lock until it is through; one that was killed does not
+  # RACE: a drop that counted before our slip existed holds the lock until it has finished, unless it was killed
   case $queue_files.$lock_held in
   *' dropping '*.) ! lock_queue || unlock_queue ;;
   esac
-  # RACE: dropped, and made again, since the body was begun
+  # RACE: another process may have dropped the queue and created a new one of the same name while we wrote the body
   if [ ! -e "$q/body/$slip_id" ]; then
     need proof
     push_gone || { push_code=$?; if push_withdraw || [ $push_code -eq 74 ]; then return $push_code; fi; }
@@ -181,7 +181,7 @@ push_commit() {
     set -- "$q/body/$slip_id" "$q/body" "$push_place"
     [ "$push_delay" = 0 ] || set -- "$@" "$q/delayed" "${push_place%/*}"
     [ "$slip_key" = - ] || set -- "$@" "$q/keys/$slip_key" "$q/keys"
-    # RACE: a message that is taken at once, and was large, has no body any longer
+    # RACE: a large message that was taken at once has no body any more
     if ! sync_paths "$@" && { push_withdraw || [ -e "$q/body/$slip_id" ]; }; then
       why="queue '$queue': cannot sync"
       return 74
@@ -194,7 +194,7 @@ push_commit() {
   fi
 }
 
-# push_gone - 69 where the body is surely not there any longer, though only a drop removes it; 74 where nobody knows
+# push_gone - return 69 if it is proved that the body is gone, which only a drop causes; 74 if unknown
 push_gone() {
   there "$q/body/$slip_id"
   push_there=$?
@@ -208,28 +208,27 @@ push_heard() {
   [ -z "$push_signal" ] || push_stopped "$push_signal"
 }
 
-# push_withdraw - a push that will not be acknowledged takes its slip back; 1 where somebody has it already
+# push_withdraw - remove the slip of a push that will not be acknowledged; return 1 if a consumer has taken it already
 push_withdraw() {
   moved "$push_place/$slip" "$q/done/$slip.0.000000000000"
 }
 
-# delay_place SECONDS - sets `place`, and makes it: delayed/THOUSANDS/WHEN, so that one look at the first name tells whether
-# anything is due, and one mv brings back all that are due together
+# delay_place SECONDS - set `place` to delayed/THOUSANDS/WHEN, and create it. So the first name tells whether anything is due, and one mv
+# brings back all messages that are due together
 delay_place() {
   clock_epoch "$now"
   clock_add "$1" "$epoch_time"
   place=$q/delayed/${later%?????}/$later
-  # RACE: the checkpoint removes empty ones
-  # without -p: of a queue that was dropped nothing is made again
+  # RACE: the checkpoint removes empty ones. Without -p, so that nothing of a dropped queue is created again
   [ -d "$place" ] || { mkdir "${place%/*}" "$place" 2>/dev/null; [ -d "$place" ]; } || { disk_failed "$q/delayed" "queue '$queue'"; return; }
 }
 
-# door_body_end - reads what a door has behind a body of stated length
+# door_body_end - read what follows a body of stated length. A door has its own version
 [ -n "${FLATQ_DOOR:-}" ] || door_body_end() {
   :
 }
 
-# door_whole - 0 where the input ended as its sender meant it to. A door puts a better one in this place
+# door_whole - return 0 if the input ended as its sender intended. A door has its own version, which checks
 [ -n "${FLATQ_DOOR:-}" ] || door_whole() {
   :
 }

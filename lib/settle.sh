@@ -1,8 +1,8 @@
-# settle.sh - what becomes of a message that was handed out: deleted, put back, delayed, buried, its lease renewed
+# settle.sh - end a reservation or renew it: delete, put back, delay, bury, touch; and kick what is buried or delayed
 
-# receipt_find RECEIPT - finds the message a receipt QUEUE:ID.TRIES.NONCE is for, wherever it is now: a receipt is good until
-# somebody reserves the message again. QUEUE:ID stands for a message that nobody holds.
-# Out: q, queue, found (its path) and the slip_ variables. 65 malformed, 66 no longer yours
+# receipt_find RECEIPT - find the message of a receipt QUEUE:ID.TRIES.NONCE, wherever it is now: a receipt is good until the message is
+# reserved again. QUEUE:ID stands for a message that nobody holds.
+# Sets q, queue, found (the slip's path) and the slip_ variables. Returns 65 if malformed, 66 if no longer yours
 receipt_find() {
   why='malformed receipt'
   case $1 in
@@ -32,8 +32,8 @@ receipt_find() {
   fi
 }
 
-# message_find ID - sets `found` and the slip_ variables of the message with the 12-digit ID, in whatever place; 66 where it is nowhere.
-# A message in a flat file is unfolded, to have a slip of its own. Takes the lock where it must and does not have it.
+# message_find ID - set `found` and the slip_ variables of the message with the 12-digit ID, in any place; return 66 if there is none.
+# A message in a flat file is unfolded, so that it has a slip of its own. Takes the lock if it needs it and does not have it.
 message_find() {
   find_again=
   while :; do
@@ -57,14 +57,14 @@ message_find() {
       flat_parse "${found##*/}" && ! [ "$1" \< "$flat_first" ] && ! [ "$flat_last" \< "$1" ] && message_in_flat "$found" "$1" && break
       found=
     done
-    # RACE: what was handed out or given back between two of these listings is missed by one look
+    # RACE: one look misses a message that is handed out or given back between two of these listings
     if [ ! -e "$found" ]; then
       if [ -n "$find_again" ]; then
         need proof
         nowhere "$1"
         find_code=$?
         [ $find_code -eq 0 ] || return $find_code
-        # RACE: it has moved again. Not for ever
+        # RACE: it has moved again: repeat, but not for ever
         [ ${#find_again} -lt 20 ] || { why="queue '$queue': cannot be listed"; return 74; }
       fi
       find_again=1$find_again
@@ -81,10 +81,10 @@ message_find() {
   done
 }
 
-# slip_move TARGET - renames `found` to TARGET: the one step of every change of state below. 66 where somebody was faster.
-# Where the queue has a bound, what stays in the queue moves under the lock: whoever counts must not miss it on its way
+# slip_move TARGET - rename `found` to TARGET: the one step of every change of state below. Returns 66 if another process was faster.
+# If the queue has a bound and the message stays in it, moves under the lock, so that a count does not miss it on its way
 slip_move() {
-  # never a whole place
+  # An empty basename would make mv rename the whole directory
   [ -n "${found##*/}" ] || { why="queue '$queue': no message"; return 66; }
   case $1 in
   "$q"/wal/* | "$q"/delayed/* | "$q"/out/*) slip_lock || return ;;
@@ -98,9 +98,9 @@ slip_move() {
   return 66
 }
 
-# slip_lock - the lock, where the queue has a bound. Who names a time takes it before he reads the clock (R5)
+# slip_lock - take the lock if the queue has a bound. Call it before reading the clock for a time that goes into a name (R5)
 slip_lock() {
-  # looked at twice: one look may fail
+  # Look twice: one look may fail
   [ ! -e "$q/conf" ] && [ ! -f "$q/conf" ] || [ -n "$lock_held" ] || { lock_queue || return; slip_locked=1; }
 }
 
@@ -109,7 +109,7 @@ slip_unlock() {
   slip_locked=
 }
 
-# message_delete - `found` is done with; durable when it returns
+# message_delete - delete `found`; durable when it returns
 message_delete() {
   case $found in
   "$q"/out/*) slip=${found##*/} ;;
@@ -122,10 +122,10 @@ message_delete() {
   [ "$slip_size" -lt 262144 ] || rm -f "$q/body/$slip_id" 2>/dev/null || :
 }
 
-# message_release PRIORITY DELAY [uncounted] - back to its old place in the order (empty PRIORITY), or to another; after DELAY seconds.
-# Among the dead letters after too many tries. `uncounted`: its owner is going, and nobody has released it
+# message_release PRIORITY DELAY [uncounted] - give `found` back after DELAY seconds, with PRIORITY; empty: with its old place in the order.
+# After too many tries, bury it. `uncounted`: its owner ends without having released it, so do not count a release
 message_release() {
-  # back from head/ to wal/ nothing goes (I2)
+  # Nothing moves back from head/ to wal/ (I2)
   case $found in
   "$q"/head/*) why="queue '$queue': message $id is no longer yours"; return 66 ;;
   esac
@@ -143,7 +143,7 @@ message_release() {
       slip_lock || return
       delay_place "$2" || { slip_code=$?; slip_unlock; return $slip_code; }
       slip_move "$place/$slip" && break
-      # RACE: an empty place is removed when its time has come
+      # RACE: another verb removes an empty directory of delayed/ when it is due
       slip_code=$?
       [ ! -d "$place" ] || return $slip_code
     done
@@ -155,24 +155,24 @@ message_release() {
   wake "$q/wait"
 }
 
-# message_touch LEASE - a new deadline, LEASE seconds from now (empty: the message's own lease). The deadline is in the name: a touch
-# and the end of a lease cannot both win
+# message_touch LEASE - set the deadline to LEASE seconds from now (empty: the message's own lease). The deadline is in the name, so a
+# touch and the end of the lease cannot both win
 message_touch() {
   slip_lock || return
   clock_add "${1:-$slip_lease}" "$now"
   slip_format
-  # the same deadline once more is the same name
+  # The same deadline gives the same name: nothing to rename
   if [ "$found" = "$q/out/$slip.$slip_owner.$later" ]; then slip_unlock; else slip_move "$q/out/$slip.$slip_owner.$later" || return; fi
   queue_log touch
 }
 
-# message_bury PRIORITY REASON - sets the message aside, durably
+# message_bury PRIORITY REASON - set `found` aside; durable when it returns
 message_bury() {
   [ -z "$1" ] || { pad "$1" 0000000000; slip_priority=$padded; }
   slip_count buries
   slip_format
   clock_epoch "$now"
-  # the clock has hundredths: who is buried later within one still comes later
+  # Two messages may be buried in the same hundredth of a second: keep their order
   for bury_last in "$q"/buried/*; do :; done
   bury_last=${bury_last##*/} bury_last=${bury_last%%.*}
   case $bury_last in
@@ -190,7 +190,7 @@ message_bury() {
   wake "$q/room"
 }
 
-# slip_enter TARGET - slip_move of what the queue may not have counted: 75 where it has no room for one that was buried
+# slip_enter TARGET - as slip_move, for a message that the bound may not have counted: return 75 if there is no room for a buried one
 slip_enter() {
   queue_conf || return
   case $queue_bound.$found in
@@ -203,7 +203,7 @@ slip_enter() {
   slip_move "$1"
 }
 
-# message_kick - `found`, buried or delayed, is ready again
+# message_kick - make `found`, which is buried or delayed, ready again
 message_kick() {
   slip_count kicks
   slip_format
@@ -212,7 +212,7 @@ message_kick() {
   wake "$q/wait"
 }
 
-# message_reserve OWNER - `found`, which nobody holds, is handed out though it is not its turn; sets `taken` (take.sh)
+# message_reserve OWNER - hand out `found`, which nobody holds, out of turn; set `taken` (take.sh)
 message_reserve() {
   clock_read
   slip_lock || return
@@ -220,8 +220,8 @@ message_reserve() {
   slip_enter "$q/out/$taken"
 }
 
-# message_putback WHY - a lease is over or an owner dead: back to its old place, or to the dead letters after too many tries; one
-# without a body, which nobody can have, would only keep out those behind it
+# message_putback WHY - a lease is over or an owner dead: put `found` back to its old place, or bury it after too many tries. Bury it also if it
+# has no body: nobody could read it, and it would keep out the messages behind it
 message_putback() {
   if [ ! -e "$q/body/$slip_id" ]; then
     need proof
@@ -238,22 +238,22 @@ message_putback() {
   slip_count timeouts
   slip_format
   slip_move "$q/wal/$slip" || return
-  # a door counts them
+  # For the statistics of a door
   [ "$1" != expired ] || putbacks=$((${putbacks:-0} + 1))
   queue_log "$1"
   wake "$q/wait"
 }
 
-# queue_kick COUNT - kicks up to COUNT of the longest buried or, where none is buried, of the delayed; sets `kicked`. 75 where there is no room for one
+# queue_kick COUNT - kick up to COUNT messages, those buried longest or, if none is buried, delayed ones; set `kicked`. 75: no room for one
 queue_kick() {
   kicked=0 kick_place='' kick_tries=
   clock_read
-  # what is due is ready by itself
+  # Messages that are due become ready without a kick
   queue_tend
   while :; do
     kick_some "$1" || return
     [ "$kicked" -lt "$1" ] && [ -z "$kick_full" ] || return 0
-    # fewer than were asked for: then no more are there
+    # Before kicking fewer than asked for, prove that there are no more
     need proof
     # shellcheck disable=SC2086 # one place or two
     slips_left ${kick_place:-buried delayed}
@@ -281,7 +281,7 @@ kick_some() {
     kick_code=$?
     case $kick_code in
     0) kicked=$((kicked + 1)) ;;
-    # RACE: whoever is faster has it
+    # RACE: another process was faster: go on with the next
     66) ;;
     75) [ "$kicked" -ne 0 ] || return 75; kick_full=1; break ;;
     *) return $kick_code ;;

@@ -1,12 +1,12 @@
 # wait.sh - waiting for a message, or for room, without a busy loop
 #
-# Who waits makes a FIFO of his own in the spool's .wait/ and enters its name in the wait/ (or room/) of every queue he waits for. Who
-# pushes looks there after the message is in place; who waits enters his name before he looks: one of the two sees the other. The pusher
-# claims a waiter by an exclusive marker and writes one byte: one message wakes one waiter, and a waiter that is stopped gets one byte at
-# most, so that nobody blocks on it. The time-out is the end of the file: a sleeper holds the only other writing end. A wake that goes to
-# a waiter that dies is not lost: every waiter looks again after two seconds.
+# A waiter creates a FIFO in the spool's .wait/ and enters its name in the wait/ (or room/) of every queue it waits for; then it looks for a
+# message. A pusher looks for waiters after its message is in place. So one of the two sees the other. The pusher claims a waiter by an
+# exclusive marker and writes one byte: one message wakes one waiter, and a stopped waiter gets at most one byte, so no pusher blocks on
+# it. A timeout is the end of the file: a sleeper holds the only other writing end. If a waiter is woken and dies, no message is lost:
+# every waiter looks again after two seconds.
 
-# wait_begin KIND QUEUE ... - enters this process as waiting for each QUEUE, which is made where it is not there; KIND is wait or room
+# wait_begin KIND QUEUE ... - enter this process as a waiter for each QUEUE, and create the queue if needed; KIND is wait or room
 wait_begin() {
   wait_kind=$1
   shift
@@ -14,7 +14,7 @@ wait_begin() {
   owner_read
   wait_name=$owner.$nonce wait_fifo=$FLATQ_DIR/.wait/$owner.$nonce wait_woken=
   wait_sleeper=
-  # the sleeper goes with us even if we are killed, where the system can do that; a door asks once
+  # If the system can do that, let the sleeper die with us, even if we are killed; a door tests for it once
   if [ -z "${wait_asked:-}" ]; then
     wait_asked=1 wait_pdeathsig=
     setpriv --pdeathsig KILL true 2>/dev/null 9>&- && wait_pdeathsig='setpriv --pdeathsig KILL'
@@ -25,7 +25,7 @@ wait_begin() {
   done
 }
 
-# wait_enter DIRECTORY - once is enough: a queue may be named twice, or be made anew while we wait
+# wait_enter DIRECTORY - enter our name there, unless it is entered: a queue may be named twice, or be created again while we wait
 wait_enter() {
   [ ! -e "$1/$wait_name" ] || return 0
   set -C
@@ -33,12 +33,12 @@ wait_enter() {
   set +C
 }
 
-# wait_turn DEADLINE - returns when somebody woke us, at DEADLINE (by the clock; `none`), when something delayed or leased in $q may
-# be due, or after two seconds. The mark of a wake stays until we have looked, since who finds what he was woken for need not remove it
-# by itself: meanwhile others are woken. Who has found nothing removes it, and looks once more
+# wait_turn DEADLINE - wait until a pusher wakes us, DEADLINE (by the clock; `none`), a delayed or leased message in $q may be due, or two
+# seconds have passed. The mark of a wake stays until we have looked for a message, so that pushers meanwhile wake other waiters. If we
+# found none, we remove the mark and look once more
 wait_turn() {
   [ -z "$wait_woken" ] || { rm -f "$wait_fifo.woken" 9>&- 2>/dev/null; wait_woken=''; return 0; }
-  # what was done since the clock was read is not to be waited for as well
+  # Do not wait for the time that has passed since the clock was read
   clock_read
   wait_seconds=2.00
   wait_next=$1
@@ -46,18 +46,18 @@ wait_turn() {
     wait_span "$wait_next"
   fi
   [ -z "${wait_due:-}" ] || wait_span "$wait_due"
-  # whoever tidied up has made nobody wait in vain: but a file in its place would end every turn at once
+  # If a cleanup removed our FIFO, create it again. A plain file in its place would end every turn at once
   [ -p "$wait_fifo" ] || { rm -f "$wait_fifo"; mkfifo "$wait_fifo"; } 2>/dev/null 9>&-
   # shellcheck disable=SC2094 # a FIFO
   { [ -p "$wait_fifo" ] && command exec 7<>"$wait_fifo" 6<"$wait_fifo"; } 2>/dev/null || { sleep 1; return 0; }
-  # the sleeper's is the only writing end besides the pushers'
+  # Besides pushers, only the sleeper has a writing end
   # shellcheck disable=SC2086 # words; `exec`, or yash has a shell of its own in between, whose death the sleeper would wait for
   { exec $wait_pdeathsig sleep "$wait_seconds"; } >&7 7>&- 6<&- 9>&- </dev/null &
   wait_sleeper=$!
   exec 7>&-
   read -r wait_byte <&6
   exec 6<&-
-  # KILL: a child that is not yet its own has our traps (some shells), and would do what they say
+  # KILL, since in some shells a child has our traps until it runs its own program, and would run them
   kill -KILL "$wait_sleeper" 2>/dev/null
   wait "$wait_sleeper" 2>/dev/null
   wait_sleeper=
@@ -65,12 +65,12 @@ wait_turn() {
   door_turn
 }
 
-# door_turn - whether whoever waits is still there. A door puts another one in this place
+# door_turn - return whether the client that waits is still there. A door has its own version, which checks
 [ -n "${FLATQ_DOOR:-}" ] || door_turn() {
   :
 }
 
-# wait_span TIME - shortens wait_seconds to what is left until TIME by the clock
+# wait_span TIME - shorten wait_seconds to the time left until TIME
 wait_span() {
   span_from=${now%??} span_to=${1%??}
   span_from=${span_from#"${span_from%%[!0]*}"} span_to=${span_to#"${span_to%%[!0]*}"}
@@ -85,7 +85,7 @@ wait_span() {
   wait_seconds=${padded%??}.${padded#?}
 }
 
-# wait_due_of - where anything delayed or leased in $q is due before wait_due, sets wait_due to that, by the clock
+# wait_due_of - if a delayed or leased message in $q is due before wait_due, set wait_due to that time
 wait_due_of() {
   for due_path in "$q"/delayed/*/*; do
     due_path=${due_path#"$q"/delayed/}
@@ -122,8 +122,8 @@ due_least() {
   [ -n "$wait_due" ] && ! [ "$1" \< "$wait_due" ] || wait_due=$1
 }
 
-# wait_end - nobody waits here any longer. Who was woken and leaves without a message passes the wake on; so does whoever was woken
-# when he had one (wait_late)
+# wait_end - stop waiting: remove our FIFO and names. Set wait_late if a wake came after we had found a message; the caller then passes
+# it on to another waiter, as it does when it leaves without a message
 wait_end() {
   wait_late=
   [ -n "${wait_fifo:-}" ] || return 0
@@ -133,12 +133,12 @@ wait_end() {
     [ ! -e "$wait_path" ] || set -- "$@" "$wait_path"
   done
   rm -f "$@" 9>&- 2>/dev/null
-  # looked for only now that nobody new finds us
+  # Look for a wake only now that no other pusher can find us
   [ ! -e "$wait_fifo.woken" ] || { wait_late=1; rm -f "$wait_fifo.woken" 9>&- 2>/dev/null; }
   wait_fifo=
 }
 
-# wake_some DIRECTORY [COUNT] - what wake does where there is somebody
+# wake_some DIRECTORY [COUNT] - the part of wake for when there are waiters
 wake_some() {
   wake_left=${2:-1}
   for wake_path in "$1"/*; do
@@ -147,14 +147,14 @@ wake_some() {
     [ -e "$wake_path" ] || continue
     wake_pid=${wake_path##*/}
     if [ ! -p "$wake_fifo" ] || { [ -e "$FLATQ_PROC/1" ] && [ ! -e "$FLATQ_PROC/${wake_pid%%-*}" ]; }; then
-      # whoever it was, he has been killed
+      # That waiter was killed: remove its files
       rm -f "$wake_path" "$wake_fifo" "$wake_fifo.woken" 9>&- 2>/dev/null
       continue
     fi
     set -C
     if { true >"$wake_fifo.woken"; } 2>/dev/null; then
       set +C
-      # RACE: the waiter may be gone by now. Opened for both, a FIFO never blocks; a file that this makes, wait_sweep finds
+      # RACE: the waiter may be gone by now. Opened for reading and writing, a FIFO never blocks; if this creates a file, wait_sweep finds it
       { printf '\n' 1<>"$wake_fifo"; } 2>/dev/null
       wake_left=$((wake_left - 1))
     fi
@@ -162,7 +162,7 @@ wake_some() {
   done
 }
 
-# wait_sweep - what killed waiters have left: the entries too of those whose FIFO is gone already
+# wait_sweep - remove what killed waiters have left, also the entries of those whose FIFO is gone already
 wait_sweep() {
   for sweep_wait in "$FLATQ_DIR"/.wait/* "$FLATQ_DIR"/*/wait/* "$FLATQ_DIR"/*/room/* "$FLATQ_DIR"/.doors/wait/*; do
     sweep_name=${sweep_wait##*/}
@@ -175,7 +175,7 @@ wait_sweep() {
   done
 }
 
-# take_waiting OWNER LEASE QUEUE ... - what take_wait does where nothing was ready; waits for take_seconds
+# take_waiting OWNER LEASE QUEUE ... - the part of take_wait for when nothing was ready; wait for take_seconds
 take_waiting() {
   take_deadline=none
   [ "$take_seconds" = none ] || { clock_add "$take_seconds" "$now"; take_deadline=$later; }
@@ -183,7 +183,7 @@ take_waiting() {
   shift 2
   wait_begin wait "$@" || return
   while :; do
-    # a queue may be dropped, and made again, while we wait
+    # A queue may be dropped, and created again, while we wait
     clock_read
     for take_queue in "$@"; do
       queue_open "$take_queue" && wait_enter "$q/wait"
@@ -199,7 +199,7 @@ take_waiting() {
     wait_turn "$take_deadline"
   done
   wait_end
-  # a wake that was not for what we took, or that we cannot use, is handed on
+  # Pass on a wake that was not for the message we took, or that we cannot use
   if [ "$take_code" -ne 0 ] || [ $# -gt 1 ] || [ -n "$wait_late" ]; then
     take_q=$q take_name=$queue
     for take_queue in "$@"; do
