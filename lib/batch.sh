@@ -1,6 +1,6 @@
-# batch.sh - what others need to know of a bulk taker's batch, out/batch.PID-TIME.NONCE.DEADLINE: to put it back, count it, sweep it
+# batch.sh - put back, count and sweep the batches of bulk takes, out/batch.PID-TIME.NONCE.DEADLINE; and the keys of messages
 
-# batch_putback DIRECTORY [WHY] - slips with one more try to wal/, flat files with one more try to their place. Sets batch_gone where nothing is left
+# batch_putback DIRECTORY [WHY] - put slips back to wal/ and flat files to their place, with one more try. Set batch_gone if nothing is left
 batch_putback() {
   batch_why=${2:-dead}
   batch_locked=
@@ -24,7 +24,7 @@ batch_putback() {
   wake "$q/wait"
 }
 
-# message_held ID - whether a bulk taker, or one who claims, has the message with the 12-digit ID; 66: surely not
+# message_held ID - return whether a batch or a claim holds the message with the 12-digit ID; 66: it is proved that none does
 message_held() {
   need fold proof
   names_like "$1" out claimed || return
@@ -39,7 +39,7 @@ message_held() {
   return 66
 }
 
-# batch_count DIRECTORY - adds its messages to `count`
+# batch_count DIRECTORY - add the number of its messages to `count`
 batch_count() {
   for batch_path in "$1"/*; do
     if flat_parse "${batch_path##*/}"; then
@@ -50,7 +50,7 @@ batch_count() {
   done
 }
 
-# batch_read DIRECTORY - of a settled batch or segment: sets batch_bodies, the ids of its slips, and batch_keys, `KEY ID` of each message with a key
+# batch_read DIRECTORY - for a settled batch or segment, set batch_bodies to the ids of its slips, and batch_keys to `KEY ID` of each key
 batch_read() {
   need fold proof
   names_in "$1" || return
@@ -64,7 +64,7 @@ batch_read() {
     fi
   done
   [ -n "$batch_flats" ] || return 0
-  # as long as a message with a key is there, so is the key
+  # If keys/ is empty, no message has a key
   for batch_path in "$q"/keys/*; do break; done
   if [ ! -e "$batch_path" ]; then
     names_in "$q/keys" || return
@@ -76,8 +76,8 @@ batch_read() {
   batch_keys="$batch_keys $captured"
 }
 
-# key_read KEY - sets key_id, the id that keys/KEY holds, and key_is, `yes` where its slip is made; empty where it holds none. 66: there is no such
-# key, 74: it cannot be read
+# key_read KEY - set key_id to the id in keys/KEY (empty: it holds none), and key_is to `yes` if its slip exists. Return 66 if there is no such
+# key, 74 if it cannot be read
 key_read() {
   key_id='' key_is=
   [ ! -h "$q/keys/$1" ] || { why="queue '$queue': a key is a link"; return 74; }
@@ -87,11 +87,11 @@ key_read() {
   *) return 0 ;;
   esac
   key_id='' key_is=
-  # CRASH: an empty one is of a push that was killed before it wrote it; one without an id, of a power cut. Where it can be read, it is as good as empty
+  # CRASH: an empty file is from a push that was killed before it wrote it; one without an id, from a power cut: treat that as empty
   [ -s "$q/keys/$1" ] || return 0
   need proof
   key_said=$({ tr -d '\000' <"$q/keys/$1" && printf '\nend'; } 2>/dev/null 9>&-) && captured "$key_said" || { why="queue '$queue': cannot read a key"; return 74; }
-  # the id that the shell could not read is there
+  # The file has an id that the shell's own read has missed
   key_said=${captured%%'
 '*}
   case $key_said in
@@ -100,7 +100,7 @@ key_read() {
   esac
 }
 
-# keys_remove LIST - of `KEY ID KEY ID ...`, the keys that still are that message's; some hundred at a time: arguments have a limit (R9)
+# keys_remove LIST - of `KEY ID KEY ID ...`, remove each key that still belongs to that id; some hundred at a time, as arguments have a limit (R9)
 keys_remove() {
   keys_some='' keys_count=0
   for keys_word in $1 end; do
@@ -110,7 +110,7 @@ keys_remove() {
     *)
       key_read "$keys_key"
       case $? in
-      # CRASH: of an empty key, of a push that was killed before it wrote it, the doctor says 0
+      # CRASH: an empty key is from a push that was killed before it wrote it; the doctor lists it with id 0
       0) [ "${key_id:-0}" = "$keys_word" ] || continue ;;
       66) continue ;;
       *) return 74 ;;
@@ -125,9 +125,9 @@ keys_remove() {
   [ -z "$1" ] || sync_paths "$q/keys" || { why="queue '$queue': cannot sync"; return 74; }
 }
 
-# batch_sweep NAME - a settled batch leaves out/: keys, bodies, then itself, since it alone knows them
+# batch_sweep NAME - remove a settled batch: keys, bodies, then the batch, which alone knows them
 batch_sweep() {
-  # CRASH: it is gone, and its marker is not yet
+  # CRASH: the batch may be removed already, and its marker not yet
   batch_read "$q/out/$1" || { names_in "$q/out" && ! named "$1" && return 0; why="queue '$queue': cannot list out/$1"; return 74; }
   sync_paths "$q/done" "$q/out" "$q/out/$1" || { why="queue '$queue': cannot sync"; return 74; }
   keys_remove "$batch_keys" || return
@@ -136,7 +136,7 @@ batch_sweep() {
     sync_paths "$q/out" || disk_failed "$q/out" "queue '$queue'"
 }
 
-# claims_recover - segments that are settled leave the disk
+# claims_recover - remove the segments that are settled
 claims_recover() {
   for claims_path in "$q"/claimed/*; do
     [ -d "$claims_path" ] || continue
@@ -149,7 +149,7 @@ claims_recover() {
   done
 }
 
-# bulk_awk ARGUMENTS - the quickest awk there is: mawk does in a second what gawk does in five
+# bulk_awk ARGUMENTS - run the quickest awk there is: mawk does in a second what gawk does in five
 bulk_awk() {
   if command -v mawk >/dev/null 2>&1; then mawk "$@"; else awk "$@"; fi
 }

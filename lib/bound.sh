@@ -1,13 +1,13 @@
-# bound.sh - what a push needs the lock for: an exact bound, and a key without a twin
+# bound.sh - the parts of a push that need the lock: an exact bound and a unique key; and the counting of messages
 
-# push_enter - takes the lock and waits until there is room; sets push_dup where the key is taken
+# push_enter - take the lock and wait until there is room; set push_dup if the key is taken
 push_enter() {
   push_deadline=
   push_room
   push_room_code=$?
   [ -z "$push_deadline" ] || { wait_end; [ -z "$wait_late" ] || wake "$q/room"; }
   [ $push_room_code -eq 0 ] && [ -z "$push_dup" ] || return $push_room_code
-  # the key is entered before the slip, and marked as settled after it
+  # Enter the key before the slip is created, and confirm it afterwards (key_sure)
   [ -z "$push_key" ] || key_enter
 }
 
@@ -15,7 +15,7 @@ push_room() {
   [ "$queue_bound" = 0 ] || [ "$push_need" -le "$queue_bound" ] || { why="queue '$queue' never holds $push_need messages"; return 75; }
   while :; do
     lock_queue || return
-    # RACE: dropped and made anew while we waited
+    # RACE: another process may have dropped the queue, and created it again, while we waited
     [ -z "${push_has:-}" ] || [ -e "$push_has" ] || { need proof; push_gone || return; }
     queue_files || return
     case $queue_files in
@@ -30,7 +30,7 @@ push_room() {
     push_room_code=$?
     [ $push_room_code -ne 0 ] || break
     [ $push_room_code -eq 75 ] || return $push_room_code
-    # settled messages hold no room; nor do those whose turn to come back is now, but they do count
+    # Settled messages take no room. Messages whose delay or lease ends now still count, and become ready
     unlock_queue
     [ -n "$push_wait" ] && [ "$push_wait" != 0 ] || { why="queue '$queue' is full"; return 75; }
     if [ -z "$push_deadline" ]; then
@@ -49,8 +49,8 @@ push_room() {
   done
 }
 
-# queue_count - sets `count`: messages ready, delayed and in flight. Exact under the lock as long as nothing is taken or settled
-# meanwhile; else too high by what moved between two looks, never too low
+# queue_count - set `count` to the messages ready, delayed and reserved. Under the lock it is exact, unless messages are taken or settled
+# meanwhile; then it is too high by those that moved between two looks, never too low
 queue_count() {
   count=0
   count_names "$q"/wal/*
@@ -58,7 +58,7 @@ queue_count() {
   for count_path in "$q"/queue/*/*; do
     flat_parse "${count_path##*/}" && count=$((count + flat_count))
   done
-  # unfolded, or not yet: without the lock
+  # Without the lock, these may be unfolded already, or not yet
   for count_path in "$q"/unfold/*; do
     flat_parse "${count_path##*/}" && [ ! -d "$q/head/$run" ] && count=$((count + flat_count))
   done
@@ -67,8 +67,8 @@ queue_count() {
   count_out
 }
 
-# queue_room NEED - under the lock: whether the bound has room for so many; 75 where it has not, 74 where nobody knows. A listing that failed has
-# too few (R1); so a find that has read all must say the same. RACE: what is taken while it looks it counts twice: then both look again
+# queue_room NEED - under the lock, return 0 if the bound has room for NEED messages, 75 if not, 74 if unknown. A listing that failed counts
+# too few (R1), so a complete find must agree. RACE: find may count a message twice that is taken meanwhile: then count again
 queue_room() {
   for room_try in 1 2 3 4 5; do
     queue_count
@@ -79,7 +79,7 @@ queue_room() {
   return 75
 }
 
-# queue_count_all - queue_count, from a listing that is whole
+# queue_count_all - as queue_count, but from a complete listing
 queue_count_all() {
   need proof
   find_names wal fold queue unfold head delayed out claimed \( ! -type d -o -path 'claimed/*' \) ! -name '~' ! -name '*[!!-~]*' || return 74
@@ -104,8 +104,8 @@ queue_count_all() {
   done
 }
 
-# queue_count_states - sets count_ready count_delayed count_reserved count_buried. What moves between two looks is counted twice: a
-# difference may be below 0
+# queue_count_states - set count_ready count_delayed count_reserved count_buried. A message that moves between two looks is counted twice,
+# so a difference of counts may be below 0
 queue_count_states() {
   queue_count
   count_all=$count count=0
@@ -118,8 +118,8 @@ queue_count_states() {
   [ $count_ready -ge 0 ] || count_ready=0
 }
 
-# queue_oldest - sets `oldest`: seconds since the oldest message that is ready was pushed, by epoch_time; 0: none is. Ids grow: of those with
-# the same priority in the same place the first is the oldest
+# queue_oldest - set `oldest` to the seconds since the oldest ready message was pushed, by epoch_time; 0: none is ready. Ids grow, so in each
+# place the first message of a priority is the oldest
 queue_oldest() {
   oldest_born='' oldest_seen=.
   for oldest_path in "$q"/wal/* "$q"/head/*/* "$q"/queue/*/*; do
@@ -140,7 +140,7 @@ queue_oldest() {
   [ $oldest -ge 0 ] || oldest=0
 }
 
-# count_out - adds what is in flight to `count`
+# count_out - add the messages in out/ that are not settled to `count`
 count_out() {
   for count_path in "$q"/out/*; do
     if [ -e "$q/done/${count_path##*/}" ]; then
@@ -158,7 +158,7 @@ count_out() {
   done
 }
 
-# count_names PATTERN-OR-PATHS - adds how many there are to `count`
+# count_names PATH ... - add the number of existing paths to `count`
 count_names() {
   case $1 in
   *'*') [ -e "$1" ] || return 0 ;;
@@ -166,9 +166,9 @@ count_names() {
   count=$((count + $#))
 }
 
-# key_hash KEY - sets slip_key
+# key_hash KEY - set slip_key to the field for KEY
 key_hash() {
-  # the left side says that it is through: of half a key there is a hash as well (R6)
+  # The left side writes `good` when it has finished, since half a key has a hash too (R6)
   slip_key=$({ { printf '%s' "$1" && printf 'good ' >&3; } | sha1sum; } 2>/dev/null 3>&1) || { why='sha1sum is missing, or failed'; return 70; }
   case $slip_key in
   'good '????????????????????????????????*) slip_key=${slip_key#good } ;;
@@ -177,17 +177,17 @@ key_hash() {
   slip_key=k${slip_key%"${slip_key#????????????????????????????????}"}
 }
 
-# keys/KEY holds the id of the message that has the key and, in a second line once its slip was made, `yes`. It is written under
-# the lock alone. What is in done/ has left the queue; the sweeper removes keys/KEY before it removes that.
-# key_taken - sets push_dup to the id of the message that has the key of slip_key, where one has it
+# keys/KEY holds the id of the message that has the key and, in a second line once its slip exists, `yes`. It is written only under the
+# lock. Messages in done/ have left the queue; the sweep removes keys/KEY before it removes their names there.
+# key_taken - if a message has the key of slip_key, set push_dup to its id
 key_taken() {
   key_is=''
-  # a settled batch does not show its ids
+  # The name of a settled batch does not show its ids: sweep first
   set -- "$id" "$slip_id" "$slip_size" "$slip_key"
   for key_path in "$q"/done/batch.*; do
     [ ! -e "$key_path" ] || queue_sweep || return
   done
-  # nor does what was claimed, and settled by a process that was killed then
+  # Nor do segments that a killed process has settled
   claims_recover || return
   id=$1 slip_id=$2 slip_size=$3 slip_key=$4
   key_read "$slip_key" || { [ $? -eq 66 ] && return 0; return 74; }
@@ -198,7 +198,7 @@ key_taken() {
     [ ! -e "$key_path" ] || return 0
   done
   if [ "$key_is" != yes ]; then
-    # CRASH: a push was killed between the key and the slip; only a look at all places tells
+    # CRASH: a push may have been killed between key and slip: look for the message in all places
     set -- "$id" "$slip_id" "$slip_key"
     message_find "$padded"
     key_code=$?
@@ -217,8 +217,8 @@ key_taken() {
   push_dup=$key_id
 }
 
-# key_lives ID - 66 where the message that has slip_key's key is settled after all. Who says `dup` stores nothing: what the globs above have
-# not seen in done/ and claimed/ must not be there (R1)
+# key_lives ID - return 66 if the message that has the key is settled after all. An answer `dup` stores nothing, so prove that what the globs
+# above did not see in done/ and claimed/ is not there (R1)
 key_lives() {
   need proof
   set -- "$1" "$id" "$slip_id" "$slip_size" "$slip_key" "$key_id"
@@ -248,11 +248,11 @@ key_enter() {
   { printf '%s\n' "$id" >"$q/keys/$slip_key"; } 2>/dev/null
   key_code=$?
   set +C
-  # a key that its message has left
+  # The key's message has left the queue: take the key over
   [ $key_code -eq 0 ] || file_put "keys/$slip_key" "$id" || disk_failed "$q/keys" "queue '$queue'"
 }
 
-# where this cannot be written, the next push of the key looks for the message itself
+# key_sure - confirm the key. If this cannot be written, the next push with the key looks for the message itself
 key_sure() {
   [ -h "$q/keys/$slip_key" ] || { printf 'yes\n' >>"$q/keys/$slip_key"; } 2>/dev/null || :
 }

@@ -1,11 +1,11 @@
-# bulk.sh - many messages at once: flat files are taken whole
+# bulk.sh - take many messages at once: whole flat files, or runs of single messages
 #
-# A bulk take is a directory out/batch.PID-TIME.NONCE.DEADLINE with slips and flat files under the names they had; its owner's death gives
-# all of them back, and where a death cannot be seen (no /proc), ten minutes do. Its marker is done/ with the same name.
+# A bulk take makes a batch, a directory out/batch.PID-TIME.NONCE.DEADLINE with slips and flat files under their old names. They come back
+# when the owner is dead, or after ten minutes where a death cannot be seen (no /proc). The marker in done/ has the same name.
 
-# bulk_take MOST - takes up to MOST messages of $q, whole flat files or a run of singles, into a batch; sets `batch` and bulk_got; 66: none
+# bulk_take MOST - move up to MOST messages of $q, whole flat files or a run of single ones, into a batch; set `batch` and bulk_got; 66: none
 bulk_take() {
-  # so many come again where it is killed
+  # A killed drain repeats at most so many files
   bulk_files=64
   lock_queue || return
   bulk_choose "$1"
@@ -17,7 +17,7 @@ bulk_take() {
 bulk_choose() {
   bulk_doubts=
   while :; do
-    # where the first of all is, and the first of what is elsewhere
+    # Find the place of the first message, and the first message in all other places
     queue_scan
     bulk_place=$scan_place bulk_name=$scan_name
     case $bulk_place in
@@ -26,7 +26,7 @@ bulk_choose() {
       nothing_ready || return
       [ ${#bulk_doubts} -lt 20 ] || { why="queue '$queue': cannot be listed"; return 74; }
       bulk_doubts=1$bulk_doubts
-      # what is in out/ has to be looked at, too
+      # Messages in out/ may have to come back: look at them too
       need settle reclaim batch rare
       clock_read
       queue_promote && queue_reclaim || return
@@ -38,7 +38,7 @@ bulk_choose() {
   done
 }
 
-# bulk_elsewhere PLACE - sets `least`: the first name in all places but this one; empty: there is none
+# bulk_elsewhere PLACE - set `least` to the first name in all places but this one; empty: there is none
 bulk_elsewhere() {
   scan_name='' scan_place=''
   [ "$1" = wal ] || scan_least wal "$q"/wal/*
@@ -56,7 +56,7 @@ bulk_elsewhere() {
   least=$scan_name
 }
 
-# batch_new - sets `batch`, the name in out/ of many in the hands of this process. Its death gives them back; where nobody could see that, a deadline
+# batch_new - set `batch` to the name in out/ of a batch that this process owns. Its death gives the batch back, or else a deadline
 batch_new() {
   nonce_read
   clock_read
@@ -71,7 +71,7 @@ bulk_batch() {
   mkdir "$q/out/$batch" 2>/dev/null || disk_failed "$q/out" "queue '$queue'"
 }
 
-# bulk_singles MOST - singles of bulk_place that come before all that is elsewhere. 75: look again
+# bulk_singles MOST - take single messages of bulk_place that come before all messages elsewhere. 75: look again
 bulk_singles() {
   bulk_elsewhere "$bulk_place"
   bulk_names='' bulk_got=0
@@ -84,7 +84,7 @@ bulk_singles() {
   done
   [ $bulk_got -gt 0 ] || return 75
   bulk_batch || return
-  # RACE: those that somebody else was faster with stay away
+  # RACE: mv does not find those that another process took first
   # shellcheck disable=SC2086 # names without blanks
   (cd "$q/$bulk_place" && exec mv -f $bulk_names "$q/out/$batch/" 9>&9) 2>/dev/null
   need proof
@@ -95,13 +95,13 @@ bulk_singles() {
   [ $# -ne 0 ] || { rmdir "$q/out/$batch" 2>/dev/null; return 75; }
 }
 
-# bulk_flats MOST - flat files from the first on, as long as nothing lies between their lines, and no more than bulk_files. 75: look again
+# bulk_flats MOST - take flat files, from the first on, as long as no message elsewhere belongs between them; at most bulk_files. 75: look again
 bulk_flats() {
   bulk_elsewhere queue
-  # what is no flat file is set aside there
+  # queue_unfold sets aside what is not a flat file
   flat_parse "$bulk_name" || { queue_unfold "$bulk_name" || return; return 75; }
   bulk_block=$flat_block bulk_names='' bulk_got=0 bulk_taken=0 bulk_next=
-  # the first file of the blocks behind: what was put back and folded again may reach over it
+  # Find the first file of the next blocks: a file of messages that were put back and folded again may reach beyond it
   for bulk_path in "$q"/queue/*; do
     case ${bulk_path##*/} in
     *[!0-9.]*) continue ;;
@@ -138,21 +138,21 @@ bulk_flats() {
   done
 }
 
-# bulk_print l|0 - the batch's messages in order, each with its end, on standard output. base64 -d takes pieces that were padded one by
-# one; so the ends are put in between before decoding
+# bulk_print l|0 - write the batch's messages in order to standard output, each with its end. base64 -d accepts pieces that were padded one by
+# one, so the ends are inserted before decoding
 bulk_print() {
   door_reply large || return
   if [ "$1" = l ]; then bulk_end=Cg==; else bulk_end=AA==; fi
   set -- "$q/out/$batch"/*
   slip_parse "${1##*/}" && {
-    # singles: the bodies are elsewhere
+    # Single messages: read their bodies from body/
     for bulk_path in "$@"; do
       shift
       slip_parse "${bulk_path##*/}" && set -- "$@" "size=$slip_size" "$q/body/$slip_id"
     done
   }
   {
-    # the left side of a pipe has no status to show: it says that it is through
+    # The left side of a pipe has no exit status, so it writes a word when it has finished (R6)
     # a line that was cut, by a read error that awk does not notice, is not as long as its slip says
     bulk_said=$({ { bulk_awk -F '\t' -v "end=$bulk_end" -v "count=$bulk_got" '
       { if (NF > 1) { split($1, field, "."); size = field[8] }
@@ -165,7 +165,7 @@ bulk_print() {
   return 74
 }
 
-# bulk_pop l|0 COUNT SECONDS QUEUE ...
+# bulk_pop l|0 COUNT SECONDS QUEUE ... - write out and settle up to COUNT messages; wait up to SECONDS for the first
 bulk_pop() {
   bulk_mode=$1 bulk_left=$2 bulk_wait=$3
   shift 3
@@ -179,7 +179,7 @@ bulk_pop() {
     why='nothing there'
     return 66
   fi
-  # wait for one, then take what else there is
+  # Wait for one message, then take the others that are there
   clock_read
   owner_read
   take_wait "$bulk_wait" "$owner" "$owner_lease" "$@" || return
@@ -195,7 +195,7 @@ bulk_pop() {
   done
 }
 
-# bulk_queue QUEUE - writes out and settles batches until the queue is empty or bulk_left is 0
+# bulk_queue QUEUE - write out and settle batches until the queue is empty or bulk_left is 0
 bulk_queue() {
   queue_open "$1" || { [ $? -eq 66 ] && bulk_open=1; return; }
   [ -e "$q/closed" ] || bulk_open=1
@@ -212,7 +212,7 @@ bulk_queue() {
       queue_reclaim || return
       bulk_looked=1
       continue ;;
-    # RACE: dropped meanwhile
+    # RACE: another process dropped the queue meanwhile
     69) bulk_open=1; return 0 ;;
     *) return 74 ;;
     esac
@@ -230,7 +230,7 @@ bulk_queue() {
   done
 }
 
-# bulk_settle - under the lock: whoever puts the batch back holds it too, and sees either the marker or nobody
+# bulk_settle - settle the batch under the lock. A process that puts batches back holds the lock too, so it sees the marker
 bulk_settle() {
   need proof
   expect "$q/out/$batch" "queue '$queue': what was taken is no longer yours" || return
@@ -239,7 +239,7 @@ bulk_settle() {
   sweep_these
 }
 
-# bulk_stop SIGNAL - the trap of a bulk taker
+# bulk_stop SIGNAL - the trap of a bulk take
 bulk_stop() {
   trap - HUP INT TERM
   [ -z "${batch:-}" ] || [ -e "$q/done/$batch" ] || [ ! -d "$q/out/$batch" ] || batch_putback "$q/out/$batch"

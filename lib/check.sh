@@ -1,15 +1,15 @@
-# check.sh - what is done once after each boot, and by doctor at any time: every file is looked at, and what is not whole is set aside
+# check.sh - check every file of a queue and set aside what is not whole: once after each boot, and by doctor at any time
 
-# queue_after_boot - everybody who held or waited for anything is gone
+# queue_after_boot - put back all that was handed out: after a boot, every owner and every waiter is gone
 queue_after_boot() {
   name_from_disk "${q##*/}"
   queue=$name
   clock_read
   [ -z "$spool_shared" ] || queue_plain || return
   queue_make && lock_queue || return
-  # in a group's spool a place may be a link all the same: only names of our form
+  # In a group's spool a place may be a link all the same: remove only names of our form
   rm -f "$q"/wait/[0-9]*-[0-9]*.* "$q"/room/[0-9]*-[0-9]*.* "$q/tended" 2>/dev/null
-  # a conf that is damaged is that queue's matter, and said by each verb that wants it
+  # A damaged conf concerns this queue only: print that and go on; verbs that need it report it too
   queue_conf || { boot_code=$?; [ $boot_code -eq 65 ] || { unlock_queue; return $boot_code; }; printf '%s\n' "$why"; }
   number "${queue_most:-x}" 999999999 || queue_most=0
   boot_markers && boot_putback && queue_sweep && { rm -rf "$q/tmp" && mkdir "$q/tmp"; } 2>/dev/null && queue_check
@@ -18,8 +18,8 @@ queue_after_boot() {
   return $boot_code
 }
 
-# boot_markers - where directories reach the disk in another order than they were changed, a pop's marker may be there without the
-# rename before it: then its message was not taken
+# boot_markers - remove markers of pops whose rename a power cut has undone: directories may reach the disk in another order than they were
+# changed, and without the rename the message was not taken
 boot_markers() {
   boot_wrong=$({ cd "$q" && find wal head "done" ! -type d 9>&- && printf 'end\n'; } 2>/dev/null | awk '
     $0 == "end" { whole = 1; next }
@@ -52,12 +52,12 @@ $boot_out
   done
 }
 
-# queue_check - under the lock, after recovery; prints what was wrong
+# queue_check - under the lock, after recovery: check everything; print what was wrong
 queue_check() {
   check_slips && check_flats && check_keys
 }
 
-# check_list - ID SIZE NAME of every slip that has a body of its own. In the direction in which messages move. Fails where a listing does
+# check_list - print ID SIZE NAME of every slip that has a body of its own, in the order in which messages move; fail if a listing fails
 check_list() {
   { cd "$q" && find delayed buried wal fold head out claimed "done" ! -type d 9>&- && printf 'end\n'; } 2>/dev/null | awk '
     $0 == "end" { whole = 1; next }
@@ -66,14 +66,14 @@ check_list() {
     END { if (!whole) exit 74 }' 2>/dev/null
 }
 
-# check_slips - each slip has a whole body, each body a slip. A message without one is buried; a body without one is removed, unless
-# somebody is writing it
+# check_slips - check that each slip has a whole body, and each body a slip. Bury a message without a body; remove a body without a slip, unless a
+# push is writing it
 check_slips() {
   need proof
   for check_path in "$q"/wal/* "$q"/head/*/* "$q"/delayed/*/*/*; do
     slip_parse "${check_path##*/}" || [ ! -e "$check_path" ] || check_strange "$check_path"
   done
-  # each list says where it ends: one that was cut would have all that is behind it buried
+  # Each list has an end mark: after a list that was cut, we would bury all messages that it lacks
   check_wrong=$({
     check_list && printf 'end slips\n'
     # shellcheck disable=SC2012 # the names are ids
@@ -97,7 +97,7 @@ check_slips() {
         for (id in bytes) if (!(id in name)) print "remove", id
         print "end"
       }' 2>/dev/null) && captured "$check_wrong" || { why="queue '$queue': cannot be checked"; return 74; }
-  # one pair of words a line, none with blanks
+  # Lines of two words without blanks
   # shellcheck disable=SC2086
   set -- $captured
   while [ $# -gt 1 ]; do
@@ -123,7 +123,7 @@ check_slips() {
   done
 }
 
-# check_damaged - 1 where a second look finds the message's body whole: one that could not be read once is not damaged; 74 where nobody knows
+# check_damaged - look at the body again, since a failed read is no damage: return 1 if it is whole, 74 if unknown
 check_damaged() {
   there "$q/body/$slip_id"
   case $? in
@@ -139,13 +139,13 @@ check_damaged() {
   [ "$measured" != $(((slip_size + 2) / 3 * 4 + 1)) ]
 }
 
-# check_body ID - a body without a slip
+# check_body ID - remove a body without a slip, unless its push is under way
 check_body() {
   journal=$FLATQ_DIR/.ids/${1%???}/1${1#?????????}
   journal_end=.
   { { read -r journal_pid journal_time journal_queue && { read -r journal_end || journal_end=; }; } <"$journal"; } 2>/dev/null || {
-    # a journal that cannot be read may be of a push that is under way; one without a whole line is of none that has begun its body: a power
-    # cut has left it so
+    # If the journal entry cannot be read, its push may be under way. An entry without a whole line is left by a power cut, before the body
+    # was begun
     there "$journal"
     [ $? -eq 1 ] || { measure -l "$journal" && [ "$measured" = 0 ]; } || return 0
     journal_end=.
@@ -154,8 +154,8 @@ check_body() {
     owner_dead "$journal_pid-$journal_time" || return 0
     ids_end
   fi
-  # RACE: its slip may have come, or moved, while the places were listed; its push has ended, so it is in one of them. Twice, since it may move
-  # while we look. (One in a flat file needs no body)
+  # RACE: its slip may have been created, or have moved, while we listed the places. Its push has ended, so look in all of them, twice, since it
+  # may move again. (A message in a flat file needs no body.)
   for check_look in 1 2; do
     names_like "$1" out wal head delayed buried claimed "done" || return 0
     for check_path in $names; do
@@ -171,7 +171,7 @@ check_strange() {
   printf "queue '%s': %s is no slip: set aside in tmp/\n" "$queue" "${1##*/}"
 }
 
-# check_flats - a flat file with bad lines is written anew without them; the bad ones are kept in tmp/
+# check_flats - write a flat file that has bad lines anew without them, and keep the bad ones in tmp/
 check_flats() {
   for check_path in "$q"/queue/*/*; do
     check_name=${check_path##*/}
@@ -190,7 +190,7 @@ check_flats() {
       mv -f "$q/tmp/flat" "${check_path%/*}/$flat_priority.$flat_first.$flat_last.$check_good.$flat_tries.$flat_nonce" 2>/dev/null 9>&9 ||
         { disk_failed "$q/queue" "queue '$queue'"; return; }
     fi
-    # what takes its place is on the disk before it goes
+    # Sync the new file before the old one is removed
     sync_paths "${check_path%/*}" || { why="queue '$queue': cannot sync"; return 74; }
     [ "$check_good" = "$flat_count" ] || rm -f "$check_path" 9>&9 2>/dev/null
     sync_paths "${check_path%/*}" || { why="queue '$queue': cannot sync"; return 74; }
@@ -213,7 +213,7 @@ check_whole() {
   return 74
 }
 
-# check_awk 0|1|2 - of a flat file: how many lines are bad and how many good; the bad ones; the good ones
+# check_awk 0|1|2 - print, for a flat file, 0: how many lines are bad and how many good; 1: the bad ones; 2: the good ones
 check_awk() {
   awk -F '\t' -v "how=$1" '
     { n = split($1, field, ".")
@@ -224,7 +224,7 @@ check_awk() {
     END { if (!how) print bads + 0, goods + 0 }'
 }
 
-# check_keys - the keys are those of the messages that are there. One pass over all names and lines, one over all keys
+# check_keys - make keys/ agree with the messages. One pass over all names and lines, one over all keys
 check_keys() {
   check_fix=$({
     {
@@ -250,7 +250,7 @@ check_keys() {
         for (key in id) if (!((key " " id[key]) in there)) print "remove", key, id[key]; else if (is[key] != "yes") print "yes", key, id[key]
         print "end"
       }' 2>/dev/null) && captured "$check_fix" || { why="queue '$queue': keys cannot be checked"; return 74; }
-  # three words a line, none with blanks
+  # Lines of three words without blanks
   check_gone='' check_how='' check_key=
   for check_word in $captured; do
     case $check_word in
@@ -262,7 +262,7 @@ check_keys() {
 yes" || { disk_failed "$q/keys" "queue '$queue'"; return; }
       continue
     fi
-    # RACE: its message may have moved while the places were listed
+    # RACE: the key's message may have moved while we listed the places
     number "$check_word" 999999999999 || number=0
     pad "$number" 000000000000
     message_find "$padded" && [ "$slip_key" = "$check_key" ] && continue

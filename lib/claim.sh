@@ -1,14 +1,14 @@
-# claim.sh - many messages taken under a name, and held over crashes until they are settled or given back
+# claim.sh - take many messages under a name, and hold them across crashes until they are settled or given back
 #
 #   QUEUE/claimed/NAME/OFFSET.COUNT/        a segment: messages as they were taken, slips or up to 200 flat files
-#   QUEUE/claimed/NAME/OFFSET.COUNT.flat/   where they were slips, the flat files that were made of them: from then on it is the segment
-#   QUEUE/claimed/NAME/OFFSET.0             a mark, an empty file: all before OFFSET was given, whatever became of its segment
-#   QUEUE/claimed/NAME/settled.OFFSET       an empty file: all before OFFSET is done with
+#   QUEUE/claimed/NAME/OFFSET.COUNT.flat/   the flat files made from the slips of a segment: once it exists, it is the segment
+#   QUEUE/claimed/NAME/OFFSET.0             a mark, an empty file: offsets before OFFSET are used up, whatever became of their segments
+#   QUEUE/claimed/NAME/settled.OFFSET       an empty file: all before OFFSET is settled
 #
-# OFFSET, 12 digits, is how many messages NAME has claimed before: it grows, and is never given twice. The idea of offsets that a
-# consumer commits is Kafka's. All of it under the queue's lock.
+# OFFSET, 12 digits, is the number of messages that NAME has claimed before: it grows, and is never given twice. The idea of offsets that a
+# consumer commits is Kafka's. All of it happens under the queue's lock.
 
-# claim_open NAME - sets `claim`, NAME's directory, and claim_settled; 66 where NAME never claimed anything here
+# claim_open NAME - set `claim` to NAME's directory, and claim_settled; return 66 if NAME never claimed anything here
 claim_open() {
   case $1 in
   '' | -* | *[!A-Za-z0-9_-]*) why="bad name: 1 to 100 of A-Z a-z 0-9 _ -, no '-' in front"; return 65 ;;
@@ -31,7 +31,7 @@ claim_open() {
   esac
 }
 
-# claim_segments - sets `names`: all segments and marks, in order
+# claim_segments - set `names` to all segments and marks, in order
 claim_segments() {
   names_in "$claim" || return
   segments=
@@ -40,15 +40,15 @@ claim_segments() {
   done
 }
 
-# claim_make - the directory of a name that is new
+# claim_make - create the directory of a new name
 claim_make() {
   mkdir -p "$claim" 2>/dev/null && file_mark "$claim/settled.000000000000" || { disk_failed "$q" "queue '$queue'"; return; }
   claim_settled=000000000000
   sync_paths "$claim" "$q/claimed" "$q" || { why="queue '$queue': cannot sync"; return 74; }
 }
 
-# claim_recover - finishes what a killed process has begun: segments that are settled, or have become flat files, are removed.
-# Sets claim_next, the offset that comes next, and claim_held, how many messages are held. `synced`: settled.OFFSET is on the disk
+# claim_recover - finish what a killed process has begun: remove segments that are settled or have become flat files.
+# Set claim_next to the next offset, and claim_held to the number of messages held. `synced`: settled.OFFSET is synced already
 claim_recover() {
   claim_next=$claim_settled claim_held=0 claim_over='' claim_marks=''
   claim_segments || return
@@ -60,7 +60,7 @@ claim_recover() {
     fi
     case "$segments " in
     *" $segment.flat "*)
-      # CRASH: as in fold_finish: who renamed it may have died before it synced
+      # CRASH: as in fold_finish, the process that renamed it may have died before it synced
       sync_paths "$claim" || { why="queue '$queue': cannot sync"; return 74; }
       segment_sweep "$claim/$segment" || return
       continue
@@ -69,13 +69,13 @@ claim_recover() {
     [ "$segment_end" \< "$claim_next" ] || claim_next=$segment_end
     claim_held=$((claim_held + segment_count))
   done
-  # CRASH: and here: a power cut would take the rename of settled.OFFSET, and the removal of some messages would stay
+  # CRASH: the same here: a power cut could undo the rename of settled.OFFSET, but not the removal of some messages
   [ $# -eq 1 ] || [ -z "$claim_over$claim_marks" ] || sync_paths "$claim" || { why="queue '$queue': cannot sync"; return 74; }
   for segment in $claim_over; do segment_sweep "$claim/$segment" keys || return; done
   [ -z "$claim_marks" ] || claim_remove || disk_failed "$claim" "queue '$queue'"
 }
 
-# segment_parse NAME - sets segment_offset, segment_count and segment_end; 1 where it is none
+# segment_parse NAME - set segment_offset, segment_count and segment_end; return 1 if NAME is not a segment's
 segment_parse() {
   segment_count=${1#????????????.} segment_count=${segment_count%.flat} segment_offset=${1%%.*}
   case $segment_offset.$segment_count in
@@ -86,7 +86,7 @@ segment_parse() {
   segment_end=$padded
 }
 
-# segment_sweep SEGMENT [keys] - removes bodies and segment, with `keys` first those of its messages
+# segment_sweep SEGMENT [keys] - remove bodies and segment; with `keys`, first the keys of its messages
 segment_sweep() {
   batch_read "$1" || return
   [ $# -eq 1 ] || keys_remove "$batch_keys" || return
@@ -95,17 +95,17 @@ segment_sweep() {
     claim_remove "${1##*/}" || disk_failed "$claim" "queue '$queue'"
 }
 
-# claim_remove [SEGMENT] - and marks that are over, with the same process
+# claim_remove [SEGMENT] - remove the segment, and old marks with the same process
 # shellcheck disable=SC2086 # names without blanks
 claim_remove() {
   (cd "$claim" && exec rm -rf "$@" $claim_marks 9>&9) 2>/dev/null && claim_marks=
 }
 
-# claim_more COUNT - claims until COUNT are held, or nothing is ready any more; durable when it returns.
-# CRASH: what was taken is a batch, which its owner's death gives back, until one rename makes it a segment. After a power cut as well: that
-# it has all its messages is on the disk before it is one
+# claim_more COUNT - claim until COUNT messages are held, or nothing is ready; durable when it returns.
+# CRASH: until one rename makes it a segment, it is a batch, which its owner's death gives back. The batch is synced before that rename,
+# so after a power cut too a segment has all its messages
 claim_more() {
-  # as many as lie in one place: a segment costs three processes and two syncs
+  # Take as many as lie in one place: a segment costs three processes and two syncs
   claim_new=0 bulk_files=200
   [ "$claim_held" -ge "$1" ] || { queue_promote && queue_reclaim; } || return
   while [ "$claim_held" -lt "$1" ]; do
@@ -119,13 +119,13 @@ claim_more() {
   [ $claim_new -eq 0 ] || { claim_mark && claim_log claim "$claim_new"; }
 }
 
-# claim_mark - that all before claim_next was given. Nobody has been told an offset beyond the last mark
+# claim_mark - mark all offsets before claim_next as used. No offset beyond the last mark was printed
 claim_mark() {
   file_mark "$claim/$claim_next.0" || disk_failed "$claim" "queue '$queue'"
 }
 
-# claim_flatten - what was taken as slips becomes flat files.
-# CRASH: until the rename to SEGMENT.flat, the slips are the segment; after it, they are only to be removed
+# claim_flatten - make flat files of segments that are slips.
+# CRASH: until the rename to SEGMENT.flat, the slips are the segment; after it, they only have to be removed
 claim_flatten() {
   claim_segments || return
   for segment in $segments; do
@@ -147,7 +147,7 @@ claim_flatten() {
   done
 }
 
-# segment_run SLIP ... - those of the first one's priority become a flat file; sets segment_took
+# segment_run SLIP ... - make a flat file of those that have the first one's priority; set segment_took
 segment_run() {
   segment_first=${1##*/} segment_took=0 segment_slips=
   for segment_slip in "$@"; do
@@ -163,7 +163,7 @@ segment_run() {
   return $segment_took
 }
 
-# claim_list - `OFFSET COUNT PATH` of each segment on standard output
+# claim_list - print `OFFSET COUNT PATH` of each segment
 claim_list() {
   claim_segments || return
   for segment in $segments; do
@@ -173,10 +173,10 @@ claim_list() {
   done
 }
 
-# claim_settle OFFSET - all before OFFSET is done with. 65 where OFFSET is not at the end of a segment, or of one that is gone
+# claim_settle OFFSET - settle all before OFFSET. Return 65 if OFFSET is not the end of a segment, present or former
 claim_settle() {
   pad "$1" 000000000000
-  # a second time is no mistake
+  # Settling again what is settled is not an error
   [ "$claim_settled" \< "$padded" ] || return 0
   claim_at=$padded claim_found='' claim_new=0
   claim_segments || return
@@ -194,9 +194,9 @@ claim_settle() {
   claim_recover synced
 }
 
-# claim_back - all that is held goes back to its old place in the order. Its offsets stay used.
-# CRASH: one rename makes a segment a batch, which its owner's death gives back; so a segment is whole, or not there. After a power cut as
-# well: that it is a batch is on the disk before anything leaves it
+# claim_back - give back all that is held, to its old place in the order. Its offsets stay used.
+# CRASH: one rename makes a segment a batch, which its owner's death gives back; so a segment is whole or does not exist. The rename is synced
+# before a message leaves the batch, so this holds after a power cut too
 claim_back() {
   [ "$claim_settled" != "$claim_next" ] || return 0
   claim_mark || return
@@ -210,18 +210,18 @@ claim_back() {
   done
   if ! sync_paths "$claim" "$q/out"; then why="queue '$queue': cannot sync"; return 74; fi
   for batch in $claim_batches; do
-    # only what rmdir has removed has nothing left in it
+    # Only a batch that rmdir has removed is proved to be empty
     batch_putback "$q/out/$batch" unclaim && [ -n "$batch_gone" ] || { disk_failed "$q/queue" "queue '$queue'"; return; }
   done
   moved "$claim/settled.$claim_settled" "$claim/settled.$claim_next" || { disk_failed "$claim" "queue '$queue'"; return; }
   [ "$claim_new" = 0 ] || claim_log release "$claim_new"
   claim_settled=$claim_next
-  # the mark goes once what says the same is on the disk
+  # Remove the mark only when settled.OFFSET, which says the same, is synced
   if ! sync_paths "$claim"; then why="queue '$queue': cannot sync"; return 74; fi
   claim_recover synced
 }
 
-# claim_log VERB COUNT - one line of the queue's log for many
+# claim_log VERB COUNT - write one line about COUNT messages to the queue's log
 claim_log() {
   clock_read
   clock_epoch "$now"

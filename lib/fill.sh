@@ -1,8 +1,8 @@
-# fill.sh - many messages stored at once: flat files, written beside the queue and renamed into it
+# fill.sh - store many messages at once: write flat files beside the queue and rename them into it
 
-# bulk_push l|0 QUEUE - each line, or piece that ends with a NUL, of standard input is a message.
-# In: push_priority push_lease push_wait. Out: bulk_count, bulk_first, bulk_last. All are there or none, as far as one crash goes: they
-# come block by block, in order, before anybody is told. 65 where one is larger than FLATQ_MOST_BYTES: nothing is stored
+# bulk_push l|0 QUEUE - store each line of standard input, or each piece that ends with a NUL, as a message.
+# Reads push_priority push_lease push_wait. Sets bulk_count, bulk_first, bulk_last. The messages enter the queue block by block, in order,
+# before the answer; a crash in between leaves the first blocks. Returns 65, and stores nothing, if one is larger than FLATQ_MOST_BYTES
 bulk_push() {
   queue_open "$2" make || return
   clock_read
@@ -26,7 +26,7 @@ bulk_stopped() {
   end_by "$1"
 }
 
-# bulk_write l|0 - standard input to flat files in the stage
+# bulk_write l|0 - write standard input to flat files in the stage
 bulk_write() {
   need proof input
   {
@@ -43,7 +43,7 @@ bulk_write() {
   measure -l "$bulk_stage/lines" || return
   bulk_count=$measured
   [ "$bulk_count" != 0 ] || return 0
-  # in words of ranges: mksh counts in 32 bits
+  # Count in ranges of a thousand ids, since mksh has 32-bit numbers
   ids_block $(((bulk_count + 999) / 1000)) || return
   ids_turned=1
   clock_epoch "$now"
@@ -87,17 +87,18 @@ bulk_write() {
   sync_many "$bulk_stage" || { why="queue '$queue': cannot sync"; return 74; }
 }
 
-# bulk_whole - whether the stage holds as many bytes as were to be written: an awk that does not notice a full disk is noticed here
+# bulk_whole - check that the stage holds as many bytes as were to be written, since some awks do not notice a full disk
 bulk_whole() {
   # shellcheck disable=SC2012 # the names are ours
   [ "$(ls -lnR "$bulk_stage" 2>/dev/null | awk '/^-/ { sum += $5 } END { printf "%.0f", sum }' 2>/dev/null)" = "$bulk_size" ]
 }
 
-# bulk_encode l|0 - a filter: one line of base64 for each message. Debian's perl-base has no MIME::Base64: that ends before anything is read
+# bulk_encode l|0 - a filter that prints one line of base64 for each message. If perl has no MIME::Base64, as in Debian's perl-base, it ends
+# before it has read anything, and awk does it
 bulk_encode() {
   bulk_code=3
   if command -v perl >/dev/null 2>&1; then
-    # what cannot be read is not the end
+    # A failed read is not the end of the input
     FLATQ_END=$1 perl -e '
       eval { require MIME::Base64; require IO::Handle } or exit 3;
       binmode STDIN; $/ = $ENV{FLATQ_END} eq "l" ? "\n" : "\0";
@@ -123,7 +124,7 @@ if any(left):
     write(b2a_base64(b"".join(left)))
 sys.stdout.flush()' 2>/dev/null
   else
-    # no NUL survives every awk: bytes come as numbers
+    # Some awks drop NULs, so od passes the bytes as numbers
     { od -An -v -tu1 && printf 'end\n'; } | FLATQ_END=$1 awk '
       function flush(   rest) {
         if (have == 1) out = out substr(abc, int(bits / 4) + 1, 1) substr(abc, bits % 4 * 16 + 1, 1) "=="
@@ -144,7 +145,7 @@ sys.stdout.flush()' 2>/dev/null
   fi
 }
 
-# bulk_commit - under the lock: every block goes to its place
+# bulk_commit - under the lock, rename every block to its place
 bulk_commit() {
   queue_conf || return
   push_need=$bulk_count push_key='' push_dup=''
@@ -158,7 +159,7 @@ bulk_commit() {
     fi || { disk_failed "$q/queue" "queue '$queue'"; return; }
     sync_paths "$bulk_block" "$q/queue" || { why="queue '$queue': cannot sync"; return 74; }
   done
-  # a few are better off as singles
+  # A few messages are cheaper as single ones
   if [ "$bulk_count" -lt 100 ]; then
     for bulk_path in "$bulk_block"/*."$nonce"; do
       queue_unfold "${bulk_path##*/}" || :

@@ -1,19 +1,19 @@
-# input.sh - a message that ends before standard input does: after so many bytes, at a dot, or where it is too long
+# input.sh - read a message that ends before standard input does: after a number of bytes, at a dot, or because it is too long
 
-# input_part - what of standard input is the message: up to the line with the dot (push_dot), and not much more than FLATQ_MOST_BYTES
+# input_part - print the part of standard input that is the message: up to the line with the dot (push_dot), or a little over FLATQ_MOST_BYTES
 input_part() {
   if [ -z "${push_dot:-}" ]; then
     input_most
   elif [ -n "${FLATQ_MOST_BYTES:-}" ]; then
-    # sed has no status to show here: it says that it is through. Where the message is too long, head ends first
+    # In a pipe, sed's exit status is lost, so a word says that it has finished. If the message is too long, head ends first
     { input_to_dot && printf dotted >&3; } | input_most
   else
     input_to_dot && printf dotted >&3
   fi
 }
 
-# input_exact LENGTH [exec] - so many bytes of standard input, and not one more is read: what follows is not ours. A `head -c` may read
-# ahead. `exec`: in place of the shell, which a pipe has started
+# input_exact LENGTH [exec] - print LENGTH bytes of standard input, and read none of what follows, which is not ours; `head -c` may read
+# ahead. `exec`: replace the shell, which a pipe has started
 input_exact() {
   case $1 in
   0) ;;
@@ -22,7 +22,7 @@ input_exact() {
   esac 2>/dev/null
 }
 
-# input_ended - 74 unless standard input is seen to be at its end: a dd that was killed, or could not read, has not come to it (R6)
+# input_ended - return 74 unless a read proves that standard input is at its end: a dd that was killed, or could not read, does not (R6)
 input_ended() {
   ended_said=$(exec dd bs=1 count=1 2>&1 >/dev/null)
   case $?.$ended_said in
@@ -33,21 +33,21 @@ input_ended() {
   return 74
 }
 
-# input_most - standard input, and not more than one byte too much of it
+# input_most - print standard input, up to one byte more than is allowed
 input_most() {
   head -c "$((FLATQ_MOST_BYTES + 1))"
 }
 
-# input_to_dot - standard input up to the line with the dot, which goes to tmp/ instead: where it never came, that stays empty
+# input_to_dot - print standard input up to the line with the dot. That line goes to a file in tmp/, which stays empty if it never comes
 input_to_dot() {
   (cd "$q/tmp" && exec sed -n -e '/^\.'"${push_cr:+$push_cr*}"'$/{w '"$push_dot_file" -e q -e '}' -e p)
 }
 
-# input_dotted - 65 where the input ended without its last line; 74 where it was not read in full
+# input_dotted - return 65 if the input ended without the line with the dot, 74 if it was not read in full
 input_dotted() {
   [ "$push_dotted" = dotted ] || { why="queue '$queue': input failed"; return 74; }
   if [ ! -s "$q/tmp/$push_dot_file" ]; then
-    # an empty one is proven
+    # The file looks empty: prove it
     need proof
     measure -c "$q/tmp/$push_dot_file" || return
     [ "$measured" != 0 ] || { why='the input ended without a line with a single dot'; return 65; }
@@ -55,7 +55,7 @@ input_dotted() {
   rm -f "$q/tmp/$push_dot_file" 2>/dev/null || :
 }
 
-# input_failed - a body that may be cut is taken away
+# input_failed - remove a body that may be incomplete
 input_failed() {
   rm -f "$q/body/$slip_id" 2>/dev/null
 }

@@ -1,6 +1,6 @@
-# look.sh - finding a message without taking it: the first in a state, or one in whatever queue
+# look.sh - find a message without taking it: the first in a state, or one by its id in any queue
 
-# message_first STATE - sets `found` and the slip_ variables of the first message in that state, and leaves it there; 66 where there is none
+# message_first STATE - set `found` and the slip_ variables of the first message in that state, and leave it there; return 66 if there is none
 message_first() {
   clock_read
   queue_tend
@@ -20,14 +20,14 @@ message_first() {
     66) why="no $first_state message in queue '$queue'"; return 66 ;;
     74) return 74 ;;
     esac
-    # RACE: it has come since
+    # RACE: a message has come since the first look: repeat
     [ ${#first_tries} -lt 20 ] || { why="queue '$queue': cannot be listed"; return 74; }
     first_tries=1$first_tries
   done
 }
 
-# message_search ID [tend] - message_find over all queues, or in the one that the push journal knows, as long as it is there; sets q and queue
-# too. 66 where it is surely in none. `tend`: what is due or over comes back first
+# message_search ID [tend] - message_find in all queues, or in the one that the push journal names; set q and queue too. Return 66 if it is
+# proved that no queue has it. `tend`: first bring back messages whose delay or lease is over
 message_search() {
   look_id=$1 look_tend=${2:-} look_tries=
   { read -r look_pid look_time look_disk <"$FLATQ_DIR/.ids/${1%???}/1${1#?????????}"; } 2>/dev/null || look_disk=
@@ -42,13 +42,13 @@ message_search() {
     need proof
     spool_listed "$@"
     look_code=$?
-    # RACE: a queue has come since. Not for ever
+    # RACE: a queue was created since: repeat, but not for ever
     [ $look_code -eq 75 ] && [ ${#look_tries} -lt 20 ] || return $look_code
     look_tries=1$look_tries
   done
 }
 
-# look_in PATH - message_search in one queue
+# look_in PATH - message_search in the queue at PATH
 look_in() {
   if [ ! -d "$1/wal" ]; then
     need proof
@@ -58,7 +58,7 @@ look_in() {
   queue_open "$name" && { [ -z "$look_tend" ] || { clock_read; queue_tend; }; } && message_find "$look_id"
   look_code=$?
   case $look_code in
-  # no queue's name, or dropped
+  # Not the name of a queue, or the queue was dropped
   65 | 69) return 66 ;;
   esac
   return $look_code

@@ -1,7 +1,7 @@
-# python.sh - for the verbs that are Python: the interpreter, and where the package is
+# python.sh - run the verbs that are written in Python: find the interpreter and the package
 
-# python_run MODULE ARGUMENT ... - becomes `python3 -m MODULE`. FLATQ_PYTHON: another interpreter. The package is looked for in the source
-# tree, around a wheel's shell files, and where that Python has it
+# python_run MODULE ARGUMENT ... - become `python3 -m MODULE`, or $FLATQ_PYTHON. Looks for the package in the source tree, around a wheel's
+# shell files, and among that Python's own packages
 python_run() {
   python=${FLATQ_PYTHON:-python3}
   command -v "$python" >/dev/null 2>&1 || die 69 "needs Python 3.9 or later, '$python' is not there: apt install python3, or set FLATQ_PYTHON"

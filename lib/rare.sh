@@ -1,6 +1,6 @@
-# rare.sh - what a usual run of a verb does not call: help, why a write failed, whether an owner is dead
+# rare.sh - help, the reason of a failed write, and whether an owner is dead: what a usual run of a verb does not need
 
-# help - the header of the verb itself, from its second line to the first that is no comment
+# help - print the verb's own header, from its second line to the last line of comment
 help() {
   {
     read -r help_line
@@ -15,7 +15,7 @@ help() {
   exit 0
 }
 
-# name_from_disk COMPONENT - sets `name`, the other way
+# name_from_disk COMPONENT - set `name` to the queue that name_to_disk made COMPONENT of
 name_from_disk() {
   name=${1#%}
   while :; do
@@ -26,13 +26,13 @@ name_from_disk() {
   done
 }
 
-# process_started PID - sets `started`: when PID started, by the clock, 12 digits; 1 where there is no such process, or one that has
-# ended and was not reaped: in a container whose first process does not reap it may stay for ever.
-# Field 22 of /proc/PID/stat, counted from behind the command's name, which may hold anything; ticks are 1/100 s.
+# process_started PID - set `started` to the time when PID started, 12 digits; return 1 if there is no such process, or it has ended and
+# was not reaped: in a container whose first process does not reap, it may stay for ever.
+# This is field 22 of /proc/PID/stat, counted after the command's name, which may contain anything; a tick is 1/100 s.
 process_started() {
   started_over=
   { read -r started_line <"$FLATQ_PROC/$1/stat"; } 2>/dev/null || return 1
-  # a newline in the command's name ends the line early: take the next ones in until the name is closed
+  # A command's name may contain a newline: append lines until the name is closed
   case $started_line in
   *') '*) ;;
   *) started_line=$(cat "$FLATQ_PROC/$1/stat" 2>/dev/null) || return 1 ;;
@@ -49,21 +49,21 @@ process_started() {
   started=$padded
 }
 
-# owner_dead PID-TIME - 0 only where it is proven that the process PID that lived at TIME is gone.
-# A PID that is taken again belongs to a process that started later. Where other users' processes are hidden, and
-# where there is no /proc, nothing is proven.
+# owner_dead PID-TIME - return 0 only if it is proved that the process PID that lived at TIME is gone.
+# If the PID is in use again, that process started later. If the processes of other users are hidden (hidepid), or there is no /proc,
+# nothing is proved.
 owner_dead() {
   [ -e "$FLATQ_PROC/1/stat" ] || return 1
   if process_started "${1%-*}"; then
     [ "$started" \> "${1#*-}" ]
   else
-    # what is there, and could not be read, proves nothing
+    # A file that exists and could not be read proves nothing
     [ -n "$started_over" ] || [ ! -e "$FLATQ_PROC/${1%-*}" ]
   fi
 }
 
-# disk_reason DIRECTORY - sets `reason`: why a write below DIRECTORY just failed, in the system's own words.
-# The shell does not say; so the write is tried again with a tool that does. Only failing paths pay for it.
+# disk_reason DIRECTORY - set `reason` to the system's text for why a write below DIRECTORY just failed.
+# The shell does not tell, so try the write again with a tool that does. Only failing verbs pay for it.
 disk_reason() {
   reason=$({ dd if=/dev/zero of="$1/probe.$$" bs=65536 count=1 || :; rm -f "$1/probe.$$"; } 2>&1 |
     { sed -n 's/^dd: .*: \([A-Z][^:]*\)$/\1/p' | tail -n 1; } 2>/dev/null)

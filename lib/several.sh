@@ -1,6 +1,6 @@
-# several.sh - several doors: a launch of its own for each
+# several.sh - serve several doors: start a launch for each
 
-# several WORD ... - a launch each for several doors; ends when one of them has ended
+# several WORD ... - start a launch for each door; end when one of them has ended
 several() {
   launch_pids=''
   trap_stop pass
@@ -13,7 +13,7 @@ several() {
     options "$@"
     shift "$launch_words"
   done
-  # a door that ends tells us by TERM; one that was killed, is missed within a second
+  # A door that ends sends us TERM; one that was killed is noticed within a second
   while [ -z "$launch_signal" ]; do
     for launch_pid in $launch_pids; do
       guard_alive "$launch_pid" || pass TERM
@@ -21,7 +21,7 @@ several() {
     [ -z "$launch_signal" ] || break
     exec sleep 1 &
     launch_sleep=$!
-    # a signal ends the wait: what we have begun ends before us
+    # A signal interrupts the wait: end the sleeper before we end
     wait "$launch_sleep" || { kill "$launch_sleep" && wait "$launch_sleep"; } 2>/dev/null
   done
   launch_failed=0
@@ -31,16 +31,16 @@ several() {
       launch_code=$?
       [ $launch_code -gt 128 ] && kill -0 "$launch_pid" 2>/dev/null || break
     done
-    # -1: bash says that of one that ended just when a signal came
+    # bash reports -1 for a child that ended just when a signal came
     [ "$launch_code" -lt 0 ] || [ "$launch_code" -ge 128 ] || [ "$launch_failed" -ne 0 ] || launch_failed=$launch_code
   done
-  # each door has sent us TERM when it ended
+  # Each door sends us TERM when it ends: ignore that now
   trap '' HUP INT TERM
   [ -z "$launch_signal" ] || [ "$launch_failed" -ne 0 ] || end_by "$launch_signal"
   exit "$launch_failed"
 }
 
-# pass SIGNAL - to every door; a door that ends sends TERM, the first of them is what counts
+# pass SIGNAL - send it to every door, and keep the first one, since each door that ends sends TERM
 pass() {
   : "${launch_signal:=$1}"
   # shellcheck disable=SC2086 # numbers

@@ -1,12 +1,12 @@
-# stage.sh - for a program that writes flat files of its own, beside a queue, and has them taken in, as the sink of flatq.spark does
+# stage.sh - take in flat files that another program has written beside a queue, such as the sink of flatq.spark
 #
 #   sh -c 'set -u; . "$lib/common.sh"; need stage; stage "$@"' push STEP ARGUMENT ...    with `lib` in the environment
 #
-# Order: 1 `ids`, in whose range alone the program writes; 2 it writes the stage and syncs it; 3 `room`; 4 it notes for itself that the stage
-# is to go in; 5 `enter`: renames, block by block, as the end of `push -l` does it.
-# Crash: before 5, nobody sees the stage; after it began, each flat file is still there or in the queue: `enter` again does the rest.
+# Order: 1 `ids` reserves ids, and the program uses only these; 2 it writes the stage and syncs it; 3 `room`; 4 it notes that it is going to
+# enter the stage; 5 `enter` renames block after block, as push -l does at its end.
+# Crash: before 5, no verb sees the stage. After it has begun, each flat file is still there or in the queue: `enter` again does the rest.
 
-# stage STEP ARGUMENT ... - one of the steps
+# stage STEP ARGUMENT ... - run one of the steps
 stage() {
   FLATQ_VERB=push
   shell_reset
@@ -18,14 +18,14 @@ stage() {
   "stage_$stage_step" "$@" || die $? "$why"
 }
 
-# stage_ids COUNT QUEUE - prints the first of so many ids, and the time by the spool's clock, in hundredths of a second
+# stage_ids COUNT QUEUE - reserve COUNT ids; print the first, and the time by the spool's clock in hundredths of a second
 stage_ids() {
   name_check "$2" && ids_block $((($1 + 999) / 1000)) || return
   clock_epoch "$now"
   printf '%s %s\n' "$ids_first" "$epoch_time"
 }
 
-# stage_room QUEUE COUNT WAIT - 75 where the queue never holds so many, or does not now and nobody is going to wait; 69 closed
+# stage_room QUEUE COUNT WAIT - return 75 if the queue's bound is below COUNT, or if it has no room now and WAIT is 0; 69 if it is closed
 stage_room() {
   queue_open "$1" || return 0
   [ ! -e "$q/closed" ] || { why="queue '$queue' is closed"; return 69; }
@@ -37,7 +37,7 @@ stage_room() {
   [ $((count + $2)) -le "$queue_bound" ] || { why="queue '$queue' is full"; return 75; }
 }
 
-# stage_enter QUEUE STAGE NONCE COUNT BYTES FIRST WAIT - what is in the directory STAGE goes into the queue, as soon as there is room
+# stage_enter QUEUE STAGE NONCE COUNT BYTES FIRST WAIT - move what is in the directory STAGE into the queue, as soon as there is room
 stage_enter() {
   queue_open "$1" make || return
   bulk_stage=$2 nonce=$3 bulk_count=$4 bulk_bytes=$5 bulk_first=$6 push_wait=$7

@@ -211,7 +211,7 @@ MUTANTS: dict[str, Mutant] = {
         power("settle", "kill before sync s/q/claimed/me$", 100)),
     # what could not be read
     "an empty listing of a run is believed": Mutant(
-        (('names_in "$1" || return\n    # an empty run: only rmdir can say that it is one\n    [ -n "$names" ] || { rmdir "$1"',
+        (('names_in "$1" || return\n    # The run seems empty: only rmdir proves that it is\n    [ -n "$names" ] || { rmdir "$1"',
           'names_in "$1" || :\n    [ -n "$names" ] || { rm -rf "$1"'),),
         reads("checkpoint folds", "ls: .* q/fold/")),
     "whether ls has read all does not count": Mutant(
@@ -287,7 +287,7 @@ MUTANTS: dict[str, Mutant] = {
         (('  lock_queue || die $? "$why"\n  claim_name_open', '  need proof\n  claim_name_open'),),
         pair("plain/claim/claim", "rename q/out/.* q/claimed/")),
     "a kick that is slower fails": Mutant(
-        (("    # RACE: whoever is faster has it\n    66) ;;\n", "    66) return 66 ;;\n"),),
+        (("    # RACE: another process was faster: go on with the next\n    66) ;;\n", "    66) return 66 ;;\n"),),
         pair("plain/kick/kick", "rename q/buried/")),
     # the door
     "a client that is gone has had its answer": Mutant(
