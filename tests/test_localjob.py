@@ -295,6 +295,18 @@ def test_what_is_no_job(flatq, shop):
             load(path)
 
 
+@pytest.mark.parametrize("fault", ["1 / 0", "def job(:", "raise SystemExit(3)", "raise KeyboardInterrupt", "import flatq_no_such"])
+def test_a_module_that_cannot_be_imported(flatq, shop, capfd, fault):
+    """Its worker stops, says why, and buries nothing: it is no message's fault."""
+    (shop / "flatq_broken.py").write_text(fault + "\ndef job(body):\n    pass\n")
+    push(flatq, b"x")
+    with pytest.raises(Closed):
+        Worker("flatq_broken:job", delay=0, most_tries=1, until_empty=True).run()
+    stats = Queue().stats()
+    assert (stats["ready"] + stats["delayed"], stats["buried"]) == (1, 0)
+    assert "worker: " in capfd.readouterr().err
+
+
 def test_what_is_ignored_stays_so(monkeypatch):
     """As HUP under nohup: neither the worker nor what it runs hears it."""
     monkeypatch.setattr(Worker, "command", lambda self: ["sh", "-c", f"kill -HUP {os.getpid()}; sleep 0.3; exit 75"])

@@ -423,11 +423,41 @@ def test_real_errors(jobs, spool, tmp_path, free_port):
         list(Queue(f"127.0.0.1:{free_port}/jobs"))
 
 
-def test_status_that_others_took(jobs, spool):
-    """Where SIGCHLD is ignored every status is 0: a refusal is none the less one."""
+def test_status_that_nobody_keeps(jobs, spool):
+    """Where SIGCHLD is ignored nothing is started: an exit status could not be known, and a cancelled pop look like an empty message."""
+    jobs.push(b"kept")
     script = f"import signal, flatq; signal.signal(signal.SIGCHLD, signal.SIG_IGN); flatq.Queue('jobs', {str(spool)!r}).pop()"
+    for said in (python(script), python(script, preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))):
+        assert said.returncode == 1 and b"flatq.errors.Internal: SIGCHLD is ignored" in said.stderr
+    assert jobs.pop() == b"kept"
+
+
+def test_status_that_others_took(jobs, spool):
+    """Somebody waits for every child, as soon as it ends: no answer, and no empty message where a verb was ended."""
+    script = f"""if True:
+        import asyncio, os, flatq
+
+        jobs, both = flatq.Queue("jobs", {str(spool)!r}), flatq.AsyncQueue("jobs", {str(spool)!r})
+        jobs.stats()
+
+        def gone(*words):
+            os.waitpid(words[1], 0)
+            raise ChildProcessError
+
+        os.waitid = gone
+        for call in (jobs.pop, jobs.stats):
+            try:
+                print("returned", call())
+            except flatq.Error as error:
+                print(type(error).__name__)
+        try:
+            asyncio.run(asyncio.wait_for(both.pop(wait=60), 0.3))
+        except asyncio.TimeoutError:
+            print("cancelled")
+        """
+    jobs.create()
     done = python(script)
-    assert done.returncode == 1 and b"flatq.errors.Error: pop: nothing there" in done.stderr
+    assert done.stdout.split() == [b"Internal", b"Internal", b"cancelled"], done
 
 
 # ---- threads, fork, signals, time-outs
@@ -474,6 +504,37 @@ def test_fork(jobs, spool):
         assert waiting.result(20) == b"of the child"
         assert os.waitpid(child, 0)[1] == 0
     nothing_left(spool)
+
+
+def test_fork_while_a_verb_is_started(jobs, spool):
+    """The child has none of the pipes that the verb's caller waits for the end of, however long it lives."""
+    script = f"""if True:
+        import os, signal, threading, flatq
+
+        jobs, pipe, midst, forked = flatq.Queue("jobs", {str(spool)!r}), os.pipe, threading.Event(), threading.Event()
+        jobs.stats()
+
+        def slow():
+            made = pipe()
+            midst.set()
+            forked.wait(0.3)
+            return made
+
+        os.pipe = slow
+        thread = threading.Thread(target=jobs.stats, daemon=True)
+        thread.start()
+        midst.wait()
+        child = os.fork()
+        if not child:
+            signal.pause()
+        forked.set()
+        thread.join(20)
+        print(thread.is_alive())
+        os.kill(child, signal.SIGKILL)
+        """
+    jobs.create()
+    done = python(script)
+    assert (done.returncode, done.stdout) == (0, b"False\n"), done
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP], ids=lambda number: number.name)

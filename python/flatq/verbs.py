@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar, Union
 
-from .errors import Error, TimedOut, error_of
+from .errors import Error, Internal, TimedOut, error_of
 
 T = TypeVar("T")
 Bytes = Union[bytes, bytearray, memoryview]
@@ -68,12 +68,48 @@ def options(**values: object) -> list[str]:
     return words
 
 
+#: held while a process is started, and by os.fork(): a child that was forked just then would keep the pipes of that process open, and who
+#: waits for their end would wait for the child too
+_STARTING = threading.Lock()
+os.register_at_fork(before=_STARTING.acquire, after_in_parent=_STARTING.release, after_in_child=_STARTING.release)
+
+
+class Process(subprocess.Popen[bytes]):
+    """A process of ours. Raises Internal, and is not started, where SIGCHLD is ignored: the system would not keep its exit status."""
+
+    def __init__(self, words: list[str], **how: Any) -> None:
+        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+            raise Internal("SIGCHLD is ignored, so no exit status could be known: signal.signal(SIGCHLD, SIG_DFL)", 70)
+        #: somebody else has waited for it, and has its exit status
+        self.lost = False
+        with _STARTING:
+            super().__init__(words, **how)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit status, 0 where it is lost; without a time-out."""
+        if self.returncode is None:
+            try:
+                seen = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+            except ChildProcessError:
+                seen, self.lost = None, True
+            super().wait()
+            if seen is not None:
+                self.returncode = seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status
+        return self.returncode
+
+    def known(self) -> int:
+        """The exit status of one that has ended. Raises Internal where it is lost."""
+        if self.lost:
+            raise Internal("somebody else has waited for its process: whether it was done is not known", 70)
+        return self.returncode
+
+
 @functools.lru_cache(None)
 def _with_us() -> tuple[str, ...]:
     """What has a verb that waits end when the thread that waits for it does, were it by KILL; nothing where the system cannot."""
     words = ("setpriv", "--pdeathsig", "TERM")
     with contextlib.suppress(OSError):
-        if subprocess.run([*words, "true"], stdin=subprocess.DEVNULL, capture_output=True).returncode == 0:
+        if Process([*words, "true"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).wait() == 0:
             return words
     return ()
 
@@ -104,8 +140,7 @@ class Call(Generic[T]):
 
     def result(self, status: int, out: bytes, err: bytes) -> T:
         text = err.decode(errors="replace").strip()
-        # somebody else's waitpid, or an ignored SIGCHLD, makes every status 0; but who fails says so
-        if status != 0 or text.startswith(f"{self.verb}: "):
+        if status != 0:
             raise error_of(self.verb, status, text, self.host)
         return self.parse(out)
 
@@ -134,7 +169,7 @@ class Job(threading.Thread):
         super().__init__(daemon=True)
         self.call, self.ended = call, ended
         self.lock = threading.Lock()
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Process | None = None
         #: the signal that it was sent
         self.sent = 0
         self.failed: BaseException | None = None
@@ -144,7 +179,7 @@ class Job(threading.Thread):
         try:
             with source(self.call.body) as stdin, self.lock:
                 if not self.sent:
-                    self.process = subprocess.Popen(
+                    self.process = Process(
                         self.call.command(), stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                         env=self.call.environment(), start_new_session=True,
                     )
@@ -174,14 +209,14 @@ class Job(threading.Thread):
         yield signal.SIGKILL, None
 
     def well(self) -> bool:
-        return self.process is not None and self.process.returncode == 0
+        return self.process is not None and self.process.returncode == 0 and not self.process.lost
 
     def result(self) -> Any:
         if self.failed:
             raise self.failed
         if self.sent and not self.well():
             raise TimedOut(f"{self.call.verb}: ended after {self.call.patience()} seconds", None, self.call.verb)
-        return self.call.result(self.process.returncode, self.out, self.err) if self.process else None
+        return self.call.result(self.process.known(), self.out, self.err) if self.process else None
 
 
 def run(call: Call[T]) -> T:

@@ -21,7 +21,6 @@ import importlib.util
 import inspect
 import os
 import signal
-import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterable
@@ -30,7 +29,7 @@ from types import FrameType
 from typing import Any, Union
 
 from .errors import error_of
-from .verbs import _with_us, home
+from .verbs import Process, _with_us, home
 
 Job = Callable[[bytes], object]
 
@@ -69,7 +68,7 @@ class Worker:
     def run(self) -> None:
         """Work until it is told to stop, or is through. In the main thread QUIT, TERM, INT and HUP are passed on to it meanwhile, and it is
         `flatq work` that obeys; it stops also where we are killed. Raises Closed where there is no such job, Disk, Denied, Invalid."""
-        process: subprocess.Popen[bytes] | None = None
+        process: Process | None = None
         came: list[int] = []
 
         def passed(number: int, frame: FrameType | None) -> None:
@@ -87,11 +86,12 @@ class Worker:
                 except ValueError:  # not the main thread
                     break
             # a session of its own: a terminal's ^C is passed on, not heard twice
-            process = subprocess.Popen([*_with_us(), *self.command()], env=self.environment(), start_new_session=True)
+            process = Process([*_with_us(), *self.command()], env=self.environment(), start_new_session=True)
             for number in came:
                 process.send_signal(number)
             try:
-                status = process.wait()
+                process.wait()
+                status = process.known()
             except BaseException:
                 process.terminate()
                 process.wait()
@@ -146,7 +146,8 @@ def load(path: str) -> Job:
 
 
 def main() -> int:
-    """One message, from standard input. 127, on which a worker stops and keeps the message, where there is no such function."""
+    """One message, from standard input. 127, on which a worker stops and keeps the message, where there is no such function, or its module
+    raises anything while it is imported: then no message could be worked on."""
     if len(sys.argv) != 2 or sys.argv[1] == "-h":
         print("usage: flatq work ... -- python3 -m flatq.worker PACKAGE.MODULE:FUNCTION", file=sys.stderr)
         return 64 if len(sys.argv) != 2 else 0
@@ -156,6 +157,10 @@ def main() -> int:
         job = load(sys.argv[1])
     except (ImportError, AttributeError, FileNotFoundError) as error:
         print(f"worker: {error}", file=sys.stderr)
+        return 127
+    except BaseException:
+        traceback.print_exc()
+        print(f"worker: {sys.argv[1]} cannot be imported: see above", file=sys.stderr)
         return 127
     try:
         done = job(body)
