@@ -1,6 +1,6 @@
-# after.sh - what becomes of a worker's message when its command has ended, and what is said about it
+# after.sh - settle a worker's message when its command has ended, and report it
 
-# work_settle COMMAND ... - 66 is no failure: somebody else has the message
+# work_settle COMMAND ... - delete, give back or bury the message. 66 is no failure: another consumer has the message
 work_settle() {
   clock_read
   if [ -n "$work_lost" ]; then
@@ -22,7 +22,7 @@ work_settle() {
   return $work_code
 }
 
-# work_mistaken COMMAND ... - whether the command is wrong, not the message: it is gone, or it has said 126 or 127 and never yet 0
+# work_mistaken COMMAND ... - return whether the command is at fault, not the message: it is gone, or has exited with 126 or 127 and never with 0
 work_mistaken() {
   work_why=
   work_find "$1" || { work_exit=$? work_why=$why; return 0; }
@@ -32,7 +32,7 @@ work_mistaken() {
   work_why="the command ended with $work_code, which says that it was not found or not executable; message $id is back"
 }
 
-# work_delayed - gives it back for later: the delay doubles with each try
+# work_delayed - give the message back with a delay, which doubles with each try
 work_delayed() {
   work_pause=$work_delay work_step=1
   while [ $work_step -lt "$slip_tries" ] && [ "$work_pause" -lt "$work_delay_most" ] && [ "$work_pause" -gt 0 ]; do
@@ -46,13 +46,13 @@ work_bury() {
   message_bury '' "$work_reason" && work_say "$work_reason, buried" && work_count_one buried
 }
 
-# work_say TEXT - one line about the message in hand
+# work_say TEXT - print one line about the message in hand
 work_say() {
   [ -z "$work_tty" ] || printf '\r\033[K' >&2
   printf 'work: %s\n' "queue '$queue': message $id, try $slip_tries: $1" >&2
 }
 
-# work_count_one WHAT - done, failed or buried: one more; on a terminal the line says so
+# work_count_one WHAT - count one message as done, failed or buried; on a terminal, update the line
 work_count_one() {
   case $1 in
   done) work_done=$((work_done + 1)) ;;

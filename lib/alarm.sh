@@ -1,8 +1,8 @@
-# alarm.sh - what is due while a worker's command runs: a touch of its message, the end of its time
+# alarm.sh - the alarms while a worker's command runs: touch its message, end the command when its time is over
 #
-#   A sleeper sends ALRM to the worker when the next of these is due. It stays from one message to the next.
+#   A sleeper sends ALRM to the worker when the next of these is due. The sleeper stays from one message to the next.
 
-# work_later CENTISECONDS - sets `later`, so long after now
+# work_later CENTISECONDS - set `later` to that time after now
 work_later() {
   later_c=$((1${now#"${now%??}"} - 100 + $1))
   later=${now%??}
@@ -13,7 +13,7 @@ work_later() {
   later=$later$padded
 }
 
-# work_times - when the message is to be touched, and the command's time over. A message with a lease of no time gets a second
+# work_times - set the times at which to touch the message, and to end the command. A lease of 0 counts as a second
 work_times() {
   work_given=${work_lease:-$slip_lease}
   clock_read
@@ -30,8 +30,8 @@ work_times() {
   [ -z "$work_limit" ] || { clock_add "$work_limit" "$now"; work_limit_at=$later; }
 }
 
-# work_look - does what is due while the command runs, and sets the alarm for what is next. A trap may come in the midst of it: that one
-# only has it look again
+# work_look - do what is due while the command runs, and set the alarm for what is next. If a trap interrupts it, that only makes it look
+# again
 work_look() {
   work_again=1
   [ -z "$work_looking" ] || return 0
@@ -68,14 +68,14 @@ work_look_limits() {
   fi
 }
 
-# work_end_job SIGNAL CENTISECONDS - and KILL so much later
+# work_end_job SIGNAL CENTISECONDS - send SIGNAL to the command, and KILL after that time
 work_end_job() {
   work_later "$2"
   work_kill_at=$later
   work_kill "$1" "-$work_job"
 }
 
-# work_touch - where it fails for another reason than that the message is lost, the next third is early enough
+# work_touch - touch the message. If that fails although the message is still ours, try again at the next third of the lease
 work_touch() {
   work_later "$work_third"
   work_touch_at=$later
@@ -86,7 +86,7 @@ work_touch() {
   esac
 }
 
-# work_alarm TIME - ALRM comes at TIME by the clock, or before
+# work_alarm TIME - have ALRM sent at TIME by the clock, or before
 work_alarm() {
   if [ -n "$work_clock" ]; then
     if [ "$now" \< "$work_clock_at" ] && ! [ "$1" \< "$work_clock_at" ]; then
@@ -108,8 +108,8 @@ work_alarm() {
   work_tell_job
 }
 
-# work_alarm_clock SECONDS - in the background. A signal that ends our group does not end it; VTALRM ends
-# it and its sleeper: one that workers have no trap for, so that it is not lost on a process that is not yet itself
+# work_alarm_clock SECONDS - the sleeper, in the background. Signals to our group do not end it; VTALRM ends it and its `sleep`. Workers have
+# no trap for VTALRM, so it also works on a child that still has the worker's traps
 work_alarm_clock() {
   clock_sleeper='' clock_seconds=$1
   trap '' HUP INT QUIT TERM
@@ -117,18 +117,18 @@ work_alarm_clock() {
   work_tell_self "$work_clock_signal:"
   exec </dev/null >/dev/null 2>&1 4>&- 5>&-
   while :; do
-    # `exec`, or yash has a shell in between
+    # Without exec, yash would keep a shell in between
     { exec $work_pdeathsig sleep "$clock_seconds"; } &
     clock_sleeper=$!
     wait "$clock_sleeper"
     clock_sleeper=
-    # again, until it is heard: of two signals at the same moment bash may forget one
+    # Repeat until the worker reacts: of two signals at the same moment, bash may forget one
     kill -ALRM "$work_self" || return 0
     clock_seconds=2
   done
 }
 
-# work_alarm_end - the shell waits for it later: in the trap of a `wait`, bash may hang in another
+# work_alarm_end - end the sleeper. The shell waits for it later: in a trap that has interrupted a `wait`, bash may hang in another
 work_alarm_end() {
   [ -n "$work_clock" ] || return 0
   kill "-$work_clock_signal" "$work_clock" 2>/dev/null

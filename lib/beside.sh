@@ -1,13 +1,13 @@
 # beside.sh - the guard that stands beside a worker while its command runs
 #
-# It reads a pipe that only the worker writes to. When that ends, it kills what the last line names: so the command does not outlive a worker
-# that is killed, nor workers their parent.
+# It reads a pipe that only the worker writes to. When the pipe ends, it kills what the last line names: so a command does not outlive a
+# worker that is killed, and workers do not outlive their parent.
 
-# work_guard - the last line's words are SIGNAL:PID-TIME, or SIGNAL:-PID-TIME for a process group, which may have lost its first process;
-# a line that begins with `+` adds one. A PID that was taken again is spared
+# work_guard - the guard. The words of a line are SIGNAL:PID-TIME, or SIGNAL:-PID-TIME for a process group, whose first process may be gone; a
+# line that begins with `+` adds a word to the line before. A process that has got the PID later is not killed
 work_guard() {
   trap '' HUP INT QUIT TERM
-  # not where it is called: dash keeps a copy of what a function's redirection closes. 3: who starts a worker in the background reads it to its end
+  # Redirect here, not at the call: dash keeps a copy of what a function's redirection closes. Close 3, which --daemon reads to its end
   exec <&6 >/dev/null 2>&1 3>&- 4>&- 5>&- 6<&-
   guard_last=
   while read -r guard_line; do
@@ -23,24 +23,24 @@ work_guard() {
   done
 }
 
-# work_kill SIGNAL PID - or -PID: its group or, where it has none, the process
+# work_kill SIGNAL PID - send SIGNAL to the process; for -PID, to its group, or to the process if it has no group
 work_kill() {
   kill "-$1" "$2" 2>/dev/null || kill "-$1" "${2#-}" 2>/dev/null || :
 }
 
-# work_tell WORD ... - to the guard
+# work_tell WORD ... - write a line to the guard
 work_tell() {
   { printf '%s\n' "$*" >&5; } 2>/dev/null || :
 }
 
-# work_tell_self SIGNAL[:-] - said by a new process itself, where it can tell its number: its worker may be killed before it does
+# work_tell_self SIGNAL[:-] - a new process names itself to the guard, if it can tell its PID: its worker may be killed before it could
 work_tell_self() {
   { read -r self_pid self_rest <"$FLATQ_PROC/self/stat"; } 2>/dev/null || return 0
   work_name "$self_pid"
   work_tell "+$1$named"
 }
 
-# work_name PID - sets `named`, PID-TIME. Of a process that is gone already, only its group is spoken of: whoever has the number, is another
+# work_name PID - set `named` to PID-TIME. If the process is gone already, name only its group: the PID may belong to another process
 work_name() {
   process_started "$1" || started=000000000000
   named=$1-$started
@@ -50,7 +50,7 @@ work_tell_job() {
   work_tell ${work_job:+"KILL:-$work_job_named"} ${work_clock:+"$work_clock_signal:$work_clock_named"}
 }
 
-# work_pipe - a pipe, on 6 to read and 7 to do both
+# work_pipe - open a pipe, on 6 for reading and on 7 for both
 work_pipe() {
   clock_read
   nonce_read

@@ -1,9 +1,9 @@
 # crew.sh - several workers under one parent
 #
-# The parent passes signals on, and has a guard of its own: when it is killed, its workers give back what they have. On a terminal a
-# teller counts for all of them and writes the one line.
+# The parent passes signals on, and has a guard of its own: when the parent is killed, the guard makes its workers give back what they have.
+# On a terminal, the teller is a process that counts for all of them and writes the one line.
 
-# work_parent COMMAND ... - as many workers as -j says; ends when all of them have
+# work_parent COMMAND ... - start as many workers as -j says; end when all of them have
 work_parent() {
   work_self=$$ work_crew='' work_words=''
   for signal in HUP INT QUIT TERM; do
@@ -15,13 +15,13 @@ work_parent() {
   work_begin || die $? "$why"
   [ -z "$work_tty" ] || work_teller_start || die $? "$why"
   work_crew_start "$@"
-  # RACE: who was started while the signal came has not got it
+  # RACE: a worker that was started while the signal came has not received it
   [ -z "$take_stop" ] || work_send
   exec 4>&-
   for work_pid in $work_crew; do
     work_wait "${work_pid%-*}"
     if [ "$work_code" -gt 128 ]; then
-      # a signal of ours may come before it is ready for it
+      # Our signal may reach a worker before its traps are set: no failure if we were told to stop
       [ -n "$take_stop" ] || work_exit=70
     elif [ "$work_code" -ne 0 ]; then
       work_exit=$work_code
@@ -49,7 +49,7 @@ work_crew_start() {
   done
 }
 
-# work_pass SIGNAL - workers get a signal once, from their parent, though a terminal sends its own to all of the group
+# work_pass SIGNAL - pass the signal to the workers. They act only on their parent's, though a terminal sends its signals to the whole group
 work_pass() {
   work_trapped=1
   if [ -n "$take_stop" ] || [ "$1" = HUP ]; then
@@ -57,7 +57,7 @@ work_pass() {
   fi
   take_stop=1
   work_send
-  # work_wait wants to be woken, see there
+  # From now on work_wait must be woken, as explained there
   if [ -z "$work_clock" ]; then
     work_alarm_clock 2 &
     work_clock=$!
@@ -68,12 +68,12 @@ work_send() {
   pass_signal=USR1
   [ -z "$work_back" ] || pass_signal=USR2
   for pass_pid in $work_crew; do
-    # one that has ended may have left its number to another process
+    # The PID of a worker that has ended may belong to another process
     owner_dead "$pass_pid" || kill "-$pass_signal" "${pass_pid%-*}" 2>/dev/null || :
   done
 }
 
-# work_child COUNT COMMAND ... - a worker under a parent. Its shell's $$ is the parent's
+# work_child COUNT COMMAND ... - run a worker under a parent. $$ is that of the parent here
 work_child() {
   trap '' INT QUIT
   trap : HUP TERM

@@ -1,10 +1,10 @@
 # daemon.sh - a worker without a terminal, and its pid file
 #
-# Who starts it waits until it says on descriptor 3 how that went: so what can be refused is refused at the start. The pid file is
+# The starting process waits until the worker reports success or failure on descriptor 3, so errors show at the start. The pid file is
 # written and removed under the spool's lock.
 
-# daemon_start WORD ... - `work WORD ...` in a session of its own, detached; ends with 0 once it works, else with its exit code, or 70 where it
-# was killed before it said anything
+# daemon_start WORD ... - start `work WORD ...`, detached, in a session of its own. Exit with 0 once it works, else with its exit code, or 70 if
+# it was killed before it reported
 daemon_start() {
   { command exec 4>&1; } 2>/dev/null || exec 4>/dev/null
   daemon_code=$(
@@ -13,7 +13,7 @@ daemon_start() {
     if setsid --fork true 2>/dev/null; then
       setsid --fork sh "$lib/work" --ready "$@"
     elif command -v setsid >/dev/null 2>&1; then
-      # this one does not fork: and what a shell puts behind it ignores INT and QUIT
+      # This setsid does not fork, so start it with `&`, which makes it ignore INT and QUIT
       setsid sh "$lib/work" --ready "$@" &
     else
       sh "$lib/work" --ready "$@" &
@@ -22,12 +22,12 @@ daemon_start() {
   exit "${daemon_code:-70}"
 }
 
-# daemon_begins - until it is ready, the end of it tells whoever waits
+# daemon_begins - until the worker is ready, report its end to the starting process
 daemon_begins() {
   trap 'printf "%s" "$?" >&3' EXIT
 }
 
-# daemon_ready - from here on the worker is its own: output that is no file goes nowhere
+# daemon_ready - report success; from here on, output goes nowhere unless it is a file
 daemon_ready() {
   trap - EXIT
   [ -f "$FLATQ_PROC/self/fd/1" ] || exec >/dev/null
@@ -37,7 +37,7 @@ daemon_ready() {
   exec 3>&-
 }
 
-# pid_file_take - $work_pid_file is ours; 75 where it names a worker that lives
+# pid_file_take - write our PID to $work_pid_file; return 75 if it names a running worker
 pid_file_take() {
   case $work_pid_file in
   -*) work_pid_file=./$work_pid_file ;;
@@ -56,11 +56,11 @@ pid_file_take() {
   [ $pid_code -eq 0 ] || { rm -f "$work_pid_file.$$" 2>/dev/null; why="cannot write '$work_pid_file'"; return 74; }
 }
 
-# pid_file_lives PID - whether it is a worker with a pid file of this name. One that was killed leaves its file, and its number may be another's
+# pid_file_lives PID - return whether it is a worker with this pid file. A killed worker leaves its file, and another process may get its PID
 pid_file_lives() {
   number "$1" 9999999999 && [ "$number" -ne $$ ] || return 1
   [ -e "$FLATQ_PROC/self/cmdline" ] || { kill -0 "$number" 2>/dev/null; return; }
-  # another user's may not be sent signals, but is seen
+  # We may not signal another user's process, but can see it
   process_started "$number" || return 1
   case $(tr '\000' ' ' 2>/dev/null <"$FLATQ_PROC/$number/cmdline") in
   *--pid-file*"${work_pid_file##*/} "*) return 0 ;;
@@ -68,7 +68,7 @@ pid_file_lives() {
   return 1
 }
 
-# pid_file_leave - at the end
+# pid_file_leave - remove the pid file, at the end
 pid_file_leave() {
   trap - EXIT
   [ -n "$work_pid_file" ] && lock_spool || return 0

@@ -1,10 +1,10 @@
 # feed.sh - the process that feeds a worker's command its message, and how the worker knows that it did
 #
-# The feeder is no part of the job that the worker waits for: something that the command leaves behind may keep the job's input open. It says
-# how it ended on a pipe of its own, whose reading end the worker keeps as 8: `NONCE good`, or `NONCE bad`. The subshell that starts it says
-# `NONCE PID`. NONCE is that of the slip, so that a word that comes late is not taken for another message's.
+# The feeder is not part of the job that the worker waits for, since a process that the command leaves behind may keep the job's input open.
+# It reports how it ended, `NONCE good` or `NONCE bad`, on a pipe of its own, which the worker reads on 8. The subshell that starts it reports
+# `NONCE PID`. NONCE is that of the slip, so a late report is not taken for another message's.
 
-# feed_open - the pipe for words, on 8, and feed_path, by which its other end is opened. Where /proc does not lead to it, the file stays
+# feed_open - open the pipe for reports on 8, and set feed_path, by which its other end is opened. If /proc does not lead to it, keep the FIFO
 feed_open() {
   [ -z "$feed_open" ] || return 0
   feed_close
@@ -26,30 +26,30 @@ feed_close() {
   feed_file=
 }
 
-# feed_begin - starts the feeder, and ends: its standard output is the command's input, 7 the pipe for words
+# feed_begin - start the feeder, and end. Its standard output is the command's input, 7 the pipe for reports
 feed_begin() {
   feed_message &
   printf '%s %s\n' "$slip_nonce" "$!" >&7
 }
 
-# feed_message - the message, whatever signals our process group gets: a command must not take a part for the whole. The word is said before
-# this process ends, and with it the command's input
+# feed_message - write the message, whatever signals our process group gets: a command must not take a part for the whole. Report before this
+# process ends, and with it the command's input
 feed_message() {
   trap '' HUP INT QUIT TERM
-  # it may be there longer than the worker, whose output somebody may read to its end
+  # The feeder may outlive the worker: close the worker's output, which another process may read to its end
   exec 2>/dev/null 3>&1 4>&- 5>&- 8<&-
   feed_word=bad
   feed_text=$(exec base64 -d "$q/body/$slip_id" 2>&1 >&3 3>&- 7>&-)
   case $?.$feed_text in
-  # ended well, or by PIPE (yash adds 384): a command that does not read to the end is in its right
+  # Success, or ended by PIPE (yash adds 384): a command need not read to the end
   0.* | 141.* | 397.*) feed_word=good ;;
-  # where PIPE is ignored
+  # The same, if PIPE is ignored
   1.*'roken pipe'*) ! feed_ignores_pipe || feed_word=good ;;
   esac
   printf '%s %s\n' "$slip_nonce" $feed_word >&7
 }
 
-# feed_ignores_pipe - whether PIPE (13) is ignored here, as whoever started us left it
+# feed_ignores_pipe - return whether PIPE (13) is ignored here, which we inherit
 feed_ignores_pipe() {
   while read -r feed_key feed_mask; do
     [ "$feed_key" != SigIgn: ] || break
@@ -61,15 +61,15 @@ feed_ignores_pipe() {
   return 1
 }
 
-# feed_ended - whether the command, which has ended with 0, could have had the whole message: the feeder has said `good`, or is still there.
-# Then the command ended before its input did. A feeder that has said nothing and is gone (a fork that failed, a signal) has given it
+# feed_ended - return whether the command, which exited with 0, could have read the whole message: the feeder has reported `good`, or is still
+# there, so that the command ended before its input did. A feeder that is gone without a report (a failed fork, a signal) has written
 # nothing, or a part
 feed_ended() {
   feed_part=
   while :; do
     work_trapped=
     IFS= read -r feed_line <&8 || {
-      # a trap may end a `read`
+      # A trap may interrupt a `read`: repeat it
       [ -n "$work_trapped" ] || return 1
       feed_part=$feed_part$feed_line
       continue
@@ -83,7 +83,7 @@ feed_ended() {
   done
 }
 
-# feed_lives PID - whether it holds its files still: one that is exiting (PF_EXITING, 4) may have closed some of them
+# feed_lives PID - return whether it still holds its files: an exiting process (PF_EXITING, 4) may have closed some of them
 feed_lives() {
   [ -e "$FLATQ_PROC/self/stat" ] || { kill -0 "$1" 2>/dev/null; return; }
   { read -r feed_stat <"$FLATQ_PROC/$1/stat"; } 2>/dev/null || return 1

@@ -1,14 +1,14 @@
-# guard-look.sh - what the guard looks at every second: who lives, who is idle or slow, whose line has no end
+# guard-look.sh - what the guard checks every second: connections that are dead, idle or slow, and lines that are too long
 
-# guard_second - what is looked at every second; 1 where launch is gone
+# guard_second - run the checks of a second; return 1 if launch is gone
 guard_second() {
   guard_now=$((guard_now + 1))
   if { read -r guard_stat <"$FLATQ_PROC/self/stat"; } 2>/dev/null; then
-    # a launch that was killed may stay as a zombie; its children have another parent at once
+    # A killed launch may stay as a zombie, but its children have another parent at once
     guard_stat=${guard_stat##*') '}
     guard_stat=${guard_stat#* }
     [ "${guard_stat%% *}" = "$$" ] || return 1
-    # of several doors: their parent, where nothing else ends us with it
+    # With several doors: end when their parent has ended, if nothing else does that
     if [ -n "${launch_parent:-}" ]; then
       { read -r guard_stat <"$FLATQ_PROC/$$/stat"; } 2>/dev/null || return 1
       guard_stat=${guard_stat##*') '}
@@ -20,7 +20,7 @@ guard_second() {
     [ -z "${launch_parent:-}" ] || kill -0 "$launch_parent" 2>/dev/null || return 1
   fi
   guard_checkpoint
-  # of many, some each second, in turn: whoever was looked at goes to the end of the list
+  # If there are many, look at some each second, in turn: those move to the end of the list
   guard_looked=0
   for guard_entry in $guard_list; do
     [ $guard_looked -lt 32 ] || break
@@ -28,7 +28,7 @@ guard_second() {
     guard_take "${guard_entry%%,*}"
     guard_look
   done
-  # a handler may outlive its ncat
+  # A handler may outlive its ncat
   guard_alive=
   for guard_entry in $guard_groups; do
     [ "$guard_entry" != "$guard_group" ] && ! kill -0 "-$guard_entry" 2>/dev/null || guard_alive="$guard_alive $guard_entry"
@@ -36,7 +36,7 @@ guard_second() {
   guard_groups=$guard_alive
 }
 
-# guard_checkpoint - beside everything else, one at a time: within a second after a connection, and every ten seconds
+# guard_checkpoint - run the checkpoint beside everything else, one at a time: within a second after a connection, and every ten seconds
 guard_checkpoint() {
   [ -n "$guard_due" ] || [ $((guard_now % 10)) -eq 0 ] || return 0
   [ -z "$guard_wal" ] || return 0
@@ -45,12 +45,12 @@ guard_checkpoint() {
   guard_wal=$!
 }
 
-# guard_look - at the connection in guard_pid and so on, which is not in the list: is it alive, is its line one of megabytes, is it idle?
+# guard_look - check the connection in guard_pid and so on, which is not in the list now: is it dead, is its line too long, is it idle?
 guard_look() {
   if ! guard_alive "$guard_pid"; then
     case $guard_state in
     line | 4?? | verb)
-      # what it has started would keep the client
+      # Processes that the handler has started would keep the connection open: end them through its ncat
       guard_ncat=$guard_server
       guard_is_ncat && kill "$guard_ncat" 2>/dev/null
       guard_state=gone
@@ -64,25 +64,25 @@ guard_look() {
   line | 4?? | verb) ;;
   *) guard_signal KILL; guard_put; return 0 ;;
   esac
-  # who may say nothing for ever
+  # This connection may be silent for ever (beanstalk and small-stalk)
   [ "$guard_quiet" -lt $((guard_now + 1000000)) ] || { guard_put; return 0; }
   guard_measure
   if [ "$guard_state" != verb ] && [ $((${guard_bytes:-0} - guard_from)) -ge 1000000 ]; then
     guard_too_long
-    # before it can take what has come for a line that was cut, and say so. ncat, which has it from us, ends when it has passed it on
+    # Kill the handler before it sees its input end and answers that the line was cut. We write the answer; ncat passes it on and ends
     guard_state=line-too-long
     guard_family
     # shellcheck disable=SC2086 # process ids
     kill -KILL "$guard_pid" $guard_children 2>/dev/null
   elif [ "$launch_idle" -gt 0 ]; then
-    # where it cannot be measured only the time counts
+    # If its bytes cannot be measured, only the time counts
     [ $((guard_now - guard_quiet)) -lt "$launch_idle" ] || [ -z "$guard_mark" ] || guard_sends || guard_kill idle
     [ $((guard_now - guard_slow)) -lt $((launch_idle * 10)) ] || guard_kill slow
   fi
   guard_put
 }
 
-# guard_too_long - the handler hears nothing before it has the whole line; but its way to the client is open to us
+# guard_too_long - answer the client ourselves, by the handler's descriptor: the handler reads, and acts on nothing before it has the line
 guard_too_long() {
   case $guard_state in
   414) guard_text='HTTP/1.1 414 URI Too Long' ;;
@@ -92,7 +92,7 @@ guard_too_long() {
   printf '%s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n' "$guard_text"
 } 2>/dev/null >"$FLATQ_PROC/$guard_pid/fd/5"
 
-# guard_measure - brings MARK and COARSE up to date, and QUIET and SLOW where they have changed; guard_bytes: what the handler has read
+# guard_measure - update MARK and COARSE, and, if these have changed, QUIET and SLOW; set guard_bytes to what the handler has read
 guard_measure() {
   set -- "$guard_mark" "$guard_coarse"
   guard_mark='' guard_coarse='' guard_bytes=
@@ -102,12 +102,12 @@ guard_measure() {
     guard_mark=$guard_mark.$guard_read.$guard_written guard_coarse=$guard_coarse.${guard_read%????}.${guard_written%????}
     guard_bytes=$guard_read
   done
-  # QUIET lies ahead of us for a verb that waits
+  # For a verb that waits, QUIET is in the future: leave it
   [ "$guard_mark" = "$1" ] || [ "$guard_quiet" -ge "$guard_now" ] || guard_quiet=$guard_now
   [ "$guard_coarse" = "$2" ] || [ "$guard_slow" -ge "$guard_now" ] || guard_slow=$guard_now
 }
 
-# guard_sends - whether the client takes from what lies ready for it
+# guard_sends - return whether the client reads from what waits for it
 guard_sends() {
   door_inode=
   while read -r guard_line guard_rest; do
@@ -117,7 +117,7 @@ guard_sends() {
   guard_unsent=$door_unsent guard_quiet=$guard_now
 }
 
-# guard_alive PID
+# guard_alive PID - return whether the process lives
 guard_alive() {
   { read -r guard_stat <"$FLATQ_PROC/$1/stat"; } 2>/dev/null || { [ ! -e "$FLATQ_PROC/self/stat" ] && kill -0 "$1" 2>/dev/null; return; }
   case $guard_stat in

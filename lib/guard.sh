@@ -1,32 +1,32 @@
-# guard.sh - the process beside launch that knows every connection: it ends those that are idle, runs the checkpoint, and sees to it
-# that nothing is left when launch is gone
+# guard.sh - the process beside launch that knows every connection: it ends idle ones, runs the checkpoint, and ends everything when launch
+# is gone
 #
 # It reads lines from a pipe whose writing end launch, its ncat (as standard error) and every handler hold:
 #   n PID                a new ncat, the first of a process group of its own
 #   c PID NCAT           a connection: its handler, and the ncat that serves it
-#   l PID SECONDS VERB   the handler has read its line; the verb may wait so long
-#   r PID STATUS         http: it reads what is refused with STATUS where it is too long
+#   l PID SECONDS VERB   the handler has read its line; the verb may wait this long
+#   r PID STATUS         http: the handler reads something; if that gets too long, answer STATUS
 #   e PID                the handler has ended, and has written its line of log
-#   k                    a checkpoint, please
+#   k                    run a checkpoint
 #   w                    the checkpoint has ended
 #   t                    a second has passed
-#   q                    end everything, and yourself
-# and what ncat says. That writes a line in two pieces, so each of ours begins with a newline.
+#   q                    end everything, then the guard itself
+# and the messages of ncat. ncat writes a line in two pieces, so each of ours begins with a newline.
 #
-# guard_list has PID,NCAT,BEGAN,STATE,VERB,QUIET,MARK,SLOW,COARSE,UNSENT,FROM of each connection. STATE: line (not read yet; of http 414, then
-# 431), verb, gone (seen dead once; its `e` may still be in the pipe), or why it was ended. MARK is what its processes have read and written,
-# in bytes; COARSE the same without the last four digits; QUIET and SLOW say since when they have not changed, in seconds since the start.
-# UNSENT is what lay ready for the client when it was last looked at: a client that is slow takes from it for long before more can be
-# written. FROM is how many bytes the handler had read before its line.
+# guard_list has PID,NCAT,BEGAN,STATE,VERB,QUIET,MARK,SLOW,COARSE,UNSENT,FROM for each connection. STATE: line (not read yet; for http 414, then
+# 431), verb, gone (seen dead once; its `e` may still be in the pipe), or the reason why it was ended. MARK counts the bytes that its processes
+# have read and written; COARSE is MARK without the last four digits; QUIET and SLOW are the seconds since the start when these last changed.
+# UNSENT is the number of bytes that waited for the client at the last look: a slow client reads from these for long before the handler
+# can write more. FROM is the number of bytes that the handler had read before its line.
 
-# guard - reads until `q`, or until launch is gone
+# guard - read lines until `q`, or until launch is gone
 guard() {
-  # what comes from a terminal comes to us too; launch tells us when to end
+  # A terminal sends its signals to us too: ignore them, launch tells us when to end
   trap '' HUP INT TERM PIPE USR1
   set -f
   guard_list=' ' guard_now=0 guard_groups='' guard_due='' guard_wal='' guard_code=69 guard_told='' guard_group='' guard_text=
   while IFS= read -r guard_line; do
-    # bash writes that newline by itself, and ncat the beginning of a line: its beginning may be in front of one of ours
+    # bash writes our newline by itself, so the beginning of a line from ncat may precede one of ours
     case $guard_line in
     *'Ncat: '[celnr]' '[0-9]* | *'Ncat: '[kqtw]) guard_line=${guard_line##*Ncat: } ;;
     esac
@@ -60,21 +60,21 @@ guard() {
   exit $guard_code
 }
 
-# guard_begins PID NCAT - more than launch -m are too many: ncat does not count clients that send no more
+# guard_begins PID NCAT - add a connection, or refuse it if there are more than launch -m: ncat does not count clients that send no more
 guard_begins() {
-  # its number was another's before, who was killed
+  # The PID may be that of an earlier handler which was killed
   ! guard_take "$1" || guard_log killed
   guard_pid=$1 guard_server=$2 guard_began=$guard_now guard_state=line guard_verb=- guard_quiet=$guard_now guard_slow=$guard_now \
     guard_mark='' guard_coarse='' guard_unsent=00000000 guard_from=0
   [ "$launch_door" != http ] || guard_state=414
   # shellcheck disable=SC2086
   set -- $guard_list
-  # it says so itself, to where its answer goes; what is left of it when it is looked at next is killed
+  # USR1 makes the handler tell its client; the next look kills it if it is still there
   [ $# -lt "$launch_most" ] || { guard_state=too-many; kill -USR1 "$guard_pid" 2>/dev/null; }
   guard_put
 }
 
-# guard_put, guard_take PID, guard_fields ENTRY - a connection into the list, out of it (1: it is not there), apart
+# guard_put, guard_take PID, guard_fields ENTRY - add a connection to the list; take it out (1: it is not there); split an entry
 guard_put() {
   guard_list="$guard_list$guard_pid,$guard_server,$guard_began,$guard_state,$guard_verb,$guard_quiet,$guard_mark,$guard_slow"
   guard_list="$guard_list,$guard_coarse,$guard_unsent,$guard_from "
@@ -87,7 +87,7 @@ guard_take() {
     guard_fields "$1,${guard_rest%% *}"
     guard_list=" ${guard_rest#* }" ;;
   *" $1,"*)
-    # `${list#*" $1,"}` takes the square of the list's length: a second where there are 400 connections
+    # The time of `${list#*" $1,"}` grows by the square of the list's length: a second for 400 connections
     guard_rest=${guard_list%%" $1,"*} guard_wanted=$1
     # shellcheck disable=SC2086 # entries
     set -- $guard_list
@@ -109,7 +109,7 @@ guard_fields() {
   guard_unsent=${10} guard_from=${11}
 }
 
-# guard_family - sets guard_children of the handler, and guard_ncat, its parent where that is still an ncat
+# guard_family - set guard_children to the handler's children, and guard_ncat to its parent if that is still an ncat
 guard_family() {
   guard_children='' guard_ncat=
   { read -r guard_children <"$FLATQ_PROC/$guard_pid/task/$guard_pid/children"; } 2>/dev/null
@@ -124,25 +124,25 @@ guard_is_ncat() {
   { read -r guard_stat <"$FLATQ_PROC/$guard_ncat/comm"; } 2>/dev/null && [ "$guard_stat" = ncat ]
 }
 
-# guard_kill WHY - ends the connection; what is left of it a second later is killed
+# guard_kill WHY - end the connection; a second later, kill what is left of it
 guard_kill() {
   guard_state=$1
   guard_signal TERM
 }
 
-# guard_signal SIGNAL - the handler goes before its input ends: to a push that would be the end of the message
+# guard_signal SIGNAL - signal the handler before ncat: if its input ended first, a push would take that for the end of the message
 guard_signal() {
   guard_family
   # shellcheck disable=SC2086
   kill "-$1" "$guard_pid" $guard_children $guard_ncat 2>/dev/null
 }
 
-# guard_log OUTCOME - the line of a connection whose handler could not write it
+# guard_log OUTCOME - write the line of log for a connection whose handler could not
 guard_log() {
   door_log "$guard_verb" - "$1" - $(((guard_now - guard_began) * 1000))
 }
 
-# guard_ncat_says TEXT
+# guard_ncat_says TEXT - handle a line from ncat
 guard_ncat_says() {
   case $1 in
   '' | 'Version '* | 'Connection from '* | 'Connection reset '*) ;;
@@ -158,14 +158,14 @@ guard_ncat_says() {
     printf 'launch: port %s of %s is not allowed\n' "$launch_port" "$launch_address" >&2 ;;
   *)
     printf 'launch: %s\n' "${1%% QUITTING.}" >&2
-    # one connection at a time: ncat has closed its listener, and now waits for ever
+    # With one connection at a time, ncat has closed its listener, and would wait for ever
     case ${launch_keep:-}$1 in
     'New connection denied'*) kill "$guard_group" 2>/dev/null ;;
     esac ;;
   esac
 }
 
-# guard_end - ends what is left. launch has ended its own ncat before
+# guard_end - end what is left; launch has ended its own ncat before
 guard_end() {
   for guard_entry in $guard_list; do
     guard_fields "$guard_entry"
@@ -181,7 +181,7 @@ guard_end() {
     [ $guard_looks -lt 40 ] || guard_signal=KILL
     sleep 0.05 2>/dev/null || sleep 1
   done
-  # those who could say what became of them have done so
+  # All lines of handlers that could write one are in the pipe by now
   printf '\nz\n' >&6
   while IFS= read -r guard_line && [ "$guard_line" != z ]; do
     case $guard_line in
@@ -194,7 +194,7 @@ guard_end() {
   done
 }
 
-# guard_left - whether anybody is; from the second second on they are killed. A zombie is nobody: who is to reap it may never do so
+# guard_left - return whether any process is left; from the second second on, kill it. Ignore zombies, which may never be reaped
 guard_left() {
   guard_any=1
   if [ -e "$FLATQ_PROC/self/stat" ]; then

@@ -1,10 +1,10 @@
 # remote.sh - a verb through a line door elsewhere: flatq -H HOST:PORT VERB ...
 #
-# The request's first word begins with `@NONCE@`: then the door ends its reply with a line of its own, `NONCE ok` or `NONCE error CODE TEXT`,
-# after a newline. So data may be anything, `ok` as well, and a reply that was cut off is told from a whole one. What is sent says its length. A remote pop
-# is a reserve and a delete: the message is done with after it was written out here.
+# The request's first word begins with `@NONCE@`, so that the door ends its reply with a newline and a line of its own, `NONCE ok` or
+# `NONCE error CODE TEXT`. So data may be anything, even `ok`, and we see whether a reply was cut off. A request states the length of its
+# message. A remote pop is a reserve and a delete: the message is deleted after it was written out here.
 
-# remote ARGUMENTS - FLATQ_VERB at FLATQ_HOST; ends with the exit code of the verb there, or 69 where nobody answers
+# remote ARGUMENTS - run FLATQ_VERB at FLATQ_HOST; exit with the code of the verb there, or 69 if nobody answers
 remote() {
   case $FLATQ_HOST in
   *:*) remote_port=${FLATQ_HOST##*:} remote_host=${FLATQ_HOST%:*} ;;
@@ -36,7 +36,7 @@ remote_stopped() {
   end_by "$1"
 }
 
-# remote_words WORD ... - sets `request`. The line door parts words at blanks; so none of them can hold one
+# remote_words WORD ... - set `request`. The line door splits it at blanks, so no word may contain one
 remote_words() {
   request=
   for remote_word in "$@"; do
@@ -47,8 +47,8 @@ remote_words() {
   done
 }
 
-# remote_ask - sends `request` and the file `body`; the reply without its last line to the file `reply`. Sets `why` and returns the code
-# of an error there; 69 where nobody answers, or the reply is not whole
+# remote_ask - send `request` and the file `body`; write the reply without its last line to the file `reply`. On an error there, set `why` and
+# return its code; return 69 if nobody answers, or the reply is not whole
 remote_ask() {
   nonce_read
   { printf '@%s@%s\n' "$nonce" "$request" && cat "$remote_directory/body"; } |
@@ -66,7 +66,7 @@ remote_ask() {
   return "${remote_end%% *}"
 }
 
-# remote_connect - standard input to the door, its answer to standard output, until it ends. Whichever client there is
+# remote_connect - send standard input to the door and print its answer until it ends, with whichever client program there is
 remote_connect() {
   if command -v ncat >/dev/null 2>&1; then
     ncat "$remote_host" "$remote_port"
@@ -80,7 +80,7 @@ remote_connect() {
   fi
 }
 
-# remote_push ARGUMENTS - the message is read to its end first: its length goes ahead
+# remote_push ARGUMENTS - read the message to its end first, since its length is sent ahead
 remote_push() {
   remote_options=
   while getopts hp:d:t:k:w:n:el0 option; do

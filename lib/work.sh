@@ -1,25 +1,25 @@
-# work.sh - a worker: takes messages and runs the command; what feeds it is in feed.sh, what stands beside it in beside.sh and alarm.sh, what
-# becomes of the message in after.sh
+# work.sh - a worker: take messages and run the command. feed.sh feeds the command, beside.sh and alarm.sh run beside it, and after.sh
+# settles the message
 #
-# All that is to happen while the command runs happens in work_look: in the traps that interrupt the `wait` for the command, and once
-# before that wait. At any other time the traps only leave a note. Descriptors: 5 is the guard's pipe, 4 the teller's, 8 the feeder's (feed.sh).
+# While the command runs, work_look does all that is due: in the traps that interrupt the `wait` for the command, and once before that
+# wait. At any other time a trap only leaves a note. Descriptors: 5 the guard's pipe, 4 the teller's, 8 the feeder's (feed.sh).
 
-# work_tools - sets work_group and work_pdeathsig: words before the command that give it a process group of its own, and kill it when
-# its worker is killed, where the system can do that
+# work_tools - set work_group and work_pdeathsig to words before the command that give it a process group of its own, and kill it when
+# its worker is killed, if the system can do that
 work_tools() {
   work_group='' work_pdeathsig='' work_clock_signal=VTALRM work_tty='' work_teller='' work_guarded='' work_clock='' work_rung=''
   work_job='' work_running='' work_looking='' work_gone='' feed_open='' feed_file=''
   work_done=0 work_failed=0 work_buried=0 work_exit=0 work_back='' take_stop='' wait_sleeper='' taken=''
   ! command -v setsid >/dev/null 2>&1 || work_group=setsid
   ! setpriv --pdeathsig KILL true 2>/dev/null || work_pdeathsig='setpriv --pdeathsig KILL'
-  # what was started in a trap hears no trap in yash. Whoever has inherited the variable lacks yash's options
+  # In yash, a process started in a trap runs no traps itself. `set -o` tells whether this is yash: the variable may be inherited
   [ -z "${YASH_VERSION:-}" ] || case $(set -o) in
   *lepredict*) work_clock_signal=KILL ;;
   esac
   [ ! -t 2 ] || work_tty=1
 }
 
-# work_alone COMMAND ... - one worker, in this process
+# work_alone COMMAND ... - run one worker, in this process
 work_alone() {
   work_self=$$
   trap 'work_stop INT' INT
@@ -31,7 +31,7 @@ work_alone() {
   work_leave
 }
 
-# work_begin - once signals are heard: the guard, and what is to be told, who we are and that we can begin
+# work_begin - called once the traps are set: start the guard, write the pid file, and report that we can begin
 work_begin() {
   work_guard_start || return
   if [ -n "$work_pid_file" ]; then
@@ -41,17 +41,17 @@ work_begin() {
   [ -z "$work_pid_file" ] || trap pid_file_leave EXIT
 }
 
-# work_leave - the end, as whoever sent a signal expects
+# work_leave - clean up and end, by the signal if there was one, as its sender expects
 work_leave() {
   if [ -n "$work_back" ]; then
-    # a shell that dies of a signal may not run its trap for the end
+    # A shell that dies of a signal may not run its EXIT trap
     [ -z "$work_pid_file" ] || pid_file_leave
     end_by "$work_back"
   fi
   exit "$work_exit"
 }
 
-# work_stop SIGNAL - the first time: no more after the job in hand
+# work_stop SIGNAL - the trap for a first signal: finish the job, then stop
 work_stop() {
   if [ -n "$take_stop" ]; then
     work_give_back "$1"
@@ -62,24 +62,24 @@ work_stop() {
 
 work_finish() {
   work_trapped=1 take_stop=1
-  # where there is no job in hand but a wait for one, it ends. KILL: see wait_turn
+  # If we wait for a message, end the wait. KILL: see wait_turn
   [ -z "$wait_sleeper" ] || kill -KILL "$wait_sleeper" 2>/dev/null || :
-  # else the `wait` for it is to be woken, see work_wait
+  # If a command runs, its `wait` must be woken (work_wait)
   [ -z "$work_running" ] || work_look
 }
 
-# work_give_back SIGNAL - nor the job in hand
+# work_give_back SIGNAL - the trap for a second signal, or HUP: stop the job too, and give its message back
 work_give_back() {
   work_back=$1
   work_finish
 }
 
-# work_worker COUNT COMMAND ... - up to COUNT messages (empty: no limit), one after the other
+# work_worker COUNT COMMAND ... - work on up to COUNT messages (empty: no limit), one after the other
 work_worker() {
   work_left=$1
   shift
   trap 'work_trapped=1; [ -z "$work_running" ] || work_look' ALRM
-  # a guard that was killed is no reason to die
+  # Do not die of SIGPIPE if the guard was killed
   trap : PIPE
   clock_read
   process_started "$work_self" || started=$now
@@ -96,7 +96,7 @@ work_worker() {
     66) break ;;
     69)
       [ "$why" != 'closed and empty' ] || break
-      # RACE: a queue that was dropped meanwhile may be made again
+      # RACE: a queue that was dropped meanwhile may be created again: wait
       sleep 1 ;;
     *) work_end; die $work_code "$why" ;;
     esac
@@ -104,7 +104,7 @@ work_worker() {
   work_end
 }
 
-# work_end - what stands beside the worker goes before it
+# work_end - end the processes beside the worker before it ends itself
 work_end() {
   work_alarm_end
   work_alarm_reap
@@ -116,7 +116,7 @@ work_end() {
   [ -z "$work_tty" ] || [ -n "$work_teller" ] || [ $((work_done + work_failed + work_buried)) -eq 0 ] || printf '\n' >&2
 }
 
-# work_message COMMAND ... - what was taken is worked on and settled
+# work_message COMMAND ... - run the command for the message that was taken, and settle it
 work_message() {
   found=$q/out/$taken slip_owner=$work_owner
   queue_conf || return
@@ -125,11 +125,11 @@ work_message() {
     work_most_here=$queue_most
   fi
   if [ -n "$take_stop" ]; then
-    # told to stop between the look and the take
+    # We were told to stop between the look and the take
     message_release '' 0 || [ $? -eq 66 ]
     return
   fi
-  # a message that its workers die of does not come to an exit code; each kick gives it as many tries again
+  # A message that kills its workers never gets an exit code, so check its tries now; each kick grants that many tries again
   if [ "$work_most_here" != 0 ] &&
     [ $((${slip_counts%%-*} / work_most_here)) -gt "${slip_counts##*-}" ]; then
     work_reason=dead
@@ -140,7 +140,7 @@ work_message() {
   work_settle "$@"
 }
 
-# work_run COMMAND ... - runs it; sets work_code, and work_reason where it failed
+# work_run COMMAND ... - run the command; set work_code, and work_reason if it failed
 work_run() {
   feed_open || return
   work_times
@@ -149,19 +149,19 @@ work_run() {
   { command exec 7>"$feed_path"; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
   feed_begin | work_exec "$@" &
   work_job=$!
-  # from here on only the feeder has it: its end is the end of the words
+  # From here on only the feeder holds the pipe, so we see its end
   exec 7>&-
   work_name "$work_job"
   work_job_named=$named
   work_look
-  # RACE: from here on the traps look; what came before, is looked at here
+  # RACE: from here on the traps call work_look; call it once here for signals that came before
   work_running=1
   clock_read
   { [ -z "$work_back" ] || [ -n "$work_kill_at" ]; } && [ "$now" \< "$work_clock_at" ] || work_look
   work_wait "$work_job"
   work_running=
   work_alarm_reap
-  # of what was to be killed nothing stays: its group is empty, or gets KILL
+  # If the command was to be killed, kill what is left of its process group
   [ -z "$work_kill_at" ] || [ -z "$work_group" ] || kill -KILL "-$work_job" 2>/dev/null || :
   work_job=
   work_tell_job
@@ -170,7 +170,7 @@ work_run() {
   elif [ -n "$work_unknown" ]; then
     work_reason=unknown
   elif [ "$work_code" -gt 384 ]; then
-    # as yash says it
+    # yash adds 384 to a signal's number
     work_reason=signal-$((work_code - 384))
   elif [ "$work_code" -gt 128 ] && [ "$work_code" -le 192 ]; then
     work_reason=signal-$((work_code - 128))
@@ -180,11 +180,11 @@ work_run() {
     work_reason=unfed
     base64 -d "$q/body/$slip_id" >/dev/null 2>&1 || work_reason=damaged
   fi
-  # words that nobody has read to their end may be of a feeder that is still there
+  # If the feeder's pipe was not read to its end, the feeder may still write to it: open a new one
   [ "$work_reason" = '' ] || feed_open=
 }
 
-# work_exec COMMAND ... - in its own process
+# work_exec COMMAND ... - become the command, in a process of its own
 work_exec() {
   work_tell_self KILL:-
   umask "$shell_umask"
@@ -193,9 +193,9 @@ work_exec() {
   exec $work_pdeathsig $work_group "$@" 4>&- 5>&- 7>&- 8<&-
 }
 
-# work_wait PID - waits for it, whatever traps come between; sets work_code. In bash a signal that comes in the instant in which a process of
-# the pipeline ends, say the one that feeds it, makes it forget that one, and wait for it for ever: so from the first signal on it is woken every
-# two seconds, and a process that is gone for a second has an end that nobody knows: 255, and work_unknown
+# work_wait PID - wait for it, whatever traps interrupt; set work_code. If a signal comes in the instant in which a process of the pipeline
+# ends, such as the feeder, bash forgets that process and waits for ever. So after the first signal, wake the wait every two seconds; if the
+# process has been gone for a second, its exit code is unknown: set 255, and work_unknown
 work_wait() {
   work_first='' work_gone='' work_unknown=
   while :; do
@@ -215,6 +215,6 @@ work_wait() {
     fi
   done
   work_gone=
-  # 127: it had ended, and was told, when the trap came
+  # 127: it had ended, and its code was read, when the trap came
   [ "$work_code" -ne 127 ] || [ -z "$work_first" ] || work_code=$work_first
 }
