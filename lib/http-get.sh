@@ -1,7 +1,7 @@
-# http-get.sh - GET: a message, or one of each of several groups
+# http-get.sh - GET: hand out a message, or one of each of several groups
 #
-# get_list has what was taken for the client, QUEUE:NAME, until all of the answer is written. What is taken while that fails goes back; what
-# was sent may have been read, also by a client that has reset its connection since: it comes back when its time is over.
+# get_list has QUEUE:NAME of each message that was taken for the client, until the whole answer is written. If writing fails, they go back. Once
+# all is sent, the client may have read it, even if it has reset its connection since: the messages come back when their time is over.
 
 do_get() {
   get_lease=60 get_wait=0 get_most=1 groups='' group_any=1
@@ -9,17 +9,17 @@ do_get() {
   ! has wait || { number "$p_wait" 3600 && get_wait=$number; } || { say 422 'wait is 0 to 3600'; return; }
   ! has max || { number "$p_most" 100 && [ "$number" != 0 ] && get_most=$number; } || { say 422 'max is 1 to 100'; return; }
   ! has group-id || { group_name "$p_group" || { say_failed $?; return; }; groups=$group group_any=''; }
-  # one connection at a time: whoever waits keeps out whom he waits for
+  # With one connection at a time, a GET that waits would keep out the POST that it waits for
   [ -z "${FLATQ_ONE:-}" ] || get_wait=0
   [ "$get_wait" = 0 ] || [ -z "${FLATQ_GUARD:-}" ] || printf '\nl %s %s http\n' "$$" "$get_wait" >&3
-  # seen again at once, one is as good as many
+  # With timeout 0 the message is visible again at once, so a second take would return the same one
   [ "$get_lease" != 0 ] || get_most=1
   get_bytes=0 get_heads='' get_count=0
   while [ $get_count -lt "$get_most" ]; do
     groups_wait "$get_lease" "$get_wait"
     get_code=$?
     [ $get_code -eq 0 ] || break
-    # it may have gone while it waited
+    # The client may have gone while it waited
     [ "$get_wait" = 0 ] || ! door_left || take_stop=1
     get_wait=0
     if [ ! -e "$q/body/$slip_id" ]; then
@@ -52,7 +52,7 @@ do_get() {
   done
 }
 
-# get_send - what was taken
+# get_send - send what was taken
 get_send() {
   if has max; then
     say_head 200 "$get_bytes" text/plain
@@ -78,7 +78,7 @@ get_send() {
   get_list=
 }
 
-# get_cut CODE - the message in hand was not written out as it should. One whose base64 was killed keeps its lease: the client may have all of it
+# get_cut CODE - the message could not be written out properly. If its base64 was killed, it keeps its lease: the client may have all of it
 get_cut() {
   case $1 in
   129 | 13[0-9] | 14[02-9]) get_list=${get_list#*" $get_taken"} ;;

@@ -1,11 +1,11 @@
 # http-group.sh - groups: queues that have one message in flight
 #
-# A group's queue has the group's name; what cannot be in a queue's name is `$` and two hexadecimal digits (plain), and a name that gets too long
-# for a queue is `$sha1$` and the SHA-1 of that. One message in flight is what this door gives out, and what it waits for, whoever else has
-# one in flight; verbs and other doors do not ask.
+# A group's queue has the group's name; bytes that a queue's name cannot have become `$` and two hexadecimal digits (plain), and a name that
+# gets too long becomes `$sha1$` and the SHA-1 of it. This door hands out a message of a group only if no other is in flight, whichever door
+# or verb has that; verbs and other doors do not keep to this.
 
-# sum_of PROGRAM COMMAND ... - sets `sum`, what PROGRAM (md5sum, sha1sum) makes of COMMAND's output, which COMMAND has to have written in full:
-# the left side of a pipe has no status to show, so it says that it is through. PROGRAM says nothing before its input has ended
+# sum_of PROGRAM COMMAND ... - set `sum` to what PROGRAM (md5sum, sha1sum) prints for COMMAND's output. COMMAND is the left side of a pipe, whose
+# exit status is lost, so it writes a word when it has finished (R6); PROGRAM prints only after its input has ended
 sum_of() {
   sum_by=$1
   shift
@@ -15,20 +15,20 @@ sum_of() {
   esac || { why="$sum_by failed, or is missing"; return 70; }
 }
 
-# group_name PLAIN - sets `group`, the queue of the group PLAIN; 70
+# group_name PLAIN - set `group` to the queue of the group PLAIN; return 70 if sha1sum fails
 group_name() {
   group=$1
   case $group in
   -*) group=\$2D${group#-} ;;
   esac
   if ! name_check "$group"; then
-    # a part that reads as a path upward
+    # A part that would read as a path upward
     while [ "${group#*.}" != "$group" ]; do group=${group%%.*}\$2E${group#*.}; done
   fi
   [ ${#group} -le 200 ] || { sum_of sha1sum printf %s "$group" && group="\$sha1\$$sum"; }
 }
 
-# groups_all - sets `groups`, the names of all
+# groups_all - set `groups` to the names of all groups
 groups_all() {
   groups=
   for group_path in "$FLATQ_DIR"/*/wal; do
@@ -39,7 +39,7 @@ groups_all() {
   done
 }
 
-# group_busy - whether $q has a message in flight. What is over, or nobody's any longer, is put back first
+# group_busy - return whether $q has a message in flight, after putting back those whose lease is over or owner dead
 group_busy() {
   group_again=
   while :; do
@@ -58,7 +58,7 @@ group_busy() {
   done
 }
 
-# groups_first - sets group_first, of `groups` the one whose next message is the oldest, and which has none in flight; empty: there is none
+# groups_first - of `groups` without a message in flight, set group_first to the one whose next message is the oldest; empty: there is none
 groups_first() {
   group_first='' group_least=
   for group in $groups; do
@@ -71,8 +71,8 @@ groups_first() {
   done
 }
 
-# groups_nothing - 66 where surely none of `groups` has a message that is free, and where there are no others, if all were asked for; 0: look
-# again; 74. One find looks at many groups; those where it sees anything, or fails, are looked at one by one
+# groups_nothing - return 66 if it is proved that no group in `groups` has a free message and, if all were asked for, that there are no others;
+# 0: look again; 74: unknown. One find looks at many groups; then look one by one at those where it found anything or failed
 groups_nothing() {
   need proof
   # shellcheck disable=SC2086 # names without blanks
@@ -118,8 +118,8 @@ groups_nothing() {
   return 66
 }
 
-# groups_take LEASE - hands out the first message of all `groups` (take.sh). Looked for without the queue's lock, and taken under it: between
-# two doors it decides who has the one message in flight. 66: nothing is free
+# groups_take LEASE - hand out the first message of all `groups` (take.sh); return 66 if nothing is free. Look without the queue's lock, take
+# under it: so of two doors only one gets the group's message
 groups_take() {
   clock_read
   take_owner=0 take_lease=$1 group_tries=
@@ -134,7 +134,7 @@ groups_take() {
       66) why='nothing there'; return 66 ;;
       *) return $group_code ;;
       esac
-      # RACE: something has come meanwhile, and is gone when we look. Or a listing has failed: not for ever
+      # RACE: a message came meanwhile, and is gone when we look; or a listing failed. Repeat, but not for ever
       [ ${#group_tries} -lt 20 ] || { why='the groups cannot be listed'; return 74; }
       group_tries=1$group_tries
       continue
@@ -142,13 +142,13 @@ groups_take() {
     queue_open "$group_first" || continue
     lock_queue
     group_code=$?
-    # RACE: dropped meanwhile
+    # RACE: another process dropped the queue meanwhile
     [ $group_code -ne 69 ] || continue
     [ $group_code -eq 0 ] || return $group_code
     groups_take_locked
     group_code=$?
     [ -z "$lock_held" ] || unlock_queue
-    # RACE: somebody else was faster; look again from the start
+    # RACE: another process was faster: look again from the start
     [ $group_code -eq 66 ] || return $group_code
   done
 }
@@ -170,7 +170,7 @@ groups_take_locked() {
   esac
 }
 
-# groups_wait LEASE SECONDS - groups_take that waits so long. Who waits for all groups also waits in .doors/wait, for those made meanwhile
+# groups_wait LEASE SECONDS - as groups_take, but wait up to SECONDS. A request for any group also waits in .doors/wait, for new groups
 groups_wait() {
   groups_take "$1"
   group_code=$?
@@ -200,7 +200,7 @@ groups_wait() {
   done
   group_found=$queue
   wait_end
-  # a wake that was not for what we took, or that we cannot use, is handed on
+  # Pass on a wake that was not for the message we took, or that we cannot use
   for group in $groups; do
     [ $group_code -eq 0 ] && [ "$group" = "$group_found" ] && [ -z "$wait_late" ] || ! queue_open "$group" || wake "$q/wait"
   done
@@ -208,15 +208,15 @@ groups_wait() {
   return $group_code
 }
 
-# group_find - finds the message of receipt_id and receipt_nonce, wherever it is: a receipt is good until somebody reads the message again.
-# Sets q, queue, found and the slip_ variables; 66 where it is not there, or was read again
+# group_find - find the message of receipt_id and receipt_nonce, wherever it is: a receipt is good until the message is read again.
+# Set q, queue, found and the slip_ variables; return 66 if it is gone, or was read again
 group_find() {
   clock_read
   message_search "$receipt_id" || return
   [ "$slip_nonce" = "$receipt_nonce" ] || { why='read again'; return 66; }
 }
 
-# group_touch SECONDS - what was found cannot be seen for so long from now; 0: it can be at once
+# group_touch SECONDS - hide the message that was found for SECONDS from now; 0: show it at once
 group_touch() {
   case $found in
   "$q"/out/*) if [ "$1" != 0 ] && lease_over "$slip_deadline"; then group_touch_ready "$1"; else message_touch "$1"; fi ;;
@@ -226,7 +226,7 @@ group_touch() {
   [ "$1" != 0 ] || wake "$q/wait"
 }
 
-# group_touch_ready SECONDS - what is ready again is hidden once more: in flight, so it is decided under the lock, as groups_take does
+# group_touch_ready SECONDS - hide a message that is ready again: this puts it in flight, so do it under the lock, as groups_take does
 group_touch_ready() {
   lock_queue || return
   group_touch_locked "$1"
@@ -237,7 +237,7 @@ group_touch_ready() {
 
 group_touch_locked() {
   clock_read
-  # RACE: it may be in flight by now; then it is the one, and group_busy says so
+  # RACE: it may be in flight by now; group_busy sees that
   group_busy && { why='another message of the group is in flight'; return 66; }
   message_find "$receipt_id" || return
   [ "$slip_nonce" = "$receipt_nonce" ] || { why='read again'; return 66; }

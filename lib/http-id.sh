@@ -1,13 +1,13 @@
-# http-id.sh - what clients see instead of ids and receipts: UUIDs that nobody can guess, made by the shell itself
+# http-id.sh - make the UUIDs that clients see instead of ids and receipts: the shell itself computes them, and nobody can guess them
 #
 # XTEA, a block cipher of 64 bits, under a key that the spool keeps in .doors/secret. Two blocks are a UUID:
 #
-#   Message-Id           E(id), E(E(id) + 1): the same for a message for ever
-#   Message-Receipt-Id   E(nonce), E(id ^ E(nonce)): the engine's receipt; it says where to look, and what is not of our making is no id
+#   Message-Id           E(id), E(E(id) + 1): always the same for a message
+#   Message-Receipt-Id   E(nonce), E(id ^ E(nonce)): the engine's receipt. It tells where to look; a UUID that is not ours gives no valid id
 #
-# Whoever guesses has to hit all 128 bits of a receipt that is good. Words are of 32 bits; in mksh they may be negative.
+# To guess a receipt, one has to hit all 128 bits. Words have 32 bits; in mksh they may be negative.
 
-# secret_read - sets secret_keys, the 64 round keys. Made where there is none
+# secret_read - set secret_keys to the 64 round keys; create a secret if there is none
 secret_read() {
   { read -r secret secret_rest <"$FLATQ_DIR/.doors/secret"; } 2>/dev/null || secret=
   [ ${#secret} -eq 32 ] || { secret_make && { read -r secret secret_rest <"$FLATQ_DIR/.doors/secret"; } 2>/dev/null; } ||
@@ -40,31 +40,31 @@ secret_pick() {
   secret_word=$(((secret_sum + secret_word) & 4294967295))
 }
 
-# secret_make - a new secret, whole or not at all; of two who make one, one's stays
+# secret_make - create a secret, whole or not at all; if two processes create one, one of them stays
 secret_make() {
   [ -d "$FLATQ_DIR/.doors" ] || mkdir -p "$FLATQ_DIR/.doors" 2>/dev/null || return
   secret_file=$FLATQ_DIR/.doors/secret.$owner
   secret=$({ od -An -N16 -tx1 /dev/urandom | tr -d ' \n'; } 2>/dev/null)
-  # one that is short, or none, would stay for ever
+  # Check it: a short or empty secret would stay for ever
   case ${#secret}$secret in
   *[!0-9a-f]*) return 74 ;;
   32*) ;;
   *) return 74 ;;
   esac
   { printf '%s\n' "$secret" >"$secret_file"; } 2>/dev/null && sync_paths "$secret_file" || return
-  # where the name is taken this fails, and the other's is read
+  # If another process was faster, this fails, and we read that process's secret
   ln "$secret_file" "$FLATQ_DIR/.doors/secret" 2>/dev/null
   rm -f "$secret_file" 2>/dev/null
   [ -s "$FLATQ_DIR/.doors/secret" ] && sync_paths "$FLATQ_DIR/.doors" "$FLATQ_DIR"
 }
 
-# words_hex 16-DIGITS - sets word_0 and word_1
+# words_hex DIGITS - set word_0 and word_1 from 16 hexadecimal digits
 words_hex() {
   word_1=${1#????????}
   word_0=$((0x${1%"$word_1"} & 4294967295)) word_1=$((0x$word_1 & 4294967295))
 }
 
-# cipher - word_0 and word_1 under the key. Half a round turns (a, b) into (b, a + f(b))
+# cipher - encrypt word_0 and word_1. Half a round turns (a, b) into (b, a + f(b))
 cipher() {
   for secret_word in $secret_keys; do
     word=$(((word_0 + (((word_1 << 4 ^ word_1 >> 5 & 134217727) + word_1) ^ secret_word)) & 4294967295))
@@ -72,7 +72,7 @@ cipher() {
   done
 }
 
-# decipher - and back
+# decipher - decrypt word_0 and word_1
 decipher() {
   for secret_word in $secret_back; do
     word=$(((word_1 - (((word_0 << 4 ^ word_0 >> 5 & 134217727) + word_0) ^ secret_word)) & 4294967295))
@@ -80,7 +80,7 @@ decipher() {
   done
 }
 
-# uuid_add - word_0 and word_1, behind what is in `uuid`. Digit by digit: `$(printf)` would be a process
+# uuid_add - append word_0 and word_1 to `uuid`, digit by digit: `$(printf)` would cost a process
 uuid_add() {
   for word in $word_0 $word_1; do
     for uuid_shift in 28 24 20 16 12 8 4 0; do
@@ -93,7 +93,7 @@ uuid_add() {
   done
 }
 
-# uuid_done - the dashes
+# uuid_done - insert the dashes
 uuid_done() {
   uuid_rest=${uuid#????????}
   uuid_text=${uuid%"$uuid_rest"} uuid=$uuid_rest
@@ -104,14 +104,14 @@ uuid_done() {
   uuid=$uuid_text-$uuid
 }
 
-# id_words - word_0 and word_1 of slip_id: twelve decimal digits are more than some shells can count
+# id_words - set word_0 and word_1 from slip_id, whose twelve decimal digits are more than some shells can calculate with
 id_words() {
   word_0=${slip_id%??????} word_1=${slip_id#??????}
   word_0=${word_0#"${word_0%%[!0]*}"} word_1=${word_1#"${word_1%%[!0]*}"}
   word_0=${word_0:-0} word_1=${word_1:-0}
 }
 
-# message_uuid - sets `uuid`, the Message-Id of slip_id
+# message_uuid - set `uuid` to the Message-Id of slip_id
 message_uuid() {
   id_words
   uuid='' word_0=$((word_0 | 16777216))
@@ -123,7 +123,7 @@ message_uuid() {
   uuid_done
 }
 
-# receipt_uuid - sets `uuid`, the receipt of slip_id and slip_nonce
+# receipt_uuid - set `uuid` to the receipt of slip_id and slip_nonce
 receipt_uuid() {
   uuid=
   words_hex "00${slip_nonce%??????}00${slip_nonce#??????}"
@@ -137,7 +137,7 @@ receipt_uuid() {
   uuid_done
 }
 
-# receipt_read TEXT - sets receipt_id, 12 digits, and receipt_nonce. 65: no UUID; 66: not of our making
+# receipt_read TEXT - set receipt_id, 12 digits, and receipt_nonce. Return 65 if TEXT is not a UUID, 66 if it is not one of ours
 receipt_read() {
   receipt=$1
   case $receipt in

@@ -1,6 +1,6 @@
 # http-page.sh - the page at /: one file, which asks for /queue/stats every two seconds
 
-# page_text - sets `text`
+# page_text - set `text` to the page
 page_text() {
   text='<!DOCTYPE html>
 <html lang="en">

@@ -1,16 +1,16 @@
-# http-post.sh - POST: a message, or a batch of them
+# http-post.sh - POST: store a message, or a batch of them
 
-# stamp - sets `stamp`: when the message in the slip_ variables was pushed, in microseconds. The clock has hundredths; the rest is of the id,
-# which grows. Of two pushes that overlap the one with the earlier id is handed out first, whichever has the earlier stamp
+# stamp - set `stamp` to the time when the message in the slip_ variables was pushed, in microseconds. The clock has hundredths; the other digits
+# are from the id, which grows. Of two overlapping pushes, the earlier id is handed out first, whichever has the earlier stamp
 stamp() {
   stamp=${slip_born#"${slip_born%%[!0]*}"}${slip_id#????????}
 }
 
-# post_message LENGTH [KEY] - standard input is a message for `group`
+# post_message LENGTH [KEY] - store standard input as a message of `group`
 post_message() {
   push_priority=65536 push_delay=0 push_lease=60 push_wait=0 push_dot='' push_key=${2:--} md5='' push_read='' slip_size=
   push_message "$group" "$1" || return
-  # who waits for all groups waits in the queue of each he knows; of this one he may not know yet
+  # A request for any group waits in the queue of each group it knows, and may not know this one yet
   for wake_path in "$q"/wait/*; do break; done
   [ -e "$wake_path" ] || wake "$FLATQ_DIR/.doors/wait"
   [ -n "$push_dup" ] || { stamp; message_uuid; }
@@ -41,7 +41,7 @@ do_post() {
     body_wanted
     post_message "$length" "$p_key"
     post_code=$?
-    # where it went wrong in the middle nobody knows how much was read
+    # If it failed in the middle, we do not know how much was read
     [ -z "$push_read" ] || { left=; [ $post_code -eq 0 ] || [ "$slip_size" = "$length" ] || keep=''; }
   fi
   case $post_code in
@@ -56,14 +56,14 @@ do_post() {
   say 200 '' text/plain
 }
 
-# post_batch - the messages of a batch, each for itself; sets post_lines
+# post_batch - store the messages of a batch, one by one; set post_lines
 post_batch() {
   post_lines='' post_left=$length
   while [ "$post_left" -gt 0 ]; do
     IFS= read -r line || line=-
     post_left=$((post_left - ${#line} - 1))
     post_key=''
-    # no LENGTH and no deduplication-id is so long
+    # A valid LENGTH and deduplication-id are shorter
     [ ${#line} -le 1600 ] || line=-
     case $line in
     *' '*) post_key=${line#* } line=${line%% *} ;;
@@ -90,7 +90,7 @@ post_batch() {
       69 | 75) post_line 503 "$why" ;;
       *) post_line 500 'the log says why' ;;
       esac
-      # how much of it was read is known where none was
+      # Skip the message if none of it was read; else we do not know how much was
       [ -z "$push_read" ] && input_exact "$post_size" >/dev/null || return 0
     fi
     IFS= read -r line && [ -z "$line" ] || { post_line 422 'a newline behind each message, please'; return 0; }

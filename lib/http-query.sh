@@ -1,12 +1,12 @@
-# http-query.sh - what a URL says: the path, the parameters, and names made of any bytes
+# http-query.sh - parse a URL: the path, the parameters, and names of any bytes
 #
-# What comes from a client costs as much as it is long: it is parted in one go, by IFS, and what is decoded piece by piece is short, since
+# The time for a client's input must be linear in its length (R8). So split it in one go, by IFS, and decode only short pieces in loops:
 # `${x#*y}` in a loop over x takes minutes for some kilobytes.
 
-# target_parse - sets `path`, decoded, and `query`
+# target_parse - set `path`, decoded, and `query`
 target_parse() {
   case $target in
-  # a server in general, which OPTIONS may ask about, is not here
+  # `*` stands for the server as a whole in OPTIONS: not found here
   /* | '*') ;;
   [Hh][Tt][Tt][Pp]://*)
     target=${target#*://}
@@ -21,19 +21,19 @@ target_parse() {
   *'#'*) bad 400 'a fragment is not for servers' ;;
   *'?'*) query=${target#"$path"} query=${query#'?'} ;;
   esac
-  # whoever is not known yet has nothing long decoded
+  # Decode nothing long before the client is authenticated
   [ ${#path} -le 200 ] || path=/long
   case $path in
   *%*) plain "$path" || bad 400 'bad percent-encoding'; path=$plain ;;
   esac
 }
 
-# query_parse - sets p_group p_key p_visibility p_wait p_most p_batch, each decoded (plain), and p_receipts, all that came; `has` says
-# whether one did. 1 where it has answered: one comes twice, or is no group's or key's
+# query_parse - set p_group p_key p_visibility p_wait p_most p_batch, each decoded (plain), and p_receipts, all of them; `has` tells which
+# came. Return 1 if it has answered with an error: a parameter came twice, or is no valid group or key
 query_parse() {
   p_group='' p_key='' p_visibility='' p_wait='' p_most='' p_batch='' p_receipts='' p_names=' '
   IFS='&'
-  # the document's own example has a second question mark
+  # cl-sqs's own example for PATCH has a second question mark
   [ "$method" != PATCH ] || IFS='&?'
   set -f
   # shellcheck disable=SC2086 # parted
@@ -43,7 +43,7 @@ query_parse() {
 '
   for query_one in "$@"; do
     name=${query_one%%=*}
-    # none of ours is so long, however it is written
+    # No parameter of ours has so long a name, however it is encoded
     [ ${#name} -le 100 ] || continue
     value=${query_one#"$name"}
     value=${value#=}
@@ -80,7 +80,7 @@ query_parse() {
   done
 }
 
-# has NAME - whether the parameter came
+# has NAME - return whether the parameter came
 has() {
   case $p_names in
   *" $1 "*) return 0 ;;
@@ -88,9 +88,9 @@ has() {
   return 1
 }
 
-# plain TEXT [plus] - undoes percent-encoding (and, in a value, `+` for a blank) into `plain`, which has letters, digits and -._/;() as they
-# are and every other byte as $XX; so it can be a queue's name, whatever bytes it has. plain_count: its characters, where it is UTF-8; else
-# its bytes, or fewer. Behind the 200th, where nobody takes it any longer, it ends. 1 where it is malformed
+# plain TEXT [plus] - decode percent-encoding (and, in a value, `+` for a blank) into `plain`, which keeps letters, digits and -._/;() and has
+# every other byte as $XX, so that it can be a queue's name. Set plain_count to its characters if it is UTF-8; else to its bytes, or fewer.
+# Stop after the 200th, which is too long for any use. Return 1 if TEXT is malformed
 plain() {
   plain='' plain_count=0 plain_plus=${2:-}
   case $1 in
@@ -119,7 +119,7 @@ plain() {
   done
 }
 
-# plain_text TEXT - adds what has no percent sign
+# plain_text TEXT - add text without percent signs to `plain`
 plain_text() {
   plain_rest=$1
   while [ -n "$plain_rest" ] && [ "$plain_count" -le 200 ]; do
@@ -134,7 +134,7 @@ plain_text() {
   done
 }
 
-# char_code TEXT - sets `code`, two hexadecimal digits of its first character: of what may stand in a request line, and a blank, and is not plain
+# char_code TEXT - set `code` to two hexadecimal digits for its first character: a blank, or one that a request line may have and plain does not keep
 char_code() {
   case $1 in
   '!'*) code=21 ;; '"'*) code=22 ;; '#'*) code=23 ;; \$*) code=24 ;; '&'*) code=26 ;; \'*) code=27 ;; '*'*) code=2A ;; ,*) code=2C ;;
@@ -143,10 +143,10 @@ char_code() {
   esac
 }
 
-# byte_plain XX - sets `byte`: what plain makes of the byte XX, and counts it
+# byte_plain XX - set `byte` to what plain makes of the byte XX, and count it
 byte_plain() {
   byte_code=$((0x$1))
-  # of a character of UTF-8 only the first byte counts
+  # Of a UTF-8 character, count only the first byte
   [ $byte_code -ge 128 ] && [ $byte_code -le 191 ] || plain_count=$((plain_count + 1))
   byte_set=
   if [ $byte_code -ge 48 ] && [ $byte_code -le 57 ]; then
@@ -173,7 +173,7 @@ byte_plain() {
   byte=$letter
 }
 
-# letter N - sets `letter` to the one of byte_set that has N before it
+# letter N - set `letter` to the character of byte_set that has N before it
 letter() {
   letter=$byte_set letter_n=$1
   while [ "$letter_n" -gt 0 ]; do letter=${letter#?} letter_n=$((letter_n - 1)); done

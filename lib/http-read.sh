@@ -1,9 +1,9 @@
-# http-read.sh - reading a request: its line, its header fields, its body
+# http-read.sh - read a request: its line, its header fields, its body
 #
-# Whatever can be read in two ways is refused, and the connection ended: what stands before a proxy and behind it must see the same requests.
+# A request that can be read in two ways is refused, and the connection ended: a proxy in front and this door must see the same requests.
 # `bad STATUS TEXT` (http-say.sh) answers and ends the connection.
 
-# request_line_read - sets `line`, what comes up to CRLF; 1 at the client's end
+# request_line_read - set `line` to the input up to CRLF; return 1 at the end of the input
 request_line_read() {
   IFS= read -r line || return 1
   case $line in
@@ -12,12 +12,12 @@ request_line_read() {
   esac
 }
 
-# request_read - the request line and the header fields. Sets method target version, and length (empty: none said) chunked expect api_key
-# authorization keep; `left`, how much of the body is not read: a number, `chunked` or nothing. 1 at the client's end
+# request_read - read the request line and the header fields. Set method target version, and length (empty: none stated) chunked expect api_key
+# authorization keep; and `left`, how much of the body is unread: a number, `chunked` or empty. Return 1 at the end of the input
 request_read() {
   method='' target='' version='' path='' length='' chunked='' expect='' api_key='' head_close='' authorization='' host='' keep=1 left=''
   fields=0 head_bytes=0 status=- queue='' slip_size=''
-  # RFC 9112 has us overlook an empty line in front
+  # RFC 9112 says to ignore an empty line in front
   request_empty=0
   while :; do
     request_line_read || return 1
@@ -57,12 +57,12 @@ request_read() {
   esac
   [ -z "$chunked" ] || [ -z "$length" ] || bad 400 'both Content-Length and Transfer-Encoding'
   [ -z "$chunked" ] || [ "$version" != HTTP/1.0 ] || bad 400 'Transfer-Encoding in HTTP/1.0'
-  # what of the request is not yet read
+  # The part of the request that is not yet read
   [ "${length:-0}" = 0 ] || left=$length
   [ -z "$chunked" ] || left=chunked
 }
 
-# request_field - one header field, in `line`
+# request_field - parse one header field, in `line`
 request_field() {
   name=${line%%:*}
   [ ${#name} -le 256 ] || bad 431 'a header field with a long name'
@@ -72,10 +72,10 @@ request_field() {
   *) bad 400 'a header field without a colon' ;;
   esac
   case $name in
-  # white space before the colon, or in front of a line that would be the last one's
+  # This includes white space before the colon, and a folded line, which begins with white space
   '' | *[!A-Za-z0-9!#$%\&\'*+.^_\`\|~-]*) bad 400 'a header field with a bad name' ;;
   esac
-  # blank by blank: a pattern for all of them takes the square of their number
+  # Blank by blank: the time of one pattern for all grows by the square of their number
   request_blanks=0
   while :; do
     case $value in
@@ -88,7 +88,7 @@ request_field() {
   done
   case $value in
   *[[:cntrl:]]*)
-    # tabs may stand in it
+    # The list may contain tabs
     IFS='	'
     set -f
     # shellcheck disable=SC2086 # parted
@@ -128,7 +128,7 @@ request_field() {
     esac ;;
   [Ee][Xx][Pp][Ee][Cc][Tt])
     case $value in
-    # nobody who speaks 1.0 waits for it
+    # An HTTP/1.0 client does not wait for it
     100-[Cc][Oo][Nn][Tt][Ii][Nn][Uu][Ee]) [ "$version" = HTTP/1.0 ] || expect=1 ;;
     *) bad 417 'Expect is 100-continue' ;;
     esac ;;
@@ -137,14 +137,14 @@ request_field() {
   esac
 }
 
-# body_wanted - what is said before a body is read
+# body_wanted - answer `100 Continue` if the client waits for that before it sends the body
 body_wanted() {
   [ -z "$expect" ] || [ -z "$left" ] || printf 'HTTP/1.1 100 Continue\r\n\r\n' 2>/dev/null || exit 74
   expect=
 }
 
-# body_file - the body, chunked or not, in a file, on descriptor 4; sets `length`. Its name, `body_file`, is removed as soon as it is open, or
-# another member of a group could put another file in its place. What a door leaves that is killed before, the checkpoint removes (wait_sweep)
+# body_file - write the body, chunked or not, to a file on descriptor 4; set `length`. Remove its name, $body_file, as soon as it is open:
+# another member of a group could put another file in its place. CRASH: the checkpoint removes the file (wait_sweep)
 body_file() {
   nonce_read
   body_file=$FLATQ_DIR/.wait/$owner.$nonce.body
@@ -165,7 +165,7 @@ body_file() {
   exec 7>&-
 }
 
-# body_chunk - one piece more in the file; 1 after the last
+# body_chunk - append one chunk to the file; return 1 after the last
 body_chunk() {
   request_line_read || bad 400 'the body was cut'
   [ ${#line} -le 256 ] || bad 400 'a long line with the size of a chunk'
@@ -180,7 +180,7 @@ body_chunk() {
   [ ${#chunk} -le 7 ] || bad 413 'a chunk that is too large'
   chunk=$((0x${chunk:-0}))
   if [ $chunk -eq 0 ]; then
-    # the fields behind it say nothing to us
+    # Ignore the trailer fields
     while request_line_read || bad 400 'the body was cut'; do
       [ -n "$line" ] || return 1
       fields=$((fields + 1)) head_bytes=$((head_bytes + ${#line}))

@@ -1,9 +1,9 @@
-# http-say.sh - answers
+# http-say.sh - write answers
 #
-# `say` answers a request, with a text of ours; `say_head` begins an answer whose body follows. Each decides first what becomes of a body that
-# nobody has read: a small one is read over, a large one ends the connection.
+# `say` answers a request with a text; `say_head` begins an answer whose body follows. Each first deals with an unread body: it skips a small
+# one, and ends the connection after a large one.
 
-# status_reason STATUS - sets `reason`
+# status_reason STATUS - set `reason` to the text for STATUS
 status_reason() {
   case $1 in
   200) reason=OK ;; 204) reason='No Content' ;; 400) reason='Bad Request' ;; 401) reason=Unauthorized ;; 404) reason='Not Found' ;;
@@ -14,13 +14,13 @@ status_reason() {
   esac
 }
 
-# header NAME VALUE - one more for the answer
+# header NAME VALUE - add a header field to the answer
 header() {
   headers="$headers$1: $2$cr
 "
 }
 
-# say_head STATUS LENGTH TYPE - the answer up to its body
+# say_head STATUS LENGTH TYPE - write the answer up to its body
 say_head() {
   status=$1
   say_left
@@ -37,18 +37,18 @@ $headers"
   if [ -n "$keep" ]; then header Connection keep-alive; else header Connection close; fi
 }
 
-# say_left - what of the request was not read
+# say_left - skip the unread part of the request, or end the connection after this answer
 say_left() {
   case $left in
   '') return 0 ;;
   [0-9] | [0-9][0-9] | [0-9][0-9][0-9] | [0-9][0-9][0-9][0-9] | [0-6][0-9][0-9][0-9][0-9])
-    # who was told to wait with it may never send it
+    # A client that expects `100 Continue` may never send the body: do not wait for it
     [ -z "$expect" ] && { input_exact "$left" >/dev/null; left=''; return 0; } ;;
   esac
   keep=''
 }
 
-# say STATUS [TEXT [TYPE]] - a whole answer. Headers that were added before are its own; TEXT gets a newline
+# say STATUS [TEXT [TYPE]] - write a whole answer, with the header fields that were added before; TEXT gets a newline
 say() {
   say_text=${2:-}
   [ -z "$say_text" ] || say_text="$say_text
@@ -61,7 +61,7 @@ say() {
   headers=
 }
 
-# bad STATUS TEXT - what cannot be understood, or must not be: the connection ends
+# bad STATUS TEXT - answer a request that cannot or must not be understood, and end the connection
 bad() {
   headers='' keep='' left=''
   say "$1" "$2"
@@ -70,7 +70,7 @@ bad() {
   exit 0
 }
 
-# say_failed CODE - what a failed transition is in HTTP. What is the system's fault is said on standard error, and not to the client
+# say_failed CODE - answer with the HTTP status for a failed function. Failures of the system are explained on standard error, not to the client
 say_failed() {
   case $1 in
   65) say 422 "$why" ;;
@@ -79,21 +79,21 @@ say_failed() {
   esac
 }
 
-# say_linger - a socket that is closed while something lies unread in it is reset, and the answer with it: what the client still sends is
-# taken for a second. It has its answer, and is to end the connection
+# say_linger - read for a second what the client still sends: closing a socket with unread input would reset it, and the answer might be
+# lost. The client has its answer, and should end the connection
 say_linger() {
   [ -n "$door_inode" ] || return 0
   timeout 1 dd bs=65536 count=256 >/dev/null 2>&1 || :
 }
 
-# say_date - sets `date`, as HTTP wants it
+# say_date - set `date` in the form of HTTP
 say_date() {
   clock_read
   clock_epoch "$now"
   [ "${epoch_time%??}" != "${date_of:-}" ] || return 0
   date_of=${epoch_time%??}
   door_date "$date_of" 00
-  # the first of January 1970 was a Thursday
+  # 1 January 1970 was a Thursday
   case $(((${date_of#"${date_of%%[!0]*}"} / 86400) % 7)) in
   0) date=Thu ;; 1) date=Fri ;; 2) date=Sat ;; 3) date=Sun ;; 4) date=Mon ;; 5) date=Tue ;; *) date=Wed ;;
   esac
@@ -107,15 +107,15 @@ say_date() {
   date="${date%.*} GMT"
 }
 
-# request_log - one line on standard error for each request, as the line door has one
+# request_log - write one line to standard error for each request, as the line door does
 request_log() {
   clock_read
   door_from=${request_began#"${request_began%%[!0]*}"} door_to=${now#"${now%%[!0]*}"}
   door_log "${method:--}" "${queue:--}" "$status" "${slip_size:--}" $(((${door_to:-0} - ${door_from:-0}) * 10))
 }
 
-# key_given - whether the request has the key of API_KEY: as api-key, or as the password of Basic authentication, which a browser asks for.
-# Compared are hashes, salted anew in each connection: how long that takes says nothing about the key
+# key_given - return whether the request has the key of API_KEY: as api-key, or as the password of Basic authentication, which a browser asks
+# for. Compare hashes, with a new salt in each connection, so that the time it takes tells nothing about the key
 key_given() {
   [ -n "${API_KEY:-}" ] || return 0
   if [ -z "$api_key" ]; then
@@ -134,7 +134,7 @@ EOF
   [ -n "$digest" ] && [ "$digest" = "$key_hashed" ]
 }
 
-# key_digest KEY - sets `digest`. A here-document: under mksh `printf` is a program, and everybody can see what a program's arguments are
+# key_digest KEY - set `digest`. Use a here-document: under mksh `printf` is a program, and everybody can see a program's arguments
 key_digest() {
   digest=$(sha1sum <<EOF
 $key_salt $1

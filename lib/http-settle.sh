@@ -1,6 +1,6 @@
-# http-settle.sh - DELETE and PATCH: what becomes of a message that was handed out
+# http-settle.sh - DELETE and PATCH: delete a message that was handed out, or change its timeout
 
-# receipt_message RECEIPT - finds its message; 65, 66
+# receipt_message RECEIPT - find its message; return 65 or 66 as receipt_read and group_find do
 receipt_message() {
   receipt_read "$1" && group_find
 }
@@ -20,7 +20,7 @@ do_delete() {
     case $delete_code in
     0)
       message_uuid
-      # the next of the group is free
+      # The next message of the group is free now
       wake "$q/wait"
       post_line 200 "$uuid" ;;
     66) post_line 204 ;;

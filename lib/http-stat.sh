@@ -1,9 +1,9 @@
 # http-stat.sh - the queues in numbers: as JSON, and as Prometheus reads them
 #
-# The shell looks and awk writes: what a text costs that a shell puts together grows with the square of its length.
+# The shell counts and awk writes: the time for a shell to put a text together grows by the square of its length.
 
-# stat_rows - on standard output `row QUEUE CLOSED READY DELAYED IN-FLIGHT BURIED OLDEST BOUND MOST-TRIES` of every queue. OLDEST:
-# seconds since the oldest that is ready was pushed
+# stat_rows - print `row QUEUE CLOSED READY DELAYED IN-FLIGHT BURIED OLDEST BOUND MOST-TRIES` for every queue. OLDEST is the number of seconds
+# since the oldest ready message was pushed
 stat_rows() {
   for stat_path in "$FLATQ_DIR"/*/wal; do
     stat_path=${stat_path%/wal}
@@ -18,8 +18,8 @@ stat_rows() {
   done
 }
 
-# stat_logs - on standard output the ends of the queues' logs that have something of the last minute, each behind a line `==> FILE <==`.
-# Of a log only the last 256 KiB are looked at
+# stat_logs - print the ends of those logs that have lines from the last minute, each after a line `==> FILE <==`. Of a log, use only the
+# last 256 KiB
 stat_logs() (
   cd "$FLATQ_DIR" || exit
   set -- /dev/null */log
@@ -28,7 +28,7 @@ stat_logs() (
   [ -z "$stat_recent" ] || tail -c 262144 /dev/null $stat_recent 2>/dev/null
 )
 
-# stat_text json|metrics - sets `text`
+# stat_text json|metrics - set `text` to the numbers in that form
 stat_text() {
   clock_read
   clock_epoch "$now"
@@ -43,7 +43,7 @@ stat_text() {
       if ($7 ~ /^bulk-[0-9]+$/) n = substr($7, 6)
       if ($2 == "push") pushed[name] += n; else gone[name] += n
     }
-    # as it stands in a URL
+    # The name as it is in a URL
     function shown(name) {
       if (name !~ /^\$sha1\$/) gsub(/\$/, "%", name)
       gsub(/\+/, "%2B", name)

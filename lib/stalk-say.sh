@@ -1,12 +1,12 @@
-# stalk-say.sh - answers of beanstalkd's protocol: a line, or a line and bytes
+# stalk-say.sh - write answers of beanstalkd's protocol: a line, or a line and bytes
 
-# reply TEXT - one line to the client; whoever takes none is gone
+# reply TEXT - write one line to the client; if that fails, the client is gone: end
 reply() {
   tally_write
   printf '%s\r\n' "$1" 2>/dev/null || exit 74
 }
 
-# reply_of CODE ANSWER - ANSWER where CODE is 0, else what beanstalkd says to that; 69: the tube is gone. small-stalk's has one word for all
+# reply_of CODE ANSWER - answer ANSWER if CODE is 0, else beanstalkd's answer for CODE (69: the tube is gone). small-stalk has one answer for all
 reply_of() {
   case $1 in
   0) reply "$2" ;;
@@ -20,14 +20,14 @@ reply_of() {
   esac
 }
 
-# reply_job WORD - WORD, id, length (not in small-stalk) and the bytes of the message in the slip_ variables
+# reply_job WORD - answer WORD, id, length (not in small-stalk) and the bytes of the message in the slip_ variables
 reply_job() {
   reply_body "$1" "$id${stalk_length:+ $slip_size}"
 }
 
-# reply_body WORD TEXT - WORD, a blank, TEXT and CRLF, the message's bytes, CRLF. What is small goes out in one write: of several TCP keeps
-# the second until the client has acknowledged the first, and that takes its time (40 ms). So the lines become base64 as well, and one
-# base64 writes all: what is put together from several codings it takes for one
+# reply_body WORD TEXT - answer WORD, a blank, TEXT and CRLF, the message's bytes, CRLF. A small answer goes out in one write, since TCP would
+# hold back a second one until the client has acknowledged the first, which takes 40 ms. So code the lines in base64 too, and let one
+# `base64 -d` write everything: it accepts several codings put together
 reply_body() {
   tally_write
   door_reply "$slip_size"
@@ -48,12 +48,12 @@ EOF
   fi
   door_pieces
   printf '%s %s\r\n' "$1" "$2" 2>/dev/null || exit 74
-  # half a body is the end of a connection
+  # After half a body, only the end of the connection can follow
   base64 -d "$q/body/$slip_id" 2>/dev/null || exit 74
   printf '\r\n' 2>/dev/null || exit 74
 }
 
-# code_text TEXT - adds TEXT in base64 to `coded`: digits and blanks, and a newline at the end, which becomes CRLF
+# code_text TEXT - add TEXT in base64 to `coded`. TEXT has digits and blanks, and a newline at the end, which becomes CRLF
 code_text() {
   code_rest=$1 code_bits=0 code_have=0 code_cr=13
   while [ -n "$code_rest" ]; do
@@ -71,7 +71,7 @@ code_text() {
   esac
 }
 
-# code_three COUNT - the first COUNT of the four letters that three bytes make
+# code_three COUNT - add the first COUNT of the four letters that three bytes make
 code_three() {
   for code_shift in 262144 4096 64 1; do
     code_letter $((code_bits / code_shift % 64)) A B C D E F G H I J K L M N O P Q R S T U V W X Y Z a b c d e f g h i j k l m n o p q r s \
@@ -88,7 +88,7 @@ code_letter() {
   coded=$coded$1
 }
 
-# reply_text - what is in `text`, with its length
+# reply_text - answer with the content of `text` and its length
 reply_text() {
   tally_write
   door_reply ${#text}

@@ -1,12 +1,12 @@
-# stalk.sh - what beanstalkd's protocol and small-stalk's have in common: one connection and its jobs
+# stalk.sh - the common part of beanstalkd's and small-stalk's protocols: a connection and its jobs
 
-# stalk_open WORD ... - the connection, the spool, and what is to happen at the end
+# stalk_open WORD ... - open the connection and the spool, and set the traps for the end
 stalk_open() {
   stalk_words=$*
   shell_reset
   need slip spool push input take settle reclaim batch fold bound rare boot look tube tally stalk-read stalk-say
-  # a line of megabytes ends its own connection, and no other
-  # shellcheck disable=SC3045 # where there is none, nothing is lost
+  # A line of megabytes ends only its own connection
+  # shellcheck disable=SC3045 # a shell without this option goes on without a limit
   ulimit -d 131072 2>/dev/null || :
   jobs=' ' used=default watched=' default ' client_reader='' client_gone='' client_half='' client_line='' line_ahead='' line_most=222
   door_producer=0 door_worker=0 door_waiting=0 taken='' wait_fifo=''
@@ -21,33 +21,33 @@ stalk_open() {
   owner_read
   tally_begin || die $? "$why"
   trap stalk_close EXIT
-  # a connection that says nothing is not idle: it may for ever
+  # Tell the guard that this connection may be silent for ever
   [ -z "${FLATQ_GUARD:-}" ] || printf '\nl %s 999999999 %s\n' "$$" "$FLATQ_VERB" >&3
 }
 
-# door_die CODE TEXT - instead of common.sh's die
+# door_die CODE TEXT - replaces die of common.sh
 door_die() {
   printf '%s: %s\n' "$FLATQ_VERB" "$2" >&2
   printf 'INTERNAL_ERROR\r\n' 2>/dev/null
   exit "$1"
 }
 
-# door_busy - instead of door.sh's: an answer to whatever comes first
+# door_busy - replaces that of door.sh: answer the first command with an error
 door_busy() {
   if [ -n "$stalk_length" ]; then printf 'OUT_OF_MEMORY\r\n'; else printf 'INTERNAL_ERROR\r\n'; fi 2>/dev/null
   exit 75
 }
 
-# door_turn - instead of door.sh's: here the client is listened to (client_left)
+# door_turn - replaces that of door.sh: while we wait, a child reads from the client (client_left)
 door_turn() {
   :
 }
 
-# stalk_close - the trap at the end: what is held goes back, and the counters stay
+# stalk_close - the trap at the end: give back the jobs that are held, and keep the counters
 stalk_close() {
   door_code=$?
   trap - EXIT
-  # a child that is signalled before the shell has made it a child's has the trap of its parent
+  # A child that is signalled early may still have its parent's trap: do nothing there
   { read -r close_pid close_rest <"$FLATQ_PROC/self/stat"; } 2>/dev/null && [ "$close_pid" != "${owner%-*}" ] && exit 75
   trap '' HUP INT TERM
   [ -z "$wait_fifo" ] || wait_end
@@ -57,7 +57,7 @@ stalk_close() {
   door_end "$door_code"
 }
 
-# door_find ID - message_search. What nobody lives to hold, or for too long, is put back first
+# door_find ID - message_search, after putting back jobs whose owner is dead or whose time is over
 door_find() {
   [ ${#1} -le 12 ] || return 66
   pad "$1" 000000000000
@@ -72,7 +72,7 @@ door_find() {
   esac
 }
 
-# door_find_free ID - door_find of a job that nobody holds
+# door_find_free ID - as door_find, for a job that nobody holds
 door_find_free() {
   door_find "$1" || return
   case $found in
@@ -80,14 +80,14 @@ door_find_free() {
   esac
 }
 
-# id_command COUNTER FUNCTION TEXT - a command whose one word is an id
+# id_command COUNTER FUNCTION TEXT - run a command whose only argument is an id
 id_command() {
   words_id "$3" || { reply BAD_FORMAT; return; }
   [ -z "$1" ] || tally "$1"
   "$2"
 }
 
-# bare_command COUNTER REST FUNCTION [ARGUMENT] - a command without words
+# bare_command COUNTER REST FUNCTION [ARGUMENT] - run a command without arguments
 bare_command() {
   [ -z "$2" ] || { reply BAD_FORMAT; return; }
   tally "$1"
@@ -95,7 +95,7 @@ bare_command() {
   "$@"
 }
 
-# do_reserve SECONDS - `none`: for ever
+# do_reserve SECONDS - reserve a job, waiting up to SECONDS; `none`: for ever
 do_reserve() {
   door_worker=1
   clock_read
@@ -141,13 +141,13 @@ do_delete() {
   esac
 }
 
-# job_kept CODE ANSWER - reply_of; a job that job_mine has taken from the list, and with which nothing could be done, is held still
+# job_kept CODE ANSWER - reply_of; if the command failed, put the job, which job_mine took from the list, back into it
 job_kept() {
   [ "$1" -eq 0 ] || [ ! -e "$found" ] || { taken=${found##*/}; jobs_add; }
   reply_of "$@"
 }
 
-# do_peek STATE - of the tube that is used
+# do_peek STATE - show the first job in that state of the tube in use
 do_peek() {
   queue_open "$used" && message_first "$1" || { reply_of $?; return; }
   reply_job FOUND

@@ -1,13 +1,13 @@
-# tally.sh - what the connections of a door tell each other: what they use and watch, and what they have counted
+# tally.sh - what the connections of a door tell each other: the tubes they use and watch, and their counters
 #
 #   .doors/INSTANCE/PID-TIME   a connection, three lines: USED PRODUCER WORKER WAITING; the tubes it watches; its counters, NAME=N each
-#   .doors/INSTANCE/gone       the counters of connections that have ended: a line each, behind the name of its file, or one for many
+#   .doors/INSTANCE/gone       the counters of connections that have ended: a line each, after the name of its file, or one line for many
 #   .doors/INSTANCE/draining   puts are refused
-#   .doors/INSTANCE/lock       held by whoever moves counters into `gone`, shortens it, or adds all up
+#   .doors/INSTANCE/lock       held while counters are moved into `gone`, or `gone` is shortened, or all is added up
 #
-# Nothing here is more than statistics: what is lost with a crash harms no message.
+# These are only statistics: losing them in a crash harms no message.
 
-# tally_begin - makes this connection's file. door_of is the door's instance, given by launch
+# tally_begin - create this connection's file. launch passes the door's instance in door_of
 tally_begin() {
   door_instance=$FLATQ_DIR/.doors/$door_of
   [ -d "$door_instance" ] || mkdir -p "$door_instance" 2>/dev/null || { disk_failed "$FLATQ_DIR" 'door'; return; }
@@ -15,7 +15,7 @@ tally_begin() {
   tally_write
 }
 
-# tally NAME - one more
+# tally NAME - add one to a counter
 tally() {
   case $tallies in
   *" $1="*)
@@ -27,7 +27,7 @@ tally() {
 }
 
 tally_write() {
-  # what was put back since (settle.sh)
+  # Count what was put back since (settle.sh)
   while [ "${putbacks:-0}" -gt 0 ]; do
     putbacks=$((putbacks - 1))
     tally job-timeouts
@@ -35,17 +35,17 @@ tally_write() {
   [ -h "$tally_file" ] || { printf '%s %s %s %s\n%s\n%s\n' "$used" "$door_producer" "$door_worker" "$door_waiting" "$watched" "$tallies" >|"$tally_file"; } 2>/dev/null || :
 }
 
-# tally_lock - waits for the lock of the counters, on descriptor 7: it is held until `exec 7>&-`. Without it counts could be missed, no more
+# tally_lock - wait for the lock of the counters, on descriptor 7, held until `exec 7>&-`. Without it, counts could be missed
 tally_lock() {
   command exec 7>>"$door_instance/lock" && flock 7 7>&7
 } 2>/dev/null
 
-# tally_end - the counters outlive the connection
+# tally_end - keep the counters beyond the connection's end
 tally_end() {
   tally_write
   tally_lock
   printf '%s%s\n' "${tally_file##*/}" "$tallies" >>"$door_instance/gone" && rm -f "$tally_file"
-  # now and then, by the last digits of the time
+  # Only now and then, chosen by the last digits of the time
   clock_read
   case $now in
   *[0257]3) tally_fold ;;
@@ -53,7 +53,7 @@ tally_end() {
   exec 7>&-
 } 2>/dev/null
 
-# tally_fold - the lines of `gone` become one: else it grows by one with each connection. CRASH: counters may be lost, as with any crash
+# tally_fold - make one line of those in `gone`, which grows with each connection. CRASH: counters may be lost
 tally_fold() {
   mv -f "$door_instance/gone" "$door_instance/fold.$owner" || return 0
   awk -v "name=$owner.sum" '
@@ -66,7 +66,7 @@ tally_fold() {
   rm -f "$door_instance/fold.$owner"
 } 2>/dev/null
 
-# tally_read - sets tally_files, the connections that live. Of those that were killed only the counters count: they are added to `gone`
+# tally_read - set tally_files to the files of living connections; add the counters of killed ones to `gone`
 tally_read() {
   tally_files=
   for tally_path in "$door_instance"/[0-9]*-*; do
@@ -81,8 +81,8 @@ tally_read() {
   done
 }
 
-# tally_sum - on standard output `NAME N`, the sum of each counter, and of `using/TUBE`, `watching/TUBE`, `waiting/TUBE`, `producers`,
-# `workers`, `waiting` and `open` over the connections that live. To be run in a process of its own, since the lock is held until that ends
+# tally_sum - print `NAME N`: the sum of each counter, and `using/TUBE`, `watching/TUBE`, `waiting/TUBE`, `producers`, `workers`, `waiting`
+# and `open` over living connections. Run it in a process of its own, which holds the lock until it ends
 tally_sum() {
   tally_lock
   tally_read
@@ -93,7 +93,8 @@ tally_sum() {
     for tally_path in $tally_files; do
       set -- "$@" "${tally_path##*/}"
     done
-    # RACE: a file may go while we look: its counters are in `gone` then, which is read last, and in which they are twice where two looked
+    # RACE: a file may be removed while we look: then its counters are in `gone`, which is read last, and may have them twice if two processes
+    # added them
     awk '
       function counters(text,  n, i, at, words) {
         n = split(text, words, " ")

@@ -1,8 +1,8 @@
-# tube-wait.sh - waiting for a job of several queues, and listening to the client meanwhile
+# tube-wait.sh - wait for a job of several queues, and read from the client meanwhile
 
-# tubes_wait OWNER DEADLINE - tubes_take, waiting until DEADLINE (by the clock; `none`). 66: DEADLINE has come, or the client sends no more
-# (client_gone); 75: the lease of something held ends within a second. Meanwhile client_ask has the client looked at. tubes_leave ends it:
-# the client shall not wait for that
+# tubes_wait OWNER DEADLINE - as tubes_take, but wait until DEADLINE (by the clock; `none`). Return 66 if DEADLINE has come, or the client sends
+# no more (client_gone); 75 if the lease of a held job ends within a second. Meanwhile client_ask watches the client. The caller answers, then
+# calls tubes_leave, so that the client does not wait for that
 tubes_wait() {
   tubes_found='' tubes_code=74 tubes_last=
   wait_begin wait || return
@@ -13,7 +13,8 @@ tubes_wait() {
   client_ask
   while :; do
     clock_read
-    # a queue may be dropped, and made again, while we wait. A few are made here; of many, each by its first job, whose put looks in .doors/wait
+    # A queue may be dropped, and created again, while we wait. Create a few missing ones here; with many, the first put creates each, and
+    # looks in .doors/wait
     tubes_none=
     for tube in $watched; do
       if tube_open "$tube" || { [ -n "$tubes_few" ] && queue_open "$tube" make; }; then
@@ -34,19 +35,19 @@ tubes_wait() {
     wait_due=
     for tube in $watched; do
       tube_open "$tube" || continue
-      # what is due in a paused tube stays where it is: to wait for that would be no waiting
+      # Jobs that are due in a paused tube stay there: wait for the end of the pause, or we would wake at once
       if tube_paused; then due_least "$paused_until"; else wait_due_of; fi
     done
     [ -z "$soon_due" ] || due_least "$soon_due"
     wait_turn "$2"
-    # its time is over: it is to hear that soon
+    # The deadline has passed: take once more, quickly
     [ "$2" = none ] || [ "$now" \< "$2" ] || tubes_last=once
   done
   tubes_found=$queue
   return "$tubes_code"
 }
 
-# tubes_leave - nobody waits here any longer. A wake that was not for what we took, or that came when we had it, is handed on
+# tubes_leave - stop waiting. Pass on a wake that was not for the job we took, or that came after we had it
 tubes_leave() {
   wait_end
   for tube in $watched; do
@@ -54,8 +55,8 @@ tubes_leave() {
   done
 }
 
-# client_ask - while this process waits, a child reads the client's next line, or its end; what it has read is in client_line, and
-# line_next takes it from there. One at a time. A line that cannot be kept is the end of the connection: what follows it may be a job's body
+# client_ask - while this process waits, let a child read the client's next line, or its end, into client_line, where line_next takes it. One
+# child at a time. If the line cannot be stored, end the connection: what follows it may be a job's body
 client_ask() {
   [ -z "$client_reader" ] || return 0
   client_line=$FLATQ_DIR/.wait/$owner.$nonce.line
@@ -70,15 +71,15 @@ client_reads() {
   IFS= read -r client_text <&4 || client_code=1
   [ $client_code -eq 0 ] || client_text="$client_text
 end"
-  # all at once, and exclusively
+  # In one piece, and exclusively
   set -C
   printf '%s\n' "$client_text" >"$client_line" || { kill -TERM "${owner%-*}"; exit 2; }
   [ ! -p "$wait_fifo" ] || printf '\n' 1<>"$wait_fifo"
   exit $client_code
 } 2>/dev/null
 
-# client_left - whether the child has seen the client's end; behind a command that waits its turn nobody reads on, so its connection is
-# looked at (client_half: what came is still to be read)
+# client_left - return whether the child has seen the client's end. If the child has read a command, nothing more is read, so look at the
+# connection instead (client_half: it ended, and input is still to be read)
 client_left() {
   [ -e "$client_line" ] || return 1
   client_end=

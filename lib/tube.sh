@@ -1,12 +1,12 @@
-# tube.sh - jobs of one connection over several queues at once: the first of all that are watched, what is held
+# tube.sh - take jobs from several queues at once, and keep track of those that a connection holds
 #
-#   watched   the names of the queues that are watched, with a blank on each side
-#   jobs      what this connection holds: ID,QUEUE,NAME of each, with a blank on each side; NAME is that in QUEUE/out/
+#   watched   the names of the watched queues, with a blank on each side
+#   jobs      ID,QUEUE,NAME of each job that this connection holds, with a blank on each side; NAME is that in QUEUE/out/
 #
-# What is different from take_message: the first message is that of all queues together, as beanstalkd has it; a queue may be paused.
+# Unlike take_message, this takes the first message of all queues together, as beanstalkd does; and a queue may be paused.
 
-# tubes_take OWNER [once] - hands out the first message of all that are watched (take.sh). 66: nothing is ready. `once`: what dead owners
-# hold, that queue_tend has not brought back in the last second, stays there
+# tubes_take OWNER [once] - hand out the first message of all watched queues (take.sh); return 66 if nothing is ready. `once`: do not bring
+# back what dead owners hold, beyond what queue_tend does once a second
 tubes_take() {
   take_owner=$1 take_lease='' tubes_looked=${2:-}
   clock_read
@@ -30,7 +30,7 @@ tubes_take() {
   done
 }
 
-# tubes_first - sets tubes_place, tubes_name and tubes_queue: what comes first in all queues that are watched and not paused
+# tubes_first - set tubes_place, tubes_name and tubes_queue to the first message of all queues that are watched and not paused
 tubes_first() {
   tubes_place='' tubes_name=
   for tube in $watched; do
@@ -46,7 +46,7 @@ tubes_first() {
   done
 }
 
-# tube_open NAME - queue_open of a tube that may not be there: whoever waits looks again, so that needs no proof, which is a process each time
+# tube_open NAME - queue_open of a tube that may not exist. A waiter looks again anyway, so save the proof, which costs a process each time
 tube_open() {
   name_to_disk "$1"
   [ -e "$FLATQ_DIR/$disk/lock" ] && queue_open "$1"
@@ -59,7 +59,7 @@ tubes_each() {
   done
 }
 
-# tube_wake - who waits for a tube that was not there may not wait in its queue yet. All look: any of them may be the one
+# tube_wake - wake all that wait in .doors/wait: one that waits for a tube that did not exist may not be entered in its queue yet
 tube_wake() {
   [ ! -d "$FLATQ_DIR/.doors/wait" ] || wake "$FLATQ_DIR/.doors/wait" 1000
 }
@@ -68,7 +68,7 @@ tube_reclaim() {
   queue_reclaim
 }
 
-# tube_over - whether a lease of $q has ended
+# tube_over - return whether a lease in $q has ended
 tube_over() {
   for tube_path in "$q"/out/*; do
     ! lease_over "${tube_path##*.}" || return 0
@@ -76,7 +76,7 @@ tube_over() {
   return 1
 }
 
-# tube_paused - whether $q is paused; sets paused_until, by the clock, and paused_seconds. A pause ends with the boot it was made in
+# tube_paused - return whether $q is paused; set paused_until, by the clock, and paused_seconds. A boot ends all pauses
 tube_paused() {
   paused_until='' paused_seconds=0
   { read -r paused_until paused_boot paused_seconds <"$q/paused"; } 2>/dev/null || return 1
@@ -87,14 +87,14 @@ tube_paused() {
   return 1
 }
 
-# tube_pause SECONDS
+# tube_pause SECONDS - pause $q
 tube_pause() {
   clock_read
   clock_add "$1" "$now"
   file_put paused "$later $boot $1" || disk_failed "$q" "queue '$queue'"
 }
 
-# jobs_add - what was just handed out is held. It may have been before, for a time that is over: that is forgotten
+# jobs_add - enter the job that was just handed out in `jobs`, and drop an older entry for it, whose time is over
 jobs_add() {
   case $jobs in
   *" $id,"*) job_rest=${jobs#*" $id,"}; jobs="${jobs%%" $id,"*} ${job_rest#* }" ;;
@@ -102,7 +102,7 @@ jobs_add() {
   jobs="$jobs$id,$queue,$taken "
 }
 
-# job_mine ID - takes the job out of `jobs`; sets q, queue, found, taken and the slip_ variables. 66 where it is not held, or no longer
+# job_mine ID - take the job out of `jobs`; set q, queue, found, taken and the slip_ variables. Return 66 if we do not hold it (any more)
 job_mine() {
   case $jobs in
   *" $1,"*) ;;
@@ -114,7 +114,7 @@ job_mine() {
   queue_open "${taken%%,*}" || return
   taken=${taken#*,} found=$q/out/${taken#*,}
   slip_parse "$taken" || return 66
-  # a lease that is over is over, though nobody may have looked
+  # A lease that is over is over, even if no verb has put the message back yet
   if lease_over "$slip_deadline"; then
     queue_conf && message_putback expired
     return 66
@@ -127,7 +127,7 @@ job_mine() {
   return $job_code
 }
 
-# job_held ID - job_mine; a job that could not be looked at is held still
+# job_held ID - as job_mine, but keep the job if it could not be looked at
 job_held() {
   held_jobs=$jobs
   job_mine "$1"
@@ -139,7 +139,7 @@ job_held() {
   return $held_code
 }
 
-# jobs_back - all that is held goes back
+# jobs_back - give back all jobs that are held
 jobs_back() {
   while [ "$jobs" != ' ' ]; do
     job_id=${jobs# }
@@ -148,8 +148,8 @@ jobs_back() {
   done
 }
 
-# jobs_soon - sets soon_due, the time a second before the first lease of what is held ends; empty: nothing is held, or the dialect knows no
-# margin (small-stalk's). What is over is let go
+# jobs_soon - set soon_due to one second before the first lease of the held jobs ends; empty: none is held, or the dialect has no such margin
+# (small-stalk). Drop jobs whose lease is over
 jobs_soon() {
   soon_due=
   for job in $jobs; do
@@ -164,7 +164,7 @@ jobs_soon() {
   [ -z "$soon_due" ] || { clock_sub 1 "$soon_due"; soon_due=$earlier; }
 }
 
-# clock_sub SECONDS TIME - sets `earlier`
+# clock_sub SECONDS TIME - set `earlier` to TIME minus SECONDS
 clock_sub() {
   earlier=${2%??}
   earlier=$((${earlier#"${earlier%%[!0]*}"} - $1))

@@ -1,9 +1,9 @@
-# yaml.sh - beanstalkd's statistics and lists, as it writes them
+# yaml.sh - statistics and lists in the form that beanstalkd writes
 
-# tube_count - sets count_urgent count_ready count_reserved count_delayed count_buried of $q
+# tube_count - set count_urgent count_ready count_reserved count_delayed count_buried for $q
 tube_count() {
   queue_count_states
-  # urgent: a priority under 1,024
+  # Urgent means a priority under 1,024
   count=0
   count_names "$q"/wal/000000[01]*
   count_names "$q"/fold/000000[01]*/000000[01]*
@@ -19,7 +19,7 @@ tube_count() {
   count_urgent=$count
 }
 
-# tube_known NAME - whether the tube is: it has messages, or somebody uses or watches it. `default` always is
+# tube_known NAME - return whether the tube exists: it has messages, or a connection uses or watches it. `default` always exists
 tube_known() {
   [ "$1" != default ] || return 0
   tubes_sum
@@ -31,7 +31,7 @@ $1
   return 1
 }
 
-# tubes_sum - sets tubes_tally, the sums of all connections, and tubes_names, a line each, one in front and one behind
+# tubes_sum - set tubes_tally to the sums over all connections, and tubes_names to the names, one a line, with a newline before and after each
 tubes_sum() {
   tubes_tally=$(tally_sum)
   tubes_names=$({
@@ -52,7 +52,7 @@ $tubes_names
 "
 }
 
-# tubes_get NAME - sets `value`: a sum; 0 where nothing was counted
+# tubes_get NAME - set `value` to a sum; 0 if nothing was counted
 tubes_get() {
   value="
 $tubes_tally
@@ -68,7 +68,7 @@ $1 "}
   esac
 }
 
-# yaml_list NAME ... - sets `text`
+# yaml_list NAME ... - set `text` to a list
 yaml_list() {
   text='---
 '
@@ -78,7 +78,7 @@ yaml_list() {
   done
 }
 
-# yaml KEY VALUE ... - adds lines to `text`
+# yaml KEY VALUE ... - add lines to `text`
 yaml() {
   while [ $# -gt 1 ]; do
     text="$text$1: $2
@@ -133,7 +133,7 @@ stats_job() {
   reply_text
 }
 
-# time_left THEN NOW - sets stats_left, whole seconds
+# time_left THEN NOW - set stats_left to whole seconds
 time_left() {
   left_then=${1%??} left_now=${2%??}
   stats_left=$((${left_then#"${left_then%%[!0]*}"} - ${left_now#"${left_now%%[!0]*}"}))
@@ -149,7 +149,7 @@ stats_tube() {
   count_urgent=0 count_ready=0 count_reserved=0 count_delayed=0 count_buried=0 stats_pause=0 stats_left=0
   clock_read
   if queue_open "$1"; then
-    # what is due is ready
+    # Messages that are due count as ready
     queue_tend
     tube_count
     if tube_paused; then
