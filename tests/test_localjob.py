@@ -64,7 +64,7 @@ def test_detached_with_a_pid_file(flatq, spool, tmp_path, says):
             assert int(stat[3]) == pid != os.getsid(0), "a session of its own"
             hold.touch()
             push(flatq, b"%d" % number)
-            wait_for(lambda: not len(Queue()), "it works")
+            wait_for(lambda: not Queue().qsize(), "it works")
             # while it waits for a message, or tells its guard something, one of them is the pipe of that
             wait_for(lambda: {os.readlink(f"/proc/{pid}/fd/{one}") for one in range(3)} == {"/dev/null"} and not os.path.exists(f"/proc/{pid}/fd/3"),
                      "its descriptors")
@@ -289,7 +289,7 @@ def test_what_is_no_job(flatq, shop):
     push(flatq, b"x")
     with pytest.raises(Closed):
         Worker("flatq_no_such:job", until_empty=True).run()
-    assert len(Queue()) + Queue().stats()["delayed"] == 1
+    assert Queue().qsize() + Queue().stats()["delayed"] == 1
     for path in ("nothing", "os:environ", "/not/there.py:x", "flatq_shop:several"):
         with pytest.raises((ImportError, AttributeError, FileNotFoundError)):
             load(path)
@@ -347,7 +347,7 @@ def test_a_script_that_is_a_worker(flatq, shop, spool, number):
         worker.wait(0.2)
     (shop / "go").touch()
     assert worker.communicate(timeout=100)[0] == "stopped\n" and worker.returncode == 0
-    assert noted(shop) == ["first:default:1"] and len(Queue()) == 1
+    assert noted(shop) == ["first:default:1"] and Queue().qsize() == 1
 
 
 def test_a_worker_whose_script_is_killed(flatq, shop, spool):
@@ -361,4 +361,4 @@ def test_a_worker_whose_script_is_killed(flatq, shop, spool):
     push(flatq, b"second")
     (shop / "go").touch()
     wait_for(lambda: noted(shop) == ["first:default:1"])
-    assert len(Queue()) == 1
+    assert Queue().qsize() == 1

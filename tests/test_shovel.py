@@ -298,11 +298,11 @@ def test_closed_ends(flatq):
     filled(flatq, 3)
     flatq("close", "here", check=0)
     assert flatq("shovel", "here", "there", check=0).err == b""
-    assert len(Queue("there")) == 3
+    assert Queue("there").qsize() == 3
     filled(flatq, 2, "more")
     flatq("close", "there", check=0)
     refused(flatq("shovel", "more", "there"), 69, text=b"closed")
-    assert len(Queue("more")) == 2
+    assert Queue("more").qsize() == 2
 
 
 def test_nobody_answers(flatq, redis):
@@ -314,14 +314,14 @@ def test_nobody_answers(flatq, redis):
         assert time.monotonic() - began > 0.3
     assert flatq("shovel", "--once", "-w", "1", "here", place, check=69).err
     refused(flatq("shovel", "--once", "here", redis.url + "-not-there"), 66, text=b"does not exist")
-    assert len(Queue("here")) == 1
+    assert Queue("here").qsize() == 1
 
 
 def test_one_shovel_for_a_way(flatq):
     process = flatq.start("shovel", "here", "there", stdin=subprocess.DEVNULL)
     wait_for(lambda: list((flatq.spool / ".shovel").glob("*")))
     filled(flatq, 1)
-    wait_for(lambda: len(Queue("there")) == 1)
+    wait_for(lambda: Queue("there").qsize() == 1)
     refused(flatq("shovel", "here", "there"), 75, "shovel", text=b"another shovel")
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 
 import pytest
 
@@ -118,6 +119,23 @@ def test_man_page_has_an_index_of_options():
 def test_shellcheck():
     done = subprocess.run([ROOT / "tests/lint", need("shellcheck")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.full
+def test_types(tmp_path):
+    """The package's types, as strict as mypy can be."""
+    pytest.importorskip("mypy", reason="mypy is not installed")
+    pytest.importorskip("pyspark", reason="PySpark is not installed")
+    words = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path, "flatq"]
+    done = subprocess.run(words, cwd=ROOT / "python", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_what_a_module_names_is_exported():
+    """As mypy --strict has it: what the docstring of flatq.shovel imports is in its __all__."""
+    from flatq import shovel
+
+    assert set(re.search(r"from flatq.shovel import (.*)", shovel.__doc__)[1].split(", ")) == set(shovel.__all__) == {"Shovel", "source", "target"}
 
 
 @pytest.mark.parametrize("name_of_shell", SHELLS)

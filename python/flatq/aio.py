@@ -47,7 +47,8 @@ async def run(call: Call[T]) -> T:
         raise stopped
     if stopped:
         cancel_later()
-    return job.result()
+    answer: T = job.result()
+    return answer
 
 
 def cancel_later() -> None:

@@ -40,7 +40,7 @@ def from_kernel(priority: int) -> int:
 def ipc() -> Any:
     """The module posix_ipc. Raises Unreachable."""
     try:
-        import posix_ipc
+        import posix_ipc  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except ImportError:
         raise needs("mqueue", "posix_ipc", "posix-ipc", "python3-posix-ipc", "mqueue") from None
     return posix_ipc

@@ -9,7 +9,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from . import verbs
 from .errors import Closed, Empty, Error, Internal, Missing
@@ -30,11 +30,12 @@ def _now(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Calla
         try:
             method(self, *args, **named).send(None)
         except StopIteration as end:
-            return end.value
+            answer: T = end.value
+            return answer
         raise AssertionError(f"{method.__qualname__} has waited")
 
     call.__qualname__ = method.__qualname__.replace("Async", "")
-    return call
+    return cast("Callable[Concatenate[Any, P], T]", call)
 
 
 class Id(int):
@@ -102,7 +103,7 @@ class Segment(NamedTuple):
     """Messages that were claimed: `count` of them from `offset` on, in the flat files of the directory `path`, in the order of their names."""
 
     offset: int
-    count: int
+    count: int  # type: ignore[assignment]
     path: str
 
 
@@ -237,6 +238,13 @@ class AsyncQueue(_Queue):
         `bound`, `most-tries` (0: no limit), `closed` (0 or 1). Raises Missing."""
         return await self._call("stat", _stats)
 
+    async def qsize(self) -> int:
+        """How many messages are ready; 0 for a queue that is not there. Not len(): list(queue) would ask for that, too, and run a verb."""
+        try:
+            return (await AsyncQueue.stats(self))["ready"]
+        except Missing:
+            return 0
+
     async def create(self, *, bound: int | None = None, most_tries: int | None = None, group: bool = False) -> None:
         """Make the queue, or change what is given; a closed one is open again. bound: messages it holds at most; most_tries: after so
         many that failed a message is buried; 0: no limit. group: the spool is for all in the group that owns it. Raises Invalid."""
@@ -277,7 +285,7 @@ class Queue(_Queue):
     push, push_many, pop, drain = _now(AsyncQueue.push), _now(AsyncQueue.push_many), _now(AsyncQueue.pop), _now(AsyncQueue.drain)
     delete, release, touch, bury = _now(AsyncQueue.delete), _now(AsyncQueue.release), _now(AsyncQueue.touch), _now(AsyncQueue.bury)
     claim, settle, unclaim = _now(AsyncQueue.claim), _now(AsyncQueue.settle), _now(AsyncQueue.unclaim)
-    kick, peek, stats = _now(AsyncQueue.kick), _now(AsyncQueue.peek), _now(AsyncQueue.stats)
+    kick, peek, stats, qsize = _now(AsyncQueue.kick), _now(AsyncQueue.peek), _now(AsyncQueue.stats), _now(AsyncQueue.qsize)
     create, close, drop = _now(AsyncQueue.create), _now(AsyncQueue.close), _now(AsyncQueue.drop)
 
     def reserve(self, *, wait: float = 0, lease: float | None = None) -> Reserved:
@@ -291,13 +299,6 @@ class Queue(_Queue):
         with suppress(Empty, Closed):
             while True:
                 yield self.pop()
-
-    def __len__(self) -> int:
-        """Messages that are ready; 0 for a queue that is not there."""
-        try:
-            return self.stats()["ready"]
-        except Missing:
-            return 0
 
 
 class _Reserved:

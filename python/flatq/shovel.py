@@ -23,6 +23,8 @@ from .command import SIGNALS, Stopped, die_of, fail, number, options
 from .ends import LEASE, PASSING, Parcel, Source, Target, TooLarge, source, target
 from .errors import Closed, Empty, Error, NotYours, Usage
 
+__all__ = ["Shovel", "source", "target"]
+
 
 class Shovel:
     """Moves messages from `source` to `target`, in order, one in flight. once: until nothing is there; count: so many; patience: seconds

@@ -92,16 +92,15 @@ class Process(subprocess.Popen[bytes]):
                 seen = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
             except ChildProcessError:
                 seen, self.lost = None, True
-            super().wait()
-            if seen is not None:
-                self.returncode = seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status
+            status = super().wait()
+            self.returncode = status if seen is None else seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status
         return self.returncode
 
     def known(self) -> int:
         """The exit status of one that has ended. Raises Internal where it is lost."""
         if self.lost:
             raise Internal("somebody else has waited for its process: whether it was done is not known", 70)
-        return self.returncode
+        return self.wait()
 
 
 @functools.lru_cache(None)
@@ -237,7 +236,8 @@ def run(call: Call[T]) -> T:
             raised = error
     if raised is None:
         try:
-            return job.result()
+            answer: T = job.result()
+            return answer
         except BaseException as error:
             raised = error
     # it may have been quicker than the signal

@@ -145,8 +145,8 @@ def main(argv: list[str] | None = None) -> int:
     if missed:
         print("\n".join([f"{len(missed)} points were not reached", *dict.fromkeys(outcome.detail for outcome in missed if outcome.detail)]))
     for outcome in bad:
-        line = outcome.replay if outcome.replay.startswith("python3 ") else f"python3 -m flatq.crashlab {outcome.replay}"
-        print(f"{line}\n    {outcome.detail[:500]}")
+        replay = outcome.replay if outcome.replay.startswith("python3 ") else f"python3 -m flatq.crashlab {outcome.replay}"
+        print(f"{replay}\n    {outcome.detail[:500]}")
     return ended or int(bool(bad))
 
 

@@ -272,7 +272,8 @@ def explore(system: System, kind: str, count: int, seed: int, *, sync: str = "on
 
 def replay(system: System, kind: str, given: list[Cut]) -> list[trial.Outcome]:
     """These cuts, on one disk."""
-    return session(kind, lambda disk, work: [run(cut, system, disk, work) for cut in given])
+    outcomes: list[trial.Outcome] = session(kind, lambda disk, work: [run(cut, system, disk, work) for cut in given])
+    return outcomes
 
 
 def tasks(system: System, options: campaign.Options, work: Path) -> list[campaign.Task]:

@@ -579,8 +579,8 @@ class _Gate:
             if not self._inside(path):
                 return None
         comm = os.fsdecode(_read(f"/proc/{pid}/comm").rstrip(b"\n"))
-        text = os.fsdecode(b"." if path == self.root else path[len(self.below):] if self._inside(path) else path)
-        return Call(len(self.result.calls) + 1, pid, comm, name, kind, (text,) if text else (), flags=flags)
+        place = os.fsdecode(b"." if path == self.root else path[len(self.below):] if self._inside(path) else path)
+        return Call(len(self.result.calls) + 1, pid, comm, name, kind, (place,) if place else (), flags=flags)
 
     def _inside(self, path: bytes) -> bool:
         return path == self.root or path.startswith(self.below)

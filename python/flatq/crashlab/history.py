@@ -122,10 +122,12 @@ class Clock:
     def restart(self, boot: int) -> None:
         """Only while nothing runs."""
         self.boot, self.low, self.high = boot, 5000.0 if boot == 0 else 10.0, 5000.0 if boot == 0 else 10.0
+        assert self.path
         (self.path / "sys/kernel/random/boot_id").write_text(f"boot-{boot}\n")
         self._write(self.high)
 
     def _write(self, seconds: float) -> None:
+        assert self.path
         new = self.path / "uptime.new"
         new.write_text(f"{seconds:.2f} {seconds:.2f}\n")
         new.rename(self.path / "uptime")
@@ -378,19 +380,19 @@ def sample(history: History, rng: random.Random, who: str, turns: int) -> None:
 
 def workers(history: History, half: int, length: float) -> list[Callable[[], None]]:
     """Roles of one half of the history. Each has numbers for its messages, and a generator of its own."""
-    roles: list[tuple[Callable[..., None], int]] = {
+    kinds: dict[str, list[tuple[Callable[..., None], int]]] = {
         "kills": [(producer, 24), (producer, 24), (producer, 24), (popper, 26), (popper, 26), (keeper, 15), (claimer, 12)],
         "leases": [(producer, 20), (producer, 20), (reserver, 13), (reserver, 13), (reserver, 13), (popper, 8), (keeper, 18), (claimer, 8)],
         "bound": [(producer, 16), (producer, 16), (producer, 16), (producer, 16), (popper, 24), (reserver, 7), (sample, 80), (keeper, 8)],
         "clock": [(producer, 14), (producer, 14), (reserver, 10), (reserver, 10), (popper, 10), (keeper, 12), (claimer, 8)],
-    }[history.kind]
+    }
 
     def bind(index: int, role: Callable[..., None], turns: int) -> Callable[[], None]:
         rng = random.Random(f"{history.kind}.{history.seed}.{half}.{index}")
         first = ((half * 10 + index + 1) * 10000,) if role is producer else ()
         return lambda: role(history, rng, f"{role.__name__}{half}{index}", *first, max(1, round(turns * length)))
 
-    return [bind(index, role, turns) for index, (role, turns) in enumerate(roles)]
+    return [bind(index, role, turns) for index, (role, turns) in enumerate(kinds[history.kind])]
 
 
 def finish(history: History) -> list[str]:

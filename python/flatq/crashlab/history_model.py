@@ -197,7 +197,7 @@ class Model:
         for piece, ended in [*((piece, True) for piece in complete), *([(last, False)] if last else [])]:
             begin = re.match(rb"(\d+):", piece)
             message = self.messages.get(int(begin[1])) if begin else None
-            whole = bool(message) and piece == message.body
+            whole = message is not None and piece == message.body
             cut = event.killed and not ended or (self.kind == "clock" and event.status == 66)
             if not message and not (cut and piece.isdigit()) or message and not (message.body.startswith(piece) if cut else whole):
                 self.say(f"unknown or altered: {piece[:60]!r}, {len(piece)} bytes", event)
@@ -409,15 +409,15 @@ class Model:
                 if one != other and self.messages[one].key == self.messages[other].key and self.stored(one) <= push.start and self.first_settled(one) >= push.end:
                     self.say(f"messages {one} and {other} have the same key at the same time", self.pushes[one], push, *self.settled(one))
         for number, identity in self.dups.items():
-            push, other = self.pushes[number], numbers.get(identity)
-            if other is None:
+            push, holder = self.pushes[number], numbers.get(identity)
+            if holder is None:
                 # who was killed before it was told its id is not known by it
                 if not any(self.pushes[n].killed and n not in self.ids and m.key == self.messages[number].key for n, m in self.messages.items()):
                     self.say(f"a key is taken by message {identity}, which nobody pushed", push)
-            elif self.messages[other].key != self.messages[number].key or self.pushes[other].start > push.end:
-                self.say(f"a key is taken by message {other}, which cannot have it", push, self.pushes[other])
-            elif ended := [event for event in self.settled(other) if event.done and event.end < push.start]:
-                self.say(f"a key is taken by message {other}, which was settled", push, self.pushes[other], *ended)
+            elif self.messages[holder].key != self.messages[number].key or self.pushes[holder].start > push.end:
+                self.say(f"a key is taken by message {holder}, which cannot have it", push, self.pushes[holder])
+            elif ended := [event for event in self.settled(holder) if event.done and event.end < push.start]:
+                self.say(f"a key is taken by message {holder}, which was settled", push, self.pushes[holder], *ended)
 
     def check_bound(self, bound: int, samples: Sequence[tuple[float, int]]) -> None:
         for moment, count in samples:

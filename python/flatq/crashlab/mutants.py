@@ -45,8 +45,8 @@ def attempts(probe: Probe, system: System, work: Path, seed: int = 0) -> Iterato
         yield from _doubles(probe, system, work, seed)
     elif probe.family == "power":
         own = work / "power"
-        for one in power.trials(system, [SCENARIOS[probe.where]], probe.limit, seed, own, kinds=(probe.what,)):
-            yield power.run(one, system, own)
+        for cut in power.trials(system, [SCENARIOS[probe.where]], probe.limit, seed, own, kinds=(probe.what,)):
+            yield power.run(cut, system, own)
     elif probe.family == "history":
         for number in range(seed, seed + probe.limit):
             yield history.run(system, number, work, kind=probe.where, deadline=DEADLINE)

@@ -245,7 +245,8 @@ def trials(system: System, scenarios: Iterable[Scenario], limit: int, seed: int,
 
 def _unseen(found: Iterable[tuple[int, str, str]], seen: set[str], count: int) -> list[tuple[int, str, str]]:
     """`count` of them, if there are so many: those whose state has been seen come last."""
-    new, old = [], []
+    new: list[tuple[int, str, str]] = []
+    old: list[tuple[int, str, str]] = []
     for one in found:
         (old if one[2] in seen else new).append(one)
         if len(new) == count:

@@ -206,7 +206,8 @@ def tries(system: System, spool: Path) -> list[str]:
 def segments(system: System, spool: Path) -> list[str]:
     """Two segments of a claim are settled, and the process is killed at each of its steps: both are, or none."""
     words: scenarios.Words = ("settle", "-c", "me", "2", "q", b"")
-    wrong, point, killed = [], 0, True
+    wrong: list[str] = []
+    point, killed = 0, True
     while killed and not wrong:
         point += 1
         prepared(system, spool, *scenarios.pushes(1, 3), ("claim", "-c", "me", "-n", "1", "q", b""), ("claim", "-c", "me", "-n", "2", "q", b""))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from . import trial, trees
+from . import oracle, trial, trees
 from .scenarios import NAMED, System
 from .trial import Trial
 
@@ -48,7 +48,8 @@ def table(outcomes: Iterable[Any], rows: str = "verb") -> str:
     """Bad trials of all, by verb or scenario and by fault; the last row and column are sums."""
     bad: Counter[tuple[str, str]] = Counter()
     tried: Counter[tuple[str, str]] = Counter()
-    names, columns = dict.fromkeys(()), dict.fromkeys(())
+    names: dict[str, None] = {}
+    columns: dict[str, None] = {}
     for outcome in outcomes:
         name = str(getattr(outcome, rows, None) or outcome.scenario)
         names[name] = columns[column(outcome)] = None
@@ -77,7 +78,7 @@ def full(one: Trial, system: System, work: Path) -> tuple[trial.Outcome, str]:
     result, tree = trial.wreck(system, Trial(one.scenario, one.fault, one.point), work)
     lines = [f"{one}", "", *_calls(result.calls, one.point), f"exit {result.status}, said {result.stdout[:200]!r}, {result.stderr[:400]!r}"]
     if one.second:
-        ledger = trial.oracle.expected(NAMED[one.scenario], False, result.stdout)
+        ledger = oracle.expected(NAMED[one.scenario], False, result.stdout)
         first = Trial(one.scenario, one.fault, one.point)
         twice, tree = trial.after(system, first, one.second.verb, work).struck(one.second, ledger)
         lines += ["", f"then {one.second}:", *_calls(twice.calls, one.second.point), f"said {twice.stdout[:200]!r}"]

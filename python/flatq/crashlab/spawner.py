@@ -4,7 +4,7 @@ Its standard input is a socket. Each message is marshalled (argv, env, cwd), wit
 and the line to the gate; the answer is the child's number, or minus the error. The child is the *worker's* (CLONE_PARENT), which alone
 reaps it, and ends with it (PDEATHSIG). On the line it says "." with the filter's listener, just before it becomes the command; "ERRNO TEXT" if something fails.
 """
-import _signal  # the plain ones: fewer pages
+import _signal  # type: ignore[import-not-found,unused-ignore]  # the plain ones: fewer pages
 import _socket
 import ctypes
 import errno
@@ -22,7 +22,7 @@ LIBC.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
 WORKER = os.getppid()
 
 
-def become(argv: list, env: dict, cwd: str, ends: tuple, line: _socket.socket, program: int) -> None:
+def become(argv: list[str], env: dict[str, str], cwd: str, ends: tuple[int, ...], line: _socket.socket, program: int) -> None:
     """The child."""
     try:
         os.setsid()
@@ -63,7 +63,8 @@ def main() -> None:
         files = struct.unpack("4i", rights[0][2])
         child = LIBC.syscall(CLONE, CLONE_PARENT | _signal.SIGCHLD, 0, 0, 0, 0)
         if not child:
-            become(*marshal.loads(data), files[:3], _socket.socket(fileno=files[3]), ctypes.addressof(program))
+            argv, env, cwd = marshal.loads(data)
+            become(argv, env, cwd, files[:3], _socket.socket(fileno=files[3]), ctypes.addressof(program))
         answer = child if child > 0 else -ctypes.get_errno()
         for fd in files:
             os.close(fd)

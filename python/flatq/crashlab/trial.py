@@ -353,7 +353,7 @@ def _carry_out(trial: Trial, system: System, work: Path, seed: int | None) -> tu
         elif acked:
             wrong += oracle.at_once(scenario, fresh(tree, work), result.stdout)
         for mode in modes(trial, tree, seed) if reached else []:
-            found = oracle.judge(system, ledger, tree, place(work), **mode)
+            found = oracle.judge(system, ledger, tree, place(work), then_push=mode["then_push"], boot=mode.get("boot", False))
             how = "then a push: " if mode["then_push"] else "after a boot: " if mode.get("boot") else ""
             wrong += [how + text for text in found]
         trees.remove(place(work))

@@ -25,8 +25,8 @@ KINDS: tuple[tuple[str, type[Error], int], ...] = (
 
 #: flatq.errors' table, by name
 ERRORS: dict[str, tuple[type[Error], int]] = {
-    kind.__name__: (kind, code if isinstance(code, int) else code[0])
-    for code, kind in (*errors.ERRORS.items(), (69, Unreachable), (75, TimedOut))
+    **{kind.__name__: (kind, code if isinstance(code, int) else code[0]) for code, kind in errors.ERRORS.items()},
+    "Unreachable": (Unreachable, 69), "TimedOut": (TimedOut, 75),
 }
 
 

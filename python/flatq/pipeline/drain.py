@@ -77,7 +77,8 @@ def without_readlink(spark: SparkSession, to: str) -> Iterator[None]:
     usable = False
     if local(to) is not None and spark.conf.get(name, None) is None:
         with contextlib.suppress(Exception):  # there may be no Java on this side, or another Spark
-            spark.sparkContext._jvm.java.lang.Class.forName(way)
+            jvm: Any = spark.sparkContext._jvm
+            jvm.java.lang.Class.forName(way)
             usable = True
     if not usable:
         yield

@@ -205,8 +205,8 @@ def prepare(ground: Ground, bodies: list[bytes]) -> None:
     if ground.job != "load":
         ground.verb("push", "-l", "from", stdin=b"".join(body + b"\n" for body in bodies))
         return
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
+    import pyarrow.parquet as pq  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
     (ground.top / "rows").mkdir()
     for number in range(4):
@@ -216,7 +216,7 @@ def prepare(ground: Ground, bodies: list[bytes]) -> None:
 def wrong(ground: Ground, bodies: list[bytes]) -> str:
     """What is not as it should be; empty: nothing."""
     if ground.job == "drain":
-        import pyarrow.parquet as pq
+        import pyarrow.parquet as pq  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
         found = [body for path in sorted(ground.top.glob("out/part-*.parquet")) for body in pq.read_table(path)["value"].to_pylist()]
     else:

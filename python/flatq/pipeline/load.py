@@ -17,7 +17,7 @@ import glob
 import gzip
 import hashlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
@@ -66,7 +66,7 @@ def job_of(names: list[str], queue: str, value: str | None, encoding: str | None
 
 def decodes(name: str, encoding: str) -> None:
     """Raises Invalid where a file is not in that encoding, with line and column: Spark would read U+FFFD there."""
-    ends = {".gz": gzip.open, ".bz2": bz2.open}
+    ends: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
     line, column = 1, 1
     decoder = codecs.getincrementaldecoder(encoding)()
 

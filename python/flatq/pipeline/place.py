@@ -84,9 +84,9 @@ class There(Here):
     """The files of another system that Hadoop knows."""
 
     def __init__(self, spark: SparkSession, to: str) -> None:
-        jvm: Any = spark._jvm  # type: ignore[attr-defined]
+        jvm: Any = spark._jvm
         self.path = jvm.org.apache.hadoop.fs.Path
-        self.system = self.path(to).getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())  # type: ignore[attr-defined]
+        self.system = self.path(to).getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
 
     def names(self, path: str) -> list[str] | None:
         if not self.system.exists(self.path(path)):

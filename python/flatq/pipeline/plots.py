@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -16,7 +17,7 @@ from .stats import Stats
 
 #: told apart by those who see few colours as well
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555")
-STYLE = {
+STYLE: Any = {
     "font.family": "DejaVu Sans", "font.size": 10, "svg.fonttype": "path", "svg.hashsalt": "flatq", "axes.spines.top": False, "axes.spines.right": False,
     "axes.grid": True, "grid.color": "#e4e4e4", "axes.axisbelow": True, "axes.titlelocation": "left", "axes.titlesize": 12, "legend.frameon": False,
     "lines.linewidth": 1.8,
@@ -39,13 +40,13 @@ def _legend(axes: Axes) -> None:
 
 
 def _times(found: Stats, axes: Axes) -> list[datetime]:
-    locator = AutoDateLocator(maxticks=8)
+    locator = AutoDateLocator(maxticks=8)  # type: ignore[no-untyped-call,unused-ignore]
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call,unused-ignore]
     return [datetime.fromtimestamp(found.start + at * found.width) for at in range(max(map(len, found.series.values())) + 1)]
 
 
-def _steps(axes: Axes, times: Sequence[datetime], values: Sequence[float], color: str, label: str) -> None:
+def _steps(axes: Axes, times: Any, values: Sequence[float], color: str, label: str) -> None:
     """A value for each interval; the last goes to its end."""
     axes.step(times, [*values, values[-1]], where="post", color=color, label=label)
 

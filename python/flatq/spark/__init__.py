@@ -30,8 +30,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from .options import Place
     from .source import FlatqSource
 
 __all__ = ["FlatqSource", "Unready", "claimed", "java", "java_home", "packages", "register", "run", "session", "settle", "settle_checkpoint", "why"]
@@ -246,15 +247,17 @@ def register(spark: SparkSession) -> None:
 
     from . import source
 
+    travel: Any = cloudpickle
+
     # by reference, workers would have to import it: with --py-files alone those of streams do not find it
     package = sys.modules[__name__]
-    if __name__ not in cloudpickle.list_registry_pickle_by_value():
-        cloudpickle.register_pickle_by_value(package)
+    if __name__ not in travel.list_registry_pickle_by_value():
+        travel.register_pickle_by_value(package)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(source.FlatqSource)
 
 
-def _places(path: str | None, queue: str) -> list:
+def _places(path: str | None, queue: str) -> list[Place]:
     from .options import Options
 
     return Options({"queue": queue, **({"path": path} if path else {})}).places()
@@ -296,9 +299,9 @@ def _read(spark: SparkSession | None, directory: str) -> tuple[dict[int, str], A
     else:
         if spark is None:
             raise ValueError(f"{directory}: say spark=, for what is not on this machine")
-        jvm: Any = spark._jvm  # type: ignore[attr-defined]
+        jvm: Any = spark._jvm
         path = jvm.org.apache.hadoop.fs.Path(directory)
-        system = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())  # type: ignore[attr-defined]
+        system = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
         names = [status.getPath().getName() for status in system.listStatus(path)] if system.exists(path) else []
 
         def text(name: str) -> str:
@@ -332,7 +335,7 @@ def settle_checkpoint(checkpoint: str, spark: SparkSession | None = None) -> dic
     return done
 
 
-def _flatq_offsets(line: str) -> list[dict]:
+def _flatq_offsets(line: str) -> list[dict[str, Any]]:
     """Our sources' offsets in a line of Spark's log."""
     try:
         value = json.loads(line)
@@ -357,10 +360,11 @@ def run(writer: DataStreamWriter, checkpoint: str, timeout: float | None = None)
     """Run a stream over all that is there now, wait for its end, and settle its last batch too; the query, for its progress.
 
     Raises what the query failed with; TimeoutError after so many seconds, when it is stopped. What is done stays done."""
+    waited: Any = timeout
     spark: SparkSession | None = getattr(writer, "_spark", None)
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     try:
-        if not query.awaitTermination(timeout) and timeout is not None:
+        if not query.awaitTermination(waited) and timeout is not None:
             raise TimeoutError(f"the stream was not done after {timeout} seconds")
     except BaseException:
         with contextlib.suppress(Exception):

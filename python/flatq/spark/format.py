@@ -15,8 +15,8 @@ from binascii import Error as BadBase64, a2b_base64, b2a_base64
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
+import pyarrow.compute as pc  # type: ignore[import-untyped,import-not-found,unused-ignore]
 from pyarrow import csv
 
 #: rows, and bytes of a flat file, that become one batch of rows
@@ -204,15 +204,15 @@ def _blocks(piece: Piece, strict: bool, vanish: bool) -> Iterator[_Block]:
         yield _Block(piece, 0, len(lines), b"".join(lines))
         return
     try:
-        file = open(piece.path, "rb", buffering=0)
+        flat_file = open(piece.path, "rb", buffering=0)
     except FileNotFoundError:
         if strict and not vanish:
             raise Lost(f"{piece.path}: the file is missing, with {piece.lines} messages") from None
         return
     line, end, rest = 0, piece.skip + piece.count, b""
-    with file:
+    with flat_file:
         while True:
-            read = file.read(BYTES)
+            read = flat_file.read(BYTES)
             data = rest + read if rest else read
             cut = data.rfind(b"\n") + 1 if read else len(data)
             data, rest = data[:cut], data[cut:]

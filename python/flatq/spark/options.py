@@ -62,7 +62,8 @@ class Place:
     def claim(self, consumer: str, most: int) -> list[Segment]:
         """What `consumer` holds, once it holds up to `most` messages; LookupError where there is no such queue."""
         try:
-            return verb("claim", ["-c", consumer, "-n", str(min(most, MOST)), "--", self.queue], self.spool, _segments)
+            held: list[Segment] = verb("claim", ["-c", consumer, "-n", str(min(most, MOST)), "--", self.queue], self.spool, _segments)
+            return held
         except Exception as error:
             # closed and empty is empty; a name that never claimed holds nothing
             if getattr(error, "code", None) == 69 or missing(error) and "no queue" not in str(error):

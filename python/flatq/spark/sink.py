@@ -28,8 +28,9 @@ import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-import pyarrow as pa
+import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, IntegralType, StringType, StructType
 
@@ -110,8 +111,8 @@ class Ids:
         if self.left < count or queue not in self.names:
             # what is over is burnt: there are plenty
             ask = max(count, min(self.asked * 5, 200000))
-            first, born = engine(self.spool, "ids", ask, queue)
-            self.first, self.left, self.asked, self.born = int(first), ask, ask, int(born)
+            self.first, self.born = map(int, engine(self.spool, "ids", ask, queue))
+            self.left = self.asked = ask
             self.names.add(queue)
         first = self.first
         self.first, self.left = first + count, self.left - count
@@ -199,7 +200,7 @@ class Sink:
             size[0] += len(some)
             size[1] += sum(map(len, some))
 
-    def commit(self, messages: list, batch: int) -> None:
+    def commit(self, messages: list[Any], batch: int) -> None:
         """Steps 2 to 5, in the driver, of batch number `batch`: 0 for a batch write. Raises as `decide` does."""
         staged = [message for message in messages if message is not None]
         if not staged:
@@ -258,14 +259,15 @@ class Sink:
         except FileNotFoundError:
             return -1
 
-    def plan(self, path: str) -> dict | None:
+    def plan(self, path: str) -> dict[str, Any] | None:
         try:
             with open(path) as file:
-                return json.load(file)
+                decided: dict[str, Any] = json.load(file)
+                return decided
         except FileNotFoundError:
             return None
 
-    def roll(self, top: str, plan: dict) -> None:
+    def roll(self, top: str, plan: dict[str, Any]) -> None:
         """Steps 3 and 4. Raises as flatq.Queue.push does, and OSError; whoever is next goes on where it ended."""
         for stage, sizes in plan["stages"].items():
             for queue, size in sizes.items():
@@ -321,7 +323,7 @@ class Sink:
                 found.append(piece)
         return found
 
-    def abort(self, messages: list) -> None:
+    def abort(self, messages: list[Any]) -> None:
         for message in messages:
             if message is not None and message.stage:
                 top = self.top(message.job)
@@ -343,12 +345,12 @@ class Writer(DataSourceArrowWriter):
             return Staged(self.job)
         return self.sink.stage(self.job, iterator)
 
-    def commit(self, messages: list) -> None:
+    def commit(self, messages: list[Any]) -> None:
         self.sink.commit(messages, 0)
         if self.job.startswith("once-"):
             shutil.rmtree(self.sink.top(self.job), ignore_errors=True)
 
-    def abort(self, messages: list) -> None:
+    def abort(self, messages: list[Any]) -> None:
         self.sink.abort(messages)
         if self.job.startswith("once-") and not os.path.exists(os.path.join(self.sink.top(self.job), "plan")):
             shutil.rmtree(self.sink.top(self.job), ignore_errors=True)
@@ -369,8 +371,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         # the run's own number would be another after a restart
         return self.sink.stage(f"query-{query}", iterator)
 
-    def commit(self, messages: list, batchId: int) -> None:
+    def commit(self, messages: list[Any], batchId: int) -> None:
         self.sink.commit(messages, batchId)
 
-    def abort(self, messages: list, batchId: int) -> None:
+    def abort(self, messages: list[Any], batchId: int) -> None:
         self.sink.abort(messages)

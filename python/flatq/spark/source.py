@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
+import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-ignore]
 from pyspark.sql.datasource import (
     DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter, EqualTo, Filter, GreaterThan,
     GreaterThanOrEqual, In, InputPartition, IsNotNull, LessThan, LessThanOrEqual,
@@ -93,7 +93,7 @@ class Reader(_Reads, DataSourceReader):
             if column in (("queue",), ("offset",)) and isinstance(one, IsNotNull):
                 continue
             if column == ("queue",) and isinstance(one, (EqualTo, In)):
-                wanted = set(value) if isinstance(one, In) else {value}
+                wanted: set[Any] = set(value or ()) if isinstance(one, In) else {value}
                 self.queues = wanted if self.queues is None else self.queues & wanted
             elif column == ("offset",) and isinstance(value, int) and isinstance(one, (EqualTo, GreaterThan, GreaterThanOrEqual)):
                 self.low = max(self.low, value + isinstance(one, GreaterThan))
@@ -160,10 +160,10 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._places = self.options.places()
         return self._places
 
-    def _offset(self, offsets: dict[str, int]) -> dict:
+    def _offset(self, offsets: dict[str, int]) -> dict[str, Any]:
         return {"path": self.options.path, "consumer": self.consumer, "offsets": offsets}
 
-    def _offsets(self, offset: dict) -> dict[str, int]:
+    def _offsets(self, offset: dict[str, Any]) -> dict[str, int]:
         if offset.get("consumer") != self.consumer:
             raise ValueError(f"this checkpoint is of consumer {offset.get('consumer')!r}, and the option says {self.consumer!r}")
         return dict(offset["offsets"])
@@ -224,7 +224,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
                 break
         self.locks[place.key] = number
 
-    def initialOffset(self) -> dict:
+    def initialOffset(self) -> dict[str, Any]:
         for place in self.places:
             self._begun(place)
         return self._offset({place.key: place.marks(self.consumer)[0] for place in self.places})
@@ -238,7 +238,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._begun(place)
             self.target[place.key] = place.marks(self.consumer)[1] + place.ready()
 
-    def latestOffset(self, start: dict, limit: ReadLimit) -> dict:
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         self._await()
         left = self.most = limit.max_rows if isinstance(limit, ReadMaxRows) else MOST
         before, ends = self._offsets(start), {}
@@ -267,7 +267,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = {**before, **ends}
         return start if ends == before else self._offset(ends)
 
-    def partitions(self, start: dict, end: dict) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         before, ends = self._offsets(start), self._offsets(end)
         found = []
         for place in self.places:
@@ -297,7 +297,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
             if low < high:
                 left -= max(0, min(self._claim_up_to(place, high), high) - low)
 
-    def commit(self, end: dict) -> None:
+    def commit(self, end: dict[str, Any]) -> None:
         ends = self._offsets(end)
         self._begin(lambda: self._settle(ends))
 
