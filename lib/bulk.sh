@@ -201,7 +201,7 @@ bulk_queue() {
   [ -e "$q/closed" ] || bulk_open=1
   clock_read
   queue_tend
-  bulk_looked='' reclaim_saw=1
+  bulk_looked=
   while [ "$bulk_left" -gt 0 ]; do
     bulk_take "$bulk_left"
     case $? in

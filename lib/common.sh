@@ -15,7 +15,7 @@ shell_forget() {
     daemon_code date_of door_data door_epoch door_from door_gone door_mark door_to door_verb due_epoch due_path epoch guard_bytes \
     ids_turned journal key_id key_is key_salt kick_place later launch_door launch_keep launch_most launch_parent launch_port launch_signal \
     launch_unix length lock_said method names number padded place_first plain push_at_slip push_begun push_bulk push_cr push_dot \
-    push_dot_file push_dup push_follows push_has push_length putbacks python_path q queue queue_bound queue_most reason reclaim_saw \
+    push_dot_file push_dup push_follows push_has push_length putbacks python_path q queue queue_bound queue_most reason \
     remote_mark request segment_end segment_offset shell_locale shell_umask shovel_count shovel_wait slip_size span_from span_to \
     spool_path spool_turn stalk_length stats_priority take_stop wait_asked wait_due wait_fifo wait_sleeper wait_woken why word_0 word_1 \
     work_clock work_job work_kill_at work_lease work_path work_queues work_rest

@@ -112,7 +112,11 @@ nothing_ready() {
     queue/??????????.???????/* | head/*/* | wal/* | fold/* | unfold/*) return 0 ;;
     esac
   done
-  [ -z "$proof_out" ] || [ -n "${reclaim_saw-1}" ] || return 0
+  [ -z "$proof_out" ] || [ -n "$reclaim_saw" ] || {
+    need settle reclaim batch rare
+    queue_reclaim
+    return
+  }
   return 66
 }
 

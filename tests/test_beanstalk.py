@@ -15,7 +15,7 @@ import pytest
 
 import counting
 from conftest import LIB, Runner, everything, fuzz, listening, need, share, wait_for
-from engine import children, command_of, lies
+from engine import children, command_of, lies, push, reserve
 from servers import module
 from stalk import Client, Debians, Direct, compare, debians_say, differences, in_pieces, over_tcp, parent, recorded, talk
 from stalk_talks import DIFFERENT, LONG, TALKS
@@ -711,3 +711,12 @@ def test_fuzzed(door):
     assert one.process.poll() is None
     client = one.connect()
     assert client.ask(b"list-tube-used") == b"USING default\r\n"
+
+
+def test_all_that_is_there_is_reserved(flatq):
+    """That one tube had nothing in flight says nothing of another: its peek-ready is NOT_FOUND, not a failure."""
+    push(flatq, b"x", "q")
+    reserve(flatq, "q")
+    flatq("create", "default")
+    done = flatq("beanstalk", input=b"reserve-with-timeout 0\r\nuse q\r\npeek-ready\r\n")
+    assert done.out == b"TIMED_OUT\r\nUSING q\r\nNOT_FOUND\r\n"
