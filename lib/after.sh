@@ -29,7 +29,7 @@ work_mistaken() {
   [ "$work_done" -eq 0 ] || return 1
   work_exit=69
   [ "$work_code" -eq 127 ] || work_exit=77
-  work_why="the command ended with $work_code, which says that it was not found or not executable; message $id is back"
+  work_why="the command exited with $work_code, as if it was not found or not executable; message $id was given back"
 }
 
 # work_delayed - give the message back with a delay, which doubles with each try

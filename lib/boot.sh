@@ -21,7 +21,7 @@ spool_boot_probe() {
   base64_wrap=-w0
   base64 -w0 </dev/null >/dev/null 2>&1 || base64_wrap=--
   probe=$(printf '%0100d' 0 | base64 "$base64_wrap" 2>/dev/null)
-  [ ${#probe} -eq 136 ] || { why='base64 is missing, or wraps its lines'; return 70; }
+  [ ${#probe} -eq 136 ] || { why='base64 is missing, or wraps lines and knows no -w'; return 70; }
   clock_read
   pad "${now%??}" 0000000000
   number "$(date +%s)" 9999999999 || { why='date +%s failed'; return 70; }

@@ -12,7 +12,7 @@ push_enter() {
 }
 
 push_room() {
-  [ "$queue_bound" = 0 ] || [ "$push_need" -le "$queue_bound" ] || { why="queue '$queue' never holds $push_need messages"; return 75; }
+  [ "$queue_bound" = 0 ] || [ "$push_need" -le "$queue_bound" ] || { why="queue '$queue' has a bound below $push_need messages"; return 75; }
   while :; do
     lock_queue || return
     # RACE: another process may have dropped the queue, and created it again, while we waited

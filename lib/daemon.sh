@@ -47,7 +47,7 @@ pid_file_take() {
   { read -r pid_there <"$work_pid_file"; } 2>/dev/null || pid_there=
   if pid_file_lives "$pid_there"; then
     unlock_spool
-    why="'$work_pid_file' names process $pid_there, a worker that lives"
+    why="'$work_pid_file' names process $pid_there, a running worker"
     return 75
   fi
   { printf '%s\n' "$$" >"$work_pid_file.$$" && mv -f "$work_pid_file.$$" "$work_pid_file" 8>&8; } 2>/dev/null

@@ -63,7 +63,7 @@ door_open() {
   clock_read
   door_began=$now
   trap door_end EXIT
-  trap 'die 75 "the door has ended the connection: idle, slow, one of too many, or closing"' HUP INT TERM
+  trap 'die 75 "the door ended the connection: it was idle or slow, there were too many, or the door is closing"' HUP INT TERM
   if [ -n "${FLATQ_GUARD:-}" ] && [ -S "$FLATQ_PROC/self/fd/4" ]; then
     door_socket 4
     # ... but under TLS, write through ncat
@@ -232,7 +232,7 @@ door_end() {
   trap - EXIT
   trap '' HUP INT TERM
   if [ -n "$door_mark" ] && [ -z "$door_said" ]; then
-    if [ "$door_code" -eq 0 ]; then printf '\n%sok\n' "$door_nonce"; else printf '\n%serror 70 ended by itself\n' "$door_nonce"; fi 2>/dev/null
+    if [ "$door_code" -eq 0 ]; then printf '\n%sok\n' "$door_nonce"; else printf '\n%serror 70 ended without an answer\n' "$door_nonce"; fi 2>/dev/null
   fi
   case $door_code.$door_verb in
   0.-) door_outcome=nothing ;;

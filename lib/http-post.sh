@@ -19,10 +19,10 @@ post_message() {
 do_post() {
   has group-id || { say 422 'group-id is missing'; return; }
   group_name "$p_group" || { say_failed $?; return; }
-  [ -n "$chunked$length" ] || { say 411 'Content-Length, please, or chunks'; return; }
+  [ -n "$chunked$length" ] || { say 411 'send Content-Length, or chunks'; return; }
   post_most=$FLATQ_MOST_BYTES
   if has batch; then
-    [ "$p_batch" = 1 ] || { say 422 'batch is 1'; return; }
+    [ "$p_batch" = 1 ] || { say 422 'batch must be 1'; return; }
   fi
   [ -n "$chunked" ] || number "$length" "$post_most" || { say 413 "a message has $post_most bytes at most"; return; }
   if has batch; then
@@ -88,7 +88,7 @@ post_batch() {
       printf '%s: %s\n' "$FLATQ_VERB" "$why" >&2
       case $post_code in
       69 | 75) post_line 503 "$why" ;;
-      *) post_line 500 'the log says why' ;;
+      *) post_line 500 'see the log' ;;
       esac
       # Skip the message if none of it was read; else we do not know how much was
       [ -z "$push_read" ] && input_exact "$post_size" >/dev/null || return 0

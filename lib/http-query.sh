@@ -14,11 +14,11 @@ target_parse() {
     */*) target=/${target#*/} ;;
     *) target=/ ;;
     esac ;;
-  *) bad 400 'the target is a path' ;;
+  *) bad 400 'the target must be a path' ;;
   esac
   path=${target%%'?'*} query=
   case $target in
-  *'#'*) bad 400 'a fragment is not for servers' ;;
+  *'#'*) bad 400 'the target must not have a fragment' ;;
   *'?'*) query=${target#"$path"} query=${query#'?'} ;;
   esac
   # Decode nothing long before the client is authenticated

@@ -31,18 +31,18 @@ request_read() {
   [ ${#line} -le 8192 ] || bad 414 'the request line has more than 8192 bytes'
   case $line in
   *[!\ -~]*) bad 400 'the request line has strange bytes' ;;
-  *' '*' '*' '* | ' '* | *'  '*) bad 400 'the request line is METHOD TARGET VERSION' ;;
+  *' '*' '*' '* | ' '* | *'  '*) bad 400 'the request line must be METHOD TARGET VERSION' ;;
   *' '*' '*) method=${line%% *} version=${line##* } target=${line#* } target=${target% *} ;;
-  *) bad 400 'the request line is METHOD TARGET VERSION' ;;
+  *) bad 400 'the request line must be METHOD TARGET VERSION' ;;
   esac
   case $method in
-  *[!A-Za-z0-9!#$%\&\'*+.^_\`\|~-]* | ????????????????????*) method=-; bad 400 'no method' ;;
+  *[!A-Za-z0-9!#$%\&\'*+.^_\`\|~-]* | ????????????????????*) method=-; bad 400 'bad method' ;;
   esac
   case $version in
   HTTP/1.0) keep='' ;;
   HTTP/1.[1-9]) ;;
-  HTTP/[0-9].[0-9]) bad 505 'HTTP/1.1, please' ;;
-  *) bad 400 'no version of HTTP' ;;
+  HTTP/[0-9].[0-9]) bad 505 'only HTTP/1.1 is supported' ;;
+  *) bad 400 'bad version of HTTP' ;;
   esac
   while request_line_read || bad 400 'the request was cut'; do
     [ -n "$line" ] || break
@@ -53,7 +53,7 @@ request_read() {
   done
   [ -z "${FLATQ_GUARD:-}" ] || printf '\nl %s 0 http\n' "$$" >&3
   case $version$host in
-  HTTP/1.[1-9]) bad 400 'no Host' ;;
+  HTTP/1.[1-9]) bad 400 'the Host field is missing' ;;
   esac
   [ -z "$chunked" ] || [ -z "$length" ] || bad 400 'both Content-Length and Transfer-Encoding'
   [ -z "$chunked" ] || [ "$version" != HTTP/1.0 ] || bad 400 'Transfer-Encoding in HTTP/1.0'
@@ -84,7 +84,7 @@ request_field() {
     *) break ;;
     esac
     request_blanks=$((request_blanks + 1))
-    [ $request_blanks -le 64 ] || bad 431 'a header field in many blanks'
+    [ $request_blanks -le 64 ] || bad 431 'too many blanks around a header field'
   done
   case $value in
   *[[:cntrl:]]*)
@@ -102,24 +102,24 @@ request_field() {
   esac
   case $name in
   [Hh][Oo][Ss][Tt])
-    [ -z "$host" ] || bad 400 'two Hosts'
+    [ -z "$host" ] || bad 400 'two Host fields'
     host=x$value
     case $value in
     *[/\ ,@]*) bad 400 'a bad Host' ;;
     esac ;;
   [Cc][Oo][Nn][Tt][Ee][Nn][Tt]-[Ll][Ee][Nn][Gg][Tt][Hh])
     case $value in
-    '' | *[!0-9]*) bad 400 'Content-Length is a number' ;;
+    '' | *[!0-9]*) bad 400 'Content-Length must be a number' ;;
     esac
-    number "$value" 999999999999 || bad 413 'that is too large'
-    [ -z "$length" ] || [ "$length" = "$number" ] || bad 400 'two lengths'
+    number "$value" 999999999999 || bad 413 'the body is too large'
+    [ -z "$length" ] || [ "$length" = "$number" ] || bad 400 'two different lengths'
     length=$number ;;
   [Tt][Rr][Aa][Nn][Ss][Ff][Ee][Rr]-[Ee][Nn][Cc][Oo][Dd][Ii][Nn][Gg])
     [ -z "$chunked" ] || bad 400 'two Transfer-Encodings'
     case $value in
     [Cc][Hh][Uu][Nn][Kk][Ee][Dd]) chunked=1 ;;
-    '' | *[Cc][Hh][Uu][Nn][Kk][Ee][Dd]*) bad 400 'Transfer-Encoding is chunked, and nothing else' ;;
-    *) bad 501 'Transfer-Encoding is chunked, and nothing else' ;;
+    '' | *[Cc][Hh][Uu][Nn][Kk][Ee][Dd]*) bad 400 'Transfer-Encoding must be chunked and nothing else' ;;
+    *) bad 501 'Transfer-Encoding must be chunked and nothing else' ;;
     esac ;;
   [Cc][Oo][Nn][Nn][Ee][Cc][Tt][Ii][Oo][Nn])
     case ",$value," in
@@ -130,7 +130,7 @@ request_field() {
     case $value in
     # An HTTP/1.0 client does not wait for it
     100-[Cc][Oo][Nn][Tt][Ii][Nn][Uu][Ee]) [ "$version" = HTTP/1.0 ] || expect=1 ;;
-    *) bad 417 'Expect is 100-continue' ;;
+    *) bad 417 'Expect must be 100-continue' ;;
     esac ;;
   [Aa][Pp][Ii]-[Kk][Ee][Yy]) api_key=x$value ;;
   [Aa][Uu][Tt][Hh][Oo][Rr][Ii][Zz][Aa][Tt][Ii][Oo][Nn]) authorization=$value ;;

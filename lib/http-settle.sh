@@ -11,7 +11,7 @@ do_delete() {
   [ $# -gt 0 ] || { say 422 'receipt-id is missing'; return; }
   for receipt in "$@"; do
     receipt_read "$receipt"
-    [ $? -ne 65 ] || { say 422 'a receipt-id is a UUID'; return; }
+    [ $? -ne 65 ] || { say 422 'receipt-id must be a UUID'; return; }
   done
   post_lines=
   for receipt in "$@"; do
@@ -27,7 +27,7 @@ do_delete() {
     *)
       [ $# -gt 1 ] || { say_failed $delete_code; return; }
       printf '%s: %s\n' "$FLATQ_VERB" "$why" >&2
-      post_line 500 'the log says why' ;;
+      post_line 500 'see the log' ;;
     esac
   done
   if [ $# -gt 1 ]; then
@@ -43,8 +43,8 @@ do_delete() {
 do_patch() {
   # shellcheck disable=SC2086 # words
   set -- $p_receipts
-  [ $# -eq 1 ] || { say 422 'one receipt-id, please'; return; }
-  has visibility-timeout && number "$p_visibility" 86400 || { say 422 'visibility-timeout is 0 to 86400'; return; }
+  [ $# -eq 1 ] || { say 422 'exactly one receipt-id is needed'; return; }
+  has visibility-timeout && number "$p_visibility" 86400 || { say 422 'visibility-timeout must be 0 to 86400'; return; }
   patch_seconds=$number
   receipt_message "$1" && group_touch "$patch_seconds"
   patch_code=$?
@@ -53,7 +53,7 @@ do_patch() {
     message_uuid
     header Message-Id "$uuid"
     say 200 '' text/plain ;;
-  65) say 422 'a receipt-id is a UUID' ;;
+  65) say 422 'receipt-id must be a UUID' ;;
   66) say 204 ;;
   *) say_failed $patch_code ;;
   esac

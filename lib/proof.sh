@@ -20,7 +20,7 @@ captured() {
   end) captured= ;;
   *'
 end') captured=${1%?end} ;;
-  *) why="queue '${queue:-}': what was found was not read to its end"; return 74 ;;
+  *) why="queue '${queue:-}': a listing was not read completely"; return 74 ;;
   esac
 }
 
@@ -76,7 +76,7 @@ lock') names=${names%lock} names=${names%?}; return 0 ;;
     [ -e "$q" ] || break
   done
   queue_gone || return
-  why="queue '$queue': cannot be listed after $find_try looks"
+  why="queue '$queue': cannot be listed, after $find_try tries"
   return 74
 }
 

@@ -41,7 +41,7 @@ remote_words() {
   request=
   for remote_word in "$@"; do
     case $remote_word in
-    '' | *[[:space:][:cntrl:]]*) die 65 'through a door no argument is empty or holds a blank' ;;
+    '' | *[[:space:][:cntrl:]]*) die 65 'through a door, an argument must not be empty or contain a blank' ;;
     esac
     request=$request${request:+ }$remote_word
   done
@@ -94,7 +94,7 @@ remote_push() {
     esac
   done
   case $remote_options in
-  *dot* | *' '*) die 64 'through -H a message ends with its input: no -e and no -n' ;;
+  *dot* | *' '*) die 64 '-e and -n do not go with -H: the message is all of the input' ;;
   esac
   cat >"$remote_directory/body" || { why='no space for the message'; return 74; }
   remote_words push -n "$(($(wc -c <"$remote_directory/body" || printf '%s' -1)))" "$@"
@@ -115,7 +115,7 @@ remote_pop() {
     esac
   done
   shift $((OPTIND - 1))
-  [ "$remote_left" = 1 ] || [ -n "${remote_mark:-}" ] || die 64 'more than one message only with -l or -0'
+  [ "$remote_left" = 1 ] || [ -n "${remote_mark:-}" ] || die 64 '-n needs -l or -0'
   : >"$remote_directory/body"
   remote_any=
   while [ "$remote_left" -gt 0 ]; do

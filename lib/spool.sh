@@ -29,7 +29,7 @@ spool_open() {
   [ "$boot" != none ] || [ ! -e "$FLATQ_PROC/sys/kernel/random/boot_id" ] || { why='cannot read when the system was started'; return 74; }
   # Without boot ids nobody would look, after a power cut, for slips whose bodies did not reach the disk
   [ "$boot" != none ] || [ "$FLATQ_SYNC" = off ] ||
-    { why='the system does not say when it was started: mount /proc, or set FLATQ_SYNC=off, and lose messages when the power goes'; return 70; }
+    { why='cannot tell when the system was started: mount /proc, or set FLATQ_SYNC=off, which loses messages in a power cut'; return 70; }
   boot_read && return 0
   boot_code=$?
   [ $boot_code -eq 66 ] || return $boot_code
@@ -58,7 +58,7 @@ boot_read() {
     -w0.same | -w0.- | --.same | --.-) return 0 ;;
     esac ;;
   esac
-  why="spool $FLATQ_DIR: cannot read when it was first used since the system was started"
+  why="spool $FLATQ_DIR: cannot read its record of this boot"
   return 74
 }
 

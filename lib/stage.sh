@@ -31,7 +31,7 @@ stage_room() {
   [ ! -e "$q/closed" ] || { why="queue '$queue' is closed"; return 69; }
   queue_conf || return
   [ "$queue_bound" != 0 ] || return 0
-  [ "$2" -le "$queue_bound" ] || { why="queue '$queue' never holds $2 messages"; return 75; }
+  [ "$2" -le "$queue_bound" ] || { why="queue '$queue' has a bound below $2 messages"; return 75; }
   [ "$3" = 0 ] || return 0
   queue_count
   [ $((count + $2)) -le "$queue_bound" ] || { why="queue '$queue' is full"; return 75; }

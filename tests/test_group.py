@@ -64,7 +64,7 @@ def test_a_worker_of_another_user(flatq, as_user):
     wait_for(lambda: file.exists() and file.read_text(), "it works")
     file.chmod(0o644)
     second = as_user(ALICE, "work", "--pid-file", str(file), "-w", "0", "--", "true")
-    assert (second.returncode, second.stdout) == (75, b"") and b"a worker that lives" in second.stderr
+    assert (second.returncode, second.stdout) == (75, b"") and b"a running worker" in second.stderr
     assert int(file.read_text()) == process.pid
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0 and not file.exists()

@@ -591,7 +591,7 @@ def test_a_fault_of_the_system_is_500(shell, flatq):
     (flatq.spool / "g/body").write_text("")
     done = flatq("http", input=request("POST", "/queue?group-id=g", b"3") + request("POST", "/queue?group-id=h", b"4"))
     [said] = answers(done.out)
-    assert (said.status, said.body, said.headers["connection"]) == (500, b"the log says why\n", "close")
+    assert (said.status, said.body, said.headers["connection"]) == (500, b"see the log\n", "close")
     assert b"http: queue 'g': " in done.err
     assert ask(flatq, "GET", "/queue?group-id=h").body == b"2"
     (flatq.spool / "g/body").unlink()

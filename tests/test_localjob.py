@@ -68,7 +68,7 @@ def test_detached_with_a_pid_file(flatq, spool, tmp_path, says):
             # while it waits for a message, or tells its guard something, one of them is the pipe of that
             wait_for(lambda: {os.readlink(f"/proc/{pid}/fd/{one}") for one in range(3)} == {"/dev/null"} and not os.path.exists(f"/proc/{pid}/fd/3"),
                      "its descriptors")
-            refused(started(flatq, *words), 75, "work", text=b"a worker that lives")
+            refused(started(flatq, *words), 75, "work", text=b"a running worker")
             refused(flatq("work", *words), 75, "work")
             assert int(file.read_text()) == pid
             os.kill(pid, number)

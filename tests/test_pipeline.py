@@ -343,7 +343,7 @@ def test_refused(job, flatq, tmp_path):
     assert "bad queue name" in job("load", "../q", "--from", tmp_path / "a.csv", code=65).err[0]
     flatq("create", "-b", "1", "small", check=0)
     (tmp_path / "two.txt").write_text("1\n2\n")
-    assert "never holds 2" in job("load", "small", "--from", tmp_path / "two.txt", code=75).err[0]
+    assert "has a bound below 2" in job("load", "small", "--from", tmp_path / "two.txt", code=75).err[0]
     flatq("close", "small", check=0)
     assert "is closed" in job("load", "small", "--from", tmp_path / "two.txt", code=69).err[0]
     assert "no spool" in job("events", "--spool", tmp_path / "none", "--to", tmp_path / "y", code=66).err[0]

@@ -294,7 +294,7 @@ def test_write_refused(spark, flatq):
     def write(rows, queue, mode="append", **options):
         rows.write.format("flatq").options(path=str(flatq.spool), queue=queue, **options).mode(mode).save()
 
-    fails(lambda: write(rows.select("value"), "small"), "never holds 5 messages")
+    fails(lambda: write(rows.select("value"), "small"), "has a bound below 5 messages")
     fails(lambda: write(rows.select("value"), "shut"), "is closed")
     fails(lambda: write(rows.select("value"), "-x"), "bad queue name")
     fails(lambda: write(rows.select("nothing"), "x"), "needs a column `value`")

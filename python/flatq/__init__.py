@@ -1,4 +1,4 @@
-"""flatq: a message queue of flat files, in POSIX shell, from Python.
+"""flatq from Python: a message queue made of POSIX shell scripts and plain files.
 
     from flatq import Queue, Empty
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # not before it is asked for: `python -m flatq.worker` is not to find itself imported already
+    # Import it only on request: `python -m flatq.worker` must not find itself imported already
     if name == "Worker":
         from .worker import Worker
 

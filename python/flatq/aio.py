@@ -1,6 +1,6 @@
-"""Waiting for a verb under asyncio: the twin of verbs.run.
+"""Run a verb under asyncio, as verbs.run does without it.
 
-Not with asyncio's own subprocesses: a start that is cancelled, as by the end of the loop, hangs them for ever (seen with Python 3.11)."""
+This does not use asyncio's own subprocesses: if their start is cancelled, as by the end of the loop, they hang for ever (seen with Python 3.11)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ T = TypeVar("T")
 
 
 async def run(call: Call[T]) -> T:
-    """The verb's answer. Cancelled, or out of time, it ends the verb first: TERM, on which that gives back what it holds, and KILL after
-    GRACE seconds. Where the verb was quicker, its answer is returned, and the cancellation comes later."""
+    """The verb's answer. On cancellation or timeout, end the verb first: by TERM, on which it gives back what it holds, and KILL after
+    GRACE seconds. If the verb ended before, return its answer, and raise the cancellation later."""
     loop = asyncio.get_running_loop()
-    # a future, not a task: the end of the loop cancels every task
+    # A future, not a task, since the end of the loop cancels every task
     ended: asyncio.Future[None] = loop.create_future()
 
     def tell() -> None:
-        # the loop may be closed, where somebody has stopped it in our midst
+        # The loop may be closed, if it was stopped while we ran
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(ended.set_result, None)
 
@@ -52,11 +52,11 @@ async def run(call: Call[T]) -> T:
 
 
 def cancel_later() -> None:
-    """Cancel this task at its next await: what it was about to return is returned first."""
+    """Cancel this task at its next await, so that it first returns what it was about to return."""
     task = asyncio.current_task()
 
     def again() -> None:
-        # from Python 3.11 on it is known whether whoever cancelled, a time-out, has taken that back
+        # From Python 3.11 on we can tell whether a timeout has withdrawn its cancellation
         if task is not None and getattr(task, "cancelling", lambda: 1)():
             getattr(task, "uncancel", int)()
             task.cancel()

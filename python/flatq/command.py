@@ -1,4 +1,4 @@
-"""What the commands that are Python share (pressure, mqueue, shovel): options, one clear line for an error, exit codes, signals."""
+"""The common part of the commands in Python (pressure, mqueue, shovel): options, error lines, exit codes, signals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 
 
 class Stopped(BaseException):
-    """A signal came: what is held is given back, then the process ends by that signal."""
+    """A signal came: give back what is held, then end by that signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -25,9 +25,10 @@ class Stopped(BaseException):
 
 
 def run(verb: str, main: Callable[[list[str]], int]) -> NoReturn:
-    """The process: main with its words, to the exit code. An Error is one line on stderr; a signal is obeyed once all is given back."""
+    """Run main with the arguments and exit with its code. Print an Error as one line on stderr; on a signal, give everything back, then end
+    by that signal."""
     for number in SIGNALS:
-        # what whoever started us ignores, stays ignored
+        # Signals that were ignored when we were started stay ignored
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
     try:
@@ -44,28 +45,28 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def fail(verb: str, error: Error) -> int:
-    """Say it, in one line, and return its exit code; 70 for what has none."""
+    """Print the error in one line, and return its exit code; 70 if it has none."""
     text = re.sub(r"\A[a-z]+: (?=\S)", "", " ".join(str(error).split())) if error.verb and error.verb != verb else " ".join(str(error).split())
     print(f"{verb}: {text}", file=sys.stderr)
     return error.code if error.code is not None and error.code > 0 else 70
 
 
 def die_of(number: int) -> NoReturn:
-    """End as whoever sent the signal expects."""
+    """Die of the signal, as its sender expects."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
     raise SystemExit(128 + number)
 
 
 def needs(verb: str, module: str, distribution: str, package: str, extra: str) -> Error:
-    """The error, not raised, of a Python module that is not installed."""
+    """Return the error for a Python module that is not installed."""
     return Unreachable(
         f"needs Python's {module}: pip install {distribution}, or 'flatq[{extra}]', or apt install {package} ({sys.executable})", 69, verb,
     )
 
 
 def options(words: list[str], letters: str) -> tuple[dict[str, str], list[str]]:
-    """getopt's, as {letter: value}, and the operands. Raises Usage."""
+    """Parse options: {letter: value}, and the operands. Raises Usage."""
     try:
         given, operands = getopt.getopt(words, letters)
     except getopt.GetoptError as error:
@@ -81,7 +82,7 @@ def number(letter: str, value: str, least: int = 0, most: int = 4294967295) -> i
 
 
 def standard_input() -> bytes:
-    """All of it."""
+    """All of standard input."""
     try:
         return sys.stdin.buffer.read()
     except OSError as error:
@@ -89,11 +90,11 @@ def standard_input() -> bytes:
 
 
 def out(text: bytes) -> None:
-    """To standard output, to the last byte. Raises Disk."""
+    """Write all of it to standard output. Raises Disk."""
     try:
         sys.stdout.buffer.write(text)
         sys.stdout.buffer.flush()
     except OSError as error:
-        # nothing is to be written once more at the end
+        # Python must not try to write it again when it ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         raise Disk(f"could not be written out in full: {error.strerror}", 74) from None

@@ -6,13 +6,13 @@ import queue
 
 
 class Error(Exception):
-    """A verb failed. str() is what it said on stderr; `code` its exit code, below 0 for a signal; `verb` its name."""
+    """A verb failed. str() is its text on stderr; `code` is its exit code, below 0 for a signal; `verb` is its name."""
 
     def __init__(self, message: str = "", code: int | None = None, verb: str = "") -> None:
         super().__init__(message)
         self.code = code
         self.verb = verb
-        #: of push_many: the ids of those that are stored all the same
+        #: From push_many: the ids of the messages that were stored
         self.ids: list[int] = []
 
 
@@ -29,19 +29,19 @@ class Missing(Error, LookupError):
 
 
 class Empty(Error, queue.Empty):
-    """66 of pop, reserve, peek, drain and claim: nothing is there, or no such queue."""
+    """66 from pop, reserve, peek, drain and claim: nothing is there, or no such queue."""
 
 
 class NotYours(Error):
-    """66 of delete, release, touch and bury: the lease was over and somebody else has the message, or it is gone."""
+    """66 from delete, release, touch and bury: the lease was over and another consumer has the message, or it is gone."""
 
 
 class Closed(Error):
-    """69: the queue is closed; of pop and reserve, closed and empty."""
+    """69: the queue is closed; from pop and reserve, closed and empty."""
 
 
 class Unreachable(Error, ConnectionError):
-    """69 of a door that does not answer, or not to the end. What was asked may have been done."""
+    """69: a door does not answer, or its answer was cut off. It may have done what was asked."""
 
 
 class Internal(Error):
@@ -53,11 +53,11 @@ class Disk(Error):
 
 
 class Full(Error, queue.Full):
-    """75 of push: the queue holds as many messages as it may."""
+    """75 from push: the queue is full."""
 
 
 class Busy(Error):
-    """75 of other verbs: messages are left (drop), or the door has ended the connection."""
+    """75 from other verbs: messages are left (drop), or the door has ended the connection."""
 
 
 class Denied(Error):
@@ -65,7 +65,7 @@ class Denied(Error):
 
 
 class TimedOut(Error, TimeoutError):
-    """Took longer than Queue(timeout=...) allows; it was ended. What was asked may have been done."""
+    """The verb took longer than Queue(timeout=...) allows, and was ended. It may have done what was asked."""
 
 
 ERRORS: dict[int | tuple[int, str], type[Error]] = {
@@ -76,7 +76,7 @@ ERRORS: dict[int | tuple[int, str], type[Error]] = {
 
 
 def error_of(verb: str, code: int, text: str, host: str = "") -> Error:
-    """The exception, not raised, for a verb that ended with `code` and `text` on stderr, through the door at `host` or here."""
+    """Return the exception for a verb that ended with `code` and `text` on stderr, through the door at `host` or here."""
     kind = ERRORS.get((code, verb)) or ERRORS.get(code, Error)
     if host and code == 69 and text.startswith(f"{verb}: {host}: "):
         kind = Unreachable

@@ -1,4 +1,4 @@
-"""As much of the line door's protocol as moving messages needs, in this process: each request is a connection of its own."""
+"""A client of the line door, with the requests that moving messages needs: each request is a connection of its own."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .queue import Queue
 
 
 class Cut(Unreachable):
-    """69: the request was sent, and the answer did not come, or not to its end: what was asked may have been done."""
+    """69: the request was sent, but no whole answer came: the door may have done what was asked."""
 
 
 class Client:
-    """The queue of HOST:PORT/QUEUE. All methods raise Unreachable, of which Cut says that it may have been done; else as the verb's exit
-    code is, see errors.py."""
+    """The queue at HOST:PORT/QUEUE. All methods raise Unreachable (its subclass Cut: the door may have done what was asked), and the errors
+    that belong to the verb's exit codes, see errors.py."""
 
     def __init__(self, place: str) -> None:
         queue = Queue(place)
@@ -31,7 +31,7 @@ class Client:
         self.port, self.place = int(port), queue.host
 
     def ask(self, verb: str, *words: str, body: bytes = b"", wait: float = 0) -> bytes:
-        """The verb's answer. wait: seconds that it was told to wait."""
+        """Send a request and return the verb's answer. wait: seconds that the verb was told to wait."""
         nonce = secrets.token_hex(8)
         request = " ".join([f"@{nonce}@{verb}", *words]).encode() + b"\n"
         try:
@@ -42,10 +42,10 @@ class Client:
         with connection:
             try:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                # so long the door may be silent. What is sent has an end of its own: our end of the connection stays open, so that a
-                # door sees whether we live
+                # The longest silence of the door. The request states its length, so our end of the connection stays open, by which the
+                # door sees that we live
                 connection.settimeout(wait + 30)
-                # one that refuses a message leaves the rest of it unread, which resets the connection behind its answer
+                # A door that refuses a message leaves the rest unread, which resets the connection after its answer
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                     connection.sendall(request + body)
                 with contextlib.suppress(ConnectionResetError):
@@ -55,7 +55,7 @@ class Client:
                 raise Cut(f"{self.place}: {error.strerror or error}", 69) from None
         answer = b"".join(parts)
         data, _, last = answer.removesuffix(b"\n").rpartition(b"\n")
-        # a line that no message has, however it was cut off
+        # The last line has our nonce, so no part of a message looks like it
         mark = nonce.encode() + b" "
         refused = re.fullmatch(mark + rb"error ([0-9]{2}) (.*)", last, re.S)
         if refused and answer.endswith(b"\n"):
@@ -66,10 +66,10 @@ class Client:
 
     def _error(self, verb: str, code: int, text: str) -> Error:
         error = error_of(verb, code, f"{self.place}: {text}")
-        # the door may have ended it at any moment
+        # The door may have ended the connection at any moment
         return Cut(str(error), 69) if code == 75 and verb != "push" else error
 
 
 def seconds(value: float) -> str:
-    """As an option's value."""
+    """Seconds as the value of an option."""
     return str(math.ceil(value))

@@ -1,11 +1,11 @@
-"""In and out of a POSIX message queue of the kernel, so that programs that use one can be joined to a queue of flatq.
+"""Move messages into and out of a POSIX message queue of the kernel, to join programs that use one to a queue of flatq.
 
-`flatq mqueue -h` is the command; it is a shovel with one end in the kernel. Its priorities go from 0 to 32767, the most urgent, and
-flatq's from 0, the most urgent, on: 0 there, the usual one, is 65536 here, the usual one, and N there 65536 - N. So they come
-through both ways; what has none there gets the nearest.
+`flatq mqueue -h` is the command; it is a shovel with one end in the kernel. The kernel's priorities go from 0 up to 32767, the most urgent;
+flatq's begin with 0, the most urgent. The kernel's usual priority, 0, is flatq's usual one, 65536, and the kernel's N is 65536 - N. So
+priorities survive both ways; one that the kernel does not have becomes the nearest one.
 
-The kernel has no reservations: a message that was received is in this process alone until it is pushed. A shovel that is stopped sends it
-back, or pushes it; one that is killed by KILL in that instant loses it, as do the queue's own users. The other way nothing can be lost."""
+The kernel has no reservations: a received message is in this process alone until it is pushed. A shovel that is stopped sends it back, or
+pushes it. A shovel that is killed by KILL in that instant loses it, as any user of the kernel's queue does. The other way, nothing is lost."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .ends import Parcel, Source, Target, TooLarge
 from .errors import Busy, Denied, Empty, Error, Full, Invalid, Missing, Usage
 from .shovel import command
 
-#: what 0 in the kernel is here
+#: flatq's priority for 0 in the kernel
 USUAL = 65536
-#: the kernel's most urgent
+#: The kernel's most urgent priority
 MOST = 32767
 
 
@@ -48,7 +48,7 @@ def ipc() -> Any:
 
 class _Received(Parcel):
     def __init__(self, kernel: Kernel, body: bytes, priority: int) -> None:
-        # nothing tells two that are the same apart, and none comes twice
+        # Two equal messages cannot be told apart, and none comes twice
         super().__init__(body, f"{kernel.name} {time.time_ns()} {kernel.count}", from_kernel(priority))
         self.kernel = kernel
 
@@ -60,12 +60,12 @@ class _Received(Parcel):
 
 
 class Kernel(Source, Target):
-    """The kernel's queue /NAME, which is there. Raises Missing, Denied, Invalid."""
+    """The kernel's queue /NAME, which must exist. Raises Missing, Denied, Invalid."""
 
     def __init__(self, name: str) -> None:
         self.name = name if name.startswith("/") else "/" + name
         self.count = 0
-        #: the message that was received, and is neither pushed nor sent back, with its priority
+        #: The message that was received and is not yet pushed or sent back, with its priority
         self.hand: list[tuple[bytes, int]] = []
         self._queue: Any = None
 
@@ -76,13 +76,13 @@ class Kernel(Source, Target):
 
     @property
     def queue(self) -> Any:
-        """posix_ipc's, opened when it is first used."""
+        """The queue of posix_ipc, opened when it is first used."""
         if self._queue is None:
             self._queue = _called(self.name, lambda: ipc().MessageQueue(self.name))
         return self._queue
 
     def take(self, wait: float) -> Parcel:
-        """A message that is in nobody's hand but ours."""
+        """Receive a message, which is then in this process alone."""
         queue = self.queue
         self.count += 1
         select.select([queue.mqd], [], [], wait)
@@ -92,13 +92,13 @@ class Kernel(Source, Target):
         return _Received(self, *self.hand[0])
 
     def back(self) -> None:
-        """Send what is in hand back: behind its equals, and where there is no room any more, it waits for some."""
+        """Send the message in hand back: it comes after others of its priority. If there is no room any more, wait for some."""
         for body, priority in self.hand:
             self.send(body, priority, None)
         self.hand.clear()
 
     def give(self, parcel: Parcel, wait: float) -> None:
-        """Raises Full, TooLarge."""
+        """Send a message. Raises Full, TooLarge."""
         self.send(parcel.body, to_kernel(parcel.priority), wait)
 
     def send(self, body: bytes, priority: int, wait: float | None) -> None:
@@ -109,7 +109,7 @@ class Kernel(Source, Target):
         _called(self.name, lambda: queue.send(body, wait, priority), Full)
 
     def close(self) -> None:
-        """The queue stays, and what is still in hand goes back to it."""
+        """Send what is still in hand back, and close; the queue stays."""
         self.back()
         if self._queue is not None:
             self._queue.close()
@@ -123,7 +123,7 @@ def _called(name: str, what: Any, busy: type[Error] = Empty) -> Any:
     except kernel.BusyError:
         raise busy(f"{name}: full" if busy is Full else "nothing there", 75 if busy is Full else 66) from None
     except kernel.SignalError:
-        # its handler did not raise: what it left is looked at
+        # The signal's handler did not raise: check what it left
         raise busy("interrupted", 75 if busy is Full else 66) from None
     except kernel.ExistentialError as error:
         text = str(error)

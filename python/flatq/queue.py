@@ -1,6 +1,6 @@
-"""A queue, and a message that was reserved from it. Each method is one run of the verb of its name: what holds for that holds here.
+"""A queue, and a message reserved from it. Each method runs the verb of its name once, so what holds for the verb holds here.
 
-All is written once, for asyncio; the plain twins run the same coroutines, in which nothing is then ever waited for."""
+The methods are written once, as coroutines for asyncio. `Queue` runs the same coroutines without an event loop: they never suspend there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _now(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
-    """A method's plain twin."""
+    """The synchronous version of a coroutine method."""
 
     @functools.wraps(method)
     def call(self: Any, *args: P.args, **named: P.kwargs) -> T:
@@ -39,7 +39,7 @@ def _now(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Calla
 
 
 class Id(int):
-    """A message's number; they grow. `dup`: push found a message with the same key, whose id this is, and stored nothing."""
+    """A message's number; later messages have greater ones. `dup`: push stored nothing, since the message with this id has the same key."""
 
     dup: bool = False
 
@@ -90,7 +90,7 @@ class _Queue(ABC):
 
     @abstractmethod
     def _run(self, call: Call[T]) -> Awaitable[T]:
-        """The one step in which the twins differ: the verb is run, and its answer parsed."""
+        """Run the verb and parse its answer: the one step in which the two kinds of queue differ."""
 
     def _call(self, verb: str, parse: Callable[[bytes], T], operand: str | None = None, body: bytes | None = None, flag: str = "",
               operand2: str | None = None, **given: Any) -> Awaitable[T]:
@@ -100,7 +100,7 @@ class _Queue(ABC):
 
 
 class Segment(NamedTuple):
-    """Messages that were claimed: `count` of them from `offset` on, in the flat files of the directory `path`, in the order of their names."""
+    """`count` claimed messages from `offset` on, in the flat files of the directory `path`, in the order of their names."""
 
     offset: int
     count: int  # type: ignore[assignment]
@@ -119,8 +119,8 @@ def _nothing(out: bytes) -> None:
 class AsyncQueue(_Queue):
     """Queue for asyncio: every method with `await`, `async with await queue.reserve() as message`, `async for body in queue`.
 
-    A call that is cancelled ends its verb first. Where that had ended well just before, its answer is returned all the same, since
-    nobody else will get it, and the cancellation comes at the task's next await; a time-out that came so late is none."""
+    A call that is cancelled ends its verb first. If the verb had just succeeded, its answer is returned all the same, since
+    nobody else will get it, and the cancellation is raised at the task's next await; a timeout that came so late is dropped."""
 
     async def _run(self, call: Call[T]) -> T:
         # asyncio takes as long to load as several verbs to run
@@ -135,17 +135,17 @@ class AsyncQueue(_Queue):
                    key: str | bytes | None = None, wait: float = 0) -> Id:
         """Store one message and return its id, once it is safe on the disk.
 
-        priority: 0, most urgent, to 4294967295; 65536. delay: seconds until it can be taken. lease: seconds that a reservation of it
-        lasts; 60. key: while a message with it is in the queue nothing is stored, and the other's id is returned, with `dup` true.
+        priority: 0, the most urgent, to 4294967295; 65536. delay: seconds until it can be taken. lease: seconds that a reservation of
+        it lasts; 60. key: if a message with this key is in the queue, store nothing and return its id, with `dup` true.
         wait: seconds to wait for room. Raises Full, Closed, Invalid."""
         return await self._call("push", _id, None, _body(body), priority=priority, delay=delay, lease=lease, key=key, wait=wait)
 
     async def push_many(self, bodies: Iterable[Bytes], *, priority: int | None = None, lease: float | None = None,
                         wait: float = 0) -> Sequence[int]:
-        """Store messages, in order, and return their ids; options as of push.
+        """Store messages, in order, and return their ids; options as for push.
 
-        In one go, all or none, where no body has a NUL or none has a newline. Else they go one by one, and of an Error the `ids` are
-        those of the messages that are stored. Raises Full, Closed, Invalid."""
+        If no body has a NUL, or none has a newline, they are stored together, all or none. Else they are stored one by one, and an
+        Error has the ids of the messages that were stored as `ids`. Raises Full, Closed, Invalid."""
         every = [_body(body) for body in bodies]
         for flag, end in (("-0", b"\0"), ("-l", b"\n")):
             if not any(end in body for body in every):
@@ -161,11 +161,11 @@ class AsyncQueue(_Queue):
         return ids
 
     async def pop(self, *, wait: float = 0) -> bytes:
-        """Take the oldest of the most urgent messages and be done with it. wait: seconds to wait for one. Raises Empty, Closed."""
+        """Take the oldest of the most urgent messages and delete it. wait: seconds to wait for one. Raises Empty, Closed."""
         return await self._call("pop", bytes, wait=wait)
 
     async def drain(self, count: int | None = None, *, end: bytes | None = None) -> list[bytes]:
-        """Take all that is ready, or `count`, and be done with it; [] where nothing is ready.
+        """Take and delete all ready messages, or `count`; [] if nothing is ready.
 
         end=b"\\n" or b"\\0", which no message may hold, takes them thousands at a time; with None it is a pop each, for any bytes: what
         was taken before an Error, or before it was cancelled, is returned, and of any other exception it is the `taken`."""
@@ -180,7 +180,7 @@ class AsyncQueue(_Queue):
                 while count is None or len(taken) < count:
                     taken.append(await AsyncQueue.pop(self))
             except BaseException as error:
-                # nobody else will get them
+                # Return them, since nobody else will get them
                 if type(error).__name__ == "CancelledError" and taken:
                     from . import aio
 
@@ -196,7 +196,7 @@ class AsyncQueue(_Queue):
         return await self._call("reserve", self._message, wait=wait, lease=lease)
 
     async def delete(self, receipt: str) -> None:
-        """Be done with a reserved message. Raises NotYours, Invalid."""
+        """Delete a reserved message. Raises NotYours, Invalid."""
         await self._call("delete", _nothing, receipt)
 
     async def release(self, receipt: str, *, priority: int | None = None, delay: float | None = None) -> None:
@@ -226,7 +226,7 @@ class AsyncQueue(_Queue):
         return await self._call("claim", _segments, consumer=consumer, count=count)
 
     async def settle(self, consumer: str, offset: int) -> None:
-        """Be done with what the consumer claimed, up to offset, where one of its segments ends. Raises Missing, Invalid."""
+        """Delete what the consumer claimed, up to offset, which must be the end of a segment. Raises Missing, Invalid."""
         await self._call("settle", _nothing, str(int(offset)), operand2=self.name, consumer=consumer)
 
     async def unclaim(self, consumer: str) -> None:
@@ -251,11 +251,11 @@ class AsyncQueue(_Queue):
         await self._call("create", _nothing, bound=bound, most_tries=most_tries, group=group)
 
     async def close(self) -> None:
-        """Let nothing more in; what is there can be taken. Nothing of this object: it has nothing to close. Raises Missing."""
+        """Accept no more messages; those in the queue can still be taken. (The object itself has nothing to close.) Raises Missing."""
         await self._call("close", _nothing)
 
     async def drop(self, *, force: bool = False) -> None:
-        """Remove the queue. Raises Missing, and Busy where messages are left and not `force`."""
+        """Remove the queue. Raises Missing, and Busy if messages are left and `force` is not given."""
         await self._call("drop", _nothing, force=force)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -295,7 +295,7 @@ class Queue(_Queue):
     reserve.__doc__ = AsyncQueue.reserve.__doc__
 
     def __iter__(self) -> Iterator[bytes]:
-        """Pop until nothing is ready. Each message is done with when it comes: for work that may fail there is reserve."""
+        """Pop until nothing is ready. Each message is deleted when it is returned: for work that may fail, use reserve."""
         with suppress(Empty, Closed):
             while True:
                 yield self.pop()
@@ -318,7 +318,7 @@ class AsyncReserved(_Reserved):
         self.settled = True
 
     async def delete(self) -> None:
-        """Be done with it. Raises NotYours."""
+        """Delete it. Raises NotYours."""
         await AsyncReserved._settle(self, "delete")
 
     async def release(self, *, priority: int | None = None, delay: float | None = None) -> None:
@@ -342,7 +342,7 @@ class AsyncReserved(_Reserved):
         if kind is None:
             await AsyncReserved.delete(self)
         else:
-            # where that fails the end of the lease gives it back; what was raised says more
+            # If this fails, the end of the lease gives it back; the exception in flight says more
             with suppress(Error):
                 await AsyncReserved.release(self)
 

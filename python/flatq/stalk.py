@@ -1,4 +1,4 @@
-"""As much of beanstalkd's protocol as moving messages needs: one connection, one job in hand."""
+"""A client of beanstalkd, with the commands that moving messages needs: one connection, one job in hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from .errors import Busy, Empty, Full, Internal, Invalid, NotYours, Unreachable
 
-#: where a message has no priority of its own: flatq's
+#: The priority of a message without one: flatq's usual
 PRIORITY, TTR = 65536, 60
 
 
@@ -27,9 +27,9 @@ class Job:
 
 
 class Client:
-    """The tube of beanstalk://HOST[:PORT][/TUBE]; 11300 and default. Connects when it is used, and anew after a failure.
+    """The tube at beanstalk://HOST[:PORT][/TUBE], else port 11300 and tube default. Connects at its first use, and again after a failure.
 
-    Every method raises Unreachable where nobody answers, or not to the end: then what was asked may have been done."""
+    Every method raises Unreachable if no whole answer comes: then the server may have done what was asked."""
 
     def __init__(self, url: str) -> None:
         parts = urllib.parse.urlsplit(url)
@@ -41,7 +41,7 @@ class Client:
         if parts.scheme != "beanstalk" or not self.host or not re.fullmatch(r"(?!-)[A-Za-z0-9+/;.$_()-]{1,200}", self.tube):
             raise Invalid(f"'{url}': beanstalk://HOST:PORT/TUBE", 65)
         self.place = f"{self.host}:{self.port}/{self.tube}"
-        #: a start of the server, where job ids begin anew with each; else ""
+        #: Identifies a start of the server, if job ids begin anew with each; else ""
         self.incarnation = ""
         self.connections = 0
         self.socket: socket.socket | None = None
@@ -73,20 +73,20 @@ class Client:
         return job
 
     def broken(self) -> bool:
-        """Whether there was a connection, and it has ended."""
+        """Whether there was a connection that has ended."""
         return self.connections > 0 and self.socket is None
 
     def reserved(self) -> int:
-        """How many of the tube's jobs are reserved, by whomever."""
+        """The number of the tube's jobs that are reserved, by any client."""
         self._mode("watch")
         return int(self._about(b"stats-tube " + self.tube.encode()).get("current-jobs-reserved", 0))
 
     def delete(self, job: Job) -> None:
-        """Raises NotYours where the connection that held it is gone: it comes again."""
+        """Delete the job. Raises NotYours if the connection that held it is gone: then it comes again."""
         self._settle(job, b"delete %d" % job.id, "DELETED")
 
     def release(self, job: Job) -> None:
-        """To its old place."""
+        """Give the job back to its old place."""
         self._settle(job, b"release %d %d 0" % (job.id, job.priority), "RELEASED", "BURIED")
 
     def bury(self, job: Job) -> None:
@@ -94,7 +94,7 @@ class Client:
         self._settle(job, b"bury %d %d" % (job.id, job.priority), "BURIED")
 
     def touch(self, job: Job) -> None:
-        """Another ttr from now."""
+        """Restart the job's time to run."""
         self._settle(job, b"touch %d" % job.id, "TOUCHED")
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class Client:
             self._strange(reply)
 
     def _mode(self, mode: str) -> None:
-        """Connected, and using or watching the tube."""
+        """Connect, and use or watch the tube."""
         if self.socket is None:
             try:
                 self.socket = socket.create_connection((self.host, self.port), 5)
@@ -147,7 +147,7 @@ class Client:
     def _ask(self, words: bytes, wait: float = 0) -> list[str]:
         assert self.socket is not None
         try:
-            # so long an answer may take
+            # The longest time for an answer
             self.socket.settimeout(wait + 15)
             self.socket.sendall(words + b"\r\n")
             while b"\r\n" not in self.ahead:
@@ -155,7 +155,7 @@ class Client:
         except OSError as error:
             self._broken(error.strerror or str(error))
         except BaseException:
-            # half of an exchange is none
+            # After half an exchange, the connection is of no use
             self.close()
             raise
         line, _, self.ahead = self.ahead.partition(b"\r\n")

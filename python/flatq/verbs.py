@@ -1,4 +1,4 @@
-"""Finding the verbs, which are shell, and running one: all that knows of processes."""
+"""Find the verbs, which are shell scripts, and run one. Everything about processes is here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .errors import Error, Internal, TimedOut, error_of
 T = TypeVar("T")
 Bytes = Union[bytes, bytearray, memoryview]
 
-#: seconds that a verb has, after TERM, to give back what it holds, before KILL. yash hears of a signal up to two seconds late
+#: Seconds between TERM, on which a verb gives back what it holds, and KILL. yash notices a signal up to two seconds late
 GRACE = 5.0
 
 _LETTERS = {
@@ -34,7 +34,7 @@ _LETTERS = {
 
 def home() -> Path:
     """The directory of the verbs (and of `launch`, but in the source tree): $FLATQ_LIB, or the source tree's, the one in this
-    package, that of the `flatq` on PATH. FileNotFoundError where there is none."""
+    package, that of the `flatq` on PATH. Raises FileNotFoundError if there is none."""
     here = Path(__file__).resolve().parent
     named = os.environ.get("FLATQ_LIB")
     for place in [Path(named)] if named else [here.parents[1] / "lib", here / "sh", *_installed()]:
@@ -47,13 +47,13 @@ def _installed() -> Iterator[Path]:
     for directory in os.get_exec_path():
         path = Path(directory, "flatq")
         with contextlib.suppress(OSError):
-            # as `make install` writes it; else a link to the verb itself
+            # The wrapper that `make install` writes; else a link to the verb itself
             match = re.match(rb"#!/bin/sh\nexec '(.+)/flatq' ", path.read_bytes())
             yield Path(os.fsdecode(match[1])) if match else path.resolve().parent
 
 
 def options(**values: object) -> list[str]:
-    """Keywords as a verb's options: None and False are left out, fractions of a second rounded up, infinity is the most there is."""
+    """Keywords as a verb's options: None and False are left out, fractions of a second rounded up, infinity becomes the greatest number."""
     words = []
     for name, value in values.items():
         if value is None or value is False or (name == "wait" and value == 0):
@@ -68,25 +68,25 @@ def options(**values: object) -> list[str]:
     return words
 
 
-#: held while a process is started, and by os.fork(): a child that was forked just then would keep the pipes of that process open, and who
-#: waits for their end would wait for the child too
+#: Held while a process is started, and by os.fork(). A child that was forked meanwhile would keep the pipes of that process open, and a
+#: thread that waits for their end would wait for the child too
 _STARTING = threading.Lock()
 os.register_at_fork(before=_STARTING.acquire, after_in_parent=_STARTING.release, after_in_child=_STARTING.release)
 
 
 class Process(subprocess.Popen[bytes]):
-    """A process of ours. Raises Internal, and is not started, where SIGCHLD is ignored: the system would not keep its exit status."""
+    """A process of ours. If SIGCHLD is ignored, raises Internal instead of starting it: the system would not keep its exit status."""
 
     def __init__(self, words: list[str], **how: Any) -> None:
         if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
             raise Internal("SIGCHLD is ignored, so no exit status could be known: signal.signal(SIGCHLD, SIG_DFL)", 70)
-        #: somebody else has waited for it, and has its exit status
+        #: Other code has waited for it, and has its exit status
         self.lost = False
         with _STARTING:
             super().__init__(words, **how)
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit status, 0 where it is lost; without a time-out."""
+        """The exit status, 0 if it is lost; without a timeout."""
         if self.returncode is None:
             try:
                 seen = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
@@ -97,7 +97,7 @@ class Process(subprocess.Popen[bytes]):
         return self.returncode
 
     def known(self) -> int:
-        """The exit status of one that has ended. Raises Internal where it is lost."""
+        """The exit status of a process that has ended. Raises Internal if it is lost."""
         if self.lost:
             raise Internal("somebody else has waited for its process: whether it was done is not known", 70)
         return self.wait()
@@ -105,7 +105,7 @@ class Process(subprocess.Popen[bytes]):
 
 @functools.lru_cache(None)
 def _with_us() -> tuple[str, ...]:
-    """What has a verb that waits end when the thread that waits for it does, were it by KILL; nothing where the system cannot."""
+    """Words before a verb that make it end with the thread that waits for it, even if that is killed; none if the system cannot do that."""
     words = ("setpriv", "--pdeathsig", "TERM")
     with contextlib.suppress(OSError):
         if Process([*words, "true"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).wait() == 0:
@@ -115,7 +115,7 @@ def _with_us() -> tuple[str, ...]:
 
 @dataclass
 class Call(Generic[T]):
-    """One run of a verb, and what becomes of its answer."""
+    """One run of a verb, and how to parse its answer."""
 
     verb: str
     words: list[str]
@@ -134,7 +134,7 @@ class Call(Generic[T]):
         return None if self.path is None else {**os.environ, "FLATQ_DIR": self.path}
 
     def patience(self) -> float | None:
-        """Seconds; a lease or a wait is the verb's own business."""
+        """The seconds until TimedOut: the timeout, and the time that the verb was told to wait."""
         return None if self.timeout is None or self.wait == math.inf else self.timeout + math.ceil(self.wait)
 
     def result(self, status: int, out: bytes, err: bytes) -> T:
@@ -146,7 +146,7 @@ class Call(Generic[T]):
 
 @contextlib.contextmanager
 def source(body: bytes | None) -> Iterator[int | IO[bytes]]:
-    """A standard input that is whole before the verb starts: nobody has to feed it, and a caller that is killed cuts no message short."""
+    """A standard input that is complete before the verb starts: nothing has to feed it, and a killed caller cuts no message short."""
     if body is None:
         yield subprocess.DEVNULL
         return
@@ -161,15 +161,15 @@ def source(body: bytes | None) -> Iterator[int | IO[bytes]]:
 
 
 class Job(threading.Thread):
-    """A verb while it runs, in a thread of its own: an exception from a signal handler cannot come between the start of a process
-    and knowing its number. `ended` is called there when the verb, and all that holds its output, has ended."""
+    """A verb while it runs, in a thread of its own, so that no exception from a signal handler comes between the start of the process
+    and the assignment of its PID. `ended` is called in that thread when the verb, and everything that holds its output, has ended."""
 
     def __init__(self, call: Call[Any], ended: Callable[[], object]) -> None:
         super().__init__(daemon=True)
         self.call, self.ended = call, ended
         self.lock = threading.Lock()
         self.process: Process | None = None
-        #: the signal that it was sent
+        #: The signal that was sent to it
         self.sent = 0
         self.failed: BaseException | None = None
         self.out = self.err = b""
@@ -190,7 +190,7 @@ class Job(threading.Thread):
             self.ended()
 
     def end(self, number: int) -> bool:
-        """Send a signal to the verb and all it has started; or false, and it does not start any more."""
+        """Send a signal to the verb and all it has started; return false if it had not started, and keep it from starting."""
         with self.lock:
             self.sent = number
             if self.process and self.process.returncode is None:
@@ -199,8 +199,8 @@ class Job(threading.Thread):
             return self.process is not None
 
     def steps(self) -> Iterator[tuple[int | None, float | None]]:
-        """What it is sent, None at its start, and the seconds that it then has. What settles a message may end by itself: else the
-        interruption that has a reservation given back would stop just that."""
+        """The signals to send, None at the start, each with the seconds to wait after it. A verb that settles a message may finish by
+        itself: else the interruption that makes us give a reservation back would stop the very verb that does it."""
         yield None, self.call.patience()
         if self.call.verb in ("delete", "release", "bury"):
             yield 0, GRACE
@@ -219,8 +219,8 @@ class Job(threading.Thread):
 
 
 def run(call: Call[T]) -> T:
-    """The verb's answer. Whatever is raised meanwhile, in a signal handler too, ends it first: TERM, on which it gives back what it
-    holds, and KILL after GRACE seconds, or when something is raised again."""
+    """The verb's answer. An exception meanwhile, also from a signal handler, ends the verb first: by TERM, on which it gives back what it
+    holds, and KILL after GRACE seconds, or on a second exception."""
     ended = threading.Event()
     job = Job(call, ended.set)
     raised: BaseException | None = None
@@ -240,7 +240,7 @@ def run(call: Call[T]) -> T:
             return answer
         except BaseException as error:
             raised = error
-    # it may have been quicker than the signal
+    # The verb may have ended before the signal
     if call.verb == "reserve" and job.well():
         with contextlib.suppress(Error):
             job.result().release()

@@ -1,16 +1,17 @@
-"""A worker whose jobs are a Python function: `flatq work`, with this module as the command that it runs once a message.
+"""A worker that runs a Python function for each message: `flatq work`, with this module as its command.
 
     from flatq import Worker
 
     Worker("shop.images:resize", ["urgent", "jobs"], jobs=2, limit=300).run()      # until it is told to stop
     Worker(resize, until_empty=True).run()
 
-So what `flatq work -h` promises holds: the lease is renewed while the job runs; QUIT, TERM and INT stop at once where nothing is in hand,
-else after the job; a job whose worker is killed comes again at once; one that fails comes again later, and is buried after so many tries.
+So what `flatq work -h` promises holds: the lease is renewed while the job runs; QUIT, TERM and INT stop it at once if it has no job, else
+after the job; the message of a killed worker comes again at once; if a job fails, its message comes again later, and is buried after
+`most_tries`.
 
-The function, which may be an `async` one, is called with the message's bytes, in a process of its own, with FLATQ_ID, FLATQ_QUEUE and FLATQ_TRIES in os.environ. Where it
-returns, the message is done with, whatever it returns; where it raises, the traceback is on stderr, the message comes again later, and
-what it is buried with is `exit-70`, or SystemExit's number. In a shell:
+The function, which may be an `async` one, is called with the message's bytes, in a process of its own, with FLATQ_ID, FLATQ_QUEUE and FLATQ_TRIES in os.environ. If it
+returns, the message is deleted, whatever it returns. If it raises, the traceback goes to stderr and the message comes again later; the reason
+with which it is buried in the end is `exit-70`, or SystemExit's number. In a shell:
 
     flatq work -q jobs -- python3 -m flatq.worker shop.images:resize"""
 
@@ -35,7 +36,7 @@ Job = Callable[[bytes], object]
 
 
 class Worker:
-    """Runs `job` once a message of `queues`, the first that has one first.
+    """Runs `job` for each message of `queues`; the first queue that has a message comes first.
 
     job: a function of a module or a script, or its path, "package.module:name" or "path/to/file.py:name"; a lambda, or what lies inside a
     function, has none: ValueError. path: the spool. jobs: processes side by side. lease, limit: seconds until a worker that hangs, and
@@ -60,14 +61,14 @@ class Worker:
         return ["sh", str(home() / "flatq"), "work", *self.options, "--", *job]
 
     def environment(self) -> dict[str, str]:
-        """What `command` is to be started with: the spool, and what is importable here."""
+        """The environment for `command`: the spool, and the same import path as here."""
         ways = [str(Path(__file__).resolve().parents[1]), *(os.path.abspath(entry) for entry in sys.path)]
         given = {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(ways))}
         return given if self.path is None else {**given, "FLATQ_DIR": self.path}
 
     def run(self) -> None:
-        """Work until it is told to stop, or is through. In the main thread QUIT, TERM, INT and HUP are passed on to it meanwhile, and it is
-        `flatq work` that obeys; it stops also where we are killed. Raises Closed where there is no such job, Disk, Denied, Invalid."""
+        """Work until told to stop, or until all is done. In the main thread, QUIT, TERM, INT and HUP are passed on to `flatq work`, which
+        acts on them; it also stops if we are killed. Raises Closed if there is no such job, Disk, Denied, Invalid."""
         process: Process | None = None
         came: list[int] = []
 
@@ -79,13 +80,13 @@ class Worker:
         before: dict[int, Any] = {}
         try:
             for each in (signal.SIGQUIT, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                if signal.getsignal(each) is signal.SIG_IGN:  # as HUP under nohup; it is ignored on
+                if signal.getsignal(each) is signal.SIG_IGN:  # A signal that was ignored, such as HUP under nohup, stays ignored
                     continue
                 try:
                     before[each] = signal.signal(each, passed)
-                except ValueError:  # not the main thread
+                except ValueError:  # Not in the main thread: handlers cannot be set
                     break
-            # a session of its own: a terminal's ^C is passed on, not heard twice
+            # In a session of its own: we pass on ^C from a terminal, so it must not get that twice
             process = Process([*_with_us(), *self.command()], env=self.environment(), start_new_session=True)
             for number in came:
                 process.send_signal(number)
@@ -106,7 +107,7 @@ class Worker:
 
 
 def path_of(job: Job) -> str:
-    """Where a function can be imported from. Raises ValueError."""
+    """The path by which a function can be imported. Raises ValueError."""
     name, module = getattr(job, "__qualname__", ""), getattr(job, "__module__", "")
     if not name or "<" in name or not module or inspect.ismethod(job) and not inspect.isclass(job.__self__):
         raise ValueError(f"{job!r} cannot be imported: only a function of a module can be a job")
@@ -126,7 +127,7 @@ def load(path: str) -> Job:
     if not module_name or not name:
         raise ImportError(f"'{path}' is no package.module:name")
     if module_name.endswith(".py"):
-        # not as __main__: what a script does when it is run is not to be done again
+        # Not as __main__, so that the script does not run again
         spec = importlib.util.spec_from_file_location("__flatq_job__", module_name)
         if spec is None or spec.loader is None or not os.path.isfile(module_name):
             raise ImportError(f"no file '{module_name}'")
@@ -146,8 +147,8 @@ def load(path: str) -> Job:
 
 
 def main() -> int:
-    """One message, from standard input. 127, on which a worker stops and keeps the message, where there is no such function, or its module
-    raises anything while it is imported: then no message could be worked on."""
+    """Work on one message from standard input. Return 127, on which the worker stops and keeps the message, if there is no such function,
+    or its import raises anything: then no message could be worked on."""
     if len(sys.argv) != 2 or sys.argv[1] == "-h":
         print("usage: flatq work ... -- python3 -m flatq.worker PACKAGE.MODULE:FUNCTION", file=sys.stderr)
         return 64 if len(sys.argv) != 2 else 0
@@ -165,7 +166,7 @@ def main() -> int:
     try:
         done = job(body)
         if inspect.iscoroutine(done):
-            # only now it runs; asyncio takes long to load
+            # Import it only now: asyncio takes long to load
             import asyncio
 
             asyncio.run(done)
