@@ -12,6 +12,8 @@ from engine import push, refused
 from servers import here_too, module
 
 from flatq import Queue
+from flatq.command import Stopped
+from flatq.errors import Invalid
 from flatq.mqueue import Kernel, from_kernel, to_kernel
 from flatq.shovel import Shovel, target
 
@@ -136,6 +138,66 @@ def test_a_signal_at_every_moment_of_a_take(flatq, kernel):
             assert Queue("jobs").drain(end=b"\0") == [b"1"], moment
         kernel.send(b"1", priority=3)
     assert moment > 100 and Queue("jobs").drain(end=b"\0") == [b"1"]
+
+
+@pytest.mark.parametrize("why", ["refused", "told twice", "told when it was taken"])
+def test_a_signal_at_every_moment_of_an_end(flatq, kernel, why):
+    """The other end refuses the message, or a signal has come: whatever signal comes at whatever moment then, the message goes back."""
+    files = {Kernel.take.__code__.co_filename, Shovel.run.__code__.co_filename}
+    left = moment = 0
+
+    def trace(frame, event, arg):
+        nonlocal left
+        if frame.f_code.co_filename not in files or frame.f_code.co_name == "stop":
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left -= 1
+            if left == 0:
+                shovel.stop(signal.SIGHUP, frame)
+        return trace
+
+    def armed(raises):
+        frame = sys._getframe(2)
+        sys.settrace(trace)
+        while frame:
+            if frame.f_code.co_filename in files:
+                frame.f_trace, frame.f_trace_opcodes = trace, True
+            frame = frame.f_back
+        raises()
+
+    def give(parcel, wait):
+        shovel.stopping = why == "told twice"
+        armed(refuse if why == "refused" else shovel.stop)
+
+    def refuse():
+        raise Invalid("refused")
+
+    def take(wait):
+        Kernel.take(shovel.source, wait)
+        armed(shovel.stop)
+
+    while left <= 0:
+        moment += 1
+        left = moment
+        there = target("jobs")
+        there.give = give
+        shovel = Shovel(Kernel(kernel.name), there, once=True)
+        if why == "told when it was taken":
+            shovel.source.take = take
+        kernel.send(b"1", priority=3)
+        before = sys.gettrace()
+        try:
+            shovel.run()
+        except (Invalid, Stopped):
+            pass
+        finally:
+            sys.settrace(before)
+        # twice where the signal came when it had just been sent back
+        assert 1 <= kernel.current_messages <= 1 + (why == "refused"), moment
+        while kernel.current_messages:
+            assert kernel.receive(0) == (b"1", 3)
+    assert moment > 50
 
 
 def test_too_large_for_the_queue_goes_back_once(flatq, kernel):

@@ -134,7 +134,7 @@ def test_through_a_door(flatq, door):
     assert door.queue.peek() == ANY
     assert move(door.url, "back") == 7
     assert [pop(flatq, "back") for _ in range(7)] == [ANY, *bodies]
-    assert len(door.queue) == 0
+    assert door.queue.qsize() == 0
 
 
 def test_through_a_tube(flatq, tube):
@@ -730,7 +730,7 @@ def test_what_a_killed_one_held_behind_a_door_comes_first(flatq, door):
     killed(second)
     # given, and not settled
     third = source(door.url, "back")
-    assert third.take(0).body == b"1" and door.queue.stats()["reserved"] == 1 and len(door.queue) == 2
+    assert third.take(0).body == b"1" and door.queue.stats()["reserved"] == 1 and door.queue.qsize() == 2
     killed(third)
     # its lease is over, and it is back
     door.queue.release(third.note.text.decode().split(" ")[1])

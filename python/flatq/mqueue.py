@@ -5,7 +5,8 @@ flatq's begin with 0, the most urgent. The kernel's usual priority, 0, is flatq'
 priorities survive both ways; one that the kernel does not have becomes the nearest one.
 
 The kernel has no reservations: a received message is in this process alone until it is pushed. A shovel that is stopped sends it back, or
-pushes it. A shovel that is killed by KILL in that instant loses it, as any user of the kernel's queue does. The other way, nothing is lost."""
+pushes it, whenever the signal comes and however many follow; where the kernel's queue is full, it waits for room. A shovel that is killed by
+KILL in that instant loses it, as any user of the kernel's queue does. The other way, nothing is lost."""
 
 from __future__ import annotations
 

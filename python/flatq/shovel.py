@@ -38,13 +38,17 @@ class Shovel:
         self.moved = self.buried = 0
         #: what was given, but may not be settled: the last of them
         self.given: dict[str, None] = {}
-        self.stopping = self.waiting = False
+        self.stopping = self.waiting = self.ending = False
         self.failing: tuple[float, str] | None = None
         self.pause = 0.0
 
     def stop(self, number: int = signal.SIGTERM, frame: FrameType | None = None) -> None:
-        """A signal's handler. The first lets the message in hand arrive, where its end answers; the second, or HUP, does not."""
+        """A signal's handler. The first lets the message in hand arrive, where its end answers; the second, or HUP, does not. Once it is
+        ending, what is in hand goes back, and no signal interrupts that: of a message from the kernel's queue there is no other copy."""
+        if self.ending:
+            return
         if self.stopping or self.waiting or number == signal.SIGHUP:
+            self.ending = True
             if self.stopping or number == signal.SIGHUP:
                 raise Stopped(number)
             self.stopping = True
@@ -63,7 +67,12 @@ class Shovel:
             except Stopped as stopped:
                 if stopped.number:
                     raise
+            except BaseException:
+                self.ending = True
+                raise
+            self.ending = True
         except BaseException:
+            # RACE: a signal may raise before any instruction up to here, but only one does
             try:
                 self._close()
             except Error as error:
@@ -74,8 +83,6 @@ class Shovel:
         return self.moved
 
     def _close(self) -> None:
-        # no handler is to interrupt what leaves it tidy
-        self.waiting = False
         try:
             self.source.close()
         finally:
