@@ -94,7 +94,7 @@ bulk_whole() {
 }
 
 # bulk_encode l|0 - a filter that prints one line of base64 for each message. If perl has no MIME::Base64, as in Debian's perl-base, it ends
-# before it has read anything, and awk does it
+# before it has read anything, and python3 does it, or od and awk
 bulk_encode() {
   bulk_code=3
   if command -v perl >/dev/null 2>&1; then

@@ -10,13 +10,13 @@
 `flatq pressure -h` is the command. Where the specification's prose and its listings differ, this follows the prose: the counters are
 named `:stats:...`; an error gives the role back; a get that finds nothing counts nothing and touches no `:not_full`.
 
-Each step that changes something is taken, in the specification's order, inside one script on the server (pressure.lua): so a client that dies,
-dies between two of these, and the only thing it can leave behind is a role that it holds while it waits. Waiting takes nothing out of
-any list. Who holds a role says so, beside the twelve keys, in `:producer_lease` or `:consumer_lease`: until when by the server's clock,
-and who. Nobody else has to know these. When that time is over, whoever of us wants the role takes it over, and `doctor` gives it
-back for everybody else; whoever was only slow finds that the role is another's, and has changed nothing.
+Each step that changes something happens, in the specification's order, inside one script on the server (pressure.lua). So a client dies
+between two steps, and all it can leave behind is a role that it holds while it waits. Waiting takes nothing out of any list. The holder
+of a role writes its identity and the end of its lease, by the server's clock, to `:producer_lease` or `:consumer_lease`, beside the
+specification's twelve keys; other programs need not know these. When the lease is over, the next client of ours that wants the role
+takes it, and `doctor` frees it for other programs. A client that was only slow finds that another has the role, and has changed nothing.
 
-Needs Redis 6.2, or what speaks like it, with scripts."""
+Needs Redis 6.2, or a compatible server, with scripts."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Exists(Invalid):
 
 @dataclass
 class Finding:
-    """What doctor says of a queue. `state`: "mended", "open" (only somebody who knows may say that the holder is dead), "fine"."""
+    """What doctor found for a queue. `state`: "mended", "open" (only you can know whether the holder is dead), "fine"."""
 
     queue: str
     state: str
@@ -60,7 +60,7 @@ class Finding:
 
 
 class Role:
-    """Being the producer or the consumer, from taking that role to giving it back; the nonce is this one time's, whoever has our name."""
+    """The role of producer or consumer, from taking it to giving it back; a nonce tells this time from others under the same identity."""
 
     def __init__(self, queue: Queue, name: str, until: float) -> None:
         self.queue, self.name, self.until = queue, name, until
@@ -88,7 +88,7 @@ class Role:
             self.queue._block(("BRPOPLPUSH", free, free), seconds=min(2.0, self.queue.lease, self.left()))
 
     def step(self, action: str, key: str, body: bytes = b"") -> list[bytes]:
-        """Do it, as soon as it can be done."""
+        """Run the step as soon as it is possible."""
         while True:
             status, *more = self.run(action, last=self.left() <= 0, body=body)
             if status == b"ok":
@@ -107,7 +107,7 @@ class Role:
         return self
 
     def give(self) -> None:
-        """Give it back, if it is ours. Where the server is gone the lease's end does, or the next that this Queue wants of the role."""
+        """Give the role back, if it is ours. If the server is gone, the end of the lease does, or this Queue's next use of the role."""
         try:
             self.run("give")
         except Error:
@@ -126,12 +126,12 @@ class Message:
         self.settled = False
 
     def done(self) -> None:
-        """Take it out of the queue, and give the role back. Raises Busy where that was lost: the message stays."""
+        """Take the message out of the queue, and give the role back. Raises Busy if the role was lost: then the message stays."""
         self.role.step("get", "")
         self.settled = True
 
     def keep(self) -> None:
-        """The role is held for another lease from now."""
+        """Hold the role for another lease from now."""
         self.role.step("peek", "")
 
     def __enter__(self) -> Message:
@@ -147,9 +147,9 @@ class Message:
 
 
 class Queue:
-    """The queue `name` of the Redis at host:port. What is None comes from REDIS_SERVER, REDIS_PORT, REDIS_DB and PRESSURE_PREFIX, or is
-    127.0.0.1, 6379, 0 and __pressure__. `client`: this client's identifying value; else HOST:PID:THREAD. `lease`: seconds after which a
-    client of ours that has said nothing is dead. Making one asks nobody.
+    """The queue `name` of the Redis at host:port. Arguments that are None come from REDIS_SERVER, REDIS_PORT, REDIS_DB and PRESSURE_PREFIX,
+    or are 127.0.0.1, 6379, 0 and __pressure__. `client`: this client's identifying value; else HOST:PID:THREAD. `lease`: seconds without a
+    sign of life after which a client of ours counts as dead. Creating the object contacts no server.
 
     Everywhere `wait` is in seconds, from 0, which is the specification's non-blocking form, to None: for ever. All methods raise
     Unreachable where no Redis answers (then what was asked may have been done), Denied and Disk where it refuses, and Missing where
@@ -198,14 +198,14 @@ class Queue:
         return self.prefix + b":" + self.raw + suffix.encode()
 
     def identity(self) -> str:
-        """What says in `:producer` and `:consumer` who we are."""
+        """Our identifying value in `:producer` and `:consumer`."""
         return self.client or f"{socket.gethostname()}:{os.getpid()}:{threading.get_native_id()}"
 
     # ---- the verbs of the specification
 
     def create(self, bound: int = 0) -> None:
-        """Make the queue; bound: the messages it holds at most, 0 for no limit. Raises Exists, and Busy where a deletion is under way or
-        was broken off, since its remains would be the new queue's."""
+        """Create the queue; bound: the most messages it holds, 0 for no limit. Raises Exists, and Busy if a deletion is under way or
+        was broken off, since its remains would belong to the new queue."""
         if bound < 0:
             raise Invalid("a bound is 0 or more", 65, "pressure")
         (status, *_) = self._run("create", body=b"%d" % bound)
@@ -213,11 +213,11 @@ class Queue:
             self._fail(status)
 
     def exists(self) -> bool:
-        """Whether it was created, and not deleted."""
+        """Whether it was created and not deleted."""
         return bool(self._ask(lambda redis: redis.exists(self.key(":bound"))))
 
     def length(self) -> int:
-        """Messages in it now."""
+        """The number of messages in it now."""
         return int(self._inspect("llen", ""))
 
     def closed(self) -> bool:
@@ -225,7 +225,7 @@ class Queue:
         return bool(self._inspect("exists", ":closed"))
 
     def put(self, body: Bytes, wait: float | None = None) -> None:
-        """Put one message in. Raises Closed (also where it is deleted meanwhile), Busy where another producer is at it, Full."""
+        """Put one message in. Raises Closed (also if it is deleted meanwhile), Busy if there is another producer, Full."""
         if isinstance(body, str):
             raise TypeError("a message is bytes, not str: text.encode() makes bytes of it")
         with Role(self, "producer", _until(wait)) as role:
@@ -247,14 +247,14 @@ class Queue:
             return Message(role, role.step("peek", "")[0])
 
     def close(self, wait: float | None = None) -> None:
-        """Let nothing more in. Raises Closed where it is closed already, and Busy while a producer is at it, even one that waits."""
+        """Accept no more messages. Raises Closed if it is closed already, and Busy while there is a producer, even one that waits."""
         with Role(self, "producer", _until(wait)) as role:
             role.take()
             role.step("close", ":closed")
 
     def delete(self, wait: float | None = None) -> None:
-        """Remove the queue and what is in it. Who waits at it is woken; once they have gone, so have the keys. Raises Busy where they
-        did not go in time: the queue is deleted, and its remains are doctor's."""
+        """Remove the queue and its messages. Clients that wait are woken; once they have gone, the keys are removed. Raises Busy if they did
+        not go in time: then the queue is deleted, and doctor removes what is left."""
         until = _until(wait)
         (status, *_) = self._run("condemn")
         if status != b"ok":
@@ -283,7 +283,7 @@ class Queue:
     # ---- beyond it
 
     def info(self) -> dict[str, Any]:
-        """What the server says of itself."""
+        """The server's INFO."""
         return dict(self._ask(lambda redis: redis.info()))
 
     def doctor(self, *, force: bool = False) -> list[Finding]:
@@ -294,11 +294,11 @@ class Queue:
         return [Finding(self.name, states[line[:1]], line[1:].decode(errors="replace")) for line in found]
 
     def leave(self) -> None:
-        """Be no consumer any more: whoever was it under our identifying value, and is known to be dead, had the role."""
+        """Free the role of a consumer that had our identifying value and is known to be dead."""
         self._run("leave", "consumer")
 
     def every(self) -> Iterator[Queue]:
-        """All queues below the same prefix, and what is left of deleted ones."""
+        """All queues with the same prefix, and remains of deleted ones."""
         names: set[bytes] = set()
         start = self.prefix + b":"
         pattern = b"".join(b"\\" + bytes([byte]) if byte in b"*?[]\\^" else bytes([byte]) for byte in start) + b"*"
@@ -355,8 +355,8 @@ class Queue:
         return list(self._ask(lambda redis: self._connection()[2](keys=keys, args=words)))
 
     def _block(self, *commands: tuple[Any, ...], seconds: float) -> None:
-        """Until one of these blocking commands has its answer. Redis has none that waits for several lists and takes nothing out: so each
-        has a connection, and those that have no answer end with theirs."""
+        """Run these blocking commands until one has its answer. Redis has no command that waits for several lists and takes nothing out, so
+        each runs on a connection of its own; closing it ends those that have no answer."""
         words = f"{max(seconds, 0.001):.3f}"
 
         def ask(redis: Any) -> None:

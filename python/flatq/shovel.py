@@ -1,11 +1,11 @@
-"""Moving messages from one place to another, each settled here once it is acknowledged there. `flatq shovel -h` is the command.
+"""Move messages from one place to another; each is deleted at the source once the target has acknowledged it. `flatq shovel -h` is the command.
 
     from flatq.shovel import Shovel, source, target
 
     there = target("beanstalk://queue.example:11300/jobs")
     Shovel(source("jobs", there.name), there, once=True).run()
 
-The ends are in `ends`. What was given, but could not be settled, is remembered here by its key, and only settled when it comes again."""
+The places are in `ends`. If a message was given but could not be settled, its key is remembered: when it comes again, it is only settled."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ __all__ = ["Shovel", "source", "target"]
 
 
 class Shovel:
-    """Moves messages from `source` to `target`, in order, one in flight. once: until nothing is there; count: so many; patience: seconds
-    without an answer from an end, after which its error is raised (None: never). say: called with each new reason to wait; tell: called
-    when a message has been moved."""
+    """Moves messages from `source` to `target`, in order, one in flight. once: stop when nothing is left; count: stop after so many;
+    patience: seconds without an answer from an end, after which its error is raised (None: never). say: called with each new reason to
+    wait; tell: called when a message has been moved."""
 
     def __init__(self, source: Source, target: Target, *, once: bool = False, count: int | None = None, patience: float | None = None,
                  say: Callable[[str], object] = lambda text: None, tell: Callable[[], object] = lambda: None) -> None:
         self.source, self.target, self.once, self.left, self.patience = source, target, once, count, patience
         self.say, self.tell = say, tell
         self.moved = self.buried = 0
-        #: what was given, but may not be settled: the last of them
+        #: The key of the last message that was given but may not be settled
         self.given: dict[str, None] = {}
         self.stopping = self.waiting = self.ending = False
         self.failing: tuple[float, str] | None = None
         self.pause = 0.0
 
     def stop(self, number: int = signal.SIGTERM, frame: FrameType | None = None) -> None:
-        """A signal's handler. The first lets the message in hand arrive, where its end answers; the second, or HUP, does not. Once it is
-        ending, what is in hand goes back, and no signal interrupts that: of a message from the kernel's queue there is no other copy."""
+        """A signal's handler. On the first, the message in hand still arrives, if the target answers; on a second, or HUP, it goes back. No signal
+        interrupts that: a message from the kernel's queue has no other copy."""
         if self.ending:
             return
         if self.stopping or self.waiting or number == signal.SIGHUP:
@@ -56,8 +56,8 @@ class Shovel:
         self.stopping = True
 
     def run(self) -> int:
-        """Move; how many. Raises what does not pass (all but `ends.PASSING`), what passes once `patience` is over, and Stopped on a second
-        signal or HUP."""
+        """Move messages and return their number. Raises errors that do not pass by waiting (all but `ends.PASSING`) at once, others when
+        `patience` is over, and Stopped on a second signal or HUP."""
         try:
             try:
                 # what was given is settled, though as many as were wanted have been given
@@ -138,7 +138,7 @@ class Shovel:
         self.tell()
 
     def _settle(self, how: Callable[[], None]) -> bool:
-        """As soon as it can be; False where it is no longer ours."""
+        """Settle the message as soon as that is possible; False if it is no longer ours."""
         while True:
             try:
                 how()
@@ -157,7 +157,7 @@ class Shovel:
             pass
 
     def _wait(self, what: Callable[[], Parcel]) -> Parcel:
-        """While it waits a signal ends it at once."""
+        """Wait; a signal ends that at once."""
         self.waiting = True
         try:
             if self.stopping and not self.source.begun:
@@ -170,7 +170,7 @@ class Shovel:
         self.failing, self.pause = None, 0.0
 
     def _fails(self, name: str, error: Error) -> None:
-        """Say why, once, and wait: ever longer, up to a quarter of a lease, in which what is in hand is kept."""
+        """Report the reason, once, and wait: each time longer, up to a quarter of a lease, so that the message in hand is kept."""
         text = f"{name}: {' '.join(str(error).split())}"
         since = self.failing[0] if self.failing else time.monotonic()
         if self.patience is not None and time.monotonic() - since >= self.patience:
@@ -194,7 +194,7 @@ def main() -> NoReturn:
 
 
 def command(verb: str, words: list[str], places: Callable[[list[str]], tuple[str, str]] | None = None) -> int:
-    """What is moved by a command line, to its exit code."""
+    """Move what the command line asks for, and return its exit code."""
     try:
         given, names = options([word if word != "--once" else "-1" for word in words], "h1n:w:")
         if places is None and len(names) != 2:

@@ -1,4 +1,4 @@
-"""The ends of a shovel: what a message is on its way, where it comes from, and where it goes.
+"""The ends of a shovel: a message on its way, the places that it comes from, and those that it goes to.
 
 A place is a queue's name (local.py); HOST:PORT/NAME, behind a line door (door.py); beanstalk://HOST:PORT/TUBE (tube.py);
 pressure+redis://HOST:PORT/DB/NAME (redis.py); or mqueue:///NAME (mqueue.py of the package)."""
@@ -19,11 +19,11 @@ from typing import IO
 
 from ..errors import Busy, Denied, Disk, Error, Full, Invalid, TimedOut, Unreachable
 
-#: what passes when an end comes back, or has room again
+#: Errors that pass when an end comes back, or has room again
 PASSING = (Unreachable, Full, Busy, TimedOut, Disk)
-#: seconds that a message in hand is ours, and is renewed three times in
+#: The lease of a message in hand, in seconds; it is renewed three times in that time
 LEASE = 30
-#: seconds that another shovel's lock is waited for: of one that was just killed, what it was about to start holds it until it is a verb
+#: Seconds to wait for another shovel's lock: a process that a killed shovel was just starting holds the lock until it becomes a verb
 PATIENCE = 2
 
 
@@ -32,57 +32,57 @@ class TooLarge(Invalid):
 
 
 def refused(error: Invalid) -> Invalid:
-    """What is to be raised, where a queue of ours refuses a message: TooLarge if that is why."""
+    """Return the error to raise when a queue of ours refuses a message: TooLarge if that is the reason."""
     return TooLarge(str(error), 65, error.verb) if "over the limit" in str(error) else error
 
 
 class Taken(Error):
-    """75, of what does not pass by waiting."""
+    """75 that does not pass by waiting."""
 
 
 class Damaged(Error):
-    """74, of what does not pass by waiting: what lies on the disk is not what was written."""
+    """74 that does not pass by waiting: the data on the disk is not what was written."""
 
 
 class Parcel:
-    """A message in hand. priority and lease are flatq's, None where the source has none.
+    """A message in hand. priority and lease are flatq's, None if the source has none.
 
-    key: the same when the message comes again, and no other's: see each source. A queue of ours refuses a key that it has, so that a
-    message whose acknowledgement was lost is not there twice. Where a spool behind a door, or a pressure queue, was made anew, and so
-    numbers begin anew, a message that is equal to one that the target still has, number and all, is taken for that one."""
+    key: unique to the message, and the same when it comes again (see each source). A queue of ours refuses a key that it has, so a
+    message whose acknowledgement was lost is not stored twice. If a spool behind a door, or a pressure queue, was created anew, its
+    numbers begin anew: then a message equal to one that the target still has, with the same number, is taken for that one."""
 
     def __init__(self, body: bytes, key: str, priority: int | None = None, lease: int | None = None) -> None:
         self.body, self.key, self.priority, self.lease = body, key, priority, lease
 
     def done(self) -> None:
-        """It is there: it need not be here. Raises NotYours where it will come again, or is gone already."""
+        """Delete it: the target has it. Raises NotYours if it will come again, or is gone already."""
 
     def keep(self) -> None:
-        """It is ours for another lease."""
+        """Keep it for another lease."""
 
     def back(self) -> None:
-        """It is to stay here."""
+        """Give it back: it stays here."""
 
     def bury(self) -> None:
-        """It can never go there. Raises Invalid where a source cannot set it aside."""
+        """Set it aside, since the target will never take it. Raises Invalid if this source cannot do that."""
         raise Invalid("a message that is too large for the other end, and cannot be set aside here: it is still there", 65)
 
 
 class Source(ABC):
-    """Where messages come from. `take` hands out one, which is still there until its `done`."""
+    """A place where messages come from. `take` returns a message, which stays at the source until its `done`."""
 
     name = ""
-    #: so many at most are to be in hand
+    #: At most so many messages in hand
     most = 1000000
-    #: whether more of what is in hand is to be moved before a stop
+    #: Whether more messages in hand should be moved before a stop
     begun = False
 
     @abstractmethod
     def take(self, wait: float) -> Parcel:
-        """The next one. Raises Empty, Closed."""
+        """Return the next message. Raises Empty, Closed."""
 
     def close(self) -> None:
-        """Leave it as it would be found by others."""
+        """Let go of the place, as other consumers should find it."""
 
 
 class Target(ABC):
@@ -92,14 +92,14 @@ class Target(ABC):
 
     @abstractmethod
     def give(self, parcel: Parcel, wait: float) -> None:
-        """Returns when it is there, safely. Raises Full, Closed, TooLarge."""
+        """Store the message; return when it is safe. Raises Full, Closed, TooLarge."""
 
     def close(self) -> None:
-        """Be done with it."""
+        """Let go of the place."""
 
 
 def key_of(*parts: object, body: bytes) -> str:
-    """A parcel's key: the same body is part of it, so that two that differ never share one."""
+    """A parcel's key: the body is part of it, so two that differ never share one."""
     return hashlib.sha1(repr(parts).encode() + hashlib.sha1(body).digest()).hexdigest()
 
 
@@ -109,9 +109,8 @@ def way(here: str, there: str) -> str:
 
 
 class Note:
-    """One line that outlives us, in `.shovel/WAY` of the spool: what the next shovel of this way has to know if we are killed. The file is
-    locked while we run, so there is one at a time; it is for those alone who may use the spool. Raises Taken where another has it and keeps
-    it, Disk, Denied."""
+    """One line in `.shovel/WAY` of the spool: what the next shovel between these places has to know if we are killed. The file is locked
+    while we run, so only one runs at a time, and only users of the spool may read it. Raises Taken if another shovel keeps it, Disk, Denied."""
 
     def __init__(self, way: str, place: str, path: str | None = None) -> None:
         spool = path or os.environ.get("FLATQ_DIR") or os.path.join(
@@ -140,7 +139,7 @@ class Note:
         return True
 
     def write(self, text: bytes) -> None:
-        """Durably, where the verbs are."""
+        """Write the line; synced if the verbs sync."""
         if text == self.text:
             return
         try:
@@ -175,7 +174,7 @@ class Note:
 
 @contextlib.contextmanager
 def _private(spool: str) -> Iterator[None]:
-    """What is made is for whoever a verb would make it for: a spool with the set-gid bit is a group's."""
+    """The mode for new files, as the verbs choose it: in a spool with the set-gid bit, the group may use them."""
     shared = os.path.isdir(spool) and os.stat(spool).st_mode & stat.S_ISGID
     before = os.umask(0o007 if shared else 0o077)
     try:
@@ -190,25 +189,25 @@ def _failed(place: str, error: OSError) -> Error:
 
 
 class Doubt:
-    """Whether the other end holds a message for us that we do not know of: the connection broke, or a shovel was killed, between asking for
-    one and noting which it was. Nothing is taken before that message is back, or later ones would overtake it."""
+    """The doubt whether the other end holds a message for us that we do not know: the connection broke, or a shovel was killed, between the
+    request and the note of the answer. Nothing is taken before that message is back, or later ones would overtake it."""
 
     def __init__(self, place: str) -> None:
         self.place, self.since = place, 0.0
 
     def arise(self) -> None:
-        """From now on there is one."""
+        """From now on there is a doubt."""
         self.since = time.monotonic()
 
     def end(self) -> None:
-        """It is back, or another's."""
+        """The message is back, or another consumer has it."""
         self.since = 0.0
 
     def __bool__(self) -> bool:
         return bool(self.since)
 
     def age(self) -> float:
-        """Its seconds."""
+        """The seconds since the doubt arose."""
         return time.monotonic() - self.since
 
     def wait(self) -> None:
@@ -216,7 +215,7 @@ class Doubt:
         raise Busy(f"{self.place}: a message may still be reserved for a shovel that was cut off: waits until it is back", 75)
 
 
-#: the module of each kind of place, and what in it makes a Source of a place and the name of where it goes, and a Target of a place
+#: For each kind of place: its module, the function that makes a Source from a place and the name of the target, and the one for a Target
 _ENDS = {
     "queue": (".local", "Local", "Here"),
     "door": (".door", "DoorSource", "Door"),
@@ -227,14 +226,14 @@ _ENDS = {
 
 
 def source(place: str, towards: str) -> Source:
-    """Where messages come from; towards: the name of where they go. Raises Invalid."""
+    """The source for a place; towards: the name of the target. Raises Invalid."""
     module, name, _ = _ENDS[_kind(place)]
     made: Source = operator.attrgetter(name)(importlib.import_module(module, __name__))(place, towards)
     return made
 
 
 def target(place: str) -> Target:
-    """Where they go. Raises Invalid."""
+    """The target for a place. Raises Invalid."""
     module, _, name = _ENDS[_kind(place)]
     made: Target = operator.attrgetter(name)(importlib.import_module(module, __name__))(place)
     return made

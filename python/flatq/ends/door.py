@@ -10,7 +10,7 @@ from . import LEASE, Doubt, Note, Parcel, Source, Target, key_of, refused, way
 
 
 class Door(Target):
-    """Where messages go."""
+    """A queue behind a door, to which messages go."""
 
     def __init__(self, place: str) -> None:
         self.client, self.name = line.Client(place), place
@@ -51,8 +51,8 @@ class _Reserved(Parcel):
 
 
 class DoorSource(Source):
-    """A message in hand is reserved there. The note says how far it had come: `asked` for one, `held RECEIPT`, `given RECEIPT`; so whoever
-    starts again goes on with that message before any other. Where it was asked for, and which one came is not known, there is Doubt."""
+    """A message in hand is reserved at the door. The note says how far it has come: `asked`, `held RECEIPT` or `given RECEIPT`; so the next
+    start goes on with that message before any other. If one was asked for and no answer came, there is Doubt."""
 
     #: seconds that a request waits there, and then all that is under way there has come to its end, should we be cut off
     WAIT, GRACE = 2, 3

@@ -14,7 +14,7 @@ from ..errors import Closed, Empty, Full, Invalid
 from ..queue import Queue
 from . import Damaged, Note, Parcel, Source, Taken, Target, key_of, refused, way
 
-#: messages that are claimed at once
+#: The number of messages that are claimed at once
 CLAIM = 16
 
 _SLIP = re.compile(rb"([0-9]{10})\.([0-9]{12})\.[0-9]+\.[0-9a-z-]+\.([0-9]+)\.[0-9]+\.([0-9]{12})\.([0-9]+)\.\S+")
@@ -43,12 +43,12 @@ class _Claimed(Parcel):
         self.source.line.appendleft(self)
 
     def bury(self) -> None:
-        # there is no way from claimed to buried: it is pushed anew, as the most urgent, taken, and set aside
+        # A claimed message cannot be buried: push it again, as the most urgent, take that, and bury it
         here = self.source.here
         try:
             known = here.push(self.body, priority=0, lease=self.lease, key=self.key, wait=2)
         except (Closed, Full) as error:
-            # what fills it may be our own claims: to wait for longer would be for ever
+            # Our own claims may fill the queue: waiting longer would be for ever
             text = str(error).removeprefix("push: ")
             raise Invalid(f"a message that is too large for the other end cannot be set aside, and is still there: {text}", 65) from None
         held: list[Any] = []
@@ -69,8 +69,8 @@ class _Claimed(Parcel):
 
 
 class Local(Source):
-    """What is in hand is claimed: it is held over crashes, in its order, for the shovel to the same place. The note is the slip of the last
-    message that was moved: so a shovel that is killed repeats one message at most."""
+    """Messages in hand are claimed: they are held across crashes, in their order, for the next shovel to the same place. The note is the slip
+    of the last message that was moved, so a killed shovel repeats at most one message."""
 
     def __init__(self, queue: str, towards: str, path: str | None = None) -> None:
         self.here, self.path, self.name = Queue(queue, path), path, queue
@@ -84,7 +84,7 @@ class Local(Source):
         self.pause = 0.05
 
     def take(self, wait: float) -> Parcel:
-        """Raises Missing where there is no such queue, and it is not to wait for one; Damaged."""
+        """Raises Missing if there is no such queue and it should not wait for one; Damaged."""
         if self.note is None:
             self.note = Note(self.consumer, f"queue '{self.queue}'", self.path)
         end = time.monotonic() + wait
@@ -132,7 +132,7 @@ class Local(Source):
         self.line[-1].end = offset + count
 
     def moved(self, parcel: _Claimed) -> None:
-        """It is there, and all before it."""
+        """Note that this message, and all before it, have been moved."""
         assert self.note is not None
         self.note.write(parcel.slip)
         self.begun = True

@@ -1,8 +1,8 @@
 """A pressure queue, as an end of a shovel.
 
-A Redis that says that it has a message has it in memory. With `appendfsync always` it has it on its disk as well, and nothing is lost,
-whatever is killed. With `everysec`, its default, it may have not yet written the last second or two when it is killed by KILL, and with no
-append-only file it loses all: that is between it and whoever set it up, and no client can see it."""
+When Redis acknowledges a message, it has it in memory. With `appendfsync always` it also has it on its disk, and nothing is lost, whatever
+is killed. With `everysec`, its default, it may lose the last second or two when it is killed by KILL, and without an append-only file it
+loses all. This depends on the server's configuration, and no client can see it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Held(Parcel):
 
 
 class Pressure(Target):
-    """Where messages go. We are its producer for as long as `give` may take, no longer: nobody waits long for one of us that was killed."""
+    """A pressure queue, to which messages go. We are its producer only while `give` runs, so nobody waits long for a shovel that was killed."""
 
     #: seconds: three times what a shovel waits for room at a time, so that a wait is one question
     PUT = 6
@@ -47,8 +47,8 @@ class Pressure(Target):
 
 
 class PressureSource(Source):
-    """We are its consumer while a message is in hand, which stays its head until it is there: nothing can overtake it, whoever is killed. The
-    note is our identifying value: by it the next start knows that the consumer who has died was one of us."""
+    """We are its consumer while a message is in hand. The message stays at the queue's head until the target has it, so none overtakes it,
+    whichever process is killed. The note is our identifying value, by which the next start knows that the dead consumer was a shovel."""
 
     def __init__(self, url: str, towards: str) -> None:
         self.queue, self.name = pressure.Queue.at(url, lease=LEASE), re.sub(r"//[^/@]*@", "//", url)

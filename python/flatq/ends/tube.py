@@ -8,7 +8,7 @@ from . import LEASE, Doubt, Note, Parcel, Source, Target, TooLarge, key_of, way
 
 
 class Tube(Target):
-    """Where messages go."""
+    """A tube, to which messages go."""
 
     def __init__(self, url: str) -> None:
         self.client, self.name = stalk.Client(url), url
@@ -43,9 +43,9 @@ class _Job(Parcel):
 
 
 class TubeSource(Source):
-    """A message in hand is reserved by our connection, with whose end it is back at its old place. The server may hear of that end after the
-    next connection's first words: so after one that broke, of ours or of a shovel that was killed, nothing is taken while a job of
-    the tube is reserved, for LEASE seconds at most: then it is another consumer's. The note is `open` while there is a connection."""
+    """A message in hand is reserved by our connection; when that ends, it is back at its old place. The server may notice that end after the
+    first commands of the next connection. So after a connection that broke, ours or a killed shovel's, nothing is taken while a job of
+    the tube is reserved, for at most LEASE seconds; after that, another consumer holds it. The note is `open` while there is a connection."""
 
     def __init__(self, url: str, towards: str) -> None:
         self.client, self.name, self.way = stalk.Client(url), url, way(url, towards)

@@ -1,7 +1,7 @@
-"""The crash laboratory, its trials spread by Spark's scheduler: outcomes to Parquet, the table of failure windows, its plot.
+"""Run the crash laboratory with its trials spread by Spark's scheduler: outcomes to Parquet, the table of failure windows, its plot.
 
-A task of flatq.crashlab.campaign is a task of Spark's. The executors need the source tree at the same path, and what the laboratory
-needs of a system."""
+Each task of flatq.crashlab.campaign is a task of Spark. The executors need the source tree at the same path, and the system that the
+laboratory needs."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def run(spark: SparkSession, to: str, families: Sequence[str] = (), scenarios: S
 
 
 def windows(outcomes: DataFrame) -> tuple[list[str], list[str], dict[tuple[str, str], int], dict[tuple[str, str], int]]:
-    """Faults, verbs, and how many trials of each pair were bad and were tried."""
+    """Faults, verbs, and for each pair the number of bad trials and of all trials."""
     column = F.expr("if(second <> '', 'double', if(fault = '', 'runs', split(fault, ',')[0]))").alias("head")
     found = outcomes.where("outcome <> 'not reached'").groupBy("verb", column).agg(
         F.count("*").alias("tried"), F.sum(F.expr("if(outcome = 'bad', 1, 0)")).alias("bad")).collect()
@@ -114,7 +114,7 @@ def windows(outcomes: DataFrame) -> tuple[list[str], list[str], dict[tuple[str, 
 
 
 def text(outcomes: DataFrame) -> tuple[str, int]:
-    """The table, each bad trial's line to run it again, and how many are bad that should not be."""
+    """The table, the line that replays each bad trial, and the number of bad trials that should not be bad."""
     heads, verbs, bad, tried = windows(outcomes)
     cells = [[verb, *(f"{bad[verb, head]}/{tried[verb, head]}" if (verb, head) in tried else "" for head in heads),
               f"{sum(bad[key] for key in bad if key[0] == verb)}/{sum(tried[key] for key in tried if key[0] == verb)}"] for verb in verbs]

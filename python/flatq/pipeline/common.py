@@ -1,4 +1,4 @@
-"""What the jobs share: failures as one line and an exit code, a terminal's progress, tables of text."""
+"""The common part of the jobs: failures as one line and an exit code, progress on a terminal, tables of text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .. import errors
 from .. import spark as flatq_spark
 from ..errors import Busy, Denied, Disk, Error, Internal, Invalid, Missing, TimedOut, Unreachable
 
-#: What a failure is called, in Python or in Spark's account of it, and what it is here; the first that is found
+#: Names of failures, in Python or in Spark's error text, and the error for each; the first that is found counts
 KINDS: tuple[tuple[str, type[Error], int], ...] = (
     (r"No space left on device|Disk quota exceeded|File too large|ENOSPC", Disk, 74),
     (r"\bLost: ", Disk, 74),
@@ -31,7 +31,7 @@ ERRORS: dict[str, tuple[type[Error], int]] = {
 
 
 def failure(error: BaseException) -> Error:
-    """An error with one line of text and an exit code, whatever Spark made of it."""
+    """Turn any failure into an error with one line of text and an exit code, even if Spark has wrapped it."""
     if isinstance(error, Error):
         return error
     if isinstance(error, flatq_spark.Unready):
@@ -67,7 +67,7 @@ def failure(error: BaseException) -> Error:
 
 
 class Progress:
-    """One line on standard error, where that is a terminal."""
+    """One line on standard error, if that is a terminal."""
 
     def __init__(self) -> None:
         self.shown = sys.stderr.isatty()
@@ -94,7 +94,7 @@ def number(value: object) -> str:
 
 
 def grid(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table of text; what is no number stands on the left."""
+    """A table of text; columns that are no numbers are aligned left."""
     cells = [[number(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(heads, *cells)]
     left = [all(isinstance(row[at], str) for row in rows) for at in range(len(heads))]

@@ -8,9 +8,9 @@
 A directory in which something else lies is refused, before anything is claimed (place.py). So is one that was moved: Spark finds the files of
 a table by the whole path under which they were written, so only there can it be read, or drained to.
 
-Who is killed starts it again: a batch that was cut off is read again, the same, and written anew. What the first try left in DIR is no
-part of the table; at the end of a run it is removed, so that readers other than Spark find each message once as well. While a drain
-runs, or after one was killed, only Spark reads DIR exactly. One drain at a time writes to DIR: it holds a lock on it."""
+After a kill, start it again: it reads the same batch again and writes it anew. What the first try left in DIR is not part of the table; the
+end of a run removes it, so that readers other than Spark find each message once as well. While a drain runs, or after one was killed,
+only Spark reads DIR exactly. One drain at a time writes to DIR: it holds a lock on it."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 
 def consumer_of(to: str) -> str:
-    """The name that a table claims messages under: one for each table, and always the same."""
+    """The name under which a table claims messages: each table has its own, which never changes."""
     return "drain-" + hashlib.sha256((local(to) or to.rstrip("/")).encode()).hexdigest()[:16]
 
 
 def begin(spark: SparkSession, to: str) -> None:
-    """Take the directory, or raise Invalid. A table without its checkpoint cannot be gone on with: Spark would take new batches for old
+    """Take the directory, or raise Invalid. A table without its checkpoint cannot be continued: Spark would take new batches for old
     ones, and leave them out."""
     own = Place("drain", to, spark)
     if not own.check():
@@ -91,7 +91,7 @@ def without_readlink(spark: SparkSession, to: str) -> Iterator[None]:
 
 
 def follow(query: Any, told: Event | None = None) -> tuple[int, int]:
-    """Wait for the end, or until told; how many messages and batches."""
+    """Wait for the end, or until told to stop; return the numbers of messages and batches."""
     progress, seen, rows, batches = Progress(), -1, 0, 0
 
     def look() -> None:
@@ -119,7 +119,8 @@ def follow(query: Any, told: Event | None = None) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def alone(to: str) -> Iterator[None]:
-    """While a drain writes to a directory of this machine. Raises Busy where another one does: they would remove each other's files."""
+    """Hold the lock of a directory on this machine while a drain writes to it. Raises Busy if another one does: they would remove each
+    other's files."""
     place = local(to)
     if place is None:
         yield
@@ -141,7 +142,7 @@ def alone(to: str) -> Iterator[None]:
 
 def once(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None = None, consumer: str | None = None,
          batch: int = 250000, **options: str) -> tuple[int, int]:
-    """All there is now; how many messages, in how many batches. Raises Busy where another drain writes to the same directory."""
+    """Drain all there is now; return the numbers of messages and batches. Raises Busy if another drain writes to the same directory."""
     with alone(to):
         begin(spark, to)
         writer = stream(spark, queues, to, spool, consumer, batch, **options).trigger(availableNow=True)
@@ -154,7 +155,7 @@ def once(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None 
 
 def on(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None = None, consumer: str | None = None,
        batch: int = 250000, every: float = 1, told: Event | None = None, **options: str) -> None:
-    """On and on, with a batch `every` so many seconds, until told: what is done is settled then. Where something fails, the next start
+    """Drain with a batch `every` so many seconds, until told to stop; then settle what was written. If something fails, the next start
     settles it. Raises Busy as `once` does."""
     with alone(to):
         begin(spark, to)
@@ -167,8 +168,8 @@ def on(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None = 
 
 
 def end(spark: SparkSession, to: str) -> None:
-    """Settle the last batch, and remove what killed tries have written, which is no part of the table. Where somebody else has put something
-    there meanwhile, nothing is removed, and the next drain says so."""
+    """Settle the last batch, and remove what killed tries have written, which is not part of the table. If the directory holds anything else
+    by now, remove nothing; the next drain reports that."""
     flatq_spark.settle_checkpoint(to.rstrip("/") + "/_checkpoint", spark)
     place = local(to)
     if place is None or not os.path.isdir(os.path.join(place, "_spark_metadata")):

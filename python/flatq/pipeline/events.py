@@ -2,7 +2,7 @@
 
 Columns: queue string, time timestamp, verb string, id bigint, tries int, size bigint, milliseconds bigint (since the message was pushed),
 reason string, count bigint; host in front where the path has wildcards. A line for many (`bulk-N`) has count N and no milliseconds, nor, but
-of a push, an id. What is no such line, as after a power cut, is left out."""
+of a push, an id. Malformed lines, as after a power cut, are left out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COLUMNS = ("queue", "time", "verb", "id", "tries", "size", "milliseconds", "reas
 
 
 def logs(path: str | None = None, queues: Sequence[str] = ()) -> dict[str, int]:
-    """The logs' paths, with their inodes; of all queues where none is named. Missing where there are none."""
+    """The logs' paths, with their inodes; of all queues if none is named. Raises Missing if there are none."""
     options = Options({"path": path} if path else {})
     tops: list[str] = []
     if queues:
@@ -84,7 +84,7 @@ def table(spark: SparkSession, path: str | None = None, queues: Sequence[str] = 
 
 
 def whole(path: str | None, queues: Sequence[str], job: Callable[[], T]) -> T:
-    """job(), again where a log was put aside meanwhile: it may have been read twice, or not at all."""
+    """Run job(), and run it again if a log was rotated meanwhile: it may have been read twice, or not at all."""
     for _ in range(5):
         before = logs(path, queues)
         try:
@@ -99,7 +99,7 @@ def whole(path: str | None, queues: Sequence[str], job: Callable[[], T]) -> T:
 
 
 def save(spark: SparkSession, to: str, path: str | None = None, queues: Sequence[str] = ()) -> int:
-    """Write the events to Parquet, in the place of those that were there; how many. Raises Invalid where `to` holds something else."""
+    """Write the events to Parquet, replacing those that were there; return their number. Raises Invalid if `to` holds anything else."""
     def job(new: str) -> int:
         counted = Observation()
         rows = table(spark, path, queues).observe(counted, F.count(F.lit(1)).alias("rows"))

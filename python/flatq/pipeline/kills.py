@@ -1,5 +1,5 @@
-"""Drivers of the pipeline, killed: kill -9 of all that one has started, at chosen points and at random ones, again and again; then a run
-that nobody disturbs, after which each message must be there once.
+"""Kill drivers of the pipeline: kill -9 for everything that one has started, at chosen points and at random ones, again and again; then an
+undisturbed run, after which each message must be there once.
 
     drain   a queue to Parquet
     load    a table to a queue
@@ -106,7 +106,7 @@ class Ground:
             return subprocess.Popen(self.command(), start_new_session=True, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment, cwd=self.top)
 
     def said(self) -> str:
-        """What the last driver said, or the end of that."""
+        """The output of the last driver, or its end."""
         return (self.top / "said").read_text(errors="replace")[-1000:]
 
     def verb(self, *words: str, stdin: bytes = b"") -> bytes:
@@ -143,7 +143,7 @@ CHOSEN = {
 
 
 def left(session: int) -> Iterator[int]:
-    """What still runs of a session."""
+    """The processes of a session that still run."""
     for entry in os.listdir("/proc"):
         if entry.isdecimal():
             with contextlib.suppress(OSError, IndexError):
@@ -153,7 +153,7 @@ def left(session: int) -> Iterator[int]:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """kill -9 of a driver and of all that it has started. A moment later that includes what they were just starting."""
+    """kill -9 a driver and all that it has started; repeat a moment later for processes that these were just starting."""
     while True:
         some = list(left(process.pid))
         for pid in some:
@@ -166,7 +166,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def kill(ground: Ground, point: str, chance: random.Random, seconds: float = PATIENCE) -> bool:
-    """Start a driver and kill it there; False where it ended before, well. Raises RuntimeError where it did not end well."""
+    """Start a driver and kill it there; False if it succeeded before that. Raises RuntimeError if it failed."""
     number, more = POINTS[{"load": "stage"}.get(ground.job, "offsets") if point == "random" else point]
     before, limit = number(ground), time.monotonic() + seconds
     process = ground.start()
@@ -188,7 +188,7 @@ def kill(ground: Ground, point: str, chance: random.Random, seconds: float = PAT
 
 
 def finish(ground: Ground) -> None:
-    """A run that nobody disturbs, on a quiet console. Raises RuntimeError."""
+    """An undisturbed run, on a quiet console. Raises RuntimeError."""
     process = ground.start()
     try:
         if process.wait(PATIENCE):
@@ -214,7 +214,7 @@ def prepare(ground: Ground, bodies: list[bytes]) -> None:
 
 
 def wrong(ground: Ground, bodies: list[bytes]) -> str:
-    """What is not as it should be; empty: nothing."""
+    """What is wrong; empty: nothing."""
     if ground.job == "drain":
         import pyarrow.parquet as pq  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
@@ -259,7 +259,7 @@ def _runs(trials: Sequence[Trial], system: System, work: Path) -> list[Outcome]:
 
 
 def ready() -> str:
-    """Why no driver can be started here; empty: one can."""
+    """The reason why no driver can be started here; empty: one can."""
     from .. import spark as flatq_spark
 
     try:

@@ -1,13 +1,12 @@
 """A table to a queue, each row once.
 
-Its rows become messages in one batch of the sink: all of them are decided at once, and who was killed starts the load again, which does
-the rest. Which load it is, is its name: --name, or made of the queue and of each file's path, size and time. So a load that has ended
+Its rows become messages in one batch of the sink: all of them are decided at once. After a kill, start the load again, and it does the
+rest. A load is known by its name: --name, or a name made of the queue and of each file's path, size and time. So a load that has ended
 does nothing when it is run again; a table that has changed since is another load, and all of it is loaded.
 
-That holds for a load that was killed, too: where a file changes before it is started again, were it by `touch`, it is another load. Nothing of
-the first one is in the queue if it was killed before its rows were decided; else some of them, or all, and the second one loads all
-rows anew. --name, said both times, keeps it one load. What a load that nobody goes on with has staged, the checkpoint (`flatq wal`)
-removes after a week."""
+The same holds for a load that was killed: if a file changes before the next start, even by `touch`, that is another load. If the first one was
+killed before its rows were decided, nothing of it is in the queue; else some or all of its rows are, and the second one loads all rows
+again. The same --name both times keeps it one load. The checkpoint (`flatq wal`) removes what an abandoned load has staged, after a week."""
 
 from __future__ import annotations
 
@@ -65,7 +64,7 @@ def job_of(names: list[str], queue: str, value: str | None, encoding: str | None
 
 
 def decodes(name: str, encoding: str) -> None:
-    """Raises Invalid where a file is not in that encoding, with line and column: Spark would read U+FFFD there."""
+    """Raises Invalid, with line and column, if a file is not in that encoding: Spark would read U+FFFD there."""
     ends: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
     line, column = 1, 1
     decoder = codecs.getincrementaldecoder(encoding)()
@@ -86,7 +85,7 @@ def decodes(name: str, encoding: str) -> None:
 
 
 def check(spark: SparkSession, path: str, names: list[str], encoding: str) -> None:
-    """Raises Invalid where text is not in that encoding. Of files on another machine only UTF-8 is checked."""
+    """Raises Invalid if text is not in that encoding. For files on another machine, checks only UTF-8."""
     if names and not any(os.path.splitext(name)[1] in PACKED for name in names):
         for name in names:
             decodes(name, encoding)
@@ -97,7 +96,7 @@ def check(spark: SparkSession, path: str, names: list[str], encoding: str) -> No
 
 
 def read(spark: SparkSession, path: str, form: str, encoding: str | None = None) -> DataFrame:
-    """What cannot be read whole is an error, never a row of nulls."""
+    """Read a table; anything that cannot be read whole is an error, never a row of nulls."""
     reader = spark.read.format(form).option("mode", "FAILFAST")
     if form == "csv":
         reader = reader.option("header", "true").option("enforceSchema", "false").option("multiLine", "true").option("escape", '"')
@@ -113,7 +112,7 @@ def read(spark: SparkSession, path: str, form: str, encoding: str | None = None)
 
 
 def messages(rows: DataFrame, value: str | None = None) -> DataFrame:
-    """`value`, the bytes of each message: that column, the only one, or all of them as JSON; `priority` where the table has one."""
+    """`value`, the bytes of each message: that column, the only column, or all columns as JSON; and `priority` if the table has it."""
     names = rows.columns
     if value is not None and value not in names:
         raise Invalid(f"there is no column '{value}', but {', '.join(names)}", 65)
@@ -155,7 +154,7 @@ class Load:
         self.sink = Sink(Options({**self.options, "queue": queue}, True), self.options)
 
     def ended(self) -> bool:
-        """Whether it has ended before: then there is nothing to do, and no need of Java."""
+        """Whether this load has ended before: then nothing is left to do, and Java is not needed."""
         return self.sink.over(named(self.job))
 
     def run(self, spark: SparkSession) -> int | None:
@@ -175,7 +174,7 @@ class Load:
 def load(spark: SparkSession, path: str, queue: str, spool: str | None = None, form: str | None = None, value: str | None = None,
          job: str | None = None, priority: int | None = None, lease: int | None = None, wait: int | None = None,
          encoding: str | None = None) -> int | None:
-    """How many rows; None where that load had ended before.
+    """Load a table; return the number of rows, or None if that load had ended before.
 
     form, value, job and encoding: as --format, --value, --name and --encoding; job must be said where the files are not on this machine.
     priority: 0, the most urgent, to 4294967295. lease: of the messages, in seconds, 0 to 4294967295. wait: seconds for room in a queue

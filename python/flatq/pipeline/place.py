@@ -29,14 +29,14 @@ PART = re.compile(r"part-[0-9]{5,}-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-c[0
 
 
 def local(path: str) -> str | None:
-    """The path of a directory on this machine; None for hdfs:// and the like."""
+    """The path, if it is a directory on this machine; None for hdfs:// and the like."""
     if "://" in path and not path.startswith("file:"):
         return None
     return os.path.abspath(re.sub("^file:/+", "/", path))
 
 
 def plain(name: str) -> str:
-    """The name of the file that a name in a directory belongs to: of a checksum, which Hadoop puts beside each, that of its file."""
+    """The file that a name in a directory belongs to: for a checksum, which Hadoop puts beside each file, that file."""
     return name[1:-4] if name.startswith(".") and name.endswith(".crc") else name
 
 
@@ -175,13 +175,12 @@ class Place:
         return {}
 
     def mark(self, path: str, files: list[str], **more: str) -> None:
-        """Say whose the directory is. Raises OSError."""
+        """Write the mark. Raises OSError."""
         self.files.write(f"{path}/{MARK}", json.dumps({"job": self.job, **more, "files": files}).encode() + b"\n")
 
     @contextlib.contextmanager
     def replaced(self) -> Iterator[str]:
-        """The path of a directory to be made and written. In the end it takes the place of the one that is there; where something is
-        raised, that one stays."""
+        """The path of a new directory to write to. At the end it replaces the old one; if something is raised, the old one stays."""
         self.check()
         work = self.files.beside(self.path)
         new, old = f"{work}/new", f"{work}/old"

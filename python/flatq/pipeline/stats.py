@@ -1,8 +1,8 @@
-"""What the events say: throughput, depth over time, latency, redeliveries, dead letters.
+"""Statistics of the events: throughput, depth over time, latency, redeliveries, dead letters.
 
-Done is what was popped, deleted or settled. Depth: messages that are pushed and neither done nor buried, counted from the first
-event in the logs. Latency: from the push, as the logs say it; of bulk pops and settles they do not. Spark counts; what is collected
-here does not grow with the number of messages."""
+A message is done when it was popped, deleted or settled. Depth is the number of messages that are pushed and neither done nor buried,
+counted from the first event in the logs. Latency is the time since the push, as in the logs, which do not have it for bulk pops and
+settles. Spark counts; what is collected here does not grow with the number of messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHARES = (0.5, 0.9, 0.95, 0.99, 1.0)
 
 @dataclass
 class Queue:
-    """Of one queue: counts of events by verb, weighted by bulk counts, and seconds between its first and last."""
+    """Numbers of one queue: counts of events by verb, weighted by bulk counts, and seconds between its first and last."""
 
     name: str
     verbs: dict[str, int] = field(default_factory=dict)
@@ -79,7 +79,7 @@ def thin(found: Stats, intervals: int = 20) -> Stats:
 
 
 def collect(events: DataFrame, intervals: int = 20, shares: tuple[float, ...] = SHARES, tell: Callable[[str], object] = lambda text: None) -> Stats:
-    """From a table as events.table has it. tell: hears the first figures while the others are being counted."""
+    """Collect the statistics from a table of events. tell: called with the first figures while the others are being counted."""
     events = events.selectExpr(
         "concat(host, ':', queue) AS queue" if "host" in events.columns else "queue", "cast(time AS double) AS at", "verb", "id", "tries",
         "size", "milliseconds", "reason", "count",
@@ -108,7 +108,7 @@ def overview(events: DataFrame) -> list[Queue]:
 
 
 def over_time(events: DataFrame, found: Stats, intervals: int) -> None:
-    """Interval by interval."""
+    """Depth and throughput, interval by interval."""
     found.start = min(queue.first for queue in found.queues)
     span = max(queue.last for queue in found.queues) - found.start
     found.width = next((width for width in WIDTHS if span / width < intervals), WIDTHS[-1])

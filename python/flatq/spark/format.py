@@ -37,11 +37,11 @@ HEADERS = pa.struct([("id", pa.int64()), ("priority", pa.int64()), ("key", pa.st
 
 
 class Damaged(ValueError):
-    """A line that is none, or a body that is not what its slip says."""
+    """A line that is malformed, or a body that does not match its slip."""
 
 
 class Lost(LookupError):
-    """Messages that should be there are not: a segment, a flat file or lines of one are missing."""
+    """Messages are missing: a segment, a flat file, or lines of one."""
 
 
 def schema(headers: bool = False, base64: bool = False, host: bool = False) -> pa.Schema:
@@ -73,11 +73,11 @@ class Piece:
 
     @property
     def nonce(self) -> str:
-        """What tells the flat file's name from others with the same ids."""
+        """What distinguishes the flat file's name from others with the same ids."""
         return os.path.basename(self.path).split(".")[5]
 
     def cut(self, low: int, high: int) -> Piece | None:
-        """What of it has offsets from low to below high."""
+        """The part with offsets from low to below high."""
         assert self.offset is not None
         low, high = max(low, self.offset), min(high, self.offset + self.count)
         if low >= high:
@@ -86,13 +86,13 @@ class Piece:
 
 
 def flat(path: str, offset: int | None = None, tries: int = 0) -> Piece | None:
-    """The flat file at path, from its name alone; None where that is not a flat file's."""
+    """The flat file at path, from its name alone; None if that is not a flat file's name."""
     match = _FLAT.fullmatch(os.path.basename(path))
     return Piece(path, int(match[4]), int(match[4]), int(match[5]) + tries, 0, offset) if match else None
 
 
 def segment(path: str, offset: int, count: int, strict: bool = True) -> list[Piece]:
-    """The flat files of a segment, as `claim` prints one. Being claimed is a try. Lost where they are not `count` messages and `strict`."""
+    """The flat files of a segment that `claim` has printed. A claim counts as a try. Raises Lost if they are not `count` messages and `strict`."""
     pieces, end = [], offset
     try:
         names = sorted(os.listdir(path))
@@ -129,13 +129,13 @@ def is_queue(path: str) -> bool:
 
 
 def claim_dir(spool: str, queue: str, consumer: str) -> str:
-    """Where what `consumer` claims of a queue lies."""
+    """The directory of what `consumer` claims of a queue."""
     return os.path.join(spool, disk_name(queue), "claimed", consumer)
 
 
 def marks(spool: str, queue: str, consumer: str) -> list[int]:
-    """Offsets, from low to high: up to which `consumer` has settled, and at which what it has claimed since then ends, piece by piece, whatever
-    became of that; [0] where it never claimed anything."""
+    """Offsets, from low to high: the one up to which `consumer` has settled, then the ends of what it has claimed since, whatever became of
+    that; [0] if it never claimed anything."""
     try:
         names = os.listdir(claim_dir(spool, queue, consumer))
     except FileNotFoundError:
@@ -146,7 +146,7 @@ def marks(spool: str, queue: str, consumer: str) -> list[int]:
 
 
 def ready(spool: str, queue: str) -> list[Piece]:
-    """What is ready in a queue, as it lies there; in the direction in which messages move, so that none is missed. FileNotFoundError."""
+    """What is ready in a queue; looks at the places in the order in which messages move, so that none is missed. Raises FileNotFoundError."""
     top = os.path.join(spool, disk_name(queue))
     os.stat(os.path.join(top, "wal"))
     body = os.path.join(top, "body")
@@ -167,7 +167,7 @@ def ready(spool: str, queue: str) -> list[Piece]:
 
 
 def pack(pieces: Sequence[Piece], partitions: int) -> list[list[Piece]]:
-    """About so many lists of about as many messages, in order."""
+    """Split into about so many lists of about equally many messages, in order."""
     whole = sum(piece.count for piece in pieces)
     lists: list[list[Piece]] = [[] for _ in range(max(1, partitions))]
     share, before = -(-whole // len(lists)), 0
@@ -192,7 +192,7 @@ class _Block:
 
 
 def _blocks(piece: Piece, strict: bool, vanish: bool) -> Iterator[_Block]:
-    """The lines of a piece in blocks of about BYTES; where fewer lines are there than should be: Lost, or nothing more where not strict."""
+    """The lines of a piece in blocks of about BYTES; if lines are missing, raises Lost, or ends if not strict."""
     if piece.slips:
         lines = []
         for slip in piece.slips:
@@ -235,7 +235,7 @@ def _blocks(piece: Piece, strict: bool, vanish: bool) -> Iterator[_Block]:
 
 
 def _decode(data: bytes, count: int, base64: bool) -> pa.Table:
-    """Columns priority id tries born key value; ValueError where not all is as it should be."""
+    """Columns priority id tries born key value; raises ValueError if anything is wrong."""
     # the fields of a slip, and after the last dot COUNTS, a tab and the body
     table = csv.read_csv(
         pa.BufferReader(data), csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=_FIELDS),
@@ -269,7 +269,7 @@ def _decode(data: bytes, count: int, base64: bool) -> pa.Table:
 
 
 def _checked(block: _Block, base64: bool, strict: bool) -> tuple[pa.Table, list[int]] | None:
-    """The same line by line, and which lines are good; Damaged says which one is not."""
+    """The same line by line, and which lines are good; Damaged names the one that is not."""
     good, rows = [], []
     for number, line in enumerate(block.data.split(b"\n")[:-1]):
         match, value = _LINE.fullmatch(line), None

@@ -60,7 +60,7 @@ class Place:
         return f"{self.host}:{self.queue}" if self.host else self.queue
 
     def claim(self, consumer: str, most: int) -> list[Segment]:
-        """What `consumer` holds, once it holds up to `most` messages; LookupError where there is no such queue."""
+        """Claim up to `most` messages, and return all that `consumer` holds; raises LookupError if there is no such queue."""
         try:
             held: list[Segment] = verb("claim", ["-c", consumer, "-n", str(min(most, MOST)), "--", self.queue], self.spool, _segments)
             return held
@@ -71,13 +71,13 @@ class Place:
             raise
 
     def marks(self, consumer: str) -> tuple[int, int]:
-        """The offsets up to which `consumer` has settled, and has claimed, whatever became of that."""
+        """The offsets up to which `consumer` has settled, and up to which it has claimed, whatever became of that."""
         done, *ends = flat.marks(self.spool, self.queue, consumer)
         return done, ends[-1] if ends else done
 
     def settle(self, consumer: str, offset: int) -> int:
-        """Be done with whole segments up to offset, and say how far that is. What Spark has written reaches the disk first. LookupError where
-        there is no such queue."""
+        """Settle whole segments up to offset, and return the offset reached. First sync what Spark has written. Raises LookupError if there
+        is no such queue."""
         done, *ends = flat.marks(self.spool, self.queue, consumer)
         ends = [end for end in ends if end <= offset]
         if not ends:
@@ -85,13 +85,13 @@ class Place:
                 raise LookupError(f"no queue '{self.queue}' in {self.spool}")
             return done
         if os.environ.get("FLATQ_SYNC") != "off":
-            # Hadoop syncs no local file: a power cut would take the table, after the queue has let go of its messages
+            # Hadoop does not sync local files: a power cut would lose the table after the queue has deleted its messages
             os.sync()
         verb("settle", ["-c", consumer, "--", str(ends[-1]), self.queue], self.spool)
         return ends[-1]
 
     def ready(self) -> int:
-        """How many messages are ready."""
+        """The number of ready messages."""
         return sum(piece.count for piece in flat.ready(self.spool, self.queue))
 
 
@@ -120,7 +120,7 @@ KNOWN = {
 
 
 class Options:
-    """What options say, checked; see FlatqSource."""
+    """The options, checked; see FlatqSource."""
 
     def __init__(self, options: Mapping[str, str], write: bool = False) -> None:
         unknown = sorted(name for name in options if name.lower() not in KNOWN)
@@ -153,7 +153,7 @@ class Options:
         self.wild = glob.has_magic(self.path)
 
     def places(self) -> list[Place]:
-        """The queues, in each spool that the path means; `host` is what its first wildcard stands for."""
+        """The queues in each spool that the path matches; `host` is what its first wildcard stands for."""
         if not self.wild:
             if not os.path.isdir(self.path):
                 raise LookupError(f"no spool at {self.path}")
@@ -173,7 +173,7 @@ class Options:
         return places
 
     def parallel(self, count: int) -> int:
-        """Partitions for so many messages: a task of Spark's costs as much as some thousand of them."""
+        """The number of partitions for so many messages: a task of Spark costs as much as some thousand of them."""
         if self.partitions:
             return self.partitions
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,7 +1,7 @@
-"""The sink: rows become messages, exactly once for each (query, batch), whoever is killed.
+"""The sink: rows become messages, exactly once for each (query, batch), whichever process is killed.
 
-    SPOOL/.spark/JOB/stage.TASK/QUEUE/PRIORITY.BLOCK/FLAT   flat files that a task has written; seen by nobody
-    SPOOL/.spark/JOB/plan                                   which stages batch N consists of: once it is there, batch N is decided
+    SPOOL/.spark/JOB/stage.TASK/QUEUE/PRIORITY.BLOCK/FLAT   flat files that a task has written; no verb sees them
+    SPOOL/.spark/JOB/plan                                   the stages of batch N: once the plan exists, batch N is decided
     SPOOL/.spark/JOB/done.N                                 an empty file: batch N, and all before it, is in the queues
 
 JOB is the query's id, which the checkpoint keeps; of a batch write it is the option jobId, or a name of its own.
@@ -10,11 +10,11 @@ Order: 1 each task takes ids of its own, writes its flat files under them and sy
 files are renamed into their queue, by lib/stage.sh, as a bulk push does it: under the queue's lock, when there is room; 4 `plan`
 becomes `done.N`; 5 the stages are removed.
 
-Crash: before 2, nothing is in any queue: the batch runs again, and step 5 removes what the dead left. From 2 on the plan holds: whoever runs the
-batch again only does the rest of 3, where each file is either still in its stage or already in its queue; what that run has staged is
-thrown away. After 4 the batch is not looked at again. A consumer may take the first messages of a batch before the last are there.
+Crash: before 2, nothing is in any queue: the batch runs again, and step 5 removes what the dead tasks left. From 2 on the plan holds: if the
+batch runs again, only the rest of 3 is done, where each file is either still in its stage or already in its queue; what that run has staged
+is thrown away. After 4 the batch is finished. A consumer may take the first messages of a batch before the last are there.
 
-Keys (`push -k`) could not do this: a key is free again as soon as its message was popped."""
+Keys (`push -k`) could not do this: a key is free again as soon as its message is popped."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SCRIPT = 'set -u; . "$lib/common.sh"; need stage; stage "$@"'
 
 
 def engine(spool: str, *words: object) -> list[str]:
-    """What a step of lib/stage.sh says, in words. Raises as flatq.Queue.push does."""
+    """Run a step of lib/stage.sh and return its output, split into words. Raises as flatq.Queue.push does."""
     try:
         from flatq import errors, verbs
     except ImportError:
@@ -57,14 +57,14 @@ def engine(spool: str, *words: object) -> list[str]:
 
 
 def sync(path: str) -> None:
-    """All that was written below path is on the disk."""
+    """Sync all that was written below path."""
     if os.environ.get("FLATQ_SYNC") != "off" and subprocess.run(["sync", "-f", path], capture_output=True).returncode:
         os.sync()
 
 
 @contextlib.contextmanager
 def private(spool: str) -> Iterator[None]:
-    """What is made is for those alone who may use the spool."""
+    """New files are only for users of the spool."""
     try:
         group = os.stat(spool).st_mode & 0o2000
     except FileNotFoundError:
@@ -85,7 +85,7 @@ def whole(given: Mapping[str, str], name: str, usual: int) -> int:
 
 
 def named(job: str) -> str:
-    """What a job is called in the spool. ValueError where that is no name."""
+    """The name of a job in the spool. Raises ValueError if it is not valid."""
     if not job.replace("-", "").replace("_", "").isalnum() or not job.isascii() or len(job) > 100:
         raise ValueError(f"a load's name, the option jobId, is 1 to 100 letters, digits, - and _, not {job!r}")
     return f"job-{job}"
@@ -93,7 +93,7 @@ def named(job: str) -> str:
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task has staged, and for each queue how many messages and bytes; empty: nothing."""
+    """What a task has staged: for each queue, the number of messages and bytes; empty: nothing."""
 
     job: str
     stage: str = ""
@@ -101,7 +101,7 @@ class Staged(WriterCommitMessage):
 
 
 class Ids:
-    """Ids of a task's own, some ten thousand with one process."""
+    """Ids reserved for a task; one process reserves some ten thousand."""
 
     def __init__(self, spool: str) -> None:
         self.spool, self.first, self.left, self.asked, self.born = spool, 0, 0, 0, 0
@@ -120,7 +120,7 @@ class Ids:
 
 
 def columns(schema: StructType, options: Options) -> None:
-    """ValueError where rows of this schema cannot become messages."""
+    """Raises ValueError if rows of this schema cannot become messages."""
     kinds = {field.name: field.dataType for field in schema.fields}
     if not isinstance(kinds.get("value"), (BinaryType, StringType)):
         raise ValueError("a row needs a column `value`, binary or string: to_json(struct(*)) makes one of all columns")
@@ -139,7 +139,7 @@ def columns(schema: StructType, options: Options) -> None:
 
 @contextlib.contextmanager
 def alone(top: str) -> Iterator[None]:
-    """Of two drivers with the same job, as of two loads of one table, the second waits here until the first is through."""
+    """If two drivers run the same job, such as two loads of one table, the second waits here until the first has finished."""
     number = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with contextlib.suppress(OSError):  # a file system without locks
@@ -162,7 +162,7 @@ class Sink:
         return os.path.join(self.spool, ".spark", job)
 
     def stage(self, job: str, batches: Iterator[pa.RecordBatch]) -> Staged:
-        """Step 1, in a task: what it has staged for that job. Raises ValueError where a row is no message, and as flatq.Queue.push does."""
+        """Step 1, in a task: stage rows for that job. Raises ValueError if a row cannot be a message, and as flatq.Queue.push does."""
         stage = f"stage.{uuid.uuid4().hex}"
         top = os.path.join(self.top(job), stage)
         ids, nonce = Ids(self.spool), uuid.uuid4().hex[:12]
@@ -215,14 +215,14 @@ class Sink:
                 self.decide(top, job, staged, batch)
 
     def decide(self, top: str, job: str, staged: list[Staged], batch: int) -> None:
-        """Make what was staged the plan of batch number `batch`, unless it has one, and do what a plan says. Raises Full or Closed, as
-        flatq.Queue.push does, before anything is decided, where a queue has no room within `wait` seconds; else as `roll` does."""
+        """Make what was staged the plan of batch number `batch`, unless it has one, and carry the plan out. If a queue is closed, or has no
+        room within `wait` seconds, raises Closed or Full before anything is decided; else raises as `roll` does."""
         plan = os.path.join(top, "plan")
         done = self.done(job)
         if done < batch:
             old = self.plan(plan)
             if old is not None and old["batch"] < batch:
-                # of a batch that Spark has committed: only its end is missing
+                # Spark has committed this batch: only its end is missing
                 self.roll(top, old)
                 old = None
             if old is None:
@@ -242,7 +242,7 @@ class Sink:
                 shutil.rmtree(os.path.join(top, name), ignore_errors=True)
 
     def over(self, job: str) -> bool:
-        """Whether a job of one batch is in the queues; what a killed driver left of it is removed then."""
+        """Whether the single batch of a job is in the queues; if so, remove what a killed driver left of it."""
         if self.done(job) < 0:
             return False
         top = self.top(job)
@@ -268,7 +268,7 @@ class Sink:
             return None
 
     def roll(self, top: str, plan: dict[str, Any]) -> None:
-        """Steps 3 and 4. Raises as flatq.Queue.push does, and OSError; whoever is next goes on where it ended."""
+        """Steps 3 and 4. Raises as flatq.Queue.push does, and OSError; the next run goes on where this one ended."""
         for stage, sizes in plan["stages"].items():
             for queue, size in sizes.items():
                 self.enter(os.path.join(top, stage, queue), queue, size[1])
@@ -283,7 +283,7 @@ class Sink:
                 os.unlink(os.path.join(top, name))
 
     def room(self, staged: list[Staged]) -> None:
-        """Whether what is about to be decided can be done, as far as it can be known before."""
+        """Check whether the plan can be carried out, as far as that can be known before."""
         counts: dict[str, int] = {}
         for message in staged:
             for queue, (count, _) in message.sizes.items():
@@ -292,7 +292,7 @@ class Sink:
             engine(self.spool, "room", flat.queue_name(queue), count, self.wait)
 
     def enter(self, stage: str, queue: str, size: int) -> None:
-        """Step 3 for a queue of a stage; what has gone in before a crash is not there any more."""
+        """Step 3 for a queue of a stage; files that entered before a crash are no longer in the stage."""
         before = None
         while True:
             pieces = self.staged(stage)
@@ -309,7 +309,7 @@ class Sink:
                 before = len(pieces)
 
     def staged(self, stage: str) -> list[flat.Piece]:
-        """The flat files of a stage. Blocks that were emptied are removed: the engine wants something in each."""
+        """The flat files of a stage. Removes empty blocks, which the engine does not accept."""
         found = []
         for block in sorted(os.listdir(stage)) if os.path.isdir(stage) else []:
             path = os.path.join(stage, block)

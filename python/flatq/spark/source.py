@@ -1,4 +1,4 @@
-"""The data source: batch and stream readers over `claim`. sink.py has the writers, format.py knows what lies on the disk."""
+"""The data source: batch and stream readers over `claim`. sink.py has the writers, format.py the format on the disk."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .sink import StreamWriter, Writer
 
 @dataclass(frozen=True)
 class Part(InputPartition):
-    """What one task reads. `ids`: only offsets from the first to below the second."""
+    """The part that one task reads. `ids`: only offsets from the first to below the second."""
 
     pieces: tuple[tuple[Place, tuple[flat.Piece, ...]], ...] = ()
     ids: tuple[int, int] | None = None
@@ -44,7 +44,7 @@ def _parts(pieces: list[tuple[Place, flat.Piece]], partitions: int, **more: Any)
 
 
 def _claimed(place: Place, held: Iterable[Segment], low: int, high: int, strict: bool) -> Iterator[flat.Piece]:
-    """The flat files of offsets low to below high; Lost where a part of them is not held and `strict`."""
+    """The flat files with offsets from low to below high; raises Lost if a part of them is not held and `strict`."""
     at = low
     for segment in sorted(held, key=lambda segment: segment.offset):
         if segment.end <= low or segment.offset >= high:
@@ -64,7 +64,7 @@ def _claimed(place: Place, held: Iterable[Segment], low: int, high: int, strict:
 
 
 class _Reads:
-    """What the batch and the stream reader share."""
+    """The common part of the batch and the stream reader."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
