@@ -1,7 +1,7 @@
-"""python -m flatq.crashlab: break the verbs at every call and look at what is left.
+"""python -m flatq.crashlab: break the verbs at every call and check what is left.
 
-Without --point, trials of the families named (--family; all that are there), side by side, and a table at the end: bad trials of all.
-Where it is interrupted, what has come by then is written and shown. With --scenario, --fault and --point, or with a line that begins with
+Without --point, it runs trials of the families named by --family (else of all), side by side, and prints a table of bad trials at the end.
+If it is interrupted, it writes and shows the outcomes so far. With --scenario, --fault and --point, or with a line that begins with
 `power`, `pair`, `cut` or `article`, one trial in full, as a failure's line says. Exit 0: nothing is bad; 1: something is; 64: usage; 69: this system cannot do it (of several families: says which it cannot); 130, 143: interrupted.
 """
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _one(parser: argparse.ArgumentParser, args: argparse.Namespace, system: Syst
 
 
 def _work() -> None:
-    """Each process of the pool: an interruption ends it without a word."""
+    """Set up a process of the pool: an interruption ends it silently."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
 
@@ -70,7 +70,7 @@ def _stop(number: int, frame: object) -> NoReturn:
 
 
 def _again(line: list[str], system: System, parser: argparse.ArgumentParser) -> int:
-    """A trial of one of AGAIN, from the line that it prints."""
+    """Repeat a trial of one of AGAIN, from the line that it printed."""
     try:
         with campaign.workplace() as work:
             if line[0] == "power":

@@ -1,8 +1,8 @@
-"""The article's own version as the baseline: the same runs, broken in the same ways, of its scripts and of ours.
+"""The baseline: the queue of a few lines of shell that an article showed (tests/article), run and broken in the same ways as flatq.
 
-One scenario that both can do (scenarios.BASELINE): three pushes and three pops, one after the other. It is broken by the families crash, double,
-power and cuts, and judged by their oracle. Beside it: eight pushes at once, and clients of the door that are gone before the answer or
-cut off while they push. An outcome that is bad is expected of the article's.
+It uses one scenario that both can do (scenarios.BASELINE): three pushes and three pops, one after the other. The families crash, double, power
+and cuts break it, and their oracle judges it. There are also eight pushes at once, and clients of the door that are gone before the answer
+or cut off while they push. Bad outcomes are expected of the article's version.
 
     >>> [one.outcome for one in trials("article", AT_ONCE, 1, 0, Path("/dev/shm"))]
     ['bad']
@@ -43,7 +43,7 @@ class Outcome(trial.Outcome):
 
 
 def _at_once(system: System, number: int, work: Path) -> list[str]:
-    """Eight pushes in one instant; each message that was acknowledged and is not there is one that is lost."""
+    """Eight pushes at the same time; each acknowledged message that is not there is lost."""
     spool, bodies = work / "spool", [b"message %d of eight" % n for n in range(8)]
     build(system, BASELINE, spool)
     script = "".join(f"{{ printf %s '{body.decode()}' | sh \"$0/push\" q >/dev/null && printf '{n}\\n'; }} &\n" for n, body in enumerate(bodies))
@@ -66,7 +66,7 @@ class Door(clients.Door):
                                             stdout=said, stderr=said, start_new_session=True)
 
     def settle(self, before: int, count: int = 1) -> None:
-        """Whoever was served is done: another was served since, to the end, and no handler is left. The article's has no log."""
+        """Wait until all clients are served: another one was served since, and no handler is left. (The article's version has no log.)"""
         clients.wait_for(self._probed, clients.PATIENCE, "the next connection")
         clients.wait_for(lambda: not self.handlers(), clients.PATIENCE, "the end of the handlers")
 
@@ -96,7 +96,7 @@ def _client(system: System, number: int, work: Path, *, row: str) -> list[str]:
     return [] if left == there else [f"{left} is there, not {there}"]
 
 
-#: What no other family has: of the system, the trial's number and a directory of its own, what is wrong.
+#: Trials that no other family has: functions of the system, the trial's number and a directory, which return what is wrong.
 _OWN: dict[str, Callable[[System, int, Path], list[str]]] = {
     AT_ONCE: _at_once, GONE: functools.partial(_client, row=GONE), CUT_OFF: functools.partial(_client, row=CUT_OFF)}
 
@@ -112,14 +112,14 @@ def run(line: str, work: Path) -> trial.Outcome:
 
 
 def available(row: str) -> str:
-    """Why a row cannot be had here; empty: it can."""
+    """The reason why a row cannot be run here; empty: it can."""
     if row == CUT:
         return cuts.available("ext4")[1]
     return "no clients: ncat is missing (package ncat)" if row in (GONE, CUT_OFF) and not shutil.which("ncat") else ""
 
 
 def _of_others(system: System, row: str, limit: int | None, seed: int, work: Path) -> Iterator[trial.Outcome]:
-    """The outcomes of a row, as the family has them whose it is."""
+    """The outcomes of a row, from the family that it belongs to."""
     count, chance = limit or LIMITS.get(row, 0), random.Random(f"{seed} {system.name} {row}")
     if row == SECOND:
         yield from campaign.doubles(system, BASELINE.name, count, seed, work)
@@ -136,7 +136,7 @@ def _of_others(system: System, row: str, limit: int | None, seed: int, work: Pat
 
 
 def trials(side: str, row: str, limit: int | None, seed: int, work: Path) -> list[Outcome]:
-    """A row of one side: a task. `limit`: so many trials; else all, or those that LIMITS has."""
+    """The trials of a row, for one side: a task. `limit`: so many trials; else all, or as many as LIMITS says."""
     reason = available(row)
     with tempfile.TemporaryDirectory(prefix="article.", dir=work) as own:
         found = campaign.missing("article", reason) if reason else list(_of_others(SIDES[side], row, limit, seed, Path(own)))

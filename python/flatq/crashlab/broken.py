@@ -1,4 +1,4 @@
-"""Broken variants of the verbs: what is changed in a copy of lib/, and which families must see it.
+"""Broken variants of the verbs (mutants): what is changed in a copy of lib/, and which families must detect it.
 
 An edit replaces a text that is there exactly once, in whichever file and however it is laid out; where it is not, the verbs have changed,
 and the mutant is to be changed with them: that is an error, never a pass. A probe is the smallest part of a family that sees the mutant for sure.
@@ -31,9 +31,9 @@ class Probe:
 
 @dataclass(frozen=True)
 class Mutant:
-    """`must`: the family that has to see it, and where; `also`: others that see it, each of them in `make test-all`."""
+    """`must`: the family that has to detect it, and where; `also`: others that detect it, each run by `make test-all`."""
 
-    edits: tuple[tuple[str, str], ...]  # what is there once, what takes its place
+    edits: tuple[tuple[str, str], ...]  # a text that is there exactly once, and its replacement
     must: Probe
     also: tuple[Probe, ...] = ()
 

@@ -1,4 +1,4 @@
-"""Many trials side by side: which there are, shared out among processes, one family after the other.
+"""Run many trials side by side: choose them, share them out among processes, one family after the other.
 
 A family makes tasks; a task is a picklable function without arguments that returns a list of outcomes, each with the attributes
 scenario, fault, outcome ("good", "bad", "not reached"), detail, replay and a method as_dict().
@@ -41,7 +41,7 @@ class Options:
 
 
 def memory() -> Path:
-    """Where spools are made: in memory, where there is such a file system."""
+    """The directory for spools: in memory, if there is such a file system."""
     shared = Path("/dev/shm")
     return shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
 
@@ -75,7 +75,7 @@ def plan(system: System, name: str, options: Options, work: Path) -> list[tuple[
 
 
 def singles(system: System, names: Sequence[str], options: Options, work: Path) -> list[Outcome]:
-    """Every fault at every point of these scenarios."""
+    """Run every fault at every point of these scenarios."""
     found = []
     for name in names:
         try:
@@ -88,7 +88,7 @@ def singles(system: System, names: Sequence[str], options: Options, work: Path) 
 
 
 def one_of(options: Options) -> int | None:
-    """Where a share is wanted, the seed that chooses which recovery is tried of a wreck."""
+    """If only a share is wanted: the seed that chooses which recovery is tried on a wreck."""
     return options.seed if options.share else None
 
 
@@ -109,7 +109,7 @@ def unseen(system: System, names: Sequence[str], options: Options, work: Path, w
 
 
 def undisturbed(name: str, detail: str) -> Outcome:
-    """What is said where it goes wrong by itself."""
+    """The outcome of a scenario that fails without a fault."""
     return Outcome(name, NAMED[name].verb, 0, "", "none", "bad", detail, 0, 0.0, f"--scenario {name!r}")
 
 
@@ -139,8 +139,8 @@ def doubles(system: System, name: str, count: int | None, seed: int, work: Path)
 
 
 def second_points(system: System, name: str, point: int, verb: str, work: Path) -> list[int]:
-    """Where the verb can be killed on what a crash at the point has left. Raises RuntimeError where it goes wrong by itself: it is the first
-    one after the crash, with no recovery before it, and takes what there is."""
+    """The points where the verb can be killed when it runs on what a crash at the point has left. Raises RuntimeError if it fails without a
+    kill: it is the first verb after the crash, with no recovery before it."""
     following = trial.after(system, Trial(name, "kill", point), verb, work)
     whole = following.whole
     codes = (0, 69, 75) if verb == "push" else (0,) if following.there or verb == "wal" else (0, 66, 69)
@@ -159,7 +159,7 @@ def shares(points: dict[str, int], total: int) -> dict[str, int]:
 
 
 def pairs(names: Sequence[str]) -> list[list[str]]:
-    """Scenarios with and without sync go together: what one has recovered the other need not."""
+    """Group scenarios with and without sync: what one has recovered, the other need not recover again."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(name.removesuffix(", synced"), []).append(name)
@@ -167,7 +167,8 @@ def pairs(names: Sequence[str]) -> list[list[str]]:
 
 
 def counts(system: System, names: Sequence[str], pool: ProcessPoolExecutor, work: Path) -> dict[str, int]:
-    """How many calls each can be killed at, the most first: the longest task is begun first, so that no processor waits for it in the end."""
+    """The number of calls at which each can be killed, the greatest first, so that the longest task begins first and no processor waits for
+    it at the end."""
     found = zip(names, pool.map(functools.partial(_count, system, work), names))
     return dict(sorted(found, key=lambda pair: -pair[1]))
 
@@ -214,7 +215,7 @@ def _history(module: Any, system: System, options: Options, work: Path) -> list[
 
 
 def missing(family: str, reason: str) -> list[Outcome]:
-    """What is said instead of trials that cannot be made here: a task's only outcome."""
+    """The single outcome of a task whose trials cannot be run here."""
     return [Outcome(family, "", 0, "", "none", "not reached", reason, 0, 0.0, f"--family {family}", family)]
 
 
@@ -245,7 +246,7 @@ def _foreign(name: str, system: System, options: Options, pool: ProcessPoolExecu
 
 
 def families() -> dict[str, Family]:
-    """By name; those whose module is there."""
+    """The families by name, as far as their modules exist."""
     found: dict[str, Family] = {"crash": crash_tasks, "double": double_tasks,
                                 "reads": functools.partial(unseen_tasks, tuple(faults.READS)),
                                 "ends": functools.partial(unseen_tasks, faults.UNSEEN[len(faults.READS):])}
@@ -258,7 +259,7 @@ def families() -> dict[str, Family]:
 
 
 def execute(tasks: Sequence[Task], pool: ProcessPoolExecutor, family: str = "") -> Iterator[Sequence[Any]]:
-    """The outcomes of each task, as they come. A task that fails as a whole is one outcome, bad: the others go on."""
+    """Run the tasks and yield the outcomes of each as they come. A task that fails as a whole counts as one bad outcome; the others go on."""
     running: list[Future[Sequence[Any]]] = [pool.submit(task) for task in tasks]
     try:
         for future in as_completed(running):

@@ -1,9 +1,9 @@
-"""Clients of the line door that go wrong, over real ncat: cut off, reset, slow, too much, silent, gone before the answer, 200 at once.
+"""Faulty clients of the line door, over real ncat: cut off, reset, slow, sending too much, silent, gone before the answer, 200 at once.
 
-A trial is (fault, mode, seed): `loop` is ./launch, one connection after the other; `-k` is ./launch -k. The seed says where a client is
-cut. After it: nothing that was acknowledged is lost or altered, nothing is half stored where its end or its length was stated, and the
-door still serves. A message without a stated length that the client's system ends in good order is stored as far as it came; one that
-is reset is not.
+A trial is (fault, mode, seed): `loop` is ./launch, one connection after the other; `-k` is ./launch -k. The seed chooses where a client is
+cut off. After a trial, no acknowledged message may be lost or altered, no message whose end or length was stated may be half stored, and
+the door must still serve. A message without a stated length is stored as far as it came if the client's system closed the connection in
+good order, and not stored if it was reset.
 
     >>> print(run(System(), "cut in the body", "-k", seed=1, work=Path("/dev/shm")).outcome)
     good
@@ -120,12 +120,12 @@ class Door:
         return [pid for pid, command in self.carriers() if "handler" in command and "ncat" not in command]
 
     def settle(self, before: int, count: int = 1) -> None:
-        """Until `count` more connections have ended, and no handler is left."""
+        """Wait until `count` more connections have ended and no handler is left."""
         wait_for(lambda: self.ends() >= before + count, PATIENCE, "the end of the connection")
         wait_for(lambda: not self.handlers(), PATIENCE, "the end of the handlers")
 
     def connect(self) -> socket.socket:
-        """In the loop nobody listens between two connections."""
+        """Connect; repeat in `loop`, where nothing listens between two connections."""
         end = time.monotonic() + PATIENCE
         while True:
             try:
@@ -152,7 +152,7 @@ class Door:
             client.close()
 
     def unread(self, client: socket.socket) -> bool:
-        """Whether what the client has sent lies there, and nobody has read it."""
+        """Whether what the client has sent is still unread."""
         ports = f":{self.port:04X}", f":{client.getsockname()[1]:04X}"
         rows = (row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:])
         return any(row[1].endswith(ports[0]) and row[2].endswith(ports[1]) and int(row[4].partition(":")[2], 16) for row in rows)
@@ -191,7 +191,7 @@ class Door:
 
 
 def refused(client: socket.socket) -> bool:
-    """Whether the other end is closed already, without a word."""
+    """Whether the other end is closed already, without an answer."""
     if not select.select([client], [], [], 0)[0]:
         return False
     try:
@@ -202,7 +202,7 @@ def refused(client: socket.socket) -> bool:
 
 @contextlib.contextmanager
 def paused(pids: list[int]) -> Iterator[None]:
-    """These processes are stopped meanwhile; they may end."""
+    """Stop these processes for the duration of the `with`; they may end meanwhile."""
     try:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
@@ -215,7 +215,7 @@ def paused(pids: list[int]) -> Iterator[None]:
 
 
 def answer(client: socket.socket) -> bytes:
-    """Up to the end, or to a reset."""
+    """Read to the end, or to a reset."""
     pieces: list[bytes] = []
     with contextlib.suppress(ConnectionError):
         while piece := client.recv(65536):
@@ -224,7 +224,7 @@ def answer(client: socket.socket) -> bytes:
 
 
 def leave(door: Door, request: bytes, reset: bool, *, when: Callable[[], bool] | None = None) -> None:
-    """Send, wait for `when`, and be gone; returns when that connection has ended."""
+    """Send, wait for `when`, and disconnect; return when that connection has ended."""
     before = door.ends()
     client, _ = door.served()
     with client, contextlib.suppress(ConnectionError):
@@ -248,19 +248,19 @@ def store(door: Door, *bodies: bytes) -> list[bytes]:
 
 
 def content(door: Door) -> list[bytes]:
-    """All that is ready in the queue, taken out of it."""
+    """Take all that is ready out of the queue."""
     done = door.system.verb(door.spool, "drain", "-0", QUEUE)
     assert done.returncode in (0, 66), done
     return done.stdout.split(b"\0")[:-1]
 
 
 def bytes_of(rng: random.Random, size: int) -> bytes:
-    """No NUL, no newline: half of it is seen to be a half."""
+    """A body without NUL and newline, of which a half can be told from the whole."""
     return bytes(rng.choices(range(33, 255), k=size))
 
 
 def pushes(rng: random.Random) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """A push each way: the line, what follows it, the message."""
+    """One push of each kind: the line, what follows it, the message."""
     for size in (rng.randint(2, 60), rng.randint(2000, 60_000)):
         body = bytes_of(rng, size)
         yield b"push -n %d jobs\n" % size, body, body
@@ -282,7 +282,7 @@ def fault(name: str) -> Callable[[Callable[[Door, random.Random], Result]], Call
 
 
 def whole(door: Door, rng: random.Random, pieces: int) -> Result:
-    """Nothing is wrong with these clients but how they send."""
+    """Clients that are correct, but send in unusual pieces."""
     for number, (line, rest, body) in enumerate(pushes(rng)):
         if pieces and len(body) > 100:
             continue
@@ -308,7 +308,7 @@ def byte_at_a_time(door: Door, rng: random.Random) -> Result:
 
 @fault("cut in the line")
 def cut_in_the_line(door: Door, rng: random.Random) -> Result:
-    """A line that was cut is another line: of another queue, or complete but for its newline. None of them is carried out."""
+    """Lines that were cut: one then names another queue, one lacks only its newline. The door must not carry out any of them."""
     there = store(door, b"stays")
     for line in (b"push -n 0 jobs", b"push jobs", b"pop jobs", b"drain jobs", b"drop -f jobs"):
         leave(door, line[:rng.randint(1, len(line) - 1)], rng.random() < 0.5)
@@ -372,7 +372,7 @@ def too_much(door: Door, rng: random.Random) -> Result:
 
 @fault("idle")
 def idle(door: Door, rng: random.Random) -> Result:
-    """One that says nothing, one in the line, one in the body with and one without a length: under -k all at once."""
+    """Clients that become silent: before the line, within it, within a body with and without a length; under -k all at once."""
     there, before = store(door, b"stays"), door.ends()
     requests = [b"", b"pop jo", b"push -n 9 jobs\nfour", b"push jobs\nhalf"]
     for group in [requests] if door.mode == "-k" else [[request] for request in rng.sample(requests, 2)]:

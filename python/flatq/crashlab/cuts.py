@@ -77,7 +77,7 @@ def _mkfs(kind: str) -> str | None:
 
 
 def roomy() -> Path:
-    """Where spools and images are put: in memory, where there is room enough."""
+    """The directory for spools and images: in memory, if there is enough room."""
     shm = Path("/dev/shm")
     with contextlib.suppress(OSError):
         room = os.statvfs(shm)
@@ -147,7 +147,7 @@ class Disk:
             os.close(fd)
 
     def cut(self, flush: int) -> None:
-        """The power goes: nothing that is not on the image by now will be."""
+        """Cut the power: nothing that is not on the image by now will get there."""
         with self._open() as fd:
             fcntl.ioctl(fd, _SHUTDOWN, struct.pack("=I", flush))
 
@@ -158,7 +158,7 @@ class Disk:
 
 
 def run(given: Cut, system: System, disk: Disk, work: Path) -> trial.Outcome:
-    """One cut on a disk that is empty before and after."""
+    """Make one cut, on a disk that is empty before and after."""
     start = time.monotonic()
     scenario = NAMED[given.scenario]
     base, box, state = work / "base", disk.path / "box", work / "state"
@@ -277,7 +277,7 @@ def replay(system: System, kind: str, given: list[Cut]) -> list[trial.Outcome]:
 
 
 def tasks(system: System, options: campaign.Options, work: Path) -> list[campaign.Task]:
-    """For campaign.py: some cuts at a time of each kind; where there can be none, that is said."""
+    """For campaign.py: some cuts at a time of each kind; if none can be made here, one outcome that says so."""
     count = 300 if options.limit is None else min(options.limit, 15)
     found: list[campaign.Task] = []
     for kind in KINDS:

@@ -1,4 +1,4 @@
-"""The faults by name, and which of them can befall a call."""
+"""The faults by name, and which of them can strike a call."""
 from __future__ import annotations
 
 import errno
@@ -11,7 +11,7 @@ from . import gate
 
 _CREATES = frozenset({"open", "mkdir", "mknod", "link", "symlink"})
 _NAMES = _CREATES | {"rename", "unlink", "rmdir"}
-#: What an error can strike: the kinds of call that give it on Linux's file systems.
+#: For each error, the kinds of call that return it on Linux's file systems.
 ERRORS: dict[str, tuple[int, frozenset[str] | None]] = {
     "ENOSPC": (errno.ENOSPC, gate.SPACE | {"sync"}),
     "EDQUOT": (errno.EDQUOT, gate.SPACE | {"sync"}),
@@ -21,12 +21,12 @@ ERRORS: dict[str, tuple[int, frozenset[str] | None]] = {
     "EROFS": (errno.EROFS, gate.CHANGES),
 }
 _PARTS: dict[str, int | None] = {"1 byte": 1, "half": None, "all but 1": -1}
-#: What can go wrong with the answer: the other end is gone, or it is a file on a full disk.
+#: Faults of writing the answer: the other end is gone, or it is a file on a full disk.
 OUTPUT = {"output EPIPE": errno.EPIPE, "output ENOSPC": errno.ENOSPC}
 KILLS = ("kill", "kill one", *(f"torn, {part}" for part in _PARTS))
 SHORT = tuple(f"short, {part}" for part in _PARTS)
 ONCE, LASTING = tuple(ERRORS), tuple(f"{name} lasting" for name in ERRORS)
-#: What can fail of the calls that change nothing: a file that is looked for, opened or listed, or is read; the error, and the kinds of call.
+#: Faults of calls that change nothing (a file is looked for, opened, listed or read): the error, and the kinds of call.
 READS: dict[str, tuple[int, frozenset[str]]] = {
     "read EIO": (errno.EIO, gate.READS),
     "read EMFILE": (errno.EMFILE, frozenset({"look"})),
@@ -62,7 +62,7 @@ def make(name: str, point: int) -> gate.Fault:
 
 
 def kills(name: str) -> bool:
-    """Whether the whole tree dies of it."""
+    """Whether the fault kills the whole process tree."""
     return name == "kill" or name.startswith("torn")
 
 
@@ -76,8 +76,8 @@ def counted(name: str) -> str:
 
 
 def befall(call: gate.Call, names: Iterable[str] = FAULTS) -> list[str]:
-    """Those of the faults that can befall the call. One that lasts begins at a call that it can strike itself: begun at
-    another, it is the same trial as at the next that it can. Nor is a write cut twice at the same byte."""
+    """The faults that can strike the call. A lasting fault begins only at a call that it can strike: begun at another one, it is the same
+    trial as at the next that it can. And no write is cut twice at the same byte."""
     found: dict[object, str] = {}
     for name in names:
         if name in UNSEEN:
@@ -94,7 +94,7 @@ def befall(call: gate.Call, names: Iterable[str] = FAULTS) -> list[str]:
 
 
 def unseen_strikes(name: str, call: gate.Call) -> bool:
-    """Whether a fault of the families `reads` and `ends` can befall the call."""
+    """Whether a fault of the families `reads` and `ends` can strike the call."""
     if name in READS:
         return call.kind in READS[name][1]
     if name in BIRTHS:

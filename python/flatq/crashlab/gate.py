@@ -69,7 +69,7 @@ READS, ENDS, BIRTHS = frozenset({"look", "list", "read"}), frozenset({"exit"}), 
 
 @dataclass(frozen=True)
 class Fault:
-    """What befalls the counted call number `point` (from 1), which then does not happen, or only in part.
+    """The fault that strikes the counted call number `point` (from 1), which then does not happen, or only in part.
 
     kind: "kill_tree": SIGKILL to every process. "kill_one": only to the caller; the rest goes on. "errno": the call
         fails with `errno`. "errno_from": so does every later one. "torn": `size` bytes of a write are carried out,
@@ -92,7 +92,7 @@ class Fault:
             raise ValueError(f"not a fault: {self!r}")
 
     def part(self, size: int) -> int:
-        """How many bytes of a write of `size` are carried out."""
+        """The number of bytes of a write of `size` that are carried out."""
         return size // 2 if self.size is None else self.size if self.size >= 0 else size + self.size
 
     def strikes(self, call: Call, before: Sequence[Call] = ()) -> bool:
@@ -125,7 +125,7 @@ class Call:
 
     @property
     def alike(self) -> str:
-        """What is the same of it in each run: without numbers, times and nonces."""
+        """The call without numbers, times and nonces: the same in each run."""
         return " ".join((self.comm, self.kind, re.sub("[0-9a-f]+", "#", " ".join(self.paths))))
 
 
@@ -323,7 +323,7 @@ class _Gate:
         self.collected: list[list[bytes]] = [[], [], []]
 
     def start(self, argv: Sequence[str], env: Mapping[str, str], cwd: AnyPath | None) -> None:
-        """Have it forked, receive the listener; what fails in the child before that is raised here."""
+        """Let the spawner fork the child, and receive its listener; raise here what fails in the child before that."""
         order = marshal.dumps(([os.fspath(word) for word in argv], dict(env), os.fspath(cwd or os.getcwd())))
         self.child = _Spawner.ours(self.kinds is not None).fork(order, [*(end.fileno() for end in self.ends), self.far.fileno()])
         self.pidfd = os.pidfd_open(self.child)
@@ -340,7 +340,7 @@ class _Gate:
             fcntl.ioctl(self.listener, _SET_FLAGS, 1)  # wake callers on this processor (Linux 6.6)
 
     def complain(self, word: bytes = b"") -> None:
-        """Raise what the child said had failed, if it said so."""
+        """If the child has reported an error, raise it."""
         with contextlib.suppress(BlockingIOError):
             word = word or self.line.recv(4096, socket.MSG_DONTWAIT)
         if word:
@@ -400,7 +400,7 @@ class _Gate:
         return data is None
 
     def _left(self) -> list[int]:
-        """Reap what is dead of the run; return what is left of the command and its orphans, which we adopted."""
+        """Reap the dead processes of the run; return what is left of the command and its orphans, which we adopted."""
         left = []
         for pid in _children("self"):
             if pid == self.child or pid not in self.before and _status(pid, b"Seccomp_filters") > self.filters:

@@ -1,8 +1,8 @@
-"""A history: producers and consumers side by side as real processes, some of them killed or stopped, and what became of each message.
+"""A history: producers and consumers side by side as real processes, some of them killed or stopped, and the fate of each message.
 
-What is done, with which arguments, and when it is struck, follows from the seed; who is scheduled before whom is the machine's. So the same
-seed need not fail again, but a fault that is found by one of a few runs of it is found soon. Every operation is recorded with the
-interval in which its effect can lie; `history_model.check` says what no order of effects explains.
+The seed decides what is done, with which arguments, and when it is struck; the machine decides which process runs first. So the same seed
+need not fail again, but if one run in a few finds a fault, repeating it finds the fault soon. Every operation is recorded with the
+interval in which its effect can lie; `history_model.check` reports what no order of effects explains.
 
 Kinds
     kills    push, push -k, bulk pushes, pop, bulk pops, drain, claims and checkpoints; killed as a tree or the shell alone, and stopped
@@ -48,7 +48,7 @@ PLACES = ("wal", "fold", "head", "delayed", "out")
 
 
 class SystemLike(Protocol):
-    """What a history needs of scenarios.System."""
+    """The part of scenarios.System that a history needs."""
 
     def argv(self, words: Sequence[str]) -> list[str]: ...
 
@@ -57,8 +57,8 @@ class SystemLike(Protocol):
 
 @dataclass(frozen=True)
 class Fault:
-    """What strikes an operation: `after` a share of the time that its verb takes here it is killed ("tree", or "one": its shell alone), or
-    stopped for `hold` seconds."""
+    """A fault that strikes an operation: `after` a share of the time that its verb takes here, it is killed ("tree", or "one": its shell
+    alone), or stopped for `hold` seconds."""
 
     kind: str
     after: float
@@ -168,8 +168,8 @@ class History:
         return fault.after * self.paces.setdefault(verb, PACE)
 
     def learn(self, verb: str, struck: bool) -> None:
-        """A machine that is busy, or slow to wake us, is no reason to strike only what has ended, or only shells that are just starting:
-        the moments spread until about four of five strike."""
+        """Spread the moments of strikes until about four of five hit a running verb: on a busy machine, or one that is slow to wake us, they
+        would else come only after the end, or only while shells start."""
         self.paces[verb] *= 1.1 if struck else 0.7
 
     def perform(self, words: Sequence[str], data: bytes = b"", fault: Fault | None = None, *, who: str = "", messages: Sequence[Message] = (),
@@ -329,7 +329,7 @@ def reserver(history: History, rng: random.Random, who: str, turns: int) -> None
 
 
 def claimer(history: History, rng: random.Random, who: str, turns: int) -> None:
-    """The only one of its name: it claims, and settles some or all of it, gives it back, or goes on with more."""
+    """The only worker that uses its name: it claims, then settles some or all, gives it back, or claims more."""
     for turn in range(turns):
         count = rng.choice((0, 2, 3, 5, 9, 20))
         plan = rng.choice(("all", "all", "first", "unclaim", "more"))
@@ -396,7 +396,7 @@ def workers(history: History, half: int, length: float) -> list[Callable[[], Non
 
 
 def finish(history: History) -> list[str]:
-    """All have ended. What is left comes out; where leases run, after a restart, which puts back all that was handed out."""
+    """Called when all workers have ended: take out what is left; with leases, after a restart, which puts back all that was handed out."""
     if history.clock.path:
         history.clock.advance(10_000)
     elif history.kind in ("leases", "bound"):

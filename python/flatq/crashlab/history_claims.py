@@ -1,7 +1,7 @@
-"""What one NAME of `claim` holds, as far as a history tells for certain: its operations come one after the other.
+"""What one NAME of `claim` holds, as far as a history proves it: its operations come one after the other.
 
-Offsets grow and none is given twice; what is listed is listed again, first and at the same offset, until it is settled or given back; what is
-settled never comes again, what is given back does (history_model.py looks at both); and as long as it is held nobody else gets it.
+Offsets grow, and none is given twice. A listed message is listed again, first and at the same offset, until it is settled or given back. A
+settled message never comes again, one given back does (history_model.py checks both). While it is held, no other consumer gets it.
 """
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SEGMENT = re.compile(rb"(0|[1-9]\d*) [1-9]\d* /.+")
 
 
 def sound(event: Event) -> bool:
-    """Whether what a claim said is a list."""
+    """Whether the output of a claim is a valid list."""
     return all(_SEGMENT.fullmatch(line) for line in event.out.splitlines()) and (event.out[-1:] == b"\n") == (event.status == 0)
 
 
@@ -26,7 +26,7 @@ class Name:
 
     def __init__(self, model: Model) -> None:
         self.model, self.held, self.following = model, dict[int, "Hold"](), 0
-        self.killed: list[Event] = []  # claims of which nobody knows what they took
+        self.killed: list[Event] = []  # claims whose messages are unknown
 
     def read(self, event: Event, listed: dict[int, int]) -> list[Hold]:
         """An operation of this name; of a claim that ended, the numbers of the messages by offset. What the operation itself has taken."""

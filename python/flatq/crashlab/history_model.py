@@ -1,7 +1,7 @@
-"""What may be said for certain about a history, and what contradicts it.
+"""What is certain about a history, and what contradicts it.
 
-Every operation has an interval, from before its start until nothing of it lives, and its effect lies somewhere in it. Only what no choice
-of moments explains is called wrong, so that there are no false alarms:
+Every operation has an interval, from before its start until all its processes have ended; its effect lies somewhere in it. Only what no
+choice of moments can explain is reported as wrong, so there are no false alarms:
 
     held      a message may be away from its queue from the start of an operation that wrote it out until it was surely back
     claimed   by a name, from the first claim that may have taken it until its settle, or until an unclaim has ended; no death and no restart ends that
@@ -33,7 +33,7 @@ SWEPT = re.compile(rb"queue '[^']*': what a killed push left of \d+ was removed\
 
 @dataclass(frozen=True)
 class Message:
-    """What was to be stored."""
+    """A message that was to be stored."""
 
     number: int
     body: bytes
@@ -98,7 +98,7 @@ class Hold:
 
     @property
     def settles(self) -> bool:
-        """A pop that ended well."""
+        """Whether the event is a pop that succeeded."""
         return self.event.verb not in ("reserve", "claim") and self.event.done
 
     def lease(self, message: Message) -> float:
@@ -211,21 +211,21 @@ class Model:
     # ---- what is certain
 
     def stored(self, number: int) -> float:
-        """When it was there for certain."""
+        """The time from which the message was certainly stored."""
         push = self.pushes[number]
         if number in self.ids:
             return push.end
         return min((hold.event.end for hold in self.holds[number]), default=inf)
 
     def settled(self, number: int) -> Iterator[Event]:
-        """Operations that may have settled it."""
+        """The operations that may have settled the message."""
         for hold in self.holds[number]:
             if hold.event.verb not in ("reserve", "claim") and hold.whole and (hold.event.done or hold.event.killed):
                 yield hold.event
             yield from (use for use in hold.uses if use.verb in ("delete", "settle") and (use.done or use.killed))
 
     def first_settled(self, number: int) -> float:
-        """Before then it was not settled."""
+        """The time before which the message was certainly not settled."""
         return min((event.start for event in self.settled(number)), default=inf)
 
     def free(self, holder: Event, lease: float, at: Event) -> bool:
@@ -432,7 +432,7 @@ class Model:
 
 
 def check(events: Sequence[Event], messages: Mapping[int, Message], kind: str, bound: int, samples: Sequence[tuple[float, int]]) -> list[str]:
-    """What is wrong: for each finding its sentence and, indented, the operations it is about. [] is good."""
+    """The findings: for each a sentence and, indented, the operations that it concerns. [] is good."""
     model = Model(events, messages, kind)
     for look in (model.check_stored, model.check_repeats, model.check_receipts, model.check_delays, model.check_order, model.check_keys):
         look()

@@ -1,6 +1,6 @@
-"""What lies in a spool: slips, flat files and bodies, read by one process without a verb.
+"""Read a spool without the verbs: slips, flat files and bodies.
 
-Follows lib/README.md, lib/slip.sh and lib/fold.sh. Read it where nothing is running.
+Follows lib/README.md, lib/slip.sh and lib/fold.sh. Use it only while nothing else runs on the spool.
 """
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DUE, OVER = "0000000/000000000001", "000000000001"  # a delay and a lease that a
 
 @dataclass(frozen=True)
 class Slip:
-    """A slip's name, parted. `rest`: reason, owner or deadline, whatever the place adds."""
+    """The fields of a slip's name. `rest`: the reason, owner or deadline that the place adds."""
 
     name: str
     priority: int
@@ -112,7 +112,7 @@ def decoded(line: bytes) -> bytes | None:
 
 
 def names(path: Path) -> list[str]:
-    """What lies in a directory, in the order of the shell's globs; nothing where there is none."""
+    """The names in a directory, in the order of the shell's globs; none if it does not exist."""
     try:
         return sorted(os.listdir(path), key=os.fsencode)
     except (FileNotFoundError, NotADirectoryError):
@@ -285,7 +285,7 @@ def queues(spool: Path) -> Iterator[Path]:
 
 
 def dump(spool: Path) -> Dump:
-    """Everything that lies in the spool."""
+    """Read everything in the spool."""
     found = Dump()
     for path in queues(spool):
         _Queue(path, found).read()
@@ -305,7 +305,7 @@ def dump(spool: Path) -> Dump:
 
 
 def reboot(spool: Path) -> None:
-    """The system starts: the first verb then finds no mark of this boot."""
+    """Simulate a start of the system: the next verb finds no mark of this boot."""
     for mark in names(spool / ".boot"):
         (spool / ".boot" / mark).unlink()
 

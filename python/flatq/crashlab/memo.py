@@ -1,4 +1,4 @@
-"""What one process has found out, and others need not: files in the directory that they all work in."""
+"""Share results between processes, by files in the directory in which they all work."""
 from __future__ import annotations
 
 import contextlib
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def once(work: Path, key: object, find: Callable[[], T]) -> T:
-    """What find() returns for this key, whose repr() tells it from all others; find is called again only where that is not known yet."""
+    """Return find()'s result for this key (keys are told apart by repr()); call find only if no process has stored the result yet."""
     path = work / "memo" / hashlib.blake2b(repr(key).encode(), digest_size=16).hexdigest()
     with contextlib.suppress(FileNotFoundError):
         found: T = pickle.loads(path.read_bytes())

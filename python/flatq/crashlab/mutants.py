@@ -1,7 +1,7 @@
-"""Who watches the laboratory: each broken variant of the verbs (broken.py) must be caught, by the families that say they do.
+"""Test the laboratory itself: each broken variant of the verbs (broken.py) must be caught by the families that broken.py names.
 
-A trial is (mutant, family): the family's probe runs on the mutant until the first outcome that is bad. Here "good" means caught; "bad":
-not caught, so the laboratory would let such a fault pass.
+A trial is (mutant, family): the family's probe runs on the mutant until the first bad outcome. Here "good" means that the mutant was caught;
+"bad" means that it was not, so the laboratory would overlook such a fault.
 
     >>> print(run(System(), "pop copies the slip", "crash", work=Path("/dev/shm")).outcome)
     good
@@ -154,8 +154,8 @@ def tasks(system: System, options: campaign.Options, work: Path) -> list[campaig
 
 
 def markdown(outcomes: Sequence[Outcome] = ()) -> str:
-    """A table for the README: a row for each mutant, a column for each family. A number: so many trials until it was caught (where there
-    are outcomes); ×: it says it catches it; empty: it is not sure to."""
+    """A table: a row for each mutant, a column for each family. A number: the trials until it was caught (if there are outcomes); ×: the
+    family should catch it; empty: it may miss it."""
     counts = {(outcome.scenario, outcome.fault): str(outcome.trials) if outcome.outcome == "good" else "**no**" for outcome in outcomes}
     used = [family for family in FAMILIES if any(probe.family == family for mutant in MUTANTS.values() for probe in mutant.probes)]
     lines = ["| broken on purpose | " + " | ".join(used) + " |", "| --- |" + " --: |" * len(used)]

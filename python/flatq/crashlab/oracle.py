@@ -1,8 +1,8 @@
-"""What a spool must hold after a wreck, and whether it does: recover, look, drain.
+"""Check a wreck, that is what a crash has left of a spool: recover, look, drain, and compare with what must be there.
 
-What was acknowledged must come out once, unaltered, in order; what was not may be missing, but never half there; and nothing may be
-left on the disk. What a recovery makes of a wreck is remembered, beside where it is made, for all processes that work there: of wrecks that
-differ only in nonces, times and process ids, one is made and recovered (trees.digest). What was acknowledged is compared each time.
+Acknowledged messages must come out once, unaltered, in order; others may be missing, but never half there; and no file may be left over.
+The result of a recovery is stored for all processes of the run (memo.py): of wrecks that differ only in nonces, times and process ids, only
+one is recovered (trees.digest). What was acknowledged is compared each time.
 """
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AFTER = b"after"  # the body of the push that comes before the recovery
 
 @dataclass
 class Ledger:
-    """What may, must and must not be there. `group`: all of these or none; `first`: if one of these is there, all before it are."""
+    """The messages that may, must and must not be there. `group`: all of these or none; `first`: if one of these is there, so are all before it."""
 
     order: list[bytes]
     must: set[bytes]
@@ -43,7 +43,7 @@ class Ledger:
 
 
 def said(act: Sequence[object], stdout: bytes, bodies: Sequence[bytes]) -> list[bytes]:
-    """The messages that were written out whole."""
+    """The messages that were written out completely."""
     end = b"\0" if "-0" in act else b"\n" if act[0] == "drain" or "-l" in act else None
     if end is None:
         return [body for body in bodies if body == stdout]
@@ -51,12 +51,12 @@ def said(act: Sequence[object], stdout: bytes, bodies: Sequence[bytes]) -> list[
 
 
 def stored(stdout: bytes) -> bool:
-    """Whether a push has told that its messages are safe."""
+    """Whether a push has acknowledged its messages."""
     return re.fullmatch(rb"\d+( dup|( \d+))?\n", stdout) is not None
 
 
 def expected(scenario: Scenario, acked: bool, stdout: bytes) -> Ledger:
-    """What there must be when `act` has said that, and succeeded or not."""
+    """The ledger after `act` has printed this output, and succeeded or not."""
     if scenario.tells:
         return _told(scenario, stdout)
     old, new = set(scenario.old), set(scenario.new)
@@ -103,7 +103,7 @@ def _told(scenario: Scenario, stdout: bytes) -> Ledger:
 
 @dataclass(frozen=True)
 class Recovered:
-    """What became of a wreck, and what was wrong with it whatever had been acknowledged."""
+    """The result of a recovery, and what was wrong with it regardless of what was acknowledged."""
 
     wrong: tuple[str, ...]
     bodies: tuple[bytes, ...]  # in the order in which they would be handed out
@@ -134,7 +134,7 @@ def _twice(found: Dump, bounded: bool = True) -> list[str]:
 
 
 def _push(system: System, spool: Path, key: str, queue: str) -> tuple[list[str], bool]:
-    """Push one more; what is wrong with the answer, and whether it was stored."""
+    """Push one more message; return what is wrong with the answer, and whether it was stored."""
     before = dump(spool)
     held = before.messages()
     words = ("push", *(("-k", key) if key else ()), queue)
@@ -266,7 +266,7 @@ def _short(bodies: Sequence[bytes]) -> str:
 
 
 def compare(ledger: Ledger, got: Sequence[bytes]) -> list[str]:
-    """What of the ledger does not hold of what came out, one line each."""
+    """The differences between the ledger and what came out, one line each."""
     wrong, there, order, must = list[str](), set(got), ledger.order, ledger.must
     if len(there) != len(got):
         wrong.append(f"twice: {_short([body for body, count in Counter(got).items() if count > 1])}")

@@ -1,7 +1,7 @@
 """Two verbs side by side: one stops before one of its calls, the other runs whole or is killed there, and the first goes on.
 
-Nothing is timed. The gate holds the first verb at its call; the other runs meanwhile, until it has ended or waits for a lock that the
-first one holds. What is judged:
+Nothing depends on timing. The gate holds the first verb at its call; the other runs meanwhile, until it has ended or waits for a lock that
+the first one holds. Two properties are judged:
 
     conservation  every message that was there or was acknowledged is delivered once or still there once, and nothing else is
     order         of two verbs that each do one thing, the answers and what is left are those of one after the other, in either order
@@ -120,7 +120,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Ended:
-    """How both ended and what is left: answers without what differs from run to run, and every message with its state."""
+    """The end of both verbs: their answers, without what differs from run to run, and every message with its state."""
 
     first: tuple[int, bytes]
     second: tuple[int, bytes]
@@ -231,7 +231,7 @@ class _Beside:
 
 
 def _order(system: System, pair: Pair, work: Path, turned: bool) -> Ended:
-    """What comes of one after the other."""
+    """The results when one runs after the other."""
     def find() -> Ended:
         tree, receipt = base(system, pair.base, work)
         spool = work / f"spool.{os.getpid()}"
@@ -250,7 +250,7 @@ def _order(system: System, pair: Pair, work: Path, turned: bool) -> Ended:
 
 
 def calls(system: System, base_name: str, verb: str, work: Path) -> list[gate.Call]:
-    """The calls of the verb where it is alone."""
+    """The calls of the verb when it runs alone."""
     def find() -> list[gate.Call]:
         tree, receipt = base(system, base_name, work)
         spool = work / f"spool.{os.getpid()}"

@@ -1,12 +1,12 @@
-"""The power goes: every state that an honest file system may leave behind (states.py), recovered and drained by the verbs (restart.py).
+"""Power cuts by a model: every state that a file system may leave behind (states.py), recovered and drained by the verbs (restart.py).
 
-A trial is a scenario, a stage, the call after which the power goes, and what became of each operation that was pending then.
+A trial is a scenario, a stage, the call after which the power is cut, and the fate of each operation that was pending then.
 
 Stages
     act      the scenario's act with FLATQ_SYNC=on, then a checkpoint.
-    boot     the act is on the disk; the system restarts, and the power goes again during the checkpoint that recovers.
-    kill:N   the act is killed before its call N; then somebody else pushes; then a checkpoint. What the dead process did not sync is
-             still pending when the other is told that his message is safe.
+    boot     the act is on the disk; the system restarts, and the power is cut again during the checkpoint that recovers.
+    kill:N   the act is killed before its call N; then another process pushes; then a checkpoint. What the dead process did not sync is
+             still pending when the other push is acknowledged.
 
     >>> [str(trial) for trial in trials(System(), [SCENARIOS["push"]], limit=1, seed=0, work=work)]
     ['power --scenario push --stage act --cut 18 --outcomes 000110111 --then push --sync on --seed 0']

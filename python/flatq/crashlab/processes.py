@@ -1,4 +1,4 @@
-"""Which processes of a group or of a session still run: /proc tells."""
+"""Find the processes of a group or of a session that still run, by /proc."""
 from __future__ import annotations
 
 import contextlib

@@ -1,7 +1,7 @@
-"""Two verbs whose steps alternate in one order, always the same: what by chance alone would need many histories. And what no scenario says.
+"""Two verbs whose steps alternate in a fixed order, which histories would hit only by chance; and some cases that are no scenarios.
 
-No verb is changed and nothing is timed. A verb stops where it reads or writes a file, and that is a pipe whose other end is held here: its
-standard input, a file of a /proc of its own (FLATQ_PROC), its log. Meanwhile another verb does its step.
+No verb is changed, and nothing depends on timing. A verb stops where it reads or writes a pipe whose other end is held here: its standard
+input, a file of a /proc of its own (FLATQ_PROC), or its log. Meanwhile another verb does its step.
 
     >>> print(run(System(), "closed while a body is read", work=Path("/dev/shm")).outcome)
     good
@@ -41,7 +41,7 @@ def race(name: str) -> Callable[[Race], Race]:
 
 
 def wait_for(look: Callable[[], Any], what: str) -> Any:
-    """What look() returns once that is true. Raises TimeoutError."""
+    """Wait until look() is true, and return its result. Raises TimeoutError."""
     end = time.monotonic() + DEADLINE
     while not (found := look()):
         if time.monotonic() > end:
@@ -52,7 +52,7 @@ def wait_for(look: Callable[[], Any], what: str) -> Any:
 
 @contextlib.contextmanager
 def started(system: System, spool: Path, *words: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A verb that runs on; killed with all its children at the end, if it has not ended."""
+    """Start a verb and let it run; at the end, kill it with all its children if it has not ended."""
     process = subprocess.Popen(system.argv(words), env={**system.environment(spool), **environment}, stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     try:
@@ -172,7 +172,7 @@ def behind_the_marker(system: System, spool: Path) -> list[str]:
 
 @race("a receipt that is old")
 def old_receipt(system: System, spool: Path) -> list[str]:
-    """Who had a message, and was too slow, may do nothing to it once another has it; whose lease only ended may."""
+    """A consumer that was too slow may do nothing to a message that another one has; if only its lease has ended, it may."""
     prepared(system, spool, *scenarios.pushes(1, 1))
     receipts = []
     for lease in ("0", "0", "999999"):
@@ -192,7 +192,7 @@ def old_receipt(system: System, spool: Path) -> list[str]:
 
 @race("too many tries of bulk takers")
 def tries(system: System, spool: Path) -> list[str]:
-    """A message that kills who takes it is set aside, also where many are taken at once."""
+    """A message that kills its consumers is set aside, also when many are taken at once."""
     prepared(system, spool, ("create", "-m", "2", "q", b""), *scenarios.pushes(1, 1))
     for expected in ("ready", "buried"):
         prepared(system, spool, ("CRASH", "open q/done/", "drain", "q", b""), ("wal", b""))

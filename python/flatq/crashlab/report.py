@@ -1,4 +1,4 @@
-"""What a person is shown: a line that grows, a table at the end, and one trial in full."""
+"""The reports: a line of progress, a table at the end, and one trial in full."""
 from __future__ import annotations
 
 import json
@@ -15,7 +15,7 @@ from .trial import Trial
 
 
 class Progress:
-    """One line on standard error, where that is a terminal."""
+    """One line on standard error, if that is a terminal."""
 
     def __init__(self, family: str, tasks: int, stream: IO[str] = sys.stderr) -> None:
         self.family, self.tasks, self.stream = family, tasks, stream

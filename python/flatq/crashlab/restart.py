@@ -1,9 +1,9 @@
-"""What must be in a spool after a power cut, once the system has started again: recovered and drained by the verbs.
+"""Check a spool after a power cut, once the system has started again: the verbs recover and drain it.
 
 Promises
     - What was acknowledged is there, whole, once and in its order; what was not is whole or not there.
     - What was deleted, and that was acknowledged, does not come back. What was popped may, if the power went before it was on the disk.
-    - What a verb says is delayed, buried, closed or created, is so.
+    - What a verb has acknowledged as delayed, buried, closed or created is so.
     - A slip whose body is not whole is buried as damaged, or goes away: it is never handed out, and never one that was acknowledged.
     - No id is given twice; nothing is left over, nothing else is damaged.
 """
@@ -23,7 +23,7 @@ DURABLE, UNSYNCED = ("delayed", "buried", "claimed"), ("kick", "work")
 
 @dataclass(frozen=True)
 class Owed:
-    """What had been said when the power went: by the act, and by others."""
+    """What was acknowledged when the power was cut: by the act, and by other verbs."""
 
     acked: bool = False  # the act had succeeded
     stdout: bytes = b""  # what it had written out

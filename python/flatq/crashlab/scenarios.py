@@ -1,8 +1,8 @@
-"""What is done to a spool before, and which verb is then broken: one scenario for every verb and every transition.
+"""Scenarios: how a spool is prepared, and which verb is then broken. There is one for every verb and every transition.
 
 A verb is a tuple of words: the file in lib/, its arguments and, last, its standard input; or `sh` and a script, whose $0 is lib/. The word
-RECEIPT stands for what the last `reserve`, or GET of the HTTP door, before it gave. A verb that begins with CRASH and a pattern is killed just before its first call whose
-"KIND PATH ..." the pattern is found in.
+RECEIPT stands for the receipt from the last `reserve`, or GET of the HTTP door, before it. A verb that begins with CRASH and a pattern is killed
+just before its first call whose "KIND PATH ..." contains the pattern.
 
     >>> words = build(System(), SCENARIOS["delete"], spool)
     >>> gate.run(System().argv(words[:-1]), spool, env=System().environment(spool), stdin=words[-1])
@@ -27,7 +27,7 @@ Words = tuple[Any, ...]  # text, and bytes at the end
 
 @dataclass(frozen=True)
 class System:
-    """The verbs that are tried: those in lib/, or a copy with another name. `baseline`: its trials are expected to be bad."""
+    """The verbs under test: those in lib/, or a copy with another name. `baseline`: its trials are expected to be bad."""
 
     lib: Path = ROOT / "lib"
     name: str = "flatq"
@@ -50,7 +50,7 @@ class System:
 
 @dataclass(frozen=True)
 class Article(System):
-    """The article's version, whose scripts want the queue's name in $queue and its files in the working directory."""
+    """The article's version, whose scripts expect the queue's name in $queue and its files in the working directory."""
 
     lib: Path = ROOT / "tests/article"
     name: str = "article"
@@ -65,7 +65,7 @@ class Article(System):
         return {**super().environment(spool, sync), "queue": "q"}
 
     def dump(self, spool: Path) -> layout.Dump:
-        """What can still be taken, in order, as the pop reads it."""
+        """The messages that can still be taken, in order, as pop reads them."""
         cut = spool / "q.cut"
         bodies: list[bytes | None] = [layout.read(spool / "q.out") if (spool / "q.out").exists() else None] if cut.exists() else []
         queue = cut if cut.exists() else spool / "q.queue"

@@ -1,7 +1,7 @@
-"""Directory trees in memory: taken, put back, and told apart from each other by all that matters to the queue.
+"""Directory trees in memory: read them, write them back, and compare them by all that matters to the queue.
 
-Two wrecks that differ only in nonces, times, process ids and the log are one and the same to whoever recovers them;
-`digest` is equal for them, so that each is recovered and checked once.
+Two wrecks that differ only in nonces, times, process ids and the log are the same for a recovery; `digest` is equal for them, so that only
+one is recovered and checked.
 """
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _take(root: Path) -> Tree:
 
 
 def put(tree: Tree, root: Path) -> None:
-    """Make it at root, where nothing is."""
+    """Write the tree at root, where nothing must be."""
     if not tree.exists:
         return
     top = os.path.join(root, "")

@@ -16,7 +16,7 @@ from typing import Any
 from . import faults, gate, layout, memo, oracle, trees
 from .scenarios import NAMED, Scenario, System, Words, build
 
-#: What may be broken a second time, on what the first crash has left: the recovery, and the next verb.
+#: The verbs that may be killed in a second crash, on what the first one has left: the recovery, and the next verb.
 SECONDS: dict[str, Words] = {
     "wal": ("wal", b""),
     "push": ("push", "q", b"again"),
@@ -134,7 +134,7 @@ def act(system: System, words: Words, spool: Path, sync: str, fault: gate.Fault 
 
 @dataclass(frozen=True, eq=False)
 class Moment:
-    """Just before a call of an undisturbed run: what lies in the spool, and what has been said."""
+    """The moment before a call of an undisturbed run: the spool, and the output so far."""
 
     call: gate.Call
     stdout: bytes
@@ -156,7 +156,7 @@ MANY = 200  # calls: of a run of more, what lies there is kept at one of them on
 
 
 def moments(system: System, words: Words, spool: Path, sync: str, only: int | None = None) -> tuple[list[Moment], gate.Result]:
-    """One run of the verb gives what a kill leaves at each of its calls; `only`: at that one."""
+    """Run the verb once, and record what a kill leaves at each of its calls; `only`: at that one."""
     found: dict[int, Moment] = {}
 
     def keep(call: gate.Call, stdout: bytes, stderr: bytes) -> None:
@@ -205,7 +205,7 @@ def _undisturbed(system: System, scenario: str, work: Path) -> list[gate.Call]:
 
 
 def place(work: Path) -> Path:
-    """Where this process makes spools, one after the other."""
+    """The directory in which this process makes spools, one after the other."""
     return work / f"spool.{os.getpid()}"
 
 
@@ -217,7 +217,7 @@ def fresh(tree: trees.Tree, work: Path) -> Path:
 
 
 def manners(scenario: Scenario, trial: Trial, result: gate.Result) -> list[str]:
-    """How a verb must end that was not killed itself: in time, with a code of its own and one line at most."""
+    """Check the end of a verb that was not killed itself: in time, with a code of its own and at most one line."""
     if result.timed_out:
         return ["hangs"]
     wrong = []
@@ -320,7 +320,7 @@ def after(system: System, first: Trial, verb: str, work: Path) -> Next:
 
 
 def run(trial: Trial, system: System, work: Path, seed: int | None = None) -> Outcome:
-    """Carry it out, with spools in the directory `work`; nothing is left there. `seed`: try one recovery of the wreck (modes), not all."""
+    """Run the trial, with spools in the directory `work`; leave nothing there. `seed`: try one recovery of the wreck (modes), not all."""
     begun = time.monotonic()
     try:
         call, reached, wrong = _carry_out(trial, system, work, seed)
