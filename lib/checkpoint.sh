@@ -25,6 +25,7 @@ checkpoint_turn() {
   name_from_disk "${spool_turn##*/}"
   [ "$name" = "$queue" ] || checkpoint "$name" || return
   wait_sweep
+  spark_sweep
   journal_sweep
 }
 
@@ -41,8 +42,36 @@ checkpoint_spool() {
   for spool_path in "$FLATQ_DIR"/.drop.* "$FLATQ_DIR"/.ids.old.*; do
     [ ! -e "$spool_path" ] || [ -e "$FLATQ_PROC/${spool_path##*.}" ] || rm -rf "$spool_path" 2>/dev/null
   done
+  spark_sweep
   journal_sweep
 }
+
+# spark_sweep - remove what killed sinks of flatq.spark have staged in .spark/JOB/, once nothing there has changed for a week. If JOB has a
+# plan, its stages stay: the same job may be started again. once-* cannot be, so all of it goes
+spark_sweep() {
+  for spark_job in "$FLATQ_DIR"/.spark/*/; do
+    spark_job=${spark_job%/}
+    set -- "$spark_job"/stage.*
+    case ${spark_job##*/} in
+    once-*) spark_remove "../${spark_job##*/}" ;;
+    *) [ ! -e "$1" ] || spark_remove ;;
+    esac
+  done
+}
+
+# spark_remove [../JOB] - remove JOB, or its stages, if nothing there is younger than a week. A sink holds a lock on JOB while it makes and
+# carries out a plan. A sink that took longer than a week finds its stages gone before it makes a plan, and fails
+spark_remove() (
+  cd -P "$FLATQ_DIR" && spark_home=$PWD && cd -P "$spark_job" && [ "$PWD" = "${spark_home%/}/.spark/${spark_job##*/}" ] || exit
+  exec 7<. && flock -n 7 7<&7 || exit
+  if [ $# -eq 0 ]; then
+    spark_found=$(find . \( -path ./plan -o -mtime -7 \) -print && printf end)
+    set -- ./stage.*
+  else
+    spark_found=$(find . -mtime -7 -print && printf end)
+  fi
+  [ "$spark_found" != end ] || exec rm -rf "$@" 7<&7
+) 2>/dev/null
 
 # tmp_sweep - remove what killed holders of the lock have left in tmp/. A file written there without the lock has its writer's PID-TIME in
 # front of its name, and is removed only if that process is dead

@@ -1,11 +1,13 @@
 """flatq.spark: queues as tables and tables as messages, in one session for all tests; killed drivers are test_pipeline's."""
 
 import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -361,6 +363,49 @@ def test_sink_once_for_a_batch(spark, flatq, tmp_path):
     assert [path.name for path in (flatq.spool / ".spark/query-x").iterdir()] == ["done.7"]
     made.commit([stage([b"next"])], 8)
     assert pop(flatq, "to") == b"next"
+    # a stage that is gone, or not whole, is no part of a plan
+    for spoil in (lambda path: shutil.rmtree(path), lambda path: next(path.glob("*/*/*")).unlink()):
+        lost = stage(numbers(600))
+        spoil(flatq.spool / ".spark/query-x" / lost.stage)
+        with pytest.raises(LookupError, match="of 600 staged messages"):
+            made.commit([lost], 9)
+    made.commit([stage([b"nine"])], 9)
+    assert pop(flatq, "to") == b"nine"
+
+
+@pytest.mark.shells
+def test_the_checkpoint_sweeps_stages(flatq, shell):
+    """Of jobs in which nothing has changed for a week, unless a plan names them or a driver is at work."""
+    top, week = flatq.spool / ".spark", 7 * 86400
+    push(flatq, b"1")
+    for job, names in {"job-dead": ["stage.1"], "job-decided": ["plan", "stage.1"], "job-young": ["stage.1", "stage.2"], "job-locked": ["stage.1"],
+                       "query-dead": ["done.3", "stage.1"], "job-plan": ["stage.plan"], "once-dead": ["plan", "stage.1"],
+                       "once-young": ["stage.1"], "once-locked": ["stage.1"]}.items():
+        for name in names:
+            path = top / job / name
+            (path / "jobs/65536.1" if name.startswith("stage") else path.parent).mkdir(parents=True)
+            (path / "jobs/65536.1/flat" if name.startswith("stage") else path).touch()
+    for path in [*top.glob("**/*")]:
+        if "young" not in path.parts[-1] or path.is_file():
+            old = time.time() - week - 60
+            os.utime(path, (old, old))
+    for job in ("job-young", "once-young"):
+        young = next(top.glob(f"{job}/stage.1/jobs/65536.1/flat"))
+        os.utime(young, (time.time() - week + 600,) * 2)
+    (top / "job-link").symlink_to(top / "job-locked")
+    held = [os.open(top / job, os.O_RDONLY) for job in ("job-locked", "once-locked")]
+    for number in held:
+        fcntl.flock(number, fcntl.LOCK_EX)
+    for _ in range(2):
+        flatq("wal", check=0)
+        assert sorted(str(path.relative_to(top)) for path in top.glob("*/*")) == sorted([
+            "job-decided/plan", "job-decided/stage.1", "job-link/stage.1", "job-locked/stage.1", "job-young/stage.1", "job-young/stage.2", "once-locked/stage.1",
+            "once-young/stage.1", "query-dead/done.3"])
+    assert not (top / "once-dead").exists()
+    for number in held:
+        os.close(number)
+    flatq("wal", check=0)
+    assert not (top / "once-locked").exists() and not list(top.glob("job-locked/*")) and pop(flatq) == b"1"
 
 
 def test_two_drivers_with_one_job(flatq, monkeypatch):

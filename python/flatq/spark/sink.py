@@ -14,6 +14,9 @@ Crash: before 2, nothing is in any queue: the batch runs again, and step 5 remov
 batch runs again, only the rest of 3 is done, where each file is either still in its stage or already in its queue; what that run has staged
 is thrown away. After 4 the batch is finished. A consumer may take the first messages of a batch before the last are there.
 
+The checkpoint (`flatq wal`) removes the stages of a job that has no plan, once nothing of the job has changed for a week. So the driver
+checks that its stages are complete before it writes `plan`, and from then on it holds a lock on SPOOL/.spark/JOB.
+
 Keys (`push -k`) could not do this: a key is free again as soon as its message is popped."""
 
 from __future__ import annotations
@@ -227,6 +230,8 @@ class Sink:
                 old = None
             if old is None:
                 self.room(staged)
+                for message in staged:
+                    self.check(top, message)
                 old = {"batch": batch, "stages": {message.stage: message.sizes for message in staged if message.stage}}
                 with open(plan + ".new", "w") as file:
                     json.dump(old, file)
@@ -234,6 +239,13 @@ class Sink:
                 sync(top)
             self.roll(top, old)
         self.clear(top)
+
+    def check(self, top: str, message: Staged) -> None:
+        """Raises Lost if a stage is not complete: the checkpoint may have removed it."""
+        for queue, (count, _) in message.sizes.items():
+            there = sum(piece.count for piece in self.staged(os.path.join(top, message.stage, queue)))
+            if there != count:
+                raise flat.Lost(f"{top}/{message.stage}: {there} of {count} staged messages are there")
 
     def clear(self, top: str) -> None:
         """Step 5."""
