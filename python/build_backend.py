@@ -9,6 +9,8 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+#: what needs the source tree, and so is no part of the package
+LEFT_OUT = (HERE / "flatq/crashlab", HERE / "flatq/pipeline/kills.py")
 
 
 def _copy(source, target):
@@ -24,7 +26,8 @@ def _staged():
         stage = Path(name, "flatq")
         for path in HERE.rglob("*"):
             parts = path.relative_to(HERE).parts
-            if path.is_file() and path.suffix != ".pyc" and not parts[0].endswith((".egg-info", "build", "dist")):
+            left_out = path.suffix == ".pyc" or parts[0].endswith((".egg-info", "build", "dist")) or any(one in (path, *path.parents) for one in LEFT_OUT)
+            if path.is_file() and not left_out:
                 _copy(path, stage.joinpath(*parts))
         if not (stage / "flatq/sh").is_dir():
             for path in [HERE.parent / "launch", *(HERE.parent / "lib").iterdir()]:

@@ -856,7 +856,10 @@ def test_wheel(tree):
     with zipfile.ZipFile(wheel) as archive:
         modes = {Path(entry.filename).name: entry.external_attr >> 16 for entry in archive.infolist() if "/sh/" in entry.filename}
         metadata = archive.read(next(name for name in archive.namelist() if name.endswith("/METADATA"))).decode()
-        assert any(name.endswith("py.typed") for name in archive.namelist())
+        names = archive.namelist()
+    assert any(name.endswith("py.typed") for name in names) and any(name.endswith("pipeline/campaign.py") for name in names)
+    # the laboratory needs the source tree
+    assert not [name for name in names if "crashlab" in name or name.endswith("kills.py")] and wheel.stat().st_size < 300 * 1024
     shell = {path.name: path.stat().st_mode for path in [*LIB.iterdir(), ROOT / "launch"] if path.is_file() and path.suffix not in (".md", ".awk")}
     assert modes.keys() == shell.keys() and all(modes[name] & stat.S_IXUSR == shell[name] & stat.S_IXUSR for name in shell)
     assert f"Version: {package.__version__}\n" in metadata and 'Requires-Dist: pyspark>=4.2; extra == "spark"' in metadata
@@ -867,6 +870,15 @@ def test_wheel(tree):
         for words, status, said in ((["push"], 0, None), (["pop"], 0, b"x"), (["pop"], 66, b"")):
             done = subprocess.run([*command, *words], env=environment, input=b"x", capture_output=True, timeout=100)
             assert done.returncode == status and said in (None, done.stdout), done
+    done = subprocess.run([out / "fresh/bin/python", "-m", "flatq.pipeline", "-h"], env=environment, cwd="/", capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith("usage: python -m flatq.pipeline JOB"), done
+    done = subprocess.run([out / "fresh/bin/python", "-m", "flatq.pipeline", "stats"], env=environment, cwd="/", capture_output=True, text=True)
+    assert done.returncode == 69 and done.stderr.startswith("stats: pyspark is missing: pip install") and done.stderr.count("\n") == 1, done
+    (out / "shop.py").write_text("def sell(body):\n    open('sold', 'wb').write(body)\n")
+    subprocess.run([out / "fresh/bin/flatq", "push"], env=environment, input=b"z", check=True)
+    script = "import flatq; flatq.Worker('shop:sell', until_empty=True).run()"
+    subprocess.run([out / "fresh/bin/python", "-c", script], env=environment, cwd=out, check=True)
+    assert (out / "sold").read_bytes() == b"z"
     script = "import flatq; q = flatq.Queue(); q.push(b'y'); print(q.pop(), flatq.home())"
     done = subprocess.run([out / "fresh/bin/python", "-c", script], env=environment, cwd="/", capture_output=True, text=True)
     assert done.stdout.startswith("b'y'") and done.stdout.rstrip().endswith("site-packages/flatq/sh"), done

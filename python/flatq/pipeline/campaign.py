@@ -16,9 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from ..crashlab import campaign as laboratory
-from ..crashlab import faults, gate
-from ..crashlab.scenarios import SCENARIOS, System
 from ..errors import Invalid, Unreachable
 from ..spark.options import PACKAGES
 from .common import grid
@@ -74,6 +71,12 @@ def run(spark: SparkSession, to: str, families: Sequence[str] = (), scenarios: S
         limit: int | None = None, seed: int = 0, lib: str | None = None) -> DataFrame:
     """The outcomes, once they are in Parquet at `to`, in the place of those that were there. Raises Invalid where it holds something else."""
     Place("campaign", to, spark).check()
+    try:
+        from ..crashlab import campaign as laboratory
+        from ..crashlab import faults, gate
+        from ..crashlab.scenarios import SCENARIOS, System
+    except ModuleNotFoundError:
+        raise Unreachable("the crash laboratory needs flatq's source tree: it is no part of the package that pip installs", 69) from None
     known = laboratory.families()
     for names, all_, what in ((families, known, "family"), (which, faults.FAULTS, "fault")):
         for name in names:
