@@ -11,7 +11,7 @@
 ## make crash      the crash laboratory without limits: hours; .crash/TIME.json has a line for each trial
 ## make install    bin/flatq, libexec/flatq and the man page, below PREFIX=/usr/local (and DESTDIR)
 ## make uninstall  remove these again
-## make tables     write the README's tables anew from the verbs' headers
+## make tables     write the table of verbs in the README anew from the headers of the verbs
 ## make clean      remove what the others left in this directory
 
 PREFIX = /usr/local
