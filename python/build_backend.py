@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-#: what needs the source tree, and so is no part of the package
+#: Modules that need the source tree, and so are not in the package
 LEFT_OUT = (HERE / "flatq/crashlab", HERE / "flatq/pipeline/kills.py")
 
 

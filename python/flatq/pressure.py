@@ -38,7 +38,7 @@ from .errors import Busy, Closed, Denied, Disk, Empty, Error, Full, Internal, In
 
 Bytes = Union[bytes, bytearray, memoryview]
 
-#: what stands behind the queue's own key, in the order in which the specification lists them; then our two
+#: The suffixes of the queue's keys, in the order of the specification; then our two
 SUFFIXES = (
     "", ":bound", ":producer", ":consumer", ":producer_free", ":consumer_free", ":stats:produced_messages", ":stats:produced_bytes",
     ":stats:consumed_messages", ":stats:consumed_bytes", ":not_full", ":closed", ":producer_lease", ":consumer_lease",
@@ -64,7 +64,7 @@ class Role:
 
     def __init__(self, queue: Queue, name: str, until: float) -> None:
         self.queue, self.name, self.until = queue, name, until
-        # with the same one it is ours already, if what failed before had taken it
+        # The same nonce: if the failed attempt had taken the role, it is ours already
         self.nonce = queue._owed.pop(name, "") or secrets.token_hex(8)
 
     def run(self, action: str, *, last: bool = False, body: bytes = b"") -> list[bytes]:
@@ -96,7 +96,7 @@ class Role:
             if status != b"wait":
                 self.queue._fail(status)
             name = self.queue.key(key)
-            # moved to where it came from, it stays what it is, and who waits is woken
+            # Moving an element to where it came from changes nothing, and wakes a client that waits
             words: list[tuple[Any, ...]] = [("BLMOVE", name, name, "RIGHT", "RIGHT")]
             if not key:
                 closed = self.queue.key(":closed")
@@ -327,7 +327,7 @@ class Queue:
                     raise needs("pressure", "redis", "redis", "python3-redis", "redis") from None
                 client = Redis(
                     host=self.host, port=self.port, db=self.db, socket_timeout=15, socket_connect_timeout=5,
-                    # what was sent may have been done: nothing is sent twice
+                    # Never send again: the command may have been carried out
                     retry=Retry(NoBackoff(), 0), **{key: value for key, value in self._options.items() if value},
                 )
                 self._redis = os.getpid(), client, client.register_script(Path(__file__).with_suffix(".lua").read_text())
@@ -400,7 +400,7 @@ class Queue:
         raise kind(f"queue '{self.name}': {text}", code, "pressure")
 
 
-#: what a server's refusal begins with, or holds; else it is a fault of ours
+#: How the error of a server that refuses begins, or what it contains; other errors are bugs of ours
 _REFUSALS: tuple[tuple[str, type[Error], int], ...] = (
     ("WRONGTYPE", Invalid, 65), ("string exceeds maximum", Invalid, 65), ("invalid DB index", Invalid, 65), ("DB index is out", Invalid, 65),
     ("OOM", Disk, 74), ("MISCONF", Disk, 74), ("READONLY", Denied, 77), ("NOPERM", Denied, 77), ("NOAUTH", Denied, 77),

@@ -60,7 +60,7 @@ class Shovel:
         `patience` is over, and Stopped on a second signal or HUP."""
         try:
             try:
-                # what was given is settled, though as many as were wanted have been given
+                # Settle what was given, even if enough messages have been given
                 while (self.left != 0 or self.given) and (not self.stopping or self.source.begun):
                     if not self._one():
                         break
@@ -153,7 +153,7 @@ class Shovel:
         try:
             parcel.keep()
         except (NotYours, *PASSING):
-            # somebody else may have it. It is given all the same, and comes at most once more
+            # Another consumer may have it. Give it all the same: it arrives at most once more
             pass
 
     def _wait(self, what: Callable[[], Parcel]) -> Parcel:
@@ -218,7 +218,7 @@ def _run(verb: str, make: Callable[..., Shovel]) -> int:
     def line(end: str = "") -> None:
         buried = f", {shovel.buried} buried" if shovel.buried else ""
         waits = f", waits: {shovel.failing[1]}" if shovel.failing else ""
-        # what is wider than the terminal would be two lines
+        # Text wider than the terminal would take two lines
         width = (os.get_terminal_size(2).columns or 80) - 1
         sys.stderr.write("\r\033[K" + f"{verb}: {shovel.moved} moved{buried}{waits}"[:width] + end)
         sys.stderr.flush()

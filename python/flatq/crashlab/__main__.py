@@ -22,7 +22,7 @@ from . import article, campaign, cuts, faults, gate, pairs, power, report
 from .scenarios import SCENARIOS, System, system_of
 from .trial import Trial
 
-#: What a line that is one trial begins with, behind --lib DIRECTORY where that is another.
+#: How a line that replays one trial begins, after --lib DIRECTORY if lib/ is another.
 AGAIN = (["power"], ["cut"], ["pair"], ["article"])
 
 

@@ -39,7 +39,7 @@ LIMITS = {SECOND: 100, POWER: 100, CUT: 20, AT_ONCE: 10, GONE: 8, CUT_OFF: 8}
 @dataclasses.dataclass
 class Outcome(trial.Outcome):
     family: str = "article"
-    baseline: bool = False  # to be bad is what it is there for
+    baseline: bool = False  # Bad outcomes are expected
 
 
 def _at_once(system: System, number: int, work: Path) -> list[str]:
@@ -71,7 +71,7 @@ class Door(clients.Door):
         clients.wait_for(lambda: not self.handlers(), clients.PATIENCE, "the end of the handlers")
 
     def _probed(self) -> bool:
-        with contextlib.suppress(OSError), self.connect() as probe:  # who waited when ncat stopped listening is reset
+        with contextlib.suppress(OSError), self.connect() as probe:  # A client that waited when ncat stopped listening is reset
             probe.sendall(b"pop other\n")
             probe.shutdown(socket.SHUT_WR)
             while probe.recv(100):

@@ -209,7 +209,7 @@ MUTANTS: dict[str, Mutant] = {
     "what a killed settle has renamed is not synced": Mutant(
         (('[ -z "$claim_over$claim_marks" ] || sync_paths "$claim" ||', ": ||"),),
         power("settle", "kill before sync s/q/claimed/me$", 100)),
-    # what could not be read
+    # failed reads
     "an empty listing of a run is believed": Mutant(
         (('names_in "$1" || return\n    # The run seems empty: only rmdir proves that it is\n    [ -n "$names" ] || { rmdir "$1"',
           'names_in "$1" || :\n    [ -n "$names" ] || { rm -rf "$1"'),),

@@ -23,7 +23,7 @@ from . import faults, trial
 from .scenarios import NAMED, SCENARIOS, System
 from .trial import SECONDS, Outcome, Second, Trial
 
-KILLED, PART, WAITING = 0.35, 0.2, 0.1  # what a share has of the kills, of the faults that need a run each, and of those that wait
+KILLED, PART, WAITING = 0.35, 0.2, 0.1  # The parts that a share takes of the kills, of the faults that need a run each, and of those that wait
 Task = Callable[[], Sequence[Any]]
 Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
 
@@ -64,7 +64,7 @@ def plan(system: System, name: str, options: Options, work: Path) -> list[tuple[
     chance = random.Random(f"{options.seed} {name.removesuffix(', synced')}") if options.share else None
     points = faults.points(calls, [fault for fault in options.faults if not faults.kills(fault)], chance)
     points += faults.points(struck, [fault for fault in options.faults if faults.kills(fault)], chance)
-    if chance:  # where one verb waits for another, a trial mostly sleeps
+    if chance:  # If one verb waits for another, a trial mostly sleeps
         part = WAITING if NAMED[name].act[0] == "sh" else PART
         points = [point for point in points if chance.random() < (KILLED if faults.kills(point[0]) else part)]
     if NAMED[name].sync == "off" or options.limit is None:
@@ -195,7 +195,7 @@ def _count(system: System, work: Path, name: str) -> int:
 
 
 def _kill_points(system: System, name: str, work: Path) -> list[int]:
-    trial.calls(system, name, work)  # raises RuntimeError where it goes wrong by itself
+    trial.calls(system, name, work)  # Raises RuntimeError if the scenario fails without a fault
     return [point for _, point in faults.points(trial.struck(system, name, work), ("kill",))]
 
 
@@ -233,7 +233,7 @@ _MODULES: dict[str, Callable[[Any, System, Options, Path], list[Task]]] = {
     "power": _power, "cuts": _own, "history": _history, "races": _own, "clients": _own, "mutants": _own, "article": _own, "kills": _own, "pairs": _own}
 
 
-#: The families that need no gate. They run where there is none; of the others it is said that they cannot.
+#: The families that need no gate. Without a gate only these run; for the others, an outcome says so.
 UNGATED = frozenset({"history", "clients", "kills"})
 
 

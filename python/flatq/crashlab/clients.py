@@ -54,7 +54,7 @@ def wait_for(look: Callable[[], object], seconds: float, what: str) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _ports(pid: int) -> Iterator[int]:
-    # every 61st: processes that are started one after the other have none in common, so that a port is free again where its door is made anew
+    # Every 61st, so that processes started one after the other share no ports, and a port is free again when its door restarts
     return itertools.cycle(range(20000 + pid % 61, 32000, 61))
 
 
@@ -179,7 +179,7 @@ class Door:
                 for start in range(0, len(request), pieces or len(request)):
                     client.sendall(request[start:start + (pieces or len(request))])
                     if pieces:
-                        time.sleep(0.001)  # else they go in one piece
+                        time.sleep(0.001)  # Without this they would be sent in one piece
                 if half_close:
                     client.shutdown(socket.SHUT_WR)
                 if said := answer(client):
@@ -268,7 +268,7 @@ def pushes(rng: random.Random) -> Iterator[tuple[bytes, bytes, bytes]]:
         yield b"push jobs\n", body, body
 
 
-# ---- the faults: each returns what has to be in the queue, what may be there beside it, and a remark
+# ---- the faults: each returns the messages that must be in the queue, those that may be there too, and a remark
 
 Result = tuple[list[bytes], list[bytes], str]
 FAULTS: dict[str, Callable[[Door, random.Random], Result]] = {}
@@ -364,7 +364,7 @@ def too_much(door: Door, rng: random.Random) -> Result:
             with contextlib.suppress(OSError):
                 client.sendall(request)
                 client.shutdown(socket.SHUT_WR)
-            # who sends on is reset, and may miss it
+            # A client that goes on sending is reset, and may miss the answer
             assert (said := answer(client)) == b"" or said.startswith(b"error 65 "), said[:80]
         door.settle(before)
     return there, [], ""
@@ -411,7 +411,7 @@ def many_at_once(door: Door, rng: random.Random) -> Result:
             when, said = "before", b""
             try:
                 with socket.create_connection(("127.0.0.1", door.port), timeout=patience) as connection:
-                    # who gives up resets: nothing of it is heard later
+                    # A client that gives up resets the connection, so nothing from it arrives later
                     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
                     connection.sendall(request)
                     when = "after"
@@ -449,7 +449,7 @@ def trial(door: Door, name: str, seed: int, patience: float = 10) -> Outcome:
         got: list[bytes] = []
 
         def back() -> bool:
-            # what was reserved, and not answered, is back at once, or when its second is over
+            # A message that was reserved and not delivered is back at once, or when its lease of a second is over
             got.extend(content(door))
             return not Counter(must) - Counter(got)
 

@@ -115,7 +115,7 @@ class Disk:
                     fcntl.ioctl(fd, _CONFIGURE, struct.pack("=II52xI176x64x", image, 0, _AUTOCLEAR))
                     self.files.callback(os.close, fd)
                     return device, fd
-                except OSError as error:  # somebody else was faster
+                except OSError as error:  # Another process was faster
                     os.close(fd)
                     if error.errno != 16:
                         raise
@@ -129,7 +129,7 @@ class Disk:
         while True:
             try:
                 return _libc("umount2", os.fsencode(self.path), 0)
-            except OSError as error:  # EBUSY: who was killed is just going
+            except OSError as error:  # EBUSY: a killed process is just ending
                 if error.errno != 16 or time.monotonic() > bound:
                     raise
                 time.sleep(0.002)
@@ -208,7 +208,7 @@ def _while_running(system: System, words: Words, spool: Path, given: Cut, disk: 
         time.sleep(seconds)  # the moment of the cut, chosen by the trial
         status = process.poll()
         said = process.stdout.read() or b""
-        disk.cut(given.flush)  # what is acknowledged from now on was acknowledged by nobody
+        disk.cut(given.flush)  # Ignore acknowledgements from now on: the power is off
         return status, said
     finally:
         with contextlib.suppress(ProcessLookupError):

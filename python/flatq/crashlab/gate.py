@@ -59,11 +59,11 @@ from typing import Union
 
 AnyPath = Union[str, bytes, "os.PathLike[str]"]
 KINDS = ("kill_tree", "kill_one", "errno", "errno_from", "torn", "short")
-#: Kinds of call that need room: what ENOSPC and EDQUOT strike (on some file systems "rename" too).
+#: Kinds of call that need room, which ENOSPC and EDQUOT strike (on some file systems "rename" too).
 SPACE: frozenset[str] = frozenset({"open", "write", "mkdir", "mknod", "link", "symlink", "fallocate"})
-#: Kinds of call that change anything: what EROFS strikes.
+#: Kinds of call that change anything, which EROFS strikes.
 CHANGES: frozenset[str] = SPACE | {"rename", "unlink", "rmdir", "truncate", "chmod", "chown"}
-#: What only looks; how a process ends; how it begins. Counted only where a run asks for them, and then without the changes.
+#: Calls that only look; that end a process; that begin one. Counted only if a run asks for them, and then instead of the changes.
 READS, ENDS, BIRTHS = frozenset({"look", "list", "read"}), frozenset({"exit"}), frozenset({"fork", "exec"})
 
 
@@ -163,7 +163,7 @@ chown 92 - chown p0             | fchown 93 55 chown f0            | fchownat 26
 lchown 94 - chown p0            | copy_file_range 326 285 EXDEV    | sendfile 40 71 EINVAL
 splice 275 76 EINVAL            | openat2 437 437 ENOSYS           | io_uring_setup 425 425 ENOSYS
 """
-#: What changes nothing, and is stopped only where a run is asked to count it (`kinds`): files looked for, listed and read, and processes that
+#: Calls that change nothing, which are stopped only if a run asks to count them (`kinds`): files looked for, listed and read, and processes that
 #: begin and end.
 _WIDE = """
 open 2 - look p0 x1              | openat 257 56 look a0 x2          | stat 4 - look p0
@@ -193,7 +193,7 @@ def _rows(table: str) -> dict[int, tuple[str, str, list[tuple[str, int]]]]:
 
 
 _CALLS = _rows(_TABLE)
-#: With those of _WIDE; where a call can be both, as an open, its flags say which.
+#: With those of _WIDE; for a call that can be both, such as an open, its flags decide.
 _ALL_CALLS = {**_rows(_WIDE), **_CALLS}
 
 
@@ -276,7 +276,7 @@ class _Spawner:
             socket.send_fds(self.line, [order], files)
             [child] = struct.unpack("i", self.line.recv(4))
         except BaseException:
-            self.end()  # else an answer that comes late would be taken for the next one's
+            self.end()  # A late answer would be taken for the next one's
             raise
         if child < 0:
             raise OSError(-child, f"clone: {os.strerror(-child)}")
@@ -358,7 +358,7 @@ class _Gate:
         look = 0.0
         while not self.over:
             now = time.monotonic()
-            if now >= min(look, end):  # as init would: who asks /proc for a dead orphan shall not find it for long
+            if now >= min(look, end):  # As init would: a dead orphan must not stay in /proc for long
                 look = now + 0.005
                 if now < end and self.child and not os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                     continue
@@ -416,7 +416,7 @@ class _Gate:
         bound = time.monotonic() + 60
         with contextlib.suppress(ProcessLookupError):
             if kill and self.child:
-                os.killpg(self.child, signal.SIGKILL)  # all at once; then whoever left the group
+                os.killpg(self.child, signal.SIGKILL)  # All at once; then processes that left the group
         while True:
             left = self._left()
             if not left and not self._left():  # one just reaped may have left us its own

@@ -38,10 +38,10 @@ from .history_model import Event, Message
 
 KINDS = ("kills", "leases", "bound", "clock")
 QUEUE = "q"
-NAME = "me"  # who claims
+NAME = "me"  # the NAME that claims
 BOUND = 6
 PACE = 0.022  # seconds: how long a verb is believed to take before one was struck
-#: Begins an operation that is to be struck: it waits until whoever strikes it has come that far.
+#: Begins an operation that is to be struck: it waits until the striking thread is ready.
 READY = ("sh", "-c", 'kill -STOP $$; exec "$@"', "sh")
 DEADLINE = 120.0  # seconds after which an operation is said to hang, and the history is over
 PLACES = ("wal", "fold", "head", "delayed", "out")
@@ -181,7 +181,7 @@ class History:
             self.messages[message.number] = message
         event = Event(who, tuple(words), fault=fault.kind if fault else "", messages=tuple(m.number for m in messages), receipt=receipt, boot=self.clock.boot)
         event.start, event.up_start = time.monotonic(), self.clock.span()[0]
-        # a file: of Python 3.11, the second communicate after a time-out forgets what was to be written
+        # A file, since in Python 3.11 the second communicate() after a timeout forgets the input
         with open(os.memfd_create("input"), "r+b") as stdin:
             stdin.write(data)
             stdin.seek(0)
@@ -229,12 +229,12 @@ def strike(process: subprocess.Popen[bytes], fault: Fault) -> bool:
         process.kill()
     else:
         os.killpg(process.pid, signal.SIGSTOP)
-        time.sleep(fault.hold)  # how long it is stopped is what the history says
+        time.sleep(fault.hold)  # Stop it for as long as the history says
         os.killpg(process.pid, signal.SIGCONT)
     return True
 
 
-# ---- what the workers do: all of it drawn from the seed
+# ---- the workers' operations, all drawn from the seed
 
 
 def fault_of(rng: random.Random, kinds: Sequence[str], share: float) -> Fault | None:
@@ -295,7 +295,7 @@ def reserver(history: History, rng: random.Random, who: str, turns: int) -> None
         follow = fault_of(rng, ("tree", "one", "stop"), 0.2)
         old = rng.random() < 0.3
         if history.kind == "bound" and plan == "bury":
-            plan = "delete"  # what is buried does not count, and what is kicked comes back even where there is no room
+            plan = "delete"  # Buried messages do not count, and a kicked one comes back even without room
         taken = history.perform(["reserve", *(["-t", lease] if lease else []), QUEUE], fault=fault, who=f"{who}.{turn}")
         head = taken.out.split(b"\n", 1)[0].split()
         if taken.killed or taken.status != 0 or not head:

@@ -21,13 +21,13 @@ from math import inf
 from . import history_claims
 
 TAKES = ("pop", "drain", "reserve")
-BATCH = 600.0  # seconds: the lease of a bulk pop where no process can be seen dead
+BATCH = 600.0  # seconds: the lease of a bulk pop if no death can be seen
 SLACK = 0.03  # seconds: the clock has hundredths, and is read twice
 STATUSES = {"push": {0, 75}, "pop": {0, 66}, "drain": {0, 66}, "reserve": {0, 66}, "delete": {0, 66}, "release": {0, 66}, "touch": {0, 66}, "bury": {0, 66},
             "claim": {0, 66}, "unclaim": {0, 66}}
 
 
-# the first verb after a restart says what it has swept
+# The first verb after a restart reports what it has swept
 SWEPT = re.compile(rb"queue '[^']*': what a killed push left of \d+ was removed\n")
 
 
@@ -61,7 +61,7 @@ class Event:
     killed: bool = False
     out: bytes = b""
     err: bytes = b""
-    claimed: Mapping[int, bytes | None] = field(default_factory=dict)  # of a claim: what lay where its list says, by offset
+    claimed: Mapping[int, bytes | None] = field(default_factory=dict)  # for a claim: the messages in the listed directories, by offset
 
     @property
     def verb(self) -> str:
@@ -94,7 +94,7 @@ class Hold:
     whole: bool
     receipt: str = ""
     tries: int = 0
-    uses: list[Event] = field(default_factory=list)  # operations with the receipt; of what is claimed, settle and unclaim
+    uses: list[Event] = field(default_factory=list)  # operations with the receipt; for claimed messages, settle and unclaim
 
     @property
     def settles(self) -> bool:
@@ -118,7 +118,7 @@ class Model:
         self.held: dict[int, list[Hold]] = defaultdict(list)  # by id(event)
         self.unseen: list[tuple[Event, float]] = []
         self.names: dict[str, history_claims.Name] = defaultdict(lambda: history_claims.Name(self))
-        self.known: dict[int, Event] = {}  # by id(event) of a claim that was killed: when it became known what its name holds
+        self.known: dict[int, Event] = {}  # by id(event) of a killed claim: when it became known which messages its name holds
         for event in self.events:
             self._read(event)
         self.reclaims = [event for event in self.events
@@ -131,7 +131,7 @@ class Model:
     def say(self, text: str, *about: Event) -> None:
         self.wrong.append("\n".join([text, *(event.line(self.began) for event in dict((id(event), event) for event in about).values())]))
 
-    # ---- what an operation said
+    # ---- the output of an operation
 
     def _read(self, event: Event) -> None:
         if not event.killed:
@@ -208,7 +208,7 @@ class Model:
             if most > len(self.held[id(event)]):
                 self.unseen.append((event, most - len(self.held[id(event)])))
 
-    # ---- what is certain
+    # ---- certain facts
 
     def stored(self, number: int) -> float:
         """The time from which the message was certainly stored."""
@@ -307,7 +307,7 @@ class Model:
             until = new if use.done and use.end <= other.start else min(until, new)
         return until - SLACK
 
-    # ---- what must hold
+    # ---- the properties
 
     def check_stored(self) -> None:
         for number, push in self.pushes.items():
@@ -411,7 +411,7 @@ class Model:
         for number, identity in self.dups.items():
             push, holder = self.pushes[number], numbers.get(identity)
             if holder is None:
-                # who was killed before it was told its id is not known by it
+                # A push that was killed before it printed its id cannot be matched by id
                 if not any(self.pushes[n].killed and n not in self.ids and m.key == self.messages[number].key for n, m in self.messages.items()):
                     self.say(f"a key is taken by message {identity}, which nobody pushed", push)
             elif self.messages[holder].key != self.messages[number].key or self.pushes[holder].start > push.end:

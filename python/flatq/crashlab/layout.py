@@ -183,7 +183,7 @@ class _Queue:
         for run in names(self.path / "fold"):  # and in both `~`, an empty file that each whole listing holds
             if run == "~":
                 continue
-            if run.rpartition(".")[2] in flats:  # committed: what is left of it is to be removed
+            if run.rpartition(".")[2] in flats:  # Committed: its remains are to be removed
                 self.left(f"fold/{run}")
                 continue
             for name in names(self.path / "fold" / run):
@@ -317,7 +317,7 @@ def age(spool: Path) -> None:
         if re.fullmatch(r"\.(drop|ids\.old)\.\d+", name):
             (spool / name).rename(spool / (name.rpartition(".")[0] + ".0"))
     for path in queues(spool):
-        # nobody has looked for them in the last second
+        # Pretend that no verb has looked for them in the last second
         (path / "tended").unlink(missing_ok=True)
         for place in ("out", "done"):
             for name in names(path / place):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-LARGE = 1 << 18  # bytes: what is larger is found again rather than kept, since the place may be memory
+LARGE = 1 << 18  # bytes: larger results are computed again instead of stored, since the directory may be in memory
 T = TypeVar("T")
 
 
@@ -25,5 +25,5 @@ def once(work: Path, key: object, find: Callable[[], T]) -> T:
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_suffix(f".{os.getpid()}")
         new.write_bytes(data)
-        new.rename(path)  # whole or not there; whose it is does not matter
+        new.rename(path)  # The file is whole or does not exist; any process's result will do
     return found

@@ -178,7 +178,7 @@ def _recover(system: System, tree: trees.Tree, spool: Path, key: str, queue: str
     found = right_after = dump(spool)
     if power:
         for m in found.messages(queue, "buried"):
-            if m.body is None:  # what was not acknowledged may be set aside so; left there, it would be kicked
+            if m.body is None:  # A message that was not acknowledged may be set aside; if it stayed there, the kick would bring it back
                 wrong += _failed("a damaged message", system.verb(spool, "delete", f"{queue}:{m.id}"))
         layout.age(spool)
         wrong += _failed("recovery", system.verb(spool, "wal"))
@@ -187,9 +187,9 @@ def _recover(system: System, tree: trees.Tree, spool: Path, key: str, queue: str
         wrong += [] if then_push else _listed(system, spool, claim, found, queue)  # which makes slips flat: by turns they are given back as they are
         wrong += _failed("unclaim", system.verb(spool, "unclaim", "-c", claim, queue))
         found = dump(spool)
-    wrong += _twice(found, bounded=not power)  # what was popped, and comes again, may be more
+    wrong += _twice(found, bounded=not power)  # Popped messages that come again may make it more
     wrong += [f"damaged after recovery: {text}" for text in found.damaged]
-    # what a killed push has left of a body or a key goes with its range of ids, or by the doctor
+    # The body or key that a killed push has left is removed with its range of ids, or by doctor
     wrong += [f"left after recovery: {path}" for path in found.left if not re.match(r"[^/]+/(body|keys)/", path)]
     wrong += [f"not ready after recovery: {m}" for m in found.messages(queue, "delayed", "reserved")]
     drained = ("drained", system, queue, trees.digest(trees.take(spool)))
@@ -218,7 +218,7 @@ def _drain(system: System, spool: Path, found: Dump, queue: str) -> list[str]:
         return []
     wrong = []
     buried, bound = found.messages(queue, "buried"), found.bounds.get(queue, 0)
-    if buried and 0 < bound < len(found.messages(queue)):  # what is kicked needs room
+    if buried and 0 < bound < len(found.messages(queue)):  # A kicked message needs room
         wrong += _taken(system, spool, queue)
     if buried:
         done = system.verb(spool, "kick", "-n", "999", queue)

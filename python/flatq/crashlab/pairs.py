@@ -59,7 +59,7 @@ VERBS: dict[str, Words] = {
     "wal": ("wal", b""),
     "doctor": ("doctor", "q", b""),
 }
-#: What doors do, each a connection. They are run beside BESIDE_DOORS alone: what they do to a message is the verbs' code.
+#: Requests to doors, each a connection. They run beside BESIDE_DOORS only, since a door uses the verbs' code for messages.
 DOORS: dict[str, Words] = {
     "line push": ("handler", b"push -n 3 q\nnew"),
     "line pop": ("handler", b"pop q\n"),
@@ -69,7 +69,7 @@ DOORS: dict[str, Words] = {
     "beanstalk reserve, delete": ("beanstalk", b"watch q\r\nreserve-with-timeout 0\r\ndelete 1\r\n"),
 }
 BESIDE_DOORS = ("drop", "drop -f", "close")
-#: What the HTTP door does with a receipt that a GET gave. It looks at the group first, so each is run beside the verbs of BESIDE_RECEIPTS.
+#: Requests to the HTTP door with the receipt of a GET. It looks at the group first, so each runs beside the verbs of BESIDE_RECEIPTS.
 RECEIPTS: dict[str, Words] = {
     "http PATCH": http("PATCH", "receipt-id=RECEIPT&visibility-timeout=9999"),
     "http DELETE": http("DELETE", "receipt-id=RECEIPT"),
@@ -78,11 +78,11 @@ BESIDE_RECEIPTS = ("pop", "reserve", "drain", "wal", "close", "drop -f", "http G
 DOORS |= RECEIPTS
 #: How a door says that `new` is there.
 STORED = re.compile(rb"N\n|HTTP/1\.1 200 |USING q\r\nINSERTED ")
-#: What does several things, one after the other; beside it another verb may come in the middle.
+#: Verbs that do several things one after the other; another verb may come in the middle.
 MANY = frozenset({"push -l", "pop -l", "drain", "claim", "settle", "unclaim", "drop", "drop -f", "wal", "doctor", "create", "close"})
 #: Verbs that change one message by its receipt. Of two at once the second may be told 66, as if the first had been a new reservation.
 BY_RECEIPT = frozenset({"delete", "release", "release -d", "touch", "bury"})
-#: What the spool holds before. `plain`: ready singles, a flat file, one reserved, one buried, one delayed, two claimed. `due`: its delay and
+#: The content of the spool before. `plain`: ready singles, a flat file, one reserved, one buried, one delayed, two claimed. `due`: its delay and
 #: its leases are over. `boot`: the system has just started. `empty`: nothing but the one that is reserved. `bare`: nothing, so that drop
 #: removes it; the receipt is of what was deleted.
 BASES = ("plain", "due", "boot", "empty", "bare")
@@ -92,7 +92,7 @@ DOOR_BASES = ("ready", "bare")
 RECEIPT_BASES = ("handed", "handed, due")
 #: Where leases and a delay are over.
 DUE = ("due", "handed, due")
-#: What makes files, and may fail where a drop has found nothing.
+#: Verbs that create files, and may fail beside a drop that has found nothing.
 MAKES = frozenset({"push", "push -k", "push -k dup", "push -d", "push -l", "create", "line push", "http POST", "beanstalk put"})
 
 
@@ -289,16 +289,16 @@ def _conserved(pair: Pair, before: Counter[bytes], ended: Ended, killed: bool) -
         out = _delivered(verb, said, bodies)
         gone.update(out)
         if dead:
-            # of one that was killed: what it has written out may come again, and what it was about to settle may be settled
+            # After a kill, a message that was written out may come again, and one that was about to be settled may be settled
             may |= {*out, *(b"m1" if verb == "delete" else b"",), *((b"m3", b"m4") if verb == "settle" else ())} - {b""}
             may |= {b"m1"} if verb in ("beanstalk reserve, delete", "http DELETE") else set()
             may |= {b"new"} if verb in MAKES - {"push -l", "create"} else {b"n1", b"n2", b"n3"} if verb == "push -l" else set()
             continue
         if verb == "delete" and said[0] == 0:
             gone[b"m1"] += 1
-        # of what an unclaim before it has given back, settle says the same as of what is settled
+        # After an unclaim, settle answers for the messages given back as for settled ones
         if verb == "settle" and said[0] == 0 and not ("unclaim" in (pair.first, pair.second) and there[b"m3"] and there[b"m4"]):
-            gone |= Counter((b"m3", b"m4"))  # what is settled may be settled again
+            gone |= Counter((b"m3", b"m4"))  # Settled messages may be settled again
         if verb in DOORS and verb in MAKES and STORED.match(said[1]):
             brought[b"new"] += 1
         if verb.startswith("push") and said[0] == 0 and b"dup" not in said[1]:
@@ -384,7 +384,7 @@ def _may_fail(pair: Pair) -> bool:
 def _by_name(pair: Pair, ended: Ended, allowed: Sequence[Ended]) -> bool:
     """What is allowed beside the two orders: see the top."""
     if pair.base in DUE and {pair.first, pair.second} & {"pop", "reserve"}:
-        return True  # a take looks for ended leases once a second: what the other verb has just begun to put back may be overtaken
+        return True  # A take looks for ended leases once a second, so it may overtake a message that the other verb has just begun to put back
     refused = [code == 66 or said.startswith(b"HTTP/1.1 204 ") for code, said in (ended.first, ended.second)]
     slower_lost = refused.count(True) == 1 and {pair.first, pair.second} <= BY_RECEIPT | {*RECEIPTS}
     return slower_lost or pair.first == pair.second == "kick" and (0, b"0\n") in (ended.first, ended.second)

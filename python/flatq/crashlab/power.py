@@ -30,13 +30,13 @@ from . import gate, layout, restart, states, trees, trial
 from .scenarios import NAMED, SCENARIOS, Scenario, System, Words, build
 
 STAGES = ("act", "boot", "kill")
-#: Files that nobody reads after a restart: taken to be whole, so that they do not double the number of states.
+#: Files that no verb reads after a restart: assumed to be whole, so that they do not double the number of states.
 IDLE = re.compile(r"/(log|tended|\.?lock)$")
 #: Left out: the same calls as others have, and many more of them, on much larger files.
 LARGE = re.compile("[KM]iB")
-#: Seeded samples at each cut, beside what states.py chooses.
+#: The number of random samples at each cut, in addition to the states that states.py chooses.
 SAMPLES = 32
-#: What comes first after a restart, and whether that is a push.
+#: The first verb after a restart, and whether that is a push.
 THEN = {"recovery": (False,), "push": (True,), "both": (False, True)}
 
 
@@ -46,7 +46,7 @@ class Trial:
     stage: str
     cut: int  # the power goes after this call of the stage
     outcomes: str  # of each operation that is pending then, as in states.py
-    then: str = "both"  # what comes first after the restart: a "push", the "recovery", or on two copies "both"
+    then: str = "both"  # the first verb after the restart: a "push", the "recovery", or on two copies "both"
     sync: str = "on"
     seed: int = 0
 
@@ -71,7 +71,7 @@ class Trial:
 class Outcome(trial.Outcome):
     family: str = "power"
     missing: list[str] = field(default_factory=list)  # the operations that were lost, halved or zeroed
-    state: str = ""  # known() of what was left
+    state: str = ""  # known() of the tree that was left
 
 
 @dataclass
@@ -82,7 +82,7 @@ class Recording:
     calls: list[gate.Call]
     status: int  # of the act
     acted: int | None  # the act had ended with this call; None: it was killed
-    before: bytes = b""  # what the act had written out before the stage
+    before: bytes = b""  # the act's output before the stage
     settled: bool = False  # the act was on the disk before the stage
     other: int | None = None  # the other's push had ended, well, with this call
     killed: bool = False
@@ -191,7 +191,7 @@ def expand(recording: Recording, scenario: Scenario, seed: int, limit: int = 0) 
     seen: set[object] = set()
     generator = random.Random(seed)
     for cut in reversed(cuts(recording)):
-        said = recording.owed(cut, scenario).stdout if scenario.delivers else b""  # of what was written out, less is owed later
+        said = recording.owed(cut, scenario).stdout if scenario.delivers else b""  # Of the messages that were written out, fewer are owed later
         none, *more = history.choices(cut, whole, SAMPLES, seed)
         if limit:
             more = generator.sample(more, min(len(more), 2 * limit))

@@ -27,7 +27,7 @@ from typing import Any
 from . import campaign, gate, layout, scenarios, trial
 from .scenarios import System
 
-DEADLINE = 60.0  # seconds until a verb that does not come where it is waited for is said to hang
+DEADLINE = 60.0  # seconds to wait for a verb at a point before it counts as hanging
 
 Race = Callable[[System, Path], list[str]]
 RACES: dict[str, Race] = {}

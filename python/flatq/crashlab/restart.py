@@ -15,7 +15,7 @@ from pathlib import Path
 from . import layout, oracle, trees
 from .scenarios import Scenario, System
 
-#: The push of somebody else, in some stages.
+#: The push by another process, in some stages.
 OTHER = b"pushed by another"
 #: The states that a verb makes durable before it answers, and the verbs that reach them without (lib/README.md).
 DURABLE, UNSYNCED = ("delayed", "buried", "claimed"), ("kick", "work")
@@ -26,8 +26,8 @@ class Owed:
     """What was acknowledged when the power was cut: by the act, and by other verbs."""
 
     acked: bool = False  # the act had succeeded
-    stdout: bytes = b""  # what it had written out
-    settled: bool = False  # what it took away was on the disk
+    stdout: bytes = b""  # its output
+    settled: bool = False  # the removal of what it took was on the disk
     other: str = ""  # a push of OTHER was "begun", or "acked"
 
 

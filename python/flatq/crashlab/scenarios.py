@@ -92,21 +92,21 @@ class Scenario:
     new: tuple[bytes, ...] = ()
     old: tuple[bytes, ...] = ()
     ordered: bool = True  # in the order of `order`
-    delivers: bool = False  # what it takes away, it writes out
+    delivers: bool = False  # it prints the messages that it takes away
     beside: bool = False  # another takes it away, by a pop: after a power cut it may come again
-    instead: bool = False  # where what is first cannot be had, the second may be delivered
+    instead: bool = False  # if the first message cannot be read, the second may be delivered
     atomic: bool = False  # `new`, and `old`, are all there or none of them is
     key: str = ""  # a push of another message with it is refused while the first is there
     ends: str = ""  # once acknowledged, `subject` is in this state: ready, delayed, reserved, buried, claimed
     subject: bytes = b"m1"
-    says: bytes = b""  # a pattern: acknowledged is what was answered so, whatever the exit code: a door's conversation goes on
+    says: bytes = b""  # a pattern: an answer that matches it is an acknowledgement, whatever the exit code, since a door's conversation goes on
     denies: int = 0  # how often a door says rightly that something is not there
     singly: bool = False  # each of `new` by itself is acknowledged: by the line `200 ...` of its number in the answer's body
     queue: str = "q"
     complaints: int = 1  # lines on standard error that there may be at most, a door's log among them
     prepare: Callable[[Path], None] | None = None
     sync: str = "off"
-    tells: bool = False  # a script that says +N where it has pushed order[N], and <TEXT STATUS> of each pop
+    tells: bool = False  # a script that prints +N when it has pushed order[N], and <TEXT STATUS> for each pop
 
 
 def lines(first: int, last: int) -> tuple[bytes, ...]:
@@ -176,14 +176,14 @@ def build(system: System, scenario: Scenario, spool: Path) -> Words:
             receipt = found[1].decode()
     if scenario.prepare:
         scenario.prepare(spool)
-    for tended in spool.glob("*/tended"):  # else what a take does depends on whether the last was less than a second ago
+    for tended in spool.glob("*/tended"):  # Without this, a take would depend on whether the last one was less than a second ago
         tended.unlink()
     return fill(scenario.act, receipt)
 
 
 BIG = bytes(range(256)) * 12  # NULs and newlines, more than a pipe or the shell takes in one piece
 HUGE = b"0123456789abcdef" * 65536
-LARGE = HUGE[:262144]  # goes out in 64 pieces, where a pipe holds 16
+LARGE = HUGE[:262144]  # is written in 64 pieces, while a pipe holds 16
 FLAT = (*pushes(1, 6), ("wal", b""))
 LEASED = (*pushes(1, 2), ("reserve", "-t", "999999", "q", b""))
 CLAIMED = (*pushes(1, 3), ("claim", "-c", "me", "-n", "2", "q", b""))
@@ -387,7 +387,7 @@ _ALL = [*_basic(), *_doors(), *_checkpoints()]
 SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario for plain in _ALL for scenario in (plain, replace(plain, name=plain.name + ", synced", sync="on"))}
 THREE = tuple(b"message number %d, the %s" % pair for pair in enumerate((b"first", b"second", b"third"), 1))
-#: What the article's version can do as well. Of no family but `article`, and so not among the others.
+#: The scenario that the article's version can run too. Only the family `article` uses it.
 BASELINE = Scenario("three pushes, three pops", "sh", (("create", "q", b""),), ("sh", "".join(
     f"""if printf %s '{body.decode()}' | sh "$0/push" q >/dev/null; then printf '+{n}\\n'; fi\n""" for n, body in enumerate(THREE))
     + 3 * """printf '<'; sh "$0/pop" q; printf ' %s>\\n' $?\n""", b""), THREE, delivers=True, complaints=6, tells=True)

@@ -25,10 +25,10 @@ from typing import Union
 
 from .gate import Call
 
-ABSENT, WHOLE, HALF, ZEROS = "0123"  # what became of an operation; the last two only of a write
+ABSENT, WHOLE, HALF, ZEROS = "0123"  # the fate of an operation; the last two only for a write
 #: Up to so many pending operations, all their subsets are tried.
 ALL_SUBSETS = 11
-#: What a directory holds: other directories, the bytes of files; a str is the target of a link; None a FIFO.
+#: The content of a directory: other directories, the bytes of files; a str is the target of a link; None is a FIFO.
 Tree = dict[str, Union["Tree", bytes, str, None]]
 
 
@@ -39,7 +39,7 @@ class Op:
     seq: int  # of the call
     text: str  # for people
     entries: tuple[tuple[int, str, int | None], ...] = ()  # directory, name, inode it names from now on
-    inode: int = 0  # of the file, where it is data
+    inode: int = 0  # inode of the file, if it is data
     offset: int = 0
     data: bytes | None = None  # None: cut off at offset, or lengthened to it
     needs: set[int] = field(default_factory=set)  # indices of operations without which this one cannot be there
@@ -69,7 +69,7 @@ class History:
         self.root = self._read(base)
         self.ops: list[Op] = []
         self.syncs: list[int] = []  # the calls that made something durable
-        self.answers: list[tuple[int, bytes]] = []  # what was written to standard output, and by which call
+        self.answers: list[tuple[int, bytes]] = []  # the data written to standard output, and the call that wrote it
         self._live = [dict(inode.entries) for inode in self.inodes]
         self._last: dict[tuple[int, str], int] = {}  # the latest operation on an entry
         self._made: dict[int, set[int]] = {}  # the operations without which a directory cannot be reached
@@ -88,7 +88,7 @@ class History:
                 getattr(self, "_" + call.kind)(replace(call, seq=self.last))
         return self.last
 
-    # What the calls do
+    # The effects of the calls
 
     def _open(self, call: Call) -> None:
         directory, name, inode = self._find(call.paths[0])
@@ -118,7 +118,7 @@ class History:
         if there is not None:
             directory = self.inodes[there].kind == "dir"
             if call.flags & 1 or directory != (self.inodes[inode].kind == "dir") or self._live[there]:
-                return  # RENAME_NOREPLACE; what cannot be replaced
+                return  # RENAME_NOREPLACE; and targets that cannot be replaced
         self._entries(call, "rename", (target, new, inode), (source, old, None))
         self.ops[-1].needs |= self._made.get(target, set())
 
@@ -198,7 +198,7 @@ class History:
         """Directory, name and inode of a path below the root: None where there is none now."""
         if path == ".":
             return None, "", self.root
-        if path.startswith(("/", "<", "?")) or path.endswith(" (deleted)"):  # so /proc names what is open and was unlinked
+        if path.startswith(("/", "<", "?")) or path.endswith(" (deleted)"):  # /proc names an open file that was unlinked like this
             return None, "", None
         directory: int | None = self.root
         *above, name = path.split("/")
@@ -236,7 +236,7 @@ class History:
                 left += self.ops[index].needs
         return found
 
-    # What may be left
+    # The states that may be left
 
     def pending(self, cut: int) -> list[int]:
         """The operations up to call `cut` that no sync up to there has made durable."""

@@ -174,7 +174,7 @@ def digest(tree: Tree) -> bytes:
             over = "/".join(parts[2:4]) == layout.DUE[:len("/".join(parts[2:4]))]
             plain[2:4] = [b"over" if over else b"later"] * len(plain[2:4])
         elif place == "body" and isinstance(content, bytes) and len(content) > 4096 and b"." + plain[2] + b"." not in slips:
-            # how much of it a killed push has written nobody asks: it has no slip
+            # A body without a slip: it does not matter how much of it a killed push has written
             content = b"long\n" if content.endswith(b"\n") else b"long"
         name = b"/".join(plain)
         if nonces[-1]:

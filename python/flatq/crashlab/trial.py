@@ -29,9 +29,9 @@ SECONDS: dict[str, Words] = {
 WIDE = {"reads": gate.READS, "ends": gate.ENDS, "births": gate.BIRTHS}
 #: Exit codes that a verb may end with when a call of it has failed.
 CODES = (0, 65, 66, 69, 70, 74, 75, 77)
-#: Those that say what is in the queue, or not. Every scenario succeeds undisturbed: where a read has failed they are untrue.
+#: Codes that make a statement about the queue. Every scenario succeeds undisturbed, so after a failed read they are wrong.
 UNTRUE = (65, 66, 69)
-#: A door's words for that, and for a failure: what it says behind one may be true.
+#: A door's words for these, and for a failure; after a failure, later statements may be true.
 UNTRUTHS, FAILURES = (re.compile(words, re.MULTILINE) for words in (rb"^(?:NOT_FOUND|TIMED_OUT|(?:HTTP/1\.1 )?204)\b",
                                                                     rb"^(?:INTERNAL_ERROR|OUT_OF_MEMORY|(?:HTTP/1\.1 )?5\d\d)\b"))
 
@@ -152,7 +152,7 @@ class Moment:
         return result, self.tree if answer or not data else trees.written(self.tree, self.call.paths[0], self.call.offset or 0, data)
 
 
-MANY = 200  # calls: of a run of more, what lies there is kept at one of them only, the one that is asked for
+MANY = 200  # calls: in a longer run, the spool is kept only at the one call that is asked for
 
 
 def moments(system: System, words: Words, spool: Path, sync: str, only: int | None = None) -> tuple[list[Moment], gate.Result]:
@@ -342,7 +342,7 @@ def _carry_out(trial: Trial, system: System, work: Path, seed: int | None) -> tu
     call = show(struck[0]) if struck else ""
     if reached:
         acked = bool(re.search(scenario.says, result.stdout)) if scenario.says else result.status == 0 and not faults.kills(trial.fault)
-        # a worker whose command has failed says that the message is back, and ends with 0
+        # A worker whose command has failed reports that the message is back, and exits with 0
         acked = acked and not (scenario.verb == "work" and result.stderr and trial.fault in faults.UNSEEN)
         wrong += manners(scenario, trial, result)
         ledger = oracle.expected(scenario, acked, result.stdout)

@@ -60,7 +60,7 @@ class DoorSource(Source):
     def __init__(self, place: str, towards: str) -> None:
         self.client, self.name, self.way = line.Client(place), place, way(place, towards)
         self.note: Note | None = None
-        #: what a killed one has left
+        #: The note that a killed shovel has left
         self.left: list[str] = []
         self.doubt = Doubt(self.client.place)
 

@@ -33,7 +33,7 @@ class _Claimed(Parcel):
         where = (socket.gethostname(), source.queue, inode, int(match[2]), int(match[4]))
         super().__init__(body, key_of(*where, body=body), int(match[1]), int(match[3]))
         self.source, self.slip = source, slip
-        #: where it is the last of a segment, the offset behind that
+        #: If it is the last message of a segment, the offset after it
         self.end: int | None = None
 
     def done(self) -> None:
@@ -60,7 +60,7 @@ class _Claimed(Parcel):
                     break
                 held.append(message)
         except (Empty, Closed):
-            # somebody else has taken it
+            # Another consumer has taken it
             pass
         finally:
             for message in held:
@@ -91,12 +91,12 @@ class Local(Source):
         while not self.line:
             self.sure = False
             try:
-                # what a killed one held comes first
+                # The messages that a killed shovel held come first
                 segments = self.here.claim(self.consumer, min(CLAIM, self.most))
             except Empty:
                 self.sure = True
                 if not wait:
-                    # whoever waits may see it made
+                    # While we wait, the queue may be created
                     self.here.stats()
                 left = end - time.monotonic()
                 if left <= 0:

@@ -36,7 +36,7 @@ class _Held(Parcel):
 class Pressure(Target):
     """A pressure queue, to which messages go. We are its producer only while `give` runs, so nobody waits long for a shovel that was killed."""
 
-    #: seconds: three times what a shovel waits for room at a time, so that a wait is one question
+    #: seconds: three times the time that a shovel waits for room at once, so that a wait is one command
     PUT = 6
 
     def __init__(self, url: str) -> None:
@@ -67,7 +67,7 @@ class PressureSource(Source):
             self.left = True
         message = self.queue.hold(wait)
         try:
-            # the server, the queue, how many were taken out before and, where it writes no append-only file, that start of the server
+            # the server, the queue, the number of messages taken out before and, if it has no append-only file, this start of the server
             said = self.queue.info()
             start = "" if said.get("aof_enabled") else said.get("run_id")
             place = self.queue.stats()["consumed_messages"]

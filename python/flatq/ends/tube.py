@@ -25,7 +25,7 @@ class Tube(Target):
 
 class _Job(Parcel):
     def __init__(self, client: stalk.Client, job: stalk.Job) -> None:
-        # the server, the tube, the job's id and, where ids begin anew with each start of the server, since it has no binlog, that start
+        # the server, the tube, the job's id and, if ids begin anew with each start of the server (no binlog), this start
         super().__init__(job.body, key_of(client.place, client.incarnation, job.id, body=job.body), job.priority, job.ttr)
         self.client, self.job = client, job
 

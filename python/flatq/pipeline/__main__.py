@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from . import load
 
-#: what starts sooner runs slower; of little work that is less
+#: Starts sooner and runs slower: better for little work
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 DONE = "load: done before; say --name, another one, to load it once more"
@@ -114,7 +114,7 @@ def _drain(spark: SparkSession, args: argparse.Namespace) -> int:
     if args.continuous:
         told = threading.Event()
         for number in SIGNALS:
-            # not raised: what Spark was being asked would be left without its answer, and the next question would get that
+            # Do not raise here: the request to Spark would be left without its answer, and the next request would get it
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda *_: told.set())
         drain.on(spark, args.queue, args.to, args.spool, args.consumer, args.batch, args.every, told, **options)
@@ -239,7 +239,7 @@ def main(words: list[str]) -> int:
         flatq_spark.packages()
         from ..spark.options import Options
 
-        # what is not said is for this process to know, not for those who read
+        # What is not printed is only for this process
         args.spool = Options({"path": args.spool} if args.spool else {}).path
         if hasattr(args, "to") and local(args.to):
             # before Java starts: that takes seconds

@@ -39,7 +39,7 @@ def failure(error: BaseException) -> Error:
     if isinstance(error, MemoryError):
         return Internal("out of memory", 70)
     text = f"{type(error).__name__}: {error}"
-    # a stream says what failed, and only its cause, or that one's, why
+    # A stream's error names what failed; the reason is in its cause, or in that one's
     cause = getattr(error, "_cause", None)
     while cause is not None:
         text += f"\nCaused by: {cause}"
@@ -47,12 +47,12 @@ def failure(error: BaseException) -> Error:
     for base, name in ((LookupError, "LookupError"), (ValueError, "ValueError"), (TimeoutError, "TimeoutError")):
         if isinstance(error, base):
             text = f"{name}: {text}"
-    # what was raised in the package, by a process of Spark's
+    # An error that the package raised in a process of Spark
     ours = re.findall(r"^flatq\.[a-z_.]+\.([A-Z][A-Za-z]+): (.+)$", text, re.MULTILINE)
     line = ours[-1][1] if ours else flatq_spark.why(error)
     if ours and ours[-1][0] in ERRORS:
         return ERRORS[ours[-1][0]][0](line, ERRORS[ours[-1][0]][1])
-    # the reason at the bottom says more than what failed because of it
+    # The innermost cause says more than the errors around it
     deep = re.search(r"[^\n:]*(?:No space left on device|Permission denied)[^\n]*", text)
     if deep:
         line = deep[0]

@@ -109,7 +109,7 @@ def follow(query: Any, told: Event | None = None) -> tuple[int, int]:
     except Exception:
         with contextlib.suppress(Exception):
             query.stop()
-        # who told us may have told Spark's workers as well
+        # The signal may have gone to Spark's workers too
         if not (told and told.is_set()):
             raise
     finally:

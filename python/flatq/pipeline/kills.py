@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from ..crashlab import campaign
 
 MESSAGES, BATCH = 6000, 500
-#: seconds for a driver: one alone takes ten, many beside much else minutes
+#: seconds for a driver: one alone takes ten, many on a busy machine take minutes
 PATIENCE = 600
-#: what starts sooner, and leaves room for others
+#: Starts sooner, and leaves room for others
 CONF = ("spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "spark.driver.memory=512m")
 COPY = """
 import sys
@@ -100,7 +100,7 @@ class Ground:
 
     def start(self) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "FLATQ_LIB": str(self.system.lib), "FLATQ_SYNC": "off", "PYTHONPATH": str(ROOT / "python"),
-                       # who is killed cleans nothing up
+                       # A killed process cleans nothing up
                        "TMPDIR": str(self.top), "SPARK_LOCAL_DIRS": str(self.top)}
         with (self.top / "said").open("wb") as said:
             return subprocess.Popen(self.command(), start_new_session=True, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment, cwd=self.top)

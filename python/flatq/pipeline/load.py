@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".txt": "text"}
-#: what Spark reads and Python cannot unpack
+#: Compressions that Spark reads and Python cannot unpack
 PACKED = {".zst", ".zstd", ".lz4", ".snappy", ".deflate"}
 
 

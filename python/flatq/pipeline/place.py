@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MARK = "_flatq"
-#: what Spark calls a file of a drained table; the names that `drain` removes are of this form, and no others
+#: The names that Spark gives to files of a drained table; `drain` removes only names of this form
 PART = re.compile(r"part-[0-9]{5,}-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-c[0-9]{3,}(\.[a-z0-9_]+)?\.parquet")
 
 
@@ -130,7 +130,7 @@ class Place:
     def __init__(self, job: str, to: str, spark: SparkSession | None = None) -> None:
         self.job, self.to = job, to
         here = local(to)
-        #: what the directory is called, by whoever looks for it again
+        #: The name under which the directory is looked for again
         self.name = here or to.rstrip("/")
         self.path = os.path.realpath(here) if here else self.name
         if here:
@@ -190,7 +190,7 @@ class Place:
             if self.files.names(self.path) is not None:
                 self.files.rename(self.path, old)
             # CRASH: the old one and the new one are both whole, in `work`, and stay there
-            # RACE: somebody may have put something there meanwhile
+            # RACE: another program may have put something there meanwhile
             self.check(old)
             self.files.rename(new, self.path)
             self.files.remove(old)

@@ -15,7 +15,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from .common import number
 from .stats import Stats
 
-#: told apart by those who see few colours as well
+#: Colours that colour-blind readers can tell apart
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555")
 STYLE: Any = {
     "font.family": "DejaVu Sans", "font.size": 10, "svg.fonttype": "path", "svg.hashsalt": "flatq", "axes.spines.top": False, "axes.spines.right": False,

@@ -20,7 +20,7 @@ from .stats import Stats, text, thin
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: what a latency's curve is made of
+#: The shares that make up a latency curve
 SHARES = tuple(share / 100 for share in (*range(0, 100), 99.5, 99.9, 100))
 STYLE = """
 body { font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; color: #222; background: #f6f6f4; margin: 0 auto; padding: 1.5rem; max-width: 60rem }

@@ -232,7 +232,7 @@ def session(name: str = "flatq", master: str = "local[*]", conf: Mapping[str, st
             raise
         raise Unready(f"{java()} is {'Java ' + version[1] if version else 'no Java'}. {JAVA}") from None
     register(spark)
-    # what fails is raised; these two write it to stderr as well, as some kilobytes of JSON
+    # Errors are raised; these two loggers would also write them to stderr, as some kilobytes of JSON
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):

@@ -254,7 +254,7 @@ def _decode(data: bytes, count: int, base64: bool) -> pa.Table:
     if not pc.all(pc.equal(pc.binary_length(body), pc.multiply(whole, 4))).as_py():
         raise ValueError("not as long as the slip says")
     if base64:
-        # what is no base64 would be left out by whoever decodes it, without a word
+        # Decoders silently drop characters that are not base64: check
         padding = pc.sum(pc.subtract(pc.multiply(whole, 3), size)).as_py()
         text = body.buffers()[2]
         if (text.to_pybytes() if text else b"").translate(None, _ALPHABET) != b"=" * padding:

@@ -12,7 +12,7 @@ from typing import Any
 
 from . import format as flat
 
-#: where the package flatq is: a process of Spark's that does not find it looks there
+#: The directory of the package flatq, for processes of Spark that do not find it
 PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MOST = 999999999
 

@@ -112,7 +112,7 @@ class Ids:
 
     def take(self, count: int, queue: str) -> int:
         if self.left < count or queue not in self.names:
-            # what is over is burnt: there are plenty
+            # Ids that are left over are lost; there are plenty
             ask = max(count, min(self.asked * 5, 200000))
             self.first, self.born = map(int, engine(self.spool, "ids", ask, queue))
             self.left = self.asked = ask
@@ -157,7 +157,7 @@ class Sink:
 
     def __init__(self, options: Options, given: Mapping[str, str]) -> None:
         self.spool = options.path
-        # the option beats the column, so that what was read from one queue can be written to another
+        # The option overrides the column, so that rows read from one queue can be written to another
         self.queue = options.queues[0] if options.queues else None
         self.priority, self.lease, self.wait = (whole(given, name, usual) for name, usual in (("priority", 65536), ("lease", 60), ("wait", 0)))
 

@@ -153,7 +153,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def places(self) -> list[Place]:
-        # not in __init__: of what is raised there PySpark says only that it has no reader
+        # Not in __init__: for errors there, PySpark reports only that there is no reader
         if not self.consumer:
             raise ValueError("option consumer is missing: the name that a stream claims messages as, its own alone (letters, digits, - and _)")
         if self._places is None:
@@ -247,7 +247,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._begun(place)
             done, last = place.marks(self.consumer)
             if low is None:
-                # a queue that the query did not read before: a batch with nothing of it says where it begins
+                # A queue that the query did not read before: an empty batch records where it begins
                 ends[place.key] = done
                 continue
             if low > last:
