@@ -1,4 +1,7 @@
-"""A client of beanstalkd, with the commands that moving messages needs: one connection, one job in hand."""
+"""A client of beanstalkd, with the commands that moving messages needs: one connection, one job in hand.
+
+greenstalk does not serve here. It has no time-out: if the server's host is gone, it waits for an answer forever. An answer that was cut
+short is an `assert` in it, which `python -O` leaves out; and it does not know the answer BURIED to a put."""
 
 from __future__ import annotations
 
