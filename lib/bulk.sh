@@ -153,7 +153,7 @@ bulk_print() {
   }
   {
     # The left side of a pipe has no exit status, so it writes a word when it has finished (R6)
-    # a line that was cut, by a read error that awk does not notice, is not as long as its slip says
+    # If awk does not notice a read error, the line that was cut is shorter than its slip says
     bulk_said=$({ { bulk_awk -F '\t' -v "end=$bulk_end" -v "count=$bulk_got" '
       { if (NF > 1) { split($1, field, "."); size = field[8] }
         if (length($NF) != int((size + 2) / 3) * 4) { cut = 1; exit }

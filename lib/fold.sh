@@ -234,7 +234,7 @@ queue_unfold() {
       # Refuse anything but names and base64: it could be a path to another place, or code
       $1 $2 !~ "^[0-9A-Za-z.+/=-]*$" || $1 ~ "/" { exit 74 }
       { n = split($1, field, "."); body = ENVIRON["FLATQ_BODY"] "/" field[2]
-        # cut, by a read error that awk does not notice
+        # The line was cut by a read error that awk does not notice
         if (NF != 2 || n != 10 || length($2) != int((field[8] + 2) / 3) * 4) exit 74
         field[3] += ENVIRON["FLATQ_TRIES"]
         name = field[1]; for (i = 2; i <= n; i++) name = name "." field[i]
@@ -285,7 +285,7 @@ unfold_undo() {
     disk_failed "$q/tmp" "queue '$queue'"
 }
 
-# unfold_whole - an awk that does not notice a full disk is noticed here: all bodies together must be as long as they are in the flat file
+# unfold_whole - check that all bodies together are as long as in the flat file, since some awks do not notice a full disk
 unfold_whole() {
   unfold_bodies=
   for unfold_slip in "$unfold_stage"/*; do
@@ -294,7 +294,7 @@ unfold_whole() {
   done
   # shellcheck disable=SC2086 # names without blanks
   unfold_said=$(cd "$q/body" && exec wc -c $unfold_bodies 2>/dev/null 9>&-) || return
-  # the last line: of many the sum
+  # The last line of wc has the sum
   # shellcheck disable=SC2086 # two words
   set -- ${unfold_said##*"
 "}

@@ -1,7 +1,8 @@
 # proof.sh - what the engine accepts as proof that something is not there (rule R1 in lib/README.md)
 #
-# A glob that matches nothing and a `[ -e ]` that is false look the same when the directory could not be read. So whatever removes, settles or
-# says "nothing there" asks here, or a rename or an rmdir that succeeded. `ls` and `find` end with 0 only where they have read all.
+# A glob that matches nothing and a `[ -e ]` that is false look the same when the directory could not be read. So a function that removes,
+# settles or says "nothing there" asks here, or relies on a rename or an rmdir that succeeded. `ls` and `find` end with 0 only if they have
+# read everything.
 
 # names_in DIRECTORY - set `names` to all names in it, sorted, one a line; return 74 if it cannot be listed completely
 names_in() {
@@ -179,7 +180,7 @@ there() {
   [ -e "$1" ] || return 74
 }
 
-# expect PATH WHY - 0 where there is such a file; 66, with that `why`, where the system says that there is none; 74
+# expect PATH WHY - return 0 if the file exists; 66, with that `why`, if the system says that it does not; 74 if unknown
 expect() {
   there "$1"
   case $? in

@@ -5,7 +5,7 @@
 #   $FLATQ_DIR/.wait/           FIFOs of the verbs that wait (wait.sh)
 #   $FLATQ_DIR/.lock            for ids, and for the first verb after a boot
 #   $FLATQ_DIR/QUEUE/           body/ wal/ fold/ queue/ unfold/ head/ out/ done/ delayed/ buried/ keys/ wait/ room/ tmp/, lock, log, and
-#                               where they are wanted conf (bound, most tries) and closed
+#                               if they are needed conf (bound, most tries) and closed
 
 # spool_open - find the spool; create it if there is none; recover it if this is its first use since the system started
 spool_open() {
