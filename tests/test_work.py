@@ -246,7 +246,7 @@ def test_a_command_that_says_127_buries_no_queue(flatq):
     number = push(flatq, b"x")
     other = push(flatq, b"y")
     done = flatq("work", "-m", "1", "--", "sh", "-c", "no-such-command 2>/dev/null")
-    refused(done, 69, "work", text=b"ended with 127")
+    refused(done, 69, "work", text=b"exited with 127")
     assert listed(flatq) == [(other, "ready", 0, ""), (number, "delayed", 1, "")]
 
 
