@@ -69,8 +69,8 @@ def options(**values: object) -> list[str]:
 
 
 #: Held while a process is started, and by os.fork(). A child that was forked meanwhile would keep the pipes of that process open, and a
-#: thread that waits for their end would wait for the child too
-_STARTING = threading.Lock()
+#: thread that waits for their end would wait for the child too. A signal's handler may fork in the very thread that starts one: so it is an RLock
+_STARTING = threading.RLock()
 os.register_at_fork(before=_STARTING.acquire, after_in_parent=_STARTING.release, after_in_child=_STARTING.release)
 
 
