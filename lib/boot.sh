@@ -3,7 +3,7 @@
 # spool_boot - called by the first verb after a boot: put back all messages that were handed out, check every line, and open a new range
 # of ids, so that an id which did not reach the disk is never given again (I1)
 spool_boot() {
-  mkdir -p "$FLATQ_DIR/.ids" "$FLATQ_DIR/.boot" "$FLATQ_DIR/.wait" 2>/dev/null ||
+  mkdir -p "$FLATQ_DIR/.ids" "$FLATQ_DIR/.boot" "$FLATQ_DIR/.wait" "$FLATQ_DIR/.try" 2>/dev/null ||
     { [ -d "$FLATQ_DIR" ] && disk_at=$FLATQ_DIR || disk_at=${FLATQ_DIR%/*}; disk_failed "$disk_at" "spool $FLATQ_DIR"; return; }
   lock_spool || return
   # RACE: another verb may have done this while we waited for the lock
@@ -16,12 +16,24 @@ spool_boot() {
   return $spool_boot_code
 }
 
+# spool_tools - the shell or the tools are not those that were tried (tools_same): try them, and note that for all verbs until the next boot
+spool_tools() {
+  [ -d "$FLATQ_DIR/.try" ] || mkdir "$FLATQ_DIR/.try" 2>/dev/null || { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return; }
+  lock_spool || return
+  need probe
+  tools_probe
+  spool_tools_code=$?
+  # A full disk does not keep a verb from its work: the next one tries the tools again
+  [ $spool_tools_code -ne 0 ] || spool_boot_mark || :
+  unlock_spool
+  return $spool_tools_code
+}
+
 # spool_boot_probe - set epoch, base64_wrap and clock_same, for all verbs until the next boot. If a tool fails here, so does the verb
 spool_boot_probe() {
-  base64_wrap=-w0
-  base64 -w0 </dev/null >/dev/null 2>&1 || base64_wrap=--
-  probe=$(printf '%0100d' 0 | base64 "$base64_wrap" 2>/dev/null)
-  [ ${#probe} -eq 136 ] || { why='base64 is missing, or wraps lines and knows no -w'; return 70; }
+  need probe
+  tools_find
+  tools_probe || return
   clock_read
   pad "${now%??}" 0000000000
   number "$(date +%s)" 9999999999 || { why='date +%s failed'; return 70; }
@@ -58,10 +70,12 @@ spool_boot_queues() {
   done
 }
 
+# spool_boot_mark - write .boot/BOOT, in one step. Its time is that of the shell's program, and .boot/ has that of the step (tools_same)
 spool_boot_mark() {
   {
     rm -f "$FLATQ_DIR/.boot/new.$$" && set -C &&
-      printf '%s %s %s\n' "$epoch" "$base64_wrap" "$clock_same" >"$FLATQ_DIR/.boot/new.$$" && set +C &&
+      printf '%s %s %s\n%s\n' "$epoch" "$base64_wrap" "$clock_same" "$tools" >"$FLATQ_DIR/.boot/new.$$" && set +C &&
+      { [ ! -e "$FLATQ_PROC/$$/exe" ] || touch -r "$FLATQ_PROC/$$/exe" "$FLATQ_DIR/.boot/new.$$"; } &&
       mv -f "$FLATQ_DIR/.boot/new.$$" "$FLATQ_DIR/.boot/$boot"
   } 2>/dev/null || { set +C; disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return; }
   for boot_old in "$FLATQ_DIR"/.boot/*; do

@@ -1,7 +1,9 @@
 # spool.sh - the spool and its queues on disk: opening, locks, ids, configuration, log
 #
 #   $FLATQ_DIR/.ids/RANGE/N     the push journal: which process was given which id (I1); a second line `.`: that push has ended
-#   $FLATQ_DIR/.boot/BOOT       the spool was recovered after this boot; holds the wall clock at its begin, what base64 can do, and the clock
+#   $FLATQ_DIR/.boot/BOOT       the spool was recovered after this boot; holds the wall clock at its begin, what base64 can do, and the clock;
+#                               on a second line the tools that were tried (tools_same)
+#   $FLATQ_DIR/.try/            empty, for trying tools (probe.sh)
 #   $FLATQ_DIR/.wait/           FIFOs of the verbs that wait (wait.sh)
 #   $FLATQ_DIR/.lock            for ids, and for the first verb after a boot
 #   $FLATQ_DIR/QUEUE/           body/ wal/ fold/ queue/ unfold/ head/ out/ done/ delayed/ buried/ keys/ wait/ room/ tmp/, lock, log, and
@@ -30,21 +32,66 @@ spool_open() {
   # Without boot ids nobody would look, after a power cut, for slips whose bodies did not reach the disk
   [ "$boot" != none ] || [ "$FLATQ_SYNC" = off ] ||
     { why='cannot tell when the system was started: mount /proc, or set FLATQ_SYNC=off, which loses messages in a power cut'; return 70; }
-  boot_read && return 0
+  boot_read
   boot_code=$?
+  if [ $boot_code -eq 0 ]; then
+    tools_same && return 0
+    need boot
+    spool_tools
+    return
+  fi
   [ $boot_code -eq 66 ] || return $boot_code
   need boot
   spool_boot
+}
+
+# tools_find - set `tools`: FLATQ_SYNC, and where the shell finds the programs that each push and pop needs. Done by the shell itself, since a
+# process costs as much as they do
+tools_find() {
+  tools=$FLATQ_SYNC
+  set -f
+  IFS=:
+  for tools_name in base64 mv sync; do
+    for tools_place in ${PATH:-}; do
+      [ ! -x "${tools_place:-.}/$tools_name" ] || { tools="$tools:${tools_place:-.}/$tools_name"; break; }
+    done
+  done
+  IFS=' 	
+'
+  set +f
+}
+
+# tools_same - return 0 if these programs and this shell were tried on this boot, and are as they were then (probe.sh). Another container, with
+# programs of its own, may use the same spool
+tools_same() {
+  tools_find
+  # What is tried with FLATQ_SYNC=on is enough for off
+  [ "$tools" = "$boot_tools" ] || [ "$tools" = "off:${boot_tools#on:}" ] || return
+  set -f
+  IFS=:
+  # shellcheck disable=SC2086 # split at the colons
+  set -- $tools
+  IFS=' 	
+'
+  set +f
+  shift
+  for tools_path in "$@"; do
+    # shellcheck disable=SC3013 # -nt and -ot are in every shell that is named in the README
+    [ ! "$tools_path" -nt "$FLATQ_DIR/.boot" ] || return
+  done
+  tools_path=$FLATQ_PROC/$$/exe
+  # shellcheck disable=SC3013
+  [ ! -e "$tools_path" ] || { [ ! "$tools_path" -nt "$FLATQ_DIR/.boot/$boot" ] && [ ! "$tools_path" -ot "$FLATQ_DIR/.boot/$boot" ]; }
 }
 
 # boot_read - set epoch, base64_wrap and clock_same; return 66 if no verb has run since this boot. A file that exists and cannot be read is
 # an error, not a new boot: recovery would put back what living owners hold. Members of a group may write this file and the shell
 # calculates with it, so accept only numbers and two words (R7)
 boot_read() {
-  epoch='' base64_wrap='' clock_same=
+  epoch='' base64_wrap='' clock_same='' boot_tools=
   # RACE: another verb may have created it between two looks: then look again
   for boot_try in 1 2; do
-    { { read -r epoch base64_wrap clock_same || :; } <"$FLATQ_DIR/.boot/$boot"; } 2>/dev/null && break
+    { { read -r epoch base64_wrap clock_same && read -r boot_tools || :; } <"$FLATQ_DIR/.boot/$boot"; } 2>/dev/null && break
     need proof
     ! absent "$FLATQ_DIR/.boot/$boot" || return 66
     case $absent_said in

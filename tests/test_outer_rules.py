@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import LIB, free, listening, need, wait_for
+from conftest import LIB, free, listening, need, put_stub, wait_for
 from engine import Clock, carriers, children, end_launches, lies, push
 from stalk import Direct
 from test_http import ask, ask_status, request, talk
@@ -26,9 +26,7 @@ def stub(flatq, tmp_path):
     place.mkdir()
 
     def make(name, script):
-        real = shutil.which(name)
-        (place / name).write_text(f"#!/bin/sh\nREAL={real} ONCE={place}/{name}.once\n{script}\n")
-        (place / name).chmod(0o755)
+        put_stub(flatq, place / name, f"ONCE={place}/{name}.once", script)
         return place / f"{name}.once"
 
     flatq.env["PATH"] = f"{place}:{flatq.env['PATH']}"

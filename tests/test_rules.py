@@ -14,7 +14,7 @@ import subprocess
 
 import pytest
 
-from conftest import LIB, need, share, wait_for
+from conftest import LIB, need, put_stub, share, wait_for
 from engine import flats_of, lies
 
 
@@ -28,8 +28,7 @@ def stub(flatq, name, script):
     place = flatq.home / "stubs"
     place.mkdir(exist_ok=True)
     path = place / name
-    path.write_text(f"#!/bin/sh\nreal={shutil.which(name)}\n{script}\n")
-    path.chmod(0o755)
+    put_stub(flatq, path, f"real={shutil.which(name)}", script)
     return {"PATH": f"{place}:{flatq.env['PATH']}"}
 
 
@@ -541,9 +540,9 @@ def test_a_checkpoint_whose_sweep_fails_says_so(flatq):
 
 def test_a_sync_that_fails_is_not_hidden_by_another(flatq):
     """Where `sync -f` fails, a `sync` of everything knows nothing of it."""
+    fill(flatq, 1)
     env = {**stub(flatq, "sync", 'case $1 in -f) exit 1 ;; esac\nexit 0'), "FLATQ_SYNC": "on"}
     assert flatq("push", "-l", "q", input=b"1\n2\n", env=env).status == 74
-    fill(flatq, 1)
     done = flatq("claim", "-c", "me", "q", env=env)
     assert (done.status, done.out) == (74, b"")
 

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from conftest import Result, need, share
+from conftest import Result, need, runs_stubs, share
 from engine import flats_of, refused
 from test_rules import drained, faulty, fill, stub
 
@@ -131,3 +131,100 @@ def test_an_unfold_that_wrote_less_than_it_read(flatq):
     script = '"$real" "$@"; code=$?; [ -z "${FLATQ_STAGE:-}" ] || for f in "$FLATQ_BODY"/*7; do printf M >"$f"; break; done; exit $code'
     assert flatq("pop", "q", env=stub(flatq, "awk", script)).status == 74
     assert drained(flatq) == list(range(120))
+
+
+# a program that does all but one thing that is relied on: it is named before an id is given
+
+DECODES = 'case $1 in -d | --version) exec "$real" "$@" ;; esac\n'
+ENCODES = 'case $1 in -d) ;; *) exec "$real" "$@" ;; esac\n'
+FILE = '[ $# -ne 2 ] || exec "$real" "$@"\n'  # base64 -d FILE
+BUSYBOX = 'case $1 in --version) echo "BusyBox v1.38.0" >&2; exit 1 ;; esac\nexec "$real" "$@"'
+BROKEN = {
+    ("base64", "cannot write one long line"): 'case $1 in -w0 | --) exec "$real" -w 76 ;; esac\nexec "$real" "$@"',
+    ("base64", "hides a read error"): DECODES + 'cat 2>/dev/null | "$real" "$@"',
+    ("base64", "hides a write error"): DECODES + '"$real" "$@" >"$HOME/out" || exit\ncat "$HOME/out" 2>/dev/null; exit 0',
+    ("base64", "hides a write error but the last"): BUSYBOX,
+    ("base64", "hides a read error when it decodes"): ENCODES + '[ $# -eq 2 ] || exec "$real" "$@"\ncat "$2" 2>/dev/null | "$real" -d',
+    ("base64", "hides a write error when it decodes"): ENCODES + FILE + '"$real" "$@" >"$HOME/out" || exit\ncat "$HOME/out" 2>/dev/null; exit 0',
+    ("base64", "decodes damaged text"): ENCODES + FILE + '"$real" "$@" 2>"$HOME/said"; code=$?\n! grep -q invalid "$HOME/said" || exit 0\nexit $code',
+    ("base64", "decodes no more than the first of several pieces"): ENCODES + FILE + 'read -r line; printf "%s" "$line" | "$real" -d',
+    ("mv", "copies when a rename fails"): '"$real" "$@" 2>/dev/null && exit\nwhile [ $# -gt 2 ]; do shift; done; cp -R "$1" "$2"',
+    ("sync", "cannot sync a directory"): '[ ! -d "$1" ] || exit 1\nexec "$real" "$@"',
+    ("sync", "hides that a file could not be synced"): '"$real" "$@" 2>/dev/null; exit 0',
+    ("sync", "cannot sync one file system"): 'case $1 in -f) exit 1 ;; esac\nexec "$real" "$@"',
+    ("sync", "hides that a file system could not be synced"): BUSYBOX,
+    ("ls", "does not show nine columns"): 'case $* in *-*ln*) "$real" "$@" | cut -d " " -f 1-7,9- ;; *) exec "$real" "$@" ;; esac',
+    ("find", "hides a failed look"): '"$real" "$@"; exit 0',
+    ("flock", "does not lock"): "exit 0",
+    ("dd", "reads more than it is asked to"): '"$real" "$@"; code=$?; cat >/dev/null; exit $code',
+    ("head", "hides a write error"): '"$real" "$@" 2>/dev/null; exit 0',
+    ("sed", "changes NUL bytes"): 'tr "\\000" "\\n" | "$real" "$@"',
+    ("awk", "does not know what flatq uses"): "exit 0",
+}
+
+
+def broken(flatq, tool, script):
+    """flatq with that script in place of the tool, and without the programs that a shell may have of its own."""
+    place = flatq.home / "broken"
+    place.mkdir(exist_ok=True)
+    (place / tool).write_text(f"#!/bin/sh\nreal={shutil.which(tool)}\n{script}\n")
+    (place / tool).chmod(0o755)
+    return {"PATH": f"{place}:{flatq.env['PATH']}", "FLATQ_SYNC": "on"}
+
+
+@pytest.mark.parametrize("tool, symptom", BROKEN, ids=str)
+def test_a_tool_that_does_less_is_refused(flatq, tool, symptom):
+    env = broken(flatq, tool, BROKEN[tool, symptom])
+    flatq("push", "q", input=b"1", check=0)
+    (flatq.spool / ".boot" / boot(flatq)).unlink()
+    for words in ["push", "q"], ["pop", "q"]:
+        done = refused(flatq(*words, input=b"2", env=env), 70, words[0], text=f" {symptom}: install GNU's (apk add ".encode())
+        assert f"{tool} ({flatq.home}/broken/{tool})".encode() in done.err
+    assert not list((flatq.spool).glob(".try.moved"))
+    assert drained(flatq) == [1]
+
+
+def boot(flatq):
+    """The one file in .boot/."""
+    path, = (flatq.spool / ".boot").iterdir()
+    return path.name
+
+
+def test_each_thing_that_is_tried_has_a_broken_tool(flatq):
+    """And doctor -v shows it."""
+    said = flatq("doctor", "-v", env={"FLATQ_SYNC": "on"}, check=0).out.decode().splitlines()
+    assert said == [f"{tool}: no sign that it {symptom}" for tool, symptom in BROKEN]
+
+
+@pytest.mark.shells
+def test_a_tool_that_changes_is_tried_again(shell, flatq):
+    flatq("push", "q", input=b"1", check=0)
+    mark = flatq.spool / ".boot" / boot(flatq)
+    first = mark.stat()
+    # the usual case: no process, nothing written
+    flatq("push", "q", input=b"2", check=0)
+    assert mark.stat().st_ino == first.st_ino
+    # another one comes before it in PATH
+    env = {**broken(flatq, "mv", 'exec "$real" "$@"'), "FLATQ_SYNC": "off"}
+    if not runs_stubs(os.path.realpath(shell), "mv"):
+        pytest.skip("this shell runs a mv of its own, whatever PATH says")
+    flatq("push", "q", input=b"3", env=env, check=0)
+    assert mark.stat().st_ino != first.st_ino
+    # the one that was tried is another
+    path = flatq.home / "broken/mv"
+    path.write_text(path.read_text().replace('exec "$real" "$@"', BROKEN["mv", "copies when a rename fails"]))
+    os.utime(path, (path.stat().st_mtime + 100,) * 2)
+    refused(flatq("push", "q", input=b"4", env=env), 70, "push", text=b"mv ")
+    assert drained(flatq) == [1, 2, 3]
+
+
+def test_another_shell_tries_the_tools_again(flatq):
+    """Another container may use the spool, with the same boot and the same PATH."""
+    flatq("push", "q", input=b"1", check=0)
+    mark = flatq.spool / ".boot" / boot(flatq)
+    first = mark.stat()
+    assert first.st_mtime_ns == os.stat(os.path.realpath(flatq.shell)).st_mtime_ns
+    flatq.shell = need("bash")
+    flatq("push", "q", input=b"2", check=0)
+    assert mark.stat().st_ino != first.st_ino and mark.stat().st_mtime_ns == os.stat(os.path.realpath(flatq.shell)).st_mtime_ns
+    assert drained(flatq) == [1, 2]

@@ -57,6 +57,7 @@ def test_a_drain_whose_messages_were_cut(flatq, stub):
 
 
 def test_a_limited_push_whose_input_was_cut(flatq, stub):
+    flatq("wal", check=0)  # tries head
     stub("head", "kill -9 $PPID; exit")
     refused(flatq("push", input=b"precious", env={"FLATQ_MOST_BYTES": "1000"}), 74, "push", text=b"input failed")
     empty(flatq)
