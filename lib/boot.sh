@@ -107,7 +107,7 @@ queue_make_failed() {
 
 lock_spool() {
   { command exec 8>>"$FLATQ_DIR/.lock"; } 2>/dev/null || { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return; }
-  flock 8 8>&8 2>/dev/null || { exec 8>&-; why='flock is missing or failed'; return 70; }
+  flock 8 8>&8 2>/dev/null || { exec 8>&-; why='flock is missing or failed: install it (apk add flock)'; return 70; }
 }
 
 unlock_spool() {

@@ -29,12 +29,12 @@ E
     probe awk gawk 'does not know what flatq uses' probe_awk
 }
 
-# probe_sync - with FLATQ_SYNC=off nothing is synced
+# probe_sync - with FLATQ_SYNC=off nothing is synced. Not on the spool's disk: that may fail
 probe_sync() {
   [ "$FLATQ_SYNC" = on ] || return 0
-  probe sync coreutils 'cannot sync a directory' sync "$probe_try" &&
+  probe sync coreutils 'cannot sync a directory' sync /dev 2>/dev/null &&
     probe sync coreutils 'hides that a file could not be synced' probe_not sync /dev/null &&
-    probe sync coreutils 'cannot sync one file system' sync -f "$probe_try" 2>/dev/null &&
+    probe sync coreutils 'cannot sync one file system' sync -f /dev 2>/dev/null &&
     probe sync coreutils 'hides that a file system could not be synced' probe_name sync
 }
 
@@ -91,12 +91,12 @@ probe_rename() {
 
 probe_columns() {
   # shellcheck disable=SC2012,SC2046 # the columns are what is wanted
-  set -- $(cd "$FLATQ_DIR" && exec ls -qln .lock 2>/dev/null)
-  [ $# -eq 9 ] && [ "$9" = .lock ] && number "$5" 999999999999
+  set -- $(cd "$lib" && exec ls -qln common.sh 2>/dev/null)
+  [ $# -eq 9 ] && [ "$9" = common.sh ] && number "$5" 999999999999
 }
 
 probe_lock() {
-  ! flock -n 7 7>>"$FLATQ_DIR/.lock" 2>/dev/null
+  ! { flock -n 7 7>>"$FLATQ_DIR/.lock"; } 2>/dev/null
 }
 
 probe_exact() {

@@ -53,7 +53,7 @@ tools_find() {
   IFS=:
   for tools_name in base64 mv sync; do
     for tools_place in ${PATH:-}; do
-      [ ! -x "${tools_place:-.}/$tools_name" ] || { tools="$tools:${tools_place:-.}/$tools_name"; break; }
+      [ ! -x "$tools_place/$tools_name" ] || { tools="$tools:$tools_place/$tools_name"; break; }
     done
   done
   IFS=' 	
@@ -203,7 +203,7 @@ lock_queue() {
   { command exec 9>>"$q/lock"; } 2>/dev/null ||
     { need proof; queue_gone || return; disk_failed "$q" "queue '$queue'"; return; }
   lock_held=1
-  flock 9 9>&9 2>/dev/null || { unlock_queue; why='flock is missing or failed'; return 70; }
+  flock 9 9>&9 2>/dev/null || { unlock_queue; why='flock is missing or failed: install it (apk add flock)'; return 70; }
   # RACE: another process may have dropped the queue, and created a new one of the same name, meanwhile
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
   [ ! -e "$FLATQ_PROC/self/fd" ] || [ "$q/lock" -ef "$FLATQ_PROC/self/fd/9" ] ||

@@ -35,7 +35,7 @@ def stub(flatq, name, script):
 def faulty(flatq, call, path, verb, *args, error="EIO", when="1", input=b"", env=None):
     """A verb in whose processes this system call on this path fails: exit status, output."""
     done = subprocess.run(
-        ["strace", "-f", "-qq", "-o", "/dev/null", "-P", f"{path}", "-P", f"{path}/", "-e", f"trace={call}", "-e", f"inject={call}:error={error}:when={when}",
+        [need("strace"), "-f", "-qq", "-o", "/dev/null", "-P", f"{path}", "-P", f"{path}/", "-e", f"trace={call}", "-e", f"inject={call}:error={error}:when={when}",
          "--", *flatq.command(verb, *args)], input=input, env=flatq.environment(env), cwd=flatq.home, timeout=100, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE)
     # strace says it where a path is not the shortest way to its file

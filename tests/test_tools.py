@@ -16,7 +16,7 @@ LINES = b"a\n\xff\0b\n\n"
 
 def closed(flatq, script, *words, **more):
     """A verb, run by a shell that has closed a descriptor."""
-    done = subprocess.run(["dash", "-c", script, "-", *flatq.command(*words)], env=flatq.environment(None), cwd=flatq.home,
+    done = subprocess.run([need("dash"), "-c", script, "-", *flatq.command(*words)], env=flatq.environment(None), cwd=flatq.home,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=100, **more)
     return Result(done.returncode, done.stdout, done.stderr)
 
@@ -74,13 +74,7 @@ AWKS = {"gawk": "gawk", "mawk": "mawk", "busybox": "busybox", "onetrue-awk": "or
 @pytest.fixture
 def awk(request, flatq):
     """flatq with that awk, of which a system call fails where `faulty` says so."""
-    need(AWKS[request.param])
-    place = flatq.home / "awk"
-    place.mkdir()
-    for name in ("awk", "mawk"):
-        (place / name).write_text(f"#!/bin/sh\nexec {shutil.which(AWKS[request.param])}{' awk' * (request.param == 'busybox')} \"$@\"\n")
-        (place / name).chmod(0o755)
-    flatq.env["PATH"] = f"{place}:{flatq.env['PATH']}"
+    with_awk(AWKS[request.param])(flatq)
     return flatq
 
 
@@ -228,3 +222,133 @@ def test_another_shell_tries_the_tools_again(flatq):
     flatq("push", "q", input=b"2", check=0)
     assert mark.stat().st_ino != first.st_ino and mark.stat().st_mtime_ns == os.stat(os.path.realpath(flatq.shell)).st_mtime_ns
     assert drained(flatq) == [1, 2]
+
+
+# userlands: the same day everywhere, or a refusal
+
+COREUTILS = """base64 cat chmod cut date dd env head id ln ls md5sum mkdir mkfifo mktemp mv od readlink rm rmdir sha1sum sleep sort stat sync tail test touch
+tr true uname wc""".split()
+
+
+def applets(place, program, listing):
+    """A directory with all programs of a binary that is many."""
+    place.mkdir()
+    for name in subprocess.run([program, *listing], stdout=subprocess.PIPE, text=True, check=True).stdout.split():
+        (place / os.path.basename(name)).symlink_to(program)
+    return place
+
+
+def busybox(flatq):
+    return applets(flatq.home / "bin", need("busybox"), ["--list"])
+
+
+def alpine(flatq):
+    """busybox, after `apk add coreutils sed`: no perl, no python3. Debian's busybox has no flock: util-linux's stands in for Alpine's."""
+    place = busybox(flatq)
+    for name in (*COREUTILS, "sed", "flock"):
+        (place / name).unlink(missing_ok=True)
+        (place / name).symlink_to(need(name))
+    flatq.env["PATH"] = str(place)
+
+
+def with_awk(program):
+    def userland(flatq):
+        place = flatq.home / "bin"
+        place.mkdir()
+        for name in ("awk", "mawk"):
+            (place / name).write_text(f"#!/bin/sh\nexec {need(program)}{' awk' * (program == 'busybox')} \"$@\"\n")
+            (place / name).chmod(0o755)
+        flatq.env["PATH"] = f"{place}:{flatq.env['PATH']}"
+    return userland
+
+
+def hidden(*programs):
+    def userland(flatq):
+        flatq.env["PATH"] = without(flatq.home / "bin", flatq.env["PATH"], programs)
+    return userland
+
+
+def no_proc(flatq):
+    flatq.env.update(FLATQ_PROC="/nonexistent", FLATQ_SYNC="off")
+
+
+USERLANDS = {
+    "GNU": lambda flatq: None, "busybox with GNU coreutils and sed": alpine, "no /proc": no_proc,
+    **{f"GNU with {name}": with_awk(program) for name, program in AWKS.items()},
+    "GNU without perl": hidden("perl"), "GNU without perl, python3, setpriv, setsid": hidden("perl", "python3", "setpriv", "setsid"),
+}
+ANY = bytes(range(256)) * 5 + b"\n"
+MANY = [b"", b"\xff\xfe", b"a b\tc", *(b"%d " % n + b"x" * 100 for n in range(117))]
+
+
+@pytest.mark.parametrize("userland", share("userlands", USERLANDS, 3, first=3))
+def test_a_day(flatq, userland):
+    flatq.env["FLATQ_SYNC"] = "on"
+    USERLANDS[userland](flatq)
+    for body in b"", ANY, os.urandom(1 << 20):
+        flatq("push", "q", input=body, check=0)
+        for script in 'exec "$@" >&-', 'exec "$@" >/dev/full':
+            assert closed(flatq, script, "pop", "q").status == (74 if body or script.endswith("&-") else 0), script
+        if not body:  # nothing is written, so nothing fails
+            continue
+        path, = (flatq.spool / "q/wal").iterdir()
+        path = flatq.spool / "q/body" / path.name.split(".")[1]
+        done = faulty(flatq, "read", path, "pop", "q")
+        assert done.returncode == 74 or done.stdout == body
+        assert done.returncode == 0 or flatq("pop", "q", check=0).out == body
+    with open(flatq.home / "empty", "w") as nowhere:
+        assert flatq.start("push", "q", stdin=os.open(flatq.home, os.O_RDONLY), stdout=nowhere).wait(60) == 74
+    # pieces and ends
+    flatq("push", "-e", "q", input=b"a\0b\n\0\n.\nrest", check=0)
+    assert flatq("pop", "q", check=0).out == b"a\0b\n\0\n"
+    flatq("push", "-n", "3", "q", input=b"abcdef", check=0)
+    assert flatq("pop", "q", check=0).out == b"abc"
+    for option, end in ("-l", b"\n"), ("-0", b"\0"):
+        flatq("push", option, "q", input=b"".join(body + end for body in MANY), check=0)
+        assert flatq("pop", "q", check=0).out == MANY[0]  # unfolded
+        done = flatq("drain", option, "q", check=0)
+        assert done.out == b"".join(body + end for body in MANY[1:])
+    # keys, folds, a reservation
+    assert b"dup" in flatq("push", "-k", "key", "q", input=b"1", check=0).out + flatq("push", "-k", "key", "q", input=b"2", check=0).out
+    for n in range(2, 8):
+        flatq("push", "q", input=b"%d" % n, check=0)
+    flatq("wal", "q", env={"FLATQ_FOLD": "5"}, check=0)
+    assert flats_of(flatq.spool, "q", "queue")
+    receipt = flatq("reserve", "q", check=0).out.split()[0].decode()
+    flatq("delete", receipt, check=0)
+    assert flatq("work", "-q", "q", "-n", "2", "--", "cat", check=0).out == b"23"
+    assert flatq("handler", input=b"pop q\n", check=0).out == b"4"
+    assert b"ready 3" in flatq("stat", "q", check=0).out and len(flatq("list", "q", check=0).out.splitlines()) == 3
+    assert flatq("doctor", "q", check=0).out == b""
+    assert drained(flatq) == [5, 6, 7]
+
+
+def toybox(flatq):
+    return applets(flatq.home / "bin", need("toybox"), [])
+
+
+def uutils(flatq):
+    """Debian's rust-coreutils."""
+    place = "/usr/lib/cargo/bin/coreutils"
+    return place if os.path.isdir(place) else pytest.skip("not installed: rust-coreutils")
+
+
+def standalone(flatq):
+    """busybox-static: `make test` installs the other one, which starts what PATH says. Then it is left out."""
+    if runs_stubs(os.path.realpath(need("busybox")), "base64"):
+        pytest.skip("this busybox starts what PATH says")
+    flatq.shell = str(flatq.home / "sh")
+    os.symlink(need("busybox"), flatq.shell)
+    return flatq.home
+
+
+REFUSED = {"busybox": busybox, "toybox": toybox, "uutils": uutils, "busybox's own shell": standalone}
+
+
+@pytest.mark.parametrize("userland", REFUSED)
+def test_a_userland_that_loses_messages_is_refused(flatq, userland):
+    flatq.env["PATH"] = f"{REFUSED[userland](flatq)}:{flatq.env['PATH']}"
+    for words in ["push", "q"], ["push", "-l", "q"], ["pop", "q"], ["work", "-q", "q", "-w", "0", "--", "cat"]:
+        refused(flatq(*words, input=b"x\n", env={"FLATQ_SYNC": "on"}), 70, words[0], text=b"(apk add ")
+    assert flatq("handler", input=b"push q\nx", env={"FLATQ_SYNC": "on"}).out.startswith(b"error 70 ")
+    assert not list(flatq.spool.glob("q")) and not list(flatq.spool.glob(".ids/*"))

@@ -77,6 +77,7 @@ def put(tree: Tree, root: Path) -> None:
             if content:
                 os.write(fd, content)
             os.close(fd)
+    layout.tried(Path(root))
 
 
 def written(tree: Tree, path: str, offset: int, data: bytes) -> Tree:
