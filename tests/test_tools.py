@@ -2,12 +2,13 @@
 
 import itertools
 import os
+import re
 import shutil
 import subprocess
 
 import pytest
 
-from conftest import Result, need, runs_stubs, share
+from conftest import LIB, Result, need, runs_stubs, share
 from engine import flats_of, refused
 from test_rules import drained, faulty, fill, stub
 
@@ -352,3 +353,8 @@ def test_a_userland_that_loses_messages_is_refused(flatq, userland):
         refused(flatq(*words, input=b"x\n", env={"FLATQ_SYNC": "on"}), 70, words[0], text=b"(apk add ")
     assert flatq("handler", input=b"push q\nx", env={"FLATQ_SYNC": "on"}).out.startswith(b"error 70 ")
     assert not list(flatq.spool.glob("q")) and not list(flatq.spool.glob(".ids/*"))
+
+
+def test_the_table_of_tools_is_what_is_tried():
+    text = (LIB / "README.md").read_text().partition("<!-- tools -->")[2].partition("<!-- /tools -->")[0]
+    assert re.findall(r"^\| `(\w+)` \| (.*?) \|", text, re.M) == list(BROKEN)
