@@ -135,6 +135,15 @@ END {
   variable("FLATQ_PROC", "for tests: a directory that is read in place of /proc")
   variable("FLATQ_RANGE", "for tests: how many ids of each thousand are given")
   variable("FLATQ_FOLD", "for tests: how many messages in wal/ are folded; 200")
+  heading("REQUIREMENTS")
+  print "The first verb after each boot tries the programs that flatq relies on; so does a verb that finds another shell, base64, mv or sync."
+  print "A program that hides a failure could lose or alter messages. Then the verb ends with 70 before it stores or takes anything, and its"
+  print "line names the program, what it does, and what to install. doctor \\-v shows what is tried."
+  variable("busybox, as on Alpine", "apk add coreutils sed; if there is no flock, apk add flock")
+  variable("busybox whose shell runs its own programs whatever PATH says", "run flatq by another shell: apk add dash")
+  variable("uutils, toybox", "GNU coreutils, first in PATH")
+  variable("no /dev/full", "mount /dev")
+  variable("no /proc", "mount it, or set FLATQ_SYNC=off, which loses messages in a power cut")
   heading("INTERNALS")
   print "The files each verb touches, the order of its steps, and what a crash between them leaves."
   printf "%s", internals

@@ -355,6 +355,11 @@ def test_a_userland_that_loses_messages_is_refused(flatq, userland):
     assert not list(flatq.spool.glob("q")) and not list(flatq.spool.glob(".ids/*"))
 
 
+def test_the_man_page_says_what_to_install():
+    page = subprocess.run(["awk", "-f", LIB / "manpage.awk", LIB / "flatq"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert "\n.B busybox, as on Alpine\napk add coreutils sed;" in page.partition(".SH REQUIREMENTS")[2]
+
+
 def test_the_table_of_tools_is_what_is_tried():
     text = (LIB / "README.md").read_text().partition("<!-- tools -->")[2].partition("<!-- /tools -->")[0]
     assert re.findall(r"^\| `(\w+)` \| (.*?) \|", text, re.M) == list(BROKEN)
