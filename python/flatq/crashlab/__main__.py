@@ -39,11 +39,11 @@ def _parser(families: list[str]) -> argparse.ArgumentParser:
     parser.add_argument("--point", type=int, metavar="N", help="only at this call, counted from 1, and in full")
     parser.add_argument("--second", default="", metavar="'VERB N'", help="then kill this verb at its call N")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=int, metavar="N", help="so many double crashes at most, and so on; else all there are")
+    parser.add_argument("--limit", type=int, metavar="N", help="at most so many double crashes, power states and so on; else all")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes side by side")
-    parser.add_argument("--rows", choices=("verb", "scenario"), default="verb", help="of the table")
+    parser.add_argument("--rows", choices=("verb", "scenario"), default="verb", help="the rows of the table")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write each trial as a line of JSON")
-    parser.add_argument("--lib", type=Path, metavar="DIRECTORY", help="other verbs than ours")
+    parser.add_argument("--lib", type=Path, metavar="DIRECTORY", help="the directory of other verbs to test")
     parser.add_argument("--list", action="store_true", help="list the scenarios")
     return parser
 

@@ -52,9 +52,9 @@ def _seconds(text: str) -> float:
 
 def parser() -> argparse.ArgumentParser:
     shared = _Parser(add_help=False)
-    shared.add_argument("--spool", metavar="DIR", help="the spool (default: as for the verbs); for events, wildcards mean many, and `host` is a column")
+    shared.add_argument("--spool", metavar="DIR", help="the spool (default: as for the verbs); for events, wildcards select several, and `host` is a column")
     shared.add_argument("--master", default="local[*]", metavar="URL", help="the cluster (default: this machine)")
-    shared.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark's; may be repeated")
+    shared.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark; may be repeated")
     made = _Parser(prog="pipeline", usage="python -m flatq.pipeline JOB [OPTION ...]", description=(__doc__ or "").partition("\n\n")[2])
     jobs = made.add_subparsers(prog="pipeline", dest="job", required=True, metavar="JOB")
 
@@ -63,43 +63,43 @@ def parser() -> argparse.ArgumentParser:
 
     one = job("drain", "queues to Parquet, exactly once")
     one.add_argument("queue", nargs="+", metavar="QUEUE")
-    one.add_argument("--to", required=True, metavar="DIR", help="the table, and beside it how far it is: new, empty, or of a drain before")
+    one.add_argument("--to", required=True, metavar="DIR", help="a directory for the table and its checkpoint: new, empty, or from an earlier drain")
     one.add_argument("--continuous", action="store_true", help="go on until told to stop, by TERM or INT")
     one.add_argument("--every", type=_seconds, default=1.0, metavar="SECONDS", help="between two batches (1), with --continuous")
     one.add_argument("--batch", type=_whole, default=250000, metavar="COUNT", help="messages in a batch (250000)")
     one.add_argument("--consumer", metavar="NAME", help="claim as NAME (default: a name made of DIR)")
-    one.add_argument("--headers", action="store_true", help="the column `headers` too: id, priority, key")
-    one.add_argument("--lossy", action="store_true", help="go on where claimed messages are missing or damaged")
+    one.add_argument("--headers", action="store_true", help="add the column `headers`: id, priority, key")
+    one.add_argument("--lossy", action="store_true", help="go on if claimed messages are missing or damaged")
     one = job("load", "a table to a queue, each row once")
     one.add_argument("queue", metavar="QUEUE")
     one.add_argument("--from", dest="source", required=True, metavar="PATH", help="a file or directory: Parquet, CSV with a header, JSON lines, text")
-    one.add_argument("--format", choices=("parquet", "csv", "json", "text"), help="default: as the names end")
-    one.add_argument("--encoding", metavar="NAME", help="of CSV and JSON (UTF-8); a file that is not in it is refused")
-    one.add_argument("--value", metavar="COLUMN", help="what the message is (default: `value`, the only column, or all as JSON)")
-    one.add_argument("--name", metavar="NAME", help="of this load: one that has ended is not done again (default: made of the files)")
+    one.add_argument("--format", choices=("parquet", "csv", "json", "text"), help="default: by the ends of the file names")
+    one.add_argument("--encoding", metavar="NAME", help="encoding of CSV and JSON (UTF-8); a file in another encoding is refused")
+    one.add_argument("--value", metavar="COLUMN", help="the column with the message (default: `value`, the only column, or all as JSON)")
+    one.add_argument("--name", metavar="NAME", help="name of this load: a load that has ended is not repeated (default: made from the files)")
     one.add_argument("--priority", type=int, metavar="N")
     one.add_argument("--lease", type=int, metavar="SECONDS")
-    one.add_argument("--wait", type=int, metavar="SECONDS", help="for room in a queue with a bound")
+    one.add_argument("--wait", type=int, metavar="SECONDS", help="wait this long for room in a queue with a bound")
     one = job("events", "the queues' event logs to Parquet")
     one.add_argument("queue", nargs="*", metavar="QUEUE", help="default: all")
-    one.add_argument("--to", required=True, metavar="DIR", help="new, empty, or of an `events` before, which is replaced")
+    one.add_argument("--to", required=True, metavar="DIR", help="new, empty, or from an earlier `events`, which is replaced")
     for name, text in (("stats", "throughput, depth, latency, redeliveries and dead letters, as tables"),
                        ("report", "the same as one HTML page with plots, and PNGs")):
         one = job(name, text)
         one.add_argument("queue", nargs="*", metavar="QUEUE", help="default: all")
-        one.add_argument("--from", dest="source", metavar="DIR", help="what `events` wrote (default: the logs themselves)")
+        one.add_argument("--from", dest="source", metavar="DIR", help="the table that `events` wrote (default: the logs themselves)")
         if name == "report":
-            one.add_argument("--to", required=True, metavar="DIR", help="new, empty, or of a report before, which is replaced")
-            one.add_argument("--campaign", metavar="DIR", help="what `campaign` wrote: its plot too")
+            one.add_argument("--to", required=True, metavar="DIR", help="new, empty, or from an earlier report, which is replaced")
+            one.add_argument("--campaign", metavar="DIR", help="the table that `campaign` wrote: add its plot")
             one.add_argument("--title", default="flatq: what the queues did")
     one = job("campaign", "the crash laboratory's trials, spread by Spark; outcomes to Parquet")
-    one.add_argument("--to", required=True, metavar="DIR", help="new, empty, or of a campaign before, which is replaced")
+    one.add_argument("--to", required=True, metavar="DIR", help="new, empty, or from an earlier campaign, which is replaced")
     one.add_argument("--family", action="append", default=[], metavar="NAME")
     one.add_argument("--scenario", action="append", default=[], metavar="NAME", help="a scenario, or the beginning of its name")
     one.add_argument("--fault", action="append", default=[], metavar="NAME")
-    one.add_argument("--limit", type=_whole, metavar="N", help="so many double crashes, and so on; else all there are")
+    one.add_argument("--limit", type=_whole, metavar="N", help="at most so many double crashes, power states and so on; else all")
     one.add_argument("--seed", type=int, default=0)
-    one.add_argument("--lib", metavar="DIR", help="other verbs than ours")
+    one.add_argument("--lib", metavar="DIR", help="the directory of other verbs to test")
     return made
 
 
@@ -210,8 +210,8 @@ def session(args: argparse.Namespace) -> SparkSession:
 
 @contextlib.contextmanager
 def _later() -> Iterator[None]:
-    """A signal that comes meanwhile is obeyed at the end: a Java whose start nobody waits for would stay. The handlers are then as before;
-    Spark has put one of its own for INT."""
+    """Act on a signal that comes meanwhile only at the end: else a Java that is just starting would stay. Then restore the handlers; Spark has
+    set one of its own for INT."""
     came: list[int] = []
     handlers = {number: handler for number in SIGNALS if (handler := signal.getsignal(number)) is not None}
     for number, handler in handlers.items():
@@ -257,7 +257,7 @@ def main(words: list[str]) -> int:
             found.args = (f"{found} (FLATQ_TRACE=1 says where)",)
         return fail(args.job, found)
     except Stopped:
-        # Spark, in the midst of an answer, can be asked nothing more; it ends with this process
+        # Spark is in the middle of an answer and takes no other request; it ends with this process
         spark = None
         if getattr(args, "continuous", False):
             # not yet begun

@@ -316,27 +316,27 @@ class FlatqSource(DataSource):
 
     | option | read, write | default | means |
     | --- | --- | --- | --- |
-    | path | both | $FLATQ_DIR, as for the verbs | the spool; reading, wildcards mean many: `host` is then what the first stands for |
-    | queue | both | default | the queue; reading, several with commas; writing, rows with a column `queue` name their own |
-    | consumer | read | none | the name to claim messages as; a stream must have one, of its own alone |
-    | maxOffsetsPerTrigger | read | all that is ready | messages in a batch of a stream; held at most by a batch read |
-    | startingOffsets | read | earliest | nothing else: what was settled is gone |
-    | endingOffsets | batch | latest | or as `{"jobs": 700}`: only what has offsets below |
+    | path | both | $FLATQ_DIR, as for the verbs | the spool; for reading, wildcards select several: `host` is then what the first one matches |
+    | queue | both | default | the queue; for reading, several with commas; for writing, a column `queue` overrides it for each row |
+    | consumer | read | none | the name to claim messages as; a stream must have one, which no other reader uses |
+    | maxOffsetsPerTrigger | read | all that is ready | messages in a batch of a stream; the most that a batch read holds |
+    | startingOffsets | read | earliest | no other value: settled messages are gone |
+    | endingOffsets | batch | latest | or such as `{"jobs": 700}`: only messages with offsets below |
     | minPartitions | read | as many as cores here; one for less than 10,000 messages | tasks |
-    | failOnDataLoss | read | true | false: what is missing or damaged is left out |
+    | failOnDataLoss | read | true | false: leave out messages that are missing or damaged |
     | includeHeaders | read | false | the column headers |
     | base64 | read | false | true: `value` is string, base64, for Spark's own unbase64(value), which is faster than Python |
-    | jobId | batch write | none | a write with the id of one that has ended writes nothing; one that was killed is finished |
-    | priority, lease | write | 65536, 60 | as of `push`; rows with a column `priority` have their own |
+    | jobId | batch write | none | the write's id: a second write with it finishes the first if that was killed, else writes nothing |
+    | priority, lease | write | 65536, 60 | as for `push`; a column `priority` overrides it for each row |
     | wait | write | 0 | seconds to wait for room in a queue with a bound |
 
-    **Batch read.** With a consumer: what it holds, once it has claimed what is ready. It stays claimed, whoever dies, and is read again
-    next time, until it is settled: `flatq.spark.claimed` does both in a `with`. Without: a look at what is ready, which takes nothing;
-    `offset` is then the message's id, and what others take meanwhile may be missing.
+    **Batch read.** With a consumer, it claims what is ready and reads all that the consumer holds. The messages stay claimed, whichever process
+    dies, and are read again next time, until they are settled; `flatq.spark.claimed` does both in a `with`. Without a consumer, it only looks
+    at what is ready and takes nothing; `offset` is then the message's id, and messages that others take meanwhile may be missing.
 
-    **Stream.** A batch's messages are claimed before Spark plans it (with Trigger.AvailableNow and a limit while the one before it runs), and
-    settled once the next batch has begun. So shell consumers may work beside it, a batch that is planned again after a crash is the same,
-    and nothing is there twice in what Spark commits exactly once. The last batch is settled by the next start's first batch, or by
+    **Stream.** A batch's messages are claimed before Spark plans it (with Trigger.AvailableNow and a limit, while the batch before it runs), and
+    settled once the next batch has begun. So shell consumers may work beside it, a batch that is planned again after a crash is the same, and
+    sinks that Spark commits exactly once have each message once. The last batch is settled by the first batch of the next start, or by
     `flatq.spark.run` and `flatq.spark.settle_checkpoint`. Before that, what Spark has written is synced (`FLATQ_SYNC=off`: not)."""
 
     @classmethod
