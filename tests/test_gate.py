@@ -430,7 +430,7 @@ def test_unprivileged(tmp_path):
 
 def test_the_spawner_ends_with_its_worker_and_is_replaced_when_killed(root):
     script = f"import sys; sys.path.insert(0, {str(ROOT / 'python')!r}); from flatq.crashlab import gate; gate.run(['true'], '.'); " \
-             "print(gate._Spawner.there[False].pid, flush=True); sys.stdin.read()"
+             "print(gate._Spawner.there[None].pid, flush=True); sys.stdin.read()"
     worker = subprocess.Popen([sys.executable, "-c", script], cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     spawner = int(worker.stdout.readline())
     assert b"spawner.py" in command_of(spawner)
@@ -438,11 +438,11 @@ def test_the_spawner_ends_with_its_worker_and_is_replaced_when_killed(root):
     worker.communicate()
     wait_for(lambda: not command_of(spawner), what="the end of the spawner")
     assert sh(": >a", root).status == 0
-    here, files = gate._Spawner.there[False], len(os.listdir("/proc/self/fd"))
+    here, files = gate._Spawner.there[None], len(os.listdir("/proc/self/fd"))
     os.kill(here.pid, signal.SIGKILL)
     os.waitid(os.P_PID, here.pid, os.WEXITED | os.WNOWAIT)
     assert (sh(": >b", root).status, sorted(os.listdir(root))) == (0, ["a", "b"])
-    assert gate._Spawner.there[False] is not here and not os.path.exists(f"/proc/{here.pid}")
+    assert gate._Spawner.there[None] is not here and not os.path.exists(f"/proc/{here.pid}")
     assert len(os.listdir("/proc/self/fd")) == files
     with ThreadPoolExecutor(1) as thread:  # PDEATHSIG is a matter of threads
         assert thread.submit(lambda: sh(": >c", root).status).result() == 0

@@ -197,14 +197,20 @@ _CALLS = _rows(_TABLE)
 _ALL_CALLS = {**_rows(_WIDE), **_CALLS}
 
 
-def _filter(wide: bool) -> bytes:
+def _filter(kinds: frozenset[str] | None) -> bytes:
     """The filter as BPF; calls that it lets pass by their number alone, the kernel remembers in a bitmap."""
     load, equal, above, bits, end = 0x20, 0x15, 0x35, 0x45, 0x06
     allow, notify, refuse = 0x7FFF0000, 0x7FC00000, 0x00050000
     code = [(load, 0, 0, 4), (equal, 1, 0, _ARCHES.get(_MACHINE, 0)), (end, 0, 0, refuse | errnos.ENOSYS),
             (load, 0, 0, 0), (above, 0, 1, 0x40000000), (end, 0, 0, refuse | errnos.ENOSYS)]
-    for number, (name, kind, where) in (_ALL_CALLS if wide else _CALLS).items():
-        if name in ("open", "openat") and not wide:
+    wanted = _CALLS
+    if kinds is not None:
+        # A fork that waits here is called away by the death of another child (see Limits): where reads are struck, it does not wait. Where forks
+        # are, all calls stop: then such a death comes more often at another call, which is made again
+        stop = kinds if kinds <= READS else READS | ENDS | BIRTHS
+        wanted = {number: row for number, row in {**_CALLS, **_rows(_WIDE)}.items() if row[1] in stop or row[1][0] == "E"}
+    for number, (name, kind, where) in wanted.items():
+        if name in ("open", "openat") and kinds is None:
             code += [(equal, 0, 4, number), (load, 0, 0, 16 + 8 * where[1][1]),
                      (bits, 0, 1, os.O_CREAT | os.O_TRUNC | _O_TMPFILE), (end, 0, 0, notify), (end, 0, 0, allow)]
         else:
@@ -258,16 +264,16 @@ def _status(pid: int | str, name: bytes) -> int:
 class _Spawner:
     """spawner.py, a child of the thread that has started it: it ends with that, or when nobody has the other end of its line."""
 
-    there: dict[bool, _Spawner] = {}  # by whether its filter is the wide one
+    there: dict[frozenset[str] | None, _Spawner] = {}  # by the kinds of call that its filter stops beside the usual ones
 
-    def __init__(self, wide: bool) -> None:
-        self.wide = wide
+    def __init__(self, kinds: frozenset[str] | None) -> None:
+        self.kinds = kinds
         self.owner = os.getpid(), threading.get_native_id()
         self.line, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "spawner.py")
         nothing = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (1, 2)]
         with far:
-            self.pid = os.posix_spawn("/proc/self/exe", [sys.executable, "-I", "-S", path, _filter(wide).hex()], os.environ,
+            self.pid = os.posix_spawn("/proc/self/exe", [sys.executable, "-I", "-S", path, _filter(kinds).hex()], os.environ,
                                       file_actions=[(os.POSIX_SPAWN_DUP2, far.fileno(), 0), *nothing])
 
     def fork(self, order: bytes, files: list[int]) -> int:
@@ -284,20 +290,20 @@ class _Spawner:
 
     def end(self) -> None:
         self.line.close()
-        _Spawner.there.pop(self.wide, None)
+        _Spawner.there.pop(self.kinds, None)
         if self.owner[0] == os.getpid():
             os.kill(self.pid, signal.SIGKILL)  # a process that was forked meanwhile may have the line as well
             os.waitpid(self.pid, 0)
 
     @classmethod
-    def ours(cls, wide: bool) -> _Spawner:
+    def ours(cls, kinds: frozenset[str] | None) -> _Spawner:
         """This thread's, started where there is none or it has been killed."""
-        there = cls.there.get(wide)
+        there = cls.there.get(kinds)
         if there and (there.owner != (os.getpid(), threading.get_native_id()) or select.select([there.line], [], [], 0)[0]):
             there.end()
-        if wide not in cls.there:
-            cls.there[wide] = cls(wide)
-        return cls.there[wide]
+        if kinds not in cls.there:
+            cls.there[kinds] = cls(kinds)
+        return cls.there[kinds]
 
 
 class _Gate:
@@ -325,7 +331,7 @@ class _Gate:
     def start(self, argv: Sequence[str], env: Mapping[str, str], cwd: AnyPath | None) -> None:
         """Let the spawner fork the child, and receive its listener; raise here what fails in the child before that."""
         order = marshal.dumps(([os.fspath(word) for word in argv], dict(env), os.fspath(cwd or os.getcwd())))
-        self.child = _Spawner.ours(self.kinds is not None).fork(order, [*(end.fileno() for end in self.ends), self.far.fileno()])
+        self.child = _Spawner.ours(self.kinds).fork(order, [*(end.fileno() for end in self.ends), self.far.fileno()])
         self.pidfd = os.pidfd_open(self.child)
         self.files.callback(os.close, self.pidfd)
         self.far.close()

@@ -229,12 +229,12 @@ def manners(scenario: Scenario, trial: Trial, result: gate.Result) -> list[str]:
             wrong.append(f"said {untrue[-1]!r} of what it could not read")
     # a shell that cannot start a process ends by itself, and says so in its own words ("no program" may strike a fork too, where two run side by side).
     # The death of a process calls dash away from a fork that waits at the gate; what it says of that may go to /dev/null
-    unforked = b"Cannot fork" in result.stderr or trial.fault == "killed at its start" or any(call.kind == "fork" and call.fate != "run" for call in result.calls)
+    unforked = trial.fault not in faults.READS and (b"Cannot fork" in result.stderr or trial.fault == "killed at its start" or any(
+        call.kind == "fork" and call.fate != "run" for call in result.calls))
     if result.status > 0 and result.status not in (*CODES, *((2, 254) if unforked else ())):
         wrong.append(f"exit {result.status}: {result.stderr[:200]!r}")
     if result.status >= 0 and not faults.kills(trial.fault) and trial.fault != "kill one":
-        said = [line for line in result.stderr.splitlines() if b"Cannot fork" not in line]
-        if len(said) > scenario.complaints and trial.fault not in faults.UNSEEN[len(faults.READS):]:
+        if len(result.stderr.splitlines()) > scenario.complaints and trial.fault not in faults.UNSEEN[len(faults.READS):]:
             wrong.append(f"more than {scenario.complaints} lines: {result.stderr[:300]!r}")
     return wrong
 
