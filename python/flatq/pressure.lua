@@ -1,6 +1,6 @@
--- pressure.lua - every step of the protocol that changes something: KEYS in the order of SUFFIXES, ARGV as Queue._run has it; see pressure.py
+-- pressure.lua - the steps of the protocol that change something (see pressure.py); KEYS are in the order of SUFFIXES, ARGV as Queue._run passes them
 --
--- Answers with a status and, where there is one, what was found.
+-- Returns a status and, if there is one, a value.
 
 local queue, bound, producer, consumer, producer_free, consumer_free, produced_messages, produced_bytes, consumed_messages,
   consumed_bytes, not_full, closed, producer_lease, consumer_lease = unpack(KEYS)
