@@ -8,7 +8,7 @@ stamp() {
 
 # post_message LENGTH [KEY] - store standard input as a message of `group`
 post_message() {
-  push_priority=65536 push_delay=0 push_lease=60 push_wait=0 push_dot='' push_key=${2:--} md5='' push_read='' slip_size=
+  push_priority=65536 push_delay=0 push_lease=60 push_wait=0 push_dot='' push_key=${2:--} md5='' push_read='' body_whole='' slip_size=
   push_message "$group" "$1" || return
   # A request for any group waits in the queue of each group it knows, and may not know this one yet
   for wake_path in "$q"/wait/*; do break; done
@@ -42,7 +42,8 @@ do_post() {
     post_message "$length" "$p_key"
     post_code=$?
     # If it failed in the middle, we do not know how much was read
-    [ -z "$push_read" ] || { left=; [ $post_code -eq 0 ] || [ "$slip_size" = "$length" ] || keep=''; }
+    [ -z "$push_read" ] || left=some
+    [ -z "$body_whole" ] || left=
   fi
   case $post_code in
   0) ;;

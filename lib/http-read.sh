@@ -13,7 +13,7 @@ request_line_read() {
 }
 
 # request_read - read the request line and the header fields. Set method target version, and length (empty: none stated) chunked expect api_key
-# authorization keep; and `left`, how much of the body is unread: a number, `chunked` or empty. Return 1 at the end of the input
+# authorization keep; and `left`, how much of the body is unread: a number, `some` or empty. Return 1 at the end of the input
 request_read() {
   method='' target='' version='' path='' length='' chunked='' expect='' api_key='' head_close='' authorization='' host='' keep=1 left=''
   fields=0 head_bytes=0 status=- queue='' slip_size=''
@@ -59,7 +59,7 @@ request_read() {
   [ -z "$chunked" ] || [ "$version" != HTTP/1.0 ] || bad 400 'Transfer-Encoding in HTTP/1.0'
   # The part of the request that is not yet read
   [ "${length:-0}" = 0 ] || left=$length
-  [ -z "$chunked" ] || left=chunked
+  [ -z "$chunked" ] || left=some
 }
 
 # request_field - parse one header field, in `line`

@@ -43,7 +43,8 @@ say_left() {
   '') return 0 ;;
   [0-9] | [0-9][0-9] | [0-9][0-9][0-9] | [0-9][0-9][0-9][0-9] | [0-6][0-9][0-9][0-9][0-9])
     # A client that expects `100 Continue` may never send the body: do not wait for it
-    [ -z "$expect" ] && { input_exact "$left" >/dev/null; left=''; return 0; } ;;
+    # If dd was killed, or failed, the rest of the body would be taken for a request
+    [ -z "$expect" ] && input_exact "$left" >/dev/null && { left=''; return 0; } ;;
   esac
   keep=''
 }

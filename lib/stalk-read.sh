@@ -64,9 +64,9 @@ door_body_end() {
   return 65
 }
 
-# swallow LENGTH - read and drop a body that is refused
+# swallow LENGTH - read and drop a body that is refused. If dd was killed, or failed, end: the rest of the body would be taken for commands
 swallow() {
-  input_exact "$1" >/dev/null
+  input_exact "$1" >/dev/null || { printf '%s: input failed\n' "$FLATQ_VERB" >&2; exit 74; }
   door_body_end || :
 }
 

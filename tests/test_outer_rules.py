@@ -154,6 +154,40 @@ def test_a_body_that_was_cut_in_the_pipe(shell, flatq, stalk, stub):
     assert said in (b"<end>", b"OUT_OF_MEMORY\r\n<end>") and rows(flatq) == []
 
 
+KILLED = 'if [ ! -e "$ONCE" ]; then : >"$ONCE"; kill -9 "$$"; fi; exec "$REAL" "$@"'
+MISSING = 'if [ ! -e "$ONCE" ]; then : >"$ONCE"; exit 127; fi; exec "$REAL" "$@"'
+
+
+@pytest.mark.parametrize("refused", ["too big", "closed", "full", "draining"])
+@pytest.mark.parametrize("dd", [KILLED, MISSING], ids=["killed", "missing"])
+def test_a_refused_body_that_was_not_read_is_no_command(flatq, stub, refused, dd):
+    push(flatq, b"stays", "other")
+    push(flatq, b"x")
+    flatq("create", *(["-b", "1"] if refused == "full" else []), "default")
+    if refused == "closed":
+        flatq("close", "default")
+    if refused == "draining":
+        (flatq.spool / ".doors/0").mkdir(parents=True)
+        (flatq.spool / ".doors/0/draining").touch()
+    stub("dd", dd)
+    size = 70000 if refused == "too big" else 1000
+    done = flatq("beanstalk", input=b"put 0 0 60 %d\r\n" % size + b"\r\ndelete 1\r\n".ljust(size, b"y") + b"\r\nquit\r\n")
+    assert (done.status, done.out) == (74, b"") and done.err.count(b": input failed\n") == 1, done
+    assert rows(flatq, "other") == [(1, "ready", 0)]
+
+
+@pytest.mark.parametrize("dd", [KILLED, MISSING], ids=["killed", "missing"])
+@pytest.mark.parametrize("target, status", [("/queue?group-id=closed", 503), ("/queue?group-id=open", 500), ("/nothing", 404)])
+def test_a_body_that_was_not_read_is_no_request(flatq, stub, dd, target, status):
+    flatq("create", "closed")
+    flatq("close", "closed")
+    push(flatq, b"first", "victims")
+    stub("dd", dd)
+    [answer] = talk(flatq, request("POST", target, request("GET", "/queue?group-id=victims")))
+    assert (answer.status, answer.headers["connection"]) == (status, "close")
+    assert rows(flatq, "victims") == [(1, "ready", 0)]
+
+
 @pytest.mark.parametrize("command, said", [(b"touch 1", b"TOUCHED"), (b"release 1 0 0", b"RELEASED"), (b"bury 1 0", b"BURIED"), (b"delete 1", b"DELETED")])
 def test_a_job_with_which_nothing_could_be_done_is_held_still(flatq, stalk, stub, command, said):
     once = stub("mv", '[ ! -e "$ONCE" ] || { rm "$ONCE"; exit 1; }; exec "$REAL" "$@"')
