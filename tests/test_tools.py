@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from conftest import LIB, Result, need, runs_stubs, share
+from conftest import LIB, SHELLS, Result, need, runs_stubs, share
 from engine import flats_of, refused
 from test_rules import drained, faulty, fill, stub
 
@@ -249,7 +249,7 @@ def alpine(flatq):
     for name in (*COREUTILS, "sed", "flock"):
         (place / name).unlink(missing_ok=True)
         (place / name).symlink_to(need(name))
-    flatq.env["PATH"] = str(place)
+    flatq.env["PATH"] = f"{flatq.home}:{place}"
 
 
 def with_awk(program):
@@ -282,9 +282,11 @@ ANY = bytes(range(256)) * 5 + b"\n"
 MANY = [b"", b"\xff\xfe", b"a b\tc", *(b"%d " % n + b"x" * 100 for n in range(117))]
 
 
-@pytest.mark.parametrize("userland", share("userlands", USERLANDS, 3, first=3))
-def test_a_day(flatq, userland):
-    flatq.env["FLATQ_SYNC"] = "on"
+@pytest.mark.parametrize("name, userland", share("userlands", itertools.product(SHELLS, USERLANDS), 3, first=3))
+def test_a_day(flatq, name, userland):
+    flatq.shell = str(flatq.home / "sh")
+    os.symlink(os.path.realpath(need(name)), flatq.shell)
+    flatq.env.update(FLATQ_SYNC="on", PATH=f"{flatq.home}:{flatq.env['PATH']}")
     USERLANDS[userland](flatq)
     for body in b"", ANY, os.urandom(1 << 20):
         flatq("push", "q", input=body, check=0)
