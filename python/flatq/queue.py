@@ -191,8 +191,8 @@ class AsyncQueue(_Queue):
         return taken
 
     async def reserve(self, *, wait: float = 0, lease: float | None = None) -> AsyncReserved:
-        """Take a message until it is deleted, released or buried, or `lease` seconds are over (None: what was said when it was
-        pushed). wait: seconds to wait for one. Raises Empty, Closed."""
+        """Take a message until it is deleted, released or buried, or `lease` seconds are over (None: the lease that it was pushed
+        with). wait: seconds to wait for one. Raises Empty, Closed."""
         return await self._call("reserve", self._message, wait=wait, lease=lease)
 
     async def delete(self, receipt: str) -> None:
@@ -204,7 +204,7 @@ class AsyncQueue(_Queue):
         await self._call("release", _nothing, receipt, priority=priority, delay=delay)
 
     async def touch(self, receipt: str, *, lease: float | None = None) -> None:
-        """Keep a reserved message for `lease` seconds from now (None: what was said when it was pushed). Raises NotYours, Invalid."""
+        """Keep a reserved message for `lease` seconds from now (None: the lease it was pushed with). Raises NotYours, Invalid."""
         await self._call("touch", _nothing, receipt, lease=lease)
 
     async def bury(self, receipt: str, *, reason: str | None = None, priority: int | None = None) -> None:
@@ -221,8 +221,8 @@ class AsyncQueue(_Queue):
         return await self._call("peek", bytes, None if id is None else f"{self.name}:{int(id)}", state=state)
 
     async def claim(self, consumer: str, count: int | None = None) -> list[Segment]:
-        """Take many messages under a name of one's own: `count` at most are held then (None: 10,000; 0: take nothing more), those of
-        before first. Nothing but settle and unclaim ends that, no crash either. Not through a door. Raises Empty, Closed, Invalid."""
+        """Take many messages under a name of your own, until it holds `count` (None: 10,000; 0: take no more), and return all that it
+        holds, the oldest first. Only settle and unclaim end this, no crash does. Not through a door. Raises Empty, Closed, Invalid."""
         return await self._call("claim", _segments, consumer=consumer, count=count)
 
     async def settle(self, consumer: str, offset: int) -> None:
@@ -266,15 +266,15 @@ class AsyncQueue(_Queue):
 
 class Queue(_Queue):
     """Queue("jobs"), in $FLATQ_DIR or the spool `path`; Queue("host:1234/jobs"), through the line door there ("host:1234": its
-    `default`). Making one does nothing; the first push makes the queue on disk.
+    `default`). Creating the object does nothing; the first push creates the queue on disk.
 
-    `timeout`: seconds that a verb may take beyond what it was told to wait, then TimedOut; None: no limit.
+    `timeout`: seconds that a verb may take beyond the time it was told to wait, then TimedOut; None: no limit.
 
-    Messages are bytes, and str is refused by TypeError. Seconds may have fractions, which are rounded up; `wait` may be math.inf.
-    Every method raises an Error of flatq.errors; Disk, Denied, Internal, TimedOut and, for a door, Unreachable may be raised by all.
-    Objects may be shared by threads, inherited by fork and pickled; nothing is open between calls. What interrupts a call (^C, an
-    exception from a signal handler) ends the verb first, which gives back what it has not handed out. A pop that had ended just then
-    is done with all the same, a push stored: `reserve` and `key` are for those who need to know."""
+    Messages are bytes; a str raises TypeError. Seconds may have fractions, which are rounded up; `wait` may be math.inf.
+    Methods raise an Error of flatq.errors; all may raise Disk, Denied, Internal, TimedOut and, for a door, Unreachable.
+    Objects may be shared by threads, inherited by fork and pickled; nothing is open between calls. An interruption of a call (^C, an
+    exception from a signal handler) ends the verb first, which gives back what it has not handed out. If a pop or push had just
+    ended, its message is deleted or stored all the same: if that matters, use `reserve` and `key`."""
 
     async def _run(self, call: Call[T]) -> T:
         return verbs.run(call)

@@ -43,7 +43,7 @@ BOUND = 6
 PACE = 0.022  # seconds: how long a verb is believed to take before one was struck
 #: Begins an operation that is to be struck: it waits until the striking thread is ready.
 READY = ("sh", "-c", 'kill -STOP $$; exec "$@"', "sh")
-DEADLINE = 120.0  # seconds after which an operation is said to hang, and the history is over
+DEADLINE = 120.0  # seconds after which an operation counts as hanging, and the history ends
 PLACES = ("wal", "fold", "head", "delayed", "out")
 
 
@@ -95,7 +95,7 @@ class Outcome:
 
 
 class Clock:
-    """The uptime, in seconds: the system's, or that of a /proc of one's own, which is advanced by hand."""
+    """The uptime, in seconds: the system's, or that of a separate /proc, which the history advances."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path, self.boot = path, 0

@@ -24,7 +24,7 @@ from . import broken, campaign, clients, faults, history, pairs, power, races, t
 from .broken import FAMILIES, MUTANTS, Probe
 from .scenarios import ROOT, SCENARIOS, System
 
-#: Seconds after which an operation of a broken variant in a history is said to hang.
+#: Seconds after which an operation of a broken variant in a history counts as hanging.
 DEADLINE = 20.0
 #: The families whose probes name a call.
 AT = ("reads", "ends", "pairs")
