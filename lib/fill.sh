@@ -2,7 +2,7 @@
 
 # bulk_push l|0 QUEUE - store each line of standard input, or each piece that ends with a NUL, as a message.
 # Reads push_priority push_lease push_wait. Sets bulk_count, bulk_first, bulk_last. The messages enter the queue block by block, in order,
-# before the answer; a crash in between leaves the first blocks. Returns 65, and stores nothing, if one is larger than FLATQ_MOST_BYTES
+# before the answer; a crash in between leaves the first ones. Returns 65, and stores nothing, if one is larger than FLATQ_MOST_BYTES
 bulk_push() {
   queue_open "$2" make || return
   clock_read
@@ -145,18 +145,33 @@ sys.stdout.flush()' 2>/dev/null
   fi
 }
 
-# bulk_commit - under the lock, rename every block to its place
+# bulk_enter - rename bulk_path, a block of the stage, into queue/, or its flat files into the block that is there. Only mkdir tells which: after
+# a failed look, mv would put the new block inside the old one. No mv renames anything to `/.`, and rename(2) replaces only an empty directory
+bulk_enter() {
+  [ -d "$bulk_path" ] || return
+  if mkdir "$bulk_block" 2>/dev/null; then
+    mv -f "$bulk_path" "$q/queue/." 2>/dev/null 9>&9 || absent "$bulk_path"
+    return
+  fi
+  set --
+  for bulk_flat in "$bulk_path"/* end; do
+    [ "$bulk_flat" = end ] || { set -- "$@" "$bulk_flat"; [ $# -eq 100 ] || continue; }
+    [ $# -eq 0 ] || mv -f "$@" "$bulk_block/." 2>/dev/null 9>&9
+    set --
+  done
+  # This proves that nothing is left in the stage (R1)
+  rmdir "$bulk_path" 2>/dev/null
+}
+
+# bulk_commit - under the lock, rename every block of the stage, or its flat files, to its place
 bulk_commit() {
+  need proof
   queue_conf || return
   push_need=$bulk_count push_key='' push_dup=''
   push_enter || return
   for bulk_path in "$bulk_stage"/*; do
     bulk_block=$q/queue/${bulk_path##*/}
-    if [ -d "$bulk_block" ]; then
-      mv -f "$bulk_path"/* "$bulk_block/" 2>/dev/null 9>&9
-    else
-      mv -f "$bulk_path" "$bulk_block" 2>/dev/null 9>&9
-    fi || { disk_failed "$q/queue" "queue '$queue'"; return; }
+    bulk_enter || { disk_failed "$q/queue" "queue '$queue'"; return; }
     sync_paths "$bulk_block" "$q/queue" || { why="queue '$queue': cannot sync"; return 74; }
   done
   # A few messages are cheaper as single ones

@@ -667,6 +667,29 @@ def test_one_look_at_conf_or_closed_that_fails(flatq):
     assert faulty(flatq, STATS, flatq.spool / "q/closed", "pop", "q").returncode == 69
 
 
+@pytest.mark.parametrize("when", ["1", "1+"])
+def test_a_block_that_one_look_does_not_see_takes_in_what_push_l_brings(flatq, when):
+    """An `mv DIRECTORY DIRECTORY` would put the new block inside the old one, where no verb looks."""
+    flatq("push", "-l", "q", input=b"".join(b"%d\n" % n for n in range(120)), check=0)
+    block, = (flatq.spool / "q/queue").iterdir()
+    done = faulty(flatq, f"{STATS},statx,stat64", block, "push", "-l", "q", when=when, input=b"".join(b"%d\n" % n for n in range(120, 240)))
+    assert (done.returncode == 0) == bool(done.stdout), done
+    assert not [path for path in block.iterdir() if path.is_dir()]
+    assert drained(flatq) == list(range(240 if done.stdout else 120))
+
+
+def test_a_stage_of_which_an_mv_leaves_the_rest_is_not_acknowledged(flatq):
+    """It ends well, or is killed, behind the first flat file; and where it is killed behind the last one, or behind the whole block, all is stored."""
+    lines = [b"".join(b"%d\n" % n for n in range(1000 * turn, 1000 * turn + 600)) for turn in range(4)]
+    flatq("push", "-l", "q", input=lines[0], env=stub(flatq, "mv", '"$real" "$@"\nkill -KILL $$'), check=0)
+    flatq("push", "-l", "q", input=lines[1], env=stub(flatq, "mv", '"$real" "$@"\nkill -KILL $$'), check=0)
+    for turn, end in ((2, "exit 0"), (3, "kill -KILL $$")):
+        some = f'for last; do :; done\ncase $last in */queue/*) "$real" -f "$2" "$last"; {end} ;; esac\nexec "$real" "$@"'
+        done = flatq("push", "-l", "q", input=lines[turn], env=stub(flatq, "mv", some))
+        assert (done.status, done.out) == (74, b""), (end, done)
+    assert drained(flatq) == [1000 * turn + n for turn in range(4) for n in range(600 if turn < 2 else 500)]
+
+
 def test_a_bound_is_not_counted_from_a_listing_that_failed(flatq):
     """What a listing does not show makes no room: in each place, whichever listing of it fails."""
     flatq("create", "-b", "4", "q", check=0)

@@ -144,8 +144,8 @@ class AsyncQueue(_Queue):
                         wait: float = 0) -> Sequence[int]:
         """Store messages, in order, and return their ids; options as for push.
 
-        If no body has a NUL, or none has a newline, they are stored together, all or none. Else they are stored one by one, and an
-        Error has the ids of the messages that were stored as `ids`. Raises Full, Closed, Invalid."""
+        If no body has a NUL, or none has a newline, they are stored together, all or none; a crash, or a disk that
+        fails, may leave the first of more than 500. Else they are stored one by one, and an Error has the ids of the messages that were stored as `ids`. Raises Full, Closed, Invalid."""
         every = [_body(body) for body in bodies]
         for flag, end in (("-0", b"\0"), ("-l", b"\n")):
             if not any(end in body for body in every):

@@ -241,6 +241,8 @@ def _basic() -> list[Scenario]:
         make("push, new range", "push", pushes(1, 2), ("push", "q", b"m3"), lines(1, 3), new=lines(3, 3), prepare=full_range),
         make("push -l, few", "push", pushes(1, 2), ("push", "-l", "q", b"m3\nm4\n"), lines(1, 4), new=lines(3, 4), atomic=True),
         make("push -l", "push", pushes(1, 2), ("push", "-l", "q", MANY), lines(1, 140), new=lines(3, 140), atomic=True),
+        make("push -l into a block that is there", "push", (("push", "-l", "q", b"\n".join(lines(1, 120))),), ("push", "-l", "q", b"\n".join(lines(121, 240))),
+             lines(1, 240), new=lines(121, 240), atomic=True),
         make("push -0", "push", pushes(1, 2), ("push", "-0", "q", b"m3\0\0m\n5\0"), (b"m1", b"m2", b"m3", b"", b"m\n5"), new=(b"m3", b"", b"m\n5"), atomic=True),
         make("pop", "pop", pushes(1, 3), ("pop", "q", b""), lines(1, 3), old=lines(1, 1), delivers=True),
         make("pop binary", "pop", (("push", "q", BIG),), ("pop", "q", b""), (BIG,), old=(BIG,), delivers=True),
