@@ -47,7 +47,7 @@ work_look() {
     if [ -z "$later" ] || { [ -z "$work_lost" ] && [ "$work_touch_at" \< "$later" ]; }; then
       later=$work_touch_at
     fi
-    if [ -n "$take_stop$work_gone" ]; then
+    if [ -n "$take_stop$work_gone$work_heard" ]; then
       work_soon=$later
       work_later 200
       [ "$later" \< "$work_soon" ] || later=$work_soon

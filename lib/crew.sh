@@ -11,7 +11,7 @@ work_parent() {
     trap "work_pass $signal" $signal
   done
   trap 'work_trapped=1' ALRM
-  trap : PIPE
+  trap 'work_trapped=1' PIPE
   work_begin || die $? "$why"
   [ -z "$work_tty" ] || work_teller_start || die $? "$why"
   work_crew_start "$@"
@@ -76,7 +76,7 @@ work_send() {
 # work_child COUNT COMMAND ... - run a worker under a parent. $$ is that of the parent here
 work_child() {
   trap '' INT QUIT
-  trap : HUP TERM
+  trap work_heed HUP TERM
   trap work_finish USR1
   trap 'work_give_back USR2' USR2
   work_tell_self USR2:

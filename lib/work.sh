@@ -8,7 +8,7 @@
 # its worker is killed, if the system can do that
 work_tools() {
   work_group='' work_pdeathsig='' work_clock_signal=VTALRM work_tty='' work_teller='' work_guarded='' work_clock='' work_rung=''
-  work_job='' work_running='' work_looking='' work_gone='' feed_open='' feed_file=''
+  work_job='' work_running='' work_looking='' work_gone='' work_heard='' feed_open='' feed_file=''
   work_done=0 work_failed=0 work_buried=0 work_exit=0 work_back='' take_stop='' wait_sleeper='' taken=''
   ! command -v setsid >/dev/null 2>&1 || work_group=setsid
   ! setpriv --pdeathsig KILL true 2>/dev/null || work_pdeathsig='setpriv --pdeathsig KILL'
@@ -74,13 +74,19 @@ work_give_back() {
   work_finish
 }
 
+# work_heed - the trap for a signal that is not for us. It ends a `wait` nevertheless, so this is as work_finish, without the end
+work_heed() {
+  work_trapped=1 work_heard=1
+  [ -z "$work_running" ] || work_look
+}
+
 # work_worker COUNT COMMAND ... - work on up to COUNT messages (empty: no limit), one after the other
 work_worker() {
   work_left=$1
   shift
   trap 'work_trapped=1; [ -z "$work_running" ] || work_look' ALRM
-  # Do not die of SIGPIPE if the guard was killed
-  trap : PIPE
+  # Do not die of SIGPIPE if the guard was killed. The trap does no more, since it may be a write in work_look that sets it off
+  trap 'work_trapped=1' PIPE
   clock_read
   process_started "$work_self" || started=$now
   work_owner=$work_self-$started
@@ -144,7 +150,7 @@ work_message() {
 work_run() {
   feed_open || return
   work_times
-  work_reason='' work_lost='' work_over=''
+  work_reason='' work_lost='' work_over='' work_heard=
   export FLATQ_ID="$id" FLATQ_QUEUE="$queue" FLATQ_TRIES="$slip_tries"
   { command exec 7>"$feed_path"; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
   feed_begin | work_exec "$@" &
@@ -193,6 +199,11 @@ work_exec() {
   exec $work_pdeathsig $work_group "$@" 4>&- 5>&- 7>&- 8<&-
 }
 
+# work_lives PID - return whether this child has not ended, as far as can be seen
+work_lives() {
+  process_started "$1" || { [ ! -e "$FLATQ_PROC/1/stat" ] && kill -0 "$1" 2>/dev/null; }
+}
+
 # work_wait PID - wait for it, whatever traps interrupt; set work_code. If a signal comes in the instant in which a process of the pipeline
 # ends, such as the feeder, bash forgets that process and waits for ever. So after the first signal, wake the wait every two seconds; if the
 # process has been gone for a second, its exit code is unknown: set 255, and work_unknown
@@ -202,9 +213,10 @@ work_wait() {
     work_trapped=
     wait "$1" 2>/dev/null
     work_code=$?
-    [ -n "$work_trapped" ] || break
+    # A signal may have ended the `wait`, and its trap may not have said so
+    [ -n "$work_trapped" ] || { [ "$work_code" -gt 128 ] && work_lives "$1"; } || break
     work_first=$work_code
-    process_started "$1" && continue
+    work_lives "$1" && continue
     clock_read
     if [ -n "$work_gone" ]; then
       clock_add 1 "$work_gone"

@@ -401,7 +401,31 @@ def test_a_signal_to_the_whole_group_cuts_no_message(flatq, spool, hold):
     assert listed(flatq) == []
 
 
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_signal_that_is_not_for_the_worker_ends_no_job(shell, flatq, spool, hold, jobs):
+    """Its shell's `wait` ends all the same: the command that goes on must not be taken for dead."""
+    push(flatq, b"first")
+    process = flatq.start("work", "-j", jobs, "-w", "0", "-d", "0", "--", "sh", "-c", HOLD, "sh", hold)
+    pid = held(hold)
+    worker = parent_of(pid)
+    wait_for(lambda: fed(process, pid), "the command has its message")
+    for number in [signal.SIGPIPE] if jobs == "1" else [signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE]:
+        os.kill(worker, number)
+        wait_for(lambda: not pending(worker), "the signal is taken")
+    # the other worker finds nothing, or has what was given back
+    empty(flatq)
+    assert alive(pid)
+    (hold / "go").touch()
+    assert ended(process, 0) == (b"", b"")
+    assert listed(flatq) == []
+    nothing_left(process, spool, pid)
+
+
 # deaths
+
+
+def parent_of(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_a_killed_worker_gives_back_at_once_and_leaves_nothing(shell, flatq, spool, hold):
@@ -492,7 +516,7 @@ def test_one_of_several_is_killed(flatq, spool, tmp_path):
     push(flatq, b"x")
     process = flatq.start("work", "-j", "2", "-n", "2", "--", "sh", "-c", HOLD, "sh", tmp_path)
     pid = held(tmp_path)
-    worker = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    worker = parent_of(pid)
     (tmp_path / "pid").unlink()
     os.kill(worker, signal.SIGKILL)
     # the other one has it
