@@ -155,6 +155,8 @@ body_file() {
   set +C
   [ -e "$body_fd" ] || body_fd=$body_file
   { command exec 4<"$body_fd" && rm -f "$body_file"; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
+  # If dd reads it and cannot write it, we do not know how much is left
+  left=some
   if [ -n "$chunked" ]; then
     length=0
     while body_chunk; do :; done

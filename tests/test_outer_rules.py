@@ -188,6 +188,20 @@ def test_a_body_that_was_not_read_is_no_request(flatq, stub, dd, target, status)
     assert rows(flatq, "victims") == [(1, "ready", 0)]
 
 
+def test_a_batch_for_which_the_disk_has_no_room_is_answered_at_once(flatq, stub):
+    """dd has read the body when its write fails: the door must not wait for it again."""
+    push(flatq, b"first")
+    stub("dd", '[ -e "$ONCE" ] && exec "$REAL" "$@"; : >"$ONCE"; "$REAL" "$@" >/dev/null; exit 1')
+    door = Direct(flatq, "http")
+    client = door.connect()
+    try:
+        client.send(request("POST", "/queue?batch=1&group-id=g", b"20000\n" + b"y" * 20000 + b"\n"))
+        assert client.rest(10).startswith(b"HTTP/1.1 500 ") and b"Connection: close\r\n" in client.got, client.got
+        assert client.ended and door.processes[0].wait(60) == 0
+    finally:
+        door.end()
+
+
 @pytest.mark.parametrize("command, said", [(b"touch 1", b"TOUCHED"), (b"release 1 0 0", b"RELEASED"), (b"bury 1 0", b"BURIED"), (b"delete 1", b"DELETED")])
 def test_a_job_with_which_nothing_could_be_done_is_held_still(flatq, stalk, stub, command, said):
     once = stub("mv", '[ ! -e "$ONCE" ] || { rm "$ONCE"; exit 1; }; exec "$REAL" "$@"')
