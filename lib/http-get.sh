@@ -1,7 +1,8 @@
 # http-get.sh - GET: hand out a message, or one of each of several groups
 #
-# get_list has QUEUE:NAME of each message that was taken for the client, until the whole answer is written. If writing fails, they go back. Once
-# all is sent, the client may have read it, even if it has reset its connection since: the messages come back when their time is over.
+# get_list has QUEUE:NAME of each message that was taken for the client and whose last byte is not written: if the answer fails, or this
+# process is ended, they go back. Once the client may have the last byte, the message keeps its lease, and comes back when that is over: else
+# two clients would have it.
 
 do_get() {
   get_lease=60 get_wait=0 get_most=1 groups='' group_any=1
@@ -64,24 +65,29 @@ get_send() {
     get_bytes=$slip_size
   fi
   [ -z "$again" ] || door_pieces
-  door_room "$get_bytes" && printf '%s\r\n' "$headers" 2>/dev/null || exit 74
+  door_room "$get_bytes" || exit 74
+  # Nothing follows the head of an empty message
+  [ "$get_bytes" != 0 ] || get_list=
+  printf '%s\r\n' "$headers" 2>/dev/null || exit 74
   headers=
   # shellcheck disable=SC2086 # words
   set -- $get_heads
   for get_taken in $get_list; do
     queue_open "${get_taken%%:*}" && slip_parse "${get_taken#*:}" || exit 74
     if has max; then printf '%s %s %s %s\n' "$1" "$2" "$3" "$4" 2>/dev/null || exit 74; fi
-    base64 -d "$q/body/$slip_id" 2>/dev/null || get_cut $?
+    # From here on it keeps its lease, whatever signal comes
+    get_list=${get_list#" $get_taken"}
+    { get_said=$(exec base64 -d "$q/body/$slip_id" 2>&1 >&4) || get_cut; } 4>&1
     if has max; then printf '\n' 2>/dev/null || exit 74; fi
     shift 4
   done
-  get_list=
 }
 
-# get_cut CODE - the message could not be written out properly. If its base64 was killed, it keeps its lease: the client may have all of it
+# get_cut - base64 has failed. It goes back only if base64 says that the client is gone: one that was killed, or could not close its output, may
+# have written all
 get_cut() {
-  case $1 in
-  129 | 13[0-9] | 14[02-9]) get_list=${get_list#*" $get_taken"} ;;
+  case $get_said in
+  *'Broken pipe'* | *'Connection reset'*) get_list=" $get_taken$get_list" ;;
   esac
   exit 74
 }

@@ -97,6 +97,24 @@ def test_a_sum_of_nothing_is_no_sum(shell, flatq, stub, which):
     assert ask_status(flatq, "POST", "/queue?group-id=g", b"first") == 204
 
 
+DECODED = 'case $* in -d*/body/*) "$REAL" "$@"; [ -e "$ONCE" ] || { : >"$ONCE"; %s; }; exit ;; esac; exec "$REAL" "$@"'
+LEASED, BACK = "reserved", "ready"
+
+
+@pytest.mark.parametrize("query", ["group-id=a", "max=2"])
+@pytest.mark.parametrize("how, state", [
+    ("exit 1", LEASED), ('kill -KILL "$$"', LEASED), ('kill -TERM "$PPID"', LEASED), ('echo "base64: write error: Broken pipe" >&2; exit 1', BACK),
+], ids=["its close fails", "killed", "the door is ended", "the client is gone"])
+def test_a_message_whose_last_byte_may_have_arrived_keeps_its_lease(shell, flatq, stub, query, how, state):
+    """base64 has written all of the first message, then a fault comes. What was not begun goes back."""
+    push(flatq, b"pay 100", "a")
+    push(flatq, b"pay 200", "b")
+    stub("base64", DECODED % how)
+    done = flatq("http", input=request("GET", "/queue?" + query))
+    assert b"pay 100" in done.out and b"pay 200" not in done.out and done.status in (74, 75), done
+    assert [row[1] for row in rows(flatq, "a") + rows(flatq, "b")] == [state, BACK]
+
+
 def test_patch_of_what_is_ready_again(shell, flatq):
     """Its time is over, and another of its group is in flight."""
     talk(flatq, *(request("POST", "/queue?group-id=g", body) for body in (b"one", b"two")))
