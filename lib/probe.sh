@@ -8,15 +8,11 @@ tools_probe() {
   [ -c /dev/full ] || { why='/dev/full is missing, with which failed writes are tried: mount /dev'; return 70; }
   probe base64 coreutils 'cannot write one long line' probe_wrap &&
     probe base64 coreutils 'hides a read error' probe_not base64 "$base64_wrap" <"$probe_try" &&
-    probe base64 coreutils 'hides a write error' probe_not base64 "$base64_wrap" <"$lib/common.sh" >/dev/full &&
+    probe base64 coreutils 'hides a write error' probe_not probe_encode >/dev/full &&
     probe base64 coreutils 'hides a write error but the last' probe_name base64 &&
     probe base64 coreutils 'hides a read error when it decodes' probe_not base64 -d "$probe_try" &&
-    probe base64 coreutils 'hides a write error when it decodes' probe_not base64 -d >/dev/full <<E &&
-QUJD
-E
-    probe base64 coreutils 'decodes damaged text' probe_not base64 -d >/dev/null <<E &&
-QQ!=
-E
+    probe base64 coreutils 'hides a write error when it decodes' probe_not probe_decode QUJD >/dev/full &&
+    probe base64 coreutils 'decodes damaged text' probe_not probe_decode 'QQ!=' >/dev/null &&
     probe base64 coreutils 'decodes no more than the first of several pieces' probe_pieces &&
     probe mv coreutils 'copies when a rename fails' probe_rename &&
     probe_sync &&
@@ -68,6 +64,15 @@ probe_wrap() {
     [ ${#probe_out} -ne 136 ] || return 0
   done
   return 1
+}
+
+# No here-document: some shells make a file of it, for which a disk may have no room
+probe_encode() {
+  printf ABC | base64 "$base64_wrap"
+}
+
+probe_decode() {
+  printf %s "$1" | base64 -d
 }
 
 # probe_name TOOL - what BusyBox hides cannot be tried: base64 sees the last of many writes, sync -f no error of the disk's
