@@ -94,31 +94,6 @@ def test_drain(job, flatq, tmp_path, spark):
     assert flatq("pop", check=0).out == b"x"
 
 
-def test_a_drain_starts_no_readlink(job, flatq, tmp_path, spark, monkeypatch):
-    """Spark is told so for a table on this machine, while the query is started; the class is there. What else the session does is not told."""
-    from pyspark.sql.streaming import DataStreamWriter
-
-    name, seen, start = "spark.sql.streaming.checkpointFileManagerClass", [], DataStreamWriter.start
-
-    def looked(writer, *words, **more):
-        seen.append(spark.conf.get(name, None))
-        return start(writer, *words, **more)
-
-    monkeypatch.setattr(DataStreamWriter, "start", looked)
-    fill(flatq, 0, 10)
-    job("drain", "default", "--to", tmp_path / "out")
-    with drain.without_readlink(spark, "hdfs://elsewhere/out"):
-        seen.append(spark.conf.get(name, None))
-    seen.append(spark.conf.get(name, None))
-    assert [(one or "none").rpartition(".")[2] for one in seen] == ["FileSystemBasedCheckpointFileManager", "none", "none"]
-    spark.conf.set(name, "a.user's.own")
-    try:
-        with drain.without_readlink(spark, str(tmp_path)):
-            assert spark.conf.get(name) == "a.user's.own"
-    finally:
-        spark.conf.unset(name)
-
-
 def test_one_drain_a_table(job, flatq, tmp_path, spark, monkeypatch):
     """A second one says so and leaves all as it is: what is no part of the table yet may be what the first is writing."""
     fill(flatq, 0, 300)

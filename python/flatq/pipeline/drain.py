@@ -68,28 +68,6 @@ def stream(spark: SparkSession, queues: Sequence[str], to: str, spool: str | Non
     return rows.writeStream.format("parquet").option("path", to).option("checkpointLocation", to.rstrip("/") + "/_checkpoint")
 
 
-@contextlib.contextmanager
-def without_readlink(spark: SparkSession, to: str) -> Iterator[None]:
-    """For a query that is started meanwhile. Where it writes to this machine, Spark's usual way to rename a file of a checkpoint is one in
-    which Hadoop starts the program readlink, some thirty times a batch; its other way does not, and has the same rename(2) below it."""
-    name = "spark.sql.streaming.checkpointFileManagerClass"
-    way = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    usable = False
-    if local(to) is not None and spark.conf.get(name, None) is None:
-        with contextlib.suppress(Exception):  # there may be no Java on this side, or another Spark
-            jvm: Any = spark.sparkContext._jvm
-            jvm.java.lang.Class.forName(way)
-            usable = True
-    if not usable:
-        yield
-        return
-    spark.conf.set(name, way)
-    try:
-        yield
-    finally:
-        spark.conf.unset(name)
-
-
 def follow(query: Any, told: Event | None = None) -> tuple[int, int]:
     """Wait for the end, or until told to stop; return the numbers of messages and batches."""
     progress, seen, rows, batches = Progress(), -1, 0, 0
@@ -146,8 +124,7 @@ def once(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None 
     with alone(to):
         begin(spark, to)
         writer = stream(spark, queues, to, spool, consumer, batch, **options).trigger(availableNow=True)
-        with without_readlink(spark, to):
-            query = writer.start()
+        query = writer.start()
         found = follow(query)
         end(spark, to)
     return found
@@ -160,8 +137,7 @@ def on(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None = 
     with alone(to):
         begin(spark, to)
         writer = stream(spark, queues, to, spool, consumer, batch, **options).trigger(processingTime=f"{int(every * 1000)} milliseconds")
-        with without_readlink(spark, to):
-            query = writer.start()
+        query = writer.start()
         follow(query, told)
         query.stop()
         end(spark, to)
