@@ -44,7 +44,7 @@ work_crew_start() {
     work_name $!
     work_crew="$work_crew $named" work_words="$work_words USR2:$named"
     # shellcheck disable=SC2086 # one word each
-    work_tell $work_words
+    work_tell_sure $work_words || :
     work_number=$((work_number + 1))
   done
 }
@@ -77,6 +77,7 @@ work_send() {
 work_child() {
   trap '' INT QUIT
   trap work_heed HUP TERM
+  trap 'work_trapped=1' PIPE
   trap work_finish USR1
   trap 'work_give_back USR2' USR2
   work_tell_self USR2:

@@ -8,7 +8,7 @@
 # its worker is killed, if the system can do that
 work_tools() {
   work_group='' work_pdeathsig='' work_clock_signal=VTALRM work_tty='' work_teller='' work_guarded='' work_clock='' work_rung=''
-  work_job='' work_running='' work_looking='' work_gone='' work_heard='' feed_open='' feed_file=''
+  work_job='' work_running='' work_looking='' work_gone='' work_heard='' work_renewed='' feed_open='' feed_file=''
   work_done=0 work_failed=0 work_buried=0 work_exit=0 work_back='' take_stop='' wait_sleeper='' taken=''
   ! command -v setsid >/dev/null 2>&1 || work_group=setsid
   ! setpriv --pdeathsig KILL true 2>/dev/null || work_pdeathsig='setpriv --pdeathsig KILL'
@@ -114,7 +114,8 @@ work_worker() {
 work_end() {
   work_alarm_end
   work_alarm_reap
-  work_tell
+  # The PID of a guard that was killed may belong to another process
+  work_tell || work_guarded=
   exec 5>&-
   feed_close
   [ -z "$work_guarded" ] || { kill -KILL "$work_guarded"; wait "$work_guarded"; } 2>/dev/null
@@ -142,15 +143,27 @@ work_message() {
     work_bury || [ $? -eq 66 ]
     return
   fi
-  work_run "$@" || return
+  until work_run "$@"; do
+    work_code=$?
+    [ "$work_code" -eq 1 ] || { work_untried; return "$work_code"; }
+  done
   work_settle "$@"
 }
 
-# work_run COMMAND ... - run the command; set work_code, and work_reason if it failed
+# work_untried - give the message back, with as many tries as before, since no command was started for it; keep `why`
+work_untried() {
+  work_why=$why
+  slip_tries=$((slip_tries - 1))
+  message_release '' 0
+  why=$work_why
+}
+
+# work_run COMMAND ... - run the command; set work_code, and work_reason if it failed. Return 1 if it was not started, since the guard was
+# killed, and there is another guard now
 work_run() {
   feed_open || return
   work_times
-  work_reason='' work_lost='' work_over='' work_heard=
+  work_reason='' work_lost='' work_over='' work_heard='' work_renewed=
   export FLATQ_ID="$id" FLATQ_QUEUE="$queue" FLATQ_TRIES="$slip_tries"
   { command exec 7>"$feed_path"; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
   feed_begin | work_exec "$@" &
@@ -171,6 +184,13 @@ work_run() {
   [ -z "$work_kill_at" ] || [ -z "$work_group" ] || kill -KILL "-$work_job" 2>/dev/null || :
   work_job=
   work_tell_job
+  work_told=$?
+  # See work_exec. If it was the command that exited with 75, it gets its message once more, as after any death
+  if [ "$work_code" -eq 75 ] && [ "$work_told$work_renewed" != 0 ] && [ -z "$work_kill_at" ]; then
+    feed_open=
+    [ $work_told -ne 0 ] || work_told=1
+    return $work_told
+  fi
   if [ -n "$work_over" ]; then
     work_reason=timeout
   elif [ -n "$work_unknown" ]; then
@@ -192,7 +212,9 @@ work_run() {
 
 # work_exec COMMAND ... - become the command, in a process of its own
 work_exec() {
-  work_tell_self KILL:-
+  # Never begin without a guard: a command that outlives its worker has a message that others get
+  trap : PIPE
+  work_tell_self KILL:- || exit 75
   umask "$shell_umask"
   if [ -n "$shell_locale" ]; then LC_ALL=$shell_locale; else unset LC_ALL; fi
   # shellcheck disable=SC2086 # no word or some

@@ -438,6 +438,43 @@ def test_a_killed_worker_gives_back_at_once_and_leaves_nothing(shell, flatq, spo
     nothing_left(process, spool, pid)
 
 
+def kill_guard(process):
+    """Of the worker's children, it is the first that is a copy of the worker."""
+    words = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+    guard = next(one for one in children(process.pid) if Path(f"/proc/{one}/cmdline").read_bytes() == words)
+    os.kill(guard, signal.SIGKILL)
+    wait_for(lambda: not alive(guard), "the guard is dead")
+
+
+def test_a_killed_guard_is_replaced(shell, flatq, spool, hold):
+    """Neither the command nor the alarms die when they name themselves to a guard that is gone; and the next guard does its work."""
+    process = flatq.start("work", "-t", "1", "-m", "1", "--", "sh", "-c", HOLD, "sh", hold)
+    wait_for(lambda: lies(spool).get("wait"), "it waits")
+    kill_guard(process)
+    push(flatq, b"x")
+    pid = held(hold)
+    wait_for(lambda: (spool / "default/log").read_text().count(" touch ") >= 1, "touched")
+    assert listed(flatq)[0][1:3] == ("reserved", 1)
+    process.kill()
+    process.wait()
+    assert pop(flatq) == b"x"
+    nothing_left(process, spool, pid)
+
+
+def test_a_worker_that_gets_no_other_guard_gives_back(flatq, spool, hold, stub):
+    stub("mkfifo", f'[ ! -e {hold}/full ] || exit 1; exec "$REAL" "$@"')
+    process = flatq.start("work", "-m", "1", "--", "sh", "-c", 'cat >>"$1/bodies"', "sh", hold)
+    push(flatq, b"first")
+    wait_for(lambda: listed(flatq) == [] and lies(spool).get("wait"), "it waits again")
+    (hold / "full").touch()
+    kill_guard(process)
+    push(flatq, b"second")
+    out, err = ended(process, 74)
+    assert err.count(b"\n") == 1, err
+    assert (hold / "bodies").read_bytes() == b"first"
+    assert listed(flatq)[0][1:] == ("ready", 0, "")
+
+
 def test_a_message_that_workers_die_of_is_buried(flatq, spool, hold):
     number = push(flatq, b"x")
     for _ in range(2):
