@@ -1,27 +1,44 @@
 # batch.sh - put back, count and sweep the batches of bulk takes, out/batch.PID-TIME.NONCE.DEADLINE; and the keys of messages
 
-# batch_putback DIRECTORY [WHY] - put slips back to wal/ and flat files to their place, with one more try. Set batch_gone if nothing is left
+# batch_putback DIRECTORY [WHY] - put slips back to wal/ and flat files to their place, with one more try, unless the batch is settled. Return 0
+# only if nothing is left to put back
 batch_putback() {
-  batch_why=${2:-dead}
-  batch_locked=
+  batch_why=${2:-dead} batch_locked=
   [ -n "$lock_held" ] || { lock_queue || return; batch_locked=1; }
-  queue_conf
-  for batch_path in "$1"/*; do
-    batch_name=${batch_path##*/}
-    [ -e "$batch_path" ] && [ ! -e "$q/done/${1##*/}" ] || break
-    if slip_parse "$batch_name"; then
-      found=$batch_path slip_tries=$((slip_tries + 1))
-      message_putback "$batch_why"
-    elif need fold && flat_parse "$batch_name"; then
-      batch_block=$q/queue/$flat_block
-      { [ -d "$batch_block" ] || mkdir -p "$batch_block"; } 2>/dev/null &&
-        moved "$batch_path" "$batch_block/$flat_priority.$flat_first.$flat_last.$flat_count.$((flat_tries + 1)).$flat_nonce"
-    fi || break
-  done
-  batch_gone=
-  ! rmdir "$1" 2>/dev/null 9>&9 || batch_gone=1
+  batch_back "$1"
+  batch_code=$?
   [ -z "$batch_locked" ] || unlock_queue
   wake "$q/wait"
+  return $batch_code
+}
+
+batch_back() {
+  need fold proof
+  # After a boot, a damaged conf does not keep messages from coming back (queue_after_boot)
+  [ "$batch_why" = boot ] || queue_conf || return
+  # A marker is created under the lock, so it does not come meanwhile
+  there "$q/done/${1##*/}"
+  case $? in
+  0) return 0 ;;
+  74) return 74 ;;
+  esac
+  for batch_path in "$1"/*; do
+    batch_name=${batch_path##*/}
+    [ -e "$batch_path" ] || break
+    if slip_parse "$batch_name"; then
+      found=$batch_path slip_tries=$((slip_tries + 1))
+      message_putback "$batch_why" || return
+    elif flat_parse "$batch_name"; then
+      batch_block=$q/queue/$flat_block
+      { [ -d "$batch_block" ] || mkdir -p "$batch_block"; } 2>/dev/null &&
+        moved "$batch_path" "$batch_block/$flat_priority.$flat_first.$flat_last.$flat_count.$((flat_tries + 1)).$flat_nonce" ||
+        { disk_failed "$q/queue" "queue '$queue'"; return; }
+    else
+      slip_strange "out/${1##*/}/$batch_name" || return
+    fi
+  done
+  # Only rmdir proves that nothing is left. RACE: another process may have put the batch back before we had the lock
+  rmdir "$1" 2>/dev/null 9>&9 || absent "$1" || disk_failed "$q/out" "queue '$queue'"
 }
 
 # message_held ID - return whether a batch or a claim holds the message with the 12-digit ID; 66: it is proved that none does

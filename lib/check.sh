@@ -46,7 +46,7 @@ $boot_out
     esac
     found=$q/out/$boot_out
     case $boot_out in
-    batch.*) batch_putback "$found" && [ -n "$batch_gone" ] || { disk_failed "$q/out" "queue '$queue'"; return; } ;;
+    batch.*) batch_putback "$found" boot || return ;;
     *) ! slip_parse "$boot_out" || message_putback boot || return ;;
     esac
   done

@@ -210,8 +210,7 @@ claim_back() {
   done
   if ! sync_paths "$claim" "$q/out"; then why="queue '$queue': cannot sync"; return 74; fi
   for batch in $claim_batches; do
-    # Only a batch that rmdir has removed is proved to be empty
-    batch_putback "$q/out/$batch" unclaim && [ -n "$batch_gone" ] || { disk_failed "$q/queue" "queue '$queue'"; return; }
+    batch_putback "$q/out/$batch" unclaim || return
   done
   moved "$claim/settled.$claim_settled" "$claim/settled.$claim_next" || { disk_failed "$claim" "queue '$queue'"; return; }
   [ "$claim_new" = 0 ] || claim_log release "$claim_new"

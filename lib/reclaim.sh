@@ -49,21 +49,31 @@ queue_reclaim() {
     case $reclaim_name in
     batch.*)
       reclaim_name=${reclaim_name#batch.}
-      ! owner_dead "${reclaim_name%%.*}" && ! lease_over "${reclaim_name##*.}" || batch_putback "$found"
+      ! owner_dead "${reclaim_name%%.*}" && ! lease_over "${reclaim_name##*.}" || batch_putback "$found" || reclaim_failed $?
       continue ;;
     esac
     slip_parse "$reclaim_name" || { slip_strange "out/$reclaim_name"; continue; }
     if [ "$slip_owner" != 0 ] && owner_dead "$slip_owner"; then
       # RACE: an owner creates its marker, then dies. So look for the marker only after we have seen the owner dead
       ! reclaim_settled || continue
-      message_putback dead || [ $? -eq 66 ] || reclaim_code=74
+      message_putback dead || reclaim_failed $?
     elif lease_over "$slip_deadline"; then
-      message_putback expired || [ $? -eq 66 ] || reclaim_code=74
+      message_putback expired || reclaim_failed $?
     fi
   done
   set -- "$q"/done/*
   [ $# -lt 200 ] || queue_sweep || return
+  [ $reclaim_code -eq 0 ] || why=$reclaim_why
   return $reclaim_code
+}
+
+# reclaim_failed CODE - note why a message could not be put back, and go on, so that one does not keep the others away: queue_reclaim returns it.
+# RACE: it is no error if another process was faster, or has dropped the queue
+reclaim_failed() {
+  case $1 in
+  66 | 69) ;;
+  *) reclaim_code=74 reclaim_why=$why ;;
+  esac
 }
 
 # reclaim_settled - return 1 if it is proved that the dead owner of reclaim_name left no marker that it is settled: only then may it be put back
@@ -72,7 +82,7 @@ reclaim_settled() {
   there "$q/done/$reclaim_name"
   case $? in
   1) return 1 ;;
-  74) reclaim_code=74 ;;
+  74) reclaim_failed 74 ;;
   esac
 }
 

@@ -690,6 +690,43 @@ def test_a_stage_of_which_an_mv_leaves_the_rest_is_not_acknowledged(flatq):
     assert drained(flatq) == [1000 * turn + n for turn in range(4) for n in range(600 if turn < 2 else 500)]
 
 
+def killed_drain(flatq, queue="q"):
+    """What a drain leaves that was killed when it had taken all flat files: a batch in out/ whose owner is dead."""
+    q = flatq.spool / queue
+    batch = q / "out/batch.999999999-000000000001.0123456789ab.000000000000"
+    batch.mkdir()
+    for path in q.glob("queue/*/*"):
+        path.rename(batch / path.name)
+        path.parent.rmdir()
+    return batch
+
+
+@pytest.mark.parametrize("verb", ["pop q", "pop -l q", "drain q", "work --until-empty -q q -- cat", "claim -c me q", "wal q"])
+def test_a_batch_that_cannot_be_put_back_is_not_nothing_there(flatq, verb):
+    flatq("push", "-l", "q", input=b"".join(b"%d\n" % n for n in range(120)), check=0)
+    killed_drain(flatq)
+    done = flatq(*verb.split(), env=stub(flatq, "mkdir", 'case $* in */queue/*) exit 1 ;; esac\nexec "$real" "$@"'))
+    assert (done.status, done.out) == (74, b""), done
+    assert done.err.count(b"\n") == 1 and b"queue 'q'" in done.err
+    assert drained(flatq) == list(range(120))
+
+
+def test_a_settled_batch_whose_marker_one_look_does_not_see_does_not_come_back(flatq):
+    flatq("push", "-l", "q", input=b"".join(b"%d\n" % n for n in range(120)), check=0)
+    marker = flatq.spool / "q/done" / killed_drain(flatq).name
+    for when in ("1", "1+"):
+        marker.touch()
+        done = faulty(flatq, f"{STATS},statx", marker, "pop", "q", when=when)
+        assert done.returncode in (66, 74) and not done.stdout, (when, done)
+
+
+def test_what_is_strange_in_a_batch_keeps_nothing_back(flatq):
+    flatq("push", "-l", "q", input=b"".join(b"%d\n" % n for n in range(120)), check=0)
+    (killed_drain(flatq) / "strange").touch()
+    assert drained(flatq) == list(range(120))
+    assert not list((flatq.spool / "q/out").iterdir())
+
+
 def test_a_bound_is_not_counted_from_a_listing_that_failed(flatq):
     """What a listing does not show makes no room: in each place, whichever listing of it fails."""
     flatq("create", "-b", "4", "q", check=0)
