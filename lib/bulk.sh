@@ -165,6 +165,30 @@ bulk_print() {
   return 74
 }
 
+# bulk_size - print a line with the number of bytes that bulk_print will write
+bulk_size() {
+  need proof
+  names_in "$q/out/$batch" || return
+  # Each line begins with a slip's name, which has the size. A lost line shows in their number
+  bulk_said=$({
+    # shellcheck disable=SC2086 # names without blanks
+    set -- $names
+    if slip_parse "$1"; then printf '%s\n' "$@"; else (cd "$q/out/$batch" && exec cat "$@"); fi |
+      bulk_awk -F . -v "count=$bulk_got" '{ bytes += $8 + 1 } END { if (NR != count) exit 1; printf "%.0f\nend", bytes }'
+  } 2>/dev/null) && captured "$bulk_said" && printf '%s\n' "$captured" 2>/dev/null && return 0
+  why="queue '$queue': messages could not be written out in full"
+  return 74
+}
+
+# bulk_received - return 0 if the one who gets the batch has it: without -a, as far as a door can see; with -a, by a line `ok` from there.
+# The line `sent` shows that the batch is whole: a door's error line may come in place of the rest
+bulk_received() {
+  [ -n "${bulk_asks:-}" ] || { door_delivered; return; }
+  door_waits 3600
+  printf '%ssent\n' "${door_nonce:-}" 2>/dev/null && IFS= read -r bulk_said && [ "$bulk_said" = ok ] || { why="queue '$queue': messages were not acknowledged"; return 74; }
+  door_waits 0
+}
+
 # bulk_pop l|0 COUNT SECONDS QUEUE ... - write out and settle up to COUNT messages; wait up to SECONDS for the first
 bulk_pop() {
   bulk_mode=$1 bulk_left=$2 bulk_wait=$3
@@ -216,7 +240,7 @@ bulk_queue() {
     69) bulk_open=1; return 0 ;;
     *) return 74 ;;
     esac
-    bulk_print "$bulk_mode" && door_delivered || { batch_putback "$q/out/$batch"; return 74; }
+    { [ -z "${bulk_asks:-}" ] || bulk_size; } && bulk_print "$bulk_mode" && bulk_received || { batch_putback "$q/out/$batch"; return 74; }
     lock_queue || return
     bulk_settle
     bulk_code=$?

@@ -175,6 +175,13 @@ look.register(0, select.POLLRDHUP)
 raise SystemExit(not look.poll(0))' 2>/dev/null
 }
 
+# door_waits SECONDS - tell the guard that the client may be silent for so long. One that keeps all others out may not
+door_waits() {
+  [ -n "${FLATQ_GUARD:-}" ] || return 0
+  [ -z "$FLATQ_ONE" ] || set -- 0
+  printf '\nl %s %s %s\n' "$$" "$1" "$door_verb" >&3
+}
+
 # door_whole - return 65 if the input ended without the client's doing: the connection was reset; or ncat was killed, while it is still
 # open (01). If the client's system has closed it in good order, a client that was cut off cannot be told from one that has finished
 door_whole() {

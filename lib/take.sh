@@ -197,6 +197,11 @@ message_head() {
   :
 }
 
+# door_waits SECONDS - called before a read that may take so long, and after it. A door has its own version
+[ -n "${FLATQ_DOOR:-}" ] || door_waits() {
+  :
+}
+
 # take_back - put back what was taken and not settled; keep `why`
 take_back() {
   # A signal may come after the marker was created: then the message is settled and stays so

@@ -1,12 +1,14 @@
 """flatq -H HOST:PORT: the verbs through a line door elsewhere."""
 
 import os
+import resource
 import signal
 import subprocess
 
 import pytest
 
 from conftest import listening, need, wait_for
+from engine import push
 
 
 @pytest.fixture
@@ -88,3 +90,55 @@ def test_reader_gone(far, flatq):
     )
     assert done.returncode == 74
     assert far("pop", "jobs", check=0).out == b"x" * 100
+
+
+@pytest.mark.parametrize("verb", ["pop", "reserve", "drain"])
+@pytest.mark.shells
+def test_nothing_is_lost_where_the_output_is_full(far, flatq, verb):
+    """Neither what was asked for nor what came: it is there again as soon as the verb has ended."""
+    push(flatq, b"kept", "jobs")
+    command = flatq.command("flatq", "-H", f"127.0.0.1:{far.port}", verb, "jobs")
+    done = subprocess.run(command, env=flatq.environment(None), stdout=open("/dev/full", "wb"), stderr=subprocess.PIPE, timeout=100)
+    assert done.returncode == 74 and done.stderr.count(b"\n") == 1
+    closed = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *command], env=flatq.environment(None), stderr=subprocess.PIPE, timeout=100)
+    assert closed.returncode == 74 and b"is closed" in closed.stderr
+    assert far("pop", "jobs", check=0).out == b"kept"
+
+
+def test_a_drain_without_room_for_the_answer(far, flatq):
+    """The directory of temporary files is full."""
+    push(flatq, b"x" * 5000, "jobs")
+    done = subprocess.run(
+        flatq.command("flatq", "-H", f"127.0.0.1:{far.port}", "drain", "jobs"), env=flatq.environment(None), capture_output=True, timeout=100,
+        preexec_fn=lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))),
+    )
+    assert done.returncode == 74 and done.stdout == b""
+    assert far("drain", "jobs", check=0).out == b"x" * 5000 + b"\n"
+
+
+def test_a_drain_of_which_a_part_fails(stub, flatq, tmp_path, request):
+    """What the door has settled before is written out; the rest is still there."""
+    stub("base64", f'[ "$*" != -d ] || [ ! -e {tmp_path}/armed ] || {{ [ ! -e {tmp_path}/one ] || kill -9 $$; >{tmp_path}/one; }}; exec "$REAL" "$@"')
+    far = request.getfixturevalue("far")
+    for queue in ("first", "second", "third"):
+        push(flatq, queue.encode(), queue)
+    (tmp_path / "armed").touch()
+    done = far("drain", "first", "second", "third")
+    assert (done.status, done.out) == (74, b"first\n") and b"second" in done.err
+    (tmp_path / "armed").unlink()
+    assert far("drain", "first", "second", "third", check=0).out == b"second\nthird\n"
+
+
+def test_an_acknowledged_drain(flatq):
+    """drain -a settles a batch after a line `ok` for it."""
+    for queue in ("a", "b"):
+        push(flatq, b"of " + queue.encode(), queue)
+    done = flatq("drain", "-a", "a", "b", input=b"ok\n")
+    assert (done.status, done.out) == (74, b"5\nof a\nsent\n5\nof b\nsent\n")
+    push(flatq, b"\n" * 1000, "b")
+    flat = flatq("drain", "-a", "-0", "a", "b", input=b"ok\n" * 2, check=0)
+    assert flat.out == b"1006\nof b\0" + b"\n" * 1000 + b"\0sent\n"
+    flatq("push", "-l", "c", input=b"".join(b"%d\n" % n for n in range(3000)), check=0)
+    size, _, rest = flatq("drain", "-a", "c", input=b"ok\n" * 9, check=0).out.partition(b"\n")
+    assert rest[: int(size)].startswith(b"0\n1\n") and rest[: int(size)].endswith(b"\n") and rest[int(size) :].startswith(b"sent\n")
+    assert flatq("drain", "c").status == 66
