@@ -35,30 +35,17 @@ feed_begin() {
 # feed_message - write the message, whatever signals our process group gets: a command must not take a part for the whole. Report before this
 # process ends, and with it the command's input
 feed_message() {
-  trap '' HUP INT QUIT TERM
+  # With PIPE ignored, only a write that found the command's end closed says so; otherwise the signal could have come from anywhere
+  trap '' HUP INT QUIT TERM PIPE
   # The feeder may outlive the worker: close the worker's output, which another process may read to its end
   exec 2>/dev/null 3>&1 4>&- 5>&- 8<&-
   feed_word=bad
   feed_text=$(exec base64 -d "$q/body/$slip_id" 2>&1 >&3 3>&- 7>&-)
   case $?.$feed_text in
-  # Success, or ended by PIPE (yash adds 384): a command need not read to the end
-  0.* | 141.* | 397.*) feed_word=good ;;
-  # The same, if PIPE is ignored
-  1.*'roken pipe'*) ! feed_ignores_pipe || feed_word=good ;;
+  # A command need not read to the end
+  0.* | 1.*'roken pipe'*) feed_word=good ;;
   esac
   printf '%s %s\n' "$slip_nonce" $feed_word >&7
-}
-
-# feed_ignores_pipe - return whether PIPE (13) is ignored here, which we inherit
-feed_ignores_pipe() {
-  while read -r feed_key feed_mask; do
-    [ "$feed_key" != SigIgn: ] || break
-  done 2>/dev/null <"$FLATQ_PROC/self/status" || return 0
-  feed_mask=${feed_mask%???}
-  case $feed_mask in
-  *[13579bdf]) return 0 ;;
-  esac
-  return 1
 }
 
 # feed_ended - return whether the command, which exited with 0, could have read the whole message: the feeder has reported `good`, or is still

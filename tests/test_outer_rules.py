@@ -46,7 +46,7 @@ FED = {
     "fails": ONCE + "exit 1",
     "is killed": ONCE + 'kill -9 "$$"',
     "fails after a part": ONCE + '"$REAL" "$@" | head -c 3; exit 1',
-    "says PIPE, which nobody ignores": ONCE + 'echo "base64: write error: Broken pipe" >&2; exit 1',
+    "was ended by PIPE, which only a signal from elsewhere can do": ONCE + "exit 141",
     "takes its shell with it": ONCE + 'kill -9 "$PPID"; exit 1',
 }
 

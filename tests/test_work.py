@@ -132,6 +132,16 @@ def test_a_command_need_not_read(flatq):
     empty(flatq)
 
 
+def test_a_signal_is_no_proof_that_the_command_did_not_read(shell, flatq, stub, tmp_path):
+    """PIPE may come from anywhere: here it comes to what feeds the command, after a third of the message."""
+    body = os.urandom(3000)
+    push(flatq, body)
+    stub("base64", 'case $1 in -d) "$REAL" "$@" | head -c 1000; kill -s PIPE $$; "$REAL" "$@" | tail -c +1001 ;; *) exec "$REAL" "$@" ;; esac')
+    flatq("work", "-w", "0", "-d", "0", "--", "sh", "-c", 'cat >"$1"', "sh", tmp_path / "body", check=0)
+    assert (tmp_path / "body").read_bytes() == body
+    empty(flatq)
+
+
 def test_a_damaged_message_is_not_taken_for_done(flatq, spool):
     number = push(flatq, b"x" * 3000)
     body = next((spool / "default/body").iterdir())
