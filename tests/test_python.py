@@ -260,6 +260,46 @@ def test_a_drain_that_ends_early(jobs, spool, monkeypatch, end):
     assert taken == [b"1", b"2"] and jobs.drain() == [b"3"]
 
 
+@pytest.mark.parametrize("count", [None, 1001])
+@pytest.mark.parametrize("end", ["killed", "interrupted", "cancelled"])
+def test_a_drain_that_ends_early_in_bulk(jobs, spool, monkeypatch, tmp_path, end, count):
+    """As above, of batches: the first is settled when the decoder of the second is killed, or stands still until the caller is stopped."""
+    armed, first, second = tmp_path / "armed", tmp_path / "first", tmp_path / "second"
+    stub = tmp_path / "stubs/base64"
+    stub.parent.mkdir()
+    stub.write_text(f'''#!/bin/sh
+[ "$*" != -d ] || [ ! -e {armed} ] || {{ [ ! -e {first} ] || {{ >{second}; {"kill -9 $$" if end == "killed" else "exec sleep 60"}; }}; >{first}; }}
+exec {shutil.which("base64")} "$@"''')
+    stub.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{stub.parent}:{os.environ['PATH']}")
+    many = [b"%d" % number for number in range(1000)]
+    jobs.push_many(many)
+    jobs.push(b"urgent", priority=1)
+    armed.touch()
+    if end == "killed":
+        assert jobs.drain(count, end=b"\n") == [b"urgent"]
+    elif end == "interrupted":
+        def stop():
+            wait_for(second.exists)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+
+        def interrupt(*_):
+            raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGUSR1, interrupt)
+        stopper = threading.Thread(target=stop)
+        stopper.start()
+        with pytest.raises(KeyboardInterrupt) as raised:
+            jobs.drain(count, end=b"\n")
+        stopper.join()
+        signal.signal(signal.SIGUSR1, before)
+        assert raised.value.taken == [b"urgent"]
+    else:
+        assert asyncio.run(out_of_time(AsyncQueue("jobs", spool).drain(count, end=b"\n"), second.exists)) == [b"urgent"]
+    armed.unlink()
+    assert jobs.drain(end=b"\n") == many
+
+
 def test_waits(jobs):
     with ThreadPoolExecutor(2) as pool:
         taken = [pool.submit(jobs.pop, wait=float("inf")), pool.submit(jobs.pop, wait=19.5)]

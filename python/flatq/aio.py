@@ -44,11 +44,14 @@ async def run(call: Call[T]) -> T:
         job.end(signal.SIGKILL)
         raise
     if stopped and not job.well():
-        raise stopped
+        raise job.told(stopped)
     if stopped:
         cancel_later()
-    answer: T = job.result()
-    return answer
+    try:
+        answer: T = job.result()
+        return answer
+    except BaseException as error:
+        raise job.told(error) from error.__cause__
 
 
 def cancel_later() -> None:

@@ -167,19 +167,22 @@ class AsyncQueue(_Queue):
     async def drain(self, count: int | None = None, *, end: bytes | None = None) -> list[bytes]:
         """Take and delete all ready messages, or `count`; [] if nothing is ready.
 
-        end=b"\\n" or b"\\0", which no message may hold, takes them thousands at a time; with None it is a pop each, for any bytes: what
-        was taken before an Error, or before it was cancelled, is returned, and of any other exception it is the `taken`."""
+        end=b"\\n" or b"\\0", which no message may hold, takes them thousands at a time; with None it is a pop each, for any bytes.
+        What came before an Error, or before it was cancelled, is returned; of any other exception it is the `taken`. With an `end`,
+        the verb may not have deleted the last of these yet: then they come again."""
         if end not in (None, b"\n", b"\0"):
             raise ValueError("end is a newline, a NUL or None")
         taken: list[bytes] = []
         with suppress(Empty, Closed):
-            if end is not None:
-                verb, flag = "drain" if count is None else "pop", "-l" if end == b"\n" else "-0"
-                return await self._call(verb, lambda out: out.split(end)[:-1], flag=flag, count=count)
             try:
+                if end is not None:
+                    verb, flag = "drain" if count is None else "pop", "-l" if end == b"\n" else "-0"
+                    return await self._call(verb, lambda out: out.split(end)[:-1], flag=flag, count=count)
                 while count is None or len(taken) < count:
                     taken.append(await AsyncQueue.pop(self))
             except BaseException as error:
+                if end is not None:
+                    taken = verbs.printed(error).split(end)[:-1]
                 # Return them, since nobody else will get them
                 if type(error).__name__ == "CancelledError" and taken:
                     from . import aio

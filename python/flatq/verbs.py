@@ -210,12 +210,23 @@ class Job(threading.Thread):
     def well(self) -> bool:
         return self.process is not None and self.process.returncode == 0 and not self.process.lost
 
+    def told(self, error: BaseException) -> BaseException:
+        """The error, which now has what the verb printed (`printed`)."""
+        error.out = self.out  # type: ignore[attr-defined]
+        return error
+
     def result(self) -> Any:
         if self.failed:
             raise self.failed
         if self.sent and not self.well():
             raise TimedOut(f"{self.call.verb}: ended after {self.call.patience()} seconds", None, self.call.verb)
         return self.call.result(self.process.known(), self.out, self.err) if self.process else None
+
+
+def printed(error: BaseException) -> bytes:
+    """What the verb printed that `error` ended, or that failed with it."""
+    out: bytes = getattr(error, "out", b"")
+    return out
 
 
 def run(call: Call[T]) -> T:
@@ -244,4 +255,4 @@ def run(call: Call[T]) -> T:
     if call.verb == "reserve" and job.well():
         with contextlib.suppress(Error):
             job.result().release()
-    raise raised
+    raise job.told(raised)
