@@ -265,10 +265,24 @@ class Runner:
         return counted
 
 
+@functools.cache
+def booted(program, top):
+    """A spool without queues that this shell has made, its tools tried: most tests begin with a copy, since trying them takes as long as a test."""
+    top = Path(tempfile.mkdtemp(dir=top))
+    (top / "shell").mkdir()
+    (top / "shell/sh").symlink_to(program)
+    runner = Runner(str(top / "shell/sh"), top / "spool", top)
+    runner("wal", check=0)
+    return runner.spool
+
+
 @pytest.fixture
-def flatq(shell, spool, tmp_path):
+def flatq(request, shell, spool, tmp_path, tmp_path_factory):
     home = tmp_path / "home"
     home.mkdir()
+    # a clock of the test's own has a boot of its own
+    if not request.node.get_closest_marker("new") and "clock" not in request.fixturenames:
+        shutil.copytree(booted(os.path.realpath(shell), tmp_path_factory.getbasetemp()), spool)
     runner = Runner(shell, spool, home)
     yield runner
     runner.end(*runner.started)

@@ -104,6 +104,7 @@ def test_the_log_names_what_was_asked_for(shell, flatq):
     assert handler(flatq, b"push fresh\nhello")[1][:4] == ("push", "fresh", "ok", "5")
 
 
+@pytest.mark.new
 @pytest.mark.parametrize("name", ["handler", "beanstalk", "small-stalk", "http"])
 def test_help_of_a_door(shell, flatq, name):
     done = flatq(name, "-h", check=0)

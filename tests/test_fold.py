@@ -60,12 +60,14 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def filled(flatq, made):
+    shutil.rmtree(flatq.spool)
     shutil.copytree(made, flatq.spool)
     return flatq
 
 
 @pytest.fixture
 def filled_deep(flatq, deep):
+    shutil.rmtree(flatq.spool)
     shutil.copytree(deep[0], flatq.spool)
     return flatq
 

@@ -115,11 +115,13 @@ def test_a_queue_called_like_a_part_of_the_spool(flatq, spool):
 ANYWHERE = ["with blank", "new\nline", "st*r", "[a]", "$(touch x)", "quo'te\"", "back\\slash", "-n", "a,b", "%d", "out", "done", "buried", "queue", "fold"]
 
 
+@pytest.mark.new
 @pytest.mark.parametrize("name", ANYWHERE)
 def test_the_spool_may_lie_anywhere(flatq, tmp_path, name):
     anywhere(flatq, tmp_path, name)
 
 
+@pytest.mark.new
 def test_the_spool_may_lie_anywhere_in_every_shell(shell, flatq, tmp_path):
     anywhere(flatq, tmp_path, "new\nline [a] * $(touch x) '\"\\ out")
 

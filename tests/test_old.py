@@ -284,6 +284,7 @@ def test_doctor_syncs_a_flat_file_before_the_old_one_goes(flatq, spool, stub):
     assert [["flat", f"strange.{old.name}", "tmp", old.name], [block, *sorted([new.name, old.name])], [block, new.name]] == said[-3:]
 
 
+@pytest.mark.new
 def test_a_spool_of_the_article(flatq, spool):
     """Its files lie in the spool's own directory: a queue file, a write-ahead log and a journal. They are not ours."""
     spool.mkdir()

@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 
+import pytest
+
 from conftest import wait_for
 from engine import child_named, children, empty, holders, lies, loop, pop, push, refused, reserve, stopped_by
 
@@ -144,6 +146,7 @@ def test_an_owner_that_lives_keeps_it(shell, flatq):
     empty(flatq)
 
 
+@pytest.mark.new
 def test_an_owner_that_lives_in_a_container(flatq, tmp_path):
     """There /proc/uptime may begin with the container (lxcfs), while /proc/PID/stat counts from the start of the system."""
     proc = tmp_path / "proc"

@@ -348,6 +348,7 @@ def standalone(flatq):
 REFUSED = {"busybox": busybox, "toybox": toybox, "uutils": uutils, "busybox's own shell": standalone}
 
 
+@pytest.mark.new
 @pytest.mark.parametrize("userland", REFUSED)
 def test_a_userland_that_loses_messages_is_refused(flatq, userland):
     flatq.env["PATH"] = f"{REFUSED[userland](flatq)}:{flatq.env['PATH']}"
