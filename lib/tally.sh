@@ -17,13 +17,28 @@ tally_begin() {
 
 # tally NAME - add one to a counter
 tally() {
-  case $tallies in
-  *" $1="*)
-    tally_n=${tallies#*" $1="}
-    tally_n=${tally_n%% *}
-    tallies="${tallies%%" $1="*} $1=$((tally_n + 1)) ${tallies#*" $1=$tally_n "}" ;;
-  *) tallies="$tallies$1=1 " ;;
+  if word_take "$tallies" "$1="; then tallies="$words$1=$((${word#*=} + 1)) "; else tallies="$tallies$1=1 "; fi
+}
+
+# word_take LIST KEY - set `word` to the word of LIST that begins with KEY, and `words` to LIST without it; return 1 if there is none. LIST has a
+# blank on each side of each word; a blank at KEY's end stands for the word's end. `${list#*" $key"}` would take the square of the list's length
+word_take() {
+  case $1 in
+  *" $2"*) ;;
+  *) return 1 ;;
   esac
+  words=${1%%" $2"*} word_key=$2
+  # shellcheck disable=SC2086 # words
+  set -- $1
+  while :; do
+    case "$1 " in
+    "$word_key"*) break ;;
+    esac
+    shift
+  done
+  word=$1
+  shift
+  words="$words $*${1:+ }"
 }
 
 tally_write() {

@@ -96,21 +96,14 @@ tube_pause() {
 
 # jobs_add - enter the job that was just handed out in `jobs`, and drop an older entry for it, whose time is over
 jobs_add() {
-  case $jobs in
-  *" $id,"*) job_rest=${jobs#*" $id,"}; jobs="${jobs%%" $id,"*} ${job_rest#* }" ;;
-  esac
+  ! word_take "$jobs" "$id," || jobs=$words
   jobs="$jobs$id,$queue,$taken "
 }
 
 # job_mine ID - take the job out of `jobs`; set q, queue, found, taken and the slip_ variables. Return 66 if we do not hold it (any more)
 job_mine() {
-  case $jobs in
-  *" $1,"*) ;;
-  *) return 66 ;;
-  esac
-  taken=${jobs#*" $1,"}
-  taken=${taken%% *}
-  jobs="${jobs%%" $1,"*} ${jobs#*" $1,$taken "}"
+  word_take "$jobs" "$1," || return 66
+  jobs=$words taken=${word#*,}
   queue_open "${taken%%,*}" || return
   taken=${taken#*,} found=$q/out/${taken#*,}
   slip_parse "$taken" || return 66

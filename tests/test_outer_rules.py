@@ -383,6 +383,36 @@ def test_a_line_costs_as_much_as_it_is_long(shell, flatq, door, data, said):
     assert done.out == said and took < 2 * usual + 0.7, (took, usual, done.out[:100], done.err[-300:])
 
 
+@pytest.mark.parametrize("what", ["ignore", "job_mine", "jobs_add", "tally"])
+def test_a_list_costs_as_much_as_it_is_long(shell, flatq, what):
+    """The last word of a list of hundreds, and the one in its middle: the time grew by the square of the list's length."""
+    lists = {"ignore": "watched", "job_mine": "jobs", "jobs_add": "jobs", "tally": "tallies"}
+    words = [{"watched": "%05d" % number + "x" * 190, "jobs": "%d,q,%s" % (number, "n" * 80), "tallies": "t/%05d%s=7" % (number, "x" * 190)}[lists[what]]
+             for number in range(1000, 1600)]
+    script = """lib=$1 FLATQ_VERB=beanstalk; . "$lib/common.sh"; shell_reset; need tally tube
+        queue_open() { return 1; }; watch_count() { :; }; queue=q; """ + (LIB / "beanstalk").read_text().partition("do_ignore() {")[1]
+    script += (LIB / "beanstalk").read_text().partition("do_ignore() {")[2].partition("\n}\n")[0] + "\n}\n"
+    script += "read -r list; %s=\" $list \"\n" % lists[what]
+    keys = {"ignore": lambda word: word, "job_mine": lambda word: word.partition(",")[0], "tally": lambda word: word.partition("=")[0]}
+    for number in (-1, 300, 0):
+        word = words[number]
+        if what == "jobs_add":
+            script += "id=%s taken=new; jobs_add\n" % keys["job_mine"](word)
+        else:
+            script += "%s%s '%s'\n" % ("do_" * (what == "ignore"), what, keys[what](word))
+    script += "printf '%s\\n' \"$" + lists[what] + "\"\n"
+    before = os.times()
+    done = subprocess.run([flatq.shell, "-c", script, "-", LIB], input=" ".join(words) + "\n", capture_output=True, text=True, timeout=100)
+    after = os.times()
+    left = words[1:300] + words[301:-1]
+    if what == "jobs_add":
+        left += [words[number].partition("n" * 80)[0] + "new" for number in (-1, 300, 0)]
+    if what == "tally":
+        left += [words[number][:-1] + "8" for number in (-1, 300, 0)]
+    took, same = after.children_user - before.children_user, done.stdout == " " + " ".join(left) + " \n"
+    assert same and took < 0.9, (took, done.stdout[-300:], done.stderr)
+
+
 def test_a_tube_is_made_by_its_first_job(shell, flatq, stalk):
     """However many are watched; and who waits for one that is not there yet has its job at once."""
     client, _ = stalk()
