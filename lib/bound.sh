@@ -12,9 +12,11 @@ push_enter() {
 }
 
 push_room() {
-  [ "$queue_bound" = 0 ] || [ "$push_need" -le "$queue_bound" ] || { why="queue '$queue' has a bound below $push_need messages"; return 75; }
   while :; do
     lock_queue || return
+    # RACE: the bound may have been changed while we waited
+    queue_conf || return
+    [ "$queue_bound" = 0 ] || [ "$push_need" -le "$queue_bound" ] || { why="queue '$queue' has a bound below $push_need messages"; return 75; }
     # RACE: another process may have dropped the queue, and created it again, while we waited
     [ -z "${push_has:-}" ] || [ -e "$push_has" ] || { need proof; push_gone || return; }
     queue_files || return

@@ -87,7 +87,9 @@ slip_move() {
   # An empty basename would make mv rename the whole directory
   [ -n "${found##*/}" ] || { why="queue '$queue': no message"; return 66; }
   case $1 in
-  "$q"/wal/* | "$q"/delayed/* | "$q"/out/*) slip_lock || return ;;
+  "$q"/wal/* | "$q"/delayed/* | "$q"/out/*)
+    slip_lock || return
+    slip_room || { slip_code=$?; slip_unlock; return $slip_code; } ;;
   esac
   moved "$found" "$1"
   slip_code=$?
@@ -96,6 +98,19 @@ slip_move() {
   [ -e "$found" ] && { disk_failed "${1%/*}" "queue '$queue'"; return; }
   why="queue '$queue': message $id is no longer yours"
   return 66
+}
+
+# slip_room - the bound does not count `found` if it is buried: return 75 if there is no room for it
+slip_room() {
+  case $found in
+  "$q"/buried/*) queue_conf || return ;;
+  *) return 0 ;;
+  esac
+  [ "$queue_bound" != 0 ] || return 0
+  need bound batch fold
+  # RACE: the bound may be younger than the look of slip_lock
+  [ -n "$lock_held" ] || { lock_queue || return; slip_locked=1; }
+  queue_room 1 || { slip_code=$?; [ $slip_code -ne 75 ] || why="queue '$queue' is full"; return $slip_code; }
 }
 
 # slip_lock - take the lock if the queue has a bound. Call it before reading the clock for a time that goes into a name (R5)
@@ -190,24 +205,11 @@ message_bury() {
   wake "$q/room"
 }
 
-# slip_enter TARGET - as slip_move, for a message that the bound may not have counted: return 75 if there is no room for a buried one
-slip_enter() {
-  queue_conf || return
-  case $queue_bound.$found in
-  [1-9]*."$q"/buried/*) ;;
-  *) slip_move "$1"; return ;;
-  esac
-  need bound batch fold
-  slip_lock || return
-  queue_room 1 || { slip_code=$?; [ $slip_code -ne 75 ] || why="queue '$queue' is full"; slip_unlock; return $slip_code; }
-  slip_move "$1"
-}
-
 # message_kick - make `found`, which is buried or delayed, ready again
 message_kick() {
   slip_count kicks
   slip_format
-  slip_enter "$q/wal/$slip" || return
+  slip_move "$q/wal/$slip" || return
   queue_log kick
   wake "$q/wait"
 }
@@ -217,7 +219,7 @@ message_reserve() {
   clock_read
   slip_lock || return
   slip_taken "$1" ''
-  slip_enter "$q/out/$taken"
+  slip_move "$q/out/$taken"
 }
 
 # message_putback WHY - a lease is over or an owner dead: put `found` back to its old place, or bury it after too many tries. Bury it also if it

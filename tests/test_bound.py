@@ -197,6 +197,41 @@ def test_how_soon_a_pop_wakes_a_push(flatq):
     assert sorted(took)[2] < 0.05 + 0.03, took
 
 
+@pytest.mark.parametrize("verb", ["release", "release -d 60", "touch", "kick"])
+def test_a_buried_message_comes_back_if_there_is_room(flatq, spool, verb):
+    flatq("create", "-b", "1", "q", check=0)
+    push(flatq, b"buried", "q")
+    receipt = reserve(flatq, "q").receipt
+    flatq("bury", receipt, check=0)
+    push(flatq, b"fits", "q")
+    verb, *options = verb.split()
+    args = [verb, *options, "q" if verb == "kick" else receipt]
+    before = lies(spool, "q")
+    refused(flatq(*args), 75, verb, text=b"full")
+    assert lies(spool, "q") == before
+    assert pop(flatq, "q") == b"fits"
+    flatq(*args, check=0)
+    refused(flatq("push", "q"), 75, "push", text=b"full")
+
+
+def test_a_push_that_waits_goes_by_the_bound_of_now(flatq, spool, clock):
+    flatq("create", "-b", "2", "q", check=0)
+    push(flatq, b"1", "q")
+    push(flatq, b"2", "q")
+    process = flatq.start("push", "-w", "30", "q", stdin=subprocess.DEVNULL)
+    assert clock.asleep(process) == 2
+    flatq("create", "-b", "1", "q", check=0)
+    pop(flatq, "q")
+    clock.passes(process)
+    refused(Result(process.returncode, *process.communicate()), 75, "push", text=b"full")
+    process = flatq.start("push", "-w", "30", "q", stdin=subprocess.DEVNULL)
+    assert clock.asleep(process) == 2
+    flatq("create", "-b", "2", "q", check=0)
+    # the clock stands still: what wakes it is the new bound
+    assert process.communicate(timeout=60)[0].strip().isdigit()
+    assert process.returncode == 0
+
+
 def test_push_that_waits_in_vain(shell, flatq, spool, clock):
     flatq("create", "-b", "1", "q", check=0)
     push(flatq, b"1", "q")
