@@ -19,6 +19,7 @@ door_turn() {
 # door_left - return 0 if we know that the client is gone: its connection was reset; or it was ended, and its other end is on this system
 # and no process holds it. A client elsewhere that only sends no more looks the same as one that is gone
 door_left() {
+  [ -z "$door_unix" ] || { door_parted; return; }
   [ -n "$door_inode" ] || return 1
   door_local=
   # RACE: the table is not read in one piece, so a row may be missed: believe it only when it is missing twice
@@ -44,14 +45,15 @@ door_help() {
 }
 
 # door_open [launch FLAGS EPOCH INSTANCE] - find the client; set door_inode to its socket if that is known to be TCP. FLAGS are letters from
-# launch: o one connection at a time, d the connection itself may be written to; EPOCH is for the log, INSTANCE for tally.sh. launch passes
+# launch: o one connection at a time, d the connection itself may be written to, u it is a socket in the file system; EPOCH is for the log, INSTANCE for tally.sh. launch passes
 # them as arguments, since anybody may have set a variable in the environment
 door_open() {
-  FLATQ_GUARD='' FLATQ_ONE='' FLATQ_DIRECT='' take_stop='' door_missed=0 door_epoch=${3:-} door_of=${4:-0}
+  FLATQ_GUARD='' FLATQ_ONE='' FLATQ_DIRECT='' door_unix='' take_stop='' door_missed=0 door_epoch=${3:-} door_of=${4:-0}
   if [ "${1:-}" = launch ]; then
     FLATQ_GUARD=1
     case ${2:-} in *o*) FLATQ_ONE=1 ;; esac
     case ${2:-} in *d*) FLATQ_DIRECT=1 ;; esac
+    case ${2:-} in *u*) door_unix=1 ;; esac
   fi
   # Under -m, tell a client that there are too many, and end
   trap door_busy USR1
@@ -89,8 +91,9 @@ door_socket() {
   } 2>/dev/null
   # Before Linux 5.14, the inode is not listed there
   [ -n "$door_inode" ] || { door_inode=$(readlink "$FLATQ_PROC/$$/fd/$1") && door_inode=${door_inode#*'['} door_inode=${door_inode%']'}; }
-  # Only a TCP socket has a row in the tables that door_row reads. Under launch, ncat tells whether it is TCP
-  [ "${FLATQ_GUARD:+${NCAT_PROTO:-}}" = TCP ] || door_row || door_inode=
+  # Only a TCP socket has a row in the tables that door_row reads. Under launch it is one, unless it is in the file system
+  [ -z "$door_unix" ] || door_inode=
+  [ -n "$FLATQ_GUARD" ] || door_row || door_inode=
 }
 
 # door_reply SIZE - called before the bytes of a message are written; an unknown SIZE is `large`
@@ -182,12 +185,24 @@ door_waits() {
   printf '\nl %s %s %s\n' "$$" "$1" "$door_verb" >&3
 }
 
+# door_parted - return whether the client of a socket in the file system is gone: then even to send nothing fails
+door_parted() {
+  perl -e 'exit !(!defined send(STDOUT, "", 0x4000) && $!{EPIPE})' 2>/dev/null ||
+    python3 -c 'import socket
+try: socket.socket(fileno=1).send(b"")
+except BrokenPipeError: raise SystemExit(0)
+raise SystemExit(1)' 2>/dev/null
+}
+
 # door_whole - return 65 if the input ended without the client's doing: the connection was reset; or ncat was killed, while it is still
-# open (01). If the client's system has closed it in good order, a client that was cut off cannot be told from one that has finished
+# open (01, or for a socket in the file system door_hung). If the client's system has closed it in good order, a client that was cut off cannot be told from one that has finished
 door_whole() {
-  [ -n "$door_inode" ] || return 0
   # ncat closes our input a little before it ends itself
-  door_row && { [ "$door_state" != 01 ] || door_ncat_lives; } && return 0
+  if [ -n "$door_unix" ]; then
+    door_ncat_lives || door_hung <&1
+  elif [ -n "$door_inode" ]; then
+    door_row && { [ "$door_state" != 01 ] || door_ncat_lives; }
+  fi && return 0
   door_gone=gone why='the client was cut off'
   return 65
 }

@@ -2,6 +2,7 @@
 
 import os
 import re
+import select
 import shutil
 import signal
 import socket
@@ -587,6 +588,50 @@ def speak(address, request, until):
             assert piece, said
             said += piece
         return said
+
+
+def test_a_socket_in_the_file_system(flatq, spool, tmp_path):
+    """No table of the kernel has it: what was written to it has been received, and its input ends in good order only if the client ended it."""
+    need("ncat")
+    path = tmp_path / "socket"
+    launch = flatq.start("./launch", "-k", "-l", f"unix:{path}", stdin=subprocess.DEVNULL)
+
+    def begin(request):
+        client = socket.socket(socket.AF_UNIX)
+        client.settimeout(60)
+        client.connect(str(path))
+        client.sendall(request)
+        return client
+
+    def say(request):
+        with begin(request) as client:
+            client.shutdown(socket.SHUT_WR)
+            return answer(client)
+
+    try:
+        wait_for(path.is_socket, "the door to listen")
+        assert say(b"push jobs\nhello") == b"1\n"
+        assert say(b"pop jobs\n") == b"hello" and say(b"pop jobs\n") == b""
+        with begin(b"pop -w 60 jobs\n") as client:
+            client.shutdown(socket.SHUT_WR)
+            wait_for(lambda: list(spool.glob("jobs/wait/*")), "it to wait")
+            # Longer than a turn of the wait
+            assert select.select([client], [], [], 2.5)[0] == []
+            push(flatq, b"at last", "jobs")
+            assert answer(client) == b"at last"
+        with begin(b"pop -w 60 jobs\n"):
+            wait_for(lambda: list(spool.glob("jobs/wait/*")), "it to wait")
+        wait_for(lambda: not list(spool.glob("jobs/wait/*")), "it to see that its client is gone", 20)
+        with begin(b"push jobs\n" + b"half") as client:
+            handler = wait_for(lambda: named(spool, "lib/handler"), "the handler")[0]
+            wait_for(lambda: list(spool.glob("jobs/body/*")), "the push to begin")
+            with open(f"/proc/{handler}/stat") as status:
+                os.kill(int(status.read().rpartition(")")[2].split()[1]), signal.SIGKILL)
+            assert answer(client) == b"error 65 the client was cut off\n"
+        empty(flatq, "jobs")
+    finally:
+        flatq.end(launch)
+
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)

@@ -14,7 +14,7 @@ from engine import lies, push
 SCRIPTS = [ROOT / "launch", *sorted(path for path in LIB.iterdir() if path.is_file() and path.suffix in ("", ".sh"))]
 # what every program goes by; what tells a shell that it is bash or yash, a door under launch that ncat serves it, and what keeps dash from starting
 SYSTEM = {"PATH", "HOME", "PYTHONPATH", "LC_ALL"}
-SHELLS_OWN = {"BASH_VERSION", "YASH_VERSION", "NCAT_PROTO", "OPTIND"}
+SHELLS_OWN = {"BASH_VERSION", "YASH_VERSION", "OPTIND"}
 
 
 def read_names():
