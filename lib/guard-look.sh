@@ -43,16 +43,18 @@ guard_checkpoint() {
   guard_due=
   { sh "$lib/wal" 6>&-; printf '\nw\n' >&6; } </dev/null &
   guard_wal=$!
+  guard_born $guard_wal
+  guard_wal_started=$guard_started
 }
 
 # guard_look - check the connection in guard_pid and so on, which is not in the list now: is it dead, is its line too long, is it idle?
 guard_look() {
-  if ! guard_alive "$guard_pid"; then
+  if ! guard_alive "$guard_pid" "$guard_started"; then
     case $guard_state in
     line | 4?? | verb)
-      # Processes that the handler has started would keep the connection open: end them through its ncat
+      # Processes that the handler has started would keep the connection open: end them through its ncat, which started no later than it
       guard_ncat=$guard_server
-      guard_is_ncat && kill "$guard_ncat" 2>/dev/null
+      guard_is_ncat && process_started "$guard_ncat" && ! [ "$started" \> "$guard_started" ] && kill "$guard_ncat" 2>/dev/null
       guard_state=gone
       guard_put ;;
     gone) guard_log killed ;;
@@ -117,10 +119,7 @@ guard_sends() {
   guard_unsent=$door_unsent guard_quiet=$guard_now
 }
 
-# guard_alive PID - return whether the process lives
+# guard_alive PID [STARTED] - return whether the process lives, and is the one that started then
 guard_alive() {
-  { read -r guard_stat <"$FLATQ_PROC/$1/stat"; } 2>/dev/null || { [ ! -e "$FLATQ_PROC/self/stat" ] && kill -0 "$1" 2>/dev/null; return; }
-  case $guard_stat in
-  *') '[ZX]' '*) return 1 ;;
-  esac
+  if process_started "$1"; then [ "$started" = "${2:-$started}" ]; else [ ! -e "$FLATQ_PROC/self/stat" ] && kill -0 "$1" 2>/dev/null; fi
 }

@@ -13,11 +13,12 @@
 #   q                    end everything, then the guard itself
 # and the messages of ncat. ncat writes a line in two pieces, so each of ours begins with a newline.
 #
-# guard_list has PID,NCAT,BEGAN,STATE,VERB,QUIET,MARK,SLOW,COARSE,UNSENT,FROM for each connection. STATE: line (not read yet; for http 414, then
+# guard_list has PID,NCAT,BEGAN,STATE,VERB,QUIET,MARK,SLOW,COARSE,UNSENT,FROM,STARTED for each connection. STATE: line (not read yet; for http 414, then
 # 431), verb, gone (seen dead once; its `e` may still be in the pipe), or the reason why it was ended. MARK counts the bytes that its processes
 # have read and written; COARSE is MARK without the last four digits; QUIET and SLOW are the seconds since the start when these last changed.
 # UNSENT is the number of bytes that waited for the client at the last look: a slow client reads from these for long before the handler
-# can write more. FROM is the number of bytes that the handler had read before its line.
+# can write more. FROM is the number of bytes that the handler had read before its line. STARTED is the time when the handler started: a process
+# that has its number and another time is a stranger, who must not be signalled.
 
 # guard - read lines until `q`, or until launch is gone
 guard() {
@@ -66,6 +67,7 @@ guard_begins() {
   ! guard_take "$1" || guard_log killed
   guard_pid=$1 guard_server=$2 guard_began=$guard_now guard_state=line guard_verb=- guard_quiet=$guard_now guard_slow=$guard_now \
     guard_mark='' guard_coarse='' guard_unsent=00000000 guard_from=0
+  guard_born "$1"
   [ "$launch_door" != http ] || guard_state=414
   # shellcheck disable=SC2086
   set -- $guard_list
@@ -74,10 +76,17 @@ guard_begins() {
   guard_put
 }
 
+# guard_born PID - set guard_started for a process that was just started; `-` if it is gone already
+guard_born() {
+  started=-
+  process_started "$1"
+  guard_started=$started
+}
+
 # guard_put, guard_take PID, guard_fields ENTRY - add a connection to the list; take it out (1: it is not there); split an entry
 guard_put() {
   guard_list="$guard_list$guard_pid,$guard_server,$guard_began,$guard_state,$guard_verb,$guard_quiet,$guard_mark,$guard_slow"
-  guard_list="$guard_list,$guard_coarse,$guard_unsent,$guard_from "
+  guard_list="$guard_list,$guard_coarse,$guard_unsent,$guard_from,$guard_started "
 }
 
 guard_take() {
@@ -106,7 +115,7 @@ guard_fields() {
   IFS=' 	
 '
   guard_pid=$1 guard_server=$2 guard_began=$3 guard_state=$4 guard_verb=$5 guard_quiet=$6 guard_mark=$7 guard_slow=$8 guard_coarse=$9
-  guard_unsent=${10} guard_from=${11}
+  guard_unsent=${10} guard_from=${11} guard_started=${12}
 }
 
 # guard_family - set guard_children to the handler's children, and guard_ncat to its parent if that is still an ncat
@@ -132,6 +141,7 @@ guard_kill() {
 
 # guard_signal SIGNAL - signal the handler before ncat: if its input ended first, a push would take that for the end of the message
 guard_signal() {
+  guard_alive "$guard_pid" "$guard_started" || return 0
   guard_family
   # shellcheck disable=SC2086
   kill "-$1" "$guard_pid" $guard_children $guard_ncat 2>/dev/null
@@ -172,7 +182,7 @@ guard_end() {
     guard_signal TERM
   done
   if [ -n "$guard_wal" ]; then
-    guard_pid=$guard_wal
+    guard_pid=$guard_wal guard_started=$guard_wal_started
     guard_signal TERM
   fi
   guard_looks=0 guard_signal=TERM

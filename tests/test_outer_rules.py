@@ -355,11 +355,35 @@ def test_the_guard_hears_what_begins_behind_ncats_words(shell, flatq):
         assert done.stdout.splitlines() == ["begins 8 7", "take 8", "take 8", "take 8", "second", "end  71"] and done.stderr == "", (before, done)
 
 
+@pytest.mark.parametrize("state", ["verb", "idle", "414"])
+def test_the_guard_kills_no_stranger(shell, flatq, state):
+    """A handler was killed, and another process has its number: it is neither looked at for the handler, nor ended with the door."""
+    script = """lib=$1 FLATQ_VERB=launch; . "$lib/common.sh"; shell_reset; need rare door guard guard-look
+        launch_most=9 launch_door=line launch_idle=1 guard_groups='' guard_wal='' guard_now=0 guard_list=' '
+        exec 6<>"$3/pipe" <"$3/pipe"
+        guard_begins "$2" 1; guard_take "$2"; guard_state=$4 guard_now=100
+        [ "$5" = same ] || guard_started=000000000001
+        guard_look; guard_list=' '; guard_state=$4; guard_put; guard_end"""
+    os.mkfifo(flatq.home / "pipe")
+    for which, ends in (("another", False), ("same", True)):
+        process = subprocess.Popen(["sleep", "1000"])
+        try:
+            done = subprocess.run([flatq.shell, "-c", script, "-", LIB, str(process.pid), flatq.home, state, which], capture_output=True, timeout=100)
+            assert done.returncode == 0, done
+            if ends:
+                assert process.wait(60) < 0
+            else:
+                assert process.poll() is None, (which, done)
+        finally:
+            process.kill()
+            process.wait()
+
+
 def test_the_guard_looks_at_some_of_many(shell, flatq):
     """400 connections that are idle cost it no more each second than 32, and each has its turn."""
     script = """lib=$1 FLATQ_VERB=launch; . "$lib/common.sh"; shell_reset; need guard guard-look
         guard_list=' ' guard_now=0 guard_groups='' guard_due='' guard_wal=1 guard_group='' n=0
-        while [ $n -lt 400 ]; do n=$((n + 1)); guard_list="$guard_list$n,1,0,line,-,0,,0,,0,0 "; done
+        while [ $n -lt 400 ]; do n=$((n + 1)); guard_list="$guard_list$n,1,0,line,-,0,,0,,0,0,- "; done
         guard_look() { looked="$looked $guard_pid"; guard_put; }
         second() { looked=; guard_second; printf '%s\\n' "$looked"; }
         (n=0; while [ $n -lt 13 ]; do n=$((n + 1)); second; done); :"""
