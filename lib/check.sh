@@ -12,10 +12,14 @@ queue_after_boot() {
   # A damaged conf concerns this queue only: print that and go on; verbs that need it report it too
   queue_conf || { boot_code=$?; [ $boot_code -eq 65 ] || { unlock_queue; return $boot_code; }; printf '%s\n' "$why"; }
   number "${queue_most:-x}" 999999999 || queue_most=0
-  boot_markers && boot_putback && queue_sweep && { rm -rf "$q/tmp" && mkdir "$q/tmp"; } 2>/dev/null && queue_check
+  boot_markers && boot_putback && queue_sweep && boot_tmp && queue_check boot
   boot_code=$?
   unlock_queue
   return $boot_code
+}
+
+boot_tmp() {
+  { rm -rf "$q/tmp" && mkdir "$q/tmp"; } 2>/dev/null || disk_failed "$q" "queue '$queue'"
 }
 
 # boot_markers - remove markers of pops whose rename a power cut has undone: directories may reach the disk in another order than they were
@@ -52,8 +56,9 @@ $boot_out
   done
 }
 
-# queue_check - under the lock, after recovery: check everything; print what was wrong
+# queue_check [boot] - under the lock, after recovery: check everything; print what was wrong. `boot`: no other verb is at work
 queue_check() {
+  check_boot=${1:-}
   check_slips && check_flats && check_keys
 }
 
@@ -102,7 +107,7 @@ check_slips() {
   set -- $captured
   while [ $# -gt 1 ]; do
     if [ "$1" = remove ]; then
-      check_body "$2"
+      check_body "$2" || return
     else
       found=$q/$2
       slip_of "$found"
@@ -139,31 +144,23 @@ check_damaged() {
   [ "$measured" != $(((slip_size + 2) / 3 * 4 + 1)) ]
 }
 
-# check_body ID - remove a body without a slip, unless its push is under way
+# check_body ID - remove a body without a slip: after a boot, when no slip moves, or if it is proved that its push created none. Otherwise leave it,
+# since its slip may have moved behind our back
 check_body() {
-  journal=$FLATQ_DIR/.ids/${1%???}/1${1#?????????}
-  journal_end=.
-  { { read -r journal_pid journal_time journal_queue && { read -r journal_end || journal_end=; }; } <"$journal"; } 2>/dev/null || {
-    # If the journal entry cannot be read, its push may be under way. An entry without a whole line is left by a power cut, before the body
-    # was begun
-    there "$journal"
-    [ $? -eq 1 ] || { measure -l "$journal" && [ "$measured" = 0 ]; } || return 0
-    journal_end=.
-  }
-  if [ -z "$journal_end" ]; then
-    owner_dead "$journal_pid-$journal_time" || return 0
-    ids_end
-  fi
-  # RACE: its slip may have been created, or have moved, while we listed the places. Its push has ended, so look in all of them, twice, since it
-  # may move again. (A message in a flat file needs no body.)
-  for check_look in 1 2; do
-    names_like "$1" out wal head delayed buried claimed "done" || return 0
-    for check_path in $names; do
-      flat_parse "${check_path##*/}" || return 0
-    done
+  names_like "$1" out wal head delayed buried claimed "done" || return
+  for check_path in $names; do
+    # A message in a flat file needs no body
+    flat_parse "${check_path##*/}" || return 0
   done
-  rm -f "$q/body/$1" 9>&9 2>/dev/null
-  printf "queue '%s': what a killed push left of %s was removed\n" "$queue" "$1"
+  if [ -n "$check_boot" ] || push_unmade "$1"; then
+    rm -f "$q/body/$1" 9>&9 2>/dev/null || { disk_failed "$q/body" "queue '$queue'"; return; }
+    printf "queue '%s': what a killed push left of %s was removed\n" "$queue" "$1"
+  else
+    # RACE: its push may be at work, or its message may be large and settled meanwhile
+    [ -e "$q/body/$1" ] || return 0
+    push_unmade "$1" || [ -z "$unmade_pid" ] || owner_dead "$unmade_pid-$unmade_time" || return 0
+    printf "queue '%s': %s was seen in no state: its body stays until the first verb after a boot looks again\n" "$queue" "$1"
+  fi
 }
 
 check_strange() {
@@ -262,15 +259,31 @@ check_keys() {
 yes" || { disk_failed "$q/keys" "queue '$queue'"; return; }
       continue
     fi
-    # RACE: the key's message may have moved while we listed the places
     number "$check_word" 999999999999 || number=0
     pad "$number" 000000000000
-    message_find "$padded" && [ "$slip_key" = "$check_key" ] && continue
-    message_held "$padded"
+    check_key_free "$padded"
     case $? in
     66) check_gone="$check_gone $check_key $check_word" ;;
-    74) return 74 ;;
+    0) ;;
+    *) return 74 ;;
     esac
   done
   keys_remove "$check_gone"
+}
+
+# check_key_free ID - return 66 if it is proved that no message has the 12-digit ID. Its slip may move while we look for it. But its body stays
+# where it is as long as it has one, and flat files move only under the lock, which we hold
+check_key_free() {
+  there "$q/body/$1"
+  case $? in
+  0) return 0 ;;
+  74) return 74 ;;
+  esac
+  # What is in none of them may be a damaged message without a body
+  names_like "$1" wal head queue out delayed buried claimed || return
+  for proof_path in $names; do
+    is_like "$1" && return 0
+    [ $? -ne 74 ] || return 74
+  done
+  return 66
 }

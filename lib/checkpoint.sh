@@ -138,21 +138,11 @@ journal_sweep() {
   unlock_spool
 }
 
-# journal_orphan ID - remove the body of a killed push, unless it has created its slip
+# journal_orphan ID - remove the body of a killed push if it is proved that it created no slip. A body in doubt stays until the next boot
 journal_orphan() {
   q=$FLATQ_DIR/$journal_queue
-  [ -e "$q/body/$1" ] || { ids_end; return; }
-  name_from_disk "$journal_queue"
-  queue=$name
-  message_find "$1"
-  [ $? -eq 66 ] && [ ! -e "$found" ] || return 0
-  for journal_path in "$q"/done/??????????."$1".*; do break; done
-  if [ ! -e "$journal_path" ]; then
-    message_held "$1"
-    case $? in
-    66) rm -f "$q/body/$1" 8>&8 2>/dev/null ;;
-    74) return 0 ;;
-    esac
+  if [ -e "$q/body/$1" ] && push_unmade "$1"; then
+    rm -f "$q/body/$1" 8>&8 2>/dev/null || { journal_free=; return; }
   fi
   ids_end
 }

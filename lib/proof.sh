@@ -243,3 +243,16 @@ slips_left() {
   done
   return 66
 }
+
+# push_unmade ID - return 0 only if it is proved that the push with the 12-digit ID has created no slip in $q, and never will: it entered its id
+# on this boot, its process is dead, and it noted nothing since. To look for the slip proves nothing: slips move without the lock, and one that
+# moves against the order of the listing is never seen. What was noted before a boot may have been lost by a power cut
+push_unmade() {
+  unmade_path=$FLATQ_DIR/.ids/${1%???}/1${1#?????????} unmade_pid='' unmade_time=
+  { read -r unmade_pid unmade_time unmade_queue <"$unmade_path"; } 2>/dev/null && owner_dead "$unmade_pid-$unmade_time" || return
+  # Only now, since its process may have noted something until it died
+  unmade_said=$({ cat "$unmade_path" && printf end; } 2>/dev/null 9>&-)
+  [ "$unmade_said" = "$unmade_pid $unmade_time ${q##*/}
+$boot
+end" ]
+}

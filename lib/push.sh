@@ -143,6 +143,8 @@ push_commit() {
   slip_priority=$padded slip_tries=0 slip_nonce=0 slip_lease=$push_lease slip_delay=$push_delay slip_born=$epoch_time
   slip_counts=0-0-0-0
   slip_format
+  # CRASH: without this line, a killed push is proved to have created no slip, so its body can be removed (push_unmade)
+  { [ ! -h "$journal" ] && printf 'slip\n' >>"$journal"; } 2>/dev/null || { disk_failed "${journal%/*}" 'ids'; return; }
   while :; do
     push_place=$q/wal
     [ "$push_delay" = 0 ] || { delay_place "$push_delay" && push_place=$place; } || return

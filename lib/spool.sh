@@ -1,6 +1,7 @@
 # spool.sh - the spool and its queues on disk: opening, locks, ids, configuration, log
 #
-#   $FLATQ_DIR/.ids/RANGE/N     the push journal: which process was given which id (I1); a second line `.`: that push has ended
+#   $FLATQ_DIR/.ids/RANGE/N     the push journal: which process was given which id (I1), for which queue; a second line: on which boot; then
+#                               `slip`: that push is about to create its slip; `.`: it has ended
 #   $FLATQ_DIR/.boot/BOOT       the spool was recovered after this boot; holds the wall clock at its begin, what base64 can do, and the clock;
 #                               on a second line the tools that were tried (tools_same)
 #   $FLATQ_DIR/.try/            empty, for trying tools (probe.sh)
@@ -303,7 +304,7 @@ ids_next() {
         slip_id=${range##*/}${ids_high#1}
         id=${slip_id#"${slip_id%%[!0]*}"}
         # CRASH: an empty file is an id that nobody uses
-        { printf '%s %s %s\n' "${owner%-*}" "${owner#*-}" "${q##*/}" >&8; } 2>/dev/null
+        { printf '%s %s %s\n%s\n' "${owner%-*}" "${owner#*-}" "${q##*/}" "$boot" >&8; } 2>/dev/null
         ids_code=$?
         exec 8>&-
         # RACE: a checkpoint may have removed the range while it was empty

@@ -229,9 +229,10 @@ def test_a_body_without_a_slip(flatq, spool, clock):
     assert lies(spool, "q") == {}
 
 
-def killed(journal, queue):
+def killed(journal, queue, noted=""):
     """The entry of a push that was killed before it could say that it had ended: nobody has that process number."""
-    journal.write_text(f"4194305 000000000001 {queue}\n")
+    boot, = (journal.parents[2] / ".boot").iterdir()
+    journal.write_text(f"4194305 000000000001 {queue}\n{boot.name}\n{noted}")
 
 
 def test_what_a_killed_push_left_of_its_body(flatq, spool):
@@ -258,7 +259,7 @@ def test_a_push_that_was_killed_behind_its_slip(flatq, spool):
     drain = flatq.start("drain", "-0", "held")
     wait_for(lambda: list(spool.glob("held/out/batch.*/*")) and child_named(drain, "base64"), "a drain at work")
     for journal in (spool / ".ids/000000000").glob("1*"):
-        killed(journal, journal.read_text().split()[2])
+        killed(journal, journal.read_text().split()[2], "slip\n")
     old_range(spool)
     flatq("wal", check=0)
     assert not (spool / ".ids/000000000").exists()

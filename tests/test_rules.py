@@ -690,6 +690,69 @@ def test_a_stage_of_which_an_mv_leaves_the_rest_is_not_acknowledged(flatq):
     assert drained(flatq) == [1000 * turn + n for turn in range(4) for n in range(600 if turn < 2 else 500)]
 
 
+MOVING = '''
+    places=
+    while :; do case $1 in "!" | "(" | -*) break ;; esac; places="$places $1"; shift; done
+    for place in $places; do
+      case $place in
+      out) PATH=$old "$sh" "$lib/release" "$(cat "$HOME/receipt")" || : ;;
+      wal) PATH=$old "$sh" "$lib/reserve" -t 9999 q >"$HOME/said" && read -r receipt rest <"$HOME/said" && printf %s "$receipt" >"$HOME/receipt" ;;
+      esac >/dev/null 2>&1
+      "$real" "$place" "$@" || exit
+    done'''
+
+
+def moving(flatq):
+    """A find before which a message moves, against the order in which it lists the places: it sees it in none."""
+    receipt = flatq("reserve", "-t", "9999", "q", check=0).out.split()[0]
+    (flatq.home / "receipt").write_bytes(receipt)
+    return {**stub(flatq, "find", MOVING), "old": flatq.env["PATH"], "sh": flatq.shell, "lib": str(LIB)}
+
+
+def test_doctor_leaves_the_body_of_a_message_that_it_sees_nowhere(flatq):
+    """Even where the push journal is gone; and its key with it."""
+    flatq("push", "-k", "key", "q", input=b"1", check=0)
+    body, = (flatq.spool / "q/body").iterdir()
+    env = moving(flatq)
+    for journal in (flatq.spool / ".ids").glob("*/1001"):
+        journal.unlink()
+    assert flatq("doctor", "q", env=env, check=0).out == b"queue 'q': 000000000001 was seen in no state: its body stays until the first verb after a boot looks again\n"
+    assert body.exists() and list((flatq.spool / "q/keys").iterdir())
+    flatq("release", (flatq.home / "receipt").read_text(), check=0)
+    assert drained(flatq) == [1]
+
+
+@pytest.mark.parametrize("when", ["2", "3"])
+def test_a_journal_that_cannot_be_read_does_not_show_what_a_push_left(flatq, when):
+    """Its push was killed behind its slip, which moves; the checkpoint, which ends the range of ids, and doctor leave the body alone."""
+    fill(flatq, 1)
+    journal, = (flatq.spool / ".ids").glob("*/1001")
+    owner, boot, *_ = journal.read_text().splitlines()
+    journal.write_text(f"4194305 000000000001 q\n{boot}\nslip\n")
+    env = moving(flatq)
+    for n in ("1", when):
+        newer = flatq.spool / ".ids/000000009"
+        newer.mkdir(exist_ok=True)
+        (newer / "open").touch()
+        assert faulty(flatq, "read,openat", journal, "doctor" if n == "1" else "wal", "q", env=env, when=when).returncode in (0, 74)
+    assert [path.name for path in (flatq.spool / "q/body").iterdir()] == ["000000000001"]
+
+
+def test_doctor_removes_what_a_push_left_that_has_noted_no_slip(flatq):
+    fill(flatq, 1)
+    journal, = (flatq.spool / ".ids").glob("*/1001")
+    owner, boot, *_ = journal.read_text().splitlines()
+    body = flatq.spool / "q/body/000000000900"
+    entry = journal.parent / "1900"
+    for text, stays in ((f"{owner}\n{boot}\n", False), (f"4194305 000000000001 q\n{boot}\n", False), (f"4194305 000000000001 q\n{boot}\nslip\n", True),
+                        ("4194305 000000000001 q\nanother-boot\n", True), (f"4194305 000000000001 p\n{boot}\n", True), ("", True)):
+        body.write_bytes(b"YQ==\n")
+        entry.write_text(text)
+        said = flatq("doctor", "q", check=0).out
+        assert (body.exists(), b"stays" in said, b"removed" in said) == (stays, stays, not stays), (text, said)
+    assert drained(flatq) == [1]
+
+
 def killed_drain(flatq, queue="q"):
     """What a drain leaves that was killed when it had taken all flat files: a batch in out/ whose owner is dead."""
     q = flatq.spool / queue

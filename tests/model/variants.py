@@ -34,7 +34,7 @@ VARIANTS = {
     "settled segments are counted": "claim claim",
     "unclaim empties the segment": "claim of a flat file",
     # keys, bound, ids
-    "find looks at out first": "journal, pop",
+    "a push's note is not read": "push push pop",
     "touch without the lock": "bound, touch, torn",
     "key after slip": "key, two pushes",
     "no lock": "bound",
@@ -47,7 +47,6 @@ VARIANTS = {
     "an unlisted batch is gone": "unread: bulk",
     "an unlisted claim is new": "unread: claim",
     "nothing listed is nothing there": "unread: bulk",
-    "who is not seen is nowhere": "unread: journal",
     "a failed mv is believed": "lost: fold pop",
     "drop counts only": "drop release",
     "drop without recovery": "drop, wreck of an unfold",

@@ -184,10 +184,10 @@ MUTANTS: dict[str, Mutant] = {
         crash("checkpoint after an unfold killed after the commit"), (model("unfold removes first"),)),
     # the push journal, claims
     "the journal's sweep takes the living for dead": Mutant(
-        (('owner_dead "$journal_pid-$journal_time" || { journal_free=; continue; }', ":"),),
+        (('owner_dead "$journal_pid-$journal_time" || { journal_free=; continue; }', ":"), (' && owner_dead "$unmade_pid-$unmade_time" || return', " || return")),
         race("swept while a body is read")),
-    "the journal's sweep does not look for the message": Mutant(
-        (('  [ $? -eq 66 ] && [ ! -e "$found" ] || return 0\n', "  :\n"),),
+    "a push does not note that its slip comes": Mutant(
+        ((" && printf 'slip\\n' >>\"$journal\"", ""),),
         crash("push", "kill")),
     "settle removes before it says so": Mutant(
         (('  moved "$claim/settled.$claim_settled" "$claim/settled.$claim_at"',

@@ -367,7 +367,7 @@ def _checkpoints() -> list[Scenario]:
         make(", old range", pushes(1, 2), lines(1, 2), prepare=old_range),
         make(" after a push killed before its body", (*pushes(1, 2), ("CRASH", "open q/body/", *push)), lines(1, 2), prepare=old_range),
         make(" after a push killed before its slip", (*pushes(1, 2), ("CRASH", "open q/wal/", *push)), lines(1, 2), prepare=old_range),
-        make(" after a push killed with its slip", (*pushes(1, 2), ("CRASH", r"2#open \.ids/", *push)), lines(1, 3), prepare=old_range),
+        make(" after a push killed with its slip", (*pushes(1, 2), ("CRASH", r"3#open \.ids/", *push)), lines(1, 3), prepare=old_range),
         make(" after a push -k killed before its slip", (*pushes(1, 2), ("CRASH", "open q/wal/", "push", "-k", "key", "q", b"m3")), lines(1, 2), key="key", prepare=old_range),
         make(" after a pop killed before its marker", (*pushes(1, 3), ("CRASH", "open q/done/", *pop)), lines(1, 3)),
         make(" after a pop killed with its marker", (*pushes(1, 3), ("CRASH", "open q/log", *pop)), lines(2, 3)),
