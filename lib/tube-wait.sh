@@ -60,7 +60,15 @@ tubes_leave() {
 client_ask() {
   [ -z "$client_reader" ] || return 0
   client_line=$FLATQ_DIR/.wait/$owner.$nonce.line
-  client_reads &
+  if [ -n "$wait_pdeathsig" ] && [ -z "${FLATQ_GUARD:-}" ]; then
+    # Without a guard, nobody else would end a child whose parent was killed, and it would keep the connection open. RACE: if the parent was
+    # killed before setpriv, no signal comes
+    # shellcheck disable=SC2016,SC2086 # the child expands it; words
+    { exec $wait_pdeathsig sh -c '. "$1/tube-wait.sh"; owner=$2 client_line=$3 wait_fifo=$4; [ "$PPID" != "${2%-*}" ] || client_reads' client "$lib" \
+      "$owner" "$client_line" "$wait_fifo"; } &
+  else
+    client_reads &
+  fi
   client_reader=$!
 }
 

@@ -3,6 +3,7 @@ would cost much, a client that is gone. The fault is made by a stub in PATH, by 
 
 import hashlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -158,6 +159,31 @@ def test_a_line_that_cannot_be_kept(shell, flatq, stalk):
         said += client.reply()
     assert said == b"<end>" and process.wait(60) in (75, 0)  # mksh has no other for it
     assert rows(flatq) == [(1, "delayed", 0)]
+
+
+def test_a_handler_that_is_killed_while_its_client_waits_ends_the_connection(shell, flatq, stalk):
+    """Without launch nobody but the system can end the child that reads from the client meanwhile."""
+    need("setpriv")
+    client, process = stalk()
+    client.send(b"reserve\r\n")
+
+    def reads(pid):
+        try:
+            return re.match(rb"sh\0.*client_reads", Path(f"/proc/{pid}/cmdline").read_bytes())
+        except OSError:
+            return False
+
+    wait_for(lambda: any(map(reads, children(process.pid))), "a child reads")
+    process.kill()
+    assert client.rest(20) == b"" and client.ended
+
+
+def test_a_line_that_comes_while_its_client_waits_is_read(shell, flatq, stalk):
+    client, _ = stalk()
+    client.send(b"reserve-with-timeout 2\r\n")
+    wait_for(lambda: list((flatq.spool / ".wait").glob("*")), "it waits")
+    client.send(b"list-tube-used\r\n")
+    assert (client.reply(), client.reply()) == (b"TIMED_OUT\r\n", b"USING default\r\n")
 
 
 def test_a_body_that_was_cut_in_the_pipe(shell, flatq, stalk, stub):
