@@ -345,13 +345,23 @@ def standalone(flatq):
     return flatq.home
 
 
-REFUSED = {"busybox": busybox, "toybox": toybox, "uutils": uutils, "busybox's own shell": standalone}
+REFUSED = {"busybox": busybox, "toybox": toybox, "uutils": uutils}
 
 
 @pytest.mark.new
+def test_a_shell_of_its_own_programs_is_refused(flatq):
+    refuses(flatq, standalone)
+
+
+@pytest.mark.new
+@pytest.mark.shells
 @pytest.mark.parametrize("userland", REFUSED)
-def test_a_userland_that_loses_messages_is_refused(flatq, userland):
-    flatq.env["PATH"] = f"{REFUSED[userland](flatq)}:{flatq.env['PATH']}"
+def test_a_userland_that_loses_messages_is_refused(shell, flatq, userland):
+    refuses(flatq, REFUSED[userland])
+
+
+def refuses(flatq, userland):
+    flatq.env["PATH"] = f"{userland(flatq)}:{flatq.env['PATH']}"
     for words in ["push", "q"], ["push", "-l", "q"], ["pop", "q"], ["work", "-q", "q", "-w", "0", "--", "cat"]:
         refused(flatq(*words, input=b"x\n", env={"FLATQ_SYNC": "on"}), 70, words[0], text=b"(apk add ")
     assert flatq("handler", input=b"push q\nx", env={"FLATQ_SYNC": "on"}).out.startswith(b"error 70 ")
@@ -366,3 +376,9 @@ def test_the_man_page_says_what_to_install():
 def test_the_table_of_tools_is_what_is_tried():
     text = (LIB / "README.md").read_text().partition("<!-- tools -->")[2].partition("<!-- /tools -->")[0]
     assert re.findall(r"^\| `(\w+)` \| (.*?) \|", text, re.M) == list(BROKEN)
+
+
+def test_the_table_of_userlands_is_what_is_tried():
+    text = (LIB / "README.md").read_text().partition("<!-- userlands -->")[2].partition("<!-- /userlands -->")[0]
+    assert [row.strip("| ").split(" | ") for row in text.strip().split("\n")] == [
+        ["programs", *SHELLS], ["---"] * (1 + len(SHELLS)), *([name, *["yes"] * len(SHELLS)] for name in USERLANDS), *([name, *["70"] * len(SHELLS)] for name in REFUSED)]
