@@ -137,11 +137,12 @@ door_ncat_lives() {
   [ $(($7 & 4)) -eq 0 ]
 }
 
-# door_delivered - return 74 if the client cannot have received the answer. A write to a client that is gone succeeds, and the reply of its
-# system then closes the socket. If the client only sends no more, the socket stays, and what it received is not counted as unsent. A client
-# may also have reset its connection after the whole answer (door_taken)
+# door_delivered - return 0 once the client's system has acknowledged the whole answer, 74 if it cannot have received it. A write to a client
+# that is gone, or reads nothing, succeeds; the reply of its system may close the socket later. While the socket is there, what its system
+# received is not counted as unsent. A client may also have reset its connection after the whole answer (door_taken). What ncat passes on
+# (TLS, ncat from 7.96 on) is not seen
 door_delivered() {
-  [ -n "$door_inode" ] && [ -z "$door_relayed" ] && ! door_ncat_lives || return 0
+  [ -n "$door_inode" ] && [ -z "$door_relayed" ] || return 0
   door_looks=0
   while door_row; do
     [ "$door_unsent" != 00000000 ] || return 0
