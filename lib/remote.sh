@@ -55,6 +55,7 @@ remote_words() {
 # remote_ask - send `request` and the file `body`; write the reply without its last line to the file `reply`. On an error there, set `why` and
 # return its code; return 69 if nobody answers, or the reply is not whole
 remote_ask() {
+  remote_said=
   nonce_read
   { printf '@%s@%s\n' "$nonce" "$request" && cat "$remote_directory/body"; } |
     remote_connect >"$remote_directory/raw" 2>"$remote_directory/errors"
@@ -66,14 +67,17 @@ remote_ask() {
   remote_ended "$remote_end"
 }
 
-# remote_ended LINE - return the code that the last line of an answer has, and set `why`; 69 if it is no such line, so the answer is not whole
+# remote_ended LINE - return the code that the last line of an answer has, and set `why`; 69 if it is no such line, so the answer is not whole:
+# then remote_said is empty, else `yes`
 remote_ended() {
+  remote_said=yes
   case $1 in
   "$nonce ok") return 0 ;;
   "$nonce error "[0-9][0-9]' '*)
     remote_end=${1#"$nonce error "} why=${1#"$nonce error "??' '}
     return "${remote_end%% *}" ;;
   esac
+  remote_said=
   why="$FLATQ_HOST: $(sed -n 's/^Ncat: //; 1p' "$remote_directory/errors" | grep . || printf 'no whole answer')"
   return 69
 }
@@ -143,7 +147,10 @@ remote_pop() {
     remote_words reserve $remote_wait "$@"
     remote_ask || {
       remote_code=$?
-      [ $remote_code -eq 66 ] || [ $remote_code -eq 69 ] && [ -n "$remote_any" ] && return 0
+      # Nothing is left, or it is closed, if the door has said so
+      case $remote_any$remote_said$remote_code in
+      1yes66 | 1yes69) return 0 ;;
+      esac
       return $remote_code
     }
     { read -r remote_receipt remote_id remote_tries remote_length && cat >"$remote_directory/message"; } <"$remote_directory/reply" &&

@@ -142,3 +142,18 @@ def test_an_acknowledged_drain(flatq):
     size, _, rest = flatq("drain", "-a", "c", input=b"ok\n" * 9, check=0).out.partition(b"\n")
     assert rest[: int(size)].startswith(b"0\n1\n") and rest[: int(size)].endswith(b"\n") and rest[int(size) :].startswith(b"sent\n")
     assert flatq("drain", "c").status == 66
+
+
+@pytest.mark.parametrize("mark", [(), ("-l", "-n", "10")])
+def test_a_door_that_is_gone_in_the_midst(far, stub, flatq, tmp_path, mark):
+    """Nobody answers any more: that is not the end of the messages, as a queue that is closed and empty is."""
+    far("push", "-l", "jobs", input=b"1\n2\n3\n4\n5\n", check=0)
+    stub("ncat", f'printf x >>{tmp_path}/asked; [ "$(wc -c <{tmp_path}/asked)" -le {len(mark) * 2} ] || exit 1; exec "$REAL" "$@"')
+    done = far("pop", *mark, "jobs")
+    assert (done.status, done.out) == (69, b"1\n2\n3\n" if mark else b"") and b"no whole answer" in done.err
+    (tmp_path / "stubs/ncat").unlink()
+    flatq("close", "jobs", check=0)
+    left = far("pop", "-l", "-n", "10", "jobs", check=0).out
+    assert left == (b"4\n5\n" if mark else b"1\n2\n3\n4\n5\n")
+    closed = far("pop", "-l", "jobs")
+    assert closed.status == 69 and b"closed" in closed.err
