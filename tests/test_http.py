@@ -540,7 +540,7 @@ def test_groups_are_queues(flatq):
     assert got.body == b"by a verb"
     assert ask_status(flatq, "POST", "/queue?group-id=jobs&deduplication-id=k", b"by http") == 200
     assert flatq("push", "-k", "k", "jobs", input=b"x", check=0).out.endswith(b" dup\n")
-    assert flatq("push", "-k", hashlib.sha1(b"zz").hexdigest(), "jobs", input=b"zz", check=0).out
+    assert flatq("push", "-k", hashlib.sha256(b"zz").hexdigest(), "jobs", input=b"zz", check=0).out
     assert ask_status(flatq, "POST", "/queue?group-id=jobs", b"zz") == 204, "the SHA-1 of the message is its key"
     # verbs do not ask whether one is in flight; but what a verb has in flight keeps the group
     assert flatq("pop", "jobs", check=0).out == b"by http"
@@ -941,7 +941,7 @@ def test_processes(flatq):
 
     with_key = ["base64", "base64", "dd", "flock", "md5sum", "sha1sum"]
     assert programs(request("POST", "/queue?group-id=g0&deduplication-id=k", b"y")) == with_key
-    assert programs(request("POST", "/queue?group-id=g0", b"z")) == sorted(with_key + ["base64", "sha1sum"])
+    assert programs(request("POST", "/queue?group-id=g0", b"z")) == sorted(with_key + ["base64", "sha256sum"])
     assert programs(request("GET", "/queue")) == ["base64", "flock", "mv"], "the lock: one in flight"
     assert programs(request("GET", "/queue?group-id=g0")) == [], "nothing is free"
     got = ask(flatq, "GET", "/queue")

@@ -89,7 +89,7 @@ def test_where_pipe_is_ignored_a_command_need_not_read(shell, flatq):
 
 @pytest.mark.parametrize("which", [1, 2])
 def test_a_sum_of_nothing_is_no_sum(shell, flatq, stub, which):
-    """base64 in front of md5sum, and of sha1sum, is killed."""
+    """base64 in front of md5sum, and of sha256sum, is killed."""
     stub("base64", 'case $* in -d*) echo >>"$ONCE"; [ "$(wc -l <"$ONCE")" -ne %d ] || kill -9 "$$" ;; esac; exec "$REAL" "$@"' % which)
     assert ask_status(flatq, "POST", "/queue?group-id=g", b"first") == 500
     assert ask_status(flatq, "GET", "/queue") == 204
@@ -114,6 +114,30 @@ def test_a_message_whose_last_byte_may_have_arrived_keeps_its_lease(shell, flatq
     done = flatq("http", input=request("GET", "/queue?" + query))
     assert b"pay 100" in done.out and b"pay 200" not in done.out and done.status in (74, 75), done
     assert [row[1] for row in rows(flatq, "a") + rows(flatq, "b")] == [state, BACK]
+
+
+# the beginnings of shattered-1.pdf and shattered-2.pdf, two files of one SHA-1
+SHATTERED = bytes.fromhex(
+    "255044462d312e330a25e2e3cfd30a0a0a312030206f626a0a3c3c2f57696474682032203020522f4865696768742033203020522f54797065203420"
+    "3020522f537562747970652035203020522f46696c7465722036203020522f436f6c6f7253706163652037203020522f4c656e677468203820302052"
+    "2f42697473506572436f6d706f6e656e7420383e3e0a73747265616d0affd8fffe00245348412d3120697320646561642121212121852fec09233975"
+    "9c39b1a1c63c4c97e1fffe01")
+FIRST = bytes.fromhex(
+    "7f46dc93a6b67e013b029aaa1db2560b45ca67d688c7f84b8c4c791fe02b3df614f86db1690901c56b45c1530afedfb76038e972722fe7ad728f0e49"
+    "04e046c230570fe9d41398abe12ef5bc942be33542a4802d98b5d70f2a332ec37fac3514e74ddc0f2cc1a874cd0c78305a21566461309789606bd0bf"
+    "3f98cda8044629a1")
+SECOND = bytes.fromhex(
+    "7346dc9166b67e118f029ab621b2560ff9ca67cca8c7f85ba84c79030c2b3de218f86db3a90901d5df45c14f26fedfb3dc38e96ac22fe7bd728f0e45"
+    "bce046d23c570feb141398bb552ef5a0a82be331fea48037b8b5d71f0e332edf93ac3500eb4ddc0decc1a864790c782c76215660dd309791d06bd0af"
+    "3f98cda4bc4629b1")
+
+
+def test_two_messages_of_one_sha1_are_two_messages(shell, flatq):
+    bodies = [SHATTERED + FIRST, SHATTERED + SECOND]
+    assert len(set(bodies)) == 2 and len({hashlib.sha1(body).digest() for body in bodies}) == 1
+    posted = talk(flatq, *(request("POST", "/queue?group-id=g", body) for body in bodies * 2))
+    assert [answer.status for answer in posted] == [200, 200, 204, 204]
+    assert [row[1] for row in rows(flatq, "g")] == ["ready", "ready"]
 
 
 def test_patch_of_what_is_ready_again(shell, flatq):

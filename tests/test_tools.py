@@ -227,7 +227,7 @@ def test_another_shell_tries_the_tools_again(flatq):
 
 # userlands: the same day everywhere, or a refusal
 
-COREUTILS = """base64 cat chmod cut date dd env head id ln ls md5sum mkdir mkfifo mktemp mv od readlink rm rmdir sha1sum sleep sort stat sync tail test touch
+COREUTILS = """base64 cat chmod cut date dd env head id ln ls md5sum mkdir mkfifo mktemp mv od readlink rm rmdir sha1sum sha256sum sleep sort stat sync tail test touch
 tr true uname wc""".split()
 
 
