@@ -89,7 +89,7 @@ queue_count_all() {
   for count_path in $names; do
     case $count_path in
     claimed/*/*/*) ;;
-    claimed/*/????????????.[1-9]*) [ -e "$q/$count_path.flat" ] || { count_path=${count_path##*/????????????.}; count=$((count + ${count_path%.flat})); } ;;
+    claimed/*/????????????.[1-9]*) [ -e "$q/$count_path.flat" ] || count_segment "${count_path##*/}" ;;
     claimed/*) ;;
     queue/* | unfold/*) ! flat_parse "${count_path##*/}" || count=$((count + flat_count)) ;;
     out/*)
@@ -155,9 +155,14 @@ count_out() {
   done
   for count_path in "$q"/claimed/*/????????????.[1-9]*; do
     [ -e "$count_path" ] && [ ! -e "$count_path.flat" ] || continue
-    count_path=${count_path##*/????????????.}
-    count=$((count + ${count_path%.flat}))
+    count_segment "${count_path##*/}"
   done
+}
+
+# count_segment NAME - add the messages of the segment NAME to `count` (R7)
+count_segment() {
+  need claim
+  ! segment_parse "$1" || count=$((count + segment_count))
 }
 
 # count_names PATH ... - add the number of existing paths to `count`

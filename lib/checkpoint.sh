@@ -114,18 +114,23 @@ journal_sweep() {
   lock_spool || return
   ids_last_range || { unlock_spool; return 74; }
   journal_live=$range
-  for range in "$FLATQ_DIR"/.ids/[0-9]????????; do
+  for range in "$FLATQ_DIR"/.ids/[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]; do
     [ "$range" != "$journal_live" ] || break
+    [ ! -h "$range" ] || continue
     journal_free=1
     # CRASH: an empty file is an id that nobody uses
     journal_open=$(awk 'FNR == 1 { if (name) print name; name = FILENAME; sub(/.*\//, "", name) }
       $0 == "." { name = "" }
       END { if (name) print name; print "end" }' "$range"/[0-9]* /dev/null 2>/dev/null) && captured "$journal_open" || { rmdir "$range" 2>/dev/null; continue; }
     for journal in $captured; do
-      journal=$range/$journal
+      # Accept only ids, and only the name of a queue: another member of a group may have written a path
+      case $journal in
+      1[0-9][0-9][0-9]) journal=$range/$journal ;;
+      *) continue ;;
+      esac
+      [ ! -h "$journal" ] || continue
       { read -r journal_pid journal_time journal_queue <"$journal"; } 2>/dev/null || continue
       owner_dead "$journal_pid-$journal_time" || { journal_free=; continue; }
-      # Accept only the name of a queue, not a path
       case $journal_queue in
       '' | .* | */*) continue ;;
       esac
@@ -141,6 +146,10 @@ journal_sweep() {
 # journal_orphan ID - remove the body of a killed push if it is proved that it created no slip. A body in doubt stays until the next boot
 journal_orphan() {
   q=$FLATQ_DIR/$journal_queue
+  name_from_disk "$journal_queue"
+  name_check "$name" || return 0
+  queue=$name
+  [ -z "$spool_shared" ] || queue_plain || return 0
   if [ -e "$q/body/$1" ] && push_unmade "$1"; then
     rm -f "$q/body/$1" 8>&8 2>/dev/null || { journal_free=; return; }
   fi

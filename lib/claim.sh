@@ -79,7 +79,7 @@ claim_recover() {
 segment_parse() {
   segment_count=${1#????????????.} segment_count=${segment_count%.flat} segment_offset=${1%%.*}
   case $segment_offset.$segment_count in
-  *[!0-9.]* | *.*.* | *.) return 1 ;;
+  *[!0-9.]* | *.*.* | *. | *.0?* | *.??????????*) return 1 ;;
   esac
   segment_end=${segment_offset#"${segment_offset%%[!0]*}"}
   pad $((${segment_end:-0} + segment_count)) 000000000000

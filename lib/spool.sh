@@ -189,7 +189,7 @@ queue_conf() {
   fi
   number "${queue_bound:-x}" 999999999 && queue_bound=$number &&
     number "${queue_most:-x}" 999999999 && queue_most=$number ||
-    { why="queue '$queue': conf is damaged"; return 65; }
+    { queue_bound=0 queue_most=0 why="queue '$queue': conf is damaged"; return 65; }
 }
 
 # sync_paths PATH ... - sync these files and directories; with FLATQ_SYNC=off, do nothing
@@ -272,12 +272,14 @@ unlock_queue() {
 # ids_last_range - set `range` to the directory of the newest open range, which is synced. One or two ranges exist
 ids_last_range() {
   ids_found=
-  for range in "$FLATQ_DIR"/.ids/[0-9]????????; do
+  # Digits only: shells calculate with the name (R7)
+  for range in "$FLATQ_DIR"/.ids/[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]; do
     # Look twice before using an older range: some of its ids may not be on the disk
     [ ! -e "$range/open" ] && [ ! -f "$range/open" ] || ids_found=$range
   done
   range=$ids_found
   [ -n "$range" ] || { why='the spool has no range of ids'; return 74; }
+  [ -z "$spool_shared" ] || no_links "$range"
 }
 
 # ids_next - take the next id: set `id`, slip_id, and `journal`, a file that names this process and the queue until the push has ended.

@@ -81,6 +81,7 @@ tube_paused() {
   paused_until='' paused_seconds=0
   { read -r paused_until paused_boot paused_seconds <"$q/paused"; } 2>/dev/null || return 1
   case $paused_until in
+  *[!0-9]*) ;;
   ????????????) [ "$paused_boot" = "$boot" ] && [ "$now" \< "$paused_until" ] && return 0 ;;
   esac
   paused_until='' paused_seconds=0

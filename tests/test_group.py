@@ -146,6 +146,57 @@ def test_nothing_that_a_member_writes_is_run(shell, flatq, tmp_path):
             assert not ran.exists() and victim.read_text() == "precious", (what, text)
 
 
+@pytest.mark.parametrize("what", ["segment", "range", "pause"])
+@pytest.mark.shells
+def test_nothing_in_a_name_is_run(shell, flatq, tmp_path, what):
+    """Names hold no slash: what they run is a program `xy` in PATH."""
+    flatq("create", "-g", "-b", "5", "q", check=0)
+    flatq("push", "q", input=b"x", check=0)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/xy").write_text(f"#!/bin/sh\n: >{tmp_path}/ran\n")
+    (tmp_path / "bin/xy").chmod(0o755)
+    flatq.env["PATH"] = f"{tmp_path}/bin:{flatq.env['PATH']}"
+    text = "a[$(xy)]"
+    if what == "segment":
+        (flatq.spool / "q/claimed/x").mkdir()
+        (flatq.spool / f"q/claimed/x/000000000000.1+{text}").touch()
+    elif what == "range":
+        (flatq.spool / f".ids/0{text}").mkdir()
+        (flatq.spool / f".ids/0{text}/open").touch()
+    else:
+        boot, = (flatq.spool / ".boot").iterdir()
+        (flatq.spool / "q/paused").write_text(f"00{text}00 {boot.name} 1\n")
+    for verb, *args in (["stat"], ["push", "q"], ["push", "-l", "q"], ["wal"]):
+        flatq(verb, *args, input=b"1\n2\n", check=0)
+    flatq("beanstalk", input=b"stats-tube q\r\nwatch q\r\nreserve-with-timeout 0\r\nquit\r\n")
+    assert not (tmp_path / "ran").exists()
+    assert flatq("drain", "q", check=0).out
+
+
+def test_the_journal_leads_nowhere_else(flatq, tmp_path):
+    """A killed push has the name of a queue there, whose body/ may be a link; and a range of ids may be one."""
+    flatq("create", "-g", "q", check=0)
+    boot, = (flatq.spool / ".boot").iterdir()
+    ids, evil, home = flatq.spool / ".ids", flatq.spool / "evil", tmp_path / "elsewhere"
+    home.mkdir()
+    before = {"20261122-diary.txt": "dear diary\n", "000000000777": "precious\n", "1777": f"99999999 000000000001 q\n{boot.name}\n"}
+    for name, text in before.items():
+        (home / name).write_text(text)
+    shutil.copytree(flatq.spool / "q", evil)
+    for name in ("body", "wal"):
+        (evil / name).rmdir()
+    # no directory: so the checkpoint does not take it for a queue, and refuse it
+    (evil / "wal").touch()
+    (evil / "body").symlink_to(home)
+    (ids / "000000000").rename(ids / "999999999")
+    for name, file in (("20261122-", "1diary.txt"), ("000000000", "1777")):
+        (ids / name).mkdir()
+        (ids / name / file).write_text(f"99999999 000000000001 evil\n{boot.name}\n")
+    (ids / "000000001").symlink_to(home)
+    flatq("wal")
+    assert {path.name: path.read_text() for path in home.iterdir()} == before
+
+
 # ---- links: what a verb writes goes where the spool is, and nowhere else
 
 NAMES = ["log", "tended", "conf", "closed", "paused", "dropping", "tmp", "wal", "body", "out", "wait", "room", "done", "keys", "head", "buried", "delayed",
