@@ -49,6 +49,18 @@ def test_conversation(shell, stalk):
     assert client.until(lambda: client.ended, 10) or client.ended
 
 
+def test_numbers_of_32_bits_are_kept(flatq, stalk):
+    """Larger ones are the largest of these."""
+    client = stalk.connect()
+    says(client, "put 1800000000 3000000000|job", "INSERTED 1")
+    says(client, "put 00000000004 0000000000060|job", "INSERTED 2")
+    says(client, "put 4294967296 99999999999|job", "INSERTED 3")
+    says(client, "reserve|release 2 4000000000", "RESERVED 2", "job", "RELEASED")
+    found = sorted(path.name.split(".") for path in flatq.spool.glob("default/wal/*"))
+    assert [(int(name[0]), int(name[1]), int(name[4])) for name in found] == [
+        (1800000000, 1, 3000000000), (4000000000, 2, 60), (4294967295, 3, 4294967295)]
+
+
 def test_what_is_no_text(stalk):
     client = stalk.connect()
     says(client, "put 1 60|\xe4", "BAD_FORMAT")
