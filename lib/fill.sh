@@ -64,7 +64,7 @@ bulk_write() {
       {
         size = length($0) / 4 * 3
         if ($0 ~ /==$/) size -= 2; else if ($0 ~ /=$/) size--
-        if (most != "" && size > most + 0) { printf "%.0f", size; exit bad = 65 }
+        if (most != "" && size > most + 0) exit bad = 65
         number = sprintf("%012.0f", id++)
         if (n == 500 || bytes > 4194304 || (n && substr(number, 1, 7) != substr(ids[1], 1, 7))) flush()
         ids[++n] = number
@@ -76,7 +76,7 @@ bulk_write() {
         printf "%s %.0f %.0f\n", number, total, written }' 2>/dev/null <"$bulk_stage/lines")
   case $? in
   0) ;;
-  65) why="message of $bulk_said bytes is over the limit of $FLATQ_MOST_BYTES: nothing is stored"; return 65 ;;
+  65) why="a message is over the limit of $FLATQ_MOST_BYTES: nothing is stored"; return 65 ;;
   *) disk_failed "$bulk_stage" "queue '$queue'"; return ;;
   esac
   rm -f "$bulk_stage/lines" 2>/dev/null
@@ -93,52 +93,64 @@ bulk_whole() {
   [ "$(ls -lnR "$bulk_stage" 2>/dev/null | awk '/^-/ { sum += $5 } END { printf "%.0f", sum }' 2>/dev/null)" = "$bulk_size" ]
 }
 
-# bulk_encode l|0 - a filter that prints one line of base64 for each message. If perl has no MIME::Base64, as in Debian's perl-base, it ends
+# bulk_encode l|0 - a filter that prints one line of base64 for each message. One that is too large is cut a little over FLATQ_MOST_BYTES, as it
+# comes: it is refused later (bulk_write), and must not fill the memory. If perl has no MIME::Base64, as in Debian's perl-base, it ends
 # before it has read anything, and python3 does it, or od and awk
 bulk_encode() {
   bulk_code=3
   if command -v perl >/dev/null 2>&1; then
     # A failed read is not the end of the input
-    FLATQ_END=$1 perl -e '
-      eval { require MIME::Base64; require IO::Handle } or exit 3;
-      binmode STDIN; $/ = $ENV{FLATQ_END} eq "l" ? "\n" : "\0";
-      while (defined($_ = <STDIN>)) { chomp; print MIME::Base64::encode_base64($_, ""), "\n" or exit 74 }
-      exit 74 if STDIN->error or not close STDOUT' 2>/dev/null
+    FLATQ_END=$1 FLATQ_MOST=${FLATQ_MOST_BYTES:-} perl -e '
+      eval { require MIME::Base64 } or exit 3;
+      binmode STDIN; $end = $ENV{FLATQ_END} eq "l" ? qr/\n/ : qr/\0/; $most = $ENV{FLATQ_MOST}; $left = "";
+      sub put { print map { MIME::Base64::encode_base64($_, "") . "\n" } @_ or exit 74 }
+      while ($got = read STDIN, $block, 65536) {
+        ($first, @more) = split $end, $block, -1;
+        $left .= $first;
+        if (@more) { put($left); $left = pop @more; put(@more) }
+        substr($left, $most + 1) = "" if $most ne "" && length $left > $most + 1;
+      }
+      put($left) if length $left;
+      exit 74 if !defined $got or not close STDOUT' 2>/dev/null
     bulk_code=$?
   fi
   if [ $bulk_code -ne 3 ]; then
     return $bulk_code
   elif command -v python3 >/dev/null 2>&1; then
-    FLATQ_END=$1 python3 -c '
+    FLATQ_END=$1 FLATQ_MOST=${FLATQ_MOST_BYTES:-} python3 -c '
 import os, sys
 from binascii import b2a_base64
 end, left, write = {"l": b"\n", "0": b"\0"}[os.environ["FLATQ_END"]], [], sys.stdout.buffer.write
+most, size = float(os.environ["FLATQ_MOST"] or "inf"), 0
 for block in iter(lambda: sys.stdin.buffer.read(1 << 16), b""):
     pieces = block.split(end)
     if len(pieces) > 1:
         pieces[0] = b"".join(left) + pieces[0]
         write(b"".join(map(b2a_base64, pieces[:-1])))
-        left = []
-    left.append(pieces[-1])
+        left, size = [], 0
+    if size <= most:
+        left.append(pieces[-1])
+    size += len(pieces[-1])
 if any(left):
     write(b2a_base64(b"".join(left)))
 sys.stdout.flush()' 2>/dev/null
   else
     # Some awks drop NULs, so od passes the bytes as numbers
-    { od -An -v -tu1 && printf 'end\n'; } | FLATQ_END=$1 awk '
+    { od -An -v -tu1 && printf 'end\n'; } | FLATQ_END=$1 FLATQ_MOST=${FLATQ_MOST_BYTES:-} awk '
       function flush(   rest) {
         if (have == 1) out = out substr(abc, int(bits / 4) + 1, 1) substr(abc, bits % 4 * 16 + 1, 1) "=="
         if (have == 2) out = out substr(abc, int(bits / 1024) + 1, 1) substr(abc, int(bits / 16) % 64 + 1, 1) substr(abc, bits % 16 * 4 + 1, 1) "="
         print out
         out = ""; bits = have = open = 0
       }
-      BEGIN { abc = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"; end = ENVIRON["FLATQ_END"] == "l" ? 10 : 0 }
+      BEGIN { abc = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"; end = ENVIRON["FLATQ_END"] == "l" ? 10 : 0
+        most = ENVIRON["FLATQ_MOST"]; if (most != "") most = most / 3 * 4 + 8 }
       $1 == "end" { whole = 1; next }
       { for (i = 1; i <= NF; i++) {
           if ($i == end) { flush(); continue }
           open = 1; bits = bits * 256 + $i
           if (++have == 3) {
-            out = out substr(abc, int(bits / 262144) + 1, 1) substr(abc, int(bits / 4096) % 64 + 1, 1) \
+            if (most == "" || length(out) <= most) out = out substr(abc, int(bits / 262144) + 1, 1) substr(abc, int(bits / 4096) % 64 + 1, 1) \
               substr(abc, int(bits / 64) % 64 + 1, 1) substr(abc, bits % 64 + 1, 1)
             bits = have = 0 } } }
       END { if (open) flush(); if (!whole) exit 74 }' 2>/dev/null

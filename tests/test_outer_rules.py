@@ -487,6 +487,15 @@ def test_a_list_costs_as_much_as_it_is_long(shell, flatq, what):
     assert same and took < 0.9, (took, done.stdout[-300:], done.stderr)
 
 
+def test_a_line_that_is_too_large_does_not_fill_the_memory(shell, flatq):
+    """push -l of one line of 100 MB where 1000 bytes are allowed, in 80 MB of memory: it is refused, and as too large."""
+    push(flatq, b"first")
+    script = 'ulimit -v 80000; exec "$@"'
+    done = subprocess.run(["sh", "-c", script, "sh", *flatq.command("push", "-l", "jobs")], input=b"x" * 100_000_000,
+                          env=flatq.environment({"FLATQ_MOST_BYTES": "1000"}), capture_output=True, timeout=100)
+    assert (done.returncode, done.stdout) == (65, b"") and b"over the limit of 1000" in done.stderr, done.stderr
+
+
 def test_a_tube_is_made_by_its_first_job(shell, flatq, stalk):
     """However many are watched; and who waits for one that is not there yet has its job at once."""
     client, _ = stalk()
