@@ -85,19 +85,35 @@ message_find() {
 # If the queue has a bound and the message stays in it, moves under the lock, so that a count does not miss it on its way
 slip_move() {
   # An empty basename would make mv rename the whole directory
-  [ -n "${found##*/}" ] || { why="queue '$queue': no message"; return 66; }
+  [ -n "${found##*/}" ] || { slip_unlock; why="queue '$queue': no message"; return 66; }
   case $1 in
   "$q"/wal/* | "$q"/delayed/* | "$q"/out/*)
     slip_lock || return
     slip_room || { slip_code=$?; slip_unlock; return $slip_code; } ;;
   esac
-  moved "$found" "$1"
-  slip_code=$?
+  move_tries=
+  while :; do
+    moved "$found" "$1"
+    slip_code=$?
+    [ $slip_code -eq 0 ] || [ -e "$found" ] || [ ${#move_tries} -ge 5 ] || ! slip_follow "$1" || { move_tries=1$move_tries; continue; }
+    break
+  done
   slip_unlock
-  [ $slip_code -ne 0 ] || return 0
+  [ "$slip_code" -ne 0 ] || return 0
   [ -e "$found" ] && { disk_failed "${1%/*}" "queue '$queue'"; return; }
   why="queue '$queue': message $id is no longer yours"
   return 66
+}
+
+# slip_follow TARGET - set `found` to where a message that nobody holds has gone by itself, under the same name: a fold moves it to head/, the end
+# of a delay to wal/. Return 1 if that is not proved, or if TARGET is in wal/ or delayed/, to which nothing moves back from head/ (I2)
+slip_follow() {
+  case $found.$1 in
+  "$q"/out/* | *."$q"/wal/* | *."$q"/delayed/*) return 1 ;;
+  esac
+  # In a process of its own, since it parses other slips into the slip_ variables
+  follow_said=$(message_find "$slip_id" && printf '%s' "$found") 2>/dev/null || return 1
+  [ "${follow_said##*/}" = "${found##*/}" ] && found=$follow_said
 }
 
 # slip_room - the bound does not count `found` if it is buried: return 75 if there is no room for it

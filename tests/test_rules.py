@@ -753,6 +753,57 @@ def test_doctor_removes_what_a_push_left_that_has_noted_no_slip(flatq):
     assert drained(flatq) == [1]
 
 
+def verb_before(flatq, program, pattern, verb):
+    """The environment in which another verb runs before this program, where its arguments are like the pattern."""
+    return {**stub(flatq, program, f'case $* in {pattern}) PATH=$old "$sh" "$lib"/{verb} >/dev/null ;; esac\nexec "$real" "$@"'), "old": flatq.env["PATH"],
+            "sh": flatq.shell, "lib": str(LIB), "FLATQ_FOLD": "1"}
+
+
+def test_doctor_says_nothing_of_a_message_that_is_popped_between_its_lists(flatq):
+    """It is large: its body goes at once."""
+    flatq("push", "q", input=bytes(300000), check=0)
+    assert flatq("doctor", "q", env=verb_before(flatq, "ls", "-ln*body", "pop q"), check=0).out == b""
+    assert drained(flatq) == []
+
+
+@pytest.mark.parametrize("verb", ["delete", "bury"])
+def test_a_message_that_a_fold_moves_meanwhile_is_still_there(flatq, verb):
+    fill(flatq, 1)
+    flatq(verb, "q:1", env=verb_before(flatq, "mv", "*/wal/*/done/* | */wal/*/buried/*", "wal q"), check=0)
+    assert [len(list((flatq.spool / "q" / place).iterdir())) for place in ("done", "buried")] == [verb == "delete", verb == "bury"]
+    assert drained(flatq) == []
+
+
+def test_a_doctor_that_is_killed_at_a_flat_file_leaves_each_message_once(flatq):
+    """Behind each of its renames; and the next doctor does the rest."""
+    flatq("push", "-l", "q", input=b"".join(b"%d\n" % n for n in range(120)), check=0)
+    flat, = (flatq.spool / "q/queue").glob("*/*")
+    rows = flat.read_bytes().splitlines(keepends=True)
+    flat.write_bytes(b"".join([rows[0].replace(b"\t", b"\t!"), *rows[1:]]))
+    env = stub(flatq, "mv", '"$real" "$@"\ncase $* in */queue/*) kill -KILL $PPID ;; esac')
+    for _ in range(2):
+        assert subprocess.run(flatq.command("doctor", "q"), env=flatq.environment(env), stdout=subprocess.DEVNULL, timeout=60).returncode == -signal.SIGKILL
+        assert len(list((flatq.spool / "q/queue").glob("*/*"))) == 1
+    flatq("doctor", "q", check=0)
+    assert drained(flatq) == list(range(1, 120))
+
+
+@pytest.mark.parametrize("args", [("q",), ("-k", "key", "q"), ("-l", "q")])
+def test_a_push_whose_id_cannot_be_printed_says_so(shell, flatq, args):
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(flatq.command("push", *args), input=b"1\n", stdout=full, stderr=subprocess.PIPE, env=flatq.environment(None), timeout=60)
+    assert done.returncode == 74 and done.stderr.startswith(b"push: message") and done.stderr.count(b"\n") == 1, done
+    assert drained(flatq) == [1]
+
+
+@pytest.mark.parametrize("args", [("list",), ("list", "q"), ("stat", "q")])
+def test_a_list_that_cannot_be_printed_is_an_error(shell, flatq, args):
+    fill(flatq, 1)
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(flatq.command(*args), stdout=full, stderr=subprocess.PIPE, env=flatq.environment(None), timeout=60)
+    assert done.returncode == 74 and done.stderr.count(b"\n") == 1 and b"could not be printed" in done.stderr, done
+
+
 def killed_drain(flatq, queue="q"):
     """What a drain leaves that was killed when it had taken all flat files: a batch in out/ whose owner is dead."""
     q = flatq.spool / queue
