@@ -66,7 +66,14 @@ look_in() {
 
 look_first() {
   case $1 in
-  delayed) set -- "$q"/delayed/*/*/* ;;
+  delayed)
+    # Directory by directory: the names of all may be more than a door's handler has memory for
+    for look_path in "$q"/delayed/*; do
+      for look_when in "$look_path"/*; do
+        look_slips "$look_when"/* && return 0
+      done
+    done
+    return 66 ;;
   buried) set -- "$q"/buried/* ;;
   reserved) set -- "$q"/out/* ;;
   ready)
@@ -81,6 +88,11 @@ look_first() {
       take_unfold || return
     done ;;
   esac
+  look_slips "$@"
+}
+
+# look_slips PATH ... - set `found` and the slip_ variables of the first of these that is a slip and not settled; return 66 if none is
+look_slips() {
   for found in "$@"; do
     [ -f "$found" ] && [ ! -e "$q/done/${found##*/}" ] || continue
     slip_of "$found"

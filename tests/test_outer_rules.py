@@ -496,6 +496,20 @@ def test_a_line_that_is_too_large_does_not_fill_the_memory(shell, flatq):
     assert (done.returncode, done.stdout) == (65, b"") and b"over the limit of 1000" in done.stderr, done.stderr
 
 
+def test_peek_delayed_of_many(flatq):
+    """The first of 12,000 is found in 4 MB of memory, which have no room for the names of all."""
+    assert flatq("beanstalk", input=b"put 0 100 60 1\r\nx\r\n").out == b"INSERTED 1\r\n"
+    slip, = (flatq.spool / "default/delayed").glob("*/*/*")
+    for number in range(10):
+        place = slip.parents[1].with_name("9999999") / ("99999990000%d" % number)
+        place.mkdir(parents=True)
+        for other in range(1200):
+            (place / slip.name.replace(".000000000001.", ".%012d." % (1_000_000 + number * 1200 + other))).touch()
+    done = subprocess.run(["sh", "-c", 'ulimit -d 4000; exec "$@"', "sh", *flatq.command("beanstalk")], input=b"peek-delayed\r\n",
+                          env=flatq.environment({}), capture_output=True, timeout=100)
+    assert done.stdout == b"FOUND 1 1\r\nx\r\n", done
+
+
 def test_a_tube_is_made_by_its_first_job(shell, flatq, stalk):
     """However many are watched; and who waits for one that is not there yet has its job at once."""
     client, _ = stalk()
