@@ -195,14 +195,21 @@ except BrokenPipeError: raise SystemExit(0)
 raise SystemExit(1)' 2>/dev/null
 }
 
+# door_read - return whether a socket that is not TCP has ended, and all that the client sent was read
+door_read() {
+  perl -e 'exit !(defined recv(STDIN, $byte, 1, 0x42) && !length $byte)' 2>/dev/null ||
+    python3 -c 'import socket; raise SystemExit(socket.socket(fileno=0).recv(1, 0x42) != b"")' 2>/dev/null
+}
+
 # door_whole - return 65 if the input ended without the client's doing: the connection was reset; or ncat was killed, while it is still
-# open (01, or for a socket in the file system door_hung). If the client's system has closed it in good order, a client that was cut off cannot be told from one that has finished
+# open (01), or not all was read from it. If the client's system has closed it in good order, a client that was cut off cannot be told from one that has finished
 door_whole() {
   # ncat closes our input a little before it ends itself
   if [ -n "$door_unix" ]; then
-    door_ncat_lives || door_hung <&1
+    door_ncat_lives || door_read <&1
   elif [ -n "$door_inode" ]; then
-    door_row && { [ "$door_state" != 01 ] || door_ncat_lives; }
+    # The end of the connection counts as one unread byte
+    door_row && { door_ncat_lives || case $door_state.$door_unread in 01.*) false ;; *.0000000[01]) ;; *) false ;; esac; }
   fi && return 0
   door_gone=gone why='the client was cut off'
   return 65
@@ -213,7 +220,7 @@ door_body_end() {
   :
 }
 
-# door_row - set door_state, door_unsent, door_local and door_remote for the client's socket; return 1 if it is closed
+# door_row - set door_state, door_unsent, door_unread, door_local and door_remote for the client's socket; return 1 if it is closed
 door_row() {
   door_rows=0
   set --
@@ -221,19 +228,20 @@ door_row() {
     [ -e "$door_table" ] || continue
     set -- "$@" "$door_table"
     while read -r door_key door_local door_remote door_state door_unsent door_value door_value door_value door_value door_ino door_value; do
-      [ "$door_ino" != "$door_inode" ] || { door_unsent=${door_unsent%:*}; return 0; }
+      [ "$door_ino" != "$door_inode" ] || { door_unread=${door_unsent#*:} door_unsent=${door_unsent%:*}; return 0; }
       door_rows=$((door_rows + 1))
       # The shell reads byte by byte: from here on a process is faster
       [ $door_rows -lt 50 ] || break
     done <"$door_table"
   done
   # Without a table nothing is known
-  [ $# -gt 0 ] || { door_local='' door_state=08 door_unsent=00000000; return 0; }
+  [ $# -gt 0 ] || { door_local='' door_state=08 door_unsent=00000000 door_unread=00000000; return 0; }
   # RACE: the shell does not read the table in one piece, and may have missed a row: look again with awk
-  door_state=$(exec awk -v "inode=$door_inode" '$10 == inode { print $4 "." substr($5, 1, 8) "." $2 "." $3; exit }' "$@")
+  door_state=$(exec awk -v "inode=$door_inode" '$10 == inode { print $4 "." $5 "." $2 "." $3; exit }' "$@")
   door_remote=${door_state##*.} door_state=${door_state%.*}
   door_local=${door_state##*.} door_state=${door_state%.*}
   door_unsent=${door_state#*.} door_state=${door_state%.*}
+  door_unread=${door_unsent#*:} door_unsent=${door_unsent%:*}
   [ -n "$door_state" ]
 }
 

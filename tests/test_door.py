@@ -628,6 +628,8 @@ def test_a_socket_in_the_file_system(flatq, spool, tmp_path):
             wait_for(lambda: list(spool.glob("jobs/body/*")), "the push to begin")
             with open(f"/proc/{handler}/stat") as status:
                 os.kill(int(status.read().rpartition(")")[2].split()[1]), signal.SIGKILL)
+            client.sendall(b"the other half")
+            client.shutdown(socket.SHUT_WR)
             assert answer(client) == b"error 65 the client was cut off\n"
         empty(flatq, "jobs")
     finally:

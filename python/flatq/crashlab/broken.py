@@ -297,7 +297,7 @@ MUTANTS: dict[str, Mutant] = {
         (('    [ -n "$handler_line" ] || exit 0\n', '    [ -z "$handler_line" ] || return 0; exit 0\n'),),
         Probe("clients", "cut in the line", "-k", 4)),
     "a reset is an end": Mutant(
-        (('door_row && { [ "$door_state" != 01 ] || door_ncat_lives; }', "true"),),
+        (('    door_row && { door_ncat_lives ||', '    true || { door_ncat_lives ||'),),
         Probe("clients", "reset in the body", "-k", 4)),
     "a stated length is not looked at": Mutant(
         (('[ -z "$1" ] || [ "$size" = "$1" ] ||', "true ||"),),
