@@ -27,14 +27,16 @@ shell_forget
 shell_reset() {
   LC_ALL=C; export LC_ALL
   # cd, ls and perl would obey these
-  unset CDPATH TIME_STYLE QUOTING_STYLE BLOCK_SIZE LS_BLOCK_SIZE PERLIO PERL5OPT PERL_UNICODE
+  unset CDPATH TIME_STYLE QUOTING_STYLE BLOCK_SIZE LS_BLOCK_SIZE PERLIO PERL5OPT PERL_UNICODE MAWK_OPTIONS
+  # A `read` that ends in time looks like the end of its pipe: to a worker's guard, the worker's death
+  unset TMOUT GAWK_READ_TIMEOUT
   set +f +C +e
-  # bash takes options from BASHOPTS and SHELLOPTS, and GLOBIGNORE hides names from its globs
+  # bash takes options from BASHOPTS and SHELLOPTS; GLOBIGNORE hides names from its globs, and GLOBSORT changes their order
   [ -z "${BASH_VERSION:-}" ] || {
-    unset GLOBIGNORE
+    unset GLOBIGNORE GLOBSORT EXECIGNORE FUNCNEST BASH_COMPAT
     # shellcheck disable=SC3044
     shopt -u nullglob failglob dotglob nocaseglob nocasematch globstar
-    command set +o pipefail +o allexport
+    command set +o pipefail +o allexport +o keyword +o monitor
   } 2>/dev/null || :
   IFS=' 	
 '

@@ -42,8 +42,8 @@ def test_what_is_read_with_a_default_is_not_inherited():
     assert defaults - SYSTEM - SHELLS_OWN - documented() == set(first)
 
 
-# what ls and bash go by
-TOOLS = {"QUOTING_STYLE": "c", "TIME_STYLE": "+%s", "BASHOPTS": "nullglob:dotglob:failglob", "SHELLOPTS": "noclobber:errexit:pipefail", "GLOBIGNORE": "*"}
+# what ls, awk and bash go by
+TOOLS = {"QUOTING_STYLE": "c", "TIME_STYLE": "+%s", "BASHOPTS": "nullglob:dotglob:failglob", "SHELLOPTS": "noclobber:errexit:pipefail:keyword:monitor", "GLOBIGNORE": "*"}
 
 
 def hostile(names, value, place):
@@ -134,6 +134,27 @@ def test_inherited_variables_decide_nothing(shell, flatq, tmp_path):
         other = outcomes(flatq, hostile(names, value, place))
         assert [pair for pair in zip(usual, other, strict=True) if pair[0] != pair[1]] == [], value
         assert not place.exists(), value
+
+
+# what bash goes by before it has read a line of ours stays: there FUNCNEST is higher than we need
+UNSET = {"TMOUT": "1", "GLOBSORT": "-name", "GLOBIGNORE": "*", "EXECIGNORE": "*/nothing", "FUNCNEST": "999", "BASH_COMPAT": "4.4", "GAWK_READ_TIMEOUT": "1",
+         "MAWK_OPTIONS": "-W version"}
+
+
+@pytest.mark.parametrize("shell", ["bash"], indirect=True)
+def test_what_bash_and_awk_go_by_is_unset(flatq):
+    script = '. "$0/common.sh"; shell_reset; set -o | grep -E "^(keyword|monitor|allexport|pipefail)"; env'
+    done = subprocess.run([flatq.shell, "-c", script, str(LIB)], env={**flatq.env, **UNSET, "SHELLOPTS": TOOLS["SHELLOPTS"]}, capture_output=True, text=True, check=True)
+    assert re.findall(r"(?m)^(\w+)\s+(on|off)$", done.stdout) == [(name, "off") for name in ("allexport", "keyword", "monitor", "pipefail")]
+    assert not {line.partition("=")[0] for line in done.stdout.splitlines()} & set(UNSET), done.stdout
+
+
+@pytest.mark.parametrize("shell", ["bash"], indirect=True)
+def test_a_guard_waits_as_long_as_its_worker_lives(flatq):
+    """bash ends each `read` after TMOUT seconds."""
+    push(flatq, b"whole ")
+    done = flatq("work", "-w", "0", "--", "sh", "-c", "cat; sleep 1.3; echo done", env={"TMOUT": "1"}, check=0)
+    assert (done.out, done.err) == (b"whole done\n", b"")
 
 
 @pytest.mark.shells
