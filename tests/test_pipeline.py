@@ -297,6 +297,7 @@ def test_progress_on_a_terminal(job, flatq, tmp_path, monkeypatch):
     assert [conf.get("spark.ui.showConsoleProgress") for conf in given] == ["true", None, None, None]
 
 
+@pytest.mark.new
 def test_refused(job, flatq, tmp_path):
     """One clear line, and the project's exit codes."""
     assert "no spool" in job("drain", "default", "--to", tmp_path / "out", code=66).err[0]
