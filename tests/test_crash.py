@@ -201,7 +201,7 @@ def test_a_claim_lists_what_lies_there(base):
 def test_a_verb_that_goes_wrong_right_after_a_crash_is_seen(broken, work):
     """... before it is crashed itself: no recovery has been there."""
     name = "checkpoint after a drain killed before its marker"
-    system = broken(("batch.sh", 'elif need fold && flat_parse "$batch_name"', 'elif flat_parse "$batch_name"'))
+    system = broken(("batch.sh", "batch_back() {\n  need fold proof\n", "batch_back() {\n  need proof\n"))
     said = []
     for point in campaign._kill_points(system, name, work):
         try:
@@ -260,6 +260,7 @@ def test_dump_sees_damage(base):
 
 
 def test_put_back_as_it_was(base, own):
+    layout.tried(base)
     taken = trees.take(base)
     copy = own / "copy"
     trees.put(taken, copy)
