@@ -565,4 +565,4 @@ def test_an_answer_cut_behind_a_message_that_says_ok(shell, flatq, said):
                 asked += connection.recv(1000)
             connection.sendall(said)
         out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (69, b"") and err.count(b"\n") == 1 and asked.endswith(b"@drain jobs\n")
+    assert (process.returncode, out) == (69, b"") and err.count(b"\n") == 1 and asked.endswith(b"@drain -a jobs\n")
