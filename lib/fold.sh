@@ -293,7 +293,7 @@ unfold_whole() {
     unfold_bodies="$unfold_bodies ${unfold_slip%%.*}"
   done
   # shellcheck disable=SC2086 # names without blanks
-  unfold_said=$(cd "$q/body" && exec wc -c $unfold_bodies 2>/dev/null 9>&-) || return
+  unfold_said=$({ cd "$q/body" && exec wc -c $unfold_bodies; } 2>/dev/null 9>&-) || return
   # The last line of wc has the sum
   # shellcheck disable=SC2086 # two words
   set -- ${unfold_said##*"

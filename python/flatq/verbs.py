@@ -212,7 +212,7 @@ class Job(threading.Thread):
 
     def told(self, error: BaseException) -> BaseException:
         """The error, which now has what the verb printed (`printed`)."""
-        error.out = self.out  # type: ignore[attr-defined]
+        error.printed = self.out  # type: ignore[attr-defined]
         return error
 
     def result(self) -> Any:
@@ -225,7 +225,7 @@ class Job(threading.Thread):
 
 def printed(error: BaseException) -> bytes:
     """What the verb printed that `error` ended, or that failed with it."""
-    out: bytes = getattr(error, "out", b"")
+    out: bytes = getattr(error, "printed", b"")
     return out
 
 
