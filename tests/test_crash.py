@@ -97,7 +97,7 @@ def some(system, name, work, *chosen):
 BROKEN = {
     "push answers before its slip is made": ("push", "kill", "lost", [
         ("push.sh", "  ids_next || return\n", "  ids_next || return\n  printf '%s\\n' \"$id\"\n"),
-        ("push", "    printf '%s\\n' \"$id${push_dup:+ dup}\"\n", "")]),
+        ("push", "    printf '%s\\n' \"$id${push_dup:+ dup}\" 2>/dev/null ||", "    :")]),
     "pop is done with it before it is written out": ("pop", "kill", "lost", [
         ("pop", "body_print && door_delivered ||", "taken_settle && body_print ||")]),
     "push stores something else where its body could not be written": ("push", "ENOSPC", "unknown", [
