@@ -282,7 +282,7 @@ ANY = bytes(range(256)) * 5 + b"\n"
 MANY = [b"", b"\xff\xfe", b"a b\tc", *(b"%d " % n + b"x" * 100 for n in range(117))]
 
 
-@pytest.mark.parametrize("name, userland", share("userlands", itertools.product(SHELLS, USERLANDS), 3, first=3))
+@pytest.mark.parametrize("name, userland", share("userlands", itertools.product(SHELLS, USERLANDS), 2, first=2))
 def test_a_day(flatq, name, userland):
     flatq.shell = str(flatq.home / "sh")
     os.symlink(os.path.realpath(need(name)), flatq.shell)
