@@ -177,7 +177,8 @@ name_to_disk() {
 # It never goes back. Without /proc it is the wall clock, from one process. If the clock is there and cannot be read, the verb ends: by
 # the other clock every lease would be over. (After reading a NUL, yash fails to read it once.)
 clock_read() {
-  if { read -r now clock_rest <"$FLATQ_PROC/uptime" || read -r now clock_rest <"$FLATQ_PROC/uptime"; } 2>/dev/null; then
+  # RACE: a signal ends dash's `read`: one more try for each that may come (HUP, TERM, PIPE, ALRM)
+  if { clock_up || clock_up || clock_up || clock_up || clock_up; } 2>/dev/null; then
     now=000000000000${now%.*}${now#*.}
   elif [ -e "$FLATQ_PROC/uptime" ]; then
     die 74 'cannot read the clock'
@@ -185,6 +186,10 @@ clock_read() {
     now=000000000000$(date +%s)00
   fi
   now=${now#"${now%????????????}"}
+}
+
+clock_up() {
+  read -r now clock_rest <"$FLATQ_PROC/uptime"
 }
 
 # clock_add SECONDS TIME - set `later` to their sum. More than nine years count as nine years: mksh counts in 32 bits
