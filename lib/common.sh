@@ -177,8 +177,7 @@ name_to_disk() {
 # It never goes back. Without /proc it is the wall clock, from one process. If the clock is there and cannot be read, the verb ends: by
 # the other clock every lease would be over. (After reading a NUL, yash fails to read it once.)
 clock_read() {
-  # RACE: a signal ends dash's `read`: one more try for each that may come (HUP, TERM, PIPE, ALRM)
-  if { clock_up || clock_up || clock_up || clock_up || clock_up; } 2>/dev/null; then
+  if { read -r now clock_rest <"$FLATQ_PROC/uptime" || read -r now clock_rest <"$FLATQ_PROC/uptime"; } 2>/dev/null || clock_cat; then
     now=000000000000${now%.*}${now#*.}
   elif [ -e "$FLATQ_PROC/uptime" ]; then
     die 74 'cannot read the clock'
@@ -188,8 +187,9 @@ clock_read() {
   now=${now#"${now%????????????}"}
 }
 
-clock_up() {
-  read -r now clock_rest <"$FLATQ_PROC/uptime"
+# clock_cat - set `now` as the read above does. RACE: during a trap, while another signal waits for its own, each `read` of dash's fails
+clock_cat() {
+  [ -e "$FLATQ_PROC/uptime" ] && now=$(exec cat "$FLATQ_PROC/uptime" 2>/dev/null 9>&-) && now=${now%% *} && [ -n "$now" ]
 }
 
 # clock_add SECONDS TIME - set `later` to their sum. More than nine years count as nine years: mksh counts in 32 bits
