@@ -76,17 +76,18 @@ tables:
 
 # bin/flatq is one exec: the verbs find their files beside themselves. The man page is the verbs' headers.
 install:
-	mkdir -p '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(LIBEXEC)' '$(DESTDIR)$(PREFIX)/share/man/man1'
-	for file in launch lib/*; do \
+	mkdir -p '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(PREFIX)/share/man/man1'
+	for file in launch lib/* lib/*/* lib/*/*/*; do \
 	  [ -f "$$file" ] || continue; \
 	  case $$file in *.md | *.awk) continue ;; esac; \
-	  cp "$$file" '$(DESTDIR)$(LIBEXEC)/' || exit; \
+	  to='$(DESTDIR)$(LIBEXEC)/'"$${file#lib/}"; \
+	  mkdir -p "$${to%/*}" && cp "$$file" "$$to" || exit; \
 	  if [ -x "$$file" ]; then mode=755; else mode=644; fi; \
-	  chmod $$mode '$(DESTDIR)$(LIBEXEC)/'"$${file##*/}" || exit; \
+	  chmod $$mode "$$to" || exit; \
 	done
 	printf '#!/bin/sh\nexec '\''%s/flatq'\'' "$$@"\n' '$(LIBEXEC)' >'$(DESTDIR)$(PREFIX)/bin/flatq'
 	chmod 755 '$(DESTDIR)$(PREFIX)/bin/flatq'
-	cd lib && awk -v libexec='$(LIBEXEC)' -f manpage.awk flatq $$(sed -n "s/^flatq_verbs='\(.*\)'/\1/p" flatq) ../launch handler beanstalk small-stalk http \
+	cd lib && awk -v libexec='$(LIBEXEC)' -f engine/manpage.awk flatq $$(sed -n "s/^flatq_verbs='\(.*\)'/\1/p" flatq) ../launch handler beanstalk small-stalk http \
 	  >'$(DESTDIR)$(MANPAGE)'
 	chmod 644 '$(DESTDIR)$(MANPAGE)'
 

@@ -30,9 +30,11 @@ def _staged():
             if path.is_file() and not left_out:
                 _copy(path, stage.joinpath(*parts))
         if not (stage / "flatq/sh").is_dir():
-            for path in [HERE.parent / "launch", *(HERE.parent / "lib").iterdir()]:
+            _copy(HERE.parent / "launch", stage / "flatq/sh/launch")
+            lib = HERE.parent / "lib"
+            for path in lib.rglob("*"):
                 if path.is_file() and path.suffix not in (".md", ".awk"):
-                    _copy(path, stage / "flatq/sh" / path.name)
+                    _copy(path, stage / "flatq/sh" / path.relative_to(lib))
             _copy(HERE.parent / "LICENSE", stage / "LICENSE")
         (stage / "MANIFEST.in").write_text("include build_backend.py\n")
         before = Path.cwd()

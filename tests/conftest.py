@@ -298,7 +298,7 @@ def spark(tmp_path_factory):
 
 
 def put_stub(flatq, path, head, script):
-    """The program `path` is this script. Where flatq tries the program (lib/probe.sh), it has tried the real one, and sees no newer one since:
+    """The program `path` is this script. Where flatq tries the program (lib/engine/probe.sh), it has tried the real one, and sees no newer one since:
     a stub is for what a program does later."""
     def put(text):
         path.write_text(f"#!/bin/sh\n{head} REAL={shutil.which(path.name)}\n{text}\n")

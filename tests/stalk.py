@@ -113,7 +113,7 @@ def parent(pid):
 
 
 class Ours:
-    """What can be seen of connections from outside, by the files of tally.sh."""
+    """What can be seen of connections from outside, by the files of doors/beanstalk/tally.sh."""
 
     sleep = staticmethod(time.sleep)
 

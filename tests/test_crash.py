@@ -96,17 +96,17 @@ def some(system, name, work, *chosen):
 
 BROKEN = {
     "push answers before its slip is made": ("push", "kill", "lost", [
-        ("push.sh", "  ids_next || return\n", "  ids_next || return\n  printf '%s\\n' \"$id\"\n"),
+        ("engine/push.sh", "  ids_next || return\n", "  ids_next || return\n  printf '%s\\n' \"$id\"\n"),
         ("push", "    printf '%s\\n' \"$id${push_dup:+ dup}\" 2>/dev/null ||", "    :")]),
     "pop is done with it before it is written out": ("pop", "kill", "lost", [
         ("pop", "body_print && door_delivered ||", "taken_settle && body_print ||")]),
     "push stores something else where its body could not be written": ("push", "ENOSPC", "unknown", [
-        ("push.sh", "2>/dev/null >\"$q/body/$slip_id\" || { set +C; disk_failed \"$q/body\" \"queue '$queue'\"; return; }",
+        ("engine/push.sh", "2>/dev/null >\"$q/body/$slip_id\" || { set +C; disk_failed \"$q/body\" \"queue '$queue'\"; return; }",
          "2>/dev/null >\"$q/body/$slip_id\" || { printf 'eHh4\n' >|\"$q/body/$slip_id\"; push_encoded=4; }")]),
     "a batch says 200 of a message that was not stored": ("http: POST, batch", "EIO", "lost", [
-        ("http-post.sh", "    if [ $post_code -eq 0 ]; then\n      if", "    if :; then\n      if")]),
+        ("doors/http/post.sh", "    if [ $post_code -eq 0 ]; then\n      if", "    if :; then\n      if")]),
     "delete does not see that its rename has failed": ("delete", "EIO", "came back", [
-        ("settle.sh", "  slip_move \"$q/done/$slip\" || return\n", "  slip_move \"$q/done/$slip\"\n")]),
+        ("engine/settle.sh", "  slip_move \"$q/done/$slip\" || return\n", "  slip_move \"$q/done/$slip\"\n")]),
 }
 
 
@@ -201,7 +201,7 @@ def test_a_claim_lists_what_lies_there(base):
 def test_a_verb_that_goes_wrong_right_after_a_crash_is_seen(broken, work):
     """... before it is crashed itself: no recovery has been there."""
     name = "checkpoint after a drain killed before its marker"
-    system = broken(("batch.sh", "batch_back() {\n  need fold proof\n", "batch_back() {\n  need proof\n"))
+    system = broken(("bulk/batch.sh", "batch_back() {\n  need engine/fold engine/proof\n", "batch_back() {\n  need engine/proof\n"))
     said = []
     for point in campaign._kill_points(system, name, work):
         try:

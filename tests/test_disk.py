@@ -129,7 +129,7 @@ def nobody(flatq):
         if not shutil.which("setpriv"):
             pytest.skip("no setpriv")
         prefix = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
-        probe = subprocess.run([*prefix, "test", "-r", str(LIB / "common.sh")])
+        probe = subprocess.run([*prefix, "test", "-r", str(LIB / "engine/common.sh")])
         if probe.returncode:
             pytest.skip("lib/ cannot be read by others")
 

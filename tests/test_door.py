@@ -136,7 +136,7 @@ REFUSED = [
     (b"doctor\n", b"error 64 "),
     (b"handler\n", b"error 64 "),
     (b"../lib/push q\nbody", b"error 64 "),
-    (b"common.sh\n", b"error 64 "),
+    (b"engine/common.sh\n", b"error 64 "),
     (b"push pop\tq\nbody", b"error 64 "),
     (b"delete x\n", b"error 65 "),
     (b"delete q:1.1.0123456789ab\n", b"error 66 "),
@@ -508,7 +508,7 @@ def test_an_ncat_that_is_just_dying(shell, tmp_path, state, flags, lives):
     """Its files are closed before it is a zombie: a push that ends then was cut off."""
     script = """lib=$1 FLATQ_PROC=$2
         mkdir -p "$FLATQ_PROC/$PPID" && printf '%s\\n' "$PPID (ncat) $3 1 2 3 0 -1 $4 100 0 0" >"$FLATQ_PROC/$PPID/stat"
-        . "$lib/common.sh"; . "$lib/door.sh"; FLATQ_GUARD=1; door_ncat_lives"""
+        . "$lib/engine/common.sh"; . "$lib/doors/door.sh"; FLATQ_GUARD=1; door_ncat_lives"""
     done = subprocess.run([shell, "-c", script, "-", LIB, tmp_path / "proc", state, str(flags)], capture_output=True, timeout=100)
     assert (done.returncode, done.stderr) == (lives, b"")
 

@@ -11,7 +11,7 @@ import pytest
 from conftest import LIB, ROOT, share, wait_for
 from engine import lies, push
 
-SCRIPTS = [ROOT / "launch", *sorted(path for path in LIB.iterdir() if path.is_file() and path.suffix in ("", ".sh"))]
+SCRIPTS = [ROOT / "launch", *sorted(path for path in LIB.rglob("*") if path.is_file() and path.suffix in ("", ".sh"))]
 # what every program goes by; what tells a shell that it is bash or yash, a door under launch that ncat serves it, and what keeps dash from starting
 SYSTEM = {"PATH", "HOME", "PYTHONPATH", "LC_ALL"}
 SHELLS_OWN = {"BASH_VERSION", "YASH_VERSION", "OPTIND"}
@@ -30,13 +30,13 @@ def read_names():
 
 def documented():
     """The names that the man page has under ENVIRONMENT, which is where a user looks."""
-    page = subprocess.run(["awk", "-f", LIB / "manpage.awk", LIB / "flatq"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    page = subprocess.run(["awk", "-f", LIB / "engine/manpage.awk", LIB / "flatq"], stdout=subprocess.PIPE, text=True, check=True).stdout
     return set(re.findall(r"^\.B ([A-Z_]+)$", page.partition(".SH ENVIRONMENT")[2].partition(".SH")[0], re.M))
 
 
 def test_what_is_read_with_a_default_is_not_inherited():
-    """`set -u` ends a verb that reads a name without a value; so only what is read with a default can come from outside. common.sh unsets those."""
-    first = re.search(r"\n  unset ((?:[^\n]*\\\n)*[^\n]*)\n", (LIB / "common.sh").read_text())[1].replace("\\\n", " ").split()
+    """`set -u` ends a verb that reads a name without a value; so only what is read with a default can come from outside. engine/common.sh unsets those."""
+    first = re.search(r"\n  unset ((?:[^\n]*\\\n)*[^\n]*)\n", (LIB / "engine/common.sh").read_text())[1].replace("\\\n", " ").split()
     assert first == sorted(first)
     defaults = {name for path in SCRIPTS for name in re.findall(r"\$\{([A-Za-z_]\w*):?[-+=]", path.read_text())}
     assert defaults - SYSTEM - SHELLS_OWN - documented() == set(first)
@@ -143,7 +143,7 @@ UNSET = {"TMOUT": "1", "GLOBSORT": "-name", "GLOBIGNORE": "*", "EXECIGNORE": "*/
 
 @pytest.mark.parametrize("shell", ["bash"], indirect=True)
 def test_what_bash_and_awk_go_by_is_unset(flatq):
-    script = '. "$0/common.sh"; shell_reset; set -o | grep -E "^(keyword|monitor|allexport|pipefail)"; env'
+    script = '. "$0/engine/common.sh"; shell_reset; set -o | grep -E "^(keyword|monitor|allexport|pipefail)"; env'
     done = subprocess.run([flatq.shell, "-c", script, str(LIB)], env={**flatq.env, **UNSET, "SHELLOPTS": TOOLS["SHELLOPTS"]}, capture_output=True, text=True, check=True)
     assert re.findall(r"(?m)^(\w+)\s+(on|off)$", done.stdout) == [(name, "off") for name in ("allexport", "keyword", "monitor", "pipefail")]
     assert not {line.partition("=")[0] for line in done.stdout.splitlines()} & set(UNSET), done.stdout

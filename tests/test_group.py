@@ -255,5 +255,5 @@ def test_a_link_that_comes_between_look_and_write(flatq, stub, tmp_path):
 
 def test_no_file_is_emptied_by_name():
     """`>|` writes through a link that comes behind the last look. Two places may: a spool that is nobody else's, and statistics of a door's own."""
-    lines = {f"{path.name}: {line.strip()}" for path in LIB.iterdir() if path.is_file() for line in path.read_text().splitlines() if re.search(r">\| ?\S", line)}
-    assert {line.partition(":")[0] for line in lines} == {"take.sh", "tally.sh"} and len(lines) == 2, lines
+    lines = {f"{path.relative_to(LIB)}: {line.strip()}" for path in LIB.rglob("*") if path.is_file() for line in path.read_text().splitlines() if re.search(r">\| ?\S", line)}
+    assert {line.partition(":")[0] for line in lines} == {"engine/take.sh", "doors/beanstalk/tally.sh"} and len(lines) == 2, lines

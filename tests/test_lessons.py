@@ -59,7 +59,7 @@ def test_its_form(path):
 def test_its_links(path):
     """Each leads to a file, and to the line of the function that is named: a LookupError says which does not."""
     text = "".join(course.resolved(path, part.text) for part in course.parts(path) if part.kind == "text")
-    assert re.search(r"`\w+` \((lib|tests)/[a-z_.-]+:[0-9]+\)", text), "how flatq does it"
+    assert re.search(r"`\w+` \((lib|tests)/[a-z/_.-]+:[0-9]+\)", text), "how flatq does it"
     assert not re.search(r"\(lib/[a-z-]+\.sh\)", text), "a function is named"
 
 

@@ -74,18 +74,19 @@ def test_there_are_enough_and_few_are_for_the_model_alone():
 @pytest.mark.parametrize("name", broken.MUTANTS)
 def test_every_edit_applies(name, tmp_path):
     system = broken.make(System(), name, tmp_path)
-    changed = {broken.place(ROOT / "lib", old)[0].name for old, _ in broken.MUTANTS[name].edits}
-    for path in (ROOT / "lib").iterdir():
+    changed = {broken.place(ROOT / "lib", old)[0].relative_to(ROOT / "lib") for old, _ in broken.MUTANTS[name].edits}
+    for path in (ROOT / "lib").rglob("*"):
         if path.is_file():
-            same = path.read_bytes() == (system.lib / path.name).read_bytes()
-            assert same != (path.name in changed), path.name
+            file = path.relative_to(ROOT / "lib")
+            same = path.read_bytes() == (system.lib / file).read_bytes()
+            assert same != (file in changed), file
     for file in changed:
         assert subprocess.run(["sh", "-n", str(system.lib / file)], capture_output=True).returncode == 0, file
 
 
 def test_an_edit_that_no_longer_applies_is_an_error(tmp_path):
     shutil.copytree(ROOT / "lib", tmp_path / "lib")
-    take = tmp_path / "lib/take.sh"
+    take = tmp_path / "lib/engine/take.sh"
     take.write_text(take.read_text().replace("slip_tries=$((slip_tries + 1)) slip_nonce=$nonce", "slip_tries=$((slip_tries + 1))\n\tslip_nonce=$nonce"))
     broken.make(System(tmp_path / "lib"), "handing out is no try", tmp_path / "laid out otherwise")
     take.write_text(take.read_text().replace("slip_tries=$((slip_tries + 1))", "slip_tries=$((1 + slip_tries))"))

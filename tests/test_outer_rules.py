@@ -392,7 +392,7 @@ def test_one_of_several_doors_is_killed(flatq, stub, killed):
 def test_the_guard_hears_what_begins_behind_ncats_words(shell, flatq):
     """bash writes a newline and what follows it in two pieces: what ncat begins to say may come between. A `q` that was not heard left
     launch waiting for ever, and an `l` was said in the log."""
-    script = """lib=$1 FLATQ_VERB=launch; . "$lib/common.sh"; shell_reset; need guard guard-look
+    script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need doors/guard doors/guard-look
         launch_door=line launch_most=9
         guard_begins() { printf 'begins %s %s\\n' "$1" "$2"; }
         guard_take() { printf 'take %s\\n' "$1"; return 1; }
@@ -408,7 +408,7 @@ def test_the_guard_hears_what_begins_behind_ncats_words(shell, flatq):
 @pytest.mark.parametrize("state", ["verb", "idle", "414"])
 def test_the_guard_kills_no_stranger(shell, flatq, state):
     """A handler was killed, and another process has its number: it is neither looked at for the handler, nor ended with the door."""
-    script = """lib=$1 FLATQ_VERB=launch; . "$lib/common.sh"; shell_reset; need rare door guard guard-look
+    script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/door doors/guard doors/guard-look
         launch_most=9 launch_door=line launch_idle=1 guard_groups='' guard_wal='' guard_now=0 guard_list=' '
         exec 6<>"$3/pipe" <"$3/pipe"
         guard_begins "$2" 1; guard_take "$2"; guard_state=$4 guard_now=100
@@ -431,7 +431,7 @@ def test_the_guard_kills_no_stranger(shell, flatq, state):
 
 def test_the_guard_looks_at_some_of_many(shell, flatq):
     """400 connections that are idle cost it no more each second than 32, and each has its turn."""
-    script = """lib=$1 FLATQ_VERB=launch; . "$lib/common.sh"; shell_reset; need guard guard-look
+    script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need doors/guard doors/guard-look
         guard_list=' ' guard_now=0 guard_groups='' guard_due='' guard_wal=1 guard_group='' n=0
         while [ $n -lt 400 ]; do n=$((n + 1)); guard_list="$guard_list$n,1,0,line,-,0,,0,,0,0,- "; done
         guard_look() { looked="$looked $guard_pid"; guard_put; }
@@ -463,7 +463,7 @@ def test_a_list_costs_as_much_as_it_is_long(shell, flatq, what):
     lists = {"ignore": "watched", "job_mine": "jobs", "jobs_add": "jobs", "tally": "tallies"}
     words = [{"watched": "%05d" % number + "x" * 190, "jobs": "%d,q,%s" % (number, "n" * 80), "tallies": "t/%05d%s=7" % (number, "x" * 190)}[lists[what]]
              for number in range(1000, 1600)]
-    script = """lib=$1 FLATQ_VERB=beanstalk; . "$lib/common.sh"; shell_reset; need tally tube
+    script = """lib=$1 FLATQ_VERB=beanstalk; . "$lib/engine/common.sh"; shell_reset; need doors/beanstalk/tally doors/beanstalk/tube
         queue_open() { return 1; }; watch_count() { :; }; queue=q; """ + (LIB / "beanstalk").read_text().partition("do_ignore() {")[1]
     script += (LIB / "beanstalk").read_text().partition("do_ignore() {")[2].partition("\n}\n")[0] + "\n}\n"
     script += "read -r list; %s=\" $list \"\n" % lists[what]
@@ -541,7 +541,7 @@ def test_counters_of_ended_connections_are_one_line(shell, flatq):
     place = flatq.spool / ".doors/0"
     place.mkdir(parents=True)
     (place / "gone").write_text("".join(f"{n}-000000000001 connections=1 cmd-put={n} \n" for n in range(1, 301)) + "300-000000000001 connections=1 cmd-put=300 \n")
-    script = """lib=$1 FLATQ_VERB=beanstalk; . "$lib/common.sh"; shell_reset; need tally rare
+    script = """lib=$1 FLATQ_VERB=beanstalk; . "$lib/engine/common.sh"; shell_reset; need doors/beanstalk/tally engine/process
         owner=1-000000000002 door_instance=$2; tally_fold; tally_fold; wc -l <"$2/gone"; tally_sum"""
     done = subprocess.run([flatq.shell, "-c", script, "-", LIB, place], capture_output=True, timeout=100, text=True)
     assert done.stdout.split()[0] == "1" and "connections 300\n" in done.stdout and f"cmd-put {300 * 301 // 2}\n" in done.stdout, done

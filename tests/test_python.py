@@ -894,13 +894,14 @@ def test_wheel(tree):
     assert sorted(tree.glob("tree/**/*")) == before
     (wheel,) = out.glob("flatq-*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        modes = {Path(entry.filename).name: entry.external_attr >> 16 for entry in archive.infolist() if "/sh/" in entry.filename}
+        modes = {entry.filename.partition("/sh/")[2]: entry.external_attr >> 16 for entry in archive.infolist() if "/sh/" in entry.filename}
         metadata = archive.read(next(name for name in archive.namelist() if name.endswith("/METADATA"))).decode()
         names = archive.namelist()
     assert any(name.endswith("py.typed") for name in names) and any(name.endswith("pipeline/campaign.py") for name in names)
     # the laboratory needs the source tree
     assert not [name for name in names if "crashlab" in name or name.endswith("kills.py")] and wheel.stat().st_size < 300 * 1024
-    shell = {path.name: path.stat().st_mode for path in [*LIB.iterdir(), ROOT / "launch"] if path.is_file() and path.suffix not in (".md", ".awk")}
+    shell = {str(path.relative_to(LIB)): path.stat().st_mode for path in LIB.rglob("*") if path.is_file() and path.suffix not in (".md", ".awk")}
+    shell["launch"] = (ROOT / "launch").stat().st_mode
     assert modes.keys() == shell.keys() and all(modes[name] & stat.S_IXUSR == shell[name] & stat.S_IXUSR for name in shell)
     assert f"Version: {package.__version__}\n" in metadata and 'Requires-Dist: pyspark>=4.2; extra == "spark"' in metadata
 

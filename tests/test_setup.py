@@ -189,8 +189,8 @@ def test_install_and_uninstall(tmp_path, prefix):
     assert make("install", *words).returncode == 0
     place = tmp_path / prefix
     assert sorted(path.name for path in (place / "bin").iterdir()) == ["flatq"]
-    kept = {path.name for path in (place / "libexec/flatq").iterdir()}
-    assert {*headers.verbs(), "flatq", "common.sh", "handler", "launch"} <= kept
+    kept = {str(path.relative_to(place / "libexec/flatq")) for path in (place / "libexec/flatq").rglob("*")}
+    assert {*headers.verbs(), "flatq", "engine/common.sh", "handler", "launch"} <= kept
     assert not [name for name in kept if name.endswith((".md", ".awk"))]
     page = (place / "share/man/man1/flatq.1").read_text()
     for name in [*headers.verbs(), "launch", "handler", "beanstalk", r"small\-stalk", "http"]:

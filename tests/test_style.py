@@ -28,7 +28,7 @@ def first_line(path):
 
 
 SCRIPTS = [path for path in TREE if path.suffix == ".sh" or first_line(path) == b"#!/bin/sh"]
-OURS = [path for path in SCRIPTS if path.parent == LIB or path == ROOT / "launch"]
+OURS = [path for path in SCRIPTS if LIB in path.parents or path == ROOT / "launch"]
 EXECUTABLES = [path for path in OURS if path.suffix != ".sh"]
 SOURCED = [path for path in OURS if path.suffix == ".sh"]
 
@@ -65,10 +65,10 @@ def test_header_names_the_options_that_are_taken(path):
 
 @pytest.mark.parametrize("path", SOURCED, ids=name)
 def test_sourced_file_only_defines(path):
-    """Outside functions there is nothing but comments and constants; common.sh clears what is inherited. What a door defines for itself, others define
+    """Outside functions there is nothing but comments and constants; engine/common.sh clears what is inherited. What a door defines for itself, others define
     where there is no door."""
     inside = False
-    assert first_line(path).startswith(b"# " + path.name.encode() + b" - ")
+    assert first_line(path).startswith(f"# {path.relative_to(LIB)} - ".encode())
     assert not path.stat().st_mode & 0o111
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if inside:
@@ -107,7 +107,7 @@ def test_readme_has_the_headers_tables(table):
 
 
 def test_man_page_has_an_index_of_options():
-    words = ["awk", "-f", LIB / "manpage.awk", LIB / "flatq", *(LIB / verb for verb in headers.verbs())]
+    words = ["awk", "-f", LIB / "engine/manpage.awk", LIB / "flatq", *(LIB / verb for verb in headers.verbs())]
     page = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout.replace("\\-", "-")
     index = page.partition("\n.SH OPTIONS\n")[2].partition("\n.SH")[0]
     assert [line.split(" ", 1)[1] for line in index.splitlines() if line.startswith(".B ")] == list(headers.options())

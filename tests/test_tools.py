@@ -369,7 +369,7 @@ def refuses(flatq, userland):
 
 
 def test_the_man_page_says_what_to_install():
-    page = subprocess.run(["awk", "-f", LIB / "manpage.awk", LIB / "flatq"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    page = subprocess.run(["awk", "-f", LIB / "engine/manpage.awk", LIB / "flatq"], stdout=subprocess.PIPE, text=True, check=True).stdout
     assert "\n.B busybox, as on Alpine\napk add coreutils sed;" in page.partition(".SH REQUIREMENTS")[2]
 
 

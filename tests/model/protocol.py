@@ -57,7 +57,7 @@ class Protocol:
         self.fails = fails      # listings can fail: what then stands there is asked for
         self.drops = drops      # somebody drops the queue: places can be gone
 
-    # proof.sh, slip.sh: a listing by a glob that fails shows nothing; names_in ends with an error
+    # engine/proof.sh, engine/slip.sh: a listing by a glob that fails shows nothing; names_in ends with an error
 
     def names_in(self, place):
         """names_in"""
@@ -120,7 +120,7 @@ class Protocol:
                     return False
         return True
 
-    # drop, spool.sh
+    # drop, engine/spool.sh
 
     def drop(self, me):
         """drop, drop_places; what is removed by rmdir was empty, and nothing comes into it"""
@@ -167,7 +167,7 @@ class Protocol:
         yield from self.recover()
         yield UNLOCK
         return True
-    # push.sh, bound.sh
+    # engine/push.sh, engine/bound.sh
 
     def push(self, me, message, priority=5):
         """push_message, push_commit, push_enter"""
@@ -268,7 +268,7 @@ class Protocol:
                 total += 1
         return total
 
-    # take.sh
+    # engine/take.sh
 
     def scan(self):
         """queue_scan: the place and the name of what sorts first"""
@@ -363,7 +363,7 @@ class Protocol:
                 return
         yield mv(f"out/{taken}", f"wal/{later(taken)}", "mv", "gives it back")
 
-    # settle.sh
+    # engine/settle.sh
 
     def reserve(self, me, lease=1, acts=("delete", "release", "touch")):
         """reserve, and then one verb with the receipt"""
@@ -473,7 +473,7 @@ class Protocol:
                 marked = False
         return ""
 
-    # reclaim.sh, batch.sh
+    # engine/reclaim.sh, bulk/batch.sh
 
     def reclaim(self, me):
         """queue_reclaim"""
@@ -613,7 +613,7 @@ class Protocol:
         if lost:
             yield DIE
 
-    # fold.sh
+    # engine/fold.sh
 
     def recover(self):
         """lock_recover, queue_recover"""
@@ -794,7 +794,7 @@ class Protocol:
         yield rm(f"unfold/{flat}", "rm flat")
         yield sync("unfold/")
 
-    # bulk.sh
+    # bulk/take.sh
 
     def bulk(self, me):
         """bulk_queue, one round: bulk_take, bulk_print, the marker, sweep_these"""
@@ -877,7 +877,7 @@ class Protocol:
                 found = ""
         return name
 
-    # claim.sh, of one name
+    # bulk/claim.sh, of one name
 
     def claimer(self, me, most, acts):
         """claim, and then settle of all that was said, or unclaim"""
@@ -1021,7 +1021,7 @@ class Protocol:
         yield sync("claim/")
         yield from self.claim_recover()
 
-    # checkpoint.sh, check.sh
+    # engine/checkpoint.sh, engine/check.sh
 
     def checkpoint(self, me):
         """checkpoint (without the fold), tmp_sweep, journal_sweep"""
@@ -1116,7 +1116,7 @@ class Protocol:
                     yield rm(f"done/{name}")
             name = found = ""
 
-    # spool.sh, boot.sh: ids. A range has two here
+    # engine/spool.sh, engine/boot.sh: ids. A range has two here
 
     def take_id(self, me):
         """ids_next"""

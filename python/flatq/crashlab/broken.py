@@ -168,7 +168,7 @@ MUTANTS: dict[str, Mutant] = {
         ((_SWEEP_OUT, '(cd "$q/done" && exec rm -f $sweep_names 9>&9) &&\n      ' + _SWEEP_OUT),),
         crash("checkpoint sweeps"), (model("sweep removes the marker first"),)),
     "a fold without the lock": Mutant(
-        (("  lock_queue || return\n  claims_recover &&", "  need proof\n  queue_recover && claims_recover &&"),),
+        (("  lock_queue || return\n  claims_recover &&", "  need engine/proof\n  queue_recover && claims_recover &&"),),
         history("kills")),
     "a killed fold is not recovered": Mutant(
         (('|| { fold_finish "$q/fold/$recover_run" || return; continue; } ;;', "|| continue ;;"),),
@@ -221,7 +221,7 @@ MUTANTS: dict[str, Mutant] = {
         (('      nothing_ready || return\n', '      return 66\n'),),
         reads("claim", ": list q/wal$")),
     "a conf that cannot be read says nothing": Mutant(
-        (("*' conf '*) need proof; conf_read || return ;;", "*' conf '*) ;;"),),
+        (("*' conf '*) need engine/proof; conf_read || return ;;", "*' conf '*) ;;"),),
         reads("release, too many tries", ": look q/conf")),
     "the end of a body is what was read of it": Mutant(
         (('{ read -r body_end <"$1" && [ ${#body_end} -eq "$size" ]; } 2>/dev/null', '{ read -r body_end <"$1" || :; } 2>/dev/null'),),
@@ -284,7 +284,7 @@ MUTANTS: dict[str, Mutant] = {
           '[ ! -h "$q/$scan_place/$scan_name" ] || drop_wait || { take_failed; return; }\n return 66 ;;'),),
         pair("plain/pop/pop", "rename q/head/")),
     "a claim without the lock": Mutant(
-        (('  lock_queue || die $? "$why"\n  claim_name_open', '  need proof\n  claim_name_open'),),
+        (('  lock_queue || die $? "$why"\n  claim_name_open', '  need engine/proof\n  claim_name_open'),),
         pair("plain/claim/claim", "rename q/out/.* q/claimed/")),
     "a kick that is slower fails": Mutant(
         (("    # RACE: another process was faster: go on with the next\n    66) ;;\n", "    66) return 66 ;;\n"),),
@@ -312,9 +312,9 @@ class Stale(Exception):
 def place(lib: Path, text: str) -> tuple[Path, int, int]:
     """Where in lib/ the text is, whatever blanks and newlines part its words. Raises Stale unless it is there once."""
     pattern = re.compile(r"\s+".join(map(re.escape, text.split())))
-    found = [(path, *match.span()) for path in sorted(lib.iterdir()) if path.is_file() for match in pattern.finditer(path.read_text())]
+    found = [(path, *match.span()) for path in sorted(lib.rglob("*")) if path.is_file() for match in pattern.finditer(path.read_text())]
     if len(found) != 1:
-        raise Stale(f"{len(found)} times, not once, in lib/{', lib/'.join(path.name for path, _, _ in found)}: {text}")
+        raise Stale(f"{len(found)} times, not once, in {', '.join(str(path.relative_to(lib.parent)) for path, _, _ in found) or 'lib/'}: {text}")
     return found[0]
 
 

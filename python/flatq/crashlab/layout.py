@@ -1,6 +1,6 @@
 """Read a spool without the verbs: slips, flat files and bodies.
 
-Follows lib/README.md, lib/slip.sh and lib/fold.sh. Use it only while nothing else runs on the spool.
+Follows lib/README.md, lib/engine/slip.sh and lib/engine/fold.sh. Use it only while nothing else runs on the spool.
 """
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ class _Queue:
                 self.left(f"keys/{name}")
 
     def claim(self, place: str) -> None:
-        """What is held under one name (lib/claim.sh): its segments that are not settled; made into flat files, those."""
+        """What is held under one name (lib/bulk/claim.sh): its segments that are not settled; made into flat files, those."""
         found = names(self.path / place)
         settled = max([int(name.partition(".")[2]) for name in found if re.fullmatch(r"settled\.\d{12}", name)], default=0)
         for name in found:
@@ -306,7 +306,7 @@ def dump(spool: Path) -> Dump:
 
 
 def tried(spool: Path) -> None:
-    """The mark of this boot says, as that of a spool in use does, that the tools and this shell were tried (lib/probe.sh): a copy has lost
+    """The mark of this boot says, as that of a spool in use does, that the tools and this shell were tried (lib/engine/probe.sh): a copy has lost
     the time by which it says so."""
     shell = os.stat(shutil.which("sh") or "/bin/sh").st_mtime_ns
     for name in names(spool / ".boot"):

@@ -113,7 +113,7 @@ class History:
 
     def _rename(self, call: Call) -> None:
         if call.paths[0].endswith("/.try"):
-            return  # by its name `.`, which fails (lib/probe.sh)
+            return  # by its name `.`, which fails (lib/engine/probe.sh)
         (source, old, inode), (target, new, there) = map(self._find, call.paths)
         if source is None or target is None or inode is None or inode == there:
             return

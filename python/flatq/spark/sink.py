@@ -7,7 +7,7 @@
 JOB is the query's id, which the checkpoint keeps; of a batch write it is the option jobId, or a name of its own.
 
 Order: 1 each task takes ids of its own, writes its flat files under them and syncs them; 2 the driver writes `plan`, by a rename; 3 flat
-files are renamed into their queue, by lib/stage.sh, as a bulk push does it: under the queue's lock, when there is room; 4 `plan`
+files are renamed into their queue, by lib/bulk/stage.sh, as a bulk push does it: under the queue's lock, when there is room; 4 `plan`
 becomes `done.N`; 5 the stages are removed.
 
 Crash: before 2, nothing is in any queue: the batch runs again, and step 5 removes what the dead tasks left. From 2 on the plan holds: if the
@@ -40,11 +40,11 @@ from pyspark.sql.types import BinaryType, IntegralType, StringType, StructType
 from . import format as flat
 from .options import PACKAGES, Options
 
-SCRIPT = 'set -u; . "$lib/common.sh"; need stage; stage "$@"'
+SCRIPT = 'set -u; . "$lib/engine/common.sh"; need bulk/stage; stage "$@"'
 
 
 def engine(spool: str, *words: object) -> list[str]:
-    """Run a step of lib/stage.sh and return its output, split into words. Raises as flatq.Queue.push does."""
+    """Run a step of lib/bulk/stage.sh and return its output, split into words. Raises as flatq.Queue.push does."""
     try:
         from flatq import errors, verbs
     except ImportError:

@@ -1,0 +1,172 @@
+# bulk/batch.sh - put back, count and sweep the batches of bulk takes, out/batch.PID-TIME.NONCE.DEADLINE; and the keys of messages
+
+# batch_putback DIRECTORY [WHY] - put slips back to wal/ and flat files to their place, with one more try, unless the batch is settled. Return 0
+# only if nothing is left to put back
+batch_putback() {
+  batch_why=${2:-dead} batch_locked=
+  [ -n "$lock_held" ] || { lock_queue || return; batch_locked=1; }
+  batch_back "$1"
+  batch_code=$?
+  [ -z "$batch_locked" ] || unlock_queue
+  wake "$q/wait"
+  return $batch_code
+}
+
+batch_back() {
+  need engine/fold engine/proof
+  # After a boot, a damaged conf does not keep messages from coming back (queue_after_boot)
+  [ "$batch_why" = boot ] || queue_conf || return
+  # A marker is created under the lock, so it does not come meanwhile
+  there "$q/done/${1##*/}"
+  case $? in
+  0) return 0 ;;
+  74) return 74 ;;
+  esac
+  for batch_path in "$1"/*; do
+    batch_name=${batch_path##*/}
+    [ -e "$batch_path" ] || break
+    if slip_parse "$batch_name"; then
+      found=$batch_path slip_tries=$((slip_tries + 1))
+      message_putback "$batch_why" || return
+    elif flat_parse "$batch_name"; then
+      batch_block=$q/queue/$flat_block
+      { [ -d "$batch_block" ] || mkdir -p "$batch_block"; } 2>/dev/null &&
+        moved "$batch_path" "$batch_block/$flat_priority.$flat_first.$flat_last.$flat_count.$((flat_tries + 1)).$flat_nonce" ||
+        { disk_failed "$q/queue" "queue '$queue'"; return; }
+    else
+      slip_strange "out/${1##*/}/$batch_name" || return
+    fi
+  done
+  # Only rmdir proves that nothing is left. RACE: another process may have put the batch back before we had the lock
+  rmdir "$1" 2>/dev/null 9>&9 || absent "$1" || disk_failed "$q/out" "queue '$queue'"
+}
+
+# message_held ID - return whether a batch or a claim holds the message with the 12-digit ID; 66: it is proved that none does
+message_held() {
+  need engine/fold engine/proof
+  names_like "$1" out claimed || return
+  for proof_path in $names; do
+    case $proof_path in
+    out/batch.*/* | claimed/*) ;;
+    *) continue ;;
+    esac
+    is_like "$1" && return 0
+    [ $? -ne 74 ] || return 74
+  done
+  return 66
+}
+
+# batch_count DIRECTORY - add the number of its messages to `count`
+batch_count() {
+  for batch_path in "$1"/*; do
+    if flat_parse "${batch_path##*/}"; then
+      count=$((count + flat_count))
+    elif [ -e "$batch_path" ]; then
+      count=$((count + 1))
+    fi
+  done
+}
+
+# batch_read DIRECTORY - for a settled batch or segment, set batch_bodies to the ids of its slips, and batch_keys to `KEY ID` of each key
+batch_read() {
+  need engine/fold engine/proof
+  names_in "$1" || return
+  batch_bodies='' batch_keys='' batch_flats=
+  for batch_name in $names; do
+    if slip_parse "$batch_name"; then
+      batch_bodies="$batch_bodies $slip_id"
+      [ "$slip_key" = - ] || batch_keys="$batch_keys $slip_key $id"
+    elif flat_parse "$batch_name"; then
+      batch_flats="$batch_flats $batch_name"
+    fi
+  done
+  [ -n "$batch_flats" ] || return 0
+  # If keys/ is empty, no message has a key
+  for batch_path in "$q"/keys/*; do break; done
+  if [ ! -e "$batch_path" ]; then
+    names_in "$q/keys" || return
+    [ -n "$names" ] || return 0
+  fi
+  # shellcheck disable=SC2086 # names without blanks
+  batch_said=$(cd "$1" 2>/dev/null && exec awk -F . 'NF == 10 && $9 != "-" { sub(/^0+/, "", $2); print $9, $2 } END { print "end" }' $batch_flats 2>/dev/null 9>&-) &&
+    captured "$batch_said" || { why="queue '$queue': keys cannot be read"; return 74; }
+  batch_keys="$batch_keys $captured"
+}
+
+# key_read KEY - set key_id to the id in keys/KEY (empty: it holds none), and key_is to `yes` if its slip exists. Return 66 if there is no such
+# key, 74 if it cannot be read
+key_read() {
+  key_id='' key_is=
+  [ ! -h "$q/keys/$1" ] || { why="queue '$queue': a key is a link"; return 74; }
+  { { read -r key_id && read -r key_is || :; } <"$q/keys/$1"; } 2>/dev/null || { [ -e "$q/keys/$1" ] || return 66; key_id=; }
+  case $key_id in
+  '' | *[!0-9]*) ;;
+  *) return 0 ;;
+  esac
+  key_id='' key_is=
+  # CRASH: an empty file is from a push that was killed before it wrote it; one without an id, from a power cut: treat that as empty
+  [ -s "$q/keys/$1" ] || return 0
+  need engine/proof
+  key_said=$({ tr -d '\000' <"$q/keys/$1" && printf '\nend'; } 2>/dev/null 9>&-) && captured "$key_said" || { why="queue '$queue': cannot read a key"; return 74; }
+  # The file has an id that the shell's own read has missed
+  key_said=${captured%%'
+'*}
+  case $key_said in
+  '' | *[!0-9]*) ;;
+  *) why="queue '$queue': cannot read a key"; return 74 ;;
+  esac
+}
+
+# keys_remove LIST - of `KEY ID KEY ID ...`, remove each key that still belongs to that id; some hundred at a time, as arguments have a limit (R9)
+keys_remove() {
+  keys_some='' keys_count=0
+  for keys_word in $1 end; do
+    case $keys_word in
+    k*) keys_key=$keys_word; continue ;;
+    end) ;;
+    *)
+      key_read "$keys_key"
+      case $? in
+      # CRASH: an empty key is from a push that was killed before it wrote it; the doctor lists it with id 0
+      0) [ "${key_id:-0}" = "$keys_word" ] || continue ;;
+      66) continue ;;
+      *) return 74 ;;
+      esac
+      keys_some="$keys_some $keys_key" keys_count=$((keys_count + 1))
+      [ $keys_count -ge 500 ] || continue ;;
+    esac
+    # shellcheck disable=SC2086 # names without blanks
+    [ -z "$keys_some" ] || (cd "$q/keys" && exec rm -f $keys_some 9>&9) 2>/dev/null || { disk_failed "$q/keys" "queue '$queue'"; return; }
+    keys_some='' keys_count=0
+  done
+  [ -z "$1" ] || sync_paths "$q/keys" || { why="queue '$queue': cannot sync"; return 74; }
+}
+
+# batch_sweep NAME - remove a settled batch: keys, bodies, then the batch, which alone knows them
+batch_sweep() {
+  # CRASH: the batch may be removed already, and its marker not yet
+  batch_read "$q/out/$1" || { names_in "$q/out" && ! named "$1" && return 0; why="queue '$queue': cannot list out/$1"; return 74; }
+  sync_paths "$q/done" "$q/out" "$q/out/$1" || { why="queue '$queue': cannot sync"; return 74; }
+  keys_remove "$batch_keys" || return
+  # shellcheck disable=SC2086 # names without blanks
+  { { [ -z "$batch_bodies" ] || (cd "$q/body" && exec rm -f $batch_bodies 9>&9); } && rm -rf "$q/out/$1" 9>&9; } 2>/dev/null &&
+    sync_paths "$q/out" || disk_failed "$q/out" "queue '$queue'"
+}
+
+# claims_recover - remove the segments that are settled
+claims_recover() {
+  for claims_path in "$q"/claimed/*; do
+    [ -d "$claims_path" ] || continue
+    need bulk/claim
+    claim_open "${claims_path##*/}"
+    case $? in
+    0) claim_recover || return ;;
+    74) return 74 ;;
+    esac
+  done
+}
+
+# bulk_awk ARGUMENTS - run the quickest awk there is: mawk does in a second what gawk does in five
+bulk_awk() {
+  if command -v mawk >/dev/null 2>&1; then mawk "$@"; else awk "$@"; fi
+}

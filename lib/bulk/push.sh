@@ -1,0 +1,196 @@
+# bulk/push.sh - store many messages at once: write flat files beside the queue and rename them into it
+
+# bulk_push l|0 QUEUE - store each line of standard input, or each piece that ends with a NUL, as a message.
+# Reads push_priority push_lease push_wait. Sets bulk_count, bulk_first, bulk_last. The messages enter the queue block by block, in order,
+# before the answer; a crash in between leaves the first ones. Returns 65, and stores nothing, if one is larger than FLATQ_MOST_BYTES
+bulk_push() {
+  queue_open "$2" make || return
+  clock_read
+  nonce_read
+  owner_read
+  bulk_stage=$q/tmp/$owner.$nonce
+  trap_stop bulk_stopped
+  mkdir "$bulk_stage" 2>/dev/null || { disk_failed "$q/tmp" "queue '$queue'"; return; }
+  bulk_write "$1" && { [ "$bulk_count" = 0 ] || bulk_commit; }
+  bulk_code=$?
+  [ -z "$lock_held" ] || unlock_queue
+  rm -rf "$bulk_stage" 2>/dev/null
+  trap - HUP INT TERM
+  [ $bulk_code -eq 0 ] || return $bulk_code
+  [ "$bulk_count" = 0 ] || wake "$q/wait" "$bulk_count"
+}
+
+bulk_stopped() {
+  trap - HUP INT TERM
+  rm -rf "$bulk_stage" 2>/dev/null
+  end_by "$1"
+}
+
+# bulk_write l|0 - write standard input to flat files in the stage
+bulk_write() {
+  need engine/proof engine/input
+  {
+    if [ -n "${push_length:-}" ]; then
+      head -c "$push_length" >"$bulk_stage/raw" || { disk_failed "$bulk_stage" "queue '$queue'"; return; }
+      measure -c "$bulk_stage/raw" || return
+      [ "$measured" = "$push_length" ] || { input_ended || return; why="fewer bytes than the $push_length announced"; return 65; }
+      bulk_encode "$1" <"$bulk_stage/raw" && rm -f "$bulk_stage/raw" 2>/dev/null
+    else
+      bulk_encode "$1"
+    fi
+  } 2>/dev/null >"$bulk_stage/lines" || { disk_failed "$bulk_stage" "queue '$queue'"; return; }
+  [ -n "${push_length:-}" ] || door_whole || return
+  measure -l "$bulk_stage/lines" || return
+  bulk_count=$measured
+  [ "$bulk_count" != 0 ] || return 0
+  # Count in ranges of a thousand ids, since mksh has 32-bit numbers
+  ids_block $(((bulk_count + 999) / 1000)) || return
+  ids_turned=1
+  clock_epoch "$now"
+  pad "$push_priority" 0000000000
+  bulk_said=$(FLATQ_STAGE=$bulk_stage FLATQ_FIRST=$ids_first FLATQ_PRIORITY=$padded FLATQ_COUNT=$bulk_count \
+    FLATQ_REST=".0.0.$push_lease.0.$epoch_time." FLATQ_NONCE=$nonce FLATQ_MOST=${FLATQ_MOST_BYTES:-} FLATQ_TTY=$([ -t 2 ] && printf /dev/tty) bulk_awk '
+      function flush(   name, i, block, path) {
+        if (!n) return
+        block = ENVIRON["FLATQ_STAGE"] "/" pri "." substr(ids[1], 1, 7)
+        if (!(block in made)) { if (system("mkdir \"$FLATQ_STAGE/" pri "." substr(ids[1], 1, 7) "\"")) exit bad = 74; made[block] = 1 }
+        path = block "/" pri "." ids[1] "." ids[n] "." n ".0." ENVIRON["FLATQ_NONCE"]
+        for (i = 1; i <= n; i++) { print pri "." ids[i] lines[i] >path; written += length(lines[i]) + 24 }
+        if (close(path)) exit bad = 74
+        n = bytes = 0
+        if (ENVIRON["FLATQ_TTY"] && NR % 50000 == 0) printf "\rpush: %d of %d", NR, ENVIRON["FLATQ_COUNT"] >ENVIRON["FLATQ_TTY"]
+      }
+      BEGIN { pri = ENVIRON["FLATQ_PRIORITY"]; rest = ENVIRON["FLATQ_REST"]; id = ENVIRON["FLATQ_FIRST"] + 0; most = ENVIRON["FLATQ_MOST"] }
+      {
+        size = length($0) / 4 * 3
+        if ($0 ~ /==$/) size -= 2; else if ($0 ~ /=$/) size--
+        if (most != "" && size > most + 0) exit bad = 65
+        number = sprintf("%012.0f", id++)
+        if (n == 500 || bytes > 4194304 || (n && substr(number, 1, 7) != substr(ids[1], 1, 7))) flush()
+        ids[++n] = number
+        lines[n] = rest size ".-.0-0-0-0\t" $0
+        bytes += length($0); total += size
+      }
+      END { if (!bad) flush(); if (bad) exit bad
+        if (ENVIRON["FLATQ_TTY"] && NR >= 50000) printf "\r\033[K" >ENVIRON["FLATQ_TTY"]
+        printf "%s %.0f %.0f\n", number, total, written }' 2>/dev/null <"$bulk_stage/lines")
+  case $? in
+  0) ;;
+  65) why="a message is over the limit of $FLATQ_MOST_BYTES: nothing is stored"; return 65 ;;
+  *) disk_failed "$bulk_stage" "queue '$queue'"; return ;;
+  esac
+  rm -f "$bulk_stage/lines" 2>/dev/null
+  bulk_last=${bulk_said%% *} bulk_size=${bulk_said##* } bulk_bytes=${bulk_said#* }
+  bulk_bytes=${bulk_bytes% *}
+  bulk_last=${bulk_last#"${bulk_last%%[!0]*}"} bulk_first=${ids_first#"${ids_first%%[!0]*}"}
+  bulk_whole || { disk_failed "$bulk_stage" "queue '$queue'"; return; }
+  sync_many "$bulk_stage" || { why="queue '$queue': cannot sync"; return 74; }
+}
+
+# bulk_whole - check that the stage holds as many bytes as were to be written, since some awks do not notice a full disk
+bulk_whole() {
+  # shellcheck disable=SC2012 # the names are ours
+  [ "$(ls -lnR "$bulk_stage" 2>/dev/null | awk '/^-/ { sum += $5 } END { printf "%.0f", sum }' 2>/dev/null)" = "$bulk_size" ]
+}
+
+# bulk_encode l|0 - a filter that prints one line of base64 for each message. One that is too large is cut a little over FLATQ_MOST_BYTES, as it
+# comes: it is refused later (bulk_write), and must not fill the memory. If perl has no MIME::Base64, as in Debian's perl-base, it ends
+# before it has read anything, and python3 does it, or od and awk
+bulk_encode() {
+  bulk_code=3
+  if command -v perl >/dev/null 2>&1; then
+    # A failed read is not the end of the input
+    FLATQ_END=$1 FLATQ_MOST=${FLATQ_MOST_BYTES:-} perl -e '
+      eval { require MIME::Base64 } or exit 3;
+      binmode STDIN; $end = $ENV{FLATQ_END} eq "l" ? qr/\n/ : qr/\0/; $most = $ENV{FLATQ_MOST}; $left = "";
+      sub put { print map { MIME::Base64::encode_base64($_, "") . "\n" } @_ or exit 74 }
+      while ($got = read STDIN, $block, 65536) {
+        ($first, @more) = split $end, $block, -1;
+        $left .= $first;
+        if (@more) { put($left); $left = pop @more; put(@more) }
+        substr($left, $most + 1) = "" if $most ne "" && length $left > $most + 1;
+      }
+      put($left) if length $left;
+      exit 74 if !defined $got or not close STDOUT' 2>/dev/null
+    bulk_code=$?
+  fi
+  if [ $bulk_code -ne 3 ]; then
+    return $bulk_code
+  elif command -v python3 >/dev/null 2>&1; then
+    FLATQ_END=$1 FLATQ_MOST=${FLATQ_MOST_BYTES:-} python3 -c '
+import os, sys
+from binascii import b2a_base64
+end, left, write = {"l": b"\n", "0": b"\0"}[os.environ["FLATQ_END"]], [], sys.stdout.buffer.write
+most, size = float(os.environ["FLATQ_MOST"] or "inf"), 0
+for block in iter(lambda: sys.stdin.buffer.read(1 << 16), b""):
+    pieces = block.split(end)
+    if len(pieces) > 1:
+        pieces[0] = b"".join(left) + pieces[0]
+        write(b"".join(map(b2a_base64, pieces[:-1])))
+        left, size = [], 0
+    if size <= most:
+        left.append(pieces[-1])
+    size += len(pieces[-1])
+if any(left):
+    write(b2a_base64(b"".join(left)))
+sys.stdout.flush()' 2>/dev/null
+  else
+    # Some awks drop NULs, so od passes the bytes as numbers
+    { od -An -v -tu1 && printf 'end\n'; } | FLATQ_END=$1 FLATQ_MOST=${FLATQ_MOST_BYTES:-} awk '
+      function flush(   rest) {
+        if (have == 1) out = out substr(abc, int(bits / 4) + 1, 1) substr(abc, bits % 4 * 16 + 1, 1) "=="
+        if (have == 2) out = out substr(abc, int(bits / 1024) + 1, 1) substr(abc, int(bits / 16) % 64 + 1, 1) substr(abc, bits % 16 * 4 + 1, 1) "="
+        print out
+        out = ""; bits = have = open = 0
+      }
+      BEGIN { abc = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"; end = ENVIRON["FLATQ_END"] == "l" ? 10 : 0
+        most = ENVIRON["FLATQ_MOST"]; if (most != "") most = most / 3 * 4 + 8 }
+      $1 == "end" { whole = 1; next }
+      { for (i = 1; i <= NF; i++) {
+          if ($i == end) { flush(); continue }
+          open = 1; bits = bits * 256 + $i
+          if (++have == 3) {
+            if (most == "" || length(out) <= most) out = out substr(abc, int(bits / 262144) + 1, 1) substr(abc, int(bits / 4096) % 64 + 1, 1) \
+              substr(abc, int(bits / 64) % 64 + 1, 1) substr(abc, bits % 64 + 1, 1)
+            bits = have = 0 } } }
+      END { if (open) flush(); if (!whole) exit 74 }' 2>/dev/null
+  fi
+}
+
+# bulk_enter - rename bulk_path, a block of the stage, into queue/, or its flat files into the block that is there. Only mkdir tells which: after
+# a failed look, mv would put the new block inside the old one. No mv renames anything to `/.`, and rename(2) replaces only an empty directory
+bulk_enter() {
+  [ -d "$bulk_path" ] || return
+  if mkdir "$bulk_block" 2>/dev/null; then
+    mv -f "$bulk_path" "$q/queue/." 2>/dev/null 9>&9 || absent "$bulk_path"
+    return
+  fi
+  set --
+  for bulk_flat in "$bulk_path"/* end; do
+    [ "$bulk_flat" = end ] || { set -- "$@" "$bulk_flat"; [ $# -eq 100 ] || continue; }
+    [ $# -eq 0 ] || mv -f "$@" "$bulk_block/." 2>/dev/null 9>&9
+    set --
+  done
+  # This proves that nothing is left in the stage (R1)
+  rmdir "$bulk_path" 2>/dev/null
+}
+
+# bulk_commit - under the lock, rename every block of the stage, or its flat files, to its place
+bulk_commit() {
+  need engine/proof
+  queue_conf || return
+  push_need=$bulk_count push_key='' push_dup=''
+  push_enter || return
+  for bulk_path in "$bulk_stage"/*; do
+    bulk_block=$q/queue/${bulk_path##*/}
+    bulk_enter || { disk_failed "$q/queue" "queue '$queue'"; return; }
+    sync_paths "$bulk_block" "$q/queue" || { why="queue '$queue': cannot sync"; return 74; }
+  done
+  # A few messages are cheaper as single ones
+  if [ "$bulk_count" -lt 100 ]; then
+    for bulk_path in "$bulk_block"/*."$nonce"; do
+      queue_unfold "${bulk_path##*/}" || :
+    done
+  fi
+  { printf '%s.%s push %s 0 %s 0 bulk-%s\n' "${epoch_time%??}" "${epoch_time#"${epoch_time%??}"}" "$bulk_first" "$bulk_bytes" "$bulk_count" >>"$q/log"; } 2>/dev/null || :
+}

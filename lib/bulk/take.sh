@@ -1,0 +1,271 @@
+# bulk/take.sh - take many messages at once: whole flat files, or runs of single messages
+#
+# A bulk take makes a batch, a directory out/batch.PID-TIME.NONCE.DEADLINE with slips and flat files under their old names. They come back
+# when the owner is dead, or after ten minutes where a death cannot be seen (no /proc). The marker in done/ has the same name.
+
+# bulk_take MOST - move up to MOST messages of $q, whole flat files or a run of single ones, into a batch; set `batch` and bulk_got; 66: none
+bulk_take() {
+  # A killed drain repeats at most so many files
+  bulk_files=64
+  lock_queue || return
+  bulk_choose "$1"
+  bulk_code=$?
+  unlock_queue
+  return $bulk_code
+}
+
+bulk_choose() {
+  bulk_doubts=
+  while :; do
+    # Find the place of the first message, and the first message in all other places
+    queue_scan
+    bulk_place=$scan_place bulk_name=$scan_name
+    case $bulk_place in
+    '')
+      need engine/proof
+      nothing_ready || return
+      [ ${#bulk_doubts} -lt 20 ] || { why="queue '$queue': cannot be listed"; return 74; }
+      bulk_doubts=1$bulk_doubts
+      # Messages in out/ may have to come back: look at them too
+      need engine/settle engine/reclaim bulk/batch engine/process
+      clock_read
+      queue_promote && queue_reclaim || return
+      continue ;;
+    queue) bulk_flats "$1" && break ;;
+    *) bulk_singles "$1" && break ;;
+    esac
+    [ $? -eq 75 ] || return 74
+  done
+}
+
+# bulk_elsewhere PLACE - set `least` to the first name in all places but this one; empty: there is none
+bulk_elsewhere() {
+  scan_name='' scan_place=''
+  [ "$1" = wal ] || scan_least wal "$q"/wal/*
+  if [ "$1" != queue ]; then
+    for scan_path in "$q"/queue/*; do
+      [ "${scan_path##*/}" != '*' ] || break
+      scan_least queue "$scan_path"/*
+      [ "$scan_count" = 0 ] || break
+    done
+  fi
+  for scan_path in "$q"/head/*; do
+    [ "${scan_path##*/}" != '*' ] && [ "head/${scan_path##*/}" != "$1" ] || continue
+    scan_least "head/${scan_path##*/}" "$scan_path"/*
+  done
+  least=$scan_name
+}
+
+# batch_new - set `batch` to the name in out/ of a batch that this process owns. Its death gives the batch back, or else a deadline
+batch_new() {
+  nonce_read
+  clock_read
+  owner_read
+  later=000000000000
+  [ -n "$owner_lease" ] || clock_add 600 "$now"
+  batch=batch.$owner.$nonce.$later
+}
+
+bulk_batch() {
+  batch_new
+  mkdir "$q/out/$batch" 2>/dev/null || disk_failed "$q/out" "queue '$queue'"
+}
+
+# bulk_singles MOST - take single messages of bulk_place that come before all messages elsewhere. 75: look again
+bulk_singles() {
+  bulk_elsewhere "$bulk_place"
+  bulk_names='' bulk_got=0
+  for bulk_path in "$q/$bulk_place"/*; do
+    bulk_name=${bulk_path##*/}
+    [ "$bulk_name" != '*' ] && [ $bulk_got -lt "$1" ] && [ $bulk_got -lt 500 ] || break
+    [ -z "$least" ] || [ "$bulk_name" \< "$least" ] || break
+    slip_parse "$bulk_name" || { slip_strange "$bulk_place/$bulk_name"; continue; }
+    bulk_names="$bulk_names $bulk_name" bulk_got=$((bulk_got + 1))
+  done
+  [ $bulk_got -gt 0 ] || return 75
+  bulk_batch || return
+  # RACE: mv does not find those that another process took first
+  # shellcheck disable=SC2086 # names without blanks
+  (cd "$q/$bulk_place" && exec mv -f $bulk_names "$q/out/$batch/" 9>&9) 2>/dev/null
+  need engine/proof
+  names_in "$q/out/$batch" || return
+  # shellcheck disable=SC2086 # names without blanks
+  set -- $names
+  bulk_got=$#
+  [ $# -ne 0 ] || { rmdir "$q/out/$batch" 2>/dev/null; return 75; }
+}
+
+# bulk_flats MOST - take flat files, from the first on, as long as no message elsewhere belongs between them; at most bulk_files. 75: look again
+bulk_flats() {
+  bulk_elsewhere queue
+  # queue_unfold sets aside what is not a flat file
+  flat_parse "$bulk_name" || { queue_unfold "$bulk_name" || return; return 75; }
+  bulk_block=$flat_block bulk_names='' bulk_got=0 bulk_taken=0 bulk_next=
+  # Find the first file of the next blocks: a file of messages that were put back and folded again may reach beyond it
+  for bulk_path in "$q"/queue/*; do
+    case ${bulk_path##*/} in
+    *[!0-9.]*) continue ;;
+    esac
+    [ "${bulk_path##*/}" \> "$bulk_block" ] || continue
+    for bulk_file in "$bulk_path"/*; do
+      [ ! -e "$bulk_file" ] || bulk_next=${bulk_file##*/}
+      break
+    done
+    [ -z "$bulk_next" ] || break
+  done
+  set -- "$1" "$q/queue/$flat_block"/* end
+  bulk_most=$1
+  shift
+  while [ $# -gt 1 ] && [ $bulk_taken -lt "$bulk_files" ]; do
+    flat_parse "${1##*/}" || break
+    [ $((bulk_got + flat_count)) -le "$bulk_most" ] || break
+    [ -z "$least" ] || [ "$flat_priority.$flat_last" \< "$least" ] || break
+    if [ "$2" != end ]; then bulk_path=${2##*/}; else bulk_path=$bulk_next; fi
+    [ -z "$bulk_path" ] || [ "$flat_priority.$flat_last" \< "$bulk_path" ] || break
+    bulk_names="$bulk_names ${1##*/}" bulk_got=$((bulk_got + flat_count)) bulk_taken=$((bulk_taken + 1))
+    shift
+  done
+  if [ $bulk_taken -eq 0 ]; then
+    queue_unfold "$bulk_name" || return
+    return 75
+  fi
+  bulk_batch || return
+  # shellcheck disable=SC2086 # names without blanks
+  (cd "$q/queue/$bulk_block" && exec mv -f $bulk_names "$q/out/$batch/" 9>&9) 2>/dev/null || { disk_failed "$q/out" "queue '$queue'"; return; }
+  for bulk_path in "$q/queue/$bulk_block"/*; do
+    [ -e "$bulk_path" ] || rmdir "$q/queue/$bulk_block" 2>/dev/null
+    break
+  done
+}
+
+# bulk_print l|0 - write the batch's messages in order to standard output, each with its end. base64 -d accepts pieces that were padded one by
+# one, so the ends are inserted before decoding
+bulk_print() {
+  door_reply large || return
+  if [ "$1" = l ]; then bulk_end=Cg==; else bulk_end=AA==; fi
+  set -- "$q/out/$batch"/*
+  slip_parse "${1##*/}" && {
+    # Single messages: read their bodies from body/
+    for bulk_path in "$@"; do
+      shift
+      slip_parse "${bulk_path##*/}" && set -- "$@" "size=$slip_size" "$q/body/$slip_id"
+    done
+  }
+  {
+    # The left side of a pipe has no exit status, so it writes a word when it has finished (R6)
+    # If awk does not notice a read error, the line that was cut is shorter than its slip says
+    bulk_said=$({ { bulk_awk -F '\t' -v "end=$bulk_end" -v "count=$bulk_got" '
+      { if (NF > 1) { split($1, field, "."); size = field[8] }
+        if (length($NF) != int((size + 2) / 3) * 4) { cut = 1; exit }
+        print $NF; print end }
+      END { exit cut || NR != count }' "$@" &&
+      printf good >&3; } | base64 -d >&4; } 2>/dev/null 3>&1)
+  } 4>&1 && [ "$bulk_said" = good ] && return 0
+  why="queue '$queue': messages could not be written out in full"
+  return 74
+}
+
+# bulk_size - print a line with the number of bytes that bulk_print will write
+bulk_size() {
+  need engine/proof
+  names_in "$q/out/$batch" || return
+  # Each line begins with a slip's name, which has the size. A lost line shows in their number
+  bulk_said=$({
+    # shellcheck disable=SC2086 # names without blanks
+    set -- $names
+    if slip_parse "$1"; then printf '%s\n' "$@"; else (cd "$q/out/$batch" && exec cat "$@"); fi |
+      bulk_awk -F . -v "count=$bulk_got" '{ bytes += $8 + 1 } END { if (NR != count) exit 1; printf "%.0f\nend", bytes }'
+  } 2>/dev/null) && captured "$bulk_said" && printf '%s\n' "$captured" 2>/dev/null && return 0
+  why="queue '$queue': messages could not be written out in full"
+  return 74
+}
+
+# bulk_received - return 0 if the one who gets the batch has it: without -a, as far as a door can see; with -a, by a line `ok` from there.
+# The line `sent` shows that the batch is whole: a door's error line may come in place of the rest
+bulk_received() {
+  [ -n "${bulk_asks:-}" ] || { door_delivered; return; }
+  door_waits 3600
+  printf '%ssent\n' "${door_nonce:-}" 2>/dev/null && IFS= read -r bulk_said && [ "$bulk_said" = ok ] || { why="queue '$queue': messages were not acknowledged"; return 74; }
+  door_waits 0
+}
+
+# bulk_pop l|0 COUNT SECONDS QUEUE ... - write out and settle up to COUNT messages; wait up to SECONDS for the first
+bulk_pop() {
+  bulk_mode=$1 bulk_left=$2 bulk_wait=$3
+  shift 3
+  bulk_any='' bulk_open=
+  for bulk_queue in "$@"; do
+    bulk_queue "$bulk_queue" || return
+  done
+  [ -z "$bulk_any" ] || return 0
+  if [ "$bulk_wait" = 0 ]; then
+    [ -n "$bulk_open" ] || { why='closed and empty'; return 69; }
+    why='nothing there'
+    return 66
+  fi
+  # Wait for one message, then take the others that are there
+  clock_read
+  owner_read
+  take_wait "$bulk_wait" "$owner" "$owner_lease" "$@" || return
+  set -- "$queue" "$@"
+  { body_print && { [ "$bulk_mode" = l ] && printf '\n' || printf '\000'; } && door_delivered; } || { bulk_code=$?; take_back; return $bulk_code; }
+  taken_settle || return
+  taken=
+  clock_read
+  queue_log pop
+  bulk_left=$((bulk_left - 1))
+  for bulk_queue in "$@"; do
+    bulk_queue "$bulk_queue" || return
+  done
+}
+
+# bulk_queue QUEUE - write out and settle batches until the queue is empty or bulk_left is 0
+bulk_queue() {
+  queue_open "$1" || { [ $? -eq 66 ] && bulk_open=1; return; }
+  [ -e "$q/closed" ] || bulk_open=1
+  clock_read
+  queue_tend
+  bulk_looked=
+  while [ "$bulk_left" -gt 0 ]; do
+    bulk_take "$bulk_left"
+    case $? in
+    0) ;;
+    66)
+      [ -z "$bulk_looked" ] || return 0
+      clock_read
+      queue_reclaim || return
+      bulk_looked=1
+      continue ;;
+    # RACE: another process dropped the queue meanwhile
+    69) bulk_open=1; return 0 ;;
+    *) return 74 ;;
+    esac
+    { [ -z "${bulk_asks:-}" ] || bulk_size; } && bulk_print "$bulk_mode" && bulk_received || { batch_putback "$q/out/$batch"; return 74; }
+    lock_queue || return
+    bulk_settle
+    bulk_code=$?
+    unlock_queue
+    [ $bulk_code -eq 0 ] || return $bulk_code
+    bulk_any=1 bulk_left=$((bulk_left - bulk_got)) bulk_looked=
+    clock_read
+    clock_epoch "$now"
+    { printf '%s.%s pop - 1 0 0 bulk-%s\n' "${epoch_time%??}" "${epoch_time#"${epoch_time%??}"}" "$bulk_got" >>"$q/log"; } 2>/dev/null || :
+    wake "$q/room" "$bulk_got"
+  done
+}
+
+# bulk_settle - settle the batch under the lock. A process that puts batches back holds the lock too, so it sees the marker
+bulk_settle() {
+  need engine/proof
+  expect "$q/out/$batch" "queue '$queue': what was taken is no longer yours" || return
+  { true >"$q/done/$batch"; } 2>/dev/null || { disk_failed "$q/done" "queue '$queue'"; return; }
+  sweep_names=$batch
+  sweep_these
+}
+
+# bulk_stop SIGNAL - the trap of a bulk take
+bulk_stop() {
+  trap - HUP INT TERM
+  [ -z "${batch:-}" ] || [ -e "$q/done/$batch" ] || [ ! -d "$q/out/$batch" ] || batch_putback "$q/out/$batch"
+  take_stopped "$1"
+}

@@ -1,0 +1,88 @@
+# doors/beanstalk/read.sh - read what a client of beanstalkd's protocol sends: lines, the numbers in them, bodies
+
+# line_next [one] - set `line` to a command without its CRLF, and line_long if it was too long; return 1 at the end of the input.
+# As in beanstalkd, only CRLF ends a line, looked for at the first CR. `one`: a line with a newline in it counts as too long
+line_next() {
+  line='' line_long=
+  while :; do
+    line_read || return
+    case $line_long$line_part in
+    # Once a line is too long, only look for its end: the time of putting it together grows by the square of its length
+    1*"$cr") return 0 ;;
+    1*) continue ;;
+    esac
+    line=$line$line_part
+    case $line in
+    *"$cr"*)
+      if [ "${line%%"$cr"*}$cr" = "$line" ]; then
+        line=${line%"$cr"}
+        [ ${#line} -le "$line_most" ] || line_long=1
+        return 0
+      fi ;;
+    esac
+    line="$line
+"
+    # If no CRLF comes within 224 bytes, skip to the next one
+    [ -z "${1:-}" ] && [ $((${#line} - 2)) -le "$line_most" ] || line_long=1 line=
+    case $line_long$line_part in
+    1*"$cr") return 0 ;;
+    esac
+  done
+}
+
+# line_read - set line_part to the client's input up to a newline, from what was read ahead or from the connection
+line_read() {
+  if [ -n "$line_ahead" ]; then
+    line_part=${line_ahead#x} line_ahead=
+  elif [ -n "$client_reader" ]; then
+    wait "$client_reader"
+    line_code=$?
+    # If a line that was read ahead is lost, end: it may be the command before a job's body
+    [ $line_code -le 1 ] && IFS= read -r line_part <"$client_line" || exit 74
+    rm -f "$client_line" 2>/dev/null
+    client_reader=''
+    [ $line_code -eq 0 ] || client_gone=1
+    return $line_code
+  else
+    [ -z "$client_gone" ] && IFS= read -r line_part
+  fi
+}
+
+# door_body_end - read the two bytes after a body; if they are not CRLF, set body_wrong to the answer. The shell reads up to a newline, so keep
+# what it read beyond. Set body_whole once all of the body was read
+door_body_end() {
+  body_wrong='' body_whole='' why='the body was cut'
+  IFS= read -r line_part || { client_gone=1; return 65; }
+  [ "$line_part" != "$cr" ] || { body_whole=1; return 0; }
+  body_wrong=EXPECTED_CRLF why='no CRLF behind the body'
+  case $line_part in
+  # The first of the two bytes was a newline: drop the next byte too
+  '') IFS= read -r line_part || client_gone=1; line_ahead=x${line_part#?} ;;
+  ?) ;;
+  *) line_ahead=x${line_part#??} ;;
+  esac
+  return 65
+}
+
+# swallow LENGTH - read and drop a body that is refused. If dd was killed, or failed, end: the rest of the body would be taken for commands
+swallow() {
+  input_exact "$1" >/dev/null || { printf '%s: input failed\n' "$FLATQ_VERB" >&2; exit 74; }
+  door_body_end || :
+}
+
+# words_number TEXT MAX - set `number` from the front of TEXT, and `rest` to what follows; return 1 if TEXT does not begin with a number
+words_number() {
+  rest=${1#"${1%%[! ]*}"}
+  case $rest in
+  [0-9]*) ;;
+  *) return 1 ;;
+  esac
+  set -- "${rest%%[!0-9]*}" "$2"
+  rest=${rest#"$1"}
+  number "$1" "$2"
+}
+
+# words_id TEXT - set job_id if TEXT is an id and nothing else
+words_id() {
+  words_number "$1" 18446744073709551615 && job_id=$number && [ -z "$rest" ]
+}

@@ -1,0 +1,154 @@
+# doors/beanstalk/stalk.sh - the common part of beanstalkd's and small-stalk's protocols: a connection and its jobs
+
+# stalk_open WORD ... - open the connection and the spool, and set the traps for the end
+stalk_open() {
+  stalk_words=$*
+  shell_reset
+  need engine/slip engine/spool engine/push engine/input engine/take engine/settle engine/reclaim bulk/batch engine/fold engine/bound engine/process engine/boot engine/look doors/beanstalk/tube doors/beanstalk/tally doors/beanstalk/read doors/beanstalk/say
+  # A line of megabytes ends only its own connection
+  # shellcheck disable=SC3045 # a shell without this option goes on without a limit
+  ulimit -d 131072 2>/dev/null || :
+  jobs=' ' used=default watched=' default ' client_reader='' client_gone='' client_half='' client_line='' line_ahead='' line_most=222
+  door_producer=0 door_worker=0 door_waiting=0 taken='' wait_fifo=''
+  cr=$(printf '\r')
+  # shellcheck disable=SC2086 # two words or none
+  door_open $stalk_words
+  door_verb=$FLATQ_VERB
+  : "${FLATQ_MOST_BYTES:=65535}"
+  trap 'exit 75' HUP INT TERM
+  spool_open || die $? "$why"
+  exec 4<&0
+  owner_read
+  tally_begin || die $? "$why"
+  trap stalk_close EXIT
+  # Tell the guard that this connection may be silent for ever
+  [ -z "${FLATQ_GUARD:-}" ] || printf '\nl %s 999999999 %s\n' "$$" "$FLATQ_VERB" >&3
+}
+
+# door_die CODE TEXT - replaces die of engine/common.sh
+door_die() {
+  printf '%s: %s\n' "$FLATQ_VERB" "$2" >&2
+  printf 'INTERNAL_ERROR\r\n' 2>/dev/null
+  exit "$1"
+}
+
+# door_busy - replaces that of doors/door.sh: answer the first command with an error
+door_busy() {
+  if [ -n "$stalk_length" ]; then printf 'OUT_OF_MEMORY\r\n'; else printf 'INTERNAL_ERROR\r\n'; fi 2>/dev/null
+  exit 75
+}
+
+# door_turn - replaces that of doors/door.sh: while we wait, a child reads from the client (client_left)
+door_turn() {
+  :
+}
+
+# stalk_close - the trap at the end: give back the jobs that are held, and keep the counters
+stalk_close() {
+  door_code=$?
+  trap - EXIT
+  # A child that is signalled early may still have its parent's trap: do nothing there
+  { read -r close_pid close_rest <"$FLATQ_PROC/self/stat"; } 2>/dev/null && [ "$close_pid" != "${owner%-*}" ] && exit 75
+  trap '' HUP INT TERM
+  [ -z "$wait_fifo" ] || wait_end
+  [ -z "$client_reader" ] || { kill -KILL "$client_reader"; rm -f "$client_line"; } 2>/dev/null
+  jobs_back
+  tally_end
+  door_end "$door_code"
+}
+
+# door_find ID - message_search, after putting back jobs whose owner is dead or whose time is over
+door_find() {
+  [ ${#1} -le 12 ] || return 66
+  pad "$1" 000000000000
+  find_id=$padded
+  message_search "$find_id" tend || return
+  case $found in
+  "$q"/out/*)
+    if { [ "$slip_owner" != 0 ] && owner_dead "$slip_owner"; } || lease_over "$slip_deadline"; then
+      queue_reclaim
+      message_find "$find_id"
+    fi ;;
+  esac
+}
+
+# door_find_free ID - as door_find, for a job that nobody holds
+door_find_free() {
+  door_find "$1" || return
+  case $found in
+  "$q"/out/*) return 66 ;;
+  esac
+}
+
+# id_command COUNTER FUNCTION TEXT - run a command whose only argument is an id
+id_command() {
+  words_id "$3" || { reply BAD_FORMAT; return; }
+  [ -z "$1" ] || tally "$1"
+  "$2"
+}
+
+# bare_command COUNTER REST FUNCTION [ARGUMENT] - run a command without arguments
+bare_command() {
+  [ -z "$2" ] || { reply BAD_FORMAT; return; }
+  tally "$1"
+  shift 2
+  "$@"
+}
+
+# do_reserve SECONDS - reserve a job, waiting up to SECONDS; `none`: for ever
+do_reserve() {
+  door_worker=1
+  clock_read
+  jobs_soon
+  if [ -n "$soon_due" ] && ! [ "$now" \< "$soon_due" ]; then
+    tubes_take "$owner" || { reply DEADLINE_SOON; return; }
+    reply_job RESERVED
+    return
+  fi
+  tubes_take "$owner"
+  reserve_code=$?
+  if [ $reserve_code -eq 66 ] && [ "$1" != 0 ] && [ -z "$client_gone$client_half" ]; then
+    reserve_deadline=none
+    [ "$1" = none ] || { clock_add "$1" "$now"; reserve_deadline=$later; }
+    door_waiting=1
+    tally_write
+    need engine/wait doors/beanstalk/wait
+    tubes_wait "$owner" "$reserve_deadline"
+    reserve_code=$?
+    door_waiting=0
+  fi
+  case $reserve_code in
+  0) reply_job RESERVED ;;
+  66) reply TIMED_OUT ;;
+  75) reply DEADLINE_SOON ;;
+  *) reply_of $reserve_code ;;
+  esac
+  [ -z "$wait_fifo" ] || tubes_leave
+}
+
+do_delete() {
+  clock_read
+  job_held "$job_id"
+  delete_code=$?
+  [ $delete_code -ne 66 ] || { door_find_free "$job_id"; delete_code=$?; }
+  [ $delete_code -eq 0 ] || { reply_of $delete_code; return; }
+  message_delete
+  delete_code=$?
+  [ $delete_code -ne 0 ] || tally "tube-cmd-delete/$queue"
+  case $found in
+  "$q"/out/*) job_kept $delete_code DELETED ;;
+  *) reply_of $delete_code DELETED ;;
+  esac
+}
+
+# job_kept CODE ANSWER - reply_of; if the command failed, put the job, which job_mine took from the list, back into it
+job_kept() {
+  [ "$1" -eq 0 ] || [ ! -e "$found" ] || { taken=${found##*/}; jobs_add; }
+  reply_of "$@"
+}
+
+# do_peek STATE - show the first job in that state of the tube in use
+do_peek() {
+  queue_open "$used" && message_first "$1" || { reply_of $?; return; }
+  reply_job FOUND
+}

@@ -1,0 +1,168 @@
+# doors/beanstalk/tube.sh - take jobs from several queues at once, and keep track of those that a connection holds
+#
+#   watched   the names of the watched queues, with a blank on each side
+#   jobs      ID,QUEUE,NAME of each job that this connection holds, with a blank on each side; NAME is that in QUEUE/out/
+#
+# Unlike take_message, this takes the first message of all queues together, as beanstalkd does; and a queue may be paused.
+
+# tubes_take OWNER [once] - hand out the first message of all watched queues (engine/take.sh); return 66 if nothing is ready. `once`: do not bring
+# back what dead owners hold, beyond what queue_tend does once a second
+tubes_take() {
+  take_owner=$1 take_lease='' tubes_looked=${2:-}
+  clock_read
+  while :; do
+    tubes_first || return
+    case $tubes_place in
+    '')
+      [ -z "$tubes_looked" ] || return 66
+      tubes_looked=1
+      tubes_each tube_reclaim || return
+      continue ;;
+    esac
+    queue_open "$tubes_queue" || continue
+    scan_place=$tubes_place scan_name=$tubes_name
+    case $scan_place in
+    wal | head/*)
+      take_slip && { jobs_add; return 0; }
+      [ ! -e "$q/$scan_place/$scan_name" ] || { take_failed; return; } ;;
+    *) take_unfold || return ;;
+    esac
+  done
+}
+
+# tubes_first - set tubes_place, tubes_name and tubes_queue to the first message of all queues that are watched and not paused
+tubes_first() {
+  tubes_place='' tubes_name=
+  for tube in $watched; do
+    tube_open "$tube" || continue
+    tube_paused && continue
+    tube_over && { tube_reclaim || return; }
+    queue_tend
+    queue_scan
+    [ -n "$scan_place" ] || continue
+    if [ -z "$tubes_place" ] || [ "$scan_name" \< "$tubes_name" ]; then
+      tubes_place=$scan_place tubes_name=$scan_name tubes_queue=$tube
+    fi
+  done
+}
+
+# tube_open NAME - queue_open of a tube that may not exist. A waiter looks again anyway, so save the proof, which costs a process each time
+tube_open() {
+  name_to_disk "$1"
+  [ -e "$FLATQ_DIR/$disk/lock" ] && queue_open "$1"
+}
+
+tubes_each() {
+  for tube in $watched; do
+    tube_open "$tube" || continue
+    "$1" || return
+  done
+}
+
+# tube_wake - wake all that wait in .doors/wait: one that waits for a tube that did not exist may not be entered in its queue yet
+tube_wake() {
+  [ ! -d "$FLATQ_DIR/.doors/wait" ] || wake "$FLATQ_DIR/.doors/wait" 1000
+}
+
+tube_reclaim() {
+  queue_reclaim
+}
+
+# tube_over - return whether a lease in $q has ended
+tube_over() {
+  for tube_path in "$q"/out/*; do
+    ! lease_over "${tube_path##*.}" || return 0
+  done
+  return 1
+}
+
+# tube_paused - return whether $q is paused; set paused_until, by the clock, and paused_seconds. A boot ends all pauses
+tube_paused() {
+  paused_until='' paused_seconds=0
+  { read -r paused_until paused_boot paused_seconds <"$q/paused"; } 2>/dev/null || return 1
+  case $paused_until in
+  *[!0-9]*) ;;
+  ????????????) [ "$paused_boot" = "$boot" ] && [ "$now" \< "$paused_until" ] && return 0 ;;
+  esac
+  paused_until='' paused_seconds=0
+  return 1
+}
+
+# tube_pause SECONDS - pause $q
+tube_pause() {
+  clock_read
+  clock_add "$1" "$now"
+  file_put paused "$later $boot $1" || disk_failed "$q" "queue '$queue'"
+}
+
+# jobs_add - enter the job that was just handed out in `jobs`, and drop an older entry for it, whose time is over
+jobs_add() {
+  ! word_take "$jobs" "$id," || jobs=$words
+  jobs="$jobs$id,$queue,$taken "
+}
+
+# job_mine ID - take the job out of `jobs`; set q, queue, found, taken and the slip_ variables. Return 66 if we do not hold it (any more)
+job_mine() {
+  word_take "$jobs" "$1," || return 66
+  jobs=$words taken=${word#*,}
+  queue_open "${taken%%,*}" || return
+  taken=${taken#*,} found=$q/out/${taken#*,}
+  slip_parse "$taken" || return 66
+  # A lease that is over is over, even if no verb has put the message back yet
+  if lease_over "$slip_deadline"; then
+    queue_conf && message_putback expired
+    return 66
+  fi
+  [ -e "$found" ] && return 0
+  need engine/proof
+  there "$found"
+  job_code=$?
+  [ $job_code -ne 1 ] || return 66
+  return $job_code
+}
+
+# job_held ID - as job_mine, but keep the job if it could not be looked at
+job_held() {
+  held_jobs=$jobs
+  job_mine "$1"
+  held_code=$?
+  case $held_code in
+  0 | 66 | 69) ;;
+  *) jobs=$held_jobs ;;
+  esac
+  return $held_code
+}
+
+# jobs_back - give back all jobs that are held
+jobs_back() {
+  while [ "$jobs" != ' ' ]; do
+    job_id=${jobs# }
+    clock_read
+    job_mine "${job_id%%,*}" && message_release '' 0 uncounted
+  done
+}
+
+# jobs_soon - set soon_due to one second before the first lease of the held jobs ends; empty: none is held, or the dialect has no such margin
+# (small-stalk). Drop jobs whose lease is over
+jobs_soon() {
+  soon_due=
+  for job in $jobs; do
+    job_deadline=${job##*.}
+    if lease_over "$job_deadline"; then
+      job_mine "${job%%,*}" || :
+      continue
+    fi
+    [ -n "$soon_due" ] && ! [ "$job_deadline" \< "$soon_due" ] || soon_due=$job_deadline
+  done
+  [ -n "$stalk_length" ] || soon_due=
+  [ -z "$soon_due" ] || { clock_sub 1 "$soon_due"; soon_due=$earlier; }
+}
+
+# clock_sub SECONDS TIME - set `earlier` to TIME minus SECONDS
+clock_sub() {
+  earlier=${2%??}
+  earlier=$((${earlier#"${earlier%%[!0]*}"} - $1))
+  [ $earlier -ge 0 ] || earlier=0
+  pad $earlier 0000000000
+  earlier=$padded${2#"${2%??}"}
+}

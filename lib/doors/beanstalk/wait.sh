@@ -1,0 +1,103 @@
+# doors/beanstalk/wait.sh - wait for a job of several queues, and read from the client meanwhile
+
+# tubes_wait OWNER DEADLINE - as tubes_take, but wait until DEADLINE (by the clock; `none`). Return 66 if DEADLINE has come, or the client sends
+# no more (client_gone); 75 if the lease of a held job ends within a second. Meanwhile client_ask watches the client. The caller answers, then
+# calls tubes_leave, so that the client does not wait for that
+tubes_wait() {
+  tubes_found='' tubes_code=74 tubes_last=
+  wait_begin wait || return
+  # shellcheck disable=SC2086 # names without blanks
+  set -- "$1" "$2" $watched
+  tubes_few=
+  [ $# -gt 10 ] || tubes_few=1
+  client_ask
+  while :; do
+    clock_read
+    # A queue may be dropped, and created again, while we wait. Create a few missing ones here; with many, the first put creates each, and
+    # looks in .doors/wait
+    tubes_none=
+    for tube in $watched; do
+      if tube_open "$tube" || { [ -n "$tubes_few" ] && queue_open "$tube" make; }; then
+        wait_enter "$q/wait"
+      else
+        tubes_none=1
+      fi
+    done
+    [ -z "$tubes_none" ] ||
+      { { [ -d "$FLATQ_DIR/.doors/wait" ] || mkdir -p "$FLATQ_DIR/.doors/wait" 2>/dev/null; } && wait_enter "$FLATQ_DIR/.doors/wait"; }
+    tubes_take "$1" $tubes_last
+    tubes_code=$?
+    [ "$tubes_code" -eq 66 ] || break
+    ! client_left || break
+    jobs_soon
+    [ -z "$soon_due" ] || [ "$now" \< "$soon_due" ] || { tubes_code=75; break; }
+    [ "$2" = none ] || [ "$now" \< "$2" ] || break
+    wait_due=
+    for tube in $watched; do
+      tube_open "$tube" || continue
+      # Jobs that are due in a paused tube stay there: wait for the end of the pause, or we would wake at once
+      if tube_paused; then due_least "$paused_until"; else wait_due_of; fi
+    done
+    [ -z "$soon_due" ] || due_least "$soon_due"
+    wait_turn "$2"
+    # The deadline has passed: take once more, quickly
+    [ "$2" = none ] || [ "$now" \< "$2" ] || tubes_last=once
+  done
+  tubes_found=$queue
+  return "$tubes_code"
+}
+
+# tubes_leave - stop waiting. Pass on a wake that was not for the job we took, or that came after we had it
+tubes_leave() {
+  wait_end
+  for tube in $watched; do
+    [ "$tubes_code" -eq 0 ] && [ "$tube" = "$tubes_found" ] && [ -z "$wait_late" ] || ! tube_open "$tube" || wake "$q/wait"
+  done
+}
+
+# client_ask - while this process waits, let a child read the client's next line, or its end, into client_line, where line_next takes it. One
+# child at a time. If the line cannot be stored, end the connection: what follows it may be a job's body
+client_ask() {
+  [ -z "$client_reader" ] || return 0
+  client_line=$FLATQ_DIR/.wait/$owner.$nonce.line
+  if [ -n "$wait_pdeathsig" ] && [ -z "${FLATQ_GUARD:-}" ]; then
+    # Without a guard, nobody else would end a child whose parent was killed, and it would keep the connection open. RACE: if the parent was
+    # killed before setpriv, no signal comes
+    # shellcheck disable=SC2016,SC2086 # the child expands it; words
+    { exec $wait_pdeathsig sh -c '. "$1/doors/beanstalk/wait.sh"; owner=$2 client_line=$3 wait_fifo=$4; [ "$PPID" != "${2%-*}" ] || client_reads' client "$lib" \
+      "$owner" "$client_line" "$wait_fifo"; } &
+  else
+    client_reads &
+  fi
+  client_reader=$!
+}
+
+client_reads() {
+  trap - EXIT
+  trap '' HUP INT TERM
+  client_code=0
+  IFS= read -r client_text <&4 || client_code=1
+  [ $client_code -eq 0 ] || client_text="$client_text
+end"
+  # In one piece, and exclusively
+  set -C
+  printf '%s\n' "$client_text" >"$client_line" || { kill -TERM "${owner%-*}"; exit 2; }
+  [ ! -p "$wait_fifo" ] || printf '\n' 1<>"$wait_fifo"
+  exit $client_code
+} 2>/dev/null
+
+# client_left - return whether the child has seen the client's end. If the child has read a command, nothing more is read, so look at the
+# connection instead (client_half: it ended, and input is still to be read)
+client_left() {
+  [ -e "$client_line" ] || return 1
+  client_end=
+  { read -r client_end; read -r client_end; } <"$client_line" && client_gone=1 && return 0
+  if [ -n "${FLATQ_GUARD:-}" ] && ! door_ncat_lives; then
+    client_half=1
+  elif [ -n "$door_inode" ]; then
+    door_row && [ "$door_state" = 01 ] || client_half=1
+  elif [ -z "${FLATQ_GUARD:-}" ] && door_hung; then
+    client_half=1
+  fi
+  [ -n "$client_half" ]
+}

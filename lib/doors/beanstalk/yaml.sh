@@ -1,0 +1,216 @@
+# doors/beanstalk/yaml.sh - statistics and lists in the form that beanstalkd writes
+
+# tube_count - set count_urgent count_ready count_reserved count_delayed count_buried for $q
+tube_count() {
+  queue_count_states
+  # Urgent means a priority under 1,024
+  count=0
+  count_names "$q"/wal/000000[01]*
+  count_names "$q"/fold/000000[01]*/000000[01]*
+  count_names "$q"/head/000000[01]*/000000[01]*
+  for count_path in "$q"/queue/000000[01]*/*; do
+    flat_parse "${count_path##*/}" && count=$((count + flat_count))
+  done
+  for count_path in "$q"/wal/000000[01]* "$q"/head/*/000000[01]*; do
+    count_path=${count_path##*/}
+    count_path=${count_path%%.*}
+    [ "$count_path" != '000000[01]*' ] && ! [ "$count_path" \< 0000001024 ] && count=$((count - 1))
+  done
+  count_urgent=$count
+}
+
+# tube_known NAME - return whether the tube exists: it has messages, or a connection uses or watches it. `default` always exists
+tube_known() {
+  [ "$1" != default ] || return 0
+  tubes_sum
+  case $tubes_names in
+  *"
+$1
+"*) return 0 ;;
+  esac
+  return 1
+}
+
+# tubes_sum - set tubes_tally to the sums over all connections, and tubes_names to the names, one a line, with a newline before and after each
+tubes_sum() {
+  tubes_tally=$(tally_sum)
+  tubes_names=$({
+    printf 'default\n'
+    printf '%s\n' "$tubes_tally" | sed -n 's/^\(using\|watching\)\/\(.*\) [0-9]*$/\2/p'
+    for tubes_path in "$FLATQ_DIR"/*/wal; do
+      tubes_path=${tubes_path%/wal}
+      for tubes_entry in "$tubes_path"/wal/* "$tubes_path"/fold/* "$tubes_path"/queue/* "$tubes_path"/head/*/* "$tubes_path"/out/* "$tubes_path"/delayed/* "$tubes_path"/buried/*; do
+        [ -e "$tubes_entry" ] && [ ! -e "$tubes_path/done/${tubes_entry##*/}" ] && [ "${tubes_entry##*/}" != '~' ] || continue
+        name_from_disk "${tubes_path##*/}"
+        printf '%s\n' "$name"
+        break
+      done
+    done
+  } | awk '!seen[$0]++')
+  tubes_names="
+$tubes_names
+"
+}
+
+# tubes_get NAME - set `value` to a sum; 0 if nothing was counted
+tubes_get() {
+  value="
+$tubes_tally
+"
+  case $value in
+  *"
+$1 "*)
+    value=${value#*"
+$1 "}
+    value=${value%%"
+"*} ;;
+  *) value=0 ;;
+  esac
+}
+
+# yaml_list NAME ... - set `text` to a list
+yaml_list() {
+  text='---
+'
+  for yaml_name in "$@"; do
+    text="$text- $yaml_name
+"
+  done
+}
+
+# yaml KEY VALUE ... - add lines to `text`
+yaml() {
+  while [ $# -gt 1 ]; do
+    text="$text$1: $2
+"
+    shift 2
+  done
+}
+
+list_watched() {
+  # shellcheck disable=SC2086 # names without blanks
+  yaml_list $watched
+  reply_text
+}
+
+list_tubes() {
+  tubes_sum
+  set -f
+  # shellcheck disable=SC2086
+  yaml_list $tubes_names
+  set +f
+  reply_text
+}
+
+stats_job() {
+  clock_read
+  clock_epoch "$now"
+  door_find "$job_id" || { reply_of $?; return; }
+  slip_parse "$slip" || :
+  stats_left=0
+  case $found in
+  "$q"/out/*)
+    stats_state=reserved
+    slip_parse "${found##*/}"
+    time_left "$slip_deadline" "$now" ;;
+  "$q"/delayed/*)
+    stats_state=delayed stats_due=${found%/*}
+    time_left "${stats_due##*/}" "$epoch_time" ;;
+  "$q"/buried/*) stats_state=buried ;;
+  *) stats_state=ready ;;
+  esac
+  stats_born=${slip_born%??}
+  stats_priority=${slip_priority#"${slip_priority%%[!0]*}"}
+  IFS=-
+  # shellcheck disable=SC2086 # timeouts, releases, buries, kicks
+  set -- $slip_counts
+  IFS=' 	
+'
+  text='---
+'
+  yaml id "$id" tube "$queue" state $stats_state pri "${stats_priority:-0}" age $((${epoch_time%??} - ${stats_born#"${stats_born%%[!0]*}"})) \
+    delay "$slip_delay" ttr "$slip_lease" time-left "$stats_left" file 0 reserves "$slip_tries" timeouts "$1" releases "$2" buries "$3" kicks "$4"
+  reply_text
+}
+
+# time_left THEN NOW - set stats_left to whole seconds
+time_left() {
+  left_then=${1%??} left_now=${2%??}
+  stats_left=$((${left_then#"${left_then%%[!0]*}"} - ${left_now#"${left_now%%[!0]*}"}))
+  [ "1${1#"${1%??}"}" -ge "1${2#"${2%??}"}" ] || stats_left=$((stats_left - 1))
+  [ $stats_left -ge 0 ] || stats_left=0
+}
+
+stats_tube() {
+  tally_write
+  tubes_tally=
+  tube_known "$1" || { reply NOT_FOUND; return; }
+  [ -n "$tubes_tally" ] || tubes_tally=$(tally_sum)
+  count_urgent=0 count_ready=0 count_reserved=0 count_delayed=0 count_buried=0 stats_pause=0 stats_left=0
+  clock_read
+  if queue_open "$1"; then
+    # Messages that are due count as ready
+    queue_tend
+    tube_count
+    if tube_paused; then
+      time_left "$paused_until" "$now"
+      stats_pause=$paused_seconds
+    fi
+  fi
+  text='---
+'
+  yaml name "$1" current-jobs-urgent "$count_urgent" current-jobs-ready "$count_ready" current-jobs-reserved "$count_reserved" \
+    current-jobs-delayed "$count_delayed" current-jobs-buried "$count_buried"
+  tubes_get "tube-total-jobs/$1"; yaml total-jobs "$value"
+  tubes_get "using/$1"; yaml current-using "$value"
+  tubes_get "watching/$1"; yaml current-watching "$value"
+  tubes_get "waiting/$1"; yaml current-waiting "$value"
+  tubes_get "tube-cmd-delete/$1"; yaml cmd-delete "$value"
+  tubes_get "tube-cmd-pause-tube/$1"; yaml cmd-pause-tube "$value" pause "$stats_pause" pause-time-left "$stats_left"
+  reply_text
+}
+
+stats_all() {
+  tally_write
+  tubes_sum
+  stats_urgent=0 stats_ready=0 stats_reserved=0 stats_delayed=0 stats_buried=0 stats_tubes=0
+  clock_read
+  set -f
+  # shellcheck disable=SC2086
+  set -- $tubes_names
+  set +f
+  for stats_name in "$@"; do
+    stats_tubes=$((stats_tubes + 1))
+    queue_open "$stats_name" || continue
+    queue_tend
+    tube_count
+    stats_urgent=$((stats_urgent + count_urgent)) stats_ready=$((stats_ready + count_ready)) stats_reserved=$((stats_reserved + count_reserved))
+    stats_delayed=$((stats_delayed + count_delayed)) stats_buried=$((stats_buried + count_buried))
+  done
+  text='---
+'
+  yaml current-jobs-urgent "$stats_urgent" current-jobs-ready "$stats_ready" current-jobs-reserved "$stats_reserved" \
+    current-jobs-delayed "$stats_delayed" current-jobs-buried "$stats_buried"
+  for stats_name in put peek peek-ready peek-delayed peek-buried reserve reserve-with-timeout delete release use watch ignore bury kick \
+    touch stats stats-job stats-tube list-tubes list-tube-used list-tubes-watched pause-tube; do
+    tubes_get "cmd-$stats_name"
+    yaml "cmd-$stats_name" "$value"
+  done
+  stats_total=$(printf '%s\n' "$tubes_tally" | awk '/^tube-total-jobs\// { sum += $NF } END { print sum + 0 }')
+  tubes_get job-timeouts
+  yaml job-timeouts "$value" total-jobs "$stats_total" max-job-size "$FLATQ_MOST_BYTES" current-tubes "$stats_tubes"
+  tubes_get open; yaml current-connections "$value"
+  tubes_get producers; yaml current-producers "$value"
+  tubes_get workers; yaml current-workers "$value"
+  tubes_get waiting; yaml current-waiting "$value"
+  tubes_get connections; yaml total-connections "$value" pid "$$" version '"flatq"'
+  stats_uptime=0
+  { read -r stats_began <"$door_instance/began" && number "$stats_began" 999999999999; } 2>/dev/null && time_left "$now" "$stats_began" && stats_uptime=$stats_left
+  { read -r stats_host <"$FLATQ_PROC/sys/kernel/hostname"; } 2>/dev/null || stats_host=$(uname -n)
+  stats_draining=false
+  [ ! -e "$door_instance/draining" ] || stats_draining=true
+  yaml rusage-utime 0.000000 rusage-stime 0.000000 uptime "$stats_uptime" binlog-oldest-index 0 binlog-current-index 0 \
+    binlog-records-migrated 0 binlog-records-written 0 binlog-max-size 0 draining $stats_draining id "$door_of" hostname "$stats_host" \
+    os "$(uname -v)" platform "$(uname -m)"
+  reply_text
+}

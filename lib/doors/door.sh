@@ -1,0 +1,309 @@
+# doors/door.sh - functions of all doors: the client's connection, whether it received its answer, the line of log
+#
+# Descriptors of a handler: 0 from the client, 1 to it, 2 the log. Under ./launch also 3, the pipe to the guard (doors/guard.sh), and
+# 5, the pipe to ncat. An ncat before 7.96 leaves the connection itself on 4, which door_open makes 1. The engine uses 6 to 9.
+#
+# An ncat before 7.96 ends as soon as the client has sent its last byte, and drops what the handler writes after that. A write to the
+# connection itself arrives. The connection is non-blocking, so make it blocking before a large answer. Under TLS, never write past ncat.
+
+# door_busy - the trap for the guard's USR1 (too many connections), until the first request
+door_busy() {
+  die 75 'busy: too many connections, try again later'
+}
+
+# door_turn - called while a verb waits (engine/wait.sh): stop waiting if the client is gone
+door_turn() {
+  ! door_left || door_gone=gone take_stop=1
+}
+
+# door_left - return 0 if we know that the client is gone: its connection was reset; or it was ended, and its other end is on this system
+# and no process holds it. A client elsewhere that only sends no more looks the same as one that is gone
+door_left() {
+  [ -z "$door_unix" ] || { door_parted; return; }
+  [ -n "$door_inode" ] || return 1
+  door_local=
+  # RACE: the table is not read in one piece, so a row may be missed: believe it only when it is missing twice
+  door_row || { door_missed=$((door_missed + 1)); [ $door_missed -gt 1 ]; return; }
+  door_missed=0
+  [ "$door_state" = 08 ] && [ -n "$door_local" ] || return 1
+  set --
+  for door_table in "$FLATQ_PROC/net/tcp" "$FLATQ_PROC/net/tcp6"; do
+    [ ! -e "$door_table" ] || set -- "$@" "$door_table"
+  done
+  # An IPv4 address may be in either table
+  [ -n "$(exec awk -v "ours=$door_local" -v "theirs=$door_remote" '
+    function short(address) { sub(/^0000000000000000FFFF0000/, "", address); return address }
+    BEGIN { ours = short(ours); theirs = short(theirs) }
+    $10 == 0 && short($2) == theirs && short($3) == ours { print "left"; exit }' "$@")" ]
+}
+
+# door_help WORD ... - with -h, print the help; a door takes no other arguments
+door_help() {
+  case ${1:-} in
+  -h | --help) need engine/help; help ;;
+  esac
+}
+
+# door_open [launch FLAGS EPOCH INSTANCE] - find the client; set door_inode to its socket if that is known to be TCP. FLAGS are letters from
+# launch: o one connection at a time, d the connection itself may be written to, u it is a socket in the file system; EPOCH is for the log,
+# INSTANCE for doors/beanstalk/tally.sh. launch passes them as arguments, since anybody may have set a variable in the environment
+door_open() {
+  FLATQ_GUARD='' FLATQ_ONE='' FLATQ_DIRECT='' door_unix='' take_stop='' door_missed=0 door_epoch=${3:-} door_of=${4:-0}
+  if [ "${1:-}" = launch ]; then
+    FLATQ_GUARD=1
+    case ${2:-} in *o*) FLATQ_ONE=1 ;; esac
+    case ${2:-} in *d*) FLATQ_DIRECT=1 ;; esac
+    case ${2:-} in *u*) door_unix=1 ;; esac
+  fi
+  # Under -m, tell a client that there are too many, and end
+  trap door_busy USR1
+  # Ignore SIGPIPE: when the client is gone, a write fails, and the handler lives to give the message back
+  trap '' PIPE
+  door_inode='' door_blocks=1 door_data='' door_said='' door_gone='' door_relayed='' door_prompt='' door_mark='' door_nonce='' door_verb=- door_wait=0 door_line=
+  # Register with the guard or refuse the connection: the guard can only time out connections it knows
+  [ -z "${FLATQ_GUARD:-}" ] || { printf '\nc %s %s\n' "$$" "$PPID" >&3; } 2>/dev/null || exit 75
+  clock_read
+  door_began=$now
+  trap door_end EXIT
+  trap 'die 75 "the door ended the connection: it was idle or slow, there were too many, or the door is closing"' HUP INT TERM
+  if [ -n "${FLATQ_GUARD:-}" ] && [ -S "$FLATQ_PROC/self/fd/4" ]; then
+    door_socket 4
+    # ... but under TLS, write through ncat
+    if [ -n "${FLATQ_DIRECT:-}" ]; then exec >&4; else door_blocks=1 door_relayed=1; fi
+  elif [ -S "$FLATQ_PROC/self/fd/1" ]; then
+    door_socket 1
+  fi
+  exec 4>&-
+  # inetd connects descriptor 2 to the client too
+  # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
+  [ -n "${FLATQ_GUARD:-}" ] || ! [ "$FLATQ_PROC/self/fd/2" -ef "$FLATQ_PROC/self/fd/0" ] || exec 2>/dev/null
+}
+
+# door_socket DESCRIPTOR - set door_inode and door_blocks for a socket
+door_socket() {
+  {
+    while read -r door_key door_value; do
+      case $door_key$door_value in
+      flags:*[4567]???) door_blocks= ;;
+      ino:*) door_inode=$door_value ;;
+      esac
+    done <"$FLATQ_PROC/self/fdinfo/$1"
+  } 2>/dev/null
+  # Before Linux 5.14, the inode is not listed there
+  [ -n "$door_inode" ] || { door_inode=$(readlink "$FLATQ_PROC/$$/fd/$1") && door_inode=${door_inode#*'['} door_inode=${door_inode%']'}; }
+  # Only a TCP socket has a row in the tables that door_row reads. Under launch it is one, unless it is in the file system
+  [ -z "$door_unix" ] || door_inode=
+  [ -n "$FLATQ_GUARD" ] || door_row || door_inode=
+}
+
+# door_reply SIZE - called before the bytes of a message are written; an unknown SIZE is `large`
+door_reply() {
+  door_data=1
+  door_room "$1"
+}
+
+# door_room SIZE - called before an answer is written that may be large
+door_room() {
+  [ -z "$door_blocks" ] && [ ${#1} -gt 4 ] || return 0
+  door_blocks=1
+  perl -MFcntl -e 'exit !fcntl(STDOUT, F_SETFL, fcntl(STDOUT, F_GETFL, 0) & ~O_NONBLOCK)' 2>/dev/null ||
+    python3 -c 'import os; os.set_blocking(1, True)' 2>/dev/null && return 0
+  # Write through ncat, which must still live
+  why='a large answer to a client that sends no more needs perl or python3 here'
+  door_ncat_lives || return 75
+  exec >&5
+  door_inode=
+}
+
+# door_pieces - called before an answer that is written in pieces, if another went before: TCP holds back the second piece until the client
+# has acknowledged the first, which takes 40 ms. Set TCP_NODELAY, once
+door_pieces() {
+  [ -n "$door_inode" ] && [ -z "$door_relayed$door_prompt" ] || return 0
+  door_prompt=1
+  perl -e 'exit !setsockopt(STDOUT, 6, 1, 1)' 2>/dev/null ||
+    python3 -c 'import socket; socket.socket(fileno=1).setsockopt(6, 1, 1)' 2>/dev/null || :
+}
+
+# door_ncat_lives - return whether the ncat that serves this client lives; if not, the client sends no more, or is gone. A killed ncat closes
+# its files, which ends our input, a little before it is dead; its flags then say that it is exiting (PF_EXITING, 4)
+door_ncat_lives() {
+  { read -r door_stat <"$FLATQ_PROC/$PPID/stat"; } 2>/dev/null || return 1
+  case $door_stat in
+  *'(ncat) '[!ZX]*) [ -n "${FLATQ_GUARD:-}" ] || return ;;
+  *) return 1 ;;
+  esac
+  # shellcheck disable=SC2086 # the words are what is wanted
+  set -- ${door_stat##*') '}
+  [ $(($7 & 4)) -eq 0 ]
+}
+
+# door_delivered - return 0 once the client's system has acknowledged the whole answer, 74 if it cannot have received it. A write to a client
+# that is gone, or reads nothing, succeeds; the reply of its system may close the socket later. While the socket is there, what its system
+# received is not counted as unsent. A client may also have reset its connection after the whole answer (door_taken). What ncat passes on
+# (TLS, ncat from 7.96 on) is not seen
+door_delivered() {
+  [ -n "$door_inode" ] && [ -z "$door_relayed" ] || return 0
+  door_looks=0
+  while door_row; do
+    [ "$door_unsent" != 00000000 ] || return 0
+    # The client is slow or far away. The guard ends us if it reads nothing more; without a guard, wait half a minute
+    [ -n "${FLATQ_GUARD:-}" ] || [ $door_looks -lt 80 ] || break
+    door_looks=$((door_looks + 1)) door_pause=0.05
+    [ $door_looks -lt 20 ] || door_pause=0.5
+    sleep $door_pause 2>/dev/null || sleep 1
+  done
+  ! door_taken || return 0
+  door_gone=gone why='the client is gone'
+  return 74
+}
+
+# door_taken - return whether the client's system acknowledged everything that was written to a connection that is closed now: TCP_INFO still
+# has its counters (bytes acknowledged, not sent, sent, sent again). Without perl and python3, or before Linux 4.19, that is unknown
+door_taken() {
+  perl -e '$info = getsockopt(STDOUT, 6, 11); exit 1 if length $info < 216;
+    ($acked, $unsent, $sent, $again) = unpack "x120 Q x16 L x52 Q Q", $info; exit !($unsent == 0 && $acked >= $sent - $again)' 2>/dev/null ||
+    python3 -c 'import socket, struct
+acked, unsent, sent, again = struct.unpack_from("=120xQ16xL52xQQ", socket.socket(fileno=1).getsockopt(6, 11, 256))
+raise SystemExit(unsent > 0 or acked < sent - again)' 2>/dev/null
+}
+
+# door_hung - return whether the client of a socket that is not TCP has sent its last byte, even if not all is read yet: peek behind the unread
+# bytes (SO_PEEK_OFF, MSG_PEEK | MSG_DONTWAIT)
+door_hung() {
+  [ -S "$FLATQ_PROC/self/fd/0" ] || return 1
+  perl -e 'setsockopt(STDIN, 1, 42, 0) or exit 1; do { $from = recv(STDIN, $bytes, 65536, 0x42) } while defined $from && length $bytes;
+    setsockopt(STDIN, 1, 42, -1); exit !defined $from' 2>/dev/null ||
+    python3 -c 'import select
+look = select.poll()
+look.register(0, select.POLLRDHUP)
+raise SystemExit(not look.poll(0))' 2>/dev/null
+}
+
+# door_waits SECONDS - tell the guard that the client may be silent for so long. One that keeps all others out may not
+door_waits() {
+  [ -n "${FLATQ_GUARD:-}" ] || return 0
+  [ -z "$FLATQ_ONE" ] || set -- 0
+  printf '\nl %s %s %s\n' "$$" "$1" "$door_verb" >&3
+}
+
+# door_parted - return whether the client of a socket in the file system is gone: then even to send nothing fails
+door_parted() {
+  perl -e 'exit !(!defined send(STDOUT, "", 0x4000) && $!{EPIPE})' 2>/dev/null ||
+    python3 -c 'import socket
+try: socket.socket(fileno=1).send(b"")
+except BrokenPipeError: raise SystemExit(0)
+raise SystemExit(1)' 2>/dev/null
+}
+
+# door_read - return whether a socket that is not TCP has ended, and all that the client sent was read
+door_read() {
+  perl -e 'exit !(defined recv(STDIN, $byte, 1, 0x42) && !length $byte)' 2>/dev/null ||
+    python3 -c 'import socket; raise SystemExit(socket.socket(fileno=0).recv(1, 0x42) != b"")' 2>/dev/null
+}
+
+# door_whole - return 65 if the input ended without the client's doing: the connection was reset; or ncat was killed, while it is still
+# open (01), or not all was read from it. If the client's system has closed it in good order, a client that was cut off cannot be told from one that has finished
+door_whole() {
+  # ncat closes our input a little before it ends itself
+  if [ -n "$door_unix" ]; then
+    door_ncat_lives || door_read <&1
+  elif [ -n "$door_inode" ]; then
+    # The end of the connection counts as one unread byte
+    door_row && { door_ncat_lives || case $door_state.$door_unread in 01.*) false ;; *.0000000[01]) ;; *) false ;; esac; }
+  fi && return 0
+  door_gone=gone why='the client was cut off'
+  return 65
+}
+
+# door_body_end - in the line door, nothing follows a body
+door_body_end() {
+  :
+}
+
+# door_row - set door_state, door_unsent, door_unread, door_local and door_remote for the client's socket; return 1 if it is closed
+door_row() {
+  door_rows=0
+  set --
+  for door_table in "$FLATQ_PROC/net/tcp" "$FLATQ_PROC/net/tcp6"; do
+    [ -e "$door_table" ] || continue
+    set -- "$@" "$door_table"
+    while read -r door_key door_local door_remote door_state door_unsent door_value door_value door_value door_value door_ino door_value; do
+      [ "$door_ino" != "$door_inode" ] || { door_unread=${door_unsent#*:} door_unsent=${door_unsent%:*}; return 0; }
+      door_rows=$((door_rows + 1))
+      # The shell reads byte by byte: from here on a process is faster
+      [ $door_rows -lt 50 ] || break
+    done <"$door_table"
+  done
+  # Without a table nothing is known
+  [ $# -gt 0 ] || { door_local='' door_state=08 door_unsent=00000000 door_unread=00000000; return 0; }
+  # RACE: the shell does not read the table in one piece, and may have missed a row: look again with awk
+  door_state=$(exec awk -v "inode=$door_inode" '$10 == inode { print $4 "." $5 "." $2 "." $3; exit }' "$@")
+  door_remote=${door_state##*.} door_state=${door_state%.*}
+  door_local=${door_state##*.} door_state=${door_state%.*}
+  door_unsent=${door_state#*.} door_state=${door_state%.*}
+  door_unread=${door_unsent#*:} door_unsent=${door_unsent%:*}
+  [ -n "$door_state" ]
+}
+
+# door_die CODE TEXT - die, in a door. Once bytes of a message are written, no error line may follow them, except for a client that asked
+# for a last line (`@`)
+door_die() {
+  door_said=1
+  if [ -n "${door_mark:-}" ]; then
+    printf '\n%serror %s %s\n' "$door_nonce" "$1" "$2"
+  elif [ -z "${door_data:-}" ] && [ "${door_verb:-}.$1" != pop.66 ]; then
+    printf 'error %s %s\n' "$1" "$2"
+  fi 2>/dev/null
+  exit "$1"
+}
+
+# door_end [CODE] - the trap at the end: write the last line and the line of log, and tell the guard
+door_end() {
+  door_code=${1:-$?}
+  trap - EXIT
+  trap '' HUP INT TERM
+  if [ -n "$door_mark" ] && [ -z "$door_said" ]; then
+    if [ "$door_code" -eq 0 ]; then printf '\n%sok\n' "$door_nonce"; else printf '\n%serror 70 ended without an answer\n' "$door_nonce"; fi 2>/dev/null
+  fi
+  case $door_code.$door_verb in
+  0.-) door_outcome=nothing ;;
+  0.*) door_outcome=ok ;;
+  66.pop | 66.reserve) door_outcome=empty ;;
+  *) door_outcome=error-$door_code ;;
+  esac
+  clock_read
+  door_from=${door_began#"${door_began%%[!0]*}"} door_to=${now#"${now%%[!0]*}"}
+  door_log "$door_verb" "${queue:--}" "${door_gone:-$door_outcome}" "${slip_size:--}" $(((${door_to:-0} - ${door_from:-0}) * 10))
+  [ -z "${FLATQ_GUARD:-}" ] || { printf '\ne %s\n' "$$" >&3; } 2>/dev/null
+}
+
+# door_log VERB QUEUE OUTCOME BYTES MILLISECONDS - write one line to stderr, with the time in front. If it cannot be written, go on
+door_log() {
+  clock_read
+  : "${epoch:=${door_epoch:-}}"
+  door_time=-
+  [ -z "$epoch" ] || { clock_epoch "$now"; door_date "${epoch_time%??}" "${epoch_time#"${epoch_time%??}"}"; }
+  printf '%s %s %s %s %s %s\n' "$door_time" "$@" >&2 2>/dev/null || :
+}
+
+# door_date SECONDS HUNDREDTHS - set door_time to the date of a time since 1970, computed by the shell; years begin in March here
+door_date() {
+  set -- "${1#"${1%%[!0]*}"}" "$2"
+  door_days=$(($1 / 86400 + 719468)) door_clock=$(($1 % 86400))
+  door_era=$((door_days / 146097)) door_days=$((door_days % 146097))
+  door_year=$(((door_days - door_days / 1460 + door_days / 36524 - door_days / 146096) / 365))
+  door_days=$((door_days - 365 * door_year - door_year / 4 + door_year / 100))
+  door_month=$(((5 * door_days + 2) / 153))
+  door_days=$((door_days - (153 * door_month + 2) / 5 + 1)) door_year=$((door_era * 400 + door_year + door_month / 10))
+  door_month=$(((door_month + 2) % 12 + 1))
+  for door_value in $door_month $door_days $((door_clock / 3600)) $((door_clock / 60 % 60)) $((door_clock % 60)); do
+    pad "$door_value" 00
+    door_year=$door_year.$padded
+  done
+  IFS=.
+  # shellcheck disable=SC2086 # the fields are what is wanted
+  set -- $door_year "$2"
+  IFS=' 	
+'
+  door_time=$1-$2-$3T$4:$5:$6.$7Z
+}

@@ -1,0 +1,125 @@
+# doors/guard-look.sh - what the guard checks every second: connections that are dead, idle or slow, and lines that are too long
+
+# guard_second - run the checks of a second; return 1 if launch is gone
+guard_second() {
+  guard_now=$((guard_now + 1))
+  if { read -r guard_stat <"$FLATQ_PROC/self/stat"; } 2>/dev/null; then
+    # A killed launch may stay as a zombie, but its children have another parent at once
+    guard_stat=${guard_stat##*') '}
+    guard_stat=${guard_stat#* }
+    [ "${guard_stat%% *}" = "$$" ] || return 1
+    # With several doors: end when their parent has ended, if nothing else does that
+    if [ -n "${launch_parent:-}" ]; then
+      { read -r guard_stat <"$FLATQ_PROC/$$/stat"; } 2>/dev/null || return 1
+      guard_stat=${guard_stat##*') '}
+      guard_stat=${guard_stat#* }
+      [ "${guard_stat%% *}" = "$launch_parent" ] || return 1
+    fi
+  else
+    kill -0 "$$" 2>/dev/null || return 1
+    [ -z "${launch_parent:-}" ] || kill -0 "$launch_parent" 2>/dev/null || return 1
+  fi
+  guard_checkpoint
+  # If there are many, look at some each second, in turn: those move to the end of the list
+  guard_looked=0
+  for guard_entry in $guard_list; do
+    [ $guard_looked -lt 32 ] || break
+    guard_looked=$((guard_looked + 1))
+    guard_take "${guard_entry%%,*}"
+    guard_look
+  done
+  # A handler may outlive its ncat
+  guard_alive=
+  for guard_entry in $guard_groups; do
+    [ "$guard_entry" != "$guard_group" ] && ! kill -0 "-$guard_entry" 2>/dev/null || guard_alive="$guard_alive $guard_entry"
+  done
+  guard_groups=$guard_alive
+}
+
+# guard_checkpoint - run the checkpoint beside everything else, one at a time: within a second after a connection, and every ten seconds
+guard_checkpoint() {
+  [ -n "$guard_due" ] || [ $((guard_now % 10)) -eq 0 ] || return 0
+  [ -z "$guard_wal" ] || return 0
+  guard_due=
+  { sh "$lib/wal" 6>&-; printf '\nw\n' >&6; } </dev/null &
+  guard_wal=$!
+  guard_born $guard_wal
+  guard_wal_started=$guard_started
+}
+
+# guard_look - check the connection in guard_pid and so on, which is not in the list now: is it dead, is its line too long, is it idle?
+guard_look() {
+  if ! guard_alive "$guard_pid" "$guard_started"; then
+    case $guard_state in
+    line | 4?? | verb)
+      # Processes that the handler has started would keep the connection open: end them through its ncat, which started no later than it
+      guard_ncat=$guard_server
+      guard_is_ncat && process_started "$guard_ncat" && ! [ "$started" \> "$guard_started" ] && kill "$guard_ncat" 2>/dev/null
+      guard_state=gone
+      guard_put ;;
+    gone) guard_log killed ;;
+    *) guard_log "$guard_state" ;;
+    esac
+    return 0
+  fi
+  case $guard_state in
+  line | 4?? | verb) ;;
+  *) guard_signal KILL; guard_put; return 0 ;;
+  esac
+  # This connection may be silent for ever (beanstalk and small-stalk)
+  [ "$guard_quiet" -lt $((guard_now + 1000000)) ] || { guard_put; return 0; }
+  guard_measure
+  if [ "$guard_state" != verb ] && [ $((${guard_bytes:-0} - guard_from)) -ge 1000000 ]; then
+    guard_too_long
+    # Kill the handler before it sees its input end and answers that the line was cut. We write the answer; ncat passes it on and ends
+    guard_state=line-too-long
+    guard_family
+    # shellcheck disable=SC2086 # process ids
+    kill -KILL "$guard_pid" $guard_children 2>/dev/null
+  elif [ "$launch_idle" -gt 0 ]; then
+    # If its bytes cannot be measured, only the time counts
+    [ $((guard_now - guard_quiet)) -lt "$launch_idle" ] || [ -z "$guard_mark" ] || guard_sends || guard_kill idle
+    [ $((guard_now - guard_slow)) -lt $((launch_idle * 10)) ] || guard_kill slow
+  fi
+  guard_put
+}
+
+# guard_too_long - answer the client ourselves, by the handler's descriptor: the handler reads, and acts on nothing before it has the line
+guard_too_long() {
+  case $guard_state in
+  414) guard_text='HTTP/1.1 414 URI Too Long' ;;
+  431) guard_text='HTTP/1.1 431 Request Header Fields Too Large' ;;
+  *) printf 'error 65 line too long\n'; return ;;
+  esac
+  printf '%s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n' "$guard_text"
+} 2>/dev/null >"$FLATQ_PROC/$guard_pid/fd/5"
+
+# guard_measure - update MARK and COARSE, and, if these have changed, QUIET and SLOW; set guard_bytes to what the handler has read
+guard_measure() {
+  set -- "$guard_mark" "$guard_coarse"
+  guard_mark='' guard_coarse='' guard_bytes=
+  guard_family
+  for guard_process in $guard_ncat $guard_children "$guard_pid"; do
+    { read -r guard_line guard_read && read -r guard_line guard_written; } 2>/dev/null <"$FLATQ_PROC/$guard_process/io" || continue
+    guard_mark=$guard_mark.$guard_read.$guard_written guard_coarse=$guard_coarse.${guard_read%????}.${guard_written%????}
+    guard_bytes=$guard_read
+  done
+  # For a verb that waits, QUIET is in the future: leave it
+  [ "$guard_mark" = "$1" ] || [ "$guard_quiet" -ge "$guard_now" ] || guard_quiet=$guard_now
+  [ "$guard_coarse" = "$2" ] || [ "$guard_slow" -ge "$guard_now" ] || guard_slow=$guard_now
+}
+
+# guard_sends - return whether the client reads from what waits for it
+guard_sends() {
+  door_inode=
+  while read -r guard_line guard_rest; do
+    [ "$guard_line" != ino: ] || door_inode=$guard_rest
+  done 2>/dev/null <"$FLATQ_PROC/$guard_pid/fdinfo/1"
+  [ -n "$door_inode" ] && door_row && [ "$door_unsent" != "$guard_unsent" ] || return 1
+  guard_unsent=$door_unsent guard_quiet=$guard_now
+}
+
+# guard_alive PID [STARTED] - return whether the process lives, and is the one that started then
+guard_alive() {
+  if process_started "$1"; then [ "$started" = "${2:-$started}" ]; else [ ! -e "$FLATQ_PROC/self/stat" ] && kill -0 "$1" 2>/dev/null; fi
+}

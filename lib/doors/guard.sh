@@ -1,0 +1,229 @@
+# doors/guard.sh - the process beside launch that knows every connection: it ends idle ones, runs the checkpoint, and ends everything when launch
+# is gone
+#
+# It reads lines from a pipe whose writing end launch, its ncat (as standard error) and every handler hold:
+#   n PID                a new ncat, the first of a process group of its own
+#   c PID NCAT           a connection: its handler, and the ncat that serves it
+#   l PID SECONDS VERB   the handler has read its line; the verb may wait this long
+#   r PID STATUS         http: the handler reads something; if that gets too long, answer STATUS
+#   e PID                the handler has ended, and has written its line of log
+#   k                    run a checkpoint
+#   w                    the checkpoint has ended
+#   t                    a second has passed
+#   q                    end everything, then the guard itself
+# and the messages of ncat. ncat writes a line in two pieces, so each of ours begins with a newline.
+#
+# guard_list has PID,NCAT,BEGAN,STATE,VERB,QUIET,MARK,SLOW,COARSE,UNSENT,FROM,STARTED for each connection. STATE: line (not read yet; for http 414, then
+# 431), verb, gone (seen dead once; its `e` may still be in the pipe), or the reason why it was ended. MARK counts the bytes that its processes
+# have read and written; COARSE is MARK without the last four digits; QUIET and SLOW are the seconds since the start when these last changed.
+# UNSENT is the number of bytes that waited for the client at the last look: a slow client reads from these for long before the handler
+# can write more. FROM is the number of bytes that the handler had read before its line. STARTED is the time when the handler started: a process
+# that has its number and another time is a stranger, who must not be signalled.
+
+# guard - read lines until `q`, or until launch is gone
+guard() {
+  # A terminal sends its signals to us too: ignore them, launch tells us when to end
+  trap '' HUP INT TERM PIPE USR1
+  set -f
+  guard_list=' ' guard_now=0 guard_groups='' guard_due='' guard_wal='' guard_code=69 guard_told='' guard_group='' guard_text=
+  while IFS= read -r guard_line; do
+    # bash writes our newline by itself, so the beginning of a line from ncat may precede one of ours
+    case $guard_line in
+    *'Ncat: '[celnr]' '[0-9]* | *'Ncat: '[kqtw]) guard_line=${guard_line##*Ncat: } ;;
+    esac
+    # shellcheck disable=SC2086 # words
+    case $guard_line in
+    '') ;;
+    t) guard_second || break ;;
+    'n '*) guard_group=${guard_line#n } guard_groups="$guard_groups $guard_group" ;;
+    'c '*) guard_begins ${guard_line#c } ;;
+    'l '*)
+      set -- ${guard_line#l }
+      ! guard_take "$1" || {
+        guard_state=verb guard_verb=$3 guard_quiet=$((guard_now + $2)) guard_slow=$((guard_now + $2))
+        guard_put
+      } ;;
+    'r '*)
+      set -- ${guard_line#r }
+      ! guard_take "$1" || {
+        guard_state=$2 guard_quiet=$guard_now guard_slow=$guard_now
+        { read -r guard_line guard_from <"$FLATQ_PROC/$1/io"; } 2>/dev/null || guard_from=0
+        guard_put
+      } ;;
+    'e '*) guard_take "${guard_line#e }"; guard_due=1 ;;
+    k) guard_due=1 ;;
+    w) wait "$guard_wal"; guard_wal='' ;;
+    q) break ;;
+    *) guard_ncat_says "${guard_line##*Ncat: }" ;;
+    esac
+  done
+  guard_end
+  exit $guard_code
+}
+
+# guard_begins PID NCAT - add a connection, or refuse it if there are more than launch -m: ncat does not count clients that send no more
+guard_begins() {
+  # The PID may be that of an earlier handler which was killed
+  ! guard_take "$1" || guard_log killed
+  guard_pid=$1 guard_server=$2 guard_began=$guard_now guard_state=line guard_verb=- guard_quiet=$guard_now guard_slow=$guard_now \
+    guard_mark='' guard_coarse='' guard_unsent=00000000 guard_from=0
+  guard_born "$1"
+  [ "$launch_door" != http ] || guard_state=414
+  # shellcheck disable=SC2086
+  set -- $guard_list
+  # USR1 makes the handler tell its client; the next look kills it if it is still there
+  [ $# -lt "$launch_most" ] || { guard_state=too-many; kill -USR1 "$guard_pid" 2>/dev/null; }
+  guard_put
+}
+
+# guard_born PID - set guard_started for a process that was just started; `-` if it is gone already
+guard_born() {
+  started=-
+  process_started "$1"
+  guard_started=$started
+}
+
+# guard_put, guard_take PID, guard_fields ENTRY - add a connection to the list; take it out (1: it is not there); split an entry
+guard_put() {
+  guard_list="$guard_list$guard_pid,$guard_server,$guard_began,$guard_state,$guard_verb,$guard_quiet,$guard_mark,$guard_slow"
+  guard_list="$guard_list,$guard_coarse,$guard_unsent,$guard_from,$guard_started "
+}
+
+guard_take() {
+  case $guard_list in
+  " $1,"*)
+    guard_rest=${guard_list#" $1,"}
+    guard_fields "$1,${guard_rest%% *}"
+    guard_list=" ${guard_rest#* }" ;;
+  *" $1,"*)
+    # The time of `${list#*" $1,"}` grows by the square of the list's length: a second for 400 connections
+    guard_rest=${guard_list%%" $1,"*} guard_wanted=$1
+    # shellcheck disable=SC2086 # entries
+    set -- $guard_list
+    while [ "${1%%,*}" != "$guard_wanted" ]; do shift; done
+    guard_fields "$1"
+    shift
+    guard_list="$guard_rest $*${1:+ }" ;;
+  *) return 1 ;;
+  esac
+}
+
+guard_fields() {
+  IFS=,
+  # shellcheck disable=SC2086
+  set -- $1
+  IFS=' 	
+'
+  guard_pid=$1 guard_server=$2 guard_began=$3 guard_state=$4 guard_verb=$5 guard_quiet=$6 guard_mark=$7 guard_slow=$8 guard_coarse=$9
+  guard_unsent=${10} guard_from=${11} guard_started=${12}
+}
+
+# guard_family - set guard_children to the handler's children, and guard_ncat to its parent if that is still an ncat
+guard_family() {
+  guard_children='' guard_ncat=
+  { read -r guard_children <"$FLATQ_PROC/$guard_pid/task/$guard_pid/children"; } 2>/dev/null
+  { read -r guard_stat <"$FLATQ_PROC/$guard_pid/stat"; } 2>/dev/null || return 0
+  guard_stat=${guard_stat##*') '}
+  guard_stat=${guard_stat#* }
+  guard_ncat=${guard_stat%% *}
+  guard_is_ncat || guard_ncat=
+}
+
+guard_is_ncat() {
+  { read -r guard_stat <"$FLATQ_PROC/$guard_ncat/comm"; } 2>/dev/null && [ "$guard_stat" = ncat ]
+}
+
+# guard_kill WHY - end the connection; a second later, kill what is left of it
+guard_kill() {
+  guard_state=$1
+  guard_signal TERM
+}
+
+# guard_signal SIGNAL - signal the handler before ncat: if its input ended first, a push would take that for the end of the message
+guard_signal() {
+  guard_alive "$guard_pid" "$guard_started" || return 0
+  guard_family
+  # shellcheck disable=SC2086
+  kill "-$1" "$guard_pid" $guard_children $guard_ncat 2>/dev/null
+}
+
+# guard_log OUTCOME - write the line of log for a connection whose handler could not
+guard_log() {
+  door_log "$guard_verb" - "$1" - $(((guard_now - guard_began) * 1000))
+}
+
+# guard_ncat_says TEXT - handle a line from ncat
+guard_ncat_says() {
+  case $1 in
+  '' | 'Version '* | 'Connection from '* | 'Connection reset '*) ;;
+  'Listening on '*)
+    [ -n "$guard_told" ] || printf 'launch: %s door on %s\n' "$launch_door" "${launch_unix:-$launch_address port $launch_port}" >&2
+    guard_told=1 ;;
+  'Generating '* | 'SHA-1 '*) [ -n "$guard_told" ] || printf 'launch: %s\n' "$1" >&2 ;;
+  *'already in use'*)
+    guard_code=75
+    printf 'launch: port %s of %s is in use\n' "$launch_port" "$launch_address" >&2 ;;
+  *'ermission denied'*)
+    guard_code=77
+    printf 'launch: port %s of %s is not allowed\n' "$launch_port" "$launch_address" >&2 ;;
+  *)
+    printf 'launch: %s\n' "${1%% QUITTING.}" >&2
+    # With one connection at a time, ncat has closed its listener, and would wait for ever
+    case ${launch_keep:-}$1 in
+    'New connection denied'*) kill "$guard_group" 2>/dev/null ;;
+    esac ;;
+  esac
+}
+
+# guard_end - end what is left; launch has ended its own ncat before
+guard_end() {
+  for guard_entry in $guard_list; do
+    guard_fields "$guard_entry"
+    guard_signal TERM
+  done
+  if [ -n "$guard_wal" ]; then
+    guard_pid=$guard_wal guard_started=$guard_wal_started
+    guard_signal TERM
+  fi
+  guard_looks=0 guard_signal=TERM
+  while guard_left && [ $guard_looks -lt 60 ]; do
+    guard_looks=$((guard_looks + 1))
+    [ $guard_looks -lt 40 ] || guard_signal=KILL
+    sleep 0.05 2>/dev/null || sleep 1
+  done
+  # All lines of handlers that could write one are in the pipe by now
+  printf '\nz\n' >&6
+  while IFS= read -r guard_line && [ "$guard_line" != z ]; do
+    case $guard_line in
+    'e '*) guard_take "${guard_line#e }" ;;
+    esac
+  done
+  for guard_entry in $guard_list; do
+    guard_fields "$guard_entry"
+    guard_log ended
+  done
+}
+
+# guard_left - return whether any process is left; from the second second on, kill it. Ignore zombies, which may never be reaped
+guard_left() {
+  guard_any=1
+  if [ -e "$FLATQ_PROC/self/stat" ]; then
+    set +f
+    for guard_process in "$FLATQ_PROC"/[0-9]*; do
+      { read -r guard_stat <"$guard_process/stat"; } 2>/dev/null || continue
+      # shellcheck disable=SC2086
+      set -f -- ${guard_stat##*') '}
+      case "$1 $guard_groups " in
+      [ZX]*) ;;
+      *" $3 "*)
+        guard_any=0
+        kill "-$guard_signal" "${guard_process##*/}" 2>/dev/null ;;
+      esac
+    done
+  else
+    for guard_process in $guard_groups; do
+      kill "-$guard_signal" "-$guard_process" 2>/dev/null && guard_any=0
+    done
+  fi
+  return $guard_any
+}

@@ -1,0 +1,93 @@
+# doors/http/get.sh - GET: hand out a message, or one of each of several groups
+#
+# get_list has QUEUE:NAME of each message that was taken for the client and whose last byte is not written: if the answer fails, or this
+# process is ended, they go back. Once the client may have the last byte, the message keeps its lease, and comes back when that is over: else
+# two clients would have it.
+
+do_get() {
+  get_lease=60 get_wait=0 get_most=1 groups='' group_any=1
+  ! has visibility-timeout || { number "$p_visibility" 86400 && get_lease=$number; } || { say 422 'visibility-timeout must be 0 to 86400'; return; }
+  ! has wait || { number "$p_wait" 3600 && get_wait=$number; } || { say 422 'wait must be 0 to 3600'; return; }
+  ! has max || { number "$p_most" 100 && [ "$number" != 0 ] && get_most=$number; } || { say 422 'max must be 1 to 100'; return; }
+  ! has group-id || { group_name "$p_group" || { say_failed $?; return; }; groups=$group group_any=''; }
+  # With one connection at a time, a GET that waits would keep out the POST that it waits for
+  [ -z "${FLATQ_ONE:-}" ] || get_wait=0
+  [ "$get_wait" = 0 ] || [ -z "${FLATQ_GUARD:-}" ] || printf '\nl %s %s http\n' "$$" "$get_wait" >&3
+  # With timeout 0 the message is visible again at once, so a second take would return the same one
+  [ "$get_lease" != 0 ] || get_most=1
+  get_bytes=0 get_heads='' get_count=0
+  while [ $get_count -lt "$get_most" ]; do
+    groups_wait "$get_lease" "$get_wait"
+    get_code=$?
+    [ $get_code -eq 0 ] || break
+    # The client may have gone while it waited
+    [ "$get_wait" = 0 ] || ! door_left || take_stop=1
+    get_wait=0
+    if [ ! -e "$q/body/$slip_id" ]; then
+      take_back
+      continue
+    fi
+    get_count=$((get_count + 1))
+    stamp
+    receipt_uuid
+    receipt=$uuid
+    message_uuid
+    get_list="$get_list $queue:$taken" taken=''
+    get_line="$receipt $uuid $stamp $slip_size"
+    get_bytes=$((get_bytes + ${#get_line} + slip_size + 2))
+    get_heads="$get_heads $receipt $uuid $stamp $slip_size"
+  done
+  [ -z "${FLATQ_GUARD:-}" ] || printf '\nl %s 0 http\n' "$$" >&3
+  [ -z "$take_stop" ] || { door_gone=gone; exit 74; }
+  if [ $get_count -eq 0 ]; then
+    queue=$groups slip_size=
+    [ -z "$group_any" ] || queue=
+    if [ "$get_code" -eq 66 ]; then say 204; else say_failed "$get_code"; fi
+    return
+  fi
+  get_logged=$get_list
+  get_send
+  # shellcheck disable=SC2086 # words
+  for get_taken in $get_logged; do
+    queue_open "${get_taken%%:*}" && slip_parse "${get_taken#*:}" && queue_log reserve
+  done
+}
+
+# get_send - send what was taken
+get_send() {
+  if has max; then
+    say_head 200 "$get_bytes" text/plain
+  else
+    header Message-Id "$uuid"
+    header Message-Receipt-Id "$receipt"
+    header Message-Timestamp "$stamp"
+    say_head 200 "$slip_size" text/plain
+    get_bytes=$slip_size
+  fi
+  [ -z "$again" ] || door_pieces
+  door_room "$get_bytes" || exit 74
+  # Nothing follows the head of an empty message
+  [ "$get_bytes" != 0 ] || get_list=
+  printf '%s\r\n' "$headers" 2>/dev/null || exit 74
+  headers=
+  # shellcheck disable=SC2086 # words
+  set -- $get_heads
+  for get_taken in $get_list; do
+    queue_open "${get_taken%%:*}" && slip_parse "${get_taken#*:}" || exit 74
+    if has max; then printf '%s %s %s %s\n' "$1" "$2" "$3" "$4" 2>/dev/null || exit 74; fi
+    # From here on it keeps its lease, whatever signal comes
+    get_list=${get_list#" $get_taken"}
+    { get_said=$(exec base64 -d "$q/body/$slip_id" 2>&1 >&4) || get_cut; } 4>&1
+    if has max; then printf '\n' 2>/dev/null || exit 74; fi
+    shift 4
+  done
+}
+
+# get_cut - base64 has failed. It goes back only if base64 says that the client is gone: one that was killed, or could not close its output, may
+# have written all
+get_cut() {
+  case $get_said in
+  *'Broken pipe'* | *'Connection reset'*) get_list=" $get_taken$get_list" ;;
+  esac
+  exit 74
+}

@@ -1,0 +1,248 @@
+# doors/http/group.sh - groups: queues that have one message in flight
+#
+# A group's queue has the group's name; bytes that a queue's name cannot have become `$` and two hexadecimal digits (plain), and a name that
+# gets too long becomes `$sha1$` and the SHA-1 of it. This door hands out a message of a group only if no other is in flight, whichever door
+# or verb has that; verbs and other doors do not keep to this.
+
+# sum_of PROGRAM COMMAND ... - set `sum` to what PROGRAM (md5sum, sha1sum, sha256sum) prints for COMMAND's output. COMMAND is the left side of a pipe, whose
+# exit status is lost, so it writes a word when it has finished (R6); PROGRAM prints only after its input has ended
+sum_of() {
+  sum_by=$1
+  shift
+  sum=$({ { "$@" 2>/dev/null && printf 'whole ' >&3; } | "$sum_by"; } 2>/dev/null 3>&1) && case $sum in
+  'whole '*' '*-) sum=${sum#whole } sum=${sum%% *} ;;
+  *) false ;;
+  esac || { why="$sum_by failed, or is missing"; return 70; }
+}
+
+# group_name PLAIN - set `group` to the queue of the group PLAIN; return 70 if sha1sum fails
+group_name() {
+  group=$1
+  case $group in
+  -*) group=\$2D${group#-} ;;
+  esac
+  if ! name_check "$group"; then
+    # A part that would read as a path upward
+    while [ "${group#*.}" != "$group" ]; do group=${group%%.*}\$2E${group#*.}; done
+  fi
+  [ ${#group} -le 200 ] || { sum_of sha1sum printf %s "$group" && group="\$sha1\$$sum"; }
+}
+
+# groups_all - set `groups` to the names of all groups
+groups_all() {
+  groups=
+  for group_path in "$FLATQ_DIR"/*/wal; do
+    group_path=${group_path%/wal}
+    [ -e "$group_path/lock" ] || continue
+    name_from_disk "${group_path##*/}"
+    name_check "$name" && groups="$groups $name"
+  done
+}
+
+# group_busy - return whether $q has a message in flight, after putting back those whose lease is over or owner dead
+group_busy() {
+  group_again=
+  while :; do
+    group_over=
+    for group_path in "$q"/claimed/*/????????????.[1-9]*; do
+      [ ! -e "$group_path" ] || return 0
+    done
+    for group_path in "$q"/out/*; do
+      [ -e "$group_path" ] && [ ! -e "$q/done/${group_path##*/}" ] || continue
+      if lease_over "${group_path##*.}"; then group_over=1; else return 0; fi
+    done
+    [ -n "$group_over" ] || return 1
+    [ -z "$group_again" ] || return 0
+    queue_reclaim || return 0
+    group_again=1
+  done
+}
+
+# groups_first - of `groups` without a message in flight, set group_first to the one whose next message is the oldest; empty: there is none
+groups_first() {
+  group_first='' group_least=
+  for group in $groups; do
+    queue_open "$group" || continue
+    queue_tend
+    group_busy && continue
+    queue_scan
+    [ -n "$scan_place" ] || continue
+    if [ -z "$group_first" ] || [ "$scan_name" \< "$group_least" ]; then group_first=$group group_least=$scan_name; fi
+  done
+}
+
+# groups_nothing - return 66 if it is proved that no group in `groups` has a free message and, if all were asked for, that there are no others;
+# 0: look again; 74: unknown. One find looks at many groups; then look one by one at those where it found anything or failed
+groups_nothing() {
+  need engine/proof
+  # shellcheck disable=SC2086 # names without blanks
+  set -- $groups
+  while [ $# -gt 0 ]; do
+    groups_some='' groups_paths=
+    while [ $# -gt 0 ] && [ ${#groups_paths} -lt 20000 ]; do
+      queue_open "$1"
+      group_code=$?
+      case $group_code in
+      0)
+        group_disk=./$disk
+        group_busy || {
+          groups_some="$groups_some $1"
+          for group_path in wal fold queue unfold head out delayed; do groups_paths="$groups_paths $group_disk/$group_path"; done
+        } ;;
+      66 | 69) ;;
+      *) return $group_code ;;
+      esac
+      shift
+    done
+    # shellcheck disable=SC2086
+    [ -n "$groups_some" ] && names=$(cd "$FLATQ_DIR" && exec find $groups_paths .lock ! -type d ! -name '~' 2>/dev/null) && [ "$names" = .lock ] && continue
+    for group in $groups_some; do
+      queue_open "$group" && nothing_ready
+      group_code=$?
+      [ $group_code -eq 66 ] || [ $group_code -eq 69 ] || return $group_code
+    done
+  done
+  [ -n "$group_any" ] || return 66
+  names_in "$FLATQ_DIR" || return
+  # shellcheck disable=SC2086 # queues' names without blanks, and strange ones, which are none
+  for disk in $names; do
+    name_from_disk "$disk"
+    case " $groups " in
+    *" $name "*) continue ;;
+    esac
+    name_check "$name" || continue
+    there "$FLATQ_DIR/$disk/lock"
+    group_code=$?
+    [ $group_code -eq 1 ] || return $group_code
+  done
+  return 66
+}
+
+# groups_take LEASE - hand out the first message of all `groups` (engine/take.sh); return 66 if nothing is free. Look without the queue's lock, take
+# under it: so of two doors only one gets the group's message
+groups_take() {
+  clock_read
+  take_owner=0 take_lease=$1 group_tries=
+  while :; do
+    [ -z "$group_any" ] || groups_all
+    groups_first
+    if [ -z "$group_first" ]; then
+      groups_nothing
+      group_code=$?
+      case $group_code in
+      0) ;;
+      66) why='nothing there'; return 66 ;;
+      *) return $group_code ;;
+      esac
+      # RACE: a message came meanwhile, and is gone when we look; or a listing failed. Repeat, but not for ever
+      [ ${#group_tries} -lt 20 ] || { why='the groups cannot be listed'; return 74; }
+      group_tries=1$group_tries
+      continue
+    fi
+    queue_open "$group_first" || continue
+    lock_queue
+    group_code=$?
+    # RACE: another process dropped the queue meanwhile
+    [ $group_code -ne 69 ] || continue
+    [ $group_code -eq 0 ] || return $group_code
+    groups_take_locked
+    group_code=$?
+    [ -z "$lock_held" ] || unlock_queue
+    # RACE: another process was faster: look again from the start
+    [ $group_code -eq 66 ] || return $group_code
+  done
+}
+
+groups_take_locked() {
+  clock_read
+  group_busy && return 66
+  queue_scan
+  case $scan_place in
+  '') return 66 ;;
+  wal | head/*)
+    take_slip && return 0
+    [ ! -e "$q/$scan_place/$scan_name" ] && [ ! -h "$q/$scan_place/$scan_name" ] && return 66
+    take_failed ;;
+  *)
+    need engine/fold
+    [ "$scan_place" != queue ] || queue_unfold "$scan_name" || return
+    return 66 ;;
+  esac
+}
+
+# groups_wait LEASE SECONDS - as groups_take, but wait up to SECONDS. A request for any group also waits in .doors/wait, for new groups
+groups_wait() {
+  groups_take "$1"
+  group_code=$?
+  [ $group_code -eq 66 ] && [ "$2" != 0 ] || return $group_code
+  clock_add "$2" "$now"
+  group_deadline=$later
+  # shellcheck disable=SC2086 # names without blanks
+  wait_begin wait $groups || return
+  while :; do
+    clock_read
+    [ -z "$group_any" ] || {
+      { [ -d "$FLATQ_DIR/.doors/wait" ] || mkdir -p "$FLATQ_DIR/.doors/wait" 2>/dev/null; } && wait_enter "$FLATQ_DIR/.doors/wait"
+      groups_all
+    }
+    for group in $groups; do
+      queue_open "$group" && wait_enter "$q/wait"
+    done
+    groups_take "$1"
+    group_code=$?
+    [ $group_code -eq 66 ] && [ "$now" \< "$group_deadline" ] || break
+    wait_due=
+    for group in $groups; do
+      queue_open "$group" && wait_due_of
+    done
+    wait_turn "$group_deadline"
+    [ -z "$take_stop" ] || { group_code=74 why='the client is gone'; break; }
+  done
+  group_found=$queue
+  wait_end
+  # Pass on a wake that was not for the message we took, or that we cannot use
+  for group in $groups; do
+    [ $group_code -eq 0 ] && [ "$group" = "$group_found" ] && [ -z "$wait_late" ] || ! queue_open "$group" || wake "$q/wait"
+  done
+  [ $group_code -ne 0 ] || queue_open "$group_found"
+  return $group_code
+}
+
+# group_find - find the message of receipt_id and receipt_nonce, wherever it is: a receipt is good until the message is read again.
+# Set q, queue, found and the slip_ variables; return 66 if it is gone, or was read again
+group_find() {
+  clock_read
+  message_search "$receipt_id" || return
+  [ "$slip_nonce" = "$receipt_nonce" ] || { why='read again'; return 66; }
+}
+
+# group_touch SECONDS - hide the message that was found for SECONDS from now; 0: show it at once
+group_touch() {
+  case $found in
+  "$q"/out/*) if [ "$1" != 0 ] && lease_over "$slip_deadline"; then group_touch_ready "$1"; else message_touch "$1"; fi ;;
+  "$q"/buried/* | "$q"/delayed/*) why='not in flight'; return 66 ;;
+  *) [ "$1" = 0 ] || group_touch_ready "$1" ;;
+  esac || return
+  [ "$1" != 0 ] || wake "$q/wait"
+}
+
+# group_touch_ready SECONDS - hide a message that is ready again: this puts it in flight, so do it under the lock, as groups_take does
+group_touch_ready() {
+  lock_queue || return
+  group_touch_locked "$1"
+  group_code=$?
+  [ -z "$lock_held" ] || unlock_queue
+  return $group_code
+}
+
+group_touch_locked() {
+  clock_read
+  # RACE: it may be in flight by now; group_busy sees that
+  group_busy && { why='another message of the group is in flight'; return 66; }
+  message_find "$receipt_id" || return
+  [ "$slip_nonce" = "$receipt_nonce" ] || { why='read again'; return 66; }
+  case $found in
+  "$q"/wal/* | "$q"/head/*) message_touch "$1" ;;
+  *) why='not in flight'; return 66 ;;
+  esac
+}

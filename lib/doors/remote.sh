@@ -1,0 +1,224 @@
+# doors/remote.sh - a verb through a line door elsewhere: flatq -H HOST:PORT VERB ...
+#
+# The request's first word begins with `@NONCE@`, so that the door ends its reply with a newline and a line of its own, `NONCE ok` or
+# `NONCE error CODE TEXT`. So data may be anything, even `ok`, and we see whether a reply was cut off. A request states the length of its
+# message. A remote pop is a reserve and a delete: the message is deleted after it was written out here. A remote drain acknowledges each
+# batch (`drain -a`) after it was written out here: one that could not be written, or did not come whole, is still there.
+
+# remote ARGUMENTS - run FLATQ_VERB at FLATQ_HOST; exit with the code of the verb there, or 69 if nobody answers
+remote() {
+  case $FLATQ_HOST in
+  *:*) remote_port=${FLATQ_HOST##*:} remote_host=${FLATQ_HOST%:*} ;;
+  *) remote_port=1234 remote_host=$FLATQ_HOST ;;
+  esac
+  remote_host=${remote_host#'['} remote_host=${remote_host%']'}
+  number "$remote_port" 65535 && [ -n "$remote_host" ] || die 64 '-H takes HOST:PORT'
+  case $remote_host in
+  -*) die 64 '-H takes HOST:PORT' ;;
+  esac
+  remote_directory=$(mktemp -d "${TMPDIR:-/tmp}/flatq.XXXXXX") || die 74 'no temporary directory'
+  trap 'rm -rf "$remote_directory"' EXIT
+  trap_stop remote_stopped
+  remote_pid=
+  stream_open 1
+  case $FLATQ_VERB in
+  push) remote_push "$@" ;;
+  pop) remote_pop "$@" ;;
+  drain) remote_drain "$@" ;;
+  work | doctor | claim | settle | unclaim | pressure | mqueue | shovel) die 64 "$FLATQ_VERB works on the machine that has the spool" ;;
+  *)
+    remote_words "$FLATQ_VERB" "$@"
+    : >"$remote_directory/body"
+    remote_ask || die $? "$why"
+    remote_print || { remote_code=$?; [ "$FLATQ_VERB" != reserve ] || remote_back; die $remote_code "$why"; } ;;
+  esac || die $? "$why"
+}
+
+remote_stopped() {
+  trap - HUP INT TERM EXIT
+  [ -z "$remote_pid" ] || kill "$remote_pid" 2>/dev/null
+  rm -rf "$remote_directory"
+  end_by "$1"
+}
+
+# remote_words WORD ... - set `request`. The line door splits it at blanks, so no word may contain one
+remote_words() {
+  request=
+  for remote_word in "$@"; do
+    case $remote_word in
+    '' | *[[:space:][:cntrl:]]*) die 65 'through a door, an argument must not be empty or contain a blank' ;;
+    esac
+    request=$request${request:+ }$remote_word
+  done
+}
+
+# remote_ask - send `request` and the file `body`; write the reply without its last line to the file `reply`. On an error there, set `why` and
+# return its code; return 69 if nobody answers, or the reply is not whole
+remote_ask() {
+  remote_said=
+  nonce_read
+  { printf '@%s@%s\n' "$nonce" "$request" && cat "$remote_directory/body"; } |
+    remote_connect >"$remote_directory/raw" 2>"$remote_directory/errors"
+  remote_end=$(tail -n 1 "$remote_directory/raw")
+  remote_size=$(($(wc -c <"$remote_directory/raw" || printf '%s' -1) - ${#remote_end} - 2))
+  [ "$remote_size" -ge 0 ] || remote_end=
+  head -c "$remote_size" "$remote_directory/raw" >"$remote_directory/reply" 2>/dev/null ||
+    [ "$remote_size" -lt 0 ] || { why='no space for the answer'; return 74; }
+  remote_ended "$remote_end"
+}
+
+# remote_ended LINE - return the code that the last line of an answer has, and set `why`; 69 if it is no such line, so the answer is not whole:
+# then remote_said is empty, else `yes`
+remote_ended() {
+  remote_said=yes
+  case $1 in
+  "$nonce ok") return 0 ;;
+  "$nonce error "[0-9][0-9]' '*)
+    remote_end=${1#"$nonce error "} why=${1#"$nonce error "??' '}
+    return "${remote_end%% *}" ;;
+  esac
+  remote_said=
+  why="$FLATQ_HOST: $(sed -n 's/^Ncat: //; 1p' "$remote_directory/errors" | grep . || printf 'no whole answer')"
+  return 69
+}
+
+# remote_print - write the reply to standard output
+remote_print() {
+  cat "$remote_directory/reply" 2>/dev/null && return 0
+  why='the answer could not be written out in full'
+  return 74
+}
+
+# remote_connect [exec] - send standard input to the door and print its answer until it ends, with whichever client program there is.
+# `exec`: replace the shell, which runs only this
+remote_connect() {
+  if command -v ncat >/dev/null 2>&1; then
+    ${1:-} ncat "$remote_host" "$remote_port"
+  elif command -v nc >/dev/null 2>&1; then
+    ${1:-} nc -N "$remote_host" "$remote_port"
+  elif command -v socat >/dev/null 2>&1; then
+    ${1:-} socat -t 86400 - "TCP:$remote_host:$remote_port"
+  else
+    printf 'ncat, nc or socat is needed\n' >&2
+    return 69
+  fi
+}
+
+# remote_push ARGUMENTS - read the message to its end first, since its length is sent ahead
+remote_push() {
+  remote_options=
+  while getopts hp:d:t:k:w:n:el0 option; do
+    case $option in
+    h) need engine/help; help ;;
+    e) remote_options="$remote_options dot" ;;
+    l | 0) remote_words "$FLATQ_VERB" "-$option" ;;
+    n) remote_options="$remote_options $OPTARG" ;;
+    [pdtkw]) ;;
+    *) usage ;;
+    esac
+  done
+  case $remote_options in
+  *dot* | *' '*) die 64 '-e and -n do not go with -H: the message is all of the input' ;;
+  esac
+  stream_open 0
+  cat >"$remote_directory/body" || { why='no space for the message'; return 74; }
+  remote_words push -n "$(($(wc -c <"$remote_directory/body" || printf '%s' -1)))" "$@"
+  remote_ask && remote_print
+}
+
+remote_pop() {
+  remote_wait='' remote_left=1 remote_end='' remote_mark=
+  while getopts hw:n:l0 option; do
+    case $option in
+    h) need engine/help; help ;;
+    w) option_number w "$OPTARG" 4294967295; remote_wait="-w $number" ;;
+    n) option_number n "$OPTARG" 4294967295; remote_left=$number ;;
+    l) remote_mark='\n' ;;
+    0) remote_mark='\000' ;;
+    *) usage ;;
+    esac
+  done
+  shift $((OPTIND - 1))
+  [ "$remote_left" = 1 ] || [ -n "${remote_mark:-}" ] || die 64 '-n needs -l or -0'
+  : >"$remote_directory/body"
+  remote_any=
+  while [ "$remote_left" -gt 0 ]; do
+    # shellcheck disable=SC2086 # two words or none
+    remote_words reserve $remote_wait "$@"
+    remote_ask || {
+      remote_code=$?
+      # Nothing is left, or it is closed, if the door has said so
+      case $remote_any$remote_said$remote_code in
+      1yes66 | 1yes69) return 0 ;;
+      esac
+      return $remote_code
+    }
+    { read -r remote_receipt remote_id remote_tries remote_length && cat >"$remote_directory/message"; } <"$remote_directory/reply" &&
+      [ "$(($(wc -c <"$remote_directory/message" || printf '%s' -1)))" = "$remote_length" ] ||
+      { why="$FLATQ_HOST: no whole answer"; remote_back; return 74; }
+    # shellcheck disable=SC2059 # a constant of ours
+    { cat "$remote_directory/message" && { [ -z "${remote_mark:-}" ] || printf "$remote_mark"; }; } 2>/dev/null ||
+      { why='the message could not be written out in full'; remote_back; return 74; }
+    remote_words delete "$remote_receipt"
+    remote_ask || return
+    remote_any=1 remote_wait='' remote_left=$((remote_left - 1))
+  done
+}
+
+# remote_back - give back the reserved message of the file `reply`; keep `why`
+remote_back() {
+  remote_why=$why
+  { read -r remote_receipt remote_id <"$remote_directory/reply" && remote_words release "$remote_receipt" && remote_ask; } 2>/dev/null
+  why=$remote_why
+}
+
+remote_drain() {
+  while getopts :hl0 option; do
+    case $option in
+    h) need engine/help; help ;;
+    l | 0) ;;
+    *) usage ;;
+    esac
+  done
+  need engine/input
+  remote_words drain -a "$@"
+  nonce_read
+  # Opened for reading and writing, a FIFO does not block. 3 leads to the door, and ends when we do; 6 comes from there
+  # shellcheck disable=SC2094 # these are FIFOs
+  mkfifo "$remote_directory/to" "$remote_directory/from" && exec 3<>"$remote_directory/to" 4<"$remote_directory/to" \
+    5<>"$remote_directory/from" 6<"$remote_directory/from" || { why='no FIFO'; return 74; }
+  remote_connect exec <&4 >&5 2>"$remote_directory/errors" 3>&- 4<&- 5>&- 6<&- &
+  remote_pid=$!
+  exec 4<&- 5>&-
+  printf '@%s@%s\n' "$nonce" "$request" >&3
+  remote_batches
+  remote_code=$?
+  exec 3>&- 6<&-
+  { kill "$remote_pid" && wait "$remote_pid"; } 2>/dev/null
+  return $remote_code
+}
+
+# remote_batches - write out and acknowledge batches until the door says that it has ended
+remote_batches() {
+  while IFS= read -r remote_end <&6; do
+    # The last line comes after an empty one
+    number "$remote_end" 999999999999999 || { [ -n "$remote_end" ] && break; continue; }
+    input_exact "$number" <&6 >"$remote_directory/message" 2>/dev/null || { why='no space for the answer'; remote_refuse; return 74; }
+    remote_size=$(($(wc -c <"$remote_directory/message" || printf '%s' -1)))
+    # If the door fails in the midst of a batch, the beginning of its last line was read as a part of the batch
+    [ "$remote_size" = "$number" ] && { IFS= read -r remote_end <&6 && [ "$remote_end" = "$nonce sent" ]; } || {
+      [ "$remote_size" != "$number" ] || { printf '%s\n' "$remote_end" && cat <&6; } >>"$remote_directory/message"
+      remote_end=$(tail -n 1 "$remote_directory/message")
+      break
+    }
+    cat "$remote_directory/message" 2>/dev/null || { why='messages could not be written out in full'; remote_refuse; return 74; }
+    printf 'ok\n' >&3
+  done
+  remote_ended "$remote_end"
+}
+
+# remote_refuse - end our side without an `ok`, and wait until the door has put the batch back and ended too
+remote_refuse() {
+  exec 3>&-
+  cat <&6 >/dev/null
+}

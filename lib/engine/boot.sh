@@ -1,0 +1,145 @@
+# engine/boot.sh - rare steps: the first use of a spool after a boot, the creation of a queue, the opening of a range of ids
+#
+# spool_boot - called by the first verb after a boot: put back all messages that were handed out, check every line, and open a new range
+# of ids, so that an id which did not reach the disk is never given again (I1)
+spool_boot() {
+  mkdir -p "$FLATQ_DIR/.ids" "$FLATQ_DIR/.boot" "$FLATQ_DIR/.wait" "$FLATQ_DIR/.try" 2>/dev/null ||
+    { [ -d "$FLATQ_DIR" ] && disk_at=$FLATQ_DIR || disk_at=${FLATQ_DIR%/*}; disk_failed "$disk_at" "spool $FLATQ_DIR"; return; }
+  lock_spool || return
+  # RACE: another verb may have done this while we waited for the lock
+  boot_read
+  spool_boot_code=$?
+  [ $spool_boot_code -eq 66 ] || { unlock_spool; return $spool_boot_code; }
+  spool_boot_probe && spool_boot_sync && spool_boot_queues && ids_open_range && spool_boot_mark
+  spool_boot_code=$?
+  unlock_spool
+  return $spool_boot_code
+}
+
+# spool_tools - the shell or the tools are not those that were tried (tools_same): try them, and note that for all verbs until the next boot
+spool_tools() {
+  [ -d "$FLATQ_DIR/.try" ] || mkdir "$FLATQ_DIR/.try" 2>/dev/null || { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return; }
+  lock_spool || return
+  need engine/probe
+  tools_probe
+  spool_tools_code=$?
+  # A full disk does not keep a verb from its work: the next one tries the tools again
+  [ $spool_tools_code -ne 0 ] || spool_boot_mark || :
+  unlock_spool
+  return $spool_tools_code
+}
+
+# spool_boot_probe - set epoch, base64_wrap and clock_same, for all verbs until the next boot. If a tool fails here, so does the verb
+spool_boot_probe() {
+  need engine/probe
+  tools_find
+  tools_probe || return
+  clock_read
+  pad "${now%??}" 0000000000
+  number "$(date +%s)" 9999999999 || { why='date +%s failed'; return 70; }
+  padded=${padded#"${padded%%[!0]*}"}
+  epoch=$((number - ${padded:-0}))
+  # a container's uptime may be less than the time since the start that /proc/PID/stat counts (owner_read)
+  need engine/process
+  clock_same=-
+  ! process_started $$ || [ "$now" \< "$started" ] || clock_same=same
+}
+
+# spool_boot_sync - sync the directories above the spool, whoever made them
+spool_boot_sync() {
+  set --
+  spool_path=$FLATQ_DIR
+  while [ -n "$spool_path" ]; do
+    spool_path=${spool_path%/*}
+    set -- "$@" "${spool_path:-/}"
+  done
+  # A directory above that we may not read cannot be synced: then sync the whole file system
+  sync_paths "$FLATQ_DIR" && { sync_paths "$@" || sync_many "$FLATQ_DIR"; } || { why="spool $FLATQ_DIR: cannot sync"; return 74; }
+}
+
+spool_boot_queues() {
+  need engine/slip engine/settle engine/reclaim bulk/batch engine/fold engine/check engine/push engine/process engine/proof
+  q=$FLATQ_DIR queue=.
+  names_in "$q" || { why="spool $FLATQ_DIR: cannot be listed"; return 74; }
+  for boot_queue in $names; do
+    q=$FLATQ_DIR/$boot_queue
+    # A half-made queue has no wal/ yet. Look for the lock too, since a look that failed does not prove absence
+    [ -d "$q/wal" ] || [ -e "$q/lock" ] || continue
+    # Findings go to stderr: stdout belongs to the verb that triggered the recovery
+    queue_after_boot >&2 || return
+  done
+}
+
+# spool_boot_mark - write .boot/BOOT, in one step. Its time is that of the shell's program, and .boot/ has that of the step (tools_same)
+spool_boot_mark() {
+  {
+    rm -f "$FLATQ_DIR/.boot/new.$$" && set -C &&
+      printf '%s %s %s\n%s\n' "$epoch" "$base64_wrap" "$clock_same" "$tools" >"$FLATQ_DIR/.boot/new.$$" && set +C &&
+      { [ ! -e "$FLATQ_PROC/$$/exe" ] || touch -r "$FLATQ_PROC/$$/exe" "$FLATQ_DIR/.boot/new.$$"; } &&
+      mv -f "$FLATQ_DIR/.boot/new.$$" "$FLATQ_DIR/.boot/$boot"
+  } 2>/dev/null || { set +C; disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return; }
+  for boot_old in "$FLATQ_DIR"/.boot/*; do
+    [ "$boot_old" = "$FLATQ_DIR/.boot/$boot" ] || rm -f "$boot_old" 2>/dev/null
+  done
+}
+
+# queue_make - create the places of the new queue $q
+queue_make() {
+  # Create wal/ last and alone: its presence means that all the others exist
+  make_said=$(exec mkdir -p "$q/body" "$q/fold" "$q/queue" "$q/unfold" "$q/head" "$q/out" "$q/done" "$q/delayed" "$q/buried" "$q/claimed" "$q/keys" \
+    "$q/wait" "$q/room" "$q/tmp" 2>&1) && { true >>"$q/fold/~" && true >>"$q/unfold/~"; } 2>/dev/null &&
+    { mkdir "$q/wal" 2>/dev/null || [ -d "$q/wal" ]; } || { queue_make_failed; return; }
+  sync_paths "$q" "$FLATQ_DIR" || { why="queue '$queue': cannot sync"; return 74; }
+  # A verb that sees the lock knows that the places are synced
+  { true >>"$q/lock"; } 2>/dev/null || disk_failed "$q" "queue '$queue'"
+}
+
+# queue_make_failed - return 69 if a drop removed what we just made: then mkdir missed a directory, or succeeded and there is none
+queue_make_failed() {
+  need engine/proof
+  case $make_said in
+  *'o such file'*) ;;
+  '') absent "$q/fold" || absent "$q/wal" ;;
+  *) false ;;
+  esac && absent "$q/lock" && { why="queue '$queue' is gone"; return 69; }
+  disk_failed "$FLATQ_DIR" "queue '$queue'"
+}
+
+lock_spool() {
+  { command exec 8>>"$FLATQ_DIR/.lock"; } 2>/dev/null || { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return; }
+  flock 8 8>&8 2>/dev/null || { exec 8>&-; why='flock is missing or failed: install it (apk add flock)'; return 70; }
+}
+
+unlock_spool() {
+  exec 8>&-
+}
+
+# ids_open_range - open the range after the newest, under the spool's lock. It is synced before an id is taken from it
+ids_open_range() {
+  need engine/proof
+  names_in "$FLATQ_DIR/.ids" || { why='ids: cannot be listed'; return 74; }
+  range=
+  for ids_range in $names; do
+    case $ids_range in
+    *[!0-9]*) ;;
+    ?????????) range=$ids_range ;;
+    esac
+  done
+  if [ -z "$range" ]; then
+    pad 0 000000000
+  else
+    pad $((${range#"${range%%[!0]*}"} + ${1:-1})) 000000000
+  fi
+  mkdir "$FLATQ_DIR/.ids/$padded" 2>/dev/null && sync_paths "$FLATQ_DIR/.ids" && { true >"$FLATQ_DIR/.ids/$padded/open"; } 2>/dev/null ||
+    disk_failed "$FLATQ_DIR/.ids" 'ids'
+}
+
+# ids_block COUNT - reserve COUNT times 1,000 ids, all later than those given before, and set ids_first to the first
+ids_block() {
+  lock_spool || return
+  ids_last_range && ids_open_range $(($1 + 1)) || { ids_code=$?; unlock_spool; return $ids_code; }
+  unlock_spool
+  range=${range##*/}
+  pad $((${range#"${range%%[!0]*}"} + 1)) 000000000
+  ids_first=${padded}000
+}

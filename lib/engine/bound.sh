@@ -1,0 +1,265 @@
+# engine/bound.sh - the parts of a push that need the lock: an exact bound and a unique key; and the counting of messages
+
+# push_enter - take the lock and wait until there is room; set push_dup if the key is taken
+push_enter() {
+  push_deadline=
+  push_room
+  push_room_code=$?
+  [ -z "$push_deadline" ] || { wait_end; [ -z "$wait_late" ] || wake "$q/room"; }
+  [ $push_room_code -eq 0 ] && [ -z "$push_dup" ] || return $push_room_code
+  # Enter the key before the slip is created, and confirm it afterwards (key_sure)
+  [ -z "$push_key" ] || key_enter
+}
+
+push_room() {
+  while :; do
+    lock_queue || return
+    # RACE: the bound may have been changed while we waited
+    queue_conf || return
+    [ "$queue_bound" = 0 ] || [ "$push_need" -le "$queue_bound" ] || { why="queue '$queue' has a bound below $push_need messages"; return 75; }
+    # RACE: another process may have dropped the queue, and created it again, while we waited
+    [ -z "${push_has:-}" ] || [ -e "$push_has" ] || { need engine/proof; push_gone || return; }
+    queue_files || return
+    case $queue_files in
+    *' closed '*) why="queue '$queue' is closed"; return 69 ;;
+    esac
+    if [ -n "$push_key" ]; then
+      key_taken || return
+      [ -z "$push_dup" ] || return 0
+    fi
+    [ "$queue_bound" != 0 ] || break
+    queue_room "$push_need"
+    push_room_code=$?
+    [ $push_room_code -ne 0 ] || break
+    [ $push_room_code -eq 75 ] || return $push_room_code
+    # Settled messages take no room. Messages whose delay or lease ends now still count, and become ready
+    unlock_queue
+    [ -n "$push_wait" ] && [ "$push_wait" != 0 ] || { why="queue '$queue' is full"; return 75; }
+    if [ -z "$push_deadline" ]; then
+      clock_read
+      clock_add "$push_wait" "$now"
+      push_deadline=$later
+      need engine/wait
+      wait_begin room "$queue" || return
+      continue
+    fi
+    clock_read
+    [ "$now" \< "$push_deadline" ] || { why="queue '$queue' is full"; return 75; }
+    wait_due=
+    wait_turn "$push_deadline"
+    [ -z "$take_stop" ] || { why='the client is gone'; return 75; }
+  done
+}
+
+# queue_count - set `count` to the messages ready, delayed and reserved. Under the lock it is exact, unless messages are taken or settled
+# meanwhile; then it is too high by those that moved between two looks, never too low
+queue_count() {
+  count=0
+  count_names "$q"/wal/*
+  count_names "$q"/fold/*/*
+  for count_path in "$q"/queue/*/*; do
+    flat_parse "${count_path##*/}" && count=$((count + flat_count))
+  done
+  # Without the lock, these may be unfolded already, or not yet
+  for count_path in "$q"/unfold/*; do
+    flat_parse "${count_path##*/}" && [ ! -d "$q/head/$run" ] && count=$((count + flat_count))
+  done
+  count_names "$q"/head/*/*
+  count_names "$q"/delayed/*/*/*
+  count_out
+}
+
+# queue_room NEED - under the lock, return 0 if the bound has room for NEED messages, 75 if not, 74 if unknown. A listing that failed counts
+# too few (R1), so a complete find must agree. RACE: find may count a message twice that is taken meanwhile: then count again
+queue_room() {
+  for room_try in 1 2 3 4 5; do
+    queue_count
+    [ $((count + $1)) -le "$queue_bound" ] || return 75
+    queue_count_all || return 74
+    [ $((count + $1)) -gt "$queue_bound" ] || return 0
+  done
+  return 75
+}
+
+# queue_count_all - as queue_count, but from a complete listing
+queue_count_all() {
+  need engine/proof
+  find_names wal fold queue unfold head delayed out claimed \( ! -type d -o -path 'claimed/*' \) ! -name '~' ! -name '*[!!-~]*' || return 74
+  count=0
+  for count_path in $names; do
+    case $count_path in
+    claimed/*/*/*) ;;
+    claimed/*/????????????.[1-9]*) [ -e "$q/$count_path.flat" ] || count_segment "${count_path##*/}" ;;
+    claimed/*) ;;
+    queue/* | unfold/*) ! flat_parse "${count_path##*/}" || count=$((count + flat_count)) ;;
+    out/*)
+      count_name=${count_path#out/}
+      if [ -e "$q/done/${count_name%%/*}" ]; then
+        :
+      elif flat_parse "${count_path##*/}"; then
+        count=$((count + flat_count))
+      else
+        count=$((count + 1))
+      fi ;;
+    *) count=$((count + 1)) ;;
+    esac
+  done
+}
+
+# queue_count_states - set count_ready count_delayed count_reserved count_buried. A message that moves between two looks is counted twice,
+# so a difference of counts may be below 0
+queue_count_states() {
+  queue_count
+  count_all=$count count=0
+  count_names "$q"/delayed/*/*/*
+  count_delayed=$count count=0
+  count_out
+  count_reserved=$count count=0
+  count_names "$q"/buried/*
+  count_buried=$count count_ready=$((count_all - count_delayed - count_reserved))
+  [ $count_ready -ge 0 ] || count_ready=0
+}
+
+# queue_oldest - set `oldest` to the seconds since the oldest ready message was pushed, by epoch_time; 0: none is ready. Ids grow, so in each
+# place the first message of a priority is the oldest
+queue_oldest() {
+  oldest_born='' oldest_seen=.
+  for oldest_path in "$q"/wal/* "$q"/head/*/* "$q"/queue/*/*; do
+    case $oldest_path in
+    */'*' | "$oldest_seen"*) continue ;;
+    esac
+    oldest_name=${oldest_path##*/}
+    oldest_seen=${oldest_path%"$oldest_name"}${oldest_name%%.*}.
+    case $oldest_name in
+    *.*.*.*.*.*.*) ;;
+    *) { IFS='	' read -r oldest_name oldest_rest <"$oldest_path"; } 2>/dev/null ;;
+    esac
+    slip_parse "$oldest_name" || continue
+    [ -n "$oldest_born" ] && ! [ "$slip_born" \< "$oldest_born" ] || oldest_born=$slip_born
+  done
+  oldest=0 oldest_now=${epoch_time%??} oldest_born=${oldest_born%??}
+  [ -z "$oldest_born" ] || oldest=$((${oldest_now#"${oldest_now%%[!0]*}"} - ${oldest_born#"${oldest_born%%[!0]*}"}))
+  [ $oldest -ge 0 ] || oldest=0
+}
+
+# count_out - add the messages in out/ that are not settled to `count`
+count_out() {
+  for count_path in "$q"/out/*; do
+    if [ -e "$q/done/${count_path##*/}" ]; then
+      continue
+    elif [ -d "$count_path" ]; then
+      batch_count "$count_path"
+    elif [ -e "$count_path" ]; then
+      count=$((count + 1))
+    fi
+  done
+  for count_path in "$q"/claimed/*/????????????.[1-9]*; do
+    [ -e "$count_path" ] && [ ! -e "$count_path.flat" ] || continue
+    count_segment "${count_path##*/}"
+  done
+}
+
+# count_segment NAME - add the messages of the segment NAME to `count` (R7)
+count_segment() {
+  need bulk/claim
+  ! segment_parse "$1" || count=$((count + segment_count))
+}
+
+# count_names PATH ... - add the number of existing paths to `count`
+count_names() {
+  case $1 in
+  *'*') [ -e "$1" ] || return 0 ;;
+  esac
+  count=$((count + $#))
+}
+
+# key_hash KEY - set slip_key to the field for KEY
+key_hash() {
+  # The left side writes `good` when it has finished, since half a key has a hash too (R6)
+  slip_key=$({ { printf '%s' "$1" && printf 'good ' >&3; } | sha1sum; } 2>/dev/null 3>&1) || { why='sha1sum is missing, or failed'; return 70; }
+  case $slip_key in
+  'good '????????????????????????????????*) slip_key=${slip_key#good } ;;
+  *) why='the key could not be hashed'; return 74 ;;
+  esac
+  slip_key=k${slip_key%"${slip_key#????????????????????????????????}"}
+}
+
+# keys/KEY holds the id of the message that has the key and, in a second line once its slip exists, `yes`. It is written only under the
+# lock. Messages in done/ have left the queue; the sweep removes keys/KEY before it removes their names there.
+# key_taken - if a message has the key of slip_key, set push_dup to its id
+key_taken() {
+  key_is=''
+  # The name of a settled batch does not show its ids: sweep first
+  set -- "$id" "$slip_id" "$slip_size" "$slip_key"
+  for key_path in "$q"/done/batch.*; do
+    [ ! -e "$key_path" ] || queue_sweep || return
+  done
+  # Nor do segments that a killed process has settled
+  claims_recover || return
+  id=$1 slip_id=$2 slip_size=$3 slip_key=$4
+  key_read "$slip_key" || { [ $? -eq 66 ] && return 0; return 74; }
+  number "$key_id" 999999999999 || return 0
+  key_id=$number
+  pad "$key_id" 000000000000
+  for key_path in "$q"/done/??????????."$padded".*; do
+    [ ! -e "$key_path" ] || return 0
+  done
+  if [ "$key_is" != yes ]; then
+    # CRASH: a push may have been killed between key and slip: look for the message in all places
+    set -- "$id" "$slip_id" "$slip_key"
+    message_find "$padded"
+    key_code=$?
+    id=$1 slip_id=$2 slip_key=$3
+    if [ $key_code -eq 66 ]; then
+      message_held "$padded"
+      key_code=$?
+    fi
+    case $key_code in
+    0) ;;
+    66) return 0 ;;
+    *) return $key_code ;;
+    esac
+  fi
+  key_lives "$padded" || { [ $? -eq 66 ] && return 0; return 74; }
+  push_dup=$key_id
+}
+
+# key_lives ID - return 66 if the message that has the key is settled after all. An answer `dup` stores nothing, so prove that what the globs
+# above did not see in done/ and claimed/ is not there (R1)
+key_lives() {
+  need engine/proof
+  set -- "$1" "$id" "$slip_id" "$slip_size" "$slip_key" "$key_id"
+  files_below "done" claimed || return
+  key_swept=
+  for key_path in $names; do
+    case $key_path in
+    "done/"??????????."$1".*) return 66 ;;
+    "done/batch."*) key_swept="$key_swept done" ;;
+    claimed/*/settled.*) key_path=${key_path%/*} key_swept="$key_swept ${key_path#*/}" ;;
+    esac
+  done
+  for key_path in $key_swept; do
+    case $key_path in
+    "done") queue_sweep ;;
+    *) need bulk/claim; claim_open "$key_path" && claim_recover ;;
+    esac || { id=$2 slip_id=$3 slip_size=$4 slip_key=$5; return 74; }
+  done
+  id=$2 slip_id=$3 slip_size=$4 slip_key=$5
+  [ -z "$key_swept" ] || key_read "$slip_key" || return
+  [ "$key_id" = "$6" ] || return 66
+}
+
+key_enter() {
+  [ ! -h "$q/keys/$slip_key" ] || { why="queue '$queue': a key is a link"; return 74; }
+  set -C
+  { printf '%s\n' "$id" >"$q/keys/$slip_key"; } 2>/dev/null
+  key_code=$?
+  set +C
+  # The key's message has left the queue: take the key over
+  [ $key_code -eq 0 ] || file_put "keys/$slip_key" "$id" || disk_failed "$q/keys" "queue '$queue'"
+}
+
+# key_sure - confirm the key. If this cannot be written, the next push with the key looks for the message itself
+key_sure() {
+  [ -h "$q/keys/$slip_key" ] || { printf 'yes\n' >>"$q/keys/$slip_key"; } 2>/dev/null || :
+}

@@ -1,0 +1,296 @@
+# engine/check.sh - check every file of a queue and set aside what is not whole: once after each boot, and by doctor at any time
+
+# queue_after_boot - put back all that was handed out: after a boot, every owner and every waiter is gone
+queue_after_boot() {
+  name_from_disk "${q##*/}"
+  queue=$name
+  clock_read
+  [ -z "$spool_shared" ] || queue_plain || return
+  queue_make && lock_queue || return
+  # In a group's spool a place may be a link all the same: remove only names of our form
+  rm -f "$q"/wait/[0-9]*-[0-9]*.* "$q"/room/[0-9]*-[0-9]*.* "$q/tended" 2>/dev/null
+  # A damaged conf concerns this queue only: print that and go on; verbs that need it report it too
+  queue_conf || { boot_code=$?; [ $boot_code -eq 65 ] || { unlock_queue; return $boot_code; }; printf '%s\n' "$why"; }
+  number "${queue_most:-x}" 999999999 || queue_most=0
+  boot_markers && boot_putback && queue_sweep && boot_tmp && queue_check boot
+  boot_code=$?
+  unlock_queue
+  return $boot_code
+}
+
+boot_tmp() {
+  { rm -rf "$q/tmp" && mkdir "$q/tmp"; } 2>/dev/null || disk_failed "$q" "queue '$queue'"
+}
+
+# boot_markers - remove markers of pops whose rename a power cut has undone: directories may reach the disk in another order than they were
+# changed, and without the rename the message was not taken
+boot_markers() {
+  boot_wrong=$({ cd "$q" && find wal head "done" ! -type d 9>&- && printf 'end\n'; } 2>/dev/null | awk '
+    $0 == "end" { whole = 1; next }
+    { name = $0; sub(/.*\//, "", name); split(name, field, ".") }
+    /^done\// { if (field[1] != "batch") marker[name] = field[2]; next }
+    { there[field[2]] = 1 }
+    END { if (!whole) exit 74; for (name in marker) if (marker[name] in there) print name; print "end" }' 2>/dev/null) && captured "$boot_wrong" || { why="queue '$queue': cannot be checked"; return 74; }
+  for boot_marker in $captured; do
+    ! slip_parse "$boot_marker" || rm -f "$q/done/$boot_marker" 2>/dev/null || { disk_failed "$q/done" "queue '$queue'"; return; }
+  done
+}
+
+boot_putback() {
+  names_in "$q/done" || return
+  boot_done=$names
+  names_in "$q/out" || return
+  for boot_out in $names; do
+    case "
+$boot_done
+" in
+    *"
+$boot_out
+"*) continue ;;
+    esac
+    found=$q/out/$boot_out
+    case $boot_out in
+    batch.*) batch_putback "$found" boot || return ;;
+    *) ! slip_parse "$boot_out" || message_putback boot || return ;;
+    esac
+  done
+}
+
+# queue_check [boot] - under the lock, after recovery: check everything; print what was wrong. `boot`: no other verb is at work
+queue_check() {
+  check_boot=${1:-}
+  check_slips && check_flats && check_keys
+}
+
+# check_list - print ID SIZE NAME of every slip that has a body of its own, in the order in which messages move; fail if a listing fails
+check_list() {
+  { cd "$q" && find delayed buried wal fold head out claimed "done" ! -type d 9>&- && printf 'end\n'; } 2>/dev/null | awk '
+    $0 == "end" { whole = 1; next }
+    { n = split($0, part, "/"); n = split(part[n], field, "."); first = part[1] == "buried"
+      if ((n == 10 || n == 12) && length(field[2 + first]) == 12 && $0 !~ / /) print field[2 + first], field[8 + first], $0 }
+    END { if (!whole) exit 74 }' 2>/dev/null
+}
+
+# check_slips - check that each slip has a whole body, and each body a slip. Bury a message without a body; remove a body without a slip, unless a
+# push is writing it
+check_slips() {
+  need engine/proof
+  for check_path in "$q"/wal/* "$q"/head/*/* "$q"/delayed/*/*/*; do
+    slip_parse "${check_path##*/}" || [ ! -e "$check_path" ] || check_strange "$check_path"
+  done
+  # Each list has an end mark: after a list that was cut, we would bury all messages that it lacks
+  check_wrong=$({
+    check_list && printf 'end slips\n'
+    # shellcheck disable=SC2012 # the names are ids
+    { ls -ln "$q/body" && printf 'end\n'; } 2>/dev/null | awk '
+      /^-/ && (NF < 9 || $5 !~ /^[0-9]+$/) { exit }
+      NF > 8 { print "body", $5, $9 }
+      $1 == "end" { print "end bodies" }' 2>/dev/null
+  } | FLATQ_BODY=$q/body awk '
+      $1 == "end" { ends++; next }
+      $1 == "body" { bytes[$3] = $2; next }
+      { size[$1] = $2; name[$1] = $3 }
+      END {
+        if (ends != 2) exit 74
+        for (id in name) {
+          if (!(id in bytes)) { if (name[id] !~ /^done/) print "bury", name[id]; continue }
+          file = ENVIRON["FLATQ_BODY"] "/" id; line = ""
+          if ((getline line <file) < 0) line = "?"
+          close(file)
+          if (name[id] !~ /^done/ && (bytes[id] != int((size[id] + 2) / 3) * 4 + 1 || line !~ /^[A-Za-z0-9+\/]*=*$/)) print "bury", name[id]
+        }
+        for (id in bytes) if (!(id in name)) print "remove", id
+        print "end"
+      }' 2>/dev/null) && captured "$check_wrong" || { why="queue '$queue': cannot be checked"; return 74; }
+  # Lines of two words without blanks
+  # shellcheck disable=SC2086
+  set -- $captured
+  while [ $# -gt 1 ]; do
+    if [ "$1" = remove ]; then
+      check_body "$2" || return
+    else
+      found=$q/$2
+      slip_of "$found"
+      slip_parse "$slip" || :
+      case $2 in
+      buried/*.damaged | out/batch.* | claimed/*) ;;
+      *)
+        check_damaged
+        case $? in
+        0)
+          message_bury '' damaged
+          case $? in
+          0) printf "queue '%s': message %s was damaged: buried\n" "$queue" "$id" ;;
+          # RACE: it was taken or settled since the list, with its body: large ones lose it at once
+          66) ;;
+          *) return 74 ;;
+          esac ;;
+        74) return 74 ;;
+        esac ;;
+      esac
+    fi
+    shift 2
+  done
+}
+
+# check_damaged - look at the body again, since a failed read is no damage: return 1 if it is whole, 74 if unknown
+check_damaged() {
+  there "$q/body/$slip_id"
+  case $? in
+  1) return 0 ;;
+  74) return 74 ;;
+  esac
+  # shellcheck disable=SC2017 # whole threes
+  awk -v "most=$(((slip_size + 2) / 3 * 4))" '
+    NR == 1 { good = length($0) == most && $0 ~ /^[A-Za-z0-9+\/]*=*$/ }
+    END { exit NR != 1 || !good }' "$q/body/$slip_id" 2>/dev/null 9>&- || return 0
+  measure -c "$q/body/$slip_id" || return
+  # shellcheck disable=SC2017 # whole threes
+  [ "$measured" != $(((slip_size + 2) / 3 * 4 + 1)) ]
+}
+
+# check_body ID - remove a body without a slip: after a boot, when no slip moves, or if it is proved that its push created none. Otherwise leave it,
+# since its slip may have moved behind our back
+check_body() {
+  names_like "$1" out wal head delayed buried claimed "done" || return
+  for check_path in $names; do
+    # A message in a flat file needs no body
+    flat_parse "${check_path##*/}" || return 0
+  done
+  if [ -n "$check_boot" ] || push_unmade "$1"; then
+    rm -f "$q/body/$1" 9>&9 2>/dev/null || { disk_failed "$q/body" "queue '$queue'"; return; }
+    printf "queue '%s': what a killed push left of %s was removed\n" "$queue" "$1"
+  else
+    # RACE: its push may be at work, or its message may be large and settled meanwhile
+    [ -e "$q/body/$1" ] || return 0
+    push_unmade "$1" || [ -z "$unmade_pid" ] || owner_dead "$unmade_pid-$unmade_time" || return 0
+    printf "queue '%s': %s was seen in no state: its body stays until the first verb after a boot looks again\n" "$queue" "$1"
+  fi
+}
+
+check_strange() {
+  slip_strange "${1#"$q/"}"
+  printf "queue '%s': %s is no slip: set aside in tmp/\n" "$queue" "${1##*/}"
+}
+
+# check_flats - write a flat file that has bad lines anew without them, and keep the bad ones in tmp/
+check_flats() {
+  for check_path in "$q"/queue/*/*; do
+    check_name=${check_path##*/}
+    [ "$check_name" != '*' ] || continue
+    flat_parse "$check_name" || { check_strange "$check_path"; continue; }
+    check_bad=$({ check_awk 0 <"$check_path"; } 2>/dev/null) || { why="queue '$queue': cannot be checked"; return 74; }
+    [ "$check_bad" = "0 $flat_count" ] && continue
+    check_awk 1 <"$check_path" >"$q/tmp/strange.$check_name" &&
+      check_awk 2 <"$check_path" >"$q/tmp/flat" || { disk_failed "$q/tmp" "queue '$queue'"; return; }
+    sync_paths "$q/tmp/flat" "$q/tmp/strange.$check_name" "$q/tmp" || { why="queue '$queue': cannot sync"; return 74; }
+    check_whole "$check_path" "$q/tmp/flat" "$q/tmp/strange.$check_name" && measure -l "$q/tmp/flat" ||
+      { rm -f "$q/tmp/flat" "$q/tmp/strange.$check_name" 2>/dev/null 9>&9; return 74; }
+    check_good=$measured
+    printf "queue '%s': %s of %s lines of a flat file were damaged: set aside in tmp/\n" "$queue" "$((flat_count - check_good))" "$flat_count"
+    # CRASH: two renames, so that never two files hold the same messages. In between, the file has fewer lines than its name says, as before: no
+    # verb hands them out, and the next doctor goes on from there
+    if [ "$check_good" != 0 ]; then
+      mv -f "$q/tmp/flat" "$check_path" 2>/dev/null 9>&9 &&
+        { [ "$check_good" = "$flat_count" ] ||
+          moved "$check_path" "${check_path%/*}/$flat_priority.$flat_first.$flat_last.$check_good.$flat_tries.$flat_nonce"; }
+    else
+      rm -f "$check_path" 9>&9 2>/dev/null
+    fi || { disk_failed "$q/queue" "queue '$queue'"; return; }
+    sync_paths "${check_path%/*}" || { why="queue '$queue': cannot sync"; return 74; }
+  done
+}
+
+# check_whole FLAT PART PART - 74 unless the two parts together are as long as the flat file: an awk may not notice that it cannot read. Only
+# of a file that does not end with a newline they have one byte more
+check_whole() {
+  measure -c "$1" || return
+  check_bytes=$measured
+  measure -c "$2" || return
+  check_bytes=$((check_bytes - measured))
+  measure -c "$3" || return
+  case $((measured - check_bytes)) in
+  0) return 0 ;;
+  1) check_end=$(exec tail -c 1 "$1" 2>/dev/null 9>&-) && [ -n "$check_end" ] && return 0 ;;
+  esac
+  why="queue '$queue': cannot read ${1#"$q/"}"
+  return 74
+}
+
+# check_awk 0|1|2 - print, for a flat file, 0: how many lines are bad and how many good; 1: the bad ones; 2: the good ones
+check_awk() {
+  awk -F '\t' -v "how=$1" '
+    { n = split($1, field, ".")
+      good = NF == 2 && n == 10 && length(field[1]) == 10 && length(field[2]) == 12 && $2 ~ /^[A-Za-z0-9+\/]*=*$/ &&
+        length($2) == int((field[8] + 2) / 3) * 4
+      if (how == (good ? 2 : 1)) print
+      if (good) goods++; else bads++ }
+    END { if (!how) print bads + 0, goods + 0 }'
+}
+
+# check_keys - make keys/ agree with the messages. One pass over all names and lines, one over all keys
+check_keys() {
+  check_fix=$({
+    {
+      cd "$q" && find delayed buried wal head out claimed ! -type d -name '*.k*' && find queue out claimed -type f -name "$flat_like.*.*.*" \
+        -exec awk -F '\t' '$1 ~ /\.k[0-9a-f]*\.[0-9-]*$/ { print $1 }' {} + && printf 'end\n'
+    } 2>/dev/null 9>&-
+    for check_path in "$q"/keys/*; do
+      [ -e "$check_path" ] || break
+      key_read "${check_path##*/}" || continue
+      printf 'key %s %s %s\n' "${check_path##*/}" "${key_id:-0}" "${key_is:-no}"
+    done
+    printf 'end\n'
+  } | awk '
+      $1 == "end" { ends++; next }
+      $1 == "key" && NF == 4 { id[$2] = $3; is[$2] = $4; next }
+      { sub(/.*\//, "")
+        n = split($0, field, ".")
+        for (i = 2; i <= n; i++) if (field[i] ~ /^k/) { ours = i; break }
+        at = field[ours - 7]; sub(/^0+/, "", at)
+        there[field[ours] " " at] = 1 }
+      END {
+        if (ends != 2) exit 74
+        for (key in id) if (!((key " " id[key]) in there)) print "remove", key, id[key]; else if (is[key] != "yes") print "yes", key, id[key]
+        print "end"
+      }' 2>/dev/null) && captured "$check_fix" || { why="queue '$queue': keys cannot be checked"; return 74; }
+  # Lines of three words without blanks
+  check_gone='' check_how='' check_key=
+  for check_word in $captured; do
+    case $check_word in
+    yes | remove) check_how=$check_word; continue ;;
+    k*) check_key=$check_word; continue ;;
+    esac
+    if [ "$check_how" = yes ]; then
+      file_put "keys/$check_key" "$check_word
+yes" || { disk_failed "$q/keys" "queue '$queue'"; return; }
+      continue
+    fi
+    number "$check_word" 999999999999 || number=0
+    pad "$number" 000000000000
+    check_key_free "$padded"
+    case $? in
+    66) check_gone="$check_gone $check_key $check_word" ;;
+    0) ;;
+    *) return 74 ;;
+    esac
+  done
+  keys_remove "$check_gone"
+}
+
+# check_key_free ID - return 66 if it is proved that no message has the 12-digit ID. Its slip may move while we look for it. But its body stays
+# where it is as long as it has one, and flat files move only under the lock, which we hold
+check_key_free() {
+  there "$q/body/$1"
+  case $? in
+  0) return 0 ;;
+  74) return 74 ;;
+  esac
+  # What is in none of them may be a damaged message without a body
+  names_like "$1" wal head queue out delayed buried claimed || return
+  for proof_path in $names; do
+    is_like "$1" && return 0
+    [ $? -ne 74 ] || return 74
+  done
+  return 66
+}

@@ -1,0 +1,157 @@
+# engine/checkpoint.sh - the checkpoint of a queue and of the spool
+
+# checkpoint QUEUE - recover, put back, promote, sweep, fold, rotate the log. Idempotent; runs beside all other verbs
+checkpoint() {
+  queue_open "$1" || return
+  clock_read
+  queue_promote
+  queue_reclaim || return
+  lock_queue || return
+  claims_recover && queue_sweep && queue_fold && tmp_sweep && log_rotate
+  checkpoint_code=$?
+  unlock_queue
+  return $checkpoint_code
+}
+
+# checkpoint_turn - called by the push that opens a new range of ids: run the checkpoint of its own queue and, in turn, of one other, so that
+# queues with few pushes get theirs too, and no push has to run thousands of checkpoints
+checkpoint_turn() {
+  checkpoint "$queue" || return
+  ids_last_range || return
+  set -- "$FLATQ_DIR"/*/
+  spool_turn=${range##*/} spool_turn=${spool_turn#"${spool_turn%%[!0]*}"}
+  shift $((${spool_turn:-0} % $#))
+  spool_turn=${1%/}
+  name_from_disk "${spool_turn##*/}"
+  [ "$name" = "$queue" ] || checkpoint "$name" || return
+  wait_sweep
+  spark_sweep
+  journal_sweep
+}
+
+# checkpoint_spool - run the checkpoint of every queue; then remove old ranges of ids, dead waiters and dropped queues
+checkpoint_spool() {
+  for spool_path in "$FLATQ_DIR"/*/wal; do
+    [ -d "$spool_path" ] || continue
+    spool_path=${spool_path%/wal}
+    name_from_disk "${spool_path##*/}"
+    # RACE: another process may drop the queue meanwhile: that is no error
+    checkpoint "$name" || [ ! -d "$spool_path" ] || return 74
+  done
+  wait_sweep
+  for spool_path in "$FLATQ_DIR"/.drop.* "$FLATQ_DIR"/.ids.old.*; do
+    [ ! -e "$spool_path" ] || [ -e "$FLATQ_PROC/${spool_path##*.}" ] || rm -rf "$spool_path" 2>/dev/null
+  done
+  spark_sweep
+  journal_sweep
+}
+
+# spark_sweep - remove what killed sinks of flatq.spark have staged in .spark/JOB/, once nothing there has changed for a week. If JOB has a
+# plan, its stages stay: the same job may be started again. once-* cannot be, so all of it goes
+spark_sweep() {
+  for spark_job in "$FLATQ_DIR"/.spark/*/; do
+    spark_job=${spark_job%/}
+    set -- "$spark_job"/stage.*
+    case ${spark_job##*/} in
+    once-*) spark_remove "../${spark_job##*/}" ;;
+    *) [ ! -e "$1" ] || spark_remove ;;
+    esac
+  done
+}
+
+# spark_remove [../JOB] - remove JOB, or its stages, if nothing there is younger than a week. A sink holds a lock on JOB while it makes and
+# carries out a plan. A sink that took longer than a week finds its stages gone before it makes a plan, and fails
+spark_remove() (
+  cd -P "$FLATQ_DIR" && spark_home=$PWD && cd -P "$spark_job" && [ "$PWD" = "${spark_home%/}/.spark/${spark_job##*/}" ] || exit
+  exec 7<. && flock -n 7 7<&7 || exit
+  if [ $# -eq 0 ]; then
+    spark_found=$(find . \( -path ./plan -o -mtime -7 \) -print && printf end)
+    set -- ./stage.*
+  else
+    spark_found=$(find . -mtime -7 -print && printf end)
+  fi
+  [ "$spark_found" != end ] || exec rm -rf "$@" 7<&7
+) 2>/dev/null
+
+# tmp_sweep - remove what killed holders of the lock have left in tmp/. A file written there without the lock has its writer's PID-TIME in
+# front of its name, and is removed only if that process is dead
+tmp_sweep() {
+  set --
+  for tmp_path in "$q"/tmp/*; do
+    tmp_name=${tmp_path##*/}
+    case $tmp_name in
+    '*' | strange.*) continue ;;
+    [0-9]*-[0-9]*.*) owner_dead "${tmp_name%%.*}" || continue ;;
+    esac
+    set -- "$@" "./$tmp_name"
+    [ $# -lt 100 ] || { tmp_remove "$@"; set --; }
+  done
+  [ $# -eq 0 ] || tmp_remove "$@"
+}
+
+# tmp_remove NAME ... - remove these from tmp/. In a group's spool, tmp may have become a link: so enter it first, and check where we are
+tmp_remove() (
+  cd -P "$FLATQ_DIR" && tmp_home=$PWD && cd -P "$q/tmp" && [ "$PWD" = "${tmp_home%/}/${q##*/}/tmp" ] && exec rm -rf "$@" 9>&9
+) 2>/dev/null
+
+# log_rotate - rename a log of over a MiB to log.TIME, and keep the ten newest
+log_rotate() {
+  need engine/proof
+  [ -f "$q/log" ] && measure -c "$q/log" && [ "$measured" -gt 1048576 ] || return 0
+  clock_epoch "$now"
+  mv -f "$q/log" "$q/log.$epoch_time" 2>/dev/null 9>&9
+  set -- "$q"/log.*
+  while [ $# -gt 10 ]; do
+    rm -f "$1" 9>&9 2>/dev/null
+    shift
+  done
+}
+
+# journal_sweep - for each range of ids that is no longer in use, remove what killed pushes have left, then the range. A range in which
+# a push is still writing stays
+journal_sweep() {
+  need engine/proof
+  lock_spool || return
+  ids_last_range || { unlock_spool; return 74; }
+  journal_live=$range
+  for range in "$FLATQ_DIR"/.ids/[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]; do
+    [ "$range" != "$journal_live" ] || break
+    [ ! -h "$range" ] || continue
+    journal_free=1
+    # CRASH: an empty file is an id that nobody uses
+    journal_open=$(awk 'FNR == 1 { if (name) print name; name = FILENAME; sub(/.*\//, "", name) }
+      $0 == "." { name = "" }
+      END { if (name) print name; print "end" }' "$range"/[0-9]* /dev/null 2>/dev/null) && captured "$journal_open" || { rmdir "$range" 2>/dev/null; continue; }
+    for journal in $captured; do
+      # Accept only ids, and only the name of a queue: another member of a group may have written a path
+      case $journal in
+      1[0-9][0-9][0-9]) journal=$range/$journal ;;
+      *) continue ;;
+      esac
+      [ ! -h "$journal" ] || continue
+      { read -r journal_pid journal_time journal_queue <"$journal"; } 2>/dev/null || continue
+      owner_dead "$journal_pid-$journal_time" || { journal_free=; continue; }
+      case $journal_queue in
+      '' | .* | */*) continue ;;
+      esac
+      journal_orphan "${range##*/}${journal##*/1}"
+    done
+    [ -n "$journal_free" ] || continue
+    # Rename it first: a push that has slept since it chose this range must not find it half empty, and take an id a second time
+    mv -f "$range" "$FLATQ_DIR/.ids.old.$$" 2>/dev/null 8>&8 && rm -rf "$FLATQ_DIR/.ids.old.$$" 2>/dev/null 8>&8
+  done
+  unlock_spool
+}
+
+# journal_orphan ID - remove the body of a killed push if it is proved that it created no slip. A body in doubt stays until the next boot
+journal_orphan() {
+  q=$FLATQ_DIR/$journal_queue
+  name_from_disk "$journal_queue"
+  name_check "$name" || return 0
+  queue=$name
+  [ -z "$spool_shared" ] || queue_plain || return 0
+  if [ -e "$q/body/$1" ] && push_unmade "$1"; then
+    rm -f "$q/body/$1" 8>&8 2>/dev/null || { journal_free=; return; }
+  fi
+  ids_end
+}

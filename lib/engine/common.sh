@@ -1,0 +1,255 @@
+# engine/common.sh - sourced first by every verb and door: a clean shell, errors, numbers, names, the clock
+#
+# Definitions only, except that it starts the list of sourced parts and clears inherited names. A function that can fail returns a code of
+# sysexits and leaves one line of text in `why`; verbs pass both to die, doors write them to their client.
+
+needed=' '
+
+# shell_forget - unset inherited variables that would change what flatq does, except those in the man page. These are the names that are read
+# with a default; `set -u` ends a verb that reads any other unset name. Only when this file is read first: flatq and the line door
+# set some of them before the verb reads it again
+shell_forget() {
+  ! command -v shell_reset >/dev/null 2>&1 || return 0
+  unset \
+    FLATQ_DIRECT FLATQ_DOOR FLATQ_GUARD FLATQ_ONE OPTARG base64_wrap batch body_wrong bulk_asks bulk_bytes chunk clock_same create_bound create_most \
+    daemon_code date_of door_data door_epoch door_from door_gone door_mark door_nonce door_to door_verb due_epoch due_path epoch guard_bytes \
+    ids_turned journal key_id key_is key_salt kick_place later launch_door launch_keep launch_most launch_parent launch_port launch_signal \
+    launch_unix length lock_said method names number padded place_first plain push_at_slip push_begun push_bulk push_cr push_dot \
+    push_dot_file push_dup push_follows push_has push_length putbacks python_path q queue queue_bound queue_most reason \
+    remote_mark request segment_end segment_offset shell_locale shell_umask shovel_count shovel_wait slip_size span_from span_to \
+    spool_path spool_turn stalk_length stats_priority take_stop wait_asked wait_due wait_fifo wait_sleeper wait_woken why word_0 word_1 \
+    work_clock work_job work_kill_at work_lease work_path work_queues work_rest
+}
+
+shell_forget
+
+# shell_reset - undo settings of the caller that would change what a script does. Every executable calls it first.
+shell_reset() {
+  LC_ALL=C; export LC_ALL
+  # cd, ls and perl would obey these
+  unset CDPATH TIME_STYLE QUOTING_STYLE BLOCK_SIZE LS_BLOCK_SIZE PERLIO PERL5OPT PERL_UNICODE MAWK_OPTIONS
+  # A `read` that ends in time looks like the end of its pipe: to a worker's guard, the worker's death
+  unset TMOUT GAWK_READ_TIMEOUT
+  set +f +C +e
+  # bash takes options from BASHOPTS and SHELLOPTS; GLOBIGNORE hides names from its globs, and GLOBSORT changes their order
+  [ -z "${BASH_VERSION:-}" ] || {
+    unset GLOBIGNORE GLOBSORT EXECIGNORE FUNCNEST BASH_COMPAT
+    # shellcheck disable=SC3044
+    shopt -u nullglob failglob dotglob nocaseglob nocasematch globstar
+    command set +o pipefail +o allexport +o keyword +o monitor
+  } 2>/dev/null || :
+  IFS=' 	
+'
+  umask 077
+  why='' lock_held='' take_stop='' slip_locked=''
+  : "${FLATQ_PROC:=/proc}" "${FLATQ_SYNC:=on}" "${FLATQ_DOOR:=}" "${FLATQ_RANGE:=1000}"
+  case $FLATQ_SYNC in
+  on | off) ;;
+  *) die 64 "FLATQ_SYNC must be on or off" ;;
+  esac
+  # At most 2147483646: we count one byte more, and mksh has 32 bits
+  if [ -n "${FLATQ_MOST_BYTES:-}" ]; then
+    number "$FLATQ_MOST_BYTES" 2147483646 || die 64 "FLATQ_MOST_BYTES must be a number from 0 to 2147483646"
+    FLATQ_MOST_BYTES=${number#0}
+  fi
+  # The tests use smaller ranges of ids
+  case $FLATQ_RANGE in
+  0* | *[!0-9]* | ?????*) die 64 "FLATQ_RANGE must be a number from 1 to 1000" ;;
+  esac
+}
+
+# disk_failed DIRECTORY WHAT - after a failed write below DIRECTORY, set `why` and return 77 if permissions are missing, 69 if the
+# queue was dropped meanwhile, else 74
+disk_failed() {
+  need engine/disk
+  disk_reason "$1"
+  why="$2: $reason"
+  case $reason in
+  *ermission* | *'not permitted'* | 'not writable') return 77 ;;
+  'No such file or directory')
+    need engine/proof
+    [ -z "${q:-}" ] || ! absent "$q/lock" || { why="queue '$queue' is gone"; return 69; }
+    why="$2: $reason" ;;
+  esac
+  return 74
+}
+
+# need PART ... - source lib/PART.sh, once: `need engine/slip`. Reading a thousand lines costs a shell as much as starting a process, so a part that usual runs
+# do not call is loaded where it is called
+need() {
+  for need_part in "$@"; do
+    case $needed in
+    *" $need_part "*) ;;
+    *)
+      needed="$needed$need_part "
+      # shellcheck source=/dev/null
+      . "$lib/$need_part.sh" ;;
+    esac
+  done
+}
+
+# die CODE TEXT - print one line on stderr and exit; a door answers its client instead (doors/door.sh)
+die() {
+  [ -z "${FLATQ_DOOR:-}" ] || door_die "$@"
+  printf '%s: %s\n' "$FLATQ_VERB" "$2" >&2
+  exit "$1"
+}
+
+# stream_open 0|1 - exit if standard input or output is closed: some programs take that for an empty input, or for a successful write
+stream_open() {
+  if [ "$1" = 0 ]; then
+    { true 3<&0; } 2>/dev/null || die 74 'standard input is closed'
+  else
+    { true 3>&1; } 2>/dev/null || die 74 'standard output is closed'
+  fi
+}
+
+# trap_stop FUNCTION - make HUP, INT and TERM call `FUNCTION SIGNAL`
+trap_stop() {
+  for trap_signal in HUP INT TERM; do
+    # shellcheck disable=SC2064 # the names are put in now
+    trap "$1 $trap_signal" "$trap_signal"
+  done
+}
+
+# end_by SIGNAL - die of SIGNAL, as its sender expects. Process 1, as in a container, survives its own signals, and exits instead
+end_by() {
+  trap - "$1"
+  kill -s "$1" "$$"
+  case $1 in
+  HUP) exit 129 ;;
+  INT) exit 130 ;;
+  QUIT) exit 131 ;;
+  *) exit 143 ;;
+  esac
+}
+
+# usage - exit with the usage line; for the `*)` of getopts
+usage() {
+  die 64 "usage: see $FLATQ_VERB -h"
+}
+
+# number VALUE MAX - set `number` to VALUE without leading zeros; return 1 if VALUE is not a number or above MAX.
+# Compares lengths, then text: mksh counts in 32 bits, and no shell counts in 200 digits.
+number() {
+  case $1 in
+  '' | *[!0-9]*) return 1 ;;
+  esac
+  number=${1#"${1%%[!0]*}"}
+  number=${number:-0}
+  [ ${#number} -lt ${#2} ] || { [ ${#number} -eq ${#2} ] && ! [ "$number" \> "$2" ]; }
+}
+
+# option_number LETTER VALUE MAX - as number, but exit with an error line if VALUE is wrong
+option_number() {
+  number "$2" "$3" || die 65 "-$1 takes a number from 0 to $3"
+}
+
+# pad VALUE ZEROS - set `padded` to VALUE with zeros in front, as wide as ZEROS
+pad() {
+  padded=$2$1
+  while [ ${#padded} -gt ${#2} ]; do padded=${padded#?}; done
+}
+
+# name_check NAME - return 65 unless NAME can be a queue's: characters that beanstalkd allows, and nothing that reads as a path upward
+name_check() {
+  case $1 in
+  '' | -* | *[!A-Za-z0-9+/\;.\$_\(\)-]* | . | .. | ./* | ../* | */. | */.. | */./* | */../*)
+    why="bad queue name: 1 to 200 of A-Z a-z 0-9 - + / ; . \$ _ ( ), no '-' in front, no '.' or '..' as a part"
+    return 65 ;;
+  esac
+  [ ${#1} -le 200 ] || { why="bad queue name: longer than 200 bytes"; return 65; }
+}
+
+# name_to_disk NAME - set `disk` to NAME as one path component: `/` becomes `,` and a leading dot `%.`, which no NAME has
+name_to_disk() {
+  disk=$1
+  while :; do
+    case $disk in
+    */*) disk=${disk%%/*},${disk#*/} ;;
+    .*) disk=%$disk ;;
+    *) return 0 ;;
+    esac
+  done
+}
+
+# name_from_disk COMPONENT - set `name` to the queue that name_to_disk made COMPONENT of
+name_from_disk() {
+  name=${1#%}
+  while :; do
+    case $name in
+    *,*) name=${name%%,*}/${name#*,} ;;
+    *) return 0 ;;
+    esac
+  done
+}
+
+# clock_read - set `now` to the hundredths of a second since the system started, in 12 digits, so that times compare as text.
+# It never goes back. Without /proc it is the wall clock, from one process. If the clock is there and cannot be read, the verb ends: by
+# the other clock every lease would be over. (After reading a NUL, yash fails to read it once.)
+clock_read() {
+  if { read -r now clock_rest <"$FLATQ_PROC/uptime" || read -r now clock_rest <"$FLATQ_PROC/uptime"; } 2>/dev/null || clock_cat; then
+    now=000000000000${now%.*}${now#*.}
+  elif [ -e "$FLATQ_PROC/uptime" ]; then
+    die 74 'cannot read the clock'
+  else
+    now=000000000000$(date +%s)00
+  fi
+  now=${now#"${now%????????????}"}
+}
+
+# clock_cat - set `now` as the read above does. RACE: during a trap, while another signal waits for its own, each `read` of dash's fails
+clock_cat() {
+  [ -e "$FLATQ_PROC/uptime" ] && now=$(exec cat "$FLATQ_PROC/uptime" 2>/dev/null 9>&-) && now=${now%% *} && [ -n "$now" ]
+}
+
+# clock_add SECONDS TIME - set `later` to their sum. More than nine years count as nine years: mksh counts in 32 bits
+clock_add() {
+  later=${2%??}
+  later=${later#"${later%%[!0]*}"}
+  if [ ${#1} -gt 9 ] || [ "$1" -gt 300000000 ]; then
+    pad $((${later:-0} + 300000000)) 0000000000
+  else
+    pad $((${later:-0} + $1)) 0000000000
+  fi
+  later=$padded${2#"${2%??}"}
+}
+
+# clock_epoch TIME - set `epoch_time` to TIME as hundredths of a second since 1970, 12 digits.
+# The spool keeps its own wall clock: the system's wall clock when a verb first saw this boot, plus the time since.
+# So setting the system's clock while it runs changes no order and no delay.
+clock_epoch() {
+  epoch_time=${1%??}
+  pad $((${epoch_time#"${epoch_time%%[!0]*}"} + epoch)) 0000000000
+  epoch_time=$padded${1#"${1%??}"}
+}
+
+# owner_read - set `owner` to this process as PID-TIME, and owner_lease to `none` if other verbs can see its death, else to empty, which means
+# the message's own lease. TIME is a time at which the process lived: `now`, which it read itself. Only in a container whose clock (lxcfs)
+# counts from another start than /proc/PID/stat, and in a subshell, whose PID is not $$, TIME is the start of the process.
+owner_read() {
+  owner=$$-$now owner_lease=
+  # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
+  [ "${clock_same:-}" != same ] || ! [ "$FLATQ_PROC/self" -ef "$FLATQ_PROC/$$" ] || { owner_alone; return; }
+  { read -r owner_line <"$FLATQ_PROC/self/stat"; } 2>/dev/null || return 0
+  owner_alone
+  # shellcheck disable=SC2086 # the words are what is wanted
+  set -- ${owner_line##*') '}
+  [ $# -lt 20 ] || { pad "${20}" 000000000000; owner=${owner_line%% *}-$padded; }
+}
+
+# owner_alone - set owner_lease to `none` if processes, and so their deaths, can be seen
+owner_alone() {
+  [ ! -e "$FLATQ_PROC/1/stat" ] || owner_lease=none
+}
+
+# nonce_read - set `nonce` to 12 random hexadecimal digits; from /proc it needs no process
+nonce_read() {
+  if { read -r nonce <"$FLATQ_PROC/sys/kernel/random/uuid"; } 2>/dev/null; then
+    nonce=${nonce##*-}
+  else
+    nonce=$({ od -An -N6 -tx1 /dev/urandom | tr -d ' \n'; } 2>/dev/null)
+  fi
+  # Never go on without one: the nonce is what makes a name unique
+  [ ${#nonce} -eq 12 ] || die 74 'cannot read random numbers'
+}

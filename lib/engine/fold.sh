@@ -1,0 +1,325 @@
+# engine/fold.sh - fold single messages into flat files, and unfold them again: this keeps the cost of push and pop from growing with the depth
+#
+# All of it happens under the queue's lock, after recovery, which only rolls forward (I6). fold/ and unfold/ each hold an empty file `~`
+# (place_first).
+#
+#   fold/PRIORITY.FIRST.NONCE/       the slips of one run, taken from wal/, until their flat file is there and they are gone
+#   queue/PRIORITY.BLOCK/FLAT        flat files; BLOCK: the first seven digits of the first id
+#   unfold/FLAT                      its lines have become the bodies, and tmp/PRIORITY.FIRST.NONCE/ the slips; not yet in head/
+#   head/PRIORITY.FIRST.NONCE/       slips again
+#
+# A flat file's name is PRIORITY.FIRST.LAST.COUNT.TRIES.NONCE: first and last id, number of lines, how often the whole file was handed
+# out and came back, and a nonce that it shares with its run. A line is the slip's name, a tab and the body; TRIES of the file is added to
+# that of the slip. A flat file is valid if and only if it has COUNT such lines, each with its newline.
+
+# flat_parse NAME - set flat_priority flat_first flat_last flat_count flat_tries flat_nonce, and `run`; return 1 if NAME is not a flat file's
+flat_parse() {
+  case $1 in
+  *[!0-9a-f.]*) return 1 ;;
+  esac
+  IFS=.
+  # shellcheck disable=SC2086 # split at the dots
+  set -- $1
+  IFS=' 	
+'
+  [ $# -eq 6 ] && [ ${#1} -eq 10 ] && [ ${#2} -eq 12 ] && [ ${#3} -eq 12 ] && [ -n "$6" ] || return 1
+  case $1$2$3$4$5 in
+  *[!0-9]*) return 1 ;;
+  esac
+  case $4.$5 in
+  0* | . | .* | *. | *.0?*) return 1 ;;
+  esac
+  flat_priority=$1 flat_first=$2 flat_last=$3 flat_count=$4 flat_tries=$5 flat_nonce=$6
+  flat_block=$1.${2%?????} run=$1.$2.$6
+}
+
+# message_in_flat PATH ID - return whether the flat file has a line for ID; 74 if it cannot be read
+message_in_flat() {
+  in_flat=$(awk -F . -v "id=$2" '$2 == id { found++ } END { print found + 0, NR }' "$1" 2>/dev/null 9>&-)
+  case $in_flat in
+  "0 $flat_count") return 1 ;;
+  [1-9]*" $flat_count") return 0 ;;
+  esac
+  why="queue '$queue': cannot read ${1#"$q/"}"
+  return 74
+}
+
+# queue_recover - finish what a killed holder of the lock has begun; lock_queue calls it when there is anything (R3). Relies only on complete
+# listings: if it overlooked the flat file of a stage, it would undo the stage, and lose its messages
+queue_recover() {
+  for recover_path in "$q"/fold/* "$q"/unfold/*; do
+    [ -e "$recover_path" ] || [ -h "$recover_path" ] || continue
+    case ${recover_path##*/} in
+    '~') ;;
+    *[!0-9a-f.]*) slip_strange "${recover_path#"$q"/}" || return ;;
+    esac
+  done
+  names_in "$q/fold" || return
+  for recover_run in $names; do
+    case $recover_run in
+    *[!0-9a-f.]*) continue ;;
+    ??????????.????????????.?*) [ -f "$q/fold/$recover_run" ] || { fold_finish "$q/fold/$recover_run" || return; continue; } ;;
+    esac
+    slip_strange "fold/$recover_run" || return
+  done
+  names_in "$q/unfold" || return
+  for recover_run in $names; do
+    case $recover_run in
+    # `~`; and names with bytes outside the locale, which yash does not see above
+    *[!0-9a-f.]*) ;;
+    *) unfold_finish "$recover_run" || return ;;
+    esac
+  done
+  # A stage whose flat file was not renamed yet: the flat file is whole
+  names_in "$q/tmp" || return
+  for recover_run in $names; do
+    case $recover_run in
+    *[!0-9a-f.]*) ;;
+    ??????????.????????????.*) [ -f "$q/tmp/$recover_run" ] || unfold_undo "$q/tmp/$recover_run" || return ;;
+    esac
+  done
+}
+
+# queue_fold - if wal/ holds FLATQ_FOLD slips (200) or more, fold runs of one priority, in order, of up to 500 messages and 4 MiB, and at
+# least an eighth of FLATQ_FOLD. A message of 100,000 bytes or more stays single
+queue_fold() {
+  number "${FLATQ_FOLD:=200}" 999999 || { why='FLATQ_FOLD must be a number'; return 64; }
+  FLATQ_FOLD=$number
+  set -- "$q"/wal/*
+  [ $# -ge "$FLATQ_FOLD" ] || return 0
+  fold_names='' fold_count=0 fold_bytes=0 fold_priority=
+  for fold_path in "$@" end.; do
+    fold_name=${fold_path##*/}
+    if [ "${fold_name%%.*}" != "$fold_priority" ] || [ $fold_count -ge 500 ] || [ $fold_bytes -gt 4194304 ]; then
+      [ $fold_count -lt $(((FLATQ_FOLD + 7) / 8)) ] || fold_run || return
+      fold_names='' fold_count=0 fold_bytes=0 fold_priority=${fold_name%%.*}
+    fi
+    slip_parse "$fold_name" && [ ${#slip_size} -le 5 ] || continue
+    # Skip a body that is a link: the file it names would become the message
+    [ ! -h "$q/body/$slip_id" ] || continue
+    fold_names="$fold_names $fold_name" fold_count=$((fold_count + 1)) fold_bytes=$((fold_bytes + slip_size))
+  done
+}
+
+# fold_run - move the slips of fold_names to a run, then write their flat file. A slip that another process took first stays with it
+fold_run() {
+  nonce_read
+  # shellcheck disable=SC2086 # names without blanks
+  set -- $fold_names
+  fold_path=${1%"${1#???????????????????????}"}
+  fold_path=$q/fold/$fold_path.$nonce
+  mkdir "$fold_path" 2>/dev/null || { disk_failed "$q/fold" "queue '$queue'"; return; }
+  # RACE: mv reports slips that were handed out since the listing, and goes on
+  (cd "$q/wal" && exec mv -f "$@" "$fold_path/" 2>/dev/null 9>&9) || :
+  fold_finish "$fold_path" new
+}
+
+# fold_finish RUN [new] - write the run's flat file, commit it by one rename, and remove the run.
+# CRASH: before the rename, the run is whole, and its file is written again. After it, the flat file with the run's nonce proves the commit,
+# and only the removal is left. If the file cannot be written (disk full), the run goes forward as it is, to head/, never back (I2).
+fold_finish() {
+  need engine/proof
+  fold_nonce=${1##*.} fold_at=
+  [ $# -eq 2 ] || flat_of "$fold_nonce" || return
+  if [ -z "$fold_at" ]; then
+    names_in "$1" || return
+    # The run seems empty: only rmdir proves that it is
+    [ -n "$names" ] || { rmdir "$1" 2>/dev/null 9>&9 || disk_failed "$q/fold" "queue '$queue'"; return; }
+    fold_committed=
+    # shellcheck disable=SC2086 # names without blanks
+    if ! fold_write "$1" $names; then
+      [ -z "$fold_committed" ] || return 74
+      moved "$1" "$q/head/${1##*/}" || disk_failed "$q/head" "queue '$queue'"
+      return
+    fi
+  else
+    # CRASH: the process that renamed it may have died before it synced. A power cut could then undo the rename but not the removal of slips
+    sync_paths "${fold_at%/*}" "$q/queue" || { why="queue '$queue': cannot sync"; return 74; }
+  fi
+  fold_remove "$1"
+}
+
+# flat_of NONCE - set fold_at to the flat file with that nonce in queue/; empty: there is none
+flat_of() {
+  find_names queue \( -type f -name "$flat_like.*.*.$1" -o -name lock \) || return
+  fold_at=${names:+$q/$names}
+}
+
+# fold_remove RUN - remove the bodies and slips of exactly those messages that the flat file fold_at contains; do not go by a listing
+fold_remove() {
+  flat_parse "${fold_at##*/}" || return 74
+  fold_lines=$(exec awk '{ sub(/\t.*/, ""); print } END { print "end" }' "$fold_at" 2>/dev/null 9>&-) && captured "$fold_lines" || captured=
+  fold_run=$1 fold_bodies=
+  case $captured in
+  *[!0-9a-z.'
+'-]*) captured= ;;
+  esac
+  # shellcheck disable=SC2086 # a name a line
+  set -- $captured
+  [ $# -eq "$flat_count" ] || { why="queue '$queue': cannot read queue/$flat_block/${fold_at##*/}"; return 74; }
+  for fold_slip in "$@"; do
+    fold_slip=${fold_slip#*.}
+    fold_bodies="$fold_bodies ${fold_slip%%.*}"
+  done
+  # shellcheck disable=SC2086 # names without blanks
+  { (cd "$q/body" && exec rm -f $fold_bodies 9>&9) && (cd "$fold_run" && exec rm -f "$@" 9>&9); } 2>/dev/null ||
+    { disk_failed "$q/fold" "queue '$queue'"; return; }
+  if ! rmdir "$fold_run" 2>/dev/null 9>&9; then
+    # Slips that are left are in no flat file: they go forward
+    names_in "$fold_run" || return
+    nonce_read
+    moved "$fold_run" "$q/head/$run.$nonce" || { disk_failed "$q/fold" "queue '$queue'"; return; }
+  fi
+  sync_paths "$q/fold" || { why="queue '$queue': cannot sync"; return 74; }
+}
+
+# fold_write RUN SLIP ... - write the run's flat file; set fold_at to its path, and fold_committed
+fold_write() {
+  fold_run=$1
+  shift
+  flat_write "$q/tmp" "$fold_nonce" "$@" || return
+  flat_parse "$fold_flat"
+  fold_block=$q/queue/$flat_block
+  sync_paths "$q/tmp/$fold_flat" "$fold_run" "$q/fold" "$q/wal" &&
+    { [ -d "$fold_block" ] || mkdir -p "$fold_block" 2>/dev/null; } &&
+    moved "$q/tmp/$fold_flat" "$fold_block/$fold_flat" ||
+    { rm -f "$q/tmp/$fold_flat" 2>/dev/null; return 74; }
+  fold_committed=1 fold_at=$fold_block/$fold_flat
+  sync_paths "$fold_block" "$q/queue" || { why="queue '$queue': cannot sync"; return 74; }
+}
+
+# flat_write DIRECTORY NONCE SLIP ... - write the flat file of these slips, which have one priority and are in order; set fold_flat to its
+# name. If it cannot be written, remove it and return 74
+flat_write() {
+  flat_place=$1 flat_nonce=$2
+  shift 2
+  slip_parse "${1##*/}" || return 74
+  fold_first=$slip_id
+  for fold_last in "$@"; do :; done
+  slip_parse "${fold_last##*/}" || return 74
+  fold_flat=$slip_priority.$fold_first.$slip_id.$#.0.$flat_nonce
+  fold_size=$(for fold_slip in "$@"; do printf '%s\n' "${fold_slip##*/}"; done |
+    FLATQ_BODY=$q/body FLATQ_FLAT=$flat_place/$fold_flat FLATQ_LINES=$# awk '
+      BEGIN { FS = "."; flat = ENVIRON["FLATQ_FLAT"] }
+      { body = ENVIRON["FLATQ_BODY"] "/" $2
+        # If a read fails, gawk keeps the line before and reports success
+        line = ""
+        if ((getline line <body) <= 0 || length(line) != int(($8 + 2) / 3) * 4) { bad = 1; exit }
+        close(body)
+        print $0 "\t" line >flat
+        size += length($0) + length(line) + 2 }
+      END { if (bad || NR != ENVIRON["FLATQ_LINES"] + 0 || close(flat)) exit 74; print size }' 2>/dev/null 9>&9) || fold_size=none
+  # Some awks do not notice a full disk: compare the size
+  need engine/proof
+  measure -c "$flat_place/$fold_flat" && [ "$fold_size" = "$measured" ] && return 0
+  rm -f "$flat_place/$fold_flat" 2>/dev/null
+  return 74
+}
+
+# queue_unfold FLAT - make the messages of a flat file single again. Writes everything before the first rename, so if writing fails, the
+# flat file is still in its place. CRASH: before the first rename nothing has happened; after it, only the staged slips must go to head/
+queue_unfold() {
+  for unfold_from in "$q"/queue/*/"$1"; do break; done
+  # RACE: the holder of the lock before us may have done it
+  [ -e "$unfold_from" ] || [ -h "$unfold_from" ] || return 0
+  flat_parse "$1" && [ ! -d "$unfold_from" ] && [ ! -h "$unfold_from" ] && [ "$unfold_from" = "$q/queue/$flat_block/$1" ] ||
+    { slip_strange "${unfold_from#"$q"/}"; return; }
+  unfold_stage=$q/tmp/$run
+  # Remove runs in head/ that are empty
+  rmdir "$q"/head/* 2>/dev/null
+  mkdir "$unfold_stage" 2>/dev/null || { disk_failed "$q/tmp" "queue '$queue'"; return; }
+  [ -z "$spool_shared" ] || unfold_clear || { disk_failed "$q/body" "queue '$queue'"; return; }
+  unfold_lines=$(FLATQ_BODY=$q/body FLATQ_STAGE=$unfold_stage FLATQ_TRIES=$flat_tries awk '
+      BEGIN { FS = "\t" }
+      # Refuse anything but names and base64: it could be a path to another place, or code
+      $1 $2 !~ "^[0-9A-Za-z.+/=-]*$" || $1 ~ "/" { exit 74 }
+      { n = split($1, field, "."); body = ENVIRON["FLATQ_BODY"] "/" field[2]
+        # The line was cut by a read error that awk does not notice
+        if (NF != 2 || n != 10 || length($2) != int((field[8] + 2) / 3) * 4) exit 74
+        field[3] += ENVIRON["FLATQ_TRIES"]
+        name = field[1]; for (i = 2; i <= n; i++) name = name "." field[i]
+        name = ENVIRON["FLATQ_STAGE"] "/" name
+        printf "" >name
+        if (close(name)) exit 74
+        # Write the body after its slip, by which unfold_undo finds it
+        printf "%s\n", $2 >body
+        if (close(body)) exit 74
+        lines++; bytes += length($2) + 1 }
+      END { printf "%d %.0f\n", lines, bytes }' 2>/dev/null <"$unfold_from" 9>&9) || unfold_lines=none
+  set -- "$1" "$unfold_stage"/*
+  if [ "${unfold_lines% *}" != "$flat_count" ] || [ $# -ne $((flat_count + 1)) ] || ! unfold_whole; then
+    disk_failed "$q/tmp" "queue '$queue': cannot unfold"
+    unfold_code=$?
+    unfold_undo "$unfold_stage" || :
+    return $unfold_code
+  fi
+  sync_many "$unfold_stage" &&
+    moved "$unfold_from" "$q/unfold/$1" || { disk_failed "$q/unfold" "queue '$queue'"; return; }
+  sync_paths "$q/unfold" "$q/queue/$flat_block" || { why="queue '$queue': cannot sync"; return 74; }
+  unfold_finish "$1"
+}
+
+# unfold_clear - in a group's spool, remove what lies where the bodies of unfold_from are to be written: awk would write through a link
+unfold_clear() {
+  need engine/proof
+  unfold_ids=$(exec awk -F . '{ print $2 } END { print "end" }' "$unfold_from" 2>/dev/null 9>&-) && captured "$unfold_ids" || return
+  case $captured in
+  *[!0-9'
+']*) return 1 ;;
+  esac
+  # shellcheck disable=SC2086 # an id a line
+  (cd "$q/body" && exec rm -f $captured 9>&9) 2>/dev/null
+}
+
+# unfold_undo STAGE - remove the bodies of the slips in the stage, then the stage
+unfold_undo() {
+  need engine/proof
+  names_in "$1" || return
+  undo_bodies=
+  for undo_slip in $names; do
+    undo_slip=${undo_slip#*.}
+    undo_bodies="$undo_bodies ${undo_slip%%.*}"
+  done
+  # shellcheck disable=SC2086 # names without blanks
+  { [ -z "$undo_bodies" ] || (cd "$q/body" && exec rm -f $undo_bodies 9>&9) 2>/dev/null; } && rm -rf "$1" 2>/dev/null 9>&9 ||
+    disk_failed "$q/tmp" "queue '$queue'"
+}
+
+# unfold_whole - check that all bodies together are as long as in the flat file, since some awks do not notice a full disk
+unfold_whole() {
+  unfold_bodies=
+  for unfold_slip in "$unfold_stage"/*; do
+    unfold_slip=${unfold_slip##*/} unfold_slip=${unfold_slip#*.}
+    unfold_bodies="$unfold_bodies ${unfold_slip%%.*}"
+  done
+  # shellcheck disable=SC2086 # names without blanks
+  unfold_said=$({ cd "$q/body" && exec wc -c $unfold_bodies; } 2>/dev/null 9>&-) || return
+  # The last line of wc has the sum
+  # shellcheck disable=SC2086 # two words
+  set -- ${unfold_said##*"
+"}
+  [ $# -eq 2 ] && [ "$1" = "${unfold_lines#* }" ]
+}
+
+# unfold_finish FLAT - move the staged slips to head/, then remove the flat file, but only once they have been seen there
+unfold_finish() {
+  flat_parse "$1" && [ ! -d "$q/unfold/$1" ] && [ ! -h "$q/unfold/$1" ] || { slip_strange "unfold/$1"; return; }
+  [ -d "$q/head/$run" ] || moved "$q/tmp/$run" "$q/head/$run" || { unfold_lost "$1" || return; return 0; }
+  sync_paths "$q/head" "$q/tmp" || { why="queue '$queue': cannot sync"; return 74; }
+  rm -f "$q/unfold/$1" 9>&9 2>/dev/null && sync_paths "$q/unfold" || { disk_failed "$q/unfold" "queue '$queue'"; return; }
+  for unfold_rest in "$q/queue/$flat_block"/*; do
+    [ -e "$unfold_rest" ] || rmdir "$q/queue/$flat_block" 2>/dev/null
+    return 0
+  done
+}
+
+# unfold_lost FLAT - if both can be read and its messages are neither staged nor in head/, set the flat file aside: no unfold leaves that
+unfold_lost() {
+  need engine/proof
+  names_in "$q/head" && ! named "$run" && names_in "$q/tmp" && ! named "$run" && slip_strange "unfold/$1" || disk_failed "$q/head" "queue '$queue'"
+}
+
+# sync_many PATH - as sync_paths, for many new files at once: sync the whole file system that PATH lies on
+sync_many() {
+  [ "$FLATQ_SYNC" = off ] || sync -f "$1" 2>/dev/null
+}

@@ -1,0 +1,102 @@
+# engine/look.sh - find a message without taking it: the first in a state, or one by its id in any queue
+
+# message_first STATE - set `found` and the slip_ variables of the first message in that state, and leave it there; return 66 if there is none
+message_first() {
+  clock_read
+  queue_tend
+  first_state=$1 first_tries=
+  while :; do
+    look_first "$1" && return 0
+    look_code=$?
+    [ $look_code -eq 66 ] || return $look_code
+    need engine/proof
+    case $first_state in
+    ready) nothing_ready ;;
+    reserved) slips_left out ;;
+    *) slips_left "$first_state" ;;
+    esac
+    look_code=$?
+    case $look_code in
+    66) why="no $first_state message in queue '$queue'"; return 66 ;;
+    74) return 74 ;;
+    esac
+    # RACE: a message has come since the first look: repeat
+    [ ${#first_tries} -lt 20 ] || { why="queue '$queue': cannot be listed"; return 74; }
+    first_tries=1$first_tries
+  done
+}
+
+# message_search ID [tend] - message_find in all queues, or in the one that the push journal names; set q and queue too. Return 66 if it is
+# proved that no queue has it. `tend`: first bring back messages whose delay or lease is over
+message_search() {
+  look_id=$1 look_tend=${2:-} look_tries=
+  { read -r look_pid look_time look_disk <"$FLATQ_DIR/.ids/${1%???}/1${1#?????????}"; } 2>/dev/null || look_disk=
+  [ -z "$look_disk" ] || { look_in "$FLATQ_DIR/$look_disk"; return; }
+  while :; do
+    set -- "$FLATQ_DIR"/*
+    for look_path in "$@"; do
+      look_in "$look_path"
+      look_code=$?
+      [ $look_code -eq 66 ] || return $look_code
+    done
+    need engine/proof
+    spool_listed "$@"
+    look_code=$?
+    # RACE: a queue was created since: repeat, but not for ever
+    [ $look_code -eq 75 ] && [ ${#look_tries} -lt 20 ] || return $look_code
+    look_tries=1$look_tries
+  done
+}
+
+# look_in PATH - message_search in the queue at PATH
+look_in() {
+  if [ ! -d "$1/wal" ]; then
+    need engine/proof
+    expect "$1/wal" 'no such message' || return
+  fi
+  name_from_disk "${1##*/}"
+  queue_open "$name" && { [ -z "$look_tend" ] || { clock_read; queue_tend; }; } && message_find "$look_id"
+  look_code=$?
+  case $look_code in
+  # Not the name of a queue, or the queue was dropped
+  65 | 69) return 66 ;;
+  esac
+  return $look_code
+}
+
+look_first() {
+  case $1 in
+  delayed)
+    # Directory by directory: the names of all may be more than a door's handler has memory for
+    for look_path in "$q"/delayed/*; do
+      for look_when in "$look_path"/*; do
+        look_slips "$look_when"/* && return 0
+      done
+    done
+    return 66 ;;
+  buried) set -- "$q"/buried/* ;;
+  reserved) set -- "$q"/out/* ;;
+  ready)
+    while :; do
+      queue_scan
+      case $scan_place in
+      '') return 66 ;;
+      wal | head/*)
+        slip_parse "$scan_name" || { slip_strange "$scan_place/$scan_name" || return; continue; }
+        set -- "$q/$scan_place/$scan_name"; break ;;
+      esac
+      take_unfold || return
+    done ;;
+  esac
+  look_slips "$@"
+}
+
+# look_slips PATH ... - set `found` and the slip_ variables of the first of these that is a slip and not settled; return 66 if none is
+look_slips() {
+  for found in "$@"; do
+    [ -f "$found" ] && [ ! -e "$q/done/${found##*/}" ] || continue
+    slip_of "$found"
+    slip_parse "$slip" && return 0
+  done
+  return 66
+}

@@ -1,0 +1,121 @@
+# engine/probe.sh - does each program do what flatq relies on? Tried once after each boot, and again when the shell or a program of every push and
+# pop is another one (tools_same). lib/README.md, "Tools", has what is tried here, and what is checked wherever it is used.
+#
+# tools_probe - return 70, with `why`, if a program does less than it must; else set base64_wrap. probe_said: what was tried, a line each.
+# Call it with the spool's lock, on descriptor 8
+tools_probe() {
+  probe_said='' probe_try=$FLATQ_DIR/.try
+  [ -c /dev/full ] || { why='/dev/full is missing, with which failed writes are tried: mount /dev'; return 70; }
+  probe base64 coreutils 'cannot write one long line' probe_wrap &&
+    probe base64 coreutils 'hides a read error' probe_not base64 "$base64_wrap" <"$probe_try" &&
+    probe base64 coreutils 'hides a write error' probe_not probe_encode >/dev/full &&
+    probe base64 coreutils 'hides a write error but the last' probe_name base64 &&
+    probe base64 coreutils 'hides a read error when it decodes' probe_not base64 -d "$probe_try" &&
+    probe base64 coreutils 'hides a write error when it decodes' probe_not probe_decode QUJD >/dev/full &&
+    probe base64 coreutils 'decodes damaged text' probe_not probe_decode 'QQ!=' >/dev/null &&
+    probe base64 coreutils 'decodes no more than the first of several pieces' probe_pieces &&
+    probe mv coreutils 'copies when a rename fails' probe_rename &&
+    probe_sync &&
+    probe ls coreutils 'does not show nine columns' probe_columns &&
+    probe find findutils 'hides a failed look' probe_not find "$probe_try/none" >/dev/null &&
+    probe flock flock 'does not lock' probe_lock &&
+    probe dd coreutils 'reads more than it is asked to' probe_exact &&
+    probe head coreutils 'hides a write error' probe_not head -c 3 </dev/zero >/dev/full &&
+    probe sed sed 'changes NUL bytes' probe_nul &&
+    probe awk gawk 'does not know what flatq uses' probe_awk
+}
+
+# probe_sync - with FLATQ_SYNC=off nothing is synced. Not on the spool's disk: that may fail
+probe_sync() {
+  [ "$FLATQ_SYNC" = on ] || return 0
+  probe sync coreutils 'cannot sync a directory' sync /dev 2>/dev/null &&
+    probe sync coreutils 'hides that a file could not be synced' probe_not sync /dev/null &&
+    probe sync coreutils 'cannot sync one file system' sync -f /dev 2>/dev/null &&
+    probe sync coreutils 'hides that a file system could not be synced' probe_name sync
+}
+
+# probe TOOL PACKAGE SYMPTOM COMMAND ... - return 70, with `why`, if COMMAND fails
+probe() {
+  probe_tool=$1 probe_package=$2 probe_symptom=$3
+  shift 3
+  if "$@"; then
+    probe_said="$probe_said$probe_tool: no sign that it $probe_symptom
+"
+    return 0
+  fi
+  probe_path=$(command -v "$probe_tool") || probe_path=
+  case $probe_path in
+  '') why="$probe_tool is missing: install it (apk add $probe_package)" ;;
+  /*) why="$probe_tool ($probe_path) $probe_symptom: install GNU's (apk add $probe_package)" ;;
+  *) why="$probe_tool of this shell $probe_symptom: run flatq by another shell (apk add dash)" ;;
+  esac
+  return 70
+}
+
+# probe_not COMMAND ... - succeed if COMMAND fails
+probe_not() {
+  ! "$@" 2>/dev/null
+}
+
+# probe_wrap - set base64_wrap: GNU's wraps at 76 characters without -w0; one that does not know -w does not wrap
+probe_wrap() {
+  for base64_wrap in -w0 --; do
+    probe_out=$(printf '%0100d' 0 | base64 "$base64_wrap" 2>/dev/null)
+    [ ${#probe_out} -ne 136 ] || return 0
+  done
+  return 1
+}
+
+# No here-document: some shells make a file of it, for which a disk may have no room
+probe_encode() {
+  printf ABC | base64 "$base64_wrap"
+}
+
+probe_decode() {
+  printf %s "$1" | base64 -d
+}
+
+# probe_name TOOL - what BusyBox hides cannot be tried: base64 sees the last of many writes, sync -f no error of the disk's
+probe_name() {
+  case $("$1" --version 2>&1) in
+  *BusyBox*) return 1 ;;
+  esac
+}
+
+probe_pieces() {
+  probe_out=$(printf 'QQ==\nQg==\n' | base64 -d 2>/dev/null)
+  [ "$probe_out" = AB ]
+}
+
+# probe_rename - no directory can be moved by its name `.`: it can be copied
+probe_rename() {
+  ! mv -f "$probe_try/." "$FLATQ_DIR/.try.moved" 2>/dev/null && [ ! -e "$FLATQ_DIR/.try.moved" ] && return 0
+  rmdir "$FLATQ_DIR/.try.moved" 2>/dev/null
+  return 1
+}
+
+probe_columns() {
+  # shellcheck disable=SC2012,SC2046 # the columns are what is wanted
+  set -- $(cd "$lib/engine" && exec ls -qln common.sh 2>/dev/null)
+  [ $# -eq 9 ] && [ "$9" = common.sh ] && number "$5" 999999999999
+}
+
+probe_lock() {
+  ! { flock -n 7 7>>"$FLATQ_DIR/.lock"; } 2>/dev/null
+}
+
+probe_exact() {
+  probe_out=$(printf abcdef | { dd bs=1 count=1 iflag=fullblock && dd bs=65536 count=2 iflag=fullblock,count_bytes && cat; } 2>/dev/null)
+  [ "$probe_out" = abcdef ]
+}
+
+probe_nul() {
+  [ "$(printf 'a\000b\n.\nc\n' | sed -n -e '/^\.$/q' -e p 2>/dev/null | tr '\000' x)" = axb ]
+}
+
+probe_awk() {
+  # shellcheck disable=SC2016 # awk's
+  probe_out=$(FLATQ_PROBE=1.2 awk -F '\t' -v "sum=3" '
+    BEGIN { n = split(ENVIRON["FLATQ_PROBE"], field, "."); printf "%012.0f %d %d", 12345678901, n, sum; exit 74 }' 2>/dev/null </dev/null)
+  [ "$?.$probe_out" = '74.012345678901 2 3' ]
+}

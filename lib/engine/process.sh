@@ -1,0 +1,37 @@
+# engine/process.sh - when a process started, and whether the owner of a message is dead
+
+# process_started PID - set `started` to the time when PID started, 12 digits; return 1 if there is no such process, or it has ended and
+# was not reaped: in a container whose first process does not reap, it may stay for ever.
+# This is field 22 of /proc/PID/stat, counted after the command's name, which may contain anything; a tick is 1/100 s.
+process_started() {
+  started_over=
+  { read -r started_line <"$FLATQ_PROC/$1/stat"; } 2>/dev/null || return 1
+  # A command's name may contain a newline: append lines until the name is closed
+  case $started_line in
+  *') '*) ;;
+  *) started_line=$(cat "$FLATQ_PROC/$1/stat" 2>/dev/null) || return 1 ;;
+  esac
+  started_line=${started_line##*') '}
+  # shellcheck disable=SC2086 # the words are what is wanted
+  set -- $started_line
+  [ $# -ge 20 ] || return 1
+  case $1 in
+  Z | X) started_over=1; return 1 ;;
+  esac
+  shift 19
+  pad "$1" 000000000000
+  started=$padded
+}
+
+# owner_dead PID-TIME - return 0 only if it is proved that the process PID that lived at TIME is gone.
+# If the PID is in use again, that process started later. If the processes of other users are hidden (hidepid), or there is no /proc,
+# nothing is proved.
+owner_dead() {
+  [ -e "$FLATQ_PROC/1/stat" ] || return 1
+  if process_started "${1%-*}"; then
+    [ "$started" \> "${1#*-}" ]
+  else
+    # A file that exists and could not be read proves nothing
+    [ -n "$started_over" ] || [ ! -e "$FLATQ_PROC/${1%-*}" ]
+  fi
+}

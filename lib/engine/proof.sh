@@ -1,0 +1,258 @@
+# engine/proof.sh - what the engine accepts as proof that something is not there (rule R1 in lib/README.md)
+#
+# A glob that matches nothing and a `[ -e ]` that is false look the same when the directory could not be read. So a function that removes,
+# settles or says "nothing there" asks here, or relies on a rename or an rmdir that succeeded. `ls` and `find` end with 0 only if they have
+# read everything.
+
+# names_in DIRECTORY - set `names` to all names in it, sorted, one a line; return 74 if it cannot be listed completely
+names_in() {
+  # The last line `/`, which is no name, proves that the shell has read everything (R6). -q, since yash drops bytes that are no characters
+  names=$({ ls -q "$1" && printf /; } 2>/dev/null 9>&-) || names=
+  case $names in
+  */) names=${names%/} names=${names%?} ;;
+  *) false ;;
+  esac || { why="queue '${queue:-}': cannot list ${1#"${q:-}/"}"; return 74; }
+}
+
+# captured TEXT - set `captured` to TEXT without its last line `end`; return 74 if that line is missing. A command whose output `$( )` takes
+# writes it last, because the shell's own read may fail without any status (R6)
+captured() {
+  case $1 in
+  end) captured= ;;
+  *'
+end') captured=${1%?end} ;;
+  *) why="queue '${queue:-}': a listing was not read completely"; return 74 ;;
+  esac
+}
+
+# spool_listed PATH ... - return 66 if these paths, which a glob gave, are all queues of the spool, 75 if there are more, 74 if unknown
+spool_listed() {
+  names_in "$FLATQ_DIR" || return
+  [ -e "$1" ] || shift
+  for proof_path in "$@"; do
+    case $names in
+    *?"
+"*) names=${names#*"
+"} ;;
+    *) names= ;;
+    esac
+  done
+  [ -n "$names" ] || return 66
+  why="spool $FLATQ_DIR: cannot be listed"
+  return 75
+}
+
+# named NAME - return whether NAME is one of `names`
+named() {
+  case "
+$names
+" in
+  *"
+$1
+"*) return 0 ;;
+  esac
+  return 1
+}
+
+# find_names ARGUMENT ... - set `names` to what find prints about these places of the queue; return 74 if it fails, 69 if the queue is gone.
+# RACE: find fails if a directory that it has listed (an emptied run, a batch that was put back) is removed before it enters it: repeat
+find_names() {
+  # Its last argument is `lock`, which always exists: output that does not end with it was cut (R6)
+  find_mark=
+  for find_word in "$@"; do
+    case $find_word in
+    '!' | '(' | -*) [ -n "$find_mark" ] || { set -- "$@" lock; find_mark=1; } ;;
+    esac
+    set -- "$@" "$find_word"
+    shift
+  done
+  for find_try in 1 2 3 4 5 6 7 8; do
+    names=$(cd "$q" 2>/dev/null && exec find "$@" 2>/dev/null 9>&-) && case $names in
+    lock | *'
+lock') names=${names%lock} names=${names%?}; return 0 ;;
+    esac
+    # RACE: a drop removes places while it tests whether they are empty
+    drop_wait
+    [ $? -ne 69 ] || return 69
+    [ -e "$q" ] || break
+  done
+  queue_gone || return
+  why="queue '$queue': cannot be listed, after $find_try tries"
+  return 74
+}
+
+# files_below PLACE ... - set `names` to the paths, relative to $q, of everything but directories in these places; return 74 as names_in
+files_below() {
+  # A name with other bytes is none of ours, and yash could not read it
+  find_names "$@" ! -type d ! -name '~' ! -name '*[!!-~]*'
+}
+
+# nothing_ready - return 66 if it is proved that nothing in $q is ready, due, or in out/ and not yet looked at; 0: look again; 74: unknown.
+# Of delayed/, list only the directories of thousands, since there may be many messages
+nothing_ready() {
+  need engine/fold
+  find_names wal fold queue unfold head out delayed \( -path 'delayed/*' -prune -o \
+    ! -type d \( -name '??????????.????????????.*' -o -path 'out/batch.*' -o -name lock \) \) -print || {
+    # RACE: the queue was dropped meanwhile, or a drop tests whether it is empty
+    [ -e "$q" ] || [ -e "$q/lock" ] || return 66
+    drop_wait
+    case $? in
+    0) return 0 ;;
+    69) return 66 ;;
+    esac
+    return 74
+  }
+  clock_epoch "$now"
+  proof_out=
+  for proof_path in $names; do
+    case $proof_path in
+    out/*) proof_out=1 ;;
+    delayed/*[!0-9]*) ;;
+    delayed/*) proof_path=${proof_path#*/}; [ "$epoch_time" \< "${proof_path}00000" ] || proof_due "$proof_path" || { [ $? -eq 75 ] && return 0; return 74; } ;;
+    # Ignore files beside blocks and runs: they are no messages
+    queue/??????????.???????/* | head/*/* | wal/* | fold/* | unfold/*) return 0 ;;
+    esac
+  done
+  [ -z "$proof_out" ] || [ -n "$reclaim_saw" ] || {
+    need engine/settle engine/reclaim bulk/batch engine/process
+    queue_reclaim
+    return
+  }
+  return 66
+}
+
+# proof_due THOUSANDS - return 0 if no message delayed there is due, 75 if one is due now (look again), 74 if unknown
+proof_due() {
+  files_below "delayed/$1" || { [ -e "$q/delayed/$1" ] || return 0; return 74; }
+  for proof_path in $names; do
+    proof_path=${proof_path#*/*/}
+    case ${proof_path%%/*} in
+    *[!0-9]*) continue ;;
+    esac
+    [ "$epoch_time" \< "${proof_path%%/*}" ] || return 75
+  done
+}
+
+# nowhere ID - return 66 if it is proved that the message with the 12-digit ID is in no place where message_find looks; 0: look again; 74
+nowhere() {
+  names_like "$1" out wal fold queue unfold head delayed buried || return
+  for proof_path in $names; do
+    case $proof_path in
+    out/batch.*) continue ;;
+    out/*) [ ! -e "$q/done/${proof_path##*/}" ] || continue ;;
+    esac
+    is_like "$1" && return 0
+    [ $? -ne 74 ] || return 74
+  done
+  return 66
+}
+
+# How a flat file's name begins: priority, first and last id. A `?` in a pattern of find would match a dot, and so take a slip for a flat file
+flat_like='[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9].[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9].[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]'
+
+# names_like ID PLACE ... - set `names` to the paths of slips with ID, and of all flat files, in these places
+names_like() {
+  like_id=$1
+  shift
+  find_names "$@" ! -type d \( -name "??????????.$like_id.*" -o -name "????????????.??????????.$like_id.*" -o -name "$flat_like.*.*.*" -o -name lock \)
+}
+
+# is_like ID - return whether proof_path is the message's slip, or a flat file with its line; 74 if the file cannot be read
+is_like() {
+  flat_parse "${proof_path##*/}" || return 0
+  ! [ "$1" \< "$flat_first" ] && ! [ "$flat_last" \< "$1" ] && message_in_flat "$q/$proof_path" "$1"
+}
+
+# absent PATH - return 0 only if the system says that there is no such file; else 74, with `why`: it exists and could not be looked at, or unknown
+absent() {
+  absent_said=$(exec ls -d "$1" 2>&1 9>&-)
+  case $?.$absent_said in
+  [12].*': No such file or directory' | [12].*': Not a directory') return 0 ;;
+  esac
+  why="cannot look at $1"
+  return 74
+}
+
+# there PATH - return 0 if the file exists, 1 if the system says that it does not, 74 if unknown
+there() {
+  [ -e "$1" ] && return 0
+  absent "$1" && return 1
+  [ -e "$1" ] || return 74
+}
+
+# expect PATH WHY - return 0 if the file exists; 66, with that `why`, if the system says that it does not; 74 if unknown
+expect() {
+  there "$1"
+  case $? in
+  0) ;;
+  1) why=$2; return 66 ;;
+  *) return 74 ;;
+  esac
+}
+
+# queue_gone [FD] - return 69 if $q was dropped, or is another queue than the one whose lock is open as FD; 74 if unknown; else 0
+queue_gone() {
+  if absent "$q/lock"; then
+    why="queue '$queue' is gone"
+    return 69
+  fi
+  why="queue '$queue': cannot look at its lock"
+  if [ $# -eq 0 ]; then
+    [ -e "$q/lock" ] || return 74
+    return 0
+  fi
+  gone_said=$(cd "$q" 2>/dev/null && exec ls -diL lock "$FLATQ_PROC/self/fd/0" <&"$1" 2>/dev/null) || return 74
+  # shellcheck disable=SC2086 # two lines of inode and name
+  set -- $gone_said
+  [ $# -eq 4 ] || return 74
+  [ "$1" != "$3" ] || return 0
+  why="queue '$queue' is gone"
+  return 69
+}
+
+# conf_read - finish queue_conf when the shell could not read a whole line of conf: it is empty, or cannot be read
+conf_read() {
+  conf_said=$({ cat "$q/conf" && printf '\nend'; } 2>/dev/null 9>&-) && captured "$conf_said" || { why="queue '$queue': cannot read conf"; return 74; }
+  # shellcheck disable=SC2086 # words
+  set -- $captured
+  queue_bound=${1:-} queue_most=${2:-}
+}
+
+# measure OPTION FILE - set `measured` to what `wc OPTION` prints for FILE; return 74 if that is not a number
+measure() {
+  measured=$({ wc "$1" <"$2" && printf /; } 2>/dev/null 9>&-) || measured=
+  case $measured in
+  */) measured=${measured%/} measured=${measured%?} ;;
+  *) measured= ;;
+  esac
+  # Some versions of wc print blanks in front
+  number "${measured##* }" 999999999999999 && measured=$number && return 0
+  why="queue '${queue:-}': cannot count what is in ${2#"${q:-}/"}"
+  return 74
+}
+
+# slips_left PLACE ... - return 66 if it is proved that these places hold no slips except in batches or settled ones; 0: look again; 74
+slips_left() {
+  files_below "$@" || return
+  for proof_path in $names; do
+    case $proof_path in
+    out/batch.*) continue ;;
+    esac
+    slip_of "$q/$proof_path"
+    slip_parse "$slip" && [ ! -e "$q/done/${proof_path##*/}" ] && return 0
+  done
+  return 66
+}
+
+# push_unmade ID - return 0 only if it is proved that the push with the 12-digit ID has created no slip in $q, and never will: it entered its id
+# on this boot, its process is dead, and it noted nothing since. To look for the slip proves nothing: slips move without the lock, and one that
+# moves against the order of the listing is never seen. What was noted before a boot may have been lost by a power cut
+push_unmade() {
+  unmade_path=$FLATQ_DIR/.ids/${1%???}/1${1#?????????} unmade_pid='' unmade_time=
+  { read -r unmade_pid unmade_time unmade_queue <"$unmade_path"; } 2>/dev/null && owner_dead "$unmade_pid-$unmade_time" || return
+  # Only now, since its process may have noted something until it died
+  unmade_said=$({ cat "$unmade_path" && printf end; } 2>/dev/null 9>&-)
+  [ "$unmade_said" = "$unmade_pid $unmade_time ${q##*/}
+$boot
+end" ]
+}

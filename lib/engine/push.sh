@@ -1,0 +1,236 @@
+# engine/push.sh - store a message
+#
+# A message exists from the moment that its slip exists: the shell itself creates it, exclusively, when the body is whole. The push
+# journal (ids_next) tells the checkpoint which bodies without a slip a killed push has left.
+
+# push_message QUEUE [LENGTH] - store standard input; with LENGTH, exactly so many bytes or nothing.
+# Reads push_priority push_delay push_lease push_key (empty: none) push_wait. Sets id, and push_dup=1 if the key was taken.
+# Returns 65 too short, 69 closed, 74 and 77 disk, 75 full; never 66
+push_message() {
+  push_dup='' push_made='' push_begun='' push_read='' push_at_slip='' push_signal='' push_dot_file='' push_need=1
+  queue_open "$1" make || return
+  queue_files || return
+  case $queue_files in
+  *' closed '*) why="queue '$queue' is closed"; return 69 ;;
+  esac
+  [ -z "${2:-}" ] || [ -z "${FLATQ_MOST_BYTES:-}" ] || number "$2" "$FLATQ_MOST_BYTES" ||
+    { why="message of $2 bytes is over the limit of $FLATQ_MOST_BYTES"; return 65; }
+  # If the queue is full now, refuse before anything is written, without the lock that an exact count needs
+  case $queue_files.$push_wait.$push_key in
+  *' conf '*.0.)
+    need engine/bound bulk/batch engine/fold
+    queue_conf || return
+    queue_count
+    [ "$queue_bound" = 0 ] || [ "$count" -lt "$queue_bound" ] || push_not_full || return ;;
+  esac
+  clock_read
+  ids_next || return
+  # Keep this queue's lock open, to recognize a new queue of the same name at the end (push_commit)
+  { command exec 8<"$q/lock"; } 2>/dev/null ||
+    { ids_end; need engine/proof; queue_gone || return; why="queue '$queue': cannot open its lock"; return 74; }
+  push_body "${2:-}" && push_commit
+  push_code=$?
+  exec 8<&-
+  [ -z "$lock_held" ] || unlock_queue
+  if [ $push_code -ne 0 ] || [ -n "$push_dup" ]; then
+    push_abandon
+    [ -n "$push_dup" ] || return $push_code
+    id=$push_dup
+    # The push that stored the other message may have been killed before it synced
+    sync_many "$q" || { why="queue '$queue': cannot sync"; return 74; }
+    return 0
+  fi
+  ids_end
+  queue_log push
+  wake "$q/wait"
+}
+
+# push_not_full - count again under the lock, after recovery: what a killed fold has left is counted twice
+push_not_full() {
+  lock_queue || return
+  queue_count
+  unlock_queue
+  [ "$count" -lt "$queue_bound" ] || { why="queue '$queue' is full"; return 75; }
+}
+
+# push_abandon - remove what a push without a slip has written. If it has a slip, the sweep removes the body
+push_abandon() {
+  # Remove only a body that this push has created, never one that was there before
+  [ -n "$push_made" ] || rm -f ${push_begun:+"$q/body/$slip_id"} ${push_dot_file:+"$q/tmp/$push_dot_file"} 2>/dev/null
+  ids_end
+}
+
+# push_body LENGTH - write standard input to body/ID; set slip_size
+push_body() {
+  push_read=1
+  [ -z "${push_dot:-}" ] || { nonce_read; push_dot_file=$owner.$nonce; }
+  set -C
+  # base64 leaves the shared file offset at the end of what it wrote: so its size needs no process
+  { push_begun=1 && encode "$1" && { read -r push_pos push_encoded <"$FLATQ_PROC/self/fdinfo/1" || push_encoded=''; } && printf '\n'; } \
+    2>/dev/null >"$q/body/$slip_id" || { set +C; disk_failed "$q/body" "queue '$queue'"; return; }
+  set +C
+  if [ ! -e "$q/body/$slip_id" ]; then
+    # input_failed removed the body, or a drop did
+    [ -z "${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { why="queue '$queue': input failed"; return 74; }
+    need engine/proof
+    push_gone || return
+  fi
+  # The bytes that a door reads after a body prove that it is whole, without a look at its end. A killed dd has written nothing, whole pages
+  # of its one block, or all; a body that is a byte or two longer than whole pages looks the same
+  # shellcheck disable=SC2017 # a multiple of four
+  if [ -n "${push_follows:-}" ] && [ -n "$1" ] && [ "$1" -le 65536 ] && { [ $(($1 % 4096)) -gt 2 ] || [ "$1" -le 4096 ]; } &&
+    [ "$push_encoded" = $((($1 + 2) / 3 * 4)) ]; then
+    size=$1
+  else
+    body_size "$q/body/$slip_id" "$push_encoded" || return
+  fi
+  slip_size=$size
+  [ -n "$1" ] || door_whole || return
+  [ -z "$1" ] || [ "$size" = "$1" ] || { input_ended || return; why="$size bytes came of the $1 announced"; return 65; }
+  [ -z "$1" ] || door_body_end || return
+  [ -z "${FLATQ_MOST_BYTES:-}" ] || [ "$size" -le "$FLATQ_MOST_BYTES" ] ||
+    { why="message of $size bytes is over the limit of $FLATQ_MOST_BYTES"; return 65; }
+  [ -z "${push_dot:-}" ] || input_dotted
+}
+
+# encode LENGTH - write base64 in one line, without a newline. GNU base64 wraps lines unless told -w0; those without -w do not wrap
+encode() {
+  [ -n "$1${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { base64 "${base64_wrap:---}"; return; }
+  need engine/input
+  [ -z "$1" ] || { input_exact "$1" exec | base64 "${base64_wrap:---}"; return; }
+  # The left side of a pipe has no exit status, so it writes a word when it has finished (R6)
+  { encode_said=$({ { input_part && printf good >&3; } | base64 "${base64_wrap:---}" >&4; } 3>&1); } 4>&1 || return
+  push_dotted=${encode_said%good}
+  [ "$encode_said" != "$push_dotted" ] || input_failed
+}
+
+# body_size FILE ENCODED - set `size` to the bytes of a body whose base64 has ENCODED characters; empty: count them.
+# The padding is at the end: the shell reads a short line itself, and uses `tail` for a long one.
+body_size() {
+  size=$2
+  [ -n "$size" ] || { need engine/proof; measure -c "$1" && size=$((measured - 1)) || return; }
+  [ "$size" -ge 0 ] || { why="queue '$queue': message cannot be counted"; return 74; }
+  # Use the end only if it was read in full: `tail` may be killed, or fail to read
+  body_end=
+  if [ "$size" -le 1400 ]; then
+    { read -r body_end <"$1" && [ ${#body_end} -eq "$size" ]; } 2>/dev/null
+  else
+    body_end=$(exec tail -c 4 "$1" 2>/dev/null 9>&-) && [ ${#body_end} -eq 3 ]
+  fi && [ $((size % 4)) -eq 0 ] || { why="queue '$queue': message cannot be counted"; return 74; }
+  # shellcheck disable=SC2017 # a multiple of four
+  size=$((size / 4 * 3))
+  case $body_end in
+  *==) size=$((size - 2)) ;;
+  *=) size=$((size - 1)) ;;
+  esac
+}
+
+# push_commit - create the slip, and return when it is as safe as FLATQ_SYNC asks for
+push_commit() {
+  slip_key=-
+  queue_conf || return
+  # Only an exact bound and a unique key need the lock
+  if [ "$queue_bound" != 0 ] || [ -n "$push_key" ]; then
+    need engine/bound engine/settle engine/reclaim bulk/batch engine/fold engine/wait
+    [ -z "$push_key" ] || key_hash "$push_key" || return
+    push_has=$q/body/$slip_id
+    push_enter || { push_code=$? push_has=; return $push_code; }
+    push_has=
+    [ -z "$push_dup" ] || return 0
+  fi
+  clock_epoch "$now"
+  pad "$push_priority" 0000000000
+  slip_priority=$padded slip_tries=0 slip_nonce=0 slip_lease=$push_lease slip_delay=$push_delay slip_born=$epoch_time
+  slip_counts=0-0-0-0
+  slip_format
+  # CRASH: without this line, a killed push is proved to have created no slip, so its body can be removed (push_unmade)
+  { [ ! -h "$journal" ] && printf 'slip\n' >>"$journal"; } 2>/dev/null || { disk_failed "${journal%/*}" 'ids'; return; }
+  while :; do
+    push_place=$q/wal
+    [ "$push_delay" = 0 ] || { delay_place "$push_delay" && push_place=$place; } || return
+    set -C
+    # From here on, act on a signal only when we know whether there is a slip (push_stopped)
+    push_at_slip=1
+    { true >"$push_place/$slip"; } 2>/dev/null && break
+    set +C
+    push_heard
+    # RACE: a drop tests whether the queue is empty
+    drop_wait && continue
+    [ $? -ne 69 ] || return 69
+    # RACE: another verb removes an empty directory of delayed/ when it is due
+    [ "$push_delay" != 0 ] && [ ! -d "$push_place" ] || { disk_failed "$push_place" "queue '$queue'"; return; }
+  done
+  set +C
+  push_made=1
+  push_heard
+  [ "$slip_key" = - ] || key_sure
+  # RACE: the queue may have been closed between our look and the slip, and a pop may have reported it closed and empty, which must stay
+  # true. So withdraw the push, unless the message has been taken already
+  queue_files || { push_code=$?; push_withdraw; return $push_code; }
+  case $queue_files in
+  *' closed '*) push_withdraw && { why="queue '$queue' is closed"; return 69; } ;;
+  esac
+  # RACE: a drop that counted before our slip existed holds the lock until it has finished, unless it was killed
+  case $queue_files.$lock_held in
+  *' dropping '*.) ! lock_queue || unlock_queue ;;
+  esac
+  # RACE: another process may have dropped the queue and created a new one of the same name while we wrote the body
+  if [ ! -e "$q/body/$slip_id" ]; then
+    need engine/proof
+    push_gone || { push_code=$?; if push_withdraw || [ $push_code -eq 74 ]; then return $push_code; fi; }
+  fi
+  if [ "$FLATQ_SYNC" = on ]; then
+    set -- "$q/body/$slip_id" "$q/body" "$push_place"
+    [ "$push_delay" = 0 ] || set -- "$@" "$q/delayed" "${push_place%/*}"
+    [ "$slip_key" = - ] || set -- "$@" "$q/keys/$slip_key" "$q/keys"
+    # RACE: a large message that was taken at once has no body any more
+    if ! sync_paths "$@" && { push_withdraw || [ -e "$q/body/$slip_id" ]; }; then
+      why="queue '$queue': cannot sync"
+      return 74
+    fi
+  fi
+  # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
+  if [ -e "$FLATQ_PROC/self/fd/8" ] && ! [ "$q/lock" -ef "$FLATQ_PROC/self/fd/8" ]; then
+    need engine/proof
+    queue_gone 8 || { push_code=$?; push_withdraw; return $push_code; }
+  fi
+}
+
+# push_gone - return 69 if it is proved that the body is gone, which only a drop causes; 74 if unknown
+push_gone() {
+  there "$q/body/$slip_id"
+  push_there=$?
+  [ $push_there -eq 1 ] || return $push_there
+  why="queue '$queue' is gone"
+  return 69
+}
+
+push_heard() {
+  push_at_slip=
+  [ -z "$push_signal" ] || push_stopped "$push_signal"
+}
+
+# push_withdraw - remove the slip of a push that will not be acknowledged; return 1 if a consumer has taken it already
+push_withdraw() {
+  moved "$push_place/$slip" "$q/done/$slip.0.000000000000"
+}
+
+# delay_place SECONDS - set `place` to delayed/THOUSANDS/WHEN, and create it. So the first name tells whether anything is due, and one mv
+# brings back all messages that are due together
+delay_place() {
+  clock_epoch "$now"
+  clock_add "$1" "$epoch_time"
+  place=$q/delayed/${later%?????}/$later
+  # RACE: the checkpoint removes empty ones. Without -p, so that nothing of a dropped queue is created again
+  [ -d "$place" ] || { mkdir "${place%/*}" "$place" 2>/dev/null; [ -d "$place" ]; } || { disk_failed "$q/delayed" "queue '$queue'"; return; }
+}
+
+# door_body_end - read what follows a body of stated length. A door has its own version
+[ -n "${FLATQ_DOOR:-}" ] || door_body_end() {
+  :
+}
+
+# door_whole - return 0 if the input ended as its sender intended. A door has its own version, which checks
+[ -n "${FLATQ_DOOR:-}" ] || door_whole() {
+  :
+}

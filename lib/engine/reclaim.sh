@@ -1,0 +1,153 @@
+# engine/reclaim.sh - messages that come back by themselves (delay over, lease over, owner dead), and the sweep of settled ones
+
+# queue_promote - move delayed messages that are due to wal/. One mv moves many, since their names stay the same
+queue_promote() {
+  clock_epoch "$now"
+  set --
+  promote_empty=
+  for promote_path in "$q"/delayed/*/*; do
+    case ${promote_path#"$q"/delayed/} in
+    *[!0-9/]*) continue ;;
+    esac
+    ! [ "$epoch_time" \< "${promote_path##*/}" ] || break
+    promote_empty="$promote_empty ${promote_path#"$q/delayed/"}"
+    for promote_slip in "$promote_path"/*; do
+      [ -e "$promote_slip" ] || continue
+      set -- "$@" "$promote_slip"
+      [ $# -lt 100 ] || { promote_these "$@"; set --; }
+    done
+  done
+  [ $# -eq 0 ] || promote_these "$@"
+  if [ -n "$promote_empty" ]; then
+    # shellcheck disable=SC2086 # names without blanks
+    (cd "$q/delayed" && exec rmdir -p $promote_empty) 2>/dev/null || :
+  fi
+}
+
+promote_these() {
+  # Look twice: one look may fail
+  if { [ -e "$q/conf" ] || [ -f "$q/conf" ]; } && [ -z "$lock_held" ]; then
+    lock_queue || return
+    mv -f "$@" "$q/wal/" 2>/dev/null
+    unlock_queue
+  else
+    # RACE: mv does not find what another verb has already moved
+    mv -f "$@" "$q/wal/" 2>/dev/null
+  fi
+  wake "$q/wait"
+}
+
+# queue_reclaim - put back messages whose lease is over or whose owner is dead; sweep if many are settled
+queue_reclaim() {
+  queue_conf || return
+  reclaim_saw='' reclaim_code=0
+  for found in "$q"/out/*; do
+    reclaim_name=${found##*/}
+    [ -e "$found" ] || [ -h "$found" ] || continue
+    reclaim_saw=1
+    [ ! -e "$q/done/$reclaim_name" ] || continue
+    case $reclaim_name in
+    batch.*)
+      reclaim_name=${reclaim_name#batch.}
+      ! owner_dead "${reclaim_name%%.*}" && ! lease_over "${reclaim_name##*.}" || batch_putback "$found" || reclaim_failed $?
+      continue ;;
+    esac
+    slip_parse "$reclaim_name" || { slip_strange "out/$reclaim_name"; continue; }
+    if [ "$slip_owner" != 0 ] && owner_dead "$slip_owner"; then
+      # RACE: an owner creates its marker, then dies. So look for the marker only after we have seen the owner dead
+      ! reclaim_settled || continue
+      message_putback dead || reclaim_failed $?
+    elif lease_over "$slip_deadline"; then
+      message_putback expired || reclaim_failed $?
+    fi
+  done
+  set -- "$q"/done/*
+  [ $# -lt 200 ] || queue_sweep || return
+  [ $reclaim_code -eq 0 ] || why=$reclaim_why
+  return $reclaim_code
+}
+
+# reclaim_failed CODE - note why a message could not be put back, and go on, so that one does not keep the others away: queue_reclaim returns it.
+# RACE: it is no error if another process was faster, or has dropped the queue
+reclaim_failed() {
+  case $1 in
+  66 | 69) ;;
+  *) reclaim_code=74 reclaim_why=$why ;;
+  esac
+}
+
+# reclaim_settled - return 1 if it is proved that the dead owner of reclaim_name left no marker that it is settled: only then may it be put back
+reclaim_settled() {
+  need engine/proof
+  there "$q/done/$reclaim_name"
+  case $? in
+  1) return 1 ;;
+  74) reclaim_failed 74 ;;
+  esac
+}
+
+# lease_over DEADLINE - return whether there is a deadline and it has passed
+lease_over() {
+  case $1 in
+  000000000000 | *[!0-9]*) return 1 ;;
+  esac
+  ! [ "$now" \< "$1" ]
+}
+
+# queue_sweep - remove settled messages: the slip in out/ if it was settled by a marker; the key; once these are synced, the body; last the
+# name in done/
+queue_sweep() {
+  sweep_locked=
+  if [ -z "$lock_held" ]; then
+    need engine/fold
+    lock_queue || return
+    sweep_locked=1
+  fi
+  sweep_names='' sweep_count=0 sweep_code=0
+  for sweep_path in "$q"/done/* end; do
+    if [ $sweep_count -ge 200 ] || [ "$sweep_path" = end ]; then
+      [ $sweep_count -eq 0 ] || sweep_these || { sweep_code=$?; break; }
+      sweep_names='' sweep_count=0
+    fi
+    [ -e "$sweep_path" ] || continue
+    # A directory is not a marker
+    [ ! -d "$sweep_path" ] || { slip_strange "done/${sweep_path##*/}" || { sweep_code=$?; break; }; continue; }
+    # Such names would be options or several names to rm
+    case ${sweep_path##*/} in
+    -* | *[!0-9A-Za-z._-]*) slip_strange "done/${sweep_path##*/}" || { sweep_code=$?; break; }; continue ;;
+    esac
+    sweep_names="$sweep_names ${sweep_path##*/}" sweep_count=$((sweep_count + 1))
+  done
+  [ -z "$sweep_locked" ] || unlock_queue
+  return $sweep_code
+}
+
+# sweep_these - remove these settled messages. For single ones, the slip in out/ goes first; for batches, last (batch_sweep)
+sweep_these() {
+  sweep_out='' sweep_bodies='' sweep_keys=
+  for sweep_name in $sweep_names; do
+    case $sweep_name in
+    batch.*) batch_sweep "$sweep_name" || return; continue ;;
+    esac
+    slip_parse "$sweep_name" || continue
+    sweep_out="$sweep_out out/$sweep_name" sweep_bodies="$sweep_bodies $slip_id"
+    sweep_key || return
+  done
+  # shellcheck disable=SC2086 # names without blanks
+  {
+    { [ -z "$sweep_out$sweep_keys" ] || (cd "$q" && exec rm -f $sweep_out $sweep_keys 9>&9) 2>/dev/null; } &&
+      sync_paths "$q/out" "$q/keys" &&
+      { [ -z "$sweep_bodies" ] || (cd "$q/body" && exec rm -f $sweep_bodies 9>&9) 2>/dev/null; } &&
+      (cd "$q/done" && exec rm -f $sweep_names 9>&9) 2>/dev/null
+  } || disk_failed "$q/done" "queue '$queue'"
+}
+
+# sweep_key - remove the key of a settled message, if the key still belongs to it
+sweep_key() {
+  [ "$slip_key" != - ] || return 0
+  key_read "$slip_key"
+  case $? in
+  0) [ "$key_id" != "$id" ] || sweep_keys="$sweep_keys keys/$slip_key" ;;
+  74) return 74 ;;
+  esac
+}

@@ -1,0 +1,309 @@
+# engine/settle.sh - end a reservation or renew it: delete, put back, delay, bury, touch; and kick what is buried or delayed
+
+# receipt_find RECEIPT - find the message of a receipt QUEUE:ID.TRIES.NONCE, wherever it is now: a receipt is good until the message is
+# reserved again. QUEUE:ID stands for a message that nobody holds.
+# Sets q, queue, found (the slip's path) and the slip_ variables. Returns 65 if malformed, 66 if no longer yours
+receipt_find() {
+  why='malformed receipt'
+  case $1 in
+  *:*) ;;
+  *) return 65 ;;
+  esac
+  receipt=${1##*:}
+  case $receipt in
+  *.*.*.* | *[!0-9a-f.]* | .* | *. | *..*) return 65 ;;
+  *.*.*) receipt_tries=${receipt#*.} receipt_nonce=${receipt##*.} receipt_tries=${receipt_tries%.*} ;;
+  *.*) return 65 ;;
+  *) receipt_tries='' receipt_nonce='' ;;
+  esac
+  number "${receipt%%.*}" 999999999999 || return 65
+  pad "$number" 000000000000
+  set -- "${1%:*}" "$padded"
+  queue_open "$1" || return
+  clock_read
+  message_find "$2" || { find_code=$?; [ $find_code -ne 66 ] || why="queue '$queue': message $number is not there, or no longer yours"; return $find_code; }
+  if [ -n "$receipt_nonce" ]; then
+    [ "$slip_tries.$slip_nonce" = "$receipt_tries.$receipt_nonce" ] ||
+      { why="queue '$queue': message $id was reserved again since"; return 66; }
+  else
+    case $found in
+    "$q"/out/*) why="queue '$queue': message $id is reserved"; return 66 ;;
+    esac
+  fi
+}
+
+# message_find ID - set `found` and the slip_ variables of the message with the 12-digit ID, in any place; return 66 if there is none.
+# A message in a flat file is unfolded, so that it has a slip of its own. Takes the lock if it needs it and does not have it.
+message_find() {
+  find_again=
+  while :; do
+    for found in "$q"/out/??????????."$1".* "$q"/wal/??????????."$1".* "$q"/head/*/??????????."$1".* \
+      "$q"/delayed/*/*/??????????."$1".* "$q"/buried/????????????.??????????."$1".*; do
+      [ -e "$found" ] && [ ! -e "$q/done/${found##*/}" ] || continue
+      slip_of "$found"
+      slip_parse "$slip" || continue
+      case $found in
+      "$q"/out/*) slip_parse "${found##*/}" || continue ;;
+      esac
+      return 0
+    done
+    need engine/fold
+    for found in "$q"/queue/*/* "$q"/fold/*/??????????."$1".* "$q"/unfold/*; do
+      [ -e "$found" ] || continue
+      case $found in
+      "$q"/fold/*) break ;;
+      "$q"/unfold/~) found=; continue ;;
+      esac
+      flat_parse "${found##*/}" && ! [ "$1" \< "$flat_first" ] && ! [ "$flat_last" \< "$1" ] && message_in_flat "$found" "$1" && break
+      found=
+    done
+    # RACE: one look misses a message that is handed out or given back between two of these listings
+    if [ ! -e "$found" ]; then
+      if [ -n "$find_again" ]; then
+        need engine/proof
+        nowhere "$1"
+        find_code=$?
+        [ $find_code -eq 0 ] || return $find_code
+        # RACE: it has moved again: repeat, but not for ever
+        [ ${#find_again} -lt 20 ] || { why="queue '$queue': cannot be listed"; return 74; }
+      fi
+      find_again=1$find_again
+      continue
+    fi
+    find_locked=
+    [ -n "$lock_held" ] || { lock_queue || return; find_locked=1; }
+    case $found in
+    "$q"/queue/*) queue_unfold "${found##*/}" ;;
+    esac
+    find_code=$?
+    [ -z "$find_locked" ] || unlock_queue
+    [ $find_code -eq 0 ] || return $find_code
+  done
+}
+
+# slip_move TARGET - rename `found` to TARGET: the one step of every change of state below. Returns 66 if another process was faster.
+# If the queue has a bound and the message stays in it, moves under the lock, so that a count does not miss it on its way
+slip_move() {
+  # An empty basename would make mv rename the whole directory
+  [ -n "${found##*/}" ] || { slip_unlock; why="queue '$queue': no message"; return 66; }
+  case $1 in
+  "$q"/wal/* | "$q"/delayed/* | "$q"/out/*)
+    slip_lock || return
+    slip_room || { slip_code=$?; slip_unlock; return $slip_code; } ;;
+  esac
+  move_tries=
+  while :; do
+    moved "$found" "$1"
+    slip_code=$?
+    [ $slip_code -eq 0 ] || [ -e "$found" ] || [ ${#move_tries} -ge 5 ] || ! slip_follow "$1" || { move_tries=1$move_tries; continue; }
+    break
+  done
+  slip_unlock
+  [ "$slip_code" -ne 0 ] || return 0
+  [ -e "$found" ] && { disk_failed "${1%/*}" "queue '$queue'"; return; }
+  why="queue '$queue': message $id is no longer yours"
+  return 66
+}
+
+# slip_follow TARGET - set `found` to where a message that nobody holds has gone by itself, under the same name: a fold moves it to head/, the end
+# of a delay to wal/. Return 1 if that is not proved, or if TARGET is in wal/ or delayed/, to which nothing moves back from head/ (I2)
+slip_follow() {
+  case $found.$1 in
+  "$q"/out/* | *."$q"/wal/* | *."$q"/delayed/*) return 1 ;;
+  esac
+  # In a process of its own, since it parses other slips into the slip_ variables
+  follow_said=$(message_find "$slip_id" && printf '%s' "$found") 2>/dev/null || return 1
+  [ "${follow_said##*/}" = "${found##*/}" ] && found=$follow_said
+}
+
+# slip_room - the bound does not count `found` if it is buried: return 75 if there is no room for it
+slip_room() {
+  case $found in
+  "$q"/buried/*) queue_conf || return ;;
+  *) return 0 ;;
+  esac
+  [ "$queue_bound" != 0 ] || return 0
+  need engine/bound bulk/batch engine/fold
+  # RACE: the bound may be younger than the look of slip_lock
+  [ -n "$lock_held" ] || { lock_queue || return; slip_locked=1; }
+  queue_room 1 || { slip_code=$?; [ $slip_code -ne 75 ] || why="queue '$queue' is full"; return $slip_code; }
+}
+
+# slip_lock - take the lock if the queue has a bound. Call it before reading the clock for a time that goes into a name (R5)
+slip_lock() {
+  # Look twice: one look may fail
+  [ ! -e "$q/conf" ] && [ ! -f "$q/conf" ] || [ -n "$lock_held" ] || { lock_queue || return; slip_locked=1; }
+}
+
+slip_unlock() {
+  [ -z "$slip_locked" ] || unlock_queue
+  slip_locked=
+}
+
+# message_delete - delete `found`; durable when it returns
+message_delete() {
+  case $found in
+  "$q"/out/*) slip=${found##*/} ;;
+  *) slip_format; slip=$slip.0.000000000000 ;;
+  esac
+  slip_move "$q/done/$slip" || return
+  sync_paths "${found%/*}" "$q/done" || { why="queue '$queue': cannot sync"; return 74; }
+  queue_log delete
+  wake "$q/room"
+  [ "$slip_size" -lt 262144 ] || rm -f "$q/body/$slip_id" 2>/dev/null || :
+}
+
+# message_release PRIORITY DELAY [uncounted] - give `found` back after DELAY seconds, with PRIORITY; empty: with its old place in the order.
+# After too many tries, bury it. `uncounted`: its owner ends without having released it, so do not count a release
+message_release() {
+  # Nothing moves back from head/ to wal/ (I2)
+  case $found in
+  "$q"/head/*) why="queue '$queue': message $id is no longer yours"; return 66 ;;
+  esac
+  queue_conf || return
+  if [ "$queue_most" != 0 ] && [ "$slip_tries" -ge "$queue_most" ]; then
+    message_bury "$1" released
+    return
+  fi
+  [ -z "$1" ] || { pad "$1" 0000000000; slip_priority=$padded; }
+  [ $# -eq 3 ] || slip_count releases
+  slip_format
+  if [ "$2" != 0 ]; then
+    need engine/push
+    while :; do
+      slip_lock || return
+      delay_place "$2" || { slip_code=$?; slip_unlock; return $slip_code; }
+      slip_move "$place/$slip" && break
+      # RACE: another verb removes an empty directory of delayed/ when it is due
+      slip_code=$?
+      [ ! -d "$place" ] || return $slip_code
+    done
+    sync_paths "$place" "${place%/*}" "$q/delayed" || { why="queue '$queue': cannot sync"; return 74; }
+  else
+    slip_move "$q/wal/$slip" || return
+  fi
+  queue_log release
+  wake "$q/wait"
+}
+
+# message_touch LEASE - set the deadline to LEASE seconds from now (empty: the message's own lease). The deadline is in the name, so a
+# touch and the end of the lease cannot both win
+message_touch() {
+  slip_lock || return
+  clock_add "${1:-$slip_lease}" "$now"
+  slip_format
+  # The same deadline gives the same name: nothing to rename
+  if [ "$found" = "$q/out/$slip.$slip_owner.$later" ]; then slip_unlock; else slip_move "$q/out/$slip.$slip_owner.$later" || return; fi
+  queue_log touch
+}
+
+# message_bury PRIORITY REASON - set `found` aside; durable when it returns
+message_bury() {
+  [ -z "$1" ] || { pad "$1" 0000000000; slip_priority=$padded; }
+  slip_count buries
+  slip_format
+  clock_epoch "$now"
+  # Two messages may be buried in the same hundredth of a second: keep their order
+  for bury_last in "$q"/buried/*; do :; done
+  bury_last=${bury_last##*/} bury_last=${bury_last%%.*}
+  case $bury_last in
+  *[!0-9]*) bury_last= ;;
+  esac
+  if [ ${#bury_last} -eq 12 ] && ! [ "$bury_last" \< "$epoch_time" ]; then
+    case $bury_last in
+    *99) clock_add 1 "${bury_last%??}00"; epoch_time=$later ;;
+    *) epoch_time=$((1${bury_last#"${bury_last%??}"} + 1)); epoch_time=${bury_last%??}${epoch_time#1} ;;
+    esac
+  fi
+  slip_move "$q/buried/$epoch_time.$slip.$2" || return
+  sync_paths "$q/buried" || { why="queue '$queue': cannot sync"; return 74; }
+  queue_log bury "$2"
+  wake "$q/room"
+}
+
+# message_kick - make `found`, which is buried or delayed, ready again
+message_kick() {
+  slip_count kicks
+  slip_format
+  slip_move "$q/wal/$slip" || return
+  queue_log kick
+  wake "$q/wait"
+}
+
+# message_reserve OWNER - hand out `found`, which nobody holds, out of turn; set `taken` (engine/take.sh)
+message_reserve() {
+  clock_read
+  slip_lock || return
+  slip_taken "$1" ''
+  slip_move "$q/out/$taken"
+}
+
+# message_putback WHY - a lease is over or an owner dead: put `found` back to its old place, or bury it after too many tries. Bury it also if it
+# has no body: nobody could read it, and it would keep out the messages behind it
+message_putback() {
+  if [ ! -e "$q/body/$slip_id" ]; then
+    need engine/proof
+    there "$q/body/$slip_id"
+    case $? in
+    1) message_bury '' damaged; return ;;
+    74) return 74 ;;
+    esac
+  fi
+  if [ "$queue_most" != 0 ] && [ "$slip_tries" -ge "$queue_most" ]; then
+    message_bury '' "$1"
+    return
+  fi
+  slip_count timeouts
+  slip_format
+  slip_move "$q/wal/$slip" || return
+  # For the statistics of a door
+  [ "$1" != expired ] || putbacks=$((${putbacks:-0} + 1))
+  queue_log "$1"
+  wake "$q/wait"
+}
+
+# queue_kick COUNT - kick up to COUNT messages, those buried longest or, if none is buried, delayed ones; set `kicked`. 75: no room for one
+queue_kick() {
+  kicked=0 kick_place='' kick_tries=
+  clock_read
+  # Messages that are due become ready without a kick
+  queue_tend
+  while :; do
+    kick_some "$1" || return
+    [ "$kicked" -lt "$1" ] && [ -z "$kick_full" ] || return 0
+    # Before kicking fewer than asked for, prove that there are no more
+    need engine/proof
+    # shellcheck disable=SC2086 # one place or two
+    slips_left ${kick_place:-buried delayed}
+    kick_code=$?
+    [ $kick_code -ne 66 ] || return 0
+    [ $kick_code -ne 69 ] || return 69
+    [ $kick_code -eq 0 ] && [ ${#kick_tries} -lt 20 ] || break
+    kick_tries=1$kick_tries
+  done
+  [ "$kicked" -ne 0 ] || { why="queue '$queue': cannot be listed"; return 74; }
+}
+
+kick_some() {
+  kick_full=
+  for found in "$q"/buried/* "$q"/delayed/*/*/*; do
+    [ "$kicked" -lt "$1" ] || break
+    case ${found##*/} in
+    '*') continue ;;
+    esac
+    kick_from=${found#"$q"/} kick_from=${kick_from%%/*}
+    [ "${kick_place:=$kick_from}" = "$kick_from" ] || break
+    slip_of "$found"
+    slip_parse "$slip" || continue
+    message_kick
+    kick_code=$?
+    case $kick_code in
+    0) kicked=$((kicked + 1)) ;;
+    # RACE: another process was faster: go on with the next
+    66) ;;
+    75) [ "$kicked" -ne 0 ] || return 75; kick_full=1; break ;;
+    *) return $kick_code ;;
+    esac
+  done
+  return 0
+}

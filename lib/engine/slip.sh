@@ -1,0 +1,124 @@
+# engine/slip.sh - the name of a slip: its fields, parsing and writing
+#
+# A message is a body and a slip. The body is `body/ID`: one line of base64, written once, never renamed, never opened for
+# writing again (I4). The slip is an empty file; its name holds all that changes, and the directory it lies in is the
+# message's state. A body without a slip is no message; a slip is created only when its body is whole.
+#
+#   PRIORITY.ID.TRIES.NONCE.LEASE.DELAY.BORN.SIZE.KEY.COUNTS          in wal/ fold/ head/ delayed/
+#   PRIORITY.ID. ... .COUNTS.OWNER.DEADLINE                          in out/ and, once settled, done/
+#   WHEN.PRIORITY.ID. ... .COUNTS.REASON                             in buried/
+#
+#   field     width  meaning
+#   PRIORITY  10     0 is the most urgent. First field, so that the shell's globs sort by urgency, then age
+#   ID        12     unique in the whole spool; grows
+#   TRIES            how often the message was handed out
+#   NONCE            random, from the last time it was handed out; 0 before. With ID and TRIES it is the receipt
+#   LEASE            seconds that a reservation lasts, unless reserve says otherwise
+#   DELAY            seconds it was delayed when pushed
+#   BORN      12     hundredths of a second since 1970, by the spool's clock
+#   SIZE             bytes
+#   KEY              - or k and 32 hexadecimal digits
+#   COUNTS           timeouts-releases-buries-kicks
+#   OWNER            0, or PID-TIME: the process that holds the message, and a time when it lived
+#   DEADLINE  12     end of the lease by the clock since boot; 000000000000: none
+#   WHEN      12     hundredths of a second since 1970, when it was buried
+#   REASON           letters, digits, - and _
+#
+# A name is valid if and only if it has these fields, in this order, of these widths. TRIES or COUNTS grow with every change of
+# state that could bring a message back to where it was, and NONCE is random: so no slip's name comes twice (I3).
+
+# slip_parse NAME - set slip_priority ... slip_counts, slip_owner, slip_deadline; return 1 if NAME is not valid in wal/ or out/
+slip_parse() {
+  slip_name=$1
+  # Only these characters: any others could act as a pattern when the shell splits the name
+  case $1 in
+  *[!0-9a-z.-]*) return 1 ;;
+  esac
+  IFS=.
+  # shellcheck disable=SC2086 # split at the dots
+  set -- $1
+  IFS=' 	
+'
+  case $# in
+  10) slip_owner=0 slip_deadline=000000000000 ;;
+  12) slip_owner=${11} slip_deadline=${12} ;;
+  *) return 1 ;;
+  esac
+  [ ${#1} -eq 10 ] && [ ${#2} -eq 12 ] && [ ${#7} -eq 12 ] || return 1
+  slip_priority=$1 slip_id=$2 slip_tries=$3 slip_nonce=$4 slip_lease=$5 slip_delay=$6 slip_born=$7
+  slip_size=$8 slip_key=$9 slip_counts=${10}
+  # Shells calculate with these: 08 is an error there, and letters are names of variables (R7)
+  case $slip_priority$slip_id$slip_tries$slip_lease$slip_delay$slip_born$slip_size in
+  *[!0-9]*) return 1 ;;
+  esac
+  case .$slip_tries.$slip_lease.$slip_delay.$slip_size. in
+  *.0[0-9]* | *..*) return 1 ;;
+  esac
+  [ ${#slip_tries} -le 9 ] && [ ${#slip_lease} -le 10 ] && [ ${#slip_delay} -le 10 ] && [ ${#slip_size} -le 12 ] && [ -n "$slip_nonce" ] || return 1
+  case $slip_key in
+  -) ;;
+  k*[!0-9a-f]*) return 1 ;;
+  k????????????????????????????????) ;;
+  *) return 1 ;;
+  esac
+  case -$slip_counts in
+  *[!0-9-]* | *--* | *- | *-0[0-9]* | *-*-*-*-*-* | *[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]*) return 1 ;;
+  -*-*-*-*) ;;
+  *) return 1 ;;
+  esac
+  id=${slip_id#"${slip_id%%[!0]*}"}
+}
+
+# slip_format - set `slip` to the name that the slip_ variables give, without an owner
+slip_format() {
+  slip=$slip_priority.$slip_id.$slip_tries.$slip_nonce.$slip_lease.$slip_delay.$slip_born.$slip_size.$slip_key.$slip_counts
+}
+
+# slip_count WHICH - add one to timeouts, releases, buries or kicks in slip_counts
+slip_count() {
+  slip_which=$1
+  IFS=-
+  # shellcheck disable=SC2086 # split at the dashes
+  set -- $slip_counts
+  IFS=' 	
+'
+  case $slip_which in
+  timeouts) slip_counts=$(($1 + 1))-$2-$3-$4 ;;
+  releases) slip_counts=$1-$(($2 + 1))-$3-$4 ;;
+  buries) slip_counts=$1-$2-$(($3 + 1))-$4 ;;
+  kicks) slip_counts=$1-$2-$3-$(($4 + 1)) ;;
+  esac
+}
+
+# slip_of PATH - set `slip` to the name that the slip at PATH, in any place, has in wal/
+slip_of() {
+  slip=${1##*/}
+  case $1 in
+  "$q"/buried/*) slip=${slip#*.} slip=${slip%.*} ;;
+  "$q"/out/batch.* | "$q"/claimed/*) ;;
+  "$q"/out/* | "$q"/done/*) slip=${slip%.*} slip=${slip%.*} ;;
+  esac
+}
+
+# moved FROM TO - rename FROM to TO; return 0 if it has that name now. The status of mv is not enough: an mv that was killed or failed after
+# its rename has renamed (R2). If mv says that there is no FROM, another process was faster
+moved() {
+  if [ -n "$lock_held" ]; then moved_said=$(exec mv -f "$1" "$2" 2>&1 9>&9); else moved_said=$(exec mv -f "$1" "$2" 2>&1); fi && return 0
+  case $moved_said in
+  *'o such file'*) return 1 ;;
+  esac
+  [ ! -e "$1" ] && [ -e "$2" ]
+}
+
+# slip_strange PATH - set aside the file at PATH, below the queue's directory, which is neither a slip nor a flat file
+slip_strange() {
+  nonce_read
+  strange_name=${1##*/}
+  [ ${#strange_name} -le 200 ] || strange_name=long
+  mv -f "$q/$1" "$q/tmp/strange.$nonce.$strange_name" 2>/dev/null || disk_failed "$q/tmp" "queue '$queue'"
+}
+
+# priority_pad PRIORITY - set `padded` to PRIORITY with 10 digits
+priority_pad() {
+  pad "$1" 0000000000
+}

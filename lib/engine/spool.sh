@@ -1,0 +1,359 @@
+# engine/spool.sh - the spool and its queues on disk: opening, locks, ids, configuration, log
+#
+#   $FLATQ_DIR/.ids/RANGE/N     the push journal: which process was given which id (I1), for which queue; a second line: on which boot; then
+#                               `slip`: that push is about to create its slip; `.`: it has ended
+#   $FLATQ_DIR/.boot/BOOT       the spool was recovered after this boot; holds the wall clock at its begin, what base64 can do, and the clock;
+#                               on a second line the tools that were tried (tools_same)
+#   $FLATQ_DIR/.try/            empty, for trying tools (engine/probe.sh)
+#   $FLATQ_DIR/.wait/           FIFOs of the verbs that wait (engine/wait.sh)
+#   $FLATQ_DIR/.lock            for ids, and for the first verb after a boot
+#   $FLATQ_DIR/QUEUE/           body/ wal/ fold/ queue/ unfold/ head/ out/ done/ delayed/ buried/ keys/ wait/ room/ tmp/, lock, log, and
+#                               if they are needed conf (bound, most tries) and closed
+
+# spool_open - find the spool; create it if there is none; recover it if this is its first use since the system started
+spool_open() {
+  if [ -z "${FLATQ_DIR:-}" ]; then
+    [ -n "${XDG_STATE_HOME:-}${HOME:-}" ] || { why='set FLATQ_DIR or HOME'; return 64; }
+    FLATQ_DIR=${XDG_STATE_HOME:-$HOME/.local/state}/flatq
+  fi
+  case $FLATQ_DIR in
+  /*) ;;
+  *) FLATQ_DIR=$PWD/$FLATQ_DIR ;;
+  esac
+  # The set-gid bit says that the spool belongs to a group (create -g)
+  spool_shared=
+  if [ -g "$FLATQ_DIR" ]; then
+    umask 007
+    spool_shared=1
+    no_links "$FLATQ_DIR"/.[a-z]* || return
+  fi
+  { read -r boot <"$FLATQ_PROC/sys/kernel/random/boot_id"; } 2>/dev/null || boot=none
+  # If boot_id exists and cannot be read, do not take that for a new boot
+  [ "$boot" != none ] || [ ! -e "$FLATQ_PROC/sys/kernel/random/boot_id" ] || { why='cannot read when the system was started'; return 74; }
+  # Without boot ids nobody would look, after a power cut, for slips whose bodies did not reach the disk
+  [ "$boot" != none ] || [ "$FLATQ_SYNC" = off ] ||
+    { why='cannot tell when the system was started: mount /proc, or set FLATQ_SYNC=off, which loses messages in a power cut'; return 70; }
+  boot_read
+  boot_code=$?
+  if [ $boot_code -eq 0 ]; then
+    tools_same && return 0
+    need engine/boot
+    spool_tools
+    return
+  fi
+  [ $boot_code -eq 66 ] || return $boot_code
+  need engine/boot
+  spool_boot
+}
+
+# tools_find - set `tools`: FLATQ_SYNC, and where the shell finds the programs that each push and pop needs. Done by the shell itself, since a
+# process costs as much as they do
+tools_find() {
+  tools=$FLATQ_SYNC
+  set -f
+  IFS=:
+  for tools_name in base64 mv sync; do
+    for tools_place in ${PATH:-}; do
+      [ ! -x "$tools_place/$tools_name" ] || { tools="$tools:$tools_place/$tools_name"; break; }
+    done
+  done
+  IFS=' 	
+'
+  set +f
+}
+
+# tools_same - return 0 if these programs and this shell were tried on this boot, and are as they were then (engine/probe.sh). Another container, with
+# programs of its own, may use the same spool
+tools_same() {
+  tools_find
+  # What is tried with FLATQ_SYNC=on is enough for off
+  [ "$tools" = "$boot_tools" ] || [ "$tools" = "off:${boot_tools#on:}" ] || return
+  set -f
+  IFS=:
+  # shellcheck disable=SC2086 # split at the colons
+  set -- $tools
+  IFS=' 	
+'
+  set +f
+  shift
+  for tools_path in "$@"; do
+    # shellcheck disable=SC3013 # -nt and -ot are in every shell that is named in the README
+    [ ! "$tools_path" -nt "$FLATQ_DIR/.boot" ] || return
+  done
+  tools_path=$FLATQ_PROC/$$/exe
+  # shellcheck disable=SC3013
+  [ ! -e "$tools_path" ] || { [ ! "$tools_path" -nt "$FLATQ_DIR/.boot/$boot" ] && [ ! "$tools_path" -ot "$FLATQ_DIR/.boot/$boot" ]; }
+}
+
+# boot_read - set epoch, base64_wrap and clock_same; return 66 if no verb has run since this boot. A file that exists and cannot be read is
+# an error, not a new boot: recovery would put back what living owners hold. Members of a group may write this file and the shell
+# calculates with it, so accept only numbers and two words (R7)
+boot_read() {
+  epoch='' base64_wrap='' clock_same='' boot_tools=
+  # RACE: another verb may have created it between two looks: then look again
+  for boot_try in 1 2; do
+    { { read -r epoch base64_wrap clock_same && read -r boot_tools || :; } <"$FLATQ_DIR/.boot/$boot"; } 2>/dev/null && break
+    need engine/proof
+    ! absent "$FLATQ_DIR/.boot/$boot" || return 66
+    case $absent_said in
+    *'ermission denied'*) why="spool $FLATQ_DIR: not allowed"; return 77 ;;
+    esac
+  done
+  case $epoch in
+  '' | 0?* | *[!0-9]* | ???????????*) ;;
+  *)
+    case $base64_wrap.$clock_same in
+    -w0.same | -w0.- | --.same | --.-) return 0 ;;
+    esac ;;
+  esac
+  why="spool $FLATQ_DIR: cannot read its record of this boot"
+  return 74
+}
+
+# queue_open NAME [make] - set `queue`, and `q` to its directory; return 66 if there is none and `make` is not given
+queue_open() {
+  name_check "$1" || return
+  queue=$1 reclaim_saw=
+  name_to_disk "$1"
+  q=$FLATQ_DIR/$disk
+  [ -z "$spool_shared" ] || queue_plain || return
+  # The lock is created last: if it exists, the places are synced
+  [ -e "$q/lock" ] && return 0
+  if [ $# -ne 2 ] && [ ! -d "$q/wal" ]; then
+    need engine/proof
+    if absent "$q/wal"; then
+      why="no queue '$1'"
+      return 66
+    fi
+    # RACE: another process may have created the queue since
+    [ -d "$q/wal" ] || return 74
+  fi
+  need engine/boot
+  queue_make
+}
+
+# queue_plain - in a group's spool, return 74 if a name that verbs use is a link: a member may have put it there to make us write elsewhere
+queue_plain() {
+  no_links "$q" "$q"/* "$q"/claimed/* "$q"/head/* "$q"/queue/* "$q"/delayed/*
+}
+
+no_links() {
+  for link_path in "$@"; do
+    [ ! -h "$link_path" ] || { why="$link_path is a link"; return 74; }
+  done
+}
+
+# file_put NAME TEXT - write TEXT to a new file (set -C: exclusively) and rename it to $q/NAME: a `>` would write through a link that another
+# member of the group puts there meanwhile. CRASH: the checkpoint removes the file from tmp/
+file_put() {
+  put_path=$q/tmp/$$-$now.put
+  set -C
+  { printf '%s\n' "$2" >"$put_path"; } 2>/dev/null || { set +C; return 1; }
+  set +C
+  # If the name is a link to a directory, mv would move the file into that
+  [ ! -h "$q/$1" ] || rm -f "$q/$1" 2>/dev/null
+  if [ -n "$lock_held" ]; then mv -f "$put_path" "$q/$1" 2>/dev/null 9>&9; else mv -f "$put_path" "$q/$1" 2>/dev/null; fi
+}
+
+# file_mark PATH - create the empty file PATH; if it exists, leave it as it is
+file_mark() {
+  set -C
+  { true >"$1"; } 2>/dev/null
+  set +C
+  [ -e "$1" ]
+}
+
+# queue_files - set queue_files to the names in $q itself that begin as closed, conf and dropping do. The listing must contain `lock`, or it
+# has failed and proves nothing (R1)
+queue_files() {
+  queue_files=' '
+  for queue_path in "$q"/[cdl]*; do queue_files="$queue_files${queue_path##*/} "; done
+  case $queue_files in
+  *' lock '*) return 0 ;;
+  esac
+  need engine/proof
+  queue_gone || return
+  why="queue '$queue': cannot be listed"
+  return 74
+}
+
+# queue_conf - set queue_bound and queue_most; 0 means no limit
+queue_conf() {
+  if ! { read -r queue_bound queue_most queue_rest <"$q/conf"; } 2>/dev/null; then
+    queue_bound=0 queue_most=0
+    queue_files || return
+    case $queue_files in
+    *' conf '*) need engine/proof; conf_read || return ;;
+    *) return 0 ;;
+    esac
+  fi
+  number "${queue_bound:-x}" 999999999 && queue_bound=$number &&
+    number "${queue_most:-x}" 999999999 && queue_most=$number ||
+    { queue_bound=0 queue_most=0 why="queue '$queue': conf is damaged"; return 65; }
+}
+
+# sync_paths PATH ... - sync these files and directories; with FLATQ_SYNC=off, do nothing
+sync_paths() {
+  [ "$FLATQ_SYNC" = off ] || sync "$@" 2>/dev/null
+}
+
+# lock_queue - wait for the queue's lock, on descriptor 9, then finish what a killed holder has begun, so that no caller can forget to (R3).
+# Children that write inherit it (9>&9, which mksh must be told), so a child that outlives its shell still holds the lock. Others get 9>&-.
+lock_queue() {
+  # Without `command`, a failed exec would end the shell
+  { command exec 9>>"$q/lock"; } 2>/dev/null ||
+    { need engine/proof; queue_gone || return; disk_failed "$q" "queue '$queue'"; return; }
+  lock_held=1
+  flock 9 9>&9 2>/dev/null || { unlock_queue; why='flock is missing or failed: install it (apk add flock)'; return 70; }
+  # RACE: another process may have dropped the queue, and created a new one of the same name, meanwhile
+  # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
+  [ ! -e "$FLATQ_PROC/self/fd" ] || [ "$q/lock" -ef "$FLATQ_PROC/self/fd/9" ] ||
+    { need engine/proof; queue_gone 9; } || { lock_code=$?; unlock_queue; return $lock_code; }
+  # The time before the wait is old: read the clock again (R5)
+  clock_read
+  lock_recover || { lock_code=$?; unlock_queue; return $lock_code; }
+}
+
+# lock_recover - finish what a killed holder of the lock has left. In a process of its own, since it parses other slips into the slip_
+# variables, which hold the caller's message
+lock_recover() {
+  lock_left=
+  if [ -e "$q/dropping" ]; then
+    need engine/boot
+    queue_make && rm -f "$q/dropping" 2>/dev/null 9>&9 || { disk_failed "$q" "queue '$queue'"; return; }
+  fi
+  for lock_place in fold unfold; do
+    place_first "$lock_place" || return
+    [ "$place_first" = '~' ] || lock_left=1
+  done
+  for lock_path in "$q"/tmp/??????????.????????????.*; do
+    [ ! -e "$lock_path" ] || lock_left=1
+  done
+  [ -n "$lock_left" ] || return 0
+  need engine/slip engine/fold engine/process engine/proof
+  lock_said=$(queue_recover 9>&9 || { lock_code=$?; printf '%s' "$why"; exit $lock_code; }) && return 0
+  lock_code=$?
+  why=${lock_said:-"queue '$queue': cannot be recovered"}
+  case $lock_code in
+  69 | 7?) return $lock_code ;;
+  esac
+  return 74
+}
+
+# drop_wait - if a drop is at work, or was killed at it, wait for its end and return 0; return 1 if there is none, 69 if the queue is gone
+drop_wait() {
+  [ -z "$lock_held" ] && [ -e "$q/dropping" ] || return 1
+  lock_queue || return
+  unlock_queue
+}
+
+# place_first PLACE - set place_first to the first name in fold/ or unfold/. Each of the two holds an empty file `~`: a listing without it
+# has failed (R1)
+place_first() {
+  for place_try in 1 2; do
+    place_first='' place_seen=''
+    for place_path in "$q/$1"/*; do
+      place_first=${place_first:-${place_path##*/}}
+      [ "$place_path" != "$q/$1/~" ] || place_seen=1
+    done
+    [ -z "$place_seen" ] || return 0
+    # An older version of flatq did not create it
+    { true >>"$q/$1/~"; } 2>/dev/null || break
+  done
+  why="queue '$queue': cannot list $1"
+  return 74
+}
+
+unlock_queue() {
+  exec 9>&-
+  lock_held=
+}
+
+# ids_last_range - set `range` to the directory of the newest open range, which is synced. One or two ranges exist
+ids_last_range() {
+  ids_found=
+  # Digits only: shells calculate with the name (R7)
+  for range in "$FLATQ_DIR"/.ids/[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]; do
+    # Look twice before using an older range: some of its ids may not be on the disk
+    [ ! -e "$range/open" ] && [ ! -f "$range/open" ] || ids_found=$range
+  done
+  range=$ids_found
+  [ -n "$range" ] || { why='the spool has no range of ids'; return 74; }
+  [ -z "$spool_shared" ] || no_links "$range"
+}
+
+# ids_next - take the next id: set `id`, slip_id, and `journal`, a file that names this process and the queue until the push has ended.
+# A range is filled from below, and nothing in it is unlinked while it is in use, so halving finds the last id. A range is renamed away
+# before it is removed, so that a process which still uses it fails (I1).
+ids_next() {
+  owner_read
+  while :; do
+    ids_last_range || return
+    # FLATQ_RANGE is the number of ids that are used of a range's thousand
+    ids_low=999 ids_most=$((1000 + FLATQ_RANGE))
+    ids_high=$ids_most
+    while [ $((ids_high - ids_low)) -gt 1 ]; do
+      ids_middle=$(((ids_low + ids_high) / 2))
+      if [ -e "$range/$ids_middle" ]; then ids_low=$ids_middle; else ids_high=$ids_middle; fi
+    done
+    # RACE: other pushes take ids too; if one was faster, try the next id
+    while [ "$ids_high" -lt "$ids_most" ]; do
+      journal=$range/$ids_high
+      set -C
+      # Open once, to create the file and to write it
+      if { command exec 8>"$journal"; } 2>/dev/null; then
+        set +C
+        slip_id=${range##*/}${ids_high#1}
+        id=${slip_id#"${slip_id%%[!0]*}"}
+        # CRASH: an empty file is an id that nobody uses
+        { printf '%s %s %s\n%s\n' "${owner%-*}" "${owner#*-}" "${q##*/}" "$boot" >&8; } 2>/dev/null
+        ids_code=$?
+        exec 8>&-
+        # RACE: a checkpoint may have removed the range while it was empty
+        [ $ids_code -eq 0 ] && [ -e "$journal" ] || { [ -d "$range" ] || break; disk_failed "$range" "queue '$queue'"; return; }
+        [ -n "$id" ] && return 0
+        # Skip 0: no message has that id
+        ids_end
+      fi
+      set +C
+      [ -e "$journal" ] || break
+      ids_high=$((ids_high + 1))
+    done
+    if [ "$ids_high" -ge "$ids_most" ]; then
+      need engine/boot
+      lock_spool || return
+      # RACE: another push may have opened the next range while we waited
+      ids_full=$range
+      ids_last_range && { [ "$range" != "$ids_full" ] || ids_open_range; } || { ids_code=$?; unlock_spool; return $ids_code; }
+      unlock_spool
+      ids_turned=1
+    elif [ -d "$range" ]; then
+      disk_failed "$range" 'ids'
+      return
+    fi
+  done
+}
+
+# ids_end - note that the push with this id has ended, successfully or not. Appends a line, which is cheaper on disk than emptying the file
+ids_end() {
+  [ -h "$journal" ] || { printf '.\n' >>"$journal"; } 2>/dev/null || :
+}
+
+# queue_log VERB [REASON] - write a line about the message in slip_* to the queue's log: time, verb, id, tries, size, milliseconds
+# since it was pushed. If the log cannot be written, go on.
+queue_log() {
+  clock_epoch "$now"
+  [ ! -h "$q/log" ] || return 0
+  waited_s=${epoch_time%??} waited_c=1${epoch_time#"${epoch_time%??}"}
+  born_s=${slip_born%??} born_c=1${slip_born#"${slip_born%??}"}
+  { printf '%s.%s %s %s %s %s %s %s\n' "$waited_s" "${waited_c#1}" "$1" "$id" "$slip_tries" "$slip_size" \
+    $(((${waited_s#"${waited_s%%[!0]*}"} - ${born_s#"${born_s%%[!0]*}"}) * 1000 + (waited_c - born_c) * 10)) "${2:--}" >>"$q/log"; } 2>/dev/null || :
+}
+
+# wake DIRECTORY [COUNT] - wake COUNT (else 1) of the processes that wait there (engine/wait.sh)
+wake() {
+  for wake_path in "$1"/*; do
+    [ ! -e "$wake_path" ] || { need engine/wait; wake_some "$@"; }
+    return 0
+  done
+}

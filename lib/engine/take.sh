@@ -1,0 +1,249 @@
+# engine/take.sh - find the message whose turn it is, and hand it out
+
+# queue_scan - set scan_name to the name that sorts first of all, and scan_place to its place: wal, head, queue, fold, unfold; empty: nothing
+# is ready. Messages that nobody has taken move one way only, wal, fold, queue, unfold, head (I2), and the places are listed in that
+# order. So a message that moves meanwhile may be seen twice, but never missed.
+queue_scan() {
+  scan_place='' scan_name=''
+  scan_least wal "$q"/wal/*
+  scan_least fold "$q"/fold/*
+  # The first block that is not empty has the first flat file
+  for scan_path in "$q"/queue/*; do
+    case ${scan_path##*/} in
+    *[!0-9.]*) continue ;;
+    ??????????.???????) ;;
+    *) continue ;;
+    esac
+    scan_least queue "$scan_path"/*
+    [ "$scan_count" = 0 ] || break
+  done
+  scan_least unfold "$q"/unfold/*
+  for scan_path in "$q"/head/*; do
+    case ${scan_path##*/} in
+    *[!0-9a-f.]*) continue ;;
+    esac
+    # A run whose name sorts after what was found has no earlier message
+    [ -z "$scan_name" ] || [ "${scan_path##*/}" \< "$scan_name" ] || break
+    scan_least "head/${scan_path##*/}" "$scan_path"/*
+  done
+}
+
+# scan_least PLACE PATHS - if the first of PATHS sorts before what was found so far, keep it; set scan_count
+scan_least() {
+  scan_least_place=$1
+  shift
+  scan_count=$#
+  case $1 in
+  *'/*') [ -e "$1" ] || [ -h "$1" ] || { scan_count=0; return 0; } ;;
+  # fold/ and unfold/ always hold an empty file `~` (place_first)
+  *'/~') scan_count=0; return 0 ;;
+  esac
+  set -- "${1##*/}"
+  if [ -z "$scan_name" ] || [ "$1" \< "$scan_name" ]; then
+    scan_name=$1 scan_place=$scan_least_place
+  fi
+}
+
+# take_message OWNER LEASE QUEUE ... - hand out the first message of the first queue that has one: rename its slip to out/, the rollback
+# journal, with one more try, a new nonce, OWNER (0: none, so only the lease ends it) and the deadline. LEASE is in seconds; empty: the
+# message's own; `none`: no deadline, so only the owner's death ends it.
+# Sets q, queue, id, the slip_ variables and `taken`, the name in out/. Returns 66 if nothing is ready, 69 if all are closed and empty
+take_message() {
+  take_owner=$1 take_lease=$2
+  shift 2
+  take_open=
+  for take_queue in "$@"; do
+    queue_open "$take_queue" || { take_code=$?; [ $take_code -eq 66 ] && take_open=1 && continue; return $take_code; }
+    # Look for `closed` before the scan: then the scan finds every push that was acknowledged before the close. Twice: one look may fail
+    [ -e "$q/closed" ] || [ -f "$q/closed" ] || take_open=1
+    take_of_queue
+    take_code=$?
+    [ $take_code -eq 66 ] || return $take_code
+  done
+  [ -n "$take_open" ] || { why="closed and empty"; return 69; }
+  why='nothing there'
+  return 66
+}
+
+# take_wait SECONDS OWNER LEASE QUEUE ... - as take_message, but if nothing is ready wait for SECONDS (`none`: for ever), or until a trap
+# sets take_stop
+take_wait() {
+  take_seconds=$1
+  shift
+  take_message "$@"
+  take_code=$?
+  [ $take_code -eq 66 ] && [ "$take_seconds" != 0 ] || return $take_code
+  need engine/wait
+  take_waiting "$@"
+}
+
+take_of_queue() {
+  clock_read
+  queue_tend
+  take_looked=
+  while :; do
+    queue_scan
+    case $scan_place in
+    wal | head/*)
+      take_slip && return 0
+      # RACE: another process was faster: scan again from the start, since the second name need not be the next
+      [ ! -e "$q/$scan_place/$scan_name" ] && [ ! -h "$q/$scan_place/$scan_name" ] || drop_wait || { take_failed; return; } ;;
+    '')
+      if [ ${#take_looked} -gt 0 ]; then
+        need engine/proof
+        nothing_ready
+        take_code=$?
+        [ $take_code -eq 0 ] || return $take_code
+        # RACE: a message came meanwhile, and is gone when we look; or a listing failed. Repeat, but not for ever
+        [ ${#take_looked} -lt 20 ] || { why="queue '$queue': cannot be listed"; return 74; }
+        clock_read
+        queue_tend
+      fi
+      # A message may come back now, by its owner's death, its lease or its delay: load what that takes
+      need engine/settle engine/reclaim bulk/batch engine/process
+      queue_reclaim || return
+      take_looked=1$take_looked ;;
+    *)
+      # It is in a flat file, or on its way there: unfold it, or wait for the process that is doing so; then scan again
+      take_unfold || return ;;
+    esac
+  done
+}
+
+# take_unfold - unfold the flat file that was found, or finish its way
+take_unfold() {
+  need engine/fold
+  lock_queue || return
+  [ "$scan_place" != queue ] || queue_unfold "$scan_name"
+  take_code=$?
+  unlock_queue
+  return $take_code
+}
+
+# queue_tend - called first by every take: bring back messages that are due and, once a second, those whose lease is over or owner dead
+queue_tend() {
+  for tend_path in "$q"/delayed/*; do break; done
+  if [ -e "$tend_path" ]; then
+    clock_epoch "$now"
+    [ "$epoch_time" \< "${tend_path##*/}00000" ] || { need engine/reclaim; queue_promote; }
+  fi
+  { read -r tend_last <"$q/tended"; } 2>/dev/null || tend_last=
+  case $tend_last in
+  *[!0-9]*) tend_last=000000000000 ;;
+  ????????????) ;;
+  *) tend_last=000000000000 ;;
+  esac
+  clock_add 1 "$tend_last"
+  # A time later than ours is from another boot
+  [ "$now" \< "$later" ] && ! [ "$now" \< "$tend_last" ] && return 0
+  if [ -n "$spool_shared" ]; then
+    file_put tended "$now"
+  elif [ ! -h "$q/tended" ]; then
+    { printf '%s\n' "$now" >|"$q/tended"; } 2>/dev/null
+  fi
+  # With out/ empty, no message can come back
+  set -- "$q"/out/*
+  [ -e "$1" ] || return 0
+  need engine/settle engine/reclaim bulk/batch engine/process
+  queue_reclaim
+}
+
+# slip_taken OWNER LEASE - set `taken` to the name in out/ for the message in the slip_ variables; OWNER and LEASE as in take_message
+slip_taken() {
+  nonce_read
+  slip_tries=$((slip_tries + 1)) slip_nonce=$nonce
+  case $2 in
+  none) later=000000000000 ;;
+  '') clock_add "$slip_lease" "$now" ;;
+  *) clock_add "$2" "$now" ;;
+  esac
+  slip_format
+  taken=$slip.$1.$later
+}
+
+# take_slip - rename exactly the name that was found to out/; set `taken`
+take_slip() {
+  slip_parse "$scan_name" || { slip_strange "$scan_place/$scan_name"; return 1; }
+  slip_taken "$take_owner" "$take_lease"
+  moved "$q/$scan_place/$scan_name" "$q/out/$taken"
+}
+
+take_failed() {
+  disk_failed "$q/out" "queue '$queue'"
+}
+
+# body_print - write the message of slip_id to standard output; return 74 if it cannot be read or written in full
+body_print() {
+  door_reply "$slip_size" || return
+  base64 -d "$q/body/$slip_id" 2>/dev/null 9>&- && return 0
+  why="queue '$queue': message $id could not be written out in full"
+  return 74
+}
+
+# message_head - print the first line of a reservation: receipt, id, tries, length
+message_head() {
+  printf '%s:%s.%s.%s %s %s %s\n' "$queue" "$id" "$slip_tries" "$slip_nonce" "$id" "$slip_tries" "$slip_size" 2>/dev/null && return 0
+  why="queue '$queue': message $id could not be written out in full"
+  return 74
+}
+
+# door_reply SIZE - called before SIZE bytes are written out. A door has its own version
+[ -n "${FLATQ_DOOR:-}" ] || door_reply() {
+  :
+}
+
+# door_delivered - return 0 if the client can have received the answer. A door has its own version, which checks
+[ -n "${FLATQ_DOOR:-}" ] || door_delivered() {
+  :
+}
+
+# door_waits SECONDS - called before a read that may take so long, and after it. A door has its own version
+[ -n "${FLATQ_DOOR:-}" ] || door_waits() {
+  :
+}
+
+# take_back - put back what was taken and not settled; keep `why`
+take_back() {
+  # A signal may come after the marker was created: then the message is settled and stays so
+  [ -n "$taken" ] && [ ! -e "$q/done/$taken" ] || return 0
+  need engine/settle
+  take_why=$why
+  found=$q/out/$taken
+  clock_read
+  queue_conf && message_putback undelivered
+  why=$take_why
+  taken=
+}
+
+# take_stopped SIGNAL - the trap of every verb that takes: put the message back before the process ends
+take_stopped() {
+  # The message is settled already: finish normally, as if the signal had come a moment later
+  [ -z "$taken" ] || [ ! -e "$q/done/$taken" ] || return 0
+  trap - HUP INT TERM
+  take_back
+  [ -z "${wait_fifo:-}" ] || wait_end
+  end_by "$1"
+}
+
+# taken_settle - settle the message that was handed out as `taken`. Without a deadline, by a marker of the same name in done/, which the
+# shell itself creates: a process that puts back sees the owner dead first, and looks for the marker then. With a deadline, a living owner
+# may have lost the message; only the rename tells, while a late marker would make the sweep remove the body of the next owner.
+taken_settle() {
+  [ -n "$taken" ] || { why="queue '$queue': nothing is taken"; return 66; }
+  taken_marked=
+  case $taken in
+  *.000000000000)
+    set -C
+    { true >"$q/done/$taken"; } 2>/dev/null && taken_marked=1
+    set +C ;;
+  esac
+  # If the disk has no room for another name, rename: that needs none
+  if [ -z "$taken_marked" ] && ! moved "$q/out/$taken" "$q/done/$taken"; then
+    [ ! -e "$q/out/$taken" ] || { disk_failed "$q/done" "queue '$queue'"; return; }
+    why="queue '$queue': message $id is no longer yours"
+    return 66
+  fi
+  wake "$q/room"
+  # Remove a large body now, rather than leaving it to the sweep
+  [ "$slip_size" -lt 262144 ] || { rm -f "$q/out/$taken" 2>/dev/null && rm -f "$q/body/$slip_id" 2>/dev/null || :; }
+}

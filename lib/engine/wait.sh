@@ -1,0 +1,211 @@
+# engine/wait.sh - waiting for a message, or for room, without a busy loop
+#
+# A waiter creates a FIFO in the spool's .wait/ and enters its name in the wait/ (or room/) of every queue it waits for; then it looks for a
+# message. A pusher looks for waiters after its message is in place. So one of the two sees the other. The pusher claims a waiter by an
+# exclusive marker and writes one byte: one message wakes one waiter, and a stopped waiter gets at most one byte, so no pusher blocks on
+# it. A timeout is the end of the file: a sleeper holds the only other writing end. If a waiter is woken and dies, no message is lost:
+# every waiter looks again after two seconds.
+
+# wait_begin KIND QUEUE ... - enter this process as a waiter for each QUEUE, and create the queue if needed; KIND is wait or room
+wait_begin() {
+  wait_kind=$1
+  shift
+  nonce_read
+  owner_read
+  wait_name=$owner.$nonce wait_fifo=$FLATQ_DIR/.wait/$owner.$nonce wait_woken=
+  wait_sleeper=
+  # If the system can do that, let the sleeper die with us, even if we are killed; a door tests for it once
+  if [ -z "${wait_asked:-}" ]; then
+    wait_asked=1 wait_pdeathsig=
+    setpriv --pdeathsig KILL true 2>/dev/null 9>&- && wait_pdeathsig='setpriv --pdeathsig KILL'
+  fi
+  mkfifo "$wait_fifo" 2>/dev/null 9>&- || { disk_failed "$FLATQ_DIR/.wait" 'wait'; return; }
+  for wait_queue in "$@"; do
+    queue_open "$wait_queue" make && wait_enter "$q/$wait_kind" || return
+  done
+}
+
+# wait_enter DIRECTORY - enter our name there, unless it is entered: a queue may be named twice, or be created again while we wait
+wait_enter() {
+  [ ! -e "$1/$wait_name" ] || return 0
+  set -C
+  { true >"$1/$wait_name"; } 2>/dev/null || { set +C; [ -d "$1" ] || return 0; disk_failed "$1" 'wait'; return; }
+  set +C
+}
+
+# wait_turn DEADLINE - wait until a pusher wakes us, DEADLINE (by the clock; `none`), a delayed or leased message in $q may be due, or two
+# seconds have passed. The mark of a wake stays until we have looked for a message, so that pushers meanwhile wake other waiters. If we
+# found none, we remove the mark and look once more
+wait_turn() {
+  [ -z "$wait_woken" ] || { rm -f "$wait_fifo.woken" 9>&- 2>/dev/null; wait_woken=''; return 0; }
+  # Do not wait for the time that has passed since the clock was read
+  clock_read
+  wait_seconds=2.00
+  wait_next=$1
+  if [ "$wait_next" != none ]; then
+    wait_span "$wait_next"
+  fi
+  [ -z "${wait_due:-}" ] || wait_span "$wait_due"
+  # If a cleanup removed our FIFO, create it again. A plain file in its place would end every turn at once
+  [ -p "$wait_fifo" ] || { rm -f "$wait_fifo"; mkfifo "$wait_fifo"; } 2>/dev/null 9>&-
+  # shellcheck disable=SC2094 # a FIFO
+  { [ -p "$wait_fifo" ] && command exec 7<>"$wait_fifo" 6<"$wait_fifo"; } 2>/dev/null || { sleep 1; return 0; }
+  # Besides pushers, only the sleeper has a writing end
+  # shellcheck disable=SC2086 # words; `exec`, or yash has a shell of its own in between, whose death the sleeper would wait for
+  { exec $wait_pdeathsig sleep "$wait_seconds"; } >&7 7>&- 6<&- 9>&- </dev/null &
+  wait_sleeper=$!
+  exec 7>&-
+  read -r wait_byte <&6
+  exec 6<&-
+  # KILL, since in some shells a child has our traps until it runs its own program, and would run them
+  kill -KILL "$wait_sleeper" 2>/dev/null
+  wait "$wait_sleeper" 2>/dev/null
+  wait_sleeper=
+  [ ! -e "$wait_fifo.woken" ] || wait_woken=1
+  door_turn
+}
+
+# door_turn - return whether the client that waits is still there. A door has its own version, which checks
+[ -n "${FLATQ_DOOR:-}" ] || door_turn() {
+  :
+}
+
+# wait_span TIME - shorten wait_seconds to the time left until TIME
+wait_span() {
+  span_from=${now%??} span_to=${1%??}
+  span_from=${span_from#"${span_from%%[!0]*}"} span_to=${span_to#"${span_to%%[!0]*}"}
+  span=$((${span_to:-0} - ${span_from:-0}))
+  [ $span -lt 4 ] || return 0
+  [ $span -gt -4 ] || span=-4
+  span=$((span * 100 + 1${1#"${1%??}"} - 1${now#"${now%??}"}))
+  [ $span -gt 0 ] || span=1
+  wait_whole=${wait_seconds%.*}${wait_seconds#*.}
+  [ $span -lt "$wait_whole" ] || return 0
+  pad $span 000
+  wait_seconds=${padded%??}.${padded#?}
+}
+
+# wait_due_of - if a delayed or leased message in $q is due before wait_due, set wait_due to that time
+wait_due_of() {
+  for due_path in "$q"/delayed/*/*; do
+    due_path=${due_path#"$q"/delayed/}
+    case $due_path in
+    *[!0-9/]*) due_path= ;;
+    ???????/????????????) break ;;
+    *) due_path= ;;
+    esac
+  done
+  if [ -n "$due_path" ]; then
+    due_path=${due_path##*/}
+    due_cents=${due_path#"${due_path%??}"}
+    due_path=${due_path%??} due_epoch=${epoch#"${epoch%%[!0]*}"}
+    due_path=${due_path#"${due_path%%[!0]*}"}
+    due_path=$((${due_path:-0} - ${due_epoch:-0}))
+    [ $due_path -gt 0 ] || due_path=0
+    pad $due_path 0000000000
+    due_least "$padded$due_cents"
+  fi
+  for due_path in "$q"/out/*; do
+    case ${due_path##*/} in
+    *.000000000000) continue ;;
+    *.????????????) ;;
+    *) continue ;;
+    esac
+    case ${due_path##*.} in
+    *[!0-9]*) continue ;;
+    esac
+    [ -e "$q/done/${due_path##*/}" ] || due_least "${due_path##*.}"
+  done
+}
+
+due_least() {
+  [ -n "$wait_due" ] && ! [ "$1" \< "$wait_due" ] || wait_due=$1
+}
+
+# wait_end - stop waiting: remove our FIFO and names. Set wait_late if a wake came after we had found a message; the caller then passes
+# it on to another waiter, as it does when it leaves without a message
+wait_end() {
+  wait_late=
+  [ -n "${wait_fifo:-}" ] || return 0
+  [ -z "${wait_sleeper:-}" ] || kill -KILL "$wait_sleeper" 2>/dev/null
+  set -- "$wait_fifo" ${wait_woken:+"$wait_fifo.woken"}
+  for wait_path in "$FLATQ_DIR"/*/"$wait_kind/$wait_name" "$FLATQ_DIR/.doors/wait/$wait_name"; do
+    [ ! -e "$wait_path" ] || set -- "$@" "$wait_path"
+  done
+  rm -f "$@" 9>&- 2>/dev/null
+  # Look for a wake only now that no other pusher can find us
+  [ ! -e "$wait_fifo.woken" ] || { wait_late=1; rm -f "$wait_fifo.woken" 9>&- 2>/dev/null; }
+  wait_fifo=
+}
+
+# wake_some DIRECTORY [COUNT] - the part of wake for when there are waiters
+wake_some() {
+  wake_left=${2:-1}
+  for wake_path in "$1"/*; do
+    [ "$wake_left" -gt 0 ] || return 0
+    wake_fifo=$FLATQ_DIR/.wait/${wake_path##*/}
+    [ -e "$wake_path" ] || continue
+    wake_pid=${wake_path##*/}
+    if [ ! -p "$wake_fifo" ] || { [ -e "$FLATQ_PROC/1" ] && [ ! -e "$FLATQ_PROC/${wake_pid%%-*}" ]; }; then
+      # That waiter was killed: remove its files
+      rm -f "$wake_path" "$wake_fifo" "$wake_fifo.woken" 9>&- 2>/dev/null
+      continue
+    fi
+    set -C
+    if { true >"$wake_fifo.woken"; } 2>/dev/null; then
+      set +C
+      # RACE: the waiter may be gone by now. Opened for reading and writing, a FIFO never blocks; if this creates a file, wait_sweep finds it
+      { printf '\n' 1<>"$wake_fifo"; } 2>/dev/null
+      wake_left=$((wake_left - 1))
+    fi
+    set +C
+  done
+}
+
+# wait_sweep - remove what killed waiters have left, also the entries of those whose FIFO is gone already
+wait_sweep() {
+  for sweep_wait in "$FLATQ_DIR"/.wait/* "$FLATQ_DIR"/*/wait/* "$FLATQ_DIR"/*/room/* "$FLATQ_DIR"/.doors/wait/*; do
+    sweep_name=${sweep_wait##*/}
+    case $sweep_name in
+    [0-9]*-[0-9]*.*) [ -e "$sweep_wait" ] || continue ;;
+    *) continue ;;
+    esac
+    owner_dead "${sweep_name%%.*}" || continue
+    rm -f "$sweep_wait" "$FLATQ_DIR"/*/wait/"${sweep_name%.woken}" "$FLATQ_DIR"/*/room/"${sweep_name%.woken}" 2>/dev/null 9>&-
+  done
+}
+
+# take_waiting OWNER LEASE QUEUE ... - the part of take_wait for when nothing was ready; wait for take_seconds
+take_waiting() {
+  take_deadline=none
+  [ "$take_seconds" = none ] || { clock_add "$take_seconds" "$now"; take_deadline=$later; }
+  take_for=$1 take_for_lease=$2
+  shift 2
+  wait_begin wait "$@" || return
+  while :; do
+    # A queue may be dropped, and created again, while we wait
+    clock_read
+    for take_queue in "$@"; do
+      queue_open "$take_queue" && wait_enter "$q/wait"
+    done
+    take_message "$take_for" "$take_for_lease" "$@"
+    take_code=$?
+    [ $take_code -eq 66 ] && [ -z "${take_stop:-}" ] || break
+    [ "$take_deadline" = none ] || [ "$now" \< "$take_deadline" ] || break
+    wait_due=
+    for take_queue in "$@"; do
+      queue_open "$take_queue" && wait_due_of
+    done
+    wait_turn "$take_deadline"
+  done
+  wait_end
+  # Pass on a wake that was not for the message we took, or that we cannot use
+  if [ "$take_code" -ne 0 ] || [ $# -gt 1 ] || [ -n "$wait_late" ]; then
+    take_q=$q take_name=$queue
+    for take_queue in "$@"; do
+      queue_open "$take_queue" && wake "$q/wait"
+    done
+    q=$take_q queue=$take_name
+  fi
+  return "$take_code"
+}

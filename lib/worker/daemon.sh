@@ -1,0 +1,78 @@
+# worker/daemon.sh - a worker without a terminal, and its pid file
+#
+# The starting process waits until the worker reports success or failure on descriptor 3, so errors show at the start. The pid file is
+# written and removed under the spool's lock.
+
+# daemon_start WORD ... - start `work WORD ...`, detached, in a session of its own. Exit with 0 once it works, else with its exit code, or 70 if
+# it was killed before it reported
+daemon_start() {
+  { command exec 4>&1; } 2>/dev/null || exec 4>/dev/null
+  daemon_code=$(
+    umask "$shell_umask"
+    if [ -n "$shell_locale" ]; then LC_ALL=$shell_locale; else unset LC_ALL; fi
+    if setsid --fork true 2>/dev/null; then
+      setsid --fork sh "$lib/work" --ready "$@"
+    elif command -v setsid >/dev/null 2>&1; then
+      # This setsid does not fork, so start it with `&`, which makes it ignore INT and QUIT
+      setsid sh "$lib/work" --ready "$@" &
+    else
+      sh "$lib/work" --ready "$@" &
+    fi 3>&1 >&4 4>&- </dev/null
+  )
+  exit "${daemon_code:-70}"
+}
+
+# daemon_begins - until the worker is ready, report its end to the starting process
+daemon_begins() {
+  trap 'printf "%s" "$?" >&3' EXIT
+}
+
+# daemon_ready - report success; from here on, output goes nowhere unless it is a file
+daemon_ready() {
+  trap - EXIT
+  [ -f "$FLATQ_PROC/self/fd/1" ] || exec >/dev/null
+  [ -f "$FLATQ_PROC/self/fd/2" ] || exec 2>/dev/null
+  work_tty=
+  printf 0 >&3
+  exec 3>&-
+}
+
+# pid_file_take - write our PID to $work_pid_file; return 75 if it names a running worker
+pid_file_take() {
+  case $work_pid_file in
+  -*) work_pid_file=./$work_pid_file ;;
+  esac
+  [ ! -d "$work_pid_file" ] || { why="cannot write '$work_pid_file': a directory"; return 74; }
+  lock_spool || return
+  { read -r pid_there <"$work_pid_file"; } 2>/dev/null || pid_there=
+  if pid_file_lives "$pid_there"; then
+    unlock_spool
+    why="'$work_pid_file' names process $pid_there, a running worker"
+    return 75
+  fi
+  { printf '%s\n' "$$" >"$work_pid_file.$$" && mv -f "$work_pid_file.$$" "$work_pid_file" 8>&8; } 2>/dev/null
+  pid_code=$?
+  unlock_spool
+  [ $pid_code -eq 0 ] || { rm -f "$work_pid_file.$$" 2>/dev/null; why="cannot write '$work_pid_file'"; return 74; }
+}
+
+# pid_file_lives PID - return whether it is a worker with this pid file. A killed worker leaves its file, and another process may get its PID
+pid_file_lives() {
+  number "$1" 9999999999 && [ "$number" -ne $$ ] || return 1
+  [ -e "$FLATQ_PROC/self/cmdline" ] || { kill -0 "$number" 2>/dev/null; return; }
+  # We may not signal another user's process, but can see it
+  process_started "$number" || return 1
+  case $(tr '\000' ' ' 2>/dev/null <"$FLATQ_PROC/$number/cmdline") in
+  *--pid-file*"${work_pid_file##*/} "*) return 0 ;;
+  esac
+  return 1
+}
+
+# pid_file_leave - remove the pid file, at the end
+pid_file_leave() {
+  trap - EXIT
+  [ -n "$work_pid_file" ] && lock_spool || return 0
+  { read -r pid_there <"$work_pid_file"; } 2>/dev/null || pid_there=
+  [ "$pid_there" != "$$" ] || rm -f "$work_pid_file" 8>&8
+  unlock_spool
+}

@@ -1,0 +1,83 @@
+# worker/feed.sh - the process that feeds a worker's command its message, and how the worker knows that it did
+#
+# The feeder is not part of the job that the worker waits for, since a process that the command leaves behind may keep the job's input open.
+# It reports how it ended, `NONCE good` or `NONCE bad`, on a pipe of its own, which the worker reads on 8. The subshell that starts it reports
+# `NONCE PID`. NONCE is that of the slip, so a late report is not taken for another message's.
+
+# feed_open - open the pipe for reports on 8, and set feed_path, by which its other end is opened. If /proc does not lead to it, keep the FIFO
+feed_open() {
+  [ -z "$feed_open" ] || return 0
+  feed_close
+  work_pipe || return
+  exec 8<&6 6<&- 7>&-
+  if [ -e "$FLATQ_PROC/self/fd/8" ]; then
+    rm -f "$pipe_path" 2>/dev/null || :
+    feed_path=$FLATQ_PROC/self/fd/8
+  else
+    feed_path=$pipe_path feed_file=$pipe_path
+  fi
+  feed_open=1
+}
+
+feed_close() {
+  feed_open=
+  exec 8<&-
+  [ -z "$feed_file" ] || rm -f "$feed_file" 2>/dev/null || :
+  feed_file=
+}
+
+# feed_begin - start the feeder, and end. Its standard output is the command's input, 7 the pipe for reports
+feed_begin() {
+  feed_message &
+  printf '%s %s\n' "$slip_nonce" "$!" >&7
+}
+
+# feed_message - write the message, whatever signals our process group gets: a command must not take a part for the whole. Report before this
+# process ends, and with it the command's input
+feed_message() {
+  # With PIPE ignored, only a write that found the command's end closed says so; otherwise the signal could have come from anywhere
+  trap '' HUP INT QUIT TERM PIPE
+  # The feeder may outlive the worker: close the worker's output, which another process may read to its end
+  exec 2>/dev/null 3>&1 4>&- 5>&- 8<&-
+  feed_word=bad
+  feed_text=$(exec base64 -d "$q/body/$slip_id" 2>&1 >&3 3>&- 7>&-)
+  case $?.$feed_text in
+  # A command need not read to the end
+  0.* | 1.*'roken pipe'*) feed_word=good ;;
+  esac
+  printf '%s %s\n' "$slip_nonce" $feed_word >&7
+}
+
+# feed_ended - return whether the command, which exited with 0, could have read the whole message: the feeder has reported `good`, or is still
+# there, so that the command ended before its input did. A feeder that is gone without a report (a failed fork, a signal) has written
+# nothing, or a part
+feed_ended() {
+  feed_part=
+  while :; do
+    work_trapped=
+    IFS= read -r feed_line <&8 || {
+      # A trap may interrupt a `read`: repeat it
+      [ -n "$work_trapped" ] || return 1
+      feed_part=$feed_part$feed_line
+      continue
+    }
+    feed_line=$feed_part$feed_line feed_part=
+    case $feed_line in
+    "$slip_nonce good") return 0 ;;
+    "$slip_nonce bad") return 1 ;;
+    "$slip_nonce "[0-9]*) ! feed_lives "${feed_line#* }" || { feed_open=; return 0; } ;;
+    esac
+  done
+}
+
+# feed_lives PID - return whether it still holds its files: an exiting process (PF_EXITING, 4) may have closed some of them
+feed_lives() {
+  [ -e "$FLATQ_PROC/self/stat" ] || { kill -0 "$1" 2>/dev/null; return; }
+  { read -r feed_stat <"$FLATQ_PROC/$1/stat"; } 2>/dev/null || return 1
+  # shellcheck disable=SC2086 # the words are what is wanted
+  set -- ${feed_stat##*') '}
+  case $1 in
+  Z | X) return 1 ;;
+  esac
+  [ $(($7 & 4)) -eq 0 ]
+}

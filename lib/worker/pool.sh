@@ -1,0 +1,107 @@
+# worker/pool.sh - several workers under one parent
+#
+# The parent passes signals on, and has a guard of its own: when the parent is killed, the guard makes its workers give back what they have.
+# On a terminal, the teller is a process that counts for all of them and writes the one line.
+
+# work_parent COMMAND ... - start as many workers as -j says; end when all of them have
+work_parent() {
+  work_self=$$ work_crew='' work_words=''
+  for signal in HUP INT QUIT TERM; do
+    # shellcheck disable=SC2064 # the signal's name is put in now
+    trap "work_pass $signal" $signal
+  done
+  trap 'work_trapped=1' ALRM
+  trap 'work_trapped=1' PIPE
+  work_begin || die $? "$why"
+  [ -z "$work_tty" ] || work_teller_start || die $? "$why"
+  work_crew_start "$@"
+  # RACE: a worker that was started while the signal came has not received it
+  [ -z "$take_stop" ] || work_send
+  exec 4>&-
+  for work_pid in $work_crew; do
+    work_wait "${work_pid%-*}"
+    if [ "$work_code" -gt 128 ]; then
+      # Our signal may reach a worker before its traps are set: no failure if we were told to stop
+      [ -n "$take_stop" ] || work_exit=70
+    elif [ "$work_code" -ne 0 ]; then
+      work_exit=$work_code
+    fi
+  done
+  [ -z "$work_teller" ] || wait "$work_teller"
+  work_end
+  work_leave
+}
+
+work_crew_start() {
+  work_number=0
+  while [ $work_number -lt "$work_jobs" ] && [ -z "$take_stop" ]; do
+    work_share=$work_count
+    if [ -n "$work_count" ]; then
+      work_share=$((work_count / work_jobs + (work_number < work_count % work_jobs)))
+      [ $work_share -ne 0 ] || break
+    fi
+    work_child "$work_share" "$@" &
+    work_name $!
+    work_crew="$work_crew $named" work_words="$work_words USR2:$named"
+    # shellcheck disable=SC2086 # one word each
+    work_tell_sure $work_words || :
+    work_number=$((work_number + 1))
+  done
+}
+
+# work_pass SIGNAL - pass the signal to the workers. They act only on their parent's, though a terminal sends its signals to the whole group
+work_pass() {
+  work_trapped=1
+  if [ -n "$take_stop" ] || [ "$1" = HUP ]; then
+    work_back=$1
+  fi
+  take_stop=1
+  work_send
+  # From now on work_wait must be woken, as explained there
+  if [ -z "$work_clock" ]; then
+    work_alarm_clock 2 &
+    work_clock=$!
+  fi
+}
+
+work_send() {
+  pass_signal=USR1
+  [ -z "$work_back" ] || pass_signal=USR2
+  for pass_pid in $work_crew; do
+    # The PID of a worker that has ended may belong to another process
+    owner_dead "$pass_pid" || kill "-$pass_signal" "${pass_pid%-*}" 2>/dev/null || :
+  done
+}
+
+# work_child COUNT COMMAND ... - run a worker under a parent. $$ is that of the parent here
+work_child() {
+  trap '' INT QUIT
+  trap work_heed HUP TERM
+  trap 'work_trapped=1' PIPE
+  trap work_finish USR1
+  trap 'work_give_back USR2' USR2
+  work_tell_self USR2:
+  exec 5>&-
+  work_guarded=''
+  { read -r work_self self_rest <"$FLATQ_PROC/self/stat"; } 2>/dev/null || work_self=$(exec sh -c 'printf %s "$PPID"')
+  work_guard_start || die $? "$why"
+  work_worker "$@"
+  exit "$work_exit"
+}
+
+work_teller_start() {
+  work_pipe || return
+  exec 4>"$pipe_path" 7>&-
+  work_tell_all &
+  work_teller=$!
+  exec 6<&-
+  rm -f "$pipe_path" 2>/dev/null || :
+}
+
+work_tell_all() {
+  trap '' HUP INT QUIT TERM
+  exec <&6 4>&- 5>&- 6<&-
+  work_teller=
+  while read -r tell_what; do work_count_one "$tell_what"; done
+  [ $((work_done + work_failed + work_buried)) -eq 0 ] || printf '\n' >&2
+}

@@ -1,0 +1,254 @@
+# worker/run.sh - a worker: take messages and run the command. feed.sh feeds the command, watchdog.sh and timer.sh run beside it, outcome.sh
+# settles the message
+#
+# While the command runs, work_look does all that is due: in the traps that interrupt the `wait` for the command, and once before that
+# wait. At any other time a trap only leaves a note. Descriptors: 5 the guard's pipe, 4 the teller's, 8 the feeder's (worker/feed.sh).
+
+# work_tools - set work_group and work_pdeathsig to words before the command that give it a process group of its own, and kill it when
+# its worker is killed, if the system can do that
+work_tools() {
+  work_group='' work_pdeathsig='' work_clock_signal=VTALRM work_tty='' work_teller='' work_guarded='' work_clock='' work_rung=''
+  work_job='' work_running='' work_looking='' work_gone='' work_heard='' work_renewed='' feed_open='' feed_file=''
+  work_done=0 work_failed=0 work_buried=0 work_exit=0 work_back='' take_stop='' wait_sleeper='' taken=''
+  ! command -v setsid >/dev/null 2>&1 || work_group=setsid
+  ! setpriv --pdeathsig KILL true 2>/dev/null || work_pdeathsig='setpriv --pdeathsig KILL'
+  # In yash, a process started in a trap runs no traps itself. `set -o` tells whether this is yash: the variable may be inherited
+  [ -z "${YASH_VERSION:-}" ] || case $(set -o) in
+  *lepredict*) work_clock_signal=KILL ;;
+  esac
+  [ ! -t 2 ] || work_tty=1
+}
+
+# work_alone COMMAND ... - run one worker, in this process
+work_alone() {
+  work_self=$$
+  trap 'work_stop INT' INT
+  trap 'work_stop QUIT' QUIT
+  trap 'work_stop TERM' TERM
+  trap 'work_give_back HUP' HUP
+  work_begin || die $? "$why"
+  work_worker "$work_count" "$@"
+  work_leave
+}
+
+# work_begin - called once the traps are set: start the guard, write the pid file, and report that we can begin
+work_begin() {
+  work_guard_start || return
+  if [ -n "$work_pid_file" ]; then
+    pid_file_take || return
+  fi
+  [ -z "$work_ready" ] || daemon_ready
+  [ -z "$work_pid_file" ] || trap pid_file_leave EXIT
+}
+
+# work_leave - clean up and end, by the signal if there was one, as its sender expects
+work_leave() {
+  if [ -n "$work_back" ]; then
+    # A shell that dies of a signal may not run its EXIT trap
+    [ -z "$work_pid_file" ] || pid_file_leave
+    end_by "$work_back"
+  fi
+  exit "$work_exit"
+}
+
+# work_stop SIGNAL - the trap for a first signal: finish the job, then stop
+work_stop() {
+  if [ -n "$take_stop" ]; then
+    work_give_back "$1"
+  else
+    work_finish
+  fi
+}
+
+work_finish() {
+  work_trapped=1 take_stop=1
+  # If we wait for a message, end the wait. KILL: see wait_turn
+  [ -z "$wait_sleeper" ] || kill -KILL "$wait_sleeper" 2>/dev/null || :
+  # If a command runs, its `wait` must be woken (work_wait)
+  [ -z "$work_running" ] || work_look
+}
+
+# work_give_back SIGNAL - the trap for a second signal, or HUP: stop the job too, and give its message back
+work_give_back() {
+  work_back=$1
+  work_finish
+}
+
+# work_heed - the trap for a signal that is not for us. It ends a `wait` nevertheless, so this is as work_finish, without the end
+work_heed() {
+  work_trapped=1 work_heard=1
+  [ -z "$work_running" ] || work_look
+}
+
+# work_worker COUNT COMMAND ... - work on up to COUNT messages (empty: no limit), one after the other
+work_worker() {
+  work_left=$1
+  shift
+  trap 'work_trapped=1; [ -z "$work_running" ] || work_look' ALRM
+  # Do not die of SIGPIPE if the guard was killed. The trap does no more, since it may be a write in work_look that sets it off
+  trap 'work_trapped=1' PIPE
+  clock_read
+  process_started "$work_self" || started=$now
+  work_owner=$work_self-$started
+  while [ -z "$take_stop" ] && [ "$work_left" != 0 ]; do
+    # shellcheck disable=SC2086 # names without blanks
+    take_wait "$work_wait" "$work_owner" "$work_lease" $work_queues
+    work_code=$?
+    case $work_code in
+    0)
+      [ -z "$work_left" ] || work_left=$((work_left - 1))
+      work_message "$@" || { work_code=$?; work_end; die $work_code "$why"; }
+      taken='' ;;
+    66) break ;;
+    69)
+      [ "$why" != 'closed and empty' ] || break
+      # RACE: a queue that was dropped meanwhile may be created again: wait
+      sleep 1 ;;
+    *) work_end; die $work_code "$why" ;;
+    esac
+  done
+  work_end
+}
+
+# work_end - end the processes beside the worker before it ends itself
+work_end() {
+  work_alarm_end
+  work_alarm_reap
+  # The PID of a guard that was killed may belong to another process
+  work_tell || work_guarded=
+  exec 5>&-
+  feed_close
+  [ -z "$work_guarded" ] || { kill -KILL "$work_guarded"; wait "$work_guarded"; } 2>/dev/null
+  work_guarded=
+  [ -z "$work_tty" ] || [ -n "$work_teller" ] || [ $((work_done + work_failed + work_buried)) -eq 0 ] || printf '\n' >&2
+}
+
+# work_message COMMAND ... - run the command for the message that was taken, and settle it
+work_message() {
+  found=$q/out/$taken slip_owner=$work_owner
+  queue_conf || return
+  work_most_here=$work_most
+  if [ "$queue_most" != 0 ] && { [ "$work_most" = 0 ] || [ "$queue_most" -lt "$work_most" ]; }; then
+    work_most_here=$queue_most
+  fi
+  if [ -n "$take_stop" ]; then
+    # We were told to stop between the look and the take
+    message_release '' 0 || [ $? -eq 66 ]
+    return
+  fi
+  # A message that kills its workers never gets an exit code, so check its tries now; each kick grants that many tries again
+  if [ "$work_most_here" != 0 ] &&
+    [ $((${slip_counts%%-*} / work_most_here)) -gt "${slip_counts##*-}" ]; then
+    work_reason=dead
+    work_bury || [ $? -eq 66 ]
+    return
+  fi
+  until work_run "$@"; do
+    work_code=$?
+    [ "$work_code" -eq 1 ] || { work_untried; return "$work_code"; }
+  done
+  work_settle "$@"
+}
+
+# work_untried - give the message back, with as many tries as before, since no command was started for it; keep `why`
+work_untried() {
+  work_why=$why
+  slip_tries=$((slip_tries - 1))
+  message_release '' 0
+  why=$work_why
+}
+
+# work_run COMMAND ... - run the command; set work_code, and work_reason if it failed. Return 1 if it was not started, since the guard was
+# killed, and there is another guard now
+work_run() {
+  feed_open || return
+  work_times
+  work_reason='' work_lost='' work_over='' work_heard='' work_renewed=
+  export FLATQ_ID="$id" FLATQ_QUEUE="$queue" FLATQ_TRIES="$slip_tries"
+  { command exec 7>"$feed_path"; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
+  feed_begin | work_exec "$@" &
+  work_job=$!
+  # From here on only the feeder holds the pipe, so we see its end
+  exec 7>&-
+  work_name "$work_job"
+  work_job_named=$named
+  work_look
+  # RACE: from here on the traps call work_look; call it once here for signals that came before
+  work_running=1
+  clock_read
+  { [ -z "$work_back" ] || [ -n "$work_kill_at" ]; } && [ "$now" \< "$work_clock_at" ] || work_look
+  work_wait "$work_job"
+  work_running=
+  work_alarm_reap
+  # If the command was to be killed, kill what is left of its process group
+  [ -z "$work_kill_at" ] || [ -z "$work_group" ] || kill -KILL "-$work_job" 2>/dev/null || :
+  work_job=
+  work_tell_job
+  work_told=$?
+  # See work_exec. If it was the command that exited with 75, it gets its message once more, as after any death
+  if [ "$work_code" -eq 75 ] && [ "$work_told$work_renewed" != 0 ] && [ -z "$work_kill_at" ]; then
+    feed_open=
+    [ $work_told -ne 0 ] || work_told=1
+    return $work_told
+  fi
+  if [ -n "$work_over" ]; then
+    work_reason=timeout
+  elif [ -n "$work_unknown" ]; then
+    work_reason=unknown
+  elif [ "$work_code" -gt 384 ]; then
+    # yash adds 384 to a signal's number
+    work_reason=signal-$((work_code - 384))
+  elif [ "$work_code" -gt 128 ] && [ "$work_code" -le 192 ]; then
+    work_reason=signal-$((work_code - 128))
+  elif [ "$work_code" -ne 0 ]; then
+    work_reason=exit-$work_code
+  elif ! feed_ended; then
+    work_reason=unfed
+    base64 -d "$q/body/$slip_id" >/dev/null 2>&1 || work_reason=damaged
+  fi
+  # If the feeder's pipe was not read to its end, the feeder may still write to it: open a new one
+  [ "$work_reason" = '' ] || feed_open=
+}
+
+# work_exec COMMAND ... - become the command, in a process of its own
+work_exec() {
+  # Never begin without a guard: a command that outlives its worker has a message that others get
+  trap : PIPE
+  work_tell_self KILL:- || exit 75
+  umask "$shell_umask"
+  if [ -n "$shell_locale" ]; then LC_ALL=$shell_locale; else unset LC_ALL; fi
+  # shellcheck disable=SC2086 # no word or some
+  exec $work_pdeathsig $work_group "$@" 4>&- 5>&- 7>&- 8<&-
+}
+
+# work_lives PID - return whether this child has not ended, as far as can be seen
+work_lives() {
+  process_started "$1" || { [ ! -e "$FLATQ_PROC/1/stat" ] && kill -0 "$1" 2>/dev/null; }
+}
+
+# work_wait PID - wait for it, whatever traps interrupt; set work_code. If a signal comes in the instant in which a process of the pipeline
+# ends, such as the feeder, bash forgets that process and waits for ever. So after the first signal, wake the wait every two seconds; if the
+# process has been gone for a second, its exit code is unknown: set 255, and work_unknown
+work_wait() {
+  work_first='' work_gone='' work_unknown=
+  while :; do
+    work_trapped=
+    wait "$1" 2>/dev/null
+    work_code=$?
+    # A signal may have ended the `wait`, and its trap may not have said so
+    [ -n "$work_trapped" ] || { [ "$work_code" -gt 128 ] && work_lives "$1"; } || break
+    work_first=$work_code
+    work_lives "$1" && continue
+    clock_read
+    if [ -n "$work_gone" ]; then
+      clock_add 1 "$work_gone"
+      [ "$now" \< "$later" ] || { work_code=255 work_unknown=1; break; }
+    else
+      work_gone=$now
+      [ -z "$work_running" ] || work_look
+    fi
+  done
+  work_gone=
+  # 127: it had ended, and its code was read, when the trap came
+  [ "$work_code" -ne 127 ] || [ -z "$work_first" ] || work_code=$work_first
+}

@@ -1,0 +1,143 @@
+# worker/timer.sh - the alarms while a worker's command runs: touch its message, end the command when its time is over
+#
+#   A sleeper sends ALRM to the worker when the next of these is due. The sleeper stays from one message to the next.
+
+# work_later CENTISECONDS - set `later` to that time after now
+work_later() {
+  later_c=$((1${now#"${now%??}"} - 100 + $1))
+  later=${now%??}
+  later=${later#"${later%%[!0]*}"}
+  pad $((${later:-0} + later_c / 100)) 0000000000
+  later=$padded
+  pad $((later_c % 100)) 00
+  later=$later$padded
+}
+
+# work_times - set the times at which to touch the message, and to end the command. A lease of 0 counts as a second
+work_times() {
+  work_given=${work_lease:-$slip_lease}
+  clock_read
+  work_touch_at=$now
+  [ ${#work_given} -le 5 ] || work_given=99999
+  if [ "$work_given" = 0 ]; then
+    work_given=1 work_third=33
+  else
+    work_third=$((work_given * 100 / 3))
+    work_later $work_third
+    work_touch_at=$later
+  fi
+  work_kill_at='' work_limit_at=''
+  [ -z "$work_limit" ] || { clock_add "$work_limit" "$now"; work_limit_at=$later; }
+}
+
+# work_look - do what is due while the command runs, and set the alarm for what is next. If a trap interrupts it, that only makes it look
+# again
+work_look() {
+  work_again=1
+  [ -z "$work_looking" ] || return 0
+  work_looking=1
+  while [ -n "$work_again" ]; do
+    work_again=
+    clock_read
+    if [ -z "$work_lost" ] && ! [ "$now" \< "$work_touch_at" ]; then
+      work_touch
+    fi
+    work_look_limits
+    later=${work_kill_at:-$work_limit_at}
+    if [ -z "$later" ] || { [ -z "$work_lost" ] && [ "$work_touch_at" \< "$later" ]; }; then
+      later=$work_touch_at
+    fi
+    if [ -n "$take_stop$work_gone$work_heard" ]; then
+      work_soon=$later
+      work_later 200
+      [ "$later" \< "$work_soon" ] || later=$work_soon
+    fi
+    work_alarm "$later"
+  done
+  work_looking=
+}
+
+work_look_limits() {
+  if [ -z "$work_kill_at" ] && [ -n "$work_back$work_lost" ]; then
+    work_end_job TERM 200
+  elif [ -z "$work_kill_at" ] && [ -n "$work_limit_at" ] && ! [ "$now" \< "$work_limit_at" ]; then
+    work_over=1
+    work_end_job TERM 500
+  elif [ -n "$work_kill_at" ] && ! [ "$now" \< "$work_kill_at" ]; then
+    work_end_job KILL 500
+  fi
+}
+
+# work_end_job SIGNAL CENTISECONDS - send SIGNAL to the command, and KILL after that time
+work_end_job() {
+  work_later "$2"
+  work_kill_at=$later
+  work_kill "$1" "-$work_job"
+}
+
+# work_touch - touch the message. If that fails although the message is still ours, try again at the next third of the lease
+work_touch() {
+  work_later "$work_third"
+  work_touch_at=$later
+  message_touch "$work_given"
+  case $? in
+  0) found=$q/out/$slip.$slip_owner.$later ;;
+  66) work_lost=1 ;;
+  esac
+}
+
+# work_alarm TIME - have ALRM sent at TIME by the clock, or before
+work_alarm() {
+  if [ -n "$work_clock" ]; then
+    if [ "$now" \< "$work_clock_at" ] && ! [ "$1" \< "$work_clock_at" ]; then
+      work_tell_job
+      return 0
+    fi
+    work_alarm_end
+  fi
+  alarm_s=${1%??} alarm_from=${now%??}
+  alarm_s=$((${alarm_s#"${alarm_s%%[!0]*}"} - ${alarm_from#"${alarm_from%%[!0]*}"}))
+  alarm_c=$((1${1#"${1%??}"} - 1${now#"${now%??}"}))
+  [ $alarm_c -ge 0 ] || alarm_s=$((alarm_s - 1)) alarm_c=$((alarm_c + 100))
+  [ $alarm_s -ge 0 ] || alarm_s=0 alarm_c=0
+  pad $alarm_c 00
+  work_alarm_clock "$alarm_s.$padded" &
+  work_clock=$! work_clock_at=$1
+  work_name "$work_clock"
+  work_clock_named=$named
+  work_tell_job
+}
+
+# work_alarm_clock SECONDS - the sleeper, in the background. Signals to our group do not end it; VTALRM ends it and its `sleep`. Workers have
+# no trap for VTALRM, so it also works on a child that still has the worker's traps
+work_alarm_clock() {
+  clock_sleeper='' clock_seconds=$1
+  # Not PIPE either, if the guard was killed: without its alarms the worker would lose the message
+  trap '' HUP INT QUIT TERM PIPE
+  trap '[ -z "$clock_sleeper" ] || kill -KILL "$clock_sleeper"; exit 0' VTALRM
+  work_tell_self "$work_clock_signal:"
+  exec </dev/null >/dev/null 2>&1 4>&- 5>&-
+  while :; do
+    # Without exec, yash would keep a shell in between
+    { exec $work_pdeathsig sleep "$clock_seconds"; } &
+    clock_sleeper=$!
+    wait "$clock_sleeper"
+    clock_sleeper=
+    # Repeat until the worker reacts: of two signals at the same moment, bash may forget one
+    kill -ALRM "$work_self" || return 0
+    clock_seconds=2
+  done
+}
+
+# work_alarm_end - end the sleeper. The shell waits for it later: in a trap that has interrupted a `wait`, bash may hang in another
+work_alarm_end() {
+  [ -n "$work_clock" ] || return 0
+  kill "-$work_clock_signal" "$work_clock" 2>/dev/null
+  work_rung="$work_rung $work_clock" work_clock=
+}
+
+work_alarm_reap() {
+  # shellcheck disable=SC2086 # process ids
+  [ -z "$work_rung" ] || wait $work_rung 2>/dev/null
+  work_rung=
+}
