@@ -523,12 +523,19 @@ def test_events_and_stats(job, flatq, tmp_path, spark):
 
 
 def test_report(job, flatq, tmp_path, spark):
-    """One page, with nothing from elsewhere; a picture for each plot; the laboratory's as well where its outcomes are named."""
+    """One page, with nothing from elsewhere; a picture for each plot; the laboratory's as well where its outcomes are named. Of an empty spool,
+    one that says how a queue is made."""
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    page = open(job("report", "--to", tmp_path / "nothing").out.strip(), encoding="utf-8").read()
+    assert "Nothing yet" in page and "flatq push" in page and "<svg" not in page
+    job("report", "none", "--to", tmp_path / "none", code=66)
+    push(flatq, b"one", "single")
+    assert re.search(r"^single +1 +0 +1 +1 +0 ", (said := job("stats").out), re.M) and "Over time, by 1 s, in " in said, "one event has no rate"
+    flatq("drop", "-f", "single", check=0)
     busy(flatq)
     path = job("report", "--to", tmp_path / "report", "--title", "a <b>").out.strip()
     page = open(path, encoding="utf-8").read()
-    assert path == str(tmp_path / "report/report.html") and page.count("<svg ") == 5 and "<h1>a &lt;b&gt;</h1>" in page
+    assert path == str(tmp_path / "report/report.html") and page.count("<svg ") == 10 and "<h1>a &lt;b&gt;</h1>" in page
     assert not re.search(r'(src|href)="(?!#)(?!http://www\.w3\.org)', page) and "<script" not in page
     names = re.findall(r'\bid="([^"]+)"', page)
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', page))
@@ -541,7 +548,7 @@ def test_report(job, flatq, tmp_path, spark):
     outcomes = [("crash", f"{verb} -x", verb, "kill", 1, "rename", "", outcome, "", "", 0.1, False, "{}") for verb in ("push", "pop") for outcome in ("good", "bad")]
     spark.createDataFrame(outcomes, campaign.SCHEMA).write.parquet(str(tmp_path / "trials"))
     path = job("report", "--to", tmp_path / "report", "--campaign", tmp_path / "trials").out.strip()
-    assert open(path, encoding="utf-8").read().count("<svg ") == 6 and (tmp_path / "report/campaign.png").exists()
+    assert open(path, encoding="utf-8").read().count("<svg ") == 11 and (tmp_path / "report/campaign.png").exists()
 
 
 @pytest.mark.full

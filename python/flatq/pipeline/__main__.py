@@ -173,13 +173,20 @@ def _stats(spark: SparkSession, args: argparse.Namespace) -> int:
 
 
 def _report(spark: SparkSession, args: argparse.Namespace) -> int:
-    from . import campaign, report, stats
+    from . import campaign, events, report, stats
 
     more = {}
     if args.campaign:
         plot = campaign.plot(spark.read.parquet(args.campaign))
         more = {"campaign": plot} if plot else {}
-    _table(spark, args, lambda rows: say(report.write(stats.collect(rows, 120, report.SHARES), args.to, args.title, more)))
+
+    def write(found: stats.Stats) -> None:
+        say(report.write(found, args.to, args.title, more))
+
+    try:
+        _table(spark, args, lambda rows: write(stats.collect(rows, 120, report.SHARES)))
+    except events.Nothing:
+        write(stats.Stats([]))
     return 0
 
 

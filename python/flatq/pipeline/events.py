@@ -27,8 +27,12 @@ LINE = r"^[0-9]{1,12}\\.[0-9]{2} [a-z]{1,20} ([0-9]{1,18}|-) [0-9]{1,9} [0-9]{1,
 COLUMNS = ("queue", "time", "verb", "id", "tries", "size", "milliseconds", "reason", "count")
 
 
+class Nothing(Missing):
+    """There is a spool, and no queue in it has a log yet."""
+
+
 def logs(path: str | None = None, queues: Sequence[str] = ()) -> dict[str, int]:
-    """The logs' paths, with their inodes; of all queues if none is named. Raises Missing if there are none."""
+    """The logs' paths, with their inodes; of all queues if none is named. Raises Missing if there is no such spool or queue, Nothing if there are no logs."""
     options = Options({"path": path} if path else {})
     tops: list[str] = []
     if queues:
@@ -51,7 +55,7 @@ def logs(path: str | None = None, queues: Sequence[str] = ()) -> dict[str, int]:
                 except FileNotFoundError:
                     continue
     if not found:
-        raise Missing(f"no queue in {options.path} has a log", 66)
+        raise Nothing(f"no queue in {options.path} has a log", 66)
     return found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -45,7 +45,7 @@ class Queue:
 
     @property
     def seconds(self) -> float:
-        return max(self.last - self.first, 0.01)
+        return self.last - self.first or 1.0
 
 
 @dataclass
@@ -63,6 +63,24 @@ class Stats:
     #: by queue and reason: how often buried, and how many still are
     dead: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     shares: tuple[float, ...] = SHARES
+
+
+def zone(found: Stats) -> timezone:
+    """The zone of all times that are shown: this machine's, as it was at the last event. Its name says how far from UTC it is."""
+    last = datetime.fromtimestamp(max((queue.last for queue in found.queues), default=0)).astimezone()
+    plain, name = timezone(offset := last.utcoffset() or timedelta()), last.tzname() or ""
+    return plain if name == str(plain) or not name.isalpha() else timezone(offset, f"{name} ({plain})")
+
+
+def deepest(found: Stats, most: int) -> list[tuple[str, list[int]]]:
+    """The depth of each queue over time, the deepest first; if they are more than `most`, the last row has the sum of the others."""
+    names = sorted(found.series, key=lambda name: -max(point[2] for point in found.series[name]))
+    if len(names) > most:
+        names, others = names[:most - 1], names[most - 1:]
+        rest = [(f"{len(others)} others", [sum(depths) for depths in zip(*([point[2] for point in found.series[name]] for name in others))])]
+    else:
+        rest = []
+    return [(name, [point[2] for point in found.series[name]]) for name in names] + rest
 
 
 def thin(found: Stats, intervals: int = 20) -> Stats:
@@ -111,7 +129,8 @@ def over_time(events: DataFrame, found: Stats, intervals: int) -> None:
     """Depth and throughput, interval by interval."""
     found.start = min(queue.first for queue in found.queues)
     span = max(queue.last for queue in found.queues) - found.start
-    found.width = next((width for width in WIDTHS if span / width < intervals), WIDTHS[-1])
+    # one event is no rate of a hundred a second
+    found.width = next((width for width in WIDTHS if span / width < intervals), WIDTHS[-1]) if span else 1.0
     at = f"cast(floor(round((at - {found.start!r}D) * 100) / {found.width * 100!r}D) AS int) AS bin"
     names = ", ".join(f"'{verb}'" for verb in DONE)
     change = f"CASE WHEN verb = 'push' THEN count WHEN verb IN ({names}) THEN -count WHEN verb = 'bury' THEN -1 ELSE 0 END"
@@ -172,18 +191,18 @@ def text(found: Stats, first: bool = True) -> str:
     parts = [text_overview(found)] if first or not found.queues else []
     if not found.queues:
         return "\n\n".join(parts)
-    names = list(found.series)
+    where, depths = zone(found), deepest(found, 8)
     rows: list[list[object]] = []
     for at in range(max(map(len, found.series.values()))):
-        when = datetime.fromtimestamp(found.start + at * found.width)
-        points = [found.series[name][at] for name in names]
+        when = datetime.fromtimestamp(found.start + at * found.width, where)
+        points = [series[at] for series in found.series.values()]
         rows.append([
             when.strftime("%Y-%m-%d %H:%M:%S.%f" if found.width < 1 else "%Y-%m-%d %H:%M:%S")[:22],
             sum(point[0] for point in points) / found.width, sum(point[1] for point in points) / found.width,
-            *([sum(point[2] for point in points)] if len(names) > 1 else []), *(point[2] for point in points[:8]),
+            *([sum(point[2] for point in points)] if len(points) > 1 else []), *(values[at] for _, values in depths),
         ])
-    heads = ["from", "pushed/s", "done/s", *(["depth"] if len(names) > 1 else []), *(f"depth {name}" for name in names[:8])]
-    parts.append(f"Over time, by {found.width:g} s; depth at the end of each\n" + grid(heads, rows))
+    heads = ["from", "pushed/s", "done/s", *(["depth"] if len(found.series) > 1 else []), *(f"depth {name}" for name, _ in depths)]
+    parts.append(f"Over time, by {found.width:g} s, in {where}; depth at the end of each\n" + grid(heads, rows))
     latency = [[queue, {"pop": "push to pop", "delete": "push to delete", "reserve": "push to first reserve"}[verb], count, *values]
                for (queue, verb), (count, values) in sorted(found.latency.items())]
     heads = ["queue", "from", "messages", *("most" if share == 1 else f"{share * 100:g}%" for share in found.shares)]
