@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import SHELLS, everything, need, wait_for
+from conftest import LIB, SHELLS, everything, need, wait_for
 from engine import child_named, command_of, empty, holders, lies, pop, push, refused, reserve, stopped_by
 
 
@@ -159,6 +159,19 @@ def test_many_waiters_and_as_many_pushes(flatq, spool, clock, at_once):
     empty(flatq)
     flatq("wal", check=0)
     assert at_once is False or list((spool / ".wait").iterdir()) == []
+
+
+def test_a_wake_between_the_look_and_the_sleep(shell, flatq, spool, endless):
+    """A byte that comes before the waiter opens its FIFO is lost, so the waiter looks for the mark that came with it."""
+    script = """lib=$1 FLATQ_VERB=pop; . "$lib/common.sh"; shell_reset; need slip spool take wait
+        spool_open; clock_read; owner_read; wait_begin wait default
+        wake "$q/wait"; [ -e "$wait_fifo.woken" ] || exit 2
+        wait_turn none; [ "$wait_woken" ] || exit 3
+        wait_turn none; [ ! -e "$wait_fifo.woken" ] || exit 4
+        wait_end"""
+    done = subprocess.run(["sh", "-c", script, "sh", str(LIB)], executable=flatq.shell, env=flatq.environment({}), stdin=subprocess.DEVNULL, timeout=100)
+    assert done.returncode == 0
+    nothing_left(spool)
 
 
 def test_stopped_it_leaves_nothing(shell, flatq, spool, clock):

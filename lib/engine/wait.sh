@@ -37,7 +37,7 @@ wait_enter() {
 # seconds have passed. The mark of a wake stays until we have looked for a message, so that pushers meanwhile wake other waiters. If we
 # found none, we remove the mark and look once more
 wait_turn() {
-  [ -z "$wait_woken" ] || { rm -f "$wait_fifo.woken" 9>&- 2>/dev/null; wait_woken=''; return 0; }
+  [ -z "$wait_woken" ] || { rm -f "$wait_fifo.woken" 9>&- 2>/dev/null || sleep 1; wait_woken=''; return 0; }
   # Do not wait for the time that has passed since the clock was read
   clock_read
   wait_seconds=2.00
@@ -50,6 +50,8 @@ wait_turn() {
   [ -p "$wait_fifo" ] || { rm -f "$wait_fifo"; mkfifo "$wait_fifo"; } 2>/dev/null 9>&-
   # shellcheck disable=SC2094 # a FIFO
   { [ -p "$wait_fifo" ] && command exec 7<>"$wait_fifo" 6<"$wait_fifo"; } 2>/dev/null || { sleep 1; return 0; }
+  # RACE: a pusher that came before we opened the FIFO has marked us, but its byte is lost
+  [ ! -e "$wait_fifo.woken" ] || { exec 6<&- 7>&-; wait_woken=1; return 0; }
   # Besides pushers, only the sleeper has a writing end
   # shellcheck disable=SC2086 # words; `exec`, or yash has a shell of its own in between, whose death the sleeper would wait for
   { exec $wait_pdeathsig sleep "$wait_seconds"; } >&7 7>&- 6<&- 9>&- </dev/null &
