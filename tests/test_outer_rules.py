@@ -392,7 +392,7 @@ def test_one_of_several_doors_is_killed(flatq, stub, killed):
 def test_the_guard_hears_what_begins_behind_ncats_words(shell, flatq):
     """bash writes a newline and what follows it in two pieces: what ncat begins to say may come between. A `q` that was not heard left
     launch waiting for ever, and an `l` was said in the log."""
-    script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need doors/guard doors/guard-look
+    script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/guard doors/guard-look
         launch_door=line launch_most=9
         guard_begins() { printf 'begins %s %s\\n' "$1" "$2"; }
         guard_take() { printf 'take %s\\n' "$1"; return 1; }
@@ -403,6 +403,25 @@ def test_the_guard_hears_what_begins_behind_ncats_words(shell, flatq):
         said = "".join(f"{before}{line}\n" for line in ("n 7", "c 8 7", "l 8 0 pop", "r 8 414", "e 8", "t", "k", "q"))
         done = subprocess.run([flatq.shell, "-c", script, "-", LIB], input=said, capture_output=True, timeout=100, text=True)
         assert done.stdout.splitlines() == ["begins 8 7", "take 8", "take 8", "take 8", "second", "end  71"] and done.stderr == "", (before, done)
+
+
+def test_the_guard_hears_of_a_denial_before_the_ncat(shell, flatq):
+    """The word of an ncat that has denied its client, and now waits for nobody, may come before launch says which ncat that is."""
+    script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/guard doors/guard-look
+        guard_end() { :; }
+        guard"""
+    ncats = [subprocess.Popen(["sleep", "1000"]) for _ in range(2)]
+    try:
+        said = f"n {ncats[0].pid}\nNcat: New connection denied: not allowed\n"
+        subprocess.run([flatq.shell, "-c", script, "-", LIB], input=f"{said}q\n", capture_output=True, timeout=100, text=True)
+        assert ncats[0].wait(60) < 0
+        said = f"n {ncats[0].pid}\nNcat: New connection denied: not allowed\nn {ncats[1].pid}\n"
+        subprocess.run([flatq.shell, "-c", script, "-", LIB], input=f"{said}q\n", capture_output=True, timeout=100, text=True)
+        assert ncats[1].wait(60) < 0
+    finally:
+        for ncat in ncats:
+            ncat.kill()
+            ncat.wait()
 
 
 @pytest.mark.parametrize("state", ["verb", "idle", "414"])
@@ -431,7 +450,7 @@ def test_the_guard_kills_no_stranger(shell, flatq, state):
 
 def test_the_guard_looks_at_some_of_many(shell, flatq):
     """400 connections that are idle cost it no more each second than 32, and each has its turn."""
-    script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need doors/guard doors/guard-look
+    script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/guard doors/guard-look
         guard_list=' ' guard_now=0 guard_groups='' guard_due='' guard_wal=1 guard_group='' n=0
         while [ $n -lt 400 ]; do n=$((n + 1)); guard_list="$guard_list$n,1,0,line,-,0,,0,,0,0,- "; done
         guard_look() { looked="$looked $guard_pid"; guard_put; }

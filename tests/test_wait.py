@@ -163,7 +163,7 @@ def test_many_waiters_and_as_many_pushes(flatq, spool, clock, at_once):
 
 def test_a_wake_between_the_look_and_the_sleep(shell, flatq, spool, endless):
     """A byte that comes before the waiter opens its FIFO is lost, so the waiter looks for the mark that came with it."""
-    script = """lib=$1 FLATQ_VERB=pop; . "$lib/common.sh"; shell_reset; need slip spool take wait
+    script = """lib=$1 FLATQ_VERB=pop; . "$lib/engine/common.sh"; shell_reset; need engine/slip engine/spool engine/take engine/wait
         spool_open; clock_read; owner_read; wait_begin wait default
         wake "$q/wait"; [ -e "$wait_fifo.woken" ] || exit 2
         wait_turn none; [ "$wait_woken" ] || exit 3

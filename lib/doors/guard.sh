@@ -25,7 +25,7 @@ guard() {
   # A terminal sends its signals to us too: ignore them, launch tells us when to end
   trap '' HUP INT TERM PIPE USR1
   set -f
-  guard_list=' ' guard_now=0 guard_groups='' guard_due='' guard_wal='' guard_code=69 guard_told='' guard_group='' guard_text=
+  guard_list=' ' guard_now=0 guard_groups='' guard_due='' guard_wal='' guard_code=69 guard_told='' guard_group='' guard_text='' guard_denied=
   while IFS= read -r guard_line; do
     # bash writes our newline by itself, so the beginning of a line from ncat may precede one of ours
     case $guard_line in
@@ -35,7 +35,11 @@ guard() {
     case $guard_line in
     '') ;;
     t) guard_second || break ;;
-    'n '*) guard_group=${guard_line#n } guard_groups="$guard_groups $guard_group" ;;
+    'n '*)
+      guard_group=${guard_line#n } guard_groups="$guard_groups $guard_group"
+      guard_born "$guard_group"
+      guard_group_started=$guard_started
+      [ -z "$guard_denied" ] || guard_ncat_waits ;;
     'c '*) guard_begins ${guard_line#c } ;;
     'l '*)
       set -- ${guard_line#l }
@@ -168,11 +172,17 @@ guard_ncat_says() {
     printf 'launch: port %s of %s is not allowed\n' "$launch_port" "$launch_address" >&2 ;;
   *)
     printf 'launch: %s\n' "${1%% QUITTING.}" >&2
-    # With one connection at a time, ncat has closed its listener, and would wait for ever
     case ${launch_keep:-}$1 in
-    'New connection denied'*) kill "$guard_group" 2>/dev/null ;;
+    'New connection denied'*) guard_ncat_waits ;;
     esac ;;
   esac
+}
+
+# guard_ncat_waits - end an ncat that has denied its client: with one connection at a time it has closed its listener, and would wait for ever.
+# Its word may come before launch tells us its number
+guard_ncat_waits() {
+  guard_denied=1
+  [ -z "$guard_group" ] || ! guard_alive "$guard_group" "$guard_group_started" || ! kill "$guard_group" 2>/dev/null || guard_denied=
 }
 
 # guard_end - end what is left; launch has ended its own ncat before
