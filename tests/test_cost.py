@@ -51,8 +51,8 @@ def test_pop(jobs):
     costs(jobs, ["mv", "base64"], "pop", "jobs")
 
 
-def test_what_a_door_does_not_find(jobs):
-    """lib/README.md, "Cost": a `find` for each queue, and an `ls`."""
+def test_what_a_door_does_not_find(clock, jobs):
+    """lib/README.md, "Cost": a `find` for each queue, and an `ls`. By the test's clock: at some times the door joins its counters as well."""
     def programs(line):
         done = started(jobs.count("beanstalk", input=line + b"\r\nquit\r\n"))[1]
         return sorted(name for name in done if name in ("find", "ls", "mv", "base64"))
