@@ -101,7 +101,8 @@ def test_a_push_that_reads(flatq, first, spool, options):
 def test_a_worker(flatq, first, spool):
     """Told to give back what it has, it ends by what told it."""
     process, pid = first("work", "--", "cat")
-    wait_for(lambda: lies(spool).get("wait"), "it waits")
+    # A signal that comes earlier may be lost: about one in fourteen was, in yash
+    runs(pid, "sleep")
     ends(process, pid, signal.SIGHUP, 129)
 
 
