@@ -1,0 +1,94 @@
+"""A signal before each command of a verb: what was begun is tidied up, and nothing that was acknowledged is lost."""
+
+import signal
+import subprocess
+
+import pytest
+
+from conftest import chance, everything, need, share
+from engine import NO_MESSAGE, lies, push, reserve
+
+# bash runs the trap on DEBUG before each simple command, in functions too with -T. The name is none of flatq's
+SCRIPT = 'set -T; signal_test=0; trap \'signal_test=$((signal_test + 1)); printf . >>"$SIGNALS"; [ "$signal_test" != "$SIGNAL_AT" ] || kill -s TERM $$\' DEBUG; . "$0"'
+
+VERBS = {
+    "push": ["push"],
+    "push a key": ["push", "-k", "key"],
+    "push a length": ["push", "-n", "5"],
+    "push to a dot": ["push", "-e"],
+    "push lines": ["push", "-l"],
+    "pop": ["pop"],
+    "pop lines": ["pop", "-l"],
+    "reserve": ["reserve"],
+    "release": ["release"],
+    "delete": ["delete"],
+}
+
+
+def run(flatq, words, at=0):
+    """Exit code, output, errors, and how many commands it ran; the signal comes before the command of that number."""
+    commands = flatq.home / "commands"
+    commands.write_bytes(b"")
+    process = subprocess.Popen(
+        ["bash", "-c", SCRIPT, *flatq.command(*words)[1:]], env={**flatq.env, "SIGNAL_AT": str(at), "SIGNALS": str(commands)},
+        cwd=flatq.home, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    flatq.started.append(process)
+    out, err = process.communicate(b"hello\n.\n" if "-e" in words else b"hello", timeout=100)
+    return process.returncode, out, err, commands.stat().st_size
+
+
+def whole(flatq, spool):
+    """What can be popped, or nothing; and nothing is left of it."""
+    done = flatq("pop")
+    assert done.status in (0, 66) and done.err.count(b"\n") == (done.status > 0)
+    return [done.out] * (done.status == 0)
+
+
+def clear(flatq, out, spool):
+    """Delete what a reserve has had; then no file is left of any message."""
+    while flatq("pop").status == 0:
+        pass
+    if b" " in out:
+        flatq("delete", out.split()[0].decode())
+    flatq("wal", check=0)
+    assert set(lies(spool)) <= NO_MESSAGE | {"wait"}, lies(spool)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_before_each_command(flatq, spool, verb):
+    need("bash")
+    words = VERBS[verb]
+
+    def ready():
+        """The words to run, once there is what they need."""
+        if words[0] == "push":
+            return words
+        push(flatq, b"hello")
+        return [*words, reserve(flatq).receipt] if words[0] in ("release", "delete") else words
+
+    code, out, err, count = run(flatq, ready())
+    assert (code, err) == (0, b"")
+    points = range(1, count + 1)
+    # `make test-all` takes each tenth, begun by the seed; for a push each third
+    step = 3 if verb == "push" else 10
+    points = points[chance(verb).randrange(step)::step] if everything() else share(verb, points, 3)
+    for at in points:
+        clear(flatq, out, spool)
+        code, out, err, _ = run(flatq, given := ready(), at)
+        assert code in (0, -signal.SIGTERM) and err == b"", (at, code, err)
+        done = code == 0
+        # What is unmade is gone at once, not at the next checkpoint
+        assert done or words[0] != "push" or "-l" in words or len(lies(spool).get("wal", [])) == len(lies(spool).get("body", [])), (at, lies(spool))
+        there = whole(flatq, spool)
+        if words[0] == "push":
+            assert there == [b"hello\n" if "-e" in words else b"hello"] or not there and not done and not out, (at, code, out)
+        elif words[0] == "release":
+            assert there == [b"hello"] or not done, (at, code)
+        elif words[0] == "delete":
+            assert there == [], (at, code)
+        else:
+            assert there == [b"hello"] or out and not there, (at, code, out)
+        assert not done or not there or words[0] in ("push", "release"), (at, code)
+        if words[0] in ("release", "delete") and not there and not done:
+            flatq("delete", given[-1])
+        out = out if words[0] == "reserve" else b""
