@@ -543,10 +543,10 @@ def test_report(job, flatq, tmp_path, spark):
     for name in ("throughput", "depth", "latency", "redeliveries", "dead"):
         assert (tmp_path / f"report/{name}.png").read_bytes().startswith(b"\x89PNG")
     assert "712" in page
-    from flatq.pipeline import campaign
+    from flatq.pipeline import trials
 
     outcomes = [("crash", f"{verb} -x", verb, "kill", 1, "rename", "", outcome, "", "", 0.1, False, "{}") for verb in ("push", "pop") for outcome in ("good", "bad")]
-    spark.createDataFrame(outcomes, campaign.SCHEMA).write.parquet(str(tmp_path / "trials"))
+    spark.createDataFrame(outcomes, trials.SCHEMA).write.parquet(str(tmp_path / "trials"))
     path = job("report", "--to", tmp_path / "report", "--campaign", tmp_path / "trials").out.strip()
     assert open(path, encoding="utf-8").read().count("<svg ") == 11 and (tmp_path / "report/campaign.png").exists()
 

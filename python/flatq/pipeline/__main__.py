@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from .. import spark as flatq_spark
 from ..command import SIGNALS, Stopped, fail, out, run
-from ..errors import Internal
+from ..errors import Internal, Unreachable
 from .common import failure
 from .place import Place, local
 
@@ -193,7 +193,11 @@ def _report(spark: SparkSession, args: argparse.Namespace) -> int:
 def _campaign(spark: SparkSession, args: argparse.Namespace) -> int:
     from . import campaign
 
-    outcomes = campaign.run(spark, args.to, args.family, args.scenario, args.fault, args.limit, args.seed, args.lib)
+    try:
+        from . import trials
+    except ImportError:
+        raise Unreachable("the crash laboratory needs flatq's source tree: it is no part of the package that pip installs", 69) from None
+    outcomes = trials.run(spark, args.to, args.family, args.scenario, args.fault, args.limit, args.seed, args.lib)
     text, bad = campaign.text(outcomes)
     say(text)
     return 70 if bad else 0
