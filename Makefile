@@ -30,8 +30,8 @@ help:
 	@sed -n 's/^## //p' Makefile
 
 run:
-	@tests/need run
-	@exec tests/serve '$(PORT)'
+	@tests/bin/need run
+	@exec tests/bin/serve '$(PORT)'
 
 # Made anew where its Python is gone, as after a new release of the system, or where other versions are pinned
 venv:
@@ -41,38 +41,38 @@ venv:
 	  cp tests/requirements.txt .venv/made; }
 
 test test-all:
-	@PYTHON='$(PYTHON)' tests/need test
+	@PYTHON='$(PYTHON)' tests/bin/need test
 	@$(MAKE) -s venv
-	@FLATQ_SEED='$(SEED)'; [ -n "$$FLATQ_SEED" ] && export FLATQ_SEED || unset FLATQ_SEED; exec tests/run $(if $(filter test-all,$@),--all) $(TESTS)
+	@FLATQ_SEED='$(SEED)'; [ -n "$$FLATQ_SEED" ] && export FLATQ_SEED || unset FLATQ_SEED; exec tests/bin/run $(if $(filter test-all,$@),--all) $(TESTS)
 
 lint:
-	@PYTHON='$(PYTHON)' tests/need lint
+	@PYTHON='$(PYTHON)' tests/bin/need lint
 	@$(MAKE) -s venv
-	@exec tests/lint .venv/bin/shellcheck
+	@exec tests/bin/lint .venv/bin/shellcheck
 
 # Without .venv: its rivals and the pictures are left out, and the bench says so
 bench:
-	@PYTHON='$(PYTHON)' tests/need bench
+	@PYTHON='$(PYTHON)' tests/bin/need bench
 	@$(MAKE) -s venv || printf 'flatq: no .venv: measured without what PyPI has\n'
 	@exec $(PYTHON) tests/bench/bench.py $(ROWS)
 
 crash:
-	@PYTHON='$(PYTHON)' tests/need test
+	@PYTHON='$(PYTHON)' tests/bin/need test
 	@$(MAKE) -s venv
 	@mkdir -p .crash
 	@PYTHONPATH=python exec $(VENV) -m flatq.crashlab --json ".crash/$$(date +%Y%m%d-%H%M%S).json"
 
 pipeline:
-	@exec tests/pipeline
+	@exec tests/bin/pipeline
 
 lessons:
-	@exec tests/lesson
+	@exec tests/bin/lesson
 
 lesson:
-	@exec tests/lesson "$(N)"
+	@exec tests/bin/lesson "$(N)"
 
 tables:
-	@exec $(PYTHON) tests/headers.py README.md
+	@exec $(PYTHON) tests/support/headers.py README.md
 
 # bin/flatq is one exec: the verbs find their files beside themselves. The man page is the verbs' headers.
 install:

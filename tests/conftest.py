@@ -87,7 +87,7 @@ def pytest_terminal_summary(terminalreporter):
     for reports in terminalreporter.stats.values():
         for report in reports:
             if hasattr(report, "duration"):
-                name = re.sub(r"@\w+$", "", report.nodeid.removeprefix("tests/"))  # pytest-xdist puts a test's group behind it
+                name = re.sub(r"@\w+$", "", without_rooms(report.nodeid))  # pytest-xdist puts a test's group behind it
                 parts[name.partition("::")[0]] += report.duration
                 tests[name] += report.duration
             if getattr(report, "when", "") == "call":
@@ -154,12 +154,17 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if not item.get_closest_marker("full")]
     if not named:  # the longest first, so that no processor waits for the last one
         took = times()
-        items.sort(key=lambda item: -took.get(item.nodeid.removeprefix("tests/"), 0))
+        items.sort(key=lambda item: -took.get(without_rooms(item.nodeid), 0))
+
+
+def without_rooms(name):
+    """A test's name without the directories before its file."""
+    return re.sub(r"^[^:]*/", "", name)
 
 
 def times():
-    """tests/times: the seconds of each test that took over one. A run with FLATQ_TIMES=FILE writes them; they decide only which begins first."""
-    rows = (ROOT / "tests/times").read_text().splitlines()
+    """tests/support/times: the seconds of each test that took over one. A run with FLATQ_TIMES=FILE writes them; they decide only which begins first."""
+    rows = (ROOT / "tests/support/times").read_text().splitlines()
     return {name: float(seconds) for seconds, _, name in (row.partition(" ") for row in rows)}
 
 

@@ -1,11 +1,11 @@
-"""Rows that no load changes: processes and bytes, counted by strace. tests/test_cost.py holds them."""
+"""Rows that no load changes: processes and bytes, counted by strace. tests/engine/test_cost.py holds them."""
 
 import os
 import sys
 
 from run import ROOT
 
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests/support"))
 import counting  # noqa: E402 (tests/ is on the path only now)
 
 

@@ -146,7 +146,7 @@ def one(system: System, name: str, families: Sequence[str], work: Path, seed: in
 
 
 def tasks(system: System, options: campaign.Options, work: Path) -> list[campaign.Task]:
-    """Every mutant with every family that says it catches it, without the model (tests/test_model.py). With a limit, only that which must."""
+    """Every mutant with every family that says it catches it, without the model (tests/laboratory/test_model.py). With a limit, only that which must."""
     plans = {name: [probe.family for probe in (mutant.probes if options.limit is None else [mutant.must]) if probe.family != "model"]
              for name, mutant in MUTANTS.items()}
     slow = sorted(plans, key=lambda name: not {"history", "clients"} & set(plans[name]))  # the longest first

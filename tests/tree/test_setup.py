@@ -35,7 +35,7 @@ def test_make_alone_says_what_there_is():
 
 @pytest.fixture
 def bare(tmp_path):
-    """bare(NAME=SCRIPT, ...) runs tests/need where nothing is installed but these stubs; each notes its words in `calls`."""
+    """bare(NAME=SCRIPT, ...) runs tests/bin/need where nothing is installed but these stubs; each notes its words in `calls`."""
     place = tmp_path / "bare"
     place.mkdir()
     calls = place / "calls"
@@ -48,7 +48,7 @@ def bare(tmp_path):
             stub.write_text(f'#!/bin/sh\n[ {name} = id ] || echo "{stub.name} $*" >>{calls}\n{script}\n')
             stub.chmod(0o755)
         done = subprocess.run(
-            ["/bin/sh", ROOT / "tests/need", what], env={"PATH": str(place), "PYTHON": sys.executable}, cwd=place,
+            ["/bin/sh", ROOT / "tests/bin/need", what], env={"PATH": str(place), "PYTHON": sys.executable}, cwd=place,
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100,
         )
         return done.returncode, done.stdout, done.stderr, calls.read_text().splitlines()
@@ -106,19 +106,19 @@ def test_need_of_tests_goes_on_without(bare):
 
 def test_need_finds_this_system_complete():
     need("ncat", "dash", "busybox", "mksh", "yash", "bash", "nc.openbsd", "socat", "setpriv", "strace", "perl", "ps")
-    done = subprocess.run([ROOT / "tests/need", "test"], capture_output=True, timeout=100)
+    done = subprocess.run([ROOT / "tests/bin/need", "test"], capture_output=True, timeout=100)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 @pytest.fixture
 def pipeline(tmp_path):
-    """pipeline(PYTHON, NAME=SCRIPT, ...) runs tests/pipeline in a tree of its own, with a stub in the place of .venv's Python, and of the verbs;
+    """pipeline(PYTHON, NAME=SCRIPT, ...) runs tests/bin/pipeline in a tree of its own, with a stub in the place of .venv's Python, and of the verbs;
     PATH has what it needs and these stubs. Each notes its words in `calls`."""
     tree, place = tmp_path / "tree", tmp_path / "bin"
-    for path in (tree / "tests", tree / "lib", tree / ".venv/bin", place):
+    for path in (tree / "tests/bin", tree / "lib", tree / ".venv/bin", place):
         path.mkdir(parents=True)
-    for name in ("pipeline", "requirements.txt"):
-        shutil.copy(ROOT / "tests" / name, tree / "tests")
+    for name in ("bin/pipeline", "requirements.txt"):
+        shutil.copy(ROOT / "tests" / name, tree / "tests" / name)
     for name in ("sh", "env", "cmp", "cp", "rm", "rmdir", "mkdir", "awk", "sed", "cat"):
         (place / name).symlink_to(shutil.which(name))
     calls = tmp_path / "calls"
@@ -134,7 +134,7 @@ def pipeline(tmp_path):
         for name, script in {"id": "echo 0", **stubs}.items():
             stub(place / name.replace("_", "-"), script)
         done = subprocess.run(
-            ["/bin/sh", tree / "tests/pipeline", tree / "out"], env={"PATH": str(place)}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+            ["/bin/sh", tree / "tests/bin/pipeline", tree / "out"], env={"PATH": str(place)}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
         )
         return done.returncode, done.stdout, done.stderr, calls.read_text().splitlines()
 

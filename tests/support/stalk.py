@@ -1,6 +1,6 @@
 """Conversations with a beanstalkd, ours or Debian's: scripts, the replies to them, and what in these is a matter of the moment.
 
-`python3 tests/stalk.py` lets Debian's say anew what stalk_said.json has, where time passes."""
+`python3 tests/support/stalk.py` lets Debian's say anew what stalk_said.json has, where time passes."""
 
 import json
 import os

@@ -117,7 +117,7 @@ def test_man_page_has_an_index_of_options():
 
 
 def test_shellcheck():
-    done = subprocess.run([ROOT / "tests/lint", need("shellcheck")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run([ROOT / "tests/bin/lint", need("shellcheck")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert done.returncode == 0, done.stdout
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "lessons"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lessons"))
 import course  # noqa: E402
 
 from conftest import share  # noqa: E402
@@ -81,10 +81,10 @@ def test_the_order():
 
 
 def test_the_runner_without_a_terminal():
-    done = subprocess.run([sys.executable, course.ROOT / "tests/lesson", "1"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, course.ROOT / "tests/bin/lesson", "1"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert "$ " in done.stdout and "new file:  q.queue" in done.stdout
-    assert subprocess.run([sys.executable, course.ROOT / "tests/lesson", "99"], capture_output=True).returncode == 64
+    assert subprocess.run([sys.executable, course.ROOT / "tests/bin/lesson", "99"], capture_output=True).returncode == 64
 
 
 LESSON = """\
@@ -124,12 +124,12 @@ sys.path.insert(0, str(tests / "lessons"))
 import course, plots
 course.LESSONS, course.ROOT = [lesson, lesson], lesson.parent
 plots.write = lambda target: print("written:", target)
-runpy.run_path(str(tests / "lesson"), run_name="__main__")
+runpy.run_path(str(tests / "bin/lesson"), run_name="__main__")
 """
 
 
 def at_a_terminal(tmp_path, lesson, keys, *arguments):
-    """What tests/lesson shows of a lesson, twice, to somebody who presses a key when he is asked to; and its exit code."""
+    """What tests/bin/lesson shows of a lesson, twice, to somebody who presses a key when he is asked to; and its exit code."""
     (tmp_path / "01-short.md").write_text(lesson)
     (tmp_path / "some.sh").write_text("some() {\n")
     ours, its = pty.openpty()

@@ -1,4 +1,4 @@
-"""Clients of the line door that go wrong, as a family with seeds. That a door which does not mind them is seen: tests/test_mutants.py."""
+"""Clients of the line door that go wrong, as a family with seeds. That a door which does not mind them is seen: tests/laboratory/test_mutants.py."""
 
 import itertools
 

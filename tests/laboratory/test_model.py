@@ -7,7 +7,7 @@ import pytest
 
 from conftest import share
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "model"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "model"))
 
 from laboratory import trials  # noqa: E402, F401
 
@@ -18,7 +18,7 @@ from explore import Explorer  # noqa: E402
 from programs import checked  # noqa: E402
 from variants import VARIANTS  # noqa: E402
 
-#: What catches mutants of tests/test_mutants.py that nothing else does.
+#: What catches mutants of tests/laboratory/test_mutants.py that nothing else does.
 ALONE = {mutant.must.where for mutant in broken.MUTANTS.values() if mutant.must.family == "model"}
 MOST = 25_000  # states of one configuration; the whole of most of them
 FEWEST = {"fold pop pop": MOST, "ids, old ranges": MOST, "two leases": 10_000, "key, push killed": 8_000, "push push pop": 3_000,
@@ -45,7 +45,7 @@ def test_a_wrong_variant_is_caught(wrong, config):
 
 
 def test_every_variant_is_in_the_table():
-    text = (Path(__file__).resolve().parent / "model/protocol.py").read_text()
+    text = (Path(__file__).resolve().parents[1] / "model/protocol.py").read_text()
     for name in VARIANTS:
         assert f'"{name}"' in text, name
     assert text.count("in self.wrong") >= len(VARIANTS)

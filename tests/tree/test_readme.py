@@ -15,7 +15,7 @@ def blocks(page):
 
 
 def test_every_console_block_is_run():
-    """Those of the lessons by tests/test_lessons.py."""
+    """Those of the lessons by tests/tree/test_lessons.py."""
     having = [str(path.relative_to(ROOT)) for path in PAGES if path.parent.name != "lessons" and blocks(path)]
     assert having == ["README.md", "lib/doors/README.md", "lib/worker/README.md"]
 

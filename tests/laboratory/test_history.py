@@ -1,6 +1,6 @@
 """Histories: many at once, killed, stopped and with the clock set; and that each kind of wrong in one is seen.
 
-That they see what is wrong in the verbs: tests/test_mutants.py.
+That they see what is wrong in the verbs: tests/laboratory/test_mutants.py.
 """
 
 import dataclasses
