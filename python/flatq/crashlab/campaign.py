@@ -113,10 +113,12 @@ def undisturbed(name: str, detail: str) -> Outcome:
     return Outcome(name, NAMED[name].verb, 0, "", "none", "bad", detail, 0, 0.0, f"--scenario {name!r}")
 
 
-def doubles(system: System, name: str, count: int | None, seed: int, work: Path) -> list[Outcome]:
-    """A crash at a point of the act and a second at a point of the recovery or of the next verb: `count` of them, or all."""
+def doubles(system: System, name: str, count: int | None, seed: int, work: Path, place: int | None = None) -> list[Outcome]:
+    """A crash at a point of the act (`place`: at that one of them) and a second at a point of the recovery or of the next verb: `count` of them,
+    or all."""
     try:
         points = _kill_points(system, name, work)
+        points = points if place is None else points[place:place + 1]
     except RuntimeError as error:
         return [undisturbed(name, str(error))]
     chance = random.Random(f"{seed} {name}")
@@ -182,7 +184,10 @@ def double_tasks(system: System, options: Options, pool: ProcessPoolExecutor, wo
     """To be called before the pool has much else to do: it counts first."""
     counted = counts(system, [name for name in options.scenarios if options.limit is None or SCENARIOS[name].sync == "off"], pool, work)
     if options.limit is None:
-        return [functools.partial(doubles, system, name, None, options.seed, work) for name in counted]
+        # Of all that is tried, the most by far: in an order by chance, so that what was done until an interruption is of all kinds
+        tasks: list[Task] = [functools.partial(doubles, system, name, None, options.seed, work, place) for name, count in counted.items() for place in range(count)]
+        random.Random(options.seed).shuffle(tasks)
+        return tasks
     return [functools.partial(doubles, system, name, share, options.seed, work)
             for name, share in shares(counted, options.limit).items() if share]
 
@@ -246,8 +251,8 @@ def _foreign(name: str, system: System, options: Options, pool: ProcessPoolExecu
 
 
 def families() -> dict[str, Family]:
-    """The families by name, as far as their modules exist."""
-    found: dict[str, Family] = {"crash": crash_tasks, "double": double_tasks,
+    """The families by name, as far as their modules exist. The one that takes days comes last."""
+    found: dict[str, Family] = {"crash": crash_tasks,
                                 "reads": functools.partial(unseen_tasks, tuple(faults.READS)),
                                 "ends": functools.partial(unseen_tasks, faults.UNSEEN[len(faults.READS):])}
     for name, make in _MODULES.items():
@@ -255,7 +260,7 @@ def families() -> dict[str, Family]:
             if make is not _own or hasattr(_module(name), "tasks"):
                 _module(name)
                 found[name] = functools.partial(_foreign, name)
-    return found
+    return {**found, "double": double_tasks}
 
 
 def execute(tasks: Sequence[Task], pool: ProcessPoolExecutor, family: str = "") -> Iterator[Sequence[Any]]:
