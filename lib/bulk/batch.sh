@@ -1,5 +1,7 @@
 # bulk/batch.sh - put back, count and sweep the batches of bulk takes, out/batch.PID-TIME.NONCE.DEADLINE; and the keys of messages
 
+need engine/slip engine/spool engine/settle
+
 # batch_putback DIRECTORY [WHY] - put slips back to wal/ and flat files to their place, with one more try, unless the batch is settled. Return 0
 # only if nothing is left to put back
 batch_putback() {
@@ -43,7 +45,7 @@ batch_back() {
 
 # message_held ID - return whether a batch or a claim holds the message with the 12-digit ID; 66: it is proved that none does
 message_held() {
-  need engine/fold engine/proof
+  need engine/proof
   names_like "$1" out claimed || return
   for proof_path in $names; do
     case $proof_path in
@@ -58,6 +60,7 @@ message_held() {
 
 # batch_count DIRECTORY - add the number of its messages to `count`
 batch_count() {
+  need engine/fold
   for batch_path in "$1"/*; do
     if flat_parse "${batch_path##*/}"; then
       count=$((count + flat_count))
@@ -144,6 +147,7 @@ keys_remove() {
 
 # batch_sweep NAME - remove a settled batch: keys, bodies, then the batch, which alone knows them
 batch_sweep() {
+  need engine/proof
   # CRASH: the batch may be removed already, and its marker not yet
   batch_read "$q/out/$1" || { names_in "$q/out" && ! named "$1" && return 0; why="queue '$queue': cannot list out/$1"; return 74; }
   sync_paths "$q/done" "$q/out" "$q/out/$1" || { why="queue '$queue': cannot sync"; return 74; }

@@ -8,13 +8,14 @@
 # OFFSET, 12 digits, is the number of messages that NAME has claimed before: it grows, and is never given twice. The idea of offsets that a
 # consumer commits is Kafka's. All of it happens under the queue's lock.
 
+need engine/slip engine/spool engine/proof engine/fold engine/reclaim bulk/batch bulk/take
+
 # claim_open NAME - set `claim` to NAME's directory, and claim_settled; return 66 if NAME never claimed anything here
 claim_open() {
   case $1 in
   '' | -* | *[!A-Za-z0-9_-]*) why="bad name: 1 to 100 of A-Z a-z 0-9 _ -, no '-' in front"; return 65 ;;
   esac
   [ ${#1} -le 100 ] || { why='bad name: longer than 100 bytes'; return 65; }
-  need engine/proof
   claim=$q/claimed/$1 claim_settled=
   if ! names_in "$claim"; then
     names_in "$q/claimed" && ! named "$1" || { why="queue '$queue': cannot list claimed/$1"; return 74; }

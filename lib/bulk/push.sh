@@ -1,5 +1,7 @@
 # bulk/push.sh - store many messages at once: write flat files beside the queue and rename them into it
 
+need engine/spool engine/boot engine/proof engine/input engine/fold engine/bound bulk/batch
+
 # bulk_push l|0 QUEUE - store each line of standard input, or each piece that ends with a NUL, as a message.
 # Reads push_priority push_lease push_wait. Sets bulk_count, bulk_first, bulk_last. The messages enter the queue block by block, in order,
 # before the answer; a crash in between leaves the first ones. Returns 65, and stores nothing, if one is larger than FLATQ_MOST_BYTES
@@ -28,7 +30,6 @@ bulk_stopped() {
 
 # bulk_write l|0 - write standard input to flat files in the stage
 bulk_write() {
-  need engine/proof engine/input
   {
     if [ -n "${push_length:-}" ]; then
       head -c "$push_length" >"$bulk_stage/raw" || { disk_failed "$bulk_stage" "queue '$queue'"; return; }
@@ -177,7 +178,6 @@ bulk_enter() {
 
 # bulk_commit - under the lock, rename every block of the stage, or its flat files, to its place
 bulk_commit() {
-  need engine/proof
   queue_conf || return
   push_need=$bulk_count push_key='' push_dup=''
   push_enter || return

@@ -6,11 +6,12 @@
 # enter the stage; 5 `enter` renames flat file after flat file, as push -l does at its end.
 # Crash: before 5, no verb sees the stage. After it has begun, each flat file is still there or in the queue: `enter` again does the rest.
 
+need engine/spool engine/boot engine/bound bulk/push
+
 # stage STEP ARGUMENT ... - run one of the steps
 stage() {
   FLATQ_VERB=push
   shell_reset
-  need engine/slip engine/spool engine/push bulk/push engine/bound engine/settle engine/reclaim bulk/batch engine/fold engine/process engine/boot
   spool_open || die $? "$why"
   clock_read
   stage_step=$1

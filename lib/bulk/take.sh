@@ -3,6 +3,8 @@
 # A bulk take makes a batch, a directory out/batch.PID-TIME.NONCE.DEADLINE with slips and flat files under their old names. They come back
 # when the owner is dead, or after ten minutes where a death cannot be seen (no /proc). The marker in done/ has the same name.
 
+need engine/slip engine/spool engine/take engine/proof engine/fold engine/reclaim bulk/batch
+
 # bulk_take MOST - move up to MOST messages of $q, whole flat files or a run of single ones, into a batch; set `batch` and bulk_got; 66: none
 bulk_take() {
   # A killed drain repeats at most so many files
@@ -22,12 +24,10 @@ bulk_choose() {
     bulk_place=$scan_place bulk_name=$scan_name
     case $bulk_place in
     '')
-      need engine/proof
       nothing_ready || return
       [ ${#bulk_doubts} -lt 20 ] || { why="queue '$queue': cannot be listed"; return 74; }
       bulk_doubts=1$bulk_doubts
       # Messages in out/ may have to come back: look at them too
-      need engine/settle engine/reclaim bulk/batch engine/process
       clock_read
       queue_promote && queue_reclaim || return
       continue ;;
@@ -87,7 +87,6 @@ bulk_singles() {
   # RACE: mv does not find those that another process took first
   # shellcheck disable=SC2086 # names without blanks
   (cd "$q/$bulk_place" && exec mv -f $bulk_names "$q/out/$batch/" 9>&9) 2>/dev/null
-  need engine/proof
   names_in "$q/out/$batch" || return
   # shellcheck disable=SC2086 # names without blanks
   set -- $names
@@ -167,7 +166,6 @@ bulk_print() {
 
 # bulk_size - print a line with the number of bytes that bulk_print will write
 bulk_size() {
-  need engine/proof
   names_in "$q/out/$batch" || return
   # Each line begins with a slip's name, which has the size. A lost line shows in their number
   bulk_said=$({
@@ -256,7 +254,6 @@ bulk_queue() {
 
 # bulk_settle - settle the batch under the lock. A process that puts batches back holds the lock too, so it sees the marker
 bulk_settle() {
-  need engine/proof
   expect "$q/out/$batch" "queue '$queue': what was taken is no longer yours" || return
   { true >"$q/done/$batch"; } 2>/dev/null || { disk_failed "$q/done" "queue '$queue'"; return; }
   sweep_names=$batch

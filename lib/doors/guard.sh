@@ -20,6 +20,8 @@
 # can write more. FROM is the number of bytes that the handler had read before its line. STARTED is the time when the handler started: a process
 # that has its number and another time is a stranger, who must not be signalled.
 
+need engine/process doors/door doors/guard-look
+
 # guard - read lines until `q`, or until launch is gone
 guard() {
   # A terminal sends its signals to us too: ignore them, launch tells us when to end

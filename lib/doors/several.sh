@@ -1,5 +1,7 @@
 # doors/several.sh - serve several doors: start a launch for each
 
+need doors/guard-look
+
 # several WORD ... - start a launch for each door; end when one of them has ended
 several() {
   launch_pids=''

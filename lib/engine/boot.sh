@@ -1,5 +1,7 @@
 # engine/boot.sh - rare steps: the first use of a spool after a boot, the creation of a queue, the opening of a range of ids
-#
+
+need engine/spool
+
 # spool_boot - called by the first verb after a boot: put back all messages that were handed out, check every line, and open a new range
 # of ids, so that an id which did not reach the disk is never given again (I1)
 spool_boot() {
@@ -58,7 +60,7 @@ spool_boot_sync() {
 }
 
 spool_boot_queues() {
-  need engine/slip engine/settle engine/reclaim bulk/batch engine/fold engine/check engine/push engine/process engine/proof
+  need engine/proof engine/check
   q=$FLATQ_DIR queue=.
   names_in "$q" || { why="spool $FLATQ_DIR: cannot be listed"; return 74; }
   for boot_queue in $names; do

@@ -1,11 +1,13 @@
 # engine/bound.sh - the parts of a push that need the lock: an exact bound and a unique key; and the counting of messages
 
+need engine/slip engine/spool engine/proof engine/fold bulk/batch
+
 # push_enter - take the lock and wait until there is room; set push_dup if the key is taken
 push_enter() {
   push_deadline=
   push_room
   push_room_code=$?
-  [ -z "$push_deadline" ] || { wait_end; [ -z "$wait_late" ] || wake "$q/room"; }
+  [ -z "$push_deadline" ] || { need engine/wait; wait_end; [ -z "$wait_late" ] || wake "$q/room"; }
   [ $push_room_code -eq 0 ] && [ -z "$push_dup" ] || return $push_room_code
   # Enter the key before the slip is created, and confirm it afterwards (key_sure)
   [ -z "$push_key" ] || key_enter
@@ -18,7 +20,7 @@ push_room() {
     queue_conf || return
     [ "$queue_bound" = 0 ] || [ "$push_need" -le "$queue_bound" ] || { why="queue '$queue' has a bound below $push_need messages"; return 75; }
     # RACE: another process may have dropped the queue, and created it again, while we waited
-    [ -z "${push_has:-}" ] || [ -e "$push_has" ] || { need engine/proof; push_gone || return; }
+    [ -z "${push_has:-}" ] || [ -e "$push_has" ] || { need engine/push; push_gone || return; }
     queue_files || return
     case $queue_files in
     *' closed '*) why="queue '$queue' is closed"; return 69 ;;
@@ -83,7 +85,6 @@ queue_room() {
 
 # queue_count_all - as queue_count, but from a complete listing
 queue_count_all() {
-  need engine/proof
   find_names wal fold queue unfold head delayed out claimed \( ! -type d -o -path 'claimed/*' \) ! -name '~' ! -name '*[!!-~]*' || return 74
   count=0
   for count_path in $names; do
@@ -188,6 +189,7 @@ key_hash() {
 # lock. Messages in done/ have left the queue; the sweep removes keys/KEY before it removes their names there.
 # key_taken - if a message has the key of slip_key, set push_dup to its id
 key_taken() {
+  need engine/settle engine/reclaim
   key_is=''
   # The name of a settled batch does not show its ids: sweep first
   set -- "$id" "$slip_id" "$slip_size" "$slip_key"
@@ -227,7 +229,7 @@ key_taken() {
 # key_lives ID - return 66 if the message that has the key is settled after all. An answer `dup` stores nothing, so prove that what the globs
 # above did not see in done/ and claimed/ is not there (R1)
 key_lives() {
-  need engine/proof
+  need engine/reclaim
   set -- "$1" "$id" "$slip_id" "$slip_size" "$slip_key" "$key_id"
   files_below "done" claimed || return
   key_swept=

@@ -1,5 +1,7 @@
 # engine/check.sh - check every file of a queue and set aside what is not whole: once after each boot, and by doctor at any time
 
+need engine/slip engine/spool engine/boot engine/proof engine/process engine/fold engine/settle engine/reclaim bulk/batch
+
 # queue_after_boot - put back all that was handed out: after a boot, every owner and every waiter is gone
 queue_after_boot() {
   name_from_disk "${q##*/}"
@@ -74,7 +76,6 @@ check_list() {
 # check_slips - check that each slip has a whole body, and each body a slip. Bury a message without a body; remove a body without a slip, unless a
 # push is writing it
 check_slips() {
-  need engine/proof
   for check_path in "$q"/wal/* "$q"/head/*/* "$q"/delayed/*/*/*; do
     slip_parse "${check_path##*/}" || [ ! -e "$check_path" ] || check_strange "$check_path"
   done

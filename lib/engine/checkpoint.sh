@@ -1,5 +1,7 @@
 # engine/checkpoint.sh - the checkpoint of a queue and of the spool
 
+need engine/spool engine/boot engine/proof engine/process engine/fold engine/reclaim engine/wait bulk/batch
+
 # checkpoint QUEUE - recover, put back, promote, sweep, fold, rotate the log. Idempotent; runs beside all other verbs
 checkpoint() {
   queue_open "$1" || return
@@ -96,7 +98,6 @@ tmp_remove() (
 
 # log_rotate - rename a log of over a MiB to log.TIME, and keep the ten newest
 log_rotate() {
-  need engine/proof
   [ -f "$q/log" ] && measure -c "$q/log" && [ "$measured" -gt 1048576 ] || return 0
   clock_epoch "$now"
   mv -f "$q/log" "$q/log.$epoch_time" 2>/dev/null 9>&9
@@ -110,7 +111,6 @@ log_rotate() {
 # journal_sweep - for each range of ids that is no longer in use, remove what killed pushes have left, then the range. A range in which
 # a push is still writing stays
 journal_sweep() {
-  need engine/proof
   lock_spool || return
   ids_last_range || { unlock_spool; return 74; }
   journal_live=$range

@@ -14,7 +14,7 @@ shell_forget() {
     FLATQ_DIRECT FLATQ_DOOR FLATQ_GUARD FLATQ_ONE OPTARG base64_wrap batch body_wrong bulk_asks bulk_bytes chunk clock_same create_bound create_most \
     daemon_code date_of door_data door_epoch door_from door_gone door_mark door_nonce door_to door_verb due_epoch due_path epoch guard_bytes \
     ids_turned journal key_id key_is key_salt kick_place later launch_door launch_keep launch_most launch_parent launch_port launch_signal \
-    launch_unix length lock_said method names number padded place_first plain push_at_slip push_begun push_bulk push_cr push_dot \
+    launch_unix length lock_said method names number padded place_name plain push_at_slip push_begun push_bulk push_cr push_dot \
     push_dot_file push_dup push_follows push_has push_length putbacks python_path q queue queue_bound queue_most reason \
     remote_mark request segment_end segment_offset shell_locale shell_umask shovel_count shovel_wait slip_size span_from span_to \
     spool_path spool_turn stalk_length stats_priority take_stop wait_asked wait_due wait_fifo wait_sleeper wait_woken why word_0 word_1 \
@@ -74,8 +74,8 @@ disk_failed() {
   return 74
 }
 
-# need PART ... - source lib/PART.sh, once: `need engine/slip`. Reading a thousand lines costs a shell as much as starting a process, so a part that usual runs
-# do not call is loaded where it is called
+# need PART ... - source lib/PART.sh, once. A file needs, under its header, the parts whose functions a usual run of it calls. Reading a thousand
+# lines costs a shell as much as starting a process, so what a usual run does not call is needed by the function that calls it
 need() {
   for need_part in "$@"; do
     case $needed in

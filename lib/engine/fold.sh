@@ -12,6 +12,8 @@
 # out and came back, and a nonce that it shares with its run. A line is the slip's name, a tab and the body; TRIES of the file is added to
 # that of the slip. A flat file is valid if and only if it has COUNT such lines, each with its newline.
 
+need engine/slip engine/spool engine/proof
+
 # flat_parse NAME - set flat_priority flat_first flat_last flat_count flat_tries flat_nonce, and `run`; return 1 if NAME is not a flat file's
 flat_parse() {
   case $1 in
@@ -118,7 +120,6 @@ fold_run() {
 # CRASH: before the rename, the run is whole, and its file is written again. After it, the flat file with the run's nonce proves the commit,
 # and only the removal is left. If the file cannot be written (disk full), the run goes forward as it is, to head/, never back (I2).
 fold_finish() {
-  need engine/proof
   fold_nonce=${1##*.} fold_at=
   [ $# -eq 2 ] || flat_of "$fold_nonce" || return
   if [ -z "$fold_at" ]; then
@@ -210,7 +211,6 @@ flat_write() {
         size += length($0) + length(line) + 2 }
       END { if (bad || NR != ENVIRON["FLATQ_LINES"] + 0 || close(flat)) exit 74; print size }' 2>/dev/null 9>&9) || fold_size=none
   # Some awks do not notice a full disk: compare the size
-  need engine/proof
   measure -c "$flat_place/$fold_flat" && [ "$fold_size" = "$measured" ] && return 0
   rm -f "$flat_place/$fold_flat" 2>/dev/null
   return 74
@@ -261,7 +261,6 @@ queue_unfold() {
 
 # unfold_clear - in a group's spool, remove what lies where the bodies of unfold_from are to be written: awk would write through a link
 unfold_clear() {
-  need engine/proof
   unfold_ids=$(exec awk -F . '{ print $2 } END { print "end" }' "$unfold_from" 2>/dev/null 9>&-) && captured "$unfold_ids" || return
   case $captured in
   *[!0-9'
@@ -273,7 +272,6 @@ unfold_clear() {
 
 # unfold_undo STAGE - remove the bodies of the slips in the stage, then the stage
 unfold_undo() {
-  need engine/proof
   names_in "$1" || return
   undo_bodies=
   for undo_slip in $names; do
@@ -315,11 +313,5 @@ unfold_finish() {
 
 # unfold_lost FLAT - if both can be read and its messages are neither staged nor in head/, set the flat file aside: no unfold leaves that
 unfold_lost() {
-  need engine/proof
   names_in "$q/head" && ! named "$run" && names_in "$q/tmp" && ! named "$run" && slip_strange "unfold/$1" || disk_failed "$q/head" "queue '$queue'"
-}
-
-# sync_many PATH - as sync_paths, for many new files at once: sync the whole file system that PATH lies on
-sync_many() {
-  [ "$FLATQ_SYNC" = off ] || sync -f "$1" 2>/dev/null
 }

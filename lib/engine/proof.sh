@@ -4,6 +4,8 @@
 # settles or says "nothing there" asks here, or relies on a rename or an rmdir that succeeded. `ls` and `find` end with 0 only if they have
 # read everything.
 
+need engine/slip engine/spool
+
 # names_in DIRECTORY - set `names` to all names in it, sorted, one a line; return 74 if it cannot be listed completely
 names_in() {
   # The last line `/`, which is no name, proves that the shell has read everything (R6). -q, since yash drops bytes that are no characters
@@ -90,7 +92,6 @@ files_below() {
 # nothing_ready - return 66 if it is proved that nothing in $q is ready, due, or in out/ and not yet looked at; 0: look again; 74: unknown.
 # Of delayed/, list only the directories of thousands, since there may be many messages
 nothing_ready() {
-  need engine/fold
   find_names wal fold queue unfold head out delayed \( -path 'delayed/*' -prune -o \
     ! -type d \( -name '??????????.????????????.*' -o -path 'out/batch.*' -o -name lock \) \) -print || {
     # RACE: the queue was dropped meanwhile, or a drop tests whether it is empty
@@ -114,7 +115,7 @@ nothing_ready() {
     esac
   done
   [ -z "$proof_out" ] || [ -n "$reclaim_saw" ] || {
-    need engine/settle engine/reclaim bulk/batch engine/process
+    need engine/reclaim
     queue_reclaim
     return
   }
@@ -159,6 +160,7 @@ names_like() {
 
 # is_like ID - return whether proof_path is the message's slip, or a flat file with its line; 74 if the file cannot be read
 is_like() {
+  need engine/fold
   flat_parse "${proof_path##*/}" || return 0
   ! [ "$1" \< "$flat_first" ] && ! [ "$flat_last" \< "$1" ] && message_in_flat "$q/$proof_path" "$1"
 }
@@ -248,6 +250,7 @@ slips_left() {
 # on this boot, its process is dead, and it noted nothing since. To look for the slip proves nothing: slips move without the lock, and one that
 # moves against the order of the listing is never seen. What was noted before a boot may have been lost by a power cut
 push_unmade() {
+  need engine/process
   unmade_path=$FLATQ_DIR/.ids/${1%???}/1${1#?????????} unmade_pid='' unmade_time=
   { read -r unmade_pid unmade_time unmade_queue <"$unmade_path"; } 2>/dev/null && owner_dead "$unmade_pid-$unmade_time" || return
   # Only now, since its process may have noted something until it died

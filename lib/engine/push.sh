@@ -3,6 +3,8 @@
 # A message exists from the moment that its slip exists: the shell itself creates it, exclusively, when the body is whole. The push
 # journal (ids_next) tells the checkpoint which bodies without a slip a killed push has left.
 
+need engine/slip engine/spool
+
 # push_message QUEUE [LENGTH] - store standard input; with LENGTH, exactly so many bytes or nothing.
 # Reads push_priority push_delay push_lease push_key (empty: none) push_wait. Sets id, and push_dup=1 if the key was taken.
 # Returns 65 too short, 69 closed, 74 and 77 disk, 75 full; never 66
@@ -18,7 +20,7 @@ push_message() {
   # If the queue is full now, refuse before anything is written, without the lock that an exact count needs
   case $queue_files.$push_wait.$push_key in
   *' conf '*.0.)
-    need engine/bound bulk/batch engine/fold
+    need engine/bound
     queue_conf || return
     queue_count
     [ "$queue_bound" = 0 ] || [ "$count" -lt "$queue_bound" ] || push_not_full || return ;;
@@ -74,7 +76,6 @@ push_body() {
   if [ ! -e "$q/body/$slip_id" ]; then
     # input_failed removed the body, or a drop did
     [ -z "${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { why="queue '$queue': input failed"; return 74; }
-    need engine/proof
     push_gone || return
   fi
   # The bytes that a door reads after a body prove that it is whole, without a look at its end. A killed dd has written nothing, whole pages
@@ -88,11 +89,11 @@ push_body() {
   fi
   slip_size=$size
   [ -n "$1" ] || door_whole || return
-  [ -z "$1" ] || [ "$size" = "$1" ] || { input_ended || return; why="$size bytes came of the $1 announced"; return 65; }
+  [ -z "$1" ] || [ "$size" = "$1" ] || { need engine/input; input_ended || return; why="$size bytes came of the $1 announced"; return 65; }
   [ -z "$1" ] || door_body_end || return
   [ -z "${FLATQ_MOST_BYTES:-}" ] || [ "$size" -le "$FLATQ_MOST_BYTES" ] ||
     { why="message of $size bytes is over the limit of $FLATQ_MOST_BYTES"; return 65; }
-  [ -z "${push_dot:-}" ] || input_dotted
+  [ -z "${push_dot:-}" ] || { need engine/input; input_dotted; }
 }
 
 # encode LENGTH - write base64 in one line, without a newline. GNU base64 wraps lines unless told -w0; those without -w do not wrap
@@ -133,7 +134,7 @@ push_commit() {
   queue_conf || return
   # Only an exact bound and a unique key need the lock
   if [ "$queue_bound" != 0 ] || [ -n "$push_key" ]; then
-    need engine/bound engine/settle engine/reclaim bulk/batch engine/fold engine/wait
+    need engine/bound
     [ -z "$push_key" ] || key_hash "$push_key" || return
     push_has=$q/body/$slip_id
     push_enter || { push_code=$? push_has=; return $push_code; }
@@ -178,7 +179,6 @@ push_commit() {
   esac
   # RACE: another process may have dropped the queue and created a new one of the same name while we wrote the body
   if [ ! -e "$q/body/$slip_id" ]; then
-    need engine/proof
     push_gone || { push_code=$?; if push_withdraw || [ $push_code -eq 74 ]; then return $push_code; fi; }
   fi
   if [ "$FLATQ_SYNC" = on ]; then
@@ -200,6 +200,7 @@ push_commit() {
 
 # push_gone - return 69 if it is proved that the body is gone, which only a drop causes; 74 if unknown
 push_gone() {
+  need engine/proof
   there "$q/body/$slip_id"
   push_there=$?
   [ $push_there -eq 1 ] || return $push_there

@@ -1,5 +1,7 @@
 # engine/reclaim.sh - messages that come back by themselves (delay over, lease over, owner dead), and the sweep of settled ones
 
+need engine/slip engine/spool engine/process engine/settle bulk/batch
+
 # queue_promote - move delayed messages that are due to wal/. One mv moves many, since their names stay the same
 queue_promote() {
   clock_epoch "$now"
@@ -99,7 +101,6 @@ lease_over() {
 queue_sweep() {
   sweep_locked=
   if [ -z "$lock_held" ]; then
-    need engine/fold
     lock_queue || return
     sweep_locked=1
   fi

@@ -1,5 +1,7 @@
 # engine/settle.sh - end a reservation or renew it: delete, put back, delay, bury, touch; and kick what is buried or delayed
 
+need engine/slip engine/spool
+
 # receipt_find RECEIPT - find the message of a receipt QUEUE:ID.TRIES.NONCE, wherever it is now: a receipt is good until the message is
 # reserved again. QUEUE:ID stands for a message that nobody holds.
 # Sets q, queue, found (the slip's path) and the slip_ variables. Returns 65 if malformed, 66 if no longer yours
@@ -123,7 +125,7 @@ slip_room() {
   *) return 0 ;;
   esac
   [ "$queue_bound" != 0 ] || return 0
-  need engine/bound bulk/batch engine/fold
+  need engine/bound
   # RACE: the bound may be younger than the look of slip_lock
   [ -n "$lock_held" ] || { lock_queue || return; slip_locked=1; }
   queue_room 1 || { slip_code=$?; [ $slip_code -ne 75 ] || why="queue '$queue' is full"; return $slip_code; }
@@ -232,6 +234,7 @@ message_kick() {
 
 # message_reserve OWNER - hand out `found`, which nobody holds, out of turn; set `taken` (engine/take.sh)
 message_reserve() {
+  need engine/take
   clock_read
   slip_lock || return
   slip_taken "$1" ''
@@ -267,6 +270,7 @@ queue_kick() {
   kicked=0 kick_place='' kick_tries=
   clock_read
   # Messages that are due become ready without a kick
+  need engine/take
   queue_tend
   while :; do
     kick_some "$1" || return

@@ -197,6 +197,11 @@ sync_paths() {
   [ "$FLATQ_SYNC" = off ] || sync "$@" 2>/dev/null
 }
 
+# sync_many PATH - as sync_paths, for many new files at once: sync the whole file system that PATH lies on
+sync_many() {
+  [ "$FLATQ_SYNC" = off ] || sync -f "$1" 2>/dev/null
+}
+
 # lock_queue - wait for the queue's lock, on descriptor 9, then finish what a killed holder has begun, so that no caller can forget to (R3).
 # Children that write inherit it (9>&9, which mksh must be told), so a child that outlives its shell still holds the lock. Others get 9>&-.
 lock_queue() {
@@ -224,13 +229,13 @@ lock_recover() {
   fi
   for lock_place in fold unfold; do
     place_first "$lock_place" || return
-    [ "$place_first" = '~' ] || lock_left=1
+    [ "$place_name" = '~' ] || lock_left=1
   done
   for lock_path in "$q"/tmp/??????????.????????????.*; do
     [ ! -e "$lock_path" ] || lock_left=1
   done
   [ -n "$lock_left" ] || return 0
-  need engine/slip engine/fold engine/process engine/proof
+  need engine/fold
   lock_said=$(queue_recover 9>&9 || { lock_code=$?; printf '%s' "$why"; exit $lock_code; }) && return 0
   lock_code=$?
   why=${lock_said:-"queue '$queue': cannot be recovered"}
@@ -247,13 +252,13 @@ drop_wait() {
   unlock_queue
 }
 
-# place_first PLACE - set place_first to the first name in fold/ or unfold/. Each of the two holds an empty file `~`: a listing without it
+# place_first PLACE - set place_name to the first name in fold/ or unfold/. Each of the two holds an empty file `~`: a listing without it
 # has failed (R1)
 place_first() {
   for place_try in 1 2; do
-    place_first='' place_seen=''
+    place_name='' place_seen=''
     for place_path in "$q/$1"/*; do
-      place_first=${place_first:-${place_path##*/}}
+      place_name=${place_name:-${place_path##*/}}
       [ "$place_path" != "$q/$1/~" ] || place_seen=1
     done
     [ -z "$place_seen" ] || return 0

@@ -1,5 +1,7 @@
 # engine/take.sh - find the message whose turn it is, and hand it out
 
+need engine/slip engine/spool
+
 # queue_scan - set scan_name to the name that sorts first of all, and scan_place to its place: wal, head, queue, fold, unfold; empty: nothing
 # is ready. Messages that nobody has taken move one way only, wal, fold, queue, unfold, head (I2), and the places are listed in that
 # order. So a message that moves meanwhile may be seen twice, but never missed.
@@ -100,7 +102,7 @@ take_of_queue() {
         queue_tend
       fi
       # A message may come back now, by its owner's death, its lease or its delay: load what that takes
-      need engine/settle engine/reclaim bulk/batch engine/process
+      need engine/reclaim
       queue_reclaim || return
       take_looked=1$take_looked ;;
     *)
@@ -144,7 +146,7 @@ queue_tend() {
   # With out/ empty, no message can come back
   set -- "$q"/out/*
   [ -e "$1" ] || return 0
-  need engine/settle engine/reclaim bulk/batch engine/process
+  need engine/reclaim
   queue_reclaim
 }
 
@@ -221,7 +223,7 @@ take_stopped() {
   [ -z "$taken" ] || [ ! -e "$q/done/$taken" ] || return 0
   trap - HUP INT TERM
   take_back
-  [ -z "${wait_fifo:-}" ] || wait_end
+  [ -z "${wait_fifo:-}" ] || { need engine/wait; wait_end; }
   end_by "$1"
 }
 

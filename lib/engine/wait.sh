@@ -6,6 +6,8 @@
 # it. A timeout is the end of the file: a sleeper holds the only other writing end. If a waiter is woken and dies, no message is lost:
 # every waiter looks again after two seconds.
 
+need engine/spool
+
 # wait_begin KIND QUEUE ... - enter this process as a waiter for each QUEUE, and create the queue if needed; KIND is wait or room
 wait_begin() {
   wait_kind=$1
@@ -166,6 +168,7 @@ wake_some() {
 
 # wait_sweep - remove what killed waiters have left, also the entries of those whose FIFO is gone already
 wait_sweep() {
+  need engine/process
   for sweep_wait in "$FLATQ_DIR"/.wait/* "$FLATQ_DIR"/*/wait/* "$FLATQ_DIR"/*/room/* "$FLATQ_DIR"/.doors/wait/*; do
     sweep_name=${sweep_wait##*/}
     case $sweep_name in
@@ -179,6 +182,7 @@ wait_sweep() {
 
 # take_waiting OWNER LEASE QUEUE ... - the part of take_wait for when nothing was ready; wait for take_seconds
 take_waiting() {
+  need engine/take
   take_deadline=none
   [ "$take_seconds" = none ] || { clock_add "$take_seconds" "$now"; take_deadline=$later; }
   take_for=$1 take_for_lease=$2

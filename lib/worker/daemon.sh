@@ -3,6 +3,8 @@
 # The starting process waits until the worker reports success or failure on descriptor 3, so errors show at the start. The pid file is
 # written and removed under the spool's lock.
 
+need engine/boot engine/process
+
 # daemon_start WORD ... - start `work WORD ...`, detached, in a session of its own. Exit with 0 once it works, else with its exit code, or 70 if
 # it was killed before it reported
 daemon_start() {

@@ -4,6 +4,8 @@
 # It reports how it ended, `NONCE good` or `NONCE bad`, on a pipe of its own, which the worker reads on 8. The subshell that starts it reports
 # `NONCE PID`. NONCE is that of the slip, so a late report is not taken for another message's.
 
+need worker/watchdog
+
 # feed_open - open the pipe for reports on 8, and set feed_path, by which its other end is opened. If /proc does not lead to it, keep the FIFO
 feed_open() {
   [ -z "$feed_open" ] || return 0

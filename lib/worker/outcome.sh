@@ -1,5 +1,7 @@
 # worker/outcome.sh - settle a worker's message when its command has ended, and report it
 
+need engine/settle worker/run
+
 # work_settle COMMAND ... - delete, give back or bury the message. 66 is no failure: another consumer has the message
 work_settle() {
   clock_read

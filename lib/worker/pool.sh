@@ -3,6 +3,8 @@
 # The parent passes signals on, and has a guard of its own: when the parent is killed, the guard makes its workers give back what they have.
 # On a terminal, the teller is a process that counts for all of them and writes the one line.
 
+need engine/process worker/run worker/watchdog worker/timer worker/outcome
+
 # work_parent COMMAND ... - start as many workers as -j says; end when all of them have
 work_parent() {
   work_self=$$ work_crew='' work_words=''

@@ -4,6 +4,8 @@
 # While the command runs, work_look does all that is due: in the traps that interrupt the `wait` for the command, and once before that
 # wait. At any other time a trap only leaves a note. Descriptors: 5 the guard's pipe, 4 the teller's, 8 the feeder's (worker/feed.sh).
 
+need engine/spool engine/process engine/take engine/settle worker/feed worker/watchdog worker/timer worker/outcome
+
 # work_tools - set work_group and work_pdeathsig to words before the command that give it a process group of its own, and kill it when
 # its worker is killed, if the system can do that
 work_tools() {
@@ -35,17 +37,18 @@ work_alone() {
 work_begin() {
   work_guard_start || return
   if [ -n "$work_pid_file" ]; then
+    need worker/daemon
     pid_file_take || return
   fi
-  [ -z "$work_ready" ] || daemon_ready
-  [ -z "$work_pid_file" ] || trap pid_file_leave EXIT
+  [ -z "$work_ready" ] || { need worker/daemon; daemon_ready; }
+  [ -z "$work_pid_file" ] || { need worker/daemon; trap pid_file_leave EXIT; }
 }
 
 # work_leave - clean up and end, by the signal if there was one, as its sender expects
 work_leave() {
   if [ -n "$work_back" ]; then
     # A shell that dies of a signal may not run its EXIT trap
-    [ -z "$work_pid_file" ] || pid_file_leave
+    [ -z "$work_pid_file" ] || { need worker/daemon; pid_file_leave; }
     end_by "$work_back"
   fi
   exit "$work_exit"

@@ -2,6 +2,8 @@
 #
 #   A sleeper sends ALRM to the worker when the next of these is due. The sleeper stays from one message to the next.
 
+need engine/settle worker/watchdog
+
 # work_later CENTISECONDS - set `later` to that time after now
 work_later() {
   later_c=$((1${now#"${now%??}"} - 100 + $1))

@@ -4,6 +4,8 @@
 # worker that is killed, and workers do not outlive their parent. If the guard itself was killed, the worker's next line starts another one, and
 # a command that could not name itself to it does not begin.
 
+need engine/process
+
 # work_guard - the guard. The words of a line are SIGNAL:PID-TIME, or SIGNAL:-PID-TIME for a process group, whose first process may be gone; a
 # line that begins with `+` adds a word to the line before. A process that has got the PID later is not killed
 work_guard() {

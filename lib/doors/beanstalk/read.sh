@@ -1,5 +1,7 @@
 # doors/beanstalk/read.sh - read what a client of beanstalkd's protocol sends: lines, the numbers in them, bodies
 
+need engine/input
+
 # line_next [one] - set `line` to a command without its CRLF, and line_long if it was too long; return 1 at the end of the input.
 # As in beanstalkd, only CRLF ends a line, looked for at the first CR. `one`: a line with a newline in it counts as too long
 line_next() {

@@ -1,5 +1,7 @@
 # doors/beanstalk/say.sh - write answers of beanstalkd's protocol: a line, or a line and bytes
 
+need doors/door doors/beanstalk/tally
+
 # reply TEXT - write one line to the client; if that fails, the client is gone: end
 reply() {
   tally_write

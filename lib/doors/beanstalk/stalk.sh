@@ -1,10 +1,11 @@
 # doors/beanstalk/stalk.sh - the common part of beanstalkd's and small-stalk's protocols: a connection and its jobs
 
+need doors/door engine/spool engine/process engine/look engine/settle engine/reclaim doors/beanstalk/tally doors/beanstalk/read doors/beanstalk/say doors/beanstalk/tube
+
 # stalk_open WORD ... - open the connection and the spool, and set the traps for the end
 stalk_open() {
   stalk_words=$*
   shell_reset
-  need engine/slip engine/spool engine/push engine/input engine/take engine/settle engine/reclaim bulk/batch engine/fold engine/bound engine/process engine/boot engine/look doors/beanstalk/tube doors/beanstalk/tally doors/beanstalk/read doors/beanstalk/say
   # A line of megabytes ends only its own connection
   # shellcheck disable=SC3045 # a shell without this option goes on without a limit
   ulimit -d 131072 2>/dev/null || :
@@ -50,7 +51,7 @@ stalk_close() {
   # A child that is signalled early may still have its parent's trap: do nothing there
   { read -r close_pid close_rest <"$FLATQ_PROC/self/stat"; } 2>/dev/null && [ "$close_pid" != "${owner%-*}" ] && exit 75
   trap '' HUP INT TERM
-  [ -z "$wait_fifo" ] || wait_end
+  [ -z "$wait_fifo" ] || { need engine/wait; wait_end; }
   [ -z "$client_reader" ] || { kill -KILL "$client_reader"; rm -f "$client_line"; } 2>/dev/null
   jobs_back
   tally_end
@@ -112,7 +113,7 @@ do_reserve() {
     [ "$1" = none ] || { clock_add "$1" "$now"; reserve_deadline=$later; }
     door_waiting=1
     tally_write
-    need engine/wait doors/beanstalk/wait
+    need doors/beanstalk/wait
     tubes_wait "$owner" "$reserve_deadline"
     reserve_code=$?
     door_waiting=0

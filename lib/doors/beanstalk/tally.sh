@@ -7,6 +7,8 @@
 #
 # These are only statistics: losing them in a crash harms no message.
 
+need engine/process
+
 # tally_begin - create this connection's file. launch passes the door's instance in door_of
 tally_begin() {
   door_instance=$FLATQ_DIR/.doors/$door_of

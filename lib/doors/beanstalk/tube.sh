@@ -5,6 +5,8 @@
 #
 # Unlike take_message, this takes the first message of all queues together, as beanstalkd does; and a queue may be paused.
 
+need engine/slip engine/spool engine/take engine/settle engine/reclaim doors/beanstalk/tally
+
 # tubes_take OWNER [once] - hand out the first message of all watched queues (engine/take.sh); return 66 if nothing is ready. `once`: do not bring
 # back what dead owners hold, beyond what queue_tend does once a second
 tubes_take() {

@@ -1,5 +1,7 @@
 # doors/beanstalk/wait.sh - wait for a job of several queues, and read from the client meanwhile
 
+need doors/door engine/spool engine/wait doors/beanstalk/tube doors/beanstalk/reader
+
 # tubes_wait OWNER DEADLINE - as tubes_take, but wait until DEADLINE (by the clock; `none`). Return 66 if DEADLINE has come, or the client sends
 # no more (client_gone); 75 if the lease of a held job ends within a second. Meanwhile client_ask watches the client. The caller answers, then
 # calls tubes_leave, so that the client does not wait for that
@@ -64,27 +66,13 @@ client_ask() {
     # Without a guard, nobody else would end a child whose parent was killed, and it would keep the connection open. RACE: if the parent was
     # killed before setpriv, no signal comes
     # shellcheck disable=SC2016,SC2086 # the child expands it; words
-    { exec $wait_pdeathsig sh -c '. "$1/doors/beanstalk/wait.sh"; owner=$2 client_line=$3 wait_fifo=$4; [ "$PPID" != "${2%-*}" ] || client_reads' client "$lib" \
+    { exec $wait_pdeathsig sh -c '. "$1/doors/beanstalk/reader.sh"; owner=$2 client_line=$3 wait_fifo=$4; [ "$PPID" != "${2%-*}" ] || client_reads' client "$lib" \
       "$owner" "$client_line" "$wait_fifo"; } &
   else
     client_reads &
   fi
   client_reader=$!
 }
-
-client_reads() {
-  trap - EXIT
-  trap '' HUP INT TERM
-  client_code=0
-  IFS= read -r client_text <&4 || client_code=1
-  [ $client_code -eq 0 ] || client_text="$client_text
-end"
-  # In one piece, and exclusively
-  set -C
-  printf '%s\n' "$client_text" >"$client_line" || { kill -TERM "${owner%-*}"; exit 2; }
-  [ ! -p "$wait_fifo" ] || printf '\n' 1<>"$wait_fifo"
-  exit $client_code
-} 2>/dev/null
 
 # client_left - return whether the child has seen the client's end. If the child has read a command, nothing more is read, so look at the
 # connection instead (client_half: it ended, and input is still to be read)

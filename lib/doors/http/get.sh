@@ -4,6 +4,8 @@
 # process is ended, they go back. Once the client may have the last byte, the message keeps its lease, and comes back when that is over: else
 # two clients would have it.
 
+need doors/door engine/slip engine/spool engine/take doors/http/query doors/http/say doors/http/group doors/http/id doors/http/post
+
 do_get() {
   get_lease=60 get_wait=0 get_most=1 groups='' group_any=1
   ! has visibility-timeout || { number "$p_visibility" 86400 && get_lease=$number; } || { say 422 'visibility-timeout must be 0 to 86400'; return; }

@@ -4,6 +4,8 @@
 # gets too long becomes `$sha1$` and the SHA-1 of it. This door hands out a message of a group only if no other is in flight, whichever door
 # or verb has that; verbs and other doors do not keep to this.
 
+need engine/spool engine/take engine/reclaim engine/settle engine/look engine/wait
+
 # sum_of PROGRAM COMMAND ... - set `sum` to what PROGRAM (md5sum, sha1sum, sha256sum) prints for COMMAND's output. COMMAND is the left side of a pipe, whose
 # exit status is lost, so it writes a word when it has finished (R6); PROGRAM prints only after its input has ended
 sum_of() {

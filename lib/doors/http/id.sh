@@ -7,6 +7,8 @@
 #
 # To guess a receipt, one has to hit all 128 bits. Words have 32 bits; in mksh they may be negative.
 
+need engine/spool
+
 # secret_read - set secret_keys to the 64 round keys; create a secret if there is none
 secret_read() {
   { read -r secret secret_rest <"$FLATQ_DIR/.doors/secret"; } 2>/dev/null || secret=

@@ -1,5 +1,7 @@
 # doors/http/post.sh - POST: store a message, or a batch of them
 
+need engine/spool engine/push engine/input doors/http/query doors/http/say doors/http/group doors/http/read doors/http/id
+
 # stamp - set `stamp` to the time when the message in the slip_ variables was pushed, in microseconds. The clock has hundredths; the other digits
 # are from the id, which grows. Of two overlapping pushes, the earlier id is handed out first, whichever has the earlier stamp
 stamp() {
@@ -96,9 +98,4 @@ post_batch() {
     fi
     IFS= read -r line && [ -z "$line" ] || { post_line 422 'a newline behind each message, please'; return 0; }
   done
-}
-
-post_line() {
-  post_lines="$post_lines$1${2:+ $2}
-"
 }

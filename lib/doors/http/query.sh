@@ -3,6 +3,8 @@
 # The time for a client's input must be linear in its length (R8). So split it in one go, by IFS, and decode only short pieces in loops:
 # `${x#*y}` in a loop over x takes minutes for some kilobytes.
 
+need doors/http/say
+
 # target_parse - set `path`, decoded, and `query`
 target_parse() {
   case $target in

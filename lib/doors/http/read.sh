@@ -3,6 +3,8 @@
 # A request that can be read in two ways is refused, and the connection ended: a proxy in front and this door must see the same requests.
 # `bad STATUS TEXT` (doors/http/say.sh) answers and ends the connection.
 
+need engine/input doors/http/say
+
 # request_line_read - set `line` to the input up to CRLF; return 1 at the end of the input
 request_line_read() {
   IFS= read -r line || return 1

@@ -3,6 +3,8 @@
 # `say` answers a request with a text; `say_head` begins an answer whose body follows. Each first deals with an unread body: it skips a small
 # one, and ends the connection after a large one.
 
+need doors/door engine/input
+
 # status_reason STATUS - set `reason` to the text for STATUS
 status_reason() {
   case $1 in
@@ -60,6 +62,11 @@ say() {
   door_room ${#say_text} || exit 74
   printf '%s\r\n%s' "$headers" "$say_text" 2>/dev/null || exit 74
   headers=
+}
+
+post_line() {
+  post_lines="$post_lines$1${2:+ $2}
+"
 }
 
 # bad STATUS TEXT - answer a request that cannot or must not be understood, and end the connection

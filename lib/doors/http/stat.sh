@@ -2,6 +2,8 @@
 #
 # The shell counts and awk writes: the time for a shell to put a text together grows by the square of its length.
 
+need engine/spool engine/bound
+
 # stat_rows - print `row QUEUE CLOSED READY DELAYED IN-FLIGHT BURIED OLDEST BOUND MOST-TRIES` for every queue. OLDEST is the number of seconds
 # since the oldest ready message was pushed
 stat_rows() {

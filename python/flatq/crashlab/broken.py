@@ -99,7 +99,7 @@ MUTANTS: dict[str, Mutant] = {
          ("    printf '%s\\n' \"$id${push_dup:+ dup}\"\n", "")),
         crash("push"), (model("ack before slip"),)),
     "push ignores that base64 failed": Mutant(
-        (('2>/dev/null >"$q/body/$slip_id" || { set +C; disk_failed "$q/body" "queue \'$queue\'"; return; }',
+        (('2>/dev/null >"$q/body/$slip_id" || { set +C; [ "$push_begun" != new ] || push_begun=\'\'; disk_failed "$q/body" "queue \'$queue\'"; return; }',
           '2>/dev/null >"$q/body/$slip_id" || :'),),
         crash("push", "ENOSPC")),
     "push into a closed queue is not withdrawn": Mutant(

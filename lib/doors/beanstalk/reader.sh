@@ -1,0 +1,16 @@
+# doors/beanstalk/reader.sh - what the child runs that reads from the client while a connection waits. It may have read nothing else of flatq
+
+client_reads() {
+  exec 2>/dev/null
+  trap - EXIT
+  trap '' HUP INT TERM
+  client_code=0
+  IFS= read -r client_text <&4 || client_code=1
+  [ $client_code -eq 0 ] || client_text="$client_text
+end"
+  # In one piece, and exclusively
+  set -C
+  printf '%s\n' "$client_text" >"$client_line" || { kill -TERM "${owner%-*}"; exit 2; }
+  [ ! -p "$wait_fifo" ] || printf '\n' 1<>"$wait_fifo"
+  exit $client_code
+}

@@ -1,0 +1,74 @@
+"""What each file of lib/ needs, derived from what it calls.
+
+Under its header a file needs the parts whose functions its usual run calls. What a usual run does not call, the function needs that calls it, before
+it does."""
+
+import pytest
+
+import parts
+from parts import calls, files, owners
+
+#: What every verb and door reads first
+ALWAYS = "engine/common"
+
+
+def sites(title, name):
+    """Where a file calls one of its functions: [(function, position)]."""
+    return [(function, at) for function in files()[title].functions for at, called in calls(title, function) if called == name]
+
+
+def loaded(title, function, at, part, seen=()):
+    """Whether the part is loaded there for sure: the file needs it, the function has needed it before, or everything that calls the function has."""
+    file = files()[title]
+    if part in file.at_once or any(needed == part and place < at for place, needed in file.needs(function)):
+        return True
+    if not function or function in seen or any(name == function for other in files() if other != title for within in files()[other].functions
+                                               for _, name in calls(other, within)):
+        return False
+    above = sites(title, function)
+    return bool(above) and all(loaded(title, caller, place, part, (*seen, function)) for caller, place in above)
+
+
+def serves(title, function, at, part, seen=()):
+    """Whether the function calls the part behind that place, itself or by other functions of its file."""
+    for place, name in calls(title, function):
+        if place > at and (owners()[name] == part or owners()[name] == title and name not in seen and serves(title, name, -1, part, (*seen, name))):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("title", files())
+def test_needs_what_it_calls(title):
+    missing = {f"{function or 'outside of functions'} calls {name} of {part}" for function in files()[title].functions for at, name in calls(title, function)
+               if (part := owners()[name]) not in (title, ALWAYS) and "/" in part and not loaded(title, function, at, part)}
+    assert not missing, "\n".join(sorted(missing))
+
+
+@pytest.mark.parametrize("title", files())
+def test_needs_nothing_else(title):
+    file, idle = files()[title], set()
+    for function in file.functions:
+        for at, part in file.needs(function):
+            if not function:
+                used = any(serves(title, other, -1, part) for other in file.functions)
+            else:
+                used = serves(title, function, at, part) and part not in file.at_once
+            if not used:
+                idle.add(f"{function or 'the file'} needs {part}")
+    assert not idle, "\n".join(sorted(idle))
+
+
+def test_each_part_exists():
+    assert {part for file in files().values() for function in file.functions for _, part in file.needs(function)} <= set(files())
+
+
+@pytest.mark.parametrize("code, found", [
+    ('f "$(queue_open x)" "queue_open"', ["queue_open"]), ("x=$((now + 1)) # queue_open\n", []), ("trap 'wake_some 1' ALRM", ["wake_some"]),
+    ("printf '%s' queue_open; LC_ALL=C slip_parse \"$name\"", ["queue_open", "slip_parse"]), ('why="${x:-"$(moved a b)"}" number=1', ["moved"]),
+    ("case $x in\n*) moved ;;\nesac", ["moved"]), ("echo moved ${number} $number", [])])
+def test_what_a_function_calls_is_seen(code, found, monkeypatch):
+    bare = " " + parts.Bare(" " + code).result
+    monkeypatch.setitem(files(), "x", parts.File("x", {"f": bare}))
+    calls.cache_clear()
+    assert [name for _, name in calls("x", "f")] == found
+    calls.cache_clear()
