@@ -192,6 +192,7 @@ def test_lost_and_damaged(spark, flatq, tmp_path):
 
 
 @pytest.mark.full
+@pytest.mark.new
 def test_no_message_and_no_queue(spark, flatq, tmp_path):
     fails(lambda: batch(spark, flatq).count(), "no spool at")
     flatq("create", check=0)
