@@ -316,9 +316,11 @@ def tried(spool: Path) -> None:
 
 
 def reboot(spool: Path) -> None:
-    """Simulate a start of the system: the next verb finds no mark of this boot."""
+    """Simulate a start of the system: the next verb finds no mark of this boot, and the journals of pushes are from another."""
     for mark in names(spool / ".boot"):
         (spool / ".boot" / mark).unlink()
+        for journal in (spool / ".ids").glob("*/1[0-9][0-9][0-9]"):
+            journal.write_bytes(journal.read_bytes().replace(mark.encode(), re.sub("[0-9a-f]", "0", mark).encode()))
 
 
 def age(spool: Path) -> None:
