@@ -64,10 +64,10 @@ client_ask() {
   client_line=$FLATQ_DIR/.wait/$owner.$nonce.line
   if [ -n "$wait_pdeathsig" ] && [ -z "${FLATQ_GUARD:-}" ]; then
     # Without a guard, nobody else would end a child whose parent was killed, and it would keep the connection open. RACE: if the parent was
-    # killed before setpriv, no signal comes
+    # killed before setpriv, no signal comes. mksh closes descriptors above 2 in a program, unless they are named
     # shellcheck disable=SC2016,SC2086 # the child expands it; words
     { exec $wait_pdeathsig sh -c '. "$1/doors/beanstalk/reader.sh"; owner=$2 client_line=$3 wait_fifo=$4; [ "$PPID" != "${2%-*}" ] || client_reads' client "$lib" \
-      "$owner" "$client_line" "$wait_fifo"; } &
+      "$owner" "$client_line" "$wait_fifo" 4<&4; } &
   else
     client_reads &
   fi
