@@ -23,7 +23,7 @@ ALONE = {mutant.must.where for mutant in broken.MUTANTS.values() if mutant.must.
 MOST = 25_000  # states of one configuration; the whole of most of them
 FEWEST = {"fold pop pop": MOST, "ids, old ranges": MOST, "two leases": 10_000, "key, push killed": 8_000, "push push pop": 3_000,
           "pop pop reclaim": 2_000, "lease": 2_000, "bulk pop": 2_000, "bound": 2_000, "claim pop": 5_000, "unclaim pop reclaim": 5_000, "claim claim": 2_000, "power: unclaim": 15,
-          "unread: bulk": 5_000, "unread: wreck of a fold": 1_500, "lost: fold pop": 2_000, "lost: delete": MOST, "drop push": 4_000, "drop reclaim": 10_000}
+          "unread: journal": 7, "unread: bulk": 5_000, "unread: wreck of a fold": 1_500, "lost: fold pop": 2_000, "lost: delete": MOST, "drop push": 4_000, "drop reclaim": 10_000}
 
 
 @pytest.mark.parametrize("name", share("the model", CONFIGS, 15))
