@@ -30,10 +30,10 @@ target_parse() {
   esac
 }
 
-# query_parse - set p_group p_key p_visibility p_wait p_most p_batch, each decoded (plain), and p_receipts, all of them; `has` tells which
+# query_parse - set p_group p_key p_visibility p_wait p_most p_batch p_queue, each decoded (plain), and p_receipts, all of them; `has` tells which
 # came. Return 1 if it has answered with an error: a parameter came twice, or is no valid group or key
 query_parse() {
-  p_group='' p_key='' p_visibility='' p_wait='' p_most='' p_batch='' p_receipts='' p_names=' '
+  p_group='' p_key='' p_visibility='' p_wait='' p_most='' p_batch='' p_queue='' p_receipts='' p_names=' '
   IFS='&'
   # cl-sqs's own example for PATCH has a second question mark
   [ "$method" != PATCH ] || IFS='&?'
@@ -53,7 +53,7 @@ query_parse() {
     *%*) plain "$name" || bad 400 'bad percent-encoding'; name=$plain ;;
     esac
     case $name in
-    group-id | deduplication-id | visibility-timeout | wait | max | batch) ;;
+    group-id | deduplication-id | visibility-timeout | wait | max | batch | queue) ;;
     receipt-id)
       [ ${#value} -le 200 ] || value=
       plain "$value" || bad 400 'bad percent-encoding'
@@ -74,6 +74,7 @@ query_parse() {
     wait) p_wait=$plain ;;
     max) p_most=$plain ;;
     batch) p_batch=$plain ;;
+    queue) p_queue=$plain ;;
     esac
     case $name in
     group-id | deduplication-id)
@@ -125,7 +126,8 @@ plain() {
 plain_text() {
   plain_rest=$1
   while [ -n "$plain_rest" ] && [ "$plain_count" -le 200 ]; do
-    plain_same=${plain_rest%%[!A-Za-z0-9._/\;()-]*}
+    # mksh takes a `(` that is not quoted here for the begin of another kind of pattern
+    plain_same=${plain_rest%%[!A-Za-z0-9._/\;\(\)-]*}
     plain=$plain$plain_same plain_count=$((plain_count + ${#plain_same})) plain_rest=${plain_rest#"$plain_same"}
     case $plain_rest in
     '') return 0 ;;
