@@ -4,7 +4,7 @@ So a build writes nothing here, which may be read-only, and an sdist, which has 
 
 import contextlib
 import os
-import shutil
+import re
 import tempfile
 from pathlib import Path
 
@@ -14,9 +14,10 @@ LEFT_OUT = (HERE / "flatq/crashlab", HERE / "flatq/pipeline/kills.py", HERE / "f
 
 
 def _copy(source, target):
-    """A file that its owner can write, executable where the original is: modes of the tree do not matter."""
+    """A file that its owner can write, executable where the original is: modes of the tree do not matter. Without the comments of the shell's
+    parts, which each verb would read again (the verbs' own are what -h prints)."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, target)
+    target.write_bytes(re.sub(rb"(?m)^[ \t]*#.*\n", b"", source.read_bytes()) if source.suffix == ".sh" else source.read_bytes())
     target.chmod(0o755 if source.stat().st_mode & 0o100 else 0o644)
 
 

@@ -8,6 +8,7 @@ import inspect
 import os
 import pickle
 import queue
+import re
 import shutil
 import signal
 import stat
@@ -897,6 +898,11 @@ def test_wheel(tree):
         modes = {entry.filename.partition("/sh/")[2]: entry.external_attr >> 16 for entry in archive.infolist() if "/sh/" in entry.filename}
         metadata = archive.read(next(name for name in archive.namelist() if name.endswith("/METADATA"))).decode()
         names = archive.namelist()
+        archive.extractall(out / "unpacked")
+    # the shell's parts are without their comments, and otherwise the same
+    functions = [subprocess.run(["bash", "-c", 'cd "$1" && for part in */*.sh */*/*.sh; do . "$part"; done && declare -f', "-", top], check=True,
+                                stdout=subprocess.PIPE, text=True).stdout for top in (LIB, out / "unpacked/flatq/sh")]
+    assert len(functions[1]) > 100_000 and re.sub(r"(?m)^\s*#.*\n", "", functions[0]) == functions[1]
     assert any(name.endswith("py.typed") for name in names) and any(name.endswith("pipeline/campaign.py") for name in names)
     # the laboratory needs the source tree
     assert not [name for name in names if "crashlab" in name or name.endswith(("kills.py", "trials.py"))] and wheel.stat().st_size < 300 * 1024
