@@ -23,7 +23,16 @@ function boxes(selector) {
       const range = document.createRange();
       range.selectNodeContents(node);
       for (const box of range.getClientRects())
-        if (box.width > 1 && box.height > 1) found.push({text, left: box.left, top: box.top, right: box.right, bottom: box.bottom, node});
+      {
+        /* as much of it as the elements around it show */
+        const one = {text, left: box.left, top: box.top, right: box.right, bottom: box.bottom, whole: box.right, node};
+        for (let at = parent; at; at = at.parentElement)
+          if (!["visible", ""].includes(getComputedStyle(at).overflowX) && at.tagName !== "svg") {
+            const edge = at.getBoundingClientRect();
+            one.left = Math.max(one.left, edge.left), one.right = Math.min(one.right, edge.right);
+          }
+        if (one.right - one.left > 1 && box.height > 1) found.push(one);
+      }
     }
   }
   return found;
@@ -33,7 +42,7 @@ function overlaps(selector) {
   const all = boxes(selector), found = [];
   all.forEach((a, at) => all.slice(at + 1).forEach((b) => {
     const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left), high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
-    if (wide > 1 && high > 0.35 * Math.min(a.bottom - a.top, b.bottom - b.top)) found.push([a.text, b.text]);
+    if (a.node !== b.node && wide > 1 && high > 0.35 * Math.min(a.bottom - a.top, b.bottom - b.top)) found.push([a.text, b.text]);
   }));
   return found;
 }
@@ -48,7 +57,7 @@ function cut(selector) {
       if (style.textOverflow === "ellipsis" || ["auto", "scroll"].includes(style.overflowX)) { limit = null; break; }
       if (style.overflowX === "hidden" || at.tagName === "svg") limit = {left: Math.max(limit.left, box.left), right: Math.min(limit.right, box.right)};
     }
-    if (limit && (one.left < limit.left - 1 || one.right > limit.right + 1)) found.push(one.text);
+    if (limit && (one.left < limit.left - 1 || one.whole > limit.right + 1)) found.push(one.text);
   }
   return found;
 }

@@ -11,13 +11,18 @@ stat_rows() {
     stat_path=${stat_path%/wal}
     [ -e "$stat_path/lock" ] || continue
     name_from_disk "${stat_path##*/}"
-    queue_open "$name" && queue_conf || continue
-    queue_count_states
-    queue_oldest
-    if [ -e "$q/closed" ]; then stat_closed=true; else stat_closed=false; fi
-    printf 'row %s %s %s %s %s %s %s %s %s\n' "$queue" $stat_closed "$count_ready" "$count_delayed" "$count_reserved" "$count_buried" "$oldest" \
-      "$queue_bound" "$queue_most"
+    ! queue_open "$name" || stat_row
   done
+}
+
+# stat_row - print the row of $q. If its conf is damaged, it has no limits
+stat_row() {
+  queue_conf || queue_bound=0 queue_most=0
+  queue_count_states
+  queue_oldest
+  if [ -e "$q/closed" ]; then stat_closed=true; else stat_closed=false; fi
+  printf 'row %s %s %s %s %s %s %s %s %s\n' "$queue" $stat_closed "$count_ready" "$count_delayed" "$count_reserved" "$count_buried" "$oldest" \
+    "$queue_bound" "$queue_most"
 }
 
 # stat_logs - print the ends of those logs that have lines from the last minute, each after a line `==> FILE <==`. Of a log, use only the
@@ -30,16 +35,24 @@ stat_logs() (
   [ -z "$stat_recent" ] || tail -c 262144 /dev/null $stat_recent 2>/dev/null
 )
 
-# stat_text json|metrics - set `text` to the numbers in that form
-stat_text() {
+# stat_clock SECONDS - set stat_now to the time, and stat_since to that many seconds before
+stat_clock() {
   clock_read
   clock_epoch "$now"
   stat_now=${epoch_time%??}
   stat_now=${stat_now#"${stat_now%%[!0]*}"}
-  stat_since=$((stat_now - 60))
-  text=$({ stat_logs; printf '\n'; stat_rows; } | awk -v "since=$stat_since" -v "now=$((stat_now + 0))" -v "form=$1" '
+  stat_now=${stat_now:-0} stat_since=$((${stat_now:-0} - $1))
+}
+
+# stat_text json|metrics - set `text` to the numbers in that form; fail if some are missing. The logs come last, after a line `logs`: members of a
+# group may write into them whatever they like, and only the lines in front are rows
+stat_text() {
+  stat_clock 60
+  text=$({ stat_rows; printf 'logs\n'; stat_logs; } | awk -v "since=$stat_since" -v "now=$stat_now" -v "form=$1" '
+    !logs && $1 == "row" { rows++; for (at = 2; at <= 10; at++) row[rows, at] = $at; next }
+    $0 == "logs" { logs = 1; next }
+    !logs { next }
     /^==> .* <==$/ { name = $2; sub(/\/log$/, "", name); sub(/^%/, "", name); gsub(/,/, "/", name); next }
-    $1 == "row" { rows++; for (at = 2; at <= 10; at++) row[rows, at] = $at; next }
     $1 >= since && $2 ~ /^(push|pop|delete|settle)$/ {
       n = 1
       if ($7 ~ /^bulk-[0-9]+$/) n = substr($7, 6)
@@ -78,5 +91,5 @@ stat_text() {
       head("flatq_done_last_minute", "Messages deleted or popped in the last minute.")
       for (at = 1; at <= rows; at++) printf "\nflatq_done_last_minute{queue=\"%s\"} %d", row[at, 2], gone[row[at, 2]]
     }
-    END { if (form == "json") numbers(); else metrics() }')
+    END { if (!logs) exit 1; if (form == "json") numbers(); else metrics() }') || { why='the queues cannot be read'; return 74; }
 }
