@@ -67,7 +67,7 @@ queue_count() {
     flat_parse "${count_path##*/}" && [ ! -d "$q/head/$run" ] && count=$((count + flat_count))
   done
   count_names "$q"/head/*/*
-  count_names "$q"/delayed/*/*/*
+  count_windows delayed
   count_out
 }
 
@@ -112,11 +112,11 @@ queue_count_all() {
 queue_count_states() {
   queue_count
   count_all=$count count=0
-  count_names "$q"/delayed/*/*/*
+  count_windows delayed
   count_delayed=$count count=0
   count_out
   count_reserved=$count count=0
-  count_names "$q"/buried/*
+  count_windows buried
   count_buried=$count count_ready=$((count_all - count_delayed - count_reserved))
   [ $count_ready -ge 0 ] || count_ready=0
 }
@@ -164,6 +164,17 @@ count_out() {
 count_segment() {
   need bulk/claim
   ! segment_parse "$1" || count=$((count + segment_count))
+}
+
+# count_windows PLACE - add the number of messages in delayed/ or buried/ to `count`
+count_windows() {
+  need engine/window
+  windows "$1" count_these count
+}
+
+count_these() {
+  count_names "$@"
+  return 66
 }
 
 # count_names PATH ... - add the number of existing paths to `count`

@@ -68,15 +68,7 @@ look_in() {
 
 look_first() {
   case $1 in
-  delayed)
-    # Directory by directory: the names of all may be more than a door's handler has memory for
-    for look_path in "$q"/delayed/*; do
-      for look_when in "$look_path"/*; do
-        look_slips "$look_when"/* && return 0
-      done
-    done
-    return 66 ;;
-  buried) set -- "$q"/buried/* ;;
+  delayed | buried) need engine/window; windows "$1" look_slips; return ;;
   reserved) set -- "$q"/out/* ;;
   ready)
     while :; do

@@ -150,7 +150,7 @@ push_commit() {
   { [ ! -h "$journal" ] && printf 'slip\n' >>"$journal"; } 2>/dev/null || { disk_failed "${journal%/*}" 'ids'; return; }
   while :; do
     push_place=$q/wal
-    [ "$push_delay" = 0 ] || { delay_place "$push_delay" && push_place=$place; } || return
+    [ "$push_delay" = 0 ] || { need engine/window; delay_place "$push_delay" && push_place=$place; } || return
     set -C
     # From here on, act on a signal only when we know whether there is a slip (push_stopped)
     push_at_slip=1
@@ -216,16 +216,6 @@ push_heard() {
 # push_withdraw - remove the slip of a push that will not be acknowledged; return 1 if a consumer has taken it already
 push_withdraw() {
   moved "$push_place/$slip" "$q/done/$slip.0.000000000000"
-}
-
-# delay_place SECONDS - set `place` to delayed/THOUSANDS/WHEN, and create it. So the first name tells whether anything is due, and one mv
-# brings back all messages that are due together
-delay_place() {
-  clock_epoch "$now"
-  clock_add "$1" "$epoch_time"
-  place=$q/delayed/${later%?????}/$later
-  # RACE: the checkpoint removes empty ones. Without -p, so that nothing of a dropped queue is created again
-  [ -d "$place" ] || { mkdir "${place%/*}" "$place" 2>/dev/null; [ -d "$place" ]; } || { disk_failed "$q/delayed" "queue '$queue'"; return; }
 }
 
 # door_body_end - read what follows a body of stated length. A door has its own version

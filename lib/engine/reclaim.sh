@@ -7,16 +7,19 @@ queue_promote() {
   clock_epoch "$now"
   set --
   promote_empty=
-  for promote_path in "$q"/delayed/*/*; do
-    case ${promote_path#"$q"/delayed/} in
-    *[!0-9/]*) continue ;;
-    esac
-    ! [ "$epoch_time" \< "${promote_path##*/}" ] || break
-    promote_empty="$promote_empty ${promote_path#"$q/delayed/"}"
-    for promote_slip in "$promote_path"/*; do
-      [ -e "$promote_slip" ] || continue
-      set -- "$@" "$promote_slip"
-      [ $# -lt 100 ] || { promote_these "$@"; set --; }
+  for promote_top in "$q"/delayed/*; do
+    ! [ "$epoch_time" \< "${promote_top##*/}00000" ] || break
+    for promote_path in "$promote_top"/*; do
+      case ${promote_path#"$q"/delayed/} in
+      *[!0-9/]*) continue ;;
+      esac
+      ! [ "$epoch_time" \< "${promote_path##*/}" ] || break
+      promote_empty="$promote_empty ${promote_path#"$q/delayed/"}"
+      for promote_slip in "$promote_path"/*; do
+        [ -e "$promote_slip" ] || continue
+        set -- "$@" "$promote_slip"
+        [ $# -lt 100 ] || { promote_these "$@"; set --; }
+      done
     done
   done
   [ $# -eq 0 ] || promote_these "$@"

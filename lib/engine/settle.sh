@@ -40,7 +40,7 @@ message_find() {
   find_again=
   while :; do
     for found in "$q"/out/??????????."$1".* "$q"/wal/??????????."$1".* "$q"/head/*/??????????."$1".* \
-      "$q"/delayed/*/*/??????????."$1".* "$q"/buried/????????????.??????????."$1".*; do
+      "$q"/delayed/*/*/??????????."$1".* "$q"/buried/*/*/????????????.??????????."$1".* "$q"/buried/????????????.??????????."$1".*; do
       [ -e "$found" ] && [ ! -e "$q/done/${found##*/}" ] || continue
       slip_of "$found"
       slip_parse "$slip" || continue
@@ -171,7 +171,7 @@ message_release() {
   [ $# -eq 3 ] || slip_count releases
   slip_format
   if [ "$2" != 0 ]; then
-    need engine/push
+    need engine/window
     while :; do
       slip_lock || return
       delay_place "$2" || { slip_code=$?; slip_unlock; return $slip_code; }
@@ -206,7 +206,12 @@ message_bury() {
   slip_format
   clock_epoch "$now"
   # Two messages may be buried in the same hundredth of a second: keep their order
-  for bury_last in "$q"/buried/*; do :; done
+  bury_last=$q/buried
+  for bury_depth in 1 2 3; do
+    for bury_path in "$bury_last"/*; do :; done
+    [ -e "$bury_path" ] || break
+    bury_last=$bury_path
+  done
   bury_last=${bury_last##*/} bury_last=${bury_last%%.*}
   case $bury_last in
   *[!0-9]*) bury_last= ;;
@@ -217,8 +222,15 @@ message_bury() {
     *) epoch_time=$((1${bury_last#"${bury_last%??}"} + 1)); epoch_time=${bury_last%??}${epoch_time#1} ;;
     esac
   fi
-  slip_move "$q/buried/$epoch_time.$slip.$2" || return
-  sync_paths "$q/buried" || { why="queue '$queue': cannot sync"; return 74; }
+  need engine/window
+  while :; do
+    window_make "buried/${epoch_time%?????}/${epoch_time%???}" || return
+    slip_move "$place/$epoch_time.$slip.$2" && break
+    # RACE: another verb removes an empty directory
+    slip_code=$?
+    [ ! -d "$place" ] || return $slip_code
+  done
+  sync_paths "$place" "${place%/*}" "$q/buried" || { why="queue '$queue': cannot sync"; return 74; }
   queue_log bury "$2"
   wake "$q/room"
 }
@@ -288,26 +300,36 @@ queue_kick() {
   [ "$kicked" -ne 0 ] || { why="queue '$queue': cannot be listed"; return 74; }
 }
 
+# kick_some COUNT - kick those that a look finds, up to COUNT; set kick_place to where they are, and kick_full if there is no room for more
 kick_some() {
-  kick_full=
-  for found in "$q"/buried/* "$q"/delayed/*/*/*; do
-    [ "$kicked" -lt "$1" ] || break
-    case ${found##*/} in
-    '*') continue ;;
-    esac
-    kick_from=${found#"$q"/} kick_from=${kick_from%%/*}
-    [ "${kick_place:=$kick_from}" = "$kick_from" ] || break
+  kick_full='' kick_most=$1
+  need engine/window
+  for kick_from in ${kick_place:-buried delayed}; do
+    windows "$kick_from" kick_these
+    kick_code=$?
+    [ $kick_code -eq 66 ] || return $kick_code
+    [ -z "$kick_place" ] || break
+  done
+  return 0
+}
+
+# kick_these PATH ... - kick these; return 66 to go on with the next directory, 0 if that is enough
+kick_these() {
+  for found in "$@"; do
+    [ "$kicked" -lt "$kick_most" ] || return 0
+    [ -e "$found" ] || continue
     slip_of "$found"
     slip_parse "$slip" || continue
+    kick_place=$kick_from
     message_kick
     kick_code=$?
     case $kick_code in
     0) kicked=$((kicked + 1)) ;;
     # RACE: another process was faster: go on with the next
     66) ;;
-    75) [ "$kicked" -ne 0 ] || return 75; kick_full=1; break ;;
+    75) [ "$kicked" -ne 0 ] || return 75; kick_full=1; return 0 ;;
     *) return $kick_code ;;
     esac
   done
-  return 0
+  return 66
 }

@@ -6,7 +6,7 @@
 #
 #   PRIORITY.ID.TRIES.NONCE.LEASE.DELAY.BORN.SIZE.KEY.COUNTS          in wal/ fold/ head/ delayed/
 #   PRIORITY.ID. ... .COUNTS.OWNER.DEADLINE                          in out/ and, once settled, done/
-#   WHEN.PRIORITY.ID. ... .COUNTS.REASON                             in buried/
+#   WHEN.PRIORITY.ID. ... .COUNTS.REASON                             in buried/ (window.sh)
 #
 #   field     width  meaning
 #   PRIORITY  10     0 is the most urgent. First field, so that the shell's globs sort by urgency, then age

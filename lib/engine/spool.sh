@@ -134,7 +134,7 @@ queue_open() {
 
 # queue_plain - in a group's spool, return 74 if a name that verbs use is a link: a member may have put it there to make us write elsewhere
 queue_plain() {
-  no_links "$q" "$q"/* "$q"/claimed/* "$q"/head/* "$q"/queue/* "$q"/delayed/*
+  no_links "$q" "$q"/* "$q"/claimed/* "$q"/head/* "$q"/queue/* "$q"/delayed/* "$q"/buried/*
 }
 
 no_links() {

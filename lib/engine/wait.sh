@@ -91,13 +91,15 @@ wait_span() {
 
 # wait_due_of - if a delayed or leased message in $q is due before wait_due, set wait_due to that time
 wait_due_of() {
-  for due_path in "$q"/delayed/*/*; do
-    due_path=${due_path#"$q"/delayed/}
-    case $due_path in
-    *[!0-9/]*) due_path= ;;
-    ???????/????????????) break ;;
-    *) due_path= ;;
-    esac
+  for due_top in "$q"/delayed/*; do
+    for due_path in "$due_top"/*; do
+      due_path=${due_path#"$q"/delayed/}
+      case $due_path in
+      *[!0-9/]*) due_path= ;;
+      ???????/????????????) break 2 ;;
+      *) due_path= ;;
+      esac
+    done
   done
   if [ -n "$due_path" ]; then
     due_path=${due_path##*/}

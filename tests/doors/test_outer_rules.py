@@ -515,18 +515,31 @@ def test_a_line_that_is_too_large_does_not_fill_the_memory(shell, flatq):
     assert (done.returncode, done.stdout) == (65, b"") and b"over the limit of 1000" in done.stderr, done.stderr
 
 
-def test_peek_delayed_of_many(flatq):
-    """The first of 12,000 is found in 4 MB of memory, which have no room for the names of all."""
-    assert flatq("beanstalk", input=b"put 0 100 60 1\r\nx\r\n").out == b"INSERTED 1\r\n"
-    slip, = (flatq.spool / "default/delayed").glob("*/*/*")
+def many_more(flatq, place, slip):
+    """12,000 slips more like this one in delayed/ or buried/, later than it."""
     for number in range(10):
-        place = slip.parents[1].with_name("9999999") / ("99999990000%d" % number)
-        place.mkdir(parents=True)
+        window = flatq.spool / "default" / place / "9999999" / (f"99999990000{number}" if place == "delayed" else f"99999990{number}")
+        window.mkdir(parents=True)
         for other in range(1200):
-            (place / slip.name.replace(".000000000001.", ".%012d." % (1_000_000 + number * 1200 + other))).touch()
-    done = subprocess.run(["sh", "-c", 'ulimit -d 4000; exec "$@"', "sh", *flatq.command("beanstalk")], input=b"peek-delayed\r\n",
+            name = slip.name.replace(".000000000001.", f".{1_000_000 + number * 1200 + other:012}.")
+            (window / (f"{window.name}000{name[12:]}" if place == "buried" else name)).touch()
+
+
+@pytest.mark.parametrize("place", ["delayed", "buried"])
+def test_the_first_of_many_that_are_set_aside(flatq, place):
+    """Before 12,000 others it is found, counted and kicked in 4 MB of memory, which have no room for the names of all."""
+    begin = b"put 0 100 60 1\r\nx\r\n" if place == "delayed" else b"put 0 0 60 1\r\nx\r\nreserve\r\nbury 1 0\r\n"
+    assert flatq("beanstalk", input=begin).out.startswith(b"INSERTED 1\r\n")
+    slip, = (flatq.spool / "default" / place).glob("*/*/*")
+    many_more(flatq, place, slip)
+    talk = [(b"peek-" + place.encode(), b"FOUND 1 1\r\nx\r\n"), (b"kick 1", b"KICKED 1\r\n"), (b"reserve", b"RESERVED 1 1\r\nx\r\n"),
+            (b"bury 1 0", b"BURIED\r\n"), (b"put 0 0 60 1\r\ny", b"INSERTED 2\r\n"), (b"list-tube-used", b"USING default\r\n")]
+    done = subprocess.run(["sh", "-c", 'ulimit -d 4000; exec "$@"', "sh", *flatq.command("beanstalk")],
+                          input=b"".join(said + b"\r\n" for said, _ in talk) + b"stats-tube default\r\n",
                           env=flatq.environment({}), capture_output=True, timeout=100)
-    assert done.stdout == b"FOUND 1 1\r\nx\r\n", done
+    count = {"delayed": 12000, "buried": 12001}[place]
+    assert done.stdout.startswith(b"".join(answer for _, answer in talk)) and f"current-jobs-{place}: {count}\n".encode() in done.stdout, done
+    assert not list((flatq.spool / "default/wal/..").resolve().glob(f"{place}/{slip.parts[-3]}/{slip.parts[-2]}/{slip.name}"))
 
 
 def test_a_tube_is_made_by_its_first_job(shell, flatq, stalk):

@@ -137,7 +137,7 @@ def test_nothing_that_a_member_writes_is_run(shell, flatq, tmp_path):
             for file in files:
                 file.write_text(f"{text} {text} {text}\n{text}\n{text}\n" if what != "tended" else f"{text}\n")
             if what == "slips":
-                for path in [*(q / "wal").iterdir(), *(q / "out").iterdir(), *(q / "buried").iterdir()]:
+                for path in [*(q / "wal").iterdir(), *(q / "out").iterdir(), *(q / "buried").glob("*/*/*")]:
                     for field in range(path.name.count(".") + 1):
                         words = path.name.split(".")
                         words[field] = text.replace("/", ",")

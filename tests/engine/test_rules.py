@@ -320,6 +320,22 @@ def test_a_range_of_ids_is_not_opened_twice(flatq):
             assert done.returncode == 74 or int(done.stdout) > last, (call, when, done)
 
 
+@pytest.mark.parametrize("verb", ["peek -s buried", "kick"])
+def test_a_directory_of_buried_messages_that_cannot_be_listed(shell, flatq, verb):
+    """It is not passed over for a later one."""
+    fill(flatq, 2)
+    for _ in range(2):
+        flatq("bury", flatq("reserve", "q", check=0).out.split()[0].decode(), check=0)
+    first, last = sorted((flatq.spool / "q/buried").glob("*/*/*"), key=lambda path: path.name)
+    late = flatq.spool / "q/buried/9999999/999999900"
+    late.mkdir(parents=True)
+    last.rename(late / f"999999900000{last.name[12:]}")
+    for place, call in itertools.product((first.parent, first.parents[1]), CALLS[:2]):
+        done = faulty(flatq, call, place, *verb.split(), "q", when="1+")
+        assert (done.returncode, done.stdout) == (74, b"") and done.stderr.count(b"\n") == 1, done
+    assert flatq("peek", "-s", "buried", "q", check=0).out == b"1"
+
+
 # R2: what happened is read from the disk
 
 
@@ -398,7 +414,7 @@ def test_drop_of_what_it_cannot_list(flatq, place):
         flatq("release", "-d", "100", receipt, check=0)
     if place == "buried":
         flatq("bury", receipt, check=0)
-    below = [path.relative_to(flatq.spool) for path in (flatq.spool / "q" / place).iterdir() if path.is_dir()]
+    below = [path.relative_to(flatq.spool) for path in (flatq.spool / "q" / place).rglob("*") if path.is_dir()]
     for where, call, when in struck(flatq, f"drop {place}", (f"q/{place}", *below), CALLS[:2], "12", count=2, first=2):
         assert faulty(flatq, call, where, "drop", "q", when=when).returncode in (74, 75), (where, call, when)
         assert (flatq.spool / "q").exists()
@@ -770,7 +786,7 @@ def test_doctor_says_nothing_of_a_message_that_is_popped_between_its_lists(flatq
 def test_a_message_that_a_fold_moves_meanwhile_is_still_there(flatq, verb):
     fill(flatq, 1)
     flatq(verb, "q:1", env=verb_before(flatq, "mv", "*/wal/*/done/* | */wal/*/buried/*", "wal q"), check=0)
-    assert [len(list((flatq.spool / "q" / place).iterdir())) for place in ("done", "buried")] == [verb == "delete", verb == "bury"]
+    assert [len(lies(flatq.spool, "q").get(place, [])) for place in ("done", "buried")] == [verb == "delete", verb == "bury"]
     assert drained(flatq) == []
 
 

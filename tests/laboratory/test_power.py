@@ -28,7 +28,7 @@ WITHOUT = {  # what is left out of every sync, and the scenarios that miss it
     "the names of bodies": ("*/body", ["push"]),
     "the names of slips": ("*/wal", ["push"]),
     "what is settled": ("*/out | */done", ["delete"]),
-    "what is buried": ("*/buried", ["bury"]),
+    "what is buried": ("*/buried | */buried/*", ["bury"]),
     "what is claimed": ("*/out/batch.*", ["claim", "claim, a flat file"]),
     "what is delayed": ("*/delayed/*", ["push -d"]),
     "flat files": ("*/tmp/*", ["checkpoint after a fold killed before its file"]),

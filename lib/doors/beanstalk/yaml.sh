@@ -35,23 +35,34 @@ $1
 
 # tubes_sum - set tubes_tally to the sums over all connections, and tubes_names to the names, one a line, with a newline before and after each
 tubes_sum() {
+  need engine/window
   tubes_tally=$(tally_sum)
   tubes_names=$({
     printf 'default\n'
     printf '%s\n' "$tubes_tally" | sed -n 's/^\(using\|watching\)\/\(.*\) [0-9]*$/\2/p'
-    for tubes_path in "$FLATQ_DIR"/*/wal; do
-      tubes_path=${tubes_path%/wal}
-      for tubes_entry in "$tubes_path"/wal/* "$tubes_path"/fold/* "$tubes_path"/queue/* "$tubes_path"/head/*/* "$tubes_path"/out/* "$tubes_path"/delayed/* "$tubes_path"/buried/*; do
-        [ -e "$tubes_entry" ] && [ ! -e "$tubes_path/done/${tubes_entry##*/}" ] && [ "${tubes_entry##*/}" != '~' ] || continue
-        name_from_disk "${tubes_path##*/}"
-        printf '%s\n' "$name"
-        break
-      done
-    done
+    tubes_used
   } | awk '!seen[$0]++')
   tubes_names="
 $tubes_names
 "
+}
+
+# tubes_used - print the names of all queues that have a message. Sets q: run it in a process of its own
+tubes_used() {
+  for q in "$FLATQ_DIR"/*/wal; do
+    q=${q%/wal}
+    tubes_any "$q"/wal/* "$q"/fold/* "$q"/queue/* "$q"/head/*/* "$q"/out/* || windows delayed tubes_any count || windows buried tubes_any count || continue
+    name_from_disk "${q##*/}"
+    printf '%s\n' "$name"
+  done
+}
+
+# tubes_any PATH ... - return 66 if none of these is a message
+tubes_any() {
+  for tubes_entry in "$@"; do
+    [ ! -e "$tubes_entry" ] || [ -e "$q/done/${tubes_entry##*/}" ] || [ "${tubes_entry##*/}" = '~' ] || return 0
+  done
+  return 66
 }
 
 # tubes_get NAME - set `value` to a sum; 0 if nothing was counted

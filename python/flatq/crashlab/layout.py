@@ -228,8 +228,10 @@ class _Queue:
                         self.single(f"out/{name}", inner, "reserved")
             else:
                 self.single("out", name, "reserved")
-        for name in names(self.path / "buried"):
-            self.single("buried", name, "buried", name.partition(".")[2].rpartition(".")[0])
+        for thousands in names(self.path / "buried"):
+            for tens in names(self.path / "buried" / thousands):
+                for name in names(self.path / "buried" / thousands / tens):
+                    self.single(f"buried/{thousands}/{tens}", name, "buried", name.partition(".")[2].rpartition(".")[0])
         for claim in names(self.path / "claimed"):
             self.claim(f"claimed/{claim}")
         for name in self.done:

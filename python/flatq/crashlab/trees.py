@@ -174,6 +174,8 @@ def digest(tree: Tree) -> bytes:
         if place == "delayed" and len(parts) > 2:
             over = "/".join(parts[2:4]) == layout.DUE[:len("/".join(parts[2:4]))]
             plain[2:4] = [b"over" if over else b"later"] * len(plain[2:4])
+        elif place == "buried":
+            plain[2:4] = [b"then"] * len(plain[2:4])
         elif place == "body" and isinstance(content, bytes) and len(content) > 4096 and b"." + plain[2] + b"." not in slips:
             # A body without a slip: it does not matter how much of it a killed push has written
             content = b"long\n" if content.endswith(b"\n") else b"long"

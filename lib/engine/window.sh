@@ -1,0 +1,79 @@
+# engine/window.sh - delayed/ and buried/, where messages lie in directories by time, so that a verb reads some of the names and not all
+#
+#   delayed/THOUSANDS/WHEN/SLIP                WHEN it is due
+#   buried/THOUSANDS/TENS/WHEN.SLIP.REASON     WHEN it was buried
+#
+# WHEN is in hundredths of a second since 1970; TENS is WHEN without its last three digits, THOUSANDS without its last five. All names of a
+# place may be more than a door's handler has memory for. Earlier versions of flatq had buried messages in buried/ itself.
+
+need engine/slip engine/spool
+
+# window_make DIRECTORY - set `place` to this directory of delayed/ or buried/, and create it
+window_make() {
+  place=$q/$1 window_tries=
+  while [ ! -d "$place" ]; do
+    # Without -p, so that nothing of a dropped queue is created again. RACE: another verb removes empty ones, the first before we make the second
+    mkdir "${place%/*}" "$place" 2>/dev/null || [ -d "$place" ] || [ ! -d "${place%/*}" ] && [ ${#window_tries} -lt 5 ] ||
+      { disk_failed "${place%/*/*}" "queue '$queue'"; return; }
+    window_tries=1$window_tries
+  done
+}
+
+# delay_place SECONDS - set `place` to delayed/THOUSANDS/WHEN, and create it. So the first name tells whether anything is due, and one mv
+# brings back all messages that are due together
+delay_place() {
+  clock_epoch "$now"
+  clock_add "$1" "$epoch_time"
+  window_make "delayed/${later%?????}/$later"
+}
+
+# windows PLACE FUNCTION [count] - call `FUNCTION PATH ...` for the messages of each directory of PLACE, in the order of time, as long as it
+# returns 66; return what it returned last. 74: a directory cannot be listed. `count`: the caller needs no proof that one is empty
+windows() {
+  window_call=$2 window_count=${3:-}
+  for window_top in "$q/$1"/*; do
+    window_visit "$window_top"
+    window_code=$?
+    [ $window_code -eq 66 ] || return $window_code
+  done
+  return 66
+}
+
+# window_visit PATH [last] - call FUNCTION for PATH or, if it is a directory of ours, for what is in it
+window_visit() {
+  case ${1##*/} in
+  *[!0-9]*) "$window_call" "$1"; return ;;
+  esac
+  # Twice: one look may fail
+  if [ -d "$1" ] || [ -d "$1" ]; then window_in "$@"; else "$window_call" "$1"; fi
+}
+
+# window_in DIRECTORY [last] - call FUNCTION for the messages in it. `last`: it has no directories
+window_in() {
+  window_tries=
+  set -- "$1" "${2:-}" "$1"/*
+  while [ ! -e "$3" ] && [ ! -h "$3" ]; do
+    [ -z "$window_count" ] || return 66
+    # A directory that was removed was empty (R1), and costs nobody a look again
+    need engine/proof
+    { rmdir "$1" 2>/dev/null 9>&- || absent "$1"; } && return 66
+    names_in "$1" || return
+    [ -n "$names" ] || return 66
+    # RACE: a message has come since
+    [ ${#window_tries} -lt 20 ] || { why="queue '$queue': cannot list ${1#"$q/"}"; return 74; }
+    window_tries=1$window_tries
+    set -- "$1" "$2" "$1"/*
+  done
+  if [ -n "$2" ]; then
+    shift 2
+    "$window_call" "$@"
+    return
+  fi
+  shift 2
+  for window_path in "$@"; do
+    window_visit "$window_path" last
+    window_code=$?
+    [ $window_code -eq 66 ] || return $window_code
+  done
+  return 66
+}
