@@ -58,6 +58,14 @@ $boot_out
   done
 }
 
+# check_say FORMAT WORD ... - print a line about what was wrong; if that fails, go on, and set check_mute
+check_say() {
+  check_format=$1
+  shift
+  # shellcheck disable=SC2059 # the formats are ours
+  printf "$check_format\n" "$@" 2>/dev/null || check_mute=1
+}
+
 # queue_check [boot] - under the lock, after recovery: check everything; print what was wrong. `boot`: no other verb is at work
 queue_check() {
   check_boot=${1:-}
@@ -121,7 +129,7 @@ check_slips() {
         0)
           message_bury '' damaged
           case $? in
-          0) printf "queue '%s': message %s was damaged: buried\n" "$queue" "$id" ;;
+          0) check_say "queue '%s': message %s was damaged: buried" "$queue" "$id" ;;
           # RACE: it was taken or settled since the list, with its body: large ones lose it at once
           66) ;;
           *) return 74 ;;
@@ -160,18 +168,18 @@ check_body() {
   done
   if [ -n "$check_boot" ] || push_unmade "$1"; then
     rm -f "$q/body/$1" 9>&9 2>/dev/null || { disk_failed "$q/body" "queue '$queue'"; return; }
-    printf "queue '%s': what a killed push left of %s was removed\n" "$queue" "$1"
+    check_say "queue '%s': what a killed push left of %s was removed" "$queue" "$1"
   else
     # RACE: its push may be at work, or its message may be large and settled meanwhile
     [ -e "$q/body/$1" ] || return 0
     push_unmade "$1" || [ -z "$unmade_pid" ] || owner_dead "$unmade_pid-$unmade_time" || return 0
-    printf "queue '%s': %s was seen in no state: its body stays until the first verb after a boot looks again\n" "$queue" "$1"
+    check_say "queue '%s': %s was seen in no state: its body stays until the first verb after a boot looks again" "$queue" "$1"
   fi
 }
 
 check_strange() {
   slip_strange "${1#"$q/"}"
-  printf "queue '%s': %s is no slip: set aside in tmp/\n" "$queue" "${1##*/}"
+  check_say "queue '%s': %s is no slip: set aside in tmp/" "$queue" "${1##*/}"
 }
 
 # check_flats - write a flat file that has bad lines anew without them, and keep the bad ones in tmp/
@@ -188,7 +196,7 @@ check_flats() {
     check_whole "$check_path" "$q/tmp/flat" "$q/tmp/strange.$check_name" && measure -l "$q/tmp/flat" ||
       { rm -f "$q/tmp/flat" "$q/tmp/strange.$check_name" 2>/dev/null 9>&9; return 74; }
     check_good=$measured
-    printf "queue '%s': %s of %s lines of a flat file were damaged: set aside in tmp/\n" "$queue" "$((flat_count - check_good))" "$flat_count"
+    check_say "queue '%s': %s of %s lines of a flat file were damaged: set aside in tmp/" "$queue" "$((flat_count - check_good))" "$flat_count"
     # CRASH: two renames, so that never two files hold the same messages. In between, the file has fewer lines than its name says, as before: no
     # verb hands them out, and the next doctor goes on from there
     if [ "$check_good" != 0 ]; then

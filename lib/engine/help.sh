@@ -7,10 +7,15 @@ help() {
     while read -r help_line; do
       case $help_line in
       '# shellcheck'*) ;;
-      '#'*) help_line=${help_line#'#'}; printf '%s\n' "${help_line#' '}" ;;
+      '#'*) help_line=${help_line#'#'}; help_say "${help_line#' '}" ;;
       *) break ;;
       esac
     done
   } <"$lib/$FLATQ_VERB"
   exit 0
+}
+
+# help_say LINE - print it, or exit with 74
+help_say() {
+  printf '%s\n' "$1" 2>/dev/null || { printf '%s: the help could not be printed\n' "$FLATQ_VERB" >&2; exit 74; }
 }

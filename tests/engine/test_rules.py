@@ -8,6 +8,7 @@ import base64
 import hashlib
 import itertools
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -812,12 +813,28 @@ def test_a_push_whose_id_cannot_be_printed_says_so(shell, flatq, args):
     assert drained(flatq) == [1]
 
 
-@pytest.mark.parametrize("args", [("list",), ("list", "q"), ("stat", "q")])
-def test_a_list_that_cannot_be_printed_is_an_error(shell, flatq, args):
-    fill(flatq, 1)
+def to_full(flatq, *args):
+    """The one line that a verb says which cannot write its standard output; it must end with 74."""
     with open("/dev/full", "wb") as full:
         done = subprocess.run(flatq.command(*args), stdout=full, stderr=subprocess.PIPE, env=flatq.environment(None), timeout=60)
-    assert done.returncode == 74 and done.stderr.count(b"\n") == 1 and b"could not be printed" in done.stderr, done
+    assert done.returncode == 74 and done.stderr.count(b"\n") == 1, (args, done)
+    return done.stderr
+
+
+@pytest.mark.parametrize("args", [("list",), ("list", "q"), ("stat", "q"), ("doctor", "q"), ("doctor", "-v", "q"), ("flatq", "-h"), ("flatq", "kick", "-h")])
+def test_what_cannot_be_printed_is_an_error(shell, flatq, args):
+    fill(flatq, 1)
+    (flatq.spool / "q/wal/strange").touch()
+    assert b"could not be printed" in to_full(flatq, *args)
+    # What the doctor finds, it repairs all the same
+    assert (flatq.spool / "q/wal/strange").exists() == (args != ("doctor", "q"))
+
+
+def test_help_that_cannot_be_printed_is_an_error(flatq):
+    verbs = re.search(r"^flatq_verbs='(.*)'$", (LIB / "flatq").read_text(), re.M)[1].split()
+    for verb in (*verbs, "handler", "beanstalk", "small-stalk", "http", "./launch"):
+        name = verb.removeprefix("./")
+        assert to_full(flatq, verb, "-h") == f"{name}: the help could not be printed\n".encode()
 
 
 def killed_drain(flatq, queue="q"):
