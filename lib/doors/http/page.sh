@@ -130,26 +130,30 @@ page_awk() {
       return "<bdi>" html(count) "</bdi>"
     }
     # The first 90 bytes of a message
-    function body(text, size,  at, count, code, bits, has, more) {
+    function body(text, size,  at, count, code, rest, more) {
       for (at = 1; at <= length(text) && count < 90 && count < size; at++) {
         code = index(six, substr(text, at, 1)) - 1
         if (code < 0) break
-        bits = bits * 64 + code; has += 6
-        if (has >= 8) { has -= 8; byte[++count] = int(bits / 2 ^ has); bits %= 2 ^ has }
+        if (at % 4 == 2) { byte[++count] = rest * 4 + int(code / 16); rest = code % 16 }
+        else if (at % 4 == 3) { byte[++count] = rest * 16 + int(code / 4); rest = code % 4 }
+        else if (at % 4 == 0) byte[++count] = rest * 64 + code
+        else rest = code
       }
       # No part of a character at the end
       if (count < size) { more = " &hellip;"; while (count && byte[count] >= 128 && byte[count] < 192) count--; if (byte[count] >= 192) count-- }
       return "<bdi>" html(count) "</bdi>" more
     }
+    # busybox reads a number with a zero in front as octal
+    function plain(value) { sub(/^0+/, "", value); return value + 0 }
     function number(value,  text, out) {
-      for (text = sprintf("%d", value); length(text) > 3; text = substr(text, 1, length(text) - 3)) out = "," substr(text, length(text) - 2) out
+      for (text = sprintf("%d", plain(value)); length(text) > 3; text = substr(text, 1, length(text) - 3)) out = "," substr(text, length(text) - 2) out
       return text out
     }
     function age(seconds) {
       seconds = int(seconds < 0 ? 0 : seconds)
       return seconds < 60 ? seconds " s" : seconds < 3600 ? int(seconds / 60) " min" : seconds < 172800 ? int(seconds / 3600) " h" : int(seconds / 86400) " d"
     }
-    function cell(value, kind) { return "<td" (value == 0 ? " class=z" : kind && value ? " class=" kind : "") ">" number(value) "</td>" }
+    function cell(value, kind) { value += 0; return "<td" (value == 0 ? " class=z" : kind && value ? " class=" kind : "") ">" number(value) "</td>" }
     # Messages in and out of the last ten minutes, a point for each 20 seconds. Of a log that was cut, begin where it does
     function line(name,  from, at, most, one, two) {
       from = (name in cut || bytes[name] > 262000) && name in first ? first[name] : 0
@@ -166,11 +170,11 @@ page_awk() {
         cell(pushed[name]) cell(gone[name]) "</tr>"
     }
     function head(title, columns) { print "</table></div>\n<h2>" title "</h2>\n<div class=w><table>\n<tr>" columns "</tr>" }
-    function id_of(text) { return sprintf("%.0f", text) }
-    function top(title, says,  plain) {
-      plain = title; gsub(/<[^>]*>/, "", plain)
+    function id_of(text) { return sprintf("%.0f", plain(text)) }
+    function top(title, says,  bare) {
+      bare = title; gsub(/<[^>]*>/, "", bare)
       print "<!DOCTYPE html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n<meta name=viewport content=\"width=device-width, initial-scale=1\">"
-      print "<meta http-equiv=refresh content=5>\n<title>" plain "</title>\n<link rel=icon href=\"data:,\">\n<style>"
+      print "<meta http-equiv=refresh content=5>\n<title>" bare "</title>\n<link rel=icon href=\"data:,\">\n<style>"
       print ":root { color-scheme: light dark; --b: #fff; --t: #1c1c1c; --s: #5c5c5c; --l: #dcdcd8; --i: #0072b2; --o: #b84a00; --a: #b3261e }"
       print "@media (prefers-color-scheme: dark) { :root { --b: #161615; --t: #e8e8e5; --s: #a8a8a4; --l: #3a3a37; --i: #56b4f0; --o: #f08a45; --a: #ff8a80 } }"
       print "body { font: 16px/1.5 system-ui, sans-serif; color: var(--t); background: var(--b); margin: 2rem auto; max-width: 72rem; padding: 0 1rem }"
@@ -247,17 +251,17 @@ page_awk() {
         top("<a href=\"/\">flatq</a> / " shown(rows[1, 2]), says ", " (rows[1, 10] ? "at most " number(rows[1, 10]) " tries" : "any number of tries"))
         heads()
         row(1)
-        head("Oldest messages that are ready", readies ? "<th>id</th><th class=m>message</th><th>age</th><th>priority</th><th>tries</th><th>bytes</th>" :
+        head("Oldest messages that are ready", readies ? "<th>id</th><th class=m>message</th><th>age</th><th>priority</th><th>tries</th><th>bytes</th>" : \
           "<td class=m>none</td>")
         for (at = 1; at <= readies; at++) {
           slip(ready[at])
-          print "<tr><td>" id_of(field[2]) "</td><td class=m>" body(text[field[2] ""], field[8]) "</td><td>" age(now - field[7] / 100) "</td><td>" \
+          print "<tr><td>" id_of(field[2]) "</td><td class=m>" body(text[field[2] ""], plain(field[8])) "</td><td>" age(now - plain(field[7]) / 100) "</td><td>" \
             number(field[1]) "</td><td>" number(field[3]) "</td><td>" number(field[8]) "</td></tr>"
         }
         if (buries) head("Buried last", "<th>id</th><th class=m>reason</th><th>since</th><th>tries</th><th>bytes</th>")
         for (at = buries; at; at--) {
           slip(buried[at])
-          print "<tr><td>" id_of(field[3]) "</td><td class=m>" field[12] "</td><td>" age(now - field[1] / 100) "</td><td>" number(field[4]) "</td><td>" \
+          print "<tr><td>" id_of(field[3]) "</td><td class=m>" field[12] "</td><td>" age(now - plain(field[1]) / 100) "</td><td>" number(field[4]) "</td><td>" \
             number(field[9]) "</td></tr>"
         }
         if (all) head("Last events", "<th>ago</th><th class=m>event</th><th class=m>reason</th><th>id</th><th>tries</th><th>bytes</th>")
