@@ -48,10 +48,13 @@ page_rotated() {
 # page_one - print what page_awk shows of $q: its row, `buried NAME` of the last ten, `ready SLIP [BASE64]` and bodies of the oldest ten, its log
 page_one() {
   stat_row
-  set -- "$q"/buried/*
+  # The last ten directories of these (window.sh)
+  set -- "$q"/buried/*/*
   [ $# -le 10 ] || shift $(($# - 10))
-  for page_path in "$@"; do
-    printf 'buried %s\n' "${page_path##*/}"
+  for page_place in "$@"; do
+    for page_path in "$page_place"/*; do
+      printf 'buried %s\n' "${page_path##*/}"
+    done
   done
   cd "$q" || return
   page_oldest=$(page_ready)
@@ -259,7 +262,7 @@ page_awk() {
             number(field[1]) "</td><td>" number(field[3]) "</td><td>" number(field[8]) "</td></tr>"
         }
         if (buries) head("Buried last", "<th>id</th><th class=m>reason</th><th>since</th><th>tries</th><th>bytes</th>")
-        for (at = buries; at; at--) {
+        for (at = buries; at > 0 && at > buries - 10; at--) {
           slip(buried[at])
           print "<tr><td>" id_of(field[3]) "</td><td class=m>" field[12] "</td><td>" age(now - plain(field[1]) / 100) "</td><td>" number(field[4]) "</td><td>" \
             number(field[9]) "</td></tr>"
