@@ -92,7 +92,7 @@ batch_read() {
   fi
   # shellcheck disable=SC2086 # names without blanks
   batch_said=$(cd "$1" 2>/dev/null && exec awk -F . 'NF == 10 && $9 != "-" { sub(/^0+/, "", $2); print $9, $2 } END { print "end" }' $batch_flats 2>/dev/null 9>&-) &&
-    captured "$batch_said" || { why="queue '$queue': keys cannot be read"; return 74; }
+    capture "$batch_said" || { why="queue '$queue': keys cannot be read"; return 74; }
   batch_keys="$batch_keys $captured"
 }
 
@@ -110,7 +110,7 @@ key_read() {
   # CRASH: an empty file is from a push that was killed before it wrote it; one without an id, from a power cut: treat that as empty
   [ -s "$q/keys/$1" ] || return 0
   need engine/proof
-  key_said=$({ tr -d '\000' <"$q/keys/$1" && printf '\nend'; } 2>/dev/null 9>&-) && captured "$key_said" || { why="queue '$queue': cannot read a key"; return 74; }
+  key_said=$({ tr -d '\000' <"$q/keys/$1" && printf '\nend'; } 2>/dev/null 9>&-) && capture "$key_said" || { why="queue '$queue': cannot read a key"; return 74; }
   # The file has an id that the shell's own read has missed
   key_said=${captured%%'
 '*}

@@ -164,8 +164,8 @@ bulk_print() {
   return 74
 }
 
-# bulk_size - print a line with the number of bytes that bulk_print will write
-bulk_size() {
+# bulk_measure - print a line with the number of bytes that bulk_print will write
+bulk_measure() {
   names_in "$q/out/$batch" || return
   # Each line begins with a slip's name, which has the size. A lost line shows in their number
   bulk_said=$({
@@ -173,7 +173,7 @@ bulk_size() {
     set -- $names
     if slip_parse "$1"; then printf '%s\n' "$@"; else (cd "$q/out/$batch" && exec cat "$@"); fi |
       bulk_awk -F . -v "count=$bulk_got" '{ bytes += $8 + 1 } END { if (NR != count) exit 1; printf "%.0f\nend", bytes }'
-  } 2>/dev/null) && captured "$bulk_said" && printf '%s\n' "$captured" 2>/dev/null && return 0
+  } 2>/dev/null) && capture "$bulk_said" && printf '%s\n' "$captured" 2>/dev/null && return 0
   why="queue '$queue': messages could not be written out in full"
   return 74
 }
@@ -193,7 +193,7 @@ bulk_pop() {
   shift 3
   bulk_any='' bulk_open=
   for bulk_queue in "$@"; do
-    bulk_queue "$bulk_queue" || return
+    bulk_of_queue "$bulk_queue" || return
   done
   [ -z "$bulk_any" ] || return 0
   if [ "$bulk_wait" = 0 ]; then
@@ -213,12 +213,12 @@ bulk_pop() {
   queue_log pop
   bulk_left=$((bulk_left - 1))
   for bulk_queue in "$@"; do
-    bulk_queue "$bulk_queue" || return
+    bulk_of_queue "$bulk_queue" || return
   done
 }
 
-# bulk_queue QUEUE - write out and settle batches until the queue is empty or bulk_left is 0
-bulk_queue() {
+# bulk_of_queue QUEUE - write out and settle batches until the queue is empty or bulk_left is 0
+bulk_of_queue() {
   queue_open "$1" || { [ $? -eq 66 ] && bulk_open=1; return; }
   [ -e "$q/closed" ] || bulk_open=1
   clock_read
@@ -238,7 +238,7 @@ bulk_queue() {
     69) bulk_open=1; return 0 ;;
     *) return 74 ;;
     esac
-    { [ -z "${bulk_asks:-}" ] || bulk_size; } && bulk_print "$bulk_mode" && bulk_received || { batch_putback "$q/out/$batch"; return 74; }
+    { [ -z "${bulk_asks:-}" ] || bulk_measure; } && bulk_print "$bulk_mode" && bulk_received || { batch_putback "$q/out/$batch"; return 74; }
     lock_queue || return
     bulk_settle
     bulk_code=$?
@@ -254,7 +254,7 @@ bulk_queue() {
 
 # bulk_settle - settle the batch under the lock. A process that puts batches back holds the lock too, so it sees the marker
 bulk_settle() {
-  expect "$q/out/$batch" "queue '$queue': what was taken is no longer yours" || return
+  expect_path "$q/out/$batch" "queue '$queue': what was taken is no longer yours" || return
   { true >"$q/done/$batch"; } 2>/dev/null || { disk_failed "$q/done" "queue '$queue'"; return; }
   sweep_names=$batch
   sweep_these

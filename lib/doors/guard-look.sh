@@ -51,7 +51,7 @@ guard_checkpoint() {
 
 # guard_look - check the connection in guard_pid and so on, which is not in the list now: is it dead, is its line too long, is it idle?
 guard_look() {
-  if ! guard_alive "$guard_pid" "$guard_started"; then
+  if ! guard_lives "$guard_pid" "$guard_started"; then
     case $guard_state in
     line | 4?? | verb)
       # Processes that the handler has started would keep the connection open: end them through its ncat, which started no later than it
@@ -66,7 +66,7 @@ guard_look() {
   fi
   case $guard_state in
   line | 4?? | verb) ;;
-  *) guard_signal KILL; guard_put; return 0 ;;
+  *) guard_send KILL; guard_put; return 0 ;;
   esac
   # This connection may be silent for ever (beanstalk and small-stalk)
   [ "$guard_quiet" -lt $((guard_now + 1000000)) ] || { guard_put; return 0; }
@@ -121,7 +121,7 @@ guard_sends() {
   guard_unsent=$door_unsent guard_quiet=$guard_now
 }
 
-# guard_alive PID [STARTED] - return whether the process lives, and is the one that started then
-guard_alive() {
+# guard_lives PID [STARTED] - return whether the process lives, and is the one that started then
+guard_lives() {
   if process_started "$1"; then [ "$started" = "${2:-$started}" ]; else [ ! -e "$FLATQ_PROC/self/stat" ] && kill -0 "$1" 2>/dev/null; fi
 }

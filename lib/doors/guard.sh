@@ -142,12 +142,12 @@ guard_is_ncat() {
 # guard_kill WHY - end the connection; a second later, kill what is left of it
 guard_kill() {
   guard_state=$1
-  guard_signal TERM
+  guard_send TERM
 }
 
-# guard_signal SIGNAL - signal the handler before ncat: if its input ended first, a push would take that for the end of the message
-guard_signal() {
-  guard_alive "$guard_pid" "$guard_started" || return 0
+# guard_send SIGNAL - signal the handler before ncat: if its input ended first, a push would take that for the end of the message
+guard_send() {
+  guard_lives "$guard_pid" "$guard_started" || return 0
   guard_family
   # shellcheck disable=SC2086
   kill "-$1" "$guard_pid" $guard_children $guard_ncat 2>/dev/null
@@ -184,18 +184,18 @@ guard_ncat_says() {
 # Its word may come before launch tells us its number
 guard_ncat_waits() {
   guard_denied=1
-  [ -z "$guard_group" ] || ! guard_alive "$guard_group" "$guard_group_started" || ! kill "$guard_group" 2>/dev/null || guard_denied=
+  [ -z "$guard_group" ] || ! guard_lives "$guard_group" "$guard_group_started" || ! kill "$guard_group" 2>/dev/null || guard_denied=
 }
 
 # guard_end - end what is left; launch has ended its own ncat before
 guard_end() {
   for guard_entry in $guard_list; do
     guard_fields "$guard_entry"
-    guard_signal TERM
+    guard_send TERM
   done
   if [ -n "$guard_wal" ]; then
     guard_pid=$guard_wal guard_started=$guard_wal_started
-    guard_signal TERM
+    guard_send TERM
   fi
   guard_looks=0 guard_signal=TERM
   while guard_left && [ $guard_looks -lt 60 ]; do

@@ -12,7 +12,7 @@ remote() {
   *) remote_port=1234 remote_host=$FLATQ_HOST ;;
   esac
   remote_host=${remote_host#'['} remote_host=${remote_host%']'}
-  number "$remote_port" 65535 && [ -n "$remote_host" ] || die 64 '-H takes HOST:PORT'
+  is_number "$remote_port" 65535 && [ -n "$remote_host" ] || die 64 '-H takes HOST:PORT'
   case $remote_host in
   -*) die 64 '-H takes HOST:PORT' ;;
   esac
@@ -202,7 +202,7 @@ remote_drain() {
 remote_batches() {
   while IFS= read -r remote_end <&6; do
     # The last line comes after an empty one
-    number "$remote_end" 999999999999999 || { [ -n "$remote_end" ] && break; continue; }
+    is_number "$remote_end" 999999999999999 || { [ -n "$remote_end" ] && break; continue; }
     input_exact "$number" <&6 >"$remote_directory/message" 2>/dev/null || { why='no space for the answer'; remote_refuse; return 74; }
     remote_size=$(($(wc -c <"$remote_directory/message" || printf '%s' -1)))
     # If the door fails in the midst of a batch, the beginning of its last line was read as a part of the batch

@@ -38,7 +38,7 @@ spool_boot_probe() {
   tools_probe || return
   clock_read
   pad "${now%??}" 0000000000
-  number "$(date +%s)" 9999999999 || { why='date +%s failed'; return 70; }
+  is_number "$(date +%s)" 9999999999 || { why='date +%s failed'; return 70; }
   padded=${padded#"${padded%%[!0]*}"}
   epoch=$((number - ${padded:-0}))
   # a container's uptime may be less than the time since the start that /proc/PID/stat counts (owner_read)

@@ -21,7 +21,7 @@ push_room() {
     [ "$queue_bound" = 0 ] || [ "$push_need" -le "$queue_bound" ] || { why="queue '$queue' has a bound below $push_need messages"; return 75; }
     # RACE: another process may have dropped the queue, and created it again, while we waited
     [ -z "${push_has:-}" ] || [ -e "$push_has" ] || { need engine/push; push_gone || return; }
-    queue_files || return
+    queue_look || return
     case $queue_files in
     *' closed '*) why="queue '$queue' is closed"; return 69 ;;
     esac
@@ -211,7 +211,7 @@ key_taken() {
   claims_recover || return
   id=$1 slip_id=$2 slip_size=$3 slip_key=$4
   key_read "$slip_key" || { [ $? -eq 66 ] && return 0; return 74; }
-  number "$key_id" 999999999999 || return 0
+  is_number "$key_id" 999999999999 || return 0
   key_id=$number
   pad "$key_id" 000000000000
   for key_path in "$q"/done/??????????."$padded".*; do

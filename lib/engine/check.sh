@@ -13,7 +13,7 @@ queue_after_boot() {
   rm -f "$q"/wait/[0-9]*-[0-9]*.* "$q"/room/[0-9]*-[0-9]*.* "$q/tended" 2>/dev/null
   # A damaged conf concerns this queue only: print that and go on; verbs that need it report it too
   queue_conf || { boot_code=$?; [ $boot_code -eq 65 ] || { unlock_queue; return $boot_code; }; printf '%s\n' "$why"; }
-  number "${queue_most:-x}" 999999999 || queue_most=0
+  is_number "${queue_most:-x}" 999999999 || queue_most=0
   boot_markers && boot_putback && queue_sweep && boot_tmp && queue_check boot
   boot_code=$?
   unlock_queue
@@ -32,7 +32,7 @@ boot_markers() {
     { name = $0; sub(/.*\//, "", name); split(name, field, ".") }
     /^done\// { if (field[1] != "batch") marker[name] = field[2]; next }
     { there[field[2]] = 1 }
-    END { if (!whole) exit 74; for (name in marker) if (marker[name] in there) print name; print "end" }' 2>/dev/null) && captured "$boot_wrong" || { why="queue '$queue': cannot be checked"; return 74; }
+    END { if (!whole) exit 74; for (name in marker) if (marker[name] in there) print name; print "end" }' 2>/dev/null) && capture "$boot_wrong" || { why="queue '$queue': cannot be checked"; return 74; }
   for boot_marker in $captured; do
     ! slip_parse "$boot_marker" || rm -f "$q/done/$boot_marker" 2>/dev/null || { disk_failed "$q/done" "queue '$queue'"; return; }
   done
@@ -110,7 +110,7 @@ check_slips() {
         }
         for (id in bytes) if (!(id in name)) print "remove", id
         print "end"
-      }' 2>/dev/null) && captured "$check_wrong" || { why="queue '$queue': cannot be checked"; return 74; }
+      }' 2>/dev/null) && capture "$check_wrong" || { why="queue '$queue': cannot be checked"; return 74; }
   # Lines of two words without blanks
   # shellcheck disable=SC2086
   set -- $captured
@@ -262,7 +262,7 @@ check_keys() {
         if (ends != 2) exit 74
         for (key in id) if (!((key " " id[key]) in there)) print "remove", key, id[key]; else if (is[key] != "yes") print "yes", key, id[key]
         print "end"
-      }' 2>/dev/null) && captured "$check_fix" || { why="queue '$queue': keys cannot be checked"; return 74; }
+      }' 2>/dev/null) && capture "$check_fix" || { why="queue '$queue': keys cannot be checked"; return 74; }
   # Lines of three words without blanks
   check_gone='' check_how='' check_key=
   for check_word in $captured; do
@@ -275,7 +275,7 @@ check_keys() {
 yes" || { disk_failed "$q/keys" "queue '$queue'"; return; }
       continue
     fi
-    number "$check_word" 999999999999 || number=0
+    is_number "$check_word" 999999999999 || number=0
     pad "$number" 000000000000
     check_key_free "$padded"
     case $? in

@@ -121,7 +121,7 @@ journal_sweep() {
     # CRASH: an empty file is an id that nobody uses
     journal_open=$(awk 'FNR == 1 { if (name) print name; name = FILENAME; sub(/.*\//, "", name) }
       $0 == "." { name = "" }
-      END { if (name) print name; print "end" }' "$range"/[0-9]* /dev/null 2>/dev/null) && captured "$journal_open" || { rmdir "$range" 2>/dev/null; continue; }
+      END { if (name) print name; print "end" }' "$range"/[0-9]* /dev/null 2>/dev/null) && capture "$journal_open" || { rmdir "$range" 2>/dev/null; continue; }
     for journal in $captured; do
       # Accept only ids, and only the name of a queue: another member of a group may have written a path
       case $journal in

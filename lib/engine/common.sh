@@ -49,7 +49,7 @@ shell_reset() {
   esac
   # At most 2147483646: we count one byte more, and mksh has 32 bits
   if [ -n "${FLATQ_MOST_BYTES:-}" ]; then
-    number "$FLATQ_MOST_BYTES" 2147483646 || die 64 "FLATQ_MOST_BYTES must be a number from 0 to 2147483646"
+    is_number "$FLATQ_MOST_BYTES" 2147483646 || die 64 "FLATQ_MOST_BYTES must be a number from 0 to 2147483646"
     FLATQ_MOST_BYTES=${number#0}
   fi
   # The tests use smaller ranges of ids
@@ -129,9 +129,9 @@ usage() {
   die 64 "usage: see $FLATQ_VERB -h"
 }
 
-# number VALUE MAX - set `number` to VALUE without leading zeros; return 1 if VALUE is not a number or above MAX.
+# is_number VALUE MAX - set `number` to VALUE without leading zeros; return 1 if VALUE is not a number or above MAX.
 # Compares lengths, then text: mksh counts in 32 bits, and no shell counts in 200 digits.
-number() {
+is_number() {
   case $1 in
   '' | *[!0-9]*) return 1 ;;
   esac
@@ -140,9 +140,9 @@ number() {
   [ ${#number} -lt ${#2} ] || { [ ${#number} -eq ${#2} ] && ! [ "$number" \> "$2" ]; }
 }
 
-# option_number LETTER VALUE MAX - as number, but exit with an error line if VALUE is wrong
+# option_number LETTER VALUE MAX - as is_number, but exit with an error line if VALUE is wrong
 option_number() {
-  number "$2" "$3" || die 65 "-$1 takes a number from 0 to $3"
+  is_number "$2" "$3" || die 65 "-$1 takes a number from 0 to $3"
 }
 
 # pad VALUE ZEROS - set `padded` to VALUE with zeros in front, as wide as ZEROS

@@ -85,7 +85,7 @@ queue_recover() {
 # queue_fold - if wal/ holds FLATQ_FOLD slips (200) or more, fold runs of one priority, in order, of up to 500 messages and 4 MiB, and at
 # least an eighth of FLATQ_FOLD. A message of 100,000 bytes or more stays single
 queue_fold() {
-  number "${FLATQ_FOLD:=200}" 999999 || { why='FLATQ_FOLD must be a number'; return 64; }
+  is_number "${FLATQ_FOLD:=200}" 999999 || { why='FLATQ_FOLD must be a number'; return 64; }
   FLATQ_FOLD=$number
   set -- "$q"/wal/*
   [ $# -ge "$FLATQ_FOLD" ] || return 0
@@ -93,7 +93,7 @@ queue_fold() {
   for fold_path in "$@" end.; do
     fold_name=${fold_path##*/}
     if [ "${fold_name%%.*}" != "$fold_priority" ] || [ $fold_count -ge 500 ] || [ $fold_bytes -gt 4194304 ]; then
-      [ $fold_count -lt $(((FLATQ_FOLD + 7) / 8)) ] || fold_run || return
+      [ $fold_count -lt $(((FLATQ_FOLD + 7) / 8)) ] || fold_some || return
       fold_names='' fold_count=0 fold_bytes=0 fold_priority=${fold_name%%.*}
     fi
     slip_parse "$fold_name" && [ ${#slip_size} -le 5 ] || continue
@@ -103,8 +103,8 @@ queue_fold() {
   done
 }
 
-# fold_run - move the slips of fold_names to a run, then write their flat file. A slip that another process took first stays with it
-fold_run() {
+# fold_some - move the slips of fold_names to a run, then write their flat file. A slip that another process took first stays with it
+fold_some() {
   nonce_read
   # shellcheck disable=SC2086 # names without blanks
   set -- $fold_names
@@ -149,7 +149,7 @@ flat_of() {
 # fold_remove RUN - remove the bodies and slips of exactly those messages that the flat file fold_at contains; do not go by a listing
 fold_remove() {
   flat_parse "${fold_at##*/}" || return 74
-  fold_lines=$(exec awk '{ sub(/\t.*/, ""); print } END { print "end" }' "$fold_at" 2>/dev/null 9>&-) && captured "$fold_lines" || captured=
+  fold_lines=$(exec awk '{ sub(/\t.*/, ""); print } END { print "end" }' "$fold_at" 2>/dev/null 9>&-) && capture "$fold_lines" || captured=
   fold_run=$1 fold_bodies=
   case $captured in
   *[!0-9a-z.'
@@ -261,7 +261,7 @@ queue_unfold() {
 
 # unfold_clear - in a group's spool, remove what lies where the bodies of unfold_from are to be written: awk would write through a link
 unfold_clear() {
-  unfold_ids=$(exec awk -F . '{ print $2 } END { print "end" }' "$unfold_from" 2>/dev/null 9>&-) && captured "$unfold_ids" || return
+  unfold_ids=$(exec awk -F . '{ print $2 } END { print "end" }' "$unfold_from" 2>/dev/null 9>&-) && capture "$unfold_ids" || return
   case $captured in
   *[!0-9'
 ']*) return 1 ;;

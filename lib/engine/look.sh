@@ -54,7 +54,7 @@ message_search() {
 look_in() {
   if [ ! -d "$1/wal" ]; then
     need engine/proof
-    expect "$1/wal" 'no such message' || return
+    expect_path "$1/wal" 'no such message' || return
   fi
   name_from_disk "${1##*/}"
   queue_open "$name" && { [ -z "$look_tend" ] || { clock_read; queue_tend; }; } && message_find "$look_id"

@@ -97,7 +97,7 @@ probe_rename() {
 probe_columns() {
   # shellcheck disable=SC2012,SC2046 # the columns are what is wanted
   set -- $(cd "$lib/engine" && exec ls -qln common.sh 2>/dev/null)
-  [ $# -eq 9 ] && [ "$9" = common.sh ] && number "$5" 999999999999
+  [ $# -eq 9 ] && [ "$9" = common.sh ] && is_number "$5" 999999999999
 }
 
 probe_lock() {

@@ -16,9 +16,9 @@ names_in() {
   esac || { why="queue '${queue:-}': cannot list ${1#"${q:-}/"}"; return 74; }
 }
 
-# captured TEXT - set `captured` to TEXT without its last line `end`; return 74 if that line is missing. A command whose output `$( )` takes
+# capture TEXT - set `captured` to TEXT without its last line `end`; return 74 if that line is missing. A command whose output `$( )` takes
 # writes it last, because the shell's own read may fail without any status (R6)
-captured() {
+capture() {
   case $1 in
   end) captured= ;;
   *'
@@ -182,8 +182,8 @@ there() {
   [ -e "$1" ] || return 74
 }
 
-# expect PATH WHY - return 0 if the file exists; 66, with that `why`, if the system says that it does not; 74 if unknown
-expect() {
+# expect_path PATH WHY - return 0 if the file exists; 66, with that `why`, if the system says that it does not; 74 if unknown
+expect_path() {
   there "$1"
   case $? in
   0) ;;
@@ -214,7 +214,7 @@ queue_gone() {
 
 # conf_read - finish queue_conf when the shell could not read a whole line of conf: it is empty, or cannot be read
 conf_read() {
-  conf_said=$({ cat "$q/conf" && printf '\nend'; } 2>/dev/null 9>&-) && captured "$conf_said" || { why="queue '$queue': cannot read conf"; return 74; }
+  conf_said=$({ cat "$q/conf" && printf '\nend'; } 2>/dev/null 9>&-) && capture "$conf_said" || { why="queue '$queue': cannot read conf"; return 74; }
   # shellcheck disable=SC2086 # words
   set -- $captured
   queue_bound=${1:-} queue_most=${2:-}
@@ -228,7 +228,7 @@ measure() {
   *) measured= ;;
   esac
   # Some versions of wc print blanks in front
-  number "${measured##* }" 999999999999999 && measured=$number && return 0
+  is_number "${measured##* }" 999999999999999 && measured=$number && return 0
   why="queue '${queue:-}': cannot count what is in ${2#"${q:-}/"}"
   return 74
 }

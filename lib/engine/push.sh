@@ -11,11 +11,11 @@ need engine/slip engine/spool
 push_message() {
   push_dup='' push_made='' push_begun='' push_read='' push_at_slip='' push_signal='' push_dot_file='' push_need=1
   queue_open "$1" make || return
-  queue_files || return
+  queue_look || return
   case $queue_files in
   *' closed '*) why="queue '$queue' is closed"; return 69 ;;
   esac
-  [ -z "${2:-}" ] || [ -z "${FLATQ_MOST_BYTES:-}" ] || number "$2" "$FLATQ_MOST_BYTES" ||
+  [ -z "${2:-}" ] || [ -z "${FLATQ_MOST_BYTES:-}" ] || is_number "$2" "$FLATQ_MOST_BYTES" ||
     { why="message of $2 bytes is over the limit of $FLATQ_MOST_BYTES"; return 65; }
   # If the queue is full now, refuse before anything is written, without the lock that an exact count needs
   case $queue_files.$push_wait.$push_key in
@@ -169,7 +169,7 @@ push_commit() {
   [ "$slip_key" = - ] || key_sure
   # RACE: the queue may have been closed between our look and the slip, and a pop may have reported it closed and empty, which must stay
   # true. So withdraw the push, unless the message has been taken already
-  queue_files || { push_code=$?; push_withdraw; return $push_code; }
+  queue_look || { push_code=$?; push_withdraw; return $push_code; }
   case $queue_files in
   *' closed '*) push_withdraw && { why="queue '$queue' is closed"; return 69; } ;;
   esac

@@ -18,7 +18,7 @@ receipt_find() {
   *.*) return 65 ;;
   *) receipt_tries='' receipt_nonce='' ;;
   esac
-  number "${receipt%%.*}" 999999999999 || return 65
+  is_number "${receipt%%.*}" 999999999999 || return 65
   pad "$number" 000000000000
   set -- "${1%:*}" "$padded"
   queue_open "$1" || return

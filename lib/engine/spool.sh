@@ -163,9 +163,9 @@ file_mark() {
   [ -e "$1" ]
 }
 
-# queue_files - set queue_files to the names in $q itself that begin as closed, conf and dropping do. The listing must contain `lock`, or it
+# queue_look - set queue_files to the names in $q itself that begin as closed, conf and dropping do. The listing must contain `lock`, or it
 # has failed and proves nothing (R1)
-queue_files() {
+queue_look() {
   queue_files=' '
   for queue_path in "$q"/[cdl]*; do queue_files="$queue_files${queue_path##*/} "; done
   case $queue_files in
@@ -181,14 +181,14 @@ queue_files() {
 queue_conf() {
   if ! { read -r queue_bound queue_most queue_rest <"$q/conf"; } 2>/dev/null; then
     queue_bound=0 queue_most=0
-    queue_files || return
+    queue_look || return
     case $queue_files in
     *' conf '*) need engine/proof; conf_read || return ;;
     *) return 0 ;;
     esac
   fi
-  number "${queue_bound:-x}" 999999999 && queue_bound=$number &&
-    number "${queue_most:-x}" 999999999 && queue_most=$number ||
+  is_number "${queue_bound:-x}" 999999999 && queue_bound=$number &&
+    is_number "${queue_most:-x}" 999999999 && queue_most=$number ||
     { queue_bound=0 queue_most=0 why="queue '$queue': conf is damaged"; return 65; }
 }
 

@@ -60,7 +60,7 @@ pid_file_take() {
 
 # pid_file_lives PID - return whether it is a worker with this pid file. A killed worker leaves its file, and another process may get its PID
 pid_file_lives() {
-  number "$1" 9999999999 && [ "$number" -ne $$ ] || return 1
+  is_number "$1" 9999999999 && [ "$number" -ne $$ ] || return 1
   [ -e "$FLATQ_PROC/self/cmdline" ] || { kill -0 "$number" 2>/dev/null; return; }
   # We may not signal another user's process, but can see it
   process_started "$number" || return 1

@@ -6,8 +6,8 @@
 
 need worker/watchdog
 
-# feed_open - open the pipe for reports on 8, and set feed_path, by which its other end is opened. If /proc does not lead to it, keep the FIFO
-feed_open() {
+# feed_prepare - open the pipe for reports on 8, and set feed_path, by which its other end is opened. If /proc does not lead to it, keep the FIFO
+feed_prepare() {
   [ -z "$feed_open" ] || return 0
   feed_close
   work_pipe || return

@@ -21,7 +21,7 @@ work_parent() {
   [ -z "$take_stop" ] || work_send
   exec 4>&-
   for work_pid in $work_crew; do
-    work_wait "${work_pid%-*}"
+    work_await "${work_pid%-*}"
     if [ "$work_code" -gt 128 ]; then
       # Our signal may reach a worker before its traps are set: no failure if we were told to stop
       [ -n "$take_stop" ] || work_exit=70
@@ -44,7 +44,7 @@ work_crew_start() {
     fi
     work_child "$work_share" "$@" &
     work_name $!
-    work_crew="$work_crew $named" work_words="$work_words USR2:$named"
+    work_crew="$work_crew $work_named" work_words="$work_words USR2:$work_named"
     # shellcheck disable=SC2086 # one word each
     work_tell_sure $work_words || :
     work_number=$((work_number + 1))

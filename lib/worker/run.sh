@@ -164,7 +164,7 @@ work_untried() {
 # work_run COMMAND ... - run the command; set work_code, and work_reason if it failed. Return 1 if it was not started, since the guard was
 # killed, and there is another guard now
 work_run() {
-  feed_open || return
+  feed_prepare || return
   work_times
   work_reason='' work_lost='' work_over='' work_heard='' work_renewed=
   export FLATQ_ID="$id" FLATQ_QUEUE="$queue" FLATQ_TRIES="$slip_tries"
@@ -174,13 +174,13 @@ work_run() {
   # From here on only the feeder holds the pipe, so we see its end
   exec 7>&-
   work_name "$work_job"
-  work_job_named=$named
+  work_job_named=$work_named
   work_look
   # RACE: from here on the traps call work_look; call it once here for signals that came before
   work_running=1
   clock_read
   { [ -z "$work_back" ] || [ -n "$work_kill_at" ]; } && [ "$now" \< "$work_clock_at" ] || work_look
-  work_wait "$work_job"
+  work_await "$work_job"
   work_running=
   work_alarm_reap
   # If the command was to be killed, kill what is left of its process group
@@ -229,10 +229,10 @@ work_lives() {
   process_started "$1" || { [ ! -e "$FLATQ_PROC/1/stat" ] && kill -0 "$1" 2>/dev/null; }
 }
 
-# work_wait PID - wait for it, whatever traps interrupt; set work_code. If a signal comes in the instant in which a process of the pipeline
+# work_await PID - wait for it, whatever traps interrupt; set work_code. If a signal comes in the instant in which a process of the pipeline
 # ends, such as the feeder, bash forgets that process and waits for ever. So after the first signal, wake the wait every two seconds; if the
 # process has been gone for a second, its exit code is unknown: set 255, and work_unknown
-work_wait() {
+work_await() {
   work_first='' work_gone='' work_unknown=
   while :; do
     work_trapped=

@@ -106,7 +106,7 @@ work_alarm() {
   work_alarm_clock "$alarm_s.$padded" &
   work_clock=$! work_clock_at=$1
   work_name "$work_clock"
-  work_clock_named=$named
+  work_clock_named=$work_named
   work_tell_job
 }
 

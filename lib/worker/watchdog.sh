@@ -49,13 +49,13 @@ work_tell_sure() {
 work_tell_self() {
   { read -r self_pid self_rest <"$FLATQ_PROC/self/stat"; } 2>/dev/null || return 0
   work_name "$self_pid"
-  work_tell "+$1$named"
+  work_tell "+$1$work_named"
 }
 
-# work_name PID - set `named` to PID-TIME. If the process is gone already, name only its group: the PID may belong to another process
+# work_name PID - set `work_named` to PID-TIME. If the process is gone already, name only its group: the PID may belong to another process
 work_name() {
   process_started "$1" || started=000000000000
-  named=$1-$started
+  work_named=$1-$started
 }
 
 work_tell_job() {

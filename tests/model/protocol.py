@@ -648,7 +648,7 @@ class Protocol:
                 yield from self.remove((f"tmp/{stage}",), "rm stage")
 
     def fold(self, me, checks=True):
-        """checkpoint: queue_recover, queue_fold, fold_run"""
+        """checkpoint: queue_recover, queue_fold, fold_some"""
         if "recovery while unlocked" in self.wrong:
             yield from self.recover()
             yield LOCK
@@ -797,7 +797,7 @@ class Protocol:
     # bulk/take.sh
 
     def bulk(self, me):
-        """bulk_queue, one round: bulk_take, bulk_print, the marker, sweep_these"""
+        """bulk_of_queue, one round: bulk_take, bulk_print, the marker, sweep_these"""
         yield Op("begin")
         batch = f"batch.{me}"
         if "bulk without lock" not in self.wrong:

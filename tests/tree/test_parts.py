@@ -72,3 +72,12 @@ def test_what_a_function_calls_is_seen(code, found, monkeypatch):
     calls.cache_clear()
     assert [name for _, name in calls("x", "f")] == found
     calls.cache_clear()
+
+
+def test_no_name_is_a_function_and_a_variable():
+    functions = {name for file in files().values() for name in file.functions}
+    both = set()
+    for path in [*parts.LIB.rglob("*.sh"), *filter(parts.Path.is_file, parts.LIB.iterdir()), parts.LIB.parent / "launch"]:
+        code = parts.re.sub(r"^\s*#.*$", "", path.read_text(), flags=parts.re.M)
+        both |= functions & set(parts.re.findall(r"(?<=\$)[a-z]\w*|(?<=\$\{)[a-z]\w*|(?<![\w.-])[a-z]\w*(?==)|(?<=\bfor )[a-z]\w*", code))
+    assert not both

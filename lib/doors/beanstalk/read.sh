@@ -81,7 +81,7 @@ words_number() {
   esac
   set -- "${rest%%[!0-9]*}" "$2"
   rest=${rest#"$1"}
-  number "$1" "$2"
+  is_number "$1" "$2"
 }
 
 # words_id TEXT - set job_id if TEXT is an id and nothing else

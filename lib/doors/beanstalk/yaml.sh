@@ -218,7 +218,7 @@ stats_all() {
   tubes_get waiting; yaml current-waiting "$value"
   tubes_get connections; yaml total-connections "$value" pid "$$" version '"flatq"'
   stats_uptime=0
-  { read -r stats_began <"$door_instance/began" && number "$stats_began" 999999999999; } 2>/dev/null && time_left "$now" "$stats_began" && stats_uptime=$stats_left
+  { read -r stats_began <"$door_instance/began" && is_number "$stats_began" 999999999999; } 2>/dev/null && time_left "$now" "$stats_began" && stats_uptime=$stats_left
   { read -r stats_host <"$FLATQ_PROC/sys/kernel/hostname"; } 2>/dev/null || stats_host=$(uname -n)
   stats_draining=false
   [ ! -e "$door_instance/draining" ] || stats_draining=true

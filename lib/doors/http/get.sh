@@ -8,9 +8,9 @@ need doors/door engine/slip engine/spool engine/take doors/http/query doors/http
 
 do_get() {
   get_lease=60 get_wait=0 get_most=1 groups='' group_any=1
-  ! has visibility-timeout || { number "$p_visibility" 86400 && get_lease=$number; } || { say 422 'visibility-timeout must be 0 to 86400'; return; }
-  ! has wait || { number "$p_wait" 3600 && get_wait=$number; } || { say 422 'wait must be 0 to 3600'; return; }
-  ! has max || { number "$p_most" 100 && [ "$number" != 0 ] && get_most=$number; } || { say 422 'max must be 1 to 100'; return; }
+  ! has visibility-timeout || { is_number "$p_visibility" 86400 && get_lease=$number; } || { say 422 'visibility-timeout must be 0 to 86400'; return; }
+  ! has wait || { is_number "$p_wait" 3600 && get_wait=$number; } || { say 422 'wait must be 0 to 3600'; return; }
+  ! has max || { is_number "$p_most" 100 && [ "$number" != 0 ] && get_most=$number; } || { say 422 'max must be 1 to 100'; return; }
   ! has group-id || { group_name "$p_group" || { say_failed $?; return; }; groups=$group group_any=''; }
   # With one connection at a time, a GET that waits would keep out the POST that it waits for
   [ -z "${FLATQ_ONE:-}" ] || get_wait=0
@@ -30,7 +30,7 @@ do_get() {
       continue
     fi
     get_count=$((get_count + 1))
-    stamp
+    stamp_of
     receipt_uuid
     receipt=$uuid
     message_uuid

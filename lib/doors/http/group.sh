@@ -1,6 +1,6 @@
 # doors/http/group.sh - groups: queues that have one message in flight
 #
-# A group's queue has the group's name; bytes that a queue's name cannot have become `$` and two hexadecimal digits (plain), and a name that
+# A group's queue has the group's name; bytes that a queue's name cannot have become `$` and two hexadecimal digits (plain_of), and a name that
 # gets too long becomes `$sha1$` and the SHA-1 of it. This door hands out a message of a group only if no other is in flight, whichever door
 # or verb has that; verbs and other doors do not keep to this.
 

@@ -4,6 +4,8 @@
 # `stat` counts: of flat files the first 16 KiB of a few, of bodies the first 160 bytes, of a log the last 256 KiB. What stands in names,
 # messages and logs may have been written by anybody, so page_awk escapes it, or shows it only if it has the form that it should have.
 
+need engine/slip engine/spool doors/http/query doors/http/say
+
 do_page() {
   need doors/http/stat
   query_parse || return

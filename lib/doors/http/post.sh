@@ -2,9 +2,9 @@
 
 need engine/spool engine/push engine/input doors/http/query doors/http/say doors/http/group doors/http/read doors/http/id
 
-# stamp - set `stamp` to the time when the message in the slip_ variables was pushed, in microseconds. The clock has hundredths; the other digits
+# stamp_of - set `stamp` to the time when the message in the slip_ variables was pushed, in microseconds. The clock has hundredths; the other digits
 # are from the id, which grows. Of two overlapping pushes, the earlier id is handed out first, whichever has the earlier stamp
-stamp() {
+stamp_of() {
   stamp=${slip_born#"${slip_born%%[!0]*}"}${slip_id#????????}
 }
 
@@ -15,7 +15,7 @@ post_message() {
   # A request for any group waits in the queue of each group it knows, and may not know this one yet
   for wake_path in "$q"/wait/*; do break; done
   [ -e "$wake_path" ] || wake "$FLATQ_DIR/.doors/wait"
-  [ -n "$push_dup" ] || { stamp; message_uuid; }
+  [ -n "$push_dup" ] || { stamp_of; message_uuid; }
 }
 
 do_post() {
@@ -26,16 +26,16 @@ do_post() {
   if has batch; then
     [ "$p_batch" = 1 ] || { say 422 'batch must be 1'; return; }
   fi
-  [ -n "$chunked" ] || number "$length" "$post_most" || { say 413 "a message has $post_most bytes at most"; return; }
+  [ -n "$chunked" ] || is_number "$length" "$post_most" || { say 413 "a message has $post_most bytes at most"; return; }
   if has batch; then
-    body_file || { post_code=$?; keep=''; say_failed $post_code; return; }
+    body_store || { post_code=$?; keep=''; say_failed $post_code; return; }
     post_batch <&4
     exec 4<&-
     say 200 "${post_lines%?}" text/plain
     return
   fi
   if [ -n "$chunked" ]; then
-    body_file || { post_code=$?; keep=''; say_failed $post_code; return; }
+    body_store || { post_code=$?; keep=''; say_failed $post_code; return; }
     post_message "$length" "$p_key" <&4
     post_code=$?
     exec 4<&-
@@ -71,13 +71,13 @@ post_batch() {
     case $line in
     *' '*) post_key=${line#* } line=${line%% *} ;;
     esac
-    number "$line" 999999999 && [ $((number + 1)) -le $post_left ] && [ ${#post_key} -le 1536 ] ||
+    is_number "$line" 999999999 && [ $((number + 1)) -le $post_left ] && [ ${#post_key} -le 1536 ] ||
       { post_line 422 'LENGTH[ DEDUPLICATION-ID], a newline, so many bytes and a newline, please'; return 0; }
     post_size=$number
     post_left=$((post_left - post_size - 1))
     case $post_key in
     *[!\ -~]*) plain_count=0 ;;
-    *) plain "$post_key" && post_key=$plain || plain_count=0 ;;
+    *) plain_of "$post_key" && post_key=$plain || plain_count=0 ;;
     esac
     if [ "$plain_count" -gt 128 ] || { [ "$plain_count" -eq 0 ] && [ -n "$post_key" ]; }; then
       post_line 422 'a deduplication-id has 1 to 128 characters'

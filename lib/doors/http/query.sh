@@ -26,11 +26,11 @@ target_parse() {
   # Decode nothing long before the client is authenticated
   [ ${#path} -le 200 ] || path=/long
   case $path in
-  *%*) plain "$path" || bad 400 'bad percent-encoding'; path=$plain ;;
+  *%*) plain_of "$path" || bad 400 'bad percent-encoding'; path=$plain ;;
   esac
 }
 
-# query_parse - set p_group p_key p_visibility p_wait p_most p_batch p_queue, each decoded (plain), and p_receipts, all of them; `has` tells which
+# query_parse - set p_group p_key p_visibility p_wait p_most p_batch p_queue, each decoded (plain_of), and p_receipts, all of them; `has` tells which
 # came. Return 1 if it has answered with an error: a parameter came twice, or is no valid group or key
 query_parse() {
   p_group='' p_key='' p_visibility='' p_wait='' p_most='' p_batch='' p_queue='' p_receipts='' p_names=' '
@@ -50,13 +50,13 @@ query_parse() {
     value=${query_one#"$name"}
     value=${value#=}
     case $name in
-    *%*) plain "$name" || bad 400 'bad percent-encoding'; name=$plain ;;
+    *%*) plain_of "$name" || bad 400 'bad percent-encoding'; name=$plain ;;
     esac
     case $name in
     group-id | deduplication-id | visibility-timeout | wait | max | batch | queue) ;;
     receipt-id)
       [ ${#value} -le 200 ] || value=
-      plain "$value" || bad 400 'bad percent-encoding'
+      plain_of "$value" || bad 400 'bad percent-encoding'
       p_receipts="$p_receipts ${plain:-none}"
       continue ;;
     *) continue ;;
@@ -66,7 +66,7 @@ query_parse() {
     esac
     p_names="$p_names$name "
     [ ${#value} -le 1536 ] || { say 422 "$name is too long"; return 1; }
-    plain "$value" plus || bad 400 'bad percent-encoding'
+    plain_of "$value" plus || bad 400 'bad percent-encoding'
     case $name in
     group-id) p_group=$plain ;;
     deduplication-id) p_key=$plain ;;
@@ -91,10 +91,10 @@ has() {
   return 1
 }
 
-# plain TEXT [plus] - decode percent-encoding (and, in a value, `+` for a blank) into `plain`, which keeps letters, digits and -._/;() and has
+# plain_of TEXT [plus] - decode percent-encoding (and, in a value, `+` for a blank) into `plain`, which keeps letters, digits and -._/;() and has
 # every other byte as $XX, so that it can be a queue's name. Set plain_count to its characters if it is UTF-8; else to its bytes, or fewer.
 # Stop after the 200th, which is too long for any use. Return 1 if TEXT is malformed
-plain() {
+plain_of() {
   plain='' plain_count=0 plain_plus=${2:-}
   case $1 in
   '') return 0 ;;
@@ -138,7 +138,7 @@ plain_text() {
   done
 }
 
-# char_code TEXT - set `code` to two hexadecimal digits for its first character: a blank, or one that a request line may have and plain does not keep
+# char_code TEXT - set `code` to two hexadecimal digits for its first character: a blank, or one that a request line may have and plain_of does not keep
 char_code() {
   case $1 in
   '!'*) code=21 ;; '"'*) code=22 ;; '#'*) code=23 ;; \$*) code=24 ;; '&'*) code=26 ;; \'*) code=27 ;; '*'*) code=2A ;; ,*) code=2C ;;
@@ -147,7 +147,7 @@ char_code() {
   esac
 }
 
-# byte_plain XX - set `byte` to what plain makes of the byte XX, and count it
+# byte_plain XX - set `byte` to what plain_of makes of the byte XX, and count it
 byte_plain() {
   byte_code=$((0x$1))
   # Of a UTF-8 character, count only the first byte
@@ -166,19 +166,19 @@ byte_plain() {
     *)
       byte_set=0123456789ABCDEF
       byte_low=$((byte_code % 16))
-      letter $((byte_code / 16))
+      letter_of $((byte_code / 16))
       byte=\$$letter
-      letter $byte_low
+      letter_of $byte_low
       byte=$byte$letter ;;
     esac
     return 0
   fi
-  letter $byte_code
+  letter_of $byte_code
   byte=$letter
 }
 
-# letter N - set `letter` to the character of byte_set that has N before it
-letter() {
+# letter_of N - set `letter` to the character of byte_set that has N before it
+letter_of() {
   letter=$byte_set letter_n=$1
   while [ "$letter_n" -gt 0 ]; do letter=${letter#?} letter_n=$((letter_n - 1)); done
   letter=${letter%"${letter#?}"}

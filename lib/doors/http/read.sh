@@ -113,7 +113,7 @@ request_field() {
     case $value in
     '' | *[!0-9]*) bad 400 'Content-Length must be a number' ;;
     esac
-    number "$value" 999999999999 || bad 413 'the body is too large'
+    is_number "$value" 999999999999 || bad 413 'the body is too large'
     [ -z "$length" ] || [ "$length" = "$number" ] || bad 400 'two different lengths'
     length=$number ;;
   [Tt][Rr][Aa][Nn][Ss][Ff][Ee][Rr]-[Ee][Nn][Cc][Oo][Dd][Ii][Nn][Gg])
@@ -145,9 +145,9 @@ body_wanted() {
   expect=
 }
 
-# body_file - write the body, chunked or not, to a file on descriptor 4; set `length`. Remove its name, $body_file, as soon as it is open:
+# body_store - write the body, chunked or not, to a file on descriptor 4; set `length`. Remove its name, $body_file, as soon as it is open:
 # another member of a group could put another file in its place. CRASH: the checkpoint removes the file (wait_sweep)
-body_file() {
+body_store() {
   nonce_read
   body_file=$FLATQ_DIR/.wait/$owner.$nonce.body
   body_wanted
@@ -193,7 +193,7 @@ body_chunk() {
     done
   fi
   length=$((length + chunk))
-  number "$length" "$FLATQ_MOST_BYTES" || bad 413 "a message has $FLATQ_MOST_BYTES bytes at most"
+  is_number "$length" "$FLATQ_MOST_BYTES" || bad 413 "a message has $FLATQ_MOST_BYTES bytes at most"
   input_exact $chunk >&7 || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; bad 500 "$why"; }
   request_line_read && [ -z "$line" ] || bad 400 'a chunk is longer than its size'
 }

@@ -46,7 +46,7 @@ do_patch() {
   # shellcheck disable=SC2086 # words
   set -- $p_receipts
   [ $# -eq 1 ] || { say 422 'exactly one receipt-id is needed'; return; }
-  has visibility-timeout && number "$p_visibility" 86400 || { say 422 'visibility-timeout must be 0 to 86400'; return; }
+  has visibility-timeout && is_number "$p_visibility" 86400 || { say 422 'visibility-timeout must be 0 to 86400'; return; }
   patch_seconds=$number
   receipt_message "$1" && group_touch "$patch_seconds"
   patch_code=$?
