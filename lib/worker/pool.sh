@@ -61,8 +61,7 @@ work_pass() {
   work_send
   # From now on work_wait must be woken, as explained there
   if [ -z "$work_clock" ]; then
-    work_alarm_clock 2 &
-    work_clock=$!
+    work_sleeper 2
   fi
 }
 

@@ -9,7 +9,7 @@ need engine/spool engine/process engine/take engine/settle worker/feed worker/wa
 # work_tools - set work_group and work_pdeathsig to words before the command that give it a process group of its own, and kill it when
 # its worker is killed, if the system can do that
 work_tools() {
-  work_group='' work_pdeathsig='' work_clock_signal=VTALRM work_tty='' work_teller='' work_guarded='' work_clock='' work_rung=''
+  work_group='' work_pdeathsig='' work_clock_signal=VTALRM work_tty='' work_teller='' work_guarded='' work_clock='' work_clock_words='' work_rung=''
   work_job='' work_running='' work_looking='' work_gone='' work_heard='' work_renewed='' feed_open='' feed_file=''
   work_done=0 work_failed=0 work_buried=0 work_exit=0 work_back='' take_stop='' wait_sleeper='' taken=''
   ! command -v setsid >/dev/null 2>&1 || work_group=setsid
@@ -224,9 +224,9 @@ work_exec() {
   exec $work_pdeathsig $work_group "$@" 4>&- 5>&- 7>&- 8<&-
 }
 
-# work_lives PID - return whether this child has not ended, as far as can be seen
+# work_lives PID - return whether this child has not ended, as far as can be seen. That it could not be looked at once proves nothing
 work_lives() {
-  process_started "$1" || { [ ! -e "$FLATQ_PROC/1/stat" ] && kill -0 "$1" 2>/dev/null; }
+  process_started "$1" || { [ -z "$started_over" ] && kill -0 "$1" 2>/dev/null; }
 }
 
 # work_await PID - wait for it, whatever traps interrupt; set work_code. If a signal comes in the instant in which a process of the pipeline

@@ -1,6 +1,7 @@
 # worker/timer.sh - the alarms while a worker's command runs: touch its message, end the command when its time is over
 #
-#   A sleeper sends ALRM to the worker when the next of these is due. The sleeper stays from one message to the next.
+#   A sleeper sends ALRM to the worker when the next of these is due. A second sleeper does so a little later: it only rings if the first was killed
+#   or stopped, and the worker then replaces both. They stay from one message to the next.
 
 need engine/settle worker/watchdog
 
@@ -28,6 +29,9 @@ work_times() {
     work_later $work_third
     work_touch_at=$later
   fi
+  # The second sleeper's alarm comes so much later: before the next third of the lease
+  work_spare=$work_third
+  [ "$work_spare" -le 100 ] || work_spare=100
   work_kill_at='' work_limit_at=''
   [ -z "$work_limit" ] || { clock_add "$work_limit" "$now"; work_limit_at=$later; }
 }
@@ -103,11 +107,20 @@ work_alarm() {
   [ $alarm_c -ge 0 ] || alarm_s=$((alarm_s - 1)) alarm_c=$((alarm_c + 100))
   [ $alarm_s -ge 0 ] || alarm_s=0 alarm_c=0
   pad $alarm_c 00
-  work_alarm_clock "$alarm_s.$padded" &
-  work_clock=$! work_clock_at=$1
-  work_name "$work_clock"
-  work_clock_named=$work_named
+  work_sleeper "$alarm_s.$padded"
+  alarm_c=$((alarm_c + work_spare))
+  pad $((alarm_c % 100)) 00
+  work_sleeper $((alarm_s + alarm_c / 100))."$padded"
+  work_clock_at=$1
   work_tell_job
+}
+
+# work_sleeper SECONDS - start a sleeper
+work_sleeper() {
+  work_alarm_clock "$1" &
+  work_clock="$work_clock $!"
+  work_name $!
+  work_clock_words="$work_clock_words $work_clock_signal:$work_named"
 }
 
 # work_alarm_clock SECONDS - the sleeper, in the background. Signals to our group do not end it; VTALRM ends it and its `sleep`. Workers have
@@ -134,8 +147,11 @@ work_alarm_clock() {
 # work_alarm_end - end the sleeper. The shell waits for it later: in a trap that has interrupted a `wait`, bash may hang in another
 work_alarm_end() {
   [ -n "$work_clock" ] || return 0
-  kill "-$work_clock_signal" "$work_clock" 2>/dev/null
-  work_rung="$work_rung $work_clock" work_clock=
+  for alarm_pid in $work_clock; do
+    # CONT, since one that is stopped would not end
+    kill "-$work_clock_signal" "$alarm_pid" 2>/dev/null && kill -CONT "$alarm_pid" 2>/dev/null
+  done
+  work_rung="$work_rung $work_clock" work_clock='' work_clock_words=
 }
 
 work_alarm_reap() {

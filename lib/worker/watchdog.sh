@@ -59,7 +59,8 @@ work_name() {
 }
 
 work_tell_job() {
-  work_tell_sure ${work_job:+"KILL:-$work_job_named"} ${work_clock:+"$work_clock_signal:$work_clock_named"}
+  # shellcheck disable=SC2086 # words
+  work_tell_sure ${work_job:+"KILL:-$work_job_named"} $work_clock_words
 }
 
 # work_pipe - open a pipe, on 6 for reading and on 7 for both

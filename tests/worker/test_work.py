@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from conftest import wait_for
-from engine import alive, children, empty, lies, pop, push, refused
+from engine import alive, children, command_of, empty, lies, pop, push, refused
 
 from flatq.crashlab import processes
 
@@ -448,10 +448,14 @@ def test_a_killed_worker_gives_back_at_once_and_leaves_nothing(shell, flatq, spo
     nothing_left(process, spool, pid)
 
 
-def kill_guard(process):
-    """Of the worker's children, it is the first that is a copy of the worker."""
+def copies(process):
+    """The worker's children that are copies of itself: first its guard, then its sleepers."""
     words = Path(f"/proc/{process.pid}/cmdline").read_bytes()
-    guard = next(one for one in children(process.pid) if Path(f"/proc/{one}/cmdline").read_bytes() == words)
+    return [one for one in children(process.pid) if Path(f"/proc/{one}/cmdline").read_bytes() == words]
+
+
+def kill_guard(process):
+    guard = copies(process)[0]
     os.kill(guard, signal.SIGKILL)
     wait_for(lambda: not alive(guard), "the guard is dead")
 
@@ -469,6 +473,41 @@ def test_a_killed_guard_is_replaced(shell, flatq, spool, hold):
     process.wait()
     assert pop(flatq) == b"x"
     nothing_left(process, spool, pid)
+
+
+def strike_sleeper(process, number):
+    """Send this signal to the first of the worker's sleepers, as soon as it sleeps."""
+    def first():
+        return next((one for one in copies(process) if any(command_of(below) == "sleep" for below in children(one))), None)
+
+    sleeper = wait_for(first, "the worker has a sleeper")
+    os.kill(sleeper, number)
+    return sleeper
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_struck_sleeper_is_replaced(shell, flatq, spool, hold, number):
+    """The lease is renewed all the same, so that no other consumer gets the message while the command runs."""
+    push(flatq, b"x")
+    process = flatq.start("work", "-t", "1", "-n", "1", "--", "sh", "-c", HOLD, "sh", hold)
+    pid = held(hold)
+    sleeper = strike_sleeper(process, number)
+    touched = (spool / "default/log").read_text().count(" touch ")
+    # One renewal may have been under way
+    wait_for(lambda: (spool / "default/log").read_text().count(" touch ") > touched + 1, "the lease is renewed")
+    assert not alive(sleeper)
+    (hold / "go").touch()
+    ended(process, 0)
+    assert listed(flatq) == []
+    nothing_left(process, spool, pid)
+
+
+def test_a_killed_sleeper_does_not_let_a_command_run_on(flatq, spool, hold):
+    push(flatq, b"x")
+    process = flatq.start("work", "-x", "1", "-n", "1", "-d", "9", "--", "sh", "-c", HOLD, "sh", hold)
+    held(hold)
+    strike_sleeper(process, signal.SIGKILL)
+    assert b"timeout, again in 9 s" in ended(process, 0)[1]
 
 
 def test_a_worker_that_gets_no_other_guard_gives_back(flatq, spool, hold, stub):
