@@ -231,16 +231,27 @@ owner_read() {
   owner=$$-$now owner_lease=
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
   [ "${clock_same:-}" != same ] || ! [ "$FLATQ_PROC/self" -ef "$FLATQ_PROC/$$" ] || { owner_alone; return; }
-  { read -r owner_line <"$FLATQ_PROC/self/stat"; } 2>/dev/null || return 0
+  { read -r owner_line <"$FLATQ_PROC/self/stat" || read -r owner_line <"$FLATQ_PROC/self/stat"; } 2>/dev/null || {
+    need engine/proof
+    absent "$FLATQ_PROC/self/stat" || die 74 'cannot read which process this is'
+    return 0
+  }
   owner_alone
   # shellcheck disable=SC2086 # the words are what is wanted
   set -- ${owner_line##*') '}
   [ $# -lt 20 ] || { pad "${20}" 000000000000; owner=${owner_line%% *}-$padded; }
 }
 
-# owner_alone - set owner_lease to `none` if processes, and so their deaths, can be seen
+# owner_alone - set owner_lease to `none` if processes, and so their deaths, can be seen. If that is unknown, the verb ends: with a lease,
+# another verb would take the message while its owner lives
 owner_alone() {
-  [ ! -e "$FLATQ_PROC/1/stat" ] || owner_lease=none
+  [ ! -e "$FLATQ_PROC/1/stat" ] || { owner_lease=none; return; }
+  need engine/proof
+  there "$FLATQ_PROC/1/stat"
+  case $? in
+  0) owner_lease=none ;;
+  74) die 74 'cannot see which processes live' ;;
+  esac
 }
 
 # nonce_read - set `nonce` to 12 random hexadecimal digits; from /proc it needs no process

@@ -31,7 +31,7 @@ owner_dead() {
   if process_started "${1%-*}"; then
     [ "$started" \> "${1#*-}" ]
   else
-    # A file that exists and could not be read proves nothing
-    [ -n "$started_over" ] || [ ! -e "$FLATQ_PROC/${1%-*}" ]
+    # A file that exists and could not be read proves nothing, nor does a look that failed (R1)
+    [ -n "$started_over" ] || { [ ! -e "$FLATQ_PROC/${1%-*}" ] && need engine/proof && absent "$FLATQ_PROC/${1%-*}"; }
   fi
 }

@@ -203,6 +203,9 @@ queue_gone() {
     [ -e "$q/lock" ] || return 74
     return 0
   fi
+  # Without /proc nobody can tell
+  ! absent "$FLATQ_PROC/self/fd" || return 0
+  why="queue '$queue': cannot look at its lock"
   gone_said=$(cd "$q" 2>/dev/null && exec ls -diL lock "$FLATQ_PROC/self/fd/0" <&"$1" 2>/dev/null) || return 74
   # shellcheck disable=SC2086 # two lines of inode and name
   set -- $gone_said

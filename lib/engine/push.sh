@@ -192,7 +192,7 @@ push_commit() {
     fi
   fi
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
-  if [ -e "$FLATQ_PROC/self/fd/8" ] && ! [ "$q/lock" -ef "$FLATQ_PROC/self/fd/8" ]; then
+  if ! [ "$q/lock" -ef "$FLATQ_PROC/self/fd/8" ]; then
     need engine/proof
     queue_gone 8 || { push_code=$?; push_withdraw; return $push_code; }
   fi

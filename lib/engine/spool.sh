@@ -20,16 +20,17 @@ spool_open() {
   /*) ;;
   *) FLATQ_DIR=$PWD/$FLATQ_DIR ;;
   esac
-  # The set-gid bit says that the spool belongs to a group (create -g)
+  # The set-gid bit says that the spool belongs to a group (create -g). Look twice, since one look may fail: other members could not read what
+  # we write
   spool_shared=
-  if [ -g "$FLATQ_DIR" ]; then
+  if [ -g "$FLATQ_DIR" ] || [ -g "$FLATQ_DIR" ]; then
     umask 007
     spool_shared=1
     no_links "$FLATQ_DIR"/.[a-z]* || return
   fi
   { read -r boot <"$FLATQ_PROC/sys/kernel/random/boot_id"; } 2>/dev/null || boot=none
   # If boot_id exists and cannot be read, do not take that for a new boot
-  [ "$boot" != none ] || [ ! -e "$FLATQ_PROC/sys/kernel/random/boot_id" ] || { why='cannot read when the system was started'; return 74; }
+  [ "$boot" != none ] || { need engine/proof; absent "$FLATQ_PROC/sys/kernel/random/boot_id"; } || { why='cannot read when the system was started'; return 74; }
   # Without boot ids nobody would look, after a power cut, for slips whose bodies did not reach the disk
   [ "$boot" != none ] || [ "$FLATQ_SYNC" = off ] ||
     { why='cannot tell when the system was started: mount /proc, or set FLATQ_SYNC=off, which loses messages in a power cut'; return 70; }
@@ -205,14 +206,14 @@ sync_many() {
 # lock_queue - wait for the queue's lock, on descriptor 9, then finish what a killed holder has begun, so that no caller can forget to (R3).
 # Children that write inherit it (9>&9, which mksh must be told), so a child that outlives its shell still holds the lock. Others get 9>&-.
 lock_queue() {
-  # Without `command`, a failed exec would end the shell
-  { command exec 9>>"$q/lock"; } 2>/dev/null ||
+  # Without `command`, a failed exec would end the shell. For reading too, or yash could not read from it (queue_gone)
+  { command exec 9<>"$q/lock"; } 2>/dev/null ||
     { need engine/proof; queue_gone || return; disk_failed "$q" "queue '$queue'"; return; }
   lock_held=1
   flock 9 9>&9 2>/dev/null || { unlock_queue; why='flock is missing or failed: install it (apk add flock)'; return 70; }
   # RACE: another process may have dropped the queue, and created a new one of the same name, meanwhile
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
-  [ ! -e "$FLATQ_PROC/self/fd" ] || [ "$q/lock" -ef "$FLATQ_PROC/self/fd/9" ] ||
+  [ "$q/lock" -ef "$FLATQ_PROC/self/fd/9" ] ||
     { need engine/proof; queue_gone 9; } || { lock_code=$?; unlock_queue; return $lock_code; }
   # The time before the wait is old: read the clock again (R5)
   clock_read

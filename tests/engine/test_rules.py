@@ -5,6 +5,7 @@ lets another verb in before it does its work.
 """
 
 import base64
+import fcntl
 import hashlib
 import itertools
 import os
@@ -335,6 +336,45 @@ def test_a_directory_of_buried_messages_that_cannot_be_listed(shell, flatq, verb
         done = faulty(flatq, call, place, *verb.split(), "q", when="1+")
         assert (done.returncode, done.stdout) == (74, b"") and done.stderr.count(b"\n") == 1, done
     assert flatq("peek", "-s", "buried", "q", check=0).out == b"1"
+
+
+LOOK = "newfstatat,stat,faccessat2,access"
+
+
+@pytest.mark.parametrize("verb, writer", [("pop", "base64"), ("drain", "base64")])
+@pytest.mark.parametrize("call, path", [(LOOK, "/proc/1/stat"), ("openat", "/proc/self/stat")])
+def test_an_owner_whose_death_can_be_seen_has_no_lease(shell, flatq, verb, writer, call, path):
+    """With one, another consumer would get the message while its owner is still writing it out."""
+    fill(flatq, 1)
+    (flatq.spool / "q/tended").write_text("999999999999\n")
+    env = stub(flatq, writer, f'ls {flatq.spool}/q/out >"$HOME/out"; exec "$real" "$@"')
+    done = faulty(flatq, call, path, verb, "q", error="ENOMEM", env=env)
+    assert done.returncode == 74 and done.stdout == b"" or (flatq.home / "out").read_text().endswith(".000000000000\n"), done
+
+
+def test_a_process_that_cannot_be_looked_at_is_not_dead(shell, flatq):
+    script = 'set -u; . "$lib/engine/common.sh"; shell_reset; need engine/process; owner_dead "$1-999999999999"'
+    proc = f"/proc/{os.getpid()}"
+    done = subprocess.run(["strace", "-qq", "-o", "/dev/null", "-P", proc, "-P", f"{proc}/stat", "-e", f"trace=openat,{LOOK}", "-e", f"inject=openat,{LOOK}:error=ENOMEM",
+                           flatq.shell, "-c", script, "sh", str(os.getpid())], env=flatq.environment({"lib": str(LIB)}))
+    assert done.returncode != 0
+
+
+def test_a_lock_whose_queue_is_another_one_now(shell, flatq):
+    """A verb waits for the lock of a queue that is dropped and created again. A failed look does not hide that."""
+    fill(flatq, 1)
+    with open(flatq.spool / "q/lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        processes = [subprocess.Popen(["strace", "-f", "-qq", "-o", "/dev/null", "-P", "/proc/self/fd", "-e", f"trace={LOOK}", "-e", f"inject={LOOK}:error=ENOMEM{when}",
+                                       *flatq.command("push", "-k", "key", "q")], env=flatq.environment({}), stdin=subprocess.DEVNULL,
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) for when in (":when=1", ":when=9999")]
+        flatq.started += processes
+        wait_for(lambda: sum(f":{os.stat(lock.name).st_ino} " in line and "->" in line for line in open("/proc/locks")) == 2, "both wait for the lock")
+        (flatq.spool / "q").rename(flatq.spool / ".drop.999999999")
+        flatq("create", "q", check=0)
+    for process in processes:
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 69 and out == b"" and err.endswith(b"push: queue 'q' is gone\n"), err
 
 
 # R2: what happened is read from the disk
