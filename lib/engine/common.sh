@@ -188,19 +188,20 @@ name_from_disk() {
 # It never goes back. Without /proc it is the wall clock, from one process. If the clock is there and cannot be read, the verb ends: by
 # the other clock every lease would be over. (After reading a NUL, yash fails to read it once.)
 clock_read() {
-  if { read -r now clock_rest <"$FLATQ_PROC/uptime" || read -r now clock_rest <"$FLATQ_PROC/uptime"; } 2>/dev/null || clock_cat; then
-    now=000000000000${now%.*}${now#*.}
+  # `now` is set whole, at the end: a trap may use it at any time
+  if { read -r clock_now clock_rest <"$FLATQ_PROC/uptime" || read -r clock_now clock_rest <"$FLATQ_PROC/uptime"; } 2>/dev/null || clock_cat; then
+    clock_now=000000000000${clock_now%.*}${clock_now#*.}
   elif [ -e "$FLATQ_PROC/uptime" ]; then
     die 74 'cannot read the clock'
   else
-    now=000000000000$(date +%s)00
+    clock_now=000000000000$(date +%s)00
   fi
-  now=${now#"${now%????????????}"}
+  now=${clock_now#"${clock_now%????????????}"}
 }
 
-# clock_cat - set `now` as the read above does. RACE: during a trap, while another signal waits for its own, each `read` of dash's fails
+# clock_cat - set clock_now as the read above does. RACE: during a trap, while another signal waits for its own, each `read` of dash's fails
 clock_cat() {
-  [ -e "$FLATQ_PROC/uptime" ] && now=$(exec cat "$FLATQ_PROC/uptime" 2>/dev/null 9>&-) && now=${now%% *} && [ -n "$now" ]
+  [ -e "$FLATQ_PROC/uptime" ] && clock_now=$(exec cat "$FLATQ_PROC/uptime" 2>/dev/null 9>&-) && clock_now=${clock_now%% *} && [ -n "$clock_now" ]
 }
 
 # clock_add SECONDS TIME - set `later` to their sum. More than nine years count as nine years: mksh counts in 32 bits

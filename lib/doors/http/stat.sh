@@ -41,7 +41,8 @@ stat_clock() {
   clock_epoch "$now"
   stat_now=${epoch_time%??}
   stat_now=${stat_now#"${stat_now%%[!0]*}"}
-  stat_now=${stat_now:-0} stat_since=$((${stat_now:-0} - $1))
+  [ -n "$stat_now" ] || stat_now=0
+  stat_since=$((stat_now - $1))
 }
 
 # stat_text json|metrics - set `text` to the numbers in that form; fail if some are missing. The logs come last, after a line `logs`: members of a
