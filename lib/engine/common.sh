@@ -18,7 +18,7 @@ shell_forget() {
     push_dot_file push_dup push_follows push_has push_length putbacks python_path q queue queue_bound queue_most reason \
     remote_mark request segment_end segment_offset shell_locale shell_umask shovel_count shovel_wait slip_size span_from span_to \
     spool_path spool_turn stalk_length stats_priority take_stop wait_asked wait_due wait_fifo wait_sleeper wait_woken why word_0 word_1 \
-    work_clock work_job work_kill_at work_lease work_path work_queues work_rest
+    work_job work_kill_at work_lease work_path work_queues work_rest
 }
 
 shell_forget

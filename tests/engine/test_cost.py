@@ -57,6 +57,8 @@ def test_what_a_door_does_not_find(clock, jobs):
         done = started(jobs.count("beanstalk", input=line + b"\r\nquit\r\n"))[1]
         return sorted(name for name in done if name in ("find", "ls", "mv", "base64"))
 
+    (clock.path / "1").mkdir(exist_ok=True)
+    (clock.path / "1/stat").write_text("1 (init) S\n")
     jobs("push", "other", check=0)
     assert programs(b"delete 99999") == ["find", "find", "ls"]
     assert programs(b"peek-ready") == ["ls"]
