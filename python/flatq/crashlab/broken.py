@@ -158,7 +158,7 @@ MUTANTS: dict[str, Mutant] = {
         (('    [ "$started" \\> "${1#*-}" ]\n', "    true\n"),),
         history("kills")),
     "whoever is dead owns": Mutant(
-        (('    [ -n "$started_over" ] || [ ! -e "$FLATQ_PROC/${1%-*}" ]\n', "    false\n"),),
+        (('    [ -n "$started_over" ] || { [ ! -e "$FLATQ_PROC/${1%-*}" ] && need engine/proof && absent "$FLATQ_PROC/${1%-*}"; }\n', "    false\n"),),
         crash("pop"), (history("kills"),)),
     # sweep, fold, unfold
     "the sweep removes bodies first": Mutant(
