@@ -50,7 +50,7 @@ def good(outcomes, missed=0.0):
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", PLAIN)
 def test_every_call(name, work, trials):
-    synced = everything() or chance(f"synced {name}").random() < 0.3
+    synced = everything() or chance(f"synced {name}").random() < 0.2
     outcomes = campaign.singles(SYSTEM, [name, *([name + ", synced"] if synced else [])], OPTIONS, work)
     trials("crash", outcomes)
     # a door looks for ended leases once a second: under load the run that was counted has a look more than those that are struck. A worker, its
@@ -59,7 +59,7 @@ def test_every_call(name, work, trials):
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", share("second crashes", PLAIN, len(PLAIN) // 5))
+@pytest.mark.parametrize("name", share("second crashes", PLAIN, len(PLAIN) // 7))
 def test_second_crash(name, work, trials):
     outcomes = campaign.doubles(SYSTEM, name, DOUBLES, OPTIONS.seed, work)
     trials("second crash", outcomes)

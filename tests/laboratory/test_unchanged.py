@@ -18,7 +18,7 @@ SLOW = {name for name in PLAIN if name.startswith(("pop -w", "push -w", "push 1 
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", share("reads", [name for name in PLAIN if name not in SLOW], 3))
+@pytest.mark.parametrize("name", share("reads", [name for name in PLAIN if name not in SLOW], 2))
 def test_reads_that_fail(name, work, trials):
     outcomes = campaign.unseen(SYSTEM, [name], OPTIONS, work, tuple(faults.READS))
     trials("reads", outcomes)
@@ -37,7 +37,7 @@ def test_a_shells_own_read_that_fails(name, work):
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", share("ends", [name for name in PLAIN if name not in SLOW], 4))
+@pytest.mark.parametrize("name", share("ends", [name for name in PLAIN if name not in SLOW], 3))
 def test_processes_that_end(name, work, trials):
     outcomes = campaign.unseen(SYSTEM, [name], OPTIONS, work, faults.UNSEEN[len(faults.READS):])
     trials("ends", outcomes)
