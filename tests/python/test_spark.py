@@ -138,6 +138,7 @@ def test_beside_shell_consumers(spark, flatq, tmp_path):
     assert sorted([*popped, *drained(spark, tmp_path), *rest], key=int) == numbers(2000) and len(popped) > 1
 
 
+@pytest.mark.full
 def test_lost_and_damaged(spark, flatq, tmp_path):
     """A segment that was deleted by hand, a damaged line, the last segment: a clear error, or on with what is there."""
     fill(flatq, 0, 900)

@@ -23,7 +23,7 @@ from . import faults, trial
 from .scenarios import NAMED, SCENARIOS, System
 from .trial import SECONDS, Outcome, Second, Trial
 
-KILLED, PART, WAITING = 0.14, 0.08, 0.08  # The parts that a share takes of the kills, of the faults that need a run each, and of those that wait
+KILLED, PART, WAITING = 0.2, 0.12, 0.1  # The parts that a share takes of the kills, of the faults that need a run each, and of those that wait
 Task = Callable[[], Sequence[Any]]
 Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
 
