@@ -329,7 +329,7 @@ def stub(flatq, tmp_path):
         if not flatq.env["PATH"].startswith(f"{place}:"):
             flatq.env["PATH"] = f"{place}:{flatq.env['PATH']}"
         if not runs_stubs(os.path.realpath(flatq.shell), name):
-            pytest.skip(f"this shell runs a {name} of its own, whatever PATH says")
+            pytest.skip(f"this shell runs its own {name}, whatever PATH says")
         return place / name
 
     return put
@@ -360,9 +360,9 @@ def says(shell):
 
 @pytest.fixture
 def honest(says):
-    """A shell whose base64 fails where it cannot write: without that no verb can know it."""
+    """A shell whose base64 fails if it cannot write. With another base64, no verb can notice the failed write."""
     if not says("printf QUJD | base64 -d >/dev/full 2>&- || echo it does"):
-        pytest.skip("this shell's own base64 does not say that it cannot write")
+        pytest.skip("this shell's own base64 reports no failed write")
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import os
 import re
 import select
-import shutil
 import signal
 import socket
 import ssl
@@ -678,7 +677,7 @@ def test_one_of_several_doors_ends(several, flatq, how):
 def test_as_process_1(flatq, free_port):
     """As in a container: nobody dies of his own signal there, and whoever is left over becomes its child."""
     if os.geteuid():
-        pytest.skip("needs root, for a PID namespace")
+        pytest.skip("only root may make a PID namespace")
     need("unshare")
     process = subprocess.Popen(
         ["unshare", "--fork", "--pid", "--mount-proc", *flatq.command("./launch", "http", "-p", str(free_port))],
@@ -749,8 +748,7 @@ def test_socat(shell, flatq, free_port):
 
 def by_systemd(flatq, port, name):
     """A door as a unit of systemd's has it."""
-    if not shutil.which("systemd-socket-activate"):
-        pytest.skip("not installed: systemd-socket-activate")
+    need("systemd-socket-activate")
     variables = [word for key, value in flatq.env.items() for word in ("-E", f"{key}={value}")]
     flatq.started.append(subprocess.Popen(
         ["systemd-socket-activate", "--accept", "--inetd", "-l", f"127.0.0.1:{port}", *variables, flatq.shell, f"{LIB}/{name}"],

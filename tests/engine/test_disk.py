@@ -20,7 +20,7 @@ def small_disk(request, flatq, tmp_path):
     room = getattr(request, "param", "size=400k")
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"{room},mode=700", "none", str(place)], capture_output=True, text=True)
     if done.returncode:
-        pytest.skip("no small disk: " + done.stderr.strip())
+        pytest.skip("mount refuses to make a small disk: " + done.stderr.strip())
     flatq.env["FLATQ_DIR"] = str(place / "spool")
     yield place / "spool"
     flatq.end(*flatq.started)
@@ -123,7 +123,7 @@ def nobody(flatq):
         prefix = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
         probe = subprocess.run([*prefix, "test", "-r", str(LIB / "engine/common.sh")])
         if probe.returncode:
-            pytest.skip("lib/ cannot be read by others")
+            pytest.skip("user 65534 cannot read lib/")
 
     def run(verb, *arguments, input=b"", spool=top / "spool"):
         env = flatq.environment({"FLATQ_DIR": str(spool), "HOME": str(top), "PATH": os.environ["PATH"]})

@@ -20,7 +20,7 @@ def as_user():
     """as_user(USER, VERB, ...) runs a copy of lib/VERB as that user. It lies beside pytest's own directories: those are closed to others again
     whenever a pytest begins."""
     if os.geteuid():
-        pytest.skip("needs root, to act as several users")
+        pytest.skip("only root can act as several users")
     need("setpriv")
     place = Path(tempfile.mkdtemp(prefix="flatq-users."))
     place.chmod(0o755)

@@ -28,7 +28,7 @@ def first(request, flatq):
     if contained:
         need("unshare")
         if subprocess.run(["unshare", "-rpf", "--mount-proc", "true"], capture_output=True).returncode:
-            pytest.skip("no right to make a PID namespace here")
+            pytest.skip("this user may not make a PID namespace here")
 
     def start(verb, *args):
         command = flatq.command(verb, *args)

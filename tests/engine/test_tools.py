@@ -202,7 +202,7 @@ def test_a_tool_that_changes_is_tried_again(shell, flatq):
     # another one comes before it in PATH
     env = {**broken(flatq, "mv", 'exec "$real" "$@"'), "FLATQ_SYNC": "off"}
     if not runs_stubs(os.path.realpath(shell), "mv"):
-        pytest.skip("this shell runs a mv of its own, whatever PATH says")
+        pytest.skip("this shell runs its own mv, whatever PATH says")
     flatq("push", "q", input=b"3", env=env, check=0)
     assert mark.stat().st_ino != first.st_ino
     # the one that was tried is another
@@ -331,15 +331,15 @@ def toybox(flatq):
 
 
 def uutils(flatq):
-    """Debian's rust-coreutils."""
-    place = "/usr/lib/cargo/bin/coreutils"
-    return place if os.path.isdir(place) else pytest.skip("not installed: rust-coreutils")
+    """Debian's rust-coreutils, which has a directory of links beside its one program."""
+    need("coreutils")
+    return "/usr/lib/cargo/bin/coreutils"
 
 
 def standalone(flatq):
-    """busybox-static: `make test` installs the other one, which starts what PATH says. Then it is left out."""
+    """busybox-static, which runs its own programs. Debian installs either it or the busybox that `make test` needs."""
     if runs_stubs(os.path.realpath(need("busybox")), "base64"):
-        pytest.skip("this busybox starts what PATH says")
+        pytest.skip("busybox-static is not installed, and Debian cannot install it beside busybox")
     flatq.shell = str(flatq.home / "sh")
     os.symlink(need("busybox"), flatq.shell)
     return flatq.home

@@ -3,7 +3,6 @@
 import errno
 import multiprocessing
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from conftest import ROOT, wait_for
+from conftest import ROOT, need, wait_for
 from engine import carriers
 
 from flatq.crashlab import gate
@@ -411,11 +410,10 @@ def test_side_by_side(tmp_path):
     assert results == [(KINDS[:8], ["b", "c", "d"], 1)] * 40
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="is unprivileged already")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up its rights")
 def test_unprivileged(tmp_path):
     """Root gives up everything and can still do all of it."""
-    if not shutil.which("setpriv"):
-        pytest.skip("not installed: setpriv")
+    need("setpriv")
     script = f"import sys; sys.path.insert(0, {str(ROOT / 'python')!r}); from flatq.crashlab.gate import *; " \
              "print([available(kind) for kind in KINDS])"
     drop = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
@@ -425,7 +423,7 @@ def test_unprivileged(tmp_path):
             done = subprocess.run([*command, script], capture_output=True, cwd="/", timeout=100)
             assert (done.stdout, done.stderr) == (repr([(True, "")] * len(gate.KINDS)).encode() + b"\n", b"")
             return
-    pytest.skip("no Python here is for everybody")
+    pytest.skip("user 65534 can run no Python here")
 
 
 def test_the_spawner_ends_with_its_worker_and_is_replaced_when_killed(root):

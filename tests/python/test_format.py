@@ -13,8 +13,9 @@ import pytest
 
 from conftest import ROOT
 from engine import pop, push
+from servers import module
 
-pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+pa = module("pyarrow")
 import pyarrow.compute as pc  # noqa: E402
 
 

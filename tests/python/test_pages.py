@@ -8,8 +8,9 @@ from itertools import product
 import pytest
 
 from browser import Browser
+from servers import module
 
-plots = pytest.importorskip("flatq.pipeline.plots", reason="matplotlib or PySpark is not installed")
+plots = module("flatq.pipeline.plots")
 
 from flatq.pipeline import report, stats  # noqa: E402
 

@@ -19,6 +19,7 @@ import pytest
 
 from conftest import ROOT, chance, everything, left, listening, need, share, wait_for
 from engine import empty, push, reserve
+from servers import module
 from tables import fill, flatq_spark, java, numbers, table, unsynced  # noqa: F401 (fixtures)
 
 from flatq.pipeline import __main__ as command  # noqa: E402
@@ -525,7 +526,7 @@ def test_events_and_stats(job, flatq, tmp_path, spark):
 def test_report(job, flatq, tmp_path, spark):
     """One page, with nothing from elsewhere; a picture for each plot; the laboratory's as well where its outcomes are named. Of an empty spool,
     one that says how a queue is made."""
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    module("matplotlib")
     page = open(job("report", "--to", tmp_path / "nothing").out.strip(), encoding="utf-8").read()
     assert "Nothing yet" in page and "flatq push" in page and "<svg" not in page
     job("report", "none", "--to", tmp_path / "none", code=66)
@@ -554,7 +555,7 @@ def test_report(job, flatq, tmp_path, spark):
 @pytest.mark.full
 def test_report_in_a_browser(job, flatq, tmp_path):
     """The page's text and figures are there, and its plots are drawn."""
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    module("matplotlib")
     import PIL.Image
 
     busy(flatq)
@@ -684,7 +685,7 @@ def test_no_space(job, flatq, tmp_path, spark):
     place.mkdir()
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "none", place], capture_output=True, text=True)
     if done.returncode:
-        pytest.skip("no small disk: " + done.stderr.strip())
+        pytest.skip("mount refuses to make a small disk: " + done.stderr.strip())
     try:
         bodies = [os.urandom(300).hex().encode() for _ in range(4000)]
         flatq("push", "-l", input=b"".join(body + b"\n" for body in bodies), check=0)

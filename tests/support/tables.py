@@ -6,8 +6,10 @@ import signal
 
 import pytest
 
-pytest.importorskip("pyspark", reason="PySpark is not installed")
-pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+from servers import module
+
+module("pyspark")
+pq = module("pyarrow.parquet")
 
 from flatq import spark as flatq_spark  # noqa: E402
 

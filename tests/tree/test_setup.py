@@ -195,9 +195,8 @@ def test_install_and_uninstall(tmp_path, prefix):
     page = (place / "share/man/man1/flatq.1").read_text()
     for name in [*headers.verbs(), "launch", "handler", "beanstalk", r"small\-stalk", "http"]:
         assert len(re.findall(rf"^\.SS {re.escape(name)}( |$)", page, re.M)) == 1, name
-    if shutil.which("groff"):
-        done = subprocess.run(["groff", "-man", "-ww", "-Tascii"], input=page.encode(), capture_output=True, timeout=100)
-        assert done.stderr == b""
+    done = subprocess.run([need("groff"), "-man", "-ww", "-Tascii"], input=page.encode(), capture_output=True, timeout=100)
+    assert done.stderr == b""
     make("uninstall", *words)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 

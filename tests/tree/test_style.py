@@ -8,7 +8,7 @@ import pytest
 
 import headers
 from conftest import LIB, ROOT, SHELLS, need
-
+from servers import module
 
 
 def tree():
@@ -124,8 +124,8 @@ def test_shellcheck():
 @pytest.mark.full
 def test_types(tmp_path):
     """The package's types, as strict as mypy can be."""
-    pytest.importorskip("mypy", reason="mypy is not installed")
-    pytest.importorskip("pyspark", reason="PySpark is not installed")
+    module("mypy")
+    module("pyspark")
     words = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path, "flatq"]
     done = subprocess.run(words, cwd=ROOT / "python", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert done.returncode == 0, done.stdout
