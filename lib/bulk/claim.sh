@@ -82,8 +82,8 @@ segment_parse() {
   case $segment_offset.$segment_count in
   *[!0-9.]* | *.*.* | *. | *.0?* | *.??????????*) return 1 ;;
   esac
-  segment_end=${segment_offset#"${segment_offset%%[!0]*}"}
-  pad $((${segment_end:-0} + segment_count)) 000000000000
+  unpad "$segment_offset"
+  pad $((unpadded + segment_count)) 000000000000
   segment_end=$padded
 }
 
@@ -117,7 +117,7 @@ claim_more() {
     segment_parse "$claim_next.$bulk_got"
     claim_next=$segment_end
   done
-  [ $claim_new -eq 0 ] || { claim_mark && claim_log claim "$claim_new"; }
+  [ $claim_new -eq 0 ] || { claim_mark && bulk_log claim "$claim_new"; }
 }
 
 # claim_mark - mark all offsets before claim_next as used. No offset beyond the last mark was printed
@@ -169,8 +169,8 @@ claim_list() {
   claim_segments || return
   for segment in $segments; do
     segment_parse "$segment" && [ "$segment_count" != 0 ] || continue
-    segment_offset=${segment_offset#"${segment_offset%%[!0]*}"}
-    printf '%s %s %s\n' "${segment_offset:-0}" "$segment_count" "$claim/$segment" 2>/dev/null || return 74
+    unpad "$segment_offset"
+    printf '%s %s %s\n' "$unpadded" "$segment_count" "$claim/$segment" 2>/dev/null || return 74
   done
 }
 
@@ -190,7 +190,7 @@ claim_settle() {
   moved "$claim/settled.$claim_settled" "$claim/settled.$claim_at" || { disk_failed "$claim" "queue '$queue'"; return; }
   sync_paths "$claim" || { why="queue '$queue': cannot sync"; return 74; }
   claim_settled=$claim_at
-  claim_log settle "$claim_new"
+  bulk_log settle "$claim_new"
   wake "$q/room" "$claim_new"
   claim_recover synced
 }
@@ -214,16 +214,9 @@ claim_back() {
     batch_putback "$q/out/$batch" unclaim || return
   done
   moved "$claim/settled.$claim_settled" "$claim/settled.$claim_next" || { disk_failed "$claim" "queue '$queue'"; return; }
-  [ "$claim_new" = 0 ] || claim_log release "$claim_new"
+  [ "$claim_new" = 0 ] || bulk_log release "$claim_new"
   claim_settled=$claim_next
   # Remove the mark only when settled.OFFSET, which says the same, is synced
   if ! sync_paths "$claim"; then why="queue '$queue': cannot sync"; return 74; fi
   claim_recover synced
-}
-
-# claim_log VERB COUNT - write one line about COUNT messages to the queue's log
-claim_log() {
-  clock_read
-  clock_epoch "$now"
-  { printf '%s.%s %s - 1 0 0 bulk-%s\n' "${epoch_time%??}" "${epoch_time#"${epoch_time%??}"}" "$1" "$2" >>"$q/log"; } 2>/dev/null || :
 }

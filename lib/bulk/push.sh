@@ -83,7 +83,10 @@ bulk_write() {
   rm -f "$bulk_stage/lines" 2>/dev/null
   bulk_last=${bulk_said%% *} bulk_size=${bulk_said##* } bulk_bytes=${bulk_said#* }
   bulk_bytes=${bulk_bytes% *}
-  bulk_last=${bulk_last#"${bulk_last%%[!0]*}"} bulk_first=${ids_first#"${ids_first%%[!0]*}"}
+  unpad "$bulk_last"
+  bulk_last=$unpadded
+  unpad "$ids_first"
+  bulk_first=$unpadded
   bulk_whole || { disk_failed "$bulk_stage" "queue '$queue'"; return; }
   sync_many "$bulk_stage" || { why="queue '$queue': cannot sync"; return 74; }
 }
@@ -192,5 +195,5 @@ bulk_commit() {
       queue_unfold "${bulk_path##*/}" || :
     done
   fi
-  { printf '%s.%s push %s 0 %s 0 bulk-%s\n' "${epoch_time%??}" "${epoch_time#"${epoch_time%??}"}" "$bulk_first" "$bulk_bytes" "$bulk_count" >>"$q/log"; } 2>/dev/null || :
+  log_line push "$bulk_first" 0 "$bulk_bytes" 0 "bulk-$bulk_count"
 }

@@ -245,11 +245,16 @@ bulk_of_queue() {
     unlock_queue
     [ $bulk_code -eq 0 ] || return $bulk_code
     bulk_any=1 bulk_left=$((bulk_left - bulk_got)) bulk_looked=
-    clock_read
-    clock_epoch "$now"
-    { printf '%s.%s pop - 1 0 0 bulk-%s\n' "${epoch_time%??}" "${epoch_time#"${epoch_time%??}"}" "$bulk_got" >>"$q/log"; } 2>/dev/null || :
+    bulk_log pop "$bulk_got"
     wake "$q/room" "$bulk_got"
   done
+}
+
+# bulk_log VERB COUNT - write one line about COUNT messages to the queue's log
+bulk_log() {
+  clock_read
+  clock_epoch "$now"
+  log_line "$1" - 1 0 0 "bulk-$2"
 }
 
 # bulk_settle - settle the batch under the lock. A process that puts batches back holds the lock too, so it sees the marker

@@ -272,8 +272,8 @@ door_end() {
   *) door_outcome=error-$door_code ;;
   esac
   clock_read
-  door_from=${door_began#"${door_began%%[!0]*}"} door_to=${now#"${now%%[!0]*}"}
-  door_log "$door_verb" "${queue:--}" "${door_gone:-$door_outcome}" "${slip_size:--}" $(((${door_to:-0} - ${door_from:-0}) * 10))
+  clock_between "$door_began" "$now"
+  door_log "$door_verb" "${queue:--}" "${door_gone:-$door_outcome}" "${slip_size:--}" $((between_s * 1000 + between_c * 10))
   [ -z "${FLATQ_GUARD:-}" ] || { printf '\ne %s\n' "$$" >&3; } 2>/dev/null
 }
 
@@ -282,14 +282,14 @@ door_log() {
   clock_read
   : "${epoch:=${door_epoch:-}}"
   door_time=-
-  [ -z "$epoch" ] || { clock_epoch "$now"; door_date "${epoch_time%??}" "${epoch_time#"${epoch_time%??}"}"; }
+  [ -z "$epoch" ] || { clock_epoch "$now"; door_date "$epoch_time"; }
   printf '%s %s %s %s %s %s\n' "$door_time" "$@" >&2 2>/dev/null || :
 }
 
-# door_date SECONDS HUNDREDTHS - set door_time to the date of a time since 1970, computed by the shell; years begin in March here
+# door_date TIME - set door_time to the date of a time since 1970, computed by the shell; years begin in March here
 door_date() {
-  set -- "${1#"${1%%[!0]*}"}" "$2"
-  door_days=$(($1 / 86400 + 719468)) door_clock=$(($1 % 86400))
+  clock_split "$1"
+  door_days=$((clock_s / 86400 + 719468)) door_clock=$((clock_s % 86400))
   door_era=$((door_days / 146097)) door_days=$((door_days % 146097))
   door_year=$(((door_days - door_days / 1460 + door_days / 36524 - door_days / 146096) / 365))
   door_days=$((door_days - 365 * door_year - door_year / 4 + door_year / 100))
@@ -302,7 +302,7 @@ door_date() {
   done
   IFS=.
   # shellcheck disable=SC2086 # the fields are what is wanted
-  set -- $door_year "$2"
+  set -- $door_year "$clock_c"
   IFS=' 	
 '
   door_time=$1-$2-$3T$4:$5:$6.$7Z

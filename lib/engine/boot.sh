@@ -37,10 +37,9 @@ spool_boot_probe() {
   tools_find
   tools_probe || return
   clock_read
-  pad "${now%??}" 0000000000
   is_number "$(date +%s)" 9999999999 || { why='date +%s failed'; return 70; }
-  padded=${padded#"${padded%%[!0]*}"}
-  epoch=$((number - ${padded:-0}))
+  clock_split "$now"
+  epoch=$((number - clock_s))
   # a container's uptime may be less than the time since the start that /proc/PID/stat counts (owner_read)
   need engine/process
   clock_same=-
@@ -130,7 +129,8 @@ ids_open_range() {
   if [ -z "$range" ]; then
     pad 0 000000000
   else
-    pad $((${range#"${range%%[!0]*}"} + ${1:-1})) 000000000
+    unpad "$range"
+    pad $((unpadded + ${1:-1})) 000000000
   fi
   mkdir "$FLATQ_DIR/.ids/$padded" 2>/dev/null && sync_paths "$FLATQ_DIR/.ids" && { true >"$FLATQ_DIR/.ids/$padded/open"; } 2>/dev/null ||
     disk_failed "$FLATQ_DIR/.ids" 'ids'
@@ -141,7 +141,7 @@ ids_block() {
   lock_spool || return
   ids_last_range && ids_open_range $(($1 + 1)) || { ids_code=$?; unlock_spool; return $ids_code; }
   unlock_spool
-  range=${range##*/}
-  pad $((${range#"${range%%[!0]*}"} + 1)) 000000000
+  unpad "${range##*/}"
+  pad $((unpadded + 1)) 000000000
   ids_first=${padded}000
 }

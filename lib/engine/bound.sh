@@ -138,8 +138,8 @@ queue_oldest() {
     slip_parse "$oldest_name" || continue
     [ -n "$oldest_born" ] && ! [ "$slip_born" \< "$oldest_born" ] || oldest_born=$slip_born
   done
-  oldest=0 oldest_now=${epoch_time%??} oldest_born=${oldest_born%??}
-  [ -z "$oldest_born" ] || oldest=$((${oldest_now#"${oldest_now%%[!0]*}"} - ${oldest_born#"${oldest_born%%[!0]*}"}))
+  oldest=0
+  [ -z "$oldest_born" ] || { clock_split "$epoch_time"; oldest=$clock_s; clock_split "$oldest_born"; oldest=$((oldest - clock_s)); }
   [ $oldest -ge 0 ] || oldest=0
 }
 

@@ -21,8 +21,8 @@ checkpoint_turn() {
   checkpoint "$queue" || return
   ids_last_range || return
   set -- "$FLATQ_DIR"/*/
-  spool_turn=${range##*/} spool_turn=${spool_turn#"${spool_turn%%[!0]*}"}
-  shift $((${spool_turn:-0} % $#))
+  unpad "${range##*/}"
+  shift $((unpadded % $#))
   spool_turn=${1%/}
   name_from_disk "${spool_turn##*/}"
   [ "$name" = "$queue" ] || checkpoint "$name" || return

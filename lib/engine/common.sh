@@ -11,14 +11,12 @@ needed=' '
 shell_forget() {
   ! command -v shell_reset >/dev/null 2>&1 || return 0
   unset \
-    FLATQ_DIRECT FLATQ_DOOR FLATQ_GUARD FLATQ_ONE OPTARG base64_wrap batch body_wrong bulk_asks bulk_bytes chunk clock_same create_bound create_most \
-    daemon_code date_of door_data door_epoch door_from door_gone door_mark door_nonce door_to door_verb due_epoch due_path epoch guard_bytes \
-    ids_turned journal key_id key_is key_salt kick_place later launch_door launch_keep launch_most launch_parent launch_port launch_signal \
-    launch_unix length lock_said method names number padded place_name plain push_at_slip push_begun push_bulk push_cr push_dot \
-    push_dot_file push_dup push_follows push_has push_length putbacks python_path q queue queue_bound queue_most reason \
-    remote_mark request segment_end segment_offset shell_locale shell_umask shovel_count shovel_wait slip_size span_from span_to \
-    spool_path spool_turn stalk_length stats_priority take_stop wait_asked wait_due wait_fifo wait_sleeper wait_woken why word_0 word_1 \
-    work_job work_kill_at work_lease work_path work_queues work_rest
+    FLATQ_DIRECT FLATQ_DOOR FLATQ_GUARD FLATQ_ONE OPTARG base64_wrap batch body_wrong bulk_asks bulk_bytes clock_same create_bound create_most \
+    daemon_code date_of door_data door_epoch door_gone door_mark door_nonce door_verb epoch guard_bytes ids_turned journal key_id key_is key_salt \
+    kick_place launch_door launch_keep launch_most launch_parent launch_port launch_signal launch_unix length lock_said method names place_name plain \
+    push_at_slip push_begun push_bulk push_cr push_dot push_dot_file push_dup push_follows push_has push_length putbacks python_path q queue \
+    queue_bound queue_most reason remote_mark request shell_locale shell_umask shovel_count shovel_wait slip_size spool_path stalk_length take_stop \
+    wait_asked wait_due wait_fifo wait_sleeper wait_woken why work_job work_kill_at work_lease work_path work_queues work_rest
 }
 
 shell_forget
@@ -135,14 +133,20 @@ is_number() {
   case $1 in
   '' | *[!0-9]*) return 1 ;;
   esac
-  number=${1#"${1%%[!0]*}"}
-  number=${number:-0}
+  unpad "$1"
+  number=$unpadded
   [ ${#number} -lt ${#2} ] || { [ ${#number} -eq ${#2} ] && ! [ "$number" \> "$2" ]; }
 }
 
 # option_number LETTER VALUE MAX - as is_number, but exit with an error line if VALUE is wrong
 option_number() {
   is_number "$2" "$3" || die 65 "-$1 takes a number from 0 to $3"
+}
+
+# unpad VALUE - set `unpadded` to VALUE without leading zeros, with which a shell would take it for octal
+unpad() {
+  unpadded=${1#"${1%%[!0]*}"}
+  [ -n "$unpadded" ] || unpadded=0
 }
 
 # pad VALUE ZEROS - set `padded` to VALUE with zeros in front, as wide as ZEROS
@@ -204,25 +208,51 @@ clock_cat() {
   [ -e "$FLATQ_PROC/uptime" ] && clock_now=$(exec cat "$FLATQ_PROC/uptime" 2>/dev/null 9>&-) && clock_now=${clock_now%% *} && [ -n "$clock_now" ]
 }
 
-# clock_add SECONDS TIME - set `later` to their sum. More than nine years count as nine years: mksh counts in 32 bits
+# clock_split TIME - set clock_s to its seconds, a number, and clock_c to its hundredths, two digits. All of it is too much for mksh, which counts
+# in 32 bits
+clock_split() {
+  clock_c=${1#"${1%??}"}
+  unpad "${1%??}"
+  clock_s=$unpadded
+}
+
+# clock_add SECONDS TIME - set `later` to their sum. More than nine years count as nine years
 clock_add() {
-  later=${2%??}
-  later=${later#"${later%%[!0]*}"}
+  clock_split "$2"
   if [ ${#1} -gt 9 ] || [ "$1" -gt 300000000 ]; then
-    pad $((${later:-0} + 300000000)) 0000000000
+    pad $((clock_s + 300000000)) 0000000000
   else
-    pad $((${later:-0} + $1)) 0000000000
+    pad $((clock_s + $1)) 0000000000
   fi
-  later=$padded${2#"${2%??}"}
+  later=$padded$clock_c
+}
+
+# clock_sub SECONDS TIME - set `earlier` to TIME minus SECONDS, but not below 0
+clock_sub() {
+  clock_split "$2"
+  clock_s=$((clock_s - $1))
+  [ "$clock_s" -ge 0 ] || clock_s=0
+  pad "$clock_s" 0000000000
+  earlier=$padded$clock_c
+}
+
+# clock_between FROM TO - set between_s and between_c to the seconds and the hundredths, 0 to 99, from FROM to TO. If TO is earlier, between_s is
+# below 0
+clock_between() {
+  clock_split "$1"
+  between_s=$clock_s between_c=$clock_c
+  clock_split "$2"
+  between_s=$((clock_s - between_s)) between_c=$((1$clock_c - 1$between_c))
+  [ "$between_c" -ge 0 ] || between_s=$((between_s - 1)) between_c=$((between_c + 100))
 }
 
 # clock_epoch TIME - set `epoch_time` to TIME as hundredths of a second since 1970, 12 digits.
 # The spool keeps its own wall clock: the system's wall clock when a verb first saw this boot, plus the time since.
 # So setting the system's clock while it runs changes no order and no delay.
 clock_epoch() {
-  epoch_time=${1%??}
-  pad $((${epoch_time#"${epoch_time%%[!0]*}"} + epoch)) 0000000000
-  epoch_time=$padded${1#"${1%??}"}
+  clock_split "$1"
+  pad $((clock_s + epoch)) 0000000000
+  epoch_time=$padded$clock_c
 }
 
 # owner_read - set `owner` to this process as PID-TIME, and owner_lease to `none` if other verbs can see its death, else to empty, which means

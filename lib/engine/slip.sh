@@ -66,7 +66,8 @@ slip_parse() {
   -*-*-*-*) ;;
   *) return 1 ;;
   esac
-  id=${slip_id#"${slip_id%%[!0]*}"}
+  unpad "$slip_id"
+  id=$unpadded
 }
 
 # slip_format - set `slip` to the name that the slip_ variables give, without an owner

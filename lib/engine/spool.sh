@@ -310,14 +310,15 @@ ids_next() {
       if { command exec 8>"$journal"; } 2>/dev/null; then
         set +C
         slip_id=${range##*/}${ids_high#1}
-        id=${slip_id#"${slip_id%%[!0]*}"}
+        unpad "$slip_id"
+        id=$unpadded
         # CRASH: an empty file is an id that nobody uses
         { printf '%s %s %s\n%s\n' "${owner%-*}" "${owner#*-}" "${q##*/}" "$boot" >&8; } 2>/dev/null
         ids_code=$?
         exec 8>&-
         # RACE: a checkpoint may have removed the range while it was empty
         [ $ids_code -eq 0 ] && [ -e "$journal" ] || { [ -d "$range" ] || break; disk_failed "$range" "queue '$queue'"; return; }
-        [ -n "$id" ] && return 0
+        [ "$id" = 0 ] || return 0
         # Skip 0: no message has that id
         ids_end
       fi
@@ -346,14 +347,17 @@ ids_end() {
 }
 
 # queue_log VERB [REASON] - write a line about the message in slip_* to the queue's log: time, verb, id, tries, size, milliseconds
-# since it was pushed. If the log cannot be written, go on.
+# since it was pushed
 queue_log() {
   clock_epoch "$now"
+  clock_between "$slip_born" "$epoch_time"
+  log_line "$1" "$id" "$slip_tries" "$slip_size" $((between_s * 1000 + between_c * 10)) "${2:--}"
+}
+
+# log_line WORD ... - write the words to the queue's log, behind epoch_time. If that fails, go on
+log_line() {
   [ ! -h "$q/log" ] || return 0
-  waited_s=${epoch_time%??} waited_c=1${epoch_time#"${epoch_time%??}"}
-  born_s=${slip_born%??} born_c=1${slip_born#"${slip_born%??}"}
-  { printf '%s.%s %s %s %s %s %s %s\n' "$waited_s" "${waited_c#1}" "$1" "$id" "$slip_tries" "$slip_size" \
-    $(((${waited_s#"${waited_s%%[!0]*}"} - ${born_s#"${born_s%%[!0]*}"}) * 1000 + (waited_c - born_c) * 10)) "${2:--}" >>"$q/log"; } 2>/dev/null || :
+  { printf '%s.%s %s %s %s %s %s %s\n' "${epoch_time%??}" "${epoch_time#"${epoch_time%??}"}" "$@" >>"$q/log"; } 2>/dev/null || :
 }
 
 # wake DIRECTORY [COUNT] - wake COUNT (else 1) of the processes that wait there (engine/wait.sh)

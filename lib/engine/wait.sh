@@ -76,12 +76,10 @@ wait_turn() {
 
 # wait_span TIME - shorten wait_seconds to the time left until TIME
 wait_span() {
-  span_from=${now%??} span_to=${1%??}
-  span_from=${span_from#"${span_from%%[!0]*}"} span_to=${span_to#"${span_to%%[!0]*}"}
-  span=$((${span_to:-0} - ${span_from:-0}))
-  [ $span -lt 4 ] || return 0
-  [ $span -gt -4 ] || span=-4
-  span=$((span * 100 + 1${1#"${1%??}"} - 1${now#"${now%??}"}))
+  clock_between "$now" "$1"
+  [ "$between_s" -lt 4 ] || return 0
+  span=0
+  [ "$between_s" -lt 0 ] || span=$((between_s * 100 + between_c))
   [ $span -gt 0 ] || span=1
   wait_whole=${wait_seconds%.*}${wait_seconds#*.}
   [ $span -lt "$wait_whole" ] || return 0
@@ -102,14 +100,8 @@ wait_due_of() {
     done
   done
   if [ -n "$due_path" ]; then
-    due_path=${due_path##*/}
-    due_cents=${due_path#"${due_path%??}"}
-    due_path=${due_path%??} due_epoch=${epoch#"${epoch%%[!0]*}"}
-    due_path=${due_path#"${due_path%%[!0]*}"}
-    due_path=$((${due_path:-0} - ${due_epoch:-0}))
-    [ $due_path -gt 0 ] || due_path=0
-    pad $due_path 0000000000
-    due_least "$padded$due_cents"
+    clock_sub "$epoch" "${due_path##*/}"
+    due_least "$earlier"
   fi
   for due_path in "$q"/out/*; do
     case ${due_path##*/} in

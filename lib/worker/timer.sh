@@ -7,10 +7,9 @@ need engine/settle worker/watchdog
 
 # work_later CENTISECONDS - set `later` to that time after now
 work_later() {
-  later_c=$((1${now#"${now%??}"} - 100 + $1))
-  later=${now%??}
-  later=${later#"${later%%[!0]*}"}
-  pad $((${later:-0} + later_c / 100)) 0000000000
+  clock_split "$now"
+  later_c=$((1$clock_c - 100 + $1))
+  pad $((clock_s + later_c / 100)) 0000000000
   later=$padded
   pad $((later_c % 100)) 00
   later=$later$padded
@@ -101,12 +100,10 @@ work_alarm() {
     fi
     work_alarm_end
   fi
-  alarm_s=${1%??} alarm_from=${now%??}
-  alarm_s=$((${alarm_s#"${alarm_s%%[!0]*}"} - ${alarm_from#"${alarm_from%%[!0]*}"}))
-  alarm_c=$((1${1#"${1%??}"} - 1${now#"${now%??}"}))
-  [ $alarm_c -ge 0 ] || alarm_s=$((alarm_s - 1)) alarm_c=$((alarm_c + 100))
-  [ $alarm_s -ge 0 ] || alarm_s=0 alarm_c=0
-  pad $alarm_c 00
+  clock_between "$now" "$1"
+  alarm_s=$between_s alarm_c=$between_c
+  [ "$alarm_s" -ge 0 ] || alarm_s=0 alarm_c=0
+  pad "$alarm_c" 00
   work_sleeper "$alarm_s.$padded"
   alarm_c=$((alarm_c + work_spare))
   pad $((alarm_c % 100)) 00

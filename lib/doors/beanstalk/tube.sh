@@ -159,12 +159,3 @@ jobs_soon() {
   [ -n "$stalk_length" ] || soon_due=
   [ -z "$soon_due" ] || { clock_sub 1 "$soon_due"; soon_due=$earlier; }
 }
-
-# clock_sub SECONDS TIME - set `earlier` to TIME minus SECONDS
-clock_sub() {
-  earlier=${2%??}
-  earlier=$((${earlier#"${earlier%%[!0]*}"} - $1))
-  [ $earlier -ge 0 ] || earlier=0
-  pad $earlier 0000000000
-  earlier=$padded${2#"${2%??}"}
-}

@@ -132,8 +132,9 @@ stats_job() {
   "$q"/buried/*) stats_state=buried ;;
   *) stats_state=ready ;;
   esac
-  stats_born=${slip_born%??}
-  stats_priority=${slip_priority#"${slip_priority%%[!0]*}"}
+  unpad "$slip_priority"
+  stats_priority=$unpadded
+  unpad "${slip_born%??}"
   IFS=-
   # shellcheck disable=SC2086 # timeouts, releases, buries, kicks
   set -- $slip_counts
@@ -141,17 +142,16 @@ stats_job() {
 '
   text='---
 '
-  yaml id "$id" tube "$queue" state $stats_state pri "${stats_priority:-0}" age $((${epoch_time%??} - ${stats_born#"${stats_born%%[!0]*}"})) \
+  yaml id "$id" tube "$queue" state $stats_state pri "$stats_priority" age $((${epoch_time%??} - unpadded)) \
     delay "$slip_delay" ttr "$slip_lease" time-left "$stats_left" file 0 reserves "$slip_tries" timeouts "$1" releases "$2" buries "$3" kicks "$4"
   reply_text
 }
 
 # time_left THEN NOW - set stats_left to whole seconds
 time_left() {
-  left_then=${1%??} left_now=${2%??}
-  stats_left=$((${left_then#"${left_then%%[!0]*}"} - ${left_now#"${left_now%%[!0]*}"}))
-  [ "1${1#"${1%??}"}" -ge "1${2#"${2%??}"}" ] || stats_left=$((stats_left - 1))
-  [ $stats_left -ge 0 ] || stats_left=0
+  clock_between "$2" "$1"
+  stats_left=$between_s
+  [ "$stats_left" -ge 0 ] || stats_left=0
 }
 
 stats_tube() {

@@ -108,9 +108,10 @@ uuid_done() {
 
 # id_words - set word_0 and word_1 from slip_id, whose twelve decimal digits are more than some shells can calculate with
 id_words() {
-  word_0=${slip_id%??????} word_1=${slip_id#??????}
-  word_0=${word_0#"${word_0%%[!0]*}"} word_1=${word_1#"${word_1%%[!0]*}"}
-  word_0=${word_0:-0} word_1=${word_1:-0}
+  unpad "${slip_id%??????}"
+  word_0=$unpadded
+  unpad "${slip_id#??????}"
+  word_1=$unpadded
 }
 
 # message_uuid - set `uuid` to the Message-Id of slip_id

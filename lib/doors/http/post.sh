@@ -5,7 +5,8 @@ need engine/spool engine/push engine/input doors/http/query doors/http/say doors
 # stamp_of - set `stamp` to the time when the message in the slip_ variables was pushed, in microseconds. The clock has hundredths; the other digits
 # are from the id, which grows. Of two overlapping pushes, the earlier id is handed out first, whichever has the earlier stamp
 stamp_of() {
-  stamp=${slip_born#"${slip_born%%[!0]*}"}${slip_id#????????}
+  unpad "$slip_born"
+  stamp=$unpadded${slip_id#????????}
 }
 
 # post_message LENGTH [KEY] - store standard input as a message of `group`

@@ -180,9 +180,9 @@ body_chunk() {
   case $chunk in
   '' | *[!0-9A-Fa-f]*) bad 400 'a bad size of a chunk' ;;
   esac
-  chunk=${chunk#"${chunk%%[!0]*}"}
-  [ ${#chunk} -le 7 ] || bad 413 'a chunk that is too large'
-  chunk=$((0x${chunk:-0}))
+  unpad "$chunk"
+  [ ${#unpadded} -le 7 ] || bad 413 'a chunk that is too large'
+  chunk=$((0x$unpadded))
   if [ $chunk -eq 0 ]; then
     # Ignore the trailer fields
     while request_line_read || bad 400 'the body was cut'; do

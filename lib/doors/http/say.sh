@@ -100,9 +100,10 @@ say_date() {
   clock_epoch "$now"
   [ "${epoch_time%??}" != "${date_of:-}" ] || return 0
   date_of=${epoch_time%??}
-  door_date "$date_of" 00
+  door_date "${date_of}00"
   # 1 January 1970 was a Thursday
-  case $(((${date_of#"${date_of%%[!0]*}"} / 86400) % 7)) in
+  unpad "$date_of"
+  case $((unpadded / 86400 % 7)) in
   0) date=Thu ;; 1) date=Fri ;; 2) date=Sat ;; 3) date=Sun ;; 4) date=Mon ;; 5) date=Tue ;; *) date=Wed ;;
   esac
   date_rest=${door_time#*-}
@@ -118,8 +119,8 @@ say_date() {
 # request_log - write one line to standard error for each request, as the line door does
 request_log() {
   clock_read
-  door_from=${request_began#"${request_began%%[!0]*}"} door_to=${now#"${now%%[!0]*}"}
-  door_log "${method:--}" "${queue:--}" "$status" "${slip_size:--}" $(((${door_to:-0} - ${door_from:-0}) * 10))
+  clock_between "$request_began" "$now"
+  door_log "${method:--}" "${queue:--}" "$status" "${slip_size:--}" $((between_s * 1000 + between_c * 10))
 }
 
 # key_given - return whether the request has the key of API_KEY: as api-key, or as the password of Basic authentication, which a browser asks

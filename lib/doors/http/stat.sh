@@ -39,9 +39,8 @@ stat_logs() (
 stat_clock() {
   clock_read
   clock_epoch "$now"
-  stat_now=${epoch_time%??}
-  stat_now=${stat_now#"${stat_now%%[!0]*}"}
-  [ -n "$stat_now" ] || stat_now=0
+  unpad "${epoch_time%??}"
+  stat_now=$unpadded
   stat_since=$((stat_now - $1))
 }
 
