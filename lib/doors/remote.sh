@@ -109,12 +109,11 @@ remote_push() {
   remote_options=
   while getopts hp:d:t:k:w:n:el0 option; do
     case $option in
-    h) need engine/help; help ;;
     e) remote_options="$remote_options dot" ;;
     l | 0) remote_words "$FLATQ_VERB" "-$option" ;;
     n) remote_options="$remote_options $OPTARG" ;;
     [pdtkw]) ;;
-    *) usage ;;
+    *) other_option ;;
     esac
   done
   case $remote_options in
@@ -130,12 +129,11 @@ remote_pop() {
   remote_wait='' remote_left=1 remote_end='' remote_mark=
   while getopts hw:n:l0 option; do
     case $option in
-    h) need engine/help; help ;;
     w) option_number w "$OPTARG" 4294967295; remote_wait="-w $number" ;;
     n) option_number n "$OPTARG" 4294967295; remote_left=$number ;;
     l) remote_mark='\n' ;;
     0) remote_mark='\000' ;;
-    *) usage ;;
+    *) other_option ;;
     esac
   done
   shift $((OPTIND - 1))
@@ -175,9 +173,8 @@ remote_back() {
 remote_drain() {
   while getopts :hl0 option; do
     case $option in
-    h) need engine/help; help ;;
     l | 0) ;;
-    *) usage ;;
+    *) other_option ;;
     esac
   done
   need engine/input

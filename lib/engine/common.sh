@@ -7,7 +7,7 @@ needed=' '
 
 # shell_forget - unset inherited variables that would change what flatq does, except those in the man page. These are the names that are read
 # with a default; `set -u` ends a verb that reads any other unset name. Only when this file is read first: flatq and the line door
-# set some of them before the verb reads it again
+# set some of them before the verb reads it again. FLATQ_VERB is the verb whose name errors begin with: the file that was started
 shell_forget() {
   ! command -v shell_reset >/dev/null 2>&1 || return 0
   unset \
@@ -17,6 +17,7 @@ shell_forget() {
     push_at_slip push_begun push_bulk push_cr push_dot push_dot_file push_dup push_follows push_has push_length putbacks python_path q queue \
     queue_bound queue_most reason remote_mark request shell_locale shell_umask shovel_count shovel_wait slip_size spool_path stalk_length take_stop \
     wait_asked wait_due wait_fifo wait_sleeper wait_woken why work_job work_kill_at work_lease work_path work_queues work_rest
+  FLATQ_VERB=${0##*/}
 }
 
 shell_forget
@@ -122,9 +123,24 @@ end_by() {
   esac
 }
 
-# usage - exit with the usage line; for the `*)` of getopts
+# usage - exit with the usage line
 usage() {
   die 64 "usage: see $FLATQ_VERB -h"
+}
+
+# other_option - for the `*)` of getopts: print the help if the option is -h, else exit with the usage line
+other_option() {
+  [ "$option" != h ] || { need engine/help; help; }
+  usage
+}
+
+# no_options WORD ... - as getopts, for a verb that has none but -h
+no_options() {
+  OPTIND=1
+  case ${1-} in
+  --) OPTIND=2 ;;
+  -?*) option=${1#-} option=${option%"${option#?}"}; other_option ;;
+  esac
 }
 
 # is_number VALUE MAX - set `number` to VALUE without leading zeros; return 1 if VALUE is not a number or above MAX.
