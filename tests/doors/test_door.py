@@ -1,4 +1,4 @@
-"""The line door: ./launch and lib/handler, with every client that comes to mind, and after every one that goes wrong."""
+"""The line door, ./launch and lib/handler: with many clients, and after each way in which a client can go wrong."""
 
 import os
 import re
@@ -37,7 +37,7 @@ class Door(Launched):
         super().__init__(flatq, *args, door="line", **more)
 
     def log(self, count=0):
-        """logged() of every connection so far, once there are `count`."""
+        """logged() of every connection so far, once there are `count` of them."""
         return wait_for(lambda: len(lines := logged(self.said())) >= count and [lines], f"{count} lines of log")[0]
 
     def connect(self, seconds=60):
@@ -47,7 +47,7 @@ class Door(Launched):
         return ask(self.port, request, half_close)
 
     def ended(self, seconds=60):
-        """The status of launch, once it has ended; nothing of it may be left."""
+        """The status of launch, once it has ended. None of its processes may be left."""
         status = self.process.wait(seconds)
         all_gone(self.spool)
         assert not listening(self.port)
@@ -55,12 +55,12 @@ class Door(Launched):
 
 
 def all_gone(spool):
-    """Of what was started nothing is left. (What launch has killed it does not wait for.)"""
+    """No process of the launch is left. (launch does not wait for those that it has killed.)"""
     wait_for(lambda: not carriers(spool), "the end of all")
 
 
 def connect(port, seconds=60):
-    """In the loop nobody listens between two connections."""
+    """Connect as soon as somebody listens. The loop does not listen between two connections."""
     def attempt():
         try:
             return socket.create_connection(("127.0.0.1", port), timeout=seconds)
@@ -70,37 +70,38 @@ def connect(port, seconds=60):
 
 
 def ask(port, request, half_close=True):
-    """The whole answer."""
+    """The whole answer to this request."""
     with connect(port) as client:
         try:
             client.sendall(request)
             if half_close:
                 client.shutdown(socket.SHUT_WR)
         except OSError:
-            pass  # the door was quicker
+            pass  # the door has answered and ended before
         return answer(client)
 
 
 @pytest.fixture
 def door(launched, free_port):
-    """door("-k") starts ./launch; what is left of it afterwards is killed."""
+    """door("-k") starts ./launch, and what is left of it is killed at the end."""
     return lambda *args: launched(*(arg for arg in args if arg != "loop"), port=free_port, kind=Door)
 
 
 def handler(flatq, request, **env):
-    """lib/handler with the request on its standard input, and pipes: what it says, and its log."""
+    """Run lib/handler with the request on its standard input, and pipes. Return what it prints, and its log."""
     done = flatq("handler", input=request, env=env or None, timeout=100)
     lines = [LOG.fullmatch(line) for line in done.err.decode().splitlines()]
     return done, lines[-1].groups() if lines and lines[-1] else None
 
 
 def test_the_log_names_what_was_asked_for(shell, flatq):
-    """Also where the push did the checkpoint's work, for other queues too; of many messages it has no size, or that of all."""
+    """The log names the verb and the queue also if the push did a checkpoint, for other queues too. For many messages it has no size, or the size
+    of all."""
     push(flatq, b"x", "zz")
     for request, said in ((b"push -l fresh\n1\n22\n333\n", ("push", "fresh", "ok", "6")), (b"pop -l -n 2 fresh\n", ("pop", "fresh", "ok", "-")),
                           (b"drain fresh\n", ("drain", "fresh", "ok", "-"))):
         assert handler(flatq, request)[1][:4] == said
-    # each push opens a range of ids
+    # each push opens a range of ids, and so does a checkpoint
     flatq.env["FLATQ_RANGE"] = "1"
     assert handler(flatq, b"push fresh\nhello")[1][:4] == ("push", "fresh", "ok", "5")
 
@@ -113,7 +114,7 @@ def test_help_of_a_door(shell, flatq, name):
     assert not flatq.spool.exists()
 
 
-# ---- the request, without a network
+# ---- requests without a network
 
 
 REFUSED = [
@@ -156,7 +157,7 @@ def test_refused_lines(shell, flatq, spool):
         assert done.out.startswith(begins) and done.out.count(b"\n") == 1, (request[:80], done)
         assert done.status == int(begins[6:].split()[0].ljust(2, b"5")) or len(begins) < 9, (request[:80], done)
     assert not any(names for place, names in lies(spool, "q").items()), "a refused push leaves nothing"
-    # a name that a shell would run is a name
+    # a name is not run by a shell, whatever is in it
     assert handler(flatq, b"push $(touch$IFS/tmp/flatq.x);id\nbody")[0].out.strip().isdigit()
     assert not Path("/tmp/flatq.x").exists()
 
@@ -218,16 +219,16 @@ def test_the_log(shell, flatq):
     assert handler(flatq, b"@pop jobs\n")[1][:4] == ("pop", "jobs", "ok", "5")
     assert handler(flatq, b"pop jobs\n")[1][:4] == ("pop", "jobs", "empty", "-")
     assert handler(flatq, b"push ../x\n")[1][:3] == ("push", "-", "error-65")
-    # without launch, and before it has opened the spool, it does not know the date
+    # the handler does not know the date without launch, nor before it has opened the spool
     assert re.fullmatch(rb"- - - error-64 - \d+\n", handler(flatq, b"x\n")[0].err)
-    # a log that cannot be written changes nothing
+    # the handler serves even if it cannot write its log
     done = subprocess.run(flatq.command("handler"), input=b"push jobs\nx", env=flatq.env, stdout=subprocess.PIPE,
                           stderr=open("/dev/full", "wb"), timeout=100)
     assert done.stdout == b"2\n"
 
 
 def test_a_message_that_cannot_be_answered_with_is_back(shell, flatq, honest):
-    """Standard output is closed, or breaks, in the midst."""
+    """Standard output is closed, or breaks in the middle of the message."""
     push(flatq, b"x" * 300_000, "jobs")
     for verb in ("pop", "reserve", "@pop", "pop -l"):
         process = flatq.start("handler", stdin=subprocess.PIPE)
@@ -282,7 +283,7 @@ def test_clients(door, flatq, mode, client):
         assert done.stderr == b"", done
         return done.stdout
 
-    # /dev/tcp has no way to say that nothing follows, so the length is said
+    # /dev/tcp cannot say that nothing follows, so the request says its length
     assert say("push -n 6\\nhello\\n") == b"1\n"
     if client not in ("bash", "ncat --no-shutdown"):
         assert say("push jobs\\nhello\\nyou") == b"2\n"
@@ -295,8 +296,8 @@ def test_clients(door, flatq, mode, client):
 
 @BOTH
 def test_a_large_answer_to_a_slow_client(door, flatq, mode):
-    """The connection that ncat leaves is in non-blocking mode: more than it takes at once must not fail. And who takes the
-    answer slowly is not idle, though the handler has been done with it for long."""
+    """ncat leaves the connection in non-blocking mode: writing more than it takes at once must not fail. And a client that reads slowly is not
+    idle, although the handler ended long ago."""
     body = os.urandom(8_000_000)
     one = door(mode, "-i", "1")
     push(flatq, body)
@@ -308,12 +309,13 @@ def test_a_large_answer_to_a_slow_client(door, flatq, mode):
             head = b""
             while not head.endswith(b"\n"):
                 head += client.recv(1)
-            got, piece = [], client.recv(65536)
+            got, piece, began = [], client.recv(65536), time.monotonic()
             while piece:
                 got.append(piece)
-                time.sleep(0.03 if everything() else 0.012)  # that is slow
+                time.sleep(0.03 if everything() else 0.012)  # the client's pace
                 piece = client.recv(65536)
             assert b"".join(got) == body, one.said()
+            assert time.monotonic() - began > 1.2, "the client took longer than the idle limit"
         assert one.ask(b"@release " + head.split()[0] + b"\n") == b"\nok\n"
     assert one.ask(b"peek\n") == body
     assert one.ask(b"pop\n") == body
@@ -328,7 +330,7 @@ def test_a_large_body(door, flatq, mode):
     assert pop(flatq, "jobs") == body and pop(flatq, "jobs") == body
 
 
-# ---- clients that go wrong: crashlab/clients.py, and
+# ---- clients that go wrong: those of crashlab/clients.py, and these
 
 
 def test_a_line_of_20_megabytes(shell, door):
@@ -342,32 +344,32 @@ def test_a_line_of_20_megabytes(shell, door):
         assert answer(client) in (b"error 65 line too long\n", b""), "who sends on is reset, and may miss it"
     assert one.ask(b"push\nx") == b"1\n"
     assert {line[2] for line in one.log(2)} & {"line-too-long", "error-65"}
-    # launch tells the handler the date, which has not opened the spool
+    # this request does not open the spool, so launch tells the handler the date
     assert one.ask(b"nothing\n").startswith(b"error 64 ") and one.log(3)[-1][2] == "error-64"
 
 
-# ---- side by side
+# ---- several connections at once
 
 
 def test_the_limit_of_connections(door):
     one = door("-k", "-m", "2", "-i", "0")
-    # they send no more, and so do not count for ncat
+    # ncat does not count them among its connections, since they send no more
     waiting = []
     for _ in range(2):
         waiting.append(one.connect())
         waiting[-1].sendall(b"pop -w 60\n")
         waiting[-1].shutdown(socket.SHUT_WR)
-    wait_for(lambda: len(lies(one.spool).get("wait", [])) == 2, "two who wait")
+    wait_for(lambda: len(lies(one.spool).get("wait", [])) == 2, "two clients that wait")
     with one.connect() as third:
         assert answer(third) == b"error 75 busy: too many connections, try again later\n"
-    # to one that sends no more an old ncat passes nothing on; and one that is quicker than the guard is served
+    # an old ncat passes no answer on to a client that sends no more; and a client that is quicker than the guard is served
     assert one.ask(b"push\nx") in (b"", b"error 75 busy: too many connections, try again later\n", b"1\n")
     for client in waiting:
         client.close()
 
 
 def test_a_waiting_pop(shell, door, flatq):
-    """It gets what is pushed beside it; and it is not idle, though it does nothing for longer than the idle may."""
+    """It gets a message that another client pushes. It is not idle, although nothing happens for longer than the idle limit."""
     one = door("-k", "-i", "1")
     for half_close in (True, False):
         with one.connect() as waiter:
@@ -427,11 +429,11 @@ def test_the_checkpoint_runs_beside_it(door, flatq, spool, mode):
     wait_for(lambda: not lies(spool).get("done") and not lies(spool).get("body"), "the sweep of what is settled")
 
 
-# ---- the end
+# ---- the end of the door
 
 
 def busy(one):
-    """One client that says nothing, one in the midst of a push and, under -k, one that waits."""
+    """One client that says nothing, one in the middle of a push and, under -k, one that waits."""
     clients = [one.connect() for _ in range(3 if one.process.args[-1] == "-k" else 1)]
     clients[-1].sendall(b"push jobs\nhalf a message")
     if len(clients) > 1:
@@ -460,7 +462,7 @@ def named(spool, word):
 
 @pytest.mark.parametrize("shell", ["dash", "bash"], indirect=True)
 def test_a_signal_as_ncat_ends(flatq, stub):
-    """bash forgets a child that ends just when a signal interrupts the wait for it: launch waited for it for ever."""
+    """bash forgets a child that ends just when a signal interrupts the wait for it. launch must not wait for that child forever."""
     stub("ncat", 'kill -TERM "$PPID"')
     for _ in range(8):
         process = flatq.start("./launch", stdin=subprocess.DEVNULL)
@@ -481,12 +483,12 @@ def test_kill(shell, door, flatq, spool, mode, whom):
     ncats = [pid for pid in named(spool, "ncat ") if str(pid) in children]
     target = {
         "launch": one.process.pid, "ncat": ncats[0], "handler": named(spool, "lib/handler")[-1],
-        # the guard was started first
+        # launch starts the guard first
         "guard": guard[0],
     }[whom]
     os.kill(target, signal.SIGKILL)
     if whom == "handler" or (whom, mode) == ("ncat", "loop"):
-        # the service goes on
+        # the door still serves
         assert one.ask(b"push -n 1 other\nx").strip().isdigit()
         one.process.send_signal(signal.SIGTERM)
         one.process.wait(60)
@@ -504,7 +506,7 @@ def test_kill(shell, door, flatq, spool, mode, whom):
 
 @pytest.mark.parametrize("state, flags, lives", [("S", 4194304, 0), ("S", 4194308, 1), ("R", 4194572, 1), ("Z", 4194316, 1)])
 def test_an_ncat_that_is_just_dying(shell, tmp_path, state, flags, lives):
-    """Its files are closed before it is a zombie: a push that ends then was cut off."""
+    """The kernel closes the files of a dying ncat before it is a zombie. A push whose input ends then was cut off."""
     script = """lib=$1 FLATQ_PROC=$2
         mkdir -p "$FLATQ_PROC/$PPID" && printf '%s\\n' "$PPID (ncat) $3 1 2 3 0 -1 $4 100 0 0" >"$FLATQ_PROC/$PPID/stat"
         . "$lib/engine/common.sh"; . "$lib/doors/door.sh"; FLATQ_GUARD=1; door_ncat_lives"""
@@ -539,7 +541,8 @@ def test_options_refused(shell, flatq, args, status):
 @pytest.mark.parametrize("name, port, most", [("line", 1234, ""), ("beanstalk", 11300, "2147483646"), ("small-stalk", 6969, "2147483646"),
                                               ("http", 5000, "2147483646")])
 def test_defaults(flatq, stub, name, port, most):
-    """What an ncat that only says it is told to listen at, and the door to refuse: by itself, and with `-z 0`, which is never."""
+    """This ncat only prints where it should listen, and which size the door is to refuse: by default, and with `-z 0`, for which there is no
+    limit."""
     said = flatq.home / "said"
     stub("ncat", f'printf "%s\\n" "$*" "$FLATQ_MOST_BYTES" "$FLATQ_HANDLER" >{said}\nexit 2')
     for args, limit in (((), ""), (("-z", "0"), most), (("-z", "00"), most), (("-z", "10"), "10")):
@@ -553,12 +556,12 @@ def test_help(shell, flatq):
     assert flatq("./launch", "-h", check=0).out.startswith(b"launch [-k] [-p PORT]")
 
 
-# ---- several doors
+# ---- several doors of one launch
 
 
 @pytest.fixture
 def several(flatq, tmp_path):
-    """several(NAME=PORT, ...) starts `./launch` with a door each, beanstalk on a Unix socket as well; nothing of it is left afterwards."""
+    """several(NAME=PORT, ...) starts `./launch` with a door each, and beanstalk on a Unix socket too. All of it ends with the test."""
     errors = tmp_path / "several"
 
     def start(*words, up=()):
@@ -591,7 +594,8 @@ def speak(address, request, until):
 
 
 def test_a_socket_in_the_file_system(flatq, spool, tmp_path):
-    """No table of the kernel has it: what was written to it has been received, and its input ends in good order only if the client ended it."""
+    """The kernel's tables do not list a Unix socket. So what the door wrote to it counts as received, and its input ends in good order only if the
+    client ended it."""
     need("ncat")
     path = tmp_path / "socket"
     launch = flatq.start("./launch", "-k", "-l", f"unix:{path}", stdin=subprocess.DEVNULL)
@@ -615,7 +619,7 @@ def test_a_socket_in_the_file_system(flatq, spool, tmp_path):
         with begin(b"pop -w 60 jobs\n") as client:
             client.shutdown(socket.SHUT_WR)
             wait_for(lambda: list(spool.glob("jobs/wait/*")), "it to wait")
-            # Longer than a turn of the wait
+            # the waiter looks for its client every two seconds, and must not give up
             assert select.select([client], [], [], 2.5)[0] == []
             push(flatq, b"at last", "jobs")
             assert answer(client) == b"at last"
@@ -644,7 +648,7 @@ def test_several_doors(several, flatq, tmp_path, number):
     assert speak(str(path), b"use jobs\r\nput 0 0 60 5\r\nhello\r\nput 0 0 60 11\r\nhello world\r\n", b"TOO_BIG\r\n").count(b"INSERTED 1\r\n") == 1
     assert speak(("127.0.0.1", http), b"GET /queue HTTP/1.1\r\nHost: x\r\n\r\n", b"hello").startswith(b"HTTP/1.1 200 ")
     assert speak(("127.0.0.1", line), b"stat jobs\npeek", b"\n").startswith(b"queue jobs\n")
-    # a signal to drain is passed on
+    # launch passes on the signal to drain
     process.send_signal(signal.SIGUSR1)
     wait_for(lambda: b"DRAINING" in speak(str(path), b"put 0 0 60 1\r\nx\r\n", b"\r\n"), "it drains")
     process.send_signal(number)
@@ -675,7 +679,8 @@ def test_one_of_several_doors_ends(several, flatq, how):
 
 
 def test_as_process_1(flatq, free_port):
-    """As in a container: nobody dies of his own signal there, and whoever is left over becomes its child."""
+    """In a container launch is process 1. It does not die of a signal that it sends to itself, and processes whose parent has died become its
+    children."""
     if os.geteuid():
         pytest.skip("only root may make a PID namespace")
     need("unshare")
@@ -693,7 +698,7 @@ def test_as_process_1(flatq, free_port):
     assert carriers(flatq.spool) == {} and not listening(free_port)
 
 
-# ---- TLS, and other servers
+# ---- TLS, and other servers than ncat
 
 
 def test_tls(door, flatq, tmp_path):
@@ -717,19 +722,19 @@ def test_tls(door, flatq, tmp_path):
     assert ask(b"pop jobs\n") == b"hello"
     push(flatq, b"y" * 2_000_000)
     assert ask(b"pop\n") == b"y" * 2_000_000
-    # a client of TLS that sends no more may get no answer, but never one that is not enciphered
+    # a client of TLS that sends no more may get no answer, but never one in plain text
     push(flatq, b"again", "jobs")
     try:
         assert ask(b"pop jobs\n", half_close=True) in (b"again", b"")
     except ssl.SSLError as error:
         assert "ALERT" in error.reason
-    # whoever does not speak TLS is no end of the door
+    # a client that does not speak TLS does not end the door
     assert not one.ask(b"pop jobs\n").startswith(b"again")
     assert ask(b"stat jobs\n").startswith(b"queue jobs\n")
 
 
 def test_denied_by_ncat(door):
-    """Without -k, an ncat that has denied a client waits for nobody any more, for ever."""
+    """Without -k, an ncat that has denied a client would listen no more, and never end."""
     one = door("--", "--deny", "127.0.0.1")
     for _ in range(2):
         assert one.ask(b"pop\n") == b""
@@ -747,7 +752,7 @@ def test_socat(shell, flatq, free_port):
 
 
 def by_systemd(flatq, port, name):
-    """A door as a unit of systemd's has it."""
+    """Start the door as a systemd unit would."""
     need("systemd-socket-activate")
     variables = [word for key, value in flatq.env.items() for word in ("-E", f"{key}={value}")]
     flatq.started.append(subprocess.Popen(
@@ -761,7 +766,7 @@ def test_systemd(shell, flatq, free_port):
 
 
 def test_inetd(shell, flatq, free_port):
-    """What inetd does: the client's socket is 0, 1 and 2. The log must not go there."""
+    """As inetd does: descriptors 0, 1 and 2 are the client's socket. The log must not go there."""
     with socket.create_server(("127.0.0.1", free_port)) as listener:
         def serve():
             while True:
@@ -790,7 +795,7 @@ CONVERSATIONS = {
 @pytest.mark.parametrize("name", CONVERSATIONS)
 @pytest.mark.parametrize("server", ["inetd", "systemd"])
 def test_the_other_doors_under(flatq, free_port, server, name):
-    """inetd gives the client's socket as 2 as well; what a door writes there must not reach the client."""
+    """With inetd descriptor 2 is the client's socket, too. What a door writes there must not reach the client."""
     request, expected = CONVERSATIONS[name]
     if server == "systemd":
         by_systemd(flatq, free_port, name)
@@ -808,7 +813,7 @@ def test_the_other_doors_under(flatq, free_port, server, name):
 
 
 def served(flatq, port):
-    """What must hold under whatever else serves the door."""
+    """Requests that must work whatever server runs the door."""
     body = os.urandom(5_000_000)
     assert ask(port, b"push jobs\n" + body) == b"1\n"
     assert ask(port, b"push -n 5 jobs\r\nhello", half_close=False) == b"2\n"
@@ -827,7 +832,8 @@ def served(flatq, port):
 
 @pytest.mark.parametrize("verb", ["pop", "pop -l", "drain", "reserve"])
 def test_a_client_that_takes_a_part(door, flatq, verb):
-    """Its window is small and it reads nothing, so its system has acknowledged a part of the answer when it resets: all is back."""
+    """The client reads nothing, and its system has room for only a part of the answer. It resets the connection after having acknowledged that
+    part: the messages come back."""
     push(flatq, b"x" * 3000, "jobs")
     served = door("-k")
     with socket.socket() as client:
@@ -835,7 +841,7 @@ def test_a_client_that_takes_a_part(door, flatq, verb):
         client.connect(("127.0.0.1", served.port))
         client.sendall(f"{verb} jobs\n".encode())
         client.recv(1, socket.MSG_PEEK)
-        # The rest is under way: the door waits now, or has settled
+        # the rest of the answer is not sent yet, so the door waits, or it has settled
         wait_for(lambda: unsent(served.port), "the rest to wait for the client")
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     assert served.log(1)[0][2] == "gone"
@@ -843,7 +849,7 @@ def test_a_client_that_takes_a_part(door, flatq, verb):
 
 
 def unsent(port):
-    """Whether bytes of a connection to that port wait for its client."""
+    """Whether bytes of a connection to that port still wait for the client to read."""
     rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return any(row[1].endswith(f":{port:04X}") and not row[4].startswith("00000000:") for row in rows)
 
@@ -852,9 +858,9 @@ def unsent(port):
 
 
 def test_processes_of_a_connection(flatq, free_port, tmp_path):
-    """At most two beside the verb's own, which are base64, and mv for a pop: the ncat that serves it, and the handler.
+    """Besides the verb's own processes (base64, and mv for a pop) there are at most two: the ncat that serves the connection, and the handler.
 
-    Where the system has many connections, one awk finds the client's."""
+    On a system with many connections, one awk more finds the client's."""
     need("strace", "ncat")
     trace = tmp_path / "trace"
     command = ["strace", "-f", "-qq", "--seccomp-bpf", "-s", "200", "-e", "signal=none", "-e", "trace=execve,clone,clone3,fork,vfork",
@@ -888,7 +894,7 @@ def test_processes_of_a_connection(flatq, free_port, tmp_path):
             assert ask(free_port, b"pop\n", half_close) == b"x"
             popped = processes() - before - pushed
             look = 1 if max(few, rows()) > 40 else 0
-            # a length that is said takes head, and a pipe
+            # a stated length takes head and a pipe
             assert pushed <= 2 + (1 + look if half_close else 3)
             assert popped <= 2 + 2 + look
     finally:

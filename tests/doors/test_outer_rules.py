@@ -1,5 +1,5 @@
-"""Rules of the worker and the doors, each struck by one fault: a process of a pipe that fails or is killed, a step that fails, input that
-would cost much, a client that is gone. The fault is made by a stub in PATH, by strace or by SIGSTOP; nothing is left to chance."""
+"""Rules of the worker and the doors. Each test causes one fault: a process of a pipe fails or is killed, a step fails, input would cost much, a
+client is gone. A stub in PATH, strace or SIGSTOP causes the fault, at exactly the moment that matters."""
 
 import hashlib
 import os
@@ -22,7 +22,8 @@ REAL = shutil.which("base64")
 
 @pytest.fixture
 def stub(flatq, tmp_path):
-    """stub("base64", SCRIPT) puts a program of that name in front of PATH: $REAL is the real one, $ONCE a file that the script may make."""
+    """stub("base64", SCRIPT) puts a program of that name in front of the real one in PATH. $REAL is the real one, $ONCE a file that the script may
+    create."""
     place = tmp_path / "stubs"
     place.mkdir()
 
@@ -35,12 +36,12 @@ def stub(flatq, tmp_path):
 
 
 def rows(flatq, queue="default"):
-    """What list says, as (id, state, tries)."""
+    """What list prints, as (id, state, tries)."""
     found = [line.split() for line in flatq("list", queue, check=0).out.decode().splitlines()]
     return [(int(row[0]), row[1], int(row[3])) for row in found]
 
 
-# ---- work: the command's 0 counts where the feeder has said that it is through
+# ---- work: a command's exit code 0 counts if the feeder has reported that it wrote the message
 
 ONCE = '[ ! -e "$ONCE" ] || exec "$REAL" "$@"; case $* in -d*) ;; *) exec "$REAL" "$@" ;; esac; : >"$ONCE"; '
 FED = {
@@ -64,7 +65,8 @@ def test_a_message_that_was_not_fed_is_not_done(shell, flatq, stub, tmp_path, ho
 
 
 def test_a_grandchild_that_keeps_the_input_open(shell, flatq, tmp_path):
-    """In another session, where nobody kills it: the message is done when the command says so, and not run again and again."""
+    """The command starts a process in another session, where nobody kills it. The message is done when the command says so: the worker must not run
+    it again and again."""
     push(flatq, b"x" * 300000)
     last = push(flatq, b"y")
     keeper = 'if [ "$FLATQ_ID" = 1 ]; then exec 3<&0; { exec setsid sleep 1000 <&3 3<&- >/dev/null 2>&1; } & printf %s "$!" >"$1"; else cat; fi'
@@ -76,20 +78,20 @@ def test_a_grandchild_that_keeps_the_input_open(shell, flatq, tmp_path):
 
 
 def test_where_pipe_is_ignored_a_command_need_not_read(shell, flatq):
-    """base64 ends with 1 then, and says why."""
+    """base64 then ends with 1 and an error message, which the worker must not pass on. The command reads one byte, so base64 is at work."""
     push(flatq, b"x" * 300000)
     process = subprocess.run(
-        ["sh", "-c", "trap '' PIPE; exec \"$@\"", "sh", *flatq.command("work", "-n", "1", "-w", "0", "--", "sh", "-c", "sleep 0.1; exec true")],
+        ["sh", "-c", "trap '' PIPE; exec \"$@\"", "sh", *flatq.command("work", "-n", "1", "-w", "0", "--", "sh", "-c", "dd bs=1 count=1 2>/dev/null >&2; exec true")],
         env=flatq.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=100)
     assert (process.returncode, process.stderr) == (0, b"") and rows(flatq) == []
 
 
-# ---- http: a sum is that of the whole message; a receipt is looked up where it is decided who is in flight
+# ---- http: the sum must be that of the whole message; a receipt is looked up under the lock under which messages of the group are handed out
 
 
 @pytest.mark.parametrize("which", [1, 2])
 def test_a_sum_of_nothing_is_no_sum(shell, flatq, stub, which):
-    """base64 in front of md5sum, and of sha256sum, is killed."""
+    """base64 is killed that feeds md5sum, or the one that feeds sha256sum."""
     stub("base64", 'case $* in -d*) echo >>"$ONCE"; [ "$(wc -l <"$ONCE")" -ne %d ] || kill -9 "$$" ;; esac; exec "$REAL" "$@"' % which)
     assert ask_status(flatq, "POST", "/queue?group-id=g", b"first") == 500
     assert ask_status(flatq, "GET", "/queue") == 204
@@ -107,7 +109,7 @@ LEASED, BACK = "reserved", "ready"
     ("exit 1", LEASED), ('kill -KILL "$$"', LEASED), ('kill -TERM "$PPID"', LEASED), ('echo "base64: write error: Broken pipe" >&2; exit 1', BACK),
 ], ids=["its close fails", "killed", "the door is ended", "the client is gone"])
 def test_a_message_whose_last_byte_may_have_arrived_keeps_its_lease(shell, flatq, stub, query, how, state):
-    """base64 has written all of the first message, then a fault comes. What was not begun goes back."""
+    """base64 has written all of the first message, and then the fault comes. The second message was not begun, and goes back."""
     push(flatq, b"pay 100", "a")
     push(flatq, b"pay 200", "b")
     stub("base64", DECODED % how)
@@ -116,7 +118,7 @@ def test_a_message_whose_last_byte_may_have_arrived_keeps_its_lease(shell, flatq
     assert [row[1] for row in rows(flatq, "a") + rows(flatq, "b")] == [state, BACK]
 
 
-# the beginnings of shattered-1.pdf and shattered-2.pdf, two files of one SHA-1
+# the beginnings of shattered-1.pdf and shattered-2.pdf: two files with the same SHA-1
 SHATTERED = bytes.fromhex(
     "255044462d312e330a25e2e3cfd30a0a0a312030206f626a0a3c3c2f57696474682032203020522f4865696768742033203020522f54797065203420"
     "3020522f537562747970652035203020522f46696c7465722036203020522f436f6c6f7253706163652037203020522f4c656e677468203820302052"
@@ -141,7 +143,7 @@ def test_two_messages_of_one_sha1_are_two_messages(shell, flatq):
 
 
 def test_patch_of_what_is_ready_again(shell, flatq):
-    """Its time is over, and another of its group is in flight."""
+    """The message's time is over, and another one of its group is in flight."""
     talk(flatq, *(request("POST", "/queue?group-id=g", body) for body in (b"one", b"two")))
     receipt = ask(flatq, "GET", "/queue").headers["message-receipt-id"]
     other = flatq("reserve", "g", check=0).out.split()[0].decode()
@@ -153,7 +155,7 @@ def test_patch_of_what_is_ready_again(shell, flatq):
     assert patch(90) == 200 and ask_status(flatq, "GET", "/queue") == 204
 
 
-# ---- beanstalk: what was read and is lost is the end of the connection, never another command
+# ---- beanstalk: if input is lost, the connection ends; the door never takes the rest for a command
 
 
 @pytest.fixture
@@ -171,7 +173,8 @@ def stalk(flatq):
 
 
 def test_a_line_that_cannot_be_kept(shell, flatq, stalk):
-    """While `reserve` waits, the file for the client's next line cannot be opened: what follows that line is a body, and no command."""
+    """While `reserve` waits, the door cannot open the file for the client's next line. What follows that line is a body, and must not be run as a
+    command."""
     client, process = stalk()
     client.put(b"stays", delay=1000)
     client.send(b"reserve\r\n")
@@ -181,12 +184,12 @@ def test_a_line_that_cannot_be_kept(shell, flatq, stalk):
     said = b""
     while not said.endswith(b"<end>"):
         said += client.reply()
-    assert said == b"<end>" and process.wait(60) in (75, 0)  # mksh has no other for it
+    assert said == b"<end>" and process.wait(60) in (75, 0)  # mksh ends with 0, since it has no other code here
     assert rows(flatq) == [(1, "delayed", 0)]
 
 
 def test_a_handler_that_is_killed_while_its_client_waits_ends_the_connection(shell, flatq, stalk):
-    """Without launch nobody but the system can end the child that reads from the client meanwhile."""
+    """Without launch, no guard ends the child that reads from the client meanwhile: it has to end by itself."""
     need("setpriv")
     client, process = stalk()
     client.send(b"reserve\r\n")
@@ -211,7 +214,7 @@ def test_a_line_that_comes_while_its_client_waits_is_read(shell, flatq, stalk):
 
 
 def test_a_body_that_was_cut_in_the_pipe(shell, flatq, stalk, stub):
-    """dd is killed after its first block, and what is left of the body reads like the end of it."""
+    """dd is killed after its first block. The rest of the body reads like the end of one."""
     stub("dd", 'case $* in *count_bytes*) "$REAL" bs=65536 count=1 iflag=fullblock 2>/dev/null; kill -9 "$$" ;; esac; exec "$REAL" "$@"')
     client, _ = stalk({"FLATQ_MOST_BYTES": "100000"})
     body = b"x" * 65536 + b"\r\n"
@@ -257,7 +260,7 @@ def test_a_body_that_was_not_read_is_no_request(flatq, stub, dd, target, status)
 
 
 def test_a_batch_for_which_the_disk_has_no_room_is_answered_at_once(flatq, stub):
-    """dd has read the body when its write fails: the door must not wait for it again."""
+    """dd has read the body when its write fails. The door must not wait for the body again."""
     push(flatq, b"first")
     stub("dd", '[ -e "$ONCE" ] && exec "$REAL" "$@"; : >"$ONCE"; "$REAL" "$@" >/dev/null; exit 1')
     door = Direct(flatq, "http")
@@ -276,7 +279,7 @@ def test_a_job_with_which_nothing_could_be_done_is_held_still(flatq, stalk, stub
     client, _ = stalk()
     client.put(b"x")
     assert client.ask(b"reserve").startswith(b"RESERVED 1 ")
-    # a touch in the same hundredth of a second has nothing to rename
+    # a touch within the same hundredth of a second would have nothing to rename
     reserved = Path("/proc/uptime").read_text()
     wait_for(lambda: Path("/proc/uptime").read_text() != reserved)
     once.touch()
@@ -284,11 +287,11 @@ def test_a_job_with_which_nothing_could_be_done_is_held_still(flatq, stalk, stub
     assert client.ask(command) == said + b"\r\n"
 
 
-# ---- what is read before anybody is known, and what a line costs: as much as it is long
+# ---- what a door reads before it knows its client, and the cost of a line: linear in its length
 
 
 def seconds_of(flatq, *args, **more):
-    """The processor's time that a verb takes, and what it says."""
+    """The processor time that a verb takes, and its result."""
     before = os.times()
     done = flatq(*args, **more)
     after = os.times()
@@ -315,13 +318,13 @@ COSTLY = {
 
 @pytest.mark.parametrize("what", COSTLY)
 def test_a_request_costs_as_much_as_it_is_long(shell, flatq, what):
-    """A request takes some hundredths of a second; these took from one to a hundred."""
+    """A request takes some hundredths of a second. These took between one second and a hundred."""
     usual, _ = seconds_of(flatq, "http", input=request("GET", "/queue"), env={"API_KEY": "secret"})
     took, done = seconds_of(flatq, "http", input=COSTLY[what], env={"API_KEY": "secret"})
     assert done.status == 0 and took < usual + 0.7, (took, usual, done)
 
 
-# ---- launch: who waits and is gone, who is one of too many, what is killed
+# ---- launch: clients that wait and are gone, one client too many, processes that are killed
 
 
 WAITS = {
@@ -338,7 +341,7 @@ def test_who_waits_and_is_gone_keeps_no_place(flatq, launched, door):
     for client in clients:
         client.send(waits)
     wait_for(lambda: len([*flatq.spool.glob(".wait/*")]) == 3, "three wait")
-    # one of too many is told so
+    # the fourth client is told that the door is busy
     said = one.connect().rest()
     assert said.startswith(b"error 75 busy") or said.startswith(b"HTTP/1.1 503 "), said
     for client in clients:
@@ -370,7 +373,7 @@ def test_the_line_door_waits_an_hour_at_most(shell, flatq, tmp_path):
 @pytest.mark.parametrize("shell", ["dash", "bash"], indirect=True)
 @pytest.mark.parametrize("killed", ["second", "parent"])
 def test_one_of_several_doors_is_killed(flatq, stub, killed):
-    """Where setpriv cannot tie them to their parent, they look for it themselves."""
+    """Without setpriv, which would end them with their parent, the doors look for their parent themselves."""
     stub("setpriv", "exit 1")
     need("ncat")
     ports = free(), free()
@@ -390,8 +393,8 @@ def test_one_of_several_doors_is_killed(flatq, stub, killed):
 
 
 def test_the_guard_hears_what_begins_behind_ncats_words(shell, flatq):
-    """bash writes a newline and what follows it in two pieces: what ncat begins to say may come between. A `q` that was not heard left
-    launch waiting for ever, and an `l` was said in the log."""
+    """bash writes a newline and what follows it in two pieces, so ncat's words may come in between. If the guard missed a `q`, launch waited
+    forever; if it missed an `l`, the log had the line."""
     script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/guard doors/guard-look
         launch_door=line launch_most=9
         guard_begins() { printf 'begins %s %s\\n' "$1" "$2"; }
@@ -406,7 +409,8 @@ def test_the_guard_hears_what_begins_behind_ncats_words(shell, flatq):
 
 
 def test_the_guard_hears_of_a_denial_before_the_ncat(shell, flatq):
-    """The word of an ncat that has denied its client, and now waits for nobody, may come before launch says which ncat that is."""
+    """An ncat that has denied a client listens no more. Its message may come before launch tells the guard which ncat that is; the guard must end
+    it all the same."""
     script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/guard doors/guard-look
         guard_end() { :; }
         guard"""
@@ -426,7 +430,7 @@ def test_the_guard_hears_of_a_denial_before_the_ncat(shell, flatq):
 
 @pytest.mark.parametrize("state", ["verb", "idle", "414"])
 def test_the_guard_kills_no_stranger(shell, flatq, state):
-    """A handler was killed, and another process has its number: it is neither looked at for the handler, nor ended with the door."""
+    """A handler was killed, and another process has its number now. The guard must neither take it for the handler nor end it with the door."""
     script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/door doors/guard doors/guard-look
         launch_most=9 launch_door=line launch_idle=1 guard_groups='' guard_wal='' guard_now=0 guard_list=' '
         exec 6<>"$3/pipe" <"$3/pipe"
@@ -449,7 +453,7 @@ def test_the_guard_kills_no_stranger(shell, flatq, state):
 
 
 def test_the_guard_looks_at_some_of_many(shell, flatq):
-    """400 connections that are idle cost it no more each second than 32, and each has its turn."""
+    """The guard looks at 32 of 400 idle connections each second, and at each in its turn."""
     script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/guard doors/guard-look
         guard_list=' ' guard_now=0 guard_groups='' guard_due='' guard_wal=1 guard_group='' n=0
         while [ $n -lt 400 ]; do n=$((n + 1)); guard_list="$guard_list$n,1,0,line,-,0,,0,,0,0,- "; done
@@ -461,7 +465,7 @@ def test_the_guard_looks_at_some_of_many(shell, flatq):
     assert max(map(len, looks)) <= 40 and {number for look in looks for number in look} == set(range(1, 401)), (done, looks)
 
 
-# ---- beanstalk and small-stalk: lines without an end, tubes that nobody has put into, counters of connections that have ended
+# ---- beanstalk and small-stalk: endless lines, tubes without jobs, counters of connections that have ended
 
 
 @pytest.mark.parametrize("door, data, said", [
@@ -478,7 +482,7 @@ def test_a_line_costs_as_much_as_it_is_long(shell, flatq, door, data, said):
 
 @pytest.mark.parametrize("what", ["ignore", "job_mine", "jobs_add", "tally"])
 def test_a_list_costs_as_much_as_it_is_long(shell, flatq, what):
-    """The last word of a list of hundreds, and the one in its middle: the time grew by the square of the list's length."""
+    """The last word of a list of hundreds, and the word in its middle. The time once grew with the square of the list's length."""
     lists = {"ignore": "watched", "job_mine": "jobs", "jobs_add": "jobs", "tally": "tallies"}
     words = [{"watched": "%05d" % number + "x" * 190, "jobs": "%d,q,%s" % (number, "n" * 80), "tallies": "t/%05d%s=7" % (number, "x" * 190)}[lists[what]]
              for number in range(1000, 1600)]
@@ -507,7 +511,7 @@ def test_a_list_costs_as_much_as_it_is_long(shell, flatq, what):
 
 
 def test_a_line_that_is_too_large_does_not_fill_the_memory(shell, flatq):
-    """push -l of one line of 100 MB where 1000 bytes are allowed, in 80 MB of memory: it is refused, and as too large."""
+    """One line of 100 MB comes to a push -l that may take 1000 bytes, in 80 MB of memory. The push refuses it, and says that it is too large."""
     push(flatq, b"first")
     script = 'ulimit -v 80000; exec "$@"'
     done = subprocess.run(["sh", "-c", script, "sh", *flatq.command("push", "-l", "jobs")], input=b"x" * 100_000_000,
@@ -516,7 +520,7 @@ def test_a_line_that_is_too_large_does_not_fill_the_memory(shell, flatq):
 
 
 def many_more(flatq, place, slip):
-    """12,000 slips more like this one in delayed/ or buried/, later than it."""
+    """12,000 more slips like this one in delayed/ or buried/, which come after it."""
     for number in range(10):
         window = flatq.spool / "default" / place / "9999999" / (f"99999990000{number}" if place == "delayed" else f"99999990{number}")
         window.mkdir(parents=True)
@@ -527,7 +531,7 @@ def many_more(flatq, place, slip):
 
 @pytest.mark.parametrize("place", ["delayed", "buried"])
 def test_the_first_of_many_that_are_set_aside(flatq, place):
-    """Before 12,000 others it is found, counted and kicked in 4 MB of memory, which have no room for the names of all."""
+    """The first of 12,000 messages is found, counted and kicked in 4 MB of memory, which have no room for the names of all."""
     begin = b"put 0 100 60 1\r\nx\r\n" if place == "delayed" else b"put 0 0 60 1\r\nx\r\nreserve\r\nbury 1 0\r\n"
     assert flatq("beanstalk", input=begin).out.startswith(b"INSERTED 1\r\n")
     slip, = (flatq.spool / "default" / place).glob("*/*/*")
@@ -543,7 +547,7 @@ def test_the_first_of_many_that_are_set_aside(flatq, place):
 
 
 def test_a_tube_is_made_by_its_first_job(shell, flatq, stalk):
-    """However many are watched; and who waits for one that is not there yet has its job at once."""
+    """However many tubes are watched. A client that waits for a tube without a queue gets its first job at once."""
     client, _ = stalk()
     for number in range(100):
         client.send(b"watch tube-%d\r\n" % number)
@@ -569,7 +573,7 @@ def test_launch_leaves_connections_of_inetd_alone(flatq, launched):
 
 
 def test_counters_of_ended_connections_are_one_line(shell, flatq):
-    """And what they add up to stays."""
+    """The line keeps their sums."""
     place = flatq.spool / ".doors/0"
     place.mkdir(parents=True)
     (place / "gone").write_text("".join(f"{n}-000000000001 connections=1 cmd-put={n} \n" for n in range(1, 301)) + "300-000000000001 connections=1 cmd-put=300 \n")
@@ -580,7 +584,7 @@ def test_counters_of_ended_connections_are_one_line(shell, flatq):
     assert {path.name for path in place.iterdir()} == {"gone", "lock"}
 
 
-# ---- flatq -H: an answer that was cut off is not whole, whatever it says
+# ---- flatq -H: an answer that was cut off is not whole, whatever its last bytes are
 
 
 @pytest.mark.parametrize("said", [b"a message\nok\n", b"a message\nerror 66 nothing there\n"])

@@ -230,7 +230,9 @@ MODULE = '''
 
     def hold(body):
         (HERE / "begun").touch()
+        end = time.monotonic() + 100
         while not (HERE / "go").exists():
+            assert time.monotonic() < end
             time.sleep(0.02)
         note(body)
 
@@ -307,15 +309,18 @@ def test_a_module_that_cannot_be_imported(flatq, shop, capfd, fault):
     assert "worker: " in capfd.readouterr().err
 
 
-def test_what_is_ignored_stays_so(monkeypatch):
-    """As HUP under nohup: neither the worker nor what it runs hears it."""
-    monkeypatch.setattr(Worker, "command", lambda self: ["sh", "-c", f"kill -HUP {os.getpid()}; sleep 0.3; exit 75"])
+def test_what_is_ignored_stays_so(monkeypatch, tmp_path):
+    """Under nohup, HUP is ignored. The worker and its command must go on ignoring it."""
+    script = f"cat /proc/{os.getpid()}/status /proc/$$/status >{tmp_path}/status; exit 75"
+    monkeypatch.setattr(Worker, "command", lambda self: ["sh", "-c", script])
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with pytest.raises(Busy):
             Worker("a:b").run()
     finally:
         signal.signal(signal.SIGHUP, before)
+    ignored = re.findall(r"^SigIgn:\s+(\w+)$", (tmp_path / "status").read_text(), re.M)
+    assert [int(mask, 16) >> signal.SIGHUP - 1 & 1 for mask in ignored] == [1, 1]
 
 
 def test_an_exception_in_a_job(flatq, shop, capfd):
