@@ -1,4 +1,4 @@
-"""What the tests share: the five shells, a spool of one's own, a runner, and counts taken by strace."""
+"""What the tests share: the five shells, a spool for each test, a runner of verbs, and counts taken by strace."""
 
 import functools
 import os
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LIB = ROOT / "lib"
 SHELLS = ("dash", "busybox", "mksh", "yash", "bash")
 
-sys.dont_write_bytecode, sys.pycache_prefix = False, str(ROOT / ".venv/pycache")  # what pytest has compiled: half the time that it takes to collect the tests
+sys.dont_write_bytecode, sys.pycache_prefix = False, str(ROOT / ".venv/pycache")  # pytest keeps its compiled tests: collecting them takes half the time
 sys.path.insert(0, str(ROOT / "python"))
 
 from flatq.crashlab import campaign  # noqa: E402
@@ -33,8 +33,8 @@ Result = namedtuple("Result", "status out err")
 
 
 def need(*commands):
-    """The path of the first command, once all of them are there. `make test` installs them, so under CI one that is missing
-    is an error; elsewhere the test is left out, with the reason."""
+    """The path of the first command, once all of them are there. `make test` installs them. Where one is missing, the test fails under CI, and
+    elsewhere it is skipped."""
     path = os.pathsep.join([os.environ["PATH"], os.path.dirname(sys.executable)])  # ShellCheck is in the venv
     missing = [command for command in commands if not shutil.which(command, path=path)]
     if missing:
@@ -43,8 +43,8 @@ def need(*commands):
 
 
 def wait_for(predicate, what="the state waited for", seconds=60.0):
-    """What predicate() returns, as soon as that is true; AssertionError after so many seconds: few only where what ends by itself later
-    would be no success, or in a test that is marked `timed`."""
+    """Call predicate() until what it returns is true, and return that. Fail after so many seconds. Give few seconds only where the state would come
+    by itself later, or in a test that is marked `timed`."""
     end = time.monotonic() + seconds
     pause = 0.001
     while True:
@@ -62,15 +62,15 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """TERM ends a run as ^C does: what its tests have started is ended first. Without a seed, the run takes that of the commit."""
+    """TERM ends a run as ^C does, so that the run first ends what its tests have started. A run without a seed takes the seed of the commit."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # a shell that starts us in the background has them ignored, and so would be whatever the tests start
+    # a shell that starts us in the background ignores these signals, and all that the tests start would inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     os.environ.setdefault("FLATQ_SEED", commit_seed())
     if config.getoption("--all"):
         os.environ["FLATQ_TEST_ALL"] = "1"
-    if "FLATQ_TEST_WORK" not in os.environ:  # the processes that pytest-xdist starts find it
+    if "FLATQ_TEST_WORK" not in os.environ:  # the processes of pytest-xdist find it set
         place = campaign.workplace()
         os.environ["FLATQ_TEST_WORK"] = str(place.__enter__())
         config.add_cleanup(lambda: place.__exit__(None, None, None))
@@ -87,7 +87,7 @@ def pytest_terminal_summary(terminalreporter):
     for reports in terminalreporter.stats.values():
         for report in reports:
             if hasattr(report, "duration"):
-                name = re.sub(r"@\w+$", "", without_rooms(report.nodeid))  # pytest-xdist puts a test's group behind it
+                name = re.sub(r"@\w+$", "", without_rooms(report.nodeid))  # pytest-xdist adds a test's group to its name
                 parts[name.partition("::")[0]] += report.duration
                 tests[name] += report.duration
             if getattr(report, "when", "") == "call":
@@ -115,17 +115,17 @@ def commit_seed():
 
 
 def everything():
-    """Whether this run is `make test-all`, and leaves nothing out."""
+    """Whether this run is `make test-all`, which leaves no test out."""
     return bool(os.environ.get("FLATQ_TEST_ALL"))
 
 
 def chance(name):
-    """A random.Random of this run's seed, the same for the same name: what picks the share of a test that `make test` runs."""
+    """A random.Random of this run's seed, the same for the same name. It chooses the share of a test that `make test` runs."""
     return random.Random(f"{os.environ['FLATQ_SEED']} {name}")
 
 
 def share(name, items, count, first=0):
-    """All items in `make test-all`; else the first `first` of them and `count` more by the seed, in their order."""
+    """All items in `make test-all`. In `make test`, the first `first` of them and `count` more, which the seed chooses, in their order."""
     items = list(items)
     if everything() or len(items) <= first + count:
         return items
@@ -134,15 +134,15 @@ def share(name, items, count, first=0):
 
 
 def fuzz(name, seconds):
-    """For how many seconds to try by chance, and from which seed: in `make test` a fifth of them, from the run's. FLATQ_FUZZ_SECONDS and
-    FLATQ_FUZZ_SEED say otherwise."""
+    """For how many seconds a test tries random inputs, and from which seed. `make test` takes a fifth of the seconds and a seed from the run's.
+    FLATQ_FUZZ_SECONDS and FLATQ_FUZZ_SEED overrule both."""
     seed = 7 if everything() else chance(name).randrange(10**6)
     return (float(os.environ.get("FLATQ_FUZZ_SECONDS", seconds if everything() else seconds / 5)), int(os.environ.get("FLATQ_FUZZ_SEED", seed)))
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist puts a test's group into its name
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist adds a test's group to its name
 def pytest_collection_modifyitems(config, items):
-    """A test that is marked `full` belongs to `make test-all`, or to whoever names it with its ::. All tests of the Spark session run in one
+    """`make test` leaves out a test that is marked `full`, unless the command line names a test with ::. All tests of the Spark session run in one
     process."""
     for item in items:
         if "spark" in item.fixturenames:
@@ -152,7 +152,7 @@ def pytest_collection_modifyitems(config, items):
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("full")]
-    if not named:  # the longest first, so that no processor waits for the last one
+    if not named:  # the longest first, so that at the end no processor waits for a long one
         took = times()
         items.sort(key=lambda item: -took.get(without_rooms(item.nodeid), 0))
 
@@ -163,18 +163,19 @@ def without_rooms(name):
 
 
 def times():
-    """tests/support/times: the seconds of each test that took over one. A run with FLATQ_TIMES=FILE writes them; they decide only which begins first."""
+    """tests/support/times has the seconds of each test that took over one. They decide only in which order the tests begin. A run with
+    FLATQ_TIMES=FILE writes new ones."""
     rows = (ROOT / "tests/support/times").read_text().splitlines()
     return {name: float(seconds) for seconds, _, name in (row.partition(" ") for row in rows)}
 
 
 
 def pytest_generate_tests(metafunc):
-    """A test that is marked `shells`, or that names `shell` among its arguments, runs under each of them in `make test-all`, else under dash
-    and one other that the seed chooses for it."""
+    """A test that is marked `shells`, or has an argument `shell`, runs under each shell in `make test-all`. In `make test` it runs under dash and
+    one other, which the seed chooses."""
     names = metafunc.function.__code__.co_varnames[: metafunc.function.__code__.co_argcount]
     marked = metafunc.definition.get_closest_marker("shells")
-    # a fixture that overrides `flatq` has to name `shell` as well, or pytest does not see it
+    # a fixture that overrides `flatq` has to name `shell` as well, or pytest does not parametrize it
     assert "shell" in metafunc.fixturenames or not marked, f"{metafunc.definition.nodeid}: marked `shells`, but would run under one"
     if "shell" in names or marked:
         metafunc.parametrize("shell", share(metafunc.definition.nodeid, SHELLS, 1, first=1), indirect=True)
@@ -182,7 +183,7 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture
 def shell(request, tmp_path):
-    """A link named `sh` to one of the shells: it shall behave as when it is the system's own."""
+    """A link named `sh` to one of the shells, so that the shell behaves as it does as the system's own."""
     name = getattr(request, "param", "dash")
     link = tmp_path / "shell" / "sh"
     link.parent.mkdir()
@@ -192,19 +193,19 @@ def shell(request, tmp_path):
 
 @pytest.fixture
 def spool(tmp_path):
-    """FLATQ_DIR, not yet there: the first verb makes it."""
+    """FLATQ_DIR. It does not exist yet: the first verb creates it."""
     return tmp_path / "spool"
 
 
 def left(*processes):
-    """The ids of what still runs of processes started with start_new_session, themselves included: their sessions tell them."""
+    """The ids of the processes that still run in the sessions of these, which were started with start_new_session."""
     return living.left(living.SESSION, *(process.pid for process in processes))
 
 
 class Runner:
     """flatq("push", "jobs", input=b"text", check=0) runs lib/push under the chosen shell, in an environment of its own.
 
-    `env` (a dictionary to change) holds FLATQ_DIR and FLATQ_SYNC=off. start() is the same without waiting."""
+    `env` is a dictionary to change. It holds FLATQ_DIR and FLATQ_SYNC=off. start() does the same without waiting."""
 
     def __init__(self, shell, spool, home):
         self.shell, self.spool, self.home = shell, spool, home
@@ -217,16 +218,16 @@ class Runner:
         }
 
     def command(self, verb, *args):
-        """The argument list: the shell and lib/VERB. A verb with a slash is a path from the top, as in ./launch."""
+        """The argument list: the shell and lib/VERB. A verb with a slash is a path from the top of the tree, as in ./launch."""
         path = ROOT / verb if "/" in verb else LIB / verb
         return [self.shell, str(path), *(os.fspath(arg) for arg in args)]
 
     def environment(self, env):
-        """self.env with changes; None takes a variable away."""
+        """self.env with changes; None removes a variable."""
         return {key: value for key, value in {**self.env, **(env or {})}.items() if value is not None}
 
     def start(self, verb, *args, env=None, cwd=None, **more):
-        """A Popen in a session of its own, of which nothing outlives the test."""
+        """A Popen in a session of its own. At the end of the test, all of that session is killed."""
         process = subprocess.Popen(
             self.command(verb, *args), env=self.environment(env), cwd=cwd or self.home, start_new_session=True,
             **{"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more},
@@ -248,7 +249,7 @@ class Runner:
         return result
 
     def end(self, *processes):
-        """Kill what is left of these and of all that they started."""
+        """Kill what still runs of these and of all that they started."""
         # RACE: a process that has forked since we looked leaves a child
         while pids := left(*processes):
             for pid in pids:
@@ -272,7 +273,8 @@ class Runner:
 
 @functools.cache
 def booted(program, top):
-    """A spool without queues that this shell has made, its tools tried: most tests begin with a copy, since trying them takes as long as a test."""
+    """A spool without queues, made by this shell, which has tried its tools. Most tests begin with a copy: to try the tools takes as long as a
+    test."""
     top = Path(tempfile.mkdtemp(dir=top))
     (top / "shell").mkdir()
     (top / "shell/sh").symlink_to(program)
@@ -285,7 +287,7 @@ def booted(program, top):
 def flatq(request, shell, spool, tmp_path, tmp_path_factory):
     home = tmp_path / "home"
     home.mkdir()
-    # a clock of the test's own has a boot of its own
+    # a test with its own clock has its own boot, and so tries the tools again
     if not request.node.get_closest_marker("new") and "clock" not in request.fixturenames:
         shutil.copytree(booted(os.path.realpath(shell), tmp_path_factory.getbasetemp()), spool)
     runner = Runner(shell, spool, home)
@@ -303,8 +305,8 @@ def spark(tmp_path_factory):
 
 
 def put_stub(flatq, path, head, script):
-    """The program `path` is this script. Where flatq tries the program (lib/engine/probe.sh), it has tried the real one, and sees no newer one since:
-    a stub is for what a program does later."""
+    """Put this script at `path`, in the place of the program of that name. flatq tries some programs first (lib/engine/probe.sh): it tries the real
+    one, and the stub's old time tells it that nothing has changed. So a stub shows only what the program does later."""
     def put(text):
         path.write_text(f"#!/bin/sh\n{head} REAL={shutil.which(path.name)}\n{text}\n")
         path.chmod(0o755)
@@ -319,8 +321,8 @@ def put_stub(flatq, path, head, script):
 
 @pytest.fixture
 def stub(flatq, tmp_path):
-    """stub(NAME, SCRIPT) puts a program into the PATH of flatq, in front of the one of that name, which is $REAL. A shell may run its own all the
-    same, as busybox may be built to do; then the test is left out."""
+    """stub(NAME, SCRIPT) puts a program into flatq's PATH, in front of the real one, which is $REAL. A shell may run its own instead, as some
+    builds of busybox do; then the test is skipped."""
     place = tmp_path / "stubs"
 
     def put(name, script):
@@ -348,13 +350,13 @@ def runs_stubs(shell, name):
 
 @functools.lru_cache(maxsize=None)
 def said_by(shell, script):
-    """What a script says under that shell, called `sh`: asked for where its own programs may do less than those in PATH."""
+    """What a script prints under that shell, called `sh`. Its own programs may do less than those in PATH."""
     return subprocess.run(["sh", "-c", script], executable=shell, capture_output=True, stdin=subprocess.DEVNULL).stdout
 
 
 @pytest.fixture
 def says(shell):
-    """says(SCRIPT): what it says under the shell of the test."""
+    """says(SCRIPT): what the script prints under the shell of the test."""
     return lambda script: said_by(os.path.realpath(shell), script)
 
 
@@ -367,7 +369,7 @@ def honest(says):
 
 @pytest.fixture
 def clock(flatq, tmp_path):
-    """An engine.Clock, by which flatq's leases and delays go."""
+    """An engine.Clock, by which flatq counts its leases and delays."""
     from engine import Clock
     clock = Clock(tmp_path / "proc")
     flatq.env["FLATQ_PROC"] = str(clock.path)
@@ -376,7 +378,7 @@ def clock(flatq, tmp_path):
 
 @pytest.fixture
 def launched(flatq):
-    """launched(...) starts a stalk.Launched, or a KIND of it: ./launch with a door, of which nothing outlives the test."""
+    """launched(...) starts a stalk.Launched, or another KIND of it: ./launch with a door. It ends with the test."""
     from stalk import Launched
     doors = []
 
@@ -391,11 +393,11 @@ def launched(flatq):
 
 @pytest.fixture
 def free_port():
-    """A port of 127.0.0.1 that nobody listens on."""
+    """A port of 127.0.0.1 on which nobody listens."""
     return free()
 
 
 def listening(port):
-    """Whether anybody listens on that port of 127.0.0.1: looked up, since a try to connect would be a client's."""
+    """Whether anybody listens on that port of 127.0.0.1. The test looks it up, since a connection would count as a client."""
     with open("/proc/net/tcp") as table:
         return any(row.split()[1].endswith(f":{port:04X}") and row.split()[3] == "0A" for row in table)

@@ -1,4 +1,4 @@
-"""Bounds, and closed queues: exact under any number of producers."""
+"""Bounds and closed queues. A bound is exact, however many producers there are."""
 
 import fcntl
 import signal
@@ -15,12 +15,12 @@ from engine import child_named, empty, lies, pop, push, refused, reserve, stoppe
 
 @pytest.fixture
 def clock(clock, stub):
-    """`sleep` goes by it: so who waits goes on when it is woken, or when the test says how late it is."""
+    """`sleep` goes by the test's clock. So a waiting push goes on only when it is woken, or when the test lets time pass."""
     return clock.runs_sleep(stub)
 
 
 def held_now(spool, queue):
-    """Ready, delayed and in flight, counted under the queue's own lock, under which alone there can be more of them."""
+    """The number of ready, delayed and reserved messages, counted under the queue's lock: it grows only under the lock."""
     with open(spool / queue / "lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         places = lies(spool, queue)
@@ -44,7 +44,7 @@ def test_what_counts(shell, flatq):
     refused(flatq("push", "-d", "5", "q"), 75, "push")
     flatq("release", got.receipt, check=0)
     refused(flatq("push", "q"), 75, "push")
-    # buried do not
+    # a buried message takes no room
     flatq("bury", reserve(flatq, "q").receipt, check=0)
     push(flatq, b"fits", "q")
     refused(flatq("push", "q"), 75, "push")
@@ -53,7 +53,7 @@ def test_what_counts(shell, flatq):
     flatq("delete", reserve(flatq, "q").receipt, check=0)
     push(flatq, b"fits", "q")
     refused(flatq("push", "q"), 75, "push")
-    # elsewhere there is room
+    # another queue has room
     push(flatq, b"x", "other")
 
 
@@ -96,7 +96,7 @@ def test_bound_of_many_producers_without_consumers(shell, flatq, spool):
 
 
 def test_bound_of_16_producers_beside_consumers(flatq, spool):
-    """Never more than the bound, and not less than could be: everything comes through, once."""
+    """There are never more messages than the bound, the bound is reached, and every message comes out once."""
     bound, each = 4, 6
     flatq("create", "-b", str(bound), "q", check=0)
     push(flatq, b"", "q")
@@ -145,14 +145,14 @@ def test_bound_of_16_producers_beside_consumers(flatq, spool):
 
 @pytest.mark.parametrize("options", [[], ["-d", "100"], ["-p", "5"]], ids=["ready", "delayed", "moved"])
 def test_whoever_counts_misses_nothing_that_is_on_its_way(flatq, spool, options):
-    """While a push counts, under the lock, what is in flight must not get behind its back to a place already counted."""
+    """A push counts messages under the lock. A release must not move a reserved message meanwhile to a place that the push has already counted."""
     flatq("create", "-b", "1", "q", check=0)
     push(flatq, b"x", "q")
     got = reserve(flatq, "q")
     with open(spool / "q/lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         process = flatq.start("release", *options, got.receipt, stdin=subprocess.DEVNULL)
-        wait_for(lambda: process.poll() is not None or child_named(process, "flock"), "it waits for the lock, or has not")
+        wait_for(lambda: process.poll() is not None or child_named(process, "flock"), "it waits for the lock, or has ended")
         assert process.poll() is None, "moved behind the back of whoever holds the lock"
         assert len(lies(spool, "q")["out"]) == 1
     assert process.wait(60) == 0
@@ -227,7 +227,7 @@ def test_a_push_that_waits_goes_by_the_bound_of_now(flatq, spool, clock):
     process = flatq.start("push", "-w", "30", "q", stdin=subprocess.DEVNULL)
     assert clock.asleep(process) == 2
     flatq("create", "-b", "2", "q", check=0)
-    # the clock stands still: what wakes it is the new bound
+    # the clock stands still, so only the new bound can wake it
     assert process.communicate(timeout=60)[0].strip().isdigit()
     assert process.returncode == 0
 
@@ -254,7 +254,7 @@ def test_push_that_is_stopped_while_it_waits(shell, flatq, spool, clock):
     for number, process in stopped:
         process.send_signal(number)
     for number, process in stopped:
-        # yash reads on, until the sleeper ends
+        # yash notices the signal only when the sleeper ends
         assert clock.passes(process) <= 2
         stopped_by(process, number)
     assert lies(spool, "q") == before
@@ -282,7 +282,7 @@ def test_push_that_waits_for_a_queue_that_is_dropped(shell, flatq, spool, clock)
 
 
 def test_room_by_the_end_of_a_lease_is_none(flatq, clock):
-    """What comes back counts again."""
+    """A message whose lease ends is ready again, and so still takes the room."""
     flatq("create", "-b", "1", "q", check=0)
     push(flatq, b"1", "q")
     reserve(flatq, "-t", "1", "q")
@@ -318,7 +318,7 @@ def test_close_wakes_who_waits(shell, flatq, spool, clock):
     flatq("create", "q", check=0)
     waiting = [(flatq.start("pop", "-w", "30", "q"), "q", "wait"), (flatq.start("push", "-w", "30", "full", stdin=subprocess.DEVNULL), "full", "room")]
     for process, queue, place in waiting:
-        wait_for(lambda: lies(spool, queue).get(place) and child_named(process, "sleep"), "who waits")
+        wait_for(lambda: lies(spool, queue).get(place) and child_named(process, "sleep"), "it sleeps")
         flatq("close", queue, check=0)
         _, err = process.communicate(timeout=100)
         assert process.returncode == 69 and err.count(b"\n") == 1
@@ -327,14 +327,14 @@ def test_close_wakes_who_waits(shell, flatq, spool, clock):
 
 
 def test_pushes_that_race_a_close(flatq):
-    """Acknowledged before: it comes out. Refused: it never does. And after a 69 of pop nothing comes any more."""
+    """A message whose push was acknowledged comes out, and one whose push was refused never does. After a pop has said 69, nothing comes out."""
     refusals = 0
     for turn in range(8):
         queue = f"q{turn}"
         flatq("create", queue, check=0)
         pushes = [flatq.start("push", *(["-k", str(k)] if k % 2 else []), queue) for k in range(8)]
         for k, process in enumerate(pushes):
-            with suppress(BrokenPipeError), process.stdin:  # it may be refused already
+            with suppress(BrokenPipeError), process.stdin:  # the push may have ended already
                 process.stdin.write(b"%d" % k)
             process.stdin = None
             if k == turn:
@@ -374,7 +374,7 @@ def test_a_push_that_was_under_way_when_the_queue_was_closed(shell, flatq, spool
 
 @pytest.mark.parametrize("sync", ["on", "off"])
 def test_a_push_that_was_under_way_when_the_queue_was_dropped(flatq, spool, sync):
-    """Its body went with the old queue: it is not acknowledged for the new one of that name."""
+    """The body of that push went with the old queue, so the push must not report success for the new queue of that name."""
     flatq.env["FLATQ_SYNC"] = sync
     process = flatq.start("push", "q")
     process.stdin.write(b"begun")

@@ -15,7 +15,7 @@ from engine import lies, push
 
 
 def messages(count, seed=1):
-    """Messages without a NUL, of all other bytes, some empty."""
+    """Messages of all bytes but NUL; some are empty."""
     dice = random.Random(seed)
     return [bytes(dice.randrange(1, 256) for _ in range(dice.randrange(0, 40))) for _ in range(count)]
 
@@ -41,7 +41,7 @@ def test_any_bytes_by_nul(flatq):
 
 
 def path_without(directory, *hidden):
-    """A directory with links to all commands but these."""
+    """A directory with links to all commands whose names do not begin like these."""
     directory.mkdir()
     for folder in ("/bin", "/usr/bin"):
         for command in Path(folder).iterdir():
@@ -61,7 +61,7 @@ def test_without_perl(flatq, tmp_path, hidden):
 
 @pytest.mark.parametrize("awk", ["mawk", "gawk", "busybox"])
 def test_awks(flatq, tmp_path, awk):
-    """One push, fold, unfold and drain with each awk that the system may have."""
+    """push, fold, unfold and drain work with each awk that a system may have."""
     need(awk)
     flatq.env["PATH"] = path_without(tmp_path / "bin", "mawk", "awk", "gawk")
     (tmp_path / "bin/awk").symlink_to(shutil.which(awk))
@@ -77,7 +77,7 @@ def test_awks(flatq, tmp_path, awk):
 
 
 def test_between_singles(flatq):
-    """What is single and what lies in flat files comes out in the one order."""
+    """Single messages and those in flat files come out in one order."""
     flatq("push", "q", input=b"a", check=0)
     flatq("push", "-l", "q", input=b"".join(b"b%d\n" % n for n in range(1500)), check=0)
     flatq("push", "-p", "1", "q", input=b"first", check=0)
@@ -122,7 +122,7 @@ def test_keys_are_free_again(flatq):
 
 
 def test_killed_drain_gives_back(flatq):
-    """A drain that is killed in the midst of a batch: all of the batch is back, in its old place."""
+    """A drain is killed in the middle of a batch. All of its batch comes back to its old place."""
     sent = [b"%0100d" % n for n in range(3000)]
     flatq("push", "-l", "q", input=b"\n".join(sent), check=0)
     process = flatq.start("drain", "q")
@@ -135,7 +135,7 @@ def test_killed_drain_gives_back(flatq):
 
 @pytest.mark.parametrize("verb", ["pop", "reserve"])
 def test_one_by_one_what_a_killed_drain_had(flatq, verb):
-    """All that there is are flat files in the batch of a dead one: who takes a single message puts them back, and finds it."""
+    """All messages are flat files in the batch of a killed drain. A verb that takes one message puts them back first, and finds it."""
     flatq("push", "-l", "q", input=b"\n".join(b"%0100d" % n for n in range(3000)), check=0)
     process = flatq.start("drain", "q")
     wait_for(lambda: list((flatq.spool / "q/out").glob("batch.*")), "a batch in out/")
@@ -172,7 +172,7 @@ MEASURE = "import resource, subprocess, sys; code = subprocess.call(sys.argv[1:]
 
 
 def test_memory_is_flat(flatq):
-    """200,000 messages in and out, 20 MB: no process of it takes 40."""
+    """No process needs 40 MB of memory for 200,000 messages (20 MB), neither to push nor to drain them."""
     data = b"".join(b"%0100d\n" % n for n in range(200000))
     for verb, given, taken in (("push", data, None), ("drain", b"", data)):
         done = subprocess.run(
@@ -184,7 +184,7 @@ def test_memory_is_flat(flatq):
 
 
 def test_keys_of_singles_and_of_flat_files_that_were_taken_together(shell, flatq, spool):
-    """Each is free again once its message is gone, wherever that lay."""
+    """A key is free again once its message is gone, whether that was a slip or in a flat file."""
     fold = {"FLATQ_FOLD": "4"}
     for number in range(6):
         push(flatq, b"flat", "-k", f"flat {number}", "jobs")

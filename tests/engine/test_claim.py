@@ -1,4 +1,4 @@
-"""claim, settle, unclaim: many messages under a name of one's own, over crashes."""
+"""claim, settle and unclaim: a consumer holds many messages under its own name, and keeps them through crashes."""
 
 import base64
 import os
@@ -13,13 +13,13 @@ from engine import empty, lies, pop, push, refused, reserve
 
 
 def claim(flatq, *args, name="me", check=0):
-    """[(offset, count, path)], as claim says it."""
+    """[(offset, count, path)], as claim prints it."""
     done = flatq("claim", "-c", name, *args, check=check)
     return [(int(offset), int(count), path) for offset, count, path in (line.decode().split(" ", 2) for line in done.out.splitlines())]
 
 
 def read(segments):
-    """The messages of segments, in order: what a batch consumer does, in six lines."""
+    """The messages of segments, in order: all that a batch consumer has to write."""
     found = []
     for _, count, path in segments:
         lines = [line for flat in sorted(Path(path).iterdir()) for line in flat.read_bytes().split(b"\n")[:-1]]
@@ -41,13 +41,13 @@ def test_claimed_listed_again_and_settled(shell, flatq, spool):
     assert read(segments) == [b"first", *(b"%d" % n for n in range(605))]
     empty(flatq)
     assert claim(flatq) == segments == claim(flatq, "-n", "0")
-    # offsets grow, over what others push meanwhile
+    # later segments get greater offsets, also when others push meanwhile
     push(flatq, b"later")
     more = claim(flatq)
     assert more[:-1] == segments and more[-1][:2] == (606, 1) and read(more[-1:]) == [b"later"]
     flatq("settle", "-c", "me", "606", check=0)
     assert claim(flatq) == more[-1:]
-    # a second time is no mistake; nor is an earlier one
+    # settling the same offset again, or an earlier one, is no error
     for offset in ("606", "6", "0"):
         flatq("settle", "-c", "me", offset, check=0)
     flatq("settle", "-c", "me", "607", check=0)
@@ -74,7 +74,7 @@ def test_back_in_the_old_place(shell, flatq, spool):
     flatq("delete", held.receipt, check=0)
     assert flatq("drain", check=0).out.split() == [b"%d" % n for n in (*range(552), *range(553, 560))]
     assert claim(flatq, "-n", "0", check=66) == []
-    # the offsets of what was given back are not given again
+    # the offsets of messages that were given back are not given again
     push(flatq, b"x")
     assert claim(flatq)[0][0] == 553
     flatq("settle", "-c", "me", "554", check=0)
@@ -83,7 +83,7 @@ def test_back_in_the_old_place(shell, flatq, spool):
 
 
 def test_order_beside_shell_consumers(flatq):
-    """What a pop has taken is not claimed, what is claimed is not popped; and nothing is missing."""
+    """No message goes to both a pop and a claim, and none is missing."""
     fill(flatq, 0, 1200)
     held = reserve(flatq)
     popped = [pop(flatq) for _ in range(3)]
@@ -95,7 +95,7 @@ def test_order_beside_shell_consumers(flatq):
 
 
 def test_count_is_what_is_held(flatq):
-    """So a job that fails over and over does not take more and more."""
+    """A claim counts what its name holds already. So a job that fails again and again does not take more and more."""
     fill(flatq, 0, 5000)
     for _ in range(3):
         assert read(claim(flatq, "-n", "1300")) == [b"%d" % n for n in range(1300)]
@@ -138,7 +138,8 @@ def test_refusals(shell, flatq):
 
 
 def test_nothing_gives_a_claim_back(flatq, spool):
-    """No death, no lease, no new start of the system, no checkpoint; and a key stays taken until its message is settled."""
+    """The death of the process, the end of a lease, a new boot and a checkpoint all leave a claim as it is. A key stays taken until its message is
+    settled."""
     push(flatq, b"1", "-k", "key")
     fill(flatq, 2, 300)
     segments = claim(flatq)
@@ -167,7 +168,8 @@ def test_claimed_messages_hold_room(flatq):
 
 
 def test_a_hundred_flat_files_are_one_segment(flatq):
-    """... that is claimed, given back, settled at once: it costs what a small one does. (A drain takes 64 of them at a time: so many may come again.)"""
+    """They are claimed, given back and settled at once, for the price of a small segment. (A drain takes 64 flat files at a time, and so many may
+    come again after a crash.)"""
     fill(flatq, 0, 50_000)
     for turn in range(2):
         segments = claim(flatq, "-n", "50000")
@@ -180,7 +182,7 @@ def test_a_hundred_flat_files_are_one_segment(flatq):
 
 
 def test_large_messages_too(flatq):
-    """Those that a checkpoint does not fold."""
+    """Messages that are so large that a checkpoint does not fold them are claimed as well."""
     large = os.urandom(300_000)
     push(flatq, large)
     assert read(claim(flatq)) == [large]
@@ -189,7 +191,7 @@ def test_large_messages_too(flatq):
 
 
 def test_offsets_grow_whatever_is_deleted(shell, flatq, spool):
-    """Segments that somebody has removed by hand: their offsets do not come again, and who claimed can be done with them."""
+    """Somebody removes a segment by hand. Its offsets are not given again, and its name can still settle or give back the rest."""
     fill(flatq, 0, 600)
     push(flatq, b"600")
     assert sum(count for _, count, _ in claim(flatq)) == 601
@@ -203,7 +205,7 @@ def test_offsets_grow_whatever_is_deleted(shell, flatq, spool):
     refused(flatq("settle", "-c", "me", "600"), 65, "settle", text=b"no segment ends")
     flatq("settle", "-c", "me", "602", check=0)
     assert lies(spool)["claimed"] == ["settled.000000000602"]
-    # nor after what is left was given back
+    # nor after the rest was given back
     fill(flatq, 0, 200)
     kept, gone = claim(flatq, "-n", "100")[-1], claim(flatq, "-n", "200")[-1]
     shutil.rmtree(gone[2])
@@ -218,7 +220,7 @@ def test_offsets_grow_whatever_is_deleted(shell, flatq, spool):
 
 
 def test_an_unclaim_that_is_killed_where_no_process_is_seen(flatq, clock, stub):
-    """Nobody can say that it is dead: what it had in hand comes back by a deadline, as a killed claim's does."""
+    """Without /proc, nobody can see that the killed unclaim is dead. So what it had in hand comes back at a deadline, as after a killed claim."""
     push(flatq, b"one")
     claim(flatq)
     stub("mv", '"$REAL" "$@"\ncase $* in\n*/claimed/*/out/batch.*) kill -KILL $PPID ;;\nesac')

@@ -1,4 +1,4 @@
-"""Clocks: one that only grows while the system runs, one of the wall that may be set, and a new boot."""
+"""Clocks: the uptime, which only grows; the wall clock, which may be set; and a new boot."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from engine import child_named, empty, lies, pop, push, refused, reserve
 
 @pytest.fixture
 def wall(stub, tmp_path):
-    """wall(seconds) sets what `date +%s` says."""
+    """wall(seconds) sets what `date +%s` prints."""
     at = tmp_path / "now"
     stub("date", f'read -r now <"{at}"\nprintf "%s\\n" "$now"')
     return lambda seconds: at.write_text(f"{seconds}\n")
@@ -42,7 +42,7 @@ def test_many_due_at_once_in_their_order(flatq, clock):
 
 
 def test_a_delay_over_a_thousand_seconds_boundaries(flatq, clock):
-    """The names of places sort at any length of the delay."""
+    """The names of delayed messages sort by their time, whatever number of digits it has."""
     for k, delay in enumerate((99999, 1000, 999, 100000, 1)):
         push(flatq, b"%d" % delay, "-d", str(delay))
     got, at = [], 0
@@ -55,7 +55,7 @@ def test_a_delay_over_a_thousand_seconds_boundaries(flatq, clock):
 
 
 def test_the_wall_clock_is_set_back_and_forth(shell, flatq, clock, wall):
-    """Neither delays nor leases nor the order move with it while the system runs."""
+    """While the system runs, setting the wall clock changes no delay, no lease and no order."""
     wall(1_700_000_000)
     first = push(flatq, b"1", "-t", "50")
     push(flatq, b"delayed", "-d", "100")
@@ -75,7 +75,7 @@ def test_the_wall_clock_is_set_back_and_forth(shell, flatq, clock, wall):
 
 
 def test_a_new_boot_gives_everything_back(shell, flatq, spool, clock):
-    """Whoever held it has not outlived the boot; its lease has not either. Ids go on growing."""
+    """A boot ends every process, so all messages that were held or leased come back. New ids are still greater than the old ones."""
     for k in range(6):
         push(flatq, b"%d" % k, "q")
     push(flatq, b"other", "other")
@@ -89,7 +89,7 @@ def test_a_new_boot_gives_everything_back(shell, flatq, spool, clock):
     assert [pop(flatq, "q") for _ in range(5)] == [b"0", b"2", b"4", b"5", b"new"]
     empty(flatq, "q")
     assert pop(flatq, "other") == b"other"
-    # a try is a try
+    # the take before the boot counts as a try
     assert flatq("peek", "-s", "buried", "q", check=0).out == b"3"
     assert flatq("peek", "-s", "delayed", "q", check=0).out == b"last"
     assert [path.name for path in (spool / ".boot").iterdir()] == ["second"]
@@ -107,7 +107,7 @@ def test_what_a_pop_held_at_the_power_cut(flatq, clock):
 
 
 def test_settled_by_a_marker_before_the_boot(flatq, clock):
-    """What was popped and not yet swept does not come again."""
+    """The messages were popped, but not yet swept. They do not come again."""
     for k in range(3):
         push(flatq, b"%d" % k)
     assert pop(flatq) + pop(flatq) == b"01"
@@ -117,7 +117,7 @@ def test_settled_by_a_marker_before_the_boot(flatq, clock):
 
 
 def test_a_marker_that_outlived_the_rename_before_it(flatq, spool):
-    """A power cut may keep a pop's marker in done/ and lose the rename of the slip to out/: the message was not taken, and comes again."""
+    """A power cut may keep a pop's marker in done/ and lose the rename of the slip to out/. Then the message was not taken, and comes again."""
     push(flatq, b"1")
     push(flatq, b"2")
     [first, _] = sorted((spool / "default/wal").iterdir())
@@ -133,7 +133,7 @@ def test_a_marker_that_outlived_the_rename_before_it(flatq, spool):
 
 
 def test_a_batch_at_the_power_cut(flatq, spool, clock):
-    """What a drain held is back after the boot at once, in its order; without a boot it waits for the batch's time."""
+    """After a boot, what a drain held comes back at once, in its order. Without a boot it comes back at the batch's deadline."""
     for k in range(3):
         push(flatq, b"%d" % k * 100000)
     process = flatq.start("drain", "-0")
@@ -153,7 +153,7 @@ def test_the_same_ids_are_never_given_twice(flatq, spool, clock):
         clock.reboot(f"boot-{boot}")
         ids += [push(flatq, b"x"), push(flatq, b"x")]
     assert ids == sorted(set(ids))
-    # not even where the newest of them were lost with the power
+    # nor where the power cut lost the newest of them
     for path in sorted((spool / ".ids").glob("*/*")):
         path.unlink()
     clock.reboot("last")
@@ -161,7 +161,7 @@ def test_the_same_ids_are_never_given_twice(flatq, spool, clock):
 
 
 def test_a_delay_goes_on_over_a_boot(flatq, clock, wall):
-    """By the wall clock: the one thing that both boots know."""
+    """The delay counts on by the wall clock, the only clock that goes on over a boot."""
     wall(1_700_000_000)
     push(flatq, b"x", "-d", "100")
     wall(1_700_000_060)
@@ -174,7 +174,7 @@ def test_a_delay_goes_on_over_a_boot(flatq, clock, wall):
 
 
 def test_the_wall_clock_was_set_back_over_a_boot(flatq, clock, wall):
-    """Then a delay takes as much longer, and nothing else is moved: ids and order are no times."""
+    """The delay then takes longer by as much. Nothing else changes, since ids and the order do not depend on time."""
     wall(1_700_000_000)
     first = push(flatq, b"1")
     push(flatq, b"2", "-d", "10")
@@ -200,7 +200,8 @@ def test_the_first_verbs_after_a_boot_at_once(flatq, clock):
 
 
 def test_a_boot_with_a_pusher_that_waits_for_its_input(flatq, spool, clock):
-    """The check after a boot takes no body away from somebody who is still writing it. (The boot is a simulated one.)"""
+    """The first verb after a boot checks for bodies without slips. It must not remove the body that a push is still writing. (The boot is a
+    simulated one.)"""
     push(flatq, b"before", "q")
     process = flatq.start("push", "q")
     process.stdin.write(b"slow ")
@@ -224,7 +225,7 @@ def test_a_receipt_from_before_the_boot(flatq, clock):
 
 
 def test_without_proc(shell, flatq):
-    """No uptime, no boot, no random number, no sizes from the kernel: all by tools."""
+    """Without /proc flatq gets the time, the boot, random numbers and sizes from other programs."""
     flatq.env["FLATQ_PROC"] = "/nonexistent"
     ids = [push(flatq, b"1"), push(flatq, b"2", "-k", "key"), push(flatq, b"3", "-p", "1"), push(flatq, b"", "-d", "1000")]
     assert ids == sorted(ids)
@@ -247,7 +248,7 @@ def test_without_proc(shell, flatq):
 
 
 def test_the_first_second_of_a_system(shell, flatq, clock):
-    """In a container uptime may begin at nothing."""
+    """In a container, the uptime may begin at 0."""
     clock.reboot("second", 0)
     push(flatq, b"x", "-d", "1")
     push(flatq, b"y")
@@ -261,7 +262,7 @@ def test_the_first_second_of_a_system(shell, flatq, clock):
 
 
 def test_a_clock_that_stands_still(flatq, spool, clock):
-    """Names stay different where times are not."""
+    """Names differ even if the time does not."""
     for k in range(5):
         push(flatq, b"%d" % k, "-d", "5")
     clock.advance(5)
@@ -275,17 +276,17 @@ def test_a_clock_that_stands_still(flatq, spool, clock):
 
 @pytest.mark.parametrize("tool", ["base64", "date"])
 def test_a_tool_that_fails_in_the_first_verb_of_a_boot(flatq, clock, stub, tool):
-    """What a whole boot is built on is not taken from a child that was killed."""
+    """If a tool is killed in the first verb after a boot, that verb fails: it must not store a wrong answer for the rest of the boot."""
     push(flatq, b"x" * 200)
     clock.reboot("second")
-    # the first call alone
+    # only the first call fails
     stub(tool, '[ -e "$HOME/failed" ] || { : >"$HOME/failed"; kill -9 $$; }\nexec "$REAL" "$@"')
     for mark in (flatq.spool / ".boot").iterdir():
         mark.unlink()
     done = flatq("push", input=b"y" * 200)
     assert done.status in (0, 70), done
     if done.status:
-        # the shell has its own line on a child that was killed
+        # the shell itself prints a line on a child that was killed
         assert done.out == b"" and done.err.splitlines()[-1].startswith(b"push: "), done
         push(flatq, b"y" * 200)
     assert [pop(flatq), pop(flatq)] == [b"x" * 200, b"y" * 200]
@@ -300,7 +301,7 @@ def test_delayed_ones_by_the_real_clock(shell, flatq):
 
 
 def test_a_bulk_taker_whose_death_nobody_can_see(flatq, clock):
-    """Without /proc, ten minutes give back what a killed drain held; one that lives on, past them, is told so."""
+    """Without /proc, what a killed drain held comes back after ten minutes. A drain that lives longer than that is told that it lost its batch."""
     sent = [b"%0100d" % n for n in range(3000)]
     flatq("push", "-l", input=b"\n".join(sent), check=0)
     batches = lambda: list((flatq.spool / "default/out").glob("batch.*"))
@@ -319,7 +320,7 @@ def test_a_bulk_taker_whose_death_nobody_can_see(flatq, clock):
         else:
             assert flatq("drain", check=0).out.split() == sent
             process.stdout.read()
-            # 66 when it comes to settle, 74 where it has not yet read all of what is gone
+            # 66 when it settles its batch, 74 if it was still reading the messages that are gone
             assert process.wait(60) in (66, 74)
             assert process.stderr.read().count(b"\n") == 1
     empty(flatq)

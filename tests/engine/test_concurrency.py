@@ -1,4 +1,4 @@
-"""Everybody at once: nothing lost, nothing doubled, nothing changed. Under each shell; more of it is the laboratory's (test_history.py)."""
+"""Many verbs at once: no message is lost, doubled or changed. Each test runs under each shell; the laboratory does more of it (test_history.py)."""
 
 import hashlib
 import subprocess
@@ -9,7 +9,7 @@ from engine import drain, empty, lies
 
 
 class Beside:
-    """A verb that runs again and again beside the test, until it ends; each must succeed."""
+    """A verb that runs again and again beside the test. Each run must succeed."""
 
     def __init__(self, flatq, *command):
         self.flatq, self.command, self.turns, self.bad, self.over = flatq, command, 0, [], threading.Event()
@@ -33,7 +33,7 @@ class Beside:
 
 
 def body(k):
-    """Bytes of their own for each number, of very different lengths, some of them large."""
+    """Different bytes for each number, of very different lengths, some of them large."""
     return hashlib.sha256(b"%d" % k).digest() * (1, 40, 3, 9000)[k % 4]
 
 
@@ -44,7 +44,7 @@ def feed(process, data):
 
 
 def collect(process):
-    """The output of a process, read in a thread: a pipe that is full must not hold it up."""
+    """Read the output of a process in a thread, so that a full pipe does not hold it up."""
     result = []
     thread = threading.Thread(target=lambda: result.append(process.communicate()))
     thread.start()
@@ -84,7 +84,7 @@ def test_8_pushes_and_8_pops(shell, flatq):
 
 
 def test_the_first_verbs_of_a_new_spool_at_once(shell, flatq):
-    """All of them find nothing there, and each makes it."""
+    """None of them finds a spool, and each creates it."""
     started = [flatq.start("push", f"q{k % 3}", stdin=subprocess.DEVNULL) for k in range(12)]
     ids = [process.communicate(timeout=100) + (process.returncode,) for process in started]
     assert all(status == 0 and err == b"" for _, err, status in ids), ids

@@ -1,4 +1,4 @@
-"""Processes, counted: the price list of the verbs."""
+"""The price of the verbs: how many processes each starts."""
 
 import os
 
@@ -10,12 +10,12 @@ every_shell = pytest.mark.shells
 
 
 def cost(runner, *words, **more):
-    """Processes, and names of the programs. Debian's mksh has no printf of its own: there each printf is a process more."""
+    """The number of processes, and the names of the programs. Debian's mksh has no printf of its own, so each printf is one process more."""
     return started(runner.count(*words, **more))
 
 
 def costs(runner, programs, *words, **more):
-    """Whether it starts these, each in a process; a shell that has them itself need not execute anything for it."""
+    """The command must start these programs, each in a process. A shell that has one of them built in need not execute a program for it."""
     processes, names = cost(runner, *words, **more)
     assert processes == len(programs)
     assert names == programs or not runs_stubs(os.path.realpath(runner.shell), "base64")
@@ -29,7 +29,7 @@ def started(count):
 
 @pytest.fixture
 def jobs(flatq):
-    """A runner whose spool has been used: its first verb makes it, which costs more."""
+    """A runner whose spool has been used: the first verb creates the spool, which costs more."""
     for text in (b"first", b"second"):
         flatq("push", "jobs", input=text, check=0)
     return flatq
@@ -42,7 +42,7 @@ def test_push(jobs):
 
 @every_shell
 def test_push_synced(jobs):
-    jobs("push", "jobs", env={"FLATQ_SYNC": "on"}, check=0)  # tries sync
+    jobs("push", "jobs", env={"FLATQ_SYNC": "on"}, check=0)  # the first one tries sync
     costs(jobs, ["base64", "sync"], "push", "jobs", input=b"x" * 100, env={"FLATQ_SYNC": "on"})
 
 
@@ -52,7 +52,8 @@ def test_pop(jobs):
 
 
 def test_what_a_door_does_not_find(clock, jobs):
-    """lib/README.md, "Cost": a `find` for each queue, and an `ls`. By the test's clock: at some times the door joins its counters as well."""
+    """lib/README.md, "Cost": a `find` for each queue, and an `ls`. The test's clock stands still, since every few seconds a door also writes its
+    counters."""
     def programs(line):
         done = started(jobs.count("beanstalk", input=line + b"\r\nquit\r\n"))[1]
         return sorted(name for name in done if name in ("find", "ls", "mv", "base64"))
@@ -101,9 +102,9 @@ def test_full(jobs):
 
 
 def test_depth_changes_nothing(jobs):
-    """A few operations at two depths; `make bench` takes the means of a thousand, at 1,000,000, unfolding included."""
+    """A few operations at two depths. `make bench` has the means of a thousand at 1,000,000 messages, with unfolding."""
     def costs():
-        """With what a pop does once a second, the look for what has expired: each time."""
+        """Each pop here also looks for ended leases, which it otherwise does once a second."""
         (jobs.spool / "deep/tended").unlink(missing_ok=True)
         return [jobs.count(*words, input=b"x" * 100) for words in (["push", "deep"], ["pop", "deep"])]
 
@@ -111,7 +112,7 @@ def test_depth_changes_nothing(jobs):
     costs()
     few = costs()
     jobs("push", "-l", "deep", input=b"".join(b"%099d\n" % number for number in range(20_000)), check=0)
-    for _ in range(3):  # the single that is left, then the unfolding
+    for _ in range(3):  # first the remaining single message, then the unfolding
         costs()
     many = costs()
     assert [started(count) for count in many] == [started(count) for count in few]

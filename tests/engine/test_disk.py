@@ -1,4 +1,4 @@
-"""A disk that is full, a directory that is not ours: one clear line, the right exit code, nothing lost."""
+"""A full disk, and directories without rights: the verb prints one clear line, returns the right exit code, and loses nothing."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from engine import empty, lies, pop, push, refused, reserve
 
 @pytest.fixture
 def small_disk(request, flatq, tmp_path):
-    """The spool on a file system of its own with room for little: for 400 KB, or as the test says in the words of mount."""
+    """The spool on a small file system of its own: 400 KB, or what the test's parameter tells mount."""
     place = tmp_path / "disk"
     place.mkdir()
     room = getattr(request, "param", "size=400k")
@@ -28,7 +28,7 @@ def small_disk(request, flatq, tmp_path):
 
 
 def fill(path, leave=0):
-    """Takes what room there is, but for so many bytes."""
+    """Use up the free room but for so many bytes."""
     with open(path / "ballast", "wb", buffering=0) as ballast:
         try:
             while True:
@@ -61,9 +61,9 @@ def test_full(shell, flatq, small_disk, sync):
     for options in ([], ["-k", "new"], ["-d", "9"], ["-n", "3"]):
         refused(flatq("push", *options, "q", input=b"new"), 74, "push", text=b"no space left")
     refused(flatq("push", "another", input=b"new"), 74, "push", text=b"no space left")
-    # nothing of it is left
+    # the failed push left nothing
     assert {place: len(names) for place, names in lies(small_disk, "q").items()} == {place: len(names) for place, names in before.items()}
-    # what is there can be taken: that frees room, and needs none
+    # messages can be taken: that needs no room and frees some
     got = reserve(flatq, "q")
     assert got.body == b"0"
     assert pop(flatq, "q") == b"1"
@@ -91,7 +91,7 @@ def test_too_large_for_what_is_left(shell, flatq, small_disk):
 
 @pytest.mark.parametrize("small_disk", ["nr_inodes=60"], indirect=True)
 def test_no_files_left(flatq, small_disk):
-    """Names can run out before bytes do."""
+    """A disk can have room for bytes and none for new files."""
     there = 0
     for k in range(60):
         done = flatq("push", "q", input=b"%d\n" % k)
@@ -113,7 +113,7 @@ def test_no_files_left(flatq, small_disk):
 
 @pytest.fixture
 def nobody(flatq):
-    """Runs a verb as a user who has no rights to the spool; a spool of his own lies in a directory that he may enter."""
+    """Runs a verb as user 65534, who has no rights to the spool. That user's own spool would lie in a directory that the user may enter."""
     top = Path(tempfile.mkdtemp())
     top.chmod(0o755)
     prefix = []
@@ -138,7 +138,7 @@ def nobody(flatq):
 
 
 def opened(path):
-    """For all to read, for nobody to write."""
+    """Everybody may read it, and nobody may write."""
     for root, directories, names in os.walk(path, topdown=False):
         for name in names:
             os.chmod(os.path.join(root, name), 0o444)
@@ -193,7 +193,7 @@ def test_one_place_that_cannot_be_written(nobody, place, verb):
     (nobody.top / "spool/q" / place).chmod(0o700)
     (nobody.top / "spool/q/tended").unlink(missing_ok=True)
     rest = [nobody("pop", "q").out for _ in range(2)]
-    # where only the marker could not be made, the message was handed out, and may come again
+    # where only the marker could not be made, the pop handed the message out, and it may come again
     assert rest == [b"1", b"2"]
     assert nobody("pop", "q").status == 66
 
@@ -203,7 +203,7 @@ def test_one_place_that_cannot_be_written(nobody, place, verb):
     ("push", "mkdir", ["-d", "9"]), ("pop", "base64", []), ("pop", "mv", []), ("pop", "mkfifo", ["-w", "1", "empty"]),
 ])
 def test_a_tool_that_is_missing(flatq, stub, verb, tool, options):
-    """What cannot run its tools is refused, in one line, and changes nothing."""
+    """A verb that cannot run one of its tools prints one line and changes nothing."""
     push(flatq, b"x", "q")
     before = {place: len(names) for place, names in lies(flatq.spool, "q").items()}
     missing = stub(tool, "exit 127")

@@ -1,4 +1,4 @@
-"""What a caller has exported decides nothing but what the man page names."""
+"""Of all variables that a caller has exported, only those that the man page names change what a verb does."""
 
 import os
 import re
@@ -12,13 +12,13 @@ from conftest import LIB, ROOT, share, wait_for
 from engine import lies, push
 
 SCRIPTS = [ROOT / "launch", *sorted(path for path in LIB.rglob("*") if path.is_file() and path.suffix in ("", ".sh"))]
-# what every program goes by; what tells a shell that it is bash or yash, a door under launch that ncat serves it, and what keeps dash from starting
+# HOME, PATH and the like, by which every program goes; then those by which the shell says what it is, and those that the shell sets itself
 SYSTEM = {"PATH", "HOME", "PYTHONPATH", "LC_ALL"}
 SHELLS_OWN = {"BASH_VERSION", "YASH_VERSION", "OPTIND"}
 
 
 def read_names():
-    """Every name of a variable that a script reads: $name, ${name, and words in $(( ))."""
+    """Every variable that a script reads: $name, ${name}, and the words in $(( ))."""
     names = set()
     for path in SCRIPTS:
         text = path.read_text()
@@ -29,30 +29,31 @@ def read_names():
 
 
 def documented():
-    """The names that the man page has under ENVIRONMENT, which is where a user looks."""
+    """The names that the man page has under ENVIRONMENT, where a user looks."""
     page = subprocess.run(["awk", "-f", LIB / "engine/manpage.awk", LIB / "flatq"], stdout=subprocess.PIPE, text=True, check=True).stdout
     return set(re.findall(r"^\.B ([A-Z_]+)$", page.partition(".SH ENVIRONMENT")[2].partition(".SH")[0], re.M))
 
 
 def test_what_is_read_with_a_default_is_not_inherited():
-    """`set -u` ends a verb that reads a name without a value; so only what is read with a default can come from outside. engine/common.sh unsets those."""
+    """`set -u` ends a verb that reads a variable without a value. So only a variable that is read with a default can come from outside, and
+    engine/common.sh unsets each of these."""
     first = re.search(r"\n  unset ((?:[^\n]*\\\n)*[^\n]*)\n", (LIB / "engine/common.sh").read_text())[1].replace("\\\n", " ").split()
     assert first == sorted(first)
     defaults = {name for path in SCRIPTS for name in re.findall(r"\$\{([A-Za-z_]\w*):?[-+=]", path.read_text())}
     assert defaults - SYSTEM - SHELLS_OWN - documented() == set(first)
 
 
-# what ls, awk and bash go by
+# variables that change what ls, awk and bash do
 TOOLS = {"QUOTING_STYLE": "c", "TIME_STYLE": "+%s", "BASHOPTS": "nullglob:dotglob:failglob", "SHELLOPTS": "noclobber:errexit:pipefail:keyword:monitor", "GLOBIGNORE": "*"}
 
 
 def hostile(names, value, place):
-    """All the names with that value. What it runs, leaves a file at `place`."""
+    """All the names with that value. If a verb runs the value, a file appears at `place`."""
     return TOOLS | {name: value.replace("X", str(place)) for name in names - SYSTEM - SHELLS_OWN - documented()}
 
 
 def said(text):
-    """Without what is different each time: nonces, receipts, times."""
+    """The text without what differs at each run: nonces, receipts and times."""
     text = re.sub(rb"\d{4}-\d\d-\d\dT[\d:.]+Z", b"DATE", text)
     text = re.sub(rb"(?m)^((?:DATE|-) \S+ \S+ .*) \d+$", rb"\1 MS", text)
     text = re.sub(rb"\b[0-9a-f]{12}\b", b"NONCE", text)
@@ -60,12 +61,12 @@ def said(text):
     text = re.sub(rb"(Timestamp: |Date: ).*", rb"\1T", text)
     text = re.sub(rb"(?m)^(oldest|pid|uptime|id|age|hostname|time-left|rusage\S*|delay)(:?) .*$", rb"\1\2 N", text)
     text = re.sub(rb'("oldest_seconds":|"time":|Content-Length: )[\d.]+', rb"\1N", text)
-    text = re.sub(rb'points="[^"]*"|<td>\d+ s</td>|\b\d\d:\d\d:\d\d\b', b"N", text)  # the status page
+    text = re.sub(rb'points="[^"]*"|<td>\d+ s</td>|\b\d\d:\d\d:\d\d\b', b"N", text)  # of the status page
     return re.sub(rb"\b1[6-9]\d{8}(\.\d+)?\b", b"TIME", text)
 
 
 def outcomes(flatq, env):
-    """Each verb and each door, in a spool of its own: what it says, and what is left."""
+    """What each verb and each door prints, and what is left, in a spool of its own."""
     seen = []
 
     def run(verb, *args, data=b"", receipt=False):
@@ -127,7 +128,7 @@ VALUES = ["$(touch X)", "a[$(touch X)]", "1", "/etc/passwd", "-n"]
 def test_inherited_variables_decide_nothing(shell, flatq, tmp_path):
     names = read_names()
     assert len(names) > 500 and {"take_stop", "remote_mark", "FLATQ_DOOR", "ids_low"} <= names
-    flatq.env["FLATQ_PYTHON"] = sys.executable  # not a script that finds one, which bash runs
+    flatq.env["FLATQ_PYTHON"] = sys.executable  # else a script finds Python, and bash runs that script
     usual = outcomes(flatq, {})
     for number, value in enumerate(share(f"hostile {os.path.realpath(shell)}", VALUES, 1, first=1)):
         flatq.env["FLATQ_DIR"] = str(tmp_path / f"spool-{number}")
@@ -137,7 +138,7 @@ def test_inherited_variables_decide_nothing(shell, flatq, tmp_path):
         assert not place.exists(), value
 
 
-# what bash goes by before it has read a line of ours stays: there FUNCNEST is higher than we need
+# bash keeps what it took over before it read a line of lib/, so FUNCNEST is higher here than flatq needs
 UNSET = {"TMOUT": "1", "GLOBSORT": "-name", "GLOBIGNORE": "*", "EXECIGNORE": "*/nothing", "FUNCNEST": "999", "BASH_COMPAT": "4.4", "GAWK_READ_TIMEOUT": "1",
          "MAWK_OPTIONS": "-W version"}
 
@@ -152,7 +153,7 @@ def test_what_bash_and_awk_go_by_is_unset(flatq):
 
 @pytest.mark.parametrize("shell", ["bash"], indirect=True)
 def test_a_guard_waits_as_long_as_its_worker_lives(flatq):
-    """bash ends each `read` after TMOUT seconds."""
+    """bash ends each `read` after TMOUT seconds. The command runs longer than that, and the guard must still not end it."""
     push(flatq, b"whole ")
     done = flatq("work", "-w", "0", "--", "sh", "-c", "cat; sleep 1.3; echo done", env={"TMOUT": "1"}, check=0)
     assert (done.out, done.err) == (b"whole done\n", b"")

@@ -1,4 +1,4 @@
-"""The checkpoint: many single messages into flat files and back, in the same order, whatever happens between."""
+"""The checkpoint moves single messages into flat files, and back, and keeps their order, whatever happens meanwhile."""
 
 import base64
 import shutil
@@ -10,7 +10,7 @@ from conftest import Runner, wait_for
 from engine import child_named, empty, lies, loop, pop, push, refused, reserve
 
 DEEP = 1500
-deeply = pytest.mark.xdist_group("deep")  # so that one process fills it
+deeply = pytest.mark.xdist_group("deep")  # one process runs these tests, so that the queue is filled once
 FEW = 210
 
 
@@ -24,7 +24,7 @@ def text(k):
 
 @pytest.fixture(scope="module")
 def deep(tmp_path_factory):
-    """A spool with 1,500 messages in three priorities, by four producers, and which id each has."""
+    """A spool with 1,500 messages in three priorities, from four producers; and the message of each id."""
     top = tmp_path_factory.mktemp("deep")
     runner = Runner(shutil.which("dash"), top / "spool", top)
     loop(runner, '''
@@ -49,7 +49,7 @@ def deep(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A spool with as many as a checkpoint folds, in few/."""
+    """A spool that has in few/ as many messages as a checkpoint folds."""
     top = tmp_path_factory.mktemp("few")
     runner = Runner(shutil.which("dash"), top / "spool", top)
     loop(runner, '''
@@ -77,7 +77,7 @@ def flats(spool, queue):
 
 
 def stored(spool, queue):
-    """What the queue's files say is ready, in order, each message from one place alone: quicker than popping it all."""
+    """The ready messages by the queue's files, in order, each from one place only. This is quicker than popping them all."""
     q = spool / queue
     assert not list(q.glob("fold/*/*")) and not list(q.glob("unfold/[!~]*"))
     found = [(path.name, (q / "body" / path.name.split(".")[1]).read_bytes()) for place in ("wal/*", "head/*/*") for path in q.glob(place)]
@@ -92,7 +92,7 @@ def stored(spool, queue):
 
 
 def in_order(ids):
-    """The numbers of the deep queue's messages as they must come out: by priority, then by id."""
+    """The numbers of the deep queue's messages in the order in which they must come out: by priority, then by id."""
     return [k for _, _, k in sorted((priority(k), number, k) for number, k in ids.items())]
 
 
@@ -109,7 +109,7 @@ def test_1500_through_flat_files_in_the_exact_order(filled_deep, deep, spool):
         assert len(lines) == int(path.name.split(".")[3]) and all(line.endswith(b"\n") for line in lines)
         assert all(line.split(b".")[0].decode() == path.name.split(".")[0] for line in lines), "one priority a file"
     expected = [text(k) for k in in_order(deep[1])]
-    # one by one for a while, then some in bulk, to come to the next files
+    # first one by one, then some in bulk, to come to the next flat files
     while expected:
         for _ in range(min(40, len(expected))):
             assert pop(filled_deep, "deep") == expected.pop(0)
@@ -124,7 +124,7 @@ def test_1500_through_flat_files_in_the_exact_order(filled_deep, deep, spool):
 
 @deeply
 def test_put_backs_in_between(filled_deep, deep, spool):
-    """What comes back has its old place, even where all around it is folded, unfolded and folded again."""
+    """A message that comes back has its old place, also when all around it was folded, unfolded and folded again."""
     left = in_order(deep[1])
     filled_deep("wal", "deep", check=0)
     for turn in range(12):
@@ -142,7 +142,7 @@ def test_put_backs_in_between(filled_deep, deep, spool):
         for k in left[:3]:
             assert pop(filled_deep, "deep") == text(k)
         left = left[3:]
-    # those of the last priority come by their ids
+    # the messages of the last priority come in the order of their ids
     by_id = {k: number for number, k in deep[1].items()}
     tail = sorted(left[-12:], key=by_id.get)
     assert stored(spool, "deep") == b"".join(text(k) for k in left[:-12] + tail)
@@ -176,7 +176,7 @@ def fold_and_unfold(filled, spool):
     got = reserve(filled, "few")
     assert (got.body, got.tries, got.length) == (text(2), 1, len(text(2)))
     filled("release", got.receipt, check=0)
-    # and the rest again
+    # the remaining messages are folded again
     filled("wal", "few", check=0)
     assert stored(spool, "few") == b"".join(text(k) for k in range(2, FEW))
     assert [pop(filled, "few"), pop(filled, "few")] == [text(2), text(3)]
@@ -211,7 +211,7 @@ def test_any_bytes_through_a_flat_file(flatq, spool):
 
 
 def test_settle_in_the_middle_of_a_flat_file(filled, made, spool):
-    """A message that nobody holds is deleted by its id, wherever it lies."""
+    """A message that nobody holds is deleted by its id, also in the middle of a flat file."""
     filled("wal", check=0)
     ids = [int(path) for path in (made.parent / "few").read_text().split()]
     assert filled("peek", f"few:{ids[100]}", check=0).out == text(100)
@@ -240,7 +240,7 @@ def test_a_bound_counts_what_is_folded(filled, spool):
 
 
 def test_killed_with_its_lock_held_by_a_child(filled, stub, spool):
-    """The child that outlives its shell is at work on the run, so whoever comes next waits for it."""
+    """The child lives longer than its shell and still works on the run. So it keeps the lock, and the next verb waits for it."""
     stub("awk", '[ -e "$HOME/go" ] || { mkfifo "$HOME/go" && read -r go <"$HOME/go"; }\nexec "$REAL" "$@"')
     process = filled.start("wal", "few", stdin=subprocess.DEVNULL)
     wait_for(lambda: (filled.home / "go").exists(), "the fold in the midst of its work")
@@ -269,7 +269,7 @@ def test_delayed_and_buried_are_never_folded(filled, spool):
 
 
 def test_few_are_left_alone(flatq, spool):
-    """Below a few hundred a fold would cost more than it saves."""
+    """A fold of less than a few hundred messages would cost more than it saves."""
     for k in range(3):
         push(flatq, text(k))
     flatq("wal", check=0)
@@ -278,5 +278,5 @@ def test_few_are_left_alone(flatq, spool):
 
 @deeply
 def test_a_thousand_pushes_fold_by_themselves(deep):
-    """Nobody called a checkpoint while the deep queue was filled; whoever opened a new range of ids did."""
+    """The test called no checkpoint while it filled the deep queue. Each push that opened a new range of ids did."""
     assert flats(deep[0], "deep")

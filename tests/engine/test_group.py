@@ -1,4 +1,4 @@
-"""create -g: several users on one spool. Needs root, to be them."""
+"""create -g: several users share one spool. The tests need root, to run verbs as these users."""
 
 import os
 import re
@@ -17,8 +17,8 @@ GROUP, ALICE, BOB, EVE = 65501, 65502, 65503, 65504
 
 @pytest.fixture
 def as_user():
-    """as_user(USER, VERB, ...) runs a copy of lib/VERB as that user. It lies beside pytest's own directories: those are closed to others again
-    whenever a pytest begins."""
+    """as_user(USER, VERB, ...) runs a copy of lib/VERB as that user. The copy lies beside pytest's own directories, since every pytest that begins
+    closes those to others."""
     if os.geteuid():
         pytest.skip("only root can act as several users")
     need("setpriv")
@@ -44,7 +44,7 @@ def as_user():
 
 
 def test_a_spool_that_cannot_be_looked_at_once_is_not_private(as_user):
-    """Every look at the spool fails once, in turn: what Alice stores, Bob can take."""
+    """In turn, every look at the spool fails once. The push must not take the spool for a private one then: Bob can take what Alice stored."""
     assert as_user(ALICE, "create", "-g", "q").returncode == 0
     looks = "newfstatat,stat,faccessat2,access"
     for when in range(1, 4):
@@ -70,7 +70,7 @@ def test_two_users(as_user):
 
 
 def test_a_worker_of_another_user(flatq, as_user):
-    """Who may not send it a signal sees that it lives all the same: its pid file is not taken from it."""
+    """A user who may not signal the worker still sees that it lives, and so does not take its pid file."""
     file = as_user.spool.parent / "pid"
     process = flatq.start("work", "--pid-file", file, "--", "true")
     wait_for(lambda: file.exists() and file.read_text(), "it works")
@@ -92,7 +92,7 @@ def test_nobody_else(as_user):
 def test_private_by_default(as_user):
     as_user(ALICE, "push", "jobs", input=b"secret")
     modes = {path.stat().st_mode & 0o077 for path in as_user.spool.rglob("*")}
-    # the set-gid bit of the directory above makes it the group's; without that bit, nobody's but the owner's
+    # the set-gid bit of the directory above gives the spool to the group; without the bit, only the owner has rights
     assert modes <= {0o060, 0o070, 0o000}
     private = subprocess.run(["sh", str(LIB / "push"), "jobs"], input=b"x", capture_output=True, timeout=100,
                              env={"PATH": os.environ["PATH"], "HOME": "/", "FLATQ_DIR": str(as_user.spool.parent.parent / "mine"), "FLATQ_SYNC": "off"})
@@ -100,13 +100,13 @@ def test_private_by_default(as_user):
     assert {path.stat().st_mode & 0o077 for path in (as_user.spool.parent.parent / "mine").rglob("*")} == {0}
 
 
-# ---- what a member writes, another's verb reads: it is never run, nor taken for the name of a file elsewhere
+# ---- a verb reads what another member wrote: it must not run it, nor use it as the name of a file elsewhere
 
 HOSTILE = ["a[$(touch X)]", "$(touch X)", "`touch X`", "1 -o -n", "../../victim", "-rf", "00x"]
 
 
 def everything_done(flatq, log=None):
-    """Every verb once; how it ends does not matter, but that it does."""
+    """Run every verb once. Each may fail, but it must end."""
     for verb, *args in (["push", "q"], ["push", "-k", "key", "q"], ["push", "-d", "1", "q"], ["stat"], ["list", "q"], ["peek", "q"], ["pop", "q"],
                         ["reserve", "q"], ["kick", "q"], ["claim", "-c", "me", "q"], ["settle", "-c", "me", "1", "q"], ["unclaim", "-c", "me", "q"],
                         ["work", "-q", "q", "--until-empty", "--", "true"], ["close", "q"], ["create", "-b", "9", "-m", "3", "q"], ["doctor"], ["wal"],
@@ -161,7 +161,7 @@ def test_nothing_that_a_member_writes_is_run(shell, flatq, tmp_path):
 @pytest.mark.parametrize("what", ["segment", "range", "pause"])
 @pytest.mark.shells
 def test_nothing_in_a_name_is_run(shell, flatq, tmp_path, what):
-    """Names hold no slash: what they run is a program `xy` in PATH."""
+    """A name holds no slash, so a shell that ran it would run a program `xy` in PATH."""
     flatq("create", "-g", "-b", "5", "q", check=0)
     flatq("push", "q", input=b"x", check=0)
     (tmp_path / "bin").mkdir()
@@ -186,7 +186,8 @@ def test_nothing_in_a_name_is_run(shell, flatq, tmp_path, what):
 
 
 def test_the_journal_leads_nowhere_else(flatq, tmp_path):
-    """A killed push has the name of a queue there, whose body/ may be a link; and a range of ids may be one."""
+    """The push journal names the queue of a killed push. A member may have made the queue's body/, or a range of ids, a link to elsewhere: then no
+    file elsewhere changes."""
     flatq("create", "-g", "q", check=0)
     boot, = (flatq.spool / ".boot").iterdir()
     ids, evil, home = flatq.spool / ".ids", flatq.spool / "evil", tmp_path / "elsewhere"
@@ -197,7 +198,7 @@ def test_the_journal_leads_nowhere_else(flatq, tmp_path):
     shutil.copytree(flatq.spool / "q", evil)
     for name in ("body", "wal"):
         (evil / name).rmdir()
-    # no directory: so the checkpoint does not take it for a queue, and refuse it
+    # a file, so that the checkpoint does not refuse the queue before it comes to the journal
     (evil / "wal").touch()
     (evil / "body").symlink_to(home)
     (ids / "000000000").rename(ids / "999999999")
@@ -209,7 +210,7 @@ def test_the_journal_leads_nowhere_else(flatq, tmp_path):
     assert {path.name: path.read_text() for path in home.iterdir()} == before
 
 
-# ---- links: what a verb writes goes where the spool is, and nowhere else
+# ---- links: a verb writes only where the spool is
 
 NAMES = ["log", "tended", "conf", "closed", "paused", "dropping", "tmp", "wal", "body", "out", "wait", "room", "done", "keys", "head", "buried", "delayed",
          "queue", "fold", "unfold", "claimed"]
@@ -217,7 +218,7 @@ NAMES = ["log", "tended", "conf", "closed", "paused", "dropping", "tmp", "wal", 
 
 @pytest.mark.parametrize("name", share("link", NAMES, 3, first=2))
 def test_a_link_in_a_group_spool_is_not_followed(flatq, tmp_path, name):
-    """Whatever name it has, and whether it names a file, a directory with files, or nothing."""
+    """Whatever name the link has, and whether it leads to a file, a directory with files, or nothing: no verb writes through it."""
     flatq("create", "-g", "q", check=0)
     used(flatq)
     saved = tmp_path / "saved"
@@ -247,7 +248,7 @@ def test_a_link_in_a_group_spool_is_not_followed(flatq, tmp_path, name):
 
 
 def test_a_link_that_comes_between_look_and_write(flatq, stub, tmp_path):
-    """A program that the verb starts in between puts it there, as another member could: the file that it names stays as it is."""
+    """A program that the verb starts creates the link, as another member could at that moment. The file that the link leads to must not change."""
     flatq("create", "-g", "q", check=0)
     flatq("push", "q", input=b"x", check=0)
     victim = tmp_path / "victim"
@@ -259,13 +260,14 @@ def test_a_link_that_comes_between_look_and_write(flatq, stub, tmp_path):
         file.unlink()
     (flatq.spool / "q/closed").unlink()
     stub("flock", 'exec "$REAL" "$@"')
-    # the first verb after a boot writes new.PID: whoever sees the process can make it before
+    # the first verb after a boot writes new.PID, and a member who sees its process can create that name before
     stub("base64", f'for n in $(seq $((PPID - 20)) $((PPID + 5))); do ln -s "{victim}" {flatq.spool}/.boot/new.$n; done 2>/dev/null\nexec "$REAL" "$@"')
     flatq("stat", check=0)
     assert len(list((flatq.spool / ".boot").iterdir())) == 1 and victim.read_text() == "precious"
 
 
 def test_no_file_is_emptied_by_name():
-    """`>|` writes through a link that comes behind the last look. Two places may: a spool that is nobody else's, and statistics of a door's own."""
+    """`>|` writes through a link that came after the last look. Only two places may use it: a spool that belongs to one user, and the statistics of
+    a door."""
     lines = {f"{path.relative_to(LIB)}: {line.strip()}" for path in LIB.rglob("*") if path.is_file() for line in path.read_text().splitlines() if re.search(r">\| ?\S", line)}
     assert {line.partition(":")[0] for line in lines} == {"engine/take.sh", "doors/beanstalk/tally.sh"} and len(lines) == 2, lines

@@ -1,4 +1,4 @@
-"""Names of queues: what is allowed works and survives, what is not is refused in one line and touches nothing."""
+"""Names of queues. A good name works, also in a checkpoint. A bad one is refused in one line, and nothing is changed."""
 
 import os
 from pathlib import Path
@@ -68,8 +68,8 @@ def test_receipts_of_bad_names(flatq, spool):
 
 
 def allowed(flatq, spool, tmp_path, names):
-    """Push, checkpoint, reserve, put back, pop, each under its own name, and beside all others. (The two dashes are for mksh, to
-    which what begins with a plus is an option.)"""
+    """Push, checkpoint, reserve, put back and pop under each of the names, in one spool. (mksh takes an argument that begins with a plus for an
+    option, so there is `--`.)"""
     outside = everything(flatq.home)
     for name in names:
         push(flatq, b"1 " + name.encode(), "--", name)
@@ -104,7 +104,7 @@ def test_names_that_differ_are_queues_that_differ(flatq):
 
 
 def test_a_queue_called_like_a_part_of_the_spool(flatq, spool):
-    """A name with a dot in front is not one of the spool's own files."""
+    """A queue's name that begins with a dot never leads to one of the spool's own files."""
     number = push(flatq, b"x", ".ids")
     flatq("drop", "-f", ".ids", check=0)
     assert push(flatq, b"y", ".ids") > number
@@ -180,7 +180,7 @@ def test_nobody_but_the_owner_reads(flatq, spool):
 
 
 def test_what_the_environment_sets_changes_nothing(shell, flatq, tmp_path):
-    """IFS, CDPATH, POSIXLY_CORRECT, a locale, and variables named like ours."""
+    """Neither IFS, CDPATH, POSIXLY_CORRECT, a locale nor variables named like flatq's own change anything."""
     ours = {name: "7" for name in ("id", "q", "queue", "number", "slip", "taken", "found", "why", "now", "later", "range", "journal", "push_dup",
                                    "push_cr", "wait_fifo", "lock_held", "flat_priority", "OPTIND", "option", "ids_turned", "push_wait", "kicked")}
     env = {"IFS": "0123456789.-/", "CDPATH": "/:/tmp", "LC_ALL": "C.UTF-8", "LANG": "C.UTF-8", "POSIXLY_CORRECT": "1", "ENV": "/nonexistent", **ours}
@@ -198,7 +198,7 @@ def test_what_the_environment_sets_changes_nothing(shell, flatq, tmp_path):
 
 
 def test_through_a_link_and_from_the_search_path(shell, flatq, tmp_path):
-    """lib/push by its path, as flatq push, and with its own directory as the working directory."""
+    """A verb works by the path of lib/push, as `flatq push`, and from its own directory."""
     import subprocess
     from conftest import LIB
     for command, cwd in (([flatq.shell, "push"], LIB), ([flatq.shell, "./push"], LIB), ([flatq.shell, str(LIB / "flatq"), "push"], tmp_path), ([flatq.shell, "flatq", "push"], LIB)):

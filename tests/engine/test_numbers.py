@@ -1,4 +1,5 @@
-"""What the command line refuses, of every verb; and its numbers: decimal digits, leading zeros lost, nothing executed, nothing that wraps around."""
+"""What the command line of each verb refuses. Its numbers are decimal digits: leading zeros do not count, nothing is executed, nothing
+overflows."""
 
 import shlex
 import sys
@@ -32,7 +33,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("verb", sorted({words.split()[0] for lines in REFUSED.values() for words in lines}))
 def test_usage(shell, flatq, spool, verb):
-    """One line says what is wrong, and nothing is made."""
+    """One line says what is wrong, and nothing is created."""
     flatq.env["FLATQ_PYTHON"] = sys.executable
     for status, lines in REFUSED.items():
         for first, *args in map(shlex.split, lines):
@@ -41,12 +42,12 @@ def test_usage(shell, flatq, spool, verb):
     assert not (spool / "default").exists() and not list(flatq.home.iterdir())
 
 
-# verb, option, and what else it takes
+# verb, option, and the other words that it needs
 OPTIONS = [
     ("push", "-p"), ("push", "-d"), ("push", "-t"), ("push", "-w"), ("push", "-n"), ("pop", "-w"), ("pop", "-n", "-l"), ("reserve", "-w"), ("reserve", "-t"),
     ("kick", "-n"), ("create", "-b"), ("create", "-m"), ("release", "-p"), ("release", "-d"), ("touch", "-t"), ("bury", "-p"),
 ]
-MORE = ("push -n", "pop -n", "create -b", "create -m")  # more than 4294967295 is allowed
+MORE = ("push -n", "pop -n", "create -b", "create -m")  # these take more than 4294967295
 
 
 @pytest.mark.parametrize("words", OPTIONS, ids=" ".join)
@@ -76,7 +77,7 @@ def test_in_every_shell(shell, flatq, spool):
 
 
 def test_leading_zeros(shell, flatq):
-    """08 and 09 are no bad octals, 010 is not 8."""
+    """08 and 09 are numbers, and 010 is ten: no shell may read them as octal."""
     push(flatq, b"ten", "-p", "010")
     push(flatq, b"nine", "-p", "09")
     push(flatq, b"eight", "-p", "0000000000000000000008")

@@ -1,4 +1,4 @@
-"""A spool with things in it that nobody expects: from crashed, older or foreign hands. Every verb survives, and nothing of ours is lost."""
+"""A spool with unexpected things in it, from a crash, an older version or another program. Every verb works, and no message is lost."""
 
 import shutil
 import subprocess
@@ -14,7 +14,7 @@ from flatq.crashlab.scenarios import old_range
 PLACES = ["body", "wal", "fold", "queue", "unfold", "head", "out", "done", "delayed", "buried", "keys", "wait", "room", "tmp"]
 SLIP = "0000065536.000000000900.0.0.60.0.176000000000.1.-.0-0-0-0"
 
-# names that look like nothing, like a message's, like a flat file's, and like a shell's business
+# names like nothing, like a message's, like a flat file's, and with characters that a shell treats specially
 STRANGE = [
     "junk", "0", "!first", "~last", "a b", "new\nline", "*", "?", "[a]", "-n", "$(touch x)", ".hidden", "0000000000", "0000000000.000000000001",
     "0000065536.000000000000.0.0.60.0.000000000000.0.-", SLIP + ".extra", SLIP.replace("65536", "x5536"), SLIP[:40], "x" * 250,
@@ -38,7 +38,7 @@ def strange_files(q, place, kind):
 
 
 def every_verb(flatq, queue="q"):
-    """What a day brings; what was there before in the queue, in order, must be the texts 1, 2 and 3."""
+    """Run the verbs of a usual day. The queue must have held exactly the messages 1, 2 and 3 before, in this order."""
     assert reserve(flatq, queue).body == b"1"
     push(flatq, b"5", "-k", "another key", queue)
     assert b"dup" in flatq("push", "-k", "key", queue, check=0).out
@@ -65,7 +65,7 @@ def test_strange_files(flatq, spool, place, kind):
     done = flatq("pop", "q")
     assert (done.status, done.out) == (0, b"6"), done
     assert not list(flatq.home.iterdir())
-    # and it comes to an end: what is strange is no message
+    # the strange files are no messages, so the queue is empty then
     done = flatq("pop", "q")
     assert done.status in (66, 74), done
     assert done.status == 66 or place in ("buried", "delayed", "keys") or kind != "file", done
@@ -132,7 +132,7 @@ CONTENTS = ["", "\n", "garbage\n", "a[$(touch x)]\n", "-1\n", "\0\0\0\0", "99999
 @pytest.mark.parametrize("name, content", [(name, content) for name in ("tended", "keys/*") for content in CONTENTS] +
                          [(name, "garbage\n") for name in ("log", "closed", "lock")])
 def test_strange_contents(flatq, spool, name, content):
-    """As a power cut leaves them, or a hand: a verb goes on without what it cannot read."""
+    """The file is damaged, as after a power cut. A verb goes on without it."""
     for text in b"1", b"2":
         push(flatq, text, "q")
     push(flatq, b"3", "-k", "key", "q")
@@ -145,7 +145,7 @@ def test_strange_contents(flatq, spool, name, content):
         assert flatq("push", "q").status == 69
         path.unlink()
     if name == "keys/*":
-        # the key cannot be known to be taken, but nothing else suffers
+        # a verb cannot know whether the key is taken, but all else works
         assert flatq("push", "-k", "key", "q").status in (0, 65, 74)
         assert pop(flatq, "q") + pop(flatq, "q") == b"12"
         assert pop(flatq, "q") == b"3"
@@ -163,7 +163,7 @@ def test_a_conf_that_is_damaged(flatq, spool, content):
         assert done.status in (0, 65), done
         assert done.status == 0 or (done.out == b"" and done.err.count(b"\n") == 1 and b"damaged" in done.err), done
     assert not list(flatq.home.iterdir())
-    # made anew it is good
+    # a new one is good
     (spool / "q/conf").unlink()
     flatq("create", "-b", "9", "q", check=0)
     push(flatq, b"z", "q")
@@ -185,7 +185,7 @@ def test_a_directory_in_the_place_of_a_file(flatq, spool, name):
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_place_that_is_missing(flatq, spool, place):
-    """A queue that was half made, half removed or made by an older version: what can be done is done, all else is one line."""
+    """The queue is half created, half removed, or from an older version. A verb does what it can, and says in one line what it cannot."""
     push(flatq, b"1", "q")
     push(flatq, b"2", "-p", "70000", "q")
     shutil.rmtree(spool / "q" / place)
@@ -194,7 +194,7 @@ def test_a_place_that_is_missing(flatq, spool, place):
         done = flatq(verb, *arguments, input=b"new")
         assert done.status in (0, 66, 69, 74), (verb, arguments, done)
         assert done.err.count(b"\n") == (done.status != 0), (verb, arguments, done)
-    # create makes whole what is not
+    # create makes the queue whole
     flatq("create", "q", check=0)
     push(flatq, b"after", "-p", "0", "q")
     assert pop(flatq, "q") == b"after"
@@ -202,7 +202,7 @@ def test_a_place_that_is_missing(flatq, spool, place):
 
 @pytest.mark.parametrize("body", [None, b"", b"not base64 !!\n", b"YQ", b"YQ==\nYQ==\n"])
 def test_a_slip_without_a_whole_body(flatq, spool, body, clock):
-    """A power cut may leave one whose push was never acknowledged: after the boot it is among the buried, and holds up nobody."""
+    """A power cut may leave such a slip of a push that was not acknowledged. After the boot it is buried, and delays no other message."""
     push(flatq, b"1", "q")
     push(flatq, b"2", "-p", "70000", "q")
     (spool / "q/wal" / SLIP).touch()
@@ -212,7 +212,7 @@ def test_a_slip_without_a_whole_body(flatq, spool, body, clock):
     done = flatq("pop", "q")
     assert done.status in (0, 74), done
     clock.reboot("second")
-    # what the first verb finds is no part of what it says
+    # the first verb finds the slip, and prints nothing about it
     first = flatq("pop", "q", check=0)
     assert first.out == b"2"
     refused(flatq("pop", "q"), 66, "pop")
@@ -230,13 +230,13 @@ def test_a_body_without_a_slip(flatq, spool, clock):
 
 
 def killed(journal, queue, noted=""):
-    """The entry of a push that was killed before it could say that it had ended: nobody has that process number."""
+    """The journal entry of a push that was killed before it noted its end. No process has that number."""
     boot, = (journal.parents[2] / ".boot").iterdir()
     journal.write_text(f"4194305 000000000001 {queue}\n{boot.name}\n{noted}")
 
 
 def test_what_a_killed_push_left_of_its_body(flatq, spool):
-    """The checkpoint removes it together with the range of ids, without the doctor."""
+    """The checkpoint removes the body together with the range of ids. It needs no doctor."""
     push(flatq, b"1", "q")
     killed(spool / ".ids/000000000/1900", "q")
     (spool / "q/body/000000000900").write_bytes(b"YQ==\n")
@@ -247,14 +247,14 @@ def test_what_a_killed_push_left_of_its_body(flatq, spool):
 
 
 def test_a_push_that_was_killed_behind_its_slip(flatq, spool):
-    """Its message is there, in whatever state, and keeps its body when the range of ids goes."""
+    """The message exists, in whatever state, and keeps its body when the range of ids is removed."""
     push(flatq, b"buried", "-p", "1", "q")
     flatq("bury", reserve(flatq, "q").receipt, check=0)
     push(flatq, b"reserved", "-p", "1", "q")
     reserve(flatq, "-t", "1000", "q")
     push(flatq, b"delayed", "-d", "1000", "q")
     push(flatq, b"ready", "q")
-    # many at once, which a drain holds
+    # a drain holds many at once
     push(flatq, b"held" * 100000, "held")
     drain = flatq.start("drain", "-0", "held")
     wait_for(lambda: list(spool.glob("held/out/batch.*/*")) and child_named(drain, "base64"), "a drain at work")
@@ -269,7 +269,7 @@ def test_a_push_that_was_killed_behind_its_slip(flatq, spool):
 
 
 def test_doctor_syncs_a_flat_file_before_the_old_one_goes(flatq, spool, stub):
-    """The new one and the bad lines; then the rename onto the old one, and to its own name."""
+    """It syncs the new flat file and the bad lines before it renames the new one over the old, and then to its own name."""
     flatq.env["FLATQ_FOLD"] = "5"
     for k in range(6):
         push(flatq, b"%d" % k, "q")
@@ -287,7 +287,7 @@ def test_doctor_syncs_a_flat_file_before_the_old_one_goes(flatq, spool, stub):
 
 @pytest.mark.new
 def test_a_spool_of_the_article(flatq, spool):
-    """Its files lie in the spool's own directory: a queue file, a write-ahead log and a journal. They are not ours."""
+    """The article keeps a queue file, a write-ahead log and a journal in the spool's directory. flatq leaves them alone."""
     spool.mkdir()
     for name, text in (("jobs.queue", "aGVsbG8=\n"), ("jobs.wal.1", "aGVsbG8=\n"), ("jobs.wal", "x"), ("jobs.cut", "")):
         (spool / name).write_text(text)
@@ -299,7 +299,7 @@ def test_a_spool_of_the_article(flatq, spool):
 
 
 def test_a_queue_by_a_link(shell, flatq, spool, tmp_path):
-    """A queue's directory, and the spool's, may lie elsewhere."""
+    """The directory of a queue, and that of the spool, may be a link."""
     push(flatq, b"1", "q")
     shutil.move(spool / "q", tmp_path / "elsewhere")
     (spool / "q").symlink_to(tmp_path / "elsewhere")
@@ -313,7 +313,7 @@ def test_a_queue_by_a_link(shell, flatq, spool, tmp_path):
 
 
 def test_a_copy_of_a_spool(flatq, spool, tmp_path):
-    """cp -a of a spool at rest is a spool."""
+    """A copy by cp -a, made while no verb runs, is a whole spool."""
     for k in range(5):
         push(flatq, b"%d" % k, "-k", str(k), "q")
     subprocess.run(["cp", "-a", str(spool), str(tmp_path / "copy")], check=True)

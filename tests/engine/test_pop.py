@@ -1,4 +1,4 @@
-"""pop: the oldest of the most urgent, settled only when it was written out; back at once where it was not."""
+"""pop takes the oldest of the most urgent messages. It settles the message once it has written it, and puts it back if it cannot write."""
 
 import os
 import signal
@@ -45,7 +45,7 @@ def test_closed(shell, flatq):
     refused(flatq("pop", "a"), 69, "pop")
     assert pop(flatq, "a", "b") == b"b"
     refused(flatq("pop", "a", "b"), 69, "pop")
-    # as long as one of them can get a message, it is only empty
+    # one of the queues can still get a message, so they count as empty
     refused(flatq("pop", "a", "open"), 66, "pop")
     flatq("create", "a", check=0)
     refused(flatq("pop", "a", "b"), 66, "pop")
@@ -54,7 +54,7 @@ def test_closed(shell, flatq):
 
 
 def test_what_somebody_holds_of_a_closed_queue_can_come_back(flatq):
-    """A closed queue is done with only when nothing can come back: before that it is empty, no more."""
+    """A pop says that a closed queue is done only when no message can come back. Before that it says that the queue is empty."""
     push(flatq, b"x", "q")
     got = reserve(flatq, "q")
     flatq("close", "q", check=0)
@@ -71,7 +71,7 @@ def test_more_than_one_only_with_a_separator(shell, flatq):
 
 
 def held(flatq, *queues):
-    """A pop that has its message and is stopped in the middle of writing it by a pipe that nobody reads."""
+    """A pop that has its message, and stands still in the middle of writing it, since nobody reads its pipe."""
     process = flatq.start("pop", *queues)
     wait_for(lambda: child_named(process, "base64"), "base64 at work")
     names = lambda: lies(flatq.spool, queues[0] if queues else "default").get("out")
@@ -100,7 +100,7 @@ def test_stopped_alone_it_gives_back_when_the_reader_is_gone(shell, flatq):
 
 
 def test_killed_it_gives_back_at_once(shell, flatq):
-    """Nobody waits for a lease: whoever looks next sees that the owner is dead, and the message has its old place."""
+    """The next verb sees that the owner is dead, and puts the message back to its old place. No lease has to end first."""
     push(flatq, BIG, "q")
     process = held(flatq, "q")
     orphans = children(process.pid)
@@ -118,7 +118,7 @@ def test_killed_it_gives_back_before_later_ones(flatq, spool):
     process = held(flatq)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    # at most a second passes without a look for the dead
+    # else a verb looks for dead owners only once a second
     (spool / "default/tended").unlink(missing_ok=True)
     assert pop(flatq) == BIG
     assert pop(flatq) == b"later"
@@ -126,7 +126,7 @@ def test_killed_it_gives_back_before_later_ones(flatq, spool):
 
 
 def test_a_dead_owner_that_nobody_has_reaped(flatq):
-    """A zombie has a /proc entry, but it will settle nothing: in a container whose first process does not reap, it stays for ever."""
+    """A zombie has a /proc entry, but settles nothing. In a container whose process 1 does not reap, it stays forever, so it must count as dead."""
     push(flatq, BIG)
     process = held(flatq)
     os.killpg(process.pid, signal.SIGKILL)
@@ -148,14 +148,15 @@ def test_an_owner_that_lives_keeps_it(shell, flatq):
 
 @pytest.mark.new
 def test_an_owner_that_lives_in_a_container(flatq, tmp_path):
-    """There /proc/uptime may begin with the container (lxcfs), while /proc/PID/stat counts from the start of the system."""
+    """In a container /proc/uptime may count from its start (lxcfs), while /proc/PID/stat counts from the start of the system. The pop must still
+    count as living."""
     proc = tmp_path / "proc"
     proc.mkdir()
     for name in ("self", "sys", "1"):
         (proc / name).symlink_to(f"/proc/{name}")
     (proc / "uptime").write_text("0.50 0.50\n")
     flatq.env["FLATQ_PROC"] = str(proc)
-    # the pid is not known beforehand: it shows itself before it starts
+    # the test does not know the pid before, so the process shows itself before it starts
     shown = ["dash", "-c", 'ln -s /proc/$$ "$FLATQ_PROC/$$" && exec "$@"', "-"]
     subprocess.run([*shown, *flatq.command("push")], input=BIG, env=flatq.environment(None), stdout=subprocess.DEVNULL, timeout=100, check=True)
     process = subprocess.Popen(
@@ -231,8 +232,8 @@ def test_too_many_tries_bury_what_cannot_be_written(flatq):
 
 
 def test_without_proof_of_death_the_deadline_counts(flatq, clock):
-    """Without /proc, or with one that hides what others run, nobody is seen dying: then a pop needs a deadline, or what it held when it
-    was killed is out of reach for ever."""
+    """Without /proc, or with one that hides the processes of others, nobody's death can be seen. So a pop has a deadline: without one, what a
+    killed pop held would never come back."""
     push(flatq, BIG, "-t", "30")
     process = held(flatq)
     os.killpg(process.pid, signal.SIGKILL)
@@ -244,7 +245,7 @@ def test_without_proof_of_death_the_deadline_counts(flatq, clock):
 
 
 def test_who_comes_too_late_to_settle_empties_nothing(flatq, clock):
-    """A deadline passes while pop is still writing: the message goes to somebody else, whole, and stays his."""
+    """The deadline passes while the pop still writes, and another consumer gets the message. The late pop must not remove its body."""
     push(flatq, BIG, "-t", "30")
     process = held(flatq)
     clock.advance(31)
@@ -269,7 +270,7 @@ def test_the_settled_leave_nothing(shell, flatq, spool):
 
 
 def test_pops_alone_sweep(flatq, spool):
-    """Where nobody runs a checkpoint, what is settled does not grow for ever."""
+    """Without any checkpoint, the files of settled messages do not grow without limit."""
     loop(flatq, '''i=0; while [ $i -lt 230 ]; do
       printf x | "$sh" "$lib/push" >/dev/null && "$sh" "$lib/pop" >/dev/null || exit; i=$((i + 1)); done''')
     loop(flatq, '"$sh" "$lib/pop" 2>/dev/null; [ $? -eq 66 ]')

@@ -1,4 +1,5 @@
-"""As process 1, the first of a container, nobody dies of a signal that he sends himself. Whoever is told to stop has tidied up, and ends all the same."""
+"""Process 1, the first of a container, does not die of a signal that it sends to itself. A verb that is told to stop there must still tidy up and
+end."""
 
 import contextlib
 import os
@@ -13,7 +14,7 @@ from engine import carriers, children, command_of, empty, lies, pop, push
 
 BIG = b"0123456789abcdef" * 20000  # more than a pipe holds
 
-# what process 1 is like, for every shell and without rights: a signal to oneself has no effect
+# process 1 as any shell can imitate it without rights: a signal to itself has no effect
 DEAF = 'kill() { case " $*" in *" $$") ;; *) command kill "$@" ;; esac; }; . "$0"'
 
 
@@ -23,7 +24,7 @@ both_ways = pytest.mark.parametrize("first, shell", [("container", "dash"), ("de
 
 @pytest.fixture
 def first(request, flatq):
-    """first(VERB, ...) starts it so: the process to wait for, and the number of the one that is to get signals."""
+    """first(VERB, ...) starts the verb as process 1. It returns the process to wait for, and the number of the process that gets signals."""
     contained = request.param == "container"
     if contained:
         need("unshare")
@@ -42,7 +43,7 @@ def first(request, flatq):
 
 
 def runs(pid, name):
-    """Waits until it runs the program called so."""
+    """Wait until the process runs the program of that name."""
     wait_for(lambda: name in map(command_of, children(pid)), f"{name} runs")
 
 
@@ -54,7 +55,7 @@ def ends(process, pid, number, status, text=b""):
 
 @in_each_shell
 def test_a_pop_that_has_a_message(flatq, first, spool):
-    """What it has is back, its reader has it as well, and nothing else is touched."""
+    """The pop puts its message back, although its reader has it too, and touches nothing else."""
     push(flatq, BIG)
     process, pid = first("pop")
     runs(pid, "base64")
@@ -89,7 +90,7 @@ def test_a_pop_that_waits(flatq, first, spool):
 @in_each_shell
 @pytest.mark.parametrize("options", [[], ["-l"]], ids=["one", "many"])
 def test_a_push_that_reads(flatq, first, spool, options):
-    """Killed when its input has ended: the shell hears it then, and nobody is told of the message."""
+    """The shell handles the signal only when the input ends. Then the push stores nothing and prints no id."""
     process, pid = first("push", *options)
     wait_for(lambda: any(any(spool.glob(f"default/{path}")) for path in ("body/*", "tmp/*")), "it reads")
     ends(process, pid, signal.SIGTERM, 143)
@@ -99,9 +100,9 @@ def test_a_push_that_reads(flatq, first, spool, options):
 
 @in_each_shell
 def test_a_worker(flatq, first, spool):
-    """Told to give back what it has, it ends by what told it."""
+    """It gives its message back, and ends as the signal asks."""
     process, pid = first("work", "--", "cat")
-    # A signal that comes earlier may be lost: about one in fourteen was, in yash
+    # yash loses about one in fourteen of the signals that come earlier
     runs(pid, "sleep")
     ends(process, pid, signal.SIGHUP, 129)
 
@@ -112,7 +113,7 @@ def test_a_worker_that_is_told_twice(flatq, first, spool, tmp_path, number, stat
     push(flatq, b"x")
     process, pid = first("work", "-j", "2", "--", "sh", "-c", ': >"$0"; exec sleep 600', tmp_path / "runs")
     wait_for((tmp_path / "runs").exists, "the command runs")
-    for _ in range(200):  # of signals that come together a shell may hear one
+    for _ in range(200):  # a shell may notice only one of several signals that come together
         os.kill(pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(0.3)

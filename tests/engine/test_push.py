@@ -1,4 +1,4 @@
-"""push: any bytes, one id each; a message is there as a whole or not at all."""
+"""push stores any bytes, each message under one id, as a whole or not at all."""
 
 import os
 import re
@@ -18,7 +18,7 @@ BODIES = [
 
 
 def nothing(spool, queue="default"):
-    """No message, and no body that nobody speaks for."""
+    """There is no message, and no body without a message."""
     assert lies(spool, queue) == {}, lies(spool, queue)
 
 
@@ -30,7 +30,7 @@ def test_any_bytes(shell, flatq):
     empty(flatq)
 
 
-# around multiples of 3, around the 1,050 bytes whose base64 has 1,400 characters, around pipes and pages
+# around multiples of 3, around the 1,050 bytes whose base64 has 1,400 characters, around the sizes of pipes and pages
 SIZES = [0, 1, 2, 3, 4, 5, 1047, 1048, 1049, 1050, 1051, 1052, 1053, 3071, 3072, 3073, 65535, 65536, 65537]
 
 
@@ -71,7 +71,7 @@ def test_ids_grow_over_all_queues(shell, flatq):
 def test_ids_grow_from_one_range_to_the_next_and_none_is_given_twice(flatq, spool):
     first = push(flatq, b"x")
     ranges = sorted((spool / ".ids").iterdir())
-    # as if so many pushes had come and gone
+    # as if so many pushes had come and ended
     for number in range(1000, 1980):
         (ranges[-1] / str(number)).touch()
     done = loop(flatq, '''
@@ -94,7 +94,7 @@ def test_length_exact(shell, flatq, spool):
     push(flatq, b"hello world", "-n", "11")
     push(flatq, b"", "-n", "0")
     push(flatq, ALL, "-n", "00256")
-    # what follows belongs to whoever reads next
+    # the bytes behind it are left to whoever reads next
     push(flatq, b"hello world", "-n", "5")
     assert [pop(flatq) for _ in range(4)] == [b"hello world", b"", ALL, b"hello"]
     empty(flatq)
@@ -110,7 +110,7 @@ def test_length_too_short_stores_nothing(flatq, spool, size, length):
 def test_length_too_short_stores_nothing_in_any_shell(shell, flatq, spool):
     refused(flatq("push", "-n", "6", "-k", "key", input=b"short"), 65, "push")
     nothing(spool)
-    # nor does it hold the key
+    # nor does it keep the key
     assert b"dup" not in flatq("push", "-n", "6", "-k", "key", input=b"enough", check=0).out
 
 
@@ -128,7 +128,7 @@ def test_no_dot_stores_nothing(shell, flatq, spool):
         for most in ("", "100000"):
             done = flatq("push", "-e", "-k", "key", input=text, env={"FLATQ_MOST_BYTES": most})
             if text == b"a\n.":
-                # what is the last line's end is the system's matter: a dot is a dot
+                # the system decides whether a last line without a newline counts: a dot there may be an end
                 assert done.status in (0, 65)
                 continue
             refused(done, 65, "push", text=b"dot")
@@ -186,7 +186,7 @@ def test_key_is_taken_in_every_state(flatq, spool, state):
         assert (done.out, done.err) == (b"%d dup\n" % number, b"")
     assert lies(spool) == before, "nothing is stored for a taken key"
     assert other != number
-    # keys are each queue's own
+    # a key counts within one queue
     assert push(flatq, b"x", "-k", "key", "elsewhere") > other
 
 
@@ -238,7 +238,8 @@ def test_key_of_many_at_once(flatq, spool):
 
 
 def test_key_of_a_push_that_was_killed_behind_the_key(flatq, spool):
-    """keys/ has the key, but the slip never came about: the key is free. The slip came about, but was not noted: it is taken."""
+    """A push was killed when keys/ had its key. If its slip does not exist, the key is free. If the slip exists, but the push had not noted that,
+    the key is taken."""
     number = push(flatq, b"one", "-k", "key")
     key, = (spool / "default/keys").iterdir()
     key.write_text(f"{number}\n")
@@ -249,7 +250,7 @@ def test_key_of_a_push_that_was_killed_behind_the_key(flatq, spool):
     assert pop(flatq) == b"two"
 
 
-# what cannot be read or written
+# input that cannot be read, output that cannot be written
 
 def test_without_standard_input(shell, flatq, spool):
     done = subprocess.run(["dash", "-c", 'exec "$@" <&-', "-", *flatq.command("push")], env=flatq.environment(None), cwd=flatq.home,
@@ -269,7 +270,7 @@ def test_from_a_directory(shell, flatq, spool):
 
 
 def test_the_id_cannot_be_printed(shell, flatq):
-    """The message is safe, and nobody may think that it is not, or the exit code says that the answer was lost."""
+    """The exit code says that the answer was lost. The message is stored."""
     with open("/dev/full", "wb") as full:
         process = flatq.start("push", stdout=full)
         process.communicate(b"kept", timeout=100)
@@ -297,7 +298,7 @@ def test_a_log_that_cannot_be_written(shell, flatq, spool):
 # killed
 
 def reading(flatq, program, *options, data=b"begun "):
-    """A push that has got some of its message and waits for more."""
+    """A push that has read some of its message and waits for more."""
     process = flatq.start("push", *options)
     process.stdin.write(data)
     process.stdin.flush()
@@ -312,7 +313,7 @@ def test_killed_while_it_reads(flatq, spool):
     process.communicate()
     wait_for(lambda: not os.path.exists(f"/proc/{orphan}"), "the end of the orphaned base64")
     empty(flatq)
-    # whose body it was, the journal of ids knows; a range that is no longer in use is swept
+    # the push journal knows whose body it was, and the checkpoint sweeps a range that is no longer in use
     last = sorted((spool / ".ids").iterdir())[-1]
     for number in range(1000, 2000):
         (last / str(number)).touch()
@@ -333,7 +334,8 @@ def test_stopped_while_it_reads(shell, flatq, spool):
 
 
 def test_stopped_alone_while_it_reads(shell, flatq, spool):
-    """The shell has the signal first when its child has ended: then the message is whole, and yet is not stored, since nobody is told."""
+    """The shell handles the signal only when its child has ended. The message is whole then, but the push must not store it, since it prints no
+    id."""
     process = reading(flatq, "base64")
     process.send_signal(signal.SIGTERM)
     process.stdin.close()
@@ -347,7 +349,7 @@ def test_stopped_alone_while_it_reads(shell, flatq, spool):
     ("dd", ["-n", "20"], None), ("sed", ["-e"], None), ("head", [], "1000"),
 ])
 def test_a_child_that_is_killed_takes_the_push_with_it(flatq, spool, program, options, most):
-    """Half a message is never acknowledged."""
+    """A push whose child was killed has half a message, and must not acknowledge it."""
     if most:
         flatq.env["FLATQ_MOST_BYTES"] = most
     data = b"begun \nand gone on\n" * 1000 if most is None and options == ["-e"] else b"begun \n"
@@ -374,7 +376,7 @@ def test_a_limit_on_size(shell, flatq, spool):
 
 
 def test_the_order_of_syncs(flatq, spool, stub):
-    """What must be on the disk before the answer: the message and its slip, by file and by directory."""
+    """Before the push answers, the message and its slip are on the disk: first the files, then their directories."""
     log = flatq.home / "synced"
     stub("sync", f'printf "%s\\n" "$@" >>"{log}"\nexit "${{SYNC_FAILS:-0}}"')
     env = {"FLATQ_SYNC": "on"}
@@ -382,14 +384,14 @@ def test_the_order_of_syncs(flatq, spool, stub):
     log.write_text("")
     number = push(flatq, b"x", "q", env=env)
     assert {f"{spool}/q/body/{number:012}", f"{spool}/q/body", f"{spool}/q/wal"} <= set(log.read_text().split())
-    # a disk that says no is believed
+    # if the disk reports an error, the push fails
     refused(flatq("push", "q", input=b"y", env={**env, "SYNC_FAILS": "1"}), 74, "push")
     assert pop(flatq, "q") == b"x"
     empty(flatq, "q")
 
 
 def test_a_message_that_is_gone_before_the_sync(flatq, stub):
-    """Taken and settled at once, its large body too: the push was none that failed."""
+    """A consumer took the message and settled it before the push came to sync. Its body is gone, too, but the push has succeeded."""
     stub("sync", f'[ -e "$HOME/popped" ] || FLATQ_SYNC=off "{flatq.shell}" "{LIB}/pop" >"$HOME/popped"\nexec "$REAL" "$@"')
     body = b"x" * 300000
     flatq("create", check=0)

@@ -1,4 +1,4 @@
-"""reserve: in flight until it is settled or its lease ends; a receipt that is good until somebody reserves again."""
+"""reserve: a message is reserved until it is settled or its lease ends. Its receipt is good until the message is reserved again."""
 
 import os
 import re
@@ -21,7 +21,7 @@ def test_what_it_says(shell, flatq):
     receipt, *rest = head.split(b" ")
     assert rest == [b"%d" % number, b"1", b"257"]
     assert receipt.startswith(b"a/b.c:") and receipt.count(b":") == 1
-    # in flight: for nobody else, but not settled
+    # reserved: nobody else gets it, and it is not settled
     refused(flatq("reserve", "a/b.c"), 66, "reserve")
     empty(flatq, "a/b.c")
     assert flatq("peek", "-s", "reserved", "a/b.c", check=0).out == ALL + b"\n"
@@ -57,7 +57,7 @@ def test_lease_of_the_message_and_of_the_reservation(shell, flatq, clock):
     empty(flatq)
     clock.advance(1)
     assert reserve(flatq).id == first.id
-    # 60 seconds where nobody said anything
+    # 60 seconds, if nobody named a lease
     clock.advance(39)
     assert [reserve(flatq).id, reserve(flatq).id] == [first.id, second.id]
     empty(flatq)
@@ -86,7 +86,7 @@ def test_receipt_of_an_ended_lease_is_good_until_somebody_reserves_again(shell, 
     push(flatq, b"x")
     old = reserve(flatq, "-t", "10")
     clock.advance(11)
-    # it is back, seen by somebody who does not take it
+    # the message is ready again, and somebody has seen it without taking it
     assert flatq("peek", check=0).out == b"x"
     flatq("touch", "-t", "10", old.receipt, check=0)
     empty(flatq)
@@ -110,14 +110,14 @@ def test_a_receipt_that_is_no_longer_good_harms_nobody(shell, flatq, spool, cloc
         refused(flatq(verb, *options, old.receipt), 66, verb)
         assert lies(spool, "q") == before, verb
     flatq("delete", new.receipt, check=0)
-    # and after that, none
+    # the old receipt is still refused after a checkpoint
     flatq("wal", check=0)
     for verb, *options in verbs:
         refused(flatq(verb, *options, new.receipt), 66, verb)
 
 
 def test_pop_and_reserve_of_the_same_message_have_other_receipts(flatq, clock):
-    """A receipt is not guessed from the id and the tries: it names the one reservation."""
+    """A receipt cannot be guessed from the id and the tries: it names one reservation."""
     push(flatq, b"x")
     old = reserve(flatq, "-t", "1")
     forged = re.sub(r"[0-9a-f]{12}$", lambda match: match[0][::-1], old.receipt)
@@ -155,7 +155,7 @@ def test_malformed_in_every_shell(shell, flatq):
         done = flatq("delete", receipt)
         assert done.status in (65, 66) and done.err.count(b"\n") == 1, (receipt, done)
     assert not list(flatq.home.iterdir())
-    # 08 is 8, and there is none
+    # 08 is 8, and there is no such message
     refused(flatq("delete", "q:08.1.abc"), 66, "delete")
 
 
@@ -178,14 +178,14 @@ def test_most_tries_bury(shell, flatq, clock):
         clock.advance(11)
     assert reserve(flatq, "q").body == b"fine"
     assert flatq("peek", "-s", "buried", "q", check=0).out == b"dead letter", "never dropped"
-    # still a good receipt: nobody has reserved it since
+    # the receipt is still good, since nobody has reserved the message again
     assert flatq("kick", "q", check=0).out == b"1\n"
     assert reserve(flatq, "q").body == b"dead letter"
     refused(flatq("delete", got.receipt), 66, "delete")
 
 
 def test_most_tries_bury_what_is_released(shell, flatq):
-    """After MOST_TRIES it is buried, whoever gives it back."""
+    """After MOST_TRIES tries the message is buried, however it comes back."""
     flatq("create", "-m", "2", "q", check=0)
     push(flatq, b"x", "q")
     for _ in range(2):
@@ -208,7 +208,7 @@ def test_most_tries_bury_what_killed_pops_held(flatq, spool):
 
 
 def test_waiting(shell, flatq, clock, stub):
-    """With -w, with and without a lease of its own, and with several queues."""
+    """With -w it waits: with and without -t, and for several queues."""
     clock.runs_sleep(stub)
     for options in ([], ["-t", "30"]):
         process = flatq.start("reserve", "-w", "20", *options, "a", "b")
@@ -241,7 +241,7 @@ def test_cannot_be_written(shell, flatq):
 
 
 def test_the_owner_of_a_reservation_is_nobody(flatq):
-    """reserve has ended, and its message stays out until the lease does."""
+    """reserve has ended, and its message stays reserved until the lease ends."""
     push(flatq, b"x")
     got = reserve(flatq)
     for _ in range(2):

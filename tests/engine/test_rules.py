@@ -1,8 +1,7 @@
-"""The rules R1 to R10 of lib/README.md: one fault, or two verbs at the same time, for each place that once broke them.
+"""The rules R1 to R10 of lib/README.md. For each place that once broke a rule, a test causes a fault or runs two verbs at the same time.
 
-A fault is a system call that fails (strace injects it), or a stub in front of PATH: a program that does its work and then fails or dies, or that
-lets another verb in before it does its work.
-"""
+A fault is a system call that fails (strace injects it), or a stub in PATH. A stub does the work of its program and then fails or dies; or it first
+runs another verb, and then does its work."""
 
 import base64
 import fcntl
@@ -26,7 +25,7 @@ def _programs():
 
 
 def stub(flatq, name, script):
-    """The environment in which the program NAME is this script; `$real` is the real one."""
+    """The environment in which the program NAME is this script; `$real` is the real program."""
     place = flatq.home / "stubs"
     place.mkdir(exist_ok=True)
     path = place / name
@@ -35,35 +34,35 @@ def stub(flatq, name, script):
 
 
 def faulty(flatq, call, path, verb, *args, error="EIO", when="1", input=b"", env=None):
-    """A verb in whose processes this system call on this path fails: exit status, output."""
+    """Run a verb in whose processes this system call on this path fails. Return its exit status and output."""
     done = subprocess.run(
         [need("strace"), "-f", "-qq", "-o", "/dev/null", "-P", f"{path}", "-P", f"{path}/", "-e", f"trace={call}", "-e", f"inject={call}:error={error}:when={when}",
          "--", *flatq.command(verb, *args)], input=input, env=flatq.environment(env), cwd=flatq.home, timeout=100, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE)
-    # strace says it where a path is not the shortest way to its file
+    # strace prints a line if a path is not the shortest way to its file
     done.stderr = b"".join(line for line in done.stderr.splitlines(keepends=True) if b"strace: Requested path" not in line)
     return done
 
 
 def again(flatq, saved):
-    """The spool as it was saved."""
+    """Put back the spool as it was saved."""
     shutil.rmtree(flatq.spool)
     shutil.copytree(saved, flatq.spool)
 
 
 def fill(flatq, count, queue="q", *args, first=1):
-    """So many single messages: `1` to `COUNT`."""
+    """Push so many single messages: `1` to `COUNT`."""
     script = 'set -e; n=$1; while [ "$n" -le "$2" ]; do printf %s "$n" | "$sh" "$lib/push" "$3" >/dev/null; n=$((n + 1)); done'
     subprocess.run(["dash", "-c", script, "fill", str(first), str(first + count - 1), queue], env=flatq.environment({"sh": flatq.shell, "lib": str(LIB)}), check=True)
 
 
 def drained(flatq, queue="q"):
-    """What a drain gives, as numbers; the queue's order."""
+    """What a drain prints, as numbers, in the queue's order."""
     return [int(line) for line in flatq("drain", "-l", queue).out.split()]
 
 
 def cut_fold(flatq, queue="q"):
-    """What a checkpoint leaves that was killed before its flat file was there: the slips in fold/RUN/."""
+    """Leave what a checkpoint leaves that was killed before its flat file was there: the slips in fold/RUN/."""
     q = flatq.spool / queue
     slips = sorted(path.name for path in (q / "wal").iterdir())
     run = q / "fold" / (".".join(slips[0].split(".")[:2]) + ".0123456789ab")
@@ -74,13 +73,13 @@ def cut_fold(flatq, queue="q"):
 
 
 def cut_unfold(flatq, queue="q"):
-    """What a pop leaves that was killed when its flat file was in unfold/: the slips are still in tmp/."""
+    """Leave what a pop leaves that was killed when its flat file was in unfold/: the slips are still in tmp/."""
     env = stub(flatq, "mv", 'case $* in *"/tmp/"*"/head/"*) exit 1 ;; esac\nexec "$real" "$@"')
     assert flatq("pop", queue, env=env).status == 74
     assert flats_of(flatq.spool, queue, "unfold")
 
 
-# R3: whoever takes the lock recovers first
+# R3: a verb that takes the lock recovers first
 
 
 def test_drop_counts_what_a_killed_unfold_has_left(flatq):
@@ -102,7 +101,7 @@ def test_kick_counts_what_a_killed_unfold_has_left(flatq):
 
 
 def test_doctor_recovers_when_it_takes_the_lock_again(flatq):
-    """Between its checkpoint and its look another checkpoint begins a fold, and is killed."""
+    """Between the doctor's checkpoint and its own look, another checkpoint begins a fold and is killed."""
     fill(flatq, 5)
     fold = f'''
         n=$(cat "$HOME/turn" 2>/dev/null || echo 0); echo $((n + 1)) >"$HOME/turn"
@@ -128,11 +127,11 @@ def test_a_killed_fold_is_finished_by_whoever_takes_the_lock(flatq, verb):
         assert [n for n in drained(flatq) if n != 7] == [1, 2, 3, 4, 5, 6][word == "delete":]
 
 
-# R1: that something is not there is proved
+# R1: only a proof shows that something is not there
 
 
 def test_a_run_that_cannot_be_listed_is_not_empty(flatq):
-    """The recovery of a killed fold: every listing of its run, of fold/ and of queue/ fails once."""
+    """A verb recovers a killed fold. Every listing of its run, of fold/ and of queue/ fails once."""
     fill(flatq, 6)
     saved = flatq.spool.parent / "saved"
     run = cut_fold(flatq).relative_to(flatq.spool)
@@ -173,7 +172,7 @@ def test_an_unfold_whose_slips_are_not_seen_keeps_its_flat_file(flatq):
 
 
 def claimed(flatq, name="me", queue="q"):
-    """What the name holds: a list of offset, number."""
+    """What the name has claimed: a list of (offset, number)."""
     found = []
     for line in flatq("claim", "-c", name, "-n", "0", queue, check=0).out.decode().splitlines():
         offset, count, path = line.split(" ", 2)
@@ -187,7 +186,7 @@ CALLS = ("openat", "getdents64", "newfstatat,stat,faccessat2,access")
 
 
 def struck(flatq, name, places, calls=CALLS, whens="123", count=5, first=2):
-    """A copy of the spool for each fault: (place, call, when)."""
+    """Yield a fresh copy of the spool for each fault: (place, call, when)."""
     saved = flatq.spool.parent / "saved"
     shutil.copytree(flatq.spool, saved)
     for place, call, when in share(name, itertools.product(places, calls, whens), count, first=first):
@@ -268,7 +267,7 @@ def test_dup_is_said_of_a_message_that_is_there(flatq):
 
 
 def test_dup_is_said_of_what_a_killed_drain_has_not_settled(flatq):
-    """The batch is settled, and not yet swept: its keys are free."""
+    """The drain has settled its batch, which is not swept yet. The keys of its messages must be free."""
     flatq("push", "-k", "key", "q", input=b"1", check=0)
     env = stub(flatq, "rm", "exit 1")
     flatq("drain", "q", env=env)
@@ -324,7 +323,7 @@ def test_a_range_of_ids_is_not_opened_twice(flatq):
 
 @pytest.mark.parametrize("verb", ["peek -s buried", "kick"])
 def test_a_directory_of_buried_messages_that_cannot_be_listed(shell, flatq, verb):
-    """It is not passed over for a later one."""
+    """The verb fails. It must not take a later directory instead."""
     fill(flatq, 2)
     for _ in range(2):
         flatq("bury", flatq("reserve", "q", check=0).out.split()[0].decode(), check=0)
@@ -344,7 +343,7 @@ LOOK = "newfstatat,stat,faccessat2,access"
 @pytest.mark.parametrize("verb, writer", [("pop", "base64"), ("drain", "base64")])
 @pytest.mark.parametrize("call, path", [(LOOK, "/proc/1/stat"), ("openat", "/proc/self/stat")])
 def test_an_owner_whose_death_can_be_seen_has_no_lease(shell, flatq, verb, writer, call, path):
-    """With one, another consumer would get the message while its owner is still writing it out."""
+    """With a lease, another consumer would get the message while its owner still writes it."""
     fill(flatq, 1)
     (flatq.spool / "q/tended").write_text("999999999999\n")
     env = stub(flatq, writer, f'ls {flatq.spool}/q/out >"$HOME/out"; exec "$real" "$@"')
@@ -361,7 +360,7 @@ def test_a_process_that_cannot_be_looked_at_is_not_dead(shell, flatq):
 
 
 def test_a_lock_whose_queue_is_another_one_now(shell, flatq):
-    """A verb waits for the lock of a queue that is dropped and created again. A failed look does not hide that."""
+    """A verb waits for the lock of a queue that is dropped and created again. If one look fails, the verb must still notice that."""
     fill(flatq, 1)
     with open(flatq.spool / "q/lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -377,7 +376,7 @@ def test_a_lock_whose_queue_is_another_one_now(shell, flatq):
         assert process.returncode == 69 and out == b"" and err.endswith(b"push: queue 'q' is gone\n"), err
 
 
-# R2: what happened is read from the disk
+# R2: a verb reads from the disk what has happened
 
 
 @pytest.mark.parametrize("end", ["exit 1", "kill -9 $$"])
@@ -390,12 +389,12 @@ def test_a_fold_whose_rename_is_killed_behind_it_is_committed(flatq, end):
     assert lies(flatq.spool, "q").keys() <= {"done"}
 
 
-# R4: what moves without the lock is not counted
+# R4: moves without the lock cannot be counted
 
 
 @pytest.mark.parametrize("move", ["release", "due"])
 def test_drop_beside_what_moves_without_the_lock(flatq, move):
-    """Drop has counted nothing in wal/; then a message goes there from out/ or delayed/. What is left there, an older drop did not see."""
+    """drop has counted no message in wal/, and then a message moves there from out/ or delayed/. drop must see it, and leave the queue."""
     fill(flatq, 1)
     q = flatq.spool / "q"
     if move == "release":
@@ -408,7 +407,7 @@ def test_drop_beside_what_moves_without_the_lock(flatq, move):
         moved.mkdir(parents=True)
         slip.rename(moved / slip.name)
         step = f"mv {moved}/* {q}/wal/"
-    # the count lists wal/ before the others: let it move between the two
+    # drop lists wal/ before the other places: the message moves between the two
     log = flatq.home / "gate"
     process = subprocess.Popen(
         ["strace", "-f", "-qq", "-o", str(log), "-P", f"{q}/delayed/", "-P", f"{q}/delayed", "-P", f"{q}/out", "-P", f"{q}/out/", "-e", "trace=openat",
@@ -461,7 +460,7 @@ def test_drop_of_what_it_cannot_list(flatq, place):
         assert (flatq.spool / "q").exists()
 
 
-# R5: the time is read after waiting
+# R5: the clock is read after waiting
 
 
 @pytest.fixture
@@ -476,7 +475,7 @@ def clock_file(flatq, tmp_path):
 
 
 def test_a_lease_begins_when_the_message_is_taken(flatq, clock_file):
-    """A reserve waits for the lock, to unfold, for longer than the lease."""
+    """The reserve has to unfold, and waits for the lock longer than the lease."""
     flatq("push", "-l", "-t", "10", "q", input=b"".join(b"%d\n" % n for n in range(120)), check=0)
     flatq("reserve", "q", env=stub(flatq, "flock", f'echo "1100.00 0.00" >{clock_file}\nexec "$real" "$@"'), check=0)
     slip, = (flatq.spool / "q/out").iterdir()
@@ -492,7 +491,7 @@ def test_a_touch_counts_from_when_it_has_the_lock(flatq, clock_file):
     assert slip.name.endswith(".000000101500"), slip.name
 
 
-# R6: both sides of a pipe say that they are through
+# R6: both sides of a pipe report that they have finished
 
 
 def test_a_size_whose_end_was_not_seen(flatq):
@@ -502,7 +501,7 @@ def test_a_size_whose_end_was_not_seen(flatq):
 
 
 def test_a_hash_of_nothing_is_no_key(shell, flatq):
-    """The left side of the pipe dies before it has written the key; the hash of nothing is the same for all keys."""
+    """The left side of the pipe dies before it has written the key. The hash of nothing would be the same for all keys."""
     script = 'set -u; . "$lib/engine/common.sh"; shell_reset; need engine/slip engine/spool engine/bound; key_hash key && printf "%s\\n" "$slip_key"; key_hash key'
     said = subprocess.run([flatq.shell, "-c", script], env=flatq.environment({"lib": str(LIB)}), stdout=subprocess.PIPE).stdout
     assert said == b"k" + hashlib.sha1(b"key").hexdigest()[:32].encode() + b"\n"
@@ -510,7 +509,7 @@ def test_a_hash_of_nothing_is_no_key(shell, flatq):
     assert subprocess.run([flatq.shell, "-c", script], env=flatq.environment({"lib": str(LIB)})).returncode == 74
 
 
-# R7: what comes from the disk is looked at where it is read
+# R7: what is read from the disk is checked
 
 
 @pytest.mark.parametrize("field, text", [(2, "08"), (4, "08"), (5, "09"), (7, "08"), (9, "08-0-0-0"), (9, "a-b-c-d"), (9, "1-2-3"), (8, "k12"), (3, "")])
@@ -534,7 +533,7 @@ def test_a_boot_that_is_none(shell, flatq, line):
 
 
 def test_a_boot_that_cannot_be_read_is_not_new(flatq):
-    """What somebody living holds would be put back."""
+    """If a verb took it for a new boot, it would put back what living processes hold."""
     fill(flatq, 1)
     flatq("reserve", "q", check=0)
     boot, = (flatq.spool / ".boot").iterdir()
@@ -568,7 +567,7 @@ def test_links_in_place_of_files_are_not_followed(flatq):
 
 
 def test_many_keys_are_checked_in_one_pass_and_swept_in_pieces(flatq):
-    """2,000 keys in one settled batch, and an rm that takes 600 names."""
+    """There are 2,000 keys in one settled batch, and this rm takes only 600 names."""
     flatq("push", "-k", "x", "q", input=b"0", check=0)
     q = flatq.spool / "q"
     slip, = (q / "wal").iterdir()
@@ -596,7 +595,7 @@ def test_a_checkpoint_whose_sweep_fails_says_so(flatq):
 
 
 def test_a_sync_that_fails_is_not_hidden_by_another(flatq):
-    """Where `sync -f` fails, a `sync` of everything knows nothing of it."""
+    """If `sync -f` fails, a `sync` of everything would end with 0 and hide the error."""
     fill(flatq, 1)
     env = {**stub(flatq, "sync", 'case $1 in -f) exit 1 ;; esac\nexit 0'), "FLATQ_SYNC": "on"}
     assert flatq("push", "-l", "q", input=b"1\n2\n", env=env).status == 74
@@ -604,11 +603,11 @@ def test_a_sync_that_fails_is_not_hidden_by_another(flatq):
     assert (done.status, done.out) == (74, b"")
 
 
-# what else was found
+# faults of other kinds
 
 
 def test_a_body_that_cannot_be_read_is_not_another_messages(flatq):
-    """gawk says that it has read a line where the read failed, and leaves the one before."""
+    """If a read fails, gawk reports a line all the same: it returns the line before."""
     need("gawk")
     place = flatq.home / "stubs"
     place.mkdir()
@@ -620,7 +619,7 @@ def test_a_body_that_cannot_be_read_is_not_another_messages(flatq):
 
 
 def test_closed_and_empty_is_said_after_all_that_is_acknowledged(flatq):
-    """A push -l has the lock, and has seen that the queue is open: close waits for it."""
+    """A push -l holds the lock and has seen that the queue is open. close must wait for it."""
     script = f"""
       [ -e "$HOME/said" ] || case $* in *"/q/tmp/"*"/q/queue/"*)
         "{flatq.shell}" "{LIB}/close" q 9>&- </dev/null >/dev/null 2>&1 &
@@ -635,7 +634,7 @@ def test_closed_and_empty_is_said_after_all_that_is_acknowledged(flatq):
 
 
 def test_push_abandons_only_a_body_of_its_own(flatq):
-    """An id that comes twice: the body that is there is another message's."""
+    """The same id comes twice. The body that exists belongs to another message, so the push must not remove it."""
     fill(flatq, 1)
     journal, = (flatq.spool / ".ids").glob("*/1001")
     journal.unlink()
@@ -651,7 +650,7 @@ def test_create_g_is_not_for_a_door(flatq):
 
 
 def test_order_over_blocks(flatq):
-    """A message that came back, folded with later ones, makes a flat file that reaches over the first of the next block."""
+    """A message came back and was folded with later ones. Their flat file ends after the first id of the next block."""
     fill(flatq, 1)
     q = flatq.spool / "q"
     slip, = (q / "wal").iterdir()
@@ -664,7 +663,7 @@ def test_order_over_blocks(flatq):
     assert drained(flatq) == [1, 0, 1, 2, 1, 2]
 
 
-# beside a drop: 69, and nothing of the queue comes back
+# beside a drop: 69, and no part of the queue comes back
 
 
 GONE = {
@@ -680,7 +679,7 @@ def test_a_queue_that_is_dropped_meanwhile_is_gone(flatq, what):
     drop = f'[ -e "$HOME/dropped" ] || {{ true >"$HOME/dropped"; mv {flatq.spool}/q {flatq.spool}/.drop.1; }}'
     script = f'"$real" "$@"; code=$?\n{drop}\nexit $code' if when else f'{drop}\nexec "$real" "$@"'
     env = stub(flatq, program, script)
-    if program == "od":  # the nonce that push -e needs, from a process
+    if program == "od":  # push -e gets its nonce from this process
         env["FLATQ_PROC"] = str(without_random(flatq))
     done = flatq(verb, *args, input=b"x\n.\n", env=env)
     assert (flatq.home / "dropped").exists() and (done.status, done.out) == (69, b"") and b"is gone" in done.err, done
@@ -688,7 +687,7 @@ def test_a_queue_that_is_dropped_meanwhile_is_gone(flatq, what):
 
 
 def without_random(flatq):
-    """A /proc that has neither random numbers nor the boot's."""
+    """A /proc that has neither random numbers nor the boot's id."""
     place = flatq.home / "proc"
     place.mkdir()
     for name in ("uptime", "self", "1"):
@@ -697,7 +696,7 @@ def without_random(flatq):
 
 
 def test_a_sed_that_is_killed_behind_the_dot(flatq):
-    """It has said that the dot came, and not written all that stood before it: with a limit on the size too nothing is stored."""
+    """sed has reported that the dot came, but has not written all that stood before it. The push stores nothing, also with a limit on the size."""
     script = '"$real" "$@" | head -c 3\nkill -KILL $$'
     for most in (None, "100"):
         done = flatq("push", "-e", "q", input=b"a whole message\n.\n", env={**stub(flatq, "sed", script), "FLATQ_MOST_BYTES": most})
@@ -712,7 +711,7 @@ STATS = "newfstatat,stat,faccessat2,access"
 
 
 def test_one_look_at_conf_or_closed_that_fails(flatq):
-    """What moves in a bounded queue moves under the lock; what is closed and empty says so."""
+    """In a bounded queue a message still moves under the lock, and of a closed and empty queue a verb still says that it is closed."""
     flatq("create", "-b", "5", "q", check=0)
     fill(flatq, 1)
     receipt = flatq("reserve", "q", check=0).out.split()[0].decode()
@@ -736,7 +735,8 @@ def test_a_block_that_one_look_does_not_see_takes_in_what_push_l_brings(flatq, w
 
 
 def test_a_stage_of_which_an_mv_leaves_the_rest_is_not_acknowledged(flatq):
-    """It ends well, or is killed, behind the first flat file; and where it is killed behind the last one, or behind the whole block, all is stored."""
+    """If mv ends well or is killed after the first flat file, stage fails. If it is killed after the last flat file or after the whole block, all
+    is stored."""
     lines = [b"".join(b"%d\n" % n for n in range(1000 * turn, 1000 * turn + 600)) for turn in range(4)]
     flatq("push", "-l", "q", input=lines[0], env=stub(flatq, "mv", '"$real" "$@"\nkill -KILL $$'), check=0)
     flatq("push", "-l", "q", input=lines[1], env=stub(flatq, "mv", '"$real" "$@"\nkill -KILL $$'), check=0)
@@ -760,14 +760,14 @@ MOVING = '''
 
 
 def moving(flatq):
-    """A find before which a message moves, against the order in which it lists the places: it sees it in none."""
+    """A find that lets a message move first, against the order in which it lists the places. So it sees the message in none."""
     receipt = flatq("reserve", "-t", "9999", "q", check=0).out.split()[0]
     (flatq.home / "receipt").write_bytes(receipt)
     return {**stub(flatq, "find", MOVING), "old": flatq.env["PATH"], "sh": flatq.shell, "lib": str(LIB)}
 
 
 def test_doctor_leaves_the_body_of_a_message_that_it_sees_nowhere(flatq):
-    """Even where the push journal is gone; and its key with it."""
+    """The body stays even if the push journal is gone, and the key with it."""
     flatq("push", "-k", "key", "q", input=b"1", check=0)
     body, = (flatq.spool / "q/body").iterdir()
     env = moving(flatq)
@@ -781,7 +781,8 @@ def test_doctor_leaves_the_body_of_a_message_that_it_sees_nowhere(flatq):
 
 @pytest.mark.parametrize("when", ["2", "3"])
 def test_a_journal_that_cannot_be_read_does_not_show_what_a_push_left(flatq, when):
-    """Its push was killed behind its slip, which moves; the checkpoint, which ends the range of ids, and doctor leave the body alone."""
+    """The push was killed after it created its slip, which now moves. Neither the checkpoint that ends the range of ids nor doctor may remove the
+    body."""
     fill(flatq, 1)
     journal, = (flatq.spool / ".ids").glob("*/1001")
     owner, boot, *_ = journal.read_text().splitlines()
@@ -811,13 +812,13 @@ def test_doctor_removes_what_a_push_left_that_has_noted_no_slip(flatq):
 
 
 def verb_before(flatq, program, pattern, verb):
-    """The environment in which another verb runs before this program, where its arguments are like the pattern."""
+    """The environment in which another verb runs before this program, if the program's arguments match the pattern."""
     return {**stub(flatq, program, f'case $* in {pattern}) PATH=$old "$sh" "$lib"/{verb} >/dev/null ;; esac\nexec "$real" "$@"'), "old": flatq.env["PATH"],
             "sh": flatq.shell, "lib": str(LIB), "FLATQ_FOLD": "1"}
 
 
 def test_doctor_says_nothing_of_a_message_that_is_popped_between_its_lists(flatq):
-    """It is large: its body goes at once."""
+    """The message is large, so its body is removed at once."""
     flatq("push", "q", input=bytes(300000), check=0)
     assert flatq("doctor", "q", env=verb_before(flatq, "ls", "-ln*body", "pop q"), check=0).out == b""
     assert drained(flatq) == []
@@ -832,7 +833,7 @@ def test_a_message_that_a_fold_moves_meanwhile_is_still_there(flatq, verb):
 
 
 def test_a_doctor_that_is_killed_at_a_flat_file_leaves_each_message_once(flatq):
-    """Behind each of its renames; and the next doctor does the rest."""
+    """It is killed after each of its renames, and the next doctor does the rest."""
     flatq("push", "-l", "q", input=b"".join(b"%d\n" % n for n in range(120)), check=0)
     flat, = (flatq.spool / "q/queue").glob("*/*")
     rows = flat.read_bytes().splitlines(keepends=True)
@@ -854,7 +855,7 @@ def test_a_push_whose_id_cannot_be_printed_says_so(shell, flatq, args):
 
 
 def to_full(flatq, *args):
-    """The one line that a verb says which cannot write its standard output; it must end with 74."""
+    """Run a verb whose standard output cannot be written. It must end with 74 and one line, which this returns."""
     with open("/dev/full", "wb") as full:
         done = subprocess.run(flatq.command(*args), stdout=full, stderr=subprocess.PIPE, env=flatq.environment(None), timeout=60)
     assert done.returncode == 74 and done.stderr.count(b"\n") == 1, (args, done)
@@ -866,7 +867,7 @@ def test_what_cannot_be_printed_is_an_error(shell, flatq, args):
     fill(flatq, 1)
     (flatq.spool / "q/wal/strange").touch()
     assert b"could not be printed" in to_full(flatq, *args)
-    # What the doctor finds, it repairs all the same
+    # doctor repairs what it finds all the same
     assert (flatq.spool / "q/wal/strange").exists() == (args != ("doctor", "q"))
 
 
@@ -878,7 +879,7 @@ def test_help_that_cannot_be_printed_is_an_error(flatq):
 
 
 def killed_drain(flatq, queue="q"):
-    """What a drain leaves that was killed when it had taken all flat files: a batch in out/ whose owner is dead."""
+    """Leave what a drain leaves that was killed after it took all flat files: a batch in out/ whose owner is dead."""
     q = flatq.spool / queue
     batch = q / "out/batch.999999999-000000000001.0123456789ab.000000000000"
     batch.mkdir()
@@ -915,7 +916,7 @@ def test_what_is_strange_in_a_batch_keeps_nothing_back(flatq):
 
 
 def test_a_bound_is_not_counted_from_a_listing_that_failed(flatq):
-    """What a listing does not show makes no room: in each place, whichever listing of it fails."""
+    """In each place in turn one listing fails. What it does not show must not make room."""
     flatq("create", "-b", "4", "q", check=0)
     fill(flatq, 2)
     flatq("push", "-d", "1000", "q", input=b"3", check=0)
@@ -928,7 +929,8 @@ def test_a_bound_is_not_counted_from_a_listing_that_failed(flatq):
 
 
 def test_a_slip_is_no_flat_file_whatever_its_numbers(shell, flatq):
-    """Its tries, lease and delay look like an id where a `?` takes a dot as well: each id was somewhere then, and none was found."""
+    """Its tries, lease and delay look like an id if a `?` matches a dot too. Then a search for any id finds a file, and no search finds a
+    message."""
     flatq("push", "-d", "10000", "q", input=b"x", check=0)
     assert flatq("delete", "q:99").status == 66
     flatq("kick", "q", check=0)

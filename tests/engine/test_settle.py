@@ -1,4 +1,4 @@
-"""delete, release, touch, bury and kick: what becomes of a message that was handed out."""
+"""delete, release, touch, bury and kick change the state of a message that was handed out."""
 
 import subprocess
 
@@ -22,7 +22,7 @@ def test_delete(shell, flatq, spool):
 
 
 def test_delete_without_reserving(shell, flatq):
-    """QUEUE:ID stands for a message that nobody holds."""
+    """QUEUE:ID names a message that nobody holds."""
     ready, delayed, buried, held = push(flatq, b"1"), push(flatq, b"2", "-d", "100"), push(flatq, b"3", "-p", "1"), push(flatq, b"4", "-p", "2")
     flatq("bury", reserve(flatq).receipt, check=0)
     got = reserve(flatq)
@@ -69,7 +69,7 @@ def test_release_with_a_delay(shell, flatq, clock):
 
 
 def test_release_of_what_is_not_reserved_by_its_receipt(flatq, clock):
-    """The lease has ended, nobody has it: the receipt still moves it."""
+    """The lease has ended, and nobody has reserved the message since: its old receipt still moves it."""
     push(flatq, b"1")
     push(flatq, b"2")
     got = reserve(flatq, "-t", "5")
@@ -109,13 +109,13 @@ def test_bury_and_kick_in_order(shell, flatq):
     assert flatq("kick", check=0).out == b"1\n"
     assert pop(flatq) == b"3"
     assert flatq("kick", "-n", "10", check=0).out == b"2\n"
-    # ready again, they have their old places
+    # ready again, they are in their old places
     assert [reserve(flatq).body, reserve(flatq).body] == [b"1", b"4"]
     assert flatq("kick", check=0).out == b"0\n"
 
 
 def test_buried_at_the_same_moment(flatq, clock):
-    """The clock stands still: still each is there, once."""
+    """The clock stands still. Each message must still be there once."""
     for text in b"1", b"2", b"3":
         push(flatq, text)
     for _ in range(3):
@@ -226,7 +226,7 @@ def test_drop(shell, flatq, spool):
 
 
 def test_twenty_deletes_of_one_receipt(flatq):
-    """Every change of state has one winner."""
+    """Of all verbs that try the same change of state, only one succeeds."""
     push(flatq, b"x")
     got = reserve(flatq)
     started = [flatq.start(verb, got.receipt, stdin=subprocess.DEVNULL) for verb in ("delete", "bury") for _ in range(10)]
@@ -240,7 +240,7 @@ def test_twenty_deletes_of_one_receipt(flatq):
 
 
 def test_touch_against_the_end_of_the_lease(flatq, clock):
-    """Both cannot win: either the touch is refused or moves it, and the message is there once."""
+    """Only one of them can succeed: the touch is refused, or it moves the message. In both cases the message is there once."""
     for _ in range(10):
         number = push(flatq, b"x")
         got = reserve(flatq, "-t", "1")

@@ -1,4 +1,4 @@
-"""A signal before each command of a verb: what was begun is tidied up, and nothing that was acknowledged is lost."""
+"""A signal comes before each command of a verb. The verb must tidy up what it has begun, and no acknowledged message may be lost."""
 
 import signal
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 from conftest import chance, everything, need, share
 from engine import NO_MESSAGE, lies, push, reserve
 
-# bash runs the trap on DEBUG before each simple command, in functions too with -T. The name is none of flatq's
+# bash runs a trap on DEBUG before each simple command, with -T in functions too. flatq uses none of these names
 SCRIPT = 'set -T; signal_test=0; trap \'signal_test=$((signal_test + 1)); printf . >>"$SIGNALS"; [ "$signal_test" != "$SIGNAL_AT" ] || kill -s TERM $$\' DEBUG; . "$0"'
 
 VERBS = {
@@ -26,7 +26,7 @@ VERBS = {
 
 
 def run(flatq, words, at=0):
-    """Exit code, output, errors, and how many commands it ran; the signal comes before the command of that number."""
+    """Exit code, output, errors, and how many commands the verb ran. The signal comes before the command number `at`."""
     commands = flatq.home / "commands"
     commands.write_bytes(b"")
     process = subprocess.Popen(
@@ -38,14 +38,15 @@ def run(flatq, words, at=0):
 
 
 def whole(flatq, spool):
-    """What can be popped, or nothing; and nothing is left of it."""
+    """What a pop gets, if anything. After it, no file of a message may be left."""
     done = flatq("pop")
     assert done.status in (0, 66) and done.err.count(b"\n") == (done.status > 0)
     return [done.out] * (done.status == 0)
 
 
 def clear(flatq, out, spool):
-    """Delete what a reserve has had; then no file is left of any message. (A key that was entered for a push which was stopped is no message's.)"""
+    """Delete what a reserve has printed. After that, no file of a message may be left. (A key without a message may stay: a push entered it, and
+    was stopped.)"""
     while flatq("pop").status == 0:
         pass
     if b" " in out:
@@ -60,7 +61,7 @@ def test_before_each_command(flatq, spool, verb):
     words = VERBS[verb]
 
     def ready():
-        """The words to run, once there is what they need."""
+        """Prepare the spool, and return the words to run."""
         if words[0] == "push":
             return words
         push(flatq, b"hello")
@@ -69,7 +70,7 @@ def test_before_each_command(flatq, spool, verb):
     code, out, err, count = run(flatq, ready())
     assert (code, err) == (0, b"")
     points = range(1, count + 1)
-    # `make test-all` takes each tenth, begun by the seed; for a push each third
+    # `make test-all` stops the verb at each tenth command from a start that the seed chooses, and a push at each third
     step = 3 if verb == "push" else 10
     points = points[chance(verb).randrange(step)::step] if everything() else share(verb, points, 3)
     for at in points:
@@ -77,7 +78,7 @@ def test_before_each_command(flatq, spool, verb):
         code, out, err, _ = run(flatq, given := ready(), at)
         assert code in (0, -signal.SIGTERM) and err == b"", (at, code, err)
         done = code == 0
-        # What is unmade is gone at once, not at the next checkpoint
+        # a stopped push removes its body at once, not at the next checkpoint
         assert done or words[0] != "push" or "-l" in words or len(lies(spool).get("wal", [])) == len(lies(spool).get("body", [])), (at, lies(spool))
         there = whole(flatq, spool)
         if words[0] == "push":

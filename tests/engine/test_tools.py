@@ -1,4 +1,4 @@
-"""Other programs than GNU's, and none: a verb keeps the whole promise, or ends with one line that says what to install, before it gives an id."""
+"""Other programs than GNU's, or none. A verb keeps the whole promise, or ends before it gives an id, with one line that says what to install."""
 
 import itertools
 import os
@@ -16,7 +16,7 @@ LINES = b"a\n\xff\0b\n\n"
 
 
 def closed(flatq, script, *words, **more):
-    """A verb, run by a shell that has closed a descriptor."""
+    """Run a verb in a shell that has closed a descriptor."""
     done = subprocess.run([need("dash"), "-c", script, "-", *flatq.command(*words)], env=flatq.environment(None), cwd=flatq.home,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=100, **more)
     return Result(done.returncode, done.stdout, done.stderr)
@@ -36,7 +36,7 @@ def test_a_closed_output_takes_nothing(shell, flatq, verb):
 
 
 def test_a_perl_without_its_modules(flatq, tmp_path):
-    """Debian's perl-base."""
+    """As Debian's perl-base is."""
     need("perl")
     (tmp_path / "MIME").mkdir()
     (tmp_path / "MIME/Base64.pm").write_text("0;\n")
@@ -47,7 +47,7 @@ def test_a_perl_without_its_modules(flatq, tmp_path):
 
 
 def without(place, path, hidden):
-    """A PATH of one directory: links to all programs in `path` but those hidden."""
+    """A PATH of one directory: links to all programs in `path` but the hidden ones."""
     place.mkdir()
     for directory in path.split(":"):
         for program in os.listdir(directory) if os.path.isdir(directory) else ():
@@ -57,7 +57,7 @@ def without(place, path, hidden):
 
 
 def test_where_a_boot_cannot_be_told_nothing_is_acknowledged(shell, flatq, tmp_path):
-    """After a power cut nobody would look for slips whose bodies did not reach the disk."""
+    """Without the boot's id, no verb after a power cut would look for slips whose bodies did not reach the disk."""
     proc = tmp_path / "proc"
     proc.mkdir()
     (proc / "uptime").symlink_to("/proc/uptime")
@@ -67,19 +67,19 @@ def test_where_a_boot_cannot_be_told_nothing_is_acknowledged(shell, flatq, tmp_p
     flatq("push", "q", input=b"x", env={**env, "FLATQ_SYNC": "off"}, check=0)
 
 
-# read errors that an awk does not notice: what it has not read, or read in part, is compared with what the slips say
+# some awks do not notice a failed read, so a verb compares the length of what awk read with what the slips say
 
 AWKS = {"gawk": "gawk", "mawk": "mawk", "busybox": "busybox", "onetrue-awk": "original-awk"}
 
 
 @pytest.fixture
 def awk(request, flatq):
-    """flatq with that awk, of which a system call fails where `faulty` says so."""
+    """flatq with that awk; `faulty` says which of its system calls fails."""
     with_awk(AWKS[request.param])(flatq)
     return flatq
 
 
-# no newline within the first 4096 bytes, and a whole number of fours
+# the base64 has no newline within the first 4096 bytes
 LONG = b"x" * 20000
 
 
@@ -112,7 +112,7 @@ def test_a_flat_file_that_awk_cannot_read(awk, verb, when):
 
 
 def test_a_listing_with_fewer_columns_buries_nothing(flatq):
-    """toybox has no time of its own column: every body looked as if it was not there."""
+    """toybox's listing has no column of its own for the time, so a verb took every body for missing."""
     fill(flatq, 3)
     env = stub(flatq, "ls", 'case $* in *-ln*) "$real" "$@" | cut -d " " -f 1-7,9- ;; *) exec "$real" "$@" ;; esac')
     done = flatq("doctor", "q", env=env)
@@ -121,14 +121,14 @@ def test_a_listing_with_fewer_columns_buries_nothing(flatq):
 
 
 def test_an_unfold_that_wrote_less_than_it_read(flatq):
-    """An awk that does not notice a full disk, in the middle."""
+    """This awk does not notice that the disk is full in the middle of its output."""
     flatq("push", "-l", "q", input=b"".join(b"%d\n" % n for n in range(120)), check=0)
     script = '"$real" "$@"; code=$?; [ -z "${FLATQ_STAGE:-}" ] || for f in "$FLATQ_BODY"/*7; do printf M >"$f"; break; done; exit $code'
     assert flatq("pop", "q", env=stub(flatq, "awk", script)).status == 74
     assert drained(flatq) == list(range(120))
 
 
-# a program that does all but one thing that is relied on: it is named before an id is given
+# each tool lacks one thing that flatq relies on: a verb names the tool before it gives an id
 
 DECODES = 'case $1 in -d | --version) exec "$real" "$@" ;; esac\n'
 ENCODES = 'case $1 in -d) ;; *) exec "$real" "$@" ;; esac\n'
@@ -159,7 +159,7 @@ BROKEN = {
 
 
 def broken(flatq, tool, script):
-    """flatq with that script in place of the tool, and without the programs that a shell may have of its own."""
+    """flatq with that script in place of the tool, and without the programs that a shell may have built in."""
     place = flatq.home / "broken"
     place.mkdir(exist_ok=True)
     (place / tool).write_text(f"#!/bin/sh\nreal={shutil.which(tool)}\n{script}\n")
@@ -180,13 +180,13 @@ def test_a_tool_that_does_less_is_refused(flatq, tool, symptom):
 
 
 def boot(flatq):
-    """The one file in .boot/."""
+    """The path of the one file in .boot/."""
     path, = (flatq.spool / ".boot").iterdir()
     return path.name
 
 
 def test_each_thing_that_is_tried_has_a_broken_tool(flatq):
-    """And doctor -v shows it."""
+    """And doctor -v prints each of them."""
     said = flatq("doctor", "-v", env={"FLATQ_SYNC": "on"}, check=0).out.decode().splitlines()
     assert said == [f"{tool}: no sign that it {symptom}" for tool, symptom in BROKEN]
 
@@ -196,16 +196,16 @@ def test_a_tool_that_changes_is_tried_again(shell, flatq):
     flatq("push", "q", input=b"1", check=0)
     mark = flatq.spool / ".boot" / boot(flatq)
     first = mark.stat()
-    # the usual case: no process, nothing written
+    # usually a verb starts no process for this, and writes nothing
     flatq("push", "q", input=b"2", check=0)
     assert mark.stat().st_ino == first.st_ino
-    # another one comes before it in PATH
+    # another mv comes before it in PATH
     env = {**broken(flatq, "mv", 'exec "$real" "$@"'), "FLATQ_SYNC": "off"}
     if not runs_stubs(os.path.realpath(shell), "mv"):
         pytest.skip("this shell runs its own mv, whatever PATH says")
     flatq("push", "q", input=b"3", env=env, check=0)
     assert mark.stat().st_ino != first.st_ino
-    # the one that was tried is another
+    # the mv that was tried has changed
     path = flatq.home / "broken/mv"
     path.write_text(path.read_text().replace('exec "$real" "$@"', BROKEN["mv", "copies when a rename fails"]))
     os.utime(path, (path.stat().st_mtime + 100,) * 2)
@@ -214,7 +214,7 @@ def test_a_tool_that_changes_is_tried_again(shell, flatq):
 
 
 def test_another_shell_tries_the_tools_again(flatq):
-    """Another container may use the spool, with the same boot and the same PATH."""
+    """Another container may use the spool with the same boot and the same PATH, but with another shell."""
     flatq("push", "q", input=b"1", check=0)
     mark = flatq.spool / ".boot" / boot(flatq)
     first = mark.stat()
@@ -225,14 +225,14 @@ def test_another_shell_tries_the_tools_again(flatq):
     assert drained(flatq) == [1, 2]
 
 
-# userlands: the same day everywhere, or a refusal
+# userlands: the same day's work in each, or a refusal
 
 COREUTILS = """base64 cat chmod cut date dd env head id ln ls md5sum mkdir mkfifo mktemp mv od readlink rm rmdir sha1sum sha256sum sleep sort stat sync tail test touch
 tr true uname wc""".split()
 
 
 def applets(place, program, listing):
-    """A directory with all programs of a binary that is many."""
+    """A directory with a link for each program of a binary that has many."""
     place.mkdir()
     for name in subprocess.run([program, *listing], stdout=subprocess.PIPE, text=True, check=True).stdout.split():
         (place / os.path.basename(name)).symlink_to(program)
@@ -244,7 +244,8 @@ def busybox(flatq):
 
 
 def alpine(flatq):
-    """busybox, after `apk add coreutils sed`: no perl, no python3. Debian's busybox has no flock: util-linux's stands in for Alpine's."""
+    """busybox after `apk add coreutils sed`, so without perl and python3. Debian's busybox has no flock, so util-linux's takes the place of
+    Alpine's."""
     place = busybox(flatq)
     for name in (*COREUTILS, "sed", "flock"):
         (place / name).unlink(missing_ok=True)
@@ -292,7 +293,7 @@ def test_a_day(flatq, name, userland):
         flatq("push", "q", input=body, check=0)
         for script in 'exec "$@" >&-', 'exec "$@" >/dev/full':
             assert closed(flatq, script, "pop", "q").status == (74 if body or script.endswith("&-") else 0), script
-        if not body:  # nothing is written, so nothing fails
+        if not body:  # an empty message is not written, so no write fails
             continue
         path, = (flatq.spool / "q/wal").iterdir()
         path = flatq.spool / "q/body" / path.name.split(".")[1]
@@ -301,17 +302,17 @@ def test_a_day(flatq, name, userland):
         assert done.returncode == 0 or flatq("pop", "q", check=0).out == body
     with open(flatq.home / "empty", "w") as nowhere:
         assert flatq.start("push", "q", stdin=os.open(flatq.home, os.O_RDONLY), stdout=nowhere).wait(60) == 74
-    # pieces and ends
+    # a message from pieces, up to the line with a dot
     flatq("push", "-e", "q", input=b"a\0b\n\0\n.\nrest", check=0)
     assert flatq("pop", "q", check=0).out == b"a\0b\n\0\n"
     flatq("push", "-n", "3", "q", input=b"abcdef", check=0)
     assert flatq("pop", "q", check=0).out == b"abc"
     for option, end in ("-l", b"\n"), ("-0", b"\0"):
         flatq("push", option, "q", input=b"".join(body + end for body in MANY), check=0)
-        assert flatq("pop", "q", check=0).out == MANY[0]  # unfolded
+        assert flatq("pop", "q", check=0).out == MANY[0]  # this pop unfolds
         done = flatq("drain", option, "q", check=0)
         assert done.out == b"".join(body + end for body in MANY[1:])
-    # keys, folds, a reservation
+    # keys, folds and a reservation
     assert b"dup" in flatq("push", "-k", "key", "q", input=b"1", check=0).out + flatq("push", "-k", "key", "q", input=b"2", check=0).out
     for n in range(2, 8):
         flatq("push", "q", input=b"%d" % n, check=0)

@@ -1,5 +1,5 @@
-"""What goes wrong where nothing is changed: a helper of a pipe that dies, a file that cannot be read, a look at a queue while others use
-it, an environment that tools go by. The crash laboratory strikes what changes something; this is the rest."""
+"""Faults that change nothing on the disk: a process of a pipe dies, a file cannot be read, another verb comes between two looks, an environment
+variable changes a tool. The crash laboratory strikes at calls that change something, so it does not reach these."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ def flatq(flatq, shell):
 
 @pytest.fixture
 def proc(flatq, tmp_path):
-    """A /proc in which files may be there and not be read: as where there are too many open ones."""
+    """A /proc in which files exist and cannot be read, as where too many files are open."""
     made = tmp_path / "proc"
     made.mkdir()
     for name in ("1", "self", "sys", "uptime"):
@@ -34,7 +34,7 @@ def lines(flatq, count, queue="q"):
     return [b"%d" % number for number in range(count)]
 
 
-# ---- what dies in a pipe
+# ---- a process of a pipe dies
 
 
 def test_a_fold_whose_list_was_cut(flatq, stub):
@@ -57,7 +57,7 @@ def test_a_drain_whose_messages_were_cut(flatq, stub):
 
 
 def test_a_limited_push_whose_input_was_cut(flatq, stub):
-    flatq("wal", check=0)  # tries head
+    flatq("wal", check=0)  # this verb tries head
     stub("head", "kill -9 $PPID; exit")
     refused(flatq("push", input=b"precious", env={"FLATQ_MOST_BYTES": "1000"}), 74, "push", text=b"input failed")
     empty(flatq)
@@ -66,7 +66,7 @@ def test_a_limited_push_whose_input_was_cut(flatq, stub):
 @pytest.mark.parametrize("encoder", ["perl", "python3", "od"])
 @pytest.mark.parametrize("end", ["-l", "-0"])
 def test_an_input_that_cannot_be_read_to_its_end(flatq, tmp_path, encoder, end):
-    """Not the part that came before."""
+    """The push stores no part of a message."""
     hidden = {"perl": (), "python3": ("perl",), "od": ("perl", "python3")}[encoder]
     tools = tmp_path / "some"
     tools.mkdir()
@@ -84,7 +84,7 @@ def test_an_input_that_cannot_be_read_to_its_end(flatq, tmp_path, encoder, end):
     refused(flatq("pop", "q"), 66)
 
 
-# ---- what cannot be read proves nothing
+# ---- a file that cannot be read proves nothing
 
 
 def test_an_owner_that_cannot_be_looked_at(flatq, proc):
@@ -121,7 +121,7 @@ def test_a_boot_that_cannot_be_read(flatq, proc):
     refused(flatq("pop"), 66, "pop")
 
 
-# ---- what happens meanwhile
+# ---- another verb works between two looks
 
 
 def test_doctor_while_somebody_pushes(flatq, stub):
@@ -134,7 +134,7 @@ def test_doctor_while_somebody_pushes(flatq, stub):
 
 
 def test_drop_while_somebody_pushes(flatq, stub, tmp_path):
-    """The slip comes after drop has removed its place: the push waits for the drop, and says that its queue is gone."""
+    """drop has removed the place of the slip when the push comes to create it. The push waits for the drop, and says that its queue is gone."""
     flatq("create", "q", check=0)
     out = tmp_path / "out"
     stub("mv", f'''case $* in
@@ -147,7 +147,7 @@ def test_drop_while_somebody_pushes(flatq, stub, tmp_path):
     flatq("drop", "q", check=0)
     wait_for(lambda: os.path.exists(f"{out}.code") and open(f"{out}.code").read().strip(), "the push")
     assert open(f"{out}.code").read().strip() == "69" and out.read_bytes() == b"" and b"gone" in open(f"{out}.err", "rb").read()
-    # a drop that was killed is in nobody's way, nor is one that gave up
+    # a drop that was killed stops no push, nor does a drop that gave up
     push(flatq, b"x", "q")
     refused(flatq("drop", "q"), 75, "drop")
     assert not (flatq.spool / "q/dropping").exists()
@@ -158,7 +158,7 @@ def test_drop_while_somebody_pushes(flatq, stub, tmp_path):
 
 
 def test_a_twin_is_synced_before_it_is_named(flatq, stub, tmp_path):
-    """Who pushed the first one may have been killed before its sync."""
+    """The process that pushed the first one may have been killed before its sync."""
     noted = tmp_path / "synced"
     push(flatq, b"0", "q")
     stub("sync", "kill -9 $PPID")
@@ -170,7 +170,7 @@ def test_a_twin_is_synced_before_it_is_named(flatq, stub, tmp_path):
     assert str(flatq.spool / "q") in noted.read_text()
 
 
-# ---- what tools go by
+# ---- environment variables that change tools
 
 
 @pytest.mark.parametrize("name, value", [
@@ -191,7 +191,7 @@ def test_the_environment_decides_nothing(flatq, name, value):
 
 @pytest.mark.parametrize("left", [b"", b"\0\0", b"\0\0yes\n", b"yes\n", b"1\0\0yes\n"])
 def test_a_key_that_a_power_cut_has_left_without_its_id(shell, flatq, spool, left):
-    """It is nobody's: the next push has it, and doctor removes it."""
+    """The key belongs to no message. The next push gets it, and doctor removes it."""
     push(flatq, b"first", "-k", "one", "jobs")
     path, = (spool / "jobs/keys").iterdir()
     assert flatq("pop", "jobs", check=0).out == b"first"
