@@ -1,4 +1,4 @@
-"""The HTTP door: conversations for each rule, on pipes and under socat, with curl and with http.client, and in a browser."""
+"""The HTTP door: conversations for each rule, on pipes and under socat, with curl, with http.client and in a browser."""
 
 import base64
 import fcntl
@@ -47,7 +47,7 @@ def chunked(target, *chunks):
 
 
 def answers(said, heads=()):
-    """The answers in a stream; those whose number is in `heads` have no body."""
+    """The answers in a stream. Those whose number is in `heads` have no body."""
     found = []
     while said:
         head, said = said.split(b"\r\n\r\n", 1)
@@ -63,14 +63,14 @@ def answers(said, heads=()):
 
 
 def talk(flatq, *requests, heads=(), env=None):
-    """lib/http on pipes, to the end of its input: the answers."""
+    """The answers of lib/http, run on pipes to the end of its input."""
     done = flatq("http", input=b"".join(requests), env=env, timeout=100)
     assert done.status == 0, done
     return answers(done.out, heads)
 
 
 def ask(flatq, *args, **more):
-    """The one answer to one request."""
+    """The answer to one request."""
     [answer] = talk(flatq, request(*args), **more)
     return answer
 
@@ -80,7 +80,7 @@ def ask_status(flatq, *args, **more):
 
 
 class Door:
-    """lib/http under socat: a process for each connection."""
+    """lib/http under socat, which starts a process for each connection."""
 
     def __init__(self, flatq, port, env=None):
         need("socat")
@@ -106,7 +106,7 @@ class Door:
         return found
 
     def raw(self, *pieces, seconds=20):
-        """Everything that is said until the door closes; the client goes on sending."""
+        """Send the pieces, and return all that the door says until it closes. The client does not end its side."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=seconds) as client:
             for piece in pieces:
                 client.sendall(piece)
@@ -122,7 +122,7 @@ def door(flatq, free_port):
     return lambda **env: Door(flatq, free_port, env)
 
 
-# ---- the document
+# ---- the document that defines the interface
 
 
 def test_documents_conversation(shell, flatq):
@@ -145,7 +145,7 @@ def test_documents_conversation(shell, flatq):
 
     receipt = got.headers["message-receipt-id"]
     assert UUID.fullmatch(receipt)
-    # the document's second question mark
+    # the document has a second question mark here
     [patched] = talk(flatq, request("PATCH", f"/queue?receipt-id={receipt}?visibility-timeout=30"))
     assert (patched.status, patched.headers["message-id"]) == (200, first.headers["message-id"])
     gone, again = talk(flatq, request("DELETE", f"/queue?receipt-id={receipt}"), request("DELETE", f"/queue?receipt-id={receipt}"))
@@ -181,7 +181,7 @@ def test_with_curl(flatq, door):
     assert curl(f"{url}?group-id=large").body == curl(f"{url}?group-id=large2").body == large.read_bytes()
 
 
-# ---- what is asked for, and what it is answered
+# ---- requests and their answers
 
 
 STATUSES = [
@@ -212,7 +212,7 @@ STATUSES = [
 
 
 def test_statuses(shell, flatq):
-    """In one connection: none of these ends it."""
+    """All in one connection: none of these answers ends it."""
     said = talk(flatq, *(request(*words) for _, *words in STATUSES), heads=[n for n, row in enumerate(STATUSES) if row[1] == "HEAD"])
     assert [answer.status for answer in said] == [row[0] for row in STATUSES]
     for answer, row in zip(said, STATUSES):
@@ -252,7 +252,7 @@ def test_api_key(shell, flatq):
 
 
 def test_nobody_sees_the_key_among_the_processes(shell, flatq):
-    """Neither in what the door executes nor in what the client said of it: arguments are for everybody's eyes."""
+    """Everybody sees the arguments of processes. So the key must not be among those of the door's processes, nor what the client sent as a key."""
     need("strace")
     log, key, basic = flatq.home / "strace.log", "the-door-s-own-key", base64.b64encode(b"me:the-door-s-own-key").decode()
     asked = request("GET", "/queue", None, f"api-key: {key}") + request("GET", "/queue", None, f"Authorization: Basic {basic}")
@@ -318,7 +318,7 @@ CUT_OFF = [
 
 
 def test_malformed(shell, flatq):
-    """One answer, and whatever follows is not read as a request."""
+    """The door gives one answer, and reads nothing that follows as a request."""
     after = request("POST", "/queue?group-id=smuggled", b"x")
     for status, text in MALFORMED + SMUGGLED + [(400, text) for text in CUT_OFF]:
         said = talk(flatq, text, b"" if text in CUT_OFF else after)
@@ -330,7 +330,7 @@ def test_malformed(shell, flatq):
 
 
 def test_a_nul_is_dropped(shell, flatq):
-    """The shell's `read` does that, so `lib/http -h` has a word for who puts a proxy in front."""
+    """The shell's `read` drops NUL bytes, so `lib/http -h` tells which proxies may stand in front."""
     said = talk(flatq, POST + b"Content-Le\0ngth: 5\r\n\r\nhello", request("GET", "/que\0ue"))
     if os.path.realpath(shell).endswith("yash"):
         assert [answer.status for answer in said] == [400]
@@ -379,7 +379,7 @@ def test_bodies_of_any_bytes(shell, flatq):
 
 
 def test_pipelined_behind_bodies_that_nobody_reads(flatq):
-    """A body where none is wanted, and one that is refused: the next request is found; a large one ends the connection."""
+    """A body comes where none is wanted, and one is refused. The door still finds the next request. After a large body it ends the connection."""
     said = talk(flatq, request("GET", "/queue", b"x" * 500), request("POST", "/x", b"y" * 500), request("GET", "/queue"))
     assert [answer.status for answer in said] == [204, 404, 204]
     assert len(talk(flatq, request("POST", "/x", b"y" * 200_000), request("GET", "/queue"))) == 1
@@ -413,7 +413,7 @@ def test_byte_by_byte(flatq, door):
 
 
 def test_large_refused_over_tcp(flatq, door):
-    """The answer arrives though the client is still sending."""
+    """The answer arrives although the client is still sending."""
     door = door(FLATQ_MOST_BYTES="1000")
     said = door.raw(request("POST", "/queue?group-id=a", b"x" * 3_000_000))
     assert [answer.status for answer in answers(said)] == [413]
@@ -434,7 +434,8 @@ def test_keep_alive(flatq, door):
 
 
 def test_keep_alive_of_many_requests(flatq):
-    """The last of many costs what the first did: time of the processor, which does not depend on what else runs."""
+    """The last of many requests in a connection costs as much as the first. The test counts processor time, which does not depend on what else
+    runs."""
     talk(flatq, request("POST", "/queue?group-id=g", b"x"))
 
     def seconds(count):
@@ -449,7 +450,7 @@ def test_keep_alive_of_many_requests(flatq):
 
 
 def test_answers_do_not_wait_for_the_client(flatq):
-    """A head and a body are two pieces."""
+    """A head and its body are two writes. The second must not wait for the client's acknowledgement of the first."""
     talk(flatq, request("POST", "/queue?group-id=g", b"x"))
     client, theirs = over_tcp(flatq, "http")
     with theirs:
@@ -470,7 +471,8 @@ def test_answers_do_not_wait_for_the_client(flatq):
     pytest.param(request("GET", "/queue") + b"POST /queue?group-id=a HTTP/1.1\r\nHost: x\r\nX: ", 431, id="field of the second"),
 ], 2))
 def test_a_line_of_megabytes_is_answered_in_http(launched, begin, status):
-    """The shell knows of no line before its end: the guard says it. A client that is still sending then is reset, and may miss it."""
+    """The shell's `read` returns only at the end of a line, so the guard gives this answer. A client that is still sending then is reset, and may
+    miss it; hence up to eight tries."""
     one = launched(door="http")
     for _ in range(8):
         client = one.connect()
@@ -545,7 +547,7 @@ def test_groups_are_queues(flatq):
     assert flatq("push", "-k", "k", "jobs", input=b"x", check=0).out.endswith(b" dup\n")
     assert flatq("push", "-k", hashlib.sha256(b"zz").hexdigest(), "jobs", input=b"zz", check=0).out
     assert ask_status(flatq, "POST", "/queue?group-id=jobs", b"zz") == 204, "the SHA-1 of the message is its key"
-    # verbs do not ask whether one is in flight; but what a verb has in flight keeps the group
+    # a verb gets the group's next message, although one is in flight; but a message that a verb holds blocks the group over HTTP
     assert flatq("pop", "jobs", check=0).out == b"by http"
     talk(flatq, request("DELETE", f"/queue?receipt-id={got.headers['message-receipt-id']}"))
     flatq("reserve", "jobs", check=0)
@@ -561,7 +563,7 @@ NAMES = [
 
 
 def test_names_of_groups(shell, flatq):
-    """Any string of 1 to 128 characters is a group, and no two are the same one; nothing leaves the spool."""
+    """Every string of 1 to 128 characters is a group, different strings are different groups, and no name leads out of the spool."""
     names = NAMES if os.path.realpath(shell).endswith("dash") else NAMES[3::4] + NAMES[-4:-3]
     stored = talk(flatq, *(request("POST", f"/queue?group-id={quote(name, safe='')}", str(n).encode()) for n, name in enumerate(names)))
     assert [answer.status for answer in stored] == [200] * len(names)
@@ -573,7 +575,7 @@ def test_names_of_groups(shell, flatq):
     assert len(listed) == len(names) and len(set(listed)) == len(names)
     assert ask_status(flatq, "POST", "/queue?group-id=x(y)", b"as it is, without a percent sign") == 200
     assert b"x(y)\n" in flatq("list", check=0).out
-    # `+` is a blank in a value, as forms have it; and what need not be encoded is the same encoded
+    # in a value `+` is a blank, as in forms; a character that needs no encoding is the same if it is encoded
     assert ask_status(flatq, "GET", "/queue?group-id=a+b") == 204
     shown = {queue["group"] for queue in json.loads(ask(flatq, "GET", "/queue/stats").body)["queues"]}
     assert {quote(name, safe="/;()") for name in names if len(quote(name)) < 150 and not set(name) & set("~.-")} <= shown
@@ -590,7 +592,8 @@ def test_full_and_closed(flatq):
 
 
 def test_a_fault_of_the_system_is_500(shell, flatq):
-    """The client hears that it is our fault, the log what it is. How much of the body was read nobody knows: the connection ends."""
+    """The client learns that the door is at fault, and the log has the reason. The door cannot know how much of the body was read, so it ends the
+    connection."""
     talk(flatq, request("POST", "/queue?group-id=g", b"1"), request("POST", "/queue?group-id=h", b"2"))
     os.rename(flatq.spool / "g/body", flatq.spool / "g/elsewhere")
     (flatq.spool / "g/body").write_text("")
@@ -604,7 +607,7 @@ def test_a_fault_of_the_system_is_500(shell, flatq):
     assert ask(flatq, "GET", "/queue?group-id=g").body == b"1"
 
 
-# ---- time
+# ---- visibility and long polls
 
 
 def test_visibility(shell, flatq):
@@ -618,9 +621,9 @@ def test_visibility(shell, flatq):
     same = [get("?visibility-timeout=0") for _ in range(3)]
     assert {answer.body for answer in same} == {b"1"} and len({answer.headers["message-receipt-id"] for answer in same}) == 3
     assert len({answer.headers["message-id"] for answer in same}) == 1
-    # only the last reader can do something
+    # only the receipt of the last reader is good
     assert settle("DELETE", same[0]) == settle("PATCH", same[1], "&visibility-timeout=5") == 204
-    # its time has run out, but nobody has read it again
+    # its time is over, but nobody has read the message again
     assert settle("PATCH", same[2], "&visibility-timeout=60") == 200
     assert get().status == 204, "it is invisible again"
     assert settle("PATCH", same[2], "&visibility-timeout=0") == 200
@@ -643,7 +646,7 @@ def test_expired_receipt_of_a_folded_message(flatq):
 
 
 def test_long_poll(flatq, door, clock, stub):
-    """Who waits goes on when it is woken: no time passes. Then it does, for the one that waits in vain."""
+    """The clock stands still, so the first two clients go on only because they are woken. Then time passes for the third, who waits in vain."""
     clock.runs_sleep(stub)
     door, found = door(), {}
 
@@ -659,7 +662,7 @@ def test_long_poll(flatq, door, clock, stub):
     ]
     for thread in threads:
         thread.start()
-    wait_for(lambda: sorted(clock.sleepers().values()) == [1, 2, 2], "three that wait")
+    wait_for(lambda: sorted(clock.sleepers().values()) == [1, 2, 2], "three clients that wait")
     assert door.ask("POST", "/queue?group-id=made-now", b"3").status == 200
     threads[2].join(100)
     assert found["new"].body == b"3"
@@ -706,7 +709,7 @@ def test_ids_are_stable_and_receipts_cannot_be_made_up(flatq, tmp_path):
     assert [answer.headers["message-id"] for answer in got] == ids and len(set(ids)) == 20
     receipts = [answer.headers["message-receipt-id"] for answer in got]
     uuid.UUID(receipts[0])
-    # neither is like its neighbours: about half the bits differ
+    # neighbours do not look alike: about half of the bits differ
     for one, other in [*zip(ids, ids[1:]), *zip(receipts, receipts[1:])]:
         assert 30 < bin(int(one.replace("-", ""), 16) ^ int(other.replace("-", ""), 16)).count("1") < 98
     wrong = []
@@ -716,7 +719,7 @@ def test_ids_are_stable_and_receipts_cannot_be_made_up(flatq, tmp_path):
     wrong += [receipts[0][:18] + receipts[1][18:], receipts[0][::-1].replace("-", "") and ids[0]]
     assert {answer.status for answer in talk(flatq, *(request("DELETE", f"/queue?receipt-id={one}") for one in wrong))} == {204}
     assert (flatq.spool / ".doors/secret").stat().st_mode & 0o777 == 0o600
-    # in capitals it is the same UUID; the engine's own receipt is none of ours
+    # a UUID in capitals is the same UUID; the engine's own receipt is not a receipt here
     assert ask_status(flatq, "DELETE", f"/queue?receipt-id={receipts[0].upper()}") == 200
     assert ask_status(flatq, "DELETE", "/queue?receipt-id=g1:2.1.000000000000") == 422
     # another spool has another secret
@@ -751,7 +754,7 @@ def test_batches(shell, flatq):
     assert [row[2] for row in found] == [b"one", b"of h"] and found[0][1] == lines[0].split(" ")[1]
     [gone] = talk(flatq, request("DELETE", "/queue?" + "&".join(f"receipt-id={row[0]}" for row in found * 2)))
     assert gone.body.decode().splitlines() == [f"200 {found[0][1]}", f"200 {found[1][1]}", "204", "204"]
-    # what is broken ends the batch; what was stored before it stays
+    # a broken message ends the batch, and those stored before it stay
     for text in (b"x\n", b"5\nab", b"2\nabc\n", b"2 \xff\nab\n", b"2 %zz\nab\n", b"1 " + b"k" * 129 + b"\na\n"):
         [said] = talk(flatq, request("POST", "/queue?group-id=broken&batch=1", b"1 %d\nz\n" % len(text) + text))
         assert [line.split(" ")[0] for line in said.body.decode().splitlines()][-1] == "422", (text, said)
@@ -784,7 +787,7 @@ def test_stats_and_metrics(shell, flatq):
 
 
 def test_stats_cost_as_much_as_there_are_groups(flatq):
-    """Time of the processor, which does not depend on what else runs; and not a process more."""
+    """The test counts processor time, which does not depend on what else runs. More groups cost no more processes."""
     flatq("push", "g0", input=b"x", check=0)
 
     def costs(groups):
@@ -806,7 +809,7 @@ def test_stats_cost_as_much_as_there_are_groups(flatq):
 
 
 def page(flatq, target="/", **more):
-    """A page as text, with what every page has looked at."""
+    """A page as text. This also checks what every page must have."""
     answer = ask(flatq, "GET", target, **more)
     assert answer.status == 200 and answer.headers["content-type"] == "text/html; charset=utf-8", answer
     assert answer.headers["content-security-policy"].startswith("default-src 'none'; ") and "script" not in answer.headers["content-security-policy"]
@@ -816,7 +819,7 @@ def page(flatq, target="/", **more):
 
 
 def rows(said):
-    """The cells of each row of a page, as their reader sees them; a line of points is `~`."""
+    """The cells of each row of a page, as a reader sees them. `~` stands for a plot."""
     found = []
     for row in re.findall(r"<tr>(.*?)</tr>", said, re.S):
         cells = re.findall(r"<t[dh][^>]*>(.*?)(?=</t[dh]>)", re.sub(r"<svg.*?</svg>", "~", row, flags=re.S), re.S)
@@ -829,7 +832,8 @@ def points(said, kind):
 
 
 def test_pages(shell, flatq):
-    """All queues, then one: its oldest messages, the buried ones with their reasons, the last events. Nothing that anybody wrote is markup."""
+    """One page has all queues. One page for each queue has its oldest messages, the buried ones with their reasons, and the last events. No text of
+    a message, a name or a log becomes markup."""
     said = page(flatq)
     assert "0 queues" in said and "Nothing yet" in said and 'curl "http://flatq/queue?group-id=mails" -d hello' in said and "flatq push mails" in said
     flatq("create", "-b", "5000", "-m", "3", "a/b.c$24+;(_)", check=0)
@@ -856,7 +860,7 @@ def test_pages(shell, flatq):
     assert [row[1] for row in found if row[0] == "1" and len(row) == 5] == ["no-such_person"]
     events = [row[1:4] for row in found if len(row) == 6 and row[1] in ("push", "bury", "reserve")]
     assert events == [["bury", "no-such_person", "1"], ["reserve", "", "1"], *(["push", "", str(n)] for n in (3, 2, 1))]
-    # of a deep queue the oldest, though the most urgent is younger; in flat files as well
+    # a deep queue shows its oldest messages, although a more urgent one is younger; also from flat files
     oldest = [row for row in rows(page(flatq, links["deep"])) if len(row) == 6 and row[3] == "65,536"]
     assert [row[1] for row in oldest] == [str(n) for n in range(1, 11)]
     assert "at most 5,000 messages, at most 3 tries" in page(flatq, links["a/b.c$+;(_)"])
@@ -892,7 +896,7 @@ def test_a_page_draws_the_last_minutes(flatq):
     assert len(came) == len(went) == 30 and [x for x, _ in came] == [2 + 4 * n for n in range(30)]
     assert {n: y for n, (_, y) in enumerate(came) if y != 21} == {14: 2.0, 22: 11.5}
     assert {n: y for n, (_, y) in enumerate(went) if y != 21} == {14: 20.5, 29: 20.5}
-    # what a log that has begun anew does not know is not drawn
+    # events that an older, rotated log may have had are not drawn
     (flatq.spool / "q/log.179500000000").touch()
     log.write_text("".join(log.read_text().splitlines(True)[3:]))
     for target in ("/", "/?queue=q"):
@@ -900,7 +904,7 @@ def test_a_page_draws_the_last_minutes(flatq):
 
 
 def test_pages_believe_no_log(flatq):
-    """A member of a group writes what only a door may say, or what is markup."""
+    """A member of a group writes into the log what only a door may write, or markup. The page must show neither."""
     flatq("push", "q", input=b"x", check=0)
     now = time.time()
     written = [b"row <b> true 9 9 9 9 9 9 9", b"logs", b"==> <u>/log <==", b"ready <b>.1.1.1.1.1.1.1.1.1 PGI+", b"buried <b>", b"%.2f push 1 0 1 5 <b>" % now,
@@ -915,7 +919,8 @@ def test_pages_believe_no_log(flatq):
 
 
 def test_a_page_is_cheap_and_waits_for_nobody(flatq):
-    """The same processes however many queues there are and however deep; no lock; the beginning of a large message."""
+    """A page starts the same processes however many queues there are and however deep they are. It takes no lock, and reads only the beginning of a
+    large message."""
     need("strace")
     flatq("push", "large", input=b"y" * 300_000, check=0)
     ask(flatq, "GET", "/x")
@@ -936,7 +941,7 @@ def test_a_page_is_cheap_and_waits_for_nobody(flatq):
 
 
 def test_a_failed_look_ends_no_connection(flatq, stub):
-    """Nor does a queue whose conf is damaged leave the page."""
+    """A queue with a damaged conf stays on the page."""
     flatq("push", "q", input=b"x", check=0)
     (flatq.spool / "q/conf").write_text("x y\n")
     assert rows(page(flatq))[1][0] == "q" and [queue["queue"] for queue in json.loads(ask(flatq, "GET", "/queue/stats").body)["queues"]] == ["q"]
@@ -957,11 +962,11 @@ def browser(tmp_path_factory):
 
 
 def seen(browser, url, width, dark):
-    """What a reader must see of a page, without a script."""
+    """Check what a reader must see of a page. Its address, size and colours differ; it needs no script."""
     browser.open(url, width, dark, script=False)
     wrong = browser.ask("{overlaps: overlaps(), cut: cut(), pale: contrasts().filter((one) => one.contrast < 4.5)}")
     assert wrong == {"overlaps": [], "cut": [], "pale": []}, (url, width, dark, wrong)
-    # a row's line has no gap, and one colour
+    # the line under a row has no gap, and one colour
     lines = browser.ask("""[...document.querySelectorAll("tr")].filter((row) => {
         const cells = [...row.cells].map((cell) => [cell.getBoundingClientRect(), getComputedStyle(cell)]);
         return new Set(cells.map(([box, style]) => [box.bottom, parseFloat(style.borderBottomWidth) && style.borderBottomColor].join())).size > 1 ||
@@ -975,7 +980,7 @@ def seen(browser, url, width, dark):
 
 
 def test_pages_in_chromium(flatq, door, browser):
-    """No queue, one message, twenty queues of very different depth; a browser asks for the key itself, here it stands in the URL."""
+    """Pages of no queue, of one message, and of twenty queues of very different depth. A browser would ask for the key; here the URL has it."""
     door = door(API_KEY="a-key")
     url = f"http://me:a-key@127.0.0.1:{door.port}/"
     seen(browser, url, 390, True)
@@ -1003,12 +1008,13 @@ def test_a_page_refreshes_itself(flatq, door, browser):
     wait_for(lambda: door.log().count(" GET - 200 ") > 2, seconds=60)
 
 
-# ---- many at once
+# ---- many clients at once
 
 
 @pytest.mark.timeout(600)
 def test_documents_multi_threaded_test(flatq, door):
-    """10 producers, 100 messages each (10 in `make test`), 10 consumers, 5 groups: all once, in order within a group, nothing left."""
+    """10 producers with 100 messages each (10 in `make test`), 10 consumers, 5 groups. Each message comes once, in order within its group, and none
+    is left."""
     door = door()
     producers, each, consumers, groups = 10, 100 if everything() else 10, 10, 5
     got, failures, produced = {f"g{n}": [] for n in range(groups)}, [], threading.Event()
@@ -1070,7 +1076,7 @@ def test_documents_multi_threaded_test(flatq, door):
 
 
 def test_many_at_one_group(flatq, door):
-    """Of twenty who ask at once, one has the message."""
+    """Twenty clients ask at once, and exactly one gets the message."""
     door = door()
     for round in range(3):
         door.ask("POST", "/queue?group-id=g", b"%d" % round)
@@ -1089,7 +1095,7 @@ def test_many_at_one_group(flatq, door):
 
 
 def test_processes(flatq):
-    """A request starts little more than the verbs: what is counted is one connection with one request."""
+    """A request starts few processes more than the verbs. Each count is of one connection with one request."""
     talk(flatq, *(request("POST", f"/queue?group-id=g{n}", b"x") for n in range(3)))
 
     def programs(text):
@@ -1110,7 +1116,7 @@ def test_processes(flatq):
 
 
 def test_a_mark_is_no_claim(shell, flatq):
-    """What an unclaim that was killed at its end has left holds no message, and keeps nobody from the group."""
+    """An unclaim that was killed at its end has left its mark, which holds no message. So the group is free."""
     talk(flatq, request("POST", "/queue?group-id=g", b"x"))
     flatq("claim", "-c", "me", "g", check=0)
     mark, = (flatq.spool / "g/claimed/me").glob("*.0")
@@ -1120,7 +1126,7 @@ def test_a_mark_is_no_claim(shell, flatq):
     assert ask(flatq, "GET", "/queue").body == b"x"
 
 
-# ---- whoever goes away, and whoever means harm
+# ---- clients that go away, and clients that send garbage
 
 
 def test_killed_in_the_middle_of_a_body(shell, flatq):
@@ -1133,7 +1139,7 @@ def test_killed_in_the_middle_of_a_body(shell, flatq):
     chunks = flatq.start("http")
     chunks.stdin.write(chunked("/queue?group-id=g", b"abc")[:-5])
     chunks.stdin.flush()
-    # its file has no name any longer
+    # the file of the body has no name any longer
     wait_for(lambda: os.path.exists(f"/proc/{chunks.pid}/fd/4") and ".body (deleted)" in os.readlink(f"/proc/{chunks.pid}/fd/4"))
     os.kill(chunks.pid, signal.SIGKILL)
     chunks.wait()
@@ -1154,7 +1160,8 @@ def test_ended_by_a_signal_while_waiting(flatq):
 
 
 def test_fuzz(shell, flatq, door):
-    """Some seconds of broken conversations: an answer or the end, the door stays up, nothing beside the spool, nothing acknowledged is lost."""
+    """Some seconds of broken conversations. Each gets an answer or the end of its connection, the door stays up, nothing appears beside the spool,
+    and no acknowledged message is lost."""
     door = door()
     kept = [door.ask("POST", f"/queue?group-id=kept{n}", b"%d" % n).headers["message-id"] for n in range(3)]
     outside = {path: path.stat().st_mtime_ns for path in [flatq.home, flatq.spool.parent]}
@@ -1172,7 +1179,7 @@ def test_fuzz(shell, flatq, door):
     flatq("doctor", check=0)
     left = {}
     for n in range(3):
-        # a mutation may have read it: a visibility timeout of a minute at most
+        # a mutated request may have read the message, for a minute at most
         for state in ("ready", "reserved"):
             done = flatq("peek", "-s", state, f"kept{n}")
             if done.status == 0:

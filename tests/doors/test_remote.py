@@ -1,4 +1,4 @@
-"""flatq -H HOST:PORT: the verbs through a line door elsewhere."""
+"""flatq -H HOST:PORT runs a verb through the line door of another system."""
 
 import os
 import resource
@@ -13,7 +13,7 @@ from engine import push
 
 @pytest.fixture
 def far(flatq, free_port):
-    """flatq -H to a door of our own; `.door` is its process."""
+    """far(VERB, ...) runs flatq -H with a door that the fixture starts; `.door` is its process."""
     need("ncat")
     door = flatq.start("./launch", "-k", "-p", str(free_port))
     wait_for(lambda: listening(free_port), "the door to listen")
@@ -62,7 +62,7 @@ def test_reserve(far, flatq):
 
 
 def test_waits(far, flatq):
-    """A pop that waits here gets what is pushed there."""
+    """A pop that waits through the door gets a message that is pushed at the other end."""
     waiting = flatq.start("flatq", "-H", f"127.0.0.1:{far.port}", "pop", "-w", "20", "jobs")
     wait_for(lambda: list(flatq.spool.glob("jobs/wait/*")), "somebody to wait")
     flatq("push", "jobs", input=b"at last", check=0)
@@ -82,7 +82,7 @@ def test_refused(far, words):
 
 
 def test_reader_gone(far, flatq):
-    """Where the message cannot be written out here, it is back there."""
+    """If the verb cannot write the message, it is back at the other end."""
     far("push", "jobs", input=b"x" * 100, check=0)
     done = subprocess.run(
         flatq.command("flatq", "-H", f"127.0.0.1:{far.port}", "pop", "jobs"),
@@ -95,7 +95,7 @@ def test_reader_gone(far, flatq):
 @pytest.mark.parametrize("verb", ["pop", "reserve", "drain"])
 @pytest.mark.shells
 def test_nothing_is_lost_where_the_output_is_full(far, flatq, verb):
-    """Neither what was asked for nor what came: it is there again as soon as the verb has ended."""
+    """Both the messages that were asked for and those that had arrived are back once the verb has ended."""
     push(flatq, b"kept", "jobs")
     command = flatq.command("flatq", "-H", f"127.0.0.1:{far.port}", verb, "jobs")
     done = subprocess.run(command, env=flatq.environment(None), stdout=open("/dev/full", "wb"), stderr=subprocess.PIPE, timeout=100)
@@ -117,7 +117,7 @@ def test_a_drain_without_room_for_the_answer(far, flatq):
 
 
 def test_a_drain_of_which_a_part_fails(stub, flatq, tmp_path, request):
-    """What the door has settled before is written out; the rest is still there."""
+    """Messages that the door settled before the fault are written out. The others are still in their queues."""
     stub("base64", f'[ "$*" != -d ] || [ ! -e {tmp_path}/armed ] || {{ [ ! -e {tmp_path}/one ] || kill -9 $$; >{tmp_path}/one; }}; exec "$REAL" "$@"')
     far = request.getfixturevalue("far")
     for queue in ("first", "second", "third"):
@@ -146,7 +146,7 @@ def test_an_acknowledged_drain(flatq):
 
 @pytest.mark.parametrize("mark", [(), ("-l", "-n", "10")])
 def test_a_door_that_is_gone_in_the_midst(far, stub, flatq, tmp_path, mark):
-    """Nobody answers any more: that is not the end of the messages, as a queue that is closed and empty is."""
+    """The door is gone and nobody answers. The verb must not report the end of the messages (69), as it does for a closed and empty queue."""
     far("push", "-l", "jobs", input=b"1\n2\n3\n4\n5\n", check=0)
     stub("ncat", f'printf x >>{tmp_path}/asked; [ "$(wc -c <{tmp_path}/asked)" -le {len(mark) * 2} ] || exit 1; exec "$REAL" "$@"')
     done = far("pop", *mark, "jobs")

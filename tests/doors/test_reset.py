@@ -1,4 +1,4 @@
-"""A client that has read its whole answer, and then resets its connection (RST): what it was told stays true, at every door."""
+"""A client reads its whole answer, and then resets its connection (RST). At every door, what the answer said must stay true."""
 
 import re
 import socket
@@ -12,7 +12,7 @@ from stalk import over_tcp
 
 from flatq.crashlab import layout
 
-#: base64 that has written to the client ends when the client is gone, and not before: no door looks at its client earlier.
+# This base64 writes to the client and then ends only when the client is gone. So no door looks at its client earlier.
 HELD = '"$REAL" "$@"; code=$?; [ ! -S /proc/$$/fd/1 ] || while [ ! -e "$HOME/gone" ]; do sleep 0.02; done; exit $code'
 GET = b"GET /queue?visibility-timeout=600 HTTP/1.1\r\nHost: here\r\n\r\n"
 
@@ -21,7 +21,7 @@ def http(method, query, body=b""):
     return b"%s /queue?%s HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n%s" % (method, query, len(body), body)
 
 
-#: door, what the client sends, how its answer ends, and what becomes of m1 (and m2): its state. RECEIPT is what GET has given before.
+# the door, what the client sends, how its answer ends, and the state of m1 (and m2) afterwards. RECEIPT is what a GET has printed before
 TOLD = {
     "push": ("handler", b"push -n 2 default\nm3", rb"\d+\n", {b"m1": "ready", b"m3": "ready"}),
     "pop": ("handler", b"pop default\n", rb"m1", {}),
@@ -34,7 +34,7 @@ TOLD = {
     "http DELETE": ("http", http(b"DELETE", b"receipt-id=RECEIPT"), rb" 200 .*\r\n\r\n", {}),
     "http PATCH": ("http", http(b"PATCH", b"receipt-id=RECEIPT&visibility-timeout=600"), rb" 200 .*\r\n\r\n", {b"m1": "reserved"}),
     "beanstalk put": ("beanstalk", b"put 65536 0 60 2\r\nm3\r\n", rb"INSERTED \d+\r\n", {b"m1": "ready", b"m3": "ready"}),
-    "beanstalk reserve": ("beanstalk", b"reserve\r\n", rb"m1\r\n", {b"m1": "ready"}),  # it is held as long as the connection is there
+    "beanstalk reserve": ("beanstalk", b"reserve\r\n", rb"m1\r\n", {b"m1": "ready"}),  # the connection holds the job only while it lasts
     "beanstalk bury": ("beanstalk", b"reserve\r\nbury 1 65536\r\n", rb"BURIED\r\n", {b"m1": "buried"}),
     "beanstalk release": ("beanstalk", b"reserve\r\nrelease 1 65536 600\r\n", rb"RELEASED\r\n", {b"m1": "delayed"}),
     "beanstalk delete": ("beanstalk", b"reserve\r\ndelete 1\r\n", rb"DELETED\r\n", {}),
@@ -68,7 +68,7 @@ def test_what_was_told_stays_true(flatq, stub, name):
 
 
 def test_a_pop_that_waited_settles_what_its_client_had(flatq, stub):
-    """A client that has gone before the last byte, the newline: its message is back, for somebody else."""
+    """The client goes before the last byte, the newline. So its message comes back."""
     stub("base64", HELD)
     client, theirs = over_tcp(flatq, "handler")
     theirs.close()

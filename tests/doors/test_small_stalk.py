@@ -1,4 +1,4 @@
-"""lib/small-stalk: its dialect, without byte counts and tubes."""
+"""lib/small-stalk: beanstalk's protocol without byte counts and tubes."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from stalk import Direct
 
 
 def lines(client, count):
-    """So many lines of what came."""
+    """The next so many lines from the server."""
     assert client.until(lambda: client.got.count(b"\r\n") >= count, 60), client.got
     taken = client.got.split(b"\r\n", count)
     client.got = taken.pop()
@@ -50,7 +50,7 @@ def test_conversation(shell, stalk):
 
 
 def test_numbers_of_32_bits_are_kept(flatq, stalk):
-    """Larger ones are the largest of these."""
+    """A larger number counts as the largest of 32 bits."""
     client = stalk.connect()
     says(client, "put 1800000000 3000000000|job", "INSERTED 1")
     says(client, "put 00000000004 0000000000060|job", "INSERTED 2")
@@ -88,7 +88,7 @@ def test_waiting_time_to_run_and_the_end_of_a_connection(launched):
     says(second, "reserve-with-timeout 600", "RESERVED 1", "job")
     second.send(b"reserve\r\n")
     says(first, "put 1 60|other", "INSERTED 2")
-    # it waits for either: there is no margin before the end of a time here
+    # it gets either job: both the first one, whose time may end at once, and the other are possible
     assert lines(second, 1)[0] in ("RESERVED 2", "RESERVED 1")
     second.close()
     assert first.ask(b"reserve-with-timeout 600").startswith(b"RESERVED ")
