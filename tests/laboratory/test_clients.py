@@ -1,4 +1,5 @@
-"""Clients of the line door that go wrong, as a family with seeds. That a door which does not mind them is seen: tests/laboratory/test_mutants.py."""
+"""Clients of the line door that go wrong, as a family with seeds. tests/laboratory/test_mutants.py shows that the family catches a door which
+serves them badly."""
 
 import itertools
 
@@ -16,7 +17,7 @@ ALL = list(itertools.product(clients.MODES, clients.FAULTS))
 @pytest.mark.parametrize("mode, name", share("clients", ALL, 6))
 def test_clients(mode, name, place, trials):
     need("ncat")
-    # who says nothing is waited for; the others may be slow
+    # the test waits until the door ends a silent client; other clients may be slow
     with clients.Door(System(), mode, place, idle=1 if name == "idle" else clients.IDLE) as door:
         outcome = clients.trial(door, name, 1)
     trials("clients", [outcome])

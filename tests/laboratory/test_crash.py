@@ -1,12 +1,12 @@
-"""Every mutating call of every verb, and at each of them every fault that can befall it; then 2,500 double crashes.
+"""Every fault that can come at each mutating call of every verb; then 2,500 double crashes.
 
-After each, on a copy each: "recover, drain" and "push, recover, drain"; and after a boot where all were killed. What was acknowledged must come out once,
-unaltered, in order; what was not may be missing, but never half there; and nothing may be left on the disk. A failure names the trial:
-`python -m flatq.crashlab` and that line show it in full.
+After each fault the laboratory does "recover, drain" on one copy, and "push, recover, drain" on another; and where all processes were killed, the
+same after a boot. An acknowledged message must come out once, unaltered and in order. A message that was not acknowledged may be missing, but must
+not be there in part. No file may be left on the disk. A failure names its trial: `python -m flatq.crashlab` with that line shows it in full.
 
-`make test` tries a third of the kills and tears, a fifth of the other faults, of errors that differ only in their number one each, of each
-wreck one recovery, two fifths of the scenarios with sync, and 8 double crashes in a quarter of the scenarios: the seed chooses. `make test-all` tries all.
-"""
+`make test` takes a share, which the seed chooses: a third of the kills and tears, a fifth of the other faults, one of the errors that differ only
+in their number, one recovery of each wreck, two fifths of the scenarios with sync, and 8 double crashes in a quarter of the scenarios. `make
+test-all` tries all."""
 
 import functools
 import io
@@ -39,8 +39,8 @@ def bad(outcomes):
 
 
 def good(outcomes, missed=0.0):
-    """None is bad, and all but a part were reached. `missed`: where a verb looks again and again while it waits, a run has fewer calls than
-    the one that was counted."""
+    """No outcome is bad, and all trials were reached but for a part. `missed`: a verb that waits looks again and again, so a run may have fewer
+    calls than the run whose calls were counted."""
     wrong = bad(outcomes)
     assert not wrong, f"{len(wrong)} of {len(outcomes)}:\n" + "\n".join(wrong[:20])
     left = [outcome.replay for outcome in outcomes if outcome.outcome != "good"]
@@ -53,8 +53,8 @@ def test_every_call(name, work, trials):
     synced = everything() or chance(f"synced {name}").random() < 0.2
     outcomes = campaign.singles(SYSTEM, [name, *([name + ", synced"] if synced else [])], OPTIONS, work)
     trials("crash", outcomes)
-    # a door looks for ended leases once a second: under load the run that was counted has a look more than those that are struck. A worker, its
-    # feeder and its job run side by side: at the number of a write there may be another call
+    # A door looks for ended leases once a second, and under load the counted run may have one look more than the others. A worker, its feeder and
+    # its job run side by side, so at a write's number there may be another call.
     good(outcomes, missed=0.15 if SCENARIOS[name].says or SCENARIOS[name].verb == "work" else 0)
 
 
@@ -68,17 +68,17 @@ def test_second_crash(name, work, trials):
 
 
 def test_every_verb_that_changes_anything():
-    """... is broken by some scenario; list and stat change nothing, some are clients."""
+    """Some scenario breaks each such verb. list and stat change nothing, and some verbs are clients."""
     verbs = {path.name for path in (ROOT / "lib").iterdir() if path.is_file() and os.access(path, os.X_OK)}
     assert verbs - {"list", "stat", "flatq", "remote", "pressure", "mqueue", "shovel"} <= {scenario.verb for scenario in SCENARIOS.values()}
 
 
-# The laboratory itself
+# the laboratory itself
 
 
 @pytest.fixture
 def broken(tmp_path):
-    """A copy of lib/ in which texts are replaced by others."""
+    """A copy of lib/ in which the tests replace some texts."""
     def copy(*edits):
         lib = tmp_path / "lib"
         shutil.copytree(ROOT / "lib", lib)
@@ -141,7 +141,7 @@ def test_same_trial_same_outcome(work):
 
 @pytest.mark.parametrize("name", ["push", "pop from a flat file", "delete"])
 def test_a_moment_is_what_a_kill_leaves(name, work):
-    """What lies there before a call of one undisturbed run is what a run leaves that is killed at it, or torn."""
+    """What the laboratory takes from one undisturbed run, as it is before a call, equals what a run leaves that is killed or torn at that call."""
     for fault, point in campaign.plan(SYSTEM, name, campaign.Options(faults=("kill", "torn, all but 1")), work):
         result, tree = trial.wreck(SYSTEM, trial.Trial(name, fault, point), work)
         before, words = trial.base(SYSTEM, name, work)
@@ -153,7 +153,7 @@ def test_a_moment_is_what_a_kill_leaves(name, work):
 
 
 def test_a_share_has_every_family(work):
-    """... of faults; another seed chooses others."""
+    """A share has faults of every family, and another seed chooses others."""
     calls = trial.calls(SYSTEM, "push", work)
     whole = faults.points(calls)
     some, others = ({*campaign.plan(SYSTEM, "push", campaign.Options(share=True, limit=1, seed=seed), work)} for seed in (1, 2))
@@ -169,7 +169,7 @@ def test_many_alike_are_thinned():
 
 
 def test_a_failed_answer_is_the_answer(work):
-    """The points of a fault of the output are the writes of the answer alone, whatever else is written to pipes beside them."""
+    """A fault of the output strikes only the writes of the answer, also if other processes write to pipes beside them."""
     name = "work"
     for fault, point in campaign.plan(SYSTEM, name, campaign.Options(faults=tuple(faults.OUTPUT)), work):
         result, _ = trial.wreck(SYSTEM, trial.Trial(name, fault, point), work)
@@ -177,7 +177,7 @@ def test_a_failed_answer_is_the_answer(work):
 
 
 def test_both_after_each(work, monkeypatch):
-    """... a recovery, and a push before it."""
+    """After each fault the laboratory recovers, and on another copy pushes and recovers."""
     judge, seen = oracle.judge, []
     monkeypatch.setattr(oracle, "judge", lambda *args, **how: seen.append((how["then_push"], how.get("boot", False))) or judge(*args, **how))
     trial.calls(SYSTEM, "push", work)
@@ -189,7 +189,7 @@ def test_both_after_each(work, monkeypatch):
 
 
 def test_a_claim_lists_what_lies_there(base):
-    """... else it is said, be it too much, too little or another."""
+    """The oracle says so if `claim` lists too much, too little or another message."""
     assert SYSTEM.verb(base, "claim", "-c", "me", "-n", "3", "q").returncode == 0
     found = layout.dump(base)
     assert oracle._listed(SYSTEM, base, "me", found) == []
@@ -199,7 +199,8 @@ def test_a_claim_lists_what_lies_there(base):
 
 
 def test_a_verb_that_goes_wrong_right_after_a_crash_is_seen(broken, work):
-    """... before it is crashed itself: no recovery has been there."""
+    """The verb runs once undisturbed on the wreck, before any recovery and before it is crashed itself. The laboratory must see that it fails
+    there."""
     name = "checkpoint after a drain killed before its marker"
     system = broken(("bulk/batch.sh", "batch_back() {\n  need engine/fold engine/proof\n", "batch_back() {\n  need engine/proof\n"))
     said = []
@@ -230,7 +231,7 @@ def test_faults_befall_what_they_can():
 
 @pytest.fixture
 def base(own):
-    """A spool with a slip, a flat file, a reservation and one that is buried."""
+    """A spool with a slip, a flat file, a reservation and a buried message."""
     spool = own / "base"
     scenario = SCENARIOS["checkpoint folds"]
     build(SYSTEM, scenario, spool)
@@ -271,7 +272,7 @@ def test_put_back_as_it_was(base, own):
 
 
 def test_wrecks_differ_by_what_matters(own):
-    """Two runs of one scenario are the same; a body, a state, a try, a priority or a nonce that no longer agrees is another one."""
+    """Two runs of one scenario leave the same digest. The digest differs if a body, a state, a try, a priority or a nonce does."""
     taken = []
     for _ in range(2):
         spool = own / "digest"
@@ -295,7 +296,7 @@ def test_wrecks_differ_by_what_matters(own):
         if path.startswith(("q/body/", "q/queue/", "q/keys/", "q/conf", ".ids/")) and content:
             changed = tuple((old, data[:-2] if old == path else data) for old, data in taken[0].entries)
             assert trees.digest(trees.Tree(changed)) != trees.digest(taken[0]), path
-    # the wreck, six slips in three ways each, the name of the flat file: none is another
+    # the wreck, six slips in three ways each, the name of the flat file: all differ
     assert len(seen) == 1 + 6 * 3 + 1
 
 

@@ -1,4 +1,4 @@
-"""The crash laboratory's gate: it counts, it strikes at the count it was told, and it leaves nobody behind."""
+"""The crash laboratory's gate counts calls, strikes at the number it was given, and leaves no process behind."""
 
 import errno
 import multiprocessing
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(not GOOD, reason=WHY)
 TORN, WHY_NOT_TORN = available("torn") if GOOD else (False, WHY)
 cuts = pytest.mark.skipif(not TORN, reason=WHY_NOT_TORN)
 
-# Ten counted calls by one shell and five programs
+# ten counted calls by one shell and five programs
 SCRIPT = """
 printf 'hello\\n' >a
 printf 'more\\n' >>a
@@ -55,7 +55,7 @@ def kinds(result):
 
 
 def command_of(pid):
-    """The command line of a process; empty when it is dead."""
+    """The command line of a process; empty if it is dead."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -64,7 +64,7 @@ def command_of(pid):
 
 @pytest.fixture
 def marked():
-    """An environment that marks its processes; none may be left at the end, not even as a zombie."""
+    """An environment that marks its processes. None of them may be left at the end, not even as a zombie."""
     mark = f"GATE_TEST={os.getpid()}.{id(object())}"
     before = set(gate._children("self"))
     yield dict(os.environ, **dict([mark.split("=")]))
@@ -94,7 +94,7 @@ def test_streams_status_environment_and_directory(root, marked):
     assert (result.status, result.stdout) == (7, body)
     assert result.stderr == marked["GATE_TEST"].encode() + bytes(root) + b"\n"
     assert sh("kill -TERM $$", root).status == -signal.SIGTERM
-    assert sh("exec true", root, stdin=body).status == 0  # who does not read harms nobody
+    assert sh("exec true", root, stdin=body).status == 0  # a program that does not read its input does no harm
 
 
 def test_only_the_root_counts(root, tmp_path):
@@ -109,7 +109,7 @@ def test_only_the_root_counts(root, tmp_path):
     assert [(call.kind, call.paths) for call in result.calls if "f" not in call.paths] == [
         ("open", ("a",)), ("open", ("b",)), ("rename", ("a", "c")), ("open", ("d",)), ("rename", (outside, ".")),
         ("rename", (outside, "outside")), ("open", ("g",)), ("open", ("g",))]
-    assert [call.kind for call in result.calls if "f" in call.paths] == ["mknod", "open"]  # never a write to it
+    assert [call.kind for call in result.calls if "f" in call.paths] == ["mknod", "open"]  # a write to it is not counted
 
 
 def test_every_kind_of_call_is_seen(root):
@@ -165,7 +165,7 @@ def test_standard_output_counts_if_asked(root):
 
 
 def test_kill_tree_before_each_call(tmp_path, marked):
-    """What the earlier calls did is there, what the Nth and the later would have done is not."""
+    """The tree is killed before its Nth call: the earlier calls have had their effect, the Nth and the later ones have not."""
     def state(root):
         return sorted((path.name, path.read_bytes() if path.is_file() else None) for path in root.iterdir())
 
@@ -225,7 +225,7 @@ def test_errno_lasting(root):
 @pytest.mark.parametrize("kind, order, left", [("errno", "x9 y x2 z", "x9 y z"), ("errno", "y x2 x9 z", "x2 y z"),
                                                ("errno_from", "x9 y x2 z", "x9 y"), ("errno_from", "y x2 x9 z", "x2 y")])
 def test_a_call_told_by_what_it_is(root, kind, order, left):
-    """Whatever its number is: of the two that differ in a digit only, the second."""
+    """The fault names a call by its kind and path, whatever its number is. Of two paths that differ only in a digit, it strikes the second."""
     sh(f"for f in {order}; do (: >$f) 2>/dev/null; done", root, fault=Fault(kind, 2, errno.ENOSPC, alike="sh open x#"))
     assert sorted(os.listdir(root)) == left.split()
 
@@ -240,7 +240,7 @@ def test_torn_write(root, marked, size, left):
 
 @cuts
 def test_short_write(root):
-    """The caller learns of it, and goes on at the place where the file's offset now is."""
+    """The caller sees how much was written, and goes on from the file's new offset."""
     script = "import os; fd = os.open('a', os.O_CREAT | os.O_RDWR); print(os.write(fd, b'12345'), os.write(fd, b'678'))"
     result = run([sys.executable, "-c", script], root, cwd=root, fault=Fault("short", 2, size=2))
     assert (result.status, result.stdout, result.fired, result.killed) == (0, b"2 3\n", 1, False)
@@ -274,7 +274,7 @@ thread = threading.Thread(target=write); thread.start(); thread.join(); open('b'
 
 @pytest.fixture
 def clock(root, monkeypatch):
-    """The gate's: hundred seconds go by when there is a file `b`."""
+    """The gate's clock: a hundred seconds pass when there is a file `b`."""
     monkeypatch.setattr(gate, "time", SimpleNamespace(sleep=time.sleep, monotonic=lambda: time.monotonic() + 100 * (root / "b").exists()))
 
 
@@ -292,7 +292,7 @@ def test_the_rest_of_the_tree_may_linger(root, marked, clock):
 
 
 def test_dead_orphans_are_soon_gone(root):
-    """Else whoever looks for the owner of a message in /proc would find a dead one there."""
+    """A zombie that stays would look like a process in /proc, where verbs look for the owners of messages."""
     script = """(sh -c 'printf $$ >pid' &)
     until read -r pid <pid || [ -n "$pid" ]; do :; done 2>/dev/null
     looks=0
@@ -311,7 +311,7 @@ def test_a_signal_does_not_count_a_call_twice(root):
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("kind", ["kill_tree", "kill_one", "errno"])
 def test_who_is_dead_already_is_not_struck_but_the_next(root, monkeypatch, kind, late):
-    """... whether the gate sees it before it strikes, or only as it does."""
+    """The process dies before the gate strikes it. The gate notices this before it strikes, or as it strikes, and strikes the next call instead."""
     strike, ioctl, kill, died = gate._Gate._strike, gate._Gate._ioctl, os.kill, []
 
     def after_its_death(self, fault, call, token, args, pieces):
@@ -332,7 +332,7 @@ def test_who_is_dead_already_is_not_struck_but_the_next(root, monkeypatch, kind,
         monkeypatch.setattr(os, "kill", kill_the_living)
     result = sh("(: >a); : >b; : >c", root, fault=Fault(kind, 1, errno.ENOSPC if kind == "errno" else None))
     assert result.fired == 1 and result.killed == (kind != "errno") and died
-    struck = "a" if late and kind == "kill_tree" else "b"  # the tree is killed whoever of it has died
+    struck = "a" if late and kind == "kill_tree" else "b"  # kill_tree strikes the tree, whichever process of it has died
     assert (result.calls[0].paths, result.calls[0].fate != "run") == ((struck,), True)
     assert not (root / "a").exists() and not (root / "b").exists()
 
@@ -370,7 +370,7 @@ def test_an_error_in_the_loop_leaves_nothing(root, marked, monkeypatch):
 
 
 def test_the_supervisor_killed(root):
-    """The command goes with it."""
+    """The command ends with it."""
     script = f"import os, sys; sys.path.insert(0, {str(ROOT / 'python')!r}); from flatq.crashlab.gate import run; " \
              "run(['sh', '-c', 'printf $$ >pid; (kill -9 $1; exec sleep 99) & wait', 'sh', str(os.getpid())], '.')"
     subprocess.run([sys.executable, "-c", script], cwd=root, timeout=100)
@@ -412,7 +412,7 @@ def test_side_by_side(tmp_path):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up its rights")
 def test_unprivileged(tmp_path):
-    """Root gives up everything and can still do all of it."""
+    """Root gives up all its rights, and the gate still works."""
     need("setpriv")
     script = f"import sys; sys.path.insert(0, {str(ROOT / 'python')!r}); from flatq.crashlab.gate import *; " \
              "print([available(kind) for kind in KINDS])"
@@ -442,13 +442,13 @@ def test_the_spawner_ends_with_its_worker_and_is_replaced_when_killed(root):
     assert (sh(": >b", root).status, sorted(os.listdir(root))) == (0, ["a", "b"])
     assert gate._Spawner.there[None] is not here and not os.path.exists(f"/proc/{here.pid}")
     assert len(os.listdir("/proc/self/fd")) == files
-    with ThreadPoolExecutor(1) as thread:  # PDEATHSIG is a matter of threads
+    with ThreadPoolExecutor(1) as thread:  # PDEATHSIG goes by threads
         assert thread.submit(lambda: sh(": >c", root).status).result() == 0
     assert sh(": >d", root).status == 0 and (root / "d").exists()
 
 
 def test_counts_what_only_looks(root):
-    """Files looked for, listed and read; how processes begin and end: only where it is asked for, and then no changes."""
+    """If it is asked to, the gate counts looks, listings, reads, and how processes begin and end; and then no changes."""
     (root / "a").write_text("hello\n")
     script = ': >b; read -r x <a; [ -e c ]; set -- *; cat a | tr h H'
     reads = sh(script, root, kinds=gate.READS)

@@ -1,7 +1,6 @@
-"""Histories: many at once, killed, stopped and with the clock set; and that each kind of wrong in one is seen.
+"""Histories: many verbs at once, some killed or stopped, with the clock set; and hand-made histories, in which each kind of error must be seen.
 
-That they see what is wrong in the verbs: tests/laboratory/test_mutants.py.
-"""
+tests/laboratory/test_mutants.py shows that histories catch errors in the verbs."""
 
 import dataclasses
 import os
@@ -25,12 +24,12 @@ def test_history(place, kind, seed, trials):
     outcome = history.run(System(), seed, place, kind=kind)
     trials("history", [outcome])
     assert outcome.outcome == "good", str(outcome)
-    # it is no history if little happens in it
+    # a run with few operations would show nothing
     assert outcome.operations > 80 and outcome.killed >= 2, str(outcome)
 
 
 def test_a_zombie_is_not_alive():
-    """... nor is who has gone; and /proc is looked through while others end."""
+    """Neither is a process that has ended. /proc can be read while processes end."""
     child = subprocess.Popen(["sh", "-c", "read line"], stdin=subprocess.PIPE, start_new_session=True)
     assert history.alive(child.pid)
     child.stdin.close()
@@ -41,14 +40,14 @@ def test_a_zombie_is_not_alive():
     assert not history.alive(child.pid)
 
 
-# Histories made up by hand: the sound one, and with one operation that is another or none
+# hand-made histories: a sound one, and copies in which one operation differs or is missing
 
 MESSAGES = {number: Message(number, b"%d:body" % number, 65536, delay, 60, key)
             for number, delay, key in ((1, 0, ""), (2, 0, "key"), (3, 100, ""))}
 
 
 def event(second, words, out=b"", **more):
-    """Lasts for half a second."""
+    """An operation that lasts half a second."""
     return Event("x", tuple(words.split()), start=second, end=second + 0.5, up_start=second, up_end=second + 0.5, out=out,
                  err=b"nothing\n" if more.get("status") else b"", **more)
 
@@ -68,7 +67,8 @@ SOUND = {
     "pop 3": event(200, "pop q", b"3:body"),
     "end": event(201, "pop q", status=66),
 }
-# messages 4 and 5 are claimed and listed again, given back, 4 is reserved and released, and both are claimed anew, 4 by a claim that was killed, and settled
+# messages 4 and 5 are claimed, listed again and given back; 4 is reserved and released; both are claimed anew, 4 by a claim that was killed, and
+# settled
 CLAIMED = {
     "push 4": event(10, "push q", b"4\n", messages=(4,)),
     "push 5": event(11, "push q", b"5\n", messages=(5,)),
@@ -161,5 +161,5 @@ def test_a_wrong_history_is_not(what):
 
 
 def test_a_bound_that_is_exceeded_is_seen():
-    assert any("the bound is 2" in line for line in said({}, bound=2))  # by what was acknowledged
+    assert any("the bound is 2" in line for line in said({}, bound=2))  # by the acknowledged pushes
     assert any("4 messages at 2.7" in line for line in said({}, bound=3, samples=[(2.7, 4)]))

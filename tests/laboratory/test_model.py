@@ -1,4 +1,4 @@
-"""The protocol, explored: every interleaving and every kill of small configurations, and wrong variants that must be caught."""
+"""The model of the protocol: every interleaving and every kill of small configurations. Wrong variants must be caught."""
 
 import sys
 from pathlib import Path
@@ -18,9 +18,9 @@ from explore import Explorer  # noqa: E402
 from programs import checked  # noqa: E402
 from variants import VARIANTS  # noqa: E402
 
-#: What catches mutants of tests/laboratory/test_mutants.py that nothing else does.
+# the mutants of tests/laboratory/test_mutants.py that only the model catches
 ALONE = {mutant.must.where for mutant in broken.MUTANTS.values() if mutant.must.family == "model"}
-MOST = 25_000  # states of one configuration; the whole of most of them
+MOST = 25_000  # states of one configuration, which is all of them for most
 FEWEST = {"fold pop pop": MOST, "ids, old ranges": MOST, "two leases": 10_000, "key, push killed": 8_000, "push push pop": 3_000,
           "pop pop reclaim": 2_000, "lease": 2_000, "bulk pop": 2_000, "bound": 2_000, "claim pop": 5_000, "unclaim pop reclaim": 5_000, "claim claim": 2_000, "power: unclaim": 15,
           "unread: journal": 7, "unread: bulk": 5_000, "unread: wreck of a fold": 1_500, "lost: fold pop": 2_000, "lost: delete": MOST, "drop push": 4_000, "drop reclaim": 10_000}

@@ -1,8 +1,7 @@
-"""Who watches the laboratory: verbs that are broken on purpose are caught, by the families that say so; and the article's version fails
-where ours does not.
+"""Tests of the laboratory itself. It must catch verbs that were broken on purpose, by the families that the table names. The article's version must
+fail where flatq does not.
 
-What is broken is in python/flatq/crashlab/broken.py; races.py has two verbs that alternate in one order; article.py is the baseline.
-"""
+The mutants are in python/flatq/crashlab/broken.py. races.py has two verbs that alternate in one order, and article.py the baseline."""
 
 import collections
 import dataclasses
@@ -34,7 +33,8 @@ ROWS = list(article.ROWS)
 SEED = 0 if everything() else int(os.environ["FLATQ_SEED"])
 
 
-# The mutants: in `make test` 30 by the seed are shown to the family that must catch them; in `make test-all` all, to the other families too
+# the mutants: `make test` shows 30 of them, by the seed, to the family that must catch them; `make test-all` shows all, and to the other families
+# too
 
 
 @pytest.mark.parametrize("name, family", STATED if everything() else share("mutants", MUST, 30))
@@ -97,7 +97,7 @@ def test_an_edit_that_no_longer_applies_is_an_error(tmp_path):
 
 
 def test_what_is_not_caught_is_bad(work, monkeypatch):
-    """A probe that looks in the wrong place: of close, nothing goes wrong if pop settles too early."""
+    """A probe that looks in the wrong place finds nothing wrong: a pop that settles too early does no harm to a close."""
     mutant = broken.MUTANTS["pop settles before it delivers"]
     monkeypatch.setitem(broken.MUTANTS, "x", dataclasses.replace(mutant, must=broken.crash("close")))
     [outcome] = mutants.one(System(), "x", ["crash"], work)
@@ -118,7 +118,7 @@ def test_table_of_mutants():
     assert mutants.markdown(outcomes).count("**no**") == 1
 
 
-# The article's version
+# the article's version
 
 
 @pytest.mark.parametrize("row", share("the article", ROWS, 3))
@@ -126,7 +126,7 @@ def test_the_article(row, own, trials):
     if reason := article.available(row):
         pytest.skip(reason)
     limit = None if everything() else article.LIMITS.get(row, 80) // 4
-    # the baseline's trials are always the same: some of them are bad
+    # the baseline's trials are the same every time, since some of them must be bad
     outcomes = [outcome for side, seed in (("article", 0), ("flatq", SEED)) for outcome in article.trials(side, row, limit, seed, own)]
     trials("article", outcomes)
     bad = [f"{one.replay}\n    {one.detail[:400]}" for one in outcomes if one.verb == "flatq" and one.outcome != "good"]
@@ -141,12 +141,12 @@ def test_the_article(row, own, trials):
 def test_a_trial_of_the_article_is_replayed(row, own, capsys):
     first = next(one for one in article.trials("article", row, 20, 0, own) if one.outcome == "bad")
     assert command.main(shlex.split(first.replay)) == 1
-    detail = "lost: b'message" if row == article.AT_ONCE else first.detail  # of eight at once, which are lost is chance
+    detail = "lost: b'message" if row == article.AT_ONCE else first.detail  # which of eight messages at once is lost depends on chance
     assert f"bad: {detail}" in capsys.readouterr().out
 
 
 def test_what_is_read_of_the_article_is_what_it_hands_out(own):
-    """The dump, on wrecks of every seventh call, beside its own pop, as long as that hands out whole messages."""
+    """On wrecks of every seventh call, the dump has what the article's own pop hands out, as long as that hands out whole messages."""
     compared = 0
     system = Article()
     for call in trial.calls(system, BASELINE.name, own)[::7]:
@@ -164,7 +164,7 @@ def test_what_is_read_of_the_article_is_what_it_hands_out(own):
     assert compared > 5
 
 
-# All families on one command line
+# all families on one command line
 
 
 @pytest.mark.parametrize("family", ["crash", "double", "power", "cuts", "history", "races", "clients", "mutants", "article", "kills"])
@@ -213,7 +213,7 @@ def test_without_a_gate_the_command_says_so(line, gateless, capsys):
 
 
 def test_without_a_gate_the_families_that_need_none_run(gateless, monkeypatch, capsys):
-    """... and of the others it is said."""
+    """The command names the families that it left out."""
     monkeypatch.setattr(campaign, "_one_history", functools.partial(made_up, "history"))
     assert command.main(["--family", "crash", "--family", "history", "--limit", "2", "--jobs", "1"]) == 0
     said = capsys.readouterr().out

@@ -1,7 +1,6 @@
-"""Two verbs side by side, the first held before a call of its own while the second runs or is killed (flatq.crashlab.pairs).
+"""Two verbs side by side: one is held before one of its calls, while the other runs or is killed there (flatq.crashlab.pairs).
 
-`make test` takes a few points of each first verb by the seed, `make test-all` a twentieth of all, `make crash` all.
-"""
+`make test` takes a few points of each first verb by the seed, `make test-all` a twentieth of all, `make crash` all."""
 
 import os
 
@@ -29,17 +28,17 @@ def test_side_by_side(first, work, trials):
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("door", [door for door in pairs.DOORS if door not in pairs.RECEIPTS])
 def test_a_door_beside(door, work, trials):
-    """... a drop and a close, each held before its calls while the other one runs."""
+    """A door, beside a drop and a close. Each is held before its calls while the other one runs."""
     outcomes = [outcome for base in pairs.DOOR_BASES for outcome in pairs.beside_door(SYSTEM, base, door, SEED, 0.05, work)]
     trials("pairs", outcomes)
-    # under load a second passes in the run that is counted, and it has a look at leases (a tenth of its calls) that the others have not
+    # under load a second passes in the counted run. Then it looks for ended leases, a tenth of its calls, and the others do not
     good(outcomes, missed=0.3)
 
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("door", pairs.RECEIPTS)
 def test_a_receipt_over_http(door, work, trials):
-    """... with what else takes, ends or changes its message."""
+    """A receipt over HTTP, beside a verb that takes, ends or changes its message."""
     bases = pairs.RECEIPT_BASES if everything() else [chance(f"base {door}").choice(pairs.RECEIPT_BASES)]
     outcomes = [outcome for base in bases for outcome in pairs.with_receipt(SYSTEM, base, door, SEED, 0.05, work)]
     trials("pairs", outcomes)
@@ -54,7 +53,7 @@ def test_a_pair_is_its_line():
 
 
 def test_the_second_runs_while_the_first_is_held(work):
-    """A pop that is held before its rename, beside another pop: each has a message of its own."""
+    """A pop is held before its rename while another pop runs. Each gets a message of its own."""
     [point] = [call.seq for call in pairs.calls(SYSTEM, "plain", "pop", work) if call.kind == "rename" and call.paths[1].startswith("q/out/0")][:1]
     outcome = pairs.run(pairs.Pair("plain", "pop", "pop", point), SYSTEM, work)
     assert outcome.outcome == "good" and "rename" in outcome.call, outcome

@@ -1,7 +1,6 @@
-"""Power cuts: every state that an honest file system may leave, and real ones on ext4 and xfs.
+"""Power cuts: every state that an honest file system may leave, by a model; and real cuts on ext4 and xfs.
 
-The model and the cuts are in python/flatq/crashlab: states.py, power.py, restart.py and cuts.py.
-"""
+The model and the cuts are in python/flatq/crashlab: states.py, power.py, restart.py and cuts.py."""
 
 import os
 import shutil
@@ -19,10 +18,10 @@ from laboratory import trials  # noqa: F401
 from flatq.crashlab import cuts, gate, power, states
 from flatq.crashlab.scenarios import SCENARIOS, System
 
-# `make test`: of 45 scenarios four states, one of each stage at least, and four cuts of each kind of file system, by the seed
+# `make test` takes four states of 45 scenarios, at least one of each stage, and four cuts of each kind of file system, by the seed
 STATES, CUTS = (14, 15) if everything() else (4, 4)
 SEED = 0 if everything() else int(os.environ["FLATQ_SEED"])
-WITHOUT = {  # what is left out of every sync, and the scenarios that miss it
+WITHOUT = {  # the places that every sync leaves out, and the scenarios that fail without them
     "everything": ("*", ["push", "delete", "bury", "close", "push -d", "push -l", "create"]),
     "bodies": ("*/body/*", ["push", "push empty"]),
     "the names of bodies": ("*/body", ["push"]),
@@ -51,7 +50,7 @@ def work():
 
 
 def history(work, script, before=""):
-    """The history of a shell script in an empty directory."""
+    """The history of a shell script that runs in an empty directory."""
     box = work / "box"
     box.mkdir()
     subprocess.run(["sh", "-c", before or ":"], cwd=box, check=True)
@@ -64,7 +63,7 @@ def history(work, script, before=""):
 
 
 def left(found, cut=None):
-    """All trees that may be left at the end."""
+    """All trees that a power cut may leave."""
     cut = found.last if cut is None else cut
     return {repr(found.tree(cut, outcomes)) for outcomes in found.choices(cut, frozenset(), 0, 0)}
 
@@ -170,7 +169,7 @@ def test_each_sync_is_missed(what, work):
 
 
 def attached(process):
-    """The loop devices on an image of this process's. Other suites may run beside this one."""
+    """The loop devices on an image of that process. Other runs of the tests may be under way."""
     found = []
     for path in Path("/sys/block").glob("loop*/loop/backing_file"):
         try:
@@ -195,7 +194,7 @@ def kind(request):
 
 
 def keep_and_lose(disk, work):
-    """What is left of two files, one synced."""
+    """What a cut leaves of two files, of which one was synced."""
     for name in ("synced", "not"):
         (disk.path / name).write_bytes(b"abc\n")
     with open(disk.path / "synced", "rb") as file:

@@ -1,7 +1,6 @@
-"""What changes nothing can fail as well: reads (family `reads`), and how a process of a verb ends or begins (family `ends`).
+"""Faults of calls that change nothing: failed reads (family `reads`), and faults where a process of a verb begins or ends (family `ends`).
 
-`make test` takes a share of the scenarios by the seed, and one error a call; `make test-all` all scenarios. A failure names its trial.
-"""
+`make test` takes a share of the scenarios by the seed, and one error a call; `make test-all` takes all scenarios. A failure names its trial."""
 
 import os
 
@@ -15,7 +14,7 @@ from flatq.crashlab import campaign, faults, trial
 
 OPTIONS = campaign.Options(limit=1, seed=int(os.environ["FLATQ_SEED"]), share=True)
 SLOW = {name for name in PLAIN if name.startswith(("pop -w", "push -w", "push 1 MiB", "pop 256 KiB"))}
-# `make test` has no half minute for one scenario
+# this scenario takes half a minute, which `make test` cannot spare
 LONG = set() if everything() else {name for name in PLAIN if name.startswith("http: POST, ")}
 
 
@@ -30,7 +29,7 @@ def test_reads_that_fail(name, work, trials):
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", share("captures", ["checkpoint folds", "settle keys", "drain", "claim, more", "http: DELETE"], 1, first=1))
 def test_a_shells_own_read_that_fails(name, work):
-    """What it takes with `$( )` is cut then, and no status tells."""
+    """What the shell takes by `$( )` is cut off, and no status tells."""
     trial.calls(SYSTEM, name, work)
     points = [call.seq for call in trial.unseen(SYSTEM, name, work, "reads") if call.paths == ("<pipe>",) and call.comm == "sh"]
     outcomes = [trial.run(trial.Trial(name, "read EIO", point), SYSTEM, work) for point in points]

@@ -1,5 +1,5 @@
-"""What one expects of a queue for jobs on one machine, as localjob had it over POSIX message queues; by `flatq work`, and by flatq.Worker
-where the jobs are Python."""
+"""What users expect of a queue for jobs on one machine, as localjob had it over POSIX message queues. `flatq work` runs commands, and flatq.Worker
+runs Python functions."""
 
 import os
 import re
@@ -29,7 +29,7 @@ def flatq(flatq, shell, monkeypatch):
 
 
 def idle(flatq, spool, queue="default"):
-    """A worker waits there."""
+    """A condition for wait_for: a worker waits for a message of that queue."""
     return lambda: (spool / queue / "wait").is_dir() and any((spool / queue / "wait").iterdir())
 
 
@@ -37,7 +37,7 @@ def idle(flatq, spool, queue="default"):
 
 
 def started(flatq, *words, **more):
-    """`work --daemon`: it must return, though somebody reads all that it and its worker may say."""
+    """`work --daemon`. It must return, although the test reads standard output and error, which its worker could keep open."""
     done = subprocess.run(flatq.command("work", "--daemon", *map(str, words)), env=flatq.environment(None), cwd=flatq.home, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=100, **more)
     return Result(done.returncode, done.stdout, done.stderr)
@@ -50,11 +50,11 @@ def gone(pid, file):
 
 @pytest.mark.shells
 def test_detached_with_a_pid_file(flatq, spool, tmp_path, says):
-    """--daemon: it comes back when the worker can begin, which then is in a session of its own and holds nothing of whoever started it. QUIT and
-    TERM find it by its file, which goes with it; a second start is refused while it lives."""
+    """--daemon returns when the worker is ready. The worker is in a session of its own, and holds no file of its starter. QUIT and TERM reach it by
+    its pid file, which goes with it. A second start is refused while it lives."""
     file, done, hold = tmp_path / "a pid", tmp_path / "done", tmp_path / "hold"
     words = ["--pid-file", file, "-d", "0", "--", "sh", "-c", f'while [ -e "{hold}" ]; do sleep 0.02; done; echo said; {NOTE}', done]
-    # without a setsid that forks, what a shell puts behind it ignores QUIT
+    # if setsid does not fork, the shell starts it in the background, and the worker ignores QUIT
     numbers = (signal.SIGQUIT, signal.SIGTERM) if says("setsid --fork true && echo it does") else (signal.SIGTERM,)
     for number in numbers:
         assert started(flatq, *words) == Result(0, b"", b"")
@@ -65,7 +65,7 @@ def test_detached_with_a_pid_file(flatq, spool, tmp_path, says):
             hold.touch()
             push(flatq, b"%d" % number)
             wait_for(lambda: not Queue().qsize(), "it works")
-            # while it waits for a message, or tells its guard something, one of them is the pipe of that
+            # while the worker waits for a message or tells its guard something, one of them is a pipe
             wait_for(lambda: {os.readlink(f"/proc/{pid}/fd/{one}") for one in range(3)} == {"/dev/null"} and not os.path.exists(f"/proc/{pid}/fd/3"),
                      "its descriptors")
             refused(started(flatq, *words), 75, "work", text=b"a running worker")
@@ -84,7 +84,8 @@ def test_detached_with_a_pid_file(flatq, spool, tmp_path, says):
 
 @pytest.mark.shells
 def test_a_pid_file_that_is_stale(flatq, tmp_path):
-    """Of a worker that was killed; of a process that is no worker; of nonsense. In the foreground as well, and removed at each end."""
+    """The pid file names a killed worker, another process, or nothing sensible. Each new worker replaces it, also in the foreground, and removes
+    its own at its end."""
     file = tmp_path / "pid"
     assert started(flatq, "--pid-file", file, "-j", "2", "--", "true") == Result(0, b"", b"")
     pid = int(file.read_text())
@@ -105,7 +106,7 @@ def test_a_pid_file_that_is_stale(flatq, tmp_path):
 
 
 def test_a_pid_file_that_cannot_be(flatq, tmp_path, stub):
-    """A directory, and one that cannot be put in its place: nothing stays of the try. A name may begin as an option does."""
+    """The pid file's path is a directory, or the file cannot be put there. No part of the try stays. A file's name may begin like an option."""
     place = tmp_path / "place"
     place.mkdir()
     for start in (flatq, lambda verb, *words: started(flatq, *words)):
@@ -127,7 +128,7 @@ def test_what_stands_beside_a_worker_is_there_at_the_start(flatq, tmp_path, jobs
 
 @pytest.mark.shells
 def test_detached_without_descriptors(flatq, tmp_path):
-    """As cron and others may start it."""
+    """cron and others may start it like this."""
     script = '"$0" "$1/work" --daemon --pid-file "$2" -- true >&- 2>&- <&-'
     file = tmp_path / "pid"
     subprocess.run([flatq.shell, "-c", script, flatq.shell, str(LIB), str(file)], env=flatq.environment(None), timeout=100, check=True)
@@ -137,7 +138,7 @@ def test_detached_without_descriptors(flatq, tmp_path):
 
 
 def test_two_starts_at_once(flatq, tmp_path):
-    """One works, the others are refused."""
+    """One works, and the others are refused."""
     file = tmp_path / "pid"
     file.write_text("99999999\n")
     with ThreadPoolExecutor(4) as pool:
@@ -149,7 +150,7 @@ def test_two_starts_at_once(flatq, tmp_path):
 
 
 def test_what_a_detached_worker_refuses_and_says(flatq, tmp_path):
-    """What is wrong is said at the start; later a file gets it."""
+    """A worker reports errors at its start to its caller, and later ones to a file."""
     refused(started(flatq, "--", "no-such-command"), 69, "work", text=b"no command")
     refused(started(flatq, "--pid-file", tmp_path / "none/pid", "--", "true"), 74, "work", text=b"cannot write")
     refused(started(flatq, "-q", "../x", "--", "true"), 65, "work")
@@ -166,7 +167,7 @@ def test_what_a_detached_worker_refuses_and_says(flatq, tmp_path):
 
 
 def test_detached_by_a_setsid_that_does_not_fork(flatq, tmp_path, stub):
-    """busybox's: what a shell puts behind it ignores INT and QUIT. TERM stops it."""
+    """busybox's setsid does not fork, and a shell's background process ignores INT and QUIT. TERM stops it."""
     file = tmp_path / "pid"
     stub("setsid", '[ "$1" != --fork ] || exit 1\nexec "$REAL" "$@"')
     words = ["--pid-file", file, "--", "sh", "-c", NOTE, tmp_path / "done"]
@@ -180,7 +181,7 @@ def test_detached_by_a_setsid_that_does_not_fork(flatq, tmp_path, stub):
 
 
 def test_as_a_service(flatq, tmp_path):
-    """The unit in lib/worker/README.md, as systemd reads it."""
+    """The unit of lib/worker/README.md works as systemd reads it."""
     program = need("systemd-analyze")
     unit = re.search(r"```ini\n(\[Unit\]\n.*?)```", (LIB / "worker/README.md").read_text(), re.S)[1]
     assert "KillMode=mixed" in unit and "/usr/local/bin/flatq work" in unit
@@ -194,7 +195,8 @@ def test_as_a_service(flatq, tmp_path):
 
 
 def test_the_errors_of_a_posix_queue(flatq):
-    """EMSGSIZE is 65. (EAGAIN is 75 of a queue that is full and 66 of one that is empty, ETIMEDOUT the same after -w.)"""
+    """A message that is too long (EMSGSIZE) is refused with 65. (A full queue gives 75 and an empty one 66, for EAGAIN and, after -w, for
+    ETIMEDOUT.)"""
     limit = {"FLATQ_MOST_BYTES": "10"}
     for words in ((), ("-n", "11")):
         refused(flatq("push", *words, input=b"x" * 11, env=limit), 65, "push", text=b"over the limit of 10")
@@ -259,7 +261,7 @@ MODULE = '''
 
 @pytest.fixture
 def shop(tmp_path, monkeypatch):
-    """A module with jobs."""
+    """A module with job functions."""
     (tmp_path / "flatq_shop.py").write_text(textwrap.dedent(MODULE))
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "flatq_shop", raising=False)
@@ -299,7 +301,7 @@ def test_what_is_no_job(flatq, shop):
 
 @pytest.mark.parametrize("fault", ["1 / 0", "def job(:", "raise SystemExit(3)", "raise KeyboardInterrupt", "import flatq_no_such"])
 def test_a_module_that_cannot_be_imported(flatq, shop, capfd, fault):
-    """Its worker stops, says why, and buries nothing: it is no message's fault."""
+    """The worker stops, says why, and buries no message, since no message is at fault."""
     (shop / "flatq_broken.py").write_text(fault + "\ndef job(body):\n    pass\n")
     push(flatq, b"x")
     with pytest.raises(Closed):
@@ -335,7 +337,7 @@ def test_an_exception_in_a_job(flatq, shop, capfd):
 
 @pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGTERM])
 def test_a_script_that_is_a_worker(flatq, shop, spool, number):
-    """Its signals are passed on: at once while it waits, after the job while it works."""
+    """The script passes its signals on: a waiting worker stops at once, a working one after its job."""
     command = [sys.executable, str(shop / "flatq_shop.py"), "hold"]
     (shop / "go").touch()
     idler = subprocess.Popen(command, env=flatq.environment(None), stdout=subprocess.PIPE, text=True)
@@ -356,7 +358,7 @@ def test_a_script_that_is_a_worker(flatq, shop, spool, number):
 
 
 def test_a_worker_whose_script_is_killed(flatq, shop, spool):
-    """The job in hand is ended, and the worker stops: nothing is lost, nothing goes on."""
+    """The command is killed and the worker stops. The message is not lost, and the next is not begun."""
     need("setpriv")
     push(flatq, b"first")
     script = subprocess.Popen([sys.executable, str(shop / "flatq_shop.py"), "hold"], env=flatq.environment(None))

@@ -1,4 +1,4 @@
-"""work: a command once a message; what becomes of the message; signals, deaths and limits; several workers."""
+"""work runs a command for each message: what becomes of the message; signals, killed processes and time limits; several workers."""
 
 import os
 import pty
@@ -16,29 +16,29 @@ from engine import alive, children, command_of, empty, lies, pop, push, refused
 
 from flatq.crashlab import processes
 
-# a command that says where it is, and ends when it is told to: files named by $1
+# a command that writes its process id to a file in $1, and ends once the file `go` is there
 HOLD = 'printf %s "$$" >"$1/pid.new" && mv "$1/pid.new" "$1/pid"; while [ ! -e "$1/go" ]; do sleep 0.05; done; cat >"$1/body"'
 
 
-# mksh that sends itself TERM says so in an exit code
+# mksh reports the TERM that it sends to itself by an exit code
 BY_TERM = [-signal.SIGTERM, 128 + signal.SIGTERM]
 
 
 @pytest.fixture
 def clock(clock, stub):
-    """`sleep` goes by it as well."""
+    """`sleep` goes by the test's clock as well."""
     return clock.runs_sleep(stub)
 
 
 def due(clock, seconds):
-    """What a worker is to do in so many seconds is due, as soon as it sleeps until then."""
+    """Wait until the worker sleeps for so many seconds, and let them pass."""
     wait_for(lambda: seconds in clock.sleepers().values(), "its alarm is set")
     clock.advance(seconds)
 
 
 @pytest.fixture
 def hold(tmp_path):
-    """A directory for HOLD."""
+    """The directory for HOLD's files."""
     path = tmp_path / "hold"
     path.mkdir()
     return path
@@ -51,7 +51,7 @@ def held(hold):
 
 
 def group_left(pgid):
-    """The processes of a process group. A command has one of its own."""
+    """The processes of a process group. Each command has its own group."""
     return processes.left(processes.GROUP, pgid)
 
 
@@ -60,7 +60,7 @@ def session_left(pid):
 
 
 def nothing_left(process, spool, *groups):
-    """Neither processes nor pipes."""
+    """No process and no pipe is left."""
     wait_for(lambda: not session_left(process.pid), "what stood beside it is gone")
     for group in groups:
         wait_for(lambda: not group_left(group), "what the command had started is gone")
@@ -69,7 +69,7 @@ def nothing_left(process, spool, *groups):
 
 
 def insist(process, number):
-    """Send it, and again where it was not heard: of signals that come together a shell may hear one."""
+    """Send the signal until the worker ends: of several signals that come together, a shell may notice only one."""
     for _ in range(200):
         process.send_signal(number)
         try:
@@ -86,12 +86,12 @@ def ended(process, status, seconds=60):
 
 
 def listed(flatq, queue="default"):
-    """What list says, as (id, state, tries, reason)."""
+    """What list prints, as (id, state, tries, reason)."""
     rows = [line.split() for line in flatq("list", queue, check=0).out.decode().splitlines()]
     return [(int(row[0]), row[1], int(row[3]), " ".join(row[6:])) for row in rows]
 
 
-# once a message
+# the command and its message
 
 
 def test_the_command_gets_the_message_and_its_names(shell, flatq, tmp_path):
@@ -108,7 +108,7 @@ def test_the_command_gets_the_message_and_its_names(shell, flatq, tmp_path):
 
 
 def test_the_command_is_run_as_it_stands(shell, flatq, tmp_path):
-    """Neither words nor patterns of it are a shell's; umask and locale are the caller's."""
+    """No shell splits or expands the command's words. Its umask and locale are the caller's."""
     script = tmp_path / "a command"
     script.write_text('#!/bin/sh\ncat >/dev/null; printf "<%s>" "$@"; umask; printf "%s\\n" "${LC_ALL-unset}"\n')
     script.chmod(0o755)
@@ -133,7 +133,7 @@ def test_a_command_need_not_read(flatq):
 
 
 def test_a_signal_is_no_proof_that_the_command_did_not_read(shell, flatq, stub, tmp_path):
-    """PIPE may come from anywhere: here it comes to what feeds the command, after a third of the message."""
+    """Anybody may send PIPE. Here it comes to the process that feeds the command, after a third of the message."""
     body = os.urandom(3000)
     push(flatq, body)
     stub("base64", 'case $1 in -d) "$REAL" "$@" | head -c 1000; kill -s PIPE $$; "$REAL" "$@" | tail -c +1001 ;; *) exec "$REAL" "$@" ;; esac')
@@ -195,7 +195,7 @@ def test_the_queues_own_most_tries_count_as_well(flatq):
     assert listed(flatq) == [(number, "buried", 2, "exit-1")]
 
 
-# when it stops
+# when the worker stops
 
 
 def test_until_empty_and_max(flatq):
@@ -236,7 +236,7 @@ def test_several_queues_at_the_same_time(shell, flatq, spool):
     assert ended(process, 0) == (b"2a 1c 3b 4c ", b"")
 
 
-# a slip of the pen
+# commands that do not exist
 
 
 @pytest.mark.parametrize("shell", ["dash", "yash"], indirect=True)
@@ -288,7 +288,7 @@ def test_the_lease_is_renewed(shell, flatq, spool, hold, clock):
     process = flatq.start("work", "-w", "0", "-t", "60", "--", "sh", "-c", HOLD, "sh", hold)
     pid = held(hold)
     clock.shows(pid)
-    for _ in range(4):  # past the first one's end
+    for _ in range(4):  # longer than the first lease
         before = lies(spool)["out"]
         due(clock, 20)
         wait_for(lambda: lies(spool)["out"] != before, "the deadline moves")
@@ -296,7 +296,7 @@ def test_the_lease_is_renewed(shell, flatq, spool, hold, clock):
     (hold / "go").touch()
     ended(process, 0)
     assert (hold / "body").read_bytes() == b"x" and listed(flatq) == []
-    # an alarm that is ended as it starts its sleeper leaves that, which ends by itself
+    # an alarm that ends just as it starts its sleeper leaves the sleeper, which ends by itself
     clock.advance(60)
     nothing_left(process, spool, pid)
 
@@ -330,12 +330,12 @@ def test_who_has_lost_the_lease_stops(flatq, hold, spool):
 
 
 def pending(pid):
-    """Whether a signal has been sent that the process has not taken yet."""
+    """Whether the process has a signal that it has not handled yet."""
     return any(int(line.split()[1], 16) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith(("SigPnd", "ShdPnd")))
 
 
 def fed(process, pid):
-    """Whether the command has its message, and its worker knows: to bash, a signal that comes when what feeds it ends may hide how the job ended."""
+    """Whether the command has its message, and its worker knows. In bash, a signal that comes when the feeder ends may hide how the job ended."""
     pipe = os.readlink(f"/proc/{pid}/fd/0")
     for one in session_left(process.pid):
         try:
@@ -366,7 +366,7 @@ def test_the_first_signal_lets_the_job_end(shell, flatq, spool, hold, number):
 
 def test_a_second_signal_gives_the_job_back_at_once(shell, flatq, spool, hold):
     push(flatq, b"x")
-    # not only the command, but what it has started as well
+    # the signal goes to the command and to all that it has started
     process = flatq.start("work", "-m", "1", "--", "sh", "-c", f"sleep 100 & {HOLD}; :", "sh", hold)
     pid = held(hold)
     process.send_signal(signal.SIGTERM)
@@ -396,7 +396,7 @@ def test_an_idle_worker_stops(shell, flatq, spool, number):
 
 
 def test_a_signal_to_the_whole_group_cuts_no_message(flatq, spool, hold):
-    """As `kill %1` and timeout(1) send it; a terminal sends INT so."""
+    """As `kill %1` and timeout(1) send a signal; a terminal sends INT like this."""
     body = os.urandom(400000)
     push(flatq, body)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -413,7 +413,7 @@ def test_a_signal_to_the_whole_group_cuts_no_message(flatq, spool, hold):
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_signal_that_is_not_for_the_worker_ends_no_job(shell, flatq, spool, hold, jobs):
-    """Its shell's `wait` ends all the same: the command that goes on must not be taken for dead."""
+    """The signal ends the `wait` of the worker's shell. The worker must not take the command, which goes on, for dead."""
     push(flatq, b"first")
     process = flatq.start("work", "-j", jobs, "-w", "0", "-d", "0", "--", "sh", "-c", HOLD, "sh", hold)
     pid = held(hold)
@@ -422,7 +422,7 @@ def test_a_signal_that_is_not_for_the_worker_ends_no_job(shell, flatq, spool, ho
     for number in [signal.SIGPIPE] if jobs == "1" else [signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE]:
         os.kill(worker, number)
         wait_for(lambda: not pending(worker), "the signal is taken")
-    # the other worker finds nothing, or has what was given back
+    # the other worker finds nothing, or has a message that was given back
     empty(flatq)
     assert alive(pid)
     (hold / "go").touch()
@@ -431,7 +431,7 @@ def test_a_signal_that_is_not_for_the_worker_ends_no_job(shell, flatq, spool, ho
     nothing_left(process, spool, pid)
 
 
-# deaths
+# killed processes
 
 
 def parent_of(pid):
@@ -449,7 +449,7 @@ def test_a_killed_worker_gives_back_at_once_and_leaves_nothing(shell, flatq, spo
 
 
 def copies(process):
-    """The worker's children that are copies of itself: first its guard, then its sleepers."""
+    """The worker's children that are copies of its shell: first its guard, then its sleepers."""
     words = Path(f"/proc/{process.pid}/cmdline").read_bytes()
     return [one for one in children(process.pid) if Path(f"/proc/{one}/cmdline").read_bytes() == words]
 
@@ -461,7 +461,7 @@ def kill_guard(process):
 
 
 def test_a_killed_guard_is_replaced(shell, flatq, spool, hold):
-    """Neither the command nor the alarms die when they name themselves to a guard that is gone; and the next guard does its work."""
+    """The command and the alarms write to a guard that is gone, and must not die of that. The new guard does the work of the old one."""
     process = flatq.start("work", "-t", "1", "-m", "1", "--", "sh", "-c", HOLD, "sh", hold)
     wait_for(lambda: lies(spool).get("wait"), "it waits")
     kill_guard(process)
@@ -476,7 +476,7 @@ def test_a_killed_guard_is_replaced(shell, flatq, spool, hold):
 
 
 def strike_sleeper(process, number):
-    """Send this signal to the first of the worker's sleepers, as soon as it sleeps."""
+    """Send this signal to the worker's first sleeper, as soon as it sleeps."""
     def first():
         return next((one for one in copies(process) if any(command_of(below) == "sleep" for below in children(one))), None)
 
@@ -487,13 +487,13 @@ def strike_sleeper(process, number):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_struck_sleeper_is_replaced(shell, flatq, spool, hold, number):
-    """The lease is renewed all the same, so that no other consumer gets the message while the command runs."""
+    """The lease is still renewed, so no other consumer gets the message while the command runs."""
     push(flatq, b"x")
     process = flatq.start("work", "-t", "1", "-n", "1", "--", "sh", "-c", HOLD, "sh", hold)
     pid = held(hold)
     sleeper = strike_sleeper(process, number)
     touched = (spool / "default/log").read_text().count(" touch ")
-    # One renewal may have been under way
+    # the first renewal may have been under way before
     wait_for(lambda: (spool / "default/log").read_text().count(" touch ") > touched + 1, "the lease is renewed")
     assert not alive(sleeper)
     (hold / "go").touch()
@@ -549,7 +549,7 @@ def test_a_command_out_of_time_has_failed_whatever_it_says(flatq, spool, hold):
 
 # several workers
 
-# ends when $2 of them run side by side
+# a command that ends when $2 of them run side by side
 MEET = 'cat >/dev/null; : >"$1/$FLATQ_ID"; while set -- "$1" "$2" "$1"/*; [ $(($# - 2)) -lt "$2" ]; do set -- "$1" "$2"; sleep 0.05; done'
 
 
@@ -584,7 +584,7 @@ def several(flatq, spool, tmp_path, numbers, status):
     before = set(children(process.pid))
     process.send_signal(numbers[0])
     if len(numbers) > 1:
-        # of two that come together either may be heard first. Who has heard one starts a clock
+        # either of two signals that come together may be noticed first; the worker then starts a clock
         wait_for(lambda: set(children(process.pid)) - before, "the first is heard")
         insist(process, numbers[1])
     if status == [0]:
@@ -605,7 +605,7 @@ def test_one_of_several_is_killed(flatq, spool, tmp_path):
     worker = parent_of(pid)
     (tmp_path / "pid").unlink()
     os.kill(worker, signal.SIGKILL)
-    # the other one has it
+    # the other worker has it
     held(tmp_path)
     wait_for(lambda: not group_left(pid), "what the other one had started is gone")
     (tmp_path / "go").touch()
@@ -613,11 +613,11 @@ def test_one_of_several_is_killed(flatq, spool, tmp_path):
     assert listed(flatq) == []
 
 
-# what it says
+# the worker's output
 
 
 def on_terminal(flatq, *args):
-    """Standard error of a worker that has it on a terminal."""
+    """Standard error of a worker, if that is a terminal."""
     leader, terminal = pty.openpty()
     process = flatq.start(*args, stderr=terminal, stdout=subprocess.DEVNULL)
     os.close(terminal)
