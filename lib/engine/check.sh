@@ -172,7 +172,7 @@ check_body() {
   else
     # RACE: its push may be at work, or its message may be large and settled meanwhile
     [ -e "$q/body/$1" ] || return 0
-    push_unmade "$1" || [ -z "$unmade_pid" ] || owner_dead "$unmade_pid-$unmade_time" || return 0
+    push_unmade "$1" || [ -z "$journal_pid" ] || owner_dead "$journal_pid-$journal_time" || return 0
     check_say "queue '%s': %s was seen in no state: its body stays until the first verb after a boot looks again" "$queue" "$1"
   fi
 }

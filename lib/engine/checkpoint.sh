@@ -33,19 +33,18 @@ checkpoint_turn() {
 
 # checkpoint_spool - run the checkpoint of every queue; then remove old ranges of ids, dead waiters and dropped queues
 checkpoint_spool() {
-  for spool_path in "$FLATQ_DIR"/*/wal; do
-    [ -d "$spool_path" ] || continue
-    spool_path=${spool_path%/wal}
-    name_from_disk "${spool_path##*/}"
-    # RACE: another process may drop the queue meanwhile: that is no error
-    checkpoint "$name" || [ ! -d "$spool_path" ] || return 74
-  done
+  each_queue checkpoint_one || return
   wait_sweep
   for spool_path in "$FLATQ_DIR"/.drop.* "$FLATQ_DIR"/.ids.old.*; do
     [ ! -e "$spool_path" ] || [ -e "$FLATQ_PROC/${spool_path##*.}" ] || rm -rf "$spool_path" 2>/dev/null
   done
   spark_sweep
   journal_sweep
+}
+
+# checkpoint_one QUEUE PATH - RACE: another process may drop the queue meanwhile: that is no error
+checkpoint_one() {
+  checkpoint "$1" || [ ! -d "$2" ] || return 74
 }
 
 # spark_sweep - remove what killed sinks of flatq.spark have staged in .spark/JOB/, once nothing there has changed for a week. If JOB has a
@@ -125,16 +124,16 @@ journal_sweep() {
     for journal in $captured; do
       # Accept only ids, and only the name of a queue: another member of a group may have written a path
       case $journal in
-      1[0-9][0-9][0-9]) journal=$range/$journal ;;
+      1[0-9][0-9][0-9]) journal_id=${range##*/}${journal#1} journal=$range/$journal ;;
       *) continue ;;
       esac
       [ ! -h "$journal" ] || continue
-      { read -r journal_pid journal_time journal_queue <"$journal"; } 2>/dev/null || continue
+      journal_read "$journal_id" || continue
       owner_dead "$journal_pid-$journal_time" || { journal_free=; continue; }
       case $journal_queue in
       '' | .* | */*) continue ;;
       esac
-      journal_orphan "${range##*/}${journal##*/1}"
+      journal_orphan "$journal_id"
     done
     [ -n "$journal_free" ] || continue
     # Rename it first: a push that has slept since it chose this range must not find it half empty, and take an id a second time

@@ -32,8 +32,7 @@ message_first() {
 # proved that no queue has it. `tend`: first bring back messages whose delay or lease is over
 message_search() {
   look_id=$1 look_tend=${2:-} look_tries=
-  { read -r look_pid look_time look_disk <"$FLATQ_DIR/.ids/${1%???}/1${1#?????????}"; } 2>/dev/null || look_disk=
-  [ -z "$look_disk" ] || { look_in "$FLATQ_DIR/$look_disk"; return; }
+  ! journal_read "$1" || [ -z "$journal_queue" ] || { look_in "$FLATQ_DIR/$journal_queue"; return; }
   while :; do
     set -- "$FLATQ_DIR"/*
     for look_path in "$@"; do

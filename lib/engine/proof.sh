@@ -254,11 +254,10 @@ slips_left() {
 # moves against the order of the listing is never seen. What was noted before a boot may have been lost by a power cut
 push_unmade() {
   need engine/process
-  unmade_path=$FLATQ_DIR/.ids/${1%???}/1${1#?????????} unmade_pid='' unmade_time=
-  { read -r unmade_pid unmade_time unmade_queue <"$unmade_path"; } 2>/dev/null && owner_dead "$unmade_pid-$unmade_time" || return
+  journal_read "$1" && owner_dead "$journal_pid-$journal_time" || return
   # Only now, since its process may have noted something until it died
-  unmade_said=$({ cat "$unmade_path" && printf end; } 2>/dev/null 9>&-)
-  [ "$unmade_said" = "$unmade_pid $unmade_time ${q##*/}
+  unmade_said=$({ cat "$journal_path" && printf end; } 2>/dev/null 9>&-)
+  [ "$unmade_said" = "$journal_pid $journal_time ${q##*/}
 $boot
 end" ]
 }

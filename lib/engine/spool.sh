@@ -133,6 +133,16 @@ queue_open() {
   queue_make
 }
 
+# each_queue FUNCTION - call `FUNCTION NAME PATH` for each queue of the spool, until one fails
+each_queue() {
+  for each_path in "$FLATQ_DIR"/*/wal; do
+    [ -d "$each_path" ] || continue
+    each_path=${each_path%/wal}
+    name_from_disk "${each_path##*/}"
+    "$1" "$name" "$each_path" || return
+  done
+}
+
 # queue_plain - in a group's spool, return 74 if a name that verbs use is a link: a member may have put it there to make us write elsewhere
 queue_plain() {
   no_links "$q" "$q"/* "$q"/claimed/* "$q"/head/* "$q"/queue/* "$q"/delayed/* "$q"/buried/*
@@ -339,6 +349,12 @@ ids_next() {
       return
     fi
   done
+}
+
+# journal_read ID - set journal_path to the entry of the 12-digit ID in the push journal, and journal_pid, journal_time and journal_queue to what it says
+journal_read() {
+  journal_path=$FLATQ_DIR/.ids/${1%???}/1${1#?????????} journal_pid='' journal_time='' journal_queue=
+  { read -r journal_pid journal_time journal_queue <"$journal_path"; } 2>/dev/null
 }
 
 # ids_end - note that the push with this id has ended, successfully or not. Appends a line, which is cheaper on disk than emptying the file

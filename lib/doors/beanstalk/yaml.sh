@@ -49,12 +49,14 @@ $tubes_names
 
 # tubes_used - print the names of all queues that have a message. Sets q: run it in a process of its own
 tubes_used() {
-  for q in "$FLATQ_DIR"/*/wal; do
-    q=${q%/wal}
-    tubes_any "$q"/wal/* "$q"/fold/* "$q"/queue/* "$q"/head/*/* "$q"/out/* || windows delayed tubes_any count || windows buried tubes_any count || continue
-    name_from_disk "${q##*/}"
-    printf '%s\n' "$name"
-  done
+  each_queue tubes_print
+}
+
+# tubes_print NAME PATH - print the name if the queue has a message
+tubes_print() {
+  q=$2
+  tubes_any "$q"/wal/* "$q"/fold/* "$q"/queue/* "$q"/head/*/* "$q"/out/* || windows delayed tubes_any count || windows buried tubes_any count || return 0
+  printf '%s\n' "$1"
 }
 
 # tubes_any PATH ... - return 66 if none of these is a message

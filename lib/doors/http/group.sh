@@ -33,12 +33,11 @@ group_name() {
 # groups_all - set `groups` to the names of all groups
 groups_all() {
   groups=
-  for group_path in "$FLATQ_DIR"/*/wal; do
-    group_path=${group_path%/wal}
-    [ -e "$group_path/lock" ] || continue
-    name_from_disk "${group_path##*/}"
-    name_check "$name" && groups="$groups $name"
-  done
+  each_queue groups_add
+}
+
+groups_add() {
+  ! name_check "$1" || groups="$groups $1"
 }
 
 # group_busy - return whether $q has a message in flight, after putting back those whose lease is over or owner dead

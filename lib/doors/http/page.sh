@@ -49,7 +49,7 @@ page_rotated() {
 
 # page_one - print what page_awk shows of $q: its row, `buried NAME` of the last ten, `ready SLIP [BASE64]` and bodies of the oldest ten, its log
 page_one() {
-  stat_row
+  stat_row "$queue"
   # The last ten directories of these (window.sh)
   set -- "$q"/buried/*/*
   [ $# -le 10 ] || shift $(($# - 10))

@@ -7,16 +7,12 @@ need engine/spool engine/bound
 # stat_rows - print `row QUEUE CLOSED READY DELAYED IN-FLIGHT BURIED OLDEST BOUND MOST-TRIES` for every queue. OLDEST is the number of seconds
 # since the oldest ready message was pushed
 stat_rows() {
-  for stat_path in "$FLATQ_DIR"/*/wal; do
-    stat_path=${stat_path%/wal}
-    [ -e "$stat_path/lock" ] || continue
-    name_from_disk "${stat_path##*/}"
-    ! queue_open "$name" || stat_row
-  done
+  each_queue stat_row
 }
 
-# stat_row - print the row of $q. If its conf is damaged, it has no limits
+# stat_row NAME - print the row of the queue. If its conf is damaged, it has no limits
 stat_row() {
+  queue_open "$1" || return 0
   queue_conf || queue_bound=0 queue_most=0
   queue_count_states
   queue_oldest

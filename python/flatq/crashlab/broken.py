@@ -184,7 +184,7 @@ MUTANTS: dict[str, Mutant] = {
         crash("checkpoint after an unfold killed after the commit"), (model("unfold removes first"),)),
     # the push journal, claims
     "the journal's sweep takes the living for dead": Mutant(
-        (('owner_dead "$journal_pid-$journal_time" || { journal_free=; continue; }', ":"), (' && owner_dead "$unmade_pid-$unmade_time" || return', " || return")),
+        (('owner_dead "$journal_pid-$journal_time" || { journal_free=; continue; }', ":"), (' && owner_dead "$journal_pid-$journal_time" || return', " || return")),
         race("swept while a body is read")),
     "a push does not note that its slip comes": Mutant(
         ((" && printf 'slip\\n' >>\"$journal\"", ""),),
