@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from conftest import LIB, free, listening, need, put_stub, wait_for
-from engine import Clock, carriers, children, end_launches, lies, push
+from engine import Clock, carriers, children, end_launches, faulty, lies, push
 from stalk import Direct
 from test_http import ask, ask_status, request, talk
 
@@ -153,6 +153,59 @@ def test_patch_of_what_is_ready_again(shell, flatq):
     flatq("delete", other, check=0)
     assert patch(60) == 200
     assert patch(90) == 200 and ask_status(flatq, "GET", "/queue") == 204
+
+
+LISTING, LOOKING = "openat", "newfstatat,stat,faccessat2,access"
+
+
+@pytest.mark.parametrize("method", ["GET", "PATCH"])
+@pytest.mark.parametrize("when", ["1", "1+"])
+def test_a_group_whose_message_in_flight_is_not_seen_is_not_free(flatq, method, when):
+    """A failed listing of out/ hands out no second message of a group: neither the next one, nor one that is ready again."""
+    talk(flatq, *(request("POST", "/queue?group-id=g", body) for body in (b"one", b"two")))
+    target = "/queue?group-id=g"
+    if method == "PATCH":
+        receipt = ask(flatq, "GET", "/queue").headers["message-receipt-id"]
+        target = f"/queue?receipt-id={receipt}&visibility-timeout="
+    flatq("reserve", "g", check=0)
+    if method == "PATCH":
+        assert ask_status(flatq, "PATCH", target + "0") == 200
+        target += "60"
+    done = faulty(flatq, LISTING, flatq.spool / "g/out", "http", when=when, input=request(method, target))
+    assert done.returncode == 0 and int(done.stdout.split()[1]) in (204, 500), done
+    flatq("wal", "g", check=0)
+    assert sorted(row[1] for row in rows(flatq, "g")) == ["ready", "reserved"]
+
+
+def test_a_claimed_segment_that_is_not_seen_keeps_its_group(shell, flatq):
+    talk(flatq, request("POST", "/queue?group-id=g", b"one"))
+    flatq("claim", "-c", "me", "g", check=0)
+    flatq("push", "g", input=b"two", check=0)
+    for place in ("g/claimed", "g/claimed/me"):
+        done = faulty(flatq, LISTING, flatq.spool / place, "http", when="1+", input=request("GET", "/queue"))
+        assert int(done.stdout.split()[1]) in (204, 500), (place, done)
+
+
+def test_a_settled_message_is_not_in_flight_because_one_look_fails(shell, flatq):
+    """`Nothing there` would not be true."""
+    flatq("push", "g", input=b"one", check=0)
+    flatq("push", "g", input=b"two", check=0)
+    flatq("pop", "g", check=0)
+    marker, = (flatq.spool / "g/done").iterdir()
+    done = faulty(flatq, LOOKING, marker, "http", input=request("GET", "/queue"))
+    assert int(done.stdout.split()[1]) in (200, 500), done
+
+
+def test_a_message_that_cannot_be_put_back_is_not_nothing_there(shell, flatq):
+    """Its lease is over, and it has no body: it can be neither handed out nor buried."""
+    flatq("push", "-t", "0", "g", input=b"one", check=0)
+    flatq("reserve", "g", check=0)
+    for path in (flatq.spool / "g/body").iterdir():
+        path.unlink()
+    shutil.rmtree(flatq.spool / "g/buried")
+    (flatq.spool / "g/buried").touch()
+    assert ask_status(flatq, "GET", "/queue?group-id=g") == 500
+    assert rows(flatq, "g")
 
 
 # ---- beanstalk: if input is lost, the connection ends; the door never takes the rest for a command

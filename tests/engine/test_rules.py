@@ -16,7 +16,7 @@ import subprocess
 import pytest
 
 from conftest import LIB, need, put_stub, share, wait_for
-from engine import flats_of, lies
+from engine import faulty, flats_of, lies
 
 
 @pytest.fixture(autouse=True)
@@ -31,17 +31,6 @@ def stub(flatq, name, script):
     path = place / name
     put_stub(flatq, path, f"real={shutil.which(name)}", script)
     return {"PATH": f"{place}:{flatq.env['PATH']}"}
-
-
-def faulty(flatq, call, path, verb, *args, error="EIO", when="1", input=b"", env=None):
-    """Run a verb in whose processes this system call on this path fails. Return its exit status and output."""
-    done = subprocess.run(
-        [need("strace"), "-f", "-qq", "-o", "/dev/null", "-P", f"{path}", "-P", f"{path}/", "-e", f"trace={call}", "-e", f"inject={call}:error={error}:when={when}",
-         "--", *flatq.command(verb, *args)], input=input, env=flatq.environment(env), cwd=flatq.home, timeout=100, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE)
-    # strace prints a line if a path is not the shortest way to its file
-    done.stderr = b"".join(line for line in done.stderr.splitlines(keepends=True) if b"strace: Requested path" not in line)
-    return done
 
 
 def again(flatq, saved):

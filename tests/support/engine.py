@@ -8,7 +8,7 @@ from collections import namedtuple
 from contextlib import suppress
 from pathlib import Path
 
-from conftest import LIB, Result, wait_for
+from conftest import LIB, Result, need, wait_for
 
 Reserved = namedtuple("Reserved", "receipt id tries length body")
 
@@ -259,3 +259,14 @@ def end_launches(spool, *processes):
 def flats_of(spool, queue, place):
     """The flat files in a place of the queue."""
     return sorted(path for path in (spool / queue / place).rglob("*") if path.name.count(".") == 5 and path.is_file())
+
+
+def faulty(flatq, call, path, verb, *args, error="EIO", when="1", input=b"", env=None):
+    """Run a verb in whose processes this system call on this path fails. Return its exit status and output."""
+    done = subprocess.run(
+        [need("strace"), "-f", "-qq", "-o", "/dev/null", "-P", f"{path}", "-P", f"{path}/", "-e", f"trace={call}", "-e", f"inject={call}:error={error}:when={when}",
+         "--", *flatq.command(verb, *args)], input=input, env=flatq.environment(env), cwd=flatq.home, timeout=100, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE)
+    # strace prints a line if a path is not the shortest way to its file
+    done.stderr = b"".join(line for line in done.stderr.splitlines(keepends=True) if b"strace: Requested path" not in line)
+    return done

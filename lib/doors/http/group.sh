@@ -40,7 +40,8 @@ groups_add() {
   ! name_check "$1" || groups="$groups $1"
 }
 
-# group_busy - return whether $q has a message in flight, after putting back those whose lease is over or owner dead
+# group_busy - return 0 if $q is seen to have a message in flight, after putting back those whose lease is over; 1 if none is seen, which proves
+# nothing (group_free); 69 and 74 if one could not be put back
 group_busy() {
   group_again=
   while :; do
@@ -49,13 +50,45 @@ group_busy() {
       [ ! -e "$group_path" ] || return 0
     done
     for group_path in "$q"/out/*; do
-      [ -e "$group_path" ] && [ ! -e "$q/done/${group_path##*/}" ] || continue
+      # Look for the marker twice: one look may fail
+      [ -e "$group_path" ] && [ ! -e "$q/done/${group_path##*/}" ] && [ ! -f "$q/done/${group_path##*/}" ] || continue
       if lease_over "${group_path##*.}"; then group_over=1; else return 0; fi
     done
     [ -n "$group_over" ] || return 1
     [ -z "$group_again" ] || return 0
-    queue_reclaim || return 0
+    queue_reclaim || case $? in
+    69) return 69 ;;
+    74) return 74 ;;
+    *) return 0 ;;
+    esac
     group_again=1
+  done
+}
+
+# group_free - under the lock, return 0 if it is proved that $q has no message in flight (R1), 66 if it has one; else 69 or 74
+group_free() {
+  group_busy
+  group_code=$?
+  case $group_code in
+  0) why='another message of the group is in flight'; return 66 ;;
+  1) ;;
+  *) return $group_code ;;
+  esac
+  need engine/proof
+  # RACE: without the lock, messages only leave these places or are settled, in this order
+  files_below claimed out "done" || return
+  for group_path in $names; do
+    case $group_path in
+    claimed/*/????????????.[1-9]*/*) ;;
+    out/*)
+      group_path=${group_path#out/}
+      ! named "done/${group_path%%/*}" || continue ;;
+    *) continue ;;
+    esac
+    # The look did not see it
+    group_tries=1$group_tries
+    why='another message of the group is in flight'
+    return 66
   done
 }
 
@@ -65,7 +98,8 @@ groups_first() {
   for group in $groups; do
     queue_open "$group" || continue
     queue_tend
-    group_busy && continue
+    group_busy
+    [ $? -eq 1 ] || continue
     queue_scan
     [ -n "$scan_place" ] || continue
     if [ -z "$group_first" ] || [ "$scan_name" \< "$group_least" ]; then group_first=$group group_least=$scan_name; fi
@@ -86,10 +120,13 @@ groups_nothing() {
       case $group_code in
       0)
         group_disk=./$disk
-        group_busy || {
+        group_busy
+        case $? in
+        1)
           groups_some="$groups_some $1"
-          for group_path in wal fold queue unfold head out delayed; do groups_paths="$groups_paths $group_disk/$group_path"; done
-        } ;;
+          for group_path in wal fold queue unfold head out delayed; do groups_paths="$groups_paths $group_disk/$group_path"; done ;;
+        74) return 74 ;;
+        esac ;;
       66 | 69) ;;
       *) return $group_code ;;
       esac
@@ -125,6 +162,8 @@ groups_take() {
   clock_read
   take_owner=0 take_lease=$1 group_tries=
   while :; do
+    # RACE: a message came meanwhile, and is gone when we look; or a listing failed. Repeat, but not for ever
+    [ ${#group_tries} -lt 20 ] || { why='the groups cannot be listed'; return 74; }
     [ -z "$group_any" ] || groups_all
     groups_first
     if [ -z "$group_first" ]; then
@@ -135,8 +174,6 @@ groups_take() {
       66) why='nothing there'; return 66 ;;
       *) return $group_code ;;
       esac
-      # RACE: a message came meanwhile, and is gone when we look; or a listing failed. Repeat, but not for ever
-      [ ${#group_tries} -lt 20 ] || { why='the groups cannot be listed'; return 74; }
       group_tries=1$group_tries
       continue
     fi
@@ -156,7 +193,7 @@ groups_take() {
 
 groups_take_locked() {
   clock_read
-  group_busy && return 66
+  group_free || return
   queue_scan
   case $scan_place in
   '') return 66 ;;
@@ -237,9 +274,10 @@ group_touch_ready() {
 }
 
 group_touch_locked() {
+  group_tries=
   clock_read
-  # RACE: it may be in flight by now; group_busy sees that
-  group_busy && { why='another message of the group is in flight'; return 66; }
+  # RACE: it may be in flight by now; group_free sees that
+  group_free || return
   message_find "$receipt_id" || return
   [ "$slip_nonce" = "$receipt_nonce" ] || { why='read again'; return 66; }
   case $found in
