@@ -218,19 +218,23 @@ key_taken() {
     [ ! -e "$key_path" ] || return 0
   done
   if [ "$key_is" != yes ]; then
-    # CRASH: a push may have been killed between key and slip: look for the message in all places
-    set -- "$id" "$slip_id" "$slip_key"
-    message_find "$padded"
-    key_code=$?
-    id=$1 slip_id=$2 slip_key=$3
-    if [ $key_code -eq 66 ]; then
-      message_held "$padded"
+    # CRASH: a push may have been killed between key and slip: look for the message in all places. RACE: a listing misses one that moves against
+    # its order (R4): only the second time, believe that it is in none
+    set -- "$id" "$slip_id" "$slip_size" "$slip_key" "$padded"
+    for key_path in 1 2; do
+      message_find "$5"
       key_code=$?
-    fi
+      id=$1 slip_id=$2 slip_size=$3 slip_key=$4 padded=$5
+      if [ $key_code -eq 66 ]; then
+        message_held "$padded"
+        key_code=$?
+      fi
+      [ $key_code -eq 66 ] || break
+    done
     case $key_code in
     0) ;;
     66) return 0 ;;
-    *) return $key_code ;;
+    *) return "$key_code" ;;
     esac
   fi
   key_lives "$padded" || { [ $? -eq 66 ] && return 0; return 74; }

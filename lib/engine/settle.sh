@@ -95,27 +95,36 @@ slip_move() {
   esac
   move_tries=
   while :; do
-    moved "$found" "$1"
+    moved "$found" "$1" && { slip_unlock; return 0; }
+    [ ! -e "$found" ] && [ ${#move_tries} -lt 5 ] || break
+    move_tries=1$move_tries
+    slip_follow "$1"
     slip_code=$?
-    [ $slip_code -eq 0 ] || [ -e "$found" ] || [ ${#move_tries} -ge 5 ] || ! slip_follow "$1" || { move_tries=1$move_tries; continue; }
-    break
+    [ $slip_code -ne 66 ] || break
+    [ $slip_code -eq 0 ] || { slip_unlock; return $slip_code; }
   done
   slip_unlock
-  [ "$slip_code" -ne 0 ] || return 0
-  [ -e "$found" ] && { disk_failed "${1%/*}" "queue '$queue'"; return; }
+  need engine/proof
+  there "$found"
+  slip_code=$?
+  [ $slip_code -ne 0 ] || { disk_failed "${1%/*}" "queue '$queue'"; return; }
+  [ $slip_code -eq 1 ] || return $slip_code
   why="queue '$queue': message $id is no longer yours"
   return 66
 }
 
 # slip_follow TARGET - set `found` to where a message that nobody holds has gone by itself, under the same name: a fold moves it to head/, the end
-# of a delay to wal/. Return 1 if that is not proved, or if TARGET is in wal/ or delayed/, to which nothing moves back from head/ (I2)
+# of a delay to wal/. Return 66 if it has another name or is gone, or if TARGET is in wal/ or delayed/, to which nothing moves back from head/ (I2);
+# what message_find returns if that is unknown
 slip_follow() {
   case $found.$1 in
-  "$q"/out/* | *."$q"/wal/* | *."$q"/delayed/*) return 1 ;;
+  "$q"/out/* | *."$q"/wal/* | *."$q"/delayed/*) return 66 ;;
   esac
   # In a process of its own, since it parses other slips into the slip_ variables
-  follow_said=$(message_find "$slip_id" && printf '%s' "$found") 2>/dev/null || return 1
-  [ "${follow_said##*/}" = "${found##*/}" ] && found=$follow_said
+  follow_said=$(message_find "$slip_id" || { follow_code=$?; printf '%s' "$why"; exit $follow_code; }; printf '%s' "$found") 2>/dev/null ||
+    { follow_code=$?; why=${follow_said:-"queue '$queue': cannot be searched"}; return $follow_code; }
+  [ "${follow_said##*/}" = "${found##*/}" ] || return 66
+  found=$follow_said
 }
 
 # slip_room - the bound does not count `found` if it is buried: return 75 if there is no room for it

@@ -813,6 +813,46 @@ def test_doctor_says_nothing_of_a_message_that_is_popped_between_its_lists(flatq
     assert drained(flatq) == []
 
 
+def test_a_message_that_cannot_be_followed_is_not_said_to_be_gone(flatq):
+    """A fold has moved it, and nothing can read the flat file."""
+    fill(flatq, 1)
+    env = {**verb_before(flatq, "mv", "*/wal/*/done/*", "wal q"), **stub(flatq, "awk", "exit 1")}
+    assert flatq("delete", "q:1", env=env).status == 74
+    assert drained(flatq) == [1]
+
+
+def test_a_message_that_cannot_be_moved_nor_looked_at_is_not_anothers(flatq):
+    fill(flatq, 1)
+    receipt = flatq("reserve", "q", check=0).out.split()[0].decode()
+    slip, = (flatq.spool / "q/out").iterdir()
+    env = stub(flatq, "mv", "exit 1")
+    assert faulty(flatq, f"{STATS},statx", slip, "delete", receipt, when="2+", env=env).returncode == 74
+    flatq("delete", receipt, check=0)
+
+
+def unsure_key(flatq):
+    """A message whose push was killed behind its slip: its key is not confirmed."""
+    flatq("push", "-k", "key", "q", input=b"1", check=0)
+    key, = (flatq.spool / "q/keys").iterdir()
+    key.write_text("1\n")
+
+
+def test_a_key_is_not_free_because_a_listing_missed_its_message(flatq):
+    """Both of its looks fail, and the message moves while find lists the places."""
+    unsure_key(flatq)
+    done = faulty(flatq, "openat", flatq.spool / "q/out", "push", "-k", "key", "q", when="1..2", input=b"2", env=moving(flatq))
+    assert done.stdout in (b"1 dup\n", b"") and done.returncode == (0 if done.stdout else 74), done
+
+
+def test_a_push_whose_key_becomes_free_has_a_size_of_its_own(flatq):
+    """The message that has the key is settled between two looks at it."""
+    unsure_key(flatq)
+    receipt = flatq("reserve", "q", check=0).out.split()[0].decode()
+    flatq("push", "-k", "key", "q", input=b"a longer one", env=verb_before(flatq, "find", "'done claimed'*", f"delete {receipt}"), check=0)
+    assert flatq("doctor", "q", check=0).out == b""
+    assert flatq("pop", "q", check=0).out == b"a longer one"
+
+
 @pytest.mark.parametrize("verb", ["delete", "bury"])
 def test_a_message_that_a_fold_moves_meanwhile_is_still_there(flatq, verb):
     fill(flatq, 1)
