@@ -1,7 +1,7 @@
-"""make bench: what flatq costs, beside what a shell user would pick instead, in one run.
+"""make bench measures flatq beside the programs that a shell user might take instead, in one run.
 
-bench.py [--quick] [ROW ...]; all rows where none is named. The contenders of a row take turns. The table shows ratios first: only these hold on
-another machine. Every round goes to .bench/TIME.json, pictures of it to .bench/TIME-*.png."""
+bench.py [--quick] [ROW ...] measures the rows that are named, or all. The contenders of a row take turns. The table begins with ratios, since only
+these hold on another machine. Every round goes to .bench/TIME.json, and pictures of it to .bench/TIME-*.png."""
 
 import argparse
 import json
@@ -24,7 +24,7 @@ from run import ROOT, Run  # noqa: E402
 
 
 def pipeline(run):
-    """Spark's row is a file of its own, and needs what `make pipeline` installs."""
+    """Spark's row is in a file of its own, and needs what `make pipeline` installs."""
     try:
         import spark
     except ImportError:
@@ -45,7 +45,7 @@ ROWS = {
 
 
 def verdict(other, ratio, aim, low):
-    """Where we lose, and by how much; what is counted and not timed has an aim only."""
+    """Where flatq is slower, and by how much. A count has an aim only."""
     said = []
     if ratio >= 1.005 and low is not None:
         who = "over" if FLOOR in other else "LOSES" if low > 1 else "loses, within the spread,"
@@ -77,7 +77,7 @@ def table(run, about):
 
 
 def write(run, about, place):
-    """The JSON, and what pictures.py makes of it."""
+    """Write the JSON, and the pictures that pictures.py makes of it."""
     path = place / time.strftime("%Y%m%d-%H%M%S.json")
     keys = ("row", "other", "aim", "ratio", "low", "high")
     ratios = [dict(zip(keys, one)) for one in run.ratios]
@@ -108,7 +108,7 @@ def main():
             for row in options.rows or ROWS:
                 try:
                     ROWS[row](run)
-                except (RuntimeError, OSError, subprocess.SubprocessError) as error:  # the others' results are not lost with it
+                except (RuntimeError, OSError, subprocess.SubprocessError) as error:  # one failed row does not lose the results of the others
                     run.progress.end()
                     run.failed.append(row)
                     print(f"bench: {row} FAILED: {error}", file=sys.stderr)

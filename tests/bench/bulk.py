@@ -1,5 +1,5 @@
-"""Filling and draining: against redis-cli --pipe and sqlite3's import, synced; against Python's queues, which sync less; and flatq alone
-without perl, then without python3 too."""
+"""Filling and draining: beside redis-cli --pipe and sqlite3's import, which sync; beside Python's queues, which sync less; and flatq alone, without
+perl and then without python3 too."""
 
 import os
 import shutil
@@ -9,8 +9,8 @@ from pathlib import Path
 from harness import Command, peak_memory
 from rivals import Flatq, Redis, Sqlite
 
-#: what a Python programmer would write; argv is the place. Both commit or save each message: they have nothing for many at once but
-#: litequeue's transaction, which is used. What is done stays in litequeue's table
+# What a Python programmer would write; argv has the place. Both commit or save each message: only litequeue can take many at once, in a
+# transaction, which is used. litequeue keeps messages that are done in its table
 PYTHON = {
     "litequeue": ("import litequeue as l, sys\nq = l.LiteQueue(sys.argv[1])\n",
                   "with q.transaction():\n for line in sys.stdin: q.put(line)",
@@ -22,7 +22,7 @@ PYTHON = {
 
 
 class Pair:
-    """Who fills from a file of lines, and drains into one."""
+    """A contender that fills its queue from a file of lines, and drains it into one."""
 
     def __init__(self, name, fill, drain):
         self.name, self.fill, self.drain, self.seconds = name, fill, drain, {"fill": [], "drain": []}
@@ -88,7 +88,7 @@ def many(run, count, rounds, pairs):
 
 
 def alone(run):
-    """flatq with less and less of what it would use, and its memory."""
+    """flatq without some of the programs that it would use, and its memory."""
     run.notes.append("flatq alone, messages of 100 bytes: a second, and the most memory of all processes together (goal: 300,000 a second):")
     for text, without in (("", ()), ("no perl", ("perl",)), ("awk", ("perl", "python3"))):
         path = path_without(run.work / f"path.{len(without)}", without) if without else None
@@ -111,7 +111,7 @@ def alone(run):
 
 
 def path_without(place, names):
-    """A PATH on which everything is found but the programs named."""
+    """A PATH that has all programs but these."""
     place.mkdir()
     for directory in reversed(os.environ["PATH"].split(os.pathsep)):
         for program in Path(directory).glob("*"):

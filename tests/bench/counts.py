@@ -1,4 +1,4 @@
-"""Rows that no load changes: processes and bytes, counted by strace. tests/engine/test_cost.py holds them."""
+"""Rows that do not depend on the load: processes and bytes, counted by strace. tests/engine/test_cost.py has bounds for them."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ import sys
 from run import ROOT
 
 sys.path.insert(0, str(ROOT / "tests/support"))
-import counting  # noqa: E402 (tests/ is on the path only now)
+import counting  # noqa: E402 (tests/ is in the path only now)
 
 
 def counted(run, spool, words, stdin=b"", sync="off"):
@@ -33,7 +33,7 @@ def processes(run):
 
 
 def bytes_(run):
-    """The same operations at two depths. In turn, so that the depth stays."""
+    """The same operations at two depths. A push and a pop take turns, so that the depth stays."""
     if not run.there("strace"):
         return
     operations = 5 if run.quick else 1_000
@@ -42,7 +42,7 @@ def bytes_(run):
     for depth in (10, run.million):
         spool = f"count.{depth}"
         run.fill(spool, depth)
-        for verb in ("push", "pop"):  # the first pop unfolds; both depths begin behind it
+        for verb in ("push", "pop"):  # the first pop unfolds: both depths are counted from behind it
             counted(run, spool, [verb, "jobs"], b"x" * 100)
         sums = {"push": [0] * 4, "pop": [0] * 4}
         run.progress.row = f"bytes, depth {depth:,}"

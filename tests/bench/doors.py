@@ -11,18 +11,18 @@ SIDE_BY_SIDE = 4
 
 
 def ask(port, said):
-    """One connection: what is said, and all that is answered."""
+    """Open a connection, send this, and return the whole answer."""
     with socket.create_connection(("127.0.0.1", port)) as client:
         try:
             client.sendall(said)
             while client.recv(65536):
                 pass
-        except ConnectionResetError:  # who does nothing with what it is told may end so
+        except ConnectionResetError:  # a door that does nothing with its input may end like this
             pass
 
 
 def connections(run, row, contenders, many):
-    """One after the other, and some at a time; seconds a connection. Contenders: name: (port, what is said)."""
+    """Seconds a connection: one connection after the other, and some at a time. Contenders: name: (port, what is sent)."""
     for text, clients in (("", 1), (f", {SIDE_BY_SIDE} at a time", SIDE_BY_SIDE)):
         seconds = {name: [] for name in contenders}
         run.progress.row = row + text
@@ -52,7 +52,7 @@ def doors(run):
 
 
 def http_(run):
-    """Connections; then a put, a take and a delete over one that stays, beside the same through our beanstalk door."""
+    """Connections; then a put, a take and a delete over one lasting connection, beside the same through flatq's beanstalk door."""
     run.fill("http", 10)
     port = run.door(["http"], "http")
     request = b"GET /queue/stats HTTP/1.1\r\nHost: q\r\nConnection: close\r\n\r\n"
@@ -68,7 +68,7 @@ def http_(run):
 
 
 def beanstalk(run):
-    """One client that puts, reserves and deletes over one connection; both synced, both not."""
+    """One client puts, reserves and deletes over one connection; with both servers syncing, and with neither."""
     if not run.there("beanstalkd"):
         return
     for durable in (True, False):
@@ -87,7 +87,7 @@ def beanstalk(run):
 
 
 def in_turn(run, row, talks):
-    """Each talk once a round."""
+    """Each talk runs once a round."""
     many = 3 if run.quick else 200
     seconds = {name: [] for name in talks}
     run.progress.row = row
@@ -118,7 +118,7 @@ def stalk_job(client):
 
 
 def talk(client, said, end):
-    """What the client is answered, up to and with `end`."""
+    """The server's answer, up to and with `end`."""
     client.sendall(said)
     heard = b""
     while not heard.endswith(end):

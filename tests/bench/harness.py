@@ -1,4 +1,4 @@
-"""Starting commands, timing them side by side, and naming the machine. Nothing of the queue is known here."""
+"""Starting commands, timing them side by side, and naming the machine. This file knows nothing of queues."""
 
 import os
 import platform
@@ -11,14 +11,14 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-#: in the name of whoever does nothing but what cannot be left out
+# part of the name of a contender that does only what no contender can leave out
 FLOOR = "(the floor)"
 DEVNULL = os.open(os.devnull, os.O_RDWR)
 
 
 @dataclass
 class Command:
-    """One contender of a row: what to start, with which file as standard input, where, and what it should exit with."""
+    """One contender of a row: what to start, with which file as standard input, in which directory."""
 
     name: str
     argv: list
@@ -49,7 +49,7 @@ class Command:
 
 
 def interleave(groups, rounds, progress):
-    """Seconds of each command by name: in every round each runs once, group after group, those of one group in an order drawn anew."""
+    """Seconds of each command by name. In every round each command runs once: group after group, in a new random order within each."""
     seconds = {command.name: [] for group in groups for command in group}
     order = random.Random(1)
     warm = min(5, rounds)
@@ -78,8 +78,8 @@ def ratio(ours, theirs):
 
 
 def peak_memory(command, stdout):
-    """Run it: seconds, and the most that all its processes together had in memory, in bytes, looked at every 10 ms.
-    (wait4 would give the largest single process, and for small ones the memory of this Python that started them.)"""
+    """Run it. Return the seconds, and the most memory in bytes that all its processes together had, sampled every 10 ms. (wait4 would give the
+    largest single process; and for a small one the memory of this Python, from which it was started.)"""
     page, peak = os.sysconf("SC_PAGE_SIZE"), 0
     with open(command.stdin, "rb") as stdin:
         begin = time.perf_counter()
@@ -99,7 +99,7 @@ def peak_memory(command, stdout):
 
 
 def resident(session):
-    """Pages in memory of each process of the session."""
+    """Pages in memory, of each process of the session."""
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
@@ -122,7 +122,7 @@ PACKAGES = ("dirq", "persist-queue", "litequeue", "matplotlib", "pyspark")
 
 
 def packages(python):
-    """The versions of what that Python has of PACKAGES."""
+    """The versions of those of PACKAGES that this Python has."""
     script = "import importlib.metadata as m, sys\nfor name in sys.argv[1:]:\n try: print(name, m.version(name))\n except m.PackageNotFoundError: pass"
     try:
         done = subprocess.run([python, "-c", script, *PACKAGES], capture_output=True, text=True)
@@ -132,7 +132,7 @@ def packages(python):
 
 
 def machine(directory, python):
-    """What the numbers were taken on, and with."""
+    """The machine and the programs with which the numbers were taken."""
     cpu = next((row.split(":")[1].strip() for row in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in row), "?")
     system = next((row.split("=")[1].strip('"') for row in Path("/etc/os-release").read_text().splitlines() if "PRETTY" in row), "?")
     mounts = [row.split() for row in Path("/proc/mounts").read_text().splitlines()]
@@ -162,7 +162,7 @@ def machine(directory, python):
 
 
 class Progress:
-    """One line on a terminal, rewritten; elsewhere nothing."""
+    """One line on a terminal, written anew each time. Without a terminal it prints nothing."""
 
     def __init__(self):
         self.shown = sys.stderr.isatty()

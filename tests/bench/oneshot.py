@@ -11,7 +11,7 @@ from rivals import Flatq, Redis, contenders
 
 
 def floor(run, script, stdin):
-    """One shell and the programs that flatq starts, base64 among them, and nothing else: no shell script can be quicker."""
+    """One shell and the programs that flatq starts, with base64, and nothing else: no shell script can be faster."""
     return Command(f"its programs alone {FLOOR}", ["sh", "-c", script], stdin, str(run.work))
 
 
@@ -39,7 +39,7 @@ def pop(run):
 
 
 def depths(run):
-    """A push and a pop in turn, at depths that so stay as they are."""
+    """A push and a pop in turn, which keep the depth as it is."""
     for depth in (10, 1_000) if run.quick else (10, 1_000, 100_000, 1_000_000):
         for durable in (True, False):
             place = f"depth.{depth}"
@@ -49,7 +49,7 @@ def depths(run):
             for rival in rivals:
                 run.progress(f"filling {rival.name}")
                 rival.fill(depth)
-            os.sync()  # what filling has left to be written shall not be in the first rounds
+            os.sync()  # else the first rounds would write what the filling has left in memory
             for verb in ("push", "pop"):
                 groups.append([rival.push(run.message) if verb == "push" else rival.pop() for rival in rivals])
                 for command in groups[-1]:
@@ -64,7 +64,7 @@ def depths(run):
 
 
 def job(run):
-    """A command handed over and run, until it has ended. nq starts it at once, in the background; nothing is synced there."""
+    """A command is handed over, run and ended. nq starts it at once, in the background, and syncs nothing."""
     if not run.there("nq"):
         return
     env = {"FLATQ_DIR": str(run.work / "job"), "FLATQ_SYNC": "off", "lib": str(Path(run.flatq("", "", ["push"]).argv[0]).parent)}
@@ -100,7 +100,7 @@ def wait(run):
 
 
 def handed(push, popping, ready):
-    """Seconds from the start of the push to the first byte that comes out, once the other one waits."""
+    """Seconds from the start of the push to the first byte that the pop writes, which waits before."""
     end = time.monotonic() + 30
     while not ready(popping.pid):
         if popping.poll() is not None or time.monotonic() > end:
@@ -118,7 +118,7 @@ def handed(push, popping, ready):
 
 
 def sleeps(pid):
-    """Whether our pop has its sleeper, and so waits."""
+    """Whether flatq's pop has its sleeper, and so waits."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         return any(Path(f"/proc/{child}/comm").read_text() == "sleep\n" for child in children)

@@ -21,7 +21,7 @@ def caption(about):
 
 
 def ratios(found):
-    """A bar for each comparison, from 1: to the left flatq is quicker."""
+    """A bar for each comparison, from 1 on. A bar to the left means that flatq is faster."""
     rows = [one for one in found["ratios"] if one["low"] is not None]
     if not rows:
         return None
@@ -41,7 +41,7 @@ def ratios(found):
 
 
 def depths(found):
-    """Milliseconds against depth, a panel for each verb and durability."""
+    """Milliseconds against depth, with a panel for each verb and durability."""
     panels = {}
     for row, seconds in found["raw"].items():
         name = re.fullmatch(r"(\w+, (?:un)?synced), depth ([\d,]+)", row)

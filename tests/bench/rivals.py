@@ -1,5 +1,5 @@
-"""Those who take part in the rows of one-shot commands. Each has push(stdin) and pop(), which are commands, fill(count), and `bounds`: the
-most that flatq's time may be of its own. What is named durable has its message on the disk when it answers."""
+"""The contenders of the rows of one-shot commands. Each has push(stdin) and pop(), which return commands, fill(count), and `bounds`: how many times
+its own time flatq's may be at most. A contender that is named durable has the message on the disk when it answers."""
 
 import os
 import shutil
@@ -47,7 +47,7 @@ class Redis:
         return self.command(self.name, ["lpop", "jobs"])
 
     def load(self, name, lines):
-        """From a file of lines by its own protocol, which awk writes."""
+        """Load a file of lines by Redis's own protocol, which awk writes."""
         script = """awk '{ printf "*3\\r\\n$5\\r\\nRPUSH\\r\\n$4\\r\\njobs\\r\\n$%d\\r\\n%s\\r\\n", length($0), $0 }' | redis-cli -p "$0" --pipe"""
         return Command(name, ["sh", "-c", script, self.port], lines, str(self.run.work))
 
@@ -59,7 +59,7 @@ class Redis:
 
 
 def server(run, durable):
-    """The port of a Redis of our own. Where only redis-tools is installed, its checker is the server under another name."""
+    """The port of a Redis that the bench starts. Where only redis-tools is installed, its checker is the same program under another name."""
     program = shutil.which("redis-server")
     if not program:
         program = run.work / "redis-server"
@@ -71,7 +71,7 @@ def server(run, durable):
 
 
 class Sqlite:
-    """A table of its own; the statements are what a shell user would write."""
+    """A table of its own. A shell user would write the same statements."""
 
     most = None
     PUSH = "insert into jobs (body) values (readfile('/dev/stdin'))"
@@ -99,7 +99,7 @@ class Sqlite:
 
 
 class Dirq:
-    """Its Python: it has no command. Nothing is synced."""
+    """Through its Python, since it has no command. It syncs nothing."""
 
     name, most, bounds = "dirq, python3 -c", 10_000, {}
     TAKE = "from dirq.QueueSimple import QueueSimple\nimport sys\nq = QueueSimple(sys.argv[1])\n"
@@ -124,7 +124,7 @@ class Dirq:
 
 
 class Article:
-    """The article's scripts, which sync nothing. Their messages have 49 bytes: of longer ones they make several."""
+    """The article's scripts, which sync nothing. Their messages have 49 bytes: they make several of a longer one."""
 
     name, most, bounds = "the article's", None, {"push": 0.6, "pop": 0.6}
 
@@ -146,7 +146,7 @@ class Article:
 
 
 def contenders(run, place, durable, depth=0):
-    """flatq first; then who is installed, gives as much, and can be filled so far in a reasonable time."""
+    """flatq, and then each rival that is installed, is as durable, and can be filled to this depth in a reasonable time."""
     found = [Flatq]
     found += [Redis] if run.there("redis-cli", "redis-check-rdb") else []
     found += [Sqlite] if run.there("sqlite3") else []

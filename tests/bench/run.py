@@ -1,4 +1,4 @@
-"""One run of the bench: its directory, its servers, and what it has found. A row is a function that gets it."""
+"""One run of the bench: its directory, its servers, and what it has measured. A row is a function that gets the run."""
 
 import os
 import shutil
@@ -16,8 +16,10 @@ MILLION = 1_000_000
 
 
 class Run:
-    """ratios: (row, other, most it may be or None, median, quartiles or None); detail: (row, contender, median, quartiles), seconds;
-    notes: lines; raw: all that was measured, by row."""
+    """ratios: (row, other, the most that it may be or None, median, quartiles or None).
+    detail: (row, contender, median, quartiles), in seconds.
+    notes: lines.
+    raw: everything that was measured, by row."""
 
     def __init__(self, work, python, quick):
         self.work, self.python, self.quick = work, str(python), quick
@@ -43,7 +45,7 @@ class Run:
         return str(path)
 
     def there(self, *programs, package=None):
-        """Whether all of them can be had; what cannot is named once."""
+        """Whether all of these programs are installed. Each that is missing is named once."""
         missing = [program for program in programs if not shutil.which(program)]
         missing += [package] if package and package not in self.packages else []
         for name in sorted(set(missing) - self.missing):
@@ -62,14 +64,14 @@ class Run:
         self.flatq("fill", spool, ["push", "-l", "jobs"], self.lines(messages, size)).run()
 
     def row(self, name, commands, bounds, rounds=None):
-        """Run the commands side by side; the first is ours."""
+        """Run the commands side by side. The first is flatq's."""
         self.progress.row = name
         seconds = interleave([commands], rounds or self.rounds, self.progress)
         self.progress.end()
         self.compare(name, seconds, bounds)
 
     def compare(self, name, seconds, bounds=()):
-        """What each contender took, round by round: the first against each of the others, with the most that its ratio may be."""
+        """Note what each contender took, round by round: the first against each of the others, with the bound of its ratio."""
         bounds = dict(bounds)
         (_, ours), *others = seconds.items()
         self.raw[name] = seconds
@@ -77,7 +79,7 @@ class Run:
         self.detail += [(name, contender, *spread(values)) for contender, values in seconds.items()]
 
     def serve(self, argv, env=None):
-        """Starts a server; None among its words is the port, which is returned once somebody listens there."""
+        """Start a server. If one of its words is None, that is replaced by a port, which is returned once the server listens there."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -96,11 +98,11 @@ class Run:
                 time.sleep(0.02)
 
     def door(self, words, spool, sync="off"):
-        """The port of a door of ours."""
+        """The port of a door of flatq."""
         return self.serve(["sh", ROOT / "launch", *words, "-p", None], {"FLATQ_DIR": str(self.work / spool), "FLATQ_SYNC": sync})
 
     def end(self):
-        """The servers of a row."""
+        """End the servers of a row."""
         while self.servers:
             server = self.servers.pop()
             server.terminate()

@@ -1,9 +1,8 @@
-"""The bench's row `pipeline`: flatq.spark beside Spark's own text reader, in one session, in turn. The session is a process of .venv's
-Python, since the bench itself runs without packages.
+"""The bench's row `pipeline`: flatq.spark beside Spark's own text reader, in one session, in turn. The session is a process of .venv's Python,
+since the bench itself runs without packages.
 
-    rows(work, quick, progress)            what the bench adds to its tables: ratios, detail, notes, raw
-    spark.py WORK [quick] [MESSAGES ...]   the measurements alone, a JSON line each, for so many messages; quick: in one session, no commands
-"""
+rows(work, quick, progress)           what the bench adds to its tables: ratios, detail, notes, raw
+spark.py WORK [quick] [MESSAGES ...]  only the measurements, a JSON line each, for so many messages; quick: in one session, without commands"""
 
 import contextlib
 import functools
@@ -23,15 +22,15 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 ROOT = Path(__file__).resolve().parent.parent.parent
 MILLION = 1_000_000
-#: messages a second that are wanted of one row, at a million
+# the messages a second that a row should reach, at a million messages
 GOALS = {"to a queue, synced": 400_000, "drain, 250,000 a batch": 200_000}
-#: seconds until a terminal has the first figures of a small spool, the start of Java included
+# the seconds within which a terminal should have the first figures of a small spool, with the start of Java
 FIRST = ("stats of a small spool, first figures", 12)
 
 
 @dataclass
 class Rows:
-    """As the bench keeps them."""
+    """The rows as the bench keeps them."""
 
     ratios: list = field(default_factory=list)
     detail: list = field(default_factory=list)
@@ -40,7 +39,7 @@ class Rows:
 
 
 def rows(work, quick, progress):
-    """Measure in a process of its own, and make rows of what it says. Nothing but a note where there is no PySpark."""
+    """Measure in a process of its own, and make rows of what it prints. Without PySpark there is only a note."""
     from harness import ratio, spread
 
     python = ROOT / ".venv/bin/python"
@@ -94,7 +93,7 @@ def rows(work, quick, progress):
 
 
 def aims(found):
-    """Rows for what has no rival but what is wanted: times beside those of the wanted rate; time and memory of ten times the messages."""
+    """Rows for what has no rival but an aim: the times beside those of the wanted rate, and time and memory for ten times the messages."""
     def seconds(name, messages=None):
         return statistics.median(found[name, messages]["seconds"])
 
@@ -107,7 +106,7 @@ def aims(found):
 
 
 def end(process):
-    """All of its session."""
+    """End all processes of its session."""
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
@@ -122,7 +121,8 @@ def end(process):
 
 
 def processes():
-    """(name, seconds of processor, its ended children's included, bytes in memory, shared ones in shares) of each process of this session."""
+    """For each process of this session: its name, its seconds of processor time with those of its ended children, and its bytes in memory, of which
+    shared ones count in shares."""
     tick, mine = os.sysconf("SC_CLK_TCK"), os.getsid(0)
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -137,7 +137,7 @@ def processes():
 
 
 def measured(name, messages, act, rounds=1, before=lambda: None):
-    """Runs of act(): seconds and processor seconds of each, and the most memory of Python's workers and of all processes."""
+    """Run act(): the seconds and processor seconds of each run, and the most memory of Python's workers and of all processes."""
     found = {"name": name, **({"messages": messages} if messages else {}), "seconds": [], "cpu": [], "python": 0, "all": 0}
     for _ in range(rounds):
         before()
@@ -149,7 +149,8 @@ def measured(name, messages, act, rounds=1, before=lambda: None):
                 now = list(processes())
                 found["python"] = max(found["python"], sum(size for kind, _, size in now if kind.startswith("python")))
                 size = sum(size for _, _, size in now)
-                # what lasts for two looks: a program that Java is just starting still has, for a moment, all of Java's memory, counted twice
+                # only a size that lasts for two samples counts: a program that Java just starts has all of Java's memory for a moment, counted
+                # twice
                 found["all"], last = max(found["all"], min(size, last or size)), size
 
         watcher = threading.Thread(target=watch)
@@ -187,14 +188,14 @@ class Measure:
             subprocess.run(["sh", ROOT / "lib/push", "-l", "jobs"], stdin=file, stdout=subprocess.DEVNULL, check=True,
                            env={**os.environ, "FLATQ_DIR": str(spool), "FLATQ_SYNC": "off"})
         lines.unlink()
-        # or the first sync of what is measured would write all that
+        # else the first sync that is measured would write all this
         os.sync()
 
     def to_parquet(self, rows):
         rows.write.mode("overwrite").parquet(str(self.work / "out"))
 
     def text(self, spool):
-        """Spark alone: where the files are, where in a line the message is, is all that it has to know."""
+        """Spark alone. It needs to know only where the files are, and where in a line the message is."""
         rows = self.spark.read.option("recursiveFileLookup", "true").text(str(spool / "jobs/queue"))
         self.to_parquet(rows.selectExpr("unbase64(split(value, '\\t')[1]) AS value"))
 
@@ -209,7 +210,7 @@ class Measure:
         self.fill(spool, messages)
         ours = text = None
         for turn in range(rounds + 1):
-            # the first is to warm both up; who begins changes
+            # the first pair warms both up; the two take turns at beginning
             pair = [("text to Parquet", functools.partial(self.text, spool)), ("to Parquet", functools.partial(self.flatq, spool))]
             for name, act in pair if turn % 2 else reversed(pair):
                 one = measured(name, messages, act)
@@ -226,7 +227,7 @@ class Measure:
         self.say(text)
         if self.spark.read.parquet(str(self.work / "out")).count() != messages:
             raise RuntimeError("not all messages came to Parquet")
-        # made as they are written, and cheaply: rpad() alone took a third of all that
+        # made while it is written, and cheaply: rpad() alone took a third of the time
         rows = self.spark.range(0, messages, 1, 2).selectExpr(f"concat(cast(id + 100000000000 AS string), '{'x' * 88}') AS value")
         back = self.work / "back"
 
@@ -249,14 +250,14 @@ class Measure:
                 self.fill(spool, messages)
 
         if messages <= MILLION:
-            # as of the others, the first is to warm it up; ten million do that by themselves
+            # the first run warms up, as for the others; ten million messages do that by themselves
             again()
             drained()
         self.say(measured("drain, 250,000 a batch", messages, drained, min(rounds, 3), again))
         shutil.rmtree(to)
         shutil.rmtree(spool)
         if commands and messages <= MILLION:
-            # with the session, and a JVM that has yet to learn what it does
+            # with the session's start, in a Java that has not compiled anything yet
             self.fill(spool, messages)
             self.say(measured("drain, the whole command", messages, functools.partial(self.command, "drain", "jobs", "--to", to, spool=spool)))
             shutil.rmtree(to)
@@ -267,7 +268,7 @@ class Measure:
         subprocess.run(list(map(str, command)), stdout=subprocess.DEVNULL, check=True)
 
     def stats(self):
-        """The command, Java's start included."""
+        """The command, with Java's start."""
         spool = self.work / "small"
         self.fill(spool, 1000)
         for _ in range(20):
@@ -276,7 +277,7 @@ class Measure:
         started = []
 
         def first():
-            """A terminal is shown the first figures while the others are being counted."""
+            """A terminal shows the first figures while the others are still being counted."""
             near, far = pty.openpty()
             words = [sys.executable, "-m", "flatq.pipeline", "stats", "--spool", str(spool)]
             started.append((subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=far, stderr=subprocess.DEVNULL), near))
@@ -286,7 +287,7 @@ class Measure:
         def rest():
             while started:
                 process, near = started.pop()
-                with contextlib.suppress(OSError):  # how the end of a terminal is read
+                with contextlib.suppress(OSError):  # the end of a terminal is read as an error
                     while os.read(near, 65536):
                         pass
                 os.close(near)

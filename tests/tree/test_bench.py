@@ -1,4 +1,5 @@
-"""The bench runs, with a few rounds and messages, and writes what it says it writes. Its figures are not looked at: a test is no place for them."""
+"""The bench runs with few rounds and messages, and writes what it says it writes. The test does not look at its figures, which depend on the
+machine's load."""
 
 import importlib.util
 import json
@@ -16,7 +17,7 @@ sys.path.insert(0, str(ROOT / "tests/bench"))
 import bench  # noqa: E402
 import bulk  # noqa: E402
 
-#: rows, what must be compared in them, the pictures that they are good for
+# the rows, what they must compare, and the pictures that can be drawn of them
 PARTS = {
     "one-shot": (("push", "pop", "job", "wait"), (
         "push, synced", "push, unsynced", "pop, synced", "pop, unsynced", "a job, until it has ended", "a push, to a waiting pop"), ("ratios",)),
@@ -69,7 +70,7 @@ def test_beside_beanstalkd(tmp_path):
 
 
 def test_without_what_is_missing(tmp_path):
-    """It says so, and goes on."""
+    """The bench names what is missing, and goes on."""
     path = bulk.path_without(tmp_path / "bin", ("redis", "sqlite3", "nq"))
     done = subprocess.run([sys.executable, ROOT / "tests/bench/bench.py", "--quick", "--python", "/nowhere", "--out", tmp_path / "out", "push", "job"],
                           env={**os.environ, "PATH": path}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100)

@@ -1,4 +1,4 @@
-"""The lessons: each command of theirs is run, and what it prints compared; each answer is checked; each link leads to what it names."""
+"""The lessons: the tests run each of their commands and compare what it prints, check each answer, and follow each link."""
 
 import os
 import pty
@@ -57,14 +57,14 @@ def test_its_form(path):
 
 @lessons
 def test_its_links(path):
-    """Each leads to a file, and to the line of the function that is named: a LookupError says which does not."""
+    """Each link leads to a file, and to the line of the function that it names. A LookupError names a link that does not."""
     text = "".join(course.resolved(path, part.text) for part in course.parts(path) if part.kind == "text")
     assert re.search(r"`\w+` \((lib|tests)/[a-z/_.-]+:[0-9]+\)", text), "how flatq does it"
     assert not re.search(r"\(lib/[a-z-]+\.sh\)", text), "a function is named"
 
 
 def test_a_link_that_leads_nowhere(tmp_path):
-    """The line is that of the function itself, not of a use before it; what is not there is not passed over."""
+    """The link leads to the line of the function itself, not to a use before it. A function that does not exist is an error."""
     file, lesson = tmp_path / "some.sh", course.ROOT / "tests/lessons/01-of-no-file.md"
     place = "../" * len(lesson.parents) + str(file)
     file.write_text("# some()\nother() { some; }\nsome() {\n")
@@ -129,7 +129,7 @@ runpy.run_path(str(tests / "bin/lesson"), run_name="__main__")
 
 
 def at_a_terminal(tmp_path, lesson, keys, *arguments):
-    """What tests/bin/lesson shows of a lesson, twice, to somebody who presses a key when he is asked to; and its exit code."""
+    """What tests/bin/lesson shows at a terminal, with this lesson as both of its lessons, if somebody presses a key whenever it asks; and its exit code."""
     (tmp_path / "01-short.md").write_text(lesson)
     (tmp_path / "some.sh").write_text("some() {\n")
     ours, its = pty.openpty()
@@ -155,12 +155,12 @@ def at_a_terminal(tmp_path, lesson, keys, *arguments):
 
 
 def plain(said):
-    """Without colours; what was asked for in the place of its line."""
+    """The text without colours. A prompt and the line that replaces it stand together."""
     return re.sub(r"\033\[[0-9]*m", "", said).replace("\r\033[K", "\n")
 
 
 def test_the_runner_at_a_terminal(tmp_path):
-    """A key for each step, the files before and after, where a link leads; and the pictures after the last lesson."""
+    """The lesson waits for a key at each step, and shows the files before and after, where a link leads, and the pictures after the last lesson."""
     said, code = at_a_terminal(tmp_path, LESSON, [b" "] * 11)
     first, second, last = plain(said).partition("[the next lesson: any key; q ends]")
     assert (code, bool(second)) == (0, True), said
@@ -201,20 +201,21 @@ so
 
 
 def test_who_ends_it(tmp_path):
-    """q is no failure, and asks for no pictures."""
+    """q ends it with 0, and without the pictures."""
     said, code = at_a_terminal(tmp_path, LESSON, [b" ", b" ", b"q"])
     assert code == 0 and plain(said).endswith("$ ./two >>file; rm two\n[run it: any key; q ends]\n"), said
 
 
 def test_what_the_lesson_does_not_say(tmp_path):
-    """One lesson that is named: no pictures; and what it should have printed is shown."""
+    """A lesson that is named prints no pictures. If a command prints something else than the lesson says, the lesson shows what it should have
+    printed."""
     said, code = at_a_terminal(tmp_path, LESSON.replace("\n2\n2\n", "\n2\n3\n"), [b" "] * 11, "1")
     assert code == 70 and "written:" not in said
     assert plain(said).count("file\n[run it: any key; q ends]\n2\n2\n      file gone: file  (2\\n2\\n)\nThis is not what the lesson says, which is:\n2\n3\n") == 2
 
 
 def test_the_pictures(tmp_path, monkeypatch, capsys):
-    """Of the cost what is measured; of the crash points what the pipeline has written."""
+    """The picture of the cost has what is measured; the picture of the crash points has what the pipeline has written."""
     if reason := course.gate():
         pytest.skip(reason)
     parquet = module("pyarrow.parquet")

@@ -1,14 +1,14 @@
-"""What each file of lib/ needs, derived from what it calls.
+"""The parts that each file of lib/ needs, derived from what it calls.
 
-Under its header a file needs the parts whose functions its usual run calls. What a usual run does not call, the function needs that calls it, before
-it does."""
+Under its header a file needs the parts whose functions its usual run calls. If only a less usual run calls a function, the caller needs the part
+just before."""
 
 import pytest
 
 import parts
 from parts import calls, files, owners
 
-#: What every verb and door reads first
+# what every verb and door reads first
 ALWAYS = "engine/common"
 
 
@@ -18,7 +18,7 @@ def sites(title, name):
 
 
 def loaded(title, function, at, part, seen=()):
-    """Whether the part is loaded there for sure: the file needs it, the function has needed it before, or everything that calls the function has."""
+    """Whether the part is surely loaded there: the file needs it, or the function has needed it before, or every caller of the function has."""
     file = files()[title]
     if part in file.at_once or any(needed == part and place < at for place, needed in file.needs(function)):
         return True
@@ -30,7 +30,7 @@ def loaded(title, function, at, part, seen=()):
 
 
 def serves(title, function, at, part, seen=()):
-    """Whether the function calls the part behind that place, itself or by other functions of its file."""
+    """Whether the function calls the part after that place, itself or through other functions of its file."""
     for place, name in calls(title, function):
         if place > at and (owners()[name] == part or owners()[name] == title and name not in seen and serves(title, name, -1, part, (*seen, name))):
             return True

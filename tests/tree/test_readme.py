@@ -1,4 +1,4 @@
-"""What the pages promise a reader: console blocks print what they show, links lead somewhere, the README is short."""
+"""What the pages promise a reader: console blocks print what they show, links lead somewhere, and the README is short."""
 
 import re
 import subprocess
@@ -15,19 +15,19 @@ def blocks(page):
 
 
 def test_every_console_block_is_run():
-    """Those of the lessons by tests/tree/test_lessons.py."""
+    """tests/tree/test_lessons.py runs the blocks of the lessons."""
     having = [str(path.relative_to(ROOT)) for path in PAGES if path.parent.name != "lessons" and blocks(path)]
     assert having == ["README.md", "lib/doors/README.md", "lib/worker/README.md"]
 
 
 @pytest.mark.parametrize("page, least", [("README.md", 10), ("lib/doors/README.md", 5), ("lib/worker/README.md", 15)])
 def test_session(tmp_path, spool, page, least):
-    """The blocks of a page, run as they stand: all in one shell, in order, and every line of output compared."""
+    """One shell runs the blocks of a page as they are, in order, and prints every line of output that they show."""
     (tmp_path / "bin").mkdir()
     wrapper = tmp_path / "bin/flatq"
     wrapper.write_text(f'#!/bin/sh\nexec "{LIB}/flatq" "$@"\n')
     wrapper.chmod(0o755)
-    # a door by itself, without a port: as inetd runs it
+    # a door alone, without a port, as inetd runs it
     (tmp_path / "lib").symlink_to(LIB)
     commands = [line[2:] for block in blocks(page) for line in block.splitlines() if line.startswith("$ ")]
     assert len(commands) >= least
@@ -44,14 +44,14 @@ def quote(text):
 
 
 def headings(page):
-    """The anchors that a page's headings have, as GitHub names them."""
+    """The anchors of a page's headings, as GitHub names them."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
     return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in re.findall(r"^#+ (.+)$", text, re.M)}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links(page):
-    """Each leads to a file of the tree, and to a heading in it where it names one."""
+    """Each link leads to a file of the tree, and to a heading of that file if it names one."""
     text = re.sub(r"^```.*?^```$|`[^`\n]*`(?!\])", "", page.read_text(), flags=re.M | re.S)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         if not target.startswith("http"):

