@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from conftest import Result, wait_for
-from engine import child_named, empty, lies, pop, push, refused, reserve, stopped_by
+from engine import child_named, empty, lies, pop, push, refused, reserve, stop_waiting
 
 
 @pytest.fixture
@@ -251,12 +251,7 @@ def test_push_that_is_stopped_while_it_waits(shell, flatq, spool, clock):
         process = flatq.start("push", "-w", "30", "-k", "key", "q", stdin=subprocess.DEVNULL)
         wait_for(lambda: child_named(process, "sleep"), "the push that sleeps")
         stopped.append((number, process))
-    for number, process in stopped:
-        process.send_signal(number)
-    for number, process in stopped:
-        # yash notices the signal only when the sleeper ends
-        assert clock.passes(process) <= 2
-        stopped_by(process, number)
+    stop_waiting(clock, stopped)
     assert lies(spool, "q") == before
     assert not list((spool / ".wait").iterdir())
     pop(flatq, "q")

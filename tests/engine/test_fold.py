@@ -58,18 +58,20 @@ def made(tmp_path_factory):
     return top / "spool"
 
 
+def with_copy(flatq, spool):
+    shutil.rmtree(flatq.spool)
+    shutil.copytree(spool, flatq.spool)
+    return flatq
+
+
 @pytest.fixture
 def filled(flatq, made):
-    shutil.rmtree(flatq.spool)
-    shutil.copytree(made, flatq.spool)
-    return flatq
+    return with_copy(flatq, made)
 
 
 @pytest.fixture
 def filled_deep(flatq, deep):
-    shutil.rmtree(flatq.spool)
-    shutil.copytree(deep[0], flatq.spool)
-    return flatq
+    return with_copy(flatq, deep[0])
 
 
 def flats(spool, queue):

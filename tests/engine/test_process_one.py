@@ -47,6 +47,13 @@ def runs(pid, name):
     wait_for(lambda: name in map(command_of, children(pid)), f"{name} runs")
 
 
+def put_back(flatq, spool):
+    """The message is ready again, and the only one; its place is still there."""
+    assert (spool / "default/out").is_dir() and "out" not in lies(spool)
+    assert pop(flatq) == BIG
+    empty(flatq)
+
+
 def ends(process, pid, number, status, text=b""):
     os.kill(pid, number)
     out, err = process.communicate(timeout=100)
@@ -60,9 +67,7 @@ def test_a_pop_that_has_a_message(flatq, first, spool):
     process, pid = first("pop")
     runs(pid, "base64")
     ends(process, pid, signal.SIGTERM, 143, BIG)
-    assert (spool / "default/out").is_dir() and "out" not in lies(spool)
-    assert pop(flatq) == BIG
-    empty(flatq)
+    put_back(flatq, spool)
 
 
 @both_ways
@@ -74,9 +79,7 @@ def test_others_that_have_messages(flatq, first, spool, verb):
     os.kill(pid, signal.SIGTERM)
     process.communicate(timeout=100)
     assert process.returncode == 143
-    assert (spool / "default/out").is_dir() and "out" not in lies(spool)
-    assert pop(flatq) == BIG
-    empty(flatq)
+    put_back(flatq, spool)
 
 
 @in_each_shell

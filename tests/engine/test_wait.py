@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from conftest import LIB, everything, need, wait_for
-from engine import child_named, command_of, empty, holders, lies, pop, push, refused, reserve, stopped_by, used
+from engine import child_named, command_of, empty, holders, lies, pop, push, refused, reserve, stop_waiting, used
 
 
 @pytest.fixture
@@ -164,12 +164,7 @@ def test_a_wake_between_the_look_and_the_sleep(shell, flatq, spool, endless):
 
 def test_stopped_it_leaves_nothing(shell, flatq, spool, clock):
     stopped = [(number, waiting(flatq, "-w", "30", "a", "b", queue="b")) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
-    for number, process in stopped:
-        process.send_signal(number)
-    for number, process in stopped:
-        # yash notices the signal only when the sleeper ends
-        assert clock.passes(process) <= 2
-        stopped_by(process, number)
+    stop_waiting(clock, stopped)
     nothing_left(spool)
     # nor does it take a message that comes later
     push(flatq, b"x", "b")

@@ -72,6 +72,15 @@ def stopped_by(process, number):
     assert process.wait(60) in (-number, 128 + number)
 
 
+def stop_waiting(clock, waiting):
+    """Send each (signal, waiting process) its signal, and see it end. yash notices the signal only when its sleeper ends."""
+    for number, process in waiting:
+        process.send_signal(number)
+    for number, process in waiting:
+        assert clock.passes(process) <= 2
+        stopped_by(process, number)
+
+
 def loop(flatq, script, *args, timeout=600, shell=None):
     """A script with $sh, $lib: many verbs in a row without coming back to Python between them. It must succeed."""
     done = subprocess.run(
