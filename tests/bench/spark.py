@@ -1,8 +1,8 @@
 """The bench's row `pipeline`: flatq.spark beside Spark's own text reader, in one session, in turn. The session is a process of .venv's Python,
 since the bench itself runs without packages.
 
-rows(work, quick, progress)           what the bench adds to its tables: ratios, detail, notes, raw
-spark.py WORK [quick] [MESSAGES ...]  only the measurements, a JSON line each, for so many messages; quick: in one session, without commands"""
+    rows(work, quick, progress)           what the bench adds to its tables: ratios, detail, notes, raw
+    spark.py WORK [quick] [MESSAGES ...]  only the measurements, a JSON line each, for so many messages; quick: in one session, without commands"""
 
 import contextlib
 import functools

@@ -144,7 +144,7 @@ def _events(spark: SparkSession, args: argparse.Namespace) -> int:
 
 
 def _table(spark: SparkSession, args: argparse.Namespace, count: Callable[[DataFrame], None]) -> None:
-    """count(events), of the table named or of the logs."""
+    """Run count(events) on the events of the named table, or of the logs."""
     from pyspark.sql import functions as F
 
     from . import events
@@ -221,8 +221,8 @@ def session(args: argparse.Namespace) -> SparkSession:
 
 @contextlib.contextmanager
 def _later() -> Iterator[None]:
-    """Act on a signal that comes meanwhile only at the end: else a Java that is just starting would stay. Then restore the handlers; Spark has
-    set one of its own for INT."""
+    """A signal that comes meanwhile takes effect only at the end: else a Java that is just starting would stay. At the end the old handlers are
+    back, since Spark sets one of its own for INT."""
     came: list[int] = []
     handlers = {number: handler for number in SIGNALS if (handler := signal.getsignal(number)) is not None}
     for number, handler in handlers.items():
@@ -250,7 +250,7 @@ def main(words: list[str]) -> int:
         flatq_spark.packages()
         from ..spark.options import Options
 
-        # What is not printed is only for this process
+        # a local path; what is printed stays as the user gave it
         args.spool = Options({"path": args.spool} if args.spool else {}).path
         if hasattr(args, "to") and local(args.to):
             # before Java starts: that takes seconds
@@ -271,7 +271,7 @@ def main(words: list[str]) -> int:
         # Spark is in the middle of an answer and takes no other request; it ends with this process
         spark = None
         if getattr(args, "continuous", False):
-            # not yet begun
+            # the job had not begun
             return 0
         raise
     finally:

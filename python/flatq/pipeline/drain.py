@@ -87,7 +87,7 @@ def follow(query: Any, told: Event | None = None) -> tuple[int, int]:
     except Exception:
         with contextlib.suppress(Exception):
             query.stop()
-        # The signal may have gone to Spark's workers too
+        # the signal that told us to stop may have ended Spark's workers too
         if not (told and told.is_set()):
             raise
     finally:
@@ -111,7 +111,7 @@ def alone(to: str) -> Iterator[None]:
         except BlockingIOError:
             raise Busy(f"another drain writes to {to}", 75) from None
         except OSError:
-            # a file system without locks
+            # the file system has no locks
             pass
         yield
     finally:
@@ -144,8 +144,8 @@ def on(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None = 
 
 
 def end(spark: SparkSession, to: str) -> None:
-    """Settle the last batch, and remove what killed tries have written, which is not part of the table. If the directory holds anything else
-    by now, remove nothing; the next drain reports that."""
+    """Settle the last batch, and remove the files that killed tries have written, which are not part of the table. If the directory holds
+    anything else by now, remove nothing: the next drain reports that."""
     flatq_spark.settle_checkpoint(to.rstrip("/") + "/_checkpoint", spark)
     place = local(to)
     if place is None or not os.path.isdir(os.path.join(place, "_spark_metadata")):
@@ -154,7 +154,7 @@ def end(spark: SparkSession, to: str) -> None:
         Place("drain", to).check()
     except Invalid:
         return
-    # with a schema, since of a table in which nothing is as yet Spark finds none
+    # with a schema, since Spark cannot derive one from a table without files
     table = {os.path.basename(unquote(urlparse(path).path)) for path in spark.read.schema("queue string").parquet(to).inputFiles()}
     for name in os.listdir(place):
         if PART.fullmatch(plain(name)) and plain(name) not in table:

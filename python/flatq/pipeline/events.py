@@ -1,8 +1,8 @@
 """The queues' event logs as a table: QUEUE/log and QUEUE/log.*, lines `TIME VERB ID TRIES SIZE MILLISECONDS REASON`.
 
 Columns: queue string, time timestamp, verb string, id bigint, tries int, size bigint, milliseconds bigint (since the message was pushed),
-reason string, count bigint; host in front where the path has wildcards. A line for many (`bulk-N`) has count N and no milliseconds, nor, but
-of a push, an id. Malformed lines, as after a power cut, are left out."""
+reason string, count bigint. If the path has wildcards, host comes first. A line for many messages (`bulk-N`) has count N and no
+milliseconds; only that of a push has an id. Malformed lines, as after a power cut, are left out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COLUMNS = ("queue", "time", "verb", "id", "tries", "size", "milliseconds", "reas
 
 
 class Nothing(Missing):
-    """There is a spool, and no queue in it has a log yet."""
+    """There is a spool, but no queue in it has a log yet."""
 
 
 def logs(path: str | None = None, queues: Sequence[str] = ()) -> dict[str, int]:
@@ -62,7 +62,7 @@ def logs(path: str | None = None, queues: Sequence[str] = ()) -> dict[str, int]:
 def read(spark: SparkSession, files: Sequence[str], host_at: int | None = None) -> DataFrame:
     """Those logs as a table; host: part number `host_at` of the path, counted from its end."""
     lines = spark.read.text(list(files)).selectExpr("value", "split(_metadata.file_path, '/') AS path").where(f"value RLIKE '{LINE}'")
-    # a queue's directory: a comma for each slash, % in front of a dot
+    # a queue's directory has a comma for each slash, and % before a dot
     rows = lines.selectExpr(
         "path", "split(value, ' ', 7) AS f", "translate(regexp_replace(element_at(path, -2), '^%25', ''), ',', '/') AS queue",
     ).selectExpr("*", "regexp_extract(f[6], '^bulk-([0-9]{1,9})$', 1) AS bulk")
@@ -82,13 +82,13 @@ def table(spark: SparkSession, path: str | None = None, queues: Sequence[str] = 
     if options.wild:
         parts = options.path.rstrip("/").split("/")
         first = next(at for at, part in enumerate(parts) if glob.has_magic(part))
-        # behind it: the rest of the path, the queue, the log
+        # after it come the rest of the path, the queue and the log
         host_at = len(parts) - first + 2
     return read(spark, list(logs(path, queues)), host_at)
 
 
 def whole(path: str | None, queues: Sequence[str], job: Callable[[], T]) -> T:
-    """Run job(), and run it again if a log was rotated meanwhile: it may have been read twice, or not at all."""
+    """Run job(). If a log was rotated meanwhile, it may have been read twice or not at all: then run job() again."""
     for _ in range(5):
         before = logs(path, queues)
         try:

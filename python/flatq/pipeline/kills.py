@@ -1,5 +1,5 @@
-"""Kill drivers of the pipeline: kill -9 for everything that one has started, at chosen points and at random ones, again and again; then an
-undisturbed run, after which each message must be there once.
+"""Kill drivers of the pipeline. kill -9 ends a driver and all that it has started, at chosen points or at random ones, again and again.
+Then a run without kills follows, after which each message must be there once.
 
     drain   a queue to Parquet
     load    a table to a queue
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from ..crashlab import campaign
 
 MESSAGES, BATCH = 6000, 500
-#: seconds for a driver: one alone takes ten, many on a busy machine take minutes
+#: Seconds for a driver: one alone takes ten, many on a busy machine take minutes
 PATIENCE = 600
-#: Starts sooner, and leaves room for others
+#: Starts sooner, and needs less memory
 CONF = ("spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "spark.driver.memory=512m")
 COPY = """
 import sys
@@ -52,7 +52,7 @@ spark.stop()
 
 @dataclass(frozen=True)
 class Trial:
-    """`points`: a kill at each, one driver after the other."""
+    """`points`: one driver after the other is killed, each at one of these."""
 
     job: str
     points: tuple[str, ...]
@@ -69,7 +69,7 @@ class Outcome(trial.Outcome):
 
 @dataclass(frozen=True)
 class Ground:
-    """Where a trial takes place."""
+    """The place of a trial."""
 
     job: str
     top: Path
@@ -100,7 +100,7 @@ class Ground:
 
     def start(self) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "FLATQ_LIB": str(self.system.lib), "FLATQ_SYNC": "off", "PYTHONPATH": str(ROOT / "python"),
-                       # A killed process cleans nothing up
+                       # a killed process cleans nothing up
                        "TMPDIR": str(self.top), "SPARK_LOCAL_DIRS": str(self.top)}
         with (self.top / "said").open("wb") as said:
             return subprocess.Popen(self.command(), start_new_session=True, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment, cwd=self.top)
@@ -110,7 +110,7 @@ class Ground:
         return (self.top / "said").read_text(errors="replace")[-1000:]
 
     def verb(self, *words: str, stdin: bytes = b"") -> bytes:
-        """What it says. Raises RuntimeError."""
+        """What a verb prints. Raises RuntimeError."""
         done = self.system.verb(self.spool, *words, stdin=stdin)
         if done.returncode:
             raise RuntimeError(f"{words}: exit {done.returncode}: {done.stderr!r}")
@@ -123,7 +123,7 @@ def _names(place: Path) -> list[str]:
     return []
 
 
-#: Points: a number that grows; the driver is killed when it has grown by more than the second one
+#: Points: a number that grows. The driver is killed when it has grown by more than the second number
 POINTS: dict[str, tuple[Callable[[Ground], int], int]] = {
     "offsets": (lambda ground: ground.latest("offsets"), 1),
     "data": (lambda ground: ground.count("out/part-*"), 1),
@@ -134,7 +134,7 @@ POINTS: dict[str, tuple[Callable[[Ground], int], int]] = {
     "entered": (lambda ground: ground.count("spool/to/queue/*/*") if ground.count("spool/.spark/*/plan") else 0, 0),
     "done": (lambda ground: max([-1, *(int(path.name[5:]) for path in ground.top.glob("spool/.spark/*/done.*"))]), 0),
 }
-#: by job: all of these in make crash
+#: By job; make crash tries all of these
 CHOSEN = {
     "drain": ("offsets", "data", "metadata", "commits", "random", "random", "random"),
     "load": ("stage", "random", "plan", "random", "entered"),
@@ -188,7 +188,7 @@ def kill(ground: Ground, point: str, chance: random.Random, seconds: float = PAT
 
 
 def finish(ground: Ground) -> None:
-    """An undisturbed run, on a quiet console. Raises RuntimeError."""
+    """A run without kills, on a quiet console. Raises RuntimeError."""
     process = ground.start()
     try:
         if process.wait(PATIENCE):
@@ -214,7 +214,7 @@ def prepare(ground: Ground, bodies: list[bytes]) -> None:
 
 
 def wrong(ground: Ground, bodies: list[bytes]) -> str:
-    """What is wrong; empty: nothing."""
+    """What is wrong, or nothing."""
     if ground.job == "drain":
         import pyarrow.parquet as pq  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
@@ -259,7 +259,7 @@ def _runs(trials: Sequence[Trial], system: System, work: Path) -> list[Outcome]:
 
 
 def ready() -> str:
-    """The reason why no driver can be started here; empty: one can."""
+    """The reason why no driver can be started here, or nothing if one can."""
     from .. import spark as flatq_spark
 
     try:
@@ -271,7 +271,7 @@ def ready() -> str:
 
 
 def tasks(system: System, options: campaign.Options, work: Path) -> list[Callable[[], list[Any]]]:
-    """For the laboratory: without a limit all that is CHOSEN, else nothing, since each driver takes seconds."""
+    """For the laboratory: without a limit all that is CHOSEN, else none, since each driver takes seconds."""
     if options.limit is not None:
         return []
     reason = ready()

@@ -42,7 +42,7 @@ def files(path: str) -> list[str]:
         if os.path.isfile(top):
             found.append(top)
         for directory, below, names in os.walk(top):
-            # as Spark does
+            # Spark does this too
             below[:] = sorted(name for name in below if name[0] not in "._")
             found += [os.path.join(directory, name) for name in sorted(names) if name[0] not in "._"]
     return found
@@ -101,7 +101,7 @@ def read(spark: SparkSession, path: str, form: str, encoding: str | None = None)
     if form == "csv":
         reader = reader.option("header", "true").option("enforceSchema", "false").option("multiLine", "true").option("escape", '"')
     if encoding:
-        # Spark itself knows seven; with this, all that Java knows
+        # Spark itself accepts seven encodings, and with this all that Java has
         spark.conf.set("spark.sql.legacy.javaCharsets", "true")
         reader = reader.option("encoding", encoding)
     if form != "text":
@@ -158,14 +158,14 @@ class Load:
         return self.sink.over(named(self.job))
 
     def run(self, spark: SparkSession) -> int | None:
-        """How many rows; None where it had ended before."""
+        """The number of rows, or None if the load had ended before."""
         if self.ended():
             return None
         where = self.place or self.path
         if self.form in ("csv", "json"):
             check(spark, where, self.names, self.encoding or "UTF-8")
         counted = Observation()
-        # Spark notices a table of its own drain by itself
+        # by its metadata, Spark recognizes a table of its own drain
         rows = messages(read(spark, where, self.form, self.encoding), self.value).observe(counted, F.count(F.lit(1)).alias("rows"))
         rows.write.format("flatq").options(**self.options, queue=self.queue, jobId=self.job).mode("append").save()
         return int(counted.get["rows"])

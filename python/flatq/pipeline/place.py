@@ -36,7 +36,7 @@ def local(path: str) -> str | None:
 
 
 def plain(name: str) -> str:
-    """The file that a name in a directory belongs to: for a checksum, which Hadoop puts beside each file, that file."""
+    """The file to which a name in a directory belongs: Hadoop puts a checksum beside each file, which belongs to that file."""
     return name[1:-4] if name.startswith(".") and name.endswith(".crc") else name
 
 
@@ -55,7 +55,7 @@ class Here:
             return file.read()
 
     def write(self, path: str, text: bytes) -> None:
-        """That file, on the disk with all that lies beside it."""
+        """Write that file, and sync it with all files beside it."""
         from ..spark.sink import sync
 
         with open(path, "wb") as file:
@@ -72,7 +72,7 @@ class Here:
         os.rename(old, new)
 
     def remove(self, path: str) -> None:
-        """A directory and what is in it, if it is there."""
+        """Remove a directory with its files, if it exists."""
         shutil.rmtree(path, ignore_errors=True)
 
     def remove_empty(self, path: str) -> None:
@@ -81,7 +81,7 @@ class Here:
 
 
 class There(Here):
-    """The files of another system that Hadoop knows."""
+    """The files of another system, through Hadoop."""
 
     def __init__(self, spark: SparkSession, to: str) -> None:
         jvm: Any = spark._jvm
@@ -141,9 +141,9 @@ class Place:
             self.files = There(spark, to)
 
     def check(self, path: str | None = None) -> bool:
-        """Whether the job has anything there. Raises Invalid where something else is there, or was put there by somebody else.
+        """Whether the job has anything there. Raises Invalid if something else is there, or if another program put it there.
 
-        path: where the directory is meanwhile."""
+        path: the directory's name for the moment."""
         path = path or self.path
         try:
             there = {plain(name) for name in self.files.names(path) or ()} - {MARK}
@@ -151,7 +151,7 @@ class Place:
             if local(self.to) and not os.path.exists(path):
                 raise
             raise Invalid(f"{self.to} is no directory", 65) from None
-        # CRASH: a mark that was cut short is alone
+        # CRASH: a mark that was cut short is the only file
         if not there:
             return False
         mark = self._mark(path)
@@ -189,8 +189,7 @@ class Place:
             self.mark(new, sorted({plain(name) for name in self.files.names(new) or ()}))
             if self.files.names(self.path) is not None:
                 self.files.rename(self.path, old)
-            # CRASH: the old one and the new one are both whole, in `work`, and stay there
-            # RACE: another program may have put something there meanwhile
+            # CRASH: the old directory and the new one are both whole, in `work`, and stay there
             self.check(old)
             self.files.rename(new, self.path)
             self.files.remove(old)

@@ -26,7 +26,7 @@ STYLE: Any = {
     "font.family": "DejaVu Sans", "font.size": 10, "svg.fonttype": "none", "svg.hashsalt": "flatq", "axes.spines.top": False, "axes.spines.right": False,
     "axes.grid": True, "grid.color": GRID, "axes.axisbelow": True, "axes.titlelocation": "left", "axes.facecolor": "none", "legend.frameon": False,
     "lines.linewidth": 1.8, "text.color": TEXT, "axes.labelcolor": TEXT, "axes.edgecolor": TEXT, "xtick.color": TEXT, "ytick.color": TEXT,
-    # a `$` in a queue's name begins no formula
+    # a `$` in a queue's name must not begin a formula
     "text.parse_math": False,
 }
 #: Inches: the widths of a figure, and the margins of all
@@ -41,7 +41,7 @@ TICKS = (
 
 
 def short(value: float) -> str:
-    """As on an axis: 10 k, 1 M."""
+    """The number as an axis shows it: 10 k, 1 M."""
     for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:g} {unit}"
@@ -49,7 +49,7 @@ def short(value: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """As on an axis: 500 ms, 10 min, 1 d."""
+    """The time as an axis shows it: 500 ms, 10 min, 1 d."""
     for size, unit in ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s")):
         if seconds >= size:
             return f"{seconds / size:g} {unit}"
@@ -57,13 +57,14 @@ def span(seconds: float) -> str:
 
 
 def clipped(text: str, inches: float, points: float = 9) -> str:
-    """The text, with an ellipsis where it is longer than that."""
+    """The text, cut off with an ellipsis if it is longer than that."""
     most = int(inches * 72 / (points * 0.62))
     return text if len(text) <= most else f"{text[:most - 1]}\u2026"
 
 
 def figure(title: str, wide: bool, height: float, rows: int = 1, legend: int = 0, named: bool = False) -> tuple[Figure, list[Axes]]:
-    """One figure of `height` inches, and its axes, one below the other; legend: that many lines of it go below them; named: each has a title."""
+    """A figure of `height` inches, and its axes, one below the other. legend: so many lines of it go below them. named: each axis has a
+    title."""
     width = WIDE if wide else PHONE
     height += legend * 0.175
     made = Figure(figsize=(width, height))
@@ -100,7 +101,7 @@ def _over_time(found: Stats, axes: Sequence[Axes], wide: bool) -> list[datetime]
 
 
 def _steps(axes: Axes, times: Any, values: Sequence[float], color: str, label: str = "") -> Any:
-    """A value for each interval; the last goes to its end."""
+    """One step for each interval. The last goes to the end of its interval."""
     return axes.step(times, [*values, values[-1]], where="post", color=color, label=label)[0]
 
 
@@ -117,7 +118,7 @@ def throughput(found: Stats, wide: bool) -> Figure:
 
 
 def depth(found: Stats, wide: bool) -> Figure:
-    """A plot for each of the deepest queues, since one axis for all would show only the deepest, and one for the others together."""
+    """A plot for each of the deepest queues, and one for the others together. One axis for all would show only the deepest."""
     title = "Depth: messages neither done nor buried"
     rows = deepest(found, 6)
     made, axes = figure(title, wide, 2.9 if len(rows) == 1 else 1.1 + 0.72 * len(rows), len(rows), named=True)
@@ -174,7 +175,7 @@ def _ticks(low: float, high: float, inches: float) -> list[float]:
 
 
 def _bars(title: str, wide: bool, color: str, rows: Sequence[tuple[str, str, int, int]]) -> Figure:
-    """A bar for each row: above it a name and what is said of it; its length, and how much of that has the colour."""
+    """A bar for each row. Above it are a name and a text; its length shows one number, and its coloured part the other."""
     made, [axes] = figure(title, wide, TOP + 0.15 + 0.42 * len(rows))
     width, height = made.get_size_inches()
     made.subplots_adjust(left=0.1 / width, bottom=0.08 / height)
@@ -230,7 +231,7 @@ def windows(heads: Sequence[str], rows: Sequence[str], bad: dict[tuple[str, str]
     for y, row in enumerate(rows):
         for x, head in enumerate(heads):
             share = bad.get((row, head), 0) / tried[row, head] if tried.get((row, head)) else None
-            # a trial that was bad is seen however few they are of all
+            # a bad trial is visible, however few there are
             color: Any = "none" if share is None else "#cfe6f5" if not share else reds(0.3 + 0.7 * share)
             axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=color, edgecolor="#9a9a9a" if share is None else "#ffffff",
                                                         hatch="////" if share is None else None, linewidth=0 if share is None else 1))
@@ -257,6 +258,6 @@ PLOTS: dict[str, Callable[[Stats, bool], Figure | None]] = {
 
 
 def all_of(found: Stats, wide: bool = True) -> dict[str, Figure]:
-    """Those of PLOTS for which there is something to show."""
+    """Those of PLOTS that have something to show."""
     with matplotlib.rc_context(STYLE):
         return {name: one for name, plot in PLOTS.items() if (one := plot(found, wide)) is not None}

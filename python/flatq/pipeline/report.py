@@ -57,7 +57,7 @@ def svg(one: Figure, name: str, kind: str) -> str:
 
 
 def page(found: Stats, figures: Mapping[str, Mapping[str, Figure]], title: str) -> str:
-    """figures: by name, then by kind: wide, phone, or large, which is shown on every page and scrolls there."""
+    """figures: by name, then by kind: wide, phone, or large, which every page shows and lets scroll."""
     top = f"""<!DOCTYPE html>
 <html lang="en">
 <meta charset="utf-8">
@@ -85,8 +85,8 @@ def page(found: Stats, figures: Mapping[str, Mapping[str, Figure]], title: str) 
 
 
 def write(found: Stats, to: str, title: str = "flatq", more: Mapping[str, Figure] | None = None) -> str:
-    """The page and the PNGs, in the place of those that were there; the page's path. `found` is of many intervals and of SHARES. Raises Invalid
-    where `to` holds something else."""
+    """Write the page and the PNGs, and replace earlier ones. Return the page's path. `found` has many intervals, and SHARES. Raises Invalid
+    if `to` holds anything else."""
     figures: dict[str, dict[str, Figure]] = {}
     if found.queues:
         wide, phone = plots.all_of(found), plots.all_of(found, wide=False)

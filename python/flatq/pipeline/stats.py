@@ -66,7 +66,7 @@ class Stats:
 
 
 def zone(found: Stats) -> timezone:
-    """The zone of all times that are shown: this machine's, as it was at the last event. Its name says how far from UTC it is."""
+    """The time zone of all times that are shown: this machine's, as it was at the last event. Its name is its distance from UTC."""
     last = datetime.fromtimestamp(max((queue.last for queue in found.queues), default=0)).astimezone()
     plain, name = timezone(offset := last.utcoffset() or timedelta()), last.tzname() or ""
     return plain if name == str(plain) or not name.isalpha() else timezone(offset, f"{name} ({plain})")
@@ -84,7 +84,7 @@ def deepest(found: Stats, most: int) -> list[tuple[str, list[int]]]:
 
 
 def thin(found: Stats, intervals: int = 20) -> Stats:
-    """The same with fewer intervals, and SHARES alone: what fits a table."""
+    """The same with fewer intervals, and only SHARES: what fits into a table."""
     factor = -(-max(map(len, found.series.values()), default=1) // intervals)
     series = {
         name: [(sum(one[0] for one in some), sum(one[1] for one in some), some[-1][2])
@@ -97,7 +97,7 @@ def thin(found: Stats, intervals: int = 20) -> Stats:
 
 
 def collect(events: DataFrame, intervals: int = 20, shares: tuple[float, ...] = SHARES, tell: Callable[[str], object] = lambda text: None) -> Stats:
-    """Collect the statistics from a table of events. tell: called with the first figures while the others are being counted."""
+    """Collect the statistics from a table of events. Call `tell` with the first figures while the others are being counted."""
     events = events.selectExpr(
         "concat(host, ':', queue) AS queue" if "host" in events.columns else "queue", "cast(time AS double) AS at", "verb", "id", "tries",
         "size", "milliseconds", "reason", "count",
@@ -129,7 +129,7 @@ def over_time(events: DataFrame, found: Stats, intervals: int) -> None:
     """Depth and throughput, interval by interval."""
     found.start = min(queue.first for queue in found.queues)
     span = max(queue.last for queue in found.queues) - found.start
-    # one event is no rate of a hundred a second
+    # one event alone has no rate: it is not a hundred a second
     found.width = next((width for width in WIDTHS if span / width < intervals), WIDTHS[-1]) if span else 1.0
     at = f"cast(floor(round((at - {found.start!r}D) * 100) / {found.width * 100!r}D) AS int) AS bin"
     names = ", ".join(f"'{verb}'" for verb in DONE)
@@ -162,7 +162,7 @@ def delivery(events: DataFrame, found: Stats) -> None:
     spread = F.expr(f"percentile(milliseconds, array({shares}))").alias("spread")
     for row in timed.groupBy("queue", "verb").agg(F.count("*").alias("number"), spread).collect():
         found.latency[row["queue"], row["verb"]] = (row["number"], list(row["spread"]))
-    # `work` says only how a try ended; whatever is logged of a try, it was one
+    # `work` logs only how a try ended, so every line with a try counts as one
     handed = events.where("id IS NOT NULL AND tries > 1").select("queue", "id", "tries").distinct()
     for row in handed.groupBy("queue", "tries").count().collect():
         found.tries[row["queue"], row["tries"]] = row["count"]
@@ -187,7 +187,7 @@ def text_overview(found: Stats) -> str:
 
 
 def text(found: Stats, first: bool = True) -> str:
-    """As tables; without the first, which `tell` has heard."""
+    """The statistics as tables; without the first one if `tell` has printed it already."""
     parts = [text_overview(found)] if first or not found.queues else []
     if not found.queues:
         return "\n\n".join(parts)

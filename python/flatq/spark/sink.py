@@ -96,7 +96,7 @@ def named(job: str) -> str:
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task has staged: for each queue, the number of messages and bytes; empty: nothing."""
+    """What a task has staged: the number of messages and bytes for each queue. It may be empty."""
 
     job: str
     stage: str = ""
@@ -112,7 +112,7 @@ class Ids:
 
     def take(self, count: int, queue: str) -> int:
         if self.left < count or queue not in self.names:
-            # Ids that are left over are lost; there are plenty
+            # ids that are left over are lost, which does no harm: there are plenty
             ask = max(count, min(self.asked * 5, 200000))
             self.first, self.born = map(int, engine(self.spool, "ids", ask, queue))
             self.left = self.asked = ask
@@ -153,7 +153,7 @@ def alone(top: str) -> Iterator[None]:
 
 
 class Sink:
-    """Steps 1 to 5."""
+    """Steps 1 to 5 of the order above."""
 
     def __init__(self, options: Options, given: Mapping[str, str]) -> None:
         self.spool = options.path
@@ -265,7 +265,7 @@ class Sink:
         return True
 
     def done(self, job: str) -> int:
-        """The last batch that is in the queues; -1: none."""
+        """The last batch that is in the queues, or -1."""
         try:
             return max((int(name[5:]) for name in os.listdir(self.top(job)) if name.startswith("done.")), default=-1)
         except FileNotFoundError:
@@ -315,7 +315,7 @@ class Sink:
                 engine(self.spool, "enter", flat.queue_name(queue), stage, pieces[0].nonce, count, size, first, self.wait)
                 return
             except Exception:
-                # RACE: the shell of a driver that was killed may have been at it still
+                # RACE: the shell of a killed driver may have moved some files meanwhile
                 if len(pieces) == before:
                     raise
                 before = len(pieces)
@@ -380,7 +380,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         query = context.getLocalProperty("sql.streaming.queryId") if context else None
         if not query:
             raise RuntimeError("no query id: this PySpark is too old")
-        # the run's own number would be another after a restart
+        # a number of the run would change at a restart
         return self.sink.stage(f"query-{query}", iterator)
 
     def commit(self, messages: list[Any], batchId: int) -> None:

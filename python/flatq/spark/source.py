@@ -44,7 +44,7 @@ def _parts(pieces: list[tuple[Place, flat.Piece]], partitions: int, **more: Any)
 
 
 def _claimed(place: Place, held: Iterable[Segment], low: int, high: int, strict: bool) -> Iterator[flat.Piece]:
-    """The flat files with offsets from low to below high; raises Lost if a part of them is not held and `strict`."""
+    """The flat files with offsets from low to below high. Raises Lost if a part of them is not held and `strict`."""
     at = low
     for segment in sorted(held, key=lambda segment: segment.offset):
         if segment.end <= low or segment.offset >= high:
@@ -87,7 +87,7 @@ class Reader(_Reads, DataSourceReader):
         self.low, self.high = 0, 1 << 62
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Those that say which queue, or between which offsets."""
+        """Keep the filters that say which queue, or between which offsets."""
         for one in filters:
             column, value = getattr(one, "attribute", ()), getattr(one, "value", None)
             if column in (("queue",), ("offset",)) and isinstance(one, IsNotNull):
@@ -137,7 +137,7 @@ class Reader(_Reads, DataSourceReader):
 
 
 class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets, as Spark keeps them: {"path": SPOOL, "consumer": NAME, "offsets": {QUEUE: OFFSET}}, those of `claim`."""
+    """Offsets as Spark keeps them: {"path": SPOOL, "consumer": NAME, "offsets": {QUEUE: OFFSET}}. The numbers are those of `claim`."""
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
@@ -147,7 +147,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.locks: dict[str, int] = {}
         self.most = MOST
         self.held: dict[str, list[Segment]] = {}
-        # settles, and claims for the next batch, while Spark works on this one
+        # this thread settles, and claims for the next batch, while Spark works on the current one
         self.beside: ThreadPoolExecutor | None = None
         self.under_way: list[Future[None]] = []
 
@@ -169,19 +169,19 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dict(offset["offsets"])
 
     def _claim(self, place: Place, most: int) -> list[Segment]:
-        """As Place.claim; from then on nobody else may read as this consumer, as long as this process lives."""
+        """As Place.claim. From then on no other process may read as this consumer, as long as this process lives."""
         self._lock(place)
         held = self.held[place.key] = place.claim(self.consumer, most)
         self._lock(place)
         return held
 
     def _begun(self, place: Place) -> None:
-        """What the consumer holds is known from now on. LookupError where there is no such queue."""
+        """Look up what the consumer holds already. Raises LookupError if there is no such queue."""
         if place.key not in self.held:
             self._claim(place, 0)
 
     def _claim_up_to(self, place: Place, end: int) -> int:
-        """Claim up to that offset, where it is not and so much is ready; up to which was claimed."""
+        """Claim up to that offset, if it is not claimed yet and so much is ready. Return the offset up to which messages are claimed."""
         done, last = place.marks(self.consumer)
         if last < end:
             self._claim(place, end - done)
@@ -193,7 +193,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.under_way.append(self.beside.submit(act))
 
     def _await(self) -> None:
-        """What was begun is done. Raises what it did."""
+        """Wait until what was begun is done. Raises what it raised."""
         while self.under_way:
             self.under_way.pop(0).result()
 
@@ -214,7 +214,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
                 fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                # the process of a query that has just ended, or was killed, takes a moment
+                # the process of a query that has just ended or was killed may hold the lock for a moment
                 if time.monotonic() > end:
                     os.close(number)
                     raise RuntimeError(f"queue '{place.queue}': another query reads as consumer '{self.consumer}'") from None
@@ -285,7 +285,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         if gone and any(ends[key] != before.get(key) for key in gone):
             raise ValueError(f"this checkpoint reads queue {gone[0]!r} too, and the option queue does not name it")
         if self.target is not None and self.most < MOST:
-            # the next batch follows at once
+            # the next batch follows at once, so claim it now
             self._begin(lambda: self._ahead(ends))
         return _parts(found, self.options.parallel(sum(piece.count for _, piece in found)))
 
