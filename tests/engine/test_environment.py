@@ -61,7 +61,7 @@ def said(text):
     text = re.sub(rb"(Timestamp: |Date: ).*", rb"\1T", text)
     text = re.sub(rb"(?m)^(oldest|pid|uptime|id|age|hostname|time-left|rusage\S*|delay)(:?) .*$", rb"\1\2 N", text)
     text = re.sub(rb'("oldest_seconds":|"time":|Content-Length: )[\d.]+', rb"\1N", text)
-    text = re.sub(rb'points="[^"]*"|<td>\d+ s</td>|\b\d\d:\d\d:\d\d\b', b"N", text)  # of the status page
+    text = re.sub(rb'points="[^"]*"|<td>\d+ s</td>|\b\d?\d:\d\d:\d\d\b', b"N", text)  # of the status page
     return re.sub(rb"\b1[6-9]\d{8}(\.\d+)?\b", b"TIME", text)
 
 
