@@ -200,8 +200,7 @@ def test_the_first_verbs_after_a_boot_at_once(flatq, clock):
 
 
 def test_a_boot_with_a_pusher_that_waits_for_its_input(flatq, spool, clock):
-    """The first verb after a boot checks for bodies without slips. It must not remove the body that a push is still writing. (The boot is a
-    simulated one.)"""
+    """Neither the first verb after a boot nor doctor may remove the body that a push is still writing. (The boot is a simulated one.)"""
     push(flatq, b"before", "q")
     process = flatq.start("push", "q")
     process.stdin.write(b"slow ")

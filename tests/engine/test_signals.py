@@ -38,7 +38,7 @@ def run(flatq, words, at=0):
 
 
 def whole(flatq, spool):
-    """What a pop gets, if anything. After it, no file of a message may be left."""
+    """The message that a pop gets, in a list, or an empty list."""
     done = flatq("pop")
     assert done.status in (0, 66) and done.err.count(b"\n") == (done.status > 0)
     return [done.out] * (done.status == 0)
