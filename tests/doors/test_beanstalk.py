@@ -15,7 +15,7 @@ import pytest
 
 import counting
 from conftest import LIB, Runner, everything, fuzz, listening, need, share, wait_for
-from engine import children, command_of, lies, push, reserve, used
+from engine import child_named, children, command_of, lies, push, reserve, used
 from servers import module
 from stalk import Client, Debians, Direct, compare, debians_say, differences, in_pieces, over_tcp, parent, recorded, talk
 from stalk_talks import DIFFERENT, LONG, TALKS
@@ -518,7 +518,8 @@ def test_counters_are_not_missed_while_they_are_folded(flatq, stub):
     try:
         wait_for(folding.exists, "the fold is under way")
         other.send(b"stats\r\n")
-        assert other.reply(0.5) == b"<nothing>"
+        wait_for(lambda: child_named(one.processes[1], "flock"), "the other waits for the lock")
+        assert other.reply(0) == b"<nothing>"
         folding.unlink()
         said = other.reply()
         assert b"cmd-put: 1\n" in said and b"total-connections: 2\n" in said, said

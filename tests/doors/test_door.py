@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from conftest import LIB, everything, free, listening, need, wait_for
-from engine import carriers, empty, lies, pop, push
+from engine import carriers, children, command_of, empty, lies, pop, push
 from stalk import Launched
 
 from flatq.crashlab import clients
@@ -593,6 +593,10 @@ def speak(address, request, until):
         return said
 
 
+def sleeper(pid):
+    return next((child for child in children(pid) if command_of(child) == "sleep"), None)
+
+
 def test_a_socket_in_the_file_system(flatq, spool, tmp_path):
     """The kernel's tables do not list a Unix socket. So what the door wrote to it counts as received, and its input ends in good order only if the
     client ended it."""
@@ -618,9 +622,11 @@ def test_a_socket_in_the_file_system(flatq, spool, tmp_path):
         assert say(b"pop jobs\n") == b"hello" and say(b"pop jobs\n") == b""
         with begin(b"pop -w 60 jobs\n") as client:
             client.shutdown(socket.SHUT_WR)
-            wait_for(lambda: list(spool.glob("jobs/wait/*")), "it to wait")
-            # the waiter looks for its client every two seconds, and must not give up
-            assert select.select([client], [], [], 2.5)[0] == []
+            handler = wait_for(lambda: named(spool, "lib/handler"), "the handler")[0]
+            # the waiter looks for its client every two seconds, between two sleepers, and must not give up
+            first = wait_for(lambda: sleeper(handler), "it sleeps")
+            wait_for(lambda: sleeper(handler) not in (None, first), "it sleeps again")
+            assert select.select([client], [], [], 0)[0] == []
             push(flatq, b"at last", "jobs")
             assert answer(client) == b"at last"
         with begin(b"pop -w 60 jobs\n"):

@@ -350,6 +350,7 @@ def test_a_script_that_is_a_worker(flatq, shop, spool, number):
     worker = subprocess.Popen(command, env=flatq.environment(None), stdout=subprocess.PIPE, text=True)
     wait_for((shop / "begun").exists, "it works")
     worker.send_signal(number)
+    # the worker must not end before its job: it gets 0.2 s to do so
     with pytest.raises(subprocess.TimeoutExpired):
         worker.wait(0.2)
     (shop / "go").touch()
