@@ -31,7 +31,7 @@ spool_tools() {
   return $spool_tools_code
 }
 
-# spool_boot_probe - set epoch, base64_wrap and clock_same, for all verbs until the next boot. If a tool fails here, so does the verb
+# spool_boot_probe - set epoch, base64_wrap, clock_same and sync_whole, for all verbs until the next boot. If a tool fails here, so does the verb
 spool_boot_probe() {
   need engine/probe
   tools_find
@@ -75,7 +75,7 @@ spool_boot_queues() {
 spool_boot_mark() {
   {
     rm -f "$FLATQ_DIR/.boot/new.$$" && set -C &&
-      printf '%s %s %s\n%s\n' "$epoch" "$base64_wrap" "$clock_same" "$tools" >"$FLATQ_DIR/.boot/new.$$" && set +C &&
+      printf '%s %s %s\n%s\n' "$epoch" "$base64_wrap" "$clock_same${sync_whole:+ -f}" "$tools" >"$FLATQ_DIR/.boot/new.$$" && set +C &&
       { [ ! -e "$FLATQ_PROC/$$/exe" ] || touch -r "$FLATQ_PROC/$$/exe" "$FLATQ_DIR/.boot/new.$$"; } &&
       mv -f "$FLATQ_DIR/.boot/new.$$" "$FLATQ_DIR/.boot/$boot"
   } 2>/dev/null || { set +C; disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return; }

@@ -141,7 +141,7 @@ END {
   print "line names the program, what it does, and what to install. doctor \\-v shows what is tried."
   variable("busybox, as on Alpine", "apk add coreutils sed; if there is no flock, apk add flock")
   variable("busybox whose shell runs its own programs whatever PATH says", "run flatq by another shell: apk add dash")
-  variable("uutils, toybox", "GNU coreutils, first in PATH")
+  variable("uutils before 0.12, toybox", "GNU coreutils, first in PATH; on Ubuntu: apt install coreutils-from-gnu")
   variable("no /dev/full", "mount /dev")
   variable("no /proc", "mount it, or set FLATQ_SYNC=off, which loses messages in a power cut")
   heading("INTERNALS")

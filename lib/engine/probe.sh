@@ -1,7 +1,7 @@
 # engine/probe.sh - does each program do what flatq relies on? Tried once after each boot, and again when the shell or a program of every push and
 # pop is another one (tools_same). lib/README.md, "Tools", has what is tried here, and what is checked wherever it is used.
 #
-# tools_probe - return 70, with `why`, if a program does less than it must; else set base64_wrap. probe_said: what was tried, a line each.
+# tools_probe - return 70, with `why`, if a program does less than it must; else set base64_wrap and sync_whole. probe_said: what was tried, a line each.
 # Call it with the spool's lock, on descriptor 8
 tools_probe() {
   probe_said='' probe_try=$FLATQ_DIR/.try
@@ -29,9 +29,20 @@ tools_probe() {
 probe_sync() {
   [ "$FLATQ_SYNC" = on ] || return 0
   probe sync coreutils 'cannot sync a directory' sync /dev 2>/dev/null &&
-    probe sync coreutils 'hides that a file could not be synced' probe_not sync /dev/null &&
+    probe sync coreutils 'hides that a file could not be synced' probe_sync_file &&
     probe sync coreutils 'cannot sync one file system' sync -f /dev 2>/dev/null &&
     probe sync coreutils 'hides that a file system could not be synced' probe_name sync
+}
+
+# probe_sync_file - succeed if `sync FILE` reports that it failed, or set sync_whole=-f. The `sync FILE` of uutils 0.12 syncs all file systems and
+# reports nothing, but its `sync -d` and `sync -f` report errors, by the same code; those of 0.0.30 do not. An error of -d can be tried here
+probe_sync_file() {
+  sync_whole=
+  ! probe_not sync /dev/null || return 0
+  case $(sync --version 2>&1) in
+  *'(uutils coreutils)'*) probe_not sync -d /dev/null && sync_whole=-f ;;
+  *) return 1 ;;
+  esac
 }
 
 # probe TOOL PACKAGE SYMPTOM COMMAND ... - return 70, with `why`, if COMMAND fails
@@ -46,7 +57,12 @@ probe() {
   probe_path=$(command -v "$probe_tool") || probe_path=
   case $probe_path in
   '') why="$probe_tool is missing: install it (apk add $probe_package)" ;;
-  /*) why="$probe_tool ($probe_path) $probe_symptom: install GNU's (apk add $probe_package)" ;;
+  /*)
+    # On Ubuntu, uutils replaces GNU's
+    case $("$probe_tool" --version 2>&1) in
+    *uutils*) probe_package="$probe_package; apt install coreutils-from-gnu" ;;
+    esac
+    why="$probe_tool ($probe_path) $probe_symptom: install GNU's (apk add $probe_package)" ;;
   *) why="$probe_tool of this shell $probe_symptom: run flatq by another shell (apk add dash)" ;;
   esac
   return 70

@@ -86,14 +86,14 @@ tools_same() {
   [ ! -e "$tools_path" ] || { [ ! "$tools_path" -nt "$FLATQ_DIR/.boot/$boot" ] && [ ! "$tools_path" -ot "$FLATQ_DIR/.boot/$boot" ]; }
 }
 
-# boot_read - set epoch, base64_wrap and clock_same; return 66 if no verb has run since this boot. A file that exists and cannot be read is
+# boot_read - set epoch, base64_wrap, clock_same and sync_whole; return 66 if no verb has run since this boot. A file that exists and cannot be read is
 # an error, not a new boot: recovery would put back what living owners hold. Members of a group may write this file and the shell
 # calculates with it, so accept only numbers and two words (R7)
 boot_read() {
-  epoch='' base64_wrap='' clock_same='' boot_tools=
+  epoch='' base64_wrap='' clock_same='' sync_whole='' boot_tools=
   # RACE: another verb may have created it between two looks: then look again
   for boot_try in 1 2; do
-    { { read -r epoch base64_wrap clock_same && read -r boot_tools || :; } <"$FLATQ_DIR/.boot/$boot"; } 2>/dev/null && break
+    { { read -r epoch base64_wrap clock_same sync_whole && read -r boot_tools || :; } <"$FLATQ_DIR/.boot/$boot"; } 2>/dev/null && break
     need engine/proof
     ! absent "$FLATQ_DIR/.boot/$boot" || return 66
     case $absent_said in
@@ -103,8 +103,8 @@ boot_read() {
   case $epoch in
   '' | 0?* | *[!0-9]* | ???????????*) ;;
   *)
-    case $base64_wrap.$clock_same in
-    -w0.same | -w0.- | --.same | --.-) return 0 ;;
+    case $base64_wrap.$clock_same.$sync_whole in
+    -w0.same. | -w0.-. | --.same. | --.-. | -w0.same.-f | -w0.-.-f | --.same.-f | --.-.-f) return 0 ;;
     esac ;;
   esac
   why="spool $FLATQ_DIR: cannot read its record of this boot"
@@ -203,9 +203,10 @@ queue_conf() {
     { queue_bound=0 queue_most=0 why="queue '$queue': conf is damaged"; return 65; }
 }
 
-# sync_paths PATH ... - sync these files and directories; with FLATQ_SYNC=off, do nothing
+# sync_paths PATH ... - sync these files and directories; with FLATQ_SYNC=off, do nothing. With uutils, sync_whole is -f (probe_sync_file): sync their
+# whole file systems
 sync_paths() {
-  [ "$FLATQ_SYNC" = off ] || sync "$@" 2>/dev/null
+  [ "$FLATQ_SYNC" = off ] || sync ${sync_whole:+-f} "$@" 2>/dev/null
 }
 
 # sync_many PATH - as sync_paths, for many new files at once: sync the whole file system that PATH lies on

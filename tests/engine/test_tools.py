@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+import newest
 from conftest import LIB, SHELLS, Result, need, runs_stubs, share
 from engine import flats_of, refused
 from test_rules import drained, faulty, fill, stub
@@ -289,6 +290,27 @@ def test_a_day(flatq, name, userland):
     os.symlink(os.path.realpath(need(name)), flatq.shell)
     flatq.env.update(FLATQ_SYNC="on", PATH=f"{flatq.home}:{flatq.env['PATH']}")
     USERLANDS[userland](flatq)
+    a_day(flatq)
+
+
+@pytest.mark.full
+def test_a_day_with_debians_newest_uutils(flatq):
+    """Since 0.12 they may be used: `sync -f` stands in for their `sync FILE`, which reports no error."""
+    flatq.env.update(FLATQ_SYNC="on", PATH=f"{newest.applets('rust-coreutils', flatq.home / 'newest')}:{flatq.env['PATH']}")
+    a_day(flatq)
+    # a failed sync is seen
+    done = faulty(flatq, "syncfs", flatq.spool / "q/wal", "push", "q", input=b"x")
+    assert done.returncode == 74 and b"cannot sync" in done.stderr, done
+
+
+@pytest.mark.full
+@pytest.mark.new
+def test_debians_newest_busybox_is_refused(flatq):
+    refuses(flatq, lambda flatq: newest.applets("busybox-static", flatq.home / "newest"))
+
+
+def a_day(flatq):
+    """Any bytes, a megabyte, full and closed outputs, bulk, keys, a worker, the line door."""
     for body in b"", ANY, os.urandom(1 << 20):
         flatq("push", "q", input=body, check=0)
         for script in 'exec "$@" >&-', 'exec "$@" >/dev/full':

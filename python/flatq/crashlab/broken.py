@@ -187,8 +187,8 @@ MUTANTS: dict[str, Mutant] = {
         (('owner_dead "$journal_pid-$journal_time" || { journal_free=; continue; }', ":"), (' && owner_dead "$journal_pid-$journal_time" || return', " || return")),
         race("swept while a body is read")),
     "a push does not note that its slip comes": Mutant(
-        ((" && printf 'slip\\n' >>\"$journal\"", ""),),
-        crash("push", "kill")),
+        ((" && printf 'slip\\n' >>\"$journal\"", " && printf '' >>\"$journal\""),),
+        crash("checkpoint after a push killed with its slip", "kill")),
     "settle removes before it says so": Mutant(
         (('  moved "$claim/settled.$claim_settled" "$claim/settled.$claim_at"',
           '  claim_old=$claim_settled claim_settled=$claim_at\n  claim_recover || return\n  claim_settled=$claim_old\n'
@@ -287,7 +287,7 @@ MUTANTS: dict[str, Mutant] = {
         (('  lock_queue || die $? "$why"\n  claim_name_open', '  need engine/proof\n  claim_name_open'),),
         pair("plain/claim/claim", "rename q/out/.* q/claimed/")),
     "a kick that is slower fails": Mutant(
-        (("    # RACE: another process was faster: go on with the next\n    66) ;;\n", "    66) return 66 ;;\n"),),
+        (("    # RACE: another process was faster: go on with the next\n    66) ;;\n", "    66) return 74 ;;\n"),),
         pair("plain/kick/kick", "rename q/buried/")),
     # the door
     "a client that is gone has had its answer": Mutant(
