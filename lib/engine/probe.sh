@@ -7,20 +7,20 @@ tools_probe() {
   probe_said='' probe_try=$FLATQ_DIR/.try
   [ -c /dev/full ] || { why='/dev/full is missing, with which failed writes are tried: mount /dev'; return 70; }
   probe base64 coreutils 'cannot write one long line' probe_wrap &&
-    probe base64 coreutils 'hides a read error' probe_not base64 "$base64_wrap" <"$probe_try" &&
-    probe base64 coreutils 'hides a write error' probe_not probe_encode >/dev/full &&
+    probe base64 coreutils 'hides a read error' probe_fails "$probe_try" /dev/null base64 "$base64_wrap" &&
+    probe base64 coreutils 'hides a write error' probe_fails /dev/null /dev/full probe_encode &&
     probe base64 coreutils 'hides a write error but the last' probe_name base64 &&
-    probe base64 coreutils 'hides a read error when it decodes' probe_not base64 -d "$probe_try" &&
-    probe base64 coreutils 'hides a write error when it decodes' probe_not probe_decode QUJD >/dev/full &&
-    probe base64 coreutils 'decodes damaged text' probe_not probe_decode 'QQ!=' >/dev/null &&
+    probe base64 coreutils 'hides a read error when it decodes' probe_fails /dev/null /dev/null base64 -d "$probe_try" &&
+    probe base64 coreutils 'hides a write error when it decodes' probe_fails /dev/null /dev/full probe_decode QUJD &&
+    probe base64 coreutils 'decodes damaged text' probe_fails /dev/null /dev/null probe_decode 'QQ!=' &&
     probe base64 coreutils 'decodes no more than the first of several pieces' probe_pieces &&
     probe mv coreutils 'copies when a rename fails' probe_rename &&
     probe_sync &&
     probe ls coreutils 'does not show nine columns' probe_columns &&
-    probe find findutils 'hides a failed look' probe_not find "$probe_try/none" >/dev/null &&
+    probe find findutils 'hides a failed look' probe_fails /dev/null /dev/null find "$probe_try/none" &&
     probe flock flock 'does not lock' probe_lock &&
     probe dd coreutils 'reads more than it is asked to' probe_exact &&
-    probe head coreutils 'hides a write error' probe_not head -c 3 </dev/zero >/dev/full &&
+    probe head coreutils 'hides a write error' probe_fails /dev/zero /dev/full head -c 3 &&
     probe sed sed 'changes NUL bytes' probe_nul &&
     probe awk gawk 'does not know what flatq uses' probe_awk
 }
@@ -28,9 +28,9 @@ tools_probe() {
 # probe_sync - with FLATQ_SYNC=off nothing is synced. Not on the spool's disk: that may fail
 probe_sync() {
   [ "$FLATQ_SYNC" = on ] || return 0
-  probe sync coreutils 'cannot sync a directory' sync /dev 2>/dev/null &&
+  probe sync coreutils 'cannot sync a directory' sync /dev &&
     probe sync coreutils 'hides that a file could not be synced' probe_sync_file &&
-    probe sync coreutils 'cannot sync one file system' sync -f /dev 2>/dev/null &&
+    probe sync coreutils 'cannot sync one file system' sync -f /dev &&
     probe sync coreutils 'hides that a file system could not be synced' probe_name sync
 }
 
@@ -38,18 +38,18 @@ probe_sync() {
 # reports nothing, but its `sync -d` and `sync -f` report errors, by the same code; those of 0.0.30 do not. An error of -d can be tried here
 probe_sync_file() {
   sync_whole=
-  ! probe_not sync /dev/null || return 0
+  ! probe_fails /dev/null /dev/null sync /dev/null || return 0
   case $(sync --version 2>&1) in
-  *'(uutils coreutils)'*) probe_not sync -d /dev/null && sync_whole=-f ;;
+  *'(uutils coreutils)'*) probe_fails /dev/null /dev/null sync -d /dev/null && sync_whole=-f ;;
   *) return 1 ;;
   esac
 }
 
-# probe TOOL PACKAGE SYMPTOM COMMAND ... - return 70, with `why`, if COMMAND fails
+# probe TOOL PACKAGE SYMPTOM COMMAND ... - return 70, with `why`, if COMMAND fails twice: a failed read or open is not the tool's (R1)
 probe() {
   probe_tool=$1 probe_package=$2 probe_symptom=$3
   shift 3
-  if "$@"; then
+  if { "$@" || "$@"; } 2>/dev/null; then
     probe_said="$probe_said$probe_tool: no sign that it $probe_symptom
 "
     return 0
@@ -68,15 +68,17 @@ probe() {
   return 70
 }
 
-# probe_not COMMAND ... - succeed if COMMAND fails
-probe_not() {
-  ! "$@" 2>/dev/null
+# probe_fails INPUT OUTPUT COMMAND ... - succeed if COMMAND, with these files open, fails
+probe_fails() {
+  probe_input=$1 probe_output=$2
+  shift 2
+  { ! "$@"; } <"$probe_input" >"$probe_output"
 }
 
 # probe_wrap - set base64_wrap: GNU's wraps at 76 characters without -w0; one that does not know -w does not wrap
 probe_wrap() {
   for base64_wrap in -w0 --; do
-    probe_out=$(printf '%0100d' 0 | base64 "$base64_wrap" 2>/dev/null)
+    probe_out=$(printf '%0100d' 0 | base64 "$base64_wrap")
     [ ${#probe_out} -ne 136 ] || return 0
   done
   return 1
@@ -99,39 +101,39 @@ probe_name() {
 }
 
 probe_pieces() {
-  probe_out=$(printf 'QQ==\nQg==\n' | base64 -d 2>/dev/null)
+  probe_out=$(printf 'QQ==\nQg==\n' | base64 -d)
   [ "$probe_out" = AB ]
 }
 
 # probe_rename - no directory can be moved by its name `.`: it can be copied
 probe_rename() {
-  ! mv -f "$probe_try/." "$FLATQ_DIR/.try.moved" 2>/dev/null && [ ! -e "$FLATQ_DIR/.try.moved" ] && return 0
-  rmdir "$FLATQ_DIR/.try.moved" 2>/dev/null
+  ! mv -f "$probe_try/." "$FLATQ_DIR/.try.moved" && [ ! -e "$FLATQ_DIR/.try.moved" ] && return 0
+  rmdir "$FLATQ_DIR/.try.moved"
   return 1
 }
 
 probe_columns() {
   # shellcheck disable=SC2012,SC2046 # the columns are what is wanted
-  set -- $(cd "$lib/engine" && exec ls -qln common.sh 2>/dev/null)
+  set -- $(cd "$lib/engine" && exec ls -qln common.sh)
   [ $# -eq 9 ] && [ "$9" = common.sh ] && is_number "$5" 999999999999
 }
 
 probe_lock() {
-  ! { flock -n 7 7>>"$FLATQ_DIR/.lock"; } 2>/dev/null
+  ! { flock -n 7 7>>"$FLATQ_DIR/.lock"; }
 }
 
 probe_exact() {
-  probe_out=$(printf abcdef | { dd bs=1 count=1 iflag=fullblock && dd bs=65536 count=2 iflag=fullblock,count_bytes && cat; } 2>/dev/null)
+  probe_out=$(printf abcdef | { dd bs=1 count=1 iflag=fullblock && dd bs=65536 count=2 iflag=fullblock,count_bytes && cat; })
   [ "$probe_out" = abcdef ]
 }
 
 probe_nul() {
-  [ "$(printf 'a\000b\n.\nc\n' | sed -n -e '/^\.$/q' -e p 2>/dev/null | tr '\000' x)" = axb ]
+  [ "$(printf 'a\000b\n.\nc\n' | sed -n -e '/^\.$/q' -e p | tr '\000' x)" = axb ]
 }
 
 probe_awk() {
   # shellcheck disable=SC2016 # awk's
   probe_out=$(FLATQ_PROBE=1.2 awk -F '\t' -v "sum=3" '
-    BEGIN { n = split(ENVIRON["FLATQ_PROBE"], field, "."); printf "%012.0f %d %d", 12345678901, n, sum; exit 74 }' 2>/dev/null </dev/null)
+    BEGIN { n = split(ENVIRON["FLATQ_PROBE"], field, "."); printf "%012.0f %d %d", 12345678901, n, sum; exit 74 }' </dev/null)
   [ "$?.$probe_out" = '74.012345678901 2 3' ]
 }
