@@ -12,7 +12,9 @@ guard_second() {
     [ "${guard_stat%% *}" = "$$" ] || return 1
     # With several doors: end when their parent has ended, if nothing else does that
     if [ -n "${launch_parent:-}" ]; then
-      { read -r guard_stat <"$FLATQ_PROC/$$/stat"; } 2>/dev/null || return 1
+      # A look that failed is repeated in a second
+      guard_stat=") - $launch_parent "
+      { read -r guard_stat <"$FLATQ_PROC/$$/stat"; } 2>/dev/null || ! process_gone "$$" || return 1
       guard_stat=${guard_stat##*') '}
       guard_stat=${guard_stat#* }
       [ "${guard_stat%% *}" = "$launch_parent" ] || return 1
@@ -51,7 +53,7 @@ guard_checkpoint() {
 
 # guard_look - check the connection in guard_pid and so on, which is not in the list now: is it dead, is its line too long, is it idle?
 guard_look() {
-  if ! guard_lives "$guard_pid" "$guard_started"; then
+  if guard_gone "$guard_pid" "$guard_started"; then
     case $guard_state in
     line | 4?? | verb)
       # Processes that the handler has started would keep the connection open: end them through its ncat, which started no later than it
@@ -121,7 +123,12 @@ guard_sends() {
   guard_unsent=$door_unsent guard_quiet=$guard_now
 }
 
-# guard_lives PID [STARTED] - return whether the process lives, and is the one that started then
+# guard_lives PID STARTED - return whether the process lives, and is the one that started then: only then it may be signalled
 guard_lives() {
-  if process_started "$1"; then [ "$started" = "${2:-$started}" ]; else [ ! -e "$FLATQ_PROC/self/stat" ] && kill -0 "$1" 2>/dev/null; fi
+  if process_started "$1"; then [ "$started" = "$2" ]; else [ ! -e "$FLATQ_PROC/self/stat" ] && kill -0 "$1" 2>/dev/null; fi
+}
+
+# guard_gone PID [STARTED] - return whether it is proved that the process is gone: there is none, or one that started at another time (R1)
+guard_gone() {
+  if process_started "$1"; then [ "$started" != "${2:-$started}" ]; else process_gone "$1"; fi
 }

@@ -82,10 +82,10 @@ guard_begins() {
   guard_put
 }
 
-# guard_born PID - set guard_started for a process that was just started; `-` if it is gone already
+# guard_born PID - set guard_started for a process that was just started; `-` if it is gone already. Look twice: one look may fail
 guard_born() {
   started=-
-  process_started "$1"
+  process_started "$1" || process_started "$1"
   guard_started=$started
 }
 

@@ -18,7 +18,7 @@ several() {
   # A door that ends sends us TERM; one that was killed is noticed within a second
   while [ -z "$launch_signal" ]; do
     for launch_pid in $launch_pids; do
-      guard_lives "$launch_pid" || pass TERM
+      ! guard_gone "$launch_pid" || pass TERM
     done
     [ -z "$launch_signal" ] || break
     exec sleep 1 &

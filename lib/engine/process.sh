@@ -23,6 +23,14 @@ process_started() {
   started=$padded
 }
 
+# process_gone PID - return 0 only if it is proved that there is no such process, or that it has ended and was not reaped
+process_gone() {
+  ! process_started "$1" || return 1
+  [ -z "$started_over" ] || return 0
+  # We may not be allowed to signal it
+  ! kill -0 "$1" 2>/dev/null && need engine/proof && absent "$FLATQ_PROC/$1"
+}
+
 # owner_dead PID-TIME - return 0 only if it is proved that the process PID that lived at TIME is gone.
 # If the PID is in use again, that process started later. If the processes of other users are hidden (hidepid), or there is no /proc,
 # nothing is proved.

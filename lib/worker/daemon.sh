@@ -39,16 +39,18 @@ daemon_ready() {
   exec 3>&-
 }
 
-# pid_file_take - write our PID to $work_pid_file; return 75 if it names a running worker
+# pid_file_take - write our PID to $work_pid_file; return 75 if it names a running worker, 74 if that is unknown
 pid_file_take() {
   case $work_pid_file in
   -*) work_pid_file=./$work_pid_file ;;
   esac
   [ ! -d "$work_pid_file" ] || { why="cannot write '$work_pid_file': a directory"; return 74; }
   lock_spool || return
-  { read -r pid_there <"$work_pid_file"; } 2>/dev/null || pid_there=
-  if pid_file_lives "$pid_there"; then
+  pid_file_read && pid_file_lives "$pid_there"
+  pid_code=$?
+  if [ $pid_code -ne 1 ]; then
     unlock_spool
+    [ $pid_code -eq 0 ] || { why="cannot see whether '$work_pid_file' names a running worker"; return 74; }
     why="'$work_pid_file' names process $pid_there, a running worker"
     return 75
   fi
@@ -58,16 +60,37 @@ pid_file_take() {
   [ $pid_code -eq 0 ] || { rm -f "$work_pid_file.$$" 2>/dev/null; why="cannot write '$work_pid_file'"; return 74; }
 }
 
-# pid_file_lives PID - return whether it is a worker with this pid file. A killed worker leaves its file, and another process may get its PID
+# pid_file_read - set pid_there to the first line of the pid file; empty: there is none. Return 74 if it cannot be read
+pid_file_read() {
+  { read -r pid_there <"$work_pid_file"; } 2>/dev/null && return
+  pid_there=
+  need engine/proof
+  there "$work_pid_file"
+  case $? in
+  1) return 0 ;;
+  74) return 74 ;;
+  esac
+  # It is empty, or has no newline
+  pid_said=$({ cat "$work_pid_file" && printf '\nend'; } 2>/dev/null 8>&-) && capture "$pid_said" || return 74
+  pid_there=${captured%%'
+'*}
+}
+
+# pid_file_lives PID - return 0 if it is a worker with this pid file, 1 if not, 74 if unknown. A killed worker leaves its file, and another process
+# may get its PID
 pid_file_lives() {
   is_number "$1" 9999999999 && [ "$number" -ne $$ ] || return 1
   [ -e "$FLATQ_PROC/self/cmdline" ] || { kill -0 "$number" 2>/dev/null; return; }
   # We may not signal another user's process, but can see it
-  process_started "$number" || return 1
-  case $(tr '\000' ' ' 2>/dev/null <"$FLATQ_PROC/$number/cmdline") in
-  *--pid-file*"${work_pid_file##*/} "*) return 0 ;;
+  pid_lives=$number
+  ! process_gone "$pid_lives" || return 1
+  pid_said=$({ tr '\000' ' ' <"$FLATQ_PROC/$pid_lives/cmdline" && printf end; } 2>/dev/null 8>&-)
+  case $pid_said in
+  *--pid-file*"${work_pid_file##*/} "*end) return 0 ;;
+  *end) return 1 ;;
   esac
-  return 1
+  ! process_gone "$pid_lives" || return 1
+  return 74
 }
 
 # pid_file_leave - remove the pid file, at the end

@@ -67,15 +67,24 @@ feed_ended() {
     case $feed_line in
     "$slip_nonce good") return 0 ;;
     "$slip_nonce bad") return 1 ;;
-    "$slip_nonce "[0-9]*) ! feed_lives "${feed_line#* }" || { feed_open=; return 0; } ;;
+    "$slip_nonce "[0-9]*)
+      feed_lives "${feed_line#* }"
+      feed_code=$?
+      # If that is unknown, the message is given back: without its report, it may not have been fed
+      [ $feed_code -eq 1 ] || { feed_open=; return $feed_code; } ;;
     esac
   done
 }
 
-# feed_lives PID - return whether it still holds its files: an exiting process (PF_EXITING, 4) may have closed some of them
+# feed_lives PID - return 0 if it still holds its files, 1 if not, 74 if unknown. An exiting process (PF_EXITING, 4) may have closed some of them
 feed_lives() {
-  [ -e "$FLATQ_PROC/self/stat" ] || { kill -0 "$1" 2>/dev/null; return; }
-  { read -r feed_stat <"$FLATQ_PROC/$1/stat"; } 2>/dev/null || return 1
+  { read -r feed_stat <"$FLATQ_PROC/$1/stat" || read -r feed_stat <"$FLATQ_PROC/$1/stat"; } 2>/dev/null || {
+    need engine/process engine/proof
+    ! process_gone "$1" || return 1
+    absent "$FLATQ_PROC/self/stat" || return 74
+    # Without /proc
+    return 0
+  }
   # shellcheck disable=SC2086 # the words are what is wanted
   set -- ${feed_stat##*') '}
   case $1 in

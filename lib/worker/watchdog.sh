@@ -52,9 +52,10 @@ work_tell_self() {
   work_tell "+$1$work_named"
 }
 
-# work_name PID - set `work_named` to PID-TIME. If the process is gone already, name only its group: the PID may belong to another process
+# work_name PID - set `work_named` to PID-TIME. If the process is gone already, name only its group: the PID may belong to another process. Look
+# twice: one look may fail
 work_name() {
-  process_started "$1" || started=000000000000
+  process_started "$1" || process_started "$1" || started=000000000000
   work_named=$1-$started
 }
 

@@ -86,6 +86,84 @@ def test_where_pipe_is_ignored_a_command_need_not_read(shell, flatq):
     assert (process.returncode, process.stderr) == (0, b"") and rows(flatq) == []
 
 
+# ---- a process that cannot be looked at is not gone (R1)
+
+
+def looked(flatq, parts, script, *args, faults=(), when="1+"):
+    """What a script says under the shell of the test, with these parts of lib/, where each opening of these files fails."""
+    head = f'set -u; . "$lib/engine/common.sh"; shell_reset; need {parts}; '
+    words = [flatq.shell, "-c", head + script, "sh", *map(str, args)]
+    if faults:
+        paths = [word for path in faults for word in ("-P", str(path))]
+        words = [need("strace"), "-f", "-qq", "-o", "/dev/null", *paths, "-e", "trace=openat", "-e", f"inject=openat:error=EMFILE:when={when}", "--", *words]
+    return subprocess.run(words, env=flatq.environment({"lib": str(LIB), "FLATQ_VERB": "test"}), stdin=subprocess.DEVNULL, capture_output=True, timeout=100)
+
+
+@pytest.mark.parametrize("when", ["1", "1+"])
+def test_a_feeder_that_cannot_be_looked_at(shell, flatq, tmp_path, when):
+    """The worker neither waits for its report as long as it lives, nor takes its message for fed without one."""
+    os.mkfifo(tmp_path / "pipe")
+    script = 'slip_nonce=abc feed_open=1; exec 8<>"$1"; printf "abc %s\\n" "$2" >&8; feed_ended; printf "%s%s" "$?" "$feed_open"'
+    feeder = subprocess.Popen(["sleep", "1000"])
+    try:
+        done = looked(flatq, "worker/run", script, tmp_path / "pipe", feeder.pid, faults=[f"/proc/{feeder.pid}/stat"], when=when)
+        assert done.stdout == (b"0" if when == "1" else b"74"), done
+    finally:
+        feeder.kill()
+        feeder.wait()
+
+
+@pytest.mark.parametrize("fault", ["file", "stat", "cmdline"])
+def test_a_worker_that_cannot_be_looked_at_has_its_pid_file(shell, flatq, tmp_path, fault):
+    file = tmp_path / "pid"
+    script = 'work_pid_file=$1; pid_file_take; printf "%s" "$?"'
+    worker = flatq.start("work", "--pid-file", file, "-w", "1000", "--", "true", stdin=subprocess.DEVNULL)
+    wait_for(file.exists, "the pid file")
+    path = file if fault == "file" else f"/proc/{worker.pid}/{fault}"
+    assert looked(flatq, "worker/daemon", f"spool_open; {script}", file, faults=[path]).stdout == (b"75" if fault == "stat" else b"74")
+    assert file.read_text() == f"{worker.pid}\n"
+    flatq.end(worker)
+    assert looked(flatq, "worker/daemon", f"spool_open; {script}", file).stdout == b"0"
+
+
+def test_the_guard_ends_nothing_that_it_cannot_look_at(shell, flatq):
+    """A connection whose handler's file it cannot open once."""
+    process = subprocess.Popen(["sleep", "1000"])
+    script = """launch_most=9 launch_door=line launch_idle=0 guard_groups='' guard_wal=1 guard_now=0 guard_list=' ' guard_group=''
+        guard_begins "$1" 1; guard_take "$1"; guard_look; printf '%s %s\\n' "$guard_state" "$guard_list" """
+    try:
+        stat = f"/proc/{process.pid}/stat"
+        for when in ("1", "2", "3", "4"):
+            done = looked(flatq, "doors/guard", script, process.pid, faults=[stat], when=when)
+            assert done.stdout.startswith(b"line ") and f" {process.pid},".encode() in done.stdout, (when, done)
+            assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_door_whose_launch_cannot_be_looked_at_stays(shell, flatq):
+    """As one of several."""
+    script = """launch_parent=$PPID guard_groups='' guard_now=0 guard_list=' ' guard_group=''; guard_checkpoint() { :; }
+        printf '%s\\n' "$$" >"$1"; read -r go <"$2"; guard_second & wait $!; printf %s $?"""
+    os.mkfifo(flatq.home / "go")
+    head = 'set -u; . "$lib/engine/common.sh"; shell_reset; need doors/guard; '
+    process = subprocess.Popen([flatq.shell, "-c", head + script, "sh", flatq.home / "pid", flatq.home / "go"], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL,
+                               env=flatq.environment({"lib": str(LIB), "FLATQ_VERB": "launch"}))
+    flatq.started.append(process)
+    wait_for(lambda: (flatq.home / "pid").exists() and (flatq.home / "pid").read_text().strip(), "its number")
+    tracer = subprocess.Popen([need("strace"), "-f", "-qq", "-o", flatq.home / "trace", "-P", f"/proc/{process.pid}/stat", "-e", "trace=openat",
+                               "-e", "inject=openat:error=EMFILE", "-p", str(process.pid)])
+    try:
+        wait_for(lambda: "TracerPid:\t0" not in Path(f"/proc/{process.pid}/status").read_text(), "strace")
+        (flatq.home / "go").write_text("go\n")
+        assert process.communicate(timeout=60)[0] == b"0"
+        assert "EMFILE" in (flatq.home / "trace").read_text()
+    finally:
+        tracer.terminate()
+        tracer.wait()
+
+
 # ---- http: the sum must be that of the whole message; a receipt is looked up under the lock under which messages of the group are handed out
 
 
