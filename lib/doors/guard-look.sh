@@ -35,7 +35,8 @@ guard_second() {
   # A handler may outlive its ncat
   guard_alive=
   for guard_entry in $guard_groups; do
-    [ "$guard_entry" != "$guard_group" ] && ! kill -0 "-$guard_entry" 2>/dev/null || guard_alive="$guard_alive $guard_entry"
+    ! guard_stranger "$guard_entry" || continue
+    [ "${guard_entry%%-*}" != "$guard_group" ] && ! kill -0 "-${guard_entry%%-*}" 2>/dev/null || guard_alive="$guard_alive $guard_entry"
   done
   guard_groups=$guard_alive
 }

@@ -18,7 +18,7 @@
 # have read and written; COARSE is MARK without the last four digits; QUIET and SLOW are the seconds since the start when these last changed.
 # UNSENT is the number of bytes that waited for the client at the last look: a slow client reads from these for long before the handler
 # can write more. FROM is the number of bytes that the handler had read before its line. STARTED is the time when the handler started: a process
-# that has its number and another time is a stranger, who must not be signalled.
+# that has its number and another time is a stranger, who must not be signalled. guard_groups has PID-STARTED of the first process of each group.
 
 need engine/process doors/door doors/guard-look
 
@@ -38,9 +38,9 @@ guard() {
     '') ;;
     t) guard_second || break ;;
     'n '*)
-      guard_group=${guard_line#n } guard_groups="$guard_groups $guard_group"
+      guard_group=${guard_line#n }
       guard_born "$guard_group"
-      guard_group_started=$guard_started
+      guard_group_started=$guard_started guard_groups="$guard_groups $guard_group-$guard_started"
       [ -z "$guard_denied" ] || guard_ncat_waits ;;
     'c '*) guard_begins ${guard_line#c } ;;
     'l '*)
@@ -218,14 +218,17 @@ guard_end() {
 
 # guard_left - return whether any process is left; from the second second on, kill it. Ignore zombies, which may never be reaped
 guard_left() {
-  guard_any=1
+  guard_any=1 guard_ours=' '
+  for guard_entry in $guard_groups; do
+    guard_stranger "$guard_entry" || guard_ours="$guard_ours${guard_entry%%-*} "
+  done
   if [ -e "$FLATQ_PROC/self/stat" ]; then
     set +f
     for guard_process in "$FLATQ_PROC"/[0-9]*; do
       { read -r guard_stat <"$guard_process/stat"; } 2>/dev/null || continue
       # shellcheck disable=SC2086
       set -f -- ${guard_stat##*') '}
-      case "$1 $guard_groups " in
+      case "$1$guard_ours" in
       [ZX]*) ;;
       *" $3 "*)
         guard_any=0
@@ -233,9 +236,15 @@ guard_left() {
       esac
     done
   else
-    for guard_process in $guard_groups; do
+    for guard_process in $guard_ours; do
       kill "-$guard_signal" "-$guard_process" 2>/dev/null && guard_any=0
     done
   fi
   return $guard_any
+}
+
+# guard_stranger PID-STARTED - return whether another process has the number of that group's first process by now. As long as one of the group is
+# left, nobody gets the number: so the group is gone, and one of that number is not ours
+guard_stranger() {
+  [ "${1#*-}" != - ] && process_started "${1%%-*}" && [ "$started" != "${1#*-}" ]
 }

@@ -583,6 +583,32 @@ def test_the_guard_kills_no_stranger(shell, flatq, state):
             process.wait()
 
 
+def test_the_guard_kills_no_stranger_s_group(shell, flatq, tmp_path):
+    """All of an ncat's group have ended, and the number is that of another group by now."""
+    script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/door doors/guard doors/guard-look
+        exec 6<>"$2/pipe" <"$2/pipe"
+        later=$2/later now_at=$FLATQ_PROC/$3/stat
+        guard_second() { mv "$later" "$now_at"; }
+        printf 'n %s\\n%s\\nq\\n' "$3" "$4" >&6; guard"""
+    os.mkfifo(tmp_path / "pipe")
+    for turn, ends in (("t", False), ("", True)):
+        process = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        try:
+            proc = tmp_path / f"proc{turn}"
+            (proc / str(process.pid)).mkdir(parents=True)
+            (proc / "self").symlink_to("/proc/self")
+            stat = Path(f"/proc/{process.pid}/stat").read_text()
+            (proc / str(process.pid) / "stat").write_text(stat)
+            fields = stat.split()
+            (tmp_path / "later").write_text(" ".join([*fields[:21], str(int(fields[21]) + 100), *fields[22:]]) + "\n")
+            done = subprocess.run([flatq.shell, "-c", script, "-", LIB, tmp_path, str(process.pid), turn], capture_output=True, timeout=100,
+                                  env=flatq.environment({"FLATQ_PROC": str(proc)}))
+            assert (process.poll() is None) != ends, (turn, done)
+        finally:
+            process.kill()
+            process.wait()
+
+
 def test_the_guard_looks_at_some_of_many(shell, flatq):
     """The guard looks at 32 of 400 idle connections each second, and at each in its turn."""
     script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/guard doors/guard-look
