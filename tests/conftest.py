@@ -26,8 +26,8 @@ sys.dont_write_bytecode, sys.pycache_prefix = False, str(ROOT / ".venv/pycache")
 sys.path.insert(0, str(ROOT / "python"))
 
 from flatq.crashlab import campaign  # noqa: E402
-from flatq.crashlab import processes as living  # noqa: E402
-from flatq.crashlab.clients import free  # noqa: E402
+from flatq.crashlab.gate import processes as living  # noqa: E402
+from flatq.crashlab.families.clients import free  # noqa: E402
 
 Result = namedtuple("Result", "status out err")
 

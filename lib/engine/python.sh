@@ -7,9 +7,9 @@ python_run() {
   command -v "$python" >/dev/null 2>&1 || die 69 "needs Python 3.9 or later, '$python' is not there: apt install python3, or set FLATQ_PYTHON"
   python_module=$1
   shift
-  if [ -e "$lib/../python/flatq/${python_module#*.}.py" ]; then
+  if [ -e "$lib/../python/flatq/verbs.py" ]; then
     python_path=$lib/../python
-  elif [ -e "$lib/../${python_module#*.}.py" ]; then
+  elif [ -e "$lib/../verbs.py" ]; then
     python_path=$lib/../..
   else
     python_path=

@@ -18,9 +18,9 @@ import urllib.parse
 from typing import Any, NoReturn
 
 from .command import Stopped, fail, needs, number, options, out
-from .ends import Parcel, Source, Target, TooLarge
 from .errors import Busy, Denied, Empty, Error, Full, Invalid, Missing, Usage
-from .shovel import command
+from .shovel.__main__ import command
+from .shovel.ends import Parcel, Source, Target, TooLarge
 
 #: flatq's priority for 0 in the kernel
 USUAL = 65536

@@ -18,8 +18,8 @@ from conftest import LIB, everything, free, listening, need, wait_for
 from engine import carriers, children, command_of, empty, lies, pop, push
 from stalk import Launched
 
-from flatq.crashlab import clients
-from flatq.crashlab.clients import answer
+from flatq.crashlab.families import clients
+from flatq.crashlab.families.clients import answer
 
 BOTH = pytest.mark.parametrize("mode", ["loop", "-k"])
 LOG = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d\dZ (\S+) (\S+) (\S+) (\d+|-) (\d+)")
@@ -330,7 +330,7 @@ def test_a_large_body(door, flatq, mode):
     assert pop(flatq, "jobs") == body and pop(flatq, "jobs") == body
 
 
-# ---- clients that go wrong: those of crashlab/clients.py, and these
+# ---- clients that go wrong: those of crashlab/families/clients.py, and these
 
 
 def test_a_line_of_20_megabytes(shell, door):

@@ -27,7 +27,7 @@ from conftest import LIB, Runner, everything, fuzz, listening, need, runs_stubs,
 from engine import lies
 from stalk import in_pieces, over_tcp
 
-from flatq.crashlab.clients import answer
+from flatq.crashlab.families.clients import answer
 
 Answer = namedtuple("Answer", "status headers body")
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

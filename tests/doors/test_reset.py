@@ -10,7 +10,7 @@ from conftest import wait_for
 from engine import push
 from stalk import over_tcp
 
-from flatq.crashlab import layout
+from flatq.crashlab.judge import layout
 
 # This base64 writes to the client and then ends only when the client is gone. So no door looks at its client earlier.
 HELD = '"$REAL" "$@"; code=$?; [ ! -S /proc/$$/fd/1 ] || while [ ! -e "$HOME/gone" ]; do sleep 0.02; done; exit $code'

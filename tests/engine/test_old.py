@@ -8,7 +8,7 @@ import pytest
 from conftest import share, wait_for
 from engine import child_named, lies, pop, push, refused, reserve
 
-from flatq.crashlab import layout
+from flatq.crashlab.judge import layout
 from flatq.crashlab.scenarios import old_range
 
 PLACES = ["body", "wal", "fold", "queue", "unfold", "head", "out", "done", "delayed", "buried", "keys", "wait", "room", "tmp"]

@@ -8,7 +8,7 @@ import pytest
 from conftest import need, share
 from laboratory import place, trials  # noqa: F401
 
-from flatq.crashlab import clients
+from flatq.crashlab.families import clients
 from flatq.crashlab.scenarios import System
 
 ALL = list(itertools.product(clients.MODES, clients.FAULTS))

@@ -25,7 +25,10 @@ from conftest import ROOT, chance, everything, left as still_there, share, wait_
 from laboratory import own, pool, trials, work  # noqa: F401
 
 from flatq.crashlab import __main__ as command
-from flatq.crashlab import campaign, faults, gate, layout, oracle, report, trees, trial
+from flatq.crashlab import campaign, report
+from flatq.crashlab.families import trial
+from flatq.crashlab.gate import faults, gate
+from flatq.crashlab.judge import layout, oracle, trees
 from flatq.crashlab.scenarios import SCENARIOS, System, build
 
 PLAIN = [name for name in SCENARIOS if SCENARIOS[name].sync == "off"]

@@ -16,8 +16,8 @@ import pytest
 from conftest import ROOT, need, wait_for
 from engine import carriers
 
-from flatq.crashlab import gate
-from flatq.crashlab.gate import SPACE, Fault, available, run
+from flatq.crashlab.gate import gate
+from flatq.crashlab.gate.gate import SPACE, Fault, available, run
 
 GOOD, WHY = available()
 pytestmark = pytest.mark.skipif(not GOOD, reason=WHY)
@@ -371,7 +371,7 @@ def test_an_error_in_the_loop_leaves_nothing(root, marked, monkeypatch):
 
 def test_the_supervisor_killed(root):
     """The command ends with it."""
-    script = f"import os, sys; sys.path.insert(0, {str(ROOT / 'python')!r}); from flatq.crashlab.gate import run; " \
+    script = f"import os, sys; sys.path.insert(0, {str(ROOT / 'python')!r}); from flatq.crashlab.gate.gate import run; " \
              "run(['sh', '-c', 'printf $$ >pid; (kill -9 $1; exec sleep 99) & wait', 'sh', str(os.getpid())], '.')"
     subprocess.run([sys.executable, "-c", script], cwd=root, timeout=100)
     pid = int((root / "pid").read_text())
@@ -382,7 +382,7 @@ def test_the_supervisor_killed(root):
 
 
 def test_gates_do_not_nest(root):
-    script = f"import sys; sys.path.insert(0, {str(ROOT / 'python')!r}); from flatq.crashlab.gate import *; print(available())"
+    script = f"import sys; sys.path.insert(0, {str(ROOT / 'python')!r}); from flatq.crashlab.gate.gate import *; print(available())"
     result = run([sys.executable, "-c", script], root, cwd=root)
     assert result.stdout.startswith(b'(False, "no seccomp gate: seccomp: Device or resource busy')
 
@@ -414,7 +414,7 @@ def test_side_by_side(tmp_path):
 def test_unprivileged(tmp_path):
     """Root gives up all its rights, and the gate still works."""
     need("setpriv")
-    script = f"import sys; sys.path.insert(0, {str(ROOT / 'python')!r}); from flatq.crashlab.gate import *; " \
+    script = f"import sys; sys.path.insert(0, {str(ROOT / 'python')!r}); from flatq.crashlab.gate.gate import *; " \
              "print([available(kind) for kind in KINDS])"
     drop = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
     for python in (sys.executable, "/usr/bin/python3"):
@@ -427,7 +427,7 @@ def test_unprivileged(tmp_path):
 
 
 def test_the_spawner_ends_with_its_worker_and_is_replaced_when_killed(root):
-    script = f"import sys; sys.path.insert(0, {str(ROOT / 'python')!r}); from flatq.crashlab import gate; gate.run(['true'], '.'); " \
+    script = f"import sys; sys.path.insert(0, {str(ROOT / 'python')!r}); from flatq.crashlab.gate import gate; gate.run(['true'], '.'); " \
              "print(gate._Spawner.there[None].pid, flush=True); sys.stdin.read()"
     worker = subprocess.Popen([sys.executable, "-c", script], cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     spawner = int(worker.stdout.readline())

@@ -11,8 +11,9 @@ import pytest
 from conftest import share
 from laboratory import place, trials  # noqa: F401
 
-from flatq.crashlab import history, history_model
-from flatq.crashlab.history_model import Event, Message
+from flatq.crashlab.families import history
+from flatq.crashlab.judge import history_model
+from flatq.crashlab.judge.history_events import Event, Message
 from flatq.crashlab.scenarios import System
 
 

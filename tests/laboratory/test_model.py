@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "model"))
 
 from laboratory import trials  # noqa: E402, F401
 
-from flatq.crashlab import broken  # noqa: E402
+from flatq.crashlab.families import broken  # noqa: E402
 
 from configs import CONFIGS  # noqa: E402
 from explore import Explorer  # noqa: E402

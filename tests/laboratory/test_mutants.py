@@ -1,7 +1,7 @@
 """Tests of the laboratory itself. It must catch verbs that were broken on purpose, by the families that the table names. The article's version must
 fail where flatq does not.
 
-The mutants are in python/flatq/crashlab/broken.py. races.py has two verbs that alternate in one order, and article.py the baseline."""
+The mutants are in python/flatq/crashlab/families/broken.py. races.py has two verbs that alternate in one order, and article.py the baseline."""
 
 import collections
 import dataclasses
@@ -19,7 +19,9 @@ from conftest import ROOT, everything, need, share
 from laboratory import own, trials, work  # noqa: F401
 
 from flatq.crashlab import __main__ as command
-from flatq.crashlab import article, broken, campaign, cuts, gate, mutants, power, races, report, trial
+from flatq.crashlab import campaign, report
+from flatq.crashlab.families import article, broken, cuts, mutants, power, races, trial
+from flatq.crashlab.gate import gate
 from flatq.crashlab.scenarios import BASELINE, SCENARIOS, Article, System
 
 sys.path.insert(0, str(ROOT / "tests/model"))

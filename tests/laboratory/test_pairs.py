@@ -10,7 +10,7 @@ from conftest import chance, everything
 from laboratory import trials, work  # noqa: F401
 from test_crash import SYSTEM, good
 
-from flatq.crashlab import pairs
+from flatq.crashlab.families import pairs
 
 SEED = int(os.environ["FLATQ_SEED"])
 

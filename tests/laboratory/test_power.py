@@ -1,6 +1,6 @@
 """Power cuts: every state that an honest file system may leave, by a model; and real cuts on ext4 and xfs.
 
-The model and the cuts are in python/flatq/crashlab: states.py, power.py, restart.py and cuts.py."""
+The model and the cuts are in python/flatq/crashlab: families/states.py, power.py and cuts.py, judge/restart.py."""
 
 import os
 import shutil
@@ -15,7 +15,8 @@ import pytest
 from conftest import LIB, ROOT, everything, share, wait_for
 from laboratory import trials  # noqa: F401
 
-from flatq.crashlab import cuts, gate, power, states
+from flatq.crashlab.families import cuts, power, states
+from flatq.crashlab.gate import gate
 from flatq.crashlab.scenarios import SCENARIOS, System
 
 # `make test` takes four states of 45 scenarios, at least one of each stage, and four cuts of each kind of file system, by the seed
@@ -221,7 +222,7 @@ def test_real_cuts(kind, trials):
 
 
 def test_who_is_killed_leaves_nothing_mounted(kind):
-    code = f"import sys, time; sys.path.insert(0, {str(ROOT / 'python')!r}); from flatq.crashlab import cuts\n" \
+    code = f"import sys, time; sys.path.insert(0, {str(ROOT / 'python')!r}); from flatq.crashlab.families import cuts\n" \
            f"cuts.session({kind!r}, lambda disk, work: (print(work, flush=True), time.sleep(60)))"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     work = process.stdout.readline().strip()

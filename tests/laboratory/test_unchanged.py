@@ -10,7 +10,9 @@ from conftest import everything, share
 from laboratory import trials, work  # noqa: F401
 from test_crash import PLAIN, SYSTEM, good
 
-from flatq.crashlab import campaign, faults, trial
+from flatq.crashlab import campaign
+from flatq.crashlab.families import trial
+from flatq.crashlab.gate import faults
 
 OPTIONS = campaign.Options(limit=1, seed=int(os.environ["FLATQ_SEED"]), share=True)
 SLOW = {name for name in PLAIN if name.startswith(("pop -w", "push -w", "push 1 MiB", "pop 256 KiB"))}

@@ -98,7 +98,7 @@ def uses_the_gate(path: Path) -> bool:
 def gate() -> str:
     """Why the laboratory cannot be had here; empty: it can."""
     sys.path.insert(0, str(ROOT / "python"))
-    from flatq.crashlab import gate as laboratory
+    from flatq.crashlab.gate import gate as laboratory
 
     return laboratory.available()[1]
 
@@ -106,7 +106,7 @@ def gate() -> str:
 def cuts() -> str:
     """Why the power of real file systems cannot be cut here; empty: it can."""
     sys.path.insert(0, str(ROOT / "python"))
-    from flatq.crashlab import cuts as real
+    from flatq.crashlab.families import cuts as real
 
     return next((reason for there, reason in map(real.available, real.KINDS) if not there), "")
 

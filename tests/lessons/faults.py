@@ -21,7 +21,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
-from flatq.crashlab import gate, states  # noqa: E402
+from flatq.crashlab.families import states  # noqa: E402
+from flatq.crashlab.gate import gate  # noqa: E402
 
 USAGE = """\
 crash-at [-t] PATTERN COMMAND ...       run it, and kill all of it just before the first call that matches; -t: half of that write is done
@@ -171,7 +172,7 @@ def power(judge: str, most: int, command: list[str]) -> int:
 
 
 def real(kind: str, judge: str, command: list[str]) -> int:
-    from flatq.crashlab import cuts  # most commands need less
+    from flatq.crashlab.families import cuts  # most commands need less
 
     there, reason = cuts.available(kind)
     if not there:

@@ -167,7 +167,8 @@ def test_a_signal_at_every_moment_of_an_end(flatq, kernel, why):
         raises()
 
     def give(parcel, wait):
-        shovel.stopping = why == "told twice"
+        if why == "told twice":
+            shovel.phase = "stops"
         armed(refuse if why == "refused" else shovel.stop)
 
     def refuse():

@@ -582,7 +582,7 @@ def test_report_in_a_browser(job, flatq, tmp_path):
 @pytest.mark.full
 def test_campaign(job, tmp_path, spark):
     """Trials of one scenario: as many outcomes as the laboratory has by itself."""
-    from flatq.crashlab import gate
+    from flatq.crashlab.gate import gate
 
     there, reason = gate.available()
     if not there:

@@ -985,7 +985,7 @@ def test_typed_and_documented():
             assert name.startswith("__") or method.__doc__, (kind, name)
             assert signature.return_annotation is not inspect.Signature.empty, (kind, name)
             assert all(one.annotation is not inspect.Parameter.empty for key, one in signature.parameters.items() if key != "self"), (kind, name)
-    for path in (ROOT / "python/flatq").glob("*.py"):
+    for path in [*(ROOT / "python/flatq").glob("*.py"), *(ROOT / "python/flatq/shovel").glob("*.py")]:
         tree = ast.parse(path.read_text())
         assert ast.get_docstring(tree), path
         for node in ast.walk(tree):

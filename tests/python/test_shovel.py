@@ -24,13 +24,11 @@ from conftest import ROOT, chance, everything, listening, need, share, wait_for
 from engine import pop, push, refused
 from servers import Beanstalkd, Redis, free, here_too, module
 
-from flatq import Busy, Denied, Disk, Empty, Invalid, NotYours, Queue, Unreachable, line, pressure, stalk
-import flatq.ends as ends
-import flatq.ends.door, flatq.ends.redis, flatq.ends.tube
+from flatq import Busy, Denied, Disk, Empty, Invalid, NotYours, Queue, Unreachable, pressure
 import flatq.shovel as flatq_shovel
-from flatq.ends import PASSING, Note, Parcel, Source, Taken, Target, TooLarge, way
-from flatq.ends.local import Local
-from flatq.shovel import Shovel, source, target
+from flatq.shovel import Shovel, door as flatq_door, ends, line, redis as flatq_redis, source, stalk, target, tube as flatq_tube
+from flatq.shovel.ends import PASSING, Note, Parcel, Source, Taken, Target, TooLarge, way
+from flatq.shovel.local import Local
 
 ANY = bytes(range(256)) * 40 + b"\r\n.\r\n"
 
@@ -345,7 +343,7 @@ def test_idle_it_looks_seldom(flatq, monkeypatch, queue):
         now[0] += seconds
 
     with monkeypatch.context() as patched:
-        patched.setattr("flatq.ends.local.time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+        patched.setattr("flatq.shovel.local.time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
         patched.setattr(Queue, "claim", counted)
         with pytest.raises(Empty):
             here.take(1.5)
@@ -551,9 +549,9 @@ def once(found):
 #: a shovel that stops at each of these moments until it is told to go on: a moment is a call or a return of its own functions, or of what they call
 STOPPING = """
 import os, sys
-from flatq import ends, shovel
-from flatq.ends import door, redis, tube
-moments, package, now = {int(word) for word in sys.argv[1].split(",") if word}, os.path.dirname(shovel.__file__), 0
+from flatq import shovel
+from flatq.shovel import __main__ as main, door, ends, redis, tube
+moments, package, now = {int(word) for word in sys.argv[1].split(",") if word}, os.path.dirname(os.path.dirname(shovel.__file__)), 0
 def look(frame, event, arg):
     global now
     if frame.f_code.co_filename.startswith(package):
@@ -568,7 +566,7 @@ def watched(self):
 shovel.Shovel.run = watched
 for module in (ends, door, redis, tube, shovel):
     module.LEASE = int(sys.argv[2])
-sys.exit(shovel.command("shovel", sys.argv[3:]))
+sys.exit(main.command("shovel", sys.argv[3:]))
 """
 #: so many moments are those of the start and of 2 to 10 messages
 MOMENTS = 1500
@@ -603,7 +601,7 @@ class Stopping:
 @pytest.fixture
 def moments(request, monkeypatch):
     """moments(COUNT) chooses so many. What this process moves has short leases, too."""
-    for module in (ends, ends.door, ends.redis, ends.tube, flatq_shovel):
+    for module in (ends, flatq_door, flatq_redis, flatq_tube, flatq_shovel):
         monkeypatch.setattr(module, "LEASE", LEASE)
     by_seed = chance(request.node.nodeid)
 
@@ -749,7 +747,7 @@ def test_a_message_whose_answer_was_lost_behind_a_door(flatq, door, monkeypatch)
     killed(first)
     assert first.note.text == b"asked"
     line.Client(door.url).ask("reserve", "-t", "1", wanted)
-    monkeypatch.setattr(ends.door.DoorSource, "GRACE", 0.1)
+    monkeypatch.setattr(flatq_door.DoorSource, "GRACE", 0.1)
     said = []
     assert move(door.url, "back", say=said.append) == 2
     assert any("may still be reserved" in text for text in said)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from flatq.crashlab import campaign, gate
+from flatq.crashlab import campaign
+from flatq.crashlab.gate import gate
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from conftest import wait_for
 from engine import alive, children, command_of, empty, lies, pop, push, refused
 
-from flatq.crashlab import processes
+from flatq.crashlab.gate import processes
 
 # a command that writes its process id to a file in $1, and ends once the file `go` is there
 HOLD = 'printf %s "$$" >"$1/pid.new" && mv "$1/pid.new" "$1/pid"; while [ ! -e "$1/go" ]; do sleep 0.05; done; cat >"$1/body"'

@@ -18,9 +18,11 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import article, campaign, cuts, faults, gate, pairs, power, report
+from . import campaign, report
+from .families import article, cuts, pairs, power
+from .gate import faults, gate
 from .scenarios import SCENARIOS, System, system_of
-from .trial import Trial
+from .families.trial import Trial
 
 #: How a line that replays one trial begins, after --lib DIRECTORY if lib/ is another.
 AGAIN = (["power"], ["cut"], ["pair"], ["article"])

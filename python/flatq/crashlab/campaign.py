@@ -19,9 +19,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from . import faults, trial
+from .families import trial
+from .gate import faults
 from .scenarios import NAMED, SCENARIOS, System
-from .trial import SECONDS, Outcome, Second, Trial
+from .families.trial import SECONDS, Outcome, Second, Trial
 
 KILLED, PART, WAITING = 0.2, 0.12, 0.1  # The parts that a share takes of the kills, of the faults that need a run each, and of those that wait
 Task = Callable[[], Sequence[Any]]
@@ -225,7 +226,7 @@ def missing(family: str, reason: str) -> list[Outcome]:
 
 
 def _one_history(system: System, seed: int, work: Path) -> list[Any]:
-    return [importlib.import_module(f"{__package__}.history").run(system, seed, work)]
+    return [importlib.import_module(f"{__package__}.families.history").run(system, seed, work)]
 
 
 def _own(module: Any, system: System, options: Options, work: Path) -> list[Task]:
@@ -243,7 +244,7 @@ UNGATED = frozenset({"history", "clients", "kills"})
 
 
 def _module(name: str) -> Any:
-    return importlib.import_module({"kills": "..pipeline.kills"}.get(name, "." + name), __package__)
+    return importlib.import_module({"kills": "..pipeline.kills"}.get(name, ".families." + name), __package__)
 
 
 def _foreign(name: str, system: System, options: Options, pool: ProcessPoolExecutor, work: Path) -> list[Task]:

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from . import oracle, trial, trees
+from .families import trial
+from .judge import oracle, trees
 from .scenarios import NAMED, System
-from .trial import Trial
+from .families.trial import Trial
 
 
 class Progress:

@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from . import gate, layout
+from .gate import gate
+from .judge import layout
 
 RANGE = 32  # ids in a range: FLATQ_RANGE
 ROOT = Path(__file__).resolve().parents[3]

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..crashlab import trial
+from ..crashlab.families import trial
 from ..crashlab.scenarios import ROOT, System
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..crashlab import campaign as laboratory
-from ..crashlab import faults, gate
+from ..crashlab.gate import faults, gate
 from ..crashlab.scenarios import SCENARIOS, System
 from ..errors import Invalid, Unreachable
 from ..spark.options import PACKAGES

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from .. import line
 from ..errors import Empty, Error, Invalid, Missing, NotYours
-from . import LEASE, Doubt, Note, Parcel, Source, Target, key_of, refused, way
+from . import line
+from .ends import LEASE, Doubt, Note, Parcel, Source, Target, key_of, refused, way
 
 
 class Door(Target):

@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from . import layout, memo, trees
+from . import layout, trees
+from .. import memo
 from .layout import Dump, dump
-from .scenarios import Scenario, System
+from ..scenarios import Scenario, System
 
 __all__ = ["Dump", "Ledger", "at_once", "dump", "expected", "judge"]
 AFTER = b"after"  # the body of the push that comes before the recovery

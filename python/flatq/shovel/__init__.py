@@ -10,20 +10,20 @@ The places are in `ends`. If a message was given but could not be settled, its k
 from __future__ import annotations
 
 import contextlib
-import functools
-import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import NoReturn
 
-from .command import SIGNALS, Stopped, die_of, fail, number, options
+from ..command import Stopped
+from ..errors import Closed, Empty, Error, NotYours
 from .ends import LEASE, PASSING, Parcel, Source, Target, TooLarge, source, target
-from .errors import Closed, Empty, Error, NotYours, Usage
 
 __all__ = ["Shovel", "source", "target"]
+
+
+class _Enough(BaseException):
+    """The first signal came while nothing was under way: end well."""
 
 
 class Shovel:
@@ -38,22 +38,24 @@ class Shovel:
         self.moved = self.buried = 0
         #: The key of the last message that was given but may not be settled
         self.given: dict[str, None] = {}
-        self.stopping = self.waiting = self.ending = False
-        self.failing: tuple[float, str] | None = None
-        self.pause = 0.0
+        #: "moves"; "stops" after the message in hand; "ends": gives back what is in hand, and no signal interrupts that
+        self.phase = "moves"
+        #: Whether a signal may raise at once, since nothing is under way
+        self.waiting = False
+        #: While an end is away: since when, the reason, and for how many seconds to wait
+        self.failing: tuple[float, str, float] | None = None
 
     def stop(self, number: int = signal.SIGTERM, frame: FrameType | None = None) -> None:
         """A signal's handler. On the first, the message in hand still arrives, if the target answers; on a second, or HUP, it goes back. No signal
         interrupts that: a message from the kernel's queue has no other copy."""
-        if self.ending:
+        if self.phase == "ends":
             return
-        if self.stopping or self.waiting or number == signal.SIGHUP:
-            self.ending = True
-            if self.stopping or number == signal.SIGHUP:
-                raise Stopped(number)
-            self.stopping = True
-            raise Stopped(0)
-        self.stopping = True
+        now = self.phase == "stops" or number == signal.SIGHUP
+        self.phase = "ends" if now or self.waiting else "stops"
+        if now:
+            raise Stopped(number)
+        if self.waiting:
+            raise _Enough
 
     def run(self) -> int:
         """Move messages and return their number. Raises errors that do not pass by waiting (all but `ends.PASSING`) at once, others when
@@ -61,16 +63,13 @@ class Shovel:
         try:
             try:
                 # Settle what was given, even if enough messages have been given
-                while (self.left != 0 or self.given) and (not self.stopping or self.source.begun):
+                while (self.left != 0 or self.given) and (self.phase == "moves" or self.source.begun):
                     if not self._one():
                         break
-            except Stopped as stopped:
-                if stopped.number:
-                    raise
-            except BaseException:
-                self.ending = True
-                raise
-            self.ending = True
+            except _Enough:
+                pass
+            finally:
+                self.phase = "ends"
         except BaseException:
             # RACE: a signal may raise before any instruction up to here, but only one does
             try:
@@ -115,7 +114,7 @@ class Shovel:
         kept = time.monotonic()
         while parcel.key not in self.given:
             try:
-                self.target.give(parcel, 0 if self.pause else 2)
+                self.target.give(parcel, 0 if self.failing else 2)
                 self.given[parcel.key] = None
                 self.moved += 1
                 if self.left:
@@ -160,97 +159,28 @@ class Shovel:
         """Wait; a signal ends that at once."""
         self.waiting = True
         try:
-            if self.stopping and not self.source.begun:
-                raise Stopped(0)
+            if self.phase != "moves" and not self.source.begun:
+                raise _Enough
             return what()
         finally:
             self.waiting = False
 
     def _well(self) -> None:
-        self.failing, self.pause = None, 0.0
+        self.failing = None
 
     def _fails(self, name: str, error: Error) -> None:
         """Report the reason, once, and wait: each time longer, up to a quarter of a lease, so that the message in hand is kept."""
         text = f"{name}: {' '.join(str(error).split())}"
-        since = self.failing[0] if self.failing else time.monotonic()
+        since, before, pause = self.failing or (time.monotonic(), None, 0.0)
         if self.patience is not None and time.monotonic() - since >= self.patience:
             raise error
-        before, self.failing = self.failing, (since, text)
-        if before is None or before[1] != text:
+        self.failing = since, text, min(max(pause * 2, 0.1), LEASE / 4)
+        if before != text:
             self.say(text)
-        self.pause = min(max(self.pause * 2, 0.1), LEASE / 4)
         self.waiting = True
         try:
-            if self.stopping:
-                raise Stopped(0)
-            time.sleep(self.pause)
+            if self.phase != "moves":
+                raise _Enough
+            time.sleep(self.failing[2])
         finally:
             self.waiting = False
-
-
-def main() -> NoReturn:
-    """`flatq shovel`; see lib/shovel."""
-    sys.exit(command("shovel", sys.argv[1:]))
-
-
-def command(verb: str, words: list[str], places: Callable[[list[str]], tuple[str, str]] | None = None) -> int:
-    """Move what the command line asks for, and return its exit code."""
-    try:
-        given, names = options([word if word != "--once" else "-1" for word in words], "h1n:w:")
-        if places is None and len(names) != 2:
-            raise Usage("shovel [--once] [-n COUNT] [-w SECONDS] FROM TO", 64)
-        one, other = places(names) if places else (names[0], names[1])
-        if one == other:
-            raise Usage("FROM and TO are the same", 64)
-        count = number("n", given["n"], 1) if "n" in given else None
-        patience = number("w", given["w"]) if "w" in given else None
-        there = target(other)
-        make = functools.partial(Shovel, source(one, other), there, once="1" in given, count=count, patience=patience)
-    except Error as error:
-        return fail(verb, error)
-    return _run(verb, make)
-
-
-def _run(verb: str, make: Callable[..., Shovel]) -> int:
-    terminal = sys.stderr.isatty()
-    last = 0.0
-
-    def line(end: str = "") -> None:
-        buried = f", {shovel.buried} buried" if shovel.buried else ""
-        waits = f", waits: {shovel.failing[1]}" if shovel.failing else ""
-        # Text wider than the terminal would take two lines
-        width = (os.get_terminal_size(2).columns or 80) - 1
-        sys.stderr.write("\r\033[K" + f"{verb}: {shovel.moved} moved{buried}{waits}"[:width] + end)
-        sys.stderr.flush()
-
-    def tell() -> None:
-        nonlocal last
-        if time.monotonic() - last >= 0.1:
-            last = time.monotonic()
-            line()
-
-    def say(text: str) -> None:
-        print(f"{chr(13) + chr(27) + '[K' if terminal else ''}{verb}: {text}", file=sys.stderr, flush=True)
-        if terminal:
-            line()
-
-    shovel = make(say=say, **({"tell": tell} if terminal else {}))
-    for number_of in SIGNALS:
-        if signal.getsignal(number_of) is not signal.SIG_IGN:
-            signal.signal(number_of, shovel.stop)
-    try:
-        shovel.run()
-    except Error as error:
-        if terminal:
-            line("\n")
-        return fail(verb, error)
-    except Stopped as stopped:
-        die_of(stopped.number)
-    if terminal and (shovel.moved or shovel.buried):
-        shovel.failing = None
-        line("\n")
-    return 0
-
-
-if __name__ == "__main__":
-    main()

@@ -13,8 +13,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from . import faults, gate, layout, memo, oracle, trees
-from .scenarios import NAMED, Scenario, System, Words, build
+from .. import memo
+from ..gate import faults, gate
+from ..judge import layout, oracle, trees
+from ..scenarios import NAMED, Scenario, System, Words, build
 
 #: The verbs that may be killed in a second crash, on what the first one has left: the recovery, and the next verb.
 SECONDS: dict[str, Words] = {

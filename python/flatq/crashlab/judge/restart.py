@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import layout, oracle, trees
-from .scenarios import Scenario, System
+from ..scenarios import Scenario, System
 
 #: The push by another process, in some stages.
 OTHER = b"pushed by another"

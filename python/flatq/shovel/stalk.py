@@ -12,7 +12,7 @@ import urllib.parse
 from dataclasses import dataclass
 from typing import NoReturn
 
-from .errors import Busy, Empty, Full, Internal, Invalid, NotYours, Unreachable
+from ..errors import Busy, Empty, Full, Internal, Invalid, NotYours, Unreachable
 
 #: The priority of a message without one: flatq's usual
 PRIORITY, TTR = 65536, 60

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .. import stalk
 from ..errors import Invalid
-from . import LEASE, Doubt, Note, Parcel, Source, Target, TooLarge, key_of, way
+from . import stalk
+from .ends import LEASE, Doubt, Note, Parcel, Source, Target, TooLarge, key_of, way
 
 
 class Tube(Target):

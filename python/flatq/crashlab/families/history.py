@@ -33,8 +33,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from . import campaign, history_claims, history_model, layout, processes
-from .history_model import Event, Message
+from .. import campaign
+from ..gate import processes
+from ..judge import history_claims, history_model, layout
+from ..judge.history_events import Event, Message
 
 KINDS = ("kills", "leases", "bound", "clock")
 QUEUE = "q"
@@ -465,7 +467,7 @@ def trials(system: SystemLike, count: int, seed: int, work: Path, *, kind: str |
 
 
 def main() -> int:
-    from .scenarios import System
+    from ..scenarios import System
     parser = argparse.ArgumentParser(prog="python3 -m flatq.crashlab.history", description="Run histories; exit 1 where one is bad.")
     parser.add_argument("--kind", choices=KINDS)
     parser.add_argument("--seed", type=int, default=0)

@@ -27,8 +27,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import gate, layout, memo, oracle, trees
-from .scenarios import System, Words, fill, http, pushes
+from .. import memo
+from ..gate import gate
+from ..judge import layout, oracle, trees
+from ..scenarios import System, Words, fill, http, pushes
 from .trial import Outcome
 
 LEASE = "999999"

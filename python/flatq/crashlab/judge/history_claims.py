@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-if TYPE_CHECKING:
-    from .history_model import Event, Hold, Model
+from .history_events import Event, Hold
 
 VERBS = ("claim", "settle", "unclaim")
 _SEGMENT = re.compile(rb"(0|[1-9]\d*) [1-9]\d* /.+")
@@ -24,8 +23,10 @@ def sound(event: Event) -> bool:
 class Name:
     """`held`: what has been listed and is neither settled nor given back for certain, by offset; `following`: no offset before it is given any more."""
 
-    def __init__(self, model: Model) -> None:
-        self.model, self.held, self.following = model, dict[int, "Hold"](), 0
+    def __init__(self, say: Callable[..., None], hold: Callable[[Event, int], Hold], known: dict[int, Event]) -> None:
+        self.say, self.hold, self.known = say, hold, known
+        self.held: dict[int, Hold] = {}
+        self.following = 0
         self.killed: list[Event] = []  # claims whose messages are unknown
 
     def read(self, event: Event, listed: dict[int, int]) -> list[Hold]:
@@ -49,38 +50,36 @@ class Name:
             self._known(event)
 
     def _known(self, event: Event) -> None:
-        self.model.known.update((id(killed), event) for killed in self.killed)
+        self.known.update((id(killed), event) for killed in self.killed)
         self.killed.clear()
 
     def _list(self, event: Event, listed: dict[int, int]) -> list[Hold]:
-        say = self.model.say
         for offset in [offset for offset in self.held if offset not in listed]:
             hold = self.held.pop(offset)
             if not any(use.killed for use in hold.uses):
-                say(f"message {hold.number} is claimed, and not listed any more", hold.event, event)
+                self.say(f"message {hold.number} is claimed, and not listed any more", hold.event, event)
         new = [offset for offset in listed if offset not in self.held]
         if new and not self.killed and len(listed) > int(event.option("-n")):
-            say(f"{len(listed)} messages are held, and {event.option('-n')} were wanted", event)
+            self.say(f"{len(listed)} messages are held, and {event.option('-n')} were wanted", event)
         if list(listed) != sorted(listed) or self.held and new and min(new) < max(self.held):
-            say(f"not in the order of the offsets: {list(listed)}", event)
+            self.say(f"not in the order of the offsets: {list(listed)}", event)
         if new and min(new) < self.following:
-            say(f"offset {min(new)} was given before", event)
+            self.say(f"offset {min(new)} was given before", event)
         for offset, hold in self.held.items():
             if listed[offset] != hold.number:
-                say(f"message {hold.number} is claimed, and at its offset {listed[offset]} is listed", hold.event, event)
+                self.say(f"message {hold.number} is claimed, and at its offset {listed[offset]} is listed", hold.event, event)
         # one that was killed may have taken them before
         begun = dataclasses.replace(event, start=self.killed[0].start, up_start=self.killed[0].up_start) if self.killed else event
-        taken = [self.model.hold(begun, listed[offset]) for offset in new]
+        taken = [self.hold(begun, listed[offset]) for offset in new]
         self.held.update(zip(new, taken))
         self.following = max([self.following, *(offset + 1 for offset in listed)])
         self._known(event)
         return taken if begun is event else []
 
 
-def others(model: Model, hold: Hold, other: Hold) -> None:
-    """Whether `other` got what is claimed by `hold`, while that was held for certain."""
-    if other.event.start >= hold.event.end and all(use.start >= other.event.end for use in hold.uses):
-        model.say(f"message {hold.number} was claimed, and handed out to another", hold.event, other.event, *hold.uses)
+def excludes(hold: Hold, other: Hold) -> bool:
+    """Whether the message was claimed by `hold`, for certain, all the time in which `other` got it."""
+    return other.event.start >= hold.event.end and all(use.start >= other.event.end for use in hold.uses)
 
 
 def back(hold: Hold, by: Event) -> bool:

@@ -8,8 +8,8 @@ import re
 import secrets
 import socket
 
-from .errors import Error, Invalid, Unreachable, error_of
-from .queue import Queue
+from ..errors import Error, Invalid, Unreachable, error_of
+from ..queue import Queue
 
 
 class Cut(Unreachable):

@@ -24,8 +24,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from . import campaign, gate, layout, scenarios, trial
-from .scenarios import System
+from . import trial
+from .. import campaign, scenarios
+from ..gate import gate
+from ..judge import layout
+from ..scenarios import System
 
 DEADLINE = 60.0  # seconds to wait for a verb at a point before it counts as hanging
 

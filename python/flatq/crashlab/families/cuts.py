@@ -29,8 +29,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from . import campaign, gate, power, restart, trees, trial
-from .scenarios import NAMED, System, Words, build
+from . import power, trial
+from .. import campaign
+from ..gate import gate
+from ..judge import restart, trees
+from ..scenarios import NAMED, System, Words, build
 
 KINDS = ("ext4", "xfs")
 #: As FS_IOC_SHUTDOWN counts: 1: the log of the file system reaches the disk, data does not; 2: neither does.

@@ -12,7 +12,7 @@ import socket
 
 from .. import pressure
 from ..errors import Busy, NotYours
-from . import LEASE, Note, Parcel, Source, Target, key_of, way
+from .ends import LEASE, Note, Parcel, Source, Target, key_of, way
 
 
 class _Held(Parcel):

@@ -22,8 +22,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from . import campaign, clients, cuts, power, trial
-from .scenarios import BASELINE, Article, System, build
+from . import clients, cuts, power, trial
+from .. import campaign
+from ..scenarios import BASELINE, Article, System, build
 
 SIDES: dict[str, System] = {"article": Article(), "flatq": System()}
 #: The columns of the table, and the faults of faults.py that are counted in it.

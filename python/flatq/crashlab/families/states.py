@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Union
 
-from .gate import Call
+from ..gate.gate import Call
 
 ABSENT, WHOLE, HALF, ZEROS = "0123"  # the fate of an operation; the last two only for a write
 #: Up to so many pending operations, all their subsets are tried.

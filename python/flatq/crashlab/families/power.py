@@ -26,8 +26,10 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
-from . import gate, layout, restart, states, trees, trial
-from .scenarios import NAMED, SCENARIOS, Scenario, System, Words, build
+from . import states, trial
+from ..gate import gate
+from ..judge import layout, restart, trees
+from ..scenarios import NAMED, SCENARIOS, Scenario, System, Words, build
 
 STAGES = ("act", "boot", "kill")
 #: Files that no verb reads after a restart: assumed to be whole, so that they do not double the number of states.

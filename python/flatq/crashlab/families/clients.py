@@ -29,8 +29,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from . import campaign
-from .scenarios import System
+from .. import campaign
+from ..scenarios import System
 from .trial import Outcome
 
 MODES = ("loop", "-k")

@@ -15,10 +15,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import inf
 
 from . import history_claims
+from .history_events import Event, Hold, Message
 
 TAKES = ("pop", "drain", "reserve")
 BATCH = 600.0  # seconds: the lease of a bulk pop if no death can be seen
@@ -29,80 +29,6 @@ STATUSES = {"push": {0, 75}, "pop": {0, 66}, "drain": {0, 66}, "reserve": {0, 66
 
 # The first verb after a restart reports what it has swept
 SWEPT = re.compile(rb"queue '[^']*': what a killed push left of \d+ was removed\n")
-
-
-@dataclass(frozen=True)
-class Message:
-    """A message that was to be stored."""
-
-    number: int
-    body: bytes
-    priority: int
-    delay: int  # seconds
-    lease: int  # seconds
-    key: str
-
-
-@dataclass
-class Event:
-    """One operation. `start` and `end` are the history's time, `up_start` and `up_end` bounds of the spool's uptime, all in seconds."""
-
-    who: str
-    words: tuple[str, ...]
-    fault: str = ""
-    messages: tuple[int, ...] = ()
-    receipt: str = ""
-    boot: int = 0
-    start: float = 0.0
-    end: float = 0.0
-    up_start: float = 0.0
-    up_end: float = 0.0
-    status: int = 0
-    killed: bool = False
-    out: bytes = b""
-    err: bytes = b""
-    claimed: Mapping[int, bytes | None] = field(default_factory=dict)  # for a claim: the messages in the listed directories, by offset
-
-    @property
-    def verb(self) -> str:
-        return self.words[0]
-
-    @property
-    def done(self) -> bool:
-        return self.status == 0 and not self.killed
-
-    @property
-    def many(self) -> bool:
-        return self.verb in ("drain", "claim") or "-n" in self.words
-
-    def option(self, letter: str) -> str:
-        return self.words[self.words.index(letter) + 1] if letter in self.words else ""
-
-    def line(self, began: float) -> str:
-        said = "killed" if self.killed else f"exit {self.status}"
-        what = f" of {','.join(map(str, self.messages))}" if self.messages else ""
-        return (f"    {self.start - began:8.4f} to {self.end - began:8.4f} {self.who:>14}  {' '.join(self.words)}{what}"
-                f"{f' ({self.fault})' if self.fault else ''}: {said} {self.out[:60]!r}")
-
-
-@dataclass
-class Hold:
-    """A message was handed out by `event`; `whole`: all of its bytes were written."""
-
-    event: Event
-    number: int
-    whole: bool
-    receipt: str = ""
-    tries: int = 0
-    uses: list[Event] = field(default_factory=list)  # operations with the receipt; for claimed messages, settle and unclaim
-
-    @property
-    def settles(self) -> bool:
-        """Whether the event is a pop that succeeded."""
-        return self.event.verb not in ("reserve", "claim") and self.event.done
-
-    def lease(self, message: Message) -> float:
-        return float(self.event.option("-t") or message.lease) if self.event.verb == "reserve" else float(message.lease)
 
 
 class Model:
@@ -117,7 +43,7 @@ class Model:
         self.holds: dict[int, list[Hold]] = defaultdict(list)
         self.held: dict[int, list[Hold]] = defaultdict(list)  # by id(event)
         self.unseen: list[tuple[Event, float]] = []
-        self.names: dict[str, history_claims.Name] = defaultdict(lambda: history_claims.Name(self))
+        self.names: dict[str, history_claims.Name] = defaultdict(lambda: history_claims.Name(self.say, self.hold, self.known))
         self.known: dict[int, Event] = {}  # by id(event) of a killed claim: when it became known which messages its name holds
         for event in self.events:
             self._read(event)
@@ -340,8 +266,8 @@ class Model:
     def _check_pair(self, number: int, hold: Hold, other: Hold) -> None:
         """`other` against a living owner who has it by `hold`."""
         first, second = hold.event, other.event
-        if first.verb == "claim":
-            history_claims.others(self, hold, other)
+        if first.verb == "claim" and history_claims.excludes(hold, other):
+            self.say(f"message {number} was claimed, and handed out to another", first, second, *hold.uses)
         if not first.done or first.boot != second.boot:
             return
         if first.verb == "reserve":

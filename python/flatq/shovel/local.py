@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import Closed, Empty, Full, Invalid
 from ..queue import Queue
-from . import Damaged, Note, Parcel, Source, Taken, Target, key_of, refused, way
+from .ends import Damaged, Note, Parcel, Source, Taken, Target, key_of, refused, way
 
 #: The number of messages that are claimed at once
 CLAIM = 16

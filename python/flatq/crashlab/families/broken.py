@@ -10,7 +10,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from .scenarios import ROOT, System
+from ..scenarios import ROOT, System
 
 FAMILIES = ("crash", "double", "power", "history", "races", "clients", "reads", "ends", "pairs", "model")
 

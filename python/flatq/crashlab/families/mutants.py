@@ -20,9 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import broken, campaign, clients, faults, history, pairs, power, races, trial
+from . import broken, clients, history, pairs, power, races, trial
+from .. import campaign
+from ..gate import faults
 from .broken import FAMILIES, MUTANTS, Probe
-from .scenarios import ROOT, SCENARIOS, System
+from ..scenarios import ROOT, SCENARIOS, System
 
 #: Seconds after which an operation of a broken variant in a history counts as hanging.
 DEADLINE = 20.0

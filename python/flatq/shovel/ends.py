@@ -1,20 +1,18 @@
 """The ends of a shovel: a message on its way, the places that it comes from, and those that it goes to.
 
 A place is a queue's name (local.py); HOST:PORT/NAME, behind a line door (door.py); beanstalk://HOST:PORT/TUBE (tube.py);
-pressure+redis://HOST:PORT/DB/NAME (redis.py); or mqueue:///NAME (mqueue.py of the package)."""
+pressure+redis://HOST:PORT/DB/NAME (redis.py); or mqueue:///NAME (flatq/mqueue.py)."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import hashlib
-import importlib
-import operator
 import os
 import stat
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO
 
 from ..errors import Busy, Denied, Disk, Error, Full, Invalid, TimedOut, Unreachable
@@ -215,36 +213,37 @@ class Doubt:
         raise Busy(f"{self.place}: a message may still be reserved for a shovel that was cut off: waits until it is back", 75)
 
 
-#: For each kind of place: its module, the function that makes a Source from a place and the name of the target, and the one for a Target
-_ENDS = {
-    "queue": (".local", "Local", "Here"),
-    "door": (".door", "DoorSource", "Door"),
-    "beanstalk": (".tube", "TubeSource", "Tube"),
-    "pressure": (".redis", "PressureSource", "Pressure"),
-    "mqueue": ("..mqueue", "Kernel.at", "Kernel.at"),
-}
-
-
 def source(place: str, towards: str) -> Source:
     """The source for a place; towards: the name of the target. Raises Invalid."""
-    module, name, _ = _ENDS[_kind(place)]
-    made: Source = operator.attrgetter(name)(importlib.import_module(module, __name__))(place, towards)
-    return made
+    return _ends(place)[0](place, towards)
 
 
 def target(place: str) -> Target:
     """The target for a place. Raises Invalid."""
-    module, _, name = _ENDS[_kind(place)]
-    made: Target = operator.attrgetter(name)(importlib.import_module(module, __name__))(place)
-    return made
+    return _ends(place)[1](place)
 
 
-def _kind(place: str) -> str:
+def _ends(place: str) -> tuple[Callable[[str, str], Source], Callable[[str], Target]]:
+    """What makes a Source from a place and the name of the target, and what makes a Target. Only what the place needs is imported."""
     kind = place.partition(":")[0]
-    if kind in ("beanstalk", "mqueue"):
-        return kind
+    if kind == "beanstalk":
+        from .tube import Tube, TubeSource
+
+        return TubeSource, Tube
+    if kind == "mqueue":
+        from ..mqueue import Kernel
+
+        return Kernel.at, Kernel.at
     if kind in ("pressure+redis", "pressure+rediss"):
-        return "pressure"
+        from .redis import Pressure, PressureSource
+
+        return PressureSource, Pressure
     if "://" in place:
         raise Invalid(f"'{place}': QUEUE, HOST:PORT/QUEUE, beanstalk://HOST:PORT/TUBE, pressure+redis://HOST:PORT/DB/QUEUE or mqueue:///NAME", 65)
-    return "door" if ":" in place else "queue"
+    if ":" in place:
+        from .door import Door, DoorSource
+
+        return DoorSource, Door
+    from .local import Here, Local
+
+    return Local, Here

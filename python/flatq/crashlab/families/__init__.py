@@ -1,0 +1,1 @@
+"""The kinds of trials: what is broken, and when."""

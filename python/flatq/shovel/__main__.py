@@ -1,0 +1,77 @@
+"""The command `flatq shovel`; see lib/shovel."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+from ..command import SIGNALS, Stopped, die_of, fail, number, options
+from ..errors import Error, Usage
+from . import Shovel, source, target
+
+
+def command(verb: str, words: list[str], places: Callable[[list[str]], tuple[str, str]] | None = None) -> int:
+    """Move what the command line asks for, and return its exit code."""
+    try:
+        given, names = options([word if word != "--once" else "-1" for word in words], "h1n:w:")
+        if places is None and len(names) != 2:
+            raise Usage("shovel [--once] [-n COUNT] [-w SECONDS] FROM TO", 64)
+        one, other = places(names) if places else (names[0], names[1])
+        if one == other:
+            raise Usage("FROM and TO are the same", 64)
+        count = number("n", given["n"], 1) if "n" in given else None
+        patience = number("w", given["w"]) if "w" in given else None
+        there = target(other)
+        return _run(verb, Shovel(source(one, other), there, once="1" in given, count=count, patience=patience))
+    except Error as error:
+        return fail(verb, error)
+
+
+def _run(verb: str, shovel: Shovel) -> int:
+    terminal = sys.stderr.isatty()
+    last = 0.0
+
+    def line(end: str = "") -> None:
+        buried = f", {shovel.buried} buried" if shovel.buried else ""
+        waits = f", waits: {shovel.failing[1]}" if shovel.failing else ""
+        # Text wider than the terminal would take two lines
+        width = (os.get_terminal_size(2).columns or 80) - 1
+        sys.stderr.write("\r\033[K" + f"{verb}: {shovel.moved} moved{buried}{waits}"[:width] + end)
+        sys.stderr.flush()
+
+    def tell() -> None:
+        nonlocal last
+        if time.monotonic() - last >= 0.1:
+            last = time.monotonic()
+            line()
+
+    def say(text: str) -> None:
+        print(f"{chr(13) + chr(27) + '[K' if terminal else ''}{verb}: {text}", file=sys.stderr, flush=True)
+        if terminal:
+            line()
+
+    shovel.say = say
+    if terminal:
+        shovel.tell = tell
+    for number_of in SIGNALS:
+        if signal.getsignal(number_of) is not signal.SIG_IGN:
+            signal.signal(number_of, shovel.stop)
+    try:
+        shovel.run()
+    except Error:
+        if terminal:
+            line("\n")
+        raise
+    except Stopped as stopped:
+        die_of(stopped.number)
+    if terminal and (shovel.moved or shovel.buried):
+        shovel.failing = None
+        line("\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(command("shovel", sys.argv[1:]))
