@@ -1,7 +1,6 @@
 """flatq.spark's reading and writing of flat files: pyarrow alone, without Spark and without Java."""
 
 import ast
-import importlib.util
 import os
 import re
 import shutil
@@ -18,17 +17,8 @@ from servers import module
 pa = module("pyarrow")
 import pyarrow.compute as pc  # noqa: E402
 
+from flatq.spark import format as flat  # noqa: E402
 
-def load():
-    """The module alone: its package is for those who have PySpark."""
-    spec = importlib.util.spec_from_file_location("flatq_format", ROOT / "python/flatq/spark/format.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-flat = load()
 BODIES = [b"", b"\0", b"\n", b"\t", b"=", "é".encode(), bytes(range(256)), *(os.urandom(size) for size in range(1, 60)), b"x" * 70_000]
 
 
@@ -270,9 +260,9 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
         for n in range(400):
             file.write(b"0000065536.%012d.0.0.60.0.176371200012.750000.-.0-0-0-0\t%s\n" % (1000 + n, body))
     code = f"""
-import resource, sys, importlib.util
-spec = importlib.util.spec_from_file_location("flatq_format", {str(ROOT / "python/flatq/spark/format.py")!r})
-flat = importlib.util.module_from_spec(spec); sys.modules[spec.name] = flat; spec.loader.exec_module(flat)
+import resource, sys
+sys.path.insert(0, {str(ROOT / "python")!r})
+from flatq.spark import format as flat
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 count = sum(batch.num_rows for batch in flat.rows([flat.flat({str(path)!r}, 0)], "q"))
 print(count, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)

@@ -5,33 +5,31 @@ from __future__ import annotations
 import base64
 import collections
 import os
-import re
 import socket
 import time
 from typing import Any
 
 from ..errors import Closed, Empty, Full, Invalid
 from ..queue import Queue
+from ..slips import slip_of
 from .ends import Damaged, Note, Parcel, Source, Taken, Target, key_of, refused, way
 
 #: The number of messages that are claimed at once
 CLAIM = 16
 
-_SLIP = re.compile(rb"([0-9]{10})\.([0-9]{12})\.[0-9]+\.[0-9a-z-]+\.([0-9]+)\.[0-9]+\.([0-9]{12})\.([0-9]+)\.\S+")
-
 
 class _Claimed(Parcel):
     def __init__(self, source: Local, inode: int, slip: bytes, text: bytes) -> None:
-        match = _SLIP.fullmatch(slip)
+        said = slip_of(os.fsdecode(slip))
         try:
             body = base64.b64decode(text, validate=True)
         except ValueError:
-            match = None
-        if not match or len(body) != int(match[5]):
+            said = None
+        if not said or len(body) != said.size:
             raise Damaged(f"queue '{source.queue}': a damaged message among those claimed as {source.consumer}", 74)
         # host, queue, its directory (another spool of this host has another), id and the hundredth of a second of birth
-        where = (socket.gethostname(), source.queue, inode, int(match[2]), int(match[4]))
-        super().__init__(body, key_of(*where, body=body), int(match[1]), int(match[3]))
+        where = (socket.gethostname(), source.queue, inode, said.id, said.born)
+        super().__init__(body, key_of(*where, body=body), said.priority, said.lease)
         self.source, self.slip = source, slip
         #: If it is the last message of a segment, the offset after it
         self.end: int | None = None

@@ -246,14 +246,15 @@ def register(spark: SparkSession) -> None:
     packages()
     from pyspark import cloudpickle
 
+    from .. import slips
     from . import source
 
     travel: Any = cloudpickle
 
     # if the package were sent by reference, workers would have to import it, and those of streams do not find it with --py-files alone
-    package = sys.modules[__name__]
-    if __name__ not in travel.list_registry_pickle_by_value():
-        travel.register_pickle_by_value(package)
+    for name in (__name__, slips.__name__):
+        if name not in travel.list_registry_pickle_by_value():
+            travel.register_pickle_by_value(sys.modules[name])
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(source.FlatqSource)
 

@@ -21,16 +21,14 @@ import pyarrow as pa  # type: ignore[import-untyped,import-not-found,unused-igno
 import pyarrow.compute as pc  # type: ignore[import-untyped,import-not-found,unused-ignore]
 from pyarrow import csv
 
+from ..slips import SLIP, Flat, Slip, flat_of, slip_of
+
 #: Rows, and bytes of a flat file, that make one batch of rows
 ROWS, BYTES = 16384, 4 << 20
 
-_LINE = re.compile(
-    rb"([0-9]{10})\.([0-9]{12})\.([0-9]+)\.([0-9a-z-]+)\.([0-9]+)\.([0-9]+)\.([0-9]{12})\.([0-9]+)\.(-|k[0-9a-f]{32})\.([0-9]+(?:-[0-9]+){3})"
-    rb"\t([A-Za-z0-9+/]*={0,2})"
-)
-_FLAT = re.compile(r"([0-9]{10})\.([0-9]{12})\.([0-9]{12})\.([1-9][0-9]*)\.(0|[1-9][0-9]*)\.([0-9a-f]+)")
-_SLIP = re.compile(r"[0-9]{10}\.[0-9]{12}\.[0-9]+\.[0-9a-z-]+\.[0-9]+\.[0-9]+\.[0-9]{12}\.[0-9]+\.(-|k[0-9a-f]{32})\.[0-9-]+")
-_FIELDS = ["priority", "id", "tries", "nonce", "lease", "delay", "born", "size", "key", "rest"]
+_LINE = re.compile((SLIP + r"\t([A-Za-z0-9+/]*={0,2})").encode())
+#: What lies between the dots of a line
+_FIELDS = [*Slip._fields[:9], "rest"]
 _TYPES = {**dict.fromkeys(("priority", "id", "tries", "born", "size"), pa.int64()), "key": pa.binary(), "rest": pa.binary()}
 
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
@@ -71,12 +69,18 @@ class Piece:
     @property
     def first(self) -> int:
         """The id of the flat file's first line."""
-        return int(os.path.basename(self.path).split(".")[1])
+        return self._name.first
 
     @property
     def nonce(self) -> str:
         """The part of the flat file's name that distinguishes it from others with the same ids."""
-        return os.path.basename(self.path).split(".")[5]
+        return self._name.nonce
+
+    @property
+    def _name(self) -> Flat:
+        said = flat_of(os.path.basename(self.path))
+        assert said is not None
+        return said
 
     def cut(self, low: int, high: int) -> Piece | None:
         """The part with offsets from low to below high."""
@@ -89,8 +93,8 @@ class Piece:
 
 def flat(path: str, offset: int | None = None, tries: int = 0) -> Piece | None:
     """The flat file at path, from its name alone; None if that is not a flat file's name."""
-    match = _FLAT.fullmatch(os.path.basename(path))
-    return Piece(path, int(match[4]), int(match[4]), int(match[5]) + tries, 0, offset) if match else None
+    said = flat_of(os.path.basename(path))
+    return Piece(path, said.lines, said.lines, said.tries + tries, 0, offset) if said else None
 
 
 def segment(path: str, offset: int, count: int, strict: bool = True) -> list[Piece]:
@@ -161,7 +165,7 @@ def ready(spool: str, queue: str) -> list[Piece]:
                 piece = flat(os.path.join(directory, name))
                 if piece:
                     found.append(piece)
-                elif _SLIP.fullmatch(name):
+                elif slip_of(name):
                     slips.append(name)
         for start in range(0, len(slips), 500):
             some = tuple(slips[start:start + 500])
@@ -198,10 +202,11 @@ def _blocks(piece: Piece, strict: bool, vanish: bool) -> Iterator[_Block]:
     """The lines of a piece in blocks of about BYTES. If lines are missing, raises Lost, or ends if not strict."""
     if piece.slips:
         lines = []
-        for slip in piece.slips:
+        for name, slip in ((name, slip_of(name)) for name in piece.slips):
+            assert slip is not None
             try:
-                with open(os.path.join(piece.path, slip.split(".")[1]), "rb") as file:
-                    lines.append(slip.encode() + b"\t" + file.read())
+                with open(os.path.join(piece.path, slip.body), "rb") as file:
+                    lines.append(name.encode() + b"\t" + file.read())
             except FileNotFoundError:
                 continue
         yield _Block(piece, 0, len(lines), b"".join(lines))

@@ -33,6 +33,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from ...slips import flat_of, slip_of
 from .. import campaign
 from ..gate import processes
 from ..judge import history_claims, history_model, layout
@@ -366,16 +367,16 @@ def sample(history: History, rng: random.Random, who: str, turns: int) -> None:
         with open(queue / "lock", "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             settled = set(os.listdir(queue / "done"))
-            ids: set[str] = set()
+            ids: set[int] = set()
             for place in PLACES:
                 for directory, _, names in os.walk(queue / place):
                     if os.path.basename(directory) not in settled:
-                        ids.update(name.split(".")[1] for name in names if name not in settled and name.count(".") >= 9)
+                        ids.update(slip.id for name in names if name not in settled and (slip := slip_of(name)))
             flats = [Path(directory, name) for top in ("queue", "out") for directory, _, names in os.walk(queue / top)
-                     for name in names if name.count(".") == 5 and os.path.basename(directory) not in settled]
+                     for name in names if flat_of(name) and os.path.basename(directory) not in settled]
             for flat in flats:
                 with contextlib.suppress(FileNotFoundError):
-                    ids.update(line.split(b"\t")[0].split(b".")[1].decode() for line in flat.read_bytes().splitlines())
+                    ids.update(slip.id for line in flat.read_bytes().splitlines() if (slip := slip_of(os.fsdecode(line.partition(b"\t")[0]))))
             history.samples.append((time.monotonic(), len(ids)))
         time.sleep(rng.uniform(0.005, 0.03))  # between two samples
 

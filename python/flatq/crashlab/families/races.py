@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ...slips import slip_of
 from . import trial
 from .. import campaign, scenarios
 from ..gate import gate
@@ -118,7 +119,7 @@ def settled(system: System, spool: Path) -> list[str]:
     """A pop writes out its message; a checkpoint sees no marker and looks whether the pop lives; it makes its marker and ends."""
     prepared(system, spool, *scenarios.pushes(1, 2), ("CRASH", "open q/done/", "pop", "q", b""))
     [name] = layout.names(spool / "q/out")
-    slip = layout.slip_parse(name)
+    slip = slip_of(name)
     pid = slip.owner.partition("-")[0] if slip else "0"
     proc = spool.with_name("proc")
     (proc / pid).mkdir(parents=True)

@@ -14,24 +14,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...slips import Slip, flat_of, slip_of
+
 PLACES = ("body", "wal", "fold", "queue", "unfold", "head", "out", "done", "delayed", "buried", "claimed", "keys", "wait", "room", "tmp")
 LARGE = 1 << 16  # bytes
 DUE, OVER = "0000000/000000000001", "000000000001"  # a delay and a lease that are over, whatever the clocks say
-
-
-@dataclass(frozen=True)
-class Slip:
-    """The fields of a slip's name. `rest`: the reason, owner or deadline that the place adds."""
-
-    name: str
-    priority: int
-    id: int
-    tries: int
-    nonce: str
-    size: int
-    key: str  # "" or the hash
-    owner: str = "0"
-    deadline: str = "000000000000"
 
 
 @dataclass(frozen=True)
@@ -61,25 +48,6 @@ class Dump:
 
     def bodies(self, queue: str = "q", *states: str) -> list[bytes | None]:
         return [m.body for m in self.messages(queue, *states)]
-
-
-def slip_parse(name: str) -> Slip | None:
-    """A slip of wal/, head/, fold/, delayed/, out/ or done/."""
-    parts = name.split(".")
-    if len(parts) not in (10, 12) or [len(parts[n]) for n in (0, 1, 6)] != [10, 12, 12]:
-        return None
-    if not all(parts[n].isdecimal() for n in (0, 1, 2, 4, 5, 6, 7)) or not re.fullmatch(r"-|k[0-9a-f]{32}", parts[8]):
-        return None
-    if not re.fullmatch(r"\d+-\d+-\d+-\d+", parts[9]):
-        return None
-    key = "" if parts[8] == "-" else parts[8]
-    return Slip(name, int(parts[0]), int(parts[1]), int(parts[2]), parts[3], int(parts[7]), key, *parts[10:])
-
-
-def flat_parse(name: str) -> tuple[int, int, int, int, int, str] | None:
-    """Priority, first id, last id, lines, tries, nonce."""
-    found = re.fullmatch(r"(\d{10})\.(\d{12})\.(\d{12})\.(\d+)\.(\d+)\.([0-9a-f]+)", name)
-    return (*map(int, found.groups()[:5]), found[6]) if found else None  # type: ignore[return-value]
 
 
 _SEEN: dict[int, bytes] = {}
@@ -125,7 +93,7 @@ class _Queue:
 
     def __init__(self, path: Path, dump: Dump) -> None:
         self.path, self.dump, self.label = path, dump, path.name
-        self.ready: list[tuple[str, Message]] = []
+        self.ready: list[Message] = []
         self.rest: list[Message] = []
         self.bodies = set(names(path / "body"))
         self.done = set(names(path / "done"))
@@ -138,14 +106,13 @@ class _Queue:
         self.dump.left.append(f"{self.label}/{place}")
 
     def single(self, place: str, name: str, state: str, slip_name: str | None = None) -> None:
-        slip = slip_parse(slip_name or name)
+        slip = slip_of(slip_name or name)
         if slip is None:
             self.damaged(f"{place}/{name}", "no slip")
             return
-        body = f"{slip.id:012d}"
-        self.used.add(body)
+        self.used.add(slip.body)
         try:
-            data = body_of(read(self.path / "body" / body), slip.size)
+            data = body_of(read(self.path / "body" / slip.body), slip.size)
         except FileNotFoundError:
             data = None
         self.add(slip, data, state, f"{place}/{name}")
@@ -153,28 +120,25 @@ class _Queue:
     def add(self, slip: Slip, data: bytes | None, state: str, place: str, tries: int = 0) -> None:
         if data is None:
             self.damaged(place, "its body is not whole")
-        message = Message(slip.id, state, slip.priority, slip.tries + tries, slip.key, data, place)
-        if state == "ready":
-            self.ready.append((slip.name, message))
-        else:
-            self.rest.append(message)
+        message = Message(slip.id, state, slip.priority, slip.tries + tries, slip.key.strip("-"), data, place)
+        (self.ready if state == "ready" else self.rest).append(message)
 
     def flat(self, place: str, name: str, state: str) -> None:
-        found = flat_parse(name)
+        found = flat_of(name)
         if found is None:
             self.damaged(f"{place}/{name}", "no flat file")
             return
         lines = (self.path / place / name).read_bytes().splitlines(keepends=True)
-        if len(lines) != found[3]:
+        if len(lines) != found.lines:
             self.damaged(f"{place}/{name}", f"{len(lines)} lines")
         for line in lines:
             head, _, text = line.partition(b"\t")
-            slip = slip_parse(os.fsdecode(head))
+            slip = slip_of(os.fsdecode(head))
             if slip is None:
                 self.damaged(f"{place}/{name}", "no slip in a line")
             else:
-                self.used.add(f"{slip.id:012d}")  # its body is left over at worst until the fold is finished
-                self.add(slip, body_of(text, slip.size), state, f"{place}/{name}", found[4])
+                self.used.add(slip.body)  # its body is left over at worst until the fold is finished
+                self.add(slip, body_of(text, slip.size), state, f"{place}/{name}", found.tries)
 
     def read(self) -> None:
         flats = {name.rpartition(".")[2] for block in names(self.path / "queue") for name in names(self.path / "queue" / block)}
@@ -195,8 +159,8 @@ class _Queue:
         for name in names(self.path / "unfold"):
             if name == "~":
                 continue
-            found = flat_parse(name)
-            run = f"{found[0]:010d}.{found[1]:012d}.{found[5]}" if found else ""
+            found = flat_of(name)
+            run = f"{found.priority:010d}.{found.first:012d}.{found.nonce}" if found else ""
             if run in staged:
                 self.flat("unfold", name, "ready")
                 staged.discard(run)
@@ -207,8 +171,8 @@ class _Queue:
         self.read_rest()
         for name in staged:
             self.left(f"tmp/{name}")
-        self.ready.sort(key=lambda pair: pair[0])
-        self.dump.queues[self.label] = [message for _, message in self.ready] + self.rest
+        self.ready.sort(key=lambda message: (message.priority, message.id))
+        self.dump.queues[self.label] = self.ready + self.rest
         for name in sorted(self.bodies - self.used):
             self.left(f"body/{name}")
 
@@ -222,7 +186,7 @@ class _Queue:
                 self.left(f"out/{name}")
             elif name.startswith("batch."):
                 for inner in names(self.path / "out" / name):
-                    if flat_parse(inner):
+                    if flat_of(inner):
                         self.flat(f"out/{name}", inner, "reserved")
                     else:
                         self.single(f"out/{name}", inner, "reserved")
@@ -236,7 +200,7 @@ class _Queue:
             self.claim(f"claimed/{claim}")
         for name in self.done:
             self.left(f"done/{name}")
-        held = {message.key for message in [m for _, m in self.ready] + self.rest}
+        held = {message.key for message in self.ready + self.rest}
         for place in ("wait", "room"):
             for name in names(self.path / place):
                 self.left(f"{place}/{name}")
@@ -258,7 +222,7 @@ class _Queue:
             else:
                 before = len(self.rest)
                 for inner in names(self.path / place / name):
-                    if flat_parse(inner):
+                    if flat_of(inner):
                         self.flat(f"{place}/{name}", inner, "claimed")
                     else:
                         self.single(f"{place}/{name}", inner, "claimed")
@@ -273,7 +237,7 @@ def listed(said: bytes) -> dict[int, bytes | None]:
         bodies: list[bytes | None] = []
         for line in (line for name in sorted(Path(os.fsdecode(path)).iterdir()) for line in name.read_bytes().splitlines(keepends=True)):
             head, _, text = line.partition(b"\t")
-            slip = slip_parse(os.fsdecode(head))
+            slip = slip_of(os.fsdecode(head))
             bodies.append(body_of(text, slip.size) if slip else None)
         bodies += [None] * (int(count) - len(bodies))
         found.update(enumerate(bodies, int(offset)))
@@ -337,7 +301,7 @@ def age(spool: Path) -> None:
         for place in ("out", "done"):
             for name in names(path / place):
                 head, _, deadline = name.rpartition(".")
-                if (slip_parse(name) or re.fullmatch(r"batch\..+\.\d{12}", name)) and deadline not in ("000000000000", OVER):
+                if (slip_of(name) or re.fullmatch(r"batch\..+\.\d{12}", name)) and deadline not in ("000000000000", OVER):
                     (path / place / name).rename(path / place / f"{head}.{OVER}")
         for thousands in names(path / "delayed"):
             for when in names(path / "delayed" / thousands):

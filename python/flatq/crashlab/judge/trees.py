@@ -13,6 +13,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...slips import slip_of
 from . import layout
 
 _OWNER = re.compile(rb"(?<![0-9-])[0-9]+-[0-9]{12}(?![0-9])")
@@ -116,7 +117,7 @@ def _plain(name: str, place: str) -> tuple[bytes, str]:
         lead, _, core = name.partition(".")
         core, _, reason = core.rpartition(".")
         lead = f"buried-{reason}-"
-    slip = layout.slip_parse(core)
+    slip = slip_of(core)
     if slip:
         parts = core.split(".")
         parts[3] = parts[3] if parts[3] == "0" else "N"
