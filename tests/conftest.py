@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter, namedtuple
 from itertools import zip_longest
 from pathlib import Path
@@ -26,8 +25,9 @@ sys.dont_write_bytecode, sys.pycache_prefix = False, str(ROOT / ".venv/pycache")
 sys.path.insert(0, str(ROOT / "python"))
 
 from flatq.crashlab import campaign  # noqa: E402
-from flatq.crashlab.gate import processes as living  # noqa: E402
 from flatq.crashlab.families.clients import free  # noqa: E402
+from flatq.crashlab.gate import processes as living  # noqa: E402
+from flatq.crashlab.gate.processes import listening, wait_for  # noqa: E402, F401
 
 Result = namedtuple("Result", "status out err")
 
@@ -40,20 +40,6 @@ def need(*commands):
     if missing:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("not installed: " + ", ".join(missing))
     return shutil.which(commands[0], path=path)
-
-
-def wait_for(predicate, what="the state waited for", seconds=60.0):
-    """Call predicate() until what it returns is true, and return that. Fail after so many seconds. Give few seconds only where the state would come
-    by itself later, or in a test that is marked `timed`."""
-    end = time.monotonic() + seconds
-    pause = 0.001
-    while True:
-        value = predicate()
-        if value:
-            return value
-        assert time.monotonic() < end, f"not within {seconds} s: {what}"
-        time.sleep(pause)  # between two looks at a state, under a bound
-        pause = min(pause * 1.5, 0.05)
 
 
 def pytest_addoption(parser):
@@ -395,9 +381,3 @@ def launched(flatq):
 def free_port():
     """A port of 127.0.0.1 on which nobody listens."""
     return free()
-
-
-def listening(port):
-    """Whether anybody listens on that port of 127.0.0.1. The test looks it up, since a connection would count as a client."""
-    with open("/proc/net/tcp") as table:
-        return any(row.split()[1].endswith(f":{port:04X}") and row.split()[3] == "0A" for row in table)

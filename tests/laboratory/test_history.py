@@ -24,9 +24,9 @@ HISTORIES = [(kind, seed) for kind in history.KINDS for seed in share(f"historie
 def test_history(place, kind, seed, trials):
     outcome = history.run(System(), seed, place, kind=kind)
     trials("history", [outcome])
-    assert outcome.outcome == "good", str(outcome)
+    assert outcome.outcome == "good", f"{outcome.replay}\n{outcome.detail}"
     # a run with few operations would show nothing
-    assert outcome.operations > 80 and outcome.killed >= 2, str(outcome)
+    assert outcome.operations > 80 and outcome.killed >= 2, outcome.call
 
 
 def test_a_zombie_is_not_alive():

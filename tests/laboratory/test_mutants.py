@@ -226,13 +226,15 @@ def made_up(family, *_):
     return [trial.Outcome(family, family, 1, "", "none", "good", "", 0, 0.0, "", family)]
 
 
-def test_command_replays_power_and_cuts(work, capsys):
+def test_command_replays_a_line(work, capsys):
     [first, *_] = power.trials(System(), [SCENARIOS["close"]], 1, 0, work / "replay", kinds=("act",))
     assert command.main(str(first).split()) == 0
     assert "good" in capsys.readouterr().out
     cut = cuts.trials("xfs", 3, 5)[2]
     assert cuts.Cut.parse(str(cut)) == cut
-    for line in (["power", "--scenario", "close"], ["cut", "--kind", "ext4"]):
+    assert command.main(shlex.split(races.run(System(), "closed while a body is read", work).replay)) == 0
+    assert command.main(["history", "bound/2/0.1"]) == 0
+    for line in (["power", "--scenario", "close"], ["cut", "--kind", "ext4"], ["race", "x"], ["history", "x"], ["client", "x"], ["mutant", "x"]):
         with pytest.raises(SystemExit) as ended:
             command.main(line)
         assert ended.value.code == 64

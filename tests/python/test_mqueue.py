@@ -92,29 +92,42 @@ def test_what_is_received_goes_back(flatq, kernel):
     assert kernel.receive(0) == (b"1", 3)
 
 
+class Strikes:
+    """A tracer of the shovel's and the kernel's end: before its instruction number `left`, the signal comes."""
+
+    FILES = {Kernel.take.__code__.co_filename, Shovel.run.__code__.co_filename}
+
+    def __init__(self, shovel, left, number):
+        self.shovel, self.left, self.number = shovel, left, number
+
+    def __call__(self, frame, event, arg):
+        if frame.f_code.co_filename not in self.FILES or frame.f_code.co_name == "stop":
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            self.left -= 1
+            if self.left == 0:
+                self.shovel.stop(self.number, frame)
+        return self
+
+    def arm(self):
+        """From here on, in the callers as well."""
+        frame = sys._getframe(2)
+        sys.settrace(self)
+        while frame:
+            if frame.f_code.co_filename in self.FILES:
+                frame.f_trace, frame.f_trace_opcodes = self, True
+            frame = frame.f_back
+
+
 def test_a_signal_at_every_moment_of_a_take(flatq, kernel):
     """Its handler may raise before any instruction, though signals be blocked: another thread has them then, and the handler runs in the first.
     The message is in the kernel's queue, or in hand, and then it is sent back or pushed."""
-    files = {Kernel.take.__code__.co_filename, Shovel.run.__code__.co_filename}
-
     def run(moment):
         """Whether that instruction, counted from the first look at the kernel's queue to the first push, was there to be struck."""
-        left = moment
-
-        def trace(frame, event, arg):
-            nonlocal left
-            if frame.f_code.co_filename not in files or frame.f_code.co_name == "stop":
-                return None
-            frame.f_trace_opcodes = True
-            if event == "opcode":
-                left -= 1
-                if left == 0:
-                    shovel.stop(signal.SIGTERM, frame)
-            return trace
-
         there = target("jobs")
         shovel = Shovel(Kernel(kernel.name), there, once=True, count=1)
-        give = there.give
+        strikes, give = Strikes(shovel, moment, signal.SIGTERM), there.give
 
         def untraced(*words):
             sys.settrace(None)
@@ -122,12 +135,12 @@ def test_a_signal_at_every_moment_of_a_take(flatq, kernel):
 
         there.give = untraced
         before = sys.gettrace()
-        sys.settrace(trace)
+        sys.settrace(strikes)
         try:
             shovel.run()
         finally:
             sys.settrace(before)
-        return left <= 0
+        return strikes.left <= 0
 
     moment = 0
     kernel.send(b"1", priority=3)
@@ -143,27 +156,10 @@ def test_a_signal_at_every_moment_of_a_take(flatq, kernel):
 @pytest.mark.parametrize("why", ["refused", "told twice", "told when it was taken"])
 def test_a_signal_at_every_moment_of_an_end(flatq, kernel, why):
     """The other end refuses the message, or a signal has come: whatever signal comes at whatever moment then, the message goes back."""
-    files = {Kernel.take.__code__.co_filename, Shovel.run.__code__.co_filename}
-    left = moment = 0
-
-    def trace(frame, event, arg):
-        nonlocal left
-        if frame.f_code.co_filename not in files or frame.f_code.co_name == "stop":
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            left -= 1
-            if left == 0:
-                shovel.stop(signal.SIGHUP, frame)
-        return trace
+    moment, strikes = 0, None
 
     def armed(raises):
-        frame = sys._getframe(2)
-        sys.settrace(trace)
-        while frame:
-            if frame.f_code.co_filename in files:
-                frame.f_trace, frame.f_trace_opcodes = trace, True
-            frame = frame.f_back
+        strikes.arm()
         raises()
 
     def give(parcel, wait):
@@ -178,12 +174,12 @@ def test_a_signal_at_every_moment_of_an_end(flatq, kernel, why):
         Kernel.take(shovel.source, wait)
         armed(shovel.stop)
 
-    while left <= 0:
+    while strikes is None or strikes.left <= 0:
         moment += 1
-        left = moment
         there = target("jobs")
         there.give = give
         shovel = Shovel(Kernel(kernel.name), there, once=True)
+        strikes = Strikes(shovel, moment, signal.SIGHUP)
         if why == "told when it was taken":
             shovel.source.take = take
         kernel.send(b"1", priority=3)

@@ -25,6 +25,7 @@ from pathlib import Path
 import pytest
 
 from conftest import LIB, ROOT, listening, need, wait_for
+from engine import carriers
 
 sys.path.insert(0, str(ROOT / "python"))
 
@@ -124,14 +125,7 @@ def stub(tmp_path, monkeypatch):
 
 def running(spool):
     """Processes that were given this spool, however they came away from us."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if int(path.name) != os.getpid() and f"FLATQ_DIR={spool}\0".encode() in (path / "environ").read_bytes() + b"\0":
-                found.append((int(path.name), (path / "cmdline").read_bytes()))
-        except OSError:
-            continue
-    return found
+    return carriers(f"FLATQ_DIR={spool}\0")
 
 
 def waits(spool, before=()):
@@ -699,7 +693,7 @@ def test_cancel_waiting(names, spool, tmp_path):
         nothing_left(spool)
     else:
         # the door has processes of its own
-        wait_for(lambda: not [words for _, words in running(tmp_path / "not-this-one")], seconds=20)
+        wait_for(lambda: not running(tmp_path / "not-this-one"), seconds=20)
 
 
 def test_cancel_at_every_moment(jobs, spool):

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from conftest import LIB, Result, need, wait_for
 
+from flatq.crashlab.gate import processes
+
 Reserved = namedtuple("Reserved", "receipt id tries length body")
 
 # what a queue's directory holds beside messages
@@ -236,15 +238,8 @@ def alive(pid):
 
 
 def carriers(spool):
-    """What runs with that spool, or another mark, in its environment: all that belongs to one launch, whatever session it is in. A zombie has none."""
-    found = {}
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if str(spool).encode() in (process / "environ").read_bytes():
-                found[int(process.name)] = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except OSError:
-            continue
-    return found
+    """What runs with that spool, or another mark, in its environment: all that belongs to one launch, whatever session it is in."""
+    return processes.carriers(str(spool).encode())
 
 
 def end_launches(spool, *processes):

@@ -2,7 +2,7 @@
 
 Without --point, it runs trials of the families named by --family (else of all), side by side, and prints a table of bad trials at the end.
 If it is interrupted, it writes and shows the outcomes so far. With --scenario, --fault and --point, or with a line that begins with
-`power`, `pair`, `cut` or `article`, one trial in full, as a failure's line says. Exit 0: nothing is bad; 1: something is; 64: usage; 69: this system cannot do it (of several families: says which it cannot); 130, 143: interrupted.
+the name of a family, one trial in full, as a failure's line says. Exit 0: nothing is bad; 1: something is; 64: usage; 69: this system cannot do it (of several families: says which it cannot); 130, 143: interrupted.
 """
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from . import campaign, report
-from .families import article, cuts, pairs, power
+from .families import article, clients, cuts, history, mutants, pairs, power, races
+from .families.trial import Trial
 from .gate import faults, gate
 from .scenarios import SCENARIOS, System, system_of
-from .families.trial import Trial
 
-#: How a line that replays one trial begins, after --lib DIRECTORY if lib/ is another.
-AGAIN = (["power"], ["cut"], ["pair"], ["article"])
+
+#: How a line that replays one trial begins, after --lib DIRECTORY if lib/ is another, and the family that knows it.
+AGAIN: dict[str, Any] = {"power": power, "cut": cuts, "pair": pairs, "article": article, "race": races, "history": history, "client": clients, "mutant": mutants}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -75,15 +76,7 @@ def _again(line: list[str], system: System, parser: argparse.ArgumentParser) -> 
     """Repeat a trial of one of AGAIN, from the line that it printed."""
     try:
         with campaign.workplace() as work:
-            if line[0] == "power":
-                outcome: Any = power.run(power.Trial.parse(shlex.join(line)), system, work)
-            elif line[0] == "pair":
-                outcome = pairs.run(pairs.Pair.parse(shlex.join(line)), system, work)
-            elif line[0] == "article":
-                outcome = article.run(line[-1], work)
-            else:
-                cut = cuts.Cut.parse(shlex.join(line))
-                [outcome] = cuts.replay(system, cut.kind, [cut])
+            outcome = AGAIN[line[0]].again(shlex.join(line), system, work)
     except (ValueError, KeyError) as error:
         parser.error(str(error))
     print(f"{outcome.call}\n" + "".join(f"  {what}\n" for what in getattr(outcome, "missing", ())) + f"{outcome.outcome}: {outcome.detail}")
@@ -96,14 +89,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = _parser(list(families))
     lib = argv[:2] if argv[:1] == ["--lib"] else []
     line = argv[len(lib):]
-    again = line[:1] in AGAIN
+    again = bool(line) and line[0] in AGAIN
     args = parser.parse_args(lib if again else argv)
     if args.list:
         print("\n".join(SCENARIOS))
         return 0
     chosen = args.family or list(families)
     there, without = gate.available()
-    if not there and (again or args.point is not None or not campaign.UNGATED & set(chosen)):
+    if not there and (again and line[0] not in ("history", "client") or args.point is not None or not campaign.UNGATED & set(chosen)):
         print(without, file=sys.stderr)
         return 69
     system = system_of(args.lib) if args.lib else System()

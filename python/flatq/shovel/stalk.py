@@ -1,7 +1,7 @@
 """A client of beanstalkd, with the commands that moving messages needs: one connection, one job in hand.
 
-greenstalk does not serve here. It has no time-out: if the server's host is gone, it waits for an answer forever. An answer that was cut
-short is an `assert` in it, which `python -O` leaves out; and it does not know the answer BURIED to a put."""
+greenstalk 2.1 does not serve here. It has no time-out: if the server's host is gone, it waits for an answer forever. An answer that was cut
+short is an `assert` in it, which `python -O` leaves out."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import contextlib
 import re
 import socket
 import urllib.parse
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -149,43 +150,32 @@ class Client:
 
     def _ask(self, words: bytes, wait: float = 0) -> list[str]:
         assert self.socket is not None
-        try:
-            # The longest time for an answer
-            self.socket.settimeout(wait + 15)
-            self.socket.sendall(words + b"\r\n")
-            while b"\r\n" not in self.ahead:
-                self._more()
-        except OSError as error:
-            self._broken(error.strerror or str(error))
-        except BaseException:
-            # After half an exchange, the connection is of no use
-            self.close()
-            raise
+        # The longest time for an answer
+        self.socket.settimeout(wait + 15)
+        self._exchange(words + b"\r\n", lambda: b"\r\n" in self.ahead)
         line, _, self.ahead = self.ahead.partition(b"\r\n")
         return line.decode(errors="replace").split(" ")
 
     def _body(self, size: int) -> bytes:
-        try:
-            while len(self.ahead) < size + 2:
-                self._more()
-        except OSError as error:
-            self._broken(error.strerror or str(error))
-        except BaseException:
-            self.close()
-            raise
+        self._exchange(b"", lambda: len(self.ahead) >= size + 2)
         body, self.ahead = self.ahead[:size], self.ahead[size + 2:]
         return body
 
-    def _more(self) -> None:
+    def _exchange(self, words: bytes, enough: Callable[[], bool]) -> None:
+        """Send, and receive until it is enough. After half an exchange, the connection is of no use."""
         assert self.socket is not None
-        data = self.socket.recv(65536)
-        if not data:
-            self._broken("the connection has ended")
-        self.ahead += data
-
-    def _broken(self, text: str) -> NoReturn:
-        self.close()
-        raise Unreachable(f"{self.host}:{self.port}: {text}", 69)
+        try:
+            self.socket.sendall(words)
+            while not enough():
+                data = self.socket.recv(65536)
+                if not data:
+                    raise ConnectionResetError("the connection has ended")
+                self.ahead += data
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OSError):
+                raise Unreachable(f"{self.host}:{self.port}: {error.strerror or error}", 69) from None
+            raise
 
     def _strange(self, reply: list[str]) -> NoReturn:
         word = " ".join(reply)

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from . import clients, cuts, power, trial
 from .. import campaign
+from ..gate.processes import wait_for
 from ..scenarios import BASELINE, Article, System, build
 
 SIDES: dict[str, System] = {"article": Article(), "flatq": System()}
@@ -68,8 +69,8 @@ class Door(clients.Door):
 
     def settle(self, before: int, count: int = 1) -> None:
         """Wait until all clients are served: another one was served since, and no handler is left. (The article's version has no log.)"""
-        clients.wait_for(self._probed, clients.PATIENCE, "the next connection")
-        clients.wait_for(lambda: not self.handlers(), clients.PATIENCE, "the end of the handlers")
+        wait_for(self._probed, "the next connection", clients.PATIENCE)
+        wait_for(lambda: not self.handlers(), "the end of the handlers", clients.PATIENCE)
 
     def _probed(self) -> bool:
         with contextlib.suppress(OSError), self.connect() as probe:  # A client that waited when ncat stopped listening is reset
@@ -110,6 +111,11 @@ def run(line: str, work: Path) -> trial.Outcome:
         wrong = _OWN[row](SIDES[side], int(number), Path(top))
     return trial.Outcome(BASELINE.name, side, int(number), "", row, "bad" if wrong else "good", "; ".join(wrong), 0, round(time.monotonic() - began, 4),
                          shlex.join(["article", line]))
+
+
+def again(line: str, system: System, work: Path) -> trial.Outcome:
+    """The trial that printed this line, once more. Raises ValueError, KeyError."""
+    return run(shlex.split(line)[-1], work)
 
 
 def available(row: str) -> str:

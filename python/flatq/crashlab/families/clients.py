@@ -17,6 +17,7 @@ import os
 import random
 import re
 import select
+import shlex
 import shutil
 import signal
 import socket
@@ -30,6 +31,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from .. import campaign
+from ..gate.processes import carriers, listening, wait_for
 from ..scenarios import System
 from .trial import Outcome
 
@@ -41,15 +43,6 @@ PATIENCE = 60.0  # seconds to wait for something before it counts as missing
 AT_ONCE = 200
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close() sends RST
 LOG = re.compile(r"\d{4}-\d\d-\d\dT\S+ (\S+) (\S+) (\S+) (\d+|-) \d+")
-
-
-def wait_for(look: Callable[[], object], seconds: float, what: str) -> None:
-    """Raises AssertionError after so many seconds."""
-    end = time.monotonic() + seconds
-    while not look():
-        if time.monotonic() > end:
-            raise AssertionError(f"not within {seconds:g} s: {what}")
-        time.sleep(0.005)
 
 
 @functools.lru_cache(maxsize=1)
@@ -80,7 +73,7 @@ class Door:
                                             stdout=said, stderr=said, start_new_session=True)
 
     def __enter__(self) -> Door:
-        wait_for(lambda: self.listening() or self.process.poll() is not None, PATIENCE, "the door")
+        wait_for(lambda: listening(self.port) or self.process.poll() is not None, "the door", PATIENCE)
         assert self.process.poll() is None, self.said()
         return self
 
@@ -91,24 +84,16 @@ class Door:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        for pid, _command in self.carriers():
+        for pid in self.carriers():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
     def said(self) -> str:
         return self.said_to.read_text(errors="replace")
 
-    def listening(self) -> bool:
-        rows = Path("/proc/net/tcp").read_text().splitlines()
-        return any(row.split()[1].endswith(f":{self.port:04X}") and row.split()[3] == "0A" for row in rows[1:])
-
-    def carriers(self) -> Iterator[tuple[int, str]]:
-        """What runs with this spool in its environment, and its command."""
-        mark = f"FLATQ_DIR={self.spool}\0".encode()
-        for process in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if mark in (process / "environ").read_bytes():
-                    yield int(process.name), (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    def carriers(self) -> dict[int, str]:
+        """What runs with this spool, and its command."""
+        return carriers(f"FLATQ_DIR={self.spool}\0".encode())
 
     def ends(self) -> int:
         """Connections that have ended: lines of the log, and those of which ncat found the client gone already."""
@@ -117,12 +102,12 @@ class Door:
 
     def handlers(self) -> list[int]:
         """The processes that serve a client."""
-        return [pid for pid, command in self.carriers() if "handler" in command and "ncat" not in command]
+        return [pid for pid, command in self.carriers().items() if "handler" in command and "ncat" not in command]
 
     def settle(self, before: int, count: int = 1) -> None:
         """Wait until `count` more connections have ended and no handler is left."""
-        wait_for(lambda: self.ends() >= before + count, PATIENCE, "the end of the connection")
-        wait_for(lambda: not self.handlers(), PATIENCE, "the end of the handlers")
+        wait_for(lambda: self.ends() >= before + count, "the end of the connection", PATIENCE)
+        wait_for(lambda: not self.handlers(), "the end of the handlers", PATIENCE)
 
     def connect(self) -> socket.socket:
         """Connect; repeat in `loop`, where nothing listens between two connections."""
@@ -165,7 +150,7 @@ class Door:
             client.sendall(request[:-1])
             with paused(pids):
                 client.sendall(request[-1:])
-                wait_for(lambda: not self.unread(client), PATIENCE, "ncat has read the request")
+                wait_for(lambda: not self.unread(client), "ncat has read the request", PATIENCE)
                 if reset:
                     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
                 client.close()
@@ -231,7 +216,7 @@ def leave(door: Door, request: bytes, reset: bool, *, when: Callable[[], bool] |
         client.sendall(request)
         if when:
             with contextlib.suppress(AssertionError):
-                wait_for(when, 10, "the handler")
+                wait_for(when, "the handler", 10)
         if reset:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     door.settle(before)
@@ -454,7 +439,7 @@ def trial(door: Door, name: str, seed: int, patience: float = 10) -> Outcome:
             return not Counter(must) - Counter(got)
 
         with contextlib.suppress(AssertionError):
-            wait_for(back, patience, "what was acknowledged")
+            wait_for(back, "what was acknowledged", patience)
         lost, more = Counter(must) - Counter(got), Counter(got) - Counter(must) - Counter(may)
         assert not lost, f"lost: {[body[:40] for body in lost]}"
         assert not more, f"stored, or twice: {[(len(body), body[:40]) for body in more]}"
@@ -463,17 +448,8 @@ def trial(door: Door, name: str, seed: int, patience: float = 10) -> Outcome:
         assert door.ask(b"pop -w 0 probe\n") == b"probe", "the door does not hand out"
     except (AssertionError, OSError) as error:
         wrong = f"{error or type(error).__name__}\n" + "\n".join(door.said().splitlines()[-8:])
-    replay = f"python3 -m flatq.crashlab.clients --fault {name!r} --mode={door.mode} --seed {seed}"
+    replay = shlex.join(["client", f"{name}/{door.mode}/{seed}"])
     return Outcome(door.mode, "door", 0, "", name, "bad" if wrong else "good", wrong or remark, seed, round(time.monotonic() - began, 3), replay, "clients")
-
-
-def trials(system: System, work: Path, *, seed: int = 0, rounds: int = 1, modes: tuple[str, ...] = MODES) -> Iterator[Outcome]:
-    """Every fault in every mode, `rounds` times with another seed each: one door for each mode."""
-    for mode in modes:
-        with tempfile.TemporaryDirectory(prefix="clients.", dir=work) as top, Door(system, mode, Path(top)) as door:
-            for number in range(seed, seed + rounds):
-                for name in FAULTS:
-                    yield trial(door, name, number)
 
 
 def tasks(system: System, options: campaign.Options, work: Path) -> list[campaign.Task]:
@@ -484,7 +460,9 @@ def tasks(system: System, options: campaign.Options, work: Path) -> list[campaig
 
 
 def _mode(system: System, work: Path, seed: int, rounds: int, mode: str) -> list[Outcome]:
-    return list(trials(system, work, seed=seed, rounds=rounds, modes=(mode,)))
+    """Every fault in this mode, `rounds` times with another seed each, at one door."""
+    with tempfile.TemporaryDirectory(prefix="clients.", dir=work) as top, Door(system, mode, Path(top)) as door:
+        return [trial(door, name, number) for number in range(seed, seed + rounds) for name in FAULTS]
 
 
 def run(system: System, name: str, mode: str, seed: int, work: Path, patience: float = 10) -> Outcome:
@@ -493,24 +471,7 @@ def run(system: System, name: str, mode: str, seed: int, work: Path, patience: f
         return trial(door, name, seed, patience)
 
 
-def main() -> int:
-    import argparse
-    parser = argparse.ArgumentParser(prog="python3 -m flatq.crashlab.clients", description="Clients that go wrong; exit 1 where a trial is bad.")
-    parser.add_argument("--fault", choices=FAULTS)
-    parser.add_argument("--mode", choices=MODES)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--work", type=Path, default=campaign.memory())
-    args = parser.parse_args()
-    bad = 0
-    modes = (args.mode,) if args.mode else MODES
-    outcomes = ((run(System(), args.fault, mode, args.seed, args.work) for mode in modes) if args.fault
-                else trials(System(), args.work, seed=args.seed, rounds=args.rounds, modes=modes))
-    for outcome in outcomes:
-        print(f"{outcome.scenario} {outcome.fault}: {outcome.outcome}, {outcome.seconds:.1f} s {outcome.detail}", flush=True)
-        bad += outcome.outcome != "good"
-    return 1 if bad else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+def again(line: str, system: System, work: Path) -> Outcome:
+    """The trial that printed this line, once more. Raises ValueError, KeyError."""
+    name, mode, seed = shlex.split(line)[-1].split("/")
+    return run(system, name, mode, int(seed), work)

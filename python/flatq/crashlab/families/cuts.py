@@ -198,6 +198,12 @@ def run(given: Cut, system: System, disk: Disk, work: Path) -> trial.Outcome:
                          round(time.monotonic() - start, 4), str(given), family="cuts")
 
 
+def again(line: str, system: System, work: Path) -> trial.Outcome:
+    """The trial that printed this line, once more. Raises ValueError, KeyError."""
+    cut = Cut.parse(line)
+    return replay(system, cut.kind, [cut])[0]
+
+
 def _while_running(system: System, words: Words, spool: Path, given: Cut, disk: Disk, seconds: float) -> tuple[int | None, bytes]:
     """Cut after so many seconds; the exit status, if it had one by then, and what it had said."""
     process = subprocess.Popen(system.argv(words[:-1]), env=system.environment(spool, given.sync), start_new_session=True,

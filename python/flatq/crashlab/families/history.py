@@ -11,33 +11,32 @@ Kinds
     clock    a /proc of its own (FLATQ_PROC), whose uptime is set forward while operations run; between two halves the system "restarts", and
              the wall clock is set back or forward. It shows no processes, so a killed owner is not known to be dead: only leases end
 
-    >>> print(run(System(), seed=3, work=Path("/dev/shm")))
-    history clock seed 3: good, 188 operations, 52 messages, 4.1 s
+    >>> run(System(), seed=3, work=Path("/dev/shm")).call
+    '188 operations, 9 killed, 52 messages'
 """
 from __future__ import annotations
 
-import argparse
 import contextlib
 import fcntl
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from ...slips import flat_of, slip_of
-from .. import campaign
+from . import trial
 from ..gate import processes
 from ..judge import history_claims, history_model, layout
 from ..judge.history_events import Event, Message
+from ..scenarios import System
 
 KINDS = ("kills", "leases", "bound", "clock")
 QUEUE = "q"
@@ -50,14 +49,6 @@ DEADLINE = 120.0  # seconds after which an operation counts as hanging, and the 
 PLACES = ("wal", "fold", "head", "delayed", "out")
 
 
-class SystemLike(Protocol):
-    """The part of scenarios.System that a history needs."""
-
-    def argv(self, words: Sequence[str]) -> list[str]: ...
-
-    def environment(self, spool: Path, sync: str = "off") -> dict[str, str]: ...
-
-
 @dataclass(frozen=True)
 class Fault:
     """A fault that strikes an operation: `after` a share of the time that its verb takes here, it is killed ("tree", or "one": its shell
@@ -68,33 +59,12 @@ class Fault:
     hold: float = 0.0
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """One history: good or bad, and the line that runs it again."""
-
-    scenario: str
-    seed: int
-    outcome: str
-    detail: str
-    seconds: float
-    operations: int
-    messages: int
-    killed: int
-    replay: str
-    wrong: tuple[str, ...] = ()
+@dataclass
+class Outcome(trial.Outcome):
     family: str = "history"
-    verb: str = ""
-    point: int = 0
-    call: str = ""
-    fault: str = "history"
-    second: str = ""
-
-    def as_dict(self) -> dict[str, object]:
-        return asdict(self)
-
-    def __str__(self) -> str:
-        said = f"history {self.scenario} seed {self.seed}: {self.outcome}, {self.operations} operations, {self.killed} killed, {self.messages} messages, {self.seconds:.1f} s"
-        return said if self.outcome == "good" else f"{said}\n{self.replay}\n{self.detail}"
+    operations: int = 0
+    killed: int = 0
+    wrong: tuple[str, ...] = ()
 
 
 class Clock:
@@ -153,7 +123,7 @@ class Over(Exception):
 class History:
     """The running one: its spool, its clock, what has happened."""
 
-    system: SystemLike
+    system: System
     kind: str
     seed: int
     spool: Path
@@ -418,7 +388,7 @@ def finish(history: History) -> list[str]:
             for path in sorted((history.spool / QUEUE / place).rglob("*")) if path.is_file() and not path.name.startswith("settled.") and path.name != "~"]
 
 
-def play(system: SystemLike, kind: str, seed: int, top: Path, length: float, deadline: float) -> tuple[History, list[str]]:
+def play(system: System, kind: str, seed: int, top: Path, length: float, deadline: float) -> tuple[History, list[str]]:
     """Run it; the history and what is left over at its end."""
     environment = dict(system.environment(top / "spool"))
     clock = Clock(top / "proc" if kind == "clock" else None)
@@ -446,7 +416,7 @@ def play(system: SystemLike, kind: str, seed: int, top: Path, length: float, dea
         return history, []
 
 
-def run(system: SystemLike, seed: int, work: Path, *, kind: str | None = None, length: float = 1.0, deadline: float = DEADLINE) -> Outcome:
+def run(system: System, seed: int, work: Path, *, kind: str | None = None, length: float = 1.0, deadline: float = DEADLINE) -> Outcome:
     """One history in a directory of its own below `work`. `length` multiplies the operations. The kind follows from the seed where none is given."""
     kind = kind or KINDS[seed % len(KINDS)]
     began = time.monotonic()
@@ -455,34 +425,13 @@ def run(system: SystemLike, seed: int, work: Path, *, kind: str | None = None, l
         history, left = play(system, kind, seed, top, length, deadline)
     # of one that was cut short, only the reason
     wrong = history.broken or left + history_model.check(history.events, history.messages, kind, BOUND if kind == "bound" else 0, history.samples)
-    replay = f"python3 -m flatq.crashlab.history --kind {kind} --seed {seed}" + (f" --length {length:g}" if length != 1 else "")
-    return Outcome(kind, seed, "bad" if wrong else "good", "\n".join(wrong[:12]), round(time.monotonic() - began, 3), len(history.events),
-                   len(history.messages), sum(event.killed for event in history.events), replay, tuple(wrong))
+    killed = sum(event.killed for event in history.events)
+    said = f"{len(history.events)} operations, {killed} killed, {len(history.messages)} messages"
+    return Outcome(kind, "", 0, said, "history", "bad" if wrong else "good", "\n".join(wrong[:12]), seed, round(time.monotonic() - began, 3),
+                   f"history {kind}/{seed}/{length:g}", operations=len(history.events), killed=killed, wrong=tuple(wrong))
 
 
-def trials(system: SystemLike, count: int, seed: int, work: Path, *, kind: str | None = None, length: float = 1.0,
-           deadline: float = DEADLINE) -> Iterator[Outcome]:
-    """`count` histories, the kinds by turns, one after the other: each keeps all processors busy by itself."""
-    for number in range(seed, seed + count):
-        yield run(system, number, work, kind=kind, length=length, deadline=deadline)
-
-
-def main() -> int:
-    from ..scenarios import System
-    parser = argparse.ArgumentParser(prog="python3 -m flatq.crashlab.history", description="Run histories; exit 1 where one is bad.")
-    parser.add_argument("--kind", choices=KINDS)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--count", type=int, default=1)
-    parser.add_argument("--length", type=float, default=1.0)
-    parser.add_argument("--lib", type=Path, help="another lib/")
-    parser.add_argument("--work", type=Path, default=campaign.memory())
-    args = parser.parse_args()
-    bad = 0
-    for outcome in trials(System(lib=args.lib) if args.lib else System(), args.count, args.seed, args.work, kind=args.kind, length=args.length):
-        print(outcome, flush=True)
-        bad += outcome.outcome != "good"
-    return 1 if bad else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def again(line: str, system: System, work: Path) -> Outcome:
+    """The trial that printed this line, once more. Raises ValueError, KeyError."""
+    kind, seed, length = shlex.split(line)[-1].split("/")
+    return run(system, int(seed), work, kind=kind, length=float(length))

@@ -8,11 +8,9 @@ A trial is (mutant, family): the family's probe runs on the mutant until the fir
 """
 from __future__ import annotations
 
-import argparse
 import functools
 import re
 import shlex
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -24,7 +22,7 @@ from . import broken, clients, history, pairs, power, races, trial
 from .. import campaign
 from ..gate import faults
 from .broken import FAMILIES, MUTANTS, Probe
-from ..scenarios import ROOT, SCENARIOS, System
+from ..scenarios import SCENARIOS, System
 
 #: Seconds after which an operation of a broken variant in a history counts as hanging.
 DEADLINE = 20.0
@@ -136,9 +134,15 @@ def run(system: System, name: str, family: str, work: Path, seed: int = 0) -> Ou
             caught = outcome
             break
     detail = f"after {count}: {caught.detail[:300]}" if caught else f"not caught in {count} trials"
-    replay = shlex.join(["python3", "-m", "flatq.crashlab.mutants", "--name", name, "--family", family, "--seed", str(seed)])
+    replay = shlex.join(["mutant", f"{name}/{family}/{seed}"])
     return Outcome(name, "", count, caught.call if caught else "", family, "good" if caught else "bad", detail, seed,
                    round(time.monotonic() - began, 3), replay, trials=count, caught_by=caught.replay if caught else "")
+
+
+def again(line: str, system: System, work: Path) -> Outcome:
+    """The trial that printed this line, once more. Raises ValueError, KeyError."""
+    name, family, seed = shlex.split(line)[-1].rsplit("/", 2)
+    return run(system, name, family, work, int(seed))
 
 
 def one(system: System, name: str, families: Sequence[str], work: Path, seed: int = 0) -> list[Outcome]:
@@ -165,25 +169,3 @@ def markdown(outcomes: Sequence[Outcome] = ()) -> str:
         stated = {probe.family for probe in mutant.probes}
         lines.append(f"| {name} | " + " | ".join(counts.get((name, family), "×" if family in stated else "") for family in used) + " |")
     return "\n".join(lines)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python3 -m flatq.crashlab.mutants", description="Break the verbs on purpose; exit 1 where that is not seen.")
-    parser.add_argument("--name", action="append", choices=MUTANTS, metavar="MUTANT", help="; ".join(MUTANTS))
-    parser.add_argument("--family", choices=[family for family in FAMILIES if family != "model"])
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--lib", type=Path, default=ROOT / "lib", help="another lib/ to break")
-    parser.add_argument("--work", type=Path, default=campaign.memory())
-    args = parser.parse_args(argv)
-    outcomes = []
-    for name in args.name or MUTANTS:
-        families = [probe.family for probe in MUTANTS[name].probes if probe.family != "model" and args.family in (None, probe.family)]
-        for outcome in one(System(args.lib), name, families, args.work, args.seed):
-            outcomes.append(outcome)
-            print(f"{outcome.outcome:5} {outcome.seconds:6.1f} s  {name} / {outcome.fault}: {outcome.detail}\n      {outcome.caught_by}", flush=True)
-    print(markdown(outcomes))
-    return int(any(outcome.outcome == "bad" for outcome in outcomes))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -328,6 +328,11 @@ def run(pair: Pair, system: System, work: Path) -> Outcome:
                    "bad" if wrong else "good" if reached else "not reached", "; ".join(wrong), 0, round(time.monotonic() - begun, 4), str(pair), "pairs")
 
 
+def again(line: str, system: System, work: Path) -> Outcome:
+    """The trial that printed this line, once more. Raises ValueError, KeyError."""
+    return run(Pair.parse(line), system, work)
+
+
 def _carry_out(pair: Pair, system: System, work: Path) -> tuple[bool, str, list[str]]:
     tree, receipt = base(system, pair.base, work)
     spool = work / f"spool.{os.getpid()}"

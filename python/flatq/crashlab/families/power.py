@@ -278,6 +278,11 @@ def run(given: Trial, system: System, work: Path) -> Outcome:
     return outcome
 
 
+def again(line: str, system: System, work: Path) -> Outcome:
+    """The trial that printed this line, once more. Raises ValueError, KeyError."""
+    return run(Trial.parse(line), system, work)
+
+
 def explore(system: System, name: str, limit: int, seed: int, work: Path, *, sync: str = "on",
             kinds: Sequence[str] = STAGES) -> list[Outcome]:
     """The trials of one scenario, made and run: one task of a pool or a cluster. Uses, and removes, a directory of its own below `work`."""

@@ -8,7 +8,6 @@ input, a file of a /proc of its own (FLATQ_PROC), or its log. Meanwhile another 
 """
 from __future__ import annotations
 
-import argparse
 import contextlib
 import errno
 import functools
@@ -17,17 +16,16 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from ...slips import slip_of
 from . import trial
 from .. import campaign, scenarios
 from ..gate import gate
+from ..gate.processes import wait_for
 from ..judge import layout
 from ..scenarios import System
 
@@ -42,16 +40,6 @@ def race(name: str) -> Callable[[Race], Race]:
         RACES[name] = function
         return function
     return enter
-
-
-def wait_for(look: Callable[[], Any], what: str) -> Any:
-    """Wait until look() is true, and return its result. Raises TimeoutError."""
-    end = time.monotonic() + DEADLINE
-    while not (found := look()):
-        if time.monotonic() > end:
-            raise TimeoutError(f"not within {DEADLINE:.0f} s: {what}")
-        time.sleep(0.002)
-    return found
 
 
 @contextlib.contextmanager
@@ -237,23 +225,15 @@ def run(system: System, name: str, work: Path) -> trial.Outcome:
     try:
         with tempfile.TemporaryDirectory(prefix="races.", dir=work) as top:
             wrong = RACES[name](system, Path(top) / "spool")
-    except (OSError, RuntimeError, LookupError, ValueError, subprocess.TimeoutExpired) as error:  # something hangs, or is not as it should be
+    except (AssertionError, OSError, RuntimeError, LookupError, ValueError, subprocess.TimeoutExpired) as error:  # something hangs, or is not as it should be
         wrong = [f"{type(error).__name__}: {error}"]
-    replay = shlex.join(["python3", "-m", "flatq.crashlab.races", "--name", name])
+    replay = shlex.join(["race", name])
     return trial.Outcome(name, "", 0, "", "race", "bad" if wrong else "good", "; ".join(wrong), 0, round(time.monotonic() - began, 3), replay, "races")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python3 -m flatq.crashlab.races", description="Two verbs in one order; exit 1 where something is wrong.")
-    parser.add_argument("--name", action="append", choices=RACES)
-    parser.add_argument("--lib", type=Path, help="another lib/")
-    parser.add_argument("--work", type=Path, default=campaign.memory())
-    args = parser.parse_args()
-    outcomes = [run(System(args.lib) if args.lib else System(), name, args.work) for name in args.name or RACES]
-    for outcome in outcomes:
-        print(f"{outcome.scenario}: {outcome.outcome}, {outcome.seconds:.1f} s {outcome.detail}", flush=True)
-    return int(any(outcome.outcome == "bad" for outcome in outcomes))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def again(line: str, system: System, work: Path) -> trial.Outcome:
+    """The trial that printed this line, once more. Raises ValueError, KeyError."""
+    name = shlex.split(line)[-1]
+    if name not in RACES:
+        raise ValueError(f"no race {name!r}")
+    return run(system, name, work)

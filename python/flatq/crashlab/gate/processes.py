@@ -1,9 +1,14 @@
-"""Find the processes of a group or of a session that still run, by /proc."""
+"""Find processes by /proc: those of a group or of a session, those with a mark in their environment; and wait for what they do."""
 from __future__ import annotations
 
 import contextlib
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 GROUP, SESSION = 2, 3  # their places in /proc/PID/stat, behind the name
 
@@ -19,4 +24,31 @@ def left(which: int, *numbers: int) -> list[int]:
             fields = Path("/proc", process, "stat").read_text(errors="replace").rpartition(")")[2].split()
             if int(fields[which]) in numbers and fields[0] not in "ZX":
                 found.append(int(process))
+    return found
+
+
+def carriers(mark: bytes) -> dict[int, str]:
+    """What runs with the mark in its environment, whatever session it is in, and its command. A zombie has none."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark in (process / "environ").read_bytes():
+                found[int(process.name)] = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return found
+
+
+def listening(port: int) -> bool:
+    """Whether anybody listens on that port of 127.0.0.1: looked up, since a try to connect would be a client's."""
+    with open("/proc/net/tcp") as table:
+        return any(row.split()[1].endswith(f":{port:04X}") and row.split()[3] == "0A" for row in table)
+
+
+def wait_for(look: Callable[[], T | None], what: str = "the state waited for", seconds: float = 60.0) -> T:
+    """What look() returns, as soon as that is true; AssertionError after so many seconds."""
+    end = time.monotonic() + seconds
+    pause = 0.001
+    while not (found := look()):
+        assert time.monotonic() < end, f"not within {seconds:g} s: {what}"
+        time.sleep(pause)  # between two looks at a state, under a bound
+        pause = min(pause * 1.5, 0.05)
     return found
