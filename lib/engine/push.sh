@@ -128,7 +128,7 @@ body_size() {
   esac
 }
 
-# push_commit - create the slip, and return when it is as safe as FLATQ_SYNC asks for
+# push_commit - create the slip, and return when it is as safe as FLATQ_SYNC asks for. Sets push_dup if the key is taken
 push_commit() {
   slip_key=-
   queue_conf || return
@@ -141,6 +141,11 @@ push_commit() {
     push_has=
     [ -z "$push_dup" ] || return 0
   fi
+  push_slip && push_stands && push_sync && push_same
+}
+
+# push_slip - note in the journal that the slip comes now, and create it: from here on the message exists
+push_slip() {
   clock_epoch "$now"
   pad "$push_priority" 0000000000
   slip_priority=$padded slip_tries=0 slip_nonce=0 slip_lease=$push_lease slip_delay=$push_delay slip_born=$epoch_time
@@ -167,8 +172,11 @@ push_commit() {
   push_made=1
   push_heard
   [ "$slip_key" = - ] || key_sure
-  # RACE: the queue may have been closed between our look and the slip, and a pop may have reported it closed and empty, which must stay
-  # true. So withdraw the push, unless the message has been taken already
+}
+
+# push_stands - withdraw the push if its queue was closed or dropped since our first look, unless the message has been taken already
+push_stands() {
+  # RACE: a pop may have reported the queue closed and empty before the slip was there, which must stay true
   queue_look || { push_code=$?; push_withdraw; return $push_code; }
   case $queue_files in
   *' closed '*) push_withdraw && { why="queue '$queue' is closed"; return 69; } ;;
@@ -181,21 +189,22 @@ push_commit() {
   if [ ! -e "$q/body/$slip_id" ]; then
     push_gone || { push_code=$?; if push_withdraw || [ $push_code -eq 74 ]; then return $push_code; fi; }
   fi
-  if [ "$FLATQ_SYNC" = on ]; then
-    set -- "$q/body/$slip_id" "$q/body" "$push_place"
-    [ "$push_delay" = 0 ] || set -- "$@" "$q/delayed" "${push_place%/*}"
-    [ "$slip_key" = - ] || set -- "$@" "$q/keys/$slip_key" "$q/keys"
-    # RACE: a large message that was taken at once has no body any more
-    if ! sync_paths "$@" && { push_withdraw || [ -e "$q/body/$slip_id" ]; }; then
-      why="queue '$queue': cannot sync"
-      return 74
-    fi
-  fi
+}
+
+# push_sync - sync body and slip; if that fails, withdraw the push
+push_sync() {
+  [ "$FLATQ_SYNC" = on ] || return 0
+  set -- "$q/body/$slip_id" "$q/body" "$push_place"
+  [ "$push_delay" = 0 ] || set -- "$@" "$q/delayed" "${push_place%/*}"
+  [ "$slip_key" = - ] || set -- "$@" "$q/keys/$slip_key" "$q/keys"
+  # RACE: a large message that was taken at once has no body any more
+  sync_paths "$@" || { ! push_withdraw && [ ! -e "$q/body/$slip_id" ]; } || { why="queue '$queue': cannot sync"; return 74; }
+}
+
+# push_same - withdraw the push if its slip is in another queue of the same name than the one that was opened
+push_same() {
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
-  if ! [ "$q/lock" -ef "$FLATQ_PROC/self/fd/8" ]; then
-    need engine/proof
-    queue_gone 8 || { push_code=$?; push_withdraw; return $push_code; }
-  fi
+  [ "$q/lock" -ef "$FLATQ_PROC/self/fd/8" ] || { need engine/proof; queue_gone 8; } || { push_code=$?; push_withdraw; return $push_code; }
 }
 
 # push_gone - return 69 if it is proved that the body is gone, which only a drop causes; 74 if unknown

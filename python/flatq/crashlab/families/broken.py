@@ -1,6 +1,7 @@
 """Broken variants of the verbs (mutants): what is changed in a copy of lib/, and which families must detect it.
 
-An edit replaces a text that is there exactly once, in whichever file and however it is laid out; where it is not, the verbs have changed,
+An edit replaces a text that is there exactly once, in whichever file and however it is laid out, or, after `FUNCTION(): `, once in that function.
+A short text in a function outlives most changes. Where it is not there, the verbs have changed,
 and the mutant is to be changed with them: that is an error, never a pass. A probe is the smallest part of a family that sees the mutant for sure.
 """
 from __future__ import annotations
@@ -74,7 +75,7 @@ def pair(where: str, at: str, limit: int = 3) -> Probe:
     return Probe("pairs", where, "", limit, at)
 
 
-_SYNCED = '    set -- "$q/body/$slip_id" "$q/body" "$push_place"\n'
+_SYNCED = 'push_sync(): "$q/body/$slip_id" "$q/body" "$push_place"'
 _SWEEP_OUT = '''{ [ -z "$sweep_out$sweep_keys" ] || (cd "$q" && exec rm -f $sweep_out $sweep_keys 9>&9) 2>/dev/null; } &&
       sync_paths "$q/out" "$q/keys" &&
 '''
@@ -86,13 +87,13 @@ _HEAD_LAST = '    scan_least "head/${scan_path##*/}" "$scan_path"/*\n  done\n}\n
 MUTANTS: dict[str, Mutant] = {
     # push
     "push does not sync the body": Mutant(
-        ((_SYNCED, '    set -- "$q/body" "$push_place"\n'),),
+        ((_SYNCED, '"$q/body" "$push_place"'),),
         power("push"), (model("body is not synced"),)),
     "push does not sync body/": Mutant(
-        ((_SYNCED, '    set -- "$q/body/$slip_id" "$push_place"\n'),),
+        ((_SYNCED, '"$q/body/$slip_id" "$push_place"'),),
         power("push"), (model("body's directory is not synced"),)),
     "push does not sync wal/": Mutant(
-        ((_SYNCED, '    set -- "$q/body/$slip_id" "$q/body"\n'),),
+        ((_SYNCED, '"$q/body/$slip_id" "$q/body"'),),
         power("push"), (model("wal is not synced"),)),
     "push answers before its slip is made": Mutant(
         (("  ids_next || return\n", "  ids_next || return\n  printf '%s\\n' \"$id\"\n"),
@@ -103,7 +104,7 @@ MUTANTS: dict[str, Mutant] = {
           '2>/dev/null >"$q/body/$slip_id" || :'),),
         crash("push", "ENOSPC")),
     "push into a closed queue is not withdrawn": Mutant(
-        (('push_withdraw && { why="queue \'$queue\' is closed"; return 69; }', ":"),),
+        (('push_stands(): push_withdraw && { why="queue \'$queue\' is closed"; return 69; }', ":"),),
         race("closed while a body is read")),
     "a key is entered after the slip": Mutant(
         (('  [ -z "$push_key" ] || key_enter\n', "  :\n"),
@@ -184,10 +185,11 @@ MUTANTS: dict[str, Mutant] = {
         crash("checkpoint after an unfold killed after the commit"), (model("unfold removes first"),)),
     # the push journal, claims
     "the journal's sweep takes the living for dead": Mutant(
-        (('owner_dead "$journal_pid-$journal_time" || { journal_free=; continue; }', ":"), (' && owner_dead "$journal_pid-$journal_time" || return', " || return")),
+        (('journal_sweep(): owner_dead "$journal_pid-$journal_time" || { journal_free=; continue; }', ":"),
+         ('push_unmade(): && owner_dead "$journal_pid-$journal_time"', "")),
         race("swept while a body is read")),
     "a push does not note that its slip comes": Mutant(
-        ((" && printf 'slip\\n' >>\"$journal\"", " && printf '' >>\"$journal\""),),
+        (("push_slip(): && printf 'slip\\n' >>\"$journal\"", "&& printf '' >>\"$journal\""),),
         crash("checkpoint after a push killed with its slip", "kill")),
     "settle removes before it says so": Mutant(
         (('  moved "$claim/settled.$claim_settled" "$claim/settled.$claim_at"',
@@ -311,8 +313,11 @@ class Stale(Exception):
 
 def place(lib: Path, text: str) -> tuple[Path, int, int]:
     """Where in lib/ the text is, whatever blanks and newlines part its words. Raises Stale unless it is there once."""
-    pattern = re.compile(r"\s+".join(map(re.escape, text.split())))
-    found = [(path, *match.span()) for path in sorted(lib.rglob("*")) if path.is_file() for match in pattern.finditer(path.read_text())]
+    function = re.match(r"(\w+)\(\): ", text)
+    pattern = re.compile(r"\s+".join(map(re.escape, text[function.end() if function else 0:].split())))
+    within = re.compile(rf"^{function[1]}\(\) [{{(]\n.*?^[}})]" if function else r"\A.*\Z", re.M | re.S)
+    code = {path: path.read_text() for path in sorted(lib.rglob("*")) if path.is_file()}
+    found = [(path, *match.span()) for path in code for area in within.finditer(code[path]) for match in pattern.finditer(code[path], *area.span())]
     if len(found) != 1:
         raise Stale(f"{len(found)} times, not once, in {', '.join(str(path.relative_to(lib.parent)) for path, _, _ in found) or 'lib/'}: {text}")
     return found[0]
