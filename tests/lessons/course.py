@@ -22,7 +22,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 LESSONS = sorted(HERE.glob("[0-9][0-9]-*.md"))
-#: What needs the gate of the crash laboratory.
+#: the tools that need the gate of the crash laboratory
 TOOLS = ("crash-at", "crash-each", "fail-at", "meanwhile", "power-each", "cost")
 _LINK = re.compile(r"\[([^]]+)\]\(([^)]+)\)")
 _DONE = "\x1elesson "
@@ -31,9 +31,9 @@ _DONE = "\x1elesson "
 @dataclass
 class Part:
     kind: str  # text file console answer
-    text: str  # as it stands; of a block, what is in it
+    text: str  # the text as it stands; of a block, what is in it
     name: str = ""  # of a file; of a console, what it needs
-    steps: list[tuple[str, str]] = field(default_factory=list)  # of a console: command, output
+    steps: list[tuple[str, str]] = field(default_factory=list)  # of a console: each command and its output
 
 
 def parts(path: Path) -> list[Part]:
@@ -71,7 +71,7 @@ def shown(command: str) -> str:
 
 
 def resolved(path: Path, text: str) -> str:
-    """The text with what its links lead to, FILE, or FILE:LINE of the function that is named; LookupError: to nothing."""
+    """The text, with the target of each link behind it: FILE, or FILE:LINE of the function that the link names. LookupError if there is none."""
     return _LINK.sub(lambda link: f"{link[1]} ({_target(path, link[1], link[2])})", text)
 
 
@@ -96,7 +96,7 @@ def uses_the_gate(path: Path) -> bool:
 
 
 def gate() -> str:
-    """Why the laboratory cannot be had here; empty: it can."""
+    """Why the laboratory cannot run here, or nothing if it can."""
     sys.path.insert(0, str(ROOT / "python"))
     from flatq.crashlab.gate import gate as laboratory
 
@@ -104,7 +104,7 @@ def gate() -> str:
 
 
 def cuts() -> str:
-    """Why the power of real file systems cannot be cut here; empty: it can."""
+    """Why real file systems cannot be cut off from their power here, or nothing if they can."""
     sys.path.insert(0, str(ROOT / "python"))
     from flatq.crashlab.families import cuts as real
 
@@ -112,7 +112,7 @@ def cuts() -> str:
 
 
 class Place:
-    """A fresh directory, with $FLATQ_DIR in it, and a shell there that runs what it is told."""
+    """A fresh directory with $FLATQ_DIR in it, and a shell there that runs commands."""
 
     def __enter__(self) -> Place:
         self.top = Path(tempfile.mkdtemp(prefix="lesson."))
@@ -125,7 +125,7 @@ class Place:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.killpg(self.shell.pid, signal.SIGKILL)  # with what a lesson that was broken off has in the background
+        os.killpg(self.shell.pid, signal.SIGKILL)  # with the background processes of a lesson that was broken off
         self.shell.wait()
         shutil.rmtree(self.top, ignore_errors=True)
 
@@ -135,7 +135,7 @@ class Place:
         target.chmod(0o755)
 
     def run(self, command: str) -> tuple[str, int]:
-        """What it prints, standard error included, and its exit code."""
+        """What the command prints, standard error included, and its exit code."""
         assert self.shell.stdin and self.shell.stdout
         self.shell.stdin.write(f"{{ {command}\n}} </dev/null\nprintf '\\036lesson %s\\n' $?\n".encode())
         self.shell.stdin.flush()
@@ -160,7 +160,7 @@ class Place:
         return self.run(f"(set -eu\n{part.text})")
 
     def files(self) -> dict[str, str]:
-        """Every file, with what is in it, for people."""
+        """Every file and its content, in a form for people."""
         return dict(self._files())
 
     def _files(self) -> Iterator[tuple[str, str]]:
@@ -174,7 +174,7 @@ class Place:
 
 
 def filled(path: Path) -> str:
-    """The lesson with the outputs that its commands have now."""
+    """The lesson, with the outputs that its commands have now."""
     text = []
     with Place() as place:
         for part in parts(path):

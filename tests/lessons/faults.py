@@ -1,8 +1,7 @@
-"""Failures that happen for certain: what is behind bin/crash-at, crash-each, fail-at, meanwhile, power-each, power-real, cost and talk.
+"""Failures that happen for certain: the code of bin/crash-at, crash-each, fail-at, meanwhile, power-each, power-real, cost and talk.
 
-A PATTERN is a shell pattern for a call as it is shown: its kind (open write rename unlink mkdir sync ...) and its paths below the current
-directory, flatq's long names as the message's number. Writes to standard output are calls too: `write <stdout>`.
-"""
+A PATTERN is a shell pattern for a call as the tools show it: its kind (open write rename unlink mkdir sync ...) and its paths below the current
+directory; flatq's long names are shown as the message's number. Writes to standard output are calls too: `write <stdout>`."""
 from __future__ import annotations
 
 import collections
@@ -47,9 +46,10 @@ def show(call: gate.Call) -> str:
 
 @dataclass(frozen=True)
 class At(gate.Fault):
-    """The first call that matches, or, without a pattern, the one of that number; and for `errno_from`, what needs room after it.
+    """The first call that matches the pattern; without a pattern, the call with that number. `errno_from` also strikes all later calls that need
+    room.
 
-    Writes to a pipe within the command have no number: both its sides run at once, and the order of their calls is the scheduler's."""
+    Writes to a pipe within the command have no number: both its sides run at once, and the scheduler decides on the order of their calls."""
 
     pattern: str = "*"
     other: str = ""
@@ -118,7 +118,7 @@ def judged(judge: str, at: Path) -> str:
 
 
 def booted(at: Path) -> None:
-    """After a power cut the system starts: flatq's first verb finds no mark of this boot, and looks at each file."""
+    """The system starts after a power cut: flatq's first verb finds no mark of this boot, and looks at each file."""
     for mark in (at / "spool/.boot").glob("*"):
         mark.unlink()
 
@@ -137,7 +137,7 @@ def each(judge: str, only: str, command: list[str]) -> int:
             call = fault.struck[0] if fault.struck else "(not killed)"
             if not fault.struck or fnmatch.fnmatchcase(call, only):
                 row = (call, text(result.stdout), judged(judge, copy))
-                if rows[-1:] != [row]:  # mv tries a rename twice, cat writes in pieces
+                if rows[-1:] != [row]:  # one row for equal ones: mv tries a rename twice, and cat writes in pieces
                     rows.append(row)
             if not fault.struck:
                 break
@@ -160,7 +160,7 @@ def power(judge: str, most: int, command: list[str]) -> int:
                                                              for outcomes in history.choices(history.last, frozenset(), 100, 0))}.values())
         for tree in trees[::max(1, len(trees) // most)]:
             states.write(tree, state)
-            for path in state.iterdir():  # modes are not followed
+            for path in state.iterdir():  # the states have no modes
                 path.chmod(0o755)
             booted(state)
             found[judged(judge, state)] += 1
@@ -172,7 +172,7 @@ def power(judge: str, most: int, command: list[str]) -> int:
 
 
 def real(kind: str, judge: str, command: list[str]) -> int:
-    from flatq.crashlab.families import cuts  # most commands need less
+    from flatq.crashlab.families import cuts  # imported here, since most commands need less
 
     there, reason = cuts.available(kind)
     if not there:
@@ -183,7 +183,7 @@ def real(kind: str, judge: str, command: list[str]) -> int:
     def task(disk: cuts.Disk, work: Path) -> tuple[str, list[str]]:
         found, box, state = [], disk.path / "box", work / "state"
         for flush in (cuts.NOTHING, cuts.LOG):
-            if kind == "ext4":  # by itself it brings its journal to the disk every five seconds
+            if kind == "ext4":  # else ext4 brings its journal to the disk every five seconds
                 subprocess.run(["mount", "-o", "remount,commit=900", disk.path], check=True)
             shutil.copytree(here, box)
             disk.sync()
@@ -205,7 +205,7 @@ def real(kind: str, judge: str, command: list[str]) -> int:
 
 
 def cost(command: list[str]) -> int:
-    """What depends on no clock: the calls that change anything, and the bytes that are written to files."""
+    """What depends on no clock: the number of calls that change anything, and of bytes that are written to files."""
     result = run(command, Path.cwd(), stdin=given())
     written = sum(call.size for call in result.calls if call.kind == "write" and not call.paths[0].startswith("<"))
     print(f"{sum(not call.paths[0].startswith('<') for call in result.calls)} changes, {written} bytes written")
@@ -213,7 +213,7 @@ def cost(command: list[str]) -> int:
 
 
 def talk(how: str, said: str, handler: list[str]) -> int:
-    """A client and the handler of its connection, without chance: the client does its part, then the handler is started."""
+    """A client and the handler of its connection, in a fixed order: the client does its part, and then the handler is started."""
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as client:
         near = listener.accept()[0]
         client.sendall(said.encode().decode("unicode_escape").encode())

@@ -1,6 +1,6 @@
-"""Two pictures, as SVG: what a pop writes against the depth (lesson 12), and what each crash point leaves (lessons 2 to 4).
+"""Two pictures, as SVG: what a pop writes, by depth (lesson 12), and what each crash point leaves (lessons 2 to 4).
 
-The first is measured here. The second is of the pipeline's results, where it has made some, else of one row of them, made here:
+The first is measured here. The second shows the pipeline's results, if there are any; else one row of them, which is made here:
     PYTHONPATH=python .venv/bin/python -m flatq.pipeline campaign --family article --limit 1 --to .pipeline/outcomes"""
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def written(result: faults.gate.Result) -> int:
 
 
 def cost() -> str:
-    """Lesson 12's pop and ours: bytes written by one pop; of ours the mean over 20, the unfolding of 500 spread over its messages."""
+    """The bytes that one pop writes: lesson 12's, and flatq's, which is the mean over 20 pops, with the unfolding of 500 messages spread over
+    them."""
     theirs, ours = [], []
     lesson = next(path for path in course.LESSONS if path.name.startswith("12-"))
     files = {part.name: part for part in course.parts(lesson) if part.kind == "file"}
@@ -73,7 +74,7 @@ def cost() -> str:
 
 
 def piped() -> list[dict]:
-    """What `flatq.pipeline campaign --family article` has written to .pipeline/outcomes; read by the Python that has pyarrow."""
+    """The rows that `flatq.pipeline campaign --family article` has written to .pipeline/outcomes, read by a Python that has pyarrow."""
     if not PIPED.is_dir():
         return []
     script = "import json, sys, pyarrow.parquet as pq; print(json.dumps(pq.read_table(sys.argv[1], columns=sys.argv[2:]).to_pylist()))"
@@ -92,7 +93,7 @@ def measured() -> list[dict]:
 
 
 def crashes(found: list[dict]) -> str:
-    """Three pushes and three pops, broken at each call: a square for each, red where a message was lost, altered or came too often."""
+    """Three pushes and three pops, broken at each call. Each call is a square, which is red if a message was lost, altered or came too often."""
     drawn, y = [text(20, 26, "Three pushes and three pops, broken at each of their calls", size=15)], 52
     for fault in SHOWN:
         for side in SIDES:
@@ -112,7 +113,7 @@ def crashes(found: list[dict]) -> str:
 
 
 SIDES = ("article", "flatq")
-#: rows of the laboratory's comparison that have a point for each call
+#: the rows of the laboratory's comparison that have a point for each call
 SHOWN = list(article.ROWS)[:5]
 PIPED, PYTHON = course.ROOT / ".pipeline/outcomes", course.ROOT / ".venv/bin/python"
 

@@ -1,4 +1,4 @@
-"""The small worlds that are explored, and those in which each wrong variant shows."""
+"""The small configurations that are explored, and for each wrong variant one in which it fails."""
 
 from disk import DIRECTORY
 from explore import Config

@@ -64,7 +64,7 @@ def below(disk, path):
 
 
 def rename(disk, old, new):
-    """False where OLD is not there or the directory of NEW is not."""
+    """Rename, and return True; return False if OLD does not exist, or the directory of NEW does not."""
     if old not in disk or (new.count("/") > 1 and new.rpartition("/")[0] not in disk):
         return False
     for path in below(disk, old):
@@ -73,7 +73,7 @@ def rename(disk, old, new):
 
 
 def gone(disk, path):
-    """Whether drop has removed the place that PATH lies in, or the queue."""
+    """Whether drop has removed the queue, or the place of PATH."""
     place = path.partition("/")[0]
     return f"gone/{place}" in disk or "gone/q" in disk and place not in ("ids", "range")
 
@@ -94,7 +94,7 @@ def messages(disk, path):
 
 
 def ready(disk):
-    """A dict from id to how many slips (or lines) it has in places where a take finds it, each state of the fold counted once."""
+    """For each id, how many slips (or lines) it has in places where a take finds it. Each state of a fold counts once."""
     count = {}
     nonces = {path.rpartition(".")[2] for path in disk if path.startswith("queue/")}
     unfolded = {path.split("/")[1] for path in disk if path.startswith("head/")}
@@ -102,7 +102,7 @@ def ready(disk):
         place, _, name = path.partition("/")
         if content == DIRECTORY or place not in ("wal", "fold", "queue", "unfold", "head"):
             continue
-        # a run whose flat file is committed, and a flat file whose slips are in head/, are copies until they are removed
+        # a run whose flat file is committed is a copy, and so is a flat file whose slips are in head/, until they are removed
         if place == "fold" and name.split("/")[0].rpartition(".")[2] in nonces:
             continue
         if place == "unfold" and (flat_run(name) in unfolded or f"tmp/{flat_run(name)}" not in disk):
@@ -113,7 +113,7 @@ def ready(disk):
 
 
 def in_flight(disk):
-    """As `ready`, for messages handed out and not settled."""
+    """As `ready`, for messages that are handed out and not settled."""
     count = {}
     for path, content in disk.items():
         if path.startswith("out/") and content != DIRECTORY:
@@ -125,7 +125,7 @@ def in_flight(disk):
 
 
 def segments(disk):
-    """The paths of what is claimed and not settled; slips that have become a flat file are a copy until they are removed."""
+    """The paths of segments that are claimed and not settled. Slips that have become a flat file are a copy until they are removed."""
     upto = max([0, *(int(path.partition(".")[2]) for path in disk if path.startswith("claim/settled."))])
     return [path for path in disk if path.startswith("claim/") and path.count("/") == 1 and disk[path] == DIRECTORY
             and f"{path}.flat" not in disk and segment_end(path[6:]) > upto]

@@ -1,7 +1,6 @@
-"""Breadth-first search through every interleaving, kill and power cut of a few processes, with the properties that must hold in each state.
+"""A breadth-first search through every interleaving, kill and power cut of a few processes, and the properties that must hold in each state.
 
-A state is one tuple (`State`) that can be hashed. `run` gives an Outcome: how many states, and the shortest run that ends badly.
-"""
+A state is one tuple (`State`) that can be hashed. `run` returns an Outcome: how many states there are, and the shortest run that ends badly."""
 
 import time
 from dataclasses import dataclass, field
@@ -24,44 +23,45 @@ class Bad(Exception):
 class State(NamedTuple):
     disk: frozenset          # (path, content)
     nodes: tuple             # where each process is
-    orphans: tuple           # the command that outlives its killed shell, or ""
-    listings: tuple          # of each process, a listing under way: (must be seen, may be seen), or None
-    lock: int                # who has it, from 1; 0 nobody
+    orphans: tuple           # the command that lives on after its shell was killed, or ""
+    listings: tuple          # for each process, a listing under way: (must be seen, may be seen), or None
+    lock: int                # the number of its holder, from 1; 0: nobody
     clock: int
     acked: frozenset         # ids that a push has printed
     settled: frozenset       # ids that nobody may get again
-    deleted: frozenset       # those of them whose delete has answered
+    deleted: frozenset       # those of `settled` whose delete has answered
     holds: frozenset         # (id, who, deadline)
-    there: tuple             # of each process: ids acknowledged and ready since its take began; of a push: ids settled before it
+    there: tuple             # for each process: ids acknowledged and ready since its take began; for a push: ids settled before it
     kills: int
     signals: int
-    base: frozenset          # power: what is safe
-    pending: tuple           # power: (paths removed, entries added) that are not
-    soft: frozenset          # power: files whose content is not
-    told: frozenset = NONE   # of claims: (offset, ids) that somebody was told
+    base: frozenset          # power: what is surely on the disk
+    pending: tuple           # power: (paths removed, entries added) that may not be
+    soft: frozenset          # power: files whose content may not be
+    told: frozenset = NONE   # claims: (offset, ids) that a process was told
     fails: int = 0           # listings that may still fail
     lost: int = 0            # commands whose status may still be lost
 
 
 @dataclass
 class Config:
-    """`start`: the disk. `processes`: (name, method of Protocol, arguments after its own number); `acked`: ids pushed before."""
+    """`start`: the disk. `processes`: (name, method of Protocol, its arguments after the process's number). `acked`: ids that were pushed
+    before."""
 
     start: dict
     processes: tuple
     acked: tuple = ()
     kills: int = 0
     signals: int = 0
-    torn: bool = False       # a listing takes two steps: what comes or goes meanwhile is seen or not
+    torn: bool = False       # a listing takes two steps: what comes or goes between them may be seen or not
     power: bool = False
     keys: dict = field(default_factory=dict)
     bound: int = 0
     priorities: dict = field(default_factory=dict)
     ids: bool = False        # only ids are given: no messages
     full: bool = False       # a fold may find the disk full
-    fails: int = 0           # so many listings of a run may fail: a glob shows nothing then, names_in says so
-    lost: int = 0            # so many times a mv or rm takes effect and is said to have failed
-    drops: bool = False      # somebody drops the queue
+    fails: int = 0           # so many listings of a run may fail: a glob then shows nothing, and names_in reports it
+    lost: int = 0            # so many times an mv or rm takes effect and reports a failure
+    drops: bool = False      # a process drops the queue
 
 
 @dataclass
@@ -82,7 +82,7 @@ class Explorer:
         self.programs = Programs(skip)
         self.recovery = Programs({"pass", "sync", "syncfs", "signal"})
         self.recovered = {}
-        self.unclaims = "unclaim" in str(config.processes)  # else what was claimed stays so until it is settled
+        self.unclaims = "unclaim" in str(config.processes)  # without an unclaim, claimed messages stay so until they are settled
         self.steps = 0
 
     def first(self):
@@ -132,7 +132,7 @@ class Explorer:
             lines.append(label)
         return tuple(reversed(lines))
 
-    # One step
+    # one step
 
     def successors(self, state):
         stuck = True
@@ -171,7 +171,7 @@ class Explorer:
                               holds=frozenset(hold for hold in state.holds if hold[2] or hold[1] != place + 1))
 
     def results(self, state, place, op):
-        """(words, result) for all that the operation can give; a listing that has only been opened: ... opens, None"""
+        """(words, result) for every result that the operation can have. A listing that was only opened: ... opens, None."""
         kind, args = op.kind, op.args
         if kind in ("ls", "least"):
             names = files.listing(dict(state.disk), args[0])
@@ -303,13 +303,13 @@ class Explorer:
     def is_dead(state, pid):
         return state.nodes[pid - 1] < 0 or bool(state.orphans[pid - 1])
 
-    # What a step means
+    # the meaning of a step
 
     def rank(self, message):
         return self.config.priorities.get(message, 5), message
 
     def gone(self, moved, change):
-        """MOVED are no longer ready since ... for any take under way"""
+        """MOVED are no longer ready, for any take under way since ..."""
         there = change.get("there", self.now.there)
         takes = [method != "push" for _, method, *_ in self.config.processes]
         change["there"] = tuple(ids - moved if take else ids for take, ids in zip(takes, there))
@@ -359,7 +359,7 @@ class Explorer:
             if any(hold[0] == message for hold in state.holds):
                 raise Bad(f"message {message} is handed out, though somebody who lives holds it")
         first = [i for i in state.there[self.place] - moved if self.rank(i) < max(map(self.rank, moved))]
-        if first and not self.config.fails:  # what could not be listed may be overtaken
+        if first and not self.config.fails:  # a message that could not be listed may be overtaken
             raise Bad(f"message {max(moved)} is handed out before {min(first)}")
 
     def created(self, disk, path, note, change):
@@ -419,10 +419,10 @@ class Explorer:
             if held and disk.get(f"body/{message}") != ("whole",):
                 raise Bad(f"message {message} has no body")
 
-    # After it
+    # after the step
 
     def check(self, state):
-        """One more state: if everybody were killed now, would recovery bring back what it must?"""
+        """One more state. If all processes were killed now, recovery must bring back what was promised."""
         if self.config.ids:
             return
         places = files.ready(dict(state.disk))
@@ -467,7 +467,7 @@ class Explorer:
                 raise Bad(f"after {after} and recovery: message {message} is there {times} times, settled: {message in settled}")
 
     def recover(self, frozen, method):
-        """How often each message is there after recovery, and what is wrong with what is left"""
+        """How often each message is there after recovery, and what is wrong with the files that are left."""
         disk = dict(frozen)
         programs = self.recovery
         node = programs.start(getattr(self.protocol, method), 0)
@@ -541,16 +541,16 @@ class Explorer:
             if path.startswith("body/") and int(path[5:]) not in slips and disk.get(f"ids/{path[5:]}", ())[1:] != ("slip",):
                 return f"{path} is left"
             if path.startswith("keys/") and disk[path][0] not in count:
-                # of a push that was killed: whoever comes next with the key sees that there is no such message
+                # of a killed push: the next push with this key sees that there is no such message
                 if len(disk[path]) == 2:
                     return f"{path} is left"
         return ""
 
-    # Power cuts
+    # power cuts
 
     @staticmethod
     def set_aside(disk):
-        """queue_check: slips without a whole body, bodies without a slip, damaged flat files, keys of nobody"""
+        """queue_check: slips without a whole body, bodies without a slip, damaged flat files, keys without a message."""
         slips, damaged = set(), set()
         for path in sorted(disk):
             place, _, name = path.partition("/")
@@ -581,7 +581,7 @@ class Explorer:
         return paths | {path.rpartition("/")[0] for path in paths if path.count("/") > 1}
 
     def needs(self, pending):
-        """For each pending change, the earlier ones without which it cannot be"""
+        """For each pending change, the earlier ones without which it cannot happen."""
         touched = [self.touches(change) for change in pending]
         return [frozenset(early for early in range(late) if touched[early] & touched[late]) for late in range(len(pending))]
 
@@ -593,7 +593,7 @@ class Explorer:
         disk.update(added)
 
     def power(self, state, before, disk, kind, args, change):
-        """Enters what the step has changed as pending, or makes safe what it syncs"""
+        """Note what the step has changed as pending, or mark what it syncs as safe."""
         pending, soft = list(state.pending), set(state.soft)
         base = dict(state.base)
         if disk != before:
@@ -632,7 +632,7 @@ class Explorer:
         change["base"], change["pending"], change["soft"] = frozenset(base.items()), tuple(pending), frozenset(soft)
 
     def cuts(self, state):
-        """Every disk that a power cut may leave"""
+        """Every disk that a power cut may leave."""
         pending = state.pending
         needs = self.needs(pending)
         seen = set()

@@ -1,12 +1,11 @@
-"""Processes as plain Python generators, and the state that one of them is in as a small number.
+"""Processes as Python generators, and the state of each as a small number.
 
-A process yields operations (`Op`) and is sent their results. Generators cannot be copied; so the state of a process is identified by where
-it stands and what its local variables hold, and is reached again, where it must be, by running it anew with the same results. Every pair of
-state and result is run once and then known.
+A process yields operations (`Op`) and is sent their results. Generators cannot be copied. So a process's state is identified by the line where it
+stands and by the values of its local variables; to reach a state again, the process is run anew with the same results. Every pair of state and
+result is run once, and then known.
 
-Where it stands and its locals must say everything: so nothing may be left on the interpreter's own stack over a yield. `checked` refuses
-a class in which that could be: a yield in a `for`, `with`, `try` or comprehension, or in the middle of an expression.
-"""
+The line and the local variables must say everything, so nothing may stay on the interpreter's own stack over a yield. `checked` refuses a class in
+which something could: a yield in a `for`, `with`, `try` or comprehension, or in the middle of an expression."""
 
 import ast
 import inspect
@@ -17,7 +16,7 @@ END = -1
 
 
 class Op(NamedTuple):
-    """One step: `child` names the command that takes it (a process that outlives its killed shell); empty: the shell itself."""
+    """One step. `child` names the command that takes it (a process that lives on when its shell is killed); empty: the shell itself."""
 
     kind: str
     args: tuple = ()
@@ -26,7 +25,7 @@ class Op(NamedTuple):
 
 
 def checked(cls):
-    """A class decorator: TypeError where a method has a yield that the locals do not describe."""
+    """A class decorator: raises TypeError if a method has a yield that the locals do not describe."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
     _check(tree, (), cls.__name__)
     return cls
@@ -47,7 +46,7 @@ def _check(node, above, name):
 
 
 class Programs:
-    """All states of all processes that were met. `skip`: kinds of operations that are no step here (they give None at once)."""
+    """All states of all processes that were met. `skip`: kinds of operations that are no step here (their result is None, at once)."""
 
     def __init__(self, skip=()):
         self.skip = frozenset(skip)

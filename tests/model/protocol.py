@@ -1,7 +1,6 @@
-"""flatq's protocol, step by step, as lib/ has it. Each method that yields is a shell function, whose name stands in its docstring.
+"""flatq's protocol, step by step, as lib/ has it. Each method that yields is a shell function; its docstring begins with the function's name.
 
-`wrong` holds the names of what is broken on purpose (variants.py). `keys` gives the key of a message, by id.
-"""
+`wrong` holds the names of the parts that are broken on purpose (variants.py). `keys` gives the key of a message, by id."""
 
 from disk import DIRECTORY, flat_run, handed_out, is_flat, later, owner_and_deadline, segment_count, segment_end, slip_id
 from programs import Op, checked
@@ -39,7 +38,7 @@ def sync(*paths):
     return Op("sync", paths)
 
 
-#: Ends with an error: the process lets everything go.
+#: the process ends with an error, and gives up all that it holds
 DIE = Op("die")
 PLACES = ("out", "head", "queue", "wal")  # drop removes them in this order
 
@@ -54,10 +53,10 @@ class Protocol:
         self.keys = dict(keys)
         self.bound = bound
         self.full = full
-        self.fails = fails      # listings can fail: what then stands there is asked for
-        self.drops = drops      # somebody drops the queue: places can be gone
+        self.fails = fails  # a listing can fail, so what must be proved then is proved
+        self.drops = drops  # a process drops the queue, so places can be missing
 
-    # engine/proof.sh, engine/slip.sh: a listing by a glob that fails shows nothing; names_in ends with an error
+    # engine/proof.sh, engine/slip.sh: if a glob's listing fails, it shows nothing; names_in ends with an error
 
     def names_in(self, place):
         """names_in"""
@@ -67,7 +66,7 @@ class Protocol:
         return names
 
     def moved(self, old, new, child="mv", note=""):
-        """moved: whether NEW is what OLD was, whatever the status of mv says"""
+        """moved: whether NEW is what OLD was, whatever mv's status says"""
         done = yield mv(old, new, child, note)
         if done != "status lost":
             return done
@@ -79,7 +78,7 @@ class Protocol:
         return (yield exists(new))
 
     def nothing_ready(self):
-        """nothing_ready: whether surely nothing is"""
+        """nothing_ready: whether it is sure that no message is ready"""
         places = ("wal", "fold", "queue", "unfold", "head")
         while places:
             place, places = places[0], places[1:]
@@ -95,7 +94,7 @@ class Protocol:
         return True
 
     def nowhere(self, message):
-        """nowhere: whether surely no slip and no line of the message is there"""
+        """nowhere: whether it is sure that the message has no slip and no line"""
         places = ("out", "wal", "fold", "queue", "unfold", "head")
         while places:
             place, places = places[0], places[1:]
@@ -123,7 +122,7 @@ class Protocol:
     # drop, engine/spool.sh
 
     def drop(self, me):
-        """drop, drop_places; what is removed by rmdir was empty, and nothing comes into it"""
+        """drop, drop_places: a place that rmdir removes was empty, and nothing comes into it any more"""
         if "drop without the lock" not in self.wrong:
             yield LOCK
         if "drop without recovery" not in self.wrong:
@@ -160,7 +159,7 @@ class Protocol:
             places = places[1:]
 
     def drop_wait(self):
-        """drop_wait: a drop is at it, or was killed. Whoever has the lock after it finds the queue whole, or gone"""
+        """drop_wait: a drop is at work, or was killed. The next process that has the lock finds the queue whole, or gone"""
         if not (yield exists("dropping")):
             return False
         yield LOCK
@@ -225,7 +224,7 @@ class Protocol:
         yield Op("ack", (message,))
 
     def key_taken(self, key):
-        """key_taken: the id of the message that has the key, or 0. Settled batches, which do not show their ids, are swept first"""
+        """key_taken: the id of the message that has the key, or 0. It first sweeps settled batches, which do not show their ids"""
         batches = yield ls("done")
         if any(name.startswith("batch.") for name in batches):
             yield from self.sweep()
@@ -271,7 +270,7 @@ class Protocol:
     # engine/take.sh
 
     def scan(self):
-        """queue_scan: the place and the name of what sorts first"""
+        """queue_scan: the place and the name that sort first"""
         places = ("wal", "fold", "queue", "unfold", "head")
         if "wrong order" in self.wrong:
             places = ("head", "unfold", "queue", "fold", "wal")
@@ -298,7 +297,7 @@ class Protocol:
         return at, name
 
     def second(self, at, first):
-        """No function of ours: what is behind the first in the same place"""
+        """not a function of lib/: the name after the first in the same place"""
         names = yield ls(at)
         names = [name for name in names if name > first]
         return names[0] if names else ""
@@ -348,7 +347,7 @@ class Protocol:
         if not taken:
             return
         yield Op("print", (slip_id(taken),), "base64")
-        # from here a signal lets take_stopped run, which gives back what was not settled
+        # from here on a signal runs take_stopped, which gives back what is not settled
         if (yield Op("signal")):
             yield from self.take_back(taken)
             return
@@ -434,7 +433,7 @@ class Protocol:
                     moving, flats, lines = any(slip_id(line) == message for line in lines or ()), flats[1:], ()
                 flats = ""
             if not moving:
-                # what moved forward meanwhile is in out/ or head/, what came back is in wal/
+                # a message that moved forward meanwhile is in out/ or head/; one that came back is in wal/
                 found = yield from self.find_slip(message)
                 if found or not self.fails:
                     return found
@@ -466,7 +465,7 @@ class Protocol:
             paths = tuple(path for path in paths if not path.startswith("batch.") and slip_id(path.rpartition("/")[2]) == message)
             while paths:
                 path, paths = f"{place}/{paths[0]}", paths[1:]
-                # a glob's paths are looked at when all places have been listed; nearer together here, which hides no gap between places
+                # lib/ looks at a glob's paths when it has listed all places. Here the two are nearer together, which hides no gap between places
                 marked = yield exists(f"done/{path.rpartition('/')[2]}")
                 if not marked and (yield exists(path)):
                     return path
@@ -536,7 +535,7 @@ class Protocol:
         yield Op("rmdir", (place,))
 
     def reclaimer(self, me):
-        """What any verb does once a second"""
+        """reclaim, as any verb does it once a second"""
         yield from self.reclaim(me)
 
     def sweep(self):
@@ -586,7 +585,8 @@ class Protocol:
             bodies = ()
         yield from self.remove(outs, "rm out")
         if whole:
-            # bodies and keys of a batch are known as long as it is there: what says that it is settled must be safe before they go
+            # the bodies and keys of a batch are known only while it exists: so before it goes, the file that says that it is settled must be on the
+            # disk
             yield sync("done/", "out/", *(f"{each}/" for each in whole))
         yield from self.remove(keys, "rm out")
         if "sweep does not sync" not in self.wrong:
@@ -598,7 +598,7 @@ class Protocol:
         yield from self.remove(tuple(f"done/{name}" for name in names), "rm done")
 
     def remove(self, paths, child):
-        """rm -rf PATHS: one after the other, what is in a directory first"""
+        """rm -rf PATHS: one after the other, each directory after what is in it"""
         while paths:
             path, paths = paths[0], paths[1:]
             inside = yield from self.names_in(path)
@@ -608,7 +608,7 @@ class Protocol:
             yield from self.removed(path, child)
 
     def removed(self, path, child):
-        """One rm; a status that says it has failed is an error, whatever has become of the file"""
+        """One rm. A status of failure is an error, whether or not the file is gone"""
         lost = yield rm(path, child)
         if lost:
             yield DIE
@@ -637,7 +637,7 @@ class Protocol:
         flat = ""
         if "killed unfold leaves bodies" in self.wrong:
             return
-        # an unfold that was killed before its commit: its stage shows which bodies it has written
+        # an unfold was killed before its commit: its stage shows which bodies it has written
         stages = yield from self.names_in("tmp")
         while stages:
             stage, stages = stages[0], stages[1:]
@@ -701,12 +701,12 @@ class Protocol:
             flats = (f"{names[0][0]}.{slip_id(names[0])}.{slip_id(names[-1])}.{len(names)}.{nonce}",)
             names = full = done = ""
         else:
-            # who renamed it may have been killed before he synced
+            # the process that renamed it may have been killed before its sync
             yield sync("queue/")
         yield from self.fold_remove(run, flats[0])
 
     def fold_remove(self, run, flat):
-        """fold_remove: what stands in the flat file, and nothing that a listing says"""
+        """fold_remove: the messages that stand in the flat file, whatever a listing says"""
         names = yield Op("read", (f"queue/{flat}",))
         if names == ("torn",):
             yield DIE
@@ -718,7 +718,7 @@ class Protocol:
             yield from self.removed(f"fold/{run}/{names[0]}", "rm run")
             names = names[1:]
         if not (yield Op("rmdir", (f"fold/{run}",), "rmdir")):
-            # what is left is in no flat file
+            # the slips that are left are in no flat file
             yield from self.names_in(f"fold/{run}")
             yield mv(f"fold/{run}", f"head/{run}", "mv to head")
         yield sync("fold/")
@@ -880,7 +880,7 @@ class Protocol:
     # bulk/claim.sh, of one name
 
     def claimer(self, me, most, acts):
-        """claim, and then settle of all that was said, or unclaim"""
+        """claim, and then settle of all that it printed, or unclaim"""
         yield Op("begin")
         yield LOCK
         settled, upto, held = yield from self.claim_recover()
@@ -923,11 +923,11 @@ class Protocol:
 
     @staticmethod
     def segments(names, settled):
-        """Those that are not settled, in the order of their offsets; of one that is there twice, the flat one"""
+        """The segments that are not settled, in the order of their offsets. If one is there twice, the flat one counts"""
         return tuple(name for name in names if name[0].isdigit() and segment_count(name) and segment_end(name) > settled and f"{name}.flat" not in names)
 
     def claim_recover(self):
-        """claim_open, claim_make, claim_recover: the offset before which all is settled, the next one, and how many are held"""
+        """claim_open, claim_make, claim_recover: the offset before which all is settled, the next offset, and how many messages are held"""
         if "an unlisted claim is new" in self.wrong:
             names = yield ls("claim")
         else:
@@ -951,7 +951,7 @@ class Protocol:
         return settled, upto, held
 
     def segment_sweep(self, segment):
-        """segment_sweep; a mark has nothing in it"""
+        """segment_sweep; a mark holds no message"""
         inside = yield from self.names_in(f"claim/{segment}")
         yield from self.remove(tuple(f"body/{slip_id(name)}" for name in inside if not is_flat(name)), "rm bodies")
         inside = ()
@@ -978,7 +978,7 @@ class Protocol:
             segment = slips = stage = flat = ""
 
     def claim_settle(self, at):
-        """claim_settle, of all before AT; under the lock"""
+        """claim_settle, of all messages before AT; under the lock"""
         settled, _, _ = yield from self.claim_recover()
         names = yield from self.names_in("claim")
         names = self.segments(names, settled)
@@ -1068,7 +1068,7 @@ class Protocol:
             yield rm(f"body/{message}", "rm orphan")
 
     def message_held(self, message):
-        """message_held: whether a bulk taker has it, or one who claims"""
+        """message_held: whether a bulk take or a claim has it"""
         batches = yield ls("out")
         batches = tuple(f"out/{name}" for name in batches if name.startswith("batch."))
         claimed = yield ls("claim")
@@ -1086,7 +1086,7 @@ class Protocol:
         return False
 
     def boot(self, me):
-        """queue_after_boot: everybody is gone; what is damaged is set aside"""
+        """queue_after_boot: every process is gone; damaged files are set aside"""
         yield LOCK
         yield from self.recover()
         names = yield ls("out")
@@ -1106,7 +1106,7 @@ class Protocol:
         yield UNLOCK
 
     def unmark(self):
-        """boot_markers: a marker may reach the disk without the rename to out/ that came before it; the message is ready again"""
+        """boot_markers: a marker may reach the disk without the rename to out/ that came before it. The message is ready again then"""
         names = yield ls("done")
         while names and "boot trusts a marker" not in self.wrong:
             name, names = names[0], names[1:]
@@ -1116,7 +1116,7 @@ class Protocol:
                     yield rm(f"done/{name}")
             name = found = ""
 
-    # engine/spool.sh, engine/boot.sh: ids. A range has two here
+    # engine/spool.sh, engine/boot.sh: ids. Here a range has two
 
     def take_id(self, me):
         """ids_next"""
@@ -1149,7 +1149,7 @@ class Protocol:
             last = high = 0
 
     def take_block(self, me):
-        """ids_block: a range of one's own and a new one for the others"""
+        """ids_block: a range for the caller, and a new one for the others"""
         yield Op("begin", ("push",))
         yield LOCK
         ranges = yield ls("range")
@@ -1173,7 +1173,7 @@ class Protocol:
         yield UNLOCK
 
     def clock(self, ticks):
-        """Time goes by"""
+        """Time passes"""
         while ticks:
             yield Op("tick")
             ticks -= 1

@@ -1,4 +1,5 @@
-"""What is broken on purpose, and the configuration that shows it: each is one place in protocol.py that asks for its name in `wrong`."""
+"""The parts that are broken on purpose, each with the configuration in which it fails. Each is one place in protocol.py that asks for its name in
+`wrong`."""
 
 VARIANTS = {
     # take
