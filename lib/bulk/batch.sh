@@ -96,12 +96,23 @@ batch_read() {
   batch_keys="$batch_keys $captured"
 }
 
-# key_read KEY - set key_id to the id in keys/KEY (empty: it holds none), and key_is to `yes` if its slip exists. Return 66 if there is no such
-# key, 74 if it cannot be read
+# key_read KEY - set key_id to the id in keys/KEY (empty: it holds none), and key_is to `yes` if its slip exists. Return 66 if it is proved that there
+# is no such key, 74 if it cannot be read
 key_read() {
-  key_id='' key_is=
+  key_look "$1"
+  key_code=$?
+  [ $key_code -eq 66 ] || return $key_code
+  need engine/proof
+  ! absent "$q/keys/$1" || return 66
+  why="queue '$queue': cannot read a key"
+  return 74
+}
+
+# key_look KEY - as key_read, but 66 is no proof. Set key_seen if there is such a key
+key_look() {
+  key_id='' key_is='' key_seen=1
   [ ! -h "$q/keys/$1" ] || { why="queue '$queue': a key is a link"; return 74; }
-  { { read -r key_id && read -r key_is || :; } <"$q/keys/$1"; } 2>/dev/null || { [ -e "$q/keys/$1" ] || return 66; key_id=; }
+  { { read -r key_id && read -r key_is || :; } <"$q/keys/$1"; } 2>/dev/null || { [ -e "$q/keys/$1" ] || { key_seen=; return 66; }; key_id=; }
   case $key_id in
   '' | *[!0-9]*) ;;
   *) return 0 ;;

@@ -210,7 +210,7 @@ key_taken() {
   # Nor do segments that a killed process has settled
   claims_recover || return
   id=$1 slip_id=$2 slip_size=$3 slip_key=$4
-  key_read "$slip_key" || { [ $? -eq 66 ] && return 0; return 74; }
+  key_look "$slip_key" || { [ $? -eq 66 ] && return 0; return 74; }
   is_number "$key_id" 999999999999 || return 0
   key_id=$number
   pad "$key_id" 000000000000
@@ -262,7 +262,7 @@ key_lives() {
     esac || { id=$2 slip_id=$3 slip_size=$4 slip_key=$5; return 74; }
   done
   id=$2 slip_id=$3 slip_size=$4 slip_key=$5
-  [ -z "$key_swept" ] || key_read "$slip_key" || return
+  [ -z "$key_swept" ] || key_look "$slip_key" || return
   [ "$key_id" = "$6" ] || return 66
 }
 
@@ -272,8 +272,8 @@ key_enter() {
   { printf '%s\n' "$id" >"$q/keys/$slip_key"; } 2>/dev/null
   key_code=$?
   set +C
-  # The key's message has left the queue: take the key over
-  [ $key_code -eq 0 ] || file_put "keys/$slip_key" "$id" || disk_failed "$q/keys" "queue '$queue'"
+  # The key's message has left the queue: take the key over. A key that was not seen, and is there, may be another message's (R1)
+  [ $key_code -eq 0 ] || { [ -n "$key_seen" ] && file_put "keys/$slip_key" "$id"; } || disk_failed "$q/keys" "queue '$queue'"
 }
 
 # key_sure - confirm the key. If this cannot be written, the next push with the key looks for the message itself

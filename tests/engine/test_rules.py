@@ -856,6 +856,30 @@ def test_a_push_whose_key_becomes_free_has_a_size_of_its_own(flatq):
     assert flatq("pop", "q", check=0).out == b"a longer one"
 
 
+def test_a_key_that_a_sweep_cannot_look_at_is_not_left_to_nobody(flatq):
+    """Its message is settled and forgotten then, and each later push would be answered `dup`."""
+    for verb in "pop", "drain":
+        flatq("push", "-k", "key", "q", input=b"1", check=0)
+        assert flatq(verb, "q", env=stub(flatq, "rm", "exit 1") if verb == "drain" else None).out.strip() == b"1"
+        (flatq.home / "stubs/rm").unlink(missing_ok=True)
+        key, = (flatq.spool / "q/keys").glob("k*")
+        assert faulty(flatq, f"openat,{STATS},statx", key, "wal", "q", when="1+").returncode == 74
+        assert b"dup" not in flatq("push", "-k", "key", "q", input=b"2", check=0).out
+        assert flatq("pop", "q", check=0).out == b"2"
+        flatq("wal", "q", check=0)
+
+
+def test_a_key_that_a_push_does_not_see_is_not_taken_over(flatq):
+    """Its first opening fails, and each look says that it is not there."""
+    flatq("push", "-k", "key", "q", input=b"1", check=0)
+    key, = (flatq.spool / "q/keys").iterdir()
+    words = ["strace", "-f", "-qq", "-o", "/dev/null", "-P", str(key), "-e", f"trace=openat,{STATS}", "-e", "inject=openat:error=EIO:when=1",
+             "-e", f"inject={STATS}:error=ENOENT", *flatq.command("push", "-k", "key", "q")]
+    done = subprocess.run(words, input=b"2", env=flatq.environment(None), capture_output=True, timeout=100)
+    assert (done.returncode, done.stdout) == (74, b""), done
+    assert drained(flatq) == [1]
+
+
 @pytest.mark.parametrize("verb", ["delete", "bury"])
 def test_a_message_that_a_fold_moves_meanwhile_is_still_there(flatq, verb):
     fill(flatq, 1)

@@ -83,6 +83,8 @@ def test_before_each_command(flatq, spool, verb):
         there = whole(flatq, spool)
         if words[0] == "push":
             assert there == [b"hello\n" if "-e" in words else b"hello"] or not there and not done and not out, (at, code, out)
+            if not there and "-k" in words:
+                assert b"dup" not in flatq(*words, input=b"again", check=0).out and whole(flatq, spool) == [b"again"], at
         elif words[0] == "release":
             assert there == [b"hello"] or not done, (at, code)
         elif words[0] == "delete":
