@@ -99,7 +99,7 @@ guard_too_long() {
   printf '%s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n' "$guard_text"
 } 2>/dev/null >"$FLATQ_PROC/$guard_pid/fd/5"
 
-# guard_measure - update MARK and COARSE, and, if these have changed, QUIET and SLOW; set guard_bytes to what the handler has read
+# guard_measure - update guard_mark and guard_coarse, and, if these have changed, guard_quiet and guard_slow; set guard_bytes to what the handler has read
 guard_measure() {
   set -- "$guard_mark" "$guard_coarse"
   guard_mark='' guard_coarse='' guard_bytes=
@@ -109,7 +109,7 @@ guard_measure() {
     guard_mark=$guard_mark.$guard_read.$guard_written guard_coarse=$guard_coarse.${guard_read%????}.${guard_written%????}
     guard_bytes=$guard_read
   done
-  # For a verb that waits, QUIET is in the future: leave it
+  # For a verb that waits, guard_quiet is in the future: leave it
   [ "$guard_mark" = "$1" ] || [ "$guard_quiet" -ge "$guard_now" ] || guard_quiet=$guard_now
   [ "$guard_coarse" = "$2" ] || [ "$guard_slow" -ge "$guard_now" ] || guard_slow=$guard_now
 }

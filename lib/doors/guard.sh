@@ -13,12 +13,23 @@
 #   q                    end everything, then the guard itself
 # and the messages of ncat. ncat writes a line in two pieces, so each of ours begins with a newline.
 #
-# guard_list has PID,NCAT,BEGAN,STATE,VERB,QUIET,MARK,SLOW,COARSE,UNSENT,FROM,STARTED for each connection. STATE: line (not read yet; for http 414, then
-# 431), verb, gone (seen dead once; its `e` may still be in the pipe), or the reason why it was ended. MARK counts the bytes that its processes
-# have read and written; COARSE is MARK without the last four digits; QUIET and SLOW are the seconds since the start when these last changed.
-# UNSENT is the number of bytes that waited for the client at the last look: a slow client reads from these for long before the handler
-# can write more. FROM is the number of bytes that the handler had read before its line. STARTED is the time when the handler started: a process
-# that has its number and another time is a stranger, who must not be signalled. guard_groups has PID-STARTED of the first process of each group.
+# guard_list has an entry for each connection, and in it these fields, with commas between them; guard_take reads one into the variables
+# guard_pid, guard_server and so on, and guard_put writes it back. Times are in seconds since the start.
+#   pid      the handler
+#   server   the ncat that serves it
+#   began    when it began
+#   state    line (not read yet; for http 414, then 431), verb, gone (seen dead once; its `e` may still be in the pipe), or the reason why it
+#            was ended
+#   verb     that of its line
+#   quiet    when `mark` last changed, or until when the verb may wait
+#   mark     how many bytes its processes have read and written
+#   slow     when `coarse` last changed
+#   coarse   as `mark`, without the last four digits
+#   unsent   the bytes that waited for the client at the last look: a slow client reads from these for long before the handler can write more
+#   from     the bytes that the handler had read before its line
+#   started  when the handler started, by the system: a process with its number and another time is a stranger, who must not be signalled
+#
+# guard_groups has PID-STARTED of the first process of each group.
 
 need engine/process doors/door doors/guard-look
 
@@ -89,12 +100,23 @@ guard_born() {
   guard_started=$started
 }
 
-# guard_put, guard_take PID, guard_fields ENTRY - add a connection to the list; take it out (1: it is not there); split an entry
+# guard_put - add the connection in the variables to the list
 guard_put() {
   guard_list="$guard_list$guard_pid,$guard_server,$guard_began,$guard_state,$guard_verb,$guard_quiet,$guard_mark,$guard_slow"
   guard_list="$guard_list,$guard_coarse,$guard_unsent,$guard_from,$guard_started "
 }
 
+# guard_fields ENTRY - set the variables to the fields of an entry
+guard_fields() {
+  IFS=,
+  # shellcheck disable=SC2086
+  set -- $1
+  IFS=' 	
+'
+  guard_pid=$1 guard_server=$2 guard_began=$3 guard_state=$4 guard_verb=$5 guard_quiet=$6 guard_mark=$7 guard_slow=$8 guard_coarse=$9
+  guard_unsent=${10} guard_from=${11} guard_started=${12}
+
+# guard_take PID - take the connection out of the list, into the variables; return 1 if it is not there
 guard_take() {
   case $guard_list in
   " $1,"*)
@@ -114,14 +136,6 @@ guard_take() {
   esac
 }
 
-guard_fields() {
-  IFS=,
-  # shellcheck disable=SC2086
-  set -- $1
-  IFS=' 	
-'
-  guard_pid=$1 guard_server=$2 guard_began=$3 guard_state=$4 guard_verb=$5 guard_quiet=$6 guard_mark=$7 guard_slow=$8 guard_coarse=$9
-  guard_unsent=${10} guard_from=${11} guard_started=${12}
 }
 
 # guard_family - set guard_children to the handler's children, and guard_ncat to its parent if that is still an ncat

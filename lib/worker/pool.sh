@@ -1,6 +1,6 @@
 # worker/pool.sh - several workers under one parent
 #
-# The parent passes signals on, and has a guard of its own: when the parent is killed, the guard makes its workers give back what they have.
+# The parent passes signals on, and has a watchdog of its own: when the parent is killed, the watchdog makes its workers give back what they have.
 # On a terminal, the teller is a process that counts for all of them and writes the one line.
 
 need engine/process worker/run worker/watchdog worker/timer worker/outcome
@@ -83,9 +83,9 @@ work_child() {
   trap 'work_give_back USR2' USR2
   work_tell_self USR2:
   exec 5>&-
-  work_guarded=''
+  work_watchdog=''
   { read -r work_self self_rest <"$FLATQ_PROC/self/stat"; } 2>/dev/null || work_self=$(exec sh -c 'printf %s "$PPID"')
-  work_guard_start || die $? "$why"
+  watchdog_start || die $? "$why"
   work_worker "$@"
   exit "$work_exit"
 }

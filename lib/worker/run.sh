@@ -2,14 +2,14 @@
 # settles the message
 #
 # While the command runs, work_look does all that is due: in the traps that interrupt the `wait` for the command, and once before that
-# wait. At any other time a trap only leaves a note. Descriptors: 5 the guard's pipe, 4 the teller's, 8 the feeder's (worker/feed.sh).
+# wait. At any other time a trap only leaves a note. Descriptors: 5 the watchdog's pipe, 4 the teller's, 8 the feeder's (worker/feed.sh).
 
 need engine/spool engine/process engine/take engine/settle worker/feed worker/watchdog worker/timer worker/outcome
 
 # work_tools - set work_group and work_pdeathsig to words before the command that give it a process group of its own, and kill it when
 # its worker is killed, if the system can do that
 work_tools() {
-  work_group='' work_pdeathsig='' work_clock_signal=VTALRM work_tty='' work_teller='' work_guarded='' work_clock='' work_clock_words='' work_rung=''
+  work_group='' work_pdeathsig='' work_clock_signal=VTALRM work_tty='' work_teller='' work_watchdog='' work_clock='' work_clock_words='' work_rung=''
   work_job='' work_running='' work_looking='' work_gone='' work_heard='' work_renewed='' feed_open='' feed_file=''
   work_done=0 work_failed=0 work_buried=0 work_exit=0 work_back='' take_stop='' wait_sleeper='' taken=''
   ! command -v setsid >/dev/null 2>&1 || work_group=setsid
@@ -33,9 +33,9 @@ work_alone() {
   work_leave
 }
 
-# work_begin - called once the traps are set: start the guard, write the pid file, and report that we can begin
+# work_begin - called once the traps are set: start the watchdog, write the pid file, and report that we can begin
 work_begin() {
-  work_guard_start || return
+  watchdog_start || return
   if [ -n "$work_pid_file" ]; then
     need worker/daemon
     pid_file_take || return
@@ -88,7 +88,7 @@ work_worker() {
   work_left=$1
   shift
   trap 'work_trapped=1; [ -z "$work_running" ] || work_look' ALRM
-  # Do not die of SIGPIPE if the guard was killed. The trap does no more, since it may be a write in work_look that sets it off
+  # Do not die of SIGPIPE if the watchdog was killed. The trap does no more, since it may be a write in work_look that sets it off
   trap 'work_trapped=1' PIPE
   clock_read
   process_started "$work_self" || started=$now
@@ -117,12 +117,12 @@ work_worker() {
 work_end() {
   work_alarm_end
   work_alarm_reap
-  # The PID of a guard that was killed may belong to another process
-  work_tell || work_guarded=
+  # The PID of a watchdog that was killed may belong to another process
+  work_tell || work_watchdog=
   exec 5>&-
   feed_close
-  [ -z "$work_guarded" ] || { kill -KILL "$work_guarded"; wait "$work_guarded"; } 2>/dev/null
-  work_guarded=
+  [ -z "$work_watchdog" ] || { kill -KILL "$work_watchdog"; wait "$work_watchdog"; } 2>/dev/null
+  work_watchdog=
   [ -z "$work_tty" ] || [ -n "$work_teller" ] || [ $((work_done + work_failed + work_buried)) -eq 0 ] || printf '\n' >&2
 }
 
@@ -161,8 +161,8 @@ work_untried() {
   why=$work_why
 }
 
-# work_run COMMAND ... - run the command; set work_code, and work_reason if it failed. Return 1 if it was not started, since the guard was
-# killed, and there is another guard now
+# work_run COMMAND ... - run the command; set work_code, and work_reason if it failed. Return 1 if it was not started, since the watchdog was
+# killed, and there is another watchdog now
 work_run() {
   feed_prepare || return
   work_times
@@ -215,7 +215,7 @@ work_run() {
 
 # work_exec COMMAND ... - become the command, in a process of its own
 work_exec() {
-  # Never begin without a guard: a command that outlives its worker has a message that others get
+  # Never begin without a watchdog: a command that outlives its worker has a message that others get
   trap : PIPE
   work_tell_self KILL:- || exit 75
   umask "$shell_umask"

@@ -124,7 +124,7 @@ work_sleeper() {
 # no trap for VTALRM, so it also works on a child that still has the worker's traps
 work_alarm_clock() {
   clock_sleeper='' clock_seconds=$1
-  # Not PIPE either, if the guard was killed: without its alarms the worker would lose the message
+  # Not PIPE either, if the watchdog was killed: without its alarms the worker would lose the message
   trap '' HUP INT QUIT TERM PIPE
   trap '[ -z "$clock_sleeper" ] || kill -KILL "$clock_sleeper"; exit 0' VTALRM
   work_tell_self "$work_clock_signal:"

@@ -1,28 +1,28 @@
-# worker/watchdog.sh - the guard that stands beside a worker while its command runs
+# worker/watchdog.sh - the process beside a worker that kills the command if the worker is killed
 #
 # It reads a pipe that only the worker writes to. When the pipe ends, it kills what the last line names: so a command does not outlive a
-# worker that is killed, and workers do not outlive their parent. If the guard itself was killed, the worker's next line starts another one, and
+# worker that is killed, and workers do not outlive their parent. If the watchdog itself was killed, the worker's next line starts another one, and
 # a command that could not name itself to it does not begin.
 
 need engine/process
 
-# work_guard - the guard. The words of a line are SIGNAL:PID-TIME, or SIGNAL:-PID-TIME for a process group, whose first process may be gone; a
+# watchdog - read lines until the pipe ends, and act on the last one. The words of a line are SIGNAL:PID-TIME, or SIGNAL:-PID-TIME for a process group, whose first process may be gone; a
 # line that begins with `+` adds a word to the line before. A process that has got the PID later is not killed
-work_guard() {
+watchdog() {
   trap '' HUP INT QUIT TERM
   # Redirect here, not at the call: dash keeps a copy of what a function's redirection closes. Close 3, which --daemon reads to its end
   exec <&6 >/dev/null 2>&1 3>&- 4>&- 5>&- 6<&- 8<&-
-  guard_last=
-  while read -r guard_line; do
-    case $guard_line in
-    +*) guard_last="$guard_last ${guard_line#+}" ;;
-    *) guard_last=$guard_line ;;
+  watchdog_last=
+  while read -r watchdog_line; do
+    case $watchdog_line in
+    +*) watchdog_last="$watchdog_last ${watchdog_line#+}" ;;
+    *) watchdog_last=$watchdog_line ;;
     esac
   done
-  for guard_word in $guard_last; do
-    guard_pid=${guard_word#*:}
-    guard_time=${guard_pid##*-} guard_pid=${guard_pid%-*}
-    process_started "${guard_pid#-}" && [ "$started" \> "$guard_time" ] || work_kill "${guard_word%%:*}" "$guard_pid"
+  for watchdog_word in $watchdog_last; do
+    watchdog_pid=${watchdog_word#*:}
+    watchdog_time=${watchdog_pid##*-} watchdog_pid=${watchdog_pid%-*}
+    process_started "${watchdog_pid#-}" && [ "$started" \> "$watchdog_time" ] || work_kill "${watchdog_word%%:*}" "$watchdog_pid"
   done
 }
 
@@ -31,21 +31,21 @@ work_kill() {
   kill "-$1" "$2" 2>/dev/null || kill "-$1" "${2#-}" 2>/dev/null || :
 }
 
-# work_tell WORD ... - write a line to the guard; return 1 if that was killed. Twice, since a signal may interrupt a write
+# work_tell WORD ... - write a line to the watchdog; return 1 if that was killed. Twice, since a signal may interrupt a write
 work_tell() {
   { printf '%s\n' "$*" >&5 || printf '%s\n' "$*" >&5; } 2>/dev/null || return 1
 }
 
-# work_tell_sure WORD ... - as work_tell, but if the guard was killed, start another one, and set work_renewed
+# work_tell_sure WORD ... - as work_tell, but if the watchdog was killed, start another one, and set work_renewed
 work_tell_sure() {
   work_tell "$@" && return
-  work_guard_start || return
+  watchdog_start || return
   work_renewed=1
-  work_tell "$@" || { why="the worker's guard was killed"; return 70; }
+  work_tell "$@" || { why="the worker's watchdog was killed"; return 70; }
 }
 
-# work_tell_self SIGNAL[:-] - a new process names itself to the guard, if it can tell its PID: its worker may be killed before it could.
-# Return 1 if there is no guard
+# work_tell_self SIGNAL[:-] - a new process names itself to the watchdog, if it can tell its PID: its worker may be killed before it could.
+# Return 1 if there is no watchdog
 work_tell_self() {
   { read -r self_pid self_rest <"$FLATQ_PROC/self/stat"; } 2>/dev/null || return 0
   work_name "$self_pid"
@@ -74,11 +74,11 @@ work_pipe() {
   { command exec 7<>"$pipe_path" 6<"$pipe_path"; } 2>/dev/null || disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"
 }
 
-work_guard_start() {
+watchdog_start() {
   work_pipe || return
   { command exec 5>"$pipe_path" 7>&-; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
-  work_guard &
-  work_guarded=$!
+  watchdog &
+  work_watchdog=$!
   exec 6<&-
   rm -f "$pipe_path" 2>/dev/null || :
 }

@@ -152,8 +152,8 @@ def test_what_bash_and_awk_go_by_is_unset(flatq):
 
 
 @pytest.mark.parametrize("shell", ["bash"], indirect=True)
-def test_a_guard_waits_as_long_as_its_worker_lives(flatq):
-    """bash ends each `read` after TMOUT seconds. The command runs longer than that, and the guard must still not end it."""
+def test_a_watchdog_waits_as_long_as_its_worker_lives(flatq):
+    """bash ends each `read` after TMOUT seconds. The command runs longer than that, and the watchdog must still not end it."""
     push(flatq, b"whole ")
     done = flatq("work", "-w", "0", "--", "sh", "-c", "cat; sleep 1.3; echo done", env={"TMOUT": "1"}, check=0)
     assert (done.out, done.err) == (b"whole done\n", b"")

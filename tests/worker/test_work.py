@@ -449,22 +449,22 @@ def test_a_killed_worker_gives_back_at_once_and_leaves_nothing(shell, flatq, spo
 
 
 def copies(process):
-    """The worker's children that are copies of its shell: first its guard, then its sleepers."""
+    """The worker's children that are copies of its shell: first its watchdog, then its sleepers."""
     words = Path(f"/proc/{process.pid}/cmdline").read_bytes()
     return [one for one in children(process.pid) if Path(f"/proc/{one}/cmdline").read_bytes() == words]
 
 
-def kill_guard(process):
-    guard = copies(process)[0]
-    os.kill(guard, signal.SIGKILL)
-    wait_for(lambda: not alive(guard), "the guard is dead")
+def kill_watchdog(process):
+    watchdog = copies(process)[0]
+    os.kill(watchdog, signal.SIGKILL)
+    wait_for(lambda: not alive(watchdog), "the watchdog is dead")
 
 
-def test_a_killed_guard_is_replaced(shell, flatq, spool, hold):
-    """The command and the alarms write to a guard that is gone, and must not die of that. The new guard does the work of the old one."""
+def test_a_killed_watchdog_is_replaced(shell, flatq, spool, hold):
+    """The command and the alarms write to a watchdog that is gone, and must not die of that. The new watchdog does the work of the old one."""
     process = flatq.start("work", "-t", "1", "-m", "1", "--", "sh", "-c", HOLD, "sh", hold)
     wait_for(lambda: lies(spool).get("wait"), "it waits")
-    kill_guard(process)
+    kill_watchdog(process)
     push(flatq, b"x")
     pid = held(hold)
     wait_for(lambda: (spool / "default/log").read_text().count(" touch ") >= 1, "touched")
@@ -510,13 +510,13 @@ def test_a_killed_sleeper_does_not_let_a_command_run_on(flatq, spool, hold):
     assert b"timeout, again in 9 s" in ended(process, 0)[1]
 
 
-def test_a_worker_that_gets_no_other_guard_gives_back(flatq, spool, hold, stub):
+def test_a_worker_that_gets_no_other_watchdog_gives_back(flatq, spool, hold, stub):
     stub("mkfifo", f'[ ! -e {hold}/full ] || exit 1; exec "$REAL" "$@"')
     process = flatq.start("work", "-m", "1", "--", "sh", "-c", 'cat >>"$1/bodies"', "sh", hold)
     push(flatq, b"first")
     wait_for(lambda: listed(flatq) == [] and lies(spool).get("wait"), "it waits again")
     (hold / "full").touch()
-    kill_guard(process)
+    kill_watchdog(process)
     push(flatq, b"second")
     out, err = ended(process, 74)
     assert err.count(b"\n") == 1, err
