@@ -115,6 +115,7 @@ guard_fields() {
 '
   guard_pid=$1 guard_server=$2 guard_began=$3 guard_state=$4 guard_verb=$5 guard_quiet=$6 guard_mark=$7 guard_slow=$8 guard_coarse=$9
   guard_unsent=${10} guard_from=${11} guard_started=${12}
+}
 
 # guard_take PID - take the connection out of the list, into the variables; return 1 if it is not there
 guard_take() {
@@ -134,8 +135,6 @@ guard_take() {
     guard_list="$guard_rest $*${1:+ }" ;;
   *) return 1 ;;
   esac
-}
-
 }
 
 # guard_family - set guard_children to the handler's children, and guard_ncat to its parent if that is still an ncat
