@@ -6,7 +6,7 @@ need engine/slip engine/spool engine/process engine/settle bulk/batch
 queue_promote() {
   clock_epoch "$now"
   set --
-  promote_empty=
+  promote_empty='' promote_count=0
   for promote_top in "$q"/delayed/*; do
     ! [ "$epoch_time" \< "${promote_top##*/}00000" ] || break
     for promote_path in "$promote_top"/*; do
@@ -14,19 +14,24 @@ queue_promote() {
       *[!0-9/]*) continue ;;
       esac
       ! [ "$epoch_time" \< "${promote_path##*/}" ] || break
-      promote_empty="$promote_empty ${promote_path#"$q/delayed/"}"
+      promote_empty="$promote_empty ${promote_path#"$q/delayed/"}" promote_count=$((promote_count + 1))
       for promote_slip in "$promote_path"/*; do
         [ -e "$promote_slip" ] || continue
         set -- "$@" "$promote_slip"
         [ $# -lt 100 ] || { promote_these "$@"; set --; }
       done
+      [ $promote_count -lt 200 ] || { promote_end "$@"; set --; }
     done
   done
+  promote_end "$@"
+}
+
+# promote_end PATH ... - move the last of these, and remove the directories that are empty now, some hundred at a time (R9)
+promote_end() {
   [ $# -eq 0 ] || promote_these "$@"
-  if [ -n "$promote_empty" ]; then
-    # shellcheck disable=SC2086 # names without blanks
-    (cd "$q/delayed" && exec rmdir -p $promote_empty) 2>/dev/null || :
-  fi
+  # shellcheck disable=SC2086 # names without blanks
+  [ -z "$promote_empty" ] || (cd "$q/delayed" && exec rmdir -p $promote_empty) 2>/dev/null || :
+  promote_empty='' promote_count=0
 }
 
 promote_these() {
