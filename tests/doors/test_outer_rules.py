@@ -164,6 +164,24 @@ def test_a_door_whose_launch_cannot_be_looked_at_stays(shell, flatq):
         tracer.wait()
 
 
+# ---- the line door: a message that was not written out in full goes back
+
+
+@pytest.mark.parametrize("words", [b"pop", b"reserve", b"pop -l", b"drain", b"@pop", b"@n1@pop"])
+@pytest.mark.parametrize("how", ["exit 1", 'kill -9 "$$"', '"$REAL" "$@" | head -c 3; exit 1', '"$REAL" "$@"; exit 1'], ids=["fails", "killed", "a part", "all"])
+def test_a_message_that_the_line_door_cannot_decode_goes_back(flatq, stub, words, how):
+    """Its client is told so only if it asked with `@`."""
+    push(flatq, b"whole message")
+    for name in ("base64", "mawk", "awk"):
+        decodes = "-d*" if name == "base64" else "*count=*"
+        stub(name, f'case $* in {decodes}) {how} ;; *) exec "$REAL" "$@" ;; esac')
+    done = flatq("handler", input=words + b"\n")
+    assert done.status == 74 and (b"error 74 " in done.out) == words.startswith(b"@"), done
+    for name in ("base64", "mawk", "awk"):
+        stub(name, 'exec "$REAL" "$@"')
+    assert flatq("pop", check=0).out == b"whole message"
+
+
 # ---- http: the sum must be that of the whole message; a receipt is looked up under the lock under which messages of the group are handed out
 
 
