@@ -28,7 +28,7 @@ batch_back() {
     batch_name=${batch_path##*/}
     [ -e "$batch_path" ] || break
     if slip_parse "$batch_name"; then
-      found=$batch_path slip_tries=$((slip_tries + 1))
+      slip_path=$batch_path slip_tries=$((slip_tries + 1))
       message_putback "$batch_why" || return
     elif flat_parse "$batch_name"; then
       batch_block=$q/queue/$flat_block
@@ -58,14 +58,14 @@ message_held() {
   return 66
 }
 
-# batch_count DIRECTORY - add the number of its messages to `count`
+# batch_count DIRECTORY - add the number of its messages to `count_total`
 batch_count() {
   need engine/fold
   for batch_path in "$1"/*; do
     if flat_parse "${batch_path##*/}"; then
-      count=$((count + flat_count))
+      count_total=$((count_total + flat_count))
     elif [ -e "$batch_path" ]; then
-      count=$((count + 1))
+      count_total=$((count_total + 1))
     fi
   done
 }

@@ -35,7 +35,7 @@ stage_room() {
   [ "$2" -le "$queue_bound" ] || { why="queue '$queue' has a bound below $2 messages"; return 75; }
   [ "$3" = 0 ] || return 0
   queue_count
-  [ $((count + $2)) -le "$queue_bound" ] || { why="queue '$queue' is full"; return 75; }
+  [ $((count_total + $2)) -le "$queue_bound" ] || { why="queue '$queue' is full"; return 75; }
 }
 
 # stage_enter QUEUE STAGE NONCE COUNT BYTES FIRST WAIT - move what is in the directory STAGE into the queue, as soon as there is room

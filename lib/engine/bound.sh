@@ -53,18 +53,18 @@ push_room() {
   done
 }
 
-# queue_count - set `count` to the messages ready, delayed and reserved. Under the lock it is exact, unless messages are taken or settled
+# queue_count - set `count_total` to the messages ready, delayed and reserved. Under the lock it is exact, unless messages are taken or settled
 # meanwhile; then it is too high by those that moved between two looks, never too low
 queue_count() {
-  count=0
+  count_total=0
   count_names "$q"/wal/*
   count_names "$q"/fold/*/*
   for count_path in "$q"/queue/*/*; do
-    flat_parse "${count_path##*/}" && count=$((count + flat_count))
+    flat_parse "${count_path##*/}" && count_total=$((count_total + flat_count))
   done
   # Without the lock, these may be unfolded already, or not yet
   for count_path in "$q"/unfold/*; do
-    flat_parse "${count_path##*/}" && [ ! -d "$q/head/$run" ] && count=$((count + flat_count))
+    flat_parse "${count_path##*/}" && [ ! -d "$q/head/$run" ] && count_total=$((count_total + flat_count))
   done
   count_names "$q"/head/*/*
   count_windows delayed
@@ -76,9 +76,9 @@ queue_count() {
 queue_room() {
   for room_try in 1 2 3 4 5; do
     queue_count
-    [ $((count + $1)) -le "$queue_bound" ] || return 75
+    [ $((count_total + $1)) -le "$queue_bound" ] || return 75
     queue_count_all || return 74
-    [ $((count + $1)) -gt "$queue_bound" ] || return 0
+    [ $((count_total + $1)) -gt "$queue_bound" ] || return 0
   done
   return 75
 }
@@ -86,23 +86,23 @@ queue_room() {
 # queue_count_all - as queue_count, but from a complete listing
 queue_count_all() {
   find_names wal fold queue unfold head delayed out claimed \( ! -type d -o -path 'claimed/*' \) ! -name '~' ! -name '*[!!-~]*' || return 74
-  count=0
+  count_total=0
   for count_path in $names; do
     case $count_path in
     claimed/*/*/*) ;;
     claimed/*/????????????.[1-9]*) [ -e "$q/$count_path.flat" ] || count_segment "${count_path##*/}" ;;
     claimed/*) ;;
-    queue/* | unfold/*) ! flat_parse "${count_path##*/}" || count=$((count + flat_count)) ;;
+    queue/* | unfold/*) ! flat_parse "${count_path##*/}" || count_total=$((count_total + flat_count)) ;;
     out/*)
       count_name=${count_path#out/}
       if [ -e "$q/done/${count_name%%/*}" ]; then
         :
       elif flat_parse "${count_path##*/}"; then
-        count=$((count + flat_count))
+        count_total=$((count_total + flat_count))
       else
-        count=$((count + 1))
+        count_total=$((count_total + 1))
       fi ;;
-    *) count=$((count + 1)) ;;
+    *) count_total=$((count_total + 1)) ;;
     esac
   done
 }
@@ -111,13 +111,13 @@ queue_count_all() {
 # so a difference of counts may be below 0
 queue_count_states() {
   queue_count
-  count_all=$count count=0
+  count_all=$count_total count_total=0
   count_windows delayed
-  count_delayed=$count count=0
+  count_delayed=$count_total count_total=0
   count_out
-  count_reserved=$count count=0
+  count_reserved=$count_total count_total=0
   count_windows buried
-  count_buried=$count count_ready=$((count_all - count_delayed - count_reserved))
+  count_buried=$count_total count_ready=$((count_all - count_delayed - count_reserved))
   [ $count_ready -ge 0 ] || count_ready=0
 }
 
@@ -143,7 +143,7 @@ queue_oldest() {
   [ $oldest -ge 0 ] || oldest=0
 }
 
-# count_out - add the messages in out/ that are not settled to `count`
+# count_out - add the messages in out/ that are not settled to `count_total`
 count_out() {
   for count_path in "$q"/out/*; do
     if [ -e "$q/done/${count_path##*/}" ]; then
@@ -151,7 +151,7 @@ count_out() {
     elif [ -d "$count_path" ]; then
       batch_count "$count_path"
     elif [ -e "$count_path" ]; then
-      count=$((count + 1))
+      count_total=$((count_total + 1))
     fi
   done
   for count_path in "$q"/claimed/*/????????????.[1-9]*; do
@@ -160,13 +160,13 @@ count_out() {
   done
 }
 
-# count_segment NAME - add the messages of the segment NAME to `count` (R7)
+# count_segment NAME - add the messages of the segment NAME to `count_total` (R7)
 count_segment() {
   need bulk/claim
-  ! segment_parse "$1" || count=$((count + segment_count))
+  ! segment_parse "$1" || count_total=$((count_total + segment_count))
 }
 
-# count_windows PLACE - add the number of messages in delayed/ or buried/ to `count`
+# count_windows PLACE - add the number of messages in delayed/ or buried/ to `count_total`
 count_windows() {
   need engine/window
   windows "$1" count_these count
@@ -177,12 +177,12 @@ count_these() {
   return 66
 }
 
-# count_names PATH ... - add the number of existing paths to `count`
+# count_names PATH ... - add the number of existing paths to `count_total`
 count_names() {
   case $1 in
   *'*') [ -e "$1" ] || return 0 ;;
   esac
-  count=$((count + $#))
+  count_total=$((count_total + $#))
 }
 
 # key_hash KEY - set slip_key to the field for KEY

@@ -5,7 +5,7 @@ need engine/slip engine/spool engine/boot engine/proof engine/process engine/fol
 # queue_after_boot - put back all that was handed out: after a boot, every owner and every waiter is gone
 queue_after_boot() {
   name_from_disk "${q##*/}"
-  queue=$name
+  queue=$name_queue
   clock_read
   [ -z "$spool_shared" ] || queue_plain || return
   queue_make && lock_queue || return
@@ -50,9 +50,9 @@ $boot_done
 $boot_out
 "*) continue ;;
     esac
-    found=$q/out/$boot_out
+    slip_path=$q/out/$boot_out
     case $boot_out in
-    batch.*) batch_putback "$found" boot || return ;;
+    batch.*) batch_putback "$slip_path" boot || return ;;
     *) ! slip_parse "$boot_out" || message_putback boot || return ;;
     esac
   done
@@ -118,8 +118,8 @@ check_slips() {
     if [ "$1" = remove ]; then
       check_body "$2" || return
     else
-      found=$q/$2
-      slip_of "$found"
+      slip_path=$q/$2
+      slip_of "$slip_path"
       slip_parse "$slip" || :
       case $2 in
       buried/*.damaged | out/batch.* | claimed/*) ;;

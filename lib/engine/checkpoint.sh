@@ -25,7 +25,7 @@ checkpoint_turn() {
   shift $((unpadded % $#))
   spool_turn=${1%/}
   name_from_disk "${spool_turn##*/}"
-  [ "$name" = "$queue" ] || checkpoint "$name" || return
+  [ "$name_queue" = "$queue" ] || checkpoint "$name_queue" || return
   wait_sweep
   spark_sweep
   journal_sweep
@@ -146,8 +146,8 @@ journal_sweep() {
 journal_orphan() {
   q=$FLATQ_DIR/$journal_queue
   name_from_disk "$journal_queue"
-  name_check "$name" || return 0
-  queue=$name
+  name_check "$name_queue" || return 0
+  queue=$name_queue
   [ -z "$spool_shared" ] || queue_plain || return 0
   if [ -e "$q/body/$1" ] && push_unmade "$1"; then
     rm -f "$q/body/$1" 8>&8 2>/dev/null || { journal_free=; return; }

@@ -181,24 +181,24 @@ name_check() {
   [ ${#1} -le 200 ] || { why="bad queue name: longer than 200 bytes"; return 65; }
 }
 
-# name_to_disk NAME - set `disk` to NAME as one path component: `/` becomes `,` and a leading dot `%.`, which no NAME has
+# name_to_disk NAME - set `name_disk` to NAME as one path component: `/` becomes `,` and a leading dot `%.`, which no NAME has
 name_to_disk() {
-  disk=$1
+  name_disk=$1
   while :; do
-    case $disk in
-    */*) disk=${disk%%/*},${disk#*/} ;;
-    .*) disk=%$disk ;;
+    case $name_disk in
+    */*) name_disk=${name_disk%%/*},${name_disk#*/} ;;
+    .*) name_disk=%$name_disk ;;
     *) return 0 ;;
     esac
   done
 }
 
-# name_from_disk COMPONENT - set `name` to the queue that name_to_disk made COMPONENT of
+# name_from_disk COMPONENT - set `name_queue` to the queue that name_to_disk made COMPONENT of
 name_from_disk() {
-  name=${1#%}
+  name_queue=${1#%}
   while :; do
-    case $name in
-    *,*) name=${name%%,*}/${name#*,} ;;
+    case $name_queue in
+    *,*) name_queue=${name_queue%%,*}/${name_queue#*,} ;;
     *) return 0 ;;
     esac
   done

@@ -2,7 +2,7 @@
 
 need engine/slip engine/spool engine/take engine/settle
 
-# message_first STATE - set `found` and the slip_ variables of the first message in that state, and leave it there; return 66 if there is none
+# message_first STATE - set `slip_path` and the slip_ variables of the first message in that state, and leave it there; return 66 if there is none
 message_first() {
   clock_read
   queue_tend
@@ -56,7 +56,7 @@ look_in() {
     expect_path "$1/wal" 'no such message' || return
   fi
   name_from_disk "${1##*/}"
-  queue_open "$name" && { [ -z "$look_tend" ] || { clock_read; queue_tend; }; } && message_find "$look_id"
+  queue_open "$name_queue" && { [ -z "$look_tend" ] || { clock_read; queue_tend; }; } && message_find "$look_id"
   look_code=$?
   case $look_code in
   # Not the name of a queue, or the queue was dropped
@@ -84,11 +84,11 @@ look_first() {
   look_slips "$@"
 }
 
-# look_slips PATH ... - set `found` and the slip_ variables of the first of these that is a slip and not settled; return 66 if none is
+# look_slips PATH ... - set `slip_path` and the slip_ variables of the first of these that is a slip and not settled; return 66 if none is
 look_slips() {
-  for found in "$@"; do
-    [ -f "$found" ] && [ ! -e "$q/done/${found##*/}" ] || continue
-    slip_of "$found"
+  for slip_path in "$@"; do
+    [ -f "$slip_path" ] && [ ! -e "$q/done/${slip_path##*/}" ] || continue
+    slip_of "$slip_path"
     slip_parse "$slip" && return 0
   done
   return 66

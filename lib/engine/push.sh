@@ -23,7 +23,7 @@ push_message() {
     need engine/bound
     queue_conf || return
     queue_count
-    [ "$queue_bound" = 0 ] || [ "$count" -lt "$queue_bound" ] || push_not_full || return ;;
+    [ "$queue_bound" = 0 ] || [ "$count_total" -lt "$queue_bound" ] || push_not_full || return ;;
   esac
   clock_read
   ids_next || return
@@ -52,7 +52,7 @@ push_not_full() {
   lock_queue || return
   queue_count
   unlock_queue
-  [ "$count" -lt "$queue_bound" ] || { why="queue '$queue' is full"; return 75; }
+  [ "$count_total" -lt "$queue_bound" ] || { why="queue '$queue' is full"; return 75; }
 }
 
 # push_abandon - remove what a push without a slip has written. If it has a slip, the sweep removes the body

@@ -51,15 +51,15 @@ promote_these() {
 queue_reclaim() {
   queue_conf || return
   reclaim_saw='' reclaim_code=0
-  for found in "$q"/out/*; do
-    reclaim_name=${found##*/}
-    [ -e "$found" ] || [ -h "$found" ] || continue
+  for slip_path in "$q"/out/*; do
+    reclaim_name=${slip_path##*/}
+    [ -e "$slip_path" ] || [ -h "$slip_path" ] || continue
     reclaim_saw=1
     [ ! -e "$q/done/$reclaim_name" ] || continue
     case $reclaim_name in
     batch.*)
       reclaim_name=${reclaim_name#batch.}
-      ! owner_dead "${reclaim_name%%.*}" && ! lease_over "${reclaim_name##*.}" || batch_putback "$found" || reclaim_failed $?
+      ! owner_dead "${reclaim_name%%.*}" && ! lease_over "${reclaim_name##*.}" || batch_putback "$slip_path" || reclaim_failed $?
       continue ;;
     esac
     slip_parse "$reclaim_name" || { slip_strange "out/$reclaim_name"; continue; }

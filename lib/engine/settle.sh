@@ -4,7 +4,7 @@ need engine/slip engine/spool
 
 # receipt_find RECEIPT - find the message of a receipt QUEUE:ID.TRIES.NONCE, wherever it is now: a receipt is good until the message is
 # reserved again. QUEUE:ID stands for a message that nobody holds.
-# Sets q, queue, found (the slip's path) and the slip_ variables. Returns 65 if malformed, 66 if no longer yours
+# Sets q, queue, slip_path and the slip_ variables. Returns 65 if malformed, 66 if no longer yours
 receipt_find() {
   why='malformed receipt'
   case $1 in
@@ -28,39 +28,39 @@ receipt_find() {
     [ "$slip_tries.$slip_nonce" = "$receipt_tries.$receipt_nonce" ] ||
       { why="queue '$queue': message $id was reserved again since"; return 66; }
   else
-    case $found in
+    case $slip_path in
     "$q"/out/*) why="queue '$queue': message $id is reserved"; return 66 ;;
     esac
   fi
 }
 
-# message_find ID - set `found` and the slip_ variables of the message with the 12-digit ID, in any place; return 66 if there is none.
+# message_find ID - set `slip_path` and the slip_ variables of the message with the 12-digit ID, in any place; return 66 if there is none.
 # A message in a flat file is unfolded, so that it has a slip of its own. Takes the lock if it needs it and does not have it.
 message_find() {
   find_again=
   while :; do
-    for found in "$q"/out/??????????."$1".* "$q"/wal/??????????."$1".* "$q"/head/*/??????????."$1".* \
+    for slip_path in "$q"/out/??????????."$1".* "$q"/wal/??????????."$1".* "$q"/head/*/??????????."$1".* \
       "$q"/delayed/*/*/??????????."$1".* "$q"/buried/*/*/????????????.??????????."$1".* "$q"/buried/????????????.??????????."$1".*; do
-      [ -e "$found" ] && [ ! -e "$q/done/${found##*/}" ] || continue
-      slip_of "$found"
+      [ -e "$slip_path" ] && [ ! -e "$q/done/${slip_path##*/}" ] || continue
+      slip_of "$slip_path"
       slip_parse "$slip" || continue
-      case $found in
-      "$q"/out/*) slip_parse "${found##*/}" || continue ;;
+      case $slip_path in
+      "$q"/out/*) slip_parse "${slip_path##*/}" || continue ;;
       esac
       return 0
     done
     need engine/fold
-    for found in "$q"/queue/*/* "$q"/fold/*/??????????."$1".* "$q"/unfold/*; do
-      [ -e "$found" ] || continue
-      case $found in
+    for slip_path in "$q"/queue/*/* "$q"/fold/*/??????????."$1".* "$q"/unfold/*; do
+      [ -e "$slip_path" ] || continue
+      case $slip_path in
       "$q"/fold/*) break ;;
-      "$q"/unfold/~) found=; continue ;;
+      "$q"/unfold/~) slip_path=; continue ;;
       esac
-      flat_parse "${found##*/}" && ! [ "$1" \< "$flat_first" ] && ! [ "$flat_last" \< "$1" ] && message_in_flat "$found" "$1" && break
-      found=
+      flat_parse "${slip_path##*/}" && ! [ "$1" \< "$flat_first" ] && ! [ "$flat_last" \< "$1" ] && message_in_flat "$slip_path" "$1" && break
+      slip_path=
     done
     # RACE: one look misses a message that is handed out or given back between two of these listings
-    if [ ! -e "$found" ]; then
+    if [ ! -e "$slip_path" ]; then
       if [ -n "$find_again" ]; then
         need engine/proof
         nowhere "$1"
@@ -74,8 +74,8 @@ message_find() {
     fi
     find_locked=
     [ -n "$lock_held" ] || { lock_queue || return; find_locked=1; }
-    case $found in
-    "$q"/queue/*) queue_unfold "${found##*/}" ;;
+    case $slip_path in
+    "$q"/queue/*) queue_unfold "${slip_path##*/}" ;;
     esac
     find_code=$?
     [ -z "$find_locked" ] || unlock_queue
@@ -83,11 +83,11 @@ message_find() {
   done
 }
 
-# slip_move TARGET - rename `found` to TARGET: the one step of every change of state below. Returns 66 if another process was faster.
+# slip_move TARGET - rename `slip_path` to TARGET: the one step of every change of state below. Returns 66 if another process was faster.
 # If the queue has a bound and the message stays in it, moves under the lock, so that a count does not miss it on its way
 slip_move() {
   # An empty basename would make mv rename the whole directory
-  [ -n "${found##*/}" ] || { slip_unlock; why="queue '$queue': no message"; return 66; }
+  [ -n "${slip_path##*/}" ] || { slip_unlock; why="queue '$queue': no message"; return 66; }
   case $1 in
   "$q"/wal/* | "$q"/delayed/* | "$q"/out/*)
     slip_lock || return
@@ -95,8 +95,8 @@ slip_move() {
   esac
   move_tries=
   while :; do
-    moved "$found" "$1" && { slip_unlock; return 0; }
-    [ ! -e "$found" ] && [ ${#move_tries} -lt 5 ] || break
+    moved "$slip_path" "$1" && { slip_unlock; return 0; }
+    [ ! -e "$slip_path" ] && [ ${#move_tries} -lt 5 ] || break
     move_tries=1$move_tries
     slip_follow "$1"
     slip_code=$?
@@ -105,7 +105,7 @@ slip_move() {
   done
   slip_unlock
   need engine/proof
-  there "$found"
+  there "$slip_path"
   slip_code=$?
   [ $slip_code -ne 0 ] || { disk_failed "${1%/*}" "queue '$queue'"; return; }
   [ $slip_code -eq 1 ] || return $slip_code
@@ -113,23 +113,23 @@ slip_move() {
   return 66
 }
 
-# slip_follow TARGET - set `found` to where a message that nobody holds has gone by itself, under the same name: a fold moves it to head/, the end
+# slip_follow TARGET - set `slip_path` to where a message that nobody holds has gone by itself, under the same name: a fold moves it to head/, the end
 # of a delay to wal/. Return 66 if it has another name or is gone, or if TARGET is in wal/ or delayed/, to which nothing moves back from head/ (I2);
 # what message_find returns if that is unknown
 slip_follow() {
-  case $found.$1 in
+  case $slip_path.$1 in
   "$q"/out/* | *."$q"/wal/* | *."$q"/delayed/*) return 66 ;;
   esac
   # In a process of its own, since it parses other slips into the slip_ variables
-  follow_said=$(message_find "$slip_id" || { follow_code=$?; printf '%s' "$why"; exit $follow_code; }; printf '%s' "$found") 2>/dev/null ||
+  follow_said=$(message_find "$slip_id" || { follow_code=$?; printf '%s' "$why"; exit $follow_code; }; printf '%s' "$slip_path") 2>/dev/null ||
     { follow_code=$?; why=${follow_said:-"queue '$queue': cannot be searched"}; return $follow_code; }
-  [ "${follow_said##*/}" = "${found##*/}" ] || return 66
-  found=$follow_said
+  [ "${follow_said##*/}" = "${slip_path##*/}" ] || return 66
+  slip_path=$follow_said
 }
 
-# slip_room - the bound does not count `found` if it is buried: return 75 if there is no room for it
+# slip_room - the bound does not count `slip_path` if it is buried: return 75 if there is no room for it
 slip_room() {
-  case $found in
+  case $slip_path in
   "$q"/buried/*) queue_conf || return ;;
   *) return 0 ;;
   esac
@@ -151,24 +151,24 @@ slip_unlock() {
   slip_locked=
 }
 
-# message_delete - delete `found`; durable when it returns
+# message_delete - delete `slip_path`; durable when it returns
 message_delete() {
-  case $found in
-  "$q"/out/*) slip=${found##*/} ;;
+  case $slip_path in
+  "$q"/out/*) slip=${slip_path##*/} ;;
   *) slip_format; slip=$slip.0.000000000000 ;;
   esac
   slip_move "$q/done/$slip" || return
-  sync_paths "${found%/*}" "$q/done" || { why="queue '$queue': cannot sync"; return 74; }
+  sync_paths "${slip_path%/*}" "$q/done" || { why="queue '$queue': cannot sync"; return 74; }
   queue_log delete
   wake "$q/room"
   [ "$slip_size" -lt 262144 ] || rm -f "$q/body/$slip_id" 2>/dev/null || :
 }
 
-# message_release PRIORITY DELAY [uncounted] - give `found` back after DELAY seconds, with PRIORITY; empty: with its old place in the order.
+# message_release PRIORITY DELAY [uncounted] - give `slip_path` back after DELAY seconds, with PRIORITY; empty: with its old place in the order.
 # After too many tries, bury it. `uncounted`: its owner ends without having released it, so do not count a release
 message_release() {
   # Nothing moves back from head/ to wal/ (I2)
-  case $found in
+  case $slip_path in
   "$q"/head/*) why="queue '$queue': message $id is no longer yours"; return 66 ;;
   esac
   queue_conf || return
@@ -204,11 +204,11 @@ message_touch() {
   clock_add "${1:-$slip_lease}" "$now"
   slip_format
   # The same deadline gives the same name: nothing to rename
-  if [ "$found" = "$q/out/$slip.$slip_owner.$later" ]; then slip_unlock; else slip_move "$q/out/$slip.$slip_owner.$later" || return; fi
+  if [ "$slip_path" = "$q/out/$slip.$slip_owner.$later" ]; then slip_unlock; else slip_move "$q/out/$slip.$slip_owner.$later" || return; fi
   queue_log touch
 }
 
-# message_bury PRIORITY REASON - set `found` aside; durable when it returns
+# message_bury PRIORITY REASON - set `slip_path` aside; durable when it returns
 message_bury() {
   [ -z "$1" ] || { pad "$1" 0000000000; slip_priority=$padded; }
   slip_count buries
@@ -244,7 +244,7 @@ message_bury() {
   wake "$q/room"
 }
 
-# message_kick - make `found`, which is buried or delayed, ready again
+# message_kick - make `slip_path`, which is buried or delayed, ready again
 message_kick() {
   slip_count kicks
   slip_format
@@ -253,7 +253,7 @@ message_kick() {
   wake "$q/wait"
 }
 
-# message_reserve OWNER - hand out `found`, which nobody holds, out of turn; set `taken` (engine/take.sh)
+# message_reserve OWNER - hand out `slip_path`, which nobody holds, out of turn; set `taken` (engine/take.sh)
 message_reserve() {
   need engine/take
   clock_read
@@ -262,7 +262,7 @@ message_reserve() {
   slip_move "$q/out/$taken"
 }
 
-# message_putback WHY - a lease is over or an owner dead: put `found` back to its old place, or bury it after too many tries. Bury it also if it
+# message_putback WHY - a lease is over or an owner dead: put `slip_path` back to its old place, or bury it after too many tries. Bury it also if it
 # has no body: nobody could read it, and it would keep out the messages behind it
 message_putback() {
   if [ ! -e "$q/body/$slip_id" ]; then
@@ -324,10 +324,10 @@ kick_some() {
 
 # kick_these PATH ... - kick these; return 66 to go on with the next directory, 0 if that is enough
 kick_these() {
-  for found in "$@"; do
+  for slip_path in "$@"; do
     [ "$kicked" -lt "$kick_most" ] || return 0
-    [ -e "$found" ] || continue
-    slip_of "$found"
+    [ -e "$slip_path" ] || continue
+    slip_of "$slip_path"
     slip_parse "$slip" || continue
     kick_place=$kick_from
     message_kick

@@ -116,7 +116,7 @@ queue_open() {
   name_check "$1" || return
   queue=$1 reclaim_saw=
   name_to_disk "$1"
-  q=$FLATQ_DIR/$disk
+  q=$FLATQ_DIR/$name_disk
   [ -z "$spool_shared" ] || queue_plain || return
   # The lock is created last: if it exists, the places are synced
   [ -e "$q/lock" ] && return 0
@@ -139,7 +139,7 @@ each_queue() {
     [ -d "$each_path" ] || continue
     each_path=${each_path%/wal}
     name_from_disk "${each_path##*/}"
-    "$1" "$name" "$each_path" || return
+    "$1" "$name_queue" "$each_path" || return
   done
 }
 

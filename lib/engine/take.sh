@@ -210,7 +210,7 @@ take_back() {
   [ -n "$taken" ] && [ ! -e "$q/done/$taken" ] || return 0
   need engine/settle
   take_why=$why
-  found=$q/out/$taken
+  slip_path=$q/out/$taken
   clock_read
   queue_conf && message_putback undelivered
   why=$take_why

@@ -128,7 +128,7 @@ work_end() {
 
 # work_message COMMAND ... - run the command for the message that was taken, and settle it
 work_message() {
-  found=$q/out/$taken slip_owner=$work_owner
+  slip_path=$q/out/$taken slip_owner=$work_owner
   queue_conf || return
   work_most_here=$work_most
   if [ "$queue_most" != 0 ] && { [ "$work_most" = 0 ] || [ "$queue_most" -lt "$work_most" ]; }; then

@@ -86,7 +86,7 @@ work_touch() {
   work_touch_at=$later
   message_touch "$work_given"
   case $? in
-  0) found=$q/out/$slip.$slip_owner.$later ;;
+  0) slip_path=$q/out/$slip.$slip_owner.$later ;;
   66) work_lost=1 ;;
   esac
 }

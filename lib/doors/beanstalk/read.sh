@@ -2,10 +2,10 @@
 
 need engine/input
 
-# line_next [one] - set `line` to a command without its CRLF, and line_long if it was too long; return 1 at the end of the input.
+# line_next [one] - set `stalk_line` to a command without its CRLF, and line_long if it was too long; return 1 at the end of the input.
 # As in beanstalkd, only CRLF ends a line, looked for at the first CR. `one`: a line with a newline in it counts as too long
 line_next() {
-  line='' line_long=
+  stalk_line='' line_long=
   while :; do
     line_read || return
     case $line_long$line_part in
@@ -13,19 +13,19 @@ line_next() {
     1*"$cr") return 0 ;;
     1*) continue ;;
     esac
-    line=$line$line_part
-    case $line in
+    stalk_line=$stalk_line$line_part
+    case $stalk_line in
     *"$cr"*)
-      if [ "${line%%"$cr"*}$cr" = "$line" ]; then
-        line=${line%"$cr"}
-        [ ${#line} -le "$line_most" ] || line_long=1
+      if [ "${stalk_line%%"$cr"*}$cr" = "$stalk_line" ]; then
+        stalk_line=${stalk_line%"$cr"}
+        [ ${#stalk_line} -le "$line_most" ] || line_long=1
         return 0
       fi ;;
     esac
-    line="$line
+    stalk_line="$stalk_line
 "
     # If no CRLF comes within 224 bytes, skip to the next one
-    [ -z "${1:-}" ] && [ $((${#line} - 2)) -le "$line_most" ] || line_long=1 line=
+    [ -z "${1:-}" ] && [ $((${#stalk_line} - 2)) -le "$line_most" ] || line_long=1 stalk_line=
     case $line_long$line_part in
     1*"$cr") return 0 ;;
     esac

@@ -67,7 +67,7 @@ door_find() {
   pad "$1" 000000000000
   find_id=$padded
   message_search "$find_id" tend || return
-  case $found in
+  case $slip_path in
   "$q"/out/*)
     if { [ "$slip_owner" != 0 ] && owner_dead "$slip_owner"; } || lease_over "$slip_deadline"; then
       queue_reclaim
@@ -79,7 +79,7 @@ door_find() {
 # door_find_free ID - as door_find, for a job that nobody holds
 door_find_free() {
   door_find "$1" || return
-  case $found in
+  case $slip_path in
   "$q"/out/*) return 66 ;;
   esac
 }
@@ -139,7 +139,7 @@ do_delete() {
   message_delete
   delete_code=$?
   [ $delete_code -ne 0 ] || tally "tube-cmd-delete/$queue"
-  case $found in
+  case $slip_path in
   "$q"/out/*) job_kept $delete_code DELETED ;;
   *) reply_of $delete_code DELETED ;;
   esac
@@ -147,7 +147,7 @@ do_delete() {
 
 # job_kept CODE ANSWER - reply_of; if the command failed, put the job, which job_mine took from the list, back into it
 job_kept() {
-  [ "$1" -eq 0 ] || [ ! -e "$found" ] || { taken=${found##*/}; jobs_add; }
+  [ "$1" -eq 0 ] || [ ! -e "$slip_path" ] || { taken=${slip_path##*/}; jobs_add; }
   reply_of "$@"
 }
 

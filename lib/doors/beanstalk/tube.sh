@@ -51,7 +51,7 @@ tubes_first() {
 # tube_open NAME - queue_open of a tube that may not exist. A waiter looks again anyway, so save the proof, which costs a process each time
 tube_open() {
   name_to_disk "$1"
-  [ -e "$FLATQ_DIR/$disk/lock" ] && queue_open "$1"
+  [ -e "$FLATQ_DIR/$name_disk/lock" ] && queue_open "$1"
 }
 
 tubes_each() {
@@ -103,21 +103,21 @@ jobs_add() {
   jobs="$jobs$id,$queue,$taken "
 }
 
-# job_mine ID - take the job out of `jobs`; set q, queue, found, taken and the slip_ variables. Return 66 if we do not hold it (any more)
+# job_mine ID - take the job out of `jobs`; set q, queue, slip_path, taken and the slip_ variables. Return 66 if we do not hold it (any more)
 job_mine() {
   word_take "$jobs" "$1," || return 66
   jobs=$words taken=${word#*,}
   queue_open "${taken%%,*}" || return
-  taken=${taken#*,} found=$q/out/${taken#*,}
+  taken=${taken#*,} slip_path=$q/out/${taken#*,}
   slip_parse "$taken" || return 66
   # A lease that is over is over, even if no verb has put the message back yet
   if lease_over "$slip_deadline"; then
     queue_conf && message_putback expired
     return 66
   fi
-  [ -e "$found" ] && return 0
+  [ -e "$slip_path" ] && return 0
   need engine/proof
-  there "$found"
+  there "$slip_path"
   job_code=$?
   [ $job_code -ne 1 ] || return 66
   return $job_code

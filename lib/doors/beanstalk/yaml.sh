@@ -6,19 +6,19 @@ need engine/slip engine/spool engine/take engine/fold engine/bound doors/beansta
 tube_count() {
   queue_count_states
   # Urgent means a priority under 1,024
-  count=0
+  count_total=0
   count_names "$q"/wal/000000[01]*
   count_names "$q"/fold/000000[01]*/000000[01]*
   count_names "$q"/head/000000[01]*/000000[01]*
   for count_path in "$q"/queue/000000[01]*/*; do
-    flat_parse "${count_path##*/}" && count=$((count + flat_count))
+    flat_parse "${count_path##*/}" && count_total=$((count_total + flat_count))
   done
   for count_path in "$q"/wal/000000[01]* "$q"/head/*/000000[01]*; do
     count_path=${count_path##*/}
     count_path=${count_path%%.*}
-    [ "$count_path" != '000000[01]*' ] && ! [ "$count_path" \< 0000001024 ] && count=$((count - 1))
+    [ "$count_path" != '000000[01]*' ] && ! [ "$count_path" \< 0000001024 ] && count_total=$((count_total - 1))
   done
-  count_urgent=$count
+  count_urgent=$count_total
 }
 
 # tube_known NAME - return whether the tube exists: it has messages, or a connection uses or watches it. `default` always exists
@@ -67,19 +67,19 @@ tubes_any() {
   return 66
 }
 
-# tubes_get NAME - set `value` to a sum; 0 if nothing was counted
+# tubes_get NAME - set `tubes_value` to a sum; 0 if nothing was counted
 tubes_get() {
-  value="
+  tubes_value="
 $tubes_tally
 "
-  case $value in
+  case $tubes_value in
   *"
 $1 "*)
-    value=${value#*"
+    tubes_value=${tubes_value#*"
 $1 "}
-    value=${value%%"
+    tubes_value=${tubes_value%%"
 "*} ;;
-  *) value=0 ;;
+  *) tubes_value=0 ;;
   esac
 }
 
@@ -123,13 +123,13 @@ stats_job() {
   door_find "$job_id" || { reply_of $?; return; }
   slip_parse "$slip" || :
   stats_left=0
-  case $found in
+  case $slip_path in
   "$q"/out/*)
     stats_state=reserved
-    slip_parse "${found##*/}"
+    slip_parse "${slip_path##*/}"
     time_left "$slip_deadline" "$now" ;;
   "$q"/delayed/*)
-    stats_state=delayed stats_due=${found%/*}
+    stats_state=delayed stats_due=${slip_path%/*}
     time_left "${stats_due##*/}" "$epoch_time" ;;
   "$q"/buried/*) stats_state=buried ;;
   *) stats_state=ready ;;
@@ -176,12 +176,12 @@ stats_tube() {
 '
   yaml name "$1" current-jobs-urgent "$count_urgent" current-jobs-ready "$count_ready" current-jobs-reserved "$count_reserved" \
     current-jobs-delayed "$count_delayed" current-jobs-buried "$count_buried"
-  tubes_get "tube-total-jobs/$1"; yaml total-jobs "$value"
-  tubes_get "using/$1"; yaml current-using "$value"
-  tubes_get "watching/$1"; yaml current-watching "$value"
-  tubes_get "waiting/$1"; yaml current-waiting "$value"
-  tubes_get "tube-cmd-delete/$1"; yaml cmd-delete "$value"
-  tubes_get "tube-cmd-pause-tube/$1"; yaml cmd-pause-tube "$value" pause "$stats_pause" pause-time-left "$stats_left"
+  tubes_get "tube-total-jobs/$1"; yaml total-jobs "$tubes_value"
+  tubes_get "using/$1"; yaml current-using "$tubes_value"
+  tubes_get "watching/$1"; yaml current-watching "$tubes_value"
+  tubes_get "waiting/$1"; yaml current-waiting "$tubes_value"
+  tubes_get "tube-cmd-delete/$1"; yaml cmd-delete "$tubes_value"
+  tubes_get "tube-cmd-pause-tube/$1"; yaml cmd-pause-tube "$tubes_value" pause "$stats_pause" pause-time-left "$stats_left"
   reply_text
 }
 
@@ -209,16 +209,16 @@ stats_all() {
   for stats_name in put peek peek-ready peek-delayed peek-buried reserve reserve-with-timeout delete release use watch ignore bury kick \
     touch stats stats-job stats-tube list-tubes list-tube-used list-tubes-watched pause-tube; do
     tubes_get "cmd-$stats_name"
-    yaml "cmd-$stats_name" "$value"
+    yaml "cmd-$stats_name" "$tubes_value"
   done
   stats_total=$(printf '%s\n' "$tubes_tally" | awk '/^tube-total-jobs\// { sum += $NF } END { print sum + 0 }')
   tubes_get job-timeouts
-  yaml job-timeouts "$value" total-jobs "$stats_total" max-job-size "$FLATQ_MOST_BYTES" current-tubes "$stats_tubes"
-  tubes_get open; yaml current-connections "$value"
-  tubes_get producers; yaml current-producers "$value"
-  tubes_get workers; yaml current-workers "$value"
-  tubes_get waiting; yaml current-waiting "$value"
-  tubes_get connections; yaml total-connections "$value" pid "$$" version '"flatq"'
+  yaml job-timeouts "$tubes_value" total-jobs "$stats_total" max-job-size "$FLATQ_MOST_BYTES" current-tubes "$stats_tubes"
+  tubes_get open; yaml current-connections "$tubes_value"
+  tubes_get producers; yaml current-producers "$tubes_value"
+  tubes_get workers; yaml current-workers "$tubes_value"
+  tubes_get waiting; yaml current-waiting "$tubes_value"
+  tubes_get connections; yaml total-connections "$tubes_value" pid "$$" version '"flatq"'
   stats_uptime=0
   { read -r stats_began <"$door_instance/began" && is_number "$stats_began" 999999999999; } 2>/dev/null && time_left "$now" "$stats_began" && stats_uptime=$stats_left
   { read -r stats_host <"$FLATQ_PROC/sys/kernel/hostname"; } 2>/dev/null || stats_host=$(uname -n)

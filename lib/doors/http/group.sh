@@ -119,7 +119,7 @@ groups_nothing() {
       group_code=$?
       case $group_code in
       0)
-        group_disk=./$disk
+        group_disk=./$name_disk
         group_busy
         case $? in
         1)
@@ -143,13 +143,13 @@ groups_nothing() {
   [ -n "$group_any" ] || return 66
   names_in "$FLATQ_DIR" || return
   # shellcheck disable=SC2086 # queues' names without blanks, and strange ones, which are none
-  for disk in $names; do
-    name_from_disk "$disk"
+  for group_disk in $names; do
+    name_from_disk "$group_disk"
     case " $groups " in
-    *" $name "*) continue ;;
+    *" $name_queue "*) continue ;;
     esac
-    name_check "$name" || continue
-    there "$FLATQ_DIR/$disk/lock"
+    name_check "$name_queue" || continue
+    there "$FLATQ_DIR/$group_disk/lock"
     group_code=$?
     [ $group_code -eq 1 ] || return $group_code
   done
@@ -247,7 +247,7 @@ groups_wait() {
 }
 
 # group_find - find the message of receipt_id and receipt_nonce, wherever it is: a receipt is good until the message is read again.
-# Set q, queue, found and the slip_ variables; return 66 if it is gone, or was read again
+# Set q, queue, slip_path and the slip_ variables; return 66 if it is gone, or was read again
 group_find() {
   clock_read
   message_search "$receipt_id" || return
@@ -256,7 +256,7 @@ group_find() {
 
 # group_touch SECONDS - hide the message that was found for SECONDS from now; 0: show it at once
 group_touch() {
-  case $found in
+  case $slip_path in
   "$q"/out/*) if [ "$1" != 0 ] && lease_over "$slip_deadline"; then group_touch_ready "$1"; else message_touch "$1"; fi ;;
   "$q"/buried/* | "$q"/delayed/*) why='not in flight'; return 66 ;;
   *) [ "$1" = 0 ] || group_touch_ready "$1" ;;
@@ -280,7 +280,7 @@ group_touch_locked() {
   group_free || return
   message_find "$receipt_id" || return
   [ "$slip_nonce" = "$receipt_nonce" ] || { why='read again'; return 66; }
-  case $found in
+  case $slip_path in
   "$q"/wal/* | "$q"/head/*) message_touch "$1" ;;
   *) why='not in flight'; return 66 ;;
   esac

@@ -23,7 +23,7 @@ do_page() {
     while [ "${p_queue#*!}" != "$p_queue" ]; do p_queue=${p_queue%%!*}\$${p_queue#*!}; done
     name_check "$p_queue" || { say 404 'no such queue'; return; }
     name_to_disk "$p_queue"
-    [ -e "$FLATQ_DIR/$disk/lock" ] || { say 404 'no such queue'; return; }
+    [ -e "$FLATQ_DIR/$name_disk/lock" ] || { say 404 'no such queue'; return; }
     queue_open "$p_queue" || { say_failed $?; return; }
     text=$(page_one | page_awk one) || page_code=$?
   else

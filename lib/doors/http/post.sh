@@ -45,8 +45,8 @@ do_post() {
     post_message "$length" "$p_key"
     post_code=$?
     # If it failed in the middle, we do not know how much was read
-    [ -z "$push_read" ] || left=some
-    [ -z "$body_whole" ] || left=
+    [ -z "$push_read" ] || request_left=some
+    [ -z "$body_whole" ] || request_left=
   fi
   case $post_code in
   0) ;;
@@ -64,15 +64,15 @@ do_post() {
 post_batch() {
   post_lines='' post_left=$length
   while [ "$post_left" -gt 0 ]; do
-    IFS= read -r line || line=-
-    post_left=$((post_left - ${#line} - 1))
+    IFS= read -r request_line || request_line=-
+    post_left=$((post_left - ${#request_line} - 1))
     post_key=''
     # A valid LENGTH and deduplication-id are shorter
-    [ ${#line} -le 1600 ] || line=-
-    case $line in
-    *' '*) post_key=${line#* } line=${line%% *} ;;
+    [ ${#request_line} -le 1600 ] || request_line=-
+    case $request_line in
+    *' '*) post_key=${request_line#* } request_line=${request_line%% *} ;;
     esac
-    is_number "$line" 999999999 && [ $((number + 1)) -le $post_left ] && [ ${#post_key} -le 1536 ] ||
+    is_number "$request_line" 999999999 && [ $((number + 1)) -le $post_left ] && [ ${#post_key} -le 1536 ] ||
       { post_line 422 'LENGTH[ DEDUPLICATION-ID], a newline, so many bytes and a newline, please'; return 0; }
     post_size=$number
     post_left=$((post_left - post_size - 1))
@@ -97,6 +97,6 @@ post_batch() {
       # Skip the message if none of it was read; else we do not know how much was
       [ -z "$push_read" ] && input_exact "$post_size" >/dev/null || return 0
     fi
-    IFS= read -r line && [ -z "$line" ] || { post_line 422 'a newline behind each message, please'; return 0; }
+    IFS= read -r request_line && [ -z "$request_line" ] || { post_line 422 'a newline behind each message, please'; return 0; }
   done
 }

@@ -5,7 +5,7 @@
 
 need doors/http/say
 
-# target_parse - set `path`, decoded, and `query`
+# target_parse - set `request_path`, decoded, and `query`
 target_parse() {
   case $target in
   # `*` stands for the server as a whole in OPTIONS: not found here
@@ -18,15 +18,15 @@ target_parse() {
     esac ;;
   *) bad 400 'the target must be a path' ;;
   esac
-  path=${target%%'?'*} query=
+  request_path=${target%%'?'*} query=
   case $target in
   *'#'*) bad 400 'the target must not have a fragment' ;;
-  *'?'*) query=${target#"$path"} query=${query#'?'} ;;
+  *'?'*) query=${target#"$request_path"} query=${query#'?'} ;;
   esac
   # Decode nothing long before the client is authenticated
-  [ ${#path} -le 200 ] || path=/long
-  case $path in
-  *%*) plain_of "$path" || bad 400 'bad percent-encoding'; path=$plain ;;
+  [ ${#request_path} -le 200 ] || request_path=/long
+  case $request_path in
+  *%*) plain_of "$request_path" || bad 400 'bad percent-encoding'; request_path=$plain ;;
   esac
 }
 
@@ -44,30 +44,30 @@ query_parse() {
   IFS=' 	
 '
   for query_one in "$@"; do
-    name=${query_one%%=*}
+    query_name=${query_one%%=*}
     # No parameter of ours has so long a name, however it is encoded
-    [ ${#name} -le 100 ] || continue
-    value=${query_one#"$name"}
-    value=${value#=}
-    case $name in
-    *%*) plain_of "$name" || bad 400 'bad percent-encoding'; name=$plain ;;
+    [ ${#query_name} -le 100 ] || continue
+    query_value=${query_one#"$query_name"}
+    query_value=${query_value#=}
+    case $query_name in
+    *%*) plain_of "$query_name" || bad 400 'bad percent-encoding'; query_name=$plain ;;
     esac
-    case $name in
+    case $query_name in
     group-id | deduplication-id | visibility-timeout | wait | max | batch | queue) ;;
     receipt-id)
-      [ ${#value} -le 200 ] || value=
-      plain_of "$value" || bad 400 'bad percent-encoding'
+      [ ${#query_value} -le 200 ] || query_value=
+      plain_of "$query_value" || bad 400 'bad percent-encoding'
       p_receipts="$p_receipts ${plain:-none}"
       continue ;;
     *) continue ;;
     esac
     case $p_names in
-    *" $name "*) say 422 "$name comes twice"; return 1 ;;
+    *" $query_name "*) say 422 "$query_name comes twice"; return 1 ;;
     esac
-    p_names="$p_names$name "
-    [ ${#value} -le 1536 ] || { say 422 "$name is too long"; return 1; }
-    plain_of "$value" plus || bad 400 'bad percent-encoding'
-    case $name in
+    p_names="$p_names$query_name "
+    [ ${#query_value} -le 1536 ] || { say 422 "$query_name is too long"; return 1; }
+    plain_of "$query_value" plus || bad 400 'bad percent-encoding'
+    case $query_name in
     group-id) p_group=$plain ;;
     deduplication-id) p_key=$plain ;;
     visibility-timeout) p_visibility=$plain ;;
@@ -76,9 +76,9 @@ query_parse() {
     batch) p_batch=$plain ;;
     queue) p_queue=$plain ;;
     esac
-    case $name in
+    case $query_name in
     group-id | deduplication-id)
-      [ "$plain_count" -ge 1 ] && [ "$plain_count" -le 128 ] || { say 422 "$name has 1 to 128 characters"; return 1; } ;;
+      [ "$plain_count" -ge 1 ] && [ "$plain_count" -le 128 ] || { say 422 "$query_name has 1 to 128 characters"; return 1; } ;;
     esac
   done
 }

@@ -5,36 +5,36 @@
 
 need engine/input doors/http/say
 
-# request_line_read - set `line` to the input up to CRLF; return 1 at the end of the input
+# request_line_read - set `request_line` to the input up to CRLF; return 1 at the end of the input
 request_line_read() {
-  IFS= read -r line || return 1
-  case $line in
-  *"$cr") line=${line%"$cr"} ;;
+  IFS= read -r request_line || return 1
+  case $request_line in
+  *"$cr") request_line=${request_line%"$cr"} ;;
   *) bad 400 'a line without CRLF' ;;
   esac
 }
 
 # request_read - read the request line and the header fields. Set method target version, and length (empty: none stated) chunked expect api_key
-# authorization keep; and `left`, how much of the body is unread: a number, `some` or empty. Return 1 at the end of the input
+# authorization keep; and `request_left`, how much of the body is unread: a number, `some` or empty. Return 1 at the end of the input
 request_read() {
-  method='' target='' version='' path='' length='' chunked='' expect='' api_key='' head_close='' authorization='' host='' keep=1 left=''
+  method='' target='' version='' request_path='' length='' chunked='' expect='' api_key='' head_close='' authorization='' host='' keep=1 request_left=''
   fields=0 head_bytes=0 status=- queue='' slip_size=''
   # RFC 9112 says to ignore an empty line in front
   request_empty=0
   while :; do
     request_line_read || return 1
-    [ -z "$line" ] || break
+    [ -z "$request_line" ] || break
     request_empty=$((request_empty + 1))
     [ $request_empty -le 4 ] || bad 400 'no request line'
   done
   clock_read
   request_began=$now
   [ -z "${FLATQ_GUARD:-}" ] || printf '\nr %s 431\n' "$$" >&3
-  [ ${#line} -le 8192 ] || bad 414 'the request line has more than 8192 bytes'
-  case $line in
+  [ ${#request_line} -le 8192 ] || bad 414 'the request line has more than 8192 bytes'
+  case $request_line in
   *[!\ -~]*) bad 400 'the request line has strange bytes' ;;
   *' '*' '*' '* | ' '* | *'  '*) bad 400 'the request line must be METHOD TARGET VERSION' ;;
-  *' '*' '*) method=${line%% *} version=${line##* } target=${line#* } target=${target% *} ;;
+  *' '*' '*) method=${request_line%% *} version=${request_line##* } target=${request_line#* } target=${target% *} ;;
   *) bad 400 'the request line must be METHOD TARGET VERSION' ;;
   esac
   case $method in
@@ -47,9 +47,9 @@ request_read() {
   *) bad 400 'bad version of HTTP' ;;
   esac
   while request_line_read || bad 400 'the request was cut'; do
-    [ -n "$line" ] || break
-    fields=$((fields + 1)) head_bytes=$((head_bytes + ${#line}))
-    [ ${#line} -le 8192 ] && [ $fields -le 100 ] && [ $head_bytes -le 65536 ] ||
+    [ -n "$request_line" ] || break
+    fields=$((fields + 1)) head_bytes=$((head_bytes + ${#request_line}))
+    [ ${#request_line} -le 8192 ] && [ $fields -le 100 ] && [ $head_bytes -le 65536 ] ||
       bad 431 '100 header fields at most, of 8192 bytes each and 65536 in all'
     request_field
   done
@@ -60,41 +60,41 @@ request_read() {
   [ -z "$chunked" ] || [ -z "$length" ] || bad 400 'both Content-Length and Transfer-Encoding'
   [ -z "$chunked" ] || [ "$version" != HTTP/1.0 ] || bad 400 'Transfer-Encoding in HTTP/1.0'
   # The part of the request that is not yet read
-  [ "${length:-0}" = 0 ] || left=$length
-  [ -z "$chunked" ] || left=some
+  [ "${length:-0}" = 0 ] || request_left=$length
+  [ -z "$chunked" ] || request_left=some
 }
 
-# request_field - parse one header field, in `line`
+# request_field - parse one header field, in `request_line`
 request_field() {
-  name=${line%%:*}
-  [ ${#name} -le 256 ] || bad 431 'a header field with a long name'
-  value=${line#"$name"}
-  case $value in
-  :*) value=${value#:} ;;
+  head_name=${request_line%%:*}
+  [ ${#head_name} -le 256 ] || bad 431 'a header field with a long name'
+  head_value=${request_line#"$head_name"}
+  case $head_value in
+  :*) head_value=${head_value#:} ;;
   *) bad 400 'a header field without a colon' ;;
   esac
-  case $name in
+  case $head_name in
   # This includes white space before the colon, and a folded line, which begins with white space
   '' | *[!A-Za-z0-9!#$%\&\'*+.^_\`\|~-]*) bad 400 'a header field with a bad name' ;;
   esac
   # Blank by blank: the time of one pattern for all grows by the square of their number
   request_blanks=0
   while :; do
-    case $value in
-    [\ \	]*) value=${value#?} ;;
-    *[\ \	]) value=${value%?} ;;
+    case $head_value in
+    [\ \	]*) head_value=${head_value#?} ;;
+    *[\ \	]) head_value=${head_value%?} ;;
     *) break ;;
     esac
     request_blanks=$((request_blanks + 1))
     [ $request_blanks -le 64 ] || bad 431 'too many blanks around a header field'
   done
-  case $value in
+  case $head_value in
   *[[:cntrl:]]*)
     # The list may contain tabs
     IFS='	'
     set -f
     # shellcheck disable=SC2086 # parted
-    set -- $value
+    set -- $head_value
     set +f
     IFS=' 	
 '
@@ -102,46 +102,46 @@ request_field() {
     *[[:cntrl:]]*) bad 400 'a header field with control characters' ;;
     esac ;;
   esac
-  case $name in
+  case $head_name in
   [Hh][Oo][Ss][Tt])
     [ -z "$host" ] || bad 400 'two Host fields'
-    host=x$value
-    case $value in
+    host=x$head_value
+    case $head_value in
     *[/\ ,@]*) bad 400 'a bad Host' ;;
     esac ;;
   [Cc][Oo][Nn][Tt][Ee][Nn][Tt]-[Ll][Ee][Nn][Gg][Tt][Hh])
-    case $value in
+    case $head_value in
     '' | *[!0-9]*) bad 400 'Content-Length must be a number' ;;
     esac
-    is_number "$value" 999999999999 || bad 413 'the body is too large'
+    is_number "$head_value" 999999999999 || bad 413 'the body is too large'
     [ -z "$length" ] || [ "$length" = "$number" ] || bad 400 'two different lengths'
     length=$number ;;
   [Tt][Rr][Aa][Nn][Ss][Ff][Ee][Rr]-[Ee][Nn][Cc][Oo][Dd][Ii][Nn][Gg])
     [ -z "$chunked" ] || bad 400 'two Transfer-Encodings'
-    case $value in
+    case $head_value in
     [Cc][Hh][Uu][Nn][Kk][Ee][Dd]) chunked=1 ;;
     '' | *[Cc][Hh][Uu][Nn][Kk][Ee][Dd]*) bad 400 'Transfer-Encoding must be chunked and nothing else' ;;
     *) bad 501 'Transfer-Encoding must be chunked and nothing else' ;;
     esac ;;
   [Cc][Oo][Nn][Nn][Ee][Cc][Tt][Ii][Oo][Nn])
-    case ",$value," in
+    case ",$head_value," in
     *[,\ ][Cc][Ll][Oo][Ss][Ee][,\ ]*) keep='' head_close=1 ;;
     *[,\ ][Kk][Ee][Ee][Pp]-[Aa][Ll][Ii][Vv][Ee][,\ ]*) [ -n "$head_close" ] || keep=1 ;;
     esac ;;
   [Ee][Xx][Pp][Ee][Cc][Tt])
-    case $value in
+    case $head_value in
     # An HTTP/1.0 client does not wait for it
     100-[Cc][Oo][Nn][Tt][Ii][Nn][Uu][Ee]) [ "$version" = HTTP/1.0 ] || expect=1 ;;
     *) bad 417 'Expect must be 100-continue' ;;
     esac ;;
-  [Aa][Pp][Ii]-[Kk][Ee][Yy]) api_key=x$value ;;
-  [Aa][Uu][Tt][Hh][Oo][Rr][Ii][Zz][Aa][Tt][Ii][Oo][Nn]) authorization=$value ;;
+  [Aa][Pp][Ii]-[Kk][Ee][Yy]) api_key=x$head_value ;;
+  [Aa][Uu][Tt][Hh][Oo][Rr][Ii][Zz][Aa][Tt][Ii][Oo][Nn]) authorization=$head_value ;;
   esac
 }
 
 # body_wanted - answer `100 Continue` if the client waits for that before it sends the body
 body_wanted() {
-  [ -z "$expect" ] || [ -z "$left" ] || printf 'HTTP/1.1 100 Continue\r\n\r\n' 2>/dev/null || exit 74
+  [ -z "$expect" ] || [ -z "$request_left" ] || printf 'HTTP/1.1 100 Continue\r\n\r\n' 2>/dev/null || exit 74
   expect=
 }
 
@@ -158,25 +158,25 @@ body_store() {
   [ -e "$body_fd" ] || body_fd=$body_file
   { command exec 4<"$body_fd" && rm -f "$body_file"; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
   # If dd reads it and cannot write it, we do not know how much is left
-  left=some
+  request_left=some
   if [ -n "$chunked" ]; then
     length=0
     while body_chunk; do :; done
   elif [ "$length" != 0 ]; then
     input_exact "$length" >&7 || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
   fi
-  left='' body_file=
+  request_left='' body_file=
   exec 7>&-
 }
 
 # body_chunk - append one chunk to the file; return 1 after the last
 body_chunk() {
   request_line_read || bad 400 'the body was cut'
-  [ ${#line} -le 256 ] || bad 400 'a long line with the size of a chunk'
-  case $line in
+  [ ${#request_line} -le 256 ] || bad 400 'a long line with the size of a chunk'
+  case $request_line in
   *[!\ -~]*) bad 400 'a bad size of a chunk' ;;
   esac
-  chunk=${line%%;*}
+  chunk=${request_line%%;*}
   case $chunk in
   '' | *[!0-9A-Fa-f]*) bad 400 'a bad size of a chunk' ;;
   esac
@@ -186,8 +186,8 @@ body_chunk() {
   if [ $chunk -eq 0 ]; then
     # Ignore the trailer fields
     while request_line_read || bad 400 'the body was cut'; do
-      [ -n "$line" ] || return 1
-      fields=$((fields + 1)) head_bytes=$((head_bytes + ${#line}))
+      [ -n "$request_line" ] || return 1
+      fields=$((fields + 1)) head_bytes=$((head_bytes + ${#request_line}))
       [ $fields -le 100 ] && [ $head_bytes -le 65536 ] || bad 431 'too many header fields'
       request_trailer
     done
@@ -195,11 +195,11 @@ body_chunk() {
   length=$((length + chunk))
   is_number "$length" "$FLATQ_MOST_BYTES" || bad 413 "a message has $FLATQ_MOST_BYTES bytes at most"
   input_exact $chunk >&7 || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; bad 500 "$why"; }
-  request_line_read && [ -z "$line" ] || bad 400 'a chunk is longer than its size'
+  request_line_read && [ -z "$request_line" ] || bad 400 'a chunk is longer than its size'
 }
 
 request_trailer() {
-  case ${line%%:*} in
-  "$line" | '' | *[!A-Za-z0-9!#$%\&\'*+.^_\`\|~-]*) bad 400 'a header field with a bad name' ;;
+  case ${request_line%%:*} in
+  "$request_line" | '' | *[!A-Za-z0-9!#$%\&\'*+.^_\`\|~-]*) bad 400 'a header field with a bad name' ;;
   esac
 }

@@ -41,12 +41,12 @@ $headers"
 
 # say_left - skip the unread part of the request, or end the connection after this answer
 say_left() {
-  case $left in
+  case $request_left in
   '') return 0 ;;
   [0-9] | [0-9][0-9] | [0-9][0-9][0-9] | [0-9][0-9][0-9][0-9] | [0-6][0-9][0-9][0-9][0-9])
     # A client that expects `100 Continue` may never send the body: do not wait for it
     # If dd was killed, or failed, the rest of the body would be taken for a request
-    [ -z "$expect" ] && input_exact "$left" >/dev/null && { left=''; return 0; } ;;
+    [ -z "$expect" ] && input_exact "$request_left" >/dev/null && { request_left=''; return 0; } ;;
   esac
   keep=''
 }
@@ -71,7 +71,7 @@ post_line() {
 
 # bad STATUS TEXT - answer a request that cannot or must not be understood, and end the connection
 bad() {
-  headers='' keep='' left=''
+  headers='' keep='' request_left=''
   say "$1" "$2"
   say_linger
   request_log

@@ -137,7 +137,7 @@ MUTANTS: dict[str, Mutant] = {
         (('  slip_move "$q/done/$slip" || return\n', '  slip_move "$q/done/$slip"\n'),),
         crash("delete", "EIO")),
     "delete does not sync": Mutant(
-        (('  sync_paths "${found%/*}" "$q/done" || ', "  : || "),),
+        (('  sync_paths "${slip_path%/*}" "$q/done" || ', "  : || "),),
         power("delete"), (model("delete is not synced"),)),
     "a receipt is not compared": Mutant(
         (('[ "$slip_tries.$slip_nonce" = "$receipt_tries.$receipt_nonce" ] ||', "true ||"),),
@@ -153,7 +153,7 @@ MUTANTS: dict[str, Mutant] = {
          ('  [ -z "$taken" ] || [ ! -e "$q/done/$taken" ] || return 0\n', "")),
         race("a signal behind the marker"), (model("take back looks for no marker"),)),
     "what a dead bulk taker had is put back without a try more": Mutant(
-        (("      found=$batch_path slip_tries=$((slip_tries + 1))\n", "      found=$batch_path\n"),),
+        (("      slip_path=$batch_path slip_tries=$((slip_tries + 1))\n", "      slip_path=$batch_path\n"),),
         race("too many tries of bulk takers")),
     "whoever owns is dead": Mutant(
         (('    [ "$started" \\> "${1#*-}" ]\n', "    true\n"),),
