@@ -229,7 +229,7 @@ MUTANTS: dict[str, Mutant] = {
         (('{ read -r body_end <"$1" && [ ${#body_end} -eq "$size" ]; } 2>/dev/null', '{ read -r body_end <"$1" || :; } 2>/dev/null'),),
         reads("push", ": look q/body/")),
     "a key that cannot be read is nobody's": Mutant(
-        (('|| { [ -e "$q/keys/$1" ] || return 66; key_id=; }', '|| return 66'),),
+        (('key_look(): || { [ -e "$q/keys/$1" ] || { key_seen=; return 66; }; key_id=; }', "|| return 66"),),
         reads("push -k again", ": look q/keys/")),
     "a settled batch that cannot be listed is gone": Mutant(
         (('{ names_in "$q/out" && ! named "$1" && return 0; why="queue \'$queue\': cannot list out/$1"; return 74; }', 'return 0'),),
