@@ -12,7 +12,7 @@ spool_boot() {
   boot_read
   spool_boot_code=$?
   [ $spool_boot_code -eq 66 ] || { unlock_spool; return $spool_boot_code; }
-  spool_boot_probe && spool_boot_sync && spool_boot_queues && ids_open_range && spool_boot_mark
+  spool_boot_probe && spool_boot_sync && spool_boot_queues && { ids_open_range || { spool_boot_room && ids_open_range; }; } && spool_boot_mark
   spool_boot_code=$?
   unlock_spool
   return $spool_boot_code
@@ -71,17 +71,28 @@ spool_boot_queues() {
   done
 }
 
+# spool_boot_room - make room on a full disk, or no verb would work after this boot, not even a pop, which makes room: remove the entries of the push
+# journals. All of them are from before the boot, and prove nothing any more (push_unmade). Some stay, so that journal_sweep finds the range; it
+# also tells the next one's number
+spool_boot_room() {
+  for boot_range in "$FLATQ_DIR"/.ids/[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]; do
+    [ ! -h "$boot_range" ] || continue
+    (cd "$boot_range" && exec rm -f 1[0-9][0-9][1-9] 8>&8) 2>/dev/null || { disk_failed "$FLATQ_DIR/.ids" 'ids'; return; }
+  done
+}
+
 # spool_boot_mark - write .boot/BOOT, in one step. Its time is that of the shell's program, and .boot/ has that of the step (tools_same)
 spool_boot_mark() {
+  # First, since a full disk may have room for one only
+  for boot_old in "$FLATQ_DIR"/.boot/*; do
+    [ "$boot_old" = "$FLATQ_DIR/.boot/$boot" ] || rm -f "$boot_old" 2>/dev/null
+  done
   {
     rm -f "$FLATQ_DIR/.boot/new.$$" && set -C &&
       printf '%s %s %s\n%s\n' "$epoch" "$base64_wrap" "$clock_same${sync_whole:+ -f}" "$tools" >"$FLATQ_DIR/.boot/new.$$" && set +C &&
       { [ ! -e "$FLATQ_PROC/$$/exe" ] || touch -r "$FLATQ_PROC/$$/exe" "$FLATQ_DIR/.boot/new.$$"; } &&
       mv -f "$FLATQ_DIR/.boot/new.$$" "$FLATQ_DIR/.boot/$boot"
   } 2>/dev/null || { set +C; disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return; }
-  for boot_old in "$FLATQ_DIR"/.boot/*; do
-    [ "$boot_old" = "$FLATQ_DIR/.boot/$boot" ] || rm -f "$boot_old" 2>/dev/null
-  done
 }
 
 # queue_make - create the places of the new queue $q

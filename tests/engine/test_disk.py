@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,25 @@ def test_too_large_for_what_is_left(shell, flatq, small_disk):
     assert pop(flatq, "q") + pop(flatq, "q") == b"firstfits"
 
 
+
+
+@pytest.mark.parametrize("small_disk", ["size=400k", "size=400k,nr_inodes=90"], indirect=True)
+def test_the_first_verb_after_a_boot(request, shell, flatq, clock, small_disk):
+    """On a full disk, and on one that has no room for another file: a pop makes room, and so it has to work."""
+    numbers = [push(flatq, b"%d" % k, "q") for k in range(6)]
+    fill(small_disk)
+    with suppress(OSError):
+        for k in range(100 if "nr_inodes" in request.node.name else 0):
+            (small_disk / f"ballast.{k}").touch()
+    clock.reboot("second")
+    for k in range(6):
+        assert pop(flatq, "q") == b"%d" % k
+    flatq("wal", "q", check=0)
+    for path in small_disk.glob("ballast*"):
+        path.unlink()
+    assert push(flatq, b"after", "q") > max(numbers) + 900 and pop(flatq, "q") == b"after"
+    flatq("wal", check=0)
+    assert len(list((small_disk / ".ids").glob("[0-9]*"))) == 1 and len(list((small_disk / ".boot").iterdir())) == 1
 
 
 @pytest.mark.parametrize("small_disk", ["nr_inodes=60"], indirect=True)
