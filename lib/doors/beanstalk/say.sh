@@ -29,7 +29,7 @@ reply_job() {
 
 # reply_body WORD TEXT - answer WORD, a blank, TEXT and CRLF, the message's bytes, CRLF. A small answer goes out in one write, since TCP would
 # hold back a second one until the client has acknowledged the first, which takes 40 ms. So code the lines in base64 too, and let one
-# `base64 -d` write everything: it accepts several codings put together
+# `base64 -d` write everything: it accepts several pieces put together. DQo= is CRLF
 reply_body() {
   tally_write
   door_reply "$slip_size"
@@ -39,10 +39,9 @@ reply_body() {
     RESERVED) coded=UkVTRVJWRUQg ;;
     FOUND) coded=Rk9VTkQg ;;
     esac
-    code_text "$2
-"
+    code_text "$2"
     base64 -d 2>/dev/null <<EOF || exit 74
-$coded
+${coded}DQo=
 $reply_code
 DQo=
 EOF
@@ -55,39 +54,26 @@ EOF
   printf '\r\n' 2>/dev/null || exit 74
 }
 
-# code_text TEXT - add TEXT in base64 to `coded`. TEXT has digits and blanks, and a newline at the end, which becomes CRLF
+# code_text TEXT - add TEXT, digits and blanks, in base64 to `coded`: each character as a piece of its own
 code_text() {
-  code_rest=$1 code_bits=0 code_have=0 code_cr=13
+  code_rest=$1
   while [ -n "$code_rest" ]; do
     case $code_rest in
-    [0-9]*) code_byte=$((48 + ${code_rest%"${code_rest#?}"})) code_rest=${code_rest#?} ;;
-    ' '*) code_byte=32 code_rest=${code_rest#?} ;;
-    *) code_byte=$code_cr; if [ "$code_cr" = 10 ]; then code_rest=; fi; code_cr=10 ;;
+    ' '*) code_piece=IA== ;;
+    0*) code_piece=MA== ;;
+    1*) code_piece=MQ== ;;
+    2*) code_piece=Mg== ;;
+    3*) code_piece=Mw== ;;
+    4*) code_piece=NA== ;;
+    5*) code_piece=NQ== ;;
+    6*) code_piece=Ng== ;;
+    7*) code_piece=Nw== ;;
+    8*) code_piece=OA== ;;
+    9*) code_piece=OQ== ;;
     esac
-    code_bits=$((code_bits * 256 + code_byte)) code_have=$((code_have + 1))
-    [ $code_have -lt 3 ] || code_three 4
+    coded="$coded$code_piece
+" code_rest=${code_rest#?}
   done
-  case $code_have in
-  1) code_bits=$((code_bits * 65536)); code_three 2; coded=$coded== ;;
-  2) code_bits=$((code_bits * 256)); code_three 3; coded=$coded= ;;
-  esac
-}
-
-# code_three COUNT - add the first COUNT of the four letters that three bytes make
-code_three() {
-  for code_shift in 262144 4096 64 1; do
-    code_letter $((code_bits / code_shift % 64)) A B C D E F G H I J K L M N O P Q R S T U V W X Y Z a b c d e f g h i j k l m n o p q r s \
-      t u v w x y z 0 1 2 3 4 5 6 7 8 9 + /
-    case $1.$code_shift in
-    2.4096 | 3.64) break ;;
-    esac
-  done
-  code_bits=0 code_have=0
-}
-
-code_letter() {
-  shift $(($1 + 1))
-  coded=$coded$1
 }
 
 # reply_text - answer with the content of `text` and its length
