@@ -22,7 +22,7 @@ from urllib.parse import quote
 import pytest
 
 import http_fuzz
-from browser import Browser
+from browser import browser  # noqa: F401
 from conftest import LIB, Runner, everything, fuzz, listening, need, runs_stubs, share, wait_for
 from engine import lies
 from stalk import in_pieces, over_tcp
@@ -952,13 +952,6 @@ def test_a_failed_look_ends_no_connection(flatq, stub):
     targets = ("/", "/?queue=q", "/queue/stats", "/metrics")
     found = talk(flatq, *(request("GET", target) for target in targets), request("GET", "/queue?group-id=q"))
     assert [answer.status for answer in found] == [500, 500, 500, 500, 200]
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    one = Browser(tmp_path_factory.mktemp("browser"))
-    yield one
-    one.close()
 
 
 def seen(browser, url, width, dark):

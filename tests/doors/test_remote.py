@@ -1,30 +1,23 @@
 """flatq -H HOST:PORT runs a verb through the line door of another system."""
 
-import os
 import resource
 import signal
 import subprocess
 
 import pytest
 
-from conftest import listening, need, wait_for
+from conftest import need, wait_for
 from engine import push
 
 
 @pytest.fixture
-def far(flatq, free_port):
-    """far(VERB, ...) runs flatq -H with a door that the fixture starts; `.door` is its process."""
-    need("ncat")
-    door = flatq.start("./launch", "-k", "-p", str(free_port))
-    wait_for(lambda: listening(free_port), "the door to listen")
-
+def far(flatq, launched):
+    """far(VERB, ...) runs flatq -H with a door that the fixture starts."""
     def run(*words, **more):
-        return flatq("flatq", "-H", f"127.0.0.1:{free_port}", *words, **more)
+        return flatq("flatq", "-H", f"127.0.0.1:{run.port}", *words, **more)
 
-    run.door, run.port = door, free_port
-    yield run
-    os.kill(door.pid, signal.SIGTERM)
-    door.wait(60)
+    run.port = launched("-k", door="line").port
+    return run
 
 
 ANY = bytes(range(256)) * 40 + b"\nerror 66 not really\nok\n"

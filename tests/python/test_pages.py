@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from browser import Browser
+from browser import browser  # noqa: F401
 from servers import module
 
 plots = module("flatq.pipeline.plots")
@@ -18,13 +18,6 @@ DAY = 1795300000.0
 PHONE, DESK = 390, 1280
 #: seconds: the last three are months, a year and ten years
 SPANS = (0, 0.6, 4, 31, 119, 600, 7000, 40000, 2e5, 4e6, 4e7, 4e8)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    one = Browser(tmp_path_factory.mktemp("browser"))
-    yield one
-    one.close()
 
 
 def measured(span, queues=20):

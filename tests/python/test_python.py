@@ -19,12 +19,12 @@ import threading
 import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from conftest import LIB, ROOT, listening, need, wait_for
+from conftest import LIB, ROOT, need, wait_for
 from engine import carriers
 
 sys.path.insert(0, str(ROOT / "python"))
@@ -47,22 +47,15 @@ def unsynced(monkeypatch, tmp_path):
     assert not (tmp_path / "not-this-one").exists(), "the path was not passed on"
 
 
-@contextmanager
-def door(flatq, port):
-    need("ncat")
-    process = flatq.start("./launch", "-k", "-p", str(port))
-    wait_for(lambda: listening(port), "the door to listen")
-    yield f"127.0.0.1:{port}/jobs"
-    process.send_signal(signal.SIGTERM)
-    process.wait(60)
-
-
 @pytest.fixture
 def names_of(request, spool):
     """names_of("door"): what Queue is made with, for a spool or for a door to it."""
-    with ExitStack() as doors:
-        yield lambda where: ("jobs", spool) if where != "door" else (
-            doors.enter_context(door(request.getfixturevalue("flatq"), request.getfixturevalue("free_port"))), None)
+    def make(where):
+        if where != "door":
+            return "jobs", spool
+        return f"127.0.0.1:{request.getfixturevalue('launched')('-k', door='line').port}/jobs", None
+
+    return make
 
 
 @pytest.fixture(params=["here", "door"])

@@ -148,12 +148,8 @@ def test_through_a_tube(flatq, tube):
     assert [pop(flatq, "back") for _ in range(21)] == [ANY, *bodies]
 
 
-def test_our_own_beanstalk_door(flatq, tmp_path):
-    need("ncat")
-    port = free()
-    flatq.start("./launch", "-k", "-p", str(port), "beanstalk", env={"FLATQ_DIR": str(tmp_path / "far")}, stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_for(lambda: listening(port), "the door listens")
+def test_our_own_beanstalk_door(flatq, tmp_path, launched):
+    port = launched("-k", env={"FLATQ_DIR": str(tmp_path / "far")}).port
     url, bodies = f"beanstalk://127.0.0.1:{port}/t", filled(flatq, 5)
     assert (move("here", url), move(url, "back")) == (5, 5)
     assert [pop(flatq, "back") for _ in range(5)] == bodies

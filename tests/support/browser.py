@@ -7,6 +7,8 @@ import shutil
 import signal
 import subprocess
 
+import pytest
+
 from conftest import need
 
 #: Functions for Browser.ask: boxes of text, in pixels of the page
@@ -161,3 +163,10 @@ class Browser:
         self.process.wait()
         self.read.close()
         self.log.close()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    one = Browser(tmp_path_factory.mktemp("browser"))
+    yield one
+    one.close()

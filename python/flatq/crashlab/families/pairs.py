@@ -31,7 +31,7 @@ from .. import memo
 from ..gate import gate
 from ..judge import layout, oracle, trees
 from ..scenarios import System, Words, fill, http, pushes
-from .trial import Outcome
+from .trial import Outcome, fresh
 
 LEASE = "999999"
 #: The verbs, by name: words as in scenarios.py. RECEIPT is that of m1; OFFSET the end of what `me` has claimed.
@@ -236,9 +236,7 @@ def _order(system: System, pair: Pair, work: Path, turned: bool) -> Ended:
     """The results when one runs after the other."""
     def find() -> Ended:
         tree, receipt = base(system, pair.base, work)
-        spool = work / f"spool.{os.getpid()}"
-        trees.remove(spool)
-        trees.put(tree, spool)
+        spool = fresh(tree, work)
         said = {}
         for place, verb in ((1, pair.second), (0, pair.first)) if turned else ((0, pair.first), (1, pair.second)):
             words = words_of(verb, receipt)
@@ -255,9 +253,7 @@ def calls(system: System, base_name: str, verb: str, work: Path) -> list[gate.Ca
     """The calls of the verb when it runs alone."""
     def find() -> list[gate.Call]:
         tree, receipt = base(system, base_name, work)
-        spool = work / f"spool.{os.getpid()}"
-        trees.remove(spool)
-        trees.put(tree, spool)
+        spool = fresh(tree, work)
         words = words_of(verb, receipt)
         found = gate.run(system.argv(words[:-1]), spool, env=system.environment(spool), stdin=words[-1], count_stdout=True, timeout=60).calls
         trees.remove(spool)
@@ -335,9 +331,7 @@ def again(line: str, system: System, work: Path) -> Outcome:
 
 def _carry_out(pair: Pair, system: System, work: Path) -> tuple[bool, str, list[str]]:
     tree, receipt = base(system, pair.base, work)
-    spool = work / f"spool.{os.getpid()}"
-    trees.remove(spool)
-    trees.put(tree, spool)
+    spool = fresh(tree, work)
     before = Counter(m.body or b"?" for m in layout.dump(spool).messages())
     held: list[_Beside | gate.Result] = []
     where: list[gate.Call] = []

@@ -88,6 +88,15 @@ def names(path: Path) -> list[str]:
         return []
 
 
+def inside(top: Path, place: str, depth: int = 1) -> Iterator[tuple[str, str]]:
+    """What lies so many directories below a place of a queue: its directory, as a path from `top`, and its name."""
+    for name in names(top / place):
+        if depth:
+            yield from inside(top, f"{place}/{name}", depth - 1)
+        else:
+            yield place, name
+
+
 class _Queue:
     """One queue while it is read."""
 
@@ -140,8 +149,11 @@ class _Queue:
                 self.used.add(slip.body)  # its body is left over at worst until the fold is finished
                 self.add(slip, body_of(text, slip.size), state, f"{place}/{name}", found.tries)
 
+    def either(self, place: str, name: str, state: str) -> None:
+        (self.flat if flat_of(name) else self.single)(place, name, state)
+
     def read(self) -> None:
-        flats = {name.rpartition(".")[2] for block in names(self.path / "queue") for name in names(self.path / "queue" / block)}
+        flats = {name.rpartition(".")[2] for _, name in inside(self.path, "queue")}
         staged = set(names(self.path / "tmp"))
         for name in names(self.path / "wal"):
             self.single("wal", name, "ready")
@@ -153,9 +165,8 @@ class _Queue:
                 continue
             for name in names(self.path / "fold" / run):
                 self.single(f"fold/{run}", name, "ready")
-        for block in names(self.path / "queue"):
-            for name in names(self.path / "queue" / block):
-                self.flat(f"queue/{block}", name, "ready")
+        for place, name in inside(self.path, "queue"):
+            self.flat(place, name, "ready")
         for name in names(self.path / "unfold"):
             if name == "~":
                 continue
@@ -165,9 +176,8 @@ class _Queue:
                 self.flat("unfold", name, "ready")
                 staged.discard(run)
             self.left(f"unfold/{name}")
-        for run in names(self.path / "head"):
-            for name in names(self.path / "head" / run):
-                self.single(f"head/{run}", name, "ready")
+        for place, name in inside(self.path, "head"):
+            self.single(place, name, "ready")
         self.read_rest()
         for name in staged:
             self.left(f"tmp/{name}")
@@ -177,33 +187,25 @@ class _Queue:
             self.left(f"body/{name}")
 
     def read_rest(self) -> None:
-        for thousands in names(self.path / "delayed"):
-            for when in names(self.path / "delayed" / thousands):
-                for name in names(self.path / "delayed" / thousands / when):
-                    self.single(f"delayed/{thousands}/{when}", name, "delayed")
+        for place, name in inside(self.path, "delayed", 2):
+            self.single(place, name, "delayed")
         for name in names(self.path / "out"):
             if name in self.done:
                 self.left(f"out/{name}")
             elif name.startswith("batch."):
                 for inner in names(self.path / "out" / name):
-                    if flat_of(inner):
-                        self.flat(f"out/{name}", inner, "reserved")
-                    else:
-                        self.single(f"out/{name}", inner, "reserved")
+                    self.either(f"out/{name}", inner, "reserved")
             else:
                 self.single("out", name, "reserved")
-        for thousands in names(self.path / "buried"):
-            for tens in names(self.path / "buried" / thousands):
-                for name in names(self.path / "buried" / thousands / tens):
-                    self.single(f"buried/{thousands}/{tens}", name, "buried", name.partition(".")[2].rpartition(".")[0])
+        for place, name in inside(self.path, "buried", 2):
+            self.single(place, name, "buried", name.partition(".")[2].rpartition(".")[0])
         for claim in names(self.path / "claimed"):
             self.claim(f"claimed/{claim}")
         for name in self.done:
             self.left(f"done/{name}")
         held = {message.key for message in self.ready + self.rest}
-        for place in ("wait", "room"):
-            for name in names(self.path / place):
-                self.left(f"{place}/{name}")
+        for place, name in (*inside(self.path, "wait", 0), *inside(self.path, "room", 0)):
+            self.left(f"{place}/{name}")
         for name in names(self.path / "keys"):
             if name not in held:
                 self.left(f"keys/{name}")
@@ -222,10 +224,7 @@ class _Queue:
             else:
                 before = len(self.rest)
                 for inner in names(self.path / place / name):
-                    if flat_of(inner):
-                        self.flat(f"{place}/{name}", inner, "claimed")
-                    else:
-                        self.single(f"{place}/{name}", inner, "claimed")
+                    self.either(f"{place}/{name}", inner, "claimed")
                 if len(self.rest) - before != int(segment[2]):
                     self.damaged(f"{place}/{name}", f"{len(self.rest) - before} messages")
 
@@ -303,8 +302,6 @@ def age(spool: Path) -> None:
                 head, _, deadline = name.rpartition(".")
                 if (slip_of(name) or re.fullmatch(r"batch\..+\.\d{12}", name)) and deadline not in ("000000000000", OVER):
                     (path / place / name).rename(path / place / f"{head}.{OVER}")
-        for thousands in names(path / "delayed"):
-            for when in names(path / "delayed" / thousands):
-                for name in names(path / "delayed" / thousands / when):
-                    (path / "delayed" / DUE).mkdir(parents=True, exist_ok=True)
-                    (path / "delayed" / thousands / when / name).rename(path / "delayed" / DUE / name)
+        for place, name in list(inside(path, "delayed", 2)):
+            (path / "delayed" / DUE).mkdir(parents=True, exist_ok=True)
+            (path / place / name).rename(path / "delayed" / DUE / name)
