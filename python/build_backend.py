@@ -10,7 +10,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 #: Modules that need the source tree, and so are not in the package
-LEFT_OUT = (HERE / "flatq/crashlab", HERE / "flatq/pipeline/kills.py", HERE / "flatq/pipeline/trials.py")
+LEFT_OUT = (HERE / "flatq/crashlab", HERE / "flatq/pipeline/trials.py")
 
 
 def _copy(source, target):

@@ -20,7 +20,7 @@ from laboratory import own, trials, work  # noqa: F401
 
 from flatq.crashlab import __main__ as command
 from flatq.crashlab import campaign, report
-from flatq.crashlab.families import article, broken, cuts, mutants, power, races, trial
+from flatq.crashlab.families import article, broken, cuts, history, mutants, power, races, trial
 from flatq.crashlab.gate import gate
 from flatq.crashlab.scenarios import BASELINE, SCENARIOS, Article, System
 
@@ -179,7 +179,7 @@ def test_every_family_writes_the_same_fields(work, tmp_path):
     samples = {
         "crash": campaign.singles(System(), ["close"], campaign.Options(faults=("kill",)), work),
         "power": power.explore(System(), "close", 1, 0, work),
-        "history": [campaign._one_history(System(), 0, work)[0]],
+        "history": [history.run(System(), 0, work)],
         "races": [races.run(System(), next(iter(races.RACES)), work)],
         "mutants": mutants.one(System(), "a key is not looked for", ["crash"], work),
         "article": article.trials("article", article.AT_ONCE, 1, 0, work),
@@ -216,7 +216,7 @@ def test_without_a_gate_the_command_says_so(line, gateless, capsys):
 
 def test_without_a_gate_the_families_that_need_none_run(gateless, monkeypatch, capsys):
     """The command names the families that it left out."""
-    monkeypatch.setattr(campaign, "_one_history", functools.partial(made_up, "history"))
+    monkeypatch.setattr(history, "_task", functools.partial(made_up, "history"))
     assert command.main(["--family", "crash", "--family", "history", "--limit", "2", "--jobs", "1"]) == 0
     said = capsys.readouterr().out
     assert "1 points were not reached\nno seccomp gate: none here" in said and "0/3" in said.splitlines()[3], said
@@ -234,7 +234,7 @@ def test_command_replays_a_line(work, capsys):
     assert cuts.Cut.parse(str(cut)) == cut
     assert command.main(shlex.split(races.run(System(), "closed while a body is read", work).replay)) == 0
     assert command.main(["history", "bound/2/0.1"]) == 0
-    for line in (["power", "--scenario", "close"], ["cut", "--kind", "ext4"], ["race", "x"], ["history", "x"], ["client", "x"], ["mutant", "x"]):
+    for line in (["power", "--scenario", "close"], ["cut", "--kind", "ext4"], ["race", "x"], ["history", "x"], ["client", "x"], ["mutant", "x"], ["kills", "x/y/1"]):
         with pytest.raises(SystemExit) as ended:
             command.main(line)
         assert ended.value.code == 64

@@ -24,7 +24,8 @@ from tables import fill, flatq_spark, java, numbers, table, unsynced  # noqa: F4
 
 from flatq.pipeline import __main__ as command  # noqa: E402
 from flatq import errors as flatq_errors  # noqa: E402
-from flatq.pipeline import drain, kills  # noqa: E402
+from flatq.crashlab.families import kills  # noqa: E402
+from flatq.pipeline import drain  # noqa: E402
 
 pytestmark = pytest.mark.timeout(600)
 

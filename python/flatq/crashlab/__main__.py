@@ -19,14 +19,15 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from . import campaign, report
-from .families import article, clients, cuts, history, mutants, pairs, power, races
+from .families import article, clients, cuts, history, kills, mutants, pairs, power, races
 from .families.trial import Trial
 from .gate import faults, gate
 from .scenarios import SCENARIOS, System, system_of
 
 
 #: How a line that replays one trial begins, after --lib DIRECTORY if lib/ is another, and the family that knows it.
-AGAIN: dict[str, Any] = {"power": power, "cut": cuts, "pair": pairs, "article": article, "race": races, "history": history, "client": clients, "mutant": mutants}
+AGAIN: dict[str, Any] = {"power": power, "cut": cuts, "pair": pairs, "article": article, "race": races, "history": history, "client": clients,
+                         "mutant": mutants, "kills": kills}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -96,7 +97,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     chosen = args.family or list(families)
     there, without = gate.available()
-    if not there and (again and line[0] not in ("history", "client") or args.point is not None or not campaign.UNGATED & set(chosen)):
+    if not there and (again and line[0] not in ("history", "client", "kills") or args.point is not None or not campaign.UNGATED & set(chosen)):
         print(without, file=sys.stderr)
         return 69
     system = system_of(args.lib) if args.lib else System()
@@ -140,8 +141,7 @@ def main(argv: list[str] | None = None) -> int:
     if missed:
         print("\n".join([f"{len(missed)} points were not reached", *dict.fromkeys(outcome.detail for outcome in missed if outcome.detail)]))
     for outcome in bad:
-        replay = outcome.replay if outcome.replay.startswith("python3 ") else f"python3 -m flatq.crashlab {outcome.replay}"
-        print(f"{replay}\n    {outcome.detail[:500]}")
+        print(f"python3 -m flatq.crashlab {outcome.replay}\n    {outcome.detail[:500]}")
     return ended or int(bool(bad))
 
 

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import os
 import random
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -20,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from .families import trial
+from .families.trial import SECONDS, Outcome, Second, Trial
 from .gate import faults
 from .scenarios import NAMED, SCENARIOS, System
-from .families.trial import SECONDS, Outcome, Second, Trial
 
 KILLED, PART, WAITING = 0.2, 0.12, 0.1  # The parts that a share takes of the kills, of the faults that need a run each, and of those that wait
 Task = Callable[[], Sequence[Any]]
@@ -210,58 +208,31 @@ def unseen_tasks(wanted: Sequence[str], system: System, options: Options, pool: 
     return [functools.partial(unseen, system, [name], options, work, wanted) for name in names]
 
 
-def _power(module: Any, system: System, options: Options, work: Path) -> list[Task]:
-    names = [name for name in module.names() if name in options.scenarios]
-    return [functools.partial(module.explore, system, name, options.limit or sys.maxsize, options.seed, work) for name in names]
-
-
-def _history(module: Any, system: System, options: Options, work: Path) -> list[Task]:
-    count = 100 if options.limit is None else min(options.limit, 20)
-    return [functools.partial(_one_history, system, seed, work) for seed in range(options.seed, options.seed + count)]
-
-
 def missing(family: str, reason: str) -> list[Outcome]:
     """The single outcome of a task whose trials cannot be run here."""
     return [Outcome(family, "", 0, "", "none", "not reached", reason, 0, 0.0, f"--family {family}", family)]
-
-
-def _one_history(system: System, seed: int, work: Path) -> list[Any]:
-    return [importlib.import_module(f"{__package__}.families.history").run(system, seed, work)]
-
-
-def _own(module: Any, system: System, options: Options, work: Path) -> list[Task]:
-    tasks: list[Task] = module.tasks(system, options, work)
-    return tasks
-
-
-#: The families with modules of their own, and how their tasks are made; one that has none of these has a function tasks() for it.
-_MODULES: dict[str, Callable[[Any, System, Options, Path], list[Task]]] = {
-    "power": _power, "cuts": _own, "history": _history, "races": _own, "clients": _own, "mutants": _own, "article": _own, "kills": _own, "pairs": _own}
 
 
 #: The families that need no gate. Without a gate only these run; for the others, an outcome says so.
 UNGATED = frozenset({"history", "clients", "kills"})
 
 
-def _module(name: str) -> Any:
-    return importlib.import_module({"kills": "..pipeline.kills"}.get(name, ".families." + name), __package__)
-
-
-def _foreign(name: str, system: System, options: Options, pool: ProcessPoolExecutor, work: Path) -> list[Task]:
-    return _MODULES[name](_module(name), system, options, work)
+def _own(module: Any, system: System, options: Options, pool: ProcessPoolExecutor, work: Path) -> list[Task]:
+    tasks: list[Task] = module.tasks(system, options, work)
+    return tasks
 
 
 def families() -> dict[str, Family]:
-    """The families by name, as far as their modules exist. The one that takes days comes last."""
-    found: dict[str, Family] = {"crash": crash_tasks,
-                                "reads": functools.partial(unseen_tasks, tuple(faults.READS)),
-                                "ends": functools.partial(unseen_tasks, faults.UNSEEN[len(faults.READS):])}
-    for name, make in _MODULES.items():
-        with contextlib.suppress(ModuleNotFoundError):
-            if make is not _own or hasattr(_module(name), "tasks"):
-                _module(name)
-                found[name] = functools.partial(_foreign, name)
-    return {**found, "double": double_tasks}
+    """The families by name. The one that takes days comes last."""
+    from .families import article, clients, cuts, history, kills, mutants, pairs, power, races
+
+    modules = {"power": power, "cuts": cuts, "history": history, "races": races, "clients": clients, "mutants": mutants, "article": article,
+               "kills": kills, "pairs": pairs}
+    return {"crash": crash_tasks,
+            "reads": functools.partial(unseen_tasks, tuple(faults.READS)),
+            "ends": functools.partial(unseen_tasks, faults.UNSEEN[len(faults.READS):]),
+            **{name: functools.partial(_own, module) for name, module in modules.items()},
+            "double": double_tasks}
 
 
 def execute(tasks: Sequence[Task], pool: ProcessPoolExecutor, family: str = "") -> Iterator[Sequence[Any]]:

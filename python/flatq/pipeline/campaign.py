@@ -32,8 +32,7 @@ def text(outcomes: DataFrame) -> tuple[str, int]:
     wrong = outcomes.where("outcome = 'bad' AND NOT baseline")
     number = wrong.count()
     for row in wrong.orderBy("family", "scenario", "point").limit(50).collect() if number else ():
-        line = row["replay"] if row["replay"].startswith("python3 ") else f"python3 -m flatq.crashlab {row['replay']}"
-        parts.append(f"{line}\n    {row['detail'][:500]}")
+        parts.append(f"python3 -m flatq.crashlab {row['replay']}\n    {row['detail'][:500]}")
     missed = outcomes.where("outcome = 'not reached'").count()
     if missed:
         parts.append(f"{missed} points were not reached")

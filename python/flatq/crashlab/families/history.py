@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import random
 import shlex
@@ -33,6 +34,7 @@ from pathlib import Path
 
 from ...slips import flat_of, slip_of
 from . import trial
+from .. import campaign
 from ..gate import processes
 from ..judge import history_claims, history_model, layout
 from ..judge.history_events import Event, Message
@@ -435,3 +437,13 @@ def again(line: str, system: System, work: Path) -> Outcome:
     """The trial that printed this line, once more. Raises ValueError, KeyError."""
     kind, seed, length = shlex.split(line)[-1].split("/")
     return run(system, int(seed), work, kind=kind, length=float(length))
+
+
+def tasks(system: System, options: campaign.Options, work: Path) -> list[campaign.Task]:
+    """For campaign.py: a task for each history."""
+    count = 100 if options.limit is None else min(options.limit, 20)
+    return [functools.partial(_task, system, seed, work) for seed in range(options.seed, options.seed + count)]
+
+
+def _task(system: System, seed: int, work: Path) -> list[Outcome]:
+    return [run(system, seed, work)]

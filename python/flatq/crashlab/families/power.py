@@ -20,6 +20,7 @@ import re
 import shlex
 import shutil
 import stat
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from . import states, trial
+from .. import campaign
 from ..gate import gate
 from ..judge import layout, restart, trees
 from ..scenarios import NAMED, SCENARIOS, Scenario, System, Words, build
@@ -296,3 +298,8 @@ def explore(system: System, name: str, limit: int, seed: int, work: Path, *, syn
 def names() -> list[str]:
     """The scenarios of this family. Their acts run with FLATQ_SYNC=on; what they begin with is on the disk anyway."""
     return [name for name, scenario in SCENARIOS.items() if scenario.sync == "off" and not LARGE.search(name)]
+
+
+def tasks(system: System, options: campaign.Options, work: Path) -> list[campaign.Task]:
+    """For campaign.py: a task for each scenario."""
+    return [functools.partial(explore, system, name, options.limit or sys.maxsize, options.seed, work) for name in names() if name in options.scenarios]

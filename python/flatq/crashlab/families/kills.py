@@ -11,7 +11,6 @@ Then a run without kills follows, after which each message must be there once.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 import os
@@ -27,13 +26,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..crashlab.families import trial
-from ..crashlab.scenarios import ROOT, System
-
-if TYPE_CHECKING:
-    from ..crashlab import campaign
+from . import trial
+from .. import campaign
+from ..scenarios import ROOT, System
 
 MESSAGES, BATCH = 6000, 500
 #: Seconds for a driver: one alone takes ten, many on a busy machine take minutes
@@ -59,7 +56,7 @@ class Trial:
     seed: int = 0
 
     def __str__(self) -> str:
-        return shlex.join(["python3", "-m", "flatq.pipeline.kills", "--job", self.job, "--points", ",".join(self.points), "--seed", str(self.seed)])
+        return f"kills {self.job}/{','.join(self.points)}/{self.seed}"
 
 
 @dataclass
@@ -254,13 +251,21 @@ def run(one: Trial, work: Path, system: System | None = None) -> Outcome:
                    one.seed, time.monotonic() - begun, str(one))
 
 
+def again(line: str, system: System, work: Path) -> Outcome:
+    """The trial that printed this line, once more. Raises ValueError."""
+    job, points, seed = shlex.split(line)[-1].split("/")
+    if job not in CHOSEN:
+        raise ValueError(f"no job {job!r}: one of {', '.join(CHOSEN)}")
+    return run(Trial(job, tuple(points.split(",")), int(seed)), work, system)
+
+
 def _runs(trials: Sequence[Trial], system: System, work: Path) -> list[Outcome]:
     return [run(one, work, system) for one in trials]
 
 
 def ready() -> str:
     """The reason why no driver can be started here, or nothing if one can."""
-    from .. import spark as flatq_spark
+    from ... import spark as flatq_spark
 
     try:
         flatq_spark.java()
@@ -276,26 +281,5 @@ def tasks(system: System, options: campaign.Options, work: Path) -> list[Callabl
         return []
     reason = ready()
     if reason:
-        from ..crashlab import campaign as laboratory
-
-        return [functools.partial(laboratory.missing, "kills", reason)]
+        return [functools.partial(campaign.missing, "kills", reason)]
     return [functools.partial(_runs, [Trial(job, points, options.seed)], system, work) for job, points in CHOSEN.items()]
-
-
-def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python3 -m flatq.pipeline.kills", description="Kill drivers; exit 1 where a message is lost or there twice.")
-    parser.add_argument("--job", choices=CHOSEN, action="append")
-    parser.add_argument("--points", help=", ".join([*POINTS, "random"]))
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args(words)
-    bad = 0
-    for job in args.job or CHOSEN:
-        with tempfile.TemporaryDirectory(prefix="flatq.") as work:
-            outcome = run(Trial(job, tuple(args.points.split(",")) if args.points else CHOSEN[job], args.seed), Path(work))
-        print(f"{outcome.replay}\n    {outcome.outcome}: {outcome.detail} ({outcome.seconds:.0f} s)")
-        bad += outcome.outcome == "bad"
-    return int(bool(bad))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
