@@ -27,10 +27,7 @@ class Stopped(BaseException):
 def run(verb: str, main: Callable[[list[str]], int]) -> NoReturn:
     """Run main with the arguments and exit with its code. Print an Error as one line on stderr; on a signal, give everything back, then end
     by that signal."""
-    for number in SIGNALS:
-        # Signals that were ignored when we were started stay ignored
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _stop)
+    on_signals(_stop)
     try:
         code = main(sys.argv[1:])
     except Error as error:
@@ -38,6 +35,13 @@ def run(verb: str, main: Callable[[list[str]], int]) -> NoReturn:
     except Stopped as stopped:
         die_of(stopped.number)
     sys.exit(code)
+
+
+def on_signals(handler: Callable[[int, FrameType | None], None]) -> None:
+    """Call the handler on each of SIGNALS. Signals that were ignored when we were started stay ignored."""
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

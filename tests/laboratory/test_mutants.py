@@ -104,20 +104,6 @@ def test_what_is_not_caught_is_bad(work, monkeypatch):
     monkeypatch.setitem(broken.MUTANTS, "x", dataclasses.replace(mutant, must=broken.crash("close")))
     [outcome] = mutants.one(System(), "x", ["crash"], work)
     assert outcome.outcome == "bad" and outcome.trials >= 1 and "not caught" in outcome.detail
-    assert "**no**" in mutants.markdown([outcome])
-
-
-def test_table_of_mutants():
-    outcomes = [mutants.Outcome(name, "", 3, "", family, "good", "", 0, 0.0, "", trials=3) for name, family in STATED]
-    text = mutants.markdown(outcomes)
-    rows = text.splitlines()[2:]
-    assert len(rows) == len(broken.MUTANTS) and len({line.count("|") for line in text.splitlines()}) == 1
-    for row, (name, mutant) in zip(rows, broken.MUTANTS.items()):
-        cells = [cell.strip() for cell in row.strip("|").split("|")]
-        assert cells[0] == name and sorted(filter(None, cells[1:])) == sorted("×" if probe.family == "model" else "3" for probe in mutant.probes)
-    assert text.count("**no**") == 0
-    outcomes[0].outcome = "bad"
-    assert mutants.markdown(outcomes).count("**no**") == 1
 
 
 # the article's version

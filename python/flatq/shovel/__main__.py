@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable
 
-from ..command import SIGNALS, Stopped, die_of, fail, number, options
+from ..command import Stopped, die_of, fail, number, on_signals, options
 from ..errors import Error, Usage
 from . import Shovel, source, target
 
@@ -56,9 +55,7 @@ def _run(verb: str, shovel: Shovel) -> int:
     shovel.say = say
     if terminal:
         shovel.tell = tell
-    for number_of in SIGNALS:
-        if signal.getsignal(number_of) is not signal.SIG_IGN:
-            signal.signal(number_of, shovel.stop)
+    on_signals(shovel.stop)
     try:
         shovel.run()
     except Error:

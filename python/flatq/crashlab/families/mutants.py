@@ -21,7 +21,7 @@ from typing import Any
 from . import broken, clients, history, pairs, power, races, trial
 from .. import campaign
 from ..gate import faults
-from .broken import FAMILIES, MUTANTS, Probe
+from .broken import MUTANTS, Probe
 from ..scenarios import SCENARIOS, System
 
 #: Seconds after which an operation of a broken variant in a history counts as hanging.
@@ -157,15 +157,3 @@ def tasks(system: System, options: campaign.Options, work: Path) -> list[campaig
              for name, mutant in MUTANTS.items()}
     slow = sorted(plans, key=lambda name: not {"history", "clients"} & set(plans[name]))  # the longest first
     return [functools.partial(one, system, name, plans[name], work, options.seed) for name in slow if plans[name]]
-
-
-def markdown(outcomes: Sequence[Outcome] = ()) -> str:
-    """A table: a row for each mutant, a column for each family. A number: the trials until it was caught (if there are outcomes); ×: the
-    family should catch it; empty: it may miss it."""
-    counts = {(outcome.scenario, outcome.fault): str(outcome.trials) if outcome.outcome == "good" else "**no**" for outcome in outcomes}
-    used = [family for family in FAMILIES if any(probe.family == family for mutant in MUTANTS.values() for probe in mutant.probes)]
-    lines = ["| broken on purpose | " + " | ".join(used) + " |", "| --- |" + " --: |" * len(used)]
-    for name, mutant in MUTANTS.items():
-        stated = {probe.family for probe in mutant.probes}
-        lines.append(f"| {name} | " + " | ".join(counts.get((name, family), "×" if family in stated else "") for family in used) + " |")
-    return "\n".join(lines)
