@@ -5,7 +5,9 @@
     there = target("beanstalk://queue.example:11300/jobs")
     Shovel(source("jobs", there.name), there, once=True).run()
 
-The places are in `ends`. If a message was given but could not be settled, its key is remembered: when it comes again, it is only settled."""
+`ends.py` has the places, `line.py` and `stalk.py` the clients of a line door and of a beanstalkd, and `__main__.py` the command.
+
+If a message was given but could not be settled, its key is remembered: when it comes again, it is only settled."""
 
 from __future__ import annotations
 
