@@ -88,7 +88,7 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(", ".join(f"{family} {count:,}" for family, count in trials.items()))
     if os.environ.get("FLATQ_TIMES"):
         with open(os.environ["FLATQ_TIMES"], "w") as file:
-            file.writelines(f"{seconds:.1f} {name}\n" for name, seconds in tests.most_common() if seconds >= 4)
+            file.writelines(f"{seconds:.1f} {name}\n" for name, seconds in tests.most_common() if seconds >= (10 if everything() else 4))
     terminalreporter.write_line(f"seed {os.environ['FLATQ_SEED']}" + (", everything" if everything() else ""))
 
 
@@ -149,9 +149,9 @@ def without_rooms(name):
 
 
 def times():
-    """tests/support/times has the seconds of each test that took over four. They decide only in which order the tests begin. A run with
-    FLATQ_TIMES=FILE writes new ones."""
-    rows = (ROOT / "tests/support/times").read_text().splitlines()
+    """tests/support/times has the seconds of each test of `make test` that took over four, and times-all those of `make test-all` that took over ten.
+    They decide only in which order the tests begin. A run with FLATQ_TIMES=FILE writes new ones."""
+    rows = (ROOT / "tests/support" / ("times-all" if everything() else "times")).read_text().splitlines()
     return {name: float(seconds) for seconds, _, name in (row.partition(" ") for row in rows)}
 
 
