@@ -65,6 +65,9 @@ SPACE: frozenset[str] = frozenset({"open", "write", "mkdir", "mknod", "link", "s
 CHANGES: frozenset[str] = SPACE | {"rename", "unlink", "rmdir", "truncate", "chmod", "chown"}
 #: Calls that only look; that end a process; that begin one. Counted only if a run asks for them, and then instead of the changes.
 READS, ENDS, BIRTHS = frozenset({"look", "list", "read"}), frozenset({"exit"}), frozenset({"fork", "exec"})
+#: What a verb decides by, outside the spool: the boot, the time, and which processes live.
+_PROC = re.compile(rb"/proc/(uptime|sys/kernel/random/boot_id|\d+/(stat|exe))")
+_PROCESS = re.compile(rb"^/proc/\d+/")
 
 
 @dataclass(frozen=True)
@@ -571,10 +574,10 @@ class _Gate:
         elif "f" in at:
             link = b"/proc/%d/fd/%d" % (pid, at["f"] & 0xFFFFFFFF)
             path = os.readlink(link)
-            if not self._inside(path):
-                if not path.startswith(b"pipe:") or kind != "read":
-                    return None
+            if path.startswith(b"pipe:") and kind == "read":
                 path = b"<stdin>" if path == self.input else b"<pipe>"
+            elif not self._seen(path):
+                return None
         else:
             letter, index = where[0]
             text = _read(f"/proc/{pid}/mem", 4096, args[index + (letter == "a")]).partition(b"\0")[0]
@@ -582,11 +585,15 @@ class _Gate:
             if not text:  # of a descriptor
                 return None
             path = self._path(pid, directory, text, follow=False)
-            if not self._inside(path):
+            if not self._seen(path):
                 return None
         comm = os.fsdecode(_read(f"/proc/{pid}/comm").rstrip(b"\n"))
-        place = os.fsdecode(b"." if path == self.root else path[len(self.below):] if self._inside(path) else path)
+        place = os.fsdecode(b"." if path == self.root else path[len(self.below):] if self._inside(path) else _PROCESS.sub(b"/proc/PID/", path))
         return Call(len(self.result.calls) + 1, pid, comm, name, kind, (place,) if place else (), flags=flags)
+
+    def _seen(self, path: bytes) -> bool:
+        """Whether a verb that looks at this decides something by it: the spool, and what /proc says of the boot, the time and processes."""
+        return self._inside(path) or bool(_PROC.fullmatch(path))
 
     def _inside(self, path: bytes) -> bool:
         return path == self.root or path.startswith(self.below)
