@@ -98,30 +98,39 @@ bulk_whole() {
 }
 
 # bulk_encode l|0 - a filter that prints one line of base64 for each message. One that is too large is cut a little over FLATQ_MOST_BYTES, as it
-# comes: it is refused later (bulk_write), and must not fill the memory. If perl has no MIME::Base64, as in Debian's perl-base, it ends
-# before it has read anything, and python3 does it, or od and awk
+# comes: it is refused later (bulk_write), and must not fill the memory
 bulk_encode() {
   bulk_code=3
-  if command -v perl >/dev/null 2>&1; then
-    # A failed read is not the end of the input
-    FLATQ_END=$1 FLATQ_MOST=${FLATQ_MOST_BYTES:-} perl -e '
-      eval { require MIME::Base64 } or exit 3;
-      binmode STDIN; $end = $ENV{FLATQ_END} eq "l" ? qr/\n/ : qr/\0/; $most = $ENV{FLATQ_MOST}; $left = "";
-      sub put { print map { MIME::Base64::encode_base64($_, "") . "\n" } @_ or exit 74 }
-      while ($got = read STDIN, $block, 65536) {
-        ($first, @more) = split $end, $block, -1;
-        $left .= $first;
-        if (@more) { put($left); $left = pop @more; put(@more) }
-        substr($left, $most + 1) = "" if $most ne "" && length $left > $most + 1;
-      }
-      put($left) if length $left;
-      exit 74 if !defined $got or not close STDOUT' 2>/dev/null
-    bulk_code=$?
-  fi
+  ! command -v perl >/dev/null 2>&1 || { bulk_perl "$1"; bulk_code=$?; }
   if [ $bulk_code -ne 3 ]; then
     return $bulk_code
   elif command -v python3 >/dev/null 2>&1; then
-    FLATQ_END=$1 FLATQ_MOST=${FLATQ_MOST_BYTES:-} python3 -c '
+    bulk_python "$1"
+  else
+    bulk_od "$1"
+  fi
+}
+
+# bulk_perl l|0 - bulk_encode by perl; return 3, before anything is read, if it has no MIME::Base64, as Debian's perl-base
+bulk_perl() {
+  # A failed read is not the end of the input
+  FLATQ_END=$1 FLATQ_MOST=${FLATQ_MOST_BYTES:-} perl -e '
+    eval { require MIME::Base64 } or exit 3;
+    binmode STDIN; $end = $ENV{FLATQ_END} eq "l" ? qr/\n/ : qr/\0/; $most = $ENV{FLATQ_MOST}; $left = "";
+    sub put { print map { MIME::Base64::encode_base64($_, "") . "\n" } @_ or exit 74 }
+    while ($got = read STDIN, $block, 65536) {
+      ($first, @more) = split $end, $block, -1;
+      $left .= $first;
+      if (@more) { put($left); $left = pop @more; put(@more) }
+      substr($left, $most + 1) = "" if $most ne "" && length $left > $most + 1;
+    }
+    put($left) if length $left;
+    exit 74 if !defined $got or not close STDOUT' 2>/dev/null
+}
+
+# bulk_python l|0 - bulk_encode by python3
+bulk_python() {
+  FLATQ_END=$1 FLATQ_MOST=${FLATQ_MOST_BYTES:-} python3 -c '
 import os, sys
 from binascii import b2a_base64
 end, left, write = {"l": b"\n", "0": b"\0"}[os.environ["FLATQ_END"]], [], sys.stdout.buffer.write
@@ -138,27 +147,29 @@ for block in iter(lambda: sys.stdin.buffer.read(1 << 16), b""):
 if any(left):
     write(b2a_base64(b"".join(left)))
 sys.stdout.flush()' 2>/dev/null
-  else
-    # Some awks drop NULs, so od passes the bytes as numbers
-    { od -An -v -tu1 && printf 'end\n'; } | FLATQ_END=$1 FLATQ_MOST=${FLATQ_MOST_BYTES:-} awk '
-      function flush(   rest) {
-        if (have == 1) out = out substr(abc, int(bits / 4) + 1, 1) substr(abc, bits % 4 * 16 + 1, 1) "=="
-        if (have == 2) out = out substr(abc, int(bits / 1024) + 1, 1) substr(abc, int(bits / 16) % 64 + 1, 1) substr(abc, bits % 16 * 4 + 1, 1) "="
-        print out
-        out = ""; bits = have = open = 0
-      }
-      BEGIN { abc = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"; end = ENVIRON["FLATQ_END"] == "l" ? 10 : 0
-        most = ENVIRON["FLATQ_MOST"]; if (most != "") most = most / 3 * 4 + 8 }
-      $1 == "end" { whole = 1; next }
-      { for (i = 1; i <= NF; i++) {
-          if ($i == end) { flush(); continue }
-          open = 1; bits = bits * 256 + $i
-          if (++have == 3) {
-            if (most == "" || length(out) <= most) out = out substr(abc, int(bits / 262144) + 1, 1) substr(abc, int(bits / 4096) % 64 + 1, 1) \
-              substr(abc, int(bits / 64) % 64 + 1, 1) substr(abc, bits % 64 + 1, 1)
-            bits = have = 0 } } }
-      END { if (open) flush(); if (!whole) exit 74 }' 2>/dev/null
-  fi
+}
+
+# bulk_od l|0 - bulk_encode by od and awk
+bulk_od() {
+  # Some awks drop NULs, so od passes the bytes as numbers
+  { od -An -v -tu1 && printf 'end\n'; } | FLATQ_END=$1 FLATQ_MOST=${FLATQ_MOST_BYTES:-} awk '
+    function flush(   rest) {
+      if (have == 1) out = out substr(abc, int(bits / 4) + 1, 1) substr(abc, bits % 4 * 16 + 1, 1) "=="
+      if (have == 2) out = out substr(abc, int(bits / 1024) + 1, 1) substr(abc, int(bits / 16) % 64 + 1, 1) substr(abc, bits % 16 * 4 + 1, 1) "="
+      print out
+      out = ""; bits = have = open = 0
+    }
+    BEGIN { abc = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"; end = ENVIRON["FLATQ_END"] == "l" ? 10 : 0
+      most = ENVIRON["FLATQ_MOST"]; if (most != "") most = most / 3 * 4 + 8 }
+    $1 == "end" { whole = 1; next }
+    { for (i = 1; i <= NF; i++) {
+        if ($i == end) { flush(); continue }
+        open = 1; bits = bits * 256 + $i
+        if (++have == 3) {
+          if (most == "" || length(out) <= most) out = out substr(abc, int(bits / 262144) + 1, 1) substr(abc, int(bits / 4096) % 64 + 1, 1) \
+            substr(abc, int(bits / 64) % 64 + 1, 1) substr(abc, bits % 64 + 1, 1)
+          bits = have = 0 } } }
+    END { if (open) flush(); if (!whole) exit 74 }' 2>/dev/null
 }
 
 # bulk_enter - rename bulk_path, a block of the stage, into queue/, or its flat files into the block that is there. Only mkdir tells which: after

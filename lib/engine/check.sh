@@ -115,31 +115,32 @@ check_slips() {
   # shellcheck disable=SC2086
   set -- $captured
   while [ $# -gt 1 ]; do
-    if [ "$1" = remove ]; then
-      check_body "$2" || return
-    else
-      slip_path=$q/$2
-      slip_of "$slip_path"
-      slip_parse "$slip" || :
-      case $2 in
-      buried/*.damaged | out/batch.* | claimed/*) ;;
-      *)
-        check_damaged
-        case $? in
-        0)
-          message_bury '' damaged
-          case $? in
-          0) check_say "queue '%s': message %s was damaged: buried" "$queue" "$id" ;;
-          # RACE: it was taken or settled since the list, with its body: large ones lose it at once
-          66) ;;
-          *) return 74 ;;
-          esac ;;
-        74) return 74 ;;
-        esac ;;
-      esac
-    fi
+    if [ "$1" = remove ]; then check_body "$2"; else check_bury "$2"; fi || return
     shift 2
   done
+}
+
+# check_bury PATH - bury the message whose slip is there, below $q, if its body is damaged
+check_bury() {
+  slip_path=$q/$1
+  slip_of "$slip_path"
+  slip_parse "$slip" || :
+  case $1 in
+  buried/*.damaged | out/batch.* | claimed/*) return 0 ;;
+  esac
+  check_damaged
+  case $? in
+  0) ;;
+  74) return 74 ;;
+  *) return 0 ;;
+  esac
+  message_bury '' damaged
+  case $? in
+  0) check_say "queue '%s': message %s was damaged: buried" "$queue" "$id" || : ;;
+  # RACE: it was taken or settled since the list, with its body: large ones lose it at once
+  66) ;;
+  *) return 74 ;;
+  esac
 }
 
 # check_damaged - look at the body again, since a failed read is no damage: return 1 if it is whole, 74 if unknown

@@ -39,48 +39,64 @@ receipt_find() {
 message_find() {
   find_again=
   while :; do
-    for slip_path in "$q"/out/??????????."$1".* "$q"/wal/??????????."$1".* "$q"/head/*/??????????."$1".* \
-      "$q"/delayed/*/*/??????????."$1".* "$q"/buried/*/*/????????????.??????????."$1".* "$q"/buried/????????????.??????????."$1".*; do
-      [ -e "$slip_path" ] && [ ! -e "$q/done/${slip_path##*/}" ] || continue
-      slip_of "$slip_path"
-      slip_parse "$slip" || continue
-      case $slip_path in
-      "$q"/out/*) slip_parse "${slip_path##*/}" || continue ;;
-      esac
-      return 0
-    done
+    find_slip "$1" && return 0
     need engine/fold
-    for slip_path in "$q"/queue/*/* "$q"/fold/*/??????????."$1".* "$q"/unfold/*; do
-      [ -e "$slip_path" ] || continue
-      case $slip_path in
-      "$q"/fold/*) break ;;
-      "$q"/unfold/~) slip_path=; continue ;;
-      esac
-      flat_parse "${slip_path##*/}" && ! [ "$1" \< "$flat_first" ] && ! [ "$flat_last" \< "$1" ] && message_in_flat "$slip_path" "$1" && break
-      slip_path=
-    done
-    # RACE: one look misses a message that is handed out or given back between two of these listings
-    if [ ! -e "$slip_path" ]; then
-      if [ -n "$find_again" ]; then
-        need engine/proof
-        nowhere "$1"
-        find_code=$?
-        [ $find_code -eq 0 ] || return $find_code
-        # RACE: it has moved again: repeat, but not for ever
-        [ ${#find_again} -lt 20 ] || { why="queue '$queue': cannot be listed"; return 74; }
-      fi
-      find_again=1$find_again
+    if find_flat "$1"; then
+      find_unfold || return
       continue
     fi
-    find_locked=
-    [ -n "$lock_held" ] || { lock_queue || return; find_locked=1; }
-    case $slip_path in
-    "$q"/queue/*) queue_unfold "${slip_path##*/}" ;;
-    esac
-    find_code=$?
-    [ -z "$find_locked" ] || unlock_queue
-    [ $find_code -eq 0 ] || return $find_code
+    # RACE: one look misses a message that is handed out or given back between two of these listings
+    if [ -n "$find_again" ]; then
+      need engine/proof
+      nowhere "$1"
+      find_code=$?
+      [ $find_code -eq 0 ] || return $find_code
+      # RACE: it has moved again: repeat, but not for ever
+      [ ${#find_again} -lt 20 ] || { why="queue '$queue': cannot be listed"; return 74; }
+    fi
+    find_again=1$find_again
   done
+}
+
+# find_slip ID - message_find where messages have slips; return 1 if it is not seen there
+find_slip() {
+  for slip_path in "$q"/out/??????????."$1".* "$q"/wal/??????????."$1".* "$q"/head/*/??????????."$1".* \
+    "$q"/delayed/*/*/??????????."$1".* "$q"/buried/*/*/????????????.??????????."$1".* "$q"/buried/????????????.??????????."$1".*; do
+    [ -e "$slip_path" ] && [ ! -e "$q/done/${slip_path##*/}" ] || continue
+    slip_of "$slip_path"
+    slip_parse "$slip" || continue
+    case $slip_path in
+    "$q"/out/*) slip_parse "${slip_path##*/}" || continue ;;
+    esac
+    return 0
+  done
+  return 1
+}
+
+# find_flat ID - set slip_path to a slip on its way into a flat file, or to the flat file that the message is in; return 1 if it is not seen there
+find_flat() {
+  for slip_path in "$q"/queue/*/* "$q"/fold/*/??????????."$1".* "$q"/unfold/*; do
+    [ -e "$slip_path" ] || continue
+    case $slip_path in
+    "$q"/fold/*) break ;;
+    "$q"/unfold/~) slip_path=; continue ;;
+    esac
+    flat_parse "${slip_path##*/}" && ! [ "$1" \< "$flat_first" ] && ! [ "$flat_last" \< "$1" ] && message_in_flat "$slip_path" "$1" && break
+    slip_path=
+  done
+  [ -e "$slip_path" ]
+}
+
+# find_unfold - give the messages that slip_path was found with slips of their own
+find_unfold() {
+  find_locked=
+  [ -n "$lock_held" ] || { lock_queue || return; find_locked=1; }
+  case $slip_path in
+  "$q"/queue/*) queue_unfold "${slip_path##*/}" ;;
+  esac
+  find_code=$?
+  [ -z "$find_locked" ] || unlock_queue
+  return $find_code
 }
 
 # slip_move TARGET - rename `slip_path` to TARGET: the one step of every change of state below. Returns 66 if another process was faster.

@@ -306,13 +306,7 @@ ids_next() {
   owner_read
   while :; do
     ids_last_range || return
-    # FLATQ_RANGE is the number of ids that are used of a range's thousand
-    ids_low=999 ids_most=$((1000 + FLATQ_RANGE))
-    ids_high=$ids_most
-    while [ $((ids_high - ids_low)) -gt 1 ]; do
-      ids_middle=$(((ids_low + ids_high) / 2))
-      if [ -e "$range/$ids_middle" ]; then ids_low=$ids_middle; else ids_high=$ids_middle; fi
-    done
+    ids_halve
     # RACE: other pushes take ids too; if one was faster, try the next id
     while [ "$ids_high" -lt "$ids_most" ]; do
       journal=$range/$ids_high
@@ -338,18 +332,34 @@ ids_next() {
       ids_high=$((ids_high + 1))
     done
     if [ "$ids_high" -ge "$ids_most" ]; then
-      need engine/boot
-      lock_spool || return
-      # RACE: another push may have opened the next range while we waited
-      ids_full=$range
-      ids_last_range && { [ "$range" != "$ids_full" ] || ids_open_range; } || { ids_code=$?; unlock_spool; return $ids_code; }
-      unlock_spool
-      ids_turned=1
+      ids_turn || return
     elif [ -d "$range" ]; then
       disk_failed "$range" 'ids'
       return
     fi
   done
+}
+
+# ids_halve - set ids_high to the first number in `range` that is not taken, ids_most if all are
+ids_halve() {
+  # FLATQ_RANGE is the number of ids that are used of a range's thousand
+  ids_low=999 ids_most=$((1000 + FLATQ_RANGE))
+  ids_high=$ids_most
+  while [ $((ids_high - ids_low)) -gt 1 ]; do
+    ids_middle=$(((ids_low + ids_high) / 2))
+    if [ -e "$range/$ids_middle" ]; then ids_low=$ids_middle; else ids_high=$ids_middle; fi
+  done
+}
+
+# ids_turn - open the range after `range`, which is full
+ids_turn() {
+  need engine/boot
+  lock_spool || return
+  # RACE: another push may have opened the next range while we waited
+  ids_full=$range
+  ids_last_range && { [ "$range" != "$ids_full" ] || ids_open_range; } || { ids_code=$?; unlock_spool; return $ids_code; }
+  unlock_spool
+  ids_turned=1
 }
 
 # journal_read ID - set journal_path to the entry of the 12-digit ID in the push journal, and journal_pid, journal_time and journal_queue to what it says

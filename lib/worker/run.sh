@@ -194,6 +194,13 @@ work_run() {
     [ $work_told -ne 0 ] || work_told=1
     return $work_told
   fi
+  work_judge
+  # If the feeder's pipe was not read to its end, the feeder may still write to it: open a new one
+  [ "$work_reason" = '' ] || feed_open=
+}
+
+# work_judge - set work_reason if the command has failed
+work_judge() {
   if [ -n "$work_over" ]; then
     work_reason=timeout
   elif [ -n "$work_unknown" ]; then
@@ -209,8 +216,6 @@ work_run() {
     work_reason=unfed
     base64 -d "$q/body/$slip_id" >/dev/null 2>&1 || work_reason=damaged
   fi
-  # If the feeder's pipe was not read to its end, the feeder may still write to it: open a new one
-  [ "$work_reason" = '' ] || feed_open=
 }
 
 # work_exec COMMAND ... - become the command, in a process of its own
