@@ -459,7 +459,6 @@ def named(spool, word):
     return [pid for pid, command in carriers(spool).items() if word in command]
 
 
-
 @pytest.mark.parametrize("shell", ["dash", "bash"], indirect=True)
 def test_a_signal_as_ncat_ends(flatq, stub):
     """bash forgets a child that ends just when a signal interrupts the wait for it. launch must not wait for that child forever."""
@@ -643,7 +642,6 @@ def test_a_socket_in_the_file_system(flatq, spool, tmp_path):
         empty(flatq, "jobs")
     finally:
         flatq.end(launch)
-
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)

@@ -236,11 +236,6 @@ def test_a_bound_counts_what_is_folded(filled, spool):
     refused(filled("push", "few"), 75, "push")
 
 
-
-
-
-
-
 def test_killed_with_its_lock_held_by_a_child(filled, stub, spool):
     """The child lives longer than its shell and still works on the run. So it keeps the lock, and the next verb waits for it."""
     stub("awk", '[ -e "$HOME/go" ] || { mkfifo "$HOME/go" && read -r go <"$HOME/go"; }\nexec "$REAL" "$@"')

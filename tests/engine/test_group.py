@@ -42,7 +42,6 @@ def as_user():
     shutil.rmtree(place)
 
 
-
 def test_a_spool_that_cannot_be_looked_at_once_is_not_private(as_user):
     """In turn, every look at the spool fails once. The push must not take the spool for a private one then: Bob can take what Alice stored."""
     assert as_user(ALICE, "create", "-g", "q").returncode == 0

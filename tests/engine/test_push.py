@@ -145,9 +145,6 @@ def test_priority_then_age(shell, flatq):
     assert [int(pop(flatq)) for _ in order] == expected
 
 
-
-
-
 # keys
 
 def state_ready(flatq):
@@ -349,7 +346,7 @@ def test_stopped_alone_while_it_reads(shell, flatq, spool):
     ("dd", ["-n", "20"], None), ("sed", ["-e"], None), ("head", [], "1000"),
 ])
 def test_a_child_that_is_killed_takes_the_push_with_it(flatq, spool, program, options, most):
-    """A push whose child was killed has half a message, and must not acknowledge it."""
+    """A push whose child was killed has a part of its message, and must not acknowledge it."""
     if most:
         flatq.env["FLATQ_MOST_BYTES"] = most
     data = b"begun \nand gone on\n" * 1000 if most is None and options == ["-e"] else b"begun \n"

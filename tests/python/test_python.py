@@ -209,8 +209,6 @@ def test_many_at_a_time_async(spool):
     asyncio.run(main())
 
 
-
-
 async def out_of_time(what, begun):
     """wait_for, whose time is over as soon as that is true."""
     task = asyncio.ensure_future(what)
