@@ -338,7 +338,7 @@ def test_a_line_that_cannot_be_kept(shell, flatq, stalk):
 
 
 def test_a_handler_that_is_killed_while_its_client_waits_ends_the_connection(shell, flatq, stalk):
-    """Without launch, no guard ends the child that reads from the client meanwhile: it has to end by itself."""
+    """A child of the handler reads from the client meanwhile. Without launch there is no guard to end it: setpriv has tied it to the handler."""
     need("setpriv")
     client, process = stalk()
     client.send(b"reserve\r\n")
