@@ -100,8 +100,11 @@ class Fault:
 
     def strikes(self, call: Call, before: Sequence[Call] = ()) -> bool:
         """Whether it strikes this call; `before`: the counted calls before it, which are asked for only where `alike` is given."""
-        number = 1 + sum(one.alike == self.alike for one in before) if self.alike else call.seq
-        here = number == self.point and self.alike in ("", call.alike) or self.kind == "errno_from" and self._began(call, before)
+        if self.alike:
+            here = call.alike == self.alike and self.point == 1 + sum(one.alike == self.alike for one in before)
+        else:
+            here = call.seq == self.point
+        here = here or self.kind == "errno_from" and self._began(call, before)
         cuts = self.kind not in ("torn", "short") or call.kind == "write" and 0 < self.part(call.size) < call.size
         return here and cuts and (self.only is None or call.kind in self.only)
 
@@ -126,7 +129,7 @@ class Call:
     data: bytes | None = None  # of a write, if record_data
     fate: str = "run"  # or "killed", "torn", "short", "ENOSPC" ...
 
-    @property
+    @functools.cached_property
     def alike(self) -> str:
         """The call without numbers, times and nonces: the same in each run."""
         return " ".join((self.comm, self.kind, re.sub("[0-9a-f]+", "#", " ".join(self.paths))))
