@@ -81,9 +81,11 @@ feed_lives() {
   { read -r feed_stat <"$FLATQ_PROC/$1/stat" || read -r feed_stat <"$FLATQ_PROC/$1/stat"; } 2>/dev/null || {
     need engine/process engine/proof
     ! process_gone "$1" || return 1
-    absent "$FLATQ_PROC/self/stat" || return 74
     # Without /proc
-    return 0
+    ! absent "$FLATQ_PROC/self/stat" || return 0
+    # It is there, but hidden: wait for its report
+    ! absent "$FLATQ_PROC/$1" || return 1
+    return 74
   }
   # shellcheck disable=SC2086 # the words are what is wanted
   set -- ${feed_stat##*') '}
