@@ -10,13 +10,7 @@ from contextlib import suppress
 import pytest
 
 from conftest import Result, wait_for
-from engine import child_named, empty, lies, pop, push, refused, reserve, stop_waiting
-
-
-@pytest.fixture
-def clock(clock, stub):
-    """`sleep` goes by the test's clock. So a waiting push goes on only when it is woken, or when the test lets time pass."""
-    return clock.runs_sleep(stub)
+from engine import child_named, clock, empty, lies, pop, push, refused, reserve, stop_waiting  # noqa: F401
 
 
 def held_now(spool, queue):

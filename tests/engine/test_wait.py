@@ -12,12 +12,7 @@ from pathlib import Path
 import pytest
 
 from conftest import LIB, everything, need, wait_for
-from engine import child_named, command_of, empty, holders, lies, pop, push, refused, reserve, stop_waiting, used
-
-
-@pytest.fixture
-def clock(clock, stub):
-    return clock.runs_sleep(stub)
+from engine import child_named, clock, command_of, empty, holders, lies, pop, push, refused, reserve, stop_waiting, used  # noqa: F401
 
 
 @pytest.fixture

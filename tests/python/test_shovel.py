@@ -7,7 +7,6 @@ import os
 import pathlib
 import pty
 import re
-import select
 import shutil
 import signal
 import struct
@@ -21,7 +20,7 @@ from types import SimpleNamespace
 import pytest
 
 from conftest import ROOT, chance, everything, listening, need, share, wait_for
-from engine import pop, push, refused
+from engine import on_terminal, pop, push, refused
 from servers import Beanstalkd, Redis, free, here_too, module
 
 from flatq import Busy, Denied, Disk, Empty, Invalid, NotYours, Queue, Unreachable, pressure
@@ -477,15 +476,6 @@ def test_hup_ends_it_as_such(flatq):
     assert process.wait(60) == -signal.SIGHUP
 
 
-def on_terminal(process, leader, what=b""):
-    """What it says on its terminal, until that is among it, or it has ended; within a minute."""
-    said, end = b"", time.monotonic() + 60
-    with contextlib.suppress(OSError):
-        while time.monotonic() < end and not (what and what in said) and select.select([leader], [], [], 60)[0]:
-            said += os.read(leader, 10000)
-    return said
-
-
 def screen(said):
     """The lines that stand there in the end: a carriage return and `erase` begin one anew."""
     return [line.split(b"\r\033[K")[-1].rstrip(b"\r") for line in said.split(b"\n")]
@@ -499,10 +489,10 @@ def test_one_line_of_progress_on_a_terminal(flatq, tube):
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 24, 40, 0, 0))
     process = flatq.start("shovel", "--once", "here", tube.url, stdin=subprocess.DEVNULL, stderr=terminal)
     os.close(terminal)
-    said = on_terminal(process, leader, b"waits: ")
+    said = on_terminal(leader, b"waits: ")
     push(flatq, b"x" * 70000, "here")
     tube.start()
-    said += on_terminal(process, leader)
+    said += on_terminal(leader)
     os.close(leader)
     assert process.wait(60) == 0
     first, *more, last, rest = screen(said)

@@ -2,11 +2,15 @@
 
 import os
 import re
+import select
 import signal
 import subprocess
+import time
 from collections import namedtuple
 from contextlib import suppress
 from pathlib import Path
+
+import pytest
 
 from conftest import LIB, Result, need, wait_for
 
@@ -229,6 +233,12 @@ class Clock:
         return round(self.seconds - began, 2)
 
 
+@pytest.fixture
+def clock(clock, stub):
+    """Instead of conftest's: `sleep` goes by it as well. So whoever waits goes on only when it is woken, or when the test lets time pass."""
+    return clock.runs_sleep(stub)
+
+
 def alive(pid):
     """Whether it still runs; a zombie does not."""
     try:
@@ -274,3 +284,12 @@ def faulty(flatq, call, path, verb, *args, error="EIO", when="1", input=b"", env
     # strace prints a line if a path is not the shortest way to its file
     done.stderr = b"".join(line for line in done.stderr.splitlines(keepends=True) if b"strace: Requested path" not in line)
     return done
+
+
+def on_terminal(leader, what=b""):
+    """What is said on a terminal until that is among it, or until nobody has the terminal open; within a minute."""
+    said, end = b"", time.monotonic() + 60
+    with suppress(OSError):
+        while time.monotonic() < end and not (what and what in said) and select.select([leader], [], [], 60)[0]:
+            said += os.read(leader, 10000)
+    return said

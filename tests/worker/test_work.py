@@ -3,16 +3,14 @@
 import os
 import pty
 import re
-import select
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from conftest import wait_for
-from engine import alive, children, command_of, empty, lies, pop, push, refused
+from engine import alive, children, clock, command_of, empty, lies, on_terminal, pop, push, refused  # noqa: F401
 
 from flatq.crashlab.gate import processes
 
@@ -22,12 +20,6 @@ HOLD = 'printf %s "$$" >"$1/pid.new" && mv "$1/pid.new" "$1/pid"; while [ ! -e "
 
 # mksh reports the TERM that it sends to itself by an exit code
 BY_TERM = [-signal.SIGTERM, 128 + signal.SIGTERM]
-
-
-@pytest.fixture
-def clock(clock, stub):
-    """`sleep` goes by the test's clock as well."""
-    return clock.runs_sleep(stub)
 
 
 def due(clock, seconds):
@@ -616,18 +608,12 @@ def test_one_of_several_is_killed(flatq, spool, tmp_path):
 # the worker's output
 
 
-def on_terminal(flatq, *args):
+def said_on_terminal(flatq, *args):
     """Standard error of a worker, if that is a terminal."""
     leader, terminal = pty.openpty()
     process = flatq.start(*args, stderr=terminal, stdout=subprocess.DEVNULL)
     os.close(terminal)
-    said = b""
-    end = time.monotonic() + 60
-    try:
-        while time.monotonic() < end and select.select([leader], [], [], 60)[0]:
-            said += os.read(leader, 4096)
-    except OSError:
-        pass  # the other end is closed
+    said = on_terminal(leader)
     os.close(leader)
     assert process.wait(60) == 0
     return said.decode()
@@ -638,7 +624,7 @@ def test_progress_in_one_line_on_a_terminal_only(flatq, jobs):
     for body in (b"0", b"0", b"7"):
         push(flatq, body)
     args = ["work", "-w", "0", "-d", "600", "-j", jobs, "--", "sh", "-c", 'exit "$(cat)"']
-    said = on_terminal(flatq, *args)
+    said = said_on_terminal(flatq, *args)
     assert re.search(r"work: queue 'default': message \d+, try 1: exit-7, again in 600 s\r\n", said), said
     assert said.endswith("work: 2 done, 1 failed, 0 buried\r\n") and said.count("\n") == 2, said
     push(flatq, b"0")
