@@ -90,7 +90,7 @@ def test_where_pipe_is_ignored_a_command_need_not_read(shell, flatq):
 
 
 def looked(flatq, parts, script, *args, faults=(), when="1+"):
-    """What a script says under the shell of the test, with these parts of lib/, where each opening of these files fails."""
+    """Run a script under the shell of the test, with these parts of lib/. Opening a file of `faults` fails; `when` says at which time, as strace has it."""
     head = f'set -u; . "$lib/engine/common.sh"; shell_reset; need {parts}; '
     words = [flatq.shell, "-c", head + script, "sh", *map(str, args)]
     if faults:
@@ -101,7 +101,7 @@ def looked(flatq, parts, script, *args, faults=(), when="1+"):
 
 @pytest.mark.parametrize("when", ["1", "1+"])
 def test_a_feeder_that_cannot_be_looked_at(shell, flatq, tmp_path, when):
-    """The worker neither waits for its report as long as it lives, nor takes its message for fed without one."""
+    """One failed look: the worker looks again, and goes on. If every look fails, the worker returns 74: it does not know whether the feeder lives."""
     os.mkfifo(tmp_path / "pipe")
     script = 'slip_nonce=abc feed_open=1; exec 8<>"$1"; printf "abc %s\\n" "$2" >&8; feed_ended; printf "%s%s" "$?" "$feed_open"'
     feeder = subprocess.Popen(["sleep", "1000"])
@@ -127,7 +127,7 @@ def test_a_worker_that_cannot_be_looked_at_has_its_pid_file(shell, flatq, tmp_pa
 
 
 def test_the_guard_ends_nothing_that_it_cannot_look_at(shell, flatq):
-    """A connection whose handler's file it cannot open once."""
+    """The guard once fails to open the handler's file in /proc. The connection must stay."""
     process = subprocess.Popen(["sleep", "1000"])
     script = """launch_most=9 launch_door=line launch_idle=0 guard_groups='' guard_wal=1 guard_now=0 guard_list=' ' guard_group=''
         guard_begins "$1" 1; guard_take "$1"; guard_look; printf '%s %s\\n' "$guard_state" "$guard_list" """
@@ -143,7 +143,7 @@ def test_the_guard_ends_nothing_that_it_cannot_look_at(shell, flatq):
 
 
 def test_a_door_whose_launch_cannot_be_looked_at_stays(shell, flatq):
-    """As one of several."""
+    """One of several doors looks for its launch in /proc, and the look fails. The door must not take launch for dead."""
     script = """launch_parent=$PPID guard_groups='' guard_now=0 guard_list=' ' guard_group=''; guard_checkpoint() { :; }
         printf '%s\\n' "$$" >"$1"; read -r go <"$2"; guard_second & wait $!; printf %s $?"""
     os.mkfifo(flatq.home / "go")
@@ -170,7 +170,7 @@ def test_a_door_whose_launch_cannot_be_looked_at_stays(shell, flatq):
 @pytest.mark.parametrize("words", [b"pop", b"reserve", b"pop -l", b"drain", b"@pop", b"@n1@pop"])
 @pytest.mark.parametrize("how", ["exit 1", 'kill -9 "$$"', '"$REAL" "$@" | head -c 3; exit 1', '"$REAL" "$@"; exit 1'], ids=["fails", "killed", "a part", "all"])
 def test_a_message_that_the_line_door_cannot_decode_goes_back(flatq, stub, words, how):
-    """Its client is told so only if it asked with `@`."""
+    """The message goes back. The client gets an error only if it asked with `@`."""
     push(flatq, b"whole message")
     for name in ("base64", "mawk", "awk"):
         decodes = "-d*" if name == "base64" else "*count=*"
@@ -283,7 +283,7 @@ def test_a_claimed_segment_that_is_not_seen_keeps_its_group(shell, flatq):
 
 
 def test_a_settled_message_is_not_in_flight_because_one_look_fails(shell, flatq):
-    """`Nothing there` would not be true."""
+    """A look at the settled message's marker fails. The door must not answer that nothing is there: the second message is ready."""
     flatq("push", "g", input=b"one", check=0)
     flatq("push", "g", input=b"two", check=0)
     flatq("pop", "g", check=0)
@@ -603,7 +603,7 @@ def test_the_guard_kills_no_stranger(shell, flatq, state):
 
 
 def test_the_guard_kills_no_stranger_s_group(shell, flatq, tmp_path):
-    """All of an ncat's group have ended, and the number is that of another group by now."""
+    """All processes of an ncat's group have ended, and another group has its number now. The guard must not end that group."""
     script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/door doors/guard doors/guard-look
         exec 6<>"$2/pipe" <"$2/pipe"
         later=$2/later now_at=$FLATQ_PROC/$3/stat

@@ -90,7 +90,7 @@ def test_too_large_for_what_is_left(shell, flatq, small_disk):
 
 @pytest.mark.parametrize("small_disk", ["size=400k", "size=400k,nr_inodes=90"], indirect=True)
 def test_the_first_verb_after_a_boot(request, shell, flatq, clock, small_disk):
-    """On a full disk, and on one that has no room for another file: a pop makes room, and so it has to work."""
+    """The disk is full, or has no room for another file. A pop must still work as the first verb after a boot, since it makes room."""
     numbers = [push(flatq, b"%d" % k, "q") for k in range(6)]
     fill(small_disk)
     with suppress(OSError):

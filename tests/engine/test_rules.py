@@ -579,7 +579,7 @@ def test_many_keys_are_checked_in_one_pass_and_swept_in_pieces(flatq):
 
 @pytest.mark.parametrize("verb", ["drop", "wal"])
 def test_many_empty_directories_are_removed_in_pieces(flatq, verb):
-    """1,500 each of delayed/, which are due, and of buried/, and an rmdir that takes 600 names."""
+    """delayed/ and buried/ have 1,500 empty directories each, those of delayed/ are due, and this rmdir takes only 600 names."""
     fill(flatq, 1)
     q = flatq.spool / "q"
     for n in range(1500):
@@ -840,7 +840,7 @@ def test_doctor_says_nothing_of_a_message_that_is_popped_between_its_lists(flatq
 
 
 def test_a_message_that_cannot_be_followed_is_not_said_to_be_gone(flatq):
-    """A fold has moved it, and nothing can read the flat file."""
+    """A fold has moved the message to a flat file, which the verb cannot read. The verb must not answer that the message is gone."""
     fill(flatq, 1)
     env = {**verb_before(flatq, "mv", "*/wal/*/done/*", "wal q"), **stub(flatq, "awk", "exit 1")}
     assert flatq("delete", "q:1", env=env).status == 74
@@ -857,21 +857,21 @@ def test_a_message_that_cannot_be_moved_nor_looked_at_is_not_anothers(flatq):
 
 
 def unsure_key(flatq):
-    """A message whose push was killed behind its slip: its key is not confirmed."""
+    """Leave a message whose push was killed after it created the slip: its key is not confirmed."""
     flatq("push", "-k", "key", "q", input=b"1", check=0)
     key, = (flatq.spool / "q/keys").iterdir()
     key.write_text("1\n")
 
 
 def test_a_key_is_not_free_because_a_listing_missed_its_message(flatq):
-    """Both of its looks fail, and the message moves while find lists the places."""
+    """Both looks of the push at out/ fail, and the message moves while find lists the places. The push must not take the key."""
     unsure_key(flatq)
     done = faulty(flatq, "openat", flatq.spool / "q/out", "push", "-k", "key", "q", when="1..2", input=b"2", env=moving(flatq))
     assert done.stdout in (b"1 dup\n", b"") and done.returncode == (0 if done.stdout else 74), done
 
 
 def test_a_push_whose_key_becomes_free_has_a_size_of_its_own(flatq):
-    """The message that has the key is settled between two looks at it."""
+    """The message that has the key is settled between two looks of the push. The new message then needs a slip with its own size."""
     unsure_key(flatq)
     receipt = flatq("reserve", "q", check=0).out.split()[0].decode()
     flatq("push", "-k", "key", "q", input=b"a longer one", env=verb_before(flatq, "find", "'done claimed'*", f"delete {receipt}"), check=0)
@@ -880,7 +880,7 @@ def test_a_push_whose_key_becomes_free_has_a_size_of_its_own(flatq):
 
 
 def test_a_key_that_a_sweep_cannot_look_at_is_not_left_to_nobody(flatq):
-    """Its message is settled and forgotten then, and each later push would be answered `dup`."""
+    """The key's message is settled. If the sweep removed the message and left the key, every later push would be answered `dup`."""
     for verb in "pop", "drain":
         flatq("push", "-k", "key", "q", input=b"1", check=0)
         assert flatq(verb, "q", env=stub(flatq, "rm", "exit 1") if verb == "drain" else None).out.strip() == b"1"
@@ -893,7 +893,7 @@ def test_a_key_that_a_sweep_cannot_look_at_is_not_left_to_nobody(flatq):
 
 
 def test_a_key_that_a_push_does_not_see_is_not_taken_over(flatq):
-    """Its first opening fails, and each look says that it is not there."""
+    """The push fails to open the key's file, and each look says that there is no such file. The push must not take the key over."""
     flatq("push", "-k", "key", "q", input=b"1", check=0)
     key, = (flatq.spool / "q/keys").iterdir()
     words = ["strace", "-f", "-qq", "-o", "/dev/null", "-P", str(key), "-e", f"trace=openat,{STATS}", "-e", "inject=openat:error=EIO:when=1",

@@ -295,10 +295,10 @@ def test_a_day(flatq, name, userland):
 
 @pytest.mark.full
 def test_a_day_with_debians_newest_uutils(flatq):
-    """Since 0.12 they may be used: `sync -f` stands in for their `sync FILE`, which reports no error."""
+    """From uutils 0.12 on, flatq accepts them. Their `sync FILE` reports no error, so flatq calls `sync -f`, which does."""
     flatq.env.update(FLATQ_SYNC="on", PATH=f"{newest.applets('rust-coreutils', flatq.home / 'newest')}:{flatq.env['PATH']}")
     a_day(flatq)
-    # a failed sync is seen
+    # the verb notices a failed sync
     done = faulty(flatq, "syncfs", flatq.spool / "q/wal", "push", "q", input=b"x")
     assert done.returncode == 74 and b"cannot sync" in done.stderr, done
 
@@ -310,7 +310,7 @@ def test_debians_newest_busybox_is_refused(flatq):
 
 
 def a_day(flatq):
-    """Any bytes, a megabyte, full and closed outputs, bulk, keys, a worker, the line door."""
+    """A usual day's work: any bytes, a megabyte, full and closed outputs, bulk, keys, a worker, the line door."""
     for body in b"", ANY, os.urandom(1 << 20):
         flatq("push", "q", input=body, check=0)
         for script in 'exec "$@" >&-', 'exec "$@" >/dev/full':
