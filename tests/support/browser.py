@@ -1,4 +1,4 @@
-"""Pages as a reader sees them: Chromium, spoken to over a pipe by its own protocol, and what is measured in a page."""
+"""Pages as a reader sees them: Chromium, which is told what to do over a pipe by its own protocol, and measurements of a page."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ import pytest
 
 from conftest import need
 
-#: Functions for Browser.ask: boxes of text, in pixels of the page
+#: functions for Browser.ask: boxes of text, in pixels of the page
 MEASURE = r"""
 const shown = (element) => element.checkVisibility({checkOpacity: true, checkVisibilityCSS: true});
 /* the boxes of all lines of text, of a page or of what a selector names */
@@ -90,14 +90,14 @@ function contrasts(selector) {
 
 
 class Browser:
-    """One Chromium for many pages. Raises AssertionError with what it has said."""
+    """One Chromium for many pages. Its errors become AssertionErrors."""
 
     def __init__(self, home):
         program = need(next((name for name in ("chromium", "chromium-browser", "google-chrome") if shutil.which(name)), "chromium"))
         theirs, self.out = os.pipe()
         self.into, said = os.pipe()
         self.log = open(home / "browser.log", "w+b")
-        # it reads what is asked on descriptor 3 and writes its answers to 4: numbers of one digit, which every shell can give
+        # it reads requests on descriptor 3 and writes answers to 4: numbers of one digit, which every shell can give
         words = ["sh", "-c", 'exec 3<"/proc/self/fd/$1" 4>"/proc/self/fd/$2"; shift 2; exec "$@"', "browser", str(theirs), str(said),
                  program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
                  "--remote-debugging-pipe", f"--user-data-dir={home}/profile"]
@@ -131,7 +131,7 @@ class Browser:
         return answer["result"]
 
     def open(self, url, width=1280, dark=False, height=900, script=True):
-        """A page that is loaded, so wide, light or dark, with or without scripts."""
+        """Load a page: so wide, light or dark, with or without scripts."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
         self.call("Emulation.setScriptExecutionDisabled", value=not script)
@@ -148,7 +148,7 @@ class Browser:
         return done["result"].get("value")
 
     def shot(self, path):
-        """The whole page as a PNG."""
+        """Save the whole page as a PNG."""
         high = self.ask("document.documentElement.scrollHeight")
         wide = self.ask("document.documentElement.clientWidth")
         area = {"x": 0, "y": 0, "width": wide, "height": high, "scale": 1}

@@ -47,7 +47,7 @@ def count(command, input=b"", env=None, cwd=None):
 
 
 def calls(log):
-    """(name, arguments, result) of each call that succeeded; those that strace shows in two pieces are put together."""
+    """(name, arguments, result) of each call that succeeded. A call that strace prints in two pieces is put together."""
     begun = {}
     for line in log.read_text(errors="replace").splitlines():
         pid, rest = line.split(None, 1)

@@ -1,4 +1,4 @@
-"""What the tests of the engine share: a reservation as a tuple, one clear line, what lies on the disk, shell loops, a clock to set."""
+"""What the tests of the engine share: a reservation as a tuple, one clear line of error, the files of a queue, shell loops, a clock to set."""
 
 import os
 import re
@@ -18,7 +18,7 @@ from flatq.crashlab.gate import processes
 
 Reserved = namedtuple("Reserved", "receipt id tries length body")
 
-# what a queue's directory holds beside messages
+# the files of a queue's directory that are no messages
 NO_MESSAGE = {"log", "lock", "tended", "conf", "closed"}
 
 
@@ -31,7 +31,7 @@ def push(flatq, body, *args, **more):
 
 
 def pop(flatq, *args, **more):
-    """What pop says, in full, where it must have found something."""
+    """All that pop prints. It must find a message."""
     done = flatq("pop", *args, check=0, **more)
     assert done.err == b""
     return done.out
@@ -47,7 +47,7 @@ def reserve(flatq, *args, **more):
 
 
 def refused(result, status, verb=None, *, text=b""):
-    """The exit code, nothing on stdout, and one clear line on stderr."""
+    """The verb must have ended with this exit code, nothing on stdout, and one clear line on stderr."""
     assert (result.status, result.out) == (status, b""), result
     assert result.err.count(b"\n") == 1 and result.err.endswith(b"\n"), result
     assert text in result.err, result
@@ -57,12 +57,12 @@ def refused(result, status, verb=None, *, text=b""):
 
 
 def empty(flatq, *queues, **more):
-    """Nothing is ready in any of the queues."""
+    """No message is ready in any of the queues."""
     refused(flatq("pop", *queues, **more), 66, "pop")
 
 
 def lies(spool, queue="default"):
-    """The files of a queue, by place: {"wal": [names], ...}. Markers, the log and what waiters left are among them."""
+    """The files of a queue, by place: {"wal": [names], ...}. Markers, rotated logs and the files of waiters are among them."""
     base = spool / queue
     found = {}
     for root, _, names in os.walk(base):
@@ -74,7 +74,7 @@ def lies(spool, queue="default"):
 
 
 def stopped_by(process, number):
-    """It ends as whoever sent the signal expects; mksh says 128 and the number for some of them."""
+    """The process ends as the sender of the signal expects. For some signals, mksh ends with 128 and the number."""
     assert process.wait(60) in (-number, 128 + number)
 
 
@@ -88,7 +88,7 @@ def stop_waiting(clock, waiting):
 
 
 def loop(flatq, script, *args, timeout=600, shell=None):
-    """A script with $sh, $lib: many verbs in a row without coming back to Python between them. It must succeed."""
+    """Run a script with $sh and $lib: many verbs in a row, without coming back to Python between them. It must succeed."""
     done = subprocess.run(
         ["dash", "-c", script, "loop", *map(str, args)], env=flatq.environment({"sh": shell or flatq.shell, "lib": str(LIB)}),
         cwd=flatq.home, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout,
@@ -98,14 +98,14 @@ def loop(flatq, script, *args, timeout=600, shell=None):
 
 
 def drain(flatq, queue="default", timeout=600):
-    """Every message that is ready, one pop each, as one string of bytes."""
+    """All messages that are ready, taken by one pop each, as one string of bytes."""
     done = loop(flatq, 'while "$sh" "$lib/pop" "$1"; do :; done', queue, timeout=timeout)
     assert done.err.count(b"\n") == 1, done.err[-300:]
     return done.out
 
 
 def children(pid):
-    """The processes that pid has started and that still are."""
+    """The processes that pid has started and that still exist."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children") as numbers:
             return [int(number) for number in numbers.read().split()]
@@ -114,7 +114,7 @@ def children(pid):
 
 
 def command_of(pid):
-    """The name of the program pid runs; empty where there is no such process, or a zombie."""
+    """The name of the program that pid runs; empty if there is no such process, or only a zombie."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip() if Path(f"/proc/{pid}/cmdline").read_bytes() else ""
     except OSError:
@@ -122,7 +122,7 @@ def command_of(pid):
 
 
 def child_named(process, name):
-    """The pid of a process below `process` that runs the program called so; None where there is none."""
+    """The pid of a process below `process` that runs the program of that name, or None."""
     found = children(process.pid)
     for pid in found:
         if command_of(pid) == name:
@@ -132,13 +132,13 @@ def child_named(process, name):
 
 
 def used(pid):
-    """Seconds of processor time, of pid and of the children it has waited for."""
+    """Seconds of processor time of pid and of the children that it has waited for."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def holders(path):
-    """Processes that have something below path open, or work there."""
+    """Processes that have a file below path open, or work there."""
     found = []
     for process in Path("/proc").iterdir():
         if not process.name.isdigit() or int(process.name) == os.getpid():
@@ -152,7 +152,8 @@ def holders(path):
     return found
 
 
-# `sleep` of a Clock: it is asleep until the clock, or a signal, says otherwise. Less than a fifth of a second, a look now and then, ends by itself
+# `sleep` of a Clock. It sleeps until the clock is set past its end, or a signal comes. A sleep of less than a fifth of a second, between two looks,
+# ends by itself
 SLEEP = """case $1 in 0.0* | 0.1*) for=$1 ;; *) for=1000000 ;; esac
 case $1 in *.??) set -- "${1%.*}" "${1#*.}" ;; *) set -- "$1" 00 ;; esac
 read -r now rest <"$FLATQ_PROC/uptime"
@@ -165,9 +166,9 @@ exec "$REAL" "$for" """
 
 
 class Clock:
-    """A /proc of one's own, for FLATQ_PROC: the time since the start and the boot are what the test says.
+    """A /proc for FLATQ_PROC, in which the test sets the uptime and the boot.
 
-    It shows no processes, so nobody's death is proven. After runs_sleep(), `sleep` goes by it as well."""
+    It shows no processes, so nobody's death is proved. After runs_sleep(), `sleep` goes by this clock as well."""
 
     def __init__(self, path):
         self.path = path
@@ -186,7 +187,7 @@ class Clock:
         for pid, left in self.sleepers().items():
             if left <= 0:
                 with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)  # a worker's alarm ignores the others
+                    os.kill(pid, signal.SIGKILL)  # a worker's alarm ignores the other signals
 
     def advance(self, seconds):
         self.set(self.seconds + seconds)
@@ -200,11 +201,11 @@ class Clock:
         return self
 
     def shows(self, pid):
-        """Show this process, as long as it is there."""
+        """Show this process, as long as it exists."""
         (self.path / str(pid)).symlink_to(f"/proc/{pid}")
 
     def sleepers(self):
-        """For how many seconds each process sleeps, by its number."""
+        """For how many seconds each process sleeps, by its pid."""
         found = {}
         for entry in self.path.glob("sleeping/*"):
             end, pid = entry.read_text(), int(entry.name)
@@ -216,11 +217,11 @@ class Clock:
         return [left for pid, left in self.sleepers().items() if left > 0 and pid in children(process.pid)]
 
     def asleep(self, process):
-        """For how many seconds a waiting verb is going to sleep, as soon as it does."""
+        """Wait until the waiting verb sleeps, and return for how many seconds."""
         return wait_for(lambda: self.sleeps_of(process), "it sleeps")[0]
 
     def passes(self, process):
-        """Time passes as it sleeps, until it ends: how many seconds."""
+        """Let time pass whenever the process sleeps, until it ends. Return the seconds."""
         began = self.seconds
 
         def ended():
@@ -235,12 +236,12 @@ class Clock:
 
 @pytest.fixture
 def clock(clock, stub):
-    """Instead of conftest's: `sleep` goes by it as well. So whoever waits goes on only when it is woken, or when the test lets time pass."""
+    """conftest's clock, by which `sleep` goes as well. So a waiting verb goes on only when it is woken, or when the test lets time pass."""
     return clock.runs_sleep(stub)
 
 
 def alive(pid):
-    """Whether it still runs; a zombie does not."""
+    """Whether the process still runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
@@ -248,12 +249,12 @@ def alive(pid):
 
 
 def carriers(spool):
-    """What runs with that spool, or another mark, in its environment: all that belongs to one launch, whatever session it is in."""
+    """The processes that have that spool, or another mark, in their environment: all that belong to one launch, in whatever session they are."""
     return processes.carriers(str(spool).encode())
 
 
 def end_launches(spool, *processes):
-    """Ends each launch; kills what is left of them with that spool, and returns it."""
+    """End each launch. Kill the processes with that spool that are left, and return them."""
     for process in processes:
         if process.poll() is None:
             process.terminate()
@@ -287,7 +288,7 @@ def faulty(flatq, call, path, verb, *args, error="EIO", when="1", input=b"", env
 
 
 def on_terminal(leader, what=b""):
-    """What is said on a terminal until that is among it, or until nobody has the terminal open; within a minute."""
+    """The output on a terminal until `what` is in it, or until no process has the terminal open; for a minute at most."""
     said, end = b"", time.monotonic() + 60
     with suppress(OSError):
         while time.monotonic() < end and not (what and what in said) and select.select([leader], [], [], 60)[0]:

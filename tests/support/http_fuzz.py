@@ -1,4 +1,4 @@
-"""Valid conversations with the HTTP door, broken in every way that comes to mind, for a bounded time."""
+"""Valid conversations with the HTTP door, broken in many random ways, for a limited time."""
 
 import errno
 import random
@@ -31,7 +31,7 @@ PIECES = [
 
 
 def broken(rng):
-    """One conversation: a few valid ones behind each other, with mutations."""
+    """One conversation: a few valid requests in a row, with mutations."""
     text = b"".join(rng.choice(VALID) for _ in range(rng.randint(1, 3)))
     for _ in range(rng.randint(0, 4)):
         at = rng.randrange(len(text) + 1)
@@ -51,11 +51,11 @@ def broken(rng):
             text = text[:to] + text[at:]
         if not text:
             text = b"\r\n"
-    return re.sub(rb"wait=\d+", b"wait=1", text)  # it is not time that is tried here
+    return re.sub(rb"wait=\d+", b"wait=1", text)  # the test need not wait for long polls
 
 
 def send(port, text, rng, seconds=300):
-    """What the door says until it closes; TimeoutError where it does neither within so many seconds."""
+    """What the door says until it closes. TimeoutError if it neither answers nor closes within so many seconds."""
     with socket.create_connection(("127.0.0.1", port), timeout=seconds) as client:
         said = b""
         try:
@@ -66,7 +66,7 @@ def send(port, text, rng, seconds=300):
             else:
                 client.sendall(text)
             if rng.random() < 0.1:
-                return said  # gone without waiting
+                return said  # the client goes without waiting
             client.shutdown(socket.SHUT_WR)
             while True:
                 piece = client.recv(65536)
@@ -74,14 +74,14 @@ def send(port, text, rng, seconds=300):
                     return said
                 said += piece
         except OSError as error:
-            # the door may have reset the connection, also before we say that no more comes
+            # the door may have reset the connection, also before the client ends its side
             if error.errno not in (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN):
                 raise
             return said
 
 
 def run(port, seconds, seed):
-    """The conversations that were sent, how many had an answer; each is an answer of HTTP or none."""
+    """The number of conversations that were sent, and of those that got an answer. Each answer must be one of HTTP."""
     rng = random.Random(seed)
     end = time.monotonic() + seconds
     sent = answered = 0

@@ -1,4 +1,4 @@
-"""What the tests of the crash laboratory share: places to work in, in memory where there is such a file system."""
+"""What the tests of the crash laboratory share: places to work in, in memory if there is such a file system."""
 
 import os
 import shutil
@@ -14,14 +14,14 @@ from flatq.crashlab.gate import gate
 
 @pytest.fixture
 def place():
-    """For one test."""
+    """A place for one test."""
     with campaign.workplace() as path:
         yield path
 
 
 @pytest.fixture(scope="session")
 def work():
-    """For all tests of a run, in whatever process, where there is a gate: what one has found out about a wreck the others need not."""
+    """A place for all tests of a run, in all its processes, if there is a gate. What one test finds out about a wreck, the others read there."""
     there, reason = gate.available()
     if not there:
         pytest.skip(reason)
@@ -30,7 +30,7 @@ def work():
 
 @pytest.fixture
 def own(work):
-    """A directory in there for one test alone."""
+    """A directory in that place for one test alone."""
     path = Path(tempfile.mkdtemp(dir=work))
     yield path
     shutil.rmtree(path)
@@ -44,7 +44,7 @@ def pool(work):
 
 @pytest.fixture
 def trials(request):
-    """trials("power", outcomes): so many trials of that family were made; the run's last lines add them up."""
+    """trials("power", outcomes) notes how many trials of that family were made. The last lines of the run add them up."""
     def note(family, outcomes):
         request.node.user_properties.append(("trials", [family, len(outcomes)]))
     return note

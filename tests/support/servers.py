@@ -1,4 +1,4 @@
-"""Real servers for tests, each on a free port of 127.0.0.1, ended by its number; and Python's modules that may not be installed."""
+"""Real servers for tests, each on a free port of 127.0.0.1 and ended by its pid; and Python modules that may not be installed."""
 
 import importlib
 import os
@@ -24,7 +24,7 @@ def module(name):
 
 
 def here_too(flatq, monkeypatch):
-    """Its spool is this process's as well, and the verbs that are Python run under this Python."""
+    """This process gets the spool of `flatq`, and verbs that need Python run under this Python."""
     flatq.env["FLATQ_PYTHON"] = sys.executable
     for name in ("FLATQ_DIR", "FLATQ_SYNC"):
         monkeypatch.setenv(name, flatq.env[name])
@@ -71,8 +71,8 @@ class Server:
 
 
 class Redis(Server):
-    """It writes all to an append-only file before it answers: with everysec, the usual, a kill loses what it has not yet written, and no
-    client can help that. redis-tools has the program as redis-check-rdb, which looks at its own name."""
+    """A Redis that writes to an append-only file before it answers. With everysec, the default, a kill loses what is not yet written, which no
+    client can prevent. redis-tools has the server as redis-check-rdb, which goes by the name that it is called with."""
 
     def command(self):
         program = shutil.which("redis-server")
@@ -93,7 +93,7 @@ class Redis(Server):
 
 
 class Beanstalkd(Server):
-    """With a binlog."""
+    """A beanstalkd with a binlog."""
 
     def command(self):
         return [need("beanstalkd"), "-l", "127.0.0.1", "-p", str(self.port), "-b", str(self.place), "-f0"]

@@ -1,6 +1,6 @@
-"""Conversations with a beanstalkd, ours or Debian's: scripts, the replies to them, and what in these is a matter of the moment.
+"""Conversations with a beanstalkd, flatq's or Debian's: scripts, the replies to them, and which parts of the replies differ from run to run.
 
-`python3 tests/support/stalk.py` lets Debian's say anew what stalk_said.json has, where time passes."""
+`python3 tests/support/stalk.py` runs the scripts in which time passes with Debian's, and writes its replies to stalk_said.json."""
 
 import json
 import os
@@ -18,13 +18,13 @@ from pathlib import Path
 from conftest import free, listening, need, wait_for
 from engine import carriers, command_of, end_launches
 
-# what is the server's own, or a measurement
+# values that are the server's own, or are measured
 MASKED = ("pid", "id", "uptime", "age", "time-left", "pause-time-left", "rusage-utime", "rusage-stime", "hostname", "os", "platform", "version",
           "file", "binlog-[a-z-]+", "name: [0-9]")
 
 
 class Client:
-    """One connection: bytes out, whole replies in. Whenever nothing comes for a tenth of a second, `silent` is called."""
+    """One connection: it sends bytes and reads whole replies. Whenever nothing comes for a tenth of a second, it calls `silent`."""
 
     def __init__(self, connection, silent=None):
         self.socket, self.got, self.ended, self.silent = connection, b"", False, silent
@@ -33,7 +33,7 @@ class Client:
         self.socket.sendall(data)
 
     def more(self, seconds):
-        """Whether anything came; at the end of the connection `ended` is set."""
+        """Whether anything came. At the end of the connection it sets `ended`."""
         self.socket.settimeout(max(seconds, 0.001))
         try:
             piece = self.socket.recv(1 << 20)
@@ -55,7 +55,7 @@ class Client:
         return True
 
     def rest(self, seconds=60):
-        """All that comes to the end."""
+        """All that comes until the connection ends."""
         self.until(lambda: self.ended, seconds)
         return self.got
 
@@ -64,7 +64,7 @@ class Client:
         return piece
 
     def reply(self, seconds=60.0):
-        """The next reply, its CRLF and its data included; `<nothing>` or `<end>` where there is none."""
+        """The next reply, with its CRLF and its data; `<nothing>` or `<end>` if there is none."""
         if not self.until(lambda: b"\r\n" in self.got, seconds):
             return self.take(len(self.got)) + (b"<end>" if self.ended else b"<nothing>")
         line = self.take(self.got.index(b"\r\n") + 2)
@@ -91,7 +91,7 @@ class Client:
 
 
 def over_tcp(flatq, door):
-    """A client, and the door's own end of its connection: what is set there can be seen."""
+    """A client, and the door's own end of its connection, whose settings can be read."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         ours = socket.create_connection(listener.getsockname(), 20)
         theirs, _ = listener.accept()
@@ -100,7 +100,7 @@ def over_tcp(flatq, door):
 
 
 def in_pieces(theirs):
-    """Whether TCP sends the second piece of an answer before the first is acknowledged: else it waits for 40 ms in each round."""
+    """Whether TCP sends the second piece of an answer before the first is acknowledged. Otherwise it waits for 40 ms each time."""
     return bool(theirs.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
 
 
@@ -134,7 +134,7 @@ class Ours:
 
 
 class Launched(Ours):
-    """A door under ./launch, of which nothing outlives the test."""
+    """A door under ./launch, which ends with the test."""
 
     def __init__(self, flatq, *args, door="beanstalk", port=None, unix=None, env=None):
         need("ncat")
@@ -172,8 +172,8 @@ class Launched(Ours):
 
 
 class Direct(Ours):
-    """lib/beanstalk itself, on a socket of its own for each connection: without ncat, under any shell. With a Clock, time passes only in
-    talk(), when the script says so and when it waits for one that sleeps."""
+    """lib/beanstalk itself, on a socket of its own for each connection: without ncat, under any shell. With a Clock, time passes only in talk():
+    when the script says so, and when it waits for a process that sleeps."""
 
     def __init__(self, flatq, door="beanstalk", env=None, clock=None):
         self.flatq, self.door, self.env, self.clock, self.processes = flatq, door, env, clock, []
@@ -188,7 +188,7 @@ class Direct(Ours):
         return Client(ours, self.clock and (lambda: self.silent(process)))
 
     def silent(self, process):
-        """Who sleeps, and has not been woken, sleeps to the end."""
+        """A process that sleeps, and was not woken, sleeps to the end."""
         left = self.clock.sleeps_of(process)
         if left and not list(self.flatq.spool.glob(f".wait/{process.pid}-*.woken")):
             self.clock.advance(min(left))
@@ -206,7 +206,7 @@ class Direct(Ours):
 
 
 class Debians:
-    """beanstalkd, without a binlog."""
+    """Debian's beanstalkd, without a binlog."""
 
     sleep = staticmethod(time.sleep)
 
@@ -218,17 +218,17 @@ class Debians:
     def connect(self):
         return Client(socket.create_connection(("127.0.0.1", self.port), 60))
 
-    # It is one thread, so what it has begun is done before it reads another command. To ask it would change its statistics
+    # It is one thread, so it finishes a command before it reads another. A question would change its statistics
 
     def open(self):
         found = 0
         for link in Path(f"/proc/{self.process.pid}/fd").iterdir():
-            with suppress(FileNotFoundError):  # closed since it was listed
+            with suppress(FileNotFoundError):  # the connection was closed since the listing
                 found += os.readlink(link).startswith("socket:")
         return found
 
     def settled(self, client, count):
-        """Whether it has read all that the client has sent."""
+        """Whether the server has read all that the client has sent."""
         ends = f":{self.port:04X}", f":{client.socket.getsockname()[1]:04X}"
         with open("/proc/net/tcp") as table:
             rows = [row.split() for row in table]
@@ -249,7 +249,8 @@ class Debians:
 
 
 def masked(reply, ids):
-    """The reply with job ids by the order in which they were given (#1), and numbers of the moment as N; lists of tubes sorted."""
+    """The reply, with #1 and so on for job ids in the order in which they were given, N for numbers that differ from run to run, and sorted lists
+    of tubes."""
     head, _, rest = reply.partition(b"\r\n")
     number = lambda found: found[1] + b"#%d" % (ids.index(found[2]) + 1) if found[2] in ids else found[0]
     head = re.sub(rb"^((?:INSERTED|RESERVED|FOUND|BURIED) )(\d+)", number, head)
@@ -301,7 +302,7 @@ def talk(server, script, drain=None):
                     one.send(piece)
                 heard(line, sent[1], int(sent[3] or 1))
             elif words[0] == "sleep":
-                server.sleep(float(words[1]))  # what is tried is that something happens by itself
+                server.sleep(float(words[1]))  # something must happen by itself meanwhile
             elif words[0] == "drain":
                 server.drain()
             elif words[1] == "end":
@@ -328,7 +329,7 @@ def talk(server, script, drain=None):
 
 
 def compare(servers, script):
-    """talk() with all of them at once: the first one's replies, and lines where another's differ."""
+    """talk() with all of them at once: the replies of the first one, and the lines where another's differ."""
     said, failed = {}, []
 
     def run(server):
@@ -352,17 +353,17 @@ def differences(first, other):
     return [f"{line}\n    {one!r}\n    {two!r}" for (line, one), (_, two) in zip(first, other) if one != two]
 
 
-# What Debian's says where time passes, if it is right: in one run of three 1.12 misses the end of a job's time, until something else happens
+# What Debian's says where time passes, if it is right: in one run of three, 1.12 misses the end of a job's time until something else happens
 SAID = Path(__file__).with_name("stalk_said.json")
 
 
 def recorded(name):
-    """What Debian's has said: [(line, reply)], as talk() has it."""
+    """What Debian's said: [(line, reply)], as talk() returns it."""
     return [(line, reply.encode("latin-1")) for line, reply in json.loads(SAID.read_text())[name]]
 
 
 def debians_say(script, count):
-    """What so many of Debian's say at the same time: [(line, a Counter of replies)]."""
+    """What several of Debian's say at the same time: [(line, a Counter of replies)]."""
     servers = [Debians() for _ in range(count)]
     try:
         with ThreadPoolExecutor(count) as pool:
