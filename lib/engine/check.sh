@@ -238,8 +238,9 @@ check_awk() {
     END { if (!how) print bads + 0, goods + 0 }'
 }
 
-# check_keys - make keys/ agree with the messages. One pass over all names and lines, one over all keys
-check_keys() {
+# check_keys_compare - set `captured` to `remove KEY ID` for each key without its message, and `yes KEY ID` for each that is not confirmed. One pass
+# over all names and lines, one over all keys
+check_keys_compare() {
   check_fix=$({
     {
       cd "$q" && find delayed buried wal head out claimed ! -type d -name '*.k*' && find queue out claimed -type f -name "$flat_like.*.*.*" \
@@ -264,6 +265,11 @@ check_keys() {
         for (key in id) if (!((key " " id[key]) in there)) print "remove", key, id[key]; else if (is[key] != "yes") print "yes", key, id[key]
         print "end"
       }' 2>/dev/null) && capture "$check_fix" || { why="queue '$queue': keys cannot be checked"; return 74; }
+}
+
+# check_keys - make keys/ agree with the messages
+check_keys() {
+  check_keys_compare || return
   # Lines of three words without blanks
   check_gone='' check_how='' check_key=
   for check_word in $captured; do

@@ -64,7 +64,7 @@ request_read() {
   [ -z "$chunked" ] || request_left=some
 }
 
-# request_field - parse one header field, in `request_line`
+# request_field - split the header field in `request_line` into head_name and head_value, and take it
 request_field() {
   head_name=${request_line%%:*}
   [ ${#head_name} -le 256 ] || bad 431 'a header field with a long name'
@@ -102,6 +102,11 @@ request_field() {
     *[[:cntrl:]]*) bad 400 'a header field with control characters' ;;
     esac ;;
   esac
+  request_take
+}
+
+# request_take - note what the header field says, if it is one of those that count
+request_take() {
   case $head_name in
   [Hh][Oo][Ss][Tt])
     [ -z "$host" ] || bad 400 'two Host fields'
