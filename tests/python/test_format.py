@@ -1,4 +1,4 @@
-"""flatq.spark's reading and writing of flat files: pyarrow alone, without Spark and without Java."""
+"""flatq.spark reads and writes flat files with pyarrow alone, without Spark and without Java."""
 
 import ast
 import os
@@ -45,7 +45,7 @@ def claim(flatq, *args):
 
 
 def test_what_the_verbs_write(flatq):
-    """Single messages, priorities, keys, tries and bulk pushes: all of it as it was pushed, in order."""
+    """Single messages, priorities, keys, tries and bulk pushes: the rows have all of it as it was pushed, in order."""
     push(flatq, b"one", "-k", "key")
     flatq("push", "-0", input=b"".join(body + b"\0" for body in BODIES if b"\0" not in body), check=0)
     push(flatq, b"urgent", "-p", "7")
@@ -65,7 +65,7 @@ def test_what_the_verbs_write(flatq):
 
 
 def test_no_other_module_knows_what_lies_in_a_spool():
-    """Neither names of directories nor parts of a file's name."""
+    """The other modules know neither the names of directories nor the parts of a file's name."""
     modules = [path for place in ("spark", "pipeline") for path in sorted((ROOT / "python/flatq" / place).glob("*.py"))]
     assert len(modules) > 12
     for path in modules:
@@ -75,7 +75,7 @@ def test_no_other_module_knows_what_lies_in_a_spool():
         strings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
         assert not {"wal", "body", "fold", "unfold", ".ids"} & strings, path
         known = {"claimed"} & strings if path.name != "__init__.py" else set()
-        # a flat file is asked, not cut up
+        # a module must ask flat for a part of a flat file's name, not cut it out itself
         cut = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Subscript) and re.search(r"\bpath\b|basename", ast.unparse(node.value))]
         assert (known, [line for line in cut if path.name in ("sink.py", "source.py", "options.py")]) == (set(), []), path
 
@@ -98,7 +98,7 @@ def test_tries_of_a_whole_file_count(flatq):
 
 
 def test_what_the_verbs_read(flatq, tmp_path):
-    """A stage in the place of a flat file is one to pop, doctor and claim."""
+    """pop, doctor and claim accept a staged flat file like any other."""
     flatq("push", "-l", input=b"x\n" * 300, check=0)
     flatq("drain", check=0)
     pieces = staged(tmp_path / "stage", BODIES * 8, first=5000)
@@ -112,7 +112,7 @@ def test_what_the_verbs_read(flatq, tmp_path):
 
 
 def test_files_of_a_stage(tmp_path):
-    """Not over 500 messages or some MiB, no ids across a hundred thousand, and a message over all of that alone."""
+    """A file has 500 messages or some MiB at most, and no ids across a hundred thousand. A message over the limit has a file of its own."""
     pieces = staged(tmp_path, [b"x"] * 1300 + [b"y" * (5 << 20)] + [b"z" * (1 << 20)] * 5, first=99_900, priority=3)
     assert [piece.count for piece in pieces][:4] == [100, 500, 500, 200] and max(piece.count for piece in pieces) == 500
     assert sum(piece.count for piece in pieces) == 1306
@@ -157,7 +157,7 @@ def test_packing():
 ])
 @pytest.mark.parametrize("base64", [False, True])
 def test_a_damaged_line(tmp_path, damage, says, base64):
-    """It is named, file and line; and where data may be lost, the others are read, at their offsets."""
+    """The error names the file and the line. Where data may be lost, the other messages are read, at their offsets."""
     bodies = [os.urandom(100) for _ in range(1000)]
     pieces = staged(tmp_path, bodies)
     path = Path(pieces[1].path)
@@ -200,7 +200,7 @@ def test_lost(tmp_path):
 
 
 def test_a_look_at_what_is_ready(flatq):
-    """All that is ready, each once, wherever it lies; nothing of what is not."""
+    """It has all ready messages, each once, wherever they lie, and no other message."""
     expected = []
     flatq("push", "-l", input=b"".join(b"%d\n" % n for n in range(700)), check=0)
     expected += [b"%d" % n for n in range(1, 700)]
@@ -242,7 +242,7 @@ def test_marks(flatq):
 
 
 def test_a_million(flatq):
-    """Pushed in bulk, claimed, read: each is there, in its place."""
+    """A million messages are pushed in bulk, claimed and read: each is there, in its place."""
     flatq("push", "-l", input=b"".join(b"%d\n" % n for n in range(1_000_000)), check=0, timeout=110)
     end = 0
     for batch in flat.rows(claim(flatq, "-n", "1000000"), "jobs"):
@@ -253,7 +253,7 @@ def test_a_million(flatq):
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path):
-    """A flat file of 400 MB, as large messages make them, in a process that may have half of that."""
+    """A flat file of large messages has 400 MB, and the process may have half of that in memory."""
     path = tmp_path / f"0000065536.{1000:012d}.{1399:012d}.400.0.abc"
     body = b"QUJD" * 250_000
     with path.open("wb") as file:

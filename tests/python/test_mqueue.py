@@ -1,4 +1,4 @@
-"""mqueue: in and out of a kernel POSIX message queue, beside a program that uses one."""
+"""mqueue moves messages into and out of a kernel POSIX message queue, beside a program that uses that queue."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ def flatq(flatq, shell, monkeypatch):
 
 @pytest.fixture
 def kernel():
-    """A kernel's queue of five messages, as another program has it."""
+    """A kernel's queue of five messages, which another program could have created."""
     ipc = module("posix_ipc")
     name = f"/flatq-test-{os.getpid()}"
     try:
@@ -65,7 +65,8 @@ def test_priorities_come_through(flatq):
 
 
 def test_two_programs_joined(flatq, kernel):
-    """One that receives all the time, fed by a queue that holds more than the kernel's; in order, though it is full."""
+    """A program receives from the kernel's queue all the time. The queue that feeds it has more messages than the kernel's holds. They arrive in
+    order."""
     numbers = [b"%d" % number for number in range(30)]
     flatq("push", "-l", "jobs", input=b"".join(number + b"\n" for number in numbers), check=0)
     process = flatq.start("mqueue", "out", kernel.name, "jobs", stdin=subprocess.DEVNULL)
@@ -84,7 +85,7 @@ def test_it_waits_and_stops(flatq, kernel):
 
 
 def test_what_is_received_goes_back(flatq, kernel):
-    """Where the queue takes nothing, and it is told to stop."""
+    """The target is full and takes no message. mqueue ends, and the message is back in the kernel's queue."""
     flatq("create", "-b", "1", "jobs", check=0)
     push(flatq, b"x", "jobs")
     kernel.send(b"1", priority=3)
@@ -93,7 +94,7 @@ def test_what_is_received_goes_back(flatq, kernel):
 
 
 class Strikes:
-    """A tracer of the shovel's and the kernel's end: before its instruction number `left`, the signal comes."""
+    """A tracer of the shovel's and the kernel end's code: the signal comes before instruction number `left`."""
 
     FILES = {Kernel.take.__code__.co_filename, Shovel.run.__code__.co_filename}
 
@@ -111,7 +112,7 @@ class Strikes:
         return self
 
     def arm(self):
-        """From here on, in the callers as well."""
+        """Trace from here on, also in the callers."""
         frame = sys._getframe(2)
         sys.settrace(self)
         while frame:
@@ -121,10 +122,10 @@ class Strikes:
 
 
 def test_a_signal_at_every_moment_of_a_take(flatq, kernel):
-    """Its handler may raise before any instruction, though signals be blocked: another thread has them then, and the handler runs in the first.
-    The message is in the kernel's queue, or in hand, and then it is sent back or pushed."""
+    """The handler may raise before any instruction: even if signals are blocked, another thread can get the signal, and then the handler runs in
+    the main thread. The message must be in the kernel's queue, or be sent back or pushed."""
     def run(moment):
-        """Whether that instruction, counted from the first look at the kernel's queue to the first push, was there to be struck."""
+        """Whether the run had that instruction. They are counted from the first look at the kernel's queue to the first push."""
         there = target("jobs")
         shovel = Shovel(Kernel(kernel.name), there, once=True, count=1)
         strikes, give = Strikes(shovel, moment, signal.SIGTERM), there.give
@@ -155,7 +156,7 @@ def test_a_signal_at_every_moment_of_a_take(flatq, kernel):
 
 @pytest.mark.parametrize("why", ["refused", "told twice", "told when it was taken"])
 def test_a_signal_at_every_moment_of_an_end(flatq, kernel, why):
-    """The other end refuses the message, or a signal has come: whatever signal comes at whatever moment then, the message goes back."""
+    """The other end refuses the message, or a signal has come. Whenever a further signal comes then, the message goes back."""
     moment, strikes = 0, None
 
     def armed(raises):
@@ -190,7 +191,7 @@ def test_a_signal_at_every_moment_of_an_end(flatq, kernel, why):
             pass
         finally:
             sys.settrace(before)
-        # twice where the signal came when it had just been sent back
+        # twice if the signal came just after the message was sent back
         assert 1 <= kernel.current_messages <= 1 + (why == "refused"), moment
         while kernel.current_messages:
             assert kernel.receive(0) == (b"1", 3)

@@ -1,4 +1,4 @@
-"""The pages that people look at, by what must be seen: texts that do not cover each other, nothing cut off, axes that begin at 0, contrast."""
+"""The pages that people look at: texts must not cover each other, nothing may be cut off, axes begin at 0, and contrast is high enough."""
 
 import math
 import time
@@ -21,7 +21,7 @@ SPANS = (0, 0.6, 4, 31, 119, 600, 7000, 40000, 2e5, 4e6, 4e7, 4e8)
 
 
 def measured(span, queues=20):
-    """Statistics of queues of very different depth, as a report has them: from one message to a hundred million."""
+    """Statistics of queues of very different depth, from one message to a hundred million, as a report has them."""
     width = 1.0 if span == 0 else next(width for width in stats.WIDTHS if span / width < 120)
     found = stats.Stats([], start=DAY, width=width, shares=report.SHARES)
     for n in range(queues):
@@ -44,7 +44,7 @@ def page(found, path, **more):
 
 
 def looked_at(browser, url, width, dark, **more):
-    """What is wrong with the page there: texts that cover each other, that are cut off, or hard to read."""
+    """What is wrong with the page: texts that cover each other, are cut off, or are hard to read."""
     browser.open(url, width, dark, **more)
     wrong = browser.ask("{overlaps: overlaps(), cut: cut(), pale: contrasts('body > :not(figure), svg:not(.large)').filter((one) => one.contrast < 4.5)}")
     assert wrong == {"overlaps": [], "cut": [], "pale": []}, (url, width, dark, wrong)
@@ -60,7 +60,7 @@ def test_axes_begin_at_0_and_plots_over_time_agree():
             assert axes.get_ylim()[0] == 0 and axes.get_ylim()[1] >= max(line.get_ydata().max() for line in axes.lines)
         places = {(made.get_size_inches()[0], axes.get_position().x0, axes.get_position().x1, axes.get_xlim()) for made, axes in over_time}
         assert len(places) == 1, "the same width, and the same time axis"
-    # twenty queues: the deepest have a plot each, with a scale of its own, and the others one together
+    # of twenty queues, each of the deepest has a plot with a scale of its own, and the others share one
     titles = [axes.get_title(loc="left") for axes in figures["depth"].axes]
     assert len(titles) == 6 and titles[-1].startswith("15 others: ") and len({axes.get_ylim() for axes in figures["depth"].axes}) == 6
     assert all(legend.get_window_extent().y1 < made.axes[0].get_window_extent().y0 for made in figures.values() for legend in made.legends)
@@ -87,7 +87,7 @@ def test_the_time_zone_is_named(tmp_path, monkeypatch):
 
 
 def test_report_in_chromium(browser, tmp_path):
-    """One message, and twenty queues of very different depth; tiles that hold eight digits."""
+    """One message, and twenty queues of very different depth; numbers of up to eight digits."""
     url = page(measured(7000), tmp_path / "many.html")
     for width, dark in ((PHONE, False), (DESK, True)):
         looked_at(browser, url, width, dark)
@@ -105,7 +105,7 @@ def test_report_in_chromium(browser, tmp_path):
 
 @pytest.mark.full
 def test_every_span_in_chromium(browser, tmp_path):
-    """From one event to ten years, and latencies from 10 ms to months: no tick touches another."""
+    """From one event to ten years, and latencies from 10 ms to months. No tick's text touches another."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for at, span in enumerate(SPANS):
@@ -136,7 +136,7 @@ def test_campaigns_plot_tells_none_bad_from_not_tried(browser, tmp_path):
     some_bad = {looks[key] for key in tried if bad.get(key)}
     assert len(not_tried) == len(none_bad) == 1 and not not_tried & none_bad and len(some_bad) == 20 and not some_bad & (none_bad | not_tried)
     assert {hatch for _, hatch in not_tried} != {None} and texts.keys() == tried.keys()
-    # a single bad trial of all is seen at once: not near to the colour of none
+    # a single bad trial has a colour far from that of no bad trial
     assert max(abs(a - b) for a, b in zip(next(iter(none_bad))[0][:3], looks[rows[0], heads[1]][0][:3])) > 0.2
     for key, text in texts.items():
         less, more = sorted((light(to_rgba(text.get_color())), light(looks[key][0])))

@@ -1,4 +1,4 @@
-"""python -m flatq.pipeline: each job on a small spool, with exact results. One session for most; a real cluster has its own."""
+"""python -m flatq.pipeline: each job on a small spool, with exact results. Most tests share one session; a real cluster has its own."""
 
 import collections
 import contextlib
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 class Lasting:
-    """The tests' session for a job that would stop its own."""
+    """The tests' session, for a job that would stop its own at the end."""
 
     def __init__(self, spark):
         self.spark = spark
@@ -45,7 +45,7 @@ class Lasting:
 
 @pytest.fixture
 def job(spark, flatq, monkeypatch, capfdbinary):
-    """job("drain", ...) is the command, in this process: what it says, its exit code, its errors."""
+    """job("drain", ...) runs the command in this process, and returns its output, exit code and errors."""
     monkeypatch.setattr(command, "session", lambda args: Lasting(spark))
     monkeypatch.setenv("FLATQ_DIR", str(flatq.spool))
     Done = collections.namedtuple("Done", "code out err")
@@ -57,7 +57,7 @@ def job(spark, flatq, monkeypatch, capfdbinary):
         except SystemExit as error:
             found = error.code
         said = capfdbinary.readouterr()
-        # what Spark itself logs is no part of what the job says
+        # without what Spark itself logs
         err = [line for line in said.err.decode().splitlines() if not line.startswith("spark: ")]
         done = Done(found, said.out.decode(), err)
         assert done.code == code, done
@@ -69,7 +69,8 @@ def job(spark, flatq, monkeypatch, capfdbinary):
 
 
 def test_drain(job, flatq, tmp_path, spark):
-    """Each message once, for Spark and for who reads the files; again, with more; what a killed try left is removed."""
+    """Each message is in the table once, for Spark and for other readers of the files; also after a second run with more messages. What a killed
+    try left is removed."""
     fill(flatq, 0, 1500)
     to = tmp_path / "out"
     done = job("drain", "default", "--to", to, "--batch", "600")
@@ -84,12 +85,12 @@ def test_drain(job, flatq, tmp_path, spark):
     rows = table(to)
     assert sorted(rows["value"].to_pylist(), key=int) == numbers(1700)
     assert spark.read.parquet(str(to)).selectExpr("count(*)", "count(distinct queue, offset)").first() == (1700, 1700)
-    # headers on request, in a table of their own
+    # headers only on request, in a table of their own
     push(flatq, b"urgent", "-p", "7", "-k", "one")
     job("drain", "default", "--to", tmp_path / "headers", "--headers")
     [row] = table(tmp_path / "headers").to_pylist()
     assert (row["value"], row["headers"]["priority"], len(row["headers"]["key"])) == (b"urgent", 7, 33)
-    # a table whose checkpoint is gone would lose batches
+    # a table without its checkpoint would lose batches
     (to / "_checkpoint").rename(tmp_path / "gone")
     push(flatq, b"x")
     assert "_checkpoint is gone" in job("drain", "default", "--to", to, code=65).err[0]
@@ -97,7 +98,8 @@ def test_drain(job, flatq, tmp_path, spark):
 
 
 def test_one_drain_a_table(job, flatq, tmp_path, spark, monkeypatch):
-    """A second one says so and leaves all as it is: what is no part of the table yet may be what the first is writing."""
+    """A second drain to the same table says so, and changes nothing: files that are not part of the table yet may be those that the first one is
+    writing."""
     fill(flatq, 0, 300)
     to, told, failed = tmp_path / "out", threading.Event(), []
 
@@ -113,7 +115,7 @@ def test_one_drain_a_table(job, flatq, tmp_path, spark, monkeypatch):
         wait_for(lambda: failed or (to / "_checkpoint/commits/0").exists(), seconds=300)
         flight = to / f"part-99999-{uuid.uuid4()}-c000.snappy.parquet"
         flight.touch()
-        # the job's handlers are for a process of its own
+        # the handlers of the job are for a process of its own
         with monkeypatch.context() as patch:
             patch.setattr(signal, "signal", lambda *_: None)
             for more in ((), ("--continuous",), ("--consumer", "another")):
@@ -124,7 +126,7 @@ def test_one_drain_a_table(job, flatq, tmp_path, spark, monkeypatch):
         thread.join()
     assert (failed, flight.exists()) == ([], False)
     assert sorted(table(to)["value"].to_pylist(), key=int) == numbers(300)
-    # one that fails removes nothing either: the next one does
+    # nor does a drain that fails remove anything: the next drain does
     flight.touch()
     (flatq.spool / "default").rename(flatq.spool / "gone")
     with pytest.raises(Exception, match="no queue 'default'"):
@@ -133,7 +135,7 @@ def test_one_drain_a_table(job, flatq, tmp_path, spark, monkeypatch):
     (flatq.spool / "gone").rename(flatq.spool / "default")
     job("drain", "default", "--to", to)
     assert not flight.exists()
-    # told to stop before the first batch was committed
+    # it was told to stop before it committed the first batch
     (tmp_path / "new/_spark_metadata").mkdir(parents=True)
     (tmp_path / "new/_flatq").write_text(json.dumps({"job": "drain", "files": ["_spark_metadata"]}))
     (tmp_path / f"new/part-00000-{uuid.uuid4()}-c000.snappy.parquet").touch()
@@ -152,8 +154,8 @@ WRITERS = (("drain", "default"), ("events",), ("report",), ("campaign", "--famil
 @pytest.mark.parametrize("words", WRITERS, ids=lambda words: words[0])
 @pytest.mark.parametrize("far", (False, True), ids=("here", "far"))
 def test_nothing_of_anybodys_is_deleted(job, flatq, tmp_path, spark, words, far):
-    """A table of DataFrame.write, files that look like parts of one, another job's directory: refused, before anything is claimed, here and on
-    a file system that only Hadoop knows. What is added to a job's own directory is not removed either."""
+    """A table of DataFrame.write, files named like parts of one, another job's directory: the job refuses each before it claims anything, here and
+    on a file system that only Hadoop knows. Nor does it remove files that were added to its own directory."""
     authority = f"guard-{words[0]}"
     spark._jsc.hadoopConfiguration().set(f"fs.viewfs.mounttable.{authority}.link./top", f"file://{tmp_path}")
     fill(flatq, 0, 30)
@@ -189,7 +191,7 @@ def test_nothing_of_anybodys_is_deleted(job, flatq, tmp_path, spark, words, far)
     assert "is no directory" in job(*words, "--to", to, code=65).err[0] and out.read_text() == "mine"
     out.unlink()
     if words[0] == "drain":
-        # a mark that was cut short is alone
+        # a mark that was cut short is the only file
         out.mkdir()
         (out / "_flatq").write_text('{"job": "dr')
         for count in (30, 0):
@@ -199,7 +201,8 @@ def test_nothing_of_anybodys_is_deleted(job, flatq, tmp_path, spark, words, far)
 
 
 def test_what_comes_while_a_job_runs(flatq, tmp_path, spark):
-    """Files that somebody puts into the directory meanwhile stay: the table that was to be replaced is not, and a drain removes nothing."""
+    """Files that somebody puts into the directory meanwhile stay. The job does not replace a table that has such files, and a drain removes
+    nothing."""
     from flatq.pipeline.place import Place
 
     own = Place("events", str(tmp_path / "out"))
@@ -211,7 +214,7 @@ def test_what_comes_while_a_job_runs(flatq, tmp_path, spark):
         open(f"{new}/two", "w").close()
         (tmp_path / "out/mine").touch()
     assert set(os.listdir(tmp_path / "out")) == {"_flatq", "one", "mine"}
-    # one that fails leaves all as it was, and a link to the directory a link
+    # a job that fails leaves all as it was, and leaves a link to the directory a link
     (tmp_path / "out/mine").unlink()
     (tmp_path / "link").symlink_to("out")
     with pytest.raises(RuntimeError), Place("events", str(tmp_path / "link")).replaced() as new:
@@ -235,7 +238,7 @@ def test_what_comes_while_a_job_runs(flatq, tmp_path, spark):
 
 
 def test_a_table_that_was_moved(job, flatq, tmp_path):
-    """It is refused before anything is claimed, and goes on where it was."""
+    """drain refuses a table that was moved, before it claims anything. Moved back, the table goes on where it was."""
     fill(flatq, 0, 10)
     job("drain", "default", "--to", tmp_path / "out")
     fill(flatq, 10, 20)
@@ -249,7 +252,7 @@ def test_a_table_that_was_moved(job, flatq, tmp_path):
 
 @pytest.mark.full
 def test_a_table_elsewhere(job, flatq, tmp_path, spark):
-    """As with hdfs://, on a file system that only Hadoop knows: drained exactly, settled, loaded by a name."""
+    """On a file system that only Hadoop knows, as hdfs:// is: drained exactly once, settled, and loaded by a name."""
     far = tmp_path / "far"
     far.mkdir()
     spark._jsc.hadoopConfiguration().set("fs.viewfs.mounttable.elsewhere.link./top", f"file://{far}")
@@ -267,9 +270,9 @@ def test_a_table_elsewhere(job, flatq, tmp_path, spark):
 
 
 def all_of(terminal):
-    """What was written to it until its other side was closed."""
+    """All that was written to the terminal until its other side was closed."""
     said = b""
-    with contextlib.suppress(OSError):  # how the end of a terminal is read
+    with contextlib.suppress(OSError):  # the end of a terminal is read as an error
         while True:
             said += os.read(terminal, 65536)
     os.close(terminal)
@@ -277,7 +280,7 @@ def all_of(terminal):
 
 
 def test_progress_on_a_terminal(job, flatq, tmp_path, monkeypatch):
-    """One line that is written again and again, and nothing of it in the end; Spark's own where that is the only one."""
+    """One line that is written again and again, and removed at the end. If Spark's own line is the only one, that stays."""
     fill(flatq, 0, 300)
     near, far = pty.openpty()
     said = []
@@ -301,7 +304,7 @@ def test_progress_on_a_terminal(job, flatq, tmp_path, monkeypatch):
 
 @pytest.mark.new
 def test_refused(job, flatq, tmp_path):
-    """One clear line, and the project's exit codes."""
+    """One clear line on stderr, and the project's exit codes."""
     assert "no spool" in job("drain", "default", "--to", tmp_path / "out", code=66).err[0]
     push(flatq, b"1")
     assert "no queue 'none'" in job("drain", "none", "--to", tmp_path / "out", code=66).err[0]
@@ -341,7 +344,7 @@ def test_damaged_and_lost(job, flatq, tmp_path):
 
 
 def test_load(job, flatq, tmp_path):
-    """CSV, JSON, text, Parquet; a load that is run again does nothing; what was drained comes back."""
+    """CSV, JSON, text and Parquet are loaded. A load that is run again does nothing. A drained table can be loaded."""
     (tmp_path / "a.csv").write_text('name,size\n"x, ""y""\n",7\nz,\n')
     assert job("load", "q", "--from", tmp_path / "a.csv").out == "load: 2 messages to queue q\n"
     assert [json.loads(line) for line in flatq("drain", "-0", "q", check=0).out.split(b"\0")[:-1]] == [
@@ -369,7 +372,8 @@ def test_load(job, flatq, tmp_path):
 
 
 def test_load_of_what_is_not_utf_8(job, flatq, tmp_path, spark):
-    """A CSV or JSON is refused with line and column, and read in the encoding that is named; the lines of a text are bytes as they are."""
+    """A CSV or JSON file in another encoding is refused, with line and column, and read if the encoding is named. The lines of a text are bytes, as
+    they are."""
     latin = tmp_path / "latin.csv"
     latin.write_bytes("value,n\nok,1\n\"é\r\n\",2\nÜbung €,3\n".encode("cp1252"))
     said = job("load", "q", "--from", latin, code=65).err[0]
@@ -381,7 +385,7 @@ def test_load_of_what_is_not_utf_8(job, flatq, tmp_path, spark):
     with gzip.open(tmp_path / "b.json.gz", "wb") as file:
         file.write(b'{"value": "1"}\n' * 100000 + b'{"value": "\xe9"}\n')
     assert "line 100001, column 12: not UTF-8" in job("load", "q", "--from", tmp_path / "b.json.gz", code=65).err[0]
-    # where Python cannot look
+    # a file that Python cannot read itself
     spark._jsc.hadoopConfiguration().set("fs.viewfs.mounttable.encoding.link./top", f"file://{tmp_path}")
     far = ("load", "q", "--from", "viewfs://encoding/top/latin.csv", "--name", "far")
     assert "latin.csv: not UTF-8" in job(*far, code=65).err[0]
@@ -413,7 +417,7 @@ def test_a_load_that_has_ended_needs_no_java(job, flatq, tmp_path, monkeypatch):
 
 
 def test_load_as_push_would(job, flatq, tmp_path):
-    """Priority and lease are the messages'; --wait is for room."""
+    """Priority and lease are those of the messages. --wait waits for room."""
     (tmp_path / "a.txt").write_text("1\n")
     job("load", "q", "--from", tmp_path / "a.txt", "--priority", "7", "--lease", "33")
     [file] = os.scandir(flatq("claim", "-c", "me", "q", check=0).out.split()[2])
@@ -437,7 +441,7 @@ def test_load_as_push_would(job, flatq, tmp_path):
 
 
 def busy(flatq):
-    """Pushes, pops, reserves, releases, bulk, dead letters: each with what it does."""
+    """Pushes, pops, reserves, releases, bulk, dead letters: everything that is logged."""
     flatq("create", "-m", "2", "jobs", check=0)
     for n in range(12):
         push(flatq, b"%d" % n, "jobs")
@@ -457,7 +461,7 @@ def busy(flatq):
 
 
 def logged(spool):
-    """The logs, read without Spark."""
+    """The lines of the logs, read without Spark."""
     for queue, disk in (("jobs", "jobs"), ("a/b", "a,b")):
         for path in sorted((spool / disk).glob("log*")):
             for line in path.read_bytes().decode(errors="replace").splitlines():
@@ -476,14 +480,14 @@ def percentile(values, share):
 
 
 def test_events_and_stats(job, flatq, tmp_path, spark):
-    """The same numbers as plain Python finds in the logs; from the logs, from the table, and with logs that were put aside."""
+    """The numbers are those that plain Python finds in the logs: from the logs, from the table, and with rotated logs."""
     from flatq.pipeline import events, stats
 
     busy(flatq)
     (flatq.spool / "jobs/log").rename(flatq.spool / "jobs/log.179500000000")
     plain = list(logged(flatq.spool))
     assert job("events", "--to", tmp_path / "events").out.startswith(f"events: {len(plain)} events")
-    # again, in place of the first. What stands beside it is its owner's, whether the job ends well or not
+    # a second run replaces the first. Files beside the table stay, whether or not the job succeeds
     for name in ("events.old", "events.new", "x.old", "x.new"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "mine").touch()
@@ -501,7 +505,7 @@ def test_events_and_stats(job, flatq, tmp_path, spark):
         name: dict(collections.Counter({verb: sum(one[6] for one in plain if one[0] == name and one[2] == verb) for verb in {
             one[2] for one in plain if one[0] == name}})) for name in ("a/b", "jobs")}
     assert {queue.name: (queue.pushed, queue.done) for queue in got.queues} == {"a/b": (700, 103), "jobs": (12, 9)}
-    # 4 were buried, by turns: 3 in jobs of which 1 was kicked, 1 in a/b
+    # four were buried in turns: 3 in jobs, of which 1 was kicked, and 1 in a/b
     assert got.dead == {("jobs", "exit-1"): (3, 2), ("a/b", "no-good"): (1, 1)}
     assert got.series["jobs"][-1][2] == 12 - 9 - 3 + 1 and got.series["a/b"][-1][2] == 700 - 103 - 1
     assert sum(point[0] for point in got.series["a/b"]) == 700 and sum(point[1] for point in got.series["a/b"]) == 103
@@ -525,8 +529,8 @@ def test_events_and_stats(job, flatq, tmp_path, spark):
 
 
 def test_report(job, flatq, tmp_path, spark):
-    """One page, with nothing from elsewhere; a picture for each plot; the laboratory's as well where its outcomes are named. Of an empty spool,
-    one that says how a queue is made."""
+    """One page that needs no other file, with a picture for each plot, and for the laboratory's outcomes if they are named. For an empty spool, the
+    page says how to create a queue."""
     module("matplotlib")
     page = open(job("report", "--to", tmp_path / "nothing").out.strip(), encoding="utf-8").read()
     assert "Nothing yet" in page and "flatq push" in page and "<svg" not in page
@@ -555,7 +559,7 @@ def test_report(job, flatq, tmp_path, spark):
 
 @pytest.mark.full
 def test_report_in_a_browser(job, flatq, tmp_path):
-    """The page's text and figures are there, and its plots are drawn."""
+    """The page has its text and figures, and its plots are drawn."""
     module("matplotlib")
     import PIL.Image
 
@@ -576,13 +580,13 @@ def test_report_in_a_browser(job, flatq, tmp_path):
     done = chromium(f"--screenshot={shot}")
     assert shot.exists(), done.stderr[-2000:]
     colors = {color for _, color in PIL.Image.open(shot).convert("RGB").getcolors(1 << 24)}
-    # plots are drawn: these are colours of theirs
+    # the plots are drawn: these are their colours
     assert {(0x00, 0x72, 0xb2), (0xd5, 0x5e, 0x00)} <= colors, len(colors)
 
 
 @pytest.mark.full
 def test_campaign(job, tmp_path, spark):
-    """Trials of one scenario: as many outcomes as the laboratory has by itself."""
+    """The job finds as many outcomes of one scenario as the laboratory does by itself."""
     from flatq.crashlab.gate import gate
 
     there, reason = gate.available()
@@ -598,7 +602,7 @@ def test_campaign(job, tmp_path, spark):
 
 
 def environment(flatq):
-    """Of a job in a process of its own."""
+    """The environment of a job in a process of its own."""
     return {**os.environ, "FLATQ_DIR": str(flatq.spool), "FLATQ_SYNC": "off", "PYTHONPATH": str(ROOT / "python")}
 
 
@@ -618,7 +622,7 @@ KILLED = [("drain", ("offsets", "random", "commits")), ("load", ("stage", "rando
 @pytest.mark.timeout(4 * kills.PATIENCE)
 @pytest.mark.parametrize("job, points", KILLED if everything() else [(job, points[:1]) for job, points in share("killed drivers", KILLED, 1)])
 def test_killed_drivers(java, tmp_path, job, points):
-    """One after the other: nothing is lost, nothing is there twice. More of it is in the crash laboratory."""
+    """Drivers are killed one after the other. No message is lost, and none is there twice. The crash laboratory does more of it."""
     one = kills.Trial(job, points, chance(f"killed drivers {job}").randrange(1 << 32))
     print(one)
     outcome = kills.run(one, tmp_path)
@@ -627,7 +631,7 @@ def test_killed_drivers(java, tmp_path, job, points):
 
 @pytest.mark.full
 def test_continuous(java, flatq, tmp_path):
-    """Killed in its midst, started again, told to stop: nothing is lost or there twice, and all that is written is settled."""
+    """A drain is killed in the middle, started again, and told to stop. No message is lost or there twice, and all that is written is settled."""
     fill(flatq, 0, 1000)
     to = tmp_path / "out"
     words = ("drain", "default", "--to", to, "--continuous", "--every", "0.2", "--batch", "200")
@@ -639,7 +643,7 @@ def test_continuous(java, flatq, tmp_path):
     assert process.poll() is None, process.stderr.read().decode()[-2000:]
     fill(flatq, 1000, 1100)
     wait_for(lambda: (to / "_checkpoint/commits/5").exists() or process.poll() is not None, seconds=300)
-    # as `timeout` and systemd do it: Spark's processes are told, too
+    # `timeout` and systemd signal Spark's processes, too
     os.killpg(process.pid, signal.SIGTERM)
     out, err = process.communicate(timeout=300)
     assert (process.returncode, out, err) == (0, b"", b"")
@@ -648,7 +652,7 @@ def test_continuous(java, flatq, tmp_path):
 
 
 def test_told_before_it_has_begun(java, flatq, tmp_path):
-    """While Java starts: it ends at once, well, and has taken nothing."""
+    """The signal comes while Java starts. The job ends at once with 0, and has claimed nothing."""
     fill(flatq, 0, 100)
     process = started(flatq, "drain", "default", "--to", tmp_path / "out", "--continuous")
 
@@ -668,7 +672,7 @@ def test_told_before_it_has_begun(java, flatq, tmp_path):
 
 @pytest.mark.full
 def test_stats_at_a_terminal(job, flatq):
-    """The command, both its streams a terminal's: what it says to a pipe, and nothing else."""
+    """With both streams on a terminal, the command prints what it prints to a pipe, and nothing else."""
     push(flatq, b"1")
     flatq("pop", check=0)
     near, far = pty.openpty()
@@ -681,7 +685,7 @@ def test_stats_at_a_terminal(job, flatq):
 
 @pytest.mark.full
 def test_no_space(job, flatq, tmp_path, spark):
-    """The table's disk is full: one line that says so; with room it goes on, and each message is there once."""
+    """The table's disk is full, which one line says. With room the drain goes on, and each message is there once."""
     place = tmp_path / "disk"
     place.mkdir()
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "none", place], capture_output=True, text=True)
@@ -702,7 +706,7 @@ def test_no_space(job, flatq, tmp_path, spark):
         subprocess.run(["umount", "-l", place], check=True)
 
 
-#: tasks begin when both executors are there
+#: tasks begin once both executors are there
 CLUSTER = (
     "spark.executor.memory=512m", "spark.cores.max=2", "spark.executor.cores=1", "spark.driver.host=127.0.0.1",
     "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1", "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1",
@@ -711,7 +715,7 @@ CLUSTER = (
 
 
 def executor_of(work):
-    """The process that runs tasks for the worker with that directory; None where there is none yet."""
+    """The process that runs tasks for the worker with that directory, or None."""
     for process in os.scandir("/proc"):
         try:
             if process.name.isdigit() and os.readlink(f"{process.path}/cwd").startswith(f"{work}/app-"):
@@ -725,8 +729,8 @@ def executor_of(work):
 @pytest.mark.full
 @pytest.mark.timeout(1500)
 def test_cluster(spark, flatq, tmp_path, free_port):
-    """A real one, a master and two workers: an executor is killed in the midst of a task that stages rows, and half-way through the drain
-    one worker with all it has."""
+    """A real cluster of a master and two workers. An executor is killed in the middle of a task that stages rows; half-way through the drain, one
+    worker is killed with all its processes."""
     import pyspark
 
     rows = spark.range(40000).selectExpr("cast(id AS string) AS value").repartition(4)

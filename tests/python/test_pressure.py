@@ -1,4 +1,4 @@
-"""pressure, on a real Redis, beside a second client that knows nothing but the specification; and what clients that die leave behind."""
+"""pressure on a real Redis, beside a second client that follows only the specification; and what killed clients leave."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ ANY = bytes(range(256)) * 40 + b"\n\n"
 
 
 class Spec:
-    """A client that takes the prose of the specification step by step, each with a command of its own."""
+    """A client that follows the prose of the specification step by step, with one command for each step."""
 
     def __init__(self, redis, name="q"):
         self.redis, self.k = redis, lambda suffix="": f"__pressure__:{name}{suffix}"
@@ -95,7 +95,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def redis(server):
-    """redis-py, on an empty database."""
+    """redis-py, with an empty database."""
     client = module("redis").Redis(port=server.port)
     client.flushall()
     yield client
@@ -127,7 +127,7 @@ def run(flatq, *words, **more):
 
 
 def has_role(redis, role, who=None):
-    """Somebody has taken it, and said so."""
+    """Some client has the role, and has written its name."""
     return not redis.exists(f"__pressure__:q:{role}_free") and (redis.get(f"__pressure__:q:{role}") or b"").decode().find(who or "") >= 0
 
 
@@ -147,7 +147,7 @@ def test_every_verb(flatq, redis, q):
     refused(run(flatq, "put", "-w", "0", "q", input=b"x"), 75, "pressure", text=b"full")
     assert run(flatq, "length", "q", check=0).out == b"2\n"
     assert not redis.exists("__pressure__:q:not_full")
-    # the identifying value, and nothing that is not in the specification when nobody is at it
+    # the identifying value is there, and while no client is at work only keys of the specification
     assert redis.get("__pressure__:q:producer").decode().split(":")[0] == socket.gethostname()
     assert keys(redis) <= KEYS
     assert run(flatq, "get", "q", check=0).out == ANY
@@ -182,8 +182,8 @@ def test_what_does_not_exist(q, redis):
 
 
 def test_every_error(flatq, redis, q):
-    """All that the specification names, by the verb and its exit code; and the prose's way, not the listings': whoever has failed has given its
-    role back."""
+    """Every error that the specification names, by verb and exit code. As its prose says, and not its listings, a client that has failed has given
+    its role back."""
 
     def fails(code, text, *calls):
         for call in share(f"every error: {text} {calls}", calls, 1):
@@ -227,7 +227,7 @@ def test_in_each_shell(flatq, redis, q):
 
 
 def test_the_usual_place(monkeypatch):
-    """What the specification says where nothing is said."""
+    """The defaults of the specification."""
     for name in ("REDIS_SERVER", "REDIS_PORT", "REDIS_DB", "PRESSURE_PREFIX"):
         monkeypatch.delenv(name, raising=False)
     queue = pressure.Queue("q")
@@ -236,7 +236,7 @@ def test_the_usual_place(monkeypatch):
 
 
 def test_where(flatq, redis, server):
-    """The four variables, any name, and a database of its own."""
+    """The four environment variables, any name, and a database of its own."""
     name = b"a queue: \xff*[x]\n"
     env = {"REDIS_SERVER": "localhost", "REDIS_DB": "3", "PRESSURE_PREFIX": "pre*fix"}
     run(flatq, "create", os.fsdecode(name), env=env, check=0)
@@ -249,7 +249,8 @@ def test_where(flatq, redis, server):
 
 
 def test_a_queue_that_is_over_full_has_no_room(q, spec, redis):
-    """A client that knows only the specification can make it so: a get that leaves it full tells no producer that there is room."""
+    """A client that follows only the specification can make a queue over-full. A get that leaves it full must not tell producers that there is
+    room."""
     q.create(2)
     spec.put(b"0")
     spec.put(b"1")
@@ -266,7 +267,7 @@ def test_a_queue_that_is_over_full_has_no_room(q, spec, redis):
 
 @pytest.mark.parametrize("role", ["producer", "consumer"])
 def test_a_deletion_waits_so_long(flatq, q, redis, role):
-    """For who does not leave; then the rest is doctor's."""
+    """It waits for a client that does not leave. After that, doctor removes what is left."""
     for wait in ("0", "1"):
         q.create(1)
         assert redis.rpop(f"__pressure__:q:{role}_free")
@@ -280,14 +281,14 @@ def test_a_deletion_waits_so_long(flatq, q, redis, role):
 
 
 def test_a_lease_is_of_who_is_named(flatq, q, redis):
-    """One of ours that is over says nothing of another who has the role by now."""
+    """A lease of one of flatq's clients that has ended says nothing of another client that has the role by now."""
     q.create(1)
     assert redis.rpop("__pressure__:q:producer_free")
     redis.set("__pressure__:q:producer_lease", "1 0123456789abcdef ours:1:1")
     redis.set("__pressure__:q:producer", "another:1:1")
     refused(run(flatq, "put", "-w", "0", "q", input=b"1"), 75, "pressure", text=b"its producer is another:1:1")
     assert run(flatq, "doctor", "q", check=75).out == b"q open producer another:1:1 has the role, without a lease\n"
-    # its own, it would be
+    # if the role is its own, the lease counts
     redis.set("__pressure__:q:producer", "ours:1:1")
     assert b"mended" in run(flatq, "doctor", "q", check=0).out
     q.put(b"1", 0)
@@ -407,7 +408,7 @@ def test_delete_wakes_both(q, spec, redis, deletes):
     with ThreadPoolExecutor(3) as pool:
         putting = pool.submit(q.put, b"2")
         waits(redis, "producer")
-        # a getter that waits while there is something: the consumer's role is taken by hand
+        # the getter waits although there is a message, since the test itself holds the consumer's role
         assert redis.rpop("__pressure__:q:consumer_free")
         getting = pool.submit(q.get)
         deleting = pool.submit((q if deletes == "ours" else spec).delete)
@@ -469,11 +470,11 @@ def test_many_at_once(q, redis):
     assert q.doctor() == []
 
 
-# ---- who dies
+# ---- clients that die
 
 
 def lease_ends_in(redis, role, milliseconds):
-    """By the server's clock, whatever it was to be."""
+    """Set the lease to end so soon, by the server's clock."""
     seconds, micro = redis.time()
     name = f"__pressure__:q:{role}_lease"
     redis.set(name, b"%d " % (seconds * 1000 + micro // 1000 + milliseconds) + redis.get(name).split(b" ", 1)[1])
@@ -481,7 +482,7 @@ def lease_ends_in(redis, role, milliseconds):
 
 @pytest.mark.parametrize("role", ["consumer", "producer"])
 def test_a_killed_client_wedges_nobody(flatq, q, spec, redis, role):
-    """Its lease ends; then the next of ours takes the role, and doctor gives it back for others."""
+    """Its lease ends. Then the next client of flatq's takes the role, or doctor frees it for other clients."""
     for cure in ("wait", "doctor"):
         redis.flushall()
         q.create(1)
@@ -505,7 +506,7 @@ def test_a_killed_client_wedges_nobody(flatq, q, spec, redis, role):
         else:
             wait_for(lambda: b"mended" in run(flatq, "doctor", "q", check=0).out, "the lease is over")
             assert redis.llen(f"__pressure__:q:{role}_free") == 1
-        # no lease is left, and others go on
+        # no lease is left, and other clients go on
         assert not redis.exists(f"__pressure__:q:{role}_lease")
         assert role == "consumer" and spec.put(b"2") is None or spec.get() in (b"1", b"2")
 
@@ -542,7 +543,7 @@ def test_of_others_doctor_knows_nothing(flatq, q, redis):
     done = run(flatq, "doctor", check=75)
     assert done.out == b"q open producer somebody has the role, without a lease\n" and b"-f" in done.err
     assert run(flatq, "doctor", "-f", "q", check=0).out == b"q mended producer somebody has lost the role\n"
-    # died between taking what says that there is room, and putting
+    # it died between taking the token of room and putting its message
     redis.rpop("__pressure__:q:not_full")
     redis.lpush("__pressure__:q:producer_free", 0)
     out = run(flatq, "doctor", "q", check=0).out
@@ -581,7 +582,7 @@ def test_held(q, redis):
 
 
 def test_a_role_that_could_not_be_given_back(q, redis, monkeypatch):
-    """Where the server was gone just then, the same client takes it without waiting for the lease's end."""
+    """The answer to giving the role back was lost. The same client takes the role again without waiting for the lease's end."""
     q.create(1)
     q.lease = 1000
     ask = q._ask
@@ -594,7 +595,7 @@ def test_a_role_that_could_not_be_given_back(q, redis, monkeypatch):
     with pytest.raises(Unreachable):
         q.get(0)
     monkeypatch.setattr(q, "_ask", ask)
-    # that one had come to its end. One that did not:
+    # the server had carried that one out; the next one it had not
     role = pressure.Role(q, "consumer", 0)
     role.take()
     monkeypatch.setattr(q, "_ask", lambda question: (_ for _ in ()).throw(Unreachable("gone", 69)))

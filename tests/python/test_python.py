@@ -1,5 +1,5 @@
-"""python/flatq, the wrapper: every method over the real verbs, here and through a door; what is left after signals, cancels and time-outs;
-the wheel."""
+"""python/flatq, the wrapper: every method over the real verbs, here and through a door; what signals, cancellations and time-outs leave; the
+wheel."""
 
 import ast
 import asyncio
@@ -49,7 +49,7 @@ def unsynced(monkeypatch, tmp_path):
 
 @pytest.fixture
 def names_of(request, spool):
-    """names_of("door"): what Queue is made with, for a spool or for a door to it."""
+    """names_of("door"): the arguments of Queue, for a spool or for a door to it."""
     def make(where):
         if where != "door":
             return "jobs", spool
@@ -69,7 +69,7 @@ def jobs(spool):
 
 
 class Awaited:
-    """An AsyncQueue, or a message of one, of which each method is awaited at once: so it can be asked what a Queue is."""
+    """An AsyncQueue, or one of its messages, whose methods are awaited at once. So a test can use it like a Queue."""
 
     def __init__(self, twin):
         self.twin = twin
@@ -97,14 +97,14 @@ class Awaited:
 
 @pytest.fixture(params=["async", "here", "door"])
 def each(request, names_of, spool):
-    """A queue here, one through a door, and the twin for asyncio."""
+    """A queue here, one through a door, and an AsyncQueue."""
     queue = (AsyncQueue if request.param == "async" else Queue)(*names_of(request.param))
     return Awaited(queue) if request.param == "async" else queue
 
 
 @pytest.fixture
 def stub(tmp_path, monkeypatch):
-    """stub(script): verbs that only do that."""
+    """stub(script): every verb runs only that script."""
 
     def make(script):
         place = tmp_path / "stub"
@@ -117,7 +117,7 @@ def stub(tmp_path, monkeypatch):
 
 
 def running(spool):
-    """Processes that were given this spool, however they came away from us."""
+    """Processes that were started with this spool, even if they have left the session or the process group."""
     return carriers(f"FLATQ_DIR={spool}\0")
 
 
@@ -131,7 +131,7 @@ def nothing_left(spool):
 
 
 def descriptors():
-    gc.collect()  # what other tests left is closed
+    gc.collect()  # close what other tests have left open
     return set(os.listdir("/proc/self/fd"))
 
 
@@ -210,7 +210,7 @@ def test_many_at_a_time_async(spool):
 
 
 async def out_of_time(what, begun):
-    """wait_for, whose time is over as soon as that is true."""
+    """Await `what` until `begun` is true; then its time is over."""
     task = asyncio.ensure_future(what)
     await asyncio.get_running_loop().run_in_executor(None, wait_for, begun)
     return await asyncio.wait_for(task, 0.05)
@@ -218,7 +218,7 @@ async def out_of_time(what, begun):
 
 @pytest.mark.parametrize("end", [Disk("no room", 74), KeyboardInterrupt(), asyncio.TimeoutError()], ids=lambda end: type(end).__name__)
 def test_a_drain_that_ends_early(jobs, spool, monkeypatch, end):
-    """What it has taken nobody else gets: it is returned, or is the exception's."""
+    """No message that the drain has taken is lost: it returns them, or the exception has them."""
     pop, taken, third = AsyncQueue.pop, [], threading.Event()
 
     async def two(self):
@@ -249,7 +249,7 @@ def test_a_drain_that_ends_early(jobs, spool, monkeypatch, end):
 @pytest.mark.parametrize("count", [None, 1001])
 @pytest.mark.parametrize("end", ["killed", "interrupted", "cancelled"])
 def test_a_drain_that_ends_early_in_bulk(jobs, spool, monkeypatch, tmp_path, end, count):
-    """As above, of batches: the first is settled when the decoder of the second is killed, or stands still until the caller is stopped."""
+    """As above, with batches. The first is settled when the decoder of the second is killed, or stands still until the caller is stopped."""
     armed, first, second = tmp_path / "armed", tmp_path / "first", tmp_path / "second"
     stub = tmp_path / "stubs/base64"
     stub.parent.mkdir()
@@ -317,7 +317,7 @@ def test_only_bytes(jobs, body):
 
 
 def test_big(names):
-    """Ten megabytes in either direction, and nobody waits for the other for ever."""
+    """Ten megabytes in either direction: neither side waits forever for the other."""
     jobs, body = Queue(*names), os.urandom(10_000_000)
     jobs.push(body)
     with pytest.raises(ZeroDivisionError), jobs.reserve() as message:
@@ -444,7 +444,7 @@ def test_real_errors(jobs, spool, tmp_path, free_port):
 
 
 def test_status_that_nobody_keeps(jobs, spool):
-    """Where SIGCHLD is ignored nothing is started: an exit status could not be known, and a cancelled pop look like an empty message."""
+    """If SIGCHLD is ignored, no exit status can be known, and a cancelled pop would look like an empty message. So the wrapper starts no verb."""
     jobs.push(b"kept")
     script = f"import signal, flatq; signal.signal(signal.SIGCHLD, signal.SIG_IGN); flatq.Queue('jobs', {str(spool)!r}).pop()"
     for said in (python(script), python(script, preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))):
@@ -453,7 +453,8 @@ def test_status_that_nobody_keeps(jobs, spool):
 
 
 def test_status_that_others_took(jobs, spool):
-    """Somebody waits for every child, as soon as it ends: no answer, and no empty message where a verb was ended."""
+    """Another part of the program waits for every child as soon as it ends. The wrapper must return no answer, and no empty message for a verb that
+    was ended."""
     script = f"""if True:
         import asyncio, os, flatq
 
@@ -509,7 +510,7 @@ def test_threads(jobs):
 
 
 def test_fork(jobs, spool):
-    """While a thread of the parent waits, and with the same object."""
+    """The child of a fork uses the same Queue while a thread of the parent waits with it."""
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(jobs.pop, wait=30)
         waits(spool)
@@ -527,7 +528,7 @@ def test_fork(jobs, spool):
 
 
 def test_fork_while_a_verb_is_started(jobs, spool):
-    """The child has none of the pipes that the verb's caller waits for the end of, however long it lives."""
+    """However long the child lives, it holds none of the pipes on whose end the caller waits."""
     script = f"""if True:
         import os, signal, threading, flatq
 
@@ -559,7 +560,7 @@ def test_fork_while_a_verb_is_started(jobs, spool):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP], ids=lambda number: number.name)
 def test_signal(jobs, spool, number):
-    """Of a caller that a signal ends nothing stays behind, though only SIGINT is an exception to it."""
+    """A signal ends the caller. None of its verbs may go on, although Python raises an exception only for SIGINT."""
     if number != signal.SIGINT:
         need("setpriv")
     process = start(f"import flatq; flatq.Queue('jobs', {str(spool)!r}).pop(wait=60)")
@@ -579,7 +580,7 @@ class Ring(BaseException):
 @contextmanager
 def alarm(seconds):
     def ring(number, frame):
-        # between two statements of the caller's no wrapper can do anything: there it rings a little later
+        # between two statements of the caller no wrapper can act, so ring a little later
         while frame and frame.f_code is not verbs.run.__code__:
             frame = frame.f_back
         if frame:
@@ -600,7 +601,7 @@ def test_interrupted(jobs, spool):
     with pytest.raises(Ring), alarm(0.2):
         jobs.pop(wait=60)
     nothing_left(spool)
-    # at every moment of a reserve and of a push: it is back at once, and whole
+    # at every moment of a reserve and of a push: the message is back at once, whole
     jobs.push(b"warm")
     began = time.monotonic()
     jobs.pop()
@@ -627,7 +628,7 @@ def test_interrupted(jobs, spool):
 
 
 def test_deaf(jobs, spool, stub, monkeypatch):
-    """What does not hear TERM is killed, with what it has started."""
+    """A verb that ignores TERM is killed, with all that it has started."""
     monkeypatch.setattr(verbs, "GRACE", 0.3)
     stub("trap '' TERM; sleep 1000 & sleep 1000")
     impatient = Queue("jobs", spool, timeout=0.2)
@@ -662,7 +663,7 @@ def test_cancel_waiting(names, spool, tmp_path):
             task = asyncio.ensure_future(jobs.pop(wait=60))
             await asyncio.get_running_loop().run_in_executor(None, waits, spool, before)
             if ending == "loop":
-                # as it is when a main program ends: one has begun, another is about to
+                # as when a main program ends: one pop has begun, and another is about to
                 asyncio.ensure_future(jobs.pop(wait=60))
                 await asyncio.sleep(0)
                 return
@@ -744,7 +745,8 @@ def test_cancel_at_every_moment(jobs, spool):
 
 
 def test_cancel_that_came_late(jobs, spool, stub, tmp_path):
-    """What a verb has handed out is returned; the cancellation comes at the next await, but not where it was a time-out."""
+    """A verb ends with a message although it was cancelled. The message is returned, and the cancellation comes at the next await, unless it was a
+    time-out."""
     stub(f"trap 'printf late; exit 0' TERM; : >{tmp_path}/started; while :; do sleep 0.05; done")
     seen = []
 
@@ -789,7 +791,7 @@ def test_home(tmp_path, monkeypatch):
 
 
 def test_installation(tmp_path):
-    """The package alone, with what `make install` has put on PATH; a link to the verb will do, a console script is passed over."""
+    """The package alone finds the verbs of `make install` on PATH. A link to the verb will do; a console script is passed over."""
     shutil.copytree(ROOT / "python/flatq", tmp_path / "alone/flatq", ignore=shutil.ignore_patterns("__pycache__", "crashlab"))
     subprocess.run(["make", "-s", "install", f"PREFIX={tmp_path / 'in stalled'}"], cwd=ROOT, check=True, capture_output=True)
     for name in ("links", "ours"):
@@ -840,7 +842,7 @@ def pip(*words, within=(), **more):
 
 
 def test_claim(jobs):
-    """Many under a name; listed again; settled, or given back."""
+    """Many messages are claimed under a name and listed again, then settled or given back."""
     jobs.push_many([b"%d" % n for n in range(20)])
     segments = jobs.claim("me", 15)
     assert sum(segment.count for segment in segments) == 15 and segments[0].offset == 0 and os.path.isdir(segments[0].path)
@@ -860,7 +862,7 @@ def test_claim(jobs):
 
 @pytest.fixture(scope="module")
 def tree():
-    """A copy of what is built, which nobody may write to."""
+    """A read-only copy of the tree that is built."""
     top = Path(tempfile.mkdtemp(prefix="flatq-test."))
     for name in ("lib", "python"):
         shutil.copytree(ROOT / name, top / "tree" / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -879,7 +881,7 @@ def tree():
 
 
 def test_wheel(tree):
-    # to root modes say nothing; a file system that is read-only does
+    # modes do not bind root, but a read-only file system does
     locked = ["unshare", "-m", "sh", "-c", 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"', tree / "tree"]
     if os.geteuid() != 0 or subprocess.run([*locked, "true"], capture_output=True).returncode != 0:
         locked = []
@@ -895,7 +897,7 @@ def test_wheel(tree):
         metadata = archive.read(next(name for name in archive.namelist() if name.endswith("/METADATA"))).decode()
         names = archive.namelist()
         archive.extractall(out / "unpacked")
-    # the shell's parts are without their comments, and otherwise the same
+    # apart from comments, the shell files are the same
     functions = [subprocess.run(["bash", "-c", 'cd "$1" && for part in */*.sh */*/*.sh; do . "$part"; done && declare -f', "-", top], check=True,
                                 stdout=subprocess.PIPE, text=True).stdout for top in (LIB, out / "unpacked/flatq/sh")]
     assert len(functions[1]) > 100_000 and re.sub(r"(?m)^\s*#.*\n", "", functions[0]) == functions[1]
@@ -931,7 +933,7 @@ def test_wheel(tree):
 
 @pytest.mark.full
 def test_sdist_builds_the_same(tree):
-    """Of the sdist comes the same wheel as of the tree."""
+    """The sdist gives the same wheel as the tree."""
     out = tree / "out"
     pip("install", "--target", out / "setuptools", "setuptools>=70.1")
     script = "import build_backend, sys; print(getattr(build_backend, sys.argv[1])(sys.argv[2]))"
@@ -981,7 +983,7 @@ def test_typed_and_documented():
 
 
 def test_a_queue_is_no_container(jobs, monkeypatch):
-    """It is true however empty, and list() runs no verb but the pops."""
+    """A Queue is true even if it is empty, and list() runs no verb but pops."""
     verbs_run, run = [], verbs.run
     monkeypatch.setattr(verbs, "run", lambda call: verbs_run.append(call.verb) or run(call))
     assert jobs and AsyncQueue(jobs.name, jobs.path) and not verbs_run
@@ -1002,7 +1004,7 @@ def test_twins_have_the_same():
 
 
 def test_knows_no_file_of_a_spool():
-    """It runs verbs, and looks into no spool."""
+    """The package runs verbs, and looks into no spool."""
     for name in ("queue", "verbs", "aio", "errors", "__main__", "__init__"):
         text = (ROOT / f"python/flatq/{name}.py").read_text()
         strings = [node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant) and isinstance(node.value, str)]

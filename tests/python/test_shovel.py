@@ -1,4 +1,5 @@
-"""shovel, between flatq, a line door, a real beanstalkd and a real Redis: order, no loss, no repeats, whoever is killed."""
+"""shovel between flatq, a line door, a real beanstalkd and a real Redis: messages keep their order, none is lost or repeated, whichever process is
+killed."""
 
 import contextlib
 import errno
@@ -94,7 +95,7 @@ def move(*places, **more):
 
 
 def test_two_spools_of_one_host(flatq, tmp_path):
-    """Messages that are alike in all but their spool are two: one key would have the second taken for the first."""
+    """Two messages that differ only in their spool must get different keys. With one key, the second would count as the first."""
     push(flatq, b"tick", "here")
     shutil.copytree(flatq.spool, tmp_path / "other")
     for path in (None, tmp_path / "other"):
@@ -155,7 +156,7 @@ def test_our_own_beanstalk_door(flatq, tmp_path, launched):
 
 
 def test_greenstalk_agrees(flatq, tube):
-    """A client that others wrote."""
+    """greenstalk, somebody else's client, reads what the shovel wrote, and the shovel moves what greenstalk wrote."""
     greenstalk = module("greenstalk")
     push(flatq, ANY, "here")
     move("here", tube.url)
@@ -184,11 +185,11 @@ def test_from_one_server_to_another(flatq, tube, redis):
     assert [pop(flatq, "back") for _ in bodies] == bodies
 
 
-# ---- what does not go
+# ---- messages that cannot be moved
 
 
 class Small(Target):
-    """A queue that takes no message of over so many bytes."""
+    """A queue that refuses messages above a size."""
 
     name = "small"
 
@@ -214,7 +215,7 @@ def test_too_large_is_set_aside(flatq, tube):
 
 
 def test_too_large_for_a_door(flatq, tmp_path):
-    """It says so before it has read all: what it leaves unread resets the connection, behind its answer."""
+    """The door refuses before it has read the whole message. The bytes that it leaves unread reset the connection, after its answer."""
     door = Door(flatq, str(tmp_path / "far"), "-z", "100")
     for size in (200, 100_000, 5_000_000):
         with pytest.raises(Invalid, match="over the limit"):
@@ -227,7 +228,7 @@ def test_too_large_for_a_door(flatq, tmp_path):
 
 @pytest.mark.parametrize("why", ["closed", "full"])
 def test_too_large_and_no_way_to_set_it_aside(flatq, why):
-    """One line says so, and the message is the first again when there is a way."""
+    """One line says so. The message is still the first, and is set aside once that is possible."""
     for body in (b"moved", b"x" * 1000, b"small"):
         push(flatq, body, "here")
     flatq(*(("close", "here") if why == "closed" else ("create", "-b", "3", "here")), check=0)
@@ -242,7 +243,7 @@ def test_too_large_and_no_way_to_set_it_aside(flatq, why):
 
 
 def test_somebody_else_takes_what_is_too_large(flatq, monkeypatch):
-    """Then there is nothing to be set aside."""
+    """Another consumer has taken the message, so there is nothing to set aside."""
     push(flatq, b"x" * 1000, "here")
     reserve = Queue.reserve
 
@@ -258,7 +259,7 @@ def test_somebody_else_takes_what_is_too_large(flatq, monkeypatch):
 
 
 def test_its_source_is_away_when_it_is_to_be_set_aside():
-    """That is tried again like all else."""
+    """The shovel tries to set the message aside until its source is back."""
     done = []
 
     class Message(Parcel):
@@ -322,7 +323,7 @@ def test_one_shovel_for_a_way(flatq):
 
 @pytest.mark.parametrize("queue", ["empty", "not-there"])
 def test_idle_it_looks_seldom(flatq, monkeypatch, queue):
-    """By a clock of the test's own: ever less often, down to once a second, however often it is asked."""
+    """By a clock of the test: it looks less and less often, down to once a second, however often it is asked."""
     filled(flatq, 1, "empty")
     assert pop(flatq, "empty") == b"0"
     now, asked, claim, here = [0.0], [], Queue.claim, Local(queue, "there")
@@ -351,14 +352,14 @@ def test_idle_it_looks_seldom(flatq, monkeypatch, queue):
 
 
 def test_no_such_queue(flatq):
-    """It may be made any time; but not for who does not wait."""
+    """The queue may be created at any time, so the shovel waits for it; but not with --once."""
     refused(flatq("shovel", "--once", "not-there", "there"), 66, "shovel", text=b"no queue")
     filled(flatq, 1)
     assert (move("here", "there"), move("here", "there")) == (1, 0)
 
 
 def test_damage_does_not_pass(flatq):
-    """Nothing is waited for, and it stays claimed for whoever looks into it."""
+    """The shovel does not wait. The message stays claimed, so that somebody can look into it."""
     filled(flatq, 2)
     (segment,) = Queue("here").claim(way("here", "there"), 2)
     (flat,) = pathlib.Path(segment.path).iterdir()
@@ -395,7 +396,7 @@ def test_the_note_is_for_whoever_the_spool_is(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("number, kind", [(errno.EACCES, Denied), (errno.EPERM, Denied), (errno.EROFS, Disk)])
 def test_a_note_that_may_not_be_written(tmp_path, monkeypatch, number, kind):
-    """What is not allowed does not pass by waiting."""
+    """Waiting does not help against missing rights."""
     def refuse(*words, **more):
         raise OSError(number, os.strerror(number))
 
@@ -416,7 +417,7 @@ def test_a_note_that_may_not_be_written(tmp_path, monkeypatch, number, kind):
 
 @pytest.mark.parametrize("kind", ["tube", "redis"])
 def test_a_note_that_fails_once(flatq, request, monkeypatch, kind):
-    """It is written by the next try, before anything is taken; and nobody is kept out meanwhile."""
+    """The next try writes the note before it takes anything. Meanwhile no other shovel is kept out."""
     server = request.getfixturevalue(kind)
     move_here = source(server.url, "back")
     write = Note.write
@@ -459,7 +460,7 @@ def test_idle_it_stops_at_once(flatq, tube, number):
 
 
 def test_it_stops_while_an_end_is_away(flatq, tube):
-    """What is in hand goes back, in order; nothing stays claimed."""
+    """The message in hand goes back to its place, and nothing stays claimed."""
     bodies = filled(flatq, 5)
     tube.kill()
     process = flatq.start("shovel", "here", tube.url, stdin=subprocess.DEVNULL)
@@ -477,12 +478,12 @@ def test_hup_ends_it_as_such(flatq):
 
 
 def screen(said):
-    """The lines that stand there in the end: a carriage return and `erase` begin one anew."""
+    """The lines that a terminal shows at the end: a carriage return and `erase` begin a line anew."""
     return [line.split(b"\r\033[K")[-1].rstrip(b"\r") for line in said.split(b"\n")]
 
 
 def test_one_line_of_progress_on_a_terminal(flatq, tube):
-    """It is rewritten, what is to be read stands above it, and in the end it stays."""
+    """The line is rewritten, other output stands above it, and it stays at the end."""
     filled(flatq, 30)
     tube.kill()
     leader, terminal = pty.openpty()
@@ -503,8 +504,8 @@ def test_one_line_of_progress_on_a_terminal(flatq, tube):
 
 
 def test_it_tries_again_ever_later(monkeypatch):
-    """Up to a quarter of a lease, and soon again once an end has answered. (The sleeps of other threads, as of a Spark gateway that an
-    earlier test opened, are not the shovel's.)"""
+    """It waits longer and longer, up to a quarter of a lease, and shortly again once an end has answered. (Other threads, such as a Spark gateway's
+    of an earlier test, also sleep.)"""
     class Nothing(Source):
         def take(self, wait):
             raise Empty("nothing there", 66)
@@ -528,11 +529,11 @@ def test_no_progress_where_there_is_no_terminal(flatq):
 
 
 def once(found):
-    """The first time of each, in order."""
+    """The first of each, in order."""
     return list(dict.fromkeys(found))
 
 
-#: a shovel that stops at each of these moments until it is told to go on: a moment is a call or a return of its own functions, or of what they call
+#: a shovel that stops at each of these moments until it is told to go on: a call or a return of its own functions, or of those that they call
 STOPPING = """
 import os, sys
 from flatq import shovel
@@ -554,13 +555,13 @@ for module in (ends, door, redis, tube, shovel):
     module.LEASE = int(sys.argv[2])
 sys.exit(main.command("shovel", sys.argv[3:]))
 """
-#: so many moments are those of the start and of 2 to 10 messages
+#: the number of moments of the start and of 2 to 10 messages
 MOMENTS = 1500
 LEASE = 2
 
 
 class Stopping:
-    """`flatq shovel` with these words, in a process that can be struck at the moments."""
+    """`flatq shovel` with these words, in a process that can be killed at each of the moments."""
 
     def __init__(self, flatq, moments, *words):
         self.flatq = flatq
@@ -570,7 +571,7 @@ class Stopping:
         flatq.started.append(self.process)
 
     def stops(self):
-        """Whether it has come to the next moment; False where it has ended, well."""
+        """Whether it has come to the next moment; False if it has ended with 0."""
         if self.process.stdout.readline():
             return True
         assert self.process.wait(60) == 0
@@ -586,7 +587,7 @@ class Stopping:
 
 @pytest.fixture
 def moments(request, monkeypatch):
-    """moments(COUNT) chooses so many. What this process moves has short leases, too."""
+    """moments(COUNT) chooses so many. Moves of the test's own process have short leases, too."""
     for module in (ends, flatq_door, flatq_redis, flatq_tube, flatq_shovel):
         monkeypatch.setattr(module, "LEASE", LEASE)
     by_seed = chance(request.node.nodeid)
@@ -600,23 +601,23 @@ def moments(request, monkeypatch):
 
 @pytest.mark.parametrize("kind", share("end killed", ["door", "tube", "redis"], 1))
 def test_the_other_end_is_killed_again_and_again(flatq, request, kind, moments):
-    """To it, and back from it: all arrives, in order; at a queue of ours, once."""
+    """Messages move to the server and back. All arrive in order, and in a queue of flatq's once."""
     server = request.getfixturevalue(kind)
     bodies = filled(flatq, 60)
     for words in (("here", server.url), (server.url, "back")):
         shovel = Stopping(flatq, moments(3), "--once", *words)
         while shovel.stops():
             server.kill()
-            # it may find nobody there for a moment, or only a connection that has broken
+            # for a moment it may find no server, or only a broken connection
             for act in moments.shuffled(server.start, shovel.go_on):
                 act()
     found = Queue("back").drain(end=b"\0")
-    # the way to what takes no key may have repeated some
+    # on the way to an end without keys, some may be repeated
     assert once(found) == bodies and len(found) <= len(bodies) + (0 if kind == "door" else 6)
 
 
 def lose_role(server, role):
-    """Half a minute goes by for the one that was killed."""
+    """Half a minute passes for the lease of the killed one."""
     client, lease = module("redis").Redis(port=server.port), f"__pressure__:q:{role}_lease"
     if client.exists(lease):
         client.set(lease, b"1 " + client.get(lease).split(b" ", 1)[1])
@@ -626,7 +627,7 @@ def lose_role(server, role):
 
 @pytest.mark.parametrize("kind", share("shovel killed", ["queue", "tube", "redis"], 1))
 def test_the_shovel_is_killed_again_and_again(flatq, request, kind, moments):
-    """It goes on where it was, in order; to a queue of ours nothing comes twice."""
+    """The next one goes on where it was, in order. In a queue of flatq's no message comes twice."""
     server = None if kind == "queue" else request.getfixturevalue(kind)
     place = "there" if server is None else server.url
     bodies = filled(flatq, 60)
@@ -647,8 +648,8 @@ def test_the_shovel_is_killed_again_and_again(flatq, request, kind, moments):
 
 @pytest.mark.parametrize("kind", share("fetching killed", ["door", "tube", "redis"], 1))
 def test_a_shovel_that_fetches_is_killed(flatq, request, kind, moments):
-    """By KILL, at any moment. The message that it had in hand comes before all others; what it had given, but not settled, the queue knows by
-    its key: nothing is there twice."""
+    """It is killed at any moment. The message that it had in hand comes before all others. The target knows a message that was given, but not
+    settled, by its key, so none is there twice."""
     server = request.getfixturevalue(kind)
     bodies = filled(flatq, 60)
     move("here", server.url)
@@ -662,12 +663,13 @@ def test_a_shovel_that_fetches_is_killed(flatq, request, kind, moments):
 
 @pytest.mark.parametrize("kind", share("both killed", ["door", "tube", "redis"], 1))
 def test_the_shovel_and_the_other_end_are_killed(flatq, request, kind, moments):
-    """In any order, both ways at the same time: all that was pushed arrives, in order. (Of a Redis: with `appendfsync always`.) What one has
-    given and not settled, and the other has taken away meanwhile, is given again: no queue knows a key any longer than its message."""
+    """Both are killed, in any order, and messages move both ways at the same time. All messages arrive, in order. (A Redis needs `appendfsync
+    always`.) A message that was given, not settled, and meanwhile taken away on the other way, is given again: a queue knows a key only as long as
+    its message is there."""
     server = request.getfixturevalue(kind)
     bodies = filled(flatq, 80)
     ways = [("here", server.url), (server.url, "back")]
-    move(*ways[0], count=24)  # one that has stopped is not to leave the other without messages: idle it would have no moments
+    move(*ways[0], count=24)  # a shovel that has stopped must not leave the other one without messages: idle, that would have no moments
     for _ in range(4 if everything() else 2):
         running = [Stopping(flatq, moments(1), *way) for way in ways]
         assert all([shovel.stops() for shovel in running])
@@ -683,7 +685,7 @@ def test_the_shovel_and_the_other_end_are_killed(flatq, request, kind, moments):
 
 
 def test_the_lock_of_one_that_was_just_killed(tmp_path):
-    """What it was about to start holds it for a moment."""
+    """A process that the killed shovel was about to start holds the lock for a moment."""
     first = Note("way", "a place", str(tmp_path))
     end = threading.Timer(0.3, first.close)
     end.start()
@@ -692,7 +694,7 @@ def test_the_lock_of_one_that_was_just_killed(tmp_path):
 
 
 def killed(source):
-    """What is left of a source in this process when that is killed."""
+    """Leave a source as this process leaves it when it is killed."""
     source.note.close()
 
 
@@ -705,25 +707,25 @@ def test_what_a_killed_one_held_behind_a_door_comes_first(flatq, door):
     with pytest.raises(Taken, match="another shovel"):
         source(door.url, "back").take(0)
     killed(first)
-    # taken, and not given
+    # killed after it took the message and before it gave it
     second = source(door.url, "back")
     parcel = second.take(0)
     assert (parcel.body, parcel.key) == (b"0", parcel.key) and door.queue.stats()["reserved"] == 1
     target("back").give(parcel, 0)
     second.write("given", parcel.receipt)
     killed(second)
-    # given, and not settled
+    # killed after it gave the message and before it settled it
     third = source(door.url, "back")
     assert third.take(0).body == b"1" and door.queue.stats()["reserved"] == 1 and door.queue.qsize() == 2
     killed(third)
-    # its lease is over, and it is back
+    # its lease is over, and the message is back
     door.queue.release(third.note.text.decode().split(" ")[1])
     assert move(door.url, "back") == 3
     assert Queue("back").drain(end=b"\0") == bodies
 
 
 def test_a_message_whose_answer_was_lost_behind_a_door(flatq, door, monkeypatch):
-    """Whoever asked for it was killed before it knew which one came: nothing overtakes it."""
+    """The process that asked for the message was killed before it knew which one came. No later message may overtake that one."""
     for body in (b"0", b"1"):
         door.queue.push(body)
     first = source(door.url, "back")
@@ -742,7 +744,7 @@ def test_a_message_whose_answer_was_lost_behind_a_door(flatq, door, monkeypatch)
 
 
 def test_a_door_that_cuts_an_answer_off(flatq, door, monkeypatch):
-    """The same, and the shovel lives. A connection that is refused leaves no doubt."""
+    """As above, but the shovel lives. If the connection was refused, nothing was taken."""
     for body in (b"0", b"1"):
         door.queue.push(body)
     one = source(door.url, "back")
@@ -770,7 +772,7 @@ def test_a_door_that_cuts_an_answer_off(flatq, door, monkeypatch):
 
 
 def test_a_consumer_that_was_killed_is_known_again(flatq, redis):
-    """The next shovel of this way has its role at once; another's it leaves alone."""
+    """The next shovel of this way gets the role at once. A role of another client it leaves alone."""
     for body in (b"0", b"1"):
         redis.queue.put(body)
     first = source(redis.url, "back")
@@ -790,7 +792,7 @@ def test_a_consumer_that_was_killed_is_known_again(flatq, redis):
 
 
 def test_a_producer_that_was_killed_is_soon_forgotten(flatq, redis):
-    """It has the role for as long as it puts, and waits for room; so it needs no long lease."""
+    """It has the role only while it puts, or waits for room, so it needs no long lease."""
     redis.queue.delete()
     redis.queue.create(1)
     redis.queue.put(b"full")
@@ -804,7 +806,7 @@ def test_a_producer_that_was_killed_is_soon_forgotten(flatq, redis):
 
 
 def test_a_job_of_a_connection_that_has_not_ended(flatq, tube):
-    """A killed shovel's connection may end later than the next one's begins."""
+    """The connection of a killed shovel may end after the next one's has begun."""
     client = stalk.Client(tube.url)
     for body in (b"0", b"1"):
         client.put(body)
@@ -818,14 +820,14 @@ def test_a_job_of_a_connection_that_has_not_ended(flatq, tube):
     wait_for(lambda: not client.reserved(), "the server hears of the end")
     assert second.take(0).body == b"0"
     second.client.close()
-    with contextlib.suppress(Busy):  # where the server has not heard of it
+    with contextlib.suppress(Busy):  # the server may not have noticed the end of the connection yet
         assert second.take(0).body == b"0"
     second.close()
     client.close()
 
 
 def test_an_acknowledgement_that_was_lost(flatq, monkeypatch):
-    """What was given and could not be settled is settled when it comes again; and a queue refuses what it has."""
+    """A message that was given and could not be settled is settled when it comes again. A queue refuses it, since it has its key."""
     filled(flatq, 3)
     there = target("there")
     give, lost = there.give, []
@@ -842,7 +844,7 @@ def test_an_acknowledgement_that_was_lost(flatq, monkeypatch):
 
 
 def test_a_queue_that_was_made_anew_is_another(flatq):
-    """What an old one's shovel has noted skips nothing."""
+    """The note of the old queue's shovel must not make it skip messages of the new one."""
     for _ in range(2):
         bodies = filled(flatq, 5)
         here = Local("here", "there")

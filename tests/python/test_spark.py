@@ -1,4 +1,4 @@
-"""flatq.spark: queues as tables and tables as messages, in one session for all tests; killed drivers are test_pipeline's."""
+"""flatq.spark: queues as tables and tables as messages, in one session for all tests. test_pipeline.py has killed drivers."""
 
 import contextlib
 import fcntl
@@ -32,13 +32,13 @@ def values(table):
 
 
 def drain(spark, flatq, tmp_path, **options):
-    """To Parquet, once: how a pipeline does it."""
+    """Drain to Parquet once, as a pipeline does."""
     writer = stream(spark, flatq, **options).writeStream.format("parquet").option("path", str(tmp_path / "out"))
     return flatq_spark.run(writer, str(tmp_path / "checkpoint"), 120)
 
 
 def drained(spark, tmp_path):
-    """What Spark reads there, in the order of offsets."""
+    """The values that Spark reads there, in the order of offsets."""
     rows = spark.read.parquet(str(tmp_path / "out")).select("offset", "value").collect()
     return [bytes(row.value) for row in sorted(rows, key=lambda row: row.offset)]
 
@@ -50,7 +50,7 @@ def fails(call, text):
 
 
 def test_batch(spark, flatq):
-    """A look takes nothing; a claim stays until it is settled; filters reach the source."""
+    """A look takes nothing. A claim stays until it is settled. Filters reach the source."""
     fill(flatq, 0, 1200)
     push(flatq, b"urgent", "-p", "1")
     look = batch(spark, flatq)
@@ -62,7 +62,7 @@ def test_batch(spark, flatq):
     assert [bytes(row.value) for row in rows] == [b"urgent", *numbers(999)]
     assert [row.offset for row in rows] == list(range(1000)) and {row.attempts for row in rows} == {1}
     assert rows[0].headers.priority == 1 and rows[1].headers.priority == 65536
-    # the same again, and nobody else gets it
+    # the same messages again; no other consumer gets them
     assert sorted(values(batch(spark, flatq, consumer="me", maxOffsetsPerTrigger="1000"))) == sorted(bytes(row.value) for row in rows)
     assert pop(flatq) == b"999"
     some = batch(spark, flatq, consumer="me", maxOffsetsPerTrigger="1000").where("offset >= 10 and offset < 700 and queue = 'default'")
@@ -90,7 +90,7 @@ def test_drain_exactly_and_settle(spark, flatq, tmp_path):
     assert drained(spark, tmp_path) == numbers(1500)
     assert (flatq.spool / "default/claimed/tables").is_dir() and not list((flatq.spool / "default/claimed/tables").glob("*.*.flat"))
     assert b"reserved 0\n" in flatq("stat", "default", check=0).out
-    # nothing there: nothing done, no error; then on where it ended
+    # without messages it does nothing, and reports no error; then it goes on where it ended
     drain(spark, flatq, tmp_path)
     fill(flatq, 1500, 1600)
     push(flatq, b"1600")
@@ -115,7 +115,7 @@ def test_several_queues_and_spools(spark, flatq, tmp_path):
 
 
 def test_beside_shell_consumers(spark, flatq, tmp_path):
-    """Each message is the stream's or a pop's, and one of them's alone."""
+    """Each message goes either to the stream or to a pop."""
     fill(flatq, 0, 2000)
     popped, stop = [], threading.Event()
 
@@ -140,7 +140,7 @@ def test_beside_shell_consumers(spark, flatq, tmp_path):
 
 @pytest.mark.full
 def test_lost_and_damaged(spark, flatq, tmp_path):
-    """A segment that was deleted by hand, a damaged line, the last segment: a clear error, or on with what is there."""
+    """A segment that was deleted by hand, a damaged line, a missing last segment: a clear error, or the rest is read, as the option says."""
     fill(flatq, 0, 900)
     for _ in range(3):
         flatq("claim", "-c", "tables", "-n", str(300 * (_ + 1)), check=0)
@@ -152,7 +152,7 @@ def test_lost_and_damaged(spark, flatq, tmp_path):
     fails(lambda: drain(spark, flatq, tmp_path), f"{file}: line 5 is damaged")
     gone = int(segments[1].name.split(".")[1])
     shutil.rmtree(segments[1])
-    # planned already, planned anew, read in a batch
+    # in a batch that was planned before, in one that is planned anew, and in a batch read
     fails(lambda: drain(spark, flatq, tmp_path), "is not there any more")
     fails(lambda: drain(spark, flatq, tmp_path / "other"), "is not there any more")
     fails(lambda: batch(spark, flatq, consumer="tables").count(), "is not there any more")
@@ -160,7 +160,7 @@ def test_lost_and_damaged(spark, flatq, tmp_path):
     got = drained(spark, tmp_path)
     assert len(got) == 900 - gone - 1 and len(set(got)) == len(got) and b"4" not in got
     assert b"reserved 0\n" in flatq("stat", "default", check=0).out
-    # the last segment, after it was read: nothing is missing
+    # the last segment is deleted after it was read: nothing is missing
     fill(flatq, 900, 1000)
     writer = stream(spark, flatq).writeStream.format("parquet").option("path", str(tmp_path / "out"))
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
@@ -174,7 +174,7 @@ def test_lost_and_damaged(spark, flatq, tmp_path):
     gone()
     fill(flatq, 1000, 1100)
     drain(spark, flatq, tmp_path)
-    # before it was read: that is missed, by the next that reads and by a batch, once
+    # it is deleted before it was read: the next reader misses it, and so does a batch read, once
     fill(flatq, 1100, 1200)
     flatq("claim", "-c", "tables", check=0)
     gone()
@@ -214,7 +214,7 @@ def test_no_message_and_no_queue(spark, flatq, tmp_path):
 
 @pytest.mark.full
 def test_one_query_a_consumer(spark, flatq, tmp_path):
-    """A second one says so, and neither reads what the other has; nor does one with the checkpoint of another."""
+    """A second query says that the consumer is in use, and neither reads what the other has. A query with another one's checkpoint says so, too."""
     fill(flatq, 0, 100)
     first = stream(spark, flatq).writeStream.format("noop").option("checkpointLocation", str(tmp_path / "1")).start()
     try:
@@ -229,8 +229,8 @@ def test_one_query_a_consumer(spark, flatq, tmp_path):
 
 
 def test_claims_ahead(flatq, monkeypatch):
-    """While a batch runs, the one before it is settled, and where the next follows at once, that is claimed: no more than its limit, and nothing
-    that came after the beginning. What goes wrong then is said at the next step."""
+    """While a batch runs, the source settles the batch before it, and claims the next one if that follows at once: no more than its limit, and no
+    message that came after the start. An error there is reported at the next step."""
     from flatq.spark.options import Options, Place
     from flatq.spark.source import StreamReader
 
@@ -310,7 +310,7 @@ def test_write_refused(spark, flatq):
 
 
 def test_sink_once_for_a_batch(spark, flatq, tmp_path):
-    """Batches that run again, from the last commit and from the start of a commit; and a stream from queue to queue."""
+    """Batches run again, from the last commit and from the start of a commit. And a stream goes from queue to queue."""
     fill(flatq, 0, 1000, "from")
     checkpoint = tmp_path / "checkpoint"
 
@@ -324,13 +324,13 @@ def test_sink_once_for_a_batch(spark, flatq, tmp_path):
     job = next((flatq.spool / ".spark").iterdir())
     assert [path.name for path in job.iterdir()] == ["done.2"]
     popped = flatq("pop", "-l", "-n", "900", "to", check=0).out.split()
-    # killed after the sink's commit, before Spark's
+    # killed after the sink's commit, and before Spark's
     for path in ("2", ".2.crc"):
         (checkpoint / "commits" / path).unlink(missing_ok=True)
     copy()
     assert sorted([*popped, *flatq("drain", "to", check=0).out.split()], key=int) == numbers(1000)
     empty(flatq, "to", "from")
-    # killed in the midst of the sink's: one stage is in the queue, the other is not, and Spark runs the batch again
+    # killed in the middle of the sink's commit: one stage is in the queue and the other is not, and Spark runs the batch again
     from flatq.spark import sink
     from flatq.spark.options import Options
 
@@ -365,7 +365,7 @@ def test_sink_once_for_a_batch(spark, flatq, tmp_path):
     assert [path.name for path in (flatq.spool / ".spark/query-x").iterdir()] == ["done.7"]
     made.commit([stage([b"next"])], 8)
     assert pop(flatq, "to") == b"next"
-    # a stage that is gone, or not whole, is no part of a plan
+    # a stage that is missing or not whole cannot be in a plan
     for spoil in (lambda path: shutil.rmtree(path), lambda path: next(path.glob("*/*/*")).unlink()):
         lost = stage(numbers(600))
         spoil(flatq.spool / ".spark/query-x" / lost.stage)
@@ -377,7 +377,7 @@ def test_sink_once_for_a_batch(spark, flatq, tmp_path):
 
 @pytest.mark.shells
 def test_the_checkpoint_sweeps_stages(flatq, shell):
-    """Of jobs in which nothing has changed for a week, unless a plan names them or a driver is at work."""
+    """It removes the stages of jobs in which nothing has changed for a week, unless a plan names them or a driver is at work."""
     top, week = flatq.spool / ".spark", 7 * 86400
     push(flatq, b"1")
     for job, names in {"job-dead": ["stage.1"], "job-decided": ["plan", "stage.1"], "job-young": ["stage.1", "stage.2"], "job-locked": ["stage.1"],
@@ -411,7 +411,7 @@ def test_the_checkpoint_sweeps_stages(flatq, shell):
 
 
 def test_two_drivers_with_one_job(flatq, monkeypatch):
-    """As two loads of one table at the same time: the second waits for the first, and finds that all is done."""
+    """Two loads of one table at the same time: the second waits for the first, and finds that all is done."""
     from flatq.spark import sink
     from flatq.spark.options import Options
 
@@ -426,7 +426,7 @@ def test_two_drivers_with_one_job(flatq, monkeypatch):
 
         def wait(*words):
             with contextlib.suppress(threading.BrokenBarrierError):
-                both.wait(1)  # so long the other one has time to do what it may not
+                both.wait(1)  # for so long the other driver has time for what it must not do
             return act(*words)
 
         monkeypatch.setattr(sink.Sink, what, wait)
@@ -444,7 +444,7 @@ def test_two_drivers_with_one_job(flatq, monkeypatch):
 
 @pytest.mark.parametrize("place", ["/a/checkpoint", "hdfs://a/checkpoint"])
 def test_a_run_settles_where_its_checkpoint_is(monkeypatch, place):
-    """With the session, which alone can read what is not on this machine."""
+    """It settles with the session, which alone can read a checkpoint that is not on this machine."""
     class Stream:
         _spark = "the session"
 
@@ -463,7 +463,7 @@ def test_a_run_settles_where_its_checkpoint_is(monkeypatch, place):
 
 
 def test_how_java_is_started(tmp_path):
-    """Spark's driver has the archive of classes where there is one; it is made at the end, whole or not at all; signals are ignored."""
+    """Spark's driver uses the archive of classes if there is one. The archive is made at the end, whole or not at all. Java ignores signals."""
     java, archive, start = tmp_path / "java", tmp_path / "an archive", tmp_path / "start"
     java.write_text('#!/bin/sh\nkill -TERM $$\nfor word; do case $word in -XX:ArchiveClassesAtExit=*) echo made >"${word#*=}" ;; esac; done\necho "$*"\n')
     start.write_text(flatq_spark.START.replace("%java%", str(java)).replace("%archive%", str(archive)))
@@ -484,7 +484,7 @@ def test_how_java_is_started(tmp_path):
 
 
 def test_without_java(tmp_path):
-    """One useful line."""
+    """One line says what to install."""
     environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
     code = f"""import sys; sys.path.insert(0, {str(ROOT / 'python')!r})
 from flatq import spark
