@@ -152,6 +152,9 @@ wake_some() {
     set -C
     if { true >"$wake_fifo.woken"; } 2>/dev/null; then
       set +C
+      # RACE: the waiter has left, and has looked for our mark before it was there (wait_end): wake another one. As long as its entry is there, it has
+      # not looked
+      [ -e "$wake_path" ] || { rm -f "$wake_fifo.woken" 9>&- 2>/dev/null; continue; }
       # RACE: the waiter may be gone by now. Opened for reading and writing, a FIFO never blocks; if this creates a file, wait_sweep finds it
       { printf '\n' 1<>"$wake_fifo"; } 2>/dev/null
       wake_left=$((wake_left - 1))

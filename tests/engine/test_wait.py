@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from conftest import LIB, everything, need, wait_for
-from engine import child_named, clock, command_of, empty, holders, lies, pop, push, refused, reserve, stop_waiting, used  # noqa: F401
+from engine import child_named, children, clock, command_of, empty, holders, lies, pop, push, refused, reserve, stop_waiting, used  # noqa: F401
 
 
 @pytest.fixture
@@ -43,6 +43,27 @@ def test_a_message_that_comes(shell, flatq, spool, clock):
     push(flatq, b"x\0\n")
     out, err = process.communicate(timeout=100)
     assert (process.returncode, out, err) == (0, b"x\0\n", b"")
+    nothing_left(spool)
+    empty(flatq)
+
+
+def test_a_waiter_that_leaves_while_it_is_woken(flatq, spool, clock):
+    """A push stands before it marks the first waiter. That one is woken by another push, and leaves. The first push must wake the second waiter."""
+    processes = [waiting(flatq, "-w", "30") for _ in range(2)]
+    wait_for(lambda: len(lies(spool)["wait"]) == 2 and all(map(clock.asleep, processes)), "two who wait")
+    first = spool / ".wait" / f"{min(lies(spool)['wait'])}.woken"
+    log = flatq.home / "trace"
+    pusher = subprocess.Popen(
+        [need("strace"), "-qq", "-o", str(log), "-P", str(first), "-e", "trace=newfstatat,stat", "-e", "inject=newfstatat,stat:signal=STOP:when=1", "--",
+         *flatq.command("push")], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=flatq.environment(None), start_new_session=True)
+    flatq.started.append(pusher)
+    wait_for(lambda: log.exists() and "SIGSTOP" in log.read_text(), "the push stands")
+    push(flatq, b"second")
+    wait_for(lambda: any(process.poll() is not None for process in processes), "the end of the first")
+    os.kill(children(pusher.pid)[0], signal.SIGCONT)
+    for process in processes:
+        assert process.wait(20) == 0
+    assert pusher.wait(60) == 0
     nothing_left(spool)
     empty(flatq)
 
