@@ -141,7 +141,7 @@ claim_flatten() {
     slip_parse "${1:-}" || continue
     nonce_read
     claim_stage=$q/tmp/claim.$nonce
-    mkdir "$claim_stage" 2>/dev/null || { disk_failed "$q/tmp" "queue '$queue'"; return; }
+    mkdir "$claim_stage" 2>/dev/null 9>&9 || { disk_failed "$q/tmp" "queue '$queue'"; return; }
     while [ $# -gt 0 ]; do segment_run "$@" || return; shift "$segment_took"; done
     sync_many "$claim_stage" && moved "$claim_stage" "$segment.flat" && sync_paths "$claim" && segment_sweep "$segment" ||
       { disk_failed "$claim" "queue '$queue'"; return; }
@@ -154,6 +154,7 @@ segment_run() {
   for segment_slip in "$@"; do
     segment_slip=${segment_slip##*/}
     [ "${segment_slip%%.*}" = "${segment_first%%.*}" ] || break
+    slip_parse "$segment_slip" && no_links "$q/body/$slip_id" || return 74
     segment_slips="$segment_slips $segment_slip" segment_took=$((segment_took + 1))
   done
   # shellcheck disable=SC2086 # names without blanks

@@ -68,7 +68,7 @@ batch_new() {
 
 bulk_batch() {
   batch_new
-  mkdir "$q/out/$batch" 2>/dev/null || disk_failed "$q/out" "queue '$queue'"
+  mkdir "$q/out/$batch" 2>/dev/null 9>&9 || disk_failed "$q/out" "queue '$queue'"
 }
 
 # bulk_singles MOST - take single messages of bulk_place that come before all messages elsewhere. 75: look again
@@ -117,6 +117,7 @@ bulk_flats() {
   shift
   while [ $# -gt 1 ] && [ $bulk_taken -lt "$bulk_files" ]; do
     flat_parse "${1##*/}" || break
+    [ -z "$spool_shared" ] || no_links "$1" || return
     [ $((bulk_got + flat_count)) -le "$bulk_most" ] || break
     [ -z "$least" ] || [ "$flat_priority.$flat_last" \< "$least" ] || break
     if [ "$2" != end ]; then bulk_path=${2##*/}; else bulk_path=$bulk_next; fi

@@ -40,6 +40,8 @@ spool_boot_probe() {
   is_number "$(date +%s)" 9999999999 || { why='date +%s failed'; return 70; }
   clock_split "$now"
   epoch=$((number - clock_s))
+  # A wall clock that starts in 1970 may be behind the uptime
+  [ $epoch -ge 0 ] || epoch=0
   # a container's uptime may be less than the time since the start that /proc/PID/stat counts (owner_read)
   need engine/process
   clock_same=-

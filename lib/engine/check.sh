@@ -21,7 +21,7 @@ queue_after_boot() {
 }
 
 boot_tmp() {
-  { rm -rf "$q/tmp" && mkdir "$q/tmp"; } 2>/dev/null || disk_failed "$q" "queue '$queue'"
+  { rm -rf "$q/tmp" 9>&9 && mkdir "$q/tmp" 9>&9; } 2>/dev/null || disk_failed "$q" "queue '$queue'"
 }
 
 # boot_markers - remove markers of pops whose rename a power cut has undone: directories may reach the disk in another order than they were
@@ -34,7 +34,7 @@ boot_markers() {
     { there[field[2]] = 1 }
     END { if (!whole) exit 74; for (name in marker) if (marker[name] in there) print name; print "end" }' 2>/dev/null) && capture "$boot_wrong" || { why="queue '$queue': cannot be checked"; return 74; }
   for boot_marker in $captured; do
-    ! slip_parse "$boot_marker" || rm -f "$q/done/$boot_marker" 2>/dev/null || { disk_failed "$q/done" "queue '$queue'"; return; }
+    ! slip_parse "$boot_marker" || rm -f "$q/done/$boot_marker" 2>/dev/null 9>&9 || { disk_failed "$q/done" "queue '$queue'"; return; }
   done
 }
 
@@ -189,14 +189,19 @@ check_flats() {
     check_name=${check_path##*/}
     [ "$check_name" != '*' ] || continue
     flat_parse "$check_name" || { check_strange "$check_path"; continue; }
+    [ -z "$spool_shared" ] || no_links "$check_path" || return
     check_bad=$({ check_awk 0 <"$check_path"; } 2>/dev/null) || { why="queue '$queue': cannot be checked"; return 74; }
     [ "$check_bad" = "0 $flat_count" ] && continue
-    check_awk 1 <"$check_path" >"$q/tmp/strange.$check_name" &&
-      check_awk 2 <"$check_path" >"$q/tmp/flat" || { disk_failed "$q/tmp" "queue '$queue'"; return; }
-    sync_paths "$q/tmp/flat" "$q/tmp/strange.$check_name" "$q/tmp" || { why="queue '$queue': cannot sync"; return 74; }
-    check_whole "$check_path" "$q/tmp/flat" "$q/tmp/strange.$check_name" && measure -l "$q/tmp/flat" ||
-      { rm -f "$q/tmp/flat" "$q/tmp/strange.$check_name" 2>/dev/null 9>&9; return 74; }
+    # CRASH: a killed doctor may have set bad lines aside under this name, and moved no file yet
+    check_aside=$q/tmp/strange.$check_name
+    [ ! -e "$check_aside" ] || { nonce_read; check_aside=$q/tmp/strange.$nonce.$check_name; }
+    check_awk 1 <"$check_path" >"$check_aside" 9>&9 &&
+      check_awk 2 <"$check_path" >"$q/tmp/flat" 9>&9 || { disk_failed "$q/tmp" "queue '$queue'"; return; }
+    sync_paths "$q/tmp/flat" "$check_aside" "$q/tmp" || { why="queue '$queue': cannot sync"; return 74; }
+    check_whole "$check_path" "$q/tmp/flat" "$check_aside" && measure -l "$q/tmp/flat" ||
+      { rm -f "$q/tmp/flat" "$check_aside" 2>/dev/null 9>&9; return 74; }
     check_good=$measured
+    [ -s "$check_aside" ] || rm -f "$check_aside" 2>/dev/null 9>&9
     check_say "queue '%s': %s of %s lines of a flat file were damaged: set aside in tmp/" "$queue" "$((flat_count - check_good))" "$flat_count"
     # CRASH: two renames, so that never two files hold the same messages. In between, the file has fewer lines than its name says, as before: no
     # verb hands them out, and the next doctor goes on from there

@@ -6,8 +6,7 @@ need engine/spool engine/boot engine/proof engine/process engine/fold engine/rec
 checkpoint() {
   queue_open "$1" || return
   clock_read
-  queue_promote
-  queue_reclaim || return
+  queue_promote && queue_reclaim || return
   lock_queue || return
   claims_recover && queue_sweep && queue_fold && tmp_sweep && log_rotate
   checkpoint_code=$?

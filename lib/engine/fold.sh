@@ -85,7 +85,7 @@ queue_recover() {
 # queue_fold - if wal/ holds FLATQ_FOLD slips (200) or more, fold runs of one priority, in order, of up to 500 messages and 4 MiB, and at
 # least an eighth of FLATQ_FOLD. A message of 100,000 bytes or more stays single
 queue_fold() {
-  is_number "${FLATQ_FOLD:=200}" 999999 || { why='FLATQ_FOLD must be a number'; return 64; }
+  is_number "${FLATQ_FOLD:=200}" 999999 && [ "$number" -gt 0 ] || { why='FLATQ_FOLD must be a number from 1 to 999999'; return 64; }
   FLATQ_FOLD=$number
   set -- "$q"/wal/*
   [ $# -ge "$FLATQ_FOLD" ] || return 0
@@ -110,7 +110,7 @@ fold_some() {
   set -- $fold_names
   fold_path=${1%"${1#???????????????????????}"}
   fold_path=$q/fold/$fold_path.$nonce
-  mkdir "$fold_path" 2>/dev/null || { disk_failed "$q/fold" "queue '$queue'"; return; }
+  mkdir "$fold_path" 2>/dev/null 9>&9 || { disk_failed "$q/fold" "queue '$queue'"; return; }
   # RACE: mv reports slips that were handed out since the listing, and goes on
   (cd "$q/wal" && exec mv -f "$@" "$fold_path/" 2>/dev/null 9>&9) || :
   fold_finish "$fold_path" new
@@ -227,7 +227,7 @@ queue_unfold() {
   unfold_stage=$q/tmp/$run
   # Remove runs in head/ that are empty
   rmdir "$q"/head/* 2>/dev/null
-  mkdir "$unfold_stage" 2>/dev/null || { disk_failed "$q/tmp" "queue '$queue'"; return; }
+  mkdir "$unfold_stage" 2>/dev/null 9>&9 || { disk_failed "$q/tmp" "queue '$queue'"; return; }
   [ -z "$spool_shared" ] || unfold_clear || { disk_failed "$q/body" "queue '$queue'"; return; }
   unfold_lines=$(FLATQ_BODY=$q/body FLATQ_STAGE=$unfold_stage FLATQ_TRIES=$flat_tries awk '
       BEGIN { FS = "\t" }

@@ -14,6 +14,7 @@ queue_promote() {
       *[!0-9/]*) continue ;;
       esac
       ! [ "$epoch_time" \< "${promote_path##*/}" ] || break
+      [ -z "$spool_shared" ] || no_links "$promote_path" || return
       promote_empty="$promote_empty ${promote_path#"$q/delayed/"}" promote_count=$((promote_count + 1))
       for promote_slip in "$promote_path"/*; do
         [ -e "$promote_slip" ] || continue
@@ -38,11 +39,11 @@ promote_these() {
   # Look twice: one look may fail
   if { [ -e "$q/conf" ] || [ -f "$q/conf" ]; } && [ -z "$lock_held" ]; then
     lock_queue || return
-    mv -f "$@" "$q/wal/" 2>/dev/null
+    mv -f "$@" "$q/wal/" 2>/dev/null 9>&9
     unlock_queue
   else
     # RACE: mv does not find what another verb has already moved
-    mv -f "$@" "$q/wal/" 2>/dev/null
+    held mv -f "$@" "$q/wal/" 2>/dev/null
   fi
   wake "$q/wait"
 }

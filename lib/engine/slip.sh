@@ -116,7 +116,7 @@ slip_strange() {
   nonce_read
   strange_name=${1##*/}
   [ ${#strange_name} -le 200 ] || strange_name=long
-  mv -f "$q/$1" "$q/tmp/strange.$nonce.$strange_name" 2>/dev/null || disk_failed "$q/tmp" "queue '$queue'"
+  held mv -f "$q/$1" "$q/tmp/strange.$nonce.$strange_name" 2>/dev/null || disk_failed "$q/tmp" "queue '$queue'"
 }
 
 # priority_pad PRIORITY - set `padded` to PRIORITY with 10 digits

@@ -143,15 +143,24 @@ each_queue() {
   done
 }
 
-# queue_plain - in a group's spool, return 74 if a name that verbs use is a link: a member may have put it there to make us write elsewhere
+# queue_plain - in a group's spool, return 74 if a name that verbs use is a link: a member may have put it there to make us write elsewhere. Links
+# where there may be many names are found by those who use them: queue_promote, window_visit, unfold_put, check_flats
 queue_plain() {
-  no_links "$q" "$q"/* "$q"/claimed/* "$q"/head/* "$q"/queue/* "$q"/delayed/* "$q"/buried/*
+  no_links "$q" "$q"/* "$q"/buried/* "$q"/claimed/* "$q"/claimed/*/* "$q"/delayed/* "$q"/fold/* "$q"/head/* "$q"/out/batch.* "$q"/queue/* "$q"/tmp/* \
+    "$q"/unfold/*
 }
 
+# no_links PATH ... - return 74 if one of these is a link
 no_links() {
   for link_path in "$@"; do
     [ ! -h "$link_path" ] || { why="$link_path is a link"; return 74; }
   done
+}
+
+# held COMMAND ... - run a command that changes the queue; if we hold the lock, so does it, even if we are killed: mksh would close the lock's
+# descriptor for it, and another verb would come in before it has done its work
+held() {
+  if [ -n "$lock_held" ]; then "$@" 9>&9; else "$@"; fi
 }
 
 # file_put NAME TEXT - write TEXT to a new file (set -C: exclusively) and rename it to $q/NAME: a `>` would write through a link that another
@@ -163,7 +172,7 @@ file_put() {
   set +C
   # If the name is a link to a directory, mv would move the file into that
   [ ! -h "$q/$1" ] || rm -f "$q/$1" 2>/dev/null
-  if [ -n "$lock_held" ]; then mv -f "$put_path" "$q/$1" 2>/dev/null 9>&9; else mv -f "$put_path" "$q/$1" 2>/dev/null; fi
+  held mv -f "$put_path" "$q/$1" 2>/dev/null
 }
 
 # file_mark PATH - create the empty file PATH; if it exists, leave it as it is

@@ -42,6 +42,7 @@ window_visit() {
   case ${1##*/} in
   *[!0-9]*) "$window_call" "$1"; return ;;
   esac
+  [ -z "$spool_shared" ] || no_links "$1" || return
   # Twice: one look may fail
   if [ -d "$1" ] || [ -d "$1" ]; then window_in "$@"; else "$window_call" "$1"; fi
 }

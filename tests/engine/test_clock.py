@@ -19,6 +19,16 @@ def wall(stub, tmp_path):
     return lambda seconds: at.write_text(f"{seconds}\n")
 
 
+@pytest.mark.new
+def test_the_wall_clock_was_in_1970(shell, flatq, wall):
+    """It may be behind the uptime where there is no battery. Then the first verb after the boot must not write a record that no other can read."""
+    wall(100)
+    push(flatq, b"1")
+    wall(1_700_000_000)
+    push(flatq, b"2", "-d", "0")
+    assert [pop(flatq), pop(flatq)] == [b"1", b"2"]
+
+
 def test_delays(shell, flatq, clock):
     push(flatq, b"30", "-d", "30")
     push(flatq, b"10", "-d", "10")

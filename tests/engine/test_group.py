@@ -213,9 +213,13 @@ def test_the_journal_leads_nowhere_else(flatq, tmp_path):
 
 NAMES = ["log", "tended", "conf", "closed", "paused", "dropping", "tmp", "wal", "body", "out", "wait", "room", "done", "keys", "head", "buried", "delayed",
          "queue", "fold", "unfold", "claimed"]
+FLAT = "0000065536.000000900000.000000900000.1.0.abcabcabcabc"
+DEEPER = [f"tmp/{FLAT}", f"tmp/strange.{FLAT}", "fold/0000065536.000000900000.abcabcabcabc", f"unfold/{FLAT}", f"queue/0000065536.0000009/{FLAT}",
+          "out/batch.999999-000000000000.abcabcabcabc.000000000000", "delayed/0000000/000000000001", "buried/0000000/0000000", "claimed/x/000000000000.1",
+          "head/0000065536.000000900000.000000900000.1.0.abcabcabcabc"]
 
 
-@pytest.mark.parametrize("name", share("link", NAMES, 3, first=2))
+@pytest.mark.parametrize("name", share("link", NAMES, 3, first=2) + share("deeper link", DEEPER, 3))
 def test_a_link_in_a_group_spool_is_not_followed(flatq, tmp_path, name):
     """Whatever name the link has, and whether it leads to a file, a directory with files, or nothing: no verb writes through it."""
     flatq("create", "-g", "q", check=0)
@@ -233,11 +237,12 @@ def test_a_link_in_a_group_spool_is_not_followed(flatq, tmp_path, name):
             for file in ("letter", "000000000001", "1-000000000001.a", "0000065536.000000000001.0.0.60.0.0.1.-.0-0-0-0"):
                 (victim / file).write_text("precious")
         path = flatq.spool / "q" / name
+        path.parent.mkdir(exist_ok=True)
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         path.symlink_to(victim)
         log = []
         everything_done(flatq, log)
-        assert any(status == 74 and b"is a link" in err for _, status, err in log), log
+        assert any(status == 74 and b"is a link" in err for _, status, err in log), (kind, [row for row in log if row[1] or row[2]])
         if kind == "file":
             assert victim.read_text() == "precious"
         elif kind == "directory":

@@ -67,6 +67,12 @@ def test_what_is_none(flatq, spool, words):
     assert not list(flatq.home.iterdir()), "something was executed"
 
 
+def test_pop_of_as_many_as_it_takes(shell, flatq, spool):
+    flatq("push", "-l", "q", input=b"1\n2\n", check=0)
+    refused(flatq("pop", "-l", "-n", "2147483648", "q"), 65, "pop")
+    assert flatq("pop", "-l", "-n", "999999999", "q", check=0).out == b"1\n2\n"
+
+
 def test_in_every_shell(shell, flatq, spool):
     for value in ("", "-1", "1e3", "99999999999999999999", "4294967296", "a[$(touch x)]", "1\n2"):
         refused(flatq("push", "-p", value, "q", input=b"x"), 65, "push")

@@ -157,6 +157,24 @@ def test_drop_while_somebody_pushes(flatq, stub, tmp_path):
     assert [pop(flatq, "q"), pop(flatq, "q")] == [b"x", b"y"]
 
 
+def test_a_killed_drop_keeps_the_lock_until_its_mv_has_ended(flatq, stub, tmp_path):
+    """mksh closes the lock's descriptor for its children. Then a push could come in between, be acknowledged, and lose its queue to that mv."""
+    flatq("create", "q", check=0)
+    pid, go = tmp_path / "pid", tmp_path / "go"
+    stub("mv", f'case $* in *.drop.*) echo $$ >"{pid}"; while [ ! -e "{go}" ]; do sleep 0.05; done ;; esac\nexec "$REAL" "$@"')
+    drop = flatq.start("drop", "q")
+    wait_for(lambda: pid.exists() and pid.read_text().strip(), "the mv of drop")
+    drop.kill()
+    drop.wait()
+    with subprocess.Popen(flatq.command("push", "q"), env=flatq.environment(None), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as after:
+        after.stdin.write(b"precious")
+        after.stdin.close()
+        wait_for(lambda: after.poll() is not None or child_named(after, "flock"), "the push to wait for the lock, or to end")
+        go.touch()
+        wait_for(lambda: after.poll() is not None, "the push")
+    assert after.returncode == 69 or pop(flatq, "q") == b"precious"
+
+
 def test_a_twin_is_synced_before_it_is_named(flatq, stub, tmp_path):
     """The process that pushed the first one may have been killed before its sync."""
     noted = tmp_path / "synced"
