@@ -760,6 +760,19 @@ def test_batches(shell, flatq):
         assert [line.split(" ")[0] for line in said.body.decode().splitlines()][-1] == "422", (text, said)
 
 
+def test_every_deduplication_id_is_one(shell, flatq):
+    """None is taken for "none was given", whatever stands for that inside."""
+    ids = ("-", "$", "--")
+    for number, key in enumerate(ids):
+        target = f"/queue?group-id=g{number}&deduplication-id={quote(key, safe='')}"
+        assert [answer.status for answer in talk(flatq, request("POST", target, b"A"), request("POST", target, b"B"))] == [200, 204], key
+        text = b"".join(b"1 %s\n%s\n" % (quote(key, safe="").encode(), body) for body in (b"A", b"B"))
+        assert ask(flatq, "POST", f"/queue?group-id=b{number}&batch=1", text).body.decode().split("\n")[1] == "204", key
+        # a message without an id has its hash for one, and no other
+        without = request("POST", f"/queue?group-id=c{number}", b"C")
+        assert [answer.status for answer in talk(flatq, without, request("POST", target.replace("=g", "=c", 1), b"C"), without)] == [200, 200, 204], key
+
+
 def test_stats_and_metrics(shell, flatq):
     for n in range(3):
         talk(flatq, request("POST", "/queue?group-id=g", str(n).encode()))

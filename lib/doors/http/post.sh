@@ -9,9 +9,10 @@ stamp_of() {
   stamp=$unpadded${slip_id#????????}
 }
 
-# post_message LENGTH [KEY] - store standard input as a message of `group`
+# post_message LENGTH [KEY] - store standard input as a message of `group`. `$` stands for no key, until door_body_end has computed one: plain_of
+# gives no `$` without two digits behind it
 post_message() {
-  push_priority=65536 push_delay=0 push_lease=60 push_wait=0 push_dot='' push_key=${2:--} md5='' push_read='' body_whole='' slip_size=
+  push_priority=65536 push_delay=0 push_lease=60 push_wait=0 push_dot='' push_key=${2:-\$} md5='' push_read='' body_whole='' slip_size=
   push_message "$group" "$1" || return
   # A request for any group waits in the queue of each group it knows, and may not know this one yet
   for wake_path in "$q"/wait/*; do break; done
