@@ -569,6 +569,27 @@ def test_a_disk_that_takes_no_name(flatq, stub):
     assert client.ask(b"kick-job 1") == b"KICKED\r\n"
 
 
+@pytest.mark.parametrize("how", ["STOP", "KILL"])
+def test_a_reserve_beside_a_drop(shell, flatq, stub, how):
+    """The drop has removed out/ when a job is put, whose put waits for the drop to end. So does a reserve that finds the job; if the drop was
+    killed, it creates the places again."""
+    flatq("create", "default")
+    found = flatq.home / "found"
+    stub("rmdir", f'case $* in */out) "$REAL" "$@"; kill -{how} $PPID; : >{found}; exit 0 ;; esac\nexec "$REAL" "$@"')
+    drop = flatq.start("drop", "default", stderr=subprocess.DEVNULL)
+    wait_for(found.exists, "out/ is gone")
+    assert not (flatq.spool / "default/out").exists()
+    producer, worker = Direct(flatq).connect(), Direct(flatq).connect()
+    producer.send(b"put 0 0 60 1\r\nx\r\n")
+    wait_for(lambda: list((flatq.spool / "default/wal").glob("*")), "the job is there")
+    worker.send(b"reserve-with-timeout 60\r\n")
+    if how == "STOP":
+        assert worker.reply(1) == b"<nothing>"
+        drop.send_signal(signal.SIGCONT)
+        assert drop.wait(60) == 75
+    assert worker.reply() == b"RESERVED 1 1\r\nx\r\n" and producer.reply() == b"INSERTED 1\r\n"
+
+
 def test_ids_grow_over_restarts(door):
     one = door()
     first = one.connect().put(b"x")

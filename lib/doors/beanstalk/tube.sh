@@ -26,7 +26,8 @@ tubes_take() {
     case $scan_place in
     wal | head/*)
       take_slip && { jobs_add; return 0; }
-      [ ! -e "$q/$scan_place/$scan_name" ] || { take_failed; return; } ;;
+      # RACE: another process was faster; or a drop is at work, which has removed out/, and puts it back before it ends
+      [ ! -e "$q/$scan_place/$scan_name" ] && [ ! -h "$q/$scan_place/$scan_name" ] || drop_wait || { take_failed; return; } ;;
     *) take_unfold || return ;;
     esac
   done
