@@ -27,6 +27,8 @@
 # A name is valid if and only if it has these fields, in this order, of these widths. TRIES or COUNTS grow with every change of
 # state that could bring a message back to where it was, and NONCE is random: so no slip's name comes twice (I3).
 
+need engine/spool
+
 # slip_parse NAME - set slip_priority ... slip_counts, slip_owner, slip_deadline; return 1 if NAME is not valid in wal/ or out/
 slip_parse() {
   slip_name=$1

@@ -163,6 +163,13 @@ wake_some() {
   done
 }
 
+# wake_queue QUEUE - wake whoever waits for a message of that queue. It leaves $q as it is: a trap may come that puts back what was taken there
+wake_queue() {
+  name_check "$1" && name_to_disk "$1" || return
+  set -- "$FLATQ_DIR/$name_disk"
+  [ -n "$spool_shared" ] && ! no_links "$1" "$1/wait" || wake "$1/wait"
+}
+
 # wait_sweep - remove what killed waiters have left, also the entries of those whose FIFO is gone already
 wait_sweep() {
   need engine/process
@@ -204,11 +211,9 @@ take_waiting() {
   wait_end
   # Pass on a wake that was not for the message we took, or that we cannot use
   if [ "$take_code" -ne 0 ] || [ $# -gt 1 ] || [ -n "$wait_late" ]; then
-    take_q=$q take_name=$queue
     for take_queue in "$@"; do
-      queue_open "$take_queue" && wake "$q/wait"
+      wake_queue "$take_queue"
     done
-    q=$take_q queue=$take_name
   fi
   return "$take_code"
 }

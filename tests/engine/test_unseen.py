@@ -175,6 +175,38 @@ def test_a_killed_drop_keeps_the_lock_until_its_mv_has_ended(flatq, stub, tmp_pa
     assert after.returncode == 69 or pop(flatq, "q") == b"precious"
 
 
+@pytest.mark.parametrize("door", ["", "http"])
+def test_a_taker_that_is_stopped_while_it_wakes_others(flatq, stub, door):
+    """It has taken its message, and passes on a wake in another queue. TERM comes while it removes what a killed waiter has left there. The message
+    must go back to the queue that it was taken from."""
+    for queue in "ab":
+        flatq("create", queue, check=0)
+    stub("rm", '"$REAL" "$@"\ncase $* in *b/wait/9999999*) kill -TERM $PPID ;; esac')
+    words = ["http"] if door else ["reserve", "-w", "60", "-t", "4000000", "a", "b"]
+    taker = flatq.start(*words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    if door:
+        taker.stdin.write(b"GET /queue?wait=60&visibility-timeout=86400 HTTP/1.1\r\nHost: q\r\n\r\n")
+        taker.stdin.flush()
+    wait_for(lambda: list((flatq.spool / "a/wait").iterdir()) and list((flatq.spool / "b/wait").iterdir()), "it to wait")
+    (flatq.spool / "b/wait/9999999-000000000100.aaaaaaaaaaaa").touch()
+    push(flatq, b"x", "a")
+    assert taker.communicate(timeout=60)[0] == b"" and taker.returncode in (75, -signal.SIGTERM)
+    assert pop(flatq, "a") == b"x"
+
+
+def test_a_client_that_has_all_of_a_reservation_keeps_it(flatq, stub):
+    """base64 has written everything, and is killed then. A client of the line door knows by the length that its answer is whole: so the message
+    keeps its lease. Without a door the exit code tells the caller, and the message goes back."""
+    push(flatq, b"invoice", "jobs")
+    stub("base64", '"$REAL" "$@"\ncode=$?\ncase $1 in -d) kill -9 $$ ;; esac\nexit $code')
+    assert flatq("reserve", "-t", "600", "jobs").status == 74
+    assert b"ready 1" in flatq("stat", "jobs", check=0).out
+    done = flatq("handler", input=b"reserve -t 600 jobs\n")
+    assert done.status == 74 and done.out.endswith(b" 7\ninvoice")
+    assert b"reserved 1" in flatq("stat", "jobs", check=0).out
+    flatq("delete", done.out.split()[0].decode(), check=0)
+
+
 def test_a_twin_is_synced_before_it_is_named(flatq, stub, tmp_path):
     """The process that pushed the first one may have been killed before its sync."""
     noted = tmp_path / "synced"

@@ -236,13 +236,11 @@ groups_wait() {
     wait_turn "$group_deadline"
     [ -z "$take_stop" ] || { group_code=74 why='the client is gone'; break; }
   done
-  group_found=$queue
   wait_end
   # Pass on a wake that was not for the message we took, or that we cannot use
   for group in $groups; do
-    [ $group_code -eq 0 ] && [ "$group" = "$group_found" ] && [ -z "$wait_late" ] || ! queue_open "$group" || wake "$q/wait"
+    [ $group_code -eq 0 ] && [ "$group" = "$queue" ] && [ -z "$wait_late" ] || wake_queue "$group"
   done
-  [ $group_code -ne 0 ] || queue_open "$group_found"
   return $group_code
 }
 
