@@ -481,6 +481,39 @@ def test_a_client_that_goes_with_commands_behind_a_reserve(flatq, clock, stub, f
     assert Direct(flatq).connect().ask(b"reserve-with-timeout 0").startswith(b"RESERVED %d " % held)
 
 
+def reader_of(pid):
+    """The handler's child that reads from the client while the handler waits."""
+    reader, = (child for child in children(pid) if command_of(child) != "sleep")
+    return reader
+
+
+def test_the_reader_is_killed(shell, timeless):
+    """How much it had read is not known, so the connection ends at the next look, and what it held comes back."""
+    (client, handler), = connected(timeless, 1)
+    held = client.put(b"x")
+    assert client.ask(b"reserve").startswith(b"RESERVED ")
+    client.send(b"reserve\r\n")
+    for _ in range(2):
+        assert timeless.clock.asleep(handler) == 2
+        timeless.clock.advance(2)
+    assert timeless.clock.asleep(handler) == 2
+    killed(reader_of(handler.pid))
+    timeless.clock.advance(2)
+    assert client.rest() == b"" and handler.wait(60) == 74
+    assert Direct(timeless.flatq).connect().ask(b"reserve-with-timeout 0").startswith(b"RESERVED %d " % held)
+
+
+def test_the_reader_is_killed_under_launch(door):
+    one = door()
+    client = one.connect()
+    client.send(b"reserve\r\n")
+    wait_for(lambda: asleep(one.handlers()), "it waits")
+    handler, = one.handlers()
+    killed(reader_of(handler))
+    client.close()
+    wait_for(lambda: not one.handlers(), "the end of the connection")
+
+
 def test_counters_outlive_a_connection_once(shell, flatq):
     """Each count counts once, also if a connection's file is still there when its counts are already in the sum, and if two connections have added
     those of a killed one."""

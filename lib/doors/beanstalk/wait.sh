@@ -74,10 +74,23 @@ client_ask() {
   client_reader=$!
 }
 
+# reader_lives - return whether the child that reads from the client lives. A zombie is dead, and so is one whose number has another parent now
+reader_lives() {
+  { read -r reader_stat <"$FLATQ_PROC/$client_reader/stat"; } 2>/dev/null || { kill -0 "$client_reader" 2>/dev/null; return; }
+  case ${reader_stat##*') '} in
+  [!ZX]" ${owner%-*} "*) return 0 ;;
+  esac
+  return 1
+}
+
 # client_left - return whether the child has seen the client's end. If the child has read a command, nothing more is read, so look at the
 # connection instead (client_half: it ended, and input is still to be read)
 client_left() {
-  [ -e "$client_line" ] || return 1
+  if [ ! -e "$client_line" ]; then
+    reader_lives && return 1
+    # It was killed, and nobody knows how much it has read: end, as line_read does. RACE: it may just have finished
+    [ -e "$client_line" ] || exit 74
+  fi
   client_end=
   { read -r client_end; read -r client_end; } <"$client_line" && client_gone=1 && return 0
   if [ -n "${FLATQ_GUARD:-}" ] && ! door_ncat_lives; then
