@@ -3,6 +3,7 @@ of jobs when a process is killed."""
 
 import os
 import random
+import re
 import select
 import signal
 import socket
@@ -533,6 +534,32 @@ def test_counters_outlive_a_connection_once(shell, flatq):
             client.close()
             wait_for(lambda: not files[mine].exists(), "its end")
             client = None
+
+
+def test_many_tubes_are_not_written_for_each_answer(flatq):
+    """What a connection writes grows with what the client sends, not with its square; and the sums are right, also once it was killed."""
+    one = Direct(flatq)
+    (client, handler), (other, _) = connected(one, 2)
+    tubes = [b"%03d" % number + b"x" * 190 for number in range(400)]
+    commands = [b"watch " + tube for tube in tubes] + [b"ignore " + tube for tube in tubes[::10]]
+    for command in commands:
+        client.ask(command)
+    with open(f"/proc/{handler.pid}/io") as counts:
+        wrote = int(dict(line.split(": ") for line in counts)["wchar"])
+    assert wrote < 20 * sum(map(len, commands)), wrote
+
+    def watching(tube):
+        said = other.ask(b"stats-tube " + tube)
+        return said.startswith(b"OK ") and int(re.search(rb"current-watching: (\d+)", said)[1])
+
+    assert [watching(tube) for tube in tubes[:2] + tubes[-2:]] == [False, 1, 1, 1]
+    for alive in (True, False):
+        said = other.ask(b"stats")
+        assert b"cmd-watch: 400\n" in said and b"cmd-ignore: 40\n" in said, said
+        assert b"current-connections: %d\n" % (1 + alive) in said and b"total-connections: 2\n" in said, said
+        if alive:
+            handler.kill()
+            handler.wait(60)
 
 
 def test_counters_are_not_missed_while_they_are_folded(flatq, stub):

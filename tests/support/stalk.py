@@ -127,7 +127,7 @@ class Ours:
         """Whether `count` connections wait for a job."""
         def waits(path):
             try:
-                return path.read_text().split("\n")[0].split()[3:] == ["1"]
+                return path.read_text().split("\n")[-4:][0].split()[3:] == ["1"]
             except FileNotFoundError:
                 return False
         return sum(map(waits, self.tallies())) >= count

@@ -1,6 +1,8 @@
 # doors/beanstalk/tally.sh - what the connections of a door tell each other: the tubes they use and watch, and their counters
 #
 #   .doors/INSTANCE/PID-TIME   a connection, three lines: USED PRODUCER WORKER WAITING; the tubes it watches; its counters, NAME=N each
+#                              If these are long, the file is not written anew for each answer. What changed is added to it, in three lines as
+#                              above: the tubes watched since, and as -TUBE those ignored since; what the counters have gained
 #   .doors/INSTANCE/gone       the counters of connections that have ended: a line each, after the name of its file, or one line for many
 #   .doors/INSTANCE/draining   puts are refused
 #   .doors/INSTANCE/lock       held while counters are moved into `gone`, or `gone` is shortened, or all is added up
@@ -13,12 +15,13 @@ need engine/process
 tally_begin() {
   door_instance=$FLATQ_DIR/.doors/$door_of
   [ -d "$door_instance" ] || mkdir -p "$door_instance" 2>/dev/null || { disk_failed "$FLATQ_DIR" 'door'; return; }
-  tally_file=$door_instance/$owner tallies=' connections=1 '
+  tally_file=$door_instance/$owner tallies=' connections=1 ' tally_added=0 watch_new='' tally_new=''
   tally_write
 }
 
 # tally NAME - add one to a counter
 tally() {
+  tally_new="${tally_new:-}$1=1 "
   if word_take "$tallies" "$1="; then tallies="$words$1=$((${word#*=} + 1)) "; else tallies="$tallies$1=1 "; fi
 }
 
@@ -43,13 +46,24 @@ word_take() {
   words="$words $*${1:+ }"
 }
 
+# tally_write - write what changed, or all if that is short, or as long as what was added to the file since (R8)
 tally_write() {
   # Count what was put back since (engine/settle.sh)
   while [ "${putbacks:-0}" -gt 0 ]; do
     putbacks=$((putbacks - 1))
     tally job-timeouts
   done
-  [ -h "$tally_file" ] || { printf '%s %s %s %s\n%s\n%s\n' "$used" "$door_producer" "$door_worker" "$door_waiting" "$watched" "$tallies" >|"$tally_file"; } 2>/dev/null || :
+  tally_state="$used $door_producer $door_worker $door_waiting" tally_long=$((${#watched} + ${#tallies}))
+  if [ -h "$tally_file" ]; then
+    :
+  elif [ $tally_long -le 4096 ] || [ "$tally_added" -gt $tally_long ]; then
+    tally_added=0
+    printf '%s\n%s\n%s\n' "$tally_state" "$watched" "$tallies" >|"$tally_file"
+  else
+    tally_added=$((tally_added + ${#tally_state} + ${#watch_new} + ${#tally_new}))
+    printf '%s\n%s\n%s\n' "$tally_state" "$watch_new" "$tally_new" >>"$tally_file"
+  fi 2>/dev/null || :
+  watch_new='' tally_new=''
 }
 
 # tally_lock - wait for the lock of the counters, on descriptor 7, held until `exec 7>&-`. Without it, counts could be missed
@@ -89,8 +103,9 @@ tally_read() {
   for tally_path in "$door_instance"/[0-9]*-*; do
     [ -e "$tally_path" ] || continue
     if owner_dead "${tally_path##*/}"; then
-      { { read -r tally_line && read -r tally_line && read -r tally_line; } <"$tally_path" &&
-        printf '%s %s\n' "${tally_path##*/}" "$tally_line" >>"$door_instance/gone"; } 2>/dev/null
+      tally_text=
+      { while read -r tally_line && read -r tally_line && read -r tally_line; do tally_text="$tally_text $tally_line"; done <"$tally_path"; } 2>/dev/null
+      [ -z "$tally_text" ] || { printf '%s%s\n' "${tally_path##*/}" "$tally_text" >>"$door_instance/gone"; } 2>/dev/null
       rm -f "$tally_path"
     else
       tally_files="$tally_files $tally_path"
@@ -120,19 +135,23 @@ tally_sum() {
           if (at) sum[substr(words[i], 1, at - 1)] += substr(words[i], at + 1)
         }
       }
-      function connection(  n, i, words) {
-        split(one, words, " ")
+      function watches(text,  n, i, words) {
+        n = split(text, words, " ")
+        for (i = 1; i <= n; i++) if (words[i] ~ /^-/) delete watched[substr(words[i], 2)]; else watched[words[i]]
+      }
+      function connection(  tube, words) {
+        split(state, words, " ")
         sum["open"]++; sum["using/" words[1]]++; sum["producers"] += words[2]; sum["workers"] += words[3]; sum["waiting"] += words[4]
         waits = words[4]
-        n = split(two, words, " ")
-        for (i = 1; i <= n; i++) { sum["watching/" words[i]]++; if (waits) sum["waiting/" words[i]]++ }
-        counters(three)
+        for (tube in watched) { sum["watching/" tube]++; if (waits) sum["waiting/" tube]++ }
       }
       BEGIN {
         for (file = 1; file < ARGC; file++) {
           path = ARGV[file]
-          if ((getline one < path) > 0 && (getline two < path) > 0 && (getline three < path) > 0) { seen[path]; connection() }
+          split("", watched)
+          while ((getline one < path) > 0 && (getline two < path) > 0 && (getline three < path) > 0) { seen[path]; state = one; watches(two); counters(three) }
           close(path)
+          if (path in seen) connection()
         }
         while ((getline one < "gone") > 0) {
           path = substr(one, 1, index(one, " ") - 1)
