@@ -282,7 +282,7 @@ MUTANTS: dict[str, Mutant] = {
         (('  set -- $names\n  bulk_got=$#\n  [ $# -ne 0 ] || { rmdir "$q/out/$batch" 2>/dev/null; return 75; }\n', ''),),
         pair("plain/drain/pop", "rename q/wal/")),
     "who is slower finds nothing there": Mutant(
-        (('[ ! -h "$q/$scan_place/$scan_name" ] || drop_wait || { take_failed; return; } ;;',
+        (('take_of_queue(): [ ! -h "$q/$scan_place/$scan_name" ] || drop_wait || { take_failed; return; } ;;',
           '[ ! -h "$q/$scan_place/$scan_name" ] || drop_wait || { take_failed; return; }\n return 66 ;;'),),
         pair("plain/pop/pop", "rename q/head/")),
     "a claim without the lock": Mutant(
