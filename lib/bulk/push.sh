@@ -40,7 +40,7 @@ bulk_write() {
       bulk_encode "$1"
     fi
   } 2>/dev/null >"$bulk_stage/lines" || { disk_failed "$bulk_stage" "queue '$queue'"; return; }
-  [ -n "${push_length:-}" ] || door_whole || return
+  [ -n "${push_length:-}" ] || door_whole '' || return
   measure -l "$bulk_stage/lines" || return
   bulk_count=$measured
   [ "$bulk_count" != 0 ] || return 0

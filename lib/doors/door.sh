@@ -59,7 +59,7 @@ door_open() {
   trap door_busy USR1
   # Ignore SIGPIPE: when the client is gone, a write fails, and the handler lives to give the message back
   trap '' PIPE
-  door_inode='' door_blocks=1 door_data='' door_said='' door_gone='' door_relayed='' door_prompt='' door_mark='' door_nonce='' door_verb=- door_wait=0 door_line=
+  door_inode='' door_blocks=1 door_data='' door_said='' door_gone='' door_relayed='' door_prompt='' door_mark='' door_nonce='' door_verb=- door_wait=0 door_line='' door_lead=
   # Register with the guard or refuse the connection: the guard can only time out connections it knows
   [ -z "${FLATQ_GUARD:-}" ] || { printf '\nc %s %s\n' "$$" "$PPID" >&3; } 2>/dev/null || exit 75
   clock_read
@@ -201,18 +201,36 @@ door_read() {
     python3 -c 'import socket; raise SystemExit(socket.socket(fileno=0).recv(1, 0x42) != b"")' 2>/dev/null
 }
 
-# door_whole - return 65 if the input ended without the client's doing: the connection was reset; or ncat was killed, while it is still
-# open (01), or not all was read from it. If the client's system has closed it in good order, a client that was cut off cannot be told from one that has finished
+# door_whole SIZE - return 65 if the input, whose body has SIZE bytes (empty: unknown), ended without the client's doing: the connection was reset; or ncat was
+# killed, while it is still open (01), or before it had read all, or passed all on. If the client's system has closed it in good order, a client
+# that was cut off cannot be told from one that has finished
 door_whole() {
+  why='the client was cut off'
   # ncat closes our input a little before it ends itself
   if [ -n "$door_unix" ]; then
     door_ncat_lives || door_read <&1
   elif [ -n "$door_inode" ]; then
     # The end of the connection counts as one unread byte
-    door_row && { door_ncat_lives || case $door_state.$door_unread in 01.*) false ;; *.0000000[01]) ;; *) false ;; esac; }
+    door_row && { door_ncat_lives || case $door_state.$door_unread in 01.*) false ;; *.0000000[01]) door_passed "$1" ;; *) false ;; esac; }
   fi && return 0
-  door_gone=gone why='the client was cut off'
+  door_gone=gone
   return 65
+}
+
+# door_passed SIZE - return whether ncat, which is gone, had passed on all that it read. An ncat that has ended by itself had; a killed one may
+# have waited in a write, with bytes in its memory. TCP_INFO counts what the client sent, and its end as one byte. The pipe holds the first 4096
+# bytes, so for these ncat does not wait, and they are not worth a process
+door_passed() {
+  [ -n "$FLATQ_GUARD" ] && [ -n "$door_lead" ] && [ -n "$1" ] && [ -z "$door_relayed${push_dot:-}" ] || return 0
+  # Of a message over the limit, not all is read
+  [ -z "${FLATQ_MOST_BYTES:-}" ] || [ "$1" -le "$FLATQ_MOST_BYTES" ] || return 0
+  set -- $((door_lead + $1))
+  [ "$1" -gt 4096 ] || return 0
+  why='perhaps not all of the message came: state its length (push -n), or see that perl or python3 is here'
+  perl -e '$info = getsockopt(STDOUT, 6, 11); exit !(length $info >= 136 && unpack("x128 Q", $info) == $ARGV[0] + 1)' "$1" 2>/dev/null ||
+    python3 -c 'import socket, struct, sys
+received, = struct.unpack_from("=128xQ", socket.socket(fileno=1).getsockopt(6, 11, 256))
+raise SystemExit(received != int(sys.argv[1]) + 1)' "$1" 2>/dev/null
 }
 
 # door_body_end - in the line door, nothing follows a body

@@ -88,7 +88,7 @@ push_body() {
     body_size "$q/body/$slip_id" "$push_encoded" || return
   fi
   slip_size=$size
-  [ -n "$1" ] || door_whole || return
+  [ -n "$1" ] || door_whole "$size" || return
   [ -z "$1" ] || [ "$size" = "$1" ] || { need engine/input; input_ended || return; why="$size bytes came of the $1 announced"; return 65; }
   [ -z "$1" ] || door_body_end || return
   [ -z "${FLATQ_MOST_BYTES:-}" ] || [ "$size" -le "$FLATQ_MOST_BYTES" ] ||
@@ -232,7 +232,7 @@ push_withdraw() {
   :
 }
 
-# door_whole - return 0 if the input ended as its sender intended. A door has its own version, which checks
+# door_whole SIZE - return 0 if the input ended as its sender intended. A door has its own version, which checks
 [ -n "${FLATQ_DOOR:-}" ] || door_whole() {
   :
 }

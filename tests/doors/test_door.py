@@ -1,5 +1,6 @@
 """The line door, ./launch and lib/handler: with many clients, and after each way in which a client can go wrong."""
 
+import fcntl
 import os
 import re
 import select
@@ -501,6 +502,44 @@ def test_kill(shell, door, flatq, spool, mode, whom):
     for client in clients:
         client.close()
     assert not lies(spool, "jobs").get("wal"), "half a message"
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_ncat_is_killed_with_bytes_in_its_memory(door, flatq, stub, tmp_path, killed):
+    """The client sends all and half-closes. ncat has read all, and waits in a write to the full pipe, since the handler is slow."""
+    body = b"x" * 9000
+    held, free_to_read = tmp_path / "held", tmp_path / "go"
+    stub("base64", f'echo $$ >"{held}.new"; mv "{held}.new" "{held}"; while [ ! -e "{free_to_read}" ]; do sleep 0.05; done; exec "$REAL" "$@"')
+    one = door("-k")
+    with one.connect() as client:
+        client.sendall(b"push jobs\n")
+        wait_for(held.exists, "the handler's reader")
+        ncat = int(held.read_text())
+        # shrink the pipe, so that one of ncat's reads fills it
+        pipe = os.open(f"/proc/{ncat}/fd/0", os.O_RDONLY | os.O_NONBLOCK)
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 8192)
+        os.close(pipe)
+        while command_of(ncat) != "ncat":
+            ncat = int(Path(f"/proc/{ncat}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(ncat, signal.SIGSTOP)
+        client.sendall(body)
+        client.shutdown(socket.SHUT_WR)
+
+        def unread():
+            table = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+            return [int(row[4][9:], 16) for row in table if row[1].endswith(f":{one.port:04X}") and row[3] == "08"]
+        wait_for(lambda: unread() == [len(body) + 1], "all that the client sent")
+        os.kill(ncat, signal.SIGCONT)
+        wait_for(lambda: unread() == [0] and "pipe_write" in Path(f"/proc/{ncat}/wchan").read_text(), "ncat in its write")
+        if killed:
+            os.kill(ncat, signal.SIGKILL)
+            wait_for(lambda: not Path(f"/proc/{ncat}").exists(), "the end of ncat")
+        free_to_read.touch()
+        said = answer(client)
+    if killed:
+        assert said.startswith(b"error 65 ") and not lies(flatq.spool, "jobs").get("wal")
+    else:
+        assert said == b"1\n"
 
 
 @pytest.mark.parametrize("state, flags, lives", [("S", 4194304, 0), ("S", 4194308, 1), ("R", 4194572, 1), ("Z", 4194316, 1)])
