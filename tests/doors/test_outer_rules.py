@@ -170,7 +170,7 @@ def test_a_door_whose_launch_cannot_be_looked_at_stays(shell, flatq):
 @pytest.mark.parametrize("words", [b"pop", b"reserve", b"pop -l", b"drain", b"@pop", b"@n1@pop"])
 @pytest.mark.parametrize("how", ["exit 1", 'kill -9 "$$"', '"$REAL" "$@" | head -c 3; exit 1', '"$REAL" "$@"; exit 1'], ids=["fails", "killed", "a part", "all"])
 def test_a_message_that_the_line_door_cannot_decode_goes_back(flatq, stub, words, how):
-    """The message goes back. The client gets an error only if it asked with `@`."""
+    """The message goes back. The client gets an error only if it asked with `@`. A reservation keeps its lease, since its client may have all of it."""
     push(flatq, b"whole message")
     for name in ("base64", "mawk", "awk"):
         decodes = "-d*" if name == "base64" else "*count=*"
@@ -179,6 +179,9 @@ def test_a_message_that_the_line_door_cannot_decode_goes_back(flatq, stub, words
     assert done.status == 74 and (b"error 74 " in done.out) == words.startswith(b"@"), done
     for name in ("base64", "mawk", "awk"):
         stub(name, 'exec "$REAL" "$@"')
+    if words == b"reserve":
+        assert flatq("pop").status == 66
+        flatq("release", done.out.split()[0].decode(), check=0)
     assert flatq("pop", check=0).out == b"whole message"
 
 
