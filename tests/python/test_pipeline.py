@@ -616,7 +616,7 @@ def started(flatq, *words, **more):
     return process
 
 
-KILLED = [("drain", ("offsets", "random", "commits")), ("load", ("stage", "random", "entered"))]
+KILLED = [("drain", ("offsets", *["random"] * 10, "commits")), ("load", ("stage", *["random"] * 10, "entered"))]
 
 
 @pytest.mark.timeout(4 * kills.PATIENCE)

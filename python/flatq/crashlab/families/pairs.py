@@ -388,6 +388,8 @@ def _by_name(pair: Pair, ended: Ended, allowed: Sequence[Ended]) -> bool:
         return True  # A take looks for ended leases once a second, so it may overtake a message that the other verb has just begun to put back
     refused = [code == 66 or said.startswith(b"HTTP/1.1 204 ") for code, said in (ended.first, ended.second)]
     slower_lost = refused.count(True) == 1 and {pair.first, pair.second} <= BY_RECEIPT | {*RECEIPTS}
+    if pair.base in DUE and "kick" in (pair.first, pair.second) and refused.count(True) == 1:
+        return bool({pair.first, pair.second} & (BY_RECEIPT | {*RECEIPTS}))  # A kick looks for ended leases as often as a take: then the receipt is void
     return slower_lost or pair.first == pair.second == "kick" and (0, b"0\n") in (ended.first, ended.second)
 
 
