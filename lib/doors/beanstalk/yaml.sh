@@ -67,20 +67,21 @@ tubes_any() {
   return 66
 }
 
-# tubes_get NAME - set `tubes_value` to a sum; 0 if nothing was counted
+# tubes_get NAME - set `tubes_value` to a sum; 0 if nothing was counted. Line by line, since `${text#*NAME}` would take the square of the text's length
+# (R8)
 tubes_get() {
-  tubes_value="
-$tubes_tally
-"
-  case $tubes_value in
-  *"
-$1 "*)
-    tubes_value=${tubes_value#*"
-$1 "}
-    tubes_value=${tubes_value%%"
-"*} ;;
-  *) tubes_value=0 ;;
-  esac
+  tubes_value=0
+  set -f
+  IFS='
+'
+  for tubes_line in $tubes_tally; do
+    case $tubes_line in
+    "$1 "*) tubes_value=${tubes_line##* }; break ;;
+    esac
+  done
+  IFS=' 	
+'
+  set +f
 }
 
 # yaml_list NAME ... - set `text` to a list
