@@ -154,7 +154,8 @@ segment_run() {
   for segment_slip in "$@"; do
     segment_slip=${segment_slip##*/}
     [ "${segment_slip%%.*}" = "${segment_first%%.*}" ] || break
-    slip_parse "$segment_slip" && no_links "$q/body/$slip_id" || return 74
+    # In a group's spool: the file that a link names would become the message, which every member can read
+    [ -z "$spool_shared" ] || ! slip_parse "$segment_slip" || no_links "$q/body/$slip_id" || return
     segment_slips="$segment_slips $segment_slip" segment_took=$((segment_took + 1))
   done
   # shellcheck disable=SC2086 # names without blanks

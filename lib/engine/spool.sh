@@ -103,8 +103,8 @@ boot_read() {
   case $epoch in
   '' | 0?* | *[!0-9]* | ???????????*) ;;
   *)
-    case $base64_wrap.$clock_same.$sync_whole in
-    -w0.same. | -w0.-. | --.same. | --.-. | -w0.same.-f | -w0.-.-f | --.same.-f | --.-.-f) return 0 ;;
+    case $base64_wrap.$clock_same in
+    -w0.same | -w0.- | --.same | --.-) [ "${sync_whole:--f}" != -f ] || return 0 ;;
     esac ;;
   esac
   why="spool $FLATQ_DIR: cannot read its record of this boot"
@@ -144,7 +144,7 @@ each_queue() {
 }
 
 # queue_plain - in a group's spool, return 74 if a name that verbs use is a link: a member may have put it there to make us write elsewhere. Links
-# where there may be many names are found by those who use them: queue_promote, window_visit, unfold_put, check_flats
+# where there may be many names are found by those who use them: queue_promote, window_visit, bulk_flats, queue_unfold, check_flats
 queue_plain() {
   no_links "$q" "$q"/* "$q"/buried/* "$q"/claimed/* "$q"/claimed/*/* "$q"/delayed/* "$q"/fold/* "$q"/head/* "$q"/out/batch.* "$q"/queue/* "$q"/tmp/* \
     "$q"/unfold/*

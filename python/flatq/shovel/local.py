@@ -41,7 +41,8 @@ class _Claimed(Parcel):
         self.source.line.appendleft(self)
 
     def bury(self) -> None:
-        # A claimed message cannot be buried: push it again, as the most urgent, take that, and bury it
+        # A claimed message cannot be buried: push it again, as the most urgent, take that, and bury it. A verb for it would have to split the
+        # segment that the message is claimed in, and both halves would need offsets: more of the engine for a case as rare as this
         here = self.source.here
         try:
             known = here.push(self.body, priority=0, lease=self.lease, key=self.key, wait=2)

@@ -62,12 +62,8 @@ class Cut:
     @classmethod
     def parse(cls, line: str) -> Cut:
         """The cut whose str() this is. Raises ValueError."""
-        family, *words = shlex.split(line)
-        given = dict(zip(words[::2], words[1::2]))
-        if family != "cut" or sorted(given) != ["--flush", "--kind", "--point", "--scenario", "--seed", "--sync", "--way"]:
-            raise ValueError(f"no cut: {line}")
-        return cls(given["--kind"], given["--scenario"], given["--way"], float(given["--point"]), int(given["--flush"]), given["--sync"],
-                   int(given["--seed"]))
+        given = trial.options(line, "cut", "flush", "kind", "point", "scenario", "seed", "sync", "way")
+        return cls(given["kind"], given["scenario"], given["way"], float(given["point"]), int(given["flush"]), given["sync"], int(given["seed"]))
 
 
 def _libc(name: str, *args: Any) -> None:

@@ -193,12 +193,16 @@ def _plain(verb: str, stdout: bytes) -> bytes:
 
 
 def _left(system: System, spool: Path) -> tuple[tuple[tuple[bytes, str], ...], list[str]]:
-    """Every message and its state once the recovery has ended, and what is wrong with any of it."""
-    done = system.verb(spool, "wal")
-    wrong = [f"recovery: exit {done.returncode}: {done.stderr[:200]!r}"] if done.returncode else []
-    found = layout.dump(spool)
-    wrong += [f"damaged: {text}" for text in found.damaged] + oracle._twice(found)
-    return tuple(sorted((m.body or b"?", m.state) for m in found.messages())), wrong
+    """Every message and its state once the recovery has ended, and what is wrong with any of it. Of spools that differ only in nonces, times and
+    process ids, one is recovered."""
+    def find() -> tuple[tuple[tuple[bytes, str], ...], list[str]]:
+        done = system.verb(spool, "wal")
+        wrong = [f"recovery: exit {done.returncode}: {done.stderr[:200]!r}"] if done.returncode else []
+        found = layout.dump(spool)
+        wrong += [f"damaged: {text}" for text in found.damaged] + oracle._twice(found)
+        return tuple(sorted((m.body or b"?", m.state) for m in found.messages())), wrong
+
+    return memo.once(spool.parent, ("left", system, trees.digest(trees.take(spool))), find)
 
 
 def _blocked(pids: Sequence[int]) -> bool:

@@ -61,14 +61,11 @@ class Trial:
     @classmethod
     def parse(cls, line: str) -> Trial:
         """The trial whose str() this is. Raises ValueError."""
-        family, *words = shlex.split(line)
-        given = dict(zip(words[::2], words[1::2]))
-        if family != "power" or sorted(given) != ["--cut", "--outcomes", "--scenario", "--seed", "--stage", "--sync", "--then"]:
-            raise ValueError(f"no trial of this family: {line}")
-        if given["--then"] not in THEN:
-            raise ValueError(f"no {given['--then']!r}: one of {', '.join(THEN)}")
-        outcomes = given["--outcomes"].replace("-", "")
-        return cls(given["--scenario"], given["--stage"], int(given["--cut"]), outcomes, given["--then"], given["--sync"], int(given["--seed"]))
+        given = trial.options(line, "power", "cut", "outcomes", "scenario", "seed", "stage", "sync", "then")
+        if given["then"] not in THEN:
+            raise ValueError(f"no {given['then']!r}: one of {', '.join(THEN)}")
+        outcomes = given["outcomes"].replace("-", "")
+        return cls(given["scenario"], given["stage"], int(given["cut"]), outcomes, given["then"], given["sync"], int(given["seed"]))
 
 
 @dataclass
