@@ -5,11 +5,9 @@ need engine/slip engine/spool engine/settle
 # batch_putback DIRECTORY [WHY] - put slips back to wal/ and flat files to their place, with one more try, unless the batch is settled. Return 0
 # only if nothing is left to put back
 batch_putback() {
-  batch_why=${2:-dead} batch_locked=
-  [ -n "$lock_held" ] || { lock_queue || return; batch_locked=1; }
-  batch_back "$1"
+  batch_why=${2:-dead}
+  under_lock batch_back "$1"
   batch_code=$?
-  [ -z "$batch_locked" ] || unlock_queue
   wake "$q/wait"
   return $batch_code
 }

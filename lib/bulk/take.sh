@@ -9,11 +9,7 @@ need engine/slip engine/spool engine/take engine/proof engine/fold engine/reclai
 bulk_take() {
   # A killed drain repeats at most so many files
   bulk_files=64
-  lock_queue || return
-  bulk_choose "$1"
-  bulk_code=$?
-  unlock_queue
-  return $bulk_code
+  under_lock bulk_choose "$1"
 }
 
 bulk_choose() {
@@ -240,11 +236,7 @@ bulk_of_queue() {
     *) return 74 ;;
     esac
     { [ -z "${bulk_asks:-}" ] || bulk_measure; } && bulk_print "$bulk_mode" && bulk_received || { batch_putback "$q/out/$batch"; return 74; }
-    lock_queue || return
-    bulk_settle
-    bulk_code=$?
-    unlock_queue
-    [ $bulk_code -eq 0 ] || return $bulk_code
+    under_lock bulk_settle || return
     bulk_any=1 bulk_left=$((bulk_left - bulk_got)) bulk_looked=
     bulk_log pop "$bulk_got"
     wake "$q/room" "$bulk_got"

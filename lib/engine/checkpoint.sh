@@ -6,12 +6,11 @@ need engine/spool engine/boot engine/proof engine/process engine/fold engine/rec
 checkpoint() {
   queue_open "$1" || return
   clock_read
-  queue_promote && queue_reclaim || return
-  lock_queue || return
+  queue_promote && queue_reclaim && under_lock checkpoint_locked
+}
+
+checkpoint_locked() {
   claims_recover && queue_sweep && queue_fold && tmp_sweep && log_rotate
-  checkpoint_code=$?
-  unlock_queue
-  return $checkpoint_code
 }
 
 # checkpoint_turn - called by the push that opens a new range of ids: run the checkpoint of its own queue and, in turn, of one other, so that

@@ -78,7 +78,7 @@ look_first() {
         slip_parse "$scan_name" || { slip_strange "$scan_place/$scan_name" || return; continue; }
         set -- "$q/$scan_place/$scan_name"; break ;;
       esac
-      take_unfold || return
+      under_lock take_unfold || return
     done ;;
   esac
   look_slips "$@"

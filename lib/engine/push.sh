@@ -49,9 +49,7 @@ push_message() {
 
 # push_not_full - count again under the lock, after recovery: what a killed fold has left is counted twice
 push_not_full() {
-  lock_queue || return
-  queue_count
-  unlock_queue
+  under_lock queue_count || return
   [ "$count_total" -lt "$queue_bound" ] || { why="queue '$queue' is full"; return 75; }
 }
 

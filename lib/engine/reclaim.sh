@@ -108,28 +108,25 @@ lease_over() {
 # queue_sweep - remove settled messages: the slip in out/ if it was settled by a marker; the key; once these are synced, the body; last the
 # name in done/
 queue_sweep() {
-  sweep_locked=
-  if [ -z "$lock_held" ]; then
-    lock_queue || return
-    sweep_locked=1
-  fi
-  sweep_names='' sweep_count=0 sweep_code=0
+  under_lock sweep_done
+}
+
+sweep_done() {
+  sweep_names='' sweep_count=0
   for sweep_path in "$q"/done/* end; do
     if [ $sweep_count -ge 200 ] || [ "$sweep_path" = end ]; then
-      [ $sweep_count -eq 0 ] || sweep_these || { sweep_code=$?; break; }
+      [ $sweep_count -eq 0 ] || sweep_these || return
       sweep_names='' sweep_count=0
     fi
-    [ -e "$sweep_path" ] || continue
+    [ "$sweep_path" != end ] && [ -e "$sweep_path" ] || continue
     # A directory is not a marker
-    [ ! -d "$sweep_path" ] || { slip_strange "done/${sweep_path##*/}" || { sweep_code=$?; break; }; continue; }
+    [ ! -d "$sweep_path" ] || { slip_strange "done/${sweep_path##*/}" || return; continue; }
     # Such names would be options or several names to rm
     case ${sweep_path##*/} in
-    -* | *[!0-9A-Za-z._-]*) slip_strange "done/${sweep_path##*/}" || { sweep_code=$?; break; }; continue ;;
+    -* | *[!0-9A-Za-z._-]*) slip_strange "done/${sweep_path##*/}" || return; continue ;;
     esac
     sweep_names="$sweep_names ${sweep_path##*/}" sweep_count=$((sweep_count + 1))
   done
-  [ -z "$sweep_locked" ] || unlock_queue
-  return $sweep_code
 }
 
 # sweep_these - remove these settled messages. For single ones, the slip in out/ goes first; for batches, last (batch_sweep)

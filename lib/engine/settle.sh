@@ -42,7 +42,7 @@ message_find() {
     find_slip "$1" && return 0
     need engine/fold
     if find_flat "$1"; then
-      find_unfold || return
+      under_lock find_unfold || return
       continue
     fi
     # RACE: one look misses a message that is handed out or given back between two of these listings
@@ -89,14 +89,9 @@ find_flat() {
 
 # find_unfold - give the messages that slip_path was found with slips of their own
 find_unfold() {
-  find_locked=
-  [ -n "$lock_held" ] || { lock_queue || return; find_locked=1; }
   case $slip_path in
   "$q"/queue/*) queue_unfold "${slip_path##*/}" ;;
   esac
-  find_code=$?
-  [ -z "$find_locked" ] || unlock_queue
-  return $find_code
 }
 
 # slip_move TARGET - rename `slip_path` to TARGET: the one step of every change of state below. Returns 66 if another process was faster.

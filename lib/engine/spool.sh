@@ -295,6 +295,17 @@ unlock_queue() {
   lock_held=
 }
 
+# under_lock FUNCTION [ARGUMENT ...] - run it under the queue's lock; take the lock first, unless this process holds it
+under_lock() {
+  [ -z "$lock_held" ] || { "$@"; return; }
+  lock_queue || return
+  "$@"
+  under_code=$?
+  # It may have given the lock back
+  [ -z "$lock_held" ] || unlock_queue
+  return $under_code
+}
+
 # ids_last_range - set `range` to the directory of the newest open range, which is synced. One or two ranges exist
 ids_last_range() {
   ids_found=

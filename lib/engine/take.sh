@@ -86,10 +86,6 @@ take_of_queue() {
   while :; do
     queue_scan
     case $scan_place in
-    wal | head/*)
-      take_slip && return 0
-      # RACE: another process was faster: scan again from the start, since the second name need not be the next
-      [ ! -e "$q/$scan_place/$scan_name" ] && [ ! -h "$q/$scan_place/$scan_name" ] || drop_wait || { take_failed; return; } ;;
     '')
       if [ ${#take_looked} -gt 0 ]; then
         need engine/proof
@@ -106,20 +102,30 @@ take_of_queue() {
       queue_reclaim || return
       take_looked=1$take_looked ;;
     *)
-      # It is in a flat file, or on its way there: unfold it, or wait for the process that is doing so; then scan again
-      take_unfold || return ;;
+      take_found
+      take_code=$?
+      [ $take_code -eq 66 ] || return $take_code ;;
     esac
   done
 }
 
-# take_unfold - unfold the flat file that was found, or finish its way
+# take_found - hand out the message that queue_scan has found. Return 66 if it is to be looked for again, from the start, since the second name need
+# not be the next: another process was faster, or the message was in a flat file, or on its way there, and is unfolded now
+take_found() {
+  case $scan_place in
+  wal | head/*)
+    take_slip && return 0
+    # RACE: another process was faster; or a drop is at work, which has removed out/, and puts it back before it ends
+    [ ! -e "$q/$scan_place/$scan_name" ] && [ ! -h "$q/$scan_place/$scan_name" ] || drop_wait || { take_failed; return; } ;;
+  *) under_lock take_unfold || return ;;
+  esac
+  return 66
+}
+
+# take_unfold - under the lock, unfold the flat file that was found, unless another process has done so
 take_unfold() {
   need engine/fold
-  lock_queue || return
   [ "$scan_place" != queue ] || queue_unfold "$scan_name"
-  take_code=$?
-  unlock_queue
-  return $take_code
 }
 
 # queue_tend - called first by every take: bring back messages that are due and, once a second, those whose lease is over or owner dead

@@ -35,6 +35,11 @@ wait_enter() {
   set +C
 }
 
+# wait_enter_new - enter our name in .doors/wait, whose waiters the first push to a new queue wakes
+wait_enter_new() {
+  { [ -d "$FLATQ_DIR/.doors/wait" ] || mkdir -p "$FLATQ_DIR/.doors/wait" 2>/dev/null; } && wait_enter "$FLATQ_DIR/.doors/wait"
+}
+
 # wait_turn DEADLINE - wait until a pusher wakes us, DEADLINE (by the clock; `none`), a delayed or leased message in $q may be due, or two
 # seconds have passed. The mark of a wake stays until we have looked for a message, so that pushers meanwhile wake other waiters. If we
 # found none, we remove the mark and look once more
@@ -184,6 +189,47 @@ wait_sweep() {
   done
 }
 
+# wait_until DEADLINE ENTER TAKE DUE - the loop of all who wait for a message: call TAKE until it returns another code than 66, DEADLINE (by the
+# clock; `none`) has come, or a trap or door_turn has set take_stop. Return its code, also in take_code; set wait_found to the queue it took from.
+# ENTER is called before each TAKE, and enters us wherever a message may come, since a queue may be dropped, and created again, while we wait.
+# DUE is called before each sleep, and sets wait_due to when a message may be there without a push. wait_enter_each and wait_due_each do so for
+# wait_queues
+wait_until() {
+  while :; do
+    clock_read
+    "$2"
+    "$3"
+    take_code=$?
+    [ $take_code -eq 66 ] && [ -z "$take_stop" ] || break
+    [ "$1" = none ] || [ "$now" \< "$1" ] || break
+    wait_due=
+    "$4"
+    wait_turn "$1"
+  done
+  wait_found=$queue
+  return "$take_code"
+}
+
+wait_enter_each() {
+  for wait_queue in $wait_queues; do
+    ! queue_open "$wait_queue" || wait_enter "$q/wait"
+  done
+}
+
+wait_due_each() {
+  for wait_queue in $wait_queues; do
+    ! queue_open "$wait_queue" || wait_due_of
+  done
+}
+
+# wait_leave - stop waiting, after wait_until. Pass on a wake that was not for the message we took, that came after we had it, or that we cannot use
+wait_leave() {
+  wait_end
+  for wait_queue in $wait_queues; do
+    [ "$take_code" -eq 0 ] && [ "$wait_queue" = "$wait_found" ] && [ -z "$wait_late" ] || wake_queue "$wait_queue"
+  done
+}
+
 # take_waiting OWNER LEASE QUEUE ... - the part of take_wait for when nothing was ready; wait for take_seconds
 take_waiting() {
   need engine/take
@@ -192,28 +238,13 @@ take_waiting() {
   take_for=$1 take_for_lease=$2
   shift 2
   wait_begin wait "$@" || return
-  while :; do
-    # A queue may be dropped, and created again, while we wait
-    clock_read
-    for take_queue in "$@"; do
-      queue_open "$take_queue" && wait_enter "$q/wait"
-    done
-    take_message "$take_for" "$take_for_lease" "$@"
-    take_code=$?
-    [ $take_code -eq 66 ] && [ -z "${take_stop:-}" ] || break
-    [ "$take_deadline" = none ] || [ "$now" \< "$take_deadline" ] || break
-    wait_due=
-    for take_queue in "$@"; do
-      queue_open "$take_queue" && wait_due_of
-    done
-    wait_turn "$take_deadline"
-  done
-  wait_end
-  # Pass on a wake that was not for the message we took, or that we cannot use
-  if [ "$take_code" -ne 0 ] || [ $# -gt 1 ] || [ -n "$wait_late" ]; then
-    for take_queue in "$@"; do
-      wake_queue "$take_queue"
-    done
-  fi
+  wait_queues=$*
+  wait_until "$take_deadline" wait_enter_each take_again wait_due_each
+  wait_leave
   return "$take_code"
+}
+
+take_again() {
+  # shellcheck disable=SC2086 # names without blanks
+  take_message "$take_for" "$take_for_lease" $wait_queues
 }

@@ -123,11 +123,11 @@ do_reserve() {
   fi
   case $reserve_code in
   0) reply_job RESERVED ;;
-  66) reply TIMED_OUT ;;
+  65 | 66) reply TIMED_OUT ;;
   75) reply DEADLINE_SOON ;;
   *) reply_of $reserve_code ;;
   esac
-  [ -z "$wait_fifo" ] || tubes_leave
+  [ -z "$wait_fifo" ] || { need engine/wait; wait_leave; }
 }
 
 do_delete() {

@@ -23,13 +23,10 @@ tubes_take() {
     esac
     queue_open "$tubes_queue" || continue
     scan_place=$tubes_place scan_name=$tubes_name
-    case $scan_place in
-    wal | head/*)
-      take_slip && { jobs_add; return 0; }
-      # RACE: another process was faster; or a drop is at work, which has removed out/, and puts it back before it ends
-      [ ! -e "$q/$scan_place/$scan_name" ] && [ ! -h "$q/$scan_place/$scan_name" ] || drop_wait || { take_failed; return; } ;;
-    *) take_unfold || return ;;
-    esac
+    take_found
+    tubes_code=$?
+    [ $tubes_code -ne 0 ] || jobs_add
+    [ $tubes_code -eq 66 ] || return $tubes_code
   done
 }
 

@@ -2,59 +2,53 @@
 
 need doors/door engine/spool engine/wait doors/beanstalk/tube doors/beanstalk/reader
 
-# tubes_wait OWNER DEADLINE - as tubes_take, but wait until DEADLINE (by the clock; `none`). Return 66 if DEADLINE has come, or the client sends
+# tubes_wait OWNER DEADLINE - as tubes_take, but wait until DEADLINE (by the clock; `none`). Return 66 if DEADLINE has come; 65 if the client sends
 # no more (client_gone); 75 if the lease of a held job ends within a second. Meanwhile client_ask watches the client. The caller answers, then
-# calls tubes_leave, so that the client does not wait for that
+# calls wait_leave, so that the client does not wait for that
 tubes_wait() {
-  tubes_found='' tubes_code=74 tubes_last=
+  tubes_owner=$1 tubes_deadline=$2 tubes_last='' take_code=74 wait_queues=$watched
   wait_begin wait || return
   # shellcheck disable=SC2086 # names without blanks
-  set -- "$1" "$2" $watched
+  set -- $watched
   tubes_few=
-  [ $# -gt 10 ] || tubes_few=1
+  [ $# -gt 8 ] || tubes_few=1
   client_ask
-  while :; do
-    clock_read
-    # A queue may be dropped, and created again, while we wait. Create a few missing ones here; with many, the first put creates each, and
-    # looks in .doors/wait
-    tubes_none=
-    for tube in $watched; do
-      if tube_open "$tube" || { [ -n "$tubes_few" ] && queue_open "$tube" make; }; then
-        wait_enter "$q/wait"
-      else
-        tubes_none=1
-      fi
-    done
-    [ -z "$tubes_none" ] ||
-      { { [ -d "$FLATQ_DIR/.doors/wait" ] || mkdir -p "$FLATQ_DIR/.doors/wait" 2>/dev/null; } && wait_enter "$FLATQ_DIR/.doors/wait"; }
-    tubes_take "$1" $tubes_last
-    tubes_code=$?
-    [ "$tubes_code" -eq 66 ] || break
-    ! client_left || break
-    jobs_soon
-    [ -z "$soon_due" ] || [ "$now" \< "$soon_due" ] || { tubes_code=75; break; }
-    [ "$2" = none ] || [ "$now" \< "$2" ] || break
-    wait_due=
-    for tube in $watched; do
-      tube_open "$tube" || continue
-      # Jobs that are due in a paused tube stay there: wait for the end of the pause, or we would wake at once
-      if tube_paused; then due_least "$paused_until"; else wait_due_of; fi
-    done
-    [ -z "$soon_due" ] || due_least "$soon_due"
-    wait_turn "$2"
-    # The deadline has passed: take once more, quickly
-    [ "$2" = none ] || [ "$now" \< "$2" ] || tubes_last=once
-  done
-  tubes_found=$queue
-  return "$tubes_code"
+  wait_until "$tubes_deadline" tubes_enter tubes_again tubes_due
 }
 
-# tubes_leave - stop waiting. Pass on a wake that was not for the job we took, or that came after we had it
-tubes_leave() {
-  wait_end
+# tubes_enter - enter us in each watched queue. Create a few missing ones; with many, the first put creates each, and looks in .doors/wait
+tubes_enter() {
+  tubes_none=
   for tube in $watched; do
-    [ "$tubes_code" -eq 0 ] && [ "$tube" = "$tubes_found" ] && [ -z "$wait_late" ] || ! tube_open "$tube" || wake "$q/wait"
+    if tube_open "$tube" || { [ -n "$tubes_few" ] && queue_open "$tube" make; }; then
+      wait_enter "$q/wait"
+    else
+      tubes_none=1
+    fi
   done
+  [ -z "$tubes_none" ] || wait_enter_new
+}
+
+tubes_again() {
+  # The deadline has passed: take once more, quickly
+  [ "$tubes_deadline" = none ] || [ "$now" \< "$tubes_deadline" ] || tubes_last=once
+  # shellcheck disable=SC2086 # nothing, or a word
+  tubes_take "$tubes_owner" $tubes_last
+  tubes_code=$?
+  [ $tubes_code -eq 66 ] || return $tubes_code
+  ! client_left || return 65
+  jobs_soon
+  [ -z "$soon_due" ] || [ "$now" \< "$soon_due" ] || return 75
+  return 66
+}
+
+tubes_due() {
+  for tube in $watched; do
+    tube_open "$tube" || continue
+    # Jobs that are due in a paused tube stay there: wait for the end of the pause, or we would wake at once
+    if tube_paused; then due_least "$paused_until"; else wait_due_of; fi
+  done
+  [ -z "$soon_due" ] || due_least "$soon_due"
 }
 
 # client_ask - while this process waits, let a child read the client's next line, or its end, into client_line, where line_next takes it. One

@@ -178,16 +178,13 @@ groups_take() {
       continue
     fi
     queue_open "$group_first" || continue
-    lock_queue
+    under_lock groups_take_locked
     group_code=$?
-    # RACE: another process dropped the queue meanwhile
-    [ $group_code -ne 69 ] || continue
-    [ $group_code -eq 0 ] || return $group_code
-    groups_take_locked
-    group_code=$?
-    [ -z "$lock_held" ] || unlock_queue
-    # RACE: another process was faster: look again from the start
-    [ $group_code -eq 66 ] || return $group_code
+    # RACE: another process was faster, or dropped the queue: look again from the start
+    case $group_code in
+    66 | 69) ;;
+    *) return $group_code ;;
+    esac
   done
 }
 
@@ -195,17 +192,8 @@ groups_take_locked() {
   clock_read
   group_free || return
   queue_scan
-  case $scan_place in
-  '') return 66 ;;
-  wal | head/*)
-    take_slip && return 0
-    [ ! -e "$q/$scan_place/$scan_name" ] && [ ! -h "$q/$scan_place/$scan_name" ] && return 66
-    take_failed ;;
-  *)
-    need engine/fold
-    [ "$scan_place" != queue ] || queue_unfold "$scan_name" || return
-    return 66 ;;
-  esac
+  [ -n "$scan_place" ] || return 66
+  take_found
 }
 
 # groups_wait LEASE SECONDS - as groups_take, but wait up to SECONDS. A request for any group also waits in .doors/wait, for new groups
@@ -217,31 +205,19 @@ groups_wait() {
   group_deadline=$later
   # shellcheck disable=SC2086 # names without blanks
   wait_begin wait $groups || return
-  while :; do
-    clock_read
-    [ -z "$group_any" ] || {
-      { [ -d "$FLATQ_DIR/.doors/wait" ] || mkdir -p "$FLATQ_DIR/.doors/wait" 2>/dev/null; } && wait_enter "$FLATQ_DIR/.doors/wait"
-      groups_all
-    }
-    for group in $groups; do
-      queue_open "$group" && wait_enter "$q/wait"
-    done
-    groups_take "$1"
-    group_code=$?
-    [ $group_code -eq 66 ] && [ "$now" \< "$group_deadline" ] || break
-    wait_due=
-    for group in $groups; do
-      queue_open "$group" && wait_due_of
-    done
-    wait_turn "$group_deadline"
-    [ -z "$take_stop" ] || { group_code=74 why='the client is gone'; break; }
-  done
-  wait_end
-  # Pass on a wake that was not for the message we took, or that we cannot use
-  for group in $groups; do
-    [ $group_code -eq 0 ] && [ "$group" = "$queue" ] && [ -z "$wait_late" ] || wake_queue "$group"
-  done
-  return $group_code
+  wait_until "$group_deadline" groups_enter groups_again wait_due_each
+  wait_leave
+  return "$take_code"
+}
+
+groups_enter() {
+  [ -z "$group_any" ] || { wait_enter_new; groups_all; }
+  wait_queues=$groups
+  wait_enter_each
+}
+
+groups_again() {
+  groups_take "$take_lease"
 }
 
 # group_find - find the message of receipt_id and receipt_nonce, wherever it is: a receipt is good until the message is read again.
@@ -255,23 +231,15 @@ group_find() {
 # group_touch SECONDS - hide the message that was found for SECONDS from now; 0: show it at once
 group_touch() {
   case $slip_path in
-  "$q"/out/*) if [ "$1" != 0 ] && lease_over "$slip_deadline"; then group_touch_ready "$1"; else message_touch "$1"; fi ;;
+  "$q"/out/*) if [ "$1" != 0 ] && lease_over "$slip_deadline"; then under_lock group_touch_ready "$1"; else message_touch "$1"; fi ;;
   "$q"/buried/* | "$q"/delayed/*) why='not in flight'; return 66 ;;
-  *) [ "$1" = 0 ] || group_touch_ready "$1" ;;
+  *) [ "$1" = 0 ] || under_lock group_touch_ready "$1" ;;
   esac || return
   [ "$1" != 0 ] || wake "$q/wait"
 }
 
 # group_touch_ready SECONDS - hide a message that is ready again: this puts it in flight, so do it under the lock, as groups_take does
 group_touch_ready() {
-  lock_queue || return
-  group_touch_locked "$1"
-  group_code=$?
-  [ -z "$lock_held" ] || unlock_queue
-  return $group_code
-}
-
-group_touch_locked() {
   group_tries=
   clock_read
   # RACE: it may be in flight by now; group_free sees that

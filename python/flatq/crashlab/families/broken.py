@@ -169,7 +169,7 @@ MUTANTS: dict[str, Mutant] = {
         ((_SWEEP_OUT, '(cd "$q/done" && exec rm -f $sweep_names 9>&9) &&\n      ' + _SWEEP_OUT),),
         crash("checkpoint sweeps"), (model("sweep removes the marker first"),)),
     "a fold without the lock": Mutant(
-        (("  lock_queue || return\n  claims_recover &&", "  need engine/proof\n  queue_recover && claims_recover &&"),),
+        (("&& under_lock checkpoint_locked", "&& { need engine/proof; queue_recover; } && checkpoint_locked"),),
         history("kills")),
     "a killed fold is not recovered": Mutant(
         (('|| { fold_finish "$q/fold/$recover_run" || return; continue; } ;;', "|| continue ;;"),),
@@ -282,8 +282,7 @@ MUTANTS: dict[str, Mutant] = {
         (('  set -- $names\n  bulk_got=$#\n  [ $# -ne 0 ] || { rmdir "$q/out/$batch" 2>/dev/null; return 75; }\n', ''),),
         pair("plain/drain/pop", "rename q/wal/")),
     "who is slower finds nothing there": Mutant(
-        (('take_of_queue(): [ ! -h "$q/$scan_place/$scan_name" ] || drop_wait || { take_failed; return; } ;;',
-          '[ ! -h "$q/$scan_place/$scan_name" ] || drop_wait || { take_failed; return; }\n return 66 ;;'),),
+        (('take_of_queue(): take_found\n take_code=$?', 'take_found\n take_code=$?\n case $scan_place in wal | head/*) return $take_code ;; esac'),),
         pair("plain/pop/pop", "rename q/head/")),
     "a claim without the lock": Mutant(
         (('  lock_queue || die $? "$why"\n  claim_name_open', '  need engine/proof\n  claim_name_open'),),
