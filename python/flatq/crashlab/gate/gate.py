@@ -181,6 +181,9 @@ readv 19 65 read f0              | clone 56 220 fork                 | clone3 43
 fork 57 - fork                   | vfork 58 - fork                   | execve 59 221 exec t0
 execveat 322 281 exec t1         | exit_group 231 94 exit
 """
+#: How the dynamic linker of glibc reads a library: argument, BPF's test (any of these bits, or equal), value. It asks for the size of what it has
+#: opened, and reads a header of 832 bytes, and more at 64; nobody reads a file of a spool so.
+_LIBRARIES = {"newfstatat": (3, 0x45, 0x1000), "statx": (2, 0x45, 0x1000), "read": (2, 0x15, 832), "pread64": (3, 0x15, 64)}
 _MACHINE = os.uname().machine if sys.maxsize > 2**32 else "32 bits"
 _ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _ARM = int(_MACHINE == "aarch64")
@@ -188,7 +191,7 @@ _IOCTL, _PIDFD_GETFD = (16, 29)[_ARM], 438
 _RECV, _SEND, _VALID, _SET_FLAGS, _CONTINUE = 0xC0502100, 0xC0182101, 0x40082102, 0x40082104, 1
 _SET_SUBREAPER, _GET_SUBREAPER = 36, 37
 _FICLONE, _FICLONERANGE, _O_TMPFILE = 0x40049409, 0x4020940D, 0o20000000  # the last without O_DIRECTORY's bit
-_AT_FDCWD, _AT_REMOVEDIR, _AT_EMPTY_PATH, _POSITION = -100, 0x200, 0x1000, 2**64 - 1
+_AT_FDCWD, _AT_REMOVEDIR, _POSITION = -100, 0x200, 2**64 - 1
 _FOLLOWS = frozenset({"creat", "truncate", "chmod", "fchmodat", "fchmodat2", "chown", "fchownat"})
 _STREAMS = {b"/dev/stdin": b"/dev/fd/0", b"/dev/stdout": b"/dev/fd/1", b"/dev/stderr": b"/dev/fd/2"}
 
@@ -219,8 +222,9 @@ def _filter(kinds: frozenset[str] | None) -> bytes:
         if name in ("open", "openat") and kinds is None:
             code += [(equal, 0, 4, number), (load, 0, 0, 16 + 8 * where[1][1]),
                      (bits, 0, 1, os.O_CREAT | os.O_TRUNC | _O_TMPFILE), (end, 0, 0, notify), (end, 0, 0, allow)]
-        elif name in ("newfstatat", "statx"):  # Of a descriptor that is open, as each program asks of its libraries, they are no look
-            code += [(equal, 0, 4, number), (load, 0, 0, 16 + 8 * where[1][1]), (bits, 0, 1, _AT_EMPTY_PATH), (end, 0, 0, allow), (end, 0, 0, notify)]
+        elif name in _LIBRARIES:  # As each program does it with its libraries, it does not stop: half of all such calls
+            argument, test, value = _LIBRARIES[name]
+            code += [(equal, 0, 4, number), (load, 0, 0, 16 + 8 * argument), (test, 0, 1, value), (end, 0, 0, allow), (end, 0, 0, notify)]
         else:
             code += [(equal, 0, 1, number), (end, 0, 0, refuse | getattr(errnos, kind) if kind[0] == "E" else notify)]
     code += [(equal, 0, 4, _IOCTL), (load, 0, 0, 24), (equal, 1, 0, _FICLONE), (equal, 0, 1, _FICLONERANGE),
