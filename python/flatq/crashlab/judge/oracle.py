@@ -44,7 +44,9 @@ class Ledger:
 
 
 def said(act: Sequence[object], stdout: bytes, bodies: Sequence[bytes]) -> list[bytes]:
-    """The messages that were written out completely."""
+    """The messages that were written out completely; with -a, in batches that end with `sent`."""
+    if "-a" in act:
+        stdout = stdout[:stdout.rfind(b"sent\n") + 1]
     end = b"\0" if "-0" in act else b"\n" if act[0] == "drain" or "-l" in act else None
     if end is None:
         return [body for body in bodies if body == stdout]

@@ -25,10 +25,12 @@ IGNORED = ("log", "tended")  # by name, below a queue: only that they are there 
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """Paths below the root, directories first; None: a directory, int: the mode of a special file, bytes: a file's content."""
+    """Paths below the root, directories first; None: a directory, int: the mode of a special file, bytes: a file's content. `shared`: the root has
+    the set-gid bit, which makes it the spool of a group."""
 
     entries: tuple[tuple[str, bytes | int | None], ...]
     exists: bool = True
+    shared: bool = False
 
 
 def take(root: Path) -> Tree:
@@ -59,7 +61,7 @@ def _take(root: Path) -> Tree:
                     entries.append((path, layout.read(entry.path)))
                 else:
                     entries.append((path, entry.stat(follow_symlinks=False).st_mode))
-    return Tree(tuple(entries))
+    return Tree(tuple(entries), shared=bool(root.stat().st_mode & stat.S_ISGID))
 
 
 def put(tree: Tree, root: Path) -> None:
@@ -68,6 +70,8 @@ def put(tree: Tree, root: Path) -> None:
         return
     top = os.path.join(root, "")
     os.mkdir(top, 0o700)
+    if tree.shared:
+        os.chmod(top, 0o2770)
     for path, content in tree.entries:
         if content is None:
             os.mkdir(top + path, 0o700)
@@ -88,7 +92,7 @@ def written(tree: Tree, path: str, offset: int, data: bytes) -> Tree:
             return content
         return content[:offset].ljust(offset, b"\0") + data + content[offset + len(data):]
 
-    return Tree(tuple((name, new(content) if name == path else content) for name, content in tree.entries), tree.exists)
+    return Tree(tuple((name, new(content) if name == path else content) for name, content in tree.entries), tree.exists, tree.shared)
 
 
 def remove(root: Path) -> None:
@@ -187,4 +191,4 @@ def digest(tree: Tree) -> bytes:
         rows.append((name, kind))
     groups = sorted(sorted(names) for names in shared.values() if len(names) > 1)
     rows.sort()
-    return hashlib.blake2b(repr((tree.exists, rows, groups)).encode(), digest_size=16).digest()
+    return hashlib.blake2b(repr((tree.exists, tree.shared, rows, groups)).encode(), digest_size=16).digest()
