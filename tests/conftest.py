@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import counting
+import userlands
 
 ROOT = Path(__file__).resolve().parent.parent
 LIB = ROOT / "lib"
@@ -166,14 +167,24 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("shell", share(metafunc.definition.nodeid, SHELLS, 1, first=1), indirect=True)
 
 
+@functools.cache
+def shell_of(program, top):
+    """A link named `sh` to the shell, so that the shell behaves as it does as the system's own. Beside busybox's there are the programs that Alpine
+    has, so tests under that shell are tests of that userland."""
+    place = Path(tempfile.mkdtemp(dir=top)) / "bin"
+    if os.path.basename(program) == "busybox":
+        userlands.alpine(place)
+        (place / "sh").unlink(missing_ok=True)
+    else:
+        place.mkdir()
+    (place / "sh").symlink_to(program)
+    return str(place / "sh")
+
+
 @pytest.fixture
-def shell(request, tmp_path):
-    """A link named `sh` to one of the shells, so that the shell behaves as it does as the system's own."""
-    name = getattr(request, "param", "dash")
-    link = tmp_path / "shell" / "sh"
-    link.parent.mkdir()
-    link.symlink_to(os.path.realpath(need(name)))
-    return str(link)
+def shell(request, tmp_path_factory):
+    """The path of one of the shells (shell_of)."""
+    return shell_of(os.path.realpath(need(getattr(request, "param", "dash"))), tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture
@@ -257,13 +268,11 @@ class Runner:
 
 
 @functools.cache
-def booted(program, top):
+def booted(shell, top):
     """A spool without queues, made by this shell, which has tried its tools. Most tests begin with a copy: to try the tools takes as long as a
     test."""
     top = Path(tempfile.mkdtemp(dir=top))
-    (top / "shell").mkdir()
-    (top / "shell/sh").symlink_to(program)
-    runner = Runner(str(top / "shell/sh"), top / "spool", top)
+    runner = Runner(shell, top / "spool", top)
     runner("wal", check=0)
     return runner.spool
 
@@ -274,7 +283,7 @@ def flatq(request, shell, spool, tmp_path, tmp_path_factory):
     home.mkdir()
     # a test with its own clock has its own boot, and so tries the tools again
     if not request.node.get_closest_marker("new") and "clock" not in request.fixturenames:
-        shutil.copytree(booted(os.path.realpath(shell), tmp_path_factory.getbasetemp()), spool)
+        shutil.copytree(booted(shell, tmp_path_factory.getbasetemp()), spool)
     runner = Runner(shell, spool, home)
     yield runner
     runner.end(*runner.started)
@@ -335,14 +344,15 @@ def runs_stubs(shell, name):
 
 @functools.lru_cache(maxsize=None)
 def said_by(shell, script):
-    """What a script prints under that shell, called `sh`. Its own programs may do less than those in PATH."""
-    return subprocess.run(["sh", "-c", script], executable=shell, capture_output=True, stdin=subprocess.DEVNULL).stdout
+    """What a script prints under that shell, with the programs beside it (shell_of). These, and the shell's own, may do less than GNU's."""
+    env = {**os.environ, "PATH": f"{os.path.dirname(shell)}:{os.environ['PATH']}"}
+    return subprocess.run(["sh", "-c", script], executable=shell, env=env, capture_output=True, stdin=subprocess.DEVNULL).stdout
 
 
 @pytest.fixture
 def says(shell):
     """says(SCRIPT): what the script prints under the shell of the test."""
-    return lambda script: said_by(os.path.realpath(shell), script)
+    return lambda script: said_by(shell, script)
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ def said(text):
     text = re.sub(rb"(Receipt-Id: |Message-Id: |receipt-id=)\S+", rb"\1R", text)
     text = re.sub(rb"(Timestamp: |Date: ).*", rb"\1T", text)
     text = re.sub(rb"(?m)^(oldest|pid|uptime|id|age|hostname|time-left|rusage\S*|delay)(:?) .*$", rb"\1\2 N", text)
-    text = re.sub(rb'("oldest_seconds":|"time":|Content-Length: )[\d.]+', rb"\1N", text)
+    text = re.sub(rb'("oldest_seconds":|"time":|_last_minute":|Content-Length: )[\d.]+', rb"\1N", text)
     text = re.sub(rb'points="[^"]*"|<td>\d+ s</td>|\b\d?\d:\d\d:\d\d\b', b"N", text)  # of the status page
     return re.sub(rb"\b1[6-9]\d{8}(\.\d+)?\b", b"TIME", text)
 
@@ -136,6 +136,21 @@ def test_inherited_variables_decide_nothing(shell, flatq, tmp_path):
         other = outcomes(flatq, hostile(names, value, place))
         assert [pair for pair in zip(usual, other, strict=True) if pair[0] != pair[1]] == [], value
         assert not place.exists(), value
+
+
+def test_the_working_directory_decides_nothing(flatq, tmp_path):
+    """It holds a directory, then a file, for every word of the scripts. Some of these mark the end of a list, and no verb takes one for a path."""
+    usual = outcomes(flatq, {})
+    words = {word for path in SCRIPTS for word in re.findall(r"[\w~.*-]+", path.read_text())} - {".", ".."}
+    assert {"end", "end.", "lock", "done", "none", "*", "-n"} <= words
+    for make in os.mkdir, lambda path: open(path, "w").close():
+        flatq.home = tmp_path / make.__name__
+        flatq.home.mkdir()
+        for word in words:
+            make(flatq.home / word[:255])
+        flatq.env["FLATQ_DIR"] = str(tmp_path / f"spool {make.__name__}")
+        other = outcomes(flatq, {})
+        assert [pair for pair in zip(usual, other, strict=True) if pair[0] != pair[1]] == [], make
 
 
 # bash keeps what it took over before it read a line of lib/, so FUNCNEST is higher here than flatq needs

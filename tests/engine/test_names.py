@@ -81,7 +81,7 @@ def allowed(flatq, spool, tmp_path, names):
         assert pop(flatq, "--", name) == b"1 " + name.encode()
         empty(flatq, "--", name)
     assert everything(flatq.home) == outside
-    assert not [path for path in tmp_path.iterdir() if path.name not in ("spool", "home", "shell")]
+    assert not [path for path in tmp_path.iterdir() if path.name not in ("spool", "home")]
     assert all(path.parent == spool for path in spool.iterdir())
     flatq("drop", "out", check=0)
     flatq("drop", "a/b", check=0)
@@ -143,7 +143,7 @@ def anywhere(flatq, tmp_path, name):
     assert pop(flatq, "-w", "9", "q/r") == b"y"
     flatq("wal", check=0)
     assert lies(spool, "q,r") == {}
-    assert {path.name for path in tmp_path.iterdir()} == {name, "home", "shell"}
+    assert {path.name for path in tmp_path.iterdir()} == {name, "home"}
     assert not list(flatq.home.iterdir())
 
 

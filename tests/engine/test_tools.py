@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 import newest
+import userlands
 from conftest import LIB, SHELLS, Result, need, runs_stubs, share
 from engine import flats_of, refused
 from test_rules import drained, faulty, fill, stub
@@ -228,30 +229,13 @@ def test_another_shell_tries_the_tools_again(flatq):
 
 # userlands: the same day's work in each, or a refusal
 
-COREUTILS = """base64 cat chmod cut date dd env head id ln ls md5sum mkdir mkfifo mktemp mv od readlink rm rmdir sha1sum sha256sum sleep sort stat sync tail test touch
-tr true uname wc""".split()
-
-
-def applets(place, program, listing):
-    """A directory with a link for each program of a binary that has many."""
-    place.mkdir()
-    for name in subprocess.run([program, *listing], stdout=subprocess.PIPE, text=True, check=True).stdout.split():
-        (place / os.path.basename(name)).symlink_to(program)
-    return place
-
-
 def busybox(flatq):
-    return applets(flatq.home / "bin", need("busybox"), ["--list"])
+    return userlands.applets(flatq.home / "bin", need("busybox"), ["--list"])
 
 
 def alpine(flatq):
-    """busybox after `apk add coreutils sed`, so without perl and python3. Debian's busybox has no flock, so util-linux's takes the place of
-    Alpine's."""
-    place = busybox(flatq)
-    for name in (*COREUTILS, "sed", "flock"):
-        (place / name).unlink(missing_ok=True)
-        (place / name).symlink_to(need(name))
-    flatq.env["PATH"] = f"{flatq.home}:{place}"
+    """Without perl and python3, too."""
+    flatq.env["PATH"] = f"{flatq.home}:{userlands.alpine(flatq.home / 'bin')}"
 
 
 def with_awk(program):
@@ -350,7 +334,7 @@ def a_day(flatq):
 
 
 def toybox(flatq):
-    return applets(flatq.home / "bin", need("toybox"), [])
+    return userlands.applets(flatq.home / "bin", need("toybox"), [])
 
 
 def uutils(flatq):

@@ -223,7 +223,7 @@ def test_what_comes_while_a_job_runs(flatq, tmp_path, spark):
         os.mkdir(new)
         open(f"{new}/three", "w").close()
     assert set(os.listdir(tmp_path / "out")) == {"_flatq", "three"} and (tmp_path / "link").is_symlink()
-    assert {path.name for path in tmp_path.iterdir()} - {"home", "shell", "spool"} == {"out", "link"}
+    assert {path.name for path in tmp_path.iterdir()} - {"home", "spool"} == {"out", "link"}
     fill(flatq, 0, 10)
     to = tmp_path / "table"
     drain.once(spark, ["default"], str(to), str(flatq.spool))
@@ -493,7 +493,7 @@ def test_events_and_stats(job, flatq, tmp_path, spark):
         (tmp_path / name / "mine").touch()
     assert job("events", "--to", tmp_path / "events").out.startswith(f"events: {len(plain)} events")
     job("events", "none", "--to", tmp_path / "x", code=66)
-    assert {path.name for path in tmp_path.iterdir()} - {"home", "shell", "spool"} == {"events", "events.old", "events.new", "x.old", "x.new"}
+    assert {path.name for path in tmp_path.iterdir()} - {"home", "spool"} == {"events", "events.old", "events.new", "x.old", "x.new"}
     assert len(list(tmp_path.glob("*.*/mine"))) == 4
     rows = spark.read.parquet(str(tmp_path / "events"))
     assert rows.columns == list(events.COLUMNS)

@@ -1,0 +1,25 @@
+"""Directories of links to the programs of other userlands."""
+
+import os
+import shutil
+import subprocess
+
+COREUTILS = """base64 cat chmod cut date dd env head id ln ls md5sum mkdir mkfifo mktemp mv od readlink rm rmdir sha1sum sha256sum sleep sort stat sync tail test touch
+tr true uname wc""".split()
+
+
+def applets(place, program, listing):
+    """A directory with a link for each program of a binary that has many."""
+    place.mkdir()
+    for name in subprocess.run([program, *listing], stdout=subprocess.PIPE, text=True, check=True).stdout.split():
+        (place / os.path.basename(name)).symlink_to(program)
+    return place
+
+
+def alpine(place):
+    """busybox after `apk add coreutils sed`. Debian's busybox has no flock, so util-linux's takes the place of Alpine's."""
+    applets(place, shutil.which("busybox"), ["--list"])
+    for name in (*COREUTILS, "sed", "flock"):
+        (place / name).unlink(missing_ok=True)
+        (place / name).symlink_to(shutil.which(name))
+    return place
