@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from conftest import LIB, free, listening, need, put_stub, wait_for
-from engine import Clock, carriers, children, end_launches, faulty, lies, push
+from engine import Clock, carriers, children, end_launches, faulty, lies, push, words_of
 from stalk import Direct
 from test_http import ask, ask_status, request, talk
 
@@ -348,13 +348,7 @@ def test_a_handler_that_is_killed_while_its_client_waits_ends_the_connection(she
     client, process = stalk()
     client.send(b"reserve\r\n")
 
-    def reads(pid):
-        try:
-            return re.match(rb"sh\0.*client_reads", Path(f"/proc/{pid}/cmdline").read_bytes())
-        except OSError:
-            return False
-
-    wait_for(lambda: any(map(reads, children(process.pid))), "a child reads")
+    wait_for(lambda: any(re.match(rb"sh\0.*client_reads", words_of(pid)) for pid in children(process.pid)), "a child reads")
     process.kill()
     assert client.rest(20) == b"" and client.ended
 
@@ -537,7 +531,7 @@ def test_one_of_several_doors_is_killed(flatq, stub, killed):
         if killed == "parent":
             process.kill()
         else:
-            words = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in children(process.pid)}
+            words = {pid: words_of(pid).split(b"\0") for pid in children(process.pid)}
             second, = (pid for pid in words if b"beanstalk" in words[pid] and b"line" not in words[pid])
             os.kill(second, signal.SIGKILL)
         process.wait(20)

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from conftest import ROOT, need, wait_for
-from engine import carriers
+from engine import carriers, words_of
 
 from flatq.crashlab.gate import gate
 from flatq.crashlab.gate.gate import SPACE, Fault, available, run
@@ -52,14 +52,6 @@ def sh(script, root, *args, shell="/bin/sh", **more):
 
 def kinds(result):
     return [call.kind for call in result.calls]
-
-
-def command_of(pid):
-    """The command line of a process; empty if it is dead."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
 
 
 @pytest.fixture
@@ -376,7 +368,7 @@ def test_the_supervisor_killed(root):
     subprocess.run([sys.executable, "-c", script], cwd=root, timeout=100)
     pid = int((root / "pid").read_text())
     try:
-        wait_for(lambda: not command_of(pid))
+        wait_for(lambda: not words_of(pid))
     finally:
         os.killpg(pid, signal.SIGKILL)
 
@@ -431,10 +423,10 @@ def test_the_spawner_ends_with_its_worker_and_is_replaced_when_killed(root):
              "print(gate._Spawner.there[None].pid, flush=True); sys.stdin.read()"
     worker = subprocess.Popen([sys.executable, "-c", script], cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     spawner = int(worker.stdout.readline())
-    assert b"spawner.py" in command_of(spawner)
+    assert b"spawner.py" in words_of(spawner)
     worker.kill()
     worker.communicate()
-    wait_for(lambda: not command_of(spawner), what="the end of the spawner")
+    wait_for(lambda: not words_of(spawner), what="the end of the spawner")
     assert sh(": >a", root).status == 0
     here, files = gate._Spawner.there[None], len(os.listdir("/proc/self/fd"))
     os.kill(here.pid, signal.SIGKILL)

@@ -113,10 +113,18 @@ def children(pid):
         return []
 
 
+def words_of(pid):
+    """The command line of a process, each word with a NUL behind it; empty if it is gone, or a zombie."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 def command_of(pid):
     """The name of the program that pid runs; empty if there is no such process, or only a zombie."""
     try:
-        return Path(f"/proc/{pid}/comm").read_text().strip() if Path(f"/proc/{pid}/cmdline").read_bytes() else ""
+        return Path(f"/proc/{pid}/comm").read_text().strip() if words_of(pid) else ""
     except OSError:
         return ""
 

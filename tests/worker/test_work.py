@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from conftest import wait_for
-from engine import alive, children, clock, command_of, empty, lies, on_terminal, pop, push, refused  # noqa: F401
+from engine import alive, children, clock, command_of, empty, lies, on_terminal, pop, push, refused, words_of  # noqa: F401
 
 from flatq.crashlab.gate import processes
 
@@ -442,8 +442,8 @@ def test_a_killed_worker_gives_back_at_once_and_leaves_nothing(shell, flatq, spo
 
 def copies(process):
     """The worker's children that are copies of its shell: first its watchdog, then its sleepers."""
-    words = Path(f"/proc/{process.pid}/cmdline").read_bytes()
-    return [one for one in children(process.pid) if Path(f"/proc/{one}/cmdline").read_bytes() == words]
+    words = words_of(process.pid)
+    return [one for one in children(process.pid) if words_of(one) == words]
 
 
 def kill_watchdog(process):
