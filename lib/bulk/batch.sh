@@ -15,7 +15,7 @@ batch_putback() {
 batch_back() {
   need engine/fold engine/proof
   # After a boot, a damaged conf does not keep messages from coming back (queue_after_boot)
-  [ "$batch_why" = boot ] || queue_conf || return
+  [ "$batch_why" = boot ] || queue_conf || return $?
   # A marker is created under the lock, so it does not come meanwhile
   there "$q/done/${1##*/}"
   case $? in
@@ -27,14 +27,14 @@ batch_back() {
     [ -e "$batch_path" ] || break
     if slip_parse "$batch_name"; then
       slip_path=$batch_path slip_tries=$((slip_tries + 1))
-      message_putback "$batch_why" || return
+      message_putback "$batch_why" || return $?
     elif flat_parse "$batch_name"; then
       batch_block=$q/queue/$flat_block
       { [ -d "$batch_block" ] || mkdir -p "$batch_block"; } 2>/dev/null &&
         moved "$batch_path" "$batch_block/$flat_priority.$flat_first.$flat_last.$flat_count.$((flat_tries + 1)).$flat_nonce" ||
-        { disk_failed "$q/queue" "queue '$queue'"; return; }
+        { disk_failed "$q/queue" "queue '$queue'"; return $?; }
     else
-      slip_strange "out/${1##*/}/$batch_name" || return
+      slip_strange "out/${1##*/}/$batch_name" || return $?
     fi
   done
   # Only rmdir proves that nothing is left. RACE: another process may have put the batch back before we had the lock
@@ -44,7 +44,7 @@ batch_back() {
 # message_held ID - return whether a batch or a claim holds the message with the 12-digit ID; 66: it is proved that none does
 message_held() {
   need engine/proof
-  names_like "$1" out claimed || return
+  names_like "$1" out claimed || return $?
   for proof_path in $names; do
     case $proof_path in
     out/batch.*/* | claimed/*) ;;
@@ -71,7 +71,7 @@ batch_count() {
 # batch_read DIRECTORY - for a settled batch or segment, set batch_bodies to the ids of its slips, and batch_keys to `KEY ID` of each key
 batch_read() {
   need engine/fold engine/proof
-  names_in "$1" || return
+  names_in "$1" || return $?
   batch_bodies='' batch_keys='' batch_flats=
   for batch_name in $names; do
     if slip_parse "$batch_name"; then
@@ -85,7 +85,7 @@ batch_read() {
   # If keys/ is empty, no message has a key
   for batch_path in "$q"/keys/*; do break; done
   if [ ! -e "$batch_path" ]; then
-    names_in "$q/keys" || return
+    names_in "$q/keys" || return $?
     [ -n "$names" ] || return 0
   fi
   # shellcheck disable=SC2086 # names without blanks
@@ -148,7 +148,7 @@ keys_remove() {
       [ $keys_count -ge 500 ] || continue ;;
     esac
     # shellcheck disable=SC2086 # names without blanks
-    [ -z "$keys_some" ] || (cd "$q/keys" && exec rm -f $keys_some 9>&9) 2>/dev/null || { disk_failed "$q/keys" "queue '$queue'"; return; }
+    [ -z "$keys_some" ] || (cd "$q/keys" && exec rm -f $keys_some 9>&9) 2>/dev/null || { disk_failed "$q/keys" "queue '$queue'"; return $?; }
     keys_some='' keys_count=0
   done
   [ -z "$1" ] || sync_paths "$q/keys" || { why="queue '$queue': cannot sync"; return 74; }
@@ -160,7 +160,7 @@ batch_sweep() {
   # CRASH: the batch may be removed already, and its marker not yet
   batch_read "$q/out/$1" || { names_in "$q/out" && ! named "$1" && return 0; why="queue '$queue': cannot list out/$1"; return 74; }
   sync_paths "$q/done" "$q/out" "$q/out/$1" || { why="queue '$queue': cannot sync"; return 74; }
-  keys_remove "$batch_keys" || return
+  keys_remove "$batch_keys" || return $?
   # shellcheck disable=SC2086 # names without blanks
   { { [ -z "$batch_bodies" ] || (cd "$q/body" && exec rm -f $batch_bodies 9>&9); } && rm -rf "$q/out/$1" 9>&9; } 2>/dev/null &&
     sync_paths "$q/out" || disk_failed "$q/out" "queue '$queue'"
@@ -173,7 +173,7 @@ claims_recover() {
     need bulk/claim
     claim_open "${claims_path##*/}"
     case $? in
-    0) claim_recover || return ;;
+    0) claim_recover || return $? ;;
     74) return 74 ;;
     esac
   done

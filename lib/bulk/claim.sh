@@ -34,7 +34,7 @@ claim_open() {
 
 # claim_segments - set `names` to all segments and marks, in order
 claim_segments() {
-  names_in "$claim" || return
+  names_in "$claim" || return $?
   segments=
   for segment in $names; do
     ! segment_parse "$segment" || segments="$segments $segment"
@@ -43,7 +43,7 @@ claim_segments() {
 
 # claim_make - create the directory of a new name
 claim_make() {
-  mkdir -p "$claim" 2>/dev/null && file_mark "$claim/settled.000000000000" || { disk_failed "$q" "queue '$queue'"; return; }
+  mkdir -p "$claim" 2>/dev/null && file_mark "$claim/settled.000000000000" || { disk_failed "$q" "queue '$queue'"; return $?; }
   claim_settled=000000000000
   sync_paths "$claim" "$q/claimed" "$q" || { why="queue '$queue': cannot sync"; return 74; }
 }
@@ -52,7 +52,7 @@ claim_make() {
 # Set claim_next to the next offset, and claim_held to the number of messages held. `synced`: settled.OFFSET is synced already
 claim_recover() {
   claim_next=$claim_settled claim_held=0 claim_over='' claim_marks=''
-  claim_segments || return
+  claim_segments || return $?
   for segment in $segments; do
     segment_parse "$segment"
     if ! [ "$claim_settled" \< "$segment_end" ]; then
@@ -63,7 +63,7 @@ claim_recover() {
     *" $segment.flat "*)
       # CRASH: as in fold_finish, the process that renamed it may have died before it synced
       sync_paths "$claim" || { why="queue '$queue': cannot sync"; return 74; }
-      segment_sweep "$claim/$segment" || return
+      segment_sweep "$claim/$segment" || return $?
       continue
       ;;
     esac
@@ -72,7 +72,7 @@ claim_recover() {
   done
   # CRASH: the same here: a power cut could undo the rename of settled.OFFSET, but not the removal of some messages
   [ $# -eq 1 ] || [ -z "$claim_over$claim_marks" ] || sync_paths "$claim" || { why="queue '$queue': cannot sync"; return 74; }
-  for segment in $claim_over; do segment_sweep "$claim/$segment" keys || return; done
+  for segment in $claim_over; do segment_sweep "$claim/$segment" keys || return $?; done
   [ -z "$claim_marks" ] || claim_remove || disk_failed "$claim" "queue '$queue'"
 }
 
@@ -89,8 +89,8 @@ segment_parse() {
 
 # segment_sweep SEGMENT [keys] - remove bodies and segment; with `keys`, first the keys of its messages
 segment_sweep() {
-  batch_read "$1" || return
-  [ $# -eq 1 ] || keys_remove "$batch_keys" || return
+  batch_read "$1" || return $?
+  [ $# -eq 1 ] || keys_remove "$batch_keys" || return $?
   # shellcheck disable=SC2086 # names without blanks
   { [ -z "$batch_bodies" ] || (cd "$q/body" && exec rm -f $batch_bodies 9>&9) 2>/dev/null; } &&
     claim_remove "${1##*/}" || disk_failed "$claim" "queue '$queue'"
@@ -108,7 +108,7 @@ claim_remove() {
 claim_more() {
   # Take as many as lie in one place: a segment costs three processes and two syncs
   claim_new=0 bulk_files=200
-  [ "$claim_held" -ge "$1" ] || { queue_promote && queue_reclaim; } || return
+  [ "$claim_held" -ge "$1" ] || { queue_promote && queue_reclaim; } || return $?
   while [ "$claim_held" -lt "$1" ]; do
     bulk_choose $(($1 - claim_held)) || { [ $? -eq 66 ] && break; return 74; }
     sync_paths "$q/out/$batch" && moved "$q/out/$batch" "$claim/$claim_next.$bulk_got" ||
@@ -128,23 +128,23 @@ claim_mark() {
 # claim_flatten - make flat files of segments that are slips.
 # CRASH: until the rename to SEGMENT.flat, the slips are the segment; after it, they only have to be removed
 claim_flatten() {
-  claim_segments || return
+  claim_segments || return $?
   for segment in $segments; do
     segment_parse "$segment"
     case $segment_count.$segment in
     0.* | *.flat) continue ;;
     esac
     segment=$claim/$segment
-    names_in "$segment" || return
+    names_in "$segment" || return $?
     # shellcheck disable=SC2086 # names without blanks
     set -- $names
     slip_parse "${1:-}" || continue
     nonce_read
     claim_stage=$q/tmp/claim.$nonce
-    mkdir "$claim_stage" 2>/dev/null 9>&9 || { disk_failed "$q/tmp" "queue '$queue'"; return; }
-    while [ $# -gt 0 ]; do segment_run "$@" || return; shift "$segment_took"; done
+    mkdir "$claim_stage" 2>/dev/null 9>&9 || { disk_failed "$q/tmp" "queue '$queue'"; return $?; }
+    while [ $# -gt 0 ]; do segment_run "$@" || return $?; shift "$segment_took"; done
     sync_many "$claim_stage" && moved "$claim_stage" "$segment.flat" && sync_paths "$claim" && segment_sweep "$segment" ||
-      { disk_failed "$claim" "queue '$queue'"; return; }
+      { disk_failed "$claim" "queue '$queue'"; return $?; }
   done
 }
 
@@ -155,7 +155,7 @@ segment_run() {
     segment_slip=${segment_slip##*/}
     [ "${segment_slip%%.*}" = "${segment_first%%.*}" ] || break
     # In a group's spool: the file that a link names would become the message, which every member can read
-    [ -z "$spool_shared" ] || ! slip_parse "$segment_slip" || no_links "$q/body/$slip_id" || return
+    [ -z "$spool_shared" ] || ! slip_parse "$segment_slip" || no_links "$q/body/$slip_id" || return $?
     segment_slips="$segment_slips $segment_slip" segment_took=$((segment_took + 1))
   done
   # shellcheck disable=SC2086 # names without blanks
@@ -168,7 +168,7 @@ segment_run() {
 
 # claim_list - print `OFFSET COUNT PATH` of each segment
 claim_list() {
-  claim_segments || return
+  claim_segments || return $?
   for segment in $segments; do
     segment_parse "$segment" && [ "$segment_count" != 0 ] || continue
     unpad "$segment_offset"
@@ -182,14 +182,14 @@ claim_settle() {
   # Settling again what is settled is not an error
   [ "$claim_settled" \< "$padded" ] || return 0
   claim_at=$padded claim_found='' claim_new=0
-  claim_segments || return
+  claim_segments || return $?
   for segment in $segments; do
     segment_parse "$segment" && ! [ "$claim_at" \< "$segment_end" ] || continue
     claim_new=$((claim_new + segment_count))
     [ "$claim_at" != "$segment_end" ] || claim_found=1
   done
   [ -n "$claim_found" ] || { why="queue '$queue': no segment ends at offset $1"; return 65; }
-  moved "$claim/settled.$claim_settled" "$claim/settled.$claim_at" || { disk_failed "$claim" "queue '$queue'"; return; }
+  moved "$claim/settled.$claim_settled" "$claim/settled.$claim_at" || { disk_failed "$claim" "queue '$queue'"; return $?; }
   sync_paths "$claim" || { why="queue '$queue': cannot sync"; return 74; }
   claim_settled=$claim_at
   bulk_log settle "$claim_new"
@@ -202,20 +202,20 @@ claim_settle() {
 # before a message leaves the batch, so this holds after a power cut too
 claim_back() {
   [ "$claim_settled" != "$claim_next" ] || return 0
-  claim_mark || return
+  claim_mark || return $?
   claim_new=$claim_held claim_batches=
-  claim_segments || return
+  claim_segments || return $?
   for segment in $segments; do
     segment_parse "$segment" && [ "$segment_count" != 0 ] || continue
     batch_new
-    moved "$claim/$segment" "$q/out/$batch" || { disk_failed "$claim" "queue '$queue'"; return; }
+    moved "$claim/$segment" "$q/out/$batch" || { disk_failed "$claim" "queue '$queue'"; return $?; }
     claim_batches="$claim_batches $batch"
   done
   if ! sync_paths "$claim" "$q/out"; then why="queue '$queue': cannot sync"; return 74; fi
   for batch in $claim_batches; do
-    batch_putback "$q/out/$batch" unclaim || return
+    batch_putback "$q/out/$batch" unclaim || return $?
   done
-  moved "$claim/settled.$claim_settled" "$claim/settled.$claim_next" || { disk_failed "$claim" "queue '$queue'"; return; }
+  moved "$claim/settled.$claim_settled" "$claim/settled.$claim_next" || { disk_failed "$claim" "queue '$queue'"; return $?; }
   [ "$claim_new" = 0 ] || bulk_log release "$claim_new"
   claim_settled=$claim_next
   # Remove the mark only when settled.OFFSET, which says the same, is synced

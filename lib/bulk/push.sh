@@ -6,13 +6,13 @@ need engine/spool engine/boot engine/proof engine/input engine/fold engine/bound
 # Reads push_priority push_lease push_wait. Sets bulk_count, bulk_first, bulk_last. The messages enter the queue block by block, in order,
 # before the answer; a crash in between leaves the first ones. Returns 65, and stores nothing, if one is larger than FLATQ_MOST_BYTES
 bulk_push() {
-  queue_open "$2" make || return
+  queue_open "$2" make || return $?
   clock_read
   nonce_read
   owner_read
   bulk_stage=$q/tmp/$owner.$nonce
   trap_stop bulk_stopped
-  mkdir "$bulk_stage" 2>/dev/null || { disk_failed "$q/tmp" "queue '$queue'"; return; }
+  mkdir "$bulk_stage" 2>/dev/null || { disk_failed "$q/tmp" "queue '$queue'"; return $?; }
   bulk_write "$1" && { [ "$bulk_count" = 0 ] || bulk_commit; }
   bulk_code=$?
   [ -z "$lock_held" ] || unlock_queue
@@ -32,27 +32,27 @@ bulk_stopped() {
 bulk_write() {
   {
     if [ -n "${push_length:-}" ]; then
-      head -c "$push_length" >"$bulk_stage/raw" || { disk_failed "$bulk_stage" "queue '$queue'"; return; }
-      measure -c "$bulk_stage/raw" || return
-      [ "$measured" = "$push_length" ] || { input_ended || return; why="fewer bytes than the $push_length announced"; return 65; }
+      head -c "$push_length" >"$bulk_stage/raw" || { disk_failed "$bulk_stage" "queue '$queue'"; return $?; }
+      measure -c "$bulk_stage/raw" || return $?
+      [ "$measured" = "$push_length" ] || { input_ended || return $?; why="fewer bytes than the $push_length announced"; return 65; }
       bulk_encode "$1" <"$bulk_stage/raw" && rm -f "$bulk_stage/raw" 2>/dev/null
     else
       bulk_encode "$1"
     fi
-  } 2>/dev/null >"$bulk_stage/lines" || { disk_failed "$bulk_stage" "queue '$queue'"; return; }
-  [ -n "${push_length:-}" ] || door_whole '' || return
-  measure -l "$bulk_stage/lines" || return
+  } 2>/dev/null >"$bulk_stage/lines" || { disk_failed "$bulk_stage" "queue '$queue'"; return $?; }
+  [ -n "${push_length:-}" ] || door_whole '' || return $?
+  measure -l "$bulk_stage/lines" || return $?
   bulk_count=$measured
   [ "$bulk_count" != 0 ] || return 0
   # Count in ranges of a thousand ids, since mksh has 32-bit numbers
-  ids_block $(((bulk_count + 999) / 1000)) || return
+  ids_block $(((bulk_count + 999) / 1000)) || return $?
   ids_turned=1
   clock_epoch "$now"
   pad "$push_priority" 0000000000
   bulk_said=$(FLATQ_STAGE=$bulk_stage FLATQ_FIRST=$ids_first FLATQ_PRIORITY=$padded FLATQ_COUNT=$bulk_count \
     FLATQ_REST=".0.0.$push_lease.0.$epoch_time." FLATQ_NONCE=$nonce FLATQ_MOST=${FLATQ_MOST_BYTES:-} FLATQ_TTY=$([ -t 2 ] && printf /dev/tty) bulk_awk '
       function flush(   name, i, block, path) {
-        if (!n) return
+        if (!n) return 0
         block = ENVIRON["FLATQ_STAGE"] "/" pri "." substr(ids[1], 1, 7)
         if (!(block in made)) { if (system("mkdir \"$FLATQ_STAGE/" pri "." substr(ids[1], 1, 7) "\"")) exit bad = 74; made[block] = 1 }
         path = block "/" pri "." ids[1] "." ids[n] "." n ".0." ENVIRON["FLATQ_NONCE"]
@@ -78,7 +78,7 @@ bulk_write() {
   case $? in
   0) ;;
   65) why="a message is over the limit of $FLATQ_MOST_BYTES: nothing is stored"; return 65 ;;
-  *) disk_failed "$bulk_stage" "queue '$queue'"; return ;;
+  *) disk_failed "$bulk_stage" "queue '$queue'"; return $? ;;
   esac
   rm -f "$bulk_stage/lines" 2>/dev/null
   bulk_last=${bulk_said%% *} bulk_size=${bulk_said##* } bulk_bytes=${bulk_said#* }
@@ -87,7 +87,7 @@ bulk_write() {
   bulk_last=$unpadded
   unpad "$ids_first"
   bulk_first=$unpadded
-  bulk_whole || { disk_failed "$bulk_stage" "queue '$queue'"; return; }
+  bulk_whole || { disk_failed "$bulk_stage" "queue '$queue'"; return $?; }
   sync_many "$bulk_stage" || { why="queue '$queue': cannot sync"; return 74; }
 }
 
@@ -175,10 +175,10 @@ bulk_od() {
 # bulk_enter - rename bulk_path, a block of the stage, into queue/, or its flat files into the block that is there. Only mkdir tells which: after
 # a failed look, mv would put the new block inside the old one. No mv renames anything to `/.`, and rename(2) replaces only an empty directory
 bulk_enter() {
-  [ -d "$bulk_path" ] || return
+  [ -d "$bulk_path" ] || return 1
   if mkdir "$bulk_block" 2>/dev/null; then
     mv -f "$bulk_path" "$q/queue/." 2>/dev/null 9>&9 || absent "$bulk_path"
-    return
+    return $?
   fi
   set --
   for bulk_flat in "$bulk_path"/* end; do
@@ -192,12 +192,12 @@ bulk_enter() {
 
 # bulk_commit - under the lock, rename every block of the stage, or its flat files, to its place
 bulk_commit() {
-  queue_conf || return
+  queue_conf || return $?
   push_need=$bulk_count push_key='' push_dup=''
-  push_enter || return
+  push_enter || return $?
   for bulk_path in "$bulk_stage"/*; do
     bulk_block=$q/queue/${bulk_path##*/}
-    bulk_enter || { disk_failed "$q/queue" "queue '$queue'"; return; }
+    bulk_enter || { disk_failed "$q/queue" "queue '$queue'"; return $?; }
     sync_paths "$bulk_block" "$q/queue" || { why="queue '$queue': cannot sync"; return 74; }
   done
   # A few messages are cheaper as single ones

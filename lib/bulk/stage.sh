@@ -21,7 +21,7 @@ stage() {
 
 # stage_ids COUNT QUEUE - reserve COUNT ids; print the first, and the time by the spool's clock in hundredths of a second
 stage_ids() {
-  name_check "$2" && ids_block $((($1 + 999) / 1000)) || return
+  name_check "$2" && ids_block $((($1 + 999) / 1000)) || return $?
   clock_epoch "$now"
   printf '%s %s\n' "$ids_first" "$epoch_time"
 }
@@ -30,7 +30,7 @@ stage_ids() {
 stage_room() {
   queue_open "$1" || return 0
   [ ! -e "$q/closed" ] || { why="queue '$queue' is closed"; return 69; }
-  queue_conf || return
+  queue_conf || return $?
   [ "$queue_bound" != 0 ] || return 0
   [ "$2" -le "$queue_bound" ] || { why="queue '$queue' has a bound below $2 messages"; return 75; }
   [ "$3" = 0 ] || return 0
@@ -40,7 +40,7 @@ stage_room() {
 
 # stage_enter QUEUE STAGE NONCE COUNT BYTES FIRST WAIT - move what is in the directory STAGE into the queue, as soon as there is room
 stage_enter() {
-  queue_open "$1" make || return
+  queue_open "$1" make || return $?
   bulk_stage=$2 nonce=$3 bulk_count=$4 bulk_bytes=$5 bulk_first=$6 push_wait=$7
   clock_epoch "$now"
   bulk_commit

@@ -20,12 +20,12 @@ bulk_choose() {
     bulk_place=$scan_place bulk_name=$scan_name
     case $bulk_place in
     '')
-      nothing_ready || return
+      nothing_ready || return $?
       [ ${#bulk_doubts} -lt 20 ] || { why="queue '$queue': cannot be listed"; return 74; }
       bulk_doubts=1$bulk_doubts
       # Messages in out/ may have to come back: look at them too
       clock_read
-      queue_promote && queue_reclaim || return
+      queue_promote && queue_reclaim || return $?
       continue ;;
     queue) bulk_flats "$1" && break ;;
     *) bulk_singles "$1" && break ;;
@@ -79,11 +79,11 @@ bulk_singles() {
     bulk_names="$bulk_names $bulk_name" bulk_got=$((bulk_got + 1))
   done
   [ $bulk_got -gt 0 ] || return 75
-  bulk_batch || return
+  bulk_batch || return $?
   # RACE: mv does not find those that another process took first
   # shellcheck disable=SC2086 # names without blanks
   (cd "$q/$bulk_place" && exec mv -f $bulk_names "$q/out/$batch/" 9>&9) 2>/dev/null
-  names_in "$q/out/$batch" || return
+  names_in "$q/out/$batch" || return $?
   # shellcheck disable=SC2086 # names without blanks
   set -- $names
   bulk_got=$#
@@ -94,7 +94,7 @@ bulk_singles() {
 bulk_flats() {
   bulk_elsewhere queue
   # queue_unfold sets aside what is not a flat file
-  flat_parse "$bulk_name" || { queue_unfold "$bulk_name" || return; return 75; }
+  flat_parse "$bulk_name" || { queue_unfold "$bulk_name" || return $?; return 75; }
   bulk_block=$flat_block bulk_names='' bulk_got=0 bulk_taken=0 bulk_next=
   # Find the first file of the next blocks: a file of messages that were put back and folded again may reach beyond it
   for bulk_path in "$q"/queue/*; do
@@ -113,7 +113,7 @@ bulk_flats() {
   shift
   while [ $# -gt 1 ] && [ $bulk_taken -lt "$bulk_files" ]; do
     flat_parse "${1##*/}" || break
-    [ -z "$spool_shared" ] || no_links "$1" || return
+    [ -z "$spool_shared" ] || no_links "$1" || return $?
     [ $((bulk_got + flat_count)) -le "$bulk_most" ] || break
     [ -z "$least" ] || [ "$flat_priority.$flat_last" \< "$least" ] || break
     if [ "$2" != end ]; then bulk_path=${2##*/}; else bulk_path=$bulk_next; fi
@@ -122,12 +122,12 @@ bulk_flats() {
     shift
   done
   if [ $bulk_taken -eq 0 ]; then
-    queue_unfold "$bulk_name" || return
+    queue_unfold "$bulk_name" || return $?
     return 75
   fi
-  bulk_batch || return
+  bulk_batch || return $?
   # shellcheck disable=SC2086 # names without blanks
-  (cd "$q/queue/$bulk_block" && exec mv -f $bulk_names "$q/out/$batch/" 9>&9) 2>/dev/null || { disk_failed "$q/out" "queue '$queue'"; return; }
+  (cd "$q/queue/$bulk_block" && exec mv -f $bulk_names "$q/out/$batch/" 9>&9) 2>/dev/null || { disk_failed "$q/out" "queue '$queue'"; return $?; }
   for bulk_path in "$q/queue/$bulk_block"/*; do
     [ -e "$bulk_path" ] || rmdir "$q/queue/$bulk_block" 2>/dev/null
     break
@@ -137,7 +137,7 @@ bulk_flats() {
 # bulk_print l|0 - write the batch's messages in order to standard output, each with its end. base64 -d accepts pieces that were padded one by
 # one, so the ends are inserted before decoding
 bulk_print() {
-  door_reply large || return
+  door_reply large || return $?
   if [ "$1" = l ]; then bulk_end=Cg==; else bulk_end=AA==; fi
   set -- "$q/out/$batch"/*
   slip_parse "${1##*/}" && {
@@ -163,7 +163,7 @@ bulk_print() {
 
 # bulk_measure - print a line with the number of bytes that bulk_print will write
 bulk_measure() {
-  names_in "$q/out/$batch" || return
+  names_in "$q/out/$batch" || return $?
   # Each line begins with a slip's name, which has the size. A lost line shows in their number
   bulk_said=$({
     # shellcheck disable=SC2086 # names without blanks
@@ -178,7 +178,7 @@ bulk_measure() {
 # bulk_received - return 0 if the one who gets the batch has it: without -a, as far as a door can see; with -a, by a line `ok` from there.
 # The line `sent` shows that the batch is whole: a door's error line may come in place of the rest
 bulk_received() {
-  [ -n "${bulk_asks:-}" ] || { door_delivered; return; }
+  [ -n "${bulk_asks:-}" ] || { door_delivered; return $?; }
   door_waits 3600
   printf '%ssent\n' "${door_nonce:-}" 2>/dev/null && IFS= read -r bulk_said && [ "$bulk_said" = ok ] || { why="queue '$queue': messages were not acknowledged"; return 74; }
   door_waits 0
@@ -190,7 +190,7 @@ bulk_pop() {
   shift 3
   bulk_any='' bulk_open=
   for bulk_queue in "$@"; do
-    bulk_of_queue "$bulk_queue" || return
+    bulk_of_queue "$bulk_queue" || return $?
   done
   [ -z "$bulk_any" ] || return 0
   if [ "$bulk_wait" = 0 ]; then
@@ -201,22 +201,22 @@ bulk_pop() {
   # Wait for one message, then take the others that are there
   clock_read
   owner_read
-  take_wait "$bulk_wait" "$owner" "$owner_lease" "$@" || return
+  take_wait "$bulk_wait" "$owner" "$owner_lease" "$@" || return $?
   set -- "$queue" "$@"
   { body_print && { [ "$bulk_mode" = l ] && printf '\n' || printf '\000'; } && door_delivered; } || { bulk_code=$?; take_back; return $bulk_code; }
-  taken_settle || return
+  taken_settle || return $?
   taken=
   clock_read
   queue_log pop
   bulk_left=$((bulk_left - 1))
   for bulk_queue in "$@"; do
-    bulk_of_queue "$bulk_queue" || return
+    bulk_of_queue "$bulk_queue" || return $?
   done
 }
 
 # bulk_of_queue QUEUE - write out and settle batches until the queue is empty or bulk_left is 0
 bulk_of_queue() {
-  queue_open "$1" || { [ $? -eq 66 ] && bulk_open=1; return; }
+  queue_open "$1" || { [ $? -eq 66 ] && bulk_open=1; return $?; }
   [ -e "$q/closed" ] || bulk_open=1
   clock_read
   queue_tend
@@ -228,7 +228,7 @@ bulk_of_queue() {
     66)
       [ -z "$bulk_looked" ] || return 0
       clock_read
-      queue_reclaim || return
+      queue_reclaim || return $?
       bulk_looked=1
       continue ;;
     # RACE: another process dropped the queue meanwhile
@@ -236,7 +236,7 @@ bulk_of_queue() {
     *) return 74 ;;
     esac
     { [ -z "${bulk_asks:-}" ] || bulk_measure; } && bulk_print "$bulk_mode" && bulk_received || { batch_putback "$q/out/$batch"; return 74; }
-    under_lock bulk_settle || return
+    under_lock bulk_settle || return $?
     bulk_any=1 bulk_left=$((bulk_left - bulk_got)) bulk_looked=
     bulk_log pop "$bulk_got"
     wake "$q/room" "$bulk_got"
@@ -252,8 +252,8 @@ bulk_log() {
 
 # bulk_settle - settle the batch under the lock. A process that puts batches back holds the lock too, so it sees the marker
 bulk_settle() {
-  expect_path "$q/out/$batch" "queue '$queue': what was taken is no longer yours" || return
-  { true >"$q/done/$batch"; } 2>/dev/null || { disk_failed "$q/done" "queue '$queue'"; return; }
+  expect_path "$q/out/$batch" "queue '$queue': what was taken is no longer yours" || return $?
+  { true >"$q/done/$batch"; } 2>/dev/null || { disk_failed "$q/done" "queue '$queue'"; return $?; }
   sweep_names=$batch
   sweep_these
 }

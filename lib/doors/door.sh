@@ -19,11 +19,11 @@ door_turn() {
 # door_left - return 0 if we know that the client is gone: its connection was reset; or it was ended, and its other end is on this system
 # and no process holds it. A client elsewhere that only sends no more looks the same as one that is gone
 door_left() {
-  [ -z "$door_unix" ] || { door_parted; return; }
+  [ -z "$door_unix" ] || { door_parted; return $?; }
   [ -n "$door_inode" ] || return 1
   door_local=
   # RACE: the table is not read in one piece, so a row may be missed: believe it only when it is missing twice
-  door_row || { door_missed=$((door_missed + 1)); [ $door_missed -gt 1 ]; return; }
+  door_row || { door_missed=$((door_missed + 1)); [ $door_missed -gt 1 ]; return $?; }
   door_missed=0
   [ "$door_state" = 08 ] && [ -n "$door_local" ] || return 1
   set --
@@ -129,7 +129,7 @@ door_pieces() {
 door_ncat_lives() {
   { read -r door_stat <"$FLATQ_PROC/$PPID/stat"; } 2>/dev/null || return 1
   case $door_stat in
-  *'(ncat) '[!ZX]*) [ -n "${FLATQ_GUARD:-}" ] || return ;;
+  *'(ncat) '[!ZX]*) [ -n "${FLATQ_GUARD:-}" ] || return 1 ;;
   *) return 1 ;;
   esac
   # shellcheck disable=SC2086 # the words are what is wanted

@@ -94,7 +94,7 @@ guard_too_long() {
   case $guard_state in
   414) guard_text='HTTP/1.1 414 URI Too Long' ;;
   431) guard_text='HTTP/1.1 431 Request Header Fields Too Large' ;;
-  *) printf 'error 65 line too long\n'; return ;;
+  *) printf 'error 65 line too long\n'; return $? ;;
   esac
   printf '%s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n' "$guard_text"
 } 2>/dev/null >"$FLATQ_PROC/$guard_pid/fd/5"

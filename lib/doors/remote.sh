@@ -158,7 +158,7 @@ remote_pop() {
     { cat "$remote_directory/message" && { [ -z "${remote_mark:-}" ] || printf "$remote_mark"; }; } 2>/dev/null ||
       { why='the message could not be written out in full'; remote_back; return 74; }
     remote_words delete "$remote_receipt"
-    remote_ask || return
+    remote_ask || return $?
     remote_any=1 remote_wait='' remote_left=$((remote_left - 1))
   done
 }

@@ -6,8 +6,8 @@ need engine/spool
 # of ids, so that an id which did not reach the disk is never given again (I1)
 spool_boot() {
   mkdir -p "$FLATQ_DIR/.ids" "$FLATQ_DIR/.boot" "$FLATQ_DIR/.wait" "$FLATQ_DIR/.try" 2>/dev/null ||
-    { [ -d "$FLATQ_DIR" ] && disk_at=$FLATQ_DIR || disk_at=${FLATQ_DIR%/*}; disk_failed "$disk_at" "spool $FLATQ_DIR"; return; }
-  lock_spool || return
+    { [ -d "$FLATQ_DIR" ] && disk_at=$FLATQ_DIR || disk_at=${FLATQ_DIR%/*}; disk_failed "$disk_at" "spool $FLATQ_DIR"; return $?; }
+  lock_spool || return $?
   # RACE: another verb may have done this while we waited for the lock
   boot_read
   spool_boot_code=$?
@@ -20,8 +20,8 @@ spool_boot() {
 
 # spool_tools - the shell or the tools are not those that were tried (tools_same): try them, and note that for all verbs until the next boot
 spool_tools() {
-  [ -d "$FLATQ_DIR/.try" ] || mkdir "$FLATQ_DIR/.try" 2>/dev/null || { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return; }
-  lock_spool || return
+  [ -d "$FLATQ_DIR/.try" ] || mkdir "$FLATQ_DIR/.try" 2>/dev/null || { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return $?; }
+  lock_spool || return $?
   need engine/probe
   tools_probe
   spool_tools_code=$?
@@ -35,7 +35,7 @@ spool_tools() {
 spool_boot_probe() {
   need engine/probe
   tools_find
-  tools_probe || return
+  tools_probe || return $?
   clock_read
   is_number "$(date +%s)" 9999999999 || { why='date +%s failed'; return 70; }
   clock_split "$now"
@@ -69,7 +69,7 @@ spool_boot_queues() {
     # A half-made queue has no wal/ yet. Look for the lock too, since a look that failed does not prove absence
     [ -d "$q/wal" ] || [ -e "$q/lock" ] || continue
     # Findings go to stderr: stdout belongs to the verb that triggered the recovery
-    queue_after_boot >&2 || return
+    queue_after_boot >&2 || return $?
   done
 }
 
@@ -79,7 +79,7 @@ spool_boot_queues() {
 spool_boot_room() {
   for boot_range in "$FLATQ_DIR"/.ids/[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]; do
     [ ! -h "$boot_range" ] || continue
-    (cd "$boot_range" && exec rm -f 1[0-9][0-9][1-9] 8>&8) 2>/dev/null || { disk_failed "$FLATQ_DIR/.ids" 'ids'; return; }
+    (cd "$boot_range" && exec rm -f 1[0-9][0-9][1-9] 8>&8) 2>/dev/null || { disk_failed "$FLATQ_DIR/.ids" 'ids'; return $?; }
   done
 }
 
@@ -94,7 +94,7 @@ spool_boot_mark() {
       printf '%s %s %s\n%s\n' "$epoch" "$base64_wrap" "$clock_same${sync_whole:+ -f}" "$tools" >"$FLATQ_DIR/.boot/new.$$" && set +C &&
       { [ ! -e "$FLATQ_PROC/$$/exe" ] || touch -r "$FLATQ_PROC/$$/exe" "$FLATQ_DIR/.boot/new.$$"; } &&
       mv -f "$FLATQ_DIR/.boot/new.$$" "$FLATQ_DIR/.boot/$boot"
-  } 2>/dev/null || { set +C; disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return; }
+  } 2>/dev/null || { set +C; disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return $?; }
 }
 
 # queue_make - create the places of the new queue $q
@@ -102,7 +102,7 @@ queue_make() {
   # Create wal/ last and alone: its presence means that all the others exist
   make_said=$(exec mkdir -p "$q/body" "$q/fold" "$q/queue" "$q/unfold" "$q/head" "$q/out" "$q/done" "$q/delayed" "$q/buried" "$q/claimed" "$q/keys" \
     "$q/wait" "$q/room" "$q/tmp" 2>&1) && { true >>"$q/fold/~" && true >>"$q/unfold/~"; } 2>/dev/null &&
-    { mkdir "$q/wal" 2>/dev/null || [ -d "$q/wal" ]; } || { queue_make_failed; return; }
+    { mkdir "$q/wal" 2>/dev/null || [ -d "$q/wal" ]; } || { queue_make_failed; return $?; }
   sync_paths "$q" "$FLATQ_DIR" || { why="queue '$queue': cannot sync"; return 74; }
   # A verb that sees the lock knows that the places are synced
   { true >>"$q/lock"; } 2>/dev/null || disk_failed "$q" "queue '$queue'"
@@ -120,7 +120,7 @@ queue_make_failed() {
 }
 
 lock_spool() {
-  { command exec 8>>"$FLATQ_DIR/.lock"; } 2>/dev/null || { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return; }
+  { command exec 8>>"$FLATQ_DIR/.lock"; } 2>/dev/null || { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return $?; }
   flock 8 8>&8 2>/dev/null || { exec 8>&-; why='flock is missing or failed: install it (apk add flock)'; return 70; }
 }
 
@@ -151,7 +151,7 @@ ids_open_range() {
 
 # ids_block COUNT - reserve COUNT times 1,000 ids, all later than those given before, and set ids_first to the first
 ids_block() {
-  lock_spool || return
+  lock_spool || return $?
   ids_last_range && ids_open_range $(($1 + 1)) || { ids_code=$?; unlock_spool; return $ids_code; }
   unlock_spool
   unpad "${range##*/}"

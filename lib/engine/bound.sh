@@ -15,18 +15,18 @@ push_enter() {
 
 push_room() {
   while :; do
-    lock_queue || return
+    lock_queue || return $?
     # RACE: the bound may have been changed while we waited
-    queue_conf || return
+    queue_conf || return $?
     [ "$queue_bound" = 0 ] || [ "$push_need" -le "$queue_bound" ] || { why="queue '$queue' has a bound below $push_need messages"; return 75; }
     # RACE: another process may have dropped the queue, and created it again, while we waited
-    [ -z "${push_has:-}" ] || [ -e "$push_has" ] || { need engine/push; push_gone || return; }
-    queue_look || return
+    [ -z "${push_has:-}" ] || [ -e "$push_has" ] || { need engine/push; push_gone || return $?; }
+    queue_look || return $?
     case $queue_files in
     *' closed '*) why="queue '$queue' is closed"; return 69 ;;
     esac
     if [ -n "$push_key" ]; then
-      key_taken || return
+      key_taken || return $?
       [ -z "$push_dup" ] || return 0
     fi
     [ "$queue_bound" != 0 ] || break
@@ -42,7 +42,7 @@ push_room() {
       clock_add "$push_wait" "$now"
       push_deadline=$later
       need engine/wait
-      wait_begin room "$queue" || return
+      wait_begin room "$queue" || return $?
       continue
     fi
     clock_read
@@ -205,10 +205,10 @@ key_taken() {
   # The name of a settled batch does not show its ids: sweep first
   set -- "$id" "$slip_id" "$slip_size" "$slip_key"
   for key_path in "$q"/done/batch.*; do
-    [ ! -e "$key_path" ] || queue_sweep || return
+    [ ! -e "$key_path" ] || queue_sweep || return $?
   done
   # Nor do segments that a killed process has settled
-  claims_recover || return
+  claims_recover || return $?
   id=$1 slip_id=$2 slip_size=$3 slip_key=$4
   key_look "$slip_key" || { [ $? -eq 66 ] && return 0; return 74; }
   is_number "$key_id" 999999999999 || return 0
@@ -246,7 +246,7 @@ key_taken() {
 key_lives() {
   need engine/reclaim
   set -- "$1" "$id" "$slip_id" "$slip_size" "$slip_key" "$key_id"
-  files_below "done" claimed || return
+  files_below "done" claimed || return $?
   key_swept=
   for key_path in $names; do
     case $key_path in
@@ -262,7 +262,7 @@ key_lives() {
     esac || { id=$2 slip_id=$3 slip_size=$4 slip_key=$5; return 74; }
   done
   id=$2 slip_id=$3 slip_size=$4 slip_key=$5
-  [ -z "$key_swept" ] || key_look "$slip_key" || return
+  [ -z "$key_swept" ] || key_look "$slip_key" || return $?
   [ "$key_id" = "$6" ] || return 66
 }
 

@@ -7,8 +7,8 @@ queue_after_boot() {
   name_from_disk "${q##*/}"
   queue=$name_queue
   clock_read
-  [ -z "$spool_shared" ] || queue_plain || return
-  queue_make && lock_queue || return
+  [ -z "$spool_shared" ] || queue_plain || return $?
+  queue_make && lock_queue || return $?
   # In a group's spool a place may be a link all the same: remove only names of our form
   rm -f "$q"/wait/[0-9]*-[0-9]*.* "$q"/room/[0-9]*-[0-9]*.* "$q/tended" 2>/dev/null
   # A damaged conf concerns this queue only: print that and go on; verbs that need it report it too
@@ -34,14 +34,14 @@ boot_markers() {
     { there[field[2]] = 1 }
     END { if (!whole) exit 74; for (name in marker) if (marker[name] in there) print name; print "end" }' 2>/dev/null) && capture "$boot_wrong" || { why="queue '$queue': cannot be checked"; return 74; }
   for boot_marker in $captured; do
-    ! slip_parse "$boot_marker" || rm -f "$q/done/$boot_marker" 2>/dev/null 9>&9 || { disk_failed "$q/done" "queue '$queue'"; return; }
+    ! slip_parse "$boot_marker" || rm -f "$q/done/$boot_marker" 2>/dev/null 9>&9 || { disk_failed "$q/done" "queue '$queue'"; return $?; }
   done
 }
 
 boot_putback() {
-  names_in "$q/done" || return
+  names_in "$q/done" || return $?
   boot_done=$names
-  names_in "$q/out" || return
+  names_in "$q/out" || return $?
   for boot_out in $names; do
     case "
 $boot_done
@@ -52,8 +52,8 @@ $boot_out
     esac
     slip_path=$q/out/$boot_out
     case $boot_out in
-    batch.*) batch_putback "$slip_path" boot || return ;;
-    *) ! slip_parse "$boot_out" || message_putback boot || return ;;
+    batch.*) batch_putback "$slip_path" boot || return $? ;;
+    *) ! slip_parse "$boot_out" || message_putback boot || return $? ;;
     esac
   done
 }
@@ -115,7 +115,7 @@ check_slips() {
   # shellcheck disable=SC2086
   set -- $captured
   while [ $# -gt 1 ]; do
-    if [ "$1" = remove ]; then check_body "$2"; else check_bury "$2"; fi || return
+    if [ "$1" = remove ]; then check_body "$2"; else check_bury "$2"; fi || return $?
     shift 2
   done
 }
@@ -154,7 +154,7 @@ check_damaged() {
   awk -v "most=$(((slip_size + 2) / 3 * 4))" '
     NR == 1 { good = length($0) == most && $0 ~ /^[A-Za-z0-9+\/]*=*$/ }
     END { exit NR != 1 || !good }' "$q/body/$slip_id" 2>/dev/null 9>&- || return 0
-  measure -c "$q/body/$slip_id" || return
+  measure -c "$q/body/$slip_id" || return $?
   # shellcheck disable=SC2017 # whole threes
   [ "$measured" != $(((slip_size + 2) / 3 * 4 + 1)) ]
 }
@@ -162,13 +162,13 @@ check_damaged() {
 # check_body ID - remove a body without a slip: after a boot, when no slip moves, or if it is proved that its push created none. Otherwise leave it,
 # since its slip may have moved behind our back
 check_body() {
-  names_like "$1" out wal head delayed buried claimed "done" || return
+  names_like "$1" out wal head delayed buried claimed "done" || return $?
   for check_path in $names; do
     # A message in a flat file needs no body
     flat_parse "${check_path##*/}" || return 0
   done
   if [ -n "$check_boot" ] || push_unmade "$1"; then
-    rm -f "$q/body/$1" 9>&9 2>/dev/null || { disk_failed "$q/body" "queue '$queue'"; return; }
+    rm -f "$q/body/$1" 9>&9 2>/dev/null || { disk_failed "$q/body" "queue '$queue'"; return $?; }
     check_say "queue '%s': what a killed push left of %s was removed" "$queue" "$1"
   else
     # RACE: its push may be at work, or its message may be large and settled meanwhile
@@ -189,14 +189,14 @@ check_flats() {
     check_name=${check_path##*/}
     [ "$check_name" != '*' ] || continue
     flat_parse "$check_name" || { check_strange "$check_path"; continue; }
-    [ -z "$spool_shared" ] || no_links "$check_path" || return
+    [ -z "$spool_shared" ] || no_links "$check_path" || return $?
     check_bad=$({ check_awk 0 <"$check_path"; } 2>/dev/null) || { why="queue '$queue': cannot be checked"; return 74; }
     [ "$check_bad" = "0 $flat_count" ] && continue
     # CRASH: a killed doctor may have set bad lines aside under this name, and moved no file yet
     check_aside=$q/tmp/strange.$check_name
     [ ! -e "$check_aside" ] || { nonce_read; check_aside=$q/tmp/strange.$nonce.$check_name; }
     check_awk 1 <"$check_path" >"$check_aside" 9>&9 &&
-      check_awk 2 <"$check_path" >"$q/tmp/flat" 9>&9 || { disk_failed "$q/tmp" "queue '$queue'"; return; }
+      check_awk 2 <"$check_path" >"$q/tmp/flat" 9>&9 || { disk_failed "$q/tmp" "queue '$queue'"; return $?; }
     sync_paths "$q/tmp/flat" "$check_aside" "$q/tmp" || { why="queue '$queue': cannot sync"; return 74; }
     check_whole "$check_path" "$q/tmp/flat" "$check_aside" && measure -l "$q/tmp/flat" ||
       { rm -f "$q/tmp/flat" "$check_aside" 2>/dev/null 9>&9; return 74; }
@@ -211,7 +211,7 @@ check_flats() {
           moved "$check_path" "${check_path%/*}/$flat_priority.$flat_first.$flat_last.$check_good.$flat_tries.$flat_nonce"; }
     else
       rm -f "$check_path" 9>&9 2>/dev/null
-    fi || { disk_failed "$q/queue" "queue '$queue'"; return; }
+    fi || { disk_failed "$q/queue" "queue '$queue'"; return $?; }
     sync_paths "${check_path%/*}" || { why="queue '$queue': cannot sync"; return 74; }
   done
 }
@@ -219,11 +219,11 @@ check_flats() {
 # check_whole FLAT PART PART - 74 unless the two parts together are as long as the flat file: an awk may not notice that it cannot read. Only
 # of a file that does not end with a newline they have one byte more
 check_whole() {
-  measure -c "$1" || return
+  measure -c "$1" || return $?
   check_bytes=$measured
-  measure -c "$2" || return
+  measure -c "$2" || return $?
   check_bytes=$((check_bytes - measured))
-  measure -c "$3" || return
+  measure -c "$3" || return $?
   case $((measured - check_bytes)) in
   0) return 0 ;;
   1) check_end=$(exec tail -c 1 "$1" 2>/dev/null 9>&-) && [ -n "$check_end" ] && return 0 ;;
@@ -274,7 +274,7 @@ check_keys_compare() {
 
 # check_keys - make keys/ agree with the messages
 check_keys() {
-  check_keys_compare || return
+  check_keys_compare || return $?
   # Lines of three words without blanks
   check_gone='' check_how='' check_key=
   for check_word in $captured; do
@@ -284,7 +284,7 @@ check_keys() {
     esac
     if [ "$check_how" = yes ]; then
       file_put "keys/$check_key" "$check_word
-yes" || { disk_failed "$q/keys" "queue '$queue'"; return; }
+yes" || { disk_failed "$q/keys" "queue '$queue'"; return $?; }
       continue
     fi
     is_number "$check_word" 999999999999 || number=0
@@ -308,7 +308,7 @@ check_key_free() {
   74) return 74 ;;
   esac
   # What is in none of them may be a damaged message without a body
-  names_like "$1" wal head queue out delayed buried claimed || return
+  names_like "$1" wal head queue out delayed buried claimed || return $?
   for proof_path in $names; do
     is_like "$1" && return 0
     [ $? -ne 74 ] || return 74

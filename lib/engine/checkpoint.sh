@@ -4,7 +4,7 @@ need engine/spool engine/boot engine/proof engine/process engine/fold engine/rec
 
 # checkpoint QUEUE - recover, put back, promote, sweep, fold, rotate the log. Idempotent; runs beside all other verbs
 checkpoint() {
-  queue_open "$1" || return
+  queue_open "$1" || return $?
   clock_read
   queue_promote && queue_reclaim && under_lock checkpoint_locked
 }
@@ -16,14 +16,14 @@ checkpoint_locked() {
 # checkpoint_turn - called by the push that opens a new range of ids: run the checkpoint of its own queue and, in turn, of one other, so that
 # queues with few pushes get theirs too, and no push has to run thousands of checkpoints
 checkpoint_turn() {
-  checkpoint "$queue" || return
-  ids_last_range || return
+  checkpoint "$queue" || return $?
+  ids_last_range || return $?
   set -- "$FLATQ_DIR"/*/
   unpad "${range##*/}"
   shift $((unpadded % $#))
   spool_turn=${1%/}
   name_from_disk "${spool_turn##*/}"
-  [ "$name_queue" = "$queue" ] || checkpoint "$name_queue" || return
+  [ "$name_queue" = "$queue" ] || checkpoint "$name_queue" || return $?
   wait_sweep
   spark_sweep
   journal_sweep
@@ -31,7 +31,7 @@ checkpoint_turn() {
 
 # checkpoint_spool - run the checkpoint of every queue; then remove old ranges of ids, dead waiters and dropped queues
 checkpoint_spool() {
-  each_queue checkpoint_one || return
+  each_queue checkpoint_one || return $?
   wait_sweep
   for spool_path in "$FLATQ_DIR"/.drop.* "$FLATQ_DIR"/.ids.old.*; do
     [ ! -e "$spool_path" ] || [ -e "$FLATQ_PROC/${spool_path##*.}" ] || rm -rf "$spool_path" 2>/dev/null
@@ -108,7 +108,7 @@ log_rotate() {
 # journal_sweep - for each range of ids that is no longer in use, remove what killed pushes have left, then the range. A range in which
 # a push is still writing stays
 journal_sweep() {
-  lock_spool || return
+  lock_spool || return $?
   ids_last_range || { unlock_spool; return 74; }
   journal_live=$range
   for range in "$FLATQ_DIR"/.ids/[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]; do
@@ -148,7 +148,7 @@ journal_orphan() {
   queue=$name_queue
   [ -z "$spool_shared" ] || queue_plain || return 0
   if [ -e "$q/body/$1" ] && push_unmade "$1"; then
-    rm -f "$q/body/$1" 8>&8 2>/dev/null || { journal_free=; return; }
+    rm -f "$q/body/$1" 8>&8 2>/dev/null || { journal_free=; return $?; }
   fi
   ids_end
 }

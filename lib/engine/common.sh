@@ -28,14 +28,14 @@ shell_reset() {
   LC_ALL=C; export LC_ALL
   # cd, ls and perl would obey these
   unset CDPATH TIME_STYLE QUOTING_STYLE BLOCK_SIZE LS_BLOCK_SIZE PERLIO PERL5OPT PERL_UNICODE MAWK_OPTIONS
-  # A `read` that ends in time looks like the end of its pipe: to a worker's guard, the worker's death
+  # With TMOUT, a `read` that gives up looks like the end of its pipe: a watchdog would take its worker for dead, and kill the command
   unset TMOUT GAWK_READ_TIMEOUT
   set +f +C +e
   # bash takes options from BASHOPTS and SHELLOPTS; GLOBIGNORE hides names from its globs, and GLOBSORT changes their order
   [ -z "${BASH_VERSION:-}" ] || {
     unset GLOBIGNORE GLOBSORT EXECIGNORE FUNCNEST BASH_COMPAT
     # shellcheck disable=SC3044
-    shopt -u nullglob failglob dotglob nocaseglob nocasematch globstar
+    shopt -u nullglob failglob dotglob nocaseglob nocasematch globstar extglob
     command set +o pipefail +o allexport +o keyword +o monitor
   } 2>/dev/null || :
   IFS=' 	
@@ -206,7 +206,7 @@ name_from_disk() {
 }
 
 # clock_read - set `now` to the hundredths of a second since the system started, in 12 digits, so that times compare as text.
-# It never goes back. Without /proc it is the wall clock, from one process. If the clock is there and cannot be read, the verb ends: by
+# It never goes back. Without /proc it is the wall clock, which costs a process. If the clock is there and cannot be read, the verb ends: by
 # the other clock every lease would be over. (After reading a NUL, yash fails to read it once.)
 clock_read() {
   # `now` is set whole, at the end: a trap may use it at any time
@@ -225,8 +225,8 @@ clock_cat() {
   [ -e "$FLATQ_PROC/uptime" ] && clock_now=$(exec cat "$FLATQ_PROC/uptime" 2>/dev/null 9>&-) && clock_now=${clock_now%% *} && [ -n "$clock_now" ]
 }
 
-# clock_split TIME - set clock_s to its seconds, a number, and clock_c to its hundredths, two digits. All of it is too much for mksh, which counts
-# in 32 bits
+# clock_split TIME - set clock_s to its seconds, a number, and clock_c to its hundredths, two digits. As one number, 12 digits are too
+# many for mksh, which counts in 32 bits
 clock_split() {
   clock_c=${1#"${1%??}"}
   unpad "${1%??}"
@@ -278,7 +278,7 @@ clock_epoch() {
 owner_read() {
   owner=$$-$now owner_lease=
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
-  [ "${clock_same:-}" != same ] || ! [ "$FLATQ_PROC/self" -ef "$FLATQ_PROC/$$" ] || { owner_alone; return; }
+  [ "${clock_same:-}" != same ] || ! [ "$FLATQ_PROC/self" -ef "$FLATQ_PROC/$$" ] || { owner_alone; return $?; }
   { read -r owner_line <"$FLATQ_PROC/self/stat" || read -r owner_line <"$FLATQ_PROC/self/stat"; } 2>/dev/null || {
     need engine/proof
     absent "$FLATQ_PROC/self/stat" || die 74 'cannot read which process this is'
@@ -293,7 +293,7 @@ owner_read() {
 # owner_alone - set owner_lease to `none` if processes, and so their deaths, can be seen. If that is unknown, the verb ends: with a lease,
 # another verb would take the message while its owner lives
 owner_alone() {
-  [ ! -e "$FLATQ_PROC/1/stat" ] || { owner_lease=none; return; }
+  [ ! -e "$FLATQ_PROC/1/stat" ] || { owner_lease=none; return $?; }
   need engine/proof
   there "$FLATQ_PROC/1/stat"
   case $? in

@@ -53,31 +53,31 @@ queue_recover() {
     [ -e "$recover_path" ] || [ -h "$recover_path" ] || continue
     case ${recover_path##*/} in
     '~') ;;
-    *[!0-9a-f.]*) slip_strange "${recover_path#"$q"/}" || return ;;
+    *[!0-9a-f.]*) slip_strange "${recover_path#"$q"/}" || return $? ;;
     esac
   done
-  names_in "$q/fold" || return
+  names_in "$q/fold" || return $?
   for recover_run in $names; do
     case $recover_run in
     *[!0-9a-f.]*) continue ;;
-    ??????????.????????????.?*) [ -f "$q/fold/$recover_run" ] || { fold_finish "$q/fold/$recover_run" || return; continue; } ;;
+    ??????????.????????????.?*) [ -f "$q/fold/$recover_run" ] || { fold_finish "$q/fold/$recover_run" || return $?; continue; } ;;
     esac
-    slip_strange "fold/$recover_run" || return
+    slip_strange "fold/$recover_run" || return $?
   done
-  names_in "$q/unfold" || return
+  names_in "$q/unfold" || return $?
   for recover_run in $names; do
     case $recover_run in
     # `~`; and names with bytes outside the locale, which yash does not see above
     *[!0-9a-f.]*) ;;
-    *) unfold_finish "$recover_run" || return ;;
+    *) unfold_finish "$recover_run" || return $? ;;
     esac
   done
   # A stage whose flat file was not renamed yet: the flat file is whole
-  names_in "$q/tmp" || return
+  names_in "$q/tmp" || return $?
   for recover_run in $names; do
     case $recover_run in
     *[!0-9a-f.]*) ;;
-    ??????????.????????????.*) [ -f "$q/tmp/$recover_run" ] || unfold_undo "$q/tmp/$recover_run" || return ;;
+    ??????????.????????????.*) [ -f "$q/tmp/$recover_run" ] || unfold_undo "$q/tmp/$recover_run" || return $? ;;
     esac
   done
 }
@@ -93,7 +93,7 @@ queue_fold() {
   for fold_path in "$@" end.; do
     fold_name=${fold_path##*/}
     if [ "${fold_name%%.*}" != "$fold_priority" ] || [ $fold_count -ge 500 ] || [ $fold_bytes -gt 4194304 ]; then
-      [ $fold_count -lt $(((FLATQ_FOLD + 7) / 8)) ] || fold_some || return
+      [ $fold_count -lt $(((FLATQ_FOLD + 7) / 8)) ] || fold_some || return $?
       fold_names='' fold_count=0 fold_bytes=0 fold_priority=${fold_name%%.*}
     fi
     slip_parse "$fold_name" && [ ${#slip_size} -le 5 ] || continue
@@ -110,7 +110,7 @@ fold_some() {
   set -- $fold_names
   fold_path=${1%"${1#???????????????????????}"}
   fold_path=$q/fold/$fold_path.$nonce
-  mkdir "$fold_path" 2>/dev/null 9>&9 || { disk_failed "$q/fold" "queue '$queue'"; return; }
+  mkdir "$fold_path" 2>/dev/null 9>&9 || { disk_failed "$q/fold" "queue '$queue'"; return $?; }
   # RACE: mv reports slips that were handed out since the listing, and goes on
   (cd "$q/wal" && exec mv -f "$@" "$fold_path/" 2>/dev/null 9>&9) || :
   fold_finish "$fold_path" new
@@ -121,17 +121,17 @@ fold_some() {
 # and only the removal is left. If the file cannot be written (disk full), the run goes forward as it is, to head/, never back (I2).
 fold_finish() {
   fold_nonce=${1##*.} fold_at=
-  [ $# -eq 2 ] || flat_of "$fold_nonce" || return
+  [ $# -eq 2 ] || flat_of "$fold_nonce" || return $?
   if [ -z "$fold_at" ]; then
-    names_in "$1" || return
+    names_in "$1" || return $?
     # The run seems empty: only rmdir proves that it is
-    [ -n "$names" ] || { rmdir "$1" 2>/dev/null 9>&9 || disk_failed "$q/fold" "queue '$queue'"; return; }
+    [ -n "$names" ] || { rmdir "$1" 2>/dev/null 9>&9 || disk_failed "$q/fold" "queue '$queue'"; return $?; }
     fold_committed=
     # shellcheck disable=SC2086 # names without blanks
     if ! fold_write "$1" $names; then
       [ -z "$fold_committed" ] || return 74
       moved "$1" "$q/head/${1##*/}" || disk_failed "$q/head" "queue '$queue'"
-      return
+      return $?
     fi
   else
     # CRASH: the process that renamed it may have died before it synced. A power cut could then undo the rename but not the removal of slips
@@ -142,7 +142,7 @@ fold_finish() {
 
 # flat_of NONCE - set fold_at to the flat file with that nonce in queue/; empty: there is none
 flat_of() {
-  find_names queue \( -type f -name "$flat_like.*.*.$1" -o -name lock \) || return
+  find_names queue \( -type f -name "$flat_like.*.*.$1" -o -name lock \) || return $?
   fold_at=${names:+$q/$names}
 }
 
@@ -164,12 +164,12 @@ fold_remove() {
   done
   # shellcheck disable=SC2086 # names without blanks
   { (cd "$q/body" && exec rm -f $fold_bodies 9>&9) && (cd "$fold_run" && exec rm -f "$@" 9>&9); } 2>/dev/null ||
-    { disk_failed "$q/fold" "queue '$queue'"; return; }
+    { disk_failed "$q/fold" "queue '$queue'"; return $?; }
   if ! rmdir "$fold_run" 2>/dev/null 9>&9; then
     # Slips that are left are in no flat file: they go forward
-    names_in "$fold_run" || return
+    names_in "$fold_run" || return $?
     nonce_read
-    moved "$fold_run" "$q/head/$run.$nonce" || { disk_failed "$q/fold" "queue '$queue'"; return; }
+    moved "$fold_run" "$q/head/$run.$nonce" || { disk_failed "$q/fold" "queue '$queue'"; return $?; }
   fi
   sync_paths "$q/fold" || { why="queue '$queue': cannot sync"; return 74; }
 }
@@ -178,7 +178,7 @@ fold_remove() {
 fold_write() {
   fold_run=$1
   shift
-  flat_write "$q/tmp" "$fold_nonce" "$@" || return
+  flat_write "$q/tmp" "$fold_nonce" "$@" || return $?
   flat_parse "$fold_flat"
   fold_block=$q/queue/$flat_block
   sync_paths "$q/tmp/$fold_flat" "$fold_run" "$q/fold" "$q/wal" &&
@@ -223,12 +223,12 @@ queue_unfold() {
   # RACE: the holder of the lock before us may have done it
   [ -e "$unfold_from" ] || [ -h "$unfold_from" ] || return 0
   flat_parse "$1" && [ ! -d "$unfold_from" ] && [ ! -h "$unfold_from" ] && [ "$unfold_from" = "$q/queue/$flat_block/$1" ] ||
-    { slip_strange "${unfold_from#"$q"/}"; return; }
+    { slip_strange "${unfold_from#"$q"/}"; return $?; }
   unfold_stage=$q/tmp/$run
   # Remove runs in head/ that are empty
   rmdir "$q"/head/* 2>/dev/null
-  mkdir "$unfold_stage" 2>/dev/null 9>&9 || { disk_failed "$q/tmp" "queue '$queue'"; return; }
-  [ -z "$spool_shared" ] || unfold_clear || { disk_failed "$q/body" "queue '$queue'"; return; }
+  mkdir "$unfold_stage" 2>/dev/null 9>&9 || { disk_failed "$q/tmp" "queue '$queue'"; return $?; }
+  [ -z "$spool_shared" ] || unfold_clear || { disk_failed "$q/body" "queue '$queue'"; return $?; }
   unfold_lines=$(FLATQ_BODY=$q/body FLATQ_STAGE=$unfold_stage FLATQ_TRIES=$flat_tries awk '
       BEGIN { FS = "\t" }
       # Refuse anything but names and base64: it could be a path to another place, or code
@@ -254,14 +254,14 @@ queue_unfold() {
     return $unfold_code
   fi
   sync_many "$unfold_stage" &&
-    moved "$unfold_from" "$q/unfold/$1" || { disk_failed "$q/unfold" "queue '$queue'"; return; }
+    moved "$unfold_from" "$q/unfold/$1" || { disk_failed "$q/unfold" "queue '$queue'"; return $?; }
   sync_paths "$q/unfold" "$q/queue/$flat_block" || { why="queue '$queue': cannot sync"; return 74; }
   unfold_finish "$1"
 }
 
 # unfold_clear - in a group's spool, remove what lies where the bodies of unfold_from are to be written: awk would write through a link
 unfold_clear() {
-  unfold_ids=$(exec awk -F . '{ print $2 } END { print "end" }' "$unfold_from" 2>/dev/null 9>&-) && capture "$unfold_ids" || return
+  unfold_ids=$(exec awk -F . '{ print $2 } END { print "end" }' "$unfold_from" 2>/dev/null 9>&-) && capture "$unfold_ids" || return $?
   case $captured in
   *[!0-9'
 ']*) return 1 ;;
@@ -272,7 +272,7 @@ unfold_clear() {
 
 # unfold_undo STAGE - remove the bodies of the slips in the stage, then the stage
 unfold_undo() {
-  names_in "$1" || return
+  names_in "$1" || return $?
   undo_bodies=
   for undo_slip in $names; do
     undo_slip=${undo_slip#*.}
@@ -291,7 +291,7 @@ unfold_whole() {
     unfold_bodies="$unfold_bodies ${unfold_slip%%.*}"
   done
   # shellcheck disable=SC2086 # names without blanks
-  unfold_said=$({ cd "$q/body" && exec wc -c $unfold_bodies; } 2>/dev/null 9>&-) || return
+  unfold_said=$({ cd "$q/body" && exec wc -c $unfold_bodies; } 2>/dev/null 9>&-) || return $?
   # The last line of wc has the sum
   # shellcheck disable=SC2086 # two words
   set -- ${unfold_said##*"
@@ -301,10 +301,10 @@ unfold_whole() {
 
 # unfold_finish FLAT - move the staged slips to head/, then remove the flat file, but only once they have been seen there
 unfold_finish() {
-  flat_parse "$1" && [ ! -d "$q/unfold/$1" ] && [ ! -h "$q/unfold/$1" ] || { slip_strange "unfold/$1"; return; }
-  [ -d "$q/head/$run" ] || moved "$q/tmp/$run" "$q/head/$run" || { unfold_lost "$1" || return; return 0; }
+  flat_parse "$1" && [ ! -d "$q/unfold/$1" ] && [ ! -h "$q/unfold/$1" ] || { slip_strange "unfold/$1"; return $?; }
+  [ -d "$q/head/$run" ] || moved "$q/tmp/$run" "$q/head/$run" || { unfold_lost "$1" || return $?; return 0; }
   sync_paths "$q/head" "$q/tmp" || { why="queue '$queue': cannot sync"; return 74; }
-  rm -f "$q/unfold/$1" 9>&9 2>/dev/null && sync_paths "$q/unfold" || { disk_failed "$q/unfold" "queue '$queue'"; return; }
+  rm -f "$q/unfold/$1" 9>&9 2>/dev/null && sync_paths "$q/unfold" || { disk_failed "$q/unfold" "queue '$queue'"; return $?; }
   for unfold_rest in "$q/queue/$flat_block"/*; do
     [ -e "$unfold_rest" ] || rmdir "$q/queue/$flat_block" 2>/dev/null
     return 0

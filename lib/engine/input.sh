@@ -49,7 +49,7 @@ input_dotted() {
   if [ ! -s "$q/tmp/$push_dot_file" ]; then
     # The file looks empty: prove it
     need engine/proof
-    measure -c "$q/tmp/$push_dot_file" || return
+    measure -c "$q/tmp/$push_dot_file" || return $?
     [ "$measured" != 0 ] || { why='the input ended without a line with a single dot'; return 65; }
   fi
   rm -f "$q/tmp/$push_dot_file" 2>/dev/null || :

@@ -32,7 +32,7 @@ message_first() {
 # proved that no queue has it. `tend`: first bring back messages whose delay or lease is over
 message_search() {
   look_id=$1 look_tend=${2:-} look_tries=
-  ! journal_read "$1" || [ -z "$journal_queue" ] || { look_in "$FLATQ_DIR/$journal_queue"; return; }
+  ! journal_read "$1" || [ -z "$journal_queue" ] || { look_in "$FLATQ_DIR/$journal_queue"; return $?; }
   while :; do
     set -- "$FLATQ_DIR"/*
     for look_path in "$@"; do
@@ -53,7 +53,7 @@ message_search() {
 look_in() {
   if [ ! -d "$1/wal" ]; then
     need engine/proof
-    expect_path "$1/wal" 'no such message' || return
+    expect_path "$1/wal" 'no such message' || return $?
   fi
   name_from_disk "${1##*/}"
   queue_open "$name_queue" && { [ -z "$look_tend" ] || { clock_read; queue_tend; }; } && message_find "$look_id"
@@ -67,7 +67,7 @@ look_in() {
 
 look_first() {
   case $1 in
-  delayed | buried) need engine/window; windows "$1" look_slips; return ;;
+  delayed | buried) need engine/window; windows "$1" look_slips; return $? ;;
   reserved) set -- "$q"/out/* ;;
   ready)
     while :; do
@@ -75,10 +75,10 @@ look_first() {
       case $scan_place in
       '') return 66 ;;
       wal | head/*)
-        slip_parse "$scan_name" || { slip_strange "$scan_place/$scan_name" || return; continue; }
+        slip_parse "$scan_name" || { slip_strange "$scan_place/$scan_name" || return $?; continue; }
         set -- "$q/$scan_place/$scan_name"; break ;;
       esac
-      under_lock take_unfold || return
+      under_lock take_unfold || return $?
     done ;;
   esac
   look_slips "$@"

@@ -29,7 +29,7 @@ end') captured=${1%?end} ;;
 
 # spool_listed PATH ... - return 66 if these paths, which a glob gave, are all queues of the spool, 75 if there are more, 74 if unknown
 spool_listed() {
-  names_in "$FLATQ_DIR" || return
+  names_in "$FLATQ_DIR" || return $?
   [ -e "$1" ] || shift
   for proof_path in "$@"; do
     case $names in
@@ -78,7 +78,7 @@ lock') names=${names%lock} names=${names%?}; return 0 ;;
     [ $? -ne 69 ] || return 69
     [ -e "$q" ] || break
   done
-  queue_gone || return
+  queue_gone || return $?
   why="queue '$queue': cannot be listed, after $find_try tries"
   return 74
 }
@@ -117,7 +117,7 @@ nothing_ready() {
   [ -z "$proof_out" ] || [ -n "$reclaim_saw" ] || {
     need engine/reclaim
     queue_reclaim
-    return
+    return $?
   }
   return 66
 }
@@ -136,7 +136,7 @@ proof_due() {
 
 # nowhere ID - return 66 if it is proved that the message with the 12-digit ID is in no place where message_find looks; 0: look again; 74
 nowhere() {
-  names_like "$1" out wal fold queue unfold head delayed buried || return
+  names_like "$1" out wal fold queue unfold head delayed buried || return $?
   for proof_path in $names; do
     case $proof_path in
     out/batch.*) continue ;;
@@ -238,7 +238,7 @@ measure() {
 
 # slips_left PLACE ... - return 66 if it is proved that these places hold no slips except in batches or settled ones; 0: look again; 74
 slips_left() {
-  files_below "$@" || return
+  files_below "$@" || return $?
   for proof_path in $names; do
     case $proof_path in
     out/batch.*) continue ;;
@@ -254,7 +254,7 @@ slips_left() {
 # moves against the order of the listing is never seen. What was noted before a boot may have been lost by a power cut
 push_unmade() {
   need engine/process
-  journal_read "$1" && owner_dead "$journal_pid-$journal_time" || return
+  journal_read "$1" && owner_dead "$journal_pid-$journal_time" || return $?
   # Only now, since its process may have noted something until it died
   unmade_said=$({ cat "$journal_path" && printf end; } 2>/dev/null 9>&-)
   [ "$unmade_said" = "$journal_pid $journal_time ${q##*/}

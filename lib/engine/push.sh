@@ -6,12 +6,13 @@
 need engine/slip engine/spool
 
 # push_message QUEUE [LENGTH] - store standard input; with LENGTH, exactly so many bytes or nothing.
-# Reads push_priority push_delay push_lease push_key (empty: none) push_wait. Sets id, and push_dup=1 if the key was taken.
+# Reads push_priority push_delay push_lease push_key (empty: none) push_wait. Sets id, and push_dup to the id of
+# the message that has the key, if there is one.
 # Returns 65 too short, 69 closed, 74 and 77 disk, 75 full; never 66
 push_message() {
   push_dup='' push_made='' push_begun='' push_read='' push_at_slip='' push_signal='' push_dot_file='' push_need=1
-  queue_open "$1" make || return
-  queue_look || return
+  queue_open "$1" make || return $?
+  queue_look || return $?
   case $queue_files in
   *' closed '*) why="queue '$queue' is closed"; return 69 ;;
   esac
@@ -21,15 +22,15 @@ push_message() {
   case $queue_files.$push_wait.$push_key in
   *' conf '*.0.)
     need engine/bound
-    queue_conf || return
+    queue_conf || return $?
     queue_count
-    [ "$queue_bound" = 0 ] || [ "$count_total" -lt "$queue_bound" ] || push_not_full || return ;;
+    [ "$queue_bound" = 0 ] || [ "$count_total" -lt "$queue_bound" ] || push_not_full || return $? ;;
   esac
   clock_read
-  ids_next || return
-  # Keep this queue's lock open, to recognize a new queue of the same name at the end (push_commit)
+  ids_next || return $?
+  # Keep this queue's lock open, to recognize a new queue of the same name at the end (push_same)
   { command exec 8<"$q/lock"; } 2>/dev/null ||
-    { ids_end; need engine/proof; queue_gone || return; why="queue '$queue': cannot open its lock"; return 74; }
+    { ids_end; need engine/proof; queue_gone || return $?; why="queue '$queue': cannot open its lock"; return 74; }
   push_body "${2:-}" && push_commit
   push_code=$?
   exec 8<&-
@@ -49,7 +50,7 @@ push_message() {
 
 # push_not_full - count again under the lock, after recovery: what a killed fold has left is counted twice
 push_not_full() {
-  under_lock queue_count || return
+  under_lock queue_count || return $?
   [ "$count_total" -lt "$queue_bound" ] || { why="queue '$queue' is full"; return 75; }
 }
 
@@ -69,12 +70,12 @@ push_body() {
   set -C
   # base64 leaves the shared file offset at the end of what it wrote: so its size needs no process
   { push_begun=1 && encode "$1" && { read -r push_pos push_encoded <"$FLATQ_PROC/self/fdinfo/1" || push_encoded=''; } && printf '\n'; } \
-    2>/dev/null >"$q/body/$slip_id" || { set +C; [ "$push_begun" != new ] || push_begun=''; disk_failed "$q/body" "queue '$queue'"; return; }
+    2>/dev/null >"$q/body/$slip_id" || { set +C; [ "$push_begun" != new ] || push_begun=''; disk_failed "$q/body" "queue '$queue'"; return $?; }
   set +C
   if [ ! -e "$q/body/$slip_id" ]; then
     # input_failed removed the body, or a drop did
     [ -z "${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { why="queue '$queue': input failed"; return 74; }
-    push_gone || return
+    push_gone || return $?
   fi
   # The bytes that a door reads after a body prove that it is whole, without a look at its end. A killed dd has written nothing, whole pages
   # of its one block, or all; a body that is a byte or two longer than whole pages looks the same
@@ -83,12 +84,12 @@ push_body() {
     [ "$push_encoded" = $((($1 + 2) / 3 * 4)) ]; then
     size=$1
   else
-    body_size "$q/body/$slip_id" "$push_encoded" || return
+    body_size "$q/body/$slip_id" "$push_encoded" || return $?
   fi
   slip_size=$size
-  [ -n "$1" ] || door_whole "$size" || return
-  [ -z "$1" ] || [ "$size" = "$1" ] || { need engine/input; input_ended || return; why="$size bytes came of the $1 announced"; return 65; }
-  [ -z "$1" ] || door_body_end || return
+  [ -n "$1" ] || door_whole "$size" || return $?
+  [ -z "$1" ] || [ "$size" = "$1" ] || { need engine/input; input_ended || return $?; why="$size bytes came of the $1 announced"; return 65; }
+  [ -z "$1" ] || door_body_end || return $?
   [ -z "${FLATQ_MOST_BYTES:-}" ] || [ "$size" -le "$FLATQ_MOST_BYTES" ] ||
     { why="message of $size bytes is over the limit of $FLATQ_MOST_BYTES"; return 65; }
   [ -z "${push_dot:-}" ] || { need engine/input; input_dotted; }
@@ -96,11 +97,11 @@ push_body() {
 
 # encode LENGTH - write base64 in one line, without a newline. GNU base64 wraps lines unless told -w0; those without -w do not wrap
 encode() {
-  [ -n "$1${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { base64 "${base64_wrap:---}"; return; }
+  [ -n "$1${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { base64 "${base64_wrap:---}"; return $?; }
   need engine/input
-  [ -z "$1" ] || { input_exact "$1" exec | base64 "${base64_wrap:---}"; return; }
+  [ -z "$1" ] || { input_exact "$1" exec | base64 "${base64_wrap:---}"; return $?; }
   # The left side of a pipe has no exit status, so it writes a word when it has finished (R6)
-  { encode_said=$({ { input_part && printf good >&3; } | base64 "${base64_wrap:---}" >&4; } 3>&1); } 4>&1 || return
+  { encode_said=$({ { input_part && printf good >&3; } | base64 "${base64_wrap:---}" >&4; } 3>&1); } 4>&1 || return $?
   push_dotted=${encode_said%good}
   [ "$encode_said" != "$push_dotted" ] || input_failed
 }
@@ -109,7 +110,7 @@ encode() {
 # The padding is at the end: the shell reads a short line itself, and uses `tail` for a long one.
 body_size() {
   size=$2
-  [ -n "$size" ] || { need engine/proof; measure -c "$1" && size=$((measured - 1)) || return; }
+  [ -n "$size" ] || { need engine/proof; measure -c "$1" && size=$((measured - 1)) || return $?; }
   [ "$size" -ge 0 ] || { why="queue '$queue': message cannot be counted"; return 74; }
   # Use the end only if it was read in full: `tail` may be killed, or fail to read
   body_end=
@@ -129,11 +130,11 @@ body_size() {
 # push_commit - create the slip, and return when it is as safe as FLATQ_SYNC asks for. Sets push_dup if the key is taken
 push_commit() {
   slip_key=-
-  queue_conf || return
+  queue_conf || return $?
   # Only an exact bound and a unique key need the lock
   if [ "$queue_bound" != 0 ] || [ -n "$push_key" ]; then
     need engine/bound
-    [ -z "$push_key" ] || key_hash "$push_key" || return
+    [ -z "$push_key" ] || key_hash "$push_key" || return $?
     push_has=$q/body/$slip_id
     push_enter || { push_code=$? push_has=; return $push_code; }
     push_has=
@@ -150,10 +151,10 @@ push_slip() {
   slip_counts=0-0-0-0
   slip_format
   # CRASH: without this line, a killed push is proved to have created no slip, so its body can be removed (push_unmade)
-  { [ ! -h "$journal" ] && printf 'slip\n' >>"$journal"; } 2>/dev/null || { disk_failed "${journal%/*}" 'ids'; return; }
+  { [ ! -h "$journal" ] && printf 'slip\n' >>"$journal"; } 2>/dev/null || { disk_failed "${journal%/*}" 'ids'; return $?; }
   while :; do
     push_place=$q/wal
-    [ "$push_delay" = 0 ] || { need engine/window; delay_place "$push_delay" && push_place=$place; } || return
+    [ "$push_delay" = 0 ] || { need engine/window; delay_place "$push_delay" && push_place=$place; } || return $?
     set -C
     # From here on, act on a signal only when we know whether there is a slip (push_stopped)
     push_at_slip=1
@@ -164,7 +165,7 @@ push_slip() {
     drop_wait && continue
     [ $? -ne 69 ] || return 69
     # RACE: another verb removes an empty directory of delayed/ when it is due
-    [ "$push_delay" != 0 ] && [ ! -d "$push_place" ] || { disk_failed "$push_place" "queue '$queue'"; return; }
+    [ "$push_delay" != 0 ] && [ ! -d "$push_place" ] || { disk_failed "$push_place" "queue '$queue'"; return $?; }
   done
   set +C
   push_made=1

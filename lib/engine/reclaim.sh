@@ -14,7 +14,7 @@ queue_promote() {
       *[!0-9/]*) continue ;;
       esac
       ! [ "$epoch_time" \< "${promote_path##*/}" ] || break
-      [ -z "$spool_shared" ] || no_links "$promote_path" || return
+      [ -z "$spool_shared" ] || no_links "$promote_path" || return $?
       promote_empty="$promote_empty ${promote_path#"$q/delayed/"}" promote_count=$((promote_count + 1))
       for promote_slip in "$promote_path"/*; do
         [ -e "$promote_slip" ] || continue
@@ -38,7 +38,7 @@ promote_end() {
 promote_these() {
   # Look twice: one look may fail
   if { [ -e "$q/conf" ] || [ -f "$q/conf" ]; } && [ -z "$lock_held" ]; then
-    lock_queue || return
+    lock_queue || return $?
     mv -f "$@" "$q/wal/" 2>/dev/null 9>&9
     unlock_queue
   else
@@ -50,7 +50,7 @@ promote_these() {
 
 # queue_reclaim - put back messages whose lease is over or whose owner is dead; sweep if many are settled
 queue_reclaim() {
-  queue_conf || return
+  queue_conf || return $?
   reclaim_saw='' reclaim_code=0
   for slip_path in "$q"/out/*; do
     reclaim_name=${slip_path##*/}
@@ -73,7 +73,7 @@ queue_reclaim() {
     fi
   done
   set -- "$q"/done/*
-  [ $# -lt 200 ] || queue_sweep || return
+  [ $# -lt 200 ] || queue_sweep || return $?
   [ $reclaim_code -eq 0 ] || why=$reclaim_why
   return $reclaim_code
 }
@@ -87,7 +87,8 @@ reclaim_failed() {
   esac
 }
 
-# reclaim_settled - return 1 if it is proved that the dead owner of reclaim_name left no marker that it is settled: only then may it be put back
+# reclaim_settled - return 1 if it is proved that there is no marker for reclaim_name, whose owner is dead: only then may it be put back. Return 0 if
+# there is one; also if that is unknown (then reclaim_code is set)
 reclaim_settled() {
   need engine/proof
   there "$q/done/$reclaim_name"
@@ -115,15 +116,15 @@ sweep_done() {
   sweep_names='' sweep_count=0
   for sweep_path in "$q"/done/* end; do
     if [ $sweep_count -ge 200 ] || [ "$sweep_path" = end ]; then
-      [ $sweep_count -eq 0 ] || sweep_these || return
+      [ $sweep_count -eq 0 ] || sweep_these || return $?
       sweep_names='' sweep_count=0
     fi
     [ "$sweep_path" != end ] && [ -e "$sweep_path" ] || continue
     # A directory is not a marker
-    [ ! -d "$sweep_path" ] || { slip_strange "done/${sweep_path##*/}" || return; continue; }
+    [ ! -d "$sweep_path" ] || { slip_strange "done/${sweep_path##*/}" || return $?; continue; }
     # Such names would be options or several names to rm
     case ${sweep_path##*/} in
-    -* | *[!0-9A-Za-z._-]*) slip_strange "done/${sweep_path##*/}" || return; continue ;;
+    -* | *[!0-9A-Za-z._-]*) slip_strange "done/${sweep_path##*/}" || return $?; continue ;;
     esac
     sweep_names="$sweep_names ${sweep_path##*/}" sweep_count=$((sweep_count + 1))
   done
@@ -134,11 +135,11 @@ sweep_these() {
   sweep_out='' sweep_bodies='' sweep_keys=
   for sweep_name in $sweep_names; do
     case $sweep_name in
-    batch.*) batch_sweep "$sweep_name" || return; continue ;;
+    batch.*) batch_sweep "$sweep_name" || return $?; continue ;;
     esac
     slip_parse "$sweep_name" || continue
     sweep_out="$sweep_out out/$sweep_name" sweep_bodies="$sweep_bodies $slip_id"
-    sweep_key || return
+    sweep_key || return $?
   done
   # shellcheck disable=SC2086 # names without blanks
   {

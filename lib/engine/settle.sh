@@ -21,7 +21,7 @@ receipt_find() {
   is_number "${receipt%%.*}" 999999999999 || return 65
   pad "$number" 000000000000
   set -- "${1%:*}" "$padded"
-  queue_open "$1" || return
+  queue_open "$1" || return $?
   clock_read
   message_find "$2" || { find_code=$?; [ $find_code -ne 66 ] || why="queue '$queue': message $number is not there, or no longer yours"; return $find_code; }
   if [ -n "$receipt_nonce" ]; then
@@ -42,7 +42,7 @@ message_find() {
     find_slip "$1" && return 0
     need engine/fold
     if find_flat "$1"; then
-      under_lock find_unfold || return
+      under_lock find_unfold || return $?
       continue
     fi
     # RACE: one look misses a message that is handed out or given back between two of these listings
@@ -87,7 +87,7 @@ find_flat() {
   [ -e "$slip_path" ]
 }
 
-# find_unfold - give the messages that slip_path was found with slips of their own
+# find_unfold - under the lock, unfold the flat file that the message was found in
 find_unfold() {
   case $slip_path in
   "$q"/queue/*) queue_unfold "${slip_path##*/}" ;;
@@ -101,7 +101,7 @@ slip_move() {
   [ -n "${slip_path##*/}" ] || { slip_unlock; why="queue '$queue': no message"; return 66; }
   case $1 in
   "$q"/wal/* | "$q"/delayed/* | "$q"/out/*)
-    slip_lock || return
+    slip_lock || return $?
     slip_room || { slip_code=$?; slip_unlock; return $slip_code; } ;;
   esac
   move_tries=
@@ -118,7 +118,7 @@ slip_move() {
   need engine/proof
   there "$slip_path"
   slip_code=$?
-  [ $slip_code -ne 0 ] || { disk_failed "${1%/*}" "queue '$queue'"; return; }
+  [ $slip_code -ne 0 ] || { disk_failed "${1%/*}" "queue '$queue'"; return $?; }
   [ $slip_code -eq 1 ] || return $slip_code
   why="queue '$queue': message $id is no longer yours"
   return 66
@@ -138,23 +138,23 @@ slip_follow() {
   slip_path=$follow_said
 }
 
-# slip_room - the bound does not count `slip_path` if it is buried: return 75 if there is no room for it
+# slip_room - if `slip_path` is buried, which the bound does not count, return 75 if the queue has no room for it
 slip_room() {
   case $slip_path in
-  "$q"/buried/*) queue_conf || return ;;
+  "$q"/buried/*) queue_conf || return $? ;;
   *) return 0 ;;
   esac
   [ "$queue_bound" != 0 ] || return 0
   need engine/bound
   # RACE: the bound may be younger than the look of slip_lock
-  [ -n "$lock_held" ] || { lock_queue || return; slip_locked=1; }
+  [ -n "$lock_held" ] || { lock_queue || return $?; slip_locked=1; }
   queue_room 1 || { slip_code=$?; [ $slip_code -ne 75 ] || why="queue '$queue' is full"; return $slip_code; }
 }
 
 # slip_lock - take the lock if the queue has a bound. Call it before reading the clock for a time that goes into a name (R5)
 slip_lock() {
   # Look twice: one look may fail
-  [ ! -e "$q/conf" ] && [ ! -f "$q/conf" ] || [ -n "$lock_held" ] || { lock_queue || return; slip_locked=1; }
+  [ ! -e "$q/conf" ] && [ ! -f "$q/conf" ] || [ -n "$lock_held" ] || { lock_queue || return $?; slip_locked=1; }
 }
 
 slip_unlock() {
@@ -168,7 +168,7 @@ message_delete() {
   "$q"/out/*) slip=${slip_path##*/} ;;
   *) slip_format; slip=$slip.0.000000000000 ;;
   esac
-  slip_move "$q/done/$slip" || return
+  slip_move "$q/done/$slip" || return $?
   sync_paths "${slip_path%/*}" "$q/done" || { why="queue '$queue': cannot sync"; return 74; }
   queue_log delete
   wake "$q/room"
@@ -182,10 +182,10 @@ message_release() {
   case $slip_path in
   "$q"/head/*) why="queue '$queue': message $id is no longer yours"; return 66 ;;
   esac
-  queue_conf || return
+  queue_conf || return $?
   if [ "$queue_most" != 0 ] && [ "$slip_tries" -ge "$queue_most" ]; then
     message_bury "$1" released
-    return
+    return $?
   fi
   [ -z "$1" ] || { pad "$1" 0000000000; slip_priority=$padded; }
   [ $# -eq 3 ] || slip_count releases
@@ -193,7 +193,7 @@ message_release() {
   if [ "$2" != 0 ]; then
     need engine/window
     while :; do
-      slip_lock || return
+      slip_lock || return $?
       delay_place "$2" || { slip_code=$?; slip_unlock; return $slip_code; }
       slip_move "$place/$slip" && break
       # RACE: another verb removes an empty directory of delayed/ when it is due
@@ -202,7 +202,7 @@ message_release() {
     done
     sync_paths "$place" "${place%/*}" "$q/delayed" || { why="queue '$queue': cannot sync"; return 74; }
   else
-    slip_move "$q/wal/$slip" || return
+    slip_move "$q/wal/$slip" || return $?
   fi
   queue_log release
   wake "$q/wait"
@@ -211,11 +211,11 @@ message_release() {
 # message_touch LEASE - set the deadline to LEASE seconds from now (empty: the message's own lease). The deadline is in the name, so a
 # touch and the end of the lease cannot both win
 message_touch() {
-  slip_lock || return
+  slip_lock || return $?
   clock_add "${1:-$slip_lease}" "$now"
   slip_format
   # The same deadline gives the same name: nothing to rename
-  if [ "$slip_path" = "$q/out/$slip.$slip_owner.$later" ]; then slip_unlock; else slip_move "$q/out/$slip.$slip_owner.$later" || return; fi
+  if [ "$slip_path" = "$q/out/$slip.$slip_owner.$later" ]; then slip_unlock; else slip_move "$q/out/$slip.$slip_owner.$later" || return $?; fi
   queue_log touch
 }
 
@@ -244,7 +244,7 @@ message_bury() {
   fi
   need engine/window
   while :; do
-    window_make "buried/${epoch_time%?????}/${epoch_time%???}" || return
+    window_make "buried/${epoch_time%?????}/${epoch_time%???}" || return $?
     slip_move "$place/$epoch_time.$slip.$2" && break
     # RACE: another verb removes an empty directory
     slip_code=$?
@@ -259,7 +259,7 @@ message_bury() {
 message_kick() {
   slip_count kicks
   slip_format
-  slip_move "$q/wal/$slip" || return
+  slip_move "$q/wal/$slip" || return $?
   queue_log kick
   wake "$q/wait"
 }
@@ -268,7 +268,7 @@ message_kick() {
 message_reserve() {
   need engine/take
   clock_read
-  slip_lock || return
+  slip_lock || return $?
   slip_taken "$1" ''
   slip_move "$q/out/$taken"
 }
@@ -280,17 +280,17 @@ message_putback() {
     need engine/proof
     there "$q/body/$slip_id"
     case $? in
-    1) message_bury '' damaged; return ;;
+    1) message_bury '' damaged; return $? ;;
     74) return 74 ;;
     esac
   fi
   if [ "$queue_most" != 0 ] && [ "$slip_tries" -ge "$queue_most" ]; then
     message_bury '' "$1"
-    return
+    return $?
   fi
   slip_count timeouts
   slip_format
-  slip_move "$q/wal/$slip" || return
+  slip_move "$q/wal/$slip" || return $?
   # For the statistics of a door
   [ "$1" != expired ] || putbacks=$((${putbacks:-0} + 1))
   queue_log "$1"
@@ -305,7 +305,7 @@ queue_kick() {
   need engine/take
   queue_tend
   while :; do
-    kick_some "$1" || return
+    kick_some "$1" || return $?
     [ "$kicked" -lt "$1" ] && [ -z "$kick_full" ] || return 0
     # Before kicking fewer than asked for, prove that there are no more
     need engine/proof

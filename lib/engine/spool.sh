@@ -8,7 +8,7 @@
 #   $FLATQ_DIR/.wait/           FIFOs of the verbs that wait (engine/wait.sh)
 #   $FLATQ_DIR/.lock            for ids, and for the first verb after a boot
 #   $FLATQ_DIR/QUEUE/           body/ wal/ fold/ queue/ unfold/ head/ out/ done/ delayed/ buried/ keys/ wait/ room/ tmp/, lock, log, and
-#                               if they are needed conf (bound, most tries) and closed
+#                               if they are needed claimed/, conf (bound, most tries), closed, paused, tended and dropping
 
 # spool_open - find the spool; create it if there is none; recover it if this is its first use since the system started
 spool_open() {
@@ -20,13 +20,13 @@ spool_open() {
   /*) ;;
   *) FLATQ_DIR=$PWD/$FLATQ_DIR ;;
   esac
-  # The set-gid bit says that the spool belongs to a group (create -g). Look twice, since one look may fail: other members could not read what
-  # we write
+  # The set-gid bit says that the spool belongs to a group (create -g), whose members can read what we write only with umask 007. Look twice, since
+  # one look may fail
   spool_shared=
   if [ -g "$FLATQ_DIR" ] || [ -g "$FLATQ_DIR" ]; then
     umask 007
     spool_shared=1
-    no_links "$FLATQ_DIR"/.[a-z]* || return
+    no_links "$FLATQ_DIR"/.[a-z]* || return $?
   fi
   { read -r boot <"$FLATQ_PROC/sys/kernel/random/boot_id"; } 2>/dev/null || boot=none
   # If boot_id exists and cannot be read, do not take that for a new boot
@@ -40,7 +40,7 @@ spool_open() {
     tools_same && return 0
     need engine/boot
     spool_tools
-    return
+    return $?
   fi
   [ $boot_code -eq 66 ] || return $boot_code
   need engine/boot
@@ -63,12 +63,12 @@ tools_find() {
   set +f
 }
 
-# tools_same - return 0 if these programs and this shell were tried on this boot, and are as they were then (engine/probe.sh). Another container, with
-# programs of its own, may use the same spool
+# tools_same - return 0 if these programs and this shell were tried on this boot (engine/probe.sh), no program is newer than .boot/, and the shell has
+# the time of the record. Another container, with programs of its own, may use the same spool
 tools_same() {
   tools_find
   # What is tried with FLATQ_SYNC=on is enough for off
-  [ "$tools" = "$boot_tools" ] || [ "$tools" = "off:${boot_tools#on:}" ] || return
+  [ "$tools" = "$boot_tools" ] || [ "$tools" = "off:${boot_tools#on:}" ] || return 1
   set -f
   IFS=:
   # shellcheck disable=SC2086 # split at the colons
@@ -79,7 +79,7 @@ tools_same() {
   shift
   for tools_path in "$@"; do
     # shellcheck disable=SC3013 # -nt and -ot are in every shell that is named in the README
-    [ ! "$tools_path" -nt "$FLATQ_DIR/.boot" ] || return
+    [ ! "$tools_path" -nt "$FLATQ_DIR/.boot" ] || return 1
   done
   tools_path=$FLATQ_PROC/$$/exe
   # shellcheck disable=SC3013
@@ -113,11 +113,11 @@ boot_read() {
 
 # queue_open NAME [make] - set `queue`, and `q` to its directory; return 66 if there is none and `make` is not given
 queue_open() {
-  name_check "$1" || return
+  name_check "$1" || return $?
   queue=$1 reclaim_saw=
   name_to_disk "$1"
   q=$FLATQ_DIR/$name_disk
-  [ -z "$spool_shared" ] || queue_plain || return
+  [ -z "$spool_shared" ] || queue_plain || return $?
   # The lock is created last: if it exists, the places are synced
   [ -e "$q/lock" ] && return 0
   if [ $# -ne 2 ] && [ ! -d "$q/wal" ]; then
@@ -139,7 +139,7 @@ each_queue() {
     [ -d "$each_path" ] || continue
     each_path=${each_path%/wal}
     name_from_disk "${each_path##*/}"
-    "$1" "$name_queue" "$each_path" || return
+    "$1" "$name_queue" "$each_path" || return $?
   done
 }
 
@@ -157,8 +157,8 @@ no_links() {
   done
 }
 
-# held COMMAND ... - run a command that changes the queue; if we hold the lock, so does it, even if we are killed: mksh would close the lock's
-# descriptor for it, and another verb would come in before it has done its work
+# held COMMAND ... - run a command that changes the queue. If we hold the lock, the command inherits it, which mksh must be told, and so keeps others
+# out until it has done its work, even if we are killed
 held() {
   if [ -n "$lock_held" ]; then "$@" 9>&9; else "$@"; fi
 }
@@ -183,8 +183,8 @@ file_mark() {
   [ -e "$1" ]
 }
 
-# queue_look - set queue_files to the names in $q itself that begin as closed, conf and dropping do. The listing must contain `lock`, or it
-# has failed and proves nothing (R1)
+# queue_look - set queue_files to the names in $q itself that begin with c, d or l: the caller looks for closed, conf and dropping. The listing must
+# contain `lock`, or it has failed and proves nothing (R1)
 queue_look() {
   queue_files=' '
   for queue_path in "$q"/[cdl]*; do queue_files="$queue_files${queue_path##*/} "; done
@@ -192,7 +192,7 @@ queue_look() {
   *' lock '*) return 0 ;;
   esac
   need engine/proof
-  queue_gone || return
+  queue_gone || return $?
   why="queue '$queue': cannot be listed"
   return 74
 }
@@ -201,9 +201,9 @@ queue_look() {
 queue_conf() {
   if ! { read -r queue_bound queue_most queue_rest <"$q/conf"; } 2>/dev/null; then
     queue_bound=0 queue_most=0
-    queue_look || return
+    queue_look || return $?
     case $queue_files in
-    *' conf '*) need engine/proof; conf_read || return ;;
+    *' conf '*) need engine/proof; conf_read || return $? ;;
     *) return 0 ;;
     esac
   fi
@@ -228,7 +228,7 @@ sync_many() {
 lock_queue() {
   # Without `command`, a failed exec would end the shell. For reading too, or yash could not read from it (queue_gone)
   { command exec 9<>"$q/lock"; } 2>/dev/null ||
-    { need engine/proof; queue_gone || return; disk_failed "$q" "queue '$queue'"; return; }
+    { need engine/proof; queue_gone || return $?; disk_failed "$q" "queue '$queue'"; return $?; }
   lock_held=1
   flock 9 9>&9 2>/dev/null || { unlock_queue; why='flock is missing or failed: install it (apk add flock)'; return 70; }
   # RACE: another process may have dropped the queue, and created a new one of the same name, meanwhile
@@ -240,16 +240,16 @@ lock_queue() {
   lock_recover || { lock_code=$?; unlock_queue; return $lock_code; }
 }
 
-# lock_recover - finish what a killed holder of the lock has left. In a process of its own, since it parses other slips into the slip_
-# variables, which hold the caller's message
+# lock_recover - make the places again if a drop was killed; then finish the fold, unfold or bulk push of a killed holder. queue_recover runs in
+# `$( )`, since it parses other slips into the slip_ variables, which hold the caller's message
 lock_recover() {
   lock_left=
   if [ -e "$q/dropping" ]; then
     need engine/boot
-    queue_make && rm -f "$q/dropping" 2>/dev/null 9>&9 || { disk_failed "$q" "queue '$queue'"; return; }
+    queue_make && rm -f "$q/dropping" 2>/dev/null 9>&9 || { disk_failed "$q" "queue '$queue'"; return $?; }
   fi
   for lock_place in fold unfold; do
-    place_first "$lock_place" || return
+    place_first "$lock_place" || return $?
     [ "$place_name" = '~' ] || lock_left=1
   done
   for lock_path in "$q"/tmp/??????????.????????????.*; do
@@ -266,10 +266,11 @@ lock_recover() {
   return 74
 }
 
-# drop_wait - if a drop is at work, or was killed at it, wait for its end and return 0; return 1 if there is none, 69 if the queue is gone
+# drop_wait - if a drop is at work, or was killed at it, wait for its end and return 0; return 1 if there is none, or we hold the lock; else what
+# lock_queue returns (69: the queue is gone)
 drop_wait() {
   [ -z "$lock_held" ] && [ -e "$q/dropping" ] || return 1
-  lock_queue || return
+  lock_queue || return $?
   unlock_queue
 }
 
@@ -297,8 +298,8 @@ unlock_queue() {
 
 # under_lock FUNCTION [ARGUMENT ...] - run it under the queue's lock; take the lock first, unless this process holds it
 under_lock() {
-  [ -z "$lock_held" ] || { "$@"; return; }
-  lock_queue || return
+  [ -z "$lock_held" ] || { "$@"; return $?; }
+  lock_queue || return $?
   "$@"
   under_code=$?
   # It may have given the lock back
@@ -325,7 +326,7 @@ ids_last_range() {
 ids_next() {
   owner_read
   while :; do
-    ids_last_range || return
+    ids_last_range || return $?
     ids_halve
     # RACE: other pushes take ids too; if one was faster, try the next id
     while [ "$ids_high" -lt "$ids_most" ]; do
@@ -342,7 +343,7 @@ ids_next() {
         ids_code=$?
         exec 8>&-
         # RACE: a checkpoint may have removed the range while it was empty
-        [ $ids_code -eq 0 ] && [ -e "$journal" ] || { [ -d "$range" ] || break; disk_failed "$range" "queue '$queue'"; return; }
+        [ $ids_code -eq 0 ] && [ -e "$journal" ] || { [ -d "$range" ] || break; disk_failed "$range" "queue '$queue'"; return $?; }
         [ "$id" = 0 ] || return 0
         # Skip 0: no message has that id
         ids_end
@@ -352,10 +353,10 @@ ids_next() {
       ids_high=$((ids_high + 1))
     done
     if [ "$ids_high" -ge "$ids_most" ]; then
-      ids_turn || return
+      ids_turn || return $?
     elif [ -d "$range" ]; then
       disk_failed "$range" 'ids'
-      return
+      return $?
     fi
   done
 }
@@ -374,7 +375,7 @@ ids_halve() {
 # ids_turn - open the range after `range`, which is full
 ids_turn() {
   need engine/boot
-  lock_spool || return
+  lock_spool || return $?
   # RACE: another push may have opened the next range while we waited
   ids_full=$range
   ids_last_range && { [ "$range" != "$ids_full" ] || ids_open_range; } || { ids_code=$?; unlock_spool; return $ids_code; }
@@ -401,7 +402,7 @@ queue_log() {
   log_line "$1" "$id" "$slip_tries" "$slip_size" $((between_s * 1000 + between_c * 10)) "${2:--}"
 }
 
-# log_line WORD ... - write the words to the queue's log, behind epoch_time. If that fails, go on
+# log_line VERB ID TRIES SIZE MILLISECONDS REASON - write these six words to the queue's log, behind epoch_time. If that fails, go on
 log_line() {
   [ ! -h "$q/log" ] || return 0
   { printf '%s.%s %s %s %s %s %s %s\n' "${epoch_time%??}" "${epoch_time#"${epoch_time%??}"}" "$@" >>"$q/log"; } 2>/dev/null || :

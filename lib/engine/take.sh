@@ -2,7 +2,7 @@
 
 need engine/slip engine/spool
 
-# queue_scan - set scan_name to the name that sorts first of all, and scan_place to its place: wal, head, queue, fold, unfold; empty: nothing
+# queue_scan - set scan_name to the name that sorts first of all, and scan_place to its place: wal, fold, queue, unfold or head/RUN; empty: nothing
 # is ready. Messages that nobody has taken move one way only, wal, fold, queue, unfold, head (I2), and the places are listed in that
 # order. So a message that moves meanwhile may be seen twice, but never missed.
 queue_scan() {
@@ -30,7 +30,7 @@ queue_scan() {
   done
 }
 
-# scan_least PLACE PATHS - if the first of PATHS sorts before what was found so far, keep it; set scan_count
+# scan_least PLACE PATHS - if the first of PATHS sorts before what was found so far, keep it; set scan_count to 0 if there are none
 scan_least() {
   scan_least_place=$1
   shift
@@ -99,7 +99,7 @@ take_of_queue() {
       fi
       # A message may come back now, by its owner's death, its lease or its delay: load what that takes
       need engine/reclaim
-      queue_reclaim || return
+      queue_reclaim || return $?
       take_looked=1$take_looked ;;
     *)
       take_found
@@ -116,13 +116,14 @@ take_found() {
   wal | head/*)
     take_slip && return 0
     # RACE: another process was faster; or a drop is at work, which has removed out/, and puts it back before it ends
-    [ ! -e "$q/$scan_place/$scan_name" ] && [ ! -h "$q/$scan_place/$scan_name" ] || drop_wait || { take_failed; return; } ;;
-  *) under_lock take_unfold || return ;;
+    [ ! -e "$q/$scan_place/$scan_name" ] && [ ! -h "$q/$scan_place/$scan_name" ] || drop_wait || { take_failed; return $?; } ;;
+  *) under_lock take_unfold || return $? ;;
   esac
   return 66
 }
 
-# take_unfold - under the lock, unfold the flat file that was found, unless another process has done so
+# take_unfold - under the lock, unfold the flat file that queue_scan has found. A message in fold/ or unfold/ is already out of there: lock_queue has
+# finished what was begun
 take_unfold() {
   need engine/fold
   [ "$scan_place" != queue ] || queue_unfold "$scan_name"
@@ -182,7 +183,7 @@ take_failed() {
 
 # body_print - write the message of slip_id to standard output; return 74 if it cannot be read or written in full
 body_print() {
-  door_reply "$slip_size" || return
+  door_reply "$slip_size" || return $?
   base64 -d "$q/body/$slip_id" 2>/dev/null 9>&- && return 0
   why="queue '$queue': message $id could not be written out in full"
   return 74
@@ -205,7 +206,7 @@ message_head() {
   :
 }
 
-# door_waits SECONDS - called before a read that may take so long, and after it. A door has its own version
+# door_waits SECONDS - called before a read that may take that long, and with 0 after it. A door has its own version
 [ -n "${FLATQ_DOOR:-}" ] || door_waits() {
   :
 }
@@ -247,7 +248,7 @@ taken_settle() {
   esac
   # If the disk has no room for another name, rename: that needs none
   if [ -z "$taken_marked" ] && ! moved "$q/out/$taken" "$q/done/$taken"; then
-    [ ! -e "$q/out/$taken" ] || { disk_failed "$q/done" "queue '$queue'"; return; }
+    [ ! -e "$q/out/$taken" ] || { disk_failed "$q/done" "queue '$queue'"; return $?; }
     why="queue '$queue': message $id is no longer yours"
     return 66
   fi

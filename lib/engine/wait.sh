@@ -21,9 +21,9 @@ wait_begin() {
     wait_asked=1 wait_pdeathsig=
     setpriv --pdeathsig KILL true 2>/dev/null 9>&- && wait_pdeathsig='setpriv --pdeathsig KILL'
   fi
-  mkfifo "$wait_fifo" 2>/dev/null 9>&- || { disk_failed "$FLATQ_DIR/.wait" 'wait'; return; }
+  mkfifo "$wait_fifo" 2>/dev/null 9>&- || { disk_failed "$FLATQ_DIR/.wait" 'wait'; return $?; }
   for wait_queue in "$@"; do
-    queue_open "$wait_queue" make && wait_enter "$q/$wait_kind" || return
+    queue_open "$wait_queue" make && wait_enter "$q/$wait_kind" || return $?
   done
 }
 
@@ -31,7 +31,7 @@ wait_begin() {
 wait_enter() {
   [ ! -e "$1/$wait_name" ] || return 0
   set -C
-  { true >"$1/$wait_name"; } 2>/dev/null || { set +C; [ -d "$1" ] || return 0; disk_failed "$1" 'wait'; return; }
+  { true >"$1/$wait_name"; } 2>/dev/null || { set +C; [ -d "$1" ] || return 0; disk_failed "$1" 'wait'; return $?; }
   set +C
 }
 
@@ -48,10 +48,7 @@ wait_turn() {
   # Do not wait for the time that has passed since the clock was read
   clock_read
   wait_seconds=2.00
-  wait_next=$1
-  if [ "$wait_next" != none ]; then
-    wait_span "$wait_next"
-  fi
+  [ "$1" = none ] || wait_span "$1"
   [ -z "${wait_due:-}" ] || wait_span "$wait_due"
   # If a cleanup removed our FIFO, create it again. A plain file in its place would end every turn at once
   [ -p "$wait_fifo" ] || { rm -f "$wait_fifo"; mkfifo "$wait_fifo"; } 2>/dev/null 9>&-
@@ -74,7 +71,7 @@ wait_turn() {
   door_turn
 }
 
-# door_turn - return whether the client that waits is still there. A door has its own version, which checks
+# door_turn - called after each turn. A door has its own version, which sets take_stop if its client is gone
 [ -n "${FLATQ_DOOR:-}" ] || door_turn() {
   :
 }
@@ -170,7 +167,7 @@ wake_some() {
 
 # wake_queue QUEUE - wake whoever waits for a message of that queue. It leaves $q as it is: a trap may come that puts back what was taken there
 wake_queue() {
-  name_check "$1" && name_to_disk "$1" || return
+  name_check "$1" && name_to_disk "$1" || return $?
   set -- "$FLATQ_DIR/$name_disk"
   [ -n "$spool_shared" ] && ! no_links "$1" "$1/wait" || wake "$1/wait"
 }
@@ -195,7 +192,8 @@ wait_sweep() {
 # DUE is called before each sleep, and sets wait_due to when a message may be there without a push. wait_enter_each and wait_due_each do so for
 # wait_queues
 wait_until() {
-  while :; do
+  take_code=66
+  while [ -z "$take_stop" ]; do
     clock_read
     "$2"
     "$3"
@@ -206,7 +204,7 @@ wait_until() {
     "$4"
     wait_turn "$1"
   done
-  wait_found=$queue
+  wait_found=${queue:-}
   return "$take_code"
 }
 
@@ -237,7 +235,7 @@ take_waiting() {
   [ "$take_seconds" = none ] || { clock_add "$take_seconds" "$now"; take_deadline=$later; }
   take_for=$1 take_for_lease=$2
   shift 2
-  wait_begin wait "$@" || return
+  wait_begin wait "$@" || return $?
   wait_queues=$*
   wait_until "$take_deadline" wait_enter_each take_again wait_due_each
   wait_leave

@@ -14,7 +14,7 @@ window_make() {
   while [ ! -d "$place" ]; do
     # Without -p, so that nothing of a dropped queue is created again. RACE: another verb removes empty ones, the first before we make the second
     mkdir "${place%/*}" "$place" 2>/dev/null || [ -d "$place" ] || [ ! -d "${place%/*}" ] && [ ${#window_tries} -lt 5 ] ||
-      { disk_failed "${place%/*/*}" "queue '$queue'"; return; }
+      { disk_failed "${place%/*/*}" "queue '$queue'"; return $?; }
     window_tries=1$window_tries
   done
 }
@@ -42,9 +42,9 @@ windows() {
 # window_visit PATH [last] - call FUNCTION for PATH or, if it is a directory of ours, for what is in it
 window_visit() {
   case ${1##*/} in
-  *[!0-9]*) "$window_call" "$1"; return ;;
+  *[!0-9]*) "$window_call" "$1"; return $? ;;
   esac
-  [ -z "$spool_shared" ] || no_links "$1" || return
+  [ -z "$spool_shared" ] || no_links "$1" || return $?
   # Twice: one look may fail
   if [ -d "$1" ] || [ -d "$1" ]; then window_in "$@"; else "$window_call" "$1"; fi
 }
@@ -58,7 +58,7 @@ window_in() {
     # A directory that was removed was empty (R1), and costs nobody a look again
     need engine/proof
     { rmdir "$1" 2>/dev/null 9>&- || absent "$1"; } && return 66
-    names_in "$1" || return
+    names_in "$1" || return $?
     [ -n "$names" ] || return 66
     # RACE: a message has come since
     [ ${#window_tries} -lt 20 ] || { why="queue '$queue': cannot list ${1#"$q/"}"; return 74; }
@@ -68,7 +68,7 @@ window_in() {
   if [ -n "$2" ]; then
     shift 2
     "$window_call" "$@"
-    return
+    return $?
   fi
   shift 2
   for window_path in "$@"; do

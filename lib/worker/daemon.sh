@@ -45,7 +45,7 @@ pid_file_take() {
   -*) work_pid_file=./$work_pid_file ;;
   esac
   [ ! -d "$work_pid_file" ] || { why="cannot write '$work_pid_file': a directory"; return 74; }
-  lock_spool || return
+  lock_spool || return $?
   pid_file_read && pid_file_lives "$pid_there"
   pid_code=$?
   if [ $pid_code -ne 1 ]; then
@@ -62,7 +62,7 @@ pid_file_take() {
 
 # pid_file_read - set pid_there to the first line of the pid file; empty: there is none. Return 74 if it cannot be read
 pid_file_read() {
-  { read -r pid_there <"$work_pid_file"; } 2>/dev/null && return
+  { read -r pid_there <"$work_pid_file"; } 2>/dev/null && return $?
   pid_there=
   need engine/proof
   there "$work_pid_file"
@@ -80,7 +80,7 @@ pid_file_read() {
 # may get its PID
 pid_file_lives() {
   is_number "$1" 9999999999 && [ "$number" -ne $$ ] || return 1
-  [ -e "$FLATQ_PROC/self/cmdline" ] || { kill -0 "$number" 2>/dev/null; return; }
+  [ -e "$FLATQ_PROC/self/cmdline" ] || { kill -0 "$number" 2>/dev/null; return $?; }
   # We may not signal another user's process, but can see it
   pid_lives=$number
   ! process_gone "$pid_lives" || return 1

@@ -10,7 +10,7 @@ need worker/watchdog
 feed_prepare() {
   [ -z "$feed_open" ] || return 0
   feed_close
-  work_pipe || return
+  work_pipe || return $?
   exec 8<&6 6<&- 7>&-
   if [ -e "$FLATQ_PROC/self/fd/8" ]; then
     rm -f "$pipe_path" 2>/dev/null || :

@@ -91,7 +91,7 @@ work_child() {
 }
 
 work_teller_start() {
-  work_pipe || return
+  work_pipe || return $?
   exec 4>"$pipe_path" 7>&-
   work_tell_all &
   work_teller=$!

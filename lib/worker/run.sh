@@ -35,10 +35,10 @@ work_alone() {
 
 # work_begin - called once the traps are set: start the watchdog, write the pid file, and report that we can begin
 work_begin() {
-  watchdog_start || return
+  watchdog_start || return $?
   if [ -n "$work_pid_file" ]; then
     need worker/daemon
-    pid_file_take || return
+    pid_file_take || return $?
   fi
   [ -z "$work_ready" ] || { need worker/daemon; daemon_ready; }
   [ -z "$work_pid_file" ] || { need worker/daemon; trap pid_file_leave EXIT; }
@@ -129,7 +129,7 @@ work_end() {
 # work_message COMMAND ... - run the command for the message that was taken, and settle it
 work_message() {
   slip_path=$q/out/$taken slip_owner=$work_owner
-  queue_conf || return
+  queue_conf || return $?
   work_most_here=$work_most
   if [ "$queue_most" != 0 ] && { [ "$work_most" = 0 ] || [ "$queue_most" -lt "$work_most" ]; }; then
     work_most_here=$queue_most
@@ -137,14 +137,14 @@ work_message() {
   if [ -n "$take_stop" ]; then
     # We were told to stop between the look and the take
     message_release '' 0 || [ $? -eq 66 ]
-    return
+    return $?
   fi
   # A message that kills its workers never gets an exit code, so check its tries now; each kick grants that many tries again
   if [ "$work_most_here" != 0 ] &&
     [ $((${slip_counts%%-*} / work_most_here)) -gt "${slip_counts##*-}" ]; then
     work_reason=dead
     work_bury || [ $? -eq 66 ]
-    return
+    return $?
   fi
   until work_run "$@"; do
     work_code=$?
@@ -164,11 +164,11 @@ work_untried() {
 # work_run COMMAND ... - run the command; set work_code, and work_reason if it failed. Return 1 if it was not started, since the watchdog was
 # killed, and there is another watchdog now
 work_run() {
-  feed_prepare || return
+  feed_prepare || return $?
   work_times
   work_reason='' work_lost='' work_over='' work_heard='' work_renewed=
   export FLATQ_ID="$id" FLATQ_QUEUE="$queue" FLATQ_TRIES="$slip_tries"
-  { command exec 7>"$feed_path"; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
+  { command exec 7>"$feed_path"; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return $?; }
   feed_begin | work_exec "$@" &
   work_job=$!
   # From here on only the feeder holds the pipe, so we see its end

@@ -38,8 +38,8 @@ work_tell() {
 
 # work_tell_sure WORD ... - as work_tell, but if the watchdog was killed, start another one, and set work_renewed
 work_tell_sure() {
-  work_tell "$@" && return
-  watchdog_start || return
+  work_tell "$@" && return $?
+  watchdog_start || return $?
   work_renewed=1
   work_tell "$@" || { why="the worker's watchdog was killed"; return 70; }
 }
@@ -69,14 +69,14 @@ work_pipe() {
   clock_read
   nonce_read
   pipe_path=$FLATQ_DIR/.wait/$work_self-$now.$nonce
-  mkfifo "$pipe_path" 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
+  mkfifo "$pipe_path" 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return $?; }
   # shellcheck disable=SC2094 # none of the openings waits for another
   { command exec 7<>"$pipe_path" 6<"$pipe_path"; } 2>/dev/null || disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"
 }
 
 watchdog_start() {
-  work_pipe || return
-  { command exec 5>"$pipe_path" 7>&-; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
+  work_pipe || return $?
+  { command exec 5>"$pipe_path" 7>&-; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return $?; }
   watchdog &
   work_watchdog=$!
   exec 6<&-

@@ -7,7 +7,7 @@ need engine/input
 line_next() {
   stalk_line='' line_long=
   while :; do
-    line_read || return
+    line_read || return $?
     case $line_long$line_part in
     # Once a line is too long, only look for its end: the time of putting it together grows by the square of its length
     1*"$cr") return 0 ;;

@@ -54,6 +54,8 @@ stalk_close() {
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
   [ ! -e "$FLATQ_PROC/$$" ] || [ "$FLATQ_PROC/self" -ef "$FLATQ_PROC/$$" ] || exit 75
   trap '' HUP INT TERM
+  # The lock is that of one queue, and the jobs may be in others
+  [ -z "$lock_held" ] || unlock_queue
   [ -z "$wait_fifo" ] || { need engine/wait; wait_end; }
   [ -z "$client_reader" ] || { kill -KILL "$client_reader"; rm -f "$client_line"; } 2>/dev/null
   jobs_back
@@ -66,7 +68,7 @@ door_find() {
   [ ${#1} -le 12 ] || return 66
   pad "$1" 000000000000
   find_id=$padded
-  message_search "$find_id" tend || return
+  message_search "$find_id" tend || return $?
   case $slip_path in
   "$q"/out/*)
     if { [ "$slip_owner" != 0 ] && owner_dead "$slip_owner"; } || lease_over "$slip_deadline"; then
@@ -78,7 +80,7 @@ door_find() {
 
 # door_find_free ID - as door_find, for a job that nobody holds
 door_find_free() {
-  door_find "$1" || return
+  door_find "$1" || return $?
   case $slip_path in
   "$q"/out/*) return 66 ;;
   esac
@@ -86,14 +88,14 @@ door_find_free() {
 
 # id_command COUNTER FUNCTION TEXT - run a command whose only argument is an id
 id_command() {
-  words_id "$3" || { reply BAD_FORMAT; return; }
+  words_id "$3" || { reply BAD_FORMAT; return $?; }
   [ -z "$1" ] || tally "$1"
   "$2"
 }
 
 # bare_command COUNTER REST FUNCTION [ARGUMENT] - run a command without arguments
 bare_command() {
-  [ -z "$2" ] || { reply BAD_FORMAT; return; }
+  [ -z "$2" ] || { reply BAD_FORMAT; return $?; }
   tally "$1"
   shift 2
   "$@"
@@ -105,9 +107,9 @@ do_reserve() {
   clock_read
   jobs_soon
   if [ -n "$soon_due" ] && ! [ "$now" \< "$soon_due" ]; then
-    tubes_take "$owner" || { reply DEADLINE_SOON; return; }
+    tubes_take "$owner" || { reply DEADLINE_SOON; return $?; }
     reply_job RESERVED
-    return
+    return $?
   fi
   tubes_take "$owner"
   reserve_code=$?
@@ -123,7 +125,7 @@ do_reserve() {
   fi
   case $reserve_code in
   0) reply_job RESERVED ;;
-  65 | 66) reply TIMED_OUT ;;
+  1 | 66) reply TIMED_OUT ;;
   75) reply DEADLINE_SOON ;;
   *) reply_of $reserve_code ;;
   esac
@@ -135,7 +137,7 @@ do_delete() {
   job_held "$job_id"
   delete_code=$?
   [ $delete_code -ne 66 ] || { door_find_free "$job_id"; delete_code=$?; }
-  [ $delete_code -eq 0 ] || { reply_of $delete_code; return; }
+  [ $delete_code -eq 0 ] || { reply_of $delete_code; return $?; }
   message_delete
   delete_code=$?
   [ $delete_code -ne 0 ] || tally "tube-cmd-delete/$queue"
@@ -153,6 +155,6 @@ job_kept() {
 
 # do_peek STATE - show the first job in that state of the tube in use
 do_peek() {
-  queue_open "$used" && message_first "$1" || { reply_of $?; return; }
+  queue_open "$used" && message_first "$1" || { reply_of $?; return $?; }
   reply_job FOUND
 }

@@ -14,7 +14,7 @@ need engine/process
 # tally_begin - create this connection's file. launch passes the door's instance in door_of
 tally_begin() {
   door_instance=$FLATQ_DIR/.doors/$door_of
-  [ -d "$door_instance" ] || mkdir -p "$door_instance" 2>/dev/null || { disk_failed "$FLATQ_DIR" 'door'; return; }
+  [ -d "$door_instance" ] || mkdir -p "$door_instance" 2>/dev/null || { disk_failed "$FLATQ_DIR" 'door'; return $?; }
   tally_file=$door_instance/$owner tallies=' connections=1 ' tally_added=0 watch_new='' tally_new=''
   tally_write
 }

@@ -13,12 +13,12 @@ tubes_take() {
   take_owner=$1 take_lease='' tubes_looked=${2:-}
   clock_read
   while :; do
-    tubes_first || return
+    tubes_first || return $?
     case $tubes_place in
     '')
       [ -z "$tubes_looked" ] || return 66
       tubes_looked=1
-      tubes_each tube_reclaim || return
+      for tube in $watched; do ! tube_open "$tube" || queue_reclaim || return $?; done
       continue ;;
     esac
     queue_open "$tubes_queue" || continue
@@ -36,7 +36,7 @@ tubes_first() {
   for tube in $watched; do
     tube_open "$tube" || continue
     tube_paused && continue
-    tube_over && { tube_reclaim || return; }
+    tube_over && { queue_reclaim || return $?; }
     queue_tend
     queue_scan
     [ -n "$scan_place" ] || continue
@@ -52,20 +52,9 @@ tube_open() {
   [ -e "$FLATQ_DIR/$name_disk/lock" ] && queue_open "$1"
 }
 
-tubes_each() {
-  for tube in $watched; do
-    tube_open "$tube" || continue
-    "$1" || return
-  done
-}
-
 # tube_wake - wake all that wait in .doors/wait: one that waits for a tube that did not exist may not be entered in its queue yet
 tube_wake() {
   [ ! -d "$FLATQ_DIR/.doors/wait" ] || wake "$FLATQ_DIR/.doors/wait" 1000
-}
-
-tube_reclaim() {
-  queue_reclaim
 }
 
 # tube_over - return whether a lease in $q has ended
@@ -105,8 +94,9 @@ jobs_add() {
 job_mine() {
   word_take "$jobs" "$1," || return 66
   jobs=$words taken=${word#*,}
-  queue_open "${taken%%,*}" || return
-  taken=${taken#*,} slip_path=$q/out/${taken#*,}
+  queue_open "${taken%%,*}" || return $?
+  taken=${taken#*,}
+  slip_path=$q/out/$taken
   slip_parse "$taken" || return 66
   # A lease that is over is over, even if no verb has put the message back yet
   if lease_over "$slip_deadline"; then

@@ -2,12 +2,12 @@
 
 need doors/door engine/spool engine/wait doors/beanstalk/tube doors/beanstalk/reader
 
-# tubes_wait OWNER DEADLINE - as tubes_take, but wait until DEADLINE (by the clock; `none`). Return 66 if DEADLINE has come; 65 if the client sends
-# no more (client_gone); 75 if the lease of a held job ends within a second. Meanwhile client_ask watches the client. The caller answers, then
+# tubes_wait OWNER DEADLINE - as tubes_take, but wait until DEADLINE (by the clock; `none`). Return 66 if DEADLINE has come; 1 if the client
+# has left (client_left); 75 if the lease of a held job ends within a second. Meanwhile client_ask watches the client. The caller answers, then
 # calls wait_leave, so that the client does not wait for that
 tubes_wait() {
   tubes_owner=$1 tubes_deadline=$2 tubes_last='' take_code=74 wait_queues=$watched
-  wait_begin wait || return
+  wait_begin wait || return $?
   # shellcheck disable=SC2086 # names without blanks
   set -- $watched
   tubes_few=
@@ -36,7 +36,7 @@ tubes_again() {
   tubes_take "$tubes_owner" $tubes_last
   tubes_code=$?
   [ $tubes_code -eq 66 ] || return $tubes_code
-  ! client_left || return 65
+  ! client_left || return 1
   jobs_soon
   [ -z "$soon_due" ] || [ "$now" \< "$soon_due" ] || return 75
   return 66
@@ -70,7 +70,7 @@ client_ask() {
 
 # reader_lives - return whether the child that reads from the client lives. A zombie is dead, and so is one whose number has another parent now
 reader_lives() {
-  { read -r reader_stat <"$FLATQ_PROC/$client_reader/stat"; } 2>/dev/null || { kill -0 "$client_reader" 2>/dev/null; return; }
+  { read -r reader_stat <"$FLATQ_PROC/$client_reader/stat"; } 2>/dev/null || { kill -0 "$client_reader" 2>/dev/null; return $?; }
   case ${reader_stat##*') '} in
   [!ZX]" ${owner%-*} "*) return 0 ;;
   esac

@@ -121,7 +121,7 @@ list_tubes() {
 stats_job() {
   clock_read
   clock_epoch "$now"
-  door_find "$job_id" || { reply_of $?; return; }
+  door_find "$job_id" || { reply_of $?; return $?; }
   slip_parse "$slip" || :
   stats_left=0
   case $slip_path in
@@ -160,7 +160,7 @@ time_left() {
 stats_tube() {
   tally_write
   tubes_tally=
-  tube_known "$1" || { reply NOT_FOUND; return; }
+  tube_known "$1" || { reply NOT_FOUND; return $?; }
   [ -n "$tubes_tally" ] || tubes_tally=$(tally_sum)
   count_urgent=0 count_ready=0 count_reserved=0 count_delayed=0 count_buried=0 stats_pause=0 stats_left=0
   clock_read

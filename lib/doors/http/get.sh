@@ -8,10 +8,10 @@ need doors/door engine/slip engine/spool engine/take doors/http/query doors/http
 
 do_get() {
   get_lease=60 get_wait=0 get_most=1 groups='' group_any=1
-  ! has visibility-timeout || { is_number "$p_visibility" 86400 && get_lease=$number; } || { say 422 'visibility-timeout must be 0 to 86400'; return; }
-  ! has wait || { is_number "$p_wait" 3600 && get_wait=$number; } || { say 422 'wait must be 0 to 3600'; return; }
-  ! has max || { is_number "$p_most" 100 && [ "$number" != 0 ] && get_most=$number; } || { say 422 'max must be 1 to 100'; return; }
-  ! has group-id || { group_name "$p_group" || { say_failed $?; return; }; groups=$group group_any=''; }
+  ! has visibility-timeout || { is_number "$p_visibility" 86400 && get_lease=$number; } || { say 422 'visibility-timeout must be 0 to 86400'; return $?; }
+  ! has wait || { is_number "$p_wait" 3600 && get_wait=$number; } || { say 422 'wait must be 0 to 3600'; return $?; }
+  ! has max || { is_number "$p_most" 100 && [ "$number" != 0 ] && get_most=$number; } || { say 422 'max must be 1 to 100'; return $?; }
+  ! has group-id || { group_name "$p_group" || { say_failed $?; return $?; }; groups=$group group_any=''; }
   # With one connection at a time, a GET that waits would keep out the POST that it waits for
   [ -z "${FLATQ_ONE:-}" ] || get_wait=0
   [ "$get_wait" = 0 ] || [ -z "${FLATQ_GUARD:-}" ] || printf '\nl %s %s http\n' "$$" "$get_wait" >&3
@@ -45,7 +45,7 @@ do_get() {
     queue=$groups slip_size=
     [ -z "$group_any" ] || queue=
     if [ "$get_code" -eq 66 ]; then say 204; else say_failed "$get_code"; fi
-    return
+    return $?
   fi
   get_logged=$get_list
   get_send

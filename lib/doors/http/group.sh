@@ -65,7 +65,8 @@ group_busy() {
   done
 }
 
-# group_free - under the lock, return 0 if it is proved that $q has no message in flight (R1), 66 if it has one; else 69 or 74
+# group_free - under the lock, return 0 if it is proved that $q has no message in flight (R1), 66 if it has one (and add to
+# group_tries if group_busy did not see it); else 69 or 74
 group_free() {
   group_busy
   group_code=$?
@@ -76,7 +77,7 @@ group_free() {
   esac
   need engine/proof
   # RACE: without the lock, messages only leave these places or are settled, in this order
-  files_below claimed out "done" || return
+  files_below claimed out "done" || return $?
   for group_path in $names; do
     case $group_path in
     claimed/*/????????????.[1-9]*/*) ;;
@@ -92,7 +93,7 @@ group_free() {
   done
 }
 
-# groups_first - of `groups` without a message in flight, set group_first to the one whose next message is the oldest; empty: there is none
+# groups_first - set group_first to that of `groups` which has nothing in flight and whose next message comes first; empty: there is none
 groups_first() {
   group_first='' group_least=
   for group in $groups; do
@@ -141,7 +142,7 @@ groups_nothing() {
     done
   done
   [ -n "$group_any" ] || return 66
-  names_in "$FLATQ_DIR" || return
+  names_in "$FLATQ_DIR" || return $?
   # shellcheck disable=SC2086 # queues' names without blanks, and strange ones, which are none
   for group_disk in $names; do
     name_from_disk "$group_disk"
@@ -190,7 +191,7 @@ groups_take() {
 
 groups_take_locked() {
   clock_read
-  group_free || return
+  group_free || return $?
   queue_scan
   [ -n "$scan_place" ] || return 66
   take_found
@@ -204,7 +205,7 @@ groups_wait() {
   clock_add "$2" "$now"
   group_deadline=$later
   # shellcheck disable=SC2086 # names without blanks
-  wait_begin wait $groups || return
+  wait_begin wait $groups || return $?
   wait_until "$group_deadline" groups_enter groups_again wait_due_each
   wait_leave
   return "$take_code"
@@ -224,17 +225,17 @@ groups_again() {
 # Set q, queue, slip_path and the slip_ variables; return 66 if it is gone, or was read again
 group_find() {
   clock_read
-  message_search "$receipt_id" || return
+  message_search "$receipt_id" || return $?
   [ "$slip_nonce" = "$receipt_nonce" ] || { why='read again'; return 66; }
 }
 
-# group_touch SECONDS - hide the message that was found for SECONDS from now; 0: show it at once
+# group_touch SECONDS - hide the message that group_find has found until SECONDS from now; 0: show it at once
 group_touch() {
   case $slip_path in
   "$q"/out/*) if [ "$1" != 0 ] && lease_over "$slip_deadline"; then under_lock group_touch_ready "$1"; else message_touch "$1"; fi ;;
   "$q"/buried/* | "$q"/delayed/*) why='not in flight'; return 66 ;;
   *) [ "$1" = 0 ] || under_lock group_touch_ready "$1" ;;
-  esac || return
+  esac || return $?
   [ "$1" != 0 ] || wake "$q/wait"
 }
 
@@ -243,8 +244,8 @@ group_touch_ready() {
   group_tries=
   clock_read
   # RACE: it may be in flight by now; group_free sees that
-  group_free || return
-  message_find "$receipt_id" || return
+  group_free || return $?
+  message_find "$receipt_id" || return $?
   [ "$slip_nonce" = "$receipt_nonce" ] || { why='read again'; return 66; }
   case $slip_path in
   "$q"/wal/* | "$q"/head/*) message_touch "$1" ;;

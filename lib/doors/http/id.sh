@@ -13,7 +13,7 @@ need engine/spool
 secret_read() {
   { read -r secret secret_rest <"$FLATQ_DIR/.doors/secret"; } 2>/dev/null || secret=
   [ ${#secret} -eq 32 ] || { secret_make && { read -r secret secret_rest <"$FLATQ_DIR/.doors/secret"; } 2>/dev/null; } ||
-    { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return; }
+    { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return $?; }
   case $secret in
   *[!0-9a-f]*) why="spool $FLATQ_DIR: .doors/secret is damaged"; return 70 ;;
   esac
@@ -44,7 +44,7 @@ secret_pick() {
 
 # secret_make - create a secret, whole or not at all; if two processes create one, one of them stays
 secret_make() {
-  [ -d "$FLATQ_DIR/.doors" ] || mkdir -p "$FLATQ_DIR/.doors" 2>/dev/null || return
+  [ -d "$FLATQ_DIR/.doors" ] || mkdir -p "$FLATQ_DIR/.doors" 2>/dev/null || return $?
   secret_file=$FLATQ_DIR/.doors/secret.$owner
   secret=$({ od -An -N16 -tx1 /dev/urandom | tr -d ' \n'; } 2>/dev/null)
   # Check it: a short or empty secret would stay for ever
@@ -53,7 +53,7 @@ secret_make() {
   32*) ;;
   *) return 74 ;;
   esac
-  { printf '%s\n' "$secret" >"$secret_file"; } 2>/dev/null && sync_paths "$secret_file" || return
+  { printf '%s\n' "$secret" >"$secret_file"; } 2>/dev/null && sync_paths "$secret_file" || return $?
   # If another process was faster, this fails, and we read that process's secret
   ln "$secret_file" "$FLATQ_DIR/.doors/secret" 2>/dev/null
   rm -f "$secret_file" 2>/dev/null

@@ -8,7 +8,7 @@ need engine/slip engine/spool doors/http/query doors/http/say
 
 do_page() {
   need doors/http/stat
-  query_parse || return
+  query_parse || return $?
   stat_clock 600
   queue='' slip_size='' page_code=0
   if has queue; then
@@ -21,15 +21,15 @@ do_page() {
       esac
     done
     while [ "${p_queue#*!}" != "$p_queue" ]; do p_queue=${p_queue%%!*}\$${p_queue#*!}; done
-    name_check "$p_queue" || { say 404 'no such queue'; return; }
+    name_check "$p_queue" || { say 404 'no such queue'; return $?; }
     name_to_disk "$p_queue"
-    [ -e "$FLATQ_DIR/$name_disk/lock" ] || { say 404 'no such queue'; return; }
-    queue_open "$p_queue" || { say_failed $?; return; }
+    [ -e "$FLATQ_DIR/$name_disk/lock" ] || { say 404 'no such queue'; return $?; }
+    queue_open "$p_queue" || { say_failed $?; return $?; }
     text=$(page_one | page_awk one) || page_code=$?
   else
     text=$({ stat_rows; page_rotated "$FLATQ_DIR"/*; printf 'logs\n'; stat_logs; } | page_awk all) || page_code=$?
   fi
-  [ $page_code -eq 0 ] || { why='the queues cannot be read'; say_failed 74; return; }
+  [ $page_code -eq 0 ] || { why='the queues cannot be read'; say_failed 74; return $?; }
   header Content-Security-Policy "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
   header X-Content-Type-Options nosniff
   say 200 "$text" 'text/html; charset=utf-8'
@@ -58,7 +58,7 @@ page_one() {
       printf 'buried %s\n' "${page_path##*/}"
     done
   done
-  cd "$q" || return
+  cd "$q" || return $?
   page_oldest=$(page_ready)
   set --
   while read -r page_slip page_body; do

@@ -13,7 +13,7 @@ stamp_of() {
 # gives no `$` without two digits behind it
 post_message() {
   push_priority=65536 push_delay=0 push_lease=60 push_wait=0 push_dot='' push_key=${2:-\$} md5='' push_read='' body_whole='' slip_size=
-  push_message "$group" "$1" || return
+  push_message "$group" "$1" || return $?
   # A request for any group waits in the queue of each group it knows, and may not know this one yet
   for wake_path in "$q"/wait/*; do break; done
   [ -e "$wake_path" ] || wake "$FLATQ_DIR/.doors/wait"
@@ -21,23 +21,23 @@ post_message() {
 }
 
 do_post() {
-  has group-id || { say 422 'group-id is missing'; return; }
-  group_name "$p_group" || { say_failed $?; return; }
-  [ -n "$chunked$length" ] || { say 411 'send Content-Length, or chunks'; return; }
+  has group-id || { say 422 'group-id is missing'; return $?; }
+  group_name "$p_group" || { say_failed $?; return $?; }
+  [ -n "$chunked$length" ] || { say 411 'send Content-Length, or chunks'; return $?; }
   post_most=$FLATQ_MOST_BYTES
   if has batch; then
-    [ "$p_batch" = 1 ] || { say 422 'batch must be 1'; return; }
+    [ "$p_batch" = 1 ] || { say 422 'batch must be 1'; return $?; }
   fi
-  [ -n "$chunked" ] || is_number "$length" "$post_most" || { say 413 "a message has $post_most bytes at most"; return; }
+  [ -n "$chunked" ] || is_number "$length" "$post_most" || { say 413 "a message has $post_most bytes at most"; return $?; }
   if has batch; then
-    body_store || { post_code=$?; keep=''; say_failed $post_code; return; }
+    body_store || { post_code=$?; keep=''; say_failed $post_code; return $?; }
     post_batch <&4
     exec 4<&-
     say 200 "${post_lines%?}" text/plain
-    return
+    return $?
   fi
   if [ -n "$chunked" ]; then
-    body_store || { post_code=$?; keep=''; say_failed $post_code; return; }
+    body_store || { post_code=$?; keep=''; say_failed $post_code; return $?; }
     post_message "$length" "$p_key" <&4
     post_code=$?
     exec 4<&-
@@ -52,9 +52,9 @@ do_post() {
   case $post_code in
   0) ;;
   65) bad 400 "$why" ;;
-  *) say_failed $post_code; return ;;
+  *) say_failed $post_code; return $? ;;
   esac
-  [ -z "$push_dup" ] || { say 204; return; }
+  [ -z "$push_dup" ] || { say 204; return $?; }
   header Message-Id "$uuid"
   header Message-Md5 "$md5"
   header Message-Timestamp "$stamp"

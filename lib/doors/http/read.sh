@@ -158,17 +158,17 @@ body_store() {
   body_wanted
   body_fd=$FLATQ_PROC/self/fd/7
   set -C
-  { command exec 7>"$body_file"; } 2>/dev/null || { set +C; disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
+  { command exec 7>"$body_file"; } 2>/dev/null || { set +C; disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return $?; }
   set +C
   [ -e "$body_fd" ] || body_fd=$body_file
-  { command exec 4<"$body_fd" && rm -f "$body_file"; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
+  { command exec 4<"$body_fd" && rm -f "$body_file"; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return $?; }
   # If dd reads it and cannot write it, we do not know how much is left
   request_left=some
   if [ -n "$chunked" ]; then
     length=0
     while body_chunk; do :; done
   elif [ "$length" != 0 ]; then
-    input_exact "$length" >&7 || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return; }
+    input_exact "$length" >&7 || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return $?; }
   fi
   request_left='' body_file=
   exec 7>&-

@@ -10,10 +10,10 @@ receipt_message() {
 do_delete() {
   # shellcheck disable=SC2086 # words
   set -- $p_receipts
-  [ $# -gt 0 ] || { say 422 'receipt-id is missing'; return; }
+  [ $# -gt 0 ] || { say 422 'receipt-id is missing'; return $?; }
   for receipt in "$@"; do
     receipt_read "$receipt"
-    [ $? -ne 65 ] || { say 422 'receipt-id must be a UUID'; return; }
+    [ $? -ne 65 ] || { say 422 'receipt-id must be a UUID'; return $?; }
   done
   post_lines=
   for receipt in "$@"; do
@@ -27,7 +27,7 @@ do_delete() {
       post_line 200 "$uuid" ;;
     66) post_line 204 ;;
     *)
-      [ $# -gt 1 ] || { say_failed $delete_code; return; }
+      [ $# -gt 1 ] || { say_failed $delete_code; return $?; }
       printf '%s: %s\n' "$FLATQ_VERB" "$why" >&2
       post_line 500 'see the log' ;;
     esac
@@ -45,8 +45,8 @@ do_delete() {
 do_patch() {
   # shellcheck disable=SC2086 # words
   set -- $p_receipts
-  [ $# -eq 1 ] || { say 422 'exactly one receipt-id is needed'; return; }
-  has visibility-timeout && is_number "$p_visibility" 86400 || { say 422 'visibility-timeout must be 0 to 86400'; return; }
+  [ $# -eq 1 ] || { say 422 'exactly one receipt-id is needed'; return $?; }
+  has visibility-timeout && is_number "$p_visibility" 86400 || { say 422 'visibility-timeout must be 0 to 86400'; return $?; }
   patch_seconds=$number
   receipt_message "$1" && group_touch "$patch_seconds"
   patch_code=$?
