@@ -169,8 +169,8 @@ def pytest_generate_tests(metafunc):
 
 @functools.cache
 def shell_of(program, top):
-    """A link named `sh` to the shell, so that the shell behaves as it does as the system's own. Beside busybox's there are the programs that Alpine
-    has, so tests under that shell are tests of that userland."""
+    """A link named `sh` to the shell, so that the shell behaves as it does as the system's own. Beside busybox's lie the programs that Alpine has, and
+    come first in PATH; what Alpine lacks is found in the system's."""
     place = Path(tempfile.mkdtemp(dir=top)) / "bin"
     if os.path.basename(program) == "busybox":
         userlands.alpine(place)

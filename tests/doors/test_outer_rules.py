@@ -353,6 +353,38 @@ def test_a_handler_that_is_killed_while_its_client_waits_ends_the_connection(she
     assert client.rest(20) == b"" and client.ended
 
 
+def test_waiting_for_many_tubes_that_do_not_exist(shell, flatq, stalk):
+    flatq("wal", check=0)
+    client, _ = stalk()
+    for number in range(10):
+        client.ask(b"watch tube-%d" % number)
+    client.ask(b"ignore default")
+    assert client.ask(b"reserve-with-timeout 1") == b"TIMED_OUT\r\n"
+
+
+def test_a_damaged_conf_is_no_timeout(flatq, stalk):
+    flatq("push", "q", input=b"1", check=0)
+    flatq("reserve", "-t", "0", "q", check=0)
+    (flatq.spool / "q/conf").write_text("garbage\n")
+    client, _ = stalk()
+    client.ask(b"watch q")
+    client.ask(b"ignore default")
+    assert client.ask(b"reserve") != b"TIMED_OUT\r\n"
+
+
+def test_a_client_that_has_gone_while_it_waited_takes_nothing(flatq, launched):
+    """The door sees that the client is gone when a push wakes it. If it took the message, that would count as a try."""
+    flatq("create", "-m", "1", "g", check=0)
+    door = launched(door="http")
+    with socket.create_connection(("127.0.0.1", door.port)) as client:
+        client.sendall(b"GET /queue?group-id=g&wait=60 HTTP/1.1\r\nHost: here\r\n\r\n")
+        wait_for(lambda: list((flatq.spool / "g/wait").glob("*")), "it waits")
+    flatq("push", "g", input=b"1", check=0)
+    wait_for(lambda: not list((flatq.spool / "g/wait").glob("*")), "it has gone")
+    wait_for(lambda: not list((flatq.spool / "g/out").glob("*")))
+    assert rows(flatq, "g") == [(1, "ready", 0)]
+
+
 def test_a_line_that_comes_while_its_client_waits_is_read(shell, flatq, stalk):
     client, _ = stalk()
     client.send(b"reserve-with-timeout 2\r\n")

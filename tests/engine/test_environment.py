@@ -167,6 +167,17 @@ def test_what_bash_and_awk_go_by_is_unset(flatq):
 
 
 @pytest.mark.parametrize("shell", ["bash"], indirect=True)
+def test_a_queue_whose_name_bash_could_expand(flatq, spool):
+    """With extglob, `+(x)` means any file x, xx and so on in the working directory."""
+    (flatq.home / "x").touch()
+    push(flatq, b"other", "x")
+    process = flatq.start("pop", "-w", "60", "+(x)", env={"BASHOPTS": "extglob"})
+    wait_for(lambda: list(spool.glob("+(x)/wait/*")) or process.poll() is not None, "it waits")
+    push(flatq, b"right", "+(x)")
+    assert process.communicate(timeout=60)[0] == b"right"
+
+
+@pytest.mark.parametrize("shell", ["bash"], indirect=True)
 def test_a_watchdog_waits_as_long_as_its_worker_lives(flatq):
     """bash ends each `read` after TMOUT seconds. The command runs longer than that, and the watchdog must still not end it."""
     push(flatq, b"whole ")

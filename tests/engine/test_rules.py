@@ -1,4 +1,4 @@
-"""The rules R1 to R10 of lib/README.md. For each place that once broke a rule, a test causes a fault or runs two verbs at the same time.
+"""The rules R1 to R11 of lib/README.md. For each place that once broke a rule, a test causes a fault or runs two verbs at the same time.
 
 A fault is a system call that fails (strace injects it), or a stub in PATH. A stub does the work of its program and then fails or dies; or it first
 runs another verb, and then does its work."""

@@ -27,7 +27,7 @@ def test_side_by_side(first, work, trials):
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("door", [door for door in pairs.DOORS if door not in pairs.RECEIPTS])
+@pytest.mark.parametrize("door", pairs.DOORS)
 def test_a_door_beside(door, work, trials):
     """A door, beside a drop and a close. Each is held before its calls while the other one runs."""
     outcomes = [outcome for base in pairs.DOOR_BASES for outcome in pairs.beside_door(SYSTEM, base, door, SEED, SHARE, work)]

@@ -9,7 +9,7 @@ tr true uname wc""".split()
 
 
 def applets(place, program, listing):
-    """A directory with a link for each program of a binary that has many."""
+    """Create `place` with a link for each name that `program LISTING ...` prints."""
     place.mkdir()
     for name in subprocess.run([program, *listing], stdout=subprocess.PIPE, text=True, check=True).stdout.split():
         (place / os.path.basename(name)).symlink_to(program)

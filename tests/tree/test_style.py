@@ -81,6 +81,13 @@ def test_sourced_file_only_defines(path):
     assert not inside
 
 
+@pytest.mark.parametrize("path", [path for path in SCRIPTS if LIB in path.parents], ids=name)
+def test_each_return_has_its_status(path):
+    """Rule R11: a trap may call any function, and there a bare `return` means the status before the trap in bash, mksh and yash."""
+    bare = [line for line in path.read_text().splitlines() if not line.lstrip().startswith("#") and re.search(r"(^|[|&;{)]|\bthen)\s*return\s*($|[;}])", line)]
+    assert not bare
+
+
 def test_options_mean_one_thing():
     values = {}
     for verb in headers.verbs():

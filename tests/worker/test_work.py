@@ -305,7 +305,8 @@ def test_a_message_without_a_lease_gets_one(flatq, spool, hold, clock):
     assert listed(flatq) == []
 
 
-def test_who_has_lost_the_lease_stops(flatq, hold, spool):
+def test_who_has_lost_the_lease_stops(shell, flatq, hold, spool):
+    """The worker hears of it in a trap. There, a `return` without a number means another status in bash, mksh and yash (R11)."""
     push(flatq, b"x")
     process = flatq.start("work", "-w", "0", "-t", "1", "--", "sh", "-c", HOLD, "sh", hold)
     pid = held(hold)
@@ -313,7 +314,8 @@ def test_who_has_lost_the_lease_stops(flatq, hold, spool):
     assert pop(flatq, "-w", "60") == b"x"
     process.send_signal(signal.SIGCONT)
     out, err = ended(process, 0)
-    assert b"lease ended" in err and err.count(b"\n") == 1
+    # mksh itself reports the end of the command, which the worker has terminated
+    assert b"lease ended" in err and err.removeprefix(b"Terminated \n").count(b"\n") == 1
     assert not (hold / "body").exists()
     nothing_left(process, spool, pid)
 

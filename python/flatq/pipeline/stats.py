@@ -145,7 +145,9 @@ def over_time(events: DataFrame, found: Stats, intervals: int) -> None:
     count = int(span / found.width) + 1
     parts = {queue.name: [[0, 0, 0] for _ in range(count)] for queue in found.queues}
     for row in rows.groupBy("queue", "bin").agg({"pushed": "sum", "done": "sum", "change": "sum"}).collect():
-        parts[row["queue"]][min(row["bin"], count - 1)] = [row["sum(pushed)"], row["sum(done)"], row["sum(change)"]]
+        # What happened at the very end belongs to the last interval, too
+        part = parts[row["queue"]][min(row["bin"], count - 1)]
+        part[:] = [part[0] + row["sum(pushed)"], part[1] + row["sum(done)"], part[2] + row["sum(change)"]]
     for name, series in parts.items():
         depth, points = 0, []
         for pushed, done, change_ in series:

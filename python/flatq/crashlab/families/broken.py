@@ -96,11 +96,11 @@ MUTANTS: dict[str, Mutant] = {
         ((_SYNCED, '"$q/body/$slip_id" "$q/body"'),),
         power("push"), (model("wal is not synced"),)),
     "push answers before its slip is made": Mutant(
-        (("  ids_next || return\n", "  ids_next || return\n  printf '%s\\n' \"$id\"\n"),
+        (("  ids_next || return $?\n", "  ids_next || return $?\n  printf '%s\\n' \"$id\"\n"),
          ("    printf '%s\\n' \"$id${push_dup:+ dup}\"\n", "")),
         crash("push"), (model("ack before slip"),)),
     "push ignores that base64 failed": Mutant(
-        (('2>/dev/null >"$q/body/$slip_id" || { set +C; [ "$push_begun" != new ] || push_begun=\'\'; disk_failed "$q/body" "queue \'$queue\'"; return; }',
+        (('2>/dev/null >"$q/body/$slip_id" || { set +C; [ "$push_begun" != new ] || push_begun=\'\'; disk_failed "$q/body" "queue \'$queue\'"; return $?; }',
           '2>/dev/null >"$q/body/$slip_id" || :'),),
         crash("push", "ENOSPC")),
     "push into a closed queue is not withdrawn": Mutant(
@@ -111,10 +111,10 @@ MUTANTS: dict[str, Mutant] = {
          ('  [ "$slip_key" = - ] || key_sure\n', '  [ "$slip_key" = - ] || { key_enter && key_sure; }\n')),
         crash("push -k"), (model("key after slip"),)),
     "a key is not looked for": Mutant(
-        (("      key_taken || return\n", "      :\n"),),
+        (("      key_taken || return $?\n", "      :\n"),),
         crash("push -k again", "undisturbed"), (history("kills"),)),
     "a bound without the lock": Mutant(
-        (("  while :; do\n    lock_queue || return\n", '  while :; do\n    [ -n "$push_key" ] && { lock_queue || return; }\n'),),
+        (("  while :; do\n    lock_queue || return $?\n", '  while :; do\n    [ -n "$push_key" ] && { lock_queue || return $?; }\n'),),
         history("bound"), (model("no lock"),)),
     # take
     "pop copies the slip": Mutant(
@@ -134,7 +134,7 @@ MUTANTS: dict[str, Mutant] = {
         (("body_print && door_delivered || {", "taken_settle && body_print && door_delivered || {"),),
         crash("pop"), (Probe("double", "reserve", "pop"), history("kills"))),
     "delete ignores that its rename failed": Mutant(
-        (('  slip_move "$q/done/$slip" || return\n', '  slip_move "$q/done/$slip"\n'),),
+        (('  slip_move "$q/done/$slip" || return $?\n', '  slip_move "$q/done/$slip"\n'),),
         crash("delete", "EIO")),
     "delete does not sync": Mutant(
         (('  sync_paths "${slip_path%/*}" "$q/done" || ', "  : || "),),
@@ -172,7 +172,7 @@ MUTANTS: dict[str, Mutant] = {
         (("&& under_lock checkpoint_locked", "&& { need engine/proof; queue_recover; } && checkpoint_locked"),),
         history("kills")),
     "a killed fold is not recovered": Mutant(
-        (('|| { fold_finish "$q/fold/$recover_run" || return; continue; } ;;', "|| continue ;;"),),
+        (('|| { fold_finish "$q/fold/$recover_run" || return $?; continue; } ;;', "|| continue ;;"),),
         crash("checkpoint folds"), (model("no recovery"),)),
     "a fold removes bodies before its commit": Mutant(
         (('    moved "$q/tmp/$fold_flat" "$fold_block/$fold_flat"', '    unfold_undo "$fold_run" &&\n    moved "$q/tmp/$fold_flat" "$fold_block/$fold_flat"'),),
@@ -193,7 +193,7 @@ MUTANTS: dict[str, Mutant] = {
         crash("checkpoint after a push killed with its slip", "kill")),
     "settle removes before it says so": Mutant(
         (('  moved "$claim/settled.$claim_settled" "$claim/settled.$claim_at"',
-          '  claim_old=$claim_settled claim_settled=$claim_at\n  claim_recover || return\n  claim_settled=$claim_old\n'
+          '  claim_old=$claim_settled claim_settled=$claim_at\n  claim_recover || return $?\n  claim_settled=$claim_old\n'
           '  moved "$claim/settled.$claim_settled" "$claim/settled.$claim_at"'),),
         race("segments that are settled together"), (model("settle sweeps first"),)),
     "settle does not sync": Mutant(
@@ -213,17 +213,17 @@ MUTANTS: dict[str, Mutant] = {
         power("settle", "kill before sync s/q/claimed/me$", 100)),
     # failed reads
     "an empty listing of a run is believed": Mutant(
-        (('names_in "$1" || return\n    # The run seems empty: only rmdir proves that it is\n    [ -n "$names" ] || { rmdir "$1"',
+        (('names_in "$1" || return $?\n    # The run seems empty: only rmdir proves that it is\n    [ -n "$names" ] || { rmdir "$1"',
           'names_in "$1" || :\n    [ -n "$names" ] || { rm -rf "$1"'),),
         reads("checkpoint folds", "ls: .* q/fold/")),
     "whether ls has read all does not count": Mutant(
         (('names=$({ ls -q "$1" && printf /; } 2>/dev/null 9>&-) || names=', 'names=$({ ls -q "$1"; printf /; } 2>/dev/null 9>&-)'),),
         reads("drain", "ls: .* q/out/batch")),
     "a claim finds nothing where it could not look": Mutant(
-        (('      nothing_ready || return\n', '      return 66\n'),),
+        (('      nothing_ready || return $?\n', '      return 66\n'),),
         reads("claim", ": list q/wal$")),
     "a conf that cannot be read says nothing": Mutant(
-        (("*' conf '*) need engine/proof; conf_read || return ;;", "*' conf '*) ;;"),),
+        (("*' conf '*) need engine/proof; conf_read || return $? ;;", "*' conf '*) ;;"),),
         reads("release, too many tries", ": look q/conf")),
     "the end of a body is what was read of it": Mutant(
         (('{ read -r body_end <"$1" && [ ${#body_end} -eq "$size" ]; } 2>/dev/null', '{ read -r body_end <"$1" || :; } 2>/dev/null'),),
@@ -244,7 +244,7 @@ MUTANTS: dict[str, Mutant] = {
         (('if ((getline line <body) <= 0 || length(line) != int(($8 + 2) / 3) * 4) { bad = 1; exit }', 'getline line <body'),),
         reads("checkpoint folds", "awk: .* q/body/")),
     "a batch has no keys where keys/ was not listed": Mutant(
-        (('  if [ ! -e "$batch_path" ]; then\n    names_in "$q/keys" || return\n    [ -n "$names" ] || return 0\n  fi\n', '  [ -e "$batch_path" ] || return 0\n'),),
+        (('  if [ ! -e "$batch_path" ]; then\n    names_in "$q/keys" || return $?\n    [ -n "$names" ] || return 0\n  fi\n', '  [ -e "$batch_path" ] || return 0\n'),),
         reads("settle keys", "sh: list q/keys$")),
     "a claim that cannot be listed is none": Mutant(
         (('names_in "$q/claimed" && ! named "$1" || { why="queue \'$queue\': cannot list claimed/$1"; return 74; }', ":"),),
@@ -264,7 +264,7 @@ MUTANTS: dict[str, Mutant] = {
         ends("drain", "exec .*awk", "killed at its start")),
     # two verbs side by side
     "delete is a marker": Mutant(
-        (('  slip_move "$q/done/$slip" || return\n', '  { true >"$q/done/$slip"; } 2>/dev/null || return 74\n'),),
+        (('  slip_move "$q/done/$slip" || return $?\n', '  { true >"$q/done/$slip"; } 2>/dev/null || return 74\n'),),
         pair("plain/delete/release", " q/done/")),
     "an id is whose who writes it": Mutant(
         (('      journal=$range/$ids_high\n      set -C\n', '      journal=$range/$ids_high\n'),),

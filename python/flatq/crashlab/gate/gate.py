@@ -1,8 +1,8 @@
 """Run a process tree behind a gate that counts its changes to one directory, and break one of them.
 
 Mechanism
-    A child (spawner.py) installs a seccomp filter, hands its listener over (SCM_RIGHTS) and execs the command. From then on
-    every call of _TABLE, by any process of the tree, stops *before* it happens until `_Gate.watch`, the one loop, has
+    spawner.py forks a child, which installs a seccomp filter, hands its listener over (SCM_RIGHTS) and execs the command. From then on
+    every call of _TABLE (with `kinds`: of _WIDE), by any process of the tree, stops *before* it happens until `_Gate.watch`, the one loop, has
     answered. The loop reads the caller's memory and /proc/PID to learn which file is meant. Calls on the watched root
     or below it are counted over the whole tree (1, 2, 3 ...) and recorded; all others go on. A `Fault` strikes one
     count. Reads, execs and opens that neither create nor truncate never reach the gate, unless a run asks for them (`kinds`:
@@ -18,7 +18,7 @@ Needs
 
 Limits
     - A call is recorded as asked for; whether it succeeded is not seen. What the gate itself did is in `fate`.
-    - Not seen: mmap stores, xattrs, times.
+    - Not seen: mmap stores, xattrs, times; with `kinds`, reads of 832 bytes and preads at 64 (_LIBRARIES): no verb is known to make them.
     - Calls of another ABI (i386, x32) get ENOSYS; chroots and mount namespaces are not followed; a program that
       changes a call's arguments while it waits is not noticed.
     - Processes that run side by side reach the gate in the order that the scheduler chooses.
@@ -120,8 +120,8 @@ class Call:
     pid: int
     comm: str
     name: str  # of the system call
-    kind: str  # open write rename link symlink unlink rmdir mkdir mknod truncate fallocate sync chmod chown
-    paths: tuple[str, ...]  # under the root ("." is itself), else absolute; "<stdout>", "<fd1>", "?PATH"
+    kind: str  # open write rename link symlink unlink rmdir mkdir mknod truncate fallocate sync chmod chown; look list read fork exec exit
+    paths: tuple[str, ...]  # under the root ("." is itself), else absolute; "<stdout>", "<stdin>", "<pipe>", "<fd1>", "/proc/PID/stat", "?PATH"
     size: int = 0  # bytes, of write, truncate, fallocate
     flags: int = 0  # flags or mode
     ino: int = 0  # inode of the descriptor, if the call is on one
@@ -181,8 +181,8 @@ readv 19 65 read f0              | clone 56 220 fork                 | clone3 43
 fork 57 - fork                   | vfork 58 - fork                   | execve 59 221 exec t0
 execveat 322 281 exec t1         | exit_group 231 94 exit
 """
-#: How the dynamic linker of glibc reads a library: argument, BPF's test (any of these bits, or equal), value. It asks for the size of what it has
-#: opened, and reads a header of 832 bytes, and more at 64; nobody reads a file of a spool so.
+#: Calls that the filter lets pass, as glibc's dynamic linker makes them for each library: a stat of an open descriptor (which `_wide` would not
+#: count), a read of 832 bytes, a pread at 64. The argument, BPF's test (any of these bits, or equal), the value.
 _LIBRARIES = {"newfstatat": (3, 0x45, 0x1000), "statx": (2, 0x45, 0x1000), "read": (2, 0x15, 832), "pread64": (3, 0x15, 64)}
 _MACHINE = os.uname().machine if sys.maxsize > 2**32 else "32 bits"
 _ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -214,15 +214,15 @@ def _filter(kinds: frozenset[str] | None) -> bytes:
             (load, 0, 0, 0), (above, 0, 1, 0x40000000), (end, 0, 0, refuse | errnos.ENOSYS)]
     wanted = _CALLS
     if kinds is not None:
-        # A fork that waits here is called away by the death of another child (see Limits): where reads are struck, it does not wait. Where forks
-        # are, all calls stop: then such a death comes more often at another call, which is made again
+        # The death of another child can call a fork away that waits here, and then it fails (see Limits). So for reads alone forks do not stop.
+        # Where forks do, all calls stop: then such a death comes more often at another call, which is made again
         stop = kinds if kinds <= READS else READS | ENDS | BIRTHS
         wanted = {number: row for number, row in {**_CALLS, **_rows(_WIDE)}.items() if row[1] in stop or row[1][0] == "E"}
     for number, (name, kind, where) in wanted.items():
         if name in ("open", "openat") and kinds is None:
             code += [(equal, 0, 4, number), (load, 0, 0, 16 + 8 * where[1][1]),
                      (bits, 0, 1, os.O_CREAT | os.O_TRUNC | _O_TMPFILE), (end, 0, 0, notify), (end, 0, 0, allow)]
-        elif name in _LIBRARIES:  # As each program does it with its libraries, it does not stop: half of all such calls
+        elif name in _LIBRARIES:  # Let these pass: half of all calls that would stop
             argument, test, value = _LIBRARIES[name]
             code += [(equal, 0, 4, number), (load, 0, 0, 16 + 8 * argument), (test, 0, 1, value), (end, 0, 0, allow), (end, 0, 0, notify)]
         else:
@@ -276,7 +276,7 @@ def _status(pid: int | str, name: bytes) -> int:
 class _Spawner:
     """spawner.py, a child of the thread that has started it: it ends with that, or when nobody has the other end of its line."""
 
-    there: dict[frozenset[str] | None, _Spawner] = {}  # by the kinds of call that its filter stops beside the usual ones
+    there: dict[frozenset[str] | None, _Spawner] = {}  # by the kinds of call that its filter stops; None: those of _TABLE
 
     def __init__(self, kinds: frozenset[str] | None) -> None:
         self.kinds = kinds
@@ -663,7 +663,8 @@ def run(argv: Sequence[str], root: AnyPath, *, env: Mapping[str, str] | None = N
     to standard output too, and to pipes that stand in its place; without count_root those to the command's own standard output
     alone, the answer. each(call, stdout, stderr) is called before each counted call, which waits meanwhile:
     what lies below the root then is what a kill of the whole tree at that call leaves; the streams are what has come so far.
-    kinds: count only calls of these kinds, of READS, ENDS and BIRTHS, and no changes; and none after the one that a fault has struck.
+    kinds: count only calls of these kinds, of READS, ENDS and BIRTHS, and no changes. Once a fault has struck, later calls pass uncounted,
+    except with errno_from, which strikes them too.
     Raises OSError if the command or the gate cannot be started.
     """
     before = ctypes.c_int()
