@@ -99,17 +99,17 @@ def some(system, name, work, *chosen):
 
 BROKEN = {
     "push answers before its slip is made": ("push", "kill", "lost", [
-        ("engine/push.sh", "  ids_next || return\n", "  ids_next || return\n  printf '%s\\n' \"$id\"\n"),
+        ("engine/push.sh", "  ids_next || return $?\n", "  ids_next || return $?\n  printf '%s\\n' \"$id\"\n"),
         ("push", "    printf '%s\\n' \"$id${push_dup:+ dup}\" 2>/dev/null ||", "    :")]),
     "pop is done with it before it is written out": ("pop", "kill", "lost", [
         ("pop", "body_print && door_delivered ||", "taken_settle && body_print ||")]),
     "push stores something else where its body could not be written": ("push", "ENOSPC", "unknown", [
-        ("engine/push.sh", "2>/dev/null >\"$q/body/$slip_id\" || { set +C; [ \"$push_begun\" != new ] || push_begun=''; disk_failed \"$q/body\" \"queue '$queue'\"; return; }",
+        ("engine/push.sh", "2>/dev/null >\"$q/body/$slip_id\" || { set +C; [ \"$push_begun\" != new ] || push_begun=''; disk_failed \"$q/body\" \"queue '$queue'\"; return $?; }",
          "2>/dev/null >\"$q/body/$slip_id\" || { printf 'eHh4\n' >|\"$q/body/$slip_id\"; push_encoded=4; }")]),
     "a batch says 200 of a message that was not stored": ("http: POST, batch", "EIO", "lost", [
         ("doors/http/post.sh", "    if [ $post_code -eq 0 ]; then\n      if", "    if :; then\n      if")]),
     "delete does not see that its rename has failed": ("delete", "EIO", "came back", [
-        ("engine/settle.sh", "  slip_move \"$q/done/$slip\" || return\n", "  slip_move \"$q/done/$slip\"\n")]),
+        ("engine/settle.sh", "  slip_move \"$q/done/$slip\" || return $?\n", "  slip_move \"$q/done/$slip\"\n")]),
 }
 
 
