@@ -1,0 +1,36 @@
+"""The crash laboratory on other userlands than GNU's: kills and errors of the disk, at every call of verbs that use all tools between them."""
+
+import os
+import re
+import subprocess
+import sys
+
+import newest
+import pytest
+import userlands
+from conftest import ROOT, need
+
+SCENARIOS = ["push -k", "push -0", "pop from a flat file", "pop -l", "drain", "release -p -d", "delete in a flat file", "work", "claim, more", "settle keys",
+             "checkpoint folds", "checkpoint sweeps keys", "handler: push -n", "http: GET", "beanstalk: put"]
+
+
+def alpine(place):
+    userlands.alpine(place)
+    (place / "sh").unlink()
+    (place / "sh").symlink_to(need("busybox"))
+    return place
+
+
+def uutils(place):
+    return newest.applets("rust-coreutils", place)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("userland", [alpine, uutils])
+def test_kills_and_errors(userland, tmp_path):
+    words = [word for name in SCENARIOS for word in ("--scenario", name)] + ["--fault", "kill", "--fault", "EIO", "--fault", "output EPIPE"]
+    env = {**os.environ, "PATH": f"{userland(tmp_path / 'bin')}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "python")}
+    done = subprocess.run([sys.executable, "-m", "flatq.crashlab", "--family", "crash", "--limit", "1", "--jobs", "1", *words], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert int(re.search(r"^all .* 0/([\d,]+)$", done.stdout, re.M)[1].replace(",", "")) > 1000, done.stdout
