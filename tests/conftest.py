@@ -174,10 +174,9 @@ def shell_of(program, top):
     place = Path(tempfile.mkdtemp(dir=top)) / "bin"
     if os.path.basename(program) == "busybox":
         userlands.alpine(place)
-        (place / "sh").unlink(missing_ok=True)
     else:
         place.mkdir()
-    (place / "sh").symlink_to(program)
+        (place / "sh").symlink_to(program)
     return str(place / "sh")
 
 

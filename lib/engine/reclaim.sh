@@ -114,12 +114,8 @@ queue_sweep() {
 
 sweep_done() {
   sweep_names='' sweep_count=0
-  for sweep_path in "$q"/done/* end; do
-    if [ $sweep_count -ge 200 ] || [ "$sweep_path" = end ]; then
-      [ $sweep_count -eq 0 ] || sweep_these || return $?
-      sweep_names='' sweep_count=0
-    fi
-    [ "$sweep_path" != end ] && [ -e "$sweep_path" ] || continue
+  for sweep_path in "$q"/done/*; do
+    [ -e "$sweep_path" ] || continue
     # A directory is not a marker
     [ ! -d "$sweep_path" ] || { slip_strange "done/${sweep_path##*/}" || return $?; continue; }
     # Such names would be options or several names to rm
@@ -127,7 +123,9 @@ sweep_done() {
     -* | *[!0-9A-Za-z._-]*) slip_strange "done/${sweep_path##*/}" || return $?; continue ;;
     esac
     sweep_names="$sweep_names ${sweep_path##*/}" sweep_count=$((sweep_count + 1))
+    [ $sweep_count -lt 200 ] || { sweep_these || return $?; sweep_names='' sweep_count=0; }
   done
+  [ $sweep_count -eq 0 ] || sweep_these
 }
 
 # sweep_these - remove these settled messages. For single ones, the slip in out/ goes first; for batches, last (batch_sweep)

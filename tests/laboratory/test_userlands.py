@@ -8,17 +8,10 @@ import sys
 import newest
 import pytest
 import userlands
-from conftest import ROOT, need
+from conftest import ROOT
 
 SCENARIOS = ["push -k", "push -0", "pop from a flat file", "pop -l", "drain", "release -p -d", "delete in a flat file", "work", "claim, more", "settle keys",
              "checkpoint folds", "checkpoint sweeps keys", "handler: push -n", "http: GET", "beanstalk: put"]
-
-
-def alpine(place):
-    userlands.alpine(place)
-    (place / "sh").unlink()
-    (place / "sh").symlink_to(need("busybox"))
-    return place
 
 
 def uutils(place):
@@ -27,7 +20,7 @@ def uutils(place):
 
 @pytest.mark.full
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("userland", [alpine, uutils])
+@pytest.mark.parametrize("userland", [userlands.alpine, uutils])
 def test_kills_and_errors(userland, tmp_path):
     words = [word for name in SCENARIOS for word in ("--scenario", name)] + ["--fault", "kill", "--fault", "EIO", "--fault", "output EPIPE"]
     env = {**os.environ, "PATH": f"{userland(tmp_path / 'bin')}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "python")}
