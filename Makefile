@@ -9,7 +9,7 @@
 ## make lessons    the course: how queues fail, step by step, and its pictures in .lessons/
 ## make lesson     one of them (N=03)
 ## make crash      the crash laboratory without limits: hours; .crash/TIME.json has a line for each trial
-## make install    bin/flatq, libexec/flatq and the man page, below PREFIX=/usr/local (and DESTDIR)
+## make install    bin/flatq, libexec/flatq, the man page, and completion for bash, zsh and fish, below PREFIX=/usr/local (and DESTDIR)
 ## make uninstall  remove these again
 ## make tables     write the table of verbs in the README anew from the headers of the verbs
 ## make clean      remove what the others left in this directory
@@ -22,12 +22,14 @@ TESTS =
 SEED =
 ROWS =
 
+VERSION = $(shell sed -n 's/^flatq_version=//p' lib/flatq)
 LIBEXEC = $(PREFIX)/libexec/flatq
 MANPAGE = $(PREFIX)/share/man/man1/flatq.1
+COMPLETION = bash:bash-completion/completions/flatq zsh:zsh/site-functions/_flatq fish:fish/vendor_completions.d/flatq.fish
 VENV = .venv/bin/python
 
 help:
-	@sed -n 's/^## //p' Makefile
+	@printf 'flatq %s\n\n' '$(VERSION)'; sed -n 's/^## //p' Makefile
 
 run:
 	@tests/bin/need run
@@ -79,7 +81,7 @@ install:
 	mkdir -p '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(PREFIX)/share/man/man1'
 	for file in launch lib/* lib/*/* lib/*/*/*; do \
 	  [ -f "$$file" ] || continue; \
-	  case $$file in *.md | *.awk) continue ;; esac; \
+	  case $$file in *.md | lib/completion/*) continue ;; esac; \
 	  to='$(DESTDIR)$(LIBEXEC)/'"$${file#lib/}"; \
 	  mkdir -p "$${to%/*}" && cp "$$file" "$$to" || exit; \
 	  if [ -x "$$file" ]; then mode=755; else mode=644; fi; \
@@ -87,13 +89,18 @@ install:
 	done
 	printf '#!/bin/sh\nexec '\''%s/flatq'\'' "$$@"\n' '$(LIBEXEC)' >'$(DESTDIR)$(PREFIX)/bin/flatq'
 	chmod 755 '$(DESTDIR)$(PREFIX)/bin/flatq'
-	cd lib && awk -v libexec='$(LIBEXEC)' -f engine/manpage.awk flatq $$(sed -n "s/^flatq_verbs='\(.*\)'/\1/p" flatq) ../launch handler beanstalk small-stalk http \
+	cd lib && awk -v libexec='$(LIBEXEC)' -v version='$(VERSION)' -f ../tests/bin/manpage.awk flatq $$(sed -n "s/^flatq_verbs='\(.*\)'/\1/p" flatq) ../launch handler beanstalk small-stalk http \
 	  >'$(DESTDIR)$(MANPAGE)'
 	chmod 644 '$(DESTDIR)$(MANPAGE)'
+	for pair in $(COMPLETION); do \
+	  to='$(DESTDIR)$(PREFIX)/share/'"$${pair#*:}"; \
+	  mkdir -p "$${to%/*}" && cp "lib/completion/flatq.$${pair%%:*}" "$$to" && chmod 644 "$$to" || exit; \
+	done
 
 uninstall:
 	rm -rf '$(DESTDIR)$(LIBEXEC)'
 	rm -f '$(DESTDIR)$(PREFIX)/bin/flatq' '$(DESTDIR)$(MANPAGE)'
+	for pair in $(COMPLETION); do rm -f '$(DESTDIR)$(PREFIX)/share/'"$${pair#*:}"; done
 
 clean:
 	rm -rf .venv .bench .crash .pipeline .lessons .pytest_cache

@@ -34,10 +34,11 @@ def _staged():
             _copy(HERE.parent / "launch", stage / "flatq/sh/launch")
             lib = HERE.parent / "lib"
             for path in lib.rglob("*"):
-                if path.is_file() and path.suffix not in (".md", ".awk"):
+                if path.is_file() and path.suffix != ".md":
                     _copy(path, stage / "flatq/sh" / path.relative_to(lib))
             _copy(HERE.parent / "LICENSE", stage / "LICENSE")
         (stage / "MANIFEST.in").write_text("include build_backend.py\n")
+        (stage / "VERSION").write_bytes(re.search(rb"(?m)^flatq_version=(.+)$", (stage / "flatq/sh/flatq").read_bytes())[1])
         before = Path.cwd()
         os.chdir(stage)
         try:

@@ -74,7 +74,7 @@ def pytest_terminal_summary(terminalreporter):
     for reports in terminalreporter.stats.values():
         for report in reports:
             if hasattr(report, "duration"):
-                name = re.sub(r"@\w+$", "", without_rooms(report.nodeid))  # pytest-xdist adds a test's group to its name
+                name = re.sub(r"@\w+$", "", without_directories(report.nodeid))  # pytest-xdist adds a test's group to its name
                 parts[name.partition("::")[0]] += report.duration
                 tests[name] += report.duration
             if getattr(report, "when", "") == "call":
@@ -89,7 +89,7 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(", ".join(f"{family} {count:,}" for family, count in trials.items()))
     if os.environ.get("FLATQ_TIMES"):
         with open(os.environ["FLATQ_TIMES"], "w") as file:
-            file.writelines(f"{seconds:.1f} {name}\n" for name, seconds in tests.most_common() if seconds >= (10 if everything() else 4))
+            file.writelines(f"{seconds:.1f} {name}\n" for name, seconds in tests.most_common() if seconds >= (30 if everything() else 10))
     terminalreporter.write_line(f"seed {os.environ['FLATQ_SEED']}" + (", everything" if everything() else ""))
 
 
@@ -141,17 +141,17 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if not item.get_closest_marker("full")]
     if not named:  # the longest first, so that at the end no processor waits for a long one
         took = times()
-        items.sort(key=lambda item: -took.get(without_rooms(item.nodeid), 0))
+        items.sort(key=lambda item: -took.get(without_directories(item.nodeid), 0))
 
 
-def without_rooms(name):
+def without_directories(name):
     """A test's name without the directories before its file."""
     return re.sub(r"^[^:]*/", "", name)
 
 
 def times():
-    """tests/support/times has the seconds of each test of `make test` that took over four, and times-all those of `make test-all` that took over ten.
-    They decide only in which order the tests begin. A run with FLATQ_TIMES=FILE writes new ones."""
+    """tests/support/times has the seconds of each test of `make test` that took over ten, and times-all those of `make test-all` that took over 30.
+    They decide only in which order the tests begin: these first, the longest before the others. A run with FLATQ_TIMES=FILE writes new ones."""
     rows = (ROOT / "tests/support" / ("times-all" if everything() else "times")).read_text().splitlines()
     return {name: float(seconds) for seconds, _, name in (row.partition(" ") for row in rows)}
 
@@ -243,15 +243,23 @@ class Runner:
             assert result.status == check, f"{verb} {args}: exit {result.status}, not {check}: {out[:200]!r} {err!r}"
         return result
 
+    def left(self, *processes):
+        """What still runs in the sessions of these. Once a process was waited for, the system gives its number to others, soon on a busy machine: what is
+        found there is ours only if its environment leads to our directories."""
+        waiting = [process for process in processes if process.returncode is None]
+        waited = [process for process in processes if process.returncode is not None]
+        pids = left(*waiting) if waiting else []
+        for pid in left(*waited) if waited else []:
+            carried = living.environment(pid)
+            if os.fsencode(self.home) in carried or os.fsencode(self.spool) in carried:
+                pids.append(pid)
+        return pids
+
     def end(self, *processes):
         """Kill what still runs of these and of all that they started."""
         # RACE: a process that has forked since we looked leaves a child
-        while pids := left(*processes):
-            for pid in pids:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
+        while pids := self.left(*processes):
+            living.kill(pids)
         for process in processes:
             process.wait()
             for pipe in (process.stdin, process.stdout, process.stderr):
@@ -278,6 +286,8 @@ def booted(shell, top):
 
 @pytest.fixture
 def flatq(request, shell, spool, tmp_path, tmp_path_factory):
+    """A Runner: flatq("push", "jobs", input=b"text", check=0) runs lib/push under the test's shell, with a spool that has been used since the boot. A
+    test marked `new` gets no spool. At the end of the test, all that flatq has started is killed."""
     home = tmp_path / "home"
     home.mkdir()
     # a test with its own clock has its own boot, and so tries the tools again
@@ -307,20 +317,21 @@ def put_stub(flatq, path, head, script):
 
     if path.name in ("base64", "mv", "sync"):
         put('exec "$REAL" "$@"')
-        flatq("wal", env={"FLATQ_SYNC": "on", "PATH": f"{path.parent}:{flatq.env['PATH']}"})
+        sync = "on" if path.name == "sync" else flatq.env["FLATQ_SYNC"]
+        flatq("wal", env={"FLATQ_SYNC": sync, "PATH": f"{path.parent}:{flatq.env['PATH']}"})
         flatq.started.pop()
     put(script)
 
 
 @pytest.fixture
 def stub(flatq, tmp_path):
-    """stub(NAME, SCRIPT) puts a program into flatq's PATH, in front of the real one, which is $REAL. A shell may run its own instead, as some
-    builds of busybox do; then the test is skipped."""
+    """stub(NAME, SCRIPT) puts a program into flatq's PATH, in front of the real one, which is $REAL, and returns its path. $ONCE is a file of this
+    path and `.once`, which the script may create. A shell may run its own program instead, as some builds of busybox do; then the test is skipped."""
     place = tmp_path / "stubs"
 
     def put(name, script):
         place.mkdir(exist_ok=True)
-        put_stub(flatq, place / name, "", script)
+        put_stub(flatq, place / name, f"ONCE={place}/{name}.once", script)
         if not flatq.env["PATH"].startswith(f"{place}:"):
             flatq.env["PATH"] = f"{place}:{flatq.env['PATH']}"
         if not runs_stubs(os.path.realpath(flatq.shell), name):

@@ -6,13 +6,14 @@ need engine/slip engine/spool engine/settle
 # only if nothing is left to put back
 batch_putback() {
   batch_why=${2:-dead}
-  under_lock batch_back "$1"
+  under_lock batch_putback_locked "$1"
   batch_code=$?
   wake "$q/wait"
   return $batch_code
 }
 
-batch_back() {
+# batch_putback_locked DIRECTORY - batch_putback under the lock
+batch_putback_locked() {
   need engine/fold engine/proof
   # After a boot, a damaged conf does not keep messages from coming back (queue_after_boot)
   [ "$batch_why" = boot ] || queue_conf || return $?
@@ -31,10 +32,10 @@ batch_back() {
     elif flat_parse "$batch_name"; then
       batch_block=$q/queue/$flat_block
       { [ -d "$batch_block" ] || mkdir -p "$batch_block"; } 2>/dev/null &&
-        moved "$batch_path" "$batch_block/$flat_priority.$flat_first.$flat_last.$flat_count.$((flat_tries + 1)).$flat_nonce" ||
+        rename_path "$batch_path" "$batch_block/$flat_priority.$flat_first.$flat_last.$flat_count.$((flat_tries + 1)).$flat_nonce" ||
         { disk_failed "$q/queue" "queue '$queue'"; return $?; }
     else
-      slip_strange "out/${1##*/}/$batch_name" || return $?
+      set_aside "out/${1##*/}/$batch_name" || return $?
     fi
   done
   # Only rmdir proves that nothing is left. RACE: another process may have put the batch back before we had the lock
@@ -44,13 +45,13 @@ batch_back() {
 # message_held ID - return whether a batch or a claim holds the message with the 12-digit ID; 66: it is proved that none does
 message_held() {
   need engine/proof
-  names_like "$1" out claimed || return $?
+  names_for_id "$1" out claimed || return $?
   for proof_path in $names; do
     case $proof_path in
     out/batch.*/* | claimed/*) ;;
     *) continue ;;
     esac
-    is_like "$1" && return 0
+    path_has_message "$1" && return 0
     [ $? -ne 74 ] || return 74
   done
   return 66
@@ -78,6 +79,7 @@ batch_read() {
       batch_bodies="$batch_bodies $slip_id"
       [ "$slip_key" = - ] || batch_keys="$batch_keys $slip_key $id"
     elif flat_parse "$batch_name"; then
+      [ -z "$spool_shared" ] || no_links "$1/$batch_name" || return $?
       batch_flats="$batch_flats $batch_name"
     fi
   done
@@ -109,7 +111,7 @@ key_read() {
 # key_look KEY - as key_read, but 66 is no proof. Set key_seen if there is such a key
 key_look() {
   key_id='' key_is='' key_seen=1
-  [ ! -h "$q/keys/$1" ] || { why="queue '$queue': a key is a link"; return 74; }
+  [ ! -h "$q/keys/$1" ] && [ ! -p "$q/keys/$1" ] || { why="queue '$queue': a key is a link or a FIFO"; return 74; }
   { { read -r key_id && read -r key_is || :; } <"$q/keys/$1"; } 2>/dev/null || { [ -e "$q/keys/$1" ] || { key_seen=; return 66; }; key_id=; }
   case $key_id in
   '' | *[!0-9]*) ;;
@@ -183,3 +185,5 @@ claims_recover() {
 bulk_awk() {
   if command -v mawk >/dev/null 2>&1; then mawk "$@"; else awk "$@"; fi
 }
+
+part='bulk/batch'

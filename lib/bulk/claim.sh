@@ -110,8 +110,8 @@ claim_more() {
   claim_new=0 bulk_files=200
   [ "$claim_held" -ge "$1" ] || { queue_promote && queue_reclaim; } || return $?
   while [ "$claim_held" -lt "$1" ]; do
-    bulk_choose $(($1 - claim_held)) || { [ $? -eq 66 ] && break; return 74; }
-    sync_paths "$q/out/$batch" && moved "$q/out/$batch" "$claim/$claim_next.$bulk_got" ||
+    bulk_choose $(($1 - claim_held)) || { claim_code=$?; [ $claim_code -ne 66 ] || break; return $claim_code; }
+    sync_paths "$q/out/$batch" && rename_path "$q/out/$batch" "$claim/$claim_next.$bulk_got" ||
       { disk_failed "$claim" "queue '$queue'"; claim_code=$?; batch_putback "$q/out/$batch"; return $claim_code; }
     claim_held=$((claim_held + bulk_got)) claim_new=$((claim_new + bulk_got))
     segment_parse "$claim_next.$bulk_got"
@@ -143,7 +143,7 @@ claim_flatten() {
     claim_stage=$q/tmp/claim.$nonce
     mkdir "$claim_stage" 2>/dev/null 9>&9 || { disk_failed "$q/tmp" "queue '$queue'"; return $?; }
     while [ $# -gt 0 ]; do segment_run "$@" || return $?; shift "$segment_took"; done
-    sync_many "$claim_stage" && moved "$claim_stage" "$segment.flat" && sync_paths "$claim" && segment_sweep "$segment" ||
+    sync_many "$claim_stage" && rename_path "$claim_stage" "$segment.flat" && sync_paths "$claim" && segment_sweep "$segment" ||
       { disk_failed "$claim" "queue '$queue'"; return $?; }
   done
 }
@@ -189,7 +189,7 @@ claim_settle() {
     [ "$claim_at" != "$segment_end" ] || claim_found=1
   done
   [ -n "$claim_found" ] || { why="queue '$queue': no segment ends at offset $1"; return 65; }
-  moved "$claim/settled.$claim_settled" "$claim/settled.$claim_at" || { disk_failed "$claim" "queue '$queue'"; return $?; }
+  rename_path "$claim/settled.$claim_settled" "$claim/settled.$claim_at" || { disk_failed "$claim" "queue '$queue'"; return $?; }
   sync_paths "$claim" || { why="queue '$queue': cannot sync"; return 74; }
   claim_settled=$claim_at
   bulk_log settle "$claim_new"
@@ -208,17 +208,19 @@ claim_back() {
   for segment in $segments; do
     segment_parse "$segment" && [ "$segment_count" != 0 ] || continue
     batch_new
-    moved "$claim/$segment" "$q/out/$batch" || { disk_failed "$claim" "queue '$queue'"; return $?; }
+    rename_path "$claim/$segment" "$q/out/$batch" || { disk_failed "$claim" "queue '$queue'"; return $?; }
     claim_batches="$claim_batches $batch"
   done
   if ! sync_paths "$claim" "$q/out"; then why="queue '$queue': cannot sync"; return 74; fi
   for batch in $claim_batches; do
     batch_putback "$q/out/$batch" unclaim || return $?
   done
-  moved "$claim/settled.$claim_settled" "$claim/settled.$claim_next" || { disk_failed "$claim" "queue '$queue'"; return $?; }
+  rename_path "$claim/settled.$claim_settled" "$claim/settled.$claim_next" || { disk_failed "$claim" "queue '$queue'"; return $?; }
   [ "$claim_new" = 0 ] || bulk_log release "$claim_new"
   claim_settled=$claim_next
   # Remove the mark only when settled.OFFSET, which says the same, is synced
   if ! sync_paths "$claim"; then why="queue '$queue': cannot sync"; return 74; fi
   claim_recover synced
 }
+
+part='bulk/claim'

@@ -22,6 +22,7 @@ bulk_push() {
   [ "$bulk_count" = 0 ] || wake "$q/wait" "$bulk_count"
 }
 
+# bulk_stopped SIGNAL - the trap of bulk_push
 bulk_stopped() {
   trap - HUP INT TERM
   rm -rf "$bulk_stage" 2>/dev/null
@@ -46,16 +47,16 @@ bulk_write() {
   [ "$bulk_count" != 0 ] || return 0
   # Count in ranges of a thousand ids, since mksh has 32-bit numbers
   ids_block $(((bulk_count + 999) / 1000)) || return $?
-  ids_turned=1
+  ids_opened=1
   clock_epoch "$now"
   pad "$push_priority" 0000000000
-  bulk_said=$(FLATQ_STAGE=$bulk_stage FLATQ_FIRST=$ids_first FLATQ_PRIORITY=$padded FLATQ_COUNT=$bulk_count \
+  bulk_priority=$padded
+  bulk_blocks || return $?
+  bulk_said=$(FLATQ_STAGE=$bulk_stage FLATQ_FIRST=$ids_first FLATQ_PRIORITY=$bulk_priority FLATQ_COUNT=$bulk_count \
     FLATQ_REST=".0.0.$push_lease.0.$epoch_time." FLATQ_NONCE=$nonce FLATQ_MOST=${FLATQ_MOST_BYTES:-} FLATQ_TTY=$([ -t 2 ] && printf /dev/tty) bulk_awk '
-      function flush(   name, i, block, path) {
+      function flush(   i, path) {
         if (!n) return 0
-        block = ENVIRON["FLATQ_STAGE"] "/" pri "." substr(ids[1], 1, 7)
-        if (!(block in made)) { if (system("mkdir \"$FLATQ_STAGE/" pri "." substr(ids[1], 1, 7) "\"")) exit bad = 74; made[block] = 1 }
-        path = block "/" pri "." ids[1] "." ids[n] "." n ".0." ENVIRON["FLATQ_NONCE"]
+        path = ENVIRON["FLATQ_STAGE"] "/" pri "." substr(ids[1], 1, 7) "/" pri "." ids[1] "." ids[n] "." n ".0." ENVIRON["FLATQ_NONCE"]
         for (i = 1; i <= n; i++) { print pri "." ids[i] lines[i] >path; written += length(lines[i]) + 24 }
         if (close(path)) exit bad = 74
         n = bytes = 0
@@ -89,6 +90,19 @@ bulk_write() {
   bulk_first=$unpadded
   bulk_whole || { disk_failed "$bulk_stage" "queue '$queue'"; return $?; }
   sync_many "$bulk_stage" || { why="queue '$queue': cannot sync"; return 74; }
+}
+
+# bulk_blocks - create the blocks of the stage, by the ids that bulk_count messages get. Not by awk: where the caller ignores CHLD, its `system` fails
+bulk_blocks() {
+  unpad "${ids_first%???}"
+  bulk_block=$((unpadded / 100)) bulk_range=$(((unpadded + (bulk_count - 1) / 1000) / 100))
+  set --
+  while [ $bulk_block -le $bulk_range ]; do
+    pad $bulk_block 0000000
+    set -- "$@" "$bulk_stage/$bulk_priority.$padded"
+    bulk_block=$((bulk_block + 1))
+  done
+  mkdir "$@" 2>/dev/null || disk_failed "$bulk_stage" "queue '$queue'"
 }
 
 # bulk_whole - check that the stage holds as many bytes as were to be written, since some awks do not notice a full disk
@@ -208,3 +222,5 @@ bulk_commit() {
   fi
   log_line push "$bulk_first" 0 "$bulk_bytes" 0 "bulk-$bulk_count"
 }
+
+part='bulk/push'

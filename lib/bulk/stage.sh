@@ -49,3 +49,5 @@ stage_enter() {
   [ $stage_code -eq 0 ] || return $stage_code
   wake "$q/wait" "$bulk_count"
 }
+
+part='bulk/stage'

@@ -12,6 +12,7 @@ bulk_take() {
   under_lock bulk_choose "$1"
 }
 
+# bulk_choose MOST - bulk_take under the lock
 bulk_choose() {
   bulk_doubts=
   while :; do
@@ -27,10 +28,12 @@ bulk_choose() {
       clock_read
       queue_promote && queue_reclaim || return $?
       continue ;;
-    queue) bulk_flats "$1" && break ;;
-    *) bulk_singles "$1" && break ;;
+    queue) bulk_flats "$1" ;;
+    *) bulk_singles "$1" ;;
     esac
-    [ $? -eq 75 ] || return 74
+    bulk_code=$?
+    # 75: look again
+    [ $bulk_code -eq 75 ] || return $bulk_code
   done
 }
 
@@ -62,7 +65,8 @@ batch_new() {
   batch=batch.$owner.$nonce.$later
 }
 
-bulk_batch() {
+# batch_make - create a new batch of ours in out/
+batch_make() {
   batch_new
   mkdir "$q/out/$batch" 2>/dev/null 9>&9 || disk_failed "$q/out" "queue '$queue'"
 }
@@ -75,11 +79,11 @@ bulk_singles() {
     bulk_name=${bulk_path##*/}
     [ "$bulk_name" != '*' ] && [ $bulk_got -lt "$1" ] && [ $bulk_got -lt 500 ] || break
     [ -z "$least" ] || [ "$bulk_name" \< "$least" ] || break
-    slip_parse "$bulk_name" || { slip_strange "$bulk_place/$bulk_name"; continue; }
+    slip_parse "$bulk_name" || { set_aside "$bulk_place/$bulk_name"; continue; }
     bulk_names="$bulk_names $bulk_name" bulk_got=$((bulk_got + 1))
   done
   [ $bulk_got -gt 0 ] || return 75
-  bulk_batch || return $?
+  batch_make || return $?
   # RACE: mv does not find those that another process took first
   # shellcheck disable=SC2086 # names without blanks
   (cd "$q/$bulk_place" && exec mv -f $bulk_names "$q/out/$batch/" 9>&9) 2>/dev/null
@@ -95,19 +99,8 @@ bulk_flats() {
   bulk_elsewhere queue
   # queue_unfold sets aside what is not a flat file
   flat_parse "$bulk_name" || { queue_unfold "$bulk_name" || return $?; return 75; }
-  bulk_block=$flat_block bulk_names='' bulk_got=0 bulk_taken=0 bulk_next=
-  # Find the first file of the next blocks: a file of messages that were put back and folded again may reach beyond it
-  for bulk_path in "$q"/queue/*; do
-    case ${bulk_path##*/} in
-    *[!0-9.]*) continue ;;
-    esac
-    [ "${bulk_path##*/}" \> "$bulk_block" ] || continue
-    for bulk_file in "$bulk_path"/*; do
-      [ ! -e "$bulk_file" ] || bulk_next=${bulk_file##*/}
-      break
-    done
-    [ -z "$bulk_next" ] || break
-  done
+  bulk_block=$flat_block bulk_names='' bulk_got=0 bulk_taken=0
+  bulk_next_block
   set -- "$1" "$q/queue/$flat_block"/* end
   bulk_most=$1
   shift
@@ -125,12 +118,38 @@ bulk_flats() {
     queue_unfold "$bulk_name" || return $?
     return 75
   fi
-  bulk_batch || return $?
+  batch_make || return $?
   # shellcheck disable=SC2086 # names without blanks
   (cd "$q/queue/$bulk_block" && exec mv -f $bulk_names "$q/out/$batch/" 9>&9) 2>/dev/null || { disk_failed "$q/out" "queue '$queue'"; return $?; }
   for bulk_path in "$q/queue/$bulk_block"/*; do
     [ -e "$bulk_path" ] || rmdir "$q/queue/$bulk_block" 2>/dev/null
     break
+  done
+}
+
+# bulk_next_block - set bulk_next to the first file of the blocks after bulk_block; empty: there is none. A file of messages that were put back and folded
+# again may reach beyond it
+bulk_next_block() {
+  bulk_next=
+  for bulk_path in "$q"/queue/*; do
+    case ${bulk_path##*/} in
+    *[!0-9.]*) continue ;;
+    esac
+    [ "${bulk_path##*/}" \> "$bulk_block" ] || continue
+    for bulk_file in "$bulk_path"/*; do
+      [ ! -e "$bulk_file" ] || bulk_next=${bulk_file##*/}
+      break
+    done
+    [ -z "$bulk_next" ] || break
+  done
+}
+
+# bulk_own - as body_own, for the batch's files and the bodies of its messages
+bulk_own() {
+  [ -n "$spool_shared" ] || return 0
+  for bulk_path in "$q/out/$batch"/*; do
+    no_links "$bulk_path" || return $?
+    ! slip_parse "${bulk_path##*/}" || body_own || return $?
   done
 }
 
@@ -175,8 +194,8 @@ bulk_measure() {
   return 74
 }
 
-# bulk_received - return 0 if the one who gets the batch has it: without -a, as far as a door can see; with -a, by a line `ok` from there.
-# The line `sent` shows that the batch is whole: a door's error line may come in place of the rest
+# bulk_received - return 0 if the client has received the batch: without -a, as far as a door can see; with -a, once it has sent a line `ok`.
+# The line `sent` tells the client that the batch is whole: a door's error line could stand in place of the rest
 bulk_received() {
   [ -n "${bulk_asks:-}" ] || { door_delivered; return $?; }
   door_waits 3600
@@ -190,7 +209,7 @@ bulk_pop() {
   shift 3
   bulk_any='' bulk_open=
   for bulk_queue in "$@"; do
-    bulk_of_queue "$bulk_queue" || return $?
+    bulk_from_queue "$bulk_queue" || return $?
   done
   [ -z "$bulk_any" ] || return 0
   if [ "$bulk_wait" = 0 ]; then
@@ -203,39 +222,47 @@ bulk_pop() {
   owner_read
   take_wait "$bulk_wait" "$owner" "$owner_lease" "$@" || return $?
   set -- "$queue" "$@"
-  { body_print && { [ "$bulk_mode" = l ] && printf '\n' || printf '\000'; } && door_delivered; } || { bulk_code=$?; take_back; return $bulk_code; }
+  { body_print && bulk_end_print && door_delivered; } || { bulk_code=$?; take_back; return $bulk_code; }
   taken_settle || return $?
   taken=
   clock_read
   queue_log pop
   bulk_left=$((bulk_left - 1))
   for bulk_queue in "$@"; do
-    bulk_of_queue "$bulk_queue" || return $?
+    bulk_from_queue "$bulk_queue" || return $?
   done
 }
 
-# bulk_of_queue QUEUE - write out and settle batches until the queue is empty or bulk_left is 0
-bulk_of_queue() {
-  queue_open "$1" || { [ $? -eq 66 ] && bulk_open=1; return $?; }
+# bulk_end_print - write the end of the one message that was waited for
+bulk_end_print() {
+  if [ "$bulk_mode" = l ]; then printf '\n'; else printf '\000'; fi 2>/dev/null && return 0
+  why="queue '$queue': message $id could not be written out in full"
+  return 74
+}
+
+# bulk_from_queue QUEUE - write out and settle batches until the queue is empty or bulk_left is 0
+bulk_from_queue() {
+  queue_open "$1" || { bulk_code=$?; [ $bulk_code -eq 66 ] || return $bulk_code; bulk_open=1; return 0; }
   [ -e "$q/closed" ] || bulk_open=1
   clock_read
   queue_tend
   bulk_looked=
   while [ "$bulk_left" -gt 0 ]; do
     bulk_take "$bulk_left"
-    case $? in
+    bulk_code=$?
+    case $bulk_code in
     0) ;;
     66)
-      [ -z "$bulk_looked" ] || return 0
+      [ -z "$bulk_looked" ] || { [ -z "$proof_delayed" ] || bulk_open=1; return 0; }
       clock_read
       queue_reclaim || return $?
       bulk_looked=1
       continue ;;
     # RACE: another process dropped the queue meanwhile
     69) bulk_open=1; return 0 ;;
-    *) return 74 ;;
+    *) return $bulk_code ;;
     esac
-    { [ -z "${bulk_asks:-}" ] || bulk_measure; } && bulk_print "$bulk_mode" && bulk_received || { batch_putback "$q/out/$batch"; return 74; }
+    bulk_own && { [ -z "${bulk_asks:-}" ] || bulk_measure; } && bulk_print "$bulk_mode" && bulk_received || { batch_putback "$q/out/$batch"; return 74; }
     under_lock bulk_settle || return $?
     bulk_any=1 bulk_left=$((bulk_left - bulk_got)) bulk_looked=
     bulk_log pop "$bulk_got"
@@ -253,7 +280,7 @@ bulk_log() {
 # bulk_settle - settle the batch under the lock. A process that puts batches back holds the lock too, so it sees the marker
 bulk_settle() {
   expect_path "$q/out/$batch" "queue '$queue': what was taken is no longer yours" || return $?
-  { true >"$q/done/$batch"; } 2>/dev/null || { disk_failed "$q/done" "queue '$queue'"; return $?; }
+  file_mark "$q/done/$batch" || { disk_failed "$q/done" "queue '$queue'"; return $?; }
   sweep_names=$batch
   sweep_these
 }
@@ -264,3 +291,5 @@ bulk_stop() {
   [ -z "${batch:-}" ] || [ -e "$q/done/$batch" ] || [ ! -d "$q/out/$batch" ] || batch_putback "$q/out/$batch"
   take_stopped "$1"
 }
+
+part='bulk/take'

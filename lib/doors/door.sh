@@ -6,6 +6,8 @@
 # An ncat before 7.96 ends as soon as the client has sent its last byte, and drops what the handler writes after that. A write to the
 # connection itself arrives. The connection is non-blocking, so make it blocking before a large answer. Under TLS, never write past ncat.
 
+# shellcheck disable=SC2016 # perl's variables
+
 # door_busy - the trap for the guard's USR1 (too many connections), until the first request
 door_busy() {
   die 75 'busy: too many connections, try again later'
@@ -13,13 +15,15 @@ door_busy() {
 
 # door_turn - called while a verb waits (engine/wait.sh): stop waiting if the client is gone
 door_turn() {
-  ! door_left || door_gone=gone take_stop=1
+  ! door_client_gone || door_gone=gone take_stop=1
 }
 
-# door_left - return 0 if we know that the client is gone: its connection was reset; or it was ended, and its other end is on this system
-# and no process holds it. A client elsewhere that only sends no more looks the same as one that is gone
-door_left() {
-  [ -z "$door_unix" ] || { door_parted; return $?; }
+# door_client_gone - return 0 if we know that the client is gone: its connection was reset; or it was ended, and its other end is on this system
+# and no process holds it. A client elsewhere that only sends no more looks the same as one that is gone. sshd gives us pipes, and closes them when
+# the connection has ended
+door_client_gone() {
+  [ -z "$door_pipe" ] || { door_unheard; return $?; }
+  [ -z "$door_unix" ] || { door_unix_gone; return $?; }
   [ -n "$door_inode" ] || return 1
   door_local=
   # RACE: the table is not read in one piece, so a row may be missed: believe it only when it is missing twice
@@ -48,7 +52,7 @@ door_help() {
 # launch: o one connection at a time, d the connection itself may be written to, u it is a socket in the file system; EPOCH is for the log,
 # INSTANCE for doors/beanstalk/tally.sh. launch passes them as arguments, since anybody may have set a variable in the environment
 door_open() {
-  FLATQ_GUARD='' FLATQ_ONE='' FLATQ_DIRECT='' door_unix='' take_stop='' door_missed=0 door_epoch=${3:-} door_of=${4:-0}
+  FLATQ_GUARD='' FLATQ_ONE='' FLATQ_DIRECT='' door_unix='' door_pipe='' take_stop='' door_missed=0 door_epoch=${3:-} door_of=${4:-0}
   if [ "${1:-}" = launch ]; then
     FLATQ_GUARD=1
     case ${2:-} in *o*) FLATQ_ONE=1 ;; esac
@@ -61,9 +65,9 @@ door_open() {
   trap '' PIPE
   door_inode='' door_blocks=1 door_data='' door_said='' door_gone='' door_relayed='' door_prompt='' door_mark='' door_nonce='' door_verb=- door_wait=0 door_line='' door_lead=
   # Register with the guard or refuse the connection: the guard can only time out connections it knows
-  [ -z "${FLATQ_GUARD:-}" ] || { printf '\nc %s %s\n' "$$" "$PPID" >&3; } 2>/dev/null || exit 75
   clock_read
   door_began=$now
+  [ -z "$FLATQ_GUARD" ] || { owner_read; printf '\nc %s %s %s\n' "$$" "$PPID" "${owner#*-}" >&3; } 2>/dev/null || exit 75
   trap door_end EXIT
   trap 'die 75 "the door ended the connection: it was idle or slow, there were too many, or the door is closing"' HUP INT TERM
   if [ -n "${FLATQ_GUARD:-}" ] && [ -S "$FLATQ_PROC/self/fd/4" ]; then
@@ -72,6 +76,8 @@ door_open() {
     if [ -n "${FLATQ_DIRECT:-}" ]; then exec >&4; else door_blocks=1 door_relayed=1; fi
   elif [ -S "$FLATQ_PROC/self/fd/1" ]; then
     door_socket 1
+  elif [ -z "$FLATQ_GUARD" ] && [ -p "$FLATQ_PROC/self/fd/1" ]; then
+    door_pipe=1
   fi
   exec 4>&-
   # inetd connects descriptor 2 to the client too
@@ -99,15 +105,24 @@ door_socket() {
 # door_reply SIZE - called before the bytes of a message are written; an unknown SIZE is `large`
 door_reply() {
   door_data=1
-  door_room "$1"
+  door_blocking "$1"
 }
 
-# door_room SIZE - called before an answer is written that may be large
-door_room() {
+# door_ask PERL PYTHON [ARGUMENT] - run the script PERL with standard input being the client's connection, or where perl is missing or fails, PYTHON;
+# return 0 for yes, 1 for no, else what is not known. They cannot write to the client: a `python3` may be a script that does. Callers give our output as
+# `0>&1`, since yash has no `<&1` of a pipe
+door_ask() {
+  perl -e "$1" ${3+"$3"} >/dev/null 2>&1
+  ask_code=$?
+  [ $ask_code -gt 1 ] || return $ask_code
+  python3 -c "$2" ${3+"$3"} >/dev/null 2>&1
+}
+
+# door_blocking SIZE - called before an answer is written that may be large
+door_blocking() {
   [ -z "$door_blocks" ] && [ ${#1} -gt 4 ] || return 0
   door_blocks=1
-  perl -MFcntl -e 'exit !fcntl(STDOUT, F_SETFL, fcntl(STDOUT, F_GETFL, 0) & ~O_NONBLOCK)' 2>/dev/null ||
-    python3 -c 'import os; os.set_blocking(1, True)' 2>/dev/null && return 0
+  door_ask 'use Fcntl; exit !fcntl(STDIN, F_SETFL, fcntl(STDIN, F_GETFL, 0) & ~O_NONBLOCK)' 'import os; os.set_blocking(0, True)' 0>&1 && return 0
   # Write through ncat, which must still live
   why='a large answer to a client that sends no more needs perl or python3 here'
   door_ncat_lives || return 75
@@ -115,36 +130,44 @@ door_room() {
   door_inode=
 }
 
-# door_pieces - called before an answer that is written in pieces, if another went before: TCP holds back the second piece until the client
+# door_nodelay - called before an answer that is written in pieces, if another went before: TCP holds back the second piece until the client
 # has acknowledged the first, which takes 40 ms. Set TCP_NODELAY, once
-door_pieces() {
+door_nodelay() {
   [ -n "$door_inode" ] && [ -z "$door_relayed$door_prompt" ] || return 0
   door_prompt=1
-  perl -e 'exit !setsockopt(STDOUT, 6, 1, 1)' 2>/dev/null ||
-    python3 -c 'import socket; socket.socket(fileno=1).setsockopt(6, 1, 1)' 2>/dev/null || :
+  door_ask 'exit !setsockopt(STDIN, 6, 1, 1)' 'import socket; socket.socket(fileno=0).setsockopt(6, 1, 1)' 0>&1 || :
 }
 
 # door_ncat_lives - return whether the ncat that serves this client lives; if not, the client sends no more, or is gone. A killed ncat closes
-# its files, which ends our input, a little before it is dead; its flags then say that it is exiting (PF_EXITING, 4)
+# its files, which ends our input, a little before it is dead; its flags then say that it is exiting (PF_EXITING, 4). Another connection's ncat may get the
+# number of one that has ended; but then the handler has another parent
 door_ncat_lives() {
-  { read -r door_stat <"$FLATQ_PROC/$PPID/stat"; } 2>/dev/null || return 1
+  # Look twice: one look may fail
+  { read -r door_stat <"$FLATQ_PROC/$PPID/stat" || read -r door_stat <"$FLATQ_PROC/$PPID/stat"; } 2>/dev/null || return 1
   case $door_stat in
   *'(ncat) '[!ZX]*) [ -n "${FLATQ_GUARD:-}" ] || return 1 ;;
   *) return 1 ;;
   esac
   # shellcheck disable=SC2086 # the words are what is wanted
   set -- ${door_stat##*') '}
-  [ $(($7 & 4)) -eq 0 ]
+  [ $(($7 & 4)) -eq 0 ] || return 1
+  # RACE: look at the parent last, since ncat may end between the two looks
+  { read -r door_stat <"$FLATQ_PROC/$$/stat" || read -r door_stat <"$FLATQ_PROC/$$/stat"; } 2>/dev/null || return 1
+  case ${door_stat##*') '} in
+  ?" $PPID "*) return 0 ;;
+  esac
+  return 1
 }
 
 # door_delivered - return 0 once the client's system has acknowledged the whole answer, 74 if it cannot have received it. A write to a client
 # that is gone, or reads nothing, succeeds; the reply of its system may close the socket later. While the socket is there, what its system
-# received is not counted as unsent. A client may also have reset its connection after the whole answer (door_taken). What ncat passes on
+# received is not counted as unsent. A client may also have reset its connection after the whole answer (door_acknowledged). What ncat passes on
 # (TLS, ncat from 7.96 on) is not seen
 door_delivered() {
   [ -n "$door_inode" ] && [ -z "$door_relayed" ] || return 0
   door_looks=0
-  while door_row; do
+  # RACE: see door_client_gone
+  while door_row || door_row; do
     [ "$door_unsent" != 00000000 ] || return 0
     # The client is slow or far away. The guard ends us if it reads nothing more; without a guard, wait half a minute
     [ -n "${FLATQ_GUARD:-}" ] || [ $door_looks -lt 80 ] || break
@@ -152,31 +175,29 @@ door_delivered() {
     [ $door_looks -lt 20 ] || door_pause=0.5
     sleep $door_pause 2>/dev/null || sleep 1
   done
-  ! door_taken || return 0
+  ! door_acknowledged || return 0
   door_gone=gone why='the client is gone'
   return 74
 }
 
-# door_taken - return whether the client's system acknowledged everything that was written to a connection that is closed now: TCP_INFO still
+# door_acknowledged - return whether the client's system acknowledged everything that was written to a connection that is closed now: TCP_INFO still
 # has its counters (bytes acknowledged, not sent, sent, sent again). Without perl and python3, or before Linux 4.19, that is unknown
-door_taken() {
-  perl -e '$info = getsockopt(STDOUT, 6, 11); exit 1 if length $info < 216;
-    ($acked, $unsent, $sent, $again) = unpack "x120 Q x16 L x52 Q Q", $info; exit !($unsent == 0 && $acked >= $sent - $again)' 2>/dev/null ||
-    python3 -c 'import socket, struct
-acked, unsent, sent, again = struct.unpack_from("=120xQ16xL52xQQ", socket.socket(fileno=1).getsockopt(6, 11, 256))
-raise SystemExit(unsent > 0 or acked < sent - again)' 2>/dev/null
+door_acknowledged() {
+  door_ask '$info = getsockopt(STDIN, 6, 11); exit 2 if length $info < 216;
+    ($acked, $unsent, $sent, $again) = unpack "x120 Q x16 L x52 Q Q", $info; exit !($unsent == 0 && $acked >= $sent - $again)' 'import socket, struct
+acked, unsent, sent, again = struct.unpack_from("=120xQ16xL52xQQ", socket.socket(fileno=0).getsockopt(6, 11, 256))
+raise SystemExit(unsent > 0 or acked < sent - again)' 0>&1
 }
 
-# door_hung - return whether the client of a socket that is not TCP has sent its last byte, even if not all is read yet: peek behind the unread
+# door_half_closed - return whether the client of a socket that is not TCP has sent its last byte, even if not all is read yet: peek behind the unread
 # bytes (SO_PEEK_OFF, MSG_PEEK | MSG_DONTWAIT)
-door_hung() {
+door_half_closed() {
   [ -S "$FLATQ_PROC/self/fd/0" ] || return 1
-  perl -e 'setsockopt(STDIN, 1, 42, 0) or exit 1; do { $from = recv(STDIN, $bytes, 65536, 0x42) } while defined $from && length $bytes;
-    setsockopt(STDIN, 1, 42, -1); exit !defined $from' 2>/dev/null ||
-    python3 -c 'import select
+  door_ask 'setsockopt(STDIN, 1, 42, 0) or exit 2; do { $from = recv(STDIN, $bytes, 65536, 0x42) } while defined $from && length $bytes;
+    setsockopt(STDIN, 1, 42, -1); exit !defined $from' 'import select
 look = select.poll()
 look.register(0, select.POLLRDHUP)
-raise SystemExit(not look.poll(0))' 2>/dev/null
+raise SystemExit(not look.poll(0))'
 }
 
 # door_waits SECONDS - tell the guard that the client may be silent for so long. One that keeps all others out may not
@@ -186,19 +207,26 @@ door_waits() {
   printf '\nl %s %s %s\n' "$$" "$1" "$door_verb" >&3
 }
 
-# door_parted - return whether the client of a socket in the file system is gone: then even to send nothing fails
-door_parted() {
-  perl -e 'exit !(!defined send(STDOUT, "", 0x4000) && $!{EPIPE})' 2>/dev/null ||
-    python3 -c 'import socket
-try: socket.socket(fileno=1).send(b"")
+# door_unix_gone - return whether the client of a socket in the file system is gone: then even to send nothing fails
+door_unix_gone() {
+  door_ask 'open OUT, ">&=0"; exit !(!defined send(OUT, "", 0x4000) && $!{EPIPE})' 'import socket
+try: socket.socket(fileno=0).send(b"")
 except BrokenPipeError: raise SystemExit(0)
-raise SystemExit(1)' 2>/dev/null
+raise SystemExit(1)' 0>&1
 }
 
-# door_read - return whether a socket that is not TCP has ended, and all that the client sent was read
-door_read() {
-  perl -e 'exit !(defined recv(STDIN, $byte, 1, 0x42) && !length $byte)' 2>/dev/null ||
-    python3 -c 'import socket; raise SystemExit(socket.socket(fileno=0).recv(1, 0x42) != b"")' 2>/dev/null
+# door_unheard - return whether nobody reads the pipe that is our output: a writing end that can be read from is one with an error
+door_unheard() {
+  door_ask 'vec($ends, 0, 1) = 1; exit !(select($ends, undef, undef, 0) > 0)' 'import select
+look = select.poll()
+look.register(0, 0)
+raise SystemExit(not look.poll(0))' 0>&1
+}
+
+# door_unix_ended - return whether a socket that is not TCP has ended, and all that the client sent was read
+door_unix_ended() {
+  door_ask 'exit !(defined recv(STDIN, $byte, 1, 0x42) && !length $byte)' \
+    'import socket; raise SystemExit(socket.socket(fileno=0).recv(1, 0x42) != b"")'
 }
 
 # door_whole SIZE - return 65 if the input, whose body has SIZE bytes (empty: unknown), ended without the client's doing: the connection was reset; or ncat was
@@ -208,29 +236,28 @@ door_whole() {
   why='the client was cut off'
   # ncat closes our input a little before it ends itself
   if [ -n "$door_unix" ]; then
-    door_ncat_lives || door_read <&1
+    door_ncat_lives || door_unix_ended 0>&1
   elif [ -n "$door_inode" ]; then
     # The end of the connection counts as one unread byte
-    door_row && { door_ncat_lives || case $door_state.$door_unread in 01.*) false ;; *.0000000[01]) door_passed "$1" ;; *) false ;; esac; }
+    door_row && { door_ncat_lives || case $door_state.$door_unread in 01.*) false ;; *.0000000[01]) door_ncat_passed "$1" ;; *) false ;; esac; }
   fi && return 0
   door_gone=gone
   return 65
 }
 
-# door_passed SIZE - return whether ncat, which is gone, had passed on all that it read. An ncat that has ended by itself had; a killed one may
+# door_ncat_passed SIZE - return whether ncat, which is gone, had passed on all that it read. An ncat that has ended by itself had; a killed one may
 # have waited in a write, with bytes in its memory. TCP_INFO counts what the client sent, and its end as one byte. The pipe holds the first 4096
 # bytes, so for these ncat does not wait, and they are not worth a process
-door_passed() {
+door_ncat_passed() {
   [ -n "$FLATQ_GUARD" ] && [ -n "$door_lead" ] && [ -n "$1" ] && [ -z "$door_relayed${push_dot:-}" ] || return 0
   # Of a message over the limit, not all is read
   [ -z "${FLATQ_MOST_BYTES:-}" ] || [ "$1" -le "$FLATQ_MOST_BYTES" ] || return 0
   set -- $((door_lead + $1))
   [ "$1" -gt 4096 ] || return 0
   why='perhaps not all of the message came: state its length (push -n), or see that perl or python3 is here'
-  perl -e '$info = getsockopt(STDOUT, 6, 11); exit !(length $info >= 136 && unpack("x128 Q", $info) == $ARGV[0] + 1)' "$1" 2>/dev/null ||
-    python3 -c 'import socket, struct, sys
-received, = struct.unpack_from("=128xQ", socket.socket(fileno=1).getsockopt(6, 11, 256))
-raise SystemExit(received != int(sys.argv[1]) + 1)' "$1" 2>/dev/null
+  door_ask '$info = getsockopt(STDIN, 6, 11); exit 2 if length $info < 136; exit !(unpack("x128 Q", $info) == $ARGV[0] + 1)' 'import socket, struct, sys
+received, = struct.unpack_from("=128xQ", socket.socket(fileno=0).getsockopt(6, 11, 256))
+raise SystemExit(received != int(sys.argv[1]) + 1)' "$1" 0>&1
 }
 
 # door_body_end - in the line door, nothing follows a body
@@ -254,8 +281,10 @@ door_row() {
   done
   # Without a table nothing is known
   [ $# -gt 0 ] || { door_local='' door_state=08 door_unsent=00000000 door_unread=00000000; return 0; }
-  # RACE: the shell does not read the table in one piece, and may have missed a row: look again with awk
-  door_state=$(exec awk -v "inode=$door_inode" '$10 == inode { print $4 "." $5 "." $2 "." $3; exit }' "$@")
+  # RACE: the shell does not read the table in one piece, and may have missed a row: look again with awk. An awk that was killed has seen nothing (R1)
+  for door_try in 1 2; do
+    door_state=$(exec awk -v "inode=$door_inode" '$10 == inode { print $4 "." $5 "." $2 "." $3; exit }' "$@") && break
+  done
   door_remote=${door_state##*.} door_state=${door_state%.*}
   door_local=${door_state##*.} door_state=${door_state%.*}
   door_unsent=${door_state#*.} door_state=${door_state%.*}
@@ -321,7 +350,8 @@ door_date() {
   IFS=.
   # shellcheck disable=SC2086 # the fields are what is wanted
   set -- $door_year "$clock_c"
-  IFS=' 	
-'
+  IFS=$blanks
   door_time=$1-$2-$3T$4:$5:$6.$7Z
 }
+
+part='doors/door'

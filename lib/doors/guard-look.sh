@@ -5,23 +5,19 @@ need engine/process doors/door doors/guard
 # guard_second - run the checks of a second; return 1 if launch is gone
 guard_second() {
   guard_now=$((guard_now + 1))
-  if { read -r guard_stat <"$FLATQ_PROC/self/stat"; } 2>/dev/null; then
-    # A killed launch may stay as a zombie, but its children have another parent at once
+  guard_parent "$$" || return 1
+  # With several doors: end when their parent has ended, if nothing else does that
+  if [ -z "${launch_parent:-}" ]; then
+    :
+  elif [ -e "$FLATQ_PROC/self/stat" ]; then
+    # A look that failed is repeated in a second
+    guard_stat=") - $launch_parent "
+    { read -r guard_stat <"$FLATQ_PROC/$$/stat"; } 2>/dev/null || ! process_gone "$$" || return 1
     guard_stat=${guard_stat##*') '}
     guard_stat=${guard_stat#* }
-    [ "${guard_stat%% *}" = "$$" ] || return 1
-    # With several doors: end when their parent has ended, if nothing else does that
-    if [ -n "${launch_parent:-}" ]; then
-      # A look that failed is repeated in a second
-      guard_stat=") - $launch_parent "
-      { read -r guard_stat <"$FLATQ_PROC/$$/stat"; } 2>/dev/null || ! process_gone "$$" || return 1
-      guard_stat=${guard_stat##*') '}
-      guard_stat=${guard_stat#* }
-      [ "${guard_stat%% *}" = "$launch_parent" ] || return 1
-    fi
+    [ "${guard_stat%% *}" = "$launch_parent" ] || return 1
   else
-    kill -0 "$$" 2>/dev/null || return 1
-    [ -z "${launch_parent:-}" ] || kill -0 "$launch_parent" 2>/dev/null || return 1
+    kill -0 "$launch_parent" 2>/dev/null || return 1
   fi
   guard_checkpoint
   # If there are many, look at some each second, in turn: those move to the end of the list
@@ -43,13 +39,21 @@ guard_second() {
 
 # guard_checkpoint - run the checkpoint beside everything else, one at a time: within a second after a connection, and every ten seconds
 guard_checkpoint() {
+  # If the process that runs it was killed, its `w` never comes
+  [ -z "$guard_wal" ] || ! guard_gone "$guard_wal" "${guard_wal_started#-}" || guard_checkpoint_ended
   [ -n "$guard_due" ] || [ $((guard_now % 10)) -eq 0 ] || return 0
   [ -z "$guard_wal" ] || return 0
-  guard_due=
-  { sh "$lib/wal" 6>&-; printf '\nw\n' >&6; } </dev/null &
+  guard_due='' guard_wal_began=$guard_now
+  { sh "$lib/wal" 6>&-; printf '\nw %s\n' "$guard_wal_began" >&6; } </dev/null &
   guard_wal=$!
-  guard_born $guard_wal
+  guard_start_time $guard_wal
   guard_wal_started=$guard_started
+}
+
+# guard_checkpoint_ended - the checkpoint has ended: the next one may begin. From here on its `w` is ignored, which may still be in the pipe
+guard_checkpoint_ended() {
+  wait "$guard_wal"
+  guard_wal='' guard_wal_began=
 }
 
 # guard_look - check the connection in guard_pid and so on, which is not in the list now: is it dead, is its line too long, is it idle?
@@ -83,7 +87,7 @@ guard_look() {
     kill -KILL "$guard_pid" $guard_children 2>/dev/null
   elif [ "$launch_idle" -gt 0 ]; then
     # If its bytes cannot be measured, only the time counts
-    [ $((guard_now - guard_quiet)) -lt "$launch_idle" ] || [ -z "$guard_mark" ] || guard_sends || guard_kill idle
+    [ $((guard_now - guard_quiet)) -lt "$launch_idle" ] || [ -z "$guard_mark" ] || guard_client_reads || guard_kill idle
     [ $((guard_now - guard_slow)) -lt $((launch_idle * 10)) ] || guard_kill slow
   fi
   guard_put
@@ -114,14 +118,23 @@ guard_measure() {
   [ "$guard_coarse" = "$2" ] || [ "$guard_slow" -ge "$guard_now" ] || guard_slow=$guard_now
 }
 
-# guard_sends - return whether the client reads from what waits for it
-guard_sends() {
+# guard_client_reads - return whether the client reads from what waits for it
+guard_client_reads() {
   door_inode=
   while read -r guard_line guard_rest; do
     [ "$guard_line" != ino: ] || door_inode=$guard_rest
   done 2>/dev/null <"$FLATQ_PROC/$guard_pid/fdinfo/1"
   [ -n "$door_inode" ] && door_row && [ "$door_unsent" != "$guard_unsent" ] || return 1
   guard_unsent=$door_unsent guard_quiet=$guard_now
+}
+
+# guard_parent PID - return whether PID is still the parent of this process, or, where that cannot be seen, a process: once the parent has ended, another
+# process may get its PID. A killed parent may stay as a zombie, but its children have another parent at once
+guard_parent() {
+  { read -r guard_stat <"$FLATQ_PROC/self/stat" || read -r guard_stat <"$FLATQ_PROC/self/stat"; } 2>/dev/null || { kill -0 "$1" 2>/dev/null; return $?; }
+  guard_stat=${guard_stat##*') '}
+  guard_stat=${guard_stat#* }
+  [ "${guard_stat%% *}" = "$1" ]
 }
 
 # guard_lives PID STARTED - return whether the process lives, and is the one that started then: only then it may be signalled
@@ -133,3 +146,5 @@ guard_lives() {
 guard_gone() {
   if process_started "$1"; then [ "$started" != "${2:-$started}" ]; else process_gone "$1"; fi
 }
+
+part='doors/guard-look'

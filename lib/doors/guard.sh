@@ -2,16 +2,18 @@
 # is gone
 #
 # It reads lines from a pipe whose writing end launch, its ncat (as standard error) and every handler hold:
-#   n PID                a new ncat, the first of a process group of its own
-#   c PID NCAT           a connection: its handler, and the ncat that serves it
+#   n PID STARTED        a new ncat, the first of a process group of its own
+#   s PID STARTED        the process that tells the guard each second
+#   c PID NCAT STARTED   a connection: its handler, and the ncat that serves it
 #   l PID SECONDS VERB   the handler has read its line; the verb may wait this long
 #   r PID STATUS         http: the handler reads something; if that gets too long, answer STATUS
 #   e PID                the handler has ended, and has written its line of log
 #   k                    run a checkpoint
-#   w                    the checkpoint has ended
+#   w SECOND             the checkpoint that began then has ended
 #   t                    a second has passed
 #   q                    end everything, then the guard itself
-# and the messages of ncat. ncat writes a line in two pieces, so each of ours begins with a newline.
+# and the messages of ncat. STARTED is when the PID started, as the system says (`-`: unknown): when the guard reads the line, the PID may already be
+# another process's. ncat writes a line in two pieces, so each of ours begins with a newline.
 #
 # guard_list has an entry for each connection, and in it these fields, with commas between them; guard_take reads one into the variables
 # guard_pid, guard_server and so on, and guard_put writes it back. Times are in seconds since the start.
@@ -27,7 +29,7 @@
 #   coarse   as `mark`, without the last four digits
 #   unsent   the bytes that waited for the client at the last look: a slow client reads from these for long before the handler can write more
 #   from     the bytes that the handler had read before its line
-#   started  when the handler started, by the system: a process with its number and another time is a stranger, who must not be signalled
+#   started  when the handler started, as the system says: a process that has its PID and another time is not ours, and must not be signalled
 #
 # guard_groups has PID-STARTED of the first process of each group.
 
@@ -38,22 +40,27 @@ guard() {
   # A terminal sends its signals to us too: ignore them, launch tells us when to end
   trap '' HUP INT TERM PIPE USR1
   set -f
-  guard_list=' ' guard_now=0 guard_groups='' guard_due='' guard_wal='' guard_code=69 guard_told='' guard_group='' guard_text='' guard_denied=
+  guard_list=' ' guard_now=0 guard_groups='' guard_due='' guard_wal='' guard_wal_began='' guard_code=69 guard_told='' guard_group='' guard_text='' guard_denied='' guard_clock=
   while IFS= read -r guard_line; do
     # bash writes our newline by itself, so the beginning of a line from ncat may precede one of ours
     case $guard_line in
-    *'Ncat: '[celnr]' '[0-9]* | *'Ncat: '[kqtw]) guard_line=${guard_line##*Ncat: } ;;
+    *'Ncat: '[celnrsw]' '[0-9]* | *'Ncat: '[kqt]) guard_line=${guard_line##*Ncat: } ;;
     esac
     # shellcheck disable=SC2086 # words
     case $guard_line in
     '') ;;
     t) guard_second || break ;;
     'n '*)
-      guard_group=${guard_line#n }
-      guard_born "$guard_group"
+      set -- ${guard_line#n }
+      guard_group=$1
+      guard_start_time "$@"
       guard_group_started=$guard_started guard_groups="$guard_groups $guard_group-$guard_started"
       [ -z "$guard_denied" ] || guard_ncat_waits ;;
-    'c '*) guard_begins ${guard_line#c } ;;
+    's '*) set -- ${guard_line#s }; guard_clock=$1; guard_start_time "$@"; guard_clock_started=$guard_started ;;
+    'c '*)
+      guard_begins ${guard_line#c }
+      # If nobody tells the time, no idle connection is ended, and each keeps its place: end launch
+      [ -z "$guard_clock" ] || ! guard_gone "$guard_clock" "$guard_clock_started" || ! guard_parent "$$" || kill -TERM "$$" ;;
     'l '*)
       set -- ${guard_line#l }
       ! guard_take "$1" || {
@@ -69,7 +76,7 @@ guard() {
       } ;;
     'e '*) guard_take "${guard_line#e }"; guard_due=1 ;;
     k) guard_due=1 ;;
-    w) wait "$guard_wal"; guard_wal='' ;;
+    'w '*) [ "${guard_line#w }" != "$guard_wal_began" ] || guard_checkpoint_ended ;;
     q) break ;;
     *) guard_ncat_says "${guard_line##*Ncat: }" ;;
     esac
@@ -78,25 +85,26 @@ guard() {
   exit $guard_code
 }
 
-# guard_begins PID NCAT - add a connection, or refuse it if there are more than launch -m: ncat does not count clients that send no more
+# guard_begins PID NCAT [STARTED] - add a connection, or refuse it if there are more than launch -m: ncat does not count clients that send no more
 guard_begins() {
   # The PID may be that of an earlier handler which was killed
   ! guard_take "$1" || guard_log killed
   guard_pid=$1 guard_server=$2 guard_began=$guard_now guard_state=line guard_verb=- guard_quiet=$guard_now guard_slow=$guard_now \
     guard_mark='' guard_coarse='' guard_unsent=00000000 guard_from=0
-  guard_born "$1"
+  guard_start_time "$1" "${3:--}"
   [ "$launch_door" != http ] || guard_state=414
   # shellcheck disable=SC2086
   set -- $guard_list
   # USR1 makes the handler tell its client; the next look kills it if it is still there
-  [ $# -lt "$launch_most" ] || { guard_state=too-many; kill -USR1 "$guard_pid" 2>/dev/null; }
+  [ $# -lt "$launch_most" ] || { guard_state=too-many; ! guard_lives "$guard_pid" "$guard_started" || kill -USR1 "$guard_pid" 2>/dev/null; }
   guard_put
 }
 
-# guard_born PID - set guard_started for a process that was just started; `-` if it is gone already. Look twice: one look may fail
-guard_born() {
-  started=-
-  process_started "$1" || process_started "$1"
+# guard_start_time PID [STARTED] - set guard_started to STARTED, or for a process that was just started, to what the system says; `-` if it is gone
+# already. Look twice: one look may fail
+guard_start_time() {
+  started=${2:--}
+  [ "$started" != - ] || process_started "$1" || process_started "$1"
   guard_started=$started
 }
 
@@ -111,8 +119,7 @@ guard_fields() {
   IFS=,
   # shellcheck disable=SC2086
   set -- $1
-  IFS=' 	
-'
+  IFS=$blanks
   guard_pid=$1 guard_server=$2 guard_began=$3 guard_state=$4 guard_verb=$5 guard_quiet=$6 guard_mark=$7 guard_slow=$8 guard_coarse=$9
   guard_unsent=${10} guard_from=${11} guard_started=${12}
 }
@@ -148,6 +155,7 @@ guard_family() {
   guard_is_ncat || guard_ncat=
 }
 
+# guard_is_ncat - return whether the process guard_ncat is an ncat
 guard_is_ncat() {
   { read -r guard_stat <"$FLATQ_PROC/$guard_ncat/comm"; } 2>/dev/null && [ "$guard_stat" = ncat ]
 }
@@ -211,7 +219,7 @@ guard_end() {
     guard_send TERM
   fi
   guard_looks=0 guard_signal=TERM
-  while guard_left && [ $guard_looks -lt 60 ]; do
+  while guard_any_left && [ $guard_looks -lt 60 ]; do
     guard_looks=$((guard_looks + 1))
     [ $guard_looks -lt 40 ] || guard_signal=KILL
     sleep 0.05 2>/dev/null || sleep 1
@@ -229,8 +237,8 @@ guard_end() {
   done
 }
 
-# guard_left - return whether any process is left; from the second second on, kill it. Ignore zombies, which may never be reaped
-guard_left() {
+# guard_any_left - return whether any process is left; from the second second on, kill it. Ignore zombies, which may never be reaped
+guard_any_left() {
   guard_any=1 guard_ours=' '
   for guard_entry in $guard_groups; do
     guard_stranger "$guard_entry" || guard_ours="$guard_ours${guard_entry%%-*} "
@@ -256,8 +264,10 @@ guard_left() {
   return $guard_any
 }
 
-# guard_stranger PID-STARTED - return whether another process has the number of that group's first process by now. As long as one of the group is
-# left, nobody gets the number: so the group is gone, and one of that number is not ours
+# guard_stranger PID-STARTED - return whether another process has the PID of that group's first process by now. The system gives this number to no
+# process as long as one of the group is left: so the group is gone, and a group of this number is not ours
 guard_stranger() {
   [ "${1#*-}" != - ] && process_started "${1%%-*}" && [ "$started" != "${1#*-}" ]
 }
+
+part='doors/guard'

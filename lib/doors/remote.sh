@@ -1,37 +1,60 @@
-# doors/remote.sh - a verb through a line door elsewhere: flatq -H HOST:PORT VERB ...
+# doors/remote.sh - a verb through a line door elsewhere: flatq -H HOST:PORT VERB ..., or -H ssh://HOST (doors/ssh.sh)
 #
 # The request's first word begins with `@NONCE@`, so that the door ends its reply with a newline and a line of its own, `NONCE ok` or
 # `NONCE error CODE TEXT`. So data may be anything, even `ok`, and we see whether a reply was cut off. A request states the length of its
 # message. A remote pop is a reserve and a delete: the message is deleted after it was written out here. A remote drain acknowledges each
 # batch (`drain -a`) after it was written out here: one that could not be written, or did not come whole, is still there.
 
-# remote ARGUMENTS - run FLATQ_VERB at FLATQ_HOST; exit with the code of the verb there, or 69 if nobody answers
+# remote ARGUMENTS - run FLATQ_VERB at FLATQ_HOST; exit with the code of the verb there, 69 if nobody answers, or 77 if ssh does not let us in
 remote() {
   case $FLATQ_HOST in
-  *:*) remote_port=${FLATQ_HOST##*:} remote_host=${FLATQ_HOST%:*} ;;
-  *) remote_port=1234 remote_host=$FLATQ_HOST ;;
-  esac
-  remote_host=${remote_host#'['} remote_host=${remote_host%']'}
-  is_number "$remote_port" 65535 && [ -n "$remote_host" ] || die 64 '-H takes HOST:PORT'
-  case $remote_host in
-  -*) die 64 '-H takes HOST:PORT' ;;
+  ssh://*) need doors/ssh; ssh_read ;;
+  *) remote_address ;;
   esac
   remote_directory=$(mktemp -d "${TMPDIR:-/tmp}/flatq.XXXXXX") || die 74 'no temporary directory'
   trap 'rm -rf "$remote_directory"' EXIT
   trap_stop remote_stopped
   remote_pid=
   stream_open 1
+  [ "$FLATQ_QUEUE" = default ] || remote_named "$@" || set -- "$@" "$FLATQ_QUEUE"
   case $FLATQ_VERB in
   push) remote_push "$@" ;;
   pop) remote_pop "$@" ;;
   drain) remote_drain "$@" ;;
-  work | doctor | claim | settle | unclaim | pressure | mqueue | shovel) die 64 "$FLATQ_VERB works on the machine that has the spool" ;;
+  log | work | doctor | claim | settle | unclaim | pressure | mqueue | shovel | door) die 64 "$FLATQ_VERB works on the machine that has the spool" ;;
   *)
     remote_words "$FLATQ_VERB" "$@"
     : >"$remote_directory/body"
     remote_ask || die $? "$why"
-    remote_print || { remote_code=$?; [ "$FLATQ_VERB" != reserve ] || remote_back; die $remote_code "$why"; } ;;
+    remote_show "$@" || { remote_code=$?; [ "$FLATQ_VERB" != reserve ] || remote_back; die $remote_code "$why"; } ;;
   esac || die $? "$why"
+}
+
+# remote_named WORD ... - return 1 if the verb uses $FLATQ_QUEUE, since no queue is named behind the options
+remote_named() {
+  case $FLATQ_VERB in
+  push | pop | reserve | drain | kick | peek | create | close) ;;
+  *) return 0 ;;
+  esac
+  while getopts :hp:d:t:k:w:n:s:b:m:ael0g option; do
+    [ "$option" != h ] || { OPTIND=1; return 0; }
+  done
+  shift $((OPTIND - 1))
+  OPTIND=1
+  [ $# -gt 0 ]
+}
+
+# remote_address - set remote_host and remote_port from HOST:PORT
+remote_address() {
+  case $FLATQ_HOST in
+  *:*) remote_port=${FLATQ_HOST##*:} remote_host=${FLATQ_HOST%:*} ;;
+  *) remote_port=1234 remote_host=$FLATQ_HOST ;;
+  esac
+  remote_host=${remote_host#'['} remote_host=${remote_host%']'}
+  is_number "$remote_port" 65535 && [ -n "$remote_host" ] || die 64 '-H takes HOST:PORT or ssh://[USER@]HOST[:PORT]'
+  case $remote_host in
+  -*) die 64 '-H takes HOST:PORT or ssh://[USER@]HOST[:PORT]' ;;
+  esac
 }
 
 remote_stopped() {
@@ -53,11 +76,12 @@ remote_words() {
 }
 
 # remote_ask - send `request` and the file `body`; write the reply without its last line to the file `reply`. On an error there, set `why` and
-# return its code; return 69 if nobody answers, or the reply is not whole
+# return its code; return 69 if nobody answers, or the reply is not whole; 77 if ssh does not let us in
 remote_ask() {
   remote_said=
   nonce_read
-  { printf '@%s@%s\n' "$nonce" "$request" && cat "$remote_directory/body"; } |
+  # If not all was read, not all was sent
+  { printf '@%s@%s\n' "$nonce" "$request" && cat "$remote_directory/body" 2>/dev/null || : >"$remote_directory/cut.$nonce"; } |
     remote_connect >"$remote_directory/raw" 2>"$remote_directory/errors"
   remote_end=$(tail -n 1 "$remote_directory/raw")
   remote_size=$(($(wc -c <"$remote_directory/raw" || printf '%s' -1) - ${#remote_end} - 2))
@@ -78,8 +102,27 @@ remote_ended() {
     return "${remote_end%% *}" ;;
   esac
   remote_said=
-  why="$FLATQ_HOST: $(sed -n 's/^Ncat: //; 1p' "$remote_directory/errors" | grep . || printf 'no whole answer')"
+  case $FLATQ_HOST in
+  ssh://*) need doors/ssh; ssh_failed || [ $? -eq 69 ] || return 77 ;;
+  *) why="$FLATQ_HOST: $(sed -n 's/^Ncat: //; 1p' "$remote_directory/errors" | grep . || printf 'no whole answer')" ;;
+  esac
+  remote_known
   return 69
+}
+
+# remote_known - add to `why` what is known of a request that was not answered. Nobody knows whether it was done, unless it was not sent in full
+remote_known() {
+  case $why in
+  *': ssh: '* | *'Connection refused.' | *'No route to host.' | *'not resolve hostname '* | *' needed') return 0 ;;
+  esac
+  case ${request%% *} in
+  list | stat | peek | wal) ;;
+  push) if [ -e "$remote_directory/cut.$nonce" ]; then why="$why; nothing is stored"; else why="$why; it may be stored, or not"; fi ;;
+  reserve) why="$why; if a message was reserved, it is back when its lease ends" ;;
+  drain) why="$why; of what was written out, the last part may come again" ;;
+  delete) why="$why; if the message was not deleted, it is back when its lease ends" ;;
+  *) why="$why; it may be done, or not" ;;
+  esac
 }
 
 # remote_print - write the reply to standard output
@@ -89,9 +132,25 @@ remote_print() {
   return 74
 }
 
+# remote_show WORD ... - as remote_print, but as a table where list and stat would show one
+remote_show() {
+  [ -t 1 ] || { remote_print; return $?; }
+  need engine/table
+  case "$FLATQ_VERB ${1-}" in
+  'list -'* | 'stat -'*) remote_print ;;
+  'list ') table_print queues remote_print ;;
+  'list '*) table_print list remote_print ;;
+  'stat '*) table_print stat remote_print ;;
+  *) remote_print ;;
+  esac
+}
+
 # remote_connect [exec] - send standard input to the door and print its answer until it ends, with whichever client program there is.
 # `exec`: replace the shell, which runs only this
 remote_connect() {
+  case $FLATQ_HOST in
+  ssh://*) need doors/ssh; ssh_connect "$@"; return $? ;;
+  esac
   if command -v ncat >/dev/null 2>&1; then
     ${1:-} ncat "$remote_host" "$remote_port"
   elif command -v nc >/dev/null 2>&1; then
@@ -130,7 +189,7 @@ remote_pop() {
   while getopts hw:n:l0 option; do
     case $option in
     w) option_number w "$OPTARG" 4294967295; remote_wait="-w $number" ;;
-    n) option_number n "$OPTARG" 4294967295; remote_left=$number ;;
+    n) option_number n "$OPTARG" 4294967295; count_fits; remote_left=$number ;;
     l) remote_mark='\n' ;;
     0) remote_mark='\000' ;;
     *) other_option ;;
@@ -219,3 +278,5 @@ remote_refuse() {
   exec 3>&-
   cat <&6 >/dev/null
 }
+
+part='doors/remote'

@@ -1,24 +1,28 @@
 # doors/several.sh - serve several doors: start a launch for each
 
-need doors/guard-look
+need doors/guard doors/guard-look
 
-# several WORD ... - start a launch for each door; end when one of them has ended
+# several WORD ... - start a launch for each door; end when one of them has ended. launch_doors has their PID-STARTED: once a door has ended, another
+# process may get its PID
 several() {
-  launch_pids=''
+  launch_doors='' launch_drain=''
+  # The traps only take notes: process_started must not run inside itself
   trap_stop pass
-  trap 'kill -USR1 $launch_pids 2>/dev/null' USR1
+  trap 'launch_drain=1' USR1
   launch_dead=''
   setpriv --pdeathsig TERM true 2>/dev/null && launch_dead='setpriv --pdeathsig TERM'
   while [ $# -gt 0 ] && [ "$1" != -- ]; do
     exec $launch_dead sh "$launch_self" --parent $$ "$@" &
-    launch_pids="$launch_pids $!"
+    guard_start_time $!
+    launch_doors="$launch_doors $!-$guard_started"
     options "$@"
     shift "$launch_words"
   done
   # A door that ends sends us TERM; one that was killed is noticed within a second
   while [ -z "$launch_signal" ]; do
-    for launch_pid in $launch_pids; do
-      ! guard_gone "$launch_pid" || pass TERM
+    [ -z "$launch_drain" ] || { launch_drain=; several_signal USR1; }
+    for launch_one in $launch_doors; do
+      ! several_gone "$launch_one" || pass TERM
     done
     [ -z "$launch_signal" ] || break
     exec sleep 1 &
@@ -26,12 +30,14 @@ several() {
     # A signal interrupts the wait: end the sleeper before we end
     wait "$launch_sleep" || { kill "$launch_sleep" && wait "$launch_sleep"; } 2>/dev/null
   done
+  several_signal TERM
   launch_failed=0
-  for launch_pid in $launch_pids; do
+  for launch_one in $launch_doors; do
     while :; do
-      wait "$launch_pid"
+      wait "${launch_one%%-*}"
       launch_code=$?
-      [ $launch_code -gt 128 ] && kill -0 "$launch_pid" 2>/dev/null || break
+      [ $launch_code -gt 128 ] && ! several_gone "$launch_one" || break
+      several_signal TERM
     done
     # bash reports -1 for a child that ended just when a signal came
     [ "$launch_code" -lt 0 ] || [ "$launch_code" -ge 128 ] || [ "$launch_failed" -ne 0 ] || launch_failed=$launch_code
@@ -42,9 +48,22 @@ several() {
   exit "$launch_failed"
 }
 
-# pass SIGNAL - send it to every door, and keep the first one, since each door that ends sends TERM
+# pass SIGNAL - keep the first one, since each door that ends sends TERM; then every door is to end
 pass() {
   : "${launch_signal:=$1}"
-  # shellcheck disable=SC2086 # numbers
-  kill -TERM $launch_pids 2>/dev/null
 }
+
+# several_signal SIGNAL - send it to every door, but to no stranger
+several_signal() {
+  for launch_to in $launch_doors; do
+    guard_stranger "$launch_to" || kill "-$1" "${launch_to%%-*}" 2>/dev/null
+  done
+}
+
+# several_gone PID-STARTED - return whether it is proved that the door has ended
+several_gone() {
+  set -- "${1%%-*}" "${1#*-}"
+  guard_gone "$1" "${2#-}"
+}
+
+part='doors/several'

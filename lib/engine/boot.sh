@@ -2,6 +2,9 @@
 
 need engine/spool
 
+# what is in a queue's directory, but for wal/
+queue_places='body fold queue unfold head out done delayed buried claimed keys wait room tmp'
+
 # spool_boot - called by the first verb after a boot: put back all messages that were handed out, check every line, and open a new range
 # of ids, so that an id which did not reach the disk is never given again (I1)
 spool_boot() {
@@ -12,23 +15,42 @@ spool_boot() {
   boot_read
   spool_boot_code=$?
   [ $spool_boot_code -eq 66 ] || { unlock_spool; return $spool_boot_code; }
-  spool_boot_probe && spool_boot_sync && spool_boot_queues && { ids_open_range || { spool_boot_room && ids_open_range; }; } && spool_boot_mark
+  # A queue needs room, too, to bury a message that has no tries left
+  spool_boot_probe && spool_boot_sync && { spool_boot_queues || { spool_boot_room && spool_boot_queues; }; } &&
+    { ids_open_range || { spool_boot_room && ids_open_range; }; } && spool_boot_mark
   spool_boot_code=$?
   unlock_spool
   return $spool_boot_code
 }
 
-# spool_tools - the shell or the tools are not those that were tried (tools_same): try them, and note that for all verbs until the next boot
-spool_tools() {
+# spool_try_tools [again] - the shell or the tools are not those that were tried (tools_same), or were tried without sync: try them, and note that for all
+# verbs until the next boot. `again`: even if another verb just has
+spool_try_tools() {
   [ -d "$FLATQ_DIR/.try" ] || mkdir "$FLATQ_DIR/.try" 2>/dev/null || { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return $?; }
   lock_spool || return $?
+  # RACE: another verb may have done this while we waited for the lock
+  boot_read || { spool_tools_code=$?; unlock_spool; [ $spool_tools_code -ne 66 ] || { spool_boot; spool_tools_code=$?; }; return $spool_tools_code; }
+  sync_mode
+  ! tools_same || [ $# -eq 1 ] || { unlock_spool; return 0; }
   need engine/probe
-  tools_probe
+  tools_probe && spool_sync_all
   spool_tools_code=$?
   # A full disk does not keep a verb from its work: the next one tries the tools again
   [ $spool_tools_code -ne 0 ] || spool_boot_mark || :
   unlock_spool
   return $spool_tools_code
+}
+
+# spool_sync_all - the first verb that asks for syncs in a spool that was used without: sync all that was done so far. `to` in the record tells the other
+# verbs to sync from now on, and that not all is synced yet. If a full disk has no room for the record, the next verb does this again; none can push there
+spool_sync_all() {
+  case $tools,$boot_tools in
+  off:* | *,on:*) return 0 ;;
+  esac
+  tools=to:${tools#on:}
+  spool_boot_mark || :
+  sync_many "$FLATQ_DIR" || { why="spool $FLATQ_DIR: cannot sync"; return 74; }
+  tools=on:${tools#to:}
 }
 
 # spool_boot_probe - set epoch, base64_wrap, clock_same and sync_whole, for all verbs until the next boot. If a tool fails here, so does the verb
@@ -48,7 +70,8 @@ spool_boot_probe() {
   ! process_started $$ || [ "$now" \< "$started" ] || clock_same=same
 }
 
-# spool_boot_sync - sync the directories above the spool, whoever made them
+# spool_boot_sync - sync the spool with all that a verb may have done there without, which was killed in its recovery; and the directories above it, since
+# a power cut could undo their creation too
 spool_boot_sync() {
   set --
   spool_path=$FLATQ_DIR
@@ -57,9 +80,10 @@ spool_boot_sync() {
     set -- "$@" "${spool_path:-/}"
   done
   # A directory above that we may not read cannot be synced: then sync the whole file system
-  sync_paths "$FLATQ_DIR" && { sync_paths "$@" || sync_many "$FLATQ_DIR"; } || { why="spool $FLATQ_DIR: cannot sync"; return 74; }
+  sync_many "$FLATQ_DIR" && { sync_paths "$@" || sync_many "$FLATQ_DIR"; } || { why="spool $FLATQ_DIR: cannot sync"; return 74; }
 }
 
+# spool_boot_queues - recover every queue, and check every file in it
 spool_boot_queues() {
   need engine/proof engine/check
   q=$FLATQ_DIR queue=.
@@ -97,11 +121,23 @@ spool_boot_mark() {
   } 2>/dev/null || { set +C; disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return $?; }
 }
 
+# queue_made - return whether all places of the queue $q are seen to be there
+queue_made() {
+  for made_place in $queue_places wal; do
+    [ -d "$q/$made_place" ] || return 1
+  done
+  # The lock comes last, when the places are synced
+  [ -e "$q/fold/~" ] && [ -e "$q/unfold/~" ] && [ -e "$q/lock" ]
+}
+
 # queue_make - create the places of the new queue $q
 queue_make() {
+  set --
+  for made_place in $queue_places; do
+    set -- "$@" "$q/$made_place"
+  done
   # Create wal/ last and alone: its presence means that all the others exist
-  make_said=$(exec mkdir -p "$q/body" "$q/fold" "$q/queue" "$q/unfold" "$q/head" "$q/out" "$q/done" "$q/delayed" "$q/buried" "$q/claimed" "$q/keys" \
-    "$q/wait" "$q/room" "$q/tmp" 2>&1) && { true >>"$q/fold/~" && true >>"$q/unfold/~"; } 2>/dev/null &&
+  make_said=$(exec mkdir -p "$@" 2>&1) && { true >>"$q/fold/~" && true >>"$q/unfold/~"; } 2>/dev/null &&
     { mkdir "$q/wal" 2>/dev/null || [ -d "$q/wal" ]; } || { queue_make_failed; return $?; }
   sync_paths "$q" "$FLATQ_DIR" || { why="queue '$queue': cannot sync"; return 74; }
   # A verb that sees the lock knows that the places are synced
@@ -119,9 +155,12 @@ queue_make_failed() {
   disk_failed "$FLATQ_DIR" "queue '$queue'"
 }
 
+# lock_spool - wait for the spool's lock, on descriptor 8
 lock_spool() {
   { command exec 8>>"$FLATQ_DIR/.lock"; } 2>/dev/null || { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return $?; }
   flock 8 8>&8 2>/dev/null || { exec 8>&-; why='flock is missing or failed: install it (apk add flock)'; return 70; }
+  # As in lock_queue
+  [ -z "$spool_shared" ] || no_links "$FLATQ_DIR"/.[a-z]* || { lock_code=$?; unlock_spool; return $lock_code; }
 }
 
 unlock_spool() {
@@ -158,3 +197,5 @@ ids_block() {
   pad $((unpadded + 1)) 000000000
   ids_first=${padded}000
 }
+
+part='engine/boot'

@@ -5,28 +5,29 @@ need engine/slip engine/spool engine/proof engine/fold bulk/batch
 # push_enter - take the lock and wait until there is room; set push_dup if the key is taken
 push_enter() {
   push_deadline=
-  push_room
+  push_wait_room
   push_room_code=$?
   [ -z "$push_deadline" ] || { need engine/wait; wait_end; [ -z "$wait_late" ] || wake "$q/room"; }
   [ $push_room_code -eq 0 ] && [ -z "$push_dup" ] || return $push_room_code
-  # Enter the key before the slip is created, and confirm it afterwards (key_sure)
+  # Enter the key before the slip is created, and confirm it afterwards (key_confirm)
   [ -z "$push_key" ] || key_enter
 }
 
-push_room() {
+# push_wait_room - take the lock, and return 0 with it once there is room for push_need messages, or push_dup is set; else without it: 75 full
+push_wait_room() {
   while :; do
     lock_queue || return $?
     # RACE: the bound may have been changed while we waited
     queue_conf || return $?
     [ "$queue_bound" = 0 ] || [ "$push_need" -le "$queue_bound" ] || { why="queue '$queue' has a bound below $push_need messages"; return 75; }
     # RACE: another process may have dropped the queue, and created it again, while we waited
-    [ -z "${push_has:-}" ] || [ -e "$push_has" ] || { need engine/push; push_gone || return $?; }
+    [ -z "${push_has:-}" ] || [ -e "$push_has" ] || { need engine/push; push_body_there || return $?; }
     queue_look || return $?
     case $queue_files in
     *' closed '*) why="queue '$queue' is closed"; return 69 ;;
     esac
     if [ -n "$push_key" ]; then
-      key_taken || return $?
+      key_find_dup || return $?
       [ -z "$push_dup" ] || return 0
     fi
     [ "$queue_bound" != 0 ] || break
@@ -77,14 +78,14 @@ queue_room() {
   for room_try in 1 2 3 4 5; do
     queue_count
     [ $((count_total + $1)) -le "$queue_bound" ] || return 75
-    queue_count_all || return 74
+    queue_count_proved || return 74
     [ $((count_total + $1)) -gt "$queue_bound" ] || return 0
   done
   return 75
 }
 
-# queue_count_all - as queue_count, but from a complete listing
-queue_count_all() {
+# queue_count_proved - as queue_count, but from a listing that is proved to be complete
+queue_count_proved() {
   find_names wal fold queue unfold head delayed out claimed \( ! -type d -o -path 'claimed/*' \) ! -name '~' ! -name '*[!!-~]*' || return 74
   count_total=0
   for count_path in $names; do
@@ -133,7 +134,7 @@ queue_oldest() {
     oldest_seen=${oldest_path%"$oldest_name"}${oldest_name%%.*}.
     case $oldest_name in
     *.*.*.*.*.*.*) ;;
-    *) { IFS='	' read -r oldest_name oldest_rest <"$oldest_path"; } 2>/dev/null ;;
+    *) [ -p "$oldest_path" ] || { IFS='	' read -r oldest_name oldest_rest <"$oldest_path"; } 2>/dev/null ;;
     esac
     slip_parse "$oldest_name" || continue
     [ -n "$oldest_born" ] && ! [ "$slip_born" \< "$oldest_born" ] || oldest_born=$slip_born
@@ -169,10 +170,11 @@ count_segment() {
 # count_windows PLACE - add the number of messages in delayed/ or buried/ to `count_total`
 count_windows() {
   need engine/window
-  windows "$1" count_these count
+  windows "$1" count_window count
 }
 
-count_these() {
+# count_window PATH ... - count_names, as `windows` calls it: 66 means that it goes on with the next directory
+count_window() {
   count_names "$@"
   return 66
 }
@@ -185,21 +187,29 @@ count_names() {
   count_total=$((count_total + $#))
 }
 
-# key_hash KEY - set slip_key to the field for KEY
-key_hash() {
-  # The left side writes `good` when it has finished, since half a key has a hash too (R6)
-  slip_key=$({ { printf '%s' "$1" && printf 'good ' >&3; } | sha1sum; } 2>/dev/null 3>&1) || { why='sha1sum is missing, or failed'; return 70; }
-  case $slip_key in
-  'good '????????????????????????????????*) slip_key=${slip_key#good } ;;
-  *) why='the key could not be hashed'; return 74 ;;
+# sum_of PROGRAM COMMAND ... - set `sum` to what PROGRAM (md5sum, sha1sum, sha256sum) prints for COMMAND's output. COMMAND is the left side of a
+# pipe, whose exit status is lost, so it writes a word when it has finished (R6): half a text has a sum, too. Returns 70 no PROGRAM, 74 not whole
+sum_of() {
+  sum_by=$1
+  shift
+  sum=$({ { "$@" 2>/dev/null && printf 'whole ' >&3; } | "$sum_by"; } 2>/dev/null 3>&1) || { why="$sum_by is missing, or failed"; return 70; }
+  case $sum in
+  'whole '*' '*-) sum=${sum#whole } sum=${sum%% *} ;;
+  *) why="$sum_by did not get all of its input"; return 74 ;;
   esac
-  slip_key=k${slip_key%"${slip_key#????????????????????????????????}"}
+}
+
+# key_hash KEY - set slip_key to the field for KEY: `k` and the first 32 digits of its SHA-1
+key_hash() {
+  sum_of sha1sum printf '%s' "$1" || return $?
+  [ ${#sum} -eq 40 ] || { why='sha1sum prints no SHA-1'; return 70; }
+  slip_key=k${sum%????????}
 }
 
 # keys/KEY holds the id of the message that has the key and, in a second line once its slip exists, `yes`. It is written only under the
 # lock. Messages in done/ have left the queue; the sweep removes keys/KEY before it removes their names there.
-# key_taken - if a message has the key of slip_key, set push_dup to its id
-key_taken() {
+# key_find_dup - if a message has the key of slip_key, set push_dup to its id
+key_find_dup() {
   need engine/settle engine/reclaim
   key_is=''
   # The name of a settled batch does not show its ids: sweep first
@@ -218,20 +228,9 @@ key_taken() {
     [ ! -e "$key_path" ] || return 0
   done
   if [ "$key_is" != yes ]; then
-    # CRASH: a push may have been killed between key and slip: look for the message in all places. RACE: a listing misses one that moves against
-    # its order (R4): only the second time, believe that it is in none
-    set -- "$id" "$slip_id" "$slip_size" "$slip_key" "$padded"
-    for key_path in 1 2; do
-      message_find "$5"
-      key_code=$?
-      id=$1 slip_id=$2 slip_size=$3 slip_key=$4 padded=$5
-      if [ $key_code -eq 66 ]; then
-        message_held "$padded"
-        key_code=$?
-      fi
-      [ $key_code -eq 66 ] || break
-    done
-    case $key_code in
+    # CRASH: a push may have been killed between key and slip: look for the message
+    key_message "$padded"
+    case $? in
     0) ;;
     66) return 0 ;;
     *) return "$key_code" ;;
@@ -239,6 +238,23 @@ key_taken() {
   fi
   key_lives "$padded" || { [ $? -eq 66 ] && return 0; return 74; }
   push_dup=$key_id
+}
+
+# key_message ID - return 0 if the message with the 12-digit ID is in any place, 66 if it is in none; what message_find and message_held return if that is
+# unknown. Keeps the slip_ variables. RACE: a listing misses a message that moves against its order (R4): only the second time, believe it
+key_message() {
+  set -- "$1" "$id" "$slip_id" "$slip_size" "$slip_key"
+  for key_path in 1 2; do
+    message_find "$1"
+    key_code=$?
+    id=$2 slip_id=$3 slip_size=$4 slip_key=$5 padded=$1
+    if [ $key_code -eq 66 ]; then
+      message_held "$1"
+      key_code=$?
+    fi
+    [ $key_code -eq 66 ] || break
+  done
+  return "$key_code"
 }
 
 # key_lives ID - return 66 if the message that has the key is settled after all. An answer `dup` stores nothing, so prove that what the globs
@@ -266,6 +282,7 @@ key_lives() {
   [ "$key_id" = "$6" ] || return 66
 }
 
+# key_enter - write the id of the message that is about to get its slip to keys/KEY
 key_enter() {
   [ ! -h "$q/keys/$slip_key" ] || { why="queue '$queue': a key is a link"; return 74; }
   set -C
@@ -276,7 +293,9 @@ key_enter() {
   [ $key_code -eq 0 ] || { [ -n "$key_seen" ] && file_put "keys/$slip_key" "$id"; } || disk_failed "$q/keys" "queue '$queue'"
 }
 
-# key_sure - confirm the key. If this cannot be written, the next push with the key looks for the message itself
-key_sure() {
+# key_confirm - confirm the key. If this cannot be written, the next push with the key looks for the message itself
+key_confirm() {
   [ -h "$q/keys/$slip_key" ] || { printf 'yes\n' >>"$q/keys/$slip_key"; } 2>/dev/null || :
 }
+
+part='engine/bound'

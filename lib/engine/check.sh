@@ -7,21 +7,47 @@ queue_after_boot() {
   name_from_disk "${q##*/}"
   queue=$name_queue
   clock_read
-  [ -z "$spool_shared" ] || queue_plain || return $?
-  queue_make && lock_queue || return $?
-  # In a group's spool a place may be a link all the same: remove only names of our form
-  rm -f "$q"/wait/[0-9]*-[0-9]*.* "$q"/room/[0-9]*-[0-9]*.* "$q/tended" 2>/dev/null
+  [ -z "$spool_shared" ] || queue_no_links || return $?
+  queue_made || queue_make || return $?
+  lock_queue || return $?
   # A damaged conf concerns this queue only: print that and go on; verbs that need it report it too
   queue_conf || { boot_code=$?; [ $boot_code -eq 65 ] || { unlock_queue; return $boot_code; }; printf '%s\n' "$why"; }
   is_number "${queue_most:-x}" 999999999 || queue_most=0
-  boot_markers && boot_putback && queue_sweep && boot_tmp && queue_check boot
+  { boot_nothing || boot_undo; } && queue_check boot
   boot_code=$?
   unlock_queue
   return $boot_code
 }
 
-boot_tmp() {
-  { rm -rf "$q/tmp" 9>&9 && mkdir "$q/tmp" 9>&9; } 2>/dev/null || disk_failed "$q" "queue '$queue'"
+# boot_undo - remove what waiters have left, put back what was handed out, sweep what was settled, and empty tmp/
+boot_undo() {
+  # In a group's spool a place may be a link all the same: remove only names of our form
+  rm -f "$q"/wait/[0-9]*-[0-9]*.* "$q"/room/[0-9]*-[0-9]*.* "$q/tended" 2>/dev/null
+  need engine/checkpoint
+  boot_markers && boot_putback && queue_sweep && tmp_sweep boot
+}
+
+# boot_nothing - return 0 if one listing proves that nothing is to be put back or removed, as in most queues
+boot_nothing() {
+  boot_list=$({ ls -q "$q" "$q/done" "$q/out" "$q/room" "$q/tmp" "$q/wait" && printf end; } 2>/dev/null 9>&-) || return 1
+  case $boot_list in
+  *"
+tended"*) return 1 ;;
+  "$q:
+"*"
+
+$q/done:
+
+$q/out:
+
+$q/room:
+
+$q/tmp:
+
+$q/wait:
+end") return 0 ;;
+  esac
+  return 1
 }
 
 # boot_markers - remove markers of pops whose rename a power cut has undone: directories may reach the disk in another order than they were
@@ -38,6 +64,8 @@ boot_markers() {
   done
 }
 
+# boot_putback - put back everything in out/ that is not settled
+# boot_putback - put back everything in out/ that is not settled
 boot_putback() {
   names_in "$q/done" || return $?
   boot_done=$names
@@ -85,20 +113,19 @@ check_list() {
 # push is writing it
 check_slips() {
   for check_path in "$q"/wal/* "$q"/head/*/* "$q"/delayed/*/*/*; do
-    slip_parse "${check_path##*/}" || [ ! -e "$check_path" ] || check_strange "$check_path"
+    slip_parse "${check_path##*/}" || [ ! -e "$check_path" ] || check_set_aside "$check_path"
   done
   # Each list has an end mark: after a list that was cut, we would bury all messages that it lacks
+  # shellcheck disable=SC2012 # the names are ids
   check_wrong=$({
-    check_list && printf 'end slips\n'
-    # shellcheck disable=SC2012 # the names are ids
-    { ls -ln "$q/body" && printf 'end\n'; } 2>/dev/null | awk '
-      /^-/ && (NF < 9 || $5 !~ /^[0-9]+$/) { exit }
-      NF > 8 { print "body", $5, $9 }
-      $1 == "end" { print "end bodies" }' 2>/dev/null
+    check_list && printf 'end\n' &&
+      { ls -ln "$q/body" && printf 'end\n'; } 2>/dev/null
   } | FLATQ_BODY=$q/body awk '
       $1 == "end" { ends++; next }
-      $1 == "body" { bytes[$3] = $2; next }
-      { size[$1] = $2; name[$1] = $3 }
+      !ends { size[$1] = $2; name[$1] = $3; next }
+      /^-/ && (NF < 9 || $5 !~ /^[0-9]+$/) { ends = 0; exit }
+      /^p/ { next }
+      NF > 8 { bytes[$9] = $5 }
       END {
         if (ends != 2) exit 74
         for (id in name) {
@@ -150,6 +177,8 @@ check_damaged() {
   1) return 0 ;;
   74) return 74 ;;
   esac
+  # A FIFO is no body, and whoever reads it waits for ever
+  [ ! -p "$q/body/$slip_id" ] || return 0
   # shellcheck disable=SC2017 # whole threes
   awk -v "most=$(((slip_size + 2) / 3 * 4))" '
     NR == 1 { good = length($0) == most && $0 ~ /^[A-Za-z0-9+\/]*=*$/ }
@@ -162,7 +191,7 @@ check_damaged() {
 # check_body ID - remove a body without a slip: after a boot, when no slip moves, or if it is proved that its push created none. Otherwise leave it,
 # since its slip may have moved behind our back
 check_body() {
-  names_like "$1" out wal head delayed buried claimed "done" || return $?
+  names_for_id "$1" out wal head delayed buried claimed "done" || return $?
   for check_path in $names; do
     # A message in a flat file needs no body
     flat_parse "${check_path##*/}" || return 0
@@ -178,8 +207,10 @@ check_body() {
   fi
 }
 
-check_strange() {
-  slip_strange "${1#"$q/"}"
+# check_set_aside PATH - set aside the file, which is no slip, and say so
+# check_set_aside PATH - set aside the file, which is no slip, and say so
+check_set_aside() {
+  set_aside "${1#"$q/"}"
   check_say "queue '%s': %s is no slip: set aside in tmp/" "$queue" "${1##*/}"
 }
 
@@ -188,7 +219,7 @@ check_flats() {
   for check_path in "$q"/queue/*/*; do
     check_name=${check_path##*/}
     [ "$check_name" != '*' ] || continue
-    flat_parse "$check_name" || { check_strange "$check_path"; continue; }
+    flat_parse "$check_name" || { check_set_aside "$check_path"; continue; }
     [ -z "$spool_shared" ] || no_links "$check_path" || return $?
     check_bad=$({ check_awk 0 <"$check_path"; } 2>/dev/null) || { why="queue '$queue': cannot be checked"; return 74; }
     [ "$check_bad" = "0 $flat_count" ] && continue
@@ -208,7 +239,7 @@ check_flats() {
     if [ "$check_good" != 0 ]; then
       mv -f "$q/tmp/flat" "$check_path" 2>/dev/null 9>&9 &&
         { [ "$check_good" = "$flat_count" ] ||
-          moved "$check_path" "${check_path%/*}/$flat_priority.$flat_first.$flat_last.$check_good.$flat_tries.$flat_nonce"; }
+          rename_path "$check_path" "${check_path%/*}/$flat_priority.$flat_first.$flat_last.$check_good.$flat_tries.$flat_nonce"; }
     else
       rm -f "$check_path" 9>&9 2>/dev/null
     fi || { disk_failed "$q/queue" "queue '$queue'"; return $?; }
@@ -274,6 +305,8 @@ check_keys_compare() {
 
 # check_keys - make keys/ agree with the messages
 check_keys() {
+  for check_path in "$q"/keys/*; do break; done
+  [ -e "$check_path" ] || [ -h "$check_path" ] || return 0
   check_keys_compare || return $?
   # Lines of three words without blanks
   check_gone='' check_how='' check_key=
@@ -308,10 +341,12 @@ check_key_free() {
   74) return 74 ;;
   esac
   # What is in none of them may be a damaged message without a body
-  names_like "$1" wal head queue out delayed buried claimed || return $?
+  names_for_id "$1" wal head queue out delayed buried claimed || return $?
   for proof_path in $names; do
-    is_like "$1" && return 0
+    path_has_message "$1" && return 0
     [ $? -ne 74 ] || return 74
   done
   return 66
 }
+
+part='engine/check'

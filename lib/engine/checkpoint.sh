@@ -2,11 +2,16 @@
 
 need engine/spool engine/boot engine/proof engine/process engine/fold engine/reclaim engine/wait bulk/batch
 
-# checkpoint QUEUE - recover, put back, promote, sweep, fold, rotate the log. Idempotent; runs beside all other verbs
+# checkpoint QUEUE - recover, put back, promote, sweep, fold, rotate the log. Idempotent; runs beside all other verbs. A message that cannot be put
+# back, since the disk is full, does not keep the sweep from making room
 checkpoint() {
   queue_open "$1" || return $?
   clock_read
-  queue_promote && queue_reclaim && under_lock checkpoint_locked
+  queue_promote && queue_reclaim
+  checkpoint_code=$? checkpoint_why=$why
+  under_lock checkpoint_locked || return $?
+  why=$checkpoint_why
+  return $checkpoint_code
 }
 
 checkpoint_locked() {
@@ -16,14 +21,14 @@ checkpoint_locked() {
 # checkpoint_turn - called by the push that opens a new range of ids: run the checkpoint of its own queue and, in turn, of one other, so that
 # queues with few pushes get theirs too, and no push has to run thousands of checkpoints
 checkpoint_turn() {
-  checkpoint "$queue" || return $?
+  checkpoint "$queue"
   ids_last_range || return $?
   set -- "$FLATQ_DIR"/*/
   unpad "${range##*/}"
   shift $((unpadded % $#))
   spool_turn=${1%/}
   name_from_disk "${spool_turn##*/}"
-  [ "$name_queue" = "$queue" ] || checkpoint "$name_queue" || return $?
+  [ "$name_queue" = "$queue" ] || checkpoint "$name_queue"
   wait_sweep
   spark_sweep
   journal_sweep
@@ -31,18 +36,16 @@ checkpoint_turn() {
 
 # checkpoint_spool - run the checkpoint of every queue; then remove old ranges of ids, dead waiters and dropped queues
 checkpoint_spool() {
-  each_queue checkpoint_one || return $?
+  each_queue checkpoint
+  spool_code=$? spool_why=$why
   wait_sweep
   for spool_path in "$FLATQ_DIR"/.drop.* "$FLATQ_DIR"/.ids.old.*; do
     [ ! -e "$spool_path" ] || [ -e "$FLATQ_PROC/${spool_path##*.}" ] || rm -rf "$spool_path" 2>/dev/null
   done
   spark_sweep
-  journal_sweep
-}
-
-# checkpoint_one QUEUE PATH - RACE: another process may drop the queue meanwhile: that is no error
-checkpoint_one() {
-  checkpoint "$1" || [ ! -d "$2" ] || return 74
+  journal_sweep || return $?
+  why=$spool_why
+  return $spool_code
 }
 
 # spark_sweep - remove what killed sinks of flatq.spark have staged in .spark/JOB/, once nothing there has changed for a week. If JOB has a
@@ -72,26 +75,29 @@ spark_remove() (
   [ "$spark_found" != end ] || exec rm -rf "$@" 7<&7
 ) 2>/dev/null
 
-# tmp_sweep - remove what killed holders of the lock have left in tmp/. A file written there without the lock has its writer's PID-TIME in
-# front of its name, and is removed only if that process is dead
+# tmp_sweep [boot] - remove what killed holders of the lock have left in tmp/. A file written there without the lock has its writer's PID-TIME in
+# front of its name, and is removed only if that process is dead; after a boot, all are. What was set aside stays
 tmp_sweep() {
+  tmp_boot=${1:-}
   set --
   for tmp_path in "$q"/tmp/*; do
     tmp_name=${tmp_path##*/}
     case $tmp_name in
     '*' | strange.*) continue ;;
-    [0-9]*-[0-9]*.*) owner_dead "${tmp_name%%.*}" || continue ;;
+    [0-9]*-[0-9]*.*) [ -n "$tmp_boot" ] || owner_dead "${tmp_name%%.*}" || continue ;;
     esac
     set -- "$@" "./$tmp_name"
-    [ $# -lt 100 ] || { tmp_remove "$@"; set --; }
+    [ $# -lt 100 ] || { tmp_remove "$@" || return $?; set --; }
   done
   [ $# -eq 0 ] || tmp_remove "$@"
 }
 
 # tmp_remove NAME ... - remove these from tmp/. In a group's spool, tmp may have become a link: so enter it first, and check where we are
-tmp_remove() (
-  cd -P "$FLATQ_DIR" && tmp_home=$PWD && cd -P "$q/tmp" && [ "$PWD" = "${tmp_home%/}/${q##*/}/tmp" ] && exec rm -rf "$@" 9>&9
-) 2>/dev/null
+tmp_remove() {
+  (
+    cd -P "$FLATQ_DIR" && tmp_home=$PWD && cd -P "$q/tmp" && [ "$PWD" = "${tmp_home%/}/${q##*/}/tmp" ] && exec rm -rf "$@" 9>&9
+  ) 2>/dev/null || disk_failed "$q/tmp" "queue '$queue'"
+}
 
 # log_rotate - rename a log of over a MiB to log.TIME, and keep the ten newest
 log_rotate() {
@@ -114,6 +120,7 @@ journal_sweep() {
   for range in "$FLATQ_DIR"/.ids/[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]; do
     [ "$range" != "$journal_live" ] || break
     [ ! -h "$range" ] || continue
+    [ -z "$spool_shared" ] || no_links "$range"/1* || continue
     journal_free=1
     # CRASH: an empty file is an id that nobody uses
     journal_open=$(awk 'FNR == 1 { if (name) print name; name = FILENAME; sub(/.*\//, "", name) }
@@ -146,9 +153,11 @@ journal_orphan() {
   name_from_disk "$journal_queue"
   name_check "$name_queue" || return 0
   queue=$name_queue
-  [ -z "$spool_shared" ] || queue_plain || return 0
+  [ -z "$spool_shared" ] || queue_no_links || return 0
   if [ -e "$q/body/$1" ] && push_unmade "$1"; then
     rm -f "$q/body/$1" 8>&8 2>/dev/null || { journal_free=; return $?; }
   fi
   ids_end
 }
+
+part='engine/checkpoint'

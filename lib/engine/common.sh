@@ -1,36 +1,64 @@
 # engine/common.sh - sourced first by every verb and door: a clean shell, errors, numbers, names, the clock
 #
-# Definitions only, except that it starts the list of sourced parts and clears inherited names. A function that can fail returns a code of
+# Definitions only, except that it starts the list of sourced parts and clears inherited variables and functions. A function that can fail returns a code of
 # sysexits and leaves one line of text in `why`; verbs pass both to die, doors write them to their client.
 
 needed=' '
 
-# shell_forget - unset inherited variables that would change what flatq does, except those in the man page. These are the names that are read
-# with a default; `set -u` ends a verb that reads any other unset name. Only when this file is read first: flatq and the line door
-# set some of them before the verb reads it again. FLATQ_VERB is the verb whose name errors begin with: the file that was started
+# shell_forget - unset inherited functions, and inherited variables that would change what flatq does, except those in the man page. The list has
+# all variables that are read with a default; if a verb reads another one before it is set, `set -u` ends it. Done once in a process: flatq and the
+# line door set some of these variables, and then the verb reads this file again. Set FLATQ_VERB, the name at the front of error lines, to that of
+# the started file
 shell_forget() {
-  ! command -v shell_reset >/dev/null 2>&1 || return 0
-  unset \
-    FLATQ_DIRECT FLATQ_DOOR FLATQ_GUARD FLATQ_ONE OPTARG base64_wrap batch body_wrong bulk_asks bulk_bytes clock_same create_bound create_most \
-    daemon_code date_of door_data door_epoch door_gone door_mark door_nonce door_verb epoch follow_said guard_bytes ids_turned journal key_id key_is \
-    key_salt kick_place launch_door launch_keep launch_most launch_parent launch_port launch_signal launch_unix length lock_said method names \
-    place_name plain push_at_slip push_begun push_bulk push_cr push_dot push_dot_file push_dup push_follows push_has push_length putbacks \
-    python_path q queue queue_bound queue_most reason remote_mark request shell_locale shell_umask shovel_count shovel_wait slip_size spool_path \
-    stalk_length sync_whole tally_new wait_asked wait_due wait_fifo wait_sleeper wait_woken watch_new why work_job work_kill_at work_lease \
-    work_path work_queues work_rest
-  FLATQ_VERB=${0##*/}
+  case ${shell_own:-} in
+  "$$") return 0 ;;
+  esac
+  # bash takes functions from its environment. One named `ls` would run in the place of the program, so unset all. In POSIX mode, bash finds `unset`
+  # before a function of that name
+  case ${BASH_VERSION:-} in
+  ?*)
+    POSIXLY_CORRECT=1
+    unset -f compgen declare
+    # First look whether there is any, which costs no process. A bash that was built without compgen pays for one
+    shell_code=0
+    # shellcheck disable=SC3044
+    compgen -A function -X shell_forget >/dev/null 2>&1 || shell_code=$?
+    case $shell_code in
+    1) ;;
+    *)
+      # shellcheck disable=SC3044 # it prints a line `declare -fx NAME` for each
+      for shell_word in $(declare -F 2>/dev/null); do
+        case $shell_word in
+        declare | -*) ;;
+        *) unset -f "$shell_word" ;;
+        esac
+      done ;;
+    esac ;;
+  esac
+  unset FLATQ_DIRECT FLATQ_DOOR FLATQ_GUARD FLATQ_ONE OPTARG base64_wrap batch body_wrong bulk_asks bulk_bytes clock_same create_bound create_most \
+    daemon_code date_of door_data door_epoch door_gone door_mark door_nonce door_verb epoch follow_said guard_bytes ids_opened journal \
+    key_hashed key_id key_is kick_place launch_door launch_keep launch_most launch_parent launch_port launch_signal launch_unix length \
+    lock_said method names place_name plain push_at_slip push_begun push_bulk push_cr push_dot push_dot_file push_dup push_follows push_has \
+    push_length putbacks python_path q queue queue_bound queue_most reason remote_mark request rights_queues rights_verbs rights_words \
+    shell_locale shell_own shell_umask shovel_count shovel_wait slip_size spool_path ssh_port ssh_user stalk_beanstalkd sync_whole tally_new wait_asked \
+    wait_due wait_fifo wait_sleeper wait_woken watch_new why window_call window_count work_job work_kill_at work_lease work_path work_queues \
+    work_rest
+  FLATQ_VERB=${0##*/} shell_own=$$
 }
 
 shell_forget
 
 # shell_reset - undo settings of the caller that would change what a script does. Every executable calls it first.
 shell_reset() {
+  verb_begun=1
   LC_ALL=C; export LC_ALL
-  # cd, ls and perl would obey these
-  unset CDPATH TIME_STYLE QUOTING_STYLE BLOCK_SIZE LS_BLOCK_SIZE PERLIO PERL5OPT PERL_UNICODE MAWK_OPTIONS
+  # cd, ls and perl would obey these; mksh looks in FPATH for a function when there is no such program
+  unset CDPATH FPATH TIME_STYLE QUOTING_STYLE BLOCK_SIZE LS_BLOCK_SIZE PERLIO PERL5OPT PERL_UNICODE MAWK_OPTIONS
   # With TMOUT, a `read` that gives up looks like the end of its pipe: a watchdog would take its worker for dead, and kill the command
   unset TMOUT GAWK_READ_TIMEOUT
   set +f +C +e
+  # With standard error closed, a shell refuses `>&2`, and a program takes the next file that it opens for it
+  true 3>&2 || exec 2>/dev/null
   # bash takes options from BASHOPTS and SHELLOPTS; GLOBIGNORE hides names from its globs, and GLOBSORT changes their order
   [ -z "${BASH_VERSION:-}" ] || {
     unset GLOBIGNORE GLOBSORT EXECIGNORE FUNCNEST BASH_COMPAT
@@ -38,11 +66,12 @@ shell_reset() {
     shopt -u nullglob failglob dotglob nocaseglob nocasematch globstar extglob
     command set +o pipefail +o allexport +o keyword +o monitor
   } 2>/dev/null || :
-  IFS=' 	
+  blanks=' 	
 '
+  IFS=$blanks
   umask 077
   why='' lock_held='' take_stop='' slip_locked=''
-  : "${FLATQ_PROC:=/proc}" "${FLATQ_SYNC:=on}" "${FLATQ_DOOR:=}" "${FLATQ_RANGE:=1000}"
+  : "${FLATQ_PROC:=/proc}" "${FLATQ_SYNC:=on}" "${FLATQ_DOOR:=}" "${FLATQ_RANGE:=1000}" "${FLATQ_QUEUE:=default}"
   case $FLATQ_SYNC in
   on | off) ;;
   *) die 64 "FLATQ_SYNC must be on or off" ;;
@@ -75,17 +104,31 @@ disk_failed() {
 }
 
 # need PART ... - source lib/PART.sh, once. A file needs, under its header, the parts whose functions a usual run of it calls. Reading a thousand
-# lines costs a shell as much as starting a process, so what a usual run does not call is needed by the function that calls it
+# lines costs a shell as much as starting a process, so what a usual run does not call is needed by the function that calls it.
+# dash takes a failed read for the end of the file. So the last line of each part says its name
 need() {
-  for need_part in "$@"; do
+  while [ $# -gt 0 ]; do
     case $needed in
-    *" $need_part "*) ;;
+    *" $1 "*) ;;
     *)
-      needed="$needed$need_part "
+      needed="$needed$1 " part=
       # shellcheck source=/dev/null
-      . "$lib/$need_part.sh" ;;
+      . "$lib/$1.sh"
+      [ "$part" = "$1" ] || die 74 "cannot read $lib/$1.sh" ;;
     esac
+    shift
   done
+}
+
+# verb_run VERB ARGUMENT ... - run lib/VERB in this process. As in need: what was not read to its end has not called its main, which begins with shell_reset
+verb_run() {
+  verb_file=$lib/$1 verb_begun=
+  shift
+  # shellcheck source=/dev/null
+  . "$verb_file"
+  verb_code=$?
+  [ -n "$verb_begun" ] || die 74 "cannot read $verb_file"
+  return $verb_code
 }
 
 # die CODE TEXT - print one line on stderr and exit; a door answers its client instead (doors/door.sh)
@@ -124,15 +167,27 @@ end_by() {
   esac
 }
 
-# usage - exit with the usage line
+# usage [TEXT] - exit with the usage line. `make install` makes a command of flatq alone
 usage() {
-  die 64 "usage: see $FLATQ_VERB -h"
+  [ "${0##*/}" = "$FLATQ_VERB" ] || die 64 "${1:-usage}: see flatq $FLATQ_VERB -h"
+  die 64 "${1:-usage}: see $FLATQ_VERB -h"
 }
 
 # other_option - for the `*)` of getopts: print the help if the option is -h, else exit with the usage line
 other_option() {
   [ "$option" != h ] || { need engine/help; help; }
   usage
+}
+
+# operands WHAT WORD ... - exit if an option stands behind the first WORD, which is WHAT
+operands() {
+  operands_what=$1
+  shift
+  [ $# -lt 2 ] || for operands_word in "$@"; do
+    case $operands_word in
+    -?*) die 64 "options come before the $operands_what" ;;
+    esac
+  done
 }
 
 # no_options WORD ... - as getopts, for a verb that has none but -h
@@ -158,6 +213,11 @@ is_number() {
 # option_number LETTER VALUE MAX - as is_number, but exit with an error line if VALUE is wrong
 option_number() {
   is_number "$2" "$3" || die 65 "-$1 takes a number from 0 to $3"
+}
+
+# count_fits - make `number`, a count of messages, one that mksh can count to: no queue has more than 999999999
+count_fits() {
+  [ ${#number} -lt 10 ] || number=999999999
 }
 
 # unpad VALUE - set `unpadded` to VALUE without leading zeros, with which a shell would take it for octal
@@ -278,21 +338,21 @@ clock_epoch() {
 owner_read() {
   owner=$$-$now owner_lease=
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
-  [ "${clock_same:-}" != same ] || ! [ "$FLATQ_PROC/self" -ef "$FLATQ_PROC/$$" ] || { owner_alone; return $?; }
+  [ "${clock_same:-}" != same ] || ! [ "$FLATQ_PROC/self" -ef "$FLATQ_PROC/$$" ] || { owner_lease_read; return $?; }
   { read -r owner_line <"$FLATQ_PROC/self/stat" || read -r owner_line <"$FLATQ_PROC/self/stat"; } 2>/dev/null || {
     need engine/proof
     absent "$FLATQ_PROC/self/stat" || die 74 'cannot read which process this is'
     return 0
   }
-  owner_alone
+  owner_lease_read
   # shellcheck disable=SC2086 # the words are what is wanted
   set -- ${owner_line##*') '}
   [ $# -lt 20 ] || { pad "${20}" 000000000000; owner=${owner_line%% *}-$padded; }
 }
 
-# owner_alone - set owner_lease to `none` if processes, and so their deaths, can be seen. If that is unknown, the verb ends: with a lease,
+# owner_lease_read - set owner_lease to `none` if processes, and so their deaths, can be seen. If that is unknown, the verb ends: with a lease,
 # another verb would take the message while its owner lives
-owner_alone() {
+owner_lease_read() {
   [ ! -e "$FLATQ_PROC/1/stat" ] || { owner_lease=none; return $?; }
   need engine/proof
   there "$FLATQ_PROC/1/stat"

@@ -1,13 +1,28 @@
 # engine/disk.sh - why a write failed: only a verb that fails pays for finding out
 
 # disk_reason DIRECTORY - set `reason` to the system's text for why a write below DIRECTORY just failed.
-# The shell does not tell, so try the write again with a tool that does. Only failing verbs pay for it.
+# The shell does not tell, so try the write again with tools that do. Only failing verbs pay for it.
 disk_reason() {
-  reason=$({ dd if=/dev/zero of="$1/probe.$$" bs=65536 count=1 || :; rm -f "$1/probe.$$"; } 2>&1 |
-    { sed -n 's/^dd: .*: \([A-Z][^:]*\)$/\1/p' | tail -n 1; } 2>/dev/null)
+  reason=$({ disk_try "$1" 3>&1 2>/dev/null | sed -n 's/^[^:]*: .*: \([A-Z][^:]*\)$/\1/p' | tail -n 1; } 2>/dev/null)
   case $reason in
   'No space'* | *quota* | *Quota*) reason='no space left' ;;
   '') [ -w "$1" ] || reason='not writable' ;;
   esac
   reason=${reason:-input or output failed}
 }
+
+# disk_try DIRECTORY - write 64 KiB to a new file there, or make a directory if no file can be created; errors go to descriptor 3. A member of a group
+# may create names in DIRECTORY, so dd gets no name, only a file that was created exclusively (set -C)
+disk_try() {
+  nonce_read
+  set -C
+  disk_write "$1/probe.$nonce" || [ -e "$1/probe.$nonce" ] || mkdir "$1/probe.$nonce" 2>&3
+  rm -f "$1/probe.$nonce" || rmdir "$1/probe.$nonce"
+}
+
+# disk_write FILE - a function of its own, since mksh leaves the function whose redirection fails
+disk_write() {
+  dd if=/dev/zero bs=65536 count=1 >"$1" 2>&3
+}
+
+part='engine/disk'

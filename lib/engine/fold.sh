@@ -22,8 +22,7 @@ flat_parse() {
   IFS=.
   # shellcheck disable=SC2086 # split at the dots
   set -- $1
-  IFS=' 	
-'
+  IFS=$blanks
   [ $# -eq 6 ] && [ ${#1} -eq 10 ] && [ ${#2} -eq 12 ] && [ ${#3} -eq 12 ] && [ -n "$6" ] || return 1
   case $1$2$3$4$5 in
   *[!0-9]*) return 1 ;;
@@ -37,6 +36,7 @@ flat_parse() {
 
 # message_in_flat PATH ID - return whether the flat file has a line for ID; 74 if it cannot be read
 message_in_flat() {
+  [ -z "$spool_shared" ] || no_links "$1" || return $?
   in_flat=$(awk -F . -v "id=$2" '$2 == id { found++ } END { print found + 0, NR }' "$1" 2>/dev/null 9>&-)
   case $in_flat in
   "0 $flat_count") return 1 ;;
@@ -53,7 +53,7 @@ queue_recover() {
     [ -e "$recover_path" ] || [ -h "$recover_path" ] || continue
     case ${recover_path##*/} in
     '~') ;;
-    *[!0-9a-f.]*) slip_strange "${recover_path#"$q"/}" || return $? ;;
+    *[!0-9a-f.]*) set_aside "${recover_path#"$q"/}" || return $? ;;
     esac
   done
   names_in "$q/fold" || return $?
@@ -62,7 +62,7 @@ queue_recover() {
     *[!0-9a-f.]*) continue ;;
     ??????????.????????????.?*) [ -f "$q/fold/$recover_run" ] || { fold_finish "$q/fold/$recover_run" || return $?; continue; } ;;
     esac
-    slip_strange "fold/$recover_run" || return $?
+    set_aside "fold/$recover_run" || return $?
   done
   names_in "$q/unfold" || return $?
   for recover_run in $names; do
@@ -98,7 +98,7 @@ queue_fold() {
     fi
     slip_parse "$fold_name" && [ ${#slip_size} -le 5 ] || continue
     # Skip a body that is a link: the file it names would become the message
-    [ ! -h "$q/body/$slip_id" ] || continue
+    [ ! -h "$q/body/$slip_id" ] && [ ! -p "$q/body/$slip_id" ] || continue
     fold_names="$fold_names $fold_name" fold_count=$((fold_count + 1)) fold_bytes=$((fold_bytes + slip_size))
   done
 }
@@ -130,7 +130,7 @@ fold_finish() {
     # shellcheck disable=SC2086 # names without blanks
     if ! fold_write "$1" $names; then
       [ -z "$fold_committed" ] || return 74
-      moved "$1" "$q/head/${1##*/}" || disk_failed "$q/head" "queue '$queue'"
+      rename_path "$1" "$q/head/${1##*/}" || disk_failed "$q/head" "queue '$queue'"
       return $?
     fi
   else
@@ -169,7 +169,7 @@ fold_remove() {
     # Slips that are left are in no flat file: they go forward
     names_in "$fold_run" || return $?
     nonce_read
-    moved "$fold_run" "$q/head/$run.$nonce" || { disk_failed "$q/fold" "queue '$queue'"; return $?; }
+    rename_path "$fold_run" "$q/head/$run.$nonce" || { disk_failed "$q/fold" "queue '$queue'"; return $?; }
   fi
   sync_paths "$q/fold" || { why="queue '$queue': cannot sync"; return 74; }
 }
@@ -178,12 +178,17 @@ fold_remove() {
 fold_write() {
   fold_run=$1
   shift
+  # The file that a link names would become the message, which every member can read
+  [ -z "$spool_shared" ] || for fold_slip in "$@"; do
+    fold_slip=${fold_slip#*.}
+    no_links "$q/body/${fold_slip%%.*}" || return $?
+  done
   flat_write "$q/tmp" "$fold_nonce" "$@" || return $?
   flat_parse "$fold_flat"
   fold_block=$q/queue/$flat_block
   sync_paths "$q/tmp/$fold_flat" "$fold_run" "$q/fold" "$q/wal" &&
     { [ -d "$fold_block" ] || mkdir -p "$fold_block" 2>/dev/null; } &&
-    moved "$q/tmp/$fold_flat" "$fold_block/$fold_flat" ||
+    rename_path "$q/tmp/$fold_flat" "$fold_block/$fold_flat" ||
     { rm -f "$q/tmp/$fold_flat" 2>/dev/null; return 74; }
   fold_committed=1 fold_at=$fold_block/$fold_flat
   sync_paths "$fold_block" "$q/queue" || { why="queue '$queue': cannot sync"; return 74; }
@@ -222,8 +227,8 @@ queue_unfold() {
   for unfold_from in "$q"/queue/*/"$1"; do break; done
   # RACE: the holder of the lock before us may have done it
   [ -e "$unfold_from" ] || [ -h "$unfold_from" ] || return 0
-  flat_parse "$1" && [ ! -d "$unfold_from" ] && [ ! -h "$unfold_from" ] && [ "$unfold_from" = "$q/queue/$flat_block/$1" ] ||
-    { slip_strange "${unfold_from#"$q"/}"; return $?; }
+  flat_parse "$1" && [ ! -d "$unfold_from" ] && [ ! -h "$unfold_from" ] && [ ! -p "$unfold_from" ] && [ "$unfold_from" = "$q/queue/$flat_block/$1" ] ||
+    { set_aside "${unfold_from#"$q"/}"; return $?; }
   unfold_stage=$q/tmp/$run
   # Remove runs in head/ that are empty
   rmdir "$q"/head/* 2>/dev/null
@@ -254,7 +259,7 @@ queue_unfold() {
     return $unfold_code
   fi
   sync_many "$unfold_stage" &&
-    moved "$unfold_from" "$q/unfold/$1" || { disk_failed "$q/unfold" "queue '$queue'"; return $?; }
+    rename_path "$unfold_from" "$q/unfold/$1" || { disk_failed "$q/unfold" "queue '$queue'"; return $?; }
   sync_paths "$q/unfold" "$q/queue/$flat_block" || { why="queue '$queue': cannot sync"; return 74; }
   unfold_finish "$1"
 }
@@ -270,13 +275,21 @@ unfold_clear() {
   (cd "$q/body" && exec rm -f $captured 9>&9) 2>/dev/null
 }
 
-# unfold_undo STAGE - remove the bodies of the slips in the stage, then the stage
+# unfold_undo STAGE - remove the bodies of the slips in the stage, then the stage. Set aside a stage with a name that no unfold writes: the shell would
+# expand a `*` in it, and rm would take the result for names of bodies
 unfold_undo() {
   names_in "$1" || return $?
   undo_bodies=
+  case $names in
+  *[!0-9A-Za-z.+='
+'-]*) set_aside "${1#"$q"/}"; return $? ;;
+  esac
   for undo_slip in $names; do
-    undo_slip=${undo_slip#*.}
-    undo_bodies="$undo_bodies ${undo_slip%%.*}"
+    undo_slip=${undo_slip#*.} undo_slip=${undo_slip%%.*}
+    case $undo_slip in
+    *[!0-9]*) ;;
+    *) undo_bodies="$undo_bodies $undo_slip" ;;
+    esac
   done
   # shellcheck disable=SC2086 # names without blanks
   { [ -z "$undo_bodies" ] || (cd "$q/body" && exec rm -f $undo_bodies 9>&9) 2>/dev/null; } && rm -rf "$1" 2>/dev/null 9>&9 ||
@@ -301,8 +314,8 @@ unfold_whole() {
 
 # unfold_finish FLAT - move the staged slips to head/, then remove the flat file, but only once they have been seen there
 unfold_finish() {
-  flat_parse "$1" && [ ! -d "$q/unfold/$1" ] && [ ! -h "$q/unfold/$1" ] || { slip_strange "unfold/$1"; return $?; }
-  [ -d "$q/head/$run" ] || moved "$q/tmp/$run" "$q/head/$run" || { unfold_lost "$1" || return $?; return 0; }
+  flat_parse "$1" && [ ! -d "$q/unfold/$1" ] && [ ! -h "$q/unfold/$1" ] || { set_aside "unfold/$1"; return $?; }
+  [ -d "$q/head/$run" ] || rename_path "$q/tmp/$run" "$q/head/$run" || { unfold_lost "$1" || return $?; return 0; }
   sync_paths "$q/head" "$q/tmp" || { why="queue '$queue': cannot sync"; return 74; }
   rm -f "$q/unfold/$1" 9>&9 2>/dev/null && sync_paths "$q/unfold" || { disk_failed "$q/unfold" "queue '$queue'"; return $?; }
   for unfold_rest in "$q/queue/$flat_block"/*; do
@@ -311,7 +324,9 @@ unfold_finish() {
   done
 }
 
-# unfold_lost FLAT - if both can be read and its messages are neither staged nor in head/, set the flat file aside: no unfold leaves that
+# unfold_lost FLAT - if it is proved that the messages of the flat file are neither in tmp/ nor in head/, set the file aside: no unfold leaves that
 unfold_lost() {
-  names_in "$q/head" && ! named "$run" && names_in "$q/tmp" && ! named "$run" && slip_strange "unfold/$1" || disk_failed "$q/head" "queue '$queue'"
+  names_in "$q/head" && ! named "$run" && names_in "$q/tmp" && ! named "$run" && set_aside "unfold/$1" || disk_failed "$q/head" "queue '$queue'"
 }
+
+part='engine/fold'

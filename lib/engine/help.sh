@@ -19,3 +19,5 @@ help() {
 help_say() {
   printf '%s\n' "$1" 2>/dev/null || { printf '%s: the help could not be printed\n' "$FLATQ_VERB" >&2; exit 74; }
 }
+
+part='engine/help'

@@ -59,3 +59,5 @@ input_dotted() {
 input_failed() {
   rm -f "$q/body/$slip_id" 2>/dev/null
 }
+
+part='engine/input'

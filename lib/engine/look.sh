@@ -65,6 +65,7 @@ look_in() {
   return $look_code
 }
 
+# look_first STATE - message_first by one look, which proves nothing if it finds none
 look_first() {
   case $1 in
   delayed | buried) need engine/window; windows "$1" look_slips; return $? ;;
@@ -75,7 +76,7 @@ look_first() {
       case $scan_place in
       '') return 66 ;;
       wal | head/*)
-        slip_parse "$scan_name" || { slip_strange "$scan_place/$scan_name" || return $?; continue; }
+        slip_parse "$scan_name" || { set_aside "$scan_place/$scan_name" || return $?; continue; }
         set -- "$q/$scan_place/$scan_name"; break ;;
       esac
       under_lock take_unfold || return $?
@@ -93,3 +94,5 @@ look_slips() {
   done
   return 66
 }
+
+part='engine/look'

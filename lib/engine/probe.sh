@@ -1,5 +1,5 @@
-# engine/probe.sh - does each program do what flatq relies on? Tried once after each boot, and again when the shell or a program of every push and
-# pop is another one (tools_same). lib/README.md, "Tools", has what is tried here, and what is checked wherever it is used.
+# engine/probe.sh - try whether each program does what flatq relies on: once after each boot, and again when the shell, base64, mv or sync has changed
+# (tools_same). lib/README.md, "Tools", lists what is tried here, and what is checked wherever it is used.
 #
 # tools_probe - return 70, with `why`, if a program does less than it must; else set base64_wrap and sync_whole. probe_said: what was tried, a line each.
 # Call it with the spool's lock, on descriptor 8
@@ -93,7 +93,8 @@ probe_decode() {
   printf %s "$1" | base64 -d
 }
 
-# probe_name TOOL - what BusyBox hides cannot be tried: base64 sees the last of many writes, sync -f no error of the disk's
+# probe_name TOOL - refuse BusyBox's TOOL by its name, since these faults cannot be tried: its base64 reports only the last of many failed writes, its
+# sync -f no error of the disk
 probe_name() {
   case $("$1" --version 2>&1) in
   *BusyBox*) return 1 ;;
@@ -137,3 +138,5 @@ probe_awk() {
     BEGIN { n = split(ENVIRON["FLATQ_PROBE"], field, "."); printf "%012.0f %d %d", 12345678901, n, sum; exit 74 }' </dev/null)
   [ "$?.$probe_out" = '74.012345678901 2 3' ]
 }
+
+part='engine/probe'

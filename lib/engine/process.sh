@@ -43,3 +43,5 @@ owner_dead() {
     [ -n "$started_over" ] || { [ ! -e "$FLATQ_PROC/${1%-*}" ] && need engine/proof && absent "$FLATQ_PROC/${1%-*}"; }
   fi
 }
+
+part='engine/process'

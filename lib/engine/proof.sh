@@ -78,7 +78,7 @@ lock') names=${names%lock} names=${names%?}; return 0 ;;
     [ $? -ne 69 ] || return 69
     [ -e "$q" ] || break
   done
-  queue_gone || return $?
+  queue_there || return $?
   why="queue '$queue': cannot be listed, after $find_try tries"
   return 74
 }
@@ -90,9 +90,11 @@ files_below() {
 }
 
 # nothing_ready - return 66 if it is proved that nothing in $q is ready, due, or in out/ and not yet looked at; 0: look again; 74: unknown.
-# Of delayed/, list only the directories of thousands, since there may be many messages
+# Of delayed/, list only the directories of thousands, since there may be many messages. List it first: what leaves it goes to wal/ (I2), and so is
+# seen there. With 66, proof_delayed is empty only if it is proved that nothing is delayed either; of an open queue nobody asks for that proof
 nothing_ready() {
-  find_names wal fold queue unfold head out delayed \( -path 'delayed/*' -prune -o \
+  proof_delayed=
+  find_names delayed wal fold queue unfold head out \( -path 'delayed/*' -prune -o \
     ! -type d \( -name '??????????.????????????.*' -o -path 'out/batch.*' -o -name lock \) \) -print || {
     # RACE: the queue was dropped meanwhile, or a drop tests whether it is empty
     [ -e "$q" ] || [ -e "$q/lock" ] || return 66
@@ -109,7 +111,9 @@ nothing_ready() {
     case $proof_path in
     out/*) proof_out=1 ;;
     delayed/*[!0-9]*) ;;
-    delayed/*) proof_path=${proof_path#*/}; [ "$epoch_time" \< "${proof_path}00000" ] || proof_due "$proof_path" || { [ $? -eq 75 ] && return 0; return 74; } ;;
+    delayed/*)
+      proof_delayed=1 proof_path=${proof_path#*/}
+      [ "$epoch_time" \< "${proof_path}00000" ] || nothing_due "$proof_path" || { [ $? -eq 75 ] && return 0; return 74; } ;;
     # Ignore files beside blocks and runs: they are no messages
     queue/??????????.???????/* | head/*/* | wal/* | fold/* | unfold/*) return 0 ;;
     esac
@@ -119,11 +123,24 @@ nothing_ready() {
     queue_reclaim
     return $?
   }
-  return 66
+  [ -n "$proof_delayed" ] && [ $# -eq 0 ] && [ -e "$q/closed" ] || return 66
+  # A kick, for one, leaves empty directories
+  need engine/window
+  windows delayed true
+  case $? in
+  0) return 66 ;;
+  66) ;;
+  *) return 74 ;;
+  esac
+  # RACE: what was delayed when we listed the places may be in one of them now, so list these again
+  nothing_ready again
+  proof_code=$?
+  proof_delayed=
+  return $proof_code
 }
 
-# proof_due THOUSANDS - return 0 if no message delayed there is due, 75 if one is due now (look again), 74 if unknown
-proof_due() {
+# nothing_due THOUSANDS - return 0 if no message delayed there is due, 75 if one is due now (look again), 74 if unknown
+nothing_due() {
   files_below "delayed/$1" || { [ -e "$q/delayed/$1" ] || return 0; return 74; }
   for proof_path in $names; do
     proof_path=${proof_path#*/*/}
@@ -136,13 +153,13 @@ proof_due() {
 
 # nowhere ID - return 66 if it is proved that the message with the 12-digit ID is in no place where message_find looks; 0: look again; 74
 nowhere() {
-  names_like "$1" out wal fold queue unfold head delayed buried || return $?
+  names_for_id "$1" out wal fold queue unfold head delayed buried || return $?
   for proof_path in $names; do
     case $proof_path in
     out/batch.*) continue ;;
     out/*) [ ! -e "$q/done/${proof_path##*/}" ] || continue ;;
     esac
-    is_like "$1" && return 0
+    path_has_message "$1" && return 0
     [ $? -ne 74 ] || return 74
   done
   return 66
@@ -151,15 +168,15 @@ nowhere() {
 # How a flat file's name begins: priority, first and last id. A `?` in a pattern of find would match a dot, and so take a slip for a flat file
 flat_like='[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9].[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9].[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]'
 
-# names_like ID PLACE ... - set `names` to the paths of slips with ID, and of all flat files, in these places
-names_like() {
+# names_for_id ID PLACE ... - set `names` to the paths of slips with ID, and of all flat files, in these places
+names_for_id() {
   like_id=$1
   shift
   find_names "$@" ! -type d \( -name "??????????.$like_id.*" -o -name "????????????.??????????.$like_id.*" -o -name "$flat_like.*.*.*" -o -name lock \)
 }
 
-# is_like ID - return whether proof_path is the message's slip, or a flat file with its line; 74 if the file cannot be read
-is_like() {
+# path_has_message ID - return whether proof_path is the message's slip, or a flat file with its line; 74 if the file cannot be read
+path_has_message() {
   need engine/fold
   flat_parse "${proof_path##*/}" || return 0
   ! [ "$1" \< "$flat_first" ] && ! [ "$flat_last" \< "$1" ] && message_in_flat "$q/$proof_path" "$1"
@@ -192,8 +209,8 @@ expect_path() {
   esac
 }
 
-# queue_gone [FD] - return 69 if $q was dropped, or is another queue than the one whose lock is open as FD; 74 if unknown; else 0
-queue_gone() {
+# queue_there [FD] - return 0 if $q was not dropped, and is the queue whose lock is open as FD; 69 if it was, or is another; 74 if unknown
+queue_there() {
   if absent "$q/lock"; then
     why="queue '$queue' is gone"
     return 69
@@ -261,3 +278,5 @@ push_unmade() {
 $boot
 end" ]
 }
+
+part='engine/proof'

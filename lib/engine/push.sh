@@ -28,9 +28,9 @@ push_message() {
   esac
   clock_read
   ids_next || return $?
-  # Keep this queue's lock open, to recognize a new queue of the same name at the end (push_same)
+  # Keep this queue's lock open, to recognize a new queue of the same name at the end (push_check_same)
   { command exec 8<"$q/lock"; } 2>/dev/null ||
-    { ids_end; need engine/proof; queue_gone || return $?; why="queue '$queue': cannot open its lock"; return 74; }
+    { ids_end; need engine/proof; queue_there || return $?; why="queue '$queue': cannot open its lock"; return 74; }
   push_body "${2:-}" && push_commit
   push_code=$?
   exec 8<&-
@@ -69,13 +69,13 @@ push_body() {
   [ -e "$q/body/$slip_id" ] || [ -h "$q/body/$slip_id" ] || push_begun=new
   set -C
   # base64 leaves the shared file offset at the end of what it wrote: so its size needs no process
-  { push_begun=1 && encode "$1" && { read -r push_pos push_encoded <"$FLATQ_PROC/self/fdinfo/1" || push_encoded=''; } && printf '\n'; } \
+  { push_begun=1 && body_encode "$1" && { read -r push_pos push_encoded <"$FLATQ_PROC/self/fdinfo/1" || push_encoded=''; } && printf '\n'; } \
     2>/dev/null >"$q/body/$slip_id" || { set +C; [ "$push_begun" != new ] || push_begun=''; disk_failed "$q/body" "queue '$queue'"; return $?; }
   set +C
   if [ ! -e "$q/body/$slip_id" ]; then
-    # input_failed removed the body, or a drop did
+    # body_encode removed the body, or a drop did
     [ -z "${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { why="queue '$queue': input failed"; return 74; }
-    push_gone || return $?
+    push_body_there || return $?
   fi
   # The bytes that a door reads after a body prove that it is whole, without a look at its end. A killed dd has written nothing, whole pages
   # of its one block, or all; a body that is a byte or two longer than whole pages looks the same
@@ -95,15 +95,16 @@ push_body() {
   [ -z "${push_dot:-}" ] || { need engine/input; input_dotted; }
 }
 
-# encode LENGTH - write base64 in one line, without a newline. GNU base64 wraps lines unless told -w0; those without -w do not wrap
-encode() {
+# body_encode LENGTH - write base64 in one line, without a newline. GNU base64 wraps lines unless told -w0; those without -w do not wrap
+body_encode() {
   [ -n "$1${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { base64 "${base64_wrap:---}"; return $?; }
   need engine/input
   [ -z "$1" ] || { input_exact "$1" exec | base64 "${base64_wrap:---}"; return $?; }
   # The left side of a pipe has no exit status, so it writes a word when it has finished (R6)
   { encode_said=$({ { input_part && printf good >&3; } | base64 "${base64_wrap:---}" >&4; } 3>&1); } 4>&1 || return $?
   push_dotted=${encode_said%good}
-  [ "$encode_said" != "$push_dotted" ] || input_failed
+  # The body may be incomplete. push_body notices that it is gone
+  [ "$encode_said" != "$push_dotted" ] || rm -f "$q/body/$slip_id" 2>/dev/null
 }
 
 # body_size FILE ENCODED - set `size` to the bytes of a body whose base64 has ENCODED characters; empty: count them.
@@ -140,7 +141,7 @@ push_commit() {
     push_has=
     [ -z "$push_dup" ] || return 0
   fi
-  push_slip && push_stands && push_sync && push_same
+  push_slip && push_check_open && push_sync && push_check_same
 }
 
 # push_slip - note in the journal that the slip comes now, and create it: from here on the message exists
@@ -155,26 +156,23 @@ push_slip() {
   while :; do
     push_place=$q/wal
     [ "$push_delay" = 0 ] || { need engine/window; delay_place "$push_delay" && push_place=$place; } || return $?
-    set -C
     # From here on, act on a signal only when we know whether there is a slip (push_stopped)
     push_at_slip=1
-    { true >"$push_place/$slip"; } 2>/dev/null && break
-    set +C
-    push_heard
+    file_mark "$push_place/$slip" && break
+    push_act_on_signal
     # RACE: a drop tests whether the queue is empty
     drop_wait && continue
     [ $? -ne 69 ] || return 69
     # RACE: another verb removes an empty directory of delayed/ when it is due
     [ "$push_delay" != 0 ] && [ ! -d "$push_place" ] || { disk_failed "$push_place" "queue '$queue'"; return $?; }
   done
-  set +C
   push_made=1
-  push_heard
-  [ "$slip_key" = - ] || key_sure
+  push_act_on_signal
+  [ "$slip_key" = - ] || key_confirm
 }
 
-# push_stands - withdraw the push if its queue was closed or dropped since our first look, unless the message has been taken already
-push_stands() {
+# push_check_open - if the queue was closed or dropped since our first look, withdraw the push, unless the message has been taken already
+push_check_open() {
   # RACE: a pop may have reported the queue closed and empty before the slip was there, which must stay true
   queue_look || { push_code=$?; push_withdraw; return $push_code; }
   case $queue_files in
@@ -186,28 +184,30 @@ push_stands() {
   esac
   # RACE: another process may have dropped the queue and created a new one of the same name while we wrote the body
   if [ ! -e "$q/body/$slip_id" ]; then
-    push_gone || { push_code=$?; if push_withdraw || [ $push_code -eq 74 ]; then return $push_code; fi; }
+    push_body_there || { push_code=$?; if push_withdraw || [ $push_code -eq 74 ]; then return $push_code; fi; }
   fi
 }
 
 # push_sync - sync body and slip; if that fails, withdraw the push
 push_sync() {
-  [ "$FLATQ_SYNC" = on ] || return 0
+  sync_asked
+  [ $? -ne 1 ] || return 0
   set -- "$q/body/$slip_id" "$q/body" "$push_place"
-  [ "$push_delay" = 0 ] || set -- "$@" "$q/delayed" "${push_place%/*}"
+  push_syncs=sync_paths
+  [ "$push_delay" = 0 ] || { push_syncs=sync_moving; set -- "$@" "$q/delayed" "${push_place%/*}"; }
   [ "$slip_key" = - ] || set -- "$@" "$q/keys/$slip_key" "$q/keys"
   # RACE: a large message that was taken at once has no body any more
-  sync_paths "$@" || { ! push_withdraw && [ ! -e "$q/body/$slip_id" ]; } || { why="queue '$queue': cannot sync"; return 74; }
+  "$push_syncs" "$@" || { ! push_withdraw && [ ! -e "$q/body/$slip_id" ]; } || { why="queue '$queue': cannot sync"; return 74; }
 }
 
-# push_same - withdraw the push if its slip is in another queue of the same name than the one that was opened
-push_same() {
+# push_check_same - if the queue that was opened was dropped, and the slip is in a new one of the same name, withdraw the push
+push_check_same() {
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
-  [ "$q/lock" -ef "$FLATQ_PROC/self/fd/8" ] || { need engine/proof; queue_gone 8; } || { push_code=$?; push_withdraw; return $push_code; }
+  [ "$q/lock" -ef "$FLATQ_PROC/self/fd/8" ] || { need engine/proof; queue_there 8; } || { push_code=$?; push_withdraw; return $push_code; }
 }
 
-# push_gone - return 69 if it is proved that the body is gone, which only a drop causes; 74 if unknown
-push_gone() {
+# push_body_there - return 0 if the body is there, 69 if it is proved that it is gone, which only a drop causes; 74 if unknown
+push_body_there() {
   need engine/proof
   there "$q/body/$slip_id"
   push_there=$?
@@ -216,14 +216,15 @@ push_gone() {
   return 69
 }
 
-push_heard() {
+# push_act_on_signal - called once it is known whether there is a slip: act on a signal that came meanwhile
+push_act_on_signal() {
   push_at_slip=
   [ -z "$push_signal" ] || push_stopped "$push_signal"
 }
 
 # push_withdraw - remove the slip of a push that will not be acknowledged; return 1 if a consumer has taken it already
 push_withdraw() {
-  moved "$push_place/$slip" "$q/done/$slip.0.000000000000"
+  rename_path "$push_place/$slip" "$q/done/$slip.0.000000000000"
 }
 
 # door_body_end - read what follows a body of stated length. A door has its own version
@@ -235,3 +236,5 @@ push_withdraw() {
 [ -n "${FLATQ_DOOR:-}" ] || door_whole() {
   :
 }
+
+part='engine/push'

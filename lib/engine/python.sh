@@ -22,3 +22,5 @@ python_run() {
   [ -n "$PYTHONPATH" ] || unset PYTHONPATH
   exec "$python" -m "$python_module" "$@"
 }
+
+part='engine/python'

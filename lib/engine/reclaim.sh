@@ -21,20 +21,21 @@ queue_promote() {
         set -- "$@" "$promote_slip"
         [ $# -lt 100 ] || { promote_these "$@"; set --; }
       done
-      [ $promote_count -lt 200 ] || { promote_end "$@"; set --; }
+      [ $promote_count -lt 200 ] || { promote_flush "$@"; set --; }
     done
   done
-  promote_end "$@"
+  promote_flush "$@"
 }
 
-# promote_end PATH ... - move the last of these, and remove the directories that are empty now, some hundred at a time (R9)
-promote_end() {
+# promote_flush PATH ... - move the messages that are left, and remove the directories that are empty now, some hundred at a time (R9)
+promote_flush() {
   [ $# -eq 0 ] || promote_these "$@"
   # shellcheck disable=SC2086 # names without blanks
   [ -z "$promote_empty" ] || (cd "$q/delayed" && exec rmdir -p $promote_empty) 2>/dev/null || :
   promote_empty='' promote_count=0
 }
 
+# promote_these PATH ... - move these messages to wal/; under the lock if the queue has a bound, so that a count does not miss them on their way
 promote_these() {
   # Look twice: one look may fail
   if { [ -e "$q/conf" ] || [ -f "$q/conf" ]; } && [ -z "$lock_held" ]; then
@@ -43,7 +44,7 @@ promote_these() {
     unlock_queue
   else
     # RACE: mv does not find what another verb has already moved
-    held mv -f "$@" "$q/wal/" 2>/dev/null
+    pass_lock mv -f "$@" "$q/wal/" 2>/dev/null
   fi
   wake "$q/wait"
 }
@@ -63,7 +64,7 @@ queue_reclaim() {
       ! owner_dead "${reclaim_name%%.*}" && ! lease_over "${reclaim_name##*.}" || batch_putback "$slip_path" || reclaim_failed $?
       continue ;;
     esac
-    slip_parse "$reclaim_name" || { slip_strange "out/$reclaim_name"; continue; }
+    slip_parse "$reclaim_name" || { set_aside "out/$reclaim_name"; continue; }
     if [ "$slip_owner" != 0 ] && owner_dead "$slip_owner"; then
       # RACE: an owner creates its marker, then dies. So look for the marker only after we have seen the owner dead
       ! reclaim_settled || continue
@@ -78,8 +79,8 @@ queue_reclaim() {
   return $reclaim_code
 }
 
-# reclaim_failed CODE - note why a message could not be put back, and go on, so that one does not keep the others away: queue_reclaim returns it.
-# RACE: it is no error if another process was faster, or has dropped the queue
+# reclaim_failed CODE - note why a message could not be put back: queue_reclaim puts back the others, then returns 74. RACE: it is no error if another
+# process was faster, or has dropped the queue
 reclaim_failed() {
   case $1 in
   66 | 69) ;;
@@ -109,18 +110,19 @@ lease_over() {
 # queue_sweep - remove settled messages: the slip in out/ if it was settled by a marker; the key; once these are synced, the body; last the
 # name in done/
 queue_sweep() {
-  under_lock sweep_done
+  under_lock queue_sweep_locked
 }
 
-sweep_done() {
+# queue_sweep_locked - queue_sweep under the lock, 200 names at a time
+queue_sweep_locked() {
   sweep_names='' sweep_count=0
   for sweep_path in "$q"/done/*; do
     [ -e "$sweep_path" ] || continue
     # A directory is not a marker
-    [ ! -d "$sweep_path" ] || { slip_strange "done/${sweep_path##*/}" || return $?; continue; }
+    [ ! -d "$sweep_path" ] || { set_aside "done/${sweep_path##*/}" || return $?; continue; }
     # Such names would be options or several names to rm
     case ${sweep_path##*/} in
-    -* | *[!0-9A-Za-z._-]*) slip_strange "done/${sweep_path##*/}" || return $?; continue ;;
+    -* | *[!0-9A-Za-z._-]*) set_aside "done/${sweep_path##*/}" || return $?; continue ;;
     esac
     sweep_names="$sweep_names ${sweep_path##*/}" sweep_count=$((sweep_count + 1))
     [ $sweep_count -lt 200 ] || { sweep_these || return $?; sweep_names='' sweep_count=0; }
@@ -128,7 +130,7 @@ sweep_done() {
   [ $sweep_count -eq 0 ] || sweep_these
 }
 
-# sweep_these - remove these settled messages. For single ones, the slip in out/ goes first; for batches, last (batch_sweep)
+# sweep_these - remove the settled messages in sweep_names. Of a single one, the slip in out/ goes first; of a batch, the batch goes last (batch_sweep)
 sweep_these() {
   sweep_out='' sweep_bodies='' sweep_keys=
   for sweep_name in $sweep_names; do
@@ -157,3 +159,5 @@ sweep_key() {
   74) return 74 ;;
   esac
 }
+
+part='engine/reclaim'

@@ -106,7 +106,11 @@ slip_move() {
   esac
   move_tries=
   while :; do
-    moved "$slip_path" "$1" && { slip_unlock; return 0; }
+    rename_path "$slip_path" "$1"
+    slip_code=$?
+    case $slip_code in
+    0 | 74) slip_unlock; return $slip_code ;;
+    esac
     [ ! -e "$slip_path" ] && [ ${#move_tries} -lt 5 ] || break
     move_tries=1$move_tries
     slip_follow "$1"
@@ -165,11 +169,11 @@ slip_unlock() {
 # message_delete - delete `slip_path`; durable when it returns
 message_delete() {
   case $slip_path in
-  "$q"/out/*) slip=${slip_path##*/} ;;
-  *) slip_format; slip=$slip.0.000000000000 ;;
+  "$q"/out/*) slip=${slip_path##*/} delete_syncs=sync_paths ;;
+  *) slip_format; slip=$slip.0.000000000000 delete_syncs=sync_moving ;;
   esac
   slip_move "$q/done/$slip" || return $?
-  sync_paths "${slip_path%/*}" "$q/done" || { why="queue '$queue': cannot sync"; return 74; }
+  "$delete_syncs" "${slip_path%/*}" "$q/done" || { why="queue '$queue': cannot sync"; return 74; }
   queue_log delete
   wake "$q/room"
   [ "$slip_size" -lt 262144 ] || rm -f "$q/body/$slip_id" 2>/dev/null || :
@@ -200,7 +204,7 @@ message_release() {
       slip_code=$?
       [ ! -d "$place" ] || return $slip_code
     done
-    sync_paths "$place" "${place%/*}" "$q/delayed" || { why="queue '$queue': cannot sync"; return 74; }
+    sync_moving "$place" "${place%/*}" "$q/delayed" || { why="queue '$queue': cannot sync"; return 74; }
   else
     slip_move "$q/wal/$slip" || return $?
   fi
@@ -250,7 +254,7 @@ message_bury() {
     slip_code=$?
     [ ! -d "$place" ] || return $slip_code
   done
-  sync_paths "$place" "${place%/*}" "$q/buried" || { why="queue '$queue': cannot sync"; return 74; }
+  sync_moving "$place" "${place%/*}" "$q/buried" || { why="queue '$queue': cannot sync"; return 74; }
   queue_log bury "$2"
   wake "$q/room"
 }
@@ -269,7 +273,7 @@ message_reserve() {
   need engine/take
   clock_read
   slip_lock || return $?
-  slip_taken "$1" ''
+  taken_format "$1" ''
   slip_move "$q/out/$taken"
 }
 
@@ -353,3 +357,5 @@ kick_these() {
   done
   return 66
 }
+
+part='engine/settle'

@@ -103,9 +103,11 @@ slip_of() {
   esac
 }
 
-# moved FROM TO - rename FROM to TO; return 0 if it has that name now. The status of mv is not enough: an mv that was killed or failed after
-# its rename has renamed (R2). If mv says that there is no FROM, another process was faster
-moved() {
+# rename_path FROM TO - rename FROM to TO; return 0 if it has that name now. The status of mv is not enough: an mv that was killed or failed after
+# its rename has renamed (R2). If mv says that there is no FROM, another process was faster. In a group's spool, return 74 if TO is a directory or may
+# lead to one, into which mv would move: another member may have made it
+rename_path() {
+  [ -z "$spool_shared" ] || { [ ! -h "$2" ] && [ ! -d "$2" ]; } || { why="$2 is a link or a directory"; return 74; }
   if [ -n "$lock_held" ]; then moved_said=$(exec mv -f "$1" "$2" 2>&1 9>&9); else moved_said=$(exec mv -f "$1" "$2" 2>&1); fi && return 0
   case $moved_said in
   *'o such file'*) return 1 ;;
@@ -113,15 +115,12 @@ moved() {
   [ ! -e "$1" ] && [ -e "$2" ]
 }
 
-# slip_strange PATH - set aside the file at PATH, below the queue's directory, which is neither a slip nor a flat file
-slip_strange() {
+# set_aside PATH - move the file at PATH, below the queue's directory, which is neither a slip nor a flat file, to tmp/strange.*
+set_aside() {
   nonce_read
   strange_name=${1##*/}
   [ ${#strange_name} -le 200 ] || strange_name=long
-  held mv -f "$q/$1" "$q/tmp/strange.$nonce.$strange_name" 2>/dev/null || disk_failed "$q/tmp" "queue '$queue'"
+  pass_lock mv -f "$q/$1" "$q/tmp/strange.$nonce.$strange_name" 2>/dev/null || disk_failed "$q/tmp" "queue '$queue'"
 }
 
-# priority_pad PRIORITY - set `padded` to PRIORITY with 10 digits
-priority_pad() {
-  pad "$1" 0000000000
-}
+part='engine/slip'

@@ -8,10 +8,11 @@
 #   $FLATQ_DIR/.wait/           FIFOs of the verbs that wait (engine/wait.sh)
 #   $FLATQ_DIR/.lock            for ids, and for the first verb after a boot
 #   $FLATQ_DIR/QUEUE/           body/ wal/ fold/ queue/ unfold/ head/ out/ done/ delayed/ buried/ keys/ wait/ room/ tmp/, lock, log, and
-#                               if they are needed claimed/, conf (bound, most tries), closed, paused, tended and dropping
+#                               if they are needed claimed/, conf (bound, most tries), closed, paused, tended and dropping. lib/README.md
+#                               ("Places") says what lies in each
 
-# spool_open - find the spool; create it if there is none; recover it if this is its first use since the system started
-spool_open() {
+# spool_place - set FLATQ_DIR to the path of the spool
+spool_place() {
   if [ -z "${FLATQ_DIR:-}" ]; then
     [ -n "${XDG_STATE_HOME:-}${HOME:-}" ] || { why='set FLATQ_DIR or HOME'; return 64; }
     FLATQ_DIR=${XDG_STATE_HOME:-$HOME/.local/state}/flatq
@@ -20,14 +21,24 @@ spool_open() {
   /*) ;;
   *) FLATQ_DIR=$PWD/$FLATQ_DIR ;;
   esac
+}
+
+# spool_find - find the spool, and set spool_shared if it belongs to a group
+spool_find() {
+  spool_place || return $?
   # The set-gid bit says that the spool belongs to a group (create -g), whose members can read what we write only with umask 007. Look twice, since
   # one look may fail
   spool_shared=
   if [ -g "$FLATQ_DIR" ] || [ -g "$FLATQ_DIR" ]; then
     umask 007
     spool_shared=1
-    no_links "$FLATQ_DIR"/.[a-z]* || return $?
+    no_links "$FLATQ_DIR"/.[a-z]* "$FLATQ_DIR"/.boot/* || return $?
   fi
+}
+
+# spool_open - find the spool; create it if there is none; recover it if this is its first use since the system started
+spool_open() {
+  spool_find || return $?
   { read -r boot <"$FLATQ_PROC/sys/kernel/random/boot_id"; } 2>/dev/null || boot=none
   # If boot_id exists and cannot be read, do not take that for a new boot
   [ "$boot" != none ] || { need engine/proof; absent "$FLATQ_PROC/sys/kernel/random/boot_id"; } || { why='cannot read when the system was started'; return 74; }
@@ -37,9 +48,10 @@ spool_open() {
   boot_read
   boot_code=$?
   if [ $boot_code -eq 0 ]; then
+    sync_mode
     tools_same && return 0
     need engine/boot
-    spool_tools
+    spool_try_tools
     return $?
   fi
   [ $boot_code -eq 66 ] || return $boot_code
@@ -58,8 +70,7 @@ tools_find() {
       [ ! -x "$tools_place/$tools_name" ] || { tools="$tools:$tools_place/$tools_name"; break; }
     done
   done
-  IFS=' 	
-'
+  IFS=$blanks
   set +f
 }
 
@@ -67,14 +78,12 @@ tools_find() {
 # the time of the record. Another container, with programs of its own, may use the same spool
 tools_same() {
   tools_find
-  # What is tried with FLATQ_SYNC=on is enough for off
-  [ "$tools" = "$boot_tools" ] || [ "$tools" = "off:${boot_tools#on:}" ] || return 1
+  [ "$tools" = "$boot_tools" ] || return 1
   set -f
   IFS=:
   # shellcheck disable=SC2086 # split at the colons
   set -- $tools
-  IFS=' 	
-'
+  IFS=$blanks
   set +f
   shift
   for tools_path in "$@"; do
@@ -117,7 +126,7 @@ queue_open() {
   queue=$1 reclaim_saw=
   name_to_disk "$1"
   q=$FLATQ_DIR/$name_disk
-  [ -z "$spool_shared" ] || queue_plain || return $?
+  [ -z "$spool_shared" ] || queue_no_links || return $?
   # The lock is created last: if it exists, the places are synced
   [ -e "$q/lock" ] && return 0
   if [ $# -ne 2 ] && [ ! -d "$q/wal" ]; then
@@ -133,33 +142,41 @@ queue_open() {
   queue_make
 }
 
-# each_queue FUNCTION - call `FUNCTION NAME PATH` for each queue of the spool, until one fails
+# each_queue FUNCTION - call `FUNCTION NAME PATH` for each queue of the spool. If it fails for one, go on with the others, and return its code, and `why`
 each_queue() {
+  each_code=0
   for each_path in "$FLATQ_DIR"/*/wal; do
     [ -d "$each_path" ] || continue
     each_path=${each_path%/wal}
     name_from_disk "${each_path##*/}"
-    "$1" "$name_queue" "$each_path" || return $?
+    "$1" "$name_queue" "$each_path" || {
+      each_last=$?
+      # RACE: another process may drop the queue meanwhile: that is no error
+      [ ! -d "$each_path" ] || [ $each_code -ne 0 ] || each_code=$each_last each_why=$why
+    }
   done
+  [ $each_code -eq 0 ] || why=$each_why
+  return $each_code
 }
 
-# queue_plain - in a group's spool, return 74 if a name that verbs use is a link: a member may have put it there to make us write elsewhere. Links
-# where there may be many names are found by those who use them: queue_promote, window_visit, bulk_flats, queue_unfold, check_flats
-queue_plain() {
+# queue_no_links - in a group's spool, return 74 if a name that verbs use is a link: a member may have put it there to make us write elsewhere. Where
+# there may be many names, the functions that use them look for links: queue_promote, window_visit, bulk_flats, queue_unfold, check_flats
+queue_no_links() {
   no_links "$q" "$q"/* "$q"/buried/* "$q"/claimed/* "$q"/claimed/*/* "$q"/delayed/* "$q"/fold/* "$q"/head/* "$q"/out/batch.* "$q"/queue/* "$q"/tmp/* \
     "$q"/unfold/*
 }
 
-# no_links PATH ... - return 74 if one of these is a link
+# no_links PATH ... - return 74 if one of these is a link, or a FIFO, at which a verb that reads it would wait for ever
 no_links() {
   for link_path in "$@"; do
     [ ! -h "$link_path" ] || { why="$link_path is a link"; return 74; }
+    [ ! -p "$link_path" ] || { why="$link_path is a FIFO"; return 74; }
   done
 }
 
-# held COMMAND ... - run a command that changes the queue. If we hold the lock, the command inherits it, which mksh must be told, and so keeps others
+# pass_lock COMMAND ... - run a command that changes the queue. If we hold the lock, the command inherits it, which mksh must be told, and so keeps others
 # out until it has done its work, even if we are killed
-held() {
+pass_lock() {
   if [ -n "$lock_held" ]; then "$@" 9>&9; else "$@"; fi
 }
 
@@ -172,15 +189,21 @@ file_put() {
   set +C
   # If the name is a link to a directory, mv would move the file into that
   [ ! -h "$q/$1" ] || rm -f "$q/$1" 2>/dev/null
-  held mv -f "$put_path" "$q/$1" 2>/dev/null
+  pass_lock mv -f "$put_path" "$q/$1" 2>/dev/null
 }
 
-# file_mark PATH - create the empty file PATH; if it exists, leave it as it is
+# file_mark PATH - create the empty file PATH exclusively; if it exists, leave it as it is. A shell that cannot save its standard output creates the
+# file nevertheless and says that it failed (R2); and mksh then leaves the function, which is why file_new is one of its own
 file_mark() {
   set -C
-  { true >"$1"; } 2>/dev/null
+  file_new "$1"
+  mark_code=$?
   set +C
-  [ -e "$1" ]
+  [ $mark_code -eq 0 ] || [ -e "$1" ]
+}
+
+file_new() {
+  { true >"$1"; } 2>/dev/null
 }
 
 # queue_look - set queue_files to the names in $q itself that begin with c, d or l: the caller looks for closed, conf and dropping. The listing must
@@ -192,7 +215,7 @@ queue_look() {
   *' lock '*) return 0 ;;
   esac
   need engine/proof
-  queue_gone || return $?
+  queue_there || return $?
   why="queue '$queue': cannot be listed"
   return 74
 }
@@ -212,32 +235,91 @@ queue_conf() {
     { queue_bound=0 queue_most=0 why="queue '$queue': conf is damaged"; return 65; }
 }
 
-# sync_paths PATH ... - sync these files and directories; with FLATQ_SYNC=off, do nothing. With uutils, sync_whole is -f (probe_sync_file): sync their
-# whole file systems
+# sync_mode - FLATQ_SYNC=off counts only while no verb has used this spool with `on` since the boot, and so the record begins with `off`: a message that
+# such a verb has acknowledged would be lost in a power cut with a queue that we made, or a file that we moved, and did not sync
+sync_mode() {
+  case $boot_tools in
+  '' | off:*) ;;
+  *) FLATQ_SYNC=on ;;
+  esac
+}
+
+# sync_asked - return 0 if what was done must be synced, 1 if not; 2 if it must, but our `sync` is not fit for it. A verb with `on` may have come since we
+# began (sync_mode). A record that cannot be read proves nothing (R1); before the first one, at a boot, boot_tools is empty
+sync_asked() {
+  [ "$FLATQ_SYNC" = off ] || return 0
+  [ -n "$boot_tools" ] || return 1
+  { read -r sync_line && read -r sync_line; } 2>/dev/null <"$FLATQ_DIR/.boot/$boot" || return 0
+  case $sync_line in
+  off:*) return 1 ;;
+  esac
+  boot_read
+  FLATQ_SYNC=on
+  tools_same || { need engine/probe; probe_said=''; probe_sync; } || { FLATQ_SYNC=off; return 2; }
+}
+
+# sync_paths PATH ... - sync these files and directories, if that is asked for. With uutils, sync_whole is -f (probe_sync_file): sync their whole file
+# systems
 sync_paths() {
-  [ "$FLATQ_SYNC" = off ] || sync ${sync_whole:+-f} "$@" 2>/dev/null
+  sync_asked
+  case $? in
+  0) sync ${sync_whole:+-f} "$@" 2>/dev/null ;;
+  1) ;;
+  *) return 74 ;;
+  esac
+}
+
+# sync_moving PATH ... - as sync_paths, after a step that other verbs may follow: with the last message a directory of delayed/, buried/ or head/ is
+# removed, and with a message that was taken its body. Where nothing else went wrong, sync the whole file system, wherever the message is now
+sync_moving() {
+  sync_asked
+  case $? in
+  1) return 0 ;;
+  2) return 74 ;;
+  esac
+  sync_said=$(exec sync ${sync_whole:+-f} "$@" 2>&1 9>&-) && return 0
+  [ -n "$sync_said" ] || return 74
+  while [ -n "$sync_said" ]; do
+    case ${sync_said%%'
+'*} in
+    *': No such file or directory') ;;
+    *) return 74 ;;
+    esac
+    case $sync_said in
+    *'
+'*) sync_said=${sync_said#*'
+'} ;;
+    *) sync_said= ;;
+    esac
+  done
+  sync_many "$q"
 }
 
 # sync_many PATH - as sync_paths, for many new files at once: sync the whole file system that PATH lies on
 sync_many() {
-  [ "$FLATQ_SYNC" = off ] || sync -f "$1" 2>/dev/null
+  sync_asked
+  case $? in
+  0) sync -f "$1" 2>/dev/null ;;
+  1) ;;
+  *) return 74 ;;
+  esac
 }
 
 # lock_queue - wait for the queue's lock, on descriptor 9, then finish what a killed holder has begun, so that no caller can forget to (R3).
 # Children that write inherit it (9>&9, which mksh must be told), so a child that outlives its shell still holds the lock. Others get 9>&-.
 lock_queue() {
-  # Without `command`, a failed exec would end the shell. For reading too, or yash could not read from it (queue_gone)
+  # Without `command`, a failed exec would end the shell. For reading too, or yash could not read from it (queue_there)
   { command exec 9<>"$q/lock"; } 2>/dev/null ||
-    { need engine/proof; queue_gone || return $?; disk_failed "$q" "queue '$queue'"; return $?; }
+    { need engine/proof; queue_there || return $?; disk_failed "$q" "queue '$queue'"; return $?; }
   lock_held=1
   flock 9 9>&9 2>/dev/null || { unlock_queue; why='flock is missing or failed: install it (apk add flock)'; return 70; }
   # RACE: another process may have dropped the queue, and created a new one of the same name, meanwhile
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
   [ "$q/lock" -ef "$FLATQ_PROC/self/fd/9" ] ||
-    { need engine/proof; queue_gone 9; } || { lock_code=$?; unlock_queue; return $lock_code; }
-  # The time before the wait is old: read the clock again (R5)
+    { need engine/proof; queue_there 9; } || { lock_code=$?; unlock_queue; return $lock_code; }
+  # The time before the wait is old: read the clock again (R5). So is the look for links: another member may have held the lock, and put one there
   clock_read
-  lock_recover || { lock_code=$?; unlock_queue; return $lock_code; }
+  { [ -z "$spool_shared" ] || queue_no_links; } && lock_recover || { lock_code=$?; unlock_queue; return $lock_code; }
 }
 
 # lock_recover - make the places again if a drop was killed; then finish the fold, unfold or bulk push of a killed holder. queue_recover runs in
@@ -302,7 +384,7 @@ under_lock() {
   lock_queue || return $?
   "$@"
   under_code=$?
-  # It may have given the lock back
+  # FUNCTION may have given the lock back
   [ -z "$lock_held" ] || unlock_queue
   return $under_code
 }
@@ -327,7 +409,7 @@ ids_next() {
   owner_read
   while :; do
     ids_last_range || return $?
-    ids_halve
+    ids_find_free
     # RACE: other pushes take ids too; if one was faster, try the next id
     while [ "$ids_high" -lt "$ids_most" ]; do
       journal=$range/$ids_high
@@ -353,7 +435,7 @@ ids_next() {
       ids_high=$((ids_high + 1))
     done
     if [ "$ids_high" -ge "$ids_most" ]; then
-      ids_turn || return $?
+      ids_next_range || return $?
     elif [ -d "$range" ]; then
       disk_failed "$range" 'ids'
       return $?
@@ -361,8 +443,8 @@ ids_next() {
   done
 }
 
-# ids_halve - set ids_high to the first number in `range` that is not taken, ids_most if all are
-ids_halve() {
+# ids_find_free - by halving, set ids_high to the first number in `range` that is not taken; to ids_most if all are
+ids_find_free() {
   # FLATQ_RANGE is the number of ids that are used of a range's thousand
   ids_low=999 ids_most=$((1000 + FLATQ_RANGE))
   ids_high=$ids_most
@@ -372,21 +454,21 @@ ids_halve() {
   done
 }
 
-# ids_turn - open the range after `range`, which is full
-ids_turn() {
+# ids_next_range - open the range after `range`, which is full
+ids_next_range() {
   need engine/boot
   lock_spool || return $?
   # RACE: another push may have opened the next range while we waited
   ids_full=$range
   ids_last_range && { [ "$range" != "$ids_full" ] || ids_open_range; } || { ids_code=$?; unlock_spool; return $ids_code; }
   unlock_spool
-  ids_turned=1
+  ids_opened=1
 }
 
 # journal_read ID - set journal_path to the entry of the 12-digit ID in the push journal, and journal_pid, journal_time and journal_queue to what it says
 journal_read() {
   journal_path=$FLATQ_DIR/.ids/${1%???}/1${1#?????????} journal_pid='' journal_time='' journal_queue=
-  { read -r journal_pid journal_time journal_queue <"$journal_path"; } 2>/dev/null
+  { [ ! -p "$journal_path" ] && read -r journal_pid journal_time journal_queue <"$journal_path"; } 2>/dev/null
 }
 
 # ids_end - note that the push with this id has ended, successfully or not. Appends a line, which is cheaper on disk than emptying the file
@@ -404,7 +486,7 @@ queue_log() {
 
 # log_line VERB ID TRIES SIZE MILLISECONDS REASON - write these six words to the queue's log, behind epoch_time. If that fails, go on
 log_line() {
-  [ ! -h "$q/log" ] || return 0
+  [ ! -h "$q/log" ] && { [ -z "$spool_shared" ] || [ ! -p "$q/log" ]; } || return 0
   { printf '%s.%s %s %s %s %s %s %s\n' "${epoch_time%??}" "${epoch_time#"${epoch_time%??}"}" "$@" >>"$q/log"; } 2>/dev/null || :
 }
 
@@ -415,3 +497,5 @@ wake() {
     return 0
   done
 }
+
+part='engine/spool'

@@ -49,18 +49,21 @@ scan_least() {
 # take_message OWNER LEASE QUEUE ... - hand out the first message of the first queue that has one: rename its slip to out/, the rollback
 # journal, with one more try, a new nonce, OWNER (0: none, so only the lease ends it) and the deadline. LEASE is in seconds; empty: the
 # message's own; `none`: no deadline, so only the owner's death ends it.
-# Sets q, queue, id, the slip_ variables and `taken`, the name in out/. Returns 66 if nothing is ready, 69 if all are closed and empty
+# Sets q, queue, id, the slip_ variables and `taken`, the name in out/. Returns 66 if nothing is ready, 69 if all are closed and, delayed
+# messages included, empty
 take_message() {
-  take_owner=$1 take_lease=$2
+  take_owner=$1 take_lease=$2 proof_delayed=
   shift 2
   take_open=
   for take_queue in "$@"; do
     queue_open "$take_queue" || { take_code=$?; [ $take_code -eq 66 ] && take_open=1 && continue; return $take_code; }
     # Look for `closed` before the scan: then the scan finds every push that was acknowledged before the close. Twice: one look may fail
     [ -e "$q/closed" ] || [ -f "$q/closed" ] || take_open=1
-    take_of_queue
+    take_from_queue
     take_code=$?
     [ $take_code -eq 66 ] || return $take_code
+    # A delayed message of a closed queue is still to come
+    [ -z "$proof_delayed" ] || take_open=1
   done
   [ -n "$take_open" ] || { why="closed and empty"; return 69; }
   why='nothing there'
@@ -79,7 +82,9 @@ take_wait() {
   take_waiting "$@"
 }
 
-take_of_queue() {
+# take_from_queue - take_message for $q. If nothing is ready, bring back what can come back, and look again; return 66 if it is proved that nothing
+# is ready
+take_from_queue() {
   clock_read
   queue_tend
   take_looked=
@@ -109,14 +114,14 @@ take_of_queue() {
   done
 }
 
-# take_found - hand out the message that queue_scan has found. Return 66 if it is to be looked for again, from the start, since the second name need
-# not be the next: another process was faster, or the message was in a flat file, or on its way there, and is unfolded now
+# take_found - hand out the message that queue_scan has found. Return 66 if another process was faster, or if the message was in a flat file, or on its
+# way there, and is unfolded now: then scan again from the start, since the next message need not be the second one of the last scan
 take_found() {
   case $scan_place in
   wal | head/*)
     take_slip && return 0
     # RACE: another process was faster; or a drop is at work, which has removed out/, and puts it back before it ends
-    [ ! -e "$q/$scan_place/$scan_name" ] && [ ! -h "$q/$scan_place/$scan_name" ] || drop_wait || { take_failed; return $?; } ;;
+    [ ! -e "$q/$scan_place/$scan_name" ] && [ ! -h "$q/$scan_place/$scan_name" ] || drop_wait || { disk_failed "$q/out" "queue '$queue'"; return $?; } ;;
   *) under_lock take_unfold || return $? ;;
   esac
   return 66
@@ -157,8 +162,9 @@ queue_tend() {
   queue_reclaim
 }
 
-# slip_taken OWNER LEASE - set `taken` to the name in out/ for the message in the slip_ variables; OWNER and LEASE as in take_message
-slip_taken() {
+# taken_format OWNER LEASE - for the message in the slip_ variables, count a try, give it a new nonce, and set `taken` to its name in out/; OWNER and
+# LEASE as in take_message
+taken_format() {
   nonce_read
   slip_tries=$((slip_tries + 1)) slip_nonce=$nonce
   case $2 in
@@ -172,19 +178,21 @@ slip_taken() {
 
 # take_slip - rename exactly the name that was found to out/; set `taken`
 take_slip() {
-  slip_parse "$scan_name" || { slip_strange "$scan_place/$scan_name"; return 1; }
-  slip_taken "$take_owner" "$take_lease"
-  moved "$q/$scan_place/$scan_name" "$q/out/$taken"
+  slip_parse "$scan_name" || { set_aside "$scan_place/$scan_name"; return 1; }
+  taken_format "$take_owner" "$take_lease"
+  rename_path "$q/$scan_place/$scan_name" "$q/out/$taken"
 }
 
-take_failed() {
-  disk_failed "$q/out" "queue '$queue'"
+# body_own - in a group's spool, return 74 if the body of slip_id is a link: another member may have made it, to read a file of ours
+body_own() {
+  [ -z "$spool_shared" ] || no_links "$q/body/$slip_id"
 }
 
-# body_print - write the message of slip_id to standard output; return 74 if it cannot be read or written in full
+# body_print [FILE] - write the message of slip_id to standard output; return 74 if it cannot be read or written in full
 body_print() {
+  [ $# -eq 1 ] || body_own || return $?
   door_reply "$slip_size" || return $?
-  base64 -d "$q/body/$slip_id" 2>/dev/null 9>&- && return 0
+  base64 -d "${1:-$q/body/$slip_id}" 2>/dev/null 9>&- && return 0
   why="queue '$queue': message $id could not be written out in full"
   return 74
 }
@@ -241,13 +249,10 @@ taken_settle() {
   [ -n "$taken" ] || { why="queue '$queue': nothing is taken"; return 66; }
   taken_marked=
   case $taken in
-  *.000000000000)
-    set -C
-    { true >"$q/done/$taken"; } 2>/dev/null && taken_marked=1
-    set +C ;;
+  *.000000000000) ! file_mark "$q/done/$taken" || taken_marked=1 ;;
   esac
   # If the disk has no room for another name, rename: that needs none
-  if [ -z "$taken_marked" ] && ! moved "$q/out/$taken" "$q/done/$taken"; then
+  if [ -z "$taken_marked" ] && ! rename_path "$q/out/$taken" "$q/done/$taken"; then
     [ ! -e "$q/out/$taken" ] || { disk_failed "$q/done" "queue '$queue'"; return $?; }
     why="queue '$queue': message $id is no longer yours"
     return 66
@@ -256,3 +261,5 @@ taken_settle() {
   # Remove a large body now, rather than leaving it to the sweep
   [ "$slip_size" -lt 262144 ] || { rm -f "$q/out/$taken" 2>/dev/null && rm -f "$q/body/$slip_id" 2>/dev/null || :; }
 }
+
+part='engine/take'

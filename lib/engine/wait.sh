@@ -8,7 +8,8 @@
 
 need engine/spool
 
-# wait_begin KIND QUEUE ... - enter this process as a waiter for each QUEUE, and create the queue if needed; KIND is wait or room
+# wait_begin KIND QUEUE ... - enter this process as a waiter for each QUEUE, and create the queue if needed. KIND is `wait` (for a message) or `room` (for
+# room in a full queue)
 wait_begin() {
   wait_kind=$1
   shift
@@ -89,8 +90,8 @@ wait_span() {
   wait_seconds=${padded%??}.${padded#?}
 }
 
-# wait_due_of - if a delayed or leased message in $q is due before wait_due, set wait_due to that time
-wait_due_of() {
+# wait_due_queue - if a delayed or leased message in $q is due before wait_due, set wait_due to that time
+wait_due_queue() {
   for due_top in "$q"/delayed/*; do
     for due_path in "$due_top"/*; do
       due_path=${due_path#"$q"/delayed/}
@@ -103,7 +104,7 @@ wait_due_of() {
   done
   if [ -n "$due_path" ]; then
     clock_sub "$epoch" "${due_path##*/}"
-    due_least "$earlier"
+    wait_due_lower "$earlier"
   fi
   for due_path in "$q"/out/*; do
     case ${due_path##*/} in
@@ -114,11 +115,12 @@ wait_due_of() {
     case ${due_path##*.} in
     *[!0-9]*) continue ;;
     esac
-    [ -e "$q/done/${due_path##*/}" ] || due_least "${due_path##*.}"
+    [ -e "$q/done/${due_path##*/}" ] || wait_due_lower "${due_path##*.}"
   done
 }
 
-due_least() {
+# wait_due_lower TIME - set wait_due to TIME, unless it is earlier already
+wait_due_lower() {
   [ -n "$wait_due" ] && ! [ "$1" \< "$wait_due" ] || wait_due=$1
 }
 
@@ -127,7 +129,8 @@ due_least() {
 wait_end() {
   wait_late=
   [ -n "${wait_fifo:-}" ] || return 0
-  [ -z "${wait_sleeper:-}" ] || kill -KILL "$wait_sleeper" 2>/dev/null
+  # `wait`, or bash says on standard error that it was killed
+  [ -z "${wait_sleeper:-}" ] || { kill -KILL "$wait_sleeper"; wait "$wait_sleeper"; } 2>/dev/null
   set -- "$wait_fifo" ${wait_woken:+"$wait_fifo.woken"}
   for wait_path in "$FLATQ_DIR"/*/"$wait_kind/$wait_name" "$FLATQ_DIR/.doors/wait/$wait_name"; do
     [ ! -e "$wait_path" ] || set -- "$@" "$wait_path"
@@ -141,12 +144,14 @@ wait_end() {
 # wake_some DIRECTORY [COUNT] - the part of wake for when there are waiters
 wake_some() {
   wake_left=${2:-1}
+  # In a group's spool, another member may have made a link
+  [ ! -h "$1" ] && [ ! -h "${1%/*}" ] || return 0
   for wake_path in "$1"/*; do
     [ "$wake_left" -gt 0 ] || return 0
     wake_fifo=$FLATQ_DIR/.wait/${wake_path##*/}
     [ -e "$wake_path" ] || continue
     wake_pid=${wake_path##*/}
-    if [ ! -p "$wake_fifo" ] || { [ -e "$FLATQ_PROC/1" ] && [ ! -e "$FLATQ_PROC/${wake_pid%%-*}" ]; }; then
+    if [ ! -p "$wake_fifo" ] || [ -h "$wake_fifo" ] || { [ -e "$FLATQ_PROC/1" ] && [ ! -e "$FLATQ_PROC/${wake_pid%%-*}" ]; }; then
       # That waiter was killed: remove its files
       rm -f "$wake_path" "$wake_fifo" "$wake_fifo.woken" 9>&- 2>/dev/null
       continue
@@ -165,7 +170,7 @@ wake_some() {
   done
 }
 
-# wake_queue QUEUE - wake whoever waits for a message of that queue. It leaves $q as it is: a trap may come that puts back what was taken there
+# wake_queue QUEUE - wake a process that waits for a message of that queue. Do not set q: a trap may come, and put back what was taken in $q
 wake_queue() {
   name_check "$1" && name_to_disk "$1" || return $?
   set -- "$FLATQ_DIR/$name_disk"
@@ -175,22 +180,22 @@ wake_queue() {
 # wait_sweep - remove what killed waiters have left, also the entries of those whose FIFO is gone already
 wait_sweep() {
   need engine/process
-  for sweep_wait in "$FLATQ_DIR"/.wait/* "$FLATQ_DIR"/*/wait/* "$FLATQ_DIR"/*/room/* "$FLATQ_DIR"/.doors/wait/*; do
-    sweep_name=${sweep_wait##*/}
-    case $sweep_name in
-    [0-9]*-[0-9]*.*) [ -e "$sweep_wait" ] || continue ;;
-    *) continue ;;
-    esac
-    owner_dead "${sweep_name%%.*}" || continue
-    rm -f "$sweep_wait" "$FLATQ_DIR"/*/wait/"${sweep_name%.woken}" "$FLATQ_DIR"/*/room/"${sweep_name%.woken}" 2>/dev/null 9>&-
+  for sweep_place in "$FLATQ_DIR"/.wait "$FLATQ_DIR"/*/wait "$FLATQ_DIR"/*/room "$FLATQ_DIR"/.doors/wait; do
+    # In a group's spool, a member may have made it a link to elsewhere
+    [ ! -h "$sweep_place" ] && { [ "${sweep_place%/*}" = "$FLATQ_DIR" ] || [ ! -h "${sweep_place%/*}" ]; } || continue
+    for sweep_wait in "$sweep_place"/*; do
+      sweep_name=${sweep_wait##*/}
+      case $sweep_name in
+      [0-9]*-[0-9]*.*) [ ! -e "$sweep_wait" ] || ! owner_dead "${sweep_name%%.*}" || rm -f "$sweep_wait" 2>/dev/null 9>&- ;;
+      esac
+    done
   done
 }
 
 # wait_until DEADLINE ENTER TAKE DUE - the loop of all who wait for a message: call TAKE until it returns another code than 66, DEADLINE (by the
 # clock; `none`) has come, or a trap or door_turn has set take_stop. Return its code, also in take_code; set wait_found to the queue it took from.
 # ENTER is called before each TAKE, and enters us wherever a message may come, since a queue may be dropped, and created again, while we wait.
-# DUE is called before each sleep, and sets wait_due to when a message may be there without a push. wait_enter_each and wait_due_each do so for
-# wait_queues
+# DUE is called before each sleep, and sets wait_due to when a message may be there without a push
 wait_until() {
   take_code=66
   while [ -z "$take_stop" ]; do
@@ -208,15 +213,17 @@ wait_until() {
   return "$take_code"
 }
 
-wait_enter_each() {
+# wait_enter_queues - the ENTER that waits for the queues in wait_queues
+wait_enter_queues() {
   for wait_queue in $wait_queues; do
     ! queue_open "$wait_queue" || wait_enter "$q/wait"
   done
 }
 
-wait_due_each() {
+# wait_due_queues - the DUE for the queues in wait_queues
+wait_due_queues() {
   for wait_queue in $wait_queues; do
-    ! queue_open "$wait_queue" || wait_due_of
+    ! queue_open "$wait_queue" || wait_due_queue
   done
 }
 
@@ -237,12 +244,15 @@ take_waiting() {
   shift 2
   wait_begin wait "$@" || return $?
   wait_queues=$*
-  wait_until "$take_deadline" wait_enter_each take_again wait_due_each
+  wait_until "$take_deadline" wait_enter_queues take_again wait_due_queues
   wait_leave
   return "$take_code"
 }
 
+# take_again - the TAKE of take_waiting
 take_again() {
   # shellcheck disable=SC2086 # names without blanks
   take_message "$take_for" "$take_for_lease" $wait_queues
 }
+
+part='engine/wait'

@@ -17,6 +17,7 @@ window_make() {
       { disk_failed "${place%/*/*}" "queue '$queue'"; return $?; }
     window_tries=1$window_tries
   done
+  [ -z "$spool_shared" ] || no_links "${place%/*}" "$place"
 }
 
 # delay_place SECONDS - set `place` to delayed/THOUSANDS/WHEN, and create it. So the first name tells whether anything is due, and one mv
@@ -28,15 +29,18 @@ delay_place() {
 }
 
 # windows PLACE FUNCTION [count] - call `FUNCTION PATH ...` for the messages of each directory of PLACE, in the order of time, as long as it
-# returns 66; return what it returned last. 74: a directory cannot be listed. `count`: the caller needs no proof that one is empty
+# returns 66; return what it returned last. 74: a directory cannot be listed. `count`: the caller needs no proof that one is empty.
+# FUNCTION may call windows itself: a kick counts what is delayed, if there is a bound. So keep what the outer call was given
 windows() {
-  window_call=$2 window_count=${3:-}
+  set -- "$1" "$2" "${3:-}" "${window_call:-}" "${window_count:-}"
+  window_call=$2 window_count=$3 window_code=66
   for window_top in "$q/$1"/*; do
     window_visit "$window_top"
     window_code=$?
-    [ $window_code -eq 66 ] || return $window_code
+    [ $window_code -eq 66 ] || break
   done
-  return 66
+  window_call=$4 window_count=$5
+  return "$window_code"
 }
 
 # window_visit PATH [last] - call FUNCTION for PATH or, if it is a directory of ours, for what is in it
@@ -78,3 +82,5 @@ window_in() {
   done
   return 66
 }
+
+part='engine/window'

@@ -24,11 +24,6 @@ daemon_start() {
   exit "${daemon_code:-70}"
 }
 
-# daemon_begins - until the worker is ready, report its end to the starting process
-daemon_begins() {
-  trap 'printf "%s" "$?" >&3' EXIT
-}
-
 # daemon_ready - report success; from here on, output goes nowhere unless it is a file
 daemon_ready() {
   trap - EXIT
@@ -84,20 +79,46 @@ pid_file_lives() {
   # We may not signal another user's process, but can see it
   pid_lives=$number
   ! process_gone "$pid_lives" || return 1
-  pid_said=$({ tr '\000' ' ' <"$FLATQ_PROC/$pid_lives/cmdline" && printf end; } 2>/dev/null 8>&-)
+  # A line for each word; a newline in a word becomes a blank
+  pid_said=$({ tr '\000\n' '\n ' <"$FLATQ_PROC/$pid_lives/cmdline" && printf end; } 2>/dev/null 8>&-)
   case $pid_said in
-  *--pid-file*"${work_pid_file##*/} "*end) return 0 ;;
-  *end) return 1 ;;
+  *end) pid_words "${pid_said%end}"; return $? ;;
   esac
   ! process_gone "$pid_lives" || return 1
   return 74
 }
 
-# pid_file_leave - remove the pid file, at the end
-pid_file_leave() {
+# pid_words WORDS - return 0 if one of these words, a line each, of the process $pid_lives names our pid file after --pid-file; 1 if not, 74 if unknown
+pid_words() {
+  pid_rest=$1 pid_newline='
+'
+  while [ -n "$pid_rest" ]; do
+    pid_word=${pid_rest%%"$pid_newline"*}
+    pid_rest=${pid_rest#*"$pid_newline"}
+    case $pid_word in
+    --pid-file) pid_word=${pid_rest%%"$pid_newline"*} ;;
+    --pid-file=*) pid_word=${pid_word#*=} ;;
+    *) continue ;;
+    esac
+    case $pid_word in
+    /*) ;;
+    # The directory of another user's process may not be shown
+    *) [ -e "$FLATQ_PROC/$pid_lives/cwd/." ] || return 74
+      pid_word=$FLATQ_PROC/$pid_lives/cwd/$pid_word ;;
+    esac
+    # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
+    ! [ "$pid_word" -ef "$work_pid_file" ] || return 0
+  done
+  return 1
+}
+
+# pid_file_remove - remove the pid file, at the end
+pid_file_remove() {
   trap - EXIT
   [ -n "$work_pid_file" ] && lock_spool || return 0
   { read -r pid_there <"$work_pid_file"; } 2>/dev/null || pid_there=
   [ "$pid_there" != "$$" ] || rm -f "$work_pid_file" 8>&8
   unlock_spool
 }
+
+part='worker/daemon'

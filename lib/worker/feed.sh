@@ -2,7 +2,7 @@
 #
 # The feeder is not part of the job that the worker waits for, since a process that the command leaves behind may keep the job's input open.
 # It reports how it ended, `NONCE good` or `NONCE bad`, on a pipe of its own, which the worker reads on 8. The subshell that starts it reports
-# `NONCE PID`. NONCE is that of the slip, so a late report is not taken for another message's.
+# `NONCE PID-TIME`, with the time when the feeder started. NONCE is that of the slip, so a late report is not taken for another message's.
 
 need worker/watchdog
 
@@ -21,6 +21,7 @@ feed_prepare() {
   feed_open=1
 }
 
+# feed_close - close the pipe for reports
 feed_close() {
   feed_open=
   exec 8<&-
@@ -31,7 +32,8 @@ feed_close() {
 # feed_begin - start the feeder, and end. Its standard output is the command's input, 7 the pipe for reports
 feed_begin() {
   feed_message &
-  printf '%s %s\n' "$slip_nonce" "$!" >&7
+  work_name $!
+  printf '%s %s\n' "$slip_nonce" "$work_named" >&7
 }
 
 # feed_message - write the message, whatever signals our process group gets: a command must not take a part for the whole. Report before this
@@ -50,10 +52,10 @@ feed_message() {
   printf '%s %s\n' "$slip_nonce" $feed_word >&7
 }
 
-# feed_ended - return whether the command, which exited with 0, could have read the whole message: the feeder has reported `good`, or is still
+# feed_whole - return whether the command, which exited with 0, could have read the whole message: the feeder has reported `good`, or is still
 # there, so that the command ended before its input did. A feeder that is gone without a report (a failed fork, a signal) has written
 # nothing, or a part
-feed_ended() {
+feed_whole() {
   feed_part=
   while :; do
     work_trapped=
@@ -76,8 +78,10 @@ feed_ended() {
   done
 }
 
-# feed_lives PID - return 0 if it still holds its files, 1 if not, 74 if unknown. An exiting process (PF_EXITING, 4) may have closed some of them
+# feed_lives PID-TIME - return 0 if it still holds its files, 1 if not, 74 if unknown. An exiting process (PF_EXITING, 4) may have closed some of them
 feed_lives() {
+  feed_time=${1#*-}
+  set -- "${1%-*}"
   { read -r feed_stat <"$FLATQ_PROC/$1/stat" || read -r feed_stat <"$FLATQ_PROC/$1/stat"; } 2>/dev/null || {
     need engine/process engine/proof
     ! process_gone "$1" || return 1
@@ -92,5 +96,10 @@ feed_lives() {
   case $1 in
   Z | X) return 1 ;;
   esac
-  [ $(($7 & 4)) -eq 0 ]
+  # If the feeder was killed, its PID may belong to another process, which started at another time and may have a newline in its name
+  [ $# -ge 20 ] || return 1
+  pad "${20}" 000000000000
+  [ "$padded" = "$feed_time" ] && [ $(($7 & 4)) -eq 0 ]
 }
+
+part='worker/feed'

@@ -12,20 +12,20 @@ work_settle() {
     message_release '' 0
   elif [ -z "$work_reason" ]; then
     message_delete && work_count_one 'done'
-  elif [ "$work_code" -eq 126 ] || [ "$work_code" -eq 127 ] && work_mistaken "$@"; then
-    work_delayed && { work_end; die "$work_exit" "$work_why"; }
+  elif [ "$work_code" -eq 126 ] || [ "$work_code" -eq 127 ] && work_command_at_fault "$@"; then
+    work_retry_later && { work_end; die "$work_exit" "$work_why"; }
   elif [ "$work_most_here" != 0 ] && [ "$slip_tries" -ge "$work_most_here" ] && [ "$work_reason" != unknown ]; then
     work_bury
   else
-    work_delayed && work_say "$work_reason, again in $work_pause s" && work_count_one failed
+    work_retry_later && work_say "$work_reason, again in $work_pause s" && work_count_one failed
   fi
   work_code=$?
   [ "$work_code" -ne 66 ] || { work_say "its lease had ended, it is with others"; return 0; }
   return $work_code
 }
 
-# work_mistaken COMMAND ... - return whether the command is at fault, not the message: it is gone, or has exited with 126 or 127 and never with 0
-work_mistaken() {
+# work_command_at_fault COMMAND ... - return whether the command is at fault, not the message: it is gone, or has exited with 126 or 127 and never with 0
+work_command_at_fault() {
   work_why=
   work_find "$1" || { work_exit=$? work_why=$why; return 0; }
   [ "$work_done" -eq 0 ] || return 1
@@ -34,8 +34,8 @@ work_mistaken() {
   work_why="the command exited with $work_code, as if it was not found or not executable; message $id was given back"
 }
 
-# work_delayed - give the message back with a delay, which doubles with each try
-work_delayed() {
+# work_retry_later - give the message back with a delay, which doubles with each try
+work_retry_later() {
   work_pause=$work_delay work_step=1
   while [ $work_step -lt "$slip_tries" ] && [ "$work_pause" -lt "$work_delay_most" ] && [ "$work_pause" -gt 0 ]; do
     work_pause=$((work_pause * 2)) work_step=$((work_step + 1))
@@ -44,17 +44,18 @@ work_delayed() {
   message_release '' "$work_pause"
 }
 
+# work_bury - bury the message with work_reason
 work_bury() {
   message_bury '' "$work_reason" && work_say "$work_reason, buried" && work_count_one buried
 }
 
-# work_say TEXT - print one line about the message in hand
+# work_say TEXT - print one line about the message in hand. If that fails (a log on a full disk), go on
 work_say() {
   [ -z "$work_tty" ] || printf '\r\033[K' >&2
-  printf 'work: %s\n' "queue '$queue': message $id, try $slip_tries: $1" >&2
+  printf 'work: %s\n' "queue '$queue': message $id, try $slip_tries: $1" >&2 || :
 }
 
-# work_count_one WHAT - count one message as done, failed or buried; on a terminal, update the line
+# work_count_one WHAT - count one message as done, failed or buried; on a terminal, update the line. If that fails, go on
 work_count_one() {
   case $1 in
   done) work_done=$((work_done + 1)) ;;
@@ -64,6 +65,8 @@ work_count_one() {
   if [ -n "$work_teller" ]; then
     { printf '%s\n' "$1" >&4; } 2>/dev/null || :
   elif [ -n "$work_tty" ]; then
-    printf '\r\033[K%s' "work: $work_done done, $work_failed failed, $work_buried buried" >&2
+    printf '\r\033[K%s' "work: $work_done done, $work_failed failed, $work_buried buried" >&2 || :
   fi
 }
+
+part='worker/outcome'

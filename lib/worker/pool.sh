@@ -8,20 +8,21 @@ need engine/process worker/run worker/watchdog worker/timer worker/outcome
 # work_parent COMMAND ... - start as many workers as -j says; end when all of them have
 work_parent() {
   work_self=$$ work_crew='' work_words=''
+  work_name_owner
   for signal in HUP INT QUIT TERM; do
     # shellcheck disable=SC2064 # the signal's name is put in now
-    trap "work_pass $signal" $signal
+    trap "work_pass_signal $signal" $signal
   done
   trap 'work_trapped=1' ALRM
   trap 'work_trapped=1' PIPE
   work_begin || die $? "$why"
-  [ -z "$work_tty" ] || work_teller_start || die $? "$why"
+  [ -z "$work_tty" ] || teller_start || die $? "$why"
   work_crew_start "$@"
   # RACE: a worker that was started while the signal came has not received it
-  [ -z "$take_stop" ] || work_send
+  [ -z "$take_stop" ] || work_signal_crew
   exec 4>&-
   for work_pid in $work_crew; do
-    work_await "${work_pid%-*}"
+    work_await "$work_pid"
     if [ "$work_code" -gt 128 ]; then
       # Our signal may reach a worker before its traps are set: no failure if we were told to stop
       [ -n "$take_stop" ] || work_exit=70
@@ -34,6 +35,7 @@ work_parent() {
   work_leave
 }
 
+# work_crew_start COMMAND ... - start the workers; set work_crew to their PID-TIME
 work_crew_start() {
   work_number=0
   while [ $work_number -lt "$work_jobs" ] && [ -z "$take_stop" ]; do
@@ -46,26 +48,27 @@ work_crew_start() {
     work_name $!
     work_crew="$work_crew $work_named" work_words="$work_words USR2:$work_named"
     # shellcheck disable=SC2086 # one word each
-    work_tell_sure $work_words || :
+    watchdog_tell_sure $work_words || :
     work_number=$((work_number + 1))
   done
 }
 
-# work_pass SIGNAL - pass the signal to the workers. They act only on their parent's, though a terminal sends its signals to the whole group
-work_pass() {
+# work_pass_signal SIGNAL - pass the signal to the workers. They act only on their parent's, though a terminal sends its signals to the whole group
+work_pass_signal() {
   work_trapped=1
   if [ -n "$take_stop" ] || [ "$1" = HUP ]; then
     work_back=$1
   fi
   take_stop=1
-  work_send
+  work_signal_crew
   # From now on work_wait must be woken, as explained there
   if [ -z "$work_clock" ]; then
     work_sleeper 2
   fi
 }
 
-work_send() {
+# work_signal_crew - tell the workers to finish (USR1), or to give their messages back (USR2)
+work_signal_crew() {
   pass_signal=USR1
   [ -z "$work_back" ] || pass_signal=USR2
   for pass_pid in $work_crew; do
@@ -77,11 +80,11 @@ work_send() {
 # work_child COUNT COMMAND ... - run a worker under a parent. $$ is that of the parent here
 work_child() {
   trap '' INT QUIT
-  trap work_heed HUP TERM
+  trap work_note_signal HUP TERM
   trap 'work_trapped=1' PIPE
   trap work_finish USR1
   trap 'work_give_back USR2' USR2
-  work_tell_self USR2:
+  watchdog_tell_self USR2:
   exec 5>&-
   work_watchdog=''
   { read -r work_self self_rest <"$FLATQ_PROC/self/stat"; } 2>/dev/null || work_self=$(exec sh -c 'printf %s "$PPID"')
@@ -90,19 +93,23 @@ work_child() {
   exit "$work_exit"
 }
 
-work_teller_start() {
+# teller_start - start the teller; 4 is the pipe to it
+teller_start() {
   work_pipe || return $?
   exec 4>"$pipe_path" 7>&-
-  work_tell_all &
+  teller &
   work_teller=$!
   exec 6<&-
   rm -f "$pipe_path" 2>/dev/null || :
 }
 
-work_tell_all() {
+# teller - count what the workers report, until the pipe ends
+teller() {
   trap '' HUP INT QUIT TERM
   exec <&6 4>&- 5>&- 6<&-
   work_teller=
   while read -r tell_what; do work_count_one "$tell_what"; done
   [ $((work_done + work_failed + work_buried)) -eq 0 ] || printf '\n' >&2
 }
+
+part='worker/pool'

@@ -1,7 +1,7 @@
 # worker/run.sh - a worker: take messages and run the command. feed.sh feeds the command, watchdog.sh and timer.sh run beside it, outcome.sh
 # settles the message
 #
-# While the command runs, work_look does all that is due: in the traps that interrupt the `wait` for the command, and once before that
+# While the command runs, work_do_due does all that is due: in the traps that interrupt the `wait` for the command, and once before that
 # wait. At any other time a trap only leaves a note. Descriptors: 5 the watchdog's pipe, 4 the teller's, 8 the feeder's (worker/feed.sh).
 
 need engine/spool engine/process engine/take engine/settle worker/feed worker/watchdog worker/timer worker/outcome
@@ -19,6 +19,19 @@ work_tools() {
   *lepredict*) work_clock_signal=KILL ;;
   esac
   [ ! -t 2 ] || work_tty=1
+}
+
+# work_hears - return 70 if a signal by which our own processes wake or stop us does not arrive: whoever started us ignores or blocks it, which a
+# shell cannot change. Without ALRM no lease would be renewed, and another worker would get the message while its command runs
+work_hears() {
+  for work_signal in ALRM VTALRM USR1 USR2; do
+    work_heard=
+    trap 'work_heard=1' "$work_signal"
+    kill -s "$work_signal" "$$"
+    trap - "$work_signal"
+    [ -n "$work_heard" ] || { why="the signal $work_signal is ignored or blocked here: start the worker without that"; return 70; }
+  done
+  work_heard=
 }
 
 # work_alone COMMAND ... - run one worker, in this process
@@ -41,14 +54,14 @@ work_begin() {
     pid_file_take || return $?
   fi
   [ -z "$work_ready" ] || { need worker/daemon; daemon_ready; }
-  [ -z "$work_pid_file" ] || { need worker/daemon; trap pid_file_leave EXIT; }
+  [ -z "$work_pid_file" ] || { need worker/daemon; trap pid_file_remove EXIT; }
 }
 
 # work_leave - clean up and end, by the signal if there was one, as its sender expects
 work_leave() {
   if [ -n "$work_back" ]; then
     # A shell that dies of a signal may not run its EXIT trap
-    [ -z "$work_pid_file" ] || { need worker/daemon; pid_file_leave; }
+    [ -z "$work_pid_file" ] || { need worker/daemon; pid_file_remove; }
     end_by "$work_back"
   fi
   exit "$work_exit"
@@ -63,12 +76,13 @@ work_stop() {
   fi
 }
 
+# work_finish - take no further message
 work_finish() {
   work_trapped=1 take_stop=1
   # If we wait for a message, end the wait. KILL: see wait_turn
   [ -z "$wait_sleeper" ] || kill -KILL "$wait_sleeper" 2>/dev/null || :
   # If a command runs, its `wait` must be woken (work_wait)
-  [ -z "$work_running" ] || work_look
+  [ -z "$work_running" ] || work_do_due
 }
 
 # work_give_back SIGNAL - the trap for a second signal, or HUP: stop the job too, and give its message back
@@ -77,22 +91,20 @@ work_give_back() {
   work_finish
 }
 
-# work_heed - the trap for a signal that is not for us. It ends a `wait` nevertheless, so this is as work_finish, without the end
-work_heed() {
+# work_note_signal - the trap of a worker under a parent for a signal from elsewhere: note that it has interrupted a `wait`, and go on
+work_note_signal() {
   work_trapped=1 work_heard=1
-  [ -z "$work_running" ] || work_look
+  [ -z "$work_running" ] || work_do_due
 }
 
 # work_worker COUNT COMMAND ... - work on up to COUNT messages (empty: no limit), one after the other
 work_worker() {
   work_left=$1
   shift
-  trap 'work_trapped=1; [ -z "$work_running" ] || work_look' ALRM
-  # Do not die of SIGPIPE if the watchdog was killed. The trap does no more, since it may be a write in work_look that sets it off
+  trap 'work_trapped=1; [ -z "$work_running" ] || work_do_due' ALRM
+  # Do not die of SIGPIPE if the watchdog was killed. The trap does no more, since it may be a write in work_do_due that sets it off
   trap 'work_trapped=1' PIPE
-  clock_read
-  process_started "$work_self" || started=$now
-  work_owner=$work_self-$started
+  work_name_owner
   while [ -z "$take_stop" ] && [ "$work_left" != 0 ]; do
     # shellcheck disable=SC2086 # names without blanks
     take_wait "$work_wait" "$work_owner" "$work_lease" $work_queues
@@ -113,12 +125,19 @@ work_worker() {
   work_end
 }
 
+# work_name_owner - set work_owner to the PID-TIME of this worker, or parent of workers
+work_name_owner() {
+  clock_read
+  process_started "$work_self" || started=$now
+  work_owner=$work_self-$started
+}
+
 # work_end - end the processes beside the worker before it ends itself
 work_end() {
   work_alarm_end
   work_alarm_reap
   # The PID of a watchdog that was killed may belong to another process
-  work_tell || work_watchdog=
+  watchdog_tell || work_watchdog=
   exec 5>&-
   feed_close
   [ -z "$work_watchdog" ] || { kill -KILL "$work_watchdog"; wait "$work_watchdog"; } 2>/dev/null
@@ -136,15 +155,15 @@ work_message() {
   fi
   if [ -n "$take_stop" ]; then
     # We were told to stop between the look and the take
-    message_release '' 0 || [ $? -eq 66 ]
-    return $?
+    message_release '' 0 || { work_code=$?; [ "$work_code" -eq 66 ] || return "$work_code"; }
+    return 0
   fi
   # A message that kills its workers never gets an exit code, so check its tries now; each kick grants that many tries again
   if [ "$work_most_here" != 0 ] &&
     [ $((${slip_counts%%-*} / work_most_here)) -gt "${slip_counts##*-}" ]; then
     work_reason=dead
-    work_bury || [ $? -eq 66 ]
-    return $?
+    work_bury || { work_code=$?; [ "$work_code" -eq 66 ] || return "$work_code"; }
+    return 0
   fi
   until work_run "$@"; do
     work_code=$?
@@ -164,7 +183,7 @@ work_untried() {
 # work_run COMMAND ... - run the command; set work_code, and work_reason if it failed. Return 1 if it was not started, since the watchdog was
 # killed, and there is another watchdog now
 work_run() {
-  feed_prepare || return $?
+  body_own && feed_prepare || return $?
   work_times
   work_reason='' work_lost='' work_over='' work_heard='' work_renewed=
   export FLATQ_ID="$id" FLATQ_QUEUE="$queue" FLATQ_TRIES="$slip_tries"
@@ -175,18 +194,18 @@ work_run() {
   exec 7>&-
   work_name "$work_job"
   work_job_named=$work_named
-  work_look
-  # RACE: from here on the traps call work_look; call it once here for signals that came before
+  work_do_due
+  # RACE: from here on the traps call work_do_due; call it once here for signals that came before
   work_running=1
   clock_read
-  { [ -z "$work_back" ] || [ -n "$work_kill_at" ]; } && [ "$now" \< "$work_clock_at" ] || work_look
-  work_await "$work_job"
+  { [ -z "$work_back" ] || [ -n "$work_kill_at" ]; } && [ "$now" \< "$work_clock_at" ] || work_do_due
+  work_await "$work_job_named"
   work_running=
   work_alarm_reap
   # If the command was to be killed, kill what is left of its process group
-  [ -z "$work_kill_at" ] || [ -z "$work_group" ] || kill -KILL "-$work_job" 2>/dev/null || :
+  [ -z "$work_kill_at" ] || [ -z "$work_group" ] || work_kill KILL "-$work_job_named"
   work_job=
-  work_tell_job
+  watchdog_tell_job
   work_told=$?
   # See work_exec. If it was the command that exited with 75, it gets its message once more, as after any death
   if [ "$work_code" -eq 75 ] && [ "$work_told$work_renewed" != 0 ] && [ -z "$work_kill_at" ]; then
@@ -212,7 +231,7 @@ work_judge() {
     work_reason=signal-$((work_code - 128))
   elif [ "$work_code" -ne 0 ]; then
     work_reason=exit-$work_code
-  elif ! feed_ended; then
+  elif ! feed_whole; then
     work_reason=unfed
     base64 -d "$q/body/$slip_id" >/dev/null 2>&1 || work_reason=damaged
   fi
@@ -222,41 +241,47 @@ work_judge() {
 work_exec() {
   # Never begin without a watchdog: a command that outlives its worker has a message that others get
   trap : PIPE
-  work_tell_self KILL:- || exit 75
+  watchdog_tell_self KILL:- || exit 75
   umask "$shell_umask"
   if [ -n "$shell_locale" ]; then LC_ALL=$shell_locale; else unset LC_ALL; fi
   # shellcheck disable=SC2086 # no word or some
   exec $work_pdeathsig $work_group "$@" 4>&- 5>&- 7>&- 8<&-
 }
 
-# work_lives PID - return whether this child has not ended, as far as can be seen. That it could not be looked at once proves nothing
+# work_lives PID-TIME - return whether this child has not ended, as far as can be seen. That it could not be looked at, then or now, proves nothing
 work_lives() {
-  process_started "$1" || { [ -z "$started_over" ] && kill -0 "$1" 2>/dev/null; }
+  if process_started "${1%-*}"; then
+    [ "${1#*-}" = 000000000000 ] || ! [ "$started" \> "${1#*-}" ]
+  else
+    [ -z "$started_over" ] && kill -0 "${1%-*}" 2>/dev/null
+  fi
 }
 
-# work_await PID - wait for it, whatever traps interrupt; set work_code. If a signal comes in the instant in which a process of the pipeline
+# work_await PID-TIME - wait for it, whatever traps interrupt; set work_code. If a signal comes in the instant in which a process of the pipeline
 # ends, such as the feeder, bash forgets that process and waits for ever. So after the first signal, wake the wait every two seconds; if the
 # process has been gone for a second, its exit code is unknown: set 255, and work_unknown
 work_await() {
   work_first='' work_gone='' work_unknown=
   while :; do
     work_trapped=
-    wait "$1" 2>/dev/null
+    wait "${1%-*}" 2>/dev/null
     work_code=$?
     # A signal may have ended the `wait`, and its trap may not have said so
     [ -n "$work_trapped" ] || { [ "$work_code" -gt 128 ] && work_lives "$1"; } || break
     work_first=$work_code
-    work_lives "$1" && continue
+    work_lives "$1" && { work_gone=; continue; }
     clock_read
     if [ -n "$work_gone" ]; then
       clock_add 1 "$work_gone"
       [ "$now" \< "$later" ] || { work_code=255 work_unknown=1; break; }
     else
       work_gone=$now
-      [ -z "$work_running" ] || work_look
+      [ -z "$work_running" ] || work_do_due
     fi
   done
   work_gone=
   # 127: it had ended, and its code was read, when the trap came
   [ "$work_code" -ne 127 ] || [ -z "$work_first" ] || work_code=$work_first
 }
+
+part='worker/run'

@@ -3,7 +3,7 @@
 #   A sleeper sends ALRM to the worker when the next of these is due. A second sleeper does so a little later: it only rings if the first was killed
 #   or stopped, and the worker then replaces both. They stay from one message to the next.
 
-need engine/settle worker/watchdog
+need engine/process engine/settle worker/watchdog
 
 # work_later CENTISECONDS - set `later` to that time after now
 work_later() {
@@ -35,9 +35,9 @@ work_times() {
   [ -z "$work_limit" ] || { clock_add "$work_limit" "$now"; work_limit_at=$later; }
 }
 
-# work_look - do what is due while the command runs, and set the alarm for what is next. If a trap interrupts it, that only makes it look
+# work_do_due - do what is due while the command runs, and set the alarm for what is next. If a trap interrupts it, that only makes it look
 # again
-work_look() {
+work_do_due() {
   work_again=1
   [ -z "$work_looking" ] || return 0
   work_looking=1
@@ -47,7 +47,7 @@ work_look() {
     if [ -z "$work_lost" ] && ! [ "$now" \< "$work_touch_at" ]; then
       work_touch
     fi
-    work_look_limits
+    work_do_limits
     later=${work_kill_at:-$work_limit_at}
     if [ -z "$later" ] || { [ -z "$work_lost" ] && [ "$work_touch_at" \< "$later" ]; }; then
       later=$work_touch_at
@@ -62,7 +62,8 @@ work_look() {
   work_looking=
 }
 
-work_look_limits() {
+# work_do_limits - end the command if we are to give its message back, or its time is over
+work_do_limits() {
   if [ -z "$work_kill_at" ] && [ -n "$work_back$work_lost" ]; then
     work_end_job TERM 200
   elif [ -z "$work_kill_at" ] && [ -n "$work_limit_at" ] && ! [ "$now" \< "$work_limit_at" ]; then
@@ -77,7 +78,7 @@ work_look_limits() {
 work_end_job() {
   work_later "$2"
   work_kill_at=$later
-  work_kill "$1" "-$work_job"
+  work_kill "$1" "-$work_job_named"
 }
 
 # work_touch - touch the message. If that fails although the message is still ours, try again at the next third of the lease
@@ -95,7 +96,7 @@ work_touch() {
 work_alarm() {
   if [ -n "$work_clock" ]; then
     if [ "$now" \< "$work_clock_at" ] && ! [ "$1" \< "$work_clock_at" ]; then
-      work_tell_job
+      watchdog_tell_job
       return 0
     fi
     work_alarm_end
@@ -109,7 +110,7 @@ work_alarm() {
   pad $((alarm_c % 100)) 00
   work_sleeper $((alarm_s + alarm_c / 100))."$padded"
   work_clock_at=$1
-  work_tell_job
+  watchdog_tell_job
 }
 
 # work_sleeper SECONDS - start a sleeper
@@ -127,7 +128,7 @@ work_alarm_clock() {
   # Not PIPE either, if the watchdog was killed: without its alarms the worker would lose the message
   trap '' HUP INT QUIT TERM PIPE
   trap '[ -z "$clock_sleeper" ] || kill -KILL "$clock_sleeper"; exit 0' VTALRM
-  work_tell_self "$work_clock_signal:"
+  watchdog_tell_self "$work_clock_signal:"
   exec </dev/null >/dev/null 2>&1 4>&- 5>&-
   while :; do
     # Without exec, yash would keep a shell in between
@@ -135,8 +136,9 @@ work_alarm_clock() {
     clock_sleeper=$!
     wait "$clock_sleeper"
     clock_sleeper=
-    # Repeat until the worker reacts: of two signals at the same moment, bash may forget one
-    kill -ALRM "$work_self" || return 0
+    # Repeat until the worker reacts: of two signals at the same moment, bash may forget one. The PID of a worker that was killed may belong
+    # to another process
+    ! owner_dead "$work_owner" && kill -ALRM "$work_self" || return 0
     clock_seconds=2
   done
 }
@@ -144,15 +146,21 @@ work_alarm_clock() {
 # work_alarm_end - end the sleeper. The shell waits for it later: in a trap that has interrupted a `wait`, bash may hang in another
 work_alarm_end() {
   [ -n "$work_clock" ] || return 0
-  for alarm_pid in $work_clock; do
+  for alarm_word in $work_clock_words; do
+    alarm_named=${alarm_word#*:}
+    # The PID of a sleeper that was killed may belong to another process
+    ! owner_dead "$alarm_named" || continue
     # CONT, since one that is stopped would not end
-    kill "-$work_clock_signal" "$alarm_pid" 2>/dev/null && kill -CONT "$alarm_pid" 2>/dev/null
+    kill "-$work_clock_signal" "${alarm_named%-*}" 2>/dev/null && kill -CONT "${alarm_named%-*}" 2>/dev/null
   done
   work_rung="$work_rung $work_clock" work_clock='' work_clock_words=
 }
 
+# work_alarm_reap - wait for the sleepers that were ended
 work_alarm_reap() {
   # shellcheck disable=SC2086 # process ids
   [ -z "$work_rung" ] || wait $work_rung 2>/dev/null
   work_rung=
 }
+
+part='worker/timer'

@@ -7,7 +7,7 @@
 need engine/process
 
 # watchdog - read lines until the pipe ends, and act on the last one. The words of a line are SIGNAL:PID-TIME, or SIGNAL:-PID-TIME for a process group, whose first process may be gone; a
-# line that begins with `+` adds a word to the line before. A process that has got the PID later is not killed
+# line that begins with `+` adds a word to the line before
 watchdog() {
   trap '' HUP INT QUIT TERM
   # Redirect here, not at the call: dash keeps a copy of what a function's redirection closes. Close 3, which --daemon reads to its end
@@ -20,36 +20,44 @@ watchdog() {
     esac
   done
   for watchdog_word in $watchdog_last; do
-    watchdog_pid=${watchdog_word#*:}
-    watchdog_time=${watchdog_pid##*-} watchdog_pid=${watchdog_pid%-*}
-    process_started "${watchdog_pid#-}" && [ "$started" \> "$watchdog_time" ] || work_kill "${watchdog_word%%:*}" "$watchdog_pid"
+    work_kill "${watchdog_word%%:*}" "${watchdog_word#*:}"
   done
 }
 
-# work_kill SIGNAL PID - send SIGNAL to the process; for -PID, to its group, or to the process if it has no group
+# work_kill SIGNAL PID-TIME - send SIGNAL to the process; for -PID-TIME, to its group, or to the process if it has no group. A process that has got
+# the PID later gets no signal
 work_kill() {
-  kill "-$1" "$2" 2>/dev/null || kill "-$1" "${2#-}" 2>/dev/null || :
+  kill_named=${2#-}
+  ! work_other "$kill_named" || return 0
+  kill "-$1" "${2%-*}" 2>/dev/null || owner_dead "$kill_named" || kill "-$1" "${kill_named%-*}" 2>/dev/null || :
 }
 
-# work_tell WORD ... - write a line to the watchdog; return 1 if that was killed. Twice, since a signal may interrupt a write
-work_tell() {
+# work_other PID-TIME - return whether the PID belongs to another process now, which started later
+work_other() {
+  process_started "${1%-*}" && [ "$started" \> "${1#*-}" ]
+}
+
+# watchdog_tell WORD ... - write a line to the watchdog; return 1 if that was killed. Twice, since a signal may interrupt a write. A watchdog that was
+# stopped goes on: else its pipe would be full after some hundred messages, and we would wait for ever in the write, without renewing the lease
+watchdog_tell() {
+  [ -z "$work_watchdog" ] || owner_dead "$work_watchdog_named" || kill -CONT "$work_watchdog" 2>/dev/null || :
   { printf '%s\n' "$*" >&5 || printf '%s\n' "$*" >&5; } 2>/dev/null || return 1
 }
 
-# work_tell_sure WORD ... - as work_tell, but if the watchdog was killed, start another one, and set work_renewed
-work_tell_sure() {
-  work_tell "$@" && return $?
+# watchdog_tell_sure WORD ... - as watchdog_tell, but if the watchdog was killed, start another one, and set work_renewed
+watchdog_tell_sure() {
+  watchdog_tell "$@" && return $?
   watchdog_start || return $?
   work_renewed=1
-  work_tell "$@" || { why="the worker's watchdog was killed"; return 70; }
+  watchdog_tell "$@" || { why="the worker's watchdog was killed"; return 70; }
 }
 
-# work_tell_self SIGNAL[:-] - a new process names itself to the watchdog, if it can tell its PID: its worker may be killed before it could.
+# watchdog_tell_self SIGNAL[:-] - a new process names itself to the watchdog, if it can tell its PID: its worker may be killed before it could.
 # Return 1 if there is no watchdog
-work_tell_self() {
+watchdog_tell_self() {
   { read -r self_pid self_rest <"$FLATQ_PROC/self/stat"; } 2>/dev/null || return 0
   work_name "$self_pid"
-  work_tell "+$1$work_named"
+  watchdog_tell "+$1$work_named"
 }
 
 # work_name PID - set `work_named` to PID-TIME. If the process is gone already, name only its group: the PID may belong to another process. Look
@@ -59,9 +67,10 @@ work_name() {
   work_named=$1-$started
 }
 
-work_tell_job() {
+# watchdog_tell_job - tell the watchdog whom to kill if the worker dies: the command, if one runs, and the sleepers
+watchdog_tell_job() {
   # shellcheck disable=SC2086 # words
-  work_tell_sure ${work_job:+"KILL:-$work_job_named"} $work_clock_words
+  watchdog_tell_sure ${work_job:+"KILL:-$work_job_named"} $work_clock_words
 }
 
 # work_pipe - open a pipe, on 6 for reading and on 7 for both
@@ -74,11 +83,16 @@ work_pipe() {
   { command exec 7<>"$pipe_path" 6<"$pipe_path"; } 2>/dev/null || disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"
 }
 
+# watchdog_start - start the watchdog; 5 is the pipe to it
 watchdog_start() {
   work_pipe || return $?
   { command exec 5>"$pipe_path" 7>&-; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return $?; }
   watchdog &
   work_watchdog=$!
+  work_name "$work_watchdog"
+  work_watchdog_named=$work_named
   exec 6<&-
   rm -f "$pipe_path" 2>/dev/null || :
 }
+
+part='worker/watchdog'

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from .errors import (
@@ -21,7 +22,7 @@ from .verbs import home
 if TYPE_CHECKING:
     from .worker import Worker
 
-__version__ = "0.1.0"
+    __version__: str
 
 __all__ = [
     "AsyncQueue", "AsyncReserved", "Busy", "Closed", "Denied", "Disk", "Empty", "Error", "Full", "Id", "Internal", "Invalid", "Missing",
@@ -30,6 +31,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return re.search("(?m)^flatq_version=(.+)$", (home() / "flatq").read_text())[1]  # type: ignore[index]
     # Import it only on request: `python -m flatq.worker` must not find itself imported already
     if name == "Worker":
         from .worker import Worker

@@ -104,7 +104,7 @@ class Process(subprocess.Popen[bytes]):
 
 
 @functools.lru_cache(None)
-def _with_us() -> tuple[str, ...]:
+def with_us() -> tuple[str, ...]:
     """Words before a verb that make it end with the thread that waits for it, even if that is killed; none if the system cannot do that."""
     words = ("setpriv", "--pdeathsig", "TERM")
     with contextlib.suppress(OSError):
@@ -128,7 +128,7 @@ class Call(Generic[T]):
 
     def command(self) -> list[str]:
         door = ["-H", self.host] if self.host else []
-        return [*(_with_us() if self.wait else ()), "sh", str(home() / "flatq"), *door, self.verb, *self.words]
+        return [*(with_us() if self.wait else ()), "sh", str(home() / "flatq"), *door, self.verb, *self.words]
 
     def environment(self) -> dict[str, str] | None:
         return None if self.path is None else {**os.environ, "FLATQ_DIR": self.path}

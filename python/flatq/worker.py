@@ -30,7 +30,7 @@ from types import FrameType
 from typing import Any, Union
 
 from .errors import error_of
-from .verbs import Process, _with_us, home
+from .verbs import Process, home, with_us
 
 Job = Callable[[bytes], object]
 
@@ -87,7 +87,7 @@ class Worker:
                 except ValueError:  # Not in the main thread: handlers cannot be set
                     break
             # In a session of its own: we pass on ^C from a terminal, so it must not get that twice
-            process = Process([*_with_us(), *self.command()], env=self.environment(), start_new_session=True)
+            process = Process([*with_us(), *self.command()], env=self.environment(), start_new_session=True)
             for number in came:
                 process.send_signal(number)
             try:

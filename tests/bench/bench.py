@@ -19,6 +19,7 @@ import bulk  # noqa: E402 (they are on the path only now)
 import counts  # noqa: E402
 import doors  # noqa: E402
 import oneshot  # noqa: E402
+import scale  # noqa: E402
 from harness import FLOOR, machine  # noqa: E402
 from run import ROOT, Run  # noqa: E402
 
@@ -38,8 +39,9 @@ def pipeline(run):
 
 
 ROWS = {
-    "push": oneshot.push, "pop": oneshot.pop, "depths": oneshot.depths, "job": oneshot.job, "wait": oneshot.wait,
-    "bulk": bulk.bulk, "doors": doors.doors, "http": doors.http_, "beanstalk": doors.beanstalk,
+    "push": oneshot.push, "pop": oneshot.pop, "depths": oneshot.depths, "job": oneshot.job, "work": oneshot.work, "wait": oneshot.wait,
+    "bulk": bulk.bulk, "doors": doors.doors, "http": doors.http_, "beanstalk": doors.beanstalk, "launch": doors.launch, "idle": doors.idle,
+    "boot": scale.boot, "deep": scale.deep,
     "processes": counts.processes, "bytes": counts.bytes_, "pipeline": pipeline,
 }
 

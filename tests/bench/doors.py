@@ -1,11 +1,15 @@
 """Rows of connections: doors, http, beanstalk."""
 
 import http.client
+import os
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 
 from harness import FLOOR
+from run import ROOT
 
 SIDE_BY_SIDE = 4
 
@@ -62,43 +66,86 @@ def http_(run):
         web = http.client.HTTPConnection("127.0.0.1", run.door(["http"], *place), timeout=60)
         stalk = socket.create_connection(("127.0.0.1", run.door(["beanstalk"], *place)))
         talks = {"flatq": lambda: web_job(web), "our beanstalk door": lambda: stalk_job(stalk)}
-        in_turn(run, f"HTTP put, take, delete, {'synced' if durable else 'unsynced'}", talks)
+        in_turn(run, "HTTP POST, GET, DELETE", durable, talks, {"our beanstalk door": (1.5, 1.2, 1.2)})
         web.close()
         stalk.close()
 
 
 def beanstalk(run):
     """One client puts, reserves and deletes over one connection; with both servers syncing, and with neither."""
-    if not run.there("beanstalkd"):
-        return
     for durable in (True, False):
-        store = run.work / f"binlog.{durable}"
-        store.mkdir()
-        theirs = ["beanstalkd", "-l", "127.0.0.1", "-p", None, *(["-b", store, "-f0"] if durable else [])]
         ports = {
             "flatq": run.door(["beanstalk"], f"stalk.{durable}", "on" if durable else "off"),
-            "beanstalkd -b -f0" if durable else "beanstalkd": run.serve(theirs),
+            f"its programs alone {FLOOR}": programs(run, durable),
         }
+        if run.there("beanstalkd"):
+            store = run.work / f"binlog.{durable}"
+            store.mkdir()
+            theirs = ["beanstalkd", "-l", "127.0.0.1", "-p", None, *(["-b", store, "-f0"] if durable else [])]
+            ports["beanstalkd -b -f0" if durable else "beanstalkd, memory only"] = run.serve(theirs)
         clients = {name: socket.create_connection(("127.0.0.1", port)) for name, port in ports.items()}
-        in_turn(run, f"put, reserve, delete, {'synced' if durable else 'unsynced'}",
-                {name: lambda client=client: stalk_job(client) for name, client in clients.items()})
+        talks = {name: lambda client=client: stalk_job(client) for name, client in clients.items()}
+        in_turn(run, "put, reserve, delete", durable, talks, {f"its programs alone {FLOOR}": (1.3, 1.3, 1.3)},
+                {"beanstalkd -b -f0": 15, "beanstalkd, memory only": 50})
         for client in clients.values():
             client.close()
 
 
-def in_turn(run, row, talks):
-    """Each talk runs once a round."""
+# What one connection of the beanstalk door starts for each command, and nothing else. The sync of a put is that of a body and two directories, that
+# of a delete of two directories
+PROGRAMS = r"""mkdir -p "$1/out" && cd "$1" && >slip || exit
+while IFS= read -r line; do
+  case $line in
+  put*)
+    dd bs=100 count=1 iflag=fullblock 2>/dev/null | base64 -w0 >body
+    [ "$2" = off ] || sync body . out
+    read -r line
+    printf 'INSERTED 1\r\n' ;;
+  reserve*)
+    mv -f slip out/slip
+    read -r body <body
+    base64 -d <<EOF
+UkVTRVJWRUQgMSAxMDANCg==
+$body
+DQo=
+EOF
+    ;;
+  delete*)
+    mv -f out/slip slip
+    [ "$2" = off ] || sync . out
+    printf 'DELETED\r\n' ;;
+  esac
+done
+"""
+
+
+def programs(run, durable):
+    """The port of a server that does PROGRAMS."""
+    place = run.work / f"programs.{durable}"
+    place.mkdir()
+    script = run.file("programs", PROGRAMS.encode())
+    return run.serve(["ncat", "-l", "-k", "-c", f"exec sh {script} {place}/$$ {'on' if durable else 'off'}", "127.0.0.1", None])
+
+
+def in_turn(run, row, durable, talks, bounds, sums=None):
+    """Each talk runs once a round. It ends a step at a time, and each step is a row; so is their sum. `bounds`: contender: one for each step;
+    `sums`: contender: one for the sum."""
     many = 3 if run.quick else 200
+    suffix = "synced" if durable else "unsynced"
     seconds = {name: [] for name in talks}
     run.progress.row = row
     for turn in range(many):
         for name, talk in talks.items():
-            began = time.perf_counter()
-            talk()
-            seconds[name].append(time.perf_counter() - began)
+            times = [time.perf_counter()]
+            for _ in talk():
+                times.append(time.perf_counter())
+            seconds[name].append([end - begin for begin, end in zip(times, times[1:])])
         run.progress(f"{turn + 1} of {many}")
     run.progress.end()
-    run.compare(row, seconds)
+    run.compare(f"{row}, {suffix}", {name: [sum(steps) for steps in rounds] for name, rounds in seconds.items()}, sums or {})
+    for at, step in enumerate(row.split(", ")):
+        run.compare(f"{step}, {suffix}", {name: [steps[at] for steps in rounds] for name, rounds in seconds.items()},
+                    {name: bound[at] for name, bound in bounds.items()})
 
 
 def web_job(web):
@@ -109,12 +156,16 @@ def web_job(web):
         if answer.status != 200:
             raise RuntimeError(f"HTTP: {method} was answered {answer.status}")
         receipt = answer.headers["Message-Receipt-Id"]
+        yield method
 
 
 def stalk_job(client):
     number = talk(client, b"put 0 0 60 100\r\n" + b"x" * 100 + b"\r\n", b"\r\n").split()[1]
+    yield "put"
     talk(client, b"reserve\r\n", b"x\r\n")
+    yield "reserve"
     talk(client, b"delete " + number + b"\r\n", b"DELETED\r\n")
+    yield "delete"
 
 
 def talk(client, said, end):
@@ -127,3 +178,53 @@ def talk(client, said, end):
             raise RuntimeError(f"the connection ended after {heard[-99:]!r}")
         heard += more
     return heard
+
+
+def launch(run):
+    """From the start of a door to its first answer."""
+    seconds = {"flatq": [], f"ncat -l -k -c 'echo OK' {FLOOR}": []}
+    starts = dict(zip(seconds, (["sh", ROOT / "launch", "beanstalk", "-p", None], ["ncat", "-l", "-k", "-c", "echo OK", "127.0.0.1", None])))
+    run.progress.row = "launch"
+    for turn in range(2 if run.quick else 20):
+        for name, argv in starts.items():
+            began = time.perf_counter()
+            port = run.serve(argv, {"FLATQ_DIR": str(run.work / "launch")})
+            ask(port, b"quit\r\n")
+            seconds[name].append(time.perf_counter() - began)
+            run.end()
+        run.progress(f"{turn + 1}")
+    run.progress.end()
+    run.compare("a door, until it has answered", seconds)
+
+
+def idle(run):
+    """How much of a processor a door takes for connections that say nothing."""
+    many, watched = (20, 2) if run.quick else (400, 20)
+    port = run.door(["beanstalk", "-m", str(many + 1)], "idle")
+    clients = []
+    for _ in range(many):
+        client = socket.create_connection(("127.0.0.1", port))
+        talk(client, b"list-tube-used\r\n", b"\r\n")
+        clients.append(client)
+    before = processor(run.servers[-1].pid)
+    time.sleep(watched)
+    share = (processor(run.servers[-1].pid) - before) / watched
+    for client in clients:
+        client.close()
+    run.raw[f"processors for {many} idle connections"] = share
+    run.ratios.append((f"{many} idle connections, processor seconds", "a second", 0.02, share, None, None))
+
+
+def processor(root):
+    """Processor seconds of a process and of all below it, with those of children that have ended."""
+    rows = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                rows[int(entry.name)] = int(fields[1]), sum(map(int, fields[11:15]))
+    below, found = {root}, 0
+    while found != len(below):
+        found = len(below)
+        below |= {pid for pid, (parent, _) in rows.items() if parent in below}
+    return sum(rows[pid][1] for pid in below if pid in rows) / os.sysconf("SC_CLK_TCK")

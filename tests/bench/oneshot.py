@@ -76,6 +76,19 @@ def job(run):
     ], {}, run.rounds // 4 or 1)
 
 
+def work(run):
+    """A worker that takes message after message, and starts `true` for each."""
+    many, rounds = (5, 1) if run.quick else (1_000, 10)
+    run.fill("work", many * (rounds + 5))
+    script = """mkdir out; >slip; seq "$0" | xargs -n1 true
+    i=0; while [ $i -lt "$0" ]; do mv slip out/slip; base64 -d body; mv out/slip slip; i=$((i + 1)); done; rm -r out"""
+    run.file("body", b"eHh4Cg==\n")
+    run.row(f"work -- true, {many:,} jobs", [
+        run.flatq("flatq", "work", ["work", "-q", "jobs", "-n", str(many), "--", "true"]),
+        Command(f"xargs -n1 true, and its programs alone {FLOOR}", ["sh", "-c", script, str(many)], os.devnull, str(run.work)),
+    ], {f"xargs -n1 true, and its programs alone {FLOOR}": 1.5}, rounds)
+
+
 def wait(run):
     """From the start of a push to the first byte that a waiting pop writes."""
     ours = Flatq(run, "wait", False)

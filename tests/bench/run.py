@@ -95,7 +95,7 @@ class Run:
             except OSError:
                 if server.poll() is not None or time.monotonic() > end:
                     raise RuntimeError(f"{words[0]} does not answer")
-                time.sleep(0.02)
+                time.sleep(0.001)
 
     def door(self, words, spool, sync="off"):
         """The port of a door of flatq."""

@@ -16,11 +16,13 @@ from pathlib import Path
 import pytest
 
 from conftest import LIB, everything, free, listening, need, wait_for
-from engine import carriers, children, command_of, empty, lies, pop, push
+from engine import carriers, children, command_of, empty, lies, pop, push, stop_and_fill
+from servers import certified
 from stalk import Launched
 
 from flatq.crashlab.families import clients
 from flatq.crashlab.families.clients import answer
+from flatq.crashlab.gate.processes import kill
 
 BOTH = pytest.mark.parametrize("mode", ["loop", "-k"])
 LOG = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d\dZ (\S+) (\S+) (\S+) (\d+|-) (\d+)")
@@ -504,10 +506,44 @@ def test_kill(shell, door, flatq, spool, mode, whom):
     assert not lies(spool, "jobs").get("wal"), "half a message"
 
 
-@pytest.mark.parametrize("killed", [True, False])
-def test_ncat_is_killed_with_bytes_in_its_memory(door, flatq, stub, tmp_path, killed):
-    """The client sends all and half-closes. ncat has read all, and waits in a write to the full pipe, since the handler is slow."""
-    body = b"x" * 9000
+def guard_of(one):
+    """launch starts the guard first."""
+    return children(one.process.pid)[0]
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"], indirect=True)
+def test_a_killed_checkpoint_is_not_the_last(door, flatq, spool):
+    """The process that runs the checkpoint for the guard is killed, so it never tells the guard that the checkpoint has ended."""
+    push(flatq, b"first")
+    pop(flatq)
+    with (spool / "default/lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the checkpoint waits for it
+        one = door("-k")
+        guard = guard_of(one)
+        runner = wait_for(lambda: [pid for pid in children(guard) if set(children(pid)) & set(named(spool, "lib/wal"))], "a checkpoint")[0]
+        os.kill(runner, signal.SIGKILL)
+        wait_for(lambda: runner not in children(guard), "the guard has noticed that")
+    wait_for(lambda: not named(spool, "lib/wal") and not lies(spool).get("done"), "the end of what it ran")
+    push(flatq, b"second")
+    assert one.ask(b"pop\n") == b"second"
+    wait_for(lambda: not lies(spool).get("done"), "another checkpoint")
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"], indirect=True)
+def test_a_stopped_guard_goes_on(door):
+    one = door("-k")
+    stop_and_fill(guard_of(one))
+    assert one.ask(b"push\nx") == b"1\n"
+    stop_and_fill(guard_of(one))
+    one.process.terminate()
+    assert one.ended() in (-signal.SIGTERM, 128 + signal.SIGTERM)
+
+
+@pytest.mark.parametrize("size, killed", [(9000, True), (9000, False), (8949, True), (8950, False)])
+def test_ncat_is_killed_with_bytes_in_its_memory(door, flatq, stub, tmp_path, size, killed):
+    """The client sends all and half-closes. ncat has read all, and waits in a write to the full pipe, since the handler is slow. The sizes: an exit code
+    has eight bits, and with the line before it and the end, the system counts 35 times 256 bytes, and one more."""
+    body = b"x" * size
     held, free_to_read = tmp_path / "held", tmp_path / "go"
     stub("base64", f'echo $$ >"{held}.new"; mv "{held}.new" "{held}"; while [ ! -e "{free_to_read}" ]; do sleep 0.05; done; exec "$REAL" "$@"')
     one = door("-k")
@@ -542,12 +578,15 @@ def test_ncat_is_killed_with_bytes_in_its_memory(door, flatq, stub, tmp_path, ki
         assert said == b"1\n"
 
 
-@pytest.mark.parametrize("state, flags, lives", [("S", 4194304, 0), ("S", 4194308, 1), ("R", 4194572, 1), ("Z", 4194316, 1)])
-def test_an_ncat_that_is_just_dying(shell, tmp_path, state, flags, lives):
-    """The kernel closes the files of a dying ncat before it is a zombie. A push whose input ends then was cut off."""
+@pytest.mark.parametrize("state, flags, parent, lives", [
+    ("S", 4194304, "$PPID", 0), ("S", 4194308, "$PPID", 1), ("R", 4194572, "$PPID", 1), ("Z", 4194316, "$PPID", 1), ("S", 4194304, "1", 1)])
+def test_an_ncat_that_is_just_dying(shell, tmp_path, state, flags, parent, lives):
+    """The kernel closes the files of a dying ncat before it is a zombie. A push whose input ends then was cut off. So it was if the handler has
+    another parent: then its ncat has ended, and another connection's ncat has that number now."""
     script = """lib=$1 FLATQ_PROC=$2
         mkdir -p "$FLATQ_PROC/$PPID" && printf '%s\\n' "$PPID (ncat) $3 1 2 3 0 -1 $4 100 0 0" >"$FLATQ_PROC/$PPID/stat"
-        . "$lib/engine/common.sh"; . "$lib/doors/door.sh"; FLATQ_GUARD=1; door_ncat_lives"""
+        mkdir -p "$FLATQ_PROC/$$" && printf '%s\\n' "$$ (sh) S PARENT 2 3 0 -1 4194304 100 0 0" >"$FLATQ_PROC/$$/stat"
+        . "$lib/engine/common.sh"; . "$lib/doors/door.sh"; FLATQ_GUARD=1; door_ncat_lives""".replace("PARENT", parent)
     done = subprocess.run([shell, "-c", script, "-", LIB, tmp_path / "proc", state, str(flags)], capture_output=True, timeout=100)
     assert (done.returncode, done.stderr) == (lives, b"")
 
@@ -586,7 +625,7 @@ def test_defaults(flatq, stub, name, port, most):
     for args, limit in (((), ""), (("-z", "0"), most), (("-z", "00"), most), (("-z", "10"), "10")):
         flatq("./launch", name, *args, timeout=20)
         words, bytes_, handler = said.read_text().splitlines()[-3:]
-        assert f" 127.0.0.1 {port} " in f" {words}", words
+        assert words.endswith(f" 127.0.0.1 {port}"), words
         assert (bytes_, os.path.basename(handler)) == (limit, "handler" if name == "line" else name)
 
 
@@ -670,6 +709,7 @@ def test_a_socket_in_the_file_system(flatq, spool, tmp_path):
         with begin(b"pop -w 60 jobs\n"):
             wait_for(lambda: list(spool.glob("jobs/wait/*")), "it to wait")
         wait_for(lambda: not list(spool.glob("jobs/wait/*")), "it to see that its client is gone", 20)
+        wait_for(lambda: not named(spool, "lib/handler"), "its handler to end")
         with begin(b"push jobs\n" + b"half") as client:
             handler = wait_for(lambda: named(spool, "lib/handler"), "the handler")[0]
             wait_for(lambda: list(spool.glob("jobs/body/*")), "the push to begin")
@@ -745,13 +785,8 @@ def test_as_process_1(flatq, free_port):
 
 
 def test_tls(door, flatq, tmp_path):
-    need("openssl")
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "2",
-                    "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    one = door("-k", "--", "--ssl", "--ssl-cert", str(certificate), "--ssl-key", str(key))
-    context = ssl.create_default_context(cafile=str(certificate))
-    context.check_hostname = False
+    options, context = certified(tmp_path)
+    one = door("-k", "--", *options)
 
     def ask(request, half_close=False):
         with context.wrap_socket(one.connect()) as client:
@@ -941,9 +976,5 @@ def test_processes_of_a_connection(flatq, free_port, tmp_path):
             assert pushed <= 2 + (1 + look if half_close else 3)
             assert popped <= 2 + 2 + look
     finally:
-        for pid in carriers(flatq.spool):
-            try:
-                os.kill(pid, signal.SIGTERM)
-            except ProcessLookupError:
-                pass
+        kill(carriers(flatq.spool), signal.SIGTERM)
         server.wait(60)

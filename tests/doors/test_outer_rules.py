@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from conftest import LIB, free, listening, need, put_stub, wait_for
-from engine import Clock, carriers, children, end_launches, faulty, lies, push, words_of
+from conftest import LIB, free, listening, need, wait_for
+from engine import Clock, carriers, children, end_launches, faulty, lies, push, stranger, words_of  # noqa: F401
 from stalk import Direct
 from test_http import ask, ask_status, request, talk
 
@@ -21,18 +21,17 @@ REAL = shutil.which("base64")
 
 
 @pytest.fixture
-def stub(flatq, tmp_path):
-    """stub("base64", SCRIPT) puts a program of that name in front of the real one in PATH. $REAL is the real one, $ONCE a file that the script may
-    create."""
-    place = tmp_path / "stubs"
-    place.mkdir()
+def stalk(flatq):
+    """stalk() is a connection to lib/beanstalk, and its process."""
+    doors = []
 
-    def make(name, script):
-        put_stub(flatq, place / name, f"ONCE={place}/{name}.once", script)
-        return place / f"{name}.once"
+    def connect(env=None, door="beanstalk"):
+        doors.append(Direct(flatq, door, env))
+        return doors[-1].connect(), doors[-1].processes[-1]
 
-    flatq.env["PATH"] = f"{place}:{flatq.env['PATH']}"
-    return make
+    yield connect
+    for one in doors:
+        one.end()
 
 
 def rows(flatq, queue="default"):
@@ -86,6 +85,27 @@ def test_where_pipe_is_ignored_a_command_need_not_read(shell, flatq):
     assert (process.returncode, process.stderr) == (0, b"") and rows(flatq) == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGALRM, signal.SIGVTALRM, signal.SIGUSR1, signal.SIGUSR2])
+@pytest.mark.parametrize("how", ["ignored", "blocked"])
+def test_a_worker_without_its_signals_takes_nothing(shell, flatq, number, how):
+    """Whoever starts it ignores or blocks a signal. Without ALRM it would renew no lease, and another worker would get the message while its command
+    runs. Some shells get the signal all the same."""
+    push(flatq, b"x")
+
+    def deafen():
+        if how == "ignored":
+            signal.signal(number, signal.SIG_IGN)
+        else:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    done = subprocess.run(flatq.command("work", "-n", "1", "-w", "0", "--", "cat"), env=flatq.env, stdin=subprocess.DEVNULL, capture_output=True,
+                          preexec_fn=deafen, timeout=100)
+    if flatq.shell in ("dash", "bash") or done.returncode:
+        assert (done.returncode, done.stdout) == (70, b"") and number.name[3:].encode() in done.stderr, done
+        assert rows(flatq) == [(1, "ready", 0)]
+    else:
+        assert done.stdout == b"x"
+
+
 # ---- a process that cannot be looked at is not gone (R1)
 
 
@@ -103,10 +123,11 @@ def looked(flatq, parts, script, *args, faults=(), when="1+"):
 def test_a_feeder_that_cannot_be_looked_at(shell, flatq, tmp_path, when):
     """One failed look: the worker looks again, and goes on. If every look fails, the worker returns 74: it does not know whether the feeder lives."""
     os.mkfifo(tmp_path / "pipe")
-    script = 'slip_nonce=abc feed_open=1; exec 8<>"$1"; printf "abc %s\\n" "$2" >&8; feed_ended; printf "%s%s" "$?" "$feed_open"'
+    script = 'slip_nonce=abc feed_open=1; exec 8<>"$1"; printf "abc %s\\n" "$2" >&8; feed_whole; printf "%s%s" "$?" "$feed_open"'
     feeder = subprocess.Popen(["sleep", "1000"])
+    started = Path(f"/proc/{feeder.pid}/stat").read_text().rpartition(")")[2].split()[19]
     try:
-        done = looked(flatq, "worker/run", script, tmp_path / "pipe", feeder.pid, faults=[f"/proc/{feeder.pid}/stat"], when=when)
+        done = looked(flatq, "worker/run", script, tmp_path / "pipe", f"{feeder.pid}-{started:0>12}", faults=[f"/proc/{feeder.pid}/stat"], when=when)
         assert done.stdout == (b"0" if when == "1" else b"74"), done
     finally:
         feeder.kill()
@@ -307,21 +328,41 @@ def test_a_message_that_cannot_be_put_back_is_not_nothing_there(shell, flatq):
     assert rows(flatq, "g")
 
 
+def test_what_a_dead_owner_holds_is_not_in_flight(shell, flatq, stalk, tmp_path):
+    """The door has looked for dead owners within this second, and the owner died since. `204` would say that nothing is there."""
+    push(flatq, b"one", "g")
+    clock = Clock(tmp_path / "proc")
+    clock.shows(1)
+    flatq.env["FLATQ_PROC"] = str(clock.path)
+    client, process = stalk()
+    clock.shows(process.pid)
+    client.ask(b"watch g")
+    assert client.ask(b"reserve").startswith(b"RESERVED ")
+    assert ask_status(flatq, "GET", "/queue?group-id=g") == 204
+    process.kill()
+    process.wait()
+    (clock.path / str(process.pid)).unlink()
+    assert ask_status(flatq, "GET", "/queue?group-id=g") == 200
+
+
+def test_a_key_that_could_not_be_compared_is_not_wrong(flatq, stub):
+    stub("sha1sum", KILLED)
+    key = "Api-Key: secret"
+    said = talk(flatq, request("GET", "/queue", None, key), request("GET", "/queue", None, key), request("GET", "/queue"), env={"API_KEY": "secret"})
+    assert [answer.status for answer in said] == [500, 204, 401]
+
+
+def test_a_connection_that_awk_could_not_look_for_is_there(shell, flatq, stub, tmp_path):
+    """Among many connections awk finds the client's. If it was killed, the client would count as gone: its message would go back while it gets it."""
+    (tmp_path / "net").mkdir()
+    rows = "".join(f"{n}: 0100007F:04D2 0100007F:{n:04X} 01 00000007:00000000 00:00000000 00000000 0 0 {n} 1\n" for n in range(100))
+    (tmp_path / "net/tcp").write_text("sl local_address\n" + rows)
+    stub("awk", KILLED)
+    done = looked(flatq, "doors/door", 'FLATQ_PROC=$1 door_inode=90; door_row; printf "%s %s" "$?" "$door_unsent"', tmp_path)
+    assert done.stdout == b"0 00000007", done
+
+
 # ---- beanstalk: if input is lost, the connection ends; the door never takes the rest for a command
-
-
-@pytest.fixture
-def stalk(flatq):
-    """stalk() is a connection to lib/beanstalk, and its process."""
-    doors = []
-
-    def connect(env=None, door="beanstalk"):
-        doors.append(Direct(flatq, door, env))
-        return doors[-1].connect(), doors[-1].processes[-1]
-
-    yield connect
-    for one in doors:
-        one.end()
 
 
 def test_a_line_that_cannot_be_kept(shell, flatq, stalk):
@@ -348,7 +389,7 @@ def test_a_handler_that_is_killed_while_its_client_waits_ends_the_connection(she
     client, process = stalk({"PATH": f"{flatq.home}/bin:{flatq.env['PATH']}"})
     client.send(b"reserve\r\n")
 
-    wait_for(lambda: any(re.match(rb"sh\0.*client_reads", words_of(pid)) for pid in children(process.pid)), "a child reads")
+    wait_for(lambda: any(re.match(rb"sh\0.*client_reader_run", words_of(pid)) for pid in children(process.pid)), "a child reads")
     process.kill()
     assert client.rest(20) == b"" and client.ended
 
@@ -369,7 +410,34 @@ def test_a_damaged_conf_is_no_timeout(flatq, stalk):
     client, _ = stalk()
     client.ask(b"watch q")
     client.ask(b"ignore default")
-    assert client.ask(b"reserve") != b"TIMED_OUT\r\n"
+    assert client.ask(b"reserve") == b"OUT_OF_MEMORY\r\n"
+    assert ask_status(flatq, "POST", "/queue?group-id=q", b"2") == 500
+
+
+def test_a_tube_that_is_dropped_while_a_client_reserves(shell, flatq, stalk, stub):
+    """The job is in a flat file, and the queue is gone when the door has its lock."""
+    flatq("push", "-l", "t", input=b"1\n" * 600, check=0)
+    assert "queue" in lies(flatq.spool, "t")
+    stub("flock", f'[ -e "$ONCE" ] || {{ : >"$ONCE"; rm -r {flatq.spool}/t; }}; exec "$REAL" "$@"')
+    client, _ = stalk()
+    client.ask(b"watch t")
+    assert client.ask(b"reserve-with-timeout 0") == b"TIMED_OUT\r\n"
+    assert client.ask(b"kick 1") == b"KICKED 0\r\n"
+
+
+@pytest.mark.parametrize("which", [1, 2])
+@pytest.mark.parametrize("command", [b"stats-tube t", b"pause-tube t 0", b"list-tubes", b"stats"])
+def test_statistics_that_are_not_whole_are_no_answer(flatq, stalk, stub, command, which):
+    """awk is killed: first the one that adds up the connections, then the one that lists the tubes."""
+    once = stub("awk", '[ -s "$ONCE" ] || exec "$REAL" "$@"; read -r n <"$ONCE"; case $n in 1) : >"$ONCE"; kill -9 "$$" ;; *) echo 1 >"$ONCE" ;; esac; '
+                       'exec "$REAL" "$@"').with_suffix(".once")
+    client, _ = stalk()
+    client.ask(b"use t")
+    client.put(b"x")
+    client.ask(b"use default")
+    once.write_text(f"{which}\n")
+    assert client.ask(command) == b"OUT_OF_MEMORY\r\n" and once.read_text() == ""
+    assert client.ask(command).split()[0] in (b"OK", b"PAUSED")
 
 
 def test_a_client_that_has_gone_while_it_waited_takes_nothing(flatq, launched):
@@ -455,7 +523,7 @@ def test_a_batch_for_which_the_disk_has_no_room_is_answered_at_once(flatq, stub)
 
 @pytest.mark.parametrize("command, said", [(b"touch 1", b"TOUCHED"), (b"release 1 0 0", b"RELEASED"), (b"bury 1 0", b"BURIED"), (b"delete 1", b"DELETED")])
 def test_a_job_with_which_nothing_could_be_done_is_held_still(flatq, stalk, stub, command, said):
-    once = stub("mv", '[ ! -e "$ONCE" ] || { rm "$ONCE"; exit 1; }; exec "$REAL" "$@"')
+    once = stub("mv", '[ ! -e "$ONCE" ] || { rm "$ONCE"; exit 1; }; exec "$REAL" "$@"').with_suffix(".once")
     client, _ = stalk()
     client.put(b"x")
     assert client.ask(b"reserve").startswith(b"RESERVED 1 ")
@@ -572,6 +640,23 @@ def test_one_of_several_doors_is_killed(flatq, stub, killed):
         end_launches(flatq.spool, process)
 
 
+@pytest.mark.parametrize("shell", ["dash", "bash"], indirect=True)
+def test_a_door_to_which_nobody_tells_the_time_ends(flatq):
+    """The process that tells the guard the seconds is killed. Without it idle connections would keep their places for ever."""
+    need("ncat")
+    port = free()
+    process = flatq.start("./launch", "line", "-k", "-p", str(port), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: listening(port), "the door")
+        teller = wait_for(lambda: [pid for pid in children(process.pid) if any(words_of(one).startswith(b"sleep\0") for one in children(pid))], "it sleeps")
+        os.kill(teller[0], signal.SIGKILL)
+        with socket.create_connection(("127.0.0.1", port)):
+            process.wait(60)
+        wait_for(lambda: not carriers(flatq.spool), "the end of all", seconds=20)
+    finally:
+        end_launches(flatq.spool, process)
+
+
 def test_the_guard_hears_what_begins_behind_ncats_words(shell, flatq):
     """bash writes a newline and what follows it in two pieces, so ncat's words may come in between. If the guard missed a `q`, launch waited
     forever; if it missed an `l`, the log had the line."""
@@ -659,6 +744,76 @@ def test_the_guard_kills_no_stranger_s_group(shell, flatq, tmp_path):
             process.wait()
 
 
+def test_the_guard_believes_no_number_that_another_process_has(shell, flatq):
+    """A handler or an ncat has ended, and another process got its number before the guard read the line about it. The line says when the handler
+    started, so the guard refuses no stranger as one connection too many, and ends none as an ncat that has denied its client."""
+    script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/guard doors/guard-look
+        launch_most=0 launch_door=line
+        guard_end() { :; }
+        guard"""
+    for said, before in (("c {} 1 {}\nq\n", False), ("n {} {}\nNcat: New connection denied: not allowed\nq\n", False), ("c {} 1 {}\nq\n", True)):
+        process = subprocess.Popen(["sleep", "1000"])
+        started = Path(f"/proc/{process.pid}/stat").read_text().split()[21].zfill(12) if before else "000000000001"
+        try:
+            done = subprocess.run([flatq.shell, "-c", script, "-", LIB], input=said.format(process.pid, started), capture_output=True, timeout=100, text=True)
+            if before:
+                assert process.wait(60) < 0, done
+            else:
+                # Of two signals, it dies of the one that came first
+                process.send_signal(signal.SIGVTALRM)
+                assert process.wait(60) == -signal.SIGVTALRM, (said, done)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_a_handler_tells_the_guard_when_it_started(shell, tmp_path):
+    script = """lib=$1; . "$lib/engine/common.sh"; . "$lib/doors/door.sh"; FLATQ_VERB=handler; shell_reset; door_open launch 3>"$2"
+        trap - EXIT; cat "/proc/$$/stat"; printf '%s\n' "$$ $PPID" """
+    done = subprocess.run([shell, "-c", script, "-", LIB, tmp_path / "said"], capture_output=True, timeout=100, text=True)
+    stat, who = done.stdout.splitlines()
+    assert (tmp_path / "said").read_text() == f"\nc {who} {stat.split()[21].zfill(12)}\n"
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"], indirect=True)
+def test_a_killed_launch_whose_number_another_process_has(flatq, stranger):
+    """The process that tells the guard the seconds ends launch when the guard has ended. By then launch's number may be another process's."""
+    need("ncat")
+    port = free()
+    words = flatq.command("./launch", "-k", "-p", str(port))
+    # launch must not lead its group: else its number is not free before all of the group have ended
+    process = subprocess.Popen([flatq.shell, "-c", '"$@" & wait; exec sleep 1000', "sh", *words], env=flatq.environment(None), start_new_session=True,
+                               stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    flatq.started.append(process)
+    try:
+        wait_for(lambda: listening(port), "the door")
+        launch, = children(process.pid)
+        os.kill(launch, signal.SIGKILL)
+        other = stranger(launch)
+        wait_for(lambda: set(carriers(flatq.spool)) <= {process.pid}, "the end of all", seconds=20)
+        assert other.poll() is None
+    finally:
+        end_launches(flatq.spool, process)
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"], indirect=True)
+def test_one_of_several_doors_whose_number_another_process_has(flatq, stranger):
+    """One of several doors is killed. The others end, and the process that has its number now does not."""
+    need("ncat")
+    ports = free(), free()
+    process = flatq.start("./launch", "line", "-k", "-p", str(ports[0]), "beanstalk", "-p", str(ports[1]), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: all(map(listening, ports)), "the doors")
+        door = next(pid for pid in children(process.pid) if b"--parent" in words_of(pid))
+        os.kill(door, signal.SIGKILL)
+        other = stranger(door)
+        process.wait(20)
+        wait_for(lambda: not carriers(flatq.spool), "the end of all", seconds=20)
+        assert other.poll() is None
+    finally:
+        end_launches(flatq.spool, process)
+
+
 def test_the_guard_looks_at_some_of_many(shell, flatq):
     """The guard looks at 32 of 400 idle connections each second, and at each in its turn."""
     script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/guard doors/guard-look
@@ -687,21 +842,21 @@ def test_a_line_costs_as_much_as_it_is_long(shell, flatq, door, data, said):
     assert done.out == said and took < 2 * usual + 0.7, (took, usual, done.out[:100], done.err[-300:])
 
 
-@pytest.mark.parametrize("what", ["ignore", "job_mine", "jobs_add", "tally"])
+@pytest.mark.parametrize("what", ["ignore", "job_take", "jobs_add", "tally"])
 def test_a_list_costs_as_much_as_it_is_long(shell, flatq, what):
     """The last word of a list of hundreds, and the word in its middle. The time once grew with the square of the list's length."""
-    lists = {"ignore": "watched", "job_mine": "jobs", "jobs_add": "jobs", "tally": "tallies"}
+    lists = {"ignore": "watched", "job_take": "jobs", "jobs_add": "jobs", "tally": "tallies"}
     words = [{"watched": "%05d" % number + "x" * 190, "jobs": "%d,q,%s" % (number, "n" * 80), "tallies": "t/%05d%s=7" % (number, "x" * 190)}[lists[what]]
              for number in range(1000, 1600)]
     script = """lib=$1 FLATQ_VERB=beanstalk; . "$lib/engine/common.sh"; shell_reset; need doors/beanstalk/tally doors/beanstalk/tube
         queue_open() { return 1; }; watch_count() { :; }; queue=q; """ + (LIB / "beanstalk").read_text().partition("do_ignore() {")[1]
     script += (LIB / "beanstalk").read_text().partition("do_ignore() {")[2].partition("\n}\n")[0] + "\n}\n"
     script += "read -r list; %s=\" $list \"\n" % lists[what]
-    keys = {"ignore": lambda word: word, "job_mine": lambda word: word.partition(",")[0], "tally": lambda word: word.partition("=")[0]}
+    keys = {"ignore": lambda word: word, "job_take": lambda word: word.partition(",")[0], "tally": lambda word: word.partition("=")[0]}
     for number in (-1, 300, 0):
         word = words[number]
         if what == "jobs_add":
-            script += "id=%s taken=new; jobs_add\n" % keys["job_mine"](word)
+            script += "id=%s taken=new; jobs_add\n" % keys["job_take"](word)
         else:
             script += "%s%s '%s'\n" % ("do_" * (what == "ignore"), what, keys[what](word))
     script += "printf '%s\\n' \"$" + lists[what] + "\"\n"

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from conftest import need, wait_for
-from engine import push
+from engine import push, refused, shown_on_terminal
 
 
 @pytest.fixture
@@ -23,35 +23,63 @@ def far(flatq, launched):
 ANY = bytes(range(256)) * 40 + b"\nerror 66 not really\nok\n"
 
 
-@pytest.mark.shells
-def test_there_and_back(far, flatq):
+def there_and_back(far):
+    """What every way to another machine must do; test_ssh.py does it by ssh."""
     assert far("push", "jobs", input=ANY, check=0).out == b"1\n"
     assert far("push", "-p", "3", "-k", "key", "jobs", input=b"", check=0).out == b"2\n"
     assert far("push", "-k", "key", "jobs", input=b"", check=0).out == b"2 dup\n"
-    assert far("list", check=0).out == b"jobs\n"
+    assert far("list", check=0).out == b"jobs\n" and b"ready 2\n" in far("stat", "jobs", check=0).out
     assert far("pop", "jobs", check=0).out == b""
     assert far("peek", "jobs", check=0).out == ANY
-    assert far("pop", "jobs", check=0).out == ANY
-    empty = far("pop", "jobs")
-    assert empty.status == 66 and empty.out == b"" and empty.err.count(b"\n") == 1
-
-
-def test_bulk(far, flatq):
-    first, last = far("push", "-l", "jobs", input=b"".join(b"%d\n" % n for n in range(300)), check=0).out.split()
-    assert int(last) - int(first) == 299
-    assert far("pop", "-l", "-n", "3", "jobs", check=0).out == b"0\n1\n2\n"
-    assert far("drain", "jobs", check=0).out.split() == [b"%d" % n for n in range(3, 300)]
-
-
-def test_reserve(far, flatq):
-    far("push", "jobs", input=b"work", check=0)
     head, body = far("reserve", "-t", "60", "jobs", check=0).out.split(b"\n", 1)
-    receipt, number, tries, length = head.decode().split()
-    assert (number, tries, length, body) == ("1", "1", "4", b"work")
+    receipt, *numbers = head.decode().split()
+    assert (numbers, body) == (["1", "1", str(len(ANY))], ANY)
     far("release", receipt, check=0)
     assert far("delete", "nonsense").status == 65
-    assert far("pop", "jobs", check=0).out == b"work"
+    assert far("pop", "jobs", check=0).out == ANY
     assert far("delete", receipt).status == 66
+    refused(far("pop", "jobs"), 66, "pop")
+    first, last = far("push", "-l", "jobs", input=b"".join(b"%d\n" % n for n in range(3000)), check=0).out.split()
+    assert int(last) - int(first) == 2999
+    assert far("pop", "-l", "-n", "3", "jobs", check=0).out == b"0\n1\n2\n"
+    assert far("drain", "jobs", check=0).out == b"".join(b"%d\n" % n for n in range(3, 3000))
+    refused(far("push", "-k", "two words", "jobs", input=b"x"), 65)
+
+
+@pytest.mark.shells
+def test_there_and_back(far):
+    there_and_back(far)
+
+
+@pytest.mark.shells
+def test_as_many_as_it_takes(far, flatq):
+    far("push", "-l", "jobs", input=b"a\nb\n", check=0)
+    assert far("pop", "-l", "-n", "4294967295", "jobs", check=0).out == b"a\nb\n"
+
+
+@pytest.mark.shells
+def test_the_queue_of_the_environment(far, flatq):
+    """FLATQ_QUEUE is that of the caller, not that of the door, and only of verbs that take one queue."""
+    flatq.env["FLATQ_QUEUE"] = "mine"
+    for verb, *options in (["create", "-b", "9"], ["push", "-p", "3"], ["push"], ["push", "-l"], ["peek"], ["reserve", "-t", "0"], ["pop", "-w", "9"], ["kick"], ["drain"],
+                           ["close"]):
+        far(verb, *options, input=b"x\n", check=0)
+    assert far("push", input=b"x").status == far("pop").status == 69
+    far("push", "other", input=b"x", check=0)
+    assert far("list", check=0).out == b"mine\nother\n" and far("stat", check=0).out.count(b"queue ") == 2
+    assert flatq("flatq", "-H", "localhost:1", "pop", "-h").out.startswith(b"pop ")
+
+
+def test_tables_on_a_terminal(far, flatq):
+    far("push", "jobs", input=b"x", check=0)
+
+    def shown(*words):
+        return shown_on_terminal(flatq, "flatq", "-H", f"127.0.0.1:{far.port}", *words)
+
+    assert shown("list") == ("QUEUE\njobs\n", 0) and shown("list", "--plain") == ("jobs\n", 0)
+    assert shown("list", "jobs")[0].startswith("ID  STATE  PRIORITY") and shown("stat", "jobs")[0].startswith("QUEUE  READY  DELAYED")
+    assert shown("stat", "-h")[0].startswith("stat [--plain]") and shown("peek", "jobs") == ("x", 0)
+    assert shown("stat", "nothing") == ("", 66)
 
 
 def test_waits(far, flatq):
@@ -68,21 +96,10 @@ def test_nobody_there(flatq, free_port):
     assert away.status == 69 and away.err.count(b"\n") == 1 and away.out == b""
 
 
-@pytest.mark.parametrize("words", [("push", "-k", "two words", "q"), ("push", "-n", "3", "q"), ("doctor",), ("pop", "-n", "2")])
+@pytest.mark.parametrize("words", [("push", "-n", "3", "q"), ("doctor",), ("pop", "-n", "2")])
 def test_refused(far, words):
     done = far(*words, input=b"abc")
     assert done.status in (64, 65) and done.err.count(b"\n") == 1
-
-
-def test_reader_gone(far, flatq):
-    """If the verb cannot write the message, it is back at the other end."""
-    far("push", "jobs", input=b"x" * 100, check=0)
-    done = subprocess.run(
-        flatq.command("flatq", "-H", f"127.0.0.1:{far.port}", "pop", "jobs"),
-        env=flatq.environment(None), stdout=open("/dev/full", "wb"), stderr=subprocess.PIPE, timeout=100,
-    )
-    assert done.returncode == 74
-    assert far("pop", "jobs", check=0).out == b"x" * 100
 
 
 @pytest.mark.parametrize("verb", ["pop", "reserve", "drain"])

@@ -6,12 +6,12 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from conftest import need, wait_for
-from engine import lies, push
+from conftest import need
+from engine import drain_at_work, lies, push
+from userlands import without
 
 
 def messages(count, seed=1):
@@ -40,20 +40,9 @@ def test_any_bytes_by_nul(flatq):
     assert flatq("drain", "-0", "q", check=0).out == b"".join(m + b"\0" for m in sent[701:])
 
 
-def path_without(directory, *hidden):
-    """A directory with links to all commands whose names do not begin like these."""
-    directory.mkdir()
-    for folder in ("/bin", "/usr/bin"):
-        for command in Path(folder).iterdir():
-            link = directory / command.name
-            if not (link.is_symlink() or any(command.name.startswith(name) for name in hidden)):
-                link.symlink_to(command)
-    return str(directory)
-
-
 @pytest.mark.parametrize("hidden", [("perl",), ("perl", "python")], ids=["python3", "awk"])
 def test_without_perl(flatq, tmp_path, hidden):
-    flatq.env["PATH"] = path_without(tmp_path / "bin", *hidden)
+    flatq.env["PATH"] = without(tmp_path / "bin", *hidden)
     sent = messages(300, 2)
     flatq("push", "-0", "q", input=b"".join(m + b"\0" for m in sent) + b"no end", check=0)
     assert flatq("drain", "-0", "q", check=0).out == b"".join(m + b"\0" for m in [*sent, b"no end"])
@@ -63,7 +52,7 @@ def test_without_perl(flatq, tmp_path, hidden):
 def test_awks(flatq, tmp_path, awk):
     """push, fold, unfold and drain work with each awk that a system may have."""
     need(awk)
-    flatq.env["PATH"] = path_without(tmp_path / "bin", "mawk", "awk", "gawk")
+    flatq.env["PATH"] = without(tmp_path / "bin", "mawk", "awk", "gawk")
     (tmp_path / "bin/awk").symlink_to(shutil.which(awk))
     flatq.env["FLATQ_FOLD"] = "4"
     for n in range(9):
@@ -123,12 +112,7 @@ def test_keys_are_free_again(flatq):
 
 def test_killed_drain_gives_back(flatq):
     """A drain is killed in the middle of a batch. All of its batch comes back to its old place."""
-    sent = [b"%0100d" % n for n in range(3000)]
-    flatq("push", "-l", "q", input=b"\n".join(sent), check=0)
-    process = flatq.start("drain", "q")
-    batches = lambda: list((flatq.spool / "q/out").glob("batch.*"))
-    wait_for(batches, "a batch in out/")
-    process.stdout.read(1000)
+    process, sent = drain_at_work(flatq, "q")
     flatq.end(process)
     assert flatq("drain", "q", check=0).out.split() == sent
 
@@ -136,35 +120,19 @@ def test_killed_drain_gives_back(flatq):
 @pytest.mark.parametrize("verb", ["pop", "reserve"])
 def test_one_by_one_what_a_killed_drain_had(flatq, verb):
     """All messages are flat files in the batch of a killed drain. A verb that takes one message puts them back first, and finds it."""
-    flatq("push", "-l", "q", input=b"\n".join(b"%0100d" % n for n in range(3000)), check=0)
-    process = flatq.start("drain", "q")
-    wait_for(lambda: list((flatq.spool / "q/out").glob("batch.*")), "a batch in out/")
-    process.stdout.read(1000)
+    process, sent = drain_at_work(flatq, "q")
     flatq.end(process)
     done = flatq(verb, "q", check=0)
-    assert done.err == b"" and done.out.endswith(b"%0100d" % 0)
+    assert done.err == b"" and done.out.endswith(sent[0])
 
 
 def test_stopped_drain_gives_back(flatq):
-    sent = [b"%0100d" % n for n in range(3000)]
-    flatq("push", "-l", "q", input=b"\n".join(sent), check=0)
-    process = flatq.start("drain", "q")
-    wait_for(lambda: list((flatq.spool / "q/out").glob("batch.*")), "a batch in out/")
-    process.stdout.read(1000)
+    process, sent = drain_at_work(flatq, "q")
     os.killpg(process.pid, signal.SIGTERM)
     process.stdout.read()
     assert process.wait(60) == -signal.SIGTERM
     assert not list((flatq.spool / "q/out").glob("batch.*"))
     assert flatq("drain", "q", check=0).out.split() == sent
-
-
-def test_nowhere_to_write(flatq):
-    flatq("push", "-l", "q", input=b"1\n2\n3\n", check=0)
-    process = subprocess.run(
-        flatq.command("drain", "q"), env=flatq.environment(None), stdout=open("/dev/full", "wb"), stderr=subprocess.PIPE, timeout=30
-    )
-    assert process.returncode == 74 and process.stderr.count(b"\n") == 1
-    assert flatq("drain", "q", check=0).out == b"1\n2\n3\n"
 
 
 MEASURE = "import resource, subprocess, sys; code = subprocess.call(sys.argv[1:]); " \

@@ -52,13 +52,14 @@ def test_full_at_the_doors(flatq, small_disk):
     assert flatq("beanstalk", input=b"reserve\r\ndelete 1\r\n").out == b"RESERVED 1 5\r\nhello\r\nDELETED\r\n"
 
 
-@pytest.mark.parametrize("sync", ["on", "off"])
-def test_full(shell, flatq, small_disk, sync):
+@pytest.mark.parametrize("sync, then", [("on", "on"), ("off", "off"), ("off", "on")])
+def test_full(shell, flatq, small_disk, sync, then):
     flatq.env["FLATQ_SYNC"] = sync
     numbers = [push(flatq, b"%d" % k, "q") for k in range(3)]
     push(flatq, b"keyed", "-k", "old", "q")
     before = lies(small_disk, "q")
     fill(small_disk)
+    flatq.env["FLATQ_SYNC"] = then
     for options in ([], ["-k", "new"], ["-d", "9"], ["-n", "3"]):
         refused(flatq("push", *options, "q", input=b"new"), 74, "push", text=b"no space left")
     refused(flatq("push", "another", input=b"new"), 74, "push", text=b"no space left")
@@ -105,6 +106,29 @@ def test_the_first_verb_after_a_boot(request, shell, flatq, clock, small_disk):
     assert push(flatq, b"after", "q") > max(numbers) + 900 and pop(flatq, "q") == b"after"
     flatq("wal", check=0)
     assert len(list((small_disk / ".ids").glob("[0-9]*"))) == 1 and len(list((small_disk / ".boot").iterdir())) == 1
+
+
+@pytest.mark.parametrize("small_disk", ["nr_inodes=200"], indirect=True)
+def test_a_message_that_has_no_tries_left_on_a_full_disk(flatq, clock, small_disk):
+    """To bury it takes a directory. After a boot, the push journal gives that room; before, the message stays, and the checkpoint sweeps the others."""
+    flatq("create", "-m", "1", "q", check=0)
+    for k in range(14):
+        push(flatq, b"%d" % k, "q")
+    reserve(flatq, "-t", "5", "q")
+    for k in range(1, 4):
+        assert pop(flatq, "q") == b"%d" % k
+    with suppress(OSError):
+        for k in range(200):
+            (small_disk / f"ballast.{k}").touch()
+    clock.advance(6)
+    refused(flatq("wal", "q"), 74, "wal", text=b"no space left")
+    assert not lies(small_disk, "q").get("done") and lies(small_disk, "q")["out"]
+    with suppress(OSError):
+        for k in range(200):
+            (small_disk / f"more.{k}").touch()
+    clock.reboot("second")
+    assert pop(flatq, "q") == b"4"
+    assert b"buried 1\n" in flatq("stat", "q", check=0).out
 
 
 @pytest.mark.parametrize("small_disk", ["nr_inodes=60"], indirect=True)

@@ -1,4 +1,4 @@
-"""Of all variables that a caller has exported, only those that the man page names change what a verb does."""
+"""Of all variables that a caller has exported, only those that the man page names change what a verb does; of all functions, none."""
 
 import os
 import re
@@ -10,6 +10,7 @@ import pytest
 
 from conftest import LIB, ROOT, share, wait_for
 from engine import lies, push
+from headers import documented
 
 SCRIPTS = [ROOT / "launch", *sorted(path for path in LIB.rglob("*") if path.is_file() and path.suffix in ("", ".sh"))]
 # HOME, PATH and the like, by which every program goes; then those by which the shell says what it is, and those that the shell sets itself
@@ -28,12 +29,6 @@ def read_names():
     return names
 
 
-def documented():
-    """The names that the man page has under ENVIRONMENT, where a user looks."""
-    page = subprocess.run(["awk", "-f", LIB / "engine/manpage.awk", LIB / "flatq"], stdout=subprocess.PIPE, text=True, check=True).stdout
-    return set(re.findall(r"^\.B ([A-Z_]+)$", page.partition(".SH ENVIRONMENT")[2].partition(".SH")[0], re.M))
-
-
 def test_what_is_read_with_a_default_is_not_inherited():
     """`set -u` ends a verb that reads a variable without a value. So only a variable that is read with a default can come from outside, and
     engine/common.sh unsets each of these."""
@@ -43,13 +38,17 @@ def test_what_is_read_with_a_default_is_not_inherited():
     assert defaults - SYSTEM - SHELLS_OWN - documented() == set(first)
 
 
-# variables that change what ls, awk and bash do
-TOOLS = {"QUOTING_STYLE": "c", "TIME_STYLE": "+%s", "BASHOPTS": "nullglob:dotglob:failglob", "SHELLOPTS": "noclobber:errexit:pipefail:keyword:monitor", "GLOBIGNORE": "*"}
+# variables that change what the shell, ls, awk and perl do
+TOOLS = {
+    "IFS": "0123456789.-/", "CDPATH": "/:/tmp", "LC_ALL": "C.UTF-8", "LANG": "C.UTF-8", "POSIXLY_CORRECT": "1",
+    "BASHOPTS": "nullglob:dotglob:failglob", "SHELLOPTS": "noclobber:errexit:pipefail:keyword:monitor:noglob", "GLOBIGNORE": "*",
+    "QUOTING_STYLE": "c", "TIME_STYLE": "+%s", "BLOCK_SIZE": "1K", "LS_BLOCK_SIZE": "1K", "PERLIO": ":crlf", "PERL_UNICODE": "SDA",
+}
 
 
 def hostile(names, value, place):
     """All the names with that value. If a verb runs the value, a file appears at `place`."""
-    return TOOLS | {name: value.replace("X", str(place)) for name in names - SYSTEM - SHELLS_OWN - documented()}
+    return {name: value.replace("X", str(place)) for name in names - SYSTEM - SHELLS_OWN - documented()} | TOOLS
 
 
 def said(text):
@@ -61,7 +60,7 @@ def said(text):
     text = re.sub(rb"(Timestamp: |Date: ).*", rb"\1T", text)
     text = re.sub(rb"(?m)^(oldest|pid|uptime|id|age|hostname|time-left|rusage\S*|delay)(:?) .*$", rb"\1\2 N", text)
     text = re.sub(rb'("oldest_seconds":|"time":|_last_minute":|Content-Length: )[\d.]+', rb"\1N", text)
-    text = re.sub(rb'points="[^"]*"|<td>\d+ s</td>|\b\d?\d:\d\d:\d\d\b', b"N", text)  # of the status page
+    text = re.sub(rb'points="[^"]*"|<td>\d+ (?:s|min)</td>|\b\d?\d:\d\d:\d\d\b', b"N", text)  # of the status page
     return re.sub(rb"\b1[6-9]\d{8}(\.\d+)?\b", b"TIME", text)
 
 
@@ -79,18 +78,20 @@ def outcomes(flatq, env):
 
     run("create", "-b", "500", "-m", "9", "q")
     for options in ([], ["-p", "7"], ["-k", "key"], ["-k", "key"], ["-n", "2"], ["-e"], ["-d", "0"], ["-l"], ["-n", "9"]):
-        run("push", *options, "q", data=b"ab\n.\n")
+        run("push", *options, "q", data=b"ab\xff\xfe\r\n.\n")
     run("push", "-d", "1000", "q", data=b"late")
     run("pop", "q")
     run("pop", "-l", "-n", "2", "q")
     for verb, *options in (["release"], ["release", "-p", "9", "-d", "0"], ["touch"], ["bury", "-r", "why"]):
         run(verb, *options, reserve("q"), receipt=True)
     run("delete", reserve("q"), receipt=True)
-    for verb, *options in (["kick", "-n", "5"], ["peek"], ["peek", "-s", "delayed"], ["list"], ["doctor"], ["wal"], ["claim", "-c", "me", "-n", "1"],
+    for verb, *options in (["kick", "-n", "5"], ["peek"], ["peek", "-s", "delayed"], ["list"], ["log"], ["doctor"], ["wal"], ["claim", "-c", "me", "-n", "1"],
                            ["settle", "-c", "me", "1"], ["unclaim", "-c", "me"]):
         out = run(verb, *options, "q")
         if verb == "claim":
             seen[-1] = (*seen[-1][:3], out.split(b" ")[:2], seen[-1][4])
+        if verb == "log":
+            seen[-1] = (*seen[-1][:3], [line.split()[2:5] for line in out.splitlines()], seen[-1][4])
         if verb == "list":
             seen[-1] = (*seen[-1][:3], [line.split()[:3] for line in out.splitlines()], seen[-1][4])
     run("list")
@@ -136,6 +137,31 @@ def test_inherited_variables_decide_nothing(shell, flatq, tmp_path):
         other = outcomes(flatq, hostile(names, value, place))
         assert [pair for pair in zip(usual, other, strict=True) if pair[0] != pair[1]] == [], value
         assert not place.exists(), value
+
+
+@pytest.mark.parametrize("shell", ["bash"], indirect=True)
+def test_inherited_functions_decide_nothing(flatq, tmp_path):
+    """bash takes functions from its environment. Here it gets one for each word of the scripts: for all programs, all commands of the shell and all
+    functions of flatq. It cannot take one for a reserved word."""
+    words = {word for path in SCRIPTS for word in re.findall(r"\b[A-Za-z_]\w*", path.read_text())}
+    words -= set("case do done elif else esac fi for function if in select then time until while".split())
+    assert {"ls", "mv", "sh", "set", "unset", "command", "read", "shell_reset", "shell_forget", "door_turn"} <= words
+    ran = tmp_path / "ran"
+    flatq.env.update({f"BASH_FUNC_{word}%%": f"() {{ echo {word} >>'{ran}'; }}" for word in words})
+    done = [flatq(*args, input=text) for text, *args in (
+        (b"m1", "push"), (b"m2", "flatq", "push"), (b"push\nm3", "handler"), (b"", "flatq", "pop"), (b"", "work", "-n", "1", "--", "cat"), (b"pop\n", "handler"),
+        (b"", "doctor"))]
+    assert not ran.exists(), ran.read_text()[:200]
+    assert [(one.status, one.out) for one in done] == [(0, out) for out in (b"1\n", b"2\n", b"3\n", b"m1", b"m2", b"m3", b"")]
+
+
+@pytest.mark.parametrize("shell", ["mksh"], indirect=True)
+def test_no_function_is_looked_for_in_fpath(flatq):
+    """mksh takes a missing program for a function that a file of that name defines, in a directory of FPATH."""
+    (flatq.home / "missing").write_text("missing() { printf ran; }\n")
+    script = '. "$0/engine/common.sh"; shell_reset; missing'
+    done = subprocess.run([flatq.shell, "-c", script, str(LIB)], env={**flatq.env, "FPATH": str(flatq.home)}, capture_output=True)
+    assert (done.returncode, done.stdout) == (127, b"")
 
 
 def test_the_working_directory_decides_nothing(flatq, tmp_path):

@@ -1,5 +1,6 @@
 """create -g: several users share one spool. The tests need root, to run verbs as these users."""
 
+import base64
 import os
 import re
 import shutil
@@ -104,8 +105,8 @@ def test_private_by_default(as_user):
 HOSTILE = ["a[$(touch X)]", "$(touch X)", "`touch X`", "1 -o -n", "../../victim", "-rf", "00x"]
 
 
-def everything_done(flatq, log=None):
-    """Run every verb once. Each may fail, but it must end."""
+def everything_done(flatq, log=None, doors=True):
+    """Run every verb once, and two doors. Each may fail, but it must end."""
     for verb, *args in (["push", "q"], ["push", "-k", "key", "q"], ["push", "-d", "1", "q"], ["stat"], ["list", "q"], ["peek", "q"], ["pop", "q"],
                         ["reserve", "q"], ["kick", "q"], ["claim", "-c", "me", "q"], ["settle", "-c", "me", "1", "q"], ["unclaim", "-c", "me", "q"],
                         ["work", "-q", "q", "--until-empty", "--", "true"], ["close", "q"], ["create", "-b", "9", "-m", "3", "q"], ["doctor"], ["wal"],
@@ -113,6 +114,8 @@ def everything_done(flatq, log=None):
         done = flatq(verb, *args, input=b"x")
         if log is not None:
             log.append((verb, done.status, done.err))
+    if not doors:
+        return
     flatq("beanstalk", input=b"use q\r\nput 1 0 9 1\r\nx\r\npause-tube q 1\r\nstats-tube q\r\nstats\r\nwatch q\r\nreserve-with-timeout 0\r\npeek 1\r\nquit\r\n")
     flatq("http", input=b"GET /queue/stats HTTP/1.1\r\nHost: q\r\n\r\n" + b"POST /queue?group-id=q HTTP/1.1\r\nHost: q\r\nContent-Length: 1\r\n\r\nx")
 
@@ -123,7 +126,7 @@ def used(flatq):
     for number in range(3):
         flatq("push", "-k", str(number), "q", input=b"%d" % number, check=0)
     flatq("push", "-d", "1000", "q", input=b"late", check=0)
-    receipt = flatq("reserve", "-t", "1", "q", check=0).out.split()[0].decode()
+    receipt = flatq("reserve", "-t", "1000", "q", check=0).out.split()[0].decode()
     flatq("bury", receipt, check=0)
     flatq("reserve", "-t", "1000", "q", check=0)
     flatq("beanstalk", input=b"use q\r\npause-tube q 1\r\nquit\r\n")
@@ -251,6 +254,32 @@ def test_a_link_in_a_group_spool_is_not_followed(flatq, tmp_path, name):
             assert not os.path.lexists(victim)
 
 
+@pytest.mark.parametrize("name", ["0", "0/gone", "0/lock", "0/99999-000000000001", "secret", "wait"])
+def test_a_link_below_doors_is_not_followed(shell, flatq, tmp_path, name):
+    """A door writes its counters there, adds up those of killed connections, and removes what killed waiters have left."""
+    flatq("create", "-g", "q", check=0)
+    victim = tmp_path / "victim"
+    if name in ("0", "wait"):
+        victim.mkdir()
+        for file in ("gone", "1-000000000001.a"):
+            (victim / file).write_text("precious\n")
+    else:
+        victim.write_text("precious\n" * 3)
+    path = flatq.spool / ".doors" / name
+    path.parent.mkdir(parents=True)
+    path.symlink_to(victim)
+    if name == "0/gone":
+        (path.parent / "99999-000000000001").write_text("a\nb\n;touch pwned;\n")
+    for _ in range(3):
+        flatq("beanstalk", input=b"use new\r\nput 1 0 9 1\r\nx\r\nstats\r\nquit\r\n")
+    flatq("http", input=b"POST /queue?group-id=q HTTP/1.1\r\nHost: q\r\nContent-Length: 1\r\n\r\nx")
+    flatq("http", input=b"GET /queue HTTP/1.1\r\nHost: q\r\n\r\n")
+    files = [victim] if victim.is_file() else list(victim.iterdir())
+    assert len(files) == (2 if victim.is_dir() else 1) and {line for file in files for line in file.read_text().splitlines()} == {"precious"}
+    told = [file for file in (flatq.spool / ".doors").rglob("*") if file.is_file() and not file.is_symlink() and "precious" in file.read_text()]
+    assert victim.is_dir() or told == []
+
+
 def test_a_link_that_comes_between_look_and_write(flatq, stub, tmp_path):
     """A program that the verb starts creates the link, as another member could at that moment. The file that the link leads to must not change."""
     flatq("create", "-g", "q", check=0)
@@ -275,3 +304,171 @@ def test_no_file_is_emptied_by_name():
     a door."""
     lines = {f"{path.relative_to(LIB)}: {line.strip()}" for path in LIB.rglob("*") if path.is_file() for line in path.read_text().splitlines() if re.search(r">\| ?\S", line)}
     assert {line.partition(":")[0] for line in lines} == {"engine/take.sh", "doors/beanstalk/tally.sh"} and len(lines) == 2, lines
+
+
+# ---- a member who holds a lock lets others wait, and so has all the time he needs to put links where they looked before. Here, a program that the
+# verb starts puts them there: its `flock`, say
+
+@pytest.fixture
+def shared(flatq, stub, tmp_path):
+    """A group's queue `q` with a message, and `victim`, a directory of the user with two files. shared.when(PROGRAM, SCRIPT) lets the member do SCRIPT
+    when the verb starts PROGRAM the next time; shared.unharmed() checks that the directory has not changed."""
+    class Shared:
+        victim, q = tmp_path / "victim", flatq.spool / "q"
+
+        def when(self, program, script):
+            stub(program, f'[ -e "$ONCE" ] || {{ : >"$ONCE"; cd {self.q} && victim={self.victim} && pid=$PPID && {script}; }} >&2\nexec "$REAL" "$@"')
+
+        def unharmed(self):
+            assert {path.name: path.read_text() for path in self.victim.iterdir()} == {"letter": "precious\n", "1": "cHJlY2lvdXM=\n"}
+
+    flatq("create", "-g", "q", check=0)
+    flatq("push", "q", input=b"x", check=0)
+    Shared.victim.mkdir()
+    (Shared.victim / "letter").write_text("precious\n")
+    (Shared.victim / "1").write_text("cHJlY2lvdXM=\n")
+    return Shared()
+
+
+def refused(done):
+    """A verb that has met a link: one line says so, and its code is 74."""
+    assert done.status == 74 and b" is a link" in done.err and done.err.count(b"\n") == 1, done
+
+
+@pytest.mark.shells
+def test_links_that_come_while_a_verb_waits_for_the_lock(flatq, shared):
+    shared.when("flock", "mkdir tmp/0000000000.000000000001.a && : >'tmp/0000000000.000000000001.a/a.*.b' && mv body away && ln -s $victim body")
+    refused(flatq("wal", "q", cwd=shared.victim))
+    shared.unharmed()
+
+
+@pytest.mark.shells
+def test_a_stage_with_a_name_that_is_a_pattern(flatq, shared):
+    """Neither what the pattern matches in body/ nor what it matches where the verb was started is removed."""
+    stage = shared.q / "tmp/0000000000.000000000001.a"
+    stage.mkdir()
+    for name in ("a.*.b", "a.?.b", "a.[0-9]*.b", "a.1 letter.b", "a.-.b", "a...b"):
+        (stage / name).touch()
+    flatq("wal", "q", cwd=shared.victim, check=0)
+    shared.unharmed()
+    assert not stage.exists() and flatq("pop", "q", check=0).out == b"x"
+
+
+@pytest.mark.shells
+def test_a_link_that_comes_while_a_drop_waits(flatq, shared):
+    shared.when("flock", "ln -s $victim ../.drop.$pid")
+    refused(flatq("drop", "-f", "q"))
+    shared.unharmed()
+
+
+@pytest.mark.shells
+def test_a_link_that_comes_while_a_verb_waits_for_the_lock_of_the_spool(flatq, shared):
+    (flatq.spool / ".ids/999999999").mkdir()
+    (flatq.spool / ".ids/999999999/open").touch()
+    shared.when("flock", "ln -s $victim ../.ids.old.$pid")
+    flatq.env["PATH"], path = flatq.env["PATH"].partition(":")[2], flatq.env["PATH"]
+    flatq("drop", "-f", "q", check=0)  # so that the checkpoint takes no lock but that of the spool
+    flatq.env["PATH"] = path
+    shared.q.mkdir()  # where the script goes
+    refused(flatq("wal"))
+    shared.unharmed()
+
+
+@pytest.mark.shells
+def test_a_link_where_a_failed_write_is_tried_again(flatq, shared):
+    """To find out why a write failed, a verb writes a file of zeros."""
+    shared.when("base64", "ln -s $victim/letter body/probe.$pid && exit 1")
+    assert flatq("push", "q", input=b"y").status == 74
+    shared.unharmed()
+    assert [path.name for path in (shared.q / "body").glob("probe*") if not path.is_symlink()] == []
+
+
+@pytest.mark.shells
+@pytest.mark.parametrize("verb", ["release", "kick", "putback"])
+def test_a_link_under_the_name_that_a_slip_gets(flatq, shared, verb):
+    """A slip's next name can be told from its name. If that is a link to a directory, mv would move the slip into the directory."""
+    receipt = flatq("reserve", "-t", "0" if verb == "putback" else "1000", "q", check=0).out.split()[0].decode()
+    slip, = (shared.q / "out").iterdir()
+    if verb == "kick":
+        flatq("bury", receipt, check=0)
+    counts = {"release": "0-1-0-0", "kick": "0-0-1-1", "putback": "1-0-0-0"}[verb]
+    slip = ".".join([*slip.name.split(".")[:9], counts])
+    (shared.q / "wal" / slip).symlink_to(shared.victim)
+    refused({"release": lambda: flatq("release", receipt), "kick": lambda: flatq("kick", "q"), "putback": lambda: flatq("wal", "q")}[verb]())
+    shared.unharmed()
+    (shared.q / "wal" / slip).unlink()
+    {"release": lambda: flatq("release", receipt, check=0), "kick": lambda: flatq("kick", "q", check=0), "putback": lambda: None}[verb]()
+    assert flatq("pop", "q", check=0).out == b"x"
+
+
+@pytest.mark.shells
+@pytest.mark.parametrize("level", ["$last", "${last%/*}"])
+@pytest.mark.parametrize("verb", ["bury", "push"])
+def test_a_link_in_the_place_of_a_directory_of_messages_by_time(flatq, shared, verb, level):
+    receipt = flatq("reserve", "-t", "1000", "q", check=0).out.split()[0].decode()
+    shared.when("mkdir", f'for last; do :; done && at={level} && {{ [ "$at" != "$last" ] || mkdir "${{at%/*}}"; }} && ln -s $victim "$at"')
+    refused(flatq("bury", receipt) if verb == "bury" else flatq("push", "-d", "1000", "q", input=b"y"))
+    assert not [path for path in shared.victim.rglob("*") if path.name.count(".") > 5]
+
+
+SECRET = "machine h login me password s"
+SECRET_BODY = base64.b64encode(b"password").decode() + "\n"
+
+
+@pytest.mark.shells
+def test_no_verb_hands_out_a_file_that_a_link_names(flatq, shared):
+    """The verbs may serve another member, through a door. The file has the form of a body, or any other."""
+    (shared.victim / "letter").write_text(SECRET_BODY)
+    flatq("push", "q", input=b"12345678", check=0)
+    body = shared.q / "body/000000000002"
+    body.unlink()
+    body.symlink_to(shared.victim / "letter")
+    flatq("pop", "q", check=0)
+    for verb, *args in (["pop", "q"], ["pop", "-l", "q"], ["pop", "-0", "-n", "5", "q"], ["drain", "q"], ["peek", "q"], ["peek", "q:2"], ["reserve", "-t", "0", "q"]):
+        done = flatq(verb, *args)
+        assert b"password" not in done.out, (verb, args, done)
+        refused(done)
+    said = flatq("handler", input=b"pop q\n").out + flatq("handler", input=b"reserve -t 0 q\n").out
+    assert b"password" not in said
+
+
+@pytest.mark.shells
+def test_a_fold_takes_no_body_from_a_link(flatq, shared):
+    """Another member has put the run there, so that the fold is finished by whoever takes the lock next."""
+    (shared.victim / "letter").write_text(SECRET_BODY)
+    (shared.q / "body/000000000002").symlink_to(shared.victim / "letter")
+    run = shared.q / "fold/0000000000.000000000002.abcabcabcabc"
+    run.mkdir()
+    (run / "0000000000.000000000002.0.0.60.0.000000000001.8.-.0-0-0-0").touch()
+    flatq("wal", "q", check=0)
+    done = flatq("pop", "q")
+    assert done.status == 74 and b"password" not in done.out and not list((shared.q / "queue").glob("*/*"))
+
+
+@pytest.mark.shells
+def test_a_list_reads_no_link(flatq, shared):
+    (shared.victim / "letter").write_text(SECRET + "\n")
+    for place in (f"queue/{FLAT[:10]}.0000009/x", "claimed/n/000000000000.1/x", "out/batch.999999-000000000000.abcabcabcabc.000000000000/x"):
+        (shared.q / place).parent.mkdir(parents=True, exist_ok=True)
+        (shared.q / place).symlink_to(shared.victim / "letter")
+    done = flatq("list", "q", check=0)
+    assert len(done.out.splitlines()) == 1 and done.out.startswith(b"1 ready "), done.out
+
+
+FIFOS = ["q/conf", "q/log", "q/tended", "q/body/000000000001", "q/keys/*", ".lock", ".boot/*", ".ids/*/1001", "q/lock",
+         f"q/queue/0000065536.0000009/{FLAT}", f"q/claimed/n/000000000000.1/{FLAT}"]
+
+
+@pytest.mark.shells
+@pytest.mark.parametrize("name", share("fifo", FIFOS, 4))
+def test_no_verb_waits_at_a_fifo(shell, flatq, name):
+    """In the place of a file of the spool. Each verb ends, whatever it says (a verb that hangs is ended by the runner, and fails the test)."""
+    flatq("create", "-g", "q", check=0)
+    used(flatq)
+    path = next(flatq.spool.glob(name), flatq.spool / name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    log = []
+    everything_done(flatq, log, doors=False)
+    assert all(status < 80 for _, status, _ in log)

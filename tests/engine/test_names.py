@@ -179,24 +179,6 @@ def test_nobody_but_the_owner_reads(flatq, spool):
         assert path.stat().st_mode & 0o077 == 0, path
 
 
-def test_what_the_environment_sets_changes_nothing(shell, flatq, tmp_path):
-    """Neither IFS, CDPATH, POSIXLY_CORRECT, a locale nor variables named like flatq's own change anything."""
-    ours = {name: "7" for name in ("id", "q", "queue", "number", "slip", "taken", "found", "why", "now", "later", "range", "journal", "push_dup",
-                                   "push_cr", "wait_fifo", "lock_held", "flat_priority", "OPTIND", "option", "ids_turned", "push_wait", "kicked")}
-    env = {"IFS": "0123456789.-/", "CDPATH": "/:/tmp", "LC_ALL": "C.UTF-8", "LANG": "C.UTF-8", "POSIXLY_CORRECT": "1", "ENV": "/nonexistent", **ours}
-    del env["OPTIND"]
-    flatq.env.update(env)
-    for k in range(3):
-        push(flatq, b"%d" % k, "-p", str(3 - k), "-k", str(k), "a/b")
-    push(flatq, b"", "-d", "1000", "a/b")
-    flatq("bury", reserve(flatq, "a/b").receipt, check=0)
-    assert [pop(flatq, "a/b"), pop(flatq, "a/b")] == [b"1", b"0"]
-    assert flatq("kick", "a/b", check=0).out == b"1\n"
-    assert pop(flatq, "a/b") == b"2"
-    assert flatq("kick", "a/b", check=0).out == b"1\n"
-    assert pop(flatq, "-w", "9", "a/b") == b""
-
-
 def test_through_a_link_and_from_the_search_path(shell, flatq, tmp_path):
     """A verb works by the path of lib/push, as `flatq push`, and from its own directory."""
     import subprocess

@@ -37,8 +37,15 @@ def strange_files(q, place, kind):
             path.symlink_to("/nonexistent")
 
 
+def three(flatq):
+    """Push the messages 1, 2 and 3, of which the last has a key. Return its id."""
+    push(flatq, b"1", "q")
+    push(flatq, b"2", "q")
+    return push(flatq, b"3", "-k", "key", "q")
+
+
 def every_verb(flatq, queue="q"):
-    """Run the verbs of a usual day. The queue must have held exactly the messages 1, 2 and 3 before, in this order."""
+    """Run the verbs of a usual day. The queue must have held exactly the messages of three() before."""
     assert reserve(flatq, queue).body == b"1"
     push(flatq, b"5", "-k", "another key", queue)
     assert b"dup" in flatq("push", "-k", "key", queue, check=0).out
@@ -57,9 +64,7 @@ def every_verb(flatq, queue="q"):
 
 @pytest.mark.parametrize("place, kind", share("strange", [(place, kind) for place in PLACES for kind in ("file", "directory", "link")], 14))
 def test_strange_files(flatq, spool, place, kind):
-    for text in b"1", b"2":
-        push(flatq, text, "q")
-    push(flatq, b"3", "-k", "key", "q")
+    three(flatq)
     strange_files(spool / "q", place, kind)
     every_verb(flatq)
     done = flatq("pop", "q")
@@ -72,9 +77,7 @@ def test_strange_files(flatq, spool, place, kind):
 
 
 def test_strange_files_in_every_shell(shell, flatq, spool):
-    for text in b"1", b"2":
-        push(flatq, text, "q")
-    push(flatq, b"3", "-k", "key", "q")
+    three(flatq)
     for place in PLACES:
         strange_files(spool / "q", place, "file")
     every_verb(flatq)
@@ -82,9 +85,7 @@ def test_strange_files_in_every_shell(shell, flatq, spool):
 
 @pytest.mark.parametrize("place", ["delayed/strange", "delayed/0", "delayed/!", "queue/strange", "queue/0", "head/strange", "head/0", "fold/strange", "fold/0"])
 def test_strange_directories_with_strange_files(flatq, spool, place):
-    for text in b"1", b"2":
-        push(flatq, text, "q")
-    push(flatq, b"3", "-k", "key", "q")
+    three(flatq)
     directory = spool / "q" / place
     directory.mkdir()
     for name in STRANGE:
@@ -106,9 +107,7 @@ def test_strange_files_do_not_hold_up_what_is_delayed(flatq, spool):
 
 @pytest.mark.parametrize("kind", ["file", "directory"])
 def test_strange_files_in_the_spool_itself(flatq, spool, kind):
-    for text in b"1", b"2":
-        push(flatq, text, "q")
-    number = push(flatq, b"3", "-k", "key", "q")
+    number = three(flatq)
     for place in ("", ".ids", ".boot", ".wait"):
         for name in [*STRANGE, "lost+found", ".drop.1", ".ids.old.1", "zzz", "zzzzzzzzz", "999-1.x", "999-000000000001.abcdef012345"]:
             path = spool / place / name
@@ -133,9 +132,7 @@ CONTENTS = ["", "\n", "garbage\n", "a[$(touch x)]\n", "-1\n", "\0\0\0\0", "99999
                          [(name, "garbage\n") for name in ("log", "closed", "lock")])
 def test_strange_contents(flatq, spool, name, content):
     """The file is damaged, as after a power cut. A verb goes on without it."""
-    for text in b"1", b"2":
-        push(flatq, text, "q")
-    push(flatq, b"3", "-k", "key", "q")
+    three(flatq)
     if name == "keys/*":
         path, = (spool / "q/keys").iterdir()
     else:
@@ -171,9 +168,7 @@ def test_a_conf_that_is_damaged(flatq, spool, content):
 
 @pytest.mark.parametrize("name", ["tended", "log", "conf"])
 def test_a_directory_in_the_place_of_a_file(flatq, spool, name):
-    for text in b"1", b"2":
-        push(flatq, text, "q")
-    push(flatq, b"3", "-k", "key", "q")
+    three(flatq)
     (spool / "q" / name).unlink(missing_ok=True)
     (spool / "q" / name).mkdir()
     if name == "conf":

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from conftest import wait_for
+from conftest import LIB, wait_for
 from engine import child_named, children, empty, holders, lies, loop, pop, push, refused, reserve, stopped_by
 
 BIG = b"0123456789abcdef" * 20000  # more than a pipe holds
@@ -62,6 +62,52 @@ def test_what_somebody_holds_of_a_closed_queue_can_come_back(flatq):
     flatq("release", got.receipt, check=0)
     assert pop(flatq, "q") == b"x"
     refused(flatq("pop", "q"), 69, "pop")
+
+
+@pytest.mark.shells
+def test_a_closed_queue_is_not_empty_while_a_message_is_delayed(shell, flatq):
+    push(flatq, b"kicked", "-d", "1000", "q")
+    push(flatq, b"late", "-d", "1", "r")
+    for queue in ("q", "r"):
+        flatq("close", queue, check=0)
+    for words in (["pop"], ["reserve"], ["pop", "-l"], ["drain"], ["claim", "-c", "me"]):
+        refused(flatq(*words, "q"), 66, words[0], text=b"nothing")
+    process = flatq.start("pop", "-w", "60", "q")
+    wait_for(lambda: lies(flatq.spool, "q").get("wait"), "it waits")
+    flatq("kick", "q", check=0)
+    assert process.communicate(timeout=60) == (b"kicked", b"")
+    assert pop(flatq, "-w", "60", "r") == b"late"
+    for words in (["pop"], ["reserve"], ["pop", "-l"], ["drain"], ["claim", "-c", "me"], ["pop", "-w", "60"], ["pop", "-l", "-w", "60"]):
+        refused(flatq(*words, "r"), 69, words[0], text=b"closed and empty")
+
+
+def test_of_a_closed_queue_a_kick_leaves_nothing_delayed(flatq):
+    """The directory in which the message was stays, and means nothing."""
+    push(flatq, b"late", "-d", "1000", "q")
+    flatq("close", "q", check=0)
+    flatq("kick", "q", check=0)
+    assert pop(flatq, "q") == b"late" and lies(flatq.spool, "q").get("delayed") is None and list(flatq.spool.glob("q/delayed/*/*"))
+    refused(flatq("pop", "-w", "60", "q"), 69, "pop")
+
+
+def test_what_is_kicked_just_now_is_not_overlooked(flatq, stub):
+    """The message moves after pop has listed the places, and before it looks whether it is still delayed."""
+    push(flatq, b"late", "-d", "1000", "q")
+    flatq("close", "q", check=0)
+    kick = f"[ -e $HOME/kicked ] || {{ : >$HOME/kicked; {flatq.shell} {LIB}/kick q >/dev/null; }}"
+    stub("find", f'"$REAL" "$@"\ncode=$?\n{kick}\nexit $code')
+    assert pop(flatq, "q") == b"late"
+
+
+def test_the_end_of_a_message_that_cannot_be_written(flatq):
+    """The message that was waited for is written by itself, and its end after it."""
+    process = flatq.start("pop", "-l", "-w", "60", "q", stdout=(full := open("/dev/full", "wb")))
+    wait_for(lambda: lies(flatq.spool, "q").get("wait"), "it waits")
+    push(flatq, b"", "q")
+    out, err = process.communicate(timeout=100)
+    full.close()
+    assert process.returncode == 74 and err.count(b"\n") == 1 and b"in full" in err, (process.returncode, err)
+    assert flatq("pop", "-l", "q", check=0).out == b"\n"
 
 
 def test_more_than_one_only_with_a_separator(shell, flatq):

@@ -2,12 +2,13 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 
 import pytest
 
-from conftest import LIB, Result, wait_for
+from conftest import LIB, wait_for
 from engine import child_named, empty, holders, lies, loop, pop, push, refused, reserve, stopped_by
 
 ALL = bytes(range(256))
@@ -247,14 +248,7 @@ def test_key_of_a_push_that_was_killed_behind_the_key(flatq, spool):
     assert pop(flatq) == b"two"
 
 
-# input that cannot be read, output that cannot be written
-
-def test_without_standard_input(shell, flatq, spool):
-    done = subprocess.run(["dash", "-c", 'exec "$@" <&-', "-", *flatq.command("push")], env=flatq.environment(None), cwd=flatq.home,
-                          capture_output=True, timeout=100)
-    refused(Result(done.returncode, done.stdout, done.stderr), 74, "push")
-    nothing(spool)
-
+# input that cannot be read (test_tools.py closes it), a log that cannot be written
 
 def test_from_a_directory(shell, flatq, spool):
     for options in ([], ["-n", "3"], ["-e"]):
@@ -264,15 +258,6 @@ def test_from_a_directory(shell, flatq, spool):
         out, err = process.communicate(timeout=100)
         assert process.returncode in (65, 74) and out == b"" and err.count(b"\n") == 1, (options, process.returncode, out, err)
         nothing(spool)
-
-
-def test_the_id_cannot_be_printed(shell, flatq):
-    """The exit code says that the answer was lost. The message is stored."""
-    with open("/dev/full", "wb") as full:
-        process = flatq.start("push", stdout=full)
-        process.communicate(b"kept", timeout=100)
-    assert process.returncode in (0, 74)
-    assert pop(flatq) == b"kept"
 
 
 def test_a_log_that_cannot_be_written(shell, flatq, spool):
@@ -387,11 +372,70 @@ def test_the_order_of_syncs(flatq, spool, stub):
     empty(flatq, "q")
 
 
+@pytest.mark.new
+def test_one_verb_asks_for_syncs(shell, flatq, spool, tmp_path):
+    """A message that was pushed with FLATQ_SYNC=on lies in a queue that another verb made without, and others without it will move it. So first all is synced,
+    and from then on every verb syncs, until the next boot."""
+    log = tmp_path / "synced"
+    log.touch()
+    put = tmp_path / "bin/sync"
+    put.parent.mkdir()
+    put.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >>"{log}"\n[ "$*" != "${{FAILS:-}}" ] && exec {shutil.which("sync")} "$@"\n')
+    put.chmod(0o755)
+    flatq.env["PATH"] = f"{put.parent}:{flatq.env['PATH']}"
+
+    def synced(*words, **given):
+        log.write_text("")
+        flatq(*words, check=0, **given)
+        return log.read_text().splitlines()
+
+    assert synced("push", "q", input=b"1") == []
+    env = {"FLATQ_SYNC": "on"}
+    refused(flatq("push", "q", input=b"2", env={**env, "FAILS": f"-f {spool}"}), 74, "push")
+    assert f"-f {spool}" in synced("stat"), "the record says that not all was synced"
+    assert f"-f {spool}" not in synced("stat")
+    assert f"{spool}/r {spool}" in synced("create", "r")
+    for given in ({}, env):
+        last, = synced("push", "q", input=b"2", env=given)
+        assert last.endswith(f"{spool}/q/body {spool}/q/wal")
+    assert len(synced("delete", reserve(flatq, "q").receipt)) == 1
+    boot, = (spool / ".boot").iterdir()
+    boot.unlink()
+    assert synced("create", "s") == []
+    # a verb that was killed in the recovery after a boot may have left changes
+    boot.unlink()
+    assert f"-f {spool}" in synced("stat", env=env)
+
+
+@pytest.mark.new
+@pytest.mark.parametrize("fit", [True, False])
+def test_syncs_are_asked_for_meanwhile(shell, flatq, spool, tmp_path, fit):
+    """A push without syncs reads its message, and another verb asks for syncs. So the push syncs; with a `sync` that is not fit for it, it fails."""
+    flatq("push", "q", input=b"1", check=0)
+    log, put = tmp_path / "synced", tmp_path / "bin/sync"
+    put.parent.mkdir()
+    put.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >>"{log}"\n' + (f'exec {shutil.which("sync")} "$@"\n' if fit else ""))
+    put.chmod(0o755)
+    process = flatq.start("push", "q", env={"PATH": f"{put.parent}:{flatq.env['PATH']}"})
+    process.stdin.write(b"2")
+    process.stdin.flush()
+    wait_for(lambda: child_named(process, "base64"), "it reads")
+    push(flatq, b"3", "q", env={"FLATQ_SYNC": "on"})
+    out, err = process.communicate(timeout=60)
+    if fit:
+        assert (process.returncode, out, err) == (0, b"2\n", b"") and log.read_text().endswith(f"{spool}/q/body {spool}/q/wal\n")
+    else:
+        assert (process.returncode, out) == (74, b"") and err.count(b"\n") == 1
+    assert [pop(flatq, "q") for _ in range(2 + fit)] == [b"1", b"2", b"3"][:: 1 if fit else 2]
+    empty(flatq, "q")
+
+
 def test_a_message_that_is_gone_before_the_sync(flatq, stub):
     """A consumer took the message and settled it before the push came to sync. Its body is gone, too, but the push has succeeded."""
     stub("sync", f'[ -e "$HOME/popped" ] || FLATQ_SYNC=off "{flatq.shell}" "{LIB}/pop" >"$HOME/popped"\nexec "$REAL" "$@"')
     body = b"x" * 300000
-    flatq("create", check=0)
+    flatq("create", env={"FLATQ_SYNC": "on"}, check=0)
+    (flatq.home / "popped").unlink()
     push(flatq, body, env={"FLATQ_SYNC": "on"})
     assert (flatq.home / "popped").read_bytes() == body
 

@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import subprocess
 
 import pytest
 
@@ -230,14 +229,6 @@ def test_stopped_it_gives_back(shell, flatq, spool):
     os.killpg(process.pid, signal.SIGTERM)
     stopped_by(process, signal.SIGTERM)
     assert reserve(flatq).body == body
-
-
-def test_cannot_be_written(shell, flatq):
-    push(flatq, b"x")
-    with open("/dev/full", "wb") as full:
-        done = subprocess.run(flatq.command("reserve"), env=flatq.environment(None), stdout=full, stderr=subprocess.PIPE, timeout=100)
-    assert done.returncode == 74 and done.stderr.count(b"\n") == 1
-    assert reserve(flatq).body == b"x"
 
 
 def test_the_owner_of_a_reservation_is_nobody(flatq):

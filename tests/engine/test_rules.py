@@ -452,30 +452,21 @@ def test_drop_of_what_it_cannot_list(flatq, place):
 # R5: the clock is read after waiting
 
 
-@pytest.fixture
-def clock_file(flatq, tmp_path):
-    """A /proc whose clock the test sets."""
-    proc = tmp_path / "proc"
-    (proc / "sys/kernel/random").mkdir(parents=True)
-    (proc / "uptime").write_text("1000.00 0.00\n")
-    (proc / "sys/kernel/random/boot_id").write_text("boot\n")
-    flatq.env["FLATQ_PROC"] = str(proc)
-    return proc / "uptime"
-
-
-def test_a_lease_begins_when_the_message_is_taken(flatq, clock_file):
+def test_a_lease_begins_when_the_message_is_taken(flatq, clock):
     """The reserve has to unfold, and waits for the lock longer than the lease."""
+    clock.set(1000)
     flatq("push", "-l", "-t", "10", "q", input=b"".join(b"%d\n" % n for n in range(120)), check=0)
-    flatq("reserve", "q", env=stub(flatq, "flock", f'echo "1100.00 0.00" >{clock_file}\nexec "$real" "$@"'), check=0)
+    flatq("reserve", "q", env=stub(flatq, "flock", f'echo "1100.00 0.00" >{clock.path}/uptime\nexec "$real" "$@"'), check=0)
     slip, = (flatq.spool / "q/out").iterdir()
     assert slip.name.endswith(".000000111000"), slip.name
 
 
-def test_a_touch_counts_from_when_it_has_the_lock(flatq, clock_file):
+def test_a_touch_counts_from_when_it_has_the_lock(flatq, clock):
+    clock.set(1000)
     flatq("create", "-b", "5", "q", check=0)
     flatq("push", "-t", "10", "q", input=b"1", check=0)
     receipt = flatq("reserve", "q", check=0).out.split()[0].decode()
-    flatq("touch", receipt, env=stub(flatq, "flock", f'echo "1005.00 0.00" >{clock_file}\nexec "$real" "$@"'), check=0)
+    flatq("touch", receipt, env=stub(flatq, "flock", f'echo "1005.00 0.00" >{clock.path}/uptime\nexec "$real" "$@"'), check=0)
     slip, = (flatq.spool / "q/out").iterdir()
     assert slip.name.endswith(".000000101500"), slip.name
 
@@ -1016,3 +1007,104 @@ def test_a_slip_is_no_flat_file_whatever_its_numbers(shell, flatq):
     assert flatq("delete", "q:99").status == 66
     flatq("claim", "-c", "me", "q", check=0)
     assert flatq("delete", "q:99").status == 66
+
+
+# R2: what the shell says that it could not do, it may have done
+
+
+@pytest.mark.shells
+def test_a_slip_that_the_shell_created_although_it_failed(shell, flatq):
+    """The shell opens the new file, and cannot save its standard output then (EMFILE). The message is there, whole."""
+    flatq("create", "q", check=0)
+    trace, program = flatq.home / "trace", [need("strace"), "-qq", "-o"]
+    run = lambda *more: subprocess.run([*program, str(trace), "-e", "trace=openat,open,fcntl", *more, *flatq.command("push", "q")], input=b"m", env=flatq.env, cwd=flatq.home,
+                                       capture_output=True, timeout=100)
+    assert (run().returncode, run().returncode) == (0, 0)
+    number, opened = 0, False
+    for line in trace.read_text().splitlines():
+        number += line.startswith("fcntl(")
+        opened = opened or "/wal/" in line and "O_EXCL" in line
+        if opened and "F_DUPFD" in line:
+            break
+    else:
+        pytest.skip("this shell saves its standard output first")
+    done = run("-e", f"inject=fcntl:error=EMFILE:when={number}")
+    assert "(INJECTED)" in trace.read_text()
+    assert [flatq("pop", "q", check=0).out for _ in range(3)] == [b"m"] * 3, done
+    assert flatq("pop", "q").status == 66
+    assert lies(flatq.spool, "q").get("buried") is None
+
+
+# A directory that another verb removes, since it is empty, cannot be synced
+
+
+def test_a_message_that_moves_on_before_it_is_synced(flatq):
+    """With its last message, a directory of delayed/ or buried/ is gone. Nothing has failed."""
+    flatq("create", "q", check=0)
+    env = {"FLATQ_SYNC": "on", "sh": flatq.shell, "lib": str(LIB), "old": flatq.env["PATH"]}
+    next_verb = '''exec >/dev/null
+    case $1.$* in
+    -f.*) ;;
+    *delayed*) sleep 1.1; PATH=$old "$sh" "$lib/reserve" -t 9999 q >"$HOME/said" ;;
+    *buried*) PATH=$old "$sh" "$lib/kick" q; PATH=$old "$sh" "$lib/kick" q ;; esac\nexec "$real" "$@"'''
+    flatq("wal", env=env)
+    env.update(stub(flatq, "sync", next_verb))
+    assert flatq("push", "-d", "1", "q", input=b"m", env=env, check=0).out == b"1\n"
+    receipt = (flatq.home / "said").read_text().split()[0]
+    flatq("release", "-d", "1", receipt, env=env, check=0)
+    flatq("bury", (flatq.home / "said").read_text().split()[0], env=env, check=0)
+    env.update(stub(flatq, "sync", 'case $*  in *done*) rmdir "$FLATQ_DIR"/q/delayed/*/* "$FLATQ_DIR"/q/delayed/* ;; esac\nexec "$real" "$@"'))
+    flatq("push", "-d", "999", "q", input=b"n", env=env, check=0)
+    flatq("delete", "q:2", env=env, check=0)
+    assert flatq("drain", "q", check=0).out == b"m\n"
+
+
+def test_a_sync_that_fails_otherwise_is_an_error(flatq):
+    flatq("create", "q", check=0)
+    for said in ("sync: error syncing 'x': Input/output error", "sync: error opening 'x': No such file or directory\nsync: error syncing 'y': Input/output error", ""):
+        env = {**stub(flatq, "sync", f'case $* in *delayed*) [ -z "{said}" ] || echo "{said}" >&2; exit 1 ;; esac\nexec "$real" "$@"'), "FLATQ_SYNC": "on"}
+        assert flatq("push", "-d", "999", "q", input=b"m", env=env).status == 74
+    assert "delayed" not in lies(flatq.spool, "q")
+
+
+def test_a_peek_beside_a_fold(flatq):
+    """The fold removes the body that the peek has found, and is about to read."""
+    fill(flatq, 3)
+    env = {"sh": flatq.shell, "lib": str(LIB), "old": flatq.env["PATH"], **stub(
+        flatq, "base64", 'case $* in -d*) PATH=$old FLATQ_FOLD=2 "$sh" "$lib/wal" q ;; esac\nexec "$real" "$@"')}
+    for words in (["peek", "q"], ["peek", "q:2"]):
+        assert flatq(*words, env=env, check=0).out == (b"2" if ":" in words[1] else b"1")
+    assert drained(flatq) == [1, 2, 3]
+
+
+def test_one_queue_that_fails_does_not_keep_a_verb_from_the_others(flatq):
+    fill(flatq, 3)
+    fill(flatq, 3, "z")
+    flatq("create", "-m", "5", "a", check=0)
+    (flatq.spool / "a/conf").write_text("garbage\n")
+    for verb in ("wal", "doctor", "stat"):
+        done = flatq(verb, env={"FLATQ_FOLD": "2"})
+        assert done.status == 65 and b"queue 'a': conf is damaged" in done.err, done
+    assert b"queue z\n" in done.out
+    assert len(flats_of(flatq.spool, "q", "queue")) == len(flats_of(flatq.spool, "z", "queue")) == 1
+
+
+# a part of flatq itself that cannot be read
+
+
+@pytest.mark.parametrize("part", ["engine/fold", "engine/bound", "engine/slip", "engine/proof", "engine/window", "bulk/batch", "engine/push"])
+def test_a_part_that_cannot_be_read(flatq, part):
+    """dash takes a failed read for the end of the file. Without engine/fold, a push would count no flat file, and pass the bound."""
+    flatq("create", "-b", "120", "q", check=0)
+    flatq("push", "-l", "q", input=b"".join(b"%d\n" % n for n in range(120)), check=0)
+    done = faulty(flatq, "read", LIB / f"{part}.sh", "push", "q", input=b"more")
+    assert (done.returncode, done.stdout) == (74, b""), done
+    assert done.stderr == b"push: cannot read %s/%s.sh\n" % (str(LIB).encode(), part.encode())
+    assert drained(flatq) == list(range(120))
+
+
+@pytest.mark.parametrize("verb", ["flatq", "handler"])
+def test_a_verb_that_cannot_be_read(flatq, verb):
+    words, request = (["flatq", "push", "q"], b"more") if verb == "flatq" else (["handler"], b"push q\nmore")
+    done = faulty(flatq, "read", LIB / "push", *words, input=request)
+    assert done.returncode == 74 and b"cannot read" in done.stdout + done.stderr, done

@@ -10,7 +10,7 @@ import pytest
 
 import newest
 import userlands
-from conftest import LIB, SHELLS, Result, need, runs_stubs, share
+from conftest import LIB, ROOT, SHELLS, Result, need, runs_stubs, share
 from engine import flats_of, refused
 from test_rules import drained, faulty, fill, stub
 
@@ -30,10 +30,14 @@ def test_a_closed_input_is_no_empty_message(shell, flatq, options):
     assert flatq("pop", "q").status == 66
 
 
-@pytest.mark.parametrize("verb", ["push q", "pop q", "reserve q", "drain q", "peek q", "claim -c me q"])
-def test_a_closed_output_takes_nothing(shell, flatq, verb):
+@pytest.mark.parametrize("output, verb", [
+    *((">&-", verb) for verb in ("push q", "pop q", "reserve q", "drain q", "peek q", "claim -c me q")),
+    *((">/dev/full", verb) for verb in ("reserve q", "drain q")),
+])
+def test_an_output_that_is_closed_or_full_takes_nothing(shell, flatq, output, verb):
     flatq("push", "q", input=b"1", check=0)
-    refused(closed(flatq, 'exec "$@" >&-', *verb.split(), stdin=subprocess.DEVNULL), 74, verb.split()[0], text=b"standard output is closed")
+    done = closed(flatq, f'exec "$@" {output}', *verb.split(), stdin=subprocess.DEVNULL)
+    refused(done, 74, verb.split()[0], text=b"standard output is closed" if output == ">&-" else b"")
     assert flatq("drain", "q", check=0).out == b"1\n"
 
 
@@ -43,19 +47,9 @@ def test_a_perl_without_its_modules(flatq, tmp_path):
     (tmp_path / "MIME").mkdir()
     (tmp_path / "MIME/Base64.pm").write_text("0;\n")
     for hidden in (), ("python3",):
-        env = {"PERL5LIB": str(tmp_path), "PATH": without(tmp_path / "-".join(("tools", *hidden)), flatq.env["PATH"], hidden)}
+        env = {"PERL5LIB": str(tmp_path), "PATH": userlands.without(tmp_path / "-".join(("tools", *hidden)), *hidden, path=flatq.env["PATH"])}
         assert flatq("push", "-l", "q", input=LINES, env=env, check=0).out.split()[1:]
         assert [flatq("pop", "q", check=0).out for _ in range(3)] == LINES.split(b"\n")[:3]
-
-
-def without(place, path, hidden):
-    """A PATH of one directory: links to all programs in `path` but the hidden ones."""
-    place.mkdir()
-    for directory in path.split(":"):
-        for program in os.listdir(directory) if os.path.isdir(directory) else ():
-            if program not in hidden and not (place / program).is_symlink():
-                (place / program).symlink_to(os.path.join(directory, program))
-    return str(place)
 
 
 def test_where_a_boot_cannot_be_told_nothing_is_acknowledged(shell, flatq, tmp_path):
@@ -251,7 +245,7 @@ def with_awk(program):
 
 def hidden(*programs):
     def userland(flatq):
-        flatq.env["PATH"] = without(flatq.home / "bin", flatq.env["PATH"], programs)
+        flatq.env["PATH"] = userlands.without(flatq.home / "bin", *programs, path=flatq.env["PATH"])
     return userland
 
 
@@ -376,7 +370,7 @@ def refuses(flatq, userland):
 
 
 def test_the_man_page_says_what_to_install():
-    page = subprocess.run(["awk", "-f", LIB / "engine/manpage.awk", LIB / "flatq"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    page = subprocess.run(["awk", "-f", ROOT / "tests/bin/manpage.awk", LIB / "flatq"], stdout=subprocess.PIPE, text=True, check=True).stdout
     assert "\n.B busybox, as on Alpine\napk add coreutils sed;" in page.partition(".SH REQUIREMENTS")[2]
 
 

@@ -1,5 +1,5 @@
-"""Faults that change nothing on the disk: a process of a pipe dies, a file cannot be read, another verb comes between two looks, an environment
-variable changes a tool. The crash laboratory strikes at calls that change something, so it does not reach these."""
+"""Faults that change nothing on the disk: a process of a pipe dies, a file cannot be read, another verb comes between two looks. The crash laboratory
+has these under one shell (test_unchanged.py, test_pairs.py)."""
 
 import os
 import signal
@@ -9,6 +9,7 @@ import pytest
 
 from conftest import wait_for
 from engine import child_named, empty, pop, push, refused, reserve
+from userlands import without
 
 pytestmark = pytest.mark.shells
 
@@ -68,15 +69,10 @@ def test_a_limited_push_whose_input_was_cut(flatq, stub):
 def test_an_input_that_cannot_be_read_to_its_end(flatq, tmp_path, encoder, end):
     """The push stores no part of a message."""
     hidden = {"perl": (), "python3": ("perl",), "od": ("perl", "python3")}[encoder]
-    tools = tmp_path / "some"
-    tools.mkdir()
-    for place in flatq.env["PATH"].split(":"):
-        for program in os.listdir(place) if os.path.isdir(place) else ():
-            if program not in hidden and not (tools / program).is_symlink():
-                (tools / program).symlink_to(os.path.join(place, program))
+    tools = without(tmp_path / "some", *hidden, path=flatq.env["PATH"])
     number = os.open(tmp_path, os.O_RDONLY)
     try:
-        process = flatq.start("push", end, "q", stdin=number, env={"PATH": str(tools)})
+        process = flatq.start("push", end, "q", stdin=number, env={"PATH": tools})
         out, err = process.communicate(timeout=100)
     finally:
         os.close(number)
@@ -220,23 +216,7 @@ def test_a_twin_is_synced_before_it_is_named(flatq, stub, tmp_path):
     assert str(flatq.spool / "q") in noted.read_text()
 
 
-# ---- environment variables that change tools
-
-
-@pytest.mark.parametrize("name, value", [
-    ("TIME_STYLE", "long-iso"), ("BLOCK_SIZE", "1K"), ("LS_BLOCK_SIZE", "1K"), ("PERLIO", ":crlf"), ("PERL_UNICODE", "SDA"),
-    ("SHELLOPTS", "noglob"),
-])
-def test_the_environment_decides_nothing(flatq, name, value):
-    env = {name: value}
-    bodies = [b"a", b"\xff\xfe", b"c\r"]
-    for body in bodies:
-        push(flatq, body, "q", env=env)
-    assert flatq("doctor", "q", env=env).err == b""
-    flatq("push", "-l", "r", input=b"".join(body + b"\n" for body in bodies), env=env, check=0)
-    refused(flatq("drop", "q", env=env), 75, "drop")
-    for queue in ("q", "r"):
-        assert [flatq("pop", queue, env=env, check=0).out for _ in bodies] == bodies
+# ---- what a power cut or a caller has left
 
 
 @pytest.mark.parametrize("left", [b"", b"\0\0", b"\0\0yes\n", b"yes\n", b"1\0\0yes\n"])
@@ -252,3 +232,22 @@ def test_a_key_that_a_power_cut_has_left_without_its_id(shell, flatq, spool, lef
     path.write_bytes(left)
     assert flatq("push", "-k", "one", "jobs", input=b"second", check=0).out == b"2\n"
     assert flatq("drain", "jobs", check=0).out == b"second\n"
+
+
+def test_standard_error_is_closed_at_the_first_verb_after_a_boot(flatq, clock):
+    """That verb checks the queues, and has something to say about this one."""
+    push(flatq, b"m", "q")
+    (flatq.spool / "q/wal/garbage").touch()
+    clock.reboot("second")
+    command = ["dash", "-c", 'exec "$@" 2>&-', "dash", *flatq.command("pop", "q")]
+    done = subprocess.run(command, env=flatq.env, timeout=100, stdout=subprocess.PIPE)
+    assert (done.returncode, done.stdout) == (0, b"m")
+
+
+def test_the_caller_ignores_the_end_of_its_children(flatq):
+    """As Perl's programs often do. Some shells pass that on, and an awk cannot wait for what it starts then."""
+    command = ["python3", "-c", "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execvp(sys.argv[1], sys.argv[1:])"]
+    for words, body in ((["push", "-l", "q"], b"1\n2\n"), (["push", "q"], b"3"), (["wal"], b""), (["doctor"], b""), (["drain", "q"], b"")):
+        done = subprocess.run([*command, *flatq.command(*words)], env=flatq.environment({"FLATQ_FOLD": "1"}), input=body, capture_output=True, timeout=100)
+        assert (done.returncode, done.stderr) == (0, b""), (words, done)
+    assert done.stdout == b"1\n2\n3\n"

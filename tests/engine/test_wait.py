@@ -188,7 +188,10 @@ def test_stopped_it_leaves_nothing(shell, flatq, spool, clock):
 
 
 def test_killed_it_leaves_nothing_behind_the_next_checkpoint(shell, flatq, spool, endless):
-    need("setpriv")
+    # busybox's setpriv has no --pdeathsig
+    (flatq.home / "bin").mkdir()
+    (flatq.home / "bin/setpriv").symlink_to(need("setpriv"))
+    flatq.env["PATH"] = f"{flatq.home}/bin:{flatq.env['PATH']}"
     process = waiting(flatq, "-w", "30", "a", "b", queue="b")
     sleeper = child_named(process, "sleep")
     process.kill()

@@ -27,6 +27,7 @@ from laboratory import own, pool, trials, work  # noqa: F401
 from flatq.crashlab import __main__ as command
 from flatq.crashlab import campaign, report
 from flatq.crashlab.families import trial
+from flatq.crashlab.families.broken import MUTANTS, edit
 from flatq.crashlab.gate import faults, gate
 from flatq.crashlab.judge import layout, oracle, trees
 from flatq.crashlab.scenarios import SCENARIOS, System, build
@@ -71,9 +72,9 @@ def test_second_crash(name, work, trials):
 
 
 def test_every_verb_that_changes_anything():
-    """Some scenario breaks each such verb. list and stat change nothing, and some verbs are clients."""
+    """Some scenario breaks each such verb. list, stat and log change nothing, and some verbs are clients, and `door` is the handler with limits."""
     verbs = {path.name for path in (ROOT / "lib").iterdir() if path.is_file() and os.access(path, os.X_OK)}
-    assert verbs - {"list", "stat", "flatq", "remote", "pressure", "mqueue", "shovel"} <= {scenario.verb for scenario in SCENARIOS.values()}
+    assert verbs - {"list", "stat", "log", "flatq", "remote", "pressure", "mqueue", "shovel", "door"} <= {scenario.verb for scenario in SCENARIOS.values()}
 
 
 # the laboratory itself
@@ -81,14 +82,11 @@ def test_every_verb_that_changes_anything():
 
 @pytest.fixture
 def broken(tmp_path):
-    """A copy of lib/ in which the tests replace some texts."""
+    """A copy of lib/ with edits as those of a mutant."""
     def copy(*edits):
         lib = tmp_path / "lib"
         shutil.copytree(ROOT / "lib", lib)
-        for file, old, new in edits:
-            text = (lib / file).read_text()
-            assert text.count(old) == 1, f"{file} has {text.count(old)} times: {old}"
-            (lib / file).write_text(text.replace(old, new))
+        edit(lib, edits)
         return System(lib, "broken")
     return copy
 
@@ -98,30 +96,24 @@ def some(system, name, work, *chosen):
 
 
 BROKEN = {
-    "push answers before its slip is made": ("push", "kill", "lost", [
-        ("engine/push.sh", "  ids_next || return $?\n", "  ids_next || return $?\n  printf '%s\\n' \"$id\"\n"),
-        ("push", "    printf '%s\\n' \"$id${push_dup:+ dup}\" 2>/dev/null ||", "    :")]),
-    "pop is done with it before it is written out": ("pop", "kill", "lost", [
-        ("pop", "body_print && door_delivered ||", "taken_settle && body_print ||")]),
+    "push answers before its slip is made": ("push", "kill", "lost", ()),
+    "pop settles before it delivers": ("pop", "kill", "lost", ()),
     "push stores something else where its body could not be written": ("push", "ENOSPC", "unknown", [
-        ("engine/push.sh", "2>/dev/null >\"$q/body/$slip_id\" || { set +C; [ \"$push_begun\" != new ] || push_begun=''; disk_failed \"$q/body\" \"queue '$queue'\"; return $?; }",
-         "2>/dev/null >\"$q/body/$slip_id\" || { printf 'eHh4\n' >|\"$q/body/$slip_id\"; push_encoded=4; }")]),
-    "a batch says 200 of a message that was not stored": ("http: POST, batch", "EIO", "lost", [
-        ("doors/http/post.sh", "    if [ $post_code -eq 0 ]; then\n      if", "    if :; then\n      if")]),
-    "delete does not see that its rename has failed": ("delete", "EIO", "came back", [
-        ("engine/settle.sh", "  slip_move \"$q/done/$slip\" || return $?\n", "  slip_move \"$q/done/$slip\"\n")]),
+        ("push_body(): || { set +C; ... }", "|| { printf 'eHh4\n' >|\"$q/body/$slip_id\"; push_encoded=4; }")]),
+    "a batch says 200 of a message that was not stored": ("http: POST, batch", "EIO", "lost", [("post_batch(): [ $post_code -eq 0 ]; then", ":; then")]),
+    "delete ignores that its rename failed": ("delete", "EIO", "came back", ()),
 }
 
 
 @pytest.mark.parametrize("what", BROKEN)
 def test_finds_what_is_broken(what, broken, work):
     name, fault, text, edits = BROKEN[what]
-    wrong = bad(some(broken(*edits), name, work, fault))
+    wrong = bad(some(broken(*(edits or MUTANTS[what].edits)), name, work, fault))
     assert wrong and any(text in line for line in wrong), wrong
 
 
 def test_undisturbed_run_that_fails_is_no_trial(broken, work):
-    outcomes = some(broken(("pop", "  taken_settle || die", "  : || die")), "pop", work)
+    outcomes = some(broken(("main(): taken_settle || die", ": || die")), "pop", work)
     assert [outcome.fault for outcome in outcomes] == ["none"] and "came back" in outcomes[0].detail
 
 
@@ -169,6 +161,10 @@ def test_many_alike_are_thinned():
     calls = [gate.Call(n, 7, "base64", "write", "write", ("q/body/1",), 4096) for n in range(1, 301)]
     points = sorted({point for _, point in faults.points(calls, ("EIO", "kill"), random.Random(1))})
     assert len(points) in (4, 5) and points[:2] == [1, 2] and points[-1] == 300
+    # two processes side by side
+    calls = [gate.Call(n, 7 + n % 2, "base64", "write", "write", ("q/body/1",), 4096) for n in range(1, 601)]
+    points = sorted({point for _, point in faults.points(calls, ("EIO", "kill"), random.Random(1))})
+    assert len(points) <= 10 and points[:4] == [1, 2, 3, 4] and points[-2:] == [599, 600]
 
 
 def test_a_failed_answer_is_the_answer(work):
@@ -205,7 +201,7 @@ def test_a_verb_that_goes_wrong_right_after_a_crash_is_seen(broken, work):
     """The verb runs once undisturbed on the wreck, before any recovery and before it is crashed itself. The laboratory must see that it fails
     there."""
     name = "checkpoint after a drain killed before its marker"
-    system = broken(("bulk/batch.sh", "batch_back() {\n  need engine/fold engine/proof\n", "batch_back() {\n  need engine/proof\n"))
+    system = broken(("batch_putback_locked(): need engine/fold engine/proof", "need engine/proof"))
     said = []
     for point in campaign._kill_points(system, name, work):
         try:
@@ -356,7 +352,7 @@ def test_an_interruption_keeps_what_there_is(work, tmp_path, number, code):
 
 
 def test_a_task_that_fails_is_an_outcome(pool):
-    [[outcome]] = campaign.execute([functools.partial(int, "x")], pool, "crash")
+    [[outcome]] = campaign.execute([("crash", functools.partial(int, "x"))], pool)
     assert (outcome.outcome, outcome.scenario, outcome.replay) == ("bad", "x", "--family crash") and "ValueError" in outcome.detail
 
 

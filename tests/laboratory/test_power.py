@@ -158,7 +158,8 @@ def test_each_sync_is_missed(what, work):
     shutil.copytree(LIB, lib)
     with open(lib / "engine/spool.sh", "a") as file:
         file.write("sync_paths() {\n  for sync_path in \"$@\"; do\n    shift\n    case $sync_path in\n"
-                   f"    {pattern}) ;;\n    *) set -- \"$@\" \"$sync_path\" ;;\n    esac\n  done\n  [ $# -eq 0 ] || sync \"$@\" 2>/dev/null\n}}\n")
+                   f"    {pattern}) ;;\n    *) set -- \"$@\" \"$sync_path\" ;;\n    esac\n  done\n  [ $# -eq 0 ] || sync \"$@\" 2>/dev/null\n}}\n"
+                   "sync_moving() {\n  sync_paths \"$@\"\n}\n")
     if pattern == "*":
         with open(lib / "engine/fold.sh", "a") as file:
             file.write("sync_many() {\n  :\n}\n")
@@ -184,7 +185,7 @@ def mounted(process):
     return [line for line in Path("/proc/self/mounts").read_text().splitlines() if f"/flatq-cuts.{process}." in line]
 
 
-@pytest.fixture(params=cuts.KINDS)
+@pytest.fixture(params=cuts.FILE_SYSTEMS)
 def kind(request):
     there, reason = cuts.available(request.param)
     if not there:

@@ -108,7 +108,7 @@ def cuts() -> str:
     sys.path.insert(0, str(ROOT / "python"))
     from flatq.crashlab.families import cuts as real
 
-    return next((reason for there, reason in map(real.available, real.KINDS) if not there), "")
+    return next((reason for there, reason in map(real.available, real.FILE_SYSTEMS) if not there), "")
 
 
 class Place:

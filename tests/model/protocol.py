@@ -179,7 +179,7 @@ class Protocol:
             yield LOCK
             yield from self.recover()
         if key:
-            taken = yield from self.key_taken(key)
+            taken = yield from self.key_find_dup(key)
             if taken:
                 yield UNLOCK
                 yield rm(f"body/{message}")
@@ -223,8 +223,8 @@ class Protocol:
         yield write(f"ids/{message}", ("end",))
         yield Op("ack", (message,))
 
-    def key_taken(self, key):
-        """key_taken: the id of the message that has the key, or 0. It first sweeps settled batches, which do not show their ids"""
+    def key_find_dup(self, key):
+        """key_find_dup: the id of the message that has the key, or 0. It first sweeps settled batches, which do not show their ids"""
         batches = yield ls("done")
         if any(name.startswith("batch.") for name in batches):
             yield from self.sweep()
@@ -303,7 +303,7 @@ class Protocol:
         return names[0] if names else ""
 
     def take(self, me, owner, deadline):
-        """take_of_queue, take_slip: the name in out/, or nothing"""
+        """take_from_queue, take_slip: the name in out/, or nothing"""
         looked = False
         again = ""
         while True:
@@ -797,7 +797,7 @@ class Protocol:
     # bulk/take.sh
 
     def bulk(self, me):
-        """bulk_of_queue, one round: bulk_take, bulk_print, the marker, sweep_these"""
+        """bulk_from_queue, one round: bulk_take, bulk_print, the marker, sweep_these"""
         yield Op("begin")
         batch = f"batch.{me}"
         if "bulk without lock" not in self.wrong:

@@ -898,13 +898,13 @@ def test_wheel(tree):
         names = archive.namelist()
         archive.extractall(out / "unpacked")
     # apart from comments, the shell files are the same
-    functions = [subprocess.run(["bash", "-c", 'cd "$1" && for part in */*.sh */*/*.sh; do . "$part"; done && declare -f', "-", top], check=True,
+    functions = [subprocess.run(["bash", "-c", 'lib=$1; for file in "$1"/*/*.sh "$1"/*/*/*.sh; do . "$file"; done && declare -f', "-", top], check=True,
                                 stdout=subprocess.PIPE, text=True).stdout for top in (LIB, out / "unpacked/flatq/sh")]
     assert len(functions[1]) > 100_000 and re.sub(r"(?m)^\s*#.*\n", "", functions[0]) == functions[1]
     assert any(name.endswith("py.typed") for name in names) and any(name.endswith("pipeline/campaign.py") for name in names)
     # the laboratory needs the source tree
     assert not [name for name in names if "crashlab" in name or name.endswith("trials.py")] and wheel.stat().st_size < 300 * 1024
-    shell = {str(path.relative_to(LIB)): path.stat().st_mode for path in LIB.rglob("*") if path.is_file() and path.suffix not in (".md", ".awk")}
+    shell = {str(path.relative_to(LIB)): path.stat().st_mode for path in LIB.rglob("*") if path.is_file() and path.suffix != ".md"}
     shell["launch"] = (ROOT / "launch").stat().st_mode
     assert modes.keys() == shell.keys() and all(modes[name] & stat.S_IXUSR == shell[name] & stat.S_IXUSR for name in shell)
     assert f"Version: {package.__version__}\n" in metadata and 'Requires-Dist: pyspark>=4.2; extra == "spark"' in metadata

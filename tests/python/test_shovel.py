@@ -24,7 +24,7 @@ from conftest import ROOT, chance, everything, listening, need, share, wait_for
 from engine import on_terminal, pop, push, refused
 from servers import Beanstalkd, Redis, free, here_too, module
 
-from flatq import Busy, Denied, Disk, Empty, Invalid, NotYours, Queue, Unreachable, pressure
+from flatq import Busy, Denied, Disk, Empty, Internal, Invalid, NotYours, Queue, Unreachable, pressure
 import flatq.shovel as flatq_shovel
 from flatq.shovel import Shovel, door as flatq_door, ends, line, redis as flatq_redis, source, stalk, target, tube as flatq_tube
 from flatq.shovel.ends import PASSING, Note, Parcel, Source, Taken, Target, TooLarge, way
@@ -153,6 +153,36 @@ def test_our_own_beanstalk_door(flatq, tmp_path, launched):
     url, bodies = f"beanstalk://127.0.0.1:{port}/t", filled(flatq, 5)
     assert (move("here", url), move(url, "back")) == (5, 5)
     assert [pop(flatq, "back") for _ in range(5)] == bodies
+
+
+def test_a_job_of_our_own_door_keeps_its_key(flatq, tmp_path, launched):
+    """The shovel was killed after it gave the job and before it deleted it. Another connection is another process of the door."""
+    url = f"beanstalk://127.0.0.1:{launched('-k', env={'FLATQ_DIR': str(tmp_path / 'far')}).port}/t"
+    Queue("t", tmp_path / "far").push(b"job")
+    first, there = source(url, "back"), target("back")
+    there.give(first.take(0), 0)
+    first.client.close()
+    killed(first)
+    assert move(url, "back") == 1
+    assert Queue("back").drain(end=b"\0") == [b"job"]
+
+
+@pytest.mark.parametrize("said", ["OUT_OF_MEMORY", "INTERNAL_ERROR", "NOT_FOUND"])
+def test_a_job_without_its_statistics_goes_back(flatq, tube, monkeypatch, said):
+    """Else it would have the usual priority."""
+    push(flatq, b"job", "-p", "7", "here")
+    move("here", tube.url)
+    one = source(tube.url, "back")
+    ask, failed = one.client._ask, []
+
+    def fails(words, wait=0):
+        if words.startswith(b"stats-job ") and not failed:
+            failed.append(words)
+            return [said]
+        return ask(words, wait)
+    monkeypatch.setattr(one.client, "_ask", fails)
+    assert Shovel(one, target("back"), once=True).run() == 1 and failed
+    assert flatq("list", "back").out.split()[2] == b"7", flatq("list", "back")
 
 
 def test_greenstalk_agrees(flatq, tube):
@@ -743,8 +773,9 @@ def test_a_message_whose_answer_was_lost_behind_a_door(flatq, door, monkeypatch)
     assert not list(filter(None, [note.read_text().split()[0] != "nothing" for note in (flatq.spool / ".shovel").iterdir()]))
 
 
-def test_a_door_that_cuts_an_answer_off(flatq, door, monkeypatch):
-    """As above, but the shovel lives. If the connection was refused, nothing was taken."""
+@pytest.mark.parametrize("failed", [line.Cut("no whole answer", 69), Disk("not written out", 74), Internal("ended without an answer", 70)])
+def test_a_door_that_cuts_an_answer_off(flatq, door, monkeypatch, failed):
+    """As above, but the shovel lives; or the verb fails when it has reserved the message. If the connection was refused, nothing was taken."""
     for body in (b"0", b"1"):
         door.queue.push(body)
     one = source(door.url, "back")
@@ -752,11 +783,11 @@ def test_a_door_that_cuts_an_answer_off(flatq, door, monkeypatch):
 
     def cut(verb, *words, **more):
         ask(verb, *["1" if word == "30" else word for word in words], **more)
-        raise line.Cut("no whole answer", 69)
+        raise failed
 
     monkeypatch.setattr(one.client, "ask", cut)
     monkeypatch.setattr(one, "GRACE", 0.1)
-    with pytest.raises(Unreachable):
+    with pytest.raises(type(failed)):
         one.take(0)
     monkeypatch.setattr(one.client, "ask", ask)
     with pytest.raises(Busy):

@@ -1,6 +1,7 @@
 """What the tests of the engine share: a reservation as a tuple, one clear line of error, the files of a queue, shell loops, a clock to set."""
 
 import os
+import pty
 import re
 import select
 import signal
@@ -15,6 +16,7 @@ import pytest
 from conftest import LIB, Result, need, wait_for
 
 from flatq.crashlab.gate import processes
+from flatq.crashlab.gate.processes import kill
 
 Reserved = namedtuple("Reserved", "receipt id tries length body")
 
@@ -104,6 +106,17 @@ def drain(flatq, queue="default", timeout=600):
     return done.out
 
 
+def drain_at_work(flatq, *queue):
+    """Push 3000 messages, and start a drain of them, which stands still in the middle of its output, since nobody reads more than its beginning.
+    Return its process, and the messages."""
+    sent = [b"%0100d" % number for number in range(3000)]
+    flatq("push", "-l", *queue, input=b"\n".join(sent), check=0)
+    process = flatq.start("drain", *queue)
+    wait_for(lambda: list((flatq.spool / (queue or ("default",))[0] / "out").glob("batch.*")), "a batch in out/")
+    process.stdout.read(1000)
+    return process, sent
+
+
 def children(pid):
     """The processes that pid has started and that still exist."""
     try:
@@ -114,7 +127,7 @@ def children(pid):
 
 
 def words_of(pid):
-    """The command line of a process, each word with a NUL behind it; empty if it is gone, or a zombie."""
+    """The command line of a process, each word with a NUL behind it; empty if it is gone, a zombie, or just now in execve()."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -124,9 +137,10 @@ def words_of(pid):
 def command_of(pid):
     """The name of the program that pid runs; empty if there is no such process, or only a zombie."""
     try:
-        return Path(f"/proc/{pid}/comm").read_text().strip() if words_of(pid) else ""
+        name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(") ")
     except OSError:
         return ""
+    return "" if rest[0] in "ZX" else name
 
 
 def child_named(process, name):
@@ -194,8 +208,7 @@ class Clock:
         new.rename(self.path / "uptime")
         for pid, left in self.sleepers().items():
             if left <= 0:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)  # a worker's alarm ignores the other signals
+                kill([pid])  # a worker's alarm ignores the other signals
 
     def advance(self, seconds):
         self.set(self.seconds + seconds)
@@ -250,10 +263,17 @@ def clock(clock, stub):
 
 def alive(pid):
     """Whether the process still runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+    return command_of(pid) != ""
+
+
+def stop_and_fill(pid):
+    """Stop a process that reads a pipe on its standard input, and fill the pipe with empty lines. From now on, whoever writes to it waits."""
+    os.kill(pid, signal.SIGSTOP)
+    pipe = os.open(f"/proc/{pid}/fd/0", os.O_WRONLY | os.O_NONBLOCK)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(pipe, b"\n")
+    os.close(pipe)
 
 
 def carriers(spool):
@@ -271,11 +291,7 @@ def end_launches(spool, *processes):
             except subprocess.TimeoutExpired:
                 pass
     rest = carriers(spool)
-    for pid in rest:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    kill(rest)
     return rest
 
 
@@ -302,3 +318,42 @@ def on_terminal(leader, what=b""):
         while time.monotonic() < end and not (what and what in said) and select.select([leader], [], [], 60)[0]:
             said += os.read(leader, 10000)
     return said
+
+
+def shown_on_terminal(flatq, verb, *words, env=None):
+    """What the verb shows there, as text, and its exit code."""
+    leader, terminal = pty.openpty()
+    process = flatq.start(verb, *words, stdin=subprocess.DEVNULL, stdout=terminal, env=env)
+    os.close(terminal)
+    said = on_terminal(leader)
+    os.close(leader)
+    return said.replace(b"\r\n", b"\n").decode(), process.wait(60)
+
+
+@pytest.fixture
+def stranger():
+    """stranger(NUMBER) starts a process, in a group of its own, that has this process number, once that is free; without NUMBER, any. Only root can
+    force a number; else the test is skipped. The process ends with the test."""
+    started = []
+
+    def start(number=None):
+        last = Path("/proc/sys/kernel/ns_last_pid")
+        if number and (os.geteuid() != 0 or not last.exists()):
+            pytest.skip("only root can give a process a number, by /proc/sys/kernel/ns_last_pid")
+        for _ in range(1000):
+            # RACE: another process may get the number first, and still have it
+            if number:
+                wait_for(lambda: not Path(f"/proc/{number}").exists(), "the number to be free")
+                last.write_text(str(number - 1))
+            process = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+            if number in (None, process.pid):
+                started.append(process)
+                return process
+            process.kill()
+            process.wait()
+        raise AssertionError(f"no process got the number {number}")
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()

@@ -3,6 +3,7 @@
 The table lies between `<!-- verbs -->` and `<!-- /verbs -->`."""
 
 import re
+import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,6 +69,12 @@ def options():
         for name, value, _ in header(LIB / verb).options:
             found.setdefault(f"{name} {value}".rstrip(), []).append(verb)
     return dict(sorted(found.items(), key=lambda row: (row[0].startswith("--"), row[0])))
+
+
+def documented():
+    """The variables that the man page has under ENVIRONMENT, where a user looks."""
+    page = subprocess.run(["awk", "-f", LIB.parent / "tests/bin/manpage.awk", LIB / "flatq"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return set(re.findall(r"^\.B ([A-Z_]+)$", page.partition(".SH ENVIRONMENT")[2].partition(".SH")[0], re.M))
 
 
 TABLES = {"verbs": verbs_table}

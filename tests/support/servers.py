@@ -1,10 +1,11 @@
-"""Real servers for tests, each on a free port of 127.0.0.1 and ended by its pid; and Python modules that may not be installed."""
+"""Real servers for tests, each on a free port of 127.0.0.1 and ended by its pid; a certificate; and Python modules that may not be installed."""
 
 import importlib
 import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 
@@ -29,6 +30,17 @@ def here_too(flatq, monkeypatch):
     for name in ("FLATQ_DIR", "FLATQ_SYNC"):
         monkeypatch.setenv(name, flatq.env[name])
     return flatq
+
+
+def certified(place):
+    """A new certificate for localhost: ncat's options, by which it shows that, and the context of a client that trusts it."""
+    need("openssl")
+    key, certificate = str(place / "key.pem"), str(place / "certificate.pem")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "2",
+                    "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    context = ssl.create_default_context(cafile=certificate)
+    context.check_hostname = False
+    return ("--ssl", "--ssl-cert", certificate, "--ssl-key", key), context
 
 
 def answers(port):

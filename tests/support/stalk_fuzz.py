@@ -3,8 +3,8 @@ loses nothing that it has acknowledged."""
 
 import random
 import re
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from stalk_talks import TALKS
 
@@ -86,11 +86,8 @@ def run(door, seconds, seed):
             if said not in ("", "refused"):
                 failed.append(f"seed {seed}: {said}")
 
-    threads = [threading.Thread(target=client_of, args=(random.Random(seed * 10 + number),)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as clients:
+        list(clients.map(client_of, (random.Random(seed * 10 + number) for number in range(4))))
     assert not failed, failed
     for number, one in enumerate(kept):
         assert witness.ask(b"peek %d" % one) == b"FOUND %d 50\r\n%s\r\n" % (one, b"%d" % number * 50)

@@ -1,5 +1,16 @@
 """Conversations with beanstalkd; stalk.talk says what is in a line."""
 
+
+def asked(*commands):
+    """The lines in which `a` sends these commands, one after the other."""
+    return "".join(f"a: {command}\n" for command in commands)
+
+
+def tried(command, *arguments):
+    """As asked, of one command with different arguments behind it."""
+    return asked(*(command + argument for argument in arguments))
+
+
 TALKS = {
     "first": r"""
 a: put 0 0 60 5|hello
@@ -42,21 +53,16 @@ a: pause-tube default 0
 a: pause-tube nowhere 0
 a: reserve-with-timeout 0
 """,
-    "numbers": r"""
-a: put
-a: put 
-a: put 0
-a: put 0 0 0
-a: put 0 0 0 
-a: put 0 0 0 x
+    "numbers": "".join([
+        tried("put", "", " ", " 0", " 0 0 0", " 0 0 0 ", " 0 0 0 x"),
+        r"""
 a*2: put 0 0 0 5x|hello
 a: put -1 0 0 0
 a: put +1 0 0 0
 a: put 4294967295 0 0 0|
-a: put 4294967296 0 0 0
-a: put 0 4294967296 0 0
-a: put 0 0 4294967296 0
-a: put 0 0 0 4294967296
+""",
+        tried("put", " 4294967296 0 0 0", " 0 4294967296 0 0", " 0 0 4294967296 0", " 0 0 0 4294967296"),
+        r"""
 a: put 00000000000000000000001 0 0 0|
 a: put    1    0    0    1|x
 a*2: put 1 0 0 1 |x
@@ -66,150 +72,46 @@ a: put 99999999999999999999999999 0 0 0
 a*2: put 1\t0 0 0|
 a: put1 0 0 0
 a: PUT 0 0 0 0
-a: delete
-a: delete 
-a: delete x
-a: delete 0
-a: delete -1
-a: delete 1x
-a: delete 1 
-a: delete  1
-a: delete 18446744073709551615
-a: delete 18446744073709551616
-a: delete 99999999999999999999999999
-a: release
-a: release #1
-a: release 1
-a: release 1 0
-a: release 1 0 0 
-a: release 1 0 0 0
-a: release 1 4294967296 0
-a: release 1 0 4294967296
-a: release 18446744073709551616 0 0
-a: bury 1
-a: bury 1 
-a: bury 1 x
-a: bury 1 4294967296
-a: bury 1 4
-a: bury 1 4 x
-a: bury x 4
-a: touch
-a: touch x
-a: touch 99
-a: touch 99 1
-a: kick
-a: kick 
-a: kick x
-a: kick -1
-a: kick +1
-a: kick 5x
-a: kick 5 x
-a: kick 99999999999999999999999
-a: kick-job
-a: kick-job 
-a: kick-job x
-a: kick-job 99
-a: kick-job 99 1
-a: peek
-a: peek 
-a: peek x
-a: peek 99
-a: peek 99 1
-a: reserve-job
-a: reserve-job 
-a: reserve-job x
-a: reserve-job 99
-a: reserve-job 99 9
-a: stats-job
-a: stats-job x
-a: stats-job 99
-a: stats-job 99 9
-a: stats-tube
-a: stats-tube 
-a: stats-tube nothere
-a: stats-tube -x
-a: stats-tube a b
+""",
+        tried("delete", "", " ", " x", " 0", " -1", " 1x", " 1 ", "  1", " 18446744073709551615", " 18446744073709551616",
+              " 99999999999999999999999999"),
+        tried("release", "", " #1", " 1", " 1 0", " 1 0 0 ", " 1 0 0 0", " 1 4294967296 0", " 1 0 4294967296", " 18446744073709551616 0 0"),
+        tried("bury", " 1", " 1 ", " 1 x", " 1 4294967296", " 1 4", " 1 4 x", " x 4"),
+        tried("touch", "", " x", " 99", " 99 1"),
+        tried("kick", "", " ", " x", " -1", " +1", " 5x", " 5 x", " 99999999999999999999999"),
+        tried("kick-job", "", " ", " x", " 99", " 99 1"),
+        tried("peek", "", " ", " x", " 99", " 99 1"),
+        tried("reserve-job", "", " ", " x", " 99", " 99 9"),
+        tried("stats-job", "", " x", " 99", " 99 9"),
+        tried("stats-tube", "", " ", " nothere", " -x", " a b"),
+        r"""
 a: reserve-with-timeout
 a: reserve-with-timeout 0 x
 a: stats
 """,
-    "words": r"""
-a: 
-a: x
-a: reserved
-a: reserve 
-a: reserve-
-a: reserve-w
-a: peek-ready 
-a: peek-readyx
-a: peek-delayed 1
-a: peek-buriedd
-a: stats 
-a: statsx
-a: stats-
-a: list-tubes 
-a: list-tubesx
-a: list-tubes-watched 
-a: list-tube-used 
-a: list-tube-usedx
-a: list-tube
-a: list
-a: use
-a: use 
-a: use  x
-a: use x 
-a: use x y
-a: use -x
-a: use x-
-a: use +/;.$_()
-a: use {200*n}
-a: use {201*n}
-a: use a,b
-a: use a"b
-a: use %41
-a: watch
-a: watch 
-a: watch -
-a: watch x y
-a: watch {200*w}
-a: watch {201*w}
-a: watch x
-a: watch x
-a: watch x/y
+    ]),
+    "words": "".join([
+        asked("", "x", "reserved", "reserve ", "reserve-", "reserve-w", "peek-ready ", "peek-readyx", "peek-delayed 1", "peek-buriedd",
+              "stats ", "statsx", "stats-", "list-tubes ", "list-tubesx", "list-tubes-watched ", "list-tube-used ", "list-tube-usedx",
+              "list-tube", "list"),
+        tried("use", "", " ", "  x", " x ", " x y", " -x", " x-", " +/;.$_()", " {200*n}", " {201*n}", " a,b", ' a"b', " %41"),
+        tried("watch", "", " ", " -", " x y", " {200*w}", " {201*w}", " x", " x", " x/y"),
+        r"""
 a: list-tubes-watched
-a: ignore
-a: ignore 
-a: ignore -
-a: ignore x y
-a: ignore never
-a: ignore default
-a: ignore x
-a: ignore x/y
-a: ignore {200*w}
+""",
+        tried("ignore", "", " ", " -", " x y", " never", " default", " x", " x/y", " {200*w}"),
+        r"""
 a: list-tubes-watched
 a: list-tubes
-a: pause-tube
-a: pause-tube 
-a: pause-tube default
-a: pause-tube default 
-a: pause-tube default x
-a: pause-tube default 0
-a: pause-tube default 0 
-a: pause-tube default 0 0
-a: pause-tube default 4294967296
-a: pause-tube nothere 1
-a: pause-tube  default  0
-a: pause-tubedefault 0
-a: pause-tube -x 0
-a: pause-tube {201*x} 0
-a: pause-tube a,b 0
-a: peek-x
-a: Quit
-a: bury
-a: release
-a: put
-a: quitter
 """,
+        tried("pause-tube", "", " ", " default", " default ", " default x", " default 0", " default 0 ", " default 0 0", " default 4294967296",
+              " nothere 1", "  default  0"),
+        r"""
+a: pause-tubedefault 0
+""",
+        tried("pause-tube", " -x 0", " {201*x} 0", " a,b 0"),
+        asked("peek-x", "Quit", "bury", "release", "put", "quitter"),
+    ]),
     "quit": r"""
 a: quit
 """,

@@ -1,4 +1,4 @@
-"""Directories of links to the programs of other userlands."""
+"""Directories of links to the programs of other userlands, or to this one's without some."""
 
 import os
 import shutil
@@ -14,6 +14,16 @@ def applets(place, program, listing):
     for name in subprocess.run([program, *listing], stdout=subprocess.PIPE, text=True, check=True).stdout.split():
         (place / os.path.basename(name)).symlink_to(program)
     return place
+
+
+def without(place, *hidden, path=None):
+    """A PATH of one directory: links to all programs in `path` whose names do not begin like these."""
+    place.mkdir()
+    for directory in (path or os.environ["PATH"]).split(":"):
+        for program in os.listdir(directory) if os.path.isdir(directory) else ():
+            if not program.startswith(hidden) and not (place / program).is_symlink():
+                (place / program).symlink_to(os.path.join(directory, program))
+    return str(place)
 
 
 def alpine(place):

@@ -24,7 +24,10 @@ PARTS = {
     "bulk": (("bulk",), ("fill 2,000", "drain 2,000"), ("ratios", "bulk")),
     "depths": (("depths",), ("push, synced, depth 1,000", "pop, unsynced, depth 10"), ("ratios", "depths")),
     "doors": (("doors", "http"), (
-        "connection, line door, list", "connection, HTTP, stats, 4 at a time", "HTTP put, take, delete, synced"), ("ratios",)),
+        "connection, line door, list", "connection, HTTP, stats, 4 at a time", "HTTP POST, GET, DELETE, synced"), ("ratios",)),
+    "scale": (("work", "boot", "deep", "launch", "idle"), (
+        "work -- true, 5 jobs", "a boot, 20 queues", "stat, 20 queues", "reserve, depth 2,000", "a door, until it has answered",
+        "20 idle connections, processor seconds"), ("ratios",)),
     "counts": (("processes", "bytes"), ("push, bytes read and written, depth 2,000",), ()),
 }
 

@@ -6,6 +6,7 @@ just before."""
 import pytest
 
 import parts
+from conftest import LIB
 from parts import calls, files, owners
 
 # what every verb and door reads first
@@ -37,6 +38,13 @@ def serves(title, function, at, part, seen=()):
     return False
 
 
+def test_the_last_line_of_each_part_names_it():
+    """By this line need() sees that the shell has read the whole file."""
+    for path in sorted(LIB.rglob("*.sh")):
+        if path != LIB / f"{ALWAYS}.sh":
+            assert path.read_text().endswith(f"\n\npart='{path.relative_to(LIB).with_suffix('')}'\n"), path
+
+
 @pytest.mark.parametrize("title", files())
 def test_needs_what_it_calls(title):
     missing = {f"{function or 'outside of functions'} calls {name} of {part}" for function in files()[title].functions for at, name in calls(title, function)
@@ -64,8 +72,8 @@ def test_each_part_exists():
 
 @pytest.mark.parametrize("code, found", [
     ('f "$(queue_open x)" "queue_open"', ["queue_open"]), ("x=$((now + 1)) # queue_open\n", []), ("trap 'wake_some 1' ALRM", ["wake_some"]),
-    ("printf '%s' queue_open; LC_ALL=C slip_parse \"$name\"", ["queue_open", "slip_parse"]), ('why="${x:-"$(moved a b)"}" number=1', ["moved"]),
-    ("case $x in\n*) moved ;;\nesac", ["moved"]), ("echo moved ${number} $number", [])])
+    ("printf '%s' queue_open; LC_ALL=C slip_parse \"$name\"", ["queue_open", "slip_parse"]), ('why="${x:-"$(capture a b)"}" number=1', ["capture"]),
+    ("case $x in\n*) capture ;;\nesac", ["capture"]), ("echo capture ${number} $number", [])])
 def test_what_a_function_calls_is_seen(code, found, monkeypatch):
     bare = " " + parts.Bare(" " + code).result
     monkeypatch.setitem(files(), "x", parts.File("x", {"f": bare}))

@@ -1,12 +1,18 @@
 """What the pages promise a reader: console blocks print what they show, links lead somewhere, and the README is short."""
 
+import os
 import re
+import signal
 import subprocess
+import sys
 
 import pytest
 
-from conftest import LIB, ROOT
+from conftest import LIB, ROOT, need, wait_for
+from engine import alive
+from servers import Redis, module
 
+COMING = "lib/doors/COMING-FROM.md"
 PAGES = [path for path in sorted(ROOT.rglob("*.md")) if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)]
 
 
@@ -17,26 +23,123 @@ def blocks(page):
 def test_every_console_block_is_run():
     """tests/tree/test_lessons.py runs the blocks of the lessons."""
     having = [str(path.relative_to(ROOT)) for path in PAGES if path.parent.name != "lessons" and blocks(path)]
-    assert having == ["README.md", "lib/doors/README.md", "lib/worker/README.md"]
+    assert having == ["README.md", COMING, "lib/doors/README.md", "lib/worker/README.md"]
+
+
+def run(tmp_path, flatq_dir, items, **more):
+    """Run these commands in one shell, and return all they print. Of each (command, shown): if it is shown, print its line and, behind its output, an
+    exit code that is not 0, as a console block has it; else only the line of a command that fails, with its code."""
+    command_in(tmp_path / "bin")
+    # a door alone, without a port, as inetd runs it
+    (tmp_path / "lib").symlink_to(LIB)
+    script = ""
+    for command, shown in items:
+        line = f"printf '%s\\n' {quote('$ ' + command)}"
+        if shown:
+            script += f'{line}\n{command}\ncode=$?; [ $code -eq 0 ] || echo "[$code]"\n'
+        else:
+            script += f'{{ {command}\n}} </dev/null >>cells 2>&1\ncode=$?; [ $code -eq 0 ] || {{ {line}; echo "[$code]"; cat cells; }}\n'
+    done = subprocess.run(
+        ["sh"], input=script.encode(), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=100,
+        env={"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": str(tmp_path), "FLATQ_DIR": str(flatq_dir), "FLATQ_SYNC": "off", **more},
+    )
+    return done.stdout.decode()
+
+
+def command_in(place):
+    """Put the command flatq there, as `make install` does."""
+    place.mkdir()
+    (place / "flatq").write_text(f'#!/bin/sh\nexec "{LIB}/flatq" "$@"\n')
+    (place / "flatq").chmod(0o755)
+
+
+def commands(text):
+    return [line[2:] for line in text.splitlines() if line.startswith("$ ")]
 
 
 @pytest.mark.parametrize("page, least", [("README.md", 10), ("lib/doors/README.md", 5), ("lib/worker/README.md", 15)])
 def test_session(tmp_path, spool, page, least):
     """One shell runs the blocks of a page as they are, in order, and prints every line of output that they show."""
-    (tmp_path / "bin").mkdir()
-    wrapper = tmp_path / "bin/flatq"
-    wrapper.write_text(f'#!/bin/sh\nexec "{LIB}/flatq" "$@"\n')
-    wrapper.chmod(0o755)
-    # a door alone, without a port, as inetd runs it
-    (tmp_path / "lib").symlink_to(LIB)
-    commands = [line[2:] for block in blocks(page) for line in block.splitlines() if line.startswith("$ ")]
-    assert len(commands) >= least
-    script = "".join(f"printf '%s\\n' {quote('$ ' + command)}\n{command}\ncode=$?; [ $code -eq 0 ] || echo \"[$code]\"\n" for command in commands)
-    done = subprocess.run(
-        ["sh"], input=script.encode(), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=100,
-        env={"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": str(tmp_path), "FLATQ_DIR": str(spool), "FLATQ_SYNC": "off"},
-    )
-    assert done.stdout.decode() == "".join(blocks(page))
+    text = "".join(blocks(page))
+    assert len(commands(text)) >= least
+    assert run(tmp_path, spool, [(command, True) for command in commands(text)]) == text
+
+
+def coming():
+    """What COMING-FROM.md tells its reader to type: {section: [(code, whether it is in a console block)]}, in the order of the page."""
+    found, section, inside, ours = {}, "", False, False
+    for line in (ROOT / COMING).read_text().splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if line.startswith("```"):
+            inside = not inside
+        elif line.startswith("## "):
+            section = line[3:]
+        elif inside:
+            found.setdefault(section, []).extend((command, True) for command in commands(line))
+        elif cells and cells[1:2] == ["flatq"]:
+            ours = True
+        elif not cells:
+            ours = False
+        elif ours and cells[1] != "---":
+            spans = re.findall(r"`([^`]+)`", cells[1])
+            assert spans and ", ".join(f"`{span}`" for span in spans) == cells[1], line
+            found.setdefault(section, []).extend((span.replace("\\|", "|"), False) for span in spans)
+    return found
+
+
+DOORS = {"line": "1234", "http": "5000", "small-stalk": "6969", "beanstalk": "11300"}
+
+
+@pytest.mark.parametrize("section", coming())
+def test_coming_from_another_queue(flatq, launched, tmp_path, section):
+    """Each command that this section has for us succeeds: one shell runs them in order, with the section's doors, and a Redis if it needs one, on free
+    ports. Its console blocks print what they show."""
+    need("ncat", "curl")
+    (tmp_path / "text").write_text("a text")
+    (tmp_path / "stubs").mkdir()
+    (tmp_path / "stubs/send-one").write_text("#!/bin/sh\nexec cat >/dev/null\n")
+    (tmp_path / "stubs/send-one").chmod(0o755)
+    text = (ROOT / COMING).read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    shown = "".join(re.findall(r"^```console\n(.*?)^```", text, re.M | re.S))
+    items = [item for item in coming()[section] if not item[0].startswith(("IO.", "./launch"))]
+    assert len(items) >= 5
+    for words in [code.split()[1:] for code, _ in coming()[section] if code.startswith("./launch")]:
+        door = next((word for word in words if word in DOORS), "line")
+        port = launched(*(word for word in words if word != door), door=door).port
+        items = [(re.sub(f"(localhost[ :]){DOORS[door]}", rf"\g<1>{port}", code), is_shown) for code, is_shown in items]
+        shown = shown.replace(f"localhost:{DOORS[door]}", f"localhost:{port}")
+    env = {"PATH": f"{tmp_path}/bin:{tmp_path}/stubs:{os.environ['PATH']}", "FLATQ_PYTHON": sys.executable}
+    try:
+        if section == "pressure":
+            module("redis")
+            with Redis(tmp_path / "redis") as redis:
+                said = run(tmp_path, flatq.spool, items, **env, REDIS_PORT=str(redis.port))
+        else:
+            said = run(tmp_path, flatq.spool, items, **env)
+        assert said == shown
+        wait_for(lambda: not list(tmp_path.glob("*pid")), "its workers have stopped")
+    finally:
+        for file in tmp_path.glob("*pid"):
+            pid = int(file.read_text())
+            if alive(pid):
+                os.kill(pid, signal.SIGKILL)
+
+
+def test_coming_from_other_queues():
+    assert len(coming()) == 7 and sum(map(len, coming().values())) > 50
+
+
+def test_coming_from_ruby(flatq):
+    """The calls in Ruby store a message."""
+    program = need("ruby")
+    codes = [code for items in coming().values() for code, _ in items if code.startswith("IO.")]
+    assert codes
+    command_in(flatq.home / "bin")
+    for code in codes:
+        done = subprocess.run([program, "-e", f"print({code}); exit $?.exitstatus"], env=flatq.environment({"PATH": f"{flatq.home}/bin:{os.environ['PATH']}"}),
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=100)
+        assert (done.returncode, done.stderr) == (0, b"") and done.stdout.strip().isdigit(), done
+        assert flatq("pop", "jobs", check=0).out == b"a job"
 
 
 def quote(text):

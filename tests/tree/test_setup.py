@@ -6,12 +6,13 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 
 import pytest
 
 import headers
 from conftest import ROOT, left, listening, need, wait_for
+
+from flatq.crashlab.gate.processes import kill
 
 MAKEFILE = (ROOT / "Makefile").read_text()
 
@@ -191,7 +192,7 @@ def test_install_and_uninstall(tmp_path, prefix):
     assert sorted(path.name for path in (place / "bin").iterdir()) == ["flatq"]
     kept = {str(path.relative_to(place / "libexec/flatq")) for path in (place / "libexec/flatq").rglob("*")}
     assert {*headers.verbs(), "flatq", "engine/common.sh", "handler", "launch"} <= kept
-    assert not [name for name in kept if name.endswith((".md", ".awk"))]
+    assert not [name for name in kept if name.endswith(".md")]
     page = (place / "share/man/man1/flatq.1").read_text()
     for name in [*headers.verbs(), "launch", "handler", "beanstalk", r"small\-stalk", "http"]:
         assert len(re.findall(rf"^\.SS {re.escape(name)}( |$)", page, re.M)) == 1, name
@@ -236,14 +237,15 @@ def test_make_run(tmp_path, free_port):
         assert [(done.returncode, done.stderr) for done in tried] == [(0, b"")] * 3
         assert re.fullmatch(rb"\d+\n", tried[0].stdout)
         assert tried[1].stdout == b"hello\n"
+        again = make("run", f"PORT={free_port}", HOME=str(tmp_path))
+        assert again.returncode != 0 and again.stdout == ""
+        assert again.stderr.splitlines()[0] == f"launch: port {free_port} of 127.0.0.1 is in use" and again.stderr.count("\n") <= 2  # make adds one
         os.killpg(server.pid, signal.SIGINT)
         server.wait(60)
         wait_for(lambda: not left(server), "an end of all that it started")
         assert not listening(free_port)
     finally:
-        for pid in left(server):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill(left(server))
         server.wait()
         server.stdout.close()
         server.stderr.close()

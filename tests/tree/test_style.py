@@ -53,7 +53,7 @@ def test_executable_has_its_header(path):
 @pytest.mark.parametrize("path", EXECUTABLES, ids=name)
 def test_header_names_the_options_that_are_taken(path):
     taken = re.search(r"\bgetopts :?(\S+) option\b", path.read_text())
-    assert taken or not headers.header(path).options
+    assert taken or not [option for option, _, _ in headers.header(path).options if len(option) == 2]
     if taken:
         letters = dict(re.findall(r"([A-Za-z0-9])(:?)", taken[1]))
         letters.pop("h", None)
@@ -114,7 +114,7 @@ def test_readme_has_the_headers_tables(table):
 
 
 def test_man_page_has_an_index_of_options():
-    words = ["awk", "-f", LIB / "engine/manpage.awk", LIB / "flatq", *(LIB / verb for verb in headers.verbs())]
+    words = ["awk", "-f", ROOT / "tests/bin/manpage.awk", LIB / "flatq", *(LIB / verb for verb in headers.verbs())]
     page = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout.replace("\\-", "-")
     index = page.partition("\n.SH OPTIONS\n")[2].partition("\n.SH")[0]
     assert [line.split(" ", 1)[1] for line in index.splitlines() if line.startswith(".B ")] == list(headers.options())

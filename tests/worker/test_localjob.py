@@ -105,6 +105,17 @@ def test_a_pid_file_that_is_stale(flatq, tmp_path):
     assert not file.exists()
 
 
+def test_a_pid_file_that_names_the_worker_of_another(shell, flatq, tmp_path):
+    """Both files have the same base name. A worker is refused only if the other one was started with this file, however its path was written."""
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    process = flatq.start("work", "--pid-file", "b/pid", "--", "true", cwd=tmp_path)
+    wait_for((tmp_path / "b/pid").exists, "the worker has its pid file")
+    (tmp_path / "a/pid").write_text(f"{process.pid}\n")
+    refused(flatq("work", f"--pid-file={tmp_path}/b/pid", "-w", "0", "--", "true"), 75, "work")
+    flatq("work", "--pid-file", "a/pid", "-w", "0", "--", "true", cwd=tmp_path, check=0)
+
+
 def test_a_pid_file_that_cannot_be(flatq, tmp_path, stub):
     """The pid file's path is a directory, or the file cannot be put there. No part of the try stays. A file's name may begin like an option."""
     place = tmp_path / "place"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from conftest import wait_for
-from engine import alive, children, clock, command_of, empty, lies, on_terminal, pop, push, refused, words_of  # noqa: F401
+from engine import alive, children, clock, command_of, empty, lies, loop, on_terminal, pop, push, refused, stop_and_fill, stranger, words_of  # noqa: F401
 
 from flatq.crashlab.gate import processes
 
@@ -215,6 +215,35 @@ def test_closed_and_empty_ends_it(shell, flatq, spool):
     flatq("close", check=0)
     assert ended(process, 0) == (b"last", b"")
     nothing_left(process, spool)
+
+
+def test_of_a_closed_queue_it_tries_again_what_has_failed(shell, flatq, spool):
+    push(flatq, b"x")
+    flatq("close", check=0)
+    done = flatq("work", "-d", "1", "--", "sh", "-c", 'cat; [ "$FLATQ_TRIES" = 2 ]', input=b"", check=0)
+    assert done.out == b"xx" and flatq("list", "default", check=0).out == b""
+
+
+def test_the_messages_of_the_worker_cannot_be_written(shell, flatq):
+    """Standard error is a file on a full disk, or closed."""
+    for redirection in ("2>/dev/full", "2>&-"):
+        for body in (b"1", b"2"):
+            push(flatq, body)
+        command = ["dash", "-c", f'exec "$@" {redirection}', "dash", *flatq.command("work", "-w", "0", "-m", "1", "--", "false")]
+        assert subprocess.run(command, env=flatq.env, timeout=100).returncode == 0
+        refused(flatq("pop"), 66)
+
+
+def test_a_worker_without_alarms(shell, flatq):
+    """It could neither renew leases nor end a command. Some shells can set a trap for a signal that their caller ignores."""
+    push(flatq, b"x")
+    command = ["dash", "-c", 'trap "" ALRM; exec "$@"', "dash", *flatq.command("work", "-w", "0", "-x", "1", "--", "sh", "-c", "exec sleep 60")]
+    done = subprocess.run(command, env=flatq.env, timeout=100, capture_output=True)
+    if done.returncode == 70:
+        assert done.stdout == b"" and b"ALRM" in done.stderr
+        assert pop(flatq) == b"x"
+    else:
+        assert (done.returncode, b"timeout" in done.stderr) == (0, True), done
 
 
 def test_several_queues_at_the_same_time(shell, flatq, spool):
@@ -496,6 +525,21 @@ def test_a_struck_sleeper_is_replaced(shell, flatq, spool, hold, number):
     nothing_left(process, spool, pid)
 
 
+@pytest.mark.parametrize("shell", ["dash", "bash"], indirect=True)
+def test_a_stopped_watchdog_goes_on(flatq, spool, hold):
+    """Its pipe is full. The worker would wait in a write to it, and renew no lease."""
+    push(flatq, b"x")
+    process = flatq.start("work", "-t", "1", "-n", "1", "--", "sh", "-c", HOLD, "sh", hold)
+    held(hold)
+    stop_and_fill(copies(process)[0])
+    touched = (spool / "default/log").read_text().count(" touch ")
+    # the first renewal may have been under way before
+    wait_for(lambda: (spool / "default/log").read_text().count(" touch ") > touched + 1, "the lease is renewed")
+    (hold / "go").touch()
+    ended(process, 0)
+    assert listed(flatq) == []
+
+
 def test_a_killed_sleeper_does_not_let_a_command_run_on(flatq, spool, hold):
     push(flatq, b"x")
     process = flatq.start("work", "-x", "1", "-n", "1", "-d", "9", "--", "sh", "-c", HOLD, "sh", hold)
@@ -516,6 +560,46 @@ def test_a_worker_that_gets_no_other_watchdog_gives_back(flatq, spool, hold, stu
     assert err.count(b"\n") == 1, err
     assert (hold / "bodies").read_bytes() == b"first"
     assert listed(flatq)[0][1:] == ("ready", 0, "")
+
+
+def test_a_killed_feeder_whose_number_another_process_has(shell, flatq, hold, stranger):
+    """The command read a part of its message. The worker must not take the other process for the feeder, and delete the message."""
+    push(flatq, os.urandom(1000000))
+    process = flatq.start("work", "-w", "0", "-n", "1", "-d", "9", "--", "sh", "-c", HOLD, "sh", hold)
+    pipe = os.readlink(f"/proc/{held(hold)}/fd/0")
+
+    def writer():
+        """The program that decodes the message, once it waits for the command to read."""
+        return next((one for one in session_left(process.pid) if command_of(one) == "base64" and os.readlink(f"/proc/{one}/fd/1") == pipe), None)
+
+    decoder = wait_for(writer, "the message is fed")
+    feeder = parent_of(decoder)
+    for pid in (feeder, decoder):
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: not Path(f"/proc/{pid}").exists(), "its number is free")
+    stranger(feeder)
+    (hold / "go").touch()
+    assert b"unfed, again in 9 s" in ended(process, 0)[1]
+    assert (hold / "body").stat().st_size < 1000000
+    assert listed(flatq)[0][1:3] == ("delayed", 1)
+
+
+STRUCK = {
+    "the command": "work_job=$pid work_job_named=$named; work_end_job TERM 200",
+    "a sleeper": 'work_clock=$pid work_clock_words=" VTALRM:$named"; work_alarm_end',
+    "the worker": "work_self=$pid work_owner=$named; work_alarm_clock 0.01",
+}
+
+
+@pytest.mark.parametrize("struck", STRUCK)
+def test_a_signal_is_not_for_another_process_with_the_same_number(shell, flatq, stranger, struck):
+    """A part of the worker signals what it takes for another part of it, which ended long ago."""
+    script = f"""pid=$1 named=$1-000000000001; . "$lib/engine/common.sh"; shell_reset; need worker/run
+        work_tools; clock_read; {STRUCK[struck]}"""
+    other = stranger()
+    loop(flatq, 'exec "$sh" -c "$2" sh "$1"', other.pid, "FLATQ_VERB=work; " + script, timeout=60)
+    with pytest.raises(subprocess.TimeoutExpired):
+        other.wait(0.2)
 
 
 def test_a_message_that_workers_die_of_is_buried(flatq, spool, hold):

@@ -88,3 +88,5 @@ words_number() {
 words_id() {
   words_number "$1" 18446744073709551615 && job_id=$number && [ -z "$rest" ]
 }
+
+part='doors/beanstalk/read'

@@ -1,6 +1,7 @@
 # doors/beanstalk/reader.sh - what the child runs that reads from the client while a connection waits. It may have read nothing else of flatq
 
-client_reads() {
+# client_reader_run - read a line from the client (4) and store it in $client_line; at its end, store also a line `end`. Then wake the connection
+client_reader_run() {
   exec 2>/dev/null
   trap - EXIT
   trap '' HUP INT TERM
@@ -14,3 +15,5 @@ end"
   [ ! -p "$wait_fifo" ] || printf '\n' 1<>"$wait_fifo"
   exit $client_code
 }
+
+part='doors/beanstalk/reader'

@@ -1,6 +1,6 @@
 # doors/beanstalk/say.sh - write answers of beanstalkd's protocol: a line, or a line and bytes
 
-need doors/door doors/beanstalk/tally
+need doors/door engine/take doors/beanstalk/tally
 
 # reply TEXT - write one line to the client; if that fails, the client is gone: end
 reply() {
@@ -8,15 +8,16 @@ reply() {
   printf '%s\r\n' "$1" 2>/dev/null || exit 74
 }
 
-# reply_of CODE ANSWER - answer ANSWER if CODE is 0, else beanstalkd's answer for CODE (69: the tube is gone). small-stalk has one answer for all
+# reply_of CODE ANSWER - answer ANSWER if CODE is 0, else beanstalkd's answer for CODE (65: a conf is damaged; 69: the tube is gone). small-stalk has one
+# answer for all
 reply_of() {
   case $1 in
   0) reply "$2" ;;
-  65 | 66 | 69) reply NOT_FOUND ;;
+  66 | 69) reply NOT_FOUND ;;
   *)
     printf '%s: %s\n' "$FLATQ_VERB" "$why" >&2
-    case $1.$stalk_length in
-    7[45].1) reply OUT_OF_MEMORY ;;
+    case $1.$stalk_beanstalkd in
+    65.1 | 7[45].1) reply OUT_OF_MEMORY ;;
     *) reply INTERNAL_ERROR ;;
     esac ;;
   esac
@@ -24,13 +25,14 @@ reply_of() {
 
 # reply_job WORD - answer WORD, id, length (not in small-stalk) and the bytes of the message in the slip_ variables
 reply_job() {
-  reply_body "$1" "$id${stalk_length:+ $slip_size}"
+  reply_body "$1" "$id${stalk_beanstalkd:+ $slip_size}"
 }
 
 # reply_body WORD TEXT - answer WORD, a blank, TEXT and CRLF, the message's bytes, CRLF. A small answer goes out in one write, since TCP would
 # hold back a second one until the client has acknowledged the first, which takes 40 ms. So code the lines in base64 too, and let one
 # `base64 -d` write everything: it accepts several pieces put together. DQo= is CRLF
 reply_body() {
+  body_own || exit 74
   tally_write
   door_reply "$slip_size"
   reply_code=
@@ -47,7 +49,7 @@ DQo=
 EOF
     return 0
   fi
-  door_pieces
+  door_nodelay
   printf '%s %s\r\n' "$1" "$2" 2>/dev/null || exit 74
   # After half a body, only the end of the connection can follow
   base64 -d "$q/body/$slip_id" 2>/dev/null || exit 74
@@ -80,6 +82,8 @@ code_text() {
 reply_text() {
   tally_write
   door_reply ${#text}
-  [ ${#text} -lt 1000 ] || door_pieces
+  [ ${#text} -lt 1000 ] || door_nodelay
   printf 'OK %s\r\n%s\r\n' ${#text} "$text" 2>/dev/null || exit 74
 }
+
+part='doors/beanstalk/say'

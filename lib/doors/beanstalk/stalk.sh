@@ -35,11 +35,11 @@ door_die() {
 
 # door_busy - replaces that of doors/door.sh: answer the first command with an error
 door_busy() {
-  if [ -n "$stalk_length" ]; then printf 'OUT_OF_MEMORY\r\n'; else printf 'INTERNAL_ERROR\r\n'; fi 2>/dev/null
+  if [ -n "$stalk_beanstalkd" ]; then printf 'OUT_OF_MEMORY\r\n'; else printf 'INTERNAL_ERROR\r\n'; fi 2>/dev/null
   exit 75
 }
 
-# door_turn - replaces that of doors/door.sh: while we wait, a child reads from the client (client_left)
+# door_turn - replaces that of doors/door.sh: while we wait, a child reads from the client (client_is_gone)
 door_turn() {
   :
 }
@@ -63,8 +63,8 @@ stalk_close() {
   door_end "$door_code"
 }
 
-# door_find ID - message_search, after putting back jobs whose owner is dead or whose time is over
-door_find() {
+# job_find ID - message_search, after putting back jobs whose owner is dead or whose time is over
+job_find() {
   [ ${#1} -le 12 ] || return 66
   pad "$1" 000000000000
   find_id=$padded
@@ -78,9 +78,9 @@ door_find() {
   esac
 }
 
-# door_find_free ID - as door_find, for a job that nobody holds
-door_find_free() {
-  door_find "$1" || return $?
+# job_find_free ID - as job_find, for a job that nobody holds
+job_find_free() {
+  job_find "$1" || return $?
   case $slip_path in
   "$q"/out/*) return 66 ;;
   esac
@@ -88,7 +88,7 @@ door_find_free() {
 
 # id_command COUNTER FUNCTION TEXT - run a command whose only argument is an id
 id_command() {
-  words_id "$3" || { reply BAD_FORMAT; return $?; }
+  words_number "$3" 18446744073709551615 && job_id=$number && [ -z "$rest" ] || { reply BAD_FORMAT; return $?; }
   [ -z "$1" ] || tally "$1"
   "$2"
 }
@@ -105,7 +105,7 @@ bare_command() {
 do_reserve() {
   door_worker=1
   clock_read
-  jobs_soon
+  jobs_soon_due
   if [ -n "$soon_due" ] && ! [ "$now" \< "$soon_due" ]; then
     tubes_take "$owner" || { reply DEADLINE_SOON; return $?; }
     reply_job RESERVED
@@ -134,21 +134,21 @@ do_reserve() {
 
 do_delete() {
   clock_read
-  job_held "$job_id"
+  job_take_or_keep "$job_id"
   delete_code=$?
-  [ $delete_code -ne 66 ] || { door_find_free "$job_id"; delete_code=$?; }
+  [ $delete_code -ne 66 ] || { job_find_free "$job_id"; delete_code=$?; }
   [ $delete_code -eq 0 ] || { reply_of $delete_code; return $?; }
   message_delete
   delete_code=$?
   [ $delete_code -ne 0 ] || tally "tube-cmd-delete/$queue"
   case $slip_path in
-  "$q"/out/*) job_kept $delete_code DELETED ;;
+  "$q"/out/*) job_reply $delete_code DELETED ;;
   *) reply_of $delete_code DELETED ;;
   esac
 }
 
-# job_kept CODE ANSWER - reply_of; if the command failed, put the job, which job_mine took from the list, back into it
-job_kept() {
+# job_reply CODE ANSWER - as reply_of; if the command failed, first enter the job again in `jobs`, from which job_take took it
+job_reply() {
   [ "$1" -eq 0 ] || [ ! -e "$slip_path" ] || { taken=${slip_path##*/}; jobs_add; }
   reply_of "$@"
 }
@@ -158,3 +158,5 @@ do_peek() {
   queue_open "$used" && message_first "$1" || { reply_of $?; return $?; }
   reply_job FOUND
 }
+
+part='doors/beanstalk/stalk'

@@ -9,14 +9,20 @@
 #
 # These are only statistics: losing them in a crash harms no message.
 
-need engine/process
+need engine/process engine/spool
 
 # tally_begin - create this connection's file. launch passes the door's instance in door_of
 tally_begin() {
   door_instance=$FLATQ_DIR/.doors/$door_of
+  tally_own || return $?
   [ -d "$door_instance" ] || mkdir -p "$door_instance" 2>/dev/null || { disk_failed "$FLATQ_DIR" 'door'; return $?; }
   tally_file=$door_instance/$owner tallies=' connections=1 ' tally_added=0 watch_new='' tally_new=''
   tally_write
+}
+
+# tally_own - in a group's spool, return 74 if a name that we read or write is a link: another member may have made it
+tally_own() {
+  [ -z "$spool_shared" ] || no_links "$FLATQ_DIR/.doors" "$door_instance" "$door_instance"/*
 }
 
 # tally NAME - add one to a counter
@@ -46,7 +52,7 @@ word_take() {
   words="$words $*${1:+ }"
 }
 
-# tally_write - write what changed, or all if that is short, or as long as what was added to the file since (R8)
+# tally_write - write the file of this connection: all of it if that is short, or if as much as that was added since; else add what changed (R8)
 tally_write() {
   # Count what was put back since (engine/settle.sh)
   while [ "${putbacks:-0}" -gt 0 ]; do
@@ -54,7 +60,7 @@ tally_write() {
     tally job-timeouts
   done
   tally_state="$used $door_producer $door_worker $door_waiting" tally_long=$((${#watched} + ${#tallies}))
-  if [ -h "$tally_file" ]; then
+  if [ -h "$tally_file" ] || [ -h "$door_instance" ] || [ -h "$FLATQ_DIR/.doors" ]; then
     :
   elif [ $tally_long -le 4096 ] || [ "$tally_added" -gt $tally_long ]; then
     tally_added=0
@@ -66,15 +72,16 @@ tally_write() {
   watch_new='' tally_new=''
 }
 
-# tally_lock - wait for the lock of the counters, on descriptor 7, held until `exec 7>&-`. Without it, counts could be missed
+# tally_lock - wait for the lock of the counters, on descriptor 7, held until `exec 7>&-`. Without it, counts could be missed. Links may have been made
+# while we waited
 tally_lock() {
-  command exec 7>>"$door_instance/lock" && flock 7 7>&7
+  tally_own && command exec 7>>"$door_instance/lock" && flock 7 7>&7 && tally_own
 } 2>/dev/null
 
 # tally_end - keep the counters beyond the connection's end
 tally_end() {
   tally_write
-  tally_lock
+  tally_lock || { exec 7>&-; return 0; }
   printf '%s%s\n' "${tally_file##*/}" "$tallies" >>"$door_instance/gone" && rm -f "$tally_file"
   # Only now and then, chosen by the last digits of the time
   clock_read
@@ -87,13 +94,14 @@ tally_end() {
 # tally_fold - make one line of those in `gone`, which grows with each connection. CRASH: counters may be lost
 tally_fold() {
   mv -f "$door_instance/gone" "$door_instance/fold.$owner" || return 0
-  awk -v "name=$owner.sum" '
+  # A new file: another member may make a link of that name now
+  (set -C && exec awk -v "name=$owner.sum" '
     {
       if ($1 in seen) next
       seen[$1]
       for (i = 2; i <= NF; i++) { at = index($i, "="); if (at) sum[substr($i, 1, at - 1)] += substr($i, at + 1) }
     }
-    END { printf "%s", name; for (one in sum) printf " %s=%d", one, sum[one]; print "" }' "$door_instance/fold.$owner" >>"$door_instance/gone"
+    END { printf "%s", name; for (one in sum) printf " %s=%d", one, sum[one]; print "" }' "$door_instance/fold.$owner" >"$door_instance/gone")
   rm -f "$door_instance/fold.$owner"
 } 2>/dev/null
 
@@ -116,7 +124,7 @@ tally_read() {
 # tally_sum - print `NAME N`: the sum of each counter, and `using/TUBE`, `watching/TUBE`, `waiting/TUBE`, `producers`, `workers`, `waiting`
 # and `open` over living connections. Run it in a process of its own, which holds the lock until it ends
 tally_sum() {
-  tally_lock
+  tally_lock || return 74
   tally_read
   # shellcheck disable=SC2086 # paths: the spool's own may have blanks
   (
@@ -162,3 +170,5 @@ tally_sum() {
       }' "$@"
   )
 }
+
+part='doors/beanstalk/tally'

@@ -18,7 +18,7 @@ tubes_take() {
     '')
       [ -z "$tubes_looked" ] || return 66
       tubes_looked=1
-      for tube in $watched; do ! tube_open "$tube" || queue_reclaim || return $?; done
+      for tube in $watched; do ! tube_open "$tube" || tube_reclaim || return $?; done
       continue ;;
     esac
     queue_open "$tubes_queue" || continue
@@ -26,7 +26,11 @@ tubes_take() {
     take_found
     tubes_code=$?
     [ $tubes_code -ne 0 ] || jobs_add
-    [ $tubes_code -eq 66 ] || return $tubes_code
+    # RACE: another process was faster, or dropped the queue: look again
+    case $tubes_code in
+    66 | 69) ;;
+    *) return $tubes_code ;;
+    esac
   done
 }
 
@@ -36,7 +40,7 @@ tubes_first() {
   for tube in $watched; do
     tube_open "$tube" || continue
     tube_paused && continue
-    tube_over && { queue_reclaim || return $?; }
+    tube_any_lease_over && { tube_reclaim || return $?; }
     queue_tend
     queue_scan
     [ -n "$scan_place" ] || continue
@@ -52,13 +56,21 @@ tube_open() {
   [ -e "$FLATQ_DIR/$name_disk/lock" ] && queue_open "$1"
 }
 
+# tube_reclaim - queue_reclaim, for a taker. RACE: it is no error if another process drops the queue meanwhile
+tube_reclaim() {
+  queue_reclaim
+  tube_code=$?
+  [ $tube_code -ne 69 ] || return 0
+  return $tube_code
+}
+
 # tube_wake - wake all that wait in .doors/wait: one that waits for a tube that did not exist may not be entered in its queue yet
 tube_wake() {
   [ ! -d "$FLATQ_DIR/.doors/wait" ] || wake "$FLATQ_DIR/.doors/wait" 1000
 }
 
-# tube_over - return whether a lease in $q has ended
-tube_over() {
+# tube_any_lease_over - return whether a lease in $q has ended
+tube_any_lease_over() {
   for tube_path in "$q"/out/*; do
     ! lease_over "${tube_path##*.}" || return 0
   done
@@ -90,8 +102,8 @@ jobs_add() {
   jobs="$jobs$id,$queue,$taken "
 }
 
-# job_mine ID - take the job out of `jobs`; set q, queue, slip_path, taken and the slip_ variables. Return 66 if we do not hold it (any more)
-job_mine() {
+# job_take ID - take the job out of `jobs`; set q, queue, slip_path, taken and the slip_ variables. Return 66 if we do not hold the job, or no longer
+job_take() {
   word_take "$jobs" "$1," || return 66
   jobs=$words taken=${word#*,}
   queue_open "${taken%%,*}" || return $?
@@ -111,10 +123,10 @@ job_mine() {
   return $job_code
 }
 
-# job_held ID - as job_mine, but keep the job if it could not be looked at
-job_held() {
+# job_take_or_keep ID - as job_take, but leave the job in `jobs` if we could not look at it
+job_take_or_keep() {
   held_jobs=$jobs
-  job_mine "$1"
+  job_take "$1"
   held_code=$?
   case $held_code in
   0 | 66 | 69) ;;
@@ -128,22 +140,24 @@ jobs_back() {
   while [ "$jobs" != ' ' ]; do
     job_id=${jobs# }
     clock_read
-    job_mine "${job_id%%,*}" && message_release '' 0 uncounted
+    job_take "${job_id%%,*}" && message_release '' 0 uncounted
   done
 }
 
-# jobs_soon - set soon_due to one second before the first lease of the held jobs ends; empty: none is held, or the dialect has no such margin
+# jobs_soon_due - set soon_due to one second before the first lease of the held jobs ends; empty: none is held, or the dialect has no such margin
 # (small-stalk). Drop jobs whose lease is over
-jobs_soon() {
+jobs_soon_due() {
   soon_due=
   for job in $jobs; do
     job_deadline=${job##*.}
     if lease_over "$job_deadline"; then
-      job_mine "${job%%,*}" || :
+      job_take "${job%%,*}" || :
       continue
     fi
     [ -n "$soon_due" ] && ! [ "$job_deadline" \< "$soon_due" ] || soon_due=$job_deadline
   done
-  [ -n "$stalk_length" ] || soon_due=
+  [ -n "$stalk_beanstalkd" ] || soon_due=
   [ -z "$soon_due" ] || { clock_sub 1 "$soon_due"; soon_due=$earlier; }
 }
+
+part='doors/beanstalk/tube'

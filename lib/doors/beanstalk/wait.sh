@@ -3,7 +3,7 @@
 need doors/door engine/spool engine/wait doors/beanstalk/tube doors/beanstalk/reader
 
 # tubes_wait OWNER DEADLINE - as tubes_take, but wait until DEADLINE (by the clock; `none`). Return 66 if DEADLINE has come; 1 if the client
-# has left (client_left); 75 if the lease of a held job ends within a second. Meanwhile client_ask watches the client. The caller answers, then
+# has left (client_is_gone); 75 if the lease of a held job ends within a second. Meanwhile client_read_ahead watches the client. The caller answers, then
 # calls wait_leave, so that the client does not wait for that
 tubes_wait() {
   tubes_owner=$1 tubes_deadline=$2 tubes_last='' take_code=74 wait_queues=$watched
@@ -12,11 +12,12 @@ tubes_wait() {
   set -- $watched
   tubes_few=
   [ $# -gt 8 ] || tubes_few=1
-  client_ask
-  wait_until "$tubes_deadline" tubes_enter tubes_again tubes_due
+  client_read_ahead
+  wait_until "$tubes_deadline" tubes_enter tubes_again tubes_wait_due
 }
 
-# tubes_enter - enter us in each watched queue. Create a few missing ones; with many, the first put creates each, and looks in .doors/wait
+# tubes_enter - the ENTER of wait_until for tubes_wait: enter us in each watched queue. If we watch few, create those that are missing; if many, also
+# enter us in .doors/wait, where the first put to a new queue looks
 tubes_enter() {
   tubes_none=
   for tube in $watched; do
@@ -29,6 +30,7 @@ tubes_enter() {
   [ -z "$tubes_none" ] || wait_enter_new
 }
 
+# tubes_again - the TAKE of wait_until for tubes_wait
 tubes_again() {
   # The deadline has passed: take once more, quickly
   [ "$tubes_deadline" = none ] || [ "$now" \< "$tubes_deadline" ] || tubes_last=once
@@ -36,34 +38,35 @@ tubes_again() {
   tubes_take "$tubes_owner" $tubes_last
   tubes_code=$?
   [ $tubes_code -eq 66 ] || return $tubes_code
-  ! client_left || return 1
-  jobs_soon
+  ! client_is_gone || return 1
+  jobs_soon_due
   [ -z "$soon_due" ] || [ "$now" \< "$soon_due" ] || return 75
   return 66
 }
 
-tubes_due() {
+# tubes_wait_due - the DUE of wait_until for tubes_wait: set wait_due to the time when a watched tube may have a job, or soon_due has come
+tubes_wait_due() {
   for tube in $watched; do
     tube_open "$tube" || continue
     # Jobs that are due in a paused tube stay there: wait for the end of the pause, or we would wake at once
-    if tube_paused; then due_least "$paused_until"; else wait_due_of; fi
+    if tube_paused; then wait_due_lower "$paused_until"; else wait_due_queue; fi
   done
-  [ -z "$soon_due" ] || due_least "$soon_due"
+  [ -z "$soon_due" ] || wait_due_lower "$soon_due"
 }
 
-# client_ask - while this process waits, let a child read the client's next line, or its end, into client_line, where line_next takes it. One
+# client_read_ahead - while this process waits, let a child read the client's next line, or its end, into client_line, where line_next takes it. One
 # child at a time. If the line cannot be stored, end the connection: what follows it may be a job's body
-client_ask() {
+client_read_ahead() {
   [ -z "$client_reader" ] || return 0
   client_line=$FLATQ_DIR/.wait/$owner.$nonce.line
   if [ -n "$wait_pdeathsig" ] && [ -z "${FLATQ_GUARD:-}" ]; then
     # Without a guard, nobody else would end a child whose parent was killed, and it would keep the connection open. RACE: if the parent was
     # killed before setpriv, no signal comes. mksh closes descriptors above 2 in a program, unless they are named
     # shellcheck disable=SC2016,SC2086 # the child expands it; words
-    { exec $wait_pdeathsig sh -c '. "$1/doors/beanstalk/reader.sh"; owner=$2 client_line=$3 wait_fifo=$4; [ "$PPID" != "${2%-*}" ] || client_reads' client "$lib" \
+    { exec $wait_pdeathsig sh -c '. "$1/doors/beanstalk/reader.sh"; owner=$2 client_line=$3 wait_fifo=$4; [ "$PPID" != "${2%-*}" ] || client_reader_run' client "$lib" \
       "$owner" "$client_line" "$wait_fifo" 4<&4; } &
   else
-    client_reads &
+    client_reader_run &
   fi
   client_reader=$!
 }
@@ -77,9 +80,9 @@ reader_lives() {
   return 1
 }
 
-# client_left - return whether the child has seen the client's end. If the child has read a command, nothing more is read, so look at the
+# client_is_gone - return whether the child has seen the client's end. If the child has read a command, nothing more is read, so look at the
 # connection instead (client_half: it ended, and input is still to be read)
-client_left() {
+client_is_gone() {
   if [ ! -e "$client_line" ]; then
     reader_lives && return 1
     # It was killed, and nobody knows how much it has read: end, as line_read does. RACE: it may just have finished
@@ -90,9 +93,11 @@ client_left() {
   if [ -n "${FLATQ_GUARD:-}" ] && ! door_ncat_lives; then
     client_half=1
   elif [ -n "$door_inode" ]; then
-    door_row && [ "$door_state" = 01 ] || client_half=1
-  elif [ -z "${FLATQ_GUARD:-}" ] && door_hung; then
+    { door_row || door_row; } && [ "$door_state" = 01 ] || client_half=1
+  elif [ -z "${FLATQ_GUARD:-}" ] && door_half_closed; then
     client_half=1
   fi
   [ -n "$client_half" ]
 }
+
+part='doors/beanstalk/wait'

@@ -21,38 +21,42 @@ tube_count() {
   count_urgent=$count_total
 }
 
-# tube_known NAME - return whether the tube exists: it has messages, or a connection uses or watches it. `default` always exists
+# tube_known NAME - return 0 if the tube exists: it has messages, or a connection uses or watches it. `default` always exists. 66: look twice, since one
+# look may fail; 74: unknown
 tube_known() {
   [ "$1" != default ] || return 0
-  tubes_sum
-  case $tubes_names in
-  *"
+  for tube_try in 1 2; do
+    tubes_sum || return $?
+    case $tubes_names in
+    *"
 $1
 "*) return 0 ;;
-  esac
-  return 1
+    esac
+  done
+  return 66
 }
 
-# tubes_sum - set tubes_tally to the sums over all connections, and tubes_names to the names, one a line, with a newline before and after each
+# tubes_add - set tubes_tally to the sums over all connections
+tubes_add() {
+  need engine/proof
+  tubes_tally=$(tally_sum && printf end) && capture "$tubes_tally" && tubes_tally=$captured || { why='the connections cannot be counted'; return 74; }
+}
+
+# tubes_sum - set tubes_tally, and tubes_names to the names, one a line, with a newline before and after each
 tubes_sum() {
-  need engine/window
-  tubes_tally=$(tally_sum)
+  need engine/proof engine/window
+  tubes_add || return $?
+  # `/`, which is no tube, ends the list (R6)
   tubes_names=$({
-    printf 'default\n'
-    printf '%s\n' "$tubes_tally" | sed -n 's/^\(using\|watching\)\/\(.*\) [0-9]*$/\2/p'
-    tubes_used
-  } | awk '!seen[$0]++')
+    printf 'default\n' && { printf '%s\n' "$tubes_tally" | sed -n 's/^\(using\|watching\)\/\(.*\) [0-9]*$/\2/p'; } && each_queue tubes_print && printf '/\n'
+  } | awk '$0 == "/" { whole = 1; exit } !seen[$0]++ { print } END { if (whole) print "end" }') && capture "$tubes_names" ||
+    { why='the tubes cannot be listed'; return 74; }
   tubes_names="
-$tubes_names
+$captured
 "
 }
 
-# tubes_used - print the names of all queues that have a message. Sets q: run it in a process of its own
-tubes_used() {
-  each_queue tubes_print
-}
-
-# tubes_print NAME PATH - print the name if the queue has a message
+# tubes_print NAME PATH - print the name if the queue has a message. Sets q: run it in a process of its own
 tubes_print() {
   q=$2
   tubes_any "$q"/wal/* "$q"/fold/* "$q"/queue/* "$q"/head/*/* "$q"/out/* || windows delayed tubes_any count || windows buried tubes_any count || return 0
@@ -79,8 +83,7 @@ tubes_get() {
     "$1 "*) tubes_value=${tubes_line##* }; break ;;
     esac
   done
-  IFS=' 	
-'
+  IFS=$blanks
   set +f
 }
 
@@ -110,7 +113,7 @@ list_watched() {
 }
 
 list_tubes() {
-  tubes_sum
+  tubes_sum || { reply_of $?; return $?; }
   set -f
   # shellcheck disable=SC2086
   yaml_list $tubes_names
@@ -121,7 +124,7 @@ list_tubes() {
 stats_job() {
   clock_read
   clock_epoch "$now"
-  door_find "$job_id" || { reply_of $?; return $?; }
+  job_find "$job_id" || { reply_of $?; return $?; }
   slip_parse "$slip" || :
   stats_left=0
   case $slip_path in
@@ -141,8 +144,7 @@ stats_job() {
   IFS=-
   # shellcheck disable=SC2086 # timeouts, releases, buries, kicks
   set -- $slip_counts
-  IFS=' 	
-'
+  IFS=$blanks
   text='---
 '
   yaml id "$id" tube "$queue" state $stats_state pri "$stats_priority" age $((${epoch_time%??} - unpadded)) \
@@ -160,8 +162,7 @@ time_left() {
 stats_tube() {
   tally_write
   tubes_tally=
-  tube_known "$1" || { reply NOT_FOUND; return $?; }
-  [ -n "$tubes_tally" ] || tubes_tally=$(tally_sum)
+  tube_known "$1" && { [ -n "$tubes_tally" ] || tubes_add; } || { reply_of $?; return $?; }
   count_urgent=0 count_ready=0 count_reserved=0 count_delayed=0 count_buried=0 stats_pause=0 stats_left=0
   clock_read
   if queue_open "$1"; then
@@ -186,9 +187,8 @@ stats_tube() {
   reply_text
 }
 
-stats_all() {
-  tally_write
-  tubes_sum
+# stats_count_tubes - set stats_tubes to the number of tubes, and stats_urgent, stats_ready and so on to the sums over them
+stats_count_tubes() {
   stats_urgent=0 stats_ready=0 stats_reserved=0 stats_delayed=0 stats_buried=0 stats_tubes=0
   clock_read
   set -f
@@ -203,6 +203,12 @@ stats_all() {
     stats_urgent=$((stats_urgent + count_urgent)) stats_ready=$((stats_ready + count_ready)) stats_reserved=$((stats_reserved + count_reserved))
     stats_delayed=$((stats_delayed + count_delayed)) stats_buried=$((stats_buried + count_buried))
   done
+}
+
+stats_all() {
+  tally_write
+  tubes_sum || { reply_of $?; return $?; }
+  stats_count_tubes
   text='---
 '
   yaml current-jobs-urgent "$stats_urgent" current-jobs-ready "$stats_ready" current-jobs-reserved "$stats_reserved" \
@@ -230,3 +236,5 @@ stats_all() {
     os "$(uname -v)" platform "$(uname -m)"
   reply_text
 }
+
+part='doors/beanstalk/yaml'

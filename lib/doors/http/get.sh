@@ -7,23 +7,44 @@
 need doors/door engine/slip engine/spool engine/take doors/http/query doors/http/say doors/http/group doors/http/id doors/http/post
 
 do_get() {
+  get_parameters && get_take || return $?
+  if [ "$get_count" -eq 0 ]; then
+    queue=$groups slip_size=
+    [ -z "$group_any" ] || queue=
+    if [ "$get_code" -eq 66 ]; then say 204; else say_failed "$get_code"; fi
+    return $?
+  fi
+  get_logged=$get_list
+  get_send
+  # shellcheck disable=SC2086 # words
+  for get_taken in $get_logged; do
+    queue_open "${get_taken%%:*}" && slip_parse "${get_taken#*:}" && queue_log reserve
+  done
+}
+
+# get_parameters - set get_lease, get_wait, get_most, groups and group_any; return 1 if it has answered with an error
+get_parameters() {
   get_lease=60 get_wait=0 get_most=1 groups='' group_any=1
-  ! has visibility-timeout || { is_number "$p_visibility" 86400 && get_lease=$number; } || { say 422 'visibility-timeout must be 0 to 86400'; return $?; }
-  ! has wait || { is_number "$p_wait" 3600 && get_wait=$number; } || { say 422 'wait must be 0 to 3600'; return $?; }
-  ! has max || { is_number "$p_most" 100 && [ "$number" != 0 ] && get_most=$number; } || { say 422 'max must be 1 to 100'; return $?; }
-  ! has group-id || { group_name "$p_group" || { say_failed $?; return $?; }; groups=$group group_any=''; }
+  ! has visibility-timeout || { is_number "$p_visibility" 86400 && get_lease=$number; } || { say 422 'visibility-timeout must be 0 to 86400'; return 1; }
+  ! has wait || { is_number "$p_wait" 3600 && get_wait=$number; } || { say 422 'wait must be 0 to 3600'; return 1; }
+  ! has max || { is_number "$p_most" 100 && [ "$number" != 0 ] && get_most=$number; } || { say 422 'max must be 1 to 100'; return 1; }
+  ! has group-id || { group_name "$p_group" || { say_failed $?; return 1; }; groups=$group group_any=''; }
   # With one connection at a time, a GET that waits would keep out the POST that it waits for
   [ -z "${FLATQ_ONE:-}" ] || get_wait=0
-  [ "$get_wait" = 0 ] || [ -z "${FLATQ_GUARD:-}" ] || printf '\nl %s %s http\n' "$$" "$get_wait" >&3
   # With timeout 0 the message is visible again at once, so a second take would return the same one
   [ "$get_lease" != 0 ] || get_most=1
+}
+
+# get_take - take up to get_most messages, of different groups, and wait for the first; set get_count, get_list, and get_code if there are fewer
+get_take() {
+  [ "$get_wait" = 0 ] || [ -z "${FLATQ_GUARD:-}" ] || printf '\nl %s %s http\n' "$$" "$get_wait" >&3
   get_bytes=0 get_heads='' get_count=0
   while [ $get_count -lt "$get_most" ]; do
     groups_wait "$get_lease" "$get_wait"
     get_code=$?
     [ $get_code -eq 0 ] || break
     # The client may have gone while it waited
-    [ "$get_wait" = 0 ] || ! door_left || take_stop=1
+    [ "$get_wait" = 0 ] || ! door_client_gone || take_stop=1
     get_wait=0
     if [ ! -e "$q/body/$slip_id" ]; then
       take_back
@@ -41,18 +62,6 @@ do_get() {
   done
   [ -z "${FLATQ_GUARD:-}" ] || printf '\nl %s 0 http\n' "$$" >&3
   [ -z "$take_stop" ] || { door_gone=gone; exit 74; }
-  if [ $get_count -eq 0 ]; then
-    queue=$groups slip_size=
-    [ -z "$group_any" ] || queue=
-    if [ "$get_code" -eq 66 ]; then say 204; else say_failed "$get_code"; fi
-    return $?
-  fi
-  get_logged=$get_list
-  get_send
-  # shellcheck disable=SC2086 # words
-  for get_taken in $get_logged; do
-    queue_open "${get_taken%%:*}" && slip_parse "${get_taken#*:}" && queue_log reserve
-  done
 }
 
 # get_send - send what was taken
@@ -66,8 +75,8 @@ get_send() {
     say_head 200 "$slip_size" text/plain
     get_bytes=$slip_size
   fi
-  [ -z "$again" ] || door_pieces
-  door_room "$get_bytes" || exit 74
+  [ -z "$again" ] || door_nodelay
+  door_blocking "$get_bytes" || exit 74
   # Nothing follows the head of an empty message
   [ "$get_bytes" != 0 ] || get_list=
   printf '%s\r\n' "$headers" 2>/dev/null || exit 74
@@ -75,7 +84,7 @@ get_send() {
   # shellcheck disable=SC2086 # words
   set -- $get_heads
   for get_taken in $get_list; do
-    queue_open "${get_taken%%:*}" && slip_parse "${get_taken#*:}" || exit 74
+    queue_open "${get_taken%%:*}" && slip_parse "${get_taken#*:}" && body_own || exit 74
     if has max; then printf '%s %s %s %s\n' "$1" "$2" "$3" "$4" 2>/dev/null || exit 74; fi
     # From here on it keeps its lease, whatever signal comes
     get_list=${get_list#" $get_taken"}
@@ -93,3 +102,5 @@ get_cut() {
   esac
   exit 74
 }
+
+part='doors/http/get'

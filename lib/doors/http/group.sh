@@ -4,20 +4,9 @@
 # gets too long becomes `$sha1$` and the SHA-1 of it. This door hands out a message of a group only if no other is in flight, whichever door
 # or verb has that; verbs and other doors do not keep to this.
 
-need engine/spool engine/take engine/reclaim engine/settle engine/look engine/wait
+need engine/spool engine/bound engine/take engine/reclaim engine/settle engine/look engine/wait
 
-# sum_of PROGRAM COMMAND ... - set `sum` to what PROGRAM (md5sum, sha1sum, sha256sum) prints for COMMAND's output. COMMAND is the left side of a pipe, whose
-# exit status is lost, so it writes a word when it has finished (R6); PROGRAM prints only after its input has ended
-sum_of() {
-  sum_by=$1
-  shift
-  sum=$({ { "$@" 2>/dev/null && printf 'whole ' >&3; } | "$sum_by"; } 2>/dev/null 3>&1) && case $sum in
-  'whole '*' '*-) sum=${sum#whole } sum=${sum%% *} ;;
-  *) false ;;
-  esac || { why="$sum_by failed, or is missing"; return 70; }
-}
-
-# group_name PLAIN - set `group` to the queue of the group PLAIN; return 70 if sha1sum fails
+# group_name PLAIN - set `group` to the queue of the group PLAIN; return 70 or 74 if sha1sum fails
 group_name() {
   group=$1
   case $group in
@@ -36,6 +25,7 @@ groups_all() {
   each_queue groups_add
 }
 
+# groups_add NAME - add the queue to `groups`
 groups_add() {
   ! name_check "$1" || groups="$groups $1"
 }
@@ -93,7 +83,7 @@ group_free() {
   done
 }
 
-# groups_first - set group_first to that of `groups` which has nothing in flight and whose next message comes first; empty: there is none
+# groups_first - of those `groups` that have nothing in flight, set group_first to the one whose next message comes first; empty: there is none
 groups_first() {
   group_first='' group_least=
   for group in $groups; do
@@ -107,7 +97,7 @@ groups_first() {
   done
 }
 
-# groups_nothing - return 66 if it is proved that no group in `groups` has a free message and, if all were asked for, that there are no others;
+# groups_nothing - return 66 if it is proved that no group in `groups` has a free message and, if all were asked for, that there is no other group;
 # 0: look again; 74: unknown. One find looks at many groups; then look one by one at those where it found anything or failed
 groups_nothing() {
   need engine/proof
@@ -127,6 +117,14 @@ groups_nothing() {
           groups_some="$groups_some $1"
           for group_path in wal fold queue unfold head out delayed; do groups_paths="$groups_paths $group_disk/$group_path"; done ;;
         74) return 74 ;;
+        0)
+          # A dead owner may hold it, whom queue_tend looks for once a second
+          queue_reclaim || [ $? -ne 74 ] || return 74
+          group_busy
+          case $? in
+          1) return 0 ;;
+          74) return 74 ;;
+          esac ;;
         esac ;;
       66 | 69) ;;
       *) return $group_code ;;
@@ -142,6 +140,11 @@ groups_nothing() {
     done
   done
   [ -n "$group_any" ] || return 66
+  groups_unlisted
+}
+
+# groups_unlisted - return 66 if it is proved that the spool has no group but those in `groups`; 0 if it has; 74 if unknown
+groups_unlisted() {
   names_in "$FLATQ_DIR" || return $?
   # shellcheck disable=SC2086 # queues' names without blanks, and strange ones, which are none
   for group_disk in $names; do
@@ -189,6 +192,7 @@ groups_take() {
   done
 }
 
+# groups_take_locked - hand out the first message of $q, under its lock, if none is in flight
 groups_take_locked() {
   clock_read
   group_free || return $?
@@ -206,17 +210,19 @@ groups_wait() {
   group_deadline=$later
   # shellcheck disable=SC2086 # names without blanks
   wait_begin wait $groups || return $?
-  wait_until "$group_deadline" groups_enter groups_again wait_due_each
+  wait_until "$group_deadline" groups_enter groups_again wait_due_queues
   wait_leave
   return "$take_code"
 }
 
+# groups_enter - the ENTER of wait_until for groups_wait
 groups_enter() {
   [ -z "$group_any" ] || { wait_enter_new; groups_all; }
   wait_queues=$groups
-  wait_enter_each
+  wait_enter_queues
 }
 
+# groups_again - the TAKE of wait_until for groups_wait
 groups_again() {
   groups_take "$take_lease"
 }
@@ -225,11 +231,25 @@ groups_again() {
 # Set q, queue, slip_path and the slip_ variables; return 66 if it is gone, or was read again
 group_find() {
   clock_read
-  message_search "$receipt_id" || return $?
+  message_search "$receipt_id" || { group_code=$?; group_settled; return $group_code; }
   [ "$slip_nonce" = "$receipt_nonce" ] || { why='read again'; return 66; }
 }
 
-# group_touch SECONDS - hide the message that group_find has found until SECONDS from now; 0: show it at once
+# group_settled - set `queue`, for the log, to the queue of the message receipt_id, which is nowhere; empty if neither the push journal nor a place of
+# settled messages names it any more
+group_settled() {
+  [ -z "$journal_queue" ] || return 0
+  queue=
+  for group_path in "$FLATQ_DIR"/*/done/??????????."$receipt_id".*; do
+    [ -e "$group_path" ] || continue
+    group_path=${group_path%/done/*}
+    name_from_disk "${group_path##*/}"
+    queue=$name_queue
+  done
+}
+
+# group_touch SECONDS - let others see the message that group_find has found SECONDS from now; 0: at once. If its lease is over, or it is ready again,
+# this puts it in flight anew. Return 66 if it is buried or delayed
 group_touch() {
   case $slip_path in
   "$q"/out/*) if [ "$1" != 0 ] && lease_over "$slip_deadline"; then under_lock group_touch_ready "$1"; else message_touch "$1"; fi ;;
@@ -239,7 +259,8 @@ group_touch() {
   [ "$1" != 0 ] || wake "$q/wait"
 }
 
-# group_touch_ready SECONDS - hide a message that is ready again: this puts it in flight, so do it under the lock, as groups_take does
+# group_touch_ready SECONDS - put a message in flight whose lease was over; under the lock, as groups_take does. Return 66 if the group has another one
+# in flight
 group_touch_ready() {
   group_tries=
   clock_read
@@ -252,3 +273,5 @@ group_touch_ready() {
   *) why='not in flight'; return 66 ;;
   esac
 }
+
+part='doors/http/group'

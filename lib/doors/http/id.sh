@@ -11,6 +11,8 @@ need engine/spool
 
 # secret_read - set secret_keys to the 64 round keys; create a secret if there is none
 secret_read() {
+  # In a group's spool, another member may have made a link
+  [ -z "$spool_shared" ] || no_links "$FLATQ_DIR/.doors" "$FLATQ_DIR/.doors/secret" || return $?
   { read -r secret secret_rest <"$FLATQ_DIR/.doors/secret"; } 2>/dev/null || secret=
   [ ${#secret} -eq 32 ] || { secret_make && { read -r secret secret_rest <"$FLATQ_DIR/.doors/secret"; } 2>/dev/null; } ||
     { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return $?; }
@@ -32,6 +34,7 @@ secret_read() {
   done
 }
 
+# secret_pick N - set secret_word to the round key that word N of the secret gives at secret_sum
 secret_pick() {
   case $1 in
   0) secret_word=$secret_0 ;;
@@ -53,9 +56,12 @@ secret_make() {
   32*) ;;
   *) return 74 ;;
   esac
-  { printf '%s\n' "$secret" >"$secret_file"; } 2>/dev/null && sync_paths "$secret_file" || return $?
-  # If another process was faster, this fails, and we read that process's secret
-  ln "$secret_file" "$FLATQ_DIR/.doors/secret" 2>/dev/null
+  set -C
+  { printf '%s\n' "$secret" >"$secret_file"; } 2>/dev/null || { set +C; return 74; }
+  set +C
+  sync_paths "$secret_file" || return $?
+  # If another process was faster, this fails, and we read that process's secret. With a link to a directory, ln would go there
+  [ -h "$FLATQ_DIR/.doors/secret" ] || ln "$secret_file" "$FLATQ_DIR/.doors/secret" 2>/dev/null
   rm -f "$secret_file" 2>/dev/null
   [ -s "$FLATQ_DIR/.doors/secret" ] && sync_paths "$FLATQ_DIR/.doors" "$FLATQ_DIR"
 }
@@ -178,3 +184,5 @@ receipt_read() {
   pad "$word_1" 000000
   receipt_id=$receipt_id$padded
 }
+
+part='doors/http/id'

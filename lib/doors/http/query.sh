@@ -41,46 +41,50 @@ query_parse() {
   # shellcheck disable=SC2086 # parted
   set -- $query
   set +f
-  IFS=' 	
-'
+  IFS=$blanks
   for query_one in "$@"; do
-    query_name=${query_one%%=*}
-    # No parameter of ours has so long a name, however it is encoded
-    [ ${#query_name} -le 100 ] || continue
-    query_value=${query_one#"$query_name"}
-    query_value=${query_value#=}
-    case $query_name in
-    *%*) plain_of "$query_name" || bad 400 'bad percent-encoding'; query_name=$plain ;;
-    esac
-    case $query_name in
-    group-id | deduplication-id | visibility-timeout | wait | max | batch | queue) ;;
-    receipt-id)
-      [ ${#query_value} -le 200 ] || query_value=
-      plain_of "$query_value" || bad 400 'bad percent-encoding'
-      p_receipts="$p_receipts ${plain:-none}"
-      continue ;;
-    *) continue ;;
-    esac
-    case $p_names in
-    *" $query_name "*) say 422 "$query_name comes twice"; return 1 ;;
-    esac
-    p_names="$p_names$query_name "
-    [ ${#query_value} -le 1536 ] || { say 422 "$query_name is too long"; return 1; }
-    plain_of "$query_value" plus || bad 400 'bad percent-encoding'
-    case $query_name in
-    group-id) p_group=$plain ;;
-    deduplication-id) p_key=$plain ;;
-    visibility-timeout) p_visibility=$plain ;;
-    wait) p_wait=$plain ;;
-    max) p_most=$plain ;;
-    batch) p_batch=$plain ;;
-    queue) p_queue=$plain ;;
-    esac
-    case $query_name in
-    group-id | deduplication-id)
-      [ "$plain_count" -ge 1 ] && [ "$plain_count" -le 128 ] || { say 422 "$query_name has 1 to 128 characters"; return 1; } ;;
-    esac
+    query_take "$query_one" || return $?
   done
+}
+
+# query_take NAME=VALUE - note one parameter; ignore one of a name that is not known
+query_take() {
+  query_name=${1%%=*}
+  # No parameter of ours has so long a name, however it is encoded
+  [ ${#query_name} -le 100 ] || return 0
+  query_value=${1#"$query_name"}
+  query_value=${query_value#=}
+  case $query_name in
+  *%*) plain_of "$query_name" || bad 400 'bad percent-encoding'; query_name=$plain ;;
+  esac
+  case $query_name in
+  group-id | deduplication-id | visibility-timeout | wait | max | batch | queue) ;;
+  receipt-id)
+    [ ${#query_value} -le 200 ] || query_value=
+    plain_of "$query_value" || bad 400 'bad percent-encoding'
+    p_receipts="$p_receipts ${plain:-none}"
+    return 0 ;;
+  *) return 0 ;;
+  esac
+  case $p_names in
+  *" $query_name "*) say 422 "$query_name comes twice"; return 1 ;;
+  esac
+  p_names="$p_names$query_name "
+  [ ${#query_value} -le 1536 ] || { say 422 "$query_name is too long"; return 1; }
+  plain_of "$query_value" plus || bad 400 'bad percent-encoding'
+  case $query_name in
+  group-id) p_group=$plain ;;
+  deduplication-id) p_key=$plain ;;
+  visibility-timeout) p_visibility=$plain ;;
+  wait) p_wait=$plain ;;
+  max) p_most=$plain ;;
+  batch) p_batch=$plain ;;
+  queue) p_queue=$plain ;;
+  esac
+  case $query_name in
+  group-id | deduplication-id)
+    [ "$plain_count" -ge 1 ] && [ "$plain_count" -le 128 ] || { say 422 "$query_name has 1 to 128 characters"; return 1; } ;;
+  esac
 }
 
 # has NAME - return whether the parameter came
@@ -105,8 +109,7 @@ plain_of() {
   # shellcheck disable=SC2086 # parted
   set -- $1
   set +f
-  IFS=' 	
-'
+  IFS=$blanks
   plain_text "$1"
   shift
   for plain_piece in "$@"; do
@@ -183,3 +186,5 @@ letter_of() {
   while [ "$letter_n" -gt 0 ]; do letter=${letter#?} letter_n=$((letter_n - 1)); done
   letter=${letter%"${letter#?}"}
 }
+
+part='doors/http/query'

@@ -30,22 +30,7 @@ request_read() {
   clock_read
   request_began=$now
   [ -z "${FLATQ_GUARD:-}" ] || printf '\nr %s 431\n' "$$" >&3
-  [ ${#request_line} -le 8192 ] || bad 414 'the request line has more than 8192 bytes'
-  case $request_line in
-  *[!\ -~]*) bad 400 'the request line has strange bytes' ;;
-  *' '*' '*' '* | ' '* | *'  '*) bad 400 'the request line must be METHOD TARGET VERSION' ;;
-  *' '*' '*) method=${request_line%% *} version=${request_line##* } target=${request_line#* } target=${target% *} ;;
-  *) bad 400 'the request line must be METHOD TARGET VERSION' ;;
-  esac
-  case $method in
-  *[!A-Za-z0-9!#$%\&\'*+.^_\`\|~-]* | ????????????????????*) method=-; bad 400 'bad method' ;;
-  esac
-  case $version in
-  HTTP/1.0) keep='' ;;
-  HTTP/1.[1-9]) ;;
-  HTTP/[0-9].[0-9]) bad 505 'only HTTP/1.1 is supported' ;;
-  *) bad 400 'bad version of HTTP' ;;
-  esac
+  request_line_parse
   while request_line_read || bad 400 'the request was cut'; do
     [ -n "$request_line" ] || break
     fields=$((fields + 1)) head_bytes=$((head_bytes + ${#request_line}))
@@ -62,6 +47,26 @@ request_read() {
   # The part of the request that is not yet read
   [ "${length:-0}" = 0 ] || request_left=$length
   [ -z "$chunked" ] || request_left=some
+}
+
+# request_line_parse - set method, target and version, and unset keep for HTTP/1.0, from the first line of a request
+request_line_parse() {
+  [ ${#request_line} -le 8192 ] || bad 414 'the request line has more than 8192 bytes'
+  case $request_line in
+  *[!\ -~]*) bad 400 'the request line has strange bytes' ;;
+  *' '*' '*' '* | ' '* | *'  '*) bad 400 'the request line must be METHOD TARGET VERSION' ;;
+  *' '*' '*) method=${request_line%% *} version=${request_line##* } target=${request_line#* } target=${target% *} ;;
+  *) bad 400 'the request line must be METHOD TARGET VERSION' ;;
+  esac
+  case $method in
+  *[!A-Za-z0-9!#$%\&\'*+.^_\`\|~-]* | ????????????????????*) method=-; bad 400 'bad method' ;;
+  esac
+  case $version in
+  HTTP/1.0) keep='' ;;
+  HTTP/1.[1-9]) ;;
+  HTTP/[0-9].[0-9]) bad 505 'only HTTP/1.1 is supported' ;;
+  *) bad 400 'bad version of HTTP' ;;
+  esac
 }
 
 # request_field - split the header field in `request_line` into head_name and head_value, and take it
@@ -96,8 +101,7 @@ request_field() {
     # shellcheck disable=SC2086 # parted
     set -- $head_value
     set +f
-    IFS=' 	
-'
+    IFS=$blanks
     case $* in
     *[[:cntrl:]]*) bad 400 'a header field with control characters' ;;
     esac ;;
@@ -208,3 +212,5 @@ request_trailer() {
   "$request_line" | '' | *[!A-Za-z0-9!#$%\&\'*+.^_\`\|~-]*) bad 400 'a header field with a bad name' ;;
   esac
 }
+
+part='doors/http/read'

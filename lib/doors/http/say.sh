@@ -25,7 +25,7 @@ header() {
 # say_head STATUS LENGTH TYPE - write the answer up to its body
 say_head() {
   status=$1
-  say_left
+  request_skip
   status_reason "$1"
   say_date
   headers="HTTP/1.1 $1 $reason$cr
@@ -39,8 +39,8 @@ $headers"
   if [ -n "$keep" ]; then header Connection keep-alive; else header Connection close; fi
 }
 
-# say_left - skip the unread part of the request, or end the connection after this answer
-say_left() {
+# request_skip - skip the unread part of the request, or end the connection after this answer
+request_skip() {
   case $request_left in
   '') return 0 ;;
   [0-9] | [0-9][0-9] | [0-9][0-9][0-9] | [0-9][0-9][0-9][0-9] | [0-6][0-9][0-9][0-9][0-9])
@@ -58,12 +58,13 @@ say() {
 "
   say_head "$1" ${#say_text} "${3:-text/plain; charset=utf-8}"
   [ "$1" != 204 ] && [ "$method" != HEAD ] || say_text=
-  [ ${#say_text} -lt 1000 ] || [ -z "$again" ] || door_pieces
-  door_room ${#say_text} || exit 74
+  [ ${#say_text} -lt 1000 ] || [ -z "$again" ] || door_nodelay
+  door_blocking ${#say_text} || exit 74
   printf '%s\r\n%s' "$headers" "$say_text" 2>/dev/null || exit 74
   headers=
 }
 
+# post_line STATUS [TEXT] - add a line to post_lines, the answer to a request about several messages
 post_line() {
   post_lines="$post_lines$1${2:+ $2}
 "
@@ -123,8 +124,8 @@ request_log() {
   door_log "${method:--}" "${queue:--}" "$status" "${slip_size:--}" $((between_s * 1000 + between_c * 10))
 }
 
-# key_given - return whether the request has the key of API_KEY: as api-key, or as the password of Basic authentication, which a browser asks
-# for. Compare hashes, with a new salt in each connection, so that the time it takes tells nothing about the key
+# key_given - return 0 if the request has the key of API_KEY: as api-key, or as the password of Basic authentication, which a browser asks for; 1 if
+# not; 70 if sha1sum failed. Compare hashes, with a new salt in each connection, so that the time it takes tells nothing about the key
 key_given() {
   [ -n "${API_KEY:-}" ] || return 0
   if [ -z "$api_key" ]; then
@@ -138,9 +139,9 @@ EOF
     *) return 1 ;;
     esac
   fi
-  [ -n "${key_salt:-}" ] || { nonce_read; key_salt=$nonce; key_digest "$API_KEY"; key_hashed=$digest; }
-  key_digest "${api_key#x}"
-  [ -n "$digest" ] && [ "$digest" = "$key_hashed" ]
+  [ -n "${key_hashed:-}" ] || { nonce_read; key_salt=$nonce; key_digest "$API_KEY" || return $?; key_hashed=$digest; }
+  key_digest "${api_key#x}" || return $?
+  [ "$digest" = "$key_hashed" ]
 }
 
 # key_digest KEY - set `digest`. Use a here-document: under mksh `printf` is a program, and everybody can see a program's arguments
@@ -148,5 +149,7 @@ key_digest() {
   digest=$(sha1sum <<EOF
 $key_salt $1
 EOF
-  )
+  ) && [ -n "$digest" ] || { why='sha1sum failed, or is missing'; return 70; }
 }
+
+part='doors/http/say'

@@ -60,3 +60,5 @@ do_patch() {
   *) say_failed $patch_code ;;
   esac
 }
+
+part='doors/http/settle'

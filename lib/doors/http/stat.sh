@@ -4,13 +4,8 @@
 
 need engine/spool engine/bound
 
-# stat_rows - print `row QUEUE CLOSED READY DELAYED IN-FLIGHT BURIED OLDEST BOUND MOST-TRIES` for every queue. OLDEST is the number of seconds
-# since the oldest ready message was pushed
-stat_rows() {
-  each_queue stat_row
-}
-
-# stat_row NAME - print the row of the queue. If its conf is damaged, it has no limits
+# stat_row NAME - print `row QUEUE CLOSED READY DELAYED IN-FLIGHT BURIED OLDEST BOUND MOST-TRIES` for the queue. OLDEST is the number of seconds since
+# the oldest ready message was pushed. If its conf is damaged, it has no limits
 stat_row() {
   queue_open "$1" || return 0
   queue_conf || queue_bound=0 queue_most=0
@@ -44,7 +39,12 @@ stat_clock() {
 # group may write into them whatever they like, and only the lines in front are rows
 stat_text() {
   stat_clock 60
-  text=$({ stat_rows; printf 'logs\n'; stat_logs; } | awk -v "since=$stat_since" -v "now=$stat_now" -v "form=$1" '
+  text=$({ each_queue stat_row; printf 'logs\n'; stat_logs; } | stat_awk "$1") || { why='the queues cannot be read'; return 74; }
+}
+
+# stat_awk json|metrics - become a filter that makes the text of the rows, and of the lines of log behind `logs`
+stat_awk() {
+  exec awk -v "since=$stat_since" -v "now=$stat_now" -v "form=$1" '
     !logs && $1 == "row" { rows++; for (at = 2; at <= 10; at++) row[rows, at] = $at; next }
     $0 == "logs" { logs = 1; next }
     !logs { next }
@@ -87,5 +87,7 @@ stat_text() {
       head("flatq_done_last_minute", "Messages deleted or popped in the last minute.")
       for (at = 1; at <= rows; at++) printf "\nflatq_done_last_minute{queue=\"%s\"} %d", row[at, 2], gone[row[at, 2]]
     }
-    END { if (!logs) exit 1; if (form == "json") numbers(); else metrics() }') || { why='the queues cannot be read'; return 74; }
+    END { if (!logs) exit 1; if (form == "json") numbers(); else metrics() }'
 }
+
+part='doors/http/stat'

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import multiprocessing
 import os
+import random
 import shlex
 import signal
 import sys
@@ -117,11 +118,15 @@ def main(argv: list[str] | None = None) -> int:
         stream = files.enter_context(args.json.open("w")) if args.json else None
         pool = ProcessPoolExecutor(max(args.jobs, 1), initializer=_work)
         try:
-            for family in chosen:
-                tasks = (families[family](system, options, pool, work) if there or family in campaign.UNGATED
-                         else [functools.partial(campaign.missing, family, without)])
-                progress = report.Progress(family, len(tasks))
-                for found in campaign.execute(tasks, pool, family):
+            for names in [chosen] if args.limit is None else [[family] for family in chosen]:
+                tasks = [(family, task) for family in names for task in (
+                    families[family](system, options, pool, work) if there or family in campaign.UNGATED
+                    else [functools.partial(campaign.missing, family, without)])]
+                if len(names) > 1:
+                    # All of it takes days: in an order by chance, so that what was done until an interruption is of all kinds
+                    random.Random(args.seed).shuffle(tasks)
+                progress = report.Progress(", ".join(names), len(tasks))
+                for found in campaign.execute(tasks, pool):
                     progress.add(found)
                     outcomes += found
                     if stream:

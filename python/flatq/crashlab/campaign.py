@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .families import trial
-from .families.trial import SECONDS, Outcome, Second, Trial
+from .families.trial import SECOND_VERBS, Outcome, Second, Trial
 from .gate import faults
 from .scenarios import NAMED, SCENARIOS, System
 
@@ -121,7 +121,7 @@ def doubles(system: System, name: str, count: int | None, seed: int, work: Path,
     except RuntimeError as error:
         return [undisturbed(name, str(error))]
     chance = random.Random(f"{seed} {name}")
-    pairs = [(point, verb) for point in points for verb in SECONDS if (system.lib / verb).exists()]
+    pairs = [(point, verb) for point in points for verb in SECOND_VERBS if (system.lib / verb).exists()]
     if count is not None:
         chance.shuffle(pairs)
     found: list[Outcome] = []
@@ -205,7 +205,7 @@ def _kill_points(system: System, name: str, work: Path) -> list[int]:
 
 def unseen_tasks(wanted: Sequence[str], system: System, options: Options, pool: ProcessPoolExecutor, work: Path) -> list[Task]:
     names = [name for name in options.scenarios if options.limit is None or SCENARIOS[name].sync == "off"]
-    return [functools.partial(unseen, system, [name], options, work, wanted) for name in names]
+    return [functools.partial(unseen, system, [name], options, work, [fault]) for name in names for fault in wanted]
 
 
 def missing(family: str, reason: str) -> list[Outcome]:
@@ -235,16 +235,13 @@ def families() -> dict[str, Family]:
             "double": double_tasks}
 
 
-def execute(tasks: Sequence[Task], pool: ProcessPoolExecutor, family: str = "") -> Iterator[Sequence[Any]]:
-    """Run the tasks and yield the outcomes of each as they come. A task that fails as a whole counts as one bad outcome; the others go on."""
-    running: list[Future[Sequence[Any]]] = [pool.submit(task) for task in tasks]
-    try:
-        for future in as_completed(running):
-            error = future.exception()
-            yield [_failed(family, tasks[running.index(future)], error)] if error else future.result()
-    finally:
-        for future in running:
-            future.cancel()
+def execute(tasks: Sequence[tuple[str, Task]], pool: ProcessPoolExecutor) -> Iterator[Sequence[Any]]:
+    """Run the tasks, each with the name of its family, and yield the outcomes of each as they come. A task that fails as a whole counts as one bad
+    outcome; the others go on."""
+    running: dict[Future[Sequence[Any]], tuple[str, Task]] = {pool.submit(task): (family, task) for family, task in tasks}
+    for future in as_completed(running):
+        error = future.exception()
+        yield [_failed(*running[future], error)] if error else future.result()
 
 
 def _failed(family: str, task: Any, error: BaseException) -> Outcome:

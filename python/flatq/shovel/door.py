@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ..errors import Empty, Error, Invalid, Missing, NotYours
+from ..errors import Disk, Empty, Error, Internal, Invalid, Missing, NotYours
 from . import line
 from .ends import LEASE, Doubt, Note, Parcel, Source, Target, key_of, refused, way
 
@@ -23,6 +23,9 @@ class Door(Target):
             self.client.ask("push", *words, self.client.queue, body=parcel.body, wait=wait)
         except Invalid as error:
             raise refused(error) from None
+
+    def close(self) -> None:
+        self.client.close()
 
 
 class _Reserved(Parcel):
@@ -88,7 +91,8 @@ class DoorSource(Source):
         try:
             answer = self.client.ask("reserve", "-w", line.seconds(wait), "-t", str(LEASE), self.client.queue, wait=wait)
         except Error as error:
-            if not isinstance(error, line.Cut):
+            # A verb that failed, or ended without an answer, may have reserved it
+            if not isinstance(error, (line.Cut, Disk, Internal)):
                 self.doubt.end()
             # a door for one connection at a time does not wait
             if isinstance(error, Empty) and wait and time.monotonic() - began < 0.5:
@@ -127,6 +131,7 @@ class DoorSource(Source):
         return "reserved 0" not in rows
 
     def close(self) -> None:
+        self.client.close()
         note, self.note = self.note, None
         if note:
             note.last(b"nothing" if note.text == b"asked" and not self.doubt else None)

@@ -1,7 +1,7 @@
 """The ends of a shovel: a message on its way, the places that it comes from, and those that it goes to.
 
-A place is a queue's name (local.py); HOST:PORT/NAME, behind a line door (door.py); beanstalk://HOST:PORT/TUBE (tube.py);
-pressure+redis://HOST:PORT/DB/NAME (redis.py); or mqueue:///NAME (flatq/mqueue.py)."""
+A place is a queue's name (local.py); HOST:PORT/NAME, behind a line door, or ssh://[USER@]HOST[:PORT]/NAME
+(door.py, ssh.py); beanstalk://HOST:PORT/TUBE (tube.py); pressure+redis://HOST:PORT/DB/NAME (redis.py); or mqueue:///NAME (flatq/mqueue.py)."""
 
 from __future__ import annotations
 
@@ -118,7 +118,12 @@ class Note:
         try:
             with _private(spool):
                 os.makedirs(directory, exist_ok=True)
-                self.file: IO[bytes] = open(os.open(os.path.join(directory, way), os.O_RDWR | os.O_CREAT, 0o666), "r+b", 0)
+                # In a group's spool, another member may have made a link of either name
+                there = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+                try:
+                    self.file: IO[bytes] = open(os.open(way, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666, dir_fd=there), "r+b", 0)
+                finally:
+                    os.close(there)
         except OSError as error:
             raise _failed(directory, error) from None
         end = time.monotonic() + PATIENCE
@@ -238,8 +243,8 @@ def _ends(place: str) -> tuple[Callable[[str, str], Source], Callable[[str], Tar
         from .redis import Pressure, PressureSource
 
         return PressureSource, Pressure
-    if "://" in place:
-        raise Invalid(f"'{place}': QUEUE, HOST:PORT/QUEUE, beanstalk://HOST:PORT/TUBE, pressure+redis://HOST:PORT/DB/QUEUE or mqueue:///NAME", 65)
+    if "://" in place and kind != "ssh":
+        raise Invalid(f"'{place}': QUEUE, HOST:PORT/QUEUE, ssh://HOST/QUEUE, beanstalk://HOST:PORT/TUBE, pressure+redis://HOST:PORT/DB/QUEUE or mqueue:///NAME", 65)
     if ":" in place:
         from .door import Door, DoorSource
 

@@ -1,4 +1,4 @@
-"""A client of the line door, with the requests that moving messages needs: each request is a connection of its own."""
+"""A client of the line door, with the requests that moving messages needs: each request is a connection of its own, or a session in that of ssh."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import socket
 
 from ..errors import Error, Invalid, Unreachable, error_of
 from ..queue import Queue
+from .ssh import Ssh
 
 
 class Cut(Unreachable):
@@ -17,23 +18,44 @@ class Cut(Unreachable):
 
 
 class Client:
-    """The queue at HOST:PORT/QUEUE. All methods raise Unreachable (its subclass Cut: the door may have done what was asked), and the errors
+    """The queue at HOST:PORT/QUEUE, or ssh://[USER@]HOST[:PORT]/QUEUE. All methods raise Unreachable (its subclass Cut: the door may have done what was asked), and the errors
     that belong to the verb's exit codes, see errors.py."""
 
     def __init__(self, place: str) -> None:
         queue = Queue(place)
-        host, _, port = queue.host.rpartition(":")
-        self.host, self.queue = host.removeprefix("[").removesuffix("]"), queue.name
-        if not self.host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
-            raise Invalid(f"'{place}': HOST:PORT/QUEUE", 65)
+        self.queue, self.place = queue.name, queue.host
         if re.search(r"\s", self.queue):
             raise Invalid(f"'{place}': a queue's name has no blanks", 65)
-        self.port, self.place = int(port), queue.host
+        self.ssh = Ssh(queue.host) if queue.host.startswith("ssh://") else None
+        if self.ssh:
+            return
+        host, _, port = queue.host.rpartition(":")
+        self.host = host.removeprefix("[").removesuffix("]")
+        if not self.host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
+            raise Invalid(f"'{place}': HOST:PORT/QUEUE", 65)
+        self.port = int(port)
 
     def ask(self, verb: str, *words: str, body: bytes = b"", wait: float = 0) -> bytes:
         """Send a request and return the verb's answer. wait: seconds that the verb was told to wait."""
         nonce = secrets.token_hex(8)
         request = " ".join([f"@{nonce}@{verb}", *words]).encode() + b"\n"
+        answer, cut = self.ssh.exchange(request + body, wait) if self.ssh else (self._exchange(request + body, wait), Unreachable(f"{self.place}: no whole answer", 69))
+        data, _, last = answer.removesuffix(b"\n").rpartition(b"\n")
+        # The last line has our nonce, so no part of a message looks like it
+        mark = nonce.encode() + b" "
+        refused = re.fullmatch(mark + rb"error ([0-9]{2}) (.*)", last, re.S)
+        if refused and answer.endswith(b"\n"):
+            raise self._error(verb, int(refused[1]), refused[2].decode(errors="replace"))
+        if last != mark + b"ok" or not answer.endswith(b"\n"):
+            raise Cut(str(cut), 69)
+        return data
+
+    def close(self) -> None:
+        """End the connection, if there is one."""
+        if self.ssh:
+            self.ssh.close()
+
+    def _exchange(self, request: bytes, wait: float) -> bytes:
         try:
             connection = socket.create_connection((self.host, self.port), 5)
         except OSError as error:
@@ -47,22 +69,13 @@ class Client:
                 connection.settimeout(wait + 30)
                 # A door that refuses a message leaves the rest unread, which resets the connection after its answer
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                    connection.sendall(request + body)
+                    connection.sendall(request)
                 with contextlib.suppress(ConnectionResetError):
                     for part in iter(lambda: connection.recv(65536), b""):
                         parts.append(part)
             except OSError as error:
                 raise Cut(f"{self.place}: {error.strerror or error}", 69) from None
-        answer = b"".join(parts)
-        data, _, last = answer.removesuffix(b"\n").rpartition(b"\n")
-        # The last line has our nonce, so no part of a message looks like it
-        mark = nonce.encode() + b" "
-        refused = re.fullmatch(mark + rb"error ([0-9]{2}) (.*)", last, re.S)
-        if refused and answer.endswith(b"\n"):
-            raise self._error(verb, int(refused[1]), refused[2].decode(errors="replace"))
-        if last != mark + b"ok" or not answer.endswith(b"\n"):
-            raise Cut(f"{self.place}: no whole answer", 69)
-        return data
+        return b"".join(parts)
 
     def _error(self, verb: str, code: int, text: str) -> Error:
         error = error_of(verb, code, f"{self.place}: {text}")

@@ -1,13 +1,14 @@
 """Broken variants of the verbs (mutants): what is changed in a copy of lib/, and which families must detect it.
 
 An edit replaces a text that is there exactly once, in whichever file and however it is laid out, or, after `FUNCTION(): `, once in that function.
-A short text in a function outlives most changes. Where it is not there, the verbs have changed,
-and the mutant is to be changed with them: that is an error, never a pass. A probe is the smallest part of a family that sees the mutant for sure.
+A word `...` stands for any text up to the next word. A short text in a function outlives most changes. Where it is not there, the verbs have
+changed, and the mutant is to be changed with them: that is an error, never a pass. A probe is the smallest part of a family that sees the mutant for sure.
 """
 from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,13 +77,9 @@ def pair(where: str, at: str, limit: int = 3) -> Probe:
 
 
 _SYNCED = 'push_sync(): "$q/body/$slip_id" "$q/body" "$push_place"'
-_SWEEP_OUT = '''{ [ -z "$sweep_out$sweep_keys" ] || (cd "$q" && exec rm -f $sweep_out $sweep_keys 9>&9) 2>/dev/null; } &&
-      sync_paths "$q/out" "$q/keys" &&
-'''
-_SWEEP_BODIES = '''      { [ -z "$sweep_bodies" ] || (cd "$q/body" && exec rm -f $sweep_bodies 9>&9) 2>/dev/null; } &&
-'''
-_WAL_FIRST = '  scan_least wal "$q"/wal/*\n  scan_least fold "$q"/fold/*\n'
-_HEAD_LAST = '    scan_least "head/${scan_path##*/}" "$scan_path"/*\n  done\n}\n'
+_SWEEP = '{ [ -z "$sweep_out$sweep_keys" ]'
+_SCAN_WAL = 'scan_least wal "$q"/wal/* scan_least fold "$q"/fold/*'
+_SCAN_HEAD = 'scan_least "head/${scan_path##*/}" "$scan_path"/* done'
 
 MUTANTS: dict[str, Mutant] = {
     # push
@@ -96,212 +93,207 @@ MUTANTS: dict[str, Mutant] = {
         ((_SYNCED, '"$q/body/$slip_id" "$q/body"'),),
         power("push"), (model("wal is not synced"),)),
     "push answers before its slip is made": Mutant(
-        (("  ids_next || return $?\n", "  ids_next || return $?\n  printf '%s\\n' \"$id\"\n"),
+        (("push_message(): ids_next || return $?", "ids_next || return $?\n  printf '%s\\n' \"$id\""),
          ("    printf '%s\\n' \"$id${push_dup:+ dup}\"\n", "")),
         crash("push"), (model("ack before slip"),)),
     "push ignores that base64 failed": Mutant(
-        (('2>/dev/null >"$q/body/$slip_id" || { set +C; [ "$push_begun" != new ] || push_begun=\'\'; disk_failed "$q/body" "queue \'$queue\'"; return $?; }',
-          '2>/dev/null >"$q/body/$slip_id" || :'),),
+        (("push_body(): || { set +C; ... }", "|| :"),),
         crash("push", "ENOSPC")),
     "push into a closed queue is not withdrawn": Mutant(
-        (('push_stands(): push_withdraw && { why="queue \'$queue\' is closed"; return 69; }', ":"),),
+        (("push_check_open(): push_withdraw && { ... }", ":"),),
         race("closed while a body is read")),
     "a key is entered after the slip": Mutant(
-        (('  [ -z "$push_key" ] || key_enter\n', "  :\n"),
-         ('  [ "$slip_key" = - ] || key_sure\n', '  [ "$slip_key" = - ] || { key_enter && key_sure; }\n')),
+        (("push_enter(): || key_enter", "|| :"), ("push_slip(): || key_confirm", "|| { key_enter && key_confirm; }")),
         crash("push -k"), (model("key after slip"),)),
     "a key is not looked for": Mutant(
-        (("      key_taken || return $?\n", "      :\n"),),
+        (("push_wait_room(): key_find_dup || return $?", ":"),),
         crash("push -k again", "undisturbed"), (history("kills"),)),
     "a bound without the lock": Mutant(
-        (("  while :; do\n    lock_queue || return $?\n", '  while :; do\n    [ -n "$push_key" ] && { lock_queue || return $?; }\n'),),
+        (("push_wait_room(): lock_queue || return $?", '[ -n "$push_key" ] && { lock_queue || return $?; }'),),
         history("bound"), (model("no lock"),)),
     # take
     "pop copies the slip": Mutant(
-        (('moved "$q/$scan_place/$scan_name" "$q/out/$taken"', 'cp "$q/$scan_place/$scan_name" "$q/out/$taken"'),),
+        (("take_slip(): rename_path", "cp"),),
         crash("pop", "undisturbed"), (history("kills"),)),
     "the places are listed in another order": Mutant(
-        ((_WAL_FIRST, ""), (_HEAD_LAST, _HEAD_LAST.removesuffix("}\n") + _WAL_FIRST + "}\n")),
+        ((f"queue_scan(): {_SCAN_WAL}", ""), (f"queue_scan(): {_SCAN_HEAD}", _SCAN_HEAD.replace(" done", "\ndone\n") + _SCAN_WAL.replace(" scan", "\nscan"))),
         model("wal last")),
     "handing out is no try": Mutant(
-        (("  slip_tries=$((slip_tries + 1)) slip_nonce=$nonce\n", "  slip_nonce=$nonce\n"),),
+        (("taken_format(): slip_tries=$((slip_tries + 1))", ""),),
         crash("release, too many tries", "undisturbed")),
     "pop ignores that base64 failed": Mutant(
-        (('base64 -d "$q/body/$slip_id" 2>/dev/null 9>&- && return 0', 'base64 -d "$q/body/$slip_id" 2>/dev/null 9>&-; return 0'),),
+        (('base64 -d "${1:-$q/body/$slip_id}" 2>/dev/null 9>&- && return 0', 'base64 -d "${1:-$q/body/$slip_id}" 2>/dev/null 9>&-; return 0'),),
         crash("pop", "kill one")),
     # settle, put back
     "pop settles before it delivers": Mutant(
-        (("body_print && door_delivered || {", "taken_settle && body_print && door_delivered || {"),),
+        (("main(): body_print && door_delivered || {", "taken_settle && body_print && door_delivered || {"),),
         crash("pop"), (Probe("double", "reserve", "pop"), history("kills"))),
     "delete ignores that its rename failed": Mutant(
-        (('  slip_move "$q/done/$slip" || return $?\n', '  slip_move "$q/done/$slip"\n'),),
+        (('message_delete(): slip_move "$q/done/$slip" || return $?', 'slip_move "$q/done/$slip"'),),
         crash("delete", "EIO")),
     "delete does not sync": Mutant(
-        (('  sync_paths "${slip_path%/*}" "$q/done" || ', "  : || "),),
+        (('message_delete(): "$delete_syncs" "${slip_path%/*}" "$q/done" ||', ": ||"),),
         power("delete"), (model("delete is not synced"),)),
     "a receipt is not compared": Mutant(
-        (('[ "$slip_tries.$slip_nonce" = "$receipt_tries.$receipt_nonce" ] ||', "true ||"),),
+        (('receipt_find(): [ "$slip_tries.$slip_nonce" = "$receipt_tries.$receipt_nonce" ]', "true"),),
         race("a receipt that is old"), (history("leases"), model("stale receipt"))),
     "a lease ends at once": Mutant(
-        (('elif lease_over "$slip_deadline"; then', 'elif [ "$slip_deadline" != 000000000000 ]; then'),),
+        (('queue_reclaim(): lease_over "$slip_deadline"; then', '[ "$slip_deadline" != 000000000000 ]; then'),),
         history("leases")),
     "put back without a second look for the marker": Mutant(
-        (('      ! reclaim_settled || continue\n', ""),),
+        (("queue_reclaim(): ! reclaim_settled || continue", ""),),
         race("settled while its owner is looked for"), (model("no second look"),)),
     "a signal puts back without a look for the marker": Mutant(
-        (('  [ -n "$taken" ] && [ ! -e "$q/done/$taken" ] || return 0\n', '  [ -n "$taken" ] || return 0\n'),
-         ('  [ -z "$taken" ] || [ ! -e "$q/done/$taken" ] || return 0\n', "")),
+        (('take_back(): && [ ! -e "$q/done/$taken" ]', ""), ('take_stopped(): [ -z "$taken" ] || [ ! -e "$q/done/$taken" ] || return 0', "")),
         race("a signal behind the marker"), (model("take back looks for no marker"),)),
     "what a dead bulk taker had is put back without a try more": Mutant(
-        (("      slip_path=$batch_path slip_tries=$((slip_tries + 1))\n", "      slip_path=$batch_path\n"),),
+        (("batch_putback_locked(): slip_tries=$((slip_tries + 1))", ""),),
         race("too many tries of bulk takers")),
-    "whoever owns is dead": Mutant(
-        (('    [ "$started" \\> "${1#*-}" ]\n', "    true\n"),),
+    "every owner is taken for dead": Mutant(
+        (('owner_dead(): [ "$started" \\> "${1#*-}" ]', "true"),),
         history("kills")),
-    "whoever is dead owns": Mutant(
-        (('    [ -n "$started_over" ] || { [ ! -e "$FLATQ_PROC/${1%-*}" ] && need engine/proof && absent "$FLATQ_PROC/${1%-*}"; }\n', "    false\n"),),
+    "a dead owner is taken for alive": Mutant(
+        (('owner_dead(): [ -n "$started_over" ] || { ... }', "false"),),
         crash("pop"), (history("kills"),)),
     # sweep, fold, unfold
     "the sweep removes bodies first": Mutant(
-        ((_SWEEP_OUT + _SWEEP_BODIES, _SWEEP_BODIES.lstrip() + "      " + _SWEEP_OUT),),
+        ((f"sweep_these(): {_SWEEP}", '{ [ -z "$sweep_bodies" ] || (cd "$q/body" && exec rm -f $sweep_bodies 9>&9); } &&\n      ' + _SWEEP),),
         model("sweep removes the body first")),
     "the sweep removes the marker first": Mutant(
-        ((_SWEEP_OUT, '(cd "$q/done" && exec rm -f $sweep_names 9>&9) &&\n      ' + _SWEEP_OUT),),
+        ((f"sweep_these(): {_SWEEP}", '(cd "$q/done" && exec rm -f $sweep_names 9>&9) &&\n      ' + _SWEEP),),
         crash("checkpoint sweeps"), (model("sweep removes the marker first"),)),
     "a fold without the lock": Mutant(
-        (("&& under_lock checkpoint_locked", "&& { need engine/proof; queue_recover; } && checkpoint_locked"),),
+        (("under_lock checkpoint_locked ||", "{ need engine/proof; queue_recover; } && checkpoint_locked ||"),),
         history("kills")),
     "a killed fold is not recovered": Mutant(
-        (('|| { fold_finish "$q/fold/$recover_run" || return $?; continue; } ;;', "|| continue ;;"),),
+        (("queue_recover(): || { fold_finish ... }", "|| continue"),),
         crash("checkpoint folds"), (model("no recovery"),)),
     "a fold removes bodies before its commit": Mutant(
-        (('    moved "$q/tmp/$fold_flat" "$fold_block/$fold_flat"', '    unfold_undo "$fold_run" &&\n    moved "$q/tmp/$fold_flat" "$fold_block/$fold_flat"'),),
+        (("fold_write(): rename_path", 'unfold_undo "$fold_run" && rename_path'),),
         crash("checkpoint after a fold killed before its file"), (model("fold removes bodies first"),)),
     "a fold does not sync its file": Mutant(
-        (('sync_paths "$q/tmp/$fold_flat" "$fold_run"', 'sync_paths "$fold_run"'),),
+        (('fold_write(): sync_paths "$q/tmp/$fold_flat"', "sync_paths"),),
         power("checkpoint folds"), (model("flat file is not synced"),)),
     "an unfold removes the flat file first": Mutant(
-        (('  [ -d "$q/head/$run" ] || moved', '  rm -f "$q/unfold/$1" 9>&9\n  [ -d "$q/head/$run" ] || moved'),),
+        (('unfold_finish(): [ -d "$q/head/$run" ] ||', 'rm -f "$q/unfold/$1" 9>&9\n  [ -d "$q/head/$run" ] ||'),),
         crash("checkpoint after an unfold killed after the commit"), (model("unfold removes first"),)),
     # the push journal, claims
     "the journal's sweep takes the living for dead": Mutant(
-        (('journal_sweep(): owner_dead "$journal_pid-$journal_time" || { journal_free=; continue; }', ":"),
+        (('journal_sweep(): owner_dead "$journal_pid-$journal_time" || { ... }', ":"),
          ('push_unmade(): && owner_dead "$journal_pid-$journal_time"', "")),
         race("swept while a body is read")),
     "a push does not note that its slip comes": Mutant(
         (("push_slip(): && printf 'slip\\n' >>\"$journal\"", "&& printf '' >>\"$journal\""),),
         crash("checkpoint after a push killed with its slip", "kill")),
-    "settle removes before it says so": Mutant(
-        (('  moved "$claim/settled.$claim_settled" "$claim/settled.$claim_at"',
-          '  claim_old=$claim_settled claim_settled=$claim_at\n  claim_recover || return $?\n  claim_settled=$claim_old\n'
-          '  moved "$claim/settled.$claim_settled" "$claim/settled.$claim_at"'),),
+    "settle removes segments before it renames settled.OFFSET": Mutant(
+        (("claim_settle(): rename_path",
+          "claim_old=$claim_settled claim_settled=$claim_at\n  claim_recover || return $?\n  claim_settled=$claim_old\n  rename_path"),),
         race("segments that are settled together"), (model("settle sweeps first"),)),
     "settle does not sync": Mutant(
-        (('sync_paths "$claim" || { why="queue \'$queue\': cannot sync"; return 74; }\n  claim_settled=$claim_at\n', "claim_settled=$claim_at\n"),),
+        (('claim_settle(): sync_paths "$claim" || { ... }', ":"),),
         power("settle"), (model("settle is not synced"),)),
     "unclaim does not sync that segments are batches": Mutant(
-        (('  if ! sync_paths "$claim" "$q/out"; then', "  if ! :; then"),),
+        (('claim_back(): sync_paths "$claim" "$q/out"', ":"),),
         power("unclaim")),
     "what a killed fold has renamed is not synced": Mutant(
-        (('sync_paths "${fold_at%/*}" "$q/queue" ||', ": ||"),),
+        (('fold_finish(): sync_paths "${fold_at%/*}" "$q/queue"', ":"),),
         power("checkpoint folds", "kill before sync s/q/queue/", 20)),
     "what a killed claim has renamed is not synced": Mutant(
-        (('sync_paths "$claim" || { why="queue \'$queue\': cannot sync"; return 74; }\n segment_sweep "$claim/$segment"', 'segment_sweep "$claim/$segment"'),),
+        (('claim_recover(): sync_paths "$claim" || { ... } segment_sweep', "segment_sweep"),),
         power("claim", "kill before sync s/q/claimed/me$", 100)),
     "what a killed settle has renamed is not synced": Mutant(
-        (('[ -z "$claim_over$claim_marks" ] || sync_paths "$claim" ||', ": ||"),),
+        (('claim_recover(): [ -z "$claim_over$claim_marks" ] || sync_paths "$claim"', ":"),),
         power("settle", "kill before sync s/q/claimed/me$", 100)),
     # failed reads
     "an empty listing of a run is believed": Mutant(
-        (('names_in "$1" || return $?\n    # The run seems empty: only rmdir proves that it is\n    [ -n "$names" ] || { rmdir "$1"',
-          'names_in "$1" || :\n    [ -n "$names" ] || { rm -rf "$1"'),),
+        (('fold_finish(): names_in "$1" || return $? ... rmdir "$1"', 'names_in "$1" || :\n    [ -n "$names" ] || { rm -rf "$1"'),),
         reads("checkpoint folds", "ls: .* q/fold/")),
-    "whether ls has read all does not count": Mutant(
-        (('names=$({ ls -q "$1" && printf /; } 2>/dev/null 9>&-) || names=', 'names=$({ ls -q "$1"; printf /; } 2>/dev/null 9>&-)'),),
+    "an ls that failed is believed": Mutant(
+        (('names_in(): ls -q "$1" && printf', 'ls -q "$1"; printf'),),
         reads("drain", "ls: .* q/out/batch")),
     "a claim finds nothing where it could not look": Mutant(
-        (('      nothing_ready || return $?\n', '      return 66\n'),),
+        (("bulk_choose(): nothing_ready || return $?", "return 66"),),
         reads("claim", ": list q/wal$")),
     "a conf that cannot be read says nothing": Mutant(
-        (("*' conf '*) need engine/proof; conf_read || return $? ;;", "*' conf '*) ;;"),),
+        (("queue_conf(): need engine/proof; conf_read || return $?", ""),),
         reads("release, too many tries", ": look q/conf")),
-    "the end of a body is what was read of it": Mutant(
-        (('{ read -r body_end <"$1" && [ ${#body_end} -eq "$size" ]; } 2>/dev/null', '{ read -r body_end <"$1" || :; } 2>/dev/null'),),
+    "a body's end that was read in part is believed": Mutant(
+        (('body_size(): read -r body_end <"$1" && [ ${#body_end} -eq "$size" ]', 'read -r body_end <"$1" || :'),),
         reads("push", ": look q/body/")),
     "a key that cannot be read is nobody's": Mutant(
-        (('key_look(): || { [ -e "$q/keys/$1" ] || { key_seen=; return 66; }; key_id=; }', "|| return 66"),),
+        (('key_look(): || { [ -e "$q/keys/$1" ] ... key_id=; }', "|| return 66"),),
         reads("push -k again", ": look q/keys/")),
     "a settled batch that cannot be listed is gone": Mutant(
-        (('{ names_in "$q/out" && ! named "$1" && return 0; why="queue \'$queue\': cannot list out/$1"; return 74; }', 'return 0'),),
+        (('batch_sweep(): { names_in "$q/out" ... }', "return 0"),),
         reads("drain", "ls: .* q/out/batch")),
     "a flat file that find did not come to is not there": Mutant(
-        (("9>&-) && case $names in\n    lock | *'\nlock')", '9>&-); case $names in\n    *)'),),
+        (("find_names(): && case $names in lock | *'\nlock')", "; case $names in\n    *)"),),
         reads("checkpoint after a fold killed among the bodies", "find: list q/queue")),
     "the sweep leaves a key that it cannot read": Mutant(
-        (('  74) return 74 ;;\n  esac\n}\n\n', '  esac\n}\n'),),
+        (("sweep_key(): 74) return 74 ;;", ""),),
         reads("checkpoint sweeps keys", ": look q/keys/")),
     "a fold writes what it has of a body": Mutant(
-        (('if ((getline line <body) <= 0 || length(line) != int(($8 + 2) / 3) * 4) { bad = 1; exit }', 'getline line <body'),),
+        (("flat_write(): if ((getline line <body) <= 0 ... { ... }", "getline line <body"),),
         reads("checkpoint folds", "awk: .* q/body/")),
     "a batch has no keys where keys/ was not listed": Mutant(
-        (('  if [ ! -e "$batch_path" ]; then\n    names_in "$q/keys" || return $?\n    [ -n "$names" ] || return 0\n  fi\n', '  [ -e "$batch_path" ] || return 0\n'),),
+        (('batch_read(): if [ ! -e "$batch_path" ]; then ... fi', '[ -e "$batch_path" ] || return 0'),),
         reads("settle keys", "sh: list q/keys$")),
     "a claim that cannot be listed is none": Mutant(
-        (('names_in "$q/claimed" && ! named "$1" || { why="queue \'$queue\': cannot list claimed/$1"; return 74; }', ":"),),
+        (('claim_open(): names_in "$q/claimed" && ! named "$1" || { ... }', ":"),),
         reads("settle", "ls: list q/claimed/me$")),
     # how processes end
-    "a rename that failed has not been": Mutant(
-        (('  [ ! -e "$1" ] && [ -e "$2" ]\n', '  return 1\n'),),
+    "a rename that reports an error is taken for none": Mutant(
+        (('rename_path(): [ ! -e "$1" ] && [ -e "$2" ]', "return 1"),),
         ends("checkpoint folds", "mv: exit")),
-    "a take's rename that failed has not been": Mutant(
-        (('moved "$q/$scan_place/$scan_name" "$q/out/$taken"', 'mv -f "$q/$scan_place/$scan_name" "$q/out/$taken" 2>/dev/null'),),
+    "a take's rename that reports an error is taken for none": Mutant(
+        (("take_slip(): rename_path", "2>/dev/null mv -f"),),
         ends("pop", "mv: exit")),
-    "a fold's rename that failed has not been": Mutant(
-        (('moved "$q/tmp/$fold_flat" "$fold_block/$fold_flat" ||', 'mv -f "$q/tmp/$fold_flat" "$fold_block/$fold_flat" ||'),),
+    "a fold's rename that reports an error is taken for none": Mutant(
+        (("fold_write(): rename_path", "mv -f"),),
         ends("checkpoint folds", "mv: exit")),
-    "what came of a left side is all of it": Mutant(
-        (('[ "$bulk_said" = good ] && return 0', 'return 0'),),
+    "the left side of a pipe need not have finished": Mutant(
+        (('bulk_print(): [ "$bulk_said" = good ] &&', ""),),
         ends("drain", "exec .*awk", "killed at its start")),
     # two verbs side by side
     "delete is a marker": Mutant(
-        (('  slip_move "$q/done/$slip" || return $?\n', '  { true >"$q/done/$slip"; } 2>/dev/null || return 74\n'),),
+        (('message_delete(): slip_move "$q/done/$slip" || return $?', '{ true >"$q/done/$slip"; } 2>/dev/null || return 74'),),
         pair("plain/delete/release", " q/done/")),
-    "an id is whose who writes it": Mutant(
-        (('      journal=$range/$ids_high\n      set -C\n', '      journal=$range/$ids_high\n'),),
+    "the entry of an id is not created exclusively": Mutant(
+        (("ids_next(): set -C", ":"),),
         pair("plain/push/push", r"open \.ids/")),
-    "drop does not look what is there": Mutant(
-        (("    drop_places || {", "    : || {"),),
+    "drop does not look for messages": Mutant(
+        (("main(): drop_places || {", ": || {"),),
         pair("empty/touch/drop", "rename")),
     "a find beside a drop does not wait for it": Mutant(
-        (("    drop_wait\n    [ $? -ne 69 ] || return 69\n", ""),),
+        (("find_names(): drop_wait [ $? -ne 69 ] || return 69", ""),),
         pair("bare/drop/delete", "rmdir q/buried$")),
-    "a key is entered, and the lock let go": Mutant(
-        (('  [ -z "$push_key" ] || key_enter\n', '  [ -z "$push_key" ] || key_enter\n  unlock_queue\n'),),
+    "the lock is released once a key is entered": Mutant(
+        (("push_enter(): || key_enter", "|| key_enter\n  unlock_queue"),),
         pair("plain/push -k/push -k", "open q/wal/")),
-    "a bulk take has what it chose": Mutant(
-        (('  set -- $names\n  bulk_got=$#\n  [ $# -ne 0 ] || { rmdir "$q/out/$batch" 2>/dev/null; return 75; }\n', ''),),
+    "a bulk take believes that it got all it chose": Mutant(
+        (("bulk_singles(): set -- $names bulk_got=$# [ $# -ne 0 ] || { ... }", ""),),
         pair("plain/drain/pop", "rename q/wal/")),
-    "who is slower finds nothing there": Mutant(
-        (('take_of_queue(): take_found\n take_code=$?', 'take_found\n take_code=$?\n case $scan_place in wal | head/*) return $take_code ;; esac'),),
+    "a slower take answers that nothing is there": Mutant(
+        (('take_from_queue(): take_found\n take_code=$?', 'take_found\n take_code=$?\n case $scan_place in wal | head/*) return $take_code ;; esac'),),
         pair("plain/pop/pop", "rename q/head/")),
     "a claim without the lock": Mutant(
-        (('  lock_queue || die $? "$why"\n  claim_name_open', '  need engine/proof\n  claim_name_open'),),
+        (('main(): lock_queue || die $? "$why" claim_name_open', "need engine/proof\n  claim_name_open"),),
         pair("plain/claim/claim", "rename q/out/.* q/claimed/")),
     "a kick that is slower fails": Mutant(
-        (("    # RACE: another process was faster: go on with the next\n    66) ;;\n", "    66) return 74 ;;\n"),),
+        (("kick_these(): 66) ;;", "66) return 74 ;;"),),
         pair("plain/kick/kick", "rename q/buried/")),
     # the door
-    "a client that is gone has had its answer": Mutant(
-        (('[ -n "$door_inode" ] && [ -z "$door_relayed" ] || return 0', "return 0"),),
+    "an answer to a client that is gone counts": Mutant(
+        (('door_delivered(): [ -n "$door_inode" ] && [ -z "$door_relayed" ] ||', ""),),
         Probe("clients", "gone before the answer", "-k", 4)),
-    "a line that was cut is a line": Mutant(
-        (('    [ -n "$handler_line" ] || exit 0\n', '    [ -z "$handler_line" ] || return 0; exit 0\n'),),
+    "a line that was cut is obeyed": Mutant(
+        (('line_read(): [ -n "$handler_line" ] || exit 0', '[ -z "$handler_line" ] || return 0; exit 0'),),
         Probe("clients", "cut in the line", "-k", 4)),
-    "a reset is an end": Mutant(
-        (('    door_row && { door_ncat_lives ||', '    true || { door_ncat_lives ||'),),
+    "a reset counts as the end of the input": Mutant(
+        (("door_whole(): door_row &&", "true ||"),),
         Probe("clients", "reset in the body", "-k", 4)),
     "a stated length is not looked at": Mutant(
-        (('[ -z "$1" ] || [ "$size" = "$1" ] ||', "true ||"),),
+        (('push_body(): [ -z "$1" ] || [ "$size" = "$1" ] ||', "true ||"),),
         Probe("clients", "cut in the body", "-k", 4)),
 }
 
@@ -313,13 +305,22 @@ class Stale(Exception):
 def place(lib: Path, text: str) -> tuple[Path, int, int]:
     """Where in lib/ the text is, whatever blanks and newlines part its words. Raises Stale unless it is there once."""
     function = re.match(r"(\w+)\(\): ", text)
-    pattern = re.compile(r"\s+".join(map(re.escape, text[function.end() if function else 0:].split())))
+    words = text[function.end() if function else 0:].split()
+    pattern = re.compile(r"\s+".join(".*?" if word == "..." else re.escape(word) for word in words), re.S)
     within = re.compile(rf"^{function[1]}\(\) [{{(]\n.*?^[}})]" if function else r"\A.*\Z", re.M | re.S)
     code = {path: path.read_text() for path in sorted(lib.rglob("*")) if path.is_file()}
     found = [(path, *match.span()) for path in code for area in within.finditer(code[path]) for match in pattern.finditer(code[path], *area.span())]
     if len(found) != 1:
         raise Stale(f"{len(found)} times, not once, in {', '.join(str(path.relative_to(lib.parent)) for path, _, _ in found) or 'lib/'}: {text}")
     return found[0]
+
+
+def edit(lib: Path, edits: Iterable[tuple[str, str]]) -> None:
+    """Replace these texts. Raises Stale."""
+    for old, new in edits:
+        path, start, end = place(lib, old)
+        text = path.read_text()
+        path.write_text(text[:start] + new.strip() + text[end:])
 
 
 def make(system: System, name: str, work: Path) -> System:
@@ -329,11 +330,8 @@ def make(system: System, name: str, work: Path) -> System:
         shutil.copytree(system.lib, top / "lib")
         if (ROOT / "launch").exists():
             shutil.copy(ROOT / "launch", top)
-        for old, new in MUTANTS[name].edits:
-            try:
-                path, start, end = place(top / "lib", old)
-            except Stale as error:
-                raise Stale(f"{name}: {error}") from None
-            text = path.read_text()
-            path.write_text(text[:start] + new.strip() + text[end:])
+        try:
+            edit(top / "lib", MUTANTS[name].edits)
+        except Stale as error:
+            raise Stale(f"{name}: {error}") from None
     return System(top / "lib", name)

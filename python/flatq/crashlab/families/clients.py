@@ -28,10 +28,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .. import campaign
-from ..gate.processes import carriers, listening, wait_for
+from ..gate.processes import carriers, kill, listening, wait_for
 from ..scenarios import System
 from .trial import Outcome
 
@@ -84,9 +85,7 @@ class Door:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        for pid in self.carriers():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill(self.carriers())
 
     def said(self) -> str:
         return self.said_to.read_text(errors="replace")
@@ -189,14 +188,10 @@ def refused(client: socket.socket) -> bool:
 def paused(pids: list[int]) -> Iterator[None]:
     """Stop these processes for the duration of the `with`; they may end meanwhile."""
     try:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGSTOP)
+        kill(pids, signal.SIGSTOP)
         yield
     finally:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+        kill(pids, signal.SIGCONT)
 
 
 def answer(client: socket.socket) -> bytes:
@@ -415,11 +410,8 @@ def many_at_once(door: Door, rng: random.Random) -> Result:
             time.sleep(0.005 * (number % 20))  # not all at once again
         wrong.append(f"client {number} was not served in {3 * PATIENCE:g} s")
 
-    threads = [threading.Thread(target=client, args=pair) for pair in enumerate(bodies)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(count) as threads:
+        list(threads.map(client, range(count), bodies))
     door.settle(0, 0)
     assert not wrong, wrong[:3]
     return bodies, [], ", ".join(f"{name} {number}" for name, number in sorted(counts.items()) if number)

@@ -35,7 +35,7 @@ from ..gate import gate
 from ..judge import restart, trees
 from ..scenarios import NAMED, System, Words, build
 
-KINDS = ("ext4", "xfs")
+FILE_SYSTEMS = ("ext4", "xfs")
 #: As FS_IOC_SHUTDOWN counts: 1: the log of the file system reaches the disk, data does not; 2: neither does.
 LOG, NOTHING = 1, 2
 _SHUTDOWN, _GET_FREE, _CONFIGURE = 0x8004587D, 0x4C82, 0x4C0A
@@ -285,7 +285,7 @@ def tasks(system: System, options: campaign.Options, work: Path) -> list[campaig
     """For campaign.py: some cuts at a time of each kind; if none can be made here, one outcome that says so."""
     count = 300 if options.limit is None else min(options.limit, 15)
     found: list[campaign.Task] = []
-    for kind in KINDS:
+    for kind in FILE_SYSTEMS:
         there, reason = available(kind)
         if not there:
             found.append(functools.partial(campaign.missing, "cuts", reason))

@@ -18,18 +18,18 @@ import random
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from . import trial
 from .. import campaign
+from ..gate import processes
 from ..scenarios import ROOT, System
 
 MESSAGES, BATCH = 6000, 500
@@ -139,27 +139,12 @@ CHOSEN = {
 }
 
 
-def left(session: int) -> Iterator[int]:
-    """The processes of a session that still run."""
-    for entry in os.listdir("/proc"):
-        if entry.isdecimal():
-            with contextlib.suppress(OSError, IndexError):
-                fields = Path("/proc", entry, "stat").read_text(errors="replace").rpartition(")")[2].split()
-                if int(fields[3]) == session and fields[0] not in "ZX":
-                    yield int(entry)
-
-
 def end(process: subprocess.Popen[bytes]) -> None:
     """kill -9 a driver and all that it has started; repeat a moment later for processes that these were just starting."""
-    while True:
-        some = list(left(process.pid))
-        for pid in some:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+    while some := processes.left(processes.SESSION, process.pid):
+        processes.kill(some)
         process.poll()
-        if not some:
-            process.wait()
-            return
+    process.wait()
 
 
 def kill(ground: Ground, point: str, chance: random.Random, seconds: float = PATIENCE) -> bool:

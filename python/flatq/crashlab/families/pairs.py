@@ -180,7 +180,7 @@ def words_of(verb: str, receipt: str) -> Words:
     return fill({**VERBS, **REQUESTS}[verb], receipt)
 
 
-def _plain(verb: str, stdout: bytes) -> bytes:
+def _without_ids(verb: str, stdout: bytes) -> bytes:
     """An answer without ids, nonces and dates."""
     if verb in REQUESTS:
         return re.sub(rb"Date: .*\r\n|[0-9a-f-]{12,}|\d{12,}|(?<=INSERTED )\d+|^\d+(?=\n)", b"N", stdout)
@@ -246,7 +246,7 @@ def _order(system: System, pair: Pair, work: Path, turned: bool) -> Ended:
         for place, verb in ((1, pair.second), (0, pair.first)) if turned else ((0, pair.first), (1, pair.second)):
             words = words_of(verb, receipt)
             done = system.verb(spool, *words[:-1], stdin=words[-1])
-            said[place] = done.returncode, _plain(verb, done.stdout)
+            said[place] = done.returncode, _without_ids(verb, done.stdout)
         left, _ = _left(system, spool)
         trees.remove(spool)
         return Ended(said[0], said[1], left)
@@ -371,13 +371,13 @@ def _carry_out(pair: Pair, system: System, work: Path) -> tuple[bool, str, list[
         layout.age(spool)
     left, found = _left(system, spool)
     wrong += found
-    ended = Ended((first.status, _plain(pair.first, first.stdout)), (status, _plain(pair.second, out)), left)
+    ended = Ended((first.status, _without_ids(pair.first, first.stdout)), (status, _without_ids(pair.second, out)), left)
     wrong += _conserved(pair, before, ended, killed)
     both = {pair.first, pair.second}
     many = MANY - {"close"} if both & {*REQUESTS} else MANY  # Beside a door's one message, a close is one step
     if not killed and not wrong and not both & many:
         allowed = [_order(system, pair, work, turned) for turned in (False, True)]
-        if ended not in allowed and not _by_name(pair, ended, allowed):
+        if ended not in allowed and not _allowed_beside(pair, ended, allowed):
             wrong.append(f"neither order: {_differs(ended, allowed)}")
     trees.remove(spool)
     return True, call, wrong
@@ -389,7 +389,7 @@ def _may_fail(pair: Pair) -> bool:
     return "drop -f" in both or pair.base == "bare" and "drop" in both and bool(both & MAKES)
 
 
-def _by_name(pair: Pair, ended: Ended, allowed: Sequence[Ended]) -> bool:
+def _allowed_beside(pair: Pair, ended: Ended, allowed: Sequence[Ended]) -> bool:
     """What is allowed beside the two orders: see the top."""
     if pair.base in DUE and {pair.first, pair.second} & {"pop", "reserve"}:
         return True  # A take looks for ended leases once a second, so it may overtake a message that the other verb has just begun to put back
@@ -429,11 +429,11 @@ def plan(system: System, base_name: str, first: str, second: str, work: Path, ch
             yield Pair(base_name, first, second, point, kill)
 
 
-def explore(system: System, base_name: str, first: str, seed: int, share: float | None, work: Path, seconds: Sequence[str] = tuple(VERBS)) -> list[Outcome]:
-    """All pairs of one first verb. `share`: of the points, so many, by the seed; None: all."""
-    chance = random.Random(f"{seed} {base_name} {first}") if share is not None else None
+def explore(system: System, base_name: str, first: str, seed: int, share: float | None, work: Path, others: Sequence[str] = tuple(VERBS)) -> list[Outcome]:
+    """All pairs of `first` with each of `others`. `share`: of the points, so many, by the seed; None: all."""
     found: list[Outcome] = []
-    for second in seconds:
+    for second in others:
+        chance = random.Random(f"{seed} {base_name} {first} {second}") if share is not None else None
         try:
             for pair in plan(system, base_name, first, second, work, chance):
                 if chance is None or chance.random() < (share or 0):
@@ -458,6 +458,7 @@ def with_receipt(system: System, base_name: str, door: str, seed: int, share: fl
 def tasks(system: System, options: Any, work: Path) -> list[Any]:
     """For campaign.py: with a limit 5 of 100 points, by the seed."""
     share = None if options.limit is None else 0.05
-    return [functools.partial(explore, system, base_name, verb, options.seed, share, work) for base_name, verb in itertools.product(BASES, VERBS)] + [
+    return [functools.partial(explore, system, base_name, first, options.seed, share, work, [second])
+            for base_name, first, second in itertools.product(BASES, VERBS, VERBS)] + [
         functools.partial(beside_door, system, base_name, door, options.seed, share, work) for base_name, door in itertools.product(DOOR_BASES, DOORS)] + [
         functools.partial(with_receipt, system, base_name, door, options.seed, share, work) for base_name, door in itertools.product(RECEIPT_BASES, RECEIPTS)]

@@ -19,7 +19,7 @@ from ..judge import layout, oracle, trees
 from ..scenarios import NAMED, Scenario, System, Words, build
 
 #: The verbs that may be killed in a second crash, on what the first one has left: the recovery, and the next verb.
-SECONDS: dict[str, Words] = {
+SECOND_VERBS: dict[str, Words] = {
     "wal": ("wal", b""),
     "push": ("push", "q", b"again"),
     "pop": ("pop", "q", b""),
@@ -39,13 +39,13 @@ UNTRUTHS, FAILURES = (re.compile(words, re.MULTILINE) for words in (rb"^(?:NOT_F
 
 
 def following(verb: str, queue: str) -> Words:
-    """The verb of SECONDS, on that queue."""
-    return tuple(queue if word == "q" else word for word in SECONDS[verb])
+    """The verb of SECOND_VERBS, on that queue."""
+    return tuple(queue if word == "q" else word for word in SECOND_VERBS[verb])
 
 
 @dataclass(frozen=True)
 class Second:
-    """The second crash: `verb`, of SECONDS, is killed at its call number `point`."""
+    """The second crash: `verb`, of SECOND_VERBS, is killed at its call number `point`."""
 
     verb: str
     point: int
@@ -88,8 +88,8 @@ class Trial:
             raise ValueError(f"no scenario {scenario!r}")
         faults.make(fault, point)
         verb, _, number = second.partition(" ")
-        if second and (verb not in SECONDS or not number.isdecimal()):
-            raise ValueError(f"no second crash {second!r}: one of {', '.join(SECONDS)}, and a number")
+        if second and (verb not in SECOND_VERBS or not number.isdecimal()):
+            raise ValueError(f"no second crash {second!r}: one of {', '.join(SECOND_VERBS)}, and a number")
         return cls(scenario, fault, point, seed, Second(verb, int(number)) if second else None)
 
     def __str__(self) -> str:
@@ -299,7 +299,7 @@ def named(fault: gate.Fault, known: Sequence[gate.Call]) -> gate.Fault:
 
 @dataclass(frozen=True, eq=False)
 class Next:
-    """A verb of SECONDS, run on what the first crash has left: `held` was there for it to write out."""
+    """A verb of SECOND_VERBS, run on what the first crash has left: `held` was there for it to write out."""
 
     moments: list[Moment]
     whole: gate.Result

@@ -111,12 +111,13 @@ def _one_each(names: Sequence[str], chance: random.Random) -> list[str]:
 
 
 def _thinned(calls: Sequence[gate.Call], chance: random.Random) -> list[gate.Call]:
-    """Of many calls of one kind on one file in a row the first two, the last and one more."""
+    """Of many calls that a process makes in a row, of one kind on one file, the first two, the last and one more."""
     kept = []
-    for _, run in itertools.groupby(calls, key=lambda call: (call.pid, call.kind, call.paths)):
+    # sorted by process, since the calls of those that run side by side lie between each other
+    for _, run in itertools.groupby(sorted(calls, key=lambda call: call.pid), key=lambda call: (call.pid, call.kind, call.paths)):
         alike = list(run)
         kept += alike if len(alike) < 5 else [*alike[:2], chance.choice(alike[2:-1]), alike[-1]]
-    return kept
+    return sorted(kept, key=lambda call: call.seq)
 
 
 def points(calls: Sequence[gate.Call], names: Iterable[str] = FAULTS, chance: random.Random | None = None, only: str = "") -> list[tuple[str, int]]:

@@ -58,7 +58,7 @@ from dataclasses import dataclass, field, replace
 from typing import Union
 
 AnyPath = Union[str, bytes, "os.PathLike[str]"]
-KINDS = ("kill_tree", "kill_one", "errno", "errno_from", "torn", "short")
+FAULT_KINDS = ("kill_tree", "kill_one", "errno", "errno_from", "torn", "short")
 #: Kinds of call that need room, which ENOSPC and EDQUOT strike (on some file systems "rename" too).
 SPACE: frozenset[str] = frozenset({"open", "write", "mkdir", "mknod", "link", "symlink", "fallocate"})
 #: Kinds of call that change anything, which EROFS strikes.
@@ -91,7 +91,7 @@ class Fault:
     alike: str = ""
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS or self.point < 1 or self.kind.startswith("errno") != bool(self.errno):
+        if self.kind not in FAULT_KINDS or self.point < 1 or self.kind.startswith("errno") != bool(self.errno):
             raise ValueError(f"not a fault: {self!r}")
 
     def part(self, size: int) -> int:

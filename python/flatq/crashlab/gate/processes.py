@@ -1,10 +1,11 @@
-"""Find processes by /proc: those of a group or of a session, those with a mark in their environment; and wait for what they do."""
+"""Find processes by /proc: those of a group or of a session, those with a mark in their environment; end them, or wait for what they do."""
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,13 +28,40 @@ def left(which: int, *numbers: int) -> list[int]:
     return found
 
 
+def kill(pids: Iterable[int], number: int = signal.SIGKILL) -> None:
+    """Send each of these processes the signal, but for those that have ended."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _words(process: Path, name: str, field: int) -> bytes:
+    """A process's `environ` or `cmdline`; `field` is where the addresses of its begin and end are in its stat, behind the name. OSError: it is gone.
+
+    RACE: while a process is in execve(), both files are empty, and the address of its program (field 23) is 0. So they are of a zombie and of the
+    kernel's own processes, for which readlink() fails."""
+    while not (words := (process / name).read_bytes()):
+        fields = (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        if fields[field] == fields[field + 1] and fields[23] != "0":
+            break
+        os.readlink(process / "exe")
+    return words
+
+
+def environment(process: int | str) -> bytes:
+    """The environment of that process as it was when its program began; empty if the process is gone, or a zombie."""
+    with contextlib.suppress(OSError):
+        return _words(Path("/proc", str(process)), "environ", 47)
+    return b""
+
+
 def carriers(mark: bytes) -> dict[int, str]:
     """What runs with the mark in its environment, whatever session it is in, and its command. A zombie has none."""
     found = {}
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if mark in (process / "environ").read_bytes():
-                found[int(process.name)] = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    for process in filter(str.isdecimal, os.listdir("/proc")):
+        if mark in environment(process):
+            with contextlib.suppress(OSError):
+                found[int(process)] = _words(Path("/proc", process), "cmdline", 45).replace(b"\0", b" ").decode(errors="replace")
     return found
 
 

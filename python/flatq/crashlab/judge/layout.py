@@ -270,13 +270,14 @@ def dump(spool: Path) -> Dump:
     return found
 
 
-def tried(spool: Path) -> None:
+def tried(spool: Path, sync: str = "") -> None:
     """The mark of this boot says, as that of a spool in use does, that the tools and this shell were tried (lib/engine/probe.sh): a copy has lost
-    the time by which it says so."""
+    the time by which it says so. `sync`: the FLATQ_SYNC with which the spool was used; empty: as the mark says."""
     shell = os.stat(shutil.which("sh") or "/bin/sh").st_mtime_ns
     for name in names(spool / ".boot"):
         mark = spool / ".boot" / name
-        mark.write_text(mark.read_text().replace("\noff:", "\non:"))
+        if sync:
+            mark.write_text(re.sub(r"\n(on|off):", f"\n{sync}:", mark.read_text()))
         os.utime(mark, ns=(shell, shell))
 
 

@@ -114,7 +114,7 @@ def remove(root: Path) -> None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _plain(name: str, place: str) -> tuple[bytes, str]:
+def _without_nonce(name: str, place: str) -> tuple[bytes, str]:
     """The name of one component without what differs from run to run; its nonce."""
     core, lead = name, ""
     if place == "buried":
@@ -157,7 +157,7 @@ def _content(path: list[str], data: bytes) -> bytes:
     lines = []
     for line in data.split(b"\n"):
         head, tab, body = line.partition(b"\t")
-        lines.append(_plain(os.fsdecode(head), "flat")[0] + tab + body)
+        lines.append(_without_nonce(os.fsdecode(head), "flat")[0] + tab + body)
     return b"\n".join(lines)
 
 
@@ -173,7 +173,7 @@ def digest(tree: Tree) -> bytes:
         plain = []
         nonces = []
         for part in parts:
-            text, nonce = _plain(part, place if part is parts[-1] else "")
+            text, nonce = _without_nonce(part, place if part is parts[-1] else "")
             plain.append(text)
             nonces.append(nonce)
         if place == "delayed" and len(parts) > 2:

@@ -1,4 +1,4 @@
-# manpage.awk - write flatq.1 from the headers of the scripts: awk -f manpage.awk flatq push pop ... launch handler ...
+# manpage.awk - write flatq.1 from the headers of the scripts: awk -v version=0 -v libexec=DIRECTORY -f manpage.awk flatq push pop ... launch handler ...
 # The first file is the command itself; launch and the doors come last. `make install` uses it.
 
 function text(s) {
@@ -47,7 +47,7 @@ FNR == 1 {
 FNR == 2 {
   split_head(substr($0, 3))
   if (files == 1) {
-    print ".TH FLATQ 1"
+    printf ".TH FLATQ 1 \"\" \"flatq %s\"\n", version
     heading("NAME")
     printf "flatq \\- %s\n", text(what)
     heading("SYNOPSIS")
@@ -127,11 +127,14 @@ END {
   print "No other exported variable changes what flatq does, except those that the shell and its tools use themselves, such as PATH."
   variable("FLATQ_DIR", "the spool; where it is not set, flatq below XDG_STATE_HOME or ~/.local/state")
   variable("XDG_STATE_HOME", "see FLATQ_DIR")
+  variable("FLATQ_QUEUE", "the queue that a verb uses where none is named, also at the line door; default where it is not set")
   variable("FLATQ_SYNC", "on: an acknowledged message survives a power cut. off: it only survives the death of processes")
   variable("FLATQ_MOST_BYTES", "the largest message that push takes, in bytes; push -l and push -0 refuse all where one is larger. Where it is not set, or 0, the disk is the limit")
   variable("FLATQ_PYTHON", "the Python that runs pressure, mqueue and shovel; python3 where it is not set")
+  variable("FLATQ_SSH", "what \\-H ssh://HOST and shovel run to connect, split at blanks; ssh \\-o BatchMode=yes where it is not set")
   variable("API_KEY", "the key that every client of launch http has to send")
   variable("TMPDIR", "where launch and -H put temporary files; /tmp where it is not set")
+  variable("TZ", "the time zone in which log prints times; the system's where it is not set")
   variable("FLATQ_PROC", "for tests: a directory that is read in place of /proc")
   variable("FLATQ_RANGE", "for tests: how many ids of each thousand are given")
   variable("FLATQ_FOLD", "for tests: how many messages in wal/ are folded; 200")

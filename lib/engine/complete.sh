@@ -1,0 +1,113 @@
+# engine/complete.sh - what the next word of a command line can be: bash, zsh and fish ask by `flatq --complete WORD ...` (lib/completion/)
+#
+# Verbs and options come from the headers, as those of -h and of the man page do. Nothing is created, not even a spool.
+
+need engine/spool
+
+# complete_words WORD ... - print each word that the last WORD can become, with a tab and what it means. The other WORDs are those between `flatq` and it
+complete_words() {
+  complete_far='' complete_verb=help complete_before=
+  while [ $# -gt 1 ]; do
+    case $1 in
+    -H) [ $# -gt 2 ] || return 0; complete_far=1; shift 2 ;;
+    -*) shift ;;
+    *) break ;;
+    esac
+  done
+  [ $# -lt 2 ] || { complete_verb=$1; shift; }
+  while [ $# -gt 1 ]; do complete_before=$1; shift; done
+  complete_is=${1-}
+  case " $flatq_verbs " in
+  *" $complete_verb "*) complete_after; return $? ;;
+  esac
+  [ "$complete_verb" = help ] || return 0
+  complete_header flatq
+  for complete_verb in $flatq_verbs; do
+    { read -r complete_text && read -r complete_text; } <"$lib/$complete_verb"
+    complete_say "$complete_verb" "${complete_text#*' - '}"
+  done
+  complete_say help 'print the help of a verb'
+}
+
+# complete_header VERB - if complete_is begins with `-`, print the options in the header. Set complete_takes to what the option complete_before
+# takes, and complete_usage to the second line
+complete_header() {
+  complete_takes=
+  {
+    read -r complete_line && read -r complete_usage
+    while read -r complete_line; do
+      case $complete_line in
+      '#   -'*) complete_line=${complete_line#'#   '} ;;
+      '#'*) continue ;;
+      *) break ;;
+      esac
+      complete_option=${complete_line%% *} complete_text=${complete_line#* }
+      case $complete_text in
+      [A-Z]*)
+        [ "$complete_option" != "$complete_before" ] || complete_takes=${complete_text%% *}
+        complete_text=${complete_text#* } ;;
+      esac
+      case $complete_is in
+      -*) complete_say "$complete_option" "${complete_text#"${complete_text%%[! ]*}"}" ;;
+      esac
+    done
+  } <"$lib/$1"
+}
+
+# complete_after - what can come behind a verb
+complete_after() {
+  complete_header "$complete_verb"
+  case $complete_is in
+  -*) return 0 ;;
+  esac
+  complete_line=${complete_usage#"# $complete_verb "}
+  complete_line=${complete_line%% *}
+  case $complete_takes in
+  '') ;;
+  QUEUE*) complete_queues queue; return 0 ;;
+  STATE) complete_line='ready|delayed|buried|reserved' complete_before='' ;;
+  *) return 0 ;;
+  esac
+  case $complete_line:$complete_usage in
+  # Words of mqueue and pressure, whose queues are elsewhere; or a state
+  [a-z]*\|*)
+    IFS=\|
+    [ -n "$complete_before" ] || for complete_text in $complete_line; do complete_say "$complete_text" ''; done ;;
+  *' COMMAND '*) ;;
+  *RECEIPT*) complete_queues receipt ;;
+  *QUEUE:ID*) complete_queues both ;;
+  *QUEUE* | *' FROM '*) complete_queues queue ;;
+  esac
+}
+
+# complete_queues queue|receipt|both - print the queues, those of receipts as `QUEUE:`; behind that, the ids that `list` has
+complete_queues() {
+  complete_form=$1
+  [ -z "$complete_far" ] && spool_place || return 0
+  each_queue complete_queue
+}
+
+complete_queue() {
+  [ "$complete_form" = receipt ] || complete_say "$1" 'a queue'
+  case $complete_form:$complete_is in
+  queue:*) ;;
+  *:"$1:"*)
+    sh "$lib/list" "$1" 2>/dev/null | while read -r complete_id complete_state complete_text; do
+      case $complete_form:$complete_state in
+      receipt:reserved | receipt:claimed) ;;
+      *) complete_say "$1:$complete_id" "$complete_state" ;;
+      esac
+    done ;;
+  *) complete_say "$1:" 'a message of it' ;;
+  esac
+  return 0
+}
+
+# complete_say WORD TEXT - print the WORD, if complete_is can become that
+complete_say() {
+  case $1 in
+  "$complete_is"*) printf '%s\t%s\n' "$1" "$2" 2>/dev/null ;;
+  esac
+}
+
+part='engine/complete'

@@ -1,0 +1,58 @@
+# engine/table.sh - what list and stat print, as a table for eyes
+
+# table_print list|queues|stat COMMAND ... - print the lines that COMMAND prints as a table with a heading; exit with its code if it fails
+table_print() {
+  table_form=$1
+  shift
+  table_lines=$("$@") || exit $?
+  [ -n "$table_lines" ] || return 0
+  # A here-document, since `printf` is a program in mksh, and arguments have a limit (R9)
+  awk -v "form=$table_form" '
+    function age(s) { return s < 60 ? s "s" : s < 3600 ? int(s / 60) "m" : s < 86400 ? int(s / 3600) "h" : int(s / 86400) "d" }
+    function size(b, at) {
+      if (b < 1024) return b
+      for (at = 1; b >= 1048524 && at < 4; at++) b /= 1024
+      return sprintf("%.1f%s", b / 1024, substr("KMGT", at, 1))
+    }
+    function shown(name, value) {
+      if (name == "ready") ready = value
+      if (name == "oldest") return ready ? age(value) : "-"
+      if (name == "closed") return value ? "yes" : "-"
+      return value == 0 && (name == "bound" || name == "most-tries") ? "-" : value
+    }
+    function put(row, column, text) {
+      cell[row, column] = text
+      if (column > columns) columns = column
+      if (length(text) > wide[column]) wide[column] = length(text)
+    }
+    BEGIN { split(form == "list" ? "ID STATE PRIORITY TRIES SIZE AGE REASON" : "QUEUE", heading) }
+    NF == 0 { next }
+    form == "stat" {
+      if ($1 == "queue") { rows++; at = 0 }
+      put(0, ++at, toupper($1))
+      put(rows, at, $1 == "queue" ? $2 : shown($1, $2))
+      next
+    }
+    {
+      rows++
+      for (at = 1; at <= NF; at++) {
+        put(0, at, heading[at])
+        put(rows, at, form != "list" ? $at : at == 5 ? size($at) : at == 6 ? age($at) : $at)
+      }
+    }
+    END {
+      for (row = 0; row <= rows; row++) {
+        line = ""
+        for (at = 1; at <= columns; at++) {
+          left = form == "list" ? at == 2 || at == 7 : at == 1
+          line = line (at > 1 ? "  " : "") sprintf("%" (left ? "-" : "") wide[at] "s", cell[row, at])
+        }
+        sub(/ +$/, "", line)
+        print line
+      }
+    }' 2>/dev/null <<END_OF_LINES || die 74 'the table could not be printed'
+$table_lines
+END_OF_LINES
+}
+
+part='engine/table'

@@ -1,0 +1,79 @@
+"""Rows of large spools: the first verb after a boot, stat, and depth."""
+
+import os
+import shutil
+import subprocess
+
+from harness import Command, interleave
+
+
+def boot(run):
+    """The first verb after a boot repairs every queue. A queue with many keys, then many queues. stat looks at each queue, too."""
+    keys, queues = (200, 20) if run.quick else (100_000, 1_000)
+    keyed(run, "keys", keys)
+    many(run, "queues", queues)
+    for spool, text in (("keys", f"a boot, {keys:,} keys"), ("queues", f"a boot, {queues:,} queues")):
+        seconds = []
+        for _ in range(3):
+            shutil.rmtree(run.work / spool / ".boot")
+            seconds.append(run.flatq("boot", spool, ["push", "jobs"], run.message).run())
+        run.compare(text, {"flatq": seconds, "5 seconds": [5.0] * 3}, {"5 seconds": 1.0})
+    seconds = [run.flatq("stat", "queues", ["stat"]).run() for _ in range(3)]
+    run.compare(f"stat, {queues:,} queues", {"flatq": seconds, "1 second": [1.0] * 3}, {"1 second": 1.0})
+
+
+def keyed(run, spool, count):
+    """A queue with so many messages that have keys, in one block. The first is pushed, the others are written like it."""
+    run.flatq("push", spool, ["push", "-k", "first", "jobs"], run.message).run()
+    queue = run.work / spool / "jobs"
+    [slip] = (queue / "wal").iterdir()
+    priority, _, _, _, _, _, born, *_ = slip.name.split(".")
+    rows = []
+    for number in range(1002, 1002 + count):
+        (queue / "keys" / f"k{number:032x}").write_text(f"{number}\nyes\n")
+        rows.append(f"{priority}.{number:012}.0.0.60.0.{born}.1.k{number:032x}.0-0-0-0\tMQ==\n")
+    block = queue / "queue" / f"{priority}.0000000"
+    block.mkdir(parents=True)
+    (block / f"{priority}.000000001002.{1001 + count:012}.{count}.0.abc").write_text("".join(rows))
+
+
+def many(run, spool, count):
+    """So many queues, each with a message."""
+    script = f'i=0; while [ $i -lt {count} ]; do "$0" "q$i" </dev/null || exit; i=$((i + 1)); done'
+    push = run.flatq("push", spool, ["push", "jobs"])
+    subprocess.run(["sh", "-c", script, push.argv[0]], env=push.env, stdout=subprocess.DEVNULL, check=True)
+
+
+def deep(run):
+    """A push and a pop in turn, a reserve that is settled, and a claim that is given back, at two depths. Neither depth changes."""
+    depths = (10, 2_000) if run.quick else (10, 10_000_000)
+    groups = []
+    for depth in depths:
+        spool = f"deep.{depth}"
+        run.progress.row = f"depth {depth:,}"
+        run.progress("filling")
+        run.fill(spool, depth, 20)
+        for verb in ("push", "pop"):  # the first pop unfolds: both depths are timed from behind it
+            run.flatq(verb, spool, [verb, "jobs"], run.message).run()
+        groups.append([spool_verb(run, spool, verb) for verb in VERBS])
+    os.sync()  # else the first rounds would write what the filling has left in memory
+    few, much = groups
+    seconds = interleave([list(pair) for pair in zip(few, much)], 3 if run.quick else 100, run.progress)
+    run.progress.end()
+    for verb in VERBS:
+        names = [f"depth {depth:,}" for depth in reversed(depths)]
+        run.compare(f"{verb}, {names[0]}", dict(zip(("flatq", names[1]), (seconds[f"{verb} deep.{depth}"] for depth in reversed(depths)))), {names[1]: 1.05})
+
+
+# what is measured, and what it is made of: a reserve and a claim give back what they took
+VERBS = {
+    "push": '"$0/push" jobs',
+    "pop": '"$0/pop" jobs',
+    "reserve": 'held=$("$0/reserve" jobs) && "$0/release" "${held%% *}"',
+    "claim": '"$0/claim" -c bench -n 1 jobs && "$0/unclaim" -c bench jobs',
+}
+
+
+def spool_verb(run, spool, verb):
+    push = run.flatq("", spool, ["push"])
+    return Command(f"{verb} {spool}", ["sh", "-c", VERBS[verb], os.path.dirname(push.argv[0])], run.message, str(run.work), push.env)

@@ -1,0 +1,308 @@
+"""flatq -H ssh://..., Python's Queue and the shovel through a real sshd, with a `flatq door` for each key."""
+
+import itertools
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from conftest import LIB, ROOT, wait_for
+from engine import children, lies, push, refused, words_of
+from sshd import Sshd
+from test_remote import ANY, there_and_back
+
+from flatq.crashlab.gate.processes import kill
+
+
+@pytest.fixture
+def sshd(flatq, tmp_path):
+    """The sshd of a machine with a spool of its own, `there`. The key of key() runs lib/door with these limits."""
+    one = Sshd(tmp_path / "sshd")
+    one.there = tmp_path / "there"
+
+    def limited(name, *limits, before=()):
+        return one.key(name, *before, flatq.shell, LIB / "door", "--spool", one.there, *limits)
+
+    one.limited = limited
+    yield one
+    one.end()
+    # a door that a failed test has left held up
+    kill(of_place(tmp_path))
+
+
+def of_place(place):
+    """The processes whose command line has this directory, but for pytest's."""
+    return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if str(place).encode() in words_of(pid) and pid != os.getpid()]
+
+
+@pytest.fixture
+def far(flatq, sshd):
+    """far(VERB, ...) runs flatq -H ssh:// with a key that may do everything."""
+    flatq.env["FLATQ_SSH"] = sshd.limited("all")
+
+    def run(*words, **more):
+        return flatq("flatq", "-H", sshd.url, *words, **more)
+
+    return run
+
+
+def there(flatq, sshd, *words, **more):
+    """A verb on the other machine itself."""
+    return flatq(*words, env={"FLATQ_DIR": str(sshd.there)}, **more)
+
+
+@pytest.mark.shells
+def test_there_and_back(shell, far):
+    there_and_back(far)
+
+
+def test_two_keys_with_different_rights(flatq, sshd):
+    producer, consumer = sshd.limited("producer", "--allow", "push", "--queues", "mail/*", "--bytes", "9"), sshd.limited("consumer", "--allow", "reserve,delete,release")
+
+    def by(key, *words, **more):
+        return flatq("flatq", "-H", sshd.url, *words, env={"FLATQ_SSH": key}, **more)
+
+    assert by(producer, "push", "mail/in", input=b"a letter", check=0).out == b"1\n"
+    refused(by(producer, "push", "mail/in", input=b"0123456789"), 65, text=b"over the limit")
+    for words in (("push", "other"), ("pop", "mail/in"), ("list",), ("drop", "-f", "mail/in"), ("drain", "mail/in")):
+        refused(by(producer, *words, input=b"x"), 77, words[0], text=b"not allowed here")
+    for words in (("push", "mail/in"), ("peek", "mail/in"), ("list",), ("drain", "mail/in")):
+        refused(by(consumer, *words, input=b"x"), 77, words[0], text=b"not allowed here")
+    assert by(consumer, "pop", "mail/in", check=0).out == b"a letter"
+
+
+def test_neither_the_clients_command_nor_its_variables_get_further(flatq, sshd, tmp_path):
+    """The key runs its own command, whatever the client asks sshd for, and sshd here takes over every variable (AcceptEnv *)."""
+    words = sshd.limited("producer", "--allow", "push").split()
+    names = re.search(r"^  unset (.*)$", (LIB / "door").read_text(), re.M)[1].split()
+    sent = [f"-oSetEnv={' '.join(f'{name}={tmp_path}/elsewhere' for name in names if name != 'FLATQ_SYNC')} FLATQ_SYNC=off FLATQ_DOOR=1 rights_verbs=list rights_queues=x"]
+    for command in (f"touch {tmp_path}/ran", "flatq door", "", f"$(touch {tmp_path}/ran)"):
+        done = subprocess.run([*words, *sent, *["-p", str(sshd.port), "-l", sshd.user, "127.0.0.1"], command], input=b"push jobs\nbody", capture_output=True, timeout=100)
+        assert (done.returncode, done.stderr) == (0, b"") and done.stdout.strip().isdigit(), done
+    assert not (tmp_path / "ran").exists() and not (tmp_path / "elsewhere").exists()
+    assert there(flatq, sshd, "drain", "jobs", check=0).out == b"body\n" * 4
+
+
+def test_who_is_not_let_in(flatq, sshd, free_port):
+    """One line, 77, and nothing was asked; 69 where nobody answers, or no flatq."""
+    sshd.make("stranger")
+    known = sshd.place / "known"
+    good = sshd.limited("good")
+    other = known.read_text().split()[0] + " " + " ".join((sshd.place / "good.pub").read_text().split()[:2])
+
+    def asks(url=sshd.url, key=good):
+        done = flatq("flatq", "-H", url, "push", "jobs", input=b"x", env={"FLATQ_SSH": key})
+        assert b"stored" not in done.err and not sshd.there.exists(), done
+        return done
+
+    refused(asks(key=sshd.ssh("stranger")), 77, "push", text=b"Permission denied (publickey).\n")
+    refused(asks(url=f"ssh://nobody-here@127.0.0.1:{sshd.port}"), 77, text=b"Permission denied")
+    refused(asks(url=f"ssh://127.0.0.1:{free_port}"), 69, text=b"Connection refused\n")
+    refused(asks(key="no-such-program -x"), 69, text=b"no-such-program is needed\n")
+    saved = known.read_text()
+    for line in ("", other + "\n"):
+        known.write_text(line)
+        refused(asks(), 77, text=b"Host key verification failed.\n")
+    known.write_text(saved)
+    done = flatq("flatq", "-H", sshd.url, "push", "jobs", input=b"x", env={"FLATQ_SSH": sshd.key("bare", "sh", "-c", "exec no-flatq-there door")})
+    refused(done, 69, "push", text=b"not found")
+    refused(flatq("flatq", "-H", sshd.url, "list", env={"FLATQ_SSH": sshd.limited("wrong", "--allow", "work")}), 69, text=b"no verb 'work'")
+
+
+def starts(flatq, sshd, *words, data=b"", key="slow"):
+    process = flatq.start("flatq", "-H", sshd.url, *words, env={"FLATQ_SSH": sshd.ssh(key)})
+    process.stdin.write(data)
+    process.stdin.close()
+    process.stdin = None
+    return process
+
+
+@pytest.fixture
+def slow(sshd, tmp_path):
+    """A key whose door is held up: `before` it reads the request, or `after` it has answered and sent half of that."""
+    def make(when):
+        mark, door = tmp_path / "held", sshd.place / "door"
+        hold = f"touch {mark}; while [ -e {mark} ]; do sleep 0.01; done"
+        door.write_text(f'{hold}; exec "$@"\n' if when == "before" else f'"$@" >{mark}.out; head -c $(($(wc -c <{mark}.out) / 2)) {mark}.out; {hold}\n')
+        sshd.limited("slow", before=("sh", door))
+        return mark
+
+    return make
+
+
+@pytest.mark.shells
+def test_a_cut_in_the_middle_of_a_push(shell, flatq, sshd, slow):
+    """Not all was sent: the client says that nothing is stored, and so it is."""
+    mark = slow("before")
+    process = starts(flatq, sshd, "push", "jobs", data=b"x" * 30_000_000)
+    wait_for(mark.exists, "the door there")
+    sshd.cut()
+    out, err = process.communicate(timeout=100)
+    mark.unlink()
+    assert (process.returncode, out) == (69, b"") and err.startswith(b"push: ssh://") and err.endswith(b"; nothing is stored\n") and err.count(b"\n") == 1, err
+    wait_for(lambda: not any(b"lib/door" in words_of(pid) for pid in of_place(sshd.there)), "the door there has ended")
+    assert there(flatq, sshd, "pop", "jobs").status == 66
+
+
+def test_a_cut_after_a_push(flatq, sshd, slow):
+    """The message is stored, and the answer was lost: the client says that it does not know."""
+    mark = slow("after")
+    process = starts(flatq, sshd, "push", "jobs", data=b"stored")
+    wait_for(mark.exists, "the door has stored it")
+    sshd.cut()
+    out, err = process.communicate(timeout=100)
+    mark.unlink()
+    assert (process.returncode, err.endswith(b"; it may be stored, or not\n"), err.count(b"\n")) == (69, True, 1), err
+    assert there(flatq, sshd, "pop", "jobs", check=0).out == b"stored"
+
+
+@pytest.mark.parametrize("verb", ["pop", "drain"])
+def test_a_cut_in_the_middle_of_a_pop(flatq, sshd, slow, verb):
+    """A part of the answer came. The client writes none of it, and the message is still there."""
+    there(flatq, sshd, "push", "-t", "2", "jobs", input=b"y" * 1000, check=0)
+    mark = slow("after" if verb == "pop" else "before")
+    process = starts(flatq, sshd, verb, "jobs")
+    wait_for(mark.exists, "the door there")
+    sshd.cut()
+    out, err = process.communicate(timeout=100)
+    mark.unlink()
+    assert (process.returncode, out, err.count(b"\n")) == (69, b"", 1), err
+    assert (b"is back when its lease ends\n" if verb == "pop" else b"may come again\n") in err
+    assert there(flatq, sshd, "pop", "-w", "60", "jobs", check=0).out == b"y" * 1000
+
+
+def test_a_pop_whose_client_is_gone_waits_no_longer(flatq, sshd, far):
+    """Else it would take the next message, an hour long, and nobody would have asked for that."""
+    process = starts(flatq, sshd, "pop", "-w", "3000", "jobs", key="all")
+    wait_for(lambda: lies(sshd.there, "jobs").get("wait"), "it waits")
+    sshd.cut()
+    assert process.wait(100) == 69
+    wait_for(lambda: not lies(sshd.there, "jobs").get("wait"), "it waits no longer")
+    there(flatq, sshd, "push", "jobs", input=b"kept", check=0)
+    assert there(flatq, sshd, "pop", "jobs", check=0).out == b"kept"
+
+
+# ---- what is no URL of a host
+
+WORDS = ["-oProxyCommand=touch X", "-F/X", "a b", "a\tb", "a;touch X", "a`touch X`", "$(touch X)", "a|b", "a'b", 'a"b', "a\\b", "a*b", "é", "a\nb", "%h", "", "a&b", "a/b", "[a", "a]", "[g]", "[]"]
+URLS = [f"ssh://{word}" for word in WORDS] + [f"ssh://{word}@host" for word in WORDS if "/" not in word] + [f"ssh://host:{word}" for word in (*WORDS, "0", "65536", "22x", "-p")]
+
+
+def test_nothing_of_the_url_is_an_option_or_a_word_for_a_shell(flatq, tmp_path):
+    from flatq.errors import Invalid
+    from flatq.shovel.line import Client
+
+    program = tmp_path / "ssh"
+    program.write_text(f'#!/bin/sh\nprintf "[%s]" "$@" >>{tmp_path}/ran\n')
+    program.chmod(0o755)
+    env = {"FLATQ_SSH": f"{program} -o *"}
+    for url in URLS:
+        url = url.replace("X", str(tmp_path / "ran"))
+        refused(flatq("flatq", "-H", url, "list", env=env), 64, "list", text=b"-H takes HOST:PORT or ssh://")
+        # Of what Python takes, a slash begins the queue's name
+        if "/" not in url[6:]:
+            with pytest.raises(Invalid):
+                Client(f"{url}/q")
+    assert not (tmp_path / "ran").exists()
+    there = r"""[sh -c 'exec flatq door --spool "${FLATQ_DIR:-${XDG_STATE_HOME:+$XDG_STATE_HOME/flatq}}"']"""
+    for url, words in (("host", "[host]"), ("me@host-1.example:0022", "[-p][22][-l][me][host-1.example]"), ("[::1]:2222", "[-p][2222][::1]"), ("a.b@c@[fe80::1]", "[-l][a.b@c][fe80::1]")):
+        assert flatq("flatq", "-H", f"ssh://{url}", "list", env=env).status == 69
+        assert (tmp_path / "ran").read_text() == "[-o][*][-T]" + words + there
+        (tmp_path / "ran").unlink()
+        assert Client(f"ssh://{url}/q").ssh.words == [word.removeprefix("00") for word in words[1:-1].split("][")] or "0022" in url
+    from flatq.shovel import ssh
+
+    assert there == f"[{ssh._DOOR}]"
+
+
+# ---- Python
+
+@pytest.fixture
+def python(far, flatq, monkeypatch):
+    for name, value in flatq.env.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_a_queue_of_python(python, sshd):
+    from flatq import Denied, Empty, Queue, Unreachable
+
+    queue = Queue(f"{sshd.url}/jobs")
+    assert repr(queue) == f"Queue('{sshd.url}/jobs')" and Queue(sshd.url).name == "default"
+    assert queue.push(ANY) == 1
+    with queue.reserve() as message:
+        assert (message.body, message.id) == (ANY, 1)
+    with pytest.raises(Empty):
+        queue.pop()
+    (sshd.place / "known").write_text("")
+    with pytest.raises(Denied, match="Host key verification failed"):
+        queue.push(b"x")
+    sshd.end()
+    with pytest.raises(Unreachable):
+        queue.push(b"x")
+    sshd.start()
+
+
+def shovels(flatq, *words, **more):
+    return flatq("shovel", "--once", "-w", "60", *words, **more)
+
+
+def test_a_shovel_has_one_connection(far, flatq, sshd):
+    flatq("push", "-l", "here", input=b"".join(b"%d\n" % number for number in range(20)), check=0)
+    shovels(flatq, "here", f"{sshd.url}/there", check=0)
+    assert sshd.logins() == 1
+    shovels(flatq, f"{sshd.url}/there", "back", check=0)
+    assert sshd.logins() == 2
+    assert flatq("drain", "back", check=0).out.split() == [b"%d" % number for number in range(20)]
+    assert there(flatq, sshd, "stat", "there", check=0).out.count(b" 0\n") >= 4
+    wait_for(lambda: not sshd.connections(), "its connections have ended")
+
+
+@pytest.mark.parametrize("way", ["to", "from"])
+def test_a_shovel_that_is_cut_goes_on(far, flatq, sshd, way):
+    """Every connection is cut, again and again. Each message arrives once, in its order."""
+    every = [b"%d" % number for number in range(30)]
+    blob = b"".join(one + b"\n" for one in every)
+    if way == "to":
+        push_to, places, ends = flatq("push", "-l", "here", input=blob, check=0), ("here", f"{sshd.url}/there"), lambda: there(flatq, sshd, "drain", "there", check=0)
+    else:
+        push_to, places, ends = there(flatq, sshd, "push", "-l", "there", input=blob, check=0), (f"{sshd.url}/there", "here"), lambda: flatq("drain", "here", check=0)
+    assert push_to.out
+    process = flatq.start("shovel", "--once", *places)
+    for count in itertools.count(1):
+        try:
+            wait_for(lambda: sshd.logins() >= count or process.poll() is not None, "it connects")
+            if process.poll() is not None or count > 4:
+                break
+            time.sleep(0.3 * count)  # so that it is cut at different moments
+            sshd.cut()
+        except ProcessLookupError:
+            pass
+    assert process.wait(100) == 0, process.stderr.read()
+    assert sorted(ends().out.split()) == sorted(every)
+
+
+def test_a_shovel_that_is_not_let_in(far, flatq, sshd):
+    """It does not try again: that passes only when somebody changes something."""
+    push(flatq, b"x", "here")
+    (sshd.place / "known").write_text("")
+    refused(shovels(flatq, "here", f"{sshd.url}/there"), 77, "shovel", text=b"Host key verification failed")
+    assert flatq("pop", "here", check=0).out == b"x"
+
+
+def test_a_killed_shovel_leaves_no_connection(far, flatq, sshd):
+    process = flatq.start("shovel", f"{sshd.url}/there", "here")
+    wait_for(lambda: lies(sshd.there, "there").get("wait"), "it waits there")
+    keeper, = (words for pid in children(process.pid) if b"-M" in (words := words_of(pid).split(b"\0")))
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    wait_for(lambda: not sshd.connections(), "its connections have ended")
+    # Only the empty directory of its socket is left
+    shutil.rmtree(os.path.dirname(os.fsdecode(keeper[keeper.index(b"-S") + 1])))
+
+
+def test_the_pages_say_so():
+    assert "ssh://" in (ROOT / "README.md").read_text() and "authorized_keys" in (ROOT / "lib/doors/README.md").read_text()
