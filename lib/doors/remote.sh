@@ -5,7 +5,8 @@
 # message. A remote pop is a reserve and a delete: the message is deleted after it was written out here. A remote drain acknowledges each
 # batch (`drain -a`) after it was written out here: one that could not be written, or did not come whole, is still there.
 
-# remote ARGUMENTS - run FLATQ_VERB at FLATQ_HOST; exit with the code of the verb there, 69 if nobody answers, or 77 if ssh does not let us in
+# remote ARGUMENTS - run FLATQ_VERB at FLATQ_HOST; exit with the code of the verb there, 68 if nobody answers there, 69 if the answer is not
+# whole, or 77 if ssh does not let us in
 remote() {
   case $FLATQ_HOST in
   ssh://*) need doors/ssh; ssh_read ;;
@@ -76,7 +77,7 @@ remote_words() {
 }
 
 # remote_ask - send `request` and the file `body`; write the reply without its last line to the file `reply`. On an error there, set `why` and
-# return its code; return 69 if nobody answers, or the reply is not whole; 77 if ssh does not let us in
+# return its code; return 68 if nobody answers, 69 if the reply is not whole, 77 if ssh does not let us in
 remote_ask() {
   remote_said=
   nonce_read
@@ -91,8 +92,8 @@ remote_ask() {
   remote_ended "$remote_end"
 }
 
-# remote_ended LINE - return the code that the last line of an answer has, and set `why`; 69 if it is no such line, so the answer is not whole:
-# then remote_said is empty, else `yes`
+# remote_ended LINE - return the code that the last line of an answer has, and set `why`; if it is no such line, the answer is not whole: 68
+# or 69, and remote_said is empty, else `yes`
 remote_ended() {
   remote_said=yes
   case $1 in
@@ -104,16 +105,17 @@ remote_ended() {
   remote_said=
   case $FLATQ_HOST in
   ssh://*) need doors/ssh; ssh_failed || [ $? -eq 69 ] || return 77 ;;
-  *) why="$FLATQ_HOST: $(sed -n 's/^Ncat: //; 1p' "$remote_directory/errors" | grep . || printf 'no whole answer')" ;;
+  *) why="$FLATQ_HOST: $(sed -n '/ succeeded!$/d; s/^Ncat: //; p; q' "$remote_directory/errors" | grep . || printf 'no whole answer')" ;;
   esac
   remote_known
-  return 69
 }
 
-# remote_known - add to `why` what is known of a request that was not answered. Nobody knows whether it was done, unless it was not sent in full
+# remote_known - return 68 if no connection was made, so that nothing was asked. Else return 69, and add to `why` what is known of the request:
+# nobody knows whether it was done, unless it was not sent in full
 remote_known() {
-  case $why in
-  *': ssh: '* | *'Connection refused.' | *'No route to host.' | *'not resolve hostname '* | *' needed') return 0 ;;
+  [ -s "$remote_directory/raw" ] || case $why in
+  *' needed') return 69 ;;
+  *': ssh: '* | *'Connection refused'* | *'No route to host'* | *'etwork is unreachable'* | *'esolve '* | *'Name or service not known'*) return 68 ;;
   esac
   case ${request%% *} in
   list | stat | peek | wal) ;;
@@ -123,6 +125,7 @@ remote_known() {
   delete) why="$why; if the message was not deleted, it is back when its lease ends" ;;
   *) why="$why; it may be done, or not" ;;
   esac
+  return 69
 }
 
 # remote_print - write the reply to standard output
@@ -154,7 +157,8 @@ remote_connect() {
   if command -v ncat >/dev/null 2>&1; then
     ${1:-} ncat "$remote_host" "$remote_port"
   elif command -v nc >/dev/null 2>&1; then
-    ${1:-} nc -N "$remote_host" "$remote_port"
+    # Without -v it does not say why there is no connection; with it, also that there is one
+    ${1:-} nc -v -N "$remote_host" "$remote_port"
   elif command -v socat >/dev/null 2>&1; then
     ${1:-} socat -t 86400 - "TCP:$remote_host:$remote_port"
   else

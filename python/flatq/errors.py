@@ -41,7 +41,7 @@ class Closed(Error):
 
 
 class Unreachable(Error, ConnectionError):
-    """69: a door does not answer, or its answer was cut off. It may have done what was asked."""
+    """68: nobody answers there, and nothing was asked; 69: the answer was cut off, and what was asked may be done."""
 
 
 class Internal(Error):
@@ -69,7 +69,7 @@ class TimedOut(Error, TimeoutError):
 
 
 ERRORS: dict[int | tuple[int, str], type[Error]] = {
-    64: Usage, 65: Invalid, 66: Missing, 69: Closed, 70: Internal, 74: Disk, 75: Busy, 77: Denied, (75, "push"): Full,
+    64: Usage, 65: Invalid, 66: Missing, 68: Unreachable, 69: Closed, 70: Internal, 74: Disk, 75: Busy, 77: Denied, (75, "push"): Full,
     **{(66, verb): Empty for verb in ("pop", "reserve", "peek", "drain", "claim")},
     **{(66, verb): NotYours for verb in ("delete", "release", "touch", "bury")},
 }

@@ -343,7 +343,9 @@ class Queue:
         except (exceptions.AuthenticationError, exceptions.NoPermissionError) as error:
             raise Denied(f"{where}: {_text(error)}", 77, "pressure") from None
         except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
-            raise Unreachable(f"{where}: {_text(error)}", 69, "pressure") from None
+            # redis-py has one exception for both
+            code = 68 if " connecting to " in _text(error) else 69
+            raise Unreachable(f"{where}: {_text(error)}", code, "pressure") from None
         except exceptions.RedisError as error:
             text = _text(error)
             kind, code = next((row[1:] for row in _REFUSALS if row[0] in text), (Internal, 70))

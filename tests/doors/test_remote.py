@@ -8,6 +8,7 @@ import pytest
 
 from conftest import need, wait_for
 from engine import push, refused, shown_on_terminal
+from userlands import without
 
 
 @pytest.fixture
@@ -90,10 +91,17 @@ def test_waits(far, flatq):
     assert waiting.communicate(timeout=100)[0] == b"at last"
 
 
-def test_nobody_there(flatq, free_port):
-    need("ncat")
-    away = flatq("flatq", "-H", f"127.0.0.1:{free_port}", "push", "jobs", input=b"x")
-    assert away.status == 69 and away.err.count(b"\n") == 1 and away.out == b""
+CLIENTS = ["ncat", "nc", "socat"]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_nobody_there(flatq, free_port, client):
+    """68, unlike 69: nothing was asked, whichever program was to ask it."""
+    need(client)
+    flatq.env["PATH"] = without(flatq.home / "bin", *CLIENTS[:CLIENTS.index(client)], path=flatq.env["PATH"])
+    for host in (f"127.0.0.1:{free_port}", "no-such-host.invalid"):
+        away = refused(flatq("flatq", "-H", host, "push", "jobs", input=b"x"), 68)
+        assert b"stored" not in away.err, away
 
 
 @pytest.mark.parametrize("words", [("push", "-n", "3", "q"), ("doctor",), ("pop", "-n", "2")])

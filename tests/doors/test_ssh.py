@@ -88,7 +88,7 @@ def test_neither_the_clients_command_nor_its_variables_get_further(flatq, sshd, 
 
 
 def test_who_is_not_let_in(flatq, sshd, free_port):
-    """One line, 77, and nothing was asked; 69 where nobody answers, or no flatq."""
+    """One line, 77, and nothing was asked; 68 where nobody answers, 69 where there is no flatq."""
     sshd.make("stranger")
     known = sshd.place / "known"
     good = sshd.limited("good")
@@ -101,7 +101,7 @@ def test_who_is_not_let_in(flatq, sshd, free_port):
 
     refused(asks(key=sshd.ssh("stranger")), 77, "push", text=b"Permission denied (publickey).\n")
     refused(asks(url=f"ssh://nobody-here@127.0.0.1:{sshd.port}"), 77, text=b"Permission denied")
-    refused(asks(url=f"ssh://127.0.0.1:{free_port}"), 69, text=b"Connection refused\n")
+    refused(asks(url=f"ssh://127.0.0.1:{free_port}"), 68, text=b"Connection refused\n")
     refused(asks(key="no-such-program -x"), 69, text=b"no-such-program is needed\n")
     saved = known.read_text()
     for line in ("", other + "\n"):

@@ -215,7 +215,7 @@ def test_every_error(flatq, redis, q):
     assert redis.llen("__pressure__:q:closed") == 2 and q.stats() == {
         "produced_messages": 1, "produced_bytes": 1, "consumed_messages": 1, "consumed_bytes": 1}
     flatq.env["REDIS_PORT"] = str(free())
-    fails(69, b"refused", "create q", "put q", "get q", "close q", "delete q", "length q", "exists q", "closed q", "stats q", "doctor q")
+    fails(68, b"refused", "create q", "put q", "get q", "close q", "delete q", "length q", "exists q", "closed q", "stats q", "doctor q")
 
 
 @pytest.mark.shells
@@ -612,7 +612,7 @@ def test_a_role_that_could_not_be_given_back(q, redis, monkeypatch):
 
 def test_no_server(flatq, tmp_path):
     module("redis")
-    refused(run(flatq, "put", "q", env={"REDIS_PORT": str(free())}), 69, "pressure", text=b"refused")
+    refused(run(flatq, "put", "q", env={"REDIS_PORT": str(free())}), 68, "pressure", text=b"refused")
     nobody = pressure.Queue("q", port=free())
     for call in (nobody.create, lambda: nobody.put(b""), nobody.get, nobody.close, nobody.delete, nobody.length, nobody.exists, nobody.closed,
                  nobody.stats, nobody.doctor):

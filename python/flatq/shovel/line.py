@@ -59,7 +59,7 @@ class Client:
         try:
             connection = socket.create_connection((self.host, self.port), 5)
         except OSError as error:
-            raise Unreachable(f"{self.place}: {error.strerror or error}", 69) from None
+            raise Unreachable(f"{self.place}: {error.strerror or error}", 68) from None
         parts: list[bytes] = []
         with connection:
             try:

@@ -73,18 +73,18 @@ class Ssh:
                 while not os.path.exists(os.path.join(self.directory, "s")):
                     if self.keeper.poll() is not None or time.monotonic() > end:
                         errors.seek(0)
-                        raise self._failure(errors.read())
+                        raise self._failure(errors.read(), 68)
                     time.sleep(0.01)
         except BaseException:
             self.close()
             raise
 
-    def _failure(self, said: bytes) -> Error:
+    def _failure(self, said: bytes, code: int = 69) -> Error:
         lines = [text for line in said.decode(errors="replace").splitlines() if (text := "".join(filter(str.isprintable, line)).strip())]
         refused = [line for line in lines if _REFUSED.fullmatch(line)]
         if refused:
             return Denied(f"{self.place}: {refused[-1]}", 77)
-        return Unreachable(f"{self.place}: {lines[-1] if lines else 'no whole answer'}", 69)
+        return Unreachable(f"{self.place}: {lines[-1] if lines else 'no whole answer'}", code)
 
     def close(self) -> None:
         """End the connection."""

@@ -124,7 +124,7 @@ class Client:
                 self.socket = socket.create_connection((self.host, self.port), 5)
                 self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             except OSError as error:
-                raise Unreachable(f"{self.host}:{self.port}: {error.strerror or error}", 69) from None
+                raise Unreachable(f"{self.host}:{self.port}: {error.strerror or error}", 68) from None
             self.connections += 1
             self.mode, self.ahead = "", b""
         if self.mode == mode:
