@@ -18,6 +18,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -132,6 +133,21 @@ def test_same_trial_same_outcome(work):
         assert {**first, "seconds": 0} == {**second, "seconds": 0}
         assert first["outcome"] == "good" and first["replay"] == str(one)
     assert trial.run(trial.Trial("pop", "kill", 999), SYSTEM, work).outcome == "not reached"
+
+
+def test_a_run_that_a_signal_interrupted_proves_nothing(monkeypatch, work):
+    """A signal that comes just when a call reaches the gate makes it fail, which no fault of the trial did."""
+    real, runs = gate.run, []
+
+    def run(*args, **more):
+        runs.append(real(*args, **more))
+        return replace(runs[-1], stderr=b"sh: can't create /dev/null: Interrupted system call\n") if len(runs) % 2 else runs[-1]
+
+    one = trial.Trial("push", "EIO", 3)
+    trial.calls(SYSTEM, "push", work)
+    monkeypatch.setattr(gate, "run", run)
+    result, _ = trial.wreck(SYSTEM, one, work)
+    assert result.fired and b"Interrupted" not in result.stderr and len(runs) == 2
 
 
 @pytest.mark.parametrize("name", ["push", "pop from a flat file", "delete"])

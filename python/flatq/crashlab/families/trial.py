@@ -1,6 +1,7 @@
 """A trial: a pure function of (scenario, fault, point, seed) to an outcome, replayed from the line that str(trial) is."""
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import random
@@ -8,7 +9,7 @@ import re
 import shlex
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -163,18 +164,36 @@ class Moment:
         return result, self.tree if answer or not data else trees.written(self.tree, self.call.paths[0], self.call.offset or 0, data)
 
 
+#: What a shell says where a signal came just when its call reached the gate
+INTERRUPTED = os.strerror(errno.EINTR).encode()
+
+
+def proof(run: Callable[[], gate.Result]) -> gate.Result:
+    """The result of the first run that no signal has interrupted at the gate. Without a gate, the call would have gone through (gate.py, Limits):
+    what such a run does and leaves proves nothing."""
+    for _ in range(20):
+        result = run()
+        if INTERRUPTED not in result.stderr:
+            break
+    return result
+
+
 MANY = 200  # calls: in a longer run, the spool is kept only at the one call that is asked for
 
 
-def moments(system: System, words: Words, spool: Path, sync: str, only: int | None = None) -> tuple[list[Moment], gate.Result]:
-    """Run the verb once, and record what a kill leaves at each of its calls; `only`: at that one."""
+def moments(system: System, words: Words, tree: trees.Tree, work: Path, sync: str, only: int | None = None) -> tuple[list[Moment], gate.Result]:
+    """Run the verb once in this spool, and record what a kill leaves at each of its calls; `only`: at that one."""
     found: dict[int, Moment] = {}
 
     def keep(call: gate.Call, stdout: bytes, stderr: bytes) -> None:
         if only is None or call.seq == only:
-            found[call.seq] = Moment(call, stdout, stderr, trees.take(spool))
+            found[call.seq] = Moment(call, stdout, stderr, trees.take(place(work)))
 
-    result = act(system, words, spool, sync, each=keep)
+    def run() -> gate.Result:
+        found.clear()
+        return act(system, words, fresh(tree, work), sync, each=keep)
+
+    result = proof(run)
     # a caller that died before its call was let go has made none: its number went to the next
     return [found[call.seq] for call in result.calls if call.seq in found], result
 
@@ -195,15 +214,15 @@ def unseen(system: System, scenario: str, work: Path, way: str) -> list[gate.Cal
     second makes more calls on a machine with much to do, and a trial of these would not reach its call."""
     def find() -> list[gate.Call]:
         tree, words = base(system, scenario, work)
-        return min((act(system, words, fresh(tree, work), NAMED[scenario].sync, counted=way).calls for _ in range(2)), key=len)
+        return min((proof(lambda: act(system, words, fresh(tree, work), NAMED[scenario].sync, counted=way)).calls for _ in range(2)), key=len)
 
     return memo.once(work, ("unseen", system, scenario, way), find)
 
 
 def _undisturbed(system: System, scenario: str, work: Path) -> list[gate.Call]:
     tree, words = base(system, scenario, work)
-    spool = fresh(tree, work)
-    whole = act(system, words, spool, NAMED[scenario].sync)
+    spool = place(work)
+    whole = proof(lambda: act(system, words, fresh(tree, work), NAMED[scenario].sync))
     wrong = [] if whole.status == 0 else [f"exit {whole.status}: {whole.stderr!r}"]
     says, new = NAMED[scenario].says, NAMED[scenario].new
     if not re.search(says, whole.stdout) or new and not says and not oracle.stored(whole.stdout):
@@ -263,7 +282,7 @@ def modes(trial: Trial, tree: trees.Tree, seed: int | None) -> list[dict[str, bo
 @functools.lru_cache(maxsize=2)
 def _moments(system: System, scenario: str, work: Path, only: int | None) -> tuple[list[Moment], gate.Result]:
     tree, words = base(system, scenario, work)
-    return moments(system, words, fresh(tree, work), NAMED[scenario].sync, only)
+    return moments(system, words, tree, work, NAMED[scenario].sync, only)
 
 
 def _at(point: int, found: Sequence[Moment], whole: gate.Result, fault: gate.Fault) -> tuple[gate.Result, trees.Tree]:
@@ -284,9 +303,8 @@ def wreck(system: System, trial: Trial, work: Path) -> tuple[gate.Result, trees.
     tree, words = base(system, trial.scenario, work)
     way = faults.counted(trial.fault)
     known = unseen(system, trial.scenario, work, way) if way in WIDE else faults.number(calls(system, trial.scenario, work), way)
-    spool = fresh(tree, work)
-    result = act(system, words, spool, NAMED[trial.scenario].sync, named(fault, known), way)
-    return result, trees.take(spool)
+    result = proof(lambda: act(system, words, fresh(tree, work), NAMED[trial.scenario].sync, named(fault, known), way))
+    return result, trees.take(place(work))
 
 
 def named(fault: gate.Fault, known: Sequence[gate.Call]) -> gate.Fault:
@@ -324,10 +342,11 @@ def after(system: System, first: Trial, verb: str, work: Path) -> Next:
     _, tree = wreck(system, first, work)
     spool = fresh(tree, work)
     layout.age(spool)
+    tree = trees.take(spool)
     found = system.dump(spool)
     queue = NAMED[first.scenario].queue
     held = [body for body in found.bodies(queue) if body is not None] if verb in ("pop", "drain") else []
-    return Next(*moments(system, following(verb, queue), spool, NAMED[first.scenario].sync), held,
+    return Next(*moments(system, following(verb, queue), tree, work, NAMED[first.scenario].sync), held,
                 len(found.messages(queue, "ready", "reserved", "delayed")))
 
 

@@ -23,8 +23,8 @@ Limits
       changes a call's arguments while it waits is not noticed.
     - Processes that run side by side reach the gate in the order that the scheduler chooses.
     - A caught signal that comes just when a call reaches the gate makes it fail with EINTR, unless its handler has
-      SA_RESTART, where without the gate the call would have gone through: seen with mksh and SIGCHLD, and with traps
-      in dash. Where signals fly, a trial whose standard error says so proves nothing.
+      SA_RESTART, where without the gate the call would have gone through: seen with mksh and SIGCHLD, with busybox's
+      shell, and with traps in dash. A run whose standard error says so proves nothing (families/trial.py, `proof`).
     - PR_SET_NO_NEW_PRIVS: setuid programs have no effect. Gates do not nest (EBUSY).
     - If this very process is killed, so is the command (PDEATHSIG), but not its children: their calls get ENOSYS.
     - Reaping is a matter of the whole process: use it side by side in processes, not in threads.
