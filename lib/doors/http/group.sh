@@ -31,9 +31,9 @@ groups_add() {
 }
 
 # group_busy - return 0 if $q is seen to have a message in flight, after putting back those whose lease is over; 1 if none is seen, which proves
-# nothing (group_free); 69 and 74 if one could not be put back
+# nothing (group_free); 69 and 74 if one could not be put back. Set group_left if all that is seen is still there, though its lease is over
 group_busy() {
-  group_again=
+  group_again='' group_left=
   while :; do
     group_over=
     for group_path in "$q"/claimed/*/????????????.[1-9]*; do
@@ -45,7 +45,7 @@ group_busy() {
       if lease_over "${group_path##*.}"; then group_over=1; else return 0; fi
     done
     [ -n "$group_over" ] || return 1
-    [ -z "$group_again" ] || return 0
+    [ -z "$group_again" ] || { group_left=1; return 0; }
     queue_reclaim || case $? in
     69) return 69 ;;
     74) return 74 ;;
@@ -56,12 +56,12 @@ group_busy() {
 }
 
 # group_free - under the lock, return 0 if it is proved that $q has no message in flight (R1), 66 if it has one (and add to
-# group_tries if group_busy did not see it); else 69 or 74
+# group_tries if group_busy did not see it, or could not put it back); else 69 or 74
 group_free() {
   group_busy
   group_code=$?
   case $group_code in
-  0) why='another message of the group is in flight'; return 66 ;;
+  0) group_tries=${group_left}$group_tries why='another message of the group is in flight'; return 66 ;;
   1) ;;
   *) return $group_code ;;
   esac
@@ -263,9 +263,16 @@ group_touch() {
 # in flight
 group_touch_ready() {
   group_tries=
-  clock_read
-  # RACE: it may be in flight by now; group_free sees that
-  group_free || return $?
+  while :; do
+    clock_read
+    group_tried=$group_tries
+    # RACE: it may be in flight by now; group_free sees that
+    group_free && break
+    group_code=$?
+    # What the look missed, or could not put back, may be this message, whose lease is over: repeat, but not for ever
+    [ $group_code -eq 66 ] && [ "$group_tries" != "$group_tried" ] || return $group_code
+    [ ${#group_tries} -lt 5 ] || { why="queue '$queue': cannot be listed"; return 74; }
+  done
   message_find "$receipt_id" || return $?
   [ "$slip_nonce" = "$receipt_nonce" ] || { why='read again'; return 66; }
   case $slip_path in

@@ -347,6 +347,8 @@ def _doors() -> list[Scenario]:
                  old=lines(1, 1), says=b"\r\n\r\n200 ", denies=1, complaints=3),
         Scenario("http: PATCH", "http", (*pushes(1, 2), http("GET", "group-id=q&visibility-timeout=9999")), http("PATCH", "receipt-id=RECEIPT&visibility-timeout=9999"), lines(1, 2),
                  ends="reserved", says=b"HTTP/1.1 200", complaints=2),
+        Scenario("http: PATCH, lease over", "http", (*pushes(1, 2), http("GET", "group-id=q&visibility-timeout=0")), http("PATCH", "receipt-id=RECEIPT&visibility-timeout=9999"),
+                 lines(1, 2), ends="reserved", says=b"HTTP/1.1 200", complaints=2),
         Scenario("http: PATCH, refused", "http", (*pushes(1, 2), http("GET", "group-id=q&visibility-timeout=0"), ("wal", b""), ("sh", '"$0/reserve" -t 999999 q', b"")),
                  http("PATCH", "receipt-id=RECEIPT&visibility-timeout=0"), lines(1, 2), ends="reserved", says=b"HTTP/1.1 204", denies=1,
                  complaints=2),
