@@ -8,8 +8,12 @@ import pytest
 from conftest import chance, everything, need, share
 from engine import NO_MESSAGE, lies, push, reserve
 
-# bash runs a trap on DEBUG before each simple command, with -T in functions too. flatq uses none of these names
-SCRIPT = 'set -T; signal_test=0; trap \'signal_test=$((signal_test + 1)); printf . >>"$SIGNALS"; [ "$signal_test" != "$SIGNAL_AT" ] || kill -s TERM $$\' DEBUG; . "$0"'
+# bash runs a trap on DEBUG before each simple command, with -T in functions too. flatq uses none of these names. A shell's children count on from
+# its number, so several may come to SIGNAL_AT: only the first sends the signal, since a second one ends a verb in the middle of its tidying
+SCRIPT = """set -T; signal_test=0
+trap 'signal_test=$((signal_test + 1)); printf . >>"$SIGNALS"
+[ "$signal_test" != "$SIGNAL_AT" ] || [ -e "$SIGNALS.sent" ] || { : >"$SIGNALS.sent"; kill -s TERM $$; }' DEBUG
+. "$0\""""
 
 VERBS = {
     "push": ["push"],
@@ -29,6 +33,7 @@ def run(flatq, words, at=0):
     """Exit code, output, errors, and how many commands the verb ran. The signal comes before the command number `at`."""
     commands = flatq.home / "commands"
     commands.write_bytes(b"")
+    (flatq.home / "commands.sent").unlink(missing_ok=True)
     process = subprocess.Popen(
         ["bash", "-c", SCRIPT, *flatq.command(*words)[1:]], env={**flatq.env, "SIGNAL_AT": str(at), "SIGNALS": str(commands)},
         cwd=flatq.home, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
