@@ -60,7 +60,7 @@ remote_address() {
 
 remote_stopped() {
   trap - HUP INT TERM EXIT
-  [ -z "$remote_pid" ] || kill "$remote_pid" 2>/dev/null
+  [ -z "$remote_pid" ] || { need engine/process; child_lives "$remote_pid" && kill "$remote_pid" 2>/dev/null; }
   rm -rf "$remote_directory"
   end_by "$1"
 }
@@ -254,7 +254,8 @@ remote_drain() {
   remote_batches
   remote_code=$?
   exec 3>&- 6<&-
-  { kill "$remote_pid" && wait "$remote_pid"; } 2>/dev/null
+  need engine/process
+  { ! child_lives "$remote_pid" || kill "$remote_pid"; wait "$remote_pid"; } 2>/dev/null
   return $remote_code
 }
 

@@ -1,6 +1,6 @@
 # doors/several.sh - serve several doors: start a launch for each
 
-need doors/guard doors/guard-look
+need engine/process doors/guard doors/guard-look
 
 # several WORD ... - start a launch for each door; end when one of them has ended. launch_doors has their PID-STARTED: once a door has ended, another
 # process may get its PID
@@ -28,7 +28,7 @@ several() {
     exec sleep 1 &
     launch_sleep=$!
     # A signal interrupts the wait: end the sleeper before we end
-    wait "$launch_sleep" || { kill "$launch_sleep" && wait "$launch_sleep"; } 2>/dev/null
+    wait "$launch_sleep" || { child_lives "$launch_sleep" && kill "$launch_sleep" && wait "$launch_sleep"; } 2>/dev/null
   done
   several_signal TERM
   launch_failed=0

@@ -31,6 +31,17 @@ process_gone() {
   ! kill -0 "$1" 2>/dev/null && need engine/proof && absent "$FLATQ_PROC/$1"
 }
 
+# child_lives PID - return whether PID is a child of this process that has not ended: only then it may be signalled. A shell may have waited by itself for a child
+# that has ended, as bash does, and then its number may be another process's. Where that cannot be seen, return whether there is a process
+child_lives() {
+  { read -r child_parent child_rest <"$FLATQ_PROC/self/stat" && read -r child_stat <"$FLATQ_PROC/$1/stat"; } 2>/dev/null ||
+    { kill -0 "$1" 2>/dev/null; return $?; }
+  case ${child_stat##*') '} in
+  [!ZX]" $child_parent "*) return 0 ;;
+  esac
+  return 1
+}
+
 # owner_dead PID-TIME - return 0 only if it is proved that the process PID that lived at TIME is gone.
 # If the PID is in use again, that process started later. If the processes of other users are hidden (hidepid), or there is no /proc,
 # nothing is proved.

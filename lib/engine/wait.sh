@@ -6,7 +6,7 @@
 # it. A timeout is the end of the file: a sleeper holds the only other writing end. If a waiter is woken and dies, no message is lost:
 # every waiter looks again after two seconds.
 
-need engine/spool
+need engine/spool engine/process
 
 # wait_begin KIND QUEUE ... - enter this process as a waiter for each QUEUE, and create the queue if needed. KIND is `wait` (for a message) or `room` (for
 # room in a full queue)
@@ -64,12 +64,16 @@ wait_turn() {
   exec 7>&-
   read -r wait_byte <&6
   exec 6<&-
-  # KILL, since in some shells a child has our traps until it runs its own program, and would run them
-  kill -KILL "$wait_sleeper" 2>/dev/null
-  wait "$wait_sleeper" 2>/dev/null
-  wait_sleeper=
+  wait_sleeper_end
   [ ! -e "$wait_fifo.woken" ] || wait_woken=1
   door_turn
+}
+
+# wait_sleeper_end - end the sleeper. KILL, since in some shells a child has our traps until it runs its own program, and would run them. `wait`, or bash
+# says on standard error that it was killed
+wait_sleeper_end() {
+  { ! child_lives "$wait_sleeper" || kill -KILL "$wait_sleeper"; wait "$wait_sleeper"; } 2>/dev/null
+  wait_sleeper=
 }
 
 # door_turn - called after each turn. A door has its own version, which sets take_stop if its client is gone
@@ -129,8 +133,7 @@ wait_due_lower() {
 wait_end() {
   wait_late=
   [ -n "${wait_fifo:-}" ] || return 0
-  # `wait`, or bash says on standard error that it was killed
-  [ -z "${wait_sleeper:-}" ] || { kill -KILL "$wait_sleeper"; wait "$wait_sleeper"; } 2>/dev/null
+  [ -z "${wait_sleeper:-}" ] || wait_sleeper_end
   set -- "$wait_fifo" ${wait_woken:+"$wait_fifo.woken"}
   for wait_path in "$FLATQ_DIR"/*/"$wait_kind/$wait_name" "$FLATQ_DIR/.doors/wait/$wait_name"; do
     [ ! -e "$wait_path" ] || set -- "$@" "$wait_path"

@@ -79,8 +79,8 @@ work_stop() {
 # work_finish - take no further message
 work_finish() {
   work_trapped=1 take_stop=1
-  # If we wait for a message, end the wait. KILL: see wait_turn
-  [ -z "$wait_sleeper" ] || kill -KILL "$wait_sleeper" 2>/dev/null || :
+  # If we wait for a message, end the wait. KILL: see wait_sleeper_end
+  [ -z "$wait_sleeper" ] || ! child_lives "$wait_sleeper" || kill -KILL "$wait_sleeper" 2>/dev/null || :
   # If a command runs, its `wait` must be woken (work_wait)
   [ -z "$work_running" ] || work_do_due
 }
@@ -140,7 +140,7 @@ work_end() {
   watchdog_tell || work_watchdog=
   exec 5>&-
   feed_close
-  [ -z "$work_watchdog" ] || { kill -KILL "$work_watchdog"; wait "$work_watchdog"; } 2>/dev/null
+  [ -z "$work_watchdog" ] || { work_kill KILL "$work_watchdog_named"; wait "$work_watchdog"; } 2>/dev/null
   work_watchdog=
   [ -z "$work_tty" ] || [ -n "$work_teller" ] || [ $((work_done + work_failed + work_buried)) -eq 0 ] || printf '\n' >&2
 }

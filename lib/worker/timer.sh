@@ -127,7 +127,7 @@ work_alarm_clock() {
   clock_sleeper='' clock_seconds=$1
   # Not PIPE either, if the watchdog was killed: without its alarms the worker would lose the message
   trap '' HUP INT QUIT TERM PIPE
-  trap '[ -z "$clock_sleeper" ] || kill -KILL "$clock_sleeper"; exit 0' VTALRM
+  trap '[ -z "$clock_sleeper" ] || ! child_lives "$clock_sleeper" || kill -KILL "$clock_sleeper"; exit 0' VTALRM
   watchdog_tell_self "$work_clock_signal:"
   exec </dev/null >/dev/null 2>&1 4>&- 5>&-
   while :; do

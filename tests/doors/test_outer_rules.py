@@ -640,18 +640,19 @@ def test_one_of_several_doors_is_killed(flatq, stub, killed):
         end_launches(flatq.spool, process)
 
 
-@pytest.mark.parametrize("shell", ["dash", "bash"], indirect=True)
-def test_a_door_to_which_nobody_tells_the_time_ends(flatq):
-    """The process that tells the guard the seconds is killed. Without it idle connections would keep their places for ever."""
+@pytest.mark.parametrize("shell, keep", [("dash", "-k"), ("bash", "-k"), ("dash", "-i30"), ("bash", "-i30")], indirect=["shell"])
+def test_a_door_to_which_nobody_tells_the_time_ends(flatq, keep):
+    """The process that tells the guard the seconds is killed. Without it idle connections would keep their places for ever: without -k, the only place."""
     need("ncat")
     port = free()
-    process = flatq.start("./launch", "line", "-k", "-p", str(port), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = flatq.start("./launch", "line", keep, "-p", str(port), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_for(lambda: listening(port), "the door")
-        teller = wait_for(lambda: [pid for pid in children(process.pid) if any(words_of(one).startswith(b"sleep\0") for one in children(pid))], "it sleeps")
-        os.kill(teller[0], signal.SIGKILL)
+        teller = wait_for(lambda: [pid for above in children(process.pid) for pid in [above, *children(above)]
+                                   if any(words_of(one).startswith(b"sleep\0") for one in children(pid))], "it sleeps")
         with socket.create_connection(("127.0.0.1", port)):
-            process.wait(60)
+            os.kill(teller[0], signal.SIGKILL)
+            process.wait(20)
         wait_for(lambda: not carriers(flatq.spool), "the end of all", seconds=20)
     finally:
         end_launches(flatq.spool, process)

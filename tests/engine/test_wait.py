@@ -178,6 +178,21 @@ def test_a_wake_between_the_look_and_the_sleep(shell, flatq, spool, endless):
     nothing_left(spool)
 
 
+def test_a_sleeper_that_has_ended_gets_no_signal(shell, flatq, stub):
+    """Some shells wait by themselves for a child that has ended. Then its number is free for another process. Here, the sleeper has ended before its
+    child closes the FIFO."""
+    stub("sleep", '(exec "$REAL" 0.2) &')
+    script = """lib=$1 FLATQ_VERB=pop; . "$lib/engine/common.sh"; shell_reset; need engine/spool engine/wait
+        kill() { [ "$1" = -0 ] || [ -e "/proc/$2" ] || printf '%s\\n' "kill $*"; command kill "$@"; }
+        spool_open; clock_read; owner_read; wait_begin wait default
+        wait_turn none
+        true & wait_sleeper=$!; wait "$wait_sleeper"
+        wait_end"""
+    done = subprocess.run(["sh", "-c", script, "sh", str(LIB)], executable=flatq.shell, env=flatq.environment({}), stdin=subprocess.DEVNULL, capture_output=True,
+                          timeout=100)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
 def test_stopped_it_leaves_nothing(shell, flatq, spool, clock):
     stopped = [(number, waiting(flatq, "-w", "30", "a", "b", queue="b")) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
     stop_waiting(clock, stopped)

@@ -57,7 +57,7 @@ stalk_close() {
   # The lock is that of one queue, and the jobs may be in others
   [ -z "$lock_held" ] || unlock_queue
   [ -z "$wait_fifo" ] || { need engine/wait; wait_end; }
-  [ -z "$client_reader" ] || { kill -KILL "$client_reader"; rm -f "$client_line"; } 2>/dev/null
+  [ -z "$client_reader" ] || { ! child_lives "$client_reader" || kill -KILL "$client_reader"; rm -f "$client_line"; } 2>/dev/null
   jobs_back
   tally_end
   door_end "$door_code"

@@ -1,6 +1,6 @@
 # doors/beanstalk/wait.sh - wait for a job of several queues, and read from the client meanwhile
 
-need doors/door engine/spool engine/wait doors/beanstalk/tube doors/beanstalk/reader
+need doors/door engine/spool engine/process engine/wait doors/beanstalk/tube doors/beanstalk/reader
 
 # tubes_wait OWNER DEADLINE - as tubes_take, but wait until DEADLINE (by the clock; `none`). Return 66 if DEADLINE has come; 1 if the client
 # has left (client_is_gone); 75 if the lease of a held job ends within a second. Meanwhile client_read_ahead watches the client. The caller answers, then
@@ -71,20 +71,11 @@ client_read_ahead() {
   client_reader=$!
 }
 
-# reader_lives - return whether the child that reads from the client lives. A zombie is dead, and so is one whose number has another parent now
-reader_lives() {
-  { read -r reader_stat <"$FLATQ_PROC/$client_reader/stat"; } 2>/dev/null || { kill -0 "$client_reader" 2>/dev/null; return $?; }
-  case ${reader_stat##*') '} in
-  [!ZX]" ${owner%-*} "*) return 0 ;;
-  esac
-  return 1
-}
-
 # client_is_gone - return whether the child has seen the client's end. If the child has read a command, nothing more is read, so look at the
 # connection instead (client_half: it ended, and input is still to be read)
 client_is_gone() {
   if [ ! -e "$client_line" ]; then
-    reader_lives && return 1
+    child_lives "$client_reader" && return 1
     # It was killed, and nobody knows how much it has read: end, as line_read does. RACE: it may just have finished
     [ -e "$client_line" ] || exit 74
   fi
