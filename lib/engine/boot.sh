@@ -17,7 +17,7 @@ spool_boot() {
   [ $spool_boot_code -eq 66 ] || { unlock_spool; return $spool_boot_code; }
   # A queue needs room, too, to bury a message that has no tries left
   spool_boot_probe && spool_boot_sync && { spool_boot_queues || { spool_boot_room && spool_boot_queues; }; } &&
-    { ids_open_range || { spool_boot_room && ids_open_range; }; } && spool_boot_mark
+    { ids_open_range || { spool_boot_room && ids_open_range; }; } && { need engine/checkpoint; spool_sweep boot; } && spool_boot_mark
   spool_boot_code=$?
   unlock_spool
   return $spool_boot_code
@@ -113,11 +113,12 @@ spool_boot_mark() {
   for boot_old in "$FLATQ_DIR"/.boot/*; do
     [ "$boot_old" = "$FLATQ_DIR/.boot/$boot" ] || rm -f "$boot_old" 2>/dev/null
   done
+  nonce_read
+  boot_new=$FLATQ_DIR/.boot/new.$nonce
   {
-    rm -f "$FLATQ_DIR/.boot/new.$$" && set -C &&
-      printf '%s %s %s\n%s\n' "$epoch" "$base64_wrap" "$clock_same${sync_whole:+ -f}" "$tools" >"$FLATQ_DIR/.boot/new.$$" && set +C &&
-      { [ ! -e "$FLATQ_PROC/$$/exe" ] || touch -r "$FLATQ_PROC/$$/exe" "$FLATQ_DIR/.boot/new.$$"; } &&
-      mv -f "$FLATQ_DIR/.boot/new.$$" "$FLATQ_DIR/.boot/$boot"
+    set -C && printf '%s %s %s\n%s\n' "$epoch" "$base64_wrap" "$clock_same${sync_whole:+ -f}" "$tools" >"$boot_new" && set +C &&
+      { [ ! -e "$FLATQ_PROC/$$/exe" ] || touch -r "$FLATQ_PROC/$$/exe" "$boot_new"; } &&
+      [ ! -d "$FLATQ_DIR/.boot/$boot" ] && mv -f "$boot_new" "$FLATQ_DIR/.boot/$boot"
   } 2>/dev/null || { set +C; disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return $?; }
 }
 

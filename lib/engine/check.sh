@@ -1,6 +1,6 @@
 # engine/check.sh - check every file of a queue and set aside what is not whole: once after each boot, and by doctor at any time
 
-need engine/slip engine/spool engine/boot engine/proof engine/process engine/fold engine/settle engine/reclaim bulk/batch
+need engine/slip engine/spool engine/boot engine/proof engine/fold engine/settle engine/reclaim bulk/batch
 
 # queue_after_boot - put back all that was handed out: after a boot, every owner and every waiter is gone
 queue_after_boot() {
@@ -202,7 +202,7 @@ check_body() {
   else
     # RACE: its push may be at work, or its message may be large and settled meanwhile
     [ -e "$q/body/$1" ] || return 0
-    push_unmade "$1" || [ -z "$journal_pid" ] || owner_dead "$journal_pid-$journal_time" || return 0
+    push_unmade "$1" || [ -z "$journal_pid" ] || journal_dead || return 0
     check_say "queue '%s': %s was seen in no state: its body stays until the first verb after a boot looks again" "$queue" "$1"
   fi
 }
@@ -223,21 +223,20 @@ check_flats() {
     [ -z "$spool_shared" ] || no_links "$check_path" || return $?
     check_bad=$({ check_awk 0 <"$check_path"; } 2>/dev/null) || { why="queue '$queue': cannot be checked"; return 74; }
     [ "$check_bad" = "0 $flat_count" ] && continue
-    # CRASH: a killed doctor may have set bad lines aside under this name, and moved no file yet
-    check_aside=$q/tmp/strange.$check_name
-    [ ! -e "$check_aside" ] || { nonce_read; check_aside=$q/tmp/strange.$nonce.$check_name; }
-    check_awk 1 <"$check_path" >"$check_aside" 9>&9 &&
-      check_awk 2 <"$check_path" >"$q/tmp/flat" 9>&9 || { disk_failed "$q/tmp" "queue '$queue'"; return $?; }
-    sync_paths "$q/tmp/flat" "$check_aside" "$q/tmp" || { why="queue '$queue': cannot sync"; return 74; }
-    check_whole "$check_path" "$q/tmp/flat" "$check_aside" && measure -l "$q/tmp/flat" ||
-      { rm -f "$q/tmp/flat" "$check_aside" 2>/dev/null 9>&9; return 74; }
+    # New names, which no other member of a group can tell. CRASH: a killed doctor may have set the bad lines aside, and moved no file yet
+    nonce_read
+    check_aside=$q/tmp/strange.$nonce.$check_name check_new=$q/tmp/flat.$nonce
+    check_part 1 "$check_aside" && check_part 2 "$check_new" || { disk_failed "$q/tmp" "queue '$queue'"; return $?; }
+    sync_paths "$check_new" "$check_aside" "$q/tmp" || { why="queue '$queue': cannot sync"; return 74; }
+    check_whole "$check_path" "$check_new" "$check_aside" && measure -l "$check_new" ||
+      { rm -f "$check_new" "$check_aside" 2>/dev/null 9>&9; return 74; }
     check_good=$measured
     [ -s "$check_aside" ] || rm -f "$check_aside" 2>/dev/null 9>&9
     check_say "queue '%s': %s of %s lines of a flat file were damaged: set aside in tmp/" "$queue" "$((flat_count - check_good))" "$flat_count"
     # CRASH: two renames, so that never two files hold the same messages. In between, the file has fewer lines than its name says, as before: no
     # verb hands them out, and the next doctor goes on from there
     if [ "$check_good" != 0 ]; then
-      mv -f "$q/tmp/flat" "$check_path" 2>/dev/null 9>&9 &&
+      rename_path "$check_new" "$check_path" &&
         { [ "$check_good" = "$flat_count" ] ||
           rename_path "$check_path" "${check_path%/*}/$flat_priority.$flat_first.$flat_last.$check_good.$flat_tries.$flat_nonce"; }
     else
@@ -245,6 +244,11 @@ check_flats() {
     fi || { disk_failed "$q/queue" "queue '$queue'"; return $?; }
     sync_paths "${check_path%/*}" || { why="queue '$queue': cannot sync"; return 74; }
   done
+}
+
+# check_part PART FILE - write the bad lines (1) or the good ones (2) of check_path to the new FILE
+check_part() {
+  (set -C && check_awk "$1" <"$check_path" >"$2" 9>&9) 2>/dev/null
 }
 
 # check_whole FLAT PART PART - 74 unless the two parts together are as long as the flat file: an awk may not notice that it cannot read. Only

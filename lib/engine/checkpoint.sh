@@ -1,6 +1,6 @@
 # engine/checkpoint.sh - the checkpoint of a queue and of the spool
 
-need engine/spool engine/boot engine/proof engine/process engine/fold engine/reclaim engine/wait bulk/batch
+need engine/slip engine/spool engine/boot engine/proof engine/process engine/fold engine/reclaim engine/wait bulk/batch
 
 # checkpoint QUEUE - recover, put back, promote, sweep, fold, rotate the log. Idempotent; runs beside all other verbs. A message that cannot be put
 # back, since the disk is full, does not keep the sweep from making room
@@ -38,14 +38,23 @@ checkpoint_turn() {
 checkpoint_spool() {
   each_queue checkpoint
   spool_code=$? spool_why=$why
-  wait_sweep
-  for spool_path in "$FLATQ_DIR"/.drop.* "$FLATQ_DIR"/.ids.old.*; do
-    [ ! -e "$spool_path" ] || [ -e "$FLATQ_PROC/${spool_path##*.}" ] || rm -rf "$spool_path" 2>/dev/null
-  done
+  spool_sweep
   spark_sweep
   journal_sweep || return $?
   why=$spool_why
   return $spool_code
+}
+
+# spool_sweep [boot] - remove what killed processes have left beside the queues. At a boot, all of them are dead, whoever has their numbers now; so are all
+# connections
+spool_sweep() {
+  spool_all=${1:-}
+  wait_sweep "$spool_all"
+  for spool_path in "$FLATQ_DIR"/.drop.* "$FLATQ_DIR"/.ids.old.* ${spool_all:+"$FLATQ_DIR"/.doors/[0-9]*}; do
+    [ -e "$spool_path" ] || continue
+    [ -n "$spool_all" ] || [ ! -e "$FLATQ_PROC/1/stat" ] || owner_dead "${spool_path##*.}" || continue
+    rm -rf "$spool_path" 2>/dev/null
+  done
 }
 
 # spark_sweep - remove what killed sinks of flatq.spark have staged in .spark/JOB/, once nothing there has changed for a week. If JOB has a
@@ -103,7 +112,7 @@ tmp_remove() {
 log_rotate() {
   [ -f "$q/log" ] && measure -c "$q/log" && [ "$measured" -gt 1048576 ] || return 0
   clock_epoch "$now"
-  mv -f "$q/log" "$q/log.$epoch_time" 2>/dev/null 9>&9
+  rename_path "$q/log" "$q/log.$epoch_time"
   set -- "$q"/log.*
   while [ $# -gt 10 ]; do
     rm -f "$1" 9>&9 2>/dev/null
@@ -134,7 +143,7 @@ journal_sweep() {
       esac
       [ ! -h "$journal" ] || continue
       journal_read "$journal_id" || continue
-      owner_dead "$journal_pid-$journal_time" || { journal_free=; continue; }
+      journal_dead || { journal_free=; continue; }
       case $journal_queue in
       '' | .* | */*) continue ;;
       esac
@@ -142,7 +151,9 @@ journal_sweep() {
     done
     [ -n "$journal_free" ] || continue
     # Rename it first: a push that has slept since it chose this range must not find it half empty, and take an id a second time
-    mv -f "$range" "$FLATQ_DIR/.ids.old.$$" 2>/dev/null 8>&8 && rm -rf "$FLATQ_DIR/.ids.old.$$" 2>/dev/null 8>&8
+    clock_read
+    nonce_read
+    mv -f "$range" "$FLATQ_DIR/.ids.old.$nonce.$$-$now" 2>/dev/null 8>&8 && rm -rf "$FLATQ_DIR/.ids.old.$nonce.$$-$now" 2>/dev/null 8>&8
   done
   unlock_spool
 }

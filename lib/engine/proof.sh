@@ -266,12 +266,20 @@ slips_left() {
   return 66
 }
 
+# journal_dead - return 0 only if it is proved that the push is dead whose entry journal_read has read: that was on an earlier boot, whoever has its number now,
+# or its process is gone
+journal_dead() {
+  need engine/process
+  case $journal_boot,$boot in
+  ,* | none,* | *,none | "$boot,$boot") owner_dead "$journal_pid-$journal_time" ;;
+  esac
+}
+
 # push_unmade ID - return 0 only if it is proved that the push with the 12-digit ID has created no slip in $q, and never will: it entered its id
 # on this boot, its process is dead, and it noted nothing since. To look for the slip proves nothing: slips move without the lock, and one that
 # moves against the order of the listing is never seen. What was noted before a boot may have been lost by a power cut
 push_unmade() {
-  need engine/process
-  journal_read "$1" && owner_dead "$journal_pid-$journal_time" || return $?
+  journal_read "$1" && journal_dead || return $?
   # Only now, since its process may have noted something until it died
   unmade_said=$({ cat "$journal_path" && printf end; } 2>/dev/null 9>&-)
   [ "$unmade_said" = "$journal_pid $journal_time ${q##*/}

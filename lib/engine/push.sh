@@ -66,7 +66,7 @@ push_body() {
   push_read=1
   [ -z "${push_dot:-}" ] || { nonce_read; push_dot_file=$owner.$nonce; }
   # A signal may come as soon as the body exists, and a body that was there before is not ours to remove (push_abandon)
-  [ -e "$q/body/$slip_id" ] || [ -h "$q/body/$slip_id" ] || push_begun=new
+  if [ -e "$q/body/$slip_id" ] || [ -h "$q/body/$slip_id" ]; then no_links "$q/body/$slip_id" || return $?; else push_begun=new; fi
   set -C
   # base64 leaves the shared file offset at the end of what it wrote: so its size needs no process
   { push_begun=1 && body_encode "$1" && { read -r push_pos push_encoded <"$FLATQ_PROC/self/fdinfo/1" || push_encoded=''; } && printf '\n'; } \

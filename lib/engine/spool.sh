@@ -187,9 +187,9 @@ file_put() {
   set -C
   { printf '%s\n' "$2" >"$put_path"; } 2>/dev/null || { set +C; return 1; }
   set +C
-  # If the name is a link to a directory, mv would move the file into that
+  # If the name is a directory, or a link to one, mv would move the file into that
   [ ! -h "$q/$1" ] || rm -f "$q/$1" 2>/dev/null
-  pass_lock mv -f "$put_path" "$q/$1" 2>/dev/null
+  [ ! -d "$q/$1" ] && pass_lock mv -f "$put_path" "$q/$1" 2>/dev/null
 }
 
 # file_mark PATH - create the empty file PATH exclusively; if it exists, leave it as it is. A shell that cannot save its standard output creates the
@@ -465,10 +465,11 @@ ids_next_range() {
   ids_opened=1
 }
 
-# journal_read ID - set journal_path to the entry of the 12-digit ID in the push journal, and journal_pid, journal_time and journal_queue to what it says
+# journal_read ID - set journal_path to the entry of the 12-digit ID in the push journal, and journal_pid, journal_time, journal_queue and
+# journal_boot to what it says
 journal_read() {
-  journal_path=$FLATQ_DIR/.ids/${1%???}/1${1#?????????} journal_pid='' journal_time='' journal_queue=
-  { [ ! -p "$journal_path" ] && read -r journal_pid journal_time journal_queue <"$journal_path"; } 2>/dev/null
+  journal_path=$FLATQ_DIR/.ids/${1%???}/1${1#?????????} journal_pid='' journal_time='' journal_queue='' journal_boot=
+  { [ ! -p "$journal_path" ] && { read -r journal_pid journal_time journal_queue && { read -r journal_boot || :; }; } <"$journal_path"; } 2>/dev/null
 }
 
 # ids_end - note that the push with this id has ended, successfully or not. Appends a line, which is cheaper on disk than emptying the file

@@ -160,17 +160,27 @@ wake_some() {
       continue
     fi
     set -C
-    if { true >"$wake_fifo.woken"; } 2>/dev/null; then
+    # A shell would open a FIFO of that name, and wait, as if set -C were not there
+    if [ ! -e "$wake_fifo.woken" ] && { true >"$wake_fifo.woken"; } 2>/dev/null; then
       set +C
       # RACE: the waiter has left, and has looked for our mark before it was there (wait_end): wake another one. As long as its entry is there, it has
       # not looked
       [ -e "$wake_path" ] || { rm -f "$wake_fifo.woken" 9>&- 2>/dev/null; continue; }
       # RACE: the waiter may be gone by now. Opened for reading and writing, a FIFO never blocks; if this creates a file, wait_sweep finds it
-      { printf '\n' 1<>"$wake_fifo"; } 2>/dev/null
+      wake_write
       wake_left=$((wake_left - 1))
     fi
     set +C
   done
+}
+
+# wake_write - write one byte to wake_fifo, and never wait for that: in a group's spool, another member may have filled the FIFO
+wake_write() {
+  if [ -n "$spool_shared" ]; then
+    printf '\n' 9>&- | dd of="$wake_fifo" oflag=nonblock conv=nocreat,notrunc 9>&-
+  else
+    printf '\n' 1<>"$wake_fifo"
+  fi 2>/dev/null
 }
 
 # wake_queue QUEUE - wake a process that waits for a message of that queue. Do not set q: a trap may come, and put back what was taken in $q
@@ -180,16 +190,16 @@ wake_queue() {
   [ -n "$spool_shared" ] && ! no_links "$1" "$1/wait" || wake "$1/wait"
 }
 
-# wait_sweep - remove what killed waiters have left, also the entries of those whose FIFO is gone already
+# wait_sweep [boot] - remove what killed waiters have left, also the entries of those whose FIFO is gone already. At a boot, all waiters are dead
 wait_sweep() {
-  need engine/process
+  sweep_all=${1:-}
   for sweep_place in "$FLATQ_DIR"/.wait "$FLATQ_DIR"/*/wait "$FLATQ_DIR"/*/room "$FLATQ_DIR"/.doors/wait; do
     # In a group's spool, a member may have made it a link to elsewhere
     [ ! -h "$sweep_place" ] && { [ "${sweep_place%/*}" = "$FLATQ_DIR" ] || [ ! -h "${sweep_place%/*}" ]; } || continue
     for sweep_wait in "$sweep_place"/*; do
       sweep_name=${sweep_wait##*/}
       case $sweep_name in
-      [0-9]*-[0-9]*.*) [ ! -e "$sweep_wait" ] || ! owner_dead "${sweep_name%%.*}" || rm -f "$sweep_wait" 2>/dev/null 9>&- ;;
+      [0-9]*-[0-9]*.*) [ ! -e "$sweep_wait" ] || { [ -z "$sweep_all" ] && ! owner_dead "${sweep_name%%.*}"; } || rm -f "$sweep_wait" 2>/dev/null 9>&- ;;
       esac
     done
   done

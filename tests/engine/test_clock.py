@@ -341,3 +341,24 @@ def test_what_was_set_aside_stays_after_a_boot(flatq, spool, clock):
     flatq("stat", "q", check=0)
     aside = sorted(path.read_text() for path in (spool / "q/tmp").iterdir())
     assert len(aside) == 2 and "\t!Q==\n" in aside[0] and aside[1] == "x", aside
+
+
+def test_what_processes_of_an_earlier_boot_have_left(flatq, spool, clock):
+    """Since the boot, their numbers belong to other processes: here that of the tests. While their boot lasts, they may live."""
+    for pid in (1, os.getpid()):
+        clock.shows(pid)
+    push(flatq, b"x", "q")
+    owner = f"{os.getpid()}-999999999999"
+    left = [spool / path for path in (f".wait/{owner}.0123456789ab", f".doors/wait/{owner}.0123456789ab", f"q/wait/{owner}.0123456789ab", f".doors/{owner}/began",
+                                      f".drop.0123456789ab.{owner}/conf", f".ids.old.0123456789ab.{owner}/1000")]
+    for path in left:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    journal = spool / ".ids/000000000/1002"
+    journal.write_text(f"{owner.replace('-', ' ')} q\nfirst\n")
+    flatq("wal", check=0)
+    assert all(path.exists() for path in [*left, journal])
+    clock.reboot("second")
+    flatq("wal", check=0)
+    assert not [path for path in [*left, journal] if path.exists() or path.parent.name.startswith((".drop", ".ids.old")) and path.parent.exists()]
+    assert pop(flatq, "q") == b"x"

@@ -1,6 +1,7 @@
 """create -g: several users share one spool. The tests need root, to run verbs as these users."""
 
 import base64
+import contextlib
 import os
 import re
 import shutil
@@ -356,9 +357,11 @@ def test_a_stage_with_a_name_that_is_a_pattern(flatq, shared):
 
 @pytest.mark.shells
 def test_a_link_that_comes_while_a_drop_waits(flatq, shared):
+    """It moves the queue to a name that nobody can tell, so no link can lead it elsewhere."""
     shared.when("flock", "ln -s $victim ../.drop.$pid")
-    refused(flatq("drop", "-f", "q"))
+    flatq("drop", "-f", "q", check=0)
     shared.unharmed()
+    assert not shared.q.exists()
 
 
 @pytest.mark.shells
@@ -472,3 +475,74 @@ def test_no_verb_waits_at_a_fifo(shell, flatq, name):
     log = []
     everything_done(flatq, log, doors=False)
     assert all(status < 80 for _, status, _ in log)
+
+
+@pytest.mark.shells
+@pytest.mark.parametrize("name", share("door's fifo", FIFOS, 3))
+def test_no_door_waits_at_a_fifo(shell, flatq, name):
+    """Nor its pages and statistics, which look at every queue."""
+    flatq("create", "-g", "q", check=0)
+    used(flatq)
+    path = next(flatq.spool.glob(name), flatq.spool / name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    for url in ("/", "/?queue=q", "/queue/stats", "/metrics"):
+        assert flatq("http", input=f"GET {url} HTTP/1.1\r\nHost: q\r\nConnection: close\r\n\r\n".encode()).out.startswith(b"HTTP/1.1 ")
+    assert b"\r\n" in flatq("beanstalk", input=b"stats\r\nstats-tube q\r\nwatch q\r\nreserve-with-timeout 0\r\nquit\r\n").out
+
+
+@pytest.mark.shells
+@pytest.mark.parametrize("how", ["full", "woken"])
+def test_no_push_waits_for_a_waiter_s_fifo(shell, flatq, how):
+    """Another member has filled it, or has put a FIFO where the mark of the wake goes."""
+    flatq("create", "-g", "q", check=0)
+    waiter = f"{os.getpid()}-999999999999.0123456789ab"
+    fifo = flatq.spool / ".wait" / waiter
+    (flatq.spool / "q/wait" / waiter).touch()
+    os.mkfifo(fifo)
+    number = os.open(fifo, os.O_RDWR | os.O_NONBLOCK)
+    if how == "woken":
+        os.mkfifo(f"{fifo}.woken")
+    else:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(number, b"x" * 4096)
+    flatq("push", "q", input=b"x", check=0)
+    os.close(number)
+
+
+@pytest.mark.shells
+def test_no_push_waits_at_a_fifo_in_the_place_of_its_body(shell, flatq, shared):
+    os.mkfifo(shared.q / "body/000000000002")
+    done = flatq("push", "q", input=b"y")
+    assert done.status == 74 and b"is a FIFO" in done.err, done
+    assert flatq("push", "q", input=b"z", check=0).out == b"3\n" and (shared.q / "body/000000000002").exists()
+
+
+@pytest.mark.shells
+def test_a_link_where_doctor_writes_a_flat_file(flatq, shared):
+    flatq("push", "-l", "q", input=b"".join(b"%d\n" % number for number in range(200)), check=0)
+    flat, = (shared.q / "queue").glob("*/*")
+    flat.write_text(flat.read_text().replace("\tNQ==\n", "\t!Q==\n"))
+    shared.when("awk", f"ln -s $victim/letter tmp/flat && ln -s $victim/1 tmp/strange.{flat.name}")
+    assert b"1 of 200 lines" in flatq("doctor", "q", check=0).out
+    shared.unharmed()
+
+
+@pytest.mark.shells
+def test_a_directory_where_create_puts_its_settings(flatq, stub, shared):
+    stub("sync", f'case $* in *.conf) mkdir {shared.q}/conf ;; esac\nexec "$REAL" "$@"')
+    assert flatq("create", "-b", "5", "q", env={"FLATQ_SYNC": "on"}).status == 74
+    assert not list((shared.q / "conf").iterdir())
+
+
+def test_no_file_is_moved_into_a_directory_by_mistake():
+    """mv moves into a directory of the new name, or one that a link leads to: rename_path looks for that. These lines mean a directory, or look themselves,
+    or have a name that nobody can tell."""
+    lines = {f"{path.relative_to(LIB)}: {line.strip()}" for path in LIB.rglob("*") if path.is_file() and path.suffix != ".md"
+             for line in path.read_text().splitlines() if re.search(r"^[^#]*\bmv -f\b", line)}
+    meant = {line for line in lines if re.search(r'mv -f .*/\.?"( |$)', line)}
+    known = ("engine/slip.sh", "engine/probe.sh", "engine/boot.sh: [ ! -d ", "engine/spool.sh: [ ! -d ", "engine/checkpoint.sh: mv -f \"$range\"",
+             "worker/daemon.sh", "doors/beanstalk/tally.sh", "drop: mv -f \"$q\" \"$drop_away\"")
+    assert not [line for line in lines - meant if not line.startswith(known)]

@@ -63,7 +63,7 @@ page_one() {
   while read -r page_slip page_body; do
     [ -n "$page_slip" ] || continue
     printf 'ready %s %s\n' "$page_slip" "$page_body"
-    slip_parse "$page_slip" && [ -z "$page_body" ] && set -- "$@" "body/$slip_id"
+    slip_parse "$page_slip" && [ -z "$page_body" ] && [ -f "body/$slip_id" ] && set -- "$@" "body/$slip_id"
   done <<END
 $page_oldest
 END
@@ -71,7 +71,7 @@ END
   printf '\n'
   page_rotated "$q"
   printf 'logs\n==> %s/log <==\n' "${q##*/}"
-  tail -c 262144 log 2>/dev/null
+  [ ! -f log ] || [ -h log ] || tail -c 262144 log 2>/dev/null
 }
 
 # page_ready - print `SLIP [BASE64]` of the ten oldest messages that are ready: of wal/ and head/, and of the first flat files of up to
@@ -84,7 +84,7 @@ page_ready() {
     case $page_seen in
     *" ${page_slip%%.*} "*) continue ;;
     esac
-    [ $# -le 4 ] && [ -e "$page_path" ] || break
+    [ $# -le 4 ] && [ -f "$page_path" ] || break
     page_seen="$page_seen${page_slip%%.*} "
     set -- "$@" "$page_path"
   done

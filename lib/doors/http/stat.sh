@@ -20,7 +20,11 @@ stat_row() {
 # last 256 KiB
 stat_logs() (
   cd "$FLATQ_DIR" || exit
-  set -- /dev/null */log
+  # At a FIFO that a member of a group has made, tail would wait for ever
+  set -- /dev/null
+  for stat_log in */log; do
+    [ ! -f "$stat_log" ] || [ -h "$stat_log" ] || set -- "$@" "$stat_log"
+  done
   stat_recent=$(tail -n 1 "$@" 2>/dev/null | awk -v "since=$stat_since" '/^==> / { name = $2; next } $1 >= since { print name }')
   # shellcheck disable=SC2086 # names without blanks
   [ -z "$stat_recent" ] || tail -c 262144 /dev/null $stat_recent 2>/dev/null

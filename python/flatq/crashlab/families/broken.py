@@ -179,8 +179,8 @@ MUTANTS: dict[str, Mutant] = {
         crash("checkpoint after an unfold killed after the commit"), (model("unfold removes first"),)),
     # the push journal, claims
     "the journal's sweep takes the living for dead": Mutant(
-        (('journal_sweep(): owner_dead "$journal_pid-$journal_time" || { ... }', ":"),
-         ('push_unmade(): && owner_dead "$journal_pid-$journal_time"', "")),
+        (("journal_sweep(): journal_dead || { ... }", ":"),
+         ("push_unmade(): && journal_dead", "")),
         race("swept while a body is read")),
     "a push does not note that its slip comes": Mutant(
         (("push_slip(): && printf 'slip\\n' >>\"$journal\"", "&& printf '' >>\"$journal\""),),
