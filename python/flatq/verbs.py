@@ -52,6 +52,24 @@ def _installed() -> Iterator[Path]:
             yield Path(os.fsdecode(match[1])) if match else path.resolve().parent
 
 
+def syncs(spool: str = "") -> bool:
+    """Whether what is done beside the verbs must be synced, as sync_asked in lib/engine/spool.sh says for them: not if FLATQ_SYNC is off and the spool's
+    record of this boot shows that no verb has used it with `on`."""
+    if os.environ.get("FLATQ_SYNC") != "off":
+        return True
+    if not spool:
+        return False
+    try:
+        boot = Path(os.environ.get("FLATQ_PROC", "/proc"), "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        boot = "none"
+    try:
+        record = Path(spool, ".boot", boot).read_text(errors="replace").splitlines()
+    except OSError:
+        return True
+    return len(record) < 2 or not record[1].startswith("off:")
+
+
 def options(**values: object) -> list[str]:
     """Keywords as a verb's options: None and False are left out, fractions of a second rounded up, infinity becomes the greatest number."""
     words = []

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import IO
 
 from ..errors import Busy, Denied, Disk, Error, Full, Invalid, TimedOut, Unreachable
+from ..verbs import syncs
 
 #: Errors that pass when an end comes back, or has room again
 PASSING = (Unreachable, Full, Busy, TimedOut, Disk)
@@ -114,7 +115,7 @@ class Note:
         spool = path or os.environ.get("FLATQ_DIR") or os.path.join(
             os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local/state"), "flatq")
         directory = os.path.join(spool, ".shovel")
-        self.place, self.synced = place, os.environ.get("FLATQ_SYNC") != "off"
+        self.place, self.spool = place, spool
         try:
             with _private(spool):
                 os.makedirs(directory, exist_ok=True)
@@ -147,7 +148,7 @@ class Note:
             return
         try:
             os.pwrite(self.file.fileno(), text + b"\n", 0)
-            if self.synced:
+            if syncs(self.spool):
                 os.fdatasync(self.file.fileno())
         except OSError as error:
             raise _failed(self.place, error) from None

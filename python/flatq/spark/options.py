@@ -17,13 +17,19 @@ PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__fil
 MOST = 999999999
 
 
-def verb(name: str, words: Sequence[str], spool: str, parse: Any = bytes) -> Any:
-    """Run a verb in a spool. Raises as flatq.Queue does."""
+def verbs_module() -> Any:
+    """The module flatq.verbs."""
     try:
         from flatq import verbs
     except ImportError:
         sys.path.append(PACKAGES)
         from flatq import verbs
+    return verbs
+
+
+def verb(name: str, words: Sequence[str], spool: str, parse: Any = bytes) -> Any:
+    """Run a verb in a spool. Raises as flatq.Queue does."""
+    verbs = verbs_module()
     return verbs.run(verbs.Call(name, list(words), parse, None, spool))
 
 
@@ -84,7 +90,7 @@ class Place:
             if not flat.is_queue(os.path.join(self.spool, flat.disk_name(self.queue))):
                 raise LookupError(f"no queue '{self.queue}' in {self.spool}")
             return done
-        if os.environ.get("FLATQ_SYNC") != "off":
+        if verbs_module().syncs(self.spool):
             # Hadoop does not sync local files: a power cut would lose the table after the queue has deleted its messages
             os.sync()
         verb("settle", ["-c", consumer, "--", str(ends[-1]), self.queue], self.spool)

@@ -27,7 +27,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -38,18 +37,16 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import BinaryType, IntegralType, StringType, StructType
 
 from . import format as flat
-from .options import PACKAGES, Options
+from .options import Options, verbs_module
 
 SCRIPT = 'set -u; . "$lib/engine/common.sh"; need bulk/stage; stage "$@"'
 
 
 def engine(spool: str, *words: object) -> list[str]:
     """Run a step of lib/bulk/stage.sh and return its output, split into words. Raises as flatq.Queue.push does."""
-    try:
-        from flatq import errors, verbs
-    except ImportError:
-        sys.path.append(PACKAGES)
-        from flatq import errors, verbs
+    verbs = verbs_module()
+    from flatq import errors
+
     done = subprocess.run(
         ["sh", "-c", SCRIPT, "push", *map(str, words)], env={**os.environ, "lib": str(verbs.home()), "FLATQ_DIR": spool},
         stdin=subprocess.DEVNULL, capture_output=True,
@@ -59,9 +56,9 @@ def engine(spool: str, *words: object) -> list[str]:
     return done.stdout.decode().split()
 
 
-def sync(path: str) -> None:
-    """Sync all that was written below path."""
-    if os.environ.get("FLATQ_SYNC") != "off" and subprocess.run(["sync", "-f", path], capture_output=True).returncode:
+def sync(path: str, spool: str = "") -> None:
+    """Sync all that was written below path, if the verbs that use the spool sync."""
+    if verbs_module().syncs(spool) and subprocess.run(["sync", "-f", path], capture_output=True).returncode:
         os.sync()
 
 
@@ -176,7 +173,7 @@ class Sink:
                     self.write(top, batch, ids, nonce, sizes)
         if not sizes:
             return Staged(job)
-        sync(top)
+        sync(top, self.spool)
         return Staged(job, stage, sizes)
 
     def write(self, top: str, batch: pa.RecordBatch, ids: Ids, nonce: str, sizes: dict[str, list[int]]) -> None:
@@ -233,10 +230,13 @@ class Sink:
                 for message in staged:
                     self.check(top, message)
                 old = {"batch": batch, "stages": {message.stage: message.sizes for message in staged if message.stage}}
-                with open(plan + ".new", "w") as file:
+                # A new file: in a group's spool, another member may have made a link of that name
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(plan + ".new")
+                with open(plan + ".new", "x") as file:
                     json.dump(old, file)
                 os.rename(plan + ".new", plan)
-                sync(top)
+                sync(top, self.spool)
             self.roll(top, old)
         self.clear(top)
 
@@ -286,9 +286,9 @@ class Sink:
                 self.enter(os.path.join(top, stage, queue), queue, size[1])
         olds = [name for name in os.listdir(top) if name.startswith("done.")]
         new = os.path.join(top, f"done.{plan['batch']}")
-        with open(new, "w"):
-            pass
-        sync(top)
+        with contextlib.suppress(FileExistsError):
+            open(new, "x").close()
+        sync(top, self.spool)
         os.unlink(os.path.join(top, "plan"))
         for name in olds:
             if name != os.path.basename(new):
