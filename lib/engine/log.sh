@@ -32,6 +32,15 @@ log_turn() {
   return 74
 }
 
+# log_skip - let the next turn begin with the events that come from now on
+log_skip() {
+  log_list || return $?
+  log_state=$(awk 'NF >= 7 { print "s", $1, $NF, $6 }' <<END_OF_LOGS
+$log_listing
+END_OF_LOGS
+  )
+}
+
 # log_list - set log_listing to the lines of `ls` about all logs, and log_listed to 1; to nothing if one of them was gone before it was listed
 log_list() {
   log_paths='' log_listing='' log_listed=

@@ -33,7 +33,7 @@ EXECUTABLES = [path for path in OURS if path.suffix != ".sh"]
 SOURCED = [path for path in OURS if path.suffix == ".sh"]
 
 # one letter for two things, since a user would try it first for both: push -n 11, pop -n 5
-TWO_MEANINGS = {"-n": {"LENGTH", "COUNT"}}
+TWO_MEANINGS = {"-n": {"LENGTH", "COUNT", "SECONDS"}}
 
 
 def name(path):
