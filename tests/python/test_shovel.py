@@ -424,6 +424,21 @@ def test_the_note_is_for_whoever_the_spool_is(tmp_path, monkeypatch):
     assert modes(ours) == {"0o2770", "0o660"}
 
 
+def test_a_note_is_synced_if_the_verbs_sync(flatq, monkeypatch, tmp_path):
+    """FLATQ_SYNC=off does not count any more once a verb has used the spool with `on`. Without a record of this boot, nothing is known."""
+    synced = []
+    monkeypatch.setenv("FLATQ_SYNC", "off")
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    monkeypatch.setitem(flatq.env, "FLATQ_DIR", str(tmp_path / "new"))
+    note = Note("way", "a place", str(tmp_path / "new"))
+    for text, before, expected in ((b"1", None, 1), (b"2", "off", 1), (b"3", "on", 2)):
+        if before:
+            flatq("push", env={"FLATQ_SYNC": before}, check=0)
+        note.write(text)
+        assert len(synced) == expected, text
+    note.close()
+
+
 @pytest.mark.parametrize("number, kind", [(errno.EACCES, Denied), (errno.EPERM, Denied), (errno.EROFS, Disk)])
 def test_a_note_that_may_not_be_written(tmp_path, monkeypatch, number, kind):
     """Waiting does not help against missing rights."""
