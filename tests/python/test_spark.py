@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -463,15 +464,21 @@ def test_a_run_settles_where_its_checkpoint_is(monkeypatch, place):
 
 
 def test_how_java_is_started(tmp_path):
-    """Spark's driver uses the archive of classes if there is one. The archive is made at the end, whole or not at all. Java ignores signals."""
+    """Spark's driver uses the archive of classes if there is one. The archive is made at the end, whole or not at all. Java ignores signals. What it
+    leaves in its directory for temporary files is removed."""
     java, archive, start = tmp_path / "java", tmp_path / "an archive", tmp_path / "start"
-    java.write_text('#!/bin/sh\nkill -TERM $$\nfor word; do case $word in -XX:ArchiveClassesAtExit=*) echo made >"${word#*=}" ;; esac; done\necho "$*"\n')
+    java.write_text('#!/bin/sh\nkill -TERM $$\nfor word; do case $word in -XX:ArchiveClassesAtExit=*) echo made >"${word#*=}" ;; esac; done\n'
+                    'for word; do case $word in -Djava.io.tmpdir=*) mkdir "${word#*=}/artifacts-1" ;; esac; done\necho "$*"\n')
     start.write_text(flatq_spark.START.replace("%java%", str(java)).replace("%archive%", str(archive)))
     for path in (java, start):
         path.chmod(0o755)
 
     def said(*words, **more):
-        return subprocess.run([start, *words], env={**os.environ, **more}, capture_output=True, text=True, check=True, timeout=60).stdout
+        environment = {**os.environ, "TMPDIR": "/tmp", **more}
+        out = subprocess.run([start, *words], env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
+        place = re.search(r"-Djava.io.tmpdir=(/tmp/flatq-java\.\S+) ", out)
+        assert bool(place) == (words[0] == "-cp") and not (place and os.path.exists(place[1]))
+        return out.replace(place[0], "") if place else out
 
     submit = ("-cp", "a", "--add-modules=jdk.incubator.vector", "org.apache.spark.deploy.SparkSubmit", "a b")
     assert said(*submit) == "-cp a org.apache.spark.deploy.SparkSubmit a b\n"

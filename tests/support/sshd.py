@@ -1,5 +1,7 @@
 """A real sshd on a free port of 127.0.0.1, with host key, users' keys and configuration in a directory of its own."""
 
+import contextlib
+import fcntl
 import os
 import pwd
 import shutil
@@ -36,6 +38,34 @@ LogLevel ERROR
 """
 
 
+RUN = Path("/run/sshd")
+
+
+def keep_run():
+    """Create /run/sshd, as the service's own script does, and return a descriptor of it with a shared lock: others who run tests may use it too."""
+    while True:
+        with contextlib.suppress(FileExistsError):
+            RUN.mkdir(0o755)
+            (RUN / "flatq").touch()
+        with contextlib.suppress(FileNotFoundError):  # RACE: another one has just removed it
+            number = os.open(RUN, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(number, fcntl.LOCK_SH)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(number), RUN.stat()):
+                    return number
+            os.close(number)
+
+
+def leave_run(number):
+    """Remove /run/sshd if tests have made it, and this was the last one who used it."""
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if (RUN / "flatq").exists():
+            (RUN / "flatq").unlink()
+            RUN.rmdir()
+    os.close(number)
+
+
 class Sshd:
     """`ssh(KEY)` is a value of $FLATQ_SSH that uses the key, and `url` leads here. A key made by key(NAME, COMMAND) may only run the command."""
 
@@ -52,9 +82,7 @@ class Sshd:
         (self.place / "known").write_text(f"[127.0.0.1]:{self.port} {kind} {text}\n")
         (self.place / "config").write_text(CONFIG.format(place=self.place, port=self.port))
         (self.place / "authorized").touch(0o600)
-        if os.getuid() == 0:
-            # as the service's own script does
-            os.makedirs("/run/sshd", 0o755, exist_ok=True)
+        self.kept = keep_run() if os.getuid() == 0 else None
         self.process = None
         self.start()
 
@@ -99,3 +127,6 @@ class Sshd:
         self.cut()
         self.process.terminate()
         self.process.wait()
+        if self.kept is not None:
+            leave_run(self.kept)
+            self.kept = None

