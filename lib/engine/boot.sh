@@ -1,6 +1,6 @@
 # engine/boot.sh - rare steps: the first use of a spool after a boot, the creation of a queue, the opening of a range of ids
 
-need engine/spool
+need engine/spool engine/sync
 
 # what is in a queue's directory, but for wal/
 queue_places='body fold queue unfold head out done delayed buried claimed keys wait room tmp'
@@ -191,6 +191,7 @@ ids_open_range() {
 
 # ids_block COUNT - reserve COUNT times 1,000 ids, all later than those given before, and set ids_first to the first
 ids_block() {
+  need engine/ids
   lock_spool || return $?
   ids_last_range && ids_open_range $(($1 + 1)) || { ids_code=$?; unlock_spool; return $ids_code; }
   unlock_spool

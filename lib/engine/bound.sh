@@ -1,6 +1,6 @@
 # engine/bound.sh - the parts of a push that need the lock: an exact bound and a unique key; and the counting of messages
 
-need engine/slip engine/spool engine/proof engine/fold bulk/batch
+need engine/slip engine/spool engine/lock engine/proof engine/fold bulk/batch
 
 # push_enter - take the lock and wait until there is room; set push_dup if the key is taken
 push_enter() {
@@ -52,6 +52,12 @@ push_wait_room() {
     wait_turn "$push_deadline"
     [ -z "$take_stop" ] || { why='the client is gone'; return 75; }
   done
+}
+
+# push_not_full - count again under the lock, after recovery: what a killed fold has left is counted twice
+push_not_full() {
+  under_lock queue_count || return $?
+  [ "$count_total" -lt "$queue_bound" ] || { why="queue '$queue' is full"; return 75; }
 }
 
 # queue_count - set `count_total` to the messages ready, delayed and reserved. Under the lock it is exact, unless messages are taken or settled

@@ -228,8 +228,8 @@ unpad() {
 
 # pad VALUE ZEROS - set `padded` to VALUE with zeros in front, as wide as ZEROS
 pad() {
-  padded=$2$1
-  while [ ${#padded} -gt ${#2} ]; do padded=${padded#?}; done
+  padded=$1
+  while [ ${#padded} -lt ${#2} ]; do padded=0$padded; done
 }
 
 # name_check NAME - return 65 unless NAME can be a queue's: characters that beanstalkd allows, and nothing that reads as a path upward
@@ -249,17 +249,6 @@ name_to_disk() {
     case $name_disk in
     */*) name_disk=${name_disk%%/*},${name_disk#*/} ;;
     .*) name_disk=%$name_disk ;;
-    *) return 0 ;;
-    esac
-  done
-}
-
-# name_from_disk COMPONENT - set `name_queue` to the queue that name_to_disk made COMPONENT of
-name_from_disk() {
-  name_queue=${1#%}
-  while :; do
-    case $name_queue in
-    *,*) name_queue=${name_queue%%,*}/${name_queue#*,} ;;
     *) return 0 ;;
     esac
   done

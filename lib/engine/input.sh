@@ -1,5 +1,15 @@
 # engine/input.sh - read a message that ends before standard input does: after a number of bytes, at a dot, or because it is too long
 
+# input_encode LENGTH - as body_encode, of the part of standard input that is the message
+input_encode() {
+  [ -z "$1" ] || { input_exact "$1" exec | base64 "${base64_wrap:---}"; return $?; }
+  # The left side of a pipe has no exit status, so it writes a word when it has finished (R6)
+  { encode_said=$({ { input_part && printf good >&3; } | base64 "${base64_wrap:---}" >&4; } 3>&1); } 4>&1 || return $?
+  push_dotted=${encode_said%good}
+  # The body may be incomplete. push_body notices that it is gone
+  [ "$encode_said" != "$push_dotted" ] || rm -f "$q/body/$slip_id" 2>/dev/null
+}
+
 # input_part - print the part of standard input that is the message: up to the line with the dot (push_dot), or a little over FLATQ_MOST_BYTES
 input_part() {
   if [ -z "${push_dot:-}" ]; then
@@ -53,11 +63,6 @@ input_dotted() {
     [ "$measured" != 0 ] || { why='the input ended without a line with a single dot'; return 65; }
   fi
   rm -f "$q/tmp/$push_dot_file" 2>/dev/null || :
-}
-
-# input_failed - remove a body that may be incomplete
-input_failed() {
-  rm -f "$q/body/$slip_id" 2>/dev/null
 }
 
 part='engine/input'

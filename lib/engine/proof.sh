@@ -4,7 +4,7 @@
 # settles or says "nothing there" asks here, or relies on a rename or an rmdir that succeeded. `ls` and `find` end with 0 only if they have
 # read everything.
 
-need engine/slip engine/spool
+need engine/slip
 
 # names_in DIRECTORY - set `names` to all names in it, sorted, one a line; return 74 if it cannot be listed completely
 names_in() {
@@ -74,6 +74,7 @@ find_names() {
 lock') names=${names%lock} names=${names%?}; return 0 ;;
     esac
     # RACE: a drop removes places while it tests whether they are empty
+    need engine/lock
     drop_wait
     [ $? -ne 69 ] || return 69
     [ -e "$q" ] || break
@@ -98,6 +99,7 @@ nothing_ready() {
     ! -type d \( -name '??????????.????????????.*' -o -path 'out/batch.*' -o -name lock \) \) -print || {
     # RACE: the queue was dropped meanwhile, or a drop tests whether it is empty
     [ -e "$q" ] || [ -e "$q/lock" ] || return 66
+    need engine/lock
     drop_wait
     case $? in
     0) return 0 ;;
@@ -279,6 +281,7 @@ journal_dead() {
 # on this boot, its process is dead, and it noted nothing since. To look for the slip proves nothing: slips move without the lock, and one that
 # moves against the order of the listing is never seen. What was noted before a boot may have been lost by a power cut
 push_unmade() {
+  need engine/ids
   journal_read "$1" && journal_dead || return $?
   # Only now, since its process may have noted something until it died
   unmade_said=$({ cat "$journal_path" && printf end; } 2>/dev/null 9>&-)

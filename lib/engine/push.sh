@@ -3,7 +3,7 @@
 # A message exists from the moment that its slip exists: the shell itself creates it, exclusively, when the body is whole. The push
 # journal (ids_next) tells the checkpoint which bodies without a slip a killed push has left.
 
-need engine/slip engine/spool
+need engine/spool engine/ids engine/sync
 
 # push_message QUEUE [LENGTH] - store standard input; with LENGTH, exactly so many bytes or nothing.
 # Reads push_priority push_delay push_lease push_key (empty: none) push_wait. Sets id, and push_dup to the id of
@@ -34,7 +34,7 @@ push_message() {
   push_body "${2:-}" && push_commit
   push_code=$?
   exec 8<&-
-  [ -z "$lock_held" ] || unlock_queue
+  [ -z "$lock_held" ] || { need engine/lock; unlock_queue; }
   if [ $push_code -ne 0 ] || [ -n "$push_dup" ]; then
     push_abandon
     [ -n "$push_dup" ] || return $push_code
@@ -46,12 +46,6 @@ push_message() {
   ids_end
   queue_log push
   wake "$q/wait"
-}
-
-# push_not_full - count again under the lock, after recovery: what a killed fold has left is counted twice
-push_not_full() {
-  under_lock queue_count || return $?
-  [ "$count_total" -lt "$queue_bound" ] || { why="queue '$queue' is full"; return 75; }
 }
 
 # push_abandon - remove what a push without a slip has written. If it has a slip, the sweep removes the body
@@ -99,12 +93,7 @@ push_body() {
 body_encode() {
   [ -n "$1${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { base64 "${base64_wrap:---}"; return $?; }
   need engine/input
-  [ -z "$1" ] || { input_exact "$1" exec | base64 "${base64_wrap:---}"; return $?; }
-  # The left side of a pipe has no exit status, so it writes a word when it has finished (R6)
-  { encode_said=$({ { input_part && printf good >&3; } | base64 "${base64_wrap:---}" >&4; } 3>&1); } 4>&1 || return $?
-  push_dotted=${encode_said%good}
-  # The body may be incomplete. push_body notices that it is gone
-  [ "$encode_said" != "$push_dotted" ] || rm -f "$q/body/$slip_id" 2>/dev/null
+  input_encode "$1"
 }
 
 # body_size FILE ENCODED - set `size` to the bytes of a body whose base64 has ENCODED characters; empty: count them.
@@ -161,6 +150,7 @@ push_slip() {
     file_mark "$push_place/$slip" && break
     push_act_on_signal
     # RACE: a drop tests whether the queue is empty
+    need engine/lock
     drop_wait && continue
     [ $? -ne 69 ] || return 69
     # RACE: another verb removes an empty directory of delayed/ when it is due
@@ -180,7 +170,7 @@ push_check_open() {
   esac
   # RACE: a drop that counted before our slip existed holds the lock until it has finished, unless it was killed
   case $queue_files.$lock_held in
-  *' dropping '*.) ! lock_queue || unlock_queue ;;
+  *' dropping '*.) need engine/lock; ! lock_queue || unlock_queue ;;
   esac
   # RACE: another process may have dropped the queue and created a new one of the same name while we wrote the body
   if [ ! -e "$q/body/$slip_id" ]; then
@@ -224,6 +214,7 @@ push_act_on_signal() {
 
 # push_withdraw - remove the slip of a push that will not be acknowledged; return 1 if a consumer has taken it already
 push_withdraw() {
+  need engine/slip
   rename_path "$push_place/$slip" "$q/done/$slip.0.000000000000"
 }
 

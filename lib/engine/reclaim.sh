@@ -37,6 +37,7 @@ promote_flush() {
 
 # promote_these PATH ... - move these messages to wal/; under the lock if the queue has a bound, so that a count does not miss them on their way
 promote_these() {
+  need engine/lock
   # Look twice: one look may fail
   if { [ -e "$q/conf" ] || [ -f "$q/conf" ]; } && [ -z "$lock_held" ]; then
     lock_queue || return $?
@@ -110,6 +111,7 @@ lease_over() {
 # queue_sweep - remove settled messages: the slip in out/ if it was settled by a marker; the key; once these are synced, the body; last the
 # name in done/
 queue_sweep() {
+  need engine/lock
   under_lock queue_sweep_locked
 }
 
@@ -132,6 +134,7 @@ queue_sweep_locked() {
 
 # sweep_these - remove the settled messages in sweep_names. Of a single one, the slip in out/ goes first; of a batch, the batch goes last (batch_sweep)
 sweep_these() {
+  need engine/sync
   sweep_out='' sweep_bodies='' sweep_keys=
   for sweep_name in $sweep_names; do
     case $sweep_name in

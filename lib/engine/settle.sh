@@ -1,6 +1,6 @@
 # engine/settle.sh - end a reservation or renew it: delete, put back, delay, bury, touch; and kick what is buried or delayed
 
-need engine/slip engine/spool
+need engine/slip engine/spool engine/sync
 
 # receipt_find RECEIPT - find the message of a receipt QUEUE:ID.TRIES.NONCE, wherever it is now: a receipt is good until the message is
 # reserved again. QUEUE:ID stands for a message that nobody holds.
@@ -42,6 +42,7 @@ message_find() {
     find_slip "$1" && return 0
     need engine/fold
     if find_flat "$1"; then
+      need engine/lock
       under_lock find_unfold || return $?
       continue
     fi
@@ -149,7 +150,7 @@ slip_room() {
   *) return 0 ;;
   esac
   [ "$queue_bound" != 0 ] || return 0
-  need engine/bound
+  need engine/bound engine/lock
   # RACE: the bound may be younger than the look of slip_lock
   [ -n "$lock_held" ] || { lock_queue || return $?; slip_locked=1; }
   queue_room 1 || { slip_code=$?; [ $slip_code -ne 75 ] || why="queue '$queue' is full"; return $slip_code; }
@@ -158,11 +159,11 @@ slip_room() {
 # slip_lock - take the lock if the queue has a bound. Call it before reading the clock for a time that goes into a name (R5)
 slip_lock() {
   # Look twice: one look may fail
-  [ ! -e "$q/conf" ] && [ ! -f "$q/conf" ] || [ -n "$lock_held" ] || { lock_queue || return $?; slip_locked=1; }
+  [ ! -e "$q/conf" ] && [ ! -f "$q/conf" ] || [ -n "$lock_held" ] || { need engine/lock; lock_queue || return $?; slip_locked=1; }
 }
 
 slip_unlock() {
-  [ -z "$slip_locked" ] || unlock_queue
+  [ -z "$slip_locked" ] || { need engine/lock; unlock_queue; }
   slip_locked=
 }
 
@@ -356,6 +357,22 @@ kick_these() {
     esac
   done
   return 66
+}
+
+# slip_count WHICH - add one to timeouts, releases, buries or kicks in slip_counts
+slip_count() {
+  slip_which=$1
+  IFS=-
+  # shellcheck disable=SC2086 # split at the dashes
+  set -- $slip_counts
+  IFS=' 	
+'
+  case $slip_which in
+  timeouts) slip_counts=$(($1 + 1))-$2-$3-$4 ;;
+  releases) slip_counts=$1-$(($2 + 1))-$3-$4 ;;
+  buries) slip_counts=$1-$2-$(($3 + 1))-$4 ;;
+  kicks) slip_counts=$1-$2-$3-$(($4 + 1)) ;;
+  esac
 }
 
 part='engine/settle'

@@ -27,8 +27,6 @@
 # A name is valid if and only if it has these fields, in this order, of these widths. TRIES or COUNTS grow with every change of
 # state that could bring a message back to where it was, and NONCE is random: so no slip's name comes twice (I3).
 
-need engine/spool
-
 # slip_parse NAME - set slip_priority ... slip_counts, slip_owner, slip_deadline; return 1 if NAME is not valid in wal/ or out/
 slip_parse() {
   slip_name=$1
@@ -72,27 +70,6 @@ slip_parse() {
   id=$unpadded
 }
 
-# slip_format - set `slip` to the name that the slip_ variables give, without an owner
-slip_format() {
-  slip=$slip_priority.$slip_id.$slip_tries.$slip_nonce.$slip_lease.$slip_delay.$slip_born.$slip_size.$slip_key.$slip_counts
-}
-
-# slip_count WHICH - add one to timeouts, releases, buries or kicks in slip_counts
-slip_count() {
-  slip_which=$1
-  IFS=-
-  # shellcheck disable=SC2086 # split at the dashes
-  set -- $slip_counts
-  IFS=' 	
-'
-  case $slip_which in
-  timeouts) slip_counts=$(($1 + 1))-$2-$3-$4 ;;
-  releases) slip_counts=$1-$(($2 + 1))-$3-$4 ;;
-  buries) slip_counts=$1-$2-$(($3 + 1))-$4 ;;
-  kicks) slip_counts=$1-$2-$3-$(($4 + 1)) ;;
-  esac
-}
-
 # slip_of PATH - set `slip` to the name that the slip at PATH, in any place, has in wal/
 slip_of() {
   slip=${1##*/}
@@ -117,6 +94,7 @@ rename_path() {
 
 # set_aside PATH - move the file at PATH, below the queue's directory, which is neither a slip nor a flat file, to tmp/strange.*
 set_aside() {
+  need engine/lock
   nonce_read
   strange_name=${1##*/}
   [ ${#strange_name} -le 200 ] || strange_name=long

@@ -40,7 +40,8 @@ scan_least() {
   # fold/ and unfold/ always hold an empty file `~` (place_first)
   *'/~') scan_count=0; return 0 ;;
   esac
-  set -- "${1##*/}"
+  # Of a long path, a shell takes ${1##*/} very slowly
+  set -- "${1#"${1%/*}/"}"
   if [ -z "$scan_name" ] || [ "$1" \< "$scan_name" ]; then
     scan_name=$1 scan_place=$scan_least_place
   fi
@@ -121,8 +122,8 @@ take_found() {
   wal | head/*)
     take_slip && return 0
     # RACE: another process was faster; or a drop is at work, which has removed out/, and puts it back before it ends
-    [ ! -e "$q/$scan_place/$scan_name" ] && [ ! -h "$q/$scan_place/$scan_name" ] || drop_wait || { disk_failed "$q/out" "queue '$queue'"; return $?; } ;;
-  *) under_lock take_unfold || return $? ;;
+    [ ! -e "$q/$scan_place/$scan_name" ] && [ ! -h "$q/$scan_place/$scan_name" ] || { need engine/lock; drop_wait; } || { disk_failed "$q/out" "queue '$queue'"; return $?; } ;;
+  *) need engine/lock; under_lock take_unfold || return $? ;;
   esac
   return 66
 }
@@ -142,15 +143,9 @@ queue_tend() {
     [ "$epoch_time" \< "${tend_path##*/}00000" ] || { need engine/reclaim; queue_promote; }
   fi
   { read -r tend_last <"$q/tended"; } 2>/dev/null || tend_last=
-  case $tend_last in
-  *[!0-9]*) tend_last=000000000000 ;;
-  ????????????) ;;
-  *) tend_last=000000000000 ;;
-  esac
-  clock_add 1 "$tend_last"
-  # A time later than ours is from another boot
-  [ "$now" \< "$later" ] && ! [ "$now" \< "$tend_last" ] && return 0
+  [ "${tend_last%??}" != "${now%??}" ] || return 0
   if [ -n "$spool_shared" ]; then
+    need engine/lock
     file_put tended "$now"
   elif [ ! -h "$q/tended" ]; then
     { printf '%s\n' "$now" >|"$q/tended"; } 2>/dev/null
@@ -193,13 +188,6 @@ body_print() {
   [ $# -eq 1 ] || body_own || return $?
   door_reply "$slip_size" || return $?
   base64 -d "${1:-$q/body/$slip_id}" 2>/dev/null 9>&- && return 0
-  why="queue '$queue': message $id could not be written out in full"
-  return 74
-}
-
-# message_head - print the first line of a reservation: receipt, id, tries, length
-message_head() {
-  printf '%s:%s.%s.%s %s %s %s\n' "$queue" "$id" "$slip_tries" "$slip_nonce" "$id" "$slip_tries" "$slip_size" 2>/dev/null && return 0
   why="queue '$queue': message $id could not be written out in full"
   return 74
 }

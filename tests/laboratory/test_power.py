@@ -156,7 +156,7 @@ def test_each_sync_is_missed(what, work):
     pattern, names = WITHOUT[what]
     lib = work / "lib"
     shutil.copytree(LIB, lib)
-    with open(lib / "engine/spool.sh", "a") as file:
+    with open(lib / "engine/sync.sh", "a") as file:
         file.write("sync_paths() {\n  for sync_path in \"$@\"; do\n    shift\n    case $sync_path in\n"
                    f"    {pattern}) ;;\n    *) set -- \"$@\" \"$sync_path\" ;;\n    esac\n  done\n  [ $# -eq 0 ] || sync \"$@\" 2>/dev/null\n}}\n"
                    "sync_moving() {\n  sync_paths \"$@\"\n}\n")

@@ -55,7 +55,7 @@ stalk_close() {
   [ ! -e "$FLATQ_PROC/$$" ] || [ "$FLATQ_PROC/self" -ef "$FLATQ_PROC/$$" ] || exit 75
   trap '' HUP INT TERM
   # The lock is that of one queue, and the jobs may be in others
-  [ -z "$lock_held" ] || unlock_queue
+  [ -z "$lock_held" ] || { need engine/lock; unlock_queue; }
   [ -z "$wait_fifo" ] || { need engine/wait; wait_end; }
   [ -z "$client_reader" ] || { ! child_lives "$client_reader" || kill -KILL "$client_reader"; rm -f "$client_line"; } 2>/dev/null
   jobs_back

@@ -93,6 +93,7 @@ tube_paused() {
 tube_pause() {
   clock_read
   clock_add "$1" "$now"
+  need engine/lock
   file_put paused "$later $boot $1" || disk_failed "$q" "queue '$queue'"
 }
 

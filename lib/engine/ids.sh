@@ -1,0 +1,92 @@
+# engine/ids.sh - ids, and the push journal that gives them
+
+need engine/spool
+
+# ids_next - take the next id: set `id`, slip_id, and `journal`, a file that names this process and the queue until the push has ended.
+# A range is filled from below, and nothing in it is unlinked while it is in use, so halving finds the last id. A range is renamed away
+# before it is removed, so that a process which still uses it fails (I1).
+ids_next() {
+  owner_read
+  while :; do
+    ids_last_range || return $?
+    ids_find_free
+    # RACE: other pushes take ids too; if one was faster, try the next id
+    while [ "$ids_high" -lt "$ids_most" ]; do
+      journal=$range/$ids_high
+      set -C
+      # Open once, to create the file and to write it
+      if { command exec 8>"$journal"; } 2>/dev/null; then
+        set +C
+        slip_id=${range##*/}${ids_high#1}
+        unpad "$slip_id"
+        id=$unpadded
+        # CRASH: an empty file is an id that nobody uses
+        { printf '%s %s %s\n%s\n' "${owner%-*}" "${owner#*-}" "${q##*/}" "$boot" >&8; } 2>/dev/null
+        ids_code=$?
+        exec 8>&-
+        # RACE: a checkpoint may have removed the range while it was empty
+        [ $ids_code -eq 0 ] && [ -e "$journal" ] || { [ -d "$range" ] || break; disk_failed "$range" "queue '$queue'"; return $?; }
+        [ "$id" = 0 ] || return 0
+        # Skip 0: no message has that id
+        ids_end
+      fi
+      set +C
+      [ -e "$journal" ] || break
+      ids_high=$((ids_high + 1))
+    done
+    if [ "$ids_high" -ge "$ids_most" ]; then
+      ids_next_range || return $?
+    elif [ -d "$range" ]; then
+      disk_failed "$range" 'ids'
+      return $?
+    fi
+  done
+}
+
+# ids_last_range - set `range` to the directory of the newest open range, which is synced. One or two ranges exist
+ids_last_range() {
+  ids_found=
+  # Digits only: shells calculate with the name (R7)
+  for range in "$FLATQ_DIR"/.ids/[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]; do
+    # Look twice before using an older range: some of its ids may not be on the disk
+    [ ! -e "$range/open" ] && [ ! -f "$range/open" ] || ids_found=$range
+  done
+  range=$ids_found
+  [ -n "$range" ] || { why='the spool has no range of ids'; return 74; }
+  [ -z "$spool_shared" ] || no_links "$range"
+}
+
+# ids_find_free - by halving, set ids_high to the first number in `range` that is not taken; to ids_most if all are
+ids_find_free() {
+  # FLATQ_RANGE is the number of ids that are used of a range's thousand
+  ids_low=999 ids_most=$((1000 + FLATQ_RANGE))
+  ids_high=$ids_most
+  while ids_middle=$(((ids_low + ids_high) / 2)) && [ $ids_middle -ne $ids_low ]; do
+    if [ -e "$range/$ids_middle" ]; then ids_low=$ids_middle; else ids_high=$ids_middle; fi
+  done
+}
+
+# ids_next_range - open the range after `range`, which is full
+ids_next_range() {
+  need engine/boot
+  lock_spool || return $?
+  # RACE: another push may have opened the next range while we waited
+  ids_full=$range
+  ids_last_range && { [ "$range" != "$ids_full" ] || ids_open_range; } || { ids_code=$?; unlock_spool; return $ids_code; }
+  unlock_spool
+  ids_opened=1
+}
+
+# ids_end - note that the push with this id has ended, successfully or not. Appends a line, which is cheaper on disk than emptying the file
+ids_end() {
+  [ -h "$journal" ] || { printf '.\n' >>"$journal"; } 2>/dev/null || :
+}
+
+# journal_read ID - set journal_path to the entry of the 12-digit ID in the push journal, and journal_pid, journal_time, journal_queue and
+# journal_boot to what it says
+journal_read() {
+  journal_path=$FLATQ_DIR/.ids/${1%???}/1${1#?????????} journal_pid='' journal_time='' journal_queue='' journal_boot=
+  { [ ! -p "$journal_path" ] && { read -r journal_pid journal_time journal_queue && { read -r journal_boot || :; }; } <"$journal_path"; } 2>/dev/null
+}
+
+part='engine/ids'

@@ -1,0 +1,66 @@
+# engine/sync.sh - what FLATQ_SYNC asks for
+
+need engine/spool
+
+# sync_asked - return 0 if what was done must be synced, 1 if not; 2 if it must, but our `sync` is not fit for it. A verb with `on` may have come since we
+# began (sync_mode). A record that cannot be read proves nothing (R1); before the first one, at a boot, boot_tools is empty
+sync_asked() {
+  [ "$FLATQ_SYNC" = off ] || return 0
+  [ -n "$boot_tools" ] || return 1
+  { read -r sync_line && read -r sync_line; } 2>/dev/null <"$FLATQ_DIR/.boot/$boot" || return 0
+  case $sync_line in
+  off:*) return 1 ;;
+  esac
+  boot_read
+  FLATQ_SYNC=on
+  tools_same || { need engine/probe; probe_said=''; probe_sync; } || { FLATQ_SYNC=off; return 2; }
+}
+
+# sync_paths PATH ... - sync these files and directories, if that is asked for. With uutils, sync_whole is -f (probe_sync_file): sync their whole file
+# systems
+sync_paths() {
+  sync_asked
+  case $? in
+  0) sync ${sync_whole:+-f} "$@" 2>/dev/null ;;
+  1) ;;
+  *) return 74 ;;
+  esac
+}
+
+# sync_moving PATH ... - as sync_paths, after a step that other verbs may follow: with the last message a directory of delayed/, buried/ or head/ is
+# removed, and with a message that was taken its body. Where nothing else went wrong, sync the whole file system, wherever the message is now
+sync_moving() {
+  sync_asked
+  case $? in
+  1) return 0 ;;
+  2) return 74 ;;
+  esac
+  sync_said=$(exec sync ${sync_whole:+-f} "$@" 2>&1 9>&-) && return 0
+  [ -n "$sync_said" ] || return 74
+  while [ -n "$sync_said" ]; do
+    case ${sync_said%%'
+'*} in
+    *': No such file or directory') ;;
+    *) return 74 ;;
+    esac
+    case $sync_said in
+    *'
+'*) sync_said=${sync_said#*'
+'} ;;
+    *) sync_said= ;;
+    esac
+  done
+  sync_many "$q"
+}
+
+# sync_many PATH - as sync_paths, for many new files at once: sync the whole file system that PATH lies on
+sync_many() {
+  sync_asked
+  case $? in
+  0) sync -f "$1" 2>/dev/null ;;
+  1) ;;
+  *) return 74 ;;
+  esac
+}
+
+part='engine/sync'
