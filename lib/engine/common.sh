@@ -40,9 +40,9 @@ shell_forget() {
     key_hashed key_id key_is kick_place launch_door launch_keep launch_most launch_parent launch_port launch_signal launch_unix length \
     lock_said method names place_name plain push_at_slip push_begun push_bulk push_cr push_dot push_dot_file push_dup push_follows push_has \
     push_length putbacks python_path q queue queue_bound queue_most reason remote_mark request rights_queues rights_verbs rights_words \
-    shell_locale shell_own shell_umask shovel_count shovel_wait slip_size spool_path ssh_port ssh_user stalk_beanstalkd sync_whole tally_new wait_asked \
-    wait_due wait_fifo wait_sleeper wait_woken watch_new why window_call window_count work_job work_kill_at work_lease work_path work_queues \
-    work_rest
+    shell_locale shell_own shell_umask shovel_count shovel_wait slip_size spool_all spool_path ssh_port ssh_user stalk_beanstalkd sync_whole tally_new \
+    wait_asked wait_due wait_fifo wait_sleeper wait_woken watch_new why window_call window_count work_job work_kill_at work_lease work_path \
+    work_queues work_rest
   FLATQ_VERB=${0##*/} shell_own=$$
 }
 

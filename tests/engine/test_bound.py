@@ -401,7 +401,7 @@ def test_two_that_change_the_settings_at_the_same_time(flatq, stub):
     """One changes the bound, the other the most tries, while the first is about to rename its conf."""
     flatq("create", "q", check=0)
     stub("mv", '''case $*.${other:-} in *conf*.1)
-      (other= "$sh" "$lib/create" -m 3 q; : >"$HOME/ended") 9>&- >&2 &
+      (other= "$sh" "$lib/create" -m 3 q; : >"$HOME/ended") 9>&- >/dev/null 2>&1 &
       while [ ! -e "$HOME/ended" ]; do ! grep -q -- "->.*:$(stat -c %i "$FLATQ_DIR/q/lock") " /proc/locks || break; sleep 0.05; done ;;
     esac
     exec "$REAL" "$@"''')
