@@ -11,10 +11,14 @@ spool_boot() {
   mkdir -p "$FLATQ_DIR/.ids" "$FLATQ_DIR/.boot" "$FLATQ_DIR/.wait" "$FLATQ_DIR/.try" 2>/dev/null ||
     { [ -d "$FLATQ_DIR" ] && disk_at=$FLATQ_DIR || disk_at=${FLATQ_DIR%/*}; disk_failed "$disk_at" "spool $FLATQ_DIR"; return $?; }
   lock_spool || return $?
-  # RACE: another verb may have done this while we waited for the lock
+  # RACE: another verb may have done this while we waited for the lock, perhaps without syncs
   boot_read
   spool_boot_code=$?
-  [ $spool_boot_code -eq 66 ] || { unlock_spool; return $spool_boot_code; }
+  case $spool_boot_code in
+  0) unlock_spool; spool_tools; return $? ;;
+  66) ;;
+  *) unlock_spool; return $spool_boot_code ;;
+  esac
   # A queue needs room, too, to bury a message that has no tries left
   spool_boot_probe && spool_boot_sync && { spool_boot_queues || { spool_boot_room && spool_boot_queues; }; } &&
     { ids_open_range || { spool_boot_room && ids_open_range; }; } && { need engine/checkpoint; spool_sweep boot; } && spool_boot_mark

@@ -47,16 +47,19 @@ spool_open() {
     { why='cannot tell when the system was started: mount /proc, or set FLATQ_SYNC=off, which loses messages in a power cut'; return 70; }
   boot_read
   boot_code=$?
-  if [ $boot_code -eq 0 ]; then
-    sync_mode
-    tools_same && return 0
-    need engine/boot
-    spool_try_tools
-    return $?
-  fi
-  [ $boot_code -eq 66 ] || return $boot_code
+  case $boot_code in
+  0) spool_tools ;;
+  66) need engine/boot; spool_boot ;;
+  *) return $boot_code ;;
+  esac
+}
+
+# spool_tools - boot_read has read a record of this boot: heed what it says of syncs, and try the tools unless it says that they were tried
+spool_tools() {
+  sync_mode
+  tools_same && return 0
   need engine/boot
-  spool_boot
+  spool_try_tools
 }
 
 # tools_find - set `tools`: FLATQ_SYNC, and where the shell finds the programs that each push and pop needs; and tools_new if one of them is newer than

@@ -408,6 +408,24 @@ def test_one_verb_asks_for_syncs(shell, flatq, spool, tmp_path):
 
 
 @pytest.mark.new
+def test_syncs_are_asked_for_during_the_recovery(shell, flatq, spool, tmp_path):
+    """A verb with syncs waits for one without, the first after a boot. It finds the record of that one, and all is synced before it goes on."""
+    slow, held = tmp_path / "bin/date", tmp_path / "held"
+    os.mkfifo(held)
+    slow.parent.mkdir()
+    slow.write_text(f'#!/bin/sh\nread -r line <"{held}"\nexec {shutil.which("date")} "$@"\n')
+    slow.chmod(0o755)
+    first = flatq.start("create", "q", env={"PATH": f"{slow.parent}:{flatq.env['PATH']}"})
+    wait_for(lambda: child_named(first, "date"), "it holds the spool's lock")
+    process = flatq.start("push", "q", env={"FLATQ_SYNC": "on"})
+    wait_for(lambda: child_named(process, "flock"), "it waits for the lock")
+    held.write_bytes(b"\n")
+    assert process.communicate(b"x", timeout=60) == (b"1\n", b"") and first.wait() == 0
+    record, = (spool / ".boot").iterdir()
+    assert record.read_text().splitlines()[1].startswith("on:"), "the others would go on without"
+
+
+@pytest.mark.new
 @pytest.mark.parametrize("fit", [True, False])
 def test_syncs_are_asked_for_meanwhile(shell, flatq, spool, tmp_path, fit):
     """A push without syncs reads its message, and another verb asks for syncs. So the push syncs; with a `sync` that is not fit for it, it fails."""
