@@ -2,7 +2,7 @@
 
 need engine/spool engine/sync
 
-# what is in a queue's directory, but for wal/
+# All places of a queue but wal/, which is created last (queue_make)
 queue_places='body fold queue unfold head out done delayed buried claimed keys wait room tmp'
 
 # spool_boot - called by the first verb after a boot: put back all messages that were handed out, check every line, and open a new range
@@ -27,8 +27,8 @@ spool_boot() {
   return $spool_boot_code
 }
 
-# spool_try_tools [again] - the shell or the tools are not those that were tried (tools_same), or were tried without sync: try them, and note that for all
-# verbs until the next boot. `again`: even if another verb just has
+# spool_try_tools [again] - the shell or the tools are not those that were tried (tools_same), or were tried without sync: try them, and note that for
+# all verbs until the next boot. `again`: try them even if another verb has just done so
 spool_try_tools() {
   [ -d "$FLATQ_DIR/.try" ] || mkdir "$FLATQ_DIR/.try" 2>/dev/null || { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return $?; }
   lock_spool || return $?
@@ -45,8 +45,9 @@ spool_try_tools() {
   return $spool_tools_code
 }
 
-# spool_sync_all - the first verb that asks for syncs in a spool that was used without: sync all that was done so far. `to` in the record tells the other
-# verbs to sync from now on, and that not all is synced yet. If a full disk has no room for the record, the next verb does this again; none can push there
+# spool_sync_all - if this is the first verb with FLATQ_SYNC=on in a spool that was used with `off`: sync all that was done so far. Meanwhile the
+# record's tools begin with `to`, which tells the other verbs to sync from now on, and the next verb to do this again if we are killed. If a full disk
+# has no room for the record, the next verb does this again too; nobody can push there anyway
 spool_sync_all() {
   case $tools,$boot_tools in
   off:* | *,on:*) return 0 ;;
@@ -68,14 +69,14 @@ spool_boot_probe() {
   epoch=$((number - clock_s))
   # A wall clock that starts in 1970 may be behind the uptime
   [ $epoch -ge 0 ] || epoch=0
-  # a container's uptime may be less than the time since the start that /proc/PID/stat counts (owner_read)
+  # In a container, the uptime may be less than the start times in /proc/PID/stat, which count from another start (owner_read)
   need engine/process
   clock_same=-
   ! process_started $$ || [ "$now" \< "$started" ] || clock_same=same
 }
 
-# spool_boot_sync - sync the spool with all that a verb may have done there without, which was killed in its recovery; and the directories above it, since
-# a power cut could undo their creation too
+# spool_boot_sync - sync the whole spool, since a verb with FLATQ_SYNC=off may have begun this recovery and been killed; and the directories above it,
+# since a power cut could undo their creation too
 spool_boot_sync() {
   set --
   spool_path=$FLATQ_DIR
@@ -101,9 +102,9 @@ spool_boot_queues() {
   done
 }
 
-# spool_boot_room - make room on a full disk, or no verb would work after this boot, not even a pop, which makes room: remove the entries of the push
-# journals. All of them are from before the boot, and prove nothing any more (push_unmade). Some stay, so that journal_sweep finds the range; it
-# also tells the next one's number
+# spool_boot_room - make room on a full disk by removing entries of the push journals: otherwise no verb would work after this boot, not even a pop,
+# which would make room. All entries are from before the boot, and prove nothing any more (push_unmade). Every tenth stays, since journal_sweep
+# passes over a range without entries; the range stays, since the number of the next one follows from it
 spool_boot_room() {
   for boot_range in "$FLATQ_DIR"/.ids/[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]; do
     [ ! -h "$boot_range" ] || continue
@@ -111,9 +112,10 @@ spool_boot_room() {
   done
 }
 
-# spool_boot_mark - write .boot/BOOT, in one step. Its time is that of the shell's program, and .boot/ has that of the step (tools_same)
+# spool_boot_mark - write the record of this boot, .boot/BOOT, and put it in its place by one rename. tools_same compares two times: that of the
+# record, which is set to that of the shell's program, and that of .boot/, which the rename sets
 spool_boot_mark() {
-  # First, since a full disk may have room for one only
+  # Remove the old records first: a full disk may have no room for a second one
   for boot_old in "$FLATQ_DIR"/.boot/*; do
     [ "$boot_old" = "$FLATQ_DIR/.boot/$boot" ] || rm -f "$boot_old" 2>/dev/null
   done
@@ -168,6 +170,7 @@ lock_spool() {
   [ -z "$spool_shared" ] || no_links "$FLATQ_DIR"/.[a-z]* || { lock_code=$?; unlock_spool; return $lock_code; }
 }
 
+# unlock_spool - give the spool's lock back
 unlock_spool() {
   exec 8>&-
 }

@@ -54,14 +54,14 @@ push_wait_room() {
   done
 }
 
-# push_not_full - count again under the lock, after recovery: what a killed fold has left is counted twice
+# push_not_full - count again under the lock, which recovers first: without that, the messages of a killed fold are counted twice. Return 75 if full
 push_not_full() {
   under_lock queue_count || return $?
   [ "$count_total" -lt "$queue_bound" ] || { why="queue '$queue' is full"; return 75; }
 }
 
-# queue_count - set `count_total` to the messages ready, delayed and reserved. Under the lock it is exact, unless messages are taken or settled
-# meanwhile; then it is too high by those that moved between two looks, never too low
+# queue_count - set `count_total` to the number of messages that are ready, delayed or reserved. Under the lock it is exact, except that a message
+# that is taken or settled between two looks may be counted too much; it is never too low
 queue_count() {
   count_total=0
   count_names "$q"/wal/*
@@ -223,7 +223,7 @@ key_find_dup() {
   for key_path in "$q"/done/batch.*; do
     [ ! -e "$key_path" ] || queue_sweep || return $?
   done
-  # Nor do segments that a killed process has settled
+  # Segments that a killed process has settled still have the key: finish removing them
   claims_recover || return $?
   id=$1 slip_id=$2 slip_size=$3 slip_key=$4
   key_look "$slip_key" || { [ $? -eq 66 ] && return 0; return 74; }
@@ -246,11 +246,11 @@ key_find_dup() {
   push_dup=$key_id
 }
 
-# key_message ID - return 0 if the message with the 12-digit ID is in any place, 66 if it is in none; what message_find and message_held return if that is
-# unknown. Keeps the slip_ variables. RACE: a listing misses a message that moves against its order (R4): only the second time, believe it
+# key_message ID - return 0 if the message with the 12-digit ID is in any place, 66 if it is in none; if that is unknown, what message_find and
+# message_held return. Keeps the slip_ variables. RACE: a listing misses a message that moves against its order (R4), so look twice
 key_message() {
   set -- "$1" "$id" "$slip_id" "$slip_size" "$slip_key"
-  for key_path in 1 2; do
+  for key_turn in 1 2; do
     message_find "$1"
     key_code=$?
     id=$2 slip_id=$3 slip_size=$4 slip_key=$5 padded=$1

@@ -65,7 +65,6 @@ boot_markers() {
 }
 
 # boot_putback - put back everything in out/ that is not settled
-# boot_putback - put back everything in out/ that is not settled
 boot_putback() {
   names_in "$q/done" || return $?
   boot_done=$names
@@ -208,7 +207,6 @@ check_body() {
 }
 
 # check_set_aside PATH - set aside the file, which is no slip, and say so
-# check_set_aside PATH - set aside the file, which is no slip, and say so
 check_set_aside() {
   set_aside "${1#"$q/"}"
   check_say "queue '%s': %s is no slip: set aside in tmp/" "$queue" "${1##*/}"
@@ -223,7 +221,7 @@ check_flats() {
     [ -z "$spool_shared" ] || no_links "$check_path" || return $?
     check_bad=$({ check_awk 0 <"$check_path"; } 2>/dev/null) || { why="queue '$queue': cannot be checked"; return 74; }
     [ "$check_bad" = "0 $flat_count" ] && continue
-    # New names, which no other member of a group can tell. CRASH: a killed doctor may have set the bad lines aside, and moved no file yet
+    # New names, which no other member of a group can guess. CRASH: a killed doctor may have set the bad lines aside, and moved no file yet
     nonce_read
     check_aside=$q/tmp/strange.$nonce.$check_name check_new=$q/tmp/flat.$nonce
     check_part 1 "$check_aside" && check_part 2 "$check_new" || { disk_failed "$q/tmp" "queue '$queue'"; return $?; }

@@ -14,12 +14,13 @@ checkpoint() {
   return $checkpoint_code
 }
 
+# checkpoint_locked - the steps of a checkpoint that need the lock
 checkpoint_locked() {
   claims_recover && queue_sweep && queue_fold && tmp_sweep && log_rotate
 }
 
-# checkpoint_turn - called by the push that opens a new range of ids: run the checkpoint of its own queue and, in turn, of one other, so that
-# queues with few pushes get theirs too, and no push has to run thousands of checkpoints
+# checkpoint_turn - called by the push that opens a new range of ids: run the checkpoint of its own queue and of one other, a different one each time.
+# So queues with few pushes get theirs too, and no push has to run thousands of checkpoints
 checkpoint_turn() {
   checkpoint "$queue"
   ids_last_range || return $?
@@ -45,8 +46,8 @@ checkpoint_spool() {
   return $spool_code
 }
 
-# spool_sweep [boot] - remove what killed processes have left beside the queues. At a boot, all of them are dead, whoever has their numbers now; so are all
-# connections
+# spool_sweep [boot] - remove what killed processes have left beside the queues. `boot`: every process and connection from before the boot is gone,
+# even if another process has its PID now
 spool_sweep() {
   spool_all=${1:-}
   wait_sweep "$spool_all"
@@ -57,8 +58,10 @@ spool_sweep() {
   done
 }
 
-# spark_sweep - remove what killed sinks of flatq.spark have staged in .spark/JOB/, once nothing there has changed for a week. If JOB has a
-# plan, its stages stay: the same job may be started again. once-* cannot be, so all of it goes
+# A sink of flatq.spark (python/flatq/spark) stages the flat files of its tasks in .spark/JOB/stage.*, and then writes .spark/JOB/plan, which says
+# which of them go into the queue.
+# spark_sweep - remove what killed sinks have staged, once nothing in .spark/JOB/ has changed for a week. If JOB has a plan, its stages stay, since
+# the same job may be started again. A job once-* cannot be started again, so all of it is removed
 spark_sweep() {
   for spark_job in "$FLATQ_DIR"/.spark/*/; do
     spark_job=${spark_job%/}
@@ -70,7 +73,7 @@ spark_sweep() {
   done
 }
 
-# spark_remove [../JOB] - remove JOB, or its stages, if nothing there is younger than a week. A sink holds a lock on JOB while it makes and
+# spark_remove [../JOB] - remove JOB, or only its stages, if nothing there is younger than a week. A sink holds a lock on JOB while it makes and
 # carries out a plan. A sink that took longer than a week finds its stages gone before it makes a plan, and fails
 spark_remove() (
   cd -P "$FLATQ_DIR" && spark_home=$PWD && cd -P "$spark_job" && [ "$PWD" = "${spark_home%/}/.spark/${spark_job##*/}" ] || exit
@@ -84,8 +87,8 @@ spark_remove() (
   [ "$spark_found" != end ] || exec rm -rf "$@" 7<&7
 ) 2>/dev/null
 
-# tmp_sweep [boot] - remove what killed holders of the lock have left in tmp/. A file written there without the lock has its writer's PID-TIME in
-# front of its name, and is removed only if that process is dead; after a boot, all are. What was set aside stays
+# tmp_sweep [boot] - remove what killed holders of the lock have left in tmp/. The name of a file that was written there without the lock begins with
+# its writer's PID-TIME: remove it only if that process is dead, or at a boot. What was set aside stays
 tmp_sweep() {
   tmp_boot=${1:-}
   set --

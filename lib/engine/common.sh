@@ -1,7 +1,7 @@
 # engine/common.sh - sourced first by every verb and door: a clean shell, errors, numbers, names, the clock
 #
-# Definitions only, except that it starts the list of sourced parts and clears inherited variables and functions. A function that can fail returns a code of
-# sysexits and leaves one line of text in `why`; verbs pass both to die, doors write them to their client.
+# Definitions only, except that it starts the list of sourced parts and clears inherited variables and functions. A function that can fail returns a
+# code of sysexits and leaves one line of text in `why`; verbs pass both to die, doors write them to their client.
 
 needed=' '
 
@@ -57,7 +57,7 @@ shell_reset() {
   # With TMOUT, a `read` that gives up looks like the end of its pipe: a watchdog would take its worker for dead, and kill the command
   unset TMOUT GAWK_READ_TIMEOUT
   set +f +C +e
-  # With standard error closed, a shell refuses `>&2`, and a program takes the next file that it opens for it
+  # If standard error is closed, a shell refuses `>&2`, and the next file that a program opens becomes its standard error
   true 3>&2 || exec 2>/dev/null
   # bash takes options from BASHOPTS and SHELLOPTS; GLOBIGNORE hides names from its globs, and GLOBSORT changes their order
   [ -z "${BASH_VERSION:-}" ] || {
@@ -120,7 +120,8 @@ need() {
   done
 }
 
-# verb_run VERB ARGUMENT ... - run lib/VERB in this process. As in need: what was not read to its end has not called its main, which begins with shell_reset
+# verb_run VERB ARGUMENT ... - run lib/VERB in this process. A file that was not read to its end (see need) has not called its last line, main, which
+# begins with shell_reset, which sets verb_begun
 verb_run() {
   verb_file=$lib/$1 verb_begun=
   shift
@@ -269,7 +270,7 @@ clock_read() {
   now=${clock_now#"${clock_now%????????????}"}
 }
 
-# clock_cat - set clock_now as the read above does. RACE: during a trap, while another signal waits for its own, each `read` of dash's fails
+# clock_cat - set clock_now as the read above does. RACE: in a trap, while another signal waits for its trap, every `read` of dash fails
 clock_cat() {
   [ -e "$FLATQ_PROC/uptime" ] && clock_now=$(exec cat "$FLATQ_PROC/uptime" 2>/dev/null 9>&-) && clock_now=${clock_now%% *} && [ -n "$clock_now" ]
 }

@@ -4,7 +4,7 @@
 
 need engine/spool engine/queues
 
-# complete_words WORD ... - print each word that the last WORD can become, with a tab and what it means. The other WORDs are those between `flatq` and it
+# complete_words WORD ... - print each word that the last WORD can become, with a tab and what it means. The other WORDs stand between `flatq` and it
 complete_words() {
   complete_far='' complete_verb=help complete_before=
   while [ $# -gt 1 ]; do

@@ -1,4 +1,4 @@
-# engine/disk.sh - why a write failed: only a verb that fails pays for finding out
+# engine/disk.sh - why a write failed
 
 # disk_reason DIRECTORY - set `reason` to the system's text for why a write below DIRECTORY just failed.
 # The shell does not tell, so try the write again with tools that do. Only failing verbs pay for it.

@@ -103,7 +103,7 @@ queue_fold() {
   done
 }
 
-# fold_some - move the slips of fold_names to a run, then write their flat file. A slip that another process took first stays with it
+# fold_some - move the slips of fold_names to a run, then write their flat file. A slip that another process has taken meanwhile is left out
 fold_some() {
   nonce_read
   # shellcheck disable=SC2086 # names without blanks
@@ -178,7 +178,7 @@ fold_remove() {
 fold_write() {
   fold_run=$1
   shift
-  # The file that a link names would become the message, which every member can read
+  # Another member may have made a body a link: the file that it names would become the message, for every member to read
   [ -z "$spool_shared" ] || for fold_slip in "$@"; do
     fold_slip=${fold_slip#*.}
     no_links "$q/body/${fold_slip%%.*}" || return $?

@@ -5,7 +5,7 @@ need engine/spool
 # lock_queue - wait for the queue's lock, on descriptor 9, then finish what a killed holder has begun, so that no caller can forget to (R3).
 # Children that write inherit it (9>&9, which mksh must be told), so a child that outlives its shell still holds the lock. Others get 9>&-.
 lock_queue() {
-  # Without `command`, a failed exec would end the shell. For reading too, or yash could not read from it (queue_there)
+  # Without `command`, a failed exec would end the shell. Open it for reading too, or yash could not read from it (queue_there)
   { command exec 9<>"$q/lock"; } 2>/dev/null ||
     { need engine/proof; queue_there || return $?; disk_failed "$q" "queue '$queue'"; return $?; }
   lock_held=1
@@ -70,6 +70,7 @@ place_first() {
   return 74
 }
 
+# unlock_queue - give the queue's lock back
 unlock_queue() {
   exec 9>&-
   lock_held=
@@ -86,8 +87,8 @@ under_lock() {
   return $under_code
 }
 
-# pass_lock COMMAND ... - run a command that changes the queue. If we hold the lock, the command inherits it, which mksh must be told, and so keeps others
-# out until it has done its work, even if we are killed
+# pass_lock COMMAND ... - run a command that changes the queue. If we hold the lock, the command inherits it (mksh must be told so, by 9>&9), and
+# keeps others out until it has done its work, even if we are killed
 pass_lock() {
   if [ -n "$lock_held" ]; then "$@" 9>&9; else "$@"; fi
 }

@@ -88,8 +88,8 @@ $log_paths
 END_OF_PATHS
 }
 
-# log_show - print the events of the logs in log_listing, from where log_state says that the last turn has ended; those of several queues in the order
-# of their times. Set log_state, and log_again if a log was renamed before it could be opened
+# log_show - print the events of the logs in log_listing, from where the last turn ended (log_state); those of several queues in the order of their
+# times. Set log_state, and log_again if a log was renamed before it could be opened
 log_show() {
   # busybox's awk hides that it could not write, and a pipe hides how its parts have ended: so cat writes, and each part says that it has finished (R6)
   { log_said=$({ if [ -n "$log_queue" ]; then log_one; else log_all; fi | cat >&4; } 2>/dev/null 3>&1); } 4>&1 ||
@@ -112,10 +112,12 @@ end'*) log_again=1 ;;
   esac
 }
 
+# log_one - print the events of one queue, and report on 3 when that has finished
 log_one() {
   log_events '' && printf 'events\n' >&3
 }
 
+# log_all - print the events of all queues in the order of their times. Each part of the pipe reports on 3 when it has finished (R6)
 log_all() {
   { log_events 1 && printf 'events\n' >&3; } | { sort && printf 'sorted\n' >&3; } | { cut -d ' ' -f 3- && printf 'cut\n' >&3; }
 }
@@ -190,7 +192,7 @@ log_events() {
       }
       print line
     }
-    # Read the log from the byte `from` to the byte `to`; return up to where it is read, or -1 if it was renamed: its inode was looked at once it was open
+    # Read the log from byte `from` to byte `to`; return how far it was read. Return -1 if it was renamed: the opened file has another inode
     function read(name, inode, from, to, queue,  command, line, next_line, bytes) {
       command = "exec <\047" name "\047 && set -- $(ls -nid \047" name "\047) && [ \"$1\" = " inode " ] && echo open && tail -c +" \
         sprintf("%.0f", from + 1) " | head -c " sprintf("%.0f", to - from) " | tr \"\\000\" \"\\001\" && echo ."
@@ -244,7 +246,8 @@ $log_listing
 END_OF_LOGS
 }
 
-# log_wait - wait for a second; return 0 at once if standard output is a pipe that nobody reads: a writing end that can be read from is one with an error
+# log_wait - wait for a second, and return 1; return 0 at once if standard output is a pipe that nobody reads. select and poll report the writing end
+# of a pipe as readable only once its last reader is gone
 log_wait() {
   need doors/door
   # 0>&1, since yash refuses <&1 where standard output cannot be read from

@@ -1,8 +1,8 @@
 # engine/probe.sh - try whether each program does what flatq relies on: once after each boot, and again when the shell, base64, mv or sync has changed
 # (tools_same). lib/README.md, "Tools", lists what is tried here, and what is checked wherever it is used.
-#
-# tools_probe - return 70, with `why`, if a program does less than it must; else set base64_wrap and sync_whole. probe_said: what was tried, a line each.
-# Call it with the spool's lock, on descriptor 8
+
+# tools_probe - return 70, with `why`, if a program does less than it must; else set base64_wrap, sync_whole, and probe_said to what was tried, a line
+# each. Call it with the spool's lock, on descriptor 8
 tools_probe() {
   probe_said='' probe_try=$FLATQ_DIR/.try
   [ -c /dev/full ] || { why='/dev/full is missing, with which failed writes are tried: mount /dev'; return 70; }
@@ -45,7 +45,7 @@ probe_sync_file() {
   esac
 }
 
-# probe TOOL PACKAGE SYMPTOM COMMAND ... - return 70, with `why`, if COMMAND fails twice: a failed read or open is not the tool's (R1)
+# probe TOOL PACKAGE SYMPTOM COMMAND ... - return 70, with `why`, if COMMAND fails twice: once, a read or an open may fail by no fault of TOOL (R1)
 probe() {
   probe_tool=$1 probe_package=$2 probe_symptom=$3
   shift 3

@@ -31,8 +31,8 @@ process_gone() {
   ! kill -0 "$1" 2>/dev/null && need engine/proof && absent "$FLATQ_PROC/$1"
 }
 
-# child_lives PID - return whether PID is a child of this process that has not ended: only then it may be signalled. A shell may have waited by itself for a child
-# that has ended, as bash does, and then its number may be another process's. Where that cannot be seen, return whether there is a process
+# child_lives PID - return whether PID is a child of this process that has not ended: only then it may be signalled. A shell such as bash may have
+# reaped an ended child by itself, and then another process may have its PID. Without /proc, return whether there is a process with that PID
 child_lives() {
   { read -r child_parent child_rest <"$FLATQ_PROC/self/stat" && read -r child_stat <"$FLATQ_PROC/$1/stat"; } 2>/dev/null ||
     { kill -0 "$1" 2>/dev/null; return $?; }

@@ -268,8 +268,8 @@ slips_left() {
   return 66
 }
 
-# journal_dead - return 0 only if it is proved that the push is dead whose entry journal_read has read: that was on an earlier boot, whoever has its number now,
-# or its process is gone
+# journal_dead - return 0 only if it is proved that the push whose entry journal_read has read is dead: the entry is from an earlier boot, even if
+# another process has its PID now, or its process is gone
 journal_dead() {
   need engine/process
   case $journal_boot,$boot in
@@ -277,9 +277,9 @@ journal_dead() {
   esac
 }
 
-# push_unmade ID - return 0 only if it is proved that the push with the 12-digit ID has created no slip in $q, and never will: it entered its id
-# on this boot, its process is dead, and it noted nothing since. To look for the slip proves nothing: slips move without the lock, and one that
-# moves against the order of the listing is never seen. What was noted before a boot may have been lost by a power cut
+# push_unmade ID - return 0 only if it is proved that the push with the 12-digit ID has created no slip in $q, and never will: its journal entry is
+# from this boot, its process is dead, and the entry has no further line. A search for the slip would prove nothing: slips move without the lock,
+# and a listing misses one that moves against its order (R4). An entry from an earlier boot may have lost lines in a power cut
 push_unmade() {
   need engine/ids
   journal_read "$1" && journal_dead || return $?

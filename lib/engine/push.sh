@@ -59,7 +59,8 @@ push_abandon() {
 push_body() {
   push_read=1
   [ -z "${push_dot:-}" ] || { nonce_read; push_dot_file=$owner.$nonce; }
-  # A signal may come as soon as the body exists, and a body that was there before is not ours to remove (push_abandon)
+  # A signal may come as soon as the body exists. With push_begun=new, a body with this id can only be ours, since there was none before;
+  # push_abandon removes no other
   if [ -e "$q/body/$slip_id" ] || [ -h "$q/body/$slip_id" ]; then no_links "$q/body/$slip_id" || return $?; else push_begun=new; fi
   set -C
   # base64 leaves the shared file offset at the end of what it wrote: so its size needs no process
@@ -71,8 +72,9 @@ push_body() {
     [ -z "${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { why="queue '$queue': input failed"; return 74; }
     push_body_there || return $?
   fi
-  # The bytes that a door reads after a body prove that it is whole, without a look at its end. A killed dd has written nothing, whole pages
-  # of its one block, or all; a body that is a byte or two longer than whole pages looks the same
+  # A door reads the bytes that follow a body (push_follows). They and the length of the base64 prove that the body is whole, so this saves the
+  # look at its end. Not for every length: a killed dd may have passed on only some whole pages of 4096 bytes, and the base64 of a body that is
+  # one or two bytes longer than these has the same length
   # shellcheck disable=SC2017 # a multiple of four
   if [ -n "${push_follows:-}" ] && [ -n "$1" ] && [ "$1" -le 65536 ] && { [ $(($1 % 4096)) -gt 2 ] || [ "$1" -le 4096 ]; } &&
     [ "$push_encoded" = $((($1 + 2) / 3 * 4)) ]; then
@@ -149,7 +151,7 @@ push_slip() {
     push_at_slip=1
     file_mark "$push_place/$slip" && break
     push_act_on_signal
-    # RACE: a drop tests whether the queue is empty
+    # RACE: a drop that tests whether the queue is empty has removed wal/ for now: wait for its end, and repeat
     need engine/lock
     drop_wait && continue
     [ $? -ne 69 ] || return 69
@@ -168,7 +170,7 @@ push_check_open() {
   case $queue_files in
   *' closed '*) push_withdraw && { why="queue '$queue' is closed"; return 69; } ;;
   esac
-  # RACE: a drop that counted before our slip existed holds the lock until it has finished, unless it was killed
+  # RACE: a drop that found the queue empty before our slip existed holds the lock until it has finished, unless it was killed: wait for that
   case $queue_files.$lock_held in
   *' dropping '*.) need engine/lock; ! lock_queue || unlock_queue ;;
   esac

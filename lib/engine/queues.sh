@@ -1,6 +1,7 @@
-# engine/queues.sh - all queues of the spool
+# engine/queues.sh - go through all queues of the spool
 
-# each_queue FUNCTION - call `FUNCTION NAME PATH` for each queue of the spool. If it fails for one, go on with the others, and return its code, and `why`
+# each_queue FUNCTION - call `FUNCTION NAME PATH` for each queue of the spool. If it fails for one, go on with the others; then return the code of the
+# first failure, with its `why`
 each_queue() {
   each_code=0
   for each_path in "$FLATQ_DIR"/*/wal; do

@@ -89,8 +89,8 @@ reclaim_failed() {
   esac
 }
 
-# reclaim_settled - return 1 if it is proved that there is no marker for reclaim_name, whose owner is dead: only then may it be put back. Return 0 if
-# there is one; also if that is unknown (then reclaim_code is set)
+# reclaim_settled - look for the marker of reclaim_name, whose owner is dead. Return 1 if it is proved that there is none: only then may the message
+# be put back. Return 0 if there is one, or if that is unknown (then reclaim_code is set)
 reclaim_settled() {
   need engine/proof
   there "$q/done/$reclaim_name"
@@ -132,7 +132,8 @@ queue_sweep_locked() {
   [ $sweep_count -eq 0 ] || sweep_these
 }
 
-# sweep_these - remove the settled messages in sweep_names. Of a single one, the slip in out/ goes first; of a batch, the batch goes last (batch_sweep)
+# sweep_these - remove the settled messages in sweep_names. Of a single message, remove the slip in out/ first; of a batch, the batch last
+# (batch_sweep)
 sweep_these() {
   need engine/sync
   sweep_out='' sweep_bodies='' sweep_keys=

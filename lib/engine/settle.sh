@@ -151,7 +151,7 @@ slip_room() {
   esac
   [ "$queue_bound" != 0 ] || return 0
   need engine/bound engine/lock
-  # RACE: the bound may be younger than the look of slip_lock
+  # RACE: the queue may have got its bound after slip_lock looked for one
   [ -n "$lock_held" ] || { lock_queue || return $?; slip_locked=1; }
   queue_room 1 || { slip_code=$?; [ $slip_code -ne 75 ] || why="queue '$queue' is full"; return $slip_code; }
 }
@@ -162,6 +162,7 @@ slip_lock() {
   [ ! -e "$q/conf" ] && [ ! -f "$q/conf" ] || [ -n "$lock_held" ] || { need engine/lock; lock_queue || return $?; slip_locked=1; }
 }
 
+# slip_unlock - give the lock back, if slip_lock or slip_room has taken it
 slip_unlock() {
   [ -z "$slip_locked" ] || { need engine/lock; unlock_queue; }
   slip_locked=
@@ -181,7 +182,7 @@ message_delete() {
 }
 
 # message_release PRIORITY DELAY [uncounted] - give `slip_path` back after DELAY seconds, with PRIORITY; empty: with its old place in the order.
-# After too many tries, bury it. `uncounted`: its owner ends without having released it, so do not count a release
+# After too many tries, bury it. `uncounted`: its owner ends and did not ask for a release, so do not count one
 message_release() {
   # Nothing moves back from head/ to wal/ (I2)
   case $slip_path in
@@ -224,7 +225,7 @@ message_touch() {
   queue_log touch
 }
 
-# message_bury PRIORITY REASON - set `slip_path` aside; durable when it returns
+# message_bury PRIORITY REASON - set `slip_path` aside, with PRIORITY (empty: its own); durable when it returns
 message_bury() {
   [ -z "$1" ] || { pad "$1" 0000000000; slip_priority=$padded; }
   slip_count buries

@@ -14,7 +14,7 @@
 #   TRIES            how often the message was handed out
 #   NONCE            random, from the last time it was handed out; 0 before. With ID and TRIES it is the receipt
 #   LEASE            seconds that a reservation lasts, unless reserve says otherwise
-#   DELAY            seconds it was delayed when pushed
+#   DELAY            seconds of delay that the push asked for
 #   BORN      12     hundredths of a second since 1970, by the spool's clock
 #   SIZE             bytes
 #   KEY              - or k and 32 hexadecimal digits
@@ -80,9 +80,9 @@ slip_of() {
   esac
 }
 
-# rename_path FROM TO - rename FROM to TO; return 0 if it has that name now. The status of mv is not enough: an mv that was killed or failed after
-# its rename has renamed (R2). If mv says that there is no FROM, another process was faster. In a group's spool, return 74 if TO is a directory or may
-# lead to one, into which mv would move: another member may have made it
+# rename_path FROM TO - rename FROM to TO; return 0 if the file is at TO now, 1 if not. The status of mv is not enough: an mv that was killed or
+# failed after its rename has renamed (R2). If mv says that there is no FROM, another process was faster. In a group's spool, return 74 if TO is a
+# directory or a link, which another member may have made: mv would move FROM into that directory
 rename_path() {
   [ -z "$spool_shared" ] || { [ ! -h "$2" ] && [ ! -d "$2" ]; } || { why="$2 is a link or a directory"; return 74; }
   if [ -n "$lock_held" ]; then moved_said=$(exec mv -f "$1" "$2" 2>&1 9>&9); else moved_said=$(exec mv -f "$1" "$2" 2>&1); fi && return 0

@@ -80,8 +80,8 @@ tools_find() {
   set +f
 }
 
-# tools_same - return 0 if these programs and this shell were tried on this boot (engine/probe.sh), no program is newer than .boot/, and the shell has
-# the time of the record. Another container, with programs of its own, may use the same spool
+# tools_same - return 0 if these programs and this shell were tried on this boot (engine/probe.sh): no program is newer than .boot/, and the shell's
+# program has the same time as the record (spool_boot_mark). Another container, with programs of its own, may use the same spool
 tools_same() {
   tools_find
   [ "$tools" = "$boot_tools" ] && [ -z "$tools_new" ] || return 1
@@ -162,6 +162,7 @@ file_mark() {
   [ $mark_code -eq 0 ] || [ -e "$1" ]
 }
 
+# file_new PATH - the part of file_mark that may fail
 file_new() {
   { true >"$1"; } 2>/dev/null
 }
@@ -195,8 +196,8 @@ queue_conf() {
     { queue_bound=0 queue_most=0 why="queue '$queue': conf is damaged"; return 65; }
 }
 
-# sync_mode - FLATQ_SYNC=off counts only while no verb has used this spool with `on` since the boot, and so the record begins with `off`: a message that
-# such a verb has acknowledged would be lost in a power cut with a queue that we made, or a file that we moved, and did not sync
+# sync_mode - set FLATQ_SYNC=on if a verb with `on` has used this spool since the boot; until then the record's tools begin with `off`. Such a verb
+# acknowledges messages: if it stored them in a queue that we made, or we moved them, and we did not sync, a power cut would lose them
 sync_mode() {
   case $boot_tools in
   '' | off:*) ;;

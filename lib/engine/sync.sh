@@ -1,9 +1,9 @@
-# engine/sync.sh - what FLATQ_SYNC asks for
+# engine/sync.sh - sync files and directories, if FLATQ_SYNC asks for it
 
 need engine/spool
 
-# sync_asked - return 0 if what was done must be synced, 1 if not; 2 if it must, but our `sync` is not fit for it. A verb with `on` may have come since we
-# began (sync_mode). A record that cannot be read proves nothing (R1); before the first one, at a boot, boot_tools is empty
+# sync_asked - return 0 if what was done must be synced, 1 if not; 2 if it must, but our `sync` does less than it must. A verb with `on` may have come
+# since we began (sync_mode). A record that cannot be read proves nothing (R1); before the first one, at a boot, boot_tools is empty
 sync_asked() {
   [ "$FLATQ_SYNC" = off ] || return 0
   [ -n "$boot_tools" ] || return 1
@@ -27,8 +27,8 @@ sync_paths() {
   esac
 }
 
-# sync_moving PATH ... - as sync_paths, after a step that other verbs may follow: with the last message a directory of delayed/, buried/ or head/ is
-# removed, and with a message that was taken its body. Where nothing else went wrong, sync the whole file system, wherever the message is now
+# sync_moving PATH ... - as sync_paths, but other verbs may have removed a PATH since: an emptied directory of delayed/, buried/ or head/, or the body
+# of a message that was taken. If that is all that `sync` complains about, sync the whole file system, since the message may be anywhere now
 sync_moving() {
   sync_asked
   case $? in

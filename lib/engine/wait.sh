@@ -8,8 +8,8 @@
 
 need engine/spool engine/process
 
-# wait_begin KIND QUEUE ... - enter this process as a waiter for each QUEUE, and create the queue if needed. KIND is `wait` (for a message) or `room` (for
-# room in a full queue)
+# wait_begin KIND QUEUE ... - enter this process as a waiter for each QUEUE, and create the queue if needed. KIND is `wait` (for a message) or `room`
+# (in a full queue)
 wait_begin() {
   wait_kind=$1
   shift
@@ -69,8 +69,8 @@ wait_turn() {
   door_turn
 }
 
-# wait_sleeper_end - end the sleeper. KILL, since in some shells a child has our traps until it runs its own program, and would run them. `wait`, or bash
-# says on standard error that it was killed
+# wait_sleeper_end - end the sleeper. By KILL: in some shells a child has our traps until it runs its own program, and would run them. With `wait`:
+# otherwise bash says on standard error that it was killed
 wait_sleeper_end() {
   { ! child_lives "$wait_sleeper" || kill -KILL "$wait_sleeper"; wait "$wait_sleeper"; } 2>/dev/null
   wait_sleeper=
@@ -163,8 +163,8 @@ wake_some() {
     # A shell would open a FIFO of that name, and wait, as if set -C were not there
     if [ ! -e "$wake_fifo.woken" ] && { true >"$wake_fifo.woken"; } 2>/dev/null; then
       set +C
-      # RACE: the waiter has left, and has looked for our mark before it was there (wait_end): wake another one. As long as its entry is there, it has
-      # not looked
+      # RACE: the waiter may have left, and looked for our mark before we made it: wake another one. A waiter removes its entry before it looks for
+      # the mark (wait_end), so as long as the entry is there, it will see the mark
       [ -e "$wake_path" ] || { rm -f "$wake_fifo.woken" 9>&- 2>/dev/null; continue; }
       # RACE: the waiter may be gone by now. Opened for reading and writing, a FIFO never blocks; if this creates a file, wait_sweep finds it
       wake_write
