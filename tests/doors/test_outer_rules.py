@@ -651,6 +651,9 @@ def test_a_door_to_which_nobody_tells_the_time_ends(flatq, keep):
         teller = wait_for(lambda: [pid for above in children(process.pid) for pid in [above, *children(above)]
                                    if any(words_of(one).startswith(b"sleep\0") for one in children(pid))], "it sleeps")
         with socket.create_connection(("127.0.0.1", port)):
+            # The guard looks at a connection's begin whether the process is there: wait until that is over
+            wait_for(lambda: any(b"/handler" in words_of(pid) and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+                                 for pid in carriers(flatq.spool)), "the handler reads")
             os.kill(teller[0], signal.SIGKILL)
             process.wait(20)
         wait_for(lambda: not carriers(flatq.spool), "the end of all", seconds=20)

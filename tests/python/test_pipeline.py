@@ -709,7 +709,7 @@ def test_no_space(job, flatq, tmp_path, spark):
 #: tasks begin once both executors are there
 CLUSTER = (
     "spark.executor.memory=512m", "spark.cores.max=2", "spark.executor.cores=1", "spark.driver.host=127.0.0.1",
-    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1", "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1",
+    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1", "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={place}",
     "spark.scheduler.minRegisteredResourcesRatio=1.0", "spark.scheduler.maxRegisteredResourcesWaitingTime=300s",
 )
 
@@ -738,7 +738,7 @@ def test_cluster(spark, flatq, tmp_path, free_port):
     run = os.path.join(os.path.dirname(pyspark.__file__), "bin/spark-class")
     with flatq_spark.java_home():
         env = {**environment(flatq), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(tmp_path / "local"), "PYSPARK_PYTHON": sys.executable,
-               "SPARK_DAEMON_JAVA_OPTS": "-Djava.net.preferIPv4Stack=true -XX:TieredStopAtLevel=1", "SPARK_DAEMON_MEMORY": "256m"}
+               "SPARK_DAEMON_JAVA_OPTS": f"-Djava.net.preferIPv4Stack=true -XX:TieredStopAtLevel=1 -Djava.io.tmpdir={tmp_path}", "SPARK_DAEMON_MEMORY": "256m"}
     url = f"spark://127.0.0.1:{free_port}"
 
     def start(*words, **more):
@@ -753,7 +753,7 @@ def test_cluster(spark, flatq, tmp_path, free_port):
                      "--work-dir", str(tmp_path / name), url) for name in ("one", "two")]
 
     def job(*words):
-        command = [sys.executable, "-m", "flatq.pipeline", *words, "--master", url, *(word for conf in CLUSTER for word in ("--conf", conf))]
+        command = [sys.executable, "-m", "flatq.pipeline", *words, "--master", url, *(word for conf in CLUSTER for word in ("--conf", conf.format(place=tmp_path)))]
         return start(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def seen(driver, what):
