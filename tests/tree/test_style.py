@@ -1,8 +1,10 @@
 """How the files of the tree are written: headers, options, ShellCheck, and no path of one machine."""
 
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +15,9 @@ from servers import module
 
 def tree():
     """Every file of the tree but those that tools keep in hidden directories and in __pycache__."""
-    for path in sorted(ROOT.rglob("*")):
-        above = path.relative_to(ROOT).parts[:-1]
-        if path.is_file() and not any(part == "__pycache__" or part.startswith(".") and part != ".ci" for part in above):
-            yield path
+    for above, directories, names in os.walk(ROOT):
+        directories[:] = sorted(name for name in directories if name == ".ci" or name != "__pycache__" and not name.startswith("."))
+        yield from (path for name in sorted(names) if (path := Path(above, name)).is_file())
 
 
 TREE = list(tree())
