@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from conftest import LIB, ROOT, wait_for
+from conftest import LIB, ROOT, SHELLS, everything, share, wait_for
 from engine import children, lies, push, refused, words_of
 from sshd import Sshd
 from test_remote import ANY, there_and_back
@@ -55,8 +55,9 @@ def there(flatq, sshd, *words, **more):
     return flatq(*words, env={"FLATQ_DIR": str(sshd.there)}, **more)
 
 
-@pytest.mark.shells
-def test_there_and_back(shell, far):
+@pytest.mark.parametrize("shell", share("there and back, ssh", SHELLS, 1), indirect=True)
+def test_there_and_back(far):
+    """test_remote.py has the same over TCP."""
     there_and_back(far)
 
 
@@ -251,12 +252,13 @@ def shovels(flatq, *words, **more):
 
 
 def test_a_shovel_has_one_connection(far, flatq, sshd):
-    flatq("push", "-l", "here", input=b"".join(b"%d\n" % number for number in range(20)), check=0)
+    numbers = [b"%d" % number for number in range(20 if everything() else 6)]
+    flatq("push", "-l", "here", input=b"".join(number + b"\n" for number in numbers), check=0)
     shovels(flatq, "here", f"{sshd.url}/there", check=0)
     assert sshd.logins() == 1
     shovels(flatq, f"{sshd.url}/there", "back", check=0)
     assert sshd.logins() == 2
-    assert flatq("drain", "back", check=0).out.split() == [b"%d" % number for number in range(20)]
+    assert flatq("drain", "back", check=0).out.split() == numbers
     assert there(flatq, sshd, "stat", "there", check=0).out.count(b" 0\n") >= 4
     wait_for(lambda: not sshd.connections(), "its connections have ended")
 
@@ -264,7 +266,7 @@ def test_a_shovel_has_one_connection(far, flatq, sshd):
 @pytest.mark.parametrize("way", ["to", "from"])
 def test_a_shovel_that_is_cut_goes_on(far, flatq, sshd, way):
     """Every connection is cut, again and again. Each message arrives once, in its order."""
-    every = [b"%d" % number for number in range(30)]
+    every = [b"%d" % number for number in range(30 if everything() else 12)]
     blob = b"".join(one + b"\n" for one in every)
     if way == "to":
         push_to, places, ends = flatq("push", "-l", "here", input=blob, check=0), ("here", f"{sshd.url}/there"), lambda: there(flatq, sshd, "drain", "there", check=0)
