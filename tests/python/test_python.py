@@ -438,7 +438,7 @@ def test_real_errors(jobs, spool, tmp_path, free_port):
         Queue("jobs", tmp_path / "file").push(b"x")
     with pytest.raises(Unreachable) as raised:
         Queue(f"127.0.0.1:{free_port}/jobs").pop()
-    assert raised.value.code == 69
+    assert raised.value.code == 68
     with pytest.raises(Unreachable):
         list(Queue(f"127.0.0.1:{free_port}/jobs"))
 

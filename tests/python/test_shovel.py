@@ -336,7 +336,7 @@ def test_nobody_answers(flatq, redis):
         with pytest.raises(Unreachable):
             move("here", place, patience=0.3)
         assert time.monotonic() - began > 0.3
-    assert flatq("shovel", "--once", "-w", "1", "here", place, check=69).err
+    assert flatq("shovel", "--once", "-w", "1", "here", place, check=68).err
     refused(flatq("shovel", "--once", "here", redis.url + "-not-there"), 66, text=b"does not exist")
     assert Queue("here").qsize() == 1
 
