@@ -36,10 +36,10 @@ feed_begin() {
   printf '%s %s\n' "$slip_nonce" "$work_named" >&7
 }
 
-# feed_message - write the message, whatever signals our process group gets: a command must not take a part for the whole. Report before this
-# process ends, and with it the command's input
+# feed_message - write the message, whatever signals our process group gets: otherwise a command could take a part for the whole. Report before this
+# process ends, since its end is the end of the command's input
 feed_message() {
-  # With PIPE ignored, only a write that found the command's end closed says so; otherwise the signal could have come from anywhere
+  # With PIPE ignored, base64 says `Broken pipe` only if the command has closed its input. A PIPE signal could have come from any process
   trap '' HUP INT QUIT TERM PIPE
   # The feeder may outlive the worker: close the worker's output, which another process may read to its end
   exec 2>/dev/null 3>&1 4>&- 5>&- 8<&-

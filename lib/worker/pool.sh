@@ -61,7 +61,7 @@ work_pass_signal() {
   fi
   take_stop=1
   work_signal_crew
-  # From now on work_wait must be woken, as explained there
+  # From now on the `wait` for a worker must be woken, as work_await explains
   if [ -z "$work_clock" ]; then
     work_sleeper 2
   fi

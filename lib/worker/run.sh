@@ -2,12 +2,12 @@
 # settles the message
 #
 # While the command runs, work_do_due does all that is due: in the traps that interrupt the `wait` for the command, and once before that
-# wait. At any other time a trap only leaves a note. Descriptors: 5 the watchdog's pipe, 4 the teller's, 8 the feeder's (worker/feed.sh).
+# wait. At any other time a trap only sets a variable. Descriptors: 5 the watchdog's pipe, 4 the teller's, 8 the feeder's (worker/feed.sh).
 
 need engine/spool engine/process engine/take engine/settle worker/feed worker/watchdog worker/timer worker/outcome
 
-# work_tools - set work_group and work_pdeathsig to words before the command that give it a process group of its own, and kill it when
-# its worker is killed, if the system can do that
+# work_tools - begin with no message and all counts 0. Set work_group and work_pdeathsig to the words before the command that give it a process group
+# of its own, and let it be killed with its worker; empty where the system cannot do that
 work_tools() {
   work_group='' work_pdeathsig='' work_clock_signal=VTALRM work_tty='' work_teller='' work_watchdog='' work_clock='' work_clock_words='' work_rung=''
   work_job='' work_running='' work_looking='' work_gone='' work_heard='' work_renewed='' feed_open='' feed_file=''
@@ -81,7 +81,7 @@ work_finish() {
   work_trapped=1 take_stop=1
   # If we wait for a message, end the wait. KILL: see wait_sleeper_end
   [ -z "$wait_sleeper" ] || ! child_lives "$wait_sleeper" || kill -KILL "$wait_sleeper" 2>/dev/null || :
-  # If a command runs, its `wait` must be woken (work_wait)
+  # If a command runs, set an alarm that wakes the `wait` for it (work_await)
   [ -z "$work_running" ] || work_do_due
 }
 
@@ -91,7 +91,7 @@ work_give_back() {
   work_finish
 }
 
-# work_note_signal - the trap of a worker under a parent for a signal from elsewhere: note that it has interrupted a `wait`, and go on
+# work_note_signal - the trap of a worker under a parent for a signal that is not its parent's: note that it has interrupted a `wait`, and go on
 work_note_signal() {
   work_trapped=1 work_heard=1
   [ -z "$work_running" ] || work_do_due
@@ -207,7 +207,8 @@ work_run() {
   work_job=
   watchdog_tell_job
   work_told=$?
-  # See work_exec. If it was the command that exited with 75, it gets its message once more, as after any death
+  # 75: work_exec found no watchdog, and has not started the command. If it was the command that exited with 75 while the watchdog was replaced, it
+  # gets its message once more, as after any death
   if [ "$work_code" -eq 75 ] && [ "$work_told$work_renewed" != 0 ] && [ -z "$work_kill_at" ]; then
     feed_open=
     [ $work_told -ne 0 ] || work_told=1
@@ -248,7 +249,8 @@ work_exec() {
   exec $work_pdeathsig $work_group "$@" 4>&- 5>&- 7>&- 8<&-
 }
 
-# work_lives PID-TIME - return whether this child has not ended, as far as can be seen. That it could not be looked at, then or now, proves nothing
+# work_lives PID-TIME - return whether this child has not ended, as far as can be seen. If a look at it failed, then or now, it counts as living
+# as long as it can be signalled
 work_lives() {
   if process_started "${1%-*}"; then
     [ "${1#*-}" = 000000000000 ] || ! [ "$started" \> "${1#*-}" ]
@@ -280,7 +282,7 @@ work_await() {
     fi
   done
   work_gone=
-  # 127: it had ended, and its code was read, when the trap came
+  # 127: the process had ended, and an earlier `wait` had read its exit code, when the trap came
   [ "$work_code" -ne 127 ] || [ -z "$work_first" ] || work_code=$work_first
 }
 

@@ -1,7 +1,8 @@
 # worker/timer.sh - the alarms while a worker's command runs: touch its message, end the command when its time is over
 #
-#   A sleeper sends ALRM to the worker when the next of these is due. A second sleeper does so a little later: it only rings if the first was killed
-#   or stopped, and the worker then replaces both. They stay from one message to the next.
+#   A sleeper sends ALRM to the worker when the next of these is due. A second sleeper is set a little later: the worker hears it only if the first
+#   was killed or stopped, and then replaces both. Both stay from one message to the next. work_clock has their PIDs, work_clock_at the time of the
+#   alarm, work_clock_words what the watchdog is told of them, and work_rung the PIDs of those that were ended and not yet reaped.
 
 need engine/process engine/settle worker/watchdog
 
@@ -113,7 +114,7 @@ work_alarm() {
   watchdog_tell_job
 }
 
-# work_sleeper SECONDS - start a sleeper
+# work_sleeper SECONDS - start a sleeper, a process that runs work_alarm_clock
 work_sleeper() {
   work_alarm_clock "$1" &
   work_clock="$work_clock $!"
@@ -121,8 +122,8 @@ work_sleeper() {
   work_clock_words="$work_clock_words $work_clock_signal:$work_named"
 }
 
-# work_alarm_clock SECONDS - the sleeper, in the background. Signals to our group do not end it; VTALRM ends it and its `sleep`. Workers have
-# no trap for VTALRM, so it also works on a child that still has the worker's traps
+# work_alarm_clock SECONDS - what a sleeper runs, in the background. Signals to our group do not end it; VTALRM ends it and its `sleep`. Workers have
+# no trap for VTALRM, so that signal also ends a child that still has the worker's traps
 work_alarm_clock() {
   clock_sleeper='' clock_seconds=$1
   # Not PIPE either, if the watchdog was killed: without its alarms the worker would lose the message
@@ -143,7 +144,8 @@ work_alarm_clock() {
   done
 }
 
-# work_alarm_end - end the sleeper. The shell waits for it later: in a trap that has interrupted a `wait`, bash may hang in another
+# work_alarm_end - end the sleepers. The shell waits for them later (work_alarm_reap): in a trap that has interrupted a `wait`, bash may hang in
+# another one
 work_alarm_end() {
   [ -n "$work_clock" ] || return 0
   for alarm_word in $work_clock_words; do

@@ -1,13 +1,13 @@
 # worker/watchdog.sh - the process beside a worker that kills the command if the worker is killed
 #
-# It reads a pipe that only the worker writes to. When the pipe ends, it kills what the last line names: so a command does not outlive a
-# worker that is killed, and workers do not outlive their parent. If the watchdog itself was killed, the worker's next line starts another one, and
-# a command that could not name itself to it does not begin.
+# It reads a pipe that only the worker and its children write to. When the pipe ends, it kills what the last line names: so a command does not outlive
+# a worker that is killed, and workers do not outlive their parent. If the watchdog itself was killed, the worker notices that at its next line and
+# starts another one; and a command that could not name itself to a watchdog does not begin.
 
 need engine/process
 
-# watchdog - read lines until the pipe ends, and act on the last one. The words of a line are SIGNAL:PID-TIME, or SIGNAL:-PID-TIME for a process group, whose first process may be gone; a
-# line that begins with `+` adds a word to the line before
+# watchdog - read lines until the pipe ends, and act on the last one. The words of a line are SIGNAL:PID-TIME, or SIGNAL:-PID-TIME for a process
+# group, whose first process may be gone; a line that begins with `+` adds a word to the line before
 watchdog() {
   trap '' HUP INT QUIT TERM
   # Redirect here, not at the call: dash keeps a copy of what a function's redirection closes. Close 3, which --daemon reads to its end
@@ -37,8 +37,8 @@ work_other() {
   process_started "${1%-*}" && [ "$started" \> "${1#*-}" ]
 }
 
-# watchdog_tell WORD ... - write a line to the watchdog; return 1 if that was killed. Twice, since a signal may interrupt a write. A watchdog that was
-# stopped goes on: else its pipe would be full after some hundred messages, and we would wait for ever in the write, without renewing the lease
+# watchdog_tell WORD ... - write a line to the watchdog; return 1 if that was killed. Try twice, since a signal may interrupt a write. First send CONT
+# to a watchdog that may be stopped: otherwise its pipe would be full after some hundred messages, and we would wait in the write and renew no lease
 watchdog_tell() {
   [ -z "$work_watchdog" ] || owner_dead "$work_watchdog_named" || kill -CONT "$work_watchdog" 2>/dev/null || :
   { printf '%s\n' "$*" >&5 || printf '%s\n' "$*" >&5; } 2>/dev/null || return 1
@@ -52,8 +52,8 @@ watchdog_tell_sure() {
   watchdog_tell "$@" || { why="the worker's watchdog was killed"; return 70; }
 }
 
-# watchdog_tell_self SIGNAL[:-] - a new process names itself to the watchdog, if it can tell its PID: its worker may be killed before it could.
-# Return 1 if there is no watchdog
+# watchdog_tell_self SIGNAL:[-] - name this new process to the watchdog, since its worker may be killed before it does that. Without /proc a subshell
+# does not know its PID, and names nothing. Return 1 if there is no watchdog
 watchdog_tell_self() {
   { read -r self_pid self_rest <"$FLATQ_PROC/self/stat"; } 2>/dev/null || return 0
   work_name "$self_pid"
@@ -67,7 +67,7 @@ work_name() {
   work_named=$1-$started
 }
 
-# watchdog_tell_job - tell the watchdog whom to kill if the worker dies: the command, if one runs, and the sleepers
+# watchdog_tell_job - tell the watchdog what to kill if the worker dies: the command, if one runs, and the sleepers
 watchdog_tell_job() {
   # shellcheck disable=SC2086 # words
   watchdog_tell_sure ${work_job:+"KILL:-$work_job_named"} $work_clock_words
