@@ -127,8 +127,8 @@ bulk_flats() {
   done
 }
 
-# bulk_next_block - set bulk_next to the first file of the blocks after bulk_block; empty: there is none. A file of messages that were put back and folded
-# again may reach beyond it
+# bulk_next_block - set bulk_next to the first file of the blocks after bulk_block; empty: there is none. A file of messages that were put back and
+# folded again may reach beyond it
 bulk_next_block() {
   bulk_next=
   for bulk_path in "$q"/queue/*; do

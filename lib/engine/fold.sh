@@ -275,8 +275,8 @@ unfold_clear() {
   (cd "$q/body" && exec rm -f $captured 9>&9) 2>/dev/null
 }
 
-# unfold_undo STAGE - remove the bodies of the slips in the stage, then the stage. Set aside a stage with a name that no unfold writes: the shell would
-# expand a `*` in it, and rm would take the result for names of bodies
+# unfold_undo STAGE - remove the bodies of the slips in the stage, then the stage. Set aside a stage with a name that no unfold writes: the shell
+# would expand a `*` in it, and rm would take the result for names of bodies
 unfold_undo() {
   names_in "$1" || return $?
   undo_bodies=

@@ -91,7 +91,8 @@ END_OF_PATHS
 # log_show - print the events of the logs in log_listing, from where the last turn ended (log_state); those of several queues in the order of their
 # times. Set log_state, and log_again if a log was renamed before it could be opened
 log_show() {
-  # busybox's awk hides that it could not write, and a pipe hides how its parts have ended: so cat writes, and each part says that it has finished (R6)
+  # busybox's awk hides that it could not write, and a pipe hides how its parts have ended: so cat writes, and each part says that it has finished
+  # (R6)
   { log_said=$({ if [ -n "$log_queue" ]; then log_one; else log_all; fi | cat >&4; } 2>/dev/null 3>&1); } 4>&1 ||
     { why='the log could not be printed'; return 74; }
   log_finished='events'

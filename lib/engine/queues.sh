@@ -1,4 +1,4 @@
-# engine/queues.sh - go through all queues of the spool
+# engine/queues.sh - call a function for each queue of the spool
 
 # each_queue FUNCTION - call `FUNCTION NAME PATH` for each queue of the spool. If it fails for one, go on with the others; then return the code of the
 # first failure, with its `why`

@@ -1,9 +1,10 @@
-# engine/spool.sh - the spool and its queues on disk: opening, locks, ids, configuration, log
+# engine/spool.sh - the spool and its queues on disk: what is where, opening, configuration, and what each push and pop needs of slips and log
 #
 #   $FLATQ_DIR/.ids/RANGE/N     the push journal: which process was given which id (I1), for which queue; a second line: on which boot; then
 #                               `slip`: that push is about to create its slip; `.`: it has ended
-#   $FLATQ_DIR/.boot/BOOT       the spool was recovered after this boot; holds the wall clock at its begin, what base64 can do, and the clock;
-#                               on a second line the tools that were tried (tools_same)
+#   $FLATQ_DIR/.boot/BOOT       the record of this boot, written once the spool was recovered: the wall clock at the boot, whether base64 knows -w0,
+#                               whether the uptime and /proc/PID/stat count from the same start (clock_same), and -f if sync needs it; on a second
+#                               line the tools that were tried (tools_same)
 #   $FLATQ_DIR/.try/            empty, for trying tools (engine/probe.sh)
 #   $FLATQ_DIR/.wait/           FIFOs of the verbs that wait (engine/wait.sh)
 #   $FLATQ_DIR/.lock            for ids, and for the first verb after a boot
@@ -62,8 +63,8 @@ spool_tools() {
   spool_try_tools
 }
 
-# tools_find - set `tools`: FLATQ_SYNC, and where the shell finds the programs that each push and pop needs; and tools_new if one of them is newer than
-# .boot/. Done by the shell itself, since a process costs as much as they do
+# tools_find - set `tools`: FLATQ_SYNC, and where the shell finds the programs that each push and pop needs; and tools_new if one of them is newer
+# than .boot/. Done by the shell itself, since a process costs as much as they do
 tools_find() {
   tools=$FLATQ_SYNC tools_place='' tools_new=
   set -f
@@ -90,9 +91,9 @@ tools_same() {
   [ ! -e "$tools_path" ] || { [ ! "$tools_path" -nt "$FLATQ_DIR/.boot/$boot" ] && [ ! "$tools_path" -ot "$FLATQ_DIR/.boot/$boot" ]; }
 }
 
-# boot_read - set epoch, base64_wrap, clock_same and sync_whole; return 66 if no verb has run since this boot. A file that exists and cannot be read is
-# an error, not a new boot: recovery would put back what living owners hold. Members of a group may write this file and the shell
-# calculates with it, so accept only numbers and two words (R7)
+# boot_read - set epoch, base64_wrap, clock_same and sync_whole; return 66 if no verb has run since this boot. A file that exists and cannot be read
+# is an error, not a new boot: recovery would put back what living owners hold. Members of a group may write this file and the shell calculates with
+# it, so accept only numbers and two words (R7)
 boot_read() {
   epoch='' base64_wrap='' clock_same='' sync_whole='' boot_tools=
   # RACE: another verb may have created it between two looks: then look again

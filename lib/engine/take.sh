@@ -115,8 +115,8 @@ take_from_queue() {
   done
 }
 
-# take_found - hand out the message that queue_scan has found. Return 66 if another process was faster, or if the message was in a flat file, or on its
-# way there, and is unfolded now: then scan again from the start, since the next message need not be the second one of the last scan
+# take_found - hand out the message that queue_scan has found. Return 66 if another process was faster, or if the message was in a flat file, or on
+# its way there, and is unfolded now: then scan again from the start, since the next message need not be the second one of the last scan
 take_found() {
   case $scan_place in
   wal | head/*)

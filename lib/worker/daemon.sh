@@ -88,7 +88,8 @@ pid_file_lives() {
   return 74
 }
 
-# pid_words WORDS - return 0 if one of these words, a line each, of the process $pid_lives names our pid file after --pid-file; 1 if not, 74 if unknown
+# pid_words WORDS - return 0 if one of these words, a line each, of the process $pid_lives names our pid file after --pid-file; 1 if not, 74 if
+# unknown
 pid_words() {
   pid_rest=$1 pid_newline='
 '
