@@ -366,8 +366,7 @@ slip_count() {
   IFS=-
   # shellcheck disable=SC2086 # split at the dashes
   set -- $slip_counts
-  IFS=' 	
-'
+  IFS=$blanks
   case $slip_which in
   timeouts) slip_counts=$(($1 + 1))-$2-$3-$4 ;;
   releases) slip_counts=$1-$(($2 + 1))-$3-$4 ;;

@@ -37,8 +37,7 @@ slip_parse() {
   IFS=.
   # shellcheck disable=SC2086 # split at the dots
   set -- $1
-  IFS=' 	
-'
+  IFS=$blanks
   case $# in
   10) slip_owner=0 slip_deadline=000000000000 ;;
   12) slip_owner=${11} slip_deadline=${12} ;;
