@@ -4,8 +4,8 @@ After each fault the laboratory does "recover, drain" on one copy, and "push, re
 same after a boot. An acknowledged message must come out once, unaltered and in order. A message that was not acknowledged may be missing, but must
 not be there in part. No file may be left on the disk. A failure names its trial: `python -m flatq.crashlab` with that line shows it in full.
 
-`make test` takes a share, which the seed chooses: a third of the kills and tears, a fifth of the other faults, one of the errors that differ only
-in their number, one recovery of each wreck, two fifths of the scenarios with sync, and 8 double crashes in a quarter of the scenarios. `make
+`make test` takes a share, which the seed chooses: a seventh of the kills and tears, a tenth of the other faults, one of the errors that differ only
+in their number, one recovery of each wreck, a fifth of the scenarios with sync, and 8 double crashes in a seventh of the scenarios. `make
 test-all` tries all."""
 
 import functools

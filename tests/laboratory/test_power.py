@@ -127,7 +127,7 @@ def test_a_removed_directory_was_empty(work):
     assert left(found) == {"{'d': {'x': b'a'}}", "{'d': {}}", "{}"}
 
 
-@pytest.mark.parametrize("name", share("power", power.names(), 26))
+@pytest.mark.parametrize("name", share("power", power.names(), 20))
 def test_states_that_may_be_left(name, work, trials):
     outcomes = power.explore(System(), name, STATES, SEED, work)
     trials("power", outcomes)
