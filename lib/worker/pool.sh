@@ -9,18 +9,14 @@ need engine/process worker/run worker/watchdog worker/timer worker/outcome
 work_parent() {
   work_self=$$ work_crew='' work_words=''
   work_name_owner
-  for signal in HUP INT QUIT TERM; do
-    # shellcheck disable=SC2064 # the signal's name is put in now
-    trap "work_pass_signal $signal" $signal
-  done
+  work_traps
   trap 'work_trapped=1' ALRM
   trap 'work_trapped=1' PIPE
   work_begin || die $? "$why"
   [ -z "$work_tty" ] || teller_start || die $? "$why"
   work_crew_start "$@"
-  # RACE: a worker that was started while the signal came has not received it
-  [ -z "$take_stop" ] || work_signal_crew
   exec 4>&-
+  work_duty=work_pass_signal
   for work_pid in $work_crew; do
     work_await "$work_pid"
     if [ "$work_code" -gt 128 ]; then
@@ -53,18 +49,13 @@ work_crew_start() {
   done
 }
 
-# work_pass_signal SIGNAL - pass the signal to the workers. They act only on their parent's, though a terminal sends its signals to the whole group
+# work_pass_signal - if a signal came, pass it to the workers. They act only on their parent's, though a terminal sends its signals to the whole group
 work_pass_signal() {
-  work_trapped=1
-  if [ -n "$take_stop" ] || [ "$1" = HUP ]; then
-    work_back=$1
-  fi
-  take_stop=1
+  [ -n "$work_pass" ] || return 0
+  work_pass=
   work_signal_crew
-  # From now on the `wait` for a worker must be woken, as work_await explains
-  if [ -z "$work_clock" ]; then
-    work_sleeper 2
-  fi
+  # From now on the `wait` must be woken, as work_await explains
+  [ -n "$work_clock" ] || work_sleeper 2
 }
 
 # work_signal_crew - tell the workers to finish (USR1), or to give their messages back (USR2)

@@ -1,8 +1,9 @@
 # worker/run.sh - a worker: take messages and run the command. feed.sh feeds the command, watchdog.sh and timer.sh run beside it, outcome.sh
 # settles the message
 #
-# While the command runs, work_do_due does all that is due: in the traps that interrupt the `wait` for the command, and once before that
-# wait. At any other time a trap only sets a variable. Descriptors: 5 the watchdog's pipe, 4 the teller's, 8 the feeder's (worker/feed.sh).
+# While the command runs, work_do_due does all that is due, before each `wait` for the command. A trap only leaves a note, and ends that `wait`. It
+# decides nothing by the status of a command: in dash and busybox, when a signal's trap has run inside another trap, the command that it came in
+# returns the status from before the outer trap. Descriptors: 5 the watchdog's pipe, 4 the teller's, 8 the feeder's (worker/feed.sh).
 
 need engine/spool engine/process engine/take engine/settle worker/feed worker/watchdog worker/timer worker/outcome
 
@@ -10,7 +11,7 @@ need engine/spool engine/process engine/take engine/settle worker/feed worker/wa
 # of its own, and let it be killed with its worker; empty where the system cannot do that
 work_tools() {
   work_group='' work_pdeathsig='' work_clock_signal=VTALRM work_tty='' work_teller='' work_watchdog='' work_clock='' work_clock_words='' work_rung=''
-  work_job='' work_running='' work_looking='' work_gone='' work_heard='' work_renewed='' feed_open='' feed_file=''
+  work_job='' work_duty='' work_waker='' work_woken='' work_pass='' work_gone='' work_heard='' work_renewed='' feed_open='' feed_file=''
   work_done=0 work_failed=0 work_buried=0 work_exit=0 work_back='' take_stop='' wait_sleeper='' taken=''
   ! command -v setsid >/dev/null 2>&1 || work_group=setsid
   ! setpriv --pdeathsig KILL true 2>/dev/null || work_pdeathsig='setpriv --pdeathsig KILL'
@@ -37,13 +38,18 @@ work_hears() {
 # work_alone COMMAND ... - run one worker, in this process
 work_alone() {
   work_self=$$
+  work_traps
+  work_begin || die $? "$why"
+  work_worker "$work_count" "$@"
+  work_leave
+}
+
+# work_traps - set the traps of a worker, or parent of workers, that was started by the user
+work_traps() {
   trap 'work_stop INT' INT
   trap 'work_stop QUIT' QUIT
   trap 'work_stop TERM' TERM
   trap 'work_give_back HUP' HUP
-  work_begin || die $? "$why"
-  work_worker "$work_count" "$@"
-  work_leave
 }
 
 # work_begin - called once the traps are set: start the watchdog, write the pid file, and report that we can begin
@@ -67,25 +73,26 @@ work_leave() {
   exit "$work_exit"
 }
 
-# work_stop SIGNAL - the trap for a first signal: finish the job, then stop
+# work_stop SIGNAL - the trap for a first signal: finish the job, then stop; for a second one, as work_give_back
 work_stop() {
-  if [ -n "$take_stop" ]; then
-    work_give_back "$1"
-  else
-    work_finish
-  fi
+  work_back=${take_stop:+$1}
+  work_finish
 }
 
 # work_finish - take no further message
 work_finish() {
-  work_trapped=1 take_stop=1
-  # If we wait for a message, end the wait. KILL: see wait_sleeper_end
-  [ -z "$wait_sleeper" ] || ! child_lives "$wait_sleeper" || kill -KILL "$wait_sleeper" 2>/dev/null || :
-  # If a command runs, set an alarm that wakes the `wait` for it (work_await)
-  [ -z "$work_running" ] || work_do_due
+  work_trapped=1 take_stop=1 work_pass=1
+  $work_waker
+  # If we wait for a message, end the wait
+  ${wait_sleeper:+work_finish_wait}
 }
 
-# work_give_back SIGNAL - the trap for a second signal, or HUP: stop the job too, and give its message back
+# work_finish_wait - end the sleeper of a wait for a message. KILL: see wait_sleeper_end. If this fails, the wait ends within two seconds
+work_finish_wait() {
+  ! child_lives "$wait_sleeper" || kill -KILL "$wait_sleeper" 2>/dev/null || :
+}
+
+# work_give_back SIGNAL - the trap for HUP: stop the job too, and give its message back
 work_give_back() {
   work_back=$1
   work_finish
@@ -94,15 +101,15 @@ work_give_back() {
 # work_note_signal - the trap of a worker under a parent for a signal that is not its parent's: note that it has interrupted a `wait`, and go on
 work_note_signal() {
   work_trapped=1 work_heard=1
-  [ -z "$work_running" ] || work_do_due
+  $work_waker
 }
 
 # work_worker COUNT COMMAND ... - work on up to COUNT messages (empty: no limit), one after the other
 work_worker() {
   work_left=$1
   shift
-  trap 'work_trapped=1; [ -z "$work_running" ] || work_do_due' ALRM
-  # Do not die of SIGPIPE if the watchdog was killed. The trap does no more, since it may be a write in work_do_due that sets it off
+  trap 'work_trapped=1' ALRM
+  # Do not die of SIGPIPE if the watchdog was killed
   trap 'work_trapped=1' PIPE
   work_name_owner
   while [ -z "$take_stop" ] && [ "$work_left" != 0 ]; do
@@ -194,13 +201,9 @@ work_run() {
   exec 7>&-
   work_name "$work_job"
   work_job_named=$work_named
-  work_do_due
-  # RACE: from here on the traps call work_do_due; call it once here for signals that came before
-  work_running=1
-  clock_read
-  { [ -z "$work_back" ] || [ -n "$work_kill_at" ]; } && [ "$now" \< "$work_clock_at" ] || work_do_due
+  work_duty=work_do_due
   work_await "$work_job_named"
-  work_running=
+  work_duty=
   work_alarm_reap
   # If the command was to be killed, kill what is left of its process group
   [ -z "$work_kill_at" ] || [ -z "$work_group" ] || work_kill KILL "-$work_job_named"
@@ -261,13 +264,18 @@ work_lives() {
 
 # work_await PID-TIME - wait for it, whatever traps interrupt; set work_code. If a signal comes in the instant in which a process of the pipeline
 # ends, such as the feeder, bash forgets that process and waits for ever. So after the first signal, wake the wait every two seconds; if the
-# process has been gone for a second, its exit code is unknown: set 255, and work_unknown
+# process has been gone for a second, its exit code is unknown: set 255, and work_unknown. Before each `wait`, call work_duty
 work_await() {
   work_first='' work_gone='' work_unknown=
   while :; do
     work_trapped=
+    $work_duty
+    # RACE: from here on, a trap also starts a process that sends ALRM: it ends a `wait` before which the signal came
+    work_waker=work_wake
+    [ -z "$work_trapped" ] || { work_wake_end; continue; }
     wait "${1%-*}" 2>/dev/null
     work_code=$?
+    work_wake_end
     # A signal may have ended the `wait`, and its trap may not have said so
     [ -n "$work_trapped" ] || { [ "$work_code" -gt 128 ] && work_lives "$1"; } || break
     work_first=$work_code
@@ -278,7 +286,6 @@ work_await() {
       [ "$now" \< "$later" ] || { work_code=255 work_unknown=1; break; }
     else
       work_gone=$now
-      [ -z "$work_running" ] || work_do_due
     fi
   done
   work_gone=

@@ -36,31 +36,23 @@ work_times() {
   [ -z "$work_limit" ] || { clock_add "$work_limit" "$now"; work_limit_at=$later; }
 }
 
-# work_do_due - do what is due while the command runs, and set the alarm for what is next. If a trap interrupts it, that only makes it look
-# again
+# work_do_due - do what is due while the command runs, and set the alarm for what is next
 work_do_due() {
-  work_again=1
-  [ -z "$work_looking" ] || return 0
-  work_looking=1
-  while [ -n "$work_again" ]; do
-    work_again=
-    clock_read
-    if [ -z "$work_lost" ] && ! [ "$now" \< "$work_touch_at" ]; then
-      work_touch
-    fi
-    work_do_limits
-    later=${work_kill_at:-$work_limit_at}
-    if [ -z "$later" ] || { [ -z "$work_lost" ] && [ "$work_touch_at" \< "$later" ]; }; then
-      later=$work_touch_at
-    fi
-    if [ -n "$take_stop$work_gone$work_heard" ]; then
-      work_soon=$later
-      work_later 200
-      [ "$later" \< "$work_soon" ] || later=$work_soon
-    fi
-    work_alarm "$later"
-  done
-  work_looking=
+  clock_read
+  if [ -z "$work_lost" ] && ! [ "$now" \< "$work_touch_at" ]; then
+    work_touch
+  fi
+  work_do_limits
+  later=${work_kill_at:-$work_limit_at}
+  if [ -z "$later" ] || { [ -z "$work_lost" ] && [ "$work_touch_at" \< "$later" ]; }; then
+    later=$work_touch_at
+  fi
+  if [ -n "$take_stop$work_gone$work_heard" ]; then
+    work_soon=$later
+    work_later 200
+    [ "$later" \< "$work_soon" ] || later=$work_soon
+  fi
+  work_alarm "$later"
 }
 
 # work_do_limits - end the command if we are to give its message back, or its time is over
@@ -120,6 +112,32 @@ work_sleeper() {
   work_clock="$work_clock $!"
   work_name $!
   work_clock_words="$work_clock_words $work_clock_signal:$work_named"
+}
+
+# work_wake - in a trap, start a process that sends ALRM until it is ended
+work_wake() {
+  work_ring &
+  work_woken="$work_woken $!"
+}
+
+# work_ring - what work_wake starts. PIPE ends it, of which bash says nothing on standard error
+work_ring() {
+  trap '' HUP INT QUIT TERM
+  exec </dev/null >/dev/null 2>&1 4>&- 5>&-
+  while ! owner_dead "$work_owner"; do
+    sleep 0.1 || sleep 1
+    kill -ALRM "$work_self"
+  done
+}
+
+# work_wake_end - from here on, a trap starts no such process; end those that were started
+work_wake_end() {
+  work_waker='' wake_signal=PIPE
+  [ "$work_clock_signal" != KILL ] || wake_signal=KILL
+  for wake_pid in $work_woken; do
+    ! child_lives "$wake_pid" || kill "-$wake_signal" "$wake_pid" 2>/dev/null
+  done
+  work_rung="$work_rung$work_woken" work_woken=
 }
 
 # work_alarm_clock SECONDS - what a sleeper runs, in the background. Signals to our group do not end it; VTALRM ends it and its `sleep`. Workers have

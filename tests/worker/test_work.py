@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import wait_for
+from conftest import LIB, wait_for
 from engine import alive, children, clock, command_of, empty, lies, loop, on_terminal, pop, push, refused, stop_and_fill, stranger, words_of  # noqa: F401
 
 from flatq.crashlab.gate import processes
@@ -452,6 +452,45 @@ def test_a_signal_that_is_not_for_the_worker_ends_no_job(shell, flatq, spool, ho
     assert ended(process, 0) == (b"", b"")
     assert listed(flatq) == []
     nothing_left(process, spool, pid)
+
+
+def started_with(flatq, functions, *words):
+    """A worker whose shell has these functions, in the place of its own commands, and does not unset them."""
+    script = f'shell_own=$$ FLATQ_VERB=work\n{functions}\n. "$0"'
+    process = subprocess.Popen([flatq.shell, "-c", script, str(LIB / "work"), *map(str, words)], env=flatq.env, cwd=flatq.home,
+                               start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    flatq.started.append(process)
+    return process
+
+
+def test_a_signal_during_the_work_of_another_ends_no_job(shell, flatq, spool, hold):
+    """In dash and busybox, a trap inside a trap changes the status of the command that it came in. Here that was the line to the watchdog: the worker
+    took its watchdog for dead and started another one, the first one killed the command, and the message was given back."""
+    push(flatq, b"first")
+    strikes = f"""strikes=0
+        printf() {{ command printf "$@" || return $?; [ -e '{hold}/armed' ] && [ "$work_self" != "$$" ] && [ "$strikes" -lt 4 ] || return 0
+            strikes=$((strikes + 1)); command kill -TERM "$work_self"; }}"""
+    process = started_with(flatq, strikes, "-j", "2", "-w", "0", "-d", "0", "--", "sh", "-c", HOLD, "sh", hold)
+    pid = held(hold)
+    wait_for(lambda: fed(process, pid), "the command has its message")
+    (hold / "armed").touch()
+    os.kill(parent_of(pid), signal.SIGHUP)
+    wait_for(lambda: not pending(parent_of(pid)), "the signal is taken")
+    empty(flatq)
+    (hold / "go").touch()
+    assert ended(process, 0) == (b"", b"")
+    assert listed(flatq) == []
+    nothing_left(process, spool, pid)
+
+
+def test_a_signal_just_before_the_wait_is_heard(shell, flatq, spool, hold):
+    """The worker looked for signals, and begins to wait for its command: it gives the message back at once, not at the next third of the lease."""
+    push(flatq, b"first")
+    strikes = 'struck=; wait() { [ -n "$struck" ] || [ -z "${work_job:-}" ] || { struck=1; command kill -HUP "$work_self"; }; command wait "$@"; }'
+    process = started_with(flatq, strikes, "--", "sh", "-c", HOLD, "sh", hold)
+    process.wait(15)
+    assert pop(flatq) == b"first"
+    nothing_left(process, spool)
 
 
 # killed processes
