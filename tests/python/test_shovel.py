@@ -21,7 +21,7 @@ from types import SimpleNamespace
 import pytest
 
 from conftest import ROOT, chance, everything, listening, need, share, wait_for
-from engine import on_terminal, pop, push, refused
+from engine import end_launches, on_terminal, pop, push, refused
 from servers import Beanstalkd, Redis, free, here_too, module
 
 from flatq import Busy, Denied, Disk, Empty, Internal, Invalid, NotYours, Queue, Unreachable, pressure
@@ -71,7 +71,9 @@ class Door:
         wait_for(lambda: listening(self.port), "the door listens")
 
     def kill(self):
+        """All of it. Without its guard, a connection goes on as long as its client, and its ncat holds the port: a stopped shovel may be a client."""
         self.flatq.end(self.process)
+        end_launches(self.spool)
         wait_for(lambda: not listening(self.port), "the door is closed")
 
 
