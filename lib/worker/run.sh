@@ -81,7 +81,7 @@ work_stop() {
 
 # work_finish - take no further message
 work_finish() {
-  work_trapped=1 take_stop=1 work_pass=1
+  work_trapped=1 work_noted=1 take_stop=1 work_pass=1
   $work_waker
   # If we wait for a message, end the wait
   ${wait_sleeper:+work_finish_wait}
@@ -100,7 +100,7 @@ work_give_back() {
 
 # work_note_signal - the trap of a worker under a parent for a signal that is not its parent's: note that it has interrupted a `wait`, and go on
 work_note_signal() {
-  work_trapped=1 work_heard=1
+  work_trapped=1 work_noted=1 work_heard=1
   $work_waker
 }
 
@@ -108,8 +108,8 @@ work_note_signal() {
 work_worker() {
   work_left=$1
   shift
-  trap 'work_trapped=1' ALRM
-  # Do not die of SIGPIPE if the watchdog was killed
+  trap 'work_trapped=1 work_noted=1' ALRM
+  # Do not die of SIGPIPE if the watchdog was killed. It is no note, since work_duty may set it off
   trap 'work_trapped=1' PIPE
   work_name_owner
   while [ -z "$take_stop" ] && [ "$work_left" != 0 ]; do
@@ -268,11 +268,12 @@ work_lives() {
 work_await() {
   work_first='' work_gone='' work_unknown=
   while :; do
-    work_trapped=
+    work_noted=''
     $work_duty
+    work_trapped=''
     # RACE: from here on, a trap also starts a process that sends ALRM: it ends a `wait` before which the signal came
     work_waker=work_wake
-    [ -z "$work_trapped" ] || { work_wake_end; continue; }
+    [ -z "$work_noted" ] || { work_wake_end; continue; }
     wait "${1%-*}" 2>/dev/null
     work_code=$?
     work_wake_end
