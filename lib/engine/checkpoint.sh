@@ -37,7 +37,7 @@ checkpoint_turn() {
 
 # checkpoint_spool - run the checkpoint of every queue; then remove old ranges of ids, dead waiters and dropped queues
 checkpoint_spool() {
-  each_queue checkpoint
+  all_queues checkpoint
   spool_code=$? spool_why=$why
   spool_sweep
   spark_sweep

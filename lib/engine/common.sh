@@ -4,6 +4,7 @@
 # code of sysexits and leaves one line of text in `why`; verbs pass both to die, doors write them to their client.
 
 needed=' '
+part=
 
 # shell_forget - unset inherited functions, and inherited variables that would change what flatq does, except those in the man page. The list has
 # all variables that are read with a default; if a verb reads another one before it is set, `set -u` ends it. Done once in a process: flatq and the
@@ -107,6 +108,8 @@ disk_failed() {
 # lines costs a shell as much as starting a process, so what a usual run does not call is needed by the function that calls it.
 # dash takes a failed read for the end of the file. So the last line of each part says its name
 need() {
+  # The first call is for this file, which was sourced without us
+  [ "$needed" != ' ' ] || [ "$part" = engine/common ] || die 74 "cannot read $lib/engine/common.sh"
   while [ $# -gt 0 ]; do
     case $needed in
     *" $1 "*) ;;
@@ -362,3 +365,5 @@ nonce_read() {
   # Never go on without one: the nonce is what makes a name unique
   [ ${#nonce} -eq 12 ] || die 74 'cannot read random numbers'
 }
+
+part='engine/common'

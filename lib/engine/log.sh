@@ -45,7 +45,7 @@ END_OF_LOGS
 log_list() {
   log_paths='' log_listing='' log_listed=
   if [ -z "$log_queue" ]; then
-    each_queue log_add || return $?
+    all_queues log_add || return $?
   else
     queue=$log_queue q=$log_path
     [ -d "$q" ] || { need engine/proof; queue_there; } || return $?

@@ -1,21 +1,38 @@
 # engine/queues.sh - call a function for each queue of the spool
 
-# each_queue FUNCTION - call `FUNCTION NAME PATH` for each queue of the spool. If it fails for one, go on with the others; then return the code of the
-# first failure, with its `why`
+# each_queue FUNCTION - call `FUNCTION NAME PATH` for each queue of the spool that one look sees. If it fails for one, go on with the others; then return
+# the code of the first failure, with its `why`
 each_queue() {
   each_code=0
   for each_path in "$FLATQ_DIR"/*/wal; do
-    [ -d "$each_path" ] || continue
-    each_path=${each_path%/wal}
-    name_from_disk "${each_path##*/}"
-    "$1" "$name_queue" "$each_path" || {
-      each_last=$?
-      # RACE: another process may drop the queue meanwhile: that is no error
-      [ ! -d "$each_path" ] || [ $each_code -ne 0 ] || each_code=$each_last each_why=$why
-    }
+    each_one "$1" "${each_path%/wal}"
   done
   [ $each_code -eq 0 ] || why=$each_why
   return $each_code
+}
+
+# all_queues FUNCTION - as each_queue, but return 74, and call nothing, unless it is proved that these are all (R1)
+all_queues() {
+  need engine/proof
+  each_code=0
+  names_in "$FLATQ_DIR" || { why="spool $FLATQ_DIR: cannot be listed"; return 74; }
+  for each_name in $names; do
+    each_one "$1" "$FLATQ_DIR/$each_name"
+  done
+  [ $each_code -eq 0 ] || why=$each_why
+  return $each_code
+}
+
+# each_one FUNCTION PATH - call `FUNCTION NAME PATH` if a queue is there; set each_code and each_why if it is the first to fail
+each_one() {
+  # Twice: one look may fail
+  [ -d "$2/wal" ] || [ -d "$2/wal" ] || return 0
+  name_from_disk "${2##*/}"
+  "$1" "$name_queue" "$2" || {
+    each_last=$?
+    # RACE: another process may drop the queue meanwhile: that is no error
+    [ ! -d "$2" ] || [ "$each_code" -ne 0 ] || each_code=$each_last each_why=$why
+  }
 }
 
 # name_from_disk COMPONENT - set `name_queue` to the queue that name_to_disk made COMPONENT of

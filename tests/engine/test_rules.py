@@ -16,7 +16,7 @@ import subprocess
 import pytest
 
 from conftest import LIB, need, put_stub, share, wait_for
-from engine import faulty, flats_of, lies
+from engine import empty, faulty, flats_of, lies, pop, push
 
 
 @pytest.fixture(autouse=True)
@@ -1090,6 +1090,13 @@ def test_one_queue_that_fails_does_not_keep_a_verb_from_the_others(flatq):
     assert len(flats_of(flatq.spool, "q", "queue")) == len(flats_of(flatq.spool, "z", "queue")) == 1
 
 
+@pytest.mark.parametrize("verb", ["list", "stat", "log", "wal", "doctor"])
+def test_a_spool_that_cannot_be_listed_is_not_one_without_queues(flatq, verb):
+    push(flatq, b"x", "q")
+    done = faulty(flatq, "openat", flatq.spool, verb, error="EMFILE")
+    assert (done.returncode, done.stdout) == (74, b"") and done.stderr.endswith(b"cannot be listed\n") and done.stderr.count(b"\n") == 1, done
+
+
 # a part of flatq itself that cannot be read
 
 
@@ -1102,6 +1109,18 @@ def test_a_part_that_cannot_be_read(flatq, part):
     assert (done.returncode, done.stdout) == (74, b""), done
     assert done.stderr == b"push: cannot read %s/%s.sh\n" % (str(LIB).encode(), part.encode())
     assert drained(flatq) == list(range(120))
+
+
+@pytest.mark.parametrize("verb", ["push", "pop", "work", "handler"])
+def test_the_part_that_reads_the_others_cannot_be_read(flatq, verb):
+    """All but its first block is missing: the clock, owners and nonces."""
+    push(flatq, b"kept")
+    done = faulty(flatq, "read", LIB / "engine/common.sh", verb, *(["-w", "0", "--", "true"] if verb == "work" else []), when="2+", input=b"pop\n")
+    assert (done.returncode, done.stdout) == (74, b""), done
+    # a line in front of it is dash's, about the word that was cut
+    assert done.stderr.endswith(b"%s: cannot read %s/engine/common.sh\n" % (verb.encode(), str(LIB).encode()))
+    assert pop(flatq) == b"kept"
+    empty(flatq)
 
 
 @pytest.mark.parametrize("verb", ["flatq", "handler"])
