@@ -41,21 +41,29 @@ END_OF_LOGS
   )
 }
 
-# log_list - set log_listing to the lines of `ls` about all logs, and log_listed to 1; to nothing if one of them was gone before it was listed
+# log_list - set log_listing to the lines of `ls` about all logs, and log_listed to 1; to nothing if their names have changed meanwhile
 log_list() {
-  log_paths='' log_listing='' log_listed=
-  if [ -z "$log_queue" ]; then
-    all_queues log_add || return $?
-  else
-    queue=$log_queue q=$log_path
-    [ -d "$q" ] || { need engine/proof; queue_there; } || return $?
-    log_add "$queue" "$q" || return $?
+  log_listing='' log_listed=
+  log_look || return $?
+  log_before=$log_paths
+  if [ -n "$log_paths" ]; then
+    log_listing=$({ cd "$FLATQ_DIR" && log_ls && printf end; } 2>/dev/null) || return 0
+    need engine/proof
+    capture "$log_listing" || return $?
+    log_listing=$captured
   fi
-  [ -n "$log_paths" ] || { log_listed=1; return 0; }
-  log_listing=$({ cd "$FLATQ_DIR" && log_ls && printf end; } 2>/dev/null) || return 0
-  need engine/proof
-  capture "$log_listing" || return $?
-  log_listing=$captured log_listed=1
+  # RACE: a log may be renamed, and another one begun, between the look and `ls`. And one look may fail
+  log_look || return $?
+  [ "$log_paths" != "$log_before" ] || log_listed=1
+}
+
+# log_look - set log_paths to the paths of all logs
+log_look() {
+  log_paths=
+  [ -n "$log_queue" ] || { all_queues log_add; return $?; }
+  queue=$log_queue q=$log_path
+  [ -d "$q" ] || { need engine/proof; queue_there; } || return $?
+  log_add "$queue" "$q"
 }
 
 # log_add NAME PATH - add the logs of that queue to log_paths; return 77 if one may not be read

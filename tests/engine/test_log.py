@@ -129,14 +129,16 @@ def test_rotated_logs_come_first(shell, flatq, q):
     assert [line.split()[2] for line in lines(flatq("log", check=0).out)] == ["1", "2", "11", "3", "4", "5", "6", "7", "12"]
 
 
+@pytest.mark.parametrize("listed", [True, False])
 @pytest.mark.parametrize("words", [["q"], []], ids=["one", "all"])
-def test_a_log_that_is_renamed_while_it_is_looked_at(flatq, q, stub, words):
-    """The log is rotated after it was listed and before it is opened: each event is printed once."""
+def test_a_log_that_is_renamed_while_it_is_looked_at(flatq, q, stub, words, listed):
+    """The log is rotated after it was listed and before it is opened, or after it was seen and before it is listed: each event is printed once."""
     write(q, "q/log", *range(20))
     old = q / "q/log.179542545600"
     stub("xargs", f"""
-        "$REAL" "$@" || exit
-        [ -e '{old}' ] || {{ mv '{q}/q/log' '{old}' && echo '{event(20)[0].strip()}' >'{q}/q/log'; }}""")
+        {'"$REAL" "$@" || exit' if listed else ""}
+        [ -e '{old}' ] || {{ mv '{q}/q/log' '{old}' && echo '{event(20)[0].strip()}' >'{q}/q/log'; }}
+        {"" if listed else 'exec "$REAL" "$@"'}""")
     assert lines(flatq("log", *words, check=0).out) == [event(number)[1] for number in range(21)]
 
 
