@@ -15,7 +15,7 @@ remote() {
   remote_directory=$(mktemp -d "${TMPDIR:-/tmp}/flatq.XXXXXX") || die 74 'no temporary directory'
   trap 'rm -rf "$remote_directory"' EXIT
   trap_stop remote_stopped
-  remote_pid=
+  remote_pid='' remote_answered=
   stream_open 1
   [ "$FLATQ_QUEUE" = default ] || remote_named "$@" || set -- "$@" "$FLATQ_QUEUE"
   case $FLATQ_VERB in
@@ -97,25 +97,35 @@ remote_ask() {
 remote_ended() {
   remote_said=yes
   case $1 in
-  "$nonce ok") return 0 ;;
+  "$nonce ok") remote_answered=1; return 0 ;;
   "$nonce error "[0-9][0-9]' '*)
+    remote_answered=1
     remote_end=${1#"$nonce error "} why=${1#"$nonce error "??' '}
     return "${remote_end%% *}" ;;
   esac
   remote_said=
   case $FLATQ_HOST in
   ssh://*) need doors/ssh; ssh_failed || [ $? -eq 69 ] || return 77 ;;
-  *) why="$FLATQ_HOST: $(sed -n '/ succeeded!$/d; s/^Ncat: //; p; q' "$remote_directory/errors" | grep . || printf 'no whole answer')" ;;
+  *)
+    # What ncat and nc say on the way is no error
+    why="$FLATQ_HOST: $(sed -n -e '/ succeeded!$/d' -e '/^Ncat: Version /d' -e '/^Ncat: Connect\(ed\|ion\) to /d' -e '/^Ncat: Trying next /d' \
+      -e '/^Ncat: [0-9]* bytes sent, /d' -e 's/^Ncat: //; p; q' "$remote_directory/errors" | grep . || printf 'no whole answer')" ;;
   esac
   remote_known
 }
 
-# remote_known - return 68 if no connection was made, so that nothing was asked. Else return 69, and add to `why` what is known of the request:
-# nobody knows whether it was done, unless it was not sent in full
+# remote_known - return 68 if no connection was made, so that nothing was asked, nor in an earlier request of this verb. Else return 69, and add to `why`
+# what is known of the request: nobody knows whether it was done, unless it was not sent in full
 remote_known() {
-  [ -s "$remote_directory/raw" ] || case $why in
+  case $why in
   *' needed') return 69 ;;
-  *': ssh: '* | *'Connection refused'* | *'No route to host'* | *'etwork is unreachable'* | *'esolve '* | *'Name or service not known'*) return 68 ;;
+  esac
+  # A connection that was made can fail with the same words: ncat, nc and socat say so, and ssh does not call that line its own
+  [ -n "$remote_answered" ] || [ -s "$remote_directory/raw" ] ||
+    grep -q -e '^Ncat: Connected to ' -e ' succeeded!$' -e ' E read(' -e ' E write(' "$remote_directory/errors" || case $why in
+  *': ssh: '*) return 68 ;;
+  ssh://*) ;;
+  *'Connection refused'* | *'No route to host'* | *'etwork is unreachable'* | *'esolve '* | *'Name or service not known'*) return 68 ;;
   esac
   case ${request%% *} in
   list | stat | peek | wal) ;;
@@ -155,7 +165,8 @@ remote_connect() {
   ssh://*) need doors/ssh; ssh_connect "$@"; return $? ;;
   esac
   if command -v ncat >/dev/null 2>&1; then
-    ${1:-} ncat "$remote_host" "$remote_port"
+    # With -v it says also that there is a connection
+    ${1:-} ncat -v "$remote_host" "$remote_port"
   elif command -v nc >/dev/null 2>&1; then
     # Without -v it does not say why there is no connection; with it, also that there is one
     ${1:-} nc -v -N "$remote_host" "$remote_port"

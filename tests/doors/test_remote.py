@@ -2,6 +2,7 @@
 
 import resource
 import signal
+import socket
 import subprocess
 
 import pytest
@@ -102,6 +103,30 @@ def test_nobody_there(flatq, free_port, client):
     for host in (f"127.0.0.1:{free_port}", "no-such-host.invalid"):
         away = refused(flatq("flatq", "-H", host, "push", "jobs", input=b"x"), 68)
         assert b"stored" not in away.err, away
+
+
+@pytest.mark.parametrize("where", ["delete", "answer"])
+@pytest.mark.shells
+def test_something_was_asked(shell, flatq, where):
+    """69, unlike 68: nobody answers any more, but a message was reserved; or the connection that was made fails with the words of one that was not."""
+    need("ncat")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        words = flatq.command("flatq", "-H", "127.0.0.1:%d" % listener.getsockname()[1], *(["pop", "q"] if where == "delete" else ["push", "q"]))
+        if where == "answer":
+            words = [need("strace"), "-f", "-qq", "-o", "/dev/null", "-e", "trace=recvfrom", "-e", "inject=recvfrom:error=EHOSTUNREACH:when=1", "--", *words]
+        process = subprocess.Popen(words, env=flatq.environment(None), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        listener.settimeout(60)
+        connection, _ = listener.accept()
+    with connection:
+        connection.settimeout(60)
+        asked = b""
+        while not asked.endswith(b"\n") and (part := connection.recv(1000)):
+            asked += part
+        if where == "delete":
+            connection.sendall(b"q:1:x 1 1 5\nhello\n%s ok\n" % asked.split(b"@")[1])
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (69, b"hello" if where == "delete" else b"") and err.count(b"\n") == 1, err
+    assert (b"Connection refused" if where == "delete" else b"No route to host") in err, err
 
 
 @pytest.mark.parametrize("words", [("push", "-n", "3", "q"), ("doctor",), ("pop", "-n", "2")])
