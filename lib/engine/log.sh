@@ -35,7 +35,7 @@ log_turn() {
 # log_skip - let the next turn begin with the events that come from now on
 log_skip() {
   log_list || return $?
-  log_state=$(awk 'NF >= 7 { print "s", $1, $NF, $6 }' <<END_OF_LOGS
+  log_state=$(awk 'NF >= 7 && $2 ~ /^-/ { print "s", $1, $NF, $6 }' <<END_OF_LOGS
 $log_listing
 END_OF_LOGS
   )
@@ -81,8 +81,7 @@ log_add() {
     log | log.[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]) ;;
     *) continue ;;
     esac
-    # Neither a link nor a FIFO, on which a reader would wait
-    [ -f "$q/$log_name" ] && [ ! -h "$q/$log_name" ] || continue
+    [ ! -h "$q/$log_name" ] || continue
     [ -r "$q/$log_name" ] || { set +f; why="queue '$queue': its log may not be read"; return 77; }
     log_paths="$log_paths ./$name_disk/$log_name"
   done
@@ -237,7 +236,8 @@ log_events() {
     }
     $1 == "list" { list = 1; next }
     !list && $1 == "s" { was[$2] = $3; at[$2] = $4 }
-    !list || NF < 7 { next }
+    # Neither a link nor a FIFO, on which a reader would wait. `ls` knows, or has failed (R1)
+    !list || NF < 7 || $2 !~ /^-/ { next }
     # `log` is newer than the others of its queue, and comes first
     held != "" && place($NF) != place(held) { take(held, held_inode, held_size); held = "" }
     $NF ~ /\/log$/ { held = $NF; held_inode = $1; held_size = $6 + 0; next }

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from conftest import need, wait_for
-from engine import push, refused, reserve, stopped_by
+from engine import faulty, push, refused, reserve, stopped_by
 
 # how a line begins
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d\d"
@@ -251,3 +251,11 @@ def test_what_is_refused(flatq, q, tmp_path):
     # not by a door
     assert flatq("handler", input=b"log q\n").out.startswith(b"error 64 no such verb")
     refused(flatq("flatq", "-H", "127.0.0.1:1", "log"), 64, "log", text=b"works on the machine that has the spool")
+
+
+def test_a_look_that_fails_hides_no_log(flatq, q):
+    write(q, "q/log", 1, 2)
+    for call in ("newfstatat", "statx"):
+        for when in "12":
+            done = faulty(flatq, call, q / "q/log", "log", "q", error="ENOMEM", when=when)
+            assert done.returncode in (74, 77) or done.stdout.count(b" push ") == 2, done
