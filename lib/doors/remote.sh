@@ -100,7 +100,9 @@ remote_ended() {
   "$nonce ok") remote_answered=1; return 0 ;;
   "$nonce error "[0-9][0-9]' '*)
     remote_answered=1
-    remote_end=${1#"$nonce error "} why=${1#"$nonce error "??' '}
+    remote_end=${1#"$nonce error "}
+    # Whoever answers there must not write to a terminal here
+    why=$(printf '%s' "${remote_end#??' '}" | tr -cd '[:print:]')
     return "${remote_end%% *}" ;;
   esac
   remote_said=

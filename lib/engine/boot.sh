@@ -52,10 +52,11 @@ spool_sync_all() {
   case $tools,$boot_tools in
   off:* | *,on:*) return 0 ;;
   esac
-  tools=to:${tools#on:}
-  spool_boot_mark || :
+  tools=to:${tools#on:} sync_marked=to
+  # If that could not be recorded, verbs with `off` may store more behind our sync: the next one with `on` syncs all again
+  ! spool_boot_mark || sync_marked=on
   sync_many "$FLATQ_DIR" || { why="spool $FLATQ_DIR: cannot sync"; return 74; }
-  tools=on:${tools#to:}
+  tools=$sync_marked:${tools#to:}
 }
 
 # spool_boot_probe - set epoch, base64_wrap, clock_same and sync_whole, for all verbs until the next boot. If a tool fails here, so does the verb

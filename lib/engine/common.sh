@@ -52,6 +52,8 @@ shell_forget
 # shell_reset - undo settings of the caller that would change what a script does. Every executable calls it first.
 shell_reset() {
   verb_begun=1
+  # yash that is not called sh has a syntax and words of its own. Another shell may have inherited the variable
+  [ -z "${YASH_VERSION:-}" ] || command set -o posixly-correct 2>/dev/null || :
   LC_ALL=C; export LC_ALL
   # cd, ls and perl would obey these; mksh looks in FPATH for a function when there is no such program
   unset CDPATH FPATH TIME_STYLE QUOTING_STYLE BLOCK_SIZE LS_BLOCK_SIZE PERLIO PERL5OPT PERL_UNICODE MAWK_OPTIONS

@@ -68,10 +68,6 @@ log_look() {
 
 # log_add NAME PATH - add the logs of that queue to log_paths; return 77 if one may not be read
 log_add() {
-  # A directory that no verb has created is no queue
-  name_check "$1" || return 0
-  name_to_disk "$1"
-  [ "$name_disk" = "${2##*/}" ] || return 0
   [ -z "$spool_shared" ] || no_links "$2" || return $?
   queue=$1 q=$2
   queue_look || return $?

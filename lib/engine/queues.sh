@@ -28,6 +28,8 @@ each_one() {
   # Twice: one look may fail
   [ -d "$2/wal" ] || [ -d "$2/wal" ] || return 0
   name_from_disk "${2##*/}"
+  # A directory that no verb has made is no queue; its name may hold what a terminal would obey
+  name_check "$name_queue" && name_to_disk "$name_queue" && [ "$name_disk" = "${2##*/}" ] || return 0
   "$1" "$name_queue" "$2" || {
     each_last=$?
     # RACE: another process may drop the queue meanwhile: that is no error

@@ -7,12 +7,13 @@ need engine/spool
 sync_asked() {
   [ "$FLATQ_SYNC" = off ] || return 0
   [ -n "$boot_tools" ] || return 1
-  { read -r sync_line && read -r sync_line; } 2>/dev/null <"$FLATQ_DIR/.boot/$boot" || return 0
+  { read -r sync_epoch sync_wrap sync_same sync_file && read -r sync_line; } 2>/dev/null <"$FLATQ_DIR/.boot/$boot" || return 0
   case $sync_line in
   off:*) return 1 ;;
   esac
-  boot_read
-  FLATQ_SYNC=on
+  # How `sync` is called was tried meanwhile; all else is as we read it when we began
+  sync_whole=$sync_file boot_tools=$sync_line FLATQ_SYNC=on
+  [ "${sync_whole:--f}" = -f ] || return 2
   tools_same || { need engine/probe; probe_said=''; probe_sync; } || { FLATQ_SYNC=off; return 2; }
 }
 

@@ -4,7 +4,10 @@
 table_print() {
   table_form=$1
   shift
-  table_lines=$("$@") || exit $?
+  table_said=$("$@" && printf end) || exit $?
+  need engine/proof
+  capture "$table_said" || die $? "$why"
+  table_lines=$captured
   [ -n "$table_lines" ] || return 0
   # A here-document, since `printf` is a program in mksh, and arguments have a limit (R9)
   awk -v "form=$table_form" '

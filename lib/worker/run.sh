@@ -75,7 +75,8 @@ work_leave() {
 
 # work_stop SIGNAL - the trap for a first signal: finish the job, then stop; for a second one, as work_give_back
 work_stop() {
-  work_back=${take_stop:+$1}
+  work_back=
+  [ -z "$take_stop" ] || work_back=$1
   work_finish
 }
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from conftest import LIB, ROOT, share, wait_for
+from conftest import LIB, ROOT, need, share, wait_for
 from engine import lies, push
 from headers import documented
 
@@ -153,6 +153,15 @@ def test_inherited_functions_decide_nothing(flatq, tmp_path):
         (b"", "doctor"))]
     assert not ran.exists(), ran.read_text()[:200]
     assert [(one.status, one.out) for one in done] == [(0, out) for out in (b"1\n", b"2\n", b"3\n", b"m1", b"m2", b"m3", b"")]
+
+
+@pytest.mark.parametrize("name", ["dash", "bash", "mksh", "yash"])
+def test_a_shell_by_its_own_name(flatq, name):
+    """bash and yash are other shells, unless they are called sh."""
+    for number in (b"1\n", b"2\n"):
+        done = subprocess.run([need(name), LIB / "push"], input=b"x y", env=flatq.env, capture_output=True)
+        assert (done.returncode, done.stdout, done.stderr) == (0, number, b"")
+    assert subprocess.run([need(name), LIB / "pop"], env=flatq.env, capture_output=True).stdout == b"x y"
 
 
 @pytest.mark.parametrize("shell", ["mksh"], indirect=True)

@@ -27,7 +27,7 @@ groups_all() {
 
 # groups_add NAME - add the queue to `groups`
 groups_add() {
-  ! name_check "$1" || groups="$groups $1"
+  groups="$groups $1"
 }
 
 # group_busy - return 0 if $q is seen to have a message in flight, after putting back those whose lease is over; 1 if none is seen, which proves
