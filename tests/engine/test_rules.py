@@ -1113,12 +1113,15 @@ def test_a_part_that_cannot_be_read(flatq, part):
 
 @pytest.mark.parametrize("verb", ["push", "pop", "work", "handler"])
 def test_the_part_that_reads_the_others_cannot_be_read(flatq, verb):
-    """All but its first block is missing: the clock, owners and nonces."""
+    """All but its first block is missing: the clock, owners and nonces. Where that block ends in the middle of a function, dash itself gives up."""
     push(flatq, b"kept")
     done = faulty(flatq, "read", LIB / "engine/common.sh", verb, *(["-w", "0", "--", "true"] if verb == "work" else []), when="2+", input=b"pop\n")
-    assert (done.returncode, done.stdout) == (74, b""), done
-    # a line in front of it is dash's, about the word that was cut
-    assert done.stderr.endswith(b"%s: cannot read %s/engine/common.sh\n" % (verb.encode(), str(LIB).encode()))
+    assert done.stdout == b"", done
+    if done.returncode == 2:
+        assert b"Syntax error: " in done.stderr and done.stderr.count(b"\n") == 1, done
+    else:
+        # a line in front of it is dash's, about the word that was cut
+        assert done.returncode == 74 and done.stderr.endswith(b"%s: cannot read %s/engine/common.sh\n" % (verb.encode(), str(LIB).encode())), done
     assert pop(flatq) == b"kept"
     empty(flatq)
 
