@@ -6,9 +6,6 @@ need engine/process doors/guard doors/guard-look
 # process may get its PID
 several() {
   launch_doors='' launch_drain=''
-  # The traps only take notes: process_started must not run inside itself
-  trap_stop pass
-  trap 'launch_drain=1' USR1
   launch_dead=''
   setpriv --pdeathsig TERM true 2>/dev/null && launch_dead='setpriv --pdeathsig TERM'
   while [ $# -gt 0 ] && [ "$1" != -- ]; do
@@ -18,6 +15,10 @@ several() {
     options "$@"
     shift "$launch_words"
   done
+  # The traps only take notes: process_started must not run inside itself. They are set now since a TERM that comes before a child is launch would be
+  # lost with them; without them it ends us, and each door ends when its parent has
+  trap_stop pass
+  trap 'launch_drain=1' USR1
   # A door that ends sends us TERM; one that was killed is noticed within a second
   while [ -z "$launch_signal" ]; do
     [ -z "$launch_drain" ] || { launch_drain=; several_signal USR1; }

@@ -4,6 +4,7 @@ import fcntl
 import os
 import re
 import select
+import shutil
 import signal
 import socket
 import ssl
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import LIB, everything, free, listening, need, wait_for
+from conftest import LIB, ROOT, everything, free, listening, need, wait_for
 from engine import carriers, children, command_of, empty, lies, pop, push, stop_and_fill
 from servers import certified
 from stalk import Launched
@@ -472,6 +473,20 @@ def test_a_signal_as_ncat_ends(flatq, stub):
             assert process.wait(60) == -signal.SIGTERM
         finally:
             flatq.end(process)
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"], indirect=True)
+@pytest.mark.parametrize("step", ["  launch_ncat=$!", '  guard_start_time "$launch_ncat"'])
+def test_a_signal_before_ncat_is_noted(flatq, stub, tmp_path, step):
+    """The signal comes when ncat has been started, but before launch has noted its number, or when it started."""
+    shutil.copytree(LIB, tmp_path / "lib")
+    text = (ROOT / "launch").read_text()
+    (tmp_path / "launch").write_text(text.replace(step, f"  kill -TERM $$\n{step}", 1))
+    assert text.count(step) == 1
+    stub("ncat", "exec sleep 77")
+    process = flatq.start(f"{tmp_path}/launch", stdin=subprocess.DEVNULL)
+    assert process.wait(60) == -signal.SIGTERM and process.stderr.read() == b""
+    assert "sleep 77" not in [command.strip() for command in carriers(flatq.spool).values()]
 
 
 @BOTH
