@@ -1,7 +1,9 @@
 """The tests' own helpers: what a test must not do to another one, which runs beside it."""
 
+import fcntl
 import os
 import subprocess
+import sys
 from types import SimpleNamespace
 
 from engine import alive, carriers, command_of
@@ -9,13 +11,27 @@ from engine import alive, carriers, command_of
 
 def test_a_process_is_seen_while_it_begins_a_program(tmp_path):
     """Its command line and environment are empty then. If the clock took its sleeper for ended, nobody would wake that."""
-    again = tmp_path / "again"
-    again.write_text('#!/bin/sh\n[ $1 -eq 0 ] || exec "$0" $(($1 - 1))\n')
+    again, done = tmp_path / "again", tmp_path / "done"
+    again.write_text('#!/bin/sh\n[ $1 -eq 0 ] || exec "$0" $(($1 - 1))\n: >done\nread -r word\n')
     again.chmod(0o755)
-    process = subprocess.Popen([again, "1000"], env=os.environ | {"MARK": str(tmp_path)})
-    while process.poll() is None:
-        assert command_of(process.pid) or process.poll() is not None
-        assert process.pid in carriers(tmp_path) or process.poll() is not None
+    with subprocess.Popen([again, "1000"], cwd=tmp_path, env=os.environ | {"MARK": str(tmp_path)}, stdin=subprocess.PIPE) as process:
+        while not done.exists():
+            assert command_of(process.pid)
+            assert process.pid in carriers(tmp_path)
+
+
+def test_a_process_that_ends_is_seen_until_it_has_let_go(tmp_path):
+    """It loses its memory, and with that its command line and environment, before its files. Who is not found has no lock and no port any more."""
+    for _ in range(5):
+        with (tmp_path / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            # The more memory it has, the longer it takes to give that back
+            process = subprocess.Popen([sys.executable, "-c", "bytearray(10**8)"], env=os.environ | {"MARK": str(tmp_path)}, pass_fds=[lock.fileno()])
+        while process.pid in carriers(tmp_path):
+            pass
+        with (tmp_path / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        process.wait()
 
 
 def test_a_number_that_another_process_has_by_now(flatq):

@@ -34,17 +34,27 @@ def kill(pids: Iterable[int], number: int = signal.SIGKILL) -> None:
             os.kill(pid, number)
 
 
-def _words(process: Path, name: str, field: int) -> bytes:
-    """A process's `environ` or `cmdline`; `field` is where the addresses of its begin and end are in its stat, behind the name. OSError: it is gone.
+_EXITING = 4  # of the flags in a process's stat: it has begun to end
 
-    RACE: while a process is in execve(), both files are empty, and the address of its program (field 23) is 0. So they are of a zombie and of the
-    kernel's own processes, for which readlink() fails."""
-    while not (words := (process / name).read_bytes()):
+
+def _words(process: Path, name: str, field: int) -> bytes:
+    """A process's `environ` or `cmdline`; `field` is where the addresses of its begin and end are in its stat, behind the name. OSError: it has ended.
+
+    RACE: while a process is in execve(), both files are empty, and the address of its program (field 23) is 0. So they are of the kernel's own
+    processes, for which readlink() fails. A process that ends loses its memory before its files: wait, so that it holds no lock and no port any more."""
+    while True:
+        with contextlib.suppress(ProcessLookupError):
+            if words := (process / name).read_bytes():
+                return words
         fields = (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
-        if fields[field] == fields[field + 1] and fields[23] != "0":
-            break
-        os.readlink(process / "exe")
-    return words
+        if fields[0] in "ZX":
+            raise ProcessLookupError
+        if int(fields[6]) & _EXITING:
+            os.sched_yield()
+        elif fields[field] == fields[field + 1] and fields[23] != "0":
+            return b""
+        else:
+            os.readlink(process / "exe")
 
 
 def environment(process: int | str) -> bytes:
