@@ -572,6 +572,7 @@ def test_counters_are_not_missed_while_they_are_folded(flatq, stub):
     one = Direct(flatq)
     client, other = one.connect(), one.connect()
     client.put(b"x")
+    wait_for(lambda: len([*one.tallies()]) == 2, "the counters of both")
     place = next(path.parent for path in one.tallies())
     client.close()
     wait_for(lambda: len([*one.tallies()]) == 1, "its end")
