@@ -182,8 +182,7 @@ push_check_open() {
 
 # push_sync - sync body and slip; if that fails, withdraw the push
 push_sync() {
-  sync_asked
-  [ $? -ne 1 ] || return 0
+  sync_asked || [ "$sync_code" -ne 0 ] || return 0
   set -- "$q/body/$slip_id" "$q/body" "$push_place"
   push_syncs=sync_paths
   [ "$push_delay" = 0 ] || { push_syncs=sync_moving; set -- "$@" "$q/delayed" "${push_place%/*}"; }

@@ -2,40 +2,33 @@
 
 need engine/spool
 
-# sync_asked - return 0 if what was done must be synced, 1 if not; 2 if it must, but our `sync` does less than it must. A verb with `on` may have come
-# since we began (sync_mode). A record that cannot be read proves nothing (R1); before the first one, at a boot, boot_tools is empty
+# sync_asked - return 0 if what was done must be synced. Else return 1, and set sync_code: 0 if it need not be, 74 if our `sync` does less than it must.
+# A verb with `on` may have come since we began (sync_mode). A record that cannot be read proves nothing (R1); before the first one, at a boot,
+# boot_tools is empty
 sync_asked() {
   [ "$FLATQ_SYNC" = off ] || return 0
+  sync_code=0
   [ -n "$boot_tools" ] || return 1
   { read -r sync_epoch sync_wrap sync_same sync_file && read -r sync_line; } 2>/dev/null <"$FLATQ_DIR/.boot/$boot" || return 0
   case $sync_line in
   off:*) return 1 ;;
   esac
   # How `sync` is called was tried meanwhile; all else is as we read it when we began
-  sync_whole=$sync_file boot_tools=$sync_line FLATQ_SYNC=on
-  [ "${sync_whole:--f}" = -f ] || return 2
-  tools_same || { need engine/probe; probe_said=''; probe_sync; } || { FLATQ_SYNC=off; return 2; }
+  sync_whole=$sync_file boot_tools=$sync_line FLATQ_SYNC=on sync_code=74
+  [ "${sync_whole:--f}" = -f ] && { tools_same || { need engine/probe; probe_said=''; probe_sync; }; } || { FLATQ_SYNC=off; return 1; }
 }
 
 # sync_paths PATH ... - sync these files and directories, if that is asked for. With uutils, sync_whole is -f (probe_sync_file): sync their whole file
 # systems
 sync_paths() {
-  sync_asked
-  case $? in
-  0) sync ${sync_whole:+-f} "$@" 2>/dev/null ;;
-  1) ;;
-  *) return 74 ;;
-  esac
+  sync_asked || return "$sync_code"
+  sync ${sync_whole:+-f} "$@" 2>/dev/null
 }
 
 # sync_moving PATH ... - as sync_paths, but other verbs may have removed a PATH since: an emptied directory of delayed/, buried/ or head/, or the body
 # of a message that was taken. If that is all that `sync` complains about, sync the whole file system, since the message may be anywhere now
 sync_moving() {
-  sync_asked
-  case $? in
-  1) return 0 ;;
-  2) return 74 ;;
-  esac
+  sync_asked || return "$sync_code"
   sync_said=$(exec sync ${sync_whole:+-f} "$@" 2>&1 9>&-) && return 0
   [ -n "$sync_said" ] || return 74
   while [ -n "$sync_said" ]; do
@@ -56,12 +49,8 @@ sync_moving() {
 
 # sync_many PATH - as sync_paths, for many new files at once: sync the whole file system that PATH lies on
 sync_many() {
-  sync_asked
-  case $? in
-  0) sync -f "$1" 2>/dev/null ;;
-  1) ;;
-  *) return 74 ;;
-  esac
+  sync_asked || return "$sync_code"
+  sync -f "$1" 2>/dev/null
 }
 
 part='engine/sync'
