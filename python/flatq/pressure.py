@@ -167,6 +167,7 @@ class Queue:
         self.client, self.lease = client, lease
         self._options: dict[str, Any] = {"username": username, "password": password, "ssl": tls}
         self._redis: Any = None
+        self._answered = False
         #: of each role, the nonce with which we may still have it: the server was gone when it was to be given back
         self._owed: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -339,12 +340,14 @@ class Queue:
 
         where = f"{self.host}:{self.port}"
         try:
-            return question(client)
+            answer = question(client)
+            self._answered = True
+            return answer
         except (exceptions.AuthenticationError, exceptions.NoPermissionError) as error:
             raise Denied(f"{where}: {_text(error)}", 77, "pressure") from None
         except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
-            # redis-py has one exception for both
-            code = 68 if " connecting to " in _text(error) else 69
+            # redis-py has one exception for both. 68 says that nothing was asked, not even a step before this one
+            code = 68 if " connecting to " in _text(error) and not self._answered else 69
             raise Unreachable(f"{where}: {_text(error)}", code, "pressure") from None
         except exceptions.RedisError as error:
             text = _text(error)

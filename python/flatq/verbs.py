@@ -53,7 +53,7 @@ def _installed() -> Iterator[Path]:
 
 
 def syncs(spool: str = "") -> bool:
-    """Whether what is done beside the verbs must be synced, as sync_asked in lib/engine/spool.sh says for them: not if FLATQ_SYNC is off and the spool's
+    """Whether what is done beside the verbs must be synced, as sync_asked in lib/engine/sync.sh says for them: not if FLATQ_SYNC is off and the spool's
     record of this boot shows that no verb has used it with `on`."""
     if os.environ.get("FLATQ_SYNC") != "off":
         return True

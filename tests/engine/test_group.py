@@ -462,16 +462,21 @@ FIFOS = ["q/conf", "q/log", "q/tended", "q/body/000000000001", "q/keys/*", ".loc
          f"q/queue/0000065536.0000009/{FLAT}", f"q/claimed/n/000000000000.1/{FLAT}"]
 
 
-@pytest.mark.shells
-@pytest.mark.parametrize("name", share("fifo", FIFOS, 4))
-def test_no_verb_waits_at_a_fifo(shell, flatq, name):
-    """In the place of a file of the spool. Each verb ends, whatever it says (a verb that hangs is ended by the runner, and fails the test)."""
+def fifo_there(flatq, name):
+    """A group's spool with something in each place, and a FIFO in the place of this file."""
     flatq("create", "-g", "q", check=0)
     used(flatq)
     path = next(flatq.spool.glob(name), flatq.spool / name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     os.mkfifo(path)
+
+
+@pytest.mark.shells
+@pytest.mark.parametrize("name", share("fifo", FIFOS, 4))
+def test_no_verb_waits_at_a_fifo(shell, flatq, name):
+    """In the place of a file of the spool. Each verb ends, whatever it says (a verb that hangs is ended by the runner, and fails the test)."""
+    fifo_there(flatq, name)
     log = []
     everything_done(flatq, log, doors=False)
     assert all(status < 80 for _, status, _ in log)
@@ -481,12 +486,7 @@ def test_no_verb_waits_at_a_fifo(shell, flatq, name):
 @pytest.mark.parametrize("name", share("door's fifo", FIFOS, 3))
 def test_no_door_waits_at_a_fifo(shell, flatq, name):
     """Nor its pages and statistics, which look at every queue."""
-    flatq("create", "-g", "q", check=0)
-    used(flatq)
-    path = next(flatq.spool.glob(name), flatq.spool / name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    os.mkfifo(path)
+    fifo_there(flatq, name)
     for url in ("/", "/?queue=q", "/queue/stats", "/metrics"):
         assert flatq("http", input=f"GET {url} HTTP/1.1\r\nHost: q\r\nConnection: close\r\n\r\n".encode()).out.startswith(b"HTTP/1.1 ")
     assert b"\r\n" in flatq("beanstalk", input=b"stats\r\nstats-tube q\r\nwatch q\r\nreserve-with-timeout 0\r\nquit\r\n").out

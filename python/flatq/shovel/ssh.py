@@ -92,6 +92,8 @@ class Ssh:
         if keeper:
             with contextlib.suppress(ProcessLookupError):
                 keeper.send_signal(signal.SIGTERM)
+                # One that was stopped would not hear it
+                keeper.send_signal(signal.SIGCONT)
             keeper.wait()
         if self.directory:
             shutil.rmtree(self.directory, ignore_errors=True)
