@@ -18,9 +18,8 @@ door_turn() {
   ! door_client_gone || door_gone=gone take_stop=1
 }
 
-# door_client_gone - return 0 if we know that the client is gone: its connection was reset; or it was ended, and its other end is on this system
-# and no process holds it. A client elsewhere that only sends no more looks the same as one that is gone. sshd gives us pipes, and closes them when
-# the connection has ended
+# door_client_gone - return 0 if we know that the client is gone: its connection was reset; or it was ended, and no process of this system holds its
+# other end (for a client elsewhere that is unknown); or sshd has closed its pipe
 door_client_gone() {
   [ -z "$door_pipe" ] || { door_unheard; return $?; }
   [ -z "$door_unix" ] || { door_unix_gone; return $?; }
@@ -48,9 +47,9 @@ door_help() {
   esac
 }
 
-# door_open [launch FLAGS EPOCH INSTANCE] - find the client; set door_inode to its socket if that is known to be TCP. FLAGS are letters from
-# launch: o one connection at a time, d the connection itself may be written to, u it is a socket in the file system; EPOCH is for the log,
-# INSTANCE for doors/beanstalk/tally.sh. launch passes them as arguments, since anybody may have set a variable in the environment
+# door_open [launch FLAGS EPOCH INSTANCE] - find the client; set door_inode to its socket if that is known to be TCP. launch passes FLAGS (o one
+# connection at a time, d the connection itself may be written to, u it is a socket in the file system), EPOCH for the log and INSTANCE for
+# beanstalk/tally.sh. They are arguments, since anybody may set a variable in the environment
 door_open() {
   FLATQ_GUARD='' FLATQ_ONE='' FLATQ_DIRECT='' door_unix='' door_pipe='' take_stop='' door_missed=0 door_epoch=${3:-} door_of=${4:-0}
   if [ "${1:-}" = launch ]; then
@@ -108,9 +107,8 @@ door_reply() {
   door_blocking "$1"
 }
 
-# door_ask PERL PYTHON [ARGUMENT] - run the script PERL with standard input being the client's connection, or where perl is missing or fails, PYTHON;
-# return 0 for yes, 1 for no, else what is not known. They cannot write to the client: a `python3` may be a script that does. Callers give our output as
-# `0>&1`, since yash has no `<&1` of a pipe
+# door_ask PERL PYTHON [ARGUMENT] - ask the script PERL, or if it fails PYTHON, about the connection, its standard input; return 0 for yes, 1 for no,
+# else unknown. It cannot write to the client. Callers use `0>&1`: yash has no `<&1` of a pipe
 door_ask() {
   perl -e "$1" ${3+"$3"} >/dev/null 2>&1
   ask_code=$?
@@ -130,17 +128,15 @@ door_blocking() {
   door_inode=
 }
 
-# door_nodelay - called before an answer that is written in pieces, if another went before: TCP holds back the second piece until the client
-# has acknowledged the first, which takes 40 ms. Set TCP_NODELAY, once
+# door_nodelay - set TCP_NODELAY, once, before an answer in pieces that follows another: TCP would hold back the second piece for 40 ms
 door_nodelay() {
   [ -n "$door_inode" ] && [ -z "$door_relayed$door_prompt" ] || return 0
   door_prompt=1
   door_ask 'exit !setsockopt(STDIN, 6, 1, 1)' 'import socket; socket.socket(fileno=0).setsockopt(6, 1, 1)' 0>&1 || :
 }
 
-# door_ncat_lives - return whether the ncat that serves this client lives; if not, the client sends no more, or is gone. A killed ncat closes
-# its files, which ends our input, a little before it is dead; its flags then say that it is exiting (PF_EXITING, 4). Another connection's ncat may get the
-# number of one that has ended; but then the handler has another parent
+# door_ncat_lives - return whether the ncat that serves this client lives. A killed ncat ends our input a little before it is dead: its flags then say
+# that it is exiting (PF_EXITING, 4). Another ncat may get its PID, but then the handler has another parent
 door_ncat_lives() {
   # Look twice: one look may fail
   { read -r door_stat <"$FLATQ_PROC/$PPID/stat" || read -r door_stat <"$FLATQ_PROC/$PPID/stat"; } 2>/dev/null || return 1
@@ -159,10 +155,9 @@ door_ncat_lives() {
   return 1
 }
 
-# door_delivered - return 0 once the client's system has acknowledged the whole answer, 74 if it cannot have received it. A write to a client
-# that is gone, or reads nothing, succeeds; the reply of its system may close the socket later. While the socket is there, what its system
-# received is not counted as unsent. A client may also have reset its connection after the whole answer (door_acknowledged). What ncat passes on
-# (TLS, ncat from 7.96 on) is not seen
+# door_delivered - return 0 once the client's system has acknowledged the whole answer, 74 if it cannot have received it. A write to a client that is
+# gone succeeds, so look at the socket's unsent bytes and, once it is closed, at door_acknowledged. What ncat passes on (TLS, ncat from 7.96 on) is
+# not seen
 door_delivered() {
   [ -n "$door_inode" ] && [ -z "$door_relayed" ] || return 0
   door_looks=0
@@ -180,8 +175,8 @@ door_delivered() {
   return 74
 }
 
-# door_acknowledged - return whether the client's system acknowledged everything that was written to a connection that is closed now: TCP_INFO still
-# has its counters (bytes acknowledged, not sent, sent, sent again). Without perl and python3, or before Linux 4.19, that is unknown
+# door_acknowledged - as door_delivered, for a connection that is closed: TCP_INFO still has its counters (bytes acknowledged, not sent, sent, sent
+# again). Without perl and python3, or before Linux 4.19, that is unknown
 door_acknowledged() {
   door_ask '$info = getsockopt(STDIN, 6, 11); exit 2 if length $info < 216;
     ($acked, $unsent, $sent, $again) = unpack "x120 Q x16 L x52 Q Q", $info; exit !($unsent == 0 && $acked >= $sent - $again)' 'import socket, struct
@@ -189,8 +184,7 @@ acked, unsent, sent, again = struct.unpack_from("=120xQ16xL52xQQ", socket.socket
 raise SystemExit(unsent > 0 or acked < sent - again)' 0>&1
 }
 
-# door_half_closed - return whether the client of a socket that is not TCP has sent its last byte, even if not all is read yet: peek behind the unread
-# bytes (SO_PEEK_OFF, MSG_PEEK | MSG_DONTWAIT)
+# door_half_closed - return whether the client of a socket that is not TCP has sent its last byte, read or not (SO_PEEK_OFF, MSG_PEEK | MSG_DONTWAIT)
 door_half_closed() {
   [ -S "$FLATQ_PROC/self/fd/0" ] || return 1
   door_ask 'setsockopt(STDIN, 1, 42, 0) or exit 2; do { $from = recv(STDIN, $bytes, 65536, 0x42) } while defined $from && length $bytes;
@@ -229,9 +223,8 @@ door_unix_ended() {
     'import socket; raise SystemExit(socket.socket(fileno=0).recv(1, 0x42) != b"")'
 }
 
-# door_whole SIZE - return 65 if the input, whose body has SIZE bytes (empty: unknown), ended without the client's doing: the connection was reset; or ncat was
-# killed, while it is still open (01), or before it had read all, or passed all on. If the client's system has closed it in good order, a client
-# that was cut off cannot be told from one that has finished
+# door_whole SIZE - return 65 if the client did not end the input, whose body has SIZE bytes (empty: unknown): the connection was reset or is still
+# open (01), or ncat was killed before it had passed all on. If the client was cut off and its system closed the connection in good order, return 0
 door_whole() {
   why='the client was cut off'
   # ncat closes our input a little before it ends itself
@@ -245,9 +238,8 @@ door_whole() {
   return 65
 }
 
-# door_ncat_passed SIZE - return whether ncat, which is gone, had passed on all that it read. An ncat that has ended by itself had; a killed one may
-# have waited in a write, with bytes in its memory. TCP_INFO counts what the client sent, and its end as one byte. The pipe holds the first 4096
-# bytes, so for these ncat does not wait, and they are not worth a process
+# door_ncat_passed SIZE - return whether ncat, which is gone, had passed on all that it read: a killed one may have had bytes in its memory. TCP_INFO
+# counts what the client sent, and its end as one byte. The first 4096 bytes fit into the pipe, so they are not worth a process
 door_ncat_passed() {
   [ -n "$FLATQ_GUARD" ] && [ -n "$door_lead" ] && [ -n "$1" ] && [ -z "$door_relayed${push_dot:-}" ] || return 0
   # Of a message over the limit, not all is read
@@ -292,8 +284,7 @@ door_row() {
   [ -n "$door_state" ]
 }
 
-# door_die CODE TEXT - die, in a door. Once bytes of a message are written, no error line may follow them, except for a client that asked
-# for a last line (`@`)
+# door_die CODE TEXT - die, in a door. No error line may follow bytes of a message, unless the client asked for a last line (`@`)
 door_die() {
   door_said=1
   if [ -n "${door_mark:-}" ]; then

@@ -103,7 +103,7 @@ guard_too_long() {
   printf '%s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n' "$guard_text"
 } 2>/dev/null >"$FLATQ_PROC/$guard_pid/fd/5"
 
-# guard_measure - update guard_mark and guard_coarse, and, if these have changed, guard_quiet and guard_slow; set guard_bytes to what the handler has read
+# guard_measure - update guard_mark and guard_coarse; if they changed, guard_quiet and guard_slow. Set guard_bytes to what the handler has read
 guard_measure() {
   set -- "$guard_mark" "$guard_coarse"
   guard_mark='' guard_coarse='' guard_bytes=
@@ -128,8 +128,8 @@ guard_client_reads() {
   guard_unsent=$door_unsent guard_quiet=$guard_now
 }
 
-# guard_parent PID - return whether PID is still the parent of this process, or, where that cannot be seen, a process: once the parent has ended, another
-# process may get its PID. A killed parent may stay as a zombie, but its children have another parent at once
+# guard_parent PID - return whether PID is still our parent or, where that cannot be seen, a process. The parent of a zombie's children is another one
+# at once
 guard_parent() {
   { read -r guard_stat <"$FLATQ_PROC/self/stat" || read -r guard_stat <"$FLATQ_PROC/self/stat"; } 2>/dev/null || { kill -0 "$1" 2>/dev/null; return $?; }
   guard_stat=${guard_stat##*') '}

@@ -100,8 +100,7 @@ guard_begins() {
   guard_put
 }
 
-# guard_start_time PID [STARTED] - set guard_started to STARTED, or for a process that was just started, to what the system says; `-` if it is gone
-# already. Look twice: one look may fail
+# guard_start_time PID [STARTED] - set guard_started to STARTED, else to what the system says; `-` if PID is gone already. Look twice: one may fail
 guard_start_time() {
   started=${2:--}
   [ "$started" != - ] || process_started "$1" || process_started "$1"
@@ -201,8 +200,7 @@ guard_ncat_says() {
   esac
 }
 
-# guard_ncat_waits - end an ncat that has denied its client: with one connection at a time it has closed its listener, and would wait for ever.
-# Its word may come before launch tells us its number
+# guard_ncat_waits - end an ncat that has denied its client: it has closed its listener, and would wait for ever. Its word may come before its PID
 guard_ncat_waits() {
   guard_denied=1
   [ -z "$guard_group" ] || ! guard_lives "$guard_group" "$guard_group_started" || ! kill "$guard_group" 2>/dev/null || guard_denied=
@@ -264,8 +262,8 @@ guard_any_left() {
   return $guard_any
 }
 
-# guard_stranger PID-STARTED - return whether another process has the PID of that group's first process by now. The system gives this number to no
-# process as long as one of the group is left: so the group is gone, and a group of this number is not ours
+# guard_stranger PID-STARTED - return whether another process has the PID of that group's first process by now. The system reuses it only once the
+# whole group is gone: so a group of this number is not ours
 guard_stranger() {
   [ "${1#*-}" != - ] && process_started "${1%%-*}" && [ "$started" != "${1#*-}" ]
 }

@@ -5,8 +5,7 @@
 # message. A remote pop is a reserve and a delete: the message is deleted after it was written out here. A remote drain acknowledges each
 # batch (`drain -a`) after it was written out here: one that could not be written, or did not come whole, is still there.
 
-# remote ARGUMENTS - run FLATQ_VERB at FLATQ_HOST; exit with the code of the verb there, 68 if nobody answers there, 69 if the answer is not
-# whole, or 77 if ssh does not let us in
+# remote ARGUMENTS - run FLATQ_VERB at FLATQ_HOST, and exit with its code there, or as remote_ask returns
 remote() {
   case $FLATQ_HOST in
   ssh://*) need doors/ssh; ssh_read ;;
@@ -92,8 +91,7 @@ remote_ask() {
   remote_ended "$remote_end"
 }
 
-# remote_ended LINE - return the code that the last line of an answer has, and set `why`; if it is no such line, the answer is not whole: 68
-# or 69, and remote_said is empty, else `yes`
+# remote_ended LINE - return the code in the last line of an answer, set `why`, and remote_said to `yes`; empty: it is no such line, the code 68 or 69
 remote_ended() {
   remote_said=yes
   case $1 in
@@ -116,8 +114,8 @@ remote_ended() {
   remote_known
 }
 
-# remote_known - return 68 if no connection was made, so that nothing was asked, nor in an earlier request of this verb. Else return 69, and add to `why`
-# what is known of the request: nobody knows whether it was done, unless it was not sent in full
+# remote_known - return 68 if this verb never had a connection, so that nothing was asked. Else return 69, and add to `why` what is known of the
+# request: nobody knows whether it was done, unless it was not sent in full
 remote_known() {
   case $why in
   *' needed') return 69 ;;
@@ -160,8 +158,7 @@ remote_show() {
   esac
 }
 
-# remote_connect [exec] - send standard input to the door and print its answer until it ends, with whichever client program there is.
-# `exec`: replace the shell, which runs only this
+# remote_connect [exec] - send standard input to the door and print its answer, with whichever program there is. `exec`: replace the shell by it
 remote_connect() {
   case $FLATQ_HOST in
   ssh://*) need doors/ssh; ssh_connect "$@"; return $? ;;

@@ -5,8 +5,7 @@
 
 handler_verbs='push pop reserve delete release touch bury kick peek list stat create close drain drop wal'
 
-# rights_read WORD [VALUE ...] - take the VALUE if WORD is a limit, and add both to rights_words, quoted for a shell; else return 1. A wrong VALUE
-# ends the caller
+# rights_read WORD [VALUE ...] - if WORD is a limit, set it to VALUE, and add both, quoted, to rights_words; else return 1. A wrong VALUE: exit
 rights_read() {
   case ${1-} in
   --allow | --queues | --bytes) [ -n "${2-}" ] || usage ;;
@@ -54,8 +53,8 @@ rights_verb() {
   esac
 }
 
-# rights_check OPERAND ... - exit with 77 unless the client may use door_verb and all queues that it would touch. This is the table of what a verb
-# needs: itself, and the queues of its OPERANDS, which are names or receipts (QUEUE:ID...), or, without any, those that it takes then
+# rights_check OPERAND ... - exit with 77 unless the client may use door_verb and all queues that it would touch: those of its OPERANDS, names or
+# receipts (QUEUE:ID...), or those that it takes without any
 rights_check() {
   rights_verb
   [ -n "${rights_queues:-}" ] || return 0

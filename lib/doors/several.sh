@@ -2,8 +2,7 @@
 
 need engine/process doors/guard doors/guard-look
 
-# several WORD ... - start a launch for each door; end when one of them has ended. launch_doors has their PID-STARTED: once a door has ended, another
-# process may get its PID
+# several WORD ... - start a launch for each door; end when one of them has ended. launch_doors has the PID-STARTED of each
 several() {
   launch_doors='' launch_drain=''
   launch_dead=''

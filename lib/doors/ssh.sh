@@ -38,8 +38,8 @@ ssh_connect() {
   $ssh_exec "$@"
 }
 
-# ssh_failed - of what ssh wrote to the file `errors`, set `why` to the line that says why there is no whole answer; return 77 if the host's key
-# or the login was refused, so that nothing was asked; else 69. A banner may stand above that line
+# ssh_failed - set `why` to ssh's reason, a line of the file `errors`, where a banner may stand above it. Return 77 if the host's key or the login was
+# refused, so that nothing was asked; else 69
 ssh_failed() {
   tr -cd '[:print:]\n' <"$remote_directory/errors" >"$remote_directory/said"
   why=$(sed -n -e '/^Host key verification failed\.$/p' -e '/^[^ ]*: Permission denied (.*)\.$/p' -e '/: Too many authentication failures$/p' \

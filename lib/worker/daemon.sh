@@ -5,8 +5,7 @@
 
 need engine/boot engine/process
 
-# daemon_start WORD ... - start `work WORD ...`, detached, in a session of its own. Exit with 0 once it works, else with its exit code, or 70 if
-# it was killed before it reported
+# daemon_start WORD ... - start `work WORD ...` in a session of its own. Exit with 0 once it works, else with its code, or 70 if it was killed
 daemon_start() {
   { command exec 4>&1; } 2>/dev/null || exec 4>/dev/null
   daemon_code=$(
@@ -71,8 +70,7 @@ pid_file_read() {
 '*}
 }
 
-# pid_file_lives PID - return 0 if it is a worker with this pid file, 1 if not, 74 if unknown. A killed worker leaves its file, and another process
-# may get its PID
+# pid_file_lives PID - return 0 if it is a worker with this pid file, 1 if not, 74 if unknown. The PID in a killed worker's file may be another's
 pid_file_lives() {
   is_number "$1" 9999999999 && [ "$number" -ne $$ ] || return 1
   [ -e "$FLATQ_PROC/self/cmdline" ] || { kill -0 "$number" 2>/dev/null; return $?; }

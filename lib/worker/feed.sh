@@ -36,8 +36,8 @@ feed_begin() {
   printf '%s %s\n' "$slip_nonce" "$work_named" >&7
 }
 
-# feed_message - write the message, whatever signals our process group gets: otherwise a command could take a part for the whole. Report before this
-# process ends, since its end is the end of the command's input
+# feed_message - write the message, whatever signals our process group gets: a command could take a part for the whole. Report before this process
+# ends the command's input by its own end
 feed_message() {
   # With PIPE ignored, base64 says `Broken pipe` only if the command has closed its input. A PIPE signal could have come from any process
   trap '' HUP INT QUIT TERM PIPE
@@ -52,9 +52,8 @@ feed_message() {
   printf '%s %s\n' "$slip_nonce" $feed_word >&7
 }
 
-# feed_whole - return whether the command, which exited with 0, could have read the whole message: the feeder has reported `good`, or is still
-# there, so that the command ended before its input did. A feeder that is gone without a report (a failed fork, a signal) has written
-# nothing, or a part
+# feed_whole - return whether the command, which exited with 0, could have read the whole message: the feeder has reported `good`, or still lives, so
+# that the command ended before its input did. A feeder that is gone without a report may have written a part
 feed_whole() {
   feed_part=
   while :; do

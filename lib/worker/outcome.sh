@@ -24,8 +24,7 @@ work_settle() {
   return $work_code
 }
 
-# work_command_at_fault COMMAND ... - return whether the command is at fault, not the message: it is gone, or it has exited with 126 or 127 and has
-# never exited with 0
+# work_command_at_fault COMMAND ... - return whether the command is at fault, not the message: it is gone, or has never exited with 0
 work_command_at_fault() {
   work_why=
   work_find "$1" || { work_exit=$? work_why=$why; return 0; }

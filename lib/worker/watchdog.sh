@@ -6,8 +6,8 @@
 
 need engine/process
 
-# watchdog - read lines until the pipe ends, and act on the last one. The words of a line are SIGNAL:PID-TIME, or SIGNAL:-PID-TIME for a process
-# group, whose first process may be gone; a line that begins with `+` adds a word to the line before
+# watchdog - read lines until the pipe ends, and act on the last one. Its words are SIGNAL:PID-TIME, or SIGNAL:-PID-TIME for a process group; a line
+# that begins with `+` adds a word to the line before
 watchdog() {
   trap '' HUP INT QUIT TERM
   # Redirect here, not at the call: dash keeps a copy of what a function's redirection closes. Close 3, which --daemon reads to its end
@@ -24,8 +24,7 @@ watchdog() {
   done
 }
 
-# work_kill SIGNAL PID-TIME - send SIGNAL to the process; for -PID-TIME, to its group, or to the process if it has no group. A process that has got
-# the PID later gets no signal
+# work_kill SIGNAL PID-TIME - send SIGNAL to the process, or for -PID-TIME to its group, if it has one; not to one that has got the PID since
 work_kill() {
   kill_named=${2#-}
   ! work_other "$kill_named" || return 0
@@ -37,8 +36,8 @@ work_other() {
   process_started "${1%-*}" && [ "$started" \> "${1#*-}" ]
 }
 
-# watchdog_tell WORD ... - write a line to the watchdog; return 1 if that was killed. Try twice, since a signal may interrupt a write. First send CONT
-# to a watchdog that may be stopped: otherwise its pipe would be full after some hundred messages, and we would wait in the write and renew no lease
+# watchdog_tell WORD ... - write a line to the watchdog; return 1 if that was killed. Try twice, since a signal may interrupt a write. CONT: if it stayed
+# stopped, its pipe would fill up, and we would wait in a write and renew no lease
 watchdog_tell() {
   [ -z "$work_watchdog" ] || owner_dead "$work_watchdog_named" || kill -CONT "$work_watchdog" 2>/dev/null || :
   { printf '%s\n' "$*" >&5 || printf '%s\n' "$*" >&5; } 2>/dev/null || return 1
@@ -52,16 +51,15 @@ watchdog_tell_sure() {
   watchdog_tell "$@" || { why="the worker's watchdog was killed"; return 70; }
 }
 
-# watchdog_tell_self SIGNAL:[-] - name this new process to the watchdog, since its worker may be killed before it does that. Without /proc a subshell
-# does not know its PID, and names nothing. Return 1 if there is no watchdog
+# watchdog_tell_self SIGNAL:[-] - name this new process to the watchdog: its worker may be killed before it does. Without /proc a subshell does not
+# know its PID, and names nothing. Return 1 if there is no watchdog
 watchdog_tell_self() {
   { read -r self_pid self_rest <"$FLATQ_PROC/self/stat"; } 2>/dev/null || return 0
   work_name "$self_pid"
   watchdog_tell "+$1$work_named"
 }
 
-# work_name PID - set `work_named` to PID-TIME. If the process is gone already, name only its group: the PID may belong to another process. Look
-# twice: one look may fail
+# work_name PID - set `work_named` to PID-TIME; if it is gone already, to a name that only its group matches. Look twice: one look may fail
 work_name() {
   process_started "$1" || process_started "$1" || started=000000000000
   work_named=$1-$started

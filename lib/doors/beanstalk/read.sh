@@ -2,8 +2,8 @@
 
 need engine/input
 
-# line_next [one] - set `stalk_line` to a command without its CRLF, and line_long if it was too long; return 1 at the end of the input.
-# As in beanstalkd, only CRLF ends a line, looked for at the first CR. `one`: a line with a newline in it counts as too long
+# line_next [one] - set `stalk_line` to a command, and line_long if it was too long; return 1 at the end of the input. As in beanstalkd, only CRLF
+# ends a line. `one`: a newline without CR makes it too long
 line_next() {
   stalk_line='' line_long=
   while :; do
@@ -50,8 +50,8 @@ line_read() {
   fi
 }
 
-# door_body_end - read the two bytes after a body; if they are not CRLF, set body_wrong to the answer. The shell reads up to a newline, so keep
-# what it read beyond. Set body_whole once all of the body was read
+# door_body_end - read the CRLF after a body, and set body_whole; if it is another two bytes, set body_wrong to the answer. The shell reads up to a
+# newline: keep the rest
 door_body_end() {
   body_wrong='' body_whole='' why='the body was cut'
   IFS= read -r line_part || { client_gone=1; return 65; }

@@ -8,8 +8,7 @@ reply() {
   printf '%s\r\n' "$1" 2>/dev/null || exit 74
 }
 
-# reply_of CODE ANSWER - answer ANSWER if CODE is 0, else beanstalkd's answer for CODE (65: a conf is damaged; 69: the tube is gone). small-stalk has one
-# answer for all
+# reply_of CODE ANSWER - answer ANSWER if CODE is 0, else the dialect's answer for CODE (65: a conf is damaged; 69: the tube is gone)
 reply_of() {
   case $1 in
   0) reply "$2" ;;
@@ -28,9 +27,8 @@ reply_job() {
   reply_body "$1" "$id${stalk_beanstalkd:+ $slip_size}"
 }
 
-# reply_body WORD TEXT - answer WORD, a blank, TEXT and CRLF, the message's bytes, CRLF. A small answer goes out in one write, since TCP would
-# hold back a second one until the client has acknowledged the first, which takes 40 ms. So code the lines in base64 too, and let one
-# `base64 -d` write everything: it accepts several pieces put together. DQo= is CRLF
+# reply_body WORD TEXT - answer WORD, a blank, TEXT and CRLF, the message's bytes, CRLF. One `base64 -d` writes a small answer at once, from several
+# pieces of base64 (DQo= is CRLF): TCP would hold back a second write for 40 ms
 reply_body() {
   body_own || exit 74
   tally_write

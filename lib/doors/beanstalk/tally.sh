@@ -32,7 +32,7 @@ tally() {
 }
 
 # word_take LIST KEY - set `word` to the word of LIST that begins with KEY, and `words` to LIST without it; return 1 if there is none. LIST has a
-# blank on each side of each word; a blank at KEY's end stands for the word's end. `${list#*" $key"}` would take the square of the list's length
+# blank on each side of each word. `${list#*" $key"}` would take the square of the list's length
 word_take() {
   case $1 in
   *" $2"*) ;;
@@ -72,8 +72,7 @@ tally_write() {
   watch_new='' tally_new=''
 }
 
-# tally_lock - wait for the lock of the counters, on descriptor 7, held until `exec 7>&-`. Without it, counts could be missed. Links may have been made
-# while we waited
+# tally_lock - lock the counters, on descriptor 7, until `exec 7>&-`. Look for links again: they may have been made while we waited
 tally_lock() {
   tally_own && command exec 7>>"$door_instance/lock" && flock 7 7>&7 && tally_own
 } 2>/dev/null
@@ -121,8 +120,8 @@ tally_read() {
   done
 }
 
-# tally_sum - print `NAME N`: the sum of each counter, and `using/TUBE`, `watching/TUBE`, `waiting/TUBE`, `producers`, `workers`, `waiting`
-# and `open` over living connections. Run it in a process of its own, which holds the lock until it ends
+# tally_sum - print `NAME N`: the sums of all counters and, over living connections, of what they are and do with which tube. Run it in a process of
+# its own, which holds the lock until it ends
 tally_sum() {
   tally_lock || return 74
   tally_read

@@ -7,8 +7,8 @@
 
 need engine/slip engine/spool engine/take engine/settle engine/reclaim doors/beanstalk/tally
 
-# tubes_take OWNER [once] - hand out the first message of all watched queues (engine/take.sh); return 66 if nothing is ready. `once`: do not bring
-# back what dead owners hold, beyond what queue_tend does once a second
+# tubes_take OWNER [once] - hand out the first message of all watched queues; return 66 if nothing is ready. `once`: leave what dead owners hold to
+# queue_tend
 tubes_take() {
   take_owner=$1 take_lease='' tubes_looked=${2:-}
   clock_read
@@ -145,8 +145,7 @@ jobs_back() {
   done
 }
 
-# jobs_soon_due - set soon_due to one second before the first lease of the held jobs ends; empty: none is held, or the dialect has no such margin
-# (small-stalk). Drop jobs whose lease is over
+# jobs_soon_due - drop jobs whose lease is over; set soon_due to a second before the next lease ends, if any (and not in small-stalk)
 jobs_soon_due() {
   soon_due=
   for job in $jobs; do

@@ -2,9 +2,8 @@
 
 need doors/door engine/spool engine/process engine/wait doors/beanstalk/tube doors/beanstalk/reader
 
-# tubes_wait OWNER DEADLINE - as tubes_take, but wait until DEADLINE (by the clock; `none`). Return 66 if DEADLINE has come; 1 if the client
-# has left (client_is_gone); 75 if the lease of a held job ends within a second. Meanwhile client_read_ahead watches the client. The caller answers, then
-# calls wait_leave, so that the client does not wait for that
+# tubes_wait OWNER DEADLINE - as tubes_take, but wait until DEADLINE (or `none`) and return 66 then; 1 if the client has left; 75 if the lease of a
+# held job ends within a second. The caller answers before it calls wait_leave, so that the client does not wait for that
 tubes_wait() {
   tubes_owner=$1 tubes_deadline=$2 tubes_last='' take_code=74 wait_queues=$watched
   wait_begin wait || return $?
@@ -16,8 +15,8 @@ tubes_wait() {
   wait_until "$tubes_deadline" tubes_enter tubes_again tubes_wait_due
 }
 
-# tubes_enter - the ENTER of wait_until for tubes_wait: enter us in each watched queue. If we watch few, create those that are missing; if many, also
-# enter us in .doors/wait, where the first put to a new queue looks
+# tubes_enter - the ENTER of wait_until: enter us in each watched queue. If they are few, create the missing ones; if many, also enter us in
+# .doors/wait, where the first put to a new queue looks
 tubes_enter() {
   tubes_none=
   for tube in $watched; do
@@ -54,14 +53,14 @@ tubes_wait_due() {
   [ -z "$soon_due" ] || wait_due_lower "$soon_due"
 }
 
-# client_read_ahead - while this process waits, let a child read the client's next line, or its end, into client_line, where line_next takes it. One
-# child at a time. If the line cannot be stored, end the connection: what follows it may be a job's body
+# client_read_ahead - let a child, one at a time, read the client's next line, or its end, into client_line for line_next. If the line cannot be
+# stored, end the connection: what follows it may be a job's body
 client_read_ahead() {
   [ -z "$client_reader" ] || return 0
   client_line=$FLATQ_DIR/.wait/$owner.$nonce.line
   if [ -n "$wait_pdeathsig" ] && [ -z "${FLATQ_GUARD:-}" ]; then
-    # Without a guard, nobody else would end a child whose parent was killed, and it would keep the connection open. RACE: if the parent was
-    # killed before setpriv, no signal comes. mksh closes descriptors above 2 in a program, unless they are named
+    # Without a guard, only this ends the child of a killed parent, and with it the connection. RACE: if the parent was killed before setpriv, no
+    # signal comes. mksh passes on only descriptors that are named
     # shellcheck disable=SC2016,SC2086 # the child expands it; words
     { exec $wait_pdeathsig sh -c '. "$1/doors/beanstalk/reader.sh"; owner=$2 client_line=$3 wait_fifo=$4; [ "$PPID" != "${2%-*}" ] || client_reader_run' client "$lib" \
       "$owner" "$client_line" "$wait_fifo" 4<&4; } &
@@ -71,8 +70,8 @@ client_read_ahead() {
   client_reader=$!
 }
 
-# client_is_gone - return whether the child has seen the client's end. If the child has read a command, nothing more is read, so look at the
-# connection instead (client_half: it ended, and input is still to be read)
+# client_is_gone - return whether the child has seen the client's end. If it has read a command, look at the connection instead (client_half: it
+# ended, and input is still to be read)
 client_is_gone() {
   if [ ! -e "$client_line" ]; then
     child_lives "$client_reader" && return 1

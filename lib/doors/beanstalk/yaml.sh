@@ -21,8 +21,7 @@ tube_count() {
   count_urgent=$count_total
 }
 
-# tube_known NAME - return 0 if the tube exists: it has messages, or a connection uses or watches it. `default` always exists. 66: look twice, since one
-# look may fail; 74: unknown
+# tube_known NAME - return 0 if a queue or a connection has the tube, or it is `default`; 66 if not, after two looks, since one may fail; 74: unknown
 tube_known() {
   [ "$1" != default ] || return 0
   for tube_try in 1 2; do
@@ -71,8 +70,7 @@ tubes_any() {
   return 66
 }
 
-# tubes_get NAME - set `tubes_value` to a sum; 0 if nothing was counted. Line by line, since `${text#*NAME}` would take the square of the text's length
-# (R8)
+# tubes_get NAME - set `tubes_value` to a sum, or 0. `${text#*NAME}` would take the square of the text's length (R8)
 tubes_get() {
   tubes_value=0
   set -f

@@ -30,8 +30,8 @@ groups_add() {
   groups="$groups $1"
 }
 
-# group_busy - return 0 if $q is seen to have a message in flight, after putting back those whose lease is over; 1 if none is seen, which proves
-# nothing (group_free); 69 and 74 if one could not be put back. Set group_left if all that is seen is still there, though its lease is over
+# group_busy - put back messages of $q whose lease is over; then return 0 if one in flight is seen, 1 if none (which proves nothing: group_free), or 69
+# or 74. Set group_left if all that is seen should have gone back
 group_busy() {
   group_again='' group_left=
   while :; do
@@ -55,8 +55,8 @@ group_busy() {
   done
 }
 
-# group_free - under the lock, return 0 if it is proved that $q has no message in flight (R1), 66 if it has one (and add to
-# group_tries if group_busy did not see it, or could not put it back); else 69 or 74
+# group_free - under the lock, return 0 if it is proved that $q has no message in flight (R1), 66 if it has one (and count in group_tries one that
+# group_busy did not see or put back); else 69 or 74
 group_free() {
   group_busy
   group_code=$?
@@ -98,7 +98,7 @@ groups_first() {
 }
 
 # groups_nothing - return 66 if it is proved that no group in `groups` has a free message and, if all were asked for, that there is no other group;
-# 0: look again; 74: unknown. One find looks at many groups; then look one by one at those where it found anything or failed
+# 0: look again; 74: unknown. One find looks at many groups; where it fails or finds anything, look one by one
 groups_nothing() {
   need engine/proof
   # shellcheck disable=SC2086 # names without blanks
@@ -160,8 +160,8 @@ groups_unlisted() {
   return 66
 }
 
-# groups_take LEASE - hand out the first message of all `groups` (engine/take.sh); return 66 if nothing is free. Look without the queue's lock, take
-# under it: so of two doors only one gets the group's message
+# groups_take LEASE - hand out the first message of all `groups`; return 66 if nothing is free. Look without the queue's lock, take under it: so of two
+# doors only one gets the message
 groups_take() {
   clock_read
   take_owner=0 take_lease=$1 group_tries=
@@ -227,16 +227,15 @@ groups_again() {
   groups_take "$take_lease"
 }
 
-# group_find - find the message of receipt_id and receipt_nonce, wherever it is: a receipt is good until the message is read again.
-# Set q, queue, slip_path and the slip_ variables; return 66 if it is gone, or was read again
+# group_find - find the message of receipt_id and receipt_nonce in any place; set q, queue, slip_path and the slip_ variables. Return 66 if it is gone,
+# or was read again
 group_find() {
   clock_read
   message_search "$receipt_id" || { group_code=$?; group_settled; return $group_code; }
   [ "$slip_nonce" = "$receipt_nonce" ] || { why='read again'; return 66; }
 }
 
-# group_settled - set `queue`, for the log, to the queue of the message receipt_id, which is nowhere; empty if neither the push journal nor a place of
-# settled messages names it any more
+# group_settled - set `queue`, for the log, to the queue that the settled message receipt_id was in; empty if nothing names it any more
 group_settled() {
   [ -z "$journal_queue" ] || return 0
   queue=
@@ -248,8 +247,8 @@ group_settled() {
   done
 }
 
-# group_touch SECONDS - let others see the message that group_find has found SECONDS from now; 0: at once. If its lease is over, or it is ready again,
-# this puts it in flight anew. Return 66 if it is buried or delayed
+# group_touch SECONDS - show the message that group_find has found to others in SECONDS; if it is ready again, put it in flight anew. Return 66 if it is
+# buried or delayed
 group_touch() {
   case $slip_path in
   "$q"/out/*) if [ "$1" != 0 ] && lease_over "$slip_deadline"; then under_lock group_touch_ready "$1"; else message_touch "$1"; fi ;;
@@ -259,8 +258,7 @@ group_touch() {
   [ "$1" != 0 ] || wake "$q/wait"
 }
 
-# group_touch_ready SECONDS - put a message in flight whose lease was over; under the lock, as groups_take does. Return 66 if the group has another one
-# in flight
+# group_touch_ready SECONDS - under the lock, put a ready message in flight anew; return 66 if the group has another one in flight
 group_touch_ready() {
   group_tries=
   while :; do

@@ -97,8 +97,7 @@ page_ready() {
     END { for (at = 1; at <= count; at++) print line[at] }'
 }
 
-# page_awk all|one - become a filter that makes the page of what it reads. It fails if there was no line `logs`, which comes after everything but logs:
-# then some queues are missing
+# page_awk all|one - become a filter that makes the page of what it reads. It fails without the line `logs`, the sign that no queue is missing
 # shellcheck disable=SC2154 # stat_now: stat.sh
 page_awk() {
   case ${host#x} in

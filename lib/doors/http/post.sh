@@ -2,15 +2,14 @@
 
 need engine/spool engine/push engine/input doors/http/query doors/http/say doors/http/group doors/http/read doors/http/id
 
-# stamp_of - set `stamp` to the time when the message in the slip_ variables was pushed, in microseconds. The clock has hundredths; the other digits
-# are from the id, which grows. Of two overlapping pushes, the earlier id is handed out first, whichever has the earlier stamp
+# stamp_of - set `stamp` to the time when the message in the slip_ variables was pushed, in microseconds: hundredths of the clock, then digits of the id.
+# Two overlapping pushes are handed out by id, whichever has the earlier stamp
 stamp_of() {
   unpad "$slip_born"
   stamp=$unpadded${slip_id#????????}
 }
 
-# post_message LENGTH [KEY] - store standard input as a message of `group`. `$` stands for no key, until door_body_end has computed one: plain_of
-# gives no `$` without two digits behind it
+# post_message LENGTH [KEY] - store standard input as a message of `group`. KEY `$`, which plain_of never gives, is one that door_body_end will compute
 post_message() {
   push_priority=65536 push_delay=0 push_lease=60 push_wait=0 push_dot='' push_key=${2:-\$} md5='' push_read='' body_whole='' slip_size=
   push_message "$group" "$1" || return $?

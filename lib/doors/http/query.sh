@@ -30,8 +30,8 @@ target_parse() {
   esac
 }
 
-# query_parse - set p_group p_key p_visibility p_wait p_most p_batch p_queue, each decoded (plain_of), and p_receipts, all of them; `has` tells which
-# came. Return 1 if it has answered with an error: a parameter came twice, or is no valid group or key
+# query_parse - set p_group p_key p_visibility p_wait p_most p_batch p_queue, each decoded, and p_receipts; `has` tells which came. Return 1 if a
+# parameter came twice, or is no valid group or key, and that was answered
 query_parse() {
   p_group='' p_key='' p_visibility='' p_wait='' p_most='' p_batch='' p_queue='' p_receipts='' p_names=' '
   IFS='&'
@@ -95,9 +95,8 @@ has() {
   return 1
 }
 
-# plain_of TEXT [plus] - decode percent-encoding (and, in a value, `+` for a blank) into `plain`, which keeps letters, digits and -._/;() and has
-# every other byte as $XX, so that it can be a queue's name. Set plain_count to its characters if it is UTF-8; else to its bytes, or fewer.
-# Stop after the 200th, which is too long for any use. Return 1 if TEXT is malformed
+# plain_of TEXT [plus] - decode percent-encoding (and `+`) into `plain`, a queue's name: it has letters, digits and -._/;(), and all other bytes as $XX.
+# Set plain_count to the number of UTF-8 characters, or of bytes at most; stop after the 200th, too long for any use. Return 1 if TEXT is malformed
 plain_of() {
   plain='' plain_count=0 plain_plus=${2:-}
   case $1 in
@@ -141,7 +140,7 @@ plain_text() {
   done
 }
 
-# char_code TEXT - set `code` to two hexadecimal digits for its first character: a blank, or one that a request line may have and plain_of does not keep
+# char_code TEXT - set `code` to two hexadecimal digits for its first character, which plain_of does not keep
 char_code() {
   case $1 in
   '!'*) code=21 ;; '"'*) code=22 ;; '#'*) code=23 ;; \$*) code=24 ;; '&'*) code=26 ;; \'*) code=27 ;; '*'*) code=2A ;; ,*) code=2C ;;

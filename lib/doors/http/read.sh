@@ -14,8 +14,8 @@ request_line_read() {
   esac
 }
 
-# request_read - read the request line and the header fields. Set method target version, and length (empty: none stated) chunked expect api_key
-# authorization keep; and `request_left`, how much of the body is unread: a number, `some` or empty. Return 1 at the end of the input
+# request_read - read the request line and the header fields into method target version length chunked expect api_key authorization keep. Set
+# `request_left` to what of the body is unread: a number, `some` or empty. Return 1 at the end of the input
 request_read() {
   method='' target='' version='' request_path='' length='' chunked='' expect='' api_key='' head_close='' authorization='' host='' keep=1 request_left=''
   fields=0 head_bytes=0 status=- queue='' slip_size=''

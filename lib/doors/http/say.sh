@@ -88,8 +88,7 @@ say_failed() {
   esac
 }
 
-# say_linger - read for a second what the client still sends: closing a socket with unread input would reset it, and the answer might be
-# lost. The client has its answer, and should end the connection
+# say_linger - read for a second what the client still sends: closing a socket with unread input resets it, and the answer might be lost
 say_linger() {
   [ -n "$door_inode" ] || return 0
   timeout 1 dd bs=65536 count=256 >/dev/null 2>&1 || :
@@ -124,8 +123,8 @@ request_log() {
   door_log "${method:--}" "${queue:--}" "$status" "${slip_size:--}" $((between_s * 1000 + between_c * 10))
 }
 
-# key_given - return 0 if the request has the key of API_KEY: as api-key, or as the password of Basic authentication, which a browser asks for; 1 if
-# not; 70 if sha1sum failed. Compare hashes, with a new salt in each connection, so that the time it takes tells nothing about the key
+# key_given - return 0 if the request has the key of API_KEY, as api-key or as the password of Basic authentication; 1 if not; 70 if sha1sum failed.
+# Compare hashes, salted anew in each connection: so the time it takes tells nothing about the key
 key_given() {
   [ -n "${API_KEY:-}" ] || return 0
   if [ -z "$api_key" ]; then

@@ -4,8 +4,8 @@
 
 need engine/spool engine/queues engine/bound
 
-# stat_row NAME - print `row QUEUE CLOSED READY DELAYED IN-FLIGHT BURIED OLDEST BOUND MOST-TRIES` for the queue. OLDEST is the number of seconds since
-# the oldest ready message was pushed. If its conf is damaged, it has no limits
+# stat_row NAME - print `row QUEUE CLOSED READY DELAYED IN-FLIGHT BURIED OLDEST BOUND MOST-TRIES` for the queue. OLDEST is the age in seconds of the
+# oldest ready message. If its conf is damaged, it has no limits
 stat_row() {
   queue_open "$1" || return 0
   queue_conf || queue_bound=0 queue_most=0
@@ -39,8 +39,8 @@ stat_clock() {
   stat_since=$((stat_now - $1))
 }
 
-# stat_text json|metrics - set `text` to the numbers in that form; fail if some are missing. The logs come last, after a line `logs`: members of a
-# group may write into them whatever they like, and only the lines in front are rows
+# stat_text json|metrics - set `text` to the numbers in that form; fail if some are missing. Only lines before the line `logs` are rows: the logs
+# behind it may hold whatever a group's member writes
 stat_text() {
   stat_clock 60
   text=$({ each_queue stat_row; printf 'logs\n'; stat_logs; } | stat_awk "$1") || { why='the queues cannot be read'; return 74; }
