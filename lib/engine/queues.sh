@@ -1,7 +1,7 @@
 # engine/queues.sh - call a function for each queue of the spool
 
-# each_queue FUNCTION - call `FUNCTION NAME PATH` for each queue of the spool that one look sees. If it fails for one, go on with the others; then return
-# the code of the first failure, with its `why`
+# each_queue FUNCTION - call `FUNCTION NAME PATH` for each queue of the spool that one look sees, which proves nothing (R1). If it fails for one, go on
+# with the others; then return the code of the first failure, with its `why`
 each_queue() {
   each_code=0
   for each_path in "$FLATQ_DIR"/*/wal; do

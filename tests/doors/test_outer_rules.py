@@ -440,6 +440,16 @@ def test_statistics_that_are_not_whole_are_no_answer(flatq, stalk, stub, command
     assert client.ask(command).split()[0] in (b"OK", b"PAUSED")
 
 
+@pytest.mark.parametrize("call", ["openat", "getdents64"])
+@pytest.mark.parametrize("door, asked, refused", [
+    ("beanstalk", b"list-tubes\r\n", b"OUT_OF_MEMORY\r\n"), ("beanstalk", b"stats\r\n", b"OUT_OF_MEMORY\r\n"),
+    *(("http", request("GET", target), b"HTTP/1.1 500 ") for target in ("/queue/stats", "/metrics", "/"))])
+def test_a_spool_that_cannot_be_listed_is_not_one_without_queues(flatq, door, asked, refused, call):
+    push(flatq, b"x", "t")
+    done = faulty(flatq, call, flatq.spool, door, input=asked)
+    assert done.returncode == 0 and done.stdout.startswith(refused), done
+
+
 def test_a_client_that_has_gone_while_it_waited_takes_nothing(flatq, launched):
     """The door sees that the client is gone when a push wakes it. If it took the message, that would count as a try."""
     flatq("create", "-m", "1", "g", check=0)

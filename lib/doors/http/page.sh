@@ -26,7 +26,7 @@ do_page() {
     queue_open "$p_queue" || { say_failed $?; return $?; }
     text=$(page_one | page_awk one) || page_code=$?
   else
-    text=$({ each_queue stat_row; page_rotated "$FLATQ_DIR"/*; printf 'logs\n'; stat_logs; } | page_awk all) || page_code=$?
+    text=$({ all_queues stat_row && page_rotated "$FLATQ_DIR"/* && printf 'logs\n' && stat_logs; } | page_awk all) || page_code=$?
   fi
   [ $page_code -eq 0 ] || { why='the queues cannot be read'; say_failed 74; return $?; }
   header Content-Security-Policy "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"

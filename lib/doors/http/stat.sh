@@ -7,7 +7,7 @@ need engine/spool engine/queues engine/bound
 # stat_row NAME - print `row QUEUE CLOSED READY DELAYED IN-FLIGHT BURIED OLDEST BOUND MOST-TRIES` for the queue. OLDEST is the age in seconds of the
 # oldest ready message. If its conf is damaged, it has no limits
 stat_row() {
-  queue_open "$1" || return 0
+  queue_open "$1" || return $?
   queue_conf || queue_bound=0 queue_most=0
   queue_count_states
   queue_oldest
@@ -43,7 +43,7 @@ stat_clock() {
 # behind it may hold whatever a group's member writes
 stat_text() {
   stat_clock 60
-  text=$({ each_queue stat_row; printf 'logs\n'; stat_logs; } | stat_awk "$1") || { why='the queues cannot be read'; return 74; }
+  text=$({ all_queues stat_row && printf 'logs\n' && stat_logs; } | stat_awk "$1") || { why='the queues cannot be read'; return 74; }
 }
 
 # stat_awk json|metrics - become a filter that makes the text of the rows, and of the lines of log behind `logs`
