@@ -699,7 +699,7 @@ def test_a_socket_in_the_file_system(flatq, spool, tmp_path):
     def begin(request):
         client = socket.socket(socket.AF_UNIX)
         client.settimeout(60)
-        client.connect(str(path))
+        wait_for(lambda: client.connect_ex(str(path)) == 0, "the door to listen")
         client.sendall(request)
         return client
 
@@ -709,7 +709,6 @@ def test_a_socket_in_the_file_system(flatq, spool, tmp_path):
             return answer(client)
 
     try:
-        wait_for(path.is_socket, "the door to listen")
         assert say(b"push jobs\nhello") == b"1\n"
         assert say(b"pop jobs\n") == b"hello" and say(b"pop jobs\n") == b""
         with begin(b"pop -w 60 jobs\n") as client:

@@ -19,10 +19,13 @@ def applets(place, program, listing):
 def without(place, *hidden, path=None):
     """A PATH of one directory: links to all programs in `path` whose names do not begin like these."""
     place.mkdir()
+    programs = {}
     for directory in (path or os.environ["PATH"]).split(":"):
         for program in os.listdir(directory) if os.path.isdir(directory) else ():
-            if not program.startswith(hidden) and not (place / program).is_symlink():
-                (place / program).symlink_to(os.path.join(directory, program))
+            programs.setdefault(program, f"{directory}/{program}")
+    for program, target in programs.items():
+        if not program.startswith(hidden):
+            os.symlink(target, f"{place}/{program}")
     return str(place)
 
 

@@ -40,9 +40,13 @@ class Options:
 
 
 def memory() -> Path:
-    """The directory for spools: in memory, if there is such a file system."""
+    """The directory for spools: in memory, if there is such a file system, with a GiB free, and it lets programs run."""
     shared = Path("/dev/shm")
-    return shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
+    with contextlib.suppress(OSError):
+        about = os.statvfs(shared)
+        if os.access(shared, os.W_OK) and about.f_bavail * about.f_frsize >= 2**30 and not about.f_flag & os.ST_NOEXEC:
+            return shared
+    return Path(tempfile.gettempdir())
 
 
 @contextlib.contextmanager
