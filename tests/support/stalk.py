@@ -212,7 +212,8 @@ class Debians:
     def __init__(self, *args):
         self.port = free()
         self.process = subprocess.Popen([need("beanstalkd"), "-l", "127.0.0.1", "-p", str(self.port), *args])
-        wait_for(lambda: listening(self.port), "beanstalkd")
+        wait_for(lambda: listening(self.port) or self.process.poll() is not None, "beanstalkd")
+        assert self.process.poll() is None, "beanstalkd has ended"
 
     def connect(self):
         return Client(socket.create_connection(("127.0.0.1", self.port), 60))

@@ -43,13 +43,21 @@ IDLE = 4  # seconds: launch -i
 PATIENCE = 60.0  # seconds to wait for something before it counts as missing
 AT_ONCE = 200
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close() sends RST
+_HELD: list[socket.socket] = []
 LOG = re.compile(r"\d{4}-\d\d-\d\dT\S+ (\S+) (\S+) (\S+) (\d+|-) \d+")
 
 
 @functools.lru_cache(maxsize=1)
 def _ports(pid: int) -> Iterator[int]:
-    # Every 61st, so that processes started one after the other share no ports, and a port is free again when its door restarts
-    return itertools.cycle(range(20000 + pid % 61, 32000, 61))
+    # Every 61st, of those that no other process takes: as long as it runs, it holds the socket of that name. So a port is free again when its door restarts
+    for first in range(61):
+        name = socket.socket(socket.AF_UNIX)
+        with contextlib.suppress(OSError):
+            name.bind(f"\0flatq ports {first}")
+            _HELD.append(name)
+            return itertools.cycle(range(20000 + first, 32000, 61))
+        name.close()
+    raise AssertionError("61 processes hold all ports")
 
 
 def free() -> int:
