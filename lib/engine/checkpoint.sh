@@ -134,18 +134,25 @@ journal_sweep() {
     [ ! -h "$range" ] || continue
     [ -z "$spool_shared" ] || no_links "$range"/1* || continue
     journal_free=1
-    # CRASH: an empty file is an id that nobody uses
-    journal_open=$(awk 'FNR == 1 { if (name) print name; name = FILENAME; sub(/.*\//, "", name) }
-      $0 == "." { name = "" }
-      END { if (name) print name; print "end" }' "$range"/[0-9]* /dev/null 2>/dev/null) && capture "$journal_open" || { rmdir "$range" 2>/dev/null; continue; }
+    journal_open=$(awk '$0 == "." { ended[FILENAME] }
+      END { for (at = 1; at < ARGC - 1; at++) if (!(ARGV[at] in ended)) { name = ARGV[at]; sub(/.*\//, "", name); print name }; print "end" }' \
+      "$range"/[0-9]* /dev/null 2>/dev/null) && capture "$journal_open" || { rmdir "$range" 2>/dev/null; continue; }
     for journal in $captured; do
       # Accept only ids, and only the name of a queue: another member of a group may have written a path
       case $journal in
       1[0-9][0-9][0-9]) journal_id=${range##*/}${journal#1} journal=$range/$journal ;;
       *) continue ;;
       esac
-      [ ! -h "$journal" ] || continue
-      journal_read "$journal_id" || continue
+      # CRASH: an empty file is an id that nobody uses
+      [ -s "$journal" ] && [ ! -h "$journal" ] || continue
+      # An entry without a line was torn when its push died. One that cannot be read now keeps its range until the next sweep (R1)
+      journal_read "$journal_id" || {
+        journal_whole && case $captured in
+        *'
+'*) false ;;
+        esac || journal_free=
+        continue
+      }
       journal_dead || { journal_free=; continue; }
       case $journal_queue in
       '' | .* | */*) continue ;;
@@ -161,15 +168,21 @@ journal_sweep() {
   unlock_spool
 }
 
-# journal_orphan ID - remove the body of a killed push if it is proved that it created no slip. A body in doubt stays until the next boot
+# journal_orphan ID - remove the body of the killed push whose entry journal_read has read, if it is proved that it created no slip. A body in doubt
+# stays until the next boot
 journal_orphan() {
   q=$FLATQ_DIR/$journal_queue
   name_from_disk "$journal_queue"
   name_check "$name_queue" || return 0
   queue=$name_queue
   [ -z "$spool_shared" ] || queue_no_links || return 0
-  if [ -e "$q/body/$1" ] && push_unmade "$1"; then
-    rm -f "$q/body/$1" 8>&8 2>/dev/null || { journal_free=; return $?; }
+  # Twice: one look may fail
+  if [ -e "$q/body/$1" ] || [ -e "$q/body/$1" ]; then
+    journal_unmade
+    case $? in
+    0) rm -f "$q/body/$1" 8>&8 2>/dev/null || { journal_free=; return $?; } ;;
+    74) journal_free=; return 74 ;;
+    esac
   fi
   ids_end
 }

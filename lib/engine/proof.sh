@@ -282,12 +282,21 @@ journal_dead() {
 # and a listing misses one that moves against its order (R4). An entry from an earlier boot may have lost lines in a power cut
 push_unmade() {
   need engine/ids
-  journal_read "$1" && journal_dead || return $?
-  # Only now, since its process may have noted something until it died
-  unmade_said=$({ cat "$journal_path" && printf end; } 2>/dev/null 9>&-)
-  [ "$unmade_said" = "$journal_pid $journal_time ${q##*/}
+  journal_read "$1" && journal_dead && journal_unmade
+}
+
+# journal_unmade - push_unmade for the entry that journal_read has read, of a push that is dead; return 74 if the entry cannot be read now. Read it
+# whole only now, since the process may have noted something until it died
+journal_unmade() {
+  journal_whole || return $?
+  [ "$captured" = "$journal_pid $journal_time ${q##*/}
 $boot
-end" ]
+" ]
+}
+
+# journal_whole - set `captured` to the whole entry at journal_path; return 74 if it cannot be read
+journal_whole() {
+  unmade_said=$({ cat "$journal_path" && printf '\nend'; } 2>/dev/null 9>&-) && capture "$unmade_said" || return 74
 }
 
 part='engine/proof'
