@@ -5,10 +5,10 @@ need engine/settle worker/run
 # work_settle COMMAND ... - delete, give back or bury the message. 66 is no failure: another consumer has the message
 work_settle() {
   clock_read
-  if [ -n "$work_lost" ]; then
+  if [ -n "$lease_lost" ]; then
     work_say "its lease ended, it was given to others"
     return 0
-  elif [ -n "$work_back" ]; then
+  elif [ -n "$work_abort" ]; then
     message_release '' 0
   elif [ -z "$work_reason" ]; then
     message_delete && work_count_one 'done'

@@ -16,7 +16,7 @@ work_parent() {
   [ -z "$work_tty" ] || teller_start || die $? "$why"
   work_crew_start "$@"
   exec 4>&-
-  work_duty=work_pass_signal
+  work_before_wait=work_pass_signal
   for work_pid in $work_crew; do
     work_await "$work_pid"
     if [ "$work_code" -gt 128 ]; then
@@ -55,13 +55,13 @@ work_pass_signal() {
   work_pass=
   work_signal_crew
   # From now on the `wait` must be woken, as work_await explains
-  [ -n "$work_clock" ] || work_sleeper 2
+  [ -n "$timer_pids" ] || sleeper_start 2
 }
 
 # work_signal_crew - tell the workers to finish (USR1), or to give their messages back (USR2)
 work_signal_crew() {
   pass_signal=USR1
-  [ -z "$work_back" ] || pass_signal=USR2
+  [ -z "$work_abort" ] || pass_signal=USR2
   for pass_pid in $work_crew; do
     # The PID of a worker that has ended may belong to another process
     owner_dead "$pass_pid" || kill "-$pass_signal" "${pass_pid%-*}" 2>/dev/null || :

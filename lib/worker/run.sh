@@ -1,38 +1,46 @@
 # worker/run.sh - a worker: take messages and run the command. feed.sh feeds the command, watchdog.sh and timer.sh run beside it, outcome.sh
 # settles the message
 #
-# While the command runs, work_do_due does all that is due, before each `wait` for the command. A trap only leaves a note, and ends that `wait`. It
+# While the command runs, timer_run_due does all that is due, before each `wait` for the command. A trap only leaves a note, and ends that `wait`. It
 # decides nothing by the status of a command: in dash and busybox, when a signal's trap has run inside another trap, the command that it came in
 # returns the status from before the outer trap. Descriptors: 5 the watchdog's pipe, 4 the teller's, 8 the feeder's (worker/feed.sh).
+#
+# Its state: work_abort is the signal on which to end the command and give its message back; take_stop is set if no further message is to be taken;
+# work_before_wait is what work_await calls before each `wait`; work_on_signal what each trap calls.
 
 need engine/spool engine/process engine/take engine/settle worker/feed worker/watchdog worker/timer worker/outcome
 
-# work_tools - begin with no message and all counts 0. Set work_group and work_pdeathsig to the words before the command that give it a process group
-# of its own, and let it be killed with its worker; empty where the system cannot do that
+# work_reset - begin with no message, no processes beside the worker, and all counts 0
+work_reset() {
+  job_pid='' take_stop='' taken='' work_abort='' work_before_wait='' work_gone_since='' work_on_signal='' work_pass='' work_signalled=''
+  feed_open='' feed_file='' interrupter_pids='' timer_ended='' timer_pids='' timer_words='' wait_sleeper='' watchdog_restarted='' work_teller=''
+  work_watchdog='' work_done=0 work_failed=0 work_buried=0 work_exit=0
+}
+
+# work_tools - see what the system can do. Set work_group and work_pdeathsig to words before the command that give it a process group of its own, and
+# let it be killed with its worker, or to nothing; sleeper_signal to what ends a sleeper; work_tty if standard error is a terminal
 work_tools() {
-  work_group='' work_pdeathsig='' work_clock_signal=VTALRM work_tty='' work_teller='' work_watchdog='' work_clock='' work_clock_words='' work_rung=''
-  work_job='' work_duty='' work_waker='' work_woken='' work_pass='' work_gone='' work_heard='' work_renewed='' feed_open='' feed_file=''
-  work_done=0 work_failed=0 work_buried=0 work_exit=0 work_back='' take_stop='' wait_sleeper='' taken=''
+  work_group='' work_pdeathsig='' sleeper_signal=VTALRM work_tty=''
   ! command -v setsid >/dev/null 2>&1 || work_group=setsid
   ! setpriv --pdeathsig KILL true 2>/dev/null || work_pdeathsig='setpriv --pdeathsig KILL'
   # In yash, a process started in a trap runs no traps itself. `set -o` tells whether this is yash: the variable may be inherited
   [ -z "${YASH_VERSION:-}" ] || case $(set -o) in
-  *lepredict*) work_clock_signal=KILL ;;
+  *lepredict*) sleeper_signal=KILL ;;
   esac
   [ ! -t 2 ] || work_tty=1
 }
 
-# work_hears - return 70 if a signal by which our own processes wake or stop us does not arrive: whoever started us ignores or blocks it, which a
-# shell cannot change. Without ALRM no lease would be renewed, and another worker would get the message while its command runs
-work_hears() {
+# work_check_signals - return 70 if a signal of our own processes does not arrive: whoever started us ignores or blocks it, which a shell cannot change.
+# Without ALRM no lease would be renewed, and another worker would get the message too
+work_check_signals() {
   for work_signal in ALRM VTALRM USR1 USR2; do
-    work_heard=
-    trap 'work_heard=1' "$work_signal"
+    work_signalled=
+    trap 'work_signalled=1' "$work_signal"
     kill -s "$work_signal" "$$"
     trap - "$work_signal"
-    [ -n "$work_heard" ] || { why="the signal $work_signal is ignored or blocked here: start the worker without that"; return 70; }
+    [ -n "$work_signalled" ] || { why="the signal $work_signal is ignored or blocked here: start the worker without that"; return 70; }
   done
-  work_heard=
+  work_signalled=
 }
 
 # work_alone COMMAND ... - run one worker, in this process
@@ -65,25 +73,25 @@ work_begin() {
 
 # work_leave - clean up and end, by the signal if there was one, as its sender expects
 work_leave() {
-  if [ -n "$work_back" ]; then
+  if [ -n "$work_abort" ]; then
     # A shell that dies of a signal may not run its EXIT trap
     [ -z "$work_pid_file" ] || { need worker/daemon; pid_file_remove; }
-    end_by "$work_back"
+    end_by "$work_abort"
   fi
   exit "$work_exit"
 }
 
 # work_stop SIGNAL - the trap for a first signal: finish the job, then stop; for a second one, as work_give_back
 work_stop() {
-  work_back=
-  [ -z "$take_stop" ] || work_back=$1
+  work_abort=
+  [ -z "$take_stop" ] || work_abort=$1
   work_finish
 }
 
 # work_finish - take no further message
 work_finish() {
   work_trapped=1 work_noted=1 take_stop=1 work_pass=1
-  $work_waker
+  $work_on_signal
   # If we wait for a message, end the wait
   ${wait_sleeper:+work_finish_wait}
 }
@@ -95,14 +103,14 @@ work_finish_wait() {
 
 # work_give_back SIGNAL - the trap for HUP: stop the job too, and give its message back
 work_give_back() {
-  work_back=$1
+  work_abort=$1
   work_finish
 }
 
 # work_note_signal - the trap of a worker under a parent for a signal that is not its parent's: note that it has interrupted a `wait`, and go on
 work_note_signal() {
-  work_trapped=1 work_noted=1 work_heard=1
-  $work_waker
+  work_trapped=1 work_noted=1 work_signalled=1
+  $work_on_signal
 }
 
 # work_worker COUNT COMMAND ... - work on up to COUNT messages (empty: no limit), one after the other
@@ -110,7 +118,7 @@ work_worker() {
   work_left=$1
   shift
   trap 'work_trapped=1 work_noted=1' ALRM
-  # Do not die of SIGPIPE if the watchdog was killed. It is no note, since work_duty may set it off
+  # Do not die of SIGPIPE if the watchdog was killed. It is no note, since work_before_wait may set it off
   trap 'work_trapped=1' PIPE
   work_name_owner
   while [ -z "$take_stop" ] && [ "$work_left" != 0 ]; do
@@ -142,8 +150,8 @@ work_name_owner() {
 
 # work_end - end the processes beside the worker before it ends itself
 work_end() {
-  work_alarm_end
-  work_alarm_reap
+  timer_disarm
+  timer_reap
   # The PID of a watchdog that was killed may belong to another process
   watchdog_tell || work_watchdog=
   exec 5>&-
@@ -188,32 +196,32 @@ work_untried() {
   why=$work_why
 }
 
-# work_run COMMAND ... - run the command; set work_code, and work_reason if it failed. Return 1 if it was not started, since the watchdog was
-# killed, and there is another watchdog now
+# work_run COMMAND ... - run the command; set work_code, and work_reason if it failed. Return 1 if it was not started, as its watchdog was killed and
+# replaced
 work_run() {
   body_own && feed_prepare || return $?
-  work_times
-  work_reason='' work_lost='' work_over='' work_heard='' work_renewed=
+  timer_deadlines
+  work_reason='' lease_lost='' job_timed_out='' work_signalled='' watchdog_restarted=
   export FLATQ_ID="$id" FLATQ_QUEUE="$queue" FLATQ_TRIES="$slip_tries"
   { command exec 7>"$feed_path"; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return $?; }
   feed_begin | work_exec "$@" &
-  work_job=$!
+  job_pid=$!
   # From here on only the feeder holds the pipe, so we see its end
   exec 7>&-
-  work_name "$work_job"
-  work_job_named=$work_named
-  work_duty=work_do_due
-  work_await "$work_job_named"
-  work_duty=
-  work_alarm_reap
+  work_name "$job_pid"
+  job_named=$work_named
+  work_before_wait=timer_run_due
+  work_await "$job_named"
+  work_before_wait=
+  timer_reap
   # If the command was to be killed, kill what is left of its process group
-  [ -z "$work_kill_at" ] || [ -z "$work_group" ] || work_kill KILL "-$work_job_named"
-  work_job=
+  [ -z "$job_kill_at" ] || [ -z "$work_group" ] || work_kill KILL "-$job_named"
+  job_pid=
   watchdog_tell_job
   work_told=$?
   # 75: work_exec found no watchdog, and has not started the command. If it was the command that exited with 75 while the watchdog was replaced, it
   # gets its message once more, as after any death
-  if [ "$work_code" -eq 75 ] && [ "$work_told$work_renewed" != 0 ] && [ -z "$work_kill_at" ]; then
+  if [ "$work_code" -eq 75 ] && [ "$work_told$watchdog_restarted" != 0 ] && [ -z "$job_kill_at" ]; then
     feed_open=
     [ $work_told -ne 0 ] || work_told=1
     return $work_told
@@ -225,7 +233,7 @@ work_run() {
 
 # work_judge - set work_reason if the command has failed
 work_judge() {
-  if [ -n "$work_over" ]; then
+  if [ -n "$job_timed_out" ]; then
     work_reason=timeout
   elif [ -n "$work_unknown" ]; then
     work_reason=unknown
@@ -253,8 +261,7 @@ work_exec() {
   exec $work_pdeathsig $work_group "$@" 4>&- 5>&- 7>&- 8<&-
 }
 
-# work_lives PID-TIME - return whether this child has not ended, as far as can be seen. If a look at it failed, then or now, it counts as living
-# as long as it can be signalled
+# work_lives PID-TIME - return whether this child has not ended. If a look at it failed, then or now, it lives as long as it can be signalled
 work_lives() {
   if process_started "${1%-*}"; then
     [ "${1#*-}" = 000000000000 ] || ! [ "$started" \> "${1#*-}" ]
@@ -263,34 +270,34 @@ work_lives() {
   fi
 }
 
-# work_await PID-TIME - wait for it, whatever traps interrupt; set work_code. If a signal comes in the instant in which a process of the pipeline
-# ends, such as the feeder, bash forgets that process and waits for ever. So after the first signal, wake the wait every two seconds; if the
-# process has been gone for a second, its exit code is unknown: set 255, and work_unknown. Before each `wait`, call work_duty
+# work_await PID-TIME - wait for it, whatever traps interrupt; set work_code. If a signal comes just as a process of the pipeline ends, such as the
+# feeder, bash forgets that process and waits for ever. So after the first signal, work_before_wait wakes the wait every two seconds; a process that
+# has been gone for a second has an unknown exit code: 255, and work_unknown
 work_await() {
-  work_first='' work_gone='' work_unknown=
+  work_first='' work_gone_since='' work_unknown=
   while :; do
     work_noted=''
-    $work_duty
+    $work_before_wait
     work_trapped=''
     # RACE: from here on, a trap also starts a process that sends ALRM: it ends a `wait` before which the signal came
-    work_waker=work_wake
-    [ -z "$work_noted" ] || { work_wake_end; continue; }
+    work_on_signal=interrupter_start
+    [ -z "$work_noted" ] || { interrupter_stop; continue; }
     wait "${1%-*}" 2>/dev/null
     work_code=$?
-    work_wake_end
+    interrupter_stop
     # A signal may have ended the `wait`, and its trap may not have said so
     [ -n "$work_trapped" ] || { [ "$work_code" -gt 128 ] && work_lives "$1"; } || break
     work_first=$work_code
-    work_lives "$1" && { work_gone=; continue; }
+    work_lives "$1" && { work_gone_since=; continue; }
     clock_read
-    if [ -n "$work_gone" ]; then
-      clock_add 1 "$work_gone"
+    if [ -n "$work_gone_since" ]; then
+      clock_add 1 "$work_gone_since"
       [ "$now" \< "$later" ] || { work_code=255 work_unknown=1; break; }
     else
-      work_gone=$now
+      work_gone_since=$now
     fi
   done
-  work_gone=
+  work_gone_since=
   # 127: the process had ended, and an earlier `wait` had read its exit code, when the trap came
   [ "$work_code" -ne 127 ] || [ -z "$work_first" ] || work_code=$work_first
 }

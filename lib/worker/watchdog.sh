@@ -43,11 +43,11 @@ watchdog_tell() {
   { printf '%s\n' "$*" >&5 || printf '%s\n' "$*" >&5; } 2>/dev/null || return 1
 }
 
-# watchdog_tell_sure WORD ... - as watchdog_tell, but if the watchdog was killed, start another one, and set work_renewed
+# watchdog_tell_sure WORD ... - as watchdog_tell, but if the watchdog was killed, start another one, and set watchdog_restarted
 watchdog_tell_sure() {
   watchdog_tell "$@" && return $?
   watchdog_start || return $?
-  work_renewed=1
+  watchdog_restarted=1
   watchdog_tell "$@" || { why="the worker's watchdog was killed"; return 70; }
 }
 
@@ -68,7 +68,7 @@ work_name() {
 # watchdog_tell_job - tell the watchdog what to kill if the worker dies: the command, if one runs, and the sleepers
 watchdog_tell_job() {
   # shellcheck disable=SC2086 # words
-  watchdog_tell_sure ${work_job:+"KILL:-$work_job_named"} $work_clock_words
+  watchdog_tell_sure ${job_pid:+"KILL:-$job_named"} $timer_words
 }
 
 # work_pipe - open a pipe, on 6 for reading and on 7 for both

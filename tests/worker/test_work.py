@@ -486,7 +486,7 @@ def test_a_signal_during_the_work_of_another_ends_no_job(shell, flatq, spool, ho
 def test_a_signal_just_before_the_wait_is_heard(shell, flatq, spool, hold):
     """The worker looked for signals, and begins to wait for its command: it gives the message back at once, not at the next third of the lease."""
     push(flatq, b"first")
-    strikes = 'struck=; wait() { [ -n "$struck" ] || [ -z "${work_job:-}" ] || { struck=1; command kill -HUP "$work_self"; }; command wait "$@"; }'
+    strikes = 'struck=; wait() { [ -n "$struck" ] || [ -z "${job_pid:-}" ] || { struck=1; command kill -HUP "$work_self"; }; command wait "$@"; }'
     process = started_with(flatq, strikes, "--", "sh", "-c", HOLD, "sh", hold)
     process.wait(15)
     assert pop(flatq) == b"first"
@@ -624,9 +624,9 @@ def test_a_killed_feeder_whose_number_another_process_has(shell, flatq, hold, st
 
 
 STRUCK = {
-    "the command": "work_job=$pid work_job_named=$named; work_end_job TERM 200",
-    "a sleeper": 'work_clock=$pid work_clock_words=" VTALRM:$named"; work_alarm_end',
-    "the worker": "work_self=$pid work_owner=$named; work_alarm_clock 0.01",
+    "the command": "job_pid=$pid job_named=$named; job_terminate TERM 200",
+    "a sleeper": 'timer_pids=$pid timer_words=" VTALRM:$named"; timer_disarm',
+    "the worker": "work_self=$pid work_owner=$named; sleeper_run 0.01",
 }
 
 
@@ -634,7 +634,7 @@ STRUCK = {
 def test_a_signal_is_not_for_another_process_with_the_same_number(shell, flatq, stranger, struck):
     """A part of the worker signals what it takes for another part of it, which ended long ago."""
     script = f"""pid=$1 named=$1-000000000001; . "$lib/engine/common.sh"; shell_reset; need worker/run
-        work_tools; clock_read; {STRUCK[struck]}"""
+        work_reset; work_tools; clock_read; {STRUCK[struck]}"""
     other = stranger()
     loop(flatq, 'exec "$sh" -c "$2" sh "$1"', other.pid, "FLATQ_VERB=work; " + script, timeout=60)
     with pytest.raises(subprocess.TimeoutExpired):
