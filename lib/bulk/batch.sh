@@ -153,7 +153,7 @@ keys_remove() {
     [ -z "$keys_some" ] || (cd "$q/keys" && exec rm -f $keys_some 9>&9) 2>/dev/null || { disk_failed "$q/keys" "queue '$queue'"; return $?; }
     keys_some='' keys_count=0
   done
-  [ -z "$1" ] || sync_paths "$q/keys" || { why="queue '$queue': cannot sync"; return 74; }
+  [ -z "$1" ] || sync_paths "$q/keys" || return $?
 }
 
 # batch_sweep NAME - remove a settled batch: keys, bodies, then the batch, which alone knows them
@@ -161,7 +161,7 @@ batch_sweep() {
   need engine/proof
   # CRASH: the batch may be removed already, and its marker not yet
   batch_read "$q/out/$1" || { names_in "$q/out" && ! named "$1" && return 0; why="queue '$queue': cannot list out/$1"; return 74; }
-  sync_paths "$q/done" "$q/out" "$q/out/$1" || { why="queue '$queue': cannot sync"; return 74; }
+  sync_paths "$q/done" "$q/out" "$q/out/$1" || return $?
   keys_remove "$batch_keys" || return $?
   # shellcheck disable=SC2086 # names without blanks
   { { [ -z "$batch_bodies" ] || (cd "$q/body" && exec rm -f $batch_bodies 9>&9); } && rm -rf "$q/out/$1" 9>&9; } 2>/dev/null &&

@@ -45,7 +45,7 @@ claim_segments() {
 claim_make() {
   mkdir -p "$claim" 2>/dev/null && file_mark "$claim/settled.000000000000" || { disk_failed "$q" "queue '$queue'"; return $?; }
   claim_settled=000000000000
-  sync_paths "$claim" "$q/claimed" "$q" || { why="queue '$queue': cannot sync"; return 74; }
+  sync_paths "$claim" "$q/claimed" "$q" || return $?
 }
 
 # claim_recover - finish what a killed process has begun: remove segments that are settled or have become flat files.
@@ -62,7 +62,7 @@ claim_recover() {
     case "$segments " in
     *" $segment.flat "*)
       # CRASH: as in fold_finish, the process that renamed it may have died before it synced
-      sync_paths "$claim" || { why="queue '$queue': cannot sync"; return 74; }
+      sync_paths "$claim" || return $?
       segment_sweep "$claim/$segment" || return $?
       continue
       ;;
@@ -71,7 +71,7 @@ claim_recover() {
     claim_held=$((claim_held + segment_count))
   done
   # CRASH: the same here: a power cut could undo the rename of settled.OFFSET, but not the removal of some messages
-  [ $# -eq 1 ] || [ -z "$claim_over$claim_marks" ] || sync_paths "$claim" || { why="queue '$queue': cannot sync"; return 74; }
+  [ $# -eq 1 ] || [ -z "$claim_over$claim_marks" ] || sync_paths "$claim" || return $?
   for segment in $claim_over; do segment_sweep "$claim/$segment" keys || return $?; done
   [ -z "$claim_marks" ] || claim_remove || disk_failed "$claim" "queue '$queue'"
 }
@@ -190,7 +190,7 @@ claim_settle() {
   done
   [ -n "$claim_found" ] || { why="queue '$queue': no segment ends at offset $1"; return 65; }
   rename_path "$claim/settled.$claim_settled" "$claim/settled.$claim_at" || { disk_failed "$claim" "queue '$queue'"; return $?; }
-  sync_paths "$claim" || { why="queue '$queue': cannot sync"; return 74; }
+  sync_paths "$claim" || return $?
   claim_settled=$claim_at
   bulk_log settle "$claim_new"
   wake "$q/room" "$claim_new"
@@ -211,7 +211,7 @@ claim_back() {
     rename_path "$claim/$segment" "$q/out/$batch" || { disk_failed "$claim" "queue '$queue'"; return $?; }
     claim_batches="$claim_batches $batch"
   done
-  if ! sync_paths "$claim" "$q/out"; then why="queue '$queue': cannot sync"; return 74; fi
+  sync_paths "$claim" "$q/out" || return $?
   for batch in $claim_batches; do
     batch_putback "$q/out/$batch" unclaim || return $?
   done
@@ -219,7 +219,7 @@ claim_back() {
   [ "$claim_new" = 0 ] || bulk_log release "$claim_new"
   claim_settled=$claim_next
   # Remove the mark only when settled.OFFSET, which says the same, is synced
-  if ! sync_paths "$claim"; then why="queue '$queue': cannot sync"; return 74; fi
+  sync_paths "$claim" || return $?
   claim_recover synced
 }
 

@@ -89,7 +89,7 @@ bulk_write() {
   unpad "$ids_first"
   bulk_first=$unpadded
   bulk_whole || { disk_failed "$bulk_stage" "queue '$queue'"; return $?; }
-  sync_many "$bulk_stage" || { why="queue '$queue': cannot sync"; return 74; }
+  sync_many "$bulk_stage" || return $?
 }
 
 # bulk_blocks - create the blocks of the stage, by the ids that bulk_count messages get. Not by awk: where the caller ignores CHLD, its `system` fails
@@ -212,7 +212,7 @@ bulk_commit() {
   for bulk_path in "$bulk_stage"/*; do
     bulk_block=$q/queue/${bulk_path##*/}
     bulk_enter || { disk_failed "$q/queue" "queue '$queue'"; return $?; }
-    sync_paths "$bulk_block" "$q/queue" || { why="queue '$queue': cannot sync"; return 74; }
+    sync_paths "$bulk_block" "$q/queue" || return $?
   done
   # A few messages are cheaper as single ones
   if [ "$bulk_count" -lt 100 ]; then

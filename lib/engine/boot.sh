@@ -147,7 +147,7 @@ queue_make() {
   # Create wal/ last and alone: its presence means that all the others exist
   make_said=$(exec mkdir -p "$@" 2>&1) && { true >>"$q/fold/~" && true >>"$q/unfold/~"; } 2>/dev/null &&
     { mkdir "$q/wal" 2>/dev/null || [ -d "$q/wal" ]; } || { queue_make_failed; return $?; }
-  sync_paths "$q" "$FLATQ_DIR" || { why="queue '$queue': cannot sync"; return 74; }
+  sync_paths "$q" "$FLATQ_DIR" || return $?
   # A verb that sees the lock knows that the places are synced
   { true >>"$q/lock"; } 2>/dev/null || disk_failed "$q" "queue '$queue'"
 }

@@ -225,7 +225,7 @@ check_flats() {
     nonce_read
     check_aside=$q/tmp/strange.$nonce.$check_name check_new=$q/tmp/flat.$nonce
     check_part 1 "$check_aside" && check_part 2 "$check_new" || { disk_failed "$q/tmp" "queue '$queue'"; return $?; }
-    sync_paths "$check_new" "$check_aside" "$q/tmp" || { why="queue '$queue': cannot sync"; return 74; }
+    sync_paths "$check_new" "$check_aside" "$q/tmp" || return $?
     check_whole "$check_path" "$check_new" "$check_aside" && measure -l "$check_new" ||
       { rm -f "$check_new" "$check_aside" 2>/dev/null 9>&9; return 74; }
     check_good=$measured
@@ -240,7 +240,7 @@ check_flats() {
     else
       rm -f "$check_path" 9>&9 2>/dev/null
     fi || { disk_failed "$q/queue" "queue '$queue'"; return $?; }
-    sync_paths "${check_path%/*}" || { why="queue '$queue': cannot sync"; return 74; }
+    sync_paths "${check_path%/*}" || return $?
   done
 }
 

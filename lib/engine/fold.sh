@@ -135,7 +135,7 @@ fold_finish() {
     fi
   else
     # CRASH: the process that renamed it may have died before it synced. A power cut could then undo the rename but not the removal of slips
-    sync_paths "${fold_at%/*}" "$q/queue" || { why="queue '$queue': cannot sync"; return 74; }
+    sync_paths "${fold_at%/*}" "$q/queue" || return $?
   fi
   fold_remove "$1"
 }
@@ -171,7 +171,7 @@ fold_remove() {
     nonce_read
     rename_path "$fold_run" "$q/head/$run.$nonce" || { disk_failed "$q/fold" "queue '$queue'"; return $?; }
   fi
-  sync_paths "$q/fold" || { why="queue '$queue': cannot sync"; return 74; }
+  sync_paths "$q/fold" || return $?
 }
 
 # fold_write RUN SLIP ... - write the run's flat file; set fold_at to its path, and fold_committed
@@ -191,7 +191,7 @@ fold_write() {
     rename_path "$q/tmp/$fold_flat" "$fold_block/$fold_flat" ||
     { rm -f "$q/tmp/$fold_flat" 2>/dev/null; return 74; }
   fold_committed=1 fold_at=$fold_block/$fold_flat
-  sync_paths "$fold_block" "$q/queue" || { why="queue '$queue': cannot sync"; return 74; }
+  sync_paths "$fold_block" "$q/queue" || return $?
 }
 
 # flat_write DIRECTORY NONCE SLIP ... - write the flat file of these slips, which have one priority and are in order; set fold_flat to its
@@ -260,7 +260,7 @@ queue_unfold() {
   fi
   sync_many "$unfold_stage" &&
     rename_path "$unfold_from" "$q/unfold/$1" || { disk_failed "$q/unfold" "queue '$queue'"; return $?; }
-  sync_paths "$q/unfold" "$q/queue/$flat_block" || { why="queue '$queue': cannot sync"; return 74; }
+  sync_paths "$q/unfold" "$q/queue/$flat_block" || return $?
   unfold_finish "$1"
 }
 
@@ -316,7 +316,7 @@ unfold_whole() {
 unfold_finish() {
   flat_parse "$1" && [ ! -d "$q/unfold/$1" ] && [ ! -h "$q/unfold/$1" ] || { set_aside "unfold/$1"; return $?; }
   [ -d "$q/head/$run" ] || rename_path "$q/tmp/$run" "$q/head/$run" || { unfold_lost "$1" || return $?; return 0; }
-  sync_paths "$q/head" "$q/tmp" || { why="queue '$queue': cannot sync"; return 74; }
+  sync_paths "$q/head" "$q/tmp" || return $?
   rm -f "$q/unfold/$1" 9>&9 2>/dev/null && sync_paths "$q/unfold" || { disk_failed "$q/unfold" "queue '$queue'"; return $?; }
   for unfold_rest in "$q/queue/$flat_block"/*; do
     [ -e "$unfold_rest" ] || rmdir "$q/queue/$flat_block" 2>/dev/null

@@ -40,7 +40,7 @@ push_message() {
     [ -n "$push_dup" ] || return $push_code
     id=$push_dup
     # The push that stored the other message may have been killed before it synced
-    sync_many "$q" || { why="queue '$queue': cannot sync"; return 74; }
+    sync_many "$q" || return $?
     return 0
   fi
   ids_end
@@ -188,7 +188,7 @@ push_sync() {
   [ "$push_delay" = 0 ] || { push_syncs=sync_moving; set -- "$@" "$q/delayed" "${push_place%/*}"; }
   [ "$slip_key" = - ] || set -- "$@" "$q/keys/$slip_key" "$q/keys"
   # RACE: a large message that was taken at once has no body any more
-  "$push_syncs" "$@" || { ! push_withdraw && [ ! -e "$q/body/$slip_id" ]; } || { why="queue '$queue': cannot sync"; return 74; }
+  "$push_syncs" "$@" || { ! push_withdraw && [ ! -e "$q/body/$slip_id" ]; } || { sync_failed; return $?; }
 }
 
 # push_check_same - if the queue that was opened was dropped, and the slip is in a new one of the same name, withdraw the push

@@ -175,7 +175,7 @@ message_delete() {
   *) slip_format; slip=$slip.0.000000000000 delete_syncs=sync_moving ;;
   esac
   slip_move "$q/done/$slip" || return $?
-  "$delete_syncs" "${slip_path%/*}" "$q/done" || { why="queue '$queue': cannot sync"; return 74; }
+  "$delete_syncs" "${slip_path%/*}" "$q/done" || return $?
   queue_log delete
   wake "$q/room"
   [ "$slip_size" -lt 262144 ] || rm -f "$q/body/$slip_id" 2>/dev/null || :
@@ -206,7 +206,7 @@ message_release() {
       slip_code=$?
       [ ! -d "$place" ] || return $slip_code
     done
-    sync_moving "$place" "${place%/*}" "$q/delayed" || { why="queue '$queue': cannot sync"; return 74; }
+    sync_moving "$place" "${place%/*}" "$q/delayed" || return $?
   else
     slip_move "$q/wal/$slip" || return $?
   fi
@@ -256,7 +256,7 @@ message_bury() {
     slip_code=$?
     [ ! -d "$place" ] || return $slip_code
   done
-  sync_moving "$place" "${place%/*}" "$q/buried" || { why="queue '$queue': cannot sync"; return 74; }
+  sync_moving "$place" "${place%/*}" "$q/buried" || return $?
   queue_log bury "$2"
   wake "$q/room"
 }

@@ -15,14 +15,20 @@ sync_asked() {
   esac
   # How `sync` is called was tried meanwhile; all else is as we read it when we began
   sync_whole=$sync_file boot_tools=$sync_line FLATQ_SYNC=on sync_code=74
-  [ "${sync_whole:--f}" = -f ] && { tools_same || { need engine/probe; probe_said=''; probe_sync; }; } || { FLATQ_SYNC=off; return 1; }
+  [ "${sync_whole:--f}" = -f ] && { tools_same || { need engine/probe; probe_said=''; probe_sync; }; } || { FLATQ_SYNC=off; sync_failed; return 1; }
 }
 
-# sync_paths PATH ... - sync these files and directories, if that is asked for. With uutils, sync_whole is -f (probe_sync_file): sync their whole file
-# systems
+# sync_failed - set `why`, and return 74
+sync_failed() {
+  why="queue '${queue:-}': cannot sync"
+  return 74
+}
+
+# sync_paths PATH ... - sync these files and directories, if that is asked for; if it fails, return 74, with `why`. With uutils, sync_whole is -f
+# (probe_sync_file): sync their whole file systems
 sync_paths() {
   sync_asked || return "$sync_code"
-  sync ${sync_whole:+-f} "$@" 2>/dev/null
+  sync ${sync_whole:+-f} "$@" 2>/dev/null || sync_failed
 }
 
 # sync_moving PATH ... - as sync_paths, but other verbs may have removed a PATH since: an emptied directory of delayed/, buried/ or head/, or the body
@@ -30,12 +36,12 @@ sync_paths() {
 sync_moving() {
   sync_asked || return "$sync_code"
   sync_said=$(exec sync ${sync_whole:+-f} "$@" 2>&1 9>&-) && return 0
-  [ -n "$sync_said" ] || return 74
+  [ -n "$sync_said" ] || { sync_failed; return $?; }
   while [ -n "$sync_said" ]; do
     case ${sync_said%%'
 '*} in
     *': No such file or directory') ;;
-    *) return 74 ;;
+    *) sync_failed; return $? ;;
     esac
     case $sync_said in
     *'
@@ -50,7 +56,7 @@ sync_moving() {
 # sync_many PATH - as sync_paths, for many new files at once: sync the whole file system that PATH lies on
 sync_many() {
   sync_asked || return "$sync_code"
-  sync -f "$1" 2>/dev/null
+  sync -f "$1" 2>/dev/null || sync_failed
 }
 
 part='engine/sync'

@@ -190,7 +190,7 @@ MUTANTS: dict[str, Mutant] = {
           "claim_old=$claim_settled claim_settled=$claim_at\n  claim_recover || return $?\n  claim_settled=$claim_old\n  rename_path"),),
         race("segments that are settled together"), (model("settle sweeps first"),)),
     "settle does not sync": Mutant(
-        (('claim_settle(): sync_paths "$claim" || { ... }', ":"),),
+        (('claim_settle(): sync_paths "$claim" || return $?', ":"),),
         power("settle"), (model("settle is not synced"),)),
     "unclaim does not sync that segments are batches": Mutant(
         (('claim_back(): sync_paths "$claim" "$q/out"', ":"),),
@@ -199,7 +199,7 @@ MUTANTS: dict[str, Mutant] = {
         (('fold_finish(): sync_paths "${fold_at%/*}" "$q/queue"', ":"),),
         power("checkpoint folds", "kill before sync s/q/queue/", 20)),
     "what a killed claim has renamed is not synced": Mutant(
-        (('claim_recover(): sync_paths "$claim" || { ... } segment_sweep', "segment_sweep"),),
+        (('claim_recover(): sync_paths "$claim" || return $? segment_sweep', "segment_sweep"),),
         power("claim", "kill before sync s/q/claimed/me$", 100)),
     "what a killed settle has renamed is not synced": Mutant(
         (('claim_recover(): [ -z "$claim_over$claim_marks" ] || sync_paths "$claim"', ":"),),
