@@ -214,46 +214,52 @@ key_hash() {
 
 # keys/KEY holds the id of the message that has the key and, in a second line once its slip exists, `yes`. It is written only under the
 # lock. Messages in done/ have left the queue; the sweep removes keys/KEY before it removes their names there.
-# key_find_dup - if a message has the key of slip_key, set push_dup to its id
+# key_find_dup - if a message has the key of slip_key, set push_dup to its id. Keeps the slip_ variables, which the functions below set
 key_find_dup() {
+  set -- "$id" "$slip_id" "$slip_size" "$slip_key"
+  key_find "$slip_key"
+  key_code=$?
+  id=$1 slip_id=$2 slip_size=$3 slip_key=$4
+  return $key_code
+}
+
+# key_find KEY - if a message has the KEY, set push_dup to its id
+key_find() {
   need engine/settle engine/reclaim
   key_is=''
   # The name of a settled batch does not show its ids: sweep first
-  set -- "$id" "$slip_id" "$slip_size" "$slip_key"
   for key_path in "$q"/done/batch.*; do
     [ ! -e "$key_path" ] || queue_sweep || return $?
   done
   # Segments that a killed process has settled still have the key: finish removing them
   claims_recover || return $?
-  id=$1 slip_id=$2 slip_size=$3 slip_key=$4
-  key_look "$slip_key" || { [ $? -eq 66 ] && return 0; return 74; }
+  key_look "$1" || { [ $? -eq 66 ] && return 0; return 74; }
   is_number "$key_id" 999999999999 || return 0
   key_id=$number
   pad "$key_id" 000000000000
-  for key_path in "$q"/done/??????????."$padded".*; do
+  set -- "$1" "$padded" "$key_id"
+  for key_path in "$q"/done/??????????."$2".*; do
     [ ! -e "$key_path" ] || return 0
   done
   if [ "$key_is" != yes ]; then
     # CRASH: a push may have been killed between key and slip: look for the message
-    key_message "$padded"
+    key_message "$2"
     case $? in
     0) ;;
     66) return 0 ;;
     *) return "$key_code" ;;
     esac
   fi
-  key_lives "$padded" || { [ $? -eq 66 ] && return 0; return 74; }
-  push_dup=$key_id
+  key_lives "$1" "$2" "$3" || { [ $? -eq 66 ] && return 0; return 74; }
+  push_dup=$3
 }
 
 # key_message ID - return 0 if the message with the 12-digit ID is in any place, 66 if it is in none; if that is unknown, what message_find and
-# message_held return. Keeps the slip_ variables. RACE: a listing misses a message that moves against its order (R4), so look twice
+# message_held return. RACE: a listing misses a message that moves against its order (R4), so look twice
 key_message() {
-  set -- "$1" "$id" "$slip_id" "$slip_size" "$slip_key"
   for key_turn in 1 2; do
     message_find "$1"
     key_code=$?
-    id=$2 slip_id=$3 slip_size=$4 slip_key=$5 padded=$1
     if [ $key_code -eq 66 ]; then
       message_held "$1"
       key_code=$?
@@ -263,16 +269,14 @@ key_message() {
   return "$key_code"
 }
 
-# key_lives ID - return 66 if the message that has the key is settled after all. An answer `dup` stores nothing, so prove that what the globs
-# above did not see in done/ and claimed/ is not there (R1)
+# key_lives KEY PADDED ID - return 66 if the message that has the KEY is settled after all. An answer `dup` stores nothing, so prove that what the
+# globs above did not see in done/ and claimed/ is not there (R1)
 key_lives() {
-  need engine/reclaim
-  set -- "$1" "$id" "$slip_id" "$slip_size" "$slip_key" "$key_id"
   files_below "done" claimed || return $?
   key_swept=
   for key_path in $names; do
     case $key_path in
-    "done/"??????????."$1".*) return 66 ;;
+    "done/"??????????."$2".*) return 66 ;;
     "done/batch."*) key_swept="$key_swept done" ;;
     claimed/*/settled.*) key_path=${key_path%/*} key_swept="$key_swept ${key_path#*/}" ;;
     esac
@@ -281,11 +285,11 @@ key_lives() {
     case $key_path in
     "done") queue_sweep ;;
     *) need bulk/claim; claim_open "$key_path" && claim_recover ;;
-    esac || { id=$2 slip_id=$3 slip_size=$4 slip_key=$5; return 74; }
+    esac || return 74
   done
-  id=$2 slip_id=$3 slip_size=$4 slip_key=$5
-  [ -z "$key_swept" ] || key_look "$slip_key" || return $?
-  [ "$key_id" = "$6" ] || return 66
+  [ -n "$key_swept" ] || return 0
+  key_look "$1" || return $?
+  [ "$key_id" = "$3" ] || return 66
 }
 
 # key_enter - write the id of the message that is about to get its slip to keys/KEY
