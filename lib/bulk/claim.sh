@@ -103,7 +103,7 @@ claim_remove() {
 }
 
 # claim_more COUNT - claim until COUNT messages are held, or nothing is ready; durable when it returns.
-# CRASH: until one rename makes it a segment, it is a batch, which its owner's death gives back. The batch is synced before that rename,
+# CRASH: until one rename makes it a segment, it is a batch, which is put back once its owner is dead. The batch is synced before that rename,
 # so after a power cut too a segment has all its messages
 claim_more() {
   # Take as many as lie in one place: a segment costs three processes and two syncs
@@ -198,7 +198,7 @@ claim_settle() {
 }
 
 # claim_back - give back all that is held, to its old place in the order. Its offsets stay used.
-# CRASH: one rename makes a segment a batch, which its owner's death gives back; so a segment is whole or does not exist. The rename is synced
+# CRASH: one rename makes a segment a batch, which is put back once its owner is dead; so a segment is whole or does not exist. The rename is synced
 # before a message leaves the batch, so this holds after a power cut too
 claim_back() {
   [ "$claim_settled" != "$claim_next" ] || return 0

@@ -29,7 +29,7 @@ message_first() {
 }
 
 # message_search ID [tend] - message_find in all queues, or in the one that the push journal names; set q and queue too. Return 66 if it is
-# proved that no queue has it. `tend`: first bring back messages whose delay or lease is over
+# proved that no queue has it. `tend`: first put back messages whose delay or lease is over
 message_search() {
   look_id=$1 look_tend=${2:-} look_tries=
   ! journal_read "$1" || [ -z "$journal_queue" ] || { look_in "$FLATQ_DIR/$journal_queue"; return $?; }

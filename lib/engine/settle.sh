@@ -1,4 +1,4 @@
-# engine/settle.sh - end a reservation or renew it: delete, put back, delay, bury, touch; and kick what is buried or delayed
+# engine/settle.sh - end a reservation or renew it: delete, give back, delay, bury, touch; and kick what is buried or delayed
 
 need engine/slip engine/spool engine/sync
 

@@ -25,7 +25,7 @@
 #   REASON           letters, digits, - and _
 #
 # A name is valid if and only if it has these fields, in this order, of these widths. TRIES or COUNTS grow with every change of
-# state that could bring a message back to where it was, and NONCE is random: so no slip's name comes twice (I3).
+# state that could put a message back where it was, and NONCE is random: so no slip's name comes twice (I3).
 
 # slip_parse NAME - set slip_priority ... slip_counts, slip_owner, slip_deadline; return 1 if NAME is not valid in wal/ or out/
 slip_parse() {

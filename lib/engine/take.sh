@@ -83,7 +83,7 @@ take_wait() {
   take_waiting "$@"
 }
 
-# take_from_queue - take_message for $q. If nothing is ready, bring back what can come back, and look again; return 66 if it is proved that nothing
+# take_from_queue - take_message for $q. If nothing is ready, put back what can be, and look again; return 66 if it is proved that nothing
 # is ready
 take_from_queue() {
   clock_read
@@ -135,7 +135,7 @@ take_unfold() {
   [ "$scan_place" != queue ] || queue_unfold "$scan_name"
 }
 
-# queue_tend - called first by every take: bring back messages that are due and, once a second, those whose lease is over or owner dead
+# queue_tend - called first by every take: put back messages that are due and, once a second, those whose lease is over or owner dead
 queue_tend() {
   for tend_path in "$q"/delayed/*; do break; done
   if [ -e "$tend_path" ]; then
@@ -207,7 +207,7 @@ body_print() {
   :
 }
 
-# take_back - put back what was taken and not settled; keep `why`
+# take_back - give back what was taken and not settled; keep `why`
 take_back() {
   # A signal may come after the marker was created: then the message is settled and stays so
   [ -n "$taken" ] && [ ! -e "$q/done/$taken" ] || return 0

@@ -183,7 +183,7 @@ wake_write() {
   fi 2>/dev/null
 }
 
-# wake_queue QUEUE - wake a process that waits for a message of that queue. Do not set q: a trap may come, and put back what was taken in $q
+# wake_queue QUEUE - wake a process that waits for a message of that queue. Do not set q: a trap may come, and give back what was taken in $q
 wake_queue() {
   name_check "$1" && name_to_disk "$1" || return $?
   set -- "$FLATQ_DIR/$name_disk"

@@ -21,7 +21,7 @@ window_make() {
 }
 
 # delay_place SECONDS - set `place` to delayed/THOUSANDS/WHEN, and create it. So the first name tells whether anything is due, and one mv
-# brings back all messages that are due together
+# puts back all messages that are due together
 delay_place() {
   clock_epoch "$now"
   clock_add "$1" "$epoch_time"

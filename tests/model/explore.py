@@ -422,7 +422,7 @@ class Explorer:
     # after the step
 
     def check(self, state):
-        """One more state. If all processes were killed now, recovery must bring back what was promised."""
+        """One more state. If all processes were killed now, recovery must put back what was promised."""
         if self.config.ids:
             return
         places = files.ready(dict(state.disk))

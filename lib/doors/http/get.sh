@@ -94,7 +94,7 @@ get_send() {
   done
 }
 
-# get_cut - base64 has failed. Put the message back only if base64 says that the client is gone: otherwise it may have written all
+# get_cut - base64 has failed. Give the message back only if base64 says that the client is gone: otherwise it may have written all
 get_cut() {
   case $get_said in
   *'Broken pipe'* | *'Connection reset'*) get_list=" $get_taken$get_list" ;;

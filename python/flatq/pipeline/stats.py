@@ -136,7 +136,7 @@ def over_time(events: DataFrame, found: Stats, intervals: int) -> None:
     change = f"CASE WHEN verb = 'push' THEN count WHEN verb IN ({names}) THEN -count WHEN verb = 'bury' THEN -1 ELSE 0 END"
     rows = events.selectExpr("queue", at, "if(verb = 'push', count, 0) AS pushed", f"if(verb IN ({names}), count, 0) AS done", f"{change} AS change")
     if any("bury" in queue.verbs for queue in found.queues):
-        # A kick brings back buried messages, not delayed ones; and a buried message can be deleted
+        # A kick puts back buried messages, not delayed ones; and a buried message can be deleted
         buried = events.where("verb = 'bury'").select("queue", "id").distinct()
         again = events.where("verb IN ('bury', 'kick', 'delete')").join(buried, ["queue", "id"]).selectExpr(
             "queue", at, "verb", "lag(verb) OVER (PARTITION BY queue, id ORDER BY at, verb) AS before",

@@ -181,7 +181,7 @@ def _recover(system: System, tree: trees.Tree, spool: Path, key: str, queue: str
     found = right_after = dump(spool)
     if power:
         for m in found.messages(queue, "buried"):
-            if m.body is None:  # A message that was not acknowledged may be set aside; if it stayed there, the kick would bring it back
+            if m.body is None:  # A message that was not acknowledged may be set aside; if it stayed there, the kick would put it back
                 wrong += _failed("a damaged message", system.verb(spool, "delete", f"{queue}:{m.id}"))
         layout.age(spool)
         wrong += _failed("recovery", system.verb(spool, "wal"))
