@@ -33,13 +33,13 @@ batch_putback_locked() {
       batch_block=$q/queue/$flat_block
       { [ -d "$batch_block" ] || mkdir -p "$batch_block"; } 2>/dev/null &&
         rename_path "$batch_path" "$batch_block/$flat_priority.$flat_first.$flat_last.$flat_count.$((flat_tries + 1)).$flat_nonce" ||
-        { disk_failed "$q/queue" "queue '$queue'"; return $?; }
+        { disk_failed "$q/queue"; return $?; }
     else
       set_aside "out/${1##*/}/$batch_name" || return $?
     fi
   done
   # Only rmdir proves that nothing is left. RACE: another process may have put the batch back before we had the lock
-  rmdir "$1" 2>/dev/null 9>&9 || absent "$1" || disk_failed "$q/out" "queue '$queue'"
+  rmdir "$1" 2>/dev/null 9>&9 || absent "$1" || disk_failed "$q/out"
 }
 
 # message_held ID - return whether a batch or a claim holds the message with the 12-digit ID; 66: it is proved that none does
@@ -150,7 +150,7 @@ keys_remove() {
       [ $keys_count -ge 500 ] || continue ;;
     esac
     # shellcheck disable=SC2086 # names without blanks
-    [ -z "$keys_some" ] || (cd "$q/keys" && exec rm -f $keys_some 9>&9) 2>/dev/null || { disk_failed "$q/keys" "queue '$queue'"; return $?; }
+    [ -z "$keys_some" ] || (cd "$q/keys" && exec rm -f $keys_some 9>&9) 2>/dev/null || { disk_failed "$q/keys"; return $?; }
     keys_some='' keys_count=0
   done
   [ -z "$1" ] || sync_paths "$q/keys" || return $?
@@ -165,7 +165,7 @@ batch_sweep() {
   keys_remove "$batch_keys" || return $?
   # shellcheck disable=SC2086 # names without blanks
   { { [ -z "$batch_bodies" ] || (cd "$q/body" && exec rm -f $batch_bodies 9>&9); } && rm -rf "$q/out/$1" 9>&9; } 2>/dev/null &&
-    sync_paths "$q/out" || disk_failed "$q/out" "queue '$queue'"
+    sync_paths "$q/out" || disk_failed "$q/out"
 }
 
 # claims_recover - remove the segments that are settled

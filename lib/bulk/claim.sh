@@ -43,7 +43,7 @@ claim_segments() {
 
 # claim_make - create the directory of a new name
 claim_make() {
-  mkdir -p "$claim" 2>/dev/null && file_mark "$claim/settled.000000000000" || { disk_failed "$q" "queue '$queue'"; return $?; }
+  mkdir -p "$claim" 2>/dev/null && file_mark "$claim/settled.000000000000" || { disk_failed "$q"; return $?; }
   claim_settled=000000000000
   sync_paths "$claim" "$q/claimed" "$q" || return $?
 }
@@ -73,7 +73,7 @@ claim_recover() {
   # CRASH: the same here: a power cut could undo the rename of settled.OFFSET, but not the removal of some messages
   [ $# -eq 1 ] || [ -z "$claim_over$claim_marks" ] || sync_paths "$claim" || return $?
   for segment in $claim_over; do segment_sweep "$claim/$segment" keys || return $?; done
-  [ -z "$claim_marks" ] || claim_remove || disk_failed "$claim" "queue '$queue'"
+  [ -z "$claim_marks" ] || claim_remove || disk_failed "$claim"
 }
 
 # segment_parse NAME - set segment_offset, segment_count and segment_end; return 1 if NAME is not a segment's
@@ -93,7 +93,7 @@ segment_sweep() {
   [ $# -eq 1 ] || keys_remove "$batch_keys" || return $?
   # shellcheck disable=SC2086 # names without blanks
   { [ -z "$batch_bodies" ] || (cd "$q/body" && exec rm -f $batch_bodies 9>&9) 2>/dev/null; } &&
-    claim_remove "${1##*/}" || disk_failed "$claim" "queue '$queue'"
+    claim_remove "${1##*/}" || disk_failed "$claim"
 }
 
 # claim_remove [SEGMENT] - remove the segment, and old marks with the same process
@@ -112,7 +112,7 @@ claim_more() {
   while [ "$claim_held" -lt "$1" ]; do
     bulk_choose $(($1 - claim_held)) || { claim_code=$?; [ $claim_code -ne 66 ] || break; return $claim_code; }
     sync_paths "$q/out/$batch" && rename_path "$q/out/$batch" "$claim/$claim_next.$bulk_got" ||
-      { disk_failed "$claim" "queue '$queue'"; claim_code=$?; batch_putback "$q/out/$batch"; return $claim_code; }
+      { disk_failed "$claim"; claim_code=$?; batch_putback "$q/out/$batch"; return $claim_code; }
     claim_held=$((claim_held + bulk_got)) claim_new=$((claim_new + bulk_got))
     segment_parse "$claim_next.$bulk_got"
     claim_next=$segment_end
@@ -122,7 +122,7 @@ claim_more() {
 
 # claim_mark - mark all offsets before claim_next as used. No offset beyond the last mark was printed
 claim_mark() {
-  file_mark "$claim/$claim_next.0" || disk_failed "$claim" "queue '$queue'"
+  file_mark "$claim/$claim_next.0" || disk_failed "$claim"
 }
 
 # claim_flatten - make flat files of segments that are slips.
@@ -141,10 +141,10 @@ claim_flatten() {
     slip_parse "${1:-}" || continue
     nonce_read
     claim_stage=$q/tmp/claim.$nonce
-    mkdir "$claim_stage" 2>/dev/null 9>&9 || { disk_failed "$q/tmp" "queue '$queue'"; return $?; }
+    mkdir "$claim_stage" 2>/dev/null 9>&9 || { disk_failed "$q/tmp"; return $?; }
     while [ $# -gt 0 ]; do segment_run "$@" || return $?; shift "$segment_took"; done
     sync_many "$claim_stage" && rename_path "$claim_stage" "$segment.flat" && sync_paths "$claim" && segment_sweep "$segment" ||
-      { disk_failed "$claim" "queue '$queue'"; return $?; }
+      { disk_failed "$claim"; return $?; }
   done
 }
 
@@ -160,7 +160,7 @@ segment_run() {
   done
   # shellcheck disable=SC2086 # names without blanks
   flat_write "$claim_stage" "$nonce" $segment_slips && return 0
-  disk_failed "$q/tmp" "queue '$queue'"
+  disk_failed "$q/tmp"
   segment_took=$?
   rm -rf "$claim_stage" 2>/dev/null 9>&9
   return $segment_took
@@ -189,7 +189,7 @@ claim_settle() {
     [ "$claim_at" != "$segment_end" ] || claim_found=1
   done
   [ -n "$claim_found" ] || { why="queue '$queue': no segment ends at offset $1"; return 65; }
-  rename_path "$claim/settled.$claim_settled" "$claim/settled.$claim_at" || { disk_failed "$claim" "queue '$queue'"; return $?; }
+  rename_path "$claim/settled.$claim_settled" "$claim/settled.$claim_at" || { disk_failed "$claim"; return $?; }
   sync_paths "$claim" || return $?
   claim_settled=$claim_at
   bulk_log settle "$claim_new"
@@ -208,14 +208,14 @@ claim_back() {
   for segment in $segments; do
     segment_parse "$segment" && [ "$segment_count" != 0 ] || continue
     batch_new
-    rename_path "$claim/$segment" "$q/out/$batch" || { disk_failed "$claim" "queue '$queue'"; return $?; }
+    rename_path "$claim/$segment" "$q/out/$batch" || { disk_failed "$claim"; return $?; }
     claim_batches="$claim_batches $batch"
   done
   sync_paths "$claim" "$q/out" || return $?
   for batch in $claim_batches; do
     batch_putback "$q/out/$batch" unclaim || return $?
   done
-  rename_path "$claim/settled.$claim_settled" "$claim/settled.$claim_next" || { disk_failed "$claim" "queue '$queue'"; return $?; }
+  rename_path "$claim/settled.$claim_settled" "$claim/settled.$claim_next" || { disk_failed "$claim"; return $?; }
   [ "$claim_new" = 0 ] || bulk_log release "$claim_new"
   claim_settled=$claim_next
   # Remove the mark only when settled.OFFSET, which says the same, is synced

@@ -12,7 +12,7 @@ bulk_push() {
   owner_read
   bulk_stage=$q/tmp/$owner.$nonce
   trap_stop bulk_stopped
-  mkdir "$bulk_stage" 2>/dev/null || { disk_failed "$q/tmp" "queue '$queue'"; return $?; }
+  mkdir "$bulk_stage" 2>/dev/null || { disk_failed "$q/tmp"; return $?; }
   bulk_write "$1" && { [ "$bulk_count" = 0 ] || bulk_commit; }
   bulk_code=$?
   [ -z "$lock_held" ] || unlock_queue
@@ -33,14 +33,14 @@ bulk_stopped() {
 bulk_write() {
   {
     if [ -n "${push_length:-}" ]; then
-      head -c "$push_length" >"$bulk_stage/raw" || { disk_failed "$bulk_stage" "queue '$queue'"; return $?; }
+      head -c "$push_length" >"$bulk_stage/raw" || { disk_failed "$bulk_stage"; return $?; }
       measure -c "$bulk_stage/raw" || return $?
       [ "$measured" = "$push_length" ] || { input_ended || return $?; why="fewer bytes than the $push_length announced"; return 65; }
       bulk_encode "$1" <"$bulk_stage/raw" && rm -f "$bulk_stage/raw" 2>/dev/null
     else
       bulk_encode "$1"
     fi
-  } 2>/dev/null >"$bulk_stage/lines" || { disk_failed "$bulk_stage" "queue '$queue'"; return $?; }
+  } 2>/dev/null >"$bulk_stage/lines" || { disk_failed "$bulk_stage"; return $?; }
   [ -n "${push_length:-}" ] || door_whole '' || return $?
   measure -l "$bulk_stage/lines" || return $?
   bulk_count=$measured
@@ -79,7 +79,7 @@ bulk_write() {
   case $? in
   0) ;;
   65) why="a message is over the limit of $FLATQ_MOST_BYTES: nothing is stored"; return 65 ;;
-  *) disk_failed "$bulk_stage" "queue '$queue'"; return $? ;;
+  *) disk_failed "$bulk_stage"; return $? ;;
   esac
   rm -f "$bulk_stage/lines" 2>/dev/null
   bulk_last=${bulk_said%% *} bulk_size=${bulk_said##* } bulk_bytes=${bulk_said#* }
@@ -88,7 +88,7 @@ bulk_write() {
   bulk_last=$unpadded
   unpad "$ids_first"
   bulk_first=$unpadded
-  bulk_whole || { disk_failed "$bulk_stage" "queue '$queue'"; return $?; }
+  bulk_whole || { disk_failed "$bulk_stage"; return $?; }
   sync_many "$bulk_stage" || return $?
 }
 
@@ -102,7 +102,7 @@ bulk_blocks() {
     set -- "$@" "$bulk_stage/$bulk_priority.$padded"
     bulk_block=$((bulk_block + 1))
   done
-  mkdir "$@" 2>/dev/null || disk_failed "$bulk_stage" "queue '$queue'"
+  mkdir "$@" 2>/dev/null || disk_failed "$bulk_stage"
 }
 
 # bulk_whole - check that the stage holds as many bytes as were to be written, since some awks do not notice a full disk
@@ -211,7 +211,7 @@ bulk_commit() {
   push_enter || return $?
   for bulk_path in "$bulk_stage"/*; do
     bulk_block=$q/queue/${bulk_path##*/}
-    bulk_enter || { disk_failed "$q/queue" "queue '$queue'"; return $?; }
+    bulk_enter || { disk_failed "$q/queue"; return $?; }
     sync_paths "$bulk_block" "$q/queue" || return $?
   done
   # A few messages are cheaper as single ones

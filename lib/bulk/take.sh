@@ -68,7 +68,7 @@ batch_new() {
 # batch_make - create a new batch of ours in out/
 batch_make() {
   batch_new
-  mkdir "$q/out/$batch" 2>/dev/null 9>&9 || disk_failed "$q/out" "queue '$queue'"
+  mkdir "$q/out/$batch" 2>/dev/null 9>&9 || disk_failed "$q/out"
 }
 
 # bulk_singles MOST - take single messages of bulk_place that come before all messages elsewhere. 75: look again
@@ -120,7 +120,7 @@ bulk_flats() {
   fi
   batch_make || return $?
   # shellcheck disable=SC2086 # names without blanks
-  (cd "$q/queue/$bulk_block" && exec mv -f $bulk_names "$q/out/$batch/" 9>&9) 2>/dev/null || { disk_failed "$q/out" "queue '$queue'"; return $?; }
+  (cd "$q/queue/$bulk_block" && exec mv -f $bulk_names "$q/out/$batch/" 9>&9) 2>/dev/null || { disk_failed "$q/out"; return $?; }
   for bulk_path in "$q/queue/$bulk_block"/*; do
     [ -e "$bulk_path" ] || rmdir "$q/queue/$bulk_block" 2>/dev/null
     break
@@ -280,7 +280,7 @@ bulk_log() {
 # bulk_settle - settle the batch under the lock. A process that puts batches back holds the lock too, so it sees the marker
 bulk_settle() {
   expect_path "$q/out/$batch" "queue '$queue': what was taken is no longer yours" || return $?
-  file_mark "$q/done/$batch" || { disk_failed "$q/done" "queue '$queue'"; return $?; }
+  file_mark "$q/done/$batch" || { disk_failed "$q/done"; return $?; }
   sweep_names=$batch
   sweep_these
 }

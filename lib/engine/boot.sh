@@ -149,7 +149,7 @@ queue_make() {
     { mkdir "$q/wal" 2>/dev/null || [ -d "$q/wal" ]; } || { queue_make_failed; return $?; }
   sync_paths "$q" "$FLATQ_DIR" || return $?
   # A verb that sees the lock knows that the places are synced
-  { true >>"$q/lock"; } 2>/dev/null || disk_failed "$q" "queue '$queue'"
+  { true >>"$q/lock"; } 2>/dev/null || disk_failed "$q"
 }
 
 # queue_make_failed - return 69 if a drop removed what we just made: then mkdir missed a directory, or succeeded and there is none
@@ -160,7 +160,7 @@ queue_make_failed() {
   '') absent "$q/fold" || absent "$q/wal" ;;
   *) false ;;
   esac && absent "$q/lock" && { why="queue '$queue' is gone"; return 69; }
-  disk_failed "$FLATQ_DIR" "queue '$queue'"
+  disk_failed "$FLATQ_DIR"
 }
 
 # lock_spool - wait for the spool's lock, on descriptor 8

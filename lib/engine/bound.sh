@@ -300,7 +300,7 @@ key_enter() {
   key_code=$?
   set +C
   # The key's message has left the queue: take the key over. A key that was not seen, and is there, may be another message's (R1)
-  [ $key_code -eq 0 ] || { [ -n "$key_seen" ] && file_put "keys/$slip_key" "$id"; } || disk_failed "$q/keys" "queue '$queue'"
+  [ $key_code -eq 0 ] || { [ -n "$key_seen" ] && file_put "keys/$slip_key" "$id"; } || disk_failed "$q/keys"
 }
 
 # key_confirm - confirm the key. If this cannot be written, the next push with the key looks for the message itself

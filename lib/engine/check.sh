@@ -60,7 +60,7 @@ boot_markers() {
     { there[field[2]] = 1 }
     END { if (!whole) exit 74; for (name in marker) if (marker[name] in there) print name; print "end" }' 2>/dev/null) && capture "$boot_wrong" || { why="queue '$queue': cannot be checked"; return 74; }
   for boot_marker in $captured; do
-    ! slip_parse "$boot_marker" || rm -f "$q/done/$boot_marker" 2>/dev/null 9>&9 || { disk_failed "$q/done" "queue '$queue'"; return $?; }
+    ! slip_parse "$boot_marker" || rm -f "$q/done/$boot_marker" 2>/dev/null 9>&9 || { disk_failed "$q/done"; return $?; }
   done
 }
 
@@ -196,7 +196,7 @@ check_body() {
     flat_parse "${check_path##*/}" || return 0
   done
   if [ -n "$check_boot" ] || push_unmade "$1"; then
-    rm -f "$q/body/$1" 9>&9 2>/dev/null || { disk_failed "$q/body" "queue '$queue'"; return $?; }
+    rm -f "$q/body/$1" 9>&9 2>/dev/null || { disk_failed "$q/body"; return $?; }
     check_say "queue '%s': what a killed push left of %s was removed" "$queue" "$1"
   else
     # RACE: its push may be at work, or its message may be large and settled meanwhile
@@ -224,7 +224,7 @@ check_flats() {
     # New names, which no other member of a group can guess. CRASH: a killed doctor may have set the bad lines aside, and moved no file yet
     nonce_read
     check_aside=$q/tmp/strange.$nonce.$check_name check_new=$q/tmp/flat.$nonce
-    check_part 1 "$check_aside" && check_part 2 "$check_new" || { disk_failed "$q/tmp" "queue '$queue'"; return $?; }
+    check_part 1 "$check_aside" && check_part 2 "$check_new" || { disk_failed "$q/tmp"; return $?; }
     sync_paths "$check_new" "$check_aside" "$q/tmp" || return $?
     check_whole "$check_path" "$check_new" "$check_aside" && measure -l "$check_new" ||
       { rm -f "$check_new" "$check_aside" 2>/dev/null 9>&9; return 74; }
@@ -239,7 +239,7 @@ check_flats() {
           rename_path "$check_path" "${check_path%/*}/$flat_priority.$flat_first.$flat_last.$check_good.$flat_tries.$flat_nonce"; }
     else
       rm -f "$check_path" 9>&9 2>/dev/null
-    fi || { disk_failed "$q/queue" "queue '$queue'"; return $?; }
+    fi || { disk_failed "$q/queue"; return $?; }
     sync_paths "${check_path%/*}" || return $?
   done
 }
@@ -319,7 +319,7 @@ check_keys() {
     esac
     if [ "$check_how" = yes ]; then
       file_put "keys/$check_key" "$check_word
-yes" || { disk_failed "$q/keys" "queue '$queue'"; return $?; }
+yes" || { disk_failed "$q/keys"; return $?; }
       continue
     fi
     is_number "$check_word" 999999999999 || number=0

@@ -108,7 +108,7 @@ tmp_sweep() {
 tmp_remove() {
   (
     cd -P "$FLATQ_DIR" && tmp_home=$PWD && cd -P "$q/tmp" && [ "$PWD" = "${tmp_home%/}/${q##*/}/tmp" ] && exec rm -rf "$@" 9>&9
-  ) 2>/dev/null || disk_failed "$q/tmp" "queue '$queue'"
+  ) 2>/dev/null || disk_failed "$q/tmp"
 }
 
 # log_rotate - rename a log of over a MiB to log.TIME, and keep the ten newest

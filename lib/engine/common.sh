@@ -89,10 +89,11 @@ shell_reset() {
   esac
 }
 
-# disk_failed DIRECTORY WHAT - after a failed write below DIRECTORY, set `why` and return 77 if permissions are missing, 69 if the
-# queue was dropped meanwhile, else 74
+# disk_failed DIRECTORY [WHAT] - after a failed write below DIRECTORY, set `why` to WHAT (else the queue) and the reason; return 77 if permissions are missing,
+# 69 if the queue was dropped meanwhile, else 74
 disk_failed() {
   need engine/disk
+  [ $# -gt 1 ] || set -- "$1" "queue '$queue'"
   disk_reason "$1"
   why="$2: $reason"
   case $reason in

@@ -110,7 +110,7 @@ fold_some() {
   set -- $fold_names
   fold_path=${1%"${1#???????????????????????}"}
   fold_path=$q/fold/$fold_path.$nonce
-  mkdir "$fold_path" 2>/dev/null 9>&9 || { disk_failed "$q/fold" "queue '$queue'"; return $?; }
+  mkdir "$fold_path" 2>/dev/null 9>&9 || { disk_failed "$q/fold"; return $?; }
   # RACE: mv reports slips that were handed out since the listing, and goes on
   (cd "$q/wal" && exec mv -f "$@" "$fold_path/" 2>/dev/null 9>&9) || :
   fold_finish "$fold_path" new
@@ -125,12 +125,12 @@ fold_finish() {
   if [ -z "$fold_at" ]; then
     names_in "$1" || return $?
     # The run seems empty: only rmdir proves that it is
-    [ -n "$names" ] || { rmdir "$1" 2>/dev/null 9>&9 || disk_failed "$q/fold" "queue '$queue'"; return $?; }
+    [ -n "$names" ] || { rmdir "$1" 2>/dev/null 9>&9 || disk_failed "$q/fold"; return $?; }
     fold_committed=
     # shellcheck disable=SC2086 # names without blanks
     if ! fold_write "$1" $names; then
       [ -z "$fold_committed" ] || return 74
-      rename_path "$1" "$q/head/${1##*/}" || disk_failed "$q/head" "queue '$queue'"
+      rename_path "$1" "$q/head/${1##*/}" || disk_failed "$q/head"
       return $?
     fi
   else
@@ -164,12 +164,12 @@ fold_remove() {
   done
   # shellcheck disable=SC2086 # names without blanks
   { (cd "$q/body" && exec rm -f $fold_bodies 9>&9) && (cd "$fold_run" && exec rm -f "$@" 9>&9); } 2>/dev/null ||
-    { disk_failed "$q/fold" "queue '$queue'"; return $?; }
+    { disk_failed "$q/fold"; return $?; }
   if ! rmdir "$fold_run" 2>/dev/null 9>&9; then
     # Slips that are left are in no flat file: they go forward
     names_in "$fold_run" || return $?
     nonce_read
-    rename_path "$fold_run" "$q/head/$run.$nonce" || { disk_failed "$q/fold" "queue '$queue'"; return $?; }
+    rename_path "$fold_run" "$q/head/$run.$nonce" || { disk_failed "$q/fold"; return $?; }
   fi
   sync_paths "$q/fold" || return $?
 }
@@ -232,8 +232,8 @@ queue_unfold() {
   unfold_stage=$q/tmp/$run
   # Remove runs in head/ that are empty
   rmdir "$q"/head/* 2>/dev/null
-  mkdir "$unfold_stage" 2>/dev/null 9>&9 || { disk_failed "$q/tmp" "queue '$queue'"; return $?; }
-  [ -z "$spool_shared" ] || unfold_clear || { disk_failed "$q/body" "queue '$queue'"; return $?; }
+  mkdir "$unfold_stage" 2>/dev/null 9>&9 || { disk_failed "$q/tmp"; return $?; }
+  [ -z "$spool_shared" ] || unfold_clear || { disk_failed "$q/body"; return $?; }
   unfold_lines=$(FLATQ_BODY=$q/body FLATQ_STAGE=$unfold_stage FLATQ_TRIES=$flat_tries awk '
       BEGIN { FS = "\t" }
       # Refuse anything but names and base64: it could be a path to another place, or code
@@ -259,7 +259,7 @@ queue_unfold() {
     return $unfold_code
   fi
   sync_many "$unfold_stage" &&
-    rename_path "$unfold_from" "$q/unfold/$1" || { disk_failed "$q/unfold" "queue '$queue'"; return $?; }
+    rename_path "$unfold_from" "$q/unfold/$1" || { disk_failed "$q/unfold"; return $?; }
   sync_paths "$q/unfold" "$q/queue/$flat_block" || return $?
   unfold_finish "$1"
 }
@@ -293,7 +293,7 @@ unfold_undo() {
   done
   # shellcheck disable=SC2086 # names without blanks
   { [ -z "$undo_bodies" ] || (cd "$q/body" && exec rm -f $undo_bodies 9>&9) 2>/dev/null; } && rm -rf "$1" 2>/dev/null 9>&9 ||
-    disk_failed "$q/tmp" "queue '$queue'"
+    disk_failed "$q/tmp"
 }
 
 # unfold_whole - check that all bodies together are as long as in the flat file, since some awks do not notice a full disk
@@ -317,7 +317,7 @@ unfold_finish() {
   flat_parse "$1" && [ ! -d "$q/unfold/$1" ] && [ ! -h "$q/unfold/$1" ] || { set_aside "unfold/$1"; return $?; }
   [ -d "$q/head/$run" ] || rename_path "$q/tmp/$run" "$q/head/$run" || { unfold_lost "$1" || return $?; return 0; }
   sync_paths "$q/head" "$q/tmp" || return $?
-  rm -f "$q/unfold/$1" 9>&9 2>/dev/null && sync_paths "$q/unfold" || { disk_failed "$q/unfold" "queue '$queue'"; return $?; }
+  rm -f "$q/unfold/$1" 9>&9 2>/dev/null && sync_paths "$q/unfold" || { disk_failed "$q/unfold"; return $?; }
   for unfold_rest in "$q/queue/$flat_block"/*; do
     [ -e "$unfold_rest" ] || rmdir "$q/queue/$flat_block" 2>/dev/null
     return 0
@@ -326,7 +326,7 @@ unfold_finish() {
 
 # unfold_lost FLAT - if it is proved that the messages of the flat file are neither in tmp/ nor in head/, set the file aside: no unfold leaves that
 unfold_lost() {
-  names_in "$q/head" && ! named "$run" && names_in "$q/tmp" && ! named "$run" && set_aside "unfold/$1" || disk_failed "$q/head" "queue '$queue'"
+  names_in "$q/head" && ! named "$run" && names_in "$q/tmp" && ! named "$run" && set_aside "unfold/$1" || disk_failed "$q/head"
 }
 
 part='engine/fold'

@@ -25,7 +25,7 @@ ids_next() {
         ids_code=$?
         exec 8>&-
         # RACE: a checkpoint may have removed the range while it was empty
-        [ $ids_code -eq 0 ] && [ -e "$journal" ] || { [ -d "$range" ] || break; disk_failed "$range" "queue '$queue'"; return $?; }
+        [ $ids_code -eq 0 ] && [ -e "$journal" ] || { [ -d "$range" ] || break; disk_failed "$range"; return $?; }
         [ "$id" = 0 ] || return 0
         # Skip 0: no message has that id
         ids_end

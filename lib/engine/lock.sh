@@ -7,7 +7,7 @@ need engine/spool
 lock_queue() {
   # Without `command`, a failed exec would end the shell. Open it for reading too, or yash could not read from it (queue_there)
   { command exec 9<>"$q/lock"; } 2>/dev/null ||
-    { need engine/proof; queue_there || return $?; disk_failed "$q" "queue '$queue'"; return $?; }
+    { need engine/proof; queue_there || return $?; disk_failed "$q"; return $?; }
   lock_held=1
   flock 9 9>&9 2>/dev/null || { unlock_queue; why='flock is missing or failed: install it (apk add flock)'; return 70; }
   # RACE: another process may have dropped the queue, and created a new one of the same name, meanwhile
@@ -25,7 +25,7 @@ lock_recover() {
   lock_left=
   if [ -e "$q/dropping" ]; then
     need engine/boot
-    queue_make && rm -f "$q/dropping" 2>/dev/null 9>&9 || { disk_failed "$q" "queue '$queue'"; return $?; }
+    queue_make && rm -f "$q/dropping" 2>/dev/null 9>&9 || { disk_failed "$q"; return $?; }
   fi
   for lock_place in fold unfold; do
     place_first "$lock_place" || return $?

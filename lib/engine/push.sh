@@ -65,7 +65,7 @@ push_body() {
   set -C
   # base64 leaves the shared file offset at the end of what it wrote: so its size needs no process
   { push_begun=1 && body_encode "$1" && { read -r push_pos push_encoded <"$FLATQ_PROC/self/fdinfo/1" || push_encoded=''; } && printf '\n'; } \
-    2>/dev/null >"$q/body/$slip_id" || { set +C; [ "$push_begun" != new ] || push_begun=''; disk_failed "$q/body" "queue '$queue'"; return $?; }
+    2>/dev/null >"$q/body/$slip_id" || { set +C; [ "$push_begun" != new ] || push_begun=''; disk_failed "$q/body"; return $?; }
   set +C
   if [ ! -e "$q/body/$slip_id" ]; then
     # body_encode removed the body, or a drop did
@@ -156,7 +156,7 @@ push_slip() {
     drop_wait && continue
     [ $? -ne 69 ] || return 69
     # RACE: another verb removes an empty directory of delayed/ when it is due
-    [ "$push_delay" != 0 ] && [ ! -d "$push_place" ] || { disk_failed "$push_place" "queue '$queue'"; return $?; }
+    [ "$push_delay" != 0 ] && [ ! -d "$push_place" ] || { disk_failed "$push_place"; return $?; }
   done
   push_made=1
   push_act_on_signal

@@ -151,7 +151,7 @@ sweep_these() {
       sync_paths "$q/out" "$q/keys" &&
       { [ -z "$sweep_bodies" ] || (cd "$q/body" && exec rm -f $sweep_bodies 9>&9) 2>/dev/null; } &&
       (cd "$q/done" && exec rm -f $sweep_names 9>&9) 2>/dev/null
-  } || disk_failed "$q/done" "queue '$queue'"
+  } || disk_failed "$q/done"
 }
 
 # sweep_key - remove the key of a settled message, if the key still belongs to it

@@ -123,7 +123,7 @@ slip_move() {
   need engine/proof
   there "$slip_path"
   slip_code=$?
-  [ $slip_code -ne 0 ] || { disk_failed "${1%/*}" "queue '$queue'"; return $?; }
+  [ $slip_code -ne 0 ] || { disk_failed "${1%/*}"; return $?; }
   [ $slip_code -eq 1 ] || return $slip_code
   why="queue '$queue': message $id is no longer yours"
   return 66

@@ -122,7 +122,7 @@ take_found() {
   wal | head/*)
     take_slip && return 0
     # RACE: another process was faster; or a drop is at work, which has removed out/, and puts it back before it ends
-    [ ! -e "$q/$scan_place/$scan_name" ] && [ ! -h "$q/$scan_place/$scan_name" ] || { need engine/lock; drop_wait; } || { disk_failed "$q/out" "queue '$queue'"; return $?; } ;;
+    [ ! -e "$q/$scan_place/$scan_name" ] && [ ! -h "$q/$scan_place/$scan_name" ] || { need engine/lock; drop_wait; } || { disk_failed "$q/out"; return $?; } ;;
   *) need engine/lock; under_lock take_unfold || return $? ;;
   esac
   return 66
@@ -241,7 +241,7 @@ taken_settle() {
   esac
   # If the disk has no room for another name, rename: that needs none
   if [ -z "$taken_marked" ] && ! rename_path "$q/out/$taken" "$q/done/$taken"; then
-    [ ! -e "$q/out/$taken" ] || { disk_failed "$q/done" "queue '$queue'"; return $?; }
+    [ ! -e "$q/out/$taken" ] || { disk_failed "$q/done"; return $?; }
     why="queue '$queue': message $id is no longer yours"
     return 66
   fi

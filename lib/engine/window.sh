@@ -14,7 +14,7 @@ window_make() {
   while [ ! -d "$place" ]; do
     # Without -p, so that nothing of a dropped queue is created again. RACE: another verb removes empty ones, the first before we make the second
     mkdir "${place%/*}" "$place" 2>/dev/null || [ -d "$place" ] || [ ! -d "${place%/*}" ] && [ ${#window_tries} -lt 5 ] ||
-      { disk_failed "${place%/*/*}" "queue '$queue'"; return $?; }
+      { disk_failed "${place%/*/*}"; return $?; }
     window_tries=1$window_tries
   done
   [ -z "$spool_shared" ] || no_links "${place%/*}" "$place"

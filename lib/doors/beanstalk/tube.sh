@@ -94,7 +94,7 @@ tube_pause() {
   clock_read
   clock_add "$1" "$now"
   need engine/lock
-  file_put paused "$later $boot $1" || disk_failed "$q" "queue '$queue'"
+  file_put paused "$later $boot $1" || disk_failed "$q"
 }
 
 # jobs_add - enter the job that was just handed out in `jobs`, and drop an older entry for it, whose time is over
