@@ -9,6 +9,7 @@ import operator
 import os
 import re
 import signal
+import stat
 import subprocess
 import tempfile
 import threading
@@ -50,6 +51,20 @@ def _installed() -> Iterator[Path]:
             # The wrapper that `make install` writes; else a link to the verb itself
             match = re.match(rb"#!/bin/sh\nexec '(.+)/flatq' ", path.read_bytes())
             yield Path(os.fsdecode(match[1])) if match else path.resolve().parent
+
+
+@contextlib.contextmanager
+def private(spool: str) -> Iterator[None]:
+    """The mode for new files, as the verbs choose it: in a spool with the set-gid bit, the group may use them."""
+    try:
+        shared = os.stat(spool).st_mode & stat.S_ISGID
+    except OSError:
+        shared = 0
+    before = os.umask(0o007 if shared else 0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def syncs(spool: str = "") -> bool:

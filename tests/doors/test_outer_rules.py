@@ -1,6 +1,7 @@
 """Rules of the worker and the doors. Each test causes one fault: a process of a pipe fails or is killed, a step fails, input would cost much, a
 client is gone. A stub in PATH, strace or SIGSTOP causes the fault, at exactly the moment that matters."""
 
+import contextlib
 import hashlib
 import os
 import re
@@ -628,26 +629,33 @@ def test_the_line_door_waits_an_hour_at_most(shell, flatq, tmp_path):
     assert process.wait(20) == 66
 
 
-@pytest.mark.parametrize("shell", ["dash", "bash"], indirect=True)
-@pytest.mark.parametrize("killed", ["second", "parent"])
-def test_one_of_several_doors_is_killed(flatq, stub, killed):
-    """Without setpriv, which would end them with their parent, the doors look for their parent themselves."""
-    stub("setpriv", "exit 1")
+@contextlib.contextmanager
+def two_doors(flatq):
+    """A launch of two doors. If one of its processes is killed, all end."""
     need("ncat")
     ports = free(), free()
     process = flatq.start("./launch", "line", "-k", "-p", str(ports[0]), "beanstalk", "-p", str(ports[1]), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_for(lambda: all(map(listening, ports)), "the doors")
+        yield process
+        process.wait(20)
+        wait_for(lambda: not carriers(flatq.spool), "the end of all", seconds=20)
+    finally:
+        end_launches(flatq.spool, process)
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"], indirect=True)
+@pytest.mark.parametrize("killed", ["second", "parent"])
+def test_one_of_several_doors_is_killed(flatq, stub, killed):
+    """Without setpriv, which would end them with their parent, the doors look for their parent themselves."""
+    stub("setpriv", "exit 1")
+    with two_doors(flatq) as process:
         if killed == "parent":
             process.kill()
         else:
             words = {pid: words_of(pid).split(b"\0") for pid in children(process.pid)}
             second, = (pid for pid in words if b"beanstalk" in words[pid] and b"line" not in words[pid])
             os.kill(second, signal.SIGKILL)
-        process.wait(20)
-        wait_for(lambda: not carriers(flatq.spool), "the end of all", seconds=20)
-    finally:
-        end_launches(flatq.spool, process)
 
 
 @pytest.mark.parametrize("shell, keep", [("dash", "-k"), ("bash", "-k"), ("dash", "-i30"), ("bash", "-i30")], indirect=["shell"])
@@ -813,19 +821,11 @@ def test_a_killed_launch_whose_number_another_process_has(flatq, stranger):
 @pytest.mark.parametrize("shell", ["dash", "bash"], indirect=True)
 def test_one_of_several_doors_whose_number_another_process_has(flatq, stranger):
     """One of several doors is killed. The others end, and the process that has its number now does not."""
-    need("ncat")
-    ports = free(), free()
-    process = flatq.start("./launch", "line", "-k", "-p", str(ports[0]), "beanstalk", "-p", str(ports[1]), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        wait_for(lambda: all(map(listening, ports)), "the doors")
+    with two_doors(flatq) as process:
         door = next(pid for pid in children(process.pid) if b"--parent" in words_of(pid))
         os.kill(door, signal.SIGKILL)
         other = stranger(door)
-        process.wait(20)
-        wait_for(lambda: not carriers(flatq.spool), "the end of all", seconds=20)
-        assert other.poll() is None
-    finally:
-        end_launches(flatq.spool, process)
+    assert other.poll() is None
 
 
 def test_the_guard_looks_at_some_of_many(shell, flatq):

@@ -5,18 +5,16 @@ A place is a queue's name (local.py); HOST:PORT/NAME, behind a line door, or ssh
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import hashlib
 import os
-import stat
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import IO
 
 from ..errors import Busy, Denied, Disk, Error, Full, Invalid, TimedOut, Unreachable
-from ..verbs import syncs
+from ..verbs import private, syncs
 
 #: Errors that pass when an end comes back, or has room again
 PASSING = (Unreachable, Full, Busy, TimedOut, Disk)
@@ -117,7 +115,7 @@ class Note:
         directory = os.path.join(spool, ".shovel")
         self.place, self.spool = place, spool
         try:
-            with _private(spool):
+            with private(spool):
                 os.makedirs(directory, exist_ok=True)
                 # In a group's spool, another member may have made a link of either name
                 there = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -174,17 +172,6 @@ class Note:
     def close(self) -> None:
         """Let another one have it."""
         self.file.close()
-
-
-@contextlib.contextmanager
-def _private(spool: str) -> Iterator[None]:
-    """The mode for new files, as the verbs choose it: in a spool with the set-gid bit, the group may use them."""
-    shared = os.path.isdir(spool) and os.stat(spool).st_mode & stat.S_ISGID
-    before = os.umask(0o007 if shared else 0o077)
-    try:
-        yield
-    finally:
-        os.umask(before)
 
 
 def _failed(place: str, error: OSError) -> Error:

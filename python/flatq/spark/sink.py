@@ -62,20 +62,6 @@ def sync(path: str, spool: str = "") -> None:
         os.sync()
 
 
-@contextlib.contextmanager
-def private(spool: str) -> Iterator[None]:
-    """New files are only for users of the spool."""
-    try:
-        group = os.stat(spool).st_mode & 0o2000
-    except FileNotFoundError:
-        group = 0
-    before = os.umask(0o007 if group else 0o077)
-    try:
-        yield
-    finally:
-        os.umask(before)
-
-
 def whole(given: Mapping[str, str], name: str, usual: int) -> int:
     """The value of an option that is a whole number."""
     text = given.get(name, str(usual))
@@ -167,7 +153,7 @@ class Sink:
         top = os.path.join(self.top(job), stage)
         ids, nonce = Ids(self.spool), uuid.uuid4().hex[:12]
         sizes: dict[str, list[int]] = {}
-        with private(self.spool):
+        with verbs_module().private(self.spool):
             for batch in batches:
                 if batch.num_rows:
                     self.write(top, batch, ids, nonce, sizes)
@@ -209,7 +195,7 @@ class Sink:
         top = self.top(job)
         if not any(message.stage for message in staged) and not os.path.exists(top):
             return
-        with private(self.spool):
+        with verbs_module().private(self.spool):
             os.makedirs(top, exist_ok=True)
             with alone(top):
                 self.decide(top, job, staged, batch)
