@@ -111,7 +111,6 @@ pid_words() {
   return 1
 }
 
-# pid_file_remove - remove the pid file, at the end
 pid_file_remove() {
   trap - EXIT
   [ -n "$work_pid_file" ] && lock_spool || return 0

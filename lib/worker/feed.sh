@@ -21,7 +21,6 @@ feed_prepare() {
   feed_open=1
 }
 
-# feed_close - close the pipe for reports
 feed_close() {
   feed_open=
   exec 8<&-

@@ -44,7 +44,6 @@ work_retry_later() {
   message_release '' "$work_pause"
 }
 
-# work_bury - bury the message with work_reason
 work_bury() {
   message_bury '' "$work_reason" && work_say "$work_reason, buried" && work_count_one buried
 }

@@ -92,7 +92,6 @@ work_stop() {
 work_finish() {
   work_trapped=1 work_noted=1 take_stop=1 work_pass=1
   $work_on_signal
-  # If we wait for a message, end the wait
   ${wait_sleeper:+work_finish_wait}
 }
 

@@ -106,7 +106,6 @@ timer_arm() {
   watchdog_tell_job
 }
 
-# sleeper_start SECONDS - start a sleeper
 sleeper_start() {
   sleeper_run "$1" &
   timer_pids="$timer_pids $!"

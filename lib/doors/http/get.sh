@@ -64,7 +64,6 @@ get_take() {
   [ -z "$take_stop" ] || { door_gone=gone; exit 74; }
 }
 
-# get_send - send what was taken
 get_send() {
   if has max; then
     say_head 200 "$get_bytes" text/plain

@@ -19,13 +19,11 @@ group_name() {
   [ ${#group} -le 200 ] || { sum_of sha1sum printf %s "$group" && group="\$sha1\$$sum"; }
 }
 
-# groups_all - set `groups` to the names of all groups
 groups_all() {
   groups=
   each_queue groups_add
 }
 
-# groups_add NAME - add the queue to `groups`
 groups_add() {
   groups="$groups $1"
 }

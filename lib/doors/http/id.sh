@@ -80,7 +80,6 @@ cipher() {
   done
 }
 
-# decipher - decrypt word_0 and word_1
 decipher() {
   for secret_word in $secret_back; do
     word=$(((word_1 - (((word_0 << 4 ^ word_0 >> 5 & 134217727) + word_0) ^ secret_word)) & 4294967295))
@@ -101,7 +100,6 @@ uuid_add() {
   done
 }
 
-# uuid_done - insert the dashes
 uuid_done() {
   uuid_rest=${uuid#????????}
   uuid_text=${uuid%"$uuid_rest"} uuid=$uuid_rest
