@@ -42,6 +42,12 @@ def held(hold):
     return int((hold / "pid").read_text())
 
 
+def working(flatq, hold, *options):
+    """A worker, and the process id of its command, which waits until it may go on."""
+    process = flatq.start("work", *options, "--", "sh", "-c", HOLD, "sh", hold)
+    return process, held(hold)
+
+
 def group_left(pgid):
     """The processes of a process group. Each command has its own group."""
     return processes.left(processes.GROUP, pgid)
@@ -306,8 +312,7 @@ def test_a_command_that_goes_away_meanwhile(flatq, tmp_path):
 
 def test_the_lease_is_renewed(shell, flatq, spool, hold, clock):
     push(flatq, b"x")
-    process = flatq.start("work", "-w", "0", "-t", "60", "--", "sh", "-c", HOLD, "sh", hold)
-    pid = held(hold)
+    process, pid = working(flatq, hold, "-w", "0", "-t", "60")
     clock.shows(pid)
     for _ in range(4):  # longer than the first lease
         before = lies(spool)["out"]
@@ -337,8 +342,7 @@ def test_a_message_without_a_lease_gets_one(flatq, spool, hold, clock):
 def test_who_has_lost_the_lease_stops(shell, flatq, hold, spool):
     """The worker hears of it in a trap. There, a `return` without a number means another status in bash, mksh and yash (R11)."""
     push(flatq, b"x")
-    process = flatq.start("work", "-w", "0", "-t", "1", "--", "sh", "-c", HOLD, "sh", hold)
-    pid = held(hold)
+    process, pid = working(flatq, hold, "-w", "0", "-t", "1")
     process.send_signal(signal.SIGSTOP)
     assert pop(flatq, "-w", "60") == b"x"
     process.send_signal(signal.SIGCONT)
@@ -373,8 +377,7 @@ def fed(process, pid):
 def test_the_first_signal_lets_the_job_end(shell, flatq, spool, hold, number):
     push(flatq, b"first")
     push(flatq, b"second")
-    process = flatq.start("work", "--", "sh", "-c", HOLD, "sh", hold)
-    pid = held(hold)
+    process, pid = working(flatq, hold)
     wait_for(lambda: fed(process, pid), "the command has its message")
     process.send_signal(number)
     wait_for(lambda: not pending(process.pid), "the signal is taken")
@@ -438,8 +441,7 @@ def test_a_signal_to_the_whole_group_cuts_no_message(flatq, spool, hold):
 def test_a_signal_that_is_not_for_the_worker_ends_no_job(shell, flatq, spool, hold, jobs):
     """The signal ends the `wait` of the worker's shell. The worker must not take the command, which goes on, for dead."""
     push(flatq, b"first")
-    process = flatq.start("work", "-j", jobs, "-w", "0", "-d", "0", "--", "sh", "-c", HOLD, "sh", hold)
-    pid = held(hold)
+    process, pid = working(flatq, hold, "-j", jobs, "-w", "0", "-d", "0")
     worker = parent_of(pid)
     wait_for(lambda: fed(process, pid), "the command has its message")
     for number in [signal.SIGPIPE] if jobs == "1" else [signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE]:
@@ -551,8 +553,7 @@ def strike_sleeper(process, number):
 def test_a_struck_sleeper_is_replaced(shell, flatq, spool, hold, number):
     """The lease is still renewed, so no other consumer gets the message while the command runs."""
     push(flatq, b"x")
-    process = flatq.start("work", "-t", "1", "-n", "1", "--", "sh", "-c", HOLD, "sh", hold)
-    pid = held(hold)
+    process, pid = working(flatq, hold, "-t", "1", "-n", "1")
     sleeper = strike_sleeper(process, number)
     touched = (spool / "default/log").read_text().count(" touch ")
     # the first renewal may have been under way before
@@ -568,8 +569,7 @@ def test_a_struck_sleeper_is_replaced(shell, flatq, spool, hold, number):
 def test_a_stopped_watchdog_goes_on(flatq, spool, hold):
     """Its pipe is full. The worker would wait in a write to it, and renew no lease."""
     push(flatq, b"x")
-    process = flatq.start("work", "-t", "1", "-n", "1", "--", "sh", "-c", HOLD, "sh", hold)
-    held(hold)
+    process, _ = working(flatq, hold, "-t", "1", "-n", "1")
     stop_and_fill(copies(process)[0])
     touched = (spool / "default/log").read_text().count(" touch ")
     # the first renewal may have been under way before
@@ -581,8 +581,7 @@ def test_a_stopped_watchdog_goes_on(flatq, spool, hold):
 
 def test_a_killed_sleeper_does_not_let_a_command_run_on(flatq, spool, hold):
     push(flatq, b"x")
-    process = flatq.start("work", "-x", "1", "-n", "1", "-d", "9", "--", "sh", "-c", HOLD, "sh", hold)
-    held(hold)
+    process, _ = working(flatq, hold, "-x", "1", "-n", "1", "-d", "9")
     strike_sleeper(process, signal.SIGKILL)
     assert b"timeout, again in 9 s" in ended(process, 0)[1]
 
@@ -644,8 +643,7 @@ def test_a_signal_is_not_for_another_process_with_the_same_number(shell, flatq, 
 def test_a_message_that_workers_die_of_is_buried(flatq, spool, hold):
     number = push(flatq, b"x")
     for _ in range(2):
-        process = flatq.start("work", "-m", "2", "--", "sh", "-c", HOLD, "sh", hold)
-        held(hold)
+        process, _ = working(flatq, hold, "-m", "2")
         process.kill()
         process.wait()
         (hold / "pid").unlink()
