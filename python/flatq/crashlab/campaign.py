@@ -22,7 +22,7 @@ from .families.trial import SECOND_VERBS, Outcome, Second, Trial
 from .gate import faults
 from .scenarios import NAMED, SCENARIOS, System
 
-KILLED, PART, WAITING = 0.15, 0.09, 0.08  # The parts that a share takes of the kills, of the faults that need a run each, and of those that wait
+KILLED, PART, WAITING = 0.1, 0.06, 0.06  # The parts that a share takes of the kills, of the faults that need a run each, and of those that wait
 Task = Callable[[], Sequence[Any]]
 Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
 
