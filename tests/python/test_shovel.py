@@ -24,7 +24,7 @@ from conftest import ROOT, chance, everything, listening, need, share, wait_for
 from engine import end_launches, on_terminal, pop, push, refused
 from servers import Beanstalkd, Redis, free, here_too, module
 
-from flatq import Busy, Denied, Disk, Empty, Internal, Invalid, NotYours, Queue, Unreachable, pressure
+from flatq import Busy, Denied, Disk, Empty, Full, Internal, Invalid, NotYours, Queue, Unreachable, pressure
 import flatq.shovel as flatq_shovel
 from flatq.shovel import Shovel, door as flatq_door, ends, line, redis as flatq_redis, source, stalk, target, tube as flatq_tube
 from flatq.shovel.ends import PASSING, Note, Parcel, Source, Taken, Target, TooLarge, way
@@ -788,6 +788,16 @@ def test_a_message_whose_answer_was_lost_behind_a_door(flatq, door, monkeypatch)
     assert any("may still be reserved" in text for text in said)
     assert Queue("back").drain(end=b"\0") == [b"0", b"1"]
     assert not list(filter(None, [note.read_text().split()[0] != "nothing" for note in (flatq.spool / ".shovel").iterdir()]))
+
+
+def test_the_error_of_a_door_writes_nothing_to_a_terminal(monkeypatch):
+    """Whoever answers there chooses the text."""
+    client = line.Client("127.0.0.1:9/there")
+    said = b"queue \x1b]0;title\x07'there'\r \xc2\x9b2J is full" + b"!" * 10_000
+    monkeypatch.setattr(client, "_exchange", lambda request, wait: b"\n%s error 75 %s\n" % (request.split(b"@")[1], said))
+    with pytest.raises(Full) as failed:
+        client.ask("push", "there")
+    assert str(failed.value).startswith("127.0.0.1:9: queue ]0;title'there' 2J is full!!!") and str(failed.value).isprintable() and len(str(failed.value)) < 300
 
 
 @pytest.mark.parametrize("failed", [line.Cut("no whole answer", 69), Disk("not written out", 74), Internal("ended without an answer", 70)])

@@ -45,7 +45,8 @@ class Client:
         mark = nonce.encode() + b" "
         refused = re.fullmatch(mark + rb"error ([0-9]{2}) (.*)", last, re.S)
         if refused and answer.endswith(b"\n"):
-            raise self._error(verb, int(refused[1]), refused[2].decode(errors="replace"))
+            # Whoever answers there must not write to a terminal here
+            raise self._error(verb, int(refused[1]), "".join(filter(str.isprintable, refused[2].decode(errors="replace")))[:200])
         if last != mark + b"ok" or not answer.endswith(b"\n"):
             raise Cut(str(cut), 69)
         return data
