@@ -222,8 +222,10 @@ take_back() {
 
 # take_stopped SIGNAL - the trap of every verb that takes: put the message back before the process ends
 take_stopped() {
+  # RACE: another signal may come. In dash and busybox, a command of a trap in which another trap runs returns the status from before the first trap
+  trap '' HUP INT TERM
   # The message is settled already: finish normally, as if the signal had come a moment later
-  [ -z "$taken" ] || [ ! -e "$q/done/$taken" ] || return 0
+  [ -z "$taken" ] || [ ! -e "$q/done/$taken" ] || { trap_stop take_stopped; return 0; }
   trap - HUP INT TERM
   take_back
   [ -z "${wait_fifo:-}" ] || { need engine/wait; wait_end; }

@@ -111,8 +111,10 @@ pid_words() {
   return 1
 }
 
+# pid_file_remove - remove the pid file, at the end; from here on, ignore signals
 pid_file_remove() {
   trap - EXIT
+  trap '' HUP INT QUIT TERM
   [ -n "$work_pid_file" ] && lock_spool || return 0
   { read -r pid_there <"$work_pid_file"; } 2>/dev/null || pid_there=
   [ "$pid_there" != "$$" ] || rm -f "$work_pid_file" 8>&8

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from conftest import chance, everything, need, share
+from conftest import LIB, chance, everything, need, share
 from engine import NO_MESSAGE, lies, push, reserve
 
 # bash runs a trap on DEBUG before each simple command, with -T in functions too. flatq uses none of these names. A shell's children count on from
@@ -100,3 +100,44 @@ def test_before_each_command(flatq, spool, verb):
         if words[0] in ("release", "delete") and not there and not done:
             flatq("delete", given[-1])
         out = out if words[0] == "reserve" else b""
+
+
+BEGUN = 'kill -TERM "$$"; set +x; echo finished'
+IN_A_TRAP = {
+    # the message is settled; its slip is being created: both signals only have to wait
+    "take_stopped": ("need engine/take; q=$1 taken=x; trap_stop take_stopped", BEGUN),
+    "push_stopped": ('eval "$(sed -n "/^push_stopped()/,/^}/p" "$lib/push")"; push_at_slip=1 push_made="" journal=$1/journal; '
+                     'push_abandon() { echo abandoned; }; trap_stop push_stopped', BEGUN),
+    # the pid file is another worker's
+    "pid_file_remove": ("need worker/daemon; lock_spool() { :; }; unlock_spool() { :; }; work_pid_file=$1/pid; trap noted=1 HUP; echo finished; "
+                        "trap pid_file_remove EXIT", "(exit 7); exit"),
+    # launch ends its ncat, which is a sleep here; a second USR1 tells it to drain
+    "stop": ('need engine/process; eval "$(sed -n "/^stop()/,/^}/p" "$lib/../launch" | sed "s/^} .*/}/")"; exec 6>"$1/guard"; sleep 100 >&- 2>&- & '
+             'launch_ncat=$! launch_seconds="" launch_seconds_started="" launch_guard="" launch_guard_started=""; guard_lives() { return 1; }; '
+             'wait() { [ "$1" != "$launch_ncat" ] || echo finished; }; end_by() { exit 7; }; trap noted=1 USR1; trap "stop TERM" TERM', BEGUN),
+}
+
+
+@pytest.mark.parametrize("name", IN_A_TRAP)
+def test_a_second_signal_in_the_trap_of_the_first(shell, flatq, tmp_path, name):
+    """In dash and busybox, a command of a trap in which another trap runs returns the status from before the first trap. The second signal comes as the
+    shell writes the line of `set -x` for a command."""
+    strace, trace = need("strace"), tmp_path / "trace"
+    (tmp_path / "done").mkdir()
+    (tmp_path / "done/x").touch()
+    (tmp_path / "pid").write_text("1\n")
+    begin, end = IN_A_TRAP[name]
+    script = f'set -u; . "$lib/engine/common.sh"; shell_reset; {begin}; exec 2>"$1/trace"; set -x; {end}'
+
+    def run(*inject):
+        trace.touch()
+        words = [strace, "-qq", "-o", tmp_path / "calls", "-P", trace, "-e", "trace=write", *inject, "--"]
+        done = subprocess.run([*words, flatq.shell, "-c", script, "sh", tmp_path], env=flatq.environment({"lib": str(LIB)}), capture_output=True, timeout=100)
+        assert (done.returncode in (0, 7), done.stdout) == (True, b"finished\n"), (inject, done, trace.read_text())
+        assert (tmp_path / "pid").exists(), (inject, trace.read_text())
+        return [line for line in (tmp_path / "calls").read_text().splitlines() if line.startswith("write(")]
+
+    lines = [number for number, line in enumerate(run(), 1) if '\\n"' in line]
+    assert len(lines) > 3
+    for number in lines:
+        run("-e", f"inject=write:signal={'USR1' if name == 'stop' else 'HUP'}:when={number}")

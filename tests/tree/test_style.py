@@ -102,6 +102,25 @@ def test_a_signal_is_only_for_a_process_that_was_asked_for(path):
     assert not [line for line in blind if not any(word in line for word in SURE)]
 
 
+# functions of traps that may decide by a status: these end the process, or do the same whichever way they decide
+TRAPPED = {"door_busy", "drain_begins", "work_stop"}
+
+
+@pytest.mark.parametrize("path", OURS, ids=name)
+def test_no_trap_decides_by_a_status(path):
+    """In dash and busybox, a command of a trap in which another signal's trap runs returns the status from before the first trap. So a trap only takes
+    notes, or ends the process, or first ends all traps."""
+    text = path.read_text()
+    bodies = re.findall(r"^ *trap ('[^']*'|\"[^\"]*\"|[^'\"\s]\S*) (?!EXIT$)", text, re.M) + re.findall(r"^ *trap_stop (\w+)", text, re.M)
+    for body in bodies:
+        commands = body.strip("'\"")
+        if re.fullmatch(r"|-|:|(\w+=\S*( |$))+|.*\bexit [0-9]+|die .*|\$1 \$trap_signal", commands) or commands.split()[0] in TRAPPED:
+            continue
+        defined, = {found for one in OURS for found in re.findall(rf"^{commands.split()[0]}\(\) \{{\n(.*?)^\}}", one.read_text(), re.M | re.S)}
+        before = re.split(r"^  trap (?:''|-) ", defined, maxsplit=1, flags=re.M)[0]
+        assert not re.search(r"^ *[^# ].*(\[ |\bcase |&&|\|\|)|^ *(if|while|until) ", before, re.M), (body, before)
+
+
 def test_options_mean_one_thing():
     values = {}
     for verb in headers.verbs():

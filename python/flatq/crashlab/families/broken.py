@@ -144,7 +144,7 @@ MUTANTS: dict[str, Mutant] = {
         (("queue_reclaim(): ! reclaim_settled || continue", ""),),
         race("settled while its owner is looked for"), (model("no second look"),)),
     "a signal puts back without a look for the marker": Mutant(
-        (('take_back(): && [ ! -e "$q/done/$taken" ]', ""), ('take_stopped(): [ -z "$taken" ] || [ ! -e "$q/done/$taken" ] || return 0', "")),
+        (('take_back(): && [ ! -e "$q/done/$taken" ]', ""), ('take_stopped(): [ -z "$taken" ] || [ ! -e "$q/done/$taken" ] || { ... }', "")),
         race("a signal behind the marker"), (model("take back looks for no marker"),)),
     "what a dead bulk taker had is put back without a try more": Mutant(
         (("batch_putback_locked(): slip_tries=$((slip_tries + 1))", ""),),
