@@ -131,7 +131,7 @@ def test_inherited_variables_decide_nothing(shell, flatq, tmp_path):
     assert len(names) > 500 and {"take_stop", "remote_mark", "FLATQ_DOOR", "ids_low"} <= names
     flatq.env["FLATQ_PYTHON"] = sys.executable  # else a script finds Python, and bash runs that script
     usual = outcomes(flatq, {})
-    for number, value in enumerate(share(f"hostile {os.path.realpath(shell)}", VALUES, 1, first=1)):
+    for number, value in enumerate(share(f"hostile {os.path.realpath(shell)}", VALUES, 1)):
         flatq.env["FLATQ_DIR"] = str(tmp_path / f"spool-{number}")
         place = tmp_path / "ran"
         other = outcomes(flatq, hostile(names, value, place))

@@ -1,12 +1,12 @@
 """Faults of calls that change nothing: failed reads (family `reads`), and faults where a process of a verb begins or ends (family `ends`).
 
-`make test` takes a share of the scenarios by the seed, and one error a call; `make test-all` takes all scenarios. A failure names its trial."""
+`make test` takes a share of the scenarios and points by the seed, and one error a call; `make test-all` takes all scenarios. A failure names its trial."""
 
 import os
 
 import pytest
 
-from conftest import everything, share
+from conftest import share
 from laboratory import trials, work  # noqa: F401
 from test_crash import PLAIN, SYSTEM, good
 
@@ -16,12 +16,10 @@ from flatq.crashlab.gate import faults
 
 OPTIONS = campaign.Options(limit=1, seed=int(os.environ["FLATQ_SEED"]), share=True)
 SLOW = {name for name in PLAIN if name.startswith(("pop -w", "push -w", "push 1 MiB", "pop 256 KiB"))}
-# this scenario takes half a minute, which `make test` cannot spare
-LONG = set() if everything() else {name for name in PLAIN if name.startswith("http: POST, ")}
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", share("reads", [name for name in PLAIN if name not in SLOW | LONG], 2))
+@pytest.mark.parametrize("name", share("reads", [name for name in PLAIN if name not in SLOW], 3))
 def test_reads_that_fail(name, work, trials):
     outcomes = campaign.unseen(SYSTEM, [name], OPTIONS, work, tuple(faults.READS))
     trials("reads", outcomes)

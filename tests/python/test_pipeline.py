@@ -17,7 +17,7 @@ import uuid
 
 import pytest
 
-from conftest import ROOT, chance, everything, left, listening, need, share, wait_for
+from conftest import ROOT, chance, left, listening, need, wait_for
 from engine import empty, push, reserve
 from servers import module
 from tables import fill, flatq_spark, java, numbers, table, unsynced  # noqa: F401 (fixtures)
@@ -619,8 +619,9 @@ def started(flatq, *words, **more):
 KILLED = [("drain", ("offsets", *["random"] * 10, "commits")), ("load", ("stage", *["random"] * 10, "entered"))]
 
 
+@pytest.mark.full
 @pytest.mark.timeout(4 * kills.PATIENCE)
-@pytest.mark.parametrize("job, points", KILLED if everything() else [(job, points[:1]) for job, points in share("killed drivers", KILLED, 1)])
+@pytest.mark.parametrize("job, points", KILLED)
 def test_killed_drivers(java, tmp_path, job, points):
     """Drivers are killed one after the other. No message is lost, and none is there twice. The crash laboratory does more of it."""
     one = kills.Trial(job, points, chance(f"killed drivers {job}").randrange(1 << 32))

@@ -22,7 +22,8 @@ from .families.trial import SECOND_VERBS, Outcome, Second, Trial
 from .gate import faults
 from .scenarios import NAMED, SCENARIOS, System
 
-KILLED, PART, WAITING = 0.1, 0.06, 0.06  # The parts that a share takes of the kills, of the faults that need a run each, and of those that wait
+UNSEEN = 25  # In a share, so many points of each fault of the families `reads` and `ends`
+KILLED, PART, WAITING = 0.08, 0.05, 0.05  # The parts that a share takes of the kills, of the faults that need a run each, and of those that wait
 Task = Callable[[], Sequence[Any]]
 Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
 
@@ -69,7 +70,11 @@ def plan(system: System, name: str, options: Options, work: Path) -> list[tuple[
     points += faults.points(struck, [fault for fault in options.faults if faults.kills(fault)], chance)
     if chance:  # If one verb waits for another, a trial mostly sleeps
         part = WAITING if NAMED[name].act[0] == "sh" else PART
-        points = [point for point in points if chance.random() < (KILLED if faults.kills(point[0]) else part)]
+        points, whole = [point for point in points if chance.random() < (KILLED if faults.kills(point[0]) else part)], points
+        for kind in faults.KINDS:  # at least one of each
+            some = [point for point in whole if point[0] in kind]
+            if some and not {*some} & {*points}:
+                points.append(chance.choice(some))
     if NAMED[name].sync == "off" or options.limit is None:
         return points
     syncs = {way: {call.seq for call in faults.number(calls, way) if call.kind == "sync"} for way in ("changes", "all", "answer")}
@@ -96,7 +101,8 @@ def one_of(options: Options) -> int | None:
 
 
 def unseen(system: System, names: Sequence[str], options: Options, work: Path, wanted: Sequence[str] = faults.UNSEEN) -> list[Outcome]:
-    """The families `reads` and `ends`: every fault of the calls that change nothing, at every point of these scenarios; `share`: one error each."""
+    """The families `reads` and `ends`: every fault of the calls that change nothing, at every point of these scenarios; `share`: one error each, at
+    so many points of each fault at most."""
     found = []
     for name in names:
         chance = random.Random(f"{options.seed} {name}") if options.share else None
@@ -106,6 +112,9 @@ def unseen(system: System, names: Sequence[str], options: Options, work: Path, w
         except RuntimeError as error:
             found.append(undisturbed(name, str(error)))
             continue
+        if chance:
+            some = [[pair for pair in points if pair[0] == fault] for fault in wanted]
+            points = [pair for pairs in some for pair in chance.sample(pairs, min(len(pairs), UNSEEN))]
         found += [replace(trial.run(Trial(name, fault, point), system, work, one_of(options)), family="reads" if fault in faults.READS else "ends")
                   for fault, point in points]
     return found
