@@ -83,7 +83,6 @@ work_leave() {
 
 # work_stop SIGNAL - the trap for a first signal: finish the job, then stop; for a second one, as work_give_back
 work_stop() {
-  work_abort=
   [ -z "$take_stop" ] || work_abort=$1
   work_finish
 }
