@@ -10,12 +10,14 @@ import pty
 import re
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
 import termios
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -798,6 +800,19 @@ def test_the_error_of_a_door_writes_nothing_to_a_terminal(monkeypatch):
     with pytest.raises(Full) as failed:
         client.ask("push", "there")
     assert str(failed.value).startswith("127.0.0.1:9: queue ]0;title'there' 2J is full!!!") and str(failed.value).isprintable() and len(str(failed.value)) < 300
+
+
+@pytest.mark.parametrize("said", [b"OK \x1b]0;title\x07", b"OK", b"OK -1", b"NONE \xc2\x9b2J" + b"!" * 10_000], ids=["escape", "short", "negative", "long"])
+def test_the_error_of_a_server_writes_nothing_to_a_terminal(said):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        client = stalk.Client("beanstalk://127.0.0.1:%d/there" % server.getsockname()[1])
+        with ThreadPoolExecutor() as pool:
+            asked = pool.submit(client.reserve, 0)
+            with server.accept()[0] as there:
+                there.sendall(said + b"\r\n")
+                with pytest.raises(Internal) as failed:
+                    asked.result(60)
+    assert str(failed.value).isprintable() and len(str(failed.value)) < 300
 
 
 @pytest.mark.parametrize("failed", [line.Cut("no whole answer", 69), Disk("not written out", 74), Internal("ended without an answer", 70)])

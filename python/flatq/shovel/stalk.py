@@ -57,7 +57,7 @@ class Client:
         words = f"put {PRIORITY if priority is None else priority} 0 {TTR if ttr is None else ttr} {len(body)}"
         reply = self._ask(words.encode() + b"\r\n" + body)
         if reply[0] in ("INSERTED", "BURIED"):
-            return int(reply[1])
+            return self._number(reply, 1)
         if reply[0] == "JOB_TOO_BIG":
             raise Invalid(f"{len(body)} bytes are too large for it", 65)
         self._strange(reply)
@@ -70,7 +70,7 @@ class Client:
             raise Empty("nothing there", 66)
         if reply[0] != "RESERVED":
             self._strange(reply)
-        number, body = int(reply[1]), self._body(int(reply[2]))
+        number, body = self._number(reply, 1), self._body(self._number(reply, 2))
         job = Job(number, body, PRIORITY, TTR, self.connections)
         about = self._about(b"stats-job %d" % number)
         job.priority, job.ttr = int(about.get("pri", PRIORITY)), int(about.get("ttr", TTR))
@@ -151,7 +151,7 @@ class Client:
             if reply[0] == "NOT_FOUND":
                 raise Busy(f"{self.place}: {words.decode()}: {reply[0]}", 75)
             self._strange(reply)
-        rows = (line.partition(":") for line in self._body(int(reply[1])).decode(errors="replace").splitlines())
+        rows = (line.partition(":") for line in self._body(self._number(reply, 1)).decode(errors="replace").splitlines())
         return {name.strip(): value.strip().strip('"') for name, mark, value in rows if mark}
 
     def _ask(self, words: bytes, wait: float = 0) -> list[str]:
@@ -160,7 +160,8 @@ class Client:
         self.socket.settimeout(wait + 15)
         self._exchange(words + b"\r\n", lambda: b"\r\n" in self.ahead)
         line, _, self.ahead = self.ahead.partition(b"\r\n")
-        return line.decode(errors="replace").split(" ")
+        # Whoever answers there must not write to a terminal here
+        return "".join(filter(str.isprintable, line.decode(errors="replace")))[:200].split(" ")
 
     def _body(self, size: int) -> bytes:
         self._exchange(b"", lambda: len(self.ahead) >= size + 2)
@@ -182,6 +183,11 @@ class Client:
             if isinstance(error, OSError):
                 raise Unreachable(f"{self.host}:{self.port}: {error.strerror or error}", 69) from None
             raise
+
+    def _number(self, reply: list[str], at: int) -> int:
+        if len(reply) <= at or not re.fullmatch("[0-9]{1,18}", reply[at], re.A):
+            self._strange(reply)
+        return int(reply[at])
 
     def _strange(self, reply: list[str]) -> NoReturn:
         word = " ".join(reply)
