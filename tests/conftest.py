@@ -57,8 +57,7 @@ def pytest_configure(config):
     os.environ.setdefault("FLATQ_SEED", commit_seed())
     if config.getoption("--all"):
         os.environ["FLATQ_TEST_ALL"] = "1"
-    if not everything():  # on the disk, a run takes half as long again: `make test-all` does that
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(campaign.memory()))
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(campaign.memory()))  # on a disk, a run takes half as long again
     if "FLATQ_TEST_WORK" not in os.environ:  # the processes of pytest-xdist find it set
         place = campaign.workplace()
         os.environ["FLATQ_TEST_WORK"] = str(place.__enter__())

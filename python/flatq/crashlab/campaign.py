@@ -22,8 +22,8 @@ from .families.trial import SECOND_VERBS, Outcome, Second, Trial
 from .gate import faults
 from .scenarios import NAMED, SCENARIOS, System
 
-UNSEEN = 25  # In a share, so many points of each fault of the families `reads` and `ends`
-KILLED, PART, WAITING = 0.08, 0.05, 0.05  # The parts that a share takes of the kills, of the faults that need a run each, and of those that wait
+UNSEEN = 15  # In a share, so many points of each fault of the families `reads` and `ends`
+KILLED, PART, WAITING = 0.08, 0.04, 0.04  # The parts that a share takes of the kills, of the faults that need a run each, and of those that wait
 Task = Callable[[], Sequence[Any]]
 Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
 
