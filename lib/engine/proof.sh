@@ -3,6 +3,9 @@
 # A glob that matches nothing and a `[ -e ]` that is false look the same when the directory could not be read. So a function that removes,
 # settles or says "nothing there" asks here, or relies on a rename or an rmdir that succeeded. `ls` and `find` end with 0 only if they have
 # read everything.
+#
+# The answers: 66, it is proved that nothing is there; 74, the system does not say; 0 or 75, something is there or may be, so look again. Each
+# function names those that it gives.
 
 need engine/slip
 
