@@ -1,12 +1,12 @@
 """Faults of calls that change nothing: failed reads (family `reads`), and faults where a process of a verb begins or ends (family `ends`).
 
-`make test` takes a share of the scenarios and points by the seed, and one error a call; `make test-all` takes all scenarios. A failure names its trial."""
+`make test` takes a share of the scenarios and points by the seed, and one error a call; `make test-all` takes all of both. A failure names its trial."""
 
 import os
 
 import pytest
 
-from conftest import share
+from conftest import everything, share
 from laboratory import trials, work  # noqa: F401
 from test_crash import PLAIN, SYSTEM, good
 
@@ -14,6 +14,7 @@ from flatq.crashlab import campaign
 from flatq.crashlab.families import trial
 from flatq.crashlab.gate import faults
 
+MOST = None if everything() else 15  # points of a fault in a scenario
 OPTIONS = campaign.Options(limit=1, seed=int(os.environ["FLATQ_SEED"]), share=True)
 SLOW = {name for name in PLAIN if name.startswith(("pop -w", "push -w", "push 1 MiB", "pop 256 KiB"))}
 
@@ -21,7 +22,7 @@ SLOW = {name for name in PLAIN if name.startswith(("pop -w", "push -w", "push 1 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", share("reads", [name for name in PLAIN if name not in SLOW], 3))
 def test_reads_that_fail(name, work, trials):
-    outcomes = campaign.unseen(SYSTEM, [name], OPTIONS, work, tuple(faults.READS))
+    outcomes = campaign.unseen(SYSTEM, [name], OPTIONS, work, tuple(faults.READS), MOST)
     trials("reads", outcomes)
     good(outcomes, missed=0.1)
 
@@ -40,6 +41,6 @@ def test_a_shells_own_read_that_fails(name, work):
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", share("ends", [name for name in PLAIN if name not in SLOW], 3))
 def test_processes_that_end(name, work, trials):
-    outcomes = campaign.unseen(SYSTEM, [name], OPTIONS, work, faults.UNSEEN[len(faults.READS):])
+    outcomes = campaign.unseen(SYSTEM, [name], OPTIONS, work, faults.UNSEEN[len(faults.READS):], MOST)
     trials("ends", outcomes)
     good(outcomes, missed=0.1)

@@ -22,7 +22,6 @@ from .families.trial import SECOND_VERBS, Outcome, Second, Trial
 from .gate import faults
 from .scenarios import NAMED, SCENARIOS, System
 
-UNSEEN = 15  # In a share, so many points of each fault of the families `reads` and `ends`
 KILLED, PART, WAITING = 0.08, 0.04, 0.04  # The parts that a share takes of the kills, of the faults that need a run each, and of those that wait
 Task = Callable[[], Sequence[Any]]
 Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
@@ -100,9 +99,9 @@ def one_of(options: Options) -> int | None:
     return options.seed if options.share else None
 
 
-def unseen(system: System, names: Sequence[str], options: Options, work: Path, wanted: Sequence[str] = faults.UNSEEN) -> list[Outcome]:
-    """The families `reads` and `ends`: every fault of the calls that change nothing, at every point of these scenarios; `share`: one error each, at
-    so many points of each fault at most."""
+def unseen(system: System, names: Sequence[str], options: Options, work: Path, wanted: Sequence[str] = faults.UNSEEN, most: int | None = None) -> list[Outcome]:
+    """The families `reads` and `ends`: every fault of the calls that change nothing, at every point of these scenarios; `share`: one error each;
+    `most`: at so many points of each fault."""
     found = []
     for name in names:
         chance = random.Random(f"{options.seed} {name}") if options.share else None
@@ -112,9 +111,9 @@ def unseen(system: System, names: Sequence[str], options: Options, work: Path, w
         except RuntimeError as error:
             found.append(undisturbed(name, str(error)))
             continue
-        if chance:
+        if chance and most is not None:
             some = [[pair for pair in points if pair[0] == fault] for fault in wanted]
-            points = [pair for pairs in some for pair in chance.sample(pairs, min(len(pairs), UNSEEN))]
+            points = [pair for pairs in some for pair in chance.sample(pairs, min(len(pairs), most))]
         found += [replace(trial.run(Trial(name, fault, point), system, work, one_of(options)), family="reads" if fault in faults.READS else "ends")
                   for fault, point in points]
     return found
