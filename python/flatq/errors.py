@@ -83,3 +83,8 @@ def error_of(verb: str, code: int, text: str, host: str = "") -> Error:
     if not text:
         text = f"{verb}: ended by signal {-code}" if code < 0 else f"{verb}: exit code {code}"
     return kind(text, code, verb)
+
+
+def printable(said: bytes) -> str:
+    """Return what another machine said, as text that does nothing to the terminal it is shown on: at most 200 characters."""
+    return "".join(filter(str.isprintable, said.decode(errors="replace")))[:200]

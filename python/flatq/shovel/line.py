@@ -8,7 +8,7 @@ import re
 import secrets
 import socket
 
-from ..errors import Error, Invalid, Unreachable, error_of
+from ..errors import Error, Invalid, Unreachable, error_of, printable
 from ..queue import Queue
 from .ssh import Ssh
 
@@ -45,8 +45,7 @@ class Client:
         mark = nonce.encode() + b" "
         refused = re.fullmatch(mark + rb"error ([0-9]{2}) (.*)", last, re.S)
         if refused and answer.endswith(b"\n"):
-            # Whoever answers there must not write to a terminal here
-            raise self._error(verb, int(refused[1]), "".join(filter(str.isprintable, refused[2].decode(errors="replace")))[:200])
+            raise self._error(verb, int(refused[1]), printable(refused[2]))
         if last != mark + b"ok" or not answer.endswith(b"\n"):
             raise Cut(str(cut), 69)
         return data

@@ -14,7 +14,7 @@ import tempfile
 import time
 
 from .. import verbs
-from ..errors import Denied, Error, Invalid, Unreachable
+from ..errors import Denied, Error, Invalid, Unreachable, printable
 
 # Nothing else may become an option of ssh, or a word for a shell; lib/doors/ssh.sh has the same rule, and the same command
 _URL = re.compile(r"ssh://(?:([A-Za-z0-9._+][A-Za-z0-9@._+-]*)@)?(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._][A-Za-z0-9._-]*))(?::([0-9]{1,5}))?")
@@ -80,7 +80,7 @@ class Ssh:
             raise
 
     def _failure(self, said: bytes, code: int = 69) -> Error:
-        lines = [text for line in said.decode(errors="replace").splitlines() if (text := "".join(filter(str.isprintable, line)).strip())]
+        lines = [text for line in said.splitlines() if (text := printable(line).strip())]
         refused = [line for line in lines if _REFUSED.fullmatch(line)]
         if refused:
             return Denied(f"{self.place}: {refused[-1]}", 77)

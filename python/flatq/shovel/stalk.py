@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from ..errors import Busy, Empty, Full, Internal, Invalid, NotYours, Unreachable
+from ..errors import Busy, Empty, Full, Internal, Invalid, NotYours, Unreachable, printable
 
 #: The priority of a message without one: flatq's usual
 PRIORITY, TTR = 65536, 60
@@ -160,8 +160,7 @@ class Client:
         self.socket.settimeout(wait + 15)
         self._exchange(words + b"\r\n", lambda: b"\r\n" in self.ahead)
         line, _, self.ahead = self.ahead.partition(b"\r\n")
-        # Whoever answers there must not write to a terminal here
-        return "".join(filter(str.isprintable, line.decode(errors="replace")))[:200].split(" ")
+        return printable(line).split(" ")
 
     def _body(self, size: int) -> bytes:
         self._exchange(b"", lambda: len(self.ahead) >= size + 2)
