@@ -29,8 +29,8 @@ Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
 
 @dataclass(frozen=True)
 class Options:
-    """What is wanted. `limit`: of double crashes, power states a stage, histories: at most so many; None: all, and every fault also
-    where FLATQ_SYNC is on. `share`: of faults that are alike one each, by the seed (faults.points)."""
+    """What is wanted. `limit`: of double crashes, power states a stage, histories, points of each fault of `reads` and `ends` in a scenario: at most so
+    many; None: all, and every fault also where FLATQ_SYNC is on. `share`: of faults that are alike one each, by the seed (faults.points)."""
 
     scenarios: tuple[str, ...] = tuple(SCENARIOS)
     faults: tuple[str, ...] = faults.FAULTS
@@ -99,9 +99,8 @@ def one_of(options: Options) -> int | None:
     return options.seed if options.share else None
 
 
-def unseen(system: System, names: Sequence[str], options: Options, work: Path, wanted: Sequence[str] = faults.UNSEEN, most: int | None = None) -> list[Outcome]:
-    """The families `reads` and `ends`: every fault of the calls that change nothing, at every point of these scenarios; `share`: one error each;
-    `most`: at so many points of each fault."""
+def unseen(system: System, names: Sequence[str], options: Options, work: Path, wanted: Sequence[str] = faults.UNSEEN) -> list[Outcome]:
+    """The families `reads` and `ends`: every fault of the calls that change nothing, at every point of these scenarios; `share`: one error each."""
     found = []
     for name in names:
         chance = random.Random(f"{options.seed} {name}") if options.share else None
@@ -111,9 +110,9 @@ def unseen(system: System, names: Sequence[str], options: Options, work: Path, w
         except RuntimeError as error:
             found.append(undisturbed(name, str(error)))
             continue
-        if chance and most is not None:
-            some = [[pair for pair in points if pair[0] == fault] for fault in wanted]
-            points = [pair for pairs in some for pair in chance.sample(pairs, min(len(pairs), most))]
+        if options.limit is not None:
+            alike = [[pair for pair in points if pair[0] == fault] for fault in wanted]
+            points = [pair for some in alike for pair in random.Random(f"{options.seed} {name}").sample(some, min(len(some), options.limit))]
         found += [replace(trial.run(Trial(name, fault, point), system, work, one_of(options)), family="reads" if fault in faults.READS else "ends")
                   for fault, point in points]
     return found

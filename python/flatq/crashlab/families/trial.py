@@ -199,10 +199,18 @@ def moments(system: System, words: Words, tree: trees.Tree, work: Path, sync: st
 
 
 def calls(system: System, scenario: str, work: Path) -> list[gate.Call]:
-    """The calls of the act where nothing happens to it, all of them counted; of a verb that waits for another, those of two runs' one with fewer: in
-    the other a second may have passed, and the verb has looked once more. Raises RuntimeError where that alone goes wrong."""
-    runs = 2 if NAMED[scenario].act[0] == "sh" else 1
-    return memo.once(work, ("calls", system, scenario), lambda: min((_undisturbed(system, scenario, work) for _ in range(runs)), key=len))
+    """The calls of the act where nothing happens to it, all of them counted. Raises RuntimeError where that alone goes wrong."""
+    def find() -> list[gate.Call]:
+        return _undisturbed(system, scenario, work)
+
+    waits = NAMED[scenario].act[0] == "sh"  # for another verb, and time passes
+    return memo.once(work, ("calls", system, scenario), lambda: fewer(find) if waits else find())
+
+
+def fewer(run: Callable[[], list[gate.Call]]) -> list[gate.Call]:
+    """Of two runs, the calls of the one with fewer. A verb that looks at something once a second makes more on a machine with much to do, and a trial of
+    these would not reach its call."""
+    return min(run(), run(), key=len)
 
 
 def struck(system: System, scenario: str, work: Path) -> list[gate.Call]:
@@ -212,11 +220,10 @@ def struck(system: System, scenario: str, work: Path) -> list[gate.Call]:
 
 
 def unseen(system: System, scenario: str, work: Path, way: str) -> list[gate.Call]:
-    """The calls of the act that change nothing, counted in that way: of two runs, those of the one with fewer. A verb that looks at something once a
-    second makes more calls on a machine with much to do, and a trial of these would not reach its call."""
+    """The calls of the act that change nothing, counted in that way."""
     def find() -> list[gate.Call]:
         tree, words = base(system, scenario, work)
-        return min((proof(lambda: act(system, words, fresh(tree, work), NAMED[scenario].sync, counted=way)).calls for _ in range(2)), key=len)
+        return fewer(lambda: proof(lambda: act(system, words, fresh(tree, work), NAMED[scenario].sync, counted=way)).calls)
 
     return memo.once(work, ("unseen", system, scenario, way), find)
 

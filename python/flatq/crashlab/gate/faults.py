@@ -27,7 +27,7 @@ KILLS = ("kill", "kill one", *(f"torn, {part}" for part in _PARTS))
 SHORT = tuple(f"short, {part}" for part in _PARTS)
 ONCE, LASTING = tuple(ERRORS), tuple(f"{name} lasting" for name in ERRORS)
 #: The faults of each kind: a share of the family `crash` has one of each in every scenario.
-KINDS = (("kill",), ("kill one",), (*KILLS[2:], *SHORT), (*ONCE, *LASTING))
+KINDS = (("kill",), ("kill one",), KILLS[2:], SHORT, ONCE, LASTING)
 #: Faults of calls that change nothing (a file is looked for, opened, listed or read): the error, and the kinds of call.
 READS: dict[str, tuple[int, frozenset[str]]] = {
     "read EIO": (errno.EIO, gate.READS),
