@@ -128,8 +128,8 @@ guard_client_reads() {
   guard_unsent=$door_unsent guard_quiet=$guard_now
 }
 
-# guard_parent PID - return whether PID is still our parent or, where that cannot be seen, a process. The parent of a zombie's children is another one
-# at once
+# guard_parent PID - return whether PID is still our parent or, where that cannot be seen, a process. When a parent
+# is killed, its children have another one at once, even while it is a zombie
 guard_parent() {
   { read -r guard_stat <"$FLATQ_PROC/self/stat" || read -r guard_stat <"$FLATQ_PROC/self/stat"; } 2>/dev/null || { kill -0 "$1" 2>/dev/null; return $?; }
   guard_stat=${guard_stat##*') '}

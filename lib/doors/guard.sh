@@ -100,7 +100,7 @@ guard_begins() {
   guard_put
 }
 
-# guard_start_time PID [STARTED] - set guard_started to STARTED, else to what the system says; `-` if PID is gone already. Look twice: one may fail
+# guard_start_time PID [STARTED] - set guard_started to STARTED, else to what the system says; `-` if PID is gone already. Look twice: one look may fail
 guard_start_time() {
   started=${2:--}
   [ "$started" != - ] || process_started "$1" || process_started "$1"
