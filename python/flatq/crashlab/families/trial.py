@@ -200,16 +200,12 @@ def moments(system: System, words: Words, tree: trees.Tree, work: Path, sync: st
 
 def calls(system: System, scenario: str, work: Path) -> list[gate.Call]:
     """The calls of the act where nothing happens to it, all of them counted. Raises RuntimeError where that alone goes wrong."""
-    def find() -> list[gate.Call]:
-        return _undisturbed(system, scenario, work)
-
-    waits = NAMED[scenario].act[0] == "sh"  # for another verb, and time passes
-    return memo.once(work, ("calls", system, scenario), lambda: fewer(find) if waits else find())
+    return memo.once(work, ("calls", system, scenario), lambda: fewer(lambda: _undisturbed(system, scenario, work)))
 
 
 def fewer(run: Callable[[], list[gate.Call]]) -> list[gate.Call]:
-    """Of two runs, the calls of the one with fewer. A verb that looks at something once a second makes more on a machine with much to do, and a trial of
-    these would not reach its call."""
+    """Of two runs, the calls of the one with fewer. A verb makes more if it looks at something once a second and the machine is busy, or if it tidies up
+    behind one process in 25; and a trial of these would not reach its call."""
     return min(run(), run(), key=len)
 
 
