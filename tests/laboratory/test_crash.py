@@ -172,10 +172,25 @@ def test_a_share_has_every_family(work):
     assert all(any(fault in kind for fault, _ in some) for kind in faults.KINDS)
 
 
+@pytest.mark.parametrize("name", share("alike", [name for name in PLAIN if ":" not in name], 2))
+def test_errors_that_are_alike_leave_the_same(name, work):
+    """`make test-all` tries one of these errors at a point, by turns, since each leaves the same spool and ends the verb with the same code. A door's
+    spool is never the same twice."""
+    whole = campaign.plan(SYSTEM, name, campaign.Options(faults=sum(faults.ALIKE, ())), work)
+    some = faults.by_turns(whole)
+    assert {point for _, point in some} == {point for _, point in whole} and {fault for fault, _ in some} == {fault for fault, _ in whole}
+    for group in faults.ALIKE:
+        for point in chance(f"alike {name}").sample(sorted({point for fault, point in whole if fault in group}), 3):
+            ends = [trial.wreck(SYSTEM, trial.Trial(name, fault, point), work) for fault in group if (fault, point) in whole]
+            assert len({(result.status, trees.digest(tree)) for result, tree in ends if result.fired}) < 2, (group, point)
+
+
 def test_many_alike_are_thinned():
     calls = [gate.Call(n, 7, "base64", "write", "write", ("q/body/1",), 4096) for n in range(1, 301)]
     points = sorted({point for _, point in faults.points(calls, ("EIO", "kill"), random.Random(1))})
     assert len(points) in (4, 5) and points[:2] == [1, 2] and points[-1] == 300
+    reads = [replace(call, kind="read") for call in calls]
+    assert [point for _, point in faults.points(reads, ("read EIO",), random.Random(1), "reads")] == [1, 70]
     # two processes side by side
     calls = [gate.Call(n, 7 + n % 2, "base64", "write", "write", ("q/body/1",), 4096) for n in range(1, 601)]
     points = sorted({point for _, point in faults.points(calls, ("EIO", "kill"), random.Random(1))})

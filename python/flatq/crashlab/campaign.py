@@ -30,7 +30,7 @@ Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
 @dataclass(frozen=True)
 class Options:
     """What is wanted. `limit`: of double crashes, power states a stage, histories, points of each fault of `reads` and `ends` in a scenario: at most so
-    many; None: all, and every fault also where FLATQ_SYNC is on. `share`: of faults that are alike one each, by the seed (faults.points)."""
+    many, and of errors that are alike one at a point; None: all, and every fault also where FLATQ_SYNC is on. `share`: of faults that are alike one each, by the seed (faults.points)."""
 
     scenarios: tuple[str, ...] = tuple(SCENARIOS)
     faults: tuple[str, ...] = faults.FAULTS
@@ -66,6 +66,8 @@ def plan(system: System, name: str, options: Options, work: Path) -> list[tuple[
     calls, struck = trial.calls(system, name, work), trial.struck(system, name, work)
     chance = random.Random(f"{options.seed} {name.removesuffix(', synced')}") if options.share else None
     points = faults.points(calls, [fault for fault in options.faults if not faults.kills(fault)], chance)
+    if options.limit is not None:
+        points = faults.by_turns(points)
     points += faults.points(struck, [fault for fault in options.faults if faults.kills(fault)], chance)
     if chance:  # If one verb waits for another, a trial mostly sleeps
         part = WAITING if NAMED[name].act[0] == "sh" else PART

@@ -28,6 +28,8 @@ SHORT = tuple(f"short, {part}" for part in _PARTS)
 ONCE, LASTING = tuple(ERRORS), tuple(f"{name} lasting" for name in ERRORS)
 #: The faults of each kind: a share of the family `crash` has one of each in every scenario.
 KINDS = (("kill",), ("kill one",), KILLS[2:], SHORT, ONCE, LASTING)
+#: Errors that left the same at every point where this was looked at, so by turns one of them (by_turns). EROFS differs where files are removed.
+ALIKE = (("ENOSPC", "EDQUOT", "EMFILE"), ("EIO", "EACCES"), ("ENOSPC lasting", "EDQUOT lasting"))
 #: Faults of calls that change nothing (a file is looked for, opened, listed or read): the error, and the kinds of call.
 READS: dict[str, tuple[int, frozenset[str]]] = {
     "read EIO": (errno.EIO, gate.READS),
@@ -113,12 +115,14 @@ def _one_each(names: Sequence[str], chance: random.Random) -> list[str]:
 
 
 def _thinned(calls: Sequence[gate.Call], chance: random.Random) -> list[gate.Call]:
-    """Of many calls that a process makes in a row, of one kind on one file, the first two, the last and one more."""
+    """Of many calls that a process makes in a row, of one kind on one file, the first two, the last and one more. Of many reads two: a shell reads a file
+    byte by byte, and has nothing of it, or a part, when one fails."""
     kept = []
     # sorted by process, since the calls of those that run side by side lie between each other
     for _, run in itertools.groupby(sorted(calls, key=lambda call: call.pid), key=lambda call: (call.pid, call.kind, call.paths)):
         alike = list(run)
-        kept += alike if len(alike) < 5 else [*alike[:2], chance.choice(alike[2:-1]), alike[-1]]
+        few = len(alike) < 5
+        kept += alike if few else [alike[0], chance.choice(alike[1:])] if alike[0].kind == "read" else [*alike[:2], chance.choice(alike[2:-1]), alike[-1]]
     return sorted(kept, key=lambda call: call.seq)
 
 
@@ -132,6 +136,16 @@ def points(calls: Sequence[gate.Call], names: Iterable[str] = FAULTS, chance: ra
         for call in _thinned(numbered, chance) if chance else numbered:
             fits = befall(call, some)
             found += [(name, call.seq) for name in (_one_each(fits, chance) if chance else fits)]
+    return found
+
+
+def by_turns(points: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Of the errors that are ALIKE, one at each point: another at the next."""
+    there, found = dict.fromkeys(points), []
+    for name, point in there:
+        alike = [one for group in ALIKE if name in group for one in group if (one, point) in there] or [name]
+        if name == alike[point % len(alike)]:
+            found.append((name, point))
     return found
 
 
