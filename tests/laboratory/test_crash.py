@@ -31,7 +31,7 @@ from flatq.crashlab.families import trial
 from flatq.crashlab.families.broken import MUTANTS, edit
 from flatq.crashlab.gate import faults, gate
 from flatq.crashlab.judge import layout, oracle, trees
-from flatq.crashlab.scenarios import SCENARIOS, System, build
+from flatq.crashlab.scenarios import SCENARIOS, System, build, crash
 
 PLAIN = [name for name in SCENARIOS if SCENARIOS[name].sync == "off"]
 DOUBLES = -(-2500 // len(PLAIN)) if everything() else 8  # of each scenario
@@ -170,6 +170,14 @@ def test_a_share_has_every_family(work):
     some, others = ({*campaign.plan(SYSTEM, "push", campaign.Options(share=True, limit=1, seed=seed), work)} for seed in (1, 2))
     assert some < {*whole} and some != others and len(some) < len(whole) * 0.7
     assert all(any(fault in kind for fault, _ in some) for kind in faults.KINDS)
+
+
+def test_a_crash_strikes_its_call_whatever_comes_before(own):
+    """The run that is killed may make a call more than the one in which the calls were counted: a verb that looks at something once a second does."""
+    (own / "verb").write_text(f"""[ ! -e {own}/counted ] || : >"$FLATQ_DIR/more"\n: >{own}/counted\n: >"$FLATQ_DIR/last"\n""")
+    (own / "spool").mkdir()
+    crash(replace(SYSTEM, lib=own), own / "spool", "open last", ("verb", b""))
+    assert [path.name for path in (own / "spool").iterdir()] == ["more"]
 
 
 @pytest.mark.parametrize("name", share("alike", [name for name in PLAIN if ":" not in name], 2))

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .gate import gate
+from .gate import faults, gate
 from .judge import layout
 
 RANGE = 32  # ids in a range: FLATQ_RANGE
@@ -157,7 +157,8 @@ def crash(system: System, spool: Path, pattern: str, words: Words, sync: str = "
         calls = gate.run(system.argv(words[:-1]), trial, env=system.environment(trial, sync), stdin=words[-1]).calls
     finally:
         shutil.rmtree(trial, ignore_errors=True)
-    fault = gate.Fault("kill_tree", point_of(calls, pattern))
+    # By what the call is: if a second has passed since, the verb makes others before it
+    fault = faults.named(gate.Fault("kill_tree", point_of(calls, pattern)), calls)
     result = gate.run(system.argv(words[:-1]), spool, env=system.environment(spool, sync), stdin=words[-1], fault=fault)
     if not result.killed or not re.search(pattern.rpartition("#")[2], " ".join((result.calls[-1].kind, *result.calls[-1].paths))):
         raise RuntimeError(f"{words} was to die at {pattern!r}: {result}")

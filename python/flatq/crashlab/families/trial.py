@@ -308,16 +308,8 @@ def wreck(system: System, trial: Trial, work: Path) -> tuple[gate.Result, trees.
     tree, words = base(system, trial.scenario, work)
     way = faults.counted(trial.fault)
     known = unseen(system, trial.scenario, work, way) if way in WIDE else faults.number(calls(system, trial.scenario, work), way)
-    result = proof(lambda: act(system, words, fresh(tree, work), NAMED[trial.scenario].sync, named(fault, known), way))
+    result = proof(lambda: act(system, words, fresh(tree, work), NAMED[trial.scenario].sync, faults.named(fault, known), way))
     return result, trees.take(place(work))
-
-
-def named(fault: gate.Fault, known: Sequence[gate.Call]) -> gate.Fault:
-    """The same fault, its call told by what it is instead of by its number among the calls `known`."""
-    if fault.point > len(known):
-        return fault
-    alike = known[fault.point - 1].alike
-    return replace(fault, alike=alike, point=sum(call.alike == alike for call in known[:fault.point]))
 
 
 @dataclass(frozen=True, eq=False)

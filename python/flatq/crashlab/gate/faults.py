@@ -154,3 +154,11 @@ def number(calls: Sequence[gate.Call], way: str) -> list[gate.Call]:
     streams = (("<stdout>",), ("<fd1>",))
     there = [call for call in calls if way == "all" or (call.paths == streams[0] if way == "answer" else call.paths not in streams)]
     return [replace(call, seq=seq) for seq, call in enumerate(there, 1)]
+
+
+def named(fault: gate.Fault, known: Sequence[gate.Call]) -> gate.Fault:
+    """The same fault, its call told by what it is instead of by its number among the calls `known`."""
+    if fault.point > len(known):
+        return fault
+    alike = known[fault.point - 1].alike
+    return replace(fault, alike=alike, point=sum(call.alike == alike for call in known[:fault.point]))
