@@ -9,7 +9,7 @@
 ## make lessons    the course: how queues fail, step by step, and its pictures in .lessons/
 ## make lesson     one of them (N=03)
 ## make crash      the crash laboratory without limits: hours; .crash/TIME.json has a line for each trial
-## make install    bin/flatq, libexec/flatq, the man page, and completion for bash, zsh and fish, below PREFIX=/usr/local (and DESTDIR)
+## make install    bin/flatq, libexec/flatq, the man page, completion, and systemd's units, below PREFIX=/usr/local (and DESTDIR)
 ## make uninstall  remove these again
 ## make tables     write the table of verbs in the README anew from the headers of the verbs
 ## make clean      remove what the others left in this directory
@@ -26,6 +26,8 @@ VERSION = $(shell sed -n 's/^flatq_version=//p' lib/flatq)
 LIBEXEC = $(PREFIX)/libexec/flatq
 MANPAGE = $(PREFIX)/share/man/man1/flatq.1
 COMPLETION = bash:bash-completion/completions/flatq zsh:zsh/site-functions/_flatq fish:fish/vendor_completions.d/flatq.fish
+UNITS = flatq@.socket flatq@.service flatq-work@.service
+UNITDIR = $(PREFIX)/lib/systemd/system
 VENV = .venv/bin/python
 
 help:
@@ -81,7 +83,7 @@ install:
 	mkdir -p '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(PREFIX)/share/man/man1'
 	for file in launch lib/* lib/*/* lib/*/*/*; do \
 	  [ -f "$$file" ] || continue; \
-	  case $$file in *.md | lib/completion/*) continue ;; esac; \
+	  case $$file in *.md | lib/completion/* | lib/systemd/*) continue ;; esac; \
 	  to='$(DESTDIR)$(LIBEXEC)/'"$${file#lib/}"; \
 	  mkdir -p "$${to%/*}" && cp "$$file" "$$to" || exit; \
 	  if [ -x "$$file" ]; then mode=755; else mode=644; fi; \
@@ -96,11 +98,18 @@ install:
 	  to='$(DESTDIR)$(PREFIX)/share/'"$${pair#*:}"; \
 	  mkdir -p "$${to%/*}" && cp "lib/completion/flatq.$${pair%%:*}" "$$to" && chmod 644 "$$to" || exit; \
 	done
+	mkdir -p '$(DESTDIR)$(UNITDIR)'
+	for unit in $(UNITS); do \
+	  to='$(DESTDIR)$(UNITDIR)/'"$$unit"; \
+	  sed -e 's|/usr/local/libexec/flatq|$(LIBEXEC)|' -e 's|/usr/local/bin/flatq|$(PREFIX)/bin/flatq|' "lib/systemd/$$unit" >"$$to" && \
+	  chmod 644 "$$to" || exit; \
+	done
 
 uninstall:
 	rm -rf '$(DESTDIR)$(LIBEXEC)'
 	rm -f '$(DESTDIR)$(PREFIX)/bin/flatq' '$(DESTDIR)$(MANPAGE)'
 	for pair in $(COMPLETION); do rm -f '$(DESTDIR)$(PREFIX)/share/'"$${pair#*:}"; done
+	for unit in $(UNITS); do rm -f '$(DESTDIR)$(UNITDIR)/'"$$unit"; done
 
 clean:
 	rm -rf .venv .bench .crash .pipeline .lessons .pytest_cache

@@ -191,17 +191,18 @@ def test_detached_by_a_setsid_that_does_not_fork(flatq, tmp_path, stub):
     gone(pid, file)
 
 
-def test_as_a_service(flatq, tmp_path):
-    """The unit of lib/worker/README.md works as systemd reads it."""
+def test_as_a_service(tmp_path):
+    """The unit of lib/systemd with what lib/worker/README.md adds to it works as systemd reads it."""
     program = need("systemd-analyze")
-    unit = re.search(r"```ini\n(\[Unit\]\n.*?)```", (LIB / "worker/README.md").read_text(), re.S)[1]
-    assert "KillMode=mixed" in unit and "/usr/local/bin/flatq work" in unit
-    path = tmp_path / "flatq-work.service"
-    path.write_text(unit.replace("/usr/local/bin/flatq", str(ROOT / "lib/flatq")).replace("/usr/local/bin/resize-one", "/bin/true"))
-    done = subprocess.run([program, "verify", path], capture_output=True, text=True, timeout=100, env={**os.environ, "SYSTEMD_LOG_LEVEL": "warning"})
+    text = (LIB / "systemd/flatq-work@.service").read_text()
+    added = re.search(r"```ini\n(.*?)```", (LIB / "worker/README.md").read_text(), re.S)[1]
+    assert "KillMode=mixed" in text and added == "".join(re.findall(r"^#   (.*\n)", text, re.M))
+    path = tmp_path / "flatq-work@jobs.service"
+    path.write_text(text.replace("/usr/local/bin/flatq", str(ROOT / "lib/flatq")) + added)
+    done = subprocess.run([program, "--man=no", "verify", path], capture_output=True, text=True, timeout=100, env={**os.environ, "SYSTEMD_LOG_LEVEL": "warning"})
     assert (done.returncode, [line for line in done.stderr.splitlines() if path.name in line]) == (0, []), done
     path.write_text(path.read_text().replace("KillMode=mixed", "KillMode=nonsense"))
-    done = subprocess.run([program, "verify", path], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([program, "--man=no", "verify", path], capture_output=True, text=True, timeout=100)
     assert "nonsense" in done.stderr, "it looks"
 
 

@@ -1,0 +1,184 @@
+"""What `make install` gives to systemd.
+
+No systemd runs where the tests run. In its place, systemd-analyze reads the units; systemd-socket-activate accepts connections as flatq@.socket does,
+and these tests start each unit's command as its file says."""
+
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from conftest import listening, need, wait_for
+from engine import push
+from test_setup import make
+
+#: As systemd names the connections of flatq@PORT.socket (%i)
+CONNECTION = "7-127.0.0.1:{}-127.0.0.1:1234"
+INSTANCES = ("flatq@1234.socket", "flatq@7.service", "flatq-work@jobs.service")
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory):
+    """PREFIX of a `make install`."""
+    place = tmp_path_factory.mktemp("units") / "a prefix"
+    done = make("install", f"PREFIX={place}")
+    assert done.returncode == 0, done.stderr
+    return place
+
+
+class Unit:
+    """An installed unit: its settings, several values of one name in a list, and its command as systemd would start it."""
+
+    def __init__(self, prefix, name):
+        self.path = prefix / "lib/systemd/system" / name
+        self.text = self.path.read_text()
+        self.settings = {}
+        for line in self.text.replace("\\\n", " ").splitlines():
+            key, equals, value = line.partition("=")
+            if equals and not key.startswith("#"):
+                self.settings.setdefault(key, []).append(value)
+
+    def environment(self, instance, **more):
+        words = shlex.split(" ".join(self.settings["Environment"]).replace("%I", instance))
+        return {**dict(word.split("=", 1) for word in words), **more}
+
+    def command(self, instance, **variables):
+        """ExecStart: `$NAME` becomes the words of that variable, `$$` a dollar."""
+        words = shlex.split(self.settings["ExecStart"][0].removeprefix("-").replace("%i", instance))
+        split = [shlex.split(variables.get(word[1:], "")) if re.fullmatch(r"\$\w+", word) else [word.replace("$$", "$")] for word in words]
+        return [word for some in split for word in some]
+
+
+def test_systemd_reads_the_units(prefix):
+    """systemd-analyze finds nothing to say of the units, and of their confinement less than 3 on its scale from 0 to 10."""
+    place = prefix / "lib/systemd/system"
+    assert sorted(path.name for path in place.iterdir()) == ["flatq-work@.service", "flatq@.service", "flatq@.socket"]
+    env = {**os.environ, "SYSTEMD_LOG_LEVEL": "warning"}
+    analyze = [need("systemd-analyze"), "--no-pager"]
+    done = subprocess.run([*analyze, "--man=no", "verify", *(place / name for name in INSTANCES)], env=env, capture_output=True, text=True, timeout=300)
+    ours = [line for line in done.stderr.splitlines() if "flatq" in line]
+    assert (done.returncode, ours) == (0, []), done.stderr
+    for name in ("flatq@.service", "flatq-work@.service"):
+        done = subprocess.run([*analyze, "security", "--offline=true", place / name], env=env, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0 and float(re.search(r"Overall exposure level .*: ([\d.]+)", done.stdout)[1]) < 3, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["flatq@.service", "flatq-work@.service"])
+def test_a_unit_hides_nothing_that_flatq_needs(prefix, name):
+    """With these settings flatq would not see whether a client got its answer (/proc/net/tcp), which owners live, or what time it is. All units have
+    one user and one spool."""
+    unit = Unit(prefix, name)
+    assert not {"PrivateNetwork", "ProtectProc", "ProcSubset", "PrivatePIDs", "RootDirectory"} & set(unit.settings)
+    for key in ("User", "DynamicUser", "StateDirectory"):
+        assert unit.settings[key] == Unit(prefix, "flatq@.service").settings[key]
+    assert unit.environment("jobs")["FLATQ_DIR"] == "/var/lib/" + unit.settings["StateDirectory"][0]
+
+
+def allowed(unit):
+    """The names of the system calls that the unit's SystemCallFilter= allows."""
+    printed = subprocess.run([need("systemd-analyze"), "--no-pager", "syscall-filter"], stdout=subprocess.PIPE, text=True, check=True, timeout=300).stdout
+    sets = {name: re.findall(r"^ +([@\w-]+)$", rest, re.M) for name, rest in re.findall(r"(?ms)^(@[\w-]+)$(.*?)(?=^@|\Z)", printed)}
+
+    def members(name):
+        return {call for one in sets[name] for call in (members(one) if one in sets else [one])} if name in sets else {name}
+
+    calls = set()
+    for value in unit.settings["SystemCallFilter"]:
+        named = {call for name in value.lstrip("~").split() for call in members(name)}
+        calls = calls - named if value.startswith("~") else calls | named
+    return calls
+
+
+def traced(path):
+    """What strace wrote to this file: the names of the system calls, and the families of the sockets that were opened."""
+    text = path.read_text(errors="replace")
+    return set(re.findall(r"^\d+ +(\w+)\(", text, re.M)), set(re.findall(r"^\d+ +socket\((\w+)", text, re.M))
+
+
+DOORS = {
+    1234: (b"push jobs\nhello", b"1\n"),
+    11300: (b"use jobs\r\nput 9 0 60 5\r\nhello\r\nquit\r\n", b"USING jobs\r\nINSERTED 1\r\n"),
+    6969: (b"put 9 60\r\nhello\r\nquit\r\n", b"INSERTED 1\r\n"),
+    5000: (b"POST /queue?group-id=jobs HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello", b"HTTP/1.1 200 "),
+}
+
+
+def ask(port, request):
+    """All that a door answers to this request, after which the client sends nothing more."""
+    with socket.create_connection(("127.0.0.1", port), timeout=100) as client, client.makefile("rb") as answer:
+        client.sendall(request)
+        client.shutdown(socket.SHUT_WR)
+        return answer.read()
+
+
+@pytest.mark.parametrize("port", DOORS)
+def test_the_door_of_each_port(prefix, flatq, free_port, tmp_path, port):
+    """A client stores a message through a door that the unit's command starts; the line door hands it out. They make no call that the unit forbids.
+    systemd-socket-activate accepts as a socket with Accept=yes does, but on a free port and without %i, so the test fills that in."""
+    need("systemd-socket-activate", "strace")
+    unit, listener = Unit(prefix, "flatq@.service"), Unit(prefix, "flatq@.socket")
+    assert (listener.settings["Accept"], unit.settings["StandardInput"], listener.settings["ListenStream"]) == (["yes"], ["socket"], ["127.0.0.1:%i"])
+    env = {**unit.environment(""), **flatq.env}
+
+    def served(at, trace):
+        words = ["strace", "-f", "-qq", "-o", trace, *unit.command(CONNECTION.format(at))]
+        variables = [word for key, value in env.items() for word in ("-E", f"{key}={value}")]
+        server = subprocess.Popen(["systemd-socket-activate", "--accept", "--inetd", "-l", f"127.0.0.1:{free_port}", *variables, *words], env=env,
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        flatq.started.append(server)
+        wait_for(lambda: listening(free_port), "the socket")
+        return server
+
+    request, answer = DOORS[port]
+    server = served(port, tmp_path / "push")
+    assert ask(free_port, request).startswith(answer)
+    flatq.end(server)
+    queue, = flatq("list", check=0).out.decode().split()
+    served(99, tmp_path / "pop")
+    assert ask(free_port, f"pop {queue}\n".encode()) == b"hello"
+    assert ask(free_port, f"pop {queue}\n".encode()) == b""
+    for path in (tmp_path / "push", tmp_path / "pop"):
+        calls, families = traced(path)
+        assert "execve" in calls and not calls - allowed(unit)
+        assert families <= set(unit.settings["RestrictAddressFamilies"][0].split())
+
+
+def test_the_worker(prefix, flatq, tmp_path):
+    """The worker's unit with a $WORK. On TERM, which KillMode=mixed sends to the worker alone, it finishes its job and exits with 0, so
+    Restart=on-failure leaves it stopped. The codes of what the next start would meet again prevent a restart."""
+    need("strace")
+    unit = Unit(prefix, "flatq-work@.service")
+    assert (unit.settings["KillMode"], unit.settings["Restart"]) == (["mixed"], ["on-failure"])
+
+    def start(work, *before):
+        env = {**flatq.env, **unit.environment("jobs", **flatq.env), "WORK": work}
+        process = subprocess.Popen([*before, *unit.command("jobs", WORK=work)], env=env, cwd="/", stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+        flatq.started.append(process)
+        return process
+
+    prevented = set(unit.settings["RestartPreventExitStatus"][0].split())
+    for work, code in (("", 64), ("-q ../x -- true", 65), ("-- no-such-command", 69), ("-- /etc/passwd", 77)):
+        process = start(work)
+        assert process.wait(100) == code and str(code) in prevented
+    for text in (b"one", b"two"):
+        push(flatq, text, "jobs")
+    script = tmp_path / "resize one"
+    script.write_text(f"#!/bin/sh\ncat >>{tmp_path}/done; touch {tmp_path}/begun; until [ -e {tmp_path}/go ]; do sleep 0.1; done; echo \" $FLATQ_QUEUE\" >>{tmp_path}/done\n")
+    script.chmod(0o755)
+    process = start(f"-x 300 -- '{script}'", "strace", "-f", "-qq", "-o", str(tmp_path / "trace"))
+    wait_for(lambda: (tmp_path / "begun").exists(), "the job")
+    worker, = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(worker), signal.SIGTERM)
+    (tmp_path / "go").touch()
+    assert process.wait(100) == 0, process.stderr.read()
+    assert (tmp_path / "done").read_text() == "one jobs\n"
+    assert flatq("pop", "jobs", check=0).out == b"two"
+    calls, families = traced(tmp_path / "trace")
+    assert "execve" in calls and not calls - allowed(unit)
+    assert families <= set(unit.settings["RestrictAddressFamilies"][0].split())
