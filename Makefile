@@ -11,6 +11,7 @@
 ## make crash      the crash laboratory without limits: hours; .crash/TIME.json has a line for each trial
 ## make install    bin/flatq, libexec/flatq, the man page, completion, and systemd's units, below PREFIX=/usr/local (and DESTDIR)
 ## make uninstall  remove these again
+## make deb        a Debian package of the same: .deb/flatq_VERSION_all.deb (DEB=.deb)
 ## make tables     write the table of verbs in the README anew from the headers of the verbs
 ## make clean      remove what the others left in this directory
 
@@ -21,11 +22,13 @@ PYTHON = python3
 TESTS =
 SEED =
 ROWS =
+DEB = .deb
 
 VERSION = $(shell sed -n 's/^flatq_version=//p' lib/flatq)
 LIBEXEC = $(PREFIX)/libexec/flatq
 MANPAGE = $(PREFIX)/share/man/man1/flatq.1
-COMPLETION = bash:bash-completion/completions/flatq zsh:zsh/site-functions/_flatq fish:fish/vendor_completions.d/flatq.fish
+ZSH = site-functions
+COMPLETION = bash:bash-completion/completions/flatq zsh:zsh/$(ZSH)/_flatq fish:fish/vendor_completions.d/flatq.fish
 UNITS = flatq@.socket flatq@.service flatq-work@.service
 UNITDIR = $(PREFIX)/lib/systemd/system
 VENV = .venv/bin/python
@@ -45,7 +48,7 @@ venv:
 	  cp tests/requirements.txt .venv/made && tests/bin/archive; }
 
 test test-all:
-	@PYTHON='$(PYTHON)' tests/bin/need test
+	@PYTHON='$(PYTHON)' tests/bin/need $@
 	@$(MAKE) -s venv
 	@FLATQ_SEED='$(SEED)'; [ -n "$$FLATQ_SEED" ] && export FLATQ_SEED || unset FLATQ_SEED; exec tests/bin/run $(if $(filter test-all,$@),--all) $(TESTS)
 
@@ -111,8 +114,11 @@ uninstall:
 	for pair in $(COMPLETION); do rm -f '$(DESTDIR)$(PREFIX)/share/'"$${pair#*:}"; done
 	for unit in $(UNITS); do rm -f '$(DESTDIR)$(UNITDIR)/'"$$unit"; done
 
+deb:
+	@exec tests/bin/deb '$(VERSION)' '$(DEB)'
+
 clean:
-	rm -rf .venv .bench .crash .pipeline .lessons .pytest_cache
+	rm -rf .venv .bench .crash .deb .pipeline .lessons .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help run venv test test-all lint bench crash pipeline lessons lesson tables install uninstall clean
+.PHONY: help run venv test test-all lint bench crash pipeline lessons lesson tables install uninstall deb clean

@@ -1,4 +1,4 @@
-"""What `make install` gives to systemd.
+"""What `make install` gives to systemd, and `make deb` to Debian.
 
 No systemd runs where the tests run. In its place, systemd-analyze reads the units; systemd-socket-activate accepts connections as flatq@.socket does,
 and these tests start each unit's command as its file says."""
@@ -6,6 +6,7 @@ and these tests start each unit's command as its file says."""
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -182,3 +183,67 @@ def test_the_worker(prefix, flatq, tmp_path):
     calls, families = traced(tmp_path / "trace")
     assert "execve" in calls and not calls - allowed(unit)
     assert families <= set(unit.settings["RestrictAddressFamilies"][0].split())
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    """The path of a package that `make deb` has built."""
+    need("dpkg-deb")
+    place = tmp_path_factory.mktemp("deb")
+    done = make("deb", f"DEB={place}")
+    assert done.returncode == 0, done.stderr
+    built, = place.iterdir()
+    return built
+
+
+def test_the_package_installs_and_works(package, flatq, tmp_path):
+    """dpkg installs the package below a scratch root, the command there pushes and pops, and dpkg removes all of it. /usr/bin/flatq names a path below
+    the true root, so the test runs what lies there below the scratch root."""
+    version = flatq("flatq", "--version", check=0).out.decode().split()[1]
+    assert package.name == f"flatq_{version}_all.deb"
+    root = tmp_path / "root"
+    (root / "var/lib/dpkg/updates").mkdir(parents=True)
+    (root / "var/lib/dpkg/info").mkdir()
+    for name in ("status", "available"):
+        (root / "var/lib/dpkg" / name).touch()
+
+    def dpkg(*words):
+        # the scratch root has no coreutils, on which the package depends
+        done = subprocess.run([need("dpkg"), f"--root={root}", f"--log={tmp_path}/log", "--force-not-root", "--force-bad-path", "--force-depends", *words],
+                              capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    dpkg("--install", package)
+    listed = dpkg("--listfiles", "flatq").split()
+    for name in ("bin/flatq", "libexec/flatq/push", "lib/systemd/system/flatq@.socket", "share/man/man1/flatq.1.gz", "share/doc/flatq/copyright",
+                 "share/doc/flatq/changelog.gz", "share/bash-completion/completions/flatq", "share/zsh/vendor-completions/_flatq"):
+        assert f"/usr/{name}" in listed and (root / "usr" / name).is_file()
+    assert not dpkg("--verify", "flatq")
+    command = (root / "usr/bin/flatq").read_text()
+    assert command == "#!/bin/sh\nexec '/usr/libexec/flatq/flatq' \"$@\"\n" and os.access(root / "usr/bin/flatq", os.X_OK)
+    assert "\nExecStart=\"/usr/bin/flatq\" work" in (root / "usr/lib/systemd/system/flatq-work@.service").read_text()
+
+    def run(*words, input=b""):
+        return subprocess.run([root / "usr/libexec/flatq/flatq", *words], env=flatq.env, input=input, capture_output=True, timeout=100)
+
+    assert run("push", "jobs", input=b"text\0").stdout == b"1\n"
+    assert run("pop", "jobs").stdout == b"text\0"
+    assert run("pop", "jobs").returncode == 66
+    dpkg("--purge", "flatq")
+    assert not [path for path in root.rglob("*") if path.is_file() and root / "var/lib/dpkg" not in path.parents]
+
+
+def test_the_package_is_the_same_elsewhere(package, tmp_path):
+    shutil.rmtree(tmp_path)
+    done = make("deb", f"DEB={tmp_path}/another place", TZ="Asia/Tokyo", LC_ALL="C.UTF-8")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "another place" / package.name).read_bytes() == package.read_bytes()
+
+
+@pytest.mark.full
+def test_lintian_finds_nothing(package, tmp_path):
+    """Neither an error (E) nor a warning (W)."""
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([need("lintian"), "--allow-root", package], env=env, capture_output=True, text=True, timeout=800)
+    assert done.returncode == 0 and not re.search("^[EW]: ", done.stdout, re.M), done.stdout + done.stderr
