@@ -77,6 +77,14 @@ ids_next_range() {
   ids_opened=1
 }
 
+# checkpoint_due - called after the answer: run the checkpoint if this process has opened a new range of ids, as it does once in a thousand messages. It
+# runs in a subshell, so that nothing in it changes the caller's variables, answer or exit code
+checkpoint_due() {
+  [ -n "${ids_opened:-}" ] || return 0
+  ids_opened=
+  (need engine/checkpoint; checkpoint_turn) >/dev/null || :
+}
+
 # ids_end - note that the push with this id has ended, successfully or not. Appends a line, which is cheaper on disk than emptying the file
 ids_end() {
   [ -h "$journal" ] || { printf '.\n' >>"$journal"; } 2>/dev/null || :

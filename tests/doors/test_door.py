@@ -110,6 +110,30 @@ def test_the_log_names_what_was_asked_for(shell, flatq):
     assert handler(flatq, b"push fresh\nhello")[1][:4] == ("push", "fresh", "ok", "5")
 
 
+@pytest.mark.parametrize("name, put", [("beanstalk", b"put 0 0 60 1\r\nx\r\n"), ("small-stalk", b"put 0 60\r\nx\r\n")])
+def test_puts_run_the_checkpoint(shell, flatq, name, put):
+    """Under inetd no launch runs it, so a put that has opened a range of ids does. Afterwards the connection still has its job."""
+    flatq.env["FLATQ_RANGE"] = "3"
+    push(flatq, b"held")
+    said = flatq(name, input=b"reserve\r\n" + put * 12 + b"delete 1\r\nquit\r\n", check=0).out.split(b"\r\n")
+    assert said[0].startswith(b"RESERVED 1") and said[-2:] == [b"DELETED", b""]
+    ranges = {int(line.split()[1]) // 1000 for line in said if line.startswith(b"INSERTED ")}
+    assert len(list(flatq.spool.glob(".ids/*"))) < 3 < len(ranges)
+
+
+@pytest.mark.parametrize("name, asked, said", [
+    ("push", b"x", b"%d\n"), ("handler", b"push\nx", b"%d\n"), ("beanstalk", b"put 0 0 60 1\r\nx\r\nquit\r\n", b"INSERTED %d\r\n"),
+    ("small-stalk", b"put 0 60\r\nx\r\nquit\r\n", b"INSERTED %d\r\n")])
+def test_a_failed_checkpoint_changes_no_answer(shell, flatq, tmp_path, name, asked, said):
+    """The push that opens a range of ids runs the checkpoint, here from a file that cannot be read to its end."""
+    shutil.copytree(LIB, tmp_path / "lib")
+    (tmp_path / "lib/engine/checkpoint.sh").write_text("# cut")
+    flatq.env["FLATQ_RANGE"] = "1"
+    push(flatq, b"x")
+    done = flatq(f"{tmp_path}/lib/{name}", input=asked, check=0)
+    assert done.out == said % 2000 and (b"cannot read" in done.err or name == "handler")
+
+
 @pytest.mark.new
 @pytest.mark.parametrize("name", ["handler", "beanstalk", "small-stalk", "http"])
 def test_help_of_a_door(shell, flatq, name):

@@ -1,6 +1,18 @@
 # doors/beanstalk/stalk.sh - the common part of beanstalkd's and small-stalk's protocols: a connection and its jobs
 
-need doors/door engine/spool engine/process engine/look engine/settle engine/reclaim doors/beanstalk/tally doors/beanstalk/read doors/beanstalk/say doors/beanstalk/tube
+need doors/door engine/ids engine/spool engine/process engine/look engine/settle engine/reclaim doors/beanstalk/tally doors/beanstalk/read doors/beanstalk/say doors/beanstalk/tube
+
+# stalk_main WORD ... - serve one connection: do its commands until it ends. The door has its own command_do
+stalk_main() {
+  door_help "$@"
+  stalk_open "$@"
+  while line_next; do
+    trap '' USR1
+    if [ -n "$line_long" ]; then reply BAD_FORMAT; else command_do || break; fi
+    checkpoint_due
+  done
+  exit 0
+}
 
 # stalk_open WORD ... - open the connection and the spool, and set the traps for the end
 stalk_open() {
