@@ -1,6 +1,7 @@
 """What the tests share: the five shells, a spool for each test, a runner of verbs, and counts taken by strace."""
 
 import functools
+import gc
 import os
 import random
 import re
@@ -62,6 +63,10 @@ def pytest_configure(config):
         place = campaign.workplace()
         os.environ["FLATQ_TEST_WORK"] = str(place.__enter__())
         config.add_cleanup(lambda: place.__exit__(None, None, None))
+
+
+def pytest_collection_finish():
+    gc.freeze()  # thousands of tests, which live to the end: Python looks for garbage among them no more
 
 
 def pytest_report_header():

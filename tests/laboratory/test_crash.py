@@ -186,7 +186,7 @@ def test_errors_that_are_alike_leave_the_same(name, work):
     spool is never the same twice."""
     whole = campaign.plan(SYSTEM, name, campaign.Options(faults=sum(faults.ALIKE, ())), work)
     some = faults.by_turns(whole)
-    assert {point for _, point in some} == {point for _, point in whole} and {fault for fault, _ in some} == {fault for fault, _ in whole}
+    assert {point for _, point in some} == {point for _, point in whole} and len(some) < len(whole)
     for group in faults.ALIKE:
         for point in chance(f"alike {name}").sample(sorted({point for fault, point in whole if fault in group}), 3):
             ends = [trial.wreck(SYSTEM, trial.Trial(name, fault, point), work) for fault in group if (fault, point) in whole]

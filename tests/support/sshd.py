@@ -25,6 +25,8 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
 AcceptEnv *
+# bash takes itself for another shell's child, so it leaves ~/.bashrc alone: that may wait for a lock, as pyenv's does, or print
+SetEnv SHLVL=1
 # the newest exchange of keys, which is the default, takes a third of a connection's processor time
 KexAlgorithms curve25519-sha256
 """
