@@ -31,16 +31,8 @@ bulk_stopped() {
 
 # bulk_write l|0 - write standard input to flat files in the stage
 bulk_write() {
-  {
-    if [ -n "${push_length:-}" ]; then
-      head -c "$push_length" >"$bulk_stage/raw" || { disk_failed "$bulk_stage"; return $?; }
-      measure -c "$bulk_stage/raw" || return $?
-      [ "$measured" = "$push_length" ] || { input_ended || return $?; why="fewer bytes than the $push_length announced"; return 65; }
-      bulk_encode "$1" <"$bulk_stage/raw" && rm -f "$bulk_stage/raw" 2>/dev/null
-    else
-      bulk_encode "$1"
-    fi
-  } 2>/dev/null >"$bulk_stage/lines" || { disk_failed "$bulk_stage"; return $?; }
+  [ -z "${push_length:-}" ] || bulk_receive || return $?
+  bulk_lines "$1" || return $?
   [ -n "${push_length:-}" ] || door_whole '' || return $?
   measure -l "$bulk_stage/lines" || return $?
   bulk_count=$measured
@@ -48,48 +40,48 @@ bulk_write() {
   # Count in ranges of a thousand ids, since mksh has 32-bit numbers
   ids_block $(((bulk_count + 999) / 1000)) || return $?
   ids_opened=1
+  bulk_flats || return $?
+  rm -f "$bulk_stage/lines" 2>/dev/null
+  bulk_whole || { disk_failed "$bulk_stage"; return $?; }
+  sync_many "$bulk_stage" || return $?
+}
+
+# bulk_receive - store the announced bytes in the stage; return 65 if fewer come
+bulk_receive() {
+  { head -c "$push_length" >"$bulk_stage/raw"; } 2>/dev/null || { disk_failed "$bulk_stage"; return $?; }
+  measure -c "$bulk_stage/raw" || return $?
+  [ "$measured" = "$push_length" ] || { input_ended || return $?; why="fewer bytes than the $push_length announced"; return 65; }
+}
+
+# bulk_lines l|0 - write a line of base64 for each message to the stage
+bulk_lines() {
+  if [ -n "${push_length:-}" ]; then
+    bulk_encode "$1" <"$bulk_stage/raw" && rm -f "$bulk_stage/raw"
+  else
+    bulk_encode "$1"
+  fi 2>/dev/null >"$bulk_stage/lines" || disk_failed "$bulk_stage"
+}
+
+# bulk_flats - make the flat files of these lines; set bulk_first, bulk_last, bulk_bytes (of all messages) and bulk_size (of all flat files)
+bulk_flats() {
   clock_epoch "$now"
   pad "$push_priority" 0000000000
   bulk_priority=$padded
   bulk_blocks || return $?
   bulk_said=$(FLATQ_STAGE=$bulk_stage FLATQ_FIRST=$ids_first FLATQ_PRIORITY=$bulk_priority FLATQ_COUNT=$bulk_count \
-    FLATQ_REST=".0.0.$push_lease.0.$epoch_time." FLATQ_NONCE=$nonce FLATQ_MOST=${FLATQ_MOST_BYTES:-} FLATQ_TTY=$([ -t 2 ] && printf /dev/tty) bulk_awk '
-      function flush(   i, path) {
-        if (!n) return 0
-        path = ENVIRON["FLATQ_STAGE"] "/" pri "." substr(ids[1], 1, 7) "/" pri "." ids[1] "." ids[n] "." n ".0." ENVIRON["FLATQ_NONCE"]
-        for (i = 1; i <= n; i++) { print pri "." ids[i] lines[i] >path; written += length(lines[i]) + 24 }
-        if (close(path)) exit bad = 74
-        n = bytes = 0
-        if (ENVIRON["FLATQ_TTY"] && NR % 50000 == 0) printf "\rpush: %d of %d", NR, ENVIRON["FLATQ_COUNT"] >ENVIRON["FLATQ_TTY"]
-      }
-      BEGIN { pri = ENVIRON["FLATQ_PRIORITY"]; rest = ENVIRON["FLATQ_REST"]; id = ENVIRON["FLATQ_FIRST"] + 0; most = ENVIRON["FLATQ_MOST"] }
-      {
-        size = length($0) / 4 * 3
-        if ($0 ~ /==$/) size -= 2; else if ($0 ~ /=$/) size--
-        if (most != "" && size > most + 0) exit bad = 65
-        number = sprintf("%012.0f", id++)
-        if (n == 500 || bytes > 4194304 || (n && substr(number, 1, 7) != substr(ids[1], 1, 7))) flush()
-        ids[++n] = number
-        lines[n] = rest size ".-.0-0-0-0\t" $0
-        bytes += length($0); total += size
-      }
-      END { if (!bad) flush(); if (bad) exit bad
-        if (ENVIRON["FLATQ_TTY"] && NR >= 50000) printf "\r\033[K" >ENVIRON["FLATQ_TTY"]
-        printf "%s %.0f %.0f\n", number, total, written }' 2>/dev/null <"$bulk_stage/lines")
+    FLATQ_REST=".0.0.$push_lease.0.$epoch_time." FLATQ_NONCE=$nonce FLATQ_MOST=${FLATQ_MOST_BYTES:-} FLATQ_TTY=$([ -t 2 ] && printf /dev/tty) \
+    bulk_awk -f "$lib/bulk/push.awk" 2>/dev/null <"$bulk_stage/lines")
   case $? in
   0) ;;
   65) why="a message is over the limit of $FLATQ_MOST_BYTES: nothing is stored"; return 65 ;;
   *) disk_failed "$bulk_stage"; return $? ;;
   esac
-  rm -f "$bulk_stage/lines" 2>/dev/null
   bulk_last=${bulk_said%% *} bulk_size=${bulk_said##* } bulk_bytes=${bulk_said#* }
   bulk_bytes=${bulk_bytes% *}
   unpad "$bulk_last"
   bulk_last=$unpadded
   unpad "$ids_first"
   bulk_first=$unpadded
-  bulk_whole || { disk_failed "$bulk_stage"; return $?; }
-  sync_many "$bulk_stage" || return $?
 }
 
 # bulk_blocks - create the blocks of the stage, by the ids that bulk_count messages get. Not by awk: where the caller ignores CHLD, its `system` fails

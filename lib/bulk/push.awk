@@ -1,0 +1,37 @@
+# push.awk - write the flat files of a bulk push from lines of base64, as bulk_flats of push.sh says
+#
+# Variables of the environment: FLATQ_STAGE, where the blocks are; FLATQ_FIRST, the first id; FLATQ_PRIORITY, FLATQ_REST and FLATQ_NONCE, parts of the
+# names; FLATQ_MOST, the most bytes of a message, or nothing; FLATQ_COUNT, the number of lines; FLATQ_TTY, where progress is drawn, or nothing.
+# Prints the last id, the bytes of all messages and the bytes of all flat files. Exits with 65 if a message is too large, with 74 if a write failed.
+
+# Write the lines that were kept as one flat file
+function flush(  i, path) {
+  if (!n) return
+  path = stage "/" priority "." substr(ids[1], 1, 7) "/" priority "." ids[1] "." ids[n] "." n ".0." nonce
+  for (i = 1; i <= n; i++) { print priority "." ids[i] lines[i] >path; written += length(lines[i]) + 24 }
+  if (close(path)) exit bad = 74
+  n = bytes = 0
+}
+# Whether a message with this id needs a new flat file: one has at most 500 messages, about 4 MiB, and the ids of one block
+function full(id) { return n == 500 || bytes > 4194304 || n && substr(id, 1, 7) != substr(ids[1], 1, 7) }
+BEGIN {
+  stage = ENVIRON["FLATQ_STAGE"]; priority = ENVIRON["FLATQ_PRIORITY"]; rest = ENVIRON["FLATQ_REST"]; nonce = ENVIRON["FLATQ_NONCE"]
+  id = ENVIRON["FLATQ_FIRST"] + 0; most = ENVIRON["FLATQ_MOST"]; tty = ENVIRON["FLATQ_TTY"]
+}
+{
+  size = length($0) / 4 * 3
+  if ($0 ~ /==$/) size -= 2; else if ($0 ~ /=$/) size--
+  if (most != "" && size > most + 0) exit bad = 65
+  number = sprintf("%012.0f", id++)
+  if (full(number)) flush()
+  ids[++n] = number
+  lines[n] = rest size ".-.0-0-0-0\t" $0
+  bytes += length($0); total += size
+}
+tty && NR % 50000 == 0 { printf "\rpush: %d of %d", NR, ENVIRON["FLATQ_COUNT"] >tty }
+END {
+  if (!bad) flush()
+  if (bad) exit bad
+  if (tty && NR >= 50000) printf "\r\033[K" >tty
+  printf "%s %.0f %.0f\n", number, total, written
+}
