@@ -94,7 +94,7 @@ MUTANTS: dict[str, Mutant] = {
         power("push"), (model("wal is not synced"),)),
     "push answers before its slip is made": Mutant(
         (("push_message(): ids_next || return $?", "ids_next || return $?\n  printf '%s\\n' \"$id\""),
-         ("    printf '%s\\n' \"$id${push_dup:+ dup}\"\n", "")),
+         ("main(): printf '%s\\n' \"$id${push_dup:+ dup}\"", "")),
         crash("push"), (model("ack before slip"),)),
     "push ignores that base64 failed": Mutant(
         (("push_body(): || { set +C; ... }", "|| :"),),
@@ -122,7 +122,7 @@ MUTANTS: dict[str, Mutant] = {
         (("taken_format(): slip_tries=$((slip_tries + 1))", ""),),
         crash("release, too many tries", "undisturbed")),
     "pop ignores that base64 failed": Mutant(
-        (('base64 -d "${1:-$q/body/$slip_id}" 2>/dev/null 9>&- && return 0', 'base64 -d "${1:-$q/body/$slip_id}" 2>/dev/null 9>&-; return 0'),),
+        (("body_print(): 9>&- && return 0", "9>&-; return 0"),),
         crash("pop", "kill one")),
     # settle, put back
     "pop settles before it delivers": Mutant(
@@ -163,7 +163,7 @@ MUTANTS: dict[str, Mutant] = {
         ((f"sweep_these(): {_SWEEP}", '(cd "$q/done" && exec rm -f $sweep_names 9>&9) &&\n      ' + _SWEEP),),
         crash("checkpoint sweeps"), (model("sweep removes the marker first"),)),
     "a fold without the lock": Mutant(
-        (("under_lock checkpoint_locked ||", "{ need engine/proof; queue_recover; } && checkpoint_locked ||"),),
+        (("checkpoint(): under_lock checkpoint_locked ||", "{ need engine/proof; queue_recover; } && checkpoint_locked ||"),),
         history("kills")),
     "a killed fold is not recovered": Mutant(
         (("queue_recover(): || { fold_finish ... }", "|| continue"),),
