@@ -167,3 +167,10 @@ def test_links(page):
 def test_the_readme_is_for_a_first_visit():
     lines = (ROOT / "README.md").read_text().splitlines()
     assert len(lines) <= 200 and max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "lessons"], ids=lambda path: str(path.relative_to(ROOT)))
+def test_lines_of_prose_fit_into_a_diff(page):
+    """At most 100 columns, but for tables and code."""
+    prose = re.sub(r"^```.*?^```$|^\|[^\n]*", "", page.read_text(), flags=re.M | re.S)
+    assert not [line for line in prose.splitlines() if len(line) > 100]

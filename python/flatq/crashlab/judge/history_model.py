@@ -1,7 +1,8 @@
 """What is certain about a history, and what contradicts it.
 
 Every operation has an interval, from before its start until all its processes have ended; its effect lies somewhere in it. Only what no
-choice of moments can explain is reported as wrong, so there are no false alarms:
+choice of moments can explain is reported as wrong, so there are no false alarms. This is not the checker of a library: none knows a queue whose messages
+have leases and priorities and whose clients are killed, and Elle and Knossos are written in Clojure, porcupine in Go.
 
     held      a message may be away from its queue from the start of an operation that wrote it out until it was surely back
     claimed   by a name, from the first claim that may have taken it until its settle, or until an unclaim has ended; no death and no restart ends that
