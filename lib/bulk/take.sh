@@ -144,12 +144,12 @@ bulk_next_block() {
   done
 }
 
-# bulk_own - as body_own, for the batch's files and the bodies of its messages
+# bulk_own - as body_is_no_link, for the batch's files and the bodies of its messages
 bulk_own() {
   [ -n "$spool_shared" ] || return 0
   for bulk_path in "$q/out/$batch"/*; do
     no_links "$bulk_path" || return $?
-    ! slip_parse "${bulk_path##*/}" || body_own || return $?
+    ! slip_parse "${bulk_path##*/}" || body_is_no_link || return $?
   done
 }
 
@@ -245,7 +245,7 @@ bulk_from_queue() {
   queue_open "$1" || { bulk_code=$?; [ $bulk_code -eq 66 ] || return $bulk_code; bulk_open=1; return 0; }
   [ -e "$q/closed" ] || bulk_open=1
   clock_read
-  queue_tend
+  queue_put_back_due
   bulk_looked=
   while [ "$bulk_left" -gt 0 ]; do
     bulk_take "$bulk_left"

@@ -138,7 +138,7 @@ door_nodelay() {
 # door_ncat_lives - return whether the ncat that serves this client lives. A killed ncat ends our input a little before it is dead: its flags then say
 # that it is exiting (PF_EXITING, 4). Another ncat may get its PID, but then the handler has another parent
 door_ncat_lives() {
-  # Look twice: one look may fail
+  # An open can fail (EMFILE) and look like a dead process, so read twice
   { read -r door_stat <"$FLATQ_PROC/$PPID/stat" || read -r door_stat <"$FLATQ_PROC/$PPID/stat"; } 2>/dev/null || return 1
   case $door_stat in
   *'(ncat) '[!ZX]*) [ -n "${FLATQ_GUARD:-}" ] || return 1 ;;

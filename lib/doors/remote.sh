@@ -198,6 +198,7 @@ remote_push() {
   remote_ask && remote_print
 }
 
+# remote_pop OPTION ... [QUEUE] - pop by a reserve and, once the message is written out, a delete
 remote_pop() {
   remote_wait='' remote_left=1 remote_end='' remote_mark=
   while getopts hw:n:l0 option; do
@@ -243,6 +244,7 @@ remote_back() {
   why=$remote_why
 }
 
+# remote_drain OPTION ... [QUEUE] - drain by `drain -a`: acknowledge each batch once it is written out
 remote_drain() {
   while getopts :hl0 option; do
     case $option in

@@ -54,8 +54,8 @@ push_wait_room() {
   done
 }
 
-# push_not_full - count again under the lock, which recovers first: without that, the messages of a killed fold are counted twice. Return 75 if full
-push_not_full() {
+# push_count_again - count again under the lock, which recovers first: without that, the messages of a killed fold are counted twice. Return 75 if full
+push_count_again() {
   under_lock queue_count || return $?
   [ "$count_total" -lt "$queue_bound" ] || { why="queue '$queue' is full"; return 75; }
 }

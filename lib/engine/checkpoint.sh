@@ -176,7 +176,7 @@ journal_orphan() {
   name_check "$name_queue" || return 0
   queue=$name_queue
   [ -z "$spool_shared" ] || queue_no_links || return 0
-  # Twice: one look may fail
+  # A stat can fail (EMFILE) and look like absence, so test twice
   if [ -e "$q/body/$1" ] || [ -e "$q/body/$1" ]; then
     journal_unmade
     case $? in

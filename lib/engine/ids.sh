@@ -77,8 +77,8 @@ ids_next_range() {
   ids_opened=1
 }
 
-# checkpoint_due - called after the answer: run the checkpoint if this process has opened a new range of ids, as it does once in a thousand messages. It
-# runs in a subshell, so that nothing in it changes the caller's variables, answer or exit code
+# checkpoint_due - called after the answer: run the checkpoint if this process has opened a new range of ids, as happens once in a thousand messages.
+# It runs in a subshell, so that nothing in it changes the caller's variables, answer or exit code
 checkpoint_due() {
   [ -n "${ids_opened:-}" ] || return 0
   ids_opened=

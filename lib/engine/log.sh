@@ -52,7 +52,8 @@ log_list() {
     capture "$log_listing" || return $?
     log_listing=$captured
   fi
-  # RACE: a log may be renamed, and another one begun, between the look and `ls`. And one look may fail
+  # RACE: a log may be renamed, and another one begun, between the look and `ls`. And a glob can fail (EMFILE) and look
+  # like absence
   log_look || return $?
   [ "$log_paths" != "$log_before" ] || log_listed=1
 }

@@ -5,7 +5,7 @@ need engine/slip engine/spool engine/queues engine/ids engine/take engine/settle
 # message_first STATE - set `slip_path` and the slip_ variables of the first message in that state, and leave it there; return 66 if there is none
 message_first() {
   clock_read
-  queue_tend
+  queue_put_back_due
   first_state=$1 first_tries=
   while :; do
     look_first "$1" && return 0
@@ -56,7 +56,7 @@ look_in() {
     expect_path "$1/wal" 'no such message' || return $?
   fi
   name_from_disk "${1##*/}"
-  queue_open "$name_queue" && { [ -z "$look_tend" ] || { clock_read; queue_tend; }; } && message_find "$look_id"
+  queue_open "$name_queue" && { [ -z "$look_tend" ] || { clock_read; queue_put_back_due; }; } && message_find "$look_id"
   look_code=$?
   case $look_code in
   # Not the name of a queue, or the queue was dropped

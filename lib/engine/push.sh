@@ -24,7 +24,7 @@ push_message() {
     need engine/bound
     queue_conf || return $?
     queue_count
-    [ "$queue_bound" = 0 ] || [ "$count_total" -lt "$queue_bound" ] || push_not_full || return $? ;;
+    [ "$queue_bound" = 0 ] || [ "$count_total" -lt "$queue_bound" ] || push_count_again || return $? ;;
   esac
   clock_read
   ids_next || return $?
@@ -48,9 +48,15 @@ push_message() {
   wake "$q/wait"
 }
 
-# push_abandon - remove what a push without a slip has written. If it has a slip, the sweep removes the body
+# push_abandon - remove what a push without a slip has written: only what it has created itself, by these flags, since a signal may come at any time
+#
+#   push_begun      empty: no body yet, or one of another push: it stays
+#                   new: there was no body of this id, so one that is there now can only be ours: it is removed
+#                   1: the body is ours: it is removed
+#   push_made       the slip exists: nothing is removed here; once the message is settled, the sweep removes the body
+#   push_at_slip    it is not known yet whether the slip exists: push_stopped calls push_abandon only once it is
+#   push_dot_file   the file in tmp/ of a push -e: it is removed with the body
 push_abandon() {
-  # Remove only a body that this push has created, never one that was there before
   [ -n "$push_made" ] || rm -f ${push_begun:+"$q/body/$slip_id"} ${push_dot_file:+"$q/tmp/$push_dot_file"} 2>/dev/null
   ids_end
 }
@@ -59,8 +65,6 @@ push_abandon() {
 push_body() {
   push_read=1
   [ -z "${push_dot:-}" ] || { nonce_read; push_dot_file=$owner.$nonce; }
-  # A signal may come as soon as the body exists. With push_begun=new, a body with this id can only be ours, since there was none before;
-  # push_abandon removes no other
   if [ -e "$q/body/$slip_id" ] || [ -h "$q/body/$slip_id" ]; then no_links "$q/body/$slip_id" || return $?; else push_begun=new; fi
   set -C
   # base64 leaves the shared file offset at the end of what it wrote: so its size needs no process
@@ -72,9 +76,8 @@ push_body() {
     [ -z "${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { why="queue '$queue': input failed"; return 74; }
     push_body_there || return $?
   fi
-  # A door reads the bytes that follow a body (push_follows). They and the length of the base64 prove that the body is whole, so this saves the
-  # look at its end. Not for every length: a killed dd may have passed on only some whole pages of 4096 bytes, and the base64 of a body that is
-  # one or two bytes longer than these has the same length
+  # In a door, the bytes after the body (push_follows) prove that it was read to its end, so its length can be trusted without looking at the file.
+  # Exception: a killed dd may have copied whole 4096-byte pages only; then lengths 1 or 2 over a page have the same base64 length
   # shellcheck disable=SC2017 # a multiple of four
   if [ -n "${push_follows:-}" ] && [ -n "$1" ] && [ "$1" -le 65536 ] && { [ $(($1 % 4096)) -gt 2 ] || [ "$1" -le 4096 ]; } &&
     [ "$push_encoded" = $((($1 + 2) / 3 * 4)) ]; then

@@ -130,8 +130,8 @@ slip_move() {
 }
 
 # slip_follow TARGET - set `slip_path` to where a message that nobody holds has gone by itself, under the same name: a fold moves it to head/, the end
-# of a delay to wal/. Return 66 if it has another name or is gone, or if TARGET is in wal/ or delayed/, to which nothing moves back from head/ (I2);
-# what message_find returns if that is unknown
+# of a delay to wal/. Return 66 if it is gone or has another name. Return 66 also if TARGET is in wal/ or delayed/, to which nothing moves back from
+# head/ (I2). If message_find cannot tell where it is, return what message_find returns
 slip_follow() {
   case $slip_path.$1 in
   "$q"/out/* | *."$q"/wal/* | *."$q"/delayed/*) return 66 ;;
@@ -158,7 +158,7 @@ slip_room() {
 
 # slip_lock - take the lock if the queue has a bound. Call it before reading the clock for a time that goes into a name (R5)
 slip_lock() {
-  # Look twice: one look may fail
+  # A stat can fail (EMFILE) and look like absence, so test twice
   [ ! -e "$q/conf" ] && [ ! -f "$q/conf" ] || [ -n "$lock_held" ] || { need engine/lock; lock_queue || return $?; slip_locked=1; }
 }
 
@@ -309,7 +309,7 @@ queue_kick() {
   clock_read
   # Messages that are due become ready without a kick
   need engine/take
-  queue_tend
+  queue_put_back_due
   while :; do
     kick_some "$1" || return $?
     [ "$kicked" -lt "$1" ] && [ -z "$kick_full" ] || return 0

@@ -58,7 +58,8 @@ take_message() {
   take_open=
   for take_queue in "$@"; do
     queue_open "$take_queue" || { take_code=$?; [ $take_code -eq 66 ] && take_open=1 && continue; return $take_code; }
-    # Look for `closed` before the scan: then the scan finds every push that was acknowledged before the close. Twice: one look may fail
+    # Look for `closed` before the scan: then the scan finds every push that was acknowledged before the close. A stat can fail (EMFILE) and look like
+    # absence, so test twice
     [ -e "$q/closed" ] || [ -f "$q/closed" ] || take_open=1
     take_from_queue
     take_code=$?
@@ -87,7 +88,7 @@ take_wait() {
 # is ready
 take_from_queue() {
   clock_read
-  queue_tend
+  queue_put_back_due
   take_looked=
   while :; do
     queue_scan
@@ -101,7 +102,7 @@ take_from_queue() {
         # RACE: a message came meanwhile, and is gone when we look; or a listing failed. Repeat, but not for ever
         [ ${#take_looked} -lt 20 ] || { why="queue '$queue': cannot be listed"; return 74; }
         clock_read
-        queue_tend
+        queue_put_back_due
       fi
       # A message may come back now, by its owner's death, its lease or its delay: load what that takes
       need engine/reclaim
@@ -135,8 +136,8 @@ take_unfold() {
   [ "$scan_place" != queue ] || queue_unfold "$scan_name"
 }
 
-# queue_tend - called first by every take: put back messages that are due and, once a second, those whose lease is over or owner dead
-queue_tend() {
+# queue_put_back_due - called first by every take: put back messages that are due and, once a second, those whose lease is over or owner dead
+queue_put_back_due() {
   for tend_path in "$q"/delayed/*; do break; done
   if [ -e "$tend_path" ]; then
     clock_epoch "$now"
@@ -178,14 +179,14 @@ take_slip() {
   rename_path "$q/$scan_place/$scan_name" "$q/out/$taken"
 }
 
-# body_own - in a group's spool, return 74 if the body of slip_id is a link: another member may have made it, to read a file of ours
-body_own() {
+# body_is_no_link - in a group's spool, return 74 if the body of slip_id is a link: another member may have made it, to read a file of ours
+body_is_no_link() {
   [ -z "$spool_shared" ] || no_links "$q/body/$slip_id"
 }
 
 # body_print [FILE] - write the message of slip_id to standard output; return 74 if it cannot be read or written in full
 body_print() {
-  [ $# -eq 1 ] || body_own || return $?
+  [ $# -eq 1 ] || body_is_no_link || return $?
   door_reply "$slip_size" || return $?
   base64 -d "${1:-$q/body/$slip_id}" 2>/dev/null 9>&- && return 0
   why="queue '$queue': message $id could not be written out in full"
@@ -233,8 +234,8 @@ take_stopped() {
 }
 
 # taken_settle - settle the message that was handed out as `taken`. Without a deadline, by a marker of the same name in done/, which the
-# shell itself creates: a process that puts back sees the owner dead first, and looks for the marker then. With a deadline, a living owner
-# may have lost the message; only the rename tells, while a late marker would make the sweep remove the body of the next owner.
+# shell itself creates: a process that puts back sees the owner dead first, and looks for the marker then. With a deadline, the lease may
+# have ended. Then the rename fails; a marker would not, and the sweep would delete a body that another consumer now owns.
 taken_settle() {
   [ -n "$taken" ] || { why="queue '$queue': nothing is taken"; return 66; }
   taken_marked=

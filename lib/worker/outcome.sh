@@ -13,7 +13,7 @@ work_settle() {
   elif [ -z "$work_reason" ]; then
     message_delete && work_count_one 'done'
   elif [ "$work_code" -eq 126 ] || [ "$work_code" -eq 127 ] && work_command_at_fault "$@"; then
-    work_retry_later && { work_end; die "$work_exit" "$work_why"; }
+    work_retry_later && { work_end_helpers; die "$work_exit" "$work_why"; }
   elif [ "$work_most_here" != 0 ] && [ "$slip_tries" -ge "$work_most_here" ] && [ "$work_reason" != unknown ]; then
     work_bury
   else

@@ -27,8 +27,8 @@ work_parent() {
     fi
   done
   [ -z "$work_teller" ] || wait "$work_teller"
-  work_end
-  work_leave
+  work_end_helpers
+  work_exit_now
 }
 
 # work_crew_start COMMAND ... - start the workers; set work_crew to their PID-TIME
@@ -73,8 +73,8 @@ work_child() {
   trap '' INT QUIT
   trap work_note_signal HUP TERM
   trap 'work_trapped=1' PIPE
-  trap work_finish USR1
-  trap 'work_give_back USR2' USR2
+  trap work_take_no_more USR1
+  trap 'work_on_hup USR2' USR2
   watchdog_tell_self USR2:
   exec 5>&-
   work_watchdog=''

@@ -1,9 +1,8 @@
 # worker/run.sh - a worker: take messages and run the command. feed.sh feeds the command, watchdog.sh and timer.sh run beside it, outcome.sh
 # settles the message
 #
-# While the command runs, timer_run_due does all that is due, before each `wait` for the command. A trap only leaves a note, and ends that `wait`. It
-# decides nothing by the status of a command: in dash and busybox, when a signal's trap has run inside another trap, the command that it came in
-# returns the status from before the outer trap. Descriptors: 5 the watchdog's pipe, 4 the teller's, 8 the feeder's (worker/feed.sh).
+# While the command runs, timer_run_due does all that is due, before each `wait` for the command. A trap sets a variable and interrupts that `wait`. It
+# never tests an exit status (R11). Descriptors: 5 the watchdog's pipe, 4 the teller's, 8 the feeder's (worker/feed.sh).
 #
 # Its state: work_abort is the signal on which to end the command and give its message back; take_stop is set if no further message is to be taken;
 # work_before_wait is what work_await calls before each `wait`; work_on_signal what each trap calls.
@@ -49,15 +48,15 @@ work_alone() {
   work_traps
   work_begin || die $? "$why"
   work_worker "$work_count" "$@"
-  work_leave
+  work_exit_now
 }
 
 # work_traps - set the traps of a worker, or parent of workers, that was started by the user
 work_traps() {
-  trap 'work_stop INT' INT
-  trap 'work_stop QUIT' QUIT
-  trap 'work_stop TERM' TERM
-  trap 'work_give_back HUP' HUP
+  trap 'work_on_first_signal INT' INT
+  trap 'work_on_first_signal QUIT' QUIT
+  trap 'work_on_first_signal TERM' TERM
+  trap 'work_on_hup HUP' HUP
 }
 
 # work_begin - called once the traps are set: start the watchdog, write the pid file, and report that we can begin
@@ -71,8 +70,8 @@ work_begin() {
   [ -z "$work_pid_file" ] || { need worker/daemon; trap pid_file_remove EXIT; }
 }
 
-# work_leave - clean up and end, by the signal if there was one, as its sender expects
-work_leave() {
+# work_exit_now - clean up and end, by the signal if there was one, as its sender expects
+work_exit_now() {
   if [ -n "$work_abort" ]; then
     # A shell that dies of a signal may not run its EXIT trap
     [ -z "$work_pid_file" ] || { need worker/daemon; pid_file_remove; }
@@ -81,28 +80,28 @@ work_leave() {
   exit "$work_exit"
 }
 
-# work_stop SIGNAL - the trap for a first signal: finish the job, then stop; for a second one, as work_give_back
-work_stop() {
+# work_on_first_signal SIGNAL - the trap for a first signal: finish the job, then stop; for a second one, as work_on_hup
+work_on_first_signal() {
   [ -z "$take_stop" ] || work_abort=$1
-  work_finish
+  work_take_no_more
 }
 
-# work_finish - take no further message
-work_finish() {
+# work_take_no_more - take no further message
+work_take_no_more() {
   work_trapped=1 work_noted=1 take_stop=1 work_pass=1
   $work_on_signal
-  ${wait_sleeper:+work_finish_wait}
+  ${wait_sleeper:+work_end_wait}
 }
 
-# work_finish_wait - end the sleeper of a wait for a message. KILL: see wait_sleeper_end. If this fails, the wait ends within two seconds
-work_finish_wait() {
+# work_end_wait - end the sleeper of a wait for a message. KILL: see wait_sleeper_end. If this fails, the wait ends within two seconds
+work_end_wait() {
   ! child_lives "$wait_sleeper" || kill -KILL "$wait_sleeper" 2>/dev/null || :
 }
 
-# work_give_back SIGNAL - the trap for HUP: stop the job too, and give its message back
-work_give_back() {
+# work_on_hup SIGNAL - the trap for HUP: stop the job too, and give its message back
+work_on_hup() {
   work_abort=$1
-  work_finish
+  work_take_no_more
 }
 
 # work_note_signal - the trap of a worker under a parent for a signal that is not its parent's: note that it has interrupted a `wait`, and go on
@@ -126,17 +125,17 @@ work_worker() {
     case $work_code in
     0)
       [ -z "$work_left" ] || work_left=$((work_left - 1))
-      work_message "$@" || { work_code=$?; work_end; die $work_code "$why"; }
+      work_message "$@" || { work_code=$?; work_end_helpers; die $work_code "$why"; }
       taken='' ;;
     66) break ;;
     69)
       [ "$why" != 'closed and empty' ] || break
       # RACE: a queue that was dropped meanwhile may be created again: wait
       sleep 1 ;;
-    *) work_end; die $work_code "$why" ;;
+    *) work_end_helpers; die $work_code "$why" ;;
     esac
   done
-  work_end
+  work_end_helpers
 }
 
 # work_name_owner - set work_owner to the PID-TIME of this worker, or parent of workers
@@ -146,8 +145,8 @@ work_name_owner() {
   work_owner=$work_self-$started
 }
 
-# work_end - end the processes beside the worker before it ends itself
-work_end() {
+# work_end_helpers - end the processes beside the worker before it ends itself
+work_end_helpers() {
   timer_disarm
   timer_reap
   # The PID of a watchdog that was killed may belong to another process
@@ -197,7 +196,7 @@ work_untried() {
 # work_run COMMAND ... - run the command; set work_code, and work_reason if it failed. Return 1 if it was not started, as its watchdog was killed and
 # replaced
 work_run() {
-  body_own && feed_prepare || return $?
+  body_is_no_link && feed_prepare || return $?
   timer_deadlines
   work_reason='' lease_lost='' job_timed_out='' work_signalled='' watchdog_restarted=
   export FLATQ_ID="$id" FLATQ_QUEUE="$queue" FLATQ_TRIES="$slip_tries"

@@ -106,6 +106,7 @@ timer_arm() {
   watchdog_tell_job
 }
 
+# sleeper_start SECONDS - start a sleeper, which wakes the worker then; add it to timer_pids, and to timer_words for the watchdog
 sleeper_start() {
   sleeper_run "$1" &
   timer_pids="$timer_pids $!"

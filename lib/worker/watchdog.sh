@@ -59,7 +59,8 @@ watchdog_tell_self() {
   watchdog_tell "+$1$work_named"
 }
 
-# work_name PID - set `work_named` to PID-TIME; if it is gone already, to a name that only its group matches. Look twice: one look may fail
+# work_name PID - set `work_named` to PID-TIME; if it is gone already, to a name that only its group matches. An open can fail
+# (EMFILE) and look like that, so read twice
 work_name() {
   process_started "$1" || process_started "$1" || started=000000000000
   work_named=$1-$started

@@ -103,7 +103,7 @@ def test_a_signal_is_only_for_a_process_that_was_asked_for(path):
 
 
 # functions of traps that may decide by a status: these end the process, or do the same whichever way they decide
-TRAPPED = {"door_busy", "drain_begins", "work_stop"}
+TRAPPED = {"door_busy", "drain_begins", "work_on_first_signal"}
 
 
 @pytest.mark.parametrize("path", OURS, ids=name)

@@ -643,7 +643,7 @@ def test_a_signal_is_not_for_another_process_with_the_same_number(shell, flatq, 
 def test_a_term_inside_the_trap_of_hup(shell, flatq):
     """HUP's trap has noted that the message goes back, but not yet that no other one is taken."""
     script = """FLATQ_VERB=work; . "$lib/engine/common.sh"; shell_reset; need worker/run
-        work_reset; work_tools; work_abort=HUP; work_stop TERM; printf "%s" "$work_abort" """
+        work_reset; work_tools; work_abort=HUP; work_on_first_signal TERM; printf "%s" "$work_abort" """
     assert loop(flatq, 'exec "$sh" -c "$1"', script).out == b"HUP"
 
 

@@ -30,7 +30,7 @@ reply_job() {
 # reply_body WORD TEXT - answer WORD, a blank, TEXT and CRLF, the message's bytes, CRLF. One `base64 -d` writes a small answer at once, from several
 # pieces of base64 (DQo= is CRLF): TCP would hold back a second write for 40 ms
 reply_body() {
-  body_own || exit 74
+  body_is_no_link || exit 74
   tally_write
   door_reply "$slip_size"
   reply_code=

@@ -8,7 +8,7 @@
 need engine/slip engine/spool engine/take engine/settle engine/reclaim doors/beanstalk/tally
 
 # tubes_take OWNER [once] - hand out the first message of all watched queues; return 66 if nothing is ready. `once`: leave what dead owners hold to
-# queue_tend
+# queue_put_back_due
 tubes_take() {
   take_owner=$1 take_lease='' tubes_looked=${2:-}
   clock_read
@@ -41,7 +41,7 @@ tubes_first() {
     tube_open "$tube" || continue
     tube_paused && continue
     tube_any_lease_over && { tube_reclaim || return $?; }
-    queue_tend
+    queue_put_back_due
     queue_scan
     [ -n "$scan_place" ] || continue
     if [ -z "$tubes_place" ] || [ "$scan_name" \< "$tubes_name" ]; then

@@ -165,7 +165,7 @@ stats_tube() {
   clock_read
   if queue_open "$1"; then
     # Messages that are due count as ready
-    queue_tend
+    queue_put_back_due
     tube_count
     if tube_paused; then
       time_left "$paused_until" "$now"
@@ -196,7 +196,7 @@ stats_count_tubes() {
   for stats_name in "$@"; do
     stats_tubes=$((stats_tubes + 1))
     queue_open "$stats_name" || continue
-    queue_tend
+    queue_put_back_due
     tube_count
     stats_urgent=$((stats_urgent + count_urgent)) stats_ready=$((stats_ready + count_ready)) stats_reserved=$((stats_reserved + count_reserved))
     stats_delayed=$((stats_delayed + count_delayed)) stats_buried=$((stats_buried + count_buried))

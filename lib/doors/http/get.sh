@@ -64,6 +64,7 @@ get_take() {
   [ -z "$take_stop" ] || { door_gone=gone; exit 74; }
 }
 
+# get_send - write the answer: its head, then each message that was taken
 get_send() {
   if has max; then
     say_head 200 "$get_bytes" text/plain
@@ -83,7 +84,7 @@ get_send() {
   # shellcheck disable=SC2086 # words
   set -- $get_heads
   for get_taken in $get_list; do
-    queue_open "${get_taken%%:*}" && slip_parse "${get_taken#*:}" && body_own || exit 74
+    queue_open "${get_taken%%:*}" && slip_parse "${get_taken#*:}" && body_is_no_link || exit 74
     if has max; then printf '%s %s %s %s\n' "$1" "$2" "$3" "$4" 2>/dev/null || exit 74; fi
     # From here on it keeps its lease, whatever signal comes
     get_list=${get_list#" $get_taken"}

@@ -38,7 +38,7 @@ group_busy() {
       [ ! -e "$group_path" ] || return 0
     done
     for group_path in "$q"/out/*; do
-      # Look for the marker twice: one look may fail
+      # A stat can fail (EMFILE) and look like absence, so test twice for the marker
       [ -e "$group_path" ] && [ ! -e "$q/done/${group_path##*/}" ] && [ ! -f "$q/done/${group_path##*/}" ] || continue
       if lease_over "${group_path##*.}"; then group_over=1; else return 0; fi
     done
@@ -86,7 +86,7 @@ groups_first() {
   group_first='' group_least=
   for group in $groups; do
     queue_open "$group" || continue
-    queue_tend
+    queue_put_back_due
     group_busy
     [ $? -eq 1 ] || continue
     queue_scan
@@ -116,7 +116,7 @@ groups_nothing() {
           for group_path in wal fold queue unfold head out delayed; do groups_paths="$groups_paths $group_disk/$group_path"; done ;;
         74) return 74 ;;
         0)
-          # A dead owner may hold it, whom queue_tend looks for once a second
+          # A dead owner may hold it, whom queue_put_back_due looks for once a second
           queue_reclaim || [ $? -ne 74 ] || return 74
           group_busy
           case $? in
