@@ -26,10 +26,10 @@ SHELLS = ("dash", "busybox", "mksh", "yash", "bash")
 sys.dont_write_bytecode, sys.pycache_prefix = False, str(ROOT / ".venv/pycache")  # pytest keeps its compiled tests: collecting them takes half the time
 sys.path.insert(0, str(ROOT / "python"))
 
-from flatq.crashlab import campaign  # noqa: E402
-from flatq.crashlab.families.clients import free  # noqa: E402
-from flatq.crashlab.gate import processes as living  # noqa: E402
-from flatq.crashlab.gate.processes import listening, wait_for  # noqa: E402, F401
+from flatq.crashlab import campaign
+from flatq.crashlab.families.clients import free
+from flatq.crashlab.gate import processes as living
+from flatq.crashlab.gate.processes import listening, wait_for  # noqa: F401
 
 Result = namedtuple("Result", "status out err")
 
@@ -347,7 +347,7 @@ def stub(flatq, tmp_path):
     return put
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def runs_stubs(shell, name):
     """Whether that shell, called `sh`, looks in PATH for a command of that name."""
     with tempfile.TemporaryDirectory() as place:
@@ -358,7 +358,7 @@ def runs_stubs(shell, name):
         return done.returncode == 97
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def said_by(shell, script):
     """What a script prints under that shell, with the programs beside it (shell_of). These, and the shell's own, may do less than GNU's."""
     env = {**os.environ, "PATH": f"{os.path.dirname(shell)}:{os.environ['PATH']}"}

@@ -27,7 +27,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
-from typing import Any, Union
+from typing import Any
 
 from .errors import error_of
 from .verbs import Process, home, with_us
@@ -43,7 +43,7 @@ class Worker:
     a job, is given up. delay, most_delay: seconds until a message that failed comes again, doubled with each try. most_tries: then it is
     buried. count: stop after so many. wait: stop when for so many seconds nothing has come; until_empty: when nothing is there."""
 
-    def __init__(self, job: Union[Job, str], queues: Union[str, Iterable[str]] = "default", path: str | os.PathLike[str] | None = None, *,
+    def __init__(self, job: Job | str, queues: str | Iterable[str] = "default", path: str | os.PathLike[str] | None = None, *,
                  jobs: int = 1, lease: int | None = None, limit: int | None = None, delay: int = 1, most_delay: int = 300, most_tries: int = 0,
                  count: int | None = None, wait: int | None = None, until_empty: bool = False) -> None:
         self.job = job if isinstance(job, str) else path_of(job)

@@ -15,13 +15,13 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import bulk  # noqa: E402 (they are on the path only now)
-import counts  # noqa: E402
-import doors  # noqa: E402
-import oneshot  # noqa: E402
-import scale  # noqa: E402
-from harness import FLOOR, machine  # noqa: E402
-from run import ROOT, Run  # noqa: E402
+import bulk
+import counts
+import doors
+import oneshot
+import scale
+from harness import FLOOR, machine
+from run import ROOT, Run
 
 
 def pipeline(run):

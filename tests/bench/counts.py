@@ -6,7 +6,7 @@ import sys
 from run import ROOT
 
 sys.path.insert(0, str(ROOT / "tests/support"))
-import counting  # noqa: E402 (tests/ is in the path only now)
+import counting
 
 
 def counted(run, spool, words, stdin=b"", sync="off"):

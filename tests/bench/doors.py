@@ -149,6 +149,7 @@ def in_turn(run, row, durable, talks, bounds, sums=None):
 
 
 def web_job(web):
+    receipt = ""
     for method, target, body in (("POST", "/queue?group-id=jobs", b"x" * 100), ("GET", "/queue?group-id=jobs", None), ("DELETE", None, None)):
         web.request(method, target or f"/queue?receipt-id={receipt}", body)
         answer = web.getresponse()

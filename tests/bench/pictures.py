@@ -9,7 +9,7 @@ from pathlib import Path
 import matplotlib
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402 (the backend is chosen first)
+import matplotlib.pyplot as plt
 
 BETTER, WORSE = "#2e8b57", "#c0392b"
 BLUE = "#2563a8"

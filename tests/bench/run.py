@@ -94,7 +94,7 @@ class Run:
                 return port
             except OSError:
                 if server.poll() is not None or time.monotonic() > end:
-                    raise RuntimeError(f"{words[0]} does not answer")
+                    raise RuntimeError(f"{words[0]} does not answer") from None
                 time.sleep(0.001)
 
     def door(self, words, spool, sync="off"):

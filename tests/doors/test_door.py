@@ -451,7 +451,7 @@ def test_limits_of_size(door, mode):
 @BOTH
 def test_the_checkpoint_runs_beside_it(door, flatq, spool, mode):
     one = door(mode)
-    for number in range(3):
+    for _ in range(3):
         push(flatq, b"x")
     assert [one.ask(b"pop\n") for _ in range(3)] == [b"x"] * 3
     wait_for(lambda: not lies(spool).get("done") and not lies(spool).get("body"), "the sweep of what is settled")

@@ -97,9 +97,9 @@ class Door:
     def connect(self, seconds=30):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds)
 
-    def ask(self, method, target, body=None, headers={}, connection=None):
+    def ask(self, method, target, body=None, headers=None, connection=None):
         own = connection or self.connect()
-        own.request(method, target, body, headers)
+        own.request(method, target, body, headers or {})
         answer = own.getresponse()
         found = Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
         if not connection:
@@ -236,11 +236,11 @@ def test_statuses(shell, flatq):
     """All in one connection: none of these answers ends it."""
     said = talk(flatq, *(request(*words) for _, *words in STATUSES), heads=[n for n, row in enumerate(STATUSES) if row[1] == "HEAD"])
     assert [answer.status for answer in said] == [row[0] for row in STATUSES]
-    for answer, row in zip(said, STATUSES):
-        assert answer.headers["connection"] == "keep-alive", row
-        assert ("allow" in answer.headers) == (answer.status == 405)
-        assert answer.headers["cache-control"] == "no-store"
-        assert re.fullmatch(r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT", answer.headers["date"])
+    for one, row in zip(said, STATUSES):
+        assert one.headers["connection"] == "keep-alive", row
+        assert ("allow" in one.headers) == (one.status == 405)
+        assert one.headers["cache-control"] == "no-store"
+        assert re.fullmatch(r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT", one.headers["date"])
     assert said[6].headers["allow"] == "DELETE, GET, PATCH, POST" and said[10].headers["allow"] == "GET, HEAD"
     assert not any(names for place, names in lies(flatq.spool, "a").items())
 
@@ -446,7 +446,7 @@ def test_keep_alive(flatq, door):
     for n in range(5):
         assert door.ask("POST", f"/queue?group-id=g{n}", b"x", connection=connection).status == 200
         used = connection.sock.getsockname()
-    for n in range(5):
+    for _ in range(5):
         got = door.ask("GET", "/queue", connection=connection)
         assert door.ask("DELETE", f"/queue?receipt-id={got.headers['message-receipt-id']}", connection=connection).status == 200
     assert connection.sock.getsockname() == used, "one connection"
@@ -1013,7 +1013,7 @@ def test_pages_in_chromium(flatq, door, browser):
     name = "a-rather-long-name.of-a-service/" * 6 + "x"
     for n, queue in enumerate((*(f"q{n}" for n in range(18)), name)):
         flatq("push", "-l", queue, input=b"a message that is long enough to be cut <b>\n" * int(10 ** (n / 5)), check=0)
-    for n in range(2):
+    for _ in range(2):
         flatq("bury", "-r", "broken", flatq("reserve", "-t", "60", name, check=0).out.split(b" ")[0].decode(), check=0)
     looks = [(390, False), (1280, True)]
     for width, dark in looks if not everything() else [*looks, (390, True), (1280, False)]:

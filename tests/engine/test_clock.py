@@ -53,7 +53,7 @@ def test_many_due_at_once_in_their_order(flatq, clock):
 
 def test_a_delay_over_a_thousand_seconds_boundaries(flatq, clock):
     """The names of delayed messages sort by their time, whatever number of digits it has."""
-    for k, delay in enumerate((99999, 1000, 999, 100000, 1)):
+    for delay in (99999, 1000, 999, 100000, 1):
         push(flatq, b"%d" % delay, "-d", str(delay))
     got, at = [], 0
     for due in (1, 999, 1000, 99999, 100000):

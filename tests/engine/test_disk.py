@@ -181,7 +181,7 @@ def nobody(flatq):
 
 def opened(path):
     """Everybody may read it, and nobody may write."""
-    for root, directories, names in os.walk(path, topdown=False):
+    for root, _, names in os.walk(path, topdown=False):
         for name in names:
             os.chmod(os.path.join(root, name), 0o444)
         os.chmod(root, 0o555)

@@ -12,9 +12,10 @@ from engine import faulty, push, refused, reserve, stopped_by
 
 # how a line begins
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d\d"
+BEGIN = rb"(?m)^" + TIME.encode() + b" "
 
 
-def lines(text, begin=rb"(?m)^" + TIME.encode() + b" "):
+def lines(text, begin=BEGIN):
     """The lines without their times, which each of them must have."""
     rows = text.splitlines()
     assert all(re.match(begin, row) for row in rows), rows

@@ -820,8 +820,8 @@ def test_a_range_of_ids_stays_until_its_entries_can_be_read(flatq, call, awk):
     newer = flatq.spool / ".ids/000000009"
     newer.mkdir()
     (newer / "open").touch()
-    for place, call, when in struck(flatq, f"entry {call} {awk}", (entry.relative_to(flatq.spool),), (call,), "12345", count=3, first=2):
-        faulty(flatq, call, place, "wal", when=when, error="ENOMEM", env=env)
+    for place, struck_call, when in struck(flatq, f"entry {call} {awk}", (entry.relative_to(flatq.spool),), (call,), "12345", count=3, first=2):
+        faulty(flatq, struck_call, place, "wal", when=when, error="ENOMEM", env=env)
         flatq("wal", check=0)
         assert [path.name for path in (flatq.spool / "q/body").iterdir()] == ["000000000001"], (call, when)
         assert [path.name for path in (flatq.spool / ".ids").iterdir()] == ["000000009"], (call, when)

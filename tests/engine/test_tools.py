@@ -20,7 +20,7 @@ LINES = b"a\n\xff\0b\n\n"
 def closed(flatq, script, *words, **more):
     """Run a verb in a shell that has closed a descriptor."""
     done = subprocess.run([need("dash"), "-c", script, "-", *flatq.command(*words)], env=flatq.environment(None), cwd=flatq.home,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=100, **more)
+                          capture_output=True, timeout=100, **more)
     return Result(done.returncode, done.stdout, done.stderr)
 
 

@@ -9,14 +9,14 @@ from conftest import share
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "model"))
 
-from laboratory import trials  # noqa: E402, F401
+from laboratory import trials  # noqa: F401
 
-from flatq.crashlab.families import broken  # noqa: E402
+from flatq.crashlab.families import broken
 
-from configs import CONFIGS  # noqa: E402
-from explore import Explorer  # noqa: E402
-from programs import checked  # noqa: E402
-from variants import VARIANTS  # noqa: E402
+from configs import CONFIGS
+from explore import Explorer
+from programs import checked
+from variants import VARIANTS
 
 # the mutants of tests/laboratory/test_mutants.py that only the model catches
 ALONE = {mutant.must.where for mutant in broken.MUTANTS.values() if mutant.must.family == "model"}
@@ -57,5 +57,4 @@ def test_a_yield_that_locals_do_not_describe_is_refused():
         @checked
         class Wrong:
             def loop(self):
-                for each in "ab":
-                    yield each
+                yield from "ab"

@@ -26,7 +26,7 @@ from flatq.crashlab.scenarios import BASELINE, SCENARIOS, Article, System
 
 sys.path.insert(0, str(ROOT / "tests/model"))
 
-from variants import VARIANTS  # noqa: E402
+from variants import VARIANTS
 
 STATED = [(name, probe.family) for name, mutant in broken.MUTANTS.items() for probe in mutant.probes if probe.family != "model"]
 MUST = [(name, mutant.must.family) for name, mutant in broken.MUTANTS.items() if mutant.must.family != "model"]

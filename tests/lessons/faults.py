@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
-from flatq.crashlab.families import states  # noqa: E402
-from flatq.crashlab.gate import gate  # noqa: E402
+from flatq.crashlab.families import states
+from flatq.crashlab.gate import gate
 
 USAGE = """\
 crash-at [-t] PATTERN COMMAND ...       run it, and kill all of it just before the first call that matches; -t: half of that write is done

@@ -6,9 +6,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from configs import CONFIGS  # noqa: E402
-from explore import Explorer  # noqa: E402
-from variants import VARIANTS  # noqa: E402
+from configs import CONFIGS
+from explore import Explorer
+from variants import VARIANTS
 
 
 def main():

@@ -2,7 +2,7 @@
 
 `wrong` holds the names of the parts that are broken on purpose (variants.py). `keys` gives the key of a message, by id."""
 
-from disk import DIRECTORY, flat_run, handed_out, is_flat, later, owner_and_deadline, segment_count, segment_end, slip_id
+from disk import flat_run, handed_out, is_flat, later, owner_and_deadline, segment_count, segment_end, slip_id
 from programs import Op, checked
 
 
@@ -842,7 +842,7 @@ class Protocol:
                     if elsewhere and f"{priority}.{last}" >= elsewhere or names[1:] and f"{priority}.{last}" >= names[1]:
                         break
                     chosen, names = (*chosen, names[0]), names[1:]
-                priority = first = last = ""
+                priority = first = last = ""  # noqa: F841 (the explorer compares locals: these shall not tell states apart)
                 if not chosen:
                     yield from self.unfold(name)
             else:

@@ -15,9 +15,9 @@ from engine import pop, push
 from servers import module
 
 pa = module("pyarrow")
-import pyarrow.compute as pc  # noqa: E402
+import pyarrow.compute as pc
 
-from flatq.spark import format as flat  # noqa: E402
+from flatq.spark import format as flat
 
 BODIES = [b"", b"\0", b"\n", b"\t", b"=", "é".encode(), bytes(range(256)), *(os.urandom(size) for size in range(1, 60)), b"x" * 70_000]
 

@@ -12,7 +12,7 @@ from servers import module
 
 plots = module("flatq.pipeline.plots")
 
-from flatq.pipeline import report, stats  # noqa: E402
+from flatq.pipeline import report, stats
 
 DAY = 1795300000.0
 PHONE, DESK = 390, 1280
@@ -56,7 +56,7 @@ def test_axes_begin_at_0_and_plots_over_time_agree():
         figures = plots.all_of(found, wide)
         over_time = [(figures[name], axes) for name in ("throughput", "depth") for axes in figures[name].axes]
         assert len(over_time) == (2 if queues == 1 else 7)
-        for made, axes in over_time:
+        for _, axes in over_time:
             assert axes.get_ylim()[0] == 0 and axes.get_ylim()[1] >= max(line.get_ydata().max() for line in axes.lines)
         places = {(made.get_size_inches()[0], axes.get_position().x0, axes.get_position().x1, axes.get_xlim()) for made, axes in over_time}
         assert len(places) == 1, "the same width, and the same time axis"

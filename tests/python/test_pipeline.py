@@ -22,10 +22,10 @@ from engine import empty, push, reserve
 from servers import module
 from tables import fill, flatq_spark, java, numbers, table, unsynced  # noqa: F401 (fixtures)
 
-from flatq.pipeline import __main__ as command  # noqa: E402
-from flatq import errors as flatq_errors  # noqa: E402
-from flatq.crashlab.families import kills  # noqa: E402
-from flatq.pipeline import drain  # noqa: E402
+from flatq.pipeline import __main__ as command
+from flatq import errors as flatq_errors
+from flatq.crashlab.families import kills
+from flatq.pipeline import drain
 
 pytestmark = pytest.mark.timeout(600)
 

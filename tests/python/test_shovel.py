@@ -637,8 +637,8 @@ class Stopping:
 @pytest.fixture
 def moments(request, monkeypatch):
     """moments(COUNT) chooses so many. Moves of the test's own process have short leases, too."""
-    for module in (ends, flatq_door, flatq_redis, flatq_tube, flatq_shovel):
-        monkeypatch.setattr(module, "LEASE", LEASE)
+    for having in (ends, flatq_door, flatq_redis, flatq_tube, flatq_shovel):
+        monkeypatch.setattr(having, "LEASE", LEASE)
     by_seed = chance(request.node.nodeid)
 
     def choose(count):
@@ -727,8 +727,8 @@ def test_the_shovel_and_the_other_end_are_killed(flatq, request, kind, moments):
         server.start()
         if kind == "redis":
             lose_role(server, "producer")
-    for way in ways:
-        move(*way)
+    for words in ways:
+        move(*words)
     found = Queue("back").drain(end=b"\0")
     assert once(found) == bodies and len(found) <= len(bodies) + 8
 

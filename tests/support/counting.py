@@ -28,7 +28,7 @@ def count(command, input=b"", env=None, cwd=None):
     trace = "trace=execve," + ",".join(FORKS + READS + WRITES + COPIES + LISTS)
     done = subprocess.run(
         ["strace", "-f", "-qq", "--seccomp-bpf", "-s", "0", "-e", "signal=none", "-e", trace, "-o", log, "--", *command],
-        input=input, env=env, cwd=cwd, timeout=100, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        input=input, env=env, cwd=cwd, timeout=100, capture_output=True,
     )
     processes, programs, read, written, listed = 0, [], 0, 0, 0
     for name, arguments, value in calls(log):

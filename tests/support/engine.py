@@ -93,7 +93,7 @@ def loop(flatq, script, *args, timeout=600, shell=None):
     """Run a script with $sh and $lib: many verbs in a row, without coming back to Python between them. It must succeed."""
     done = subprocess.run(
         ["dash", "-c", script, "loop", *map(str, args)], env=flatq.environment({"sh": shell or flatq.shell, "lib": str(LIB)}),
-        cwd=flatq.home, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout,
+        cwd=flatq.home, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout,
     )
     assert done.returncode == 0, done
     return Result(done.returncode, done.stdout, done.stderr)
@@ -304,8 +304,7 @@ def faulty(flatq, call, path, verb, *args, error="EIO", when="1", input=b"", env
     """Run a verb in whose processes this system call on this path fails. Return its exit status and output."""
     done = subprocess.run(
         [need("strace"), "-f", "-qq", "-o", "/dev/null", "-P", f"{path}", "-P", f"{path}/", "-e", f"trace={call}", "-e", f"inject={call}:error={error}:when={when}",
-         "--", *flatq.command(verb, *args)], input=input, env=flatq.environment(env), cwd=flatq.home, timeout=100, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE)
+         "--", *flatq.command(verb, *args)], input=input, env=flatq.environment(env), cwd=flatq.home, timeout=100, capture_output=True)
     # strace prints a line if a path is not the shortest way to its file
     done.stderr = b"".join(line for line in done.stderr.splitlines(keepends=True) if b"strace: Requested path" not in line)
     return done

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 LIB = Path(__file__).resolve().parents[2] / "lib"
@@ -135,7 +135,7 @@ def owners():
     return {name: titles[0] for name, titles in found.items() if len(titles) == 1}
 
 
-@lru_cache(maxsize=None)
+@cache
 def calls(title, function):
     """[(position, name)] of the functions that it calls, or hands to another as an argument. A name of one word counts only where a command begins."""
     code, found = files()[title].functions[function], []

@@ -11,7 +11,7 @@ from servers import module
 module("pyspark")
 pq = module("pyarrow.parquet")
 
-from flatq import spark as flatq_spark  # noqa: E402
+from flatq import spark as flatq_spark
 
 QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", "spark.sql.shuffle.partitions": "2"}
 

@@ -14,8 +14,8 @@ from conftest import ROOT, need, share
 from servers import module
 
 sys.path.insert(0, str(ROOT / "tests/bench"))
-import bench  # noqa: E402
-import bulk  # noqa: E402
+import bench
+import bulk
 
 # the rows, what they must compare, and the pictures that can be drawn of them
 PARTS = {

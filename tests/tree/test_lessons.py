@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lessons"))
-import course  # noqa: E402
+import course
 
-from conftest import share  # noqa: E402
-from servers import module  # noqa: E402
+from conftest import share
+from servers import module
 
 lessons = pytest.mark.parametrize("path", course.LESSONS, ids=lambda path: path.stem)
 

@@ -1,4 +1,4 @@
-"""How the files of the tree are written: headers, options, ShellCheck, and no path of one machine."""
+"""How the files of the tree are written: headers, options, ShellCheck, ruff, and no path of one machine."""
 
 import os
 import re
@@ -158,6 +158,12 @@ def test_man_page_has_an_index_of_options():
 
 def test_shellcheck():
     done = subprocess.run([ROOT / "tests/bin/lint", need("shellcheck")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_ruff():
+    """Mistakes in Python that need not be run to be seen (.ruff.toml)."""
+    done = subprocess.run([need("ruff"), "check", "--no-cache"], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     assert done.returncode == 0, done.stdout
 
 

@@ -39,7 +39,7 @@ def idle(flatq, spool, queue="default"):
 def started(flatq, *words, **more):
     """`work --daemon`. It must return, although the test reads standard output and error, which its worker could keep open."""
     done = subprocess.run(flatq.command("work", "--daemon", *map(str, words)), env=flatq.environment(None), cwd=flatq.home, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=100, **more)
+                          capture_output=True, timeout=100, **more)
     return Result(done.returncode, done.stdout, done.stderr)
 
 

@@ -697,7 +697,7 @@ def test_several_give_back_when_their_parent_is_killed(flatq, spool, tmp_path):
 
 
 def several(flatq, spool, tmp_path, numbers, status):
-    for number in range(4):
+    for _ in range(4):
         push(flatq, b"x")
     script = 'mkdir "$1/$FLATQ_ID"; cd "$1/$FLATQ_ID"; set -- .; sleep 100 & ' + HOLD + '; kill "$!"'
     process = flatq.start("work", "--jobs", "2", "--", "sh", "-c", script, "sh", tmp_path)

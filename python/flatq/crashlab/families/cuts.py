@@ -244,7 +244,7 @@ def _session(kind: str, work: Path, task: Callable[[Disk, Path], Any], answer: C
             answer.send(("done", task(disk, work)))
         finally:
             disk.close()
-    except BaseException as error:  # noqa: B902 - whatever it is, the parent shall see it
+    except BaseException as error:  # whatever it is, the parent shall see it
         answer.send(("failed", f"{type(error).__name__}: {error}"))
 
 
