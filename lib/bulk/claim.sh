@@ -1,10 +1,7 @@
 # bulk/claim.sh - take many messages under a name, and hold them across crashes until they are settled or given back
 #
-#   QUEUE/claimed/NAME/OFFSET.COUNT/        a segment: messages as they were taken, slips or up to 200 flat files
-#   QUEUE/claimed/NAME/OFFSET.COUNT.flat/   the flat files made from the slips of a segment: once it exists, it is the segment
-#   QUEUE/claimed/NAME/OFFSET.0             a mark, an empty file: offsets before OFFSET are used up, whatever became of their segments
-#   QUEUE/claimed/NAME/settled.OFFSET       an empty file: all before OFFSET is settled
-#
+# A segment is claimed/NAME/OFFSET.COUNT/: messages as they were taken, slips or up to 200 flat files. Once OFFSET.COUNT.flat/ exists, with the flat
+# files made of its slips, that is the segment (lib/README.md, "Places", has the other names).
 # OFFSET, 12 digits, is the number of messages that NAME has claimed before: it grows, and is never given twice. The idea of offsets that a
 # consumer commits is Kafka's. All of it happens under the queue's lock.
 

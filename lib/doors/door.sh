@@ -62,7 +62,7 @@ door_open() {
   trap door_busy USR1
   # Ignore SIGPIPE: when the client is gone, a write fails, and the handler lives to give the message back
   trap '' PIPE
-  door_inode='' door_blocks=1 door_data='' door_said='' door_gone='' door_relayed='' door_prompt='' door_mark='' door_nonce='' door_verb=- door_wait=0 door_line='' door_lead=
+  door_inode='' door_blocks=1 door_data='' door_said='' door_gone='' door_relayed='' door_prompt='' door_mark='' door_nonce='' door_verb=- door_lead=
   # Register with the guard or refuse the connection: the guard can only time out connections it knows
   clock_read
   door_began=$now

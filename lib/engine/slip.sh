@@ -1,8 +1,6 @@
 # engine/slip.sh - the name of a slip: its fields, parsing and writing
 #
-# A message is a body and a slip. The body is `body/ID`: one line of base64, written once, never renamed, never opened for
-# writing again (I4). The slip is an empty file; its name holds all that changes, and the directory it lies in is the
-# message's state. A body without a slip is no message; a slip is created only when its body is whole.
+# A message is a body and a slip (lib/README.md). A body without a slip is no message; a slip is created only when its body is whole.
 #
 #   PRIORITY.ID.TRIES.NONCE.LEASE.DELAY.BORN.SIZE.KEY.COUNTS          in wal/ fold/ head/ delayed/
 #   PRIORITY.ID. ... .COUNTS.OWNER.DEADLINE                          in out/ and, once settled, done/
@@ -29,7 +27,6 @@
 
 # slip_parse NAME - set slip_priority ... slip_counts, slip_owner, slip_deadline; return 1 if NAME is not valid in wal/ or out/
 slip_parse() {
-  slip_name=$1
   # Only these characters: any others could act as a pattern when the shell splits the name
   case $1 in
   *[!0-9a-z.-]*) return 1 ;;

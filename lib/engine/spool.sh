@@ -5,12 +5,8 @@
 #   $FLATQ_DIR/.boot/BOOT       the record of this boot, written once the spool was recovered: the wall clock at the boot, whether base64 knows -w0,
 #                               whether the uptime and /proc/PID/stat count from the same start (clock_same), and -f if sync needs it; on a second
 #                               line the tools that were tried (tools_same)
-#   $FLATQ_DIR/.try/            empty, for trying tools (engine/probe.sh)
-#   $FLATQ_DIR/.wait/           FIFOs of the verbs that wait (engine/wait.sh)
-#   $FLATQ_DIR/.lock            for ids, and for the first verb after a boot
-#   $FLATQ_DIR/QUEUE/           body/ wal/ fold/ queue/ unfold/ head/ out/ done/ delayed/ buried/ keys/ wait/ room/ tmp/, lock, log, and
-#                               if they are needed claimed/, conf (bound, most tries), closed, paused, tended and dropping. lib/README.md
-#                               ("Places") says what lies in each
+#
+# lib/README.md ("Places") says what else lies in the spool, and what lies in a queue.
 
 # spool_place - set FLATQ_DIR to the path of the spool
 spool_place() {

@@ -224,11 +224,6 @@ def test_create_stat_drop(flatq, kernel):
         refused(flatq("mqueue", *words), 66, "mqueue", text=b"no such queue")
 
 
-@pytest.mark.shells
-def test_help(flatq):
-    assert flatq("mqueue", "-h", check=0).out.startswith(b"mqueue ")
-
-
 def test_no_module(flatq, tmp_path):
     (tmp_path / "posix_ipc.py").write_text("raise ImportError")
     done = refused(flatq("mqueue", "in", "/a", "b", env={"PYTHONPATH": str(tmp_path)}), 69, "mqueue", text=b"pip install posix-ipc")

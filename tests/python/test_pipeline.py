@@ -17,7 +17,7 @@ import uuid
 
 import pytest
 
-from conftest import ROOT, chance, left, listening, need, wait_for
+from conftest import ROOT, chance, left, listening, wait_for
 from engine import empty, push, reserve
 from servers import module
 from tables import fill, flatq_spark, java, numbers, table, unsynced  # noqa: F401 (fixtures)
@@ -555,33 +555,6 @@ def test_report(job, flatq, tmp_path, spark):
     spark.createDataFrame(outcomes, trials.SCHEMA).write.parquet(str(tmp_path / "trials"))
     path = job("report", "--to", tmp_path / "report", "--campaign", tmp_path / "trials").out.strip()
     assert open(path, encoding="utf-8").read().count("<svg ") == 11 and (tmp_path / "report/campaign.png").exists()
-
-
-@pytest.mark.full
-def test_report_in_a_browser(job, flatq, tmp_path):
-    """The page has its text and figures, and its plots are drawn."""
-    module("matplotlib")
-    import PIL.Image
-
-    busy(flatq)
-    path = job("report", "--to", tmp_path / "report").out.strip()
-    browser = need(next((name for name in ("chromium", "chromium-browser", "google-chrome") if shutil.which(name)), "chromium"))
-
-    def chromium(*words):
-        words = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={tmp_path}/profile",
-                 "--window-size=1000,2600", *words, f"file://{path}"]
-        return subprocess.run(words, capture_output=True, timeout=200, env={**os.environ, "HOME": str(tmp_path)})
-
-    seen = chromium("--dump-dom").stdout.decode()
-    assert seen.count("<figure><svg ") == 5 and re.search(r"<b>712</b><span>pushed</span>", seen), seen[-2000:]
-    shot = ROOT / ".bench/report.png"
-    shot.parent.mkdir(exist_ok=True)
-    shot.unlink(missing_ok=True)
-    done = chromium(f"--screenshot={shot}")
-    assert shot.exists(), done.stderr[-2000:]
-    colors = {color for _, color in PIL.Image.open(shot).convert("RGB").getcolors(1 << 24)}
-    # the plots are drawn: these are their colours
-    assert {(0x00, 0x72, 0xb2), (0xd5, 0x5e, 0x00)} <= colors, len(colors)
 
 
 @pytest.mark.full

@@ -84,9 +84,4 @@ words_number() {
   is_number "$1" "$2"
 }
 
-# words_id TEXT - set job_id if TEXT is an id and nothing else
-words_id() {
-  words_number "$1" 18446744073709551615 && job_id=$number && [ -z "$rest" ]
-}
-
 part='doors/beanstalk/read'
