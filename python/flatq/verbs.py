@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import functools
 import math
@@ -193,19 +194,23 @@ def source(body: bytes | None) -> Iterator[int | IO[bytes]]:
         yield file
 
 
-class Job(threading.Thread):
+class Job:
     """A verb while it runs, in a thread of its own, so that no exception from a signal handler comes between the start of the process
     and the assignment of its PID. `ended` is called in that thread when the verb, and everything that holds its output, has ended."""
 
     def __init__(self, call: Call[Any], ended: Callable[[], object]) -> None:
-        super().__init__(daemon=True)
         self.call, self.ended = call, ended
         self.lock = threading.Lock()
         self.process: Process | None = None
         #: The signal that was sent to it
         self.sent = 0
+        self.over = False
         self.failed: BaseException | None = None
         self.out = self.err = b""
+
+    def start(self) -> None:
+        # Not threading.Thread, whose start is Python code that a signal handler's exception breaks off
+        _thread.start_new_thread(self.run, ())
 
     def run(self) -> None:
         try:
@@ -220,6 +225,7 @@ class Job(threading.Thread):
         except BaseException as error:
             self.failed = error
         finally:
+            self.over = True
             self.ended()
 
     def end(self, number: int) -> bool:
@@ -265,8 +271,10 @@ def printed(error: BaseException) -> bytes:
 def run(call: Call[T]) -> T:
     """The verb's answer. An exception meanwhile, also from a signal handler, ends the verb first: by TERM, on which it gives back what it
     holds, and KILL after GRACE seconds, or on a second exception."""
-    ended = threading.Event()
-    job = Job(call, ended.set)
+    # A lock, not an Event: an Event's wait is Python code, and an exception in it leaves the Event locked, or becomes a RuntimeError
+    ended = threading.Lock()
+    ended.acquire()
+    job = Job(call, ended.release)
     raised: BaseException | None = None
     for number, seconds in job.steps():
         try:
@@ -274,18 +282,16 @@ def run(call: Call[T]) -> T:
                 job.start()
             elif number and not job.end(number):
                 break
-            if ended.wait(seconds):
-                break
-        except BaseException as error:
-            raised = error
-    if raised is None:
-        try:
-            answer: T = job.result()
-            return answer
+            if job.over or ended.acquire(timeout=-1 if seconds is None else max(seconds, 0)):
+                if raised:
+                    break
+                answer: T = job.result()
+                return answer
         except BaseException as error:
             raised = error
     # The verb may have ended before the signal
     if call.verb == "reserve" and job.well():
         with contextlib.suppress(Error):
             job.result().release()
+    assert raised
     raise job.told(raised)

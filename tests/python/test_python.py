@@ -627,6 +627,45 @@ def test_interrupted(jobs, spool):
     assert descriptors() == before
 
 
+def at_line(number, function):
+    """Call the function, and raise Ring at the `number`-th line that begins within verbs.run. Return the answer, and how many lines began."""
+    lines = 0
+
+    def entered(frame, event, arg):
+        above = frame
+        while above and above.f_code is not verbs.run.__code__:
+            above = above.f_back
+        return stepped if above else None
+
+    def stepped(frame, event, arg):
+        nonlocal lines
+        lines += event == "line"
+        if event == "line" and lines == number:
+            raise Ring
+        return stepped
+
+    sys.settrace(entered)
+    try:
+        return function(), lines
+    finally:
+        sys.settrace(None)
+
+
+def test_interrupted_at_every_line(jobs, spool):
+    """A signal handler's exception, wherever the wrapper is: it is raised as it is, and the message is back at once."""
+    jobs.push(b"m")
+    message, lines = at_line(0, lambda: jobs.reserve(lease=1000))
+    message.release()
+    assert lines > 20
+    for number in range(1, lines + 1):
+        with suppress(Ring):
+            message, _ = at_line(number, lambda: jobs.reserve(lease=1000))
+            message.release()
+        stats = jobs.stats()
+        assert (stats["ready"], stats["reserved"]) == (1, 0), number
+    nothing_left(spool)
+
+
 def test_deaf(jobs, spool, stub, monkeypatch):
     """A verb that ignores TERM is killed, with all that it has started."""
     monkeypatch.setattr(verbs, "GRACE", 0.3)
