@@ -184,7 +184,17 @@ names_for_id() {
 path_has_message() {
   need engine/fold
   flat_parse "${proof_path##*/}" || return 0
-  ! [ "$1" \< "$flat_first" ] && ! [ "$flat_last" \< "$1" ] && message_in_flat "$q/$proof_path" "$1"
+  ! [ "$1" \< "$flat_first" ] && ! [ "$flat_last" \< "$1" ] || return 1
+  message_in_flat "$q/$proof_path" "$1"
+  proof_code=$?
+  [ $proof_code -eq 74 ] || return $proof_code
+  # RACE: other verbs move flat files. If it is gone, nowhere's caller has to look again; it may also have been away for a moment
+  there "$q/$proof_path"
+  case $? in
+  0) message_in_flat "$q/$proof_path" "$1" ;;
+  1) return 0 ;;
+  *) return 74 ;;
+  esac
 }
 
 # absent PATH - return 0 only if the system says that there is no such file; else 74, with `why`: it exists and could not be looked at, or unknown

@@ -1084,6 +1084,19 @@ def test_a_message_that_moves_on_before_it_is_synced(flatq):
     assert flatq("drain", "q", check=0).out == b"m\n"
 
 
+@pytest.mark.parametrize("tries", ["0", "1"])
+def test_a_flat_file_that_is_away_while_it_is_searched(flatq, tries):
+    """Other verbs take it after it was listed, and give it back, with its name or with one more try. Nothing has failed: the delete looks again."""
+    first = int(flatq("push", "-l", "q", input=b"".join(b"%d\n" % number for number in range(100)), check=0).out.split()[0])
+    away = """for file do :; done
+    [ "$1" = -F ] && [ "$(wc -l <"$HOME/times")" -lt 3 ] || exec "$real" "$@"
+    echo >>"$HOME/times"; mv "$file" "$HOME/away"; "$real" "$@"; code=$?; mv "$HOME/away" "${file%.*.*}.$tries.${file##*.}"; exit $code"""
+    (flatq.home / "times").touch()
+    flatq("delete", f"q:{first + 4}", env={**stub(flatq, "awk", away), "tries": tries}, check=0)
+    assert (flatq.home / "times").stat().st_size == 3
+    assert drained(flatq) == [number for number in range(100) if number != 4]
+
+
 def test_a_sync_that_fails_otherwise_is_an_error(flatq):
     flatq("create", "q", check=0)
     for said in ("sync: error syncing 'x': Input/output error", "sync: error opening 'x': No such file or directory\nsync: error syncing 'y': Input/output error", ""):
