@@ -1067,11 +1067,9 @@ def test_a_message_that_moves_on_before_it_is_synced(flatq):
     """With its last message, a directory of delayed/ or buried/ is gone. Nothing has failed."""
     flatq("create", "q", check=0)
     env = {"FLATQ_SYNC": "on", "sh": flatq.shell, "lib": str(LIB), "old": flatq.env["PATH"]}
-    next_verb = '''exec >/dev/null
-    case $1.$* in
-    -f.*) ;;
+    next_verb = '''case $* in
     *delayed*) sleep 1.1; PATH=$old "$sh" "$lib/reserve" -t 9999 q >"$HOME/said" ;;
-    *buried*) PATH=$old "$sh" "$lib/kick" q; PATH=$old "$sh" "$lib/kick" q ;; esac\nexec "$real" "$@"'''
+    *buried*) for turn in 1 2; do PATH=$old "$sh" "$lib/kick" q >/dev/null; done ;; esac\nexec "$real" "$@"'''
     flatq("wal", env=env)
     env.update(stub(flatq, "sync", next_verb))
     assert flatq("push", "-d", "1", "q", input=b"m", env=env, check=0).out == b"1\n"

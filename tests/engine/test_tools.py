@@ -143,7 +143,7 @@ BROKEN = {
     ("sync", "cannot sync a directory"): '[ ! -d "$1" ] || exit 1\nexec "$real" "$@"',
     ("sync", "hides that a file could not be synced"): '"$real" "$@" 2>/dev/null; exit 0',
     ("sync", "cannot sync one file system"): 'case $1 in -f) exit 1 ;; esac\nexec "$real" "$@"',
-    ("sync", "hides that a file system could not be synced"): BUSYBOX,
+    ("sync", "hides that a file system could not be synced"): '[ "$*" != /dev/null ] || exit 1\n' + BUSYBOX,
     ("ls", "does not show nine columns"): 'case $* in *-*ln*) "$real" "$@" | cut -d " " -f 1-7,9- ;; *) exec "$real" "$@" ;; esac',
     ("find", "hides a failed look"): '"$real" "$@"; exit 0',
     ("flock", "does not lock"): "exit 0",
