@@ -57,4 +57,5 @@ def test_a_yield_that_locals_do_not_describe_is_refused():
         @checked
         class Wrong:
             def loop(self):
-                yield from "ab"
+                for letter in "ab":
+                    yield letter + "?"
