@@ -387,6 +387,7 @@ def test_bodies_of_any_bytes(shell, flatq):
         b"", b"\0", b"\r\n", b"\n\n", bytes(range(256)), b"0\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"-n", b"%s\\0", os.urandom(9000),
         os.urandom(70_000),
     ]
+    bodies = share(f"any bytes {os.path.realpath(shell)}", bodies, 4, first=1)
     sent = [request("POST", f"/queue?group-id=a&deduplication-id={n}", body) for n, body in enumerate(bodies)]
     sent += [chunked(f"/queue?group-id=a&deduplication-id=c{n}", *filter(None, (body[:7], body[7:]))) for n, body in enumerate(bodies)]
     stored = talk(flatq, *sent)

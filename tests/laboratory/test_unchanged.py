@@ -32,7 +32,7 @@ def test_a_shells_own_read_that_fails(name, work):
     """What the shell takes by `$( )` is cut off, and no status tells."""
     trial.calls(SYSTEM, name, work)
     points = [call.seq for call in trial.unseen(SYSTEM, name, work, "reads") if call.paths == ("<pipe>",) and call.comm == "sh"]
-    outcomes = [trial.run(trial.Trial(name, "read EIO", point), SYSTEM, work) for point in points]
+    outcomes = [trial.run(trial.Trial(name, "read EIO", point), SYSTEM, work) for point in share(f"captures of {name}", points, 15)]
     assert points
     good(outcomes, missed=0.1)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import listening, need, wait_for
+from conftest import listening, need, share, wait_for
 from engine import push
 from test_setup import make
 
@@ -117,7 +117,7 @@ def ask(port, request):
         return answer.read()
 
 
-@pytest.mark.parametrize("port", DOORS)
+@pytest.mark.parametrize("port", share("units", DOORS, 1))
 def test_the_door_of_each_port(prefix, flatq, free_port, tmp_path, port):
     """A client stores a message through a door that the unit's command starts; the line door hands it out. They make no call that the unit forbids.
     systemd-socket-activate accepts as a socket with Accept=yes does, but on a free port and without %i, so the test fills that in."""

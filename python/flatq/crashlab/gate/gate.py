@@ -129,10 +129,15 @@ class Call:
     data: bytes | None = None  # of a write, if record_data
     fate: str = "run"  # or "killed", "torn", "short", "ENOSPC" ...
 
-    @functools.cached_property
+    @property
     def alike(self) -> str:
         """The call without numbers, times and nonces: the same in each run."""
-        return " ".join((self.comm, self.kind, re.sub("[0-9a-f]+", "#", " ".join(self.paths))))
+        return _alike(self.comm, self.kind, self.paths)
+
+
+@functools.lru_cache(1000)
+def _alike(comm: str, kind: str, paths: tuple[str, ...]) -> str:
+    return " ".join((comm, kind, re.sub("[0-9a-f]+", "#", " ".join(paths))))
 
 
 @dataclass
