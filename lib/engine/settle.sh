@@ -273,10 +273,19 @@ message_kick() {
 # message_reserve OWNER - hand out `slip_path`, which nobody holds, out of turn; set `taken` (engine/take.sh)
 message_reserve() {
   need engine/take
-  clock_read
-  slip_lock || return $?
-  taken_format "$1" ''
-  slip_move "$q/out/$taken"
+  for reserve_try in 1 2; do
+    clock_read
+    slip_lock || return $?
+    taken_format "$1" ''
+    slip_move "$q/out/$taken" && return 0
+    reserve_code=$?
+    [ $reserve_code -eq 74 ] || return $reserve_code
+    # RACE: a drop is at work, or was until now, as in take_found
+    need engine/lock
+    drop_wait || :
+    slip_tries=$((slip_tries - 1))
+  done
+  return 74
 }
 
 # message_putback WHY - a lease is over or an owner dead: put `slip_path` back to its old place, or bury it after too many tries. Bury it also if it

@@ -4,6 +4,7 @@ A fault is a system call that fails (strace injects it), or a stub in PATH. A st
 runs another verb, and then does its work."""
 
 import base64
+import errno
 import fcntl
 import hashlib
 import itertools
@@ -17,6 +18,8 @@ import pytest
 
 from conftest import LIB, need, put_stub, share, wait_for
 from engine import empty, faulty, flats_of, lies, pop, push
+
+from flatq.crashlab.gate import gate
 
 
 @pytest.fixture(autouse=True)
@@ -1080,6 +1083,29 @@ def test_a_message_that_moves_on_before_it_is_synced(flatq):
     flatq("push", "-d", "999", "q", input=b"n", env=env, check=0)
     flatq("delete", "q:2", env=env, check=0)
     assert flatq("drain", "q", check=0).out == b"m\n"
+
+
+@pytest.mark.parametrize("verb, words, said", [("reserve", b"", b".1."), ("beanstalk", b"use q\r\nreserve-job 1\r\nquit\r\n", b"RESERVED 1 ")])
+def test_a_take_whose_drop_ends_before_it_looks(flatq, verb, words, said):
+    """A drop has removed out/ when a message is to go there, and has put it back, and ended, when the take looks for the drop."""
+    assert flatq("push", "q", input=b"m", check=0).out == b"1\n"
+    once = """case $*.$(ls "$HOME/once" 2>/dev/null) in
+    */q/out/*.) : >"$HOME/once"; rmdir "${3%/*}"; "$real" "$@"; code=$?; mkdir "${3%/*}"; exit $code ;; esac
+    exec "$real" "$@\""""
+    done = flatq(verb, *(["q"] if verb == "reserve" else []), input=words, env=stub(flatq, "mv", once), check=0)
+    assert said in done.out and (flatq.home / "once").exists()
+
+
+def test_a_push_whose_drop_ends_before_it_looks(flatq):
+    """A drop has removed wal/ when a slip is to be created, and has put it back, and ended, when the push looks for the drop."""
+    flatq("push", "q", input=b"m", check=0)
+    words, env = flatq.command("push", "q"), flatq.environment(None)
+    slip, = (call.seq for call in gate.run(words, flatq.spool, env=env, stdin=b"m").calls if call.paths[0].startswith("q/wal/"))
+    done = gate.run(words, flatq.spool, env=env, stdin=b"m", fault=gate.Fault("errno", slip, errno.ENOENT))
+    assert done.calls[slip - 1].paths[0].startswith("q/wal/") and (done.fired, done.status, done.stdout) == (1, 0, b"3\n")
+    done = gate.run(words, flatq.spool, env=env, stdin=b"m", fault=gate.Fault("errno_from", slip, errno.ENOENT))
+    assert (done.status, done.stdout) == (74, b"")
+    assert flatq("drain", "-l", "q", check=0).out == b"m\n" * 3
 
 
 @pytest.mark.parametrize("tries", ["0", "1"])
