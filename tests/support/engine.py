@@ -329,6 +329,15 @@ def shown_on_terminal(flatq, verb, *words, env=None):
     return said.replace(b"\r\n", b"\n").decode(), process.wait(60)
 
 
+def number_used(number):
+    """Whether the system keeps a process number: a process has it, or one of its group or session is there, if only as a zombie."""
+    for process in map(int, filter(str.isdecimal, os.listdir("/proc"))):
+        with suppress(OSError):
+            if number in (process, os.getpgid(process), os.getsid(process)):
+                return True
+    return False
+
+
 @pytest.fixture
 def stranger():
     """stranger(NUMBER) starts a process, in a group of its own, that has this process number, once that is free; without NUMBER, any. Only root can
@@ -342,7 +351,7 @@ def stranger():
         for _ in range(1000):
             # RACE: another process may get the number first, and still have it
             if number:
-                wait_for(lambda: not Path(f"/proc/{number}").exists(), "the number to be free")
+                wait_for(lambda: not number_used(number), "the number to be free")
                 last.write_text(str(number - 1))
             process = subprocess.Popen(["sleep", "1000"], start_new_session=True)
             if number in (None, process.pid):

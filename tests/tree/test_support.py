@@ -6,7 +6,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-from engine import alive, carriers, command_of
+from engine import alive, carriers, command_of, stranger  # noqa: F401
 
 
 def test_a_process_is_seen_while_it_begins_a_program(tmp_path):
@@ -46,3 +46,10 @@ def test_a_number_that_another_process_has_by_now(flatq):
     finally:
         other.kill()
         other.wait()
+
+
+def test_a_number_that_is_still_a_sessions(stranger):
+    """The system gives nobody the number of a process that has ended, while a process of its session or group lives."""
+    leader = subprocess.Popen(["sh", "-c", "sleep 2 & exit 0"], start_new_session=True)
+    leader.wait()
+    assert stranger(leader.pid).pid == leader.pid
