@@ -147,7 +147,6 @@ push_slip() {
   slip_format
   # CRASH: without this line, a killed push is proved to have created no slip, so its body can be removed (push_unmade)
   { [ ! -h "$journal" ] && printf 'slip\n' >>"$journal"; } 2>/dev/null || { disk_failed "${journal%/*}" 'ids'; return $?; }
-  push_again=
   while :; do
     push_place=$q/wal
     [ "$push_delay" = 0 ] || { need engine/window; delay_place "$push_delay" && push_place=$place; } || return $?
@@ -160,10 +159,7 @@ push_slip() {
     drop_wait && continue
     [ $? -ne 69 ] || return 69
     # RACE: another verb removes an empty directory of delayed/ when it is due
-    [ "$push_delay" = 0 ] || [ -d "$push_place" ] || continue
-    # RACE: the drop may have ended by now: then the second try succeeds
-    [ -z "$push_again" ] || { disk_failed "$push_place"; return $?; }
-    push_again=1
+    [ "$push_delay" != 0 ] && window_lost || { disk_failed "$push_place"; return $?; }
   done
   push_made=1
   push_act_on_signal

@@ -204,7 +204,7 @@ message_release() {
       slip_move "$place/$slip" && break
       # RACE: another verb removes an empty directory of delayed/ when it is due
       slip_code=$?
-      [ ! -d "$place" ] || return $slip_code
+      [ $slip_code -eq 74 ] && window_lost || return $slip_code
     done
     sync_moving "$place" "${place%/*}" "$q/delayed" || return $?
   else
@@ -254,7 +254,7 @@ message_bury() {
     slip_move "$place/$epoch_time.$slip.$2" && break
     # RACE: another verb removes an empty directory
     slip_code=$?
-    [ ! -d "$place" ] || return $slip_code
+    [ $slip_code -eq 74 ] && window_lost || return $slip_code
   done
   sync_moving "$place" "${place%/*}" "$q/buried" || return $?
   queue_log bury "$2"
@@ -273,19 +273,16 @@ message_kick() {
 # message_reserve OWNER - hand out `slip_path`, which nobody holds, out of turn; set `taken` (engine/take.sh)
 message_reserve() {
   need engine/take
-  for reserve_try in 1 2; do
+  while :; do
     clock_read
     slip_lock || return $?
     taken_format "$1" ''
     slip_move "$q/out/$taken" && return 0
     reserve_code=$?
-    [ $reserve_code -eq 74 ] || return $reserve_code
-    # RACE: a drop is at work, or was until now, as in take_found
-    need engine/lock
-    drop_wait || :
+    # RACE: a drop has removed out/
+    [ $reserve_code -eq 74 ] && need engine/lock && drop_wait || return $reserve_code
     slip_tries=$((slip_tries - 1))
   done
-  return 74
 }
 
 # message_putback WHY - a lease is over or an owner dead: put `slip_path` back to its old place, or bury it after too many tries. Bury it also if it

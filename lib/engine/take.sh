@@ -121,16 +121,9 @@ take_from_queue() {
 take_found() {
   case $scan_place in
   wal | head/*)
-    for take_try in 1 2; do
-      take_slip && return 0
-      # RACE: another process was faster
-      [ -e "$q/$scan_place/$scan_name" ] || [ -h "$q/$scan_place/$scan_name" ] || return 66
-      # RACE: a drop is at work, which has removed out/, and puts it back before it ends. If it has ended by now, the second try succeeds
-      need engine/lock
-      ! drop_wait || return 66
-    done
-    disk_failed "$q/out"
-    return $? ;;
+    take_slip && return 0
+    # RACE: another process was faster; or a drop has removed out/
+    [ ! -e "$q/$scan_place/$scan_name" ] && [ ! -h "$q/$scan_place/$scan_name" ] || { need engine/lock; drop_wait; } || { disk_failed "$q/out"; return $?; } ;;
   *) need engine/lock; under_lock take_unfold || return $? ;;
   esac
   return 66

@@ -430,6 +430,19 @@ def test_drop_that_is_killed_among_the_places(flatq):
     assert not (flatq.spool / "q").exists()
 
 
+@pytest.mark.parametrize("place, words", [("delayed", ["push", "-d", "99", "q"]), ("buried", ["bury", "q:1"])], ids=["push", "bury"])
+def test_a_directory_by_time_beside_a_drop(flatq, place, words):
+    """The drop has removed delayed/ and buried/, and is killed. What comes then has to put them back before it makes a directory there."""
+    flatq("push", "q", input=b"m", check=0)
+    slip, = (flatq.spool / "q/wal").iterdir()
+    slip.rename(flatq.home / slip.name)
+    env = stub(flatq, "rmdir", f'"$real" "$@"; case $* in */buried) mv "$HOME/{slip.name}" "$FLATQ_DIR/q/wal"; kill -9 $PPID ;; esac')
+    flatq.start("drop", "q", env=env).wait(60)
+    assert not (flatq.spool / "q" / place).exists() and (flatq.spool / "q/dropping").exists()
+    flatq(*words, input=b"n", check=0)
+    assert len(lies(flatq.spool, "q")[place]) == 1
+
+
 @pytest.mark.parametrize("place", ["out", "wal", "delayed", "buried", "head", "queue", "claimed"])
 def test_drop_of_what_it_cannot_list(flatq, place):
     if place in ("queue", "head", "claimed"):
@@ -1106,6 +1119,34 @@ def test_a_push_whose_drop_ends_before_it_looks(flatq):
     done = gate.run(words, flatq.spool, env=env, stdin=b"m", fault=gate.Fault("errno_from", slip, errno.ENOENT))
     assert (done.status, done.stdout) == (74, b"")
     assert flatq("drain", "-l", "q", check=0).out == b"m\n" * 3
+
+
+@pytest.mark.parametrize("words", [["push", "-d", "9", "q"], ["release", "-d", "9"], ["bury"]], ids=lambda words: words[0])
+def test_a_directory_that_is_removed_and_made_again(flatq, words):
+    """One verb has removed an empty directory of delayed/ or buried/, and another has made it again, before the verb that lost it looks."""
+    flatq("push", "q", input=b"m", check=0)
+    taken = flatq("reserve", "-t", "9999", "q", check=0).out.split()[0].decode()
+    words, env = flatq.command(*words, *([] if words[0] == "push" else [taken])), flatq.environment(None)
+
+    def strike(calls):
+        return [call.seq for call in calls if re.match(r"q/(delayed|buried)/\d+/\d+/.*\.", call.paths[-1])][:1]
+    copy = flatq.home / "copy"
+    shutil.copytree(flatq.spool, copy, symlinks=True)
+    seq, = strike(gate.run(words, flatq.spool, env=env, stdin=b"n").calls)
+    for kind, status in [("errno_from", 74), ("errno", 0)]:
+        shutil.rmtree(flatq.spool)
+        shutil.copytree(copy, flatq.spool, symlinks=True)
+        done = gate.run(words, flatq.spool, env=env, stdin=b"n", fault=gate.Fault(kind, seq, errno.ENOENT))
+        assert strike(done.calls) == [seq] and done.fired and done.status == status, done
+    assert lies(flatq.spool, "q")["buried" if "bury" in words[1] else "delayed"]
+
+
+def test_a_first_directory_that_is_removed_and_made_again(flatq):
+    """The first directory of two is there, but removed before the second is made, and there again before the verb looks."""
+    env = stub(flatq, "mkdir", 'case $1.$(ls "$HOME/once") in */delayed/*.) echo >"$HOME/once"; "$real" "$1"; exit 1 ;; esac\nexec "$real" "$@"')
+    flatq("push", "-d", "9", "q", input=b"m", env=env, check=0)
+    assert (flatq.home / "once").exists() and len(lies(flatq.spool, "q")["delayed"]) == 1
+    assert flatq("push", "-d", "9", "q", input=b"m", env=stub(flatq, "mkdir", 'case $1 in */delayed/*) exit 1 ;; esac\nexec "$real" "$@"')).status == 74
 
 
 @pytest.mark.parametrize("tries", ["0", "1"])
