@@ -199,16 +199,8 @@ def tmp_path(request, tmp_path):
     if not everything() or request.path.parent != ROOT / "tests/engine" or shell != "dash" or request.node.get_closest_marker("timed"):
         yield tmp_path
         return
-    place = Path(tempfile.mkdtemp(prefix="flatq-test.", dir=os.environ.get("TMPDIR", "/tmp")))
-    yield place
-    shutil.rmtree(place, onerror=made_writable)
-
-
-def made_writable(remove, path, _):
-    """Remove what rmtree could not, because a test took away its directory's rights."""
-    for directory in (os.path.dirname(path), path):
-        os.chmod(directory, 0o700, follow_symlinks=not os.path.islink(directory))
-    remove(path)
+    with tempfile.TemporaryDirectory(prefix="flatq-test.", dir=os.environ.get("TMPDIR", "/tmp")) as place:
+        yield Path(place)
 
 
 @pytest.fixture

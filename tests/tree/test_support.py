@@ -2,11 +2,12 @@
 
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 from types import SimpleNamespace
 
-from engine import alive, carriers, command_of, stranger  # noqa: F401
+from engine import alive, carriers, command_of, number_used, stranger  # noqa: F401
 
 
 def test_a_process_is_seen_while_it_begins_a_program(tmp_path):
@@ -50,6 +51,8 @@ def test_a_number_that_another_process_has_by_now(flatq):
 
 def test_a_number_that_is_still_a_sessions(stranger):
     """The system gives nobody the number of a process that has ended, while a process of its session or group lives."""
-    leader = subprocess.Popen(["sh", "-c", "sleep 2 & exit 0"], start_new_session=True)
-    leader.wait()
+    leader = subprocess.Popen(["sh", "-c", "sleep 1000 >&2 & echo $!"], start_new_session=True, stdout=subprocess.PIPE)
+    member = int(leader.communicate()[0])
+    assert not alive(leader.pid) and number_used(leader.pid)
+    os.kill(member, signal.SIGKILL)
     assert stranger(leader.pid).pid == leader.pid
