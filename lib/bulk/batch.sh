@@ -1,4 +1,4 @@
-# bulk/batch.sh - put back, count and sweep the batches of bulk takes, out/batch.PID-TIME.NONCE.DEADLINE; and the keys of messages
+# bulk/batch.sh - put back, count and sweep the batches of bulk takes, out/batch.PID-TIME.NONCE.DEADLINE
 
 need engine/slip engine/spool engine/lock engine/sync engine/settle
 
@@ -96,72 +96,13 @@ batch_read() {
   batch_keys="$batch_keys $captured"
 }
 
-# key_read KEY - set key_id to the id in keys/KEY (empty: it holds none), and key_is to `yes` if its slip exists. Return 66 if it is proved that there
-# is no such key, 74 if it cannot be read
-key_read() {
-  key_look "$1"
-  key_code=$?
-  [ $key_code -eq 66 ] || return $key_code
-  need engine/proof
-  ! absent "$q/keys/$1" || return 66
-  why="queue '$queue': cannot read a key"
-  return 74
-}
-
-# key_look KEY - as key_read, but 66 is no proof. Set key_seen if there is such a key
-key_look() {
-  key_id='' key_is='' key_seen=1
-  [ ! -h "$q/keys/$1" ] && [ ! -p "$q/keys/$1" ] || { why="queue '$queue': a key is a link or a FIFO"; return 74; }
-  { { read -r key_id && read -r key_is || :; } <"$q/keys/$1"; } 2>/dev/null || { [ -e "$q/keys/$1" ] || { key_seen=; return 66; }; key_id=; }
-  case $key_id in
-  '' | *[!0-9]*) ;;
-  *) return 0 ;;
-  esac
-  key_id='' key_is=
-  # CRASH: an empty file is from a push that was killed before it wrote it; one without an id, from a power cut: treat that as empty
-  [ -s "$q/keys/$1" ] || return 0
-  need engine/proof
-  key_said=$({ tr -d '\000' <"$q/keys/$1" && printf '\nend'; } 2>/dev/null 9>&-) && capture "$key_said" || { why="queue '$queue': cannot read a key"; return 74; }
-  # The file has an id that the shell's own read has missed
-  key_said=${captured%%'
-'*}
-  case $key_said in
-  '' | *[!0-9]*) ;;
-  *) why="queue '$queue': cannot read a key"; return 74 ;;
-  esac
-}
-
-# keys_remove LIST - of `KEY ID KEY ID ...`, remove each key that still belongs to that id; some hundred at a time, as arguments have a limit (R9)
-keys_remove() {
-  keys_some='' keys_count=0
-  for keys_word in $1 end; do
-    case $keys_word in
-    k*) keys_key=$keys_word; continue ;;
-    end) ;;
-    *)
-      key_read "$keys_key"
-      case $? in
-      # CRASH: an empty key is from a push that was killed before it wrote it; the doctor lists it with id 0
-      0) [ "${key_id:-0}" = "$keys_word" ] || continue ;;
-      66) continue ;;
-      *) return 74 ;;
-      esac
-      keys_some="$keys_some $keys_key" keys_count=$((keys_count + 1))
-      [ $keys_count -ge 500 ] || continue ;;
-    esac
-    # shellcheck disable=SC2086 # names without blanks
-    [ -z "$keys_some" ] || (cd "$q/keys" && exec rm -f $keys_some 9>&9) 2>/dev/null || { disk_failed "$q/keys"; return $?; }
-    keys_some='' keys_count=0
-  done
-  [ -z "$1" ] || sync_paths "$q/keys" || return $?
-}
-
 # batch_sweep NAME - remove a settled batch: keys, bodies, then the batch, which alone knows them
 batch_sweep() {
   need engine/proof
   # CRASH: the batch may be removed already, and its marker not yet
   batch_read "$q/out/$1" || { names_in "$q/out" && ! named "$1" && return 0; why="queue '$queue': cannot list out/$1"; return 74; }
   sync_paths "$q/done" "$q/out" "$q/out/$1" || return $?
+  need engine/key
   keys_remove "$batch_keys" || return $?
   # shellcheck disable=SC2086 # names without blanks
   { { [ -z "$batch_bodies" ] || (cd "$q/body" && exec rm -f $batch_bodies 9>&9); } && rm -rf "$q/out/$1" 9>&9; } 2>/dev/null &&

@@ -87,7 +87,7 @@ segment_parse() {
 # segment_sweep SEGMENT [keys] - remove bodies and segment; with `keys`, first the keys of its messages
 segment_sweep() {
   batch_read "$1" || return $?
-  [ $# -eq 1 ] || keys_remove "$batch_keys" || return $?
+  [ $# -eq 1 ] || { need engine/key; keys_remove "$batch_keys"; } || return $?
   # shellcheck disable=SC2086 # names without blanks
   { [ -z "$batch_bodies" ] || (cd "$q/body" && exec rm -f $batch_bodies 9>&9) 2>/dev/null; } &&
     claim_remove "${1##*/}" || disk_failed "$claim"

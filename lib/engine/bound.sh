@@ -1,4 +1,4 @@
-# engine/bound.sh - the parts of a push that need the lock: an exact bound and a unique key; and the counting of messages
+# engine/bound.sh - the part of a push that needs the lock, for an exact bound and a unique key; and the counting of messages
 
 need engine/slip engine/spool engine/lock engine/proof engine/fold bulk/batch
 
@@ -10,7 +10,7 @@ push_enter() {
   [ -z "$push_deadline" ] || { need engine/wait; wait_end; [ -z "$wait_late" ] || wake "$q/room"; }
   [ $push_room_code -eq 0 ] && [ -z "$push_dup" ] || return $push_room_code
   # Enter the key before the slip is created, and confirm it afterwards (key_confirm)
-  [ -z "$push_key" ] || key_enter
+  [ -z "$push_key" ] || { need engine/key; key_enter; }
 }
 
 # push_wait_room - take the lock, and return 0 with it once there is room for push_need messages, or push_dup is set; else without it: 75 full
@@ -27,6 +27,7 @@ push_wait_room() {
     *' closed '*) why="queue '$queue' is closed"; return 69 ;;
     esac
     if [ -n "$push_key" ]; then
+      need engine/key
       key_find_dup || return $?
       [ -z "$push_dup" ] || return 0
     fi
@@ -191,121 +192,6 @@ count_names() {
   *'*') [ -e "$1" ] || return 0 ;;
   esac
   count_total=$((count_total + $#))
-}
-
-# sum_of PROGRAM COMMAND ... - set `sum` to what PROGRAM (md5sum, sha1sum, sha256sum) prints for COMMAND's output. COMMAND is the left side of a
-# pipe, whose exit status is lost, so it writes a word when it has finished (R6): half a text has a sum, too. Returns 70 no PROGRAM, 74 not whole
-sum_of() {
-  sum_by=$1
-  shift
-  sum=$({ { "$@" 2>/dev/null && printf 'whole ' >&3; } | "$sum_by"; } 2>/dev/null 3>&1) || { why="$sum_by is missing, or failed"; return 70; }
-  case $sum in
-  'whole '*' '*-) sum=${sum#whole } sum=${sum%% *} ;;
-  *) why="$sum_by did not get all of its input"; return 74 ;;
-  esac
-}
-
-# key_hash KEY - set slip_key to the field for KEY: `k` and the first 32 digits of its SHA-1
-key_hash() {
-  sum_of sha1sum printf '%s' "$1" || return $?
-  [ ${#sum} -eq 40 ] || { why='sha1sum prints no SHA-1'; return 70; }
-  slip_key=k${sum%????????}
-}
-
-# keys/KEY holds the id of the message that has the key and, in a second line once its slip exists, `yes`. It is written only under the
-# lock. Messages in done/ have left the queue; the sweep removes keys/KEY before it removes their names there.
-# key_find_dup - if a message has the key of slip_key, set push_dup to its id. Keeps the slip_ variables, which the functions below set
-key_find_dup() {
-  set -- "$id" "$slip_id" "$slip_size" "$slip_key"
-  key_find "$slip_key"
-  key_code=$?
-  id=$1 slip_id=$2 slip_size=$3 slip_key=$4
-  return $key_code
-}
-
-# key_find KEY - if a message has the KEY, set push_dup to its id
-key_find() {
-  need engine/settle engine/reclaim
-  key_is=''
-  # The name of a settled batch does not show its ids: sweep first
-  for key_path in "$q"/done/batch.*; do
-    [ ! -e "$key_path" ] || queue_sweep || return $?
-  done
-  # Segments that a killed process has settled still have the key: finish removing them
-  claims_recover || return $?
-  key_look "$1" || { [ $? -eq 66 ] && return 0; return 74; }
-  is_number "$key_id" 999999999999 || return 0
-  key_id=$number
-  pad "$key_id" 000000000000
-  set -- "$1" "$padded" "$key_id"
-  for key_path in "$q"/done/??????????."$2".*; do
-    [ ! -e "$key_path" ] || return 0
-  done
-  if [ "$key_is" != yes ]; then
-    # CRASH: a push may have been killed between key and slip: look for the message
-    key_message "$2"
-    case $? in
-    0) ;;
-    66) return 0 ;;
-    *) return "$key_code" ;;
-    esac
-  fi
-  key_lives "$1" "$2" "$3" || { [ $? -eq 66 ] && return 0; return 74; }
-  push_dup=$3
-}
-
-# key_message ID - return 0 if the message with the 12-digit ID is in any place, 66 if it is in none; if that is unknown, what message_find and
-# message_held return. RACE: a listing misses a message that moves against its order (R4), so look twice
-key_message() {
-  for key_turn in 1 2; do
-    message_find "$1"
-    key_code=$?
-    if [ $key_code -eq 66 ]; then
-      message_held "$1"
-      key_code=$?
-    fi
-    [ $key_code -eq 66 ] || break
-  done
-  return "$key_code"
-}
-
-# key_lives KEY PADDED ID - return 66 if the message that has the KEY is settled after all. An answer `dup` stores nothing, so prove that what the
-# globs above did not see in done/ and claimed/ is not there (R1)
-key_lives() {
-  files_below "done" claimed || return $?
-  key_swept=
-  for key_path in $names; do
-    case $key_path in
-    "done/"??????????."$2".*) return 66 ;;
-    "done/batch."*) key_swept="$key_swept done" ;;
-    claimed/*/settled.*) key_path=${key_path%/*} key_swept="$key_swept ${key_path#*/}" ;;
-    esac
-  done
-  for key_path in $key_swept; do
-    case $key_path in
-    "done") queue_sweep ;;
-    *) need bulk/claim; claim_open "$key_path" && claim_recover ;;
-    esac || return 74
-  done
-  [ -n "$key_swept" ] || return 0
-  key_look "$1" || return $?
-  [ "$key_id" = "$3" ] || return 66
-}
-
-# key_enter - write the id of the message that is about to get its slip to keys/KEY
-key_enter() {
-  [ ! -h "$q/keys/$slip_key" ] || { why="queue '$queue': a key is a link"; return 74; }
-  set -C
-  { printf '%s\n' "$id" >"$q/keys/$slip_key"; } 2>/dev/null
-  key_code=$?
-  set +C
-  # The key's message has left the queue: take the key over. A key that was not seen, and is there, may be another message's (R1)
-  [ $key_code -eq 0 ] || { [ -n "$key_seen" ] && file_put "keys/$slip_key" "$id"; } || disk_failed "$q/keys"
-}
-
-# key_confirm - confirm the key. If this cannot be written, the next push with the key looks for the message itself
-key_confirm() {
-  [ -h "$q/keys/$slip_key" ] || { printf 'yes\n' >>"$q/keys/$slip_key"; } 2>/dev/null || :
 }
 
 part='engine/bound'

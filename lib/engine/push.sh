@@ -129,7 +129,7 @@ push_commit() {
   # Only an exact bound and a unique key need the lock
   if [ "$queue_bound" != 0 ] || [ -n "$push_key" ]; then
     need engine/bound
-    [ -z "$push_key" ] || key_hash "$push_key" || return $?
+    [ -z "$push_key" ] || { need engine/key; key_hash "$push_key"; } || return $?
     push_has=$q/body/$slip_id
     push_enter || { push_code=$? push_has=; return $push_code; }
     push_has=
@@ -163,7 +163,7 @@ push_slip() {
   done
   push_made=1
   push_act_on_signal
-  [ "$slip_key" = - ] || key_confirm
+  [ "$slip_key" = - ] || { need engine/key; key_confirm; }
 }
 
 # push_check_open - if the queue was closed or dropped since our first look, withdraw the push, unless the message has been taken already

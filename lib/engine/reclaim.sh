@@ -157,6 +157,7 @@ sweep_these() {
 # sweep_key - remove the key of a settled message, if the key still belongs to it
 sweep_key() {
   [ "$slip_key" != - ] || return 0
+  need engine/key
   key_read "$slip_key"
   case $? in
   0) [ "$key_id" != "$id" ] || sweep_keys="$sweep_keys keys/$slip_key" ;;

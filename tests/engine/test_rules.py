@@ -498,7 +498,7 @@ def test_a_size_whose_end_was_not_seen(flatq):
 
 def test_a_hash_of_nothing_is_no_key(shell, flatq):
     """The left side of the pipe dies before it has written the key. The hash of nothing would be the same for all keys."""
-    script = 'set -u; . "$lib/engine/common.sh"; shell_reset; need engine/slip engine/spool engine/bound; key_hash key && printf "%s\\n" "$slip_key"; key_hash key'
+    script = 'set -u; . "$lib/engine/common.sh"; shell_reset; need engine/slip engine/spool engine/key; key_hash key && printf "%s\\n" "$slip_key"; key_hash key'
     said = subprocess.run([flatq.shell, "-c", script], env=flatq.environment({"lib": str(LIB)}), stdout=subprocess.PIPE).stdout
     assert said == b"k" + hashlib.sha1(b"key").hexdigest()[:32].encode() + b"\n"
     script = script.replace("key_hash key && ", "printf() { return 1; }; key_hash key; exit; ")

@@ -1,0 +1,177 @@
+# engine/key.sh - unique keys. keys/KEY holds the id of the message that has the key and, in a second line once its slip exists, `yes`. It is
+# written only under the lock. Messages in done/ have left the queue; the sweep removes keys/KEY before it removes their names there.
+
+need engine/lock engine/sync engine/proof bulk/batch
+
+# sum_of PROGRAM COMMAND ... - set `sum` to what PROGRAM (md5sum, sha1sum, sha256sum) prints for COMMAND's output. COMMAND is the left side of a
+# pipe, whose exit status is lost, so it writes a word when it has finished (R6): half a text has a sum, too. Returns 70 no PROGRAM, 74 not whole
+sum_of() {
+  sum_by=$1
+  shift
+  sum=$({ { "$@" 2>/dev/null && printf 'whole ' >&3; } | "$sum_by"; } 2>/dev/null 3>&1) || { why="$sum_by is missing, or failed"; return 70; }
+  case $sum in
+  'whole '*' '*-) sum=${sum#whole } sum=${sum%% *} ;;
+  *) why="$sum_by did not get all of its input"; return 74 ;;
+  esac
+}
+
+# key_hash KEY - set slip_key to the field for KEY: `k` and the first 32 digits of its SHA-1
+key_hash() {
+  sum_of sha1sum printf '%s' "$1" || return $?
+  [ ${#sum} -eq 40 ] || { why='sha1sum prints no SHA-1'; return 70; }
+  slip_key=k${sum%????????}
+}
+
+# key_find_dup - if a message has the key of slip_key, set push_dup to its id. Keeps the slip_ variables, which the functions below set
+key_find_dup() {
+  set -- "$id" "$slip_id" "$slip_size" "$slip_key"
+  key_find "$slip_key"
+  key_code=$?
+  id=$1 slip_id=$2 slip_size=$3 slip_key=$4
+  return $key_code
+}
+
+# key_find KEY - if a message has the KEY, set push_dup to its id
+key_find() {
+  need engine/settle engine/reclaim
+  key_is=''
+  # The name of a settled batch does not show its ids: sweep first
+  for key_path in "$q"/done/batch.*; do
+    [ ! -e "$key_path" ] || queue_sweep || return $?
+  done
+  # Segments that a killed process has settled still have the key: finish removing them
+  claims_recover || return $?
+  key_look "$1" || { [ $? -eq 66 ] && return 0; return 74; }
+  is_number "$key_id" 999999999999 || return 0
+  key_id=$number
+  pad "$key_id" 000000000000
+  set -- "$1" "$padded" "$key_id"
+  for key_path in "$q"/done/??????????."$2".*; do
+    [ ! -e "$key_path" ] || return 0
+  done
+  if [ "$key_is" != yes ]; then
+    # CRASH: a push may have been killed between key and slip: look for the message
+    key_message "$2"
+    case $? in
+    0) ;;
+    66) return 0 ;;
+    *) return "$key_code" ;;
+    esac
+  fi
+  key_lives "$1" "$2" "$3" || { [ $? -eq 66 ] && return 0; return 74; }
+  push_dup=$3
+}
+
+# key_message ID - return 0 if the message with the 12-digit ID is in any place, 66 if it is in none; if that is unknown, what message_find and
+# message_held return. RACE: a listing misses a message that moves against its order (R4), so look twice
+key_message() {
+  for key_turn in 1 2; do
+    message_find "$1"
+    key_code=$?
+    if [ $key_code -eq 66 ]; then
+      message_held "$1"
+      key_code=$?
+    fi
+    [ $key_code -eq 66 ] || break
+  done
+  return "$key_code"
+}
+
+# key_lives KEY PADDED ID - return 66 if the message that has the KEY is settled after all. An answer `dup` stores nothing, so prove that what the
+# globs above did not see in done/ and claimed/ is not there (R1)
+key_lives() {
+  files_below "done" claimed || return $?
+  key_swept=
+  for key_path in $names; do
+    case $key_path in
+    "done/"??????????."$2".*) return 66 ;;
+    "done/batch."*) key_swept="$key_swept done" ;;
+    claimed/*/settled.*) key_path=${key_path%/*} key_swept="$key_swept ${key_path#*/}" ;;
+    esac
+  done
+  for key_path in $key_swept; do
+    case $key_path in
+    "done") queue_sweep ;;
+    *) need bulk/claim; claim_open "$key_path" && claim_recover ;;
+    esac || return 74
+  done
+  [ -n "$key_swept" ] || return 0
+  key_look "$1" || return $?
+  [ "$key_id" = "$3" ] || return 66
+}
+
+# key_enter - write the id of the message that is about to get its slip to keys/KEY
+key_enter() {
+  [ ! -h "$q/keys/$slip_key" ] || { why="queue '$queue': a key is a link"; return 74; }
+  set -C
+  { printf '%s\n' "$id" >"$q/keys/$slip_key"; } 2>/dev/null
+  key_code=$?
+  set +C
+  # The key's message has left the queue: take the key over. A key that was not seen, and is there, may be another message's (R1)
+  [ $key_code -eq 0 ] || { [ -n "$key_seen" ] && file_put "keys/$slip_key" "$id"; } || disk_failed "$q/keys"
+}
+
+# key_confirm - confirm the key. If this cannot be written, the next push with the key looks for the message itself
+key_confirm() {
+  [ -h "$q/keys/$slip_key" ] || { printf 'yes\n' >>"$q/keys/$slip_key"; } 2>/dev/null || :
+}
+
+# key_read KEY - set key_id to the id in keys/KEY (empty: it holds none), and key_is to `yes` if its slip exists. Return 66 if it is proved that there
+# is no such key, 74 if it cannot be read
+key_read() {
+  key_look "$1"
+  key_code=$?
+  [ $key_code -eq 66 ] || return $key_code
+  ! absent "$q/keys/$1" || return 66
+  why="queue '$queue': cannot read a key"
+  return 74
+}
+
+# key_look KEY - as key_read, but 66 is no proof. Set key_seen if there is such a key
+key_look() {
+  key_id='' key_is='' key_seen=1
+  [ ! -h "$q/keys/$1" ] && [ ! -p "$q/keys/$1" ] || { why="queue '$queue': a key is a link or a FIFO"; return 74; }
+  { { read -r key_id && read -r key_is || :; } <"$q/keys/$1"; } 2>/dev/null || { [ -e "$q/keys/$1" ] || { key_seen=; return 66; }; key_id=; }
+  case $key_id in
+  '' | *[!0-9]*) ;;
+  *) return 0 ;;
+  esac
+  key_id='' key_is=
+  # CRASH: an empty file is from a push that was killed before it wrote it; one without an id, from a power cut: treat that as empty
+  [ -s "$q/keys/$1" ] || return 0
+  key_said=$({ tr -d '\000' <"$q/keys/$1" && printf '\nend'; } 2>/dev/null 9>&-) && capture "$key_said" || { why="queue '$queue': cannot read a key"; return 74; }
+  # The file has an id that the shell's own read has missed
+  key_said=${captured%%'
+'*}
+  case $key_said in
+  '' | *[!0-9]*) ;;
+  *) why="queue '$queue': cannot read a key"; return 74 ;;
+  esac
+}
+
+# keys_remove LIST - of `KEY ID KEY ID ...`, remove each key that still belongs to that id; some hundred at a time, as arguments have a limit (R9)
+keys_remove() {
+  keys_some='' keys_count=0
+  for keys_word in $1 end; do
+    case $keys_word in
+    k*) keys_key=$keys_word; continue ;;
+    end) ;;
+    *)
+      key_read "$keys_key"
+      case $? in
+      # CRASH: an empty key is from a push that was killed before it wrote it; the doctor lists it with id 0
+      0) [ "${key_id:-0}" = "$keys_word" ] || continue ;;
+      66) continue ;;
+      *) return 74 ;;
+      esac
+      keys_some="$keys_some $keys_key" keys_count=$((keys_count + 1))
+      [ $keys_count -ge 500 ] || continue ;;
+    esac
+    # shellcheck disable=SC2086 # names without blanks
+    [ -z "$keys_some" ] || (cd "$q/keys" && exec rm -f $keys_some 9>&9) 2>/dev/null || { disk_failed "$q/keys"; return $?; }
+    keys_some='' keys_count=0
+  done
+  [ -z "$1" ] || sync_paths "$q/keys" || return $?
+}
+
+part='engine/key'
