@@ -57,7 +57,7 @@ class Full(Error, queue.Full):
 
 
 class Busy(Error):
-    """75 from other verbs: messages are left (drop), or the door has ended the connection."""
+    """75 from other verbs: messages are left (drop), or the door has ended the connection; 73 from pressure: another client has the role."""
 
 
 class Denied(Error):
@@ -69,7 +69,7 @@ class TimedOut(Error, TimeoutError):
 
 
 ERRORS: dict[int | tuple[int, str], type[Error]] = {
-    64: Usage, 65: Invalid, 66: Missing, 68: Unreachable, 69: Closed, 70: Internal, 74: Disk, 75: Busy, 77: Denied, (75, "push"): Full,
+    64: Usage, 65: Invalid, 66: Missing, 68: Unreachable, 69: Closed, 70: Internal, 73: Busy, 74: Disk, 75: Busy, 77: Denied, (75, "push"): Full,
     **{(66, verb): Empty for verb in ("pop", "reserve", "peek", "drain", "claim")},
     **{(66, verb): NotYours for verb in ("delete", "release", "touch", "bury")},
 }

@@ -83,7 +83,7 @@ class Role:
                 self.queue._fail(status)
             if self.left() <= 0:
                 who = more[0].decode(errors="replace")
-                raise Busy(f"queue '{self.queue.name}': in use: its {self.name} is {who or 'not known'}", 75, "pressure")
+                raise Busy(f"queue '{self.queue.name}': in use: its {self.name} is {who or 'not known'}", 73, "pressure")
             # in one list, from one end to the other: it waits for the role and takes nothing
             self.queue._block(("BRPOPLPUSH", free, free), seconds=min(2.0, self.queue.lease, self.left()))
 
@@ -400,7 +400,7 @@ class Queue:
             b"gone": (Closed, 69, "was deleted"),
             b"full": (Full, 75, "is full"),
             b"empty": (Empty, 66, "nothing there"),
-            b"lost": (Busy, 75, "too slow: the role was taken over when its lease had ended"),
+            b"lost": (Busy, 73, "too slow: the role was taken over when its lease had ended"),
         }[status]
         raise kind(f"queue '{self.name}': {text}", code, "pressure")
 

@@ -204,7 +204,7 @@ def test_every_error(flatq, redis, q):
         redis.rpop(f"__pressure__:q:{role}_free")
         redis.set(f"__pressure__:q:{role}", "another:1:1")
         for call in share(f"every error: in use, {role}", calls, 1):
-            refused(run(flatq, *call.split()), 75, "pressure", text=f"in use: its {role} is another:1:1".encode())
+            refused(run(flatq, *call.split()), 73, "pressure", text=f"in use: its {role} is another:1:1".encode())
         assert redis.get(f"__pressure__:q:{role}") == b"another:1:1"
         redis.lpush(f"__pressure__:q:{role}_free", 0)
     q.close()
@@ -286,7 +286,7 @@ def test_a_lease_is_of_who_is_named(flatq, q, redis):
     assert redis.rpop("__pressure__:q:producer_free")
     redis.set("__pressure__:q:producer_lease", "1 0123456789abcdef ours:1:1")
     redis.set("__pressure__:q:producer", "another:1:1")
-    refused(run(flatq, "put", "-w", "0", "q", input=b"1"), 75, "pressure", text=b"its producer is another:1:1")
+    refused(run(flatq, "put", "-w", "0", "q", input=b"1"), 73, "pressure", text=b"its producer is another:1:1")
     assert run(flatq, "doctor", "q", check=75).out == b"q open producer another:1:1 has the role, without a lease\n"
     # if the role is its own, the lease counts
     redis.set("__pressure__:q:producer", "ours:1:1")
@@ -445,7 +445,7 @@ def test_by_hand(flatq, redis, server):
         say("lpush", f"{p}:{key}", "1")
     run(flatq, "put", "q", input=b"from flatq", check=0)
     assert say("brpop", p + ":consumer_free", "5") and say("set", p + ":consumer", "hand") == "OK"
-    refused(run(flatq, "get", "-w", "0", "q"), 75, "pressure", text=b"its consumer is hand")
+    refused(run(flatq, "get", "-w", "0", "q"), 73, "pressure", text=b"its consumer is hand")
     assert say("brpop", p, "5").split() == [p, "from", "flatq"]
     say("lpush", p + ":not_full", "0"), say("ltrim", p + ":not_full", "0", "0"), say("lpush", p + ":consumer_free", "0")
     say("brpop", p + ":producer_free", "5"), say("brpop", p + ":not_full", "5")
@@ -522,7 +522,7 @@ def test_a_slow_client_does_no_harm(flatq, q, redis):
     q.put(b"2")
     slow.send_signal(signal.SIGCONT)
     out, err = slow.communicate(timeout=100)
-    assert (slow.returncode, out) == (75, b"") and b"taken over" in err
+    assert (slow.returncode, out) == (73, b"") and b"taken over" in err
     assert q.get(0) == b"2" and redis.llen("__pressure__:q:consumer_free") == 1
 
 
