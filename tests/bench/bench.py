@@ -19,6 +19,7 @@ import bulk
 import counts
 import doors
 import oneshot
+import remote
 import scale
 from harness import FLOOR, machine
 from run import ROOT, Run
@@ -40,7 +41,7 @@ def pipeline(run):
 
 ROWS = {
     "push": oneshot.push, "pop": oneshot.pop, "depths": oneshot.depths, "job": oneshot.job, "work": oneshot.work, "wait": oneshot.wait,
-    "bulk": bulk.bulk, "doors": doors.doors, "http": doors.http_, "beanstalk": doors.beanstalk, "launch": doors.launch, "idle": doors.idle,
+    "bulk": bulk.bulk, "doors": doors.doors, "http": doors.http_, "beanstalk": doors.beanstalk, "launch": doors.launch, "idle": doors.idle, "remote": remote.remote,
     "boot": scale.boot, "deep": scale.deep,
     "processes": counts.processes, "bytes": counts.bytes_, "pipeline": pipeline,
 }

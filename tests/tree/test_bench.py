@@ -23,8 +23,8 @@ PARTS = {
         "push, synced", "push, unsynced", "pop, synced", "pop, unsynced", "a job, until it has ended", "a push, to a waiting pop"), ("ratios",)),
     "bulk": (("bulk",), ("fill 2,000", "drain 2,000"), ("ratios", "bulk")),
     "depths": (("depths",), ("push, synced, depth 1,000", "pop, unsynced, depth 10"), ("ratios", "depths")),
-    "doors": (("doors", "http"), (
-        "connection, line door, list", "connection, HTTP, stats, 4 at a time", "HTTP POST, GET, DELETE, synced"), ("ratios",)),
+    "doors": (("doors", "http", "remote"), (
+        "connection, line door, list", "connection, HTTP, stats, 4 at a time", "HTTP POST, GET, DELETE, synced", "push -H"), ("ratios",)),
     "scale": (("work", "boot", "deep", "launch", "idle"), (
         "work -- true, 5 jobs", "a boot, 20 queues", "stat, 20 queues", "reserve, depth 2,000", "a door, until it has answered",
         "20 idle connections, processor seconds"), ("ratios",)),
