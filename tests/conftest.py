@@ -173,15 +173,26 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("shell", share(metafunc.definition.nodeid, SHELLS, 1, first=1), indirect=True)
 
 
+def as_on_ubuntu(request):
+    """Whether the test runs with uutils' programs and on the disk: the engine's tests under dash do, in `make test-all`. `make test` runs them with GNU's
+    programs and in memory."""
+    shell = request.node.callspec.params.get("shell", "dash") if hasattr(request.node, "callspec") else "dash"
+    return everything() and request.path.parent == ROOT / "tests/engine" and shell == "dash" and not request.node.get_closest_marker("timed")
+
+
 @functools.cache
-def shell_of(program, top):
-    """A link named `sh` to the shell, so that the shell behaves as it does as the system's own. Beside busybox's lie the programs that Alpine has, and
-    come first in PATH; what Alpine lacks is found in the system's."""
+def shell_of(program, top, ubuntu):
+    """A link named `sh` to the shell, so that the shell behaves as it does as the system's own. Beside it lie the programs of another userland, which come
+    first in PATH: Alpine's beside busybox's shell, and on request Ubuntu's. What that userland lacks is found in the system's."""
     place = Path(tempfile.mkdtemp(dir=top)) / "bin"
     if os.path.basename(program) == "busybox":
         userlands.alpine(place)
+    elif ubuntu:
+        import newest
+        newest.applets("rust-coreutils", place)
     else:
         place.mkdir()
+    if not (place / "sh").is_symlink():
         (place / "sh").symlink_to(program)
     return str(place / "sh")
 
@@ -189,14 +200,13 @@ def shell_of(program, top):
 @pytest.fixture
 def shell(request, tmp_path_factory):
     """The path of one of the shells (shell_of)."""
-    return shell_of(os.path.realpath(need(getattr(request, "param", "dash"))), tmp_path_factory.getbasetemp())
+    return shell_of(os.path.realpath(need(getattr(request, "param", "dash"))), tmp_path_factory.getbasetemp(), as_on_ubuntu(request))
 
 
 @pytest.fixture
 def tmp_path(request, tmp_path):
-    """A directory for the test. It lies in memory, if that has room; but `make test-all` tries the engine on the disk too, under dash."""
-    shell = request.node.callspec.params.get("shell", "dash") if hasattr(request.node, "callspec") else "dash"
-    if not everything() or request.path.parent != ROOT / "tests/engine" or shell != "dash" or request.node.get_closest_marker("timed"):
+    """A directory for the test. It lies in memory, if that has room, or on the disk (as_on_ubuntu)."""
+    if not as_on_ubuntu(request):
         yield tmp_path
         return
     with tempfile.TemporaryDirectory(prefix="flatq-test.", dir=os.environ.get("TMPDIR", "/tmp")) as place:
