@@ -534,15 +534,16 @@ def test_a_batch_for_which_the_disk_has_no_room_is_answered_at_once(flatq, stub)
 
 @pytest.mark.parametrize("command, said", [(b"touch 1", b"TOUCHED"), (b"release 1 0 0", b"RELEASED"), (b"bury 1 0", b"BURIED"), (b"delete 1", b"DELETED")])
 def test_a_job_with_which_nothing_could_be_done_is_held_still(flatq, stalk, stub, command, said):
-    once = stub("mv", '[ ! -e "$ONCE" ] || { rm "$ONCE"; exit 1; }; exec "$REAL" "$@"').with_suffix(".once")
+    fails = stub("mv", '[ ! -e "$ONCE" ] || exit 1; exec "$REAL" "$@"').with_suffix(".once")
     client, _ = stalk()
     client.put(b"x")
     assert client.ask(b"reserve").startswith(b"RESERVED 1 ")
     # a touch within the same hundredth of a second would have nothing to rename; the second number is the idle time
     reserved = Path("/proc/uptime").read_text().split()[0]
     wait_for(lambda: Path("/proc/uptime").read_text().split()[0] != reserved)
-    once.touch()
+    fails.touch()
     assert client.ask(command) == b"OUT_OF_MEMORY\r\n"
+    fails.unlink()
     assert client.ask(command) == said + b"\r\n"
 
 
