@@ -2,7 +2,7 @@
 
 need engine/spool engine/lock engine/sync engine/boot engine/proof engine/input engine/fold engine/bound bulk/batch
 
-# bulk_push l|0 QUEUE - store each line of standard input, or each piece that ends with a NUL, as a message.
+# bulk_push l|0|import QUEUE - store each line of standard input, or each piece that ends with a NUL, or what lib/import reads, as a message.
 # Reads push_priority push_lease push_wait. Sets bulk_count, bulk_first, bulk_last. The messages enter the queue block by block, in order,
 # before the answer; a crash in between leaves the first ones. Returns 65, and stores nothing, if one is larger than FLATQ_MOST_BYTES
 bulk_push() {
@@ -29,7 +29,7 @@ bulk_stopped() {
   end_by "$1"
 }
 
-# bulk_write l|0 - write standard input to flat files in the stage
+# bulk_write l|0|import - write standard input to flat files in the stage
 bulk_write() {
   [ -z "${push_length:-}" ] || bulk_receive || return $?
   bulk_lines "$1" || return $?
@@ -53,7 +53,7 @@ bulk_receive() {
   [ "$measured" = "$push_length" ] || { input_ended || return $?; why="fewer bytes than the $push_length announced"; return 65; }
 }
 
-# bulk_lines l|0 - write a line of base64 for each message to the stage
+# bulk_lines l|0|import - write a line of base64 for each message to the stage
 bulk_lines() {
   if [ -n "${push_length:-}" ]; then
     bulk_encode "$1" <"$bulk_stage/raw" && rm -f "$bulk_stage/raw"
@@ -103,9 +103,10 @@ bulk_whole() {
   [ "$(ls -lnR "$bulk_stage" 2>/dev/null | awk '/^-/ { sum += $5 } END { printf "%.0f", sum }' 2>/dev/null)" = "$bulk_size" ]
 }
 
-# bulk_encode l|0 - a filter that prints one line of base64 for each message. One that is too large is cut a little over FLATQ_MOST_BYTES, as it
+# bulk_encode l|0|import - a filter that prints one line of base64 for each message. One that is too large is cut a little over FLATQ_MOST_BYTES, as it
 # comes: it is refused later (bulk_write), and must not fill the memory
 bulk_encode() {
+  [ "$1" != import ] || { import_lines; return $?; }
   bulk_code=3
   ! command -v perl >/dev/null 2>&1 || { bulk_perl "$1"; bulk_code=$?; }
   if [ $bulk_code -ne 3 ]; then

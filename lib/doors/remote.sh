@@ -21,7 +21,7 @@ remote() {
   push) remote_push "$@" ;;
   pop) remote_pop "$@" ;;
   drain) remote_drain "$@" ;;
-  log | top | work | doctor | claim | settle | unclaim | pressure | mqueue | shovel | door) die 64 "$FLATQ_VERB works on the machine that has the spool" ;;
+  log | top | work | doctor | import | claim | settle | unclaim | pressure | mqueue | shovel | door) die 64 "$FLATQ_VERB works on the machine that has the spool" ;;
   *)
     remote_words "$FLATQ_VERB" "$@"
     : >"$remote_directory/body"

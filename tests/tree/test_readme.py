@@ -96,6 +96,8 @@ def test_coming_from_another_queue(flatq, launched, tmp_path, section):
     ports. Its console blocks print what they show."""
     need("ncat", "curl")
     (tmp_path / "text").write_text("a text")
+    for name in ("default", "mail"):
+        (tmp_path / f"{name}.queue").write_text("YSBtZXNzYWdl\n")
     (tmp_path / "stubs").mkdir()
     (tmp_path / "stubs/send-one").write_text("#!/bin/sh\nexec cat >/dev/null\n")
     (tmp_path / "stubs/send-one").chmod(0o755)
