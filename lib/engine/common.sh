@@ -72,7 +72,7 @@ shell_reset() {
 '
   IFS=$blanks
   umask 077
-  why='' lock_held='' drop_over='' window_failed='' take_stop='' slip_locked=''
+  why='' lock_held='' take_stop='' take_lost='' slip_locked=''
   : "${FLATQ_PROC:=/proc}" "${FLATQ_SYNC:=on}" "${FLATQ_DOOR:=}" "${FLATQ_RANGE:=1000}" "${FLATQ_QUEUE:=default}"
   case $FLATQ_SYNC in
   on | off) ;;

@@ -45,16 +45,11 @@ lock_recover() {
   return 74
 }
 
-# drop_wait - called after a failure that a drop may have caused, which removes places and puts them back before it ends. Return 0 if the caller should
-# try again: a drop was at work, or was killed at it, and we have waited for its end; or, once after each queue_open, it may have ended before
-# we looked. Return 1 if it was no drop, or if we hold the lock; else what lock_queue returns (69: the queue is gone)
+# drop_wait - called after a failure that a drop may have caused: without -f, it removes the places, and makes them again if it finds a message. Return 0
+# if a drop was at work, or was killed at it, and we have waited for its end; 1 if there is none, or we hold the lock; else what lock_queue returns
+# (69: the queue is gone). RACE: a drop may have ended before we look, so a caller that gets 1 tries once more
 drop_wait() {
-  [ -z "$lock_held" ] || return 1
-  if [ ! -e "$q/dropping" ]; then
-    [ -z "$drop_over" ] || return 1
-    drop_over=1
-    return 0
-  fi
+  [ -z "$lock_held" ] && [ -e "$q/dropping" ] || return 1
   lock_queue || return $?
   unlock_queue
 }

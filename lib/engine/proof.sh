@@ -100,14 +100,8 @@ nothing_ready() {
   proof_delayed=
   find_names delayed wal fold queue unfold head out \( -path 'delayed/*' -prune -o \
     ! -type d \( -name '??????????.????????????.*' -o -path 'out/batch.*' -o -name lock \) \) -print || {
-    # RACE: the queue was dropped meanwhile, or a drop tests whether it is empty
-    [ -e "$q" ] || [ -e "$q/lock" ] || return 66
-    need engine/lock
-    drop_wait
-    case $? in
-    0) return 0 ;;
-    69) return 66 ;;
-    esac
+    # RACE: the queue was dropped meanwhile
+    [ $? -ne 69 ] || return 66
     return 74
   }
   clock_epoch "$now"
@@ -146,7 +140,7 @@ nothing_ready() {
 
 # nothing_due THOUSANDS - return 0 if no message delayed there is due, 75 if one is due now (look again), 74 if unknown
 nothing_due() {
-  files_below "delayed/$1" || { [ -e "$q/delayed/$1" ] || return 0; return 74; }
+  files_below "delayed/$1" || { absent "$q/delayed/$1"; return $?; }
   for proof_path in $names; do
     proof_path=${proof_path#*/*/}
     case ${proof_path%%/*} in
@@ -180,7 +174,7 @@ names_for_id() {
   find_names "$@" ! -type d \( -name "??????????.$like_id.*" -o -name "????????????.??????????.$like_id.*" -o -name "$flat_like.*.*.*" -o -name lock \)
 }
 
-# path_has_message ID - return whether proof_path is the message's slip, or a flat file with its line; 74 if the file cannot be read
+# path_has_message ID - return 0 if proof_path is the message's slip, or a flat file with its line, or gone by now; else 1; 74 if the file cannot be read
 path_has_message() {
   need engine/fold
   flat_parse "${proof_path##*/}" || return 0
@@ -188,7 +182,7 @@ path_has_message() {
   message_in_flat "$q/$proof_path" "$1"
   proof_code=$?
   [ $proof_code -eq 74 ] || return $proof_code
-  # RACE: other verbs move flat files. If it is gone, nowhere's caller has to look again; it may also have been away for a moment
+  # RACE: another verb may have moved the file, so a caller must not take the message for absent. If it is back, read it once more
   there "$q/$proof_path"
   case $? in
   0) message_in_flat "$q/$proof_path" "$1" ;;

@@ -147,6 +147,7 @@ push_slip() {
   slip_format
   # CRASH: without this line, a killed push is proved to have created no slip, so its body can be removed (push_unmade)
   { [ ! -h "$journal" ] && printf 'slip\n' >>"$journal"; } 2>/dev/null || { disk_failed "${journal%/*}" 'ids'; return $?; }
+  push_again=
   while :; do
     push_place=$q/wal
     [ "$push_delay" = 0 ] || { need engine/window; delay_place "$push_delay" && push_place=$place; } || return $?
@@ -156,10 +157,13 @@ push_slip() {
     push_act_on_signal
     # RACE: a drop that tests whether the queue is empty has removed wal/ for now: wait for its end, and repeat
     need engine/lock
-    drop_wait && continue
-    [ $? -ne 69 ] || return 69
-    # RACE: another verb removes an empty directory of delayed/ when it is due
-    [ "$push_delay" != 0 ] && window_lost || { disk_failed "$push_place"; return $?; }
+    drop_wait
+    push_code=$?
+    [ $push_code -ne 0 ] || continue
+    [ $push_code -eq 1 ] || return $push_code
+    # RACE: another verb removes an empty directory of delayed/ when it is due. It, or wal/, may be there again when we look: so try twice
+    [ "$push_delay" != 0 ] && [ ! -d "$push_place" ] || [ -z "$push_again" ] || { disk_failed "$push_place"; return $?; }
+    push_again=1
   done
   push_made=1
   push_act_on_signal
@@ -171,15 +175,27 @@ push_check_open() {
   # RACE: a pop may have reported the queue closed and empty before the slip was there, which must stay true
   queue_look || { push_code=$?; push_withdraw; return $push_code; }
   case $queue_files in
-  *' closed '*) push_withdraw && { why="queue '$queue' is closed"; return 69; } ;;
+  *' closed '*)
+    push_withdraw
+    case $? in
+    0) why="queue '$queue' is closed"; return 69 ;;
+    74) return 74 ;;
+    esac ;;
   esac
   # RACE: a drop that found the queue empty before our slip existed holds the lock until it has finished, unless it was killed: wait for that
   case $queue_files.$lock_held in
-  *' dropping '*.) need engine/lock; ! lock_queue || unlock_queue ;;
+  *' dropping '*.)
+    need engine/lock
+    lock_queue || { push_code=$?; push_withdraw; return $push_code; }
+    unlock_queue ;;
   esac
   # RACE: another process may have dropped the queue and created a new one of the same name while we wrote the body
   if [ ! -e "$q/body/$slip_id" ]; then
-    push_body_there || { push_code=$?; if push_withdraw || [ $push_code -eq 74 ]; then return $push_code; fi; }
+    push_body_there || {
+      push_code=$?
+      push_withdraw
+      [ $? -eq 1 ] && [ $push_code -ne 74 ] || return $push_code
+    }
   fi
 }
 
@@ -191,7 +207,7 @@ push_sync() {
   [ "$push_delay" = 0 ] || { push_syncs=sync_moving; set -- "$@" "$q/delayed" "${push_place%/*}"; }
   [ "$slip_key" = - ] || set -- "$@" "$q/keys/$slip_key" "$q/keys"
   # RACE: a large message that was taken at once has no body any more
-  "$push_syncs" "$@" || { ! push_withdraw && [ ! -e "$q/body/$slip_id" ]; } || { sync_failed; return $?; }
+  "$push_syncs" "$@" || { push_withdraw; [ $? -eq 1 ] && absent "$q/body/$slip_id"; } || { sync_failed; return $?; }
 }
 
 # push_check_same - if the queue that was opened was dropped, and the slip is in a new one of the same name, withdraw the push
@@ -216,10 +232,13 @@ push_act_on_signal() {
   [ -z "$push_signal" ] || push_stopped "$push_signal"
 }
 
-# push_withdraw - remove the slip of a push that will not be acknowledged; return 1 if a consumer has taken it already
+# push_withdraw - remove the slip of a push that will not be acknowledged. Return 1 if it is proved that the slip is there no more, since a consumer has
+# taken it, say; 74 if it is there, or that is unknown
 push_withdraw() {
-  need engine/slip
-  rename_path "$push_place/$slip" "$q/done/$slip.0.000000000000"
+  need engine/slip engine/proof
+  ! rename_path "$push_place/$slip" "$q/done/$slip.0.000000000000" || return 0
+  absent "$push_place/$slip" || return 74
+  return 1
 }
 
 # door_body_end - read what follows a body of stated length. A door has its own version

@@ -198,13 +198,15 @@ message_release() {
   slip_format
   if [ "$2" != 0 ]; then
     need engine/window
+    move_again=
     while :; do
       slip_lock || return $?
       delay_place "$2" || { slip_code=$?; slip_unlock; return $slip_code; }
       slip_move "$place/$slip" && break
-      # RACE: another verb removes an empty directory of delayed/ when it is due
+      # RACE: another verb removes an empty directory of delayed/ when it is due. A third may have made it again: so try twice even if it is there
       slip_code=$?
-      [ $slip_code -eq 74 ] && window_lost || return $slip_code
+      [ $slip_code -eq 74 ] && { [ ! -d "$place" ] || [ -z "$move_again" ]; } || return $slip_code
+      move_again=1
     done
     sync_moving "$place" "${place%/*}" "$q/delayed" || return $?
   else
@@ -249,12 +251,14 @@ message_bury() {
     esac
   fi
   need engine/window
+  move_again=
   while :; do
     window_make "buried/${epoch_time%?????}/${epoch_time%???}" || return $?
     slip_move "$place/$epoch_time.$slip.$2" && break
-    # RACE: another verb removes an empty directory
+    # RACE: as in message_release
     slip_code=$?
-    [ $slip_code -eq 74 ] && window_lost || return $slip_code
+    [ $slip_code -eq 74 ] && { [ ! -d "$place" ] || [ -z "$move_again" ]; } || return $slip_code
+    move_again=1
   done
   sync_moving "$place" "${place%/*}" "$q/buried" || return $?
   queue_log bury "$2"
@@ -272,17 +276,22 @@ message_kick() {
 
 # message_reserve OWNER - hand out `slip_path`, which nobody holds, out of turn; set `taken` (engine/take.sh)
 message_reserve() {
-  need engine/take
-  while :; do
+  need engine/take engine/lock
+  for reserve_try in 1 2; do
     clock_read
     slip_lock || return $?
     taken_format "$1" ''
     slip_move "$q/out/$taken" && return 0
-    reserve_code=$?
+    reserve_code=$? reserve_why=$why
+    [ $reserve_code -eq 74 ] || return $reserve_code
     # RACE: a drop has removed out/
-    [ $reserve_code -eq 74 ] && need engine/lock && drop_wait || return $reserve_code
+    drop_wait
+    drop_code=$?
+    [ $drop_code -le 1 ] || return $drop_code
     slip_tries=$((slip_tries - 1))
   done
+  why=$reserve_why
+  return 74
 }
 
 # message_putback WHY - a lease is over or an owner dead: put `slip_path` back to its old place, or bury it after too many tries. Bury it also if it

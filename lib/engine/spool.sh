@@ -115,7 +115,7 @@ boot_read() {
 # queue_open NAME [make] - set `queue`, and `q` to its directory; return 66 if there is none and `make` is not given
 queue_open() {
   name_check "$1" || return $?
-  queue=$1 reclaim_saw='' drop_over=
+  queue=$1 reclaim_saw=
   name_to_disk "$1"
   q=$FLATQ_DIR/$name_disk
   [ -z "$spool_shared" ] || queue_no_links || return $?

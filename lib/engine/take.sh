@@ -119,14 +119,33 @@ take_from_queue() {
 # take_found - hand out the message that queue_scan has found. Return 66 if another process was faster, or if the message was in a flat file, or on
 # its way there, and is unfolded now: then scan again from the start, since the next message need not be the second one of the last scan
 take_found() {
+  take_from=$q/$scan_place/$scan_name
   case $scan_place in
   wal | head/*)
-    take_slip && return 0
-    # RACE: another process was faster; or a drop has removed out/
-    [ ! -e "$q/$scan_place/$scan_name" ] && [ ! -h "$q/$scan_place/$scan_name" ] || { need engine/lock; drop_wait; } || { disk_failed "$q/out"; return $?; } ;;
-  *) need engine/lock; under_lock take_unfold || return $? ;;
+    for take_try in 1 2; do
+      take_slip && return 0
+      # RACE: another process was faster
+      [ -e "$take_from" ] || [ -h "$take_from" ] || { take_missed; return $?; }
+      # RACE: a drop has removed out/
+      need engine/lock
+      drop_wait
+      take_code=$?
+      [ $take_code -eq 1 ] || { [ $take_code -eq 0 ] || [ $take_code -eq 69 ] || return $take_code; return 66; }
+    done
+    disk_failed "$q/out"
+    return $? ;;
   esac
-  return 66
+  need engine/lock
+  under_lock take_unfold || return $?
+  take_missed
+}
+
+# take_missed - return 66 if the scan is to be repeated, 74 if it found the same name before: the name is listed, but nothing can be done with it
+take_missed() {
+  take_lost_before=$take_lost take_lost=$take_from
+  [ "$take_lost_before" = "$take_from" ] || return 66
+  why="queue '$queue': cannot look at ${take_from#"$q"/}"
+  return 74
 }
 
 # take_unfold - under the lock, unfold the flat file that queue_scan has found. A message in fold/ or unfold/ is already out of there: lock_queue has

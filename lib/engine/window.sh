@@ -12,21 +12,17 @@ need engine/spool
 window_make() {
   place=$q/$1 window_tries=
   while [ ! -d "$place" ]; do
-    # Without -p, so that nothing of a dropped queue is created again. RACE: other verbs remove empty ones and make them again, the first before we
-    # make the second; or a drop has removed delayed/ or buried/
-    mkdir "${place%/*}" "$place" 2>/dev/null || [ -d "$place" ] || [ ${#window_tries} -lt 5 ] ||
-      { need engine/lock; drop_wait; } || { [ $? -ne 69 ] || return 69; disk_failed "${place%/*/*}"; return $?; }
+    # Without -p, so that nothing of a dropped queue is created again
+    mkdir "${place%/*}" "$place" 2>/dev/null && continue
+    # RACE: a drop has removed delayed/ or buried/; or other verbs remove empty directories, and make them again, between our two mkdirs
+    need engine/lock
+    drop_wait
+    window_code=$?
+    [ $window_code -le 1 ] || return $window_code
+    [ ${#window_tries} -lt 5 ] || { disk_failed "${place%/*/*}"; return $?; }
     window_tries=1$window_tries
   done
   [ -z "$spool_shared" ] || no_links "${place%/*}" "$place"
-}
-
-# window_lost - called after a rename or create in `place` has failed. Return 0 if the caller should make the directory and try again, because another
-# verb has removed it, empty as it was: it is not there or, once for each directory, a third verb may have made it again before we looked
-window_lost() {
-  [ -d "$place" ] || return 0
-  [ "$window_failed" != "$place" ] || return 1
-  window_failed=$place
 }
 
 # delay_place SECONDS - set `place` to delayed/THOUSANDS/WHEN, and create it. So the first name tells whether anything is due, and one mv

@@ -1109,6 +1109,38 @@ def test_a_take_whose_drop_ends_before_it_looks(flatq, verb, words, said):
     assert said in done.out and (flatq.home / "once").exists()
 
 
+@pytest.mark.parametrize("verb, words, said", [("pop", b"", b""), ("reserve", b"", b""), ("beanstalk", b"watch q\r\nreserve-with-timeout 0\r\nreserve-job 1\r\nquit\r\n",
+                                                                                b"WATCHING 2\r\nOUT_OF_MEMORY\r\nOUT_OF_MEMORY\r\n")])
+def test_a_take_that_always_fails(flatq, verb, words, said):
+    """It ends with the failure, as a disk that is read-only would have it, and does not try for ever."""
+    flatq("push", "q", input=b"m", check=0)
+    done = flatq(verb, *(["q"] if not words else []), input=words, env=stub(flatq, "mv", 'case $* in */out/*) exit 1 ;; esac\nexec "$real" "$@"'), timeout=20)
+    assert (done.status, done.out) == (0 if words else 74, said)
+    assert flatq("pop", "q", check=0).out == b"m"
+
+
+@pytest.mark.parametrize("verb, words, said", [("pop", b"", b""), ("beanstalk", b"watch q\r\nreserve-with-timeout 0\r\nquit\r\n", b"WATCHING 2\r\nOUT_OF_MEMORY\r\n")])
+@pytest.mark.parametrize("place", ["wal", "queue"])
+def test_a_name_that_is_listed_and_cannot_be_looked_at(flatq, place, verb, words, said):
+    if place == "wal":
+        flatq("push", "q", input=b"m", check=0)
+    else:
+        flatq("push", "-l", "q", input=b"m\n" * 600, check=0)
+    file = min(path for path in (flatq.spool / "q" / place).rglob("*") if path.is_file())
+    calls = "newfstatat,statx,stat,lstat,access,faccessat,faccessat2,rename,renameat,renameat2"
+    done = faulty(flatq, calls, file, verb, *(["q"] if not words else []), when="1+", input=words)
+    assert (done.returncode, done.stdout) == (0 if words else 74, said), done
+    assert flatq("pop", "q", check=0).out.strip() == b"m"
+
+
+def test_a_push_to_a_queue_that_was_closed_whose_slip_stays(flatq):
+    """The slip cannot be removed, so the push fails: a pop may have said that the queue is closed and empty."""
+    flatq("create", "q", check=0)
+    close = 'case $* in */wal/*/done/*) exit 1 ;; esac\nexec "$real" "$@"'
+    env = {**stub(flatq, "mv", close), **stub(flatq, "base64", f'"$real" "$@"; : >{flatq.spool}/q/closed')}
+    assert flatq("push", "q", input=b"m", env=env).status == 74
+
+
 def test_a_push_whose_drop_ends_before_it_looks(flatq):
     """A drop has removed wal/ when a slip is to be created, and has put it back, and ended, when the push looks for the drop."""
     flatq("push", "q", input=b"m", check=0)

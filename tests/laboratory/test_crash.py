@@ -73,9 +73,10 @@ def test_second_crash(name, work, trials):
 
 
 def test_every_verb_that_changes_anything():
-    """Some scenario breaks each such verb. list, stat, log and top change nothing, and some verbs are clients, and `door` is the handler with limits."""
+    """Some scenario breaks each such verb. list, stat, log and top change nothing; some verbs are clients; `door` is the handler with limits, and import
+    stores as push -l does."""
     verbs = {path.name for path in (ROOT / "lib").iterdir() if path.is_file() and os.access(path, os.X_OK)}
-    assert verbs - {"list", "stat", "log", "top", "flatq", "remote", "pressure", "mqueue", "shovel", "door"} <= {scenario.verb for scenario in SCENARIOS.values()}
+    assert verbs - {"list", "stat", "log", "top", "flatq", "remote", "pressure", "mqueue", "shovel", "door", "import"} <= {scenario.verb for scenario in SCENARIOS.values()}
 
 
 # the laboratory itself

@@ -100,10 +100,10 @@ MUTANTS: dict[str, Mutant] = {
         (("push_body(): || { set +C; ... }", "|| :"),),
         crash("push", "ENOSPC")),
     "push into a closed queue is not withdrawn": Mutant(
-        (("push_check_open(): push_withdraw && { ... }", ":"),),
+        (("push_check_open(): *' closed '*) push_withdraw", "*' closed '*) false"),),
         race("closed while a body is read")),
     "a key is entered after the slip": Mutant(
-        (("push_enter(): || key_enter", "|| :"), ("push_slip(): || key_confirm", "|| { key_enter && key_confirm; }")),
+        (("push_enter(): key_enter", ":"), ("push_slip(): key_confirm", "key_enter && key_confirm")),
         crash("push -k"), (model("key after slip"),)),
     "a key is not looked for": Mutant(
         (("push_wait_room(): key_find_dup || return $?", ":"),),
@@ -268,7 +268,7 @@ MUTANTS: dict[str, Mutant] = {
         (("find_names(): drop_wait [ $? -ne 69 ] || return 69", ""),),
         pair("bare/drop/delete", "rmdir q/buried$")),
     "the lock is released once a key is entered": Mutant(
-        (("push_enter(): || key_enter", "|| key_enter\n  unlock_queue"),),
+        (("push_enter(): key_enter; }", "key_enter; }\n  unlock_queue"),),
         pair("plain/push -k/push -k", "open q/wal/")),
     "a bulk take believes that it got all it chose": Mutant(
         (("bulk_singles(): set -- $names bulk_got=$# [ $# -ne 0 ] || { ... }", ""),),
