@@ -95,7 +95,7 @@ files_below() {
 
 # nothing_ready - return 66 if it is proved that nothing in $q is ready, due, or in out/ and not yet looked at; 0: look again; 74: unknown.
 # Of delayed/, list only the directories of thousands, since there may be many messages. List it first: what leaves it goes to wal/ (I2), and so is
-# seen there. With 66, proof_delayed is empty only if it is proved that nothing is delayed either; of an open queue nobody asks for that proof
+# seen there. With 66 of a closed queue, proof_delayed is empty only if it is proved that nothing is delayed either: then a pop ends with 69, not 66
 nothing_ready() {
   proof_delayed=
   find_names delayed wal fold queue unfold head out \( -path 'delayed/*' -prune -o \

@@ -129,8 +129,8 @@ slip_move() {
   return 66
 }
 
-# slip_follow TARGET - set `slip_path` to where a message that nobody holds has gone by itself, under the same name: a fold moves it to head/, the end
-# of a delay to wal/. Return 66 if it is gone or has another name. Return 66 also if TARGET is in wal/ or delayed/, to which nothing moves back from
+# slip_follow TARGET - a fold, or the end of its delay, may have moved a message that nobody holds, and left its name as it was: set `slip_path` to the
+# new path. Return 66 if it is gone or has another name. Return 66 also if TARGET is in wal/ or delayed/, to which nothing moves back from
 # head/ (I2). If message_find cannot tell where it is, return what message_find returns
 slip_follow() {
   case $slip_path.$1 in

@@ -3,8 +3,8 @@
 # A waiter creates a FIFO in the spool's .wait/ and enters its name in the wait/ (or room/) of every queue it waits for; then it looks for a
 # message. A pusher looks for waiters after its message is in place. So one of the two sees the other. The pusher claims a waiter by an
 # exclusive marker and writes one byte: one message wakes one waiter, and a stopped waiter gets at most one byte, so no pusher blocks on
-# it. A timeout is the end of the file: a sleeper holds the only other writing end. If a waiter is woken and dies, no message is lost:
-# every waiter looks again after two seconds.
+# it. A sleep in the background holds the only other writing end of the FIFO; when it ends, the waiter reads the end of the file: that is
+# the timeout. If a waiter is woken and dies, no message is lost: every waiter looks again after two seconds.
 
 need engine/spool engine/process
 

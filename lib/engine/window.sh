@@ -35,7 +35,7 @@ delay_place() {
 
 # windows PLACE FUNCTION [count] - call `FUNCTION PATH ...` for the messages of each directory of PLACE, in the order of time, as long as it
 # returns 66; return what it returned last. 74: a directory cannot be listed. `count`: the caller needs no proof that one is empty.
-# FUNCTION may call windows itself: a kick counts what is delayed, if there is a bound. So keep what the outer call was given
+# FUNCTION may call windows again (a kick counts what is delayed, if there is a bound), so each call saves these variables, and restores them
 windows() {
   set -- "$1" "$2" "${3:-}" "${window_call:-}" "${window_count:-}"
   window_call=$2 window_count=$3 window_code=66
@@ -48,7 +48,7 @@ windows() {
   return "$window_code"
 }
 
-# window_visit PATH [last] - call FUNCTION for PATH or, if it is a directory of ours, for what is in it
+# window_visit PATH [last] - call FUNCTION for PATH or, if it is a directory of ours, for what is in it (window_in)
 window_visit() {
   case ${1##*/} in
   *[!0-9]*) "$window_call" "$1"; return $? ;;
@@ -58,7 +58,7 @@ window_visit() {
   if [ -d "$1" ] || [ -d "$1" ]; then window_in "$@"; else "$window_call" "$1"; fi
 }
 
-# window_in DIRECTORY [last] - call FUNCTION for the messages in it. `last`: it has no directories
+# window_in DIRECTORY [last] - call FUNCTION for the messages in it. `last`: it is on the second level, and what is in it is no directory
 window_in() {
   window_tries=
   set -- "$1" "${2:-}" "$1"/*
