@@ -11,6 +11,7 @@ import os
 import random
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from typing import Any
 
 from .families import trial
 from .families.trial import SECOND_VERBS, Outcome, Second, Trial
-from .gate import faults
+from .gate import faults, gate
 from .scenarios import NAMED, SCENARIOS, System
 
 KILLED, PART, WAITING = 0.08, 0.04, 0.04  # The parts that a share takes of the kills, of the faults that need a run each, and of those that wait
@@ -30,7 +31,8 @@ Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
 @dataclass(frozen=True)
 class Options:
     """What is wanted. `limit`: of double crashes, power states a stage, histories, points of each fault of `reads` and `ends` in a scenario: at most so
-    many, and of errors that are alike one at a point; None: all, and every fault also where FLATQ_SYNC is on. `share`: of faults that are alike one each, by the seed (faults.points)."""
+    many, and of errors that are alike one at a point; None: all, and every fault also where FLATQ_SYNC is on. `share`: of faults that are alike one each,
+    by the seed (faults.points), and what is read outside of a queue in every third scenario of a verb (_others)."""
 
     scenarios: tuple[str, ...] = tuple(SCENARIOS)
     faults: tuple[str, ...] = faults.FAULTS
@@ -67,7 +69,7 @@ def plan(system: System, name: str, options: Options, work: Path) -> list[tuple[
     chance = random.Random(f"{options.seed} {name.removesuffix(', synced')}") if options.share else None
     points = faults.points(calls, [fault for fault in options.faults if not faults.kills(fault)], chance)
     if options.limit is not None:
-        points = faults.by_turns(points)
+        points = faults.by_turns(points, calls)
     points += faults.points(struck, [fault for fault in options.faults if faults.kills(fault)], chance)
     if chance:  # If one verb waits for another, a trial mostly sleeps
         part = WAITING if NAMED[name].act[0] == "sh" else PART
@@ -109,6 +111,9 @@ def unseen(system: System, names: Sequence[str], options: Options, work: Path, w
         try:
             trial.calls(system, name, work)
             points = [pair for way in trial.WIDE for pair in faults.points(trial.unseen(system, name, work, way), wanted, chance, way)]
+            if options.share:
+                others = _others(name, trial.unseen(system, name, work, "reads"), options.seed)
+                points = [(fault, point) for fault, point in points if fault not in faults.READS or point not in others]
         except RuntimeError as error:
             found.append(undisturbed(name, str(error)))
             continue
@@ -117,6 +122,19 @@ def unseen(system: System, names: Sequence[str], options: Options, work: Path, w
             points = [pair for some in alike for pair in random.Random(f"{options.seed} {name}").sample(some, min(len(some), options.limit))]
         found += [replace(trial.run(Trial(name, fault, point), system, work, one_of(options)), family="reads" if fault in faults.READS else "ends")
                   for fault, point in points]
+    return found
+
+
+def _others(name: str, calls: Sequence[gate.Call], seed: int) -> set[int]:
+    """The reads that a share leaves to other scenarios of the same verb. Each of these reads what is in no queue, such as the time, the boot and the
+    waiters, so of such reads that are alike, each falls to every third of these scenarios."""
+    alike = [other for other in SCENARIOS if SCENARIOS[other].sync == "off" and SCENARIOS[other].verb == NAMED[name].verb]
+    parts, seen, found = min(3, len(alike)), Counter[str](), set()
+    for call in calls:
+        if call.paths[0] == "." or call.paths[0].startswith(("/", ".boot", ".wait", ".doors")):
+            seen[call.alike] += 1
+            if (alike.index(name) - random.Random(f"{seed} {call.alike} {seen[call.alike]}").randrange(parts)) % parts:
+                found.add(call.seq)
     return found
 
 

@@ -28,8 +28,8 @@ SHORT = tuple(f"short, {part}" for part in _PARTS)
 ONCE, LASTING = tuple(ERRORS), tuple(f"{name} lasting" for name in ERRORS)
 #: The faults of each kind: a share of the family `crash` has one of each in every scenario.
 KINDS = (("kill",), ("kill one",), KILLS[2:], SHORT, ONCE, LASTING)
-#: Errors that left the same at every point where this was looked at, so by turns one of them (by_turns). EROFS differs where files are removed.
-ALIKE = (("ENOSPC", "EDQUOT", "EMFILE"), ("EIO", "EACCES"), ("ENOSPC lasting", "EDQUOT lasting"))
+#: Faults that left the same at every point where this was looked at, so by turns one of them (by_turns). EROFS differs where files are removed.
+ALIKE = (("ENOSPC", "EDQUOT", "EMFILE"), ("EIO", "EACCES", "EROFS"), ("ENOSPC lasting", "EDQUOT lasting"), ("EIO lasting", "EROFS lasting"), SHORT)
 #: Faults of calls that change nothing (a file is looked for, opened, listed or read): the error, and the kinds of call.
 READS: dict[str, tuple[int, frozenset[str]]] = {
     "read EIO": (errno.EIO, gate.READS),
@@ -40,6 +40,7 @@ READS: dict[str, tuple[int, frozenset[str]]] = {
 #: not made at all; made, but its program cannot be run, or is killed before it is.
 ENDS = ("killed at its end", "killed at a pipe")
 BIRTHS: dict[str, tuple[int, str]] = {"no process": (errno.EAGAIN, "fork"), "no program": (errno.ENOMEM, "exec")}
+UNBEGUN = ("no program", "killed at its start")
 #: The faults of the family `crash`, and of the families `reads` and `ends`, by name.
 FAULTS = (*KILLS, *SHORT, *ONCE, *LASTING, *OUTPUT)
 UNSEEN = (*READS, *ENDS, *BIRTHS, "killed at its start")
@@ -108,19 +109,24 @@ def unseen_strikes(name: str, call: gate.Call) -> bool:
 
 
 def _one_each(names: Sequence[str], chance: random.Random) -> list[str]:
-    """Of the errors that strike once, of those that last, of short writes and of failed answers one each; all the others."""
-    groups = (ONCE, LASTING, SHORT, tuple(OUTPUT), tuple(READS))
+    """Of the errors that strike once, of those that last, of short writes, of failed answers and of programs that do not begin one each; all the others."""
+    groups = (ONCE, LASTING, SHORT, tuple(OUTPUT), tuple(READS), UNBEGUN)
     left = [name for name in names if not any(name in group for group in groups)]
     return left + [chance.choice(found) for group in groups if (found := [name for name in names if name in group])]
 
 
 def _thinned(calls: Sequence[gate.Call], chance: random.Random) -> list[gate.Call]:
     """Of many calls that a process makes in a row, of one kind on one file, the first two, the last and one more. Of many reads two: a shell reads a file
-    byte by byte, and has nothing of it, or a part, when one fails."""
-    kept = []
+    byte by byte, and has nothing of it, or a part, when one fails. Of the opening of a directory and its first listing one: either way it looks empty."""
+    kept: list[gate.Call] = []
     # sorted by process, since the calls of those that run side by side lie between each other
-    for _, run in itertools.groupby(sorted(calls, key=lambda call: call.pid), key=lambda call: (call.pid, call.kind, call.paths)):
+    for key, run in itertools.groupby(sorted(calls, key=lambda call: call.pid), key=lambda call: (call.pid, call.kind, call.paths)):
         alike = list(run)
+        if key[1] == "list" and kept and (kept[-1].pid, kept[-1].kind, kept[-1].paths) == (key[0], "look", key[2]):
+            if chance.random() < 0.5:
+                del kept[-1]
+            else:
+                del alike[0]
         few = len(alike) < 5
         kept += alike if few else [alike[0], chance.choice(alike[1:])] if alike[0].kind == "read" else [*alike[:2], chance.choice(alike[2:-1]), alike[-1]]
     return sorted(kept, key=lambda call: call.seq)
@@ -139,11 +145,14 @@ def points(calls: Sequence[gate.Call], names: Iterable[str] = FAULTS, chance: ra
     return found
 
 
-def by_turns(points: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Of the errors that are ALIKE, one at each point: another at the next."""
+def by_turns(points: Iterable[tuple[str, int]], calls: Sequence[gate.Call]) -> list[tuple[str, int]]:
+    """Of the faults that are ALIKE, one at each point: another at the next. `calls`: all that were counted."""
     there, found = dict.fromkeys(points), []
+    removals = {call.seq for call in number(calls, "changes") if call.kind == "unlink"}
     for name, point in there:
         alike = [one for group in ALIKE if name in group for one in group if (one, point) in there] or [name]
+        if point in removals and name not in SHORT:
+            alike = [name] if name.startswith("EROFS") else [one for one in alike if not one.startswith("EROFS")]
         if name == alike[point % len(alike)]:
             found.append((name, point))
     return found

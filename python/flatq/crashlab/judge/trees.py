@@ -150,7 +150,7 @@ def _content(path: list[str], data: bytes) -> bytes:
         return _JOURNAL.sub(b"P ", data)
     if path == [".doors", "secret"]:
         return b"whole" if len(data) == 33 else data
-    if path[-1] in IGNORED or re.match(r"log\.\d+$", path[-1]):
+    if path[-1] in IGNORED or re.match(r"log\.\d+$", path[-1]) or path[-1].endswith(".put"):  # .put: in tmp/, from where it goes away
         return b""
     if b"\t" not in data[:256]:  # no flat file
         return data if len(data) < 256 else (_large if len(data) >= layout.LARGE else _hash)(data)
