@@ -2,6 +2,8 @@
 
 import contextlib
 import fcntl
+import hashlib
+import http.client
 import lzma
 import os
 import pathlib
@@ -27,7 +29,7 @@ def program(package):
         if not (PLACE / "whole").exists():
             try:
                 fetch()
-            except OSError as error:
+            except (OSError, ValueError, http.client.HTTPException, lzma.LZMAError, subprocess.CalledProcessError) as error:
                 (pytest.fail if os.environ.get("CI") else pytest.skip)(f"cannot fetch Debian's newest programs: {error}")
             (PLACE / "whole").touch()
     return PLACE / package / WANTED[package]
@@ -43,10 +45,15 @@ def fetch():
     architecture, mirror = found.groups()
     with contextlib.closing(urllib.request.urlopen(f"{mirror}dists/sid/main/binary-{architecture}/Packages.xz", timeout=60)) as answer:
         index = lzma.decompress(answer.read()).decode()
-    files = dict(re.findall(r"^Package: (\S+)$(?:\n.+)*?\nFilename: (\S+)$", index, re.M))
     for package in (*WANTED, *LIBRARIES):
-        with contextlib.closing(urllib.request.urlopen(mirror + files[package], timeout=60)) as answer:
+        entry = re.search(rf"^Package: {re.escape(package)}$(?:\n.+)*", index, re.M)
+        if not entry:
+            raise ValueError(f"the mirror has no {package}")
+        name, digest = (re.search(rf"^{field}: (\S+)$", entry[0], re.M)[1] for field in ("Filename", "SHA256"))
+        with contextlib.closing(urllib.request.urlopen(mirror + name, timeout=60)) as answer:
             (PLACE / "deb").write_bytes(answer.read())
+        if hashlib.sha256((PLACE / "deb").read_bytes()).hexdigest() != digest:
+            raise ValueError(f"{package} from the mirror is not the one in its list")
         subprocess.run(["dpkg-deb", "-x", PLACE / "deb", PLACE / (package if package in WANTED else "libraries")], check=True)
     os.unlink(PLACE / "deb")
     # with the libraries that came along, and no script before it: tests look at the names of the programs that run
