@@ -1,5 +1,6 @@
 """Row remote: a push to another machine, which is this one, by the line door and by ssh."""
 
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from run import LIB, ROOT
 
 def remote(run):
     """By ssh, each push makes a connection of its own; or all share the first one, which ssh keeps open (ControlMaster)."""
-    if not run.there("ncat", "ssh", "ssh-keygen", package="pytest") or not shutil.which("sshd", path="/usr/sbin:/usr/bin:/usr/local/sbin"):
+    sshd = shutil.which("sshd", path="/usr/sbin:/usr/bin:/usr/local/sbin")
+    if not run.there("ncat", "ssh", "ssh-keygen") or not sshd or not importlib.util.find_spec("pytest"):
         return
     sys.path[1:1] = [str(ROOT / "tests"), str(ROOT / "tests/support"), str(ROOT / "python")]
     from sshd import Sshd  # the tests' own
