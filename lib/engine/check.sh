@@ -12,7 +12,7 @@ queue_after_boot() {
   lock_queue || return $?
   # A damaged conf concerns this queue only: print that and go on; verbs that need it report it too
   queue_conf || { boot_code=$?; [ $boot_code -eq 65 ] || { unlock_queue; return $boot_code; }; printf '%s\n' "$why"; }
-  is_number "${queue_most:-x}" 999999999 || queue_most=0
+  is_number "${queue_most_tries:-x}" 999999999 || queue_most_tries=0
   { boot_nothing || boot_undo; } && queue_check boot
   boot_code=$?
   unlock_queue
@@ -307,8 +307,16 @@ check_keys_compare() {
 
 # check_keys - make keys/ agree with the messages
 check_keys() {
+  for check_path in "$q"/keys/*; do
+    check_key=${check_path##*/}
+    case ${#check_key}.$check_key in
+    33.k*[!0-9a-f]* | 33.[!k]*) ;;
+    33.k*) [ ! -f "$check_path" ] || [ -h "$check_path" ] || continue ;;
+    esac
+    [ ! -e "$check_path" ] && [ ! -h "$check_path" ] || set_aside "keys/$check_key" || return $?
+  done
   for check_path in "$q"/keys/*; do break; done
-  [ -e "$check_path" ] || [ -h "$check_path" ] || return 0
+  [ -e "$check_path" ] || return 0
   check_keys_compare || return $?
   # Lines of three words without blanks
   check_gone='' check_how='' check_key=

@@ -39,10 +39,10 @@ shell_forget() {
   unset FLATQ_DIRECT FLATQ_DOOR FLATQ_GUARD FLATQ_ONE OPTARG base64_wrap batch body_wrong bulk_asks bulk_bytes clock_same create_bound create_most \
     daemon_code date_of door_data door_epoch door_gone door_mark door_nonce door_verb epoch follow_said guard_bytes ids_opened job_kill_at job_pid \
     journal key_hashed key_id key_is kick_place launch_door launch_keep launch_most launch_parent launch_port launch_signal launch_unix length \
-    lock_said method names place_name plain push_at_slip push_begun push_bulk push_cr push_dot push_dot_file push_dup push_follows push_has \
-    push_length putbacks python_path q queue queue_bound queue_most reason remote_mark request rights_queues rights_verbs rights_words shell_locale \
-    shell_own shell_umask shovel_count shovel_wait slip_size spool_all spool_path ssh_port ssh_user stalk_beanstalkd sync_whole tally_new wait_asked \
-    wait_due wait_fifo wait_sleeper wait_woken watch_new why window_call window_count work_lease work_path work_queues work_rest
+    lock_said method names place_name plain push_at_slip push_begun push_body_file push_bulk push_cr push_dot push_dot_file push_dup push_follows \
+    push_length putbacks python_path q queue queue_bound queue_most_tries reason remote_mark request rights_queues rights_verbs rights_words \
+    shell_locale shell_own shell_umask shovel_count shovel_wait slip_size spool_all spool_path ssh_port ssh_user stalk_beanstalkd sync_whole tally_new \
+    wait_asked wait_due wait_fifo wait_sleeper wait_woken watch_new why window_call window_count work_lease work_path work_queues work_rest
   FLATQ_VERB=${0##*/} shell_own=$$
 }
 
@@ -108,7 +108,7 @@ disk_failed() {
 
 # need PART ... - source lib/PART.sh, once. A file needs, under its header, the parts whose functions a usual run of it calls. Reading a thousand
 # lines costs a shell as much as starting a process, so what a usual run does not call is needed by the function that calls it.
-# dash takes a failed read for the end of the file. So the last line of each part says its name
+# dash takes a failed read for the end of the file. So the last line of each part says its name. `command`: mksh leaves the function where `.` fails
 need() {
   # The first call is for this file, which was sourced without us
   [ "$needed" != ' ' ] || [ "$part" = engine/common ] || die 74 "cannot read $lib/engine/common.sh"
@@ -118,7 +118,7 @@ need() {
     *)
       needed="$needed$1 " part=
       # shellcheck source=/dev/null
-      . "$lib/$1.sh"
+      command . "$lib/$1.sh"
       [ "$part" = "$1" ] || die 74 "cannot read $lib/$1.sh" ;;
     esac
     shift
@@ -131,7 +131,7 @@ verb_run() {
   verb_file=$lib/$1 verb_begun=
   shift
   # shellcheck source=/dev/null
-  . "$verb_file"
+  command . "$verb_file"
   verb_code=$?
   [ -n "$verb_begun" ] || die 74 "cannot read $verb_file"
   return $verb_code

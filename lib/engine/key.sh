@@ -51,30 +51,16 @@ key_find() {
   done
   if [ "$key_is" != yes ]; then
     # CRASH: a push may have been killed between key and slip: look for the message
-    key_message "$2"
-    case $? in
+    message_anywhere "$2"
+    key_code=$?
+    case $key_code in
     0) ;;
     66) return 0 ;;
-    *) return "$key_code" ;;
+    *) return $key_code ;;
     esac
   fi
   key_lives "$1" "$2" "$3" || { [ $? -eq 66 ] && return 0; return 74; }
   push_dup=$3
-}
-
-# key_message ID - return 0 if the message with the 12-digit ID is in any place, 66 if it is in none; if that is unknown, what message_find and
-# message_held return. RACE: a listing misses a message that moves against its order (R4), so look twice
-key_message() {
-  for key_turn in 1 2; do
-    message_find "$1"
-    key_code=$?
-    if [ $key_code -eq 66 ]; then
-      message_held "$1"
-      key_code=$?
-    fi
-    [ $key_code -eq 66 ] || break
-  done
-  return "$key_code"
 }
 
 # key_lives KEY PADDED ID - return 66 if the message that has the KEY is settled after all. An answer `dup` stores nothing, so prove that what the

@@ -122,7 +122,9 @@ nothing_ready() {
     queue_reclaim
     return $?
   }
-  [ -n "$proof_delayed" ] && [ $# -eq 0 ] && [ -e "$q/closed" ] || return 66
+  [ $# -eq 0 ] && [ -e "$q/closed" ] || return 66
+  # RACE: a release with a delay may have moved a message from wal/ to delayed/ between these listings
+  [ -n "$proof_delayed" ] || { nothing_ready again; return $?; }
   # A kick, for one, leaves empty directories
   need engine/window
   windows delayed true
@@ -246,7 +248,7 @@ conf_read() {
   conf_said=$({ cat "$q/conf" && printf '\nend'; } 2>/dev/null 9>&-) && capture "$conf_said" || { why="queue '$queue': cannot read conf"; return 74; }
   # shellcheck disable=SC2086 # words
   set -- $captured
-  queue_bound=${1:-} queue_most=${2:-}
+  queue_bound=${1:-} queue_most_tries=${2:-}
 }
 
 # measure OPTION FILE - set `measured` to what `wc OPTION` prints for FILE; return 74 if that is not a number

@@ -130,9 +130,9 @@ push_commit() {
   if [ "$queue_bound" != 0 ] || [ -n "$push_key" ]; then
     need engine/bound
     [ -z "$push_key" ] || { need engine/key; key_hash "$push_key"; } || return $?
-    push_has=$q/body/$slip_id
-    push_enter || { push_code=$? push_has=; return $push_code; }
-    push_has=
+    push_body_file=$q/body/$slip_id
+    push_enter || { push_code=$? push_body_file=; return $push_code; }
+    push_body_file=
     [ -z "$push_dup" ] || return 0
   fi
   push_slip && push_check_open && push_sync && push_check_same
@@ -154,6 +154,11 @@ push_slip() {
     # From here on, act on a signal only when we know whether there is a slip (push_stopped)
     push_at_slip=1
     file_mark "$push_place/$slip" && break
+    push_slip_there
+    push_code=$?
+    [ $push_code -ne 0 ] || break
+    # What is not known to be without a slip keeps its body
+    [ $push_code -eq 66 ] || { push_made=1; return $push_code; }
     push_act_on_signal
     # RACE: a drop that tests whether the queue is empty has removed wal/ for now: wait for its end, and repeat
     need engine/lock
@@ -168,6 +173,27 @@ push_slip() {
   push_made=1
   push_act_on_signal
   [ "$slip_key" = - ] || { need engine/key; key_confirm; }
+}
+
+# push_slip_there - return 66 if it is proved that our slip was never there, 0 if it is, or was. The shell may have created it, and have said that this
+# failed (file_mark), and a consumer may have it: a second slip would hand out the message twice. 69: the queue is gone; 74: unknown
+push_slip_there() {
+  need engine/settle engine/proof
+  # In a subshell, since it parses other slips into the slip_ variables
+  (message_anywhere "$slip_id")
+  slip_code=$?
+  why="queue '$queue': it is unknown whether message $id was stored"
+  case $slip_code in
+  66) names_for_id "$slip_id" "done" || return 74 ;;
+  69) why="queue '$queue' is gone"; return 69 ;;
+  *) return $slip_code ;;
+  esac
+  [ -z "$names" ] || return 0
+  # A settled message loses its body before its last name
+  there "$q/body/$slip_id" && return 66
+  queue_there 8 || return $?
+  why="queue '$queue': it is unknown whether message $id was stored"
+  return 74
 }
 
 # push_check_open - if the queue was closed or dropped since our first look, withdraw the push, unless the message has been taken already
@@ -232,13 +258,36 @@ push_act_on_signal() {
   [ -z "$push_signal" ] || push_stopped "$push_signal"
 }
 
-# push_withdraw - remove the slip of a push that will not be acknowledged. Return 1 if it is proved that the slip is there no more, since a consumer has
-# taken it, say; 74 if it is there, or that is unknown
+# push_withdraw - remove the slip of a push that will not be acknowledged. Return 1 if it is proved that a consumer holds the message, or has settled it;
+# 74 if it is there, or that is unknown
 push_withdraw() {
-  need engine/slip engine/proof
-  ! rename_path "$push_place/$slip" "$q/done/$slip.0.000000000000" || return 0
+  need engine/slip engine/settle engine/proof
+  rename_path "$push_place/$slip" "$q/done/$slip.0.000000000000"
+  case $? in
+  0) return 0 ;;
+  74) return 74 ;;
+  esac
   absent "$push_place/$slip" || return 74
-  return 1
+  # RACE: a fold, the end of its delay or a kick may have moved it. In a subshell, since this parses other slips into the slip_ variables
+  (push_withdraw_moved) && return 0
+  [ $? -ne 1 ] || return 1
+  why="queue '$queue': it is unknown whether message $id was stored"
+  return 74
+}
+
+# push_withdraw_moved - push_withdraw for a slip that is elsewhere by now
+push_withdraw_moved() {
+  for withdraw_try in 1 2 3 4 5; do
+    message_find "$slip_id" || { [ $? -ne 66 ] || return 1; return 74; }
+    case $slip_path in
+    "$q"/out/*) return 1 ;;
+    esac
+    slip_format
+    slip_move "$q/done/$slip.0.000000000000"
+    withdraw_code=$?
+    [ $withdraw_code -eq 66 ] || return $withdraw_code
+  done
+  return 74
 }
 
 # door_body_end - read what follows a body of stated length. A door has its own version

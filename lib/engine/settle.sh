@@ -59,6 +59,22 @@ message_find() {
   done
 }
 
+# message_anywhere ID - return 0 if the message with the 12-digit ID is in any place, 66 if it is proved that it is in none; else what message_find and
+# message_held return. RACE: a listing misses a message that moves against its order (R4), so look twice
+message_anywhere() {
+  need bulk/batch
+  for anywhere_turn in 1 2; do
+    message_find "$1"
+    anywhere_code=$?
+    if [ $anywhere_code -eq 66 ]; then
+      message_held "$1"
+      anywhere_code=$?
+    fi
+    [ $anywhere_code -eq 66 ] || break
+  done
+  return "$anywhere_code"
+}
+
 # find_slip ID - message_find where messages have slips; return 1 if it is not seen there
 find_slip() {
   for slip_path in "$q"/out/??????????."$1".* "$q"/wal/??????????."$1".* "$q"/head/*/??????????."$1".* \
@@ -99,27 +115,27 @@ find_unfold() {
 # If the queue has a bound and the message stays in it, moves under the lock, so that a count does not miss it on its way
 slip_move() {
   # An empty basename would make mv rename the whole directory
-  [ -n "${slip_path##*/}" ] || { slip_unlock; why="queue '$queue': no message"; return 66; }
+  [ -n "${slip_path##*/}" ] || { bound_unlock; why="queue '$queue': no message"; return 66; }
   case $1 in
   "$q"/wal/* | "$q"/delayed/* | "$q"/out/*)
-    slip_lock || return $?
-    slip_room || { slip_code=$?; slip_unlock; return $slip_code; } ;;
+    bound_lock || return $?
+    slip_room || { slip_code=$?; bound_unlock; return $slip_code; } ;;
   esac
   move_tries=
   while :; do
     rename_path "$slip_path" "$1"
     slip_code=$?
     case $slip_code in
-    0 | 74) slip_unlock; return $slip_code ;;
+    0 | 74) bound_unlock; return $slip_code ;;
     esac
     [ ! -e "$slip_path" ] && [ ${#move_tries} -lt 5 ] || break
     move_tries=1$move_tries
     slip_follow "$1"
     slip_code=$?
     [ $slip_code -ne 66 ] || break
-    [ $slip_code -eq 0 ] || { slip_unlock; return $slip_code; }
+    [ $slip_code -eq 0 ] || { bound_unlock; return $slip_code; }
   done
-  slip_unlock
+  bound_unlock
   need engine/proof
   there "$slip_path"
   slip_code=$?
@@ -151,19 +167,19 @@ slip_room() {
   esac
   [ "$queue_bound" != 0 ] || return 0
   need engine/bound engine/lock
-  # RACE: the queue may have got its bound after slip_lock looked for one
+  # RACE: the queue may have got its bound after bound_lock looked for one
   [ -n "$lock_held" ] || { lock_queue || return $?; slip_locked=1; }
   queue_room 1 || { slip_code=$?; [ $slip_code -ne 75 ] || why="queue '$queue' is full"; return $slip_code; }
 }
 
-# slip_lock - take the lock if the queue has a bound. Call it before reading the clock for a time that goes into a name (R5)
-slip_lock() {
+# bound_lock - take the lock if the queue has a bound. Call it before reading the clock for a time that goes into a name (R5)
+bound_lock() {
   # A stat can fail (EMFILE) and look like absence, so test twice
   [ ! -e "$q/conf" ] && [ ! -f "$q/conf" ] || [ -n "$lock_held" ] || { need engine/lock; lock_queue || return $?; slip_locked=1; }
 }
 
-# slip_unlock - give the lock back, if slip_lock or slip_room has taken it
-slip_unlock() {
+# bound_unlock - give the lock back, if bound_lock or slip_room has taken it
+bound_unlock() {
   [ -z "$slip_locked" ] || { need engine/lock; unlock_queue; }
   slip_locked=
 }
@@ -189,7 +205,7 @@ message_release() {
   "$q"/head/*) why="queue '$queue': message $id is no longer yours"; return 66 ;;
   esac
   queue_conf || return $?
-  if [ "$queue_most" != 0 ] && [ "$slip_tries" -ge "$queue_most" ]; then
+  if [ "$queue_most_tries" != 0 ] && [ "$slip_tries" -ge "$queue_most_tries" ]; then
     message_bury "$1" released
     return $?
   fi
@@ -200,12 +216,12 @@ message_release() {
     need engine/window
     move_again=
     while :; do
-      slip_lock || return $?
-      delay_place "$2" || { slip_code=$?; slip_unlock; return $slip_code; }
+      bound_lock || return $?
+      delay_place "$2" || { slip_code=$?; bound_unlock; return $slip_code; }
       slip_move "$place/$slip" && break
       # RACE: another verb removes an empty directory of delayed/ when it is due. A third may have made it again: so try twice even if it is there
       slip_code=$?
-      [ $slip_code -eq 74 ] && { [ ! -d "$place" ] || [ -z "$move_again" ]; } || return $slip_code
+      [ $slip_code -eq 74 ] && [ -e "$slip_path" ] && { [ ! -d "$place" ] || [ -z "$move_again" ]; } || return $slip_code
       move_again=1
     done
     sync_moving "$place" "${place%/*}" "$q/delayed" || return $?
@@ -219,11 +235,11 @@ message_release() {
 # message_touch LEASE - set the deadline to LEASE seconds from now (empty: the message's own lease). The deadline is in the name, so a
 # touch and the end of the lease cannot both win
 message_touch() {
-  slip_lock || return $?
+  bound_lock || return $?
   clock_add "${1:-$slip_lease}" "$now"
   slip_format
   # The same deadline gives the same name: nothing to rename
-  if [ "$slip_path" = "$q/out/$slip.$slip_owner.$later" ]; then slip_unlock; else slip_move "$q/out/$slip.$slip_owner.$later" || return $?; fi
+  if [ "$slip_path" = "$q/out/$slip.$slip_owner.$later" ]; then bound_unlock; else slip_move "$q/out/$slip.$slip_owner.$later" || return $?; fi
   queue_log touch
 }
 
@@ -257,7 +273,7 @@ message_bury() {
     slip_move "$place/$epoch_time.$slip.$2" && break
     # RACE: as in message_release
     slip_code=$?
-    [ $slip_code -eq 74 ] && { [ ! -d "$place" ] || [ -z "$move_again" ]; } || return $slip_code
+    [ $slip_code -eq 74 ] && [ -e "$slip_path" ] && { [ ! -d "$place" ] || [ -z "$move_again" ]; } || return $slip_code
     move_again=1
   done
   sync_moving "$place" "${place%/*}" "$q/buried" || return $?
@@ -279,11 +295,11 @@ message_reserve() {
   need engine/take engine/lock
   for reserve_try in 1 2; do
     clock_read
-    slip_lock || return $?
+    bound_lock || return $?
     taken_format "$1" ''
     slip_move "$q/out/$taken" && return 0
     reserve_code=$? reserve_why=$why
-    [ $reserve_code -eq 74 ] || return $reserve_code
+    [ $reserve_code -eq 74 ] && [ -e "$slip_path" ] || return $reserve_code
     # RACE: a drop has removed out/
     drop_wait
     drop_code=$?
@@ -305,7 +321,7 @@ message_putback() {
     74) return 74 ;;
     esac
   fi
-  if [ "$queue_most" != 0 ] && [ "$slip_tries" -ge "$queue_most" ]; then
+  if [ "$queue_most_tries" != 0 ] && [ "$slip_tries" -ge "$queue_most_tries" ]; then
     message_bury '' "$1"
     return $?
   fi

@@ -76,16 +76,18 @@ slip_of() {
   esac
 }
 
-# rename_path FROM TO - rename FROM to TO; return 0 if the file is at TO now, 1 if not. The status of mv is not enough: an mv that was killed or
-# failed after its rename has renamed (R2). If mv says that there is no FROM, another process was faster. In a group's spool, return 74 if TO is a
-# directory or a link, which another member may have made: mv would move FROM into that directory
+# rename_path FROM TO - rename FROM to TO; return 0 if the file is at TO now, 1 if it was not renamed. The status of mv is not enough: an mv that was
+# killed or failed after its rename has renamed (R2). If mv says that there is no FROM, another process was faster. 74: neither is there, so another
+# process has moved the file on, or removed it, from FROM or from TO. In a group's spool, return 74 also if TO is a directory or a link, which another
+# member may have made: mv would move FROM into that directory
 rename_path() {
   [ -z "$spool_shared" ] || { [ ! -h "$2" ] && [ ! -d "$2" ]; } || { why="$2 is a link or a directory"; return 74; }
   if [ -n "$lock_held" ]; then moved_said=$(exec mv -f "$1" "$2" 2>&1 9>&9); else moved_said=$(exec mv -f "$1" "$2" 2>&1); fi && return 0
   case $moved_said in
   *'o such file'*) return 1 ;;
   esac
-  [ ! -e "$1" ] && [ -e "$2" ]
+  [ ! -e "$1" ] || return 1
+  [ -e "$2" ] || { why="it is unknown whether ${1#"$FLATQ_DIR/"} was renamed"; return 74; }
 }
 
 # set_aside PATH - move the file at PATH, below the queue's directory, which is neither a slip nor a flat file, to tmp/strange.*

@@ -178,10 +178,10 @@ queue_look() {
   return 74
 }
 
-# queue_conf - set queue_bound and queue_most; 0 means no limit
+# queue_conf - set queue_bound and queue_most_tries; 0 means no limit
 queue_conf() {
-  if ! { read -r queue_bound queue_most queue_rest <"$q/conf"; } 2>/dev/null; then
-    queue_bound=0 queue_most=0
+  if ! { read -r queue_bound queue_most_tries queue_rest <"$q/conf"; } 2>/dev/null; then
+    queue_bound=0 queue_most_tries=0
     queue_look || return $?
     case $queue_files in
     *' conf '*) need engine/proof; conf_read || return $? ;;
@@ -189,8 +189,8 @@ queue_conf() {
     esac
   fi
   is_number "${queue_bound:-x}" 999999999 && queue_bound=$number &&
-    is_number "${queue_most:-x}" 999999999 && queue_most=$number ||
-    { queue_bound=0 queue_most=0 why="queue '$queue': conf is damaged"; return 65; }
+    is_number "${queue_most_tries:-x}" 999999999 && queue_most_tries=$number ||
+    { queue_bound=0 queue_most_tries=0 why="queue '$queue': conf is damaged"; return 65; }
 }
 
 # sync_mode - set FLATQ_SYNC=on if a verb with `on` has used this spool since the boot; until then the record's tools begin with `off`. Such a verb

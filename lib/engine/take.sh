@@ -262,11 +262,12 @@ taken_settle() {
   *.000000000000) ! file_mark "$q/done/$taken" || taken_marked=1 ;;
   esac
   # If the disk has no room for another name, rename: that needs none
-  if [ -z "$taken_marked" ] && ! rename_path "$q/out/$taken" "$q/done/$taken"; then
+  [ -n "$taken_marked" ] || rename_path "$q/out/$taken" "$q/done/$taken" || {
+    [ $? -eq 1 ] || return 74
     [ ! -e "$q/out/$taken" ] || { disk_failed "$q/done"; return $?; }
     why="queue '$queue': message $id is no longer yours"
     return 66
-  fi
+  }
   wake "$q/room"
   # Remove a large body now, rather than leaving it to the sweep
   [ "$slip_size" -lt 262144 ] || { rm -f "$q/out/$taken" 2>/dev/null && rm -f "$q/body/$slip_id" 2>/dev/null || :; }

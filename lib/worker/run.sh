@@ -163,8 +163,8 @@ work_message() {
   slip_path=$q/out/$taken slip_owner=$work_owner
   queue_conf || return $?
   work_most_here=$work_most
-  if [ "$queue_most" != 0 ] && { [ "$work_most" = 0 ] || [ "$queue_most" -lt "$work_most" ]; }; then
-    work_most_here=$queue_most
+  if [ "$queue_most_tries" != 0 ] && { [ "$work_most" = 0 ] || [ "$queue_most_tries" -lt "$work_most" ]; }; then
+    work_most_here=$queue_most_tries
   fi
   if [ -n "$take_stop" ]; then
     # We were told to stop between the look and the take

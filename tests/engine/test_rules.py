@@ -17,7 +17,7 @@ import subprocess
 import pytest
 
 from conftest import LIB, need, put_stub, share, wait_for
-from engine import empty, faulty, flats_of, lies, pop, push
+from engine import children, empty, faulty, flats_of, lies, pop, push
 
 from flatq.crashlab.gate import gate
 
@@ -430,6 +430,27 @@ def test_drop_that_is_killed_among_the_places(flatq):
     assert not (flatq.spool / "q").exists()
 
 
+def test_a_drop_that_cannot_put_the_places_back(flatq):
+    """A message comes while it removes the places, and the disk has no room for them. The next verb makes them."""
+    fill(flatq, 1)
+    flatq("pop", "q", check=0)
+    push_now = f'''"$real" "$@"; code=$?
+        case $* in */out) printf new | PATH="{flatq.env["PATH"]}" "{flatq.shell}" "{LIB}/push" q >"$HOME/pushed" 2>&1 9>&- &
+        until ls "$FLATQ_DIR"/q/wal/* >/dev/null 2>&1 || [ -s "$HOME/pushed" ]; do :; done ;; esac; exit $code'''
+    env = {**stub(flatq, "rmdir", push_now), **stub(flatq, "mkdir", "echo 'No space left on device' >&2; exit 1")}
+    assert flatq("drop", "q", env=env).status == 74
+    wait_for((flatq.home / "pushed").read_text, "the push ends")
+    assert flatq("pop", "q", check=0).out == b"new"
+    flatq("drop", "q", check=0)
+
+
+def test_a_drop_whose_rename_is_killed_behind_it(flatq):
+    fill(flatq, 1)
+    env = stub(flatq, "mv", 'case $* in */.drop.*) "$real" "$@"; kill -9 $$ ;; esac\nexec "$real" "$@"')
+    flatq("drop", "-f", "q", env=env, check=0)
+    assert not (flatq.spool / "q").exists()
+
+
 @pytest.mark.parametrize("place, words", [("delayed", ["push", "-d", "99", "q"]), ("buried", ["bury", "q:1"])], ids=["push", "bury"])
 def test_a_directory_by_time_beside_a_drop(flatq, place, words):
     """The drop has removed delayed/ and buried/, and is killed. What comes then has to put them back before it makes a directory there."""
@@ -562,6 +583,20 @@ def test_links_in_place_of_files_are_not_followed(flatq):
 # R9: arguments have a limit; R10: an error that was seen is returned
 
 
+@pytest.mark.parametrize("name", ["zzz", "a b", "k", "k" + "0" * 31 + "g", "0" * 33, "k" + "0" * 32])
+def test_what_is_no_key_is_set_aside(flatq, name):
+    """After a boot every verb comes past the keys of all queues."""
+    flatq("push", "-k", "mine", "q", input=b"m", check=0)
+    push(flatq, b"other", "other")
+    (flatq.spool / "q/keys" / name).mkdir()
+    for boot in (flatq.spool / ".boot").iterdir():
+        boot.unlink()
+    assert pop(flatq, "other") == b"other"
+    flatq("doctor", check=None)
+    assert len(os.listdir(flatq.spool / "q/keys")) == 1
+    assert flatq("push", "-k", "mine", "q", input=b"m", check=0).out.endswith(b" dup\n")
+
+
 def test_many_keys_are_checked_in_one_pass_and_swept_in_pieces(flatq):
     """There are 2,000 keys in one settled batch, and this rm takes only 600 names."""
     flatq("push", "-k", "x", "q", input=b"0", check=0)
@@ -653,6 +688,15 @@ def test_closed_and_empty_is_said_after_all_that_is_acknowledged(flatq):
     flatq("create", "q", check=0)
     done = flatq("push", "-l", "q", input=b"1\n", env=stub(flatq, "mv", script))
     assert (done.status, (flatq.home / "said").read_text()) == (0, "66\n")
+
+
+def test_closed_and_empty_is_not_said_while_a_message_goes_back_to_its_delay(flatq):
+    """The find of the proof sees an empty delayed/: the message is in wal/. When it comes to wal/, a release has put the message back."""
+    flatq("push", "-d", "99", "q", input=b"m", check=0)
+    flatq("close", "q", check=0)
+    released = 'case $1.$(ls "$HOME/once" 2>/dev/null) in delayed.) : >"$HOME/once"; shift ;; esac\nexec "$real" "$@"'
+    assert flatq("pop", "q", env=stub(flatq, "find", released)).status == 66
+    assert (flatq.home / "once").exists()
 
 
 def test_push_abandons_only_a_body_of_its_own(flatq):
@@ -1053,14 +1097,16 @@ def test_a_slip_is_no_flat_file_whatever_its_numbers(shell, flatq):
 # R2: what the shell says that it could not do, it may have done
 
 
+@pytest.mark.parametrize("taken", [False, True], ids=["there", "taken"])
 @pytest.mark.shells
-def test_a_slip_that_the_shell_created_although_it_failed(shell, flatq):
-    """The shell opens the new file, and cannot save its standard output then (EMFILE). The message is there, whole."""
+def test_a_slip_that_the_shell_created_although_it_failed(shell, flatq, taken):
+    """The shell opens the new file, and cannot save its standard output then (EMFILE). The message is there, whole, and once, also if a consumer takes it
+    before the push looks."""
     flatq("create", "q", check=0)
     trace, program = flatq.home / "trace", [need("strace"), "-qq", "-o"]
-    run = lambda *more: subprocess.run([*program, str(trace), "-e", "trace=openat,open,fcntl", *more, *flatq.command("push", "q")], input=b"m", env=flatq.env, cwd=flatq.home,
-                                       capture_output=True, timeout=100)
-    assert (run().returncode, run().returncode) == (0, 0)
+    words = lambda *more: [*program, str(trace), "-e", "trace=openat,open,fcntl", *more, *flatq.command("push", "q")]
+    for _ in range(2):
+        subprocess.run(words(), input=b"m", env=flatq.env, cwd=flatq.home, capture_output=True, timeout=100, check=True)
     number, opened = 0, False
     for line in trace.read_text().splitlines():
         number += line.startswith("fcntl(")
@@ -1069,11 +1115,61 @@ def test_a_slip_that_the_shell_created_although_it_failed(shell, flatq):
             break
     else:
         pytest.skip("this shell saves its standard output first")
-    done = run("-e", f"inject=fcntl:error=EMFILE:when={number}")
+    process = subprocess.Popen(words("-e", f"inject=fcntl:error=EMFILE:when={number}" + ":signal=STOP" * taken), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, env=flatq.env, cwd=flatq.home, start_new_session=True)
+    flatq.started.append(process)
+    process.stdin.write(b"m")
+    process.stdin.close()
+    if taken:
+        wait_for(lambda: "SIGSTOP" in trace.read_text(), "the push stands behind the failed call")
+        receipts = [flatq("reserve", "-t", "999", "q", check=0).out.split()[0] for _ in range(3)]
+        for child in children(process.pid):
+            os.kill(child, signal.SIGCONT)
+    code = process.wait(60)
     assert "(INJECTED)" in trace.read_text()
-    assert [flatq("pop", "q", check=0).out for _ in range(3)] == [b"m"] * 3, done
+    if taken:
+        assert len({*receipts}) == 3 and code in (0, 1, 2, 74)
+    else:
+        assert [flatq("pop", "q", check=0).out for _ in range(3)] == [b"m"] * 3, process.stderr.read()
     assert flatq("pop", "q").status == 66
     assert lies(flatq.spool, "q").get("buried") is None
+
+
+def test_a_withdrawn_push_that_is_swept_is_not_acknowledged(flatq):
+    """The mv that withdraws the push does its work, and a sweep removes the message, before the mv is killed."""
+    flatq("create", "q", check=0)
+    killed = f'''case $* in */wal/*/done/*) "$real" "$@"; PATH="{flatq.env["PATH"]}" "{flatq.shell}" "{LIB}/wal" q; kill -9 $$ ;; esac\nexec "$real" "$@"'''
+    env = {**stub(flatq, "mv", killed), **stub(flatq, "base64", f'"$real" "$@"; : >{flatq.spool}/q/closed')}
+    done = flatq("push", "q", input=b"m", env=env)
+    assert (done.status, done.out) == (74, b"") and b"unknown" in done.err, done
+    assert flatq("pop", "q").status == 69
+
+
+@pytest.mark.parametrize("verb, words", [("delete", []), ("release", []), ("release", ["-d", "99"]), ("bury", [])])
+def test_what_was_moved_and_has_moved_on_is_not_said_to_be_anothers(flatq, verb, words):
+    """The mv does its work, and the message moves on, before the mv is killed. The verb cannot tell who it was."""
+    flatq("push", "q", input=b"m", check=0)
+    receipt = flatq("reserve", "q", check=0).out.split()[0].decode()
+    moved = 'case $* in */out/*) "$real" "$@"; rm "$3"; kill -9 $$ ;; esac\nexec "$real" "$@"'
+    done = flatq(verb, *words, receipt, env=stub(flatq, "mv", moved))
+    assert done.status == 74 and b"unknown" in done.err, done
+
+
+def test_a_push_to_a_queue_that_was_closed_whose_slip_has_moved(flatq):
+    """A pop says that the queue is closed and empty. Then the push creates its slip, which a kick moves before the push has seen that the queue is closed."""
+    flatq("create", "q", check=0)
+    q, said = flatq.spool / "q", []
+    with_old = f'PATH="{flatq.env["PATH"]}" "{flatq.shell}" "{LIB}'
+    env = stub(flatq, "base64", f'"$real" "$@"; {with_old}/close" q; {with_old}/pop" q 2>/dev/null; echo $? >"$HOME/said"')
+
+    def each(call, out, err):
+        if not said and any(q.glob("delayed/*/*/*")):
+            said.append(flatq("kick", "q").status)
+
+    done = gate.run(flatq.command("push", "-d", "99", "q"), flatq.spool, env=flatq.environment(env), stdin=b"m", each=each, kinds=gate.READS)
+    assert ((flatq.home / "said").read_text(), said) == ("69\n", [0])
+    assert (done.status, done.stdout) == (69, b""), done
+    assert flatq("pop", "q").status == 69
 
 
 # A directory that another verb removes, since it is empty, cannot be synced
@@ -1243,6 +1339,16 @@ def test_a_part_that_cannot_be_read(flatq, part):
     assert (done.returncode, done.stdout) == (74, b""), done
     assert done.stderr == b"push: cannot read %s/%s.sh\n" % (str(LIB).encode(), part.encode())
     assert drained(flatq) == list(range(120))
+
+
+@pytest.mark.shells
+def test_a_part_that_is_not_there(shell, flatq, tmp_path):
+    lib = tmp_path / "lib"
+    shutil.copytree(LIB, lib)
+    (lib / "engine/sync.sh").unlink()
+    process = subprocess.run([*flatq.command("push", "q")[:-2], lib / "push", "q"], input=b"m", env=flatq.environment(None), capture_output=True, timeout=60)
+    assert (process.returncode, process.stdout) == (74, b"") and b"push: cannot read %s/engine/sync.sh\n" % bytes(lib) in process.stderr, process
+    assert flatq("pop", "q").status == 66
 
 
 @pytest.mark.parametrize("verb", ["push", "pop", "work", "handler"])

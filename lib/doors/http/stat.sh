@@ -8,12 +8,12 @@ need engine/spool engine/queues engine/bound
 # oldest ready message. If its conf is damaged, it has no limits
 stat_row() {
   queue_open "$1" || return $?
-  queue_conf || queue_bound=0 queue_most=0
+  queue_conf || queue_bound=0 queue_most_tries=0
   queue_count_states
   queue_oldest
   if [ -e "$q/closed" ]; then stat_closed=true; else stat_closed=false; fi
   printf 'row %s %s %s %s %s %s %s %s %s\n' "$queue" $stat_closed "$count_ready" "$count_delayed" "$count_reserved" "$count_buried" "$oldest" \
-    "$queue_bound" "$queue_most"
+    "$queue_bound" "$queue_most_tries"
 }
 
 # stat_logs - print the ends of those logs that have lines from the last minute, each after a line `==> FILE <==`. Of a log, use only the

@@ -244,7 +244,7 @@ MUTANTS: dict[str, Mutant] = {
         reads("settle", "ls: list q/claimed/me$")),
     # how processes end
     "a rename that reports an error is taken for none": Mutant(
-        (('rename_path(): [ ! -e "$1" ] && [ -e "$2" ]', "return 1"),),
+        (('rename_path(): [ ! -e "$1" ] || return 1', "return 1"),),
         ends("checkpoint folds", "mv: exit")),
     "a take's rename that reports an error is taken for none": Mutant(
         (("take_slip(): rename_path", "2>/dev/null mv -f"),),
