@@ -202,7 +202,7 @@ message_delete() {
 message_release() {
   # Nothing moves back from head/ to wal/ (I2)
   case $slip_path in
-  "$q"/head/*) why="queue '$queue': message $id is no longer yours"; return 66 ;;
+  "$q"/head/*) why="queue '$queue': message $id is ready, not reserved"; return 66 ;;
   esac
   queue_conf || return $?
   if [ "$queue_most_tries" != 0 ] && [ "$slip_tries" -ge "$queue_most_tries" ]; then

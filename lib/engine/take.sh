@@ -123,6 +123,7 @@ take_found() {
   case $scan_place in
   wal | head/*)
     for take_try in 1 2; do
+      slip_parse "$scan_name" || { set_aside "$scan_place/$scan_name" || return $?; return 66; }
       take_slip && return 0
       # RACE: another process was faster
       [ -e "$take_from" ] || [ -h "$take_from" ] || { take_missed; return $?; }
@@ -193,7 +194,6 @@ taken_format() {
 
 # take_slip - rename exactly the name that was found to out/; set `taken`
 take_slip() {
-  slip_parse "$scan_name" || { set_aside "$scan_place/$scan_name"; return 1; }
   taken_format "$take_owner" "$take_lease"
   rename_path "$q/$scan_place/$scan_name" "$q/out/$taken"
 }

@@ -157,7 +157,7 @@ REFUSED = [
     (b"push `id`\nbody", b"error 6"),
     (b"push -n 1e3 q\nbody", b"error 65 "),
     (b"push -n a[$(touch$IFS/tmp/flatq.x)] q\nbody", b"error 65 "),
-    (b"push -n 5 q\nbody", b"error 65 4 bytes came of the 5 announced"),
+    (b"push -n 5 q\nbody", b"error 65 only 4 of the 5 announced bytes came"),
     (b"pop -w -1\n", b"error 65 "),
     (b"pop -n 2\n", b"error 64 "),
     (b"work -- id\n", b"error 64 "),
