@@ -166,7 +166,7 @@ queue_make_failed() {
 # lock_spool - wait for the spool's lock, on descriptor 8
 lock_spool() {
   { command exec 8>>"$FLATQ_DIR/.lock"; } 2>/dev/null || { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return $?; }
-  flock 8 8>&8 2>/dev/null || { exec 8>&-; why='flock is missing or failed: install it (apk add flock)'; return 70; }
+  flock 8 8>&8 2>/dev/null || { exec 8>&-; why='flock is missing or failed: install util-linux (apk add flock)'; return 70; }
   # As in lock_queue
   [ -z "$spool_shared" ] || no_links "$FLATQ_DIR"/.[a-z]* || { lock_code=$?; unlock_spool; return $lock_code; }
 }

@@ -9,7 +9,7 @@ lock_queue() {
   { command exec 9<>"$q/lock"; } 2>/dev/null ||
     { need engine/proof; queue_there || return $?; disk_failed "$q"; return $?; }
   lock_held=1
-  flock 9 9>&9 2>/dev/null || { unlock_queue; why='flock is missing or failed: install it (apk add flock)'; return 70; }
+  flock 9 9>&9 2>/dev/null || { unlock_queue; why='flock is missing or failed: install util-linux (apk add flock)'; return 70; }
   # RACE: another process may have dropped the queue, and created a new one of the same name, meanwhile
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
   [ "$q/lock" -ef "$FLATQ_PROC/self/fd/9" ] ||

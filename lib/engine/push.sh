@@ -181,18 +181,21 @@ push_slip_there() {
   need engine/settle engine/proof
   # In a subshell, since it parses other slips into the slip_ variables
   (message_anywhere "$slip_id")
-  slip_code=$?
-  why="queue '$queue': it is unknown whether message $id was stored"
-  case $slip_code in
-  66) names_for_id "$slip_id" "done" || return 74 ;;
+  case $? in
+  66) names_for_id "$slip_id" "done" || { push_unknown; return 74; } ;;
   69) why="queue '$queue' is gone"; return 69 ;;
-  *) return $slip_code ;;
+  *) push_unknown; return 74 ;;
   esac
   [ -z "$names" ] || return 0
   # A settled message loses its body before its last name
   there "$q/body/$slip_id" && return 66
   queue_there 8 || return $?
-  why="queue '$queue': it is unknown whether message $id was stored"
+  push_unknown
+}
+
+# push_unknown - set `why`, and return 74
+push_unknown() {
+  why="queue '$queue': it is unknown whether message $id was stored: a retry may store it twice"
   return 74
 }
 
@@ -232,8 +235,14 @@ push_sync() {
   push_syncs=sync_paths
   [ "$push_delay" = 0 ] || { push_syncs=sync_moving; set -- "$@" "$q/delayed" "${push_place%/*}"; }
   [ "$slip_key" = - ] || set -- "$@" "$q/keys/$slip_key" "$q/keys"
+  "$push_syncs" "$@" && return 0
+  push_withdraw
+  case $? in
   # RACE: a large message that was taken at once has no body any more
-  "$push_syncs" "$@" || { push_withdraw; [ $? -eq 1 ] && absent "$q/body/$slip_id"; } || { sync_failed; return $?; }
+  1) ! absent "$q/body/$slip_id" || return 0 ;;
+  74) return 74 ;;
+  esac
+  sync_failed
 }
 
 # push_check_same - if the queue that was opened was dropped, and the slip is in a new one of the same name, withdraw the push
@@ -265,14 +274,13 @@ push_withdraw() {
   rename_path "$push_place/$slip" "$q/done/$slip.0.000000000000"
   case $? in
   0) return 0 ;;
-  74) return 74 ;;
+  74) push_unknown; return $? ;;
   esac
-  absent "$push_place/$slip" || return 74
+  absent "$push_place/$slip" || { push_unknown; return $?; }
   # RACE: a fold, the end of its delay or a kick may have moved it. In a subshell, since this parses other slips into the slip_ variables
   (push_withdraw_moved) && return 0
   [ $? -ne 1 ] || return 1
-  why="queue '$queue': it is unknown whether message $id was stored"
-  return 74
+  push_unknown
 }
 
 # push_withdraw_moved - push_withdraw for a slip that is elsewhere by now

@@ -6,7 +6,7 @@ need engine/slip engine/spool engine/sync
 # reserved again. QUEUE:ID stands for a message that nobody holds.
 # Sets q, queue, slip_path and the slip_ variables. Returns 65 if malformed, 66 if no longer yours
 receipt_find() {
-  why='malformed receipt'
+  why='malformed receipt: give the one that reserve printed, or QUEUE:ID'
   case $1 in
   *:*) ;;
   *) return 65 ;;

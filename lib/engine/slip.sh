@@ -96,7 +96,7 @@ set_aside() {
   nonce_read
   strange_name=${1##*/}
   [ ${#strange_name} -le 200 ] || strange_name=long
-  pass_lock mv -f "$q/$1" "$q/tmp/strange.$nonce.$strange_name" 2>/dev/null || disk_failed "$q/tmp"
+  pass_lock mv -f "$q/$1" "$q/tmp/strange.$nonce.$strange_name" 2>/dev/null || disk_failed "$q/tmp" "queue '$queue': cannot set aside $1"
 }
 
 part='engine/slip'

@@ -55,11 +55,11 @@ def test_names_what_it_cannot_read(shell, flatq):
     done = flatq("import", "mail.queue", "other.queue")
     assert (done.status, done.out) == (65, b"mail 2\nother 1\n")
     assert done.err.decode().splitlines() == [
-        "import: mail.queue, line 1: no base64",
-        "import: mail.queue, line 3: no base64",
-        "import: mail.queue, line 7: no base64",
-        "import: mail.queue, line 8: no base64",
-        "import: mail.queue, line 11: cut off in the middle",
+        "import: mail.queue, line 1: not base64: not stored",
+        "import: mail.queue, line 3: not base64: not stored",
+        "import: mail.queue, line 7: not base64: not stored",
+        "import: mail.queue, line 8: not base64: not stored",
+        "import: mail.queue, line 11: cut off in the middle: not stored",
         "import: mail.wal.1: a push was killed: its message may not be in mail.queue",
         "import: mail.wal.3: a push was killed: its message may not be in mail.queue",
         "import: mail.out: a pop was killed: its message may not be in mail.queue"]
