@@ -19,7 +19,8 @@ def remote(run):
     sshd = Sshd(run.work / "sshd")
     try:
         key = sshd.key("bench", "env", "FLATQ_SYNC=off", "sh", LIB / "door", "--spool", run.work / "remote")
-        shared = f"{key} -o ControlMaster=auto -o ControlPath={sshd.place}/shared -o ControlPersist=yes"
+        # Relative: the path of a Unix socket must be short
+        shared = f"{key} -o ControlMaster=auto -o ControlPath=shared -o ControlPersist=yes"
         line = f"127.0.0.1:{run.door(['line', '-k'], 'remote')}"
 
         def push(name, host, ssh=""):
@@ -31,6 +32,6 @@ def remote(run):
                 Command(f"ssh, and nothing there {FLOOR}", [*sshd.key("none", "true").split(), sshd.url], cwd=str(run.work)),
             ], {}, 3 if run.quick else 1_000)
         finally:
-            subprocess.run([*shared.split(), "-O", "exit", sshd.url], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            subprocess.run([*shared.split(), "-O", "exit", sshd.url], cwd=str(run.work), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     finally:
         sshd.end()
