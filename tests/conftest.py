@@ -55,6 +55,9 @@ def pytest_configure(config):
     # a shell that starts us in the background ignores these signals, and all that the tests start would inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    # so does nohup. A handler that does nothing keeps this run alive, and what the tests start gets the default
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)
     os.environ.setdefault("FLATQ_SEED", commit_seed())
     if config.getoption("--all"):
         os.environ["FLATQ_TEST_ALL"] = "1"
