@@ -141,6 +141,8 @@ def said(changes, bound=0, samples=(), sound=SOUND):
 def test_a_sound_history_is_good():
     assert said({}) == []
     assert said({}, bound=3, samples=[(2.7, 3), (3.2, 2)]) == []
+    swept = b"queue 'q': what a killed push left of 000000000009 was removed\n"
+    assert said({"nothing": dataclasses.replace(SOUND["nothing"], err=swept + SOUND["nothing"].err)}) == []
 
 
 def test_a_sound_history_of_claims_is_good():

@@ -62,9 +62,10 @@ class Model:
 
     def _read(self, event: Event) -> None:
         if not event.killed:
+            said = SWEPT.sub(b"", event.err)
             if event.status not in STATUSES.get(event.verb, {0}):
                 self.say(f"{event.verb}: exit {event.status}: {event.err!r}", event)
-            elif (event.err.count(b"\n") != 1) if event.status else SWEPT.sub(b"", event.err):
+            elif (said.count(b"\n") != 1) if event.status else said:
                 self.say(f"{event.verb}: not one clear line: {event.err!r}", event)
         if event.verb == "push":
             self._read_push(event)
