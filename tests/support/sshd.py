@@ -86,11 +86,12 @@ class Sshd:
         (self.place / "known").write_text(f"[127.0.0.1]:{self.port} {kind} {text}\n")
         (self.place / "config").write_text(CONFIG.format(place=self.place, port=self.port))
         (self.place / "authorized").touch(0o600)
-        self.kept = keep_run() if os.getuid() == 0 else None
-        self.process = None
+        self.kept = self.process = None
         self.start()
 
     def start(self):
+        if self.kept is None and os.getuid() == 0:
+            self.kept = keep_run()
         with (self.place / "log").open("ab") as log:
             self.process = subprocess.Popen([self.program, "-D", "-e", "-f", self.place / "config"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         wait_for(lambda: listening(self.port) or self.process.poll() is not None, "sshd")
