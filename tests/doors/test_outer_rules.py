@@ -213,7 +213,7 @@ def test_a_message_that_the_line_door_cannot_decode_goes_back(flatq, stub, words
 @pytest.mark.parametrize("which", [1, 2])
 def test_a_sum_of_nothing_is_no_sum(shell, flatq, stub, which):
     """base64 is killed that feeds md5sum, or the one that feeds sha256sum."""
-    stub("base64", 'case $* in -d*) echo >>"$ONCE"; [ "$(wc -l <"$ONCE")" -ne %d ] || kill -9 "$$" ;; esac; exec "$REAL" "$@"' % which)
+    stub("base64", 'case $* in -d*) n=1; until mkdir "$ONCE.$n"; do n=$((n + 1)); done; [ $n -ne %d ] || kill -9 "$$" ;; esac; exec "$REAL" "$@"' % which)
     assert ask_status(flatq, "POST", "/queue?group-id=g", b"first") == 500
     assert ask_status(flatq, "GET", "/queue") == 204
     answer = ask(flatq, "POST", "/queue?group-id=g", b"first")
