@@ -3,17 +3,16 @@
 # Definitions only, except that it starts the list of sourced parts and clears inherited variables and functions. A function that can fail returns a
 # code of sysexits and leaves one line of text in `why`; verbs pass both to die, doors write them to their client.
 
+# flatq and the line door run a verb in their own process, and the verb reads this file again: then all of it is there
+case ${shell_own:-} in "$$") return 0 ;; esac
+
 needed=' '
 part=
 
 # shell_forget - unset inherited functions, and inherited variables that would change what flatq does, except those in the man page. The list has
-# all variables that are read with a default; if a verb reads another one before it is set, `set -u` ends it. Done once in a process: flatq and the
-# line door set some of these variables, and then the verb reads this file again. Set FLATQ_VERB, the name at the front of error lines, to that of
-# the started file
+# all variables that are read with a default; if a verb reads another one before it is set, `set -u` ends it. Set FLATQ_VERB, the name at the
+# front of error lines, to that of the started file
 shell_forget() {
-  case ${shell_own:-} in
-  "$$") return 0 ;;
-  esac
   # bash takes functions from its environment. One named `ls` would run in the place of the program, so unset all. In POSIX mode, bash finds `unset`
   # before a function of that name
   case ${BASH_VERSION:-} in
