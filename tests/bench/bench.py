@@ -1,6 +1,6 @@
 """make bench measures flatq beside the programs that a shell user might take instead, in one run.
 
-bench.py [--quick] [ROW ...] measures the rows that are named, or all. The contenders of a row take turns. The table begins with ratios, since only
+bench.py [--quick] [--parent COMMIT] [ROW ...] measures the rows that are named, or all. The contenders of a row take turns. The table begins with ratios, since only
 these hold on another machine. Every round goes to .bench/TIME.json, and pictures of it to .bench/TIME-*.png."""
 
 import argparse
@@ -95,6 +95,7 @@ def write(run, about, place):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few rounds, a few messages: does it run?")
+    parser.add_argument("--parent", metavar="COMMIT", help="measure flatq as it was at this commit beside it")
     parser.add_argument("--python", default=ROOT / ".venv/bin/python", help="the Python that has the packages; .venv's")
     parser.add_argument("--out", type=Path, default=ROOT / ".bench", help="where results go, and work is done; .bench")
     parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(ROWS))
@@ -107,7 +108,7 @@ def main():
     try:
         with tempfile.TemporaryDirectory(prefix="work.", dir=options.out.resolve()) as work:
             about = machine(Path(work), options.python)
-            run = Run(Path(work), options.python, options.quick)
+            run = Run(Path(work), options.python, options.quick, options.parent)
             for row in options.rows or ROWS:
                 try:
                     ROWS[row](run)

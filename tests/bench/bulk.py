@@ -38,17 +38,17 @@ class Pair:
 
 def bulk(run):
     rounds = 1 if run.quick else 3
-    many(run, run.million, rounds, [ours(run), *servers(run, run.million)])
+    many(run, run.million, rounds, [*ours(run), *servers(run, run.million)])
     few = run.million // 500 if not run.quick else 20
-    many(run, few, rounds, [ours(run), *(library(run, name) for name in PYTHON if run.there(package=name))])
+    many(run, few, rounds, [*ours(run), *(library(run, name) for name in PYTHON if run.there(package=name))])
     alone(run)
 
 
 def ours(run):
-    flatq = Flatq(run, "bulk", True)
-    words = {"push": ["push", "-l", "jobs"], "drain": ["drain", "-l", "jobs"]}
-    return Pair("flatq", run.flatq("push -l", flatq.spool, words["push"], str(run.work / "lines"), "on"),
-                run.flatq("drain -l", flatq.spool, words["drain"], sync="on"))
+    for name, root in run.trees.items():
+        spool = Flatq(run, "bulk", True, name).spool
+        yield Pair(name, run.flatq("push -l", spool, ["push", "-l", "jobs"], str(run.work / "lines"), "on", root=root),
+                   run.flatq("drain -l", spool, ["drain", "-l", "jobs"], sync="on", root=root))
 
 
 def servers(run, count):

@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from harness import FLOOR
-from run import ROOT
 
 SIDE_BY_SIDE = 4
 
@@ -50,8 +49,9 @@ def nothing(run):
 
 
 def doors(run):
-    run.fill("doors", 10)
-    ours = {"flatq": (run.door(["line", "-k"], "doors"), b"list\n")}
+    for spool in ("doors", "doors.parent"):
+        run.fill(spool, 10)
+    ours = {name: (port, b"list\n") for name, port in run.doors(["line", "-k"], "doors").items()}
     connections(run, "line door, list", {**ours, **nothing(run)}, 8 if run.quick else 200)
 
 
@@ -63,19 +63,20 @@ def http_(run):
     connections(run, "HTTP, stats", {"flatq": (port, request), **nothing(run)}, 8 if run.quick else 100)
     for durable in (True, False):
         place = f"http.{durable}", "on" if durable else "off"
-        web = http.client.HTTPConnection("127.0.0.1", run.door(["http"], *place), timeout=60)
+        webs = {name: http.client.HTTPConnection("127.0.0.1", port, timeout=60) for name, port in run.doors(["http"], *place).items()}
         stalk = socket.create_connection(("127.0.0.1", run.door(["beanstalk"], *place)))
-        talks = {"flatq": lambda: web_job(web), "our beanstalk door": lambda: stalk_job(stalk)}
+        talks = {name: lambda web=web: web_job(web) for name, web in webs.items()}
+        talks["our beanstalk door"] = lambda: stalk_job(stalk)
         in_turn(run, "HTTP POST, GET, DELETE", durable, talks, {"our beanstalk door": (1.5, 1.2, 1.2)})
-        web.close()
-        stalk.close()
+        for client in (*webs.values(), stalk):
+            client.close()
 
 
 def beanstalk(run):
     """One client puts, reserves and deletes over one connection; with both servers syncing, and with neither."""
     for durable in (True, False):
         ports = {
-            "flatq": run.door(["beanstalk"], f"stalk.{durable}", "on" if durable else "off"),
+            **run.doors(["beanstalk"], f"stalk.{durable}", "on" if durable else "off"),
             f"its programs alone {FLOOR}": programs(run, durable),
         }
         if run.there("beanstalkd"):
@@ -183,8 +184,9 @@ def talk(client, said, end):
 
 def launch(run):
     """From the start of a door to its first answer."""
-    seconds = {"flatq": [], f"ncat -l -k -c 'echo OK' {FLOOR}": []}
-    starts = dict(zip(seconds, (["sh", ROOT / "launch", "beanstalk", "-p", None], ["ncat", "-l", "-k", "-c", "echo OK", "127.0.0.1", None])))
+    starts = {name: ["sh", root / "launch", "beanstalk", "-p", None] for name, root in run.trees.items()}
+    starts[f"ncat -l -k -c 'echo OK' {FLOOR}"] = ["ncat", "-l", "-k", "-c", "echo OK", "127.0.0.1", None]
+    seconds = {name: [] for name in starts}
     run.progress.row = "launch"
     for turn in range(2 if run.quick else 20):
         for name, argv in starts.items():

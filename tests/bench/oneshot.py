@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness import FLOOR, Command, interleave
 from rivals import Flatq, Redis, contenders
+from run import ROOT
 
 
 def floor(run, script, stdin):
@@ -79,12 +80,14 @@ def job(run):
 def work(run):
     """A worker that takes message after message, and starts `true` for each."""
     many, rounds = (5, 1) if run.quick else (1_000, 10)
-    run.fill("work", many * (rounds + 5))
+    for spool in ("work", "work.parent"):
+        run.fill(spool, many * (rounds + 5))
     script = """mkdir out; >slip; seq "$0" | xargs -n1 true
     i=0; while [ $i -lt "$0" ]; do mv slip out/slip; base64 -d body; mv out/slip slip; i=$((i + 1)); done; rm -r out"""
     run.file("body", b"eHh4Cg==\n")
     run.row(f"work -- true, {many:,} jobs", [
-        run.flatq("flatq", "work", ["work", "-q", "jobs", "-n", str(many), "--", "true"]),
+        *(run.flatq(name, "work" if root == ROOT else "work.parent", ["work", "-q", "jobs", "-n", str(many), "--", "true"], root=root)
+          for name, root in run.trees.items()),
         Command(f"xargs -n1 true, and its programs alone {FLOOR}", ["sh", "-c", script, str(many)], os.devnull, str(run.work)),
     ], {f"xargs -n1 true, and its programs alone {FLOOR}": 1.5}, rounds)
 

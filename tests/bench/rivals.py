@@ -13,16 +13,17 @@ ARTICLE = ROOT / "tests" / "article"
 
 
 class Flatq:
-    name, most, bounds = "flatq", None, {}
+    most, bounds = None, {}
 
-    def __init__(self, run, place, durable):
-        self.run, self.spool, self.sync = run, f"{place}.flatq.{durable}", "on" if durable else "off"
+    def __init__(self, run, place, durable, name="flatq"):
+        self.run, self.name, self.root, self.sync = run, name, run.trees[name], "on" if durable else "off"
+        self.spool = f"{place}.{self.root.name if self.root != ROOT else 'flatq'}.{durable}"
 
     def push(self, stdin):
-        return self.run.flatq(self.name, self.spool, ["push", "jobs"], stdin, self.sync)
+        return self.run.flatq(self.name, self.spool, ["push", "jobs"], stdin, self.sync, root=self.root)
 
     def pop(self):
-        return self.run.flatq(self.name, self.spool, ["pop", "jobs"], sync=self.sync)
+        return self.run.flatq(self.name, self.spool, ["pop", "jobs"], sync=self.sync, root=self.root)
 
     def fill(self, count):
         self.run.fill(self.spool, count)
@@ -146,11 +147,10 @@ class Article:
 
 
 def contenders(run, place, durable, depth=0):
-    """flatq, and then each rival that is installed, is as durable, and can be filled to this depth in a reasonable time."""
-    found = [Flatq]
-    found += [Redis] if run.there("redis-cli", "redis-check-rdb") else []
+    """flatq of each tree, and then each rival that is installed, is as durable, and can be filled to this depth in a reasonable time."""
+    found = [Redis] if run.there("redis-cli", "redis-check-rdb") else []
     found += [Sqlite] if run.there("sqlite3") else []
     if not durable:
         found += [Dirq] if run.there(package="dirq") and depth <= Dirq.most else []
         found.append(Article)
-    return [kind(run, place, durable) for kind in found]
+    return [*(Flatq(run, place, durable, name) for name in run.trees), *(kind(run, place, durable) for kind in found)]

@@ -21,8 +21,12 @@ class Run:
     notes: lines.
     raw: everything that was measured, by row."""
 
-    def __init__(self, work, python, quick):
+    def __init__(self, work, python, quick, parent=None):
         self.work, self.python, self.quick = work, str(python), quick
+        #: name: root, of this tree and of the commit that it is compared with
+        self.trees = {"flatq": ROOT}
+        if parent:
+            self.trees[f"flatq at {parent}"] = self.checkout(parent)
         self.rounds = 3 if quick else 200
         self.million = MILLION // 500 if quick else MILLION
         self.packages = packages(python)
@@ -30,6 +34,14 @@ class Run:
         self.ratios, self.detail, self.notes, self.raw = [], [], [], {}
         self.servers, self.missing, self.failed = [], set(), []
         self.message = self.file("message", b"x" * 99 + b"\n")
+
+    def checkout(self, commit):
+        """A directory with the files of the commit."""
+        place = self.work / "parent"
+        place.mkdir()
+        files = subprocess.run(["git", "-C", ROOT, "archive", commit, "launch", "lib"], stdout=subprocess.PIPE, check=True).stdout
+        subprocess.run(["tar", "-x", "-C", place], input=files, check=True)
+        return place
 
     def file(self, name, content):
         path = self.work / name
@@ -53,11 +65,11 @@ class Run:
         self.missing.update(missing)
         return not missing
 
-    def flatq(self, name, spool, words, stdin=os.devnull, sync="off", path=None):
+    def flatq(self, name, spool, words, stdin=os.devnull, sync="off", path=None, root=ROOT):
         env = {"FLATQ_DIR": str(self.work / spool), "FLATQ_SYNC": sync}
         if path:
             env["PATH"] = path
-        return Command(name, [LIB / words[0], *words[1:]], stdin, str(self.work), env)
+        return Command(name, [root / "lib" / words[0], *words[1:]], stdin, str(self.work), env)
 
     def fill(self, spool, messages, size=100):
         """A spool whose queue jobs holds so many messages."""
@@ -97,9 +109,13 @@ class Run:
                     raise RuntimeError(f"{words[0]} does not answer") from None
                 time.sleep(0.001)
 
-    def door(self, words, spool, sync="off"):
+    def door(self, words, spool, sync="off", root=ROOT):
         """The port of a door of flatq."""
-        return self.serve(["sh", ROOT / "launch", *words, "-p", None], {"FLATQ_DIR": str(self.work / spool), "FLATQ_SYNC": sync})
+        return self.serve(["sh", root / "launch", *words, "-p", None], {"FLATQ_DIR": str(self.work / spool), "FLATQ_SYNC": sync})
+
+    def doors(self, words, spool, sync="off"):
+        """The ports of such a door of each tree, each with a spool of its own, by the tree's name."""
+        return {name: self.door(words, spool if root == ROOT else f"{spool}.parent", sync, root) for name, root in self.trees.items()}
 
     def end(self):
         """End the servers of a row."""

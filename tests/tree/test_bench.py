@@ -65,11 +65,12 @@ def test_rivals_of_pypi(tmp_path):
         assert text in done.stdout, done.stderr
 
 
-def test_beside_beanstalkd(tmp_path):
+def test_beside_beanstalkd_and_the_parent(tmp_path):
     need("beanstalkd")
-    done = run(tmp_path, "beanstalk")
+    done = run(tmp_path, "--parent", "HEAD", "beanstalk")
     assert done.returncode == 0, done.stderr
-    assert "put, reserve, delete, synced / beanstalkd -b -f0" in done.stdout
+    for other in ("beanstalkd -b -f0", "flatq at HEAD"):
+        assert f"put, reserve, delete, synced / {other}" in done.stdout
 
 
 def test_without_what_is_missing(tmp_path):
