@@ -45,6 +45,12 @@ spool_try_tools() {
   return $spool_tools_code
 }
 
+# tools_print - try the tools again, and print what was tried; exit with an error line if that fails
+tools_print() {
+  spool_try_tools again || die $? "$why"
+  printf '%s' "$probe_said" 2>/dev/null || die 74 'what was tried could not be printed'
+}
+
 # spool_sync_all - if this is the first verb with FLATQ_SYNC=on in a spool that was used with `off`: sync all that was done so far. Meanwhile the
 # record's tools begin with `to`, which tells the other verbs to sync from now on, and the next verb to do this again if we are killed. If a full disk
 # has no room for the record, the next verb does this again too; nobody can push there anyway

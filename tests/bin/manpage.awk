@@ -141,7 +141,7 @@ END {
   heading("REQUIREMENTS")
   print "The first verb after each boot tries the programs that flatq relies on; so does a verb that finds another shell, base64, mv or sync."
   print "A program that hides a failure could lose or alter messages. Then the verb ends with 70 before it stores or takes anything, and its"
-  print "line names the program, what it does, and what to install. doctor \\-v shows what is tried."
+  print "line names the program, what it does, and what to install. doctor \\-v and flatq \\-\\-version \\-v show what is tried."
   variable("busybox, as on Alpine", "apk add coreutils sed; if there is no flock, apk add flock")
   variable("busybox whose shell runs its own programs whatever PATH says", "run flatq by another shell: apk add dash")
   variable("uutils before 0.12, toybox", "GNU coreutils, first in PATH; on Ubuntu: apt install coreutils-from-gnu")

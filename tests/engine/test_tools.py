@@ -182,9 +182,11 @@ def boot(flatq):
 
 
 def test_each_thing_that_is_tried_has_a_broken_tool(flatq):
-    """And doctor -v prints each of them."""
+    """And doctor -v and --version -v print each of them."""
     said = flatq("doctor", "-v", env={"FLATQ_SYNC": "on"}, check=0).out.decode().splitlines()
     assert said == [f"{tool}: no sign that it {symptom}" for tool, symptom in BROKEN]
+    version, *also = flatq("flatq", "--version", "-v", env={"FLATQ_SYNC": "on"}, check=0).out.decode().splitlines()
+    assert version.startswith("flatq ") and also == said
 
 
 @pytest.mark.shells
