@@ -99,29 +99,26 @@ queue_check() {
   check_slips && check_flats && check_keys
 }
 
-# check_list - print ID SIZE NAME of every slip that has a body of its own, in the order in which messages move; fail if a listing fails
-check_list() {
-  { cd "$q" && find delayed buried wal fold head out claimed "done" ! -type d 9>&- && printf 'end\n'; } 2>/dev/null | awk '
-    $0 == "end" { whole = 1; next }
-    { n = split($0, part, "/"); n = split(part[n], field, "."); first = part[1] == "buried"
-      if ((n == 10 || n == 12) && length(field[2 + first]) == 12 && $0 !~ / /) print field[2 + first], field[8 + first], $0 }
-    END { if (!whole) exit 74 }' 2>/dev/null
-}
-
 # check_slips - check that each slip has a whole body, and each body a slip. Bury a message without a body; remove a body without a slip, unless a
 # push is writing it
 check_slips() {
   for check_path in "$q"/wal/* "$q"/head/*/* "$q"/delayed/*/*/*; do
     slip_parse "${check_path##*/}" || [ ! -e "$check_path" ] || check_set_aside "$check_path"
   done
-  # Each list has an end mark: after a list that was cut, we would bury all messages that it lacks
+  # The slips, in the order in which messages move, and the bodies. Each list has an end mark: after a list that was cut, we would bury all messages
+  # that it lacks. Paths with other bytes are none of ours
   # shellcheck disable=SC2012 # the names are ids
   check_wrong=$({
-    check_list && printf 'end\n' &&
-      { ls -ln "$q/body" && printf 'end\n'; } 2>/dev/null
-  } | FLATQ_BODY=$q/body awk '
+    cd "$q" && find delayed buried wal fold head out claimed "done" ! -type d ! -path '*[!!-~]*' 9>&- && printf 'end\n' && ls -ln body && printf 'end\n'
+  } 2>/dev/null | FLATQ_BODY=$q/body awk '
       $1 == "end" { ends++; next }
-      !ends { size[$1] = $2; name[$1] = $3; next }
+      !ends {
+        n = split($0, part, "/"); n = split(part[n], field, "."); first = part[1] == "buried"
+        id = field[2 + first]
+        # Not a flat file, whose messages have no bodies of their own
+        if ((n == 10 || n == 12) && length(id) == 12) { size[id] = field[8 + first]; name[id] = $0 }
+        next
+      }
       /^-/ && (NF < 9 || $5 !~ /^[0-9]+$/) { ends = 0; exit }
       /^p/ { next }
       NF > 8 { bytes[$9] = $5 }
