@@ -104,7 +104,7 @@ claim_remove() {
 # so after a power cut too a segment has all its messages
 claim_more() {
   # Take as many as lie in one place: a segment costs three processes and two syncs
-  claim_new=0 bulk_files=200
+  claim_new=0
   [ "$claim_held" -ge "$1" ] || { queue_promote && queue_reclaim; } || return $?
   while [ "$claim_held" -lt "$1" ]; do
     bulk_choose $(($1 - claim_held)) || { claim_code=$?; [ $claim_code -ne 66 ] || break; return $claim_code; }

@@ -2,7 +2,7 @@
 #
 # Variables of the environment: FLATQ_STAGE, where the blocks are; FLATQ_FIRST, the first id; FLATQ_PRIORITY, FLATQ_REST and FLATQ_NONCE, parts of the
 # names; FLATQ_MOST, the most bytes of a message, or nothing; FLATQ_COUNT, the number of lines; FLATQ_TTY, where progress is drawn, or nothing.
-# Prints the last id, the bytes of all messages and the bytes of all flat files. Exits with 65 if a message is too large, with 74 if a write failed.
+# Prints the last id, the bytes of all messages and the bytes of all flat files, then a line `end`. Exits with 65 if a message is too large, with 74 if a write failed.
 
 # Write the lines that were kept as one flat file
 function flush(  i, path) {
@@ -33,5 +33,5 @@ END {
   if (!bad) flush()
   if (bad) exit bad
   if (tty && NR >= 50000) printf "\r\033[K" >tty
-  printf "%s %.0f %.0f\n", number, total, written
+  printf "%s %.0f %.0f\nend\n", number, total, written
 }

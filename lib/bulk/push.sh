@@ -31,57 +31,90 @@ bulk_stopped() {
 
 # bulk_write l|0|import - write standard input to flat files in the stage
 bulk_write() {
+  bulk_mode=$1 bulk_raw=$bulk_stage/raw bulk_from=$bulk_stage/raw
   [ -z "${push_length:-}" ] || bulk_receive || return $?
-  bulk_lines "$1" || return $?
+  bulk_count_messages || return $?
   [ -n "${push_length:-}" ] || door_whole '' || return $?
-  measure -l "$bulk_stage/lines" || return $?
-  bulk_count=$measured
   [ "$bulk_count" != 0 ] || return 0
   # Count in ranges of a thousand ids, since mksh has 32-bit numbers
   ids_block $(((bulk_count + 999) / 1000)) || return $?
   ids_opened=1
-  bulk_flats || return $?
-  rm -f "$bulk_stage/lines" 2>/dev/null
+  bulk_flats_make || return $?
+  rm -f "$bulk_from" 2>/dev/null
   bulk_whole || { disk_failed "$bulk_stage"; return $?; }
   sync_many "$bulk_stage" || return $?
 }
 
 # bulk_receive - store the announced bytes in the stage; return 65 if fewer come
 bulk_receive() {
-  { head -c "$push_length" >"$bulk_stage/raw"; } 2>/dev/null || { disk_failed "$bulk_stage"; return $?; }
-  measure -c "$bulk_stage/raw" || return $?
+  { head -c "$push_length" >"$bulk_raw"; } 2>/dev/null || { disk_failed "$bulk_stage"; return $?; }
+  measure -c "$bulk_raw" || return $?
   [ "$measured" = "$push_length" ] || { input_ended || return $?; why="fewer bytes than the $push_length announced"; return 65; }
 }
 
-# bulk_lines l|0|import - write a line of base64 for each message to the stage
-bulk_lines() {
+# bulk_count_messages - store standard input in the stage, unless bulk_receive has; set bulk_count, and bulk_from to a file for bulk_flats_make: the messages
+# as they came, if perl can write the flat files, else a line of base64 for each
+bulk_count_messages() {
+  bulk_code=3
+  [ "$bulk_mode" = import ] || ! command -v perl >/dev/null 2>&1 || {
+    if [ -n "${push_length:-}" ]; then bulk_perl_count '' <"$bulk_raw"; else bulk_perl_count "$bulk_raw"; fi
+    bulk_code=$?
+  }
+  case $bulk_code in
+  0)
+    capture "$bulk_said" && is_number "$captured" 999999999999 && bulk_count=$number && return 0
+    why="queue '$queue': messages cannot be counted"
+    return 74 ;;
+  3) ;;
+  *) bulk_failed $bulk_code; return $? ;;
+  esac
+  bulk_from=$bulk_stage/lines
   if [ -n "${push_length:-}" ]; then
-    bulk_encode "$1" <"$bulk_stage/raw" && rm -f "$bulk_stage/raw"
+    bulk_encode <"$bulk_raw" && rm -f "$bulk_raw"
   else
-    bulk_encode "$1"
-  fi 2>/dev/null >"$bulk_stage/lines" || disk_failed "$bulk_stage"
+    bulk_encode
+  fi 2>/dev/null >"$bulk_from" || { disk_failed "$bulk_stage"; return $?; }
+  measure -l "$bulk_from" || return $?
+  bulk_count=$measured
 }
 
-# bulk_flats - make the flat files of these lines; set bulk_first, bulk_last, bulk_bytes (of all messages) and bulk_size (of all flat files)
-bulk_flats() {
+# bulk_perl_count RAW - set bulk_said to what `push.pl count` prints
+bulk_perl_count() {
+  bulk_said=$(FLATQ_END=$bulk_mode FLATQ_RAW=$1 FLATQ_MOST=${FLATQ_MOST_BYTES:-} exec perl "$lib/bulk/push.pl" count 2>/dev/null)
+}
+
+# bulk_flats_make - make the flat files of what is in bulk_from; set bulk_first, bulk_last, bulk_bytes (of all messages) and bulk_size (of all flat files)
+bulk_flats_make() {
   clock_epoch "$now"
   pad "$push_priority" 0000000000
   bulk_priority=$padded
   bulk_blocks || return $?
-  bulk_said=$(FLATQ_STAGE=$bulk_stage FLATQ_FIRST=$ids_first FLATQ_PRIORITY=$bulk_priority FLATQ_COUNT=$bulk_count \
-    FLATQ_REST=".0.0.$push_lease.0.$epoch_time." FLATQ_NONCE=$nonce FLATQ_MOST=${FLATQ_MOST_BYTES:-} FLATQ_TTY=$([ -t 2 ] && printf /dev/tty) \
-    bulk_awk -f "$lib/bulk/push.awk" 2>/dev/null <"$bulk_stage/lines")
-  case $? in
-  0) ;;
-  65) why="a message is over the limit of $FLATQ_MOST_BYTES: nothing is stored"; return 65 ;;
-  *) disk_failed "$bulk_stage"; return $? ;;
-  esac
-  bulk_last=${bulk_said%% *} bulk_size=${bulk_said##* } bulk_bytes=${bulk_said#* }
+  bulk_said=$(
+    FLATQ_STAGE=$bulk_stage FLATQ_FIRST=$ids_first FLATQ_PRIORITY=$bulk_priority FLATQ_COUNT=$bulk_count FLATQ_REST=".0.0.$push_lease.0.$epoch_time."
+    FLATQ_NONCE=$nonce FLATQ_MOST=${FLATQ_MOST_BYTES:-} FLATQ_TTY=
+    [ ! -t 2 ] || FLATQ_TTY=/dev/tty
+    export FLATQ_STAGE FLATQ_FIRST FLATQ_PRIORITY FLATQ_COUNT FLATQ_REST FLATQ_NONCE FLATQ_MOST FLATQ_TTY
+    case $bulk_from in
+    */raw) FLATQ_END=$bulk_mode; export FLATQ_END; exec perl "$lib/bulk/push.pl" write ;;
+    *) bulk_awk -f "$lib/bulk/push.awk" ;;
+    esac 2>/dev/null <"$bulk_from"
+  )
+  bulk_code=$?
+  [ $bulk_code -eq 0 ] || { bulk_failed $bulk_code; return $?; }
+  capture "$bulk_said" || return $?
+  bulk_last=${captured%% *} bulk_size=${captured##* } bulk_bytes=${captured#* }
   bulk_bytes=${bulk_bytes% *}
   unpad "$bulk_last"
   bulk_last=$unpadded
   unpad "$ids_first"
   bulk_first=$unpadded
+}
+
+# bulk_failed CODE - set `why` for the exit code of push.pl or push.awk, and return what the verb returns
+bulk_failed() {
+  [ "$1" -eq 65 ] || { disk_failed "$bulk_stage"; return $?; }
+  why="a message is over the limit of $FLATQ_MOST_BYTES: nothing is stored"
+  return 65
 }
 
 # bulk_blocks - create the blocks of the stage, by the ids that bulk_count messages get. Not by awk: where the caller ignores CHLD, its `system` fails
@@ -103,41 +136,21 @@ bulk_whole() {
   [ "$(ls -lnR "$bulk_stage" 2>/dev/null | awk '/^-/ { sum += $5 } END { printf "%.0f", sum }' 2>/dev/null)" = "$bulk_size" ]
 }
 
-# bulk_encode l|0|import - a filter that prints one line of base64 for each message. One that is too large is cut a little over FLATQ_MOST_BYTES, as it
-# comes: it is refused later (bulk_write), and must not fill the memory
+# bulk_encode - a filter that prints one line of base64 for each message. One that is too large is cut a little over FLATQ_MOST_BYTES, as it comes: it is
+# refused later (push.awk), and must not fill the memory
 bulk_encode() {
-  [ "$1" != import ] || { import_lines; return $?; }
-  bulk_code=3
-  ! command -v perl >/dev/null 2>&1 || { bulk_perl "$1"; bulk_code=$?; }
-  if [ $bulk_code -ne 3 ]; then
-    return $bulk_code
+  if [ "$bulk_mode" = import ]; then
+    import_lines
   elif command -v python3 >/dev/null 2>&1; then
-    bulk_python "$1"
+    bulk_python
   else
-    bulk_od "$1"
+    bulk_od
   fi
 }
 
-# bulk_perl l|0 - bulk_encode by perl; return 3, before anything is read, if it has no MIME::Base64, as Debian's perl-base
-bulk_perl() {
-  # A failed read is not the end of the input
-  FLATQ_END=$1 FLATQ_MOST=${FLATQ_MOST_BYTES:-} perl -e '
-    eval { require MIME::Base64 } or exit 3;
-    binmode STDIN; $end = $ENV{FLATQ_END} eq "l" ? qr/\n/ : qr/\0/; $most = $ENV{FLATQ_MOST}; $left = "";
-    sub put { print map { MIME::Base64::encode_base64($_, "") . "\n" } @_ or exit 74 }
-    while ($got = read STDIN, $block, 65536) {
-      ($first, @more) = split $end, $block, -1;
-      $left .= $first;
-      if (@more) { put($left); $left = pop @more; put(@more) }
-      substr($left, $most + 1) = "" if $most ne "" && length $left > $most + 1;
-    }
-    put($left) if length $left;
-    exit 74 if !defined $got or not close STDOUT' 2>/dev/null
-}
-
-# bulk_python l|0 - bulk_encode by python3
+# bulk_python - bulk_encode by python3
 bulk_python() {
-  FLATQ_END=$1 FLATQ_MOST=${FLATQ_MOST_BYTES:-} python3 -c '
+  FLATQ_END=$bulk_mode FLATQ_MOST=${FLATQ_MOST_BYTES:-} python3 -c '
 import os, sys
 from binascii import b2a_base64
 end, left, write = {"l": b"\n", "0": b"\0"}[os.environ["FLATQ_END"]], [], sys.stdout.buffer.write
@@ -156,10 +169,10 @@ if any(left):
 sys.stdout.flush()' 2>/dev/null
 }
 
-# bulk_od l|0 - bulk_encode by od and awk
+# bulk_od - bulk_encode by od and awk
 bulk_od() {
   # Some awks drop NULs, so od passes the bytes as numbers
-  { od -An -v -tu1 && printf 'end\n'; } | FLATQ_END=$1 FLATQ_MOST=${FLATQ_MOST_BYTES:-} awk '
+  { od -An -v -tu1 && printf 'end\n'; } | FLATQ_END=$bulk_mode FLATQ_MOST=${FLATQ_MOST_BYTES:-} awk '
     function flush(   rest) {
       if (have == 1) out = out substr(abc, int(bits / 4) + 1, 1) substr(abc, bits % 4 * 16 + 1, 1) "=="
       if (have == 2) out = out substr(abc, int(bits / 1024) + 1, 1) substr(abc, int(bits / 16) % 64 + 1, 1) substr(abc, bits % 16 * 4 + 1, 1) "="

@@ -7,8 +7,6 @@ need engine/slip engine/spool engine/lock engine/take engine/proof engine/fold e
 
 # bulk_take MOST - move up to MOST messages of $q, whole flat files or a run of single ones, into a batch; set `batch` and bulk_got; 66: none
 bulk_take() {
-  # A killed drain repeats at most so many files
-  bulk_files=64
   under_lock bulk_choose "$1"
 }
 
@@ -94,7 +92,8 @@ bulk_singles() {
   [ $# -ne 0 ] || { rmdir "$q/out/$batch" 2>/dev/null; return 75; }
 }
 
-# bulk_flats MOST - take flat files, from the first on, as long as no message elsewhere belongs between them; at most bulk_files. 75: look again
+# bulk_flats MOST - take flat files, from the first on, as long as no message elsewhere belongs between them; at most 200, which a killed drain
+# repeats. 75: look again
 bulk_flats() {
   bulk_elsewhere queue
   # queue_unfold sets aside what is not a flat file
@@ -104,7 +103,7 @@ bulk_flats() {
   set -- "$1" "$q/queue/$flat_block"/* end
   bulk_most=$1
   shift
-  while [ $# -gt 1 ] && [ $bulk_taken -lt "$bulk_files" ]; do
+  while [ $# -gt 1 ] && [ $bulk_taken -lt 200 ]; do
     flat_parse "${1##*/}" || break
     [ -z "$spool_shared" ] || no_links "$1" || return $?
     [ $((bulk_got + flat_count)) -le "$bulk_most" ] || break
