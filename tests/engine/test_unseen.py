@@ -133,10 +133,11 @@ def test_drop_while_somebody_pushes(flatq, stub, tmp_path):
     """drop has removed the place of the slip when the push comes to create it. The push waits for the drop, and says that its queue is gone."""
     flatq("create", "q", check=0)
     out = tmp_path / "out"
+    # drop reads what mv says, so a push that held that pipe would keep the drop waiting, for which the push waits
     stub("mv", f'''case $* in
       *.drop.*)
         PATH={flatq.env["PATH"]}
-        {{ printf new | "{flatq.shell}" "{flatq.command("push")[1]}" q >"{out}" 2>"{out}.err"; echo $? >"{out}.code"; }} 9>&- &
+        {{ printf new | "{flatq.shell}" "{flatq.command("push")[1]}" q >"{out}" 2>"{out}.err"; echo $? >"{out}.code"; }} >/dev/null 2>&1 9>&- &
         until ls "{flatq.spool}"/q/body/* >/dev/null 2>&1; do :; done ;;
       esac
       exec "$REAL" "$@"''')
