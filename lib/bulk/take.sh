@@ -13,15 +13,15 @@ bulk_take() {
 # bulk_choose MOST - bulk_take under the lock
 bulk_choose() {
   bulk_doubts=
-  while :; do
+  # RACE: other processes take or move what was found: look again, but not for ever
+  while [ ${#bulk_doubts} -lt 50 ]; do
+    bulk_doubts=1$bulk_doubts
     # Find the place of the first message, and the first message in all other places
     queue_scan
     bulk_place=$scan_place bulk_name=$scan_name
     case $bulk_place in
     '')
       nothing_ready || return $?
-      [ ${#bulk_doubts} -lt 20 ] || { why="queue '$queue': cannot be listed"; return 74; }
-      bulk_doubts=1$bulk_doubts
       # Messages in out/ may have to come back: look at them too
       clock_read
       queue_promote && queue_reclaim || return $?
@@ -33,6 +33,8 @@ bulk_choose() {
     # 75: look again
     [ $bulk_code -eq 75 ] || return $bulk_code
   done
+  why="queue '$queue': cannot be listed"
+  return 74
 }
 
 # bulk_elsewhere PLACE - set `least` to the first name in all places but this one; empty: there is none
@@ -77,7 +79,7 @@ bulk_singles() {
     bulk_name=${bulk_path##*/}
     [ "$bulk_name" != '*' ] && [ $bulk_got -lt "$1" ] && [ $bulk_got -lt 500 ] || break
     [ -z "$least" ] || [ "$bulk_name" \< "$least" ] || break
-    slip_parse "$bulk_name" || { set_aside "$bulk_place/$bulk_name"; continue; }
+    slip_parse "$bulk_name" || { set_aside "$bulk_place/$bulk_name" || return $?; continue; }
     bulk_names="$bulk_names $bulk_name" bulk_got=$((bulk_got + 1))
   done
   [ $bulk_got -gt 0 ] || return 75
@@ -89,7 +91,13 @@ bulk_singles() {
   # shellcheck disable=SC2086 # names without blanks
   set -- $names
   bulk_got=$#
-  [ $# -ne 0 ] || { rmdir "$q/out/$batch" 2>/dev/null; return 75; }
+  [ $# -eq 0 ] || return 0
+  rmdir "$q/out/$batch" 2>/dev/null
+  # Unless another process took all of them, mv has failed
+  for bulk_name in $bulk_names; do
+    [ ! -e "$q/$bulk_place/$bulk_name" ] || { disk_failed "$q/out"; return $?; }
+  done
+  return 75
 }
 
 # bulk_flats MOST - take flat files, from the first on, as long as no message elsewhere belongs between them; at most 200, which a killed drain

@@ -1219,6 +1219,18 @@ def test_a_take_that_always_fails(flatq, verb, words, said):
     assert flatq("pop", "q", check=0).out == b"m"
 
 
+@pytest.mark.parametrize("verb, words", [("drain", []), ("pop", ["-l"]), ("claim", ["-c", "me"])])
+@pytest.mark.parametrize("what", ["out/", "tmp/strange"])
+def test_a_bulk_take_that_always_fails(flatq, verb, words, what):
+    """Neither does this one, which has the queue's lock."""
+    flatq("push", "q", input=b"m", check=0)
+    if what == "tmp/strange":
+        (flatq.spool / "q/wal/!strange").touch()
+    done = flatq(verb, *words, "q", env=stub(flatq, "mv", f'case $* in */{what}*) exit 1 ;; esac\nexec "$real" "$@"'), timeout=20)
+    assert (done.status, done.out) == (74, b"") and done.err.count(b"\n") == 1
+    assert flatq("pop", "q", check=0).out == b"m"
+
+
 @pytest.mark.parametrize("verb, words, said", [("pop", b"", b""), ("beanstalk", b"watch q\r\nreserve-with-timeout 0\r\nquit\r\n", b"WATCHING 2\r\nOUT_OF_MEMORY\r\n")])
 @pytest.mark.parametrize("place", ["wal", "queue"])
 def test_a_name_that_is_listed_and_cannot_be_looked_at(flatq, place, verb, words, said):
