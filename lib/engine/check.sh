@@ -95,7 +95,7 @@ check_say() {
 
 # queue_check [boot] - under the lock, after recovery: check everything; print what was wrong. `boot`: no other verb is at work
 queue_check() {
-  check_boot=${1:-}
+  check_boot=${1:-} check_keyed=
   check_slips && check_flats && check_keys
 }
 
@@ -116,7 +116,10 @@ check_slips() {
         n = split($0, part, "/"); n = split(part[n], field, "."); first = part[1] == "buried"
         id = field[2 + first]
         # Not a flat file, whose messages have no bodies of their own
-        if ((n == 10 || n == 12) && length(id) == 12) { size[id] = field[8 + first]; name[id] = $0 }
+        if ((n == 10 || n == 12) && length(id) == 12) {
+          size[id] = field[8 + first]; name[id] = $0
+          if (part[1] != "done" && field[9 + first] ~ /^k/) keyed = 1
+        }
         next
       }
       /^-/ && (NF < 9 || $5 !~ /^[0-9]+$/) { ends = 0; exit }
@@ -132,13 +135,18 @@ check_slips() {
           if (name[id] !~ /^done/ && (bytes[id] != int((size[id] + 2) / 3) * 4 + 1 || line !~ /^[A-Za-z0-9+\/]*=*$/)) print "bury", name[id]
         }
         for (id in bytes) if (!(id in name)) print "remove", id
+        if (keyed) print "keyed -"
         print "end"
       }' 2>/dev/null) && capture "$check_wrong" || { why="queue '$queue': cannot be checked"; return 74; }
   # Lines of two words without blanks
   # shellcheck disable=SC2086
   set -- $captured
   while [ $# -gt 1 ]; do
-    if [ "$1" = remove ]; then check_body "$2"; else check_bury "$2"; fi || return $?
+    case $1 in
+    remove) check_body "$2" ;;
+    bury) check_bury "$2" ;;
+    keyed) check_keyed=1 ;;
+    esac || return $?
     shift 2
   done
 }
@@ -217,7 +225,8 @@ check_flats() {
     flat_parse "$check_name" || { check_set_aside "$check_path"; continue; }
     [ -z "$spool_shared" ] || no_links "$check_path" || return $?
     check_bad=$({ check_awk 0 <"$check_path"; } 2>/dev/null) || { why="queue '$queue': cannot be checked"; return 74; }
-    [ "$check_bad" = "0 $flat_count" ] && continue
+    [ "${check_bad##* }" = 0 ] || check_keyed=1
+    [ "${check_bad% *}" = "0 $flat_count" ] && continue
     # New names, which no other member of a group can guess. CRASH: a killed doctor may have set the bad lines aside, and moved no file yet
     nonce_read
     check_aside=$q/tmp/strange.$nonce.$check_name check_new=$q/tmp/flat.$nonce
@@ -262,19 +271,19 @@ check_whole() {
   return 74
 }
 
-# check_awk 0|1|2 - print, for a flat file, 0: how many lines are bad and how many good; 1: the bad ones; 2: the good ones
+# check_awk 0|1|2 - print, for a flat file, 0: how many lines are bad, how many good, and how many of these have a key; 1: the bad ones; 2: the good ones
 check_awk() {
   awk -F '\t' -v "how=$1" '
     { n = split($1, field, ".")
       good = NF == 2 && n == 10 && length(field[1]) == 10 && length(field[2]) == 12 && $2 ~ /^[A-Za-z0-9+\/]*=*$/ &&
         length($2) == int((field[8] + 2) / 3) * 4
       if (how == (good ? 2 : 1)) print
-      if (good) goods++; else bads++ }
-    END { if (!how) print bads + 0, goods + 0 }'
+      if (good) { goods++; if (field[9] != "-") keys++ } else bads++ }
+    END { if (!how) print bads + 0, goods + 0, keys + 0 }'
 }
 
-# check_keys_compare - set `captured` to `remove KEY ID` for each key without its message, and `yes KEY ID` for each that is not confirmed. One pass
-# over all names and lines, one over all keys
+# check_keys_compare - set `captured` to `remove KEY ID` for each key without its message, and `yes KEY ID` for each that is not confirmed, or is not
+# there though a message has it, since a power cut may keep a slip and lose its key. One pass over all names and lines, one over all keys
 check_keys_compare() {
   check_fix=$({
     {
@@ -294,9 +303,11 @@ check_keys_compare() {
         n = split($0, field, ".")
         for (i = 2; i <= n; i++) if (field[i] ~ /^k/) { ours = i; break }
         at = field[ours - 7]; sub(/^0+/, "", at)
-        there[field[ours] " " at] = 1 }
+        there[field[ours] " " at] = 1
+        if (!(field[ours] in first) || at + 0 < first[field[ours]] + 0) first[field[ours]] = at }
       END {
         if (ends != 2) exit 74
+        for (key in first) if (!((key " " id[key]) in there)) { print "yes", key, first[key]; is[key] = "yes"; id[key] = first[key] }
         for (key in id) if (!((key " " id[key]) in there)) print "remove", key, id[key]; else if (is[key] != "yes") print "yes", key, id[key]
         print "end"
       }' 2>/dev/null) && capture "$check_fix" || { why="queue '$queue': keys cannot be checked"; return 74; }
@@ -312,8 +323,8 @@ check_keys() {
     esac
     [ ! -e "$check_path" ] && [ ! -h "$check_path" ] || set_aside "keys/$check_key" || return $?
   done
-  for check_path in "$q"/keys/*; do break; done
-  [ -e "$check_path" ] || return 0
+  for check_path in "$q"/keys/* "$q"/claimed/*/*; do [ ! -e "$check_path" ] || check_keyed=1; done
+  [ -n "$check_keyed" ] || return 0
   check_keys_compare || return $?
   # Lines of three words without blanks
   check_gone='' check_how='' check_key=

@@ -235,6 +235,24 @@ def test_a_key_that_a_power_cut_has_left_without_its_id(shell, flatq, spool, lef
     assert flatq("drain", "jobs", check=0).out == b"second\n"
 
 
+@pytest.mark.parametrize("left", [None, b"", b"\0\0", b"7\nyes\n"])
+@pytest.mark.parametrize("place", ["wal", "queue"])
+def test_a_key_that_a_power_cut_has_lost(flatq, clock, place, left):
+    """The message is there, so it has its key again after the boot: a second message with the key would be a double."""
+    push(flatq, b"first", "-k", "one", "jobs")
+    if place == "queue":
+        flatq("wal", env={"FLATQ_FOLD": "1"}, check=0)
+    assert len(list((flatq.spool / "jobs" / place).rglob("0*"))) >= 1
+    path, = (flatq.spool / "jobs/keys").iterdir()
+    if left is None:
+        path.unlink()
+    else:
+        path.write_bytes(left)
+    clock.reboot("second")
+    assert flatq("push", "-k", "one", "jobs", input=b"second", check=0).out == b"1 dup\n"
+    assert path.read_bytes() == b"1\nyes\n" and flatq("drain", "jobs", check=0).out == b"first\n"
+
+
 def test_standard_error_is_closed_at_the_first_verb_after_a_boot(flatq, clock):
     """That verb checks the queues, and has something to say about this one."""
     push(flatq, b"m", "q")

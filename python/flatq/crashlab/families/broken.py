@@ -106,6 +106,9 @@ MUTANTS: dict[str, Mutant] = {
     "a key is entered after the slip": Mutant(
         (("push_enter(): key_enter", ":"), ("push_slip(): key_confirm", "key_enter && key_confirm")),
         crash("push -k"), (model("key after slip"),)),
+    "a key that a power cut has lost is not made again": Mutant(
+        (("check_keys_compare(): for (key in first)", "for (key in none)"),),
+        power("push -k")),
     "a key is not looked for": Mutant(
         (("push_wait_room(): key_find_dup || return $?", ":"),),
         crash("push -k again", "undisturbed"), (history("kills"),)),
@@ -272,7 +275,7 @@ MUTANTS: dict[str, Mutant] = {
         (("push_enter(): key_enter; }", "key_enter; }\n  unlock_queue"),),
         pair("plain/push -k/push -k", "open q/wal/")),
     "a bulk take believes that it got all it chose": Mutant(
-        (("bulk_singles(): set -- $names bulk_got=$# [ $# -ne 0 ] || { ... }", ""),),
+        (("bulk_singles(): bulk_got=$#\n [ $# -eq 0 ] || return 0", "return 0"),),
         pair("plain/drain/pop", "rename q/wal/")),
     "a slower take answers that nothing is there": Mutant(
         (('take_from_queue(): take_found\n take_code=$?', 'take_found\n take_code=$?\n case $scan_place in wal | head/*) return $take_code ;; esac'),),

@@ -258,7 +258,7 @@ def judge(system: System, ledger: Ledger, tree: trees.Tree, spool: Path, *, then
     """Make the wreck `tree` at `spool`, recover, look and drain; nothing is left there. `boot`: as if the system had been started anew.
     `power`: after a power cut, what is wrong right after the recovery, with leases and delays not over. Whether the recovery syncs changes
     nothing that can be seen here, so it does not."""
-    key = ledger.key if then_push and not power else ""
+    key = ledger.key if then_push else ""
     wreck = ("recovered", system, then_push, key, ledger.queue, boot, bool(power), trees.digest(tree))
     if wreck not in _RECOVERED:
         _RECOVERED[wreck] = memo.once(spool.parent, wreck, lambda: _recover(system, tree, spool, key, ledger.queue, then_push, boot, bool(power)))
