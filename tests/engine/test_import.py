@@ -41,8 +41,36 @@ def test_lines_that_are_not_wrapped(shell, flatq):
     bodies = [b"a" * 57, b"b" * 57, *BODIES, b"c" * 57]
     file = flatq.home / "mail.queue"
     file.write_bytes(b"".join(base64.b64encode(body) + b"\n" for body in bodies))
-    assert flatq("import", "mail.queue", check=0).out == b"mail 8\n"
+    done = flatq("import", "mail.queue")
+    assert (done.status, done.out) == (65, b"") and b"say -u" in done.err and popped(flatq) == []
+    assert flatq("import", "-l", "mail.queue", check=0).out == b"mail 8\n"
     assert popped(flatq) == bodies
+    file.write_bytes(b"".join(base64.b64encode(body) + b"\n" for body in bodies if len(body) != 57))
+    assert flatq("import", "mail.queue", check=0).out == b"mail 5\n"
+    assert popped(flatq) == BODIES
+
+
+def test_a_message_that_was_joined_to_a_torn_one(shell, flatq):
+    """The article's cp was killed before the end of a message, and the next push went on in the same line."""
+    whole = [b"1" * 1000, b"2" * 1000]
+    torn = put(flatq.home, *whole, b"torn" * 25).read_bytes()[:-25]
+    joined = put(flatq.home, b"joined" * 80, b"3" * 1000, name="next").read_bytes()
+    (flatq.home / "mail.queue").write_bytes(torn + joined)
+    assert flatq("import", "mail.queue") == (65, b"", b"import: mail.queue has lines of 76 characters, and longer ones: say -u if messages are wrapped, "
+                                                      b"-l if each line is one\n")
+    done = flatq("import", "-u", "mail.queue")
+    assert (done.status, done.out) == (65, b"mail 3\n")
+    assert done.err == b"import: mail.queue, line 37: a line of over 76 characters: not stored, nor what follows it up to line 46\n"
+    assert popped(flatq) == [*whole, b"3" * 1000]
+
+
+def test_zeros_that_a_power_cut_has_left(shell, flatq):
+    file = put(flatq.home, b"ABCDEF", b"second")
+    lines = file.read_bytes().splitlines()
+    file.write_bytes(lines[0] + b"\0" * 16 + lines[0] + b"\n" + lines[1] + b"\n")
+    done = flatq("import", file)
+    assert (done.status, done.out) == (65, b"mail 1\n") and b"line 1: not base64" in done.err
+    assert popped(flatq) == [b"second"]
 
 
 def test_names_what_it_cannot_read(shell, flatq):
