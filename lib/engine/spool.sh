@@ -11,6 +11,7 @@
 # spool_place - set FLATQ_DIR to the path of the spool
 spool_place() {
   if [ -z "${FLATQ_DIR:-}" ]; then
+    [ -z "${YASH_VERSION:-}" ] || place_unread || return $?
     [ -n "${XDG_STATE_HOME:-}${HOME:-}" ] || { why='set FLATQ_DIR or HOME'; return 64; }
     FLATQ_DIR=${XDG_STATE_HOME:-$HOME/.local/state}/flatq
   fi
@@ -18,6 +19,23 @@ spool_place() {
   /*) ;;
   *) FLATQ_DIR=$PWD/$FLATQ_DIR ;;
   esac
+}
+
+# place_unread - return 64 if the environment has a place that this shell has not read: yash ignores a variable with bytes that are no characters of the
+# caller's locale. Without /proc nobody can tell
+place_unread() {
+  [ -e "$FLATQ_PROC/$$/environ" ] || return 0
+  need engine/proof
+  place_said=$({ { tr -cd '\000\012\040-\176' <"$FLATQ_PROC/$$/environ" && printf '\000end'; } | tr '\000' '\n'; } 2>/dev/null) && capture "$place_said" || { why='cannot read the environment'; return 74; }
+  set -- FLATQ_DIR
+  [ -n "${XDG_STATE_HOME:-}" ] || set -- FLATQ_DIR XDG_STATE_HOME
+  for place_name in "$@"; do
+    case "
+$captured" in
+    *"
+$place_name="?*) why="$place_name has bytes that yash cannot read in this locale: set LC_ALL, or use another shell"; return 64 ;;
+    esac
+  done
 }
 
 # spool_find - find the spool, and set spool_shared if it belongs to a group

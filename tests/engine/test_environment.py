@@ -155,6 +155,19 @@ def test_inherited_functions_decide_nothing(flatq, tmp_path):
     assert [(one.status, one.out) for one in done] == [(0, out) for out in (b"1\n", b"2\n", b"3\n", b"m1", b"m2", b"m3", b"")]
 
 
+@pytest.mark.shells
+@pytest.mark.parametrize("variable", ["FLATQ_DIR", "XDG_STATE_HOME"])
+def test_a_place_with_bytes_that_are_no_characters(shell, flatq, tmp_path, variable):
+    """yash ignores such a variable; the message would be acknowledged, and lie elsewhere."""
+    place = tmp_path / b"jos\xc3\xa9\xff".decode(errors="surrogateescape")
+    flatq.env.pop("FLATQ_DIR")
+    done = flatq("push", "q", input=b"m", env={variable: str(place), "LC_ALL": "C"})
+    if os.path.basename(os.path.realpath(shell)) == "yash":
+        assert (done.status, done.out) == (64, b"") and variable.encode() in done.err and not (flatq.home / ".local").exists()
+    else:
+        assert done.out == b"1\n" and (place / ("q" if variable == "FLATQ_DIR" else "flatq/q")).is_dir()
+
+
 @pytest.mark.parametrize("name", ["dash", "bash", "mksh", "yash"])
 def test_a_shell_by_its_own_name(flatq, name):
     """bash and yash are other shells, unless they are called sh."""
