@@ -151,7 +151,9 @@ queue_make() {
     set -- "$@" "$q/$made_place"
   done
   # Create wal/ last and alone: its presence means that all the others exist
-  make_said=$(exec mkdir -p "$@" 2>&1) && { true >>"$q/fold/~" && true >>"$q/unfold/~"; } 2>/dev/null &&
+  make_code=0
+  make_said=$(exec mkdir -p "$@" 2>&1) || make_code=$?
+  [ $make_code -eq 0 ] && { true >>"$q/fold/~" && true >>"$q/unfold/~"; } 2>/dev/null &&
     { mkdir "$q/wal" 2>/dev/null || [ -d "$q/wal" ]; } || { queue_make_failed; return $?; }
   sync_paths "$q" "$FLATQ_DIR" || return $?
   # A verb that sees the lock knows that the places are synced
@@ -161,9 +163,9 @@ queue_make() {
 # queue_make_failed - return 69 if a drop removed what we just made: then mkdir missed a directory, or succeeded and there is none
 queue_make_failed() {
   need engine/proof
-  case $make_said in
+  case $make_code.$make_said in
   *'o such file'*) ;;
-  '') absent "$q/fold" || absent "$q/wal" ;;
+  0.) absent "$q/fold" || absent "$q/wal" ;;
   *) false ;;
   esac && absent "$q/lock" && { why="queue '$queue' is gone"; return 69; }
   disk_failed "$FLATQ_DIR"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import getopt
 import os
 import re
+import select
 import signal
 import sys
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
@@ -87,16 +89,29 @@ def number(letter: str, value: str, least: int = 0, most: int = 4294967295) -> i
 
 def standard_input() -> bytes:
     """All of standard input."""
+    if sys.stdin is None:
+        raise Disk("standard input is closed", 74)
     try:
         return sys.stdin.buffer.read()
     except OSError as error:
         raise Disk(f"input failed: {error.strerror}", 74) from None
 
 
-def out(text: bytes) -> None:
-    """Write all of it to standard output. Raises Disk."""
+def out(text: bytes, keep: Callable[[], object] | None = None, seconds: float = 0) -> None:
+    """Write all of it to standard output. keep: called every so many seconds, as long as the reader is slow. Raises Disk."""
+    if sys.stdout is None:
+        raise Disk("standard output is closed", 74)
+    rest = memoryview(text)
     try:
-        sys.stdout.buffer.write(text)
+        while keep and rest:
+            due = time.monotonic() + seconds
+            # A pipe that is ready takes so many bytes at once, so a reader that stops does not keep us from `keep`
+            while rest and time.monotonic() < due:
+                if select.select([], [1], [], max(due - time.monotonic(), 0))[1]:
+                    rest = rest[os.write(1, rest[:select.PIPE_BUF]):]
+            if rest:
+                keep()
+        sys.stdout.buffer.write(rest)
         sys.stdout.buffer.flush()
     except OSError as error:
         # Python must not try to write it again when it ends

@@ -209,6 +209,8 @@ class Queue:
         was broken off, since its remains would belong to the new queue."""
         if bound < 0:
             raise Invalid("a bound is 0 or more", 65, "pressure")
+        if self.name.endswith(SUFFIXES[1:]):
+            raise Invalid(f"queue '{self.name}': the keys of another queue can have this name", 65, "pressure")
         (status, *_) = self._run("create", body=b"%d" % bound)
         if status != b"ok":
             self._fail(status)
@@ -408,7 +410,7 @@ class Queue:
 #: How the error of a server that refuses begins, or what it contains; other errors are bugs of ours
 _REFUSALS: tuple[tuple[str, type[Error], int], ...] = (
     ("WRONGTYPE", Invalid, 65), ("string exceeds maximum", Invalid, 65), ("invalid DB index", Invalid, 65), ("DB index is out", Invalid, 65),
-    ("OOM", Disk, 74), ("MISCONF", Disk, 74), ("READONLY", Denied, 77), ("NOPERM", Denied, 77), ("NOAUTH", Denied, 77),
+    ("OOM", Disk, 74), ("maxmemory", Disk, 74), ("MISCONF", Disk, 74), ("READONLY", Denied, 77), ("NOPERM", Denied, 77), ("NOAUTH", Denied, 77),
     ("WRONGPASS", Denied, 77), ("read only", Denied, 77), ("LOADING", Unreachable, 69), ("NOREPLICAS", Disk, 74),
 )
 
@@ -459,12 +461,13 @@ def _main(words: list[str]) -> int:
         return 0
     queue = queues[0]
     if action == "create":
-        queue.create(number("b", given.get("b", "0")))
+        queue.create(number("b", given.get("b", "0"), most=999999999999))
     elif action == "put":
         queue.put(standard_input(), wait)
     elif action == "get":
         with queue.hold(wait) as message:
-            out(message.body)
+            # A large message takes long if its reader is slow: we are alive
+            out(message.body, message.keep, lease / 3)
     elif action == "close":
         queue.close(wait)
     elif action == "delete":

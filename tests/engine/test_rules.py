@@ -1253,6 +1253,11 @@ def test_a_push_to_a_queue_that_was_closed_whose_slip_stays(flatq):
     assert flatq("push", "q", input=b"m", env=env).status == 74
 
 
+def test_a_new_queue_whose_mkdir_is_killed(flatq):
+    """Nobody has dropped it: so it is the disk's failure, not that the queue is gone."""
+    assert flatq("push", "q", input=b"m", env=stub(flatq, "mkdir", 'case $* in */q/*) kill -9 $$ ;; esac\nexec "$real" "$@"')).status == 74
+
+
 def test_a_push_whose_drop_ends_before_it_looks(flatq):
     """A drop has removed wal/ when a slip is to be created, and has put it back, and ended, when the push looks for the drop."""
     flatq("push", "q", input=b"m", check=0)

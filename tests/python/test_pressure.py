@@ -569,6 +569,29 @@ def test_a_message_that_is_not_written_out_stays(flatq, q):
     assert q.get(0) == ANY
 
 
+def test_a_slow_reader_keeps_the_role(flatq, q, redis):
+    """The lease is renewed while the message is written; a second client does not get it."""
+    q.create()
+    body = b"m" * 1_000_000  # more than a pipe holds
+    q.put(body)
+    process = flatq.start("pressure", "get", "-t", "3", "q", stdin=subprocess.DEVNULL)
+    lease = wait_for(lambda: redis.get("__pressure__:q:consumer_lease"), "it has the role")
+    for _ in range(4):  # more than a lease
+        lease = wait_for(lambda: (now := redis.get("__pressure__:q:consumer_lease")) != lease and now, "it keeps the role")
+        refused(run(flatq, "get", "-w", "0", "q"), 73, "pressure")
+    assert process.communicate(timeout=100) == (body, b"") and process.returncode == 0 and q.length() == 0
+
+
+@pytest.mark.parametrize("action, closed", [("get", ">&-"), ("put", "<&-"), ("length", ">&-")])
+def test_a_closed_stream(flatq, q, redis, action, closed):
+    q.create()
+    q.put(ANY)
+    script = f'exec "$0" "$@" {closed}'
+    done = subprocess.run(["sh", "-c", script, *flatq.command("pressure", action, "q")], env=flatq.env, capture_output=True, timeout=100)
+    assert (done.returncode, done.stdout) == (74, b"") and b"is closed" in done.stderr and done.stderr.count(b"\n") == 1, done
+    assert q.get(0) == ANY and q.length() == 0
+
+
 def test_held(q, redis):
     q.create()
     q.put(b"1")
@@ -633,6 +656,23 @@ def test_no_module(flatq, tmp_path):
     (tmp_path / "redis.py").write_text("raise ImportError")
     done = refused(run(flatq, "length", "q", env={"PYTHONPATH": str(tmp_path)}), 69, "pressure", text=b"pip install redis")
     assert b"apt install python3-redis" in done.err
+
+
+def test_a_name_that_is_another_queues_key(flatq, q, redis):
+    for suffix in pressure.SUFFIXES[1:]:
+        refused(run(flatq, "create", f"a{suffix}"), 65, "pressure", text=b"another queue")
+    assert keys(redis) == set()
+
+
+def test_a_server_without_memory(flatq, q, redis):
+    q.create()
+    q.put(b"m")
+    redis.config_set("maxmemory", 1)
+    try:
+        refused(run(flatq, "get", "q"), 74, "pressure", text=b"maxmemory")
+    finally:
+        redis.config_set("maxmemory", 0)
+    assert q.get(0) == b"m"
 
 
 def test_refusals(q, redis):
