@@ -13,7 +13,6 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import termios
 import threading
 import time
@@ -22,17 +21,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from conftest import ROOT, chance, everything, listening, need, share, wait_for
+from conftest import everything, listening, need, share, wait_for
 from engine import end_launches, on_terminal, pop, push, refused
+from moving import ANY, Stopping, filled, killed, moments, move, once, short_leases  # noqa: F401
 from servers import Beanstalkd, Redis, free, here_too, module
 
 from flatq import Busy, Denied, Disk, Empty, Full, Internal, Invalid, NotYours, Queue, Unreachable, pressure
-import flatq.shovel as flatq_shovel
-from flatq.shovel import Shovel, door as flatq_door, ends, line, redis as flatq_redis, source, stalk, target, tube as flatq_tube
+from flatq.shovel import Shovel, door as flatq_door, line, source, stalk, target
 from flatq.shovel.ends import PASSING, Note, Parcel, Source, Taken, Target, TooLarge, way
 from flatq.shovel.local import Local
-
-ANY = bytes(range(256)) * 40 + b"\r\n.\r\n"
 
 
 @pytest.fixture
@@ -82,17 +79,6 @@ class Door:
 @pytest.fixture
 def door(flatq, tmp_path):
     return Door(flatq, str(tmp_path / "far"))
-
-
-def filled(flatq, count, queue="here"):
-    bodies = [b"%d" % number for number in range(count)]
-    flatq("push", "-0", queue, input=b"".join(body + b"\0" for body in bodies), check=0)
-    return bodies
-
-
-def move(*places, **more):
-    there = target(places[1])
-    return Shovel(source(places[0], there.name), there, once=True, **more).run()
 
 
 # ---- each kind of end
@@ -577,77 +563,6 @@ def test_no_progress_where_there_is_no_terminal(flatq):
 # ---- killed
 
 
-def once(found):
-    """The first of each, in order."""
-    return list(dict.fromkeys(found))
-
-
-#: a shovel that stops at each of these moments until it is told to go on: a call or a return of its own functions, or of those that they call
-STOPPING = """
-import os, sys
-from flatq import shovel
-from flatq.shovel import __main__ as main, door, ends, redis, tube
-moments, package, now = {int(word) for word in sys.argv[1].split(",") if word}, os.path.dirname(os.path.dirname(shovel.__file__)), 0
-def look(frame, event, arg):
-    global now
-    if frame.f_code.co_filename.startswith(package):
-        now += 1
-        if now in moments:
-            os.write(1, b"%d\\n" % now)
-            os.read(0, 1)
-run = shovel.Shovel.run
-def watched(self):
-    sys.setprofile(look)
-    return run(self)
-shovel.Shovel.run = watched
-for module in (ends, door, redis, tube, shovel):
-    module.LEASE = int(sys.argv[2])
-sys.exit(main.command("shovel", sys.argv[3:]))
-"""
-#: the number of moments of the start and of 2 to 10 messages
-MOMENTS = 1500
-LEASE = 2
-
-
-class Stopping:
-    """`flatq shovel` with these words, in a process that can be killed at each of the moments."""
-
-    def __init__(self, flatq, moments, *words):
-        self.flatq = flatq
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", STOPPING, ",".join(map(str, moments)), str(LEASE), *words], env=flatq.environment({"PYTHONPATH": str(ROOT / "python")}),
-            cwd=flatq.home, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        flatq.started.append(self.process)
-
-    def stops(self):
-        """Whether it has come to the next moment; False if it has ended with 0."""
-        if self.process.stdout.readline():
-            return True
-        assert self.process.wait(60) == 0
-        return False
-
-    def go_on(self):
-        self.process.stdin.write(b".")
-        self.process.stdin.flush()
-
-    def kill(self):
-        self.flatq.end(self.process)
-
-
-@pytest.fixture
-def moments(request, monkeypatch):
-    """moments(COUNT) chooses so many. Moves of the test's own process have short leases, too."""
-    for having in (ends, flatq_door, flatq_redis, flatq_tube, flatq_shovel):
-        monkeypatch.setattr(having, "LEASE", LEASE)
-    by_seed = chance(request.node.nodeid)
-
-    def choose(count):
-        return by_seed.sample(range(1, count * MOMENTS), count)
-
-    choose.shuffled = lambda *items: by_seed.sample(items, len(items))
-    return choose
-
-
 @pytest.mark.parametrize("kind", share("end killed", ["door", "tube", "redis"], 1))
 def test_the_other_end_is_killed_again_and_again(flatq, request, kind, moments):
     """Messages move to the server and back. All arrive in order, and in a queue of flatq's once."""
@@ -740,11 +655,6 @@ def test_the_lock_of_one_that_was_just_killed(tmp_path):
     end.start()
     Note("way", "a place", str(tmp_path)).close()
     end.join()
-
-
-def killed(source):
-    """Leave a source as this process leaves it when it is killed."""
-    source.note.close()
 
 
 def test_what_a_killed_one_held_behind_a_door_comes_first(flatq, door):
