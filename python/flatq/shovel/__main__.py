@@ -24,7 +24,9 @@ def command(verb: str, words: list[str], places: Callable[[list[str]], tuple[str
         count = number("n", given["n"], 1) if "n" in given else None
         patience = number("w", given["w"]) if "w" in given else None
         there = target(other)
-        return _run(verb, Shovel(source(one, other), there, once="1" in given, count=count, patience=patience))
+        # Where the password changes, the way stays the same
+        towards = there.name if "@" in other else other
+        return _run(verb, Shovel(source(one, towards), there, once="1" in given, count=count, patience=patience))
     except Error as error:
         return fail(verb, error)
 
