@@ -59,10 +59,13 @@ class Server:
         place.mkdir()
         self.start()
 
+    def environment(self):
+        return None
+
     def start(self):
         self.process = subprocess.Popen(
-            self.command(), cwd=self.place, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_for(lambda: self.ready() or self.process.poll() is not None, "the server answers")
+            self.command(), env=self.environment(), cwd=self.place, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for(lambda: self.ready() or self.process.poll() is not None, "the server answers", 200)
         assert self.process.poll() is None, "the server has ended"
 
     def ready(self):
@@ -109,3 +112,57 @@ class Beanstalkd(Server):
 
     def command(self):
         return [need("beanstalkd"), "-l", "127.0.0.1", "-p", str(self.port), "-b", str(self.place), "-f0"]
+
+
+class Epmd(Server):
+    """Erlang's register of nodes."""
+
+    def command(self):
+        return [need("epmd"), "-address", "127.0.0.1", "-port", str(self.port)]
+
+
+class Rabbit(Server):
+    """A RabbitMQ with files, a cookie and a register of its own. `place` is below a directory that exists."""
+
+    def __init__(self, place):
+        self.program = os.path.join(os.path.dirname(os.path.realpath(need("rabbitmq-server", "epmd"))), "rabbitmq-server")
+        self.nodes, self.between = Epmd(place.with_name(place.name + "-nodes")), free()
+        try:
+            super().__init__(place)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def command(self):
+        """What Debian's program runs as the user rabbitmq. It becomes the server, which no shell waits for."""
+        (self.place / "rabbitmq.conf").write_text("max_message_size = 1000000\ndisk_free_limit.absolute = 1MB\n")
+        return [self.program]
+
+    def environment(self):
+        one_core = "+S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none -kernel inet_dist_use_interface {127,0,0,1}"
+        return {
+            "PATH": os.environ["PATH"], "HOME": str(self.place), "RUNNING_UNDER_SYSTEMD": "true",
+            "ERL_EPMD_ADDRESS": "127.0.0.1", "ERL_EPMD_PORT": str(self.nodes.port), "RABBITMQ_NODENAME": "flatq@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1", "RABBITMQ_NODE_PORT": str(self.port), "RABBITMQ_DIST_PORT": str(self.between),
+            "RABBITMQ_MNESIA_BASE": str(self.place / "mnesia"), "RABBITMQ_LOG_BASE": str(self.place / "log"), "RABBITMQ_PID_FILE": str(self.place / "pid"),
+            "RABBITMQ_CONF_ENV_FILE": str(self.place / "none"), "RABBITMQ_CONFIG_FILE": str(self.place / "rabbitmq.conf"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.place / "plugins"), "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": one_core,
+        }
+
+    def ready(self):
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
+                connection.sendall(b"AMQP\0\0\x09\x01")
+                return connection.recv(1) == b"\1"
+        except OSError:
+            return False
+
+    def control(self, *words):
+        """rabbitmqctl."""
+        program = os.path.join(os.path.dirname(self.program), "rabbitmqctl")
+        subprocess.run([program, *words], env=self.environment(), cwd=self.place, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=200)
+
+    def __exit__(self, *error):
+        if self.process:
+            super().__exit__()
+        self.nodes.__exit__()

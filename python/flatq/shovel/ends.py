@@ -1,7 +1,8 @@
 """The ends of a shovel: a message on its way, the places that it comes from, and those that it goes to.
 
 A place is a queue's name (local.py); HOST:PORT/NAME, behind a line door, or ssh://[USER@]HOST[:PORT]/NAME
-(door.py, ssh.py); beanstalk://HOST:PORT/TUBE (tube.py); pressure+redis://HOST:PORT/DB/NAME (redis.py); or mqueue:///NAME (flatq/mqueue.py)."""
+(door.py, ssh.py); beanstalk://HOST:PORT/TUBE (tube.py); amqp://HOST:PORT/VHOST/QUEUE (amqp.py);
+pressure+redis://HOST:PORT/DB/NAME (redis.py); or mqueue:///NAME (flatq/mqueue.py)."""
 
 from __future__ import annotations
 
@@ -223,6 +224,10 @@ def _ends(place: str) -> tuple[Callable[[str, str], Source], Callable[[str], Tar
         from .tube import Tube, TubeSource
 
         return TubeSource, Tube
+    if kind in ("amqp", "amqps"):
+        from .amqp import Amqp, AmqpSource
+
+        return AmqpSource, Amqp
     if kind == "mqueue":
         from ..mqueue import Kernel
 
@@ -232,7 +237,7 @@ def _ends(place: str) -> tuple[Callable[[str, str], Source], Callable[[str], Tar
 
         return PressureSource, Pressure
     if "://" in place and kind != "ssh":
-        raise Invalid(f"'{place}': QUEUE, HOST:PORT/QUEUE, ssh://HOST/QUEUE, beanstalk://HOST:PORT/TUBE, pressure+redis://HOST:PORT/DB/QUEUE or mqueue:///NAME", 65)
+        raise Invalid(f"'{place}': QUEUE, HOST:PORT/QUEUE, or ssh, beanstalk, amqp, pressure+redis or mqueue with ://: see flatq shovel -h", 65)
     if ":" in place:
         from .door import Door, DoorSource
 
