@@ -51,6 +51,8 @@ venv:
 test test-all:
 	@PYTHON='$(PYTHON)' tests/bin/need $@
 	@$(MAKE) -s venv
+	@[ $@ = test ] || cmp -s tests/requirements-all.txt .venv/made-all || { \
+	  $(VENV) -m pip install -q --disable-pip-version-check -r tests/requirements-all.txt && cp tests/requirements-all.txt .venv/made-all; }
 	@FLATQ_SEED='$(SEED)'; [ -n "$$FLATQ_SEED" ] && export FLATQ_SEED || unset FLATQ_SEED; exec tests/bin/run $(if $(filter test-all,$@),--all) $(TESTS)
 
 lint:

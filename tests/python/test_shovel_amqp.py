@@ -124,7 +124,7 @@ def test_places():
     assert client.parameters.ssl_options and amqp.Client("amqp://h/q").parameters.virtual_host == "/"
 
 
-@pytest.mark.parametrize("place, missing", [("amqp://h/q", "pika")])
+@pytest.mark.parametrize("place, missing", [("amqp://h/q", "pika"), ("sqs://q", "boto3")])
 def test_without_its_library(flatq, place, missing, tmp_path):
     """One line says what to install, and nothing is taken."""
     (tmp_path / f"{missing}.py").write_text("raise ImportError")

@@ -8,7 +8,7 @@ import pytest
 from conftest import ROOT, chance
 
 import flatq.shovel
-from flatq.shovel import Shovel, amqp, door, ends, redis, source, target, tube
+from flatq.shovel import Shovel, amqp, door, ends, redis, source, sqs, target, tube
 
 ANY = bytes(range(256)) * 40 + b"\r\n.\r\n"
 
@@ -40,7 +40,7 @@ STOPPING = """
 import os, sys
 from collections import Counter
 from flatq import shovel
-from flatq.shovel import __main__ as main, amqp, door, ends, redis, tube
+from flatq.shovel import __main__ as main, amqp, door, ends, redis, sqs, tube
 moments, package, now, seen = set(sys.argv[1].split(",")), os.path.dirname(os.path.dirname(shovel.__file__)), 0, Counter()
 def look(frame, event, arg):
     global now
@@ -56,7 +56,7 @@ def watched(self):
     sys.setprofile(look)
     return run(self)
 shovel.Shovel.run = watched
-for module in (amqp, door, ends, redis, shovel, tube):
+for module in (amqp, door, ends, redis, shovel, sqs, tube):
     module.LEASE = int(sys.argv[2])
 sys.exit(main.command("shovel", sys.argv[3:]))
 """
@@ -93,7 +93,7 @@ class Stopping:
 @pytest.fixture
 def short_leases(monkeypatch):
     """Moves of the test's own process have short leases, too."""
-    for having in (amqp, door, ends, flatq.shovel, redis, tube):
+    for having in (amqp, door, ends, flatq.shovel, redis, sqs, tube):
         monkeypatch.setattr(having, "LEASE", LEASE)
 
 

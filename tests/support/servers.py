@@ -166,3 +166,10 @@ class Rabbit(Server):
         if self.process:
             super().__exit__()
         self.nodes.__exit__()
+
+
+class Moto(Server):
+    """Moto's SQS. Its messages end with it."""
+
+    def command(self):
+        return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]

@@ -1,7 +1,7 @@
 """The ends of a shovel: a message on its way, the places that it comes from, and those that it goes to.
 
 A place is a queue's name (local.py); HOST:PORT/NAME, behind a line door, or ssh://[USER@]HOST[:PORT]/NAME
-(door.py, ssh.py); beanstalk://HOST:PORT/TUBE (tube.py); amqp://HOST:PORT/VHOST/QUEUE (amqp.py);
+(door.py, ssh.py); beanstalk://HOST:PORT/TUBE (tube.py); amqp://HOST:PORT/VHOST/QUEUE (amqp.py); sqs://QUEUE (sqs.py);
 pressure+redis://HOST:PORT/DB/NAME (redis.py); or mqueue:///NAME (flatq/mqueue.py)."""
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Note:
                 self.file.close()
                 raise Taken(f"{place}: another shovel moves it to the same place", 75)
             time.sleep(0.05)
-        self.text = self.file.read(1000).partition(b"\n")[0]
+        self.text = self.file.read(2000).partition(b"\n")[0]
 
     def _locked(self) -> bool:
         try:
@@ -228,6 +228,10 @@ def _ends(place: str) -> tuple[Callable[[str, str], Source], Callable[[str], Tar
         from .amqp import Amqp, AmqpSource
 
         return AmqpSource, Amqp
+    if kind == "sqs":
+        from .sqs import Sqs, SqsSource
+
+        return SqsSource, Sqs
     if kind == "mqueue":
         from ..mqueue import Kernel
 
@@ -237,7 +241,7 @@ def _ends(place: str) -> tuple[Callable[[str, str], Source], Callable[[str], Tar
 
         return PressureSource, Pressure
     if "://" in place and kind != "ssh":
-        raise Invalid(f"'{place}': QUEUE, HOST:PORT/QUEUE, or ssh, beanstalk, amqp, pressure+redis or mqueue with ://: see flatq shovel -h", 65)
+        raise Invalid(f"'{place}': QUEUE, HOST:PORT/QUEUE, or ssh, beanstalk, amqp, sqs, pressure+redis or mqueue with ://: see flatq shovel -h", 65)
     if ":" in place:
         from .door import Door, DoorSource
 

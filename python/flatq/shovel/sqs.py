@@ -1,0 +1,211 @@
+"""A queue of Amazon's SQS, or of a server with its protocol, as an end of a shovel, by boto3.
+
+The endpoint, the region and the credentials are those that boto3 finds: AWS_ENDPOINT_URL, AWS_DEFAULT_REGION, AWS_PROFILE and others."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import re
+from typing import Any
+
+from ..command import needs
+from ..errors import Busy, Denied, Empty, Error, Invalid, Missing, NotYours, Unreachable, printable
+from .ends import LEASE, Doubt, Note, Parcel, Source, Target, TooLarge, key_of, way
+
+#: The attribute of a message whose text is base64 of its body: SQS takes no other bytes than this text. A carriage return is text as well, but
+#: not every client keeps one. A text is never empty
+MARK, VALUE = "flatq-encoding", "base64"
+TEXT = re.compile("[\t\n -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]+")
+
+
+def encode(body: bytes) -> tuple[str, bool]:
+    """The text for a body, and whether that is base64."""
+    with contextlib.suppress(UnicodeDecodeError):
+        if TEXT.fullmatch(text := body.decode()):
+            return text, False
+    return base64.b64encode(body).decode() or "\n", True
+
+
+def decode(message: dict[str, Any]) -> bytes:
+    """The body of a message that boto3 received."""
+    text: str = message["Body"]
+    marked = message.get("MessageAttributes", {}).get(MARK, {}).get("StringValue") == VALUE
+    return base64.b64decode(text) if marked else text.encode()
+
+
+class Client:
+    """The queue at sqs://QUEUE. Raises Unreachable, 68 if nothing was asked; Missing, Denied, Busy, Invalid."""
+
+    def __init__(self, url: str) -> None:
+        self.name, self.queue = url, url.partition("://")[2]
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo", self.queue):
+            raise Invalid(f"'{url}': sqs://QUEUE", 65)
+        try:
+            import boto3  # type: ignore[import-untyped,import-not-found,unused-ignore]
+            import botocore.config  # type: ignore[import-untyped,import-not-found,unused-ignore]
+            import botocore.exceptions  # type: ignore[import-untyped,import-not-found,unused-ignore]
+            import botocore.parsers  # type: ignore[import-untyped,import-not-found,unused-ignore]
+        except ImportError:
+            raise needs("shovel", "boto3", "boto3", "python3-boto3", "sqs") from None
+        self.boto3, self.errors = boto3, botocore.exceptions
+        #: An answer that ends in the middle
+        self.cut = (botocore.exceptions.HTTPClientError, botocore.exceptions.IncompleteReadError, botocore.parsers.ResponseParserError)
+        # The shovel tries again by itself, and must know of each try whether it was asked
+        self.config = botocore.config.Config(connect_timeout=5, read_timeout=30, retries={"total_max_attempts": 1})
+        self.client: Any = None
+        self.url = ""
+        self.whole = True
+
+    def ask(self, method: str, **words: Any) -> dict[str, Any]:
+        """The answer to a request about the queue."""
+        if not self.url:
+            self.url = self._called("get_queue_url", QueueName=self.queue)["QueueUrl"]
+        return self._called(method, QueueUrl=self.url, **words)
+
+    def _called(self, method: str, **words: Any) -> dict[str, Any]:
+        self.whole = True
+        try:
+            if self.client is None:
+                self.client = self.boto3.client("sqs", config=self.config)
+                self.client.meta.events.register("response-received.sqs", self._came)
+            answer: dict[str, Any] = getattr(self.client, method)(**words)
+        except (self.errors.BotoCoreError, self.errors.ClientError, ValueError, *self.cut) as error:
+            raise self._error(error) from None
+        if not self.whole:
+            raise Unreachable(f"{self.name}: no whole answer", 69)
+        return answer
+
+    def _came(self, response_dict: Any, **more: Any) -> None:
+        """botocore takes an answer that was cut off for one that says nothing: that a queue is empty."""
+        if response_dict:
+            head = response_dict["headers"]
+            self.whole = "transfer-encoding" in head or head.get("content-length") == str(len(response_dict["body"]))
+
+    def _error(self, error: Any) -> Error:
+        errors, text = self.errors, f"{self.name}: " + printable(str(error).encode())
+        if isinstance(error, errors.ClientError) and self.whole:
+            code, said = error.response["Error"].get("Code", ""), error.response["Error"].get("Message", "")
+            status, text = error.response["ResponseMetadata"].get("HTTPStatusCode", 0), f"{self.name}: {code}: " + printable(said.encode())
+            if re.search("NonExistentQueue|QueueDoesNotExist", code):
+                return Missing(f"{self.name}: no such queue", 66)
+            if re.search("Throttl|OverLimit|TooManyRequests", code):
+                return Busy(text, 75)
+            if re.search("ReceiptHandleIsInvalid|MessageNotInflight", code) or "receipt handle has expired" in said:
+                return NotYours(text, 66)
+            if "shorter than" in said:
+                return TooLarge(text, 65)
+            if status >= 500:
+                return Unreachable(text, 69)
+            return Denied(text, 77) if status in (401, 403) or re.search("Denied|Token|Signature|AccessKey", code) else Invalid(text, 65)
+        if isinstance(error, (errors.NoCredentialsError, errors.PartialCredentialsError, errors.CredentialRetrievalError)):
+            return Denied(text, 77)
+        if isinstance(error, (errors.EndpointConnectionError, errors.ConnectTimeoutError, errors.ProxyConnectionError, errors.SSLError)):
+            return Unreachable(text, 68)
+        if isinstance(error, self.cut) or not self.whole:
+            return Unreachable(text, 69)
+        # no region, no such profile, an endpoint that is no URL
+        return Invalid(text, 65)
+
+
+class Sqs(Target):
+    """A queue, to which messages go. In a FIFO queue they are one group, in which a key is refused again for five minutes."""
+
+    def __init__(self, url: str) -> None:
+        self.client, self.name = Client(url), url
+
+    def give(self, parcel: Parcel, wait: float) -> None:
+        text, marked = encode(parcel.body)
+        words: dict[str, Any] = {"MessageBody": text}
+        if marked:
+            words["MessageAttributes"] = {MARK: {"DataType": "String", "StringValue": VALUE}}
+        if self.name.endswith(".fifo"):
+            # as a key, at most 128 characters, and no blanks
+            words.update(MessageGroupId="flatq", MessageDeduplicationId=hashlib.sha256(parcel.key.encode()).hexdigest())
+        self.client.ask("send_message", **words)
+
+
+class _Received(Parcel):
+    def __init__(self, source: SqsSource, message: dict[str, Any]) -> None:
+        # the queue, with its server, and the id
+        super().__init__(decode(message), key_of(source.client.url, message["MessageId"], body=message["Body"].encode()))
+        self.source, self.receipt = source, message["ReceiptHandle"]
+
+    def done(self) -> None:
+        self.source.write("given", self.receipt)
+        self.source.client.ask("delete_message", ReceiptHandle=self.receipt)
+
+    def keep(self) -> None:
+        self.source.client.ask("change_message_visibility", ReceiptHandle=self.receipt, VisibilityTimeout=LEASE)
+
+    def back(self) -> None:
+        self.source.client.ask("change_message_visibility", ReceiptHandle=self.receipt, VisibilityTimeout=0)
+        self.source.write("nothing")
+
+
+class SqsSource(Source):
+    """A message in hand is invisible to others for LEASE seconds. The note says how far it has come: `asked`, `held RECEIPT` or `given RECEIPT`. The
+    next start gives back what was held, and deletes what was given. If a message was asked for and no answer came, there is Doubt."""
+
+    def __init__(self, url: str, towards: str) -> None:
+        self.client, self.name, self.way = Client(url), url, way(url, towards)
+        self.note: Note | None = None
+        #: The note that a killed shovel has left
+        self.left: list[str] = []
+        self.doubt = Doubt(self.name)
+
+    def write(self, *words: str) -> None:
+        """In the note."""
+        assert self.note is not None
+        self.note.write(" ".join(words).encode())
+
+    def take(self, wait: float) -> Parcel:
+        if self.note is None:
+            self.note = Note(self.way, self.name)
+            self.left = self.note.text.decode().split(" ")
+            if self.left == ["asked"]:
+                self.doubt.arise()
+        if len(self.left) == 2:
+            self._go_on(*self.left)
+        self.left = []
+        if self.doubt:
+            if self.doubt.age() < LEASE and self._invisible():
+                self.doubt.wait()
+            self.doubt.end()
+        self.write("asked")
+        # until there is an answer
+        self.doubt.arise()
+        try:
+            # Without waiting, SQS asks only some of its servers
+            answer = self.client.ask("receive_message", WaitTimeSeconds=max(1, int(wait)), VisibilityTimeout=LEASE, MaxNumberOfMessages=1,
+                                     MessageAttributeNames=[MARK])
+        except Error as error:
+            if error.code != 69:
+                self.doubt.end()
+            raise
+        messages = answer.get("Messages", [])
+        if messages:
+            self.write("held", messages[0]["ReceiptHandle"])
+        self.doubt.end()
+        if not messages:
+            raise Empty("nothing there", 66)
+        return _Received(self, messages[0])
+
+    def _go_on(self, word: str, receipt: str) -> None:
+        # Where it is no longer ours, it is at its old place, or gone
+        with contextlib.suppress(NotYours, Invalid):
+            if word == "given":
+                self.client.ask("delete_message", ReceiptHandle=receipt)
+            else:
+                self.client.ask("change_message_visibility", ReceiptHandle=receipt, VisibilityTimeout=0)
+
+    def _invisible(self) -> int:
+        """How many messages others have, or one of us that was cut off."""
+        name = "ApproximateNumberOfMessagesNotVisible"
+        return int(self.client.ask("get_queue_attributes", AttributeNames=[name])["Attributes"][name])
+
+    def close(self) -> None:
+        note, self.note = self.note, None
+        if note:
+            note.last(b"nothing" if note.text == b"asked" and not self.doubt else None)
