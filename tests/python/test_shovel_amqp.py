@@ -81,6 +81,10 @@ class Far:
         with Client(self.url) as channel:
             return [(body, about) for _, about, body in iter(lambda: channel.basic_get(self.name, auto_ack=True), (None, None, None))]
 
+    def ready(self):
+        with Client(self.url) as channel:
+            return channel.queue_declare(self.name, passive=True).method.message_count
+
     def bodies(self):
         return [body for body, _ in self.drain()]
 
@@ -198,6 +202,7 @@ def test_too_large_for_another_end(flatq, far):
     far.put(b"0", b"1")
     with pytest.raises(Invalid, match="still there"):
         Shovel(source(far.url, "small"), Small(), once=True).run()
+    wait_for(lambda: far.ready() == 2, "it is back")
     assert far.bodies() == [b"0", b"1"]
 
 

@@ -39,7 +39,9 @@ class Client:
     """One connection with one channel to the queue at amqp[s]://[USER:PASSWORD@]HOST[:PORT]/[VHOST/]QUEUE[?PIKA'S-OPTIONS]. All methods raise
     Unreachable if the connection ends, 68 if nothing was asked by then; Missing, Denied, Busy or TooLarge if the server ends it for that reason."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, tells: bool = True) -> None:
+        #: Whether it tells the server that it ends the connection
+        self.tells = tells
         parts = urllib.parse.urlsplit(url)
         host, (above, _, queue) = parts.netloc.rpartition("@")[2], parts.path.rpartition("/")
         self.place, self.queue = host + parts.path, urllib.parse.unquote(queue)
@@ -119,7 +121,7 @@ class Client:
             return
         # A signal may have interrupted pika anywhere
         with contextlib.suppress(Exception):
-            if connection.is_open:
+            if self.tells and connection.is_open:
                 self.failed = None
                 connection.close()
                 self.wait(2)
@@ -244,12 +246,13 @@ class _Delivered(Parcel):
 
 
 class AmqpSource(Source):
-    """We are a consumer who gets one message at a time. The server may notice the end of a connection after the first commands of the next one.
-    So after a connection that broke, ours or a killed shovel's, nothing is taken while the queue has a consumer, for at most LEASE seconds;
-    after that, it is another one. The note is `open` while there is a connection."""
+    """We are a consumer who gets one message at a time. The server may take a message back from a connection that has ended after the first commands
+    of the next one, even if it ended well. So after each connection, ours or another shovel's of this way, nothing is taken while the queue has
+    a consumer, for at most LEASE seconds; after that, it is another one. The note is `open` once there was a connection."""
 
     def __init__(self, url: str, towards: str) -> None:
-        self.client = Client(url)
+        # Told of the end, a quorum queue first forgets the consumer, and takes its message back when later ones may have been taken
+        self.client = Client(url, tells=False)
         self.name = self.client.name
         self.way = way(self.name, towards)
         self.note: Note | None = None
@@ -301,4 +304,4 @@ class AmqpSource(Source):
         self.client.close()
         note, self.note = self.note, None
         if note:
-            note.last(b"closed")
+            note.close()
