@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -278,8 +279,11 @@ def test_it_takes_nothing_for_some_time(flatq, server, far):
 
 @contextlib.contextmanager
 def stopped(server):
+    """Each of its threads stops a little later."""
     server.kill(signal.SIGSTOP)
+    tasks = Path(f"/proc/{server.process.pid}/task")
     try:
+        wait_for(lambda: all(re.search(r"\) T ", (task / "stat").read_text()) for task in tasks.iterdir()), "it stops")
         yield
     finally:
         server.process.send_signal(signal.SIGCONT)
