@@ -33,7 +33,7 @@ place_unread() {
     case "
 $captured" in
     *"
-$place_name="?*) why="$place_name has bytes that yash cannot read in this locale: set LC_ALL, or use another shell"; return 64 ;;
+$place_name="[[:print:]]*) why="$place_name has bytes that yash cannot read in this locale: set LC_ALL, or use another shell"; return 64 ;;
     esac
   done
 }
