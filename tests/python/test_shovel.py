@@ -783,7 +783,7 @@ def test_a_producer_that_was_killed_is_soon_forgotten(flatq, redis):
     process = flatq.start("shovel", "here", redis.url, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     with module("redis").Redis(port=redis.port) as client:
         lease = wait_for(lambda: client.get("__pressure__:q:producer_lease"), "it waits for room")
-        assert int(lease.split()[0]) / 1000 - client.time()[0] < 8
+        assert int(lease.split()[0]) / 1000 - client.time()[0] <= 2  # a second, and what the whole seconds of time() hide
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
 

@@ -36,8 +36,8 @@ class _Held(Parcel):
 class Pressure(Target):
     """A pressure queue, to which messages go. We are its producer only while `give` runs, so nobody waits long for a shovel that was killed."""
 
-    #: seconds: three times the time that a shovel waits for room at once, so that a wait is one command
-    PUT = 6
+    #: The lease in seconds: so long a shovel that is killed while it waits for room keeps other producers out
+    PUT = 1
 
     def __init__(self, url: str) -> None:
         self.queue, self.name = pressure.Queue.at(url, lease=self.PUT), re.sub(r"//[^/@]*@", "//", url)
