@@ -34,6 +34,8 @@ bulk_write() {
   bulk_mode=$1 bulk_raw=$bulk_stage/raw bulk_from=$bulk_stage/raw
   [ -z "${push_length:-}" ] || bulk_receive || return $?
   bulk_count_messages || return $?
+  # Where bytes were announced, perl has read something else
+  [ "$bulk_count" != 0 ] || [ "${push_length:-0}" = 0 ] || { why="queue '$queue': messages cannot be counted"; return 74; }
   [ -n "${push_length:-}" ] || door_whole '' || return $?
   [ "$bulk_count" != 0 ] || return 0
   # Count in ranges of a thousand ids, since mksh has 32-bit numbers
@@ -101,7 +103,7 @@ bulk_flats_make() {
   )
   bulk_code=$?
   [ $bulk_code -eq 0 ] || { bulk_failed $bulk_code; return $?; }
-  capture "$bulk_said" || return $?
+  capture "$bulk_said" || { why="queue '$queue': messages could not be stored"; return 74; }
   bulk_last=${captured%% *} bulk_size=${captured##* } bulk_bytes=${captured#* }
   bulk_bytes=${bulk_bytes% *}
   unpad "$bulk_last"
@@ -112,7 +114,7 @@ bulk_flats_make() {
 
 # bulk_failed CODE - set `why` for the exit code of push.pl or push.awk, and return what the verb returns
 bulk_failed() {
-  [ "$1" -eq 65 ] || { disk_failed "$bulk_stage"; return $?; }
+  [ "$1" -eq 65 ] && [ -n "${FLATQ_MOST_BYTES:-}" ] || { disk_failed "$bulk_stage"; return $?; }
   why="a message is over the limit of $FLATQ_MOST_BYTES: nothing is stored"
   return 65
 }

@@ -14,7 +14,7 @@ bulk_take() {
 bulk_choose() {
   bulk_doubts=
   # RACE: other processes take or move what was found: look again, but not for ever
-  while [ ${#bulk_doubts} -lt 50 ]; do
+  while [ ${#bulk_doubts} -lt 1000 ]; do
     bulk_doubts=1$bulk_doubts
     # Find the place of the first message, and the first message in all other places
     queue_scan

@@ -282,12 +282,13 @@ check_awk() {
     END { if (!how) print bads + 0, goods + 0, keys + 0 }'
 }
 
-# check_keys_compare - set `captured` to `remove KEY ID` for each key without its message, and `yes KEY ID` for each that is not confirmed, or is not
-# there though a message has it, since a power cut may keep a slip and lose its key. One pass over all names and lines, one over all keys
+# check_keys_compare - set `captured` to `remove KEY ID` for each key without its message, and `yes KEY ID` for each that is not confirmed. At a boot also
+# for each that a message has and that is not there, since a power cut may keep a slip and lose its key: only then no message moves or is settled
+# meanwhile. One pass over all names and lines, one over all keys
 check_keys_compare() {
   check_fix=$({
     {
-      cd "$q" && find delayed buried wal head out claimed ! -type d -name '*.k*' && find queue out claimed -type f -name "$flat_like.*.*.*" \
+      cd "$q" && find delayed buried wal head out claimed ! -type d -name '*.k*' ! -path '*[!!-~]*' && find queue out claimed -type f -name "$flat_like.*.*.*" \
         -exec awk -F '\t' '$1 ~ /\.k[0-9a-f]*\.[0-9-]*$/ { print $1 }' {} + && printf 'end\n'
     } 2>/dev/null 9>&-
     for check_path in "$q"/keys/*; do
@@ -296,18 +297,18 @@ check_keys_compare() {
       printf 'key %s %s %s\n' "${check_path##*/}" "${key_id:-0}" "${key_is:-no}"
     done
     printf 'end\n'
-  } | awk '
+  } | awk -v "boot=$check_boot" '
       $1 == "end" { ends++; next }
       $1 == "key" && NF == 4 { id[$2] = $3; is[$2] = $4; next }
-      { sub(/.*\//, "")
-        n = split($0, field, ".")
-        for (i = 2; i <= n; i++) if (field[i] ~ /^k/) { ours = i; break }
-        at = field[ours - 7]; sub(/^0+/, "", at)
-        there[field[ours] " " at] = 1
-        if (!(field[ours] in first) || at + 0 < first[field[ours]] + 0) first[field[ours]] = at }
+      { skip = /^buried\//; sub(/.*\//, "")
+        n = split($0, field, "."); key = field[9 + skip]; at = field[2 + skip]
+        if (n != 10 && n != 12 || length(at) != 12 || length(key) != 33 || key !~ /^k[0-9a-f]*$/) next
+        sub(/^0+/, "", at)
+        there[key " " at] = 1
+        if (!(key in first) || at + 0 < first[key] + 0) first[key] = at }
       END {
         if (ends != 2) exit 74
-        for (key in first) if (!((key " " id[key]) in there)) { print "yes", key, first[key]; is[key] = "yes"; id[key] = first[key] }
+        if (boot) for (key in first) if (!((key " " id[key]) in there)) { print "yes", key, first[key]; is[key] = "yes"; id[key] = first[key] }
         for (key in id) if (!((key " " id[key]) in there)) print "remove", key, id[key]; else if (is[key] != "yes") print "yes", key, id[key]
         print "end"
       }' 2>/dev/null) && capture "$check_fix" || { why="queue '$queue': keys cannot be checked"; return 74; }

@@ -4,7 +4,7 @@
 # code of sysexits and leaves one line of text in `why`; verbs pass both to die, doors write them to their client.
 
 # flatq and the line door run a verb in their own process, and the verb reads this file again: then all of it is there
-case ${shell_own:-} in "$$") return 0 ;; esac
+case ${shell_own:-} in "$$") ! command -v shell_reset >/dev/null 2>&1 || return 0 ;; esac
 
 needed=' '
 part=

@@ -15,13 +15,8 @@ sum_of() {
   esac
 }
 
-# key_hash KEY - set slip_key to the field for KEY: `k` and the first 32 digits of its SHA-1. A KEY that looks like a SHA-256, as the HTTP door makes one
-# of each message, is random enough as it is: take its own first 32 digits, which saves two processes
+# key_hash KEY - set slip_key to the field for KEY: `k` and the first 32 digits of its SHA-1
 key_hash() {
-  case ${#1}.$1 in
-  64.*[!0-9a-f]*) ;;
-  64.*) slip_key=k${1%????????????????????????????????}; return 0 ;;
-  esac
   sum_of sha1sum printf '%s' "$1" || return $?
   [ ${#sum} -eq 40 ] || { why='sha1sum prints no SHA-1'; return 70; }
   slip_key=k${sum%????????}

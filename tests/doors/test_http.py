@@ -1122,7 +1122,7 @@ def test_processes(flatq):
 
     with_key = ["base64", "base64", "dd", "flock", "md5sum", "sha1sum"]
     assert programs(request("POST", "/queue?group-id=g0&deduplication-id=k", b"y")) == with_key
-    assert programs(request("POST", "/queue?group-id=g0", b"z")) == ["base64", "base64", "base64", "dd", "flock", "md5sum", "sha256sum"]
+    assert programs(request("POST", "/queue?group-id=g0", b"z")) == sorted(with_key + ["base64", "sha256sum"])
     assert programs(request("GET", "/queue")) == ["base64", "find", "flock", "mv"], "the lock, and a proof: one in flight"
     assert programs(request("GET", "/queue?group-id=g0")) == [], "nothing is free"
     got = ask(flatq, "GET", "/queue")

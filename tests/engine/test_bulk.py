@@ -30,6 +30,21 @@ def test_lines(flatq):
     assert flatq("push", "-l", "q", input=b"", check=0).out == b""
 
 
+def test_a_perl_that_reads_nothing(flatq, stub):
+    """As where the shell's redirection has failed unseen. Bytes were announced, so there is a message."""
+    stub("perl", 'case $* in *count*) printf "0\\nend\\n"; exit ;; esac; exec "$REAL" "$@"')
+    done = flatq("push", "-l", "-n", "6", "q", input=b"a\nb\nc\n")
+    assert (done.status, done.out) == (74, b"") and b"cannot be counted" in done.err
+
+
+def test_many_strange_files_are_passed_over(flatq, spool):
+    flatq("push", "-l", "q", input=b"m\n" * 600, check=0)
+    block, = (spool / "q/queue").iterdir()
+    for number in range(60):
+        (block / f"0000000000.strange{number}").touch()
+    assert flatq("drain", "q", check=0).out == b"m\n" * 600
+
+
 @pytest.mark.shells
 def test_any_bytes_by_nul(flatq):
     sent = messages(1200)

@@ -156,6 +156,16 @@ def test_inherited_functions_decide_nothing(flatq, tmp_path):
 
 
 @pytest.mark.shells
+def test_a_caller_that_has_become_the_verb(shell, flatq):
+    """Its process has the number that a variable of its names."""
+    for name in ("push", "flatq"):
+        words = [*flatq.command(name)[1:], *(["push"] if name == "flatq" else []), "q"]
+        script = 'export shell_own=$$ needed=" " part=engine/common; exec "$0" "$@"'
+        done = subprocess.run([flatq.shell, "-c", script, flatq.shell, *words], env=flatq.env, input=b"m", capture_output=True)
+        assert (done.returncode, done.stderr) == (0, b""), done
+
+
+@pytest.mark.shells
 @pytest.mark.parametrize("variable", ["FLATQ_DIR", "XDG_STATE_HOME"])
 def test_a_place_with_bytes_that_are_no_characters(shell, flatq, tmp_path, variable):
     """yash ignores such a variable; the message would be acknowledged, and lie elsewhere."""

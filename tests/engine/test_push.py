@@ -194,6 +194,12 @@ def test_key_of_a_delayed_push(shell, flatq):
     assert push(flatq, b"two", "-k", "a key with = and ") > number
 
 
+def test_keys_that_begin_alike_are_different(flatq):
+    """Also those that look like a SHA-256."""
+    for number in (1, 2):
+        assert flatq("push", "-k", f"{number:064}", "q", input=b"m", check=0).out == b"%d\n" % number
+
+
 def test_key_is_free_again(shell, flatq):
     ids = [push(flatq, b"1", "-k", "key")]
     pop(flatq)

@@ -522,10 +522,6 @@ def test_a_hash_of_nothing_is_no_key(shell, flatq):
     script = 'set -u; . "$lib/engine/common.sh"; shell_reset; need engine/slip engine/spool engine/key; key_hash key && printf "%s\\n" "$slip_key"; key_hash key'
     said = subprocess.run([flatq.shell, "-c", script], env=flatq.environment({"lib": str(LIB)}), stdout=subprocess.PIPE).stdout
     assert said == b"k" + hashlib.sha1(b"key").hexdigest()[:32].encode() + b"\n"
-    # a SHA-256 is random enough as it is; a text that is not quite one is hashed
-    for key in "0a" * 32, "0A" * 32, "0a" * 31 + "0.", "0a" * 33:
-        said = subprocess.run([flatq.shell, "-c", script.replace("hash key", "hash " + key)], env=flatq.environment({"lib": str(LIB)}), stdout=subprocess.PIPE).stdout
-        assert said == b"k" + (key if key == "0a" * 32 else hashlib.sha1(key.encode()).hexdigest())[:32].encode() + b"\n"
     script = script.replace("key_hash key && ", "printf() { return 1; }; key_hash key; exit; ")
     assert subprocess.run([flatq.shell, "-c", script], env=flatq.environment({"lib": str(LIB)})).returncode == 74
 
