@@ -13,11 +13,19 @@ HERE = Path(__file__).resolve().parent
 LEFT_OUT = (HERE / "flatq/crashlab", HERE / "flatq/pipeline/trials.py")
 
 
+def _bare(text, header):
+    """Shell, awk or perl without its comments, which each verb would read again; but with its header if that is what -h prints."""
+    kept = re.match(rb"(#.*\n)*", text)[0] if header else b""
+    return kept + re.sub(rb"(?m)^[ \t]*#.*\n", b"", text[len(kept):])
+
+
 def _copy(source, target):
-    """A file that its owner can write, executable where the original is: modes of the tree do not matter. Without the comments of the shell's
-    parts, which each verb would read again (the verbs' own are what -h prints)."""
+    """A file that its owner can write, executable where the original is: modes of the tree do not matter."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(re.sub(rb"(?m)^[ \t]*#.*\n", b"", source.read_bytes()) if source.suffix == ".sh" else source.read_bytes())
+    text = source.read_bytes()
+    if source.suffix in (".sh", ".awk", ".pl") or text.startswith(b"#!/bin/sh\n"):
+        text = _bare(text, text.startswith(b"#!"))
+    target.write_bytes(text)
     target.chmod(0o755 if source.stat().st_mode & 0o100 else 0o644)
 
 
@@ -34,7 +42,8 @@ def _staged():
             _copy(HERE.parent / "launch", stage / "flatq/sh/launch")
             lib = HERE.parent / "lib"
             for path in lib.rglob("*"):
-                if path.is_file() and path.suffix != ".md":
+                # What only `make install` uses stays behind
+                if path.is_file() and path.suffix != ".md" and path.parent.name not in ("completion", "systemd"):
                     _copy(path, stage / "flatq/sh" / path.relative_to(lib))
             _copy(HERE.parent / "LICENSE", stage / "LICENSE")
         (stage / "MANIFEST.in").write_text("include build_backend.py\n")

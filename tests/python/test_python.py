@@ -942,14 +942,18 @@ def test_wheel(tree):
     assert len(functions[1]) > 100_000 and re.sub(r"(?m)^\s*#.*\n", "", functions[0]) == functions[1]
     assert any(name.endswith("py.typed") for name in names) and any(name.endswith("pipeline/campaign.py") for name in names)
     # the laboratory needs the source tree
-    assert not [name for name in names if "crashlab" in name or name.endswith("trials.py")] and wheel.stat().st_size < 320 * 1024
-    shell = {str(path.relative_to(LIB)): path.stat().st_mode for path in LIB.rglob("*") if path.is_file() and path.suffix != ".md"}
+    assert not [name for name in names if "crashlab" in name or name.endswith("trials.py")] and wheel.stat().st_size < 300 * 1024
+    shell = {str(path.relative_to(LIB)): path.stat().st_mode for path in LIB.rglob("*")
+             if path.is_file() and path.suffix != ".md" and path.parent.name not in ("completion", "systemd")}
     shell["launch"] = (ROOT / "launch").stat().st_mode
     assert modes.keys() == shell.keys() and all(modes[name] & stat.S_IXUSR == shell[name] & stat.S_IXUSR for name in shell)
     assert f"Version: {package.__version__}\n" in metadata and 'Requires-Dist: pyspark>=4.2; extra == "spark"' in metadata
 
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", out / "fresh"], check=True)
     pip("--python", out / "fresh/bin/python", "install", "--no-index", "--no-deps", wheel, env=environment)
+    for verb in ("push", "work", "http"):
+        helps = [subprocess.run(["sh", top / verb, "-h"], env=environment, capture_output=True).stdout for top in (LIB, out / "unpacked/flatq/sh")]
+        assert helps[0] == helps[1] and helps[0].startswith(verb.encode())
     for command in ([out / "fresh/bin/flatq"], [out / "fresh/bin/python", "-m", "flatq"]):
         for words, status, said in ((["push"], 0, None), (["pop"], 0, b"x"), (["pop"], 66, b"")):
             done = subprocess.run([*command, *words], env=environment, input=b"x", capture_output=True, timeout=100)
