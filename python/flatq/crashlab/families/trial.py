@@ -29,7 +29,7 @@ SECOND_VERBS: dict[str, Words] = {
 }
 
 #: Ways of counting (faults.counted) that count what changes nothing.
-WIDE = {"reads": gate.READS, "ends": gate.ENDS, "births": gate.BIRTHS}
+WIDE = {"reads": gate.READS, "ends": gate.ENDS, "forks": gate.FORKS, "execs": gate.EXECS}
 #: Exit codes that a verb may end with when a call of it has failed.
 CODES = (0, 65, 66, 69, 70, 74, 75, 77)
 #: Codes that make a statement about the queue. Every scenario succeeds undisturbed, so after a failed read they are wrong.
@@ -263,11 +263,8 @@ def manners(scenario: Scenario, trial: Trial, result: gate.Result) -> list[str]:
         untrue = UNTRUTHS.findall(FAILURES.split(result.stdout)[0])
         if len(untrue) > scenario.denies:
             wrong.append(f"said {untrue[-1]!r} of what it could not read")
-    # a shell that cannot start a process ends by itself, and says so in its own words ("no program" may strike a fork too, where two run side by side).
-    # The death of a process calls dash away from a fork that waits at the gate; what it says of that may go to /dev/null
-    unforked = trial.fault not in faults.READS and (b"Cannot fork" in result.stderr or trial.fault == "killed at its start" or any(
-        call.kind == "fork" and call.fate != "run" for call in result.calls))
-    if result.status > 0 and result.status not in (*CODES, *((2, 254) if unforked else ())):
+    # a shell that cannot start a process ends by itself, with a code of its own
+    if result.status > 0 and result.status not in (*CODES, *((2, 254) if trial.fault == "no process" else ())):
         wrong.append(f"exit {result.status}: {result.stderr[:200]!r}")
     if result.status >= 0 and not faults.kills(trial.fault) and trial.fault != "kill one":
         if len(result.stderr.splitlines()) > scenario.complaints and trial.fault not in faults.UNSEEN[len(faults.READS):]:

@@ -74,9 +74,9 @@ def kills(name: str) -> bool:
 def counted(name: str) -> str:
     """Which calls the points of this fault number: an error strikes a change below the root ("changes"); what fails on its way out strikes a
     write of the answer ("answer"); a kill or a short write can also strike a pipe between two processes of the verb ("all"). Of the families
-    `reads` and `ends`, only what they strike is counted ("reads", "ends", "births")."""
+    `reads` and `ends`, only what they strike is counted ("reads", "ends", "forks", "execs")."""
     if name in UNSEEN:
-        return "reads" if name in READS or name == "killed at a pipe" else "ends" if name in ENDS else "births"
+        return "reads" if name in READS or name == "killed at a pipe" else "ends" if name in ENDS else "forks" if name == "no process" else "execs"
     return "answer" if name in OUTPUT else "all" if name in KILLS or name in SHORT else "changes"
 
 

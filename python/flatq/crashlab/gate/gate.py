@@ -64,7 +64,8 @@ SPACE: frozenset[str] = frozenset({"open", "write", "mkdir", "mknod", "link", "s
 #: Kinds of call that change anything, which EROFS strikes.
 CHANGES: frozenset[str] = SPACE | {"rename", "unlink", "rmdir", "truncate", "chmod", "chown"}
 #: Calls that only look; that end a process; that begin one. Counted only if a run asks for them, and then instead of the changes.
-READS, ENDS, BIRTHS = frozenset({"look", "list", "read"}), frozenset({"exit"}), frozenset({"fork", "exec"})
+READS, ENDS = frozenset({"look", "list", "read"}), frozenset({"exit"})
+FORKS, EXECS = frozenset({"fork"}), frozenset({"exec"})
 #: What a verb decides by, outside the spool: the boot, the time, and which processes live.
 _PROC = re.compile(rb"/proc/(uptime|sys/kernel/random/boot_id|\d+/(stat|exe))")
 _PROCESS = re.compile(rb"^/proc/\d+/")
@@ -219,9 +220,9 @@ def _filter(kinds: frozenset[str] | None) -> bytes:
             (load, 0, 0, 0), (above, 0, 1, 0x40000000), (end, 0, 0, refuse | errnos.ENOSYS)]
     wanted = _CALLS
     if kinds is not None:
-        # The death of another child can call a fork away that waits here, and then it fails (see Limits). So for reads alone forks do not stop.
-        # Where forks do, all calls stop: then such a death comes more often at another call, which is made again
-        stop = kinds if kinds <= READS else READS | ENDS | BIRTHS
+        # The death of another child can call a fork away that waits here, and then it fails (see Limits). So forks stop only where they are counted.
+        # Where they do, all calls stop: then such a death comes more often at another call, which is made again
+        stop = READS | ENDS | FORKS | EXECS if kinds >= FORKS else kinds
         wanted = {number: row for number, row in {**_CALLS, **_rows(_WIDE)}.items() if row[1] in stop or row[1][0] == "E"}
     for number, (name, kind, where) in wanted.items():
         if name in ("open", "openat") and kinds is None:
@@ -668,7 +669,7 @@ def run(argv: Sequence[str], root: AnyPath, *, env: Mapping[str, str] | None = N
     to standard output too, and to pipes that stand in its place; without count_root those to the command's own standard output
     alone, the answer. each(call, stdout, stderr) is called before each counted call, which waits meanwhile:
     what lies below the root then is what a kill of the whole tree at that call leaves; the streams are what has come so far.
-    kinds: count only calls of these kinds, of READS, ENDS and BIRTHS, and no changes. Once a fault has struck, later calls pass uncounted,
+    kinds: count only calls of these kinds, of READS, ENDS, FORKS and EXECS, and no changes. Once a fault has struck, later calls pass uncounted,
     except with errno_from, which strikes them too.
     Raises OSError if the command or the gate cannot be started.
     """
