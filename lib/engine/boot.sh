@@ -1,6 +1,6 @@
 # engine/boot.sh - rare steps: the first use of a spool after a boot, the creation of a queue, the opening of a range of ids
 
-need engine/spool engine/sync
+need engine/spool engine/sync engine/sync-all
 
 # All places of a queue but wal/, which is created last (queue_make)
 queue_places='body fold queue unfold head out done delayed buried claimed keys wait room tmp'
@@ -203,6 +203,17 @@ ids_open_range() {
   fi
   mkdir "$FLATQ_DIR/.ids/$padded" 2>/dev/null && sync_paths "$FLATQ_DIR/.ids" && { true >"$FLATQ_DIR/.ids/$padded/open"; } 2>/dev/null ||
     disk_failed "$FLATQ_DIR/.ids" 'ids'
+}
+
+# ids_next_range - open the range after `range`, which is full
+ids_next_range() {
+  need engine/ids
+  lock_spool || return $?
+  # RACE: another push may have opened the next range while we waited
+  ids_full=$range
+  ids_last_range && { [ "$range" != "$ids_full" ] || ids_open_range; } || { ids_code=$?; unlock_spool; return $ids_code; }
+  unlock_spool
+  ids_opened=1
 }
 
 # ids_block COUNT - reserve COUNT times 1,000 ids, all later than those given before, and set ids_first to the first

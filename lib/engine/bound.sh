@@ -21,10 +21,10 @@ push_wait_room() {
     queue_conf || return $?
     [ "$queue_bound" = 0 ] || [ "$push_need" -le "$queue_bound" ] || { why="queue '$queue' has a bound below $push_need messages"; return 75; }
     # RACE: another process may have dropped the queue, and created it again, while we waited
-    [ -z "${push_body_file:-}" ] || [ -e "$push_body_file" ] || { need engine/push; push_body_there || return $?; }
+    [ -z "${push_body_file:-}" ] || [ -e "$push_body_file" ] || { need engine/withdraw; push_body_there || return $?; }
     queue_look || return $?
     case $queue_files in
-    *' closed '*) why="queue '$queue' is closed"; return 69 ;;
+    *"$q/closed "*) why="queue '$queue' is closed"; return 69 ;;
     esac
     if [ -n "$push_key" ]; then
       need engine/key

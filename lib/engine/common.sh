@@ -13,27 +13,14 @@ part=
 # all variables that are read with a default; if a verb reads another one before it is set, `set -u` ends it. Set FLATQ_VERB, the name at the
 # front of error lines, to that of the started file
 shell_forget() {
-  # bash takes functions from its environment. One named `ls` would run in the place of the program, so unset all. In POSIX mode, bash finds `unset`
-  # before a function of that name
+  # bash takes functions from its environment. One named `ls` would run in the place of the program, so unset all. In POSIX mode, bash finds `.`,
+  # `unset` and `exit` before a function of that name
   case ${BASH_VERSION:-} in
   ?*)
     POSIXLY_CORRECT=1
-    unset -f compgen declare
-    # First look whether there is any, which costs no process. A bash that was built without compgen pays for one
-    shell_code=0
-    # shellcheck disable=SC3044
-    compgen -A function -X shell_forget >/dev/null 2>&1 || shell_code=$?
-    case $shell_code in
-    1) ;;
-    *)
-      # shellcheck disable=SC3044 # it prints a line `declare -fx NAME` for each
-      for shell_word in $(declare -F 2>/dev/null); do
-        case $shell_word in
-        declare | -*) ;;
-        *) unset -f "$shell_word" ;;
-        esac
-      done ;;
-    esac ;;
+    # shellcheck source=lib/engine/bash.sh
+    . "$lib/engine/bash.sh"
+    case $part in engine/bash) shell_forget_functions ;; *) exit 74 ;; esac ;;
   esac
   unset FLATQ_DIRECT FLATQ_DOOR FLATQ_GUARD FLATQ_ONE OPTARG base64_wrap batch body_wrong bulk_asks bulk_bytes clock_same create_bound create_most \
     daemon_code date_of door_data door_epoch door_gone door_mark door_nonce door_verb epoch follow_said guard_bytes ids_opened job_kill_at job_pid \
@@ -60,13 +47,7 @@ shell_reset() {
   set +f +C +e
   # If standard error is closed, a shell refuses `>&2`, and the next file that a program opens becomes its standard error
   true 3>&2 || exec 2>/dev/null
-  # bash takes options from BASHOPTS and SHELLOPTS; GLOBIGNORE hides names from its globs, and GLOBSORT changes their order
-  [ -z "${BASH_VERSION:-}" ] || {
-    unset GLOBIGNORE GLOBSORT EXECIGNORE FUNCNEST BASH_COMPAT
-    # shellcheck disable=SC3044
-    shopt -u nullglob failglob dotglob nocaseglob nocasematch globstar extglob
-    command set +o pipefail +o allexport +o keyword +o monitor
-  } 2>/dev/null || :
+  [ -z "${BASH_VERSION:-}" ] || shell_forget_options
   blanks=' 	
 '
   IFS=$blanks
@@ -92,17 +73,7 @@ shell_reset() {
 # 69 if the queue was dropped meanwhile, else 74
 disk_failed() {
   need engine/disk
-  [ $# -gt 1 ] || set -- "$1" "queue '$queue'"
-  disk_reason "$1"
-  why="$2: $reason"
-  case $reason in
-  *ermission* | *'not permitted'* | 'not writable') return 77 ;;
-  'No such file or directory')
-    need engine/proof
-    [ -z "${q:-}" ] || ! absent "$q/lock" || { why="queue '$queue' is gone"; return 69; }
-    why="$2: $reason" ;;
-  esac
-  return 74
+  disk_why "$@"
 }
 
 # need PART ... - source lib/PART.sh, once. A file needs, under its header, the parts whose functions a usual run of it calls. Reading a thousand
@@ -122,18 +93,6 @@ need() {
     esac
     shift
   done
-}
-
-# verb_run VERB ARGUMENT ... - run lib/VERB in this process. A file that was not read to its end (see need) has not called its last line, main, which
-# begins with shell_reset, which sets verb_begun
-verb_run() {
-  verb_file=$lib/$1 verb_begun=
-  shift
-  # shellcheck source=/dev/null
-  command . "$verb_file"
-  verb_code=$?
-  [ -n "$verb_begun" ] || die 74 "cannot read $verb_file"
-  return $verb_code
 }
 
 # die CODE TEXT - print one line on stderr and exit; a door answers its client instead (doors/door.sh)
@@ -327,33 +286,11 @@ clock_epoch() {
 }
 
 # owner_read - set `owner` to this process as PID-TIME, and owner_lease to `none` if other verbs can see its death, else to empty, which means
-# the message's own lease. TIME is a time at which the process lived: `now`, which it read itself. Only in a container whose clock (lxcfs)
-# counts from another start than /proc/PID/stat, and in a subshell, whose PID is not $$, TIME is the start of the process.
+# the message's own lease. TIME is a time at which the process lived: `now`, which it read itself, unless owner_look must find another
 owner_read() {
-  owner=$$-$now owner_lease=
+  owner=$$-$now owner_lease=none
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
-  [ "${clock_same:-}" != same ] || ! [ "$FLATQ_PROC/self" -ef "$FLATQ_PROC/$$" ] || { owner_lease_read; return $?; }
-  { read -r owner_line <"$FLATQ_PROC/self/stat" || read -r owner_line <"$FLATQ_PROC/self/stat"; } 2>/dev/null || {
-    need engine/proof
-    absent "$FLATQ_PROC/self/stat" || die 74 'cannot read which process this is'
-    return 0
-  }
-  owner_lease_read
-  # shellcheck disable=SC2086 # the words are what is wanted
-  set -- ${owner_line##*') '}
-  [ $# -lt 20 ] || { pad "${20}" 000000000000; owner=${owner_line%% *}-$padded; }
-}
-
-# owner_lease_read - set owner_lease to `none` if processes, and so their deaths, can be seen. If that is unknown, the verb ends: with a lease,
-# another verb would take the message while its owner lives
-owner_lease_read() {
-  [ ! -e "$FLATQ_PROC/1/stat" ] || { owner_lease=none; return $?; }
-  need engine/proof
-  there "$FLATQ_PROC/1/stat"
-  case $? in
-  0) owner_lease=none ;;
-  74) die 74 'cannot see which processes live' ;;
-  esac
+  [ "${clock_same:-}" = same ] && [ "$FLATQ_PROC/self" -ef "$FLATQ_PROC/$$" ] && [ -e "$FLATQ_PROC/1/stat" ] || { need engine/process; owner_look; }
 }
 
 # nonce_read - set `nonce` to 12 random hexadecimal digits; from /proc it needs no process

@@ -1,5 +1,20 @@
 # engine/disk.sh - why a write failed
 
+# disk_why DIRECTORY [WHAT] - see disk_failed
+disk_why() {
+  [ $# -gt 1 ] || set -- "$1" "queue '$queue'"
+  disk_reason "$1"
+  why="$2: $reason"
+  case $reason in
+  *ermission* | *'not permitted'* | 'not writable') return 77 ;;
+  'No such file or directory')
+    need engine/proof
+    [ -z "${q:-}" ] || ! absent "$q/lock" || { why="queue '$queue' is gone"; return 69; }
+    why="$2: $reason" ;;
+  esac
+  return 74
+}
+
 # disk_reason DIRECTORY - set `reason` to the system's text for why a write below DIRECTORY just failed.
 # The shell does not tell, so try the write again with tools that do. Only failing verbs pay for it.
 disk_reason() {

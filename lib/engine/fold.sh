@@ -258,6 +258,7 @@ queue_unfold() {
     unfold_undo "$unfold_stage" || :
     return $unfold_code
   fi
+  need engine/sync-all
   sync_many "$unfold_stage" &&
     rename_path "$unfold_from" "$q/unfold/$1" || { disk_failed "$q/unfold"; return $?; }
   sync_paths "$q/unfold" "$q/queue/$flat_block" || return $?
@@ -327,6 +328,12 @@ unfold_finish() {
 # unfold_lost FLAT - if it is proved that the messages of the flat file are neither in tmp/ nor in head/, set the file aside: no unfold leaves that
 unfold_lost() {
   names_in "$q/head" && ! named "$run" && names_in "$q/tmp" && ! named "$run" && set_aside "unfold/$1" || disk_failed "$q/head"
+}
+
+# take_unfold - under the lock, unfold the flat file that queue_scan has found. A message in fold/ or unfold/ is already out of there: lock_queue has
+# finished what was begun
+take_unfold() {
+  [ "$scan_place" != queue ] || queue_unfold "$scan_name"
 }
 
 part='engine/fold'

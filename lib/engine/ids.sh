@@ -35,6 +35,7 @@ ids_next() {
       ids_high=$((ids_high + 1))
     done
     if [ "$ids_high" -ge "$ids_most" ]; then
+      need engine/boot
       ids_next_range || return $?
     elif [ -d "$range" ]; then
       disk_failed "$range" 'ids'
@@ -59,22 +60,10 @@ ids_last_range() {
 # ids_find_free - by halving, set ids_high to the first number in `range` that is not taken; to ids_most if all are
 ids_find_free() {
   # FLATQ_RANGE is the number of ids that are used of a range's thousand
-  ids_low=999 ids_most=$((1000 + FLATQ_RANGE))
-  ids_high=$ids_most
-  while ids_middle=$(((ids_low + ids_high) / 2)) && [ $ids_middle -ne $ids_low ]; do
-    if [ -e "$range/$ids_middle" ]; then ids_low=$ids_middle; else ids_high=$ids_middle; fi
+  ids_most=$((1000 + FLATQ_RANGE)) ids_high=1000
+  for ids_step in 512 256 128 64 32 16 8 4 2 1; do
+    [ ! -e "$range/$((ids_high + ids_step - 1))" ] || ids_high=$((ids_high + ids_step))
   done
-}
-
-# ids_next_range - open the range after `range`, which is full
-ids_next_range() {
-  need engine/boot
-  lock_spool || return $?
-  # RACE: another push may have opened the next range while we waited
-  ids_full=$range
-  ids_last_range && { [ "$range" != "$ids_full" ] || ids_open_range; } || { ids_code=$?; unlock_spool; return $ids_code; }
-  unlock_spool
-  ids_opened=1
 }
 
 # checkpoint_due - called after the answer: run the checkpoint if this process has opened a new range of ids, as happens once in a thousand messages.
@@ -88,13 +77,6 @@ checkpoint_due() {
 # ids_end - note that the push with this id has ended, successfully or not. Appends a line, which is cheaper on disk than emptying the file
 ids_end() {
   [ -h "$journal" ] || { printf '.\n' >>"$journal"; } 2>/dev/null || :
-}
-
-# journal_read ID - set journal_path to the entry of the 12-digit ID in the push journal, and journal_pid, journal_time, journal_queue and
-# journal_boot to what it says
-journal_read() {
-  journal_path=$FLATQ_DIR/.ids/${1%???}/1${1#?????????} journal_pid='' journal_time='' journal_queue='' journal_boot=
-  { [ ! -p "$journal_path" ] && { read -r journal_pid journal_time journal_queue && { read -r journal_boot || :; }; } <"$journal_path"; } 2>/dev/null
 }
 
 part='engine/ids'

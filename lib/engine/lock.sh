@@ -106,4 +106,11 @@ file_put() {
   [ ! -d "$q/$1" ] && pass_lock mv -f "$put_path" "$q/$1" 2>/dev/null
 }
 
+# queue_no_links - in a group's spool, return 74 if a name that verbs use is a link: a member may have put it there to make us write elsewhere. Where
+# there may be many names, the functions that use them look for links: queue_promote, window_visit, bulk_flats, queue_unfold, check_flats
+queue_no_links() {
+  no_links "$q" "$q"/* "$q"/buried/* "$q"/claimed/* "$q"/claimed/*/* "$q"/delayed/* "$q"/fold/* "$q"/head/* "$q"/out/batch.* "$q"/queue/* "$q"/tmp/* \
+    "$q"/unfold/*
+}
+
 part='engine/lock'

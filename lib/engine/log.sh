@@ -72,17 +72,21 @@ log_add() {
   [ -z "$spool_shared" ] || no_links "$2" || return $?
   queue=$1 q=$2
   queue_look || return $?
-  set -f
-  for log_name in $queue_files; do
+  log_rest=${queue_files#"$q/"}
+  while [ -n "$log_rest" ]; do
+    log_name=${log_rest%%" $q/"*}
+    case $log_rest in
+    *" $q/"*) log_rest=${log_rest#*" $q/"} ;;
+    *) log_name=${log_rest% } log_rest= ;;
+    esac
     case $log_name in
     log | log.[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]) ;;
     *) continue ;;
     esac
     [ ! -h "$q/$log_name" ] || continue
-    [ -r "$q/$log_name" ] || { set +f; why="queue '$queue': its log may not be read"; return 77; }
+    [ -r "$q/$log_name" ] || { why="queue '$queue': its log may not be read"; return 77; }
     log_paths="$log_paths ./$name_disk/$log_name"
   done
-  set +f
 }
 
 # log_ls - print inode, size and name of each of log_paths. By xargs, since arguments have a limit (R9)

@@ -1,6 +1,6 @@
 # engine/look.sh - find a message without taking it: the first in a state, or one by its id in any queue
 
-need engine/slip engine/spool engine/queues engine/ids engine/take engine/settle
+need engine/slip engine/spool engine/queues engine/take engine/settle
 
 # message_first STATE - set `slip_path` and the slip_ variables of the first message in that state, and leave it there; return 66 if there is none
 message_first() {
@@ -32,6 +32,7 @@ message_first() {
 # proved that no queue has it. `tend`: first put back messages whose delay or lease is over
 message_search() {
   look_id=$1 look_tend=${2:-} look_tries=
+  need engine/proof
   ! journal_read "$1" || [ -z "$journal_queue" ] || { look_in "$FLATQ_DIR/$journal_queue"; return $?; }
   while :; do
     set -- "$FLATQ_DIR"/*
@@ -80,6 +81,7 @@ look_first() {
         set -- "$q/$scan_place/$scan_name"; break ;;
       esac
       need engine/lock
+      need engine/fold
       under_lock take_unfold || return $?
     done ;;
   esac

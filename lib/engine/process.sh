@@ -23,6 +23,31 @@ process_started() {
   started=$padded
 }
 
+# owner_look - owner_read where processes, their PIDs or their times are not as usual. In a container whose clock (lxcfs) counts from another start than
+# /proc/PID/stat, and in a subshell, whose PID is not $$, set `owner` to the start of the process. If it is unknown whether deaths can be seen, the verb
+# ends: with a lease, another verb would take the message while its owner lives
+owner_look() {
+  owner_lease=
+  # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
+  if [ "${clock_same:-}" != same ] || ! [ "$FLATQ_PROC/self" -ef "$FLATQ_PROC/$$" ]; then
+    { read -r owner_line <"$FLATQ_PROC/self/stat" || read -r owner_line <"$FLATQ_PROC/self/stat"; } 2>/dev/null || {
+      need engine/proof
+      absent "$FLATQ_PROC/self/stat" || die 74 'cannot read which process this is'
+      return 0
+    }
+    # shellcheck disable=SC2086 # the words are what is wanted
+    set -- ${owner_line##*') '}
+    [ $# -lt 20 ] || { pad "${20}" 000000000000; owner=${owner_line%% *}-$padded; }
+  fi
+  [ ! -e "$FLATQ_PROC/1/stat" ] || { owner_lease=none; return 0; }
+  need engine/proof
+  there "$FLATQ_PROC/1/stat"
+  case $? in
+  0) owner_lease=none ;;
+  74) die 74 'cannot see which processes live' ;;
+  esac
+}
+
 # process_gone PID - return 0 only if it is proved that there is no such process, or that it has ended and was not reaped
 process_gone() {
   ! process_started "$1" || return 1

@@ -277,6 +277,13 @@ slips_left() {
   return 66
 }
 
+# journal_read ID - set journal_path to the entry of the 12-digit ID in the push journal, and journal_pid, journal_time, journal_queue and
+# journal_boot to what it says
+journal_read() {
+  journal_path=$FLATQ_DIR/.ids/${1%???}/1${1#?????????} journal_pid='' journal_time='' journal_queue='' journal_boot=
+  { [ ! -p "$journal_path" ] && { read -r journal_pid journal_time journal_queue && { read -r journal_boot || :; }; } <"$journal_path"; } 2>/dev/null
+}
+
 # journal_dead - return 0 only if it is proved that the push whose entry journal_read has read is dead: the entry is from an earlier boot, even if
 # another process has its PID now, or its process is gone
 journal_dead() {
@@ -290,7 +297,6 @@ journal_dead() {
 # from this boot, its process is dead, and the entry has no further line. A search for the slip would prove nothing: slips move without the lock,
 # and a listing misses one that moves against its order (R4). An entry from an earlier boot may have lost lines in a power cut
 push_unmade() {
-  need engine/ids
   journal_read "$1" && journal_dead && journal_unmade
 }
 
@@ -306,6 +312,23 @@ $boot
 # journal_whole - set `captured` to the whole entry at journal_path; return 74 if it cannot be read
 journal_whole() {
   unmade_said=$({ cat "$journal_path" && printf '\nend'; } 2>/dev/null 9>&-) && capture "$unmade_said" || return 74
+}
+
+# place_unread - return 64 if the environment has a place that this shell has not read: yash ignores a variable with bytes that are no characters of the
+# caller's locale. Without /proc nobody can tell
+place_unread() {
+  [ -e "$FLATQ_PROC/$$/environ" ] || return 0
+  need engine/proof
+  place_said=$({ { tr -cd '\000\012\040-\176' <"$FLATQ_PROC/$$/environ" && printf '\000end'; } | tr '\000' '\n'; } 2>/dev/null) && capture "$place_said" || { why='cannot read the environment'; return 74; }
+  set -- FLATQ_DIR
+  [ -n "${XDG_STATE_HOME:-}" ] || set -- FLATQ_DIR XDG_STATE_HOME
+  for place_name in "$@"; do
+    case "
+$captured" in
+    *"
+$place_name="[[:print:]]*) why="$place_name has bytes that yash cannot read in this locale: set LC_ALL, or use another shell"; return 64 ;;
+    esac
+  done
 }
 
 part='engine/proof'

@@ -14,13 +14,13 @@ push_message() {
   queue_open "$1" make || return $?
   queue_look || return $?
   case $queue_files in
-  *' closed '*) why="queue '$queue' is closed"; return 69 ;;
+  *"$q/closed "*) why="queue '$queue' is closed"; return 69 ;;
   esac
   [ -z "${2:-}" ] || [ -z "${FLATQ_MOST_BYTES:-}" ] || is_number "$2" "$FLATQ_MOST_BYTES" ||
     { why="message of $2 bytes is over the limit of $FLATQ_MOST_BYTES"; return 65; }
   # If the queue is full now, refuse before anything is written, without the lock that an exact count needs
   case $queue_files.$push_wait.$push_key in
-  *' conf '*.0.)
+  *"$q/conf "*.0.)
     need engine/bound
     queue_conf || return $?
     queue_count
@@ -40,11 +40,13 @@ push_message() {
     [ -n "$push_dup" ] || return $push_code
     id=$push_dup
     # The push that stored the other message may have been killed before it synced
+    need engine/sync-all
     sync_many "$q" || return $?
     return 0
   fi
   ids_end
-  queue_log push
+  epoch_time=$slip_born
+  log_line push "$id" 0 "$slip_size" 0 -
   wake "$q/wait"
 }
 
@@ -74,6 +76,7 @@ push_body() {
   if [ ! -e "$q/body/$slip_id" ]; then
     # body_encode removed the body, or a drop did
     [ -z "${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { why="queue '$queue': input failed"; return 74; }
+    need engine/withdraw
     push_body_there || return $?
   fi
   # In a door, the bytes after the body (push_follows) prove that it was read to its end, so its length can be trusted without looking at the file.
@@ -154,57 +157,21 @@ push_slip() {
     # From here on, act on a signal only when we know whether there is a slip (push_stopped)
     push_at_slip=1
     file_mark "$push_place/$slip" && break
-    push_slip_there
-    push_code=$?
-    [ $push_code -ne 0 ] || break
-    # What is not known to be without a slip keeps its body
-    [ $push_code -eq 66 ] || { push_made=1; return $push_code; }
-    push_act_on_signal
-    # RACE: a drop that tests whether the queue is empty has removed wal/ for now: wait for its end, and repeat
-    need engine/lock
-    drop_wait
-    push_code=$?
-    [ $push_code -ne 0 ] || continue
-    [ $push_code -eq 1 ] || return $push_code
-    # RACE: another verb removes an empty directory of delayed/ when it is due. It, or wal/, may be there again when we look: so try twice
-    [ "$push_delay" != 0 ] && [ ! -d "$push_place" ] || [ -z "$push_again" ] || { disk_failed "$push_place"; return $?; }
-    push_again=1
+    need engine/withdraw
+    push_slip_again || { push_code=$?; [ $push_code -ne 1 ] || break; return $push_code; }
   done
   push_made=1
   push_act_on_signal
   [ "$slip_key" = - ] || { need engine/key; key_confirm; }
 }
 
-# push_slip_there - return 66 if it is proved that our slip was never there, 0 if it is, or was. The shell may have created it, and have said that this
-# failed (file_mark), and a consumer may have it: a second slip would hand out the message twice. 69: the queue is gone; 74: unknown
-push_slip_there() {
-  need engine/settle engine/proof
-  # In a subshell, since it parses other slips into the slip_ variables
-  (message_anywhere "$slip_id")
-  case $? in
-  66) names_for_id "$slip_id" "done" || { push_unknown; return 74; } ;;
-  69) why="queue '$queue' is gone"; return 69 ;;
-  *) push_unknown; return 74 ;;
-  esac
-  [ -z "$names" ] || return 0
-  # A settled message loses its body before its last name
-  there "$q/body/$slip_id" && return 66
-  queue_there 8 || return $?
-  push_unknown
-}
-
-# push_unknown - set `why`, and return 74
-push_unknown() {
-  why="queue '$queue': it is unknown whether message $id was stored: a retry may store it twice"
-  return 74
-}
-
 # push_check_open - if the queue was closed or dropped since our first look, withdraw the push, unless the message has been taken already
 push_check_open() {
   # RACE: a pop may have reported the queue closed and empty before the slip was there, which must stay true
-  queue_look || { push_code=$?; push_withdraw; return $push_code; }
+  queue_look || { push_code=$?; need engine/withdraw; push_withdraw; return $push_code; }
   case $queue_files in
-  *' closed '*)
+  *"$q/closed "*)
+    need engine/withdraw
     push_withdraw
     case $? in
     0) why="queue '$queue' is closed"; return 69 ;;
@@ -213,13 +180,14 @@ push_check_open() {
   esac
   # RACE: a drop that found the queue empty before our slip existed holds the lock until it has finished, unless it was killed: wait for that
   case $queue_files.$lock_held in
-  *' dropping '*.)
+  *"$q/dropping "*.)
     need engine/lock
-    lock_queue || { push_code=$?; push_withdraw; return $push_code; }
+    lock_queue || { push_code=$?; need engine/withdraw; push_withdraw; return $push_code; }
     unlock_queue ;;
   esac
   # RACE: another process may have dropped the queue and created a new one of the same name while we wrote the body
   if [ ! -e "$q/body/$slip_id" ]; then
+    need engine/withdraw
     push_body_there || {
       push_code=$?
       push_withdraw
@@ -233,9 +201,10 @@ push_sync() {
   sync_asked || [ "$sync_code" -ne 0 ] || return 0
   set -- "$q/body/$slip_id" "$q/body" "$push_place"
   push_syncs=sync_paths
-  [ "$push_delay" = 0 ] || { push_syncs=sync_moving; set -- "$@" "$q/delayed" "${push_place%/*}"; }
+  [ "$push_delay" = 0 ] || { need engine/sync-all; push_syncs=sync_moving; set -- "$@" "$q/delayed" "${push_place%/*}"; }
   [ "$slip_key" = - ] || set -- "$@" "$q/keys/$slip_key" "$q/keys"
   "$push_syncs" "$@" && return 0
+  need engine/withdraw
   push_withdraw
   case $? in
   # RACE: a large message that was taken at once has no body any more
@@ -248,54 +217,13 @@ push_sync() {
 # push_check_same - if the queue that was opened was dropped, and the slip is in a new one of the same name, withdraw the push
 push_check_same() {
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
-  [ "$q/lock" -ef "$FLATQ_PROC/self/fd/8" ] || { need engine/proof; queue_there 8; } || { push_code=$?; push_withdraw; return $push_code; }
-}
-
-# push_body_there - return 0 if the body is there, 69 if it is proved that it is gone, which only a drop causes; 74 if unknown
-push_body_there() {
-  need engine/proof
-  there "$q/body/$slip_id"
-  push_there=$?
-  [ $push_there -eq 1 ] || return $push_there
-  why="queue '$queue' is gone"
-  return 69
+  [ "$q/lock" -ef "$FLATQ_PROC/self/fd/8" ] || { need engine/proof; queue_there 8; } || { push_code=$?; need engine/withdraw; push_withdraw; return $push_code; }
 }
 
 # push_act_on_signal - called once it is known whether there is a slip: act on a signal that came meanwhile
 push_act_on_signal() {
   push_at_slip=
   [ -z "$push_signal" ] || push_stopped "$push_signal"
-}
-
-# push_withdraw - remove the slip of a push that will not be acknowledged. Return 1 if it is proved that a consumer holds the message, or has settled it;
-# 74 if it is there, or that is unknown
-push_withdraw() {
-  need engine/slip engine/settle engine/proof
-  rename_path "$push_place/$slip" "$q/done/$slip.0.000000000000"
-  case $? in
-  0) return 0 ;;
-  74) push_unknown; return $? ;;
-  esac
-  absent "$push_place/$slip" || { push_unknown; return $?; }
-  # RACE: a fold, the end of its delay or a kick may have moved it. In a subshell, since this parses other slips into the slip_ variables
-  (push_withdraw_moved) && return 0
-  [ $? -ne 1 ] || return 1
-  push_unknown
-}
-
-# push_withdraw_moved - push_withdraw for a slip that is elsewhere by now
-push_withdraw_moved() {
-  for withdraw_try in 1 2 3 4 5; do
-    message_find "$slip_id" || { [ $? -ne 66 ] || return 1; return 74; }
-    case $slip_path in
-    "$q"/out/*) return 1 ;;
-    esac
-    slip_format
-    slip_move "$q/done/$slip.0.000000000000"
-    withdraw_code=$?
-    [ $withdraw_code -eq 66 ] || return $withdraw_code
-  done
-  return 74
 }
 
 # door_body_end - read what follows a body of stated length. A door has its own version

@@ -188,7 +188,7 @@ bound_unlock() {
 message_delete() {
   case $slip_path in
   "$q"/out/*) slip=${slip_path##*/} delete_syncs=sync_paths ;;
-  *) slip_format; slip=$slip.0.000000000000 delete_syncs=sync_moving ;;
+  *) need engine/sync-all; slip_format; slip=$slip.0.000000000000 delete_syncs=sync_moving ;;
   esac
   slip_move "$q/done/$slip" || return $?
   "$delete_syncs" "${slip_path%/*}" "$q/done" || return $?
@@ -224,6 +224,7 @@ message_release() {
       [ $slip_code -eq 74 ] && [ -e "$slip_path" ] && { [ ! -d "$place" ] || [ -z "$move_again" ]; } || return $slip_code
       move_again=1
     done
+    need engine/sync-all
     sync_moving "$place" "${place%/*}" "$q/delayed" || return $?
   else
     slip_move "$q/wal/$slip" || return $?
@@ -276,6 +277,7 @@ message_bury() {
     [ $slip_code -eq 74 ] && [ -e "$slip_path" ] && { [ ! -d "$place" ] || [ -z "$move_again" ]; } || return $slip_code
     move_again=1
   done
+  need engine/sync-all
   sync_moving "$place" "${place%/*}" "$q/buried" || return $?
   queue_log bury "$2"
   wake "$q/room"

@@ -1,29 +1,4 @@
-# engine/slip.sh - the name of a slip: its fields, parsing and writing
-#
-# A message is a body and a slip (lib/README.md). A body without a slip is no message; a slip is created only when its body is whole.
-#
-#   PRIORITY.ID.TRIES.NONCE.LEASE.DELAY.BORN.SIZE.KEY.COUNTS          in wal/ fold/ head/ delayed/
-#   PRIORITY.ID. ... .COUNTS.OWNER.DEADLINE                          in out/ and, once settled, done/
-#   WHEN.PRIORITY.ID. ... .COUNTS.REASON                             in buried/ (window.sh)
-#
-#   field     width  meaning
-#   PRIORITY  10     0 is the most urgent. First field, so that the shell's globs sort by urgency, then age
-#   ID        12     unique in the whole spool; grows
-#   TRIES            how often the message was handed out
-#   NONCE            random, from the last time it was handed out; 0 before. With ID and TRIES it is the receipt
-#   LEASE            seconds that a reservation lasts, unless reserve says otherwise
-#   DELAY            seconds of delay that the push asked for
-#   BORN      12     hundredths of a second since 1970, by the spool's clock
-#   SIZE             bytes
-#   KEY              - or k and 32 hexadecimal digits
-#   COUNTS           timeouts-releases-buries-kicks
-#   OWNER            0, or PID-TIME: the process that holds the message, and a time when it lived
-#   DEADLINE  12     end of the lease by the clock since boot; 000000000000: none
-#   WHEN      12     hundredths of a second since 1970, when it was buried
-#   REASON           letters, digits, - and _
-#
-# A name is valid if and only if it has these fields, in this order, of these widths. TRIES or COUNTS grow with every change of
-# state that could put a message back where it was, and NONCE is random: so no slip's name comes twice (I3).
+# engine/slip.sh - the name of a slip: its fields, parsing and writing; lib/README.md (Body and slip) has the table
 
 # slip_parse NAME - set slip_priority ... slip_counts, slip_owner, slip_deadline; return 1 if NAME is not valid in wal/ or out/
 slip_parse() {

@@ -11,7 +11,7 @@
 # spool_place - set FLATQ_DIR to the path of the spool
 spool_place() {
   if [ -z "${FLATQ_DIR:-}" ]; then
-    [ -z "${YASH_VERSION:-}" ] || place_unread || return $?
+    [ -z "${YASH_VERSION:-}" ] || { need engine/proof; place_unread; } || return $?
     [ -n "${XDG_STATE_HOME:-}${HOME:-}" ] || { why='set FLATQ_DIR or HOME'; return 64; }
     FLATQ_DIR=${XDG_STATE_HOME:-$HOME/.local/state}/flatq
   fi
@@ -19,23 +19,6 @@ spool_place() {
   /*) ;;
   *) FLATQ_DIR=$PWD/$FLATQ_DIR ;;
   esac
-}
-
-# place_unread - return 64 if the environment has a place that this shell has not read: yash ignores a variable with bytes that are no characters of the
-# caller's locale. Without /proc nobody can tell
-place_unread() {
-  [ -e "$FLATQ_PROC/$$/environ" ] || return 0
-  need engine/proof
-  place_said=$({ { tr -cd '\000\012\040-\176' <"$FLATQ_PROC/$$/environ" && printf '\000end'; } | tr '\000' '\n'; } 2>/dev/null) && capture "$place_said" || { why='cannot read the environment'; return 74; }
-  set -- FLATQ_DIR
-  [ -n "${XDG_STATE_HOME:-}" ] || set -- FLATQ_DIR XDG_STATE_HOME
-  for place_name in "$@"; do
-    case "
-$captured" in
-    *"
-$place_name="[[:print:]]*) why="$place_name has bytes that yash cannot read in this locale: set LC_ALL, or use another shell"; return 64 ;;
-    esac
-  done
 }
 
 # spool_find - find the spool, and set spool_shared if it belongs to a group
@@ -136,7 +119,7 @@ queue_open() {
   queue=$1 reclaim_saw=
   name_to_disk "$1"
   q=$FLATQ_DIR/$name_disk
-  [ -z "$spool_shared" ] || queue_no_links || return $?
+  [ -z "$spool_shared" ] || { need engine/lock; queue_no_links; } || return $?
   # The lock is created last: if it exists, the places are synced
   [ -e "$q/lock" ] && return 0
   if [ $# -ne 2 ] && [ ! -d "$q/wal" ]; then
@@ -150,13 +133,6 @@ queue_open() {
   fi
   need engine/boot
   queue_make
-}
-
-# queue_no_links - in a group's spool, return 74 if a name that verbs use is a link: a member may have put it there to make us write elsewhere. Where
-# there may be many names, the functions that use them look for links: queue_promote, window_visit, bulk_flats, queue_unfold, check_flats
-queue_no_links() {
-  no_links "$q" "$q"/* "$q"/buried/* "$q"/claimed/* "$q"/claimed/*/* "$q"/delayed/* "$q"/fold/* "$q"/head/* "$q"/out/batch.* "$q"/queue/* "$q"/tmp/* \
-    "$q"/unfold/*
 }
 
 # no_links PATH ... - return 74 if one of these is a link, or a FIFO, at which a verb that reads it would wait for ever
@@ -182,13 +158,13 @@ file_new() {
   { true >"$1"; } 2>/dev/null
 }
 
-# queue_look - set queue_files to the names in $q itself that begin with c, d or l: the caller looks for closed, conf and dropping. The listing must
-# contain `lock`, or it has failed and proves nothing (R1)
+# queue_look - set queue_files to the paths of what begins with c, d or l in $q itself: the caller looks for closed, conf and dropping, each with a
+# blank behind it. The listing must contain `lock`, or it has failed and proves nothing (R1)
 queue_look() {
-  queue_files=' '
-  for queue_path in "$q"/[cdl]*; do queue_files="$queue_files${queue_path##*/} "; done
+  set -- "$q"/[cdl]*
+  queue_files="$* "
   case $queue_files in
-  *' lock '*) return 0 ;;
+  *"$q/lock "*) return 0 ;;
   esac
   need engine/proof
   queue_there || return $?
@@ -202,7 +178,7 @@ queue_conf() {
     queue_bound=0 queue_most_tries=0
     queue_look || return $?
     case $queue_files in
-    *' conf '*) need engine/proof; conf_read || return $? ;;
+    *"$q/conf "*) need engine/proof; conf_read || return $? ;;
     *) return 0 ;;
     esac
   fi

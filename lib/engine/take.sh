@@ -136,7 +136,7 @@ take_found() {
     disk_failed "$q/out"
     return $? ;;
   esac
-  need engine/lock
+  need engine/lock engine/fold
   under_lock take_unfold || return $?
   take_missed
 }
@@ -147,13 +147,6 @@ take_missed() {
   [ "$take_lost_before" = "$take_from" ] || return 66
   why="queue '$queue': cannot look at ${take_from#"$q"/}"
   return 74
-}
-
-# take_unfold - under the lock, unfold the flat file that queue_scan has found. A message in fold/ or unfold/ is already out of there: lock_queue has
-# finished what was begun
-take_unfold() {
-  need engine/fold
-  [ "$scan_place" != queue ] || queue_unfold "$scan_name"
 }
 
 # queue_put_back_due - called first by every take: put back messages that are due and, once a second, those whose lease is over or owner dead

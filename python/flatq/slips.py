@@ -1,4 +1,4 @@
-"""What the names of slips and of flat files say; lib/engine/slip.sh and lib/engine/fold.sh have the tables."""
+"""What the names of slips and of flat files say; lib/README.md (Body and slip) and lib/engine/fold.sh have the tables."""
 
 from __future__ import annotations
 

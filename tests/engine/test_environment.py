@@ -128,7 +128,7 @@ VALUES = ["$(touch X)", "a[$(touch X)]", "1", "/etc/passwd", "-n"]
 @pytest.mark.shells
 def test_inherited_variables_decide_nothing(shell, flatq, tmp_path):
     names = read_names()
-    assert len(names) > 500 and {"take_stop", "remote_mark", "FLATQ_DOOR", "ids_low"} <= names
+    assert len(names) > 500 and {"take_stop", "remote_mark", "FLATQ_DOOR", "ids_high"} <= names
     flatq.env["FLATQ_PYTHON"] = sys.executable  # else a script finds Python, and bash runs that script
     usual = outcomes(flatq, {})
     for number, value in enumerate(share(f"hostile {os.path.realpath(shell)}", VALUES, 1)):
@@ -191,7 +191,7 @@ def test_a_shell_by_its_own_name(flatq, name):
 def test_no_function_is_looked_for_in_fpath(flatq):
     """mksh takes a missing program for a function that a file of that name defines, in a directory of FPATH."""
     (flatq.home / "missing").write_text("missing() { printf ran; }\n")
-    script = '. "$0/engine/common.sh"; shell_reset; missing'
+    script = 'lib=$0; . "$lib/engine/common.sh"; shell_reset; missing'
     done = subprocess.run([flatq.shell, "-c", script, str(LIB)], env={**flatq.env, "FPATH": str(flatq.home)}, capture_output=True)
     assert (done.returncode, done.stdout) == (127, b"")
 
@@ -218,7 +218,7 @@ UNSET = {"TMOUT": "1", "GLOBSORT": "-name", "GLOBIGNORE": "*", "EXECIGNORE": "*/
 
 @pytest.mark.parametrize("shell", ["bash"], indirect=True)
 def test_what_bash_and_awk_go_by_is_unset(flatq):
-    script = '. "$0/engine/common.sh"; shell_reset; set -o | grep -E "^(keyword|monitor|allexport|pipefail)"; env'
+    script = 'lib=$0; . "$lib/engine/common.sh"; shell_reset; set -o | grep -E "^(keyword|monitor|allexport|pipefail)"; env'
     done = subprocess.run([flatq.shell, "-c", script, str(LIB)], env={**flatq.env, **UNSET, "SHELLOPTS": TOOLS["SHELLOPTS"]}, capture_output=True, text=True, check=True)
     assert re.findall(r"(?m)^(\w+)\s+(on|off)$", done.stdout) == [(name, "off") for name in ("allexport", "keyword", "monitor", "pipefail")]
     assert not {line.partition("=")[0] for line in done.stdout.splitlines()} & set(UNSET), done.stdout

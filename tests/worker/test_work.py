@@ -466,7 +466,7 @@ def test_a_signal_that_is_not_for_the_worker_ends_no_job(shell, flatq, spool, ho
 
 def started_with(flatq, functions, *words):
     """A worker whose shell has these functions, in the place of its own commands. They come after engine/common.sh, which unsets functions."""
-    script = f'. "{LIB}/engine/common.sh"\n{functions}\n. "$0"'
+    script = f'lib="{LIB}"; . "$lib/engine/common.sh"\n{functions}\n. "$0"'
     process = subprocess.Popen([flatq.shell, "-c", script, str(LIB / "work"), *map(str, words)], env=flatq.env, cwd=flatq.home,
                                start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     flatq.started.append(process)

@@ -11,7 +11,7 @@ stamp_of() {
 
 # post_message LENGTH [KEY] - store standard input as a message of `group`. KEY `$`, which plain_of never gives, is one that door_body_end will compute
 post_message() {
-  push_priority=65536 push_delay=0 push_lease=60 push_wait=0 push_dot='' push_key=${2:-\$} md5='' push_read='' body_whole='' slip_size=
+  push_priority=0000065536 push_delay=0 push_lease=60 push_wait=0 push_dot='' push_key=${2:-\$} md5='' push_read='' body_whole='' slip_size=
   push_message "$group" "$1" || return $?
   # A request for any group waits in the queue of each group it knows, and may not know this one yet
   for wake_path in "$q"/wait/*; do break; done

@@ -1,0 +1,86 @@
+# engine/withdraw.sh - take back a push that will not be acknowledged, and find out whether its slip and its body are there
+
+need engine/slip engine/spool engine/settle engine/proof
+
+# push_slip_again - the slip could not be created: return 0 if it may be tried again, 1 if the slip is there nevertheless, else why not
+push_slip_again() {
+  push_slip_there
+  push_code=$?
+  [ $push_code -ne 0 ] || return 1
+  # What is not known to be without a slip keeps its body
+  [ $push_code -eq 66 ] || { push_made=1; return $push_code; }
+  need engine/push
+  push_act_on_signal
+  # RACE: a drop that tests whether the queue is empty has removed wal/ for now: wait for its end, and repeat
+  need engine/lock
+  drop_wait
+  push_code=$?
+  [ $push_code -eq 1 ] || return $push_code
+  # RACE: another verb removes an empty directory of delayed/ when it is due. It, or wal/, may be there again when we look: so try twice
+  [ "$push_delay" != 0 ] && [ ! -d "$push_place" ] || [ -z "$push_again" ] || { disk_failed "$push_place"; return $?; }
+  push_again=1
+}
+
+# push_slip_there - return 66 if it is proved that our slip was never there, 0 if it is, or was. The shell may have created it, and have said that this
+# failed (file_mark), and a consumer may have it: a second slip would hand out the message twice. 69: the queue is gone; 74: unknown
+push_slip_there() {
+  # In a subshell, since it parses other slips into the slip_ variables
+  (message_anywhere "$slip_id")
+  case $? in
+  66) names_for_id "$slip_id" "done" || { push_unknown; return 74; } ;;
+  69) why="queue '$queue' is gone"; return 69 ;;
+  *) push_unknown; return 74 ;;
+  esac
+  [ -z "$names" ] || return 0
+  # A settled message loses its body before its last name
+  there "$q/body/$slip_id" && return 66
+  queue_there 8 || return $?
+  push_unknown
+}
+
+# push_unknown - set `why`, and return 74
+push_unknown() {
+  why="queue '$queue': it is unknown whether message $id was stored: a retry may store it twice"
+  return 74
+}
+
+# push_withdraw - remove the slip of a push that will not be acknowledged. Return 1 if it is proved that a consumer holds the message, or has settled it;
+# 74 if it is there, or that is unknown
+push_withdraw() {
+  rename_path "$push_place/$slip" "$q/done/$slip.0.000000000000"
+  case $? in
+  0) return 0 ;;
+  74) push_unknown; return $? ;;
+  esac
+  absent "$push_place/$slip" || { push_unknown; return $?; }
+  # RACE: a fold, the end of its delay or a kick may have moved it. In a subshell, since this parses other slips into the slip_ variables
+  (push_withdraw_moved) && return 0
+  [ $? -ne 1 ] || return 1
+  push_unknown
+}
+
+# push_withdraw_moved - push_withdraw for a slip that is elsewhere by now
+push_withdraw_moved() {
+  for withdraw_try in 1 2 3 4 5; do
+    message_find "$slip_id" || { [ $? -ne 66 ] || return 1; return 74; }
+    case $slip_path in
+    "$q"/out/*) return 1 ;;
+    esac
+    slip_format
+    slip_move "$q/done/$slip.0.000000000000"
+    withdraw_code=$?
+    [ $withdraw_code -eq 66 ] || return $withdraw_code
+  done
+  return 74
+}
+
+# push_body_there - return 0 if the body is there, 69 if it is proved that it is gone, which only a drop causes; 74 if unknown
+push_body_there() {
+  there "$q/body/$slip_id"
+  push_there=$?
+  [ $push_there -eq 1 ] || return $push_there
+  why="queue '$queue' is gone"
+  return 69
+}
+
+part='engine/withdraw'
