@@ -4,7 +4,7 @@
 ## make test       ShellCheck and the tests, in minutes (TESTS=..., some of them; SEED=..., other chances), after installing what they need
 ## make test-all   every test, in full: what `make test` takes a share of
 ## make lint       ShellCheck alone
-## make bench      measure, beside redis-cli, sqlite3, nq, dirq, beanstalkd and others (ROWS=..., some of it; PARENT=COMMIT, flatq of then); .bench/ has JSON and plots
+## make bench      measure, beside redis-cli, sqlite3, nq, dirq, beanstalkd and others (ROWS=..., some of it; PARENT=COMMIT, also flatq of that commit); .bench/ has JSON and plots
 ## make pipeline   a busy little spool, its tables and a report with plots, on Spark, after installing what that needs
 ## make lessons    the course: how queues fail, step by step, and its pictures in .lessons/
 ## make lesson     one of them (N=03)

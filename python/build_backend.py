@@ -42,7 +42,7 @@ def _staged():
             _copy(HERE.parent / "launch", stage / "flatq/sh/launch")
             lib = HERE.parent / "lib"
             for path in lib.rglob("*"):
-                # What only `make install` uses stays behind
+                # Leave out completion and systemd: only make install uses them
                 if path.is_file() and path.suffix != ".md" and path.parent.name not in ("completion", "systemd"):
                     _copy(path, stage / "flatq/sh" / path.relative_to(lib))
             _copy(HERE.parent / "LICENSE", stage / "LICENSE")

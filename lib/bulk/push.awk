@@ -1,8 +1,9 @@
-# push.awk - write the flat files of a bulk push from lines of base64, as bulk_flats of push.sh says
+# push.awk - write the flat files of a bulk push from lines of base64; bulk_flats_make of push.sh calls it
 #
 # Variables of the environment: FLATQ_STAGE, where the blocks are; FLATQ_FIRST, the first id; FLATQ_PRIORITY, FLATQ_REST and FLATQ_NONCE, parts of the
 # names; FLATQ_MOST, the most bytes of a message, or nothing; FLATQ_COUNT, the number of lines; FLATQ_TTY, where progress is drawn, or nothing.
-# Prints the last id, the bytes of all messages and the bytes of all flat files, then a line `end`. Exits with 65 if a message is too large, with 74 if a write failed.
+# Prints the last id, the bytes of all messages and the bytes of all flat files, then a line `end`. Exits with 65 if a message is too large, 74 if a
+# write failed.
 
 # Write the lines that were kept as one flat file
 function flush(  i, path) {

@@ -1,10 +1,11 @@
-# push.pl - a bulk push by perl, in half the time of bulk_encode and push.awk, which do the same where perl lacks MIME::Base64
+# push.pl - write the flat files of a bulk push in perl, in half the time of bulk_encode and push.awk, which serve import, and where perl or MIME::Base64
+# is missing
 #
-#   perl push.pl count   copy standard input to the file FLATQ_RAW, if there is one; print the number of messages, then `end`
+#   perl push.pl count   read standard input, and copy it to the file FLATQ_RAW unless that is empty; print the number of messages, then `end`
 #   perl push.pl write   read the same input again, and write its flat files; print what push.awk prints
 #
-# Variables of the environment: FLATQ_END, `l` or `0`, as the options of push say how a message ends; the others as in push.awk.
-# Exits with 3, before it reads anything, without MIME::Base64; 65 if a message is too large; 74 if a read or a write failed, or, in `write`, if
+# Variables of the environment: FLATQ_END, what ends a message, `l` a newline or `0` a NUL; the others as in push.awk.
+# Exits with 3, before it reads anything, if MIME::Base64 is missing; 65 if a message is too large; 74 if a read or a write failed, or, in `write`, if
 # there are not FLATQ_COUNT messages.
 
 use strict;
@@ -25,7 +26,7 @@ sub count {
   while ($got = read STDIN, $block, 65536) {
     $count += $end eq "\n" ? $block =~ tr/\n// : $block =~ tr/\0//;
     $last = substr $block, -1;
-    # A message that is too large is refused, once all is read: it must not fill the disk
+    # Stop copying once a message is too large, so that it does not fill the disk, but read to the end before refusing it
     my $at = rindex $block, $end;
     $open = $at < 0 ? $open + $got : $got - $at - 1;
     $over = 1 if $most ne '' and $open > $most;

@@ -33,7 +33,7 @@ bulk_choose() {
     # 75: look again
     [ $bulk_code -eq 75 ] || return $bulk_code
   done
-  why="queue '$queue': cannot be listed"
+  why="queue '$queue': nothing could be taken in 1000 tries"
   return 74
 }
 
@@ -93,15 +93,15 @@ bulk_singles() {
   bulk_got=$#
   [ $# -eq 0 ] || return 0
   rmdir "$q/out/$batch" 2>/dev/null
-  # Unless another process took all of them, mv has failed
+  # One that is still there was not taken by another process: so mv has failed
   for bulk_name in $bulk_names; do
     [ ! -e "$q/$bulk_place/$bulk_name" ] || { disk_failed "$q/out"; return $?; }
   done
   return 75
 }
 
-# bulk_flats MOST - take flat files, from the first on, as long as no message elsewhere belongs between them; at most 200, which a killed drain
-# repeats. 75: look again
+# bulk_flats MOST - take flat files, from the first on, as long as no message elsewhere belongs between them; at most 200, since what a killed
+# drain held is delivered again. 75: look again
 bulk_flats() {
   bulk_elsewhere queue
   # queue_unfold sets aside what is not a flat file

@@ -76,7 +76,7 @@ spool_boot_probe() {
   epoch=$((number - clock_s))
   # A wall clock that starts in 1970 may be behind the uptime
   [ $epoch -ge 0 ] || epoch=0
-  # In a container, the uptime may be less than the start times in /proc/PID/stat, which count from another start (owner_read)
+  # In a container, the uptime may be less than the start times in /proc/PID/stat, which count from another start (owner_look)
   need engine/process
   clock_same=-
   ! process_started $$ || [ "$now" \< "$started" ] || clock_same=same

@@ -93,7 +93,8 @@ check_say() {
   printf "$check_format\n" "$@" 2>/dev/null || check_mute=1
 }
 
-# queue_check [boot] - under the lock, after recovery: check everything; print what was wrong. `boot`: no other verb is at work
+# queue_check [boot] - under the lock, after recovery: check everything; print what was wrong. `boot`: no other verb is at work. Sets check_keyed
+# if a message may have a key, so that keys/ is compared
 queue_check() {
   check_boot=${1:-} check_keyed=
   check_slips && check_flats && check_keys
@@ -106,7 +107,7 @@ check_slips() {
     slip_parse "${check_path##*/}" || [ ! -e "$check_path" ] || check_set_aside "$check_path"
   done
   # The slips, in the order in which messages move, and the bodies. Each list has an end mark: after a list that was cut, we would bury all messages
-  # that it lacks. Paths with other bytes are none of ours
+  # that it lacks. Leave out paths with blanks or bytes outside ASCII: flatq makes none
   # shellcheck disable=SC2012 # the names are ids
   check_wrong=$({
     cd "$q" && find delayed buried wal fold head out claimed "done" ! -type d ! -path '*[!!-~]*' 9>&- && printf 'end\n' && ls -ln body && printf 'end\n'
@@ -115,7 +116,7 @@ check_slips() {
       !ends {
         n = split($0, part, "/"); n = split(part[n], field, "."); first = part[1] == "buried"
         id = field[2 + first]
-        # Not a flat file, whose messages have no bodies of their own
+        # Slips only: the messages of a flat file have no bodies of their own
         if ((n == 10 || n == 12) && length(id) == 12) {
           size[id] = field[8 + first]; name[id] = $0
           if (part[1] != "done" && field[9 + first] ~ /^k/) keyed = 1
@@ -282,9 +283,9 @@ check_awk() {
     END { if (!how) print bads + 0, goods + 0, keys + 0 }'
 }
 
-# check_keys_compare - set `captured` to `remove KEY ID` for each key without its message, and `yes KEY ID` for each that is not confirmed. At a boot also
-# for each that a message has and that is not there, since a power cut may keep a slip and lose its key: only then no message moves or is settled
-# meanwhile. One pass over all names and lines, one over all keys
+# check_keys_compare - set `captured` to `remove KEY ID` for each file in keys/ without its message, and `yes KEY ID` for each that is not confirmed.
+# At a boot, print `yes KEY ID` also for a message whose key has no file: a power cut may keep a slip and lose its key. At other times another verb
+# might settle that message meanwhile, and its key would come back. One pass over all names and lines, one over all keys
 check_keys_compare() {
   check_fix=$({
     {

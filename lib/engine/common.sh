@@ -3,7 +3,7 @@
 # Definitions only, except that it starts the list of sourced parts and clears inherited variables and functions. A function that can fail returns a
 # code of sysexits and leaves one line of text in `why`; verbs pass both to die, doors write them to their client.
 
-# flatq and the line door run a verb in their own process, and the verb reads this file again: then all of it is there
+# Read once in a process: flatq and the line door have read this file, and the verb that they then run in the same process sources it again
 case ${shell_own:-} in "$$") ! command -v shell_reset >/dev/null 2>&1 || return 0 ;; esac
 
 needed=' '

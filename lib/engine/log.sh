@@ -72,6 +72,7 @@ log_add() {
   [ -z "$spool_shared" ] || no_links "$2" || return $?
   queue=$1 q=$2
   queue_look || return $?
+  # Split at " $q/", not at blanks: the path of the spool may have blanks
   log_rest=${queue_files#"$q/"}
   while [ -n "$log_rest" ]; do
     log_name=${log_rest%%" $q/"*}

@@ -1,4 +1,4 @@
-# engine/process.sh - when a process started, and whether the owner of a message is dead
+# engine/process.sh - when a process started, whether the owner of a message is dead, and who we are where that is not simple (owner_look)
 
 # process_started PID - set `started` to the time when PID started, 12 digits; return 1 if there is no such process, or it has ended and
 # was not reaped: in a container whose first process does not reap, it may stay for ever.
@@ -23,9 +23,10 @@ process_started() {
   started=$padded
 }
 
-# owner_look - owner_read where processes, their PIDs or their times are not as usual. In a container whose clock (lxcfs) counts from another start than
-# /proc/PID/stat, and in a subshell, whose PID is not $$, set `owner` to the start of the process. If it is unknown whether deaths can be seen, the verb
-# ends: with a lease, another verb would take the message while its owner lives
+# owner_look - called by owner_read where $$ and `now` may not identify this process, or process 1 cannot be seen. In a container whose clock
+# (lxcfs) counts from another start than /proc/PID/stat, and in a subshell, whose PID is not $$, set `owner` to PID and start of this process. Set
+# owner_lease to `none` if other processes can be seen. If that is unknown, end the verb: with a lease, another verb would take the message while
+# we live
 owner_look() {
   owner_lease=
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README

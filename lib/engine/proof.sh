@@ -314,8 +314,8 @@ journal_whole() {
   unmade_said=$({ cat "$journal_path" && printf '\nend'; } 2>/dev/null 9>&-) && capture "$unmade_said" || return 74
 }
 
-# place_unread - return 64 if the environment has a place that this shell has not read: yash ignores a variable with bytes that are no characters of the
-# caller's locale. Without /proc nobody can tell
+# place_unread - under yash, when FLATQ_DIR looks empty: yash ignores a variable with bytes that are no characters in the caller's locale. If the
+# environment sets FLATQ_DIR or XDG_STATE_HOME nevertheless, return 64: else we would use another spool. Without /proc nobody can tell
 place_unread() {
   [ -e "$FLATQ_PROC/$$/environ" ] || return 0
   need engine/proof

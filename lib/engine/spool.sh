@@ -158,8 +158,8 @@ file_new() {
   { true >"$1"; } 2>/dev/null
 }
 
-# queue_look - set queue_files to the paths of what begins with c, d or l in $q itself: the caller looks for closed, conf and dropping, each with a
-# blank behind it. The listing must contain `lock`, or it has failed and proves nothing (R1)
+# queue_look - set queue_files to the paths of all files of $q whose names begin with c, d or l, each with a blank behind it. Callers look for closed,
+# conf and dropping, log_add for logs. The listing must contain `lock`, or it has failed and proves nothing (R1)
 queue_look() {
   set -- "$q"/[cdl]*
   queue_files="$* "

@@ -1,4 +1,4 @@
-# engine/sync-all.sh - sync the whole file system: many new files, or files that other verbs may move meanwhile
+# engine/sync-all.sh - sync many new files by their whole file system, and files that other verbs may move meanwhile
 
 need engine/sync
 

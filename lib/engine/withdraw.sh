@@ -2,12 +2,13 @@
 
 need engine/slip engine/spool engine/settle engine/proof
 
-# push_slip_again - the slip could not be created: return 0 if it may be tried again, 1 if the slip is there nevertheless, else why not
+# push_slip_again - called when the slip could not be created: return 0 to try again, 1 if the slip is there nevertheless; else set `why`, and return
+# the code of the push
 push_slip_again() {
   push_slip_there
   push_code=$?
   [ $push_code -ne 0 ] || return 1
-  # What is not known to be without a slip keeps its body
+  # Without proof that there is no slip, keep the body
   [ $push_code -eq 66 ] || { push_made=1; return $push_code; }
   need engine/push
   push_act_on_signal

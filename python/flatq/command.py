@@ -98,14 +98,14 @@ def standard_input() -> bytes:
 
 
 def out(text: bytes, keep: Callable[[], object] | None = None, seconds: float = 0) -> None:
-    """Write all of it to standard output. keep: called every so many seconds, as long as the reader is slow. Raises Disk."""
+    """Write all of it to standard output. keep: called every `seconds` seconds until the reader has taken all of it. Raises Disk."""
     if sys.stdout is None:
         raise Disk("standard output is closed", 74)
     rest = memoryview(text)
     try:
         while keep and rest:
             due = time.monotonic() + seconds
-            # A pipe that is ready takes so many bytes at once, so a reader that stops does not keep us from `keep`
+            # A pipe that select calls ready has room for PIPE_BUF bytes: the write does not block, so `keep` is called in time if the reader stops
             while rest and time.monotonic() < due:
                 if select.select([], [1], [], max(due - time.monotonic(), 0))[1]:
                     rest = rest[os.write(1, rest[:select.PIPE_BUF]):]

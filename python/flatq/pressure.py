@@ -206,11 +206,11 @@ class Queue:
 
     def create(self, bound: int = 0) -> None:
         """Create the queue; bound: the most messages it holds, 0 for no limit. Raises Exists, and Busy if a deletion is under way or
-        was broken off, since its remains would belong to the new queue."""
+        was broken off, since its remains would belong to the new queue; Invalid if the name ends like a key of another queue."""
         if bound < 0:
             raise Invalid("a bound is 0 or more", 65, "pressure")
         if self.name.endswith(SUFFIXES[1:]):
-            raise Invalid(f"queue '{self.name}': the keys of another queue can have this name", 65, "pressure")
+            raise Invalid(f"queue '{self.name}': a name must not end like a key of another queue, as in x:closed", 65, "pressure")
         (status, *_) = self._run("create", body=b"%d" % bound)
         if status != b"ok":
             self._fail(status)
@@ -466,7 +466,7 @@ def _main(words: list[str]) -> int:
         queue.put(standard_input(), wait)
     elif action == "get":
         with queue.hold(wait) as message:
-            # A large message takes long if its reader is slow: we are alive
+            # A slow reader may take longer than the lease: renew it, or another consumer takes the message over
             out(message.body, message.keep, lease / 3)
     elif action == "close":
         queue.close(wait)

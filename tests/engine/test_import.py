@@ -57,10 +57,10 @@ def test_a_message_that_was_joined_to_a_torn_one(shell, flatq):
     joined = put(flatq.home, b"joined" * 80, b"3" * 1000, name="next").read_bytes()
     (flatq.home / "mail.queue").write_bytes(torn + joined)
     assert flatq("import", "mail.queue") == (65, b"", b"import: mail.queue has lines of 76 characters, and longer ones: say -u if messages are wrapped, "
-                                                      b"-l if each line is one\n")
+                                                      b"-l if each line is a message\n")
     done = flatq("import", "-u", "mail.queue")
     assert (done.status, done.out) == (65, b"mail 3\n")
-    assert done.err == b"import: mail.queue, line 37: a line of over 76 characters: not stored, nor what follows it up to line 46\n"
+    assert done.err == b"import: mail.queue, line 37: to line 46: one of these lines has over 76 characters: not stored\n"
     assert popped(flatq) == [*whole, b"3" * 1000]
 
 

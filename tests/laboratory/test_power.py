@@ -159,7 +159,9 @@ def test_each_sync_is_missed(what, work):
     with open(lib / "engine/sync.sh", "a") as file:
         file.write("sync_paths() {\n  for sync_path in \"$@\"; do\n    shift\n    case $sync_path in\n"
                    f"    {pattern}) ;;\n    *) set -- \"$@\" \"$sync_path\" ;;\n    esac\n  done\n  [ $# -eq 0 ] || sync \"$@\" 2>/dev/null\n}}\n"
-                   "sync_moving() {\n  sync_paths \"$@\"\n}\n")
+                   )
+    with open(lib / "engine/sync-all.sh", "a") as file:
+        file.write("sync_moving() {\n  sync_paths \"$@\"\n}\n")
     if pattern == "*":
         with open(lib / "engine/fold.sh", "a") as file:
             file.write("sync_many() {\n  :\n}\n")

@@ -34,8 +34,8 @@ def killed(source):
     source.note.close()
 
 
-#: a shovel that stops at each of these moments until it is told to go on. A moment is a call or a return of its own functions, or of those that they
-#: call: its number, or `NAME EVENT COUNT`, as in `give return 2`
+#: a shovel that stops at each of these moments until it is told to go on. A moment is a call or a return of a function of the package, or of one
+#: that it calls; it is named by its number or by `NAME EVENT COUNT`, as in `give return 2`
 STOPPING = """
 import os, sys
 from collections import Counter

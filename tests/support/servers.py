@@ -134,7 +134,7 @@ class Rabbit(Server):
             raise
 
     def command(self):
-        """What Debian's program runs as the user rabbitmq. It becomes the server, which no shell waits for."""
+        """The program that Debian's wrapper runs as user rabbitmq. It execs the server, so no shell stands between us and it."""
         (self.place / "rabbitmq.conf").write_text("max_message_size = 1000000\ndisk_free_limit.absolute = 1MB\n")
         return [self.program]
 

@@ -24,7 +24,7 @@ def command(verb: str, words: list[str], places: Callable[[list[str]], tuple[str
         count = number("n", given["n"], 1) if "n" in given else None
         patience = number("w", given["w"]) if "w" in given else None
         there = target(other)
-        # Where the password changes, the way stays the same
+        # The note is found by the names of both ends: leave out the password, or a new one would hide the note of the last run
         towards = there.name if "@" in other else other
         return _run(verb, Shovel(source(one, towards), there, once="1" in given, count=count, patience=patience))
     except Error as error:

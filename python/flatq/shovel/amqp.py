@@ -1,9 +1,9 @@
 """A queue of RabbitMQ, or of another server of AMQP 0-9-1, as an end of a shovel, by pika.
 
-The server acknowledges a message (publisher confirm) when it is on the disk of the queue, if both are durable: those that we publish are. A queue
+The server confirms a message once it is on disk, if the queue is durable and the message persistent; ours are. A queue
 that drops messages by itself (max-length without overflow=reject-publish, a time to live, RabbitMQ 4's limit of 20 deliveries) drops ours as well.
 
-pika's BlockingConnection does not serve here: it waits for an acknowledgement without end, and a second try would store the message twice."""
+pika's BlockingConnection is not used: it waits for an acknowledgement without end, and a second try would store the message twice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 
 from ..command import needs
 from ..errors import Busy, Denied, Empty, Error, Full, Invalid, Missing, NotYours, Unreachable, printable
-from .ends import LEASE, Doubt, Note, Parcel, Source, Target, TooLarge, key_of, way
+from .ends import LEASE, Connected, Parcel, Target, TooLarge, key_of
 
 #: Seconds for an answer, for all of a new connection (more than pika's own limit), and until a message without acknowledgement is sent again
 ANSWER, OPENING, LATE = 15, 20, 60
@@ -37,7 +37,8 @@ def library() -> Any:
 
 class Client:
     """One connection with one channel to the queue at amqp[s]://[USER:PASSWORD@]HOST[:PORT]/[VHOST/]QUEUE[?PIKA'S-OPTIONS]. All methods raise
-    Unreachable if the connection ends, 68 if nothing was asked by then; Missing, Denied, Busy or TooLarge if the server ends it for that reason."""
+    Unreachable if the connection has ended (68 if the channel was not open yet, else 69); Missing, Denied, Busy or TooLarge if that is why the server
+    ended it."""
 
     def __init__(self, url: str, tells: bool = True) -> None:
         #: Whether it tells the server that it ends the connection
@@ -82,7 +83,7 @@ class Client:
         return True
 
     def about(self) -> Any:
-        """The queue's message_count, of those that are ready, and consumer_count. Before this answer, the server has done what was asked before."""
+        """Ask for message_count (ready messages) and consumer_count. The server answers in order: what was asked before is done by then."""
         return self.ask(self.channel.queue_declare, self.queue, passive=True).method
 
     def ask(self, method: Callable[..., Any], *words: Any, **more: Any) -> Any:
@@ -101,7 +102,7 @@ class Client:
             raise self._error() from None
 
     def wait(self, seconds: float, done: Callable[[], object] = lambda: False) -> bool:
-        """Serve the connection for so long, or until that is so; return whether it is."""
+        """Serve the connection for `seconds`, or until done() is true; return whether it is. Raises the error that ended the connection."""
         end = time.monotonic() + seconds
         while not done() and not self.failed:
             loop = self.connection.ioloop
@@ -119,13 +120,13 @@ class Client:
         connection, self.channel = self.connection, None
         if connection is None:
             return
-        # A signal may have interrupted pika anywhere
+        # A signal may have interrupted pika anywhere, so ignore what it raises
         with contextlib.suppress(Exception):
             if self.tells and connection.is_open:
                 self.failed = None
                 connection.close()
                 self.wait(2)
-        # A server that did not answer would keep our message for this connection. pika has no other name for ending it at once
+        # End it at once, by the only name that pika has for that: while it is open, a server that does not answer keeps our message for it
         with contextlib.suppress(Exception):
             connection._transport.abort()
             self.failed = None
@@ -135,7 +136,7 @@ class Client:
         self.connection = None
 
     def _stops(self, what: Callable[[Any], object]) -> Callable[..., None]:
-        """A callback that does that with its last argument, and ends a `wait`."""
+        """Return a callback that calls `what` with its last argument, and ends a `wait`."""
         def called(*words: Any) -> None:
             what(words[-1])
             self.connection.ioloop.stop()
@@ -155,7 +156,7 @@ class Client:
             raise Unreachable(f"{self.place}: no answer", code)
 
     def _error(self) -> Error:
-        """What has ended the connection, which is closed with that."""
+        """Close the connection, and return the error for what ended it."""
         reason, code = self.failed, 69 if self.channel else 68
         self.close()
         # pika's exceptions hold one another; some have the server's words as text only
@@ -190,7 +191,7 @@ class Amqp(Target):
             self.key, self.number = "", 0
             self.client.channel.add_on_return_callback(self._returns)
             self.client.ask(self.client.channel.confirm_delivery, self.client._stops(self._answers))
-        # One that is not acknowledged yet will be: a second copy would be stored as well
+        # If it was published before and is not acknowledged yet, wait on: published again, it would be stored twice
         if self.key != parcel.key:
             self.key, self.number, self.since, self.taken, self.returned = parcel.key, self.number + 1, time.monotonic(), None, ""
             about = self.client.pika.BasicProperties(delivery_mode=2, message_id=parcel.key)
@@ -200,7 +201,7 @@ class Amqp(Target):
         if self.taken is None and blocked:
             raise Full(f"{place}: takes nothing at present: {blocked}", 75)
         if self.taken is None:
-            # A quorum queue that was without a leader may have forgotten it
+            # A quorum queue that lost its leader may have forgotten the message: close, so that the next try publishes it again
             if time.monotonic() - self.since > LATE:
                 self.client.close()
             raise Unreachable(f"{place}: no acknowledgement yet", 69)
@@ -223,10 +224,10 @@ class Amqp(Target):
 
 
 class _Delivered(Parcel):
-    """Back at its old place when the connection ends."""
+    """A message that was delivered to us. If it is not acknowledged, it is back at its old place when the connection ends."""
 
     def __init__(self, client: Client, method: Any, properties: Any, body: bytes) -> None:
-        # the server, the queue and the message_id. Without that, a message is not known again
+        # The key: server, queue and message_id. Without message_id, a message that comes again is not recognised
         super().__init__(body, key_of(client.name, properties.message_id or uuid.uuid4().hex, body=body))
         self.client, self.channel, self.tag = client, client.channel, method.delivery_tag
 
@@ -237,7 +238,7 @@ class _Delivered(Parcel):
         try:
             self.client.about()
         except Unreachable:
-            # It may come again
+            # The message may come again
             raise NotYours("the connection ended before it was acknowledged", 66) from None
 
     def keep(self) -> None:
@@ -245,28 +246,21 @@ class _Delivered(Parcel):
             self.client.wait(0)
 
 
-class AmqpSource(Source):
-    """We are a consumer who gets one message at a time. The server may take a message back from a connection that has ended after the first commands
-    of the next one, even if it ended well. So after each connection, ours or another shovel's of this way, nothing is taken while the queue has
-    a consumer, for at most LEASE seconds; after that, it is another one. The note is `open` once there was a connection."""
+class AmqpSource(Connected):
+    """We are a consumer that gets one message at a time. When a connection ends, the server may put its message back only after it has served the first
+    commands of the next connection; later messages would overtake it. So after each connection, ours or another shovel's between these places, take
+    nothing while the queue has a consumer, for LEASE seconds at most: after that it is another program."""
 
     def __init__(self, url: str, towards: str) -> None:
-        # Told of the end, a quorum queue first forgets the consumer, and takes its message back when later ones may have been taken
+        # Do not tell the server that we end: a quorum queue would forget the consumer first, and put its message back only after it gave us later ones
         self.client = Client(url, tells=False)
-        self.name = self.client.name
-        self.way = way(self.name, towards)
-        self.note: Note | None = None
-        self.doubt = Doubt(self.client.place)
+        super().__init__(self.client.name, self.client.place, towards)
         self.consumes = False
         #: The message that has come, in the words of pika's callback
         self.came: list[tuple[Any, ...]] = []
 
     def take(self, wait: float) -> Parcel:
-        if self.note is None:
-            note = Note(self.way, self.name)
-            if note.text == b"open":
-                self.doubt.arise()
-            self.note = note.first(b"open")
+        self.open_note()
         if self.client.connect():
             self.came.clear()
             if self.consumes:

@@ -6,7 +6,7 @@ import time
 
 from ..errors import Disk, Empty, Error, Internal, Invalid, Missing, NotYours
 from . import line
-from .ends import LEASE, Doubt, Note, Parcel, Source, Target, key_of, refused, way
+from .ends import LEASE, Parcel, Reserving, Target, key_of, refused
 
 
 class Door(Target):
@@ -53,31 +53,18 @@ class _Reserved(Parcel):
         self._say("bury", "-r", "too-big")
 
 
-class DoorSource(Source):
-    """A message in hand is reserved at the door. The note says how far it has come: `asked`, `held RECEIPT` or `given RECEIPT`; so the next
-    start goes on with that message before any other. If one was asked for and no answer came, there is Doubt."""
+class DoorSource(Reserving):
+    """A message in hand is reserved at the door. The next start goes on with the message of the note before any other."""
 
     #: seconds that a request waits there, and then all that is under way there has come to its end, should we be cut off
     WAIT, GRACE = 2, 3
 
     def __init__(self, place: str, towards: str) -> None:
-        self.client, self.name, self.way = line.Client(place), place, way(place, towards)
-        self.note: Note | None = None
-        #: The note that a killed shovel has left
-        self.left: list[str] = []
-        self.doubt = Doubt(self.client.place)
-
-    def write(self, *words: str) -> None:
-        """In the note."""
-        assert self.note is not None
-        self.note.write(" ".join(words).encode())
+        self.client = line.Client(place)
+        super().__init__(place, self.client.place, towards)
 
     def take(self, wait: float) -> Parcel:
-        if self.note is None:
-            self.note = Note(self.way, self.name)
-            self.left = self.note.text.decode().split(" ")
-            if self.left == ["asked"]:
-                self.doubt.arise()
+        self.open_note()
         parcel = self._go_on() if len(self.left) == 2 else None
         self.left = []
         if parcel:
@@ -86,7 +73,7 @@ class DoorSource(Source):
             self._sure()
         self.write("asked")
         began, wait = time.monotonic(), min(wait, self.WAIT)
-        # until there is an answer
+        # In doubt until there is an answer
         self.doubt.arise()
         try:
             answer = self.client.ask("reserve", "-w", line.seconds(wait), "-t", str(LEASE), self.client.queue, wait=wait)
@@ -132,6 +119,4 @@ class DoorSource(Source):
 
     def close(self) -> None:
         self.client.close()
-        note, self.note = self.note, None
-        if note:
-            note.last(b"nothing" if note.text == b"asked" and not self.doubt else None)
+        super().close()

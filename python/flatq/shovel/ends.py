@@ -63,7 +63,7 @@ class Parcel:
 
     def bury(self) -> None:
         """Set it aside, since the target will never take it. Raises Invalid if this source cannot do that."""
-        raise Invalid("a message that is too large for the other end, and cannot be set aside here: it is still there", 65)
+        raise Invalid("the message is too large for the other end, and this source cannot set it aside: it is still there", 65)
 
 
 class Source(ABC):
@@ -205,6 +205,53 @@ class Doubt:
     def wait(self) -> None:
         """Raises Busy, on which a shovel waits."""
         raise Busy(f"{self.place}: a message may still be reserved for a shovel that was cut off: waits until it is back", 75)
+
+
+class Noted(Source):
+    """A source elsewhere: a note here says what the next shovel has to know if we are killed. `open_note` opens it."""
+
+    def __init__(self, name: str, place: str, towards: str) -> None:
+        self.name, self.way = name, way(name, towards)
+        self.note: Note | None = None
+        self.doubt = Doubt(place)
+
+
+class Connected(Noted):
+    """A source that takes back what a connection held when that ends. The note is `open` once there was a connection."""
+
+    def open_note(self) -> None:
+        """Open the note; there is a doubt if the last shovel was killed."""
+        if self.note is None:
+            note = Note(self.way, self.name)
+            if note.text == b"open":
+                self.doubt.arise()
+            self.note = note.first(b"open")
+
+
+class Reserving(Noted):
+    """A source that gives receipts. The note says how far a message has come: `asked`, `held RECEIPT` or `given RECEIPT`. If one was asked for and
+    no answer came, there is Doubt."""
+
+    #: The words of the note that a killed shovel has left
+    left: list[str] = []
+
+    def open_note(self) -> None:
+        """Open the note, and read what it says of the last shovel."""
+        if self.note is None:
+            self.note = Note(self.way, self.name)
+            self.left = self.note.text.decode().split(" ")
+            if self.left == ["asked"]:
+                self.doubt.arise()
+
+    def write(self, *words: str) -> None:
+        """Write these words to the note."""
+        assert self.note is not None
+        self.note.write(" ".join(words).encode())
+
+    def close(self) -> None:
+        note, self.note = self.note, None
+        if note:
+            note.last(b"nothing" if note.text == b"asked" and not self.doubt else None)
 
 
 def source(place: str, towards: str) -> Source:

@@ -36,7 +36,7 @@ class _Held(Parcel):
 class Pressure(Target):
     """A pressure queue, to which messages go. We are its producer only while `give` runs, so nobody waits long for a shovel that was killed."""
 
-    #: The lease in seconds: so long a shovel that is killed while it waits for room keeps other producers out
+    #: The lease in seconds: a shovel that is killed while it waits for room keeps other producers out for this long
     PUT = 1
 
     def __init__(self, url: str) -> None:

@@ -12,10 +12,9 @@ from typing import Any
 
 from ..command import needs
 from ..errors import Busy, Denied, Empty, Error, Invalid, Missing, NotYours, Unreachable, printable
-from .ends import LEASE, Doubt, Note, Parcel, Source, Target, TooLarge, key_of, way
+from .ends import LEASE, Parcel, Reserving, Target, TooLarge, key_of
 
-#: The attribute of a message whose text is base64 of its body: SQS takes no other bytes than this text. A carriage return is text as well, but
-#: not every client keeps one. A text is never empty
+#: The attribute that marks base64. SQS takes only text that TEXT matches; it would take a carriage return too, but not every client keeps one
 MARK, VALUE = "flatq-encoding", "base64"
 TEXT = re.compile("[\t\n -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]+")
 
@@ -36,7 +35,7 @@ def decode(message: dict[str, Any]) -> bytes:
 
 
 class Client:
-    """The queue at sqs://QUEUE. Raises Unreachable, 68 if nothing was asked; Missing, Denied, Busy, Invalid."""
+    """The queue at sqs://QUEUE. Raises Unreachable, 68 if nothing was asked; Missing, Denied, Busy, Invalid, NotYours, TooLarge."""
 
     def __init__(self, url: str) -> None:
         self.name, self.queue = url, url.partition("://")[2]
@@ -50,12 +49,13 @@ class Client:
         except ImportError:
             raise needs("shovel", "boto3", "boto3", "python3-boto3", "sqs") from None
         self.boto3, self.errors = boto3, botocore.exceptions
-        #: An answer that ends in the middle
+        #: Errors for an answer that was cut off
         self.cut = (botocore.exceptions.HTTPClientError, botocore.exceptions.IncompleteReadError, botocore.parsers.ResponseParserError)
         # The shovel tries again by itself, and must know of each try whether it was asked
         self.config = botocore.config.Config(connect_timeout=5, read_timeout=30, retries={"total_max_attempts": 1})
         self.client: Any = None
         self.url = ""
+        #: Whether the last answer came whole
         self.whole = True
 
     def ask(self, method: str, **words: Any) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Client:
         return answer
 
     def _came(self, response_dict: Any, **more: Any) -> None:
-        """botocore takes an answer that was cut off for one that says nothing: that a queue is empty."""
+        """Check the length: botocore takes an answer that was cut off for an empty one, which would mean that the queue is empty."""
         if response_dict:
             head = response_dict["headers"]
             self.whole = "transfer-encoding" in head or head.get("content-length") == str(len(response_dict["body"]))
@@ -110,7 +110,7 @@ class Client:
 
 
 class Sqs(Target):
-    """A queue, to which messages go. In a FIFO queue they are one group, in which a key is refused again for five minutes."""
+    """A queue, to which messages go. In a FIFO queue they are one group, in which a second message with the same key is refused for five minutes."""
 
     def __init__(self, url: str) -> None:
         self.client, self.name = Client(url), url
@@ -121,7 +121,7 @@ class Sqs(Target):
         if marked:
             words["MessageAttributes"] = {MARK: {"DataType": "String", "StringValue": VALUE}}
         if self.name.endswith(".fifo"):
-            # as a key, at most 128 characters, and no blanks
+            # A deduplication id has at most 128 characters and no blanks, so hash the key
             words.update(MessageGroupId="flatq", MessageDeduplicationId=hashlib.sha256(parcel.key.encode()).hexdigest())
         self.client.ask("send_message", **words)
 
@@ -144,28 +144,15 @@ class _Received(Parcel):
         self.source.write("nothing")
 
 
-class SqsSource(Source):
-    """A message in hand is invisible to others for LEASE seconds. The note says how far it has come: `asked`, `held RECEIPT` or `given RECEIPT`. The
-    next start gives back what was held, and deletes what was given. If a message was asked for and no answer came, there is Doubt."""
+class SqsSource(Reserving):
+    """A message in hand is invisible to others for LEASE seconds. The next start gives back what the note says was held, and deletes what was given."""
 
     def __init__(self, url: str, towards: str) -> None:
-        self.client, self.name, self.way = Client(url), url, way(url, towards)
-        self.note: Note | None = None
-        #: The note that a killed shovel has left
-        self.left: list[str] = []
-        self.doubt = Doubt(self.name)
-
-    def write(self, *words: str) -> None:
-        """In the note."""
-        assert self.note is not None
-        self.note.write(" ".join(words).encode())
+        super().__init__(url, url, towards)
+        self.client = Client(url)
 
     def take(self, wait: float) -> Parcel:
-        if self.note is None:
-            self.note = Note(self.way, self.name)
-            self.left = self.note.text.decode().split(" ")
-            if self.left == ["asked"]:
-                self.doubt.arise()
+        self.open_note()
         if len(self.left) == 2:
             self._go_on(*self.left)
         self.left = []
@@ -174,10 +161,10 @@ class SqsSource(Source):
                 self.doubt.wait()
             self.doubt.end()
         self.write("asked")
-        # until there is an answer
+        # In doubt until there is an answer
         self.doubt.arise()
         try:
-            # Without waiting, SQS asks only some of its servers
+            # Wait at least a second: otherwise SQS asks only some of its servers, and may miss messages
             answer = self.client.ask("receive_message", WaitTimeSeconds=max(1, int(wait)), VisibilityTimeout=LEASE, MaxNumberOfMessages=1,
                                      MessageAttributeNames=[MARK])
         except Error as error:
@@ -201,11 +188,6 @@ class SqsSource(Source):
                 self.client.ask("change_message_visibility", ReceiptHandle=receipt, VisibilityTimeout=0)
 
     def _invisible(self) -> int:
-        """How many messages others have, or one of us that was cut off."""
+        """The number of messages in flight: held by others, or by a shovel that was cut off."""
         name = "ApproximateNumberOfMessagesNotVisible"
         return int(self.client.ask("get_queue_attributes", AttributeNames=[name])["Attributes"][name])
-
-    def close(self) -> None:
-        note, self.note = self.note, None
-        if note:
-            note.last(b"nothing" if note.text == b"asked" and not self.doubt else None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import Invalid
 from . import stalk
-from .ends import LEASE, Doubt, Note, Parcel, Source, Target, TooLarge, key_of, way
+from .ends import LEASE, Connected, Parcel, Target, TooLarge, key_of
 
 
 class Tube(Target):
@@ -42,22 +42,17 @@ class _Job(Parcel):
         self.client.bury(self.job)
 
 
-class TubeSource(Source):
+class TubeSource(Connected):
     """A message in hand is reserved by our connection; when that ends, it is back at its old place. The server may notice that end after the
     first commands of the next connection. So after a connection that broke, ours or a killed shovel's, nothing is taken while a job of
     the tube is reserved, for at most LEASE seconds; after that, another consumer holds it. The note is `open` while there is a connection."""
 
     def __init__(self, url: str, towards: str) -> None:
-        self.client, self.name, self.way = stalk.Client(url), url, way(url, towards)
-        self.note: Note | None = None
-        self.doubt = Doubt(self.client.place)
+        self.client = stalk.Client(url)
+        super().__init__(url, self.client.place, towards)
 
     def take(self, wait: float) -> Parcel:
-        if self.note is None:
-            note = Note(self.way, self.name)
-            if note.text == b"open":
-                self.doubt.arise()
-            self.note = note.first(b"open")
+        self.open_note()
         if self.client.broken():
             self.doubt.arise()
         if self.doubt:

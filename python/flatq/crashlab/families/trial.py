@@ -28,7 +28,7 @@ SECOND_VERBS: dict[str, Words] = {
     "claim": ("claim", "-c", "again", "q", b""),
 }
 
-#: Ways of counting (faults.counted) that count what changes nothing.
+#: Ways of counting (faults.counted) for calls that change nothing.
 WIDE = {"reads": gate.READS, "ends": gate.ENDS, "forks": gate.FORKS, "execs": gate.EXECS}
 #: Exit codes that a verb may end with when a call of it has failed.
 CODES = (0, 65, 66, 69, 70, 74, 75, 77)

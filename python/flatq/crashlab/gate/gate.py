@@ -220,8 +220,8 @@ def _filter(kinds: frozenset[str] | None) -> bytes:
             (load, 0, 0, 0), (above, 0, 1, 0x40000000), (end, 0, 0, refuse | errnos.ENOSYS)]
     wanted = _CALLS
     if kinds is not None:
-        # The death of another child can call a fork away that waits here, and then it fails (see Limits). So forks stop only where they are counted.
-        # Where they do, all calls stop: then such a death comes more often at another call, which is made again
+        # SIGCHLD from another child makes a fork that waits here fail with EINTR (see Limits). So forks stop only where they are counted. Where they do,
+        # all calls stop: then such a death comes more often at another call, which is made again
         stop = READS | ENDS | FORKS | EXECS if kinds >= FORKS else kinds
         wanted = {number: row for number, row in {**_CALLS, **_rows(_WIDE)}.items() if row[1] in stop or row[1][0] == "E"}
     for number, (name, kind, where) in wanted.items():
