@@ -246,26 +246,6 @@ clock_split() {
   clock_s=$unpadded
 }
 
-# clock_add SECONDS TIME - set `later` to their sum. More than nine years count as nine years
-clock_add() {
-  clock_split "$2"
-  if [ ${#1} -gt 9 ] || [ "$1" -gt 300000000 ]; then
-    pad $((clock_s + 300000000)) 0000000000
-  else
-    pad $((clock_s + $1)) 0000000000
-  fi
-  later=$padded$clock_c
-}
-
-# clock_sub SECONDS TIME - set `earlier` to TIME minus SECONDS, but not below 0
-clock_sub() {
-  clock_split "$2"
-  clock_s=$((clock_s - $1))
-  [ "$clock_s" -ge 0 ] || clock_s=0
-  pad "$clock_s" 0000000000
-  earlier=$padded$clock_c
-}
-
 # clock_between FROM TO - set between_s and between_c to the seconds and the hundredths, 0 to 99, from FROM to TO. If TO is earlier, between_s is
 # below 0
 clock_between() {
@@ -290,7 +270,7 @@ clock_epoch() {
 owner_read() {
   owner=$$-$now owner_lease=none
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
-  [ "${clock_same:-}" = same ] && [ "$FLATQ_PROC/self" -ef "$FLATQ_PROC/$$" ] && [ -e "$FLATQ_PROC/1/stat" ] || { need engine/process; owner_look; }
+  [ "${clock_same:-}" = same ] && [ "$FLATQ_PROC/self" -ef "$FLATQ_PROC/$$" ] && [ -e "$FLATQ_PROC/1/stat" ] || { need engine/owner; owner_look; }
 }
 
 # nonce_read - set `nonce` to 12 random hexadecimal digits; from /proc it needs no process

@@ -1,4 +1,6 @@
-# engine/slip.sh - the name of a slip: its fields, parsing and writing; lib/README.md (Body and slip) has the table
+# engine/slip.sh - the name of a slip: parse it, rename the slip, log what was done; lib/README.md (Body and slip) has the table
+
+need engine/spool
 
 # slip_parse NAME - set slip_priority ... slip_counts, slip_owner, slip_deadline; return 1 if NAME is not valid in wal/ or out/
 slip_parse() {
@@ -72,6 +74,14 @@ set_aside() {
   strange_name=${1##*/}
   [ ${#strange_name} -le 200 ] || strange_name=long
   pass_lock mv -f "$q/$1" "$q/tmp/strange.$nonce.$strange_name" 2>/dev/null || disk_failed "$q/tmp" "queue '$queue': cannot set aside $1"
+}
+
+# queue_log VERB [REASON] - write a line about the message in slip_* to the queue's log: time, verb, id, tries, size, milliseconds
+# since it was pushed
+queue_log() {
+  clock_epoch "$now"
+  clock_between "$slip_born" "$epoch_time"
+  log_line "$1" "$id" "$slip_tries" "$slip_size" $((between_s * 1000 + between_c * 10)) "${2:--}"
 }
 
 part='engine/slip'

@@ -201,14 +201,6 @@ slip_format() {
   slip=$slip_priority.$slip_id.$slip_tries.$slip_nonce.$slip_lease.$slip_delay.$slip_born.$slip_size.$slip_key.$slip_counts
 }
 
-# queue_log VERB [REASON] - write a line about the message in slip_* to the queue's log: time, verb, id, tries, size, milliseconds
-# since it was pushed
-queue_log() {
-  clock_epoch "$now"
-  clock_between "$slip_born" "$epoch_time"
-  log_line "$1" "$id" "$slip_tries" "$slip_size" $((between_s * 1000 + between_c * 10)) "${2:--}"
-}
-
 # log_line VERB ID TRIES SIZE MILLISECONDS REASON - write these six words to the queue's log, behind epoch_time. If that fails, go on
 log_line() {
   [ ! -h "$q/log" ] && { [ -z "$spool_shared" ] || [ ! -p "$q/log" ]; } || return 0

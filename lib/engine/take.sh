@@ -178,17 +178,19 @@ taken_format() {
   slip_tries=$((slip_tries + 1)) slip_nonce=$nonce
   case $2 in
   none) later=000000000000 ;;
-  '') clock_add "$slip_lease" "$now" ;;
-  *) clock_add "$2" "$now" ;;
+  '') need engine/clock; clock_add "$slip_lease" "$now" ;;
+  *) need engine/clock; clock_add "$2" "$now" ;;
   esac
   slip_format
   taken=$slip.$1.$later
 }
 
-# take_slip - rename exactly the name that was found to out/; set `taken`
+# take_slip - rename exactly the name that was found to out/; set `taken`. Return 0 if that name is there now: by its nonce it can only be ours. If it is
+# not there, the caller looks again, so the text of mv's error, for which rename_path forks the shell, is not needed
 take_slip() {
   taken_format "$take_owner" "$take_lease"
-  rename_path "$q/$scan_place/$scan_name" "$q/out/$taken"
+  [ -z "$spool_shared$lock_held" ] || { rename_path "$q/$scan_place/$scan_name" "$q/out/$taken"; return $?; }
+  mv -f "$q/$scan_place/$scan_name" "$q/out/$taken" 2>/dev/null || [ -e "$q/out/$taken" ]
 }
 
 # body_is_no_link - in a group's spool, return 74 if the body of slip_id is a link: another member may have made it, to read a file of ours

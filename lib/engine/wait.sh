@@ -6,7 +6,7 @@
 # it. A sleep in the background holds the only other writing end of the FIFO; when it ends, the waiter reads the end of the file: that is
 # the timeout. If a waiter is woken and dies, no message is lost: every waiter looks again after two seconds.
 
-need engine/spool engine/process
+need engine/spool engine/clock engine/process
 
 # wait_begin KIND QUEUE ... - enter this process as a waiter for each QUEUE, and create the queue if needed. KIND is `wait` (for a message) or `room`
 # (in a full queue)

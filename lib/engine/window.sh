@@ -6,7 +6,7 @@
 # WHEN is in hundredths of a second since 1970; TENS is WHEN without its last three digits, THOUSANDS without its last five. All names of a
 # place may be more than a door's handler has memory for. Earlier versions of flatq had buried messages in buried/ itself.
 
-need engine/spool
+need engine/spool engine/clock
 
 # window_make DIRECTORY - set `place` to this directory of delayed/ or buried/, and create it
 window_make() {

@@ -4,7 +4,7 @@
 #   if the first was killed or stopped, and the worker then replaces both. Both stay from one message to the next. timer_pids has their PIDs,
 #   timer_at the time of the alarm, timer_words their names for the watchdog, timer_ended the PIDs of those that were ended and not yet reaped.
 
-need engine/process engine/settle worker/watchdog
+need engine/process engine/settle worker/watchdog engine/clock
 
 # timer_after CENTISECONDS - set `later` to that time after now
 timer_after() {

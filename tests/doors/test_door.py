@@ -626,7 +626,7 @@ def test_an_ncat_that_is_just_dying(shell, tmp_path, state, flags, parent, lives
     script = """lib=$1 FLATQ_PROC=$2
         mkdir -p "$FLATQ_PROC/$PPID" && printf '%s\\n' "$PPID (ncat) $3 1 2 3 0 -1 $4 100 0 0" >"$FLATQ_PROC/$PPID/stat"
         mkdir -p "$FLATQ_PROC/$$" && printf '%s\\n' "$$ (sh) S PARENT 2 3 0 -1 4194304 100 0 0" >"$FLATQ_PROC/$$/stat"
-        . "$lib/engine/common.sh"; . "$lib/doors/door.sh"; FLATQ_GUARD=1; door_ncat_lives""".replace("PARENT", parent)
+        . "$lib/engine/common.sh"; need doors/door; FLATQ_GUARD=1; door_ncat_lives""".replace("PARENT", parent)
     done = subprocess.run([shell, "-c", script, "-", LIB, tmp_path / "proc", state, str(flags)], capture_output=True, timeout=100)
     assert (done.returncode, done.stderr) == (lives, b"")
 

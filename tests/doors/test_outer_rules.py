@@ -791,7 +791,7 @@ def test_the_guard_believes_no_number_that_another_process_has(shell, flatq):
 
 
 def test_a_handler_tells_the_guard_when_it_started(shell, tmp_path):
-    script = """lib=$1; . "$lib/engine/common.sh"; . "$lib/doors/door.sh"; FLATQ_VERB=handler; shell_reset; door_open launch 3>"$2"
+    script = """lib=$1; . "$lib/engine/common.sh"; need doors/door; FLATQ_VERB=handler; shell_reset; door_open launch 3>"$2"
         trap - EXIT; cat "/proc/$$/stat"; printf '%s\n' "$$ $PPID" """
     done = subprocess.run([shell, "-c", script, "-", LIB, tmp_path / "said"], capture_output=True, timeout=100, text=True)
     stat, who = done.stdout.splitlines()

@@ -994,8 +994,8 @@ def test_sdist_builds_the_same(tree):
             return {entry.filename: (entry.CRC, entry.external_attr >> 16) for entry in archive.infolist()}
 
     first = files(build("build_wheel", tree / "tree/python", "first"))
-    shutil.unpack_archive(build("build_sdist", tree / "tree/python", "sdist"), out / "unpacked")
-    (unpacked,) = (out / "unpacked").iterdir()
+    shutil.unpack_archive(build("build_sdist", tree / "tree/python", "sdist"), out / "unpacked sdist")
+    (unpacked,) = (out / "unpacked sdist").iterdir()
     second = files(build("build_wheel", unpacked, "second"))
     assert first == second and any(name.endswith("sh/flatq") for name in first)
 

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import os
 import random
+import re
 import shutil
 import tempfile
 from collections import Counter
@@ -24,6 +25,8 @@ from .gate import faults, gate
 from .scenarios import NAMED, SCENARIOS, System
 
 KILLED, PART, WAITING = 0.08, 0.04, 0.04  # The parts that a share takes of the kills, of the faults that need a run each, and of those that wait
+#: Paths that tell nothing of messages
+_APART = re.compile(r"/|\.($|boot|ids|wait|doors)|[^/]+/(log|wait|room)\b")
 Task = Callable[[], Sequence[Any]]
 Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
 
@@ -32,7 +35,7 @@ Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
 class Options:
     """What is wanted. `limit`: of double crashes, power states a stage, histories, points of each fault of `reads` and `ends` in a scenario: at most so
     many, and of errors that are alike one at a point; None: all, and every fault also where FLATQ_SYNC is on. `share`: of faults that are alike one each,
-    by the seed (faults.points), and what is read outside of a queue in every third scenario of a verb (_others)."""
+    by the seed (faults.points), and reads that tell nothing of messages in every third scenario of a verb (_others)."""
 
     scenarios: tuple[str, ...] = tuple(SCENARIOS)
     faults: tuple[str, ...] = faults.FAULTS
@@ -126,12 +129,12 @@ def unseen(system: System, names: Sequence[str], options: Options, work: Path, w
 
 
 def _others(name: str, calls: Sequence[gate.Call], seed: int) -> set[int]:
-    """The reads that a share leaves to other scenarios of the same verb. Each of these reads what is in no queue, such as the time, the boot and the
-    waiters, so of such reads that are alike, each falls to every third of these scenarios."""
+    """The reads that a share leaves to other scenarios of the same verb. Each of these reads what tells nothing of messages: the time, the boot, the ids,
+    the log and who waits. So of such reads that are alike, each falls to every third of these scenarios."""
     alike = [other for other in SCENARIOS if SCENARIOS[other].sync == "off" and SCENARIOS[other].verb == NAMED[name].verb]
     parts, seen, found = min(3, len(alike)), Counter[str](), set()
     for call in calls:
-        if call.paths[0] == "." or call.paths[0].startswith(("/", ".boot", ".wait", ".doors")):
+        if _APART.match(call.paths[0]):
             seen[call.alike] += 1
             if (alike.index(name) - random.Random(f"{seed} {call.alike} {seen[call.alike]}").randrange(parts)) % parts:
                 found.add(call.seq)

@@ -117,7 +117,7 @@ MUTANTS: dict[str, Mutant] = {
         history("bound"), (model("no lock"),)),
     # take
     "pop copies the slip": Mutant(
-        (("take_slip(): rename_path", "cp"),),
+        (("take_slip(): mv -f", "cp"),),
         crash("pop", "undisturbed"), (history("kills"),)),
     "the places are listed in another order": Mutant(
         ((f"queue_scan(): {_SCAN_WAL}", ""), (f"queue_scan(): {_SCAN_HEAD}", _SCAN_HEAD.replace(" done", "\ndone\n") + _SCAN_WAL.replace(" scan", "\nscan"))),
@@ -250,7 +250,7 @@ MUTANTS: dict[str, Mutant] = {
         (('rename_path(): [ ! -e "$1" ] || return 1', "return 1"),),
         ends("checkpoint folds", "mv: exit")),
     "a take's rename that reports an error is taken for none": Mutant(
-        (("take_slip(): rename_path", "2>/dev/null mv -f"),),
+        (('take_slip(): || [ -e "$q/out/$taken" ]', ""),),
         ends("pop", "mv: exit")),
     "a fold's rename that reports an error is taken for none": Mutant(
         (("fold_write(): rename_path", "mv -f"),),
