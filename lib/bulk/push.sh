@@ -67,7 +67,9 @@ bulk_count_messages() {
     capture "$bulk_said" && is_number "$captured" 999999999999 && bulk_count=$number && return 0
     why="queue '$queue': messages cannot be counted"
     return 74 ;;
-  3) ;;
+  3)
+    # By the file that it makes first, a perl that ends with 3 proves that it has read nothing
+    [ -n "${push_length:-}" ] || [ ! -e "$bulk_raw" ] || { why="queue '$queue': messages cannot be counted"; return 74; } ;;
   *) bulk_failed $bulk_code; return $? ;;
   esac
   bulk_from=$bulk_stage/lines

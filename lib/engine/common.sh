@@ -18,9 +18,13 @@ shell_forget() {
   case ${BASH_VERSION:-} in
   ?*)
     POSIXLY_CORRECT=1
+    unset -f command printf
     # shellcheck source=lib/engine/bash.sh
-    . "$lib/engine/bash.sh"
-    case $part in engine/bash) shell_forget_functions ;; *) exit 74 ;; esac ;;
+    command . "$lib/engine/bash.sh" 2>/dev/null
+    case $part in
+    engine/bash) shell_forget_functions ;;
+    *) printf '%s: cannot read %s\n' "${0##*/}" "$lib/engine/bash.sh" >&2; exit 74 ;;
+    esac ;;
   esac
   unset FLATQ_DIRECT FLATQ_DOOR FLATQ_GUARD FLATQ_ONE OPTARG base64_wrap batch body_wrong bulk_asks bulk_bytes clock_same create_bound create_most \
     daemon_code date_of door_data door_epoch door_gone door_mark door_nonce door_verb epoch follow_said guard_bytes ids_opened job_kill_at job_pid \
@@ -65,7 +69,8 @@ shell_reset() {
   fi
   # The tests use smaller ranges of ids
   case $FLATQ_RANGE in
-  0* | *[!0-9]* | ?????*) die 64 "FLATQ_RANGE must be a number from 1 to 1000" ;;
+  1000 | [1-9] | [1-9][0-9] | [1-9][0-9][0-9]) ;;
+  *) die 64 "FLATQ_RANGE must be a number from 1 to 1000" ;;
   esac
 }
 
@@ -78,21 +83,28 @@ disk_failed() {
 
 # need PART ... - source lib/PART.sh, once. A file needs, under its header, the parts whose functions a usual run of it calls. Reading a thousand
 # lines costs a shell as much as starting a process, so what a usual run does not call is needed by the function that calls it.
-# dash takes a failed read for the end of the file. So the last line of each part says its name. `command`: mksh leaves the function where `.` fails
+# After a commit (R10), nothing may be needed whose absence would end the verb: what it has done would be taken for not done
 need() {
   # The first call is for this file, which was sourced without us
   [ "$needed" != ' ' ] || [ "$part" = engine/common ] || die 74 "cannot read $lib/engine/common.sh"
   while [ $# -gt 0 ]; do
-    case $needed in
-    *" $1 "*) ;;
-    *)
-      needed="$needed$1 " part=
-      # shellcheck source=/dev/null
-      command . "$lib/$1.sh"
-      [ "$part" = "$1" ] || die 74 "cannot read $lib/$1.sh" ;;
-    esac
+    part_read "$1" || die 74 "cannot read $lib/$1.sh"
     shift
   done
+}
+
+# part_read PART - source lib/PART.sh, once; return 1 if it was not read to its end. dash takes a failed read for the end of the file, so the last line
+# of each part says its name. `command`: mksh leaves the function where `.` fails
+part_read() {
+  case $needed in
+  *" $1 "*) return 0 ;;
+  esac
+  needed="$needed$1 " part=
+  # shellcheck source=/dev/null
+  command . "$lib/$1.sh"
+  [ "$part" = "$1" ] && return 0
+  needed=${needed%" $1 "*}" "${needed##*" $1 "}
+  return 1
 }
 
 # die CODE TEXT - print one line on stderr and exit; a door answers its client instead (doors/door.sh)

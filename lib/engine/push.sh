@@ -19,8 +19,9 @@ push_message() {
   [ -z "${2:-}" ] || [ -z "${FLATQ_MOST_BYTES:-}" ] || is_number "$2" "$FLATQ_MOST_BYTES" ||
     { why="message of $2 bytes is over the limit of $FLATQ_MOST_BYTES"; return 65; }
   # If the queue is full now, refuse before anything is written, without the lock that an exact count needs
-  case $queue_files.$push_wait.$push_key in
-  *"$q/conf "*.0.)
+  [ "$push_wait" = 0 ] && [ -z "$push_key" ] || queue_files=
+  case $queue_files in
+  *"$q/conf "*)
     need engine/bound
     queue_conf || return $?
     queue_count
@@ -150,10 +151,11 @@ push_slip() {
   slip_format
   # CRASH: without this line, a killed push is proved to have created no slip, so its body can be removed (push_unmade)
   { [ ! -h "$journal" ] && printf 'slip\n' >>"$journal"; } 2>/dev/null || { disk_failed "${journal%/*}" 'ids'; return $?; }
-  push_again=
+  push_again='' push_syncs=sync_paths
   while :; do
     push_place=$q/wal
-    [ "$push_delay" = 0 ] || { need engine/window; delay_place "$push_delay" && push_place=$place; } || return $?
+    # Load now what the sync takes: once there is a slip, a part that cannot be read would end a push that has stored its message
+    [ "$push_delay" = 0 ] || { need engine/window engine/sync-all; push_syncs=sync_moving; delay_place "$push_delay" && push_place=$place; } || return $?
     # From here on, act on a signal only when we know whether there is a slip (push_stopped)
     push_at_slip=1
     file_mark "$push_place/$slip" && break
@@ -168,7 +170,7 @@ push_slip() {
 # push_check_open - if the queue was closed or dropped since our first look, withdraw the push, unless the message has been taken already
 push_check_open() {
   # RACE: a pop may have reported the queue closed and empty before the slip was there, which must stay true
-  queue_look || { push_code=$?; need engine/withdraw; push_withdraw; return $push_code; }
+  queue_look || { push_code=$?; need engine/withdraw; push_undo $push_code; return $?; }
   case $queue_files in
   *"$q/closed "*)
     need engine/withdraw
@@ -182,16 +184,16 @@ push_check_open() {
   case $queue_files.$lock_held in
   *"$q/dropping "*.)
     need engine/lock
-    lock_queue || { push_code=$?; need engine/withdraw; push_withdraw; return $push_code; }
+    lock_queue || { push_code=$?; need engine/withdraw; push_undo $push_code; return $?; }
     unlock_queue ;;
   esac
   # RACE: another process may have dropped the queue and created a new one of the same name while we wrote the body
   if [ ! -e "$q/body/$slip_id" ]; then
     need engine/withdraw
     push_body_there || {
-      push_code=$?
+      push_code=$? push_why=$why
       push_withdraw
-      [ $? -eq 1 ] && [ $push_code -ne 74 ] || return $push_code
+      [ $? -eq 1 ] && [ $push_code -ne 74 ] || { [ $push_code -ne 69 ] || why=$push_why; return $push_code; }
     }
   fi
 }
@@ -200,8 +202,7 @@ push_check_open() {
 push_sync() {
   sync_asked || [ "$sync_code" -ne 0 ] || return 0
   set -- "$q/body/$slip_id" "$q/body" "$push_place"
-  push_syncs=sync_paths
-  [ "$push_delay" = 0 ] || { need engine/sync-all; push_syncs=sync_moving; set -- "$@" "$q/delayed" "${push_place%/*}"; }
+  [ "$push_delay" = 0 ] || set -- "$@" "$q/delayed" "${push_place%/*}"
   [ "$slip_key" = - ] || set -- "$@" "$q/keys/$slip_key" "$q/keys"
   "$push_syncs" "$@" && return 0
   need engine/withdraw
@@ -217,7 +218,7 @@ push_sync() {
 # push_check_same - if the queue that was opened was dropped, and the slip is in a new one of the same name, withdraw the push
 push_check_same() {
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
-  [ "$q/lock" -ef "$FLATQ_PROC/self/fd/8" ] || { need engine/proof; queue_there 8; } || { push_code=$?; need engine/withdraw; push_withdraw; return $push_code; }
+  [ "$q/lock" -ef "$FLATQ_PROC/self/fd/8" ] || { need engine/proof; queue_there 8; } || { push_code=$?; need engine/withdraw; push_undo $push_code; return $?; }
 }
 
 # push_act_on_signal - called once it is known whether there is a slip: act on a signal that came meanwhile

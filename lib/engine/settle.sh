@@ -213,7 +213,7 @@ message_release() {
   [ $# -eq 3 ] || slip_count releases
   slip_format
   if [ "$2" != 0 ]; then
-    need engine/window
+    need engine/window engine/sync-all
     move_again=
     while :; do
       bound_lock || return $?
@@ -224,7 +224,6 @@ message_release() {
       [ $slip_code -eq 74 ] && [ -e "$slip_path" ] && { [ ! -d "$place" ] || [ -z "$move_again" ]; } || return $slip_code
       move_again=1
     done
-    need engine/sync-all
     sync_moving "$place" "${place%/*}" "$q/delayed" || return $?
   else
     slip_move "$q/wal/$slip" || return $?
@@ -267,7 +266,7 @@ message_bury() {
     *) epoch_time=$((1${bury_last#"${bury_last%??}"} + 1)); epoch_time=${bury_last%??}${epoch_time#1} ;;
     esac
   fi
-  need engine/window
+  need engine/window engine/sync-all
   move_again=
   while :; do
     window_make "buried/${epoch_time%?????}/${epoch_time%???}" || return $?
@@ -277,7 +276,6 @@ message_bury() {
     [ $slip_code -eq 74 ] && [ -e "$slip_path" ] && { [ ! -d "$place" ] || [ -z "$move_again" ]; } || return $slip_code
     move_again=1
   done
-  need engine/sync-all
   sync_moving "$place" "${place%/*}" "$q/buried" || return $?
   queue_log bury "$2"
   wake "$q/room"

@@ -207,10 +207,11 @@ log_line() {
   { printf '%s.%s %s %s %s %s %s %s\n' "${epoch_time%??}" "${epoch_time#"${epoch_time%??}"}" "$@" >>"$q/log"; } 2>/dev/null || :
 }
 
-# wake DIRECTORY [COUNT] - wake COUNT (else 1) of the processes that wait there (engine/wait.sh)
+# wake DIRECTORY [COUNT] - wake COUNT (else 1) of the processes that wait there (engine/wait.sh). If that part, or one that it needs, cannot be read,
+# go on: they look again by themselves after two seconds
 wake() {
   for wake_path in "$1"/*; do
-    [ ! -e "$wake_path" ] || { need engine/wait; wake_some "$@"; }
+    [ ! -e "$wake_path" ] || ! { part_read engine/clock && part_read engine/process && part_read engine/wait; } 2>/dev/null || wake_some "$@"
     return 0
   done
 }

@@ -190,7 +190,8 @@ taken_format() {
 take_slip() {
   taken_format "$take_owner" "$take_lease"
   [ -z "$spool_shared$lock_held" ] || { rename_path "$q/$scan_place/$scan_name" "$q/out/$taken"; return $?; }
-  mv -f "$q/$scan_place/$scan_name" "$q/out/$taken" 2>/dev/null || [ -e "$q/out/$taken" ]
+  # In braces, since bash says on its own standard error that mv was killed
+  { mv -f "$q/$scan_place/$scan_name" "$q/out/$taken" || [ -e "$q/out/$taken" ]; } 2>/dev/null
 }
 
 # body_is_no_link - in a group's spool, return 74 if the body of slip_id is a link: another member may have made it, to read a file of ours

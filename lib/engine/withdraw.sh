@@ -60,6 +60,14 @@ push_withdraw() {
   push_unknown
 }
 
+# push_undo CODE - push_withdraw for a push that fails with CODE; return CODE. If the queue is gone (69), so is what was stored in it: keep `why`
+push_undo() {
+  push_code=$1 push_why=$why
+  push_withdraw
+  [ "$push_code" -ne 69 ] || why=$push_why
+  return "$push_code"
+}
+
 # push_withdraw_moved - push_withdraw for a slip that is elsewhere by now
 push_withdraw_moved() {
   for withdraw_try in 1 2 3 4 5; do

@@ -82,9 +82,16 @@ def options(words: list[str], letters: str) -> tuple[dict[str, str], list[str]]:
 
 def number(letter: str, value: str, least: int = 0, most: int = 4294967295) -> int:
     """The value of an option. Raises Invalid."""
-    if not (value.isascii() and value.isdigit() and least <= int(value) <= most):
+    found = whole(value)
+    if found is None or not least <= found <= most:
         raise Invalid(f"-{letter} takes a number from {least} to {most}", 65)
-    return int(value)
+    return found
+
+
+def whole(value: str) -> int | None:
+    """The whole number that these digits mean, of 18 digits at most; None if they are none. int() fails at 4,300 digits."""
+    digits = value.lstrip("0") or "0"
+    return int(digits) if value.isascii() and value.isdigit() and len(digits) <= 18 else None
 
 
 def standard_input() -> bytes:

@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Union
 
+from .command import whole
 from .errors import Busy, Closed, Denied, Disk, Empty, Error, Full, Internal, Invalid, Missing, Unreachable
 
 Bytes = Union[bytes, bytearray, memoryview]
@@ -175,18 +176,24 @@ class Queue:
     @staticmethod
     def at(url: str, **more: Any) -> Queue:
         """redis://[[USER]:PASSWORD@]HOST[:PORT][/DB]/NAME, also rediss: and pressure+redis:. What is left out is as above."""
-        parts = urllib.parse.urlsplit(url)
+        try:
+            parts = urllib.parse.urlsplit(url)
+        except ValueError:
+            raise Invalid(f"no host in '{_without_password(url)}'", 65, "pressure") from None
         scheme = parts.scheme[9:] if parts.scheme.startswith("pressure+") else parts.scheme
         path = parts.path.lstrip("/").split("/", 1)
         if scheme not in ("redis", "rediss") or not path[-1]:
             raise Invalid(f"no queue at '{_without_password(url)}': redis://HOST:PORT/DB/NAME", 65, "pressure")
         if len(path) == 2 and not (path[0].isascii() and path[0].isdigit()):
             path = ["/".join(path)]
+        db = whole(path[0]) if len(path) == 2 else None
+        if len(path) == 2 and (db is None or db > 2**31 - 1):
+            raise Invalid(f"no database '{path[0][:20]}' in a Redis", 65, "pressure")
         try:
             port = parts.port
         except ValueError:
             raise Invalid(f"no port in '{_without_password(url)}'", 65, "pressure") from None
-        given: dict[str, Any] = {"host": parts.hostname or None, "port": port, "db": int(path[0]) if len(path) == 2 else None, "tls": scheme == "rediss"}
+        given: dict[str, Any] = {"host": parts.hostname or None, "port": port, "db": db, "tls": scheme == "rediss"}
         for key, value in (("username", parts.username), ("password", parts.password)):
             given[key] = urllib.parse.unquote(value) if value else None
         return Queue(urllib.parse.unquote_to_bytes(path[-1]), **{**given, **more})
@@ -347,7 +354,7 @@ class Queue:
             return answer
         except (exceptions.AuthenticationError, exceptions.NoPermissionError) as error:
             raise Denied(f"{where}: {_text(error)}", 77, "pressure") from None
-        except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
+        except (exceptions.ConnectionError, exceptions.TimeoutError, OSError, UnicodeError) as error:
             # redis-py has one exception for both. 68 says that nothing was asked, not even a step before this one
             code = 68 if " connecting to " in _text(error) and not self._answered else 69
             raise Unreachable(f"{where}: {_text(error)}", code, "pressure") from None
@@ -425,9 +432,10 @@ def _until(wait: float | None) -> float:
 
 def _number(name: str, usual: int, most: int) -> int:
     given = os.environ.get(name) or str(usual)
-    if not (given.isascii() and given.isdigit() and int(given) <= most):
+    found = whole(given)
+    if found is None or found > most:
         raise Invalid(f"{name} must be a number from 0 to {most}", 65, "pressure")
-    return int(given)
+    return found
 
 
 def _without_password(url: str) -> str:

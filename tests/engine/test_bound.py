@@ -408,3 +408,17 @@ def test_two_that_change_the_settings_at_the_same_time(flatq, stub):
     flatq("create", "-b", "5", "q", env={"other": "1", "sh": flatq.shell, "lib": str(LIB)}, check=0)
     wait_for((flatq.home / "ended").exists, "the other one has ended")
     assert (flatq.spool / "q/conf").read_text() == "5 3\n"
+
+
+def test_a_key_that_looks_like_no_waiting(flatq):
+    """A full queue still knows the key, whatever characters the key has."""
+    flatq("create", "-b", "1", "q", check=0)
+    for key in ("a.0.", ".0.", "0."):
+        assert flatq("push", "-k", key, "q", input=b"x").out == b"1\n" if key == "a.0." else flatq("push", "-k", key, "q", input=b"x").status == 75
+    assert flatq("push", "-k", "a.0.", "q", input=b"x") == (0, b"1 dup\n", b"")
+
+
+@pytest.mark.parametrize("size", ["0", "1001", "9999", "x", ""])
+def test_a_range_of_ids_that_is_none(flatq, size):
+    done = flatq("push", "q", input=b"x", env={"FLATQ_RANGE": size})
+    assert (done.status, done.out) == ((64, b"") if size else (0, b"1\n")), done

@@ -179,3 +179,10 @@ def test_keys_of_singles_and_of_flat_files_that_were_taken_together(shell, flatq
     flatq("wal", check=0)
     assert not lies(spool, "jobs").get("keys")
     assert b"dup" not in flatq("push", "-k", "single 1", "jobs", input=b"again", check=0).out
+
+
+def test_a_perl_that_reads_and_says_that_it_did_not(flatq, stub):
+    """Its 3 means that it has read nothing. If it has, nothing is left to read, and a push of nothing would end with 0."""
+    stub("perl", 'case $* in *count*) "$REAL" "$@"; exit 3 ;; esac\nexec "$REAL" "$@"')
+    done = flatq("push", "-l", "q", input=b"1\n2\n")
+    assert (done.status, done.out) == (74, b"") and done.err.count(b"\n") == 1, done

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -259,3 +260,15 @@ def test_doors_that_wait_or_stay(shell, flatq, launched, tmp_path):
     connection, = flatq.spool.glob(".doors/[1-9]*-*/*-*")
     door.process.send_signal(signal.SIGUSR1)
     wait_for((connection.parent / "draining").exists, "it drains")
+
+
+@pytest.mark.parametrize("text", [None, b"", b"# cut"])
+@pytest.mark.parametrize("shell", ["bash"], indirect=True)
+def test_bashs_own_part_cannot_be_read(flatq, tmp_path, text):
+    lib = tmp_path / "lib"
+    shutil.copytree(LIB, lib)
+    (lib / "engine/bash.sh").unlink()
+    if text is not None:
+        (lib / "engine/bash.sh").write_bytes(text)
+    done = subprocess.run([flatq.shell, lib / "push", "q"], env=flatq.environment(None), input=b"x", capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout) == (74, b"") and done.stderr == b"push: cannot read %s/engine/bash.sh\n" % bytes(lib), done

@@ -1368,6 +1368,39 @@ def test_a_part_that_is_not_there(shell, flatq, tmp_path):
     assert flatq("pop", "q").status == 66
 
 
+PARTS = sorted(str(path.relative_to(LIB)) for room in ("engine", "bulk") for path in (LIB / room).glob("*.sh") if path.name != "common.sh")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_that_is_needed_after_a_commit(flatq, spool, tmp_path, part):
+    """A verb that fails because a part is missing has done nothing; if it has done its work, it says so. Somebody waits for messages, and for room."""
+    lib = tmp_path / "lib"
+    shutil.copytree(LIB, lib)
+    (lib / part).unlink()
+
+    def states():
+        return [line for line in flatq("stat", "q", check=0).out.splitlines() if line.split()[0] in (b"ready", b"reserved", b"delayed", b"buried")]
+
+    def without(*words, **more):
+        process = subprocess.run([flatq.shell, lib / words[0], *words[1:]], env=flatq.environment({"FLATQ_SYNC": "on"}), capture_output=True, timeout=60, **more)
+        return process.returncode
+
+    for verb, *words in (["push"], ["push", "-d", "900"], ["push", "-k", "key"], ["pop"], ["delete", "R"], ["release", "R"], ["release", "-d", "900", "R"],
+                         ["bury", "R"], ["kick"]):
+        flatq("drop", "-f", "q")
+        flatq("create", "-b", "50", "q", check=0)
+        push(flatq, b"first", "q")
+        if verb == "kick":
+            flatq("bury", flatq("reserve", "q", check=0).out.split()[0].decode(), check=0)
+        elif "R" in words:
+            words[-1] = flatq("reserve", "q", check=0).out.split()[0].decode()
+        for place in ("wait", "room"):
+            (spool / "q" / place / "1-000000000001.abcdef").touch()
+        before = states()
+        code = without(verb, *words, *([] if ":" in str(words[-1:]) else ["q"]), input=b"second")
+        assert (code == 0) == (states() != before), (verb, words, code, before, states())
+
+
 @pytest.mark.parametrize("verb", ["push", "pop", "work", "handler"])
 def test_the_part_that_reads_the_others_cannot_be_read(flatq, verb):
     """All but its first block is missing: the clock, owners and nonces. Where that block ends in the middle of a function, dash itself gives up."""

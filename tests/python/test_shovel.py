@@ -846,3 +846,57 @@ def test_usage_of_places():
         with pytest.raises(ValueError):
             target(place)
     assert re.search("secret", target("pressure+redis://:secret@h/0/q").name) is None
+
+
+# ---- what nobody means
+
+
+LONG = "9" * 5000
+
+
+@pytest.mark.parametrize("place, codes", [
+    ("beanstalk://[::1/q", {65}), ("amqp://[::1/q", {65, 69}), ("pressure+redis://[::1/0/q", {65}), (b"q\xff", {65}), (b"127.0.0.1:1/q\xff", {65}),
+    (b"beanstalk://h\xff:1/q", {65}), (b"sqs://q\xff", {65}), ("beanstalk://a..b/q", {68}), ("a..b:1/q", {68}), ("pressure+redis://a..b/q", {68, 69}),
+    (f"pressure+redis://h/{LONG}/q", {65}), ("pressure+redis://h/99999999999999/q", {65})], ids=range(12))
+@pytest.mark.parametrize("end", [0, 1], ids=["from", "to"])
+def test_a_place_that_nobody_has(flatq, place, codes, end):
+    """One line, whatever a library says of it, and the message stays."""
+    if b"redis" in os.fsencode(place):
+        module("redis")
+    push(flatq, b"kept", "here")
+    words = [place, "here"] if end == 0 else ["here", place]
+    done = flatq("shovel", "--once", "-w", "0", *words, timeout=100)
+    assert done.status in codes and done.out == b"" and b"Traceback" not in done.err and done.err.endswith(b"\n"), done
+    flatq("unclaim", "here")
+    assert pop(flatq, "here") == b"kept"
+
+
+@pytest.mark.parametrize("text", [b"\xff\xfe\n", b"held -h\n", b"held 5\n", b"held \0\n", b"asked more than that\n"], ids=range(5))
+def test_a_note_that_nobody_wrote(flatq, door, text):
+    """It costs a wait at most, and is gone after that."""
+    place = door.url
+    Queue(place).push(b"1")
+    spool = flatq.spool / ".shovel"
+    spool.mkdir(parents=True, exist_ok=True)
+    (spool / way(place, "here")).write_bytes(text)
+    done = flatq("shovel", "--once", "-w", "10", place, "here", timeout=100)
+    assert done.status == 0 and b"Traceback" not in done.err and pop(flatq, "here") == b"1", done
+
+
+def test_a_note_that_is_a_fifo(flatq, tmp_path):
+    spool = flatq.spool / ".shovel"
+    spool.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(spool / way("127.0.0.1:1/q", "here"))
+    done = flatq("shovel", "--once", "-w", "1", "127.0.0.1:1/q", "here", timeout=100)
+    assert done.status == 74 and done.err.count(b"\n") == 1 and b"is not a file" in done.err, done
+
+
+def test_a_note_that_cannot_be_read(flatq, tmp_path):
+    need("strace")
+    note = flatq.spool / ".shovel" / way("127.0.0.1:1/q", "here")
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.touch()
+    command = ["strace", "-f", "-qq", "-o", "/dev/null", "-P", note, "-e", "trace=read", "-e", "inject=read:error=EIO"]
+    done = subprocess.run([*command, *flatq.command("shovel", "--once", "-w", "1", "127.0.0.1:1/q", "here")], env=flatq.environment(None), capture_output=True,
+                          timeout=100)
+    assert done.returncode == 74 and b"Traceback" not in done.stderr and b"Input/output error" in done.stderr, done

@@ -93,9 +93,9 @@ class File:
     title: str
     functions: dict
 
-    def needs(self, function):
+    def needs(self, function, word="need|part_read"):
         """[(position, part)] of the function."""
-        found = re.finditer(r"\bneed((?: [a-z][a-z/-]*)+)", self.functions[function])
+        found = re.finditer(rf"\b(?:{word})((?: [a-z][a-z/-]*)+)", self.functions[function])
         return [(match.start(), part) for match in found for part in match[1].split()]
 
     @property

@@ -56,7 +56,7 @@ def test_needs_what_it_calls(title):
 def test_needs_nothing_else(title):
     file, idle = files()[title], set()
     for function in file.functions:
-        for at, part in file.needs(function):
+        for at, part in file.needs(function, "need"):
             if not function:
                 used = any(serves(title, other, -1, part) for other in file.functions)
             else:

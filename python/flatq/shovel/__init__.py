@@ -128,9 +128,9 @@ class Shovel:
                     kept = time.monotonic()
                     self._keep(parcel)
             except TooLarge as error:
-                self._settle(parcel.bury)
-                self.say(f"{self.target.name}: {error}: set aside")
-                self.buried += 1
+                if self._settle(parcel.bury):
+                    self.say(f"{self.target.name}: {error}: set aside")
+                    self.buried += 1
                 return
         if self._settle(parcel.done):
             del self.given[parcel.key]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from ..command import Stopped, die_of, fail, number, on_signals, options
-from ..errors import Error, Usage
+from ..errors import Error, Internal, Usage
 from . import Shovel, source, target
 
 
@@ -29,6 +29,8 @@ def command(verb: str, words: list[str], places: Callable[[list[str]], tuple[str
         return _run(verb, Shovel(source(one, towards), there, once="1" in given, count=count, patience=patience))
     except Error as error:
         return fail(verb, error)
+    except ValueError as error:
+        return fail(verb, Internal(f"an end said what is not understood: {error}", 70))
 
 
 def _run(verb: str, shovel: Shovel) -> int:

@@ -50,7 +50,7 @@ class Client:
         self.pika = library()
         try:
             self.parameters = self.pika.URLParameters(urllib.parse.urlunsplit(parts._replace(path=above)))
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OSError):
             queue = ""
         if not host or not queue or above.count("/") > 1:
             raise Invalid(f"'{self.name}': amqp://USER:PASSWORD@HOST:PORT/VHOST/QUEUE", 65)

@@ -100,7 +100,7 @@ class DoorSource(Reserving):
                 return None
             self.client.ask("touch", "-t", str(LEASE), receipt)
             return _Reserved(self, receipt, self.client.ask("peek", receipt.partition(".")[0]))
-        except (NotYours, Empty, Missing):
+        except (NotYours, Empty, Missing, Invalid):
             return None
 
     def _sure(self) -> None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
+import stat
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import IO
 
-from ..errors import Busy, Denied, Disk, Error, Full, Invalid, TimedOut, Unreachable
+from ..errors import Busy, Denied, Disk, Error, Full, Invalid, TimedOut, Unreachable, printable
 from ..verbs import private, syncs
 
 #: Errors that pass when an end comes back, or has room again
@@ -132,7 +134,14 @@ class Note:
                 self.file.close()
                 raise Taken(f"{place}: another shovel moves it to the same place", 75)
             time.sleep(0.05)
-        self.text = self.file.read(2000).partition(b"\n")[0]
+        try:
+            # From a FIFO we would read for ever
+            if not stat.S_ISREG(os.fstat(self.file.fileno()).st_mode):
+                raise Damaged(f"{place}: its note in .shovel is not a file", 74)
+            self.text = self.file.read(2000).partition(b"\n")[0]
+        except OSError as error:
+            self.file.close()
+            raise _failed(place, error) from None
 
     def _locked(self) -> bool:
         try:
@@ -172,7 +181,10 @@ class Note:
 
     def close(self) -> None:
         """Let another one have it."""
-        self.file.close()
+        try:
+            self.file.close()
+        except OSError as error:
+            raise _failed(self.place, error) from None
 
 
 def _failed(place: str, error: OSError) -> Error:
@@ -239,8 +251,10 @@ class Reserving(Noted):
         """Open the note, and read what it says of the last shovel."""
         if self.note is None:
             self.note = Note(self.way, self.name)
-            self.left = self.note.text.decode().split(" ")
-            if self.left == ["asked"]:
+            text = self.note.text.decode(errors="replace")
+            known = re.fullmatch("nothing|(?:held|given) [!-,.-~][!-~]*|", text)
+            self.left = text.split(" ") if known else []
+            if not known:
                 self.doubt.arise()
 
     def write(self, *words: str) -> None:
@@ -256,12 +270,23 @@ class Reserving(Noted):
 
 def source(place: str, towards: str) -> Source:
     """The source for a place; towards: the name of the target. Raises Invalid."""
-    return _ends(place)[0](place, towards)
+    try:
+        return _ends(place)[0](place, towards)
+    except ValueError:
+        raise _no_place(place) from None
 
 
 def target(place: str) -> Target:
     """The target for a place. Raises Invalid."""
-    return _ends(place)[1](place)
+    try:
+        return _ends(place)[1](place)
+    except ValueError:
+        raise _no_place(place) from None
+
+
+def _no_place(place: str) -> Invalid:
+    """The error for a place that cannot be parsed; it does not show the password."""
+    return Invalid(f"'{printable(os.fsencode(place.rpartition('@')[2]))}' is no place: see flatq shovel -h", 65)
 
 
 def _ends(place: str) -> tuple[Callable[[str, str], Source], Callable[[str], Target]]:

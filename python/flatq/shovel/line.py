@@ -58,8 +58,8 @@ class Client:
     def _exchange(self, request: bytes, wait: float) -> bytes:
         try:
             connection = socket.create_connection((self.host, self.port), 5)
-        except OSError as error:
-            raise Unreachable(f"{self.place}: {error.strerror or error}", 68) from None
+        except (OSError, UnicodeError) as error:  # UnicodeError: a host's name with an empty or an overlong part
+            raise Unreachable(f"{self.place}: {getattr(error, 'strerror', None) or error}", 68) from None
         parts: list[bytes] = []
         with connection:
             try:

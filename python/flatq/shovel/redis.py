@@ -60,7 +60,8 @@ class PressureSource(Source):
     def take(self, wait: float) -> Parcel:
         if self.note is None:
             note = Note(self.way, self.name)
-            self.note = note.first(note.text or f"{socket.gethostname()}:{self.way}:{secrets.token_hex(4)}".encode())
+            ours = note.text if note.text.isascii() else b""
+            self.note = note.first(ours or f"{socket.gethostname()}:{self.way}:{secrets.token_hex(4)}".encode())
             self.queue.client = self.note.text.decode()
         if not self.left:
             self.queue.leave()

@@ -31,7 +31,11 @@ def decode(message: dict[str, Any]) -> bytes:
     """The body of a message that boto3 received."""
     text: str = message["Body"]
     marked = message.get("MessageAttributes", {}).get(MARK, {}).get("StringValue") == VALUE
-    return base64.b64decode(text) if marked else text.encode()
+    # Another program may have marked what is no base64
+    with contextlib.suppress(ValueError):
+        if marked:
+            return base64.b64decode(text, validate=True)
+    return text.encode()
 
 
 class Client:

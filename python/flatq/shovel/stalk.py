@@ -123,8 +123,8 @@ class Client:
             try:
                 self.socket = socket.create_connection((self.host, self.port), 5)
                 self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            except OSError as error:
-                raise Unreachable(f"{self.host}:{self.port}: {error.strerror or error}", 68) from None
+            except (OSError, UnicodeError) as error:  # UnicodeError: a host's name with an empty or an overlong part
+                raise Unreachable(f"{self.host}:{self.port}: {getattr(error, 'strerror', None) or error}", 68) from None
             self.connections += 1
             self.mode, self.ahead = "", b""
         if self.mode == mode:
