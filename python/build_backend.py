@@ -3,9 +3,11 @@
 So a build writes nothing here, which may be read-only, and an sdist, which has no ../lib, is built the same way."""
 
 import contextlib
+import io
 import os
 import re
 import tempfile
+import tokenize
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -19,12 +21,24 @@ def _bare(text, header):
     return kept + re.sub(rb"(?m)^[ \t]*#.*\n", b"", text[len(kept):])
 
 
+def _bare_python(text):
+    """Python without the lines that are comments alone."""
+    lines = text.splitlines(keepends=True)
+    for token in tokenize.tokenize(io.BytesIO(text).readline):
+        row, column = token.start
+        if token.type == tokenize.COMMENT and not token.line[:column].strip():
+            lines[row - 1] = b""
+    return b"".join(lines)
+
+
 def _copy(source, target):
     """A file that its owner can write, executable where the original is: modes of the tree do not matter."""
     target.parent.mkdir(parents=True, exist_ok=True)
     text = source.read_bytes()
     if source.suffix in (".sh", ".awk", ".pl") or text.startswith(b"#!/bin/sh\n"):
         text = _bare(text, text.startswith(b"#!"))
+    elif source.suffix == ".py":
+        text = _bare_python(text)
     target.write_bytes(text)
     target.chmod(0o755 if source.stat().st_mode & 0o100 else 0o644)
 
