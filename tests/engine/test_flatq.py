@@ -14,6 +14,7 @@ def test_version(shell, flatq):
     version = re.search(r"^flatq_version=([0-9]+\.[0-9]+\.[0-9]+)$", (LIB / "flatq").read_text(), re.M)[1]
     assert flatq("flatq", "--version", check=0).out.decode() == f"flatq {version}\n"
     assert package.__version__ == version
+    assert re.search(r"^## (\S+)$", (ROOT / "python/CHANGELOG.md").read_text(), re.M)[1] == version
     assert subprocess.run(["make", "-s", "-C", ROOT], capture_output=True, text=True).stdout.startswith(f"flatq {version}\n")
 
 
