@@ -545,6 +545,6 @@ def test_no_file_is_moved_into_a_directory_by_mistake():
     lines = {f"{path.relative_to(LIB)}: {line.strip()}" for path in LIB.rglob("*") if path.is_file() and path.suffix != ".md"
              for line in path.read_text().splitlines() if re.search(r"^[^#]*\bmv -f\b", line)}
     meant = {line for line in lines if re.search(r'mv -f .*/\.?"( |$)', line)}
-    known = ("engine/slip.sh", "engine/take.sh: mv -f \"$q/$scan_place/$scan_name\" \"$q/out/$taken\"", "engine/probe.sh", "engine/boot.sh: [ ! -d ", "engine/lock.sh: [ ! -d ", "engine/checkpoint.sh: mv -f \"$range\"",
+    known = ("engine/slip.sh", "engine/take.sh: { mv -f \"$q/$scan_place/$scan_name\" \"$q/out/$taken\"", "engine/probe.sh", "engine/boot.sh: [ ! -d ", "engine/lock.sh: [ ! -d ", "engine/checkpoint.sh: mv -f \"$range\"",
              "worker/daemon.sh", "doors/beanstalk/tally.sh", "drop: mv -f \"$q\" \"$drop_away\"")
     assert not [line for line in lines - meant if not line.startswith(known)]

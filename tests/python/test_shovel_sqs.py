@@ -147,6 +147,13 @@ def test_places():
             target(place)
 
 
+def test_a_text_that_is_marked_and_is_no_base64():
+    """Another program may have sent it: it comes as it is."""
+    marked = {sqs.MARK: {"StringValue": sqs.VALUE}}
+    assert [sqs.decode({"Body": text, "MessageAttributes": marked}) for text in ("abcde", "QU!!JD===xx", "eA==\n")] == [b"abcde", b"QU!!JD===xx", b"x"]
+
+
+
 def test_any_body_is_a_text_and_comes_back(request):
     """Text of XML's characters goes as it is; all other bytes go as base64, which a mark says. No text is empty."""
     for body in ("grün\t\n😀".encode(), b" ", b"=", b"QUJD", b'<a>&"'):

@@ -34,7 +34,7 @@ def decode(message: dict[str, Any]) -> bytes:
     # Another program may have marked what is no base64
     with contextlib.suppress(ValueError):
         if marked:
-            return base64.b64decode(text, validate=True)
+            return base64.b64decode(text.strip(), validate=True)
     return text.encode()
 
 
