@@ -19,14 +19,15 @@ push_message() {
   [ -z "${2:-}" ] || [ -z "${FLATQ_MOST_BYTES:-}" ] || is_number "$2" "$FLATQ_MOST_BYTES" ||
     { why="message of $2 bytes is over the limit of $FLATQ_MOST_BYTES"; return 65; }
   # If the queue is full now, refuse before anything is written, without the lock that an exact count needs
-  [ "$push_wait" = 0 ] && [ -z "$push_key" ] || queue_files=
-  case $queue_files in
-  *"$q/conf "*)
-    need engine/bound
-    queue_conf || return $?
-    queue_count
-    [ "$queue_bound" = 0 ] || [ "$count_total" -lt "$queue_bound" ] || push_count_again || return $? ;;
-  esac
+  if [ "$push_wait" = 0 ] && [ -z "$push_key" ]; then
+    case $queue_files in
+    *"$q/conf "*)
+      need engine/bound
+      queue_conf || return $?
+      queue_count
+      [ "$queue_bound" = 0 ] || [ "$count_total" -lt "$queue_bound" ] || push_count_again || return $? ;;
+    esac
+  fi
   clock_read
   ids_next || return $?
   # Keep this queue's lock open, to recognize a new queue of the same name at the end (push_check_same)
@@ -170,7 +171,7 @@ push_slip() {
 # push_check_open - if the queue was closed or dropped since our first look, withdraw the push, unless the message has been taken already
 push_check_open() {
   # RACE: a pop may have reported the queue closed and empty before the slip was there, which must stay true
-  queue_look || { push_code=$?; need engine/withdraw; push_undo $push_code; return $?; }
+  queue_look || { push_fails $?; return $?; }
   case $queue_files in
   *"$q/closed "*)
     need engine/withdraw
@@ -184,16 +185,16 @@ push_check_open() {
   case $queue_files.$lock_held in
   *"$q/dropping "*.)
     need engine/lock
-    lock_queue || { push_code=$?; need engine/withdraw; push_undo $push_code; return $?; }
+    lock_queue || { push_fails $?; return $?; }
     unlock_queue ;;
   esac
   # RACE: another process may have dropped the queue and created a new one of the same name while we wrote the body
   if [ ! -e "$q/body/$slip_id" ]; then
     need engine/withdraw
     push_body_there || {
-      push_code=$? push_why=$why
-      push_withdraw
-      [ $? -eq 1 ] && [ $push_code -ne 74 ] || { [ $push_code -ne 69 ] || why=$push_why; return $push_code; }
+      push_code=$?
+      push_undo $push_code
+      [ $push_taken -eq 1 ] && [ $push_code -ne 74 ] || return $push_code
     }
   fi
 }
@@ -218,7 +219,13 @@ push_sync() {
 # push_check_same - if the queue that was opened was dropped, and the slip is in a new one of the same name, withdraw the push
 push_check_same() {
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
-  [ "$q/lock" -ef "$FLATQ_PROC/self/fd/8" ] || { need engine/proof; queue_there 8; } || { push_code=$?; need engine/withdraw; push_undo $push_code; return $?; }
+  [ "$q/lock" -ef "$FLATQ_PROC/self/fd/8" ] || { need engine/proof; queue_there 8; } || { push_fails $?; return $?; }
+}
+
+# push_fails CODE - withdraw a push that has its slip already and fails with CODE; return CODE
+push_fails() {
+  need engine/withdraw
+  push_undo "$1"
 }
 
 # push_act_on_signal - called once it is known whether there is a slip: act on a signal that came meanwhile

@@ -60,12 +60,14 @@ push_withdraw() {
   push_unknown
 }
 
-# push_undo CODE - push_withdraw for a push that fails with CODE; return CODE. If the queue is gone (69), so is what was stored in it: keep `why`
+# push_undo CODE - push_withdraw for a push that fails with CODE; return CODE, and set push_taken to the status of push_withdraw. If the queue is gone
+# (69), so is what was stored in it: keep `why`
 push_undo() {
-  push_code=$1 push_why=$why
+  push_why=$why
   push_withdraw
-  [ "$push_code" -ne 69 ] || why=$push_why
-  return "$push_code"
+  push_taken=$?
+  [ "$1" -ne 69 ] || why=$push_why
+  return "$1"
 }
 
 # push_withdraw_moved - push_withdraw for a slip that is elsewhere by now

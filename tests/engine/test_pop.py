@@ -321,3 +321,13 @@ def test_pops_alone_sweep(flatq, spool):
       printf x | "$sh" "$lib/push" >/dev/null && "$sh" "$lib/pop" >/dev/null || exit; i=$((i + 1)); done''')
     loop(flatq, '"$sh" "$lib/pop" 2>/dev/null; [ $? -eq 66 ]')
     assert sum(map(len, lies(spool).values())) < 230
+
+
+@pytest.mark.shells
+@pytest.mark.parametrize("verb", ["pop", "reserve"])
+def test_a_rename_that_is_killed_when_it_is_done(shell, flatq, stub, verb):
+    """The message is ours, and nobody hears of it: bash would say on its own standard error that mv was killed."""
+    push(flatq, b"whole")
+    stub("mv", '"$REAL" "$@"; kill -9 $$')
+    done = flatq(verb)
+    assert (done.status, done.err) == (0, b"") and done.out.endswith(b"whole"), done

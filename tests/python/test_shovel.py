@@ -298,6 +298,25 @@ def test_its_source_is_away_when_it_is_to_be_set_aside():
     assert (shovel.run(), shovel.buried, done) == (0, 1, ["asked"] * 3)
 
 
+def test_what_is_no_longer_ours_is_not_said_to_be_set_aside():
+    done, said = [], []
+
+    class Message(Parcel):
+        def bury(self):
+            done.append("asked")
+            raise NotYours("its time is over", 66)
+
+    class One(Source):
+        def take(self, wait):
+            if done:
+                raise Empty("nothing there", 66)
+            return Message(b"123", "key")
+
+    shovel = Shovel(One(), Small(None, 2), once=True)
+    shovel.say = said.append
+    assert (shovel.run(), shovel.buried, done, said) == (0, 0, ["asked"], [])
+
+
 def test_no_room(flatq):
     filled(flatq, 3)
     flatq("create", "-b", "1", "there", check=0)
