@@ -10,11 +10,15 @@ KILL in that instant loses it, as any user of the kernel's queue does. The other
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
+import resource
 import select
 import sys
 import time
 import urllib.parse
+from pathlib import Path
 from typing import Any, NoReturn
 
 from .command import Stopped, fail, needs, number, options, out
@@ -168,7 +172,10 @@ def _main(action: str, words: list[str]) -> int:
     kernel, name = ipc(), names[0] if names[0].startswith("/") else "/" + names[0]
     if action == "create":
         bound, size = number("b", given.get("b", "10"), 1, 2**31 - 1), number("z", given.get("z", "8192"), 1, 2**31 - 1)
-        _called(name, lambda: kernel.MessageQueue(name, kernel.O_CREX, max_messages=bound, max_message_size=size)).close()
+        try:
+            _called(name, lambda: kernel.MessageQueue(name, kernel.O_CREX, max_messages=bound, max_message_size=size)).close()
+        except (Busy, Invalid) as error:
+            raise type(error)(f"{error}{_limit(bound, size)}", error.code) from None
     elif action == "stat":
         queue = _called(name, lambda: kernel.MessageQueue(name))
         out(f"queue {name}\nready {queue.current_messages}\nbound {queue.max_messages}\nmost-bytes {queue.max_message_size}\n".encode())
@@ -176,6 +183,21 @@ def _main(action: str, words: list[str]) -> int:
     else:
         _called(name, lambda: kernel.unlink_message_queue(name))
     return 0
+
+
+def _limit(bound: int, size: int) -> str:
+    """The kernel's limit that a queue of `bound` messages of `size` bytes runs into, as text behind an error; empty: none that is known. root has others:
+    65,536 messages, and 16 MiB each."""
+    for name, wanted in (("msg_max", bound), ("msgsize_max", size)):
+        path = f"/proc/sys/fs/mqueue/{name}"
+        with contextlib.suppress(OSError, ValueError):
+            most = int(Path(path).read_text())
+            if os.geteuid() == 0:
+                most = {"msg_max": 65536, "msgsize_max": 16 << 20}[name]
+            if wanted > most:
+                return f": {wanted} is over the kernel's limit of {most} ({path})"
+    most, _ = resource.getrlimit(resource.RLIMIT_MSGQUEUE)
+    return f": over the limit of {most} bytes in message queues (ulimit -q)" if 0 <= most < bound * size else ""
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """mqueue moves messages into and out of a kernel POSIX message queue, beside a program that uses that queue."""
 
 import os
+import pathlib
+import resource
 import signal
 import subprocess
 import sys
@@ -11,7 +13,7 @@ from conftest import wait_for
 from engine import push, refused
 from servers import here_too, module
 
-from flatq import Queue
+from flatq import Queue, mqueue
 from flatq.command import Stopped
 from flatq.errors import Invalid
 from flatq.mqueue import Kernel, from_kernel, to_kernel
@@ -222,6 +224,19 @@ def test_create_stat_drop(flatq, kernel):
         flatq("mqueue", "drop", name, check=0)
     for words in (("stat", name), ("drop", name), ("in", "--once", name, "jobs")):
         refused(flatq("mqueue", *words), 66, "mqueue", text=b"no such queue")
+
+
+def test_the_kernels_limit_is_named(flatq, kernel, monkeypatch):
+    """Others than root have smaller limits, and one of all bytes together."""
+    for words, limit in ((("-b", "70000"), b"70000 is over the kernel's limit of 65536 (/proc/sys/fs/mqueue/msg_max)"),
+                         (("-z", "99999999"), b"99999999 is over the kernel's limit of 16777216 (/proc/sys/fs/mqueue/msgsize_max)")):
+        if os.geteuid() == 0:
+            refused(flatq("mqueue", "create", *words, kernel.name + "-3"), 65, "mqueue", text=limit)
+    most = int(pathlib.Path("/proc/sys/fs/mqueue/msg_max").read_text())
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    assert mqueue._limit(most + 1, 1) == f": {most + 1} is over the kernel's limit of {most} (/proc/sys/fs/mqueue/msg_max)"
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (1000, 1000))
+    assert mqueue._limit(most, 1000) == ": over the limit of 1000 bytes in message queues (ulimit -q)" and mqueue._limit(1, 1) == ""
 
 
 def test_no_module(flatq, tmp_path):
