@@ -194,7 +194,7 @@ push_check_open() {
     push_body_there || {
       push_code=$?
       push_undo $push_code
-      [ $push_taken -eq 1 ] && [ $push_code -ne 74 ] || return $push_code
+      [ "$push_taken" -eq 1 ] && [ $push_code -ne 74 ] || return $push_code
     }
   fi
 }
