@@ -269,7 +269,11 @@ bulk_from_queue() {
     69) bulk_open=1; return 0 ;;
     *) return $bulk_code ;;
     esac
-    bulk_own && { [ -z "${bulk_asks:-}" ] || bulk_measure; } && bulk_print "$bulk_mode" && bulk_received || { batch_putback "$q/out/$batch"; return 74; }
+    bulk_own && { [ -z "${bulk_asks:-}" ] || bulk_measure; } && bulk_print "$bulk_mode" && bulk_received || {
+      bulk_held || return $?
+      batch_putback "$q/out/$batch"
+      return 74
+    }
     under_lock bulk_settle || return $?
     bulk_any=1 bulk_left=$((bulk_left - bulk_got)) bulk_looked=
     bulk_log pop "$bulk_got"
@@ -284,9 +288,14 @@ bulk_log() {
   log_line "$1" - 1 0 0 "bulk-$2"
 }
 
+# bulk_held - return 66 if the batch is no longer ours, 74 if unknown
+bulk_held() {
+  expect_path "$q/out/$batch" "queue '$queue': what was taken is no longer yours"
+}
+
 # bulk_settle - settle the batch under the lock. A process that puts batches back holds the lock too, so it sees the marker
 bulk_settle() {
-  expect_path "$q/out/$batch" "queue '$queue': what was taken is no longer yours" || return $?
+  bulk_held || return $?
   file_mark "$q/done/$batch" || { disk_failed "$q/done"; return $?; }
   sweep_names=$batch
   sweep_these

@@ -199,11 +199,13 @@ body_is_no_link() {
   [ -z "$spool_shared" ] || no_links "$q/body/$slip_id"
 }
 
-# body_print [FILE] - write the message of slip_id to standard output; return 74 if it cannot be read or written in full
+# body_print [FILE] - write the message of slip_id to standard output; return 74 if it cannot be read or written in full, 66 if it is no longer ours:
+# its lease ended before, and somebody else may have deleted it
 body_print() {
   [ $# -eq 1 ] || body_is_no_link || return $?
   door_reply "$slip_size" || return $?
   base64 -d "${1:-$q/body/$slip_id}" 2>/dev/null 9>&- && return 0
+  [ -z "${taken:-}" ] || { need engine/proof; expect_path "$q/out/$taken" "queue '$queue': message $id is no longer yours" || return $?; }
   why="queue '$queue': message $id could not be written out in full"
   return 74
 }

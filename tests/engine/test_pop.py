@@ -307,6 +307,22 @@ def test_who_comes_too_late_to_settle_empties_nothing(flatq, clock):
     empty(flatq)
 
 
+@pytest.mark.shells
+@pytest.mark.parametrize("verb, tool, what", [("pop", "base64", "message 1"), ("pop -l", "mawk", "what was taken"), ("reserve", "base64", "message 1")])
+def test_what_somebody_else_deletes_before_it_is_written(shell, flatq, stub, clock, verb, tool, what):
+    """The lease ends before the first byte is read, and another consumer takes the message and deletes it. So it is not the disk that has failed."""
+    push(flatq, b"gone", "-t", "30")
+    program = stub(tool, f'''case "$*" in -d* | *end=*) if mkdir "$ONCE"; then
+      echo 9000.00 9000.00 >{clock.path}/uptime.new && mv {clock.path}/uptime.new {clock.path}/uptime
+      [ "$(dash {LIB}/pop)" = gone ] && dash {LIB}/wal && : >"$ONCE/done"
+    fi ;; esac
+    exec "$REAL" "$@"''')
+    done = flatq(*verb.split())
+    assert (done.status, done.err.decode()) == (66, f"{verb.split()[0]}: queue 'default': {what} is no longer yours\n"), done
+    assert (program.parent / f"{tool}.once/done").exists()
+    empty(flatq)
+
+
 def test_the_settled_leave_nothing(shell, flatq, spool):
     for _ in range(3):
         push(flatq, b"x", "-k", "key")
