@@ -243,13 +243,19 @@ class Clock:
 
     def passes(self, process):
         """Let time pass whenever the process sleeps, until it ends. Return the seconds."""
+        return self.passes_until(lambda: process.poll() is not None, lambda: self.sleeps_of(process))
+
+    def passes_until(self, over, sleeps):
+        """Let time pass whenever somebody sleeps, by the seconds that `sleeps` lists, until `over`. Return the seconds.
+
+        Who computes how long to sleep before the clock is set, and begins to sleep after it, sleeps as long once more: so one step may not do."""
         began = self.seconds
 
         def ended():
-            left = self.sleeps_of(process)
+            left = sleeps()
             if left:
                 self.advance(min(left))
-            return process.poll() is not None
+            return over()
 
         wait_for(ended, "the end of who waits")
         return round(self.seconds - began, 2)
