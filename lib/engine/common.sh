@@ -114,13 +114,13 @@ die() {
   exit "$1"
 }
 
-# stream_open 0|1 - exit if standard input or output is closed: some programs take that for an empty input, or for a successful write
+# stream_open 0|1|both - exit if standard input or output is closed: some programs take that for an empty input, or for a successful write
 stream_open() {
-  if [ "$1" = 0 ]; then
-    { true 3<&0; } 2>/dev/null || die 74 'standard input is closed'
-  else
-    { true 3>&1; } 2>/dev/null || die 74 'standard output is closed'
-  fi
+  case $1 in
+  0) { true 3<&0; } 2>/dev/null || die 74 'standard input is closed' ;;
+  1) { true 3>&1; } 2>/dev/null || die 74 'standard output is closed' ;;
+  *) { true 3<&0 3>&1; } 2>/dev/null || { stream_open 0; stream_open 1; } ;;
+  esac
 }
 
 # trap_stop FUNCTION - make HUP, INT and TERM call `FUNCTION SIGNAL`

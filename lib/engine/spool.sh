@@ -60,17 +60,19 @@ spool_tools() {
   spool_try_tools
 }
 
-# tools_find - set `tools`: FLATQ_SYNC, and where the shell finds the programs that each push and pop needs; and tools_new if one of them is newer
-# than .boot/. Done by the shell itself, since a process costs as much as they do
+# tools_find - set `tools`: FLATQ_SYNC, and where the shell finds the programs that each push and pop needs, empty for the place of the one before; and
+# tools_new if one of them is newer than .boot/. Done by the shell itself, since a process costs as much as they do. With `off` no push needs sync
 tools_find() {
   tools=$FLATQ_SYNC tools_place='' tools_new=
+  if [ "$tools" = off ]; then set -- base64 mv; else set -- base64 mv sync; fi
   set -f
   IFS=:
-  for tools_name in base64 mv sync; do
+  for tools_name in "$@"; do
+    tools=$tools: tools_before=$tools_place
     for tools_place in ${PATH:-}; do
       [ ! -x "$tools_place/$tools_name" ] || break
     done
-    tools=$tools:$tools_place/$tools_name
+    [ "$tools_place" = "$tools_before" ] || tools=$tools$tools_place
     # shellcheck disable=SC3013 # -nt and -ot are in every shell that is named in the README
     [ ! "$tools_place/$tools_name" -nt "$FLATQ_DIR/.boot" ] || tools_new=1
   done
@@ -85,7 +87,7 @@ tools_same() {
   [ "$tools" = "$boot_tools" ] && [ -z "$tools_new" ] || return 1
   tools_path=$FLATQ_PROC/$$/exe
   # shellcheck disable=SC3013
-  [ ! -e "$tools_path" ] || { [ ! "$tools_path" -nt "$FLATQ_DIR/.boot/$boot" ] && [ ! "$tools_path" -ot "$FLATQ_DIR/.boot/$boot" ]; }
+  { [ ! "$tools_path" -nt "$FLATQ_DIR/.boot/$boot" ] && [ ! "$tools_path" -ot "$FLATQ_DIR/.boot/$boot" ]; } || [ ! -e "$tools_path" ]
 }
 
 # boot_read - set epoch, base64_wrap, clock_same and sync_whole; return 66 if no verb has run since this boot. A file that exists and cannot be read
@@ -174,14 +176,13 @@ queue_look() {
 
 # queue_conf - set queue_bound and queue_most_tries; 0 means no limit
 queue_conf() {
-  if ! { read -r queue_bound queue_most_tries queue_rest <"$q/conf"; } 2>/dev/null; then
-    queue_bound=0 queue_most_tries=0
-    queue_look || return $?
-    case $queue_files in
-    *"$q/conf "*) need engine/proof; conf_read || return $? ;;
-    *) return 0 ;;
-    esac
-  fi
+  queue_bound=0 queue_most_tries=0
+  queue_look || return $?
+  case $queue_files in
+  *"$q/conf "*) ;;
+  *) return 0 ;;
+  esac
+  { read -r queue_bound queue_most_tries queue_rest <"$q/conf"; } 2>/dev/null || { need engine/proof; conf_read || return $?; }
   is_number "${queue_bound:-x}" 999999999 && queue_bound=$number &&
     is_number "${queue_most_tries:-x}" 999999999 && queue_most_tries=$number ||
     { queue_bound=0 queue_most_tries=0 why="queue '$queue': conf is damaged"; return 65; }
