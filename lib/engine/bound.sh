@@ -55,6 +55,13 @@ push_wait_room() {
   done
 }
 
+# push_count - return 75 if the queue is full, by a count without the lock
+push_count() {
+  queue_conf || return $?
+  queue_count
+  [ "$queue_bound" = 0 ] || [ "$count_total" -lt "$queue_bound" ] || push_count_again
+}
+
 # push_count_again - count again under the lock, which recovers first: without that, the messages of a killed fold are counted twice. Return 75 if full
 push_count_again() {
   under_lock queue_count || return $?

@@ -23,9 +23,7 @@ push_message() {
     case $queue_files in
     *"$q/conf "*)
       need engine/bound
-      queue_conf || return $?
-      queue_count
-      [ "$queue_bound" = 0 ] || [ "$count_total" -lt "$queue_bound" ] || push_count_again || return $? ;;
+      push_count || return $? ;;
     esac
   fi
   clock_read
@@ -158,33 +156,13 @@ push_slip() {
 
 # push_check_open - if the queue was closed or dropped since our first look, withdraw the push, unless the message has been taken already
 push_check_open() {
-  # RACE: a pop may have reported the queue closed and empty before the slip was there, which must stay true
   queue_look || { push_fails $?; return $?; }
   case $queue_files in
-  *"$q/closed "*)
-    need engine/withdraw
-    push_withdraw
-    case $? in
-    0) why="queue '$queue' is closed"; return 69 ;;
-    74) return 74 ;;
-    esac ;;
+  *"$q/closed "* | *"$q/dropping "*) ;;
+  *) [ ! -e "$q/body/$slip_id" ] || return 0 ;;
   esac
-  # RACE: a drop that found the queue empty before our slip existed holds the lock until it has finished, unless it was killed: wait for that
-  case $queue_files.$lock_held in
-  *"$q/dropping "*.)
-    need engine/lock
-    lock_queue || { push_fails $?; return $?; }
-    unlock_queue ;;
-  esac
-  # RACE: another process may have dropped the queue and created a new one of the same name while we wrote the body
-  if [ ! -e "$q/body/$slip_id" ]; then
-    need engine/withdraw
-    push_body_there || {
-      push_code=$?
-      push_undo $push_code
-      [ "$push_taken" -eq 1 ] && [ $push_code -ne 74 ] || return $push_code
-    }
-  fi
+  need engine/withdraw
+  push_closed
 }
 
 # push_sync - sync body and slip; if that fails, withdraw the push
@@ -195,13 +173,7 @@ push_sync() {
   [ "$slip_key" = - ] || set -- "$@" "$q/keys/$slip_key" "$q/keys"
   "$push_syncs" "$@" && return 0
   need engine/withdraw
-  push_withdraw
-  case $? in
-  # RACE: a large message that was taken at once has no body any more
-  1) ! absent "$q/body/$slip_id" || return 0 ;;
-  74) return 74 ;;
-  esac
-  sync_failed
+  push_unsynced
 }
 
 # push_check_same - if the queue that was opened was dropped, and the slip is in a new one of the same name, withdraw the push

@@ -1,6 +1,6 @@
 # engine/withdraw.sh - take back a push that will not be acknowledged, and find out whether its slip and its body are there
 
-need engine/slip engine/spool engine/settle engine/proof engine/ids
+need engine/slip engine/spool engine/settle engine/proof engine/ids engine/sync
 
 # push_abandon - remove what a push without a slip has written: only what it has created itself, by these flags, since a signal may come at any time
 #
@@ -96,6 +96,45 @@ push_withdraw_moved() {
     [ $withdraw_code -eq 66 ] || return $withdraw_code
   done
   return 74
+}
+
+# push_closed - called when the slip is there, and the queue may have been closed or dropped before it was: withdraw the push, unless the message has been
+# taken already
+push_closed() {
+  # RACE: a pop may have reported the queue closed and empty before the slip was there, which must stay true
+  case $queue_files in
+  *"$q/closed "*)
+    push_withdraw
+    case $? in
+    0) why="queue '$queue' is closed"; return 69 ;;
+    74) return 74 ;;
+    esac ;;
+  esac
+  # RACE: a drop that found the queue empty before our slip existed holds the lock until it has finished, unless it was killed: wait for that
+  case $queue_files.$lock_held in
+  *"$q/dropping "*.)
+    need engine/lock
+    lock_queue || { push_undo $?; return $?; }
+    unlock_queue ;;
+  esac
+  # RACE: another process may have dropped the queue and created a new one of the same name while we wrote the body
+  [ ! -e "$q/body/$slip_id" ] || return 0
+  push_body_there || {
+    push_code=$?
+    push_undo $push_code
+    [ "$push_taken" -eq 1 ] && [ $push_code -ne 74 ] || return $push_code
+  }
+}
+
+# push_unsynced - withdraw a push whose sync has failed, unless the message has been taken already
+push_unsynced() {
+  push_withdraw
+  case $? in
+  # RACE: a large message that was taken at once has no body any more
+  1) ! absent "$q/body/$slip_id" || return 0 ;;
+  74) return 74 ;;
+  esac
+  sync_failed
 }
 
 # push_body_there - return 0 if the body is there, 69 if it is proved that it is gone, which only a drop causes; 74 if unknown

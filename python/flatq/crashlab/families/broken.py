@@ -101,7 +101,7 @@ MUTANTS: dict[str, Mutant] = {
         (("push_body(): || { set +C; ... }", "|| :"),),
         crash("push", "ENOSPC")),
     "push into a closed queue is not withdrawn": Mutant(
-        (('push_check_open(): *"$q/closed "*) need engine/withdraw push_withdraw', '*"$q/closed "*) false'),),
+        (('push_closed(): *"$q/closed "*) push_withdraw', '*"$q/closed "*) false'),),
         race("closed while a body is read")),
     "a key is entered after the slip": Mutant(
         (("push_enter(): key_enter", ":"), ("push_slip(): key_confirm", "key_enter && key_confirm")),
