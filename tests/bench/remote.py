@@ -29,7 +29,8 @@ def remote(run):
         try:
             run.row("push -H", [
                 push("flatq", line), push("by ssh, one connection for all", sshd.url, shared), push("by ssh, a connection each", sshd.url, key),
-                Command(f"ssh, and nothing there {FLOOR}", [*sshd.key("none", "true").split(), sshd.url], cwd=str(run.work)),
+                Command(f"ncat alone {FLOOR}", ["ncat", "--send-only", *line.split(":")], cwd=str(run.work)),
+                Command(f"ssh alone {FLOOR}", [*sshd.key("none", "true").split(), sshd.url], cwd=str(run.work)),
             ], {}, 3 if run.quick else 1_000)
         finally:
             subprocess.run([*shared.split(), "-O", "exit", sshd.url], cwd=str(run.work), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
