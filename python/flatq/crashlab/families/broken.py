@@ -219,7 +219,7 @@ MUTANTS: dict[str, Mutant] = {
         (("bulk_choose(): nothing_ready || return $?", "return 66"),),
         reads("claim", ": list q/wal$")),
     "a conf that cannot be read says nothing": Mutant(
-        (("queue_conf(): need engine/proof; conf_read || return $?", ""),),
+        (("queue_conf(): need engine/proof; conf_read || return $?", "queue_bound=0 queue_most_tries=0"),),
         reads("release, too many tries", ": look q/conf")),
     "a body's end that was read in part is believed": Mutant(
         (('body_size(): read -r body_end <"$1" && [ ${#body_end} -eq "$size" ]', 'read -r body_end <"$1" || :'),),
