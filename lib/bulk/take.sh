@@ -288,7 +288,7 @@ bulk_log() {
   log_line "$1" - 1 0 0 "bulk-$2"
 }
 
-# bulk_held - return 66 if the batch is no longer ours, 74 if unknown
+# bulk_held - return 0 if the batch is still ours, 66 if its lease has ended and others have it, which is no fault of the disk; 74 if unknown
 bulk_held() {
   expect_path "$q/out/$batch" "queue '$queue': what was taken is no longer yours"
 }

@@ -55,7 +55,7 @@ push_wait_room() {
   done
 }
 
-# push_count - return 75 if the queue is full, by a count without the lock
+# push_count - return 75 if the queue is full: count without the lock first, and only if that says full, count again under it
 push_count() {
   queue_conf || return $?
   queue_count

@@ -60,8 +60,9 @@ spool_tools() {
   spool_try_tools
 }
 
-# tools_find - set `tools`: FLATQ_SYNC, and where the shell finds the programs that each push and pop needs, empty for the place of the one before; and
-# tools_new if one of them is newer than .boot/. Done by the shell itself, since a process costs as much as they do. With `off` no push needs sync
+# tools_find - set `tools` to FLATQ_SYNC and, behind a colon each, the directories in which the shell finds base64, mv and, unless FLATQ_SYNC is off,
+# sync; nothing stands behind the colon if it is the directory of the program before, as in `on:/usr/bin::`. Set tools_new if one of them is newer than
+# .boot/. Done by the shell itself, since a process costs as much as they do
 tools_find() {
   tools=$FLATQ_SYNC tools_place='' tools_new=
   if [ "$tools" = off ]; then set -- base64 mv; else set -- base64 mv sync; fi

@@ -199,8 +199,8 @@ body_is_no_link() {
   [ -z "$spool_shared" ] || no_links "$q/body/$slip_id"
 }
 
-# body_print [FILE] - write the message of slip_id to standard output; return 74 if it cannot be read or written in full, 66 if it is no longer ours:
-# its lease ended before, and somebody else may have deleted it
+# body_print [FILE] - write the message of slip_id to standard output; return 74 if it cannot be read or written in full. Without FILE, return 66 if this
+# failed and the slip is no longer in out/ as ours: the lease has ended, and another consumer may have deleted the message
 body_print() {
   [ $# -eq 1 ] || body_is_no_link || return $?
   door_reply "$slip_size" || return $?

@@ -1,4 +1,5 @@
-# engine/withdraw.sh - take back a push that will not be acknowledged, and find out whether its slip and its body are there
+# engine/withdraw.sh - take back a push that will not be acknowledged, or that stores nothing since its key is taken; find out whether its slip and its
+# body are there
 
 need engine/slip engine/spool engine/settle engine/proof engine/ids engine/sync
 
@@ -98,8 +99,8 @@ push_withdraw_moved() {
   return 74
 }
 
-# push_closed - called when the slip is there, and the queue may have been closed or dropped before it was: withdraw the push, unless the message has been
-# taken already
+# push_closed - called when the slip exists, and the queue is marked as closed or as being dropped, or our body is missing: withdraw the push if the queue
+# was closed or dropped before the slip existed, unless the message has been taken already
 push_closed() {
   # RACE: a pop may have reported the queue closed and empty before the slip was there, which must stay true
   case $queue_files in
@@ -111,6 +112,7 @@ push_closed() {
     esac ;;
   esac
   # RACE: a drop that found the queue empty before our slip existed holds the lock until it has finished, unless it was killed: wait for that
+  # (the dot at the end: we do not hold the lock)
   case $queue_files.$lock_held in
   *"$q/dropping "*.)
     need engine/lock

@@ -29,7 +29,7 @@ class Missing(Error, LookupError):
 
 
 class Empty(Error, queue.Empty):
-    """66 from pop, reserve, peek, drain and claim: nothing is there, or no such queue."""
+    """66 from pop, reserve, peek, drain and claim: nothing is there, or no such queue; or a lease ended before the message was written out."""
 
 
 class NotYours(Error):

@@ -175,7 +175,8 @@ def _main(action: str, words: list[str]) -> int:
         try:
             _called(name, lambda: kernel.MessageQueue(name, kernel.O_CREX, max_messages=bound, max_message_size=size)).close()
         except (Busy, Invalid) as error:
-            raise type(error)(f"{error}{_limit(bound, size)}", error.code) from None
+            limit = "" if "exists already" in str(error) else _limit(bound, size)
+            raise type(error)(f"{error}{limit}", error.code) from None
     elif action == "stat":
         queue = _called(name, lambda: kernel.MessageQueue(name))
         out(f"queue {name}\nready {queue.current_messages}\nbound {queue.max_messages}\nmost-bytes {queue.max_message_size}\n".encode())
@@ -186,16 +187,14 @@ def _main(action: str, words: list[str]) -> int:
 
 
 def _limit(bound: int, size: int) -> str:
-    """The kernel's limit that a queue of `bound` messages of `size` bytes runs into, as text behind an error; empty: none that is known. root has others:
-    65,536 messages, and 16 MiB each."""
-    for name, wanted in (("msg_max", bound), ("msgsize_max", size)):
-        path = f"/proc/sys/fs/mqueue/{name}"
+    """The kernel's limit that a queue of `bound` messages of `size` bytes runs into, as text behind an error; empty: none that is known. Nobody can
+    raise root's: 65,536 messages, and 16 MiB each."""
+    for name, wanted, roots in (("msg_max", bound, 65536), ("msgsize_max", size, 16 << 20)):
+        path = Path("/proc/sys/fs/mqueue", name)
         with contextlib.suppress(OSError, ValueError):
-            most = int(Path(path).read_text())
-            if os.geteuid() == 0:
-                most = {"msg_max": 65536, "msgsize_max": 16 << 20}[name]
+            most, where = (roots, "") if os.geteuid() == 0 else (int(path.read_text()), f" ({path})")
             if wanted > most:
-                return f": {wanted} is over the kernel's limit of {most} ({path})"
+                return f": {wanted} is over the kernel's limit of {most}{where}"
     most, _ = resource.getrlimit(resource.RLIMIT_MSGQUEUE)
     return f": over the limit of {most} bytes in message queues (ulimit -q)" if 0 <= most < bound * size else ""
 

@@ -248,7 +248,8 @@ class Clock:
     def passes_until(self, over, sleeps):
         """Let time pass whenever somebody sleeps, by the seconds that `sleeps` lists, until `over`. Return the seconds.
 
-        Who computes how long to sleep before the clock is set, and begins to sleep after it, sleeps as long once more: so one step may not do."""
+        A process may compute how long to sleep, then the clock is advanced, and only then the process falls asleep: from the new time on it sleeps in full.
+        So the clock is advanced again, until all is over."""
         began = self.seconds
 
         def ended():
