@@ -640,9 +640,19 @@ def two_doors(flatq):
         wait_for(lambda: all(map(listening, ports)), "the doors")
         yield process
         process.wait(20)
-        wait_for(lambda: not carriers(flatq.spool), "the end of all", seconds=20)
+        with telling(lambda: [words_of(pid) for pid in carriers(flatq.spool)]):
+            wait_for(lambda: not carriers(flatq.spool), "the end of all", seconds=20)
     finally:
         end_launches(flatq.spool, process)
+
+
+@contextlib.contextmanager
+def telling(state):
+    """If what is within fails, say what state() returns then."""
+    try:
+        yield
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {state()}") from None
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash"], indirect=True)
