@@ -91,9 +91,9 @@ tools_same() {
   { [ ! "$tools_path" -nt "$FLATQ_DIR/.boot/$boot" ] && [ ! "$tools_path" -ot "$FLATQ_DIR/.boot/$boot" ]; } || [ ! -e "$tools_path" ]
 }
 
-# boot_read - set epoch, base64_wrap, clock_same and sync_whole; return 66 if no verb has run since this boot. A file that exists and cannot be read
-# is an error, not a new boot: recovery would put back what living owners hold. Members of a group may write this file and the shell calculates with
-# it, so accept only numbers and two words (R7)
+# boot_read - set epoch, base64_wrap, clock_same, sync_whole and boot_tools; return 66 if no verb has run since this boot. A file that exists and cannot
+# be read is an error, not a new boot: recovery would put back what living owners hold. Members of a group may write this file and the shell calculates
+# with its first line, so accept there only a number and the words that are known (R7); the second line is only compared
 boot_read() {
   epoch='' base64_wrap='' clock_same='' sync_whole='' boot_tools=
   # RACE: another verb may have created it between two looks: then look again
