@@ -36,7 +36,6 @@ push_message() {
   exec 8<&-
   [ -z "$lock_held" ] || { need engine/lock; unlock_queue; }
   if [ $push_code -ne 0 ] || [ -n "$push_dup" ]; then
-    need engine/withdraw
     push_abandon
     [ -n "$push_dup" ] || return $push_code
     id=$push_dup
@@ -49,6 +48,21 @@ push_message() {
   epoch_time=$slip_born
   log_line push "$id" 0 "$slip_size" 0 -
   wake "$q/wait"
+}
+
+# push_abandon - remove what a push without a slip has written: only what it has created itself, by these flags, since a signal may come at any time
+#
+#   push_begun      empty: no body yet, or one of another push: it stays
+#                   new: there was no body of this id, so one that is there now can only be ours: it is removed
+#                   1: the body is ours: it is removed
+#   push_made       the slip exists: nothing is removed here; once the message is settled, the sweep removes the body
+#   push_at_slip    it is not known yet whether the slip exists: push_stopped calls push_abandon only once it is
+#   push_dot_file   the file in tmp/ of a push -e: it is removed with the body
+#
+# Here, not in withdraw: the trap of a signal that comes while that part is read would not find it
+push_abandon() {
+  [ -n "$push_made" ] || rm -f ${push_begun:+"$q/body/$slip_id"} ${push_dot_file:+"$q/tmp/$push_dot_file"} 2>/dev/null
+  ids_end
 }
 
 # push_body LENGTH - write standard input to body/ID; set slip_size

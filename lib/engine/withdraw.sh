@@ -1,20 +1,6 @@
-# engine/withdraw.sh - take back a push that will not be acknowledged, or that stores nothing since its key is taken; find out whether its slip and its
-# body are there
+# engine/withdraw.sh - take back a push that will not be acknowledged, and find out whether its slip and its body are there
 
-need engine/slip engine/spool engine/settle engine/proof engine/ids engine/sync
-
-# push_abandon - remove what a push without a slip has written: only what it has created itself, by these flags, since a signal may come at any time
-#
-#   push_begun      empty: no body yet, or one of another push: it stays
-#                   new: there was no body of this id, so one that is there now can only be ours: it is removed
-#                   1: the body is ours: it is removed
-#   push_made       the slip exists: nothing is removed here; once the message is settled, the sweep removes the body
-#   push_at_slip    it is not known yet whether the slip exists: push_stopped calls push_abandon only once it is
-#   push_dot_file   the file in tmp/ of a push -e: it is removed with the body
-push_abandon() {
-  [ -n "$push_made" ] || rm -f ${push_begun:+"$q/body/$slip_id"} ${push_dot_file:+"$q/tmp/$push_dot_file"} 2>/dev/null
-  ids_end
-}
+need engine/slip engine/spool engine/settle engine/proof engine/sync
 
 # push_slip_again - called when the slip could not be created: return 0 to try again, 1 if the slip is there nevertheless; else set `why`, and return
 # the code of the push
