@@ -68,7 +68,7 @@ door_open() {
   door_began=$now
   [ -z "$FLATQ_GUARD" ] || { owner_read; printf '\nc %s %s %s\n' "$$" "$PPID" "${owner#*-}" >&3; } 2>/dev/null || exit 75
   trap door_end EXIT
-  trap 'die 75 "the door ended the connection: it was idle or slow, there were too many, or the door is closing"' HUP INT TERM
+  trap 'reading=" "; die 75 "the door ended the connection: it was idle or slow, there were too many, or the door is closing"' HUP INT TERM
   if [ -n "${FLATQ_GUARD:-}" ] && [ -S "$FLATQ_PROC/self/fd/4" ]; then
     door_socket 4
     # ... but under TLS, write through ncat

@@ -7,6 +7,7 @@
 case ${shell_own:-} in "$$") ! command -v shell_reset >/dev/null 2>&1 || return 0 ;; esac
 
 needed=' '
+reading=' '
 part=
 
 # shell_forget - unset inherited functions, and inherited variables that would change what flatq does, except those in the man page. The list has
@@ -86,7 +87,7 @@ disk_failed() {
 # After a commit (R10), nothing may be needed whose absence would end the verb: what it has done would be taken for not done
 need() {
   # The first call is for this file, which was sourced without us
-  [ "$needed" != ' ' ] || [ "$part" = engine/common ] || die 74 "cannot read $lib/engine/common.sh"
+  [ "$needed$reading" != '  ' ] || [ "$part" = engine/common ] || die 74 "cannot read $lib/engine/common.sh"
   while [ $# -gt 0 ]; do
     part_read "$1" || die 74 "cannot read $lib/$1.sh"
     shift
@@ -94,16 +95,17 @@ need() {
 }
 
 # part_read PART - source lib/PART.sh, once; return 1 if it was not read to its end. dash takes a failed read for the end of the file, so the last line
-# of each part says its name. `command`: mksh leaves the function where `.` fails
+# of each part says its name. `command`: mksh leaves the function where `.` fails. A part that is being read and needs itself, through others, goes on;
+# a trap that ends the verb empties `reading`, and so reads again a part in whose middle the signal came
 part_read() {
-  case $needed in
+  case $needed$reading in
   *" $1 "*) return 0 ;;
   esac
-  needed="$needed$1 " part=
+  reading="$reading$1 " part=
   # shellcheck source=/dev/null
   command . "$lib/$1.sh"
-  [ "$part" = "$1" ] && return 0
-  needed=${needed%" $1 "*}" "${needed##*" $1 "}
+  [ "$part" = "$1" ] && { needed="$needed$1 "; return 0; }
+  reading=${reading%" $1 "*}" "${reading##*" $1 "}
   return 1
 }
 
@@ -114,20 +116,20 @@ die() {
   exit "$1"
 }
 
-# stream_open 0|1|both - exit if standard input or output is closed: some programs take that for an empty input, or for a successful write
+# stream_open 0|1 - exit if standard input or output is closed: some programs take that for an empty input, or for a successful write
 stream_open() {
-  case $1 in
-  0) { true 3<&0; } 2>/dev/null || die 74 'standard input is closed' ;;
-  1) { true 3>&1; } 2>/dev/null || die 74 'standard output is closed' ;;
-  *) { true 3<&0 3>&1; } 2>/dev/null || { stream_open 0; stream_open 1; } ;;
-  esac
+  if [ "$1" = 0 ]; then
+    { true 3<&0; } 2>/dev/null || die 74 'standard input is closed'
+  else
+    { true 3>&1; } 2>/dev/null || die 74 'standard output is closed'
+  fi
 }
 
 # trap_stop FUNCTION - make HUP, INT and TERM call `FUNCTION SIGNAL`
 trap_stop() {
   for trap_signal in HUP INT TERM; do
     # shellcheck disable=SC2064 # the names are put in now
-    trap "$1 $trap_signal" "$trap_signal"
+    trap "reading=' '; $1 $trap_signal" "$trap_signal"
   done
 }
 

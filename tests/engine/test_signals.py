@@ -1,5 +1,6 @@
 """A signal comes before each command of a verb. The verb must tidy up what it has begun, and no acknowledged message may be lost."""
 
+import re
 import signal
 import subprocess
 
@@ -100,6 +101,37 @@ def test_before_each_command(flatq, spool, verb):
         if words[0] in ("release", "delete") and not there and not done:
             flatq("delete", given[-1])
         out = out if words[0] == "reserve" else b""
+
+
+AT_PARTS = {"push, too short": ["push", "-n", "10"], "push, the key is taken": ["push", "-k", "key"], "push, full": ["push", "-b1"],
+            "pop, a full disk": ["pop"], "reserve, a full disk": ["reserve"], "pop lines, a full disk": ["pop", "-l"]}
+
+
+@pytest.mark.shells
+@pytest.mark.parametrize("name", AT_PARTS)
+def test_while_a_part_is_read(shell, flatq, spool, name):
+    """TERM comes as the shell opens a part of lib, whose functions its trap may need. Whatever the verb has begun is undone."""
+    strace, words = need("strace"), list(AT_PARTS[name])
+    bound = "-b1" in words and words.pop()
+    flatq("create", *(["-b", "1"] if bound else []), check=0)
+    push(flatq, b"kept", *(["-k", "key"] if "-k" in words else []))
+    calls = flatq.home / "calls"
+
+    def run(*options):
+        with open("/dev/full" if "disk" in name else "/dev/null", "wb") as out:
+            return subprocess.run([strace, "-qq", "-o", calls, *options, *flatq.command(*words)], input=b"hello", env=flatq.env, stdout=out,
+                                  stderr=subprocess.PIPE, timeout=100)
+
+    usual = run("-e", "trace=openat,open")
+    assert usual.returncode == (0 if "-k" in words else 65 if "-n" in words else 75 if bound else 74), usual
+    parts = sorted(set(re.findall(rf'"({re.escape(str(LIB))}/\w+/[\w-]+\.sh)"', calls.read_text())))
+    assert len(parts) > 4
+    for part in parts:
+        done = run("-P", part, "-e", "inject=openat,open:signal=TERM:when=1")
+        assert done.returncode in (-signal.SIGTERM, 128 + signal.SIGTERM, usual.returncode) and done.stderr in (b"", usual.stderr), (part, done)
+        left = lies(spool, "default")
+        assert left.get("body") == ["000000000001"] and not left.get("out"), (part, left)
+    assert whole(flatq, spool) == [b"kept"]
 
 
 BEGUN = 'kill -TERM "$$"; set +x; echo finished'

@@ -114,7 +114,8 @@ def test_no_trap_decides_by_a_status(path):
     text = path.read_text()
     bodies = re.findall(r"^ *trap ('[^']*'|\"[^\"]*\"|[^'\"\s]\S*) (?!EXIT$)", text, re.M) + re.findall(r"^ *trap_stop (\w+)", text, re.M)
     for body in bodies:
-        commands = body.strip("'\"")
+        # It may forget first which parts are being read (part_read)
+        commands = re.sub("""^reading=[' "]+; """, "", body.strip("'\""))
         if re.fullmatch(r"|-|:|(\w+=\S*( |$))+|.*\bexit [0-9]+|die .*|\$1 \$trap_signal", commands) or commands.split()[0] in TRAPPED:
             continue
         defined, = {found for one in OURS for found in re.findall(rf"^{commands.split()[0]}\(\) \{{\n(.*?)^\}}", one.read_text(), re.M | re.S)}

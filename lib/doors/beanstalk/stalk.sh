@@ -28,7 +28,7 @@ stalk_open() {
   door_open $stalk_words
   door_verb=$FLATQ_VERB
   : "${FLATQ_MOST_BYTES:=65535}"
-  trap 'exit 75' HUP INT TERM
+  trap 'reading=" "; exit 75' HUP INT TERM
   spool_open || die $? "$why"
   exec 4<&0
   owner_read
