@@ -58,8 +58,6 @@ push_message() {
 #   push_made       the slip exists: nothing is removed here; once the message is settled, the sweep removes the body
 #   push_at_slip    it is not known yet whether the slip exists: push_stopped calls push_abandon only once it is
 #   push_dot_file   the file in tmp/ of a push -e: it is removed with the body
-#
-# Here, not in withdraw: the trap of a signal that comes while that part is read would not find it
 push_abandon() {
   [ -n "$push_made" ] || rm -f ${push_begun:+"$q/body/$slip_id"} ${push_dot_file:+"$q/tmp/$push_dot_file"} 2>/dev/null
   ids_end
@@ -70,6 +68,8 @@ push_body() {
   push_read=1
   [ -z "${push_dot:-}" ] || { nonce_read; push_dot_file=$owner.$nonce; }
   if [ -e "$q/body/$slip_id" ] || [ -h "$q/body/$slip_id" ]; then no_links "$q/body/$slip_id" || return $?; else push_begun=new; fi
+  # Before standard error is closed: a part that cannot be read must be named
+  [ -z "$1${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || need engine/input
   set -C
   # base64 leaves the shared file offset at the end of what it wrote: so its size needs no process
   { push_begun=1 && body_encode "$1" && { read -r push_pos push_encoded <"$FLATQ_PROC/self/fdinfo/1" || push_encoded=''; } && printf '\n'; } \
@@ -102,7 +102,6 @@ push_body() {
 # body_encode LENGTH - write base64 in one line, without a newline. GNU base64 wraps lines unless told -w0; those without -w do not wrap
 body_encode() {
   [ -n "$1${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { base64 "${base64_wrap:---}"; return $?; }
-  need engine/input
   input_encode "$1"
 }
 
