@@ -57,7 +57,7 @@ probe() {
   probe_path=$(command -v "$probe_tool") || probe_path=
   case $probe_path in
   '') why="$probe_tool is missing: install it (apk add $probe_package)" ;;
-  /*)
+  */*)
     # On Ubuntu, uutils replaces GNU's
     case $("$probe_tool" --version 2>&1) in
     *uutils*) probe_package="$probe_package; apt install coreutils-from-gnu" ;;

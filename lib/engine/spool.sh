@@ -60,20 +60,19 @@ spool_tools() {
   spool_try_tools
 }
 
-# tools_find - set `tools` to FLATQ_SYNC and, behind a colon each, the directories in which the shell finds base64, mv and, unless FLATQ_SYNC is off,
-# sync; nothing stands behind the colon if it is the directory of the program before, as in `on:/usr/bin::`. Set tools_new if one of them is newer than
-# .boot/. Done by the shell itself, since a process costs as much as they do
+# tools_find - set `tools` to FLATQ_SYNC and, behind a colon each, the directories in which the shell finds base64, mv and sync, which each push and pop
+# may need; and tools_new if one of them is newer than .boot/. Done by the shell itself, since a process costs as much as they do
 tools_find() {
   tools=$FLATQ_SYNC tools_place='' tools_new=
-  if [ "$tools" = off ]; then set -- base64 mv; else set -- base64 mv sync; fi
   set -f
   IFS=:
-  for tools_name in "$@"; do
-    tools=$tools: tools_before=$tools_place
+  for tools_name in base64 mv sync; do
     for tools_place in ${PATH:-}; do
+      # An empty entry is the working directory
+      [ -n "$tools_place" ] || tools_place=.
       [ ! -x "$tools_place/$tools_name" ] || break
     done
-    [ "$tools_place" = "$tools_before" ] || tools=$tools$tools_place
+    tools=$tools:$tools_place
     # shellcheck disable=SC3013 # -nt and -ot are in every shell that is named in the README
     [ ! "$tools_place/$tools_name" -nt "$FLATQ_DIR/.boot" ] || tools_new=1
   done

@@ -211,6 +211,15 @@ def test_a_tool_that_changes_is_tried_again(shell, flatq):
     assert drained(flatq) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("entry", ["", "."])
+def test_a_tool_in_the_working_directory_is_tried(flatq, entry):
+    """An empty entry of PATH is the working directory, as `.` is."""
+    flatq("push", "q", input=b"1", env={"FLATQ_SYNC": "on"}, check=0)
+    env = {**broken(flatq, "mv", BROKEN["mv", "copies when a rename fails"]), "PATH": f"{entry}:{flatq.env['PATH']}"}
+    refused(flatq("push", "q", input=b"2", env=env, cwd=flatq.home / "broken"), 70, "push", text=b"copies when a rename fails")
+    assert drained(flatq) == [1]
+
+
 def test_another_shell_tries_the_tools_again(flatq):
     """Another container may use the spool with the same boot and the same PATH, but with another shell."""
     flatq("push", "q", input=b"1", check=0)
