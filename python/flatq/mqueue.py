@@ -51,6 +51,10 @@ def ipc() -> Any:
     return posix_ipc
 
 
+class _Exists(Invalid):
+    """65: there is such a queue already."""
+
+
 class _Received(Parcel):
     def __init__(self, kernel: Kernel, body: bytes, priority: int) -> None:
         # Two equal messages cannot be told apart, and none comes twice
@@ -133,7 +137,7 @@ def _called(name: str, what: Any, busy: type[Error] = Empty) -> Any:
     except kernel.ExistentialError as error:
         text = str(error)
         raise (Missing(f"{name}: no such queue in the kernel", 66) if "No queue" in text or "exist" in text and "already" not in text
-               else Invalid(f"{name}: exists already", 65)) from None
+               else _Exists(f"{name}: exists already", 65)) from None
     except kernel.PermissionsError:
         raise Denied(f"{name}: not allowed", 77) from None
     except (ValueError, OSError, kernel.Error) as error:
@@ -174,9 +178,10 @@ def _main(action: str, words: list[str]) -> int:
         bound, size = number("b", given.get("b", "10"), 1, 2**31 - 1), number("z", given.get("z", "8192"), 1, 2**31 - 1)
         try:
             _called(name, lambda: kernel.MessageQueue(name, kernel.O_CREX, max_messages=bound, max_message_size=size)).close()
+        except _Exists:
+            raise
         except (Busy, Invalid) as error:
-            limit = "" if "exists already" in str(error) else _limit(bound, size)
-            raise type(error)(f"{error}{limit}", error.code) from None
+            raise type(error)(f"{error}{_limit(bound, size)}", error.code) from None
     elif action == "stat":
         queue = _called(name, lambda: kernel.MessageQueue(name))
         out(f"queue {name}\nready {queue.current_messages}\nbound {queue.max_messages}\nmost-bytes {queue.max_message_size}\n".encode())
