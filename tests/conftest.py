@@ -240,6 +240,7 @@ class Runner:
             "HOME": str(home),
             "FLATQ_DIR": str(spool),
             "FLATQ_SYNC": "off",
+            "TMPDIR": tempfile.gettempdir(),
         }
 
     def command(self, verb, *args):
