@@ -501,9 +501,9 @@ def test_a_signal_as_ncat_ends(flatq, stub):
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash"], indirect=True)
-@pytest.mark.parametrize("step", ["  launch_ncat=$!", '  guard_start_time "$launch_ncat"'])
+@pytest.mark.parametrize("step", ["  launch_ncat=$!", '  [ -e "$FLATQ_PROC/self/stat" ] || printf'])
 def test_a_signal_before_ncat_is_noted(flatq, stub, tmp_path, step):
-    """The signal comes when ncat has been started, but before launch has noted its number, or when it started."""
+    """The signal comes when ncat has been started, but before launch has noted its number, or just after that."""
     shutil.copytree(LIB, tmp_path / "lib")
     text = (ROOT / "launch").read_text()
     (tmp_path / "launch").write_text(text.replace(step, f"  kill -TERM $$\n{step}", 1))

@@ -669,6 +669,29 @@ def test_one_of_several_doors_is_killed(flatq, stub, killed):
             os.kill(second, signal.SIGKILL)
 
 
+@pytest.mark.shells
+def test_launch_is_killed_as_its_ncat_starts(shell, flatq, stub):
+    """Without setpriv, which would end ncat with launch, the guard does. It must know ncat by then: here launch waits before each write, so
+    that it is killed before it can tell more."""
+    stub("setpriv", "exit 1")
+    need("ncat")
+    flatq("create", check=0)
+    port = free()
+    # -D: the process that was started is launch itself
+    words = [need("strace"), "-D", "-qq", "-o", "/dev/null", "-e", "trace=write", "-e", "inject=write:delay_enter=1s"]
+    process = subprocess.Popen([*words, *flatq.command("./launch", "line", "-k", "-p", str(port))], env=flatq.env, cwd=flatq.home, start_new_session=True,
+                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    flatq.started.append(process)
+    try:
+        wait_for(lambda: listening(port), "the door")
+        process.kill()
+        process.wait(20)
+        with telling(lambda: [words_of(pid) for pid in carriers(flatq.spool)]):
+            wait_for(lambda: not carriers(flatq.spool), "the end of all", seconds=20)
+    finally:
+        end_launches(flatq.spool, process)
+
+
 @pytest.mark.parametrize("shell, keep", [("dash", "-k"), ("bash", "-k"), ("dash", "-i30"), ("bash", "-i30")], indirect=["shell"])
 def test_a_door_to_which_nobody_tells_the_time_ends(flatq, keep):
     """The process that tells the guard the seconds is killed. Without it idle connections would keep their places for ever: without -k, the only place."""
