@@ -138,10 +138,10 @@ def base(system: System, scenario: str, work: Path) -> tuple[trees.Tree, Words]:
 
 
 def act(system: System, words: Words, spool: Path, sync: str, fault: gate.Fault | None = None, counted: str = "all",
-        each: gate.Each | None = None) -> gate.Result:
-    """Run the verb. `counted`: which calls are, as in faults.counted()."""
+        each: gate.Each | None = None, kind: str = "") -> gate.Result:
+    """Run the verb. `counted`: which calls are, as in faults.counted(); `kind`: of these, those of one kind alone."""
     return gate.run(system.argv(words[:-1]), spool, env=system.environment(spool, sync), stdin=words[-1], fault=fault, timeout=600,
-                    kinds=WIDE.get(counted), count_stdout=counted != "changes", count_root=counted != "answer", record_data=each is not None, each=each)
+                    kinds=frozenset({kind}) if kind else WIDE.get(counted), count_stdout=counted != "changes", count_root=counted != "answer", record_data=each is not None, each=each)
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,7 +305,9 @@ def wreck(system: System, trial: Trial, work: Path) -> tuple[gate.Result, trees.
     tree, words = base(system, trial.scenario, work)
     way = faults.counted(trial.fault)
     known = unseen(system, trial.scenario, work, way) if way in WIDE else faults.number(calls(system, trial.scenario, work), way)
-    result = proof(lambda: act(system, words, fresh(tree, work), NAMED[trial.scenario].sync, faults.named(fault, known), way))
+    # the call is told by what it is, so the run need not stop at calls of another kind
+    kind = known[trial.point - 1].kind if way == "reads" and trial.point <= len(known) else ""
+    result = proof(lambda: act(system, words, fresh(tree, work), NAMED[trial.scenario].sync, faults.named(fault, known), way, kind=kind))
     return result, trees.take(place(work))
 
 
