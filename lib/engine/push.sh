@@ -169,7 +169,7 @@ push_slip() {
 
 # push_check_open - if the queue was closed or dropped since our first look, withdraw the push, unless the message has been taken already
 push_check_open() {
-  queue_look || { push_fails $?; return $?; }
+  queue_look || { push_give_up $?; return $?; }
   case $queue_files in
   *"$q/closed "* | *"$q/dropping "*) ;;
   *) [ ! -e "$q/body/$slip_id" ] || return 0 ;;
@@ -192,11 +192,11 @@ push_sync() {
 # push_check_same - if the queue that was opened was dropped, and the slip is in a new one of the same name, withdraw the push
 push_check_same() {
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
-  [ "$q/lock" -ef "$FLATQ_PROC/self/fd/8" ] || { need engine/proof; queue_there 8; } || { push_fails $?; return $?; }
+  [ "$q/lock" -ef "$FLATQ_PROC/self/fd/8" ] || { need engine/proof; queue_there 8; } || { push_give_up $?; return $?; }
 }
 
-# push_fails CODE - withdraw a push that has its slip already and fails with CODE; return CODE
-push_fails() {
+# push_give_up CODE - withdraw a push that has its slip already and fails with CODE; return CODE
+push_give_up() {
   need engine/withdraw
   push_undo "$1"
 }

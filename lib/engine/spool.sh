@@ -60,13 +60,14 @@ spool_tools() {
   spool_try_tools
 }
 
-# tools_find - set `tools` to FLATQ_SYNC and, behind a colon each, the directories in which the shell finds base64, mv and sync, which each push and pop
-# may need; and tools_new if one of them is newer than .boot/. Done by the shell itself, since a process costs as much as they do
+# tools_find - set `tools` to FLATQ_SYNC and, behind a colon each, the directories in which the shell finds base64, mv and, unless that is `off`, sync,
+# which each push and pop may need; and tools_new if one of them is newer than .boot/. Done by the shell itself, since a process costs as much as they do
 tools_find() {
   tools=$FLATQ_SYNC tools_place='' tools_new=
+  [ "$FLATQ_SYNC" = off ] && tools_sync='' || tools_sync=sync
   set -f
   IFS=:
-  for tools_name in base64 mv sync; do
+  for tools_name in base64 mv $tools_sync; do
     for tools_place in ${PATH:-}; do
       # An empty entry is the working directory
       [ -n "$tools_place" ] || tools_place=.

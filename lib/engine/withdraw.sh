@@ -60,12 +60,12 @@ push_withdraw() {
   push_unknown
 }
 
-# push_undo CODE - push_withdraw for a push that fails with CODE; return CODE, and set push_taken to the status of push_withdraw. If the queue is gone
+# push_undo CODE - push_withdraw for a push that fails with CODE; return CODE, and set push_withdraw_status to the status of push_withdraw. If the queue is gone
 # (69), so is what was stored in it: keep `why`
 push_undo() {
   push_why=$why
   push_withdraw
-  push_taken=$?
+  push_withdraw_status=$?
   [ "$1" -ne 69 ] || why=$push_why
   return "$1"
 }
@@ -110,7 +110,7 @@ push_closed() {
   push_body_there || {
     push_code=$?
     push_undo $push_code
-    [ "$push_taken" -eq 1 ] && [ $push_code -ne 74 ] || return $push_code
+    [ "$push_withdraw_status" -eq 1 ] && [ $push_code -ne 74 ] || return $push_code
   }
 }
 

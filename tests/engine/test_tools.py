@@ -211,6 +211,17 @@ def test_a_tool_that_changes_is_tried_again(shell, flatq):
     assert drained(flatq) == [1, 2, 3]
 
 
+@pytest.mark.shells
+def test_sync_is_tried_by_the_first_verb_that_syncs(shell, flatq):
+    """A verb with FLATQ_SYNC=off never runs `sync`, so it does not look for it either."""
+    env = broken(flatq, "sync", BROKEN["sync", "cannot sync a directory"])
+    if not runs_stubs(os.path.realpath(shell), "sync"):
+        pytest.skip("this shell runs its own sync, whatever PATH says")
+    flatq("push", "q", input=b"1", env={**env, "FLATQ_SYNC": "off"}, check=0)
+    refused(flatq("push", "q", input=b"2", env={**env, "FLATQ_SYNC": "on"}), 70, "push", text=b"cannot sync a directory")
+    assert drained(flatq) == [1]
+
+
 @pytest.mark.parametrize("entry", ["", "."])
 def test_a_tool_in_the_working_directory_is_tried(flatq, entry):
     """An empty entry of PATH is the working directory, as `.` is."""
