@@ -325,7 +325,7 @@ check_keys() {
     esac
     [ ! -e "$check_path" ] && [ ! -h "$check_path" ] || set_aside "keys/$check_key" || return $?
   done
-  for check_path in "$q"/keys/* "$q"/claimed/*/*; do [ ! -e "$check_path" ] || check_keyed=1; done
+  for check_path in "$q"/keys/* "$q"/claimed/*/*; do [ ! -e "$check_path" ] || { check_keyed=1; break; }; done
   [ -n "$check_keyed" ] || return 0
   check_keys_compare || return $?
   # Lines of three words without blanks
