@@ -166,14 +166,15 @@ def times():
 
 
 def pytest_generate_tests(metafunc):
-    """A test that is marked `shells`, or has an argument `shell`, runs under each shell in `make test-all`. In `make test` it runs under dash and
-    one other, which the seed chooses."""
+    """A test that is marked `shells`, or has an argument `shell`, runs under each shell in `make test-all`. In `make test` it runs under dash, and
+    half of the tests also under one other; the seed chooses which."""
     names = metafunc.function.__code__.co_varnames[: metafunc.function.__code__.co_argcount]
     marked = metafunc.definition.get_closest_marker("shells")
     # a fixture that overrides `flatq` has to name `shell` as well, or pytest does not parametrize it
     assert "shell" in metafunc.fixturenames or not marked, f"{metafunc.definition.nodeid}: marked `shells`, but would run under one"
     if "shell" in names or marked:
-        metafunc.parametrize("shell", share(metafunc.definition.nodeid, SHELLS, 1, first=1), indirect=True)
+        others = chance(f"{metafunc.definition.nodeid} others").randrange(2)
+        metafunc.parametrize("shell", share(metafunc.definition.nodeid, SHELLS, others, first=1), indirect=True)
 
 
 def as_on_ubuntu(request):
