@@ -252,6 +252,9 @@ work_exec() {
   # Never begin without a watchdog: a command that outlives its worker has a message that others get
   trap : PIPE
   watchdog_tell_self KILL:- || exit 75
+  # RACE: a signal to our group may end the feeder before it ignores signals. The command would take the end of its input for an empty message, so
+  # wait for the feeder's line. Without it, the worker sees that the message was not fed
+  IFS= read -r work_line || exit 0
   umask "$shell_umask"
   if [ -n "$shell_locale" ]; then LC_ALL=$shell_locale; else unset LC_ALL; fi
   # shellcheck disable=SC2086 # no word or some

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import LIB, wait_for
+from conftest import LIB, need, wait_for
 from engine import alive, children, clock, command_of, empty, lies, loop, on_terminal, pop, push, refused, stop_and_fill, stranger, words_of  # noqa: F401
 
 from flatq.crashlab.gate import processes
@@ -442,6 +442,22 @@ def test_a_signal_to_the_whole_group_cuts_no_message(flatq, spool, hold):
         assert (hold / "body").read_bytes() == body
         for name in ("pid", "go"):
             (hold / name).unlink()
+    assert listed(flatq) == []
+
+
+def test_a_signal_before_the_feeder_ignores_it_cuts_no_message(flatq, hold):
+    """The command sends it to the worker's group at once, and the first two traps of each process take half a second each. If the command began while the
+    feeder still had traps to set, the feeder would be ended, and the command would read nothing."""
+    body = os.urandom(1000)
+    push(flatq, body)
+    script = 'kill TERM => -getpgrp getppid; open BODY, ">", shift; print BODY <STDIN>'
+    process = subprocess.Popen(
+        [need("strace"), "-f", "-qq", "-I", "never", "-o", "/dev/null", "-e", "trace=rt_sigaction", "-e", "inject=rt_sigaction:delay_enter=500ms:when=1..2",
+         "--", *flatq.command("work", "-w", "0", "--", need("perl"), "-e", script, hold / "body")],
+        env=flatq.environment(None), cwd=flatq.home, start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    flatq.started.append(process)
+    ended(process, 0)
+    assert (hold / "body").read_bytes() == body
     assert listed(flatq) == []
 
 
