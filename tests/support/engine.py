@@ -268,6 +268,14 @@ def clock(clock, stub):
     return clock.runs_sleep(stub)
 
 
+def next_hundredth():
+    """Wait for the clock's next hundredth of a second, in which our times are."""
+    now = lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 10_000_000
+    began = now()
+    while now() == began:
+        time.sleep(0.001)
+
+
 def alive(pid):
     """Whether the process still runs; a zombie does not."""
     return command_of(pid) != ""

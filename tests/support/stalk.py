@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from conftest import free, listening, need, wait_for
-from engine import carriers, command_of, end_launches
+from engine import carriers, command_of, end_launches, next_hundredth
 
 # values that are the server's own, or are measured
 MASKED = ("pid", "id", "uptime", "age", "time-left", "pause-time-left", "rusage-utime", "rusage-stime", "hostname", "os", "platform", "version",
@@ -302,7 +302,7 @@ def talk(server, script, drain=None):
                     one.send(piece)
                 heard(line, sent[1], int(sent[3] or 1))
                 if re.search(r": (put \S+|release \S+ \S+) [1-9]", line):
-                    next_hundredth()
+                    next_hundredth()  # beanstalkd orders delayed jobs by nanoseconds, ours by hundredths (lib/beanstalk)
             elif words[0] == "sleep":
                 server.sleep(float(words[1]))  # something must happen by itself meanwhile
             elif words[0] == "drain":
@@ -328,14 +328,6 @@ def talk(server, script, drain=None):
         for one in clients.values():
             one.close()
     return replies
-
-
-def next_hundredth():
-    """Wait for the clock's next hundredth of a second. beanstalkd orders delayed jobs by nanoseconds, ours by hundredths (lib/beanstalk)."""
-    now = lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 10_000_000
-    began = now()
-    while now() == began:
-        time.sleep(0.001)
 
 
 def compare(servers, script):
