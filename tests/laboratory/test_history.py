@@ -3,7 +3,9 @@
 tests/laboratory/test_mutants.py shows that histories catch errors in the verbs."""
 
 import dataclasses
+import fcntl
 import os
+import re
 import subprocess
 
 import pytest
@@ -27,6 +29,17 @@ def test_history(place, kind, seed, trials):
     assert outcome.outcome == "good", f"{outcome.replay}\n{outcome.detail}"
     # a run with few operations would show nothing
     assert outcome.operations > 80 and outcome.killed >= 2, outcome.call
+
+
+def test_an_operation_that_hangs_is_shown(place):
+    """With what its processes wait for, since it seldom happens twice."""
+    system, spool = System(), place / "spool"
+    broken = history.History(system, "kills", 1, spool, history.Clock(), dict(system.environment(spool)), deadline=0.5)
+    broken.perform(["create", "q"])
+    with open(spool / "q/lock", "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        broken.perform(["push", "-k", "key", "q"], who="somebody")
+    assert re.fullmatch(r"somebody: push -k key q: not over after 0\.5 s: \d+ of \d+ S .* flock 9 ?.*", broken.broken[0]), broken.broken
 
 
 def test_a_zombie_is_not_alive():

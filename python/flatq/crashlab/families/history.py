@@ -178,9 +178,10 @@ class History:
             if fault:
                 self.learn(event.verb, struck)
         except subprocess.TimeoutExpired:
+            seen = "; ".join(processes.standing(pid) for pid in processes.left(processes.GROUP, process.pid))
             os.killpg(process.pid, signal.SIGKILL)
             event.out, event.err = process.communicate()
-            self.broken.append(f"{who}: {' '.join(words)}: not over after {self.deadline:.0f} s")
+            self.broken.append(f"{who}: {' '.join(words)}: not over after {self.deadline:g} s: {seen}")
         event.status, event.killed = process.returncode, process.returncode == -signal.SIGKILL
         end = time.monotonic() + self.deadline
         while event.killed and alive(process.pid):

@@ -74,6 +74,19 @@ def carriers(mark: bytes) -> dict[int, str]:
     return found
 
 
+def standing(pid: int) -> str:
+    """Where a process stands: its number, its parent's, its state, the kernel's function and the number of the call in which it waits, its command,
+    and the locks that it holds. For the report about one that hangs."""
+    place = Path("/proc", str(pid))
+    try:
+        state, parent = (place / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
+        locks = [line for file in (place / "fdinfo").iterdir() for line in file.read_text().splitlines() if line.startswith("lock:")]
+        command = _words(place, "cmdline", 45).replace(b"\0", b" ").decode(errors="replace")
+        return " ".join(f"{pid} of {parent} {state} {(place / 'wchan').read_text()} {(place / 'syscall').read_text()} {command} {' '.join(locks)}".split())
+    except OSError as error:
+        return f"{pid} {error.strerror}"
+
+
 def listening(port: int) -> bool:
     """Whether anybody listens on that port of 127.0.0.1: looked up, since a try to connect would be a client's."""
     with open("/proc/net/tcp") as table:
