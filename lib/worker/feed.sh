@@ -42,7 +42,8 @@ feed_message() {
   trap '' HUP INT QUIT TERM PIPE
   # The feeder may outlive the worker: close the worker's output, which another process may read to its end
   exec 2>/dev/null 3>&1 4>&- 5>&- 8<&-
-  printf '\n'
+  # If it cannot be written, end: else the message's first line would be taken for it
+  printf '\n' || exit
   feed_word=bad
   feed_text=$(exec base64 -d "$q/body/$slip_id" 2>&1 >&3 3>&- 7>&-)
   case $?.$feed_text in

@@ -253,8 +253,8 @@ work_exec() {
   trap : PIPE
   watchdog_tell_self KILL:- || exit 75
   # RACE: a signal to our group may end the feeder before it ignores signals. The command would take the end of its input for an empty message, so
-  # wait for the feeder's line. Without it, the worker sees that the message was not fed
-  IFS= read -r work_line || exit 0
+  # wait for the feeder's line. Without it, never exit with 0: the feeder may live, and report `good`, as nobody reads what it writes
+  IFS= read -r work_line || exit 75
   umask "$shell_umask"
   if [ -n "$shell_locale" ]; then LC_ALL=$shell_locale; else unset LC_ALL; fi
   # shellcheck disable=SC2086 # no word or some

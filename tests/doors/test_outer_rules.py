@@ -887,7 +887,7 @@ def test_the_guard_looks_at_some_of_many(shell, flatq):
     ("small-stalk", b"put 1 60\r\n" + b" " * 60, b"x" * 65_000, b"\t" * 60 + b"\r\n", b"INSERTED 1\r\n"),
 ], ids=["no newline", "newlines", "a job of newlines", "a job of blanks", "a job"])
 def test_a_line_costs_as_much_as_it_is_long(shell, flatq, door, begin, middle, end, said):
-    """As against four times as much for twice the length."""
+    """As against four times as much for twice the length. Half is sent first, so a whole job is the second."""
     half, _ = seconds_of(flatq, door, input=begin + middle[::2] + end)
     took, done = seconds_of(flatq, door, input=begin + middle + end)
     assert done.out == said.replace(b"1", b"2") and took < 3 * half + 0.2, (took, half, done.out[:100], done.err[-300:])
