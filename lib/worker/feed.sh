@@ -35,14 +35,14 @@ feed_begin() {
   printf '%s %s\n' "$slip_nonce" "$work_named" >&7
 }
 
-# feed_message - write an empty line, for which work_exec waits before it becomes the command; then the message, whatever signals our process group
-# gets: a command could take a part for the whole. Report before this process ends the command's input by its own end
+# feed_message - ignore signals, write an empty line, for which work_exec waits, then the message: no signal to our process group may cut it, since a
+# command could take a part for the whole. Report before this process ends the command's input by its own end
 feed_message() {
   # With PIPE ignored, base64 says `Broken pipe` only if the command has closed its input. A PIPE signal could have come from any process
   trap '' HUP INT QUIT TERM PIPE
   # The feeder may outlive the worker: close the worker's output, which another process may read to its end
   exec 2>/dev/null 3>&1 4>&- 5>&- 8<&-
-  # If it cannot be written, end: else the message's first line would be taken for it
+  # If the line cannot be written, end: else work_exec would take the message's first line for it
   printf '\n' || exit
   feed_word=bad
   feed_text=$(exec base64 -d "$q/body/$slip_id" 2>&1 >&3 3>&- 7>&-)

@@ -216,8 +216,8 @@ work_run() {
   job_pid=
   watchdog_tell_job
   work_told=$?
-  # 75: work_exec found no watchdog, and has not started the command. If it was the command that exited with 75 while the watchdog was replaced, it
-  # gets its message once more, as after any death
+  # 75: work_exec has not started the command, here since it found no watchdog. If it was the command that exited with 75 while the watchdog was
+  # replaced, it gets its message once more, as after any death
   if [ "$work_code" -eq 75 ] && [ "$work_told$watchdog_restarted" != 0 ] && [ -z "$job_kill_at" ]; then
     feed_open=
     [ $work_told -ne 0 ] || work_told=1
@@ -241,6 +241,8 @@ work_judge() {
     work_reason=signal-$((work_code - 128))
   elif [ "$work_code" -ne 0 ]; then
     work_reason=exit-$work_code
+    # Also 75: work_exec has not started the command, since its feeder was gone
+    [ "$work_code" -ne 75 ] || feed_whole || work_reason=unfed
   elif ! feed_whole; then
     work_reason=unfed
     base64 -d "$q/body/$slip_id" >/dev/null 2>&1 || work_reason=damaged
@@ -252,8 +254,8 @@ work_exec() {
   # Never begin without a watchdog: a command that outlives its worker has a message that others get
   trap : PIPE
   watchdog_tell_self KILL:- || exit 75
-  # RACE: a signal to our group may end the feeder before it ignores signals. The command would take the end of its input for an empty message, so
-  # wait for the feeder's line. Without it, never exit with 0: the feeder may live, and report `good`, as nobody reads what it writes
+  # RACE: a signal to our group may kill the feeder before it ignores signals. The command would take the end of its input for an empty message. So wait
+  # for the feeder's line, behind which `read` takes nothing. If it does not come, do not exit with 0: feed_whole accepts that while the feeder lives
   IFS= read -r work_line || exit 75
   umask "$shell_umask"
   if [ -n "$shell_locale" ]; then LC_ALL=$shell_locale; else unset LC_ALL; fi

@@ -5,7 +5,6 @@ import pty
 import re
 import signal
 import subprocess
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -446,52 +445,35 @@ def test_a_signal_to_the_whole_group_cuts_no_message(flatq, spool, hold):
     assert listed(flatq) == []
 
 
-def slow_to_ignore(flatq, *command):
-    """A worker under strace: the first two traps of each process take half a second each, and so the feeder is slow to ignore signals."""
-    process = subprocess.Popen(
-        [need("strace"), "-f", "-qq", "-I", "never", "-o", "/dev/null", "-e", "trace=rt_sigaction", "-e", "inject=rt_sigaction:delay_enter=500ms:when=1..2",
-         "--", *flatq.command("work", "-w", "0", "-n", "1", "-d", "9", "--", *command)],
-        env=flatq.environment(None), cwd=flatq.home, start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    flatq.started.append(process)
-    return process
-
-
 def test_a_signal_before_the_feeder_ignores_it_cuts_no_message(flatq, hold):
-    """The command sends it to the worker's group at once. If the command began while the feeder still had traps to set, the feeder would be ended, and
-    the command would read nothing."""
+    """The first thing that the command does is to send TERM to the worker's group. strace delays the first two changes of a signal's action in each
+    process by half a second: so the feeder is slow to ignore TERM. If the command began before, the feeder would be dead, and the command would read
+    nothing. `-I never`: strace itself survives the signal."""
     body = os.urandom(1000)
     push(flatq, body)
     script = 'kill TERM => -getpgrp getppid; open BODY, ">", shift; print BODY <STDIN>'
-    ended(slow_to_ignore(flatq, need("perl"), "-e", script, hold / "body"), 0)
+    process = subprocess.Popen(
+        [need("strace"), "-f", "-qq", "-I", "never", "-o", "/dev/null", "-e", "trace=rt_sigaction", "-e", "inject=rt_sigaction:delay_enter=500ms:when=1..2",
+         "--", *flatq.command("work", "-w", "0", "--", need("perl"), "-e", script, hold / "body")],
+        env=flatq.environment(None), cwd=flatq.home, start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    flatq.started.append(process)
+    ended(process, 0)
     assert (hold / "body").read_bytes() == body
     assert listed(flatq) == []
 
 
-def test_a_command_that_was_not_begun_settles_nothing(flatq, hold):
-    """A signal ends the wait for the feeder's line. The feeder, which lives, finds that nobody reads the message."""
-    push(flatq, b"x")
-    process = slow_to_ignore(flatq, "touch", hold / "begun")
-
-    def waits():
-        """The process that is to become the command: the worker's child that reads from a pipe."""
-        for worker in children(process.pid):
-            for pid in children(worker):
-                with suppress(OSError):
-                    if os.readlink(f"/proc/{pid}/fd/0").startswith("pipe:") and Path(f"/proc/{pid}/wchan").read_text().endswith("pipe_read"):
-                        return pid
-
-    os.kill(wait_for(waits, "it waits for the feeder"), signal.SIGPIPE)
-    ended(process, 0)
-    assert (hold / "begun").exists() == (listed(flatq) == []), listed(flatq)
-
-
 @pytest.mark.shells
-def test_a_feeder_that_cannot_say_that_it_is_ready_writes_nothing(shell, flatq, stub):
-    """Else the command would find its message without the first line."""
-    stub("base64", "exit 0")
-    script = 'lib=$1; . "$lib/engine/common.sh"; shell_reset; need worker/feed; q=. slip_id=1 slip_nonce=nonce; feed_message 7>&1 >/dev/full'
-    done = subprocess.run([flatq.shell, "-c", script, "sh", LIB], env=flatq.environment(None), capture_output=True, timeout=100)
-    assert done.returncode != 0 and done.stdout == b"", done
+@pytest.mark.parametrize("function, reason", [
+    ("""printf() { case $#,$1 in '1,\\n') return 1 ;; esac; command printf "$@"; }""", b"unfed"),
+    ("""read() { case $2 in work_line) return 1 ;; esac; command read "$@"; }""", b"exit-75"),
+], ids=["not-written", "not-read"])
+def test_a_command_that_was_not_begun_settles_nothing(shell, flatq, function, reason):
+    """The feeder cannot write its line, or the wait for it fails while the feeder lives. The worker must not take the end of what was to become the
+    command for the command's, nor the first line of the message for the feeder's."""
+    push(flatq, b"first\nsecond\n")
+    process = started_with(flatq, function, "-w", "0", "-n", "1", "-d", "9", "--", "sh", "-c", "cat >begun")
+    assert reason in ended(process, 0)[1]
+    assert listed(flatq)[0][1:3] == ("delayed", 1) and not (flatq.home / "begun").exists()
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
