@@ -884,13 +884,13 @@ def test_the_guard_looks_at_some_of_many(shell, flatq):
     ("beanstalk", b"", b"a" * 200_000 + b"\n" * 500, b"\r\n", b"BAD_FORMAT\r\n"), ("beanstalk", b"", b"\n" * 30_000, b"\r\n", b"BAD_FORMAT\r\n"),
     ("small-stalk", b"put 1 60\r\n", b"\n" * 30_000, b"\r\n", b"BAD_FORMAT\r\n"),
     ("small-stalk", b"put 1 60\r\n", b" " * 65_000, b"\r\n", b"BAD_FORMAT\r\n"),
-    ("small-stalk", b"put 1 60\r\n" + b" " * 60, b"x" * 65_000, b"\t" * 60 + b"\r\n", b"INSERTED 1\r\n"),
+    ("small-stalk", b"put 1 60\r\n" + b" " * 60, b"x" * 65_000, b"\t" * 60 + b"\r\n", b"INSERTED 2\r\n"),
 ], ids=["no newline", "newlines", "a job of newlines", "a job of blanks", "a job"])
 def test_a_line_costs_as_much_as_it_is_long(shell, flatq, door, begin, middle, end, said):
-    """As against four times as much for twice the length. Half is sent first, so a whole job is the second."""
-    half, _ = seconds_of(flatq, door, input=begin + middle[::2] + end)
+    """Four times the line must not cost sixteen times as much. A quarter is sent first; where it is a job, it gets number 1."""
+    quarter, _ = seconds_of(flatq, door, input=begin + middle[::4] + end)
     took, done = seconds_of(flatq, door, input=begin + middle + end)
-    assert done.out == said.replace(b"1", b"2") and took < 3 * half + 0.2, (took, half, done.out[:100], done.err[-300:])
+    assert done.out == said and took < 6 * quarter + 0.2, (took, quarter, done.out[:100], done.err[-300:])
 
 
 @pytest.mark.parametrize("what", ["ignore", "job_take", "jobs_add", "tally"])

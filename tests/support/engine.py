@@ -269,7 +269,7 @@ def clock(clock, stub):
 
 
 def next_hundredth():
-    """Wait for the clock's next hundredth of a second, in which our times are."""
+    """Wait until the hundredth of a second of the uptime changes: our times have that resolution."""
     now = lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 10_000_000
     began = now()
     while now() == began:

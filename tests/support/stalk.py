@@ -302,7 +302,7 @@ def talk(server, script, drain=None):
                     one.send(piece)
                 heard(line, sent[1], int(sent[3] or 1))
                 if re.search(r": (put \S+|release \S+ \S+) [1-9]", line):
-                    next_hundredth()  # beanstalkd orders delayed jobs by nanoseconds, ours by hundredths (lib/beanstalk)
+                    next_hundredth()  # beanstalkd orders delayed jobs by nanoseconds, flatq by hundredths (lib/beanstalk): give each its own
             elif words[0] == "sleep":
                 server.sleep(float(words[1]))  # something must happen by itself meanwhile
             elif words[0] == "drain":

@@ -13,6 +13,13 @@ T = TypeVar("T")
 
 GROUP, SESSION = os.getpgid, os.getsid
 
+GROUP, SESSION = os.getpgid, os.getsid
+
+
+def _stat(process: Path) -> list[str]:
+    """The fields of its stat behind the name, which may hold any byte: the state is the first. OSError: it has ended."""
+    return (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
+
 
 def left(which: Callable[[int], int], *numbers: int) -> list[int]:
     """The processes that still run in these groups (GROUP) or sessions (SESSION). A zombie does not run.
@@ -22,7 +29,7 @@ def left(which: Callable[[int], int], *numbers: int) -> list[int]:
     for process in filter(str.isdecimal, os.listdir("/proc")):
         with contextlib.suppress(OSError):
             # the kernel is asked by number: to open and read a file of each process takes ten times as long, and every test does this at its end
-            if which(int(process)) in numbers and Path("/proc", process, "stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "ZX":
+            if which(int(process)) in numbers and _stat(Path("/proc", process))[0] not in "ZX":
                 found.append(int(process))
     return found
 
@@ -46,7 +53,7 @@ def _words(process: Path, name: str, field: int) -> bytes:
         with contextlib.suppress(ProcessLookupError):
             if words := (process / name).read_bytes():
                 return words
-        fields = (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        fields = _stat(process)
         if fields[0] in "ZX":
             raise ProcessLookupError
         if int(fields[6]) & _EXITING:
@@ -55,6 +62,10 @@ def _words(process: Path, name: str, field: int) -> bytes:
             return b""
         else:
             os.readlink(process / "exe")
+
+
+def _command(process: Path) -> str:
+    return _words(process, "cmdline", 45).replace(b"\0", b" ").decode(errors="replace").strip()
 
 
 def environment(process: int | str) -> bytes:
@@ -70,21 +81,26 @@ def carriers(mark: bytes) -> dict[int, str]:
     for process in filter(str.isdecimal, os.listdir("/proc")):
         if mark in environment(process):
             with contextlib.suppress(OSError):
-                found[int(process)] = _words(Path("/proc", process), "cmdline", 45).replace(b"\0", b" ").decode(errors="replace")
+                found[int(process)] = _command(Path("/proc", process))
     return found
 
 
 def standing(pid: int) -> str:
-    """Where a process stands: its number, its parent's, its state, the kernel's function and the number of the call in which it waits, its command,
-    and the locks that it holds. For the report about one that hangs."""
+    """Where a process stands, for the report about one that hangs: its number, its parent's, its state, the kernel's function and the number of the
+    call in which it waits, its command, and the locks that it holds. A part that cannot be read is its error."""
     place = Path("/proc", str(pid))
-    try:
-        state, parent = (place / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
-        locks = [line for file in (place / "fdinfo").iterdir() for line in file.read_text().splitlines() if line.startswith("lock:")]
-        command = _words(place, "cmdline", 45).replace(b"\0", b" ").decode(errors="replace")
-        return " ".join(f"{pid} of {parent} {state} {(place / 'wchan').read_text()} {(place / 'syscall').read_text()} {command} {' '.join(locks)}".split())
-    except OSError as error:
-        return f"{pid} {error.strerror}"
+
+    def locks() -> str:
+        return " ".join(line for file in (place / "fdinfo").iterdir() for line in file.read_text().splitlines() if line.startswith("lock:"))
+
+    parts = [f"{pid}"]
+    for look in (lambda: "of {1} {0}".format(*_stat(place)), (place / "wchan").read_text, lambda: (place / "syscall").read_text().split()[0],
+                 lambda: _command(place), locks):
+        try:
+            parts.append(look())
+        except OSError as error:
+            parts.append(f"({error.strerror})")
+    return " ".join(" ".join(parts).split())
 
 
 def listening(port: int) -> bool:
