@@ -197,7 +197,7 @@ def launch(run):
             run.end()
         run.progress(f"{turn + 1}")
     run.progress.end()
-    run.compare("a door, until it has answered", seconds)
+    run.compare("a door, until it has answered", {**seconds, "60 ms": [0.06] * 3}, {"60 ms": 1.0})
 
 
 def idle(run):

@@ -46,24 +46,26 @@ def many(run, spool, count):
 
 
 def deep(run):
-    """A push and a pop in turn, a reserve that is settled, and a claim that is given back, at two depths. Neither depth changes."""
-    depths = (10, 2_000) if run.quick else (10, 10_000_000)
+    """A push and a pop in turn, a reserve that is settled, and a claim that is given back, at three depths. No depth changes. A pop and a reserve list
+    the messages that are unfolded: ten at the first depth, up to 500 at the others."""
+    depths = (10, 1_000, 2_000) if run.quick else (10, 1_000, 10_000_000)
     groups = []
     for depth in depths:
         spool = f"deep.{depth}"
         run.progress.row = f"depth {depth:,}"
         run.progress("filling")
         run.fill(spool, depth, 20)
-        for verb in ("push", "pop"):  # the first pop unfolds: both depths are timed from behind it
+        for verb in ("push", "pop"):  # the first pop unfolds: all depths are timed from behind it
             run.flatq(verb, spool, [verb, "jobs"], run.message).run()
         groups.append([spool_verb(run, spool, verb) for verb in VERBS])
     os.sync()  # else the first rounds would write what the filling has left in memory
-    few, much = groups
-    seconds = interleave([list(pair) for pair in zip(few, much)], 3 if run.quick else 100, run.progress)
+    seconds = interleave([list(same) for same in zip(*groups)], 3 if run.quick else 100, run.progress)
     run.progress.end()
+    names = {f"depth {depth:,}": f"deep.{depth}" for depth in depths}
+    *others, deepest = names
     for verb in VERBS:
-        names = [f"depth {depth:,}" for depth in reversed(depths)]
-        run.compare(f"{verb}, {names[0]}", dict(zip(("flatq", names[1]), (seconds[f"{verb} deep.{depth}"] for depth in reversed(depths)))), {names[1]: 1.05})
+        rows = {"flatq" if name == deepest else name: seconds[f"{verb} {spool}"] for name, spool in reversed(names.items())}
+        run.compare(f"{verb}, {deepest}", rows, dict.fromkeys(others, 1.05))
 
 
 # what is measured, and what it is made of: a reserve and a claim give back what they took
