@@ -47,8 +47,8 @@ def many(run, spool, count):
 
 def deep(run):
     """A push and a pop in turn, a reserve that is settled, and a claim that is given back, at three depths. No depth changes. A pop and a reserve list
-    the messages that are unfolded: ten at the first depth, up to 500 at the others."""
-    depths = (10, 1_000, 2_000) if run.quick else (10, 1_000, 10_000_000)
+    the messages that are unfolded, up to 500, and the blocks of one directory, up to 200: from the second depth on, these are as many as they can be."""
+    depths = (10, 1_000, 2_000) if run.quick else (10, 100_000, 10_000_000)
     groups = []
     for depth in depths:
         spool = f"deep.{depth}"
