@@ -3,7 +3,6 @@
 tests/laboratory/test_mutants.py shows that histories catch errors in the verbs."""
 
 import dataclasses
-import fcntl
 import os
 import re
 import subprocess
