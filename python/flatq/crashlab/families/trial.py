@@ -198,6 +198,7 @@ def moments(system: System, words: Words, tree: trees.Tree, work: Path, sync: st
     return [found[call.seq] for call in result.calls if call.seq in found], result
 
 
+@functools.lru_cache(maxsize=4)  # Of some scenarios these are too many for memo.once
 def calls(system: System, scenario: str, work: Path) -> list[gate.Call]:
     """The calls of the act where nothing happens to it, all of them counted. Raises RuntimeError where that alone goes wrong."""
     return memo.once(work, ("calls", system, scenario), lambda: fewer(lambda: _undisturbed(system, scenario, work)))
@@ -215,6 +216,7 @@ def struck(system: System, scenario: str, work: Path) -> list[gate.Call]:
     return known if len(known) > MANY else [moment.call for moment in _moments(system, scenario, work, None)[0]]
 
 
+@functools.lru_cache(maxsize=4)
 def unseen(system: System, scenario: str, work: Path, way: str) -> list[gate.Call]:
     """The calls of the act that change nothing, counted in that way."""
     def find() -> list[gate.Call]:

@@ -99,18 +99,16 @@ class Fault:
         """The number of bytes of a write of `size` that are carried out."""
         return size // 2 if self.size is None else self.size if self.size >= 0 else size + self.size
 
-    def strikes(self, call: Call, before: Sequence[Call] = ()) -> bool:
-        """Whether it strikes this call; `before`: the counted calls before it, which are asked for only where `alike` is given."""
+    def strikes(self, call: Call, before: int = 0, begun: bool = False) -> bool:
+        """Whether it strikes this call. Only where `alike` is given: `before`, the number of counted calls before it that are alike, and `begun`, whether
+        one of them was struck."""
         if self.alike:
-            here = call.alike == self.alike and self.point == 1 + sum(one.alike == self.alike for one in before)
+            here = call.alike == self.alike and self.point == 1 + before
         else:
-            here = call.seq == self.point
-        here = here or self.kind == "errno_from" and self._began(call, before)
+            here, begun = call.seq == self.point, call.seq > self.point
+        here = here or self.kind == "errno_from" and begun
         cuts = self.kind not in ("torn", "short") or call.kind == "write" and 0 < self.part(call.size) < call.size
         return here and cuts and (self.only is None or call.kind in self.only)
-
-    def _began(self, call: Call, before: Sequence[Call]) -> bool:
-        return any(one.fate != "run" for one in before) if self.alike else call.seq > self.point
 
 
 @dataclass(frozen=True)
@@ -334,6 +332,7 @@ class _Gate:
         self.fault, self.record_data, self.each = fault, record_data, each
         self.count_stdout, self.count_root, self.kinds = count_stdout, count_root, kinds
         self.result, self.over = Result(), False
+        self.alike = 0  # of the counted calls, those that are like the one that the fault strikes
         self.child = 0  # 0 before the fork, and again when it has been reaped
         self.before, self.filters = set(_children("self")), _status("self", b"Seccomp_filters")
         self.files = contextlib.ExitStack()
@@ -479,7 +478,7 @@ class _Gate:
                 for stream in (1, 2):
                     self.collect(stream)
                 self.each(call, b"".join(self.collected[1]), b"".join(self.collected[2]))
-            if call and self.fault and self.fault.strikes(call, self.result.calls):
+            if call and self.fault and self.fault.strikes(call, self.alike, self.result.fired > 0):
                 call = self._strike(self.fault, call, token, args, pieces)
             elif not self._reply(token, flags=_CONTINUE):
                 return
@@ -491,6 +490,8 @@ class _Gate:
         if call:
             self.result.calls.append(call)
             self.result.fired += call.fate != "run"
+            if self.fault and call.alike == self.fault.alike:
+                self.alike += 1
 
     def _strike(self, fault: Fault, call: Call, token: int, args: list[int],
                 pieces: list[tuple[int, int]]) -> Call | None:
