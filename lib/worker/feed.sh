@@ -1,8 +1,8 @@
 # worker/feed.sh - the process that feeds a worker's command its message, and how the worker knows that it did
 #
 # The feeder is not part of the job that the worker waits for, since a process that the command leaves behind may keep the job's input open.
-# It reports how it ended, `NONCE good` or `NONCE bad`, on a pipe of its own, which the worker reads on 8. The subshell that starts it reports
-# `NONCE PID-TIME`, with the time when the feeder started. NONCE is that of the slip, so a late report is not taken for another message's.
+# It reports how it ended, `NONCE good` or `NONCE bad`, on a pipe of its own, which the worker reads on 8. First it names
+# itself, `NONCE PID-TIME`, with the time when it started. NONCE is that of the slip, so a late report is not taken for another message's.
 
 need worker/watchdog
 
@@ -31,25 +31,32 @@ feed_close() {
 # feed_begin - start the feeder, and end. Its standard output is the command's input, 7 the pipe for reports
 feed_begin() {
   feed_message &
-  work_name $!
+  # Without /proc, the feeder does not know its PID
+  [ -e "$FLATQ_PROC/self/stat" ] || feed_name $!
+}
+
+# feed_name PID - tell the worker which process the feeder is
+feed_name() {
+  work_name "$1"
   printf '%s %s\n' "$slip_nonce" "$work_named" >&7
 }
 
-# feed_message - ignore signals, write an empty line, for which work_exec waits, then the message: no signal to our process group may cut it, since a
-# command could take a part for the whole. Report before this process ends the command's input by its own end
+# feed_message - ignore signals, name this process to the worker, write a line with the nonce, for which work_exec waits, then the message. No signal to
+# our process group may cut the message, since a command could take a part for the whole. Report before this process ends the command's input by its
+# own end
 feed_message() {
-  # With PIPE ignored, base64 says `Broken pipe` only if the command has closed its input. A PIPE signal could have come from any process
   trap '' HUP INT QUIT TERM PIPE
   # The feeder may outlive the worker: close the worker's output, which another process may read to its end
-  exec 2>/dev/null 3>&1 4>&- 5>&- 8<&-
-  # If the line cannot be written, end: else work_exec would take the message's first line for it
-  printf '\n' || exit
-  feed_word=bad
-  feed_text=$(exec base64 -d "$q/body/$slip_id" 2>&1 >&3 3>&- 7>&-)
-  case $?.$feed_text in
-  # A command need not read to the end
-  0.* | 1.*'roken pipe'*) feed_word=good ;;
-  esac
+  exec 2>/dev/null 3>&- 4>&- 5>&- 8<&-
+  # If the name or the line cannot be written, end: the command does not begin without the line, so it always finds the worker knowing its feeder
+  if [ -e "$FLATQ_PROC/self/stat" ]; then
+    { read -r self_pid self_rest <"$FLATQ_PROC/self/stat" && feed_name "$self_pid"; } || exit
+  fi
+  printf '%s\n' "$slip_nonce" || exit
+  # A command need not read to the end. If base64 has failed, write a blank: with PIPE ignored, that fails only if nobody can read it. So the command has
+  # closed its input before its end, which we hold back
+  feed_word=good
+  base64 -d "$q/body/$slip_id" 7>&- || ! printf ' ' || feed_word=bad
   printf '%s %s\n' "$slip_nonce" $feed_word >&7
 }
 
@@ -58,7 +65,7 @@ feed_message() {
 feed_whole() {
   feed_part=
   while :; do
-    work_trapped=
+    work_trapped='' feed_line=
     IFS= read -r feed_line <&8 || {
       # A trap may interrupt a `read`: repeat it
       [ -n "$work_trapped" ] || return 1

@@ -30,9 +30,17 @@ work_tools() {
 }
 
 # work_check_signals - return 70 if a signal of our own processes does not arrive: whoever started us ignores or blocks it, which a shell cannot change.
-# Without ALRM no lease would be renewed, and another worker would get the message too
+# Without ALRM no lease would be renewed, and another worker would get the message too. Nor would one in busybox if CHLD is blocked, as its `wait` would not
+# see that a sleeper has ended; that CHLD is ignored does no harm
 work_check_signals() {
-  for work_signal in ALRM VTALRM USR1 USR2; do
+  work_blocked=
+  while read -r work_word work_mask; do
+    case $work_word$work_mask in
+    SigBlk:*[13579bdf]????) work_blocked=CHLD ;;
+    esac
+  done 2>/dev/null <"$FLATQ_PROC/self/status"
+  # yash itself blocks CHLD while it does not wait, but lets it through to traps
+  for work_signal in ALRM VTALRM USR1 USR2 $work_blocked; do
     work_signalled=
     trap 'work_signalled=1' "$work_signal"
     kill -s "$work_signal" "$$"
@@ -202,9 +210,12 @@ work_run() {
   export FLATQ_ID="$id" FLATQ_QUEUE="$queue" FLATQ_TRIES="$slip_tries"
   { command exec 7>"$feed_path"; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return $?; }
   feed_begin | work_exec "$@" &
+  work_code=$?
   job_pid=$!
   # From here on only the feeder holds the pipe, so we see its end
   exec 7>&-
+  # yash goes on if it cannot start a process, and $! is that of another one
+  [ $work_code -eq 0 ] || { job_pid='' feed_open='' why='cannot start a process'; return 74; }
   work_name "$job_pid"
   job_named=$work_named
   work_before_wait=timer_run_due
@@ -255,8 +266,9 @@ work_exec() {
   trap : PIPE
   watchdog_tell_self KILL:- || exit 75
   # RACE: a signal to our group may kill the feeder before it ignores signals. The command would take the end of its input for an empty message. So wait
-  # for the feeder's line, behind which `read` takes nothing. If it does not come, do not exit with 0: feed_whole accepts that while the feeder lives
-  IFS= read -r work_line || exit 75
+  # for the feeder's line, behind which `read` takes nothing; another line comes from another input, which we have if a call of the shell failed. If it
+  # does not come, do not exit with 0: feed_whole accepts that while the feeder lives
+  IFS= read -r work_line && [ "$work_line" = "$slip_nonce" ] || exit 75
   umask "$shell_umask"
   if [ -n "$shell_locale" ]; then LC_ALL=$shell_locale; else unset LC_ALL; fi
   # shellcheck disable=SC2086 # no word or some

@@ -3,6 +3,7 @@
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -462,18 +463,84 @@ def test_a_signal_before_the_feeder_ignores_it_cuts_no_message(flatq, hold):
     assert listed(flatq) == []
 
 
+FEEDERS_LINE = """printf() { case $#,$1,${2:-} in '2,%%s\\n,'"${slip_nonce:-}") %s ;; esac; command printf "$@"; }"""
+
+
 @pytest.mark.shells
 @pytest.mark.parametrize("function, reason", [
-    ("""printf() { case $#,$1 in '1,\\n') return 1 ;; esac; command printf "$@"; }""", b"unfed"),
-    ("""read() { case $2 in work_line) return 1 ;; esac; command read "$@"; }""", b"exit-75"),
-], ids=["not-written", "not-read"])
+    (FEEDERS_LINE % "return 1", "unfed"), (FEEDERS_LINE % "set -- 'a line of another input\\n'", "unfed|exit-75"),
+    ("""read() { case $2 in work_line) return 1 ;; esac; command read "$@"; }""", "unfed|exit-75"),
+], ids=["not-written", "another", "not-read"])
 def test_a_command_that_was_not_begun_settles_nothing(shell, flatq, function, reason):
-    """The feeder cannot write its line, or the wait for it fails while the feeder lives. The worker must not take the end of what was to become the
-    command for the command's, nor the first line of the message for the feeder's."""
+    """The feeder cannot write its line; another line comes in its place, as from the worker's own input if the shell has failed to connect the feeder's;
+    or the wait for it fails while the feeder lives. The worker must not take the end of what was to become the command for the command's, nor the first
+    line of the message for the feeder's."""
     push(flatq, b"first\nsecond\n")
     process = started_with(flatq, function, "-w", "0", "-n", "1", "-d", "9", "--", "sh", "-c", "cat >begun")
-    assert reason in ended(process, 0)[1]
+    said = ended(process, 0)[1].decode()  # exit-75 while the feeder lives: else it could not write the message
+    assert re.search(reason, said), said
     assert listed(flatq)[0][1:3] == ("delayed", 1) and not (flatq.home / "begun").exists()
+
+
+@pytest.mark.shells
+def test_a_body_that_cannot_be_read_is_not_fed_whatever_its_path_is_called(shell, flatq, stub):
+    """base64's error names the file. The worker once looked in it for the words by which base64 says that the command reads no more."""
+    flatq.env["FLATQ_DIR"] = str(flatq.home / "a broken pipe")
+    push(flatq, b"first")
+    stub("base64", """[ "$1" = -d ] && ! [ -e "$ONCE" ] && : >"$ONCE" || exec "$REAL" "$@"; echo "base64: $2: Broken pipe: Input/output error" >&2; exit 1""")
+    done = flatq("work", "-w", "0", "-n", "1", "-d", "9", "--", "cat")
+    assert done.status == 0 and b"unfed" in done.err and listed(flatq)[0][1:3] == ("delayed", 1), done
+
+
+def broken(tmp_path, path, line, more):
+    """A copy of lib in which that line of that file is followed by these commands."""
+    shutil.copytree(LIB, tmp_path / "lib")
+    text = (LIB / path).read_text()
+    assert text.count(line) == 1
+    (tmp_path / "lib" / path).write_text(text.replace(line, line + more))
+    return tmp_path / "lib"
+
+
+@pytest.mark.shells
+def test_a_starter_that_is_killed_leaves_no_unknown_feeder(shell, flatq, tmp_path):
+    """The process that starts the feeder is killed behind that. The command leaves a process behind that holds its input and does not read. The worker
+    must know the feeder nevertheless: it once waited for its name as long as that process lived."""
+    push(flatq, os.urandom(300000))
+    lib = broken(tmp_path, "worker/feed.sh", "  feed_message &\n", '  read -r dead dead_rest <"$FLATQ_PROC/self/stat"; kill -KILL "$dead"\n')
+    script = "exec 3<&0; { exec sleep 1000 <&3 3<&- >/dev/null 2>&1; } & echo $! >left"
+    process = subprocess.Popen([flatq.shell, lib / "work", "-w", "0", "-n", "1", "--", "sh", "-c", script], env=flatq.environment(None), cwd=flatq.home,
+                               start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    flatq.started.append(process)
+    try:
+        ended(process, 0)
+    finally:
+        os.kill(int((flatq.home / "left").read_text()), signal.SIGKILL)
+    assert listed(flatq) == []
+
+
+@pytest.mark.shells
+def test_a_worker_that_cannot_see_its_sleepers_end_does_not_begin(shell, flatq):
+    """Where CHLD is blocked, busybox waits for ever, and renews no lease: two workers had one message. The other shells unblock it."""
+    push(flatq, b"first")
+    process = subprocess.Popen(flatq.command("work", "-w", "0", "--", "sleep", "0.2"), env=flatq.environment(None), cwd=flatq.home, start_new_session=True,
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD]))
+    flatq.started.append(process)
+    refused = "busybox" in os.path.realpath(flatq.shell)
+    said = ended(process, 70 if refused else 0)[1]
+    assert (b"CHLD" in said) == refused and len(listed(flatq)) == refused, said
+
+
+@pytest.mark.parametrize("number", range(8, 14))
+def test_yash_that_cannot_start_a_process_does_not_blame_the_command(flatq, number):
+    """It goes on, with $! of another process."""
+    flatq.shell = need("yash")
+    push(flatq, b"first")
+    done = subprocess.run([need("strace"), "-qq", "-o", "/dev/null", "-e", "trace=clone,clone3,fork,vfork", "-e",
+                           f"inject=clone,clone3,fork,vfork:error=EAGAIN:when={number}", "--", *flatq.command("work", "-w", "0", "--", "touch", "ran")],
+                          env=flatq.environment(None), cwd=flatq.home, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    assert b"the command exited" not in done.stderr and b"exit-" not in done.stderr, done
+    assert (flatq.home / "ran").exists() == (listed(flatq) == []), done
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
