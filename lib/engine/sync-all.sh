@@ -6,7 +6,9 @@ need engine/sync
 # of a message that was taken. If that is all that `sync` complains about, sync the whole file system, since the message may be anywhere now
 sync_moving() {
   sync_asked || return "$sync_code"
-  sync_said=$(exec sync ${sync_whole:+-f} "$@" 2>&1 9>&-) && return 0
+  sync_said=$(echo .; exec sync ${sync_whole:+-f} "$@" 2>&1 9>&-) && [ -n "$sync_said" ] && return 0
+  # Without the dot and its newline
+  sync_said=${sync_said#.} sync_said=${sync_said#?}
   [ -n "$sync_said" ] || { sync_failed; return $?; }
   while [ -n "$sync_said" ]; do
     case ${sync_said%%'

@@ -1358,6 +1358,47 @@ def test_a_part_that_cannot_be_read(flatq, part):
     assert drained(flatq) == list(range(120))
 
 
+# ---- bash that cannot make the pipe of a `$( )` runs nothing, and the assignment succeeds (R6)
+
+
+@pytest.mark.parametrize("sync", ["on", "off"])
+@pytest.mark.parametrize("words", ["push q", "push -d 900 q", "push -l q", "pop q", "drain q", "reserve q", "delete R", "release R", "release -d 900 R", "bury R",
+                                   "touch R", "kick q", "claim -c me q", "create -b 5 q"])
+def test_bash_without_a_pipe(flatq, words, sync):
+    """Each pipe() of the verb fails once. A verb that says that it has succeeded has done all of it, and has synced. Without the dot (R6), delete deleted
+    nothing, and push -l lost a message for which it printed an id, or stored it twice."""
+    flatq.shell = need("bash")
+    flatq.env["FLATQ_SYNC"] = sync
+    saved = flatq.home / "saved"
+    push(flatq, b"first", "q")
+    receipt = flatq("reserve", "-t", "900", "q", check=0).out.split()[0].decode()
+    if "kick" in words:
+        flatq("bury", receipt, check=0)
+    if " q" in words and "kick" not in words:
+        flatq("release", receipt, check=0)
+    shutil.copytree(flatq.spool, saved)
+    log = flatq.home / "calls"
+
+    def run(number):
+        """The verb's exit code, what it printed, what is there behind it, and whether it has synced."""
+        again(flatq, saved)
+        inject = ["-e", f"inject=pipe,pipe2:error=ENFILE:when={number}"] if number else []
+        done = subprocess.run(["strace", "-f", "-qq", "-o", log, "-e", "trace=pipe,pipe2,fsync,syncfs", *inject,
+                               "--", *flatq.command(*words.replace("R", receipt).split())], input=b"more\n", env=flatq.environment(None), capture_output=True, timeout=60)
+        calls = log.read_text()
+        there = [line.split()[:2] for line in flatq("list", "q").out.splitlines()], flatq("stat", "q").out.splitlines()[1:5]
+        synced = "sync(" in calls or "syncfs(" in calls
+        return "INJECTED" in calls, (done.returncode, done.stdout if words in ("pop q", "drain q") else b"", there, synced)
+
+    _, whole = run(0)
+    assert whole[0] == 0
+    for number in itertools.count(1):
+        struck, ended = run(number)
+        if not struck:
+            break
+        assert ended[0] != 0 or ended == whole, number
+
+
 @pytest.mark.shells
 def test_a_part_that_is_not_there(shell, flatq, tmp_path):
     lib = tmp_path / "lib"

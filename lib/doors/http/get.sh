@@ -88,7 +88,7 @@ get_send() {
     if has max; then printf '%s %s %s %s\n' "$1" "$2" "$3" "$4" 2>/dev/null || exit 74; fi
     # From here on it keeps its lease, whatever signal comes
     get_list=${get_list#" $get_taken"}
-    { get_said=$(exec base64 -d "$q/body/$slip_id" 2>&1 >&4) || get_cut; } 4>&1
+    { get_said=$(echo .; exec base64 -d "$q/body/$slip_id" 2>&1 >&4) && [ -n "$get_said" ] || get_cut; } 4>&1
     if has max; then printf '\n' 2>/dev/null || exit 74; fi
     shift 4
   done
@@ -97,7 +97,7 @@ get_send() {
 # get_cut - base64 has failed. Give the message back only if base64 says that the client is gone: otherwise it may have written all
 get_cut() {
   case $get_said in
-  *'Broken pipe'* | *'Connection reset'*) get_list=" $get_taken$get_list" ;;
+  *'Broken pipe' | *'Connection reset by peer' | *' (os error 32)' | *' (os error 104)') get_list=" $get_taken$get_list" ;;
   esac
   exit 74
 }
