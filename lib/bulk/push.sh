@@ -214,15 +214,25 @@ bulk_enter() {
   rmdir "$bulk_path" 2>/dev/null
 }
 
+# bulk_torn CODE - called when a rename or a sync has failed with CODE: return CODE, and say so if a part of the messages may have entered the queue
+bulk_torn() {
+  set -- "$1" "$bulk_stage"/*/*
+  [ -e "$2" ] && [ $# -gt "$bulk_flats" ] ||
+    why="queue '$queue': it is unknown whether messages $bulk_first to $bulk_last were stored: a retry may store some of them twice"
+  return "$1"
+}
+
 # bulk_commit - under the lock, rename every block of the stage, or its flat files, to its place
 bulk_commit() {
   queue_conf || return $?
   push_need=$bulk_count push_key='' push_dup=''
   push_enter || return $?
+  set -- "$bulk_stage"/*/*
+  bulk_flats=$#
   for bulk_path in "$bulk_stage"/*; do
     bulk_block=$q/queue/${bulk_path##*/}
-    bulk_enter || { disk_failed "$q/queue"; return $?; }
-    sync_paths "$bulk_block" "$q/queue" || return $?
+    bulk_enter || { disk_failed "$q/queue"; bulk_torn $?; return $?; }
+    sync_paths "$bulk_block" "$q/queue" || { bulk_torn $?; return $?; }
   done
   # A few messages are cheaper as single ones
   if [ "$bulk_count" -lt 100 ]; then

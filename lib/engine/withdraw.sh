@@ -60,13 +60,15 @@ push_withdraw() {
   push_unknown
 }
 
-# push_undo CODE - push_withdraw for a push that fails with CODE; return CODE, and set push_withdraw_status to the status of push_withdraw. If the queue is gone
-# (69), so is what was stored in it: keep `why`
+# push_undo CODE - push_withdraw for a push that fails with CODE; set push_withdraw_status to its status. Return CODE, with `why` as it was, if the message
+# is not there any more; else 74
 push_undo() {
   push_why=$why
   push_withdraw
   push_withdraw_status=$?
-  [ "$1" -ne 69 ] || why=$push_why
+  # If the queue is gone, so is what was stored in it. But there may be a new one of the same name, and the slip in it
+  [ $push_withdraw_status -eq 0 ] || { [ "$1.$push_withdraw_status" = 69.74 ] && absent "$q"; } || { push_unknown; return $?; }
+  why=$push_why
   return "$1"
 }
 
@@ -109,8 +111,8 @@ push_closed() {
   [ ! -e "$q/body/$slip_id" ] || return 0
   push_body_there || {
     push_code=$?
-    push_undo $push_code
-    [ "$push_withdraw_status" -eq 1 ] && [ $push_code -ne 74 ] || return $push_code
+    push_undo $push_code || push_undo_code=$?
+    [ "$push_withdraw_status" -eq 1 ] && [ $push_code -ne 74 ] || return "$push_undo_code"
   }
 }
 
@@ -118,11 +120,11 @@ push_closed() {
 push_unsynced() {
   push_withdraw
   case $? in
-  # RACE: a large message that was taken at once has no body any more
+  0) sync_failed; return $? ;;
+  # RACE: a message that was taken and settled at once has no body any more
   1) ! absent "$q/body/$slip_id" || return 0 ;;
-  74) return 74 ;;
   esac
-  sync_failed
+  push_unknown
 }
 
 # push_body_there - return 0 if the body is there, 69 if it is proved that it is gone, which only a drop causes; 74 if unknown

@@ -13,6 +13,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -1356,6 +1357,72 @@ def test_a_part_that_cannot_be_read(flatq, part):
     assert (done.returncode, done.stdout) == (74, b""), done
     assert done.stderr == b"push: cannot read %s/%s.sh\n" % (str(LIB).encode(), part.encode())
     assert drained(flatq) == list(range(120))
+
+
+# ---- a push that fails behind its slip: if a consumer has the message, the push must not say that it is not there
+
+
+RESERVES = 'case "$*" in *body/*) [ -e "$FLATQ_DIR/../taken" ] || PATH=${PATH#*:} "$sh" "$lib/reserve" q >"$FLATQ_DIR/../taken" ;; esac\n"$real" "$@"'
+
+
+def beside(flatq, script):
+    """An environment with syncs, and this script in the place of `sync`."""
+    return {**stub(flatq, "sync", script), "FLATQ_SYNC": "on", "sh": flatq.shell, "lib": str(LIB)}
+
+
+def unsure(flatq, done):
+    assert (done.returncode, done.stdout) == (74, b"") and re.search(rb"it is unknown whether .* stored: a retry", done.stderr), done
+    assert [line.split()[1] for line in flatq("list", "q", check=0).out.splitlines()] == [b"reserved"]
+
+
+@pytest.mark.shells
+def test_an_unsynced_message_that_is_taken(shell, flatq):
+    flatq("create", "q", check=0)
+    env = beside(flatq, RESERVES + '; code=$?; case "$*" in *body/*) exit 1 ;; esac; exit $code')
+    unsure(flatq, subprocess.run(flatq.command("push", "q"), input=b"x", env=flatq.environment(env), capture_output=True, timeout=60))
+
+
+@pytest.mark.shells
+def test_a_queue_that_cannot_be_listed_while_the_message_is_taken(shell, flatq):
+    flatq("create", "q", check=0)
+    q = flatq.spool / "q"
+    process = subprocess.Popen(["strace", "-qq", "-o", "/dev/null", "-P", q, "-P", f"{q}/", "-e", "trace=openat,open", "-e",
+                                "inject=openat,open:error=EMFILE:delay_enter=1s:when=3..4", "--", *flatq.command("push", "q")],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=flatq.environment(None))
+    process.stdin.write(b"x")
+    process.stdin.close()
+    wait_for(lambda: list((q / "wal").iterdir()), "the message is there")
+    flatq("reserve", "q", check=0)
+    process.wait(timeout=60)
+    unsure(flatq, subprocess.CompletedProcess(process.args, process.returncode, process.stdout.read(), process.stderr.read()))
+
+
+@pytest.mark.shells
+def test_a_message_that_is_taken_from_a_new_queue_of_the_same_name(shell, flatq):
+    """The queue is dropped, and created again, while the push is about to write the body."""
+    flatq("create", "q", check=0)
+    q = flatq.spool / "q"
+    env = beside(flatq, RESERVES)
+    process = subprocess.Popen(["strace", "-qq", "-o", "/dev/null", "-P", q / "body/000000000001", "-e", "trace=openat,open", "-e",
+                                "inject=openat,open:delay_enter=2s:when=1", "--", *flatq.command("push", "q")],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=flatq.environment(env))
+    process.stdin.write(b"x")
+    process.stdin.close()
+    wait_for(lambda: list((flatq.spool / ".ids").glob("*/1001")), "the push has its id")
+    time.sleep(0.5)  # The lock is open behind that, and the opening of the body waits: nothing tells the moment between
+    flatq("drop", "-f", "q", check=0)
+    flatq("create", "q", check=0)
+    process.wait(timeout=60)
+    unsure(flatq, subprocess.CompletedProcess(process.args, process.returncode, process.stdout.read(), process.stderr.read()))
+
+
+@pytest.mark.shells
+def test_messages_that_are_there_though_their_sync_has_failed(shell, flatq):
+    flatq("create", "q", check=0)
+    env = beside(flatq, 'case "$*" in */queue) "$real" "$@"; exit 1 ;; esac\nexec "$real" "$@"')
+    done = flatq("push", "-l", "q", input=b"".join(b"%d\n" % n for n in range(250)), env=env)
+    assert done.status == 74 and b"it is unknown whether messages 1000 to 1249 were stored: a retry" in done.err, done
+    assert len(flatq("list", "q", check=0).out.splitlines()) == 250
 
 
 # ---- bash that cannot make the pipe of a `$( )` runs nothing, and the assignment succeeds (R6)

@@ -15,7 +15,6 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -56,7 +55,7 @@ class At(gate.Fault):
     struck: list[str] = field(default_factory=list, compare=False)
     passed: list[str] = field(default_factory=list, compare=False)
 
-    def strikes(self, call: gate.Call, before: Sequence[gate.Call] = ()) -> bool:
+    def strikes(self, call: gate.Call, before: int = 0, begun: bool = False) -> bool:
         if not self.pattern:
             if show(call).startswith("write <fd"):
                 return False
