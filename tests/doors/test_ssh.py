@@ -286,6 +286,18 @@ def test_a_shovel_that_is_cut_goes_on(far, flatq, sshd, way):
     assert sorted(drained.out.split()) == sorted(every)
 
 
+def test_a_connection_that_does_not_end_at_once_is_killed(far, flatq, sshd, tmp_path):
+    """OpenSSH may see a TERM only at the next packet. The shovel once waited for that for ever."""
+    program = tmp_path / "deaf"
+    program.write_text(f"#!/bin/sh\ncase \" $* \" in *' -M '*) trap '' TERM ;; esac\nexec {flatq.env['FLATQ_SSH']} \"$@\"\n")
+    program.chmod(0o755)
+    flatq.env["FLATQ_SSH"] = str(program)
+    there(flatq, sshd, "push", "there", input=b"x", check=0)
+    shovels(flatq, f"{sshd.url}/there", "here", check=0)
+    assert flatq("pop", "here", check=0).out == b"x"
+    wait_for(lambda: not sshd.connections(), "its connections have ended")
+
+
 def test_a_shovel_that_is_not_let_in(far, flatq, sshd):
     """It does not try again: that passes only when somebody changes something."""
     push(flatq, b"x", "here")

@@ -94,6 +94,11 @@ class Ssh:
                 keeper.send_signal(signal.SIGTERM)
                 # One that was stopped would not hear it
                 keeper.send_signal(signal.SIGCONT)
+            # RACE: OpenSSH's handler sets a flag, which is looked at before a poll(): a TERM that comes between them is seen at the next packet
+            end = time.monotonic() + 2
+            while keeper.poll() is None and time.monotonic() < end:
+                time.sleep(0.01)
+            keeper.kill()
             keeper.wait()
         if self.directory:
             shutil.rmtree(self.directory, ignore_errors=True)
