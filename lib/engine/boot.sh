@@ -8,7 +8,7 @@ queue_places='body fold queue unfold head out done delayed buried claimed keys w
 # spool_boot - called by the first verb after a boot: put back all messages that were handed out, check every line, and open a new range
 # of ids, so that an id which did not reach the disk is never given again (I1)
 spool_boot() {
-  mkdir -p "$FLATQ_DIR/.ids" "$FLATQ_DIR/.boot" "$FLATQ_DIR/.wait" "$FLATQ_DIR/.try" 2>/dev/null ||
+  mkdir -p "$FLATQ_DIR/.ids" "$FLATQ_DIR/.boot" "$FLATQ_DIR/.wait" "$FLATQ_DIR/.try" "$FLATQ_DIR/.tools" 2>/dev/null ||
     { [ -d "$FLATQ_DIR" ] && disk_at=$FLATQ_DIR || disk_at=${FLATQ_DIR%/*}; disk_failed "$disk_at" "spool $FLATQ_DIR"; return $?; }
   lock_spool || return $?
   # RACE: another verb may have done this while we waited for the lock, perhaps without syncs
@@ -30,7 +30,7 @@ spool_boot() {
 # spool_try_tools [again] - the shell or the tools are not those that were tried (tools_same), or were tried without sync: try them, and note that for
 # all verbs until the next boot. `again`: try them even if another verb has just done so
 spool_try_tools() {
-  [ -d "$FLATQ_DIR/.try" ] || mkdir "$FLATQ_DIR/.try" 2>/dev/null || { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return $?; }
+  [ -d "$FLATQ_DIR/.tools" ] || mkdir -p "$FLATQ_DIR/.try" "$FLATQ_DIR/.tools" 2>/dev/null || { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return $?; }
   lock_spool || return $?
   # RACE: another verb may have done this while we waited for the lock
   boot_read || { spool_tools_code=$?; unlock_spool; [ $spool_tools_code -ne 66 ] || { spool_boot; spool_tools_code=$?; }; return $spool_tools_code; }
@@ -119,8 +119,26 @@ spool_boot_room() {
   done
 }
 
-# spool_boot_mark - write the record of this boot, .boot/BOOT, and put it in its place by one rename. tools_same compares two times: that of the
-# record, which is set to that of the shell's program, and that of .boot/, which the rename sets
+# tools_mark - give the stamps in .tools/ the times of the programs in `tools`. In a group's spool another member may have made a link of one: so make
+# each anew, under a random name
+tools_mark() {
+  set -f
+  IFS=:
+  # shellcheck disable=SC2086 # words
+  set -- ${tools#*:}
+  IFS=$blanks
+  set +f
+  for tools_name in base64 mv sync; do
+    [ $# -gt 0 ] || break
+    [ -n "$1" ] || { shift; continue; }
+    tools_stamp=$FLATQ_DIR/.tools/$tools_name
+    [ ! -d "$tools_stamp" ] && touch -r "$1/$tools_name" "$tools_stamp.$nonce" && mv -f "$tools_stamp.$nonce" "$tools_stamp" || return 1
+    shift
+  done
+}
+
+# spool_boot_mark - write the record of this boot, .boot/BOOT, and put it in its place by one rename. tools_same compares its time, which is set to that
+# of the shell's program
 spool_boot_mark() {
   # Remove the old records first: a full disk may have no room for a second one
   for boot_old in "$FLATQ_DIR"/.boot/*; do
@@ -129,7 +147,7 @@ spool_boot_mark() {
   nonce_read
   boot_new=$FLATQ_DIR/.boot/new.$nonce
   {
-    set -C && printf '%s %s %s\n%s\n' "$epoch" "$base64_wrap" "$clock_same${sync_whole:+ -f}" "$tools" >"$boot_new" && set +C &&
+    tools_mark && set -C && printf '%s %s %s\n%s\n' "$epoch" "$base64_wrap" "$clock_same${sync_whole:+ -f}" "$tools" >"$boot_new" && set +C &&
       { [ ! -e "$FLATQ_PROC/$$/exe" ] || touch -r "$FLATQ_PROC/$$/exe" "$boot_new"; } &&
       [ ! -d "$FLATQ_DIR/.boot/$boot" ] && mv -f "$boot_new" "$FLATQ_DIR/.boot/$boot"
   } 2>/dev/null || { set +C; disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return $?; }

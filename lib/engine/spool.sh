@@ -5,6 +5,7 @@
 #   $FLATQ_DIR/.boot/BOOT       the record of this boot, written once the spool was recovered: the wall clock at the boot, whether base64 knows -w0,
 #                               whether the uptime and /proc/PID/stat count from the same start (clock_same), and -f if sync needs it; on a second
 #                               line the tools that were tried (tools_same)
+#   $FLATQ_DIR/.tools/TOOL      an empty file with the time of the program that was tried
 #
 # lib/README.md ("Places") says what else lies in the spool, and what lies in a queue.
 
@@ -61,28 +62,35 @@ spool_tools() {
 }
 
 # tools_find - set `tools` to FLATQ_SYNC and, behind a colon each, the directories in which the shell finds base64, mv and, unless that is `off`, sync,
-# which each push and pop may need; and tools_new if one of them is newer than .boot/. Done by the shell itself, since a process costs as much as they do
+# which each push and pop may need; and tools_new if one of them has another time than its stamp in .tools/ (tools_mark): what replaces a program may be
+# older. Done by the shell itself, since a process costs as much as they do
 tools_find() {
-  tools=$FLATQ_SYNC tools_place='' tools_new=
+  # The colon: field splitting drops one that ends PATH, behind which the working directory is meant, as by every empty entry
+  tools=$FLATQ_SYNC tools_path=${PATH:-}: tools_new=
   [ "$FLATQ_SYNC" = off ] && tools_sync='' || tools_sync=sync
   set -f
   IFS=:
   for tools_name in base64 mv $tools_sync; do
-    for tools_place in ${PATH:-}; do
-      # An empty entry is the working directory
-      [ -n "$tools_place" ] || tools_place=.
-      [ ! -x "$tools_place/$tools_name" ] || break
+    tools_found=
+    for tools_place in $tools_path; do
+      case $tools_place in
+      /*) ;;
+      *) tools_place=$PWD/$tools_place ;;
+      esac
+      [ ! -x "$tools_place/$tools_name" ] || [ -d "$tools_place/$tools_name" ] || { tools_found=$tools_place; break; }
     done
-    tools=$tools:$tools_place
+    tools=$tools:$tools_found
+    [ -n "$tools_found" ] || continue
+    tools_place=$tools_found/$tools_name tools_stamp=$FLATQ_DIR/.tools/$tools_name
     # shellcheck disable=SC3013 # -nt and -ot are in every shell that is named in the README
-    [ ! "$tools_place/$tools_name" -nt "$FLATQ_DIR/.boot" ] || tools_new=1
+    { [ ! "$tools_place" -nt "$tools_stamp" ] && [ ! "$tools_place" -ot "$tools_stamp" ] && [ -e "$tools_stamp" ]; } || tools_new=1
   done
   IFS=$blanks
   set +f
 }
 
-# tools_same - return 0 if these programs and this shell were tried on this boot (engine/probe.sh): no program is newer than .boot/, and the shell's
-# program has the same time as the record (spool_boot_mark). Another container, with programs of its own, may use the same spool
+# tools_same - return 0 if these programs and this shell were tried on this boot (engine/probe.sh): each program has the time of its stamp, and the shell's
+# program that of the record (spool_boot_mark). Another container, with programs of its own, may use the same spool
 tools_same() {
   tools_find
   [ "$tools" = "$boot_tools" ] && [ -z "$tools_new" ] || return 1

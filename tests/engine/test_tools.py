@@ -203,12 +203,23 @@ def test_a_tool_that_changes_is_tried_again(shell, flatq):
         pytest.skip("this shell runs its own mv, whatever PATH says")
     flatq("push", "q", input=b"3", env=env, check=0)
     assert mark.stat().st_ino != first.st_ino
-    # the mv that was tried has changed
-    path = flatq.home / "broken/mv"
-    path.write_text(path.read_text().replace('exec "$real" "$@"', BROKEN["mv", "copies when a rename fails"]))
-    os.utime(path, (path.stat().st_mtime + 100,) * 2)
-    refused(flatq("push", "q", input=b"4", env=env), 70, "push", text=b"mv ")
     assert drained(flatq) == [1, 2, 3]
+
+
+@pytest.mark.shells
+@pytest.mark.parametrize("later", [100, -100])
+def test_a_tool_that_is_replaced_is_tried_again(shell, flatq, later):
+    """Also by an older file, as packages and archives install them: `test -nt` once looked for newer ones alone."""
+    env = {**broken(flatq, "mv", 'exec "$real" "$@"'), "FLATQ_SYNC": "off"}
+    if not runs_stubs(os.path.realpath(shell), "mv"):
+        pytest.skip("this shell runs its own mv, whatever PATH says")
+    flatq("push", "q", input=b"1", env=env, check=0)
+    path = flatq.home / "broken/mv"
+    when = path.stat().st_mtime + later
+    path.write_text(path.read_text().replace('exec "$real" "$@"', BROKEN["mv", "copies when a rename fails"]))
+    os.utime(path, (when, when))
+    refused(flatq("push", "q", input=b"2", env=env), 70, "push", text=b"mv ")
+    assert drained(flatq) == [1]
 
 
 @pytest.mark.shells

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import functools
 import os
 import re
@@ -279,6 +280,11 @@ def tried(spool: Path, sync: str = "") -> None:
         if sync:
             mark.write_text(re.sub(r"\n(on|off):", f"\n{sync}:", mark.read_text()))
         os.utime(mark, ns=(shell, shell))
+        _, _, places = mark.read_text(errors="replace").partition("\n")[2].strip().partition(":")
+        for tool, place in zip(("base64", "mv", "sync"), places.split(":")):
+            with contextlib.suppress(OSError):
+                when = os.stat(f"{place}/{tool}").st_mtime_ns
+                os.utime(spool / ".tools" / tool, ns=(when, when))
 
 
 def reboot(spool: Path) -> None:
