@@ -273,17 +273,20 @@ def dump(spool: Path) -> Dump:
 
 def tried(spool: Path, sync: str = "") -> None:
     """The mark of this boot says, as that of a spool in use does, that the tools and this shell were tried (lib/engine/probe.sh): a copy has lost
-    the time by which it says so. `sync`: the FLATQ_SYNC with which the spool was used; empty: as the mark says."""
+    the times by which it and the stamps in .tools/ say so. `sync`: the FLATQ_SYNC with which the spool was used; empty: as the mark says."""
     shell = os.stat(shutil.which("sh") or "/bin/sh").st_mtime_ns
     for name in names(spool / ".boot"):
         mark = spool / ".boot" / name
+        said, _, tools = mark.read_text(errors="replace").rstrip("\n").partition("\n")
+        _, *places = tools.split(":")
         if sync:
-            mark.write_text(re.sub(r"\n(on|off):", f"\n{sync}:", mark.read_text()))
+            places[2:] = [os.path.dirname(shutil.which("sync") or "")] if sync == "on" else []
+            mark.write_text(f"{said}\n{':'.join([sync, *places])}\n")
         os.utime(mark, ns=(shell, shell))
-        _, _, places = mark.read_text(errors="replace").partition("\n")[2].strip().partition(":")
-        for tool, place in zip(("base64", "mv", "sync"), places.split(":")):
+        for tool, place in zip(("base64", "mv", "sync"), places):
             with contextlib.suppress(OSError):
                 when = os.stat(f"{place}/{tool}").st_mtime_ns
+                (spool / ".tools" / tool).touch()
                 os.utime(spool / ".tools" / tool, ns=(when, when))
 
 
