@@ -33,7 +33,7 @@ bulk_stopped() {
 bulk_write() {
   bulk_mode=$1 bulk_raw=$bulk_stage/raw bulk_from=$bulk_stage/raw
   [ -z "${push_length:-}" ] || bulk_receive || return $?
-  bulk_count_messages || return $?
+  bulk_count_messages <&"${push_input:-0}" || return $?
   # Bytes were announced, and bulk_receive stored them: so there is a message, and a count of 0 means that perl did not read them
   [ "$bulk_count" != 0 ] || [ "${push_length:-0}" = 0 ] || { why="queue '$queue': messages cannot be counted"; return 74; }
   [ -n "${push_length:-}" ] || door_whole '' || return $?

@@ -75,6 +75,9 @@ push_body() {
   { push_begun=1 && body_encode "$1" && { read -r push_pos push_encoded <"$FLATQ_PROC/self/fdinfo/1" || push_encoded=''; } && printf '\n'; } \
     2>/dev/null >"$q/body/$slip_id" || { set +C; [ "$push_begun" != new ] || push_begun=''; disk_failed "$q/body"; return $?; }
   set +C
+  # A shell that cannot restore its standard output would go on and print the id into the body
+  # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
+  ! [ "$q/body/$slip_id" -ef "$FLATQ_PROC/self/fd/1" ] || { why="queue '$queue': cannot go back to standard output"; return 74; }
   if [ ! -e "$q/body/$slip_id" ]; then
     # body_encode removed the body, or a drop did
     [ -z "${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { why="queue '$queue': input failed"; return 74; }
@@ -101,8 +104,8 @@ push_body() {
 
 # body_encode LENGTH - write base64 in one line, without a newline. GNU base64 wraps lines unless told -w0; those without -w do not wrap
 body_encode() {
-  [ -n "$1${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { base64 "${base64_wrap:---}"; return $?; }
-  input_encode "$1"
+  [ -n "$1${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { base64 "${base64_wrap:---}" <&"${push_input:-0}"; return $?; }
+  input_encode "$1" <&"${push_input:-0}"
 }
 
 # body_size FILE ENCODED - set `size` to the bytes of a body whose base64 has ENCODED characters; empty: count them.

@@ -1359,6 +1359,27 @@ def test_a_part_that_cannot_be_read(flatq, part):
     assert drained(flatq) == list(range(120))
 
 
+# ---- a shell that cannot restore its standard input or output goes on with the file
+
+
+@pytest.mark.parametrize("words", ["push q", "push -l q"])
+@pytest.mark.shells
+def test_a_dup2_that_fails(shell, flatq, words):
+    """The file that was read last must not be taken for the message, nor the id be printed into the body. busybox may then write errors for ever, and mksh
+    wait (lib/README.md): so some are killed."""
+    flatq("create", "-b", "100", "q", check=0)
+    push(flatq, b"x", "q")
+    flatq("pop", "q", check=0)
+    saved, log = flatq.home / "saved", flatq.home / "calls"
+    shutil.copytree(flatq.spool, saved)
+    for number in share(f"dup2 {shell} {words}", range(1, 80), 15):
+        again(flatq, saved)
+        done = subprocess.run(["timeout", "-s", "KILL", "3", "strace", "-qq", "-o", log, "-e", "trace=dup2", "-e", f"inject=dup2:error=EBUSY:when={number}", "--",
+                               *flatq.command(*words.split())], input=b"whole\n", env=flatq.environment(None), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        if done.returncode == 0:
+            assert flatq("drain", "-l", "q", check=0).out.rstrip() == b"whole", (number, done)
+
+
 # ---- a push that fails behind its slip: if a consumer has the message, the push must not say that it is not there
 
 
