@@ -236,7 +236,8 @@ guard_end() {
   done
 }
 
-# guard_any_left - return whether any process is left; from the second second on, kill it. Ignore zombies, which may never be reaped
+# guard_any_left - return whether any process is left; from the second second on, kill it. Ignore zombies, which may never be reaped. An ncat that has
+# just been started is not the leader of its group yet
 guard_any_left() {
   guard_any=1 guard_ours=' '
   for guard_entry in $guard_groups; do
@@ -250,7 +251,7 @@ guard_any_left() {
       set -f -- ${guard_stat##*') '}
       case "$1$guard_ours" in
       [ZX]*) ;;
-      *" $3 "*)
+      *" $3 "* | *" ${guard_process##*/} "*)
         guard_any=0
         kill "-$guard_signal" "${guard_process##*/}" 2>/dev/null ;;
       esac

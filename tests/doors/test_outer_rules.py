@@ -864,6 +864,22 @@ def test_one_of_several_doors_whose_number_another_process_has(flatq, stranger):
     assert other.poll() is None
 
 
+def test_the_guard_ends_a_door_that_has_no_group_yet(shell, flatq, stranger):
+    """launch was killed after it had named its ncat to the guard, and before that had called setsid: it listened for ever."""
+    ncat = stranger()
+    process = subprocess.Popen(["sleep", "1000"])
+    script = f"""lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/guard doors/guard-look
+        guard_groups='' guard_signal=KILL
+        for pid in {process.pid} {ncat.pid}; do process_started $pid; guard_groups="$guard_groups $pid-$started"; done
+        guard_any_left; guard_any_left || echo ended"""
+    try:
+        done = subprocess.run([flatq.shell, "-c", script, "-", LIB], capture_output=True, timeout=100)
+        assert (process.wait(10), ncat.wait(10)) == (-9, -9) and done.stdout == b"ended\n", done
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_the_guard_looks_at_some_of_many(shell, flatq):
     """The guard looks at 32 of 400 idle connections each second, and at each in its turn."""
     script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/guard doors/guard-look
