@@ -217,7 +217,7 @@ bulk_enter() {
 # bulk_torn CODE - called when a rename or a sync has failed with CODE: return CODE, and say so if a part of the messages may have entered the queue
 bulk_torn() {
   set -- "$1" "$bulk_stage"/*/*
-  [ -e "$2" ] && [ $# -gt "$bulk_flats" ] ||
+  [ -e "$2" ] && [ $# -gt "$bulk_flat_count" ] ||
     why="queue '$queue': it is unknown whether messages $bulk_first to $bulk_last were stored: a retry may store some of them twice"
   return "$1"
 }
@@ -228,7 +228,7 @@ bulk_commit() {
   push_need=$bulk_count push_key='' push_dup=''
   push_enter || return $?
   set -- "$bulk_stage"/*/*
-  bulk_flats=$#
+  bulk_flat_count=$#
   for bulk_path in "$bulk_stage"/*; do
     bulk_block=$q/queue/${bulk_path##*/}
     bulk_enter || { disk_failed "$q/queue"; bulk_torn $?; return $?; }
