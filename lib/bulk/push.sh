@@ -32,7 +32,7 @@ bulk_stopped() {
 # bulk_write l|0|import - write standard input to flat files in the stage
 bulk_write() {
   bulk_mode=$1 bulk_raw=$bulk_stage/raw bulk_from=$bulk_stage/raw
-  [ -z "${push_length:-}" ] || bulk_receive || return $?
+  [ -z "${push_length:-}" ] || bulk_receive <&"${push_input:-0}" || return $?
   bulk_count_messages <&"${push_input:-0}" || return $?
   # Bytes were announced, and bulk_receive stored them: so there is a message, and a count of 0 means that perl did not read them
   [ "$bulk_count" != 0 ] || [ "${push_length:-0}" = 0 ] || { why="queue '$queue': messages cannot be counted"; return 74; }

@@ -8,7 +8,7 @@ queue_places='body fold queue unfold head out done delayed buried claimed keys w
 # spool_boot - called by the first verb after a boot: put back all messages that were handed out, check every line, and open a new range
 # of ids, so that an id which did not reach the disk is never given again (I1)
 spool_boot() {
-  mkdir -p "$FLATQ_DIR/.ids" "$FLATQ_DIR/.boot" "$FLATQ_DIR/.wait" "$FLATQ_DIR/.try" "$FLATQ_DIR/.tools" 2>/dev/null ||
+  mkdir -p "$FLATQ_DIR/.ids" "$FLATQ_DIR/.boot" "$FLATQ_DIR/.wait" "$FLATQ_DIR/.try" 2>/dev/null ||
     { [ -d "$FLATQ_DIR" ] && disk_at=$FLATQ_DIR || disk_at=${FLATQ_DIR%/*}; disk_failed "$disk_at" "spool $FLATQ_DIR"; return $?; }
   lock_spool || return $?
   # RACE: another verb may have done this while we waited for the lock, perhaps without syncs
@@ -30,7 +30,7 @@ spool_boot() {
 # spool_try_tools [again] - the shell or the tools are not those that were tried (tools_same), or were tried without sync: try them, and note that for
 # all verbs until the next boot. `again`: try them even if another verb has just done so
 spool_try_tools() {
-  [ -d "$FLATQ_DIR/.tools" ] || mkdir -p "$FLATQ_DIR/.try" "$FLATQ_DIR/.tools" 2>/dev/null || { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return $?; }
+  [ -d "$FLATQ_DIR/.try" ] || mkdir "$FLATQ_DIR/.try" 2>/dev/null || { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return $?; }
   lock_spool || return $?
   # RACE: another verb may have done this while we waited for the lock
   boot_read || { spool_tools_code=$?; unlock_spool; [ $spool_tools_code -ne 66 ] || { spool_boot; spool_tools_code=$?; }; return $spool_tools_code; }
@@ -119,9 +119,10 @@ spool_boot_room() {
   done
 }
 
-# tools_mark - give the stamps in .tools/ the times of the programs in `tools`. In a group's spool another member may have made a link of one: so make
-# each anew, under a random name
+# tools_mark - give the stamps in .tools/ the times of the programs in `tools`. Another member of a group may have made a stamp a link, and touch would
+# follow it: so make a new file under a random name, and rename it over the stamp. If this fails, as on a full disk, the next verb tries the tools again
 tools_mark() {
+  [ -d "$FLATQ_DIR/.tools" ] || mkdir "$FLATQ_DIR/.tools" || return 1
   set -f
   IFS=:
   # shellcheck disable=SC2086 # words
@@ -132,7 +133,7 @@ tools_mark() {
     [ $# -gt 0 ] || break
     [ -n "$1" ] || { shift; continue; }
     tools_stamp=$FLATQ_DIR/.tools/$tools_name
-    [ ! -d "$tools_stamp" ] && touch -r "$1/$tools_name" "$tools_stamp.$nonce" && mv -f "$tools_stamp.$nonce" "$tools_stamp" || return 1
+    [ ! -d "$tools_stamp" ] && touch -r "$1/$tools_name" "$boot_new" && mv -f "$boot_new" "$tools_stamp" || return 1
     shift
   done
 }
@@ -147,7 +148,7 @@ spool_boot_mark() {
   nonce_read
   boot_new=$FLATQ_DIR/.boot/new.$nonce
   {
-    tools_mark && set -C && printf '%s %s %s\n%s\n' "$epoch" "$base64_wrap" "$clock_same${sync_whole:+ -f}" "$tools" >"$boot_new" && set +C &&
+    { tools_mark || rm -f "$boot_new"; } && set -C && printf '%s %s %s\n%s\n' "$epoch" "$base64_wrap" "$clock_same${sync_whole:+ -f}" "$tools" >"$boot_new" && set +C &&
       { [ ! -e "$FLATQ_PROC/$$/exe" ] || touch -r "$FLATQ_PROC/$$/exe" "$boot_new"; } &&
       [ ! -d "$FLATQ_DIR/.boot/$boot" ] && mv -f "$boot_new" "$FLATQ_DIR/.boot/$boot"
   } 2>/dev/null || { set +C; disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return $?; }
@@ -170,7 +171,8 @@ queue_make() {
   done
   # Create wal/ last and alone: its presence means that all the others exist
   make_code=0
-  make_said=$(exec mkdir -p "$@" 2>&1) || make_code=$?
+  make_said=$(echo .; exec mkdir -p "$@" 2>&1) || make_code=$?
+  [ -n "$make_said" ] || make_code=74
   [ $make_code -eq 0 ] && { true >>"$q/fold/~" && true >>"$q/unfold/~"; } 2>/dev/null &&
     { mkdir "$q/wal" 2>/dev/null || [ -d "$q/wal" ]; } || { queue_make_failed; return $?; }
   sync_paths "$q" "$FLATQ_DIR" || return $?
@@ -183,7 +185,7 @@ queue_make_failed() {
   need engine/proof
   case $make_code.$make_said in
   *'o such file'*) ;;
-  0.) absent "$q/fold" || absent "$q/wal" ;;
+  0..) absent "$q/fold" || absent "$q/wal" ;;
   *) false ;;
   esac && absent "$q/lock" && { why="queue '$queue' is gone"; return 69; }
   disk_failed "$FLATQ_DIR"

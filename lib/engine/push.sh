@@ -198,7 +198,7 @@ push_check_same() {
   [ "$q/lock" -ef "$FLATQ_PROC/self/fd/8" ] || { need engine/proof; queue_there 8; } || { push_give_up $?; return $?; }
 }
 
-# push_give_up CODE - withdraw a push that has its slip already and fails with CODE; return CODE
+# push_give_up CODE - withdraw a push that has its slip already and fails with CODE; return CODE, or 74 (push_undo)
 push_give_up() {
   need engine/withdraw
   push_undo "$1"

@@ -65,7 +65,7 @@ spool_tools() {
 # which each push and pop may need; and tools_new if one of them has another time than its stamp in .tools/ (tools_mark): what replaces a program may be
 # older. Done by the shell itself, since a process costs as much as they do
 tools_find() {
-  # The colon: field splitting drops one that ends PATH, behind which the working directory is meant, as by every empty entry
+  # An empty entry of PATH means the working directory. Field splitting drops an empty entry at the end: so add a colon
   tools=$FLATQ_SYNC tools_path=${PATH:-}: tools_new=
   [ "$FLATQ_SYNC" = off ] && tools_sync='' || tools_sync=sync
   set -f

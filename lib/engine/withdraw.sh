@@ -60,13 +60,13 @@ push_withdraw() {
   push_unknown
 }
 
-# push_undo CODE - push_withdraw for a push that fails with CODE; set push_withdraw_status to its status. Return CODE, with `why` as it was, if the message
-# is not there any more; else 74
+# push_undo CODE - push_withdraw for a push that fails with CODE; set push_withdraw_status to its status. Return CODE, with `why` as it was, if it is proved
+# that the message is not there: it was withdrawn, or CODE is 69 and there is no queue of this name. Else a consumer may have it: return 74, unknown
 push_undo() {
   push_why=$why
   push_withdraw
   push_withdraw_status=$?
-  # If the queue is gone, so is what was stored in it. But there may be a new one of the same name, and the slip in it
+  # There may be a new queue of the same name, and the slip in it
   [ $push_withdraw_status -eq 0 ] || { [ "$1.$push_withdraw_status" = 69.74 ] && absent "$q"; } || { push_unknown; return $?; }
   why=$push_why
   return "$1"

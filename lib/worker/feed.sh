@@ -4,7 +4,7 @@
 # It reports how it ended, `NONCE good` or `NONCE bad`, on a pipe of its own, which the worker reads on 8. First it names
 # itself, `NONCE PID-TIME`, with the time when it started. NONCE is that of the slip, so a late report is not taken for another message's.
 
-need worker/watchdog
+need engine/take worker/watchdog
 
 # feed_prepare - open the pipe for reports on 8, and set feed_path, by which its other end is opened. If /proc does not lead to it, keep the FIFO
 feed_prepare() {
@@ -45,18 +45,24 @@ feed_name() {
 # our process group may cut the message, since a command could take a part for the whole. Report before this process ends the command's input by its
 # own end
 feed_message() {
+  # With PIPE ignored, base64 says `Broken pipe` only if the command has closed its input. A PIPE signal could have come from any process
   trap '' HUP INT QUIT TERM PIPE
   # The feeder may outlive the worker: close the worker's output, which another process may read to its end
-  exec 2>/dev/null 3>&- 4>&- 5>&- 8<&-
-  # If the name or the line cannot be written, end: the command does not begin without the line, so it always finds the worker knowing its feeder
+  exec 2>/dev/null 3>&1 4>&- 5>&- 8<&-
+  # The command begins only after the line, so when it ends, the worker can read its feeder's name (without /proc, feed_begin names it at any time).
+  # If name or line cannot be written, end: else the worker would wait for the one, or work_exec take the message's first line for the other
   if [ -e "$FLATQ_PROC/self/stat" ]; then
     { read -r self_pid self_rest <"$FLATQ_PROC/self/stat" && feed_name "$self_pid"; } || exit
   fi
   printf '%s\n' "$slip_nonce" || exit
-  # A command need not read to the end. If base64 has failed, write a blank: with PIPE ignored, that fails only if nobody can read it. So the command has
-  # closed its input before its end, which we hold back
-  feed_word=good
-  base64 -d "$q/body/$slip_id" 7>&- || ! printf ' ' || feed_word=bad
+  feed_word=bad
+  # The dot: bash that cannot make the pipe runs nothing (R6)
+  feed_text=$(echo .; exec base64 -d "$q/body/$slip_id" 2>&1 >&3 3>&- 7>&-)
+  case $?.$feed_text in
+  0..) feed_word=good ;;
+  # A command need not read to the end
+  *) ! reader_gone "$feed_text" || feed_word=good ;;
+  esac
   printf '%s %s\n' "$slip_nonce" $feed_word >&7
 }
 

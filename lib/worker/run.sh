@@ -30,11 +30,12 @@ work_tools() {
 }
 
 # work_check_signals - return 70 if a signal of our own processes does not arrive: whoever started us ignores or blocks it, which a shell cannot change.
-# Without ALRM no lease would be renewed, and another worker would get the message too. Nor would one in busybox if CHLD is blocked, as its `wait` would not
-# see that a sleeper has ended; that CHLD is ignored does no harm
+# Without ALRM no lease would be renewed, and another worker would get the message too. Nor would one under busybox if CHLD is blocked: its `wait` does not
+# return, so it would not see that a sleeper has ended. If CHLD is only ignored, `wait` works
 work_check_signals() {
   work_blocked=
   while read -r work_word work_mask; do
+    # CHLD is signal 17, so bit 16
     case $work_word$work_mask in
     SigBlk:*[13579bdf]????) work_blocked=CHLD ;;
     esac
@@ -227,8 +228,8 @@ work_run() {
   job_pid=
   watchdog_tell_job
   work_told=$?
-  # 75: work_exec has not started the command, here since it found no watchdog. If it was the command that exited with 75 while the watchdog was
-  # replaced, it gets its message once more, as after any death
+  # 75, and the watchdog was killed: work_exec found no watchdog, and has not started the command. Run it again. If the command itself exited with 75
+  # just then, it gets its message once more, as after any death
   if [ "$work_code" -eq 75 ] && [ "$work_told$watchdog_restarted" != 0 ] && [ -z "$job_kill_at" ]; then
     feed_open=
     [ $work_told -ne 0 ] || work_told=1
@@ -266,8 +267,8 @@ work_exec() {
   trap : PIPE
   watchdog_tell_self KILL:- || exit 75
   # RACE: a signal to our group may kill the feeder before it ignores signals. The command would take the end of its input for an empty message. So wait
-  # for the feeder's line, behind which `read` takes nothing; another line comes from another input, which we have if a call of the shell failed. If it
-  # does not come, do not exit with 0: feed_whole accepts that while the feeder lives
+  # for the feeder's line, behind which `read` takes nothing. Another line means that our input is not the feeder's pipe: a dup2 has failed. Exit with 75,
+  # not 0: feed_whole accepts a 0 while the feeder lives
   IFS= read -r work_line && [ "$work_line" = "$slip_nonce" ] || exit 75
   umask "$shell_umask"
   if [ -n "$shell_locale" ]; then LC_ALL=$shell_locale; else unset LC_ALL; fi

@@ -256,6 +256,19 @@ def test_the_log(shell, flatq):
     assert done.stdout == b"2\n"
 
 
+@pytest.mark.parametrize("request_", ["push jobs\nx", "push -n 1 jobs\nx", "push -l jobs\nx\n", "pop jobs\n", "pop -l jobs\n", "reserve jobs\n", "stat jobs\n"],
+                         ids=lambda text: text.split("\n")[0])
+def test_a_handler_tells_the_guard_that_it_ends(shell, flatq, request_):
+    """On descriptor 3, which the verb that it runs must leave alone. Else the guard takes the handler for killed, and ends the ncat that still passes the
+    answer."""
+    push(flatq, b"x", "jobs")
+    done = subprocess.run(["sh", "-c", 'exec "$@" 3>guard', "sh", *flatq.command("handler", "launch", "", "1", "0")], input=request_.encode(), cwd=flatq.home,
+                          env=flatq.environment(None), capture_output=True, timeout=60)
+    told = (flatq.home / "guard").read_text().split("\n")
+    number = next(line.split()[1] for line in told if line.startswith("c "))
+    assert done.returncode == 0 and f"e {number}" in told, (done, told)
+
+
 def test_a_message_that_cannot_be_answered_with_is_back(shell, flatq, honest):
     """Standard output is closed, or breaks in the middle of the message."""
     push(flatq, b"x" * 300_000, "jobs")

@@ -4,6 +4,7 @@ A fault is a system call that fails (strace injects it), or a stub in PATH. A st
 runs another verb, and then does its work."""
 
 import base64
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -13,7 +14,6 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 
 import pytest
 
@@ -1372,12 +1372,20 @@ def test_a_dup2_that_fails(shell, flatq, words):
     flatq("pop", "q", check=0)
     saved, log = flatq.home / "saved", flatq.home / "calls"
     shutil.copytree(flatq.spool, saved)
+    struck = 0
     for number in share(f"dup2 {shell} {words}", range(1, 80), 15):
         again(flatq, saved)
-        done = subprocess.run(["timeout", "-s", "KILL", "3", "strace", "-qq", "-o", log, "-e", "trace=dup2", "-e", f"inject=dup2:error=EBUSY:when={number}", "--",
-                               *flatq.command(*words.split())], input=b"whole\n", env=flatq.environment(None), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        if done.returncode == 0:
-            assert flatq("drain", "-l", "q", check=0).out.rstrip() == b"whole", (number, done)
+        process = subprocess.Popen(["strace", "-qq", "-o", log, "-e", "trace=dup2", "-e", f"inject=dup2:error=EBUSY:when={number}", "--", *flatq.command(*words.split())],
+                                   start_new_session=True, env=flatq.environment(None), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(b"whole\n", timeout=3)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        struck += "INJECTED" in log.read_text()
+        if process.returncode == 0:
+            assert flatq("drain", "-l", "q", check=0).out.rstrip() == b"whole", number
+    assert struck
 
 
 # ---- a push that fails behind its slip: if a consumer has the message, the push must not say that it is not there
@@ -1408,7 +1416,7 @@ def test_a_queue_that_cannot_be_listed_while_the_message_is_taken(shell, flatq):
     flatq("create", "q", check=0)
     q = flatq.spool / "q"
     process = subprocess.Popen(["strace", "-qq", "-o", "/dev/null", "-P", q, "-P", f"{q}/", "-e", "trace=openat,open", "-e",
-                                "inject=openat,open:error=EMFILE:delay_enter=1s:when=3..4", "--", *flatq.command("push", "q")],
+                                "inject=openat,open:error=EMFILE:delay_enter=3s:when=3..4", "--", *flatq.command("push", "q")],
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=flatq.environment(None))
     process.stdin.write(b"x")
     process.stdin.close()
@@ -1425,12 +1433,16 @@ def test_a_message_that_is_taken_from_a_new_queue_of_the_same_name(shell, flatq)
     q = flatq.spool / "q"
     env = beside(flatq, RESERVES)
     process = subprocess.Popen(["strace", "-qq", "-o", "/dev/null", "-P", q / "body/000000000001", "-e", "trace=openat,open", "-e",
-                                "inject=openat,open:delay_enter=2s:when=1", "--", *flatq.command("push", "q")],
+                                "inject=openat,open:delay_enter=5s:when=1", "--", *flatq.command("push", "q")],
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=flatq.environment(env))
     process.stdin.write(b"x")
     process.stdin.close()
-    wait_for(lambda: list((flatq.spool / ".ids").glob("*/1001")), "the push has its id")
-    time.sleep(0.5)  # The lock is open behind that, and the opening of the body waits: nothing tells the moment between
+    def opened():
+        """Whether the push has opened the lock, behind which strace delays the opening of the body."""
+        with contextlib.suppress(OSError, IndexError):
+            return os.readlink(f"/proc/{children(process.pid)[0]}/fd/8") == str(q / "lock")
+
+    wait_for(opened, "the push has opened the lock")
     flatq("drop", "-f", "q", check=0)
     flatq("create", "q", check=0)
     process.wait(timeout=60)
@@ -1453,7 +1465,7 @@ def test_messages_that_are_there_though_their_sync_has_failed(shell, flatq):
 @pytest.mark.parametrize("words", ["push q", "push -d 900 q", "push -l q", "pop q", "drain q", "reserve q", "delete R", "release R", "release -d 900 R", "bury R",
                                    "touch R", "kick q", "claim -c me q", "create -b 5 q"])
 def test_bash_without_a_pipe(flatq, words, sync):
-    """Each pipe() of the verb fails once. A verb that says that it has succeeded has done all of it, and has synced. Without the dot (R6), delete deleted
+    """The first pipe() of each process of the verb fails, then the second, and so on. A verb that says that it has succeeded has done all of it, and has synced. Without the dot (R6), delete deleted
     nothing, and push -l lost a message for which it printed an id, or stored it twice."""
     flatq.shell = need("bash")
     flatq.env["FLATQ_SYNC"] = sync

@@ -514,8 +514,20 @@ def test_a_starter_that_is_killed_leaves_no_unknown_feeder(shell, flatq, tmp_pat
     try:
         ended(process, 0)
     finally:
-        os.kill(int((flatq.home / "left").read_text()), signal.SIGKILL)
+        if (flatq.home / "left").exists():
+            os.kill(int((flatq.home / "left").read_text()), signal.SIGKILL)
     assert listed(flatq) == []
+
+
+def test_a_feeder_without_a_pipe_reports_nothing_good(flatq):
+    """bash that cannot make the pipe of a `$( )` runs nothing: the command had an empty message, and the worker deleted it."""
+    push(flatq, b"first")
+    [body] = (flatq.spool / "default/body").iterdir()
+    script = """lib=$1; . "$lib/engine/common.sh"; shell_reset; need worker/feed; q=${2%/body/*} slip_id=${2##*/} slip_nonce=nonce; feed_message 7>&1 >/dev/null"""
+    for inject, word in ([], b"good"), (["-e", "inject=pipe,pipe2:error=ENFILE"], b"bad"):
+        done = subprocess.run([need("strace"), "-qq", "-o", "/dev/null", "-e", "trace=pipe,pipe2", *inject, "--", need("bash"), "-c", script, "sh", LIB, body],
+                              env=flatq.environment(None), capture_output=True, timeout=60)
+        assert done.stdout.endswith(b"\nnonce " + word + b"\n"), done
 
 
 @pytest.mark.shells

@@ -96,15 +96,7 @@ get_send() {
 
 # get_cut - base64 has failed. Give the message back only if base64 says that the client is gone: otherwise it may have written all
 get_cut() {
-  # At the end of a line: the text also names the file
-  case "$get_said
-" in
-  *'Broken pipe
-'* | *'Connection reset by peer
-'* | *' (os error 32)
-'* | *' (os error 104)
-'*) get_list=" $get_taken$get_list" ;;
-  esac
+  ! reader_gone "$get_said" || get_list=" $get_taken$get_list"
   exit 74
 }
 

@@ -332,7 +332,7 @@ class _Gate:
         self.fault, self.record_data, self.each = fault, record_data, each
         self.count_stdout, self.count_root, self.kinds = count_stdout, count_root, kinds
         self.result, self.over = Result(), False
-        self.alike = 0  # of the counted calls, those that are like the one that the fault strikes
+        self.alike = 0  # the number of counted calls that are like the one that the fault strikes
         self.child = 0  # 0 before the fork, and again when it has been reaped
         self.before, self.filters = set(_children("self")), _status("self", b"Seccomp_filters")
         self.files = contextlib.ExitStack()

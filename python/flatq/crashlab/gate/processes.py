@@ -13,8 +13,6 @@ T = TypeVar("T")
 
 GROUP, SESSION = os.getpgid, os.getsid
 
-GROUP, SESSION = os.getpgid, os.getsid
-
 
 def _stat(process: Path) -> list[str]:
     """The fields of its stat behind the name, which may hold any byte: the state is the first. OSError: it has ended."""
