@@ -239,16 +239,13 @@ guard_end() {
 # guard_any_left - return whether any process is left; from the second second on, kill it. Ignore zombies, which may never be reaped. An ncat that has
 # just been started is not the leader of its group yet: so look for its PID too
 guard_any_left() {
-  guard_any=1 guard_ours=' ' guard_leaders=' '
+  guard_any=1 guard_ours=' '
   for guard_entry in $guard_groups; do
-    guard_stranger "$guard_entry" || {
-      guard_ours="$guard_ours${guard_entry%%-*} "
-      # Only where it is known when the process started, another one cannot be taken for it
-      case $guard_entry in
-      *--) ;;
-      *) guard_leaders="$guard_leaders${guard_entry%%-*} " ;;
-      esac
-    }
+    # As `-GROUP PID`; without PID if it is not known when the process started, since another one may have its number
+    guard_stranger "$guard_entry" || case $guard_entry in
+    *--) guard_ours="$guard_ours-${guard_entry%%-*} " ;;
+    *) guard_ours="$guard_ours-${guard_entry%%-*} ${guard_entry%%-*} " ;;
+    esac
   done
   if [ -e "$FLATQ_PROC/self/stat" ]; then
     set +f
@@ -256,21 +253,16 @@ guard_any_left() {
       { read -r guard_stat <"$guard_process/stat"; } 2>/dev/null || continue
       # shellcheck disable=SC2086
       set -f -- ${guard_stat##*') '}
-      case $1$guard_ours in
-      [ZX]*) continue ;;
-      *" $3 "*) ;;
-      *)
-        case $guard_leaders in
-        *" ${guard_process##*/} "*) ;;
-        *) continue ;;
-        esac ;;
+      case "$1$guard_ours" in
+      [ZX]*) ;;
+      *" -$3 "* | *" ${guard_process##*/} "*)
+        guard_any=0
+        kill "-$guard_signal" "${guard_process##*/}" 2>/dev/null ;;
       esac
-      guard_any=0
-      kill "-$guard_signal" "${guard_process##*/}" 2>/dev/null
     done
   else
     for guard_process in $guard_ours; do
-      kill "-$guard_signal" "-$guard_process" 2>/dev/null && guard_any=0
+      kill "-$guard_signal" "$guard_process" 2>/dev/null && guard_any=0
     done
   fi
   return $guard_any
