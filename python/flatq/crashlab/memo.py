@@ -7,17 +7,23 @@ import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-LARGE = 1 << 18  # bytes: larger results are computed again instead of stored, since the directory may be in memory
+LARGE = 1 << 18  # bytes: larger results are not stored, since the directory may be in memory
 T = TypeVar("T")
+_large: dict[Path, Any] = {}  # the last four of these, in the process that computed them
 
 
 def once(work: Path, key: object, find: Callable[[], T]) -> T:
-    """Return find()'s result for this key (keys are told apart by repr()); call find only if no process has stored the result yet."""
+    """Return find()'s result for this key (keys are told apart by repr()); call find only if no process has stored the result yet. Of large results
+    each process computes its own."""
     path = work / "memo" / hashlib.blake2b(repr(key).encode(), digest_size=16).hexdigest()
+    found: T
+    if path in _large:
+        found = _large[path]
+        return found
     with contextlib.suppress(FileNotFoundError):
-        found: T = pickle.loads(path.read_bytes())
+        found = pickle.loads(path.read_bytes())
         return found
     found = find()
     data = pickle.dumps(found)
@@ -26,4 +32,8 @@ def once(work: Path, key: object, find: Callable[[], T]) -> T:
         new = path.with_suffix(f".{os.getpid()}")
         new.write_bytes(data)
         new.rename(path)  # The file is whole or does not exist; any process's result will do
+    else:
+        _large[path] = found
+        if len(_large) > 4:
+            del _large[next(iter(_large))]
     return found

@@ -198,7 +198,6 @@ def moments(system: System, words: Words, tree: trees.Tree, work: Path, sync: st
     return [found[call.seq] for call in result.calls if call.seq in found], result
 
 
-@functools.lru_cache(maxsize=4)  # memo.once stores no result of over LARGE bytes: keep these in memory
 def calls(system: System, scenario: str, work: Path) -> list[gate.Call]:
     """The calls of the act where nothing happens to it, all of them counted. Raises RuntimeError where that alone goes wrong."""
     return memo.once(work, ("calls", system, scenario), lambda: fewer(lambda: _undisturbed(system, scenario, work)))
@@ -216,7 +215,6 @@ def struck(system: System, scenario: str, work: Path) -> list[gate.Call]:
     return known if len(known) > MANY else [moment.call for moment in _moments(system, scenario, work, None)[0]]
 
 
-@functools.lru_cache(maxsize=4)
 def unseen(system: System, scenario: str, work: Path, way: str) -> list[gate.Call]:
     """The calls of the act that change nothing, counted in that way."""
     def find() -> list[gate.Call]:
