@@ -136,6 +136,7 @@ tools_mark() {
     [ ! -d "$tools_stamp" ] && touch -r "$1/$tools_name" "$boot_new" && mv -f "$boot_new" "$tools_stamp" || return 1
     shift
   done
+  tools_new=
 }
 
 # spool_boot_mark - write the record of this boot, .boot/BOOT, and put it in its place by one rename. tools_same compares its time, which is set to that
@@ -148,7 +149,8 @@ spool_boot_mark() {
   nonce_read
   boot_new=$FLATQ_DIR/.boot/new.$nonce
   {
-    { tools_mark || rm -f "$boot_new"; } && set -C && printf '%s %s %s\n%s\n' "$epoch" "$base64_wrap" "$clock_same${sync_whole:+ -f}" "$tools" >"$boot_new" && set +C &&
+    { [ -z "$tools_new" ] || tools_mark || rm -f "$boot_new"; } && set -C &&
+      printf '%s %s %s\n%s\n' "$epoch" "$base64_wrap" "$clock_same${sync_whole:+ -f}" "$tools" >"$boot_new" && set +C &&
       { [ ! -e "$FLATQ_PROC/$$/exe" ] || touch -r "$FLATQ_PROC/$$/exe" "$boot_new"; } &&
       [ ! -d "$FLATQ_DIR/.boot/$boot" ] && mv -f "$boot_new" "$FLATQ_DIR/.boot/$boot"
   } 2>/dev/null || { set +C; disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return $?; }
