@@ -40,4 +40,18 @@ disk_write() {
   dd if=/dev/zero bs=65536 count=1 >"$1" 2>&3
 }
 
+# reader_gone TEXT - return whether base64's error lines say that nobody reads its output. Compare only the end of a line: base64 also prints the
+# file's path, which may hold these words
+reader_gone() {
+  case "$1
+" in
+  *'Broken pipe
+'* | *'Connection reset by peer
+'* | *' (os error 32)
+'* | *' (os error 104)
+'*) return 0 ;;
+  esac
+  return 1
+}
+
 part='engine/disk'

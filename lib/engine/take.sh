@@ -271,18 +271,4 @@ taken_settle() {
   [ "$slip_size" -lt 262144 ] || { rm -f "$q/out/$taken" 2>/dev/null && rm -f "$q/body/$slip_id" 2>/dev/null || :; }
 }
 
-# reader_gone TEXT - return whether base64's error lines say that nobody reads its output. Compare only the end of a line: base64 also prints the
-# file's path, which may hold these words
-reader_gone() {
-  case "$1
-" in
-  *'Broken pipe
-'* | *'Connection reset by peer
-'* | *' (os error 32)
-'* | *' (os error 104)
-'*) return 0 ;;
-  esac
-  return 1
-}
-
 part='engine/take'

@@ -4,7 +4,7 @@
 # It reports how it ended, `NONCE good` or `NONCE bad`, on a pipe of its own, which the worker reads on 8. First it names
 # itself, `NONCE PID-TIME`, with the time when it started. NONCE is that of the slip, so a late report is not taken for another message's.
 
-need engine/take worker/watchdog
+need engine/disk worker/watchdog
 
 # feed_prepare - open the pipe for reports on 8, and set feed_path, by which its other end is opened. If /proc does not lead to it, keep the FIFO
 feed_prepare() {

@@ -96,6 +96,7 @@ get_send() {
 
 # get_cut - base64 has failed. Give the message back only if base64 says that the client is gone: otherwise it may have written all
 get_cut() {
+  need engine/disk
   ! reader_gone "$get_said" || get_list=" $get_taken$get_list"
   exit 74
 }
