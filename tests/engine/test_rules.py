@@ -1411,42 +1411,41 @@ def test_an_unsynced_message_that_is_taken(shell, flatq):
     unsure(flatq, subprocess.run(flatq.command("push", "q"), input=b"x", env=flatq.environment(env), capture_output=True, timeout=60))
 
 
+@contextlib.contextmanager
+def held_up(flatq, env, inject, *paths):
+    """A push of `x` to q, whose openings of these paths strace holds up, or fails; its end, when the block is through, must be unsure()."""
+    only = [word for path in paths for word in ("-P", path)]
+    process = subprocess.Popen(["strace", "-qq", "-o", "/dev/null", *only, "-e", "trace=openat,open", "-e", f"inject=openat,open:{inject}", "--", *flatq.command("push", "q")],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=flatq.environment(env))
+    process.stdin.write(b"x")
+    process.stdin.close()
+    yield process
+    process.wait(timeout=60)
+    unsure(flatq, subprocess.CompletedProcess(process.args, process.returncode, process.stdout.read(), process.stderr.read()))
+
+
 @pytest.mark.shells
 def test_a_queue_that_cannot_be_listed_while_the_message_is_taken(shell, flatq):
     flatq("create", "q", check=0)
     q = flatq.spool / "q"
-    process = subprocess.Popen(["strace", "-qq", "-o", "/dev/null", "-P", q, "-P", f"{q}/", "-e", "trace=openat,open", "-e",
-                                "inject=openat,open:error=EMFILE:delay_enter=3s:when=3..4", "--", *flatq.command("push", "q")],
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=flatq.environment(None))
-    process.stdin.write(b"x")
-    process.stdin.close()
-    wait_for(lambda: list((q / "wal").iterdir()), "the message is there")
-    flatq("reserve", "q", check=0)
-    process.wait(timeout=60)
-    unsure(flatq, subprocess.CompletedProcess(process.args, process.returncode, process.stdout.read(), process.stderr.read()))
+    with held_up(flatq, None, "error=EMFILE:delay_enter=3s:when=3..4", q, f"{q}/"):
+        wait_for(lambda: list((q / "wal").iterdir()), "the message is there")
+        flatq("reserve", "q", check=0)
 
 
 @pytest.mark.shells
 def test_a_message_that_is_taken_from_a_new_queue_of_the_same_name(shell, flatq):
-    """The queue is dropped, and created again, while the push is about to write the body."""
+    """The queue is dropped, and created again, when the push has opened its lock, and is about to write the body."""
     flatq("create", "q", check=0)
     q = flatq.spool / "q"
-    env = beside(flatq, RESERVES)
-    process = subprocess.Popen(["strace", "-qq", "-o", "/dev/null", "-P", q / "body/000000000001", "-e", "trace=openat,open", "-e",
-                                "inject=openat,open:delay_enter=5s:when=1", "--", *flatq.command("push", "q")],
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=flatq.environment(env))
-    process.stdin.write(b"x")
-    process.stdin.close()
-    def opened():
-        """Whether the push has opened the lock, behind which strace delays the opening of the body."""
-        with contextlib.suppress(OSError, IndexError):
-            return os.readlink(f"/proc/{children(process.pid)[0]}/fd/8") == str(q / "lock")
+    with held_up(flatq, beside(flatq, RESERVES), "delay_enter=5s:when=1", q / "body/000000000001") as process:
+        def opened():
+            with contextlib.suppress(OSError, IndexError):
+                return os.readlink(f"/proc/{children(process.pid)[0]}/fd/8") == str(q / "lock")
 
-    wait_for(opened, "the push has opened the lock")
-    flatq("drop", "-f", "q", check=0)
-    flatq("create", "q", check=0)
-    process.wait(timeout=60)
-    unsure(flatq, subprocess.CompletedProcess(process.args, process.returncode, process.stdout.read(), process.stderr.read()))
+        wait_for(opened, "the push has opened the lock")
+        flatq("drop", "-f", "q", check=0)
+        flatq("create", "q", check=0)
 
 
 @pytest.mark.shells
@@ -1465,8 +1464,8 @@ def test_messages_that_are_there_though_their_sync_has_failed(shell, flatq):
 @pytest.mark.parametrize("words", ["push q", "push -d 900 q", "push -l q", "pop q", "drain q", "reserve q", "delete R", "release R", "release -d 900 R", "bury R",
                                    "touch R", "kick q", "claim -c me q", "create -b 5 q"])
 def test_bash_without_a_pipe(flatq, words, sync):
-    """The first pipe() of each process of the verb fails, then the second, and so on. A verb that says that it has succeeded has done all of it, and has synced. Without the dot (R6), delete deleted
-    nothing, and push -l lost a message for which it printed an id, or stored it twice."""
+    """The first pipe() of each process of the verb fails, then the second, and so on. A verb that says that it has succeeded has done all of it, and has
+    synced. Without the dot (R6), delete deleted nothing, and push -l lost a message for which it printed an id, or stored it twice."""
     flatq.shell = need("bash")
     flatq.env["FLATQ_SYNC"] = sync
     saved = flatq.home / "saved"
