@@ -441,7 +441,7 @@ def test_the_spawner_ends_with_its_worker_and_is_replaced_when_killed(root):
 
 
 def test_counts_what_only_looks(root):
-    """If it is asked to, the gate counts looks, listings, reads, and how processes begin and end; and then no changes."""
+    """If it is asked to, the gate counts looks, listings, reads, pipes that are made, and how processes begin and end; and then no changes."""
     (root / "a").write_text("hello\n")
     script = ': >b; read -r x <a; [ -e c ]; set -- *; cat a | tr h H'
     reads = sh(script, root, kinds=gate.READS)
@@ -451,6 +451,7 @@ def test_counts_what_only_looks(root):
     assert not any(call.paths == ("b",) for call in reads.calls)
     assert sorted(call.comm for call in sh(script, root, kinds=gate.ENDS).calls) == ["cat", "tr"]
     assert [call.kind for call in sh(script, root, kinds=gate.FORKS).calls] == ["fork", "fork"]
+    assert [call.kind for call in sh(script, root, kinds=gate.PIPES).calls] == ["pipe"]
     programs = [path.rpartition("/")[2] for call in sh(script, root, kinds=gate.EXECS).calls for path in call.paths]
     assert sorted(programs) == ["cat", "tr"]
 

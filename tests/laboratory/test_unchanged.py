@@ -1,4 +1,4 @@
-"""Faults of calls that change nothing: failed reads (family `reads`), and faults where a process of a verb begins or ends (family `ends`).
+"""Faults of calls that change nothing: failed reads (family `reads`), and faults where a process of a verb, or the pipe to it, begins or ends (family `ends`).
 
 `make test` takes a share of the scenarios and points by the seed, and one error a call; `make test-all` takes all of both. A failure names its trial."""
 
@@ -6,13 +6,14 @@ import os
 
 import pytest
 
-from conftest import everything, share
+from conftest import everything, need, share
 from laboratory import trials, work  # noqa: F401
 from test_crash import PLAIN, SYSTEM, good
 
 from flatq.crashlab import campaign
 from flatq.crashlab.families import trial
 from flatq.crashlab.gate import faults
+from flatq.crashlab.scenarios import System
 
 OPTIONS = campaign.Options(limit=None if everything() else 15, seed=int(os.environ["FLATQ_SEED"]), share=True)
 SLOW = {name for name in PLAIN if name.startswith(("pop -w", "push -w", "push 1 MiB", "pop 256 KiB"))}
@@ -41,5 +42,16 @@ def test_a_shells_own_read_that_fails(name, work):
 @pytest.mark.parametrize("name", share("ends", [name for name in PLAIN if name not in SLOW], 3))
 def test_processes_that_end(name, work, trials):
     outcomes = campaign.unseen(SYSTEM, [name], OPTIONS, work, faults.UNSEEN[len(faults.READS):])
+    trials("ends", outcomes)
+    good(outcomes, missed=0.1)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("shell", ["bash", "yash"])
+@pytest.mark.parametrize("name", share("pipes of other shells", [name for name in PLAIN if name not in SLOW], 3))
+def test_shells_that_go_on_without_a_pipe(name, shell, work, trials):
+    """Without the pipe of a `$( )`, bash runs nothing, and the assignment succeeds (R6). Without that of `a | b`, yash lets b read the verb's standard
+    input: once, b had the message, and an empty one was stored."""
+    outcomes = campaign.unseen(System(name=shell, shell=(need(shell),)), [name], OPTIONS, work, ("no pipe",))
     trials("ends", outcomes)
     good(outcomes, missed=0.1)

@@ -36,14 +36,15 @@ def tools() -> str:
 
 @dataclass(frozen=True)
 class System:
-    """The verbs under test: those in lib/, or a copy with another name. `baseline`: its trials are expected to be bad."""
+    """The verbs under test: those in lib/, or a copy with another name, run by `shell`. `baseline`: its trials are expected to be bad."""
 
     lib: Path = ROOT / "lib"
     name: str = "flatq"
+    shell: tuple[str, ...] = ("sh",)
     baseline = False
 
     def argv(self, words: Sequence[str]) -> list[str]:
-        return ["sh", "-c", words[1], str(self.lib)] if words[0] == "sh" else ["sh", str(self.lib / words[0]), *words[1:]]
+        return [*self.shell, "-c", words[1], str(self.lib)] if words[0] == "sh" else [*self.shell, str(self.lib / words[0]), *words[1:]]
 
     def environment(self, spool: Path, sync: str = "off") -> dict[str, str]:
         return {"PATH": tools(), "HOME": str(spool.parent), "FLATQ_DIR": str(spool), "FLATQ_SYNC": sync,

@@ -29,7 +29,7 @@ SECOND_VERBS: dict[str, Words] = {
 }
 
 #: Ways of counting (faults.counted) for calls that change nothing.
-WIDE = {"reads": gate.READS, "ends": gate.ENDS, "forks": gate.FORKS, "execs": gate.EXECS}
+WIDE = {"reads": gate.READS, "ends": gate.ENDS, "forks": gate.FORKS, "pipes": gate.PIPES, "execs": gate.EXECS}
 #: Exit codes that a verb may end with when a call of it has failed.
 CODES = (0, 65, 66, 69, 70, 74, 75, 77)
 #: Codes that make a statement about the queue. Every scenario succeeds undisturbed, so after a failed read they are wrong.
@@ -264,8 +264,8 @@ def manners(scenario: Scenario, trial: Trial, result: gate.Result) -> list[str]:
         untrue = UNTRUTHS.findall(FAILURES.split(result.stdout)[0])
         if len(untrue) > scenario.denies:
             wrong.append(f"said {untrue[-1]!r} of what it could not read")
-    # a shell that cannot start a process ends by itself, with a code of its own
-    if result.status > 0 and result.status not in (*CODES, *((2, 254) if trial.fault == "no process" else ())):
+    # a shell that cannot start a process, or make the pipe to it, ends by itself, with a code of its own (bash: 254, 129)
+    if result.status > 0 and result.status not in (*CODES, *((2, 129, 254) if trial.fault in ("no process", "no pipe") else ())):
         wrong.append(f"exit {result.status}: {result.stderr[:200]!r}")
     if result.status >= 0 and not faults.kills(trial.fault) and trial.fault != "kill one":
         if len(result.stderr.splitlines()) > scenario.complaints and trial.fault not in faults.UNSEEN[len(faults.READS):]:

@@ -63,9 +63,9 @@ FAULT_KINDS = ("kill_tree", "kill_one", "errno", "errno_from", "torn", "short")
 SPACE: frozenset[str] = frozenset({"open", "write", "mkdir", "mknod", "link", "symlink", "fallocate"})
 #: Kinds of call that change anything, which EROFS strikes.
 CHANGES: frozenset[str] = SPACE | {"rename", "unlink", "rmdir", "truncate", "chmod", "chown"}
-#: Calls that only look; that end a process; that begin one. Counted only if a run asks for them, and then instead of the changes.
+#: Calls that only look; that end a process; that begin one; that make a pipe. Counted only if a run asks for them, and then instead of the changes.
 READS, ENDS = frozenset({"look", "list", "read"}), frozenset({"exit"})
-FORKS, EXECS = frozenset({"fork"}), frozenset({"exec"})
+FORKS, EXECS, PIPES = frozenset({"fork"}), frozenset({"exec"}), frozenset({"pipe"})
 #: What a verb decides by, outside the spool: the boot, the time, and which processes live.
 _PROC = re.compile(rb"/proc/(uptime|sys/kernel/random/boot_id|\d+/(stat|exe))")
 _PROCESS = re.compile(rb"^/proc/\d+/")
@@ -119,7 +119,7 @@ class Call:
     pid: int
     comm: str
     name: str  # of the system call
-    kind: str  # open write rename link symlink unlink rmdir mkdir mknod truncate fallocate sync chmod chown; look list read fork exec exit
+    kind: str  # open write rename link symlink unlink rmdir mkdir mknod truncate fallocate sync chmod chown; look list read fork exec exit pipe
     paths: tuple[str, ...]  # under the root ("." is itself), else absolute; "<stdout>", "<stdin>", "<pipe>", "<fd1>", "/proc/PID/stat", "?PATH"
     size: int = 0  # bytes, of write, truncate, fallocate
     flags: int = 0  # flags or mode
@@ -183,7 +183,8 @@ readlink 89 - look p0            | readlinkat 267 78 look a0         | chdir 80 
 getdents64 217 61 list f0        | read 0 63 read f0                 | pread64 17 67 read f0
 readv 19 65 read f0              | clone 56 220 fork                 | clone3 435 435 fork
 fork 57 - fork                   | vfork 58 - fork                   | execve 59 221 exec t0
-execveat 322 281 exec t1         | exit_group 231 94 exit
+execveat 322 281 exec t1         | exit_group 231 94 exit           | pipe 22 - pipe
+pipe2 293 59 pipe
 """
 #: Calls that the filter lets pass, as glibc's dynamic linker makes them for each library: a stat of an open descriptor (which `_wide` would not
 #: count), a read of 832 bytes, a pread at 64. The argument, BPF's test (any of these bits, or equal), the value.
@@ -586,8 +587,8 @@ class _Gate:
         if kind not in (self.kinds or ()):
             return None
         path = b""
-        if kind in ("fork", "exec", "exit"):
-            if pid == self.child and kind != "fork":
+        if kind in ("fork", "exec", "exit", "pipe"):
+            if pid == self.child and kind in ("exec", "exit"):
                 return None  # the command itself: how it begins and ends is no fault that it could see
             path = _read(f"/proc/{pid}/mem", 4096, at["t"]).partition(b"\0")[0] if kind == "exec" else b""
         elif "f" in at:
@@ -670,7 +671,7 @@ def run(argv: Sequence[str], root: AnyPath, *, env: Mapping[str, str] | None = N
     to standard output too, and to pipes that stand in its place; without count_root those to the command's own standard output
     alone, the answer. each(call, stdout, stderr) is called before each counted call, which waits meanwhile:
     what lies below the root then is what a kill of the whole tree at that call leaves; the streams are what has come so far.
-    kinds: count only calls of these kinds, of READS, ENDS, FORKS and EXECS, and no changes. Once a fault has struck, later calls pass uncounted,
+    kinds: count only calls of these kinds, of READS, ENDS, FORKS, EXECS and PIPES, and no changes. Once a fault has struck, later calls pass uncounted,
     except with errno_from, which strikes them too.
     Raises OSError if the command or the gate cannot be started.
     """
