@@ -47,11 +47,11 @@ def test_processes_that_end(name, work, trials):
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("shell", ["bash", "yash"])
+@pytest.mark.parametrize("other", ["bash", "yash"])
 @pytest.mark.parametrize("name", share("pipes of other shells", [name for name in PLAIN if name not in SLOW], 3))
-def test_shells_that_go_on_without_a_pipe(name, shell, work, trials):
+def test_shells_that_go_on_without_a_pipe(name, other, work, trials):
     """Without the pipe of a `$( )`, bash runs nothing, and the assignment succeeds (R6). Without that of `a | b`, yash lets b read the verb's standard
     input: once, b had the message, and an empty one was stored."""
-    outcomes = campaign.unseen(System(name=shell, shell=(need(shell),)), [name], OPTIONS, work, ("no pipe",))
+    outcomes = campaign.unseen(System(name=other, shell=(need(other),)), [name], OPTIONS, work, ("no pipe",))
     trials("ends", outcomes)
     good(outcomes, missed=0.1)

@@ -92,8 +92,9 @@ def standing(pid: int) -> str:
         return " ".join(line for file in (place / "fdinfo").iterdir() for line in file.read_text().splitlines() if line.startswith("lock:"))
 
     parts = [f"{pid}"]
-    for look in (lambda: "of {1} {0}".format(*_stat(place)), (place / "wchan").read_text, lambda: (place / "syscall").read_text().split()[0],
-                 lambda: _command(place), locks):
+    looks: tuple[Callable[[], str], ...] = (lambda: " ".join(["of", *_stat(place)[1::-1]]), (place / "wchan").read_text, lambda: (place / "syscall").read_text().split()[0],
+                                            lambda: _command(place), locks)
+    for look in looks:
         try:
             parts.append(look())
         except OSError as error:
