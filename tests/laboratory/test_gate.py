@@ -456,6 +456,13 @@ def test_counts_what_only_looks(root):
     assert sorted(programs) == ["cat", "tr"]
 
 
+def test_counts_two_reads_of_a_pipe(root):
+    """How many more there are depends on how fast the other end writes: the next run would number its calls otherwise."""
+    whole = sh("x=$(for i in 1 2 3 4; do echo $i; sleep 0.05; done); echo $x", root, kinds=gate.READS)
+    assert whole.stdout == b"1 2 3 4\n"
+    assert [call.kind for call in whole.calls if call.paths == ("<pipe>",)] == ["read"] * 2
+
+
 @pytest.mark.parametrize("kinds", [gate.READS, gate.ENDS, gate.EXECS], ids=["reads", "ends", "execs"])
 def test_the_death_of_a_child_makes_no_fork_fail(kinds, root):
     """dash has a handler for SIGCHLD without SA_RESTART, so a fork that waited at the gate would be called away by it, and dash would end."""

@@ -168,14 +168,18 @@ class Moment:
 INTERRUPTED = os.strerror(errno.EINTR).encode()
 
 
+class Interrupted(RuntimeError):
+    """A signal has interrupted every run at the gate."""
+
+
 def proof(run: Callable[[], gate.Result]) -> gate.Result:
     """The result of the first run that no signal has interrupted at the gate. Without a gate, the call would have gone through (gate.py, Limits):
-    what such a run does and leaves proves nothing."""
+    what such a run does and leaves proves nothing. Raises Interrupted after 20 of them: then the trial is not reached."""
     for _ in range(20):
         result = run()
         if INTERRUPTED not in result.stderr:
-            break
-    return result
+            return result
+    raise Interrupted("20 runs were interrupted at the gate")
 
 
 MANY = 200  # calls: in a longer run, the spool is kept only at the one call that is asked for
@@ -352,6 +356,8 @@ def run(trial: Trial, system: System, work: Path, seed: int | None = None) -> Ou
     begun = time.monotonic()
     try:
         call, reached, wrong = _carry_out(trial, system, work, seed)
+    except Interrupted:
+        call, reached, wrong = "", False, []
     except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:  # a verb of the recovery hangs, or cannot be started
         call, reached, wrong = "", True, [f"{type(error).__name__}: {error}"]
     return Outcome(trial.scenario, NAMED[trial.scenario].verb, trial.point, call, trial.fault,
