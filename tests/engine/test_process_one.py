@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from conftest import LIB, SHELLS, listening, need, wait_for
-from engine import carriers, children, command_of, empty, lies, pop, push
+from engine import carriers, children, empty, lies, pop, push, runs
 
 BIG = b"0123456789abcdef" * 20000  # more than a pipe holds
 
@@ -42,11 +42,6 @@ def first(request, flatq):
         return process, wait_for(lambda: children(process.pid), what="the first process")[0] if contained else process.pid
 
     return start
-
-
-def runs(pid, name):
-    """Wait until the process runs the program of that name."""
-    wait_for(lambda: name in map(command_of, children(pid)), f"{name} runs")
 
 
 def put_back(flatq, spool):
@@ -107,7 +102,6 @@ def test_a_push_that_reads(flatq, first, spool, options):
 def test_a_worker(flatq, first, spool):
     """It gives its message back, and ends as the signal asks."""
     process, pid = first("work", "--", "cat")
-    # yash loses about one in fourteen of the signals that come earlier
     runs(pid, "sleep")
     ends(process, pid, signal.SIGHUP, 129)
 

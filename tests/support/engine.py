@@ -143,6 +143,12 @@ def command_of(pid):
     return "" if rest[0] in "ZX" else name
 
 
+def runs(pid, name):
+    """Wait until a child of the process runs the program of that name. A worker that waits runs `sleep`: before that, yash loses about one signal in
+    fourteen (lib/README.md)."""
+    wait_for(lambda: name in map(command_of, children(pid)), f"{name} runs")
+
+
 def child_named(process, name):
     """The pid of a process below `process` that runs the program of that name, or None."""
     found = children(process.pid)

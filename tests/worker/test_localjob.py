@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from conftest import LIB, ROOT, Result, need, wait_for
-from engine import alive, push, refused, stopped_by
+from engine import alive, push, refused, runs, stopped_by
 from servers import here_too
 
 from flatq import Busy, Closed, Queue
@@ -100,6 +100,7 @@ def test_a_pid_file_that_is_stale(flatq, tmp_path):
     process = flatq.start("work", "--pid-file", str(file), "--", "true")
     wait_for(file.exists)
     assert int(file.read_text()) == process.pid
+    runs(process.pid, "sleep")
     process.send_signal(signal.SIGHUP)
     stopped_by(process, signal.SIGHUP)
     assert not file.exists()
@@ -144,6 +145,7 @@ def test_detached_without_descriptors(flatq, tmp_path):
     file = tmp_path / "pid"
     subprocess.run([flatq.shell, "-c", script, flatq.shell, str(LIB), str(file)], env=flatq.environment(None), timeout=100, check=True)
     pid = int(file.read_text())
+    runs(pid, "sleep")
     os.kill(pid, signal.SIGTERM)
     gone(pid, file)
 
