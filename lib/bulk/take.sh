@@ -304,6 +304,8 @@ bulk_settle() {
 # bulk_stop SIGNAL - the trap of a bulk take
 bulk_stop() {
   trap - HUP INT TERM
+  # Take the lock anew: the signal may have come before its holder had recovered (R3)
+  [ -z "$lock_held" ] || unlock_queue
   [ -z "${batch:-}" ] || [ -e "$q/done/$batch" ] || [ ! -d "$q/out/$batch" ] || batch_putback "$q/out/$batch"
   take_stopped "$1"
 }

@@ -8,8 +8,9 @@ lock_queue() {
   # Without `command`, a failed exec would end the shell. Open it for reading too, or yash could not read from it (queue_there)
   { command exec 9<>"$q/lock"; } 2>/dev/null ||
     { need engine/proof; queue_there || return $?; disk_failed "$q"; return $?; }
-  lock_held=1
   flock 9 9>&9 2>/dev/null || { unlock_queue; why='flock is missing or failed: install util-linux (apk add flock)'; return 70; }
+  # Not before: a signal may end flock while it waits, and the trap may then change files (R3)
+  lock_held=1
   # RACE: another process may have dropped the queue, and created a new one of the same name, meanwhile
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
   [ "$q/lock" -ef "$FLATQ_PROC/self/fd/9" ] ||

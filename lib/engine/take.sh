@@ -245,6 +245,8 @@ take_stopped() {
   # The message is settled already: finish normally, as if the signal had come a moment later
   [ -z "$taken" ] || [ ! -e "$q/done/$taken" ] || { trap_stop take_stopped; return 0; }
   trap - HUP INT TERM
+  # Take the lock anew: the signal may have come before its holder had recovered (R3)
+  [ -z "$lock_held" ] || { need engine/lock; unlock_queue; }
   take_back
   [ -z "${wait_fifo:-}" ] || { need engine/wait; wait_end; }
   end_by "$1"

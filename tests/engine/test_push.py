@@ -108,6 +108,15 @@ def test_length_too_short_stores_nothing(flatq, spool, size, length):
     empty(flatq)
 
 
+def test_a_read_that_fails_is_not_the_end_of_the_input(flatq, stub):
+    """65 would say that fewer bytes came than were announced: but the first dd has failed, and they are still there (R6)."""
+    push(flatq, b"first")
+    stub("dd", '[ -e "$ONCE" ] || { : >"$ONCE"; exit 1; }\nexec "$REAL" "$@"')
+    refused(flatq("push", "-n", "6", input=b"enough"), 74, "push")
+    assert pop(flatq) == b"first"
+    empty(flatq)
+
+
 def test_length_too_short_stores_nothing_in_any_shell(shell, flatq, spool):
     refused(flatq("push", "-n", "6", "-k", "key", input=b"short"), 65, "push")
     nothing(spool)

@@ -18,7 +18,7 @@ import subprocess
 import pytest
 
 from conftest import LIB, need, put_stub, share, wait_for
-from engine import children, empty, faulty, flats_of, lies, pop, push
+from engine import children, empty, faulty, flats_of, lies, pop, push, stopped_by
 
 from flatq.crashlab.gate import gate
 
@@ -73,6 +73,18 @@ def cut_unfold(flatq, queue="q"):
 
 
 # R3: a verb that takes the lock recovers first
+
+
+def test_a_lock_that_is_waited_for_is_not_held(flatq):
+    """A signal ends the flock of a drain that waits to settle its batch. Its trap puts the batch back: under a lock, for which it must wait again."""
+    flatq("push", "-l", "q", input=b"1\n2\n", check=0)
+    ended = f'''
+        [ ! -e "$HOME/ended" ] || {{ echo again >>"$HOME/ended"; exec "$real" "$@"; }}
+        set -- {flatq.spool}/q/out/batch.* "$@"; [ -d "$1" ] || {{ shift; exec "$real" "$@"; }}
+        : >"$HOME/ended"; kill -INT $PPID; exit 130'''
+    stopped_by(flatq.start("drain", "q", env=stub(flatq, "flock", ended)), signal.SIGINT)
+    assert (flatq.home / "ended").read_text().startswith("again\n")
+    assert drained(flatq) == [1, 2]
 
 
 def test_drop_counts_what_a_killed_unfold_has_left(flatq):

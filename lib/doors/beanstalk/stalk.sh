@@ -30,7 +30,7 @@ stalk_open() {
   : "${FLATQ_MOST_BYTES:=65535}"
   trap 'reading=" "; exit 75' HUP INT TERM
   spool_open || die $? "$why"
-  exec 4<&0
+  { command exec 4<&0; } 2>/dev/null || die 74 'standard input cannot be kept'
   owner_read
   tally_begin || die $? "$why"
   trap stalk_close EXIT
