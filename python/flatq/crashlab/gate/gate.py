@@ -24,8 +24,9 @@ Limits
       changes a call's arguments while it waits is not noticed.
     - Processes that run side by side reach the gate in the order that the scheduler chooses.
     - A caught signal that comes just when a call reaches the gate makes it fail with EINTR, unless its handler has
-      SA_RESTART, where without the gate the call would have gone through: seen with mksh and SIGCHLD, with busybox's
-      shell, and with traps in dash. A run whose standard error says so proves nothing (families/trial.py, `proof`).
+      SA_RESTART, where without the gate the call would have gone through. So the gate gives SIGCHLD's handlers
+      SA_RESTART: calls that wait for a child are made anew, and sigsuspend and pause end as before. It is left to others:
+      seen with traps in dash. A run whose standard error says so proves nothing (families/trial.py, `proof`).
     - PR_SET_NO_NEW_PRIVS: setuid programs have no effect. Gates do not nest (EBUSY).
     - If this very process is killed, so is the command (PDEATHSIG), but not its children: their calls get ENOSYS.
     - Reaping is a matter of the whole process: use it side by side in processes, not in threads.
@@ -188,6 +189,8 @@ fork 57 - fork                   | vfork 58 - fork                   | execve 59
 execveat 322 281 exec t1         | exit_group 231 94 exit           | pipe 22 - pipe
 pipe2 293 59 pipe
 """
+#: A shell asks to hear of its children's ends. The gate adds SA_RESTART: see Limits. The number on x86-64 and on arm64.
+_SIGACTION = (13, 134)
 #: Calls that the filter lets pass, as glibc's dynamic linker makes them for each library: a stat of an open descriptor (which `_wide` would not
 #: count), a read of 832 bytes, a pread at 64. The argument, BPF's test (any of these bits, or equal), the value.
 _LIBRARIES = {"newfstatat": (3, 0x45, 0x1000), "statx": (2, 0x45, 0x1000), "read": (2, 0x15, 832), "pread64": (3, 0x15, 64)}
@@ -197,6 +200,7 @@ _ARM = int(_MACHINE == "aarch64")
 _IOCTL, _PIDFD_GETFD = (16, 29)[_ARM], 438
 _RECV, _SEND, _VALID, _SET_FLAGS, _CONTINUE = 0xC0502100, 0xC0182101, 0x40082102, 0x40082104, 1
 _SET_SUBREAPER, _GET_SUBREAPER = 36, 37
+_SA_RESTART = 0x10000000
 _FICLONE, _FICLONERANGE, _O_TMPFILE = 0x40049409, 0x4020940D, 0o20000000  # the last without O_DIRECTORY's bit
 _AT_FDCWD, _AT_REMOVEDIR, _POSITION = -100, 0x200, 2**64 - 1
 _FOLLOWS = frozenset({"creat", "truncate", "chmod", "fchmodat", "fchmodat2", "chown", "fchownat"})
@@ -221,8 +225,8 @@ def _filter(kinds: frozenset[str] | None) -> bytes:
             (load, 0, 0, 0), (above, 0, 1, 0x40000000), (end, 0, 0, refuse | errnos.ENOSYS)]
     wanted = _CALLS
     if kinds is not None:
-        # SIGCHLD from another child makes a fork that waits here fail with EINTR (see Limits). So forks stop only where they are counted. Where they do,
-        # all calls stop: then such a death comes more often at another call, which is made again
+        # The kernel begins a fork anew if SIGCHLD comes meanwhile, and then it would count twice. So forks stop only where they are counted. Where they do,
+        # all calls stop: then a child's death comes more often at another call
         stop = READS | ENDS | FORKS | EXECS if kinds >= FORKS else kinds
         wanted = {number: row for number, row in {**_CALLS, **_rows(_WIDE)}.items() if row[1] in stop or row[1][0] == "E"}
     for number, (name, kind, where) in wanted.items():
@@ -234,6 +238,7 @@ def _filter(kinds: frozenset[str] | None) -> bytes:
             code += [(equal, 0, 4, number), (load, 0, 0, 16 + 8 * argument), (test, 0, 1, value), (end, 0, 0, allow), (end, 0, 0, notify)]
         else:
             code += [(equal, 0, 1, number), (end, 0, 0, refuse | getattr(errnos, kind) if kind[0] == "E" else notify)]
+    code += [(equal, 0, 4, _SIGACTION[_ARM]), (load, 0, 0, 16), (equal, 0, 1, signal.SIGCHLD), (end, 0, 0, notify), (end, 0, 0, allow)]
     code += [(equal, 0, 4, _IOCTL), (load, 0, 0, 24), (equal, 1, 0, _FICLONE), (equal, 0, 1, _FICLONERANGE),
              (end, 0, 0, refuse | errnos.EOPNOTSUPP), (end, 0, 0, allow)]
     return b"".join(struct.pack("=HBBI", *step) for step in code)
@@ -471,6 +476,10 @@ class _Gate:
         if not self._ioctl(_RECV, note):
             return
         token, pid, _, number, _, _, *args = struct.unpack("=QIIiIQ6Q", note)
+        if number == _SIGACTION[_ARM]:
+            self._restart(pid, args[1])
+            self._reply(token, flags=_CONTINUE)
+            return
         if self.kinds and self.result.fired and self.fault and self.fault.kind != "errno_from":
             self._reply(token, flags=_CONTINUE)  # No call after the strike counts, and of reads there are thousands
             return
@@ -496,6 +505,15 @@ class _Gate:
             self.result.fired += call.fate != "run"
             if self.fault and call.alike == self.fault.alike:
                 self.alike += 1
+
+    def _restart(self, pid: int, action: int) -> None:
+        """Add SA_RESTART to the flags of a struct sigaction of the kernel's, in the caller's memory; at 0 there is none."""
+        if action:
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/mem", "r+b", 0) as memory:
+                memory.seek(action + 8)
+                flags = int.from_bytes(memory.read(8), sys.byteorder)
+                memory.seek(action + 8)
+                memory.write((flags | _SA_RESTART).to_bytes(8, sys.byteorder))
 
     def _strike(self, fault: Fault, call: Call, token: int, args: list[int],
                 pieces: list[tuple[int, int]]) -> Call | None:
