@@ -13,7 +13,8 @@ push_enter() {
   [ -z "$push_key" ] || { need engine/key; key_enter; }
 }
 
-# push_wait_room - take the lock, and return 0 with it once there is room for push_need messages, or push_dup is set; else without it: 75 full
+# push_wait_room - take the lock, and return 0 with it once there is room for push_need messages, or push_dup is set. 75: full. With any other code than
+# 0, the lock may still be held: push_message gives it back
 push_wait_room() {
   while :; do
     lock_queue || return $?

@@ -2,7 +2,7 @@
 
 need engine/slip engine/spool engine/queues engine/lock engine/ids engine/boot engine/proof engine/process engine/fold engine/reclaim engine/wait bulk/batch
 
-# checkpoint QUEUE - recover, put back, promote, sweep, fold, rotate the log. Idempotent; runs beside all other verbs. A message that cannot be put
+# checkpoint QUEUE - promote, put back; then, with the lock, recover, sweep, fold, rotate the log. Idempotent; runs beside all other verbs. A message that cannot be put
 # back, since the disk is full, does not keep the sweep from making room
 checkpoint() {
   queue_open "$1" || return $?
@@ -176,7 +176,7 @@ journal_orphan() {
   name_check "$name_queue" || return 0
   queue=$name_queue
   [ -z "$spool_shared" ] || queue_no_links || return 0
-  # A stat can fail (EMFILE) and look like absence, so test twice
+  # A stat can fail (ENOMEM) and look like absence, so test twice
   if [ -e "$q/body/$1" ] || [ -e "$q/body/$1" ]; then
     journal_unmade
     case $? in

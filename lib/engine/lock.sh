@@ -20,7 +20,7 @@ lock_queue() {
   { [ -z "$spool_shared" ] || queue_no_links; } && lock_recover || { lock_code=$?; unlock_queue; return $lock_code; }
 }
 
-# lock_recover - make the places again if a drop was killed; then finish the fold, unfold or bulk push of a killed holder. queue_recover runs in
+# lock_recover - make the places again if a drop was killed; then finish the fold or unfold of a killed holder. queue_recover runs in
 # `$( )`, since it parses other slips into the slip_ variables, which hold the caller's message
 lock_recover() {
   lock_left=

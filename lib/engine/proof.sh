@@ -318,7 +318,6 @@ journal_whole() {
 # environment sets FLATQ_DIR or XDG_STATE_HOME nevertheless, return 64: else we would use another spool. Without /proc nobody can tell
 place_unread() {
   [ -e "$FLATQ_PROC/$$/environ" ] || return 0
-  need engine/proof
   place_said=$({ { tr -cd '\000\012\040-\176' <"$FLATQ_PROC/$$/environ" && printf '\000end'; } | tr '\000' '\n'; } 2>/dev/null) && capture "$place_said" || { why='cannot read the environment'; return 74; }
   set -- FLATQ_DIR
   [ -n "${XDG_STATE_HOME:-}" ] || set -- FLATQ_DIR XDG_STATE_HOME

@@ -25,7 +25,7 @@ all_queues() {
 
 # each_one FUNCTION PATH - call `FUNCTION NAME PATH` if a queue is there; set each_code and each_why if it is the first to fail
 each_one() {
-  # A stat can fail (EMFILE) and look like absence, so test twice
+  # A stat can fail (ENOMEM) and look like absence, so test twice
   [ -d "$2/wal" ] || [ -d "$2/wal" ] || return 0
   name_from_disk "${2##*/}"
   # A directory that no verb has made is no queue; its name may hold what a terminal would obey

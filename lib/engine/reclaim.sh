@@ -38,7 +38,7 @@ promote_flush() {
 # promote_these PATH ... - move these messages to wal/; under the lock if the queue has a bound, so that a count does not miss them on their way
 promote_these() {
   need engine/lock
-  # A stat can fail (EMFILE) and look like absence, so test twice
+  # A stat can fail (ENOMEM) and look like absence, so test twice
   if { [ -e "$q/conf" ] || [ -f "$q/conf" ]; } && [ -z "$lock_held" ]; then
     lock_queue || return $?
     mv -f "$@" "$q/wal/" 2>/dev/null 9>&9

@@ -174,7 +174,7 @@ slip_room() {
 
 # bound_lock - take the lock if the queue has a bound. Call it before reading the clock for a time that goes into a name (R5)
 bound_lock() {
-  # A stat can fail (EMFILE) and look like absence, so test twice
+  # A stat can fail (ENOMEM) and look like absence, so test twice
   [ ! -e "$q/conf" ] && [ ! -f "$q/conf" ] || [ -n "$lock_held" ] || { need engine/lock; lock_queue || return $?; slip_locked=1; }
 }
 

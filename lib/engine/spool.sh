@@ -26,7 +26,7 @@ spool_place() {
 spool_find() {
   spool_place || return $?
   # The set-gid bit says that the spool belongs to a group (create -g), whose members can read what we write only with umask 007. A stat can fail
-  # (EMFILE) and look like absence, so test twice
+  # (ENOMEM) and look like absence, so test twice
   spool_shared=
   if [ -g "$FLATQ_DIR" ] || [ -g "$FLATQ_DIR" ]; then
     umask 007

@@ -58,7 +58,7 @@ take_message() {
   take_open=
   for take_queue in "$@"; do
     queue_open "$take_queue" || { take_code=$?; [ $take_code -eq 66 ] && take_open=1 && continue; return $take_code; }
-    # Look for `closed` before the scan: then the scan finds every push that was acknowledged before the close. A stat can fail (EMFILE) and look like
+    # Look for `closed` before the scan: then the scan finds every push that was acknowledged before the close. A stat can fail (ENOMEM) and look like
     # absence, so test twice
     [ -e "$q/closed" ] || [ -f "$q/closed" ] || take_open=1
     take_from_queue

@@ -54,7 +54,7 @@ window_visit() {
   *[!0-9]*) "$window_call" "$1"; return $? ;;
   esac
   [ -z "$spool_shared" ] || no_links "$1" || return $?
-  # A stat can fail (EMFILE) and look like absence, so test twice
+  # A stat can fail (ENOMEM) and look like absence, so test twice
   if [ -d "$1" ] || [ -d "$1" ]; then window_in "$@"; else "$window_call" "$1"; fi
 }
 

@@ -38,7 +38,7 @@ group_busy() {
       [ ! -e "$group_path" ] || return 0
     done
     for group_path in "$q"/out/*; do
-      # A stat can fail (EMFILE) and look like absence, so test twice for the marker
+      # A stat can fail (ENOMEM) and look like absence, so test twice for the marker
       [ -e "$group_path" ] && [ ! -e "$q/done/${group_path##*/}" ] && [ ! -f "$q/done/${group_path##*/}" ] || continue
       if lease_over "${group_path##*.}"; then group_over=1; else return 0; fi
     done
