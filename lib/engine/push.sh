@@ -45,6 +45,7 @@ push_message() {
     return 0
   fi
   ids_end
+  push_made=
   epoch_time=$slip_born
   log_line push "$id" 0 "$slip_size" 0 -
   wake "$q/wait"

@@ -1371,6 +1371,15 @@ def test_a_part_that_cannot_be_read(flatq, part):
     assert drained(flatq) == list(range(120))
 
 
+def test_a_part_that_cannot_be_read_when_the_message_is_stored(flatq):
+    """A push whose sync has failed reads engine/withdraw.sh, to take its message back. It cannot: so a consumer may have the message (R2)."""
+    env = {"FLATQ_SYNC": "on"} | stub(flatq, "sync", 'case $* in *body*) exit 1 ;; esac\nexec "$real" "$@"')
+    done = faulty(flatq, "read", LIB / "engine/withdraw.sh", "push", "q", input=b"1", env=env)
+    assert (done.returncode, done.stdout) == (74, b"") and done.stderr.count(b"\n") == 1, done
+    assert re.search(rb"cannot read .*engine/withdraw.sh: message [0-9]+ may be stored, and a retry may store it twice\n", done.stderr), done
+    assert drained(flatq) == [1]
+
+
 # ---- a shell that cannot restore its standard input or output goes on with the file
 
 
