@@ -2,8 +2,8 @@
 
 need engine/slip engine/spool engine/queues engine/lock engine/ids engine/boot engine/proof engine/process engine/fold engine/reclaim engine/wait bulk/batch
 
-# checkpoint QUEUE - promote, put back; then, with the lock, recover, sweep, fold, rotate the log. Idempotent; runs beside all other verbs. A message that cannot be put
-# back, since the disk is full, does not keep the sweep from making room
+# checkpoint QUEUE - promote, put back; then, with the lock, recover, sweep, fold, rotate the log. Idempotent; runs beside all other verbs. A message
+# that cannot be put back, since the disk is full, does not keep the sweep from making room
 checkpoint() {
   queue_open "$1" || return $?
   clock_read

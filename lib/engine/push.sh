@@ -96,7 +96,8 @@ push_body() {
   fi
   slip_size=$size
   [ -n "$1" ] || door_whole "$size" || return $?
-  [ -z "$1" ] || [ "$size" = "$1" ] || { need engine/input; input_ended <&"${push_input:-0}" || return $?; why="only $size of the $1 announced bytes came"; return 65; }
+  [ -z "$1" ] || [ "$size" = "$1" ] ||
+    { need engine/input; input_ended <&"${push_input:-0}" || return $?; why="only $size of the $1 announced bytes came"; return 65; }
   [ -z "$1" ] || door_body_end || return $?
   [ -z "${FLATQ_MOST_BYTES:-}" ] || [ "$size" -le "$FLATQ_MOST_BYTES" ] ||
     { why="message of $size bytes is over the limit of $FLATQ_MOST_BYTES"; return 65; }

@@ -353,15 +353,15 @@ def after(system: System, first: Trial, verb: str, work: Path) -> Next:
 
 def run(trial: Trial, system: System, work: Path, seed: int | None = None) -> Outcome:
     """Run the trial, with spools in the directory `work`; leave nothing there. `seed`: try one recovery of the wreck (modes), not all."""
-    begun = time.monotonic()
+    begun, missed = time.monotonic(), ""
     try:
         call, reached, wrong = _carry_out(trial, system, work, seed)
-    except Interrupted:
-        call, reached, wrong = "", False, []
+    except Interrupted as error:
+        call, reached, wrong, missed = "", False, [], str(error)
     except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:  # a verb of the recovery hangs, or cannot be started
         call, reached, wrong = "", True, [f"{type(error).__name__}: {error}"]
     return Outcome(trial.scenario, NAMED[trial.scenario].verb, trial.point, call, trial.fault,
-                   "bad" if wrong else "good" if reached else "not reached", "; ".join(dict.fromkeys(wrong)), trial.seed,
+                   "bad" if wrong else "good" if reached else "not reached", "; ".join(dict.fromkeys(wrong)) or missed, trial.seed,
                    round(time.monotonic() - begun, 4), str(trial), second=str(trial.second or ""))
 
 
