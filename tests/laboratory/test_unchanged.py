@@ -1,6 +1,8 @@
 """Faults of calls that change nothing: failed reads (family `reads`), and faults where a process of a verb, or the pipe to it, begins or ends (family `ends`).
 
-`make test` takes a share of the scenarios and points by the seed, and one error a call; `make test-all` takes all of both. A failure names its trial."""
+Each call gets one error. The scenarios of a verb have most of their calls in common, so each scenario gets a third of its own, by the seed
+(campaign._third). `make test` takes a few scenarios, and a part of their points; `make test-all` takes all scenarios, `make crash` all calls and errors.
+A failure names its trial."""
 
 import os
 
@@ -20,7 +22,7 @@ SLOW = {name for name in PLAIN if name.startswith(("pop -w", "push -w", "push 1 
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", share("reads", [name for name in PLAIN if name not in SLOW], 3))
+@pytest.mark.parametrize("name", share("reads", [name for name in PLAIN if name not in SLOW], 5))
 def test_reads_that_fail(name, work, trials):
     outcomes = campaign.unseen(SYSTEM, [name], OPTIONS, work, tuple(faults.READS))
     trials("reads", outcomes)
@@ -39,7 +41,7 @@ def test_a_shells_own_read_that_fails(name, work):
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", share("ends", [name for name in PLAIN if name not in SLOW], 3))
+@pytest.mark.parametrize("name", share("ends", [name for name in PLAIN if name not in SLOW], 5))
 def test_processes_that_end(name, work, trials):
     outcomes = campaign.unseen(SYSTEM, [name], OPTIONS, work, faults.UNSEEN[len(faults.READS):])
     trials("ends", outcomes)
@@ -48,7 +50,7 @@ def test_processes_that_end(name, work, trials):
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("other", ["bash", "yash"])
-@pytest.mark.parametrize("name", share("pipes of other shells", [name for name in PLAIN if name not in SLOW], 3))
+@pytest.mark.parametrize("name", share("pipes of other shells", [name for name in PLAIN if name not in SLOW], 5))
 def test_shells_that_go_on_without_a_pipe(name, other, work, trials):
     """Without the pipe of a `$( )`, bash runs nothing, and the assignment succeeds (R6). Without that of `a | b`, yash lets b read the verb's standard
     input: once, b had the message, and an empty one was stored."""

@@ -9,7 +9,6 @@ import contextlib
 import functools
 import os
 import random
-import re
 import shutil
 import tempfile
 from collections import Counter
@@ -25,8 +24,6 @@ from .gate import faults, gate
 from .scenarios import NAMED, SCENARIOS, System
 
 KILLED, PART, WAITING = 0.08, 0.04, 0.04  # The parts that a share takes of the kills, of the faults that need a run each, and of those that wait
-#: Paths that tell nothing of messages
-_APART = re.compile(r"/|\.($|boot|ids|wait|doors)|[^/]+/(log|wait|room)\b")
 Task = Callable[[], Sequence[Any]]
 Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
 
@@ -35,7 +32,7 @@ Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
 class Options:
     """What is wanted. `limit`: of double crashes, power states a stage, histories, points of each fault of `reads` and `ends` in a scenario: at most so
     many, and of errors that are alike one at a point; None: all, and every fault also where FLATQ_SYNC is on. `share`: of faults that are alike one each,
-    by the seed (faults.points), and reads that tell nothing of messages in every third scenario of a verb (_others)."""
+    by the seed (faults.points), and of calls that change nothing a third (_third)."""
 
     scenarios: tuple[str, ...] = tuple(SCENARIOS)
     faults: tuple[str, ...] = faults.FAULTS
@@ -107,16 +104,18 @@ def one_of(options: Options) -> int | None:
 
 
 def unseen(system: System, names: Sequence[str], options: Options, work: Path, wanted: Sequence[str] = faults.UNSEEN) -> list[Outcome]:
-    """The families `reads` and `ends`: every fault of the calls that change nothing, at every point of these scenarios; `share`: one error each."""
+    """The families `reads` and `ends`: every fault of the calls that change nothing, at every point of these scenarios; `share`: one error each, and a
+    third of the points."""
     found = []
     for name in names:
         chance = random.Random(f"{options.seed} {name}") if options.share else None
+        points = []
         try:
             trial.calls(system, name, work)
-            points = [pair for way in trial.WIDE for pair in faults.points(trial.unseen(system, name, work, way), wanted, chance, way)]
-            if options.share:
-                others = _others(name, trial.unseen(system, name, work, "reads"), options.seed)
-                points = [(fault, point) for fault, point in points if fault not in faults.READS or point not in others]
+            for way in dict.fromkeys(map(faults.counted, wanted)):
+                calls = trial.unseen(system, name, work, way)
+                some = faults.points(calls, wanted, chance, way)
+                points += _third(name, calls, some, options.seed) if options.share else some
         except RuntimeError as error:
             found.append(undisturbed(name, str(error)))
             continue
@@ -128,17 +127,16 @@ def unseen(system: System, names: Sequence[str], options: Options, work: Path, w
     return found
 
 
-def _others(name: str, calls: Sequence[gate.Call], seed: int) -> set[int]:
-    """The reads that a share leaves to other scenarios of the same verb. Each of these reads what tells nothing of messages: the time, the boot, the ids,
-    the log and who waits. So of such reads that are alike, each falls to every third of these scenarios."""
+def _third(name: str, calls: Sequence[gate.Call], points: Sequence[tuple[str, int]], seed: int) -> Sequence[tuple[str, int]]:
+    """Of these points of a scenario, the third that falls to it, or all if that is none. The scenarios of a verb have most of their calls in common. So of
+    calls that are alike, each falls to every third of these scenarios; where there are fewer than three, to one of them. Another seed deals them out anew."""
     alike = [other for other in SCENARIOS if SCENARIOS[other].sync == "off" and SCENARIOS[other].verb == NAMED[name].verb]
-    parts, seen, found = min(3, len(alike)), Counter[str](), set()
+    parts, place, seen, ours = min(3, len(alike)), alike.index(name), Counter[str](), set()
     for call in calls:
-        if _APART.match(call.paths[0]):
-            seen[call.alike] += 1
-            if (alike.index(name) - random.Random(f"{seed} {call.alike} {seen[call.alike]}").randrange(parts)) % parts:
-                found.add(call.seq)
-    return found
+        seen[call.alike] += 1
+        if random.Random(f"{seed} {call.alike} {seen[call.alike]}").randrange(parts) == place % parts:
+            ours.add(call.seq)
+    return [pair for pair in points if pair[1] in ours] or points
 
 
 def undisturbed(name: str, detail: str) -> Outcome:
