@@ -28,10 +28,10 @@ shell_forget() {
     esac ;;
   esac
   unset FLATQ_DIRECT FLATQ_DOOR FLATQ_GUARD FLATQ_ONE OPTARG base64_wrap batch body_wrong bulk_asks bulk_bytes clock_same create_bound create_most \
-    daemon_code date_of door_data door_epoch door_gone door_mark door_nonce door_verb epoch follow_said guard_bytes ids_opened job_kill_at job_pid \
+    daemon_code date_of door_data door_epoch door_gone door_mark door_nonce door_verb effect epoch follow_said guard_bytes ids_opened job_kill_at job_pid \
     journal key_hashed key_id key_is kick_place launch_door launch_keep launch_most launch_parent launch_port launch_signal launch_unix length \
     lock_said method names place_name plain push_at_slip push_begun push_body_file push_bulk push_cr push_dot push_dot_file push_dup push_follows \
-    push_input push_length push_made putbacks python_path q queue queue_bound queue_most_tries reason remote_mark request rights_queues rights_verbs \
+    push_input push_length putbacks python_path q queue queue_bound queue_most_tries reason remote_mark request rights_queues rights_verbs \
     rights_words shell_locale shell_own shell_umask shovel_count shovel_wait slip_size spool_all spool_path ssh_port ssh_user stalk_beanstalkd \
     sync_whole tally_new wait_asked wait_due wait_fifo wait_sleeper wait_woken watch_new why window_call window_count work_lease work_path \
     work_queues work_rest
@@ -85,12 +85,13 @@ disk_failed() {
 
 # need PART ... - source lib/PART.sh, once. A file needs, under its header, the parts whose functions a usual run of it calls. Reading a thousand
 # lines costs a shell as much as starting a process, so what a usual run does not call is needed by the function that calls it.
-# After a commit, what a verb has done would be taken for not done: so a usual run needs nothing then, and a push that must says what it has done
+# After a commit, what a verb has done would be taken for not done: so a usual run needs nothing then, and a verb that must has set `effect` to what its
+# caller has to know
 need() {
   # The first call is for this file, which was sourced without us
   [ "$needed$reading" != '  ' ] || [ "$part" = engine/common ] || die 74 "cannot read $lib/engine/common.sh"
   while [ $# -gt 0 ]; do
-    part_read "$1" || die 74 "cannot read $lib/$1.sh${push_made:+: message $id may be stored, and a retry may store it twice}"
+    part_read "$1" || die 74 "cannot read $lib/$1.sh${effect:+: $effect}"
     shift
   done
 }

@@ -32,7 +32,7 @@ push_message() {
   { command exec 8<"$q/lock"; } 2>/dev/null ||
     { ids_end; need engine/proof; queue_there || return $?; why="queue '$queue': cannot open its lock"; return 74; }
   push_body "${2:-}" && push_commit
-  push_code=$?
+  push_code=$? effect=
   exec 8<&-
   [ -z "$lock_held" ] || { need engine/lock; unlock_queue; }
   if [ $push_code -ne 0 ] || [ -n "$push_dup" ]; then
@@ -45,7 +45,6 @@ push_message() {
     return 0
   fi
   ids_end
-  push_made=
   epoch_time=$slip_born
   log_line push "$id" 0 "$slip_size" 0 -
   wake "$q/wait"
@@ -167,7 +166,7 @@ push_slip() {
     need engine/withdraw
     push_slip_again || { push_code=$?; [ $push_code -ne 1 ] || break; return $push_code; }
   done
-  push_made=1
+  push_made=1 effect="message $id may be stored, and a retry may store it twice"
   push_act_on_signal
   [ "$slip_key" = - ] || { need engine/key; key_confirm; }
 }

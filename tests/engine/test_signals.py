@@ -103,6 +103,17 @@ def test_before_each_command(flatq, spool, verb):
         out = out if words[0] == "reserve" else b""
 
 
+@pytest.mark.parametrize("words", [["push"], ["push", "-k", "key"], ["push", "-n", "5"]], ids=" ".join)
+def test_behind_the_slip(flatq, words):
+    """TERM comes once the message is stored, as the line for the log is written. The message stays whole, though no id was printed."""
+    need("strace")
+    push(flatq, b"first")
+    words = ["strace", "-qq", "-o", flatq.home / "calls", "-P", flatq.spool / "default/log", "-e", "inject=openat:signal=TERM:when=1", *flatq.command(*words)]
+    done = subprocess.run(words, input=b"hello", env=flatq.env, capture_output=True, timeout=100)
+    assert done.returncode == -signal.SIGTERM and done.stdout == done.stderr == b"", done
+    assert flatq("drain", check=0).out == b"first\nhello\n"
+
+
 AT_PARTS = {"push, too short": ["push", "-n", "10"], "push, the key is taken": ["push", "-k", "key"], "push, full": ["push", "-b1"],
             "pop, a full disk": ["pop"], "reserve, a full disk": ["reserve"], "pop lines, a full disk": ["pop", "-l"]}
 
