@@ -9,7 +9,8 @@ table_print() {
   capture "$table_said" || die $? "$why"
   table_lines=$captured
   [ -n "$table_lines" ] || return 0
-  # A here-document, since `printf` is a program in mksh, and arguments have a limit (R9)
+  # A here-document, since `printf` is a program in mksh, and arguments have a limit (R9). Its last line proves that it came whole (R6): a shell does not
+  # tell that its write failed, or that the process was killed which it had forked for that
   awk -v "form=$table_form" '
     function age(s) { return s < 60 ? s "s" : s < 3600 ? int(s / 60) "m" : s < 86400 ? int(s / 3600) "h" : int(s / 86400) "d" }
     function size(b, at) {
@@ -30,6 +31,7 @@ table_print() {
     }
     BEGIN { split(form == "list" ? "ID STATE PRIORITY TRIES SIZE AGE REASON" : "QUEUE", heading) }
     NF == 0 { next }
+    $0 == "end" { whole = 1; next }
     form == "stat" {
       if ($1 == "queue") { rows++; at = 0 }
       put(0, ++at, toupper($1))
@@ -44,6 +46,7 @@ table_print() {
       }
     }
     END {
+      if (!whole) exit 1
       for (row = 0; row <= rows; row++) {
         line = ""
         for (at = 1; at <= columns; at++) {
@@ -55,6 +58,7 @@ table_print() {
       }
     }' 2>/dev/null <<END_OF_LINES || die 74 'the table could not be printed'
 $table_lines
+end
 END_OF_LINES
 }
 

@@ -26,6 +26,7 @@ stalk_open() {
   cr=$(printf '\r')
   # shellcheck disable=SC2086 # two words or none
   door_open $stalk_words
+  [ -n "$cr" ] || die 74 'cannot run printf'
   door_verb=$FLATQ_VERB
   : "${FLATQ_MOST_BYTES:=65535}"
   trap 'reading=" "; exit 75' HUP INT TERM
