@@ -45,11 +45,11 @@ def bad(outcomes):
 
 def good(outcomes, missed=0.0):
     """No outcome is bad, and all trials were reached but for a part. `missed`: a verb that waits looks again and again, so a run may have fewer
-    calls than the run whose calls were counted."""
+    calls than the run whose calls were counted; of few trials, one may be missed."""
     wrong = bad(outcomes)
     assert not wrong, f"{len(wrong)} of {len(outcomes)}:\n" + "\n".join(wrong[:20])
     left = [outcome.replay for outcome in outcomes if outcome.outcome != "good"]
-    assert len(left) <= missed * len(outcomes), f"{len(left)} of {len(outcomes)} were not reached:\n" + "\n".join(left[:20])
+    assert len(left) <= max(missed * len(outcomes), missed > 0), f"{len(left)} of {len(outcomes)} were not reached:\n" + "\n".join(left[:20])
 
 
 @pytest.mark.timeout(3600)
@@ -193,8 +193,12 @@ def test_faults_that_are_alike_leave_the_same(name, work):
     for group in faults.ALIKE:
         places = sorted({point for fault, point in whole if fault in group} - (removals if group[-1].startswith("EROFS") else set()))
         for point in chance(f"alike {name}").sample(places, min(3, len(places))):
-            ends = [trial.wreck(SYSTEM, trial.Trial(name, fault, point), work) for fault in group if (fault, point) in whole]
-            assert len({(result.status, trees.digest(tree)) for result, tree in ends if result.fired}) < 2, (group, point)
+            ends = {}
+            for fault in (fault for fault in group if (fault, point) in whole):
+                result, tree = trial.wreck(SYSTEM, trial.Trial(name, fault, point), work)
+                if result.fired:
+                    ends.setdefault((result.status, trees.digest(tree)), (fault, point, result.status, result.stderr, sorted(tree.entries)))
+            assert len(ends) < 2, "\n".join(map(str, ends.values()))
 
 
 def test_many_alike_are_thinned():

@@ -109,7 +109,7 @@ def unseen(system: System, names: Sequence[str], options: Options, work: Path, w
     found = []
     for name in names:
         chance = random.Random(f"{options.seed} {name}") if options.share else None
-        points = []
+        points: list[tuple[str, int]] = []
         try:
             trial.calls(system, name, work)
             for way in dict.fromkeys(map(faults.counted, wanted)):

@@ -29,9 +29,11 @@ SECOND_VERBS: dict[str, Words] = {
 }
 
 #: Ways of counting (faults.counted) for calls that change nothing.
-WIDE = {"reads": gate.READS, "ends": gate.ENDS, "forks": gate.FORKS, "pipes": gate.PIPES, "execs": gate.EXECS}
+WIDE = {"reads": gate.READS, "ends": gate.ENDS, "forks": gate.FORKS, "pipes": gate.PIPES, "dups": gate.DUPS, "execs": gate.EXECS}
 #: Exit codes that a verb may end with when a call of it has failed.
 CODES = (0, 65, 66, 69, 70, 74, 75, 77)
+#: A shell that cannot start a process, make the pipe to it, or copy a descriptor, may end by itself, with a code of its own.
+SHELLS_OWN = {"no process": (2, 129, 254), "no pipe": (2, 129, 254), "no descriptor": (1, 2, 126)}
 #: Codes that make a statement about the queue. Every scenario succeeds undisturbed, so after a failed read they are wrong.
 UNTRUE = (65, 66, 69)
 #: A door's words for these, and for a failure; after a failure, later statements may be true.
@@ -262,14 +264,13 @@ def manners(scenario: Scenario, trial: Trial, result: gate.Result) -> list[str]:
     if result.timed_out:
         return ["hangs"]
     wrong = []
-    if trial.fault in faults.READS and result.status in UNTRUE:
+    if trial.fault in (*faults.READS, "no descriptor") and result.status in UNTRUE:
         wrong.append(f"said {result.status} of what it could not read: {result.stderr[:200]!r}")
     if trial.fault in faults.READS and scenario.says:
         untrue = UNTRUTHS.findall(FAILURES.split(result.stdout)[0])
         if len(untrue) > scenario.denies:
             wrong.append(f"said {untrue[-1]!r} of what it could not read")
-    # a shell that cannot start a process, or make the pipe to it, ends by itself, with a code of its own (bash: 254, 129)
-    if result.status > 0 and result.status not in (*CODES, *((2, 129, 254) if trial.fault in ("no process", "no pipe") else ())):
+    if result.status > 0 and result.status not in (*CODES, *SHELLS_OWN.get(trial.fault, ())):
         wrong.append(f"exit {result.status}: {result.stderr[:200]!r}")
     if result.status >= 0 and not faults.kills(trial.fault) and trial.fault != "kill one":
         if len(result.stderr.splitlines()) > scenario.complaints and trial.fault not in faults.UNSEEN[len(faults.READS):]:

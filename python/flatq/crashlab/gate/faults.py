@@ -37,9 +37,11 @@ READS: dict[str, tuple[int, frozenset[str]]] = {
     "read ENOMEM": (errno.ENOMEM, frozenset({"look", "list"})),
 }
 #: How a process of the verb can end or fail to begin: killed when all it was to do is done; killed when it is about to read from a pipe;
-#: not made at all, nor the pipe to it; made, but its program cannot be run, or is killed before it is.
+#: not made at all, nor the pipe to it, nor a copy of a descriptor, which a shell makes for a redirection; made, but its program cannot be run, or is killed
+#: before it is.
 ENDS = ("killed at its end", "killed at a pipe")
-BIRTHS: dict[str, tuple[int, str]] = {"no process": (errno.EAGAIN, "fork"), "no pipe": (errno.ENFILE, "pipe"), "no program": (errno.ENOMEM, "exec")}
+BIRTHS: dict[str, tuple[int, str]] = {"no process": (errno.EAGAIN, "fork"), "no pipe": (errno.ENFILE, "pipe"), "no descriptor": (errno.EMFILE, "dup"),
+                                      "no program": (errno.ENOMEM, "exec")}
 UNBEGUN = ("no program", "killed at its start")
 #: The faults of the family `crash`, and of the families `reads` and `ends`, by name.
 FAULTS = (*KILLS, *SHORT, *ONCE, *LASTING, *OUTPUT)
@@ -74,7 +76,7 @@ def kills(name: str) -> bool:
 def counted(name: str) -> str:
     """Which calls the points of this fault number: an error strikes a change below the root ("changes"); what fails on its way out strikes a
     write of the answer ("answer"); a kill or a short write can also strike a pipe between two processes of the verb ("all"). Of the families
-    `reads` and `ends`, only what they strike is counted ("reads", "ends", "forks", "pipes", "execs")."""
+    `reads` and `ends`, only what they strike is counted ("reads", "ends", "forks", "pipes", "dups", "execs")."""
     if name in UNSEEN:
         return "reads" if name in READS or name == "killed at a pipe" else "ends" if name in ENDS else f"{BIRTHS[name][1]}s" if name in BIRTHS else "execs"
     return "answer" if name in OUTPUT else "all" if name in KILLS or name in SHORT else "changes"

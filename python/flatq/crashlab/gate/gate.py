@@ -66,9 +66,10 @@ FAULT_KINDS = ("kill_tree", "kill_one", "errno", "errno_from", "torn", "short")
 SPACE: frozenset[str] = frozenset({"open", "write", "mkdir", "mknod", "link", "symlink", "fallocate"})
 #: Kinds of call that change anything, which EROFS strikes.
 CHANGES: frozenset[str] = SPACE | {"rename", "unlink", "rmdir", "truncate", "chmod", "chown"}
-#: Calls that only look; that end a process; that begin one; that make a pipe. Counted only if a run asks for them, and then instead of the changes.
+#: Calls that only look; that end a process; that begin one; that make a pipe; that copy a descriptor, as a shell does for a redirection. Counted only if a
+#: run asks for them, and then instead of the changes.
 READS, ENDS = frozenset({"look", "list", "read"}), frozenset({"exit"})
-FORKS, EXECS, PIPES = frozenset({"fork"}), frozenset({"exec"}), frozenset({"pipe"})
+FORKS, EXECS, PIPES, DUPS = frozenset({"fork"}), frozenset({"exec"}), frozenset({"pipe"}), frozenset({"dup"})
 #: What a verb decides by, outside the spool: the boot, the time, and which processes live.
 _PROC = re.compile(rb"/proc/(uptime|sys/kernel/random/boot_id|\d+/(stat|exe))")
 _PROCESS = re.compile(rb"^/proc/\d+/")
@@ -122,7 +123,7 @@ class Call:
     pid: int
     comm: str
     name: str  # of the system call
-    kind: str  # open write rename link symlink unlink rmdir mkdir mknod truncate fallocate sync chmod chown; look list read fork exec exit pipe
+    kind: str  # open write rename link symlink unlink rmdir mkdir mknod truncate fallocate sync chmod chown; look list read fork exec exit pipe dup
     paths: tuple[str, ...]  # under the root ("." is itself), else absolute; "<stdout>", "<stdin>", "<pipe>", "<fd1>", "/proc/PID/stat", "?PATH"
     size: int = 0  # bytes, of write, truncate, fallocate
     flags: int = 0  # flags or mode
@@ -187,13 +188,14 @@ getdents64 217 61 list f0        | read 0 63 read f0                 | pread64 1
 readv 19 65 read f0              | clone 56 220 fork                 | clone3 435 435 fork
 fork 57 - fork                   | vfork 58 - fork                   | execve 59 221 exec t0
 execveat 322 281 exec t1         | exit_group 231 94 exit           | pipe 22 - pipe
-pipe2 293 59 pipe
+pipe2 293 59 pipe                | dup 32 23 dup                     | fcntl 72 25 dup
 """
 #: A shell asks to hear of its children's ends. The gate adds SA_RESTART: see Limits. The number on x86-64 and on arm64.
 _SIGACTION = (13, 134)
 #: Calls that the filter lets pass, as glibc's dynamic linker makes them for each library: a stat of an open descriptor (which `_wide` would not
 #: count), a read of 832 bytes, a pread at 64. The argument, BPF's test (any of these bits, or equal), the value.
 _LIBRARIES = {"newfstatat": (3, 0x45, 0x1000), "statx": (2, 0x45, 0x1000), "read": (2, 0x15, 832), "pread64": (3, 0x15, 64)}
+_DUPFDS = (fcntl.F_DUPFD, fcntl.F_DUPFD_CLOEXEC)  # dup2 needs no new number: it is not among them, since it cannot fail for want of one
 _MACHINE = os.uname().machine if sys.maxsize > 2**32 else "32 bits"
 _ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _ARM = int(_MACHINE == "aarch64")
@@ -236,6 +238,8 @@ def _filter(kinds: frozenset[str] | None) -> bytes:
         elif name in _LIBRARIES:  # Let these pass: half of all calls that would stop
             argument, test, value = _LIBRARIES[name]
             code += [(equal, 0, 4, number), (load, 0, 0, 16 + 8 * argument), (test, 0, 1, value), (end, 0, 0, allow), (end, 0, 0, notify)]
+        elif name == "fcntl":
+            code += [(equal, 0, 5, number), (load, 0, 0, 24), (equal, 1, 0, _DUPFDS[0]), (equal, 0, 1, _DUPFDS[1]), (end, 0, 0, notify), (end, 0, 0, allow)]
         else:
             code += [(equal, 0, 1, number), (end, 0, 0, refuse | getattr(errnos, kind) if kind[0] == "E" else notify)]
     code += [(equal, 0, 4, _SIGACTION[_ARM]), (load, 0, 0, 16), (equal, 0, 1, signal.SIGCHLD), (end, 0, 0, notify), (end, 0, 0, allow)]
@@ -608,7 +612,9 @@ class _Gate:
         if kind not in (self.kinds or ()):
             return None
         path = b""
-        if kind in ("fork", "exec", "exit", "pipe"):
+        if kind == "dup":
+            path = b"descriptor %d" % (args[0] & 0xFFFFFFFF)
+        elif kind in ("fork", "exec", "exit", "pipe"):
             if pid == self.child and kind in ("exec", "exit"):
                 return None  # the command itself: how it begins and ends is no fault that it could see
             path = _read(f"/proc/{pid}/mem", 4096, at["t"]).partition(b"\0")[0] if kind == "exec" else b""
@@ -696,7 +702,7 @@ def run(argv: Sequence[str], root: AnyPath, *, env: Mapping[str, str] | None = N
     to standard output too, and to pipes that stand in its place; without count_root those to the command's own standard output
     alone, the answer. each(call, stdout, stderr) is called before each counted call, which waits meanwhile:
     what lies below the root then is what a kill of the whole tree at that call leaves; the streams are what has come so far.
-    kinds: count only calls of these kinds, of READS, ENDS, FORKS, EXECS and PIPES, and no changes. Once a fault has struck, later calls pass uncounted,
+    kinds: count only calls of these kinds, of READS, ENDS, FORKS, EXECS, PIPES and DUPS, and no changes. Once a fault has struck, later calls pass uncounted,
     except with errno_from, which strikes them too.
     Raises OSError if the command or the gate cannot be started.
     """
