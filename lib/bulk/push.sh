@@ -93,6 +93,7 @@ bulk_flats_make() {
   pad "$push_priority" 0000000000
   bulk_priority=$padded
   bulk_blocks || return $?
+  bulk_awk_find
   bulk_said=$(
     FLATQ_STAGE=$bulk_stage FLATQ_FIRST=$ids_first FLATQ_PRIORITY=$bulk_priority FLATQ_COUNT=$bulk_count FLATQ_REST=".0.0.$push_lease.0.$epoch_time."
     FLATQ_NONCE=$nonce FLATQ_MOST=${FLATQ_MOST_BYTES:-} FLATQ_TTY=

@@ -160,10 +160,11 @@ bulk_own() {
   done
 }
 
-# bulk_print l|0 - write the batch's messages in order to standard output, each with its end. base64 -d accepts pieces that were padded one by
+# bulk_print l|0 - write out the batch's messages in order, each with its end. base64 -d accepts pieces that were padded one by
 # one, so the ends are inserted before decoding
 bulk_print() {
   door_reply large || return $?
+  bulk_awk_find
   if [ "$1" = l ]; then bulk_end=Cg==; else bulk_end=AA==; fi
   set -- "$q/out/$batch"/*
   slip_parse "${1##*/}" && {
@@ -182,7 +183,7 @@ bulk_print() {
         print $NF; print end }
       END { exit cut || NR != count }' "$@" &&
       printf good >&3; } | base64 -d >&4; } 2>/dev/null 3>&1)
-  } 4>&1 && [ "$bulk_said" = good ] && return 0
+  } 4>&"$out" && [ "$bulk_said" = good ] && return 0
   why="queue '$queue': messages could not be written out in full"
   return 74
 }
@@ -190,13 +191,14 @@ bulk_print() {
 # bulk_measure - print a line with the number of bytes that bulk_print will write
 bulk_measure() {
   names_in "$q/out/$batch" || return $?
+  bulk_awk_find
   # Each line begins with a slip's name, which has the size. A lost line shows in their number
   bulk_said=$({
     # shellcheck disable=SC2086 # names without blanks
     set -- $names
     if slip_parse "$1"; then printf '%s\n' "$@"; else (cd "$q/out/$batch" && exec cat "$@"); fi |
       bulk_awk -F . -v "count=$bulk_got" '{ bytes += $8 + 1 } END { if (NR != count) exit 1; printf "%.0f\nend", bytes }'
-  } 2>/dev/null) && capture "$bulk_said" && printf '%s\n' "$captured" 2>/dev/null && return 0
+  } 2>/dev/null) && capture "$bulk_said" && printf '%s\n' "$captured" 1>&"$out" 2>/dev/null && return 0
   why="queue '$queue': messages could not be written out in full"
   return 74
 }
@@ -206,7 +208,7 @@ bulk_measure() {
 bulk_received() {
   [ -n "${bulk_asks:-}" ] || { door_delivered; return $?; }
   door_waits 3600
-  printf '%ssent\n' "${door_nonce:-}" 2>/dev/null && IFS= read -r bulk_said && [ "$bulk_said" = ok ] || { why="queue '$queue': messages were not acknowledged"; return 74; }
+  printf '%ssent\n' "${door_nonce:-}" 1>&"$out" 2>/dev/null && IFS= read -r bulk_said && [ "$bulk_said" = ok ] || { why="queue '$queue': messages were not acknowledged"; return 74; }
   door_waits 0
 }
 
@@ -242,7 +244,7 @@ bulk_pop() {
 
 # bulk_end_print - write the end of the one message that was waited for
 bulk_end_print() {
-  if [ "$bulk_mode" = l ]; then printf '\n'; else printf '\000'; fi 2>/dev/null && return 0
+  if [ "$bulk_mode" = l ]; then printf '\n'; else printf '\000'; fi 1>&"$out" 2>/dev/null && return 0
   why="queue '$queue': message $id could not be written out in full"
   return 74
 }

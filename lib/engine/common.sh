@@ -27,7 +27,7 @@ shell_forget() {
     *) printf '%s: cannot read %s\n' "${0##*/}" "$lib/engine/bash.sh" >&2; exit 74 ;;
     esac ;;
   esac
-  unset FLATQ_DIRECT FLATQ_DOOR FLATQ_GUARD FLATQ_ONE OPTARG base64_wrap batch body_wrong bulk_asks bulk_bytes clock_same create_bound create_most \
+  unset FLATQ_DIRECT FLATQ_DOOR FLATQ_GUARD FLATQ_ONE OPTARG base64_wrap batch body_wrong bulk_asks bulk_bytes bulk_program clock_same create_bound create_most \
     daemon_code date_of door_data door_epoch door_gone door_mark door_nonce door_verb effect epoch follow_said guard_bytes ids_opened job_kill_at job_pid \
     journal key_hashed key_id key_is kick_place launch_door launch_keep launch_most launch_parent launch_port launch_signal launch_unix length \
     lock_said method names place_name plain push_at_slip push_begun push_body_file push_bulk push_cr push_dot push_dot_file push_dup push_follows \
@@ -58,7 +58,7 @@ shell_reset() {
 '
   IFS=$blanks
   umask 077
-  why='' lock_held='' take_stop='' take_lost='' slip_locked=''
+  why='' lock_held='' take_stop='' take_lost='' slip_locked='' out=1
   : "${FLATQ_PROC:=/proc}" "${FLATQ_SYNC:=on}" "${FLATQ_DOOR:=}" "${FLATQ_RANGE:=1000}" "${FLATQ_QUEUE:=default}"
   case $FLATQ_SYNC in
   on | off) ;;
@@ -111,11 +111,17 @@ part_read() {
   return 1
 }
 
-# die CODE TEXT - print one line on stderr and exit; a door answers its client instead (doors/door.sh)
+# die CODE TEXT - print one line on stderr and exit; a door answers its client instead (doors/door.sh). mksh leaves a function whose redirection fails:
+# so the line is printed by another one, or the verb would go on
 die() {
   [ -z "${FLATQ_DOOR:-}" ] || door_die "$@"
-  printf '%s: %s\n' "$FLATQ_VERB" "$2" >&2
+  die_say "$2"
   exit "$1"
+}
+
+# die_say TEXT - the line of die
+die_say() {
+  printf '%s: %s\n' "$FLATQ_VERB" "$1" >&2
 }
 
 # stream_open 0|1 - exit if standard input or output is closed: some programs take that for an empty input, or for a successful write
@@ -125,6 +131,14 @@ stream_open() {
   else
     { true 3>&1; } 2>/dev/null || die 74 'standard output is closed'
   fi
+}
+
+# output_keep - keep a copy of standard output, and set `out` to its number. Messages are written to it, since a shell that cannot save a descriptor for
+# a redirection may leave standard output closed, or at a file of the queue, and go on. A door's output changes, and is not kept
+output_keep() {
+  [ -z "$FLATQ_DOOR" ] || { stream_open 1; return 0; }
+  { command exec 5>&1; } 2>/dev/null || die 74 'standard output is closed'
+  out=5
 }
 
 # trap_stop FUNCTION - make HUP, INT and TERM call `FUNCTION SIGNAL`
@@ -239,7 +253,7 @@ name_to_disk() {
 # the other clock every lease would be over. (After reading a NUL, yash fails to read it once.)
 clock_read() {
   # `now` is set whole, at the end: a trap may use it at any time
-  if { read -r clock_now clock_rest <"$FLATQ_PROC/uptime" || read -r clock_now clock_rest <"$FLATQ_PROC/uptime"; } 2>/dev/null || clock_cat; then
+  if clock_get || clock_get || clock_cat; then
     clock_now=000000000000${clock_now%.*}${clock_now#*.}
   elif [ -e "$FLATQ_PROC/uptime" ]; then
     die 74 'cannot read the clock'
@@ -249,7 +263,12 @@ clock_read() {
   now=${clock_now#"${clock_now%????????????}"}
 }
 
-# clock_cat - set clock_now as the read above does. RACE: in a trap, while another signal waits for its trap, every `read` of dash fails
+# clock_get - set clock_now to the seconds that the system counts since its start
+clock_get() {
+  { read -r clock_now clock_rest <"$FLATQ_PROC/uptime"; } 2>/dev/null
+}
+
+# clock_cat - set clock_now as clock_get does. RACE: in a trap, while another signal waits for its trap, every `read` of dash fails
 clock_cat() {
   [ -e "$FLATQ_PROC/uptime" ] && clock_now=$(exec cat "$FLATQ_PROC/uptime" 2>/dev/null 9>&-) && clock_now=${clock_now%% *} && [ -n "$clock_now" ]
 }
@@ -291,13 +310,15 @@ owner_read() {
 
 # nonce_read - set `nonce` to 12 random hexadecimal digits; from /proc it needs no process
 nonce_read() {
-  if { read -r nonce <"$FLATQ_PROC/sys/kernel/random/uuid"; } 2>/dev/null; then
-    nonce=${nonce##*-}
-  else
-    nonce=$({ od -An -N6 -tx1 /dev/urandom | tr -d ' \n'; } 2>/dev/null)
-  fi
+  nonce=
+  if uuid_read; then nonce=${nonce##*-}; else nonce=$({ od -An -N6 -tx1 /dev/urandom | tr -d ' \n'; } 2>/dev/null); fi
   # Never go on without one: the nonce is what makes a name unique
   [ ${#nonce} -eq 12 ] || die 74 'cannot read random numbers'
+}
+
+# uuid_read - set `nonce` to a random UUID of the kernel's. A function of its own, like clock_get: mksh leaves the function whose redirection fails
+uuid_read() {
+  { read -r nonce <"$FLATQ_PROC/sys/kernel/random/uuid"; } 2>/dev/null
 }
 
 part='engine/common'

@@ -71,6 +71,8 @@ ids_find_free() {
 checkpoint_due() {
   [ -n "${ids_opened:-}" ] || return 0
   ids_opened=
+  # mksh that could not copy the descriptor has not closed the spool's lock, and the checkpoint would wait for us
+  exec 8>&-
   (need engine/checkpoint; checkpoint_turn) >/dev/null || :
 }
 

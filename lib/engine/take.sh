@@ -199,12 +199,12 @@ body_is_no_link() {
   [ -z "$spool_shared" ] || no_links "$q/body/$slip_id"
 }
 
-# body_print [FILE] - write the message of slip_id to standard output; return 74 if it cannot be read or written in full. Without FILE, return 66 if this
+# body_print [FILE] - write the message of slip_id out; return 74 if it cannot be read or written in full. Without FILE, return 66 if this
 # failed and the slip is no longer in out/ as ours: the lease has ended, and another consumer may have deleted the message
 body_print() {
   [ $# -eq 1 ] || body_is_no_link || return $?
   door_reply "$slip_size" || return $?
-  base64 -d "${1:-$q/body/$slip_id}" 2>/dev/null 9>&- && return 0
+  base64 -d "${1:-$q/body/$slip_id}" 1>&"$out" 2>/dev/null 9>&- && return 0
   [ $# -eq 1 ] || { need engine/proof; expect_path "$q/out/$taken" "queue '$queue': message $id is no longer yours" || return $?; }
   why="queue '$queue': message $id could not be written out in full"
   return 74

@@ -59,7 +59,7 @@ wait_turn() {
   [ ! -e "$wait_fifo.woken" ] || { exec 6<&- 7>&-; wait_woken=1; return 0; }
   # Besides pushers, only the sleeper has a writing end
   # shellcheck disable=SC2086 # words; `exec`, or yash has a shell of its own in between, whose death the sleeper would wait for
-  { exec $wait_pdeathsig sleep "$wait_seconds"; } >&7 7>&- 6<&- 9>&- </dev/null &
+  { exec $wait_pdeathsig sleep "$wait_seconds"; } >&7 7>&- 6<&- 5>&- 9>&- </dev/null &
   wait_sleeper=$!
   exec 7>&-
   read -r wait_byte <&6

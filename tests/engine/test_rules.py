@@ -17,7 +17,7 @@ import subprocess
 
 import pytest
 
-from conftest import LIB, need, put_stub, share, wait_for
+from conftest import LIB, chance, everything, need, put_stub, share, wait_for
 from engine import children, empty, faulty, flats_of, lies, pop, push, stopped_by
 
 from flatq.crashlab.gate import gate
@@ -1383,30 +1383,69 @@ def test_a_part_that_cannot_be_read_when_the_message_is_stored(flatq):
 # ---- a shell that cannot restore its standard input or output goes on with the file
 
 
+def descriptors(flatq, name, inject, *words):
+    """Run a verb again and again with two messages in q, each time with the failure of another call: yield (which one, the exit code, the output). busybox
+    may then write errors for ever, and mksh wait (lib/README.md): so some are killed, and their code is None."""
+    flatq("create", "-b", "100", "q", check=0)
+    push(flatq, b"settled", "q")
+    flatq("pop", "q", check=0)
+    push(flatq, b"3", "q")
+    push(flatq, b"4", "q")
+    saved, log, out = flatq.home / "saved", flatq.home / "calls", flatq.home / "out"
+    shutil.copytree(flatq.spool, saved)
+    struck = 0
+    for number in chance(f"{name} {os.path.realpath(flatq.shell)} {words}").sample(range(1, 110), 20 if everything() else 10):
+        again(flatq, saved)
+        with open(out, "wb") as stream:
+            trace = ["strace", "-qq", "-o", log, "-e", f"trace={name}", "-e", f"inject={name}:{inject}:when={number}"]
+            process = subprocess.Popen([*trace, "--", *flatq.command(*words)], start_new_session=True, env=flatq.environment(None),
+                                       stdin=subprocess.PIPE, stdout=stream, stderr=subprocess.DEVNULL)
+            ended = None
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.communicate(b"whole\n", timeout=3)
+                ended = process.returncode
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        struck += "INJECTED" in log.read_text()
+        yield number, ended, out.read_bytes()
+    assert struck
+
+
 @pytest.mark.parametrize("words", ["push q", "push -l q"])
 @pytest.mark.shells
 def test_a_dup2_that_fails(shell, flatq, words):
-    """The file that was read last must not be taken for the message, nor the id be printed into the body. busybox may then write errors for ever, and mksh
-    wait (lib/README.md): so some are killed."""
-    flatq("create", "-b", "100", "q", check=0)
-    push(flatq, b"x", "q")
-    flatq("pop", "q", check=0)
-    saved, log = flatq.home / "saved", flatq.home / "calls"
-    shutil.copytree(flatq.spool, saved)
-    struck = 0
-    for number in share(f"dup2 {shell} {words}", range(1, 80), 15):
-        again(flatq, saved)
-        process = subprocess.Popen(["strace", "-qq", "-o", log, "-e", "trace=dup2", "-e", f"inject=dup2:error=EBUSY:when={number}", "--", *flatq.command(*words.split())],
-                                   start_new_session=True, env=flatq.environment(None), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.communicate(b"whole\n", timeout=3)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        struck += "INJECTED" in log.read_text()
-        if process.returncode == 0:
-            assert flatq("drain", "-l", "q", check=0).out.rstrip() == b"whole", number
-    assert struck
+    """The file that was read last must not be taken for the message, nor the id be printed into the body."""
+    for number, code, _ in descriptors(flatq, "dup2", "error=EBUSY", *words.split()):
+        if code == 0:
+            assert flatq("drain", "-l", "q", check=0).out.split() == [b"3", b"4", b"whole"], number
+
+
+@pytest.mark.parametrize("words", ["push q", "pop q", "reserve q", "drain q", "pop -l q"])
+@pytest.mark.shells
+def test_no_descriptor_for_a_redirection(shell, flatq, words):
+    """yash then redirects for good, dash leaves the descriptor closed, and mksh leaves the function. A pop once wrote its message into a file of the queue,
+    a drain lost all, and mksh left a message in out/ without an owner."""
+    for number, code, out in descriptors(flatq, "fcntl", "error=EMFILE", *words.split()):
+        assert code != 66, number
+        if words == "reserve q":  # where the shell itself has ended, the message comes back when its lease is over
+            assert b"3" in out.split() or code != 0, (number, code, out)
+            continue
+        left = flatq("drain", "q").out.split()
+        if words == "push q":
+            assert left == [b"3", b"4", b"whole"] or code != 0 and left == [b"3", b"4"], (number, code, out, left)
+        else:
+            assert {*left, *out.split()} >= {b"3", b"4"}, (number, code, out, left)
+
+
+@pytest.mark.parametrize("words", ["drop q", "push -n 10 q", "push -e q"])
+@pytest.mark.shells
+def test_a_refusal_that_cannot_be_printed(shell, flatq, words):
+    """mksh leaves a function whose redirection fails. Once that was `die`, before its exit: a drop without -f removed a queue with messages, and a push that
+    had stored nothing printed an id."""
+    for number, code, out in descriptors(flatq, "fcntl", "error=EMFILE", *words.split()):
+        assert code != 0 and out == b"", (number, code, out)
+        assert flatq("drain", "q", check=0).out == b"3\n4\n", number
 
 
 # ---- a push that fails behind its slip: if a consumer has the message, the push must not say that it is not there
