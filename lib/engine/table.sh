@@ -31,7 +31,7 @@ table_print() {
     }
     BEGIN { split(form == "list" ? "ID STATE PRIORITY TRIES SIZE AGE REASON" : "QUEUE", heading) }
     NF == 0 { next }
-    $0 == "end" { whole = 1; next }
+    $0 == "=" { whole = 1; next }
     form == "stat" {
       if ($1 == "queue") { rows++; at = 0 }
       put(0, ++at, toupper($1))
@@ -58,7 +58,7 @@ table_print() {
       }
     }' 2>/dev/null <<END_OF_LINES || die 74 'the table could not be printed'
 $table_lines
-end
+=
 END_OF_LINES
 }
 
