@@ -63,7 +63,8 @@ feed_message() {
   # A command need not read to the end
   *) ! reader_gone "$feed_text" || feed_word=good ;;
   esac
-  printf '%s %s\n' "$slip_nonce" $feed_word >&7
+  # Twice, since the redirection may fail (R12): without a report, the message comes back though it was done
+  printf '%s %s\n' "$slip_nonce" $feed_word >&7 || printf '%s %s\n' "$slip_nonce" $feed_word >&7
 }
 
 # feed_whole - return whether the command, which exited with 0, could have read the whole message: the feeder has reported `good`, or still lives, so
@@ -91,11 +92,16 @@ feed_whole() {
   done
 }
 
+# feed_look PID - set feed_stat to the first line of /proc/PID/stat. A function of its own (R12): a redirection that failed once is made again
+feed_look() {
+  { read -r feed_stat <"$FLATQ_PROC/$1/stat"; } 2>/dev/null
+}
+
 # feed_lives PID-TIME - return 0 if it still holds its files, 1 if not, 74 if unknown. An exiting process (PF_EXITING, 4) may have closed some of them
 feed_lives() {
   feed_time=${1#*-}
   set -- "${1%-*}"
-  { read -r feed_stat <"$FLATQ_PROC/$1/stat" || read -r feed_stat <"$FLATQ_PROC/$1/stat"; } 2>/dev/null || {
+  feed_look "$1" || feed_look "$1" || {
     need engine/process engine/proof
     ! process_gone "$1" || return 1
     # Without /proc
