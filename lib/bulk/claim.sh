@@ -169,7 +169,7 @@ claim_list() {
   for segment in $segments; do
     segment_parse "$segment" && [ "$segment_count" != 0 ] || continue
     unpad "$segment_offset"
-    printf '%s %s %s\n' "$unpadded" "$segment_count" "$claim/$segment" 1>&"$out" 2>/dev/null || return 74
+    printf '%s %s %s\n' "$unpadded" "$segment_count" "$claim/$segment" 2>/dev/null 1>&"$out" || return 74
   done
 }
 

@@ -160,8 +160,8 @@ bulk_own() {
   done
 }
 
-# bulk_print l|0 - write out the batch's messages in order, each with its end. base64 -d accepts pieces that were padded one by
-# one, so the ends are inserted before decoding
+# bulk_print l|0 - write out the batch's messages in order, each with its end. base64 -d accepts pieces that were padded one by one, so the ends are
+# inserted before decoding
 bulk_print() {
   door_reply large || return $?
   bulk_awk_find
@@ -198,7 +198,7 @@ bulk_measure() {
     set -- $names
     if slip_parse "$1"; then printf '%s\n' "$@"; else (cd "$q/out/$batch" && exec cat "$@"); fi |
       bulk_awk -F . -v "count=$bulk_got" '{ bytes += $8 + 1 } END { if (NR != count) exit 1; printf "%.0f\nend", bytes }'
-  } 2>/dev/null) && capture "$bulk_said" && printf '%s\n' "$captured" 1>&"$out" 2>/dev/null && return 0
+  } 2>/dev/null) && capture "$bulk_said" && printf '%s\n' "$captured" 2>/dev/null 1>&"$out" && return 0
   why="queue '$queue': messages could not be written out in full"
   return 74
 }
@@ -208,7 +208,7 @@ bulk_measure() {
 bulk_received() {
   [ -n "${bulk_asks:-}" ] || { door_delivered; return $?; }
   door_waits 3600
-  printf '%ssent\n' "${door_nonce:-}" 1>&"$out" 2>/dev/null && IFS= read -r bulk_said && [ "$bulk_said" = ok ] || { why="queue '$queue': messages were not acknowledged"; return 74; }
+  printf '%ssent\n' "${door_nonce:-}" 2>/dev/null 1>&"$out" && IFS= read -r bulk_said && [ "$bulk_said" = ok ] || { why="queue '$queue': messages were not acknowledged"; return 74; }
   door_waits 0
 }
 
@@ -244,7 +244,7 @@ bulk_pop() {
 
 # bulk_end_print - write the end of the one message that was waited for
 bulk_end_print() {
-  if [ "$bulk_mode" = l ]; then printf '\n'; else printf '\000'; fi 1>&"$out" 2>/dev/null && return 0
+  if [ "$bulk_mode" = l ]; then printf '\n'; else printf '\000'; fi 2>/dev/null 1>&"$out" && return 0
   why="queue '$queue': message $id could not be written out in full"
   return 74
 }

@@ -204,7 +204,7 @@ body_is_no_link() {
 body_print() {
   [ $# -eq 1 ] || body_is_no_link || return $?
   door_reply "$slip_size" || return $?
-  base64 -d "${1:-$q/body/$slip_id}" 1>&"$out" 2>/dev/null 9>&- && return 0
+  base64 -d "${1:-$q/body/$slip_id}" 2>/dev/null 1>&"$out" 9>&- && return 0
   [ $# -eq 1 ] || { need engine/proof; expect_path "$q/out/$taken" "queue '$queue': message $id is no longer yours" || return $?; }
   why="queue '$queue': message $id could not be written out in full"
   return 74
