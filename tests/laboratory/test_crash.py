@@ -43,13 +43,19 @@ def bad(outcomes):
     return [f"{outcome.replay}: {outcome.call}: {outcome.detail[:600]}" for outcome in outcomes if outcome.outcome == "bad"]
 
 
+def waits(name):
+    """Whether the verb of that scenario may wait, and then make some calls more or fewer each time."""
+    return bool(SCENARIOS[name].says) or SCENARIOS[name].verb == "work" or name.endswith(" -w")
+
+
 def good(outcomes, missed=0.0):
     """No outcome is bad, and all trials were reached but for a part. `missed`: a verb that waits looks again and again, so a run may have fewer
-    calls than the run whose calls were counted; of few trials, one may be missed."""
+    calls than the run whose calls were counted. Of a few such trials one may be missed, but not of one."""
     wrong = bad(outcomes)
     assert not wrong, f"{len(wrong)} of {len(outcomes)}:\n" + "\n".join(wrong[:20])
     left = [outcome.replay for outcome in outcomes if outcome.outcome != "good"]
-    assert len(left) <= max(missed * len(outcomes), missed > 0), f"{len(left)} of {len(outcomes)} were not reached:\n" + "\n".join(left[:20])
+    one = missed and len(outcomes) > 1 and waits(outcomes[0].scenario)
+    assert len(left) <= max(missed * len(outcomes), 1 if one else 0), f"{len(left)} of {len(outcomes)} were not reached:\n" + "\n".join(left[:20])
 
 
 @pytest.mark.timeout(3600)
@@ -60,8 +66,7 @@ def test_every_call(name, work, trials):
     trials("crash", outcomes)
     # A door looks for ended leases once a second, and under load the counted run may have one look more than the others. A worker, its feeder and
     # its job run side by side, so at a write's number there may be another call. A verb that waits (-w) may find what it waits for at its first look.
-    waits = SCENARIOS[name].says or SCENARIOS[name].verb == "work" or name.endswith(" -w")
-    good(outcomes, missed=0.15 if waits else 0)
+    good(outcomes, missed=0.15 if waits(name) else 0)
 
 
 @pytest.mark.timeout(3600)

@@ -378,8 +378,10 @@ def _carry_out(trial: Trial, system: System, work: Path, seed: int | None) -> tu
     if reached:
         acked = bool(re.search(scenario.says, result.stdout)) if scenario.says else result.status == 0 and not faults.kills(trial.fault)
         # A worker whose command has failed, or that cannot tell how it ended, reports that the message is back, and exits with 0. Without a descriptor, it
-        # may have lost standard error
-        acked = acked and not (scenario.verb == "work" and trial.fault in faults.UNSEEN and (result.stderr or trial.fault == "no descriptor"))
+        # may have lost standard error: then the queue's log says so
+        log = dict(tree.entries).get("q/log")
+        back = result.stderr or isinstance(log, bytes) and b" release " in log
+        acked = acked and not (scenario.verb == "work" and trial.fault in faults.UNSEEN and back)
         wrong += manners(scenario, trial, result)
         ledger = oracle.expected(scenario, acked, result.stdout)
         if trial.second:
