@@ -33,7 +33,7 @@ def test_a_door_beside(door, work, trials):
     outcomes = [outcome for base in pairs.DOOR_BASES for outcome in pairs.beside_door(SYSTEM, base, door, SEED, SHARE, work)]
     trials("pairs", outcomes)
     # under load a second passes in the counted run. Then it looks for ended leases, a tenth of its calls, and the others do not
-    good(outcomes, missed=0.3)
+    good(outcomes, missed=0.3, waiting=True)
 
 
 @pytest.mark.timeout(3600)
@@ -43,7 +43,7 @@ def test_a_receipt_over_http(door, work, trials):
     bases = pairs.RECEIPT_BASES if everything() else [chance(f"base {door}").choice(pairs.RECEIPT_BASES)]
     outcomes = [outcome for base in bases for outcome in pairs.with_receipt(SYSTEM, base, door, SEED, SHARE, work)]
     trials("pairs", outcomes)
-    good(outcomes, missed=0.3)
+    good(outcomes, missed=0.3, waiting=True)
 
 
 def test_a_pair_is_its_line():

@@ -10,7 +10,7 @@ import pytest
 
 from conftest import chance, everything, need, share
 from laboratory import trials, work  # noqa: F401
-from test_crash import PLAIN, SYSTEM, good
+from test_crash import PLAIN, SYSTEM, good, waits
 
 from flatq.crashlab import campaign
 from flatq.crashlab.families import trial
@@ -26,7 +26,7 @@ SLOW = {name for name in PLAIN if name.startswith(("pop -w", "push -w", "push 1 
 def test_reads_that_fail(name, work, trials):
     outcomes = campaign.unseen(SYSTEM, [name], OPTIONS, work, tuple(faults.READS))
     trials("reads", outcomes)
-    good(outcomes, missed=0.1)
+    good(outcomes, missed=0.1, waiting=waits(name))
 
 
 @pytest.mark.timeout(3600)
@@ -37,7 +37,7 @@ def test_a_shells_own_read_that_fails(name, work):
     points = [call.seq for call in trial.unseen(SYSTEM, name, work, "reads") if call.paths == ("<pipe>",) and call.comm == "sh"]
     outcomes = [trial.run(trial.Trial(name, "read EIO", point), SYSTEM, work) for point in share(f"captures of {name}", points, 15)]
     assert points
-    good(outcomes, missed=0.1)
+    good(outcomes, missed=0.1, waiting=waits(name))
 
 
 @pytest.mark.timeout(3600)
@@ -45,7 +45,7 @@ def test_a_shells_own_read_that_fails(name, work):
 def test_processes_that_end(name, work, trials):
     outcomes = campaign.unseen(SYSTEM, [name], OPTIONS, work, faults.UNSEEN[len(faults.READS):])
     trials("ends", outcomes)
-    good(outcomes, missed=0.1)
+    good(outcomes, missed=0.1, waiting=waits(name))
 
 
 @pytest.mark.timeout(3600)
@@ -56,7 +56,7 @@ def test_shells_that_go_on_without_a_pipe(name, other, work, trials):
     input: once, b had the message, and an empty one was stored."""
     outcomes = campaign.unseen(System(name=other, shell=(need(other),)), [name], OPTIONS, work, ("no pipe",))
     trials("ends", outcomes)
-    good(outcomes, missed=0.1)
+    good(outcomes, missed=0.1, waiting=waits(name))
 
 
 @pytest.mark.timeout(3600)
@@ -68,4 +68,4 @@ def test_shells_that_go_on_without_a_descriptor(name, work, trials):
     system = System(name=other, shell=(need(other), *(["sh"] if other == "busybox" else [])))
     outcomes = campaign.unseen(system, [name], OPTIONS, work, ("no descriptor",))
     trials("ends", outcomes)
-    good(outcomes, missed=0.1)
+    good(outcomes, missed=0.1, waiting=waits(name))
