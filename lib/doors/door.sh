@@ -1,7 +1,7 @@
 # doors/door.sh - functions of all doors: the client's connection, whether it received its answer, the line of log
 #
 # Descriptors of a handler: 0 from the client, 1 to it, 2 the log. Under ./launch also 3, the pipe to the guard (doors/guard.sh), and
-# 5, the pipe to ncat. An ncat before 7.96 leaves the connection itself on 4, which door_open makes 1. The engine uses 6 to 9.
+# 5, the pipe to ncat. An ncat before 7.96 leaves the connection itself on 4, which door_open makes 1. The engine uses 6 to 9, and outside doors 5 (output_keep).
 #
 # An ncat before 7.96 ends as soon as the client has sent its last byte, and drops what the handler writes after that. A write to the
 # connection itself arrives. The connection is non-blocking, so make it blocking before a large answer. Under TLS, never write past ncat.
@@ -273,9 +273,11 @@ door_row() {
   done
   # Without a table nothing is known
   [ $# -gt 0 ] || { door_local='' door_state=08 door_unsent=00000000 door_unread=00000000; return 0; }
-  # RACE: the shell does not read the table in one piece, and may have missed a row: look again with awk. An awk that was killed has seen nothing (R1)
+  # RACE: nobody reads the table in one piece, so the shell may have missed a row, and awk too: look again, twice. An awk that was killed has seen
+  # nothing (R1)
   for door_try in 1 2; do
-    door_state=$(exec awk -v "inode=$door_inode" '$10 == inode { print $4 "." $5 "." $2 "." $3; exit }' "$@") && break
+    door_state=$(exec awk -v "inode=$door_inode" '$10 == inode { print $4 "." $5 "." $2 "." $3; exit }' "$@")
+    [ -z "$door_state" ] || break
   done
   door_remote=${door_state##*.} door_state=${door_state%.*}
   door_local=${door_state##*.} door_state=${door_state%.*}

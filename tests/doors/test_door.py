@@ -99,6 +99,16 @@ def handler(flatq, request, **env):
     return done, lines[-1].groups() if lines and lines[-1] else None
 
 
+def test_a_row_that_the_shell_and_awk_miss_once(flatq, stub, tmp_path):
+    """Nobody reads the kernel's table in one piece. Once, a whole push was refused since its connection was not seen: `the client was cut off`."""
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net/tcp").write_text("  sl  local_address rem_address\n")
+    stub("awk", '[ -e "$ONCE" ] || { : >"$ONCE"; exit; }\necho 08.00000000:00000001.0100007F:04D2.0100007F:D431')
+    script = 'lib=$1; . "$lib/engine/common.sh"; shell_reset; FLATQ_DOOR=1; need doors/door; door_inode=7; door_row && echo "$door_state $door_unread $door_remote"'
+    done = subprocess.run([flatq.shell, "-c", script, "sh", LIB], env={**flatq.env, "FLATQ_PROC": str(tmp_path)}, capture_output=True)
+    assert (done.stdout, done.stderr) == (b"08 00000001 0100007F:D431\n", b""), done
+
+
 def test_the_log_names_what_was_asked_for(shell, flatq):
     """The log names the verb and the queue also if the push did a checkpoint, for other queues too. For many messages it has no size, or the size
     of all."""
