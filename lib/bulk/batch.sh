@@ -1,6 +1,6 @@
 # bulk/batch.sh - put back, count and sweep the batches of bulk takes, out/batch.PID-TIME.NONCE.DEADLINE
 
-need engine/slip engine/spool engine/lock engine/sync engine/settle
+need engine/slip engine/spool engine/lock engine/sync engine/settle engine/key
 
 # batch_putback DIRECTORY [WHY] - put slips back to wal/ and flat files to their place, with one more try, unless the batch is settled. Return 0
 # only if nothing is left to put back
@@ -102,7 +102,6 @@ batch_sweep() {
   # CRASH: the batch may be removed already, and its marker not yet
   batch_read "$q/out/$1" || { names_in "$q/out" && ! named "$1" && return 0; why="queue '$queue': cannot list out/$1"; return 74; }
   sync_paths "$q/done" "$q/out" "$q/out/$1" || return $?
-  need engine/key
   keys_remove "$batch_keys" || return $?
   # shellcheck disable=SC2086 # names without blanks
   { { [ -z "$batch_bodies" ] || (cd "$q/body" && exec rm -f $batch_bodies 9>&9); } && rm -rf "$q/out/$1" 9>&9; } 2>/dev/null &&
@@ -122,11 +121,12 @@ claims_recover() {
   done
 }
 
-# bulk_awk_find - find the quickest awk there is: mawk does in a second what gawk does in five. Not to be called on a side of a pipe: a redirection that
-# fails there may take awk's output elsewhere (output_keep)
+# bulk_awk_find - set bulk_program to the quickest awk there is: mawk does in a second what gawk does in five. Call it outside pipes: within one,
+# awk's output goes to /dev/null if `>/dev/null` cannot be undone (R12)
 bulk_awk_find() {
   [ -z "${bulk_program:-}" ] || return 0
-  if command -v mawk >/dev/null 2>&1; then bulk_program='mawk'; else bulk_program='awk'; fi
+  bulk_program='awk'
+  ! command -v mawk >/dev/null 2>&1 || bulk_program='mawk'
 }
 
 # bulk_awk ARGUMENTS - run the awk that bulk_awk_find has found

@@ -29,7 +29,7 @@ claim_open() {
   esac
 }
 
-# claim_segments - set `names` to all segments and marks, in order
+# claim_segments - set `segments` to all segments and marks, in order
 claim_segments() {
   names_in "$claim" || return $?
   segments=

@@ -295,12 +295,13 @@ bulk_held() {
   expect_path "$q/out/$batch" "queue '$queue': what was taken is no longer yours"
 }
 
-# bulk_settle - settle the batch under the lock. A process that puts batches back holds the lock too, so it sees the marker
+# bulk_settle - settle the batch under the lock. A process that puts batches back holds the lock too, so it sees the marker. From the marker on, what was
+# printed is deleted, and the verb has succeeded: what the sweep leaves, the checkpoint removes
 bulk_settle() {
   bulk_held || return $?
   file_mark "$q/done/$batch" || { disk_failed "$q/done"; return $?; }
   sweep_names=$batch
-  sweep_these
+  sweep_these || :
 }
 
 # bulk_stop SIGNAL - the trap of a bulk take

@@ -182,12 +182,12 @@ queue_make() {
   { true >>"$q/lock"; } 2>/dev/null || disk_failed "$q"
 }
 
-# queue_make_failed - return 69 if a drop removed what we just made: then mkdir missed a directory, or succeeded and there is none
+# queue_make_failed - return 69 if a drop renamed the queue that we were making: then mkdir missed a directory, or succeeded and there is none
 queue_make_failed() {
   need engine/proof
   case $make_code.$make_said in
   *'o such file'*) ;;
-  0..) absent "$q/fold" || absent "$q/wal" ;;
+  0..) absent "$q/fold" ;;
   *) false ;;
   esac && absent "$q/lock" && { why="queue '$queue' is gone"; return 69; }
   disk_failed "$FLATQ_DIR"
@@ -196,14 +196,14 @@ queue_make_failed() {
 # lock_spool - wait for the spool's lock, on descriptor 8
 lock_spool() {
   { command exec 8>>"$FLATQ_DIR/.lock"; } 2>/dev/null || { disk_failed "$FLATQ_DIR" "spool $FLATQ_DIR"; return $?; }
-  flock 8 8>&8 2>/dev/null || { exec 8>&-; why='flock is missing or failed: install util-linux (apk add flock)'; return 70; }
+  flock 8 8>&8 2>/dev/null || { unlock_spool; why='flock is missing or failed: install util-linux (apk add flock)'; return 70; }
   # As in lock_queue
   [ -z "$spool_shared" ] || no_links "$FLATQ_DIR"/.[a-z]* || { lock_code=$?; unlock_spool; return $lock_code; }
 }
 
 # unlock_spool - give the spool's lock back
 unlock_spool() {
-  exec 8>&-
+  close_descriptor 8
 }
 
 # ids_open_range - open the range after the newest, under the spool's lock. It is synced before an id is taken from it

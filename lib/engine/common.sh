@@ -85,8 +85,8 @@ disk_failed() {
 
 # need PART ... - source lib/PART.sh, once. A file needs, under its header, the parts whose functions a usual run of it calls. Reading a thousand
 # lines costs a shell as much as starting a process, so what a usual run does not call is needed by the function that calls it.
-# After a commit, what a verb has done would be taken for not done: so a usual run needs nothing then, and a verb that must has set `effect` to what its
-# caller has to know
+# If a part cannot be read after the commit, the verb fails although its work is done. So a usual run loads all before the commit; a verb that cannot
+# first sets `effect`, which the error line then ends with
 need() {
   # The first call is for this file, which was sourced without us
   [ "$needed$reading" != '  ' ] || [ "$part" = engine/common ] || die 74 "cannot read $lib/engine/common.sh"
@@ -111,9 +111,10 @@ part_read() {
   return 1
 }
 
-# die CODE TEXT - print one line on stderr and exit; a door answers its client instead (doors/door.sh). mksh leaves a function whose redirection fails:
-# so the line is printed by another one, or the verb would go on
+# die CODE TEXT - print one line on stderr and exit; a door answers its client instead (doors/door.sh). If the `>&2` fails, mksh leaves the function that
+# has it: that is die_say, and die still exits. If mksh has left the function that failed, there is no TEXT
 die() {
+  [ -n "$2" ] || set -- 74 'the shell could not redirect'
   [ -z "${FLATQ_DOOR:-}" ] || door_die "$@"
   die_say "$2"
   exit "$1"
@@ -122,6 +123,15 @@ die() {
 # die_say TEXT - the line of die
 die_say() {
   printf '%s: %s\n' "$FLATQ_VERB" "$1" >&2
+}
+
+# close_descriptor N - close it. mksh leaves the function whose redirection it could not undo (R12): so in a function of its own, and twice
+close_descriptor() {
+  close_once "$1" || close_once "$1" || :
+}
+
+close_once() {
+  eval "exec $1>&-"
 }
 
 # stream_open 0|1 - exit if standard input or output is closed: some programs take that for an empty input, or for a successful write
@@ -134,7 +144,8 @@ stream_open() {
 }
 
 # output_keep - keep a copy of standard output, and set `out` to its number. Messages are written to it, since a shell that cannot save a descriptor for
-# a redirection may leave standard output closed, or at a file of the queue, and go on. A door's output changes, and is not kept
+# a redirection may leave standard output closed, or at a file of the queue, and go on. A door moves its output from 1 to the client's socket (door_open):
+# there is no copy of it, and `out` stays 1
 output_keep() {
   [ -z "$FLATQ_DOOR" ] || { stream_open 1; return 0; }
   { command exec 5>&1; } 2>/dev/null || die 74 'standard output is closed'
@@ -250,7 +261,7 @@ name_to_disk() {
 
 # clock_read - set `now` to the hundredths of a second since the system started, in 12 digits, so that times compare as text.
 # It never goes back. Without /proc it is the wall clock, which costs a process. If the clock is there and cannot be read, the verb ends: by
-# the other clock every lease would be over. (After reading a NUL, yash fails to read it once.)
+# the other clock every lease would be over. (The first `read` of yash after one that met a NUL fails: so try clock_get twice.)
 clock_read() {
   # `now` is set whole, at the end: a trap may use it at any time
   if clock_get || clock_get || clock_cat; then

@@ -23,7 +23,7 @@ ids_next() {
         # CRASH: an empty file is an id that nobody uses
         { printf '%s %s %s\n%s\n' "${owner%-*}" "${owner#*-}" "${q##*/}" "$boot" >&8; } 2>/dev/null
         ids_code=$?
-        exec 8>&-
+        close_descriptor 8
         # RACE: a checkpoint may have removed the range while it was empty
         [ $ids_code -eq 0 ] && [ -e "$journal" ] || { [ -d "$range" ] || break; disk_failed "$range"; return $?; }
         [ "$id" = 0 ] || return 0
@@ -71,8 +71,6 @@ ids_find_free() {
 checkpoint_due() {
   [ -n "${ids_opened:-}" ] || return 0
   ids_opened=
-  # mksh that could not copy the descriptor has not closed the spool's lock, and the checkpoint would wait for us
-  exec 8>&-
   (need engine/checkpoint; checkpoint_turn) >/dev/null || :
 }
 

@@ -72,10 +72,10 @@ place_first() {
   return 74
 }
 
-# unlock_queue - give the queue's lock back
+# unlock_queue - give the queue's lock back. First forget it: if the descriptor stays open (R12), the next lock_queue opens it anew, and that frees the lock
 unlock_queue() {
-  exec 9>&-
   lock_held=
+  close_descriptor 9
 }
 
 # under_lock FUNCTION [ARGUMENT ...] - run it under the queue's lock; take the lock first, unless this process holds it

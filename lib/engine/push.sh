@@ -33,7 +33,7 @@ push_message() {
     { ids_end; need engine/proof; queue_there || return $?; why="queue '$queue': cannot open its lock"; return 74; }
   push_body "${2:-}" && push_commit
   push_code=$? effect=
-  exec 8<&-
+  close_descriptor 8
   [ -z "$lock_held" ] || { need engine/lock; unlock_queue; }
   if [ $push_code -ne 0 ] || [ -n "$push_dup" ]; then
     push_abandon

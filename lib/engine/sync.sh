@@ -9,13 +9,18 @@ sync_asked() {
   [ "$FLATQ_SYNC" = off ] || return 0
   sync_code=0
   [ -n "$boot_tools" ] || return 1
-  { read -r sync_epoch sync_wrap sync_same sync_file && read -r sync_line; } 2>/dev/null <"$FLATQ_DIR/.boot/$boot" || return 0
+  sync_record || return 0
   case $sync_line in
   off:*) return 1 ;;
   esac
   # How `sync` is called was tried meanwhile; all else is as we read it when we began
   sync_whole=$sync_file boot_tools=$sync_line FLATQ_SYNC=on sync_code=74
   [ "${sync_whole:--f}" = -f ] && { tools_same || { need engine/probe; probe_said=''; probe_sync; }; } || { FLATQ_SYNC=off; sync_failed; return 1; }
+}
+
+# sync_record - read the record of this boot as it is now. In a function of its own: mksh leaves the one whose redirection fails, with 1 (R12)
+sync_record() {
+  { read -r sync_epoch sync_wrap sync_same sync_file && read -r sync_line; } 2>/dev/null <"$FLATQ_DIR/.boot/$boot"
 }
 
 # sync_failed - set `why`, and return 74

@@ -63,8 +63,13 @@ feed_message() {
   # A command need not read to the end
   *) ! reader_gone "$feed_text" || feed_word=good ;;
   esac
-  # Twice, since the redirection may fail (R12): without a report, the message comes back though it was done
-  printf '%s %s\n' "$slip_nonce" $feed_word >&7 || printf '%s %s\n' "$slip_nonce" $feed_word >&7
+  # If no report arrives, the worker gives back a message whose command has succeeded
+  feed_report || feed_report
+}
+
+# feed_report - report how the feeder ended. In a function of its own: mksh leaves the one whose redirection fails (R12)
+feed_report() {
+  printf '%s %s\n' "$slip_nonce" "$feed_word" >&7
 }
 
 # feed_whole - return whether the command, which exited with 0, could have read the whole message: the feeder has reported `good`, or still lives, so

@@ -40,7 +40,12 @@ work_other() {
 # stopped, its pipe would fill up, and we would wait in a write and renew no lease
 watchdog_tell() {
   [ -z "$work_watchdog" ] || owner_dead "$work_watchdog_named" || kill -CONT "$work_watchdog" 2>/dev/null || :
-  { printf '%s\n' "$*" >&5 || printf '%s\n' "$*" >&5; } 2>/dev/null || return 1
+  { watchdog_say "$*" || watchdog_say "$*"; } 2>/dev/null || return 1
+}
+
+# watchdog_say LINE - in a function of its own: mksh leaves the one whose redirection fails (R12)
+watchdog_say() {
+  printf '%s\n' "$1" >&5
 }
 
 # watchdog_tell_sure WORD ... - as watchdog_tell, but if the watchdog was killed, start another one, and set watchdog_restarted

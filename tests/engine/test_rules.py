@@ -1455,6 +1455,29 @@ def test_a_refusal_that_cannot_be_printed(shell, flatq, words):
         assert flatq("drain", "q", check=0).out == b"3\n4\n", number
 
 
+@pytest.mark.shells
+def test_a_lock_whose_descriptor_cannot_be_copied(shell, flatq):
+    """mksh copies a descriptor even to close it. Once, a failed copy left the queue locked, and the next queue's lock taken for held."""
+    script = 'lib=$1; . "$lib/engine/common.sh"; shell_reset; need engine/lock; exec 9</dev/null; lock_held=1; unlock_queue; echo "held $lock_held"; [ ! -e "/proc/$$/fd/9" ] || echo open'
+    ends = []
+    for number in range(1, 60):
+        done = subprocess.run(["strace", "-qq", "-o", "/dev/null", "-e", f"inject=fcntl:error=EMFILE:when={number}", "--", flatq.shell, "-c", script, "sh", LIB],
+                              env=flatq.environment(None), capture_output=True, timeout=60)
+        ends.append(done.stdout)
+    assert {*ends} <= {b"held \n", b""} and ends.count(b"held \n") > 10, ends
+
+
+def test_a_sync_that_fails_behind_the_marker_of_a_batch(flatq):
+    """What was printed is deleted: the drain has succeeded, and the checkpoint removes what is left."""
+    push(flatq, b"1", "q")
+    env = {"FLATQ_SYNC": "on"} | stub(flatq, "sync", 'case $* in */out/batch*) exit 1 ;; esac\nexec "$real" "$@"')
+    done = flatq("drain", "q", env=env)
+    assert (done.status, done.out, done.err) == (0, b"1\n", b""), done
+    assert list((flatq.spool / "q/out").iterdir())
+    flatq("wal", check=0)
+    assert flatq("pop", "q").status == 66 and not list((flatq.spool / "q/out").iterdir()) and not list((flatq.spool / "q/body").iterdir())
+
+
 # ---- a push that fails behind its slip: if a consumer has the message, the push must not say that it is not there
 
 
@@ -1595,7 +1618,7 @@ def test_a_part_that_is_needed_after_a_commit(flatq, spool, tmp_path, part):
         return process.returncode
 
     for verb, *words in (["push"], ["push", "-n", "6"], ["push", "-d", "900"], ["push", "-k", "key"], ["pop"], ["delete", "R"], ["release", "R"], ["release", "-d", "900", "R"],
-                         ["bury", "R"], ["kick"]):
+                         ["bury", "R"], ["kick"], ["drain"], ["pop", "-l"]):
         flatq("drop", "-f", "q")
         flatq("create", "-b", "50", "q", check=0)
         push(flatq, b"first", "q")
