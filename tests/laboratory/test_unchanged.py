@@ -1,4 +1,5 @@
-"""Faults of calls that change nothing: failed reads (family `reads`), and faults where a process of a verb, or the pipe to it, begins or ends (family `ends`).
+"""Faults of calls that change nothing: failed reads (family `reads`), and faults where a process of a verb, the pipe to it, or a copy of a
+descriptor begins or ends (family `ends`).
 
 Each call gets one error. The scenarios of a verb have most of their calls in common, so each scenario gets a third of its own, by the seed
 (campaign._third). `make test` takes a few scenarios, and a part of their points; `make test-all` takes all scenarios, `make crash` all calls and errors.
@@ -62,9 +63,9 @@ def test_shells_that_go_on_without_a_pipe(name, other, work, trials):
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", share("descriptors of other shells", [name for name in PLAIN if name not in SLOW], 5))
 def test_shells_that_go_on_without_a_descriptor(name, work, trials):
-    """A shell that cannot save a descriptor for a redirection may go on without it (R12). mksh is not among these: it may wait for ever. Nor is a worker
-    under yash: its command may get another standard output (lib/README.md)."""
-    other = chance(f"other shell {name}").choice(["bash", "busybox", *(["yash"] if trial.NAMED[name].verb != "work" else [])])
+    """A shell that cannot save a descriptor for a redirection may go on without it (R12). mksh is not among these: it may wait for ever. Nor is yash with
+    a worker, whose command may get another standard output, or with the line door, which may then find no request (lib/README.md)."""
+    other = chance(f"other shell {name}").choice(["bash", "busybox", *(["yash"] if trial.NAMED[name].verb not in ("work", "handler") else [])])
     system = System(name=other, shell=(need(other), *(["sh"] if other == "busybox" else [])))
     outcomes = campaign.unseen(system, [name], OPTIONS, work, ("no descriptor",))
     trials("ends", outcomes)

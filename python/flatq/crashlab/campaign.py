@@ -128,7 +128,7 @@ def unseen(system: System, names: Sequence[str], options: Options, work: Path, w
 
 
 def _third(name: str, calls: Sequence[gate.Call], points: Sequence[tuple[str, int]], seed: int) -> Sequence[tuple[str, int]]:
-    """Of these points of a scenario, the third that falls to it, or all if that is none. The scenarios of a verb have most of their calls in common. So of
+    """The third of `points` that this scenario tries; all of them if that third is empty. The scenarios of a verb have most of their calls in common. So of
     calls that are alike, each falls to every third of these scenarios; where there are fewer than three, to one of them. Another seed deals them out anew."""
     alike = [other for other in SCENARIOS if SCENARIOS[other].sync == "off" and SCENARIOS[other].verb == NAMED[name].verb]
     parts, place, seen, ours = min(3, len(alike)), alike.index(name), Counter[str](), set()

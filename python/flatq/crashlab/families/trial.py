@@ -379,7 +379,7 @@ def _carry_out(trial: Trial, system: System, work: Path, seed: int | None) -> tu
         acked = bool(re.search(scenario.says, result.stdout)) if scenario.says else result.status == 0 and not faults.kills(trial.fault)
         # A worker whose command has failed, or that cannot tell how it ended, reports that the message is back, and exits with 0. Without a descriptor, it
         # may have lost standard error: then the queue's log says so
-        log = dict(tree.entries).get("q/log")
+        log = dict(tree.entries).get(f"{scenario.queue}/log")
         back = result.stderr or isinstance(log, bytes) and b" release " in log
         acked = acked and not (scenario.verb == "work" and trial.fault in faults.UNSEEN and back)
         wrong += manners(scenario, trial, result)
