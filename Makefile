@@ -2,13 +2,13 @@
 
 ## make run        serve the line door on 127.0.0.1:1234 (PORT=...), after installing what it needs
 ## make test       ShellCheck and the tests, in minutes (TESTS=..., some of them; SEED=..., other chances), after installing what they need
-## make test-all   every test, in full: what `make test` takes a share of
+## make test-all   every test, and most of the crashes that `make test` takes a share of
 ## make lint       ShellCheck alone
 ## make bench      measure, beside redis-cli, sqlite3, nq, dirq, beanstalkd and others (ROWS=..., some of it; PARENT=COMMIT, also flatq of that commit); .bench/ has JSON and plots
 ## make pipeline   a busy little spool, its tables and a report with plots, on Spark, after installing what that needs
 ## make lessons    the course: how queues fail, step by step, and its pictures in .lessons/
 ## make lesson     one of them (N=03)
-## make crash      the crash laboratory without limits: hours; .crash/TIME.json has a line for each trial
+## make crash      the crash laboratory without limits: days; ^C shows what was found so far; .crash/TIME.json has a line for each trial
 ## make install    bin/flatq, libexec/flatq, the man page, completion, and systemd's units, below PREFIX=/usr/local (and DESTDIR)
 ## make uninstall  remove these again
 ## make deb        a Debian package of the same: .deb/flatq_VERSION_all.deb (DEB=.deb)

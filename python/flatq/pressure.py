@@ -243,8 +243,8 @@ class Queue:
             role.step("put", ":not_full", bytes(memoryview(body)))
 
     def get(self, wait: float | None = None) -> bytes:
-        """Take the oldest message out. One that is killed between the server's answer and the return has taken it all the same; `hold` has
-        not. Raises Closed where it is closed and empty, or deleted meanwhile; Busy where another consumer is at it; Empty."""
+        """Take the oldest message out. If this process is killed between the server's answer and the return, the message is gone; with
+        `hold` it stays in the queue. Raises Closed where it is closed and empty, or deleted meanwhile; Busy where another consumer is at it; Empty."""
         with Role(self, "consumer", _until(wait)) as role:
             role.take()
             return role.step("get", "")[0]

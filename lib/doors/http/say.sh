@@ -149,7 +149,7 @@ key_digest() {
   digest=$(sha1sum <<EOF
 $key_salt $1
 EOF
-  ) && [ -n "$digest" ] && [ "${digest%% *}" != da39a3ee5e6b4b0d3255bfef95601890afd80709 ] || { why='sha1sum failed, or is missing'; return 70; }
+  ) && [ -n "$digest" ] && [ "${digest%% *}" != da39a3ee5e6b4b0d3255bfef95601890afd80709 ] || { why='sha1sum failed, is missing, or was not given the key'; return 70; }
 }
 
 part='doors/http/say'
