@@ -20,7 +20,7 @@ from typing import Any
 
 from .families import trial
 from .families.trial import SECOND_VERBS, Outcome, Second, Trial
-from .gate import faults, gate
+from .gate import faults
 from .scenarios import NAMED, SCENARIOS, System
 
 KILLED, PART, WAITING = 0.08, 0.04, 0.04  # The parts that a share takes of the kills, of the faults that need a run each, and of those that wait
@@ -32,7 +32,7 @@ Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
 class Options:
     """What is wanted. `limit`: of double crashes, power states a stage, histories, points of each fault of `reads` and `ends` in a scenario: at most so
     many, and of errors that are alike one at a point; None: all, and every fault also where FLATQ_SYNC is on. `share`: of faults that are alike one each,
-    by the seed (faults.points), and of calls that change nothing a third (_third)."""
+    by the seed (faults.points), and without a limit, of calls that change nothing those that fall to the scenario (_dealt)."""
 
     scenarios: tuple[str, ...] = tuple(SCENARIOS)
     faults: tuple[str, ...] = faults.FAULTS
@@ -104,8 +104,8 @@ def one_of(options: Options) -> int | None:
 
 
 def unseen(system: System, names: Sequence[str], options: Options, work: Path, wanted: Sequence[str] = faults.UNSEEN) -> list[Outcome]:
-    """The families `reads` and `ends`: every fault of the calls that change nothing, at every point of these scenarios; `share`: one error each, and a
-    third of the points."""
+    """The families `reads` and `ends`: every fault of the calls that change nothing, at every point of these scenarios; `share`: one error each,
+    and without a limit the points that fall to the scenario (_dealt)."""
     found = []
     for name in names:
         chance = random.Random(f"{options.seed} {name}") if options.share else None
@@ -115,7 +115,7 @@ def unseen(system: System, names: Sequence[str], options: Options, work: Path, w
             for way in dict.fromkeys(map(faults.counted, wanted)):
                 calls = trial.unseen(system, name, work, way)
                 some = faults.points(calls, wanted, chance, way)
-                points += _third(name, calls, some, options.seed) if options.share else some
+                points += _dealt(system, name, some, way, options, work) if options.share and options.limit is None else some
         except RuntimeError as error:
             found.append(undisturbed(name, str(error)))
             continue
@@ -127,16 +127,23 @@ def unseen(system: System, names: Sequence[str], options: Options, work: Path, w
     return found
 
 
-def _third(name: str, calls: Sequence[gate.Call], points: Sequence[tuple[str, int]], seed: int) -> Sequence[tuple[str, int]]:
-    """The third of `points` that this scenario tries; all of them if that third is empty. The scenarios of a verb have most of their calls in common. So of
-    calls that are alike, each falls to every third of these scenarios; where there are fewer than three, to one of them. Another seed deals them out anew."""
-    alike = [other for other in SCENARIOS if SCENARIOS[other].sync == "off" and SCENARIOS[other].verb == NAMED[name].verb]
-    parts, place, seen, ours = min(3, len(alike)), alike.index(name), Counter[str](), set()
-    for call in calls:
-        seen[call.alike] += 1
-        if random.Random(f"{seed} {call.alike} {seen[call.alike]}").randrange(parts) == place % parts:
-            ours.add(call.seq)
-    return [pair for pair in points if pair[1] in ours] or points
+def _dealt(system: System, name: str, points: Sequence[tuple[str, int]], way: str, options: Options, work: Path) -> list[tuple[str, int]]:
+    """Those of `points` that fall to this scenario. The scenarios of a verb have most of their calls in common: so of the scenarios that make a call, one in
+    six strikes it, and at least one. Another seed deals the calls out anew."""
+    alike = [other for other in options.scenarios if NAMED[other].sync == "off" and NAMED[other].verb == NAMED[name].verb]
+    place = alike.index(name)
+    makers: dict[tuple[str, int], set[str]] = {}
+    ours: dict[tuple[str, int], int] = {}
+    for other in (*alike[place:], *alike[:place]):  # processes side by side begin at different ones, and find the others' calls stored
+        seen = Counter[str]()
+        for call in trial.unseen(system, other, work, way):
+            seen[call.alike] += 1
+            makers.setdefault((call.alike, seen[call.alike]), set()).add(other)
+            if other == name:
+                ours[call.alike, seen[call.alike]] = call.seq
+    fallen = {seq for key, seq in ours.items()
+              if name in random.Random(f"{options.seed} {key}").sample(sorted(makers[key]), -(-len(makers[key]) // 6))}
+    return [pair for pair in points if pair[1] in fallen]
 
 
 def undisturbed(name: str, detail: str) -> Outcome:
