@@ -1416,7 +1416,7 @@ def descriptors(flatq, name, inject, points, *words):
 @pytest.mark.shells
 def test_a_dup2_that_fails(shell, flatq, words):
     """The file that was read last must not be taken for the message, nor the id be printed into the body."""
-    for number, code, _ in descriptors(flatq, "dup2", "error=EBUSY", sorted(chance(f"dup2 {os.path.basename(os.path.realpath(shell))} {words}").sample(range(1, 80), 40 if everything() else 15)),
+    for number, code, _ in descriptors(flatq, "dup2", "error=EBUSY", sorted(chance(f"dup2 {os.path.basename(os.path.realpath(shell))} {words}").sample(range(1, 80), 40 if everything() else 10)),
                                       *words.split()):
         if code == 0:
             assert flatq("drain", "-l", "q", check=0).out.split() == [b"3", b"4", b"whole"], number
@@ -1425,7 +1425,7 @@ def test_a_dup2_that_fails(shell, flatq, words):
 def copies(shell, words):
     """Some of a verb's first copies of a descriptor; of mksh half in `make test-all`, since the laboratory tries the other shells (test_unchanged.py)."""
     name = os.path.basename(os.path.realpath(shell))
-    count = (50 if name == "mksh" else 15) if everything() else 10
+    count = (50 if name == "mksh" else 15) if everything() else 8
     return sorted(chance(f"copies {name} {words}").sample(range(1, 111), count))
 
 

@@ -20,7 +20,7 @@ from flatq.crashlab.gate import faults
 from flatq.crashlab.scenarios import System
 
 QUICK = tuple(name for name in PLAIN if not name.startswith(("pop -w", "push -w", "push 1 MiB", "pop 256 KiB")))
-FEW = campaign.Options(QUICK, limit=15, seed=int(os.environ["FLATQ_SEED"]), share=True)
+FEW = campaign.Options(QUICK, limit=10, seed=int(os.environ["FLATQ_SEED"]), share=True)
 OPTIONS = replace(FEW, limit=None) if everything() else FEW
 
 
@@ -52,7 +52,7 @@ def test_processes_that_end(name, work, trials):
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", share("pipes of other shells", QUICK, 6))
+@pytest.mark.parametrize("name", share("pipes of other shells", QUICK, 4))
 def test_shells_that_go_on_without_a_pipe(name, work, trials):
     """Without the pipe of a `$( )`, bash runs nothing, and the assignment succeeds (R6). Without that of `a | b`, yash lets b read the verb's standard
     input: once, b had the message, and an empty one was stored."""
