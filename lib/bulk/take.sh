@@ -296,12 +296,12 @@ bulk_held() {
 }
 
 # bulk_settle - settle the batch under the lock. A process that puts batches back holds the lock too, so it sees the marker. From the marker on, what was
-# printed is deleted, and the verb has succeeded: what the sweep leaves, the checkpoint removes
+# printed is deleted, and an error says so (R2): if the sync failed, a power cut may bring it back; what the sweep leaves, the checkpoint removes
 bulk_settle() {
   bulk_held || return $?
   file_mark "$q/done/$batch" || { disk_failed "$q/done"; return $?; }
   sweep_names=$batch
-  sweep_these || :
+  sweep_these || { bulk_code=$?; why="$why: what was printed is deleted"; return $bulk_code; }
 }
 
 # bulk_stop SIGNAL - the trap of a bulk take

@@ -1469,11 +1469,11 @@ def test_a_lock_whose_descriptor_cannot_be_copied(shell, flatq):
 
 
 def test_a_sync_that_fails_behind_the_marker_of_a_batch(flatq):
-    """What was printed is deleted: the drain has succeeded, and the checkpoint removes what is left."""
+    """What was printed is deleted, and the error says so. The checkpoint removes what is left."""
     push(flatq, b"1", "q")
     env = {"FLATQ_SYNC": "on"} | stub(flatq, "sync", 'case $* in */out/batch*) exit 1 ;; esac\nexec "$real" "$@"')
     done = flatq("drain", "q", env=env)
-    assert (done.status, done.out, done.err) == (0, b"1\n", b""), done
+    assert (done.status, done.out, done.err) == (74, b"1\n", b"drain: queue 'q': cannot sync: what was printed is deleted\n"), done
     assert list((flatq.spool / "q/out").iterdir())
     flatq("wal", check=0)
     assert flatq("pop", "q").status == 66 and not list((flatq.spool / "q/out").iterdir()) and not list((flatq.spool / "q/body").iterdir())
