@@ -22,6 +22,7 @@ from flatq.crashlab.scenarios import System
 QUICK = tuple(name for name in PLAIN if not name.startswith(("pop -w", "push -w", "push 1 MiB", "pop 256 KiB")))
 FEW = campaign.Options(QUICK, limit=10, seed=int(os.environ["FLATQ_SEED"]), share=True)
 OPTIONS = replace(FEW, limit=None) if everything() else FEW
+OTHERS = replace(FEW, limit=4)  # of each scenario, under another shell than that of the other tests
 
 
 @pytest.mark.timeout(3600)
@@ -57,7 +58,7 @@ def test_shells_that_go_on_without_a_pipe(name, work, trials):
     """Without the pipe of a `$( )`, bash runs nothing, and the assignment succeeds (R6). Without that of `a | b`, yash lets b read the verb's standard
     input: once, b had the message, and an empty one was stored."""
     other = chance(f"pipes {name}").choice(["bash", "yash"])
-    outcomes = campaign.unseen(System(name=other, shell=(need(other),)), [name], FEW, work, ("no pipe",))
+    outcomes = campaign.unseen(System(name=other, shell=(need(other),)), [name], OTHERS, work, ("no pipe",))
     trials("ends", outcomes)
     good(outcomes, missed=0.1, waiting=waits(name))
 
@@ -69,6 +70,6 @@ def test_shells_that_go_on_without_a_descriptor(name, work, trials):
     a worker, whose command may get another standard output, or with the line door, which may then find no request (lib/README.md)."""
     other = chance(f"other shell {name}").choice(["bash", "busybox", *(["yash"] if trial.NAMED[name].verb not in ("work", "handler") else [])])
     system = System(name=other, shell=(need(other), *(["sh"] if other == "busybox" else [])))
-    outcomes = campaign.unseen(system, [name], FEW, work, ("no descriptor",))
+    outcomes = campaign.unseen(system, [name], OTHERS, work, ("no descriptor",))
     trials("ends", outcomes)
     good(outcomes, missed=0.1, waiting=waits(name))

@@ -20,10 +20,11 @@ from typing import Any
 
 from .families import trial
 from .families.trial import SECOND_VERBS, Outcome, Second, Trial
-from .gate import faults
+from .gate import faults, gate
 from .scenarios import NAMED, SCENARIOS, System
 
 KILLED, PART, WAITING = 0.08, 0.04, 0.04  # The parts that a share takes of the kills, of the faults that need a run each, and of those that wait
+PLACES, UNSEEN_PLACES = 3, 6  # Of so many scenarios that make a call, one strikes it: a call that changes something, and one that changes nothing
 Task = Callable[[], Sequence[Any]]
 Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
 
@@ -31,8 +32,9 @@ Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
 @dataclass(frozen=True)
 class Options:
     """What is wanted. `limit`: of double crashes, power states a stage, histories, points of each fault of `reads` and `ends` in a scenario: at most so
-    many, and of errors that are alike one at a point; None: all, and every fault also where FLATQ_SYNC is on. `share`: of faults that are alike one each,
-    by the seed (faults.points), and without a limit, of calls that change nothing those that fall to the scenario (_dealt)."""
+    many, of errors that are alike one at a point, and of faults after which the verb goes on those that fall to the scenario (_dealt); None: all, and every
+    fault also where FLATQ_SYNC is on. `share`: of faults that are alike one each, by the seed (faults.points), and without a limit, of calls that change
+    nothing those that fall to the scenario."""
 
     scenarios: tuple[str, ...] = tuple(SCENARIOS)
     faults: tuple[str, ...] = faults.FAULTS
@@ -70,6 +72,10 @@ def plan(system: System, name: str, options: Options, work: Path) -> list[tuple[
     points = faults.points(calls, [fault for fault in options.faults if not faults.kills(fault)], chance)
     if options.limit is not None:
         points = faults.by_turns(points, calls)
+    if options.limit is not None and not options.share:
+        by_way = {way: [pair for pair in points if faults.counted(pair[0]) == way] for way in ("changes", "all", "answer")}
+        points = [pair for way, some in by_way.items()
+                  for pair in _dealt(name, some, options, PLACES, functools.partial(trial.numbered, system, work=work, way=way))]
     points += faults.points(struck, [fault for fault in options.faults if faults.kills(fault)], chance)
     if chance:  # If one verb waits for another, a trial mostly sleeps
         part = WAITING if NAMED[name].act[0] == "sh" else PART
@@ -115,7 +121,9 @@ def unseen(system: System, names: Sequence[str], options: Options, work: Path, w
             for way in dict.fromkeys(map(faults.counted, wanted)):
                 calls = trial.unseen(system, name, work, way)
                 some = faults.points(calls, wanted, chance, way)
-                points += _dealt(system, name, some, way, options, work) if options.share and options.limit is None else some
+                if options.share and options.limit is None:
+                    some = _dealt(name, some, options, UNSEEN_PLACES, functools.partial(trial.unseen, system, work=work, way=way))
+                points += some
         except RuntimeError as error:
             found.append(undisturbed(name, str(error)))
             continue
@@ -127,22 +135,23 @@ def unseen(system: System, names: Sequence[str], options: Options, work: Path, w
     return found
 
 
-def _dealt(system: System, name: str, points: Sequence[tuple[str, int]], way: str, options: Options, work: Path) -> list[tuple[str, int]]:
+def _dealt(name: str, points: Sequence[tuple[str, int]], options: Options, places: int,
+           calls: Callable[[str], Sequence[gate.Call]]) -> list[tuple[str, int]]:
     """Those of `points` that fall to this scenario. The scenarios of a verb have most of their calls in common: so of the scenarios that make a call, one in
-    six strikes it, and at least one. Another seed deals the calls out anew."""
-    alike = [other for other in options.scenarios if NAMED[other].sync == "off" and NAMED[other].verb == NAMED[name].verb]
+    `places` strikes it, and at least one. Another seed deals the calls out anew. `calls`: those of a scenario, numbered as the points are."""
+    alike = [other for other in options.scenarios if NAMED[other].sync == NAMED[name].sync and NAMED[other].verb == NAMED[name].verb]
     place = alike.index(name)
     makers: dict[tuple[str, int], set[str]] = {}
     ours: dict[tuple[str, int], int] = {}
     for other in (*alike[place:], *alike[:place]):  # processes side by side begin at different ones, and find the others' calls stored
         seen = Counter[str]()
-        for call in trial.unseen(system, other, work, way):
+        for call in calls(other):
             seen[call.alike] += 1
             makers.setdefault((call.alike, seen[call.alike]), set()).add(other)
             if other == name:
                 ours[call.alike, seen[call.alike]] = call.seq
     fallen = {seq for key, seq in ours.items()
-              if name in random.Random(f"{options.seed} {key}").sample(sorted(makers[key]), -(-len(makers[key]) // 6))}
+              if name in random.Random(f"{options.seed} {key}").sample(sorted(makers[key]), -(-len(makers[key]) // places))}
     return [pair for pair in points if pair[1] in fallen]
 
 

@@ -222,6 +222,11 @@ def struck(system: System, scenario: str, work: Path) -> list[gate.Call]:
     return known if len(known) > MANY else [moment.call for moment in _moments(system, scenario, work, None)[0]]
 
 
+def numbered(system: System, scenario: str, work: Path, way: str) -> list[gate.Call]:
+    """Those of the calls that are counted in that way, with their numbers."""
+    return faults.number(calls(system, scenario, work), way)
+
+
 def unseen(system: System, scenario: str, work: Path, way: str) -> list[gate.Call]:
     """The calls of the act that change nothing, counted in that way."""
     def find() -> list[gate.Call]:
