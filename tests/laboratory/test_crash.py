@@ -6,7 +6,8 @@ not be there in part. No file may be left on the disk. A failure names its trial
 
 `make test` takes a share, which the seed chooses: a twelfth of the kills and tears, one in 25 of the other faults, one of the errors that differ
 only in their number, one recovery of each wreck, a fifth of the scenarios with sync, and 8 double crashes in a seventh of the scenarios. `make
-test-all` tries all calls, and of errors that leave the same one by turns (faults.ALIKE); `make crash` tries all."""
+test-all` kills at all calls. The scenarios of a verb have most of their calls in common, so every other fault it tries at each call in one of five of the
+scenarios that make it (campaign._dealt); and of errors that leave the same, one by turns (faults.ALIKE). `make crash` tries all."""
 
 import functools
 import io
