@@ -164,9 +164,9 @@ queue_put_back_due() {
   elif [ ! -h "$q/tended" ]; then
     { printf '%s\n' "$now" >|"$q/tended"; } 2>/dev/null
   fi
-  # With out/ empty, no message can come back
+  # With out/ empty, no message can come back. RACE: the first that was listed may be settled now, so do not ask whether it is still there
   set -- "$q"/out/*
-  [ -e "$1" ] || return 0
+  [ "$1" != "$q/out/*" ] || return 0
   need engine/reclaim
   queue_reclaim
 }

@@ -47,14 +47,17 @@ def test_a_message_that_comes(shell, flatq, spool, clock):
     empty(flatq)
 
 
-def test_a_waiter_that_leaves_while_it_is_woken(flatq, spool, clock):
-    """A push stands before it marks the first waiter. That one is woken by another push, and leaves. The first push must wake the second waiter."""
+@pytest.mark.parametrize("calls, when", [("getdents64", 2), ("getdents64", 4), ("newfstatat,stat", 1)], ids=["listed", "listed again", "unmarked"])
+def test_a_waiter_that_leaves_while_it_is_woken(flatq, spool, clock, calls, when):
+    """A push stands when it has listed the waiters, or before it marks the first. That one is woken by another push, and leaves. The first push must wake
+    the second waiter."""
     processes = [waiting(flatq, "-w", "30") for _ in range(2)]
     wait_for(lambda: len(lies(spool)["wait"]) == 2 and all(map(clock.asleep, processes)), "two who wait")
     first = spool / ".wait" / f"{min(lies(spool)['wait'])}.woken"
     log = flatq.home / "trace"
+    place = first if "stat" in calls else spool / "default/wait"
     pusher = subprocess.Popen(
-        [need("strace"), "-qq", "-o", str(log), "-P", str(first), "-e", "trace=newfstatat,stat", "-e", "inject=newfstatat,stat:signal=STOP:when=1", "--",
+        [need("strace"), "-qq", "-o", str(log), "-P", str(place), "-e", f"trace={calls}", "-e", f"inject={calls}:signal=STOP:when={when}", "--",
          *flatq.command("push")], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=flatq.environment(None), start_new_session=True)
     flatq.started.append(pusher)
     wait_for(lambda: log.exists() and "SIGSTOP" in log.read_text(), "the push stands")
