@@ -262,9 +262,8 @@ remote_drain() {
   remote_connect exec <&4 >&5 2>"$remote_directory/errors" 3>&- 4<&- 5>&- 6<&- &
   remote_pid=$!
   exec 4<&- 5>&-
-  printf '@%s@%s\n' "$nonce" "$request" >&3
-  remote_batches
-  remote_code=$?
+  remote_code=74 why="$FLATQ_HOST: the request could not be sent"
+  ! printf '@%s@%s\n' "$nonce" "$request" >&3 || { remote_batches; remote_code=$?; }
   exec 3>&- 6<&-
   need engine/process
   { ! child_lives "$remote_pid" || kill "$remote_pid"; wait "$remote_pid"; } 2>/dev/null
@@ -285,7 +284,7 @@ remote_batches() {
       break
     }
     cat "$remote_directory/message" 2>/dev/null || { why='messages could not be written out in full'; remote_refuse; return 74; }
-    printf 'ok\n' >&3
+    printf 'ok\n' >&3 || { why="$FLATQ_HOST: what was printed could not be acknowledged, and comes again"; remote_refuse; return 74; }
   done
   remote_ended "$remote_end"
 }

@@ -6,8 +6,11 @@ input_encode() {
   # The left side of a pipe has no exit status, so it writes a word when it has finished (R6)
   { encode_said=$({ { input_part && printf good >&3; } | base64 "${base64_wrap:---}" >&4; } 3>&1); } 4>&1 || return $?
   push_dotted=${encode_said%good}
-  # The body may be incomplete. push_body notices that it is gone
-  [ "$encode_said" != "$push_dotted" ] || rm -f "$q/body/$slip_id" 2>/dev/null
+  # Else the body may be incomplete. push_body notices that it is gone
+  case ${push_dot:+dot}.$encode_said in
+  .good | dot.good | dot.dottedgood) ;;
+  *) rm -f "$q/body/$slip_id" 2>/dev/null ;;
+  esac
 }
 
 # input_part - print the part of standard input that is the message: up to the line with the dot (push_dot), or a little over FLATQ_MOST_BYTES

@@ -152,7 +152,7 @@ take_missed() {
 # queue_put_back_due - called first by every take: put back messages that are due and, once a second, those whose lease is over or owner dead
 queue_put_back_due() {
   for tend_path in "$q"/delayed/*; do break; done
-  if [ -e "$tend_path" ]; then
+  if [ "$tend_path" != "$q/delayed/*" ]; then
     clock_epoch "$now"
     [ "$epoch_time" \< "${tend_path##*/}00000" ] || { need engine/reclaim; queue_promote; }
   fi

@@ -29,7 +29,8 @@ daemon_ready() {
   [ -f "$FLATQ_PROC/self/fd/1" ] || exec >/dev/null
   [ -f "$FLATQ_PROC/self/fd/2" ] || exec 2>/dev/null
   work_tty=
-  printf 0 >&3
+  # Try twice: without it, the starting process would report a failure, and the worker lives
+  printf 0 >&3 || printf 0 >&3
   exec 3>&-
 }
 
@@ -48,10 +49,11 @@ pid_file_take() {
     why="'$work_pid_file' names process $pid_there, a running worker"
     return 75
   fi
-  { printf '%s\n' "$$" >"$work_pid_file.$$" && mv -f "$work_pid_file.$$" "$work_pid_file" 8>&8; } 2>/dev/null
+  # A worker that is killed here leaves FILE.new to the next one, which writes it anew
+  { printf '%s\n' "$$" >|"$work_pid_file.new" && mv -f "$work_pid_file.new" "$work_pid_file" 8>&8; } 2>/dev/null
   pid_code=$?
   unlock_spool
-  [ $pid_code -eq 0 ] || { rm -f "$work_pid_file.$$" 2>/dev/null; why="cannot write '$work_pid_file'"; return 74; }
+  [ $pid_code -eq 0 ] || { rm -f "$work_pid_file.new" 2>/dev/null; why="cannot write '$work_pid_file'"; return 74; }
 }
 
 # pid_file_read - set pid_there to the first line of the pid file; empty: there is none. Return 74 if it cannot be read

@@ -1040,3 +1040,103 @@ def test_an_answer_cut_behind_a_message_that_says_ok(shell, flatq, said):
             connection.sendall(said)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (69, b"") and err.count(b"\n") == 1 and asked.endswith(b"@drain -a jobs\n")
+
+
+# ---- faults that an audit from outside found
+
+
+def nth(flatq, call, text, verb, sent, after=b""):
+    """The numbers of those of the door's own calls whose line in strace's output holds `text`, behind the first that holds `after`."""
+    log = flatq.home / "trace"
+    subprocess.run([need("strace"), "-qq", "-s", "200", "-o", log, "-e", f"trace={call}", "-e", "signal=none", "--", *flatq.command(verb)], input=sent,
+                   env=flatq.env, cwd=flatq.home, timeout=100, capture_output=True, check=True)
+    lines = log.read_bytes().splitlines()
+    begin = next(number for number, line in enumerate(lines) if after in line)
+    return [number for number, line in enumerate(lines, 1) if number > begin and text in line]
+
+
+def struck(flatq, call, number, error, verb, sent):
+    """What the door says if this call of its own fails."""
+    words = [need("strace"), "-qq", "-o", "/dev/null", "-e", "signal=none", "-e", f"trace={call}", "-e", f"inject={call}:error={error}:when={number}", "--"]
+    return subprocess.run([*words, *flatq.command(verb)], input=sent, env=flatq.env, cwd=flatq.home, timeout=100, capture_output=True)
+
+
+def test_a_batch_has_no_answer_of_another(flatq):
+    """The shell cannot copy a descriptor, so the second batch of the connection is not stored. Once, it had the answer of the first."""
+    batches = [request("POST", "/queue?group-id=g&batch=1", b"5\nfirst\n"), request("POST", "/queue?group-id=g&batch=1", b"6\nsecond\n")]
+    flatq("http", input=b"".join(batches), check=0)
+    flatq("drop", "-f", "g", check=0)
+    points = nth(flatq, "fcntl,write", b"F_DUPFD", "http", b"".join(batches), b'write(1, "HTTP/1.1 200')
+    assert len(points) > 20
+    for point in points:
+        flatq("drop", "-f", "g", check=0)
+        done = struck(flatq, "fcntl,write", point, "EMFILE", "http", b"".join(batches))
+        said = re.findall(rb"^200 (\S+)", done.stdout, re.MULTILINE)
+        assert len({*said}) == len(said) <= len(rows(flatq, "g")), (point, done)
+
+
+def test_a_head_without_its_message_ends_the_connection(flatq):
+    """The shell cannot redirect as it is about to write the message. What followed would be taken for it."""
+    gets = request("GET", "/queue?group-id=g") * 2
+    push(flatq, b"first", "g")
+    flatq("http", input=gets, check=0)
+    flatq("drop", "-f", "g", check=0)
+    push(flatq, b"first", "g")
+    points = nth(flatq, "dup2", b"dup2(1, 4)", "http", gets)
+    assert points
+    for point in points:
+        flatq("drop", "-f", "g", check=0)
+        push(flatq, b"first", "g")
+        done = struck(flatq, "dup2", point, "EBUSY", "http", gets)
+        _, _, rest = done.stdout.partition(b"\r\n\r\n")
+        assert rest.startswith(b"first") or not rest, (point, done)
+
+
+def test_a_pause_that_cannot_be_read_is_not_over(flatq):
+    flatq("push", "q", input=b"job", check=0)
+    assert flatq("beanstalk", input=b"pause-tube q 1000\r\n").out == b"PAUSED\r\n"
+    done = faulty(flatq, "openat", flatq.spool / "q/paused", "beanstalk", error="ENOMEM", input=b"watch q\r\nreserve-with-timeout 0\r\n")
+    assert done.stdout == b"WATCHING 2\r\nTIMED_OUT\r\n", done
+
+
+def test_sums_of_nothing_are_not_those_of_a_message(shell, flatq, stub):
+    """Both programs read something else than the message."""
+    assert ask_status(flatq, "POST", "/queue?group-id=g", b"") == 200
+    for name in ("md5sum", "sha256sum"):
+        stub(name, '"$REAL" </dev/null; exec cat >/dev/null')
+        assert ask_status(flatq, "POST", "/queue?group-id=g", b"letter") == 500
+        stub(name, 'exec "$REAL" "$@"')
+    assert [row[0] for row in rows(flatq, "g")] == [1]
+
+
+def test_a_message_that_went_elsewhere_is_not_stored(shell, flatq, stub):
+    """A shell that does not check its dup2 lets the message go where the word of its end goes."""
+    stub("head", 'exec "$REAL" "$@" >&3')
+    done = flatq("push", "q", input=b"hello", env={"FLATQ_MOST_BYTES": "1000"})
+    assert (done.status, done.out) == (74, b"") and flatq("pop", "q").status == 66, done
+
+
+def test_a_secret_that_could_not_be_synced_leaves_nothing(flatq, stub):
+    flatq.env["FLATQ_SYNC"] = "on"
+    flatq("wal", check=0)
+    stub("sync", 'case $* in */secret.*) [ -e "$ONCE" ] || { : >"$ONCE"; exit 1; } ;; esac; exec "$REAL" "$@"')
+    flatq("http", input=request("GET", "/queue/stats"))
+    (flatq.spool / ".doors/secret.9999999-000000000001").touch()
+    flatq("wal", check=0)
+    assert not list(flatq.spool.glob(".doors/secret.*"))
+
+
+def test_a_daemon_whose_report_is_interrupted(shell, tmp_path):
+    """A worker tells the starting process that it works; without this word, that would report a failure."""
+    (tmp_path / "report").touch()
+    script = f'lib={LIB}; . "$lib/engine/common.sh"; shell_reset; need worker/daemon; exec 3>"$1/report"; daemon_ready'
+    words = [need("strace"), "-f", "-qq", "-o", "/dev/null", "-P", tmp_path / "report", "-e", "trace=write", "-e", "inject=write:error=ENOMEM:when=1", "--"]
+    subprocess.run([*words, *shell.split(), "-c", script, "sh", tmp_path], capture_output=True, timeout=100)
+    assert (tmp_path / "report").read_text() == "0"
+
+
+def test_a_pid_file_that_was_not_finished_is_written_anew(flatq, tmp_path):
+    """A worker was killed as it wrote its pid file."""
+    (tmp_path / "pid.new").write_text("1")
+    flatq("work", "--pid-file", str(tmp_path / "pid"), "-q", "q", "-w", "0", "--until-empty", "--", "true", check=0)
+    assert list(tmp_path.glob("pid*")) == []

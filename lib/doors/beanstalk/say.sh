@@ -40,7 +40,9 @@ reply_body() {
     FOUND) coded=Rk9VTkQg ;;
     esac
     code_text "$2"
-    base64 -d 2>/dev/null <<EOF || exit 74
+    # A shell may not say that it could not write the here-document: so the first line proves that it is there
+    (IFS= read -r reply_begun && [ "$reply_begun" = begin ] && exec base64 -d 2>/dev/null) <<EOF || exit 74
+begin
 ${coded}DQo=
 $reply_code
 DQo=

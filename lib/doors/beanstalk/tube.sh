@@ -80,13 +80,18 @@ tube_any_lease_over() {
 # tube_paused - return whether $q is paused; set paused_until, by the clock, and paused_seconds. A boot ends all pauses
 tube_paused() {
   paused_until='' paused_seconds=0
-  { read -r paused_until paused_boot paused_seconds <"$q/paused"; } 2>/dev/null || return 1
+  # What is there and cannot be read is no end of the pause (R1): look twice
+  pause_read || { [ -e "$q/paused" ] && pause_read; } || return 1
   case $paused_until in
   *[!0-9]*) ;;
   ????????????) [ "$paused_boot" = "$boot" ] && [ "$now" \< "$paused_until" ] && return 0 ;;
   esac
   paused_until='' paused_seconds=0
   return 1
+}
+
+pause_read() {
+  { read -r paused_until paused_boot paused_seconds <"$q/paused"; } 2>/dev/null
 }
 
 # tube_pause SECONDS - pause $q

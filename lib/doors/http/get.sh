@@ -14,8 +14,10 @@ do_get() {
     if [ "$get_code" -eq 66 ]; then say 204; else say_failed "$get_code"; fi
     return $?
   fi
-  get_logged=$get_list
+  get_logged=$get_list get_whole=
   get_send
+  # After a part of an answer, only the end of the connection can follow
+  [ -n "$get_whole" ] || exit 74
   # shellcheck disable=SC2086 # words
   for get_taken in $get_logged; do
     queue_open "${get_taken%%:*}" && slip_parse "${get_taken#*:}" && queue_log reserve
@@ -64,7 +66,7 @@ get_take() {
   [ -z "$take_stop" ] || { door_gone=gone; exit 74; }
 }
 
-# get_send - write the answer: its head, then each message that was taken
+# get_send - write the answer: its head, then each message that was taken; set get_whole
 get_send() {
   if has max; then
     say_head 200 "$get_bytes" text/plain
@@ -88,10 +90,13 @@ get_send() {
     if has max; then printf '%s %s %s %s\n' "$1" "$2" "$3" "$4" 2>/dev/null || exit 74; fi
     # From here on it keeps its lease, whatever signal comes
     get_list=${get_list#" $get_taken"}
+    get_said=
     { get_said=$(echo .; exec base64 -d "$q/body/$slip_id" 2>&1 >&4) && [ -n "$get_said" ] || get_cut; } 4>&1
+    [ -n "$get_said" ] || exit 74
     if has max; then printf '\n' 2>/dev/null || exit 74; fi
     shift 4
   done
+  get_whole=1
 }
 
 # get_cut - base64 has failed. Give the message back only if base64 says that the client is gone: otherwise it may have written all

@@ -45,7 +45,7 @@ secret_pick() {
   secret_word=$(((secret_sum + secret_word) & 4294967295))
 }
 
-# secret_make - create a secret, whole or not at all; if two processes create one, one of them stays
+# secret_make - create a secret, whole or not at all; if two processes create one, one of them stays. CRASH: the checkpoint removes the file (spool_sweep)
 secret_make() {
   [ -d "$FLATQ_DIR/.doors" ] || mkdir -p "$FLATQ_DIR/.doors" 2>/dev/null || return $?
   secret_file=$FLATQ_DIR/.doors/secret.$owner
@@ -59,7 +59,7 @@ secret_make() {
   set -C
   { printf '%s\n' "$secret" >"$secret_file"; } 2>/dev/null || { set +C; return 74; }
   set +C
-  sync_paths "$secret_file" || return $?
+  sync_paths "$secret_file" || { secret_code=$?; rm -f "$secret_file" 2>/dev/null; return $secret_code; }
   # If another process was faster, this fails, and we read that process's secret. With a link to a directory, ln would go there
   [ -h "$FLATQ_DIR/.doors/secret" ] || ln "$secret_file" "$FLATQ_DIR/.doors/secret" 2>/dev/null
   rm -f "$secret_file" 2>/dev/null

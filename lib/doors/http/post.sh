@@ -30,13 +30,16 @@ do_post() {
   [ -n "$chunked" ] || is_number "$length" "$post_most" || { say 413 "a message has $post_most bytes at most"; return $?; }
   if has batch; then
     body_store || { post_code=$?; keep=''; say_failed $post_code; return $?; }
-    post_batch <&4
+    # A shell that cannot redirect does not run the function, and says 1 or 2
+    why='the shell could not redirect' post_lines=
+    post_batch <&4 || { keep=''; say_failed 74; return $?; }
     exec 4<&-
     say 200 "${post_lines%?}" text/plain
     return $?
   fi
   if [ -n "$chunked" ]; then
     body_store || { post_code=$?; keep=''; say_failed $post_code; return $?; }
+    why='the shell could not redirect'
     post_message "$length" "$p_key" <&4
     post_code=$?
     exec 4<&-
@@ -61,7 +64,7 @@ do_post() {
   say 200 '' text/plain
 }
 
-# post_batch - store the messages of a batch, one by one; set post_lines
+# post_batch - store the messages of a batch, one by one; set post_lines. Returns 0, whatever became of them
 post_batch() {
   post_lines='' post_left=$length
   while [ "$post_left" -gt 0 ]; do
