@@ -1045,20 +1045,20 @@ def test_an_answer_cut_behind_a_message_that_says_ok(shell, flatq, said):
 # ---- faults that an audit from outside found
 
 
-def nth(flatq, call, text, verb, sent, after=b""):
+def nth(flatq, call, text, words, sent, after=b""):
     """The numbers of those of the door's own calls whose line in strace's output holds `text`, behind the first that holds `after`."""
     log = flatq.home / "trace"
-    subprocess.run([need("strace"), "-qq", "-s", "200", "-o", log, "-e", f"trace={call}", "-e", "signal=none", "--", *flatq.command(verb)], input=sent,
+    subprocess.run([need("strace"), "-qq", "-s", "200", "-o", log, "-e", f"trace={call}", "-e", "signal=none", "--", *flatq.command(*words.split())], input=sent,
                    env=flatq.env, cwd=flatq.home, timeout=100, capture_output=True, check=True)
     lines = log.read_bytes().splitlines()
     begin = next(number for number, line in enumerate(lines) if after in line)
     return [number for number, line in enumerate(lines, 1) if number > begin and text in line]
 
 
-def struck(flatq, call, number, error, verb, sent):
+def struck(flatq, call, number, error, words, sent):
     """What the door says if this call of its own fails."""
-    words = [need("strace"), "-qq", "-o", "/dev/null", "-e", "signal=none", "-e", f"trace={call}", "-e", f"inject={call}:error={error}:when={number}", "--"]
-    return subprocess.run([*words, *flatq.command(verb)], input=sent, env=flatq.env, cwd=flatq.home, timeout=100, capture_output=True)
+    before = [need("strace"), "-qq", "-o", "/dev/null", "-e", "signal=none", "-e", f"trace={call}", "-e", f"inject={call}:error={error}:when={number}", "--"]
+    return subprocess.run([*before, *flatq.command(*words.split())], input=sent, env=flatq.env, cwd=flatq.home, timeout=100, capture_output=True)
 
 
 def test_a_batch_has_no_answer_of_another(flatq):
@@ -1097,6 +1097,20 @@ def test_a_pause_that_cannot_be_read_is_not_over(flatq):
     assert flatq("beanstalk", input=b"pause-tube q 1000\r\n").out == b"PAUSED\r\n"
     done = faulty(flatq, "openat", flatq.spool / "q/paused", "beanstalk", error="ENOMEM", input=b"watch q\r\nreserve-with-timeout 0\r\n")
     assert done.stdout == b"WATCHING 2\r\nTIMED_OUT\r\n", done
+
+
+def test_an_acknowledgement_that_cannot_be_sent(flatq, tmp_path):
+    """The client of a drain cannot tell the door that it has written a batch. The batch comes again, and neither side waits for the other."""
+    flatq("push", "-l", "q", input=b"1\n2\n", check=0)
+    (tmp_path / "ssh").write_text(f"#!/bin/sh\nexec sh {LIB}/door --spool {flatq.spool}\n")
+    (tmp_path / "ssh").chmod(0o755)
+    flatq.env["FLATQ_SSH"] = str(tmp_path / "ssh")
+    words = "flatq -H ssh://here drain q"
+    [point] = nth(flatq, "write", b'"ok\\n"', words, b"")
+    flatq("push", "-l", "q", input=b"1\n2\n", check=0)
+    done = struck(flatq, "write", point, "ENOMEM", words, b"")
+    assert (done.returncode, done.stdout) == (74, b"1\n2\n") and b"comes again" in done.stderr, done
+    wait_for(lambda: [row[1] for row in rows(flatq, "q")] == ["ready"] * 2, "the batch is back")
 
 
 def test_sums_of_nothing_are_not_those_of_a_message(shell, flatq, stub):
