@@ -165,8 +165,19 @@ queue_made() {
   [ -e "$q/fold/~" ] && [ -e "$q/unfold/~" ] && [ -e "$q/lock" ]
 }
 
-# queue_make - create the places of the new queue $q
+# queue_make - create the places of the queue $q that are missing. RACE: a drop may have moved away what we had made, and another verb may be making a
+# queue of the same name: so look whether all is there, and repeat, but not for ever
 queue_make() {
+  for made_try in 1 2 3 4 5; do
+    queue_make_once || return $?
+    ! queue_made || return 0
+  done
+  why="queue '$queue': its places cannot be seen"
+  return 74
+}
+
+# queue_make_once - create the places of $q, the lock last, and only if the others are there
+queue_make_once() {
   set --
   for made_place in $queue_places; do
     set -- "$@" "$q/$made_place"
@@ -177,6 +188,9 @@ queue_make() {
   [ -n "$make_said" ] || make_code=74
   [ $make_code -eq 0 ] && { true >>"$q/fold/~" && true >>"$q/unfold/~"; } 2>/dev/null &&
     { mkdir "$q/wal" 2>/dev/null || [ -d "$q/wal" ]; } || { queue_make_failed; return $?; }
+  for made_place in "$@"; do
+    [ -d "$made_place" ] || return 0
+  done
   sync_paths "$q" "$FLATQ_DIR" || return $?
   # A verb that sees the lock knows that the places are synced
   { true >>"$q/lock"; } 2>/dev/null || disk_failed "$q"

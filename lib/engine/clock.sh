@@ -1,13 +1,15 @@
 # engine/clock.sh - calculate with times of 12 digits, hundredths of a second (clock_read, clock_epoch)
 
-# clock_add SECONDS TIME - set `later` to their sum. More than nine years count as nine years
+# clock_add SECONDS TIME - set `later` to their sum. More than nine years count as nine years; mksh, which counts in 32 bits, adds up to 2038
 clock_add() {
   clock_split "$2"
   if [ ${#1} -gt 9 ] || [ "$1" -gt 300000000 ]; then
-    pad $((clock_s + 300000000)) 0000000000
+    clock_sum=$((clock_s + 300000000))
   else
-    pad $((clock_s + $1)) 0000000000
+    clock_sum=$((clock_s + $1))
   fi
+  [ "$clock_sum" -ge "$clock_s" ] || clock_sum=2147483647
+  pad "$clock_sum" 0000000000
   later=$padded$clock_c
 }
 

@@ -111,6 +111,7 @@ push_closed() {
   [ ! -e "$q/body/$slip_id" ] || return 0
   push_body_there || {
     push_code=$?
+    [ $push_code -ne 69 ] || ! push_folded || return 0
     push_undo $push_code || push_undo_code=$?
     [ "$push_withdraw_status" -eq 1 ] && [ $push_code -ne 74 ] || return "$push_undo_code"
   }
@@ -118,6 +119,9 @@ push_closed() {
 
 # push_unsynced - withdraw a push whose sync has failed, unless the message has been taken already
 push_unsynced() {
+  # RACE: a fold that came before the sync has removed the body. Then all must be synced, wherever it lies
+  need engine/sync-all
+  ! push_folded || ! sync_many "$q" || return 0
   push_withdraw
   case $? in
   0) sync_failed; return $? ;;
@@ -127,7 +131,13 @@ push_unsynced() {
   push_unknown
 }
 
-# push_body_there - return 0 if the body is there, 69 if it is proved that it is gone, which only a drop causes; 74 if unknown
+# push_folded - return whether it is proved that our body is gone and the queue is still the one that we opened: then a fold or a consumer has the message.
+# Without /proc nobody can tell that it is the same queue
+push_folded() {
+  absent "$q/body/$slip_id" && [ -e "$FLATQ_PROC/self/fd" ] && queue_there 8
+}
+
+# push_body_there - return 0 if the body is there, 69 if it is proved that it is gone, 74 if unknown
 push_body_there() {
   there "$q/body/$slip_id"
   push_there=$?

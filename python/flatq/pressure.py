@@ -171,7 +171,6 @@ class Queue:
         self._answered = False
         #: of each role, the nonce with which we may still have it: the server was gone when it was to be given back
         self._owed: dict[str, str] = {}
-        self._lock = threading.Lock()
 
     @staticmethod
     def at(url: str, **more: Any) -> Queue:
@@ -325,23 +324,24 @@ class Queue:
     # ---- Redis
 
     def _connection(self) -> Any:
-        with self._lock:
-            if self._redis is None or self._redis[0] != os.getpid():
-                try:
-                    from redis import Redis
-                    from redis.backoff import NoBackoff
-                    from redis.retry import Retry
-                except ImportError:
-                    from .command import needs
+        known = self._redis
+        # No lock: a child that is forked meanwhile would find it held. Of two threads that come first, each may make a client; one of these stays
+        if known is None or known[0] != os.getpid():
+            try:
+                from redis import Redis
+                from redis.backoff import NoBackoff
+                from redis.retry import Retry
+            except ImportError:
+                from .command import needs
 
-                    raise needs("pressure", "redis", "redis", "python3-redis", "redis") from None
-                client = Redis(
-                    host=self.host, port=self.port, db=self.db, socket_timeout=15, socket_connect_timeout=5,
-                    # Never send again: the command may have been carried out
-                    retry=Retry(NoBackoff(), 0), **{key: value for key, value in self._options.items() if value},
-                )
-                self._redis = os.getpid(), client, client.register_script(Path(__file__).with_suffix(".lua").read_text())
-            return self._redis
+                raise needs("pressure", "redis", "redis", "python3-redis", "redis") from None
+            client = Redis(
+                host=self.host, port=self.port, db=self.db, socket_timeout=15, socket_connect_timeout=5,
+                # Never send again: the command may have been carried out
+                retry=Retry(NoBackoff(), 0), **{key: value for key, value in self._options.items() if value},
+            )
+            self._redis = known = os.getpid(), client, client.register_script(Path(__file__).with_suffix(".lua").read_text())
+        return known
 
     def _ask(self, question: Any) -> Any:
         _, client, script = self._connection()

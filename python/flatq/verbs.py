@@ -137,9 +137,15 @@ class Process(subprocess.Popen[bytes]):
         return self.wait()
 
 
-@functools.lru_cache(None)
 def with_us() -> tuple[str, ...]:
     """Words before a verb that make it end with the thread that waits for it, even if that is killed; none if the system cannot do that."""
+    words = _dying()
+    # RACE: if we are killed before setpriv, no signal comes: so look whose child it is
+    return (*words, "sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"', str(os.getpid())) if words else ()
+
+
+@functools.lru_cache(None)
+def _dying() -> tuple[str, ...]:
     words = ("setpriv", "--pdeathsig", "TERM")
     with contextlib.suppress(OSError):
         if Process([*words, "true"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).wait() == 0:

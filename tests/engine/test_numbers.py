@@ -2,11 +2,12 @@
 overflows."""
 
 import shlex
+import subprocess
 import sys
 
 import pytest
 
-from conftest import share
+from conftest import LIB, share
 from engine import empty, lies, pop, push, refused, reserve
 
 NOT = [
@@ -117,3 +118,11 @@ def test_the_largest(shell, flatq):
     empty(flatq, "p")
     assert flatq("kick", "-n", "999999999", "p", check=0).out == b"1\n"
     assert pop(flatq, "p") == b"y"
+
+
+@pytest.mark.shells
+def test_a_time_that_is_too_late_for_32_bits(shell, flatq):
+    """mksh counts in 32 bits. In July 2028, nine years later are after 2038: a delay must not wrap around into the past, from which no message comes back."""
+    script = 'lib=%s; . "$lib/engine/common.sh"; shell_reset; need engine/clock; clock_add 4294967295 186000000007; echo "$later"' % LIB
+    done = subprocess.run([flatq.shell, "-c", script, "sh"], env=flatq.env, capture_output=True, timeout=100)
+    assert done.stdout in (b"216000000007\n", b"214748364707\n"), done

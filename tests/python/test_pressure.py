@@ -1,5 +1,6 @@
 """pressure on a real Redis, beside a second client that follows only the specification; and what killed clients leave."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -11,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from conftest import need, share, wait_for
+from conftest import ROOT, need, share, wait_for
 from engine import refused
 from servers import Redis, free, module
 
@@ -680,3 +681,41 @@ def test_refusals(q, redis):
     redis.set("__pressure__:q", "no list")
     with pytest.raises(pressure.Invalid, match="WRONGTYPE|wrong kind"):
         q.put(b"1", 0)
+
+
+def test_a_fork_while_another_thread_connects():
+    """The child makes a connection of its own, and waits for no thread of its parent's."""
+    module("redis")
+    script = """if True:
+        import contextlib, os, threading, redis
+        from flatq import Unreachable, pressure
+
+        queue, real, begun, forked = pressure.Queue("q", port=1), redis.Redis.__init__, threading.Event(), threading.Event()
+
+        def slow(*words, **how):
+            begun.set()
+            forked.wait(20)
+            real(*words, **how)
+
+        def used():
+            with contextlib.suppress(Unreachable):
+                queue.length()
+
+        redis.Redis.__init__ = slow
+        threading.Thread(target=used).start()
+        begun.wait()
+        child = os.fork()
+        redis.Redis.__init__ = real
+        if not child:
+            used()
+            os._exit(7)
+        forked.set()
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        """
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
+    process = subprocess.Popen([sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert process.communicate(timeout=60)[0] == b"7\n"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)

@@ -1062,3 +1062,22 @@ def test_knows_no_file_of_a_spool():
 
 def test_loads_quickly():
     assert python("import sys, flatq; sys.exit('asyncio' in sys.modules)").returncode == 0
+
+
+def test_a_caller_that_is_killed_as_its_verb_begins(jobs, spool, tmp_path):
+    """It is dead before setpriv has asked for a signal at its death. The verb must not wait for a message that nobody would get."""
+    real, begun = need("setpriv"), tmp_path / "begun"
+    (tmp_path / "setpriv").write_text(f"""#!/bin/sh
+case $* in *' true') exec {real} "$@" ;; esac
+parent=$PPID
+: >'{begun}'
+while kill -0 "$parent"; do sleep 0.05; done 2>/dev/null
+exec {real} "$@"
+""")
+    (tmp_path / "setpriv").chmod(0o755)
+    jobs.create()
+    caller = start(f"import os, flatq; os.environ['PATH'] = '{tmp_path}:' + os.environ['PATH']; flatq.Queue('jobs', {str(spool)!r}).pop(wait=60)")
+    wait_for(begun.exists, "the verb's begin")
+    caller.kill()
+    caller.communicate(timeout=100)
+    wait_for(lambda: not running(spool), "no process", seconds=20)

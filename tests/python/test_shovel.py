@@ -919,3 +919,22 @@ def test_a_note_that_cannot_be_read(flatq, tmp_path):
     done = subprocess.run([*command, *flatq.command("shovel", "--once", "-w", "1", "127.0.0.1:1/q", "here")], env=flatq.environment(None), capture_output=True,
                           timeout=100)
     assert done.returncode == 74 and b"Traceback" not in done.stderr and b"Input/output error" in done.stderr, done
+
+
+def test_a_claim_that_is_interrupted_gives_back(flatq, monkeypatch):
+    """A signal comes as the claim has just succeeded. Nothing was moved, so nothing may stay claimed."""
+    for body in (b"1", b"2"):
+        push(flatq, body, "here")
+    local = Local("here", "there", str(flatq.spool))
+    claim = local.here.claim
+
+    def interrupted(*words):
+        claim(*words)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(local.here, "claim", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        local.take(0)
+    monkeypatch.setattr(local.here, "claim", claim)
+    local.close()
+    assert [line.split()[1] for line in flatq("list", "here", check=0).out.splitlines()] == [b"ready"] * 2

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import collections
+import contextlib
 import os
 import socket
 import time
 from typing import Any
 
-from ..errors import Closed, Empty, Full, Invalid
+from ..errors import Closed, Empty, Full, Invalid, Missing
 from ..queue import Queue
 from ..slips import slip_of
 from .ends import Damaged, Note, Parcel, Source, Taken, Target, key_of, refused, way
@@ -78,6 +79,8 @@ class Local(Source):
         self.line: collections.deque[_Claimed] = collections.deque()
         #: whether all that is claimed is in the line, and so known
         self.sure = True
+        #: whether take() has raised Damaged: then what is claimed stays as it is
+        self.damaged = False
         self.note: Note | None = None
         #: seconds until it looks again while nothing is there
         self.pause = 0.05
@@ -104,8 +107,12 @@ class Local(Source):
                 self.pause = min(self.pause * 1.5, 1.0)
                 continue
             self.pause = 0.05
-            for segment in segments:
-                self._read(self.note.text, *segment)
+            try:
+                for segment in segments:
+                    self._read(self.note.text, *segment)
+            except Damaged:
+                self.damaged = True
+                raise
             self.sure = True
         return self.line.popleft()
 
@@ -147,12 +154,24 @@ class Local(Source):
         if note is None:
             return
         try:
-            if self.begun and self.sure:
+            if self.damaged:
+                return
+            if not self.sure:
+                self._look_again(note.text)
+            if self.begun:
                 raise Taken(f"queue '{self.queue}': {len(self.line)} messages stay claimed as {self.consumer}, for the next start", 75)
-            if self.sure and self.line:
+            if self.line:
                 self.here.unclaim(self.consumer)
         finally:
             note.close()
+
+    def _look_again(self, last: bytes) -> None:
+        """A claim was interrupted, and may have succeeded: put all that is claimed in the line. `last`: the slip of the last message that was moved."""
+        self.line.clear()
+        with contextlib.suppress(Empty, Closed, Missing):
+            for segment in self.here.claim(self.consumer, 0):
+                self._read(last, *segment)
+        self.sure = True
 
 
 class Here(Target):
