@@ -49,9 +49,10 @@ pid_file_take() {
     why="'$work_pid_file' names process $pid_there, a running worker"
     return 75
   fi
-  # A worker that is killed here leaves FILE.new to the next one, which writes it anew
-  { printf '%s\n' "$$" >|"$work_pid_file.new" && mv -f "$work_pid_file.new" "$work_pid_file" 8>&8; } 2>/dev/null
+  # A worker that is killed here leaves FILE.new to the next one, which removes it. Not through a link of that name (set -C)
+  { rm -f "$work_pid_file.new" && set -C && printf '%s\n' "$$" >"$work_pid_file.new" && mv -f "$work_pid_file.new" "$work_pid_file" 8>&8; } 2>/dev/null
   pid_code=$?
+  set +C
   unlock_spool
   [ $pid_code -eq 0 ] || { rm -f "$work_pid_file.new" 2>/dev/null; why="cannot write '$work_pid_file'"; return 74; }
 }

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import LIB, free, listening, need, wait_for
+from conftest import LIB, free, listening, need, share, wait_for
 from engine import Clock, carriers, children, command_of, end_launches, faulty, lies, push, stranger, words_of  # noqa: F401
 from stalk import Direct
 from test_http import ask, ask_status, request, talk
@@ -1068,7 +1068,7 @@ def test_a_batch_has_no_answer_of_another(flatq):
     flatq("drop", "-f", "g", check=0)
     points = nth(flatq, "fcntl,write", b"F_DUPFD", "http", b"".join(batches), b'write(1, "HTTP/1.1 200')
     assert len(points) > 20
-    for point in points:
+    for point in share("a batch", points, 8):
         flatq("drop", "-f", "g", check=0)
         done = struck(flatq, "fcntl,write", point, "EMFILE", "http", b"".join(batches))
         said = re.findall(rb"^200 (\S+)", done.stdout, re.MULTILINE)

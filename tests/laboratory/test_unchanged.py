@@ -20,7 +20,7 @@ from flatq.crashlab.gate import faults
 from flatq.crashlab.scenarios import System
 
 QUICK = tuple(name for name in PLAIN if not name.startswith(("pop -w", "push -w", "push 1 MiB", "pop 256 KiB")))
-FEW = campaign.Options(QUICK, limit=10, seed=int(os.environ["FLATQ_SEED"]), share=True)
+FEW = campaign.Options(QUICK, limit=8, seed=int(os.environ["FLATQ_SEED"]), share=True)
 OPTIONS = replace(FEW, limit=None) if everything() else FEW
 OTHERS = replace(FEW, limit=4)  # of each scenario, under another shell than that of the other tests
 

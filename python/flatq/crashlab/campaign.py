@@ -23,7 +23,7 @@ from .families.trial import SECOND_VERBS, Outcome, Second, Trial
 from .gate import faults, gate
 from .scenarios import NAMED, SCENARIOS, System
 
-KILLED, PART, WAITING = 0.08, 0.04, 0.04  # The parts that a share takes of the kills, of the faults that need a run each, and of those that wait
+KILLED, PART, WAITING = 0.0625, 0.033, 0.033  # The parts that a share takes of the kills, of the faults that need a run each, and of those that wait
 PLACES, UNSEEN_PLACES = 5, 10  # Of so many scenarios that make a call, one strikes it: a call that changes something, and one that changes nothing
 Task = Callable[[], Sequence[Any]]
 Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
