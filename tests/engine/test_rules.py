@@ -1425,7 +1425,7 @@ def test_a_dup2_that_fails(shell, flatq, words):
 def copies(shell, words):
     """Some of a verb's first copies of a descriptor; of mksh half in `make test-all`, since the laboratory tries the other shells (test_unchanged.py)."""
     name = os.path.basename(os.path.realpath(shell))
-    count = (50 if name == "mksh" else 15) if everything() else 8
+    count = (50 if name == "mksh" else 15) if everything() else 6
     return sorted(chance(f"copies {name} {words}").sample(range(1, 111), count))
 
 
@@ -1603,7 +1603,7 @@ def test_a_part_that_is_not_there(shell, flatq, tmp_path):
 PARTS = sorted(str(path.relative_to(LIB)) for room in ("engine", "bulk") for path in (LIB / room).glob("*.sh") if path.name != "common.sh")
 
 
-@pytest.mark.parametrize("part", share("parts", PARTS, 14))
+@pytest.mark.parametrize("part", share("parts", PARTS, 10))
 def test_a_part_that_is_needed_after_a_commit(flatq, spool, tmp_path, part):
     """A verb that fails because a part is missing has done nothing; if it has done its work, it says so. Somebody waits for messages, and for room."""
     lib = tmp_path / "lib"

@@ -890,7 +890,7 @@ def test_a_place_that_nobody_has(flatq, place, codes, end):
     assert pop(flatq, "here") == b"kept"
 
 
-@pytest.mark.parametrize("text", [b"\xff\xfe\n", b"held -h\n", b"held 5\n", b"held \0\n", b"asked more than that\n"], ids=range(5))
+@pytest.mark.parametrize("text", share("strange notes", [b"\xff\xfe\n", b"held -h\n", b"held 5\n", b"held \0\n", b"asked more than that\n"], 2), ids=repr)
 def test_a_note_that_nobody_wrote(flatq, door, text):
     """It costs a wait at most, and is gone after that."""
     place = door.url
