@@ -1140,12 +1140,12 @@ def test_a_secret_that_could_not_be_synced_leaves_nothing(flatq, stub):
     assert not list(flatq.spool.glob(".doors/secret.*"))
 
 
-def test_a_daemon_whose_report_is_interrupted(shell, tmp_path):
+def test_a_daemon_whose_report_is_interrupted(tmp_path):
     """A worker tells the starting process that it works; without this word, that would report a failure."""
     (tmp_path / "report").touch()
     script = f'lib={LIB}; . "$lib/engine/common.sh"; shell_reset; need worker/daemon; exec 3>"$1/report"; daemon_ready'
-    words = [need("strace"), "-f", "-qq", "-o", "/dev/null", "-P", tmp_path / "report", "-e", "trace=write", "-e", "inject=write:error=ENOMEM:when=1", "--"]
-    subprocess.run([*words, *shell.split(), "-c", script, "sh", tmp_path], capture_output=True, timeout=100)
+    words = [need("strace"), "-qq", "-o", "/dev/null", "-P", tmp_path / "report", "-e", "trace=write", "-e", "inject=write:error=ENOMEM:when=1", "--"]
+    subprocess.run([*words, "sh", "-c", script, "sh", tmp_path], capture_output=True, timeout=100)
     assert (tmp_path / "report").read_text() == "0"
 
 

@@ -127,7 +127,8 @@ def test_a_queue_that_is_dropped_while_it_is_made(flatq, when):
 
     wait_for(ended, "the end of create")
     out, err = verb.communicate(timeout=100)
-    assert verb.returncode in (0, 69) and err.count(b"\n") == (verb.returncode != 0), (verb.returncode, out, err)
+    # uutils' mkdir fails where a place that it has found goes away
+    assert verb.returncode in (0, 69, 74) and err.count(b"\n") == (verb.returncode != 0), (verb.returncode, out, err)
     for text in (b"one", b"two"):
         flatq("push", "q", input=text, check=0)
         assert flatq("pop", "q", check=0).out == text
