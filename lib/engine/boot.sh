@@ -156,13 +156,17 @@ spool_boot_mark() {
   } 2>/dev/null || { set +C; disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return $?; }
 }
 
-# queue_made - return whether all places of the queue $q are seen to be there
+# queue_made - return whether all places of the queue $q are seen to be there, and its lock, which comes last, when they are synced
 queue_made() {
+  queue_placed && [ -e "$q/lock" ]
+}
+
+# queue_placed - queue_made without the lock
+queue_placed() {
   for made_place in $queue_places wal; do
     [ -d "$q/$made_place" ] || return 1
   done
-  # The lock comes last, when the places are synced
-  [ -e "$q/fold/~" ] && [ -e "$q/unfold/~" ] && [ -e "$q/lock" ]
+  [ -e "$q/fold/~" ] && [ -e "$q/unfold/~" ]
 }
 
 # queue_make - create the places of the queue $q that are missing. RACE: a drop may have moved away what we had made, and another verb may be making a
@@ -188,9 +192,7 @@ queue_make_once() {
   [ -n "$make_said" ] || make_code=74
   [ $make_code -eq 0 ] && { true >>"$q/fold/~" && true >>"$q/unfold/~"; } 2>/dev/null &&
     { mkdir "$q/wal" 2>/dev/null || [ -d "$q/wal" ]; } || { queue_make_failed; return $?; }
-  for made_place in "$@"; do
-    [ -d "$made_place" ] || return 0
-  done
+  queue_placed || return 0
   sync_paths "$q" "$FLATQ_DIR" || return $?
   # A verb that sees the lock knows that the places are synced
   { true >>"$q/lock"; } 2>/dev/null || disk_failed "$q"

@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import os
-import re
 import signal
 import subprocess
 import threading
@@ -11,7 +10,7 @@ import threading
 import pytest
 
 from conftest import everything, need, wait_for
-from engine import children, drain, empty, lies
+from engine import drain, empty, lies, standing
 
 
 class Beside:
@@ -98,29 +97,15 @@ def test_the_first_verbs_of_a_new_spool_at_once(shell, flatq):
     assert [drain(flatq, f"q{k}") for k in range(3)] == [b""] * 3
 
 
-def stopped(flatq, call, when, *words, data=b"", more=()):
-    """A verb of which this call number has stopped a process: the verb's strace, and the process."""
-    log = flatq.home / "stopped"
-    verb = subprocess.Popen([need("strace"), *more, "-qq", "-o", str(log), "-e", f"trace={call}", "-e", f"inject={call}:signal=STOP:when={when}", "--", *flatq.command(*words)],
-                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=flatq.environment(None), start_new_session=True)
-    flatq.started.append(verb)
-    verb.stdin.write(data)
-    verb.stdin.close()
-    verb.stdin = None
-    wait_for(lambda: log.exists() and "SIGSTOP" in log.read_text(), "the verb stands")
-    found = re.search(r"^(\d+) .*SIGSTOP", log.read_text(), re.M)
-    return verb, int(found[1]) if found else children(verb.pid)[0]
-
-
 @pytest.mark.parametrize("when", [3, 7, 12])
 def test_a_queue_that_is_dropped_while_it_is_made(flatq, when):
     """create stands as it makes the places, which are there already; a drop moves these away. Once, the rest was made, and all pushes failed for ever."""
     flatq("create", "q", check=0)
-    verb, process = stopped(flatq, "mkdir", when, "create", "q", more=["-f"])
+    verb, stopped, _ = standing(flatq, "mkdir", when, "create", "q", follow=True)
     flatq("drop", "q", check=0)
 
     def ended():
-        for each in {process, *map(int, re.findall(r"^(\d+) .*SIGSTOP", (flatq.home / "stopped").read_text(), re.M))}:  # create may make the places again
+        for each in stopped():  # create makes the places again, and stands again
             with contextlib.suppress(ProcessLookupError):
                 os.kill(each, signal.SIGCONT)
         return verb.poll() is not None
@@ -145,7 +130,7 @@ def test_a_push_whose_message_is_folded_before_it_has_looked(flatq):
     slip = next(number for number, line in enumerate(lines) if "/q/wal/0" in line)
     before = sum("getdents64" in line for line in lines[:slip])
     flatq("pop", "q", check=0)
-    verb, process = stopped(flatq, "getdents64", before + 1, "push", "q", data=b"third")
+    verb, _, process = standing(flatq, "getdents64", before + 1, "push", "q", data=b"third")
     flatq("wal", check=0)
     assert "queue" in lies(flatq.spool, "q")
     os.kill(process, signal.SIGCONT)

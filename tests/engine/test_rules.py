@@ -18,7 +18,7 @@ import subprocess
 import pytest
 
 from conftest import LIB, chance, everything, need, put_stub, share, wait_for
-from engine import children, empty, faulty, flats_of, lies, pop, push, stopped_by
+from engine import children, empty, faulty, flats_of, lies, pop, push, standing, stopped_by
 
 from flatq.crashlab.gate import gate
 
@@ -413,19 +413,10 @@ def test_drop_beside_what_moves_without_the_lock(flatq, move):
         slip.rename(moved / slip.name)
         step = f"mv {moved}/* {q}/wal/"
     # drop lists wal/ before the other places: the message moves between the two
-    log = flatq.home / "gate"
-    process = subprocess.Popen(
-        ["strace", "-f", "-qq", "-o", str(log), "-P", f"{q}/delayed/", "-P", f"{q}/delayed", "-P", f"{q}/out", "-P", f"{q}/out/", "-e", "trace=openat",
-         "-e", "inject=openat:signal=STOP:when=1", "--", *flatq.command("drop", "q")], env=flatq.environment({}), cwd=flatq.home, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, start_new_session=True)
-    try:
-        wait_for(lambda: log.exists() and "SIGSTOP" in log.read_text(), "drop stands before out/ or delayed/")
-        stopped = log.read_text().split()[0]
-        subprocess.run(["sh", "-c", step], env=flatq.environment({}), check=True)
-        os.kill(int(stopped), signal.SIGCONT)
-        assert process.wait(60) in (74, 75)
-    finally:
-        flatq.started.append(process)
+    process, _, stopped = standing(flatq, "openat", 1, "drop", "q", at=[f"{q}/delayed/", q / "delayed", q / "out", f"{q}/out/"], follow=True)
+    subprocess.run(["sh", "-c", step], env=flatq.environment({}), check=True)
+    os.kill(stopped, signal.SIGCONT)
+    assert process.wait(60) in (74, 75)
     assert drained(flatq) == [1]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from conftest import LIB, everything, need, wait_for
-from engine import child_named, children, clock, command_of, empty, holders, lies, pop, push, refused, reserve, stop_waiting, used  # noqa: F401
+from engine import child_named, clock, command_of, empty, holders, lies, pop, push, refused, reserve, standing, stop_waiting, used  # noqa: F401
 
 
 @pytest.fixture
@@ -54,16 +54,10 @@ def test_a_waiter_that_leaves_while_it_is_woken(flatq, spool, clock, calls, when
     processes = [waiting(flatq, "-w", "30") for _ in range(2)]
     wait_for(lambda: len(lies(spool)["wait"]) == 2 and all(map(clock.asleep, processes)), "two who wait")
     first = spool / ".wait" / f"{min(lies(spool)['wait'])}.woken"
-    log = flatq.home / "trace"
-    place = first if "stat" in calls else spool / "default/wait"
-    pusher = subprocess.Popen(
-        [need("strace"), "-qq", "-o", str(log), "-P", str(place), "-e", f"trace={calls}", "-e", f"inject={calls}:signal=STOP:when={when}", "--",
-         *flatq.command("push")], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=flatq.environment(None), start_new_session=True)
-    flatq.started.append(pusher)
-    wait_for(lambda: log.exists() and "SIGSTOP" in log.read_text(), "the push stands")
+    pusher, _, stopped = standing(flatq, calls, when, "push", at=[first if "stat" in calls else spool / "default/wait"])
     push(flatq, b"second")
     wait_for(lambda: any(process.poll() is not None for process in processes), "the end of the first")
-    os.kill(children(pusher.pid)[0], signal.SIGCONT)
+    os.kill(stopped, signal.SIGCONT)
     for process in processes:
         assert process.wait(20) == 0
     assert pusher.wait(60) == 0

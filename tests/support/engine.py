@@ -331,6 +331,27 @@ def faulty(flatq, call, path, verb, *args, error="EIO", when="1", input=b"", env
     return done
 
 
+def standing(flatq, call, when, verb, *args, at=(), data=b"", follow=False):
+    """Start a verb, and stop it, or with `follow` each of its processes, at this call for the `when`th time (`at`: on one of these paths). Return strace,
+    which runs the verb, a function that lists the processes that were stopped so far, and the first of them."""
+    log = flatq.home / "standing"
+    process = subprocess.Popen(
+        [need("strace"), *["-f"] * follow, "-qq", "-o", log, *(word for path in at for word in ("-P", str(path))), "-e", f"trace={call}",
+         "-e", f"inject={call}:signal=STOP:when={when}", "--", *flatq.command(verb, *args)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=flatq.environment({}), cwd=flatq.home, start_new_session=True)
+    flatq.started.append(process)
+    process.stdin.write(data)
+    process.stdin.close()
+    process.stdin = None
+
+    def stopped():
+        lines = [line for line in log.read_text().splitlines() if "SIGSTOP {" in line] if log.exists() else []
+        return [int(line.split()[0]) if follow else children(process.pid)[0] for line in lines]
+
+    wait_for(lambda: stopped() or process.poll() is not None, "the verb stands")
+    return process, stopped, stopped()[0]
+
+
 def on_terminal(leader, what=b""):
     """The output on a terminal until `what` is in it, or until no process has the terminal open; for a minute at most."""
     said, end = b"", time.monotonic() + 60

@@ -85,10 +85,7 @@ job_find() {
   case $slip_path in
   "$q"/out/*)
     if { [ "$slip_owner" != 0 ] && owner_dead "$slip_owner"; } || lease_over "$slip_deadline"; then
-      queue_reclaim
-      find_code=$?
-      # RACE: it is no error if another process drops the queue meanwhile
-      [ $find_code -eq 0 ] || [ $find_code -eq 69 ] || return $find_code
+      tube_reclaim || return $?
       message_find "$find_id"
     fi ;;
   esac

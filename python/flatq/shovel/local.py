@@ -79,8 +79,6 @@ class Local(Source):
         self.line: collections.deque[_Claimed] = collections.deque()
         #: whether all that is claimed is in the line, and so known
         self.sure = True
-        #: whether take() has raised Damaged: then what is claimed stays as it is
-        self.damaged = False
         self.note: Note | None = None
         #: seconds until it looks again while nothing is there
         self.pause = 0.05
@@ -111,7 +109,9 @@ class Local(Source):
                 for segment in segments:
                     self._read(self.note.text, *segment)
             except Damaged:
-                self.damaged = True
+                # What is claimed stays as it is, and close() has nothing to add
+                self.line.clear()
+                self.sure, self.begun = True, False
                 raise
             self.sure = True
         return self.line.popleft()
@@ -154,8 +154,6 @@ class Local(Source):
         if note is None:
             return
         try:
-            if self.damaged:
-                return
             if not self.sure:
                 self._look_again(note.text)
             if self.begun:
