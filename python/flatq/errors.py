@@ -57,7 +57,8 @@ class Full(Error, queue.Full):
 
 
 class Busy(Error):
-    """75 from other verbs: messages are left (drop), or the door has ended the connection; 73 from pressure: another client has the role."""
+    """75 from other verbs: messages are left (drop), or the door has ended the connection; from each: the system has no process or file for it just now;
+    73 from pressure: another client has the role."""
 
 
 class Denied(Error):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import errno
 import functools
 import math
 import operator
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar, Union
 
-from .errors import Error, Internal, TimedOut, error_of
+from .errors import Busy, Disk, Error, Internal, Invalid, TimedOut, error_of
 
 T = TypeVar("T")
 Bytes = Union[bytes, bytearray, memoryview]
@@ -125,7 +126,8 @@ class Process(subprocess.Popen[bytes]):
             try:
                 seen = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
             except ChildProcessError:
-                seen, self.lost = None, True
+                # RACE: a signal's handler that sends it a signal may have waited for it (Popen.send_signal), and then we have its status
+                seen, self.lost = None, self.returncode is None
             status = super().wait()
             self.returncode = status if seen is None else seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status
         return self.returncode
@@ -139,18 +141,21 @@ class Process(subprocess.Popen[bytes]):
 
 def with_us() -> tuple[str, ...]:
     """Words before a verb that make it end with the thread that waits for it, even if that is killed; none if the system cannot do that."""
-    words = _dying()
+    words = ("setpriv", "--pdeathsig", "TERM")
+    try:
+        able = _able(*words)
+    except OSError:  # It was not tried: so the next verb tries it
+        return ()
     # RACE: if we are killed before setpriv, no signal comes: so look whose child it is
-    return (*words, "sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"', str(os.getpid())) if words else ()
+    return (*words, "sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"', str(os.getpid())) if able else ()
 
 
 @functools.lru_cache(None)
-def _dying() -> tuple[str, ...]:
-    words = ("setpriv", "--pdeathsig", "TERM")
-    with contextlib.suppress(OSError):
-        if Process([*words, "true"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).wait() == 0:
-            return words
-    return ()
+def _able(*words: str) -> bool:
+    try:
+        return Process([*words, "true"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).wait() == 0
+    except FileNotFoundError:
+        return False
 
 
 @dataclass
@@ -216,7 +221,10 @@ class Job:
 
     def start(self) -> None:
         # Not threading.Thread, whose start is Python code that a signal handler's exception breaks off
-        _thread.start_new_thread(self.run, ())
+        try:
+            _thread.start_new_thread(self.run, ())
+        except RuntimeError as error:
+            raise Busy(f"{self.call.verb}: {error}", 75, self.call.verb) from None
 
     def run(self) -> None:
         try:
@@ -228,11 +236,24 @@ class Job:
                     )
             if self.process:
                 self.out, self.err = self.process.communicate()
+        except FileNotFoundError as error:
+            self.failed = error
+        except OSError as error:
+            self.failed = self.not_run(error)
         except BaseException as error:
             self.failed = error
         finally:
             self.over = True
             self.ended()
+
+    def not_run(self, error: OSError) -> Error:
+        """The error for one of the system's: no process or no file could be had, or the answer could not be read."""
+        verb, text = self.call.verb, f"{self.call.verb}: {error.strerror}"
+        if self.process:
+            return Internal(f"{text}: whether it was done is not known", 70, verb)
+        if error.errno in (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            return Busy(text, 75, verb)
+        return Invalid(text, 65, verb) if error.errno == errno.E2BIG else Disk(text, 74, verb)
 
     def end(self, number: int) -> bool:
         """Send a signal to the verb and all it has started; return false if it had not started, and keep it from starting."""
@@ -264,8 +285,11 @@ class Job:
         if self.failed:
             raise self.failed
         if self.sent and not self.well():
-            raise TimedOut(f"{self.call.verb}: ended after {self.call.patience()} seconds", None, self.call.verb)
+            raise self.timed_out()
         return self.call.result(self.process.known(), self.out, self.err) if self.process else None
+
+    def timed_out(self) -> TimedOut:
+        return TimedOut(f"{self.call.verb}: ended after {self.call.patience()} seconds", None, self.call.verb)
 
 
 def printed(error: BaseException) -> bytes:
@@ -287,6 +311,8 @@ def run(call: Call[T]) -> T:
             if number is None:
                 job.start()
             elif number and not job.end(number):
+                # The time was over before the verb had started
+                raised = raised or job.timed_out()
                 break
             if job.over or ended.acquire(timeout=-1 if seconds is None else max(seconds, 0)):
                 if raised:

@@ -3,6 +3,7 @@ wheel."""
 
 import ast
 import asyncio
+import errno
 import gc
 import inspect
 import os
@@ -21,6 +22,7 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from unittest.mock import Mock, patch
 
 import pytest
 
@@ -694,6 +696,64 @@ def test_time_out(jobs, spool):
     with pytest.raises(TimedOut):
         Queue("jobs", spool, timeout=-0.8).pop(wait=1)
     nothing_left(spool)
+
+
+def test_the_time_is_over_before_the_verb_starts(spool, monkeypatch):
+    """Its body is still being written down. It must not start afterwards."""
+    over = threading.Event()
+    source = verbs.source
+
+    @contextmanager
+    def slow(body):
+        assert over.wait(20)
+        with source(body) as file:
+            yield file
+
+    monkeypatch.setattr(verbs, "source", slow)
+    late = Queue("jobs", spool, timeout=0.1)
+    with pytest.raises(TimedOut, match="push: ended after 0.1 seconds"):
+        late.push(b"x")
+    over.set()
+    with pytest.raises(Missing):
+        Queue("jobs", spool).stats()
+    nothing_left(spool)
+
+
+@pytest.mark.parametrize("number, kind", [(errno.EAGAIN, Busy), (errno.EMFILE, Busy), (errno.ENOSPC, Disk)])
+def test_no_process_can_be_had(jobs, monkeypatch, number, kind):
+    """An error of flatq says so. The next call tries everything again, also whether a verb can be made to end with its caller."""
+    verbs._able.cache_clear()
+
+    def refuse(*words, **how):
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess.Popen, "__init__", refuse)
+        assert verbs.with_us() == ()
+        with pytest.raises(kind, match=f"push: {os.strerror(number)}"):
+            jobs.push(b"x")
+        with pytest.raises(kind):
+            asyncio.run(AsyncQueue("jobs", jobs.path).push(b"x"))
+    with monkeypatch.context() as patched:
+        patched.setattr(verbs._thread, "start_new_thread", Mock(side_effect=RuntimeError("can't start new thread")))
+        with pytest.raises(Busy, match="push: can't start new thread"):
+            jobs.push(b"x")
+    assert verbs.with_us()[:1] == ("setpriv",)
+
+
+def test_a_handler_that_sends_a_signal_waits_too():
+    """Popen.send_signal asks for the exit status first, and so takes it from the wait that it interrupts."""
+    process = verbs.Process(["sh", "-c", "exit 3"])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    waitid = os.waitid
+
+    def interrupted(*words):
+        process.send_signal(signal.SIGTERM)
+        return waitid(*words)
+
+    with patch.object(os, "waitid", interrupted):
+        assert process.wait() == 3
+    assert process.known() == 3
 
 
 # ---- asyncio

@@ -435,9 +435,10 @@ def test_the_note_is_for_whoever_the_spool_is(tmp_path, monkeypatch):
 
 def test_a_note_is_synced_if_the_verbs_sync(flatq, monkeypatch, tmp_path):
     """FLATQ_SYNC=off does not count any more once a verb has used the spool with `on`. Without a record of this boot, nothing is known."""
-    synced = []
+    synced, names = [], []
     monkeypatch.setenv("FLATQ_SYNC", "off")
     monkeypatch.setattr(os, "fdatasync", synced.append)
+    monkeypatch.setattr(os, "fsync", lambda file: names.append(os.readlink(f"/proc/self/fd/{file}")))
     monkeypatch.setitem(flatq.env, "FLATQ_DIR", str(tmp_path / "new"))
     note = Note("way", "a place", str(tmp_path / "new"))
     for text, before, expected in ((b"1", None, 1), (b"2", "off", 1), (b"3", "on", 2)):
@@ -446,6 +447,20 @@ def test_a_note_is_synced_if_the_verbs_sync(flatq, monkeypatch, tmp_path):
         note.write(text)
         assert len(synced) == expected, text
     note.close()
+    # The note's name, and that of its directory
+    assert names == [str(tmp_path / "new/.shovel"), str(tmp_path / "new")]
+
+
+def test_a_note_that_is_written_in_part(tmp_path, monkeypatch):
+    write = os.pwrite
+    note = Note("way", "a place", str(tmp_path))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", lambda file, text, at: write(file, text[:1], at))
+        with pytest.raises(Disk):
+            note.write(b"123")
+    note.write(b"123")
+    note.close()
+    assert Note("way", "a place", str(tmp_path)).text == b"123"
 
 
 @pytest.mark.parametrize("number, kind", [(errno.EACCES, Denied), (errno.EPERM, Denied), (errno.EROFS, Disk)])
@@ -919,6 +934,46 @@ def test_a_note_that_cannot_be_read(flatq, tmp_path):
     done = subprocess.run([*command, *flatq.command("shovel", "--once", "-w", "1", "127.0.0.1:1/q", "here")], env=flatq.environment(None), capture_output=True,
                           timeout=100)
     assert done.returncode == 74 and b"Traceback" not in done.stderr and b"Input/output error" in done.stderr, done
+
+
+def test_a_message_before_the_one_moved_last_is_moved(flatq):
+    """Somebody gives back by hand what two had claimed. The next claim then holds, before the message that the note names, others that were never
+    moved."""
+    for body in (b"n1", b"n2", b"n3"):
+        push(flatq, body, "here")
+    flatq("claim", "-c", "other", "-n", "3", "here", check=0)
+    for body in (b"m1", b"m2", b"m3"):
+        push(flatq, body, "here")
+    flatq("create", "-b", "1", "there", check=0)
+    flatq("shovel", "--once", "-w", "1", "here", "there", check=75)
+    moved = [pop(flatq, "there")]
+    flatq("unclaim", "-c", way("here", "there"), "here", check=0)
+    flatq("unclaim", "-c", "other", "here", check=0)
+    flatq("create", "-b", "0", "there", check=0)
+    flatq("shovel", "--once", "here", "there", check=0)
+    while (done := flatq("pop", "there")).status == 0:
+        moved.append(done.out)
+    assert moved == [b"m1", b"n1", b"n2", b"n3", b"m1", b"m2", b"m3"]
+
+
+def test_a_message_whose_note_fails_stays_claimed(flatq, monkeypatch):
+    """It was moved: if it were given back, another shovel would move it once more."""
+    for body in (b"1", b"2"):
+        push(flatq, body, "here")
+    local = Local("here", "there", str(flatq.spool))
+    parcel = local.take(0)
+
+    def signalled(*words):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fdatasync", signalled)
+        patched.setenv("FLATQ_SYNC", "on")
+        with pytest.raises(KeyboardInterrupt):
+            parcel.done()
+    with pytest.raises(Taken):
+        local.close()
+    assert Local("here", "there", str(flatq.spool)).take(0).body == b"2"
 
 
 def test_a_claim_that_is_interrupted_gives_back(flatq, monkeypatch):

@@ -6,6 +6,7 @@ pressure+redis://HOST:PORT/DB/NAME (redis.py); or mqueue:///NAME (flatq/mqueue.p
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -124,6 +125,9 @@ class Note:
                 there = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
                 try:
                     self.file: IO[bytes] = open(os.open(way, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666, dir_fd=there), "r+b", 0)
+                    if syncs(spool):
+                        os.fsync(there)
+                        _sync(spool)
                 finally:
                     os.close(there)
         except OSError as error:
@@ -155,7 +159,8 @@ class Note:
         if text == self.text:
             return
         try:
-            os.pwrite(self.file.fileno(), text + b"\n", 0)
+            if os.pwrite(self.file.fileno(), text + b"\n", 0) != len(text) + 1:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             if syncs(self.spool):
                 os.fdatasync(self.file.fileno())
         except OSError as error:
@@ -185,6 +190,14 @@ class Note:
             self.file.close()
         except OSError as error:
             raise _failed(self.place, error) from None
+
+
+def _sync(directory: str) -> None:
+    file = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def _failed(place: str, error: OSError) -> Error:

@@ -20,7 +20,7 @@ CLAIM = 16
 
 
 class _Claimed(Parcel):
-    def __init__(self, source: Local, inode: int, slip: bytes, text: bytes) -> None:
+    def __init__(self, source: Local, inode: int, offset: int, slip: bytes, text: bytes) -> None:
         said = slip_of(os.fsdecode(slip))
         try:
             body = base64.b64decode(text, validate=True)
@@ -31,7 +31,7 @@ class _Claimed(Parcel):
         # host, queue, its directory (another spool of this host has another), id and the hundredth of a second of birth
         where = (socket.gethostname(), source.queue, inode, said.id, said.born)
         super().__init__(body, key_of(*where, body=body), said.priority, said.lease)
-        self.source, self.slip = source, slip
+        self.source, self.note = source, b"%d %s" % (offset, slip)
         #: If it is the last message of a segment, the offset after it
         self.end: int | None = None
 
@@ -69,8 +69,9 @@ class _Claimed(Parcel):
 
 
 class Local(Source):
-    """Messages in hand are claimed: they are held across crashes, in their order, for the next shovel to the same place. The note is the slip
-    of the last message that was moved, so a killed shovel repeats at most one message."""
+    """Messages in hand are claimed: they are held across crashes, in their order, for the next shovel to the same place. The note is the offset of the
+    segment of the last message that was moved, and its slip, so a killed shovel repeats at most one message. The offset, since another claim may hold
+    the same message behind others that were not moved."""
 
     def __init__(self, queue: str, towards: str, path: str | None = None) -> None:
         self.here, self.path, self.name = Queue(queue, path), path, queue
@@ -109,7 +110,7 @@ class Local(Source):
                 for segment in segments:
                     self._read(self.note.text, *segment)
             except Damaged:
-                # What is claimed stays as it is, and close() has nothing to add
+                # Leave all that is claimed for the next start: close() is neither to look again nor to give anything back
                 self.line.clear()
                 self.sure, self.begun = True, False
                 raise
@@ -128,20 +129,21 @@ class Local(Source):
             raise Damaged(f"{path}: {error.strerror}", 74) from None
         if len(rows) != count or any(len(row) != 2 for row in rows):
             raise Damaged(f"{path}: damaged: {len(rows)} messages, not {count}", 74)
-        moved = next((place + 1 for place, row in enumerate(rows) if row[0] == last), 0)
+        moved = next((place + 1 for place, row in enumerate(rows) if b"%d %s" % (offset, row[0]) == last), 0)
         if moved == count:
             self._settle(offset + count)
             return
         if moved:
             self.begun = True
-        self.line += [_Claimed(self, inode, slip, text) for slip, text in rows[moved:]]
+        self.line += [_Claimed(self, inode, offset, slip, text) for slip, text in rows[moved:]]
         self.line[-1].end = offset + count
 
     def moved(self, parcel: _Claimed) -> None:
         """Note that this message, and all before it, have been moved."""
         assert self.note is not None
-        self.note.write(parcel.slip)
+        # First: if the note fails, the message is moved all the same, and close() must not give it back
         self.begun = True
+        self.note.write(parcel.note)
         if parcel.end is not None:
             self._settle(parcel.end)
 
@@ -164,7 +166,7 @@ class Local(Source):
             note.close()
 
     def _look_again(self, last: bytes) -> None:
-        """A claim was interrupted, and may have succeeded: put all that is claimed in the line. `last`: the slip of the last message that was moved."""
+        """A claim was interrupted, and may have succeeded: put all that is claimed in the line. `last`: the note of the last message that was moved."""
         self.line.clear()
         with contextlib.suppress(Empty, Closed, Missing):
             for segment in self.here.claim(self.consumer, 0):
