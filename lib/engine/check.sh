@@ -12,7 +12,6 @@ queue_after_boot() {
   lock_queue || return $?
   # A damaged conf concerns this queue only: print that and go on; verbs that need it report it too
   queue_conf || { boot_code=$?; [ $boot_code -eq 65 ] || { unlock_queue; return $boot_code; }; printf '%s\n' "$why"; }
-  is_number "${queue_most_tries:-x}" 999999999 || queue_most_tries=0
   { boot_nothing || boot_undo; } && queue_check boot
   boot_code=$?
   unlock_queue
@@ -156,10 +155,11 @@ check_slips() {
 check_bury() {
   slip_path=$q/$1
   slip_of "$slip_path"
-  slip_parse "$slip" || :
   case $1 in
   buried/*.damaged | out/batch.* | claimed/*) return 0 ;;
   esac
+  # A name that is not ours says nothing of a body, and is not to be calculated with (R7)
+  slip_parse "$slip" || return 0
   check_damaged
   case $? in
   0) ;;
@@ -362,8 +362,8 @@ check_key_free() {
   esac
   # What is in none of them may be a damaged message without a body
   names_for_id "$1" wal head queue out delayed buried claimed || return $?
-  for proof_path in $names; do
-    path_has_message "$1" && return 0
+  for check_path in $names; do
+    path_has_message "$check_path" "$1" && return 0
     [ $? -ne 74 ] || return 74
   done
   return 66

@@ -51,7 +51,8 @@ checkpoint_spool() {
 spool_sweep() {
   spool_all=${1:-}
   wait_sweep "$spool_all"
-  for spool_path in "$FLATQ_DIR"/.drop.* "$FLATQ_DIR"/.ids.old.* "$FLATQ_DIR"/.doors/secret.* ${spool_all:+"$FLATQ_DIR"/.doors/[0-9]*}; do
+  for spool_path in "$FLATQ_DIR"/.drop.* "$FLATQ_DIR"/.ids.old.* "$FLATQ_DIR"/.doors/secret.* ${spool_all:+"$FLATQ_DIR"/.doors/[0-9]*} \
+    "$FLATQ_DIR"/.probe.* "$FLATQ_DIR"/.[a-z]*/.probe.* "$FLATQ_DIR"/*/.probe.* "$FLATQ_DIR"/*/*/.probe.*; do
     [ -e "$spool_path" ] || continue
     [ -n "$spool_all" ] || [ ! -e "$FLATQ_PROC/1/stat" ] || owner_dead "${spool_path##*.}" || continue
     rm -rf "$spool_path" 2>/dev/null

@@ -31,8 +31,10 @@ disk_reason() {
 disk_try() {
   nonce_read
   set -C
-  disk_write "$1/probe.$nonce" || [ -e "$1/probe.$nonce" ] || mkdir "$1/probe.$nonce" 2>&3
-  rm -f "$1/probe.$nonce" || rmdir "$1/probe.$nonce"
+  # CRASH: the checkpoint removes it (spool_sweep). With a dot in front, it is no message to a verb beside us
+  set -- "$1/.probe.$nonce.$$-${now:-0}"
+  disk_write "$1" || [ -e "$1" ] || mkdir "$1" 2>&3
+  rm -f "$1" || rmdir "$1"
 }
 
 # disk_write FILE - a function of its own, since mksh leaves the function whose redirection fails

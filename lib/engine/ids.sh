@@ -12,11 +12,13 @@ ids_next() {
     ids_find_free
     # RACE: other pushes take ids too; if one was faster, try the next id
     while [ "$ids_high" -lt "$ids_most" ]; do
-      journal=$range/$ids_high
+      ids_path=$range/$ids_high
       set -C
       # Open once, to create the file and to write it
-      if { command exec 8>"$journal"; } 2>/dev/null; then
+      if { command exec 8>"$ids_path"; } 2>/dev/null; then
         set +C
+        # Not before: a trap ends the entry of the journal (ids_end), which must be ours
+        journal=$ids_path
         slip_id=${range##*/}${ids_high#1}
         unpad "$slip_id"
         id=$unpadded
@@ -31,20 +33,21 @@ ids_next() {
         ids_end
       fi
       set +C
-      [ -e "$journal" ] || break
+      [ -e "$ids_path" ] || break
       ids_high=$((ids_high + 1))
     done
     if [ "$ids_high" -ge "$ids_most" ]; then
       need engine/boot
       ids_next_range || return $?
     elif [ -d "$range" ]; then
-      disk_failed "$range" 'ids'
+      disk_failed "$range" 'cannot give an id'
       return $?
     fi
   done
 }
 
-# ids_last_range - set `range` to the directory of the newest open range, which is synced. One or two ranges exist
+# ids_last_range - set `range` to the directory of the newest open range, which is synced. There are few: each boot opens one, and the checkpoint
+# removes full and old ones
 ids_last_range() {
   ids_found=
   # Digits only: shells calculate with the name (R7)

@@ -5,8 +5,9 @@ need engine/spool
 # lock_queue - wait for the queue's lock, on descriptor 9, then finish what a killed holder has begun, so that no caller can forget to (R3).
 # Children that write inherit it (9>&9, which mksh must be told), so a child that outlives its shell still holds the lock. Others get 9>&-.
 lock_queue() {
-  # Without `command`, a failed exec would end the shell. Open it for reading too, or yash could not read from it (queue_there)
-  { command exec 9<>"$q/lock"; } 2>/dev/null ||
+  # Without `command`, a failed exec would end the shell. Only read: who opened it for writing would create the lock of a queue that another verb is
+  # only beginning to make, which says that all its places are synced
+  { command exec 9<"$q/lock"; } 2>/dev/null ||
     { need engine/proof; queue_there || return $?; disk_failed "$q"; return $?; }
   flock 9 9>&9 2>/dev/null || { unlock_queue; why='flock is missing or failed: install util-linux (apk add flock)'; return 70; }
   # Not before: a signal may end flock while it waits, and the trap may then change files (R3)

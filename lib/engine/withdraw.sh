@@ -109,17 +109,19 @@ push_closed() {
   esac
   # RACE: another process may have dropped the queue and created a new one of the same name while we wrote the body
   [ ! -e "$q/body/$slip_id" ] || return 0
-  push_body_there || {
-    push_code=$?
-    [ $push_code -ne 69 ] || ! push_folded || return 0
-    push_undo $push_code || push_undo_code=$?
-    [ "$push_withdraw_status" -eq 1 ] && [ $push_code -ne 74 ] || return "$push_undo_code"
-  }
+  push_body_there && return 0
+  push_code=$?
+  [ $push_code -ne 69 ] || ! push_folded || return 0
+  push_undo $push_code
+  push_undo_code=$?
+  # A consumer has taken the message: the push has succeeded
+  [ "$push_withdraw_status" -ne 1 ] || [ $push_code -eq 74 ] || return 0
+  return $push_undo_code
 }
 
 # push_unsynced - withdraw a push whose sync has failed, unless the message has been taken already
 push_unsynced() {
-  # RACE: a fold that came before the sync has removed the body. Then all must be synced, wherever it lies
+  # RACE: a fold before our sync has moved the message into a flat file: then sync the whole file system
   need engine/sync-all
   ! push_folded || ! sync_many "$q" || return 0
   push_withdraw

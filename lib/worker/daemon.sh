@@ -29,9 +29,10 @@ daemon_ready() {
   [ -f "$FLATQ_PROC/self/fd/1" ] || exec >/dev/null
   [ -f "$FLATQ_PROC/self/fd/2" ] || exec 2>/dev/null
   work_tty=
-  # Try twice: without it, the starting process would report a failure, and the worker lives
-  printf 0 >&3 || printf 0 >&3
-  exec 3>&-
+  # Try twice: without it, the starting process would report a failure, and the worker lives. In a subshell, since mksh leaves the function in which
+  # a redirection fails, and yash does not undo it (R12): with 3 open in the worker, the starting process would wait for ever
+  (printf 0 >&3) || (printf 0 >&3)
+  close_descriptor 3
 }
 
 # pid_file_take - write our PID to $work_pid_file; return 75 if it names a running worker, 74 if that is unknown

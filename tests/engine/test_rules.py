@@ -18,7 +18,7 @@ import subprocess
 import pytest
 
 from conftest import LIB, chance, everything, need, put_stub, share, wait_for
-from engine import children, empty, faulty, flats_of, lies, pop, push, standing, stopped_by
+from engine import children, empty, faulty, flats_of, lies, pop, push, reserve, standing, stopped_by
 
 from flatq.crashlab.gate import gate
 
@@ -418,6 +418,69 @@ def test_drop_beside_what_moves_without_the_lock(flatq, move):
     os.kill(stopped, signal.SIGCONT)
     assert process.wait(60) in (74, 75)
     assert drained(flatq) == [1]
+
+
+def test_drop_beside_a_create_that_makes_a_place_again(flatq):
+    """drop has counted no message, since one was just released, and has removed out/. A create makes out/ again, and a reserve takes the message there,
+    from wal/, which drop removes last."""
+    fill(flatq, 1)
+    q = flatq.spool / "q"
+    receipt = reserve(flatq, "q").receipt
+    env = stub(flatq, "rmdir", """"$real" "$@" || exit
+        case $* in */q/out) : >"$HOME/removed"; until [ -e "$HOME/go" ]; do sleep 0.01; done ;; esac""")
+    process, _, stopped = standing(flatq, "openat", 1, "drop", "q", at=[q / "out", f"{q}/out/"], follow=True, env=env)
+    flatq("release", receipt, check=0)
+    os.kill(stopped, signal.SIGCONT)
+    wait_for((flatq.home / "removed").exists, "drop has removed out/")
+    create = flatq.start("create", "q", stdin=subprocess.DEVNULL)
+    wait_for((q / "out").exists, "out/ is there again")
+    again = reserve(flatq, "q")
+    (flatq.home / "go").touch()
+    assert (process.wait(60), create.wait(60)) == (75, 0)
+    assert again.body == b"1"
+    flatq("delete", again.receipt, check=0)
+
+
+def test_no_verb_but_its_maker_creates_the_lock_of_a_queue(flatq):
+    """A close has found the queue, which is then dropped; a push that makes it again is killed among its places. A lock that the close had created would
+    say that all are there, and every push would fail."""
+    fill(flatq, 1)
+    q = flatq.spool / "q"
+    process, _, stopped = standing(flatq, "stat,newfstatat,access,faccessat,faccessat2", 1, "close", "q", at=[q / "lock"])
+    flatq("drop", "-f", "q", check=0)
+    env = stub(flatq, "mkdir", f'case $* in *{q}/body*) "$real" "{q}" "{q}/body"; kill -9 $PPID ;; *) exec "$real" "$@" ;; esac')
+    assert flatq.start("push", "q", env=env).wait(60) == -signal.SIGKILL
+    assert (q / "body").exists() and not (q / "wal").exists()
+    os.kill(stopped, signal.SIGCONT)
+    assert process.wait(60) in (66, 69, 74)
+    assert not (q / "lock").exists()
+    flatq("push", "q", input=b"2", check=0)
+    assert flatq("pop", "q", check=0).out == b"2"
+
+
+def test_a_push_that_is_stopped_ends_no_other_entry_of_the_journal(flatq):
+    """It was about to take an id that another push has just taken."""
+    fill(flatq, 1)
+    range_, = (flatq.spool / ".ids").glob("[0-9]*")
+    process, _, stopped = standing(flatq, "openat", 1, "push", "q", at=[range_ / "1002"], error="EEXIST")
+    flatq("push", "q", input=b"other", check=0)
+    before = (range_ / "1002").read_text()
+    assert before.startswith(f"{before.split()[0]} ")
+    os.kill(stopped, signal.SIGTERM)
+    os.kill(stopped, signal.SIGCONT)
+    process.wait(60)
+    assert (range_ / "1002").read_text() == before
+
+
+def test_what_a_killed_verb_tried_to_write_is_removed(flatq):
+    """A verb whose write failed asks the system why, with a file of its own. Until then no other verb takes that for a message."""
+    fill(flatq, 1)
+    body = flatq.spool / "q/body/000000000002"
+    assert faulty(flatq, "write", body, "push", "q", error="ENOSPC", input=b"2", env=stub(flatq, "dd", '"$real" "$@"; kill -9 $PPID')).returncode == 74
+    left, = body.parent.glob(".*")
+    assert flatq("pop", "q", check=0).out == b"1" and left.exists()
+    flatq("wal", check=0)
+    assert not left.exists()
 
 
 def test_drop_that_is_killed_among_the_places(flatq):
@@ -910,6 +973,21 @@ def verb_before(flatq, program, pattern, verb):
     """The environment in which another verb runs before this program, if the program's arguments match the pattern."""
     return {**stub(flatq, program, f'case $* in {pattern}) PATH=$old "$sh" "$lib"/{verb} >/dev/null ;; esac\nexec "$real" "$@"'), "old": flatq.env["PATH"],
             "sh": flatq.shell, "lib": str(LIB), "FLATQ_FOLD": "1"}
+
+
+@pytest.mark.parametrize("size", ["0x", "number", "08", "-"])
+def test_doctor_calculates_with_no_name_that_is_not_ours(shell, flatq, size):
+    """R7, of a file in buried/ that somebody made by hand: it stays, and the message beside it is looked at."""
+    fill(flatq, 1)
+    flatq("bury", reserve(flatq, "q").receipt, check=0)
+    (buried,) = flatq.spool.glob("q/buried/*/*/*")
+    field = buried.name.split(".")
+    buried.with_name(".".join([*field[:2], "000000000999", *field[3:8], size, *field[9:]])).touch()
+    (flatq.spool / "q/body/000000000999").write_text("YQ==\n")
+    (flatq.spool / "q/body" / field[2]).write_text("damaged\n")
+    assert flatq("doctor", "q", check=0).out == b"queue 'q': message 1 was damaged: buried\n"
+    assert len([*flatq.spool.glob("q/buried/*/*/*.damaged")]) == 1
+    assert len([*flatq.spool.glob("q/buried/*/*/*.000000000999.*")]) == 1
 
 
 def test_doctor_says_nothing_of_a_message_that_is_popped_between_its_lists(flatq):

@@ -331,14 +331,14 @@ def faulty(flatq, call, path, verb, *args, error="EIO", when="1", input=b"", env
     return done
 
 
-def standing(flatq, call, when, verb, *args, at=(), data=b"", follow=False):
-    """Start a verb, and stop it, or with `follow` each of its processes, at this call for the `when`th time (`at`: on one of these paths). Return strace,
-    which runs the verb, a function that lists the processes that were stopped so far, and the first of them."""
+def standing(flatq, call, when, verb, *args, at=(), data=b"", follow=False, env=None, error=""):
+    """Start a verb, and stop it, or with `follow` each of its processes, after this call for the `when`th time (`at`: on one of these paths; `error`: it
+    then fails with this). Return strace, which runs the verb, a function that lists the processes that were stopped so far, and the first of them."""
     log = flatq.home / "standing"
     process = subprocess.Popen(
         [need("strace"), *["-f"] * follow, "-qq", "-o", log, *(word for path in at for word in ("-P", str(path))), "-e", f"trace={call}",
-         "-e", f"inject={call}:signal=STOP:when={when}", "--", *flatq.command(verb, *args)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=flatq.environment({}), cwd=flatq.home, start_new_session=True)
+         "-e", f"inject={call}:{error and f'error={error}:'}signal=STOP:when={when}", "--", *flatq.command(verb, *args)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=flatq.environment(env), cwd=flatq.home, start_new_session=True)
     flatq.started.append(process)
     process.stdin.write(data)
     process.stdin.close()
