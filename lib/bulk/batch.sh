@@ -46,12 +46,12 @@ batch_putback_locked() {
 message_held() {
   need engine/proof
   names_for_id "$1" out claimed || return $?
-  for proof_path in $names; do
-    case $proof_path in
+  for batch_path in $names; do
+    case $batch_path in
     out/batch.*/* | claimed/*) ;;
     *) continue ;;
     esac
-    path_has_message "$1" && return 0
+    path_has_message "$batch_path" "$1" && return 0
     [ $? -ne 74 ] || return 74
   done
   return 66

@@ -71,7 +71,7 @@ door_open() {
   trap 'reading=" "; die 75 "the door ended the connection: it was idle or slow, there were too many, or the door is closing"' HUP INT TERM
   if [ -n "${FLATQ_GUARD:-}" ] && [ -S "$FLATQ_PROC/self/fd/4" ]; then
     door_socket 4
-    # ... but under TLS, write through ncat
+    # Under TLS, write through ncat
     if [ -n "${FLATQ_DIRECT:-}" ]; then exec >&4; else door_blocks=1 door_relayed=1; fi
   elif [ -S "$FLATQ_PROC/self/fd/1" ]; then
     door_socket 1
@@ -209,7 +209,7 @@ except BrokenPipeError: raise SystemExit(0)
 raise SystemExit(1)' 0>&1
 }
 
-# door_unheard - return whether nobody reads the pipe that is our output: a writing end that can be read from is one with an error
+# door_unheard - return whether nobody reads the pipe that is our output: select and poll report its writing end as readable only then
 door_unheard() {
   door_ask 'vec($ends, 0, 1) = 1; exit !(select($ends, undef, undef, 0) > 0)' 'import select
 look = select.poll()

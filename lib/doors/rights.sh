@@ -1,6 +1,6 @@
 # doors/rights.sh - what a client of the line door may do: its verbs, and the limits of `flatq door` and `launch line`
 #
-# A client that may use a verb may use all its options. `flatq -H` takes more verbs than its own: a pop there is reserve, delete and, if the
+# A client that may use a verb may use all its options. `flatq -H VERB` may ask the door for other verbs: its pop asks for reserve, delete and, if the
 # message could not be written out, release. `log` is no verb of the line door: it shows the events of all clients.
 
 handler_verbs='push pop reserve delete release touch bury kick peek list stat create close drain drop wal'
@@ -25,8 +25,7 @@ rights_read() {
   IFS=,
   # shellcheck disable=SC2086 # it is to be split at commas
   set -- "$1" $2
-  IFS=' 	
-'
+  IFS=$blanks
   set +f
   rights_option=$1
   shift

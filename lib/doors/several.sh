@@ -14,8 +14,8 @@ several() {
     options "$@"
     shift "$launch_words"
   done
-  # The traps only take notes: process_started must not run inside itself. They are set now since a TERM that comes before a child is launch would be
-  # lost with them; without them it ends us, and each door ends when its parent has
+  # The traps only take notes: process_started must not run inside itself. They are set only now: a child that is forked earlier would have them until
+  # it runs `launch`, and lose a TERM. Without traps a TERM ends us, and each door ends when its parent has
   trap_stop pass
   trap 'launch_drain=1' USR1
   # A door that ends sends us TERM; one that was killed is noticed within a second

@@ -19,7 +19,7 @@ spool_boot() {
   66) ;;
   *) unlock_spool; return $spool_boot_code ;;
   esac
-  # A queue needs room, too, to bury a message that has no tries left
+  # On a full disk, make room and repeat: even the recovery of a queue may need a directory, to bury a message that has no tries left
   spool_boot_probe && spool_boot_sync && { spool_boot_queues || { spool_boot_room && spool_boot_queues; }; } &&
     { ids_open_range || { spool_boot_room && ids_open_range; }; } && { need engine/checkpoint; spool_sweep boot; } && spool_boot_mark
   spool_boot_code=$?
@@ -115,7 +115,7 @@ spool_boot_queues() {
 spool_boot_room() {
   for boot_range in "$FLATQ_DIR"/.ids/[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]; do
     [ ! -h "$boot_range" ] || continue
-    (cd "$boot_range" && exec rm -f 1[0-9][0-9][1-9] 8>&8) 2>/dev/null || { disk_failed "$FLATQ_DIR/.ids" 'ids'; return $?; }
+    (cd "$boot_range" && exec rm -f 1[0-9][0-9][1-9] 8>&8) 2>/dev/null || { disk_failed "$FLATQ_DIR/.ids" 'cannot give an id'; return $?; }
   done
 }
 
@@ -156,7 +156,7 @@ spool_boot_mark() {
   } 2>/dev/null || { set +C; disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return $?; }
 }
 
-# queue_made - return whether all places of the queue $q are seen to be there, and its lock, which comes last, when they are synced
+# queue_made - return whether all places of the queue $q are seen, and its lock, which is created last, once the places are synced
 queue_made() {
   queue_placed && [ -e "$q/lock" ]
 }
@@ -222,10 +222,10 @@ unlock_spool() {
   close_descriptor 8
 }
 
-# ids_open_range - open the range after the newest, under the spool's lock. It is synced before an id is taken from it
+# ids_open_range [COUNT] - under the spool's lock, open the range after the newest, or the one COUNT after it. It is synced before an id is taken from it
 ids_open_range() {
   need engine/proof
-  names_in "$FLATQ_DIR/.ids" || { why='ids: cannot be listed'; return 74; }
+  names_in "$FLATQ_DIR/.ids" || { why='cannot give an id: the ranges of ids cannot be listed'; return 74; }
   range=
   for ids_range in $names; do
     case $ids_range in
@@ -240,7 +240,7 @@ ids_open_range() {
     pad $((unpadded + ${1:-1})) 000000000
   fi
   mkdir "$FLATQ_DIR/.ids/$padded" 2>/dev/null && sync_paths "$FLATQ_DIR/.ids" && { true >"$FLATQ_DIR/.ids/$padded/open"; } 2>/dev/null ||
-    disk_failed "$FLATQ_DIR/.ids" 'ids'
+    disk_failed "$FLATQ_DIR/.ids" 'cannot give an id'
 }
 
 # ids_next_range - open the range after `range`, which is full

@@ -1,6 +1,6 @@
 # engine/clock.sh - calculate with times of 12 digits, hundredths of a second (clock_read, clock_epoch)
 
-# clock_add SECONDS TIME - set `later` to their sum. More than nine years count as nine years; mksh, which counts in 32 bits, adds up to 2038
+# clock_add SECONDS TIME - set `later` to their sum. More than nine years count as nine years; in mksh, which counts in 32 bits, no sum is later than 2038
 clock_add() {
   clock_split "$2"
   if [ ${#1} -gt 9 ] || [ "$1" -gt 300000000 ]; then
@@ -8,6 +8,7 @@ clock_add() {
   else
     clock_sum=$((clock_s + $1))
   fi
+  # The sum was too large for mksh
   [ "$clock_sum" -ge "$clock_s" ] || clock_sum=2147483647
   pad "$clock_sum" 0000000000
   later=$padded$clock_c

@@ -85,10 +85,10 @@ disk_failed() {
 
 # need PART ... - source lib/PART.sh, once. A file needs, under its header, the parts whose functions a usual run of it calls. Reading a thousand
 # lines costs a shell as much as starting a process, so what a usual run does not call is needed by the function that calls it.
-# If a part cannot be read after the commit, the verb fails although its work is done. So a usual run loads all before the commit; a verb that cannot
-# first sets `effect`, which the error line then ends with
+# If a part cannot be read after the commit, the verb fails although its work is done. So a usual run loads all before the commit. A verb that must load
+# one after it sets `effect` before: what `need` adds to its error line
 need() {
-  # The first call is for this file, which was sourced without us
+  # The first call checks that this file itself was read to its end: nobody else can
   [ "$needed$reading" != '  ' ] || [ "$part" = engine/common ] || die 74 "cannot read $lib/engine/common.sh"
   while [ $# -gt 0 ]; do
     part_read "$1" || die 74 "cannot read $lib/$1.sh${effect:+: $effect}"
@@ -112,7 +112,7 @@ part_read() {
 }
 
 # die CODE TEXT - print one line on stderr and exit; a door answers its client instead (doors/door.sh). If the `>&2` fails, mksh leaves the function that
-# has it: that is die_say, and die still exits. If mksh has left the function that failed, there is no TEXT
+# has it: that is die_say, and die still exits. If mksh has left the function that failed before it set `why`, TEXT is empty
 die() {
   [ -n "$2" ] || set -- 74 'the shell could not redirect'
   [ -z "${FLATQ_DOOR:-}" ] || door_die "$@"

@@ -5,7 +5,7 @@
 #
 #   fold/PRIORITY.FIRST.NONCE/       the slips of one run, taken from wal/, until their flat file is there and they are gone
 #   queue/PRIORITY.BLOCK/FLAT        flat files; BLOCK: the first seven digits of the first id
-#   unfold/FLAT                      its lines have become the bodies, and tmp/PRIORITY.FIRST.NONCE/ the slips; not yet in head/
+#   unfold/FLAT                      its messages have bodies again, and slips in tmp/PRIORITY.FIRST.NONCE/, not yet in head/
 #   head/PRIORITY.FIRST.NONCE/       slips again
 #
 # A flat file's name is PRIORITY.FIRST.LAST.COUNT.TRIES.NONCE: first and last id, number of lines, how often the whole file was handed
@@ -47,7 +47,8 @@ message_in_flat() {
 }
 
 # queue_recover - finish what a killed holder of the lock has begun; lock_queue calls it when there is anything (R3). Relies only on complete
-# listings: if it overlooked the flat file of a stage, it would undo the stage, and lose its messages
+# listings: if it overlooked the flat file in unfold/, it would take its run in tmp/ for an unfold that had not reached its commit, remove the bodies,
+# and lose the messages
 queue_recover() {
   for recover_path in "$q"/fold/* "$q"/unfold/*; do
     [ -e "$recover_path" ] || [ -h "$recover_path" ] || continue
@@ -90,6 +91,7 @@ queue_fold() {
   set -- "$q"/wal/*
   [ $# -ge "$FLATQ_FOLD" ] || return 0
   fold_names='' fold_count=0 fold_bytes=0 fold_priority=
+  # The last word, no slip, ends the last run
   for fold_path in "$@" end.; do
     fold_name=${fold_path##*/}
     if [ "${fold_name%%.*}" != "$fold_priority" ] || [ $fold_count -ge 500 ] || [ $fold_bytes -gt 4194304 ]; then
@@ -108,8 +110,8 @@ fold_some() {
   nonce_read
   # shellcheck disable=SC2086 # names without blanks
   set -- $fold_names
-  fold_path=${1%"${1#???????????????????????}"}
-  fold_path=$q/fold/$fold_path.$nonce
+  slip_parse "$1" || return 74
+  fold_path=$q/fold/$slip_priority.$slip_id.$nonce
   mkdir "$fold_path" 2>/dev/null 9>&9 || { disk_failed "$q/fold"; return $?; }
   # RACE: mv reports slips that were handed out since the listing, and goes on
   (cd "$q/wal" && exec mv -f "$@" "$fold_path/" 2>/dev/null 9>&9) || :

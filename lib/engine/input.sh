@@ -6,7 +6,7 @@ input_encode() {
   # The left side of a pipe has no exit status, so it writes a word when it has finished (R6)
   { encode_said=$({ { input_part && printf good >&3; } | base64 "${base64_wrap:---}" >&4; } 3>&1); } 4>&1 || return $?
   push_dotted=${encode_said%good}
-  # Else the body may be incomplete. push_body notices that it is gone
+  # Unless the words say that both sides have finished, the body may be incomplete: remove it, which push_body notices
   case ${push_dot:+dot}.$encode_said in
   .good | dot.good | dot.dottedgood) ;;
   *) rm -f "$q/body/$slip_id" 2>/dev/null ;;

@@ -22,7 +22,7 @@ key_hash() {
   slip_key=k${sum%????????}
 }
 
-# key_find_dup - if a message has the key of slip_key, set push_dup to its id. Keeps the slip_ variables, which the functions below set
+# key_find_dup - if a message has the key of slip_key, set push_dup to its id. Keeps id, slip_id, slip_size and slip_key
 key_find_dup() {
   set -- "$id" "$slip_id" "$slip_size" "$slip_key"
   key_find "$slip_key"
@@ -126,7 +126,7 @@ key_look() {
   # CRASH: an empty file is from a push that was killed before it wrote it; one without an id, from a power cut: treat that as empty
   [ -s "$q/keys/$1" ] || return 0
   key_said=$({ tr -d '\000' <"$q/keys/$1" && printf '\nend'; } 2>/dev/null 9>&-) && capture "$key_said" || { why="queue '$queue': cannot read a key"; return 74; }
-  # The file has an id that the shell's own read has missed
+  # If tr finds an id, the shell's own read has missed it
   key_said=${captured%%'
 '*}
   case $key_said in

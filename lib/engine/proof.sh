@@ -59,7 +59,8 @@ $1
   return 1
 }
 
-# find_names ARGUMENT ... - set `names` to what find prints about these places of the queue; return 74 if it fails, 69 if the queue is gone.
+# find_names ARGUMENT ... - set `names` to what find, which must let the name `lock` pass, prints about these places of the queue; return 74 if it fails,
+# 69 if the queue is gone.
 # RACE: find fails if a directory that it has listed (an emptied run, a batch that was put back) is removed before it enters it: repeat
 find_names() {
   # Its last argument is `lock`, which always exists: output that does not end with it was cut (R6)
@@ -160,7 +161,7 @@ nowhere() {
     out/batch.*) continue ;;
     out/*) [ ! -e "$q/done/${proof_path##*/}" ] || continue ;;
     esac
-    path_has_message "$1" && return 0
+    path_has_message "$proof_path" "$1" && return 0
     [ $? -ne 74 ] || return 74
   done
   return 66
@@ -176,18 +177,18 @@ names_for_id() {
   find_names "$@" ! -type d \( -name "??????????.$like_id.*" -o -name "????????????.??????????.$like_id.*" -o -name "$flat_like.*.*.*" -o -name lock \)
 }
 
-# path_has_message ID - return 0 if proof_path is the message's slip, or a flat file with its line, or gone by now; else 1; 74 if the file cannot be read
+# path_has_message PATH ID - return 0 if PATH, below $q, is the message's slip, or a flat file with its line, or gone by now; else 1; 74 if it cannot be read
 path_has_message() {
   need engine/fold
-  flat_parse "${proof_path##*/}" || return 0
-  ! [ "$1" \< "$flat_first" ] && ! [ "$flat_last" \< "$1" ] || return 1
-  message_in_flat "$q/$proof_path" "$1"
+  flat_parse "${1##*/}" || return 0
+  ! [ "$2" \< "$flat_first" ] && ! [ "$flat_last" \< "$2" ] || return 1
+  message_in_flat "$q/$1" "$2"
   proof_code=$?
   [ $proof_code -eq 74 ] || return $proof_code
   # RACE: another verb may have moved the file, so a caller must not take the message for absent. If it is back, read it once more
-  there "$q/$proof_path"
+  there "$q/$1"
   case $? in
-  0) message_in_flat "$q/$proof_path" "$1" ;;
+  0) message_in_flat "$q/$1" "$2" ;;
   1) return 0 ;;
   *) return 74 ;;
   esac
@@ -278,7 +279,7 @@ slips_left() {
 }
 
 # journal_read ID - set journal_path to the entry of the 12-digit ID in the push journal, and journal_pid, journal_time, journal_queue and
-# journal_boot to what it says
+# journal_boot to what it says; return another code than 0 if there is no entry that can be read
 journal_read() {
   journal_path=$FLATQ_DIR/.ids/${1%???}/1${1#?????????} journal_pid='' journal_time='' journal_queue='' journal_boot=
   { [ ! -p "$journal_path" ] && { read -r journal_pid journal_time journal_queue && { read -r journal_boot || :; }; } <"$journal_path"; } 2>/dev/null

@@ -8,7 +8,7 @@ need engine/spool engine/ids engine/sync
 # push_message QUEUE [LENGTH] - store standard input; with LENGTH, exactly so many bytes or nothing.
 # Reads push_priority push_delay push_lease push_key (empty: none) push_wait. Sets id, and push_dup to the id of
 # the message that has the key, if there is one.
-# Returns 65 too short, 69 closed, 74 and 77 disk, 75 full; never 66
+# Returns 65 too short or too long, no dot, bad name or conf; 69 closed; 74, 77 disk; 75 full; never 66. Sets push_read once it reads, for doors
 push_message() {
   push_dup='' push_made='' push_begun='' push_read='' push_at_slip='' push_signal='' push_dot_file='' push_need=1
   queue_open "$1" make || return $?
@@ -154,7 +154,7 @@ push_slip() {
   slip_counts=0-0-0-0
   slip_format
   # CRASH: without this line, a killed push is proved to have created no slip, so its body can be removed (push_unmade)
-  { [ ! -h "$journal" ] && printf 'slip\n' >>"$journal"; } 2>/dev/null || { disk_failed "${journal%/*}" 'ids'; return $?; }
+  { [ ! -h "$journal" ] && printf 'slip\n' >>"$journal"; } 2>/dev/null || { disk_failed "${journal%/*}" 'cannot give an id'; return $?; }
   push_again='' push_syncs=sync_paths
   while :; do
     push_place=$q/wal

@@ -2,7 +2,7 @@
 
 need engine/spool
 
-# slip_parse NAME - set slip_priority ... slip_counts, slip_owner, slip_deadline; return 1 if NAME is not valid in wal/ or out/
+# slip_parse NAME - set id, slip_priority ... slip_counts, slip_owner, slip_deadline; return 1 if NAME is not valid in wal/ or out/
 slip_parse() {
   # Only these characters: any others could act as a pattern when the shell splits the name
   case $1 in

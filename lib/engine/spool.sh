@@ -220,11 +220,10 @@ log_line() {
 # wake DIRECTORY [COUNT] - wake COUNT (else 1) of the processes that wait there (engine/wait.sh). If that part, or one that it needs, cannot be read,
 # go on: they look again by themselves after two seconds
 wake() {
-  for wake_path in "$1"/*; do
-    # RACE: a waiter that was listed may leave now, and others are there: so do not ask whether it is still there
-    [ "$wake_path" = "$1/*" ] || ! { part_read engine/clock && part_read engine/process && part_read engine/wait; } 2>/dev/null || wake_some "$@"
-    return 0
-  done
+  for wake_path in "$1"/*; do break; done
+  # RACE: the first that was listed may leave now, and others are there: so compare with the pattern, and do not ask whether the file is there
+  [ "$wake_path" = "$1/*" ] || ! { part_read engine/clock && part_read engine/process && part_read engine/wait; } 2>/dev/null || wake_some "$@"
+  :
 }
 
 part='engine/spool'

@@ -13,7 +13,7 @@ sync_asked() {
   case $sync_line in
   off:*) return 1 ;;
   esac
-  # How `sync` is called was tried meanwhile; all else is as we read it when we began
+  # Another verb has tried `sync` meanwhile: take from its record how to call it. All else stays as we read it when we began
   sync_whole=$sync_file boot_tools=$sync_line FLATQ_SYNC=on sync_code=74
   [ "${sync_whole:--f}" = -f ] && { tools_same || { need engine/probe; probe_said=''; probe_sync; }; } || { FLATQ_SYNC=off; sync_failed; return 1; }
 }

@@ -238,7 +238,7 @@ take_back() {
   taken=
 }
 
-# take_stopped SIGNAL - the trap of every verb that takes: put the message back before the process ends
+# take_stopped SIGNAL - the trap of pop and reserve, and the last step of bulk_stop: put the message back before the process ends
 take_stopped() {
   # RACE: another signal may come. In dash and busybox, a command of a trap in which another trap runs returns the status from before the first trap
   trap '' HUP INT TERM

@@ -22,7 +22,7 @@ wait_begin() {
     wait_asked=1 wait_pdeathsig=
     setpriv --pdeathsig KILL true 2>/dev/null 9>&- && wait_pdeathsig='setpriv --pdeathsig KILL'
   fi
-  mkfifo "$wait_fifo" 2>/dev/null 9>&- || { disk_failed "$FLATQ_DIR/.wait" 'wait'; return $?; }
+  mkfifo "$wait_fifo" 2>/dev/null 9>&- || { disk_failed "$FLATQ_DIR/.wait" 'cannot wait'; return $?; }
   for wait_queue in "$@"; do
     queue_open "$wait_queue" make && wait_enter "$q/$wait_kind" || return $?
   done
@@ -32,7 +32,7 @@ wait_begin() {
 wait_enter() {
   [ ! -e "$1/$wait_name" ] || return 0
   set -C
-  { true >"$1/$wait_name"; } 2>/dev/null || { set +C; [ -d "$1" ] || return 0; disk_failed "$1" 'wait'; return $?; }
+  { true >"$1/$wait_name"; } 2>/dev/null || { set +C; [ -d "$1" ] || return 0; disk_failed "$1" 'cannot wait'; return $?; }
   set +C
 }
 

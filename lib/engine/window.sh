@@ -1,4 +1,5 @@
-# engine/window.sh - delayed/ and buried/, where messages lie in directories by time, so that a verb reads some of the names and not all
+# engine/window.sh - delayed/ and buried/, where messages lie in directories by time, so that a verb reads some of the names and not all. A window is
+# one directory of these, for a span of time
 #
 #   delayed/THOUSANDS/WHEN/SLIP                WHEN it is due
 #   buried/THOUSANDS/TENS/WHEN.SLIP.REASON     WHEN it was buried

@@ -1,8 +1,8 @@
 # worker/feed.sh - the process that feeds a worker's command its message, and how the worker knows that it did
 #
 # The feeder is not part of the job that the worker waits for, since a process that the command leaves behind may keep the job's input open.
-# It reports how it ended, `NONCE good` or `NONCE bad`, on a pipe of its own, which the worker reads on 8. First it names
-# itself, `NONCE PID-TIME`, with the time when it started. NONCE is that of the slip, so a late report is not taken for another message's.
+# It reports how it ended, `NONCE good` or `NONCE bad`, on a pipe of its own, which the worker reads on 8. First it writes
+# `NONCE PID-TIME`, with its PID and the time when it started. NONCE is that of the slip, so a late report is not taken for another message's.
 
 need engine/disk worker/watchdog
 
@@ -28,7 +28,8 @@ feed_close() {
   feed_file=
 }
 
-# feed_begin - start the feeder, and end. Its standard output is the command's input, 7 the pipe for reports
+# feed_begin - the left side of work_run's pipe, a subshell: start the feeder in the background, and end. The feeder's standard output is the command's
+# input, 7 the pipe for reports
 feed_begin() {
   feed_message &
   # Without /proc, the feeder does not know its PID
@@ -42,8 +43,8 @@ feed_name() {
 }
 
 # feed_message - ignore signals, name this process to the worker, write a line with the nonce, for which work_exec waits, then the message. No signal to
-# our process group may cut the message, since a command could take a part for the whole. Report before this process ends the command's input by its
-# own end
+# our process group may cut the message, since a command could take a part for the whole. Report before this process ends, since its end is the end of
+# the command's input
 feed_message() {
   # With PIPE ignored, base64 says `Broken pipe` only if the command has closed its input. A PIPE signal could have come from any process
   trap '' HUP INT QUIT TERM PIPE

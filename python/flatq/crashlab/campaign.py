@@ -24,17 +24,19 @@ from .gate import faults, gate
 from .scenarios import NAMED, SCENARIOS, System
 
 KILLED, PART, WAITING = 0.0625, 0.033, 0.033  # The parts that a share takes of the kills, of the faults that need a run each, and of those that wait
-PLACES, UNSEEN_PLACES = 5, 10  # Of so many scenarios that make a call, one strikes it: a call that changes something, and one that changes nothing
+PLACES, UNSEEN_PLACES = 5, 10  # One in so many of the scenarios that make a call strikes it there: if the call changes something; if it changes nothing
 Task = Callable[[], Sequence[Any]]
 Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
 
 
 @dataclass(frozen=True)
 class Options:
-    """What is wanted. `limit`: of double crashes, power states a stage, histories, points of each fault of `reads` and `ends` in a scenario: at most so
-    many, of errors that are alike one at a point, and of faults after which the verb goes on those that fall to the scenario (_dealt); None: all, and every
-    fault also where FLATQ_SYNC is on. `share`: of faults that are alike one each, by the seed (faults.points), and without a limit, of calls that change
-    nothing those that fall to the scenario."""
+    """What is wanted.
+
+    `limit`, N: at most N double crashes, N power states a stage, N histories, and N points of each fault of `reads` and `ends` in a scenario; at each
+    point, one of the errors that are alike; of faults after which the verb goes on, those that fall to the scenario (_dealt). None: all of these, and
+    every fault also where FLATQ_SYNC is on.
+    `share`: of faults that are alike, one, by the seed (faults.points); without a limit, of calls that change nothing those that fall to the scenario."""
 
     scenarios: tuple[str, ...] = tuple(SCENARIOS)
     faults: tuple[str, ...] = faults.FAULTS
@@ -72,10 +74,10 @@ def plan(system: System, name: str, options: Options, work: Path) -> list[tuple[
     points = faults.points(calls, [fault for fault in options.faults if not faults.kills(fault)], chance)
     if options.limit is not None:
         points = faults.by_turns(points, calls)
-    if options.limit is not None and not options.share:
-        by_way = {way: [pair for pair in points if faults.counted(pair[0]) == way] for way in ("changes", "all", "answer")}
-        points = [pair for way, some in by_way.items()
-                  for pair in _dealt(name, some, options, PLACES, functools.partial(trial.numbered, system, work=work, way=way))]
+        if not options.share:
+            by_way = {way: [pair for pair in points if faults.counted(pair[0]) == way] for way in ("changes", "all", "answer")}
+            points = [pair for way, some in by_way.items()
+                      for pair in _dealt(name, some, options, PLACES, functools.partial(trial.numbered, system, work=work, way=way))]
     points += faults.points(struck, [fault for fault in options.faults if faults.kills(fault)], chance)
     if chance:  # If one verb waits for another, a trial mostly sleeps
         part = WAITING if NAMED[name].act[0] == "sh" else PART
