@@ -5,6 +5,8 @@
 # message. A remote pop is a reserve and a delete: the message is deleted after it was written out here. A remote drain acknowledges each
 # batch (`drain -a`) after it was written out here: one that could not be written, or did not come whole, is still there.
 
+need engine/proof
+
 # remote ARGUMENTS - run FLATQ_VERB at FLATQ_HOST, and exit with its code there, or as remote_ask returns
 remote() {
   case $FLATQ_HOST in
@@ -84,11 +86,9 @@ remote_ask() {
   { printf '@%s@%s\n' "$nonce" "$request" && cat "$remote_directory/body" 2>/dev/null || : >"$remote_directory/cut.$nonce"; } |
     remote_connect >"$remote_directory/raw" 2>"$remote_directory/errors"
   remote_end=$(tail -n 1 "$remote_directory/raw")
-  remote_size=$(($(wc -c <"$remote_directory/raw" || printf '%s' -1) - ${#remote_end} - 2))
-  [ "$remote_size" -ge 0 ] || remote_end=
-  head -c "$remote_size" "$remote_directory/raw" >"$remote_directory/reply" 2>/dev/null ||
-    [ "$remote_size" -lt 0 ] || { why='no space for the answer'; return 74; }
-  remote_ended "$remote_end"
+  measure -c "$remote_directory/raw" && remote_size=$((measured - ${#remote_end} - 2)) && [ "$remote_size" -ge 0 ] || remote_end=
+  remote_ended "$remote_end" || return $?
+  head -c "$remote_size" "$remote_directory/raw" >"$remote_directory/reply" 2>/dev/null || { why='no space for the answer'; remote_doubt; return 74; }
 }
 
 # remote_ended LINE - return the code in the last line of an answer, set `why`, and remote_said to `yes`; empty: it is no such line, the code 68 or 69
@@ -127,6 +127,12 @@ remote_known() {
   ssh://*) ;;
   *'Connection refused'* | *'No route to host'* | *'etwork is unreachable'* | *'esolve '* | *'Name or service not known'*) return 68 ;;
   esac
+  remote_doubt
+  return 69
+}
+
+# remote_doubt - add to `why` what is known of the request if its answer is not
+remote_doubt() {
   case ${request%% *} in
   list | stat | peek | wal) ;;
   push) if [ -e "$remote_directory/cut.$nonce" ]; then why="$why; nothing is stored"; else why="$why; it may be stored, or not"; fi ;;
@@ -135,13 +141,16 @@ remote_known() {
   delete) why="$why; if the message was not deleted, it is back when its lease ends" ;;
   *) why="$why; it may be done, or not" ;;
   esac
-  return 69
 }
 
 # remote_print - write the reply to standard output
 remote_print() {
   cat "$remote_directory/reply" 2>/dev/null && return 0
   why='the answer could not be written out in full'
+  case $FLATQ_VERB in
+  list | stat | peek | reserve) ;;
+  *) why="it is done, but $why" ;;
+  esac
   return 74
 }
 
@@ -194,8 +203,11 @@ remote_push() {
   esac
   stream_open 0
   cat >"$remote_directory/body" || { why='no space for the message'; return 74; }
-  remote_words push -n "$(($(wc -c <"$remote_directory/body" || printf '%s' -1)))" "$@"
-  remote_ask && remote_print
+  # Never by arithmetic with what a failed `wc` may have printed (R7): one byte less would be stored, and acknowledged
+  measure -c "$remote_directory/body" || { why='the message cannot be measured'; return 74; }
+  remote_words push -n "$measured" "$@"
+  remote_ask || return $?
+  remote_print || { why='the message is stored, but its id could not be printed'; return 74; }
 }
 
 # remote_pop OPTION ... [QUEUE] - pop by a reserve and, once the message is written out, a delete
@@ -226,7 +238,7 @@ remote_pop() {
       return $remote_code
     }
     { read -r remote_receipt remote_id remote_tries remote_length && cat >"$remote_directory/message"; } <"$remote_directory/reply" &&
-      [ "$(($(wc -c <"$remote_directory/message" || printf '%s' -1)))" = "$remote_length" ] ||
+      measure -c "$remote_directory/message" && [ "$measured" = "$remote_length" ] ||
       { why="$FLATQ_HOST: no whole answer"; remote_back; return 74; }
     # shellcheck disable=SC2059 # a constant of ours
     { cat "$remote_directory/message" && { [ -z "${remote_mark:-}" ] || printf "$remote_mark"; }; } 2>/dev/null ||
@@ -276,7 +288,8 @@ remote_batches() {
     # The last line comes after an empty one
     is_number "$remote_end" 999999999999999 || { [ -n "$remote_end" ] && break; continue; }
     input_exact "$number" <&6 >"$remote_directory/message" 2>/dev/null || { why='no space for the answer'; remote_refuse; return 74; }
-    remote_size=$(($(wc -c <"$remote_directory/message" || printf '%s' -1)))
+    remote_size=-1
+    ! measure -c "$remote_directory/message" || remote_size=$measured
     # If the door fails in the midst of a batch, the beginning of its last line was read as a part of the batch
     [ "$remote_size" = "$number" ] && { IFS= read -r remote_end <&6 && [ "$remote_end" = "$nonce sent" ]; } || {
       [ "$remote_size" != "$number" ] || { printf '%s\n' "$remote_end" && cat <&6; } >>"$remote_directory/message"

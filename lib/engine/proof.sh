@@ -141,6 +141,25 @@ nothing_ready() {
   return $proof_code
 }
 
+# queues_nothing QUEUE ... - nothing_ready for all of these. If nothing at all lies in several queues, one process proves it
+queues_nothing() {
+  nothing_paths=
+  for nothing_queue in "$@"; do
+    name_to_disk "$nothing_queue"
+    for nothing_place in wal fold queue unfold head out delayed; do nothing_paths="$nothing_paths ./$name_disk/$nothing_place"; done
+  done
+  # shellcheck disable=SC2086 # names without blanks
+  [ $# -gt 1 ] && names=$(cd "$FLATQ_DIR" && exec find $nothing_paths .lock ! -type d ! -name '~' 2>/dev/null 9>&-) && [ "$names" = .lock ] && return 66
+  need engine/reclaim
+  for nothing_queue in "$@"; do
+    # What was popped lies in out/ until the sweep, and only queue_reclaim tells it from what is held
+    queue_open "$nothing_queue" && queue_reclaim && nothing_ready
+    nothing_code=$?
+    [ $nothing_code -eq 66 ] || [ $nothing_code -eq 69 ] || return $nothing_code
+  done
+  return 66
+}
+
 # nothing_due THOUSANDS - return 0 if no message delayed there is due, 75 if one is due now (look again), 74 if unknown
 nothing_due() {
   files_below "delayed/$1" || { absent "$q/delayed/$1"; return $?; }

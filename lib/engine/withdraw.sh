@@ -25,8 +25,8 @@ push_slip_again() {
 # push_slip_there - return 66 if it is proved that our slip was never there, 0 if it is, or was. The shell may have created it, and have said that this
 # failed (file_mark), and a consumer may have it: a second slip would hand out the message twice. 69: the queue is gone; 74: unknown
 push_slip_there() {
-  # In a subshell, since it parses other slips into the slip_ variables
-  (message_anywhere "$slip_id")
+  # In a subshell, since it parses other slips into the slip_ variables. There, a door that cannot read a part must not answer its client: we do
+  (message_anywhere "$slip_id") >/dev/null
   case $? in
   66) names_for_id "$slip_id" "done" || { push_unknown; return 74; } ;;
   69) why="queue '$queue' is gone"; return 69 ;;
@@ -55,7 +55,7 @@ push_withdraw() {
   esac
   absent "$push_place/$slip" || { push_unknown; return $?; }
   # RACE: a fold, the end of its delay or a kick may have moved it. In a subshell, since this parses other slips into the slip_ variables
-  (push_withdraw_moved) && return 0
+  (push_withdraw_moved) >/dev/null && return 0
   [ $? -ne 1 ] || return 1
   push_unknown
 }

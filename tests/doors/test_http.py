@@ -556,6 +556,13 @@ def test_one_in_flight_and_oldest_of_all(shell, flatq):
     assert again.headers["message-receipt-id"] != got[0].headers["message-receipt-id"]
 
 
+def test_nothing_there_behind_a_pop(flatq):
+    """What a verb has popped lies in out/ until a sweep."""
+    flatq("push", "g", input=b"x", check=0)
+    assert flatq("pop", "g", check=0).out == b"x" and list((flatq.spool / "g/out").iterdir())
+    assert [ask_status(flatq, "GET", target) for target in ("/queue", "/queue?group-id=g")] == [204, 204]
+
+
 def test_groups_are_queues(flatq):
     flatq("push", "jobs", input=b"by a verb", check=0)
     got = ask(flatq, "GET", "/queue?group-id=jobs")

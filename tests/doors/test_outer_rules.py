@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from conftest import LIB, free, listening, need, share, wait_for
-from engine import Clock, carriers, children, command_of, end_launches, faulty, lies, push, stranger, words_of  # noqa: F401
+from engine import Clock, carriers, children, command_of, end_launches, faulty, lies, push, standing, stranger, words_of  # noqa: F401
 from stalk import Direct
 from test_http import ask, ask_status, request, talk
 
@@ -1090,6 +1090,54 @@ def test_a_head_without_its_message_ends_the_connection(flatq):
         done = struck(flatq, "dup2", point, "EBUSY", "http", gets)
         _, _, rest = done.stdout.partition(b"\r\n\r\n")
         assert rest.startswith(b"first") or not rest, (point, done)
+
+
+def test_timed_out_is_proved(flatq):
+    """A queue that cannot be listed is not empty; nor is one whose lock is not seen once."""
+    flatq("push", "q", input=b"job", check=0)
+    asked = b"watch q\r\nignore default\r\nreserve-with-timeout 0\r\n"
+    for call, path, when in ((LISTING, "q/wal", "1+"), (LOOKING, "q/lock", "1")):
+        done = faulty(flatq, call, flatq.spool / path, "beanstalk", when=when, input=asked)
+        assert b"TIMED_OUT" not in done.stdout, (path, done)
+    assert flatq("beanstalk", input=asked).out.endswith(b"RESERVED 1 3\r\njob\r\n")
+
+
+@pytest.mark.parametrize("door, asked, found", [("beanstalk", b"peek 1\r\n", b"FOUND 1 4"), ("beanstalk", b"peek-ready\r\n", b"FOUND 1 4"),
+                                               ("small-stalk", b"peek-ready\r\n", b"FOUND 1")])
+@pytest.mark.parametrize("then", ["delete", "fold"])
+def test_a_peek_beside_a_delete_or_a_fold(flatq, door, asked, found, then):
+    """The job was found. Then it is gone, or in a flat file, before its body was read. Half an answer would end the connection, which may hold jobs."""
+    flatq("push", input=b"many", check=0)
+    flatq.env["FLATQ_FOLD"] = "1"
+    process, _, stopped = standing(flatq, "openat", 1, door, at=[flatq.spool / "default/body/000000000001"], error="ENOENT", data=asked)
+    if then == "delete":
+        flatq("delete", "default:1", check=0)
+    flatq("wal", check=0)
+    os.kill(stopped, signal.SIGCONT)
+    out, _ = process.communicate(timeout=60)
+    assert out == (b"NOT_FOUND\r\n" if then == "delete" else found + b"\r\nmany\r\n")
+
+
+def test_a_page_of_a_queue_whose_lock_is_not_seen_once(flatq):
+    flatq("push", "q", input=b"x", check=0)
+    done = faulty(flatq, LOOKING, flatq.spool / "q/lock", "http", error="ENOMEM", input=request("GET", "/?queue=q"))
+    assert int(done.stdout.split()[1]) in (200, 500), done
+
+
+def test_the_guard_hears_of_the_next_request_after_the_checkpoint(flatq):
+    """What the checkpoint reads would count as a request line that is too long, and the guard would end the connection with a 414."""
+    flatq("push", "q", input=b"x", check=0)
+    flatq.env |= {"FLATQ_RANGE": "2", "FLATQ_FOLD": "1"}
+    with subprocess.Popen(["sh", "-c", 'exec "$@" 3>&1', "sh", *flatq.command("http", "launch", "")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          env=flatq.environment(None), start_new_session=True) as process:
+        flatq.started.append(process)
+        process.stdin.write(request("POST", "/queue?group-id=g", b"y"))
+        process.stdin.flush()
+        said = b""
+        while b" 414\n" not in said:
+            said += os.read(process.stdout.fileno(), 10000)
+        assert list(flatq.spool.glob("q/queue/*/*")) or list(flatq.spool.glob("g/queue/*/*"))
+        process.stdin.close()
 
 
 def test_a_pause_that_cannot_be_read_is_not_over(flatq):

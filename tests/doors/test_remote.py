@@ -148,6 +148,32 @@ def test_nothing_is_lost_where_the_output_is_full(far, flatq, verb):
     assert far("pop", "jobs", check=0).out == b"kept"
 
 
+@pytest.mark.parametrize("verb", ["push", "peek", "reserve", "pop", "drain"])
+def test_a_wc_that_fails_behind_its_answer_shortens_no_message(far, flatq, stub, verb):
+    if verb != "push":
+        push(flatq, b"abcdef", "jobs")
+    path = flatq.env["PATH"]
+    stub("wc", '"$real" "$@"; exit 1')
+    done = far(verb, "jobs", input=b"abcdef")
+    assert done.status in (69, 74) and done.out == b"" and done.err.count(b"\n") == 1, done
+    flatq.env["PATH"] = path
+    states = [line.split()[1] for line in flatq("list", "jobs").out.splitlines()]
+    assert states == {"push": [], "reserve": [b"reserved"], "pop": [b"reserved"]}.get(verb, [b"ready"])
+
+
+@pytest.mark.parametrize("verb, said", [("push", b"the message is stored, but its id could not be printed"), ("kick", b"it is done, but")])
+def test_what_was_done_there_is_said_where_the_output_is_full(far, flatq, verb, said):
+    command = flatq.command("flatq", "-H", f"127.0.0.1:{far.port}", verb, "jobs")
+    push(flatq, b"x", "jobs")
+    done = subprocess.run(command, env=flatq.environment(None), input=b"y", stdout=open("/dev/full", "wb"), stderr=subprocess.PIPE, timeout=100)
+    assert done.returncode == 74 and done.stderr.startswith(verb.encode() + b": " + said), done
+
+
+def test_an_answer_that_cannot_be_kept_leaves_a_doubt(far, flatq, stub):
+    stub("head", '"$real" "$@"; exit 1')
+    refused(far("push", "jobs", input=b"x"), 74, "push", text=b"no space for the answer; it may be stored, or not")
+
+
 def test_a_drain_without_room_for_the_answer(far, flatq):
     """The directory of temporary files is full."""
     push(flatq, b"x" * 5000, "jobs")

@@ -28,7 +28,7 @@ reply_job() {
 }
 
 # reply_body WORD TEXT - answer WORD, a blank, TEXT and CRLF, the message's bytes, CRLF. One `base64 -d` writes a small answer at once, from several
-# pieces of base64 (DQo= is CRLF): TCP would hold back a second write for 40 ms
+# pieces of base64 (DQo= is CRLF): TCP would hold back a second write for 40 ms. With FOUND, return 75 if the body is gone by now: look again
 reply_body() {
   body_is_no_link || exit 74
   tally_write
@@ -49,10 +49,13 @@ DQo=
 EOF
     return 0
   fi
+  # RACE: who only looks does not own the message: it may be folded, or taken and deleted. Once its body is open, nothing takes that away
+  { command exec 7<"$q/body/$slip_id"; } 2>/dev/null || { [ "$1" = FOUND ] && return 75; exit 74; }
   door_nodelay
   printf '%s %s\r\n' "$1" "$2" 2>/dev/null || exit 74
   # After half a body, only the end of the connection can follow
-  base64 -d "$q/body/$slip_id" 2>/dev/null || exit 74
+  base64 -d <&7 2>/dev/null || exit 74
+  close_descriptor 7
   printf '\r\n' 2>/dev/null || exit 74
 }
 

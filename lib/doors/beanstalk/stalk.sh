@@ -124,7 +124,7 @@ do_reserve() {
     reply_job RESERVED
     return $?
   fi
-  tubes_take "$owner"
+  tubes_take_or_prove "$owner"
   reserve_code=$?
   if [ $reserve_code -eq 66 ] && [ "$1" != 0 ] && [ -z "$client_gone$client_half" ]; then
     reserve_deadline=none
@@ -134,6 +134,7 @@ do_reserve() {
     need doors/beanstalk/wait
     tubes_wait "$owner" "$reserve_deadline"
     reserve_code=$?
+    [ $reserve_code -ne 66 ] || { tubes_take_or_prove "$owner"; reserve_code=$?; }
     door_waiting=0
   fi
   case $reserve_code in
@@ -168,8 +169,19 @@ job_reply() {
 
 # do_peek STATE - show the first job in that state of the tube in use
 do_peek() {
-  queue_open "$used" && message_first "$1" || { reply_of $?; return $?; }
-  reply_job FOUND
+  queue_open "$used" || { reply_of $?; return $?; }
+  job_show message_first "$1"
+}
+
+# job_show FUNCTION WORD - show the job that FUNCTION WORD finds. RACE: it may be folded or deleted once it is found: then look again
+job_show() {
+  for show_try in 1 2 3 4 5 6 7 8 9 10; do
+    "$@" || { reply_of $?; return $?; }
+    reply_job FOUND
+    show_code=$?
+    [ $show_code -eq 75 ] || return $show_code
+  done
+  exit 74
 }
 
 part='doors/beanstalk/stalk'

@@ -34,6 +34,53 @@ tubes_take() {
   done
 }
 
+# tubes_take_or_prove OWNER - as tubes_take, but 66 is proved (R1)
+tubes_take_or_prove() {
+  tubes_tries=
+  while :; do
+    tubes_take "$1"
+    tubes_code=$?
+    [ $tubes_code -eq 66 ] || return $tubes_code
+    tubes_nothing
+    tubes_code=$?
+    [ $tubes_code -eq 0 ] || return $tubes_code
+    # RACE: a job came meanwhile, and is gone when we look; or a listing failed. Repeat, but not for ever
+    [ ${#tubes_tries} -lt 20 ] || { why='the tubes cannot be listed'; return 74; }
+    tubes_tries=1$tubes_tries
+  done
+}
+
+# tubes_nothing - return 66 if it is proved that no watched queue that is not paused has anything ready; 0: look again; 74: unknown
+tubes_nothing() {
+  need engine/proof
+  clock_read
+  tubes_absent=
+  set --
+  for tube in $watched; do
+    if tube_open "$tube"; then
+      tube_paused || set -- "$@" "$tube"
+    else
+      tubes_absent="$tubes_absent $name_disk"
+    fi
+  done
+  # One listing proves that none of these is there. A queue whose lock is missing is only being made
+  [ -z "$tubes_absent" ] || names_in "$FLATQ_DIR" || return $?
+  for tube_disk in $tubes_absent; do
+    case "
+$names
+" in
+    *"
+$tube_disk
+"*)
+      there "$FLATQ_DIR/$tube_disk/lock"
+      tube_code=$?
+      [ $tube_code -eq 1 ] || return $tube_code ;;
+    esac
+  done
+  [ $# -eq 0 ] || { queues_nothing "$@"; return $?; }
+  return 66
+}
+
 # tubes_first - set tubes_place, tubes_name and tubes_queue to the first message of all queues that are watched and not paused
 tubes_first() {
   tubes_place='' tubes_name=

@@ -102,18 +102,15 @@ groups_nothing() {
   # shellcheck disable=SC2086 # names without blanks
   set -- $groups
   while [ $# -gt 0 ]; do
-    groups_some='' groups_paths=
-    while [ $# -gt 0 ] && [ ${#groups_paths} -lt 20000 ]; do
+    groups_some=
+    while [ $# -gt 0 ] && [ ${#groups_some} -lt 2000 ]; do
       queue_open "$1"
       group_code=$?
       case $group_code in
       0)
-        group_disk=./$name_disk
         group_busy
         case $? in
-        1)
-          groups_some="$groups_some $1"
-          for group_path in wal fold queue unfold head out delayed; do groups_paths="$groups_paths $group_disk/$group_path"; done ;;
+        1) groups_some="$groups_some $1" ;;
         74) return 74 ;;
         0)
           # A dead owner may hold it, whom queue_put_back_due looks for once a second
@@ -129,13 +126,11 @@ groups_nothing() {
       esac
       shift
     done
-    # shellcheck disable=SC2086
-    [ -n "$groups_some" ] && names=$(cd "$FLATQ_DIR" && exec find $groups_paths .lock ! -type d ! -name '~' 2>/dev/null) && [ "$names" = .lock ] && continue
-    for group in $groups_some; do
-      queue_open "$group" && nothing_ready
-      group_code=$?
-      [ $group_code -eq 66 ] || [ $group_code -eq 69 ] || return $group_code
-    done
+    [ -n "$groups_some" ] || continue
+    # shellcheck disable=SC2086 # names without blanks
+    queues_nothing $groups_some
+    group_code=$?
+    [ $group_code -eq 66 ] || return $group_code
   done
   [ -n "$group_any" ] || return 66
   groups_unlisted

@@ -21,9 +21,13 @@ do_page() {
     done
     while [ "${p_queue#*!}" != "$p_queue" ]; do p_queue=${p_queue%%!*}\$${p_queue#*!}; done
     name_check "$p_queue" || { say 404 'no such queue'; return $?; }
-    name_to_disk "$p_queue"
-    [ -e "$FLATQ_DIR/$name_disk/lock" ] || { say 404 'no such queue'; return $?; }
-    queue_open "$p_queue" || { say_failed $?; return $?; }
+    queue_open "$p_queue"
+    page_code=$?
+    case $page_code in
+    0) ;;
+    66) say 404 'no such queue'; return $? ;;
+    *) say_failed $page_code; return $? ;;
+    esac
     text=$(page_one | page_awk one) || page_code=$?
   else
     text=$({ all_queues stat_row && page_rotated "$FLATQ_DIR"/* && printf 'logs\n' && stat_logs; } | page_awk all) || page_code=$?
