@@ -50,8 +50,10 @@ pid_file_take() {
     why="'$work_pid_file' names process $pid_there, a running worker"
     return 75
   fi
-  # A worker that is killed here leaves FILE.new to the next one, which removes it. Not through a link of that name (set -C)
-  { rm -f "$work_pid_file.new" && set -C && printf '%s\n' "$$" >"$work_pid_file.new" && mv -f "$work_pid_file.new" "$work_pid_file" 8>&8; } 2>/dev/null
+  # A worker that is killed here leaves FILE.new to the next one, which removes it. Not through a link of that name (set -C). RACE: a worker of another
+  # spool has another lock, and may use this FILE too: so look whether it has our PID
+  { rm -f "$work_pid_file.new" && set -C && printf '%s\n' "$$" >"$work_pid_file.new" && mv -f "$work_pid_file.new" "$work_pid_file" 8>&8; } 2>/dev/null &&
+    pid_file_read && [ "$pid_there" = "$$" ]
   pid_code=$?
   set +C
   unlock_spool
