@@ -39,7 +39,7 @@ batch_putback_locked() {
     fi
   done
   # Only rmdir proves that nothing is left. RACE: another process may have put the batch back before we had the lock
-  rmdir "$1" 2>/dev/null 9>&9 || absent "$1" || disk_failed "$q/out"
+  rmdir "$1" 2>/dev/null 9<&9 || absent "$1" || disk_failed "$q/out"
 }
 
 # message_held ID - return whether a batch or a claim holds the message with the 12-digit ID; 66: it is proved that none does
@@ -104,7 +104,7 @@ batch_sweep() {
   sync_paths "$q/done" "$q/out" "$q/out/$1" || return $?
   keys_remove "$batch_keys" || return $?
   # shellcheck disable=SC2086 # names without blanks
-  { { [ -z "$batch_bodies" ] || (cd "$q/body" && exec rm -f $batch_bodies 9>&9); } && rm -rf "$q/out/$1" 9>&9; } 2>/dev/null &&
+  { { [ -z "$batch_bodies" ] || (cd "$q/body" && exec rm -f $batch_bodies 9<&9); } && rm -rf "$q/out/$1" 9<&9; } 2>/dev/null &&
     sync_paths "$q/out" || disk_failed "$q/out"
 }
 

@@ -89,14 +89,14 @@ segment_sweep() {
   batch_read "$1" || return $?
   [ $# -eq 1 ] || { need engine/key; keys_remove "$batch_keys"; } || return $?
   # shellcheck disable=SC2086 # names without blanks
-  { [ -z "$batch_bodies" ] || (cd "$q/body" && exec rm -f $batch_bodies 9>&9) 2>/dev/null; } &&
+  { [ -z "$batch_bodies" ] || (cd "$q/body" && exec rm -f $batch_bodies 9<&9) 2>/dev/null; } &&
     claim_remove "${1##*/}" || disk_failed "$claim"
 }
 
 # claim_remove [SEGMENT] - remove the segment, and old marks with the same process
 # shellcheck disable=SC2086 # names without blanks
 claim_remove() {
-  (cd "$claim" && exec rm -rf "$@" $claim_marks 9>&9) 2>/dev/null && claim_marks=
+  (cd "$claim" && exec rm -rf "$@" $claim_marks 9<&9) 2>/dev/null && claim_marks=
 }
 
 # claim_more COUNT - claim until COUNT messages are held, or nothing is ready; durable when it returns.
@@ -138,7 +138,7 @@ claim_flatten() {
     slip_parse "${1:-}" || continue
     nonce_read
     claim_stage=$q/tmp/claim.$nonce
-    mkdir "$claim_stage" 2>/dev/null 9>&9 || { disk_failed "$q/tmp"; return $?; }
+    mkdir "$claim_stage" 2>/dev/null 9<&9 || { disk_failed "$q/tmp"; return $?; }
     while [ $# -gt 0 ]; do segment_run "$@" || return $?; shift "$segment_took"; done
     sync_many "$claim_stage" && rename_path "$claim_stage" "$segment.flat" && sync_paths "$claim" && segment_sweep "$segment" ||
       { disk_failed "$claim"; return $?; }
@@ -159,7 +159,7 @@ segment_run() {
   flat_write "$claim_stage" "$nonce" $segment_slips && return 0
   disk_failed "$q/tmp"
   segment_took=$?
-  rm -rf "$claim_stage" 2>/dev/null 9>&9
+  rm -rf "$claim_stage" 2>/dev/null 9<&9
   return $segment_took
 }
 

@@ -202,13 +202,13 @@ bulk_od() {
 bulk_enter() {
   [ -d "$bulk_path" ] || return 1
   if mkdir "$bulk_block" 2>/dev/null; then
-    mv -f "$bulk_path" "$q/queue/." 2>/dev/null 9>&9 || absent "$bulk_path"
+    mv -f "$bulk_path" "$q/queue/." 2>/dev/null 9<&9 || absent "$bulk_path"
     return $?
   fi
   set --
   for bulk_flat in "$bulk_path"/* end; do
     [ "$bulk_flat" = end ] || { set -- "$@" "$bulk_flat"; [ $# -eq 100 ] || continue; }
-    [ $# -eq 0 ] || mv -f "$@" "$bulk_block/." 2>/dev/null 9>&9
+    [ $# -eq 0 ] || mv -f "$@" "$bulk_block/." 2>/dev/null 9<&9
     set --
   done
   # This proves that nothing is left in the stage (R1)

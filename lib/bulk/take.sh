@@ -68,7 +68,7 @@ batch_new() {
 # batch_make - create a new batch of ours in out/
 batch_make() {
   batch_new
-  mkdir "$q/out/$batch" 2>/dev/null 9>&9 || disk_failed "$q/out"
+  mkdir "$q/out/$batch" 2>/dev/null 9<&9 || disk_failed "$q/out"
 }
 
 # bulk_singles MOST - take single messages of bulk_place that come before all messages elsewhere. 75: look again
@@ -86,7 +86,7 @@ bulk_singles() {
   batch_make || return $?
   # RACE: mv does not find those that another process took first
   # shellcheck disable=SC2086 # names without blanks
-  (cd "$q/$bulk_place" && exec mv -f $bulk_names "$q/out/$batch/" 9>&9) 2>/dev/null
+  (cd "$q/$bulk_place" && exec mv -f $bulk_names "$q/out/$batch/" 9<&9) 2>/dev/null
   names_in "$q/out/$batch" || return $?
   # shellcheck disable=SC2086 # names without blanks
   set -- $names
@@ -127,7 +127,7 @@ bulk_flats() {
   fi
   batch_make || return $?
   # shellcheck disable=SC2086 # names without blanks
-  (cd "$q/queue/$bulk_block" && exec mv -f $bulk_names "$q/out/$batch/" 9>&9) 2>/dev/null || { disk_failed "$q/out"; return $?; }
+  (cd "$q/queue/$bulk_block" && exec mv -f $bulk_names "$q/out/$batch/" 9<&9) 2>/dev/null || { disk_failed "$q/out"; return $?; }
   for bulk_path in "$q/queue/$bulk_block"/*; do
     [ -e "$bulk_path" ] || rmdir "$q/queue/$bulk_block" 2>/dev/null
     break

@@ -288,11 +288,10 @@ remote_batches() {
     # The last line comes after an empty one
     is_number "$remote_end" 999999999999999 || { [ -n "$remote_end" ] && break; continue; }
     input_exact "$number" <&6 >"$remote_directory/message" 2>/dev/null || { why='no space for the answer'; remote_refuse; return 74; }
-    remote_size=-1
-    ! measure -c "$remote_directory/message" || remote_size=$measured
+    measure -c "$remote_directory/message" || { why='the answer cannot be measured'; remote_refuse; return 74; }
     # If the door fails in the midst of a batch, the beginning of its last line was read as a part of the batch
-    [ "$remote_size" = "$number" ] && { IFS= read -r remote_end <&6 && [ "$remote_end" = "$nonce sent" ]; } || {
-      [ "$remote_size" != "$number" ] || { printf '%s\n' "$remote_end" && cat <&6; } >>"$remote_directory/message"
+    [ "$measured" = "$number" ] && { IFS= read -r remote_end <&6 && [ "$remote_end" = "$nonce sent" ]; } || {
+      [ "$measured" != "$number" ] || { printf '%s\n' "$remote_end" && cat <&6; } >>"$remote_directory/message"
       remote_end=$(tail -n 1 "$remote_directory/message")
       break
     }

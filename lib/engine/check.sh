@@ -59,7 +59,7 @@ boot_markers() {
     { there[field[2]] = 1 }
     END { if (!whole) exit 74; for (name in marker) if (marker[name] in there) print name; print "end" }' 2>/dev/null) && capture "$boot_wrong" || { why="queue '$queue': cannot be checked"; return 74; }
   for boot_marker in $captured; do
-    ! slip_parse "$boot_marker" || rm -f "$q/done/$boot_marker" 2>/dev/null 9>&9 || { disk_failed "$q/done"; return $?; }
+    ! slip_parse "$boot_marker" || rm -f "$q/done/$boot_marker" 2>/dev/null 9<&9 || { disk_failed "$q/done"; return $?; }
   done
 }
 
@@ -202,7 +202,7 @@ check_body() {
     flat_parse "${check_path##*/}" || return 0
   done
   if [ -n "$check_boot" ] || push_unmade "$1"; then
-    rm -f "$q/body/$1" 9>&9 2>/dev/null || { disk_failed "$q/body"; return $?; }
+    rm -f "$q/body/$1" 9<&9 2>/dev/null || { disk_failed "$q/body"; return $?; }
     check_say "queue '%s': what a killed push left of %s was removed" "$queue" "$1"
   else
     # RACE: its push may be at work, or its message may be large and settled meanwhile
@@ -234,9 +234,9 @@ check_flats() {
     check_part 1 "$check_aside" && check_part 2 "$check_new" || { disk_failed "$q/tmp"; return $?; }
     sync_paths "$check_new" "$check_aside" "$q/tmp" || return $?
     check_whole "$check_path" "$check_new" "$check_aside" && measure -l "$check_new" ||
-      { rm -f "$check_new" "$check_aside" 2>/dev/null 9>&9; return 74; }
+      { rm -f "$check_new" "$check_aside" 2>/dev/null 9<&9; return 74; }
     check_good=$measured
-    [ -s "$check_aside" ] || rm -f "$check_aside" 2>/dev/null 9>&9
+    [ -s "$check_aside" ] || rm -f "$check_aside" 2>/dev/null 9<&9
     check_say "queue '%s': %s of %s lines of a flat file were damaged: set aside in tmp/" "$queue" "$((flat_count - check_good))" "$flat_count"
     # CRASH: two renames, so that never two files hold the same messages. In between, the file has fewer lines than its name says, as before: no
     # verb hands them out, and the next doctor goes on from there
@@ -245,7 +245,7 @@ check_flats() {
         { [ "$check_good" = "$flat_count" ] ||
           rename_path "$check_path" "${check_path%/*}/$flat_priority.$flat_first.$flat_last.$check_good.$flat_tries.$flat_nonce"; }
     else
-      rm -f "$check_path" 9>&9 2>/dev/null
+      rm -f "$check_path" 9<&9 2>/dev/null
     fi || { disk_failed "$q/queue"; return $?; }
     sync_paths "${check_path%/*}" || return $?
   done
@@ -253,7 +253,7 @@ check_flats() {
 
 # check_part PART FILE - write the bad lines (1) or the good ones (2) of check_path to the new FILE
 check_part() {
-  (set -C && check_awk "$1" <"$check_path" >"$2" 9>&9) 2>/dev/null
+  (set -C && check_awk "$1" <"$check_path" >"$2" 9<&9) 2>/dev/null
 }
 
 # check_whole FLAT PART PART - 74 unless the two parts together are as long as the flat file: an awk may not notice that it cannot read. Only

@@ -108,7 +108,7 @@ tmp_sweep() {
 # tmp_remove NAME ... - remove these from tmp/. In a group's spool, tmp may have become a link: so enter it first, and check where we are
 tmp_remove() {
   (
-    cd -P "$FLATQ_DIR" && tmp_home=$PWD && cd -P "$q/tmp" && [ "$PWD" = "${tmp_home%/}/${q##*/}/tmp" ] && exec rm -rf "$@" 9>&9
+    cd -P "$FLATQ_DIR" && tmp_home=$PWD && cd -P "$q/tmp" && [ "$PWD" = "${tmp_home%/}/${q##*/}/tmp" ] && exec rm -rf "$@" 9<&9
   ) 2>/dev/null || disk_failed "$q/tmp"
 }
 
@@ -119,7 +119,7 @@ log_rotate() {
   rename_path "$q/log" "$q/log.$epoch_time"
   set -- "$q"/log.*
   while [ $# -gt 10 ]; do
-    rm -f "$1" 9>&9 2>/dev/null
+    rm -f "$1" 9<&9 2>/dev/null
     shift
   done
 }

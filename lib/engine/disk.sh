@@ -31,8 +31,8 @@ disk_reason() {
 disk_try() {
   nonce_read
   set -C
-  # CRASH: the checkpoint removes it (spool_sweep). With a dot in front, it is no message to a verb beside us
-  set -- "$1/.probe.$nonce.$$-${now:-0}"
+  # CRASH: the checkpoint removes it (spool_sweep), perhaps while we write, which is no harm. With a dot in front, it is no message to a verb beside us
+  set -- "$1/.probe.$nonce.$$-000000000000"
   disk_write "$1" || [ -e "$1" ] || mkdir "$1" 2>&3
   rm -f "$1" || rmdir "$1"
 }

@@ -112,9 +112,9 @@ fold_some() {
   set -- $fold_names
   slip_parse "$1" || return 74
   fold_path=$q/fold/$slip_priority.$slip_id.$nonce
-  mkdir "$fold_path" 2>/dev/null 9>&9 || { disk_failed "$q/fold"; return $?; }
+  mkdir "$fold_path" 2>/dev/null 9<&9 || { disk_failed "$q/fold"; return $?; }
   # RACE: mv reports slips that were handed out since the listing, and goes on
-  (cd "$q/wal" && exec mv -f "$@" "$fold_path/" 2>/dev/null 9>&9) || :
+  (cd "$q/wal" && exec mv -f "$@" "$fold_path/" 2>/dev/null 9<&9) || :
   fold_finish "$fold_path" new
 }
 
@@ -127,7 +127,7 @@ fold_finish() {
   if [ -z "$fold_at" ]; then
     names_in "$1" || return $?
     # The run seems empty: only rmdir proves that it is
-    [ -n "$names" ] || { rmdir "$1" 2>/dev/null 9>&9 || disk_failed "$q/fold"; return $?; }
+    [ -n "$names" ] || { rmdir "$1" 2>/dev/null 9<&9 || disk_failed "$q/fold"; return $?; }
     fold_committed=
     # shellcheck disable=SC2086 # names without blanks
     if ! fold_write "$1" $names; then
@@ -165,9 +165,9 @@ fold_remove() {
     fold_bodies="$fold_bodies ${fold_slip%%.*}"
   done
   # shellcheck disable=SC2086 # names without blanks
-  { (cd "$q/body" && exec rm -f $fold_bodies 9>&9) && (cd "$fold_run" && exec rm -f "$@" 9>&9); } 2>/dev/null ||
+  { (cd "$q/body" && exec rm -f $fold_bodies 9<&9) && (cd "$fold_run" && exec rm -f "$@" 9<&9); } 2>/dev/null ||
     { disk_failed "$q/fold"; return $?; }
-  if ! rmdir "$fold_run" 2>/dev/null 9>&9; then
+  if ! rmdir "$fold_run" 2>/dev/null 9<&9; then
     # Slips that are left are in no flat file: they go forward
     names_in "$fold_run" || return $?
     nonce_read
@@ -216,7 +216,7 @@ flat_write() {
         close(body)
         print $0 "\t" line >flat
         size += length($0) + length(line) + 2 }
-      END { if (bad || NR != ENVIRON["FLATQ_LINES"] + 0 || close(flat)) exit 74; print size }' 2>/dev/null 9>&9) || fold_size=none
+      END { if (bad || NR != ENVIRON["FLATQ_LINES"] + 0 || close(flat)) exit 74; print size }' 2>/dev/null 9<&9) || fold_size=none
   # Some awks do not notice a full disk: compare the size
   measure -c "$flat_place/$fold_flat" && [ "$fold_size" = "$measured" ] && return 0
   rm -f "$flat_place/$fold_flat" 2>/dev/null
@@ -234,7 +234,7 @@ queue_unfold() {
   unfold_stage=$q/tmp/$run
   # Remove runs in head/ that are empty
   rmdir "$q"/head/* 2>/dev/null
-  mkdir "$unfold_stage" 2>/dev/null 9>&9 || { disk_failed "$q/tmp"; return $?; }
+  mkdir "$unfold_stage" 2>/dev/null 9<&9 || { disk_failed "$q/tmp"; return $?; }
   [ -z "$spool_shared" ] || unfold_clear || { disk_failed "$q/body"; return $?; }
   unfold_lines=$(FLATQ_BODY=$q/body FLATQ_STAGE=$unfold_stage FLATQ_TRIES=$flat_tries awk '
       BEGIN { FS = "\t" }
@@ -252,7 +252,7 @@ queue_unfold() {
         printf "%s\n", $2 >body
         if (close(body)) exit 74
         lines++; bytes += length($2) + 1 }
-      END { printf "%d %.0f\n", lines, bytes }' 2>/dev/null <"$unfold_from" 9>&9) || unfold_lines=none
+      END { printf "%d %.0f\n", lines, bytes }' 2>/dev/null <"$unfold_from" 9<&9) || unfold_lines=none
   set -- "$1" "$unfold_stage"/*
   if [ "${unfold_lines% *}" != "$flat_count" ] || [ $# -ne $((flat_count + 1)) ] || ! unfold_whole; then
     disk_failed "$q/tmp" "queue '$queue': cannot unfold"
@@ -275,7 +275,7 @@ unfold_clear() {
 ']*) return 1 ;;
   esac
   # shellcheck disable=SC2086 # an id a line
-  (cd "$q/body" && exec rm -f $captured 9>&9) 2>/dev/null
+  (cd "$q/body" && exec rm -f $captured 9<&9) 2>/dev/null
 }
 
 # unfold_undo STAGE - remove the bodies of the slips in the stage, then the stage. Set aside a stage with a name that no unfold writes: the shell
@@ -295,7 +295,7 @@ unfold_undo() {
     esac
   done
   # shellcheck disable=SC2086 # names without blanks
-  { [ -z "$undo_bodies" ] || (cd "$q/body" && exec rm -f $undo_bodies 9>&9) 2>/dev/null; } && rm -rf "$1" 2>/dev/null 9>&9 ||
+  { [ -z "$undo_bodies" ] || (cd "$q/body" && exec rm -f $undo_bodies 9<&9) 2>/dev/null; } && rm -rf "$1" 2>/dev/null 9<&9 ||
     disk_failed "$q/tmp"
 }
 
@@ -320,7 +320,7 @@ unfold_finish() {
   flat_parse "$1" && [ ! -d "$q/unfold/$1" ] && [ ! -h "$q/unfold/$1" ] || { set_aside "unfold/$1"; return $?; }
   [ -d "$q/head/$run" ] || rename_path "$q/tmp/$run" "$q/head/$run" || { unfold_lost "$1" || return $?; return 0; }
   sync_paths "$q/head" "$q/tmp" || return $?
-  rm -f "$q/unfold/$1" 9>&9 2>/dev/null && sync_paths "$q/unfold" || { disk_failed "$q/unfold"; return $?; }
+  rm -f "$q/unfold/$1" 9<&9 2>/dev/null && sync_paths "$q/unfold" || { disk_failed "$q/unfold"; return $?; }
   for unfold_rest in "$q/queue/$flat_block"/*; do
     [ -e "$unfold_rest" ] || rmdir "$q/queue/$flat_block" 2>/dev/null
     return 0

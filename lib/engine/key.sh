@@ -154,7 +154,7 @@ keys_remove() {
       [ $keys_count -ge 500 ] || continue ;;
     esac
     # shellcheck disable=SC2086 # names without blanks
-    [ -z "$keys_some" ] || (cd "$q/keys" && exec rm -f $keys_some 9>&9) 2>/dev/null || { disk_failed "$q/keys"; return $?; }
+    [ -z "$keys_some" ] || (cd "$q/keys" && exec rm -f $keys_some 9<&9) 2>/dev/null || { disk_failed "$q/keys"; return $?; }
     keys_some='' keys_count=0
   done
   [ -z "$1" ] || sync_paths "$q/keys" || return $?

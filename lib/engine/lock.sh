@@ -3,13 +3,13 @@
 need engine/spool
 
 # lock_queue - wait for the queue's lock, on descriptor 9, then finish what a killed holder has begun, so that no caller can forget to (R3).
-# Children that write inherit it (9>&9, which mksh must be told), so a child that outlives its shell still holds the lock. Others get 9>&-.
+# Children that write inherit it (9<&9, which mksh must be told), so a child that outlives its shell still holds the lock. Others get 9>&-.
 lock_queue() {
   # Without `command`, a failed exec would end the shell. Only read: who opened it for writing would create the lock of a queue that another verb is
   # only beginning to make, which says that all its places are synced
-  { command exec 9<"$q/lock"; } 2>/dev/null ||
+  { [ -w "$q/lock" ] && command exec 9<"$q/lock"; } 2>/dev/null ||
     { need engine/proof; queue_there || return $?; disk_failed "$q"; return $?; }
-  flock 9 9>&9 2>/dev/null || { unlock_queue; why='flock is missing or failed: install util-linux (apk add flock)'; return 70; }
+  flock 9 9<&9 2>/dev/null || { unlock_queue; why='flock is missing or failed: install util-linux (apk add flock)'; return 70; }
   # Not before: a signal may end flock while it waits, and the trap may then change files (R3)
   lock_held=1
   # RACE: another process may have dropped the queue, and created a new one of the same name, meanwhile
@@ -27,7 +27,7 @@ lock_recover() {
   lock_left=
   if [ -e "$q/dropping" ]; then
     need engine/boot
-    queue_make && rm -f "$q/dropping" 2>/dev/null 9>&9 || { disk_failed "$q"; return $?; }
+    queue_make && rm -f "$q/dropping" 2>/dev/null 9<&9 || { disk_failed "$q"; return $?; }
   fi
   for lock_place in fold unfold; do
     place_first "$lock_place" || return $?
@@ -38,7 +38,7 @@ lock_recover() {
   done
   [ -n "$lock_left" ] || return 0
   need engine/fold
-  lock_said=$(queue_recover 9>&9 || { lock_code=$?; printf '%s' "$why"; exit $lock_code; }) && return 0
+  lock_said=$(queue_recover 9<&9 || { lock_code=$?; printf '%s' "$why"; exit $lock_code; }) && return 0
   lock_code=$?
   why=${lock_said:-"queue '$queue': cannot be recovered"}
   case $lock_code in
@@ -90,10 +90,10 @@ under_lock() {
   return $under_code
 }
 
-# pass_lock COMMAND ... - run a command that changes the queue. If we hold the lock, the command inherits it (mksh must be told so, by 9>&9), and
+# pass_lock COMMAND ... - run a command that changes the queue. If we hold the lock, the command inherits it (mksh must be told so, by 9<&9), and
 # keeps others out until it has done its work, even if we are killed
 pass_lock() {
-  if [ -n "$lock_held" ]; then "$@" 9>&9; else "$@"; fi
+  if [ -n "$lock_held" ]; then "$@" 9<&9; else "$@"; fi
 }
 
 # file_put NAME TEXT - write TEXT to a new file (set -C: exclusively) and rename it to $q/NAME: a `>` would write through a link that another

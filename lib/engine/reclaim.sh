@@ -41,7 +41,7 @@ promote_these() {
   # A stat can fail (ENOMEM) and look like absence, so test twice
   if { [ -e "$q/conf" ] || [ -f "$q/conf" ]; } && [ -z "$lock_held" ]; then
     lock_queue || return $?
-    mv -f "$@" "$q/wal/" 2>/dev/null 9>&9
+    mv -f "$@" "$q/wal/" 2>/dev/null 9<&9
     unlock_queue
   else
     # RACE: mv does not find what another verb has already moved
@@ -147,10 +147,10 @@ sweep_these() {
   done
   # shellcheck disable=SC2086 # names without blanks
   {
-    { [ -z "$sweep_out$sweep_keys" ] || (cd "$q" && exec rm -f $sweep_out $sweep_keys 9>&9) 2>/dev/null; } &&
+    { [ -z "$sweep_out$sweep_keys" ] || (cd "$q" && exec rm -f $sweep_out $sweep_keys 9<&9) 2>/dev/null; } &&
       sync_paths "$q/out" "$q/keys" &&
-      { [ -z "$sweep_bodies" ] || (cd "$q/body" && exec rm -f $sweep_bodies 9>&9) 2>/dev/null; } &&
-      (cd "$q/done" && exec rm -f $sweep_names 9>&9) 2>/dev/null
+      { [ -z "$sweep_bodies" ] || (cd "$q/body" && exec rm -f $sweep_bodies 9<&9) 2>/dev/null; } &&
+      (cd "$q/done" && exec rm -f $sweep_names 9<&9) 2>/dev/null
   } || disk_failed "$q/done"
 }
 

@@ -59,7 +59,7 @@ slip_of() {
 # member may have made: mv would move FROM into that directory
 rename_path() {
   [ -z "$spool_shared" ] || { [ ! -h "$2" ] && [ ! -d "$2" ]; } || { why="$2 is a link or a directory"; return 74; }
-  if [ -n "$lock_held" ]; then moved_said=$(echo .; exec mv -f "$1" "$2" 2>&1 9>&9); else moved_said=$(echo .; exec mv -f "$1" "$2" 2>&1); fi &&
+  if [ -n "$lock_held" ]; then moved_said=$(echo .; exec mv -f "$1" "$2" 2>&1 9<&9); else moved_said=$(echo .; exec mv -f "$1" "$2" 2>&1); fi &&
     [ -n "$moved_said" ] && return 0
   case $moved_said in
   *'o such file'*) return 1 ;;

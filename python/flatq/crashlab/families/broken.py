@@ -161,10 +161,10 @@ MUTANTS: dict[str, Mutant] = {
         crash("pop"), (history("kills"),)),
     # sweep, fold, unfold
     "the sweep removes bodies first": Mutant(
-        ((f"sweep_these(): {_SWEEP}", '{ [ -z "$sweep_bodies" ] || (cd "$q/body" && exec rm -f $sweep_bodies 9>&9); } &&\n      ' + _SWEEP),),
+        ((f"sweep_these(): {_SWEEP}", '{ [ -z "$sweep_bodies" ] || (cd "$q/body" && exec rm -f $sweep_bodies 9<&9); } &&\n      ' + _SWEEP),),
         model("sweep removes the body first")),
     "the sweep removes the marker first": Mutant(
-        ((f"sweep_these(): {_SWEEP}", '(cd "$q/done" && exec rm -f $sweep_names 9>&9) &&\n      ' + _SWEEP),),
+        ((f"sweep_these(): {_SWEEP}", '(cd "$q/done" && exec rm -f $sweep_names 9<&9) &&\n      ' + _SWEEP),),
         crash("checkpoint sweeps"), (model("sweep removes the marker first"),)),
     "a fold without the lock": Mutant(
         (("checkpoint(): under_lock checkpoint_locked ||", "{ need engine/proof; queue_recover; } && checkpoint_locked ||"),),
@@ -179,7 +179,7 @@ MUTANTS: dict[str, Mutant] = {
         (('fold_write(): sync_paths "$q/tmp/$fold_flat"', "sync_paths"),),
         power("checkpoint folds"), (model("flat file is not synced"),)),
     "an unfold removes the flat file first": Mutant(
-        (('unfold_finish(): [ -d "$q/head/$run" ] ||', 'rm -f "$q/unfold/$1" 9>&9\n  [ -d "$q/head/$run" ] ||'),),
+        (('unfold_finish(): [ -d "$q/head/$run" ] ||', 'rm -f "$q/unfold/$1" 9<&9\n  [ -d "$q/head/$run" ] ||'),),
         crash("checkpoint after an unfold killed after the commit"), (model("unfold removes first"),)),
     # the push journal, claims
     "the journal's sweep takes the living for dead": Mutant(
