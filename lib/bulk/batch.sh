@@ -73,14 +73,14 @@ batch_count() {
 batch_read() {
   need engine/fold engine/proof
   names_in "$1" || return $?
-  batch_bodies='' batch_keys='' batch_flats=
+  batch_bodies='' batch_keys='' batch_flats='' batch_lines=0
   for batch_name in $names; do
     if slip_parse "$batch_name"; then
       batch_bodies="$batch_bodies $slip_id"
       [ "$slip_key" = - ] || batch_keys="$batch_keys $slip_key $id"
     elif flat_parse "$batch_name"; then
       [ -z "$spool_shared" ] || no_links "$1/$batch_name" || return $?
-      batch_flats="$batch_flats $batch_name"
+      batch_flats="$batch_flats $batch_name" batch_lines=$((batch_lines + flat_count))
     fi
   done
   [ -n "$batch_flats" ] || return 0
@@ -91,7 +91,8 @@ batch_read() {
     [ -n "$names" ] || return 0
   fi
   # shellcheck disable=SC2086 # names without blanks
-  batch_said=$(cd "$1" 2>/dev/null && exec awk -F . 'NF == 10 && $9 != "-" { sub(/^0+/, "", $2); print $9, $2 } END { print "end" }' $batch_flats 2>/dev/null 9>&-) &&
+  batch_said=$(cd "$1" 2>/dev/null && exec awk -F . -v "count=$batch_lines" 'NF == 10 && $9 != "-" { sub(/^0+/, "", $2); print $9, $2 }
+    END { if (NR == count) print "end" }' $batch_flats 2>/dev/null 9>&-) &&
     capture "$batch_said" || { why="queue '$queue': keys cannot be read"; return 74; }
   batch_keys="$batch_keys $captured"
 }

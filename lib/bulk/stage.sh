@@ -41,7 +41,7 @@ stage_room() {
 # stage_enter QUEUE STAGE NONCE COUNT BYTES FIRST WAIT - move what is in the directory STAGE into the queue, as soon as there is room
 stage_enter() {
   queue_open "$1" make || return $?
-  bulk_stage=$2 nonce=$3 bulk_count=$4 bulk_bytes=$5 bulk_first=$6 push_wait=$7
+  bulk_stage=$2 nonce=$3 bulk_count=$4 bulk_bytes=$5 bulk_first=$6 bulk_last='the last one' push_wait=$7
   clock_epoch "$now"
   bulk_commit
   stage_code=$?

@@ -176,12 +176,12 @@ bulk_print() {
   }
   {
     # The left side of a pipe has no exit status, so it writes a word when it has finished (R6)
-    # If awk does not notice a read error, the line that was cut is shorter than its slip says
+    # If awk does not notice a read error, the line that was cut is shorter than its slip says. gawk does not report its last write if `exit` was said
     bulk_said=$({ { bulk_awk -F '\t' -v "end=$bulk_end" -v "count=$bulk_got" '
       { if (NF > 1) { split($1, field, "."); size = field[8] }
         if (length($NF) != int((size + 2) / 3) * 4) { cut = 1; exit }
         print $NF; print end }
-      END { exit cut || NR != count }' "$@" &&
+      END { if (cut || NR != count) exit 1 }' "$@" &&
       printf good >&3; } | base64 -d >&4; } 2>/dev/null 3>&1)
   } 4>&"$out" && [ "$bulk_said" = good ] && return 0
   why="queue '$queue': messages could not be written out in full"

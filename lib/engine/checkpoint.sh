@@ -52,7 +52,7 @@ spool_sweep() {
   spool_all=${1:-}
   wait_sweep "$spool_all"
   for spool_path in "$FLATQ_DIR"/.drop.* "$FLATQ_DIR"/.ids.old.* "$FLATQ_DIR"/.doors/secret.* ${spool_all:+"$FLATQ_DIR"/.doors/[0-9]*} \
-    "$FLATQ_DIR"/.probe.* "$FLATQ_DIR"/.[a-z]*/.probe.* "$FLATQ_DIR"/*/.probe.* "$FLATQ_DIR"/*/*/.probe.*; do
+    "$FLATQ_DIR"/probe.*.* "$FLATQ_DIR"/.[a-z]*/probe.*.* "$FLATQ_DIR"/.ids/*/probe.*.* "$FLATQ_DIR"/*/probe.*.* "$FLATQ_DIR"/*/*/probe.*.*; do
     [ -e "$spool_path" ] || continue
     [ -n "$spool_all" ] || [ ! -e "$FLATQ_PROC/1/stat" ] || owner_dead "${spool_path##*.}" || continue
     rm -rf "$spool_path" 2>/dev/null
@@ -134,6 +134,12 @@ journal_sweep() {
     [ "$range" != "$journal_live" ] || break
     [ ! -h "$range" ] || continue
     [ -z "$spool_shared" ] || no_links "$range"/1* || continue
+    # A range from which no id was taken, as `push -l` leaves one each time, if a listing proves that (R1)
+    for journal in "$range"/1*; do break; done
+    if [ ! -e "$journal" ] && names_in "$range" && [ "$names" = open ]; then
+      journal_remove
+      continue
+    fi
     journal_free=1
     journal_open=$(awk '$0 == "." { ended[FILENAME] }
       END { for (at = 1; at < ARGC - 1; at++) if (!(ARGV[at] in ended)) { name = ARGV[at]; sub(/.*\//, "", name); print name }; print "end" }' \
@@ -160,13 +166,17 @@ journal_sweep() {
       esac
       journal_orphan "$journal_id"
     done
-    [ -n "$journal_free" ] || continue
-    # Rename it first: a push that has slept since it chose this range must not find it half empty, and take an id a second time
-    clock_read
-    nonce_read
-    mv -f "$range" "$FLATQ_DIR/.ids.old.$nonce.$$-$now" 2>/dev/null 8>&8 && rm -rf "$FLATQ_DIR/.ids.old.$nonce.$$-$now" 2>/dev/null 8>&8
+    [ -z "$journal_free" ] || journal_remove
   done
   unlock_spool
+}
+
+# journal_remove - remove `range`. Rename it first: a push that has slept since it chose this range must not find it half empty, and take an id a second
+# time
+journal_remove() {
+  clock_read
+  nonce_read
+  mv -f "$range" "$FLATQ_DIR/.ids.old.$nonce.$$-$now" 2>/dev/null 8>&8 && rm -rf "$FLATQ_DIR/.ids.old.$nonce.$$-$now" 2>/dev/null 8>&8
 }
 
 # journal_orphan ID - remove the body of the killed push whose entry journal_read has read, if it is proved that it created no slip. A body in doubt

@@ -31,8 +31,9 @@ disk_reason() {
 disk_try() {
   nonce_read
   set -C
-  # CRASH: the checkpoint removes it (spool_sweep), perhaps while we write, which is no harm. With a dot in front, it is no message to a verb beside us
-  set -- "$1/.probe.$nonce.$$-000000000000"
+  # CRASH: the checkpoint removes it (spool_sweep), perhaps while we write, which is no harm. Where slips lie, a verb sets it aside, as it does with any name
+  # that is not ours: so no dot in front, which would hide it from globs, and not from find
+  set -- "$1/probe.$nonce.$$-000000000000"
   disk_write "$1" || [ -e "$1" ] || mkdir "$1" 2>&3
   rm -f "$1" || rmdir "$1"
 }

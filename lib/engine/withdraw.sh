@@ -25,8 +25,9 @@ push_slip_again() {
 # push_slip_there - return 66 if it is proved that our slip was never there, 0 if it is, or was. The shell may have created it, and have said that this
 # failed (file_mark), and a consumer may have it: a second slip would hand out the message twice. 69: the queue is gone; 74: unknown
 push_slip_there() {
-  # In a subshell, since it parses other slips into the slip_ variables. There, a door that cannot read a part must not answer its client: we do
-  (message_anywhere "$slip_id") >/dev/null
+  # In a subshell, since it parses other slips into the slip_ variables. There, a door that cannot read a part must not answer its client: we do. The
+  # redirection is inside: mksh and bash that cannot make one of ours would leave this function with 1 (R12)
+  (command exec >/dev/null || exit 74; message_anywhere "$slip_id")
   case $? in
   66) names_for_id "$slip_id" "done" || { push_unknown; return 74; } ;;
   69) why="queue '$queue' is gone"; return 69 ;;
@@ -54,10 +55,13 @@ push_withdraw() {
   74) push_unknown; return $? ;;
   esac
   absent "$push_place/$slip" || { push_unknown; return $?; }
-  # RACE: a fold, the end of its delay or a kick may have moved it. In a subshell, since this parses other slips into the slip_ variables
-  (push_withdraw_moved) >/dev/null && return 0
-  [ $? -ne 1 ] || return 1
-  push_unknown
+  # RACE: a fold, the end of its delay or a kick may have moved it. In a subshell, as in push_slip_there; a shell that fails may end it with 1 or 2
+  (command exec >/dev/null || exit 74; push_withdraw_moved; push_code=$?; [ $push_code -ne 1 ] || exit 3; exit $push_code)
+  case $? in
+  0) return 0 ;;
+  3) return 1 ;;
+  *) push_unknown ;;
+  esac
 }
 
 # push_undo CODE - push_withdraw for a push that fails with CODE; set push_withdraw_status to its status. Return CODE, with `why` as it was, if it is proved

@@ -115,7 +115,13 @@ class Kernel(Source, Target):
         queue = self.queue
         if len(body) > queue.max_message_size:
             raise TooLarge(f"{len(body)} bytes are too large for {self.name}, which takes {queue.max_message_size}", 65)
-        _called(self.name, lambda: queue.send(body, wait, priority), Full)
+        while True:
+            try:
+                return _called(self.name, lambda: queue.send(body, wait, priority), Full)
+            except Full:
+                # A signal whose handler does not raise interrupts a send that would wait for ever: go on, or the message would be gone with us
+                if wait is not None:
+                    raise
 
     def close(self) -> None:
         """Send what is still in hand back, and close; the queue stays."""

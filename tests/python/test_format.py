@@ -111,6 +111,37 @@ def test_what_the_verbs_read(flatq, tmp_path):
     assert [row["value"] for row in table(claim(flatq))] == BODIES * 7
 
 
+def test_a_queue_that_cannot_be_listed_is_not_empty(flatq, monkeypatch):
+    push(flatq, b"x", "q")
+    scandir = os.scandir
+
+    def refuse(path):
+        if os.fspath(path).endswith("/wal"):
+            raise PermissionError(13, os.strerror(13), path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(PermissionError):
+        flat.ready(str(flatq.spool), "q")
+
+
+def test_a_failed_sync_is_an_error(tmp_path, monkeypatch):
+    from flatq.spark import sink
+
+    class System:
+        def __init__(self, *words, **more):
+            pass
+
+        def syncfs(self, file):
+            return -1
+
+    monkeypatch.setattr(sink.ctypes, "CDLL", System)
+    monkeypatch.setattr(sink.ctypes, "get_errno", lambda: 5)
+    monkeypatch.delenv("FLATQ_SYNC", raising=False)
+    with pytest.raises(OSError, match="Input/output error"):
+        sink.sync(str(tmp_path))
+
+
 def test_files_of_a_stage(tmp_path):
     """A file has 500 messages or some MiB at most, and no ids across a hundred thousand. A message over the limit has a file of its own."""
     pieces = staged(tmp_path, [b"x"] * 1300 + [b"y" * (5 << 20)] + [b"z" * (1 << 20)] * 5, first=99_900, priority=3)

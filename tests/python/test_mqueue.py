@@ -95,6 +95,27 @@ def test_what_is_received_goes_back(flatq, kernel):
     assert kernel.receive(0) == (b"1", 3)
 
 
+def test_what_is_received_goes_back_however_many_signals_come(flatq, kernel):
+    """Target and kernel's queue are full. mqueue waits for room in either, since the message is in its process alone."""
+    flatq("create", "-b", "1", "jobs", check=0)
+    push(flatq, b"x", "jobs")
+    kernel.send(b"in hand")
+    process = flatq.start("mqueue", "in", kernel.name, "jobs", stdin=subprocess.DEVNULL)
+    wait_for(lambda: kernel.current_messages == 0, "it has received the message")
+    while kernel.current_messages < kernel.max_messages:
+        kernel.send(b"other")
+    of = pathlib.Path(f"/proc/{process.pid}")
+    for _ in range(4):
+        before = (of / "status").read_text().splitlines()[-2:]
+        process.send_signal(signal.SIGTERM)
+        wait_for(lambda: process.poll() is not None or (of / "status").read_text().splitlines()[-2:] != before and
+                 os.readlink(of / "exe").rpartition("/")[2].startswith("python") and (of / "wchan").read_text() == "wq_sleep", "it waits for room again")
+    assert process.poll() is None
+    assert kernel.receive(0)[0] == b"other"
+    assert process.wait(60) in (-signal.SIGTERM, 0, 75, 143)
+    assert b"in hand" in [kernel.receive(0)[0] for _ in range(kernel.current_messages)]
+
+
 class Strikes:
     """A tracer of the shovel's and the kernel end's code: the signal comes before instruction number `left`."""
 

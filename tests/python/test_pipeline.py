@@ -722,7 +722,7 @@ def test_cluster(spark, flatq, tmp_path, free_port):
         return process
 
     start(run, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(free_port), "--webui-port", "0")
-    wait_for(lambda: listening(free_port), "the master")
+    wait_for(lambda: listening(free_port), "the master", seconds=300)
     workers = [start(run, "org.apache.spark.deploy.worker.Worker", "--cores", "1", "--memory", "600M", "--webui-port", "0", "--host", "127.0.0.1",
                      "--work-dir", str(tmp_path / name), url) for name in ("one", "two")]
 
@@ -736,7 +736,7 @@ def test_cluster(spark, flatq, tmp_path, free_port):
 
     driver = job("load", "default", "--from", str(tmp_path / "rows"))
     wait_for(lambda: seen(driver, lambda: list(flatq.spool.glob(".spark/job-*/stage.*"))), "a stage", seconds=300)
-    victim = wait_for(lambda: executor_of(tmp_path / "two"), "an executor")
+    victim = wait_for(lambda: executor_of(tmp_path / "two"), "an executor", seconds=300)
     os.kill(victim, signal.SIGKILL)
     out, err = driver.communicate(timeout=300)
     assert out == b"load: 40000 messages to queue default\n", (out, err[-2000:])

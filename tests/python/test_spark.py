@@ -219,7 +219,7 @@ def test_one_query_a_consumer(spark, flatq, tmp_path):
     fill(flatq, 0, 100)
     first = stream(spark, flatq).writeStream.format("noop").option("checkpointLocation", str(tmp_path / "1")).start()
     try:
-        wait_for(lambda: first.lastProgress)
+        wait_for(lambda: first.lastProgress, "some progress", seconds=300)
         fails(lambda: flatq_spark.run(stream(spark, flatq).writeStream.format("noop"), str(tmp_path / "2"), 100), "another query reads as consumer")
     finally:
         first.stop()

@@ -344,7 +344,7 @@ def compare(servers, script):
 
 
 def differences(first, other):
-    return [f"{line}\n    {one!r}\n    {two!r}" for (line, one), (_, two) in zip(first, other) if one != two]
+    return [f"{line}\n    {one!r}\n    {two!r}" for (line, one), (same, two) in zip(first, other, strict=True) if (line, one) != (same, two)]
 
 
 # What Debian's says where time passes, if it is right. One server of three (12 of 50, and 31 of 50 with a higher priority for the processor)

@@ -151,6 +151,12 @@ def marks(spool: str, queue: str, consumer: str) -> list[int]:
     return [settled, *sorted({end for segment in segments if (end := int(segment[0]) + int(segment[1])) > settled})]
 
 
+def _listing_failed(error: OSError) -> None:
+    """A directory that is gone held nothing any more. One that cannot be listed is not empty."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
 def ready(spool: str, queue: str) -> list[Piece]:
     """The ready messages of a queue. It looks at the places in the order in which messages move, so that it misses none. Raises
     FileNotFoundError."""
@@ -160,7 +166,7 @@ def ready(spool: str, queue: str) -> list[Piece]:
     found: list[Piece] = []
     for place in ("wal", "fold", "queue", "unfold", "head"):
         slips = []
-        for directory, _, names in sorted(os.walk(os.path.join(top, place))):
+        for directory, _, names in sorted(os.walk(os.path.join(top, place), onerror=_listing_failed)):
             for name in sorted(names):
                 piece = flat(os.path.join(directory, name))
                 if piece:

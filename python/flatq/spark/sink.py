@@ -22,6 +22,7 @@ Keys (`push -k`) could not do this: a key is free again as soon as its message i
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import json
 import os
@@ -57,9 +58,16 @@ def engine(spool: str, *words: object) -> list[str]:
 
 
 def sync(path: str, spool: str = "") -> None:
-    """Sync all that was written below path, if the verbs that use the spool sync."""
-    if verbs_module().syncs(spool) and subprocess.run(["sync", "-f", path], capture_output=True).returncode:
-        os.sync()
+    """Sync the file system of path, if the verbs that use the spool sync. Raises OSError."""
+    if not verbs_module().syncs(spool):
+        return
+    file = os.open(path, os.O_RDONLY)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(file):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), path)
+    finally:
+        os.close(file)
 
 
 def whole(given: Mapping[str, str], name: str, usual: int) -> int:
@@ -221,6 +229,10 @@ class Sink:
                     os.unlink(plan + ".new")
                 with open(plan + ".new", "x") as file:
                     json.dump(old, file)
+                    file.flush()
+                    # Before the rename: a power cut may keep a name without what it names
+                    if verbs_module().syncs(self.spool):
+                        os.fsync(file.fileno())
                 os.rename(plan + ".new", plan)
                 sync(top, self.spool)
             self.roll(top, old)
@@ -260,7 +272,9 @@ class Sink:
     def plan(self, path: str) -> dict[str, Any] | None:
         try:
             with open(path) as file:
-                decided: dict[str, Any] = json.load(file)
+                text = file.read()
+                # An empty one is what a power cut has left of it: nothing was decided
+                decided: dict[str, Any] | None = json.loads(text) if text else None
                 return decided
         except FileNotFoundError:
             return None

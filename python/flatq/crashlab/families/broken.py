@@ -109,6 +109,10 @@ MUTANTS: dict[str, Mutant] = {
     "a key that a power cut has lost is not made again": Mutant(
         (("check_keys_compare(): for (key in first)", "for (key in none)"),),
         power("push -k")),
+    "a whole body is taken for a damaged one": Mutant(
+        (("check_slips(): if (name[id] !~ /^done/ && (bytes[id]", "if (name[id] !~ /^done/ && (1 || bytes[id]"),
+         ('check_damaged(): there "$q/body/$slip_id"', 'return 0\n  there "$q/body/$slip_id"')),
+        power("push")),
     "a key is not looked for": Mutant(
         (("push_wait_room(): key_find_dup || return $?", ":"),),
         crash("push -k again", "undisturbed"), (history("kills"),)),

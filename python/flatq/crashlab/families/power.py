@@ -34,8 +34,9 @@ from ..judge import layout, restart, trees
 from ..scenarios import NAMED, SCENARIOS, Scenario, System, Words, build
 
 STAGES = ("act", "boot", "kill")
-#: Files that no verb reads after a restart: assumed to be whole, so that they do not double the number of states.
-IDLE = re.compile(r"/(log|tended|\.?lock)$")
+#: Files that no verb needs after a restart: assumed to be whole, so that they do not double the number of states. A queue's lock is none of these: who does
+#: not find it takes the queue for one that is only being made.
+IDLE = re.compile(r"/(log|tended|\.lock)$")
 #: Left out: the same calls as others have, and many more of them, on much larger files.
 LARGE = re.compile("[KM]iB")
 #: The number of random samples at each cut, in addition to the states that states.py chooses.

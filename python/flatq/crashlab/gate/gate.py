@@ -737,7 +737,7 @@ def available(kind: str = "kill_tree") -> tuple[bool, str]:
     with tempfile.TemporaryDirectory() as root:
         fault = Fault(kind, 2, errno=errnos.ENOSPC if kind.startswith("errno") else None)
         try:
-            result = run(["/bin/sh", "-c", "printf abcd >x"], root, cwd=root, fault=fault, timeout=10)
+            result = run(["/bin/sh", "-c", "printf abcd >x"], root, cwd=root, fault=fault, timeout=60)
         except OSError as error:
             return False, f"no seccomp gate: {error.strerror}"
     return (True, "") if result.fired == 1 else (False, "no seccomp gate: calls are not seen")

@@ -179,6 +179,7 @@ def _recover(system: System, tree: trees.Tree, spool: Path, key: str, queue: str
         wrong += said
     wrong += _failed("recovery", system.verb(spool, "wal"))
     found = right_after = dump(spool)
+    wrong += [f"set aside though it is whole: {m}" for m in found.messages(queue, "buried") if m.body is not None and m.place.endswith(".damaged")]
     if power:
         for m in found.messages(queue, "buried"):
             if m.body is None:  # A message that was not acknowledged may be set aside; if it stayed there, the kick would put it back
