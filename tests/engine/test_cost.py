@@ -1,6 +1,7 @@
 """The price of the verbs: how many processes each starts."""
 
 import os
+from collections import Counter
 
 import pytest
 
@@ -118,3 +119,28 @@ def test_depth_changes_nothing(jobs):
     assert [started(count) for count in many] == [started(count) for count in few]
     for field in ("read", "written"):
         assert [getattr(count, field) for count in many] == pytest.approx([getattr(count, field) for count in few], rel=0.1)
+
+
+def more(few, many):
+    """The programs that `many` has started and `few` has not."""
+    return sorted((Counter(many[1]) - Counter(few[1])).elements())
+
+
+def test_what_the_other_rows_of_the_bench_start(jobs):
+    """tests/bench/README.md says why. test_http.py, test_beanstalk.py and test_door.py count those of the doors."""
+    for _ in range(4):
+        jobs("push", "jobs", check=0)
+    worker = Counter(cost(jobs, "work", "-q", "jobs", "-n", "4", "--", "true")[1])
+    for name, each in {"base64": 1, "mv": 2, "setpriv": 1, "setsid": 1, "true": 1}.items():
+        assert 4 * each <= worker[name] <= 4 * each + 3, ("four jobs, and the worker's start and end", name, worker)
+    assert cost(jobs, "stat", "jobs")[1] == []
+    assert cost(jobs, "handler", input=b"list\n")[1] == ["ls"]
+    filled = [cost(jobs, "push", "-l", "jobs", input=b"x\n" * count) for count in (2000, 20000)]
+    assert set(more(*filled)) <= {"ls", "rmdir"}, "whatever there is to fill"
+    booted = []
+    for name in ("first", "second", "third"):
+        jobs("create", name, check=0)
+        for record in (jobs.spool / ".boot").iterdir():
+            record.unlink()
+        booted.append(cost(jobs, "list"))
+    assert more(*booted[1:]) == ["awk", "find", "flock", "ls", "ls"], "a queue, at a boot"
