@@ -117,7 +117,8 @@ class Kernel(Source, Target):
             raise TooLarge(f"{len(body)} bytes are too large for {self.name}, which takes {queue.max_message_size}", 65)
         while True:
             try:
-                return _called(self.name, lambda: queue.send(body, wait, priority), Full)
+                _called(self.name, lambda: queue.send(body, wait, priority), Full)
+                return
             except Full:
                 # A signal whose handler does not raise interrupts a send that would wait for ever: go on, or the message would be gone with us
                 if wait is not None:

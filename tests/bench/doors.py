@@ -67,6 +67,8 @@ def http_(run):
         stalk = socket.create_connection(("127.0.0.1", run.door(["beanstalk"], *place)))
         talks = {name: lambda web=web: web_job(web) for name, web in webs.items()}
         talks["our beanstalk door"] = lambda: stalk_job(stalk)
+        webs["alone"] = http.client.HTTPConnection("127.0.0.1", programs(run, "http", HTTP_PROGRAMS, durable), timeout=60)
+        talks[f"its programs alone {FLOOR}"] = lambda: web_job(webs["alone"])
         in_turn(run, "HTTP POST, GET, DELETE", durable, talks, {"our beanstalk door": (1.5, 1.2, 1.2)})
         for client in (*webs.values(), stalk):
             client.close()
@@ -77,7 +79,7 @@ def beanstalk(run):
     for durable in (True, False):
         ports = {
             **run.doors(["beanstalk"], f"stalk.{durable}", "on" if durable else "off"),
-            f"its programs alone {FLOOR}": programs(run, durable),
+            f"its programs alone {FLOOR}": programs(run, "stalk", PROGRAMS, durable),
         }
         if run.there("beanstalkd"):
             store = run.work / f"binlog.{durable}"
@@ -120,11 +122,39 @@ done
 """
 
 
-def programs(run, durable):
-    """The port of a server that does PROGRAMS."""
-    place = run.work / f"programs.{durable}"
+# The same of the HTTP door, for each request. The text is on the disk before it is hashed
+HTTP_PROGRAMS = r"""mkdir -p "$1/out" && cd "$1" && >slip && >lock || exit
+cr=$(printf '\r')
+while IFS= read -r line; do
+  while IFS= read -r header && [ "$header" != "$cr" ]; do :; done
+  case $line in
+  POST*)
+    dd bs=100 count=1 iflag=fullblock 2>/dev/null | base64 -w0 >body
+    { base64 -d body | md5sum & base64 -d body | sha256sum; wait; } >sums
+    sha1sum <sums >key
+    flock 9 9<lock
+    [ "$2" = off ] || sync body . out
+    printf 'HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n' ;;
+  GET*)
+    flock 9 9<lock
+    find out >left
+    mv -f slip out/slip
+    printf 'HTTP/1.1 200 OK\r\nContent-Length: 100\r\nMessage-Receipt-Id: 1\r\n\r\n'
+    base64 -d body ;;
+  DELETE*)
+    mv -f out/slip slip
+    [ "$2" = off ] || sync . out
+    printf 'HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n' ;;
+  esac
+done
+"""
+
+
+def programs(run, name, text, durable):
+    """The port of a server that does this."""
+    place = run.work / f"programs.{name}.{durable}"
     place.mkdir()
-    script = run.file("programs", PROGRAMS.encode())
+    script = run.file(f"programs.{name}", text.encode())
     return run.serve(["ncat", "-l", "-k", "-c", f"exec sh {script} {place}/$$ {'on' if durable else 'off'}", "127.0.0.1", None])
 
 

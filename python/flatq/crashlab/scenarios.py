@@ -290,7 +290,7 @@ def _basic() -> list[Scenario]:
         make("drop -f", "drop", pushes(1, 3), ("drop", "-f", "q", b""), lines(1, 3), old=lines(1, 3), atomic=True),
         make("create", "create", (("push", "p", b"other"),), ("create", "-b", "5", "q", b""), ()),
         make("create again", "create", (*pushes(1, 2), ("close", "q", b"")), ("create", "-b", "5", "-m", "3", "q", b""), lines(1, 2)),
-        make("doctor", "doctor", (*FLAT, *pushes(7, 8)), ("doctor", b""), lines(1, 8)),
+        make("doctor", "doctor", (*FLAT, *pushes(7, 8), ("CRASH", r"2#open \.ids/", "push", "q", b"m9")), ("doctor", b""), lines(1, 8)),
         make("work", "work", pushes(1, 2), ("work", "-n", "1", "-w", "0", "-q", "q", "--", "cat", b""), lines(1, 2), old=lines(1, 1), delivers=True, complaints=3),
         make("work, the command fails", "work", pushes(1, 2), ("work", "-n", "1", "-w", "0", "-q", "q", "--", "false", b""), lines(1, 2),
              ordered=False, ends="delayed", complaints=3),
