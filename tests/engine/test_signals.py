@@ -76,8 +76,8 @@ def test_before_each_command(flatq, spool, verb):
     code, out, err, count = run(flatq, ready())
     assert (code, err) == (0, b"")
     points = range(1, count + 1)
-    # `make test-all` stops the verb at each sixtieth command from a start that the seed chooses, and a push at each fifteenth
-    step = 15 if verb == "push" else 60
+    # `make test-all` stops the verb at each fortieth command from a start that the seed chooses, and a push at each tenth
+    step = 10 if verb == "push" else 40
     points = points[chance(verb).randrange(step)::step] if everything() else share(verb, points, 3)
     for at in points:
         clear(flatq, out, spool)

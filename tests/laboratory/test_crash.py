@@ -35,7 +35,7 @@ from flatq.crashlab.judge import layout, oracle, trees
 from flatq.crashlab.scenarios import SCENARIOS, System, build, crash
 
 PLAIN = [name for name in SCENARIOS if SCENARIOS[name].sync == "off"]
-DOUBLES = -(-1800 // len(PLAIN)) if everything() else 8  # of each scenario
+DOUBLES = -(-2500 // len(PLAIN)) if everything() else 8  # of each scenario
 OPTIONS = campaign.Options(limit=DOUBLES, seed=int(os.environ["FLATQ_SEED"]), share=not everything())
 SYSTEM = System()
 

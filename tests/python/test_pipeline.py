@@ -589,7 +589,7 @@ def started(flatq, *words, **more):
     return process
 
 
-KILLED = [("drain", ("offsets", "random", "commits")), ("load", ("stage", "random", "entered"))]
+KILLED = [("drain", ("offsets", *["random"] * 2, "commits")), ("load", ("stage", *["random"] * 2, "entered"))]
 
 
 @pytest.mark.full

@@ -24,7 +24,7 @@ from .gate import faults, gate
 from .scenarios import NAMED, SCENARIOS, System
 
 KILLED, PART, WAITING = 0.0625, 0.033, 0.033  # The parts that a share takes of the kills, of the faults that need a run each, and of those that wait
-PLACES, UNSEEN_PLACES = 6, 15  # One in so many of the scenarios that make a call strikes it there: if the call changes something; if it changes nothing
+PLACES, UNSEEN_PLACES = 5, 10  # One in so many of the scenarios that make a call strikes it there: if the call changes something; if it changes nothing
 Task = Callable[[], Sequence[Any]]
 Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
 
