@@ -223,8 +223,9 @@ door_unix_ended() {
     'import socket; raise SystemExit(socket.socket(fileno=0).recv(1, 0x42) != b"")'
 }
 
-# door_whole SIZE - return 65 if the client did not end the input, whose body has SIZE bytes (empty: unknown): the connection was reset or is still
-# open (01), or ncat was killed before it had passed all on. If the client was cut off and its system closed the connection in good order, return 0
+# door_whole SIZE - called once the input has ended: return 65 if the client did not end it, whose body has SIZE bytes (empty: unknown): the
+# connection was reset or is still open (01), or ncat was killed before it had passed all on. If the client was cut off and its system closed the
+# connection in good order, return 0
 door_whole() {
   why='the client was cut off'
   # ncat closes our input a little before it ends itself
@@ -241,7 +242,7 @@ door_whole() {
 # door_ncat_passed SIZE - return whether ncat, which is gone, had passed on all that it read: a killed one may have had bytes in its memory. TCP_INFO
 # counts what the client sent, and its end as one byte. The first 4096 bytes fit into the pipe, so they are not worth a process
 door_ncat_passed() {
-  [ -n "$FLATQ_GUARD" ] && [ -n "$door_lead" ] && [ -n "$1" ] && [ -z "$door_relayed${push_dot:-}" ] || return 0
+  [ -n "$FLATQ_GUARD" ] && [ -n "$door_lead" ] && [ -n "$1" ] && [ -z "$door_relayed" ] || return 0
   # Of a message over the limit, not all is read
   [ -z "${FLATQ_MOST_BYTES:-}" ] || [ "$1" -le "$FLATQ_MOST_BYTES" ] || return 0
   set -- $((door_lead + $1))

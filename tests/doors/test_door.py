@@ -641,6 +641,25 @@ def test_ncat_is_killed_with_bytes_in_its_memory(door, flatq, stub, tmp_path, si
         assert said == b"1\n"
 
 
+def test_the_dot_is_the_end_whatever_becomes_of_the_connection(door, flatq, stub, tmp_path):
+    """ncat ends once the client half-closes, which a client of `push -e` may do at any time after its dot. Between the two looks of door_whole, at the
+    connection and at ncat, that was `the client was cut off`. Here ncat is killed there, so that the looks can only fail."""
+    held, go_on = tmp_path / "held", tmp_path / "go"
+    stub("base64", f'"$REAL" "$@"; code=$?; echo $$ >"{held}.new"; mv "{held}.new" "{held}"; while [ ! -e "{go_on}" ]; do sleep 0.05; done; exit $code')
+    one = door("-k")
+    with one.connect() as client:
+        client.sendall(b"push -e jobs\nhello\n.\n")
+        wait_for(held.exists, "the message is read")
+        ncat = int(held.read_text())
+        while command_of(ncat) != "ncat":
+            ncat = int(Path(f"/proc/{ncat}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(ncat, signal.SIGKILL)
+        wait_for(lambda: not Path(f"/proc/{ncat}").exists(), "the end of ncat")
+        go_on.touch()
+        assert answer(client) == b"1\n"
+    assert pop(flatq, "jobs") == b"hello\n"
+
+
 @pytest.mark.parametrize("state, flags, parent, lives", [
     ("S", 4194304, "$PPID", 0), ("S", 4194308, "$PPID", 1), ("R", 4194572, "$PPID", 1), ("Z", 4194316, "$PPID", 1), ("S", 4194304, "1", 1)])
 def test_an_ncat_that_is_just_dying(shell, tmp_path, state, flags, parent, lives):
