@@ -59,10 +59,10 @@ input_to_dot() {
 # input_dotted - return 65 if the input ended without the line with the dot, 74 if it was not read in full
 input_dotted() {
   [ "$push_dotted" = dotted ] || { why="queue '$queue': input failed"; return 74; }
-  if [ ! -s "$q/tmp/$push_dot_file" ]; then
-    # The file looks empty: prove it
+  # The file has a whole line only if the dot had its newline: else it may have been the first byte of a line that was cut
+  if ! { read -r input_dot <"$q/tmp/$push_dot_file"; } 2>/dev/null; then
     need engine/proof
-    measure -c "$q/tmp/$push_dot_file" || return $?
+    measure -l "$q/tmp/$push_dot_file" || return $?
     [ "$measured" != 0 ] || { why='the input ended without a line with a single dot'; return 65; }
   fi
   rm -f "$q/tmp/$push_dot_file" 2>/dev/null || :

@@ -22,6 +22,7 @@ tools_probe() {
     probe dd coreutils 'reads more than it is asked to' probe_exact &&
     probe head coreutils 'hides a write error' probe_fails /dev/zero /dev/full head -c 3 &&
     probe sed sed 'changes NUL bytes' probe_nul &&
+    probe sed sed 'adds a newline to the last line' probe_last_line &&
     probe awk gawk 'does not know what flatq uses' probe_awk
 }
 
@@ -130,6 +131,10 @@ probe_exact() {
 
 probe_nul() {
   [ "$(printf 'a\000b\n.\nc\n' | sed -n -e '/^\.$/q' -e p | tr '\000' x)" = axb ]
+}
+
+probe_last_line() {
+  [ "$(printf . | sed -n -e p && printf /)" = ./ ]
 }
 
 probe_awk() {

@@ -150,6 +150,7 @@ BROKEN = {
     ("dd", "reads more than it is asked to"): '"$real" "$@"; code=$?; cat >/dev/null; exit $code',
     ("head", "hides a write error"): '"$real" "$@" 2>/dev/null; exit 0',
     ("sed", "changes NUL bytes"): 'tr "\\000" "\\n" | "$real" "$@"',
+    ("sed", "adds a newline to the last line"): '"$real" "$@" && echo',
     ("awk", "does not know what flatq uses"): "exit 0",
 }
 

@@ -300,6 +300,9 @@ MUTANTS: dict[str, Mutant] = {
     "a reset counts as the end of the input": Mutant(
         (("door_whole(): door_row &&", "true ||"),),
         Probe("clients", "reset in the body", "-k", 4)),
+    "a dot without its newline is an end": Mutant(
+        (("input_dotted(): 2>/dev/null; then", '2>/dev/null && [ -z "$input_dot" ]; then'),),
+        Probe("clients", "cut in the body", "-k", 4)),
     "a stated length is not looked at": Mutant(
         (('push_body(): [ -z "$1" ] || [ "$size" = "$1" ] ||', "true ||"),),
         Probe("clients", "cut in the body", "-k", 4)),

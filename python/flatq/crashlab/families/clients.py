@@ -309,8 +309,10 @@ def cut_in_the_line(door: Door, rng: random.Random) -> Result:
 def cut_in_the_body(door: Door, rng: random.Random, reset: bool) -> Result:
     there, maybe = store(door, b"stays"), []
     for line, rest, body in pushes(rng):
-        sent = rest[:rng.randint(0, len(body) - 1)]
         stated = b"-n" in line or b"-e" in line
+        if b"-e" in line:  # behind the dot, which may begin a longer line as long as its newline has not come
+            leave(door, line + rest[:-1], reset)
+        sent = rest[:rng.randint(0, len(body) - 1)]
         # a reset is seen once the handler is at the body
         at_work = (lambda: any((door.spool / QUEUE / "body").glob("*"))) if reset and not stated else None
         leave(door, line + sent, reset, when=at_work)
