@@ -17,7 +17,8 @@ function flush(  i, path) {
 function full(id) { return n == 500 || bytes > 4194304 || n && substr(id, 1, 7) != substr(ids[1], 1, 7) }
 BEGIN {
   stage = ENVIRON["FLATQ_STAGE"]; priority = ENVIRON["FLATQ_PRIORITY"]; rest = ENVIRON["FLATQ_REST"]; nonce = ENVIRON["FLATQ_NONCE"]
-  id = ENVIRON["FLATQ_FIRST"] + 0; most = ENVIRON["FLATQ_MOST"]; tty = ENVIRON["FLATQ_TTY"]
+  # busybox reads a number with a zero in front as octal
+  id = ENVIRON["FLATQ_FIRST"]; sub(/^0+/, "", id); id += 0; most = ENVIRON["FLATQ_MOST"]; tty = ENVIRON["FLATQ_TTY"]
 }
 {
   size = length($0) / 4 * 3

@@ -111,6 +111,10 @@ bulk_flats_make() {
   bulk_bytes=${bulk_bytes% *}
   unpad "$bulk_last"
   bulk_last=$unpadded
+  # The ids must be those that are ours: the first of a range, and as many as there are messages
+  unpad "${ids_first%???}"
+  pad $(((bulk_count - 1) % 1000)) 000
+  [ "$bulk_last" = "$((unpadded + (bulk_count - 1) / 1000))$padded" ] || { why="queue '$queue': awk or perl has counted wrongly"; return 74; }
   unpad "$ids_first"
   bulk_first=$unpadded
 }
