@@ -51,11 +51,16 @@ checkpoint_spool() {
 spool_sweep() {
   spool_all=${1:-}
   wait_sweep "$spool_all"
-  for spool_path in "$FLATQ_DIR"/.drop.* "$FLATQ_DIR"/.ids.old.* "$FLATQ_DIR"/.doors/secret.* ${spool_all:+"$FLATQ_DIR"/.doors/[0-9]*} \
-    "$FLATQ_DIR"/probe.*.* "$FLATQ_DIR"/.[a-z]*/probe.*.* "$FLATQ_DIR"/.ids/*/probe.*.* "$FLATQ_DIR"/*/probe.*.* "$FLATQ_DIR"/*/*/probe.*.*; do
+  for spool_path in "$FLATQ_DIR"/.drop.* "$FLATQ_DIR"/.ids.old.* "$FLATQ_DIR"/.probe.* "$FLATQ_DIR"/.doors/secret.* ${spool_all:+"$FLATQ_DIR"/.doors/[0-9]*}; do
     [ -e "$spool_path" ] || continue
     [ -n "$spool_all" ] || [ ! -e "$FLATQ_PROC/1/stat" ] || owner_dead "${spool_path##*.}" || continue
     rm -rf "$spool_path" 2>/dev/null
+  done
+  [ -n "$spool_all" ] || return 0
+  # What disk_try has left elsewhere. Only at a boot, since this lists all bodies; and a claim may have such a name: so remove files, and empty directories
+  for spool_path in "$FLATQ_DIR"/.[a-z]*/probe.*.*-000000000000 "$FLATQ_DIR"/*/probe.*.*-000000000000 "$FLATQ_DIR"/*/*/probe.*.*-000000000000; do
+    [ -e "$spool_path" ] && [ ! -h "${spool_path%/*}" ] || continue
+    rm -f "$spool_path" 2>/dev/null || rmdir "$spool_path" 2>/dev/null
   done
 }
 
@@ -134,16 +139,17 @@ journal_sweep() {
     [ "$range" != "$journal_live" ] || break
     [ ! -h "$range" ] || continue
     [ -z "$spool_shared" ] || no_links "$range"/1* || continue
-    # A range from which no id was taken, as `push -l` leaves one each time, if a listing proves that (R1)
-    for journal in "$range"/1*; do break; done
-    if [ ! -e "$journal" ] && names_in "$range" && [ "$names" = open ]; then
-      journal_remove
-      continue
-    fi
+    # RACE: a push may have chosen this range before there was a newer one. So close it, unless all its ids are taken: from now on a push that enters
+    # itself here goes elsewhere (ids_next), and what is listed below is all
+    [ -e "$range/1999" ] || [ ! -e "$range/open" ] || rm -f "$range/open" 2>/dev/null 8>&8 || continue
     journal_free=1
     journal_open=$(awk '$0 == "." { ended[FILENAME] }
       END { for (at = 1; at < ARGC - 1; at++) if (!(ARGV[at] in ended)) { name = ARGV[at]; sub(/.*\//, "", name); print name }; print "end" }' \
-      "$range"/[0-9]* /dev/null 2>/dev/null) && capture "$journal_open" || { rmdir "$range" 2>/dev/null; continue; }
+      "$range"/[0-9]* /dev/null 2>/dev/null) && capture "$journal_open" || {
+      # No id was taken from it, as `push -l` leaves one each time; or it cannot be read
+      rmdir "$range" 2>/dev/null
+      continue
+    }
     for journal in $captured; do
       # Accept only ids, and only the name of a queue: another member of a group may have written a path
       case $journal in

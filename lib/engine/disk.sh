@@ -31,9 +31,12 @@ disk_reason() {
 disk_try() {
   nonce_read
   set -C
-  # CRASH: the checkpoint removes it (spool_sweep), perhaps while we write, which is no harm. Where slips lie, a verb sets it aside, as it does with any name
-  # that is not ours: so no dot in front, which would hide it from globs, and not from find
-  set -- "$1/probe.$nonce.$$-000000000000"
+  # CRASH: the next boot removes it (spool_sweep), perhaps while we write, which is no harm. Where slips lie, a verb sets it aside, as it does with any name
+  # that is not ours: so no dot in front, which would hide it from globs, and not from find. Beside the queues, a dot: a queue may have the other name
+  case $1 in
+  "$FLATQ_DIR") set -- "$1/.probe.$nonce.$$-000000000000" ;;
+  *) set -- "$1/probe.$nonce.$$-000000000000" ;;
+  esac
   disk_write "$1" || [ -e "$1" ] || mkdir "$1" 2>&3
   rm -f "$1" || rmdir "$1"
 }

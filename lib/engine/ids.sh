@@ -26,8 +26,9 @@ ids_next() {
         { printf '%s %s %s\n%s\n' "${owner%-*}" "${owner#*-}" "${q##*/}" "$boot" >&8; } 2>/dev/null
         ids_code=$?
         close_descriptor 8
-        # RACE: a checkpoint may have removed the range while it was empty
-        [ $ids_code -eq 0 ] && [ -e "$journal" ] || { [ -d "$range" ] || break; disk_failed "$range"; return $?; }
+        [ $ids_code -eq 0 ] || { [ -d "$range" ] || break; disk_failed "$range"; return $?; }
+        # RACE: a checkpoint that removes this range has removed `open` before it listed the entries (journal_sweep): if `open` is there, it sees ours
+        [ -e "$range/open" ] || [ -e "$range/open" ] || { ids_end; continue 2; }
         [ "$id" = 0 ] || return 0
         # Skip 0: no message has that id
         ids_end

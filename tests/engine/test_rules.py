@@ -480,8 +480,29 @@ def test_what_a_killed_verb_tried_to_write_is_removed(flatq):
     assert faulty(flatq, "write", body, "push", "q", error="ENOSPC", input=b"2", env=killed).returncode == 74
     left, = body.parent.glob("probe.*")
     assert flatq("pop", "q", check=0).out == b"1" and left.exists()
-    flatq("wal", check=0)
+    boots_again(flatq)
+    flatq("push", "q", input=b"after a boot", check=0)
     assert not left.exists()
+
+
+def boots_again(flatq):
+    """To the next verb, it is the first after a boot."""
+    for path in (flatq.spool / ".boot").iterdir():
+        path.unlink()
+
+
+@pytest.mark.parametrize("name", ["probe.a.b", "probe.a.1-000000000000"])
+def test_a_queue_that_is_named_like_what_is_swept(flatq, tmp_path, name):
+    """The checkpoint and a boot remove what killed verbs have left, but no queue, and nothing in another place that a link names."""
+    flatq("push", name, input=b"in the queue", check=0)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / name).touch()
+    (flatq.spool / ".elsewhere").symlink_to(tmp_path / "elsewhere")
+    flatq("wal", check=0)
+    boots_again(flatq)
+    flatq("wal", check=0)
+    assert flatq("pop", name, check=0).out == b"in the queue"
+    assert (tmp_path / "elsewhere" / name).exists()
 
 
 def test_what_a_killed_verb_tried_to_write_among_delayed_messages(flatq):
@@ -519,6 +540,41 @@ def test_ranges_from_which_no_id_was_taken_are_removed(flatq):
     assert len([*flatq.spool.glob(".ids/[0-9]*")]) == 1
     last = flatq("push", "-l", "q", input=b"x\n", check=0).out.split()[0]
     assert int(last) >= 5000 and int(flatq("push", "q", input=b"y", check=0).out) > int(last)
+
+
+@pytest.mark.parametrize("tool", ["rm", "mv", "rmdir"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_push_that_chose_its_range_long_ago(flatq, tmp_path, tool, when):
+    """A checkpoint removes the range, since there is a newer one, and is stopped before or after each step. The push then enters itself there."""
+    copy, chosen, go_on, held, go = tmp_path / "lib", tmp_path / "chosen", tmp_path / "go on", tmp_path / "held", tmp_path / "go"
+    shutil.copytree(LIB, copy)
+    ids = copy / "engine/ids.sh"
+    ids.write_text(ids.read_text().replace("part='engine/ids'", f"""eval "slow_$(sed -n '/^ids_find_free() {{/,/^}}/p' "$lib/engine/ids.sh")"
+        ids_find_free() {{
+          slow_ids_find_free
+          : >"{chosen}"
+          while [ ! -e "{go_on}" ]; do sleep 0.02; done
+        }}
+        part='engine/ids'"""))
+    flatq("push", "-l", "q", input=b"a\n", check=0)
+    waits = f': >"{held}"; while [ ! -e "{go}" ]; do sleep 0.02; done'
+    steps = (waits, '"$real" "$@"') if when == "before" else ('"$real" "$@"', waits)
+    env = stub(flatq, tool, 'case $* in *"/.ids/"*) ;; *) exec "$real" "$@" ;; esac\n' + "\n".join(steps))
+    late = subprocess.Popen([flatq.shell, copy / "push", "q"], env=flatq.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    flatq.started.append(late)
+    wait_for(chosen.exists, "it has chosen")
+    sweeping = flatq.start("push", "-l", "q", env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    sweeping.stdin.write(b"b\n")
+    sweeping.stdin.close()
+    wait_for(lambda: held.exists() or sweeping.poll() is not None, "the step, which is perhaps never made")
+    go_on.touch()
+    wait_for(lambda: any(f"{late.pid} " in path.read_text() for path in flatq.spool.glob(".ids/*/1*")), "its entry")
+    go.touch()
+    assert sweeping.wait(60) == 0
+    flatq("wal", check=0)
+    out, err = late.communicate(b"late", timeout=60)
+    assert (late.returncode, err) == (0, b"") and out.strip().isdigit()
+    assert sorted(flatq("drain", "-l", "q", check=0).out.split()) == [b"a", b"b", b"late"]
 
 
 def test_keys_that_were_not_read(flatq):
