@@ -4,8 +4,12 @@ need engine/process doors/door doors/guard
 
 # guard_second - run the checks of a second; return 1 if launch is gone
 guard_second() {
-  guard_now=$((guard_now + 1))
   guard_parent "$$" || return 1
+  # RACE: if we were held up, seconds wait in the pipe. They count as one: nobody has had time to do anything between two looks that follow at once
+  clock_read
+  clock_between "$guard_last" "$now"
+  [ "$between_s" -ne 0 ] || [ "$between_c" -ge 50 ] || return 0
+  guard_last=$now guard_now=$((guard_now + 1))
   # With several doors: end when their parent has ended, if nothing else does that
   if [ -z "${launch_parent:-}" ]; then
     :
@@ -57,28 +61,34 @@ guard_checkpoint_ended() {
 }
 
 # guard_look - check the connection in guard_pid and so on, which is not in the list now: is it dead, is its line too long, is it idle?
+# RACE: what the handler has written to us may still be in the pipe. So a handler that is dead or has read much is left alone until the next look, for
+# which all that is in the pipe now will have been read
 guard_look() {
   if guard_gone "$guard_pid" "$guard_started"; then
     case $guard_state in
-    line | 4?? | verb)
+    line | 4?? | verb) guard_state=gone; guard_put ;;
+    gone)
       # Processes that the handler has started would keep the connection open: end them through its ncat, which started no later than it
       guard_ncat=$guard_server
       guard_is_ncat && process_started "$guard_ncat" && ! [ "$started" \> "$guard_started" ] && kill "$guard_ncat" 2>/dev/null
-      guard_state=gone
-      guard_put ;;
-    gone) guard_log killed ;;
+      guard_log killed ;;
     *) guard_log "$guard_state" ;;
     esac
     return 0
   fi
   case $guard_state in
   line | 4?? | verb) ;;
-  *) guard_send KILL; guard_put; return 0 ;;
+  *)
+    # Who was refused a moment ago is still telling its client
+    [ "$guard_state" = too-many ] && [ "$guard_began" -ge $((guard_now - 1)) ] || guard_send KILL
+    guard_put
+    return 0 ;;
   esac
   # This connection may be silent for ever (beanstalk and small-stalk)
   [ "$guard_quiet" -lt $((guard_now + 1000000)) ] || { guard_put; return 0; }
   guard_measure
   if [ "$guard_state" != verb ] && [ $((${guard_bytes:-0} - guard_from)) -ge 1000000 ]; then
+    [ "$guard_unsent" = long ] || { guard_unsent=long; guard_put; return 0; }
     guard_too_long
     # Kill the handler before it sees its input end and answers that the line was cut. We write the answer; ncat passes it on and ends
     guard_state=line-too-long

@@ -27,7 +27,8 @@
 #   mark     how many bytes its processes have read and written
 #   slow     when `coarse` last changed
 #   coarse   as `mark`, without the last four digits
-#   unsent   the bytes that waited for the client at the last look: a slow client reads from these for long before the handler can write more
+#   unsent   the bytes that waited for the client at the last look: a slow client reads from these for long before the handler can write more.
+#            `long`: at the last look, the line that the handler reads was too long
 #   from     the bytes that the handler had read before its line
 #   started  when the handler started, as the system says: a process that has its PID and another time is not ours, and must not be signalled
 #
@@ -40,7 +41,7 @@ guard() {
   # A terminal sends its signals to us too: ignore them, launch tells us when to end
   trap '' HUP INT TERM PIPE USR1
   set -f
-  guard_list=' ' guard_now=0 guard_groups='' guard_due='' guard_wal='' guard_wal_began='' guard_code=69 guard_told='' guard_group='' guard_text='' guard_denied='' guard_clock=
+  guard_list=' ' guard_now=0 guard_groups='' guard_due='' guard_wal='' guard_wal_began='' guard_code=69 guard_told='' guard_group='' guard_text='' guard_denied='' guard_clock='' guard_last=000000000000
   while IFS= read -r guard_line; do
     # bash writes our newline by itself, so the beginning of a line from ncat may precede one of ours
     case $guard_line in
@@ -64,13 +65,13 @@ guard() {
     'l '*)
       set -- ${guard_line#l }
       ! guard_take "$1" || {
-        guard_state=verb guard_verb=$3 guard_quiet=$((guard_now + $2)) guard_slow=$((guard_now + $2))
+        guard_state=verb guard_verb=$3 guard_unsent=00000000 guard_quiet=$((guard_now + $2)) guard_slow=$((guard_now + $2))
         guard_put
       } ;;
     'r '*)
       set -- ${guard_line#r }
       ! guard_take "$1" || {
-        guard_state=$2 guard_quiet=$guard_now guard_slow=$guard_now
+        guard_state=$2 guard_unsent=00000000 guard_quiet=$guard_now guard_slow=$guard_now
         { read -r guard_line guard_from <"$FLATQ_PROC/$1/io"; } 2>/dev/null || guard_from=0
         guard_put
       } ;;

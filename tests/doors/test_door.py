@@ -11,6 +11,7 @@ import socket
 import ssl
 import struct
 import subprocess
+import termios
 import threading
 import time
 from pathlib import Path
@@ -574,6 +575,109 @@ def guard_of(one):
     return children(one.process.pid)[0]
 
 
+@pytest.fixture
+def untold(door, stub):
+    """untold("-k"): a door whose guard is told no second but those that the test tells it, and tell(GUARD, COUNT), which does so."""
+    stub("sleep", 'case $1 in 1) exec "$REAL" 1000000 ;; esac; exec "$REAL" "$@"')
+
+    def tell(guard, count=1):
+        pipe = os.open(f"/proc/{guard}/fd/0", os.O_WRONLY)
+        try:
+            os.write(pipe, b"\nt\n" * count)
+        finally:
+            os.close(pipe)
+    return lambda *args: (door(*args), tell)
+
+
+def all_read(guard):
+    """Whether the guard has read all that was written to it."""
+    pipe = os.open(f"/proc/{guard}/fd/0", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        return fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4) == b"\0" * 4
+    finally:
+        os.close(pipe)
+
+
+def test_seconds_that_have_gathered_count_as_one(untold):
+    """The guard was held up for an hour. It then reads all seconds of that at once, and nobody was idle meanwhile."""
+    one, tell = untold("-k", "-i", "2")
+    guard = guard_of(one)
+    with one.connect() as client:
+        client.sendall(b"push -n 5 jobs\nhel")
+        wait_for(lambda: any((one.spool / "jobs/body").glob("*")), "the push to begin")
+        tell(guard, 3600)
+        wait_for(lambda: all_read(guard), "the guard has read them")
+        assert one.ask(b"push jobs\nx").strip().isdigit()
+        client.sendall(b"lo")
+        assert answer(client).strip().isdigit()
+
+
+def test_a_second_right_after_a_refusal(untold):
+    """The client that is refused has its answer, although the guard looks at its connection at once, before its handler was able to say it."""
+    one, tell = untold("-k", "-m", "1")
+    guard = guard_of(one)
+    with one.connect() as first:
+        first.sendall(b"pop -w 60\n")
+        wait_for(lambda: lies(one.spool).get("wait"), "a client that waits")
+        os.kill(guard, signal.SIGSTOP)
+        known = one.handlers()
+        with one.connect() as second:
+            handler, = wait_for(lambda: set(one.handlers()) - set(known), "its handler")
+            wait_for(lambda: not all_read(guard), "it tells the guard")
+            os.kill(handler, signal.SIGSTOP)
+            tell(guard)
+            os.kill(guard, signal.SIGCONT)
+            wait_for(lambda: all_read(guard), "the guard has read that")
+            # when it answers to this, it has ended the look
+            tell(guard)
+            wait_for(lambda: all_read(guard), "the guard has read that, too")
+            os.kill(handler, signal.SIGCONT)
+            assert answer(second) == b"error 75 busy: too many connections, try again later\n"
+
+
+def test_a_second_just_before_the_line_is_known(untold, flatq, stub, tmp_path):
+    """The guard looks at a handler that has read a large message, and has not yet read that the handler has its line."""
+    hold, held = tmp_path / "hold", tmp_path / "held"
+    stub("sync", f'while [ -e "{hold}" ]; do : >"{held}"; sleep 0.05; done; exec "$REAL" "$@"')
+    one, tell = untold("-k")
+    guard, body = guard_of(one), b"x" * 1_200_000
+    push(flatq, b"the queue is there", "jobs")
+    hold.touch()
+    with one.connect() as client:
+        wait_for(lambda: one.handlers() and all_read(guard), "the guard knows the handler")
+        os.kill(guard, signal.SIGSTOP)
+        tell(guard)
+        client.sendall(b"push -n %d jobs\n" % len(body) + body)
+        wait_for(held.exists, "the message is there")
+        os.kill(guard, signal.SIGCONT)
+        wait_for(lambda: all_read(guard), "the guard has read all")
+        hold.unlink()
+        assert answer(client).strip().isdigit()
+
+
+def test_a_second_just_before_the_end_is_known(untold, flatq, tmp_path):
+    """The guard looks at a handler that has ended, and has not yet read that it has. The ncat, which still passes the answer on under TLS, is left alone."""
+    push(flatq, b"x" * 20_000_000, "jobs")
+    options, context = certified(tmp_path)
+    one, tell = untold("-k", "--", *options)
+    guard, got = guard_of(one), 0
+    plain = socket.socket()
+    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    plain.connect(("127.0.0.1", one.port))
+    with context.wrap_socket(plain) as client:
+        client.sendall(b"pop jobs\n")
+        got += len(client.recv(1))
+        wait_for(lambda: all_read(guard), "the guard knows the verb")
+        os.kill(guard, signal.SIGSTOP)
+        tell(guard)
+        while one.handlers():
+            got += len(client.recv(10_000))
+        os.kill(guard, signal.SIGCONT)
+        wait_for(lambda: all_read(guard), "the guard has read all")
+        got += len(answer(client))
+    assert got == 20_000_000
+
+
 @pytest.mark.parametrize("shell", ["dash", "bash"], indirect=True)
 def test_a_killed_checkpoint_is_not_the_last(door, flatq, spool):
     """The process that runs the checkpoint for the guard is killed, so it never tells the guard that the checkpoint has ended."""
@@ -658,6 +762,19 @@ def test_the_dot_is_the_end_whatever_becomes_of_the_connection(door, flatq, stub
         go_on.touch()
         assert answer(client) == b"1\n"
     assert pop(flatq, "jobs") == b"hello\n"
+
+
+def test_a_message_that_is_cut_at_any_byte_before_its_end(door, flatq):
+    """Also behind the first byte of a line that begins with a dot."""
+    one, text = door("-k"), b".profile\n..\n.\r\n. \n.\n"
+    for end in range(len(text)):
+        for line in (b"push -e jobs\n", b"push -e jobs\r\n"):
+            if line.endswith(b"\r\n") and end > text.index(b".\r\n") + 2:
+                continue
+            assert one.ask(line + text[:end]).startswith(b"error 65 "), (line, end)
+    assert not lies(flatq.spool, "jobs").get("wal")
+    assert one.ask(b"push -e jobs\n" + text).strip().isdigit()
+    assert pop(flatq, "jobs") == text[:-2]
 
 
 @pytest.mark.parametrize("state, flags, parent, lives", [

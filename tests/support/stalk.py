@@ -160,7 +160,7 @@ class Launched(Ours):
 
     def handlers(self):
         return [pid for pid, words in carriers(self.flatq.spool).items()
-                if re.search(r"lib/(beanstalk|small-stalk)( |$)", words) and command_of(parent(pid)) == "ncat"]
+                if re.search(r"lib/(beanstalk|small-stalk|handler)( |$)", words) and command_of(parent(pid)) == "ncat"]
 
     def drain(self):
         self.process.send_signal(signal.SIGUSR1)
