@@ -71,10 +71,13 @@ class Worker:
         acts on them; it also stops if we are killed. Raises Closed if there is no such job, Disk, Denied, Invalid."""
         process: Process | None = None
         came: list[int] = []
+        early: list[int] = []
 
         def passed(number: int, frame: FrameType | None) -> None:
             came.append(number)
-            if process is not None and process.returncode is None:
+            if process is None:
+                early.append(number)
+            elif process.returncode is None:
                 process.send_signal(number)
 
         before: dict[int, Any] = {}
@@ -88,7 +91,7 @@ class Worker:
                     break
             # In a session of its own: we pass on ^C from a terminal, so it must not get that twice
             process = Process([*with_us(), *self.command()], env=self.environment(), start_new_session=True)
-            for number in came:
+            for number in early:
                 process.send_signal(number)
             try:
                 process.wait()

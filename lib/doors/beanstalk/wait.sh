@@ -73,10 +73,11 @@ client_read_ahead() {
 # client_is_gone - return whether the child has seen the client's end. If it has read a command, look at the connection instead (client_half: it
 # ended, and input is still to be read)
 client_is_gone() {
-  if [ ! -e "$client_line" ]; then
+  # RACE: the file is there before its text
+  if [ ! -s "$client_line" ]; then
     child_lives "$client_reader" && return 1
     # It was killed, and nobody knows how much it has read: end, as line_read does. RACE: it may just have finished
-    [ -e "$client_line" ] || exit 74
+    [ -s "$client_line" ] || exit 74
   fi
   client_end=
   { read -r client_end; read -r client_end; } <"$client_line" && client_gone=1 && return 0

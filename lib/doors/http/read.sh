@@ -204,7 +204,8 @@ body_chunk() {
   length=$((length + chunk))
   is_number "$length" "$FLATQ_MOST_BYTES" || bad 413 "a message has $FLATQ_MOST_BYTES bytes at most"
   input_exact $chunk >&7 || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; bad 500 "$why"; }
-  request_line_read && [ -z "$request_line" ] || bad 400 'a chunk is longer than its size'
+  request_line_read || bad 400 'the body was cut'
+  [ -z "$request_line" ] || bad 400 'a chunk is longer than its size'
 }
 
 request_trailer() {
