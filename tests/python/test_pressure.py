@@ -496,7 +496,7 @@ def test_a_killed_client_wedges_nobody(flatq, q, spec, redis, role):
         assert has_role(redis, role)
         with pytest.raises(Busy):
             q.get(0) if role == "consumer" else q.put(b"", 0)
-        lease_ends_in(redis, role, 200)
+        lease_ends_in(redis, role, 0)
         if cure == "wait":
             if role == "consumer":
                 q.put(b"1")

@@ -1,5 +1,6 @@
 """work runs a command for each message: what becomes of the message; signals, killed processes and time limits; several workers."""
 
+import contextlib
 import os
 import pty
 import re
@@ -174,7 +175,7 @@ BURIED = [("dash", "exit 3", "exit-3"), ("dash", "kill -9 $$", "signal-9"), ("da
 @pytest.mark.parametrize("shell, command, reason", BURIED, indirect=["shell"])
 def test_after_most_tries_it_is_buried_with_the_reason(flatq, command, reason):
     number = push(flatq, b"x")
-    args = ["work", "-w", "0", "-d", "0", "-m", "2", "-x", "1", "--", "sh", "-c", command]
+    args = ["work", "-w", "0", "-d", "0", "-m", "2", *(["-x", "1"] if reason == "timeout" else []), "--", "sh", "-c", command]
     done = flatq(*args, check=0)
     assert listed(flatq) == [(number, "buried", 2, reason)]
     assert done.err.decode().splitlines() == [
@@ -605,10 +606,10 @@ def test_a_signal_during_the_work_of_another_ends_no_job(shell, flatq, spool, ho
 
 def test_a_signal_just_before_the_wait_is_heard(shell, flatq, spool, hold):
     """The worker looked for signals, and begins to wait for its command: it gives the message back at once, not at the next third of the lease."""
-    push(flatq, b"first")
+    push(flatq, b"first", "-t", "3600")
     strikes = 'struck=; wait() { [ -n "$struck" ] || [ -z "${job_pid:-}" ] || { struck=1; command kill -HUP "$work_self"; }; command wait "$@"; }'
     process = started_with(flatq, strikes, "--", "sh", "-c", HOLD, "sh", hold)
-    process.wait(15)
+    process.wait(60)
     assert pop(flatq) == b"first"
     nothing_left(process, spool)
 
@@ -659,12 +660,15 @@ def test_a_killed_watchdog_is_replaced(shell, flatq, spool, hold):
 
 def strike_sleeper(process, number):
     """Send this signal to the worker's first sleeper, as soon as it sleeps."""
-    def first():
-        return next((one for one in copies(process) if any(command_of(below) == "sleep" for below in children(one))), None)
+    def struck():
+        for one in copies(process):
+            if any(command_of(below) == "sleep" for below in children(one)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(one, number)
+                    return one
+        return None
 
-    sleeper = wait_for(first, "the worker has a sleeper")
-    os.kill(sleeper, number)
-    return sleeper
+    return wait_for(struck, "the worker has a sleeper")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
