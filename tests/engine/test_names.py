@@ -1,11 +1,12 @@
 """Names of queues. A good name works, also in a checkpoint. A bad one is refused in one line, and nothing is changed."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
-from conftest import share
+from conftest import LIB, share
 from engine import drain, empty, lies, pop, push, refused, reserve
 
 REFUSED = [
@@ -194,3 +195,11 @@ def test_drain_of_a_name_with_everything_in_it(flatq):
     for k in range(5):
         push(flatq, b"%d\n" % k, name)
     assert drain(flatq, name) == b"0\n1\n2\n3\n4\n"
+
+
+def test_no_pattern_of_the_spool_can_match_a_single_queue():
+    """On the disk no queue's name begins with a dot, so what begins with one is not a queue; and `*` means all of them. A sweep that looked for
+    `probe.*.*` removed the queue `probe.a.b`."""
+    found = [pattern for path in LIB.rglob("*") if path.is_file() for pattern in re.findall(r'"\$FLATQ_DIR"/([^\s;)"}]+)', path.read_text(errors="replace"))]
+    assert ".drop.*" in found
+    assert [pattern for pattern in found if set(pattern.partition("/")[0]) & set("*?[") and pattern[0] != "." and pattern.partition("/")[0] != "*"] == []
