@@ -37,7 +37,7 @@ flat_parse() {
 # message_in_flat PATH ID - return whether the flat file has a line for ID; 74 if it cannot be read
 message_in_flat() {
   [ -z "$spool_shared" ] || no_links "$1" || return $?
-  in_flat=$(awk -F . -v "id=$2" '$2 == id { found++ } END { print found + 0, NR }' "$1" 2>/dev/null 9>&-)
+  in_flat=$(awk -F . -v "id=$2" '$2 == id "" { found++ } END { print found + 0, NR }' "$1" 2>/dev/null 9>&-)
   case $in_flat in
   "0 $flat_count") return 1 ;;
   [1-9]*" $flat_count") return 0 ;;
@@ -216,7 +216,7 @@ flat_write() {
         close(body)
         print $0 "\t" line >flat
         size += length($0) + length(line) + 2 }
-      END { if (bad || NR != ENVIRON["FLATQ_LINES"] + 0 || close(flat)) exit 74; print size }' 2>/dev/null 9<&9) || fold_size=none
+      END { if (bad || NR != ENVIRON["FLATQ_LINES"] + 0 || close(flat)) exit 74; printf "%.0f\n", size }' 2>/dev/null 9<&9) || fold_size=none
   # Some awks do not notice a full disk: compare the size
   measure -c "$flat_place/$fold_flat" && [ "$fold_size" = "$measured" ] && return 0
   rm -f "$flat_place/$fold_flat" 2>/dev/null

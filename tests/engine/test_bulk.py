@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from conftest import need
+from conftest import LIB, need
 from engine import drain_at_work, lies, push
 from userlands import without
 
@@ -82,6 +82,19 @@ def test_awks(flatq, tmp_path, awk, hidden):
     want = [b"s%d" % n for n in range(1, 9)] + [b"l%d" % n for n in range(1600)]
     assert flatq("drain", "q", check=0).out.split() == want
     assert flatq("doctor", check=0).out == b""
+
+
+@pytest.mark.parametrize("awk", ["mawk", "gawk", "original-awk", "busybox"])
+def test_which_messages_are_in_a_flat_file(flatq, tmp_path, awk):
+    """To busybox's awk, 000000000010 is 8. A push with a key, which looks for message 10, was answered `dup` because of message 8."""
+    need(awk)
+    flatq.env["PATH"] = without(tmp_path / "bin", "mawk", "awk", "gawk")
+    (tmp_path / "bin/awk").symlink_to(shutil.which(awk))
+    flat = tmp_path / "0000065536.000000000008.000000000012.2.0.abcdef"
+    flat.write_text("0000065536.000000000008.0\t\n0000065536.000000000012.0\t\n")
+    script = 'lib=$1; . "$lib/engine/common.sh"; shell_reset; need engine/spool engine/fold; q=x queue=x spool_shared=; flat_parse "${2##*/}"; message_in_flat "$2" "$3"'
+    for number, code in (("000000000008", 0), ("000000000010", 1), ("000000000012", 0)):
+        assert subprocess.run([flatq.shell, "-c", script, "sh", LIB, flat, number], env=flatq.env).returncode == code, number
 
 
 def test_between_singles(flatq):
