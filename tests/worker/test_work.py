@@ -242,6 +242,19 @@ def test_the_messages_of_the_worker_cannot_be_written(shell, flatq):
         refused(flatq("pop"), 66)
 
 
+@pytest.mark.parametrize("closed", [">&-", "<&-", "<&- >&-"])
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_the_workers_input_or_output_is_closed(shell, flatq, tmp_path, closed, jobs):
+    """The commands get their messages nevertheless."""
+    for body in (b"1", b"2"):
+        push(flatq, body)
+    command = ["dash", "-c", f'exec "$@" {closed}', "dash",
+               *flatq.command("work", "-w", "0", "-m", "1", "-j", jobs, "--", "sh", "-c", 'cat >"$0/$FLATQ_ID"', tmp_path)]
+    assert subprocess.run(command, env=flatq.env, timeout=100).returncode == 0
+    assert sorted(path.read_bytes() for path in tmp_path.glob("[12]")) == [b"1", b"2"]
+    assert listed(flatq) == []
+
+
 def test_a_worker_without_alarms(shell, flatq):
     """It could neither renew leases nor end a command. Some shells can set a trap for a signal that their caller ignores."""
     push(flatq, b"x")
