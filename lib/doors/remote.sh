@@ -101,6 +101,9 @@ remote_ended() {
     remote_end=${1#"$nonce error "}
     # Whoever answers there must not write to a terminal here
     why=$(printf '%s' "${remote_end#??' '}" | tr -cd '[:print:]')
+    case $why in
+    'only '*' announced bytes came') [ ! -e "$remote_directory/cut.$nonce" ] || { why='the message could not be sent in full; nothing is stored'; return 74; } ;;
+    esac
     return "${remote_end%% *}" ;;
   esac
   remote_said=
@@ -249,11 +252,9 @@ remote_pop() {
   done
 }
 
-# remote_back - give back the reserved message of the file `reply`; keep `why`
+# remote_back - give back the reserved message of the file `reply`. In a subshell, which may die (remote_words) and does not change `why`
 remote_back() {
-  remote_why=$why
-  { read -r remote_receipt remote_id <"$remote_directory/reply" && remote_words release "$remote_receipt" && remote_ask; } 2>/dev/null
-  why=$remote_why
+  (read -r remote_receipt remote_id <"$remote_directory/reply" && remote_words release "$remote_receipt" && remote_ask) 2>/dev/null || :
 }
 
 # remote_drain OPTION ... [QUEUE] - drain by `drain -a`: acknowledge each batch once it is written out

@@ -169,6 +169,19 @@ def test_what_was_done_there_is_said_where_the_output_is_full(far, flatq, verb, 
     assert done.returncode == 74 and done.stderr.startswith(verb.encode() + b": " + said), done
 
 
+@pytest.mark.parametrize("answer", ["", r"r\\001 7 1 5\\nhello"], ids=["empty", "control byte"])
+def test_an_answer_whose_receipt_is_none(far, stub, answer):
+    stub("ncat", f"""read -r line; nonce=${{line#@}}; printf '{answer}\\n\\n%s ok\\n' "${{nonce%%@*}}" """)
+    refused(far("pop", "jobs"), 74, "pop", text=b"no whole answer")
+
+
+def test_a_message_of_which_nothing_was_sent(far, flatq, stub):
+    """The fault is here: it is no fault of the message, as 65 would say."""
+    stub("cat", 'case $* in */body) exit 1 ;; esac; exec "$REAL" "$@"')
+    refused(far("push", "jobs", input=b"x" * 5000), 74, "push", text=b"could not be sent in full; nothing is stored")
+    assert flatq("list", "jobs").out == b""
+
+
 def test_an_answer_that_cannot_be_kept_leaves_a_doubt(far, flatq, stub):
     stub("head", '"$real" "$@"; exit 1')
     refused(far("push", "jobs", input=b"x"), 74, "push", text=b"no space for the answer; it may be stored, or not")
