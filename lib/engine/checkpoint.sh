@@ -57,7 +57,7 @@ spool_sweep() {
     rm -rf "$spool_path" 2>/dev/null
   done
   [ -n "$spool_all" ] || return 0
-  # What disk_try has left elsewhere. Only at a boot, since this lists all bodies; and a claim may have such a name: so remove files, and empty directories
+  # What disk_try has left elsewhere: a file or an empty directory. Only at a boot, since this lists all bodies
   for spool_path in "$FLATQ_DIR"/.[a-z]*/probe.*.*-000000000000 "$FLATQ_DIR"/*/probe.*.*-000000000000 "$FLATQ_DIR"/*/*/probe.*.*-000000000000; do
     [ -e "$spool_path" ] && [ ! -h "${spool_path%/*}" ] || continue
     rm -f "$spool_path" 2>/dev/null || rmdir "$spool_path" 2>/dev/null
@@ -141,7 +141,7 @@ journal_sweep() {
     [ -z "$spool_shared" ] || no_links "$range"/1* || continue
     # RACE: a push may have chosen this range before there was a newer one. So close it, unless all its ids are taken: from now on a push that enters
     # itself here goes elsewhere (ids_next), and what is listed below is all
-    [ -e "$range/1999" ] || [ ! -e "$range/open" ] || rm -f "$range/open" 2>/dev/null 8>&8 || continue
+    [ -e "$range/1999" ] || rm -f "$range/open" 2>/dev/null 8>&8 || continue
     journal_free=1
     journal_open=$(awk '$0 == "." { ended[FILENAME] }
       END { for (at = 1; at < ARGC - 1; at++) if (!(ARGV[at] in ended)) { name = ARGV[at]; sub(/.*\//, "", name); print name }; print "end" }' \
@@ -172,17 +172,13 @@ journal_sweep() {
       esac
       journal_orphan "$journal_id"
     done
-    [ -z "$journal_free" ] || journal_remove
+    [ -n "$journal_free" ] || continue
+    # Rename it first: a push that has slept since it chose this range must not find it half empty, and take an id a second time
+    clock_read
+    nonce_read
+    mv -f "$range" "$FLATQ_DIR/.ids.old.$nonce.$$-$now" 2>/dev/null 8>&8 && rm -rf "$FLATQ_DIR/.ids.old.$nonce.$$-$now" 2>/dev/null 8>&8
   done
   unlock_spool
-}
-
-# journal_remove - remove `range`. Rename it first: a push that has slept since it chose this range must not find it half empty, and take an id a second
-# time
-journal_remove() {
-  clock_read
-  nonce_read
-  mv -f "$range" "$FLATQ_DIR/.ids.old.$nonce.$$-$now" 2>/dev/null 8>&8 && rm -rf "$FLATQ_DIR/.ids.old.$nonce.$$-$now" 2>/dev/null 8>&8
 }
 
 # journal_orphan ID - remove the body of the killed push whose entry journal_read has read, if it is proved that it created no slip. A body in doubt

@@ -21,7 +21,7 @@ import pytest
 from conftest import LIB, ROOT, everything, free, listening, need, wait_for
 from engine import carriers, children, command_of, empty, lies, pop, push, stop_and_fill
 from servers import certified
-from stalk import Launched
+from stalk import Launched, parent
 
 from flatq.crashlab.families import clients
 from flatq.crashlab.families.clients import answer
@@ -706,6 +706,13 @@ def test_a_stopped_guard_goes_on(door):
     assert one.ended() in (-signal.SIGTERM, 128 + signal.SIGTERM)
 
 
+def ncat_above(pid):
+    """The ncat that serves the connection of this process."""
+    while command_of(pid) != "ncat":
+        pid = parent(pid)
+    return pid
+
+
 @pytest.mark.parametrize("size, killed", [(9000, True), (9000, False), (8949, True), (8950, False)])
 def test_ncat_is_killed_with_bytes_in_its_memory(door, flatq, stub, tmp_path, size, killed):
     """The client sends all and half-closes. ncat has read all, and waits in a write to the full pipe, since the handler is slow. The sizes: an exit code
@@ -717,13 +724,11 @@ def test_ncat_is_killed_with_bytes_in_its_memory(door, flatq, stub, tmp_path, si
     with one.connect() as client:
         client.sendall(b"push jobs\n")
         wait_for(held.exists, "the handler's reader")
-        ncat = int(held.read_text())
+        ncat = ncat_above(int(held.read_text()))
         # shrink the pipe, so that one of ncat's reads fills it
-        pipe = os.open(f"/proc/{ncat}/fd/0", os.O_RDONLY | os.O_NONBLOCK)
+        pipe = os.open(f"/proc/{held.read_text().strip()}/fd/0", os.O_RDONLY | os.O_NONBLOCK)
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 8192)
         os.close(pipe)
-        while command_of(ncat) != "ncat":
-            ncat = int(Path(f"/proc/{ncat}/stat").read_text().rpartition(")")[2].split()[1])
         os.kill(ncat, signal.SIGSTOP)
         client.sendall(body)
         client.shutdown(socket.SHUT_WR)
@@ -754,9 +759,7 @@ def test_the_dot_is_the_end_whatever_becomes_of_the_connection(door, flatq, stub
     with one.connect() as client:
         client.sendall(b"push -e jobs\nhello\n.\n")
         wait_for(held.exists, "the message is read")
-        ncat = int(held.read_text())
-        while command_of(ncat) != "ncat":
-            ncat = int(Path(f"/proc/{ncat}/stat").read_text().rpartition(")")[2].split()[1])
+        ncat = ncat_above(int(held.read_text()))
         os.kill(ncat, signal.SIGKILL)
         wait_for(lambda: not Path(f"/proc/{ncat}").exists(), "the end of ncat")
         go_on.touch()

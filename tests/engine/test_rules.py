@@ -560,10 +560,9 @@ def test_a_push_that_chose_its_range_long_ago(flatq, tmp_path, tool, when):
     waits = f': >"{held}"; while [ ! -e "{go}" ]; do sleep 0.02; done'
     steps = (waits, '"$real" "$@"') if when == "before" else ('"$real" "$@"', waits)
     env = stub(flatq, tool, 'case $* in *"/.ids/"*) ;; *) exec "$real" "$@" ;; esac\n' + "\n".join(steps))
-    late = subprocess.Popen([flatq.shell, copy / "push", "q"], env=flatq.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    flatq.started.append(late)
+    late = flatq.start(str(copy / "push"), "q")
     wait_for(chosen.exists, "it has chosen")
-    sweeping = flatq.start("push", "-l", "q", env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    sweeping = flatq.start("push", "-l", "q", env=env)
     sweeping.stdin.write(b"b\n")
     sweeping.stdin.close()
     wait_for(lambda: held.exists() or sweeping.poll() is not None, "the step, which is perhaps never made")
