@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from conftest import LIB, ROOT, everything, free, listening, need, wait_for
-from engine import carriers, children, command_of, empty, lies, pop, push, stop_and_fill
+from engine import carriers, children, command_of, empty, lies, pipe_into, pop, push, stop_and_fill
 from servers import certified
 from stalk import Launched, parent
 
@@ -570,43 +570,56 @@ def test_kill(shell, door, flatq, spool, mode, whom):
     assert not lies(spool, "jobs").get("wal"), "half a message"
 
 
+def ncat_above(pid):
+    """The ncat that serves the connection of this process."""
+    while command_of(pid) != "ncat":
+        pid = parent(pid)
+    return pid
+
+
 def guard_of(one):
     """launch starts the guard first."""
     return children(one.process.pid)[0]
 
 
+class Guard:
+    """The guard of a door: the test tells it the seconds, and nobody else does (untold)."""
+
+    def __init__(self, one):
+        self.pid, self.pipe = guard_of(one), pipe_into(guard_of(one))
+
+    def is_told(self, seconds=1):
+        os.write(self.pipe, b"\nt\n" * seconds)
+
+    def has_read(self):
+        """Whether it has read all that was written to it."""
+        return fcntl.ioctl(self.pipe, termios.FIONREAD, b"\0" * 4) == b"\0" * 4
+
+
 @pytest.fixture
 def untold(door, stub):
-    """untold("-k"): a door whose guard is told no second but those that the test tells it, and tell(GUARD, COUNT), which does so."""
+    """untold("-k"): a door, and its Guard."""
     stub("sleep", 'case $1 in 1) exec "$REAL" 1000000 ;; esac; exec "$REAL" "$@"')
+    guards = []
 
-    def tell(guard, count=1):
-        pipe = os.open(f"/proc/{guard}/fd/0", os.O_WRONLY)
-        try:
-            os.write(pipe, b"\nt\n" * count)
-        finally:
-            os.close(pipe)
-    return lambda *args: (door(*args), tell)
+    def start(*args):
+        one = door(*args)
+        guards.append(Guard(one))
+        return one, guards[-1]
 
-
-def all_read(guard):
-    """Whether the guard has read all that was written to it."""
-    pipe = os.open(f"/proc/{guard}/fd/0", os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        return fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4) == b"\0" * 4
-    finally:
-        os.close(pipe)
+    yield start
+    for guard in guards:
+        os.close(guard.pipe)
 
 
 def test_seconds_that_have_gathered_count_as_one(untold):
-    """The guard was held up for an hour. It then reads all seconds of that at once, and nobody was idle meanwhile."""
-    one, tell = untold("-k", "-i", "2")
-    guard = guard_of(one)
+    """The guard was held up for a minute. It then reads all seconds of that at once, and nobody was idle meanwhile."""
+    one, guard = untold("-k", "-i", "10")
     with one.connect() as client:
         client.sendall(b"push -n 5 jobs\nhel")
         wait_for(lambda: any((one.spool / "jobs/body").glob("*")), "the push to begin")
-        tell(guard, 3600)
-        wait_for(lambda: all_read(guard), "the guard has read them")
+        guard.is_told(60)
+        wait_for(guard.has_read, "the guard has read them")
         assert one.ask(b"push jobs\nx").strip().isdigit()
         client.sendall(b"lo")
         assert answer(client).strip().isdigit()
@@ -614,23 +627,22 @@ def test_seconds_that_have_gathered_count_as_one(untold):
 
 def test_a_second_right_after_a_refusal(untold):
     """The client that is refused has its answer, although the guard looks at its connection at once, before its handler was able to say it."""
-    one, tell = untold("-k", "-m", "1")
-    guard = guard_of(one)
+    one, guard = untold("-k", "-m", "1")
     with one.connect() as first:
         first.sendall(b"pop -w 60\n")
         wait_for(lambda: lies(one.spool).get("wait"), "a client that waits")
-        os.kill(guard, signal.SIGSTOP)
+        os.kill(guard.pid, signal.SIGSTOP)
         known = one.handlers()
         with one.connect() as second:
             handler, = wait_for(lambda: set(one.handlers()) - set(known), "its handler")
-            wait_for(lambda: not all_read(guard), "it tells the guard")
+            wait_for(lambda: not guard.has_read(), "it tells the guard")
             os.kill(handler, signal.SIGSTOP)
-            tell(guard)
-            os.kill(guard, signal.SIGCONT)
-            wait_for(lambda: all_read(guard), "the guard has read that")
-            # when it answers to this, it has ended the look
-            tell(guard)
-            wait_for(lambda: all_read(guard), "the guard has read that, too")
+            guard.is_told()
+            os.kill(guard.pid, signal.SIGCONT)
+            wait_for(guard.has_read, "the guard has read that")
+            # an empty line says nothing, and is read behind the look
+            os.write(guard.pipe, b"\n")
+            wait_for(guard.has_read, "the guard has looked")
             os.kill(handler, signal.SIGCONT)
             assert answer(second) == b"error 75 busy: too many connections, try again later\n"
 
@@ -639,43 +651,44 @@ def test_a_second_just_before_the_line_is_known(untold, flatq, stub, tmp_path):
     """The guard looks at a handler that has read a large message, and has not yet read that the handler has its line."""
     hold, held = tmp_path / "hold", tmp_path / "held"
     stub("sync", f'while [ -e "{hold}" ]; do : >"{held}"; sleep 0.05; done; exec "$REAL" "$@"')
-    one, tell = untold("-k")
-    guard, body = guard_of(one), b"x" * 1_200_000
+    one, guard = untold("-k")
+    body = b"x" * 1_200_000
     push(flatq, b"the queue is there", "jobs")
     hold.touch()
     with one.connect() as client:
-        wait_for(lambda: one.handlers() and all_read(guard), "the guard knows the handler")
-        os.kill(guard, signal.SIGSTOP)
-        tell(guard)
+        wait_for(lambda: one.handlers() and guard.has_read(), "the guard knows the handler")
+        os.kill(guard.pid, signal.SIGSTOP)
+        guard.is_told()
         client.sendall(b"push -n %d jobs\n" % len(body) + body)
         wait_for(held.exists, "the message is there")
-        os.kill(guard, signal.SIGCONT)
-        wait_for(lambda: all_read(guard), "the guard has read all")
+        os.kill(guard.pid, signal.SIGCONT)
+        wait_for(guard.has_read, "the guard has read all")
         hold.unlink()
         assert answer(client).strip().isdigit()
 
 
-def test_a_second_just_before_the_end_is_known(untold, flatq, tmp_path):
-    """The guard looks at a handler that has ended, and has not yet read that it has. The ncat, which still passes the answer on under TLS, is left alone."""
-    push(flatq, b"x" * 20_000_000, "jobs")
+def test_a_second_just_before_the_end_is_known(untold, flatq, stub, tmp_path):
+    """The guard looks at a handler that has ended, and has not yet read that it has. Under TLS ncat still has the answer to pass on, and is left alone."""
+    hold, held = tmp_path / "hold", tmp_path / "held"
+    stub("base64", f'while [ -e "{hold}" ]; do echo $$ >"{held}.new"; mv "{held}.new" "{held}"; sleep 0.05; done; exec "$REAL" "$@"')
+    body = os.urandom(60_000)  # less than a pipe holds
+    push(flatq, body, "jobs")
     options, context = certified(tmp_path)
-    one, tell = untold("-k", "--", *options)
-    guard, got = guard_of(one), 0
-    plain = socket.socket()
-    plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    plain.connect(("127.0.0.1", one.port))
-    with context.wrap_socket(plain) as client:
+    one, guard = untold("-k", "--", *options)
+    hold.touch()
+    with context.wrap_socket(one.connect()) as client:
         client.sendall(b"pop jobs\n")
-        got += len(client.recv(1))
-        wait_for(lambda: all_read(guard), "the guard knows the verb")
-        os.kill(guard, signal.SIGSTOP)
-        tell(guard)
-        while one.handlers():
-            got += len(client.recv(10_000))
-        os.kill(guard, signal.SIGCONT)
-        wait_for(lambda: all_read(guard), "the guard has read all")
-        got += len(answer(client))
-    assert got == 20_000_000
+        wait_for(held.exists, "the handler has the message")
+        ncat = ncat_above(int(held.read_text()))
+        wait_for(guard.has_read, "the guard knows the verb")
+        kill([guard.pid, ncat], signal.SIGSTOP)
+        guard.is_told()
+        hold.unlink()
+        wait_for(lambda: not one.handlers(), "the handler has ended")
+        os.kill(guard.pid, signal.SIGCONT)
+        wait_for(guard.has_read, "the guard has read all")
+        os.kill(ncat, signal.SIGCONT)
+        assert answer(client) == body
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash"], indirect=True)
@@ -704,13 +717,6 @@ def test_a_stopped_guard_goes_on(door):
     stop_and_fill(guard_of(one))
     one.process.terminate()
     assert one.ended() in (-signal.SIGTERM, 128 + signal.SIGTERM)
-
-
-def ncat_above(pid):
-    """The ncat that serves the connection of this process."""
-    while command_of(pid) != "ncat":
-        pid = parent(pid)
-    return pid
 
 
 @pytest.mark.parametrize("size, killed", [(9000, True), (9000, False), (8949, True), (8950, False)])
