@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from harness import Command, peak_memory
+from harness import FLOOR, Command, peak_memory
 from rivals import Flatq, Redis, Sqlite
 
 # What a Python programmer would write; argv has the place. Both commit or save each message: only litequeue can take many at once, in a
@@ -38,7 +38,7 @@ class Pair:
 
 def bulk(run):
     rounds = 1 if run.quick else 3
-    many(run, run.million, rounds, [*ours(run), *servers(run, run.million)])
+    many(run, run.million, rounds, [*ours(run), *programs(run), *servers(run, run.million)])
     few = run.million // 500 if not run.quick else 20
     many(run, few, rounds, [*ours(run), *(library(run, name) for name in PYTHON if run.there(package=name))])
     alone(run)
@@ -49,6 +49,19 @@ def ours(run):
         spool = Flatq(run, "bulk", True, name).spool
         yield Pair(name, run.flatq("push -l", spool, ["push", "-l", "jobs"], str(run.work / "lines"), "on", root=root),
                    run.flatq("drain -l", spool, ["drain", "-l", "jobs"], sync="on", root=root))
+
+
+# What push -l and drain start, and nothing else: perl counts the messages, and writes each in base64 behind its state; mawk compares sizes
+PROGRAMS = ("""
+perl -e 'while (read STDIN, $block, 65536) { $count += $block =~ tr/\\n// } print $count' <lines &&
+perl -MMIME::Base64 -ne 'chomp; $lines .= sprintf "0000065536.%012d.0.0.60.0.1.%d.-.0-0-0-0\\t%s\\n", $., length, encode_base64($_, "");
+  $. % 500 or print($lines), $lines = ""; END { print $lines }' <lines >flat && sync flat""", """
+mawk -F '\\t' '{ split($1, slip, "."); if (length($2) == int((slip[8] + 2) / 3) * 4) print $2 "\\nCg==" }' flat | base64 -d""")
+
+
+def programs(run):
+    if run.there("perl", "mawk"):
+        yield Pair(f"its programs alone {FLOOR}", *(Command("programs", ["sh", "-c", text], cwd=str(run.work)) for text in PROGRAMS))
 
 
 def servers(run, count):

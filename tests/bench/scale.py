@@ -6,6 +6,7 @@ import subprocess
 import time
 
 from harness import FLOOR, Command, interleave
+from run import ROOT
 
 
 def boot(run):
@@ -19,10 +20,11 @@ def boot(run):
             for name, root in run.trees.items():
                 shutil.rmtree(run.work / spool / ".boot")
                 seconds[name].append(run.flatq("boot", spool, ["push", "jobs"], run.message, root=root).run())
-            if spool == "queues":
-                seconds.setdefault(f"its programs alone {FLOOR}", []).append(alone(run.work / spool))
+            seconds.setdefault(f"its programs alone {FLOOR}", []).append(alone(run.work / spool))
         run.compare(text, {**seconds, "5 seconds": [5.0] * 3}, {"5 seconds": 1.0})
     seconds = {name: [run.flatq("stat", "queues", ["stat"], root=root).run() for _ in range(3)] for name, root in run.trees.items()}
+    shell = Command("", ["sh", "-c", 'for queue in "$0"/*/; do :; done', run.work / "queues"])
+    seconds[f"its programs alone, one shell {FLOOR}"] = [shell.run() for _ in range(3)]
     run.compare(f"stat, {queues:,} queues", {**seconds, "1 second": [1.0] * 3}, {"1 second": 1.0})
 
 
@@ -60,34 +62,43 @@ def deep(run):
     """A push and a pop in turn, a reserve that is settled, and a claim that is given back, at three depths. No depth changes. A pop and a reserve list
     the messages that are unfolded, up to 500, and the blocks of one directory, up to 200: from the second depth on, these are as many as they can be."""
     depths = (10, 1_000, 2_000) if run.quick else (10, 100_000, 10_000_000)
+    places = {f"depth {depth:,}": (f"deep.{depth}", depth, ROOT) for depth in depths}
+    *others, deepest = places
+    places.update((name, ("deep.parent", depths[-1], root)) for name, root in run.trees.items() if root != ROOT)
     groups = []
-    for depth in depths:
-        spool = f"deep.{depth}"
+    for name, (spool, depth, root) in places.items():
         run.progress.row = f"depth {depth:,}"
         run.progress("filling")
-        run.fill(spool, depth, 20)
+        run.flatq("fill", spool, ["push", "-l", "jobs"], run.lines(depth, 20), root=root).run()
         for verb in ("push", "pop"):  # the first pop unfolds: all depths are timed from behind it
-            run.flatq(verb, spool, [verb, "jobs"], run.message).run()
-        groups.append([spool_verb(run, spool, verb) for verb in VERBS])
+            run.flatq(verb, spool, [verb, "jobs"], run.message, root=root).run()
+        groups.append([verb_at(run, f"{verb} {name}", script, run.flatq("", spool, ["push"], root=root)) for verb, (script, _) in VERBS.items()])
+    (run.work / "deep.programs").mkdir()
+    alone = Command("", ["sh", "-c", ": >slip; echo eHh4Cg== >body", "sh"], cwd=run.work / "deep.programs")
+    alone.run()
+    groups.append([verb_at(run, f"{verb} {ALONE}", script, alone) for verb, (_, script) in VERBS.items()])
     os.sync()  # else the first rounds would write what the filling has left in memory
     seconds = interleave([list(same) for same in zip(*groups)], 3 if run.quick else 100, run.progress)
     run.progress.end()
-    names = {f"depth {depth:,}": f"deep.{depth}" for depth in depths}
-    *others, deepest = names
     for verb in VERBS:
-        rows = {"flatq" if name == deepest else name: seconds[f"{verb} {spool}"] for name, spool in reversed(names.items())}
+        rows = {"flatq" if name == deepest else name: seconds[f"{verb} {name}"] for name in (deepest, *others, *list(places)[len(depths):], ALONE)}
         run.compare(f"{verb}, {deepest}", rows, dict.fromkeys(others, 1.05))
 
 
-# what is measured, and what it is made of: a reserve and a claim give back what they took
+ALONE = f"its programs alone {FLOOR}"
+
+# what is measured, and what it is made of: a reserve and a claim give back what they took. Then the programs that it starts
 VERBS = {
-    "push": '"$0/push" jobs',
-    "pop": '"$0/pop" jobs',
-    "reserve": 'held=$("$0/reserve" jobs) && "$0/release" "${held%% *}"',
-    "claim": '"$0/claim" -c bench -n 1 jobs && "$0/unclaim" -c bench jobs',
+    "push": ('"$0/push" jobs', "base64 >floor"),
+    "pop": ('"$0/pop" jobs', "mv slip out; base64 -d body; >slip"),
+    "reserve": ('held=$("$0/reserve" jobs) && "$0/release" "${held%% *}"', """sh -c 'mv slip out; base64 -d body'; exec sh -c 'mv out slip'"""),
+    "claim": ('"$0/claim" -c bench -n 1 jobs && "$0/unclaim" -c bench jobs', """
+        sh -c 'flock 9 9<slip; for i in 1 2 3; do ls; ls; ls; done; ls; mkdir a; mkdir b; mkdir c; mv slip out; mv out slip; mv slip out; mv out slip
+               awk 1 body; wc -c body; rm -r a; rm -r b'
+        exec sh -c 'flock 9 9<slip; for i in 1 2 3; do ls; ls; done; mv slip out; mv out slip; mv body text; rmdir c; rm text; echo eHh4Cg== >body'"""),
 }
 
 
-def spool_verb(run, spool, verb):
-    push = run.flatq("", spool, ["push"])
-    return Command(f"{verb} {spool}", ["sh", "-c", VERBS[verb], os.path.dirname(push.argv[0])], run.message, str(run.work), push.env)
+def verb_at(run, name, script, like):
+    """The script, in the place and the environment of the command `like`; its $0 is the directory of the verbs."""
+    return Command(name, ["sh", "-c", script, os.path.dirname(like.argv[0])], run.message, like.cwd, like.env)
