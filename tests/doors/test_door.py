@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import itertools
 import os
 import re
 import select
@@ -278,6 +279,24 @@ def test_a_handler_tells_the_guard_that_it_ends(shell, flatq, request_):
     told = (flatq.home / "guard").read_text().split("\n")
     number = next(line.split()[1] for line in told if line.startswith("c "))
     assert done.returncode == 0 and f"e {number}" in told, (done, told)
+
+
+@pytest.mark.parametrize("verb, said", [
+    ("handler", "push jobs\ny\n"), ("handler", "push -l jobs\ny\n"), ("handler", "list\n"),
+    ("http", "POST /queue?group-id=jobs HTTP/1.1\r\nHost: q\r\nContent-Length: 1\r\nConnection: close\r\n\r\ny"),
+], ids=["push", "push -l", "list", "POST"])
+def test_a_fork_that_fails_is_answered(flatq, verb, said):
+    """dash ends at once where it cannot start a process, without a word of ours. (bash tries again, for half a minute.)"""
+    log = flatq.home / "calls"
+    first = 2 if verb == "http" else 1  # the HTTP door starts one before it reads anything
+    for number in itertools.count(first):
+        push(flatq, b"x", "jobs")
+        words = [need("strace"), "-f", "-qq", "-o", log, "-e", "trace=clone,clone3,fork,vfork", "-e", f"inject=clone,clone3,fork,vfork:error=EAGAIN:when={number}"]
+        done = subprocess.run([*words, "--", *flatq.command(verb)], input=said.encode(), env=flatq.environment(None), capture_output=True, timeout=60)
+        if "INJECTED" not in log.read_text():
+            break
+        assert done.returncode == 0 or re.fullmatch(rb"error \d+ .+\n|HTTP/1.1 500 [^\n]*(\r\n[^\r]+)*\r\n\r\n", done.stdout), (number, done)
+    assert number > first and done.returncode == 0
 
 
 def test_a_message_that_cannot_be_answered_with_is_back(shell, flatq, honest):
