@@ -10,13 +10,14 @@ need engine/proof
 # remote ARGUMENTS - run FLATQ_VERB at FLATQ_HOST, and exit with its code there, or as remote_ask returns
 remote() {
   case $FLATQ_HOST in
-  ssh://*) need doors/ssh; ssh_read ;;
-  *) remote_address ;;
+  ssh://*) need doors/ssh; ssh_read; remote_at=@@ ;;
+  *) remote_address; remote_at=@ ;;
   esac
-  remote_directory=$(mktemp -d "${TMPDIR:-/tmp}/flatq.XXXXXX") || die 74 'no temporary directory'
+  # The shell's own read may fail without any status, and / is no place for our files (R6)
+  remote_directory=$(mktemp -d "${TMPDIR:-/tmp}/flatq.XXXXXX" 2>/dev/null) && [ -n "$remote_directory" ] || die 74 "no temporary directory in ${TMPDIR:-/tmp}"
   trap 'rm -rf "$remote_directory"' EXIT
   trap_stop remote_stopped
-  remote_pid='' remote_answered=
+  remote_pid='' remote_answered='' remote_held=
   stream_open 1
   [ "$FLATQ_QUEUE" = default ] || remote_named "$@" || set -- "$@" "$FLATQ_QUEUE"
   case $FLATQ_VERB in
@@ -28,7 +29,8 @@ remote() {
     remote_words "$FLATQ_VERB" "$@"
     : >"$remote_directory/body"
     remote_ask || die $? "$why"
-    remote_show "$@" || { remote_code=$?; [ "$FLATQ_VERB" != reserve ] || remote_back; die $remote_code "$why"; } ;;
+    [ "$FLATQ_VERB" != reserve ] || remote_held=1
+    remote_show "$@" || { remote_code=$?; remote_back; die $remote_code "$why"; } ;;
   esac || die $? "$why"
 }
 
@@ -59,11 +61,22 @@ remote_address() {
   esac
 }
 
+# remote_stopped SIGNAL - end the program that is connected to the door, which so learns that we are gone; give back a message that was not written out
 remote_stopped() {
-  trap - HUP INT TERM EXIT
-  [ -z "$remote_pid" ] || { need engine/process; child_lives "$remote_pid" && kill "$remote_pid" 2>/dev/null; }
+  trap '' HUP INT TERM
+  remote_end_connection
+  remote_back
   rm -rf "$remote_directory"
+  trap - HUP INT TERM EXIT
   end_by "$1"
+}
+
+# remote_end_connection - end the program of the connection, if there is one
+remote_end_connection() {
+  [ -n "$remote_pid" ] || return 0
+  need engine/process
+  { ! child_lives "$remote_pid" || kill "$remote_pid"; wait "$remote_pid"; } 2>/dev/null
+  remote_pid=
 }
 
 # remote_words WORD ... - set `request`. The line door splits it at blanks, so no word may contain one
@@ -82,13 +95,35 @@ remote_words() {
 remote_ask() {
   remote_said=
   nonce_read
-  # If not all was read, not all was sent
-  { printf '@%s@%s\n' "$nonce" "$request" && cat "$remote_directory/body" 2>/dev/null || : >"$remote_directory/cut.$nonce"; } |
-    remote_connect >"$remote_directory/raw" 2>"$remote_directory/errors"
-  remote_end=$(tail -n 1 "$remote_directory/raw")
-  measure -c "$remote_directory/raw" && remote_size=$((measured - ${#remote_end} - 2)) && [ "$remote_size" -ge 0 ] || remote_end=
+  # If not all was read, not all was sent. In the background, since a shell heeds no signal while it waits for a command
+  { printf '%s%s@%s\n' "$remote_at" "$nonce" "$request" && cat "$remote_directory/body" 2>/dev/null && : >"$remote_directory/sent.$nonce"; } |
+    remote_connect exec >"$remote_directory/raw" 2>"$remote_directory/errors" &
+  remote_pid=$!
+  # For both sides of the pipe
+  wait
+  remote_pid=
+  remote_begun <"$remote_directory/raw" || { why='no space for the answer'; remote_doubt; return 74; }
+  # An answer that was cut has no newline at its end
+  remote_end=$(tail -n 1 "$remote_directory/answer" 2>/dev/null && printf 'end\n') && capture "$remote_end" && remote_end=$captured || remote_end=
+  measure -c "$remote_directory/answer" && remote_size=$((measured - ${#remote_end} - 2)) && [ "$remote_size" -ge 0 ] || remote_end=
   remote_ended "$remote_end" || return $?
-  head -c "$remote_size" "$remote_directory/raw" >"$remote_directory/reply" 2>/dev/null || { why='no space for the answer'; remote_doubt; return 74; }
+  head -c "$remote_size" "$remote_directory/answer" >"$remote_directory/reply" 2>/dev/null || { why='no space for the answer'; remote_doubt; return 74; }
+}
+
+# remote_begun - write standard input, from the beginning of the answer on, to the file `answer`
+remote_begun() {
+  remote_skip
+  cat >"$remote_directory/answer" 2>/dev/null
+}
+
+# remote_skip - read what the login of another machine prints before the door's first line, and that
+remote_skip() {
+  [ "$remote_at" = @@ ] || return 0
+  while IFS= read -r remote_line; do
+    case $remote_line in
+    *"$nonce") return 0 ;;
+    esac
+  done
 }
 
 # remote_ended LINE - return the code in the last line of an answer, set `why`, and remote_said to `yes`; empty: it is no such line, the code 68 or 69
@@ -96,13 +131,13 @@ remote_ended() {
   remote_said=yes
   case $1 in
   "$nonce ok") remote_answered=1; return 0 ;;
-  "$nonce error "[0-9][0-9]' '*)
+  "$nonce error "[1-9][0-9]' '*)
     remote_answered=1
     remote_end=${1#"$nonce error "}
     # Whoever answers there must not write to a terminal here
     why=$(printf '%s' "${remote_end#??' '}" | tr -cd '[:print:]')
     case $why in
-    'only '*' announced bytes came') [ ! -e "$remote_directory/cut.$nonce" ] || { why='the message could not be sent in full; nothing is stored'; return 74; } ;;
+    'only '*' announced bytes came') [ -e "$remote_directory/sent.$nonce" ] || { why='the message could not be sent in full; nothing is stored'; return 74; } ;;
     esac
     return "${remote_end%% *}" ;;
   esac
@@ -138,7 +173,7 @@ remote_known() {
 remote_doubt() {
   case ${request%% *} in
   list | stat | peek | wal) ;;
-  push) if [ -e "$remote_directory/cut.$nonce" ]; then why="$why; nothing is stored"; else why="$why; it may be stored, or not"; fi ;;
+  push) if [ -e "$remote_directory/sent.$nonce" ]; then why="$why; it may be stored, or not"; else why="$why; nothing is stored"; fi ;;
   reserve) why="$why; if a message was reserved, it is back when its lease ends" ;;
   drain) why="$why; of what was written out, the last part may come again" ;;
   delete) why="$why; if the message was not deleted, it is back when its lease ends" ;;
@@ -192,7 +227,7 @@ remote_connect() {
 # remote_push ARGUMENTS - read the message to its end first, since its length is sent ahead
 remote_push() {
   remote_options=
-  while getopts hp:d:t:k:w:n:el0 option; do
+  while getopts :hp:d:t:k:w:n:el0 option; do
     case $option in
     e) remote_options="$remote_options dot" ;;
     l | 0) remote_words "$FLATQ_VERB" "-$option" ;;
@@ -205,7 +240,7 @@ remote_push() {
   *dot* | *' '*) die 64 '-e and -n do not go with -H: the message is all of the input' ;;
   esac
   stream_open 0
-  cat >"$remote_directory/body" || { why='no space for the message'; return 74; }
+  cat >"$remote_directory/body" 2>/dev/null || { why="the message could not be read, or ${TMPDIR:-/tmp} has no room for it"; return 74; }
   # Never by arithmetic with what a failed `wc` may have printed (R7): one byte less would be stored, and acknowledged
   measure -c "$remote_directory/body" || { why='the message cannot be measured'; return 74; }
   remote_words push -n "$measured" "$@"
@@ -216,7 +251,7 @@ remote_push() {
 # remote_pop OPTION ... [QUEUE] - pop by a reserve and, once the message is written out, a delete
 remote_pop() {
   remote_wait='' remote_left=1 remote_end='' remote_mark=
-  while getopts hw:n:l0 option; do
+  while getopts :hw:n:l0 option; do
     case $option in
     w) option_number w "$OPTARG" 4294967295; remote_wait="-w $number" ;;
     n) option_number n "$OPTARG" 4294967295; count_fits; remote_left=$number ;;
@@ -227,11 +262,13 @@ remote_pop() {
   done
   shift $((OPTIND - 1))
   [ "$remote_left" = 1 ] || [ -n "${remote_mark:-}" ] || die 64 '-n needs -l or -0'
+  [ "$remote_left" != 0 ] || die 65 '-n takes a number from 1'
   : >"$remote_directory/body"
   remote_any=
   while [ "$remote_left" -gt 0 ]; do
+    # Its own lease may be too short: another consumer would get it while we write it out
     # shellcheck disable=SC2086 # two words or none
-    remote_words reserve $remote_wait "$@"
+    remote_words reserve -t 600 $remote_wait "$@"
     remote_ask || {
       remote_code=$?
       # Nothing is left, or it is closed, if the door has said so
@@ -240,20 +277,24 @@ remote_pop() {
       esac
       return $remote_code
     }
+    remote_held=1
     { read -r remote_receipt remote_id remote_tries remote_length && cat >"$remote_directory/message"; } <"$remote_directory/reply" &&
       measure -c "$remote_directory/message" && [ "$measured" = "$remote_length" ] ||
       { why="$FLATQ_HOST: no whole answer"; remote_back; return 74; }
     # shellcheck disable=SC2059 # a constant of ours
     { cat "$remote_directory/message" && { [ -z "${remote_mark:-}" ] || printf "$remote_mark"; }; } 2>/dev/null ||
       { why='the message could not be written out in full'; remote_back; return 74; }
+    remote_held=
     remote_words delete "$remote_receipt"
     remote_ask || return $?
     remote_any=1 remote_wait='' remote_left=$((remote_left - 1))
   done
 }
 
-# remote_back - give back the reserved message of the file `reply`. In a subshell, which may die (remote_words) and does not change `why`
+# remote_back - give back the message of the file `reply`, if there is one. In a subshell, which may die (remote_words) and does not change `why`
 remote_back() {
+  [ -n "$remote_held" ] || return 0
+  remote_held=
   (read -r remote_receipt remote_id <"$remote_directory/reply" && remote_words release "$remote_receipt" && remote_ask) 2>/dev/null || :
 }
 
@@ -270,21 +311,21 @@ remote_drain() {
   nonce_read
   # Opened for reading and writing, a FIFO does not block. 3 leads to the door, and ends when we do; 6 comes from there
   # shellcheck disable=SC2094 # these are FIFOs
-  mkfifo "$remote_directory/to" "$remote_directory/from" && exec 3<>"$remote_directory/to" 4<"$remote_directory/to" \
+  mkfifo "$remote_directory/to" "$remote_directory/from" 2>/dev/null && exec 3<>"$remote_directory/to" 4<"$remote_directory/to" \
     5<>"$remote_directory/from" 6<"$remote_directory/from" || { why='no FIFO'; return 74; }
   remote_connect exec <&4 >&5 2>"$remote_directory/errors" 3>&- 4<&- 5>&- 6<&- &
   remote_pid=$!
   exec 4<&- 5>&-
   remote_code=74 why="$FLATQ_HOST: the request could not be sent"
-  ! printf '@%s@%s\n' "$nonce" "$request" >&3 || { remote_batches; remote_code=$?; }
+  ! printf '%s%s@%s\n' "$remote_at" "$nonce" "$request" >&3 || { remote_batches; remote_code=$?; }
   exec 3>&- 6<&-
-  need engine/process
-  { ! child_lives "$remote_pid" || kill "$remote_pid"; wait "$remote_pid"; } 2>/dev/null
+  remote_end_connection
   return $remote_code
 }
 
 # remote_batches - write out and acknowledge batches until the door says that it has ended
 remote_batches() {
+  remote_skip <&6
   while IFS= read -r remote_end <&6; do
     # The last line comes after an empty one
     is_number "$remote_end" 999999999999999 || { [ -n "$remote_end" ] && break; continue; }

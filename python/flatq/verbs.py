@@ -173,7 +173,8 @@ class Call(Generic[T]):
 
     def command(self) -> list[str]:
         door = ["-H", self.host] if self.host else []
-        return [*(with_us() if self.wait else ()), "sh", str(home() / "flatq"), *door, self.verb, *self.words]
+        # An unclaim that outlived a killed shovel would give back what the next one claims
+        return [*(with_us() if self.wait or self.verb == "unclaim" else ()), "sh", str(home() / "flatq"), *door, self.verb, *self.words]
 
     def environment(self) -> dict[str, str] | None:
         return None if self.path is None else {**os.environ, "FLATQ_DIR": self.path}

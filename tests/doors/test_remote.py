@@ -4,12 +4,15 @@ import resource
 import signal
 import socket
 import subprocess
+import time
 
 import pytest
 
 from conftest import need, wait_for
-from engine import push, refused, shown_on_terminal
+from engine import children, command_of, push, refused, shown_on_terminal
 from userlands import without
+
+from flatq.crashlab.gate.processes import kill
 
 
 @pytest.fixture
@@ -129,7 +132,7 @@ def test_something_was_asked(shell, flatq, where):
     assert (b"Connection refused" if where == "delete" else b"No route to host") in err, err
 
 
-@pytest.mark.parametrize("words", [("push", "-n", "3", "q"), ("doctor",), ("pop", "-n", "2")])
+@pytest.mark.parametrize("words", [("push", "-n", "3", "q"), ("doctor",), ("pop", "-n", "2"), ("pop", "-n", "0", "-l"), ("push", "-Z"), ("pop", "-Z"), ("push", "-p")])
 def test_refused(far, words):
     done = far(*words, input=b"abc")
     assert done.status in (64, 65) and done.err.count(b"\n") == 1
@@ -167,6 +170,50 @@ def test_what_was_done_there_is_said_where_the_output_is_full(far, flatq, verb, 
     push(flatq, b"x", "jobs")
     done = subprocess.run(command, env=flatq.environment(None), input=b"y", stdout=open("/dev/full", "wb"), stderr=subprocess.PIPE, timeout=100)
     assert done.returncode == 74 and done.stderr.startswith(verb.encode() + b": " + said), done
+
+
+@pytest.mark.parametrize("verb, said", [("peek", "HELLO"), ("reserve", "q:1.1.aabb 1 1 5\\nHELLO")])
+def test_an_answer_without_its_last_newline_was_cut(far, stub, verb, said):
+    stub("ncat", f"""read -r line; nonce=${{line#@}}; printf '{said}\\n%s ok' "${{nonce%%@*}}" """)
+    refused(far(verb, "jobs"), 69, verb)
+
+
+def test_a_directory_whose_name_was_not_read(far, stub):
+    """Its files would lie in /."""
+    stub("mktemp", "exit 0")
+    refused(far("push", "jobs", input=b"x"), 74, "push", text=b"no temporary directory")
+
+
+@pytest.mark.parametrize("verb", ["pop", "reserve"])
+def test_a_signal_while_it_waits(far, flatq, verb):
+    """It ends at once, and hides no message that comes later."""
+    waiting = flatq.start("flatq", "-H", f"127.0.0.1:{far.port}", verb, "-w", "50", "jobs")
+    wait_for(lambda: list(flatq.spool.glob("jobs/wait/*")), "somebody to wait")
+    waiting.terminate()
+    assert (waiting.wait(30), waiting.stdout.read()) == (-signal.SIGTERM, b"")
+    wait_for(lambda: not list(flatq.spool.glob("jobs/wait/*")), "nobody to wait")
+    push(flatq, b"x", "jobs")
+    assert flatq("pop", "jobs", check=0).out == b"x"
+
+
+def test_a_signal_before_a_message_is_written_out(far, flatq, stub):
+    """Nobody reads the output: the message is back at once."""
+    push(flatq, b"x" * 200_000, "jobs")
+    popping = flatq.start("flatq", "-H", f"127.0.0.1:{far.port}", "pop", "jobs")
+    assert popping.stdout.read(1) == b"x"
+    kill([pid for pid in children(popping.pid) if command_of(pid) == "cat"])
+    popping.terminate()
+    popping.wait(30)
+    assert b" ready " in flatq("list", "jobs").out
+
+
+def test_a_pop_has_its_message_longer_than_a_short_lease(far, flatq):
+    flatq("push", "-t", "1", "jobs", input=b"x" * 200_000, check=0)
+    popping = flatq.start("flatq", "-H", f"127.0.0.1:{far.port}", "pop", "jobs")
+    assert popping.stdout.read(1) == b"x"  # the rest waits: nobody reads it
+    time.sleep(1.2)  # the lease is over
+    refused(flatq("pop", "jobs"), 66)
+    assert (popping.stdout.read(), popping.wait(60)) == (b"x" * 199_999, 0)
 
 
 @pytest.mark.parametrize("answer", ["", r"r\\001 7 1 5\\nhello"], ids=["empty", "control byte"])

@@ -60,6 +60,17 @@ def test_there_and_back(far):
     there_and_back(far)
 
 
+def test_a_login_that_prints_something(flatq, sshd):
+    """What it prints is not a part of the answer."""
+    words = " ".join(map(str, (flatq.shell, LIB / "door", "--spool", sshd.there)))
+    flatq.env["FLATQ_SSH"] = sshd.key("noisy", "sh", "-c", f"echo 5; printf 'Welcome to '; exec {words}")
+    there_and_back(lambda *words, **more: flatq("flatq", "-H", sshd.url, *words, **more))
+    push(flatq, ANY, "here")
+    for way in (("here", f"{sshd.url}/there"), (f"{sshd.url}/there", "back")):
+        flatq("shovel", "--once", *way, check=0)
+    assert flatq("pop", "back", check=0).out == ANY
+
+
 def test_two_keys_with_different_rights(flatq, sshd):
     producer, consumer = sshd.limited("producer", "--allow", "push", "--queues", "mail/*", "--bytes", "9"), sshd.limited("consumer", "--allow", "reserve,delete,release")
 
@@ -163,7 +174,7 @@ def test_a_cut_after_a_push(flatq, sshd, slow):
 @pytest.mark.parametrize("verb", ["pop", "drain"])
 def test_a_cut_in_the_middle_of_a_pop(flatq, sshd, slow, verb):
     """A part of the answer came. The client writes none of it, and the message is still there."""
-    there(flatq, sshd, "push", "-t", "2", "jobs", input=b"y" * 1000, check=0)
+    there(flatq, sshd, "push", "jobs", input=b"y" * 1000, check=0)
     mark = slow("after" if verb == "pop" else "before")
     process = starts(flatq, sshd, verb, "jobs")
     wait_for(mark.exists, "the door there")
@@ -172,7 +183,10 @@ def test_a_cut_in_the_middle_of_a_pop(flatq, sshd, slow, verb):
     mark.unlink()
     assert (process.returncode, out, err.count(b"\n")) == (69, b"", 1), err
     assert (b"is back when its lease ends\n" if verb == "pop" else b"may come again\n") in err
-    assert there(flatq, sshd, "pop", "-w", "60", "jobs", check=0).out == b"y" * 1000
+    if verb == "pop":
+        assert b" reserved " in there(flatq, sshd, "list", "jobs", check=0).out
+    else:
+        assert there(flatq, sshd, "pop", "-w", "60", "jobs", check=0).out == b"y" * 1000
 
 
 def test_a_pop_whose_client_is_gone_waits_no_longer(flatq, sshd, far):

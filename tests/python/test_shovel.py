@@ -13,6 +13,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import termios
 import threading
 import time
@@ -21,8 +22,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from conftest import everything, listening, need, share, wait_for
-from engine import end_launches, on_terminal, pop, push, refused
+from conftest import ROOT, everything, listening, need, share, wait_for
+from engine import alive, end_launches, on_terminal, pop, push, refused
 from moving import ANY, Stopping, filled, killed, moments, move, once, short_leases  # noqa: F401
 from servers import Beanstalkd, Redis, free, here_too, module
 
@@ -715,6 +716,64 @@ def test_what_a_killed_one_held_behind_a_door_comes_first(flatq, door):
     door.queue.release(third.note.text.decode().split(" ")[1])
     assert move(door.url, "back") == 3
     assert Queue("back").drain(end=b"\0") == bodies
+
+
+def test_what_was_held_in_a_queue_with_a_dot_in_its_name(flatq, door):
+    """The receipt is QUEUE:ID.TRIES.NONCE, and the beginning of QUEUE may be another queue."""
+    place = f"127.0.0.1:{door.port}/mail.in"
+    for name in ("mail", "mail.in"):
+        Queue(name, door.spool).push(name.encode())
+    first = source(place, "back")
+    assert first.take(0).body == b"mail.in"
+    killed(first)
+    assert move(place, "back") == 1 and Queue("back").drain(end=b"\0") == [b"mail.in"]
+    assert (Queue("mail", door.spool).qsize(), Queue("mail.in", door.spool).stats()["reserved"]) == (1, 0)
+
+
+def test_a_door_that_refuses_each_second_request(door):
+    """As one for one connection at a time may, which listens again only a little after a connection."""
+    door.queue.push(b"x")
+    first = source(door.url, "back")
+    assert first.take(0).body == b"x"
+    killed(first)
+    second, asked = source(door.url, "back"), []
+    ask = second.client.ask
+
+    def refuses(*words, **more):
+        asked.append(words)
+        if len(asked) % 2 == 0:
+            raise Unreachable("refused", 68)
+        return ask(*words, **more)
+
+    second.client.ask = refuses
+    with pytest.raises(Unreachable):
+        second.take(0)
+    assert second.take(0).body == b"x" and len(asked) == 3
+    killed(second)
+
+
+def test_a_signal_as_it_gets_a_message(flatq):
+    """Nothing stays claimed that was not given."""
+    push(flatq, b"x", "here")
+    shovel = Stopping(flatq, ["take return 1"], "here", "back")
+    assert shovel.stops()
+    shovel.process.send_signal(signal.SIGTERM)
+    assert shovel.process.wait(60) == 0 and pop(flatq, "here") == b"x"
+
+
+def test_an_unclaim_ends_with_the_shovel_that_was_killed(flatq, stub):
+    """Else it gives back what the next shovel claims."""
+    push(flatq, b"x", "here")
+    flatq("claim", "-c", "mine", "here", check=0)
+    stub("flock", 'echo $PPID >"$ONCE.new"; mv "$ONCE.new" "$ONCE"; exec sleep 1000')
+    killed = subprocess.Popen([sys.executable, "-c", "from flatq import Queue; Queue('here').unclaim('mine')"], cwd=flatq.home, start_new_session=True,
+                              env=flatq.environment({"PYTHONPATH": str(ROOT / "python")}), stdin=subprocess.DEVNULL)
+    flatq.started.append(killed)
+    once = flatq.home.parent / "stubs/flock.once"
+    wait_for(once.exists, "unclaim to wait for the lock")
+    unclaim = int(once.read_text())
+    os.kill(killed.pid, signal.SIGKILL)
+    wait_for(lambda: not alive(unclaim), "unclaim to end")
 
 
 def test_a_message_whose_answer_was_lost_behind_a_door(flatq, door, monkeypatch):

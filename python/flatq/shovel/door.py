@@ -61,6 +61,8 @@ class DoorSource(Reserving):
 
     def __init__(self, place: str, towards: str) -> None:
         self.client = line.Client(place)
+        #: what _go_on was already told: the receipt of the note, and its message
+        self.seen: tuple[str, bytes] | None = None
         super().__init__(place, self.client.place, towards)
 
     def take(self, wait: float) -> Parcel:
@@ -98,8 +100,13 @@ class DoorSource(Reserving):
             if word == "given":
                 self.client.ask("delete", receipt)
                 return None
+            if not self.seen or self.seen[0] != receipt:
+                # QUEUE:ID.TRIES.NONCE. A queue's name may have dots, too
+                queue, _, rest = receipt.rpartition(":")
+                self.seen = receipt, self.client.ask("peek", f"{queue}:{rest.partition('.')[0]}")
+            # Last, and alone where take() tries again: a door for one connection at a time may refuse a second request that follows at once
             self.client.ask("touch", "-t", str(LEASE), receipt)
-            return _Reserved(self, receipt, self.client.ask("peek", receipt.partition(".")[0]))
+            return _Reserved(self, *self.seen)
         except (NotYours, Empty, Missing, Invalid):
             return None
 

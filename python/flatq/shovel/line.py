@@ -38,8 +38,10 @@ class Client:
     def ask(self, verb: str, *words: str, body: bytes = b"", wait: float = 0) -> bytes:
         """Send a request and return the verb's answer. wait: seconds that the verb was told to wait."""
         nonce = secrets.token_hex(8)
-        request = " ".join([f"@{nonce}@{verb}", *words]).encode() + b"\n"
+        request = " ".join([f"@{'@' * bool(self.ssh)}{nonce}@{verb}", *words]).encode() + b"\n"
         answer, cut = self.ssh.exchange(request + body, wait) if self.ssh else (self._exchange(request + body, wait), Unreachable(f"{self.place}: no whole answer", 69))
+        if self.ssh:  # the login there may print something before the door's first line
+            _, _, answer = answer.partition(nonce.encode() + b"\n")
         data, _, last = answer.removesuffix(b"\n").rpartition(b"\n")
         # The last line has our nonce, so no part of a message looks like it
         mark = nonce.encode() + b" "

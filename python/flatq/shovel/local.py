@@ -39,7 +39,7 @@ class _Claimed(Parcel):
         self.source.moved(self)
 
     def back(self) -> None:
-        self.source.line.appendleft(self)
+        """It is still the first in the line."""
 
     def bury(self) -> None:
         # A claimed message cannot be buried: push it again, as the most urgent, take that, and bury it. A verb for it would have to split the
@@ -115,7 +115,8 @@ class Local(Source):
                 self.sure, self.begun = True, False
                 raise
             self.sure = True
-        return self.line.popleft()
+        # It stays in the line until it is moved: a signal may come before the caller has it
+        return self.line[0]
 
     def _read(self, last: bytes, offset: int, count: int, path: str) -> None:
         rows: list[list[bytes]] = []
@@ -143,6 +144,7 @@ class Local(Source):
         assert self.note is not None
         # First: if the note fails, the message is moved all the same, and close() must not give it back
         self.begun = True
+        self.line.popleft()
         self.note.write(parcel.note)
         if parcel.end is not None:
             self._settle(parcel.end)
