@@ -208,6 +208,9 @@ work_run() {
   body_is_no_link && feed_prepare || return $?
   timer_deadlines
   work_reason='' lease_lost='' job_timed_out='' work_signalled='' watchdog_restarted=
+  # If the worker was stopped since it took the message, another one may have it
+  [ "$now" \< "${slip_path##*.}" ] || lease_renew || return $?
+  [ -z "$lease_lost" ] || return 0
   export FLATQ_ID="$id" FLATQ_QUEUE="$queue" FLATQ_TRIES="$slip_tries"
   { command exec 7>"$feed_path"; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return $?; }
   feed_begin | work_exec "$@" &

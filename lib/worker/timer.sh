@@ -74,15 +74,17 @@ job_terminate() {
   work_kill "$1" "-$job_named"
 }
 
-# lease_renew - renew the lease; if that fails although the message is still ours, try again at the next third of it
+# lease_renew - renew the lease; if that fails although the message is still ours, try again at the next third of it, and return the code
 lease_renew() {
   timer_after "$lease_renew_every"
   lease_renew_at=$later
   message_touch "$lease_here"
-  case $? in
+  lease_code=$?
+  case $lease_code in
   0) slip_path=$q/out/$slip.$slip_owner.$later ;;
-  66) lease_lost=1 ;;
+  66) lease_lost=1 lease_code=0 ;;
   esac
+  return $lease_code
 }
 
 # timer_arm TIME - have ALRM sent at TIME or before; keep the sleepers if they are that early

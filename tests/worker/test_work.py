@@ -4,6 +4,7 @@ import contextlib
 import os
 import pty
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -366,6 +367,17 @@ def test_who_has_lost_the_lease_stops(shell, flatq, hold, spool):
     assert b"lease ended" in err and err.removeprefix(b"Terminated \n").count(b"\n") == 1
     assert not (hold / "body").exists()
     nothing_left(process, spool, pid)
+
+
+@pytest.mark.shells
+def test_who_has_lost_the_lease_before_the_command_starts(shell, flatq, stub, clock, tmp_path):
+    """The worker stands still behind its take until another consumer has the message."""
+    push(flatq, b"x")
+    later = f'printf "9000.00 9000.00\\n" >{clock.path}/uptime; {shlex.join(flatq.command("pop"))} >{tmp_path}/popped'
+    stub("mv", f'"$REAL" "$@" || exit; case $* in */out/*) [ -e "$ONCE" ] || {{ >"$ONCE"; {later}; }} ;; esac')
+    done = flatq("work", "-w", "0", "-n", "1", "--", "touch", tmp_path / "ran", check=0)
+    assert (tmp_path / "popped").read_bytes() == b"x" and not (tmp_path / "ran").exists()
+    assert done.err == b"work: queue 'default': message 1, try 1: its lease ended, it was given to others\n"
 
 
 # signals
