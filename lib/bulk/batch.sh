@@ -122,12 +122,16 @@ claims_recover() {
   done
 }
 
-# bulk_awk_find - set bulk_program to the quickest awk there is: mawk does in a second what gawk does in five. Call it outside pipes: within one,
-# awk's output goes to /dev/null if `>/dev/null` cannot be undone (R12)
+# bulk_awk_find - set bulk_program to the quickest awk there is: mawk does in a second what gawk does in five; and bulk_hides if it is busybox's, which
+# hides a failed write. Call it outside pipes: within one, awk's output goes to /dev/null if `>/dev/null` cannot be undone (R12)
 bulk_awk_find() {
   [ -z "${bulk_program:-}" ] || return 0
+  bulk_program='mawk' bulk_hides=
+  ! command -v mawk >/dev/null 2>&1 || return 0
   bulk_program='awk'
-  ! command -v mawk >/dev/null 2>&1 || bulk_program='mawk'
+  case $(awk --version 2>&1 </dev/null) in
+  *BusyBox*) bulk_hides=1 ;;
+  esac
 }
 
 # bulk_awk ARGUMENTS - run the awk that bulk_awk_find has found

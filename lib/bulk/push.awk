@@ -1,9 +1,9 @@
-# push.awk - write the flat files of a bulk push from lines of base64; bulk_flats_make of push.sh calls it
+# push.awk - write the flat files of a bulk push from lines of base64 and a last line that counts them (bulk_encode); bulk_flats_make of push.sh calls it
 #
 # Variables of the environment: FLATQ_STAGE, where the blocks are; FLATQ_FIRST, the first id; FLATQ_PRIORITY, FLATQ_REST and FLATQ_NONCE, parts of the
 # names; FLATQ_MOST, the most bytes of a message, or nothing; FLATQ_COUNT, the number of lines; FLATQ_TTY, where progress is drawn, or nothing.
 # Prints the last id, the bytes of all messages and the bytes of all flat files, then a line `end`. Exits with 65 if a message is too large, 74 if a
-# write failed.
+# write failed, or a line is not what bulk_encode has written: some awks report no failed read or write.
 
 # Write the lines that were kept as one flat file
 function flush(  i, path) {
@@ -20,7 +20,16 @@ BEGIN {
   # busybox reads a number with a zero in front as octal
   id = ENVIRON["FLATQ_FIRST"]; sub(/^0+/, "", id); id += 0; most = ENVIRON["FLATQ_MOST"]; tty = ENVIRON["FLATQ_TTY"]
 }
+counted { exit bad = 74 }
+/^=/ {
+  counted = 1
+  if ($0 "" != sprintf("= %.0f %.0f", NR - 1, long) "") exit bad = 74
+  next
+}
 {
+  long += length($0)
+  at = index($0, "=")
+  if (length($0) % 4 || at && substr($0, at) != "=" && substr($0, at) != "==") exit bad = 74
   size = length($0) / 4 * 3
   if ($0 ~ /==$/) size -= 2; else if ($0 ~ /=$/) size--
   if (most != "" && size > most + 0) exit bad = 65
@@ -32,6 +41,7 @@ BEGIN {
 }
 tty && NR % 50000 == 0 { printf "\rpush: %d of %d", NR, ENVIRON["FLATQ_COUNT"] >tty }
 END {
+  if (!counted && !bad) bad = 74
   if (!bad) flush()
   if (bad) exit bad
   if (tty && NR >= 50000) printf "\r\033[K" >tty

@@ -78,8 +78,10 @@ bulk_count_messages() {
   else
     bulk_encode
   fi 2>/dev/null >"$bulk_from" || { disk_failed "$bulk_stage"; return $?; }
-  measure -l "$bulk_from" || return $?
-  bulk_count=$measured
+  # The last line counts the others. What lib/import has counted before must be the same
+  measure -l "$bulk_from" && [ "$measured" -gt 0 ] &&
+    { [ -z "${import_sum:-}" ] || [ "$(tail -n 1 "$bulk_from" 2>/dev/null)" = "$import_sum" ]; } || { why="queue '$queue': messages cannot be counted"; return 74; }
+  bulk_count=$((measured - 1))
 }
 
 # bulk_perl_count RAW - set bulk_said to what `push.pl count` prints
@@ -145,8 +147,8 @@ bulk_whole() {
   [ "$(ls -lnR "$bulk_stage" 2>/dev/null | awk '/^-/ { sum += $5 } END { printf "%.0f", sum }' 2>/dev/null)" = "$bulk_size" ]
 }
 
-# bulk_encode - a filter that prints one line of base64 for each message. One that is too large is cut a little over FLATQ_MOST_BYTES, as it comes: it is
-# refused later (push.awk), and must not fill the memory
+# bulk_encode - a filter that prints one line of base64 for each message, and last `= COUNT LENGTH`: the number of these lines, and the length of all. A
+# message that is too large is cut a little over FLATQ_MOST_BYTES, as it comes: it is refused later (push.awk), and must not fill the memory
 bulk_encode() {
   if [ "$bulk_mode" = import ]; then
     import_lines
@@ -163,42 +165,51 @@ bulk_python() {
 import os, sys
 from binascii import b2a_base64
 end, left, write = {"l": b"\n", "0": b"\0"}[os.environ["FLATQ_END"]], [], sys.stdout.buffer.write
-most, size = float(os.environ["FLATQ_MOST"] or "inf"), 0
+most, size, count, total = float(os.environ["FLATQ_MOST"] or "inf"), 0, 0, 0
+def put(bodies):
+    global count, total
+    lines = b"".join(map(b2a_base64, bodies))
+    count, total = count + len(bodies), total + len(lines) - len(bodies)
+    write(lines)
 for block in iter(lambda: sys.stdin.buffer.read(1 << 16), b""):
     pieces = block.split(end)
     if len(pieces) > 1:
         pieces[0] = b"".join(left) + pieces[0]
-        write(b"".join(map(b2a_base64, pieces[:-1])))
+        put(pieces[:-1])
         left, size = [], 0
     if size <= most:
         left.append(pieces[-1])
     size += len(pieces[-1])
 if any(left):
-    write(b2a_base64(b"".join(left)))
+    put([b"".join(left)])
+write(b"= %d %d\n" % (count, total))
 sys.stdout.flush()' 2>/dev/null
 }
 
 # bulk_od - bulk_encode by od and awk
 bulk_od() {
-  # Some awks drop NULs, so od passes the bytes as numbers
-  { od -An -v -tu1 && printf 'end\n'; } | FLATQ_END=$bulk_mode FLATQ_MOST=${FLATQ_MOST_BYTES:-} awk '
+  # Some awks drop NULs, so od passes the bytes as numbers, behind their offset in each line of 16: it shows whether awk has read the lines before
+  { od -Ad -v -tu1 && printf 'end\n'; } | FLATQ_END=$bulk_mode FLATQ_MOST=${FLATQ_MOST_BYTES:-} awk '
     function flush(   rest) {
       if (have == 1) out = out substr(abc, int(bits / 4) + 1, 1) substr(abc, bits % 4 * 16 + 1, 1) "=="
       if (have == 2) out = out substr(abc, int(bits / 1024) + 1, 1) substr(abc, int(bits / 16) % 64 + 1, 1) substr(abc, bits % 16 * 4 + 1, 1) "="
       print out
+      count++; total += length(out)
       out = ""; bits = have = open = 0
     }
     BEGIN { abc = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"; end = ENVIRON["FLATQ_END"] == "l" ? 10 : 0
       most = ENVIRON["FLATQ_MOST"]; if (most != "") most = most / 3 * 4 + 8 }
     $1 == "end" { whole = 1; next }
-    { for (i = 1; i <= NF; i++) {
+    $1 "" != sprintf("%07.0f", offset) "" { lost = 1; exit }
+    { offset += NF - 1
+      for (i = 2; i <= NF; i++) {
         if ($i == end) { flush(); continue }
         open = 1; bits = bits * 256 + $i
         if (++have == 3) {
           if (most == "" || length(out) <= most) out = out substr(abc, int(bits / 262144) + 1, 1) substr(abc, int(bits / 4096) % 64 + 1, 1) \
             substr(abc, int(bits / 64) % 64 + 1, 1) substr(abc, bits % 64 + 1, 1)
           bits = have = 0 } } }
-    END { if (open) flush(); if (!whole) exit 74 }' 2>/dev/null
+    END { if (open) flush(); if (lost || !whole) exit 74; printf "= %.0f %.0f\n", count, total }' 2>/dev/null
 }
 
 # bulk_enter - rename bulk_path, a block of the stage, into queue/, or its flat files into the block that is there. Only mkdir tells which: after

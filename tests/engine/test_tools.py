@@ -1,5 +1,6 @@
 """Other programs than GNU's, or none. A verb keeps the whole promise, or ends before it gives an id, with one line that says what to install."""
 
+import base64
 import itertools
 import os
 import re
@@ -105,6 +106,45 @@ def test_a_flat_file_that_awk_cannot_read(awk, verb, when):
     got += b"\n" if verb == "pop" and got else b""
     assert (got + awk("drain", "q").out).split(b"\n")[:-1] == texts, done
     assert not list((awk.spool / "q/tmp").iterdir())
+
+
+FAILING = [("write", "ENOSPC", "1"), ("write", "ENOSPC", "2"), ("read", "EIO", "2"), ("read", "EIO", "3"), ("read", "EINTR", "2")]
+
+
+@pytest.mark.parametrize("awk, verb, fault", share("awk bulk", itertools.product(AWKS, ("push -l q", "import -l q.queue", "drain -l q"), FAILING), 3))
+def test_an_awk_that_hides_what_failed(flatq, tmp_path, awk, verb, fault):
+    """Without perl, python3 and mawk beside it. One call fails in one of the awks that the verb starts: the verb fails too, or all is there."""
+    need("strace", AWKS[awk])
+    texts = [b"message %d " % n + b"x" * (n % 90) for n in range(1000)]
+    lines = b"".join(text + b"\n" for text in texts)
+    env = {"PATH": userlands.without(tmp_path / "tools", "perl", "python3", "mawk", "awk", path=flatq.env["PATH"])}
+    real, turns = "busybox awk" if awk == "busybox" else shutil.which(AWKS[awk]), tmp_path / "turns"
+    call, error, when = fault
+    strace = f"strace -qq -o /dev/null -e trace={call} -e inject={call}:error={error}:when={when}"
+    (tmp_path / "tools/awk").write_text(f"""#!/bin/sh
+        case $1 in --version) exec {real} "$@" ;; esac
+        printf . >>{turns}
+        [ "$(wc -c <{turns})" != "$TURN" ] || exec {strace} {real} "$@"
+        exec {real} "$@"\n""")
+    (tmp_path / "tools/awk").chmod(0o755)
+    (flatq.home / "q.queue").write_bytes(b"".join(base64.b64encode(text) + b"\n" for text in texts))
+    for turn in itertools.count(1):
+        turns.write_bytes(b"")
+        if verb.startswith("drain"):
+            flatq("push", "-l", "q", input=lines, check=0)
+        done = flatq(*verb.split(), input=lines, env={**env, "TURN": str(turn)})
+        struck = turns.stat().st_size >= turn
+        left = flatq("drain", "-l", "q").out
+        if verb.startswith("drain"):
+            assert (done.out, left) == (lines, b"") if done.status == 0 else left == lines, (turn, done.status, len(done.out), len(left))
+        elif done.status == 65:  # what it takes for no message is said, and stored is nothing
+            assert left == b"" and b"not base64" in done.err, (turn, done)
+        else:
+            assert left == (lines if done.status == 0 else b""), (turn, done, len(left))
+        assert done.status in (0, 65 if "import" in verb else 0, 70, 74), done
+        if not struck:
+            break
+    assert turn > 1 and done.status == 0
 
 
 def test_a_listing_with_fewer_columns_buries_nothing(flatq):
