@@ -53,7 +53,11 @@ def _stop(number: int, frame: FrameType | None) -> None:
 def fail(verb: str, error: Error) -> int:
     """Print the error in one line, and return its exit code; 70 if it has none."""
     text = re.sub(r"\A[a-z]+: (?=\S)", "", " ".join(str(error).split())) if error.verb and error.verb != verb else " ".join(str(error).split())
-    print(f"{verb}: {text}", file=sys.stderr)
+    try:
+        print(f"{verb}: {text}", file=sys.stderr)
+    except OSError:
+        # Nobody reads it. Python must not try to write it again when it ends
+        sys.stderr = None
     return error.code if error.code is not None and error.code > 0 else 70
 
 
@@ -100,6 +104,8 @@ def standard_input() -> bytes:
         raise Disk("standard input is closed", 74)
     try:
         return sys.stdin.buffer.read()
+    except MemoryError:
+        raise Disk("the message does not fit into the memory", 74) from None
     except OSError as error:
         raise Disk(f"input failed: {error.strerror}", 74) from None
 

@@ -22,6 +22,15 @@ local function holder(of)
   return tonumber(till), by, who
 end
 local function mark() call('SET', role.lease, string.format('%.0f %s %s', now() + lease, nonce, identity)) end
+-- Redis rolls nothing back when a call fails. So what may fail is asked before the first change, and what follows the change that counts is only tried:
+-- the message is stored or taken, whatever becomes of the counters, and doctor mends the tokens. sound() returns an error, or nil
+local function sound()
+  call('LLEN', queue)
+  call('LLEN', not_full)
+  call('LLEN', role.free)
+  if not tonumber(call('GET', bound)) then return redis.error_reply('WRONGTYPE the bound is no number') end
+end
+local function count(key, by) redis.pcall('INCRBY', key, by) end
 local function free(of)
   call('DEL', of.lease)
   call('LPUSH', of.free, 1)
@@ -84,16 +93,23 @@ end
 function act.put()
   if not held() then return {'lost'} end
   if not has(bound) then return fail('gone') end
+  local unsound = sound()
+  if unsound then return unsound end
+  -- Before anything else is changed: a Redis without memory refuses it
+  mark()
   if not call('RPOP', not_full) then
     if last == '1' then return fail('full') end
-    mark()
     return {'wait'}
   end
-  call('LPUSH', queue, body)
-  call('INCR', produced_messages)
-  call('INCRBY', produced_bytes, #body)
-  room()
-  free(role)
+  local stored = redis.pcall('LPUSH', queue, body)
+  if type(stored) ~= 'number' then
+    redis.pcall('LPUSH', not_full, 0)
+    return stored
+  end
+  count(produced_messages, 1)
+  count(produced_bytes, #body)
+  pcall(room)
+  pcall(free, role)
   return {'ok'}
 end
 
@@ -104,21 +120,24 @@ function act.peek()
   if not found then
     if has(closed) then return fail('closed') end
     if last == '1' then return fail('empty') end
-    mark()
-    return {'wait'}
+    found = false
   end
+  -- Redis refuses a SET where its memory is full, but not behind another change: else a full queue could not be drained
+  call('DEL', role.lease)
   mark()
-  return {'ok', found}
+  return found and {'ok', found} or {'wait'}
 end
 
 function act.get()
+  local unsound = has(bound) and sound()
+  if unsound then return unsound end
   local found = act.peek()
   if found[1] ~= 'ok' then return found end
   call('RPOP', queue)
-  room()
-  call('INCR', consumed_messages)
-  call('INCRBY', consumed_bytes, #found[2])
-  free(role)
+  pcall(room)
+  count(consumed_messages, 1)
+  count(consumed_bytes, #found[2])
+  pcall(free, role)
   return found
 end
 

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Union
 
 from .command import whole
-from .errors import Busy, Closed, Denied, Disk, Empty, Error, Full, Internal, Invalid, Missing, Unreachable
+from .errors import Busy, Closed, Denied, Disk, Empty, Error, Full, Internal, Invalid, Missing, Unreachable, printable
 
 Bytes = Union[bytes, bytearray, memoryview]
 
@@ -83,7 +83,7 @@ class Role:
             if status != b"busy":
                 self.queue._fail(status)
             if self.left() <= 0:
-                who = more[0].decode(errors="replace")
+                who = printable(more[0])
                 raise Busy(f"queue '{self.queue.name}': in use: its {self.name} is {who or 'not known'}", 73, "pressure")
             # in one list, from one end to the other: it waits for the role and takes nothing
             self.queue._block(("BRPOPLPUSH", free, free), seconds=min(2.0, self.queue.lease, self.left()))
@@ -141,10 +141,14 @@ class Message:
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if self.settled:
             return
-        if kind is None:
-            self.done()
-        else:
+        if kind is not None:
             self.role.give()
+            return
+        try:
+            self.done()
+        except Error:
+            self.role.give()
+            raise
 
 
 class Queue:
@@ -278,7 +282,7 @@ class Queue:
                     raise Busy(f"queue '{self.name}': deleted, and made anew by somebody meanwhile", 75, "pressure")
                 left = until - time.monotonic()
                 if left <= 0:
-                    who = more[0].decode(errors="replace")
+                    who = printable(more[0])
                     raise Busy(f"queue '{self.name}': deleted, but its {name} {who} has not left: see doctor", 75, "pressure")
                 self._block(("BRPOPLPUSH", free, free), seconds=min(2.0, left))
 
@@ -287,7 +291,10 @@ class Queue:
         values = self._ask(lambda redis: redis.mget([self.key(":bound"), *(self.key(f":stats:{name}") for name in STATISTICS)]))
         if values[0] is None:
             self._fail(b"missing")
-        return {name: int(value or 0) for name, value in zip(STATISTICS, values[1:])}
+        try:
+            return {name: int(value or 0) for name, value in zip(STATISTICS, values[1:])}
+        except ValueError:
+            raise Invalid(f"queue '{self.name}': a counter is no number", 65, "pressure") from None
 
     # ---- beyond it
 
@@ -300,7 +307,7 @@ class Queue:
         take the role from whoever has no lease, and remove what a deletion has left: only where you know that they are dead."""
         found = self._run("doctor", body=b"force" if force else b"")
         states = {b"0": "open", b"1": "mended", b"2": "fine"}
-        return [Finding(self.name, states[line[:1]], line[1:].decode(errors="replace")) for line in found]
+        return [Finding(self.name, states[line[:1]], printable(line[1:])) for line in found]
 
     def leave(self) -> None:
         """Free the role of a consumer that had our identifying value and is known to be dead."""
@@ -366,7 +373,10 @@ class Queue:
     def _run(self, action: str, role: str = "", nonce: str = "", last: bool = False, body: bytes = b"") -> list[bytes]:
         keys = [self.key(suffix) for suffix in SUFFIXES]
         words = [action, role, nonce, self.identity(), math.ceil(self.lease * 1000), int(last), body]
-        return list(self._ask(lambda redis: self._connection()[2](keys=keys, args=words)))
+        answer = self._ask(lambda redis: self._connection()[2](keys=keys, args=words))
+        if not isinstance(answer, list) or not all(isinstance(word, bytes) for word in answer):
+            raise Unreachable(f"{self.host}:{self.port}: no Redis answers there", 69, "pressure")
+        return answer
 
     def _block(self, *commands: tuple[Any, ...], seconds: float) -> None:
         """Run these blocking commands until one has its answer. Redis has no command that waits for several lists and takes nothing out, so
@@ -390,12 +400,13 @@ class Queue:
 
     def _inspect(self, command: str, suffix: str) -> int:
         def both(redis: Any) -> Any:
-            pipe = redis.pipeline(transaction=True)
-            pipe.exists(self.key(":bound"))
+            # No transaction, which a Redis without memory refuses. In this order: where the queue is there afterwards, the value was not that of none
+            pipe = redis.pipeline(transaction=False)
             getattr(pipe, command)(self.key(suffix))
+            pipe.exists(self.key(":bound"))
             return pipe.execute()
 
-        there, value = self._ask(both)
+        value, there = self._ask(both)
         if not there:
             self._fail(b"missing")
         return int(value)
@@ -418,7 +429,9 @@ class Queue:
 _REFUSALS: tuple[tuple[str, type[Error], int], ...] = (
     ("WRONGTYPE", Invalid, 65), ("string exceeds maximum", Invalid, 65), ("invalid DB index", Invalid, 65), ("DB index is out", Invalid, 65),
     ("OOM", Disk, 74), ("maxmemory", Disk, 74), ("MISCONF", Disk, 74), ("READONLY", Denied, 77), ("NOPERM", Denied, 77), ("NOAUTH", Denied, 77),
-    ("WRONGPASS", Denied, 77), ("read only", Denied, 77), ("LOADING", Unreachable, 69), ("NOREPLICAS", Disk, 74),
+    ("WRONGPASS", Denied, 77), ("read only", Denied, 77), ("The user executing the script", Denied, 77), ("LOADING", Unreachable, 69),
+    ("BUSY", Unreachable, 69), ("MASTERDOWN", Unreachable, 69), ("Protocol Error", Unreachable, 69), ("invalid bulk length", Invalid, 65),
+    ("NOREPLICAS", Disk, 74),
 )
 
 

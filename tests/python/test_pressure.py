@@ -666,14 +666,74 @@ def test_a_name_that_is_another_queues_key(flatq, q, redis):
 
 
 def test_a_server_without_memory(flatq, q, redis):
+    """It refuses messages, and its queues can be drained."""
     q.create()
     q.put(b"m")
     redis.config_set("maxmemory", 1)
     try:
-        refused(run(flatq, "get", "q"), 74, "pressure", text=b"maxmemory")
+        refused(run(flatq, "put", "q", input=b"n"), 74, "pressure", text=b"maxmemory")
+        assert (q.length(), q.get(0), q.length(), q.closed()) == (1, b"m", 0, False)
     finally:
         redis.config_set("maxmemory", 0)
-    assert q.get(0) == b"m"
+    q.put(b"n", 0)
+    assert q.get(0) == b"n"
+
+
+def test_an_error_that_nobody_reads(flatq, q):
+    done = subprocess.run(flatq.command("pressure", "get", "-w", "0", "nope"), env=flatq.environment(None), stdin=subprocess.DEVNULL, stderr=open("/dev/full", "wb"), timeout=60)
+    assert done.returncode == 66
+    words = ["sh", "-c", 'ulimit -v 300000; head -c 400M /dev/zero | exec "$@"', "sh", *flatq.command("pressure", "put", "-w", "0", "nope")]
+    done = subprocess.run(words, env=flatq.environment(None), capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (74, b"pressure: the message does not fit into the memory\n")
+
+
+@pytest.fixture
+def forbid(redis):
+    """forbid(COMMAND): no client may run it any more, in this test."""
+    yield lambda command: redis.execute_command("ACL", "SETUSER", "default", f"-{command}")
+    redis.execute_command("ACL", "SETUSER", "default", "+@all")
+
+
+@pytest.mark.parametrize("key, value", [(":stats:produced_messages", "abc"), (":stats:consumed_bytes", 2**63 - 1), (":not_full", "abc"), (":bound", "abc"), ("", "llen"), ("", "incrby")])
+def test_a_step_that_fails_has_changed_nothing(q, redis, forbid, key, value):
+    """Redis does not undo what a script did before the call that failed. A put or a get that fails has not put or got, and one that has put or got does
+    not fail."""
+    q.create(5)
+    q.put(b"1")
+    if key:
+        redis.set(f"__pressure__:q{key}", value)
+    else:
+        forbid(value)
+    failed = []
+    for act in (lambda: q.put(b"2", 0), lambda: q.get(0)):
+        try:
+            act()
+        except (pressure.Invalid, pressure.Denied) as error:
+            failed.append(error)
+    assert redis.lrange("__pressure__:q", 0, -1) == ([b"2"] if not failed else [b"1"])
+    assert len(failed) in (0, 2) and not has_role(redis, "consumer") and not has_role(redis, "producer")
+
+
+def test_a_message_that_cannot_be_taken_out_in_the_end(q, redis, forbid):
+    q.create()
+    q.put(b"1")
+    with pytest.raises(pressure.Denied):
+        with q.hold(0):
+            forbid("lindex")
+    assert not has_role(redis, "consumer") and q.length() == 1
+
+
+def test_what_others_have_written_there(flatq, q, redis):
+    """Names of clients and counters, in one line, and harmless to a terminal."""
+    q.create()
+    redis.set("__pressure__:q:stats:consumed_bytes", "abc")
+    refused(run(flatq, "stats", "q"), 65, "pressure", text=b"a counter is no number")
+    redis.rpop("__pressure__:q:producer_free")
+    redis.set("__pressure__:q:producer", "x\x1b[31mred\nq mended fake")
+    done = run(flatq, "put", "-w", "0", "q", input=b"m")
+    assert done.status == 73 and b"\x1b" not in done.err and done.err.count(b"\n") == 1, done
+    found = run(flatq, "doctor", "q")
+    assert b"\x1b" not in found.out and found.out.count(b"\n") == 1, found
 
 
 def test_refusals(q, redis):
