@@ -103,7 +103,7 @@ queue_check() {
 # push is writing it
 check_slips() {
   for check_path in "$q"/wal/* "$q"/head/*/* "$q"/delayed/*/*/*; do
-    slip_parse "${check_path##*/}" || [ ! -e "$check_path" ] || check_set_aside "$check_path"
+    slip_parse "${check_path##*/}" || [ ! -e "$check_path" ] || check_set_aside "$check_path" || return $?
   done
   # The slips, in the order in which messages move, and the bodies. Each list has an end mark: after a list that was cut, we would bury all messages
   # that it lacks. Leave out paths with blanks or bytes outside ASCII: flatq makes none
@@ -214,8 +214,13 @@ check_body() {
 
 # check_set_aside PATH - set aside the file, which is no slip, and say so
 check_set_aside() {
-  set_aside "${1#"$q/"}"
-  check_say "queue '%s': %s is no slip: set aside in tmp/" "$queue" "${1##*/}"
+  set_aside "${1#"$q/"}" || {
+    check_code=$?
+    # RACE: it may have gone meanwhile
+    [ -e "$1" ] || [ -h "$1" ] || return 0
+    return $check_code
+  }
+  check_say "queue '%s': %s is no slip: set aside in tmp/" "$queue" "${strange_shown##*/}"
 }
 
 # check_flats - write a flat file that has bad lines anew without them, and keep the bad ones in tmp/
@@ -223,7 +228,7 @@ check_flats() {
   for check_path in "$q"/queue/*/*; do
     check_name=${check_path##*/}
     [ "$check_name" != '*' ] || continue
-    flat_parse "$check_name" || { check_set_aside "$check_path"; continue; }
+    flat_parse "$check_name" || { check_set_aside "$check_path" || return $?; continue; }
     [ -z "$spool_shared" ] || no_links "$check_path" || return $?
     check_bad=$({ check_awk 0 <"$check_path"; } 2>/dev/null) || { why="queue '$queue': cannot be checked"; return 74; }
     [ "${check_bad##* }" = 0 ] || check_keyed=1

@@ -68,13 +68,18 @@ rename_path() {
   [ -e "$2" ] || { why="it is unknown whether ${1#"$FLATQ_DIR/"} was renamed"; return 74; }
 }
 
-# set_aside PATH - move the file at PATH, below the queue's directory, which is neither a slip nor a flat file, to tmp/strange.*
+# set_aside PATH - move the file at PATH, below the queue's directory, which is neither a slip nor a flat file, to tmp/strange.*. Sets strange_shown to
+# what of PATH a terminal may be shown
 set_aside() {
   need engine/lock
   nonce_read
   strange_name=${1##*/}
   [ ${#strange_name} -le 200 ] || strange_name=long
-  pass_lock mv -f "$q/$1" "$q/tmp/strange.$nonce.$strange_name" 2>/dev/null || disk_failed "$q/tmp" "queue '$queue': cannot set aside $1"
+  strange_shown=$1
+  case $1 in
+  *[![:print:]]*) strange_shown=${1%%/*}/? ;;
+  esac
+  pass_lock mv -f "$q/$1" "$q/tmp/strange.$nonce.$strange_name" 2>/dev/null || disk_failed "$q/tmp" "queue '$queue': cannot set aside $strange_shown"
 }
 
 # queue_log VERB [REASON] - write a line about the message in slip_* to the queue's log: time, verb, id, tries, size, milliseconds

@@ -62,6 +62,19 @@ def every_verb(flatq, queue="q"):
     assert flatq("peek", queue, check=0).out == b"6"
 
 
+def test_a_strange_file_that_cannot_be_set_aside(flatq, spool, stub):
+    """doctor says no more than what was done, and shows a terminal no name that it might obey."""
+    push(flatq, b"kept", "q")
+    (spool / "q/wal/x\x1b[31m\nqueue 'q': all is well").touch()
+    done = flatq("doctor", "q", check=0)
+    assert b"\x1b" not in done.out + done.err and b"? is no slip: set aside" in done.out and b"all is well" not in done.out, done
+    (spool / "q/wal/strange").touch()
+    stub("mv", 'case $* in *strange*) exit 1 ;; esac; exec "$REAL" "$@"')
+    done = flatq("doctor", "q")
+    assert done.status == 74 and b"cannot set aside wal/strange" in done.err and b"set aside in" not in done.out, done
+    assert (spool / "q/wal/strange").exists()
+
+
 @pytest.mark.parametrize("place, kind", share("strange", [(place, kind) for place in PLACES for kind in ("file", "directory", "link")], 14))
 def test_strange_files(flatq, spool, place, kind):
     three(flatq)

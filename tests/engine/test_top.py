@@ -21,11 +21,12 @@ def screen(flatq, tmp_path):
     """screen(WORD ...) starts top on a terminal of 12 lines. The return value has the process, look(PATTERN), which asks for pictures until a line of
     one matches, and press(KEY)."""
     class Screen:
-        def __init__(self, *words, env=None):
+        def __init__(self, *words, env=None, size=(12, 90), errors=False):
             self.leader, self.terminal = pty.openpty()
-            fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 12, 90, 0, 0))
+            fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
             self.before = termios.tcgetattr(self.terminal)
-            self.process = flatq.start("top", *words, stdin=self.terminal, stdout=self.terminal, stderr=subprocess.PIPE, env={"TMPDIR": str(own), **(env or {})})
+            self.process = flatq.start("top", *words, stdin=self.terminal, stdout=self.terminal, stderr=self.terminal if errors else subprocess.PIPE,
+                                       env={"TMPDIR": str(own), **(env or {})})
 
         def look(self, pattern=".*"):
             """The lines of the picture that matches. A key asks for the next one, so nothing waits for the clock."""
@@ -111,9 +112,31 @@ def test_more_queues_than_lines(flatq, screen):
     assert one.ended() == -signal.SIGTERM
 
 
+def test_a_terminal_without_a_size_and_a_directory_that_reads_as_an_assignment(flatq, screen):
+    push(flatq, b"1", "jobs")
+    (flatq.home / "a=b").mkdir()
+    one = screen(size=(0, 0), env={"TMPDIR": "a=b"})
+    one.look("jobs +1 +0 +0 +0 .*")
+    one.press("q")
+    assert one.ended() == 0 and not list((flatq.home / "a=b").iterdir())
+
+
+def test_an_error_is_on_the_screen_that_stays(flatq, screen):
+    one = screen(errors=True)
+    one.look()
+    flatq.spool.rename(flatq.home / "moved")
+    one.press(" ")
+    assert one.process.wait(60) == 74
+    os.close(one.terminal)
+    assert re.fullmatch(rb"top: [^\n]+\n", on_terminal(one.leader).rpartition(b"\033[?1049l")[2].replace(b"\r", b""))
+    os.close(one.leader)
+
+
 def test_where_it_cannot_show_anything(flatq, screen):
     refused(flatq("top"), 64, "top", text=b"terminal")
     refused(flatq("top", "-n", "0"), 65, "top")
     refused(flatq("top", "q"), 64, "top")
     one = screen(env={"FLATQ_DIR": str(flatq.home / "none")})
     assert one.process.wait(60) == 66 and b"top: no spool" in one.process.stderr.read()
+    one = screen(env={"TMPDIR": str(flatq.home / "none")})
+    assert one.process.wait(60) == 74 and re.fullmatch(rb"top: no temporary directory in [^\n]*\n", one.process.stderr.read())
