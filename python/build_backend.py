@@ -37,6 +37,8 @@ def _copy(source, target):
     text = source.read_bytes()
     if source.suffix in (".sh", ".awk", ".pl") or text.startswith(b"#!/bin/sh\n"):
         text = _bare(text, text.startswith(b"#!"))
+    elif source.suffix == ".lua":
+        text = re.sub(rb"(?m)^[ \t]*--.*\n", b"", text)
     elif source.suffix == ".py":
         text = _bare_python(text)
     target.write_bytes(text)
