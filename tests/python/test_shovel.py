@@ -761,6 +761,24 @@ def test_a_signal_as_it_gets_a_message(flatq):
     assert shovel.process.wait(60) == 0 and pop(flatq, "here") == b"x"
 
 
+@pytest.mark.parametrize("fails", [(Note, "write"), (Local, "_settle")], ids=["note", "settle"])
+def test_a_step_behind_the_acknowledgement_that_fails_is_tried_again(flatq, monkeypatch, fails):
+    """It is about the same message: the next one in the line was not given yet."""
+    bodies = filled(flatq, 20)
+    real, calls = getattr(*fails), []
+
+    def sometimes(*words):
+        calls.append(words)
+        if len(calls) % 2:
+            raise Disk("no space", 74)
+        return real(*words)
+
+    monkeypatch.setattr(*fails, sometimes)
+    said = []
+    assert move("here", "there", say=said.append) == len(bodies) and said
+    assert Queue("there").drain(end=b"\0") == bodies
+
+
 def test_an_unclaim_ends_with_the_shovel_that_was_killed(flatq, stub):
     """Else it gives back what the next shovel claims."""
     push(flatq, b"x", "here")

@@ -144,7 +144,9 @@ class Local(Source):
         assert self.note is not None
         # First: if the note fails, the message is moved all the same, and close() must not give it back
         self.begun = True
-        self.line.popleft()
+        # Only once: where the note or the settle fails, this is called again
+        if self.line and self.line[0] is parcel:
+            self.line.popleft()
         self.note.write(parcel.note)
         if parcel.end is not None:
             self._settle(parcel.end)
