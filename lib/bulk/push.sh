@@ -80,7 +80,7 @@ bulk_count_messages() {
   fi 2>/dev/null >"$bulk_from" || { disk_failed "$bulk_stage"; return $?; }
   # The last line counts the others. What lib/import has counted before must be the same
   measure -l "$bulk_from" && [ "$measured" -gt 0 ] &&
-    { [ -z "${import_sum:-}" ] || [ "$(tail -n 1 "$bulk_from" 2>/dev/null)" = "$import_sum" ]; } || { why="queue '$queue': messages cannot be counted"; return 74; }
+    { [ "$bulk_mode" != import ] || [ "$(tail -n 1 "$bulk_from" 2>/dev/null)" = "$import_sum" ]; } || { why="queue '$queue': messages cannot be counted"; return 74; }
   bulk_count=$((measured - 1))
 }
 

@@ -77,7 +77,7 @@ set_aside() {
   [ ${#strange_name} -le 200 ] || strange_name=long
   strange_shown=$1
   case $1 in
-  *[![:print:]]*) strange_shown=${1%%/*}/? ;;
+  *[![:print:]]*) strange_shown="${1%%/*}/?" ;;
   esac
   pass_lock mv -f "$q/$1" "$q/tmp/strange.$nonce.$strange_name" 2>/dev/null || disk_failed "$q/tmp" "queue '$queue': cannot set aside $strange_shown"
 }

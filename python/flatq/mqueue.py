@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .command import Stopped, fail, needs, number, options, out
-from .errors import Busy, Denied, Empty, Error, Full, Invalid, Missing, Usage
+from .errors import Busy, Denied, Disk, Empty, Error, Full, Invalid, Missing, Usage
 from .shovel.__main__ import command
 from .shovel.ends import Parcel, Source, Target, TooLarge
 
@@ -94,7 +94,10 @@ class Kernel(Source, Target):
         """Receive a message, which is then in this process alone."""
         queue = self.queue
         self.count += 1
-        select.select([queue.mqd], [], [], wait)
+        try:
+            select.select([queue.mqd], [], [], wait)
+        except OSError as error:
+            raise Disk(f"{self.name}: {error.strerror}", 74) from None
         # RACE: a signal's handler may raise before any instruction of Python's, so no local variable may be the only place of a message:
         # this is one instruction. To block signals would not do: another thread gets them, and the handler runs in the first all the same.
         _called(self.name, lambda: self.hand.extend(itertools.starmap(queue.receive, ((0,),))))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from conftest import LIB, ROOT, Result, need, wait_for
-from engine import alive, push, refused, runs, stopped_by
+from engine import alive, children, push, refused, runs, stopped_by
 from servers import here_too
 
 from flatq import Busy, Closed, Queue
@@ -89,8 +89,9 @@ def test_a_pid_file_that_is_stale(flatq, tmp_path):
     file = tmp_path / "pid"
     assert started(flatq, "--pid-file", file, "-j", "2", "--", "true") == Result(0, b"", b"")
     pid = int(file.read_text())
+    workers = [pid, *children(pid)]  # each could still take a message
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not alive(pid))
+    wait_for(lambda: not any(map(alive, workers)))
     for text in (None, f"{os.getpid()}\n", "", "nonsense\n", "99999999999999999999\n"):
         if text is not None:
             file.write_text(text)
