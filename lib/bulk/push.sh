@@ -194,8 +194,8 @@ bulk_od() {
       if (have == 1) out = out substr(abc, int(bits / 4) + 1, 1) substr(abc, bits % 4 * 16 + 1, 1) "=="
       if (have == 2) out = out substr(abc, int(bits / 1024) + 1, 1) substr(abc, int(bits / 16) % 64 + 1, 1) substr(abc, bits % 16 * 4 + 1, 1) "="
       print out
-      count++; total += length(out)
-      out = ""; bits = have = open = 0
+      count++; total += long + length(out)
+      out = ""; bits = have = open = long = groups = 0
     }
     BEGIN { abc = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"; end = ENVIRON["FLATQ_END"] == "l" ? 10 : 0
       most = ENVIRON["FLATQ_MOST"]; if (most != "") most = most / 3 * 4 + 8 }
@@ -206,8 +206,12 @@ bulk_od() {
         if ($i == end) { flush(); continue }
         open = 1; bits = bits * 256 + $i
         if (++have == 3) {
-          if (most == "" || length(out) <= most) out = out substr(abc, int(bits / 262144) + 1, 1) substr(abc, int(bits / 4096) % 64 + 1, 1) \
-            substr(abc, int(bits / 64) % 64 + 1, 1) substr(abc, bits % 64 + 1, 1)
+          if (most == "" || long + 4 * groups <= most) {
+            out = out substr(abc, int(bits / 262144) + 1, 1) substr(abc, int(bits / 4096) % 64 + 1, 1) \
+              substr(abc, int(bits / 64) % 64 + 1, 1) substr(abc, bits % 64 + 1, 1)
+            # Piece by piece: some awks copy all of `out` for each addition (R8)
+            if (++groups == 500) { printf "%s", out; long += length(out); out = ""; groups = 0 }
+          }
           bits = have = 0 } } }
     END { if (open) flush(); if (lost || !whole) exit 74; printf "= %.0f %.0f\n", count, total }' 2>/dev/null
 }

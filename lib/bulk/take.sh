@@ -204,7 +204,7 @@ bulk_print_file() {
   bulk_sum 'int(($8 + 2) / 3) * 4 + 6' && bulk_size=$captured && { bulk_coded "$@" >"$bulk_path"; } 2>/dev/null &&
     measure -c "$bulk_path" && [ "$measured" = "$bulk_size" ] && base64 -d "$bulk_path" 2>/dev/null 1>&"$out"
   bulk_code=$?
-  rm -f "$bulk_path"
+  rm -f "$bulk_path" 2>/dev/null
   return $bulk_code
 }
 

@@ -17,7 +17,7 @@ remote() {
   remote_directory=$(mktemp -d "${TMPDIR:-/tmp}/flatq.XXXXXX" 2>/dev/null) && [ -n "$remote_directory" ] || die 74 "no temporary directory in ${TMPDIR:-/tmp}"
   trap 'rm -rf "$remote_directory"' EXIT
   trap_stop remote_stopped
-  remote_pid='' remote_answered='' remote_held=
+  remote_pid='' remote_answered='' remote_held='' request=
   stream_open 1
   [ "$FLATQ_QUEUE" = default ] || remote_named "$@" || set -- "$@" "$FLATQ_QUEUE"
   case $FLATQ_VERB in
@@ -63,11 +63,16 @@ remote_address() {
 
 # remote_stopped SIGNAL - end the program that is connected to the door, which so learns that we are gone; give back a message that was not written out
 remote_stopped() {
-  trap '' HUP INT TERM
+  # A second signal ends us at once: nobody knows how long the door takes
+  trap - HUP INT TERM
   remote_end_connection
+  # The answer to a reserve may have come, and not been looked at
+  case $remote_held$request in
+  'reserve '*) ! remote_begun <"$remote_directory/raw" || { mv -f "$remote_directory/answer" "$remote_directory/reply" && remote_held=1; } ;;
+  esac 2>/dev/null
   remote_back
   rm -rf "$remote_directory"
-  trap - HUP INT TERM EXIT
+  trap - EXIT
   end_by "$1"
 }
 
@@ -110,13 +115,13 @@ remote_ask() {
   head -c "$remote_size" "$remote_directory/answer" >"$remote_directory/reply" 2>/dev/null || { why='no space for the answer'; remote_doubt; return 74; }
 }
 
-# remote_begun - write standard input, from the beginning of the answer on, to the file `answer`
+# remote_begun - write standard input, from the beginning of the answer on, to the file `answer`, which stays empty if there is none
 remote_begun() {
-  remote_skip
-  cat >"$remote_directory/answer" 2>/dev/null
+  { : >"$remote_directory/answer"; } 2>/dev/null && { ! remote_skip || cat >>"$remote_directory/answer" 2>/dev/null; }
 }
 
-# remote_skip - read what the login of another machine prints before the door's first line, and that
+# remote_skip - read what the login of another machine prints before the door's first line, and that line; return 1 if it did not come: a read that
+# failed in its middle would leave the rest of it for the answer (R6)
 remote_skip() {
   [ "$remote_at" = @@ ] || return 0
   while IFS= read -r remote_line; do
@@ -124,6 +129,7 @@ remote_skip() {
     *"$nonce") return 0 ;;
     esac
   done
+  return 1
 }
 
 # remote_ended LINE - return the code in the last line of an answer, set `why`, and remote_said to `yes`; empty: it is no such line, the code 68 or 69
@@ -137,7 +143,7 @@ remote_ended() {
     # Whoever answers there must not write to a terminal here
     why=$(printf '%s' "${remote_end#??' '}" | tr -cd '[:print:]')
     case $why in
-    'only '*' announced bytes came') [ -e "$remote_directory/sent.$nonce" ] || { why='the message could not be sent in full; nothing is stored'; return 74; } ;;
+    'only '*' announced bytes came' | 'fewer bytes than the '*' announced') [ -e "$remote_directory/sent.$nonce" ] || { why='the message could not be sent in full; nothing is stored'; return 74; } ;;
     esac
     return "${remote_end%% *}" ;;
   esac
@@ -295,7 +301,11 @@ remote_pop() {
 remote_back() {
   [ -n "$remote_held" ] || return 0
   remote_held=
-  (read -r remote_receipt remote_id <"$remote_directory/reply" && remote_words release "$remote_receipt" && remote_ask) 2>/dev/null || :
+  # In the background, as in remote_ask
+  (read -r remote_receipt remote_id <"$remote_directory/reply" && remote_words release "$remote_receipt" && remote_ask) 2>/dev/null &
+  remote_pid=$!
+  wait
+  remote_pid=
 }
 
 # remote_drain OPTION ... [QUEUE] - drain by `drain -a`: acknowledge each batch once it is written out
@@ -325,11 +335,13 @@ remote_drain() {
 
 # remote_batches - write out and acknowledge batches until the door says that it has ended
 remote_batches() {
-  remote_skip <&6
+  remote_skip <&6 || { remote_ended ''; return $?; }
   while IFS= read -r remote_end <&6; do
     # The last line comes after an empty one
     is_number "$remote_end" 999999999999999 || { [ -n "$remote_end" ] && break; continue; }
-    input_exact "$number" <&6 >"$remote_directory/message" 2>/dev/null || { why='no space for the answer'; remote_refuse; return 74; }
+    # In the background, as in remote_ask
+    input_exact "$number" <&6 >"$remote_directory/message" 2>/dev/null &
+    wait $! || { why='no space for the answer'; remote_refuse; return 74; }
     measure -c "$remote_directory/message" || { why='the answer cannot be measured'; remote_refuse; return 74; }
     # If the door fails in the midst of a batch, the beginning of its last line was read as a part of the batch
     [ "$measured" = "$number" ] && { IFS= read -r remote_end <&6 && [ "$remote_end" = "$nonce sent" ]; } || {

@@ -196,6 +196,31 @@ def test_a_signal_while_it_waits(far, flatq, verb):
     assert flatq("pop", "jobs", check=0).out == b"x"
 
 
+@pytest.mark.parametrize("door", ["hangs in a batch", "hangs when a message is given back"])
+def test_a_signal_while_the_door_hangs(flatq, stub, door):
+    flatq.env["FLATQ_SSH"] = str(stub("ssh", """read -r line; nonce=${line#@@}; nonce=${nonce%%@*}
+        case $line in
+        *reserve*) printf '%s\nq:1.1.aabb 1 1 1\nx\n%s ok\n' "$nonce" "$nonce"; exit ;;
+        *drain*) printf '%s\n100\nabc' "$nonce" ;;
+        esac
+        >"$ONCE"; exec sleep 1000"""))
+    verb = "drain" if "batch" in door else "pop"
+    process = flatq.start("flatq", "-H", "ssh://h", verb, "q", stdout=open("/dev/full", "wb"))
+    wait_for((flatq.home.parent / "stubs/ssh.once").exists, "the door hangs")
+    process.terminate()
+    assert process.wait(30) == -signal.SIGTERM
+
+
+def test_a_line_of_the_door_that_cannot_be_read_whole(shell, flatq, stub, tmp_path):
+    """No part of it becomes a part of the answer."""
+    flatq.env["FLATQ_SSH"] = str(stub("ssh", """read -r line; nonce=${line#@@}; nonce=${nonce%%@*}; printf '%s\nhello\n%s ok\n' "$nonce" "$nonce" """))
+    stub("mktemp", f"mkdir -p {tmp_path}/fixed && echo {tmp_path}/fixed")
+    words = [need("strace"), "-qq", "-o", "/dev/null", "-P", tmp_path / "fixed/raw", "-e", "trace=read", "-e", "inject=read:error=EIO:when=1"]
+    done = subprocess.run([*words, "--", *flatq.command("flatq", "-H", "ssh://h", "peek", "q")], env=flatq.environment(None), stdin=subprocess.DEVNULL,
+                          capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout) == (69, b"") and b"no whole answer\n" in done.stderr, done
+
+
 def test_a_signal_before_a_message_is_written_out(far, flatq, stub):
     """Nobody reads the output: the message is back at once."""
     push(flatq, b"x" * 200_000, "jobs")
