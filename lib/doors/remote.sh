@@ -68,7 +68,7 @@ remote_stopped() {
   remote_end_connection
   # The answer to a reserve may have come, and not been looked at
   case $remote_held$request in
-  'reserve '*) ! remote_begun <"$remote_directory/raw" || { mv -f "$remote_directory/answer" "$remote_directory/reply" && remote_held=1; } ;;
+  'reserve '*) ! remote_begun <"$remote_directory/raw" || { cat "$remote_directory/answer" >"$remote_directory/reply" && remote_held=1; } ;;
   esac 2>/dev/null
   remote_back
   rm -rf "$remote_directory"
