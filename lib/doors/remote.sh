@@ -17,7 +17,7 @@ remote() {
   remote_directory=$(mktemp -d "${TMPDIR:-/tmp}/flatq.XXXXXX" 2>/dev/null) && [ -n "$remote_directory" ] || die 74 "no temporary directory in ${TMPDIR:-/tmp}"
   trap 'rm -rf "$remote_directory"' EXIT
   trap_stop remote_stopped
-  remote_pid='' remote_answered='' remote_held='' request=
+  remote_pid='' remote_answered='' remote_held='' request='' remote_turns=0
   stream_open 1
   [ "$FLATQ_QUEUE" = default ] || remote_named "$@" || set -- "$@" "$FLATQ_QUEUE"
   case $FLATQ_VERB in
@@ -65,6 +65,12 @@ remote_address() {
 remote_stopped() {
   # A second signal ends us at once: nobody knows how long the door takes
   trap - HUP INT TERM
+  need engine/process
+  # If a message is being given back, that may need a moment
+  while [ "$remote_turns" -gt 0 ] && child_lives "$remote_pid"; do
+    sleep 0.1 2>/dev/null || sleep 1
+    remote_turns=$((remote_turns - 1))
+  done
   remote_end_connection
   # The answer to a reserve may have come, and not been looked at
   case $remote_held$request in
@@ -303,9 +309,9 @@ remote_back() {
   remote_held=
   # In the background, as in remote_ask
   (read -r remote_receipt remote_id <"$remote_directory/reply" && remote_words release "$remote_receipt" && remote_ask) 2>/dev/null &
-  remote_pid=$!
+  remote_pid=$! remote_turns=20
   wait
-  remote_pid=
+  remote_pid='' remote_turns=0
 }
 
 # remote_drain OPTION ... [QUEUE] - drain by `drain -a`: acknowledge each batch once it is written out
