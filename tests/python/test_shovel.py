@@ -783,15 +783,18 @@ def test_an_unclaim_ends_with_the_shovel_that_was_killed(flatq, stub):
     """Else it gives back what the next shovel claims."""
     push(flatq, b"x", "here")
     flatq("claim", "-c", "mine", "here", check=0)
-    stub("flock", 'echo $PPID >"$ONCE.new"; mv "$ONCE.new" "$ONCE"; exec sleep 1000')
+    stub("flock", 'echo $PPID $$ >"$ONCE.new"; mv "$ONCE.new" "$ONCE"; exec sleep 1000')
     killed = subprocess.Popen([sys.executable, "-c", "from flatq import Queue; Queue('here').unclaim('mine')"], cwd=flatq.home, start_new_session=True,
                               env=flatq.environment({"PYTHONPATH": str(ROOT / "python")}), stdin=subprocess.DEVNULL)
     flatq.started.append(killed)
     once = flatq.home.parent / "stubs/flock.once"
     wait_for(once.exists, "unclaim to wait for the lock")
-    unclaim = int(once.read_text())
+    unclaim, waiting = map(int, once.read_text().split())
     os.kill(killed.pid, signal.SIGKILL)
-    wait_for(lambda: not alive(unclaim), "unclaim to end")
+    try:
+        wait_for(lambda: not alive(unclaim), "unclaim to end")
+    finally:
+        os.kill(waiting, signal.SIGKILL)
 
 
 def test_a_message_whose_answer_was_lost_behind_a_door(flatq, door, monkeypatch):
