@@ -113,7 +113,7 @@ sleeper_start() {
   sleeper_run "$1" &
   timer_pids="$timer_pids $!"
   work_name $!
-  timer_words="$timer_words $sleeper_signal:$work_named"
+  timer_words="$timer_words VTALRM:$work_named"
 }
 
 # interrupter_start - called by a trap: start a process that sends ALRM until it is ended, and so interrupts a `wait` that begins after the trap
@@ -122,7 +122,7 @@ interrupter_start() {
   interrupter_pids="$interrupter_pids $!"
 }
 
-# interrupter_run - what such a process runs. PIPE ends it, of which bash says nothing on standard error
+# interrupter_run - what such a process runs. PIPE ends it, of which bash says nothing on standard error; in yash KILL
 interrupter_run() {
   trap '' HUP INT QUIT TERM
   exec </dev/null >/dev/null 2>&1 4>&- 5>&-
@@ -134,8 +134,7 @@ interrupter_run() {
 
 # interrupter_stop - end those processes; from here on, a trap starts none
 interrupter_stop() {
-  work_on_signal='' interrupter_signal=PIPE
-  [ "$sleeper_signal" != KILL ] || interrupter_signal=KILL
+  work_on_signal=
   for interrupter_pid in $interrupter_pids; do
     ! child_lives "$interrupter_pid" || kill "-$interrupter_signal" "$interrupter_pid" 2>/dev/null
   done
@@ -145,18 +144,18 @@ interrupter_stop() {
 # sleeper_run SECONDS - what a sleeper runs. Only VTALRM ends it, and its `sleep`. A worker has no trap for it: so it also ends a child that still has
 # the worker's traps
 sleeper_run() {
-  sleeper_sleep='' sleeper_seconds=$1
+  sleeper_over=${!-} sleeper_seconds=$1
   # Not PIPE either, if the watchdog was killed: without its alarms the worker would lose the message
   trap '' HUP INT QUIT TERM PIPE
-  trap '[ -z "$sleeper_sleep" ] || ! child_lives "$sleeper_sleep" || kill -KILL "$sleeper_sleep"; exit 0' VTALRM
-  watchdog_tell_self "$sleeper_signal:"
+  # By $!, which a shell sets as it starts the `sleep`: the trap may run before the next command
+  trap '[ "${!-}" = "$sleeper_over" ] || ! child_lives "$!" || kill -KILL "$!"; exit 0' VTALRM
+  watchdog_tell_self VTALRM:
   exec </dev/null >/dev/null 2>&1 4>&- 5>&-
   while :; do
     # Without exec, yash would keep a shell in between
     { exec $work_pdeathsig sleep "$sleeper_seconds"; } &
-    sleeper_sleep=$!
-    wait "$sleeper_sleep"
-    sleeper_sleep=
+    wait "$!"
+    sleeper_over=$!
     # Repeat until the worker reacts: bash may forget one of two signals. The PID of a killed worker may belong to another process
     ! owner_dead "$work_owner" && kill -ALRM "$work_self" || return 0
     sleeper_seconds=2
@@ -171,7 +170,7 @@ timer_disarm() {
     # The PID of a sleeper that was killed may belong to another process
     ! owner_dead "$timer_named" || continue
     # CONT, since one that is stopped would not end
-    kill "-$sleeper_signal" "${timer_named%-*}" 2>/dev/null && kill -CONT "${timer_named%-*}" 2>/dev/null
+    kill -VTALRM "${timer_named%-*}" 2>/dev/null && kill -CONT "${timer_named%-*}" 2>/dev/null
   done
   timer_ended="$timer_ended $timer_pids" timer_pids='' timer_words=
 }

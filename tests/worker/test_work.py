@@ -338,8 +338,6 @@ def test_the_lease_is_renewed(shell, flatq, spool, hold, clock):
     (hold / "go").touch()
     ended(process, 0)
     assert (hold / "body").read_bytes() == b"x" and listed(flatq) == []
-    # an alarm that ends just as it starts its sleeper leaves the sleeper, which ends by itself
-    clock.advance(60)
     nothing_left(process, spool, pid)
 
 
@@ -724,6 +722,24 @@ def test_a_stopped_watchdog_goes_on(flatq, spool, hold):
     (hold / "go").touch()
     ended(process, 0)
     assert listed(flatq) == []
+
+
+def test_a_sleeper_that_ends_as_it_starts_its_sleep_ends_that_too(shell, flatq, tmp_path):
+    """The worker ends it just after its fork, before the shell's next command and before `sleep` is told to die with it. A `sleep` stayed behind, for a third
+    of the lease."""
+    late = tmp_path / "late"
+    late.write_text('#!/bin/sh\nkill -VTALRM "$PPID"\nwhile kill -0 "$PPID" 2>/dev/null; do sleep 0.02; done\nexec "$@"\n')
+    late.chmod(0o755)
+    script = f"""FLATQ_VERB=work; lib="{LIB}"; . "$lib/engine/common.sh"; shell_reset; need worker/run
+        work_reset; work_tools; work_pdeathsig=$1 work_self=$$; work_name_owner; exec 5>/dev/null; sleeper_run 1000 & wait $!"""
+    process = subprocess.Popen(
+        [need("strace"), "-f", "-qq", "-o", tmp_path / "log", "-e", "trace=clone,clone3,fork", "-e", "inject=clone,clone3,fork:delay_exit=300000",
+         *shlex.split(flatq.shell), "-c", script, "sh", late],
+        env=flatq.env, cwd=flatq.home, start_new_session=True, stdin=subprocess.DEVNULL,
+    )
+    flatq.started.append(process)
+    process.wait(60)
+    wait_for(lambda: not session_left(process.pid), "its sleep is gone")
 
 
 def test_a_killed_sleeper_does_not_let_a_command_run_on(flatq, spool, hold):
