@@ -29,7 +29,7 @@ crash-each [-o PATTERN] -j JUDGE COMMAND ...   for each call: on a copy of this 
 fail-at ERRNO PATTERN COMMAND ...       the first call that matches fails with ERRNO, and from then on whatever else needs room
 meanwhile PATTERN OTHER COMMAND ...     stop it just before the first call that matches, run OTHER, a script, to its end, and let it go on
 power-each [-n MOST] -j JUDGE COMMAND ...   run it to its end, cut the power: what JUDGE says of each state that the disk may be left in;
-                                               about MOST of them, where there are more
+                                               MOST of them, where there are more
 power-real KIND -j JUDGE COMMAND ...    the same on a real file system, ext4 or xfs, twice: its journal reaches the disk in the last moment, or not
 cost COMMAND ...                        run it; how many calls changed anything, and how many bytes were written to files
 talk half|close|reset TEXT HANDLER ...  a client that sends TEXT and then ends its half, closes, or resets; HANDLER has the other end as its
@@ -157,7 +157,8 @@ def power(judge: str, most: int, command: list[str]) -> int:
         history.add([replace(call) for call in result.calls])
         trees = list({states.hashed(tree): tree for tree in (history.tree(history.last, outcomes)
                                                              for outcomes in history.choices(history.last, frozenset(), 100, 0))}.values())
-        for tree in trees[::max(1, len(trees) // most)]:
+        shown = min(most, len(trees))
+        for tree in [trees[number * (len(trees) - 1) // max(1, shown - 1)] for number in range(shown)]:
             states.write(tree, state)
             for path in state.iterdir():  # the states have no modes
                 path.chmod(0o755)
