@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getopt
 import os
 import re
@@ -53,12 +54,20 @@ def _stop(number: int, frame: FrameType | None) -> None:
 def fail(verb: str, error: Error) -> int:
     """Print the error in one line, and return its exit code; 70 if it has none."""
     text = re.sub(r"\A[a-z]+: (?=\S)", "", " ".join(str(error).split())) if error.verb and error.verb != verb else " ".join(str(error).split())
-    try:
-        print(f"{verb}: {text}", file=sys.stderr)
-    except OSError:
-        # Nobody reads it. Python must not try to write it again when it ends
-        sys.stderr = None
+    complain(f"{verb}: {text}\n")
     return error.code if error.code is not None and error.code > 0 else 70
+
+
+def complain(text: str) -> None:
+    """Write to stderr, as far as that is possible: where a log's disk is full, or nobody reads any more, the work goes on all the same. Not by
+    sys.stderr, which would keep what failed, and fail again with the next line and when Python ends."""
+    if sys.stderr is None:
+        # It was closed when we were started: a file of ours may have its number by now
+        return
+    rest = text.encode(sys.stderr.encoding, "backslashreplace")
+    with contextlib.suppress(OSError):
+        while rest:
+            rest = rest[os.write(2, rest):]
 
 
 def die_of(number: int) -> NoReturn:

@@ -235,6 +235,45 @@ def test_too_large_is_set_aside(flatq, tube):
     client.close()
 
 
+def without_stderr(flatq, how, *words):
+    """The exit code and the output of shovel with these words, whose stderr is a pipe without a reader, or what `how` says. No shell of flatq's,
+    which opens a closed one."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as unread:
+        done = subprocess.run(["sh", "-c", f'exec "$@" {how}', "sh", sys.executable, "-m", "flatq.shovel", *words], cwd=flatq.home,
+                              stderr=unread, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=100,
+                              env=flatq.environment({"PYTHONPATH": str(ROOT / "python")}))
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("how", ["", "2>/dev/full", "2>&-"], ids=["unread", "full", "closed"])
+def test_without_a_stderr_it_goes_on(flatq, tube, how):
+    """It has something to say of a message, and moves the others all the same. Nor does it take another exit code, or another output."""
+    push(flatq, b"x" * 70000, "here")
+    push(flatq, b"small", "here")
+    assert without_stderr(flatq, how, "--once", "here", tube.url) == (0, b"")
+    assert move(tube.url, "back") == 1 and b"too-big" in flatq("list", "here").out
+    assert without_stderr(flatq, how, "--once", "not-there", "back") == (66, b"")
+
+
+def test_a_terminal_that_hung_up(flatq):
+    """Its size is not known any more, and nothing can be written to it."""
+    filled(flatq, 3)
+    leader, terminal = pty.openpty()
+    # HUP is ignored, as under nohup
+    process = flatq.start("shovel", "here", "there", stdin=subprocess.DEVNULL, stderr=terminal,
+                          preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    os.close(terminal)
+    assert flatq("pop", "-w", "60", "there", check=0).out == b"0"
+    on_terminal(leader, b"moved")
+    os.close(leader)
+    filled(flatq, 3)
+    assert [flatq("pop", "-w", "60", "there", check=0).out for _ in range(5)] == [b"1", b"2", b"0", b"1", b"2"]
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+
+
 def test_too_large_for_a_door(flatq, tmp_path):
     """The door refuses before it has read the whole message. The bytes that it leaves unread reset the connection, after its answer."""
     door = Door(flatq, str(tmp_path / "far"), "-z", "100")

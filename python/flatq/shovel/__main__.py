@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
 from collections.abc import Callable
 
-from ..command import Stopped, die_of, fail, number, on_signals, options
+from ..command import Stopped, complain, die_of, fail, number, on_signals, options
 from ..errors import Error, Internal, Usage
 from . import Shovel, source, target
 
@@ -34,16 +35,17 @@ def command(verb: str, words: list[str], places: Callable[[list[str]], tuple[str
 
 
 def _run(verb: str, shovel: Shovel) -> int:
-    terminal = sys.stderr.isatty()
+    terminal = sys.stderr is not None and sys.stderr.isatty()
     last = 0.0
 
     def line(end: str = "") -> None:
         buried = f", {shovel.buried} buried" if shovel.buried else ""
         waits = f", waits: {shovel.failing[1]}" if shovel.failing else ""
-        # Text wider than the terminal would take two lines
-        width = (os.get_terminal_size(2).columns or 80) - 1
-        sys.stderr.write("\r\033[K" + f"{verb}: {shovel.moved} moved{buried}{waits}"[:width] + end)
-        sys.stderr.flush()
+        # One that hung up has no size
+        with contextlib.suppress(OSError):
+            # Text wider than the terminal would take two lines
+            width = (os.get_terminal_size(2).columns or 80) - 1
+            complain("\r\033[K" + f"{verb}: {shovel.moved} moved{buried}{waits}"[:width] + end)
 
     def tell() -> None:
         nonlocal last
@@ -52,7 +54,7 @@ def _run(verb: str, shovel: Shovel) -> int:
             line()
 
     def say(text: str) -> None:
-        print(f"{chr(13) + chr(27) + '[K' if terminal else ''}{verb}: {text}", file=sys.stderr, flush=True)
+        complain(f"{chr(13) + chr(27) + '[K' if terminal else ''}{verb}: {text}\n")
         if terminal:
             line()
 
