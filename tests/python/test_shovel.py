@@ -503,6 +503,46 @@ def test_a_note_that_is_written_in_part(tmp_path, monkeypatch):
     assert Note("way", "a place", str(tmp_path)).text == b"123"
 
 
+@pytest.mark.parametrize("kind", ["door", "tube"])
+@pytest.mark.parametrize("cut", [1, 3])
+def test_a_note_whose_end_is_missing_says_nothing(flatq, request, monkeypatch, kind, cut):
+    """The power failed within its write. What it begins to say may be another message's receipt, so the shovel waits as if it knew none: later
+    messages would overtake the one that is reserved."""
+    server = request.getfixturevalue(kind)
+    for body in (b"0", b"1"):
+        push(flatq, body, "here")
+    move("here", server.url)
+    first = source(server.url, "back")
+    parcel = first.take(0)
+    assert parcel.body == b"0"
+    killed(first)
+    (note,) = [path for path in (flatq.spool / ".shovel").iterdir() if path.name == first.way]
+    said = note.read_bytes()
+    os.truncate(note, len(said) - cut)
+    monkeypatch.setattr(flatq_door.DoorSource, "GRACE", 0)
+    second = source(server.url, "back")
+    with pytest.raises(Busy, match="may still be reserved"):
+        second.take(0)
+    parcel.back() if kind == "tube" else server.queue.release(parcel.receipt)
+    assert Shovel(second, target("back"), once=True).run() == 2
+    assert Queue("back").drain(end=b"\0") == [b"0", b"1"]
+
+
+def test_a_name_whose_end_is_missing_is_not_used(flatq, redis):
+    """Cut just so, it could be the name of another client."""
+    first = source(redis.url, "back")
+    with pytest.raises(Empty):
+        first.take(0)
+    name = first.note.text
+    killed(first)
+    os.truncate(flatq.spool / ".shovel" / first.way, len(name) - 1)
+    second = source(redis.url, "back")
+    with pytest.raises(Empty):
+        second.take(0)
+    assert len(second.queue.client) == len(name) and not second.queue.client.encode().startswith(name[:-1])
+    second.close()
+
+
 @pytest.mark.parametrize("number, kind", [(errno.EACCES, Denied), (errno.EPERM, Denied), (errno.EROFS, Disk)])
 def test_a_note_that_may_not_be_written(tmp_path, monkeypatch, number, kind):
     """Waiting does not help against missing rights."""

@@ -142,7 +142,10 @@ class Note:
             # From a FIFO we would read for ever
             if not stat.S_ISREG(os.fstat(self.file.fileno()).st_mode):
                 raise Damaged(f"{place}: its note in .shovel is not a file", 74)
-            self.text = self.file.read(2000).partition(b"\n")[0]
+            read = self.file.read(2000)
+            #: False: it has no newline, so its writer or the machine ended within the write, and what it says is part of something
+            self.whole = not read or b"\n" in read
+            self.text = read.partition(b"\n")[0] if self.whole else b""
         except OSError as error:
             self.file.close()
             raise _failed(place, error) from None
@@ -156,7 +159,7 @@ class Note:
 
     def write(self, text: bytes) -> None:
         """Write the line; synced if the verbs sync."""
-        if text == self.text:
+        if text == self.text and self.whole:
             return
         try:
             if os.pwrite(self.file.fileno(), text + b"\n", 0) != len(text) + 1:
@@ -165,7 +168,7 @@ class Note:
                 os.fdatasync(self.file.fileno())
         except OSError as error:
             raise _failed(self.place, error) from None
-        self.text = text
+        self.text, self.whole = text, True
 
     def first(self, text: bytes) -> Note:
         """Itself, with this written; where that fails, it is another one's."""
@@ -248,7 +251,7 @@ class Connected(Noted):
         """Open the note; there is a doubt if the last shovel was killed."""
         if self.note is None:
             note = Note(self.way, self.name)
-            if note.text == b"open":
+            if note.text == b"open" or not note.whole:
                 self.doubt.arise()
             self.note = note.first(b"open")
 
@@ -265,7 +268,7 @@ class Reserving(Noted):
         if self.note is None:
             self.note = Note(self.way, self.name)
             text = self.note.text.decode(errors="replace")
-            known = re.fullmatch("nothing|(?:held|given) [!-,.-~][!-~]*|", text)
+            known = self.note.whole and re.fullmatch("nothing|(?:held|given) [!-,.-~][!-~]*|", text)
             self.left = text.split(" ") if known else []
             if not known:
                 self.doubt.arise()
