@@ -952,6 +952,63 @@ def test_a_door_that_cuts_an_answer_off(flatq, door, monkeypatch, failed):
     one.close()
 
 
+def with_hole(monkeypatch, client, at, size, answers):
+    """Of each answer to the client, `size` bytes from `at` on are lost on the way, as if one write had failed there; its last line comes. `answers`:
+    as they were."""
+    exchange = client._exchange
+
+    def lost(request, wait):
+        answers.append(exchange(request, wait))
+        return answers[-1][:at] + answers[-1][at + size:]
+
+    monkeypatch.setattr(client, "_exchange", lost)
+
+
+@pytest.mark.parametrize("at, size", [(500, 100), (500, 1), (0, 500), (3, 30)], ids=["body", "byte", "beginning", "head"])
+def test_an_answer_with_a_hole_is_no_message(door, monkeypatch, at, size):
+    """Else a part of the message would be given, and the whole one deleted."""
+    body = b"%0999d" % 0
+    for each in (body, b"1"):
+        door.queue.push(each)
+    one, answers = source(door.url, "back"), []
+    monkeypatch.setattr(one, "GRACE", 0)
+    with monkeypatch.context() as patched:
+        with_hole(patched, one.client, at, size, answers)
+        with pytest.raises(line.Cut, match="no whole answer"):
+            one.take(0)
+    with pytest.raises(Busy, match="may still be reserved"):
+        one.take(0)
+    door.queue.release(answers[0].split(b" ")[0].decode())
+    assert Shovel(one, target("back"), once=True).run() == 2
+    assert Queue("back").drain(end=b"\0") == [body, b"1"]
+
+
+def test_a_hole_in_what_a_killed_one_held(door, monkeypatch):
+    """A peek states no length: the note does. A note without it, which an earlier shovel left, is a doubt."""
+    body = b"%0999d" % 0
+    for each in (body, b"1"):
+        door.queue.push(each)
+    first = source(door.url, "back")
+    receipt = first.take(0).receipt
+    killed(first)
+    second = source(door.url, "back")
+    with monkeypatch.context() as patched:
+        with_hole(patched, second.client, 500, 100, [])
+        for _ in range(2):
+            with pytest.raises(line.Cut, match="part of the message is missing"):
+                second.take(0)
+    assert second.take(0).body == body
+    second.write("held", receipt)
+    killed(second)
+    third = source(door.url, "back")
+    with pytest.raises(Busy, match="may still be reserved"):
+        third.take(0)
+    door.queue.release(receipt)
+    monkeypatch.setattr(third, "GRACE", 0)
+    assert Shovel(third, target("back"), once=True).run() == 2
+    assert Queue("back").drain(end=b"\0") == [body, b"1"]
+
+
 def test_a_consumer_that_was_killed_is_known_again(flatq, redis):
     """The next shovel of this way gets the role at once. A role of another client it leaves alone."""
     for body in (b"0", b"1"):
@@ -1069,7 +1126,8 @@ def test_a_place_that_nobody_has(flatq, place, codes, end):
     assert pop(flatq, "here") == b"kept"
 
 
-@pytest.mark.parametrize("text", share("strange notes", [b"\xff\xfe\n", b"held -h\n", b"held 5\n", b"held \0\n", b"asked more than that\n"], 2), ids=repr)
+@pytest.mark.parametrize("text", share("strange notes", [b"\xff\xfe\n", b"held -h\n", b"held 5\n", b"held q:1.1.a 5 5\n", b"held \0\n",
+                                                          b"asked more than that\n"], 2), ids=repr)
 def test_a_note_that_nobody_wrote(flatq, door, text):
     """It costs a wait at most, and is gone after that."""
     place = door.url

@@ -54,8 +54,10 @@ class _Reserved(Parcel):
 
 
 class DoorSource(Reserving):
-    """A message in hand is reserved at the door. The next start goes on with the message of the note before any other."""
+    """A message in hand is reserved at the door. The next start goes on with the message of the note before any other. There, `held RECEIPT` has the
+    length behind it: a part of an answer may be lost on the way, while its last line comes, and a peek states no length."""
 
+    KNOWN = f"nothing|held {Reserving.RECEIPT} [0-9]{{1,18}}|given {Reserving.RECEIPT}|"
     #: seconds that a request waits there, and then all that is under way there has come to its end, should we be cut off
     WAIT, GRACE = 2, 3
 
@@ -67,7 +69,7 @@ class DoorSource(Reserving):
 
     def take(self, wait: float) -> Parcel:
         self.open_note()
-        parcel = self._go_on() if len(self.left) == 2 else None
+        parcel = self._go_on() if len(self.left) > 1 else None
         self.left = []
         if parcel:
             return parcel
@@ -88,14 +90,18 @@ class DoorSource(Reserving):
                 time.sleep(0.5)
             raise
         head, _, body = answer.partition(b"\n")
-        receipt = head.decode().split(" ")[0]
-        self.write("held", receipt)
+        # RECEIPT ID TRIES LENGTH
+        words = head.decode(errors="replace").split(" ")
+        if len(words) != 4 or words[3] != str(len(body)):
+            raise self._cut()
+        receipt = words[0]
+        self.write("held", receipt, words[3])
         self.doubt.end()
         return _Reserved(self, receipt, body)
 
     def _go_on(self) -> Parcel | None:
         """With what the note says; None where that is done, or no longer ours: then it is at its old place, or gone."""
-        word, receipt = self.left
+        word, receipt, *length = self.left
         try:
             if word == "given":
                 self.client.ask("delete", receipt)
@@ -103,12 +109,18 @@ class DoorSource(Reserving):
             if not self.seen or self.seen[0] != receipt:
                 # QUEUE:ID.TRIES.NONCE. A queue's name may have dots, too
                 queue, _, rest = receipt.rpartition(":")
-                self.seen = receipt, self.client.ask("peek", f"{queue}:{rest.partition('.')[0]}")
+                body = self.client.ask("peek", f"{queue}:{rest.partition('.')[0]}")
+                if [str(len(body))] != length:
+                    raise self._cut()
+                self.seen = receipt, body
             # Last, and alone where take() tries again: a door for one connection at a time may refuse a second request that follows at once
             self.client.ask("touch", "-t", str(LEASE), receipt)
             return _Reserved(self, *self.seen)
         except (NotYours, Empty, Missing, Invalid):
             return None
+
+    def _cut(self) -> line.Cut:
+        return line.Cut(f"{self.client.place}: no whole answer: a part of the message is missing", 69)
 
     def _sure(self) -> None:
         age = self.doubt.age()

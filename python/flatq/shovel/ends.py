@@ -260,6 +260,9 @@ class Reserving(Noted):
     """A source that gives receipts. The note says how far a message has come: `asked`, `held RECEIPT` or `given RECEIPT`. If one was asked for and
     no answer came, there is Doubt."""
 
+    RECEIPT = "[!-,.-~][!-~]*"
+    #: A note that a shovel of this kind writes, when it knows what is reserved for it
+    KNOWN = f"nothing|(?:held|given) {RECEIPT}|"
     #: The words of the note that a killed shovel has left
     left: list[str] = []
 
@@ -268,7 +271,7 @@ class Reserving(Noted):
         if self.note is None:
             self.note = Note(self.way, self.name)
             text = self.note.text.decode(errors="replace")
-            known = self.note.whole and re.fullmatch("nothing|(?:held|given) [!-,.-~][!-~]*|", text)
+            known = self.note.whole and re.fullmatch(self.KNOWN, text)
             self.left = text.split(" ") if known else []
             if not known:
                 self.doubt.arise()
