@@ -35,6 +35,8 @@ def run(verb: str, main: Callable[[list[str]], int]) -> NoReturn:
         code = main(sys.argv[1:])
     except Error as error:
         code = fail(verb, error)
+    except OSError as error:
+        code = fail(verb, stray(error))
     except Stopped as stopped:
         die_of(stopped.number)
     sys.exit(code)
@@ -56,6 +58,12 @@ def fail(verb: str, error: Error) -> int:
     text = re.sub(r"\A[a-z]+: (?=\S)", "", " ".join(str(error).split())) if error.verb and error.verb != verb else " ".join(str(error).split())
     complain(f"{verb}: {text}\n")
     return error.code if error.code is not None and error.code > 0 else 70
+
+
+def stray(error: OSError) -> Disk:
+    """The error for one of the system's for which nobody has found a better one: what was asked for may be done, or not."""
+    text = error.strerror or str(error)
+    return Disk(f"{error.filename}: {text}" if error.filename else text, 74)
 
 
 def complain(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import queue
 
 
@@ -84,6 +85,14 @@ def error_of(verb: str, code: int, text: str, host: str = "") -> Error:
     if not text:
         text = f"{verb}: ended by signal {-code}" if code < 0 else f"{verb}: exit code {code}"
     return kind(text, code, verb)
+
+
+def of_system(place: str, error: OSError) -> Error:
+    """Return the exception for an error of this system's that came before anything was asked for."""
+    text = f"{place}: {error.strerror or error}"
+    if error.errno in (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        return Busy(text, 75)
+    return Denied(text, 77) if isinstance(error, PermissionError) else Disk(text, 74)
 
 
 def printable(said: bytes) -> str:

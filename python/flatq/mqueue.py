@@ -21,7 +21,7 @@ import urllib.parse
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .command import Stopped, fail, needs, number, options, out
+from .command import Stopped, fail, needs, number, options, out, stray
 from .errors import Busy, Denied, Disk, Empty, Error, Full, Invalid, Missing, Usage
 from .shovel.__main__ import command
 from .shovel.ends import Parcel, Source, Target, TooLarge
@@ -174,6 +174,8 @@ def main() -> NoReturn:
         code = _main(action, words)
     except Error as error:
         code = fail("mqueue", error)
+    except OSError as error:
+        code = fail("mqueue", stray(error))
     except Stopped:
         code = 75
     sys.exit(code)

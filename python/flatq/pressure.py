@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Union
 
 from .command import whole
-from .errors import Busy, Closed, Denied, Disk, Empty, Error, Full, Internal, Invalid, Missing, Unreachable, printable
+from .errors import Busy, Closed, Denied, Disk, Empty, Error, Full, Internal, Invalid, Missing, Unreachable, of_system, printable
 
 Bytes = Union[bytes, bytearray, memoryview]
 
@@ -351,8 +351,14 @@ class Queue:
         return known
 
     def _ask(self, question: Any) -> Any:
-        _, client, script = self._connection()
-        from redis import exceptions
+        try:
+            _, client, script = self._connection()
+            from redis import exceptions
+        except Error:
+            # Some are an OSError, too
+            raise
+        except OSError as error:
+            raise of_system(f"queue '{self.name}'", error) from None
 
         where = f"{self.host}:{self.port}"
         try:

@@ -4,16 +4,19 @@ killed."""
 import contextlib
 import errno
 import fcntl
+import itertools
 import os
 import pathlib
 import pty
 import re
+import resource
 import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import threading
 import time
@@ -27,8 +30,8 @@ from engine import alive, end_launches, on_terminal, pop, push, refused
 from moving import ANY, Stopping, filled, killed, moments, move, once, short_leases  # noqa: F401
 from servers import Beanstalkd, Redis, free, here_too, module
 
-from flatq import Busy, Denied, Disk, Empty, Full, Internal, Invalid, NotYours, Queue, Unreachable, pressure
-from flatq.shovel import Shovel, door as flatq_door, line, source, stalk, target
+from flatq import Busy, Denied, Disk, Empty, Full, Internal, Invalid, NotYours, Queue, Unreachable, command, pressure, verbs
+from flatq.shovel import Shovel, __main__ as shovel_main, door as flatq_door, line, source, sqs, stalk, target
 from flatq.shovel.ends import PASSING, Note, Parcel, Source, Taken, Target, TooLarge, way
 from flatq.shovel.local import Local
 
@@ -388,6 +391,106 @@ def test_nobody_answers(flatq, redis):
     assert flatq("shovel", "--once", "-w", "1", "here", place, check=68).err
     refused(flatq("shovel", "--once", "here", redis.url + "-not-there"), 66, text=b"does not exist")
     assert Queue("here").qsize() == 1
+
+
+@pytest.mark.parametrize("place", ["127.0.0.1:1/q", "ssh://h/q", "beanstalk://127.0.0.1:1/q", "amqp://127.0.0.1:1/q", "sqs://q",
+                                   "pressure+redis://127.0.0.1:1/0/q"])
+def test_where_this_process_can_have_no_further_file(flatq, monkeypatch, place):
+    """With each number of files that it may still open, up to where they suffice: an error that passes, or the shovel would end with a traceback. A
+    door was asked for nothing, so that there is no doubt about a message."""
+    for needed in {"amqp": ["pika"], "sqs": ["boto3"], "pressure+redis": ["redis"]}.get(place.partition(":")[0], []):
+        module(needed)
+    monkeypatch.setenv("FLATQ_SSH", "false")
+    for name, value in {"ENDPOINT_URL": "http://127.0.0.1:1", "DEFAULT_REGION": "eu-north-1", "ACCESS_KEY_ID": "x", "SECRET_ACCESS_KEY": "y"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    # All modules that it needs are read
+    with pytest.raises(Unreachable) as enough, contextlib.closing(source(place, "back")) as one:
+        one.take(0)
+    before, said = resource.getrlimit(resource.RLIMIT_NOFILE), []
+    for more, noted in itertools.product(range(20), (False, True)):
+        one = source(place, "back")
+        if noted and hasattr(one, "open_note"):
+            one.open_note()
+        lowest = os.dup(0)
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + more, before[1]))
+        try:
+            with pytest.raises(PASSING) as failed:
+                one.take(0)
+            one.close()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        assert failed.value.code in (68, 69, 75), failed.value
+        assert not (isinstance(one, flatq_door.DoorSource) and one.doubt), failed.value
+        said.append(str(failed.value))
+    assert said[-1] == str(enough.value) and "Too many open files" in said[0]
+
+
+@pytest.mark.parametrize("number, kind", [(errno.EMFILE, Busy), (errno.ENOSPC, Disk), (errno.EIO, Disk), (errno.EACCES, Denied)])
+@pytest.mark.parametrize("what", ["socket", "request", "boto3"])
+def test_an_error_of_the_system_before_anything_was_asked(monkeypatch, what, number, kind):
+    """ssh has no place for its socket, or for the request; boto3 cannot read its files. It passes, unless somebody has to change something."""
+    def fails(*words, **more):
+        raise OSError(number, os.strerror(number), "a file")
+
+    if what == "boto3":
+        client = sqs.Client("sqs://q") if module("boto3") else None
+        monkeypatch.setattr(client, "boto3", SimpleNamespace(client=fails))
+    else:
+        client = line.Client("ssh://h/q")
+        monkeypatch.setattr(*(tempfile, "mkdtemp") if what == "socket" else (verbs, "source"), fails)
+        if what == "request":
+            monkeypatch.setattr(client.ssh, "_connect", lambda: None)
+    with pytest.raises(kind, match=os.strerror(number)) as failed:
+        client.ask("stat")
+    assert type(failed.value) is kind
+
+
+def test_an_error_of_the_system_behind_a_request_leaves_a_doubt(flatq, monkeypatch):
+    """What was asked for may be done."""
+    def fails(*words, **more):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setenv("FLATQ_SSH", "true")
+    one = source("ssh://h/q", "back")
+    monkeypatch.setattr(one.client.ssh, "_connect", one.client.ssh.close)
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess.Popen, "communicate", fails)
+        with pytest.raises(line.Cut, match="Input/output error"):
+            one.take(0)
+    assert one.doubt
+    one.close()
+    if module("boto3"):
+        client = sqs.Client("sqs://q")
+        client.url, client.client = "http://127.0.0.1:1/q", SimpleNamespace(receive_message=fails)
+        with pytest.raises(Unreachable, match="Input/output error") as failed:
+            client.ask("receive_message")
+        assert failed.value.code == 69
+
+
+def test_any_other_error_of_the_system_is_one_line(monkeypatch, capfd):
+    """Also behind the error for which it ends: that one is said."""
+    def fails(*words):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    class Bad(Source):
+        name = "bad"
+
+        def take(self, wait):
+            raise Invalid("what is wrong", 65) if self.most == 7 else OSError(errno.EIO, os.strerror(errno.EIO))
+
+        close = fails
+
+    monkeypatch.setattr(shovel_main, "on_signals", lambda handler: None)
+    monkeypatch.setattr(shovel_main, "source", lambda place, towards: Bad())
+    for count, code, said in (("1", 74, "Input/output error"), ("7", 65, "what is wrong")):
+        assert shovel_main.command("shovel", ["-n", count, "a", "b"]) == code
+        assert capfd.readouterr().err.splitlines()[-1] == f"shovel: {said}"
+    monkeypatch.setattr(sys, "argv", ["pressure"])
+    monkeypatch.setattr(command, "on_signals", lambda handler: None)
+    with pytest.raises(SystemExit) as ended:
+        command.run("pressure", fails)
+    assert ended.value.code == 74 and capfd.readouterr().err == "pressure: Input/output error\n"
 
 
 def test_one_shovel_for_a_way(flatq):

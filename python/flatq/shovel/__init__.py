@@ -76,7 +76,7 @@ class Shovel:
             # RACE: a signal may raise before any instruction up to here, but only one does
             try:
                 self._close()
-            except Error as error:
+            except (Error, OSError) as error:
                 # why it ends says more
                 self.say(str(error))
             raise
@@ -107,7 +107,7 @@ class Shovel:
                 return False
             self._move(parcel)
         except BaseException:
-            with contextlib.suppress(Error):
+            with contextlib.suppress(Error, OSError):
                 parcel.back()
             raise
         return True

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from ..command import Stopped, complain, die_of, fail, number, on_signals, options
+from ..command import Stopped, complain, die_of, fail, number, on_signals, options, stray
 from ..errors import Error, Internal, Usage
 from . import Shovel, source, target
 
@@ -30,6 +30,8 @@ def command(verb: str, words: list[str], places: Callable[[list[str]], tuple[str
         return _run(verb, Shovel(source(one, towards), there, once="1" in given, count=count, patience=patience))
     except Error as error:
         return fail(verb, error)
+    except OSError as error:
+        return fail(verb, stray(error))
     except ValueError as error:
         return fail(verb, Internal(f"an end said what is not understood: {error}", 70))
 
@@ -64,7 +66,7 @@ def _run(verb: str, shovel: Shovel) -> int:
     on_signals(shovel.stop)
     try:
         shovel.run()
-    except Error:
+    except (Error, OSError):
         if terminal:
             line("\n")
         raise

@@ -58,6 +58,7 @@ class Client:
         self.channel: Any = None
         #: What has ended the connection or its channel
         self.failed: Any = None
+        self.closing = False
         #: Why the server takes no message from us at present
         self.blocked = ""
 
@@ -69,7 +70,12 @@ class Client:
                 return False
         self.failed, self.blocked = None, ""
         opened: list[Any] = []
-        self.connection = self.pika.SelectConnection(self.parameters, self._stops(opened.append), self._ended, self._ended)
+        try:
+            self.connection = self.pika.SelectConnection(self.parameters, self._stops(opened.append), self._ended, self._ended)
+        except OSError as error:
+            # No file for its loop
+            self.failed = error
+            raise self._error() from None
         try:
             self.connection.add_on_connection_blocked_callback(self._stops(self._blocks))
             self.connection.add_on_connection_unblocked_callback(self._stops(self._blocks))
@@ -97,7 +103,7 @@ class Client:
         """Call a method of pika's that waits for nothing."""
         try:
             method(*words, **more)
-        except self.pika.exceptions.AMQPError as error:
+        except (self.pika.exceptions.AMQPError, OSError) as error:
             self.failed = self.failed or error
             raise self._error() from None
 
@@ -107,7 +113,11 @@ class Client:
         while not done() and not self.failed:
             loop = self.connection.ioloop
             timer = loop.call_later(max(end - time.monotonic(), 0), loop.stop)
-            loop.start()
+            try:
+                loop.start()
+            except OSError as error:
+                # pika raises here what its sockets and its poll raise, such as that there is no file for another socket
+                self.failed = self.failed or error
             loop.remove_timeout(timer)
             if time.monotonic() >= end:
                 break
@@ -117,9 +127,18 @@ class Client:
 
     def close(self) -> None:
         """End the connection: the server takes back what we have not acknowledged."""
-        connection, self.channel = self.connection, None
-        if connection is None:
+        if self.connection is None or self.closing:
             return
+        try:
+            # What fails meanwhile is not to begin this once more
+            self.closing = True
+            self._close(self.connection)
+        finally:
+            self.closing = False
+        self.connection = None
+
+    def _close(self, connection: Any) -> None:
+        self.channel = None
         # A signal may have interrupted pika anywhere, so ignore what it raises
         with contextlib.suppress(Exception):
             if self.tells and connection.is_open:
@@ -133,7 +152,6 @@ class Client:
             self.wait(0)
         with contextlib.suppress(Exception):
             connection.ioloop.close()
-        self.connection = None
 
     def _stops(self, what: Callable[[Any], object]) -> Callable[..., None]:
         """Return a callback that calls `what` with its last argument, and ends a `wait`."""

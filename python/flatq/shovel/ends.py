@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import IO
 
-from ..errors import Busy, Denied, Disk, Error, Full, Invalid, TimedOut, Unreachable, printable
+from ..errors import Busy, Disk, Error, Full, Invalid, TimedOut, Unreachable, of_system, printable
 from ..verbs import private, syncs
 
 #: Errors that pass when an end comes back, or has room again
@@ -131,7 +131,7 @@ class Note:
                 finally:
                     os.close(there)
         except OSError as error:
-            raise _failed(directory, error) from None
+            raise of_system(directory, error) from None
         end = time.monotonic() + PATIENCE
         while not self._locked():
             if time.monotonic() > end:
@@ -148,7 +148,7 @@ class Note:
             self.text = read.partition(b"\n")[0] if self.whole else b""
         except OSError as error:
             self.file.close()
-            raise _failed(place, error) from None
+            raise of_system(place, error) from None
 
     def _locked(self) -> bool:
         try:
@@ -167,7 +167,7 @@ class Note:
             if syncs(self.spool):
                 os.fdatasync(self.file.fileno())
         except OSError as error:
-            raise _failed(self.place, error) from None
+            raise of_system(self.place, error) from None
         self.text, self.whole = text, True
 
     def first(self, text: bytes) -> Note:
@@ -192,7 +192,7 @@ class Note:
         try:
             self.file.close()
         except OSError as error:
-            raise _failed(self.place, error) from None
+            raise of_system(self.place, error) from None
 
 
 def _sync(directory: str) -> None:
@@ -201,11 +201,6 @@ def _sync(directory: str) -> None:
         os.fsync(file)
     finally:
         os.close(file)
-
-
-def _failed(place: str, error: OSError) -> Error:
-    text = f"{place}: {error.strerror}"
-    return Denied(text, 77) if isinstance(error, PermissionError) else Disk(text, 74)
 
 
 class Doubt:

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from ..command import needs
-from ..errors import Busy, Denied, Empty, Error, Invalid, Missing, NotYours, Unreachable, printable
+from ..errors import Busy, Denied, Empty, Error, Invalid, Missing, NotYours, Unreachable, of_system, printable
 from .ends import LEASE, Parcel, Reserving, Target, TooLarge, key_of
 
 #: The attribute that marks base64. SQS takes only text that TEXT matches; it would take a carriage return too, but not every client keeps one
@@ -72,11 +72,19 @@ class Client:
         self.whole = True
         try:
             if self.client is None:
-                self.client = self.boto3.client("sqs", config=self.config)
+                try:
+                    self.client = self.boto3.client("sqs", config=self.config)
+                except OSError as error:
+                    raise of_system(self.name, error) from None
                 self.client.meta.events.register("response-received.sqs", self._came)
             answer: dict[str, Any] = getattr(self.client, method)(**words)
         except (self.errors.BotoCoreError, self.errors.ClientError, ValueError, *self.cut) as error:
             raise self._error(error) from None
+        except Error:
+            raise
+        except OSError as error:
+            # It may have come before the request or behind it
+            raise Unreachable(f"{self.name}: {error.strerror or error}", 69) from None
         if not self.whole:
             raise Unreachable(f"{self.name}: no whole answer", 69)
         return answer

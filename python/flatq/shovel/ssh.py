@@ -14,7 +14,7 @@ import tempfile
 import time
 
 from .. import verbs
-from ..errors import Denied, Error, Invalid, Unreachable, printable
+from ..errors import Denied, Error, Invalid, Unreachable, of_system, printable
 
 # Nothing else may become an option of ssh, or a word for a shell; lib/doors/ssh.sh has the same rule, and the same command
 _URL = re.compile(r"ssh://(?:([A-Za-z0-9._+][A-Za-z0-9@._+-]*)@)?(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._][A-Za-z0-9._-]*))(?::([0-9]{1,5}))?")
@@ -37,19 +37,29 @@ class Ssh:
         self.keeper: verbs.Process | None = None
 
     def exchange(self, request: bytes, wait: float) -> tuple[bytes, Error]:
-        """The door's answer, as much of it as came, and the error to raise if that is not all. Raises Unreachable, or Denied, if nothing was sent."""
-        self._connect()
-        with verbs.source(request) as stdin:
-            process = self._start(["-o", "ControlMaster=no"], [_DOOR], stdin, subprocess.PIPE, subprocess.PIPE)
-            try:
-                out, err = process.communicate(timeout=wait + 30)
-            except subprocess.TimeoutExpired:
-                self.close()
-                out, err = b"", b"no answer"
-            finally:
-                if process.returncode is None:
-                    process.kill()
-                    process.communicate()
+        """The door's answer, as much of it as came, and the error to raise if that is not all. Raises Unreachable, Denied, Busy or Disk if nothing
+        was sent."""
+        process: verbs.Process | None = None
+        try:
+            self._connect()
+            with verbs.source(request) as stdin:
+                process = self._start(["-o", "ControlMaster=no"], [_DOOR], stdin, subprocess.PIPE, subprocess.PIPE)
+                try:
+                    out, err = process.communicate(timeout=wait + 30)
+                except subprocess.TimeoutExpired:
+                    self.close()
+                    out, err = b"", b"no answer"
+                finally:
+                    if process.returncode is None:
+                        process.kill()
+                        process.communicate()
+        except Error:
+            # Some are an OSError, too
+            raise
+        except OSError as error:
+            if process is None:
+                raise of_system(self.place, error) from None
+            out, err = b"", (error.strerror or str(error)).encode()
         return out, self._failure(err)
 
     def _start(self, options: list[str], command: list[str], stdin: object, stdout: int, stderr: object) -> verbs.Process:
