@@ -55,6 +55,10 @@ class _Exists(Invalid):
     """65: there is such a queue already."""
 
 
+class _Interrupted(Busy):
+    """75: a signal came while the kernel was asked, so nothing was done; its handler did not raise."""
+
+
 class _Received(Parcel):
     def __init__(self, kernel: Kernel, body: bytes, priority: int) -> None:
         # Two equal messages cannot be told apart, and none comes twice
@@ -92,15 +96,18 @@ class Kernel(Source, Target):
 
     def take(self, wait: float) -> Parcel:
         """Receive a message, which is then in this process alone."""
-        queue = self.queue
+        queue, end = self.queue, time.monotonic() + wait
         self.count += 1
-        try:
-            select.select([queue.mqd], [], [], wait)
-        except OSError as error:
-            raise Disk(f"{self.name}: {error.strerror}", 74) from None
-        # RACE: a signal's handler may raise before any instruction of Python's, so no local variable may be the only place of a message:
-        # this is one instruction. To block signals would not do: another thread gets them, and the handler runs in the first all the same.
-        _called(self.name, lambda: self.hand.extend(itertools.starmap(queue.receive, ((0,),))))
+        while not self.hand:
+            try:
+                select.select([queue.mqd], [], [], max(end - time.monotonic(), 0))
+            except OSError as error:
+                raise Disk(f"{self.name}: {error.strerror}", 74) from None
+            # A shovel's handler raises while it waits here. Any other one's signal says nothing about the queue: ask again
+            with contextlib.suppress(_Interrupted):
+                # RACE: a signal's handler may raise before any instruction of Python's, so no local variable may be the only place of a message:
+                # this is one instruction. To block signals would not do: another thread gets them, and the handler runs in the first all the same.
+                _called(self.name, lambda: self.hand.extend(itertools.starmap(queue.receive, ((0,),))))
         return _Received(self, *self.hand[0])
 
     def back(self) -> None:
@@ -122,10 +129,11 @@ class Kernel(Source, Target):
             try:
                 _called(self.name, lambda: queue.send(body, wait, priority), Full)
                 return
-            except Full:
-                # A signal whose handler does not raise interrupts a send that would wait for ever: go on, or the message would be gone with us
+            except _Interrupted:
+                # One that would wait for ever goes on, or the message would be gone with us. Any other asks whether there is room, and waits no more:
+                # a shovel may have been told to stop, and looks at that when the queue is full
                 if wait is not None:
-                    raise
+                    wait = 0
 
     def close(self) -> None:
         """Send what is still in hand back, and close; the queue stays."""
@@ -142,8 +150,7 @@ def _called(name: str, what: Any, busy: type[Error] = Empty) -> Any:
     except kernel.BusyError:
         raise busy(f"{name}: full" if busy is Full else "nothing there", 75 if busy is Full else 66) from None
     except kernel.SignalError:
-        # The signal's handler did not raise: check what it left
-        raise busy("interrupted", 75 if busy is Full else 66) from None
+        raise _Interrupted(f"{name}: interrupted", 75) from None
     except kernel.ExistentialError as error:
         text = str(error)
         raise (Missing(f"{name}: no such queue in the kernel", 66) if "No queue" in text or "exist" in text and "already" not in text

@@ -6,10 +6,11 @@ import resource
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from conftest import wait_for
+from conftest import need, wait_for
 from engine import push, refused
 from servers import here_too, module
 
@@ -17,7 +18,7 @@ from flatq import Queue, mqueue
 from flatq.command import Stopped
 from flatq.errors import Invalid
 from flatq.mqueue import Kernel, from_kernel, to_kernel
-from flatq.shovel import Shovel, target
+from flatq.shovel import Shovel, source, target
 
 ANY = bytes(range(256)) * 4
 
@@ -84,6 +85,43 @@ def test_it_waits_and_stops(flatq, kernel):
     assert flatq("pop", "-w", "10", "jobs", check=0).out == b"1"
     process.send_signal(signal.SIGQUIT)
     assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize("way", ["in", "out"])
+def test_an_interruption_says_nothing_of_the_queue(flatq, kernel, way):
+    """A signal interrupts each other call to the kernel, and its handler does not raise. The queue is neither empty nor full."""
+    need("strace")
+    for body in (b"1", b"2"):
+        kernel.send(body) if way == "in" else push(flatq, body, "jobs")
+    inject = f"inject=mq_timed{'receive' if way == 'in' else 'send'}:error=EINTR:when=1+2"
+    done = subprocess.run(["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=mq_timedreceive,mq_timedsend", "-e", inject,
+                           *flatq.command("mqueue", way, "--once", "-w", "0", kernel.name, "jobs")],
+                          env=flatq.environment(None), cwd=flatq.home, stdin=subprocess.DEVNULL, capture_output=True, timeout=100)
+    assert (done.returncode, done.stderr) == (0, b"")
+    if way == "in":
+        assert kernel.current_messages == 0 and Queue("jobs").drain(end=b"\0") == [b"1", b"2"]
+    else:
+        assert [kernel.receive(0)[0] for _ in range(2)] == [b"1", b"2"]
+
+
+def test_a_stop_that_interrupts_a_wait_for_room_is_heeded(flatq, kernel):
+    """The kernel's queue is full: the message goes back at once."""
+    while kernel.current_messages < kernel.max_messages:
+        kernel.send(b"other")
+    push(flatq, b"x", "jobs")
+    shovel, waits = Shovel(source("jobs", "kernel"), Kernel(kernel.name), once=True), []
+    real, ipc = shovel.target.queue, module("posix_ipc")
+
+    def send(body, wait, priority):
+        waits.append(wait)
+        if len(waits) > 1:
+            return real.send(body, wait, priority)
+        shovel.stop()
+        raise ipc.SignalError
+
+    shovel.target._queue = SimpleNamespace(send=send, max_message_size=real.max_message_size, close=real.close)
+    assert (shovel.run(), waits) == (0, [2, 0])
+    assert Queue("jobs").drain(end=b"\0") == [b"x"]
 
 
 def test_what_is_received_goes_back(flatq, kernel):
