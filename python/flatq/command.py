@@ -68,14 +68,14 @@ def stray(error: OSError) -> Disk:
 
 def complain(text: str) -> None:
     """Write to stderr, as far as that is possible: where a log's disk is full, or nobody reads any more, the work goes on all the same. Not by
-    sys.stderr, which would keep what failed, and fail again with the next line and when Python ends."""
+    sys.stderr's buffer, which would keep what failed, and fail again with the next line and when Python ends."""
     if sys.stderr is None:
         # It was closed when we were started: a file of ours may have its number by now
         return
     rest = text.encode(sys.stderr.encoding, "backslashreplace")
     with contextlib.suppress(OSError):
         while rest:
-            rest = rest[os.write(2, rest):]
+            rest = rest[os.write(sys.stderr.fileno(), rest):]
 
 
 def die_of(number: int) -> NoReturn:

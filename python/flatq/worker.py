@@ -29,6 +29,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from .command import complain
 from .errors import error_of
 from .verbs import Process, home, with_us
 
@@ -160,11 +161,10 @@ def main() -> int:
     try:
         job = load(sys.argv[1])
     except (ImportError, AttributeError, FileNotFoundError) as error:
-        print(f"worker: {error}", file=sys.stderr)
+        complain(f"worker: {error}\n")
         return 127
     except BaseException:
-        traceback.print_exc()
-        print(f"worker: {sys.argv[1]} cannot be imported: see above", file=sys.stderr)
+        complain(f"{traceback.format_exc()}worker: {sys.argv[1]} cannot be imported: see above\n")
         return 127
     try:
         done = job(body)
@@ -175,7 +175,7 @@ def main() -> int:
             asyncio.run(done)
         sys.stdout.flush()
     except Exception:
-        traceback.print_exc()
+        complain(traceback.format_exc())
         return 70
     return 0
 

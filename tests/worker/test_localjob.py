@@ -340,6 +340,16 @@ def test_what_is_ignored_stays_so(monkeypatch, tmp_path):
     assert [int(mask, 16) >> signal.SIGHUP - 1 & 1 for mask in ignored] == [1, 1]
 
 
+@pytest.mark.parametrize("how", ["2>/dev/full", "2>&-"], ids=["full", "closed"])
+def test_a_stderr_that_takes_nothing_changes_no_exit_code(flatq, shop, how):
+    """By 127 a worker keeps the message, and stops; by 70 the message has failed."""
+    (shop / "flatq_broken.py").write_text("1 / 0\n")
+    for path, status in (("flatq_broken:job", 127), ("flatq_no_such:job", 127), ("flatq_shop:fail", 70)):
+        done = subprocess.run(["sh", "-c", f'exec "$@" {how}', "sh", sys.executable, "-m", "flatq.worker", path], input=b"bad", cwd=shop, timeout=100,
+                              stdout=subprocess.PIPE, env=flatq.environment({"FLATQ_ID": "1", "FLATQ_QUEUE": "default", "FLATQ_TRIES": "1"}))
+        assert (done.returncode, done.stdout) == (status, b""), path
+
+
 def test_an_exception_in_a_job(flatq, shop, capfd):
     push(flatq, b"bad")
     push(flatq, b"good")

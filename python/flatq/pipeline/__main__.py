@@ -212,7 +212,7 @@ def session(args: argparse.Namespace) -> SparkSession:
         conf[key] = value
     if args.job in ("stats", "report", "events") and args.master.startswith("local"):
         conf["spark.driver.extraJavaOptions"] = " ".join([QUICK, conf.get("spark.driver.extraJavaOptions", "")]).strip()
-    if sys.stderr.isatty() and args.job in ("load", "events", "campaign"):
+    if sys.stderr is not None and sys.stderr.isatty() and args.job in ("load", "events", "campaign"):
         conf.setdefault("spark.ui.showConsoleProgress", "true")
     os.environ["FLATQ_QUIET"] = "yes"
     with _later():

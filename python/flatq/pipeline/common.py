@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from .. import errors
 from .. import spark as flatq_spark
+from ..command import complain
 from ..errors import Busy, Denied, Disk, Error, Internal, Invalid, Missing, TimedOut, Unreachable
 
 #: Names of failures, in Python or in Spark's error text, and the error for each; the first that is found counts
@@ -70,18 +71,16 @@ class Progress:
     """One line on standard error, if that is a terminal."""
 
     def __init__(self) -> None:
-        self.shown = sys.stderr.isatty()
+        self.shown = sys.stderr is not None and sys.stderr.isatty()
         self.begun = time.monotonic()
 
     def say(self, text: str) -> None:
         if self.shown:
-            sys.stderr.write(f"\r\033[K{text}, {time.monotonic() - self.begun:.0f} s")
-            sys.stderr.flush()
+            complain(f"\r\033[K{text}, {time.monotonic() - self.begun:.0f} s")
 
     def close(self) -> None:
         if self.shown:
-            sys.stderr.write("\r\033[K")
-            sys.stderr.flush()
+            complain("\r\033[K")
 
 
 def number(value: object) -> str:
