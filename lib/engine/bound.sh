@@ -45,7 +45,7 @@ push_wait_room() {
       clock_add "$push_wait" "$now"
       push_deadline=$later
       need engine/wait
-      wait_begin room "$queue" || return $?
+      wait_begin room || return $?
       continue
     fi
     clock_read

@@ -8,8 +8,8 @@
 
 need engine/spool engine/clock engine/process
 
-# wait_begin KIND QUEUE ... - enter this process as a waiter for each QUEUE, and create the queue if needed. KIND is `wait` (for a message) or `room`
-# (in a full queue)
+# wait_begin wait QUEUE ... - enter this process as a waiter for a message of each QUEUE, and create the queue if needed
+# wait_begin room - enter it as a waiter for room in the queue that is open. RACE: if that was dropped, do not create another: the caller finds out
 wait_begin() {
   wait_kind=$1
   shift
@@ -23,8 +23,9 @@ wait_begin() {
     setpriv --pdeathsig KILL true 2>/dev/null 9>&- && wait_pdeathsig='setpriv --pdeathsig KILL'
   fi
   mkfifo "$wait_fifo" 2>/dev/null 9>&- || { disk_failed "$FLATQ_DIR/.wait" 'cannot wait'; return $?; }
+  [ "$wait_kind" = wait ] || { wait_enter "$q/room"; return $?; }
   for wait_queue in "$@"; do
-    queue_open "$wait_queue" make && wait_enter "$q/$wait_kind" || return $?
+    queue_open "$wait_queue" make && wait_enter "$q/wait" || return $?
   done
 }
 

@@ -270,6 +270,17 @@ def test_push_that_waits_for_a_queue_that_is_dropped(shell, flatq, spool, clock)
     empty(flatq, "q")
 
 
+@pytest.mark.parametrize("options", [[], ["-l"]], ids=["one", "lines"])
+def test_a_queue_that_is_dropped_as_a_push_begins_to_wait_stays_away(shell, flatq, spool, stub, options):
+    """The drop comes when the push has given the lock back, and before it has entered itself among those that wait. It made an empty queue, without a bound."""
+    flatq("create", "-b", "1", "q", check=0)
+    push(flatq, b"1", "q")
+    stub("mkfifo", f'"$REAL" "$@" && FLATQ_SYNC=off "{flatq.shell}" "{LIB}/drop" -f q')
+    refused(flatq("push", *options, "-w", "30", "q", input=b"x"), 69, "push", text=b"gone")
+    assert not (spool / "q").exists()
+    assert not list((spool / ".wait").iterdir())
+
+
 def test_room_by_the_end_of_a_lease_is_none(flatq, clock):
     """A message whose lease ends is ready again, and so still takes the room."""
     flatq("create", "-b", "1", "q", check=0)
