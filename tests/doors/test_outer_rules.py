@@ -1,6 +1,7 @@
 """Rules of the worker and the doors. Each test causes one fault: a process of a pipe fails or is killed, a step fails, input would cost much, a
 client is gone. A stub in PATH, strace or SIGSTOP causes the fault, at exactly the moment that matters."""
 
+import base64
 import contextlib
 import hashlib
 import os
@@ -351,6 +352,20 @@ def test_a_key_that_could_not_be_compared_is_not_wrong(flatq, stub):
     key = "Api-Key: secret"
     said = talk(flatq, request("GET", "/queue", None, key), request("GET", "/queue", None, key), request("GET", "/queue"), env={"API_KEY": "secret"})
     assert [answer.status for answer in said] == [500, 204, 401]
+
+
+@pytest.mark.parametrize("how", ["killed", "missing", "killed at its end"])
+@pytest.mark.parametrize("program", ["base64", "tr"])
+def test_a_password_that_could_not_be_decoded_is_not_wrong(shell, flatq, stub, program, how):
+    """The two are the sides of a pipe. A password that is no base64 is the client's fault: what was decoded of it counts, even all."""
+    ask(flatq, "GET", "/queue")  # the first request makes the spool's secret, with another tr
+    stub(program, {"killed": KILLED, "missing": MISSING}.get(how) or '[ ! -e "$ONCE" ] || exec "$REAL" "$@"; : >"$ONCE"; "$REAL" "$@"; kill -9 "$$"')
+    basic = base64.b64encode(b"me:secret").decode()
+    asked = (basic, basic, base64.b64encode(b"secret\n").decode(), basic + "!", "!", base64.b64encode(b"me:\0sec\xffret").decode(), "AA==")
+    said = talk(flatq, *(request("GET", "/queue", None, f"Authorization: Basic {text}") for text in asked), env={"API_KEY": "secret"})
+    # yash reads no byte that is no character, so it cannot tell
+    unread = 500 if os.path.realpath(shell).endswith("yash") else 401
+    assert [answer.status for answer in said] == [500, 204, 204, 204, 401, unread, 401]
 
 
 def test_a_connection_that_awk_could_not_look_for_is_there(shell, flatq, stub, tmp_path):

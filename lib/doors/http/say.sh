@@ -123,17 +123,29 @@ request_log() {
   door_log "${method:--}" "${queue:--}" "$status" "${slip_size:--}" $((between_s * 1000 + between_c * 10))
 }
 
-# key_given - return 0 if the request has the key of API_KEY, as api-key or as the password of Basic authentication; 1 if not; 70 if sha1sum failed.
-# Compare hashes, salted anew in each connection: so the time it takes tells nothing about the key
+# key_given - return 0 if the request has the key of API_KEY, as api-key or as the password of Basic authentication; 1 if not; 70 if sha1sum failed;
+# 74 if the password was not decoded. Compare hashes, salted anew in each connection: so the time it takes tells nothing about the key
 key_given() {
   [ -n "${API_KEY:-}" ] || return 0
   if [ -z "$api_key" ]; then
     case $authorization in
     [Bb][Aa][Ss][Ii][Cc]' '*)
-      api_key=$(base64 -d 2>/dev/null <<EOF | tr -d '\000'
-${authorization#* }
+      # Both sides of the pipe have to finish (R6): else a client with the right password would hear that it is wrong. The left side writes its status
+      # last, and in front it decodes three letters of ours, `xxx`, which prove that the here-document was written. 1: the client sent no base64.
+      # yash reads no byte that is no character, nor what follows it: then it cannot tell either
+      api_key=$({ base64 -d 2>/dev/null; echo ".$?.end"; } <<EOF | tr -d '\000'
+eHh4${authorization#* }
 EOF
-      )
+      ) || api_key=
+      case $api_key in
+      xxx*.[01].end) ;;
+      *) api_key='' why='base64 or tr is missing, or failed'; return 74 ;;
+      esac
+      api_key=${api_key%.?.end}
+      # What `echo me:KEY | base64` prints has a newline behind the key
+      api_key=${api_key%"
+"}
+      api_key=${api_key#xxx}
       api_key=x${api_key#*:} ;;
     *) return 1 ;;
     esac
