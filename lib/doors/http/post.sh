@@ -68,7 +68,7 @@ do_post() {
 post_batch() {
   post_lines='' post_left=$length
   while [ "$post_left" -gt 0 ]; do
-    IFS= read -r request_line || request_line=-
+    post_read || return 0
     post_left=$((post_left - ${#request_line} - 1))
     post_key=''
     # A valid LENGTH and deduplication-id are shorter
@@ -101,8 +101,24 @@ post_batch() {
       # Skip the message if none of it was read; else we do not know how much was
       [ -z "$push_read" ] && input_exact "$post_size" >/dev/null || return 0
     fi
-    IFS= read -r request_line && [ -z "$request_line" ] || { post_line 422 'a newline behind each message, please'; return 0; }
+    post_read || return 0
+    [ -z "$request_line" ] || { post_line 422 'a newline behind each message, please'; return 0; }
   done
+}
+
+# post_read - read a line of the stored batch, or its end, into request_line, which is `-` if the batch ends without a newline. Return 1, with a line in
+# post_lines, if it cannot be read: it is stored whole, so that is not the client's fault
+post_read() {
+  ! IFS= read -r request_line || return 0
+  request_line=-
+  ! input_ended || return 0
+  # yash reads no byte that is no character: if dd can read on there, the client has sent such a byte
+  case ${YASH_VERSION:+$ended_said} in
+  1+0*) return 0 ;;
+  esac
+  printf '%s: %s\n' "$FLATQ_VERB" "$why" >&2
+  post_line 500 'see the log'
+  return 1
 }
 
 part='doors/http/post'
