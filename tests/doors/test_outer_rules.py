@@ -412,6 +412,27 @@ def test_a_handler_that_is_killed_while_its_client_waits_ends_the_connection(she
     assert client.rest(20) == b"" and client.ended
 
 
+def test_a_handler_that_is_ended_as_its_reader_starts_ends_that_too(shell, flatq, stalk, stub):
+    """TERM comes after the fork, and before the shell's next command, which notes the child: the child ends the handler, whose fork strace holds up. Once, it
+    read on, and the connection stayed open."""
+    flatq("create", "default", check=0)
+    stub("setpriv", 'case $3 in sh) kill -TERM "$PPID" ;; esac; shift 2; exec "$@"')
+    client, process = stalk()
+    client.ask(b"list-tube-used")
+    forks = "clone,clone3,fork,vfork"
+    tracer = subprocess.Popen([need("strace"), "-f", "-qq", "-o", flatq.home / "trace", "-e", f"trace={forks}", "-e", f"inject={forks}:delay_exit=300000",
+                               "-p", str(process.pid)])
+    try:
+        wait_for(lambda: "TracerPid:\t0" not in Path(f"/proc/{process.pid}/status").read_text(), "strace")
+        client.send(b"reserve\r\n")
+        assert client.rest(20) == b"" and client.ended
+    finally:
+        tracer.terminate()
+        tracer.wait()
+    assert process.wait(20) in (75, 0)  # mksh has no code here but 0
+    assert list((flatq.spool / ".wait").iterdir()) == []
+
+
 def test_waiting_for_many_tubes_that_do_not_exist(shell, flatq, stalk):
     flatq("wal", check=0)
     client, _ = stalk()

@@ -70,7 +70,12 @@ stalk_close() {
   # The lock is that of one queue, and the jobs may be in others
   [ -z "$lock_held" ] || { need engine/lock; unlock_queue; }
   [ -z "$wait_fifo" ] || { need engine/wait; wait_end; }
-  [ -z "$client_reader" ] || { ! child_lives "$client_reader" || kill -KILL "$client_reader"; rm -f "$client_line"; } 2>/dev/null
+  # RACE: a signal may come when the reader, or a sleeper, was started, and before the next command notes it: so end also what was started last. In yash,
+  # $! is 0 if there is none, and 0 means our group
+  for close_child in $client_reader ${!-}; do
+    [ "$close_child" = 0 ] || ! child_lives "$close_child" || kill -KILL "$close_child"
+  done 2>/dev/null
+  [ -z "$client_line" ] || rm -f "$client_line" 2>/dev/null
   jobs_back
   tally_end
   door_end "$door_code"
