@@ -21,12 +21,12 @@ import bulk
 PARTS = {
     "one-shot": (("push", "pop", "job", "wait"), (
         "push, synced", "push, unsynced", "pop, synced", "pop, unsynced", "a job, until it has ended", "a push, to a waiting pop"), ("ratios",)),
-    "bulk": (("bulk",), ("fill 2,000", "drain 2,000"), ("ratios", "bulk")),
+    "bulk": (("bulk", "work"), ("fill 2,000", "drain 2,000", "work -- true, 5 jobs"), ("ratios", "bulk")),
     "depths": (("depths",), ("push, synced, depth 1,000", "pop, unsynced, depth 10"), ("ratios", "depths")),
     "doors": (("doors", "http", "remote"), (
         "connection, line door, list", "connection, HTTP, stats, 4 at a time", "HTTP POST, GET, DELETE, synced", "push -H"), ("ratios",)),
-    "scale": (("work", "boot", "deep", "launch", "idle"), (
-        "work -- true, 5 jobs", "a boot, 20 queues", "stat, 20 queues", "reserve, depth 2,000", "a door, until it has answered",
+    "scale": (("boot", "deep", "launch", "idle"), (
+        "a boot, 20 queues", "stat, 20 queues", "reserve, depth 2,000", "a door, until it has answered",
         "20 idle connections, processor seconds"), ("ratios",)),
     "counts": (("processes", "bytes"), ("push, bytes read and written, depth 2,000",), ()),
 }
@@ -43,6 +43,7 @@ def test_it_measures_and_writes(tmp_path, part):
     rows, compared, pictures = PARTS[part]
     done = run(tmp_path, "--python", sys.executable, *rows)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    assert [line for line in done.stderr.splitlines() if not line.startswith("bench: ")] == [], "no program has failed"
     [path] = tmp_path.glob("*.json")
     found = json.loads(path.read_text())
     assert set(compared) <= {one["row"] for one in found["ratios"]}
