@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from harness import FLOOR, Command, peak_memory
+from harness import FLOOR, Command, floor, peak_memory
 from rivals import Flatq, Redis, Sqlite
 
 # What a Python programmer would write; argv has the place. Both commit or save each message: only litequeue can take many at once, in a
@@ -61,7 +61,7 @@ mawk -F '\\t' '{ split($1, slip, "."); if (length($2) == int((slip[8] + 2) / 3) 
 
 def programs(run):
     if run.there("perl", "mawk"):
-        yield Pair(f"its programs alone {FLOOR}", *(Command("programs", ["sh", "-c", text], cwd=str(run.work)) for text in PROGRAMS))
+        yield Pair(f"its programs alone {FLOOR}", *(floor("programs", text, cwd=str(run.work)) for text in PROGRAMS))
 
 
 def servers(run, count):

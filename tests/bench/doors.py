@@ -95,7 +95,7 @@ def beanstalk(run):
 
 
 # What one connection of the beanstalk door starts for each command, and nothing else. The sync of a put is that of a body and two directories, that
-# of a delete of two directories
+# of a delete of two directories. `sh -e` runs it: if a program fails, the connection ends, and so the row. A body has 136 characters in base64
 PROGRAMS = r"""mkdir -p "$1/out" && cd "$1" && >slip || exit
 while IFS= read -r line; do
   case $line in
@@ -106,7 +106,7 @@ while IFS= read -r line; do
     printf 'INSERTED 1\r\n' ;;
   reserve*)
     mv -f slip out/slip
-    read -r body <body
+    read -r body <body || [ ${#body} = 136 ]
     base64 -d <<EOF
 UkVTRVJWRUQgMSAxMDANCg==
 $body
@@ -132,7 +132,7 @@ while IFS= read -r line; do
   case $line in
   POST*)
     dd bs=100 count=1 iflag=fullblock 2>/dev/null | base64 -w0 >body
-    { base64 -d body | md5sum & base64 -d body | sha256sum; wait; } >sums
+    { base64 -d body | md5sum & base64 -d body | sha256sum; wait $!; } >sums
     sha1sum <sums >key
     flock 9 9<lock
     [ "$2" = off ] || sync body . out
@@ -141,7 +141,7 @@ while IFS= read -r line; do
     flock 9 9<lock
     find out >left
     mv -f slip out/slip
-    read -r body <body
+    read -r body <body || [ ${#body} = 136 ]
     base64 -d <<EOF
 $head
 $body
@@ -161,7 +161,7 @@ def programs(run, name, text, durable):
     place = run.work / f"programs.{name}.{durable}"
     place.mkdir()
     script = run.file(f"programs.{name}", text.encode())
-    return run.serve(["ncat", "-l", "-k", "-c", f"exec sh {script} {place}/$$ {'on' if durable else 'off'}", "127.0.0.1", None])
+    return run.serve(["ncat", "-l", "-k", "-c", f"exec sh -e {script} {place}/$$ {'on' if durable else 'off'}", "127.0.0.1", None])
 
 
 def in_turn(run, row, durable, talks, bounds, sums=None):

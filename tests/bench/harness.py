@@ -48,6 +48,12 @@ class Command:
         return seconds
 
 
+def floor(name, script, *words, **more):
+    """A command that runs a shell script, whose $0 is the first of the words. It fails as soon as one of the script's programs does: what was left out would
+    make the floor too low."""
+    return Command(name, ["sh", "-ec", script, *words], **more)
+
+
 def interleave(groups, rounds, progress):
     """Seconds of each command by name. In every round each command runs once: group after group, in a new random order within each."""
     seconds = {command.name: [] for group in groups for command in group}

@@ -6,6 +6,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import harness
 from harness import FLOOR, Command, interleave
 from rivals import Flatq, Redis, contenders
 from run import ROOT
@@ -13,7 +14,7 @@ from run import ROOT
 
 def floor(run, script, stdin):
     """One shell and the programs that flatq starts, with base64, and nothing else: no shell script can be faster."""
-    return Command(f"its programs alone {FLOOR}", ["sh", "-c", script], stdin, str(run.work))
+    return harness.floor(f"its programs alone {FLOOR}", script, stdin=stdin, cwd=str(run.work))
 
 
 def bounds(rivals, verb):
@@ -91,7 +92,7 @@ def work(run):
     run.row(f"work -- true, {many:,} jobs", [
         *(run.flatq(name, "work" if root == ROOT else "work.parent", ["work", "-q", "jobs", "-n", str(many), "--", "true"], root=root)
           for name, root in run.trees.items()),
-        Command(f"xargs -n1 true, and its programs alone {FLOOR}", ["sh", "-c", script, str(many)], cwd=str(place)),
+        harness.floor(f"xargs -n1 true, and its programs alone {FLOOR}", script, many, cwd=str(place)),
     ], {f"xargs -n1 true, and its programs alone {FLOOR}": 1.5}, rounds)
 
 

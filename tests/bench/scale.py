@@ -3,9 +3,8 @@
 import os
 import shutil
 import subprocess
-import time
 
-from harness import FLOOR, Command, interleave
+from harness import FLOOR, floor, interleave
 from run import ROOT
 
 
@@ -23,7 +22,7 @@ def boot(run):
             seconds.setdefault(f"its programs alone {FLOOR}", []).append(alone(run.work / spool))
         run.compare(text, {**seconds, "5 seconds": [5.0] * 3}, {"5 seconds": 1.0})
     seconds = {name: [run.flatq("stat", "queues", ["stat"], root=root).run() for _ in range(3)] for name, root in run.trees.items()}
-    shell = Command("", ["sh", "-c", 'for queue in "$0"/*/; do :; done', run.work / "queues"])
+    shell = floor("", 'for queue in "$0"/*/; do :; done', run.work / "queues")
     seconds[f"its programs alone, one shell {FLOOR}"] = [shell.run() for _ in range(3)]
     run.compare(f"stat, {queues:,} queues", {**seconds, "1 second": [1.0] * 3}, {"1 second": 1.0})
 
@@ -31,9 +30,7 @@ def boot(run):
 def alone(spool):
     """Seconds for what a boot starts for each queue, and nothing else."""
     script = 'for queue in "$0"/*/; do flock 9 9<"$queue/lock"; find "$queue" ! -type d; awk 1 /dev/null; ls "$queue"; ls "$queue/body"; done'
-    began = time.perf_counter()
-    subprocess.run(["sh", "-c", script, spool], stdout=subprocess.DEVNULL, check=True)
-    return time.perf_counter() - began
+    return floor("its programs alone", script, spool).run()
 
 
 def keyed(run, spool, count):
@@ -74,7 +71,7 @@ def deep(run):
             run.flatq(verb, spool, [verb, "jobs"], run.message, root=root).run()
         groups.append([verb_at(run, f"{verb} {name}", script, run.flatq("", spool, ["push"], root=root)) for verb, (script, _) in VERBS.items()])
     (run.work / "deep.programs").mkdir()
-    alone = Command("", ["sh", "-c", ": >slip; echo eHh4Cg== >body", "sh"], cwd=run.work / "deep.programs")
+    alone = floor("", ": >slip; echo eHh4Cg== >body", "sh", cwd=run.work / "deep.programs")
     alone.run()
     groups.append([verb_at(run, f"{verb} {ALONE}", script, alone) for verb, (_, script) in VERBS.items()])
     os.sync()  # else the first rounds would write what the filling has left in memory
@@ -91,14 +88,14 @@ ALONE = f"its programs alone {FLOOR}"
 VERBS = {
     "push": ('"$0/push" jobs', "base64 >floor"),
     "pop": ('"$0/pop" jobs', "mv slip out; base64 -d body; >slip"),
-    "reserve": ('held=$("$0/reserve" jobs) && "$0/release" "${held%% *}"', """sh -c 'mv slip out; base64 -d body'; exec sh -c 'mv out slip'"""),
+    "reserve": ('held=$("$0/reserve" jobs) && "$0/release" "${held%% *}"', """sh -ec 'mv slip out; base64 -d body'; exec sh -c 'mv out slip'"""),
     "claim": ('"$0/claim" -c bench -n 1 jobs && "$0/unclaim" -c bench jobs', """
-        sh -c 'flock 9 9<slip; for i in 1 2 3; do ls; ls; ls; done; ls; mkdir a; mkdir b; mkdir c; mv slip out; mv out slip; mv slip out; mv out slip
+        sh -ec 'flock 9 9<slip; for i in 1 2 3; do ls; ls; ls; done; ls; mkdir a; mkdir b; mkdir c; mv slip out; mv out slip; mv slip out; mv out slip
                awk 1 body; wc -c body; rm -r a; rm -r b'
-        exec sh -c 'flock 9 9<slip; for i in 1 2 3; do ls; ls; done; mv slip out; mv out slip; mv body text; rmdir c; rm text; echo eHh4Cg== >body'"""),
+        exec sh -ec 'flock 9 9<slip; for i in 1 2 3; do ls; ls; done; mv slip out; mv out slip; mv body text; rmdir c; rm text; echo eHh4Cg== >body'"""),
 }
 
 
 def verb_at(run, name, script, like):
     """The script, in the place and the environment of the command `like`; its $0 is the directory of the verbs."""
-    return Command(name, ["sh", "-c", script, os.path.dirname(like.argv[0])], run.message, like.cwd, like.env)
+    return floor(name, script, os.path.dirname(like.argv[0]), stdin=run.message, cwd=like.cwd, env=like.env)

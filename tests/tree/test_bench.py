@@ -4,6 +4,7 @@ machine's load."""
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -32,9 +33,9 @@ PARTS = {
 }
 
 
-def run(place, *words):
+def run(place, *words, env=None):
     return subprocess.run([sys.executable, ROOT / "tests/bench/bench.py", "--quick", "--out", place, *words], stdin=subprocess.DEVNULL,
-                          capture_output=True, text=True, timeout=600)
+                          env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=600)
 
 
 @pytest.mark.parametrize("part", share("bench", PARTS, 1))
@@ -84,6 +85,22 @@ def test_without_what_is_missing(tmp_path):
         assert f"bench: {name} is not installed: what needs it is left out\n" in done.stderr
     assert "push, unsynced / the article's" in done.stdout and "No pictures: .venv has no matplotlib" in done.stdout
     assert len(list((tmp_path / "out").glob("*.json"))) == 1
+
+
+@pytest.mark.parametrize("row, program, called", share("floors", [
+    ("pop", "mv", "*' floor.pop floor.out'"), ("work", "mv", "*' slip out/slip'"), ("boot", "awk", "*' 1 /dev/null'"),
+    ("deep", "mv", "*' slip out'"), ("deep", "mkdir", "*' b'"), ("http", "dd", "*/programs.http.*"), ("http", "md5sum", "*/programs.http.*"),
+    ("http", "mv", "*' -f slip out/slip'"), ("beanstalk", "dd", "*/programs.stalk.*"), ("beanstalk", "mv", "*' -f out/slip slip'"),
+], 3))
+def test_a_floor_of_which_a_program_fails_is_no_floor(tmp_path, row, program, called):
+    """It fails in the middle of the floor's script, where flatq does not call it so. That floor would be too low."""
+    need("ncat", "redis-cli", "sqlite3")
+    stub = tmp_path / "bin" / program
+    stub.parent.mkdir()
+    stub.write_text(f'#!/bin/sh\ncase "$PWD $*" in {called}) exit 1 ;; esac\nexec {shutil.which(program)} "$@"\n')
+    stub.chmod(0o755)
+    done = run(tmp_path / "out", "--python", sys.executable, row, env={"PATH": f"{stub.parent}:{os.environ['PATH']}"})
+    assert done.returncode == 1 and f"bench: {row} FAILED: " in done.stderr, done
 
 
 def test_a_row_that_is_not_there(tmp_path):
