@@ -1,8 +1,8 @@
 # doors/remote.sh - a verb through a line door elsewhere: flatq -H HOST:PORT VERB ..., or -H ssh://HOST (doors/ssh.sh)
 #
-# The request's first word begins with `@NONCE@`, so that the door ends its reply with a newline and a line of its own, `NONCE ok` or
-# `NONCE error CODE TEXT`. So data may be anything, even `ok`, and we see whether a reply was cut off. A request states the length of its
-# message. A remote pop is a reserve and a delete: the message is deleted after it was written out here. A remote drain acknowledges each
+# The request's first word begins with `@NONCE@`, by ssh with `@@NONCE@`, so that the door ends its reply with a newline and a line of its own,
+# `NONCE ok` or `NONCE error CODE TEXT`. So data may be anything, even `ok`, and we see whether a reply was cut off. A request states the length of
+# its message. A remote pop is a reserve and a delete: the message is deleted after it was written out here. A remote drain acknowledges each
 # batch (`drain -a`) after it was written out here: one that could not be written, or did not come whole, is still there.
 
 need engine/proof
@@ -13,11 +13,11 @@ remote() {
   ssh://*) need doors/ssh; ssh_read; remote_at=@@ ;;
   *) remote_address; remote_at=@ ;;
   esac
-  # The shell's own read may fail without any status, and / is no place for our files (R6)
-  remote_directory=$(mktemp -d "${TMPDIR:-/tmp}/flatq.XXXXXX" 2>/dev/null) && [ -n "$remote_directory" ] || die 74 "no temporary directory in ${TMPDIR:-/tmp}"
-  trap 'rm -rf "$remote_directory"' EXIT
+  remote_directory='' remote_pid='' remote_answered='' remote_held='' request='' remote_turns=0
+  trap '[ -z "$remote_directory" ] || rm -rf "$remote_directory"' EXIT
   trap_stop remote_stopped
-  remote_pid='' remote_answered='' remote_held='' request='' remote_turns=0
+  # The shell's own read may fail without any status (R6): with an empty name, our files would be made in /
+  remote_directory=$(mktemp -d "${TMPDIR:-/tmp}/flatq.XXXXXX" 2>/dev/null) && [ -n "$remote_directory" ] || die 74 "no temporary directory in ${TMPDIR:-/tmp}"
   stream_open 1
   [ "$FLATQ_QUEUE" = default ] || remote_named "$@" || set -- "$@" "$FLATQ_QUEUE"
   case $FLATQ_VERB in
@@ -27,10 +27,12 @@ remote() {
   log | top | work | doctor | import | claim | settle | unclaim | pressure | mqueue | shovel | door) die 64 "$FLATQ_VERB works on the machine that has the spool" ;;
   *)
     remote_words "$FLATQ_VERB" "$@"
-    : >"$remote_directory/body"
+    remote_empty body || die $? "$why"
     remote_ask || die $? "$why"
     [ "$FLATQ_VERB" != reserve ] || remote_held=1
-    remote_show "$@" || { remote_code=$?; remote_back; die $remote_code "$why"; } ;;
+    remote_show "$@" || { remote_code=$?; remote_back; die $remote_code "$why"; }
+    # What was printed is the caller's from here on
+    remote_held='' request= ;;
   esac || die $? "$why"
 }
 
@@ -66,6 +68,11 @@ remote_stopped() {
   # A second signal ends us at once: nobody knows how long the door takes
   trap - HUP INT TERM
   need engine/process
+  # The signal may have come before `remote_pid=$!` was run. yash has 0 in $! until it has started a process
+  case ${!-0} in
+  0) ;;
+  *) [ -n "$remote_pid" ] || remote_pid=$! ;;
+  esac
   # If a message is being given back, that may need a moment
   while [ "$remote_turns" -gt 0 ] && child_lives "$remote_pid"; do
     sleep 0.1 2>/dev/null || sleep 1
@@ -74,19 +81,19 @@ remote_stopped() {
   remote_end_connection
   # The answer to a reserve may have come, and not been looked at
   case $remote_held$request in
-  'reserve '*) ! remote_begun <"$remote_directory/raw" || { cat "$remote_directory/answer" >"$remote_directory/reply" && remote_held=1; } ;;
+  reserve | 'reserve '*) ! remote_begun <"$remote_directory/raw" || { cat "$remote_directory/answer" >"$remote_directory/reply" && remote_held=1; } ;;
   esac 2>/dev/null
   remote_back
-  rm -rf "$remote_directory"
+  [ -z "$remote_directory" ] || rm -rf "$remote_directory"
   trap - EXIT
   end_by "$1"
 }
 
-# remote_end_connection - end the program of the connection, if there is one
+# remote_end_connection - end the program of the connection, if there is one. By KILL: a child that has just been forked may forget a TERM
 remote_end_connection() {
   [ -n "$remote_pid" ] || return 0
   need engine/process
-  { ! child_lives "$remote_pid" || kill "$remote_pid"; wait "$remote_pid"; } 2>/dev/null
+  { ! child_lives "$remote_pid" || kill -KILL "$remote_pid"; wait "$remote_pid"; } 2>/dev/null
   remote_pid=
 }
 
@@ -106,14 +113,15 @@ remote_words() {
 remote_ask() {
   remote_said=
   nonce_read
-  # If not all was read, not all was sent. In the background, since a shell heeds no signal while it waits for a command
-  { printf '%s%s@%s\n' "$remote_at" "$nonce" "$request" && cat "$remote_directory/body" 2>/dev/null && : >"$remote_directory/sent.$nonce"; } |
-    remote_connect exec >"$remote_directory/raw" 2>"$remote_directory/errors" &
+  # unsent.NONCE proves that not all of the body was handed to the program that connects. All of this runs in the background, since a shell heeds no
+  # signal while it waits for a command
+  { remote_deaf; { printf '%s%s@%s\n' "$remote_at" "$nonce" "$request" && cat "$remote_directory/body"; } || true >"$remote_directory/unsent.$nonce"; } 2>/dev/null |
+    { { remote_deaf; remote_connect exec; } >"$remote_directory/raw" 2>"$remote_directory/errors"; } 2>/dev/null &
   remote_pid=$!
   # For both sides of the pipe
   wait
   remote_pid=
-  remote_begun <"$remote_directory/raw" || { why='no space for the answer'; remote_doubt; return 74; }
+  { remote_begun <"$remote_directory/raw"; } 2>/dev/null || { why='no space for the answer'; remote_doubt; return 74; }
   # An answer that was cut has no newline at its end
   remote_end=$(tail -n 1 "$remote_directory/answer" 2>/dev/null && printf 'end\n') && capture "$remote_end" && remote_end=$captured || remote_end=
   measure -c "$remote_directory/answer" && remote_size=$((measured - ${#remote_end} - 2)) && [ "$remote_size" -ge 0 ] || remote_end=
@@ -121,9 +129,19 @@ remote_ask() {
   head -c "$remote_size" "$remote_directory/answer" >"$remote_directory/reply" 2>/dev/null || { why='no space for the answer'; remote_doubt; return 74; }
 }
 
+# remote_deaf - let the connection that gives a message back go on when a signal is sent to our whole group, as timeout does
+remote_deaf() {
+  [ "$remote_turns" -eq 0 ] || trap '' HUP INT TERM
+}
+
+# remote_empty FILE - create this file of ours, empty; return 74 if that fails. Not by `:`, with which a shell ends where a redirection fails
+remote_empty() {
+  { true >"$remote_directory/$1"; } 2>/dev/null || { why="${TMPDIR:-/tmp} has no room"; return 74; }
+}
+
 # remote_begun - write standard input, from the beginning of the answer on, to the file `answer`, which stays empty if there is none
 remote_begun() {
-  { : >"$remote_directory/answer"; } 2>/dev/null && { ! remote_skip || cat >>"$remote_directory/answer" 2>/dev/null; }
+  remote_empty answer && { ! remote_skip || cat >>"$remote_directory/answer" 2>/dev/null; }
 }
 
 # remote_skip - read what the login of another machine prints before the door's first line, and that line; return 1 if it did not come: a read that
@@ -138,7 +156,8 @@ remote_skip() {
   return 1
 }
 
-# remote_ended LINE - return the code in the last line of an answer, set `why`, and remote_said to `yes`; empty: it is no such line, the code 68 or 69
+# remote_ended LINE - return the code in the last line of an answer, set `why`, and remote_said to `yes`; empty: it is no such line, and the code
+# is 68, 69 or, if ssh does not let us in, 77
 remote_ended() {
   remote_said=yes
   case $1 in
@@ -149,7 +168,7 @@ remote_ended() {
     # Whoever answers there must not write to a terminal here
     why=$(printf '%s' "${remote_end#??' '}" | tr -cd '[:print:]')
     case $why in
-    'only '*' announced bytes came' | 'fewer bytes than the '*' announced') [ -e "$remote_directory/sent.$nonce" ] || { why='the message could not be sent in full; nothing is stored'; return 74; } ;;
+    'only '*' announced bytes came' | 'fewer bytes than the '*' announced') [ ! -e "$remote_directory/unsent.$nonce" ] || { why='the message could not be sent in full; nothing is stored'; return 74; } ;;
     esac
     return "${remote_end%% *}" ;;
   esac
@@ -159,7 +178,7 @@ remote_ended() {
   *)
     # What ncat and nc say on the way is no error
     why="$FLATQ_HOST: $(sed -n -e '/ succeeded!$/d' -e '/^Ncat: Version /d' -e '/^Ncat: Connect\(ed\|ion\) to /d' -e '/^Ncat: Trying next /d' \
-      -e '/^Ncat: [0-9]* bytes sent, /d' -e 's/^Ncat: //; p; q' "$remote_directory/errors" | grep . || printf 'no whole answer')" ;;
+      -e '/^Ncat: [0-9]* bytes sent, /d' -e 's/^Ncat: //; p; q' "$remote_directory/errors" 2>/dev/null | grep . || printf 'no whole answer')" ;;
   esac
   remote_known
 }
@@ -172,7 +191,7 @@ remote_known() {
   esac
   # A connection that was made can fail with the same words: ncat, nc and socat say so, and ssh does not call that line its own
   [ -n "$remote_answered" ] || [ -s "$remote_directory/raw" ] ||
-    grep -q -e '^Ncat: Connected to ' -e ' succeeded!$' -e ' E read(' -e ' E write(' "$remote_directory/errors" || case $why in
+    grep -q -e '^Ncat: Connected to ' -e ' succeeded!$' -e ' E read(' -e ' E write(' "$remote_directory/errors" 2>/dev/null || case $why in
   *': ssh: '*) return 68 ;;
   ssh://*) ;;
   *'Connection refused'* | *'No route to host'* | *'etwork is unreachable'* | *'esolve '* | *'Name or service not known'*) return 68 ;;
@@ -185,7 +204,7 @@ remote_known() {
 remote_doubt() {
   case ${request%% *} in
   list | stat | peek | wal) ;;
-  push) if [ -e "$remote_directory/sent.$nonce" ]; then why="$why; it may be stored, or not"; else why="$why; nothing is stored"; fi ;;
+  push) if [ -e "$remote_directory/unsent.$nonce" ]; then why="$why; nothing is stored"; else why="$why; it may be stored, or not"; fi ;;
   reserve) why="$why; if a message was reserved, it is back when its lease ends" ;;
   drain) why="$why; of what was written out, the last part may come again" ;;
   delete) why="$why; if the message was not deleted, it is back when its lease ends" ;;
@@ -275,10 +294,10 @@ remote_pop() {
   shift $((OPTIND - 1))
   [ "$remote_left" = 1 ] || [ -n "${remote_mark:-}" ] || die 64 '-n needs -l or -0'
   [ "$remote_left" != 0 ] || die 65 '-n takes a number from 1'
-  : >"$remote_directory/body"
+  remote_empty body || return $?
   remote_any=
   while [ "$remote_left" -gt 0 ]; do
-    # Its own lease may be too short: another consumer would get it while we write it out
+    # Ask for ten minutes: the message's own lease may be shorter, and another consumer would get it while we write it out
     # shellcheck disable=SC2086 # two words or none
     remote_words reserve -t 600 $remote_wait "$@"
     remote_ask || {
@@ -303,15 +322,18 @@ remote_pop() {
   done
 }
 
-# remote_back - give back the message of the file `reply`, if there is one. In a subshell, which may die (remote_words) and does not change `why`
+# remote_back - give back the message of the file `reply`, if there is one; keep `why`
 remote_back() {
   [ -n "$remote_held" ] || return 0
-  remote_held=
-  # In the background, as in remote_ask
-  (read -r remote_receipt remote_id <"$remote_directory/reply" && remote_words release "$remote_receipt" && remote_ask) 2>/dev/null &
-  remote_pid=$! remote_turns=20
-  wait
-  remote_pid='' remote_turns=0
+  remote_why=$why remote_receipt=
+  { read -r remote_receipt remote_id <"$remote_directory/reply"; } 2>/dev/null || :
+  remote_held='' request="release $remote_receipt"
+  case $remote_receipt in
+  '' | *[[:space:][:cntrl:]]*) ;;
+  *) remote_turns=20
+    remote_empty body && remote_ask || : ;;
+  esac
+  remote_turns=0 why=$remote_why
 }
 
 # remote_drain OPTION ... [QUEUE] - drain by `drain -a`: acknowledge each batch once it is written out
@@ -327,8 +349,8 @@ remote_drain() {
   nonce_read
   # Opened for reading and writing, a FIFO does not block. 3 leads to the door, and ends when we do; 6 comes from there
   # shellcheck disable=SC2094 # these are FIFOs
-  mkfifo "$remote_directory/to" "$remote_directory/from" 2>/dev/null && exec 3<>"$remote_directory/to" 4<"$remote_directory/to" \
-    5<>"$remote_directory/from" 6<"$remote_directory/from" || { why='no FIFO'; return 74; }
+  { mkfifo "$remote_directory/to" "$remote_directory/from" && command exec 3<>"$remote_directory/to" 4<"$remote_directory/to" \
+    5<>"$remote_directory/from" 6<"$remote_directory/from"; } 2>/dev/null || { why='no FIFO'; return 74; }
   remote_connect exec <&4 >&5 2>"$remote_directory/errors" 3>&- 4<&- 5>&- 6<&- &
   remote_pid=$!
   exec 4<&- 5>&-
@@ -346,8 +368,10 @@ remote_batches() {
     # The last line comes after an empty one
     is_number "$remote_end" 999999999999999 || { [ -n "$remote_end" ] && break; continue; }
     # In the background, as in remote_ask
+    remote_before=${!-}
     input_exact "$number" <&6 >"$remote_directory/message" 2>/dev/null &
-    wait $! || { why='no space for the answer'; remote_refuse; return 74; }
+    # yash that could not start a process keeps $!
+    { [ "${!-}" != "$remote_before" ] && wait $!; } || { why='no space for the answer'; remote_refuse; return 74; }
     measure -c "$remote_directory/message" || { why='the answer cannot be measured'; remote_refuse; return 74; }
     # If the door fails in the midst of a batch, the beginning of its last line was read as a part of the batch
     [ "$measured" = "$number" ] && { IFS= read -r remote_end <&6 && [ "$remote_end" = "$nonce sent" ]; } || {

@@ -1,5 +1,6 @@
 """flatq -H HOST:PORT runs a verb through the line door of another system."""
 
+import os
 import resource
 import signal
 import socket
@@ -11,7 +12,7 @@ from conftest import need, wait_for
 from engine import children, command_of, push, refused, shown_on_terminal
 from userlands import without
 
-from flatq.crashlab.gate.processes import kill
+from flatq.crashlab.gate.processes import SESSION, kill, left
 
 
 @pytest.fixture
@@ -23,6 +24,9 @@ def far(flatq, launched):
     run.port = launched("-k", door="line").port
     return run
 
+
+# mksh reports the TERM that it sends to itself by an exit code
+BY_TERM = [-signal.SIGTERM, 128 + signal.SIGTERM]
 
 ANY = bytes(range(256)) * 40 + b"\nerror 66 not really\nok\n"
 
@@ -208,6 +212,64 @@ def test_a_signal_while_the_door_hangs(flatq, stub, door):
     wait_for((flatq.home.parent / "stubs/ssh.once").exists, "the door hangs")
     process.terminate()
     assert process.wait(30) == -signal.SIGTERM
+
+
+def test_a_signal_as_the_connection_begins(shell, flatq, stub, tmp_path):
+    """It comes just after the fork, before the shell's next command. The program that was started would go on, and take a message for nobody."""
+    flatq.env["FLATQ_SSH"] = str(stub("ssh", """kill -TERM "$PPID"; while kill -0 "$PPID" 2>/dev/null; do sleep 0.02; done; >"$ONCE" """))
+    words = [need("strace"), "-f", "-qq", "-o", tmp_path / "log", "-e", "trace=clone,clone3,fork", "-e", "inject=clone,clone3,fork:delay_exit=300000", "--"]
+    process = subprocess.Popen([*words, *flatq.command("flatq", "-H", "ssh://h", "pop", "q")], env=flatq.environment(None), stdin=subprocess.DEVNULL,
+                               start_new_session=True)
+    flatq.started.append(process)
+    assert process.wait(60) in BY_TERM
+    wait_for(lambda: not left(SESSION, process.pid), "nothing of it is left")
+    assert not (flatq.home.parent / "stubs/ssh.once").exists()
+
+
+@pytest.mark.parametrize("words", [["reserve"], ["reserve", "default"], ["pop"]], ids=" ".join)
+def test_a_signal_just_after_the_answer(far, flatq, stub, words):
+    """A message that was not printed is given back."""
+    push(flatq, b"x", "-t", "3600")
+    stub("tail", """read -r stat </proc/$PPID/stat; kill -TERM "$(set -- ${stat##*) }; echo "$2")"; exec "$REAL" "$@" """)
+    process = flatq.start("flatq", "-H", f"127.0.0.1:{far.port}", *words)
+    assert process.communicate(timeout=60)[0] == b"" and process.returncode == -signal.SIGTERM
+    assert b" ready " in flatq("list", "default").out
+
+
+def test_a_signal_to_the_whole_group_while_a_message_is_given_back(flatq, stub):
+    """As timeout sends it: the connection by which the message is given back goes on."""
+    flatq.env["FLATQ_SSH"] = str(stub("ssh", """read -r line; nonce=${line#@@}; nonce=${nonce%%@*}
+        case $line in
+        *reserve*) printf '%s\nq:1.1.aabb 1 1 1\nx\n%s ok\n' "$nonce" "$nonce"; exit ;;
+        esac
+        grep SigIgn /proc/self/status >"$ONCE.new"; mv "$ONCE.new" "$ONCE"; exec sleep 1000"""))
+    process = flatq.start("flatq", "-H", "ssh://h", "pop", "q", stdout=open("/dev/full", "wb"))
+    once = flatq.home.parent / "stubs/ssh.once"
+    wait_for(once.exists, "it gives the message back")
+    process.terminate()
+    assert process.wait(30) == -signal.SIGTERM
+    assert int(once.read_text().split()[1], 16) & 1 << signal.SIGTERM - 1
+
+
+def test_a_signal_while_a_directory_is_made(flatq, stub, tmp_path):
+    flatq.env["TMPDIR"] = str(tmp_path / "tmp")
+    (tmp_path / "tmp").mkdir()
+    stub("mktemp", f'"$REAL" "$@"; >"$ONCE"; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done')
+    process = flatq.start("flatq", "-H", "127.0.0.1:1", "pop")
+    wait_for((flatq.home.parent / "stubs/mktemp.once").exists, "it is made")
+    process.terminate()
+    (tmp_path / "go").touch()
+    assert process.wait(30) == -signal.SIGTERM
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_an_answer_with_a_hole(far, flatq, stub, tmp_path):
+    push(flatq, os.urandom(300_000), "q")
+    stub("mktemp", f"mkdir -p {tmp_path}/fixed && echo {tmp_path}/fixed")
+    words = [need("strace"), "-f", "-qq", "-o", "/dev/null", "-P", tmp_path / "fixed/raw", "-e", "trace=write", "-e", "inject=write:error=ENOSPC:when=3"]
+    done = subprocess.run([*words, "--", *flatq.command("flatq", "-H", f"127.0.0.1:{far.port}", "peek", "q")], env=flatq.environment(None),
+                          stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout) == (69, b""), done
 
 
 def test_a_line_of_the_door_that_cannot_be_read_whole(shell, flatq, stub, tmp_path):
