@@ -110,8 +110,8 @@ spool_boot_queues() {
 }
 
 # spool_boot_room - make room on a full disk by removing entries of the push journals: otherwise no verb would work after this boot, not even a pop,
-# which would make room. All entries are from before the boot, and prove nothing any more (push_unmade). Every tenth stays, since journal_sweep
-# passes over a range without entries; the range stays, since the number of the next one follows from it
+# which would make room. All entries are from before the boot, and prove nothing any more (push_unmade). Every tenth stays; so does
+# the range, since the number of the next one follows from it
 spool_boot_room() {
   for boot_range in "$FLATQ_DIR"/.ids/[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]; do
     [ ! -h "$boot_range" ] || continue

@@ -2,7 +2,7 @@
 
 need engine/slip engine/spool engine/queues engine/lock engine/sync engine/boot engine/proof engine/key engine/fold engine/settle engine/reclaim bulk/batch
 
-# queue_after_boot - put back all that was handed out: after a boot, every owner and every waiter is gone
+# queue_after_boot - put back all that was handed out, since every owner and every waiter is gone after a boot; then check every file
 queue_after_boot() {
   name_from_disk "${q##*/}"
   queue=$name_queue

@@ -73,7 +73,7 @@ queue_recover() {
     *) unfold_finish "$recover_run" || return $? ;;
     esac
   done
-  # A stage whose flat file was not renamed yet: the flat file is whole
+  # An unfold whose flat file was not renamed yet: that is whole, so remove the run in tmp/ and its bodies
   names_in "$q/tmp" || return $?
   for recover_run in $names; do
     case $recover_run in
@@ -224,7 +224,7 @@ flat_write() {
 }
 
 # queue_unfold FLAT - make the messages of a flat file single again. Writes everything before the first rename, so if writing fails, the
-# flat file is still in its place. CRASH: before the first rename nothing has happened; after it, only the staged slips must go to head/
+# flat file is still in its place. CRASH: before the first rename nothing has happened; after it, only the slips in tmp/ must go to head/
 queue_unfold() {
   for unfold_from in "$q"/queue/*/"$1"; do break; done
   # RACE: the holder of the lock before us may have done it
@@ -278,7 +278,7 @@ unfold_clear() {
   (cd "$q/body" && exec rm -f $captured 9<&9) 2>/dev/null
 }
 
-# unfold_undo STAGE - remove the bodies of the slips in the stage, then the stage. Set aside a stage with a name that no unfold writes: the shell
+# unfold_undo RUN - remove the bodies of the slips in this run in tmp/, then the run. Set it aside if a slip has a name that no unfold writes: the shell
 # would expand a `*` in it, and rm would take the result for names of bodies
 unfold_undo() {
   names_in "$1" || return $?

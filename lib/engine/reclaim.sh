@@ -35,7 +35,7 @@ promote_flush() {
   promote_empty='' promote_count=0
 }
 
-# promote_these PATH ... - move these messages to wal/; under the lock if the queue has a bound, so that a count does not miss them on their way
+# promote_these PATH ... - move these messages to wal/; under the lock if the queue has a conf, so that a count does not miss them on their way
 promote_these() {
   need engine/lock
   # A stat can fail (ENOMEM) and look like absence, so test twice

@@ -4,7 +4,8 @@
 #   delayed/THOUSANDS/WHEN/SLIP                WHEN it is due
 #   buried/THOUSANDS/TENS/WHEN.SLIP.REASON     WHEN it was buried
 #
-# WHEN is in hundredths of a second since 1970; TENS is WHEN without its last three digits, THOUSANDS without its last five. All names of a
+# WHEN is in hundredths of a second since 1970; TENS is WHEN without its last three digits, so it counts tens of seconds; THOUSANDS without
+# its last five. All names of a
 # place may be more than a door's handler has memory for. Earlier versions of flatq had buried messages in buried/ itself.
 
 need engine/spool engine/clock
