@@ -33,7 +33,10 @@ sync_failed() {
 # (probe_sync_file): sync their whole file systems
 sync_paths() {
   sync_asked || return "$sync_code"
-  sync ${sync_whole:+-f} "$@" 2>/dev/null || sync_failed
+  # In braces, since a shell says on its own standard error that a program was killed
+  { sync ${sync_whole:+-f} "$@"; } 2>/dev/null && return 0
+  # A worker outlives a signal to its group, and `sync` does not: once more. Never after an error, which the kernel may report only once
+  [ $? -gt 128 ] && { sync ${sync_whole:+-f} "$@"; } 2>/dev/null || sync_failed
 }
 
 part='engine/sync'

@@ -61,7 +61,8 @@ wait_turn() {
   # Besides pushers, only the sleeper has a writing end. It may outlive us, and must not hold our caller's pipe open (5)
   # shellcheck disable=SC2086 # words; `exec`, or yash has a shell of its own in between, whose death the sleeper would wait for
   { exec $wait_pdeathsig sleep "$wait_seconds"; } >&7 7>&- 6<&- 5>&- 9>&- </dev/null &
-  wait_sleeper=$!
+  # yash goes on if it cannot start a process, and $! is that of another one
+  [ $? -ne 0 ] || wait_sleeper=$!
   exec 7>&-
   read -r wait_byte <&6
   exec 6<&-
@@ -73,6 +74,7 @@ wait_turn() {
 # wait_sleeper_end - end the sleeper. By KILL: in some shells a child has our traps until it runs its own program, and would run them. With `wait`:
 # otherwise bash says on standard error that it was killed
 wait_sleeper_end() {
+  [ -n "$wait_sleeper" ] || return 0
   { ! child_lives "$wait_sleeper" || kill -KILL "$wait_sleeper"; wait "$wait_sleeper"; } 2>/dev/null
   wait_sleeper=
 }

@@ -10,6 +10,9 @@ work_settle() {
     return 0
   elif [ -n "$work_abort" ]; then
     message_release '' 0
+  elif [ -n "$take_stop" ] && { [ "$work_reason" = signal-15 ] || [ "$work_reason" = signal-1 ]; }; then
+    # A signal to our group, as timeout sends it, may have killed the command before it had a group of its own
+    work_untried
   elif [ -z "$work_reason" ]; then
     message_delete && work_count_one 'done'
   elif [ "$work_code" -eq 126 ] || [ "$work_code" -eq 127 ] && work_command_at_fault "$@"; then

@@ -22,7 +22,7 @@ work_parent() {
     if [ "$work_code" -gt 128 ]; then
       # Our signal may reach a worker before its traps are set: no failure if we were told to stop
       [ -n "$take_stop" ] || work_exit=70
-    elif [ "$work_code" -ne 0 ]; then
+    elif [ "$work_code" -ne 0 ] && [ "$work_exit" -ne 70 ]; then
       work_exit=$work_code
     fi
   done
@@ -41,6 +41,8 @@ work_crew_start() {
       [ $work_share -ne 0 ] || break
     fi
     work_child "$work_share" "$@" &
+    # yash goes on if it cannot start a process, and $! is that of another one
+    [ $? -eq 0 ] || { die_say 'cannot start a process'; work_exit=74; work_take_no_more; break; }
     work_name $!
     work_crew="$work_crew $work_named" work_words="$work_words USR2:$work_named"
     # shellcheck disable=SC2086 # one word each
@@ -79,6 +81,7 @@ work_child() {
   exec 5>&-
   work_watchdog=''
   { read -r work_self self_rest <"$FLATQ_PROC/self/stat"; } 2>/dev/null || work_self=$(exec sh -c 'printf %s "$PPID"')
+  work_name_owner
   watchdog_start || die $? "$why"
   work_worker "$@"
   exit "$work_exit"
@@ -87,8 +90,9 @@ work_child() {
 # teller_start - start the teller; 4 is the pipe to it
 teller_start() {
   work_pipe || return $?
-  exec 4>"$pipe_path" 7>&-
+  { command exec 4>"$pipe_path" 7>&-; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return $?; }
   teller &
+  [ $? -eq 0 ] || { why='cannot start a process'; return 74; }
   work_teller=$!
   exec 6<&-
   rm -f "$pipe_path" 2>/dev/null || :

@@ -1,8 +1,9 @@
 # worker/run.sh - a worker: take messages and run the command. feed.sh feeds the command, watchdog.sh and timer.sh run beside it, outcome.sh
 # settles the message
 #
-# While the command runs, timer_run_due does all that is due, before each `wait` for the command. A trap sets a variable and interrupts that `wait`. It
-# never tests an exit status (R11). Descriptors: 5 the watchdog's pipe, 4 the teller's, 8 the feeder's (worker/feed.sh).
+# While the command runs, timer_run_due does all that is due, before each `wait` for the command. A trap sets variables, and
+# interrupts that `wait`; what it sets depends on no exit status (R11). Descriptors: 5 leads to the watchdog, 4 to the teller, which counts for several
+# workers (worker/pool.sh), 8 comes from the feeder (worker/feed.sh).
 #
 # Its state: work_abort is the signal on which to end the command and give its message back; take_stop is set if no further message is to be taken;
 # work_before_wait is what work_await calls before each `wait`; work_on_signal what each trap calls.
@@ -54,6 +55,7 @@ work_check_signals() {
 # work_alone COMMAND ... - run one worker, in this process
 work_alone() {
   work_self=$$
+  work_name_owner
   work_traps
   work_begin || die $? "$why"
   work_worker "$work_count" "$@"
@@ -91,7 +93,9 @@ work_exit_now() {
 
 # work_on_first_signal SIGNAL - the trap for a first signal: finish the job, then stop; for a second one, as work_on_hup
 work_on_first_signal() {
-  [ -z "$take_stop" ] || work_abort=$1
+  case $take_stop in
+  ?*) work_abort=$1 ;;
+  esac
   work_take_no_more
 }
 
@@ -124,9 +128,9 @@ work_worker() {
   work_left=$1
   shift
   trap 'work_trapped=1 work_noted=1' ALRM
-  # Do not die of SIGPIPE if the watchdog was killed. It is no note, since work_before_wait may set it off
+  # Do not die of SIGPIPE if the watchdog was killed. Do not set work_noted: work_before_wait, which writes to the
+  # watchdog, may itself cause this signal, and work_await would then begin anew and not wait
   trap 'work_trapped=1' PIPE
-  work_name_owner
   while [ -z "$take_stop" ] && [ "$work_left" != 0 ]; do
     # shellcheck disable=SC2086 # names without blanks
     take_wait "$work_wait" "$work_owner" "$work_lease" $work_queues
@@ -147,11 +151,12 @@ work_worker() {
   work_end_helpers
 }
 
-# work_name_owner - set work_owner to the PID-TIME of this worker, or parent of workers
+# work_name_owner - set work_owner to the PID-TIME of this worker, or parent of workers. By owner_read, which ends us if it cannot know: others would
+# take a worker with a wrong name for dead, and get its message
 work_name_owner() {
   clock_read
-  process_started "$work_self" || started=$now
-  work_owner=$work_self-$started
+  owner_read
+  work_owner=$owner
 }
 
 # work_end_helpers - end the processes beside the worker before it ends itself
@@ -177,10 +182,11 @@ work_message() {
   fi
   if [ -n "$take_stop" ]; then
     # We were told to stop between the look and the take
-    message_release '' 0 || { work_code=$?; [ "$work_code" -eq 66 ] || return "$work_code"; }
+    work_untried || { work_code=$?; [ "$work_code" -eq 66 ] || return "$work_code"; }
     return 0
   fi
-  # A message that kills its workers never gets an exit code, so check its tries now; each kick grants that many tries again
+  # A message that kills its workers never gets an exit code. So look how often it was put back (the timeouts in COUNTS): bury it after work_most_here
+  # times, and after as many more for each kick
   if [ "$work_most_here" != 0 ] &&
     [ $((${slip_counts%%-*} / work_most_here)) -gt "${slip_counts##*-}" ]; then
     work_reason=dead
@@ -189,17 +195,15 @@ work_message() {
   fi
   until work_run "$@"; do
     work_code=$?
-    [ "$work_code" -eq 1 ] || { work_untried; return "$work_code"; }
+    [ "$work_code" -eq 1 ] || { work_why=$why; work_untried; why=$work_why; return "$work_code"; }
   done
   work_settle "$@"
 }
 
-# work_untried - give the message back, with as many tries as before, since no command was started for it; keep `why`
+# work_untried - give the message back, with as many tries as before, since no command was started for it
 work_untried() {
-  work_why=$why
   slip_tries=$((slip_tries - 1))
   message_release '' 0
-  why=$work_why
 }
 
 # work_run COMMAND ... - run the command; set work_code, and work_reason if it failed. Return 1 if it was not started, as its watchdog was killed and

@@ -111,6 +111,8 @@ timer_arm() {
 # sleeper_start SECONDS - start a sleeper, which wakes the worker then; add it to timer_pids, and to timer_words for the watchdog
 sleeper_start() {
   sleeper_run "$1" &
+  # yash goes on if it cannot start a process, and $! may be that of the command
+  [ $? -eq 0 ] || return 0
   timer_pids="$timer_pids $!"
   work_name $!
   timer_words="$timer_words VTALRM:$work_named"
@@ -119,6 +121,7 @@ sleeper_start() {
 # interrupter_start - called by a trap: start a process that sends ALRM until it is ended, and so interrupts a `wait` that begins after the trap
 interrupter_start() {
   interrupter_run &
+  [ $? -eq 0 ] || return 0
   interrupter_pids="$interrupter_pids $!"
 }
 

@@ -79,9 +79,8 @@ watchdog_tell_job() {
 
 # work_pipe - open a pipe, on 6 for reading and on 7 for both
 work_pipe() {
-  clock_read
   nonce_read
-  pipe_path=$FLATQ_DIR/.wait/$work_self-$now.$nonce
+  pipe_path=$FLATQ_DIR/.wait/$work_owner.$nonce
   mkfifo "$pipe_path" 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return $?; }
   # shellcheck disable=SC2094 # none of the openings waits for another
   { command exec 7<>"$pipe_path" 6<"$pipe_path"; } 2>/dev/null || disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"

@@ -579,6 +579,59 @@ def test_yash_that_cannot_start_a_process_does_not_blame_the_command(flatq, numb
     assert (flatq.home / "ran").exists() == (listed(flatq) == []), done
 
 
+@pytest.mark.parametrize("functions, code", [
+    ("sleeper_start 2; [ -z \"$timer_pids\" ]", 0), ("interrupter_start; [ -z \"$interrupter_pids\" ]", 0), ("work_pipe() { pipe_path=/dev/null; exec 6</dev/null; }; teller_start", 74),
+    ("work_jobs=2; work_child() { :; }; work_crew_start true; [ \"$work_exit.$work_crew\" = 74. ]", 0)])
+def test_yash_that_cannot_start_a_process_signals_no_other(flatq, functions, code):
+    """It goes on, with $! of another process, such as the command."""
+    script = f"""FLATQ_VERB=work; lib="{LIB}"; . "$lib/engine/common.sh"; shell_reset; need worker/run worker/pool; spool_open
+        work_reset; work_tools; work_self=$$; work_name_owner; exec 5>/dev/null; sleep 0 & wait; {functions}"""
+    forks, log, yash = "clone,clone3,fork,vfork", flatq.home.parent / "log", need("yash")
+
+    def run(words, text):
+        return subprocess.run([need("strace"), "-qq", "-o", log, *words, "--", yash, "-c", text], env=flatq.environment(None), cwd=flatq.home,
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+
+    # How many processes it starts before: the first time it also tries its tools
+    for _ in range(2):
+        run(["-e", f"trace={forks}", "-e", "signal=none"], script.replace(functions, ""))
+    count = len(log.read_text().splitlines())
+    done = run(["-e", f"trace={forks}", "-e", f"inject={forks}:error=EAGAIN:when={count + 1}+"], script)
+    assert done.returncode == code, done
+
+
+def test_a_signal_to_the_group_as_a_message_is_settled(shell, flatq, stub):
+    """The worker outlives it, and mv or sync does not: the message is settled nevertheless, and its command not run again."""
+    for tool, when in (("mv", "*/done/*"), ("sync", "*")):
+        (flatq.home.parent / f"{tool}.armed").touch()
+        stub(tool, f'case $* in {when}) [ -e "$ONCE" ] || {{ >"$ONCE"; kill -TERM $$; }} ;; esac; exec "$REAL" "$@"')
+    flatq.env["FLATQ_SYNC"] = "on"
+    push(flatq, b"x")
+    done = flatq("work", "-w", "0", "--", "sh", "-c", "echo ran >>ran")
+    assert (done.status, done.err) == (0, b""), done
+    assert (flatq.home / "ran").read_text() == "ran\n"
+    assert listed(flatq) == []
+
+
+@pytest.mark.parametrize("shell", ["dash", "busybox", "mksh", "yash"], indirect=True)  # bash may forget how a command ended as a signal came
+def test_a_signal_to_the_group_before_the_command_has_its_own(flatq):
+    """Nobody knows whether the command has begun: that is no failure of the message, and no try."""
+    flatq("create", "-m", "1", "default", check=0)
+    push(flatq, b"x")
+    done = flatq("work", "-w", "0", "-m", "1", "--", "sh", "-c", 'kill -TERM "$(cut -d" " -f4 /proc/$$/stat)"; kill -TERM $$', timeout=60)
+    assert (done.status, done.err) == (0, b""), done
+    assert listed(flatq) == [(1, "ready", 0, "")]
+
+
+def test_told_to_stop_as_a_message_is_taken(shell, flatq):
+    """No command has seen it, so this was no try."""
+    flatq("create", "-m", "1", "default", check=0)
+    push(flatq, b"x")
+    process = started_with(flatq, 'mv() { command mv "$@" || return $?; case $* in */wal/*\ */out/*) kill -TERM "$work_self" ;; esac; }', "-w", "0", "--", "touch", "ran")
+    assert ended(process, 0) == (b"", b"")
+    assert listed(flatq) == [(1, "ready", 0, "")] and not (flatq.home / "ran").exists()
+
+
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_signal_that_is_not_for_the_worker_ends_no_job(shell, flatq, spool, hold, jobs):
     """The signal ends the `wait` of the worker's shell. The worker must not take the command, which goes on, for dead."""
