@@ -1,7 +1,8 @@
 # engine/common.sh - sourced first by every verb and door: a clean shell, errors, numbers, names, the clock
 #
 # Definitions only, except that it starts the list of sourced parts and clears inherited variables and functions. A function that can fail returns a
-# code of sysexits and leaves one line of text in `why`; verbs pass both to die, doors write them to their client.
+# code of sysexits and leaves one line of text in `why`: verbs pass both to die, doors write them to their client. One that answers a question returns
+# 1 for no.
 
 # Read once in a process: flatq and the line door have read this file, and the verb that they then run in the same process sources it again
 case ${shell_own:-} in "$$") ! command -v shell_reset >/dev/null 2>&1 || return 0 ;; esac
@@ -307,7 +308,10 @@ clock_between() {
 # So setting the system's clock while it runs changes no order and no delay.
 clock_epoch() {
   clock_split "$1"
-  pad $((clock_s + epoch)) 0000000000
+  clock_sum=$((clock_s + epoch))
+  # mksh, which counts in 32 bits, stays in 2038
+  [ "$clock_sum" -ge 0 ] || clock_sum=2147483647
+  pad "$clock_sum" 0000000000
   epoch_time=$padded$clock_c
 }
 

@@ -18,7 +18,7 @@ push_message() {
   esac
   [ -z "${2:-}" ] || [ -z "${FLATQ_MOST_BYTES:-}" ] || is_number "$2" "$FLATQ_MOST_BYTES" ||
     { why="message of $2 bytes is over the limit of $FLATQ_MOST_BYTES"; return 65; }
-  # If the queue is full now, refuse before anything is written, without the lock that an exact count needs
+  # If the queue is full now, refuse before anything is written. push_count takes the lock only if a first count says full
   if [ "$push_wait" = 0 ] && [ -z "$push_key" ]; then
     case $queue_files in
     *"$q/conf "*)
@@ -116,6 +116,8 @@ body_size() {
   size=$2
   [ -n "$size" ] || { need engine/proof; measure -c "$1" && size=$((measured - 1)) || return $?; }
   [ "$size" -ge 0 ] || { why="queue '$queue': message cannot be counted"; return 74; }
+  # mksh counts in 32 bits
+  [ ${#size} -lt 10 ] || [ $((2147483647 + 1)) -gt 0 ] || { why='message is too large for this shell'; return 65; }
   # Use the end only if it was read in full: `tail` may be killed, or fail to read
   body_end=
   if [ "$size" -le 1400 ]; then

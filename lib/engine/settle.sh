@@ -112,7 +112,7 @@ find_unfold() {
 }
 
 # slip_move TARGET - rename `slip_path` to TARGET: the one step of every change of state below. Returns 66 if another process was faster.
-# If the queue has a bound and the message stays in it, moves under the lock, so that a count does not miss it on its way
+# If the queue has a conf, which may set a bound, and the message stays in it, moves under the lock, so that a count does not miss it on its way
 slip_move() {
   # An empty basename would make mv rename the whole directory
   [ -n "${slip_path##*/}" ] || { bound_unlock; why="queue '$queue': no message"; return 66; }
@@ -121,12 +121,16 @@ slip_move() {
     bound_lock || return $?
     slip_room || { slip_code=$?; bound_unlock; return $slip_code; } ;;
   esac
-  move_tries=
+  move_tries='' move_killed=
   while :; do
     rename_path "$slip_path" "$1"
     slip_code=$?
     case $slip_code in
     0 | 74) bound_unlock; return $slip_code ;;
+    esac
+    # A worker outlives a signal to its group, and its mv, which says nothing, does not: once more
+    case $move_killed$moved_said in
+    '' | .) [ ! -e "$slip_path" ] || { move_killed=1; continue; } ;;
     esac
     [ ! -e "$slip_path" ] && [ ${#move_tries} -lt 5 ] || break
     move_tries=1$move_tries
@@ -172,7 +176,7 @@ slip_room() {
   queue_room 1 || { slip_code=$?; [ $slip_code -ne 75 ] || why="queue '$queue' is full"; return $slip_code; }
 }
 
-# bound_lock - take the lock if the queue has a bound. Call it before reading the clock for a time that goes into a name (R5)
+# bound_lock - take the lock if the queue has a conf, which may set a bound. Call it before reading the clock for a time that goes into a name (R5)
 bound_lock() {
   # A stat can fail (ENOMEM) and look like absence, so test twice
   [ ! -e "$q/conf" ] && [ ! -f "$q/conf" ] || [ -n "$lock_held" ] || { need engine/lock; lock_queue || return $?; slip_locked=1; }
@@ -310,8 +314,8 @@ message_reserve() {
   return 74
 }
 
-# message_putback WHY - a lease is over or an owner dead: put `slip_path` back to its old place, or bury it after too many tries. Bury it also if it
-# has no body: nobody could read it, and it would keep out the messages behind it
+# message_putback WHY - a lease is over or an owner dead: move `slip_path` to wal/, where its name gives it its old turn, or bury it after
+# too many tries. Bury it also if it has no body: nobody could read it, and it would keep out the messages behind it
 message_putback() {
   if [ ! -e "$q/body/$slip_id" ]; then
     need engine/proof

@@ -59,7 +59,8 @@ slip_of() {
 # member may have made: mv would move FROM into that directory
 rename_path() {
   [ -z "$spool_shared" ] || { [ ! -h "$2" ] && [ ! -d "$2" ]; } || { why="$2 is a link or a directory"; return 74; }
-  if [ -n "$lock_held" ]; then moved_said=$(echo .; exec mv -f "$1" "$2" 2>&1 9<&9); else moved_said=$(echo .; exec mv -f "$1" "$2" 2>&1); fi &&
+  # In braces, since a shell says on its own standard error that mv was killed
+  { if [ -n "$lock_held" ]; then moved_said=$(echo .; exec mv -f "$1" "$2" 2>&1 9<&9); else moved_said=$(echo .; exec mv -f "$1" "$2" 2>&1); fi; } 2>/dev/null &&
     [ -n "$moved_said" ] && return 0
   case $moved_said in
   *'o such file'*) return 1 ;;
@@ -68,8 +69,8 @@ rename_path() {
   [ -e "$2" ] || { why="it is unknown whether ${1#"$FLATQ_DIR/"} was renamed"; return 74; }
 }
 
-# set_aside PATH - move the file at PATH, below the queue's directory, which is neither a slip nor a flat file, to tmp/strange.*. Sets strange_shown to
-# what of PATH a terminal may be shown
+# set_aside PATH - move the file at PATH, below the queue's directory, which is neither a slip nor a flat file, to tmp/strange.*; or, if it is what
+# disk_try of a failed verb has left there, remove it. Sets strange_shown to what of PATH a terminal may be shown
 set_aside() {
   need engine/lock
   nonce_read
@@ -79,7 +80,13 @@ set_aside() {
   case $1 in
   *[![:print:]]*) strange_shown="${1%%/*}/?" ;;
   esac
-  pass_lock mv -f "$q/$1" "$q/tmp/strange.$nonce.$strange_name" 2>/dev/null || disk_failed "$q/tmp" "queue '$queue': cannot set aside $strange_shown"
+  case $strange_name in
+  probe.*-000000000000) pass_lock rm -f "$q/$1" 2>/dev/null || pass_lock rmdir "$q/$1" 2>/dev/null ;;
+  *) pass_lock mv -f "$q/$1" "$q/tmp/strange.$nonce.$strange_name" 2>/dev/null ;;
+  esac && return 0
+  # RACE: another verb may have done it
+  [ -e "$q/$1" ] || [ -h "$q/$1" ] || return 0
+  disk_failed "$q/tmp" "queue '$queue': cannot set aside $strange_shown"
 }
 
 # queue_log VERB [REASON] - write a line about the message in slip_* to the queue's log: time, verb, id, tries, size, milliseconds

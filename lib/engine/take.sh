@@ -50,8 +50,8 @@ scan_least() {
 # take_message OWNER LEASE QUEUE ... - hand out the first message of the first queue that has one: rename its slip to out/, the rollback
 # journal, with one more try, a new nonce, OWNER (0: none, so only the lease ends it) and the deadline. LEASE is in seconds; empty: the
 # message's own; `none`: no deadline, so only the owner's death ends it.
-# Sets q, queue, id, the slip_ variables and `taken`, the name in out/. Returns 66 if nothing is ready, 69 if all are closed and, delayed
-# messages included, empty
+# Sets q, queue, id, the slip_ variables and `taken`, the name in out/. Returns 66 if nothing is ready, 69 if all are closed and no message
+# is ready or delayed; what others hold does not count, although it may come back
 take_message() {
   take_owner=$1 take_lease=$2 proof_delayed=
   shift 2
@@ -199,12 +199,13 @@ body_is_no_link() {
   [ -z "$spool_shared" ] || no_links "$q/body/$slip_id"
 }
 
-# body_print [FILE] - write the message of slip_id out; return 74 if it cannot be read or written in full. Without FILE, return 66 if this
-# failed and the slip is no longer in out/ as ours: the lease has ended, and another consumer may have deleted the message
+# body_print [FILE] - write the message of slip_id out; return 74 if it cannot be read or written in full. Without FILE, return 66 if the
+# slip is no longer in out/ as ours: the lease has ended, and another consumer may have deleted the message
 body_print() {
   [ $# -eq 1 ] || body_is_no_link || return $?
   door_reply "$slip_size" || return $?
-  base64 -d "${1:-$q/body/$slip_id}" 2>/dev/null 1>&"$out" 9>&- && return 0
+  # RACE: once our lease has ended, the message may be folded, and its body be written anew just now: what was read is whole only if the slip is still there
+  base64 -d "${1:-$q/body/$slip_id}" 2>/dev/null 1>&"$out" 9>&- && { [ $# -eq 1 ] || [ -e "$q/out/$taken" ] || [ -f "$q/out/$taken" ]; } && return 0
   [ $# -eq 1 ] || { need engine/proof; expect_path "$q/out/$taken" "queue '$queue': message $id is no longer yours" || return $?; }
   why="queue '$queue': message $id could not be written out in full"
   return 74
@@ -245,7 +246,7 @@ take_stopped() {
   # The message is settled already: finish normally, as if the signal had come a moment later
   [ -z "$taken" ] || [ ! -e "$q/done/$taken" ] || { trap_stop take_stopped; return 0; }
   trap - HUP INT TERM
-  # Take the lock anew: the signal may have come before its holder had recovered (R3)
+  # Give the lock back, since the signal may have come before we had recovered: take_back takes it again if it needs it, and that recovers first (R3)
   [ -z "$lock_held" ] || { need engine/lock; unlock_queue; }
   take_back
   [ -z "${wait_fifo:-}" ] || { need engine/wait; wait_end; }

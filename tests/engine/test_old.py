@@ -62,6 +62,24 @@ def every_verb(flatq, queue="q"):
     assert flatq("peek", queue, check=0).out == b"6"
 
 
+def test_a_strange_file_that_another_verb_sets_aside_first(shell, flatq, spool, stub):
+    push(flatq, b"x", "q")
+    (spool / "q/wal/strange").touch()
+    stub("mv", 'case $* in *strange*) "$REAL" "$@" ;; esac; exec "$REAL" "$@"')
+    assert pop(flatq, "q") == b"x"
+    refused(flatq("pop", "q"), 66)
+
+
+def test_what_a_failed_verb_tried_is_removed(shell, flatq, spool):
+    """A push that has failed tries the disk there, to say why. It may be stopped or killed before it removes that."""
+    push(flatq, b"x", "q")
+    (spool / "q/wal/probe.abc.1-000000000000").write_bytes(b"0" * 65536)
+    (spool / "q/wal/probe.abd.1-000000000000").mkdir()
+    assert pop(flatq, "q") == b"x"
+    refused(flatq("pop", "q"), 66)
+    assert list((spool / "q").glob("*/probe.*")) + list((spool / "q/tmp").iterdir()) == []
+
+
 def test_a_strange_file_that_cannot_be_set_aside(flatq, spool, stub):
     """doctor says no more than what was done, and shows a terminal no name that it might obey."""
     push(flatq, b"kept", "q")

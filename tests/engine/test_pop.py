@@ -323,6 +323,30 @@ def test_what_somebody_else_deletes_before_it_is_written(shell, flatq, stub, clo
     empty(flatq)
 
 
+@pytest.mark.shells
+def test_a_body_that_was_written_anew_while_it_was_read(shell, flatq, spool, stub):
+    """The lease has ended, and the message was folded and is just being unfolded: what was read is cut off, and base64 says nothing."""
+    push(flatq, b"gone")
+    stub("base64", f'rm {spool}/default/out/*')
+    done = flatq("reserve")
+    assert (done.status, done.err) == (66, b"reserve: queue 'default': message 1 is no longer yours\n"), done
+
+
+def test_an_owner_in_a_container_whose_look_at_itself_fails(flatq, tmp_path):
+    """Its clock counts from another start. A worker that guessed its name would be dead to others, and they would take its message."""
+    proc = tmp_path / "proc"
+    proc.mkdir()
+    for name in ("self", "sys", "1"):
+        (proc / name).symlink_to(f"/proc/{name}")
+    (proc / "uptime").write_text("0.50 0.50\n")
+    flatq.env["FLATQ_PROC"] = str(proc)
+    shown = ["dash", "-c", 'ln -s /proc/$$ "$FLATQ_PROC/$$" && exec "$@"', "-"]
+    subprocess.run([*shown, *flatq.command("push")], input=b"x", env=flatq.environment(None), stdout=subprocess.DEVNULL, timeout=100, check=True)
+    look = f"""FLATQ_VERB=work; lib="{LIB}"; . "$lib/engine/common.sh"; shell_reset; need worker/run; spool_open; work_reset; work_self=$$
+        mv "$FLATQ_PROC/$$" "$FLATQ_PROC/away"; work_name_owner; mv "$FLATQ_PROC/away" "$FLATQ_PROC/$$"; ! owner_dead "$work_owner" """
+    assert subprocess.run([*shown, flatq.shell, "-c", look], env=flatq.environment(None), timeout=60).returncode == 0
+
+
 def test_the_settled_leave_nothing(shell, flatq, spool):
     for _ in range(3):
         push(flatq, b"x", "-k", "key")

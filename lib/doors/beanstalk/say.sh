@@ -49,8 +49,11 @@ DQo=
 EOF
     return 0
   fi
-  # RACE: who only looks does not own the message: it may be folded, or taken and deleted. Once its body is open, nothing takes that away
-  { command exec 7<"$q/body/$slip_id"; } 2>/dev/null || { [ "$1" = FOUND ] && return 75; exit 74; }
+  # RACE: who only looks does not own the message: it may be folded, or taken and deleted, as may a job whose lease has ended. If the slip is still there
+  # once the body is open, that is whole
+  reply_slip=$q/out/$taken
+  [ "$1" != FOUND ] || reply_slip=$slip_path
+  { command exec 7<"$q/body/$slip_id"; } 2>/dev/null && [ -e "$reply_slip" ] || { [ "$1" = FOUND ] && return 75; exit 74; }
   door_nodelay
   printf '%s %s\r\n' "$1" "$2" 2>/dev/null || exit 74
   # After half a body, only the end of the connection can follow

@@ -91,7 +91,9 @@ get_send() {
     # From here on it keeps its lease, whatever signal comes
     get_list=${get_list#" $get_taken"}
     get_said=
-    { get_said=$(echo .; exec base64 -d "$q/body/$slip_id" 2>&1 >&4) && [ -n "$get_said" ] || get_cut; } 4>&1
+    # RACE: as in body_open
+    { command exec 7<"$q/body/$slip_id"; } 2>/dev/null && [ -e "$q/out/${get_taken#*:}" ] || exit 74
+    { get_said=$(echo .; exec base64 -d <&7 2>&1 >&4) && [ -n "$get_said" ] || get_cut; } 4>&1
     [ -n "$get_said" ] || exit 74
     if has max; then printf '\n' 2>/dev/null || exit 74; fi
     shift 4
