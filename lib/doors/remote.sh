@@ -69,9 +69,10 @@ remote_stopped() {
   trap - HUP INT TERM
   need engine/process
   # The signal may have come before `remote_pid=$!` was run. yash has 0 in $! until it has started a process
+  # Without /proc, $! may be another process by now
   case ${!-0} in
   0) ;;
-  *) [ -n "$remote_pid" ] || remote_pid=$! ;;
+  *) [ ! -e "$FLATQ_PROC/self/stat" ] || [ -n "$remote_pid" ] || remote_pid=$! ;;
   esac
   # If a message is being given back, that may need a moment
   while [ "$remote_turns" -gt 0 ] && child_lives "$remote_pid"; do
@@ -89,11 +90,18 @@ remote_stopped() {
   end_by "$1"
 }
 
-# remote_end_connection - end the program of the connection, if there is one. By KILL: a child that has just been forked may forget a TERM
+# remote_end_connection - end the program of the connection, if there is one. By KILL, since a child that has just been forked may forget a TERM; but ssh
+# may have to restore a terminal first
 remote_end_connection() {
   [ -n "$remote_pid" ] || return 0
   need engine/process
-  { ! child_lives "$remote_pid" || kill -KILL "$remote_pid"; wait "$remote_pid"; } 2>/dev/null
+  {
+    case $FLATQ_HOST in
+    ssh://*) ! child_lives "$remote_pid" || { kill "$remote_pid"; sleep 0.1 || sleep 1; } ;;
+    esac
+    ! child_lives "$remote_pid" || kill -KILL "$remote_pid"
+    wait "$remote_pid"
+  } 2>/dev/null
   remote_pid=
 }
 
@@ -303,8 +311,9 @@ remote_pop() {
     remote_ask || {
       remote_code=$?
       # Nothing is left, or it is closed, if the door has said so
-      case $remote_any$remote_said$remote_code in
-      1yes66 | 1yes69) return 0 ;;
+      case $remote_any$remote_said$remote_code.$why in
+      *'no longer yours') ;;
+      1yes66.* | 1yes69.*) return 0 ;;
       esac
       return $remote_code
     }
@@ -315,7 +324,7 @@ remote_pop() {
     # shellcheck disable=SC2059 # a constant of ours
     { cat "$remote_directory/message" && { [ -z "${remote_mark:-}" ] || printf "$remote_mark"; }; } 2>/dev/null ||
       { why='the message could not be written out in full'; remote_back; return 74; }
-    remote_held=
+    remote_held='' request=
     remote_words delete "$remote_receipt"
     remote_ask || return $?
     remote_any=1 remote_wait='' remote_left=$((remote_left - 1))

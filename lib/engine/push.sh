@@ -114,10 +114,11 @@ body_encode() {
 # The padding is at the end: the shell reads a short line itself, and uses `tail` for a long one.
 body_size() {
   size=$2
-  [ -n "$size" ] || { need engine/proof; measure -c "$1" && size=$((measured - 1)) || return $?; }
-  [ "$size" -ge 0 ] || { why="queue '$queue': message cannot be counted"; return 74; }
+  [ -n "$size" ] || { need engine/proof; measure -c "$1" && size=$measured || return $?; }
   # mksh counts in 32 bits
-  [ ${#size} -lt 10 ] || [ $((2147483647 + 1)) -gt 0 ] || { why='message is too large for this shell'; return 65; }
+  [ $((2147483647 + 1)) -gt 0 ] || is_number "$size" 2147483647 || { why='message is too large for this shell'; return 65; }
+  [ -n "$2" ] || size=$((size - 1))
+  [ "$size" -ge 0 ] || { why="queue '$queue': message cannot be counted"; return 74; }
   # Use the end only if it was read in full: `tail` may be killed, or fail to read
   body_end=
   if [ "$size" -le 1400 ]; then

@@ -81,11 +81,12 @@ set_aside() {
   *[![:print:]]*) strange_shown="${1%%/*}/?" ;;
   esac
   case $strange_name in
-  probe.*-000000000000) pass_lock rm -f "$q/$1" 2>/dev/null || pass_lock rmdir "$q/$1" 2>/dev/null ;;
-  *) pass_lock mv -f "$q/$1" "$q/tmp/strange.$nonce.$strange_name" 2>/dev/null ;;
-  esac && return 0
+  probe.*-000000000000) ! { pass_lock rm -f "$q/$1" || pass_lock rmdir "$q/$1"; } 2>/dev/null || return 0 ;;
+  esac
+  pass_lock mv -f "$q/$1" "$q/tmp/strange.$nonce.$strange_name" 2>/dev/null && return 0
   # RACE: another verb may have done it
-  [ -e "$q/$1" ] || [ -h "$q/$1" ] || return 0
+  need engine/proof
+  ! absent "$q/$1" || return 0
   disk_failed "$q/tmp" "queue '$queue': cannot set aside $strange_shown"
 }
 

@@ -199,13 +199,23 @@ body_is_no_link() {
   [ -z "$spool_shared" ] || no_links "$q/body/$slip_id"
 }
 
-# body_print [FILE] - write the message of slip_id out; return 74 if it cannot be read or written in full. Without FILE, return 66 if the
-# slip is no longer in out/ as ours: the lease has ended, and another consumer may have deleted the message
+# body_open - open the body of what was taken, on 7. Return 66 if it is no longer ours, 74 if it cannot be read
+body_open() {
+  body_is_no_link || return $?
+  # RACE: once our lease has ended, the message may be folded, and its body be written anew just now. If the slip is still there, what is open is whole
+  { command exec 7<"$q/body/$slip_id"; } 2>/dev/null && [ -e "$q/out/$taken" ] && return 0
+  need engine/proof
+  expect_path "$q/out/$taken" "queue '$queue': message $id is no longer yours" || return $?
+  why="queue '$queue': message $id cannot be read"
+  return 74
+}
+
+# body_print [FILE] - write the message of slip_id out, or of FILE; return 74 if it cannot be read or written in full. Without FILE, return 66 if
+# it is no longer ours
 body_print() {
-  [ $# -eq 1 ] || body_is_no_link || return $?
+  [ $# -eq 1 ] || body_open || return $?
   door_reply "$slip_size" || return $?
-  # RACE: once our lease has ended, the message may be folded, and its body be written anew just now: what was read is whole only if the slip is still there
-  base64 -d "${1:-$q/body/$slip_id}" 2>/dev/null 1>&"$out" 9>&- && { [ $# -eq 1 ] || [ -e "$q/out/$taken" ] || [ -f "$q/out/$taken" ]; } && return 0
+  if [ $# -eq 1 ]; then base64 -d "$1" 2>/dev/null 1>&"$out" 9>&-; else base64 -d <&7 2>/dev/null 1>&"$out" 9>&-; fi && return 0
   [ $# -eq 1 ] || { need engine/proof; expect_path "$q/out/$taken" "queue '$queue': message $id is no longer yours" || return $?; }
   why="queue '$queue': message $id could not be written out in full"
   return 74

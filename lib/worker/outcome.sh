@@ -10,8 +10,7 @@ work_settle() {
     return 0
   elif [ -n "$work_abort" ]; then
     message_release '' 0
-  elif [ -n "$take_stop" ] && { [ "$work_reason" = signal-15 ] || [ "$work_reason" = signal-1 ]; }; then
-    # A signal to our group, as timeout sends it, may have killed the command before it had a group of its own
+  elif [ -n "$take_stop$work_signalled" ] && work_not_begun; then
     work_untried
   elif [ -z "$work_reason" ]; then
     message_delete && work_count_one 'done'
@@ -25,6 +24,15 @@ work_settle() {
   work_code=$?
   [ "$work_code" -ne 66 ] || { work_say "its lease had ended, it is with others"; return 0; }
   return $work_code
+}
+
+# work_not_begun - return whether the command may not have begun, since a signal to our group, as timeout sends it, came before the command had a group of
+# its own, or before its feeder ignored signals
+work_not_begun() {
+  case $work_reason.$work_code in
+  signal-15.* | signal-1.* | unfed.75) return 0 ;;
+  esac
+  return 1
 }
 
 # work_command_at_fault COMMAND ... - return whether the command is at fault, not the message: it is gone, or has never exited with 0

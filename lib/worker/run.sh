@@ -18,14 +18,14 @@ work_reset() {
 }
 
 # work_tools - see what the system can do. Set work_group and work_pdeathsig to words before the command that give it a process group of its own, and
-# let it be killed with its worker, or to nothing; interrupter_signal to what ends an interrupter; work_tty if standard error is a terminal
+# let it be killed with its worker, or to nothing; sleeper_signal to what ends a sleeper; work_tty if standard error is a terminal
 work_tools() {
-  work_group='' work_pdeathsig='' interrupter_signal=PIPE work_tty=''
+  work_group='' work_pdeathsig='' sleeper_signal=VTALRM work_tty=''
   ! command -v setsid >/dev/null 2>&1 || work_group=setsid
   ! setpriv --pdeathsig KILL true 2>/dev/null || work_pdeathsig='setpriv --pdeathsig KILL'
-  # In yash, a process started in a trap runs no traps itself. `set -o` tells whether this is yash: the variable may be inherited
+  # In yash, a process started in a trap runs no traps itself, and one that is about to wait may lose a signal. `set -o` tells whether this is yash: the variable may be inherited
   [ -z "${YASH_VERSION:-}" ] || case $(set -o) in
-  *lepredict*) interrupter_signal=KILL ;;
+  *lepredict*) sleeper_signal=KILL ;;
   esac
   [ ! -t 2 ] || work_tty=1
 }

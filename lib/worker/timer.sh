@@ -111,21 +111,25 @@ timer_arm() {
 # sleeper_start SECONDS - start a sleeper, which wakes the worker then; add it to timer_pids, and to timer_words for the watchdog
 sleeper_start() {
   sleeper_run "$1" &
+  sleeper_code=$?
   # yash goes on if it cannot start a process, and $! may be that of the command
-  [ $? -eq 0 ] || return 0
+  [ $sleeper_code -eq 0 ] || return 0
   timer_pids="$timer_pids $!"
   work_name $!
-  timer_words="$timer_words VTALRM:$work_named"
+  timer_words="$timer_words $sleeper_signal:$work_named"
 }
 
 # interrupter_start - called by a trap: start a process that sends ALRM until it is ended, and so interrupts a `wait` that begins after the trap
 interrupter_start() {
   interrupter_run &
-  [ $? -eq 0 ] || return 0
+  # As in sleeper_start. Elsewhere the status may be another trap's (R11)
+  case $sleeper_signal$? in
+  KILL[1-9]*) return 0 ;;
+  esac
   interrupter_pids="$interrupter_pids $!"
 }
 
-# interrupter_run - what such a process runs. PIPE ends it, of which bash says nothing on standard error; in yash KILL
+# interrupter_run - what such a process runs. PIPE ends it, of which bash says nothing on standard error
 interrupter_run() {
   trap '' HUP INT QUIT TERM
   exec </dev/null >/dev/null 2>&1 4>&- 5>&-
@@ -137,7 +141,8 @@ interrupter_run() {
 
 # interrupter_stop - end those processes; from here on, a trap starts none
 interrupter_stop() {
-  work_on_signal=
+  work_on_signal='' interrupter_signal=PIPE
+  [ "$sleeper_signal" != KILL ] || interrupter_signal=KILL
   for interrupter_pid in $interrupter_pids; do
     ! child_lives "$interrupter_pid" || kill "-$interrupter_signal" "$interrupter_pid" 2>/dev/null
   done
@@ -152,7 +157,7 @@ sleeper_run() {
   trap '' HUP INT QUIT TERM PIPE
   # By $!, which a shell sets as it starts the `sleep`: the trap may run before the next command
   trap '[ "${!-}" = "$sleeper_over" ] || ! child_lives "$!" || kill -KILL "$!"; exit 0' VTALRM
-  watchdog_tell_self VTALRM:
+  watchdog_tell_self "$sleeper_signal:"
   exec </dev/null >/dev/null 2>&1 4>&- 5>&-
   while :; do
     # Without exec, yash would keep a shell in between
@@ -173,7 +178,7 @@ timer_disarm() {
     # The PID of a sleeper that was killed may belong to another process
     ! owner_dead "$timer_named" || continue
     # CONT, since one that is stopped would not end
-    kill -VTALRM "${timer_named%-*}" 2>/dev/null && kill -CONT "${timer_named%-*}" 2>/dev/null
+    kill "-$sleeper_signal" "${timer_named%-*}" 2>/dev/null && kill -CONT "${timer_named%-*}" 2>/dev/null
   done
   timer_ended="$timer_ended $timer_pids" timer_pids='' timer_words=
 }

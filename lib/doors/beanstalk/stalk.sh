@@ -71,9 +71,14 @@ stalk_close() {
   [ -z "$lock_held" ] || { need engine/lock; unlock_queue; }
   [ -z "$wait_fifo" ] || { need engine/wait; wait_end; }
   # RACE: a signal may come when the reader, or a sleeper, was started, and before the next command notes it: so end also what was started last. In yash,
-  # $! is 0 if there is none, and 0 means our group
+  # $! is 0 if there is none, and 0 means our group. Without /proc, $! may be another process by now
   for close_child in $client_reader ${!-}; do
-    [ "$close_child" = 0 ] || ! child_lives "$close_child" || kill -KILL "$close_child"
+    case $close_child in
+    0) continue ;;
+    "$client_reader") ;;
+    *) [ -e "$FLATQ_PROC/self/stat" ] || continue ;;
+    esac
+    ! child_lives "$close_child" || kill -KILL "$close_child"
   done 2>/dev/null
   [ -z "$client_line" ] || rm -f "$client_line" 2>/dev/null
   jobs_back

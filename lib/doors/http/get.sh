@@ -86,15 +86,16 @@ get_send() {
   # shellcheck disable=SC2086 # words
   set -- $get_heads
   for get_taken in $get_list; do
-    queue_open "${get_taken%%:*}" && slip_parse "${get_taken#*:}" && body_is_no_link || exit 74
+    # RACE: as in body_open
+    queue_open "${get_taken%%:*}" && slip_parse "${get_taken#*:}" && body_is_no_link && { command exec 7<"$q/body/$slip_id"; } 2>/dev/null &&
+      [ -e "$q/out/${get_taken#*:}" ] || exit 74
     if has max; then printf '%s %s %s %s\n' "$1" "$2" "$3" "$4" 2>/dev/null || exit 74; fi
     # From here on it keeps its lease, whatever signal comes
     get_list=${get_list#" $get_taken"}
     get_said=
-    # RACE: as in body_open
-    { command exec 7<"$q/body/$slip_id"; } 2>/dev/null && [ -e "$q/out/${get_taken#*:}" ] || exit 74
     { get_said=$(echo .; exec base64 -d <&7 2>&1 >&4) && [ -n "$get_said" ] || get_cut; } 4>&1
     [ -n "$get_said" ] || exit 74
+    close_descriptor 7
     if has max; then printf '\n' 2>/dev/null || exit 74; fi
     shift 4
   done

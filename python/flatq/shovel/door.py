@@ -110,11 +110,13 @@ class DoorSource(Reserving):
                 # QUEUE:ID.TRIES.NONCE. A queue's name may have dots, too
                 queue, _, rest = receipt.rpartition(":")
                 body = self.client.ask("peek", f"{queue}:{rest.partition('.')[0]}")
-                if [str(len(body))] != length:
-                    raise self._cut()
                 self.seen = receipt, body
             # Last, and alone where take() tries again: a door for one connection at a time may refuse a second request that follows at once
             self.client.ask("touch", "-t", str(LEASE), receipt)
+            # Not before: another message may have its id, where the spool was made anew
+            if [str(len(self.seen[1]))] != length:
+                self.seen = None
+                raise self._cut()
             return _Reserved(self, *self.seen)
         except (NotYours, Empty, Missing, Invalid):
             return None

@@ -130,7 +130,7 @@ MUTANTS: dict[str, Mutant] = {
         (("taken_format(): slip_tries=$((slip_tries + 1))", ""),),
         crash("release, too many tries", "undisturbed")),
     "pop ignores that base64 failed": Mutant(
-        (("body_print(): 9>&- && return 0", "9>&-; return 0"),),
+        (("body_print(): 9>&-; fi && return 0", "9>&-; fi; return 0"),),
         crash("pop", "kill one")),
     # settle, put back
     "pop settles before it delivers": Mutant(
