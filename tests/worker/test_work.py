@@ -627,7 +627,8 @@ def test_told_to_stop_as_a_message_is_taken(shell, flatq):
     """No command has seen it, so this was no try."""
     flatq("create", "-m", "1", "default", check=0)
     push(flatq, b"x")
-    process = started_with(flatq, 'mv() { command mv "$@" || return $?; case $* in */wal/*\ */out/*) kill -TERM "$work_self" ;; esac; }', "-w", "0", "--", "touch", "ran")
+    strikes = """mv() { command mv "$@" || return $?; case $* in */wal/*' '*/out/*) kill -TERM "$work_self" ;; esac; }"""
+    process = started_with(flatq, strikes, "-w", "0", "--", "touch", "ran")
     assert ended(process, 0) == (b"", b"")
     assert listed(flatq) == [(1, "ready", 0, "")] and not (flatq.home / "ran").exists()
 
