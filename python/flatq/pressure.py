@@ -66,7 +66,9 @@ class Role:
     def __init__(self, queue: Queue, name: str, until: float) -> None:
         self.queue, self.name, self.until = queue, name, until
         # The same nonce: if the failed attempt had taken the role, it is ours already
-        self.nonce = queue._owed.pop(name, "") or secrets.token_hex(8)
+        pid, nonce = queue._owed.pop(name, (0, ""))
+        # Not after a fork: the parent may use it too
+        self.nonce = nonce if pid == os.getpid() else secrets.token_hex(8)
 
     def run(self, action: str, *, last: bool = False, body: bytes = b"") -> list[bytes]:
         return self.queue._run(action, self.name, self.nonce, last, body)
@@ -112,7 +114,7 @@ class Role:
         try:
             self.run("give")
         except Error:
-            self.queue._owed[self.name] = self.nonce
+            self.queue._owed[self.name] = os.getpid(), self.nonce
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if kind is not None:
@@ -173,8 +175,8 @@ class Queue:
         self._options: dict[str, Any] = {"username": username, "password": password, "ssl": tls}
         self._redis: Any = None
         self._answered = False
-        #: of each role, the nonce with which we may still have it: the server was gone when it was to be given back
-        self._owed: dict[str, str] = {}
+        #: of each role, the process and the nonce with which it may still have it: the server was gone when it was to be given back
+        self._owed: dict[str, tuple[int, str]] = {}
 
     @staticmethod
     def at(url: str, **more: Any) -> Queue:

@@ -24,7 +24,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -150,6 +150,10 @@ def load(path: str) -> Job:
     return found  # type: ignore[no-any-return]
 
 
+async def _awaited(done: Awaitable[object]) -> None:
+    await done
+
+
 def main() -> int:
     """Work on one message from standard input. Return 127, on which the worker stops and keeps the message, if there is no such function,
     or its import raises anything: then no message could be worked on."""
@@ -168,11 +172,15 @@ def main() -> int:
         return 127
     try:
         done = job(body)
-        if inspect.iscoroutine(done):
+        if inspect.isgenerator(done) or inspect.isasyncgen(done):
+            # Of a function behind a decorator, load() does not see that
+            complain(f"worker: '{sys.argv[1]}' has a yield: to call it does nothing\n")
+            return 127
+        if inspect.isawaitable(done):
             # Import it only now: asyncio takes long to load
             import asyncio
 
-            asyncio.run(done)
+            asyncio.run(_awaited(done))
         sys.stdout.flush()
     except Exception:
         complain(traceback.format_exc())

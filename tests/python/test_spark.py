@@ -77,6 +77,9 @@ def test_batch(spark, flatq):
         assert rest.count() == 200
         raise RuntimeError
     empty(flatq)
+    for name in ("maxOffsetsPerTrigger", "STARTINGOFFSETS"):
+        with pytest.raises(ValueError, match="yields all that it settles"), flatq_spark.claimed(spark, "default", "me", str(flatq.spool), **{name: "1"}):
+            pass
     with flatq_spark.claimed(spark, "default", "me", str(flatq.spool)) as rest:
         assert sorted(values(rest)) == sorted(numbers(1200)[1000:])
         push(flatq, b"later")

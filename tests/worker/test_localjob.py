@@ -340,6 +340,40 @@ def test_what_is_ignored_stays_so(monkeypatch, tmp_path):
     assert [int(mask, 16) >> signal.SIGHUP - 1 & 1 for mask in ignored] == [1, 1]
 
 
+BEHIND = """
+import functools, pathlib
+def plain(job):
+    return functools.wraps(job)(lambda body: job(body))
+def note(body):
+    pathlib.Path("done").write_text("done")
+class Shop:
+    def __call__(self, body):
+        yield note(body)
+class Later:
+    def __await__(self):
+        note(None)
+        return iter(())
+@plain
+def behind(body):
+    yield note(body)
+@plain
+async def each(body):
+    yield note(body)
+shop = Shop()
+later = plain(lambda body: Later())
+"""
+
+
+@pytest.mark.parametrize("job, status, ran", [("behind", 127, False), ("each", 127, False), ("shop", 127, False), ("later", 0, True)])
+def test_a_function_that_does_nothing_until_it_is_awaited_or_read(flatq, shop, job, status, ran):
+    """Behind a decorator nobody sees that before it is called. The message would be deleted, and nothing done."""
+    (shop / "flatq_behind.py").write_text(BEHIND)
+    done = subprocess.run([sys.executable, "-m", "flatq.worker", f"flatq_behind:{job}"], input=b"x", cwd=shop, timeout=100, capture_output=True,
+                          env=flatq.environment({"FLATQ_ID": "1", "FLATQ_QUEUE": "default", "FLATQ_TRIES": "1"}))
+    assert (done.returncode, (shop / "done").exists()) == (status, ran), done
+    assert done.stderr.count(b"\n") == (status != 0), done
+
+
 @pytest.mark.parametrize("how", ["2>/dev/full", "2>&-"], ids=["full", "closed"])
 def test_a_stderr_that_takes_nothing_changes_no_exit_code(flatq, shop, how):
     """By 127 a worker keeps the message, and stops; by 70 the message has failed."""

@@ -285,7 +285,11 @@ def settle(queue: str, consumer: str, offset: int, path: str | None = None) -> i
 def claimed(spark: SparkSession, queue: str, consumer: str, path: str | None = None, count: int | None = None,
             **options: str) -> Iterator[DataFrame]:
     """Claim what is ready in a queue (or until `count` messages are held), and yield all that `consumer` holds, as a table that does not
-    change. At the end of the `with`, settle it. If something is raised, the messages stay claimed, and come again next time."""
+    change. At the end of the `with`, settle it. If something is raised, the messages stay claimed, and come again next time.
+    Raises ValueError for an option that would leave out a part of it, which would be settled unread."""
+    for name in options:
+        if name.lower() in ("maxoffsetspertrigger", "startingoffsets", "endingoffsets", "path", "queue", "consumer"):
+            raise ValueError(f"option {name}: claimed() yields all that it settles; use count")
     place = _places(path, queue)[0]
     held = place.claim(consumer, count or 999999999)
     end = max((segment.end for segment in held), default=0)

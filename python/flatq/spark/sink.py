@@ -323,7 +323,11 @@ class Sink:
     def staged(self, stage: str) -> list[flat.Piece]:
         """The flat files of a stage. Removes empty blocks, which the engine does not accept."""
         found = []
-        for block in sorted(os.listdir(stage)) if os.path.isdir(stage) else []:
+        try:
+            blocks = sorted(os.listdir(stage))
+        except FileNotFoundError:
+            return []  # any other error proves nothing, and what is staged would be removed as done
+        for block in blocks:
             path = os.path.join(stage, block)
             names = os.listdir(path)
             if not names:
