@@ -72,7 +72,7 @@ door_open() {
   if [ -n "${FLATQ_GUARD:-}" ] && [ -S "$FLATQ_PROC/self/fd/4" ]; then
     door_socket 4
     # Under TLS, write through ncat
-    if [ -n "${FLATQ_DIRECT:-}" ]; then exec >&4; else door_blocks=1 door_relayed=1; fi
+    if [ -z "${FLATQ_DIRECT:-}" ]; then door_blocks=1 door_relayed=1; else door_direct || exit 75; fi
   elif [ -S "$FLATQ_PROC/self/fd/1" ]; then
     door_socket 1
   elif [ -z "$FLATQ_GUARD" ] && [ -p "$FLATQ_PROC/self/fd/1" ]; then
@@ -82,6 +82,12 @@ door_open() {
   # inetd connects descriptor 2 to the client too
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
   [ -n "${FLATQ_GUARD:-}" ] || ! [ "$FLATQ_PROC/self/fd/2" -ef "$FLATQ_PROC/self/fd/0" ] || exec 2>/dev/null
+}
+
+# door_direct - write to the client's socket. In a function of its own, since mksh leaves the function whose redirection fails (R12): a pop would be
+# settled whose message still waits in ncat's pipe
+door_direct() {
+  exec >&4
 }
 
 # door_socket DESCRIPTOR - set door_inode and door_blocks for a socket

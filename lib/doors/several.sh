@@ -9,6 +9,9 @@ several() {
   setpriv --pdeathsig TERM true 2>/dev/null && launch_dead='setpriv --pdeathsig TERM'
   while [ $# -gt 0 ] && [ "$1" != -- ]; do
     exec $launch_dead sh "$launch_self" --parent $$ "$@" &
+    launch_code=$?
+    # yash goes on if it cannot start a process, and $! is 0, which means our group, or that of another door
+    [ $launch_code -eq 0 ] || { several_signal TERM; die 75 'cannot start a process'; }
     guard_start_time $!
     launch_doors="$launch_doors $!-$guard_started"
     options "$@"

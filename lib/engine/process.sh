@@ -32,8 +32,12 @@ process_gone() {
 }
 
 # child_lives PID - return whether PID is a child of this process that has not ended: only then it may be signalled. A shell such as bash may have
-# reaped an ended child by itself, and then another process may have its PID. Without /proc, return whether there is a process with that PID
+# reaped an ended child by itself, and then another process may have its PID. Without /proc, return whether there is a process with that PID. In yash,
+# $! is 0 if no process could be started, and 0 means our group
 child_lives() {
+  case $1 in
+  '' | 0) return 1 ;;
+  esac
   { read -r child_parent child_rest <"$FLATQ_PROC/self/stat" && read -r child_stat <"$FLATQ_PROC/$1/stat"; } 2>/dev/null ||
     { kill -0 "$1" 2>/dev/null; return $?; }
   case ${child_stat##*') '} in

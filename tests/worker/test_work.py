@@ -600,6 +600,14 @@ def test_yash_that_cannot_start_a_process_signals_no_other(flatq, functions, cod
     assert done.returncode == code, done
 
 
+@pytest.mark.parametrize("proc", ["/proc", "/nothing"])
+@pytest.mark.parametrize("pid", ["0", ""])
+def test_no_process_is_no_child(shell, flatq, proc, pid):
+    """yash has 0 in $! if it could start none: a KILL would go to our own group."""
+    flatq.env["FLATQ_PROC"] = proc
+    loop(flatq, f"""exec "$sh" -c 'FLATQ_VERB=work; . "$lib/engine/common.sh"; shell_reset; need engine/process; ! child_lives "{pid}"'""")
+
+
 def test_a_signal_to_the_group_as_a_message_is_settled(shell, flatq, stub):
     """The worker outlives it, and mv or sync does not: the message is settled nevertheless, and its command not run again."""
     for tool, when in (("mv", "*/done/*"), ("sync", "*")):

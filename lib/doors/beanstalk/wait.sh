@@ -67,6 +67,9 @@ client_read_ahead() {
   else
     client_reader_run &
   fi
+  reader_code=$?
+  # yash goes on if it cannot start a process
+  [ $reader_code -eq 0 ] || exit 74
   client_reader=$!
 }
 
