@@ -230,7 +230,7 @@ def test_a_signal_as_the_connection_begins(shell, flatq, stub, tmp_path):
 def test_a_signal_just_after_the_answer(far, flatq, stub, words):
     """A message that was not printed is given back."""
     push(flatq, b"x", "-t", "3600")
-    stub("tail", """read -r stat </proc/$PPID/stat; kill -TERM "$(set -- ${stat##*) }; echo "$2")"; exec "$REAL" "$@" """)
+    stub("tail", """[ -e "$ONCE" ] || { >"$ONCE"; read -r stat </proc/$PPID/stat; kill -TERM "$(set -- ${stat##*) }; echo "$2")"; }; exec "$REAL" "$@" """)
     process = flatq.start("flatq", "-H", f"127.0.0.1:{far.port}", *words)
     assert process.communicate(timeout=60)[0] == b"" and process.returncode == -signal.SIGTERM
     assert b" ready " in flatq("list", "default").out
