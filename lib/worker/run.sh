@@ -2,8 +2,8 @@
 # settles the message
 #
 # While the command runs, timer_run_due does all that is due, before each `wait` for the command. A trap sets variables, and
-# interrupts that `wait`; what it sets depends on no exit status (R11). Descriptors: 5 leads to the watchdog, 4 to the teller, which counts for several
-# workers (worker/pool.sh), 8 comes from the feeder (worker/feed.sh).
+# interrupts that `wait`; what it sets depends on no exit status (R11).
+# Descriptors: 5 leads to the watchdog, 4 to the teller, which counts for several workers (worker/pool.sh), 8 comes from the feeder (worker/feed.sh).
 #
 # Its state: work_abort is the signal on which to end the command and give its message back; take_stop is set if no further message is to be taken;
 # work_before_wait is what work_await calls before each `wait`; work_on_signal what each trap calls.
@@ -23,7 +23,8 @@ work_tools() {
   work_group='' work_pdeathsig='' sleeper_signal=VTALRM work_tty=''
   ! command -v setsid >/dev/null 2>&1 || work_group=setsid
   ! setpriv --pdeathsig KILL true 2>/dev/null || work_pdeathsig='setpriv --pdeathsig KILL'
-  # In yash, a process started in a trap runs no traps itself, and one that is about to wait may lose a signal. `set -o` tells whether this is yash: the variable may be inherited
+  # In yash, a process started in a trap runs no traps itself, and one that is about to wait may lose a signal. `set -o` tells whether this is yash:
+  # the variable may be inherited
   [ -z "${YASH_VERSION:-}" ] || case $(set -o) in
   *lepredict*) sleeper_signal=KILL ;;
   esac

@@ -193,17 +193,22 @@ def test_an_owner_that_lives_keeps_it(shell, flatq):
 
 
 @pytest.mark.new
-def test_an_owner_that_lives_in_a_container(flatq, tmp_path):
-    """In a container /proc/uptime may count from its start (lxcfs), while /proc/PID/stat counts from the start of the system. The pop must still
-    count as living."""
+def container(flatq, tmp_path):
+    """A /proc whose uptime counts from another start than its PID/stat (lxcfs). Return it, and the words before a command that show it there: the test does
+    not know its pid before."""
     proc = tmp_path / "proc"
     proc.mkdir()
     for name in ("self", "sys", "1"):
         (proc / name).symlink_to(f"/proc/{name}")
     (proc / "uptime").write_text("0.50 0.50\n")
     flatq.env["FLATQ_PROC"] = str(proc)
-    # the test does not know the pid before, so the process shows itself before it starts
-    shown = ["dash", "-c", 'ln -s /proc/$$ "$FLATQ_PROC/$$" && exec "$@"', "-"]
+    return proc, ["dash", "-c", 'ln -s /proc/$$ "$FLATQ_PROC/$$" && exec "$@"', "-"]
+
+
+def test_an_owner_that_lives_in_a_container(flatq, tmp_path):
+    """In a container /proc/uptime may count from its start (lxcfs), while /proc/PID/stat counts from the start of the system. The pop must still
+    count as living."""
+    proc, shown = container(flatq, tmp_path)
     subprocess.run([*shown, *flatq.command("push")], input=BIG, env=flatq.environment(None), stdout=subprocess.DEVNULL, timeout=100, check=True)
     process = subprocess.Popen(
         [*shown, *flatq.command("pop")],
@@ -335,13 +340,7 @@ def test_a_body_that_was_written_anew_while_it_was_read(shell, flatq, spool, stu
 
 def test_an_owner_in_a_container_whose_look_at_itself_fails(flatq, tmp_path):
     """Its clock counts from another start. A worker that guessed its name would be dead to others, and they would take its message."""
-    proc = tmp_path / "proc"
-    proc.mkdir()
-    for name in ("self", "sys", "1"):
-        (proc / name).symlink_to(f"/proc/{name}")
-    (proc / "uptime").write_text("0.50 0.50\n")
-    flatq.env["FLATQ_PROC"] = str(proc)
-    shown = ["dash", "-c", 'ln -s /proc/$$ "$FLATQ_PROC/$$" && exec "$@"', "-"]
+    _, shown = container(flatq, tmp_path)
     subprocess.run([*shown, *flatq.command("push")], input=b"x", env=flatq.environment(None), stdout=subprocess.DEVNULL, timeout=100, check=True)
     look = f"""FLATQ_VERB=work; lib="{LIB}"; . "$lib/engine/common.sh"; shell_reset; need worker/run; spool_open; work_reset; work_self=$$
         mv "$FLATQ_PROC/$$" "$FLATQ_PROC/away"; work_name_owner; mv "$FLATQ_PROC/away" "$FLATQ_PROC/$$"; ! owner_dead "$work_owner" """
