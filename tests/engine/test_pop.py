@@ -192,7 +192,6 @@ def test_an_owner_that_lives_keeps_it(shell, flatq):
     empty(flatq)
 
 
-@pytest.mark.new
 def container(flatq, tmp_path):
     """A /proc whose uptime counts from another start than its PID/stat (lxcfs). Return it, and the words before a command that show it there: the test does
     not know its pid before."""
@@ -205,6 +204,7 @@ def container(flatq, tmp_path):
     return proc, ["dash", "-c", 'ln -s /proc/$$ "$FLATQ_PROC/$$" && exec "$@"', "-"]
 
 
+@pytest.mark.new
 def test_an_owner_that_lives_in_a_container(flatq, tmp_path):
     """In a container /proc/uptime may count from its start (lxcfs), while /proc/PID/stat counts from the start of the system. The pop must still
     count as living."""
@@ -338,6 +338,7 @@ def test_a_body_that_was_written_anew_while_it_was_read(shell, flatq, spool, stu
     assert (done.status, done.err) == (66, b"reserve: queue 'default': message 1 is no longer yours\n"), done
 
 
+@pytest.mark.new
 def test_an_owner_in_a_container_whose_look_at_itself_fails(flatq, tmp_path):
     """Its clock counts from another start. A worker that guessed its name would be dead to others, and they would take its message."""
     _, shown = container(flatq, tmp_path)
