@@ -393,7 +393,11 @@ def test_nobody_answers(flatq, redis):
     assert Queue("here").qsize() == 1
 
 
-@pytest.mark.parametrize("place", ["127.0.0.1:1/q", "ssh://h/q", "beanstalk://127.0.0.1:1/q", "amqp://127.0.0.1:1/q", "sqs://q",
+# `make test` does not install boto3
+SQS = pytest.param("sqs://q", marks=pytest.mark.full)
+
+
+@pytest.mark.parametrize("place", ["127.0.0.1:1/q", "ssh://h/q", "beanstalk://127.0.0.1:1/q", "amqp://127.0.0.1:1/q", SQS,
                                    "pressure+redis://127.0.0.1:1/0/q"])
 def test_where_this_process_can_have_no_further_file(flatq, monkeypatch, place):
     """With each number of files that it may still open, up to where they suffice: an error that passes, or the shovel would end with a traceback. A
@@ -427,14 +431,15 @@ def test_where_this_process_can_have_no_further_file(flatq, monkeypatch, place):
 
 
 @pytest.mark.parametrize("number, kind", [(errno.EMFILE, Busy), (errno.ENOSPC, Disk), (errno.EIO, Disk), (errno.EACCES, Denied)])
-@pytest.mark.parametrize("what", ["socket", "request", "boto3"])
+@pytest.mark.parametrize("what", ["socket", "request", pytest.param("boto3", marks=pytest.mark.full)])
 def test_an_error_of_the_system_before_anything_was_asked(monkeypatch, what, number, kind):
     """ssh has no place for its socket, or for the request; boto3 cannot read its files. It passes, unless somebody has to change something."""
     def fails(*words, **more):
         raise OSError(number, os.strerror(number), "a file")
 
     if what == "boto3":
-        client = sqs.Client("sqs://q") if module("boto3") else None
+        module("boto3")
+        client = sqs.Client("sqs://q")
         monkeypatch.setattr(client, "boto3", SimpleNamespace(client=fails))
     else:
         client = line.Client("ssh://h/q")
@@ -460,12 +465,19 @@ def test_an_error_of_the_system_behind_a_request_leaves_a_doubt(flatq, monkeypat
             one.take(0)
     assert one.doubt
     one.close()
-    if module("boto3"):
-        client = sqs.Client("sqs://q")
-        client.url, client.client = "http://127.0.0.1:1/q", SimpleNamespace(receive_message=fails)
-        with pytest.raises(Unreachable, match="Input/output error") as failed:
-            client.ask("receive_message")
-        assert failed.value.code == 69
+
+
+@pytest.mark.full
+def test_an_error_of_the_system_behind_a_request_to_sqs():
+    def fails(*words, **more):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    module("boto3")
+    client = sqs.Client("sqs://q")
+    client.url, client.client = "http://127.0.0.1:1/q", SimpleNamespace(receive_message=fails)
+    with pytest.raises(Unreachable, match="Input/output error") as failed:
+        client.ask("receive_message")
+    assert failed.value.code == 69
 
 
 def test_any_other_error_of_the_system_is_one_line(monkeypatch, capfd):
