@@ -1,5 +1,5 @@
-"""Filling and draining: beside redis-cli --pipe and sqlite3's import, which sync; beside Python's queues, which sync less; and flatq alone, without
-perl and then without python3 too."""
+"""Filling and draining: beside redis-cli --pipe, with a log that is synced and in memory only, and sqlite3's import, which syncs; beside Python's
+queues, which sync less; and flatq alone, without perl and then without python3 too."""
 
 import os
 import shutil
@@ -22,10 +22,10 @@ PYTHON = {
 
 
 class Pair:
-    """A contender that fills its queue from a file of lines, and drains it into one."""
+    """A contender that fills its queue from a file of lines, and drains it into one. `bounds`: how many times its own time flatq's may be at most."""
 
-    def __init__(self, name, fill, drain):
-        self.name, self.fill, self.drain, self.seconds = name, fill, drain, {"fill": [], "drain": []}
+    def __init__(self, name, fill, drain, bounds=None):
+        self.name, self.fill, self.drain, self.bounds, self.seconds = name, fill, drain, bounds or {}, {"fill": [], "drain": []}
 
     def turn(self, run, lines):
         out = run.work / "out"
@@ -66,14 +66,16 @@ def programs(run):
 
 def servers(run, count):
     if run.there("redis-cli", "redis-check-rdb"):
-        redis = Redis(run, "bulk", True)
-        yield Pair("redis-cli --pipe, lpop", redis.load("fill", str(run.work / "lines")), redis.unload("drain", count))
+        for durable in (True, False):
+            redis = Redis(run, "bulk", durable)
+            load, unload = redis.load("fill", str(run.work / "lines")), redis.unload("drain", count)
+            yield Pair(f"{redis.name}, --pipe, lpop", load, unload, {"fill": 0.5, "drain": 0.8} if durable else {})
     if run.there("sqlite3"):
         database = Sqlite(run, "bulk", True).database
         subprocess.run(["sqlite3", database, "create table lines (body)"], check=True)
         empty = "begin immediate; select body from lines order by rowid; delete from lines; commit"
         yield Pair("sqlite3 .import, select", Command("fill", ["sqlite3", database, f".import {run.work / 'lines'} lines"]),
-                   Command("drain", ["sqlite3", database, empty]))
+                   Command("drain", ["sqlite3", database, empty]), {"fill": 1.1, "drain": 1.2})
 
 
 def library(run, name):
@@ -97,7 +99,8 @@ def many(run, count, rounds, pairs):
         fill, drain = (count / sorted(values)[len(values) // 2] for values in pair.seconds.values())
         run.notes.append(f"  {pair.name:24} {fill:>10,.0f} {drain:>10,.0f}")
     for what in ("fill", "drain"):
-        run.compare(f"{what} {count:,}", {pair.name: pair.seconds[what] for pair in pairs})
+        run.compare(f"{what} {count:,}", {pair.name: pair.seconds[what] for pair in pairs},
+                    {pair.name: pair.bounds[what] for pair in pairs if what in pair.bounds})
 
 
 def alone(run):
