@@ -3,7 +3,8 @@
 #
 # While the command runs, timer_run_due does all that is due, before each `wait` for the command. A trap sets variables, and
 # interrupts that `wait`; what it sets depends on no exit status (R11).
-# Descriptors: 5 leads to the watchdog, 4 to the teller, which counts for several workers (worker/pool.sh), 8 comes from the feeder (worker/feed.sh).
+# Descriptors: 5 leads to the watchdog, 4 to the teller, which counts for several workers (worker/pool.sh), 8 comes from the feeder (worker/feed.sh), 6 is
+# the body, for the feeder.
 #
 # Its state: work_abort is the signal on which to end the command and give its message back; take_stop is set if no further message is to be taken;
 # work_before_wait is what work_await calls before each `wait`; work_on_signal what each trap calls.
@@ -216,13 +217,22 @@ work_run() {
   # If the worker was stopped since it took the message, another one may have it
   [ "$now" \< "${slip_path##*.}" ] || lease_renew || return $?
   [ -z "$lease_lost" ] || return 0
+  feed_body || {
+    work_code=$?
+    case $work_code in
+    # As if the command had failed: the message comes back later, and is buried in the end
+    1) work_code=75 work_reason=damaged; return 0 ;;
+    66) lease_lost=1; return 0 ;;
+    esac
+    return $work_code
+  }
   export FLATQ_ID="$id" FLATQ_QUEUE="$queue" FLATQ_TRIES="$slip_tries"
   { command exec 7>"$feed_path"; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return $?; }
   feed_begin | work_exec "$@" &
   work_code=$?
   job_pid=$!
   # From here on only the feeder holds the pipe, so we see its end
-  exec 7>&-
+  exec 6<&- 7>&-
   # yash goes on if it cannot start a process, and $! is that of another one
   [ $work_code -eq 0 ] || { job_pid='' feed_open='' why='cannot start a process'; return 74; }
   work_name "$job_pid"
@@ -281,7 +291,7 @@ work_exec() {
   umask "$shell_umask"
   if [ -n "$shell_locale" ]; then LC_ALL=$shell_locale; else unset LC_ALL; fi
   # shellcheck disable=SC2086 # no word or some
-  exec $work_pdeathsig $work_group "$@" 4>&- 5>&- 7>&- 8<&-
+  exec $work_pdeathsig $work_group "$@" 4>&- 5>&- 6<&- 7>&- 8<&-
 }
 
 # work_lives PID-TIME - return whether this child has not ended. If a look at it failed, then or now, it lives as long as it can be signalled

@@ -151,6 +151,24 @@ def test_a_damaged_message_is_not_taken_for_done(flatq, spool):
     assert listed(flatq) == [(number, "buried", 1, "damaged")], done
 
 
+@pytest.mark.shells
+def test_a_body_that_is_written_anew_is_fed_as_it_was(shell, flatq, stub, spool):
+    """Once the worker was stopped beyond its lease, the message may be folded, and another process be about to write its body again. The feeder once
+    opened it by its name, and the command got a part of the message."""
+    message = os.urandom(3000)
+    push(flatq, message)
+    stub("base64", """[ "$1" != -d ] || { body=$(echo "$FLATQ_DIR"/default/body/*); head -c 1000 "$body" >"$body.new"; mv "$body.new" "$body"; }; exec "$REAL" "$@" """)
+    assert flatq("work", "-w", "0", "--", "cat", check=0).out == message
+
+
+@pytest.mark.shells
+def test_a_command_is_not_run_for_a_body_that_is_not_there(shell, flatq, spool):
+    number = push(flatq, b"x")
+    next((spool / "default/body").iterdir()).unlink()
+    done = flatq("work", "-w", "0", "-m", "1", "--", "sh", "-c", "echo begun", check=0)
+    assert (done.out, listed(flatq)) == (b"", [(number, "buried", 1, "damaged")]), done
+
+
 def test_a_failure_delays_ever_longer(flatq):
     number = push(flatq, b"x")
     for tries, delay in enumerate([1, 2, 4, 5, 5], 1):
