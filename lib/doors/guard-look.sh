@@ -24,14 +24,18 @@ guard_second() {
     kill -0 "$launch_parent" 2>/dev/null || return 1
   fi
   guard_checkpoint
-  # If there are many, look at some each second, in turn: those move to the end of the list
-  guard_looked=0
-  for guard_entry in $guard_list; do
-    [ $guard_looked -lt 32 ] || break
+  # If there are many, look at some each second, in turn: guard_look puts those into a new list, and the others come before it. With guard_take, each
+  # look would copy the whole list several times
+  # shellcheck disable=SC2086 # entries
+  set -- $guard_list
+  guard_looked=0 guard_list=' '
+  while [ $# -gt 0 ] && [ $guard_looked -lt 32 ]; do
     guard_looked=$((guard_looked + 1))
-    guard_take "${guard_entry%%,*}"
+    guard_fields "$1"
+    shift
     guard_look
   done
+  guard_list=" $*${1:+ }${guard_list# }"
   # A handler may outlive its ncat
   guard_alive=
   for guard_entry in $guard_groups; do
