@@ -363,6 +363,7 @@ class Queue:
             raise of_system(f"queue '{self.name}'", error) from None
 
         where = f"{self.host}:{self.port}"
+        answer = unknown = object()
         try:
             answer = question(client)
             self._answered = True
@@ -377,6 +378,11 @@ class Queue:
             text = _text(error)
             kind, code = next((row[1:] for row in _REFUSALS if row[0] in text), (Internal, 70))
             raise kind(f"queue '{self.name}': {where}: {text}", code, "pressure") from None
+        finally:
+            # RACE: a signal's handler may raise after a command was sent and before its answer was read: on that connection, the next command
+            # would take that answer for its own, and a put that was refused would count as done
+            if answer is unknown:
+                self._redis = None
 
     def _run(self, action: str, role: str = "", nonce: str = "", last: bool = False, body: bytes = b"") -> list[bytes]:
         keys = [self.key(suffix) for suffix in SUFFIXES]

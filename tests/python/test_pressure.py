@@ -631,6 +631,24 @@ def test_a_role_that_could_not_be_given_back(q, redis, monkeypatch):
     assert q.get(0) == b"1" and redis.llen("__pressure__:q:consumer_free") == 1
 
 
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, KeyError])
+def test_a_signal_between_a_command_and_its_answer(q, redis, monkeypatch, kind):
+    """Its handler raises. The next command must not take that answer for its own."""
+    q.create()
+    q.put(b"1")
+    q.put(b"2")
+
+    def interrupted(*words, **more):
+        raise kind
+
+    # the answer comes when the next command has been sent
+    redis.client_pause(500)
+    with monkeypatch.context() as patch, pytest.raises(kind):
+        patch.setattr(module("redis").Redis, "parse_response", interrupted)
+        q.exists()
+    assert q.length() == 2
+
+
 # ---- no server, no module
 
 
