@@ -3,7 +3,7 @@
 -- Returns a status and, if there is one, a value.
 
 local queue, bound, producer, consumer, producer_free, consumer_free, produced_messages, produced_bytes, consumed_messages,
-  consumed_bytes, not_full, closed, producer_lease, consumer_lease = unpack(KEYS)
+  consumed_bytes, not_full, closed, producer_lease, consumer_lease, created = unpack(KEYS)
 local action, name, nonce, identity, lease, last, body = unpack(ARGV)
 local call = redis.call
 local roles = {
@@ -59,6 +59,7 @@ function act.create()
     if has(key) then return {'leavings'} end
   end
   call('SET', bound, body)
+  call('SET', created, nonce)
   call('LPUSH', producer_free, 1)
   call('LPUSH', consumer_free, 1)
   call('LPUSH', not_full, 1)
@@ -163,7 +164,7 @@ function act.bury()
   if not call('RPOP', role.free) and not over(role) then return {'busy', call('GET', role.who) or ''} end
   call('DEL', role.free, role.who, role.lease)
   if name == 'consumer' then
-    call('DEL', not_full, closed, produced_messages, produced_bytes, consumed_messages, consumed_bytes, queue)
+    call('DEL', not_full, closed, produced_messages, produced_bytes, consumed_messages, consumed_bytes, queue, created)
   end
   return {'ok'}
 end
@@ -198,7 +199,8 @@ function act.doctor()
   end
   if not has(bound) then
     local some = false
-    for _, key in ipairs(KEYS) do some = some or has(key) end
+    -- Another program that deletes the queue leaves `created`, which means nothing then
+    for _, key in ipairs(KEYS) do some = some or key ~= created and has(key) end
     if some and body == 'force' and idle.producer and idle.consumer then
       call('DEL', unpack(KEYS))
       say(true, 'the rest of a queue that was deleted is gone')

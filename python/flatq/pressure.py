@@ -12,9 +12,10 @@ named `:stats:...`; an error gives the role back; a get that finds nothing count
 
 Each step that changes something happens, in the specification's order, inside one script on the server (pressure.lua). So a client dies
 between two steps, and all it can leave behind is a role that it holds while it waits. Waiting takes nothing out of any list. The holder
-of a role writes its identity and the end of its lease, by the server's clock, to `:producer_lease` or `:consumer_lease`, beside the
-specification's twelve keys; other programs need not know these. When the lease is over, the next client of ours that wants the role
-takes it, and `doctor` frees it for other programs. A client that was only slow finds that another has the role, and has changed nothing.
+of a role writes its identity and the end of its lease, by the server's clock, to `:producer_lease` or `:consumer_lease`, and `create` a random
+value to `:created`, beside the specification's twelve keys; other programs need not know these. When the lease is over, the next client of
+ours that wants the role takes it, and `doctor` frees it for other programs. A client that was only slow finds that another has the role, and
+has changed nothing.
 
 Needs Redis 6.2, or a compatible server, with scripts."""
 
@@ -39,10 +40,10 @@ from .errors import Busy, Closed, Denied, Disk, Empty, Error, Full, Internal, In
 
 Bytes = Union[bytes, bytearray, memoryview]
 
-#: The suffixes of the queue's keys, in the order of the specification; then our two
+#: The suffixes of the queue's keys, in the order of the specification; then our three
 SUFFIXES = (
     "", ":bound", ":producer", ":consumer", ":producer_free", ":consumer_free", ":stats:produced_messages", ":stats:produced_bytes",
-    ":stats:consumed_messages", ":stats:consumed_bytes", ":not_full", ":closed", ":producer_lease", ":consumer_lease",
+    ":stats:consumed_messages", ":stats:consumed_bytes", ":not_full", ":closed", ":producer_lease", ":consumer_lease", ":created",
 )
 STATISTICS = tuple(suffix[7:] for suffix in SUFFIXES if suffix.startswith(":stats:"))
 
@@ -223,7 +224,7 @@ class Queue:
             raise Invalid("a bound is 0 or more", 65, "pressure")
         if self.name.endswith(SUFFIXES[1:]):
             raise Invalid(f"queue '{self.name}': a name must not end like a key of another queue, as in x:closed", 65, "pressure")
-        (status, *_) = self._run("create", body=b"%d" % bound)
+        (status, *_) = self._run("create", nonce=secrets.token_hex(8), body=b"%d" % bound)
         if status != b"ok":
             self._fail(status)
 
@@ -287,6 +288,10 @@ class Queue:
                     who = printable(more[0])
                     raise Busy(f"queue '{self.name}': deleted, but its {name} {who} has not left: see doctor", 75, "pressure")
                 self._block(("BRPOPLPUSH", free, free), seconds=min(2.0, left))
+
+    def created(self) -> str:
+        """A random value that `create` has given to this queue, and to none of the same name before; empty if another program has created it."""
+        return (self._ask(lambda redis: redis.get(self.key(":created"))) or b"").decode(errors="replace")
 
     def stats(self) -> dict[str, int]:
         """produced_messages, produced_bytes, consumed_messages, consumed_bytes."""

@@ -141,16 +141,16 @@ def waits(redis, role):
 
 def test_every_verb(flatq, redis, q):
     run(flatq, "create", "-b", "2", "q", check=0)
-    assert keys(redis) == {":bound", ":producer_free", ":consumer_free", ":not_full"} and redis.get("__pressure__:q:bound") == b"2"
+    assert keys(redis) == {":bound", ":producer_free", ":consumer_free", ":not_full", ":created"} and redis.get("__pressure__:q:bound") == b"2"
     refused(run(flatq, "create", "q"), 65, "pressure", text=b"exists already")
     run(flatq, "put", "q", input=ANY, check=0)
     q.put(b"", 0)
     refused(run(flatq, "put", "-w", "0", "q", input=b"x"), 75, "pressure", text=b"full")
     assert run(flatq, "length", "q", check=0).out == b"2\n"
     assert not redis.exists("__pressure__:q:not_full")
-    # the identifying value is there, and while no client is at work only keys of the specification
+    # the identifying value is there, and while no client is at work only keys of the specification and one of ours
     assert redis.get("__pressure__:q:producer").decode().split(":")[0] == socket.gethostname()
-    assert keys(redis) <= KEYS
+    assert keys(redis) <= KEYS | {":created"}
     assert run(flatq, "get", "q", check=0).out == ANY
     assert q.get(0) == b""
     refused(run(flatq, "get", "-w", "0", "q"), 66, "pressure", text=b"nothing there")
@@ -161,7 +161,7 @@ def test_every_verb(flatq, redis, q):
     q.put(b"last")
     run(flatq, "close", "q", check=0)
     assert redis.llen("__pressure__:q:closed") == 2
-    assert keys(redis) == KEYS
+    assert keys(redis) == KEYS | {":created"}
     assert q.closed()
     for call in (q.close, lambda: q.put(b"x")):
         with pytest.raises(Closed):
@@ -304,7 +304,7 @@ def test_waits_end(q, redis):
     with pytest.raises(Full):
         q.put(b"2", 0.4)
     assert 0.8 <= time.monotonic() - began < 30
-    assert keys(redis) == KEYS - {":not_full", ":closed", ":stats:consumed_messages", ":stats:consumed_bytes"}
+    assert keys(redis) == KEYS - {":not_full", ":closed", ":stats:consumed_messages", ":stats:consumed_bytes"} | {":created"}
     redis.rpop("__pressure__:q:producer_free")
     redis.rpop("__pressure__:q:consumer_free")
     for call in (lambda: q.put(b"", 0), lambda: q.get(0), lambda: q.close(0.3)):
@@ -419,7 +419,7 @@ def test_delete_wakes_both(q, spec, redis, deletes):
         with pytest.raises((Missing, Closed)):
             getting.result(60)
         deleting.result(60)
-    assert keys(redis) == set()
+    assert keys(redis) == (set() if deletes == "ours" else {":created"})
 
 
 def test_delete_wakes_a_getter_of_an_empty_queue(q, spec, redis):
@@ -430,7 +430,7 @@ def test_delete_wakes_a_getter_of_an_empty_queue(q, spec, redis):
         spec.delete()
         with pytest.raises(Closed, match="deleted"):
             getting.result(60)
-    assert keys(redis) == set()
+    assert keys(redis) == {":created"} and q.doctor() == []
 
 
 def test_by_hand(flatq, redis, server):

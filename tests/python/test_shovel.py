@@ -203,6 +203,16 @@ def test_through_a_pressure_queue(flatq, redis):
     assert redis.queue.doctor() == []
 
 
+def test_a_pressure_queue_that_was_made_anew(flatq, redis):
+    """Its messages are others, even if they are equal and come at the same places."""
+    for _ in range(2):
+        redis.queue.put(b"tick")
+        assert move(redis.url, "back") == 1
+        redis.queue.delete()
+        redis.queue.create()
+    assert Queue("back").drain(end=b"\0") == [b"tick"] * 2
+
+
 def test_from_one_server_to_another(flatq, tube, redis):
     bodies = filled(flatq, 10)
     assert [move("here", tube.url), move(tube.url, redis.url), move(redis.url, tube.url), move(tube.url, "back")] == [10] * 4

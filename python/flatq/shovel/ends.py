@@ -49,8 +49,8 @@ class Parcel:
     """A message in hand. priority and lease are flatq's, None if the source has none.
 
     key: unique to the message, and the same when it comes again (see each source). A queue of ours refuses a key that it has, so a
-    message whose acknowledgement was lost is not stored twice. If a spool behind a door, or a pressure queue, was created anew, its
-    numbers begin anew: then a message equal to one that the target still has, with the same number, is taken for that one."""
+    message whose acknowledgement was lost is not stored twice. If a spool behind a door, or a pressure queue of another program, was created
+    anew, its numbers begin anew: then a message equal to one that the target still has, with the same number, is taken for that one."""
 
     def __init__(self, body: bytes, key: str, priority: int | None = None, lease: int | None = None) -> None:
         self.body, self.key, self.priority, self.lease = body, key, priority, lease

@@ -68,9 +68,9 @@ class PressureSource(Source):
             self.left = True
         message = self.queue.hold(wait)
         try:
-            # the server, the queue, the number of messages taken out before and, if it has no append-only file, this start of the server
+            # the server, the queue, its creation, the number of messages taken out before and, if it has no append-only file, this start of the server
             said = self.queue.info()
-            start = "" if said.get("aof_enabled") else said.get("run_id")
+            start = self.queue.created() + ("" if said.get("aof_enabled") else str(said.get("run_id")))
             place = self.queue.stats()["consumed_messages"]
         except BaseException:
             message.role.give()
