@@ -14,7 +14,7 @@ from conftest import need, wait_for
 from engine import push, refused
 from servers import here_too, module
 
-from flatq import Queue, mqueue
+from flatq import Queue, mqueue, verbs
 from flatq.command import Stopped
 from flatq.errors import Invalid
 from flatq.mqueue import Kernel, from_kernel, to_kernel
@@ -257,6 +257,16 @@ def test_a_signal_at_every_moment_of_an_end(flatq, kernel, why):
         while kernel.current_messages:
             assert kernel.receive(0) == (b"1", 3)
     assert moment > 50
+
+
+def test_a_signal_when_the_push_has_ended(flatq, kernel, monkeypatch):
+    """The message is not sent back, too."""
+    kernel.send(b"1")
+    shovel = Shovel(Kernel(kernel.name), target("jobs"), once=True)
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(verbs.Job, "result", lambda job: shovel.stop(signal.SIGHUP))
+        shovel.run()
+    assert not kernel.current_messages and Queue("jobs").drain(end=b"\0") == [b"1"]
 
 
 def test_too_large_for_the_queue_goes_back_once(flatq, kernel):

@@ -19,6 +19,7 @@ from types import FrameType
 
 from ..command import Stopped
 from ..errors import Closed, Empty, Error, NotYours
+from ..verbs import printed
 from .ends import LEASE, PASSING, Parcel, Source, Target, TooLarge, source, target
 
 __all__ = ["Shovel", "source", "target"]
@@ -106,9 +107,10 @@ class Shovel:
                 parcel.back()
                 return False
             self._move(parcel)
-        except BaseException:
+        except BaseException as error:
             with contextlib.suppress(Error, OSError):
-                parcel.back()
+                # RACE: a signal may come when a push has ended. Sent back, the message would be in both places
+                parcel.done() if printed(error) else parcel.back()
             raise
         return True
 
