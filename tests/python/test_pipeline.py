@@ -25,7 +25,7 @@ from tables import fill, flatq_spark, java, numbers, table, unsynced  # noqa: F4
 from flatq.pipeline import __main__ as command
 from flatq import errors as flatq_errors
 from flatq.crashlab.families import kills
-from flatq.pipeline import drain
+from flatq.pipeline import drain, place
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -248,6 +248,37 @@ def test_a_table_that_was_moved(job, flatq, tmp_path):
     (tmp_path / "moved").rename(tmp_path / "out")
     assert "10 messages" in job("drain", "default", "--to", tmp_path / "out").out
     assert sorted(table(tmp_path / "out")["value"].to_pylist(), key=int) == numbers(20)
+
+
+def test_a_table_elsewhere_without_its_checkpoint(tmp_path, monkeypatch):
+    """As here, Spark would take new batches for old ones, and they would be settled all the same."""
+    class There(place.Here):
+        def __init__(self, spark, to):
+            pass
+
+        def names(self, path):
+            return super().names(path.replace("hdfs:/", str(tmp_path)))
+
+        def read(self, path):
+            return super().read(path.replace("hdfs:/", str(tmp_path)))
+
+        def write(self, path, text):
+            (tmp_path / path[7:]).write_bytes(text)
+
+    monkeypatch.setattr(place, "There", There)
+    for name in ("_spark_metadata", "_checkpoint/offsets"):
+        (tmp_path / "out" / name).mkdir(parents=True)
+    (tmp_path / "out/_flatq").write_text(json.dumps({"job": "drain", "files": ["_spark_metadata", "_checkpoint"]}))
+    for path in ("_spark_metadata/9.compact", "_spark_metadata/10", "_checkpoint/offsets/10"):
+        (tmp_path / "out" / path).touch()
+    drain.begin(object(), "hdfs://out")
+    shutil.rmtree(tmp_path / "out/_checkpoint")
+    with pytest.raises(flatq_errors.Invalid, match="its _checkpoint is gone"):
+        drain.begin(object(), "hdfs://out")
+    # a new one
+    (tmp_path / "new").mkdir()
+    drain.begin(object(), "hdfs://new")
+    assert os.listdir(tmp_path / "new") == ["_flatq"]
 
 
 @pytest.mark.full

@@ -43,14 +43,10 @@ def begin(spark: SparkSession, to: str) -> None:
     own = Place("drain", to, spark)
     if not own.check():
         own.mark(own.path, ["_spark_metadata", "_checkpoint"], to=own.name)
-    place = local(to)
-    if place is None:
-        return
 
     def last(name: str) -> int:
-        with contextlib.suppress(FileNotFoundError):
-            return max((int(part) for file in os.listdir(os.path.join(place, name)) if (part := file.partition(".")[0]).isdigit()), default=-1)
-        return -1
+        names = own.files.names(f"{own.path}/{name}") or ()
+        return max((int(part) for file in names if (part := file.partition(".")[0]).isdigit()), default=-1)
 
     if last("_spark_metadata") > last("_checkpoint/offsets"):
         raise Invalid(f"{to} has a table, and its _checkpoint is gone: say another --to", 65)
