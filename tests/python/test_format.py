@@ -253,6 +253,45 @@ def test_a_look_at_what_is_ready(flatq):
         flat.ready(str(flatq.spool), "none")
 
 
+def test_what_a_killed_fold_or_unfold_has_left_counts_once(flatq):
+    """The verb had only to remove what is in its second place too: the slips of a fold, the flat file of an unfold."""
+    from flatq.spark.options import Place
+
+    top = flatq.spool / "default"
+    for n in range(6):
+        push(flatq, b"%d" % n)
+    flatq("wal", env={"FLATQ_FOLD": "5"}, check=0)
+    [block] = (top / "queue").iterdir()
+    [file] = block.iterdir()
+    lines = [line.split(b"\t") for line in file.read_bytes().splitlines()]
+    priority, first, *_, nonce = file.name.split(".")
+
+    def left(place, lines):
+        run = top / place / f"{priority}.{first}.{nonce}"
+        run.mkdir()
+        for slip, text in lines:
+            (run / slip.decode()).touch()
+            (top / "body" / slip.decode().split(".")[1]).write_bytes(text + b"\n")
+
+    def ready():
+        found = sorted(row["value"] for row in table(flat.ready(str(flatq.spool), "default"), vanish=True))
+        assert Place(str(flatq.spool), "default").ready() == len(found)
+        return found
+
+    push(flatq, b"6")
+    [single] = (top / "wal").iterdir()
+    left("fold", lines[:4])
+    # in the run, and in no flat file: it goes forward
+    single.rename(next((top / "fold").glob("0*")) / single.name)
+    assert ready() == [b"%d" % n for n in range(7)]
+    push(flatq, b"7")
+    assert flatq("wal", check=0).err == b"" and ready() == [b"%d" % n for n in range(8)]
+    file.rename(top / "unfold" / file.name)
+    # another consumer has taken the first one meanwhile
+    left("head", lines[1:])
+    assert ready() == [b"%d" % n for n in range(1, 8)]
+
+
 @pytest.mark.parametrize("queue", ["a/b", ".x", "a.b", ".a/b;c"])
 def test_names_on_disk(flatq, queue):
     push(flatq, b"1", queue)

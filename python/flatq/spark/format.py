@@ -9,6 +9,7 @@ tries of each slip. A slip's name is PRIORITY.ID.TRIES.NONCE.LEASE.DELAY.BORN.SI
 from __future__ import annotations
 
 import bisect
+import contextlib
 import io
 import itertools
 import os
@@ -158,25 +159,34 @@ def _listing_failed(error: OSError) -> None:
 
 
 def ready(spool: str, queue: str) -> list[Piece]:
-    """The ready messages of a queue. It looks at the places in the order in which messages move, so that it misses none. Raises
-    FileNotFoundError."""
+    """The ready messages of a queue. It looks at the places in the order in which messages move, so that it misses none, and counts
+    none twice that moves meanwhile or was left in two places by a killed verb. Raises FileNotFoundError."""
     top = os.path.join(spool, disk_name(queue))
     os.stat(os.path.join(top, "wal"))
     body = os.path.join(top, "body")
-    found: list[Piece] = []
+    flats: dict[str, Piece] = {}
+    slips: dict[str, str] = {}
+    runs: dict[str, set[str]] = {}
     for place in ("wal", "fold", "queue", "unfold", "head"):
-        slips = []
         for directory, _, names in sorted(os.walk(os.path.join(top, place), onerror=_listing_failed)):
+            runs.setdefault(place, set()).add(os.path.basename(directory))
             for name in sorted(names):
-                piece = flat(os.path.join(directory, name))
-                if piece:
-                    found.append(piece)
-                elif slip_of(name):
-                    slips.append(name)
-        for start in range(0, len(slips), 500):
-            some = tuple(slips[start:start + 500])
-            found.append(Piece(body, len(some), len(some), 0, 0, None, some))
-    return found
+                if piece := flat(os.path.join(directory, name)):
+                    flats[name] = piece
+                elif slip := slip_of(name):
+                    slips[slip.body] = name
+    folding = {run.rpartition(".")[2] for run in runs.get("fold", ())}
+    for name, piece in list(flats.items()):
+        # CRASH: an unfold, once its run is in head/, has only to remove the flat file; a fold, once its flat file is in queue/, the slips in it
+        if f"{name[:23]}.{piece.nonce}" in runs.get("head", ()):
+            del flats[name]
+        elif piece.nonce in folding:
+            with contextlib.suppress(FileNotFoundError), open(piece.path, "rb") as file:
+                for line in file:
+                    slips.pop(line[11:23].decode(errors="replace"), None)
+    singles = list(slips.values())
+    groups = [tuple(singles[start:start + 500]) for start in range(0, len(singles), 500)]
+    return [*flats.values(), *(Piece(body, len(some), len(some), 0, 0, None, some) for some in groups)]
 
 
 def pack(pieces: Sequence[Piece], partitions: int) -> list[list[Piece]]:
