@@ -125,8 +125,9 @@ def test_a_queue_that_cannot_be_listed_is_not_empty(flatq, monkeypatch):
         flat.ready(str(flatq.spool), "q")
 
 
-def test_a_failed_sync_is_an_error(tmp_path, monkeypatch):
-    from flatq.spark import sink
+def test_a_failed_sync_is_an_error(flatq, tmp_path, monkeypatch):
+    """A settle, too, which would delete the messages of a table that is not on the disk."""
+    from flatq.spark import options
 
     class System:
         def __init__(self, *words, **more):
@@ -135,11 +136,19 @@ def test_a_failed_sync_is_an_error(tmp_path, monkeypatch):
         def syncfs(self, file):
             return -1
 
-    monkeypatch.setattr(sink.ctypes, "CDLL", System)
-    monkeypatch.setattr(sink.ctypes, "get_errno", lambda: 5)
+    monkeypatch.setattr(options.ctypes, "CDLL", System)
+    monkeypatch.setattr(options.ctypes, "get_errno", lambda: 5)
     monkeypatch.delenv("FLATQ_SYNC", raising=False)
     with pytest.raises(OSError, match="Input/output error"):
-        sink.sync(str(tmp_path))
+        options.sync(str(tmp_path))
+    flatq("push", "-l", input=b"1\n", check=0)
+    claim(flatq)
+    place = options.Place(str(flatq.spool), "default")
+    with pytest.raises(OSError, match="Input/output error"):
+        place.settle("me", 1)
+    assert place.marks("me") == (0, 1)
+    monkeypatch.undo()
+    assert place.settle("me", 1) == 1 and place.marks("me") == (1, 1)
 
 
 def test_files_of_a_stage(tmp_path):

@@ -56,7 +56,7 @@ class Here:
 
     def write(self, path: str, text: bytes) -> None:
         """Write that file, and sync it with all files beside it."""
-        from ..spark.sink import sync
+        from ..spark.options import sync
 
         with open(path, "wb") as file:
             file.write(text)

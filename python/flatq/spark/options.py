@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import glob
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +34,36 @@ def verb(name: str, words: Sequence[str], spool: str, parse: Any = bytes) -> Any
     """Run a verb in a spool. Raises as flatq.Queue does."""
     verbs = verbs_module()
     return verbs.run(verbs.Call(name, list(words), parse, None, spool))
+
+
+def sync(path: str, spool: str = "") -> None:
+    """Sync the file system of path, if the verbs that use the spool sync. Raises OSError."""
+    if not verbs_module().syncs(spool):
+        return
+    file = os.open(path, os.O_RDONLY)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(file):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), path)
+    finally:
+        os.close(file)
+
+
+def sync_all(spool: str) -> None:
+    """Sync every file system, if the verbs that use the spool sync: nobody says where Spark has written. Raises OSError, which os.sync does not."""
+    if not verbs_module().syncs(spool):
+        return
+    # What we cannot open is synced too
+    os.sync()
+    synced: set[int] = set()
+    with open("/proc/self/mountinfo", "rb") as mounts:
+        for fields in (line.split(b" ") for line in mounts):
+            path = os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda code: bytes([int(code[1], 8)]), fields[4]))
+            # RACE: another program may unmount it meanwhile. To open an automounter's directory would mount something
+            with contextlib.suppress(FileNotFoundError, PermissionError):
+                if fields[fields.index(b"-") + 1] != b"autofs" and os.path.isdir(path) and (device := os.stat(path).st_dev) not in synced:
+                    sync(path, spool)
+                    synced.add(device)
 
 
 def missing(error: Exception, text: str = "") -> bool:
@@ -83,16 +116,15 @@ class Place:
 
     def settle(self, consumer: str, offset: int) -> int:
         """Settle whole segments up to offset, and return the offset reached. First sync what Spark has written. Raises LookupError if there
-        is no such queue."""
+        is no such queue, and OSError if not all is on the disk."""
         done, *ends = flat.marks(self.spool, self.queue, consumer)
         ends = [end for end in ends if end <= offset]
         if not ends:
             if not flat.is_queue(os.path.join(self.spool, flat.disk_name(self.queue))):
                 raise LookupError(f"no queue '{self.queue}' in {self.spool}")
             return done
-        if verbs_module().syncs(self.spool):
-            # Hadoop does not sync local files: a power cut would lose the table after the queue has deleted its messages
-            os.sync()
+        # Hadoop does not sync local files: a power cut would lose the table after the queue has deleted its messages
+        sync_all(self.spool)
         verb("settle", ["-c", consumer, "--", str(ends[-1]), self.queue], self.spool)
         return ends[-1]
 

@@ -22,7 +22,6 @@ Keys (`push -k`) could not do this: a key is free again as soon as its message i
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import json
 import os
@@ -38,7 +37,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import BinaryType, IntegralType, StringType, StructType
 
 from . import format as flat
-from .options import Options, verbs_module
+from .options import Options, sync, verbs_module
 
 SCRIPT = 'set -u; . "$lib/engine/common.sh"; need bulk/stage; stage "$@"'
 
@@ -55,19 +54,6 @@ def engine(spool: str, *words: object) -> list[str]:
     if done.returncode:
         raise errors.error_of("push", done.returncode, done.stderr.decode(errors="replace").strip())
     return done.stdout.decode().split()
-
-
-def sync(path: str, spool: str = "") -> None:
-    """Sync the file system of path, if the verbs that use the spool sync. Raises OSError."""
-    if not verbs_module().syncs(spool):
-        return
-    file = os.open(path, os.O_RDONLY)
-    try:
-        if ctypes.CDLL(None, use_errno=True).syncfs(file):
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), path)
-    finally:
-        os.close(file)
 
 
 def whole(given: Mapping[str, str], name: str, usual: int) -> int:
