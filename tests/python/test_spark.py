@@ -414,16 +414,20 @@ def test_the_checkpoint_sweeps_stages(flatq, shell):
     assert not (top / "once-locked").exists() and not list(top.glob("job-locked/*")) and pop(flatq) == b"1"
 
 
-def test_two_drivers_with_one_job(flatq, monkeypatch):
-    """Two loads of one table at the same time: the second waits for the first, and finds that all is done."""
+def staged(flatq):
+    """A sink, and a stage of its for job-x."""
     from flatq.spark import sink
     from flatq.spark.options import Options
 
     import pyarrow as pa
 
-    def staged():
-        made = sink.Sink(Options({"path": str(flatq.spool), "queue": "to"}, True), {})
-        return made, [made.stage("job-x", iter([pa.record_batch([pa.array(numbers(20))], names=["value"])]))]
+    made = sink.Sink(Options({"path": str(flatq.spool), "queue": "to"}, True), {})
+    return made, [made.stage("job-x", iter([pa.record_batch([pa.array(numbers(20))], names=["value"])]))]
+
+
+def test_two_drivers_with_one_job(flatq, monkeypatch):
+    """Two loads of one table at the same time: the second waits for the first, and finds that all is done."""
+    from flatq.spark import sink
 
     def together(what):
         both, act = threading.Barrier(2), getattr(sink.Sink, what)
@@ -435,7 +439,7 @@ def test_two_drivers_with_one_job(flatq, monkeypatch):
 
         monkeypatch.setattr(sink.Sink, what, wait)
 
-    made = [staged(), staged()]
+    made = [staged(flatq), staged(flatq)]
     together("room")
     together("enter")
     beside = [threading.Thread(target=one.commit, args=(stages, 0)) for one, stages in made]
@@ -444,6 +448,31 @@ def test_two_drivers_with_one_job(flatq, monkeypatch):
     for thread in beside:
         thread.join()
     assert flatq("drain", "to", check=0).out.split() == numbers(20)
+
+
+def test_what_a_killed_driver_has_decided_is_synced_first(flatq, monkeypatch):
+    """A power cut could undo the rename of its plan, but not that files have entered: the batch would enter again."""
+    from flatq.spark import sink
+
+    made, stages = staged(flatq)
+    engine, rename, unlink, seen = sink.engine, os.rename, os.unlink, []
+
+    def renamed(old, new):
+        rename(old, new)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "rename", renamed)
+        made.commit(stages, 0)
+    monkeypatch.setattr(sink, "sync", lambda *words: seen.append("sync"))
+    monkeypatch.setattr(sink, "engine", lambda spool, step, *words, **more: seen.append(step) or engine(spool, step, *words, **more))
+    monkeypatch.setattr(os, "unlink", lambda path, **more: seen.append("unlink") or unlink(path, **more))
+    made.commit(stages, 0)
+    assert seen == ["sync", "enter", "sync", "unlink"] and flatq("drain", "to", check=0).out.split() == numbers(20)
+    # killed before it removed the plan
+    (flatq.spool / ".spark/job-x/plan").touch()
+    del seen[:]
+    assert made.over("job-x") and seen == ["sync", "unlink"]
 
 
 @pytest.mark.parametrize("place", ["/a/checkpoint", "hdfs://a/checkpoint"])

@@ -220,7 +220,6 @@ class Sink:
                     if verbs_module().syncs(self.spool):
                         os.fsync(file.fileno())
                 os.rename(plan + ".new", plan)
-                sync(top, self.spool)
             self.roll(top, old)
         self.clear(top)
 
@@ -242,6 +241,8 @@ class Sink:
         if self.done(job) < 0:
             return False
         top = self.top(job)
+        # CRASH: until done.N is on the disk, the plan must stay there
+        sync(top, self.spool)
         self.clear(top)
         for name in os.listdir(top):
             if name.startswith("plan"):
@@ -267,6 +268,8 @@ class Sink:
 
     def roll(self, top: str, plan: dict[str, Any]) -> None:
         """Steps 3 and 4. Raises as flatq.Queue.push does, and OSError; the next run goes on where this one ended."""
+        # CRASH: the driver that renamed the plan may have died before it synced. Without the plan, a power cut would let the batch enter once more
+        sync(top, self.spool)
         for stage, sizes in plan["stages"].items():
             for queue, size in sizes.items():
                 self.enter(os.path.join(top, stage, queue), queue, size[1])
