@@ -450,6 +450,51 @@ def test_two_drivers_with_one_job(flatq, monkeypatch):
     assert flatq("drain", "to", check=0).out.split() == numbers(20)
 
 
+def test_the_shell_of_a_killed_driver_comes_first(flatq):
+    """It waits for the queue's lock when its driver is killed, and then moves the files. The next driver must not take them for its own meanwhile."""
+    push(flatq, b"first", "to")
+    words = [sys.executable, "-c", "import sys, types, test_spark as t\nmade, stages = t.staged(types.SimpleNamespace(spool=sys.argv[1]))\nmade.commit(stages, 0)"]
+    path = os.pathsep.join(map(str, (ROOT / "python", ROOT / "tests/python", ROOT / "tests/support", ROOT / "tests")))
+    top = flatq.spool / ".spark/job-x"
+    with open(flatq.spool / "to/lock") as lock, contextlib.ExitStack() as stack:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = subprocess.Popen([*words, flatq.spool], env={**os.environ, "PYTHONPATH": path}, stdin=subprocess.DEVNULL)
+        stack.callback(process.wait)
+        stack.callback(process.kill)
+        wait_for(lambda: (top / "plan").exists() and open(f"/proc/{process.pid}/task/{process.pid}/children").read(), "the engine waits")
+        process.kill()
+        process.wait()
+        job = os.open(top, os.O_RDONLY)
+        stack.callback(os.close, job)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(job, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    made, stages = staged(flatq)
+    made.commit(stages, 0)
+    assert sorted(flatq("drain", "to", check=0).out.split()) == sorted([b"first", *numbers(20)])
+
+
+def test_a_sync_that_fails_when_all_has_entered(flatq, monkeypatch):
+    """A second try would find nothing left to do, and the batch would count as done."""
+    from flatq import Disk
+    from flatq.spark import sink
+
+    made, stages = staged(flatq)
+    engine = sink.engine
+
+    def fails(spool, step, *words, **more):
+        said = engine(spool, step, *words, **more)
+        if step == "enter":
+            raise Disk("cannot sync", 74)
+        return said
+
+    with monkeypatch.context() as patch, pytest.raises(Disk, match="cannot sync"):
+        patch.setattr(sink, "engine", fails)
+        made.commit(stages, 0)
+    assert made.done("job-x") == -1
+    made.commit(stages, 0)
+    assert made.done("job-x") == 0 and flatq("drain", "to", check=0).out.split() == numbers(20)
+
+
 def test_what_a_killed_driver_has_decided_is_synced_first(flatq, monkeypatch):
     """A power cut could undo the rename of its plan, but not that files have entered: the batch would enter again."""
     from flatq.spark import sink

@@ -28,7 +28,7 @@ import os
 import shutil
 import subprocess
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,14 +42,14 @@ from .options import Options, sync, verbs_module
 SCRIPT = 'set -u; . "$lib/engine/common.sh"; need bulk/stage; stage "$@"'
 
 
-def engine(spool: str, *words: object) -> list[str]:
-    """Run a step of lib/bulk/stage.sh and return its output, split into words. Raises as flatq.Queue.push does."""
+def engine(spool: str, *words: object, keep: Sequence[int] = ()) -> list[str]:
+    """Run a step of lib/bulk/stage.sh, which inherits the files `keep`, and return its output, split into words. Raises as flatq.Queue.push does."""
     verbs = verbs_module()
     from flatq import errors
 
     done = subprocess.run(
         ["sh", "-c", SCRIPT, "push", *map(str, words)], env={**os.environ, "lib": str(verbs.home()), "FLATQ_DIR": spool},
-        stdin=subprocess.DEVNULL, capture_output=True,
+        stdin=subprocess.DEVNULL, capture_output=True, pass_fds=keep,
     )
     if done.returncode:
         raise errors.error_of("push", done.returncode, done.stderr.decode(errors="replace").strip())
@@ -118,13 +118,18 @@ def columns(schema: StructType, options: Options) -> None:
 
 
 @contextlib.contextmanager
-def alone(top: str) -> Iterator[None]:
-    """If two drivers run the same job, such as two loads of one table, the second waits here until the first has finished."""
-    number = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def alone(top: str) -> Iterator[int]:
+    """If two drivers run the same job, such as two loads of one table, the second waits here until the first has finished. If the first was killed,
+    it waits for its shell too, which inherits the lock and may still move files. Raises OSError: where nothing can be locked, no verb works either."""
+    file = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(number, fcntl.LOCK_EX)
-        yield
+        # The engine has its own use for the numbers below 10
+        number = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 10)
+    finally:
+        os.close(file)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX)
+        yield number
     finally:
         os.close(number)
 
@@ -137,6 +142,8 @@ class Sink:
         # The option overrides the column, so that rows read from one queue can be written to another
         self.queue = options.queues[0] if options.queues else None
         self.priority, self.lease, self.wait = (whole(given, name, usual) for name, usual in (("priority", 65536), ("lease", 60), ("wait", 0)))
+        #: Held while a plan is made and carried out
+        self.lock = -1
 
     def top(self, job: str) -> str:
         return os.path.join(self.spool, ".spark", job)
@@ -191,7 +198,7 @@ class Sink:
             return
         with verbs_module().private(self.spool):
             os.makedirs(top, exist_ok=True)
-            with alone(top):
+            with alone(top) as self.lock:
                 self.decide(top, job, staged, batch)
 
     def decide(self, top: str, job: str, staged: list[Staged], batch: int) -> None:
@@ -293,21 +300,12 @@ class Sink:
             engine(self.spool, "room", flat.queue_name(queue), count, self.wait)
 
     def enter(self, stage: str, queue: str, size: int) -> None:
-        """Step 3 for a queue of a stage; files that entered before a crash are no longer in the stage."""
-        before = None
-        while True:
-            pieces = self.staged(stage)
-            if not pieces:
-                return
+        """Step 3 for a queue of a stage; files that entered before a crash are no longer in the stage. Raises what the engine does, even if all have
+        entered: a second try would not see that a sync has failed."""
+        pieces = self.staged(stage)
+        if pieces:
             first, count = min(piece.first for piece in pieces), sum(piece.count for piece in pieces)
-            try:
-                engine(self.spool, "enter", flat.queue_name(queue), stage, pieces[0].nonce, count, size, first, self.wait)
-                return
-            except Exception:
-                # RACE: the shell of a killed driver may have moved some files meanwhile
-                if len(pieces) == before:
-                    raise
-                before = len(pieces)
+            engine(self.spool, "enter", flat.queue_name(queue), stage, pieces[0].nonce, count, size, first, self.wait, keep=(self.lock,))
 
     def staged(self, stage: str) -> list[flat.Piece]:
         """The flat files of a stage. Removes empty blocks, which the engine does not accept."""
