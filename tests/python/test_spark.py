@@ -1,6 +1,7 @@
 """flatq.spark: queues as tables and tables as messages, in one session for all tests. test_pipeline.py has killed drivers."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -518,6 +519,28 @@ def test_what_a_killed_driver_has_decided_is_synced_first(flatq, monkeypatch):
     (flatq.spool / ".spark/job-x/plan").touch()
     del seen[:]
     assert made.over("job-x") and seen == ["sync", "unlink"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_lock_that_cannot_be_had(flatq, tmp_path, monkeypatch, number):
+    """Nobody goes on without it; but where a table's file system has no locks, a drain does."""
+    from flatq.pipeline import drain
+    from flatq.spark import sink, source
+    from flatq.spark.options import Options
+
+    push(flatq, b"1")
+    flatq("claim", "-c", "me", check=0)
+
+    def refuse(*words):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(OSError), sink.alone(str(tmp_path)):
+        pass
+    with pytest.raises(OSError):
+        source.StreamReader(Options({"path": str(flatq.spool), "queue": "default", "consumer": "me"})).initialOffset()
+    with contextlib.nullcontext() if number == errno.EOPNOTSUPP else pytest.raises(OSError), drain.alone(str(tmp_path / "to")):
+        pass
 
 
 @pytest.mark.parametrize("place", ["/a/checkpoint", "hdfs://a/checkpoint"])

@@ -15,6 +15,7 @@ only Spark reads DIR exactly. One drain at a time writes to DIR: it holds a lock
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -106,9 +107,10 @@ def alone(to: str) -> Iterator[None]:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Busy(f"another drain writes to {to}", 75) from None
-        except OSError:
-            # the file system has no locks
-            pass
+        except OSError as error:
+            # Only a file system without locks may go without
+            if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP):
+                raise
         yield
     finally:
         os.close(number)

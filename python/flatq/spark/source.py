@@ -220,8 +220,9 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
                     raise RuntimeError(f"queue '{place.queue}': another query reads as consumer '{self.consumer}'") from None
                 time.sleep(0.05)
             except OSError:
-                # a file system without locks
-                break
+                # Not even where there are no locks: no verb works there either, and two queries could read one message
+                os.close(number)
+                raise
         self.locks[place.key] = number
 
     def initialOffset(self) -> dict[str, Any]:
