@@ -53,9 +53,7 @@ guard_checkpoint() {
   [ -z "$guard_wal" ] || return 0
   guard_due='' guard_wal_began=$guard_now
   { sh "$lib/wal" 6>&-; printf '\nw %s\n' "$guard_wal_began" >&6; } </dev/null &
-  guard_code=$?
-  # yash goes on if it cannot start a process
-  [ $guard_code -eq 0 ] || { guard_due=1; return 0; }
+  process_forked || { guard_due=1; return 0; }
   guard_wal=$!
   guard_start_time $guard_wal
   guard_wal_started=$guard_started

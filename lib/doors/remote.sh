@@ -353,7 +353,7 @@ remote_drain() {
     *) other_option ;;
     esac
   done
-  need engine/input
+  need engine/input engine/process
   remote_words drain -a "$@"
   nonce_read
   # Opened for reading and writing, a FIFO does not block. 3 leads to the door, and ends when we do; 6 comes from there
@@ -377,10 +377,8 @@ remote_batches() {
     # The last line comes after an empty one
     is_number "$remote_end" 999999999999999 || { [ -n "$remote_end" ] && break; continue; }
     # In the background, as in remote_ask
-    remote_before=${!-}
     input_exact "$number" <&6 >"$remote_directory/message" 2>/dev/null &
-    # yash that could not start a process keeps $!
-    { [ "${!-}" != "$remote_before" ] && wait $!; } || { why='no space for the answer'; remote_refuse; return 74; }
+    process_forked && wait $! || { why='no space for the answer'; remote_refuse; return 74; }
     measure -c "$remote_directory/message" || { why='the answer cannot be measured'; remote_refuse; return 74; }
     # If the door fails in the midst of a batch, the beginning of its last line was read as a part of the batch
     [ "$measured" = "$number" ] && { IFS= read -r remote_end <&6 && [ "$remote_end" = "$nonce sent" ]; } || {

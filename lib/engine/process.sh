@@ -31,6 +31,12 @@ process_gone() {
   ! kill -0 "$1" 2>/dev/null && need engine/proof && absent "$FLATQ_PROC/$1"
 }
 
+# process_forked - called right behind `&`: return whether the process was started. yash goes on where it cannot start one, and $! is then that of another
+# process, or 0, which means our group. (The other shells end.)
+process_forked() {
+  return $?
+}
+
 # child_lives PID - return whether PID is a child of this process that has not ended: only then it may be signalled. A shell such as bash may have
 # reaped an ended child by itself, and then another process may have its PID. Without /proc, return whether there is a process with that PID. In yash,
 # $! is 0 if no process could be started, and 0 means our group

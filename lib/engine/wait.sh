@@ -61,9 +61,7 @@ wait_turn() {
   # Besides pushers, only the sleeper has a writing end. It may outlive us, and must not hold our caller's pipe open (5)
   # shellcheck disable=SC2086 # words; `exec`, or yash has a shell of its own in between, whose death the sleeper would wait for
   { exec $wait_pdeathsig sleep "$wait_seconds"; } >&7 7>&- 6<&- 5>&- 9>&- </dev/null &
-  wait_code=$?
-  # yash goes on if it cannot start a process, and $! is that of another one
-  [ $wait_code -ne 0 ] || wait_sleeper=$!
+  ! process_forked || wait_sleeper=$!
   exec 7>&-
   read -r wait_byte <&6
   exec 6<&-

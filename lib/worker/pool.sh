@@ -41,9 +41,7 @@ work_crew_start() {
       [ $work_share -ne 0 ] || break
     fi
     work_child "$work_share" "$@" &
-    work_code=$?
-    # yash goes on if it cannot start a process, and $! is that of another one
-    [ $work_code -eq 0 ] || { die_say 'cannot start a process'; work_exit=74; work_take_no_more; break; }
+    process_forked || { die_say 'cannot start a process'; work_exit=74; work_take_no_more; break; }
     work_name $!
     work_crew="$work_crew $work_named" work_words="$work_words USR2:$work_named"
     # shellcheck disable=SC2086 # one word each
@@ -93,8 +91,7 @@ teller_start() {
   work_pipe || return $?
   { command exec 4>"$pipe_path" 7>&-; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return $?; }
   teller &
-  teller_code=$?
-  [ $teller_code -eq 0 ] || { why='cannot start a process'; return 74; }
+  process_forked || { why='cannot start a process'; return 74; }
   work_teller=$!
   exec 6<&-
   rm -f "$pipe_path" 2>/dev/null || :

@@ -229,12 +229,12 @@ work_run() {
   export FLATQ_ID="$id" FLATQ_QUEUE="$queue" FLATQ_TRIES="$slip_tries"
   { command exec 7>"$feed_path"; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return $?; }
   feed_begin | work_exec "$@" &
-  work_code=$?
-  job_pid=$!
+  ! process_forked || job_pid=$!
+  # From here on only the feeder holds the pipe, so we see its end
+  ! process_forked || job_pid=$!
   # From here on only the feeder holds the pipe, so we see its end
   exec 6<&- 7>&-
-  # yash goes on if it cannot start a process, and $! is that of another one
-  [ $work_code -eq 0 ] || { job_pid='' feed_open='' why='cannot start a process'; return 74; }
+  [ -n "$job_pid" ] || { feed_open='' why='cannot start a process'; return 74; }
   work_name "$job_pid"
   job_named=$work_named
   work_before_wait=timer_run_due

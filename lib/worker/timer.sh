@@ -111,9 +111,7 @@ timer_arm() {
 # sleeper_start SECONDS - start a sleeper, which wakes the worker then; add it to timer_pids, and to timer_words for the watchdog
 sleeper_start() {
   sleeper_run "$1" &
-  sleeper_code=$?
-  # yash goes on if it cannot start a process, and $! may be that of the command
-  [ $sleeper_code -eq 0 ] || return 0
+  process_forked || return 0
   timer_pids="$timer_pids $!"
   work_name $!
   timer_words="$timer_words $sleeper_signal:$work_named"
@@ -122,7 +120,7 @@ sleeper_start() {
 # interrupter_start - called by a trap: start a process that sends ALRM until it is ended, and so interrupts a `wait` that begins after the trap
 interrupter_start() {
   interrupter_run &
-  # As in sleeper_start. Elsewhere the status may be another trap's (R11)
+  # As process_forked, under yash alone: elsewhere the status may be another trap's (R11)
   case $sleeper_signal$? in
   KILL[1-9]*) return 0 ;;
   esac

@@ -90,12 +90,14 @@ work_pipe() {
 watchdog_start() {
   work_pipe || return $?
   { command exec 5>"$pipe_path" 7>&-; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return $?; }
+  work_watchdog=
   watchdog &
-  work_watchdog=$!
-  work_name "$work_watchdog"
-  work_watchdog_named=$work_named
+  ! process_forked || work_watchdog=$!
   exec 6<&-
   rm -f "$pipe_path" 2>/dev/null || :
+  [ -n "$work_watchdog" ] || { why='cannot start a process'; return 74; }
+  work_name "$work_watchdog"
+  work_watchdog_named=$work_named
 }
 
 part='worker/watchdog'

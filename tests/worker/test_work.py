@@ -599,6 +599,7 @@ def test_yash_that_cannot_start_a_process_does_not_blame_the_command(flatq, numb
 
 @pytest.mark.parametrize("functions, code", [
     ("sleeper_start 2; [ -z \"$timer_pids\" ]", 0), ("interrupter_start; [ -z \"$interrupter_pids\" ]", 0), ("work_pipe() { pipe_path=/dev/null; exec 6</dev/null; }; teller_start", 74),
+    ("work_pipe() { pipe_path=pipe; exec 6</dev/null; }; watchdog_start", 74),
     ("work_jobs=2; work_child() { :; }; work_crew_start true; [ \"$work_exit.$work_crew\" = 74. ]", 0)])
 def test_yash_that_cannot_start_a_process_signals_no_other(flatq, functions, code):
     """It goes on, with $! of another process, such as the command."""

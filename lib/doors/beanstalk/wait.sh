@@ -67,9 +67,7 @@ client_read_ahead() {
   else
     client_reader_run &
   fi
-  reader_code=$?
-  # yash goes on if it cannot start a process
-  [ $reader_code -eq 0 ] || exit 74
+  process_forked || exit 74
   client_reader=$!
 }
 
