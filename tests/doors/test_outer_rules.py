@@ -781,6 +781,26 @@ def test_the_guard_hears_what_begins_behind_ncats_words(shell, flatq):
         assert lines == ["begins 8 7", "take 8", "take 8", "take 8", "second"] and re.fullmatch(r"end  7-(-|\d{12})1", last) and done.stderr == "", (before, done)
 
 
+def test_a_guard_that_cannot_mark_the_end_of_its_lines_ends(shell, flatq):
+    """The write of its `z` fails. Once, it then read for ever, since launch holds the other end."""
+    script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/guard doors/guard-look; exec 6>&-; guard"""
+    with subprocess.Popen([flatq.shell, "-c", script, "-", LIB], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        try:
+            process.stdin.write(b"q\n")
+            process.stdin.flush()
+            assert process.wait(20) == 69
+        finally:
+            process.kill()
+
+
+def test_a_checkpoint_is_no_exit_code(shell, flatq):
+    """The guard keeps launch's exit code. Once, its first checkpoint made that 0."""
+    script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/guard doors/guard-look; exec 6>&2
+        guard_parent() { return 0; }; guard"""
+    done = subprocess.run([flatq.shell, "-c", script, "-", LIB], env=flatq.environment(None), input=b"k\nt\nq\n", capture_output=True, timeout=100)
+    assert done.returncode == 69, done
+
+
 def test_the_guard_hears_of_a_denial_before_the_ncat(shell, flatq):
     """An ncat that has denied a client listens no more. Its message may come before launch tells the guard which ncat that is; the guard must end
     it all the same."""
