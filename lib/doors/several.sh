@@ -50,11 +50,6 @@ several() {
   exit "$launch_failed"
 }
 
-# pass SIGNAL - keep the first one, since each door that ends sends TERM; then every door is to end
-pass() {
-  : "${launch_signal:=$1}"
-}
-
 # several_signal SIGNAL - send it to every door, but to no stranger
 several_signal() {
   for launch_to in $launch_doors; do

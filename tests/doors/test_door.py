@@ -544,17 +544,79 @@ def test_a_signal_as_ncat_ends(flatq, stub):
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash"], indirect=True)
-@pytest.mark.parametrize("step", ["  launch_ncat=$!", '  [ -e "$FLATQ_PROC/self/stat" ] || printf'])
-def test_a_signal_before_ncat_is_noted(flatq, stub, tmp_path, step):
-    """The signal comes when ncat has been started, but before launch has noted its number, or just after that."""
+@pytest.mark.parametrize("step", ["  # A signal to our group", "  launch_guard=$!", "  close_descriptor 5", "  launch_seconds=$!", "  trap - EXIT",
+                                  "  launch_ncat=$!", '  [ -e "$FLATQ_PROC/self/stat" ] || printf'])
+def test_a_signal_before_all_is_started_or_noted(flatq, stub, tmp_path, step):
+    """The signal comes when a process has been started, but before launch has noted its number, or just after that. Without traps, it once left the guard and
+    its directory for ever."""
     shutil.copytree(LIB, tmp_path / "lib")
     text = (ROOT / "launch").read_text()
-    (tmp_path / "launch").write_text(text.replace(step, f"  kill -TERM $$\n{step}", 1))
-    assert text.count(step) == 1
+    (tmp_path / "launch").write_text(text.replace(f"\n{step}", f"\n  kill -TERM $$\n{step}", 1))
+    assert text.count(f"\n{step}") == 1
     stub("ncat", "exec sleep 77")
+    (tmp_path / "temporary").mkdir()
+    flatq.env["TMPDIR"] = str(tmp_path / "temporary")
     process = flatq.start(f"{tmp_path}/launch", stdin=subprocess.DEVNULL)
     assert process.wait(60) == -signal.SIGTERM and process.stderr.read() == b""
     assert "sleep 77" not in [command.strip() for command in carriers(flatq.spool).values()]
+    all_gone(flatq.spool)
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+FORKS = "clone,clone3,fork,vfork"
+
+
+@pytest.mark.parametrize("shell", ["dash", pytest.param("mksh", marks=pytest.mark.full), "yash", "busybox"], indirect=True)
+def test_a_launch_that_cannot_start_a_process_ends(flatq, tmp_path):
+    """At each of its own forks. (bash tries again, for half a minute, and mksh for some seconds.) yash goes on: once without a guard, a clock or an ncat."""
+    flatq("create", check=0)
+    (tmp_path / "temporary").mkdir()
+    flatq.env["TMPDIR"] = str(tmp_path / "temporary")
+    for number in itertools.count(1):
+        port = free()
+        process = subprocess.Popen(
+            [need("strace"), "-D", "-qq", "-o", tmp_path / "log", "-e", f"trace={FORKS}", "-e", f"inject={FORKS}:error=EAGAIN:when={number}", "--",
+             *flatq.command("./launch", "line", "-k", "-p", str(port))], env=flatq.environment(None), cwd=flatq.home, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        flatq.started.append(process)
+        wait_for(lambda: process.poll() is not None or listening(port), "an end, or the door")
+        if process.poll() is None:
+            # It does without some, such as setpriv
+            process.terminate()
+            served = process.wait(20)
+            assert served in (-signal.SIGTERM, 143)
+        else:
+            served = None
+            assert process.returncode > 0
+        all_gone(flatq.spool)
+        assert list((tmp_path / "temporary").iterdir()) == []
+        if "INJECTED" not in (tmp_path / "log").read_text():
+            break
+
+
+@pytest.mark.parametrize("shell", ["dash", pytest.param("mksh", marks=pytest.mark.full), "yash", "busybox"], indirect=True)
+def test_a_door_whose_clock_cannot_be_started_ends(flatq, tmp_path):
+    """The process that is to start it, and it alone, cannot: after twenty other forks. Once, launch went on."""
+    shutil.copytree(LIB, tmp_path / "lib")
+    text = (ROOT / "launch").read_text()
+    assert text.count("\n  seconds &\n") == 1
+    (tmp_path / "launch").write_text(text.replace("\n  seconds &\n", "\n  n=0; while [ $n -lt 20 ]; do (exit 0); n=$((n + 1)); done\n  seconds &\n"))
+    port = free()
+    process = subprocess.Popen(
+        [need("strace"), "-D", "-f", "-qq", "-o", tmp_path / "log", "-e", f"trace={FORKS}", "-e", f"inject={FORKS}:error=EAGAIN:when=21+", "--",
+         *flatq.command(f"{tmp_path}/launch", "line", "-k", "-p", str(port))], env=flatq.environment(None), cwd=flatq.home, start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    flatq.started.append(process)
+    assert process.wait(60) in (-signal.SIGTERM, 143)
+    all_gone(flatq.spool)
+    assert "INJECTED" in (tmp_path / "log").read_text()
+
+
+def test_an_ncat_that_cannot_be_run_is_not_tried_for_ever(shell, flatq, stub):
+    """It was removed, or its library: once, launch tried again at full speed."""
+    for code in (126, 127):
+        stub("ncat", f"exit {code}")
+        assert flatq("./launch", check=69, timeout=20).out == b""
 
 
 @BOTH
