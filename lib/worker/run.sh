@@ -231,8 +231,6 @@ work_run() {
   feed_begin | work_exec "$@" &
   ! process_forked || job_pid=$!
   # From here on only the feeder holds the pipe, so we see its end
-  ! process_forked || job_pid=$!
-  # From here on only the feeder holds the pipe, so we see its end
   exec 6<&- 7>&-
   [ -n "$job_pid" ] || { feed_open='' why='cannot start a process'; return 74; }
   work_name "$job_pid"
