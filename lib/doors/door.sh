@@ -62,7 +62,7 @@ door_open() {
   trap door_busy USR1
   # Ignore SIGPIPE: when the client is gone, a write fails, and the handler lives to give the message back
   trap '' PIPE
-  door_inode='' door_blocks=1 door_data='' door_said='' door_gone='' door_relayed='' door_prompt='' door_mark='' door_nonce='' door_verb=- door_lead=
+  door_inode='' door_blocks=1 door_data='' door_said='' door_gone='' door_relayed='' door_prompt='' door_done='' door_mark='' door_nonce='' door_verb=- door_lead=
   # Register with the guard or refuse the connection: the guard can only time out connections it knows
   clock_read
   door_began=$now
@@ -309,6 +309,11 @@ door_end() {
   door_code=${1:-$?}
   trap - EXIT
   trap '' HUP INT TERM
+  # bash also runs this trap where a signal ends it, and the status is that of its last command
+  case $#.$door_code.$door_verb.$door_done in
+  *.-.*) ;;
+  0.0.*.) door_code=143 ;;
+  esac
   # A shell that cannot start a process may end at once, without door_die. Of stalk_close's clients, none understands this line
   case $door_mark.$door_said.$door_code in
   1..0) printf '\n%sok\n' "$door_nonce" ;;

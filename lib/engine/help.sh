@@ -12,6 +12,8 @@ help() {
       esac
     done
   } <"$lib/$FLATQ_VERB"
+  # So that a door does not take this for an end by a signal (door_end)
+  door_done=1
   exit 0
 }
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import LIB, ROOT, everything, free, listening, need, wait_for
+from conftest import LIB, ROOT, everything, free, listening, need, share, wait_for
 from engine import carriers, children, command_of, empty, lies, pipe_into, pop, push, stop_and_fill
 from servers import certified
 from stalk import Launched, parent
@@ -279,6 +279,36 @@ def test_a_handler_tells_the_guard_that_it_ends(shell, flatq, request_):
     told = (flatq.home / "guard").read_text().split("\n")
     number = next(line.split()[1] for line in told if line.startswith("c "))
     assert done.returncode == 0 and f"e {number}" in told, (done, told)
+
+
+@pytest.mark.parametrize("verb, said, line", [
+    ("handler", "push jobs\ny", 2), ("beanstalk", "use jobs\r\nput 0 0 60 1\r\ny\r\n", 2),
+    ("http", "POST /queue?group-id=jobs HTTP/1.1\r\nHost: q\r\nContent-Length: 1\r\n\r\ny", 3),
+    ("http", "GET /queue?group-id=jobs&wait=60 HTTP/1.1\r\nHost: q\r\n\r\n", 4),
+], ids=["push", "put", "POST", "GET"])
+def test_what_the_guard_cannot_be_told_is_not_done(flatq, verb, said, line):
+    """The guard would take a message for a line that is too long, and its word for that would be in the door's answer; or a client that waits for idle."""
+    words = [need("strace"), "-qq", "-o", "/dev/null", "-P", flatq.home / "guard", "-e", "trace=write", "-e", f"inject=write:error=ENOMEM:when={line}", "--"]
+    done = subprocess.run(["sh", "-c", 'exec "$@" 3>guard', "sh", *words, *flatq.command(verb, "launch", "", "1", "0")], input=said.encode(), cwd=flatq.home,
+                          env=flatq.environment(None), capture_output=True, timeout=30)
+    assert done.returncode == 74 and b"INSERTED" not in done.stdout and b"200 OK" not in done.stdout, done
+    assert "\ne " in (flatq.home / "guard").read_text() and flatq("list", "jobs").out == b""
+
+
+@pytest.mark.parametrize("asked, said", [(b"push -n 5 jobs\nhello", rb"\d+\n\nn1 ok\n"), (b"list jobs\n", rb"1 ready .*\n\nn1 ok\n")], ids=["push", "list"])
+def test_a_handler_that_a_signal_ends_says_no_ok(flatq, asked, said):
+    """bash runs the trap of EXIT also then, with the status of its last command: once, a push that had stored nothing was answered `ok`."""
+    flatq.shell, log = need("bash"), flatq.home / "calls"
+    push(flatq, b"x", "jobs")
+
+    def run(*inject):
+        words = [need("strace"), "-qq", "-o", log, "-e", "trace=all", *inject, "--", *flatq.command("handler")]
+        return subprocess.run(words, input=b"@n1@" + asked, env=flatq.env, capture_output=True, timeout=60).stdout
+
+    assert re.fullmatch(said, run())
+    for point in share(f"a signal {asked}", range(1, len(log.read_text().splitlines())), 25):
+        answer = run("-e", f"inject=all:signal=TERM:when={point}")
+        assert b"n1 ok" not in answer or re.fullmatch(said, answer), (point, answer)
 
 
 @pytest.mark.parametrize("verb, said", [

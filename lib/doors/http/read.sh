@@ -38,7 +38,8 @@ request_read() {
       bad 431 '100 header fields at most, of 8192 bytes each and 65536 in all'
     request_field
   done
-  [ -z "${FLATQ_GUARD:-}" ] || printf '\nl %s 0 http\n' "$$" >&3
+  # If the guard does not hear this, it takes a body of a megabyte for a header field that is too long
+  [ -z "${FLATQ_GUARD:-}" ] || printf '\nl %s 0 http\n' "$$" >&3 || exit 74
   case $version$host in
   HTTP/1.[1-9]) bad 400 'the Host field is missing' ;;
   esac
