@@ -125,7 +125,8 @@ remote_ask() {
   # signal while it waits for a command
   { remote_deaf; { printf '%s%s@%s\n' "$remote_at" "$nonce" "$request" && cat "$remote_directory/body"; } || true >"$remote_directory/unsent.$nonce"; } 2>/dev/null |
     { { remote_deaf; remote_connect exec; } >"$remote_directory/raw" 2>"$remote_directory/errors"; } 2>/dev/null &
-  remote_pid=$!
+  # From here on, a message that is being given back is the connection's (remote_stopped)
+  remote_pid=$! remote_held=
   # For both sides of the pipe
   wait
   remote_pid=
@@ -336,13 +337,14 @@ remote_back() {
   [ -n "$remote_held" ] || return 0
   remote_why=$why remote_receipt=
   { read -r remote_receipt remote_id <"$remote_directory/reply"; } 2>/dev/null || :
-  remote_held='' request="release $remote_receipt"
+  # Until the connection has begun, a signal's trap has to give it back
+  request="release $remote_receipt"
   case $remote_receipt in
   '' | *[[:space:][:cntrl:]]*) ;;
   *) remote_turns=20
     remote_empty body && remote_ask || : ;;
   esac
-  remote_turns=0 why=$remote_why
+  remote_held='' remote_turns=0 why=$remote_why
 }
 
 # remote_drain OPTION ... [QUEUE] - drain by `drain -a`: acknowledge each batch once it is written out

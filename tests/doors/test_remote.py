@@ -236,6 +236,17 @@ def test_a_signal_just_after_the_answer(far, flatq, stub, words):
     assert b" ready " in flatq("list", "default").out
 
 
+def test_a_signal_just_before_a_message_is_given_back(far, flatq, stub, tmp_path):
+    """Nobody reads the output. TERM comes as the connection that gives the message back is about to begin."""
+    push(flatq, b"x", "-t", "3600")
+    stub("mktemp", f"mkdir -p {tmp_path}/fixed && echo {tmp_path}/fixed")
+    words = [need("strace"), "-qq", "-o", "/dev/null", "-P", tmp_path / "fixed/body", "-e", "trace=openat", "-e", "inject=openat:signal=TERM:when=2", "--"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([*words, *flatq.command("flatq", "-H", f"127.0.0.1:{far.port}", "pop")], env=flatq.environment(None), stdin=subprocess.DEVNULL,
+                              stdout=full, stderr=subprocess.PIPE, timeout=60)
+    assert done.returncode in BY_TERM and b" ready " in flatq("list", "default").out, done
+
+
 def test_a_signal_to_the_whole_group_while_a_message_is_given_back(flatq, stub):
     """As timeout sends it: the connection by which the message is given back goes on."""
     flatq.env["FLATQ_SSH"] = str(stub("ssh", """read -r line; nonce=${line#@@}; nonce=${nonce%%@*}
