@@ -414,6 +414,8 @@ def test_where_this_process_can_have_no_further_file(flatq, monkeypatch, place):
     door was asked for nothing, so that there is no doubt about a message."""
     for needed in {"amqp": ["pika"], "sqs": ["boto3"], "pressure+redis": ["redis"]}.get(place.partition(":")[0], []):
         module(needed)
+    monkeypatch.setattr(tempfile, "tempdir", str(flatq.home / "tmp"))
+    (flatq.home / "tmp").mkdir()
     monkeypatch.setenv("FLATQ_SSH", "false")
     for name, value in {"ENDPOINT_URL": "http://127.0.0.1:1", "DEFAULT_REGION": "eu-north-1", "ACCESS_KEY_ID": "x", "SECRET_ACCESS_KEY": "y"}.items():
         monkeypatch.setenv(f"AWS_{name}", value)
@@ -436,6 +438,7 @@ def test_where_this_process_can_have_no_further_file(flatq, monkeypatch, place):
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
         assert failed.value.code in (68, 69, 75), failed.value
         assert not (isinstance(one, flatq_door.DoorSource) and one.doubt), failed.value
+        assert not [*(flatq.home / "tmp").iterdir()], failed.value
         said.append(str(failed.value))
     assert said[-1] == str(enough.value) and "Too many open files" in said[0]
 

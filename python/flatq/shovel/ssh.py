@@ -76,7 +76,7 @@ class Ssh:
         self.close()
         self.directory = tempfile.mkdtemp(prefix="flatq.")
         try:
-            with open(os.path.join(self.directory, "errors"), "w+b") as errors:
+            with tempfile.TemporaryFile() as errors:
                 self.keeper = self._start(["-M", "-N", "-o", "ControlPersist=no"], [], subprocess.DEVNULL, subprocess.DEVNULL, errors)
                 end = time.monotonic() + PATIENCE
                 # The socket is there once we are let in
@@ -112,4 +112,6 @@ class Ssh:
             keeper.wait()
         if self.directory:
             shutil.rmtree(self.directory, ignore_errors=True)
+            with contextlib.suppress(OSError):  # rmtree opens the directory: without free descriptors it removes nothing
+                os.rmdir(self.directory)
             self.directory = ""
