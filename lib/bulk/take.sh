@@ -179,7 +179,7 @@ bulk_print() {
   else
     # The left side of a pipe has no exit status, so it writes a word when it has finished (R6)
     {
-      bulk_said=$({ { bulk_coded "$@" && printf good >&3; } | base64 -d >&4; } 2>/dev/null 3>&1)
+      bulk_said=$({ { bulk_coded "$@" && printf good >&3; } | base64 -d >&4; } 2>/dev/null 3>&1 </dev/null)
     } 4>&"$out" && [ "$bulk_said" = good ] && return 0
   fi
   why="queue '$queue': messages could not be written out in full"

@@ -18,7 +18,7 @@ disk_why() {
 # disk_reason DIRECTORY - set `reason` to the system's text for why a write below DIRECTORY just failed.
 # The shell does not tell, so try the write again with tools that do. Only failing verbs pay for it.
 disk_reason() {
-  reason=$({ disk_try "$1" 3>&1 2>/dev/null | sed -n 's/^[^:]*: .*: \([A-Z][^:]*\)$/\1/p' | tail -n 1; } 2>/dev/null)
+  reason=$({ disk_try "$1" 3>&1 2>/dev/null | sed -n 's/^[^:]*: .*: \([A-Z][^:]*\)$/\1/p' | tail -n 1; } 2>/dev/null </dev/null)
   case $reason in
   'No space'* | *quota* | *Quota*) reason='no space left' ;;
   '') [ -w "$1" ] || reason='not writable' ;;

@@ -1,8 +1,9 @@
 # engine/input.sh - read a message that ends before standard input does: after a number of bytes, at a dot, or because it is too long
 
-# input_encode LENGTH - as body_encode, of the part of standard input that is the message
+# input_encode LENGTH - as body_encode, of the part of descriptor 6 that is the message. Standard input is /dev/null: if yash cannot make the pipe of
+# `a | b`, it runs both without, and b must not read what is a's, nor what follows the message
 input_encode() {
-  [ -z "$1" ] || { input_exact "$1" exec | base64 "${base64_wrap:---}"; return $?; }
+  [ -z "$1" ] || { input_exact "$1" exec <&6 | base64 "${base64_wrap:---}"; return $?; }
   # The left side of a pipe has no exit status, so it writes a word when it has finished (R6)
   { encode_said=$({ { input_part && printf good >&3; } | base64 "${base64_wrap:---}" >&4; } 3>&1); } 4>&1 || return $?
   push_dotted=${encode_said%good}
@@ -13,15 +14,15 @@ input_encode() {
   esac
 }
 
-# input_part - print the part of standard input that is the message: up to the line with the dot (push_dot), or a little over FLATQ_MOST_BYTES
+# input_part - print the part of descriptor 6 that is the message: up to the line with the dot (push_dot), or a little over FLATQ_MOST_BYTES
 input_part() {
   if [ -z "${push_dot:-}" ]; then
-    input_most
+    input_most <&6
   elif [ -n "${FLATQ_MOST_BYTES:-}" ]; then
     # In a pipe, sed's exit status is lost, so a word says that it has finished. If the message is too long, head ends first
-    { input_to_dot && printf dotted >&3; } | input_most
+    { input_to_dot <&6 && printf dotted >&3; } | input_most
   else
-    input_to_dot && printf dotted >&3
+    input_to_dot <&6 && printf dotted >&3
   fi
 }
 

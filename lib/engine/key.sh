@@ -8,7 +8,7 @@ need engine/lock engine/sync engine/proof bulk/batch
 sum_of() {
   sum_by=$1
   shift
-  sum=$({ { "$@" 2>/dev/null && printf 'whole ' >&3; } | "$sum_by"; } 2>/dev/null 3>&1) || { why="$sum_by is missing, or failed"; return 70; }
+  sum=$({ { "$@" 2>/dev/null && printf 'whole ' >&3; } | "$sum_by"; } 2>/dev/null 3>&1 </dev/null) || { why="$sum_by is missing, or failed"; return 70; }
   case $sum in
   'whole '*' '*-) sum=${sum#whole } sum=${sum%% *} ;;
   *) why="$sum_by did not get all of its input"; return 74 ;;

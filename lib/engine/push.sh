@@ -107,7 +107,7 @@ push_body() {
 # body_encode LENGTH - write base64 in one line, without a newline. GNU base64 wraps lines unless told -w0; those without -w do not wrap
 body_encode() {
   [ -n "$1${push_dot:-}${FLATQ_MOST_BYTES:-}" ] || { base64 "${base64_wrap:---}" <&"${push_input:-0}"; return $?; }
-  input_encode "$1" <&"${push_input:-0}"
+  input_encode "$1" 6<&"${push_input:-0}" </dev/null
 }
 
 # body_size FILE ENCODED - set `size` to the bytes of a body whose base64 has ENCODED characters; empty: count them.

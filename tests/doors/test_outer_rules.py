@@ -4,6 +4,7 @@ client is gone. A stub in PATH, strace or SIGSTOP causes the fault, at exactly t
 import base64
 import contextlib
 import hashlib
+import itertools
 import os
 import re
 import shutil
@@ -1279,3 +1280,55 @@ def test_a_pid_file_that_was_not_finished_is_written_anew(flatq, tmp_path):
     (tmp_path / "pid.new").write_text("1")
     flatq("work", "--pid-file", str(tmp_path / "pid"), "-q", "q", "-w", "0", "--until-empty", "--", "true", check=0)
     assert list(tmp_path.glob("pid*")) == []
+
+
+def without_a_pipe(flatq, sent, clear=()):
+    """What the HTTP door says where the first pipe() of each process fails, then where the second does, and so on; the last time none does."""
+    log = flatq.home / "calls"
+    for number in itertools.count(1):
+        for queue in clear:
+            flatq("drop", "-f", queue)
+        done = subprocess.run([need("strace"), "-f", "-qq", "-o", log, "-e", "trace=pipe,pipe2", "-e", f"inject=pipe,pipe2:error=ENFILE:when={number}", "--",
+                               *flatq.command("http")], input=sent, env=flatq.env, cwd=flatq.home, capture_output=True, timeout=60)
+        yield number, done.stdout
+        if "INJECTED" not in log.read_text():
+            return
+
+
+@pytest.mark.parametrize("group", ["g", "%C3%A9" * 60], ids=["", "by its sum"])
+def test_yash_without_a_pipe_takes_no_request_for_a_message(flatq, group):
+    """It runs both sides of `a | b` nevertheless, and b must not read what the client has sent. Once, a message had the key of the request behind it."""
+    flatq.shell, flatq.env["API_KEY"] = need("yash"), "k"
+    key = "Authorization: Basic " + base64.b64encode(b"me:k").decode()
+    sent = b"".join(request("POST", f"/queue?group-id={group}", body, key) for body in (b"0123456789abcdef" * 2, b"second"))
+    flatq("http", input=sent, check=0)
+    [queue] = flatq("list", check=0).out.split()
+    for number, said in without_a_pipe(flatq, sent, [queue.decode()]):
+        stored = flatq("list", queue.decode()).out.count(b"\n")
+        assert said.count(b"HTTP/1.1 200 OK") <= stored <= 2 and b"HTTP/1.1 4" not in said, (number, said)
+        flatq("http", input=sent, check=0)
+        assert flatq("list", queue.decode()).out.count(b"\n") == 2, (number, said)
+    assert number > 5 and said.count(b"HTTP/1.1 200 OK") == 2
+
+
+@pytest.mark.parametrize("which", ["bash", "yash"])
+@pytest.mark.parametrize("target", ["/queue/stats", "/metrics", "/", "/?queue=g"])
+def test_a_page_without_a_pipe_is_no_page(flatq, which, target):
+    """In bash its text was empty, and the answer 200."""
+    flatq.shell = need(which)
+    push(flatq, b"x", "g")
+    for number, said in without_a_pipe(flatq, request("GET", target)):
+        status, _, text = said.partition(b"\r\n\r\n")
+        assert not status.startswith(b"HTTP/1.1 200") or text, (number, said)
+    assert number > 1 and text
+
+
+def test_numbers_that_bash_could_not_read_are_none(flatq):
+    flatq.shell, log = need("bash"), flatq.home / "calls"
+    for number in itertools.count(1):
+        done = subprocess.run([need("strace"), "-f", "-qq", "-o", log, "-e", "trace=pipe,pipe2", "-e", f"inject=pipe,pipe2:error=ENFILE:when={number}", "--",
+                               *flatq.command("beanstalk")], input=b"stats\r\nquit\r\n", env=flatq.env, cwd=flatq.home, capture_output=True, timeout=60)
+        assert b"total-jobs: \n" not in done.stdout, number
+        if "INJECTED" not in log.read_text():
+            break
+    assert number > 1 and b"total-jobs: 0\n" in done.stdout

@@ -45,10 +45,10 @@ tubes_add() {
 tubes_sum() {
   need engine/proof engine/window
   tubes_add || return $?
-  # `/`, which is no tube, ends the list (R6)
-  tubes_names=$({
+  # `/`, which is no tube, ends the list (R6). yash that cannot make the pipe would let awk read what the client sends: so there is nothing to read
+  tubes_names=$({ {
     printf 'default\n' && { printf '%s\n' "$tubes_tally" | sed -n 's/^\(using\|watching\)\/\(.*\) [0-9]*$/\2/p'; } && all_queues tubes_print && printf '/\n'
-  } | awk '$0 == "/" { whole = 1; exit } !seen[$0]++ { print } END { if (whole) print "end" }') && capture "$tubes_names" ||
+  } | awk '$0 == "/" { whole = 1; exit } !seen[$0]++ { print } END { if (whole) print "end" }'; } </dev/null) && capture "$tubes_names" ||
     { why='the tubes cannot be listed'; return 74; }
   tubes_names="
 $captured
@@ -216,7 +216,8 @@ stats_all() {
     tubes_get "cmd-$stats_name"
     yaml "cmd-$stats_name" "$tubes_value"
   done
-  stats_total=$(printf '%s\n' "$tubes_tally" | awk '/^tube-total-jobs\// { sum += $NF } END { print sum + 0 }')
+  stats_total=$({ printf '%s\n' "$tubes_tally" | awk '/^tube-total-jobs\// { sum += $NF } END { if (NR) printf "%.0f", sum }'; } </dev/null)
+  is_number "$stats_total" 999999999999999 || { why='the jobs cannot be counted'; reply_of 74; return $?; }
   tubes_get job-timeouts
   yaml job-timeouts "$tubes_value" total-jobs "$stats_total" max-job-size "$FLATQ_MOST_BYTES" current-tubes "$stats_tubes"
   tubes_get open; yaml current-connections "$tubes_value"

@@ -28,11 +28,11 @@ do_page() {
     66) say 404 'no such queue'; return $? ;;
     *) say_failed $page_code; return $? ;;
     esac
-    text=$(page_one | page_awk one) || page_code=$?
+    text=$({ page_one | page_awk one; } </dev/null) || page_code=$?
   else
-    text=$({ all_queues stat_row && page_rotated "$FLATQ_DIR"/* && printf 'logs\n' && stat_logs; } | page_awk all) || page_code=$?
+    text=$({ { all_queues stat_row && page_rotated "$FLATQ_DIR"/* && printf 'logs\n' && stat_logs; } | page_awk all; } </dev/null) || page_code=$?
   fi
-  [ $page_code -eq 0 ] || { why='the queues cannot be read'; say_failed 74; return $?; }
+  [ $page_code -eq 0 ] && [ -n "$text" ] || { why='the queues cannot be read'; say_failed 74; return $?; }
   header Content-Security-Policy "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
   header X-Content-Type-Options nosniff
   say 200 "$text" 'text/html; charset=utf-8'

@@ -43,7 +43,7 @@ stat_clock() {
 # behind it may hold whatever a group's member writes
 stat_text() {
   stat_clock 60
-  text=$({ all_queues stat_row && printf 'logs\n' && stat_logs; } | stat_awk "$1") || { why='the queues cannot be read'; return 74; }
+  text=$({ { all_queues stat_row && printf 'logs\n' && stat_logs; } | stat_awk "$1"; } </dev/null) && [ -n "$text" ] || { why='the queues cannot be read'; return 74; }
 }
 
 # stat_awk json|metrics - become a filter that makes the text of the rows, and of the lines of log behind `logs`
