@@ -1109,6 +1109,14 @@ def test_doctor_calculates_with_no_name_that_is_not_ours(shell, flatq, size):
     assert len([*flatq.spool.glob("q/buried/*/*/*.000000000999.*")]) == 1
 
 
+def test_a_body_that_awk_cannot_read_is_not_damaged(flatq):
+    """Both looks at it fail. It is no message without a body."""
+    fill(flatq, 1)
+    env = stub(flatq, "awk", 'case $* in *most=*) exit 2 ;; *getline*) FLATQ_BODY=/none; esac\nexec "$real" "$@"')
+    refused(flatq("doctor", "q", env=env), 74, "doctor", text=b"cannot read a body")
+    assert flatq("pop", "q", check=0).out
+
+
 def test_doctor_says_nothing_of_a_message_that_is_popped_between_its_lists(flatq):
     """The message is large, so its body is removed at once."""
     flatq("push", "q", input=bytes(300000), check=0)
@@ -1778,6 +1786,30 @@ def test_bash_without_a_pipe(flatq, words, sync):
         if not struck:
             break
         assert ended[0] != 0 or ended == whole, number
+
+
+@pytest.mark.parametrize("words, most, text, body", [
+    ("push -n 5 q", "", b"helloX", b"hello"), ("push -n 0 q", "", b"X", b""), ("push q", "9", b"hello", b"hello"),
+    ("push -e q", "", b"hello\n.\nX", b"hello\n"), ("push -e q", "9", b"hello\n.\nX", b"hello\n"), ("push -e q", "9", b".\nX", b""),
+], ids=lambda value: value if isinstance(value, str) else "")
+def test_yash_without_a_pipe(flatq, words, most, text, body):
+    """The first pipe() of each process of the verb fails, then the second, and so on. yash then runs both sides of `a | b`, with the verb's input. Once, dd
+    took the place of the verb, which ended with 0 and had stored nothing; and what followed the line with the dot was added to the message."""
+    flatq.shell = need("yash")
+    flatq("create", "q", check=0)
+    (flatq.home / "text").write_bytes(text)
+    log = flatq.home / "calls"
+    for number in itertools.count(1):
+        with open(flatq.home / "text") as stdin:
+            done = subprocess.run(["strace", "-f", "-qq", "-o", log, "-e", "trace=pipe,pipe2", "-e", f"inject=pipe,pipe2:error=ENFILE:when={number}",
+                                   "--", *flatq.command(*words.split())], stdin=stdin, env=flatq.environment({"FLATQ_MOST_BYTES": most or None}),
+                                  capture_output=True, timeout=60)
+        if "INJECTED" not in log.read_text():
+            break
+        stored = flatq("list", "q").out.count(b"\n")
+        assert (stored, done.returncode, bool(done.stdout)) in ((1, 0, True), (0, done.returncode or None, False)), (number, done)
+        assert not stored or pop(flatq, "q") == body, number
+    assert number > 1 and done.returncode == 0 and pop(flatq, "q") == body
 
 
 @pytest.mark.shells
