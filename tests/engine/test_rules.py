@@ -1793,8 +1793,8 @@ def test_bash_without_a_pipe(flatq, words, sync):
     ("push -e q", "", b"hello\n.\nX", b"hello\n"), ("push -e q", "9", b"hello\n.\nX", b"hello\n"), ("push -e q", "9", b".\nX", b""),
 ], ids=lambda value: value if isinstance(value, str) else "")
 def test_yash_without_a_pipe(flatq, words, most, text, body):
-    """The first pipe() of each process of the verb fails, then the second, and so on. yash then runs both sides of `a | b`, with the verb's input. Once, dd
-    took the place of the verb, which ended with 0 and had stored nothing; and what followed the line with the dot was added to the message."""
+    """The first pipe() of each process of the verb fails, then the second, and so on. yash then runs both sides of `a | b`, with the verb's input. Whatever
+    it stores is the whole message, and nothing of what follows."""
     flatq.shell = need("yash")
     flatq("create", "q", check=0)
     (flatq.home / "text").write_bytes(text)
