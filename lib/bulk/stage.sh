@@ -3,7 +3,7 @@
 #   sh -c 'set -u; . "$lib/engine/common.sh"; need bulk/stage; stage "$@"' push STEP ARGUMENT ...    with `lib` in the environment
 #
 # Order: 1 `ids` reserves ids, and the program uses only these; 2 it writes the stage and syncs it; 3 `room`; 4 it notes that it is going to
-# enter the stage; 5 `enter` renames flat file after flat file, as push -l does at its end.
+# enter the stage, and syncs the note; 5 `enter` renames flat file after flat file, as push -l does at its end.
 # Crash: before 5, no verb sees the stage. After it has begun, each flat file is still there or in the queue: `enter` again does the rest.
 
 need engine/spool engine/lock engine/boot engine/bound bulk/push

@@ -207,6 +207,12 @@ door_waits() {
   printf '\nl %s %s %s\n' "$$" "$1" "$door_verb" >&3
 }
 
+# door_tell SECONDS VERB - tell the guard that we have read our line, and how long the client may be silent. If it did not get this, it would take a message
+# of a megabyte for a line that is too long, and write that into our answer, or end a client that waits as idle: so end without doing anything
+door_tell() {
+  [ -z "${FLATQ_GUARD:-}" ] || printf '\nl %s %s %s\n' "$$" "$1" "$2" >&3 || exit 74
+}
+
 # door_unix_gone - return whether the client of a socket in the file system is gone: then even to send nothing fails
 door_unix_gone() {
   door_ask 'open OUT, ">&=0"; exit !(!defined send(OUT, "", 0x4000) && $!{EPIPE})' 'import socket
@@ -309,11 +315,9 @@ door_end() {
   door_code=${1:-$?}
   trap - EXIT
   trap '' HUP INT TERM
-  # bash also runs this trap where a signal ends it, and the status is that of its last command
-  case $#.$door_code.$door_verb.$door_done in
-  *.-.*) ;;
-  0.0.*.) door_code=143 ;;
-  esac
+  # If a signal ends bash, it runs this trap too, with the status of its last command. So 0 without door_done means that the verb has not finished, and
+  # there is no `ok`. Before there is a verb (-), 0 is right
+  [ $# -gt 0 ] || [ "$door_code.$door_done" != 0. ] || [ "$door_verb" = - ] || door_code=143
   # A shell that cannot start a process may end at once, without door_die. Of stalk_close's clients, none understands this line
   case $door_mark.$door_said.$door_code in
   1..0) printf '\n%sok\n' "$door_nonce" ;;

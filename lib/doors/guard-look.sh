@@ -24,8 +24,8 @@ guard_second() {
     kill -0 "$launch_parent" 2>/dev/null || return 1
   fi
   guard_checkpoint
-  # If there are many, look at some each second, in turn: guard_look puts those into a new list, and the others come before it. With guard_take, each
-  # look would copy the whole list several times
+  # If there are many, look at some each second, in turn: guard_look puts those into a new list, and the others come before it. One copy of the list a
+  # second: with guard_take, there would be several for each connection
   # shellcheck disable=SC2086 # entries
   set -- $guard_list
   guard_looked=0 guard_list=' '

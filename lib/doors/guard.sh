@@ -224,7 +224,7 @@ guard_end() {
     [ $guard_looks -lt 40 ] || guard_signal=KILL
     sleep 0.05 2>/dev/null || sleep 1
   done
-  # All lines of handlers that could write one are in the pipe by now. If the `z` cannot be written, the reading would never end
+  # All lines of handlers that could write one are in the pipe by now. If the `z` cannot be written, skip this loop, which would never end
   ! printf '\nz\n' >&6 || while IFS= read -r guard_line && [ "$guard_line" != z ]; do
     case $guard_line in
     'e '*) guard_take "${guard_line#e }" ;;

@@ -125,7 +125,7 @@ remote_ask() {
   # signal while it waits for a command
   { remote_deaf; { printf '%s%s@%s\n' "$remote_at" "$nonce" "$request" && cat "$remote_directory/body"; } || true >"$remote_directory/unsent.$nonce"; } 2>/dev/null |
     { { remote_deaf; remote_connect exec; } >"$remote_directory/raw" 2>"$remote_directory/errors"; } 2>/dev/null &
-  # From here on, a message that is being given back is the connection's (remote_stopped)
+  # From here on, the connection gives back the message that is to be given back: remote_stopped must not do so again
   remote_pid=$! remote_held=
   # For both sides of the pipe
   wait
@@ -337,7 +337,7 @@ remote_back() {
   [ -n "$remote_held" ] || return 0
   remote_why=$why remote_receipt=
   { read -r remote_receipt remote_id <"$remote_directory/reply"; } 2>/dev/null || :
-  # Until the connection has begun, a signal's trap has to give it back
+  # remote_ask unsets remote_held once it has started the connection. If a signal comes before that, remote_stopped gives the message back
   request="release $remote_receipt"
   case $remote_receipt in
   '' | *[[:space:][:cntrl:]]*) ;;

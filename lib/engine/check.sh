@@ -187,9 +187,13 @@ check_damaged() {
   # shellcheck disable=SC2017 # whole threes
   awk -v "most=$(((slip_size + 2) / 3 * 4))" '
     NR == 1 { good = length($0) == most && $0 ~ /^[A-Za-z0-9+\/]*=*$/ }
-    END { exit NR ? NR != 1 || !good : 2 }' "$q/body/$slip_id" 2>/dev/null 9>&- ||
-    # Unless awk has read something, or the file is empty, that is no damage
-    { [ $? -ne 1 ] && [ -f "$q/body/$slip_id" ] && [ -s "$q/body/$slip_id" ] || return 0; why="queue '$queue': cannot read a body"; return 74; }
+    END { if (!NR) exit 3; exit NR != 1 || !good }' "$q/body/$slip_id" 2>/dev/null 9>&-
+  case $? in
+  0) ;;
+  1) return 0 ;;
+  # awk has read nothing. If there is something to read, the read has failed, which is no damage
+  *) [ -f "$q/body/$slip_id" ] && [ -s "$q/body/$slip_id" ] || return 0; why="queue '$queue': cannot read a body"; return 74 ;;
+  esac
   measure -c "$q/body/$slip_id" || return $?
   # shellcheck disable=SC2017 # whole threes
   [ "$measured" != $(((slip_size + 2) / 3 * 4 + 1)) ]

@@ -12,7 +12,7 @@ help() {
       esac
     done
   } <"$lib/$FLATQ_VERB"
-  # So that a door does not take this for an end by a signal (door_end)
+  # The verb has finished: a door must not take this exit for an end by a signal (door_end)
   door_done=1
   exit 0
 }

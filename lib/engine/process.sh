@@ -1,4 +1,4 @@
-# engine/process.sh - when a process started, and whether the owner of a message is dead
+# engine/process.sh - when a process started, whether the owner of a message is dead, whether a child lives, whether `&` has started one
 
 # process_started PID - set `started` to the time when PID started, 12 digits; return 1 if there is no such process, or it has ended and
 # was not reaped: in a container whose first process does not reap, it may stay for ever.
@@ -31,8 +31,8 @@ process_gone() {
   ! kill -0 "$1" 2>/dev/null && need engine/proof && absent "$FLATQ_PROC/$1"
 }
 
-# process_forked - called right behind `&`: return whether the process was started. yash goes on where it cannot start one, and $! is then that of another
-# process, or 0, which means our group. (The other shells end.)
+# process_forked - called right behind `&`, whose status it returns: not 0 if yash could start no process. yash then goes on, and $! is that of another
+# process, or 0, which means our group. (Other shells end, bash and mksh after some tries.)
 process_forked() {
   return $?
 }

@@ -28,7 +28,8 @@ feed_close() {
   feed_file=
 }
 
-# feed_body - open the body on 6, for the feeder. Return 66 if the message is no longer ours, 1 if the body cannot be opened
+# feed_body - open the body on 6, for the feeder. Return 66 if the message is no longer ours, 1 if the body cannot be opened: it is not
+# there, or cannot be read, or there is no free descriptor
 feed_body() {
   { command exec 6<"$q/body/$slip_id"; } 2>/dev/null || return 1
   # RACE: as in body_open. The feeder itself could not look for the slip, which each touch renames

@@ -217,15 +217,15 @@ work_run() {
   # If the worker was stopped since it took the message, another one may have it
   [ "$now" \< "${slip_path##*.}" ] || lease_renew || return $?
   [ -z "$lease_lost" ] || return 0
-  feed_body || {
-    work_code=$?
-    case $work_code in
-    # As if the command had failed: the message comes back later, and is buried in the end
-    1) work_code=75 work_reason=damaged; return 0 ;;
-    66) lease_lost=1; return 0 ;;
-    esac
-    return $work_code
-  }
+  feed_body
+  work_code=$?
+  case $work_code in
+  0) ;;
+  # As if the command had failed: the message comes back later, and is buried in the end
+  1) work_code=75 work_reason=damaged; return 0 ;;
+  66) lease_lost=1; return 0 ;;
+  *) return $work_code ;;
+  esac
   export FLATQ_ID="$id" FLATQ_QUEUE="$queue" FLATQ_TRIES="$slip_tries"
   { command exec 7>"$feed_path"; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return $?; }
   feed_begin | work_exec "$@" &

@@ -11,11 +11,11 @@
 named `:stats:...`; an error gives the role back; a get that finds nothing counts nothing and touches no `:not_full`.
 
 Each step that changes something happens, in the specification's order, inside one script on the server (pressure.lua). So a client dies
-between two steps, and all it can leave behind is a role that it holds while it waits. Waiting takes nothing out of any list. The holder
-of a role writes its identity and the end of its lease, by the server's clock, to `:producer_lease` or `:consumer_lease`, and `create` a random
-value to `:created`, beside the specification's twelve keys; other programs need not know these. When the lease is over, the next client of
-ours that wants the role takes it, and `doctor` frees it for other programs. A client that was only slow finds that another has the role, and
-has changed nothing.
+between two steps, and all it can leave behind is a role that it holds while it waits. Waiting takes nothing out of any list. Beside
+the specification's twelve keys we use three, which other programs need not know. The holder of a role writes its identity and the end of its
+lease, by the server's clock, to `:producer_lease` or `:consumer_lease`; `create` writes a random value to `:created`. When the lease is over,
+the next client of ours that wants the role takes it, and `doctor` frees it for other programs. A client that was only slow finds that another
+has the role, and has changed nothing.
 
 Needs Redis 6.2, or a compatible server, with scripts."""
 
@@ -290,7 +290,8 @@ class Queue:
                 self._block(("BRPOPLPUSH", free, free), seconds=min(2.0, left))
 
     def created(self) -> str:
-        """A random value that `create` has given to this queue, and to none of the same name before; empty if another program has created it."""
+        """The random value that our `create` wrote when it made this queue, or an empty text. Another program neither writes nor removes it: after
+        such a program's delete and create, it is still the old value."""
         return (self._ask(lambda redis: redis.get(self.key(":created"))) or b"").decode(errors="replace")
 
     def stats(self) -> dict[str, int]:
@@ -384,8 +385,8 @@ class Queue:
             kind, code = next((row[1:] for row in _REFUSALS if row[0] in text), (Internal, 70))
             raise kind(f"queue '{self.name}': {where}: {text}", code, "pressure") from None
         finally:
-            # RACE: a signal's handler may raise after a command was sent and before its answer was read: on that connection, the next command
-            # would take that answer for its own, and a put that was refused would count as done
+            # After any error. RACE: a signal's handler may raise after a command was sent and before its answer was read: on that connection, the
+            # next command would take that answer for its own, and a put that was refused would count as done
             if answer is unknown:
                 self._redis = None
 

@@ -287,7 +287,8 @@ def test_a_handler_tells_the_guard_that_it_ends(shell, flatq, request_):
     ("http", "GET /queue?group-id=jobs&wait=60 HTTP/1.1\r\nHost: q\r\n\r\n", 4),
 ], ids=["push", "put", "POST", "GET"])
 def test_what_the_guard_cannot_be_told_is_not_done(flatq, verb, said, line):
-    """The guard would take a message for a line that is too long, and its word for that would be in the door's answer; or a client that waits for idle."""
+    """If the `l` line is lost, the guard takes a long message for a long request line and writes its own error into the answer, or takes a waiting client
+    for an idle one. So the door ends, and stores nothing."""
     words = [need("strace"), "-qq", "-o", "/dev/null", "-P", flatq.home / "guard", "-e", "trace=write", "-e", f"inject=write:error=ENOMEM:when={line}", "--"]
     done = subprocess.run(["sh", "-c", 'exec "$@" 3>guard', "sh", *words, *flatq.command(verb, "launch", "", "1", "0")], input=said.encode(), cwd=flatq.home,
                           env=flatq.environment(None), capture_output=True, timeout=30)
@@ -297,7 +298,7 @@ def test_what_the_guard_cannot_be_told_is_not_done(flatq, verb, said, line):
 
 @pytest.mark.parametrize("asked, said", [(b"push -n 5 jobs\nhello", rb"\d+\n\nn1 ok\n"), (b"list jobs\n", rb"1 ready .*\n\nn1 ok\n")], ids=["push", "list"])
 def test_a_handler_that_a_signal_ends_says_no_ok(flatq, asked, said):
-    """bash runs the trap of EXIT also then, with the status of its last command: once, a push that had stored nothing was answered `ok`."""
+    """bash runs the trap of EXIT also then, with the status of its last command: a push that had stored nothing was answered `ok`."""
     flatq.shell, log = need("bash"), flatq.home / "calls"
     push(flatq, b"x", "jobs")
 
@@ -626,7 +627,7 @@ def test_a_launch_that_cannot_start_a_process_ends(flatq, tmp_path):
 
 @pytest.mark.parametrize("shell", ["dash", pytest.param("mksh", marks=pytest.mark.full), "yash", "busybox"], indirect=True)
 def test_a_door_whose_clock_cannot_be_started_ends(flatq, tmp_path):
-    """The process that is to start it, and it alone, cannot: after twenty other forks. Once, launch went on."""
+    """Only seconds_kept fails to start its child, behind twenty other forks. launch used to go on without it."""
     shutil.copytree(LIB, tmp_path / "lib")
     text = (ROOT / "launch").read_text()
     assert text.count("\n  seconds &\n") == 1
@@ -643,7 +644,7 @@ def test_a_door_whose_clock_cannot_be_started_ends(flatq, tmp_path):
 
 
 def test_an_ncat_that_cannot_be_run_is_not_tried_for_ever(shell, flatq, stub):
-    """It was removed, or its library: once, launch tried again at full speed."""
+    """It was removed, or its library. launch used to try again at full speed."""
     for code in (126, 127):
         stub("ncat", f"exit {code}")
         assert flatq("./launch", check=69, timeout=20).out == b""

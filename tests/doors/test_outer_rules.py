@@ -783,7 +783,7 @@ def test_the_guard_hears_what_begins_behind_ncats_words(shell, flatq):
 
 
 def test_a_guard_that_cannot_mark_the_end_of_its_lines_ends(shell, flatq):
-    """The write of its `z` fails. Once, it then read for ever, since launch holds the other end."""
+    """The write of its `z` fails. It used to read for ever then, since launch holds the other end."""
     script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/guard doors/guard-look; exec 6>&-; guard"""
     with subprocess.Popen([flatq.shell, "-c", script, "-", LIB], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         try:
@@ -795,7 +795,7 @@ def test_a_guard_that_cannot_mark_the_end_of_its_lines_ends(shell, flatq):
 
 
 def test_a_checkpoint_is_no_exit_code(shell, flatq):
-    """The guard keeps launch's exit code. Once, its first checkpoint made that 0."""
+    """guard_code is launch's exit code. guard_checkpoint used to keep its own status there, and launch ended with 0."""
     script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/guard doors/guard-look; exec 6>&2
         guard_parent() { return 0; }; guard"""
     done = subprocess.run([flatq.shell, "-c", script, "-", LIB], env=flatq.environment(None), input=b"k\nt\nq\n", capture_output=True, timeout=100)
@@ -1298,7 +1298,7 @@ def without_a_pipe(flatq, sent, clear=()):
 @pytest.mark.full
 @pytest.mark.parametrize("group", ["g", "%C3%A9" * 34], ids=["", "by its sum"])
 def test_yash_without_a_pipe_takes_no_request_for_a_message(flatq, group):
-    """It runs both sides of `a | b` nevertheless, and b must not read what the client has sent. Once, a message had the key of the request behind it."""
+    """It runs both sides of `a | b` nevertheless, and b must not read what the client has sent: a message got bytes of the request behind it."""
     flatq.shell, flatq.env["API_KEY"] = need("yash"), "k"
     key = "Authorization: Basic " + base64.b64encode(b"me:k").decode()
     sent = b"".join(request("POST", f"/queue?group-id={group}", body, key) for body in (b"0123456789abcdef" * 2, b"second"))

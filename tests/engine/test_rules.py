@@ -1110,7 +1110,7 @@ def test_doctor_calculates_with_no_name_that_is_not_ours(shell, flatq, size):
 
 
 def test_a_body_that_awk_cannot_read_is_not_damaged(flatq):
-    """Both looks at it fail. It is no message without a body."""
+    """No awk can read the body: doctor says so, and buries nothing."""
     fill(flatq, 1)
     env = stub(flatq, "awk", 'case $* in *most=*) exit 2 ;; *getline*) FLATQ_BODY=/none; esac\nexec "$real" "$@"')
     refused(flatq("doctor", "q", env=env), 74, "doctor", text=b"cannot read a body")

@@ -263,7 +263,7 @@ def test_a_look_at_what_is_ready(flatq):
 
 
 def test_what_a_killed_fold_or_unfold_has_left_counts_once(flatq):
-    """The verb had only to remove what is in its second place too: the slips of a fold, the flat file of an unfold."""
+    """The verb was killed just before it removed the first copy: the slips of a fold, the flat file of an unfold."""
     from flatq.spark.options import Place
 
     top = flatq.spool / "default"

@@ -260,7 +260,7 @@ def test_a_signal_at_every_moment_of_an_end(flatq, kernel, why):
 
 
 def test_a_signal_when_the_push_has_ended(flatq, kernel, monkeypatch):
-    """The message is not sent back, too."""
+    """It must not be sent back to the kernel as well."""
     kernel.send(b"1")
     shovel = Shovel(Kernel(kernel.name), target("jobs"), once=True)
     with monkeypatch.context() as patch, pytest.raises(Stopped):

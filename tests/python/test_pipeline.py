@@ -251,7 +251,7 @@ def test_a_table_that_was_moved(job, flatq, tmp_path):
 
 
 def test_a_table_elsewhere_without_its_checkpoint(tmp_path, monkeypatch):
-    """As here, Spark would take new batches for old ones, and they would be settled all the same."""
+    """Spark would take new batches for old ones and skip them, and the drain would settle them all the same."""
     class There(place.Here):
         def __init__(self, spark, to):
             pass

@@ -204,7 +204,7 @@ def test_through_a_pressure_queue(flatq, redis):
 
 
 def test_a_pressure_queue_that_was_made_anew(flatq, redis):
-    """Its messages are others, even if they are equal and come at the same places."""
+    """Its messages are new ones, even with the same bodies at the same places: none may be refused as a duplicate."""
     for _ in range(2):
         redis.queue.put(b"tick")
         assert move(redis.url, "back") == 1

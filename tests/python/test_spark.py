@@ -416,7 +416,7 @@ def test_the_checkpoint_sweeps_stages(flatq, shell):
 
 
 def staged(flatq):
-    """A sink, and a stage of its for job-x."""
+    """A sink, and one of its stages, for job-x."""
     from flatq.spark import sink
     from flatq.spark.options import Options
 
@@ -523,7 +523,7 @@ def test_what_a_killed_driver_has_decided_is_synced_first(flatq, monkeypatch):
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
 def test_a_lock_that_cannot_be_had(flatq, tmp_path, monkeypatch, number):
-    """Nobody goes on without it; but where a table's file system has no locks, a drain does."""
+    """Neither a sink nor a source goes on without it. A drain does where the file system of its table has no locks."""
     from flatq.pipeline import drain
     from flatq.spark import sink, source
     from flatq.spark.options import Options

@@ -153,8 +153,8 @@ def test_a_damaged_message_is_not_taken_for_done(flatq, spool):
 
 @pytest.mark.shells
 def test_a_body_that_is_written_anew_is_fed_as_it_was(shell, flatq, stub, spool):
-    """Once the worker was stopped beyond its lease, the message may be folded, and another process be about to write its body again. The feeder once
-    opened it by its name, and the command got a part of the message."""
+    """If the worker was stopped beyond its lease, the message may be folded, and another process be about to write its body again. The feeder used to open
+    it by its name, and the command got a part of the message."""
     message = os.urandom(3000)
     push(flatq, message)
     stub("base64", """[ "$1" != -d ] || { body=$(echo "$FLATQ_DIR"/default/body/*); head -c 1000 "$body" >"$body.new"; mv "$body.new" "$body"; }; exec "$REAL" "$@" """)

@@ -35,8 +35,8 @@ stalk_open() {
   owner_read
   tally_begin || die $? "$why"
   trap stalk_close EXIT
-  # Tell the guard that this connection may be silent for ever, and that what it reads is no single line
-  [ -z "${FLATQ_GUARD:-}" ] || printf '\nl %s 999999999 %s\n' "$$" "$FLATQ_VERB" >&3 || exit 74
+  # This connection may be silent for ever, and what it reads is no single line
+  door_tell 999999999 "$FLATQ_VERB"
 }
 
 # door_die CODE TEXT - replaces die of engine/common.sh

@@ -39,7 +39,7 @@ get_parameters() {
 
 # get_take - take up to get_most messages, of different groups, and wait for the first; set get_count, get_list, and get_code if there are fewer
 get_take() {
-  [ "$get_wait" = 0 ] || [ -z "${FLATQ_GUARD:-}" ] || printf '\nl %s %s http\n' "$$" "$get_wait" >&3 || exit 74
+  [ "$get_wait" = 0 ] || door_tell "$get_wait" http
   get_bytes=0 get_heads='' get_count=0
   while [ $get_count -lt "$get_most" ]; do
     groups_wait "$get_lease" "$get_wait"

@@ -3,7 +3,7 @@
 # A request that can be read in two ways is refused, and the connection ended: a proxy in front and this door must see the same requests.
 # `bad STATUS TEXT` (doors/http/say.sh) answers and ends the connection.
 
-need engine/input doors/http/say
+need doors/door engine/input doors/http/say
 
 # request_line_read - set `request_line` to the input up to CRLF; return 1 at the end of the input
 request_line_read() {
@@ -38,8 +38,7 @@ request_read() {
       bad 431 '100 header fields at most, of 8192 bytes each and 65536 in all'
     request_field
   done
-  # If the guard does not hear this, it takes a body of a megabyte for a header field that is too long
-  [ -z "${FLATQ_GUARD:-}" ] || printf '\nl %s 0 http\n' "$$" >&3 || exit 74
+  door_tell 0 http
   case $version$host in
   HTTP/1.[1-9]) bad 400 'the Host field is missing' ;;
   esac

@@ -108,7 +108,7 @@ def alone(to: str) -> Iterator[None]:
         except BlockingIOError:
             raise Busy(f"another drain writes to {to}", 75) from None
         except OSError as error:
-            # Only a file system without locks may go without
+            # Go on without the lock only where the file system has none
             if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP):
                 raise
         yield

@@ -109,8 +109,11 @@ class Shovel:
             self._move(parcel)
         except BaseException as error:
             with contextlib.suppress(Error, OSError):
-                # RACE: a signal may come when a push has ended. Sent back, the message would be in both places
-                parcel.done() if printed(error) else parcel.back()
+                # RACE: a signal may come after the push has printed its id. Then the message is at the target, and given back it would be in both places
+                if printed(error):
+                    parcel.done()
+                else:
+                    parcel.back()
             raise
         return True
 

@@ -112,6 +112,6 @@ class Ssh:
             keeper.wait()
         if self.directory:
             shutil.rmtree(self.directory, ignore_errors=True)
-            with contextlib.suppress(OSError):  # rmtree opens the directory: without free descriptors it removes nothing
+            with contextlib.suppress(OSError):  # without free descriptors, rmtree cannot open the directory, which is empty by now
                 os.rmdir(self.directory)
             self.directory = ""

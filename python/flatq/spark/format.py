@@ -159,8 +159,8 @@ def _listing_failed(error: OSError) -> None:
 
 
 def ready(spool: str, queue: str) -> list[Piece]:
-    """The ready messages of a queue. It looks at the places in the order in which messages move, so that it misses none, and counts
-    none twice that moves meanwhile or was left in two places by a killed verb. Raises FileNotFoundError."""
+    """The ready messages of a queue. It looks at the places in the order in which messages move, so that it misses none. What a killed fold
+    or unfold has left in two places counts once; a message that is folded during the look may count twice. Raises FileNotFoundError."""
     top = os.path.join(spool, disk_name(queue))
     os.stat(os.path.join(top, "wal"))
     body = os.path.join(top, "body")
@@ -177,7 +177,8 @@ def ready(spool: str, queue: str) -> list[Piece]:
                     slips[slip.body] = name
     folding = {run.rpartition(".")[2] for run in runs.get("fold", ())}
     for name, piece in list(flats.items()):
-        # CRASH: an unfold, once its run is in head/, has only to remove the flat file; a fold, once its flat file is in queue/, the slips in it
+        # CRASH: if an unfold was killed before it removed the flat file, its run is in head/: count the slips. If a fold was killed before it
+        # removed the slips, its flat file is in queue/: count that. A run's name is PRIORITY.ID.NONCE, a line begins with PRIORITY.ID
         if f"{name[:23]}.{piece.nonce}" in runs.get("head", ()):
             del flats[name]
         elif piece.nonce in folding:

@@ -53,7 +53,7 @@ def sync_all(spool: str) -> None:
     """Sync every file system, if the verbs that use the spool sync: nobody says where Spark has written. Raises OSError, which os.sync does not."""
     if not verbs_module().syncs(spool):
         return
-    # What we cannot open is synced too
+    # This reaches file systems too that we cannot open, but reports no error
     os.sync()
     synced: set[int] = set()
     with open("/proc/self/mountinfo", "rb") as mounts:
@@ -116,7 +116,7 @@ class Place:
 
     def settle(self, consumer: str, offset: int) -> int:
         """Settle whole segments up to offset, and return the offset reached. First sync what Spark has written. Raises LookupError if there
-        is no such queue, and OSError if not all is on the disk."""
+        is no such queue, and OSError if a sync fails: then nothing is settled."""
         done, *ends = flat.marks(self.spool, self.queue, consumer)
         ends = [end for end in ends if end <= offset]
         if not ends:

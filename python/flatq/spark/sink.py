@@ -6,7 +6,7 @@
 
 JOB is the query's id, which the checkpoint keeps; of a batch write it is the option jobId, or a name of its own.
 
-Order: 1 each task takes ids of its own, writes its flat files under them and syncs them; 2 the driver writes `plan`, by a rename; 3 flat
+Order: 1 each task takes ids of its own, writes its flat files under them and syncs them; 2 the driver writes `plan`, by a rename, and syncs it; 3 flat
 files are renamed into their queue, by lib/bulk/stage.sh, as a bulk push does it: under the queue's lock, when there is room; 4 `plan`
 becomes `done.N`; 5 the stages are removed.
 
@@ -15,7 +15,8 @@ batch runs again, only the rest of 3 is done, where each file is either still in
 is thrown away. After 4 the batch is finished. A consumer may take the first messages of a batch before the last are there.
 
 The checkpoint (`flatq wal`) removes the stages of a job that has no plan, once nothing of the job has changed for a week. So the driver
-checks that its stages are complete before it writes `plan`, and from then on it holds a lock on SPOOL/.spark/JOB.
+locks SPOOL/.spark/JOB, checks that its stages are complete, writes `plan` and carries it out. Its shell inherits the lock, and keeps it if
+the driver is killed.
 
 Keys (`push -k`) could not do this: a key is free again as soon as its message is popped."""
 
@@ -120,7 +121,7 @@ def columns(schema: StructType, options: Options) -> None:
 @contextlib.contextmanager
 def alone(top: str) -> Iterator[int]:
     """If two drivers run the same job, such as two loads of one table, the second waits here until the first has finished. If the first was killed,
-    it waits for its shell too, which inherits the lock and may still move files. Raises OSError: where nothing can be locked, no verb works either."""
+    the second also waits for the shell that the first had started, which has inherited the lock and may still move files. Raises OSError: where nothing can be locked, no verb works either."""
     file = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         # The engine has its own use for the numbers below 10
@@ -142,7 +143,7 @@ class Sink:
         # The option overrides the column, so that rows read from one queue can be written to another
         self.queue = options.queues[0] if options.queues else None
         self.priority, self.lease, self.wait = (whole(given, name, usual) for name, usual in (("priority", 65536), ("lease", 60), ("wait", 0)))
-        #: Held while a plan is made and carried out
+        #: The descriptor of the job's lock, which is held while a plan is made and carried out; valid only in `commit`
         self.lock = -1
 
     def top(self, job: str) -> str:

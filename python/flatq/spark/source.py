@@ -220,7 +220,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
                     raise RuntimeError(f"queue '{place.queue}': another query reads as consumer '{self.consumer}'") from None
                 time.sleep(0.05)
             except OSError:
-                # Not even where there are no locks: no verb works there either, and two queries could read one message
+                # Do not go on without the lock, even where the file system has none: no verb works there either, and two queries could read one message
                 os.close(number)
                 raise
         self.locks[place.key] = number
