@@ -13,7 +13,7 @@ named `:stats:...`; an error gives the role back; a get that finds nothing count
 Each step that changes something happens, in the specification's order, inside one script on the server (pressure.lua). So a client dies
 between two steps, and all it can leave behind is a role that it holds while it waits. Waiting takes nothing out of any list. Beside
 the specification's twelve keys we use three, which other programs need not know. The holder of a role writes its identity and the end of its
-lease, by the server's clock, to `:producer_lease` or `:consumer_lease`; `create` writes a random value to `:created`. When the lease is over,
+lease, by the server's clock, to `:producer_lease` or `:consumer_lease`; `create` writes a random value to `:flatq_created`. When the lease is over,
 the next client of ours that wants the role takes it, and `doctor` frees it for other programs. A client that was only slow finds that another
 has the role, and has changed nothing.
 
@@ -43,7 +43,7 @@ Bytes = Union[bytes, bytearray, memoryview]
 #: The suffixes of the queue's keys, in the order of the specification; then our three
 SUFFIXES = (
     "", ":bound", ":producer", ":consumer", ":producer_free", ":consumer_free", ":stats:produced_messages", ":stats:produced_bytes",
-    ":stats:consumed_messages", ":stats:consumed_bytes", ":not_full", ":closed", ":producer_lease", ":consumer_lease", ":created",
+    ":stats:consumed_messages", ":stats:consumed_bytes", ":not_full", ":closed", ":producer_lease", ":consumer_lease", ":flatq_created",
 )
 STATISTICS = tuple(suffix[7:] for suffix in SUFFIXES if suffix.startswith(":stats:"))
 
@@ -292,7 +292,7 @@ class Queue:
     def created(self) -> str:
         """The random value that our `create` wrote when it made this queue, or an empty text. Another program neither writes nor removes it: after
         such a program's delete and create, it is still the old value."""
-        return (self._ask(lambda redis: redis.get(self.key(":created"))) or b"").decode(errors="replace")
+        return (self._ask(lambda redis: redis.get(self.key(":flatq_created"))) or b"").decode(errors="replace")
 
     def stats(self) -> dict[str, int]:
         """produced_messages, produced_bytes, consumed_messages, consumed_bytes."""

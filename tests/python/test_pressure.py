@@ -141,7 +141,7 @@ def waits(redis, role):
 
 def test_every_verb(flatq, redis, q):
     run(flatq, "create", "-b", "2", "q", check=0)
-    assert keys(redis) == {":bound", ":producer_free", ":consumer_free", ":not_full", ":created"} and redis.get("__pressure__:q:bound") == b"2"
+    assert keys(redis) == {":bound", ":producer_free", ":consumer_free", ":not_full", ":flatq_created"} and redis.get("__pressure__:q:bound") == b"2"
     refused(run(flatq, "create", "q"), 65, "pressure", text=b"exists already")
     run(flatq, "put", "q", input=ANY, check=0)
     q.put(b"", 0)
@@ -150,7 +150,7 @@ def test_every_verb(flatq, redis, q):
     assert not redis.exists("__pressure__:q:not_full")
     # the identifying value is there, and while no client is at work only keys of the specification and one of ours
     assert redis.get("__pressure__:q:producer").decode().split(":")[0] == socket.gethostname()
-    assert keys(redis) <= KEYS | {":created"}
+    assert keys(redis) <= KEYS | {":flatq_created"}
     assert run(flatq, "get", "q", check=0).out == ANY
     assert q.get(0) == b""
     refused(run(flatq, "get", "-w", "0", "q"), 66, "pressure", text=b"nothing there")
@@ -161,7 +161,7 @@ def test_every_verb(flatq, redis, q):
     q.put(b"last")
     run(flatq, "close", "q", check=0)
     assert redis.llen("__pressure__:q:closed") == 2
-    assert keys(redis) == KEYS | {":created"}
+    assert keys(redis) == KEYS | {":flatq_created"}
     assert q.closed()
     for call in (q.close, lambda: q.put(b"x")):
         with pytest.raises(Closed):
@@ -304,7 +304,7 @@ def test_waits_end(q, redis):
     with pytest.raises(Full):
         q.put(b"2", 0.4)
     assert 0.8 <= time.monotonic() - began < 30
-    assert keys(redis) == KEYS - {":not_full", ":closed", ":stats:consumed_messages", ":stats:consumed_bytes"} | {":created"}
+    assert keys(redis) == KEYS - {":not_full", ":closed", ":stats:consumed_messages", ":stats:consumed_bytes"} | {":flatq_created"}
     redis.rpop("__pressure__:q:producer_free")
     redis.rpop("__pressure__:q:consumer_free")
     for call in (lambda: q.put(b"", 0), lambda: q.get(0), lambda: q.close(0.3)):
@@ -419,7 +419,7 @@ def test_delete_wakes_both(q, spec, redis, deletes):
         with pytest.raises((Missing, Closed)):
             getting.result(60)
         deleting.result(60)
-    assert keys(redis) == (set() if deletes == "ours" else {":created"})
+    assert keys(redis) == (set() if deletes == "ours" else {":flatq_created"})
 
 
 def test_delete_wakes_a_getter_of_an_empty_queue(q, spec, redis):
@@ -430,7 +430,19 @@ def test_delete_wakes_a_getter_of_an_empty_queue(q, spec, redis):
         spec.delete()
         with pytest.raises(Closed, match="deleted"):
             getting.result(60)
-    assert keys(redis) == {":created"} and q.doctor() == []
+    assert keys(redis) == {":flatq_created"} and q.doctor() == []
+
+
+def test_a_queue_called_as_another_one_and_a_word(q, redis):
+    """Other programs may have both: no key of the one is a queue of the other."""
+    other = Spec(redis, "q:created")
+    other.create(0)
+    other.put(b"1")
+    q.create()
+    assert q.created() and other.get() == b"1"
+    other.put(b"2")
+    q.delete()
+    assert other.get() == b"2"
 
 
 def test_by_hand(flatq, redis, server):
