@@ -269,6 +269,17 @@ def test_a_signal_when_the_push_has_ended(flatq, kernel, monkeypatch):
     assert not kernel.current_messages and Queue("jobs").drain(end=b"\0") == [b"1"]
 
 
+def test_a_signal_when_the_message_was_given(flatq, kernel, monkeypatch):
+    """The same a moment later: the target has it, and it is not settled yet."""
+    kernel.send(b"1")
+    shovel = Shovel(Kernel(kernel.name), target("jobs"), once=True)
+    well = shovel._well
+    monkeypatch.setattr(shovel, "_well", lambda: shovel.stop(signal.SIGHUP) if shovel.given else well())
+    with pytest.raises(Stopped):
+        shovel.run()
+    assert not kernel.current_messages and Queue("jobs").drain(end=b"\0") == [b"1"]
+
+
 def test_too_large_for_the_queue_goes_back_once(flatq, kernel):
     kernel.send(b"x" * 500, priority=3)
     assert b"still there" in flatq("mqueue", "in", "--once", kernel.name, "jobs", env={"FLATQ_MOST_BYTES": "100"}, check=65).err

@@ -109,8 +109,9 @@ class Shovel:
             self._move(parcel)
         except BaseException as error:
             with contextlib.suppress(Error, OSError):
-                # RACE: a signal may come after the push has printed its id. Then the message is at the target, and given back it would be in both places
-                if printed(error):
+                # RACE: a signal may come after the push has printed its id, or before what was given is settled. Then the message is at the target, and
+                # given back it would be in both places
+                if printed(error) or parcel.key in self.given:
                     parcel.done()
                 else:
                     parcel.back()
