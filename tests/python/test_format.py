@@ -148,7 +148,30 @@ def test_a_failed_sync_is_an_error(flatq, tmp_path, monkeypatch):
         place.settle("me", 1)
     assert place.marks("me") == (0, 1)
     monkeypatch.undo()
-    assert place.settle("me", 1) == 1 and place.marks("me") == (1, 1)
+    # The system says it once
+    with pytest.raises(OSError, match="a sync has failed"):
+        place.settle("me", 1)
+    flatq("doctor", check=0)
+    flatq("unclaim", "-c", "me", check=0)
+    claim(flatq)
+    assert place.marks("me") == (1, 2) and place.settle("me", 2) == 2 and place.marks("me") == (2, 2)
+    flatq("drop", "default", check=0)
+
+
+def test_a_server_that_is_gone_keeps_no_settle(tmp_path, monkeypatch):
+    """Who looks at its files would wait for ever."""
+    from flatq.spark import options
+
+    (tmp_path / "a b").mkdir()
+    kinds = ("nfs4", "fuse.sshfs", "ext4")
+    text = "".join(f"1 1 0:1 / {tmp_path}/{kind} rw - {kind} x rw\n" for kind in kinds) + f"1 1 0:1 / {tmp_path}/a\\040b rw shared:1 - ext4 x rw\n"
+    (tmp_path / "mounts").write_text(text)
+    looked, isdir = [], os.path.isdir
+    monkeypatch.setattr(options, "open", lambda path, mode: open(tmp_path / "mounts", mode), raising=False)
+    monkeypatch.setattr(os.path, "isdir", lambda path: looked.append(os.path.basename(path)) or isdir(path))
+    monkeypatch.delenv("FLATQ_SYNC", raising=False)
+    options.sync_all(str(tmp_path))
+    assert looked == ["ext4", "a b"]
 
 
 def test_files_of_a_stage(tmp_path):
@@ -299,6 +322,20 @@ def test_what_a_killed_fold_or_unfold_has_left_counts_once(flatq):
     # another consumer has taken the first one meanwhile
     left("head", lines[1:])
     assert ready() == [b"%d" % n for n in range(1, 8)]
+
+
+def test_a_fold_after_the_look_at_wal_counts_once(flatq, monkeypatch):
+    for n in range(6):
+        push(flatq, b"%d" % n)
+    walk = os.walk
+
+    def folded(top, **more):
+        if top.endswith("/fold"):
+            flatq("wal", env={"FLATQ_FOLD": "5"}, check=0)
+        return walk(top, **more)
+
+    monkeypatch.setattr(flat.os, "walk", folded)
+    assert sum(piece.count for piece in flat.ready(str(flatq.spool), "default")) == 6
 
 
 @pytest.mark.parametrize("queue", ["a/b", ".x", "a.b", ".a/b;c"])

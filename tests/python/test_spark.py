@@ -521,6 +521,26 @@ def test_what_a_killed_driver_has_decided_is_synced_first(flatq, monkeypatch):
     assert made.over("job-x") and seen == ["sync", "unlink"]
 
 
+def test_a_second_load_as_the_first_one_ends(flatq, monkeypatch):
+    """It finds done.0, and must leave the plan to the first one, which would miss it."""
+    from flatq.spark import sink
+
+    made, stages = staged(flatq)
+    sync, beside = sink.sync, []
+
+    def second(*words):
+        sync(*words)
+        if made.done("job-x") == 0 and not beside:
+            beside.append(threading.Thread(target=made.over, args=("job-x",)))
+            beside[0].start()
+            beside[0].join(0.5)
+
+    monkeypatch.setattr(sink, "sync", second)
+    made.commit(stages, 0)
+    beside[0].join(30)
+    assert not (flatq.spool / ".spark/job-x/plan").exists() and flatq("drain", "to", check=0).out.split() == numbers(20)
+
+
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
 def test_a_lock_that_cannot_be_had(flatq, tmp_path, monkeypatch, number):
     """Neither a sink nor a source goes on without it. A drain does where the file system of its table has no locks."""

@@ -159,29 +159,31 @@ def _listing_failed(error: OSError) -> None:
 
 
 def ready(spool: str, queue: str) -> list[Piece]:
-    """The ready messages of a queue. It looks at the places in the order in which messages move, so that it misses none. What a killed fold
-    or unfold has left in two places counts once; a message that is folded during the look may count twice. Raises FileNotFoundError."""
+    """The ready messages of a queue. It looks at the places in the order in which messages move, so that it misses none. What is folded or unfolded
+    during the look, or was when its verb was killed, counts once. Raises FileNotFoundError."""
     top = os.path.join(spool, disk_name(queue))
     os.stat(os.path.join(top, "wal"))
     body = os.path.join(top, "body")
     flats: dict[str, Piece] = {}
     slips: dict[str, str] = {}
-    runs: dict[str, set[str]] = {}
+    heads: set[str] = set()
     for place in ("wal", "fold", "queue", "unfold", "head"):
         for directory, _, names in sorted(os.walk(os.path.join(top, place), onerror=_listing_failed)):
-            runs.setdefault(place, set()).add(os.path.basename(directory))
+            if place == "head":
+                heads.add(os.path.basename(directory))
             for name in sorted(names):
                 if piece := flat(os.path.join(directory, name)):
                     flats[name] = piece
                 elif slip := slip_of(name):
                     slips[slip.body] = name
-    folding = {run.rpartition(".")[2] for run in runs.get("fold", ())}
+    found = sorted(name[:23] for name in slips.values())
     for name, piece in list(flats.items()):
         # CRASH: if an unfold was killed before it removed the flat file, its run is in head/: count the slips. If a fold was killed before it
-        # removed the slips, its flat file is in queue/: count that. A run's name is PRIORITY.ID.NONCE, a line begins with PRIORITY.ID
-        if f"{name[:23]}.{piece.nonce}" in runs.get("head", ()):
+        # removed the slips, its flat file is in queue/: count that. RACE: so too if the fold came after our look at wal/: then only its lines tell
+        # which slips it has taken. A run's name is PRIORITY.ID.NONCE, a line begins with PRIORITY.ID
+        if f"{name[:23]}.{piece.nonce}" in heads:
             del flats[name]
-        elif piece.nonce in folding:
+        elif (at := bisect.bisect_left(found, name[:23])) < len(found) and found[at] <= name[:11] + name[24:36]:
             with contextlib.suppress(FileNotFoundError), open(piece.path, "rb") as file:
                 for line in file:
                     slips.pop(line[11:23].decode(errors="replace"), None)

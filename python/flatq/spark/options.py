@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import glob
 import json
 import os
@@ -59,9 +60,13 @@ def sync_all(spool: str) -> None:
     with open("/proc/self/mountinfo", "rb") as mounts:
         for fields in (line.split(b" ") for line in mounts):
             path = os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda code: bytes([int(code[1], 8)]), fields[4]))
-            # RACE: another program may unmount it meanwhile. To open an automounter's directory would mount something
+            # To open an automounter's directory would mount something. Whoever looks at what a server or a program serves that is gone waits for ever; and
+            # there, a write that failed is an error when the file is closed
+            if re.match(b"autofs|nfs|cifs|smb3|afs|fuse", fields[fields.index(b"-") + 1]):
+                continue
+            # RACE: another program may unmount it meanwhile
             with contextlib.suppress(FileNotFoundError, PermissionError):
-                if fields[fields.index(b"-") + 1] != b"autofs" and os.path.isdir(path) and (device := os.stat(path).st_dev) not in synced:
+                if os.path.isdir(path) and (device := os.stat(path).st_dev) not in synced:
                     sync(path, spool)
                     synced.add(device)
 
@@ -116,15 +121,25 @@ class Place:
 
     def settle(self, consumer: str, offset: int) -> int:
         """Settle whole segments up to offset, and return the offset reached. First sync what Spark has written. Raises LookupError if there
-        is no such queue, and OSError if a sync fails: then nothing is settled."""
-        done, *ends = flat.marks(self.spool, self.queue, consumer)
-        ends = [end for end in ends if end <= offset]
+        is no such queue, and OSError if a sync fails: then nothing is settled, nor later, until `flatq unclaim` has given back what was claimed by
+        then. The system reports an error of a sync once, so a sync that succeeds after that proves nothing."""
+        done, *all_ends = flat.marks(self.spool, self.queue, consumer)
+        ends = [end for end in all_ends if end <= offset]
         if not ends:
             if not flat.is_queue(os.path.join(self.spool, flat.disk_name(self.queue))):
                 raise LookupError(f"no queue '{self.queue}' in {self.spool}")
             return done
+        claims = flat.claim_dir(self.spool, self.queue, consumer)
+        for name in os.listdir(claims):
+            if re.fullmatch(r"unsynced\.[0-9]+", name) and int(name[9:]) > done:
+                raise OSError(errno.EIO, f"a sync has failed, so what Spark wrote may be lost: flatq unclaim -c {consumer}, and write it elsewhere", claims)
         # Hadoop does not sync local files: a power cut would lose the table after the queue has deleted its messages
-        sync_all(self.spool)
+        try:
+            sync_all(self.spool)
+        except OSError:
+            with contextlib.suppress(OSError), verbs_module().private(self.spool):
+                os.close(os.open(f"{claims}/unsynced.{all_ends[-1]}", os.O_CREAT | os.O_WRONLY, 0o666))
+            raise
         verb("settle", ["-c", consumer, "--", str(ends[-1]), self.queue], self.spool)
         return ends[-1]
 

@@ -249,12 +249,14 @@ class Sink:
         if self.done(job) < 0:
             return False
         top = self.top(job)
-        # CRASH: until done.N is on the disk, the plan must stay there
-        sync(top, self.spool)
-        self.clear(top)
-        for name in os.listdir(top):
-            if name.startswith("plan"):
-                os.unlink(os.path.join(top, name))
+        # RACE: the driver that has just written done.N has still to remove its plan
+        with alone(top):
+            # CRASH: until done.N is on the disk, the plan must stay there
+            sync(top, self.spool)
+            self.clear(top)
+            for name in os.listdir(top):
+                if name.startswith("plan"):
+                    os.unlink(os.path.join(top, name))
         return True
 
     def done(self, job: str) -> int:
