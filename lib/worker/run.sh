@@ -222,7 +222,7 @@ work_run() {
   case $work_code in
   0) ;;
   # As if the command had failed: the message comes back later, and is buried in the end
-  1) work_code=75 work_reason=damaged; return 0 ;;
+  1) work_code=75; work_unfed; return 0 ;;
   66) lease_lost=1; return 0 ;;
   *) return $work_code ;;
   esac
@@ -272,9 +272,14 @@ work_judge() {
     # Also 75: work_exec has not started the command, since its feeder was gone
     [ "$work_code" -ne 75 ] || feed_whole || work_reason=unfed
   elif ! feed_whole; then
-    work_reason=unfed
-    base64 -d "$q/body/$slip_id" >/dev/null 2>&1 || work_reason=damaged
+    work_unfed
   fi
+}
+
+# work_unfed - set work_reason for a command that did not get the whole message
+work_unfed() {
+  work_reason=unfed
+  base64 -d "$q/body/$slip_id" >/dev/null 2>&1 || work_reason=damaged
 }
 
 # work_exec COMMAND ... - become the command, in a process of its own
