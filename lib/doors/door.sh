@@ -318,12 +318,14 @@ door_end() {
   # If a signal ends bash, it runs this trap too, with the status of its last command. So 0 without door_done means that the verb has not finished, and
   # there is no `ok`. Before there is a verb (-), 0 is right
   [ $# -gt 0 ] || [ "$door_code.$door_done" != 0. ] || [ "$door_verb" = - ] || door_code=143
-  # A shell that cannot start a process may end at once, without door_die. Of stalk_close's clients, none understands this line
+  # A shell that cannot start a process may end at once, without door_die, and one that gets a signal after its work was done. Of stalk_close's clients,
+  # none understands this line
+  door_unknown='error 74 ended without an answer: it may be done, or not'
   case $door_mark.$door_said.$door_code in
   1..0) printf '\n%sok\n' "$door_nonce" ;;
-  1..*) printf '\n%serror 70 ended without an answer\n' "$door_nonce" ;;
+  1..*) printf '\n%s%s\n' "$door_nonce" "$door_unknown" ;;
   ..0) ;;
-  ..*) [ $# -gt 0 ] || [ -n "$door_data" ] || printf 'error 70 ended without an answer\n' ;;
+  ..*) [ $# -gt 0 ] || [ -n "$door_data" ] || printf '%s\n' "$door_unknown" ;;
   esac 2>/dev/null
   case $door_code.$door_verb in
   0.-) door_outcome=nothing ;;

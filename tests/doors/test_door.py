@@ -296,6 +296,35 @@ def test_what_the_guard_cannot_be_told_is_not_done(flatq, verb, said, line):
     assert "\ne " in (flatq.home / "guard").read_text() and flatq("list", "jobs").out == b""
 
 
+@pytest.mark.shells
+def test_no_error_line_stands_in_the_place_of_a_message(shell, flatq):
+    """The body cannot be opened. Behind the first line, a client would take the error line for the message, and then delete the real one."""
+    push(flatq, b"hello", "jobs")
+    body = flatq.spool / "jobs/body/000000000001"
+    words = [need("strace"), "-qq", "-f", "-o", "/dev/null", "-P", body, "-e", "trace=openat", "-e", "inject=openat:error=EIO:when=1", "--"]
+    done = subprocess.run([*words, *flatq.command("handler")], input=b"reserve jobs\n", env=flatq.environment(None), capture_output=True, timeout=60)
+    assert re.fullmatch(rb"error 74 [^\n]*\n", done.stdout) and flatq("list", "jobs").out.split()[1] == b"ready", done
+
+
+@pytest.mark.shells
+def test_what_a_drain_has_acknowledged_stays_settled_without_the_guard(shell, flatq):
+    """The guard is gone as the client acknowledges the batch, which was put back."""
+    for body in (b"one", b"two"):
+        push(flatq, body, "jobs")
+    os.mkfifo(flatq.home / "guard")
+    guard = os.open(flatq.home / "guard", os.O_RDONLY | os.O_NONBLOCK)
+    process = subprocess.Popen(["sh", "-c", 'exec "$@" 3>guard', "sh", *flatq.command("handler", "launch", "", "1", "0")], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=flatq.home, env=flatq.environment(None))
+    flatq.started.append(process)
+    process.stdin.write(b"@n1@drain -a jobs\n")
+    process.stdin.flush()
+    while process.stdout.readline() != b"n1 sent\n":
+        pass
+    os.close(guard)
+    said, _ = process.communicate(b"ok\n", timeout=60)
+    assert b"n1 ok" in said and flatq("list", "jobs").out == b"", said
+
+
 @pytest.mark.parametrize("asked, said", [(b"push -n 5 jobs\nhello", rb"\d+\n\nn1 ok\n"), (b"list jobs\n", rb"1 ready .*\n\nn1 ok\n")], ids=["push", "list"])
 def test_a_handler_that_a_signal_ends_says_no_ok(flatq, asked, said):
     """bash runs the trap of EXIT also then, with the status of its last command: a push that had stored nothing was answered `ok`."""
@@ -641,6 +670,22 @@ def test_a_door_whose_clock_cannot_be_started_ends(flatq, tmp_path):
     assert process.wait(60) in (-signal.SIGTERM, 143)
     all_gone(flatq.spool)
     assert "INJECTED" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize("stopped", ["the keeper", "the clock"])
+def test_a_stopped_clock_does_not_keep_launch(shell, flatq, free_port, stopped):
+    """launch ends the process that tells the seconds, and the one that keeps it, even if somebody has stopped them."""
+    process = flatq.start("./launch", "line", "-k", "-p", str(free_port))
+    connect(free_port).close()
+
+    def clock():
+        return next(([keeper, teller] for keeper in children(process.pid) for teller in children(keeper)
+                     if any(command_of(sleeper) == "sleep" for sleeper in children(teller))), None)
+
+    os.kill(wait_for(clock, "the clock")[stopped == "the clock"], signal.SIGSTOP)
+    process.terminate()
+    process.wait(20)
+    all_gone(flatq.spool)
 
 
 def test_an_ncat_that_cannot_be_run_is_not_tried_for_ever(shell, flatq, stub):
