@@ -113,7 +113,8 @@ def test_a_worker_that_is_told_twice(flatq, first, spool, tmp_path, number, stat
     process, pid = first("work", "-j", "2", "--", "sh", "-c", ': >"$0"; exec sleep 600', tmp_path / "runs")
     wait_for((tmp_path / "runs").exists, "the command runs")
     for _ in range(200):  # a shell may notice only one of several signals that come together
-        os.kill(pid, number)
+        with contextlib.suppress(ProcessLookupError):  # it has ended, and unshare not yet
+            os.kill(pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(0.3)
             break
