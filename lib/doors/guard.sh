@@ -41,6 +41,8 @@ guard() {
   # A terminal sends its signals to us too: ignore them, launch tells us when to end
   trap '' HUP INT TERM PIPE USR1
   set -f
+  # CRASH: if launch is killed before anybody tells the seconds, our input has to end, so nobody else may hold its writing end: not we either
+  [ ! -e "$FLATQ_PROC/self/fd/0" ] || close_descriptor 6
   guard_list=' ' guard_now=0 guard_groups='' guard_due='' guard_wal='' guard_wal_began='' guard_code=69 guard_told='' guard_group='' guard_text='' guard_denied='' guard_clock='' guard_last=000000000000
   while IFS= read -r guard_line; do
     # bash writes our newline by itself, so the beginning of a line from ncat may precede one of ours
@@ -57,7 +59,12 @@ guard() {
       guard_start_time "$@"
       guard_group_started=$guard_started guard_groups="$guard_groups $guard_group-$guard_started"
       [ -z "$guard_denied" ] || guard_ncat_waits ;;
-    's '*) set -- ${guard_line#s }; guard_clock=$1; guard_start_time "$@"; guard_clock_started=$guard_started ;;
+    's '*)
+      set -- ${guard_line#s }
+      guard_clock=$1
+      guard_start_time "$@"
+      guard_clock_started=$guard_started
+      guard_open ;;
     'c '*)
       guard_begins ${guard_line#c }
       # If nobody tells the time, no idle connection is ended, and each keeps its place: end launch
@@ -84,6 +91,11 @@ guard() {
   done
   guard_end
   exit $guard_code
+}
+
+# guard_open - open our writing end again, on 6. If that fails, go on: the checkpoint's `w` is not needed, and guard_end does without its `z`
+guard_open() {
+  { true >&6; } 2>/dev/null || { command exec 6>"$FLATQ_PROC/self/fd/0"; } 2>/dev/null || :
 }
 
 # guard_begins PID NCAT [STARTED] - add a connection, or refuse it if there are more than launch -m: ncat does not count clients that send no more
@@ -225,7 +237,7 @@ guard_end() {
     sleep 0.05 2>/dev/null || sleep 1
   done
   # All lines of handlers that could write one are in the pipe by now. If the `z` cannot be written, skip this loop, which would never end
-  ! printf '\nz\n' >&6 || while IFS= read -r guard_line && [ "$guard_line" != z ]; do
+  ! { printf '\nz\n' >&6; } 2>/dev/null || while IFS= read -r guard_line && [ "$guard_line" != z ]; do
     case $guard_line in
     'e '*) guard_take "${guard_line#e }" ;;
     esac

@@ -623,6 +623,17 @@ def test_a_signal_before_all_is_started_or_noted(flatq, stub, tmp_path, step):
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
+@pytest.mark.parametrize("step", ["  launch_guard=$!", "  close_descriptor 5", "  launch_seconds=$!", "  trap - EXIT"])
+def test_a_launch_that_is_killed_as_it_starts_leaves_nobody(shell, flatq, tmp_path, step):
+    """Nobody tells the guard the seconds yet. It used to hold the writing end of its own input, and so waited for ever."""
+    shutil.copytree(LIB, tmp_path / "lib")
+    text = (ROOT / "launch").read_text()
+    (tmp_path / "launch").write_text(text.replace(f"\n{step}", f"\n  kill -KILL $$\n{step}", 1))
+    process = flatq.start(f"{tmp_path}/launch", stdin=subprocess.DEVNULL)
+    assert process.wait(60) == -signal.SIGKILL
+    all_gone(flatq.spool)
+
+
 FORKS = "clone,clone3,fork,vfork"
 
 
