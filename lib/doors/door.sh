@@ -202,15 +202,15 @@ raise SystemExit(not look.poll(0))'
 
 # door_waits SECONDS - tell the guard that the client may be silent for so long. One that keeps all others out may not
 door_waits() {
-  [ -n "${FLATQ_GUARD:-}" ] || return 0
   [ -z "$FLATQ_ONE" ] || set -- 0
-  printf '\nl %s %s %s\n' "$$" "$1" "$door_verb" >&3
+  door_tell "$1" "$door_verb"
 }
 
 # door_tell SECONDS VERB - tell the guard that we have read our line, and how long the client may be silent. If it did not get this, it would take a message
-# of a megabyte for a line that is too long, and write that into our answer, or end a client that waits as idle: so end without doing anything
+# of a megabyte for a line that is too long, and write that into our answer, or end a client that waits as idle: so a caller that has not done anything yet
+# ends with 74
 door_tell() {
-  [ -z "${FLATQ_GUARD:-}" ] || printf '\nl %s %s %s\n' "$$" "$1" "$2" >&3 || exit 74
+  [ -z "${FLATQ_GUARD:-}" ] || printf '\nl %s %s %s\n' "$$" "$1" "$2" >&3
 }
 
 # door_unix_gone - return whether the client of a socket in the file system is gone: then even to send nothing fails

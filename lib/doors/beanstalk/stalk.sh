@@ -36,7 +36,7 @@ stalk_open() {
   tally_begin || die $? "$why"
   trap stalk_close EXIT
   # This connection may be silent for ever, and what it reads is no single line
-  door_tell 999999999 "$FLATQ_VERB"
+  door_tell 999999999 "$FLATQ_VERB" || exit 74
 }
 
 # door_die CODE TEXT - replaces die of engine/common.sh

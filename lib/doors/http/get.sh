@@ -39,7 +39,7 @@ get_parameters() {
 
 # get_take - take up to get_most messages, of different groups, and wait for the first; set get_count, get_list, and get_code if there are fewer
 get_take() {
-  [ "$get_wait" = 0 ] || door_tell "$get_wait" http
+  [ "$get_wait" = 0 ] || door_tell "$get_wait" http || exit 74
   get_bytes=0 get_heads='' get_count=0
   while [ $get_count -lt "$get_most" ]; do
     groups_wait "$get_lease" "$get_wait"
@@ -62,7 +62,7 @@ get_take() {
     get_bytes=$((get_bytes + ${#get_line} + slip_size + 2))
     get_heads="$get_heads $receipt $uuid $stamp $slip_size"
   done
-  [ -z "${FLATQ_GUARD:-}" ] || printf '\nl %s 0 http\n' "$$" >&3
+  door_tell 0 http
   [ -z "$take_stop" ] || { door_gone=gone; exit 74; }
 }
 

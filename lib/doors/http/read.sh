@@ -38,7 +38,7 @@ request_read() {
       bad 431 '100 header fields at most, of 8192 bytes each and 65536 in all'
     request_field
   done
-  door_tell 0 http
+  door_tell 0 http || exit 74
   case $version$host in
   HTTP/1.[1-9]) bad 400 'the Host field is missing' ;;
   esac

@@ -121,7 +121,8 @@ def columns(schema: StructType, options: Options) -> None:
 @contextlib.contextmanager
 def alone(top: str) -> Iterator[int]:
     """If two drivers run the same job, such as two loads of one table, the second waits here until the first has finished. If the first was killed,
-    the second also waits for the shell that the first had started, which has inherited the lock and may still move files. Raises OSError: where nothing can be locked, no verb works either."""
+    the second also waits for the shell that the first had started, which has inherited the lock and may still move files. Raises OSError:
+    where nothing can be locked, no verb works either."""
     file = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         # The engine has its own use for the numbers below 10
