@@ -5,7 +5,8 @@ from collections import Counter
 
 import pytest
 
-from conftest import runs_stubs
+import counting
+from conftest import LIB, runs_stubs
 
 every_shell = pytest.mark.shells
 
@@ -144,3 +145,40 @@ def test_what_the_other_rows_of_the_bench_start(jobs):
             record.unlink()
         booted.append(cost(jobs, "list"))
     assert more(*booted[1:]) == ["awk", "find", "flock", "ls", "ls"], "a queue, at a boot"
+
+
+def test_what_the_rows_in_bulk_and_at_depth_start(jobs):
+    """Whatever there is to drain, and however deep the queue is. A key that a boot finds costs no process."""
+    drained = []
+    for count in (2000, 20000):
+        jobs("push", "-l", "jobs", input=b"x\n" * count, check=0)
+        drained.append(cost(jobs, "drain", "jobs")[1])
+    assert set(drained[1]) == set(drained[0]) and drained[1].count("base64") <= 20000 // 500, "a batch has many messages"
+    found = []
+    for count in (2000, 20000):
+        jobs("push", "-l", "deep", input=b"x\n" * count, check=0)
+        jobs("reserve", "deep", check=0)  # which unfolds
+        found.append([sorted(cost(jobs, *words, "deep")[1]) for words in (["reserve"], ["claim", "-c", f"c{count}", "-n", "1"])])
+    assert found[0] == found[1] and found[0][0] == ["base64", "mv"], found
+    booted = []
+    for count in (5, 10, 20):
+        for number in range(count):
+            jobs("push", "-k", f"{count} {number}", "keys", input=b"x", check=0)
+        for record in (jobs.spool / ".boot").iterdir():
+            record.unlink()
+        booted.append(Counter(cost(jobs, "list", "keys")[1]))
+    assert booted[1] == booted[2], "the first boot puts back what was reserved"
+
+
+def test_what_a_door_starts_before_it_answers_and_while_it_is_idle(jobs, stub):
+    stub("ncat", "exit 2")
+    programs = jobs.count("./launch", "beanstalk", "-k", check=69).programs
+    names = sorted(os.path.basename(program) for program in programs)
+    tried = ["setpriv", "setsid", "true", "true"]
+    assert [name for name in names if name != "sleep"] == sorted(["mkdir", "mkdir", *tried, "mkfifo", "mktemp", "ncat", "rm", "setpriv", "setsid"]), programs
+    script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/guard doors/guard-look
+        guard_list=' ' guard_now=0 guard_groups='' guard_due='' guard_wal=1 guard_wal_started=- guard_group='' guard_last=000000000000 n=0
+        process_started $$; guard_gone() { return 1; }
+        while [ $n -lt 40 ]; do n=$((n + 1)); guard_list="$guard_list$$,1,0,verb,-,999999999,,0,,0,0,$started "; done; (guard_second)"""
+    counted, _, _ = counting.count([jobs.shell, "-c", script, "-", str(LIB)], env=jobs.environment(None), cwd=jobs.home)
+    assert (counted.status, counted.processes) == (0, 1), "the guard itself"
