@@ -1,6 +1,6 @@
 # bulk/batch.sh - put back, count and sweep the batches of bulk takes, out/batch.PID-TIME.NONCE.DEADLINE
 
-need engine/slip engine/spool engine/lock engine/sync engine/settle engine/key
+need engine/slip engine/lock engine/sync engine/settle engine/key
 
 # batch_putback DIRECTORY [WHY] - put slips back to wal/ and flat files to their place, with one more try, unless the batch is settled. Return 0
 # only if nothing is left to put back

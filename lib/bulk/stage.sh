@@ -6,7 +6,7 @@
 # enter the stage, and syncs the note; 5 `enter` renames flat file after flat file, as push -l does at its end.
 # Crash: before 5, no verb sees the stage. After it has begun, each flat file is still there or in the queue: `enter` again does the rest.
 
-need engine/spool engine/lock engine/boot engine/bound bulk/push
+need engine/lock engine/boot engine/bound bulk/push
 
 # stage STEP ARGUMENT ... - run one of the steps
 stage() {

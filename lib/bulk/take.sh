@@ -3,7 +3,7 @@
 # A bulk take makes a batch, a directory out/batch.PID-TIME.NONCE.DEADLINE with slips and flat files under their old names. They come back
 # when the owner is dead, or after ten minutes where a death cannot be seen (no /proc). The marker in done/ has the same name.
 
-need engine/slip engine/spool engine/clock engine/lock engine/take engine/proof engine/fold engine/reclaim bulk/batch
+need engine/slip engine/clock engine/lock engine/take engine/proof engine/fold engine/reclaim bulk/batch
 
 # bulk_take MOST - move up to MOST messages of $q, whole flat files or a run of single ones, into a batch; set `batch` and bulk_got; 66: none
 bulk_take() {

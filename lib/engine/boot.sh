@@ -1,6 +1,6 @@
 # engine/boot.sh - rare steps: the first use of a spool after a boot, the creation of a queue, the opening of a range of ids
 
-need engine/spool engine/sync engine/sync-all
+need engine/sync engine/sync-all
 
 # All places of a queue but wal/, which is created last (queue_make)
 queue_places='body fold queue unfold head out done delayed buried claimed keys wait room tmp'

@@ -1,6 +1,6 @@
 # engine/check.sh - check every file of a queue and set aside what is not whole: once after each boot, and by doctor at any time
 
-need engine/slip engine/spool engine/queues engine/lock engine/sync engine/boot engine/proof engine/key engine/fold engine/settle engine/reclaim bulk/batch
+need engine/slip engine/queues engine/lock engine/sync engine/boot engine/proof engine/key engine/fold engine/settle engine/reclaim bulk/batch
 
 # queue_after_boot - put back all that was handed out, since every owner and every waiter is gone after a boot; then check every file
 queue_after_boot() {

@@ -1,8 +1,7 @@
 # engine/common.sh - sourced first by every verb and door: a clean shell, errors, numbers, names, the clock
 #
-# Definitions only, except that it starts the list of sourced parts and clears inherited variables and functions. A function that can fail returns a
-# code of sysexits and leaves one line of text in `why`: verbs pass both to die, doors write them to their client. One that answers a question returns
-# 1 for no.
+# A function that can fail returns a code of sysexits and leaves one line of text in `why`: verbs pass both to die, doors write them to their client.
+# One that answers a question returns 1 for no.
 
 # Read once in a process: flatq and the line door have read this file, and the verb that they then run in the same process sources it again
 case ${shell_own:-} in "$$") ! command -v shell_reset >/dev/null 2>&1 || return 0 ;; esac
@@ -15,8 +14,7 @@ part=
 # all variables that are read with a default; if a verb reads another one before it is set, `set -u` ends it. Set FLATQ_VERB, the name at the
 # front of error lines, to that of the started file
 shell_forget() {
-  # bash takes functions from its environment. One named `ls` would run in the place of the program, so unset all. In POSIX mode, bash finds `.`,
-  # `unset` and `exit` before a function of that name
+  # bash takes functions from its environment: unset all. In POSIX mode, bash finds `.`, `unset` and `exit` before a function of that name
   case ${BASH_VERSION:-} in
   ?*)
     POSIXLY_CORRECT=1
@@ -84,30 +82,28 @@ disk_failed() {
   disk_why "$@"
 }
 
-# need PART ... - source lib/PART.sh, once. A file needs, under its header, the parts whose functions a usual run of it calls. Reading a thousand
-# lines costs a shell as much as starting a process, so what a usual run does not call is needed by the function that calls it.
-# If a part cannot be read after the commit, the verb fails although its work is done. So a usual run loads all before the commit. A verb that must load
-# one after it sets `effect` before: what `need` adds to its error line
+# need PART ... - source lib/PART.sh, once; if that fails, exit with 74, and with `effect` behind the error line. lib/README.md ("Reading the code")
+# says where a file needs its parts
 need() {
-  # The first call checks that this file itself was read to its end: nobody else can
-  [ "$needed$reading" != '  ' ] || [ "$part" = engine/common ] || die 74 "cannot read $lib/engine/common.sh"
-  while [ $# -gt 0 ]; do
-    part_read "$1" || die 74 "cannot read $lib/$1.sh${effect:+: $effect}"
-    shift
+  for need_part in "$@"; do
+    part_read "$need_part" || die 74 "${why:-}${effect:+: $effect}"
   done
 }
 
-# part_read PART - source lib/PART.sh, once; return 1 if it was not read to its end. dash takes a failed read for the end of the file, so the last line
-# of each part says its name. `command`: mksh leaves the function where `.` fails. A part that is being read and needs itself, through others, goes on;
-# a trap that ends the verb empties `reading`, and so reads again a part in whose middle the signal came
+# part_read PART - source lib/PART.sh, once; return 1, with `why`, if it was not read to its end: dash takes a failed read for the end of the file, so
+# the last line of each part says its name. `command`: mksh leaves the function where `.` fails. A part that needs itself, through others, goes on; a
+# trap that ends the verb empties `reading`, and so reads again the part in which the signal came
 part_read() {
   case $needed$reading in
   *" $1 "*) return 0 ;;
   esac
+  # The first call checks that this file itself was read to its end: nobody else can
+  [ "$needed$reading" != '  ' ] || [ "$part" = engine/common ] || { why="cannot read $lib/engine/common.sh"; return 1; }
   reading="$reading$1 " part=
   # shellcheck source=/dev/null
   command . "$lib/$1.sh"
   [ "$part" = "$1" ] && { needed="$needed$1 "; return 0; }
+  why="cannot read $lib/$1.sh"
   reading=${reading%" $1 "*}" "${reading##*" $1 "}
   return 1
 }
@@ -145,8 +141,7 @@ stream_open() {
 }
 
 # output_keep - keep a copy of standard output, and set `out` to its number. Messages are written to it, since a shell that cannot save a descriptor for
-# a redirection may leave standard output closed, or at a file of the queue, and go on. A door moves its output from 1 to the client's socket (door_open):
-# there is no copy of it, and `out` stays 1
+# a redirection may leave standard output at a file of the queue, and go on. In a door, 1 is the client's socket, and `out` stays 1
 output_keep() {
   [ -z "$FLATQ_DOOR" ] || { stream_open 1; return 0; }
   { command exec 5>&1; } 2>/dev/null || die 74 'standard output is closed'
@@ -260,11 +255,10 @@ name_to_disk() {
   done
 }
 
-# clock_read - set `now` to the hundredths of a second since the system started, in 12 digits, so that times compare as text.
-# It never goes back. Without /proc it is the wall clock, which costs a process. If the clock is there and cannot be read, the verb ends: by
-# the other clock every lease would be over. (The first `read` of yash after one that met a NUL fails: so try clock_get twice.)
+# clock_read - set `now` to the hundredths of a second since the system started, in 12 digits, so that times compare as text. It never goes back.
+# Without /proc it is the wall clock. If the clock is there and cannot be read, the verb ends: by the other clock every lease would be over
 clock_read() {
-  # `now` is set whole, at the end: a trap may use it at any time
+  # Twice: the first `read` of yash after one that met a NUL fails. `now` is set whole, at the end: a trap may use it at any time
   if clock_get || clock_get || clock_cat; then
     clock_now=000000000000${clock_now%.*}${clock_now#*.}
   elif [ -e "$FLATQ_PROC/uptime" ]; then
@@ -285,8 +279,7 @@ clock_cat() {
   [ -e "$FLATQ_PROC/uptime" ] && clock_now=$(exec cat "$FLATQ_PROC/uptime" 2>/dev/null 9>&-) && clock_now=${clock_now%% *} && [ -n "$clock_now" ]
 }
 
-# clock_split TIME - set clock_s to its seconds, a number, and clock_c to its hundredths, two digits. As one number, 12 digits are too
-# many for mksh, which counts in 32 bits
+# clock_split TIME - set clock_s to its seconds, a number, and clock_c to its hundredths, two digits: 12 are too many for mksh
 clock_split() {
   clock_c=${1#"${1%??}"}
   unpad "${1%??}"
@@ -303,9 +296,8 @@ clock_between() {
   [ "$between_c" -ge 0 ] || between_s=$((between_s - 1)) between_c=$((between_c + 100))
 }
 
-# clock_epoch TIME - set `epoch_time` to TIME as hundredths of a second since 1970, 12 digits.
-# The spool keeps its own wall clock: the system's wall clock when a verb first saw this boot, plus the time since.
-# So setting the system's clock while it runs changes no order and no delay.
+# clock_epoch TIME - set `epoch_time` to TIME as hundredths of a second since 1970, 12 digits. The spool's wall clock is the system's when a verb first
+# saw this boot, plus the time since: setting the system's clock changes no order and no delay
 clock_epoch() {
   clock_split "$1"
   clock_sum=$((clock_s + epoch))
@@ -315,8 +307,8 @@ clock_epoch() {
   epoch_time=$padded$clock_c
 }
 
-# owner_read - set `owner` to this process as PID-TIME, and owner_lease to `none` if other verbs can see its death, else to empty, which means
-# the message's own lease. TIME is a time at which the process lived: `now`, which it read itself, unless owner_look must find another
+# owner_read - set `owner` to this process as PID-TIME, TIME being one at which it lived, and owner_lease to `none` if other verbs can see its death,
+# else to empty: the message's own lease
 owner_read() {
   owner=$$-$now owner_lease=none
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README

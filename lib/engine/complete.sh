@@ -2,7 +2,7 @@
 #
 # Verbs and options come from the headers, as those of -h and of the man page do. Nothing is created, not even a spool.
 
-need engine/spool engine/queues
+need engine/queues
 
 # complete_words WORD ... - print each word that the last WORD can become, with a tab and what it means. The other WORDs stand between `flatq` and it
 complete_words() {

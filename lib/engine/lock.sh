@@ -1,7 +1,5 @@
 # engine/lock.sh - the lock of a queue: taking it, recovering first, and changing files under it
 
-need engine/spool
-
 # lock_queue - wait for the queue's lock, on descriptor 9, then finish what a killed holder has begun, so that no caller can forget to (R3).
 # Children that write inherit it (9<&9, which mksh must be told), so a child that outlives its shell still holds the lock. Others get 9>&-.
 lock_queue() {

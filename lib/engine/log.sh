@@ -3,7 +3,7 @@
 # A log is known by its inode: the checkpoint renames `log` to log.TIME, and the next event begins another `log`. Members of a group may write into a
 # log whatever they like: a line is shown only if it has the form of an event, which leaves no room for anything that a terminal would obey.
 
-need engine/spool engine/queues
+need engine/queues
 
 # log_open [QUEUE] - set log_queue, which is empty for all, and log_path to its directory; return 66 if there is no such queue, or no spool
 log_open() {

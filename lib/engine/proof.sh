@@ -150,7 +150,7 @@ queues_nothing() {
   done
   # shellcheck disable=SC2086 # names without blanks
   [ $# -gt 1 ] && names=$(cd "$FLATQ_DIR" && exec find $nothing_paths .lock ! -type d ! -name '~' 2>/dev/null 9>&-) && [ "$names" = .lock ] && return 66
-  need engine/spool engine/reclaim
+  need engine/reclaim
   for nothing_queue in "$@"; do
     # What was popped lies in out/ until the sweep, and only queue_reclaim tells it from what is held
     queue_open "$nothing_queue" && queue_reclaim && nothing_ready

@@ -1,14 +1,11 @@
-# engine/push.sh - store a message
-#
-# A message exists from the moment that its slip exists: the shell itself creates it, exclusively, when the body is whole. The push
-# journal (ids_next) tells the checkpoint which bodies without a slip a killed push has left.
+# engine/push.sh - store a message: it exists from the moment that its slip exists. The push journal (ids_next) tells the checkpoint which bodies without
+# a slip a killed push has left
 
-need engine/spool engine/ids engine/sync
+need engine/ids engine/sync
 
-# push_message QUEUE [LENGTH] - store standard input; with LENGTH, exactly so many bytes or nothing.
-# Reads push_priority push_delay push_lease push_key (empty: none) push_wait. Sets id, and push_dup to the id of
-# the message that has the key, if there is one.
-# Returns 65 too short or too long, no dot, bad name or conf; 69 closed; 74, 77 disk; 75 full; never 66. Sets push_read once it reads, for doors
+# push_message QUEUE [LENGTH] - store standard input; with LENGTH, exactly so many bytes or nothing. Reads push_priority push_delay push_lease push_key
+# (empty: none) push_wait. Sets id; push_dup to the id of the message that has the key, if there is one; and push_read once it reads, for doors.
+# Returns 65 too short or too long, no dot, bad name or conf; 69 closed; 74, 77 disk; 75 full; never 66
 push_message() {
   push_dup='' push_made='' push_begun='' push_read='' push_at_slip='' push_signal='' push_dot_file='' push_need=1
   queue_open "$1" make || return $?
@@ -52,12 +49,10 @@ push_message() {
 
 # push_abandon - remove what a push without a slip has written: only what it has created itself, by these flags, since a signal may come at any time
 #
-#   push_begun      empty: no body yet, or one of another push: it stays
-#                   new: there was no body of this id, so one that is there now can only be ours: it is removed
-#                   1: the body is ours: it is removed
-#   push_made       the slip exists: nothing is removed here; once the message is settled, the sweep removes the body
-#   push_at_slip    it is not known yet whether the slip exists: push_stopped calls push_abandon only once it is
-#   push_dot_file   the file in tmp/ of a push -e: it is removed with the body
+#   push_begun      empty: no body yet, or one of another push; new: there was none, so one that is there now is ours; 1: the body is ours
+#   push_made       the slip exists, so the body stays
+#   push_at_slip    it is not known yet whether the slip exists: push_stopped waits until it is
+#   push_dot_file   the file in tmp/ of a push -e
 push_abandon() {
   [ -n "$push_made" ] || rm -f ${push_begun:+"$q/body/$slip_id"} ${push_dot_file:+"$q/tmp/$push_dot_file"} 2>/dev/null
   ids_end
@@ -84,8 +79,8 @@ push_body() {
     need engine/withdraw
     push_body_there || return $?
   fi
-  # In a door, the bytes after the body (push_follows) prove that it was read to its end, so its length can be trusted without looking at the file.
-  # Exception: a killed dd may have copied whole 4096-byte pages only; then lengths 1 or 2 over a page have the same base64 length
+  # In a door, the bytes after the body (push_follows) prove that it was read to its end. But a killed dd may have copied whole 4096-byte pages only: then
+  # lengths 1 or 2 over a page have the same base64 length
   # shellcheck disable=SC2017 # a multiple of four
   if [ -n "${push_follows:-}" ] && [ -n "$1" ] && [ "$1" -le 65536 ] && { [ $(($1 % 4096)) -gt 2 ] || [ "$1" -le 4096 ]; } &&
     [ "$push_encoded" = $((($1 + 2) / 3 * 4)) ]; then
@@ -110,8 +105,7 @@ body_encode() {
   input_encode "$1" 6<&"${push_input:-0}" </dev/null
 }
 
-# body_size FILE ENCODED - set `size` to the bytes of a body whose base64 has ENCODED characters; empty: count them.
-# The padding is at the end: the shell reads a short line itself, and uses `tail` for a long one.
+# body_size FILE ENCODED - set `size` to the bytes of a body whose base64 has ENCODED characters; empty: count them
 body_size() {
   size=$2
   [ -n "$size" ] || { need engine/proof; measure -c "$1" && size=$measured || return $?; }
@@ -119,7 +113,7 @@ body_size() {
   [ $((2147483647 + 1)) -gt 0 ] || is_number "$size" 2147483647 || { why='message is too large for this shell'; return 65; }
   [ -n "$2" ] || size=$((size - 1))
   [ "$size" -ge 0 ] || { why="queue '$queue': message cannot be counted"; return 74; }
-  # Use the end only if it was read in full: `tail` may be killed, or fail to read
+  # The padding is at the end. Use that only if it was read in full: `tail` may be killed, or fail to read
   body_end=
   if [ "$size" -le 1400 ]; then
     { read -r body_end <"$1" && [ ${#body_end} -eq "$size" ]; } 2>/dev/null
@@ -162,7 +156,7 @@ push_slip() {
   push_again='' push_syncs=sync_paths
   while :; do
     push_place=$q/wal
-    # Load now what the sync takes: once there is a slip, a part that cannot be read would end a push that has stored its message
+    # What the sync takes is read before there is a slip
     [ "$push_delay" = 0 ] || { need engine/window engine/sync-all; push_syncs=sync_moving; delay_place "$push_delay" && push_place=$place; } || return $?
     # From here on, act on a signal only when we know whether there is a slip (push_stopped)
     push_at_slip=1

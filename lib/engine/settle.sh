@@ -1,6 +1,6 @@
 # engine/settle.sh - end a reservation or renew it: delete, give back, delay, bury, touch; and kick what is buried or delayed
 
-need engine/slip engine/spool engine/clock engine/sync
+need engine/slip engine/clock engine/sync
 
 # receipt_find RECEIPT - find the message of a receipt QUEUE:ID.TRIES.NONCE, wherever it is now: a receipt is good until the message is
 # reserved again. QUEUE:ID stands for a message that nobody holds.

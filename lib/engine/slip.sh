@@ -1,7 +1,5 @@
 # engine/slip.sh - the name of a slip: parse it, rename the slip, log what was done; lib/README.md (Body and slip) has the table
 
-need engine/spool
-
 # slip_parse NAME - set id, slip_priority ... slip_counts, slip_owner, slip_deadline; return 1 if NAME is not valid in wal/ or out/
 slip_parse() {
   # Only these characters: any others could act as a pattern when the shell splits the name

@@ -1,13 +1,5 @@
-# engine/spool.sh - the spool and its queues on disk: what is where, opening, configuration, and what each push and pop needs of slips and log
-#
-#   $FLATQ_DIR/.ids/RANGE/N     the push journal: which process was given which id (I1), for which queue; a second line: on which boot; then
-#                               `slip`: that push is about to create its slip; `.`: it has ended
-#   $FLATQ_DIR/.boot/BOOT       the record of this boot, written once the spool was recovered: the wall clock at the boot, whether base64 knows -w0,
-#                               whether the uptime and /proc/PID/stat count from the same start (clock_same), and -f if sync needs it; on a second
-#                               line the tools that were tried (tools_same)
-#   $FLATQ_DIR/.tools/TOOL      an empty file with the time of the program that was tried
-#
-# lib/README.md ("Places") says what else lies in the spool, and what lies in a queue.
+# engine/spool.sh - the spool and its queues on disk: opening, configuration, and what each push and pop needs of slips and log. lib/README.md
+# ("Places") says what lies where
 
 # spool_place - set FLATQ_DIR to the path of the spool
 spool_place() {
@@ -25,8 +17,7 @@ spool_place() {
 # spool_find - find the spool, and set spool_shared if it belongs to a group
 spool_find() {
   spool_place || return $?
-  # The set-gid bit says that the spool belongs to a group (create -g), whose members can read what we write only with umask 007. A stat can fail
-  # (ENOMEM) and look like absence, so test twice
+  # The set-gid bit says that the spool belongs to a group (create -g). A stat can fail (ENOMEM) and look like absence, so test twice
   spool_shared=
   if [ -g "$FLATQ_DIR" ] || [ -g "$FLATQ_DIR" ]; then
     umask 007
@@ -61,9 +52,8 @@ spool_tools() {
   spool_try_tools
 }
 
-# tools_find - set `tools` to FLATQ_SYNC and, behind a colon each, the directories in which the shell finds base64, mv and, unless that is `off`, sync,
-# which each push and pop may need; and tools_new if one of them has another time than its stamp in .tools/ (tools_mark): what replaces a program may be
-# older. Done by the shell itself, since a process costs as much as they do
+# tools_find - set `tools` to FLATQ_SYNC and, behind a colon each, the directories in which the shell finds base64, mv and, unless that is `off`, sync;
+# and tools_new if one of them has another time than its stamp in .tools/ (tools_mark): what replaces a program may be older
 tools_find() {
   # An empty entry of PATH means the working directory. Field splitting drops an empty entry at the end: so add a colon
   tools=$FLATQ_SYNC tools_path=${PATH:-}: tools_new=
@@ -71,26 +61,27 @@ tools_find() {
   set -f
   IFS=:
   for tools_name in base64 mv $tools_sync; do
-    tools_found=
+    tools_found='' tools_stamp=$FLATQ_DIR/.tools/$tools_name
     for tools_place in $tools_path; do
       case $tools_place in
       /*) ;;
       *) tools_place=$PWD/$tools_place ;;
       esac
-      [ ! -x "$tools_place/$tools_name" ] || [ -d "$tools_place/$tools_name" ] || { tools_found=$tools_place; break; }
+      tools_file=$tools_place/$tools_name
+      [ -x "$tools_file" ] && [ -f "$tools_file" ] || continue
+      tools_found=$tools_place
+      # shellcheck disable=SC3013 # -nt and -ot are in every shell that is named in the README
+      [ ! "$tools_file" -nt "$tools_stamp" ] && [ ! "$tools_file" -ot "$tools_stamp" ] && [ -e "$tools_stamp" ] || tools_new=1
+      break
     done
     tools=$tools:$tools_found
-    [ -n "$tools_found" ] || continue
-    tools_place=$tools_found/$tools_name tools_stamp=$FLATQ_DIR/.tools/$tools_name
-    # shellcheck disable=SC3013 # -nt and -ot are in every shell that is named in the README
-    { [ ! "$tools_place" -nt "$tools_stamp" ] && [ ! "$tools_place" -ot "$tools_stamp" ] && [ -e "$tools_stamp" ]; } || tools_new=1
   done
   IFS=$blanks
   set +f
 }
 
-# tools_same - return 0 if these programs and this shell were tried on this boot (engine/probe.sh): each program has the time of its stamp, and the shell's
-# program that of the record (spool_boot_mark). Another container, with programs of its own, may use the same spool
+# tools_same - return 0 if these programs and this shell were tried on this boot (engine/probe.sh); the record has the time of the shell's program
+# (spool_boot_mark). Another container, with programs of its own, may use the same spool
 tools_same() {
   tools_find
   [ "$tools" = "$boot_tools" ] && [ -z "$tools_new" ] || return 1
@@ -100,8 +91,8 @@ tools_same() {
 }
 
 # boot_read - set epoch, base64_wrap, clock_same, sync_whole and boot_tools; return 66 if no verb has run since this boot. A file that exists and cannot
-# be read is an error, not a new boot: recovery would put back what living owners hold. Members of a group may write this file and the shell calculates
-# with its first line, so accept there only a number and the words that are known (R7); the second line is only compared
+# be read is an error, not a new boot: recovery would put back what living owners hold. The shell calculates with the first line, so accept there only a
+# number and the words that are known (R7); the second line is only compared
 boot_read() {
   epoch='' base64_wrap='' clock_same='' sync_whole='' boot_tools=
   # RACE: another verb may have created it between two looks: then look again
@@ -155,7 +146,7 @@ no_links() {
 }
 
 # file_mark PATH - create the empty file PATH exclusively; if it exists, leave it as it is. A shell that cannot save its standard output creates the
-# file nevertheless and says that it failed (R2); and mksh then leaves the function, which is why file_new is one of its own
+# file nevertheless and says that it failed (R2), and mksh then leaves file_new
 file_mark() {
   set -C
   file_new "$1"
@@ -169,8 +160,8 @@ file_new() {
   { true >"$1"; } 2>/dev/null
 }
 
-# queue_look - set queue_files to the paths of all files of $q whose names begin with c, d or l, each with a blank behind it. Callers look for closed,
-# conf and dropping, log_add for logs. The listing must contain `lock`, or it has failed and proves nothing (R1)
+# queue_look - set queue_files to the paths of closed, conf, dropping and all else in $q that begins with c, d or l, each with a blank behind it. The
+# listing must contain `lock`, or it has failed and proves nothing (R1)
 queue_look() {
   set -- "$q"/[cdl]*
   queue_files="$* "

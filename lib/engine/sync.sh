@@ -1,7 +1,5 @@
 # engine/sync.sh - sync files and directories, if FLATQ_SYNC asks for it
 
-need engine/spool
-
 # sync_asked - return 0 if what was done must be synced. Else return 1, and set sync_code: 0 if it need not be, 74 if our `sync` does less than it must.
 # A verb with `on` may have come since we began (sync_mode). A record that cannot be read proves nothing (R1); before the first one, at a boot,
 # boot_tools is empty

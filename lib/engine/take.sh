@@ -1,6 +1,6 @@
 # engine/take.sh - find the message whose turn it is, and hand it out
 
-need engine/slip engine/spool
+need engine/slip
 
 # queue_scan - set scan_name to the name that sorts first of all, and scan_place to its place: wal, fold, queue, unfold or head/RUN; empty: nothing
 # is ready. Messages that nobody has taken move one way only, wal, fold, queue, unfold, head (I2), and the places are listed in that

@@ -6,7 +6,7 @@
 # it. A sleep in the background holds the only other writing end of the FIFO; when it ends, the waiter reads the end of the file: that is
 # the timeout. If a waiter is woken and dies, no message is lost: every waiter looks again after two seconds.
 
-need engine/spool engine/clock engine/process
+need engine/clock engine/process
 
 # wait_begin wait QUEUE ... - enter this process as a waiter for a message of each QUEUE, and create the queue if needed
 # wait_begin room - enter it as a waiter for room in the queue that is open. RACE: if that was dropped, do not create another: the caller finds out

@@ -1,6 +1,6 @@
 # engine/withdraw.sh - take back a push that will not be acknowledged, and find out whether its slip and its body are there
 
-need engine/slip engine/spool engine/settle engine/proof engine/sync
+need engine/slip engine/settle engine/proof engine/sync
 
 # push_slip_again - called when the slip could not be created: return 0 to try again, 1 if the slip is there nevertheless; else set `why`, and return
 # the code of the push

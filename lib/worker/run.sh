@@ -9,7 +9,7 @@
 # Its state: work_abort is the signal on which to end the command and give its message back; take_stop is set if no further message is to be taken;
 # work_before_wait is what work_await calls before each `wait`; work_on_signal what each trap calls.
 
-need engine/spool engine/clock engine/process engine/take engine/settle worker/feed worker/watchdog worker/timer worker/outcome
+need engine/clock engine/process engine/take engine/settle worker/feed worker/watchdog worker/timer worker/outcome
 
 # work_reset - begin with no message, no processes beside the worker, and all counts 0
 work_reset() {

@@ -9,8 +9,8 @@ import parts
 from conftest import LIB
 from parts import calls, files, owners
 
-# what every verb and door reads first; the second in bash alone
-ALWAYS = ("engine/common", "engine/bash")
+# What no part needs, since each verb and door has read it: first common (and bash, in that shell), then spool
+ALWAYS = ("engine/common", "engine/bash", "engine/spool")
 
 
 def sites(title, name):
@@ -64,6 +64,25 @@ def test_needs_nothing_else(title):
             if not used:
                 idle.add(f"{function or 'the file'} needs {part}")
     assert not idle, "\n".join(sorted(idle))
+
+
+def reached(title):
+    """The parts that a run of this file may read."""
+    found, left = set(), [title]
+    while left:
+        file = files()[left.pop()]
+        new = {part for function in file.functions for _, part in file.needs(function)} - found
+        found |= new
+        left += new
+    return found
+
+
+# handler reads of these only input, and input_dotted runs only in the push that it becomes, which has read spool
+@pytest.mark.parametrize("title", sorted({title for title in files() if "/" not in title} - {"handler"}))
+def test_a_verb_whose_parts_call_spool_needs_it(title):
+    callers = {part for part in reached(title) - {"engine/spool"} for function in files()[part].functions
+               for _, name in calls(part, function) if owners()[name] == "engine/spool"}
+    assert not callers or "engine/spool" in files()[title].at_once, callers
 
 
 def test_each_part_exists():

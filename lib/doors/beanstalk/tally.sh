@@ -9,7 +9,7 @@
 #
 # These are only statistics: losing them in a crash harms no message.
 
-need engine/process engine/spool
+need engine/process
 
 # tally_begin - create this connection's file. launch passes the door's instance in door_of
 tally_begin() {

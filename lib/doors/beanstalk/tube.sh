@@ -5,7 +5,7 @@
 #
 # Unlike take_message, this takes the first message of all queues together, as beanstalkd does; and a queue may be paused.
 
-need engine/slip engine/spool engine/clock engine/take engine/settle engine/reclaim doors/beanstalk/tally
+need engine/slip engine/clock engine/take engine/settle engine/reclaim doors/beanstalk/tally
 
 # tubes_take OWNER [once] - hand out the first message of all watched queues; return 66 if nothing is ready. `once`: leave what dead owners hold to
 # queue_put_back_due

@@ -1,6 +1,6 @@
 # doors/beanstalk/wait.sh - wait for a job of several queues, and read from the client meanwhile
 
-need doors/door engine/spool engine/process engine/wait doors/beanstalk/tube doors/beanstalk/reader
+need doors/door engine/process engine/wait doors/beanstalk/tube doors/beanstalk/reader
 
 # tubes_wait OWNER DEADLINE - as tubes_take, but wait until DEADLINE (or `none`) and return 66 then; 1 if the client has left; 75 if the lease of a
 # held job ends within a second. The caller answers before it calls wait_leave, so that the client does not wait for that

@@ -4,7 +4,7 @@
 # gets too long becomes `$sha1$` and the SHA-1 of it. This door hands out a message of a group only if no other is in flight, whichever door
 # or verb has that; verbs and other doors do not keep to this.
 
-need engine/spool engine/clock engine/queues engine/lock engine/key engine/take engine/reclaim engine/settle engine/look engine/wait
+need engine/clock engine/queues engine/lock engine/key engine/take engine/reclaim engine/settle engine/look engine/wait
 
 # group_name PLAIN - set `group` to the queue of the group PLAIN; return 70 or 74 if sha1sum fails
 group_name() {

@@ -7,7 +7,7 @@
 #
 # To guess a receipt, one has to hit all 128 bits. Words have 32 bits; in mksh they may be negative.
 
-need engine/spool engine/sync
+need engine/sync
 
 # secret_read - set secret_keys to the 64 round keys; create a secret if there is none
 secret_read() {

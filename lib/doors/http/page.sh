@@ -3,7 +3,7 @@
 # A page is made anew by each request, and its reader needs no script. It holds no lock, and reads no more of a deep queue than the names that
 # `stat` counts: of flat files the first 16 KiB of a few, of bodies the first 160 bytes, of a log the last 256 KiB.
 
-need engine/slip engine/spool engine/queues doors/http/query doors/http/say
+need engine/slip engine/queues doors/http/query doors/http/say
 
 do_page() {
   need doors/http/stat

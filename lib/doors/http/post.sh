@@ -1,6 +1,6 @@
 # doors/http/post.sh - POST: store a message, or a batch of them
 
-need engine/spool engine/push engine/input doors/http/query doors/http/say doors/http/group doors/http/read doors/http/id
+need engine/push engine/input doors/http/query doors/http/say doors/http/group doors/http/read doors/http/id
 
 # stamp_of - set `stamp` to the time when the message in the slip_ variables was pushed, in microseconds: hundredths of the clock, then digits of the id.
 # Two overlapping pushes are handed out by id, whichever has the earlier stamp

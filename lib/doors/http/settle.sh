@@ -1,6 +1,6 @@
 # doors/http/settle.sh - DELETE and PATCH: delete a message that was handed out, or change its timeout
 
-need engine/spool engine/settle doors/http/query doors/http/say doors/http/group doors/http/id
+need engine/settle doors/http/query doors/http/say doors/http/group doors/http/id
 
 # receipt_message RECEIPT - find its message; return 65 or 66 as receipt_read and group_find do
 receipt_message() {

@@ -2,7 +2,7 @@
 #
 # The shell counts and awk writes: the time for a shell to put a text together grows by the square of its length.
 
-need engine/spool engine/queues engine/bound
+need engine/queues engine/bound
 
 # stat_row NAME - print `row QUEUE CLOSED READY DELAYED IN-FLIGHT BURIED OLDEST BOUND MOST-TRIES` for the queue. OLDEST is the age in seconds of the
 # oldest ready message. If its conf is damaged, it has no limits
