@@ -138,19 +138,53 @@ def fuzz(name, seconds):
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist adds a test's group to its name
 def pytest_collection_modifyitems(config, items):
-    """`make test` leaves out a test that is marked `full`, unless the command line names a test with ::. All tests of the Spark session run in one
-    process."""
+    """`make test` leaves out a test that is marked `full`, and tries a third of the cases of each other; both only if the command line names no test with
+    ::. All tests of the Spark session run in one process."""
     for item in items:
         if "spark" in item.fixturenames:
             item.add_marker(pytest.mark.xdist_group("spark"))
     named = any("::" in str(arg) for arg in config.args)
-    left_out = [] if everything() or named else [item for item in items if item.get_closest_marker("full")]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("full")]
-    if not named:  # the longest first, so that at the end no processor waits for a long one
+    if not named:
+        kept = under_fewer_shells(items) if everything() else a_third([item for item in items if not item.get_closest_marker("full")])
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]  # the longest first, so that at the end no processor waits for a long one
         took = times()
         items.sort(key=lambda item: -took.get(without_directories(item.nodeid), 0))
+
+
+def cases(items):
+    """{test: its cases}. The tests of the Spark session, each of which takes seconds, are cases of one."""
+    tests = {}
+    for item in items:
+        tests.setdefault("spark" if "spark" in item.fixturenames else item.nodeid.partition("[")[0], []).append(item)
+    return tests
+
+
+def a_third(items):
+    """A third of the cases of each test, at least one, which the seed chooses: what `make test` tries. All cases of what looks at the files of the tree,
+    and of tests that are marked `whole`."""
+    kept = set()
+    for name, those in cases(items).items():
+        whole = ROOT / "tests/tree" in those[0].path.parents or those[0].get_closest_marker("whole")
+        kept.update(those if whole else chance(f"a third of {name}").sample(those, -(-len(those) // 3)))
+    return kept
+
+
+def under_fewer_shells(items):
+    """What `make test-all` tries: a test under each shell; but if it has other cases too, each of them under dash and one other, by turns, and the seed
+    says which begins."""
+    kept = set()
+    for name, those in cases(items).items():
+        others = {}  # {the case without its shell: its items}
+        for item in those:
+            params = dict(item.callspec.params) if hasattr(item, "callspec") else {}
+            shell = params.pop("shell", "dash")
+            others.setdefault(repr(params), []).append((shell, item))
+        turn = chance(f"shells of {name}").randrange(len(SHELLS) - 1)
+        for place, having in enumerate(others.values()):
+            every = len(others) == 1 or len(having) < len(SHELLS)
+            kept.update(item for shell, item in having if every or shell in ("dash", SHELLS[1 + (place + turn) % (len(SHELLS) - 1)]))
+    return kept
 
 
 def without_directories(name):
@@ -166,8 +200,8 @@ def times():
 
 
 def pytest_generate_tests(metafunc):
-    """A test that is marked `shells`, or has an argument `shell`, runs under each shell in `make test-all`. In `make test` it runs under dash, and
-    half of the tests also under one other; the seed chooses which."""
+    """A test that is marked `shells`, or has an argument `shell`, runs under each shell in `make test-all` (under_fewer_shells). In `make test` it runs
+    under dash, and half of the tests also under one other; the seed chooses which."""
     names = metafunc.function.__code__.co_varnames[: metafunc.function.__code__.co_argcount]
     marked = metafunc.definition.get_closest_marker("shells")
     # a fixture that overrides `flatq` has to name `shell` as well, or pytest does not parametrize it

@@ -59,6 +59,7 @@ def good(outcomes, missed=0.0, waiting=False):
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.whole
 @pytest.mark.parametrize("name", PLAIN)
 def test_every_call(name, work, trials):
     synced = everything() or chance(f"synced {name}").random() < 0.2

@@ -39,6 +39,7 @@ SEED = 0 if everything() else int(os.environ["FLATQ_SEED"])
 # too
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name, family", STATED if everything() else share("mutants", MUST, 30))
 def test_is_caught(name, family, own, trials):
     if family == "clients":

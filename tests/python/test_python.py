@@ -985,6 +985,7 @@ def tree():
     shutil.rmtree(top)
 
 
+@pytest.mark.full
 def test_wheel(tree):
     # modes do not bind root, but a read-only file system does
     locked = ["unshare", "-m", "sh", "-c", 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"', tree / "tree"]
