@@ -578,7 +578,7 @@ def test_counters_are_not_missed_while_they_are_folded(flatq, stub):
     wait_for(lambda: len([*one.tallies()]) == 1, "its end")
     folding = flatq.home / "folding"
     stub("awk", f'case $* in *.sum*) : >{folding}; while [ -e {folding} ]; do sleep 0.02; done ;; esac\nexec $REAL "$@"')
-    script = """lib=$1 FLATQ_VERB=beanstalk; . "$lib/engine/common.sh"; shell_reset; need doors/beanstalk/tally engine/process
+    script = """lib=$1 FLATQ_VERB=beanstalk; . "$lib/engine/common.sh"; shell_reset; need engine/spool doors/beanstalk/tally engine/process
         owner=1-000000000002 door_instance=$2; tally_lock; tally_fold"""
     fold = subprocess.Popen([flatq.shell, "-c", script, "-", LIB, place], env=flatq.env, stdin=subprocess.DEVNULL)
     try:

@@ -721,7 +721,7 @@ def test_cipher(shell, flatq):
         (flatq.spool / ".doors/secret").write_text(key + "\n")
         script = flatq.home / "cipher"
         script.write_text(
-            f"lib={LIB} FLATQ_VERB=x; . {LIB}/engine/common.sh; shell_reset; need doors/http/id; secret_read; words_hex {plain}\n"
+            f"lib={LIB} FLATQ_VERB=x; . {LIB}/engine/common.sh; shell_reset; need engine/spool doors/http/id; secret_read; words_hex {plain}\n"
             'uuid=; cipher; uuid_add; printf "%s\\n" "$uuid"\nuuid=; decipher; uuid_add; printf "%s\\n" "$uuid"'
         )
         done = subprocess.run([shell, script], env=flatq.environment({}), capture_output=True, text=True, timeout=100)

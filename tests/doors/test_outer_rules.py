@@ -114,7 +114,7 @@ def test_a_worker_without_its_signals_takes_nothing(shell, flatq, number, how):
 
 def looked(flatq, parts, script, *args, faults=(), when="1+"):
     """Run a script under the shell of the test, with these parts of lib/. Opening a file of `faults` fails; `when` says at which time, as strace has it."""
-    head = f'set -u; . "$lib/engine/common.sh"; shell_reset; need {parts}; '
+    head = f'set -u; . "$lib/engine/common.sh"; shell_reset; need engine/spool {parts}; '
     words = [flatq.shell, "-c", head + script, "sh", *map(str, args)]
     if faults:
         paths = [word for path in faults for word in ("-P", str(path))]
@@ -985,7 +985,7 @@ def test_a_list_costs_as_much_as_it_is_long(shell, flatq, what):
     lists = {"ignore": "watched", "job_take": "jobs", "jobs_add": "jobs", "tally": "tallies"}
     words = [{"watched": "%05d" % number + "x" * 190, "jobs": "%d,q,%s" % (number, "n" * 80), "tallies": "t/%05d%s=7" % (number, "x" * 190)}[lists[what]]
              for number in range(1000, 1600)]
-    script = """lib=$1 FLATQ_VERB=beanstalk; . "$lib/engine/common.sh"; shell_reset; need doors/beanstalk/tally doors/beanstalk/tube
+    script = """lib=$1 FLATQ_VERB=beanstalk; . "$lib/engine/common.sh"; shell_reset; need engine/spool doors/beanstalk/tally doors/beanstalk/tube
         queue_open() { return 1; }; watch_count() { :; }; queue=q; """ + (LIB / "beanstalk").read_text().partition("do_ignore() {")[1]
     script += (LIB / "beanstalk").read_text().partition("do_ignore() {")[2].partition("\n}\n")[0] + "\n}\n"
     script += "read -r list; %s=\" $list \"\n" % lists[what]
@@ -1076,7 +1076,7 @@ def test_counters_of_ended_connections_are_one_line(shell, flatq):
     place = flatq.spool / ".doors/0"
     place.mkdir(parents=True)
     (place / "gone").write_text("".join(f"{n}-000000000001 connections=1 cmd-put={n} \n" for n in range(1, 301)) + "300-000000000001 connections=1 cmd-put=300 \n")
-    script = """lib=$1 FLATQ_VERB=beanstalk; . "$lib/engine/common.sh"; shell_reset; need doors/beanstalk/tally engine/process
+    script = """lib=$1 FLATQ_VERB=beanstalk; . "$lib/engine/common.sh"; shell_reset; need engine/spool doors/beanstalk/tally engine/process
         owner=1-000000000002 door_instance=$2; tally_fold; tally_fold; wc -l <"$2/gone"; tally_sum"""
     done = subprocess.run([flatq.shell, "-c", script, "-", LIB, place], capture_output=True, timeout=100, text=True)
     assert done.stdout.split()[0] == "1" and "connections 300\n" in done.stdout and f"cmd-put {300 * 301 // 2}\n" in done.stdout, done
@@ -1269,7 +1269,7 @@ def test_a_secret_that_could_not_be_synced_leaves_nothing(flatq, stub):
 def test_a_daemon_whose_report_is_interrupted(tmp_path):
     """A worker tells the starting process that it works; without this word, that would report a failure."""
     (tmp_path / "report").touch()
-    script = f'lib={LIB}; . "$lib/engine/common.sh"; shell_reset; need worker/daemon; exec 3>"$1/report"; daemon_ready'
+    script = f'lib={LIB}; . "$lib/engine/common.sh"; shell_reset; need engine/spool worker/daemon; exec 3>"$1/report"; daemon_ready'
     words = [need("strace"), "-qq", "-o", "/dev/null", "-P", tmp_path / "report", "-e", "trace=write", "-e", "inject=write:error=ENOMEM:when=1", "--"]
     subprocess.run([*words, "sh", "-c", script, "sh", tmp_path], capture_output=True, timeout=100)
     assert (tmp_path / "report").read_text() == "0"

@@ -141,6 +141,6 @@ def test_a_message_of_more_than_32_bits(shell, flatq, tmp_path):
     with body.open("wb") as file:
         file.seek((1 << 32) + 4 - 4)
         file.write(b"eA==\n")
-    script = 'lib=%s; . "$lib/engine/common.sh"; shell_reset; need engine/push; queue=q; body_size "$1" "$2"; echo "$? $size"' % LIB
+    script = 'lib=%s; . "$lib/engine/common.sh"; shell_reset; need engine/spool engine/push; queue=q; body_size "$1" "$2"; echo "$? $size"' % LIB
     done = subprocess.run([flatq.shell, "-c", script, "sh", body, str((1 << 32) + 4)], env=flatq.env, capture_output=True, timeout=100)
     assert done.stdout in (b"0 %d\n" % (((1 << 32) + 4) // 4 * 3 - 2), b"65 %d\n" % ((1 << 32) + 4)), done

@@ -343,7 +343,7 @@ def test_an_owner_in_a_container_whose_look_at_itself_fails(flatq, tmp_path):
     """Its clock counts from another start. A worker that guessed its name would be dead to others, and they would take its message."""
     _, shown = container(flatq, tmp_path)
     subprocess.run([*shown, *flatq.command("push")], input=b"x", env=flatq.environment(None), stdout=subprocess.DEVNULL, timeout=100, check=True)
-    look = f"""FLATQ_VERB=work; lib="{LIB}"; . "$lib/engine/common.sh"; shell_reset; need worker/run; spool_open; work_reset; work_self=$$
+    look = f"""FLATQ_VERB=work; lib="{LIB}"; . "$lib/engine/common.sh"; shell_reset; need engine/spool worker/run; spool_open; work_reset; work_self=$$
         mv "$FLATQ_PROC/$$" "$FLATQ_PROC/away"; work_name_owner; mv "$FLATQ_PROC/away" "$FLATQ_PROC/$$"; ! owner_dead "$work_owner" """
     assert subprocess.run([*shown, flatq.shell, "-c", look], env=flatq.environment(None), timeout=60).returncode == 0
 

@@ -1657,7 +1657,7 @@ def test_a_refusal_that_cannot_be_printed(shell, flatq, words):
 @pytest.mark.shells
 def test_a_lock_whose_descriptor_cannot_be_copied(shell, flatq):
     """mksh copies a descriptor even to close it. Once, a failed copy left the queue locked, and the next queue's lock taken for held."""
-    script = 'lib=$1; . "$lib/engine/common.sh"; shell_reset; need engine/lock; exec 9</dev/null; lock_held=1; unlock_queue; echo "held $lock_held"; [ ! -e "/proc/$$/fd/9" ] || echo open'
+    script = 'lib=$1; . "$lib/engine/common.sh"; shell_reset; need engine/spool engine/lock; exec 9</dev/null; lock_held=1; unlock_queue; echo "held $lock_held"; [ ! -e "/proc/$$/fd/9" ] || echo open'
     ends = []
     for number in range(1, 60):
         done = subprocess.run(["strace", "-qq", "-o", "/dev/null", "-e", f"inject=fcntl:error=EMFILE:when={number}", "--", flatq.shell, "-c", script, "sh", LIB],

@@ -148,11 +148,11 @@ def test_while_a_part_is_read(shell, flatq, spool, name):
 BEGUN = 'kill -TERM "$$"; set +x; echo finished'
 IN_A_TRAP = {
     # the message is settled; its slip is being created: both signals only have to wait
-    "take_stopped": ("need engine/take; q=$1 taken=x; trap_stop take_stopped", BEGUN),
+    "take_stopped": ("need engine/spool engine/take; q=$1 taken=x; trap_stop take_stopped", BEGUN),
     "push_stopped": ('eval "$(sed -n "/^push_stopped()/,/^}/p" "$lib/push")"; push_at_slip=1 push_made="" journal=$1/journal; '
                      'push_abandon() { echo abandoned; }; trap_stop push_stopped', BEGUN),
     # the pid file is another worker's
-    "pid_file_remove": ("need worker/daemon; lock_spool() { :; }; unlock_spool() { :; }; work_pid_file=$1/pid; trap noted=1 HUP; echo finished; "
+    "pid_file_remove": ("need engine/spool worker/daemon; lock_spool() { :; }; unlock_spool() { :; }; work_pid_file=$1/pid; trap noted=1 HUP; echo finished; "
                         "trap pid_file_remove EXIT", "(exit 7); exit"),
     # launch ends its ncat, which is a sleep here; a second USR1 tells it to drain
     "stop": ('need engine/process; eval "$(sed -n "/^stop()/,/^}/p" "$lib/../launch" | sed "s/^} .*/}/")"; exec 6>"$1/guard"; sleep 100 >&- 2>&- & '

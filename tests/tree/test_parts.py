@@ -3,6 +3,8 @@
 Under its header a file needs the parts whose functions its usual run calls. If only a less usual run calls a function, the caller needs the part
 just before."""
 
+import re
+
 import pytest
 
 import parts
@@ -83,6 +85,12 @@ def test_a_verb_whose_parts_call_spool_needs_it(title):
     callers = {part for part in reached(title) - {"engine/spool"} for function in files()[part].functions
                for _, name in calls(part, function) if owners()[name] == "engine/spool"}
     assert not callers or "engine/spool" in files()[title].at_once, callers
+
+
+def test_python_that_sources_parts_needs_spool_first():
+    package = parts.LIB.parent / "python/flatq"
+    asked = [needed for path in package.rglob("*.py") for needed in re.findall(r"engine/common\.sh\"; need ([^;]*);", path.read_text())]
+    assert asked and all(needed.split()[0] == "engine/spool" for needed in asked), asked
 
 
 def test_each_part_exists():

@@ -573,7 +573,7 @@ def test_a_feeder_without_a_pipe_reports_nothing_good(flatq):
     """bash that cannot make the pipe of a `$( )` runs nothing: the command had an empty message, and the worker deleted it."""
     push(flatq, b"first")
     [body] = (flatq.spool / "default/body").iterdir()
-    script = """lib=$1; . "$lib/engine/common.sh"; shell_reset; need worker/feed; slip_nonce=nonce; feed_message 6<"$2" 7>&1 >/dev/null"""
+    script = """lib=$1; . "$lib/engine/common.sh"; shell_reset; need engine/spool worker/feed; slip_nonce=nonce; feed_message 6<"$2" 7>&1 >/dev/null"""
     for inject, word in ([], b"good"), (["-e", "inject=pipe,pipe2:error=ENFILE"], b"bad"):
         done = subprocess.run([need("strace"), "-qq", "-o", "/dev/null", "-e", "trace=pipe,pipe2", *inject, "--", need("bash"), "-c", script, "sh", LIB, body],
                               env=flatq.environment(None), capture_output=True, timeout=60)
@@ -611,7 +611,7 @@ def test_yash_that_cannot_start_a_process_does_not_blame_the_command(flatq, numb
     ("work_jobs=2; work_child() { :; }; work_crew_start true; [ \"$work_exit.$work_crew\" = 74. ]", 0)])
 def test_yash_that_cannot_start_a_process_signals_no_other(flatq, functions, code):
     """It goes on, with $! of another process, such as the command."""
-    script = f"""FLATQ_VERB=work; lib="{LIB}"; . "$lib/engine/common.sh"; shell_reset; need worker/run worker/pool; spool_open
+    script = f"""FLATQ_VERB=work; lib="{LIB}"; . "$lib/engine/common.sh"; shell_reset; need engine/spool worker/run worker/pool; spool_open
         work_reset; work_tools; work_self=$$; work_name_owner; exec 5>/dev/null; sleep 0 & wait; {functions}"""
     forks, log, yash = "clone,clone3,fork,vfork", flatq.home.parent / "log", need("yash")
 
@@ -819,7 +819,7 @@ def test_a_sleeper_that_ends_as_it_starts_its_sleep_ends_that_too(shell, flatq, 
     late = tmp_path / "late"
     late.write_text('#!/bin/sh\nkill -VTALRM "$PPID"\nwhile kill -0 "$PPID" 2>/dev/null; do sleep 0.02; done\nexec "$@"\n')
     late.chmod(0o755)
-    script = f"""FLATQ_VERB=work; lib="{LIB}"; . "$lib/engine/common.sh"; shell_reset; need worker/run
+    script = f"""FLATQ_VERB=work; lib="{LIB}"; . "$lib/engine/common.sh"; shell_reset; need engine/spool worker/run
         work_reset; work_tools; work_pdeathsig=$1 work_self=$$; work_name_owner; exec 5>/dev/null; sleeper_run 1000 & wait $!"""
     process = subprocess.Popen(
         [need("strace"), "-f", "-qq", "-o", tmp_path / "log", "-e", "trace=clone,clone3,fork", "-e", "inject=clone,clone3,fork:delay_exit=300000",
@@ -884,7 +884,7 @@ STRUCK = {
 @pytest.mark.parametrize("struck", STRUCK)
 def test_a_signal_is_not_for_another_process_with_the_same_number(shell, flatq, stranger, struck):
     """A part of the worker signals what it takes for another part of it, which ended long ago."""
-    script = f"""pid=$1 named=$1-000000000001; . "$lib/engine/common.sh"; shell_reset; need worker/run
+    script = f"""pid=$1 named=$1-000000000001; . "$lib/engine/common.sh"; shell_reset; need engine/spool worker/run
         work_reset; work_tools; clock_read; {STRUCK[struck]}"""
     other = stranger()
     loop(flatq, 'exec "$sh" -c "$2" sh "$1"', other.pid, "FLATQ_VERB=work; " + script, timeout=60)
@@ -894,7 +894,7 @@ def test_a_signal_is_not_for_another_process_with_the_same_number(shell, flatq, 
 
 def test_a_term_inside_the_trap_of_hup(shell, flatq):
     """HUP's trap has noted that the message goes back, but not yet that no other one is taken."""
-    script = """FLATQ_VERB=work; . "$lib/engine/common.sh"; shell_reset; need worker/run
+    script = """FLATQ_VERB=work; . "$lib/engine/common.sh"; shell_reset; need engine/spool worker/run
         work_reset; work_tools; work_abort=HUP; work_on_first_signal TERM; printf "%s" "$work_abort" """
     assert loop(flatq, 'exec "$sh" -c "$1"', script).out == b"HUP"
 

@@ -40,7 +40,7 @@ from pyspark.sql.types import BinaryType, IntegralType, StringType, StructType
 from . import format as flat
 from .options import Options, sync, verbs_module
 
-SCRIPT = 'set -u; . "$lib/engine/common.sh"; need bulk/stage; stage "$@"'
+SCRIPT = 'set -u; . "$lib/engine/common.sh"; need engine/spool bulk/stage; stage "$@"'
 
 
 def engine(spool: str, *words: object, keep: Sequence[int] = ()) -> list[str]:
