@@ -158,8 +158,14 @@ sleeper_run() {
   watchdog_tell_self "$sleeper_signal:"
   exec </dev/null >/dev/null 2>&1 4>&- 5>&-
   while :; do
-    # Without exec, yash would keep a shell in between
-    { exec $work_pdeathsig sleep "$sleeper_seconds"; } &
+    # Without exec, yash would keep a shell in between. RACE: there the sleeper may be killed before setpriv has asked to die with it: so a shell looks
+    # whether its parent still is the worker's child
+    case $sleeper_signal in
+    KILL)
+      { exec $work_pdeathsig sh -c 'read -r stat <"$1/$PPID/stat" && case ${stat##*") "} in [!ZX]" $2 "*) exec sleep "$3" ;; esac' sh "$FLATQ_PROC" \
+        "$work_self" "$sleeper_seconds"; } & ;;
+    *) { exec $work_pdeathsig sleep "$sleeper_seconds"; } & ;;
+    esac
     wait "$!"
     sleeper_over=$!
     # Repeat until the worker reacts: bash may forget one of two signals. The PID of a killed worker may belong to another process

@@ -62,7 +62,11 @@ def session_left(pid):
 
 def nothing_left(process, spool, *groups):
     """No process and no pipe is left."""
-    wait_for(lambda: not session_left(process.pid), "what stood beside it is gone")
+    try:
+        wait_for(lambda: not session_left(process.pid), "what stood beside it is gone")
+    except AssertionError as late:
+        there = [(pid, words_of(pid), parent_of(pid), Path(f"/proc/{pid}/wchan").read_text()) for pid in session_left(process.pid)]
+        raise AssertionError(f"{late}: {there}") from None
     for group in groups:
         wait_for(lambda: not group_left(group), "what the command had started is gone")
     assert list((spool / ".wait").iterdir()) == []
@@ -727,6 +731,18 @@ def test_a_signal_just_before_the_wait_is_heard(shell, flatq, spool, hold):
 
 
 # killed processes
+
+
+@pytest.mark.parametrize("shell", ["yash"], indirect=True)
+def test_a_sleep_whose_sleeper_is_killed_before_it_dies_with_it(flatq, spool, hold, stub):
+    """In yash a sleeper ends by KILL, and its `sleep` by setpriv's signal at the death of its parent, who may be dead before setpriv has asked for it."""
+    stub("setpriv", 'case $* in *"KILL sleep "* | *"exec sleep "*) while [ "$(ps -o ppid= -p $$)" -eq "$PPID" ]; do sleep 0.02; done ;; esac; exec "$REAL" "$@"')
+    push(flatq, b"first", "-t", "3600")
+    process = flatq.start("work", "--", "sh", "-c", HOLD, "sh", hold)
+    held(hold)
+    process.send_signal(signal.SIGHUP)
+    process.wait(60)
+    nothing_left(process, spool)
 
 
 def parent_of(pid):
