@@ -162,6 +162,7 @@ sleeper_run() {
     # whether its parent still is the worker's child
     case $sleeper_signal in
     KILL)
+      # shellcheck disable=SC2016 # that shell expands it
       { exec $work_pdeathsig sh -c 'read -r stat <"$1/$PPID/stat" && case ${stat##*") "} in [!ZX]" $2 "*) exec sleep "$3" ;; esac' sh "$FLATQ_PROC" \
         "$work_self" "$sleeper_seconds"; } & ;;
     *) { exec $work_pdeathsig sleep "$sleeper_seconds"; } & ;;
