@@ -318,7 +318,7 @@ owner_read() {
 # nonce_read - set `nonce` to 12 random hexadecimal digits; from /proc it needs no process
 nonce_read() {
   nonce=
-  if uuid_read; then nonce=${nonce##*-}; else nonce=$({ od -An -N6 -tx1 /dev/urandom | tr -d ' \n'; } 2>/dev/null); fi
+  if uuid_read; then nonce=${nonce##*-}; else nonce=$({ od -An -N6 -tx1 /dev/urandom | tr -d ' \n'; } 2>/dev/null </dev/null); fi
   # Never go on without one: the nonce is what makes a name unique
   [ ${#nonce} -eq 12 ] || die 74 'cannot read random numbers'
 }

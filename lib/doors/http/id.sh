@@ -49,7 +49,7 @@ secret_pick() {
 secret_make() {
   [ -d "$FLATQ_DIR/.doors" ] || mkdir -p "$FLATQ_DIR/.doors" 2>/dev/null || return $?
   secret_file=$FLATQ_DIR/.doors/secret.$owner
-  secret=$({ od -An -N16 -tx1 /dev/urandom | tr -d ' \n'; } 2>/dev/null)
+  secret=$({ od -An -N16 -tx1 /dev/urandom | tr -d ' \n'; } 2>/dev/null </dev/null)
   # Check it: a short or empty secret would stay for ever
   case ${#secret}$secret in
   *[!0-9a-f]*) return 74 ;;
