@@ -19,7 +19,7 @@ from flatq.crashlab.families import cuts, power, states
 from flatq.crashlab.gate import gate
 from flatq.crashlab.scenarios import SCENARIOS, System
 
-# `make test` takes four states of 45 scenarios, at least one of each stage, and four cuts of each kind of file system, by the seed
+# `make test` takes four states of a scenario, at least one of each stage, and four cuts of a file system, by the seed
 STATES, CUTS = (10, 15) if everything() else (4, 4)
 SEED = 0 if everything() else int(os.environ["FLATQ_SEED"])
 WITHOUT = {  # the places that every sync leaves out, and the scenarios that fail without them
