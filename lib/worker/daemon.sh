@@ -26,7 +26,8 @@ daemon_start() {
 # daemon_ready - report success; from here on, output goes nowhere unless it is a file
 daemon_ready() {
   trap - EXIT
-  [ -f "$FLATQ_PROC/self/fd/1" ] || exec >/dev/null
+  # A stat can fail, and look like no file (R1): look twice
+  [ -f "$FLATQ_PROC/self/fd/1" ] || [ -f "$FLATQ_PROC/self/fd/1" ] || exec >/dev/null
   [ -f "$FLATQ_PROC/self/fd/2" ] || exec 2>/dev/null
   work_tty=
   # Try twice: without it, the starting process would report a failure, and the worker lives. In a subshell, since mksh leaves the function in which

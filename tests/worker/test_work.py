@@ -265,6 +265,23 @@ def test_the_messages_of_the_worker_cannot_be_written(shell, flatq):
         refused(flatq("pop"), 66)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("shell", ["dash", "busybox", "mksh"], indirect=True)  # yash may redirect for good, and bash closes the output (R12)
+def test_an_output_that_cannot_be_copied_is_not_closed(flatq, tmp_path):
+    """Each of the first copies of a descriptor fails. A worker that exits with 0 after its command has written the message to the worker's own output: once,
+    it took an output that could not be copied for a closed one, and the message was gone."""
+    push(flatq, b"m")
+    shutil.copytree(flatq.spool, tmp_path / "saved")
+    for number in range(1, 57):
+        shutil.rmtree(flatq.spool)
+        shutil.copytree(tmp_path / "saved", flatq.spool)
+        done = subprocess.run([need("strace"), "-qq", "-o", "/dev/null", "-e", f"inject=fcntl:error=EMFILE:when={number}", "--",
+                               *flatq.command("work", "-w", "0", "-n", "1", "--", "cat")], env=flatq.environment(None), cwd=flatq.home, capture_output=True,
+                              stdin=subprocess.DEVNULL, timeout=60)
+        kept = flatq("pop").out == b"m" or any(b"%s 1\n" % state in flatq("stat", check=0).out for state in (b"delayed", b"buried"))
+        assert done.stdout[:1] == b"m" or kept, (number, done.returncode, done.stdout, done.stderr, flatq("stat").out)
+
+
 @pytest.mark.parametrize("closed", [">&-", "<&-", "<&- >&-"])
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_the_workers_input_or_output_is_closed(shell, flatq, tmp_path, closed, jobs):
