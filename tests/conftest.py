@@ -46,7 +46,7 @@ def need(*commands):
 
 def pytest_addoption(parser):
     parser.addoption("--all", action="store_true", default=bool(os.environ.get("FLATQ_TEST_ALL")),
-                     help="every test, in full: what `make test-all` runs (FLATQ_TEST_ALL=1)")
+                     help="every test: what `make test-all` runs (FLATQ_TEST_ALL=1)")
 
 
 def pytest_configure(config):
@@ -111,7 +111,7 @@ def commit_seed():
 
 
 def everything():
-    """Whether this run is `make test-all`, which leaves no test out."""
+    """Whether this run is `make test-all`, which leaves out only some shells of some cases (under_fewer_shells)."""
     return bool(os.environ.get("FLATQ_TEST_ALL"))
 
 
@@ -138,34 +138,34 @@ def fuzz(name, seconds):
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist adds a test's group to its name
 def pytest_collection_modifyitems(config, items):
-    """`make test` leaves out a test that is marked `full`, and tries a third of the cases of each other; both only if the command line names no test with
-    ::. All tests of the Spark session run in one process."""
+    """`make test` leaves out what is marked `full`, and tries a third of each other test (a_third); `make test-all` leaves out some shells
+    (under_fewer_shells). Both leave nothing out if the command line names tests, by :: or -k. All tests of the Spark session run in one process."""
     for item in items:
         if "spark" in item.fixturenames:
             item.add_marker(pytest.mark.xdist_group("spark"))
-    named = any("::" in str(arg) for arg in config.args)
+    named = config.option.keyword or any("::" in str(arg) for arg in config.args)
     if not named:
         kept = under_fewer_shells(items) if everything() else a_third([item for item in items if not item.get_closest_marker("full")])
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-        items[:] = [item for item in items if item in kept]  # the longest first, so that at the end no processor waits for a long one
-        took = times()
+        items[:] = [item for item in items if item in kept]
+        took = times()  # the longest first, so that at the end no processor waits for a long one
         items.sort(key=lambda item: -took.get(without_directories(item.nodeid), 0))
 
 
 def cases(items):
-    """{test: its cases}. The tests of the Spark session, each of which takes seconds, are cases of one."""
+    """{test: its cases}."""
     tests = {}
     for item in items:
-        tests.setdefault("spark" if "spark" in item.fixturenames else item.nodeid.partition("[")[0], []).append(item)
+        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     return tests
 
 
 def a_third(items):
-    """A third of the cases of each test, at least one, which the seed chooses: what `make test` tries. All cases of what looks at the files of the tree,
-    and of tests that are marked `whole`."""
-    kept = set()
-    for name, those in cases(items).items():
-        whole = ROOT / "tests/tree" in those[0].path.parents or those[0].get_closest_marker("whole")
+    """What `make test` tries: a third of the cases of each test, at least one, which the seed chooses, and a third of the tests of the Spark session, each
+    of which takes seconds. All cases of what looks at the files of the tree, and of tests that are marked `whole`, whose own `share` says how many."""
+    kept, spark = set(), [item for item in items if "spark" in item.fixturenames]
+    for name, those in [("spark", spark), *cases(item for item in items if item not in spark).items()]:
+        whole = those and (ROOT / "tests/tree" in those[0].path.parents or those[0].get_closest_marker("whole"))
         kept.update(those if whole else chance(f"a third of {name}").sample(those, -(-len(those) // 3)))
     return kept
 
@@ -194,14 +194,14 @@ def without_directories(name):
 
 def times():
     """tests/support/times has the seconds of each test of `make test` that took over ten, and times-all those of `make test-all` that took over 30.
-    They decide only in which order the tests begin: these first, the longest before the others. A run with FLATQ_TIMES=FILE writes new ones."""
+    They decide only in which order the tests begin: these first, the longest before the others. A run with FLATQ_TIMES=FILE writes those of its tests."""
     rows = (ROOT / "tests/support" / ("times-all" if everything() else "times")).read_text().splitlines()
     return {name: float(seconds) for seconds, _, name in (row.partition(" ") for row in rows)}
 
 
 def pytest_generate_tests(metafunc):
-    """A test that is marked `shells`, or has an argument `shell`, runs under each shell in `make test-all` (under_fewer_shells). In `make test` it runs
-    under dash, and half of the tests also under one other; the seed chooses which."""
+    """A test that is marked `shells`, or has an argument `shell`, has a case under each shell in `make test-all` (under_fewer_shells). In `make test` it has
+    one under dash, and half of the tests also one under another; the seed chooses which, and a third of all its cases (a_third)."""
     names = metafunc.function.__code__.co_varnames[: metafunc.function.__code__.co_argcount]
     marked = metafunc.definition.get_closest_marker("shells")
     # a fixture that overrides `flatq` has to name `shell` as well, or pytest does not parametrize it

@@ -1,7 +1,7 @@
 # engine/common.sh - sourced first by every verb and door: a clean shell, errors, numbers, names, the clock
 #
-# A function that can fail returns a code of sysexits and leaves one line of text in `why`: verbs pass both to die, doors write them to their client.
-# One that answers a question returns 1 for no.
+# Reading it clears what was inherited (shell_forget); else it only defines. A function that can fail returns a code of sysexits and leaves one line of
+# text in `why`: verbs pass both to die, doors write them to their client. One that answers a question returns 1 for no.
 
 # Read once in a process: flatq and the line door have read this file, and the verb that they then run in the same process sources it again
 case ${shell_own:-} in "$$") ! command -v shell_reset >/dev/null 2>&1 || return 0 ;; esac
@@ -14,7 +14,8 @@ part=
 # all variables that are read with a default; if a verb reads another one before it is set, `set -u` ends it. Set FLATQ_VERB, the name at the
 # front of error lines, to that of the started file
 shell_forget() {
-  # bash takes functions from its environment: unset all. In POSIX mode, bash finds `.`, `unset` and `exit` before a function of that name
+  # bash takes functions from its environment, and one named `ls` would run in the place of the program: unset all. In POSIX mode, bash finds `.`,
+  # `unset` and `exit` before a function of that name
   case ${BASH_VERSION:-} in
   ?*)
     POSIXLY_CORRECT=1
@@ -83,27 +84,27 @@ disk_failed() {
 }
 
 # need PART ... - source lib/PART.sh, once; if that fails, exit with 74, and with `effect` behind the error line. lib/README.md ("Reading the code")
-# says where a file needs its parts
+# says where a file needs its parts. A trap that returns must not call it: it would change need_part
 need() {
   for need_part in "$@"; do
-    part_read "$need_part" || die 74 "${why:-}${effect:+: $effect}"
+    part_read "$need_part" || die 74 "cannot read $part_unread${effect:+: $effect}"
   done
 }
 
-# part_read PART - source lib/PART.sh, once; return 1, with `why`, if it was not read to its end: dash takes a failed read for the end of the file, so
-# the last line of each part says its name. `command`: mksh leaves the function where `.` fails. A part that needs itself, through others, goes on; a
-# trap that ends the verb empties `reading`, and so reads again the part in which the signal came
+# part_read PART - source lib/PART.sh, once; return 1, and set part_unread, if it was not read to its end: dash takes a failed read for the end of
+# the file, so the last line of each part says its name. With `command`, since mksh would leave the function where `.` fails. A part that needs itself,
+# through others, goes on; a trap that ends the verb empties `reading`, and so reads again the part in which the signal came
 part_read() {
   case $needed$reading in
   *" $1 "*) return 0 ;;
   esac
   # The first call checks that this file itself was read to its end: nobody else can
-  [ "$needed$reading" != '  ' ] || [ "$part" = engine/common ] || { why="cannot read $lib/engine/common.sh"; return 1; }
+  [ "$needed$reading" != '  ' ] || [ "$part" = engine/common ] || { part_unread=$lib/engine/common.sh; return 1; }
   reading="$reading$1 " part=
   # shellcheck source=/dev/null
   command . "$lib/$1.sh"
   [ "$part" = "$1" ] && { needed="$needed$1 "; return 0; }
-  why="cannot read $lib/$1.sh"
+  part_unread=$lib/$1.sh
   reading=${reading%" $1 "*}" "${reading##*" $1 "}
   return 1
 }
@@ -279,7 +280,8 @@ clock_cat() {
   [ -e "$FLATQ_PROC/uptime" ] && clock_now=$(exec cat "$FLATQ_PROC/uptime" 2>/dev/null 9>&-) && clock_now=${clock_now%% *} && [ -n "$clock_now" ]
 }
 
-# clock_split TIME - set clock_s to its seconds, a number, and clock_c to its hundredths, two digits: 12 are too many for mksh
+# clock_split TIME - set clock_s to its seconds, a number, and clock_c to its hundredths, two digits. TIME's 12 digits are too many for mksh, which counts in
+# 32 bits
 clock_split() {
   clock_c=${1#"${1%??}"}
   unpad "${1%??}"
@@ -307,8 +309,8 @@ clock_epoch() {
   epoch_time=$padded$clock_c
 }
 
-# owner_read - set `owner` to this process as PID-TIME, TIME being one at which it lived, and owner_lease to `none` if other verbs can see its death,
-# else to empty: the message's own lease
+# owner_read - set `owner` to this process as PID-TIME, TIME being `now`, which it has read, or what owner_look finds, and owner_lease to `none` if
+# other verbs can see its death, else to empty: the message's own lease
 owner_read() {
   owner=$$-$now owner_lease=none
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README

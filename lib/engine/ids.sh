@@ -1,7 +1,7 @@
 # engine/ids.sh - ids, and the push journal that gives them
 
 # ids_next - take the next id: set `id`, slip_id, and `journal`, a file that names this process and the queue until the push has ended.
-# A range is filled from below, so halving finds the last id. It is renamed away before it is removed, so that who still uses it fails (I1).
+# A range is filled from below, so halving finds the last id. It is renamed away before it is removed, so that a push which still uses it fails (I1).
 ids_next() {
   owner_read
   while :; do
@@ -60,7 +60,7 @@ ids_last_range() {
 
 # ids_find_free - by halving, set ids_high to the first number in `range` that is not taken; to ids_most if all are
 ids_find_free() {
-  # FLATQ_RANGE is the number of ids that are used of a range's thousand
+  # FLATQ_RANGE is the number of ids that are used of a range's thousand. 999: none is taken
   ids_most=$((1000 + FLATQ_RANGE)) ids_high=999
   for ids_step in 512 256 128 64 32 16 8 4 2 1; do
     [ ! -e "$range/$((ids_high + ids_step))" ] || ids_high=$((ids_high + ids_step))

@@ -47,7 +47,8 @@ push_message() {
   wake "$q/wait"
 }
 
-# push_abandon - remove what a push without a slip has written: only what it has created itself, by these flags, since a signal may come at any time
+# push_abandon - remove what a push without a slip has written, the body and push_dot_file: only what it has created itself, by these flags, since a
+# signal may come at any time
 #
 #   push_begun      empty: no body yet, or one of another push; new: there was none, so one that is there now is ours; 1: the body is ours
 #   push_made       the slip exists, so the body stays
@@ -79,8 +80,8 @@ push_body() {
     need engine/withdraw
     push_body_there || return $?
   fi
-  # In a door, the bytes after the body (push_follows) prove that it was read to its end. But a killed dd may have copied whole 4096-byte pages only: then
-  # lengths 1 or 2 over a page have the same base64 length
+  # In a door, the bytes after the body (push_follows) prove that it was read to its end, so its length is believed. But a killed dd may have copied
+  # whole 4096-byte pages only: then lengths 1 or 2 over a page have the same base64 length
   # shellcheck disable=SC2017 # a multiple of four
   if [ -n "${push_follows:-}" ] && [ -n "$1" ] && [ "$1" -le 65536 ] && { [ $(($1 % 4096)) -gt 2 ] || [ "$1" -le 4096 ]; } &&
     [ "$push_encoded" = $((($1 + 2) / 3 * 4)) ]; then
@@ -156,7 +157,7 @@ push_slip() {
   push_again='' push_syncs=sync_paths
   while :; do
     push_place=$q/wal
-    # What the sync takes is read before there is a slip
+    # The parts that the sync needs are read before there is a slip
     [ "$push_delay" = 0 ] || { need engine/window engine/sync-all; push_syncs=sync_moving; delay_place "$push_delay" && push_place=$place; } || return $?
     # From here on, act on a signal only when we know whether there is a slip (push_stopped)
     push_at_slip=1

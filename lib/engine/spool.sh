@@ -17,7 +17,8 @@ spool_place() {
 # spool_find - find the spool, and set spool_shared if it belongs to a group
 spool_find() {
   spool_place || return $?
-  # The set-gid bit says that the spool belongs to a group (create -g). A stat can fail (ENOMEM) and look like absence, so test twice
+  # The set-gid bit says that the spool belongs to a group (create -g), which can read our files only with umask 007. A stat can fail (ENOMEM) and look
+  # like absence, so test twice
   spool_shared=
   if [ -g "$FLATQ_DIR" ] || [ -g "$FLATQ_DIR" ]; then
     umask 007
@@ -52,8 +53,8 @@ spool_tools() {
   spool_try_tools
 }
 
-# tools_find - set `tools` to FLATQ_SYNC and, behind a colon each, the directories in which the shell finds base64, mv and, unless that is `off`, sync;
-# and tools_new if one of them has another time than its stamp in .tools/ (tools_mark): what replaces a program may be older
+# tools_find - set `tools` to FLATQ_SYNC and, behind a colon each, the directories in which the shell finds base64, mv and, unless that is `off`, sync,
+# which each push and pop may need; and tools_new if one of them has another time than its stamp in .tools/ (tools_mark): what replaces a program may be older
 tools_find() {
   # An empty entry of PATH means the working directory. Field splitting drops an empty entry at the end: so add a colon
   tools=$FLATQ_SYNC tools_path=${PATH:-}: tools_new=
@@ -80,8 +81,8 @@ tools_find() {
   set +f
 }
 
-# tools_same - return 0 if these programs and this shell were tried on this boot (engine/probe.sh); the record has the time of the shell's program
-# (spool_boot_mark). Another container, with programs of its own, may use the same spool
+# tools_same - return 0 if the programs that tools_find finds, and this shell, were tried on this boot (engine/probe.sh); the record has the time of the
+# shell's program (spool_boot_mark). Another container, with programs of its own, may use the same spool
 tools_same() {
   tools_find
   [ "$tools" = "$boot_tools" ] && [ -z "$tools_new" ] || return 1

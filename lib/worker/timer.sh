@@ -157,14 +157,15 @@ sleeper_run() {
   trap '[ "${!-}" = "$sleeper_over" ] || ! child_lives "$!" || kill -KILL "$!"; exit 0' VTALRM
   watchdog_tell_self "$sleeper_signal:"
   exec </dev/null >/dev/null 2>&1 4>&- 5>&-
+  # Without /proc it sleeps. $$: that of a parent who is gone may be hidden
+  # shellcheck disable=SC2016 # the shell of the sleep expands it
+  sleeper_sleeps='[ ! -e "$1/$$/stat" ] || { read -r stat <"$1/$PPID/stat" && case ${stat##*") "} in [!ZX]" $2 "*) ;; *) exit ;; esac; } || exit
+    exec sleep "$3"'
   while :; do
-    # Without exec, yash would keep a shell in between. RACE: there the sleeper may be killed before setpriv has asked to die with it: so a shell looks
-    # whether its parent still is the worker's child
-    case $sleeper_signal in
-    KILL)
-      # shellcheck disable=SC2016 # that shell expands it
-      { exec $work_pdeathsig sh -c 'read -r stat <"$1/$PPID/stat" && case ${stat##*") "} in [!ZX]" $2 "*) exec sleep "$3" ;; esac' sh "$FLATQ_PROC" \
-        "$work_self" "$sleeper_seconds"; } & ;;
+    # Without exec, yash would keep a shell in between. RACE: under yash (KILL) the sleeper may be dead before setpriv has asked for a signal at its death.
+    # So a shell that setpriv starts looks whether its parent is still a child of the worker, and else does not sleep
+    case $work_pdeathsig.$sleeper_signal in
+    ?*.KILL) { exec $work_pdeathsig sh -c "$sleeper_sleeps" sh "$FLATQ_PROC" "$work_self" "$sleeper_seconds"; } & ;;
     *) { exec $work_pdeathsig sleep "$sleeper_seconds"; } & ;;
     esac
     wait "$!"

@@ -666,6 +666,7 @@ def test_ids_grow_over_restarts(door):
     assert client.ask(b"reserve") == b"RESERVED %d 1\r\nx\r\n" % first
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("moment", share("killed anywhere", range(6), 2))
 def test_killed_anywhere_loses_nothing(flatq, moment):
     """The whole session of a door is killed so many milliseconds into a busy conversation. Each acknowledged job is there once."""

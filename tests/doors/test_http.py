@@ -488,6 +488,7 @@ def test_answers_do_not_wait_for_the_client(flatq):
 # ---- under ./launch
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("begin, status", share("megabytes", [
     pytest.param(b"GET /queue?", 414, id="line"), pytest.param(request("GET", "/queue") + b"GET /queue?", 414, id="second line"),
     pytest.param(b"GET /queue HTTP/1.1\r\nHost: x\r\nX: ", 431, id="field"),

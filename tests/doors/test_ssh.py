@@ -54,6 +54,7 @@ def there(flatq, sshd, *words, **more):
     return flatq(*words, env={"FLATQ_DIR": str(sshd.there)}, **more)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("shell", share("there and back, ssh", SHELLS, 1), indirect=True)
 def test_there_and_back(far):
     """test_remote.py has the same over TCP."""

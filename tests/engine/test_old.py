@@ -93,7 +93,8 @@ def test_a_strange_file_that_cannot_be_set_aside(flatq, spool, stub):
     assert (spool / "q/wal/strange").exists()
 
 
-@pytest.mark.parametrize("place, kind", share("strange", [(place, kind) for place in PLACES for kind in ("file", "directory", "link")], 14))
+@pytest.mark.whole
+@pytest.mark.parametrize("place, kind", share("strange", [(place, kind) for place in PLACES for kind in ("file", "directory", "link")], 6))
 def test_strange_files(flatq, spool, place, kind):
     three(flatq)
     strange_files(spool / "q", place, kind)

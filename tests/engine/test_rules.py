@@ -1749,10 +1749,11 @@ def test_messages_that_are_there_though_their_sync_has_failed(shell, flatq):
 # ---- bash that cannot make the pipe of a `$( )` runs nothing, and the assignment succeeds (R6)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("sync", ["on", "off"])
 @pytest.mark.parametrize("words", share("without a pipe", [
     "push q", "push -d 900 q", "push -l q", "pop q", "drain q", "reserve q", "delete R", "release R", "release -d 900 R", "bury R", "touch R", "kick q", "claim -c me q",
-    "create -b 5 q"], 6))
+    "create -b 5 q"], 2))
 def test_bash_without_a_pipe(flatq, words, sync):
     """The first pipe() of each process of the verb fails, then the second, and so on. A verb that says that it has succeeded has done all of it, and has
     synced. Without the dot (R6), delete deleted nothing, and push -l lost a message for which it printed an id, or stored it twice."""
@@ -1825,7 +1826,8 @@ def test_a_part_that_is_not_there(shell, flatq, tmp_path):
 PARTS = sorted(str(path.relative_to(LIB)) for room in ("engine", "bulk") for path in (LIB / room).glob("*.sh") if path.name != "common.sh")
 
 
-@pytest.mark.parametrize("part", share("parts", PARTS, 10))
+@pytest.mark.whole
+@pytest.mark.parametrize("part", share("parts", PARTS, 5))
 def test_a_part_that_is_needed_after_a_commit(flatq, spool, tmp_path, part):
     """A verb that fails because a part is missing has done nothing; if it has done its work, it says so. Somebody waits for messages, and for room."""
     lib = tmp_path / "lib"

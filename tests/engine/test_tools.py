@@ -80,7 +80,8 @@ def awk(request, flatq):
 LONG = b"x" * 20000
 
 
-@pytest.mark.parametrize("awk, when", share("awk body", itertools.product(AWKS, ("1", "2", "3+")), 3), indirect=["awk"])
+@pytest.mark.whole
+@pytest.mark.parametrize("awk, when", share("awk body", itertools.product(AWKS, ("1", "2", "3+")), 1), indirect=["awk"])
 def test_a_body_that_awk_cannot_read(awk, when):
     for _ in range(6):
         awk("push", "q", input=LONG, check=0)
@@ -95,7 +96,8 @@ def test_a_body_that_awk_cannot_read(awk, when):
         assert awk("drain", "q", check=0).out == (LONG + b"\n") * 6
 
 
-@pytest.mark.parametrize("awk, verb, when", share("awk flat", itertools.product(AWKS, ("pop", "drain", "doctor"), ("1", "2", "3+")), 6), indirect=["awk"])
+@pytest.mark.whole
+@pytest.mark.parametrize("awk, verb, when", share("awk flat", itertools.product(AWKS, ("pop", "drain", "doctor"), ("1", "2", "3+")), 2), indirect=["awk"])
 def test_a_flat_file_that_awk_cannot_read(awk, verb, when):
     texts = [b"%d " % n + b"x" * 150 for n in range(120)]
     awk("push", "-l", "q", input=b"".join(text + b"\n" for text in texts), check=0)
@@ -111,7 +113,8 @@ def test_a_flat_file_that_awk_cannot_read(awk, verb, when):
 FAILING = [("write", "ENOSPC", "1"), ("write", "ENOSPC", "2"), ("read", "EIO", "2"), ("read", "EIO", "3"), ("read", "EINTR", "2")]
 
 
-@pytest.mark.parametrize("awk, verb, fault", share("awk bulk", itertools.product(AWKS, ("push -l q", "import -l q.queue", "drain -l q"), FAILING), 3))
+@pytest.mark.whole
+@pytest.mark.parametrize("awk, verb, fault", share("awk bulk", itertools.product(AWKS, ("push -l q", "import -l q.queue", "drain -l q"), FAILING), 1))
 def test_an_awk_that_hides_what_failed(flatq, tmp_path, awk, verb, fault):
     """Without perl, python3 and mawk beside it. One call fails in one of the awks that the verb starts: the verb fails too, or all is there."""
     need("strace", AWKS[awk])
@@ -336,6 +339,7 @@ ANY = bytes(range(256)) * 5 + b"\n"
 MANY = [b"", b"\xff\xfe", b"a b\tc", *(b"%d " % n + b"x" * 100 for n in range(117))]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name, userland", share("userlands", itertools.product(SHELLS, USERLANDS), 2, first=2))
 def test_a_day(flatq, name, userland):
     flatq.shell = str(flatq.home / "sh")

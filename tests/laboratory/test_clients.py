@@ -14,7 +14,8 @@ from flatq.crashlab.scenarios import System
 ALL = list(itertools.product(clients.MODES, clients.FAULTS))
 
 
-@pytest.mark.parametrize("mode, name", share("clients", ALL, 6))
+@pytest.mark.whole
+@pytest.mark.parametrize("mode, name", share("clients", ALL, 2))
 def test_clients(mode, name, place, trials):
     need("ncat")
     # the test waits until the door ends a silent client; other clients may be slow

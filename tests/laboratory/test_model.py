@@ -26,7 +26,8 @@ FEWEST = {"fold pop pop": MOST, "ids, old ranges": MOST, "two leases": 10_000, "
           "unread: journal": 7, "unread: bulk": 5_000, "unread: wreck of a fold": 1_500, "lost: fold pop": 2_000, "lost: delete": MOST, "drop push": 4_000, "drop reclaim": 10_000}
 
 
-@pytest.mark.parametrize("name", share("the model", CONFIGS, 15))
+@pytest.mark.whole
+@pytest.mark.parametrize("name", share("the model", CONFIGS, 6))
 def test_nothing_goes_wrong(name, trials):
     outcome = Explorer(CONFIGS[name]).run(seconds=800, most=MOST)
     trials("model", range(outcome.states))
@@ -37,7 +38,8 @@ def test_nothing_goes_wrong(name, trials):
 
 
 # the first two are mutants that only the model catches
-@pytest.mark.parametrize("wrong, config", share("wrong variants", sorted(VARIANTS.items(), key=lambda pair: pair[0] not in ALONE), 15, first=len(ALONE)))
+@pytest.mark.whole
+@pytest.mark.parametrize("wrong, config", share("wrong variants", sorted(VARIANTS.items(), key=lambda pair: pair[0] not in ALONE), 6, first=len(ALONE)))
 def test_a_wrong_variant_is_caught(wrong, config):
     outcome = Explorer(CONFIGS[config], [wrong]).run(seconds=800)
     assert outcome.bad, f"{outcome.states} states, and nothing is wrong"

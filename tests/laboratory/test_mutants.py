@@ -52,7 +52,8 @@ def test_is_caught(name, family, own, trials):
     assert on_ours == "good" if family in ("crash", "reads", "ends") else on_ours != "bad", f"{outcome.caught_by}: {on_ours} of the verbs as they are"
 
 
-@pytest.mark.parametrize("name", share("races", races.RACES, 3))
+@pytest.mark.whole
+@pytest.mark.parametrize("name", share("races", races.RACES, 1))
 def test_race(name, own, trials):
     outcome = races.run(System(), name, own)
     trials("races", [outcome])
@@ -110,7 +111,8 @@ def test_what_is_not_caught_is_bad(work, monkeypatch):
 # the article's version
 
 
-@pytest.mark.parametrize("row", share("the article", ROWS, 3))
+@pytest.mark.whole
+@pytest.mark.parametrize("row", share("the article", ROWS, 1))
 def test_the_article(row, own, trials):
     if reason := article.available(row):
         pytest.skip(reason)

@@ -1,6 +1,6 @@
 """Two verbs side by side: one is held before one of its calls, while the other runs or is killed there (flatq.crashlab.pairs).
 
-`make test` takes a few points of each first verb by the seed, `make test-all` 1 of 300 of all, `make crash` all."""
+`make test` takes a few points of a third of the first verbs by the seed, `make test-all` 1 of 300 of all, `make crash` all."""
 
 import os
 

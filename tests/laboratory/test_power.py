@@ -127,7 +127,8 @@ def test_a_removed_directory_was_empty(work):
     assert left(found) == {"{'d': {'x': b'a'}}", "{'d': {}}", "{}"}
 
 
-@pytest.mark.parametrize("name", share("power", power.names(), 20))
+@pytest.mark.whole
+@pytest.mark.parametrize("name", share("power", power.names(), 8))
 def test_states_that_may_be_left(name, work, trials):
     outcomes = power.explore(System(), name, STATES, SEED, work)
     trials("power", outcomes)

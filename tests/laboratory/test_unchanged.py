@@ -25,16 +25,18 @@ OPTIONS = replace(FEW, limit=None) if everything() else FEW
 OTHERS = replace(FEW, limit=4)  # of each scenario, under another shell than that of the other tests
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", share("reads", QUICK, 4))
+@pytest.mark.parametrize("name", share("reads", QUICK, 2))
 def test_reads_that_fail(name, work, trials):
     outcomes = campaign.unseen(SYSTEM, [name], OPTIONS, work, tuple(faults.READS))
     trials("reads", outcomes)
     good(outcomes, missed=0.1, waiting=waits(name))
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", share("captures", ["checkpoint folds", "settle keys", "drain", "claim, more", "http: DELETE"], 1, first=1))
+@pytest.mark.parametrize("name", share("captures", ["checkpoint folds", "settle keys", "drain", "claim, more", "http: DELETE"], 1))
 def test_a_shells_own_read_that_fails(name, work):
     """What the shell takes by `$( )` is cut off, and no status tells."""
     trial.calls(SYSTEM, name, work)
@@ -44,16 +46,18 @@ def test_a_shells_own_read_that_fails(name, work):
     good(outcomes, missed=0.1, waiting=waits(name))
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", share("ends", QUICK, 4))
+@pytest.mark.parametrize("name", share("ends", QUICK, 2))
 def test_processes_that_end(name, work, trials):
     outcomes = campaign.unseen(SYSTEM, [name], OPTIONS, work, faults.UNSEEN[len(faults.READS):])
     trials("ends", outcomes)
     good(outcomes, missed=0.1, waiting=waits(name))
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", share("pipes of other shells", QUICK, 3))
+@pytest.mark.parametrize("name", share("pipes of other shells", QUICK, 1))
 def test_shells_that_go_on_without_a_pipe(name, work, trials):
     """Without the pipe of a `$( )`, bash runs nothing, and the assignment succeeds (R6). Without that of `a | b`, yash lets b read the verb's standard
     input: once, b had the message, and an empty one was stored."""
@@ -63,8 +67,9 @@ def test_shells_that_go_on_without_a_pipe(name, work, trials):
     good(outcomes, missed=0.1, waiting=waits(name))
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", share("descriptors of other shells", QUICK, 4))
+@pytest.mark.parametrize("name", share("descriptors of other shells", QUICK, 2))
 def test_shells_that_go_on_without_a_descriptor(name, work, trials):
     """A shell that cannot save a descriptor for a redirection may go on without it (R12). mksh is not among these: it may wait for ever. Nor is yash with
     a worker, whose command may get another standard output, or with the line door, which may then find no request (lib/README.md)."""

@@ -620,7 +620,7 @@ def started(flatq, *words, **more):
     return process
 
 
-KILLED = [("drain", ("offsets", *["random"] * 2, "commits")), ("load", ("stage", *["random"] * 2, "entered"))]
+KILLED = [("drain", ("offsets", "random", "commits")), ("load", ("stage", "random", "entered"))]
 
 
 @pytest.mark.full

@@ -805,6 +805,7 @@ def test_no_progress_where_there_is_no_terminal(flatq):
 # ---- killed
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("kind", share("end killed", ["door", "tube", "redis"], 1))
 def test_the_other_end_is_killed_again_and_again(flatq, request, kind, moments):
     """Messages move to the server and back. All arrive in order, and in a queue of flatq's once."""
@@ -831,6 +832,7 @@ def lose_role(server, role):
     client.close()
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("kind", share("shovel killed", ["queue", "tube", "redis"], 1))
 def test_the_shovel_is_killed_again_and_again(flatq, request, kind, moments):
     """The next one goes on where it was, in order. In a queue of flatq's no message comes twice."""
@@ -852,6 +854,7 @@ def test_the_shovel_is_killed_again_and_again(flatq, request, kind, moments):
     assert once(found) == bodies and len(found) <= len(bodies) + 5
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("kind", share("fetching killed", ["door", "tube", "redis"], 1))
 def test_a_shovel_that_fetches_is_killed(flatq, request, kind, moments):
     """It is killed at any moment. The message that it had in hand comes before all others. The target knows a message that was given, but not
@@ -867,6 +870,7 @@ def test_a_shovel_that_fetches_is_killed(flatq, request, kind, moments):
     assert Queue("back").drain(end=b"\0") == bodies
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("kind", share("both killed", ["door", "tube", "redis"], 1))
 def test_the_shovel_and_the_other_end_are_killed(flatq, request, kind, moments):
     """Both are killed, in any order, and messages move both ways at the same time. All messages arrive, in order. (A Redis needs `appendfsync
@@ -1254,6 +1258,7 @@ def test_a_place_that_nobody_has(flatq, place, codes, end):
     assert pop(flatq, "here") == b"kept"
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("text", share("strange notes", [b"\xff\xfe\n", b"held -h\n", b"held 5\n", b"held q:1.1.a 5 5\n", b"held \0\n",
                                                           b"asked more than that\n"], 2), ids=repr)
 def test_a_note_that_nobody_wrote(flatq, door, text):

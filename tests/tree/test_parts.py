@@ -11,7 +11,7 @@ import parts
 from conftest import LIB
 from parts import calls, files, owners
 
-# What no part needs, since each verb and door has read it: first common (and bash, in that shell), then spool
+# What no part needs: each verb and door reads common first (and bash, in that shell), and spool if one of its parts calls it
 ALWAYS = ("engine/common", "engine/bash", "engine/spool")
 
 

@@ -762,6 +762,18 @@ def test_a_sleep_whose_sleeper_is_killed_before_it_dies_with_it(flatq, spool, ho
     nothing_left(process, spool)
 
 
+def test_without_proc_a_sleeper_sleeps_in_yash(flatq, tmp_path):
+    """Only /proc shows whether a sleeper lives. Without it, its `sleep` once ended at once, again and again."""
+    flatq.shell = need("yash")
+    flatq.env["FLATQ_PROC"] = "/none"
+    push(flatq, b"m")
+    words = [need("strace"), "-f", "-qq", "-o", tmp_path / "log", "-e", "trace=execve", "--", *flatq.command("work", "-w", "0", "--", "sh", "-c", "sleep 1; cat")]
+    done = subprocess.run(words, env=flatq.environment(None), cwd=flatq.home, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    assert done.returncode == 0 and done.stdout == b"m", done
+    begun = [line for line in (tmp_path / "log").read_text().splitlines() if ', ["sleep", ' in line and "ENOENT" not in line]
+    assert 2 <= len(begun) < 20, begun
+
+
 def parent_of(pid):
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
