@@ -97,9 +97,9 @@ need() {
 part_read() {
   case $needed$reading in
   *" $1 "*) return 0 ;;
-  esac
   # The first call checks that this file itself was read to its end: nobody else can
-  [ "$needed$reading" != '  ' ] || [ "$part" = engine/common ] || { part_unread=$lib/engine/common.sh; return 1; }
+  '  ') [ "$part" = engine/common ] || { part_unread=$lib/engine/common.sh; return 1; } ;;
+  esac
   reading="$reading$1 " part=
   # shellcheck source=/dev/null
   command . "$lib/$1.sh"
