@@ -51,8 +51,9 @@ shell_reset() {
   # With TMOUT, a `read` that gives up looks like the end of its pipe: a watchdog would take its worker for dead, and kill the command
   unset TMOUT GAWK_READ_TIMEOUT
   set +f +C +e
-  # If standard error is closed, a shell refuses `>&2`, and the next file that a program opens becomes its standard error
-  true 3>&2 || exec 2>/dev/null
+  # If standard error is closed, a shell refuses `>&2`, and the next file that a program opens becomes its standard error. If only
+  # the copy has failed, it is open nevertheless (R1)
+  true 3>&2 || [ -e "${FLATQ_PROC:-/proc}/self/fd/2" ] || exec 2>/dev/null
   [ -z "${BASH_VERSION:-}" ] || shell_forget_options
   blanks=' 	
 '

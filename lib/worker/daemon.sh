@@ -7,7 +7,8 @@ need engine/boot engine/process
 
 # daemon_start WORD ... - start `work WORD ...` in a session of its own. Exit with 0 once it works, else with its code, or 70 if it was killed
 daemon_start() {
-  { command exec 4>&1; } 2>/dev/null || exec 4>/dev/null
+  # main has seen that it is open: what cannot be copied is not closed (R1)
+  { command exec 4>&1; } 2>/dev/null || die 74 'cannot copy standard output'
   daemon_code=$(
     umask "$shell_umask"
     if [ -n "$shell_locale" ]; then LC_ALL=$shell_locale; else unset LC_ALL; fi
@@ -28,12 +29,13 @@ daemon_ready() {
   trap - EXIT
   # A stat can fail, and look like no file (R1): look twice
   [ -f "$FLATQ_PROC/self/fd/1" ] || [ -f "$FLATQ_PROC/self/fd/1" ] || exec >/dev/null
-  [ -f "$FLATQ_PROC/self/fd/2" ] || exec 2>/dev/null
+  [ -f "$FLATQ_PROC/self/fd/2" ] || [ -f "$FLATQ_PROC/self/fd/2" ] || exec 2>/dev/null
   work_tty=
   # Try twice: without it, the starting process would report a failure, and the worker lives. In a subshell, since mksh leaves the function in which
   # a redirection fails, and yash does not undo it (R12): with 3 open in the worker, the starting process would wait for ever
   (printf 0 >&3) || (printf 0 >&3)
   close_descriptor 3
+  work_keep || work_keep || die 74 'cannot copy standard output'
 }
 
 # pid_file_take - write our PID to $work_pid_file; return 75 if it names a running worker, 74 if that is unknown

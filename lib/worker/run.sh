@@ -228,6 +228,7 @@ work_run() {
   esac
   export FLATQ_ID="$id" FLATQ_QUEUE="$queue" FLATQ_TRIES="$slip_tries"
   { command exec 7>"$feed_path"; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return $?; }
+  work_whole || { why='a failed redirection has closed a descriptor'; return 74; }
   feed_begin | work_exec "$@" &
   ! process_forked || job_pid=$!
   # From here on only the feeder holds the pipe, so we see its end
@@ -291,10 +292,18 @@ work_exec() {
   # for the feeder's line, behind which `read` takes nothing. Another line means that our input is not the feeder's pipe: a dup2 has failed. Exit with 75,
   # not 0: feed_whole accepts a 0 while the feeder lives
   IFS= read -r work_line && [ "$work_line" = "$slip_nonce" ] || exit 75
+  work_whole || exit 75
   umask "$shell_umask"
   if [ -n "$shell_locale" ]; then LC_ALL=$shell_locale; else unset LC_ALL; fi
   # shellcheck disable=SC2086 # no word or some
-  exec $work_pdeathsig $work_group "$@" 4>&- 5>&- 6<&- 7>&- 8<&-
+  exec $work_pdeathsig $work_group "$@" >&3 3>&- 4>&- 5>&- 6<&- 7>&- 8<&-
+}
+
+# work_whole - return whether standard input, output, error and the copy on 3 are open. A shell may close the one that it could not copy for a redirection
+# (R12): then the next file that the command opens would get its number. Without /proc nobody can tell
+work_whole() {
+  set -- "$FLATQ_PROC/self/fd"
+  [ ! -e "$1" ] || { [ -e "$1/0" ] && [ -e "$1/1" ] && [ -e "$1/2" ] && [ -e "$1/3" ]; }
 }
 
 # work_lives PID-TIME - return whether this child has not ended. If a look at it failed, then or now, it lives as long as it can be signalled

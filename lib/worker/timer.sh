@@ -130,7 +130,7 @@ interrupter_start() {
 # interrupter_run - what such a process runs. PIPE ends it, of which bash says nothing on standard error
 interrupter_run() {
   trap '' HUP INT QUIT TERM
-  exec </dev/null >/dev/null 2>&1 4>&- 5>&-
+  exec </dev/null >/dev/null 2>&1 3>&- 4>&- 5>&-
   while ! owner_dead "$work_owner"; do
     sleep 0.1 || sleep 1
     kill -ALRM "$work_self"
@@ -156,7 +156,7 @@ sleeper_run() {
   # By $!, which a shell sets as it starts the `sleep`: the trap may run before the next command
   trap '[ "${!-}" = "$sleeper_over" ] || ! child_lives "$!" || kill -KILL "$!"; exit 0' VTALRM
   watchdog_tell_self "$sleeper_signal:"
-  exec </dev/null >/dev/null 2>&1 4>&- 5>&-
+  exec </dev/null >/dev/null 2>&1 3>&- 4>&- 5>&-
   # Without /proc it sleeps. $$: that of a parent who is gone may be hidden
   # shellcheck disable=SC2016 # the shell of the sleep expands it
   sleeper_sleeps='[ ! -e "$1/$$/stat" ] || { read -r stat <"$1/$PPID/stat" && case ${stat##*") "} in [!ZX]" $2 "*) ;; *) exit ;; esac; } || exit

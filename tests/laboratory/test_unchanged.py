@@ -72,8 +72,8 @@ def test_shells_that_go_on_without_a_pipe(name, work, trials):
 @pytest.mark.parametrize("name", share("descriptors of other shells", QUICK, 2))
 def test_shells_that_go_on_without_a_descriptor(name, work, trials):
     """A shell that cannot save a descriptor for a redirection may go on without it (R12). mksh is not among these: it may wait for ever. Nor is yash with
-    a worker, whose command may get another standard output, or with the line door, which may then find no request (lib/README.md)."""
-    other = chance(f"other shell {name}").choice(["bash", "busybox", *(["yash"] if trial.NAMED[name].verb not in ("work", "handler") else [])])
+    the line door, which may then find no request (lib/README.md)."""
+    other = chance(f"other shell {name}").choice(["bash", "busybox", *(["yash"] if trial.NAMED[name].verb != "handler" else [])])
     system = System(name=other, shell=(need(other), *(["sh"] if other == "busybox" else [])))
     outcomes = campaign.unseen(system, [name], OTHERS, work, ("no descriptor",))
     trials("ends", outcomes)
