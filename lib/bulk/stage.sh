@@ -1,6 +1,6 @@
 # bulk/stage.sh - take in flat files that another program has written beside a queue, such as the sink of flatq.spark
 #
-#   sh -c 'set -u; . "$lib/engine/common.sh"; need bulk/stage; stage "$@"' push STEP ARGUMENT ...    with `lib` in the environment
+#   sh -c 'set -u; . "$lib/engine/common.sh"; need engine/spool bulk/stage; stage "$@"' push STEP ARGUMENT ...    with `lib` in the environment
 #
 # Order: 1 `ids` reserves ids, and the program uses only these; 2 it writes the stage and syncs it; 3 `room`; 4 it notes that it is going to
 # enter the stage, and syncs the note; 5 `enter` renames flat file after flat file, as push -l does at its end.

@@ -40,6 +40,14 @@ door_client_gone() {
     $10 == 0 && short($2) == theirs && short($3) == ours { print "left"; exit }' "$@")" ]
 }
 
+# door_astray - return whether 1 is a file, and was none when the door began, or under yash /dev/null: yash could not save it for a redirection, and has
+# not gone back to the client (R12). What is written now would lie in the spool, or be gone
+door_astray() {
+  [ -z "$door_file" ] || return 1
+  # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
+  [ -f "$FLATQ_PROC/self/fd/1" ] || { [ -n "${YASH_VERSION:-}" ] && [ "$FLATQ_PROC/self/fd/1" -ef /dev/null ]; }
+}
+
 # door_help WORD ... - with -h, print the help; a door takes no other arguments
 door_help() {
   case ${1:-} in
@@ -62,18 +70,21 @@ door_open() {
   trap door_busy USR1
   # Ignore SIGPIPE: when the client is gone, a write fails, and the handler lives to give the message back
   trap '' PIPE
-  door_inode='' door_blocks=1 door_data='' door_said='' door_gone='' door_relayed='' door_prompt='' door_done='' door_mark='' door_nonce='' door_verb=- door_lead=
+  door_inode='' door_blocks=1 door_data='' door_said='' door_gone='' door_relayed='' door_prompt='' door_done='' door_mark='' door_nonce='' door_verb=- \
+    door_lead='' door_file=
+  [ ! -f "$FLATQ_PROC/self/fd/1" ] || door_file=1
   # Register with the guard or refuse the connection: the guard can only time out connections it knows
   clock_read
   door_began=$now
   [ -z "$FLATQ_GUARD" ] || { owner_read; printf '\nc %s %s %s\n' "$$" "$PPID" "${owner#*-}" >&3; } 2>/dev/null || exit 75
   trap door_end EXIT
   trap 'reading=" "; die 75 "the door ended the connection: it was idle or slow, there were too many, or the door is closing"' HUP INT TERM
-  if [ -n "${FLATQ_GUARD:-}" ] && [ -S "$FLATQ_PROC/self/fd/4" ]; then
+  # A stat can fail, and look like no socket (R1): look twice
+  if [ -n "${FLATQ_GUARD:-}" ] && { [ -S "$FLATQ_PROC/self/fd/4" ] || [ -S "$FLATQ_PROC/self/fd/4" ]; }; then
     door_socket 4
     # Under TLS, write through ncat
     if [ -z "${FLATQ_DIRECT:-}" ]; then door_blocks=1 door_relayed=1; else door_direct || exit 75; fi
-  elif [ -S "$FLATQ_PROC/self/fd/1" ]; then
+  elif [ -S "$FLATQ_PROC/self/fd/1" ] || [ -S "$FLATQ_PROC/self/fd/1" ]; then
     door_socket 1
   elif [ -z "$FLATQ_GUARD" ] && [ -p "$FLATQ_PROC/self/fd/1" ]; then
     door_pipe=1
@@ -81,7 +92,8 @@ door_open() {
   exec 4>&-
   # inetd connects descriptor 2 to the client too
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
-  [ -n "${FLATQ_GUARD:-}" ] || ! [ "$FLATQ_PROC/self/fd/2" -ef "$FLATQ_PROC/self/fd/0" ] || exec 2>/dev/null
+  [ -n "${FLATQ_GUARD:-}" ] || { ! [ "$FLATQ_PROC/self/fd/2" -ef "$FLATQ_PROC/self/fd/0" ] && ! [ "$FLATQ_PROC/self/fd/2" -ef "$FLATQ_PROC/self/fd/0" ]; } ||
+    exec 2>/dev/null
 }
 
 # door_direct - write to the client's socket. In a function of its own, since mksh leaves the function whose redirection fails (R12): a pop would be
@@ -104,7 +116,7 @@ door_socket() {
   [ -n "$door_inode" ] || { door_inode=$(readlink "$FLATQ_PROC/$$/fd/$1") && door_inode=${door_inode#*'['} door_inode=${door_inode%']'}; }
   # Only a TCP socket has a row in the tables that door_row reads. Under launch it is one, unless it is in the file system
   [ -z "$door_unix" ] || door_inode=
-  [ -n "$FLATQ_GUARD" ] || door_row || door_inode=
+  [ -n "$FLATQ_GUARD" ] || door_row || door_row || door_inode=
 }
 
 # door_reply SIZE - called before the bytes of a message are written; an unknown SIZE is `large`
@@ -124,6 +136,7 @@ door_ask() {
 
 # door_blocking SIZE - called before an answer is written that may be large
 door_blocking() {
+  ! door_astray || exit 74
   [ -z "$door_blocks" ] && [ ${#1} -gt 4 ] || return 0
   door_blocks=1
   door_ask 'use Fcntl; exit !fcntl(STDIN, F_SETFL, fcntl(STDIN, F_GETFL, 0) & ~O_NONBLOCK)' 'import os; os.set_blocking(0, True)' 0>&1 && return 0
@@ -275,7 +288,7 @@ door_row() {
   door_rows=0
   set --
   for door_table in "$FLATQ_PROC/net/tcp" "$FLATQ_PROC/net/tcp6"; do
-    [ -e "$door_table" ] || continue
+    [ -e "$door_table" ] || [ -e "$door_table" ] || continue
     set -- "$@" "$door_table"
     while read -r door_key door_local door_remote door_state door_unsent door_value door_value door_value door_value door_ino door_value; do
       [ "$door_ino" != "$door_inode" ] || { door_unread=${door_unsent#*:} door_unsent=${door_unsent%:*}; return 0; }
@@ -321,7 +334,7 @@ door_end() {
   # A shell that cannot start a process may end at once, without door_die, and one that gets a signal after its work was done. Of stalk_close's clients,
   # none understands this line
   door_unknown='error 74 ended without an answer: it may be done, or not'
-  case $door_mark.$door_said.$door_code in
+  door_astray || case $door_mark.$door_said.$door_code in
   1..0) printf '\n%sok\n' "$door_nonce" ;;
   1..*) printf '\n%s%s\n' "$door_nonce" "$door_unknown" ;;
   ..0) ;;

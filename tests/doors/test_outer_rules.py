@@ -1122,6 +1122,30 @@ def struck(flatq, call, number, error, words, sent):
     return subprocess.run([*before, *flatq.command(*words.split())], input=sent, env=flatq.env, cwd=flatq.home, timeout=100, capture_output=True)
 
 
+@pytest.mark.parametrize("door, asked, word", [
+    ("http", [request("POST", "/queue?group-id=g", text) for text in (b"one", b"two", b"three")], b"HTTP/"), ("handler", [b"pop g\n"], b"precious"),
+    ("beanstalk", [b"put 1 0 9 3\r\none\r\nput 1 0 9 3\r\ntwo\r\nreserve\r\nquit\r\n"], b"INSERTED")])
+def test_in_yash_no_answer_goes_into_a_file_of_the_spool(flatq, tmp_path, door, asked, word):
+    """yash that cannot save its output for a redirection never goes back. A door once went on, and wrote its answers into the journal, a key or a slip."""
+    flatq.shell = need("yash")
+    flatq("push", "g", input=b"precious", check=0)
+    shutil.copytree(flatq.spool, tmp_path / "saved")
+    words, log = flatq.command(door), tmp_path / "log"
+    counted = subprocess.run([need("strace"), "-qq", "-o", log, "-e", "trace=fcntl", "--", *words], input=b"".join(asked), env=flatq.environment(None),
+                             capture_output=True, timeout=60)
+    assert counted.returncode == 0, counted
+    copies = [line for line in log.read_text().splitlines() if line.startswith("fcntl(")]
+    points = [place for place, line in enumerate(copies, 1) if line.startswith("fcntl(1, F_DUPFD")]
+    for number in share(f"copies of {door}", points, 8):
+        shutil.rmtree(flatq.spool)
+        shutil.copytree(tmp_path / "saved", flatq.spool)
+        done = subprocess.run(["strace", "-qq", "-o", log, "-e", "trace=fcntl", "-e", f"inject=fcntl:error=EMFILE:when={number}", "--", *words],
+                              input=b"".join(asked), env=flatq.environment(None), capture_output=True, timeout=60)
+        strays = [path for path in flatq.spool.rglob("*") if path.is_file() and word in path.read_bytes()]
+        assert not strays, (number, strays, done)
+        assert door != "handler" or word in done.stdout or flatq("pop", "g").out == word, (number, done)
+
+
 def test_a_batch_has_no_answer_of_another(flatq):
     """The shell cannot copy a descriptor, so the second batch of the connection is not stored. Once, it had the answer of the first."""
     batches = [request("POST", "/queue?group-id=g&batch=1", b"5\nfirst\n"), request("POST", "/queue?group-id=g&batch=1", b"6\nsecond\n")]
