@@ -715,8 +715,9 @@ def test_kill(shell, door, flatq, spool, mode, whom):
     children = Path(f"/proc/{one.process.pid}/task/{one.process.pid}/children").read_text().split()
     guard = [pid for pid in launches if str(pid) in children]
     ncats = [pid for pid in named(spool, "ncat ") if str(pid) in children]
+    shells = named(spool, "lib/handler")  # also those of a `$( )`, which may end at any time
     target = {
-        "launch": one.process.pid, "ncat": ncats[0], "handler": named(spool, "lib/handler")[-1],
+        "launch": one.process.pid, "ncat": ncats[0], "handler": next(pid for pid in shells if parent(pid) not in shells),
         # launch starts the guard first
         "guard": guard[0],
     }[whom]
