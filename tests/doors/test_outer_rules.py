@@ -1146,6 +1146,20 @@ def test_in_yash_no_answer_goes_into_a_file_of_the_spool(flatq, tmp_path, door, 
         assert door != "handler" or word in done.stdout or flatq("pop", "g").out == word, (number, done)
 
 
+@pytest.mark.new
+@pytest.mark.parametrize("door, asked", [("http", request("POST", "/queue?group-id=g", b"m")), ("beanstalk", b"put 1 0 9 1\r\nm\r\n")], ids=["http", "beanstalk"])
+def test_a_door_that_ends_before_its_first_request_says_nothing_of_another_door(flatq, tmp_path, door, asked):
+    """No process can be started from some point on. dash then ends at once, and the door's first trap is that of the line door."""
+    log, seen = tmp_path / "log", 0
+    for number in range(1, 30):
+        shutil.rmtree(flatq.spool, ignore_errors=True)
+        done = subprocess.run([need("strace"), "-qq", "-o", log, "-e", f"inject=clone,clone3,fork,vfork:error=EAGAIN:when={number}+", "--", *flatq.command(door)],
+                              input=asked, env=flatq.environment(None), capture_output=True, timeout=60)
+        assert b"error 74" not in done.stdout, (number, done)
+        seen += done.stdout == b""
+    assert seen
+
+
 def test_a_batch_has_no_answer_of_another(flatq):
     """The shell cannot copy a descriptor, so the second batch of the connection is not stored. Once, it had the answer of the first."""
     batches = [request("POST", "/queue?group-id=g&batch=1", b"5\nfirst\n"), request("POST", "/queue?group-id=g&batch=1", b"6\nsecond\n")]

@@ -26,6 +26,8 @@ stalk_open() {
   cr=$(printf '\r')
   # shellcheck disable=SC2086 # two words or none
   door_open $stalk_words
+  # Until stalk_close is the trap, say nothing at an end: door_end would write a line of the line door
+  door_said=1
   [ -n "$cr" ] || die 74 'cannot run printf'
   door_verb=$FLATQ_VERB
   : "${FLATQ_MOST_BYTES:=65535}"
