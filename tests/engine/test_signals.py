@@ -76,8 +76,8 @@ def test_before_each_command(flatq, spool, verb):
     code, out, err, count = run(flatq, ready())
     assert (code, err) == (0, b"")
     points = range(1, count + 1)
-    # `make test-all` stops the verb at each fortieth command from a start that the seed chooses, and a push at each tenth
-    step = 10 if verb == "push" else 40
+    # `make test-all` stops a push at each tenth command from a start that the seed chooses, one of many lines at each hundredth, the others at each fortieth
+    step = {"push": 10, "push lines": 100}.get(verb, 40)
     points = points[chance(verb).randrange(step)::step] if everything() else share(verb, points, 3)
     for at in points:
         clear(flatq, out, spool)

@@ -6,8 +6,9 @@ not be there in part. No file may be left on the disk. A failure names its trial
 
 `make test` takes a share, which the seed chooses: a sixteenth of the kills and tears, one in 30 of the other faults, one of the errors that differ
 only in their number, one recovery of each wreck, a fifth of the scenarios with sync, and 8 double crashes in one of 27 scenarios. `make
-test-all` kills at all calls. The scenarios of a verb have most of their calls in common, so every other fault it tries at each call in one of five of the
-scenarios that make it (campaign._dealt); and of errors that leave the same, one by turns (faults.ALIKE). `make crash` tries all."""
+test-all` kills at all calls. The scenarios of a verb have most of their calls in common, so every other fault it tries at each call in one of eight of
+the scenarios that make it (campaign._dealt), at most a hundred in a scenario; and of errors that leave the same, one by turns (faults.ALIKE). `make
+crash` tries all."""
 
 import functools
 import io

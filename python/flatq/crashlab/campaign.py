@@ -24,7 +24,8 @@ from .gate import faults, gate
 from .scenarios import NAMED, SCENARIOS, System
 
 KILLED, PART, WAITING = 0.0625, 0.033, 0.033  # The parts that a share takes of the kills, of the faults that need a run each, and of those that wait
-PLACES, UNSEEN_PLACES = 5, 10  # One in so many of the scenarios that make a call strikes it there: if the call changes something; if it changes nothing
+PLACES, UNSEEN_PLACES = 8, 10  # One in so many of the scenarios that make a call strikes it there: if the call changes something; if it changes nothing
+MANY, UNSEEN_MANY = 100, 25  # At most so many of them in a scenario: a verb that makes the spool first would have hundreds
 Task = Callable[[], Sequence[Any]]
 Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
 
@@ -34,9 +35,10 @@ class Options:
     """What is wanted.
 
     `limit`, N: at most N double crashes, N power states a stage, N histories, and N points of each fault of `reads` and `ends` in a scenario; at each
-    point, one of the errors that are alike; of faults after which the verb goes on, those that fall to the scenario (_dealt). None: all of these, and
-    every fault also where FLATQ_SYNC is on.
-    `share`: of faults that are alike, one, by the seed (faults.points); without a limit, of calls that change nothing those that fall to the scenario."""
+    point, one of the errors that are alike; of faults after which the verb goes on, those that fall to the scenario (_dealt), and of these at most MANY.
+    None: all of these, and every fault also where FLATQ_SYNC is on.
+    `share`: of faults that are alike, one, by the seed (faults.points); without a limit, of calls that change nothing those that fall to the scenario,
+    at most UNSEEN_MANY."""
 
     scenarios: tuple[str, ...] = tuple(SCENARIOS)
     faults: tuple[str, ...] = faults.FAULTS
@@ -78,6 +80,7 @@ def plan(system: System, name: str, options: Options, work: Path) -> list[tuple[
             by_way = {way: [pair for pair in points if faults.counted(pair[0]) == way] for way in ("changes", "all", "answer")}
             points = [pair for way, some in by_way.items()
                       for pair in _dealt(name, some, options, PLACES, functools.partial(trial.numbered, system, work=work, way=way))]
+            points = random.Random(f"{options.seed} {name}").sample(points, min(MANY, len(points)))
     points += faults.points(struck, [fault for fault in options.faults if faults.kills(fault)], chance)
     if chance:  # If one verb waits for another, a trial mostly sleeps
         part = WAITING if NAMED[name].act[0] == "sh" else PART
@@ -113,7 +116,7 @@ def one_of(options: Options) -> int | None:
 
 def unseen(system: System, names: Sequence[str], options: Options, work: Path, wanted: Sequence[str] = faults.UNSEEN) -> list[Outcome]:
     """The families `reads` and `ends`: every fault of the calls that change nothing, at every point of these scenarios; `share`: one error each,
-    and without a limit the points that fall to the scenario (_dealt)."""
+    and without a limit the points that fall to the scenario (_dealt), at most UNSEEN_MANY."""
     found = []
     for name in names:
         chance = random.Random(f"{options.seed} {name}") if options.share else None
@@ -126,6 +129,8 @@ def unseen(system: System, names: Sequence[str], options: Options, work: Path, w
                 if options.share and options.limit is None:
                     some = _dealt(name, some, options, UNSEEN_PLACES, functools.partial(trial.unseen, system, work=work, way=way))
                 points += some
+            if options.share and options.limit is None:
+                points = random.Random(f"{options.seed} {name}").sample(points, min(UNSEEN_MANY, len(points)))
         except RuntimeError as error:
             found.append(undisturbed(name, str(error)))
             continue
