@@ -423,7 +423,8 @@ def test_where_this_process_can_have_no_further_file(flatq, monkeypatch, place):
     with pytest.raises(Unreachable) as enough, contextlib.closing(source(place, "back")) as one:
         one.take(0)
     before, said = resource.getrlimit(resource.RLIMIT_NOFILE), []
-    for more, noted in itertools.product(range(20), (False, True)):
+    numbers = [0, *share(f"files of {place}", range(1, 19), 4), 19]
+    for more, noted in itertools.product(numbers, (False, True)):
         one = source(place, "back")
         if noted and hasattr(one, "open_note"):
             one.open_note()

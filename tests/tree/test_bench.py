@@ -91,7 +91,7 @@ def test_without_what_is_missing(tmp_path):
     ("pop", "mv", "*' floor.pop floor.out'"), ("work", "mv", "*' slip out/slip'"), ("boot", "awk", "*' 1 /dev/null'"),
     ("deep", "mv", "*' slip out'"), ("deep", "mkdir", "*' b'"), ("http", "dd", "*/programs.http.*"), ("http", "md5sum", "*/programs.http.*"),
     ("http", "mv", "*' -f slip out/slip'"), ("beanstalk", "dd", "*/programs.stalk.*"), ("beanstalk", "mv", "*' -f out/slip slip'"),
-], 3))
+], 1))
 def test_a_floor_of_which_a_program_fails_is_no_floor(tmp_path, row, program, called):
     """It fails in the middle of the floor's script, where flatq does not call it so. That floor would be too low."""
     need("ncat", "redis-cli", "sqlite3")
