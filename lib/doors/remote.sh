@@ -364,10 +364,12 @@ remote_drain() {
     5<>"$remote_directory/from" 6<"$remote_directory/from"; } 2>/dev/null || { why='no FIFO'; return 74; }
   remote_connect exec <&4 >&5 2>"$remote_directory/errors" 3>&- 4<&- 5>&- 6<&- &
   remote_pid=$!
-  exec 4<&- 5>&-
+  close_descriptor 4
+  close_descriptor 5
   remote_code=74 why="$FLATQ_HOST: the request could not be sent"
   ! printf '%s%s@%s\n' "$remote_at" "$nonce" "$request" >&3 || { remote_batches; remote_code=$?; }
-  exec 3>&- 6<&-
+  close_descriptor 3
+  close_descriptor 6
   remote_end_connection
   return $remote_code
 }
@@ -396,7 +398,7 @@ remote_batches() {
 
 # remote_refuse - end our side without an `ok`, and wait until the door has put the batch back and ended too
 remote_refuse() {
-  exec 3>&-
+  close_descriptor 3
   cat <&6 >/dev/null
 }
 

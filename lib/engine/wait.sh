@@ -57,14 +57,14 @@ wait_turn() {
   # shellcheck disable=SC2094 # a FIFO
   { [ -p "$wait_fifo" ] && command exec 7<>"$wait_fifo" 6<"$wait_fifo"; } 2>/dev/null || { sleep 1; return 0; }
   # RACE: a pusher that came before we opened the FIFO has marked us, but its byte is lost
-  [ ! -e "$wait_fifo.woken" ] || { exec 6<&- 7>&-; wait_woken=1; return 0; }
+  [ ! -e "$wait_fifo.woken" ] || { close_descriptor 6; close_descriptor 7; wait_woken=1; return 0; }
   # Besides pushers, only the sleeper has a writing end. It may outlive us, and must not hold our caller's pipe open (3, 5)
   # shellcheck disable=SC2086 # words; `exec`, or yash has a shell of its own in between, whose death the sleeper would wait for
   { exec $wait_pdeathsig sleep "$wait_seconds"; } >&7 7>&- 6<&- 5>&- 3>&- 9>&- </dev/null &
   ! process_forked || wait_sleeper=$!
-  exec 7>&-
+  close_descriptor 7
   read -r wait_byte <&6
-  exec 6<&-
+  close_descriptor 6
   wait_sleeper_end
   [ ! -e "$wait_fifo.woken" ] || wait_woken=1
   door_turn

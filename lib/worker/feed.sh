@@ -23,7 +23,7 @@ feed_prepare() {
 
 feed_close() {
   feed_open=
-  exec 8<&-
+  close_descriptor 8
   [ -z "$feed_file" ] || rm -f "$feed_file" 2>/dev/null || :
   feed_file=
 }

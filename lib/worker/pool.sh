@@ -15,7 +15,7 @@ work_parent() {
   work_begin || die $? "$why"
   [ -z "$work_tty" ] || teller_start || die $? "$why"
   work_crew_start "$@"
-  exec 4>&-
+  close_descriptor 4
   work_before_wait=work_pass_signal
   for work_pid in $work_crew; do
     work_await "$work_pid"
@@ -77,7 +77,7 @@ work_child() {
   trap work_take_no_more USR1
   trap 'work_on_hup USR2' USR2
   watchdog_tell_self USR2:
-  exec 5>&-
+  close_descriptor 5
   work_watchdog=''
   { read -r work_self self_rest <"$FLATQ_PROC/self/stat"; } 2>/dev/null || work_self=$(exec sh -c 'printf %s "$PPID"')
   work_name_owner
@@ -93,7 +93,7 @@ teller_start() {
   teller &
   process_forked || { why='cannot start a process'; return 74; }
   work_teller=$!
-  exec 6<&-
+  close_descriptor 6
   rm -f "$pipe_path" 2>/dev/null || :
 }
 

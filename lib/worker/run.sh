@@ -167,7 +167,7 @@ work_end_helpers() {
   timer_reap
   # The PID of a watchdog that was killed may belong to another process
   watchdog_tell || work_watchdog=
-  exec 5>&-
+  close_descriptor 5
   feed_close
   [ -z "$work_watchdog" ] || { work_kill KILL "$work_watchdog_named"; wait "$work_watchdog"; } 2>/dev/null
   work_watchdog=
@@ -232,7 +232,8 @@ work_run() {
   feed_begin | work_exec "$@" &
   ! process_forked || job_pid=$!
   # From here on only the feeder holds the pipe, so we see its end
-  exec 6<&- 7>&-
+  close_descriptor 6
+  close_descriptor 7
   [ -n "$job_pid" ] || { feed_open='' why='cannot start a process'; return 74; }
   work_name "$job_pid"
   job_named=$work_named

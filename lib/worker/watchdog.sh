@@ -93,7 +93,7 @@ watchdog_start() {
   work_watchdog=
   watchdog &
   ! process_forked || work_watchdog=$!
-  exec 6<&-
+  close_descriptor 6
   rm -f "$pipe_path" 2>/dev/null || :
   [ -n "$work_watchdog" ] || { why='cannot start a process'; return 74; }
   work_name "$work_watchdog"

@@ -72,7 +72,7 @@ tally_write() {
   watch_new='' tally_new=''
 }
 
-# tally_lock - lock the counters, on descriptor 7, until `exec 7>&-`. Look for links again: they may have been made while we waited
+# tally_lock - lock the counters, on descriptor 7, until `close_descriptor 7`. Look for links again: they may have been made while we waited
 tally_lock() {
   tally_own && command exec 7>>"$door_instance/lock" && flock 7 7>&7 && tally_own
 } 2>/dev/null
@@ -80,14 +80,14 @@ tally_lock() {
 # tally_end - keep the counters beyond the connection's end
 tally_end() {
   tally_write
-  tally_lock || { exec 7>&-; return 0; }
+  tally_lock || { close_descriptor 7; return 0; }
   printf '%s%s\n' "${tally_file##*/}" "$tallies" >>"$door_instance/gone" && rm -f "$tally_file"
   # Only now and then, chosen by the last digits of the time
   clock_read
   case $now in
   *[0257]3) tally_fold ;;
   esac
-  exec 7>&-
+  close_descriptor 7
 } 2>/dev/null
 
 # tally_fold - make one line of those in `gone`, which grows with each connection. CRASH: counters may be lost

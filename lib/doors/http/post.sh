@@ -33,7 +33,7 @@ do_post() {
     # A shell that cannot redirect does not run the function, and says 1 or 2
     why='the shell could not redirect' post_lines=
     post_batch <&4 || { keep=''; say_failed 74; return $?; }
-    exec 4<&-
+    close_descriptor 4
     say 200 "${post_lines%?}" text/plain
     return $?
   fi
@@ -42,7 +42,7 @@ do_post() {
     why='the shell could not redirect'
     post_message "$length" "$p_key" <&4
     post_code=$?
-    exec 4<&-
+    close_descriptor 4
   else
     body_wanted
     post_message "$length" "$p_key"

@@ -175,7 +175,7 @@ body_store() {
     input_exact "$length" >&7 || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return $?; }
   fi
   request_left='' body_file=
-  exec 7>&-
+  close_descriptor 7
 }
 
 # body_chunk - append one chunk to the file; return 1 after the last
