@@ -121,8 +121,8 @@ door_socket() {
 
 # door_reply SIZE - called before the bytes of a message are written; an unknown SIZE is `large`
 door_reply() {
+  door_blocking "$1" || return $?
   door_data=1
-  door_blocking "$1"
 }
 
 # door_ask PERL PYTHON [ARGUMENT] - ask the script PERL, or if it fails PYTHON, about the connection, its standard input; return 0 for yes, 1 for no,
@@ -134,17 +134,18 @@ door_ask() {
   python3 -c "$2" ${3+"$3"} >/dev/null 2>&1
 }
 
-# door_blocking SIZE - called before an answer is written that may be large
+# door_blocking SIZE - called before an answer of SIZE bytes is written. It acts on five characters and more: from 10000 bytes on, and on the word `large`.
+# Return 75 if the answer might be cut
 door_blocking() {
   ! door_astray || exit 74
   [ -z "$door_blocks" ] && [ ${#1} -gt 4 ] || return 0
-  door_blocks=1
-  door_ask 'use Fcntl; exit !fcntl(STDIN, F_SETFL, fcntl(STDIN, F_GETFL, 0) & ~O_NONBLOCK)' 'import os; os.set_blocking(0, True)' 0>&1 && return 0
+  door_ask 'use Fcntl; exit !fcntl(STDIN, F_SETFL, fcntl(STDIN, F_GETFL, 0) & ~O_NONBLOCK)' 'import os; os.set_blocking(0, True)' 0>&1 &&
+    { door_blocks=1; return 0; }
   # Write through ncat, which must still live
   why='a large answer to a client that sends no more needs perl or python3 here'
   door_ncat_lives || return 75
   exec >&5
-  door_inode=
+  door_blocks=1 door_inode=
 }
 
 # door_nodelay - set TCP_NODELAY, once, before an answer in pieces that follows another: TCP would hold back the second piece for 40 ms

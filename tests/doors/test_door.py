@@ -374,6 +374,25 @@ def test_a_message_that_cannot_be_answered_with_is_back(shell, flatq, honest):
     assert pop(flatq, "jobs") == b"x" * 300_000
 
 
+@pytest.mark.parametrize("verb, asked, said", [
+    *(("handler", request, rb"error 75 a large answer to a client that sends no more needs perl or python3 here\n")
+      for request in (b"list jobs\n", b"stat\n", b"drain jobs\n", b"pop -l jobs\n", b"pop jobs\n")), ("handler", b"@n1@list jobs\n", rb"1 ready .*\n\nn1 ok\n"),
+    ("beanstalk", b"put 0 0 60 20000\r\n%b\r\nreserve\r\n" % (b"x" * 20_000), rb"INSERTED 2\r\n"),
+], ids=["list", "stat", "drain", "pop -l", "pop", "@list", "beanstalk"])
+def test_an_answer_that_may_be_cut_is_not_begun(shell, flatq, stub, verb, asked, said):
+    """The client sends no more, so its ncat has ended. Nothing can make its connection blocking. The door once said so to nobody, and went on."""
+    for name in ("perl", "python3"):
+        stub(name, "exit 127")
+    push(flatq, b"x" * 300_000, "jobs")
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as client:
+        with listener.accept()[0] as ours:
+            ours.setblocking(False)
+            subprocess.run(["sh", "-c", 'exec "$@" 3>guard 4>&1 >/dev/null', "sh", *flatq.command(verb, "launch", "d", "1", "0")], input=asked, cwd=flatq.home,
+                           env=flatq.environment(None), stdout=ours, stderr=subprocess.DEVNULL, timeout=60)
+        assert re.fullmatch(said, answer(client))
+    assert b"1 ready 65536 " in flatq("list", "jobs", check=0).out
+
+
 # ---- sessions
 
 

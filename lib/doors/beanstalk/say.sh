@@ -33,7 +33,7 @@ reply_job() {
 reply_body() {
   body_is_no_link || exit 74
   tally_write
-  door_reply "$slip_size"
+  door_reply "$slip_size" || exit 74
   reply_code=
   if [ "$slip_size" -le 1000 ] && { { read -r reply_code <"$q/body/$slip_id"; } 2>/dev/null || [ "$slip_size" = 0 ]; }; then
     case $1 in
@@ -88,7 +88,7 @@ code_text() {
 # reply_text - answer with the content of `text` and its length
 reply_text() {
   tally_write
-  door_reply ${#text}
+  door_reply ${#text} || exit 74
   [ ${#text} -lt 1000 ] || door_nodelay
   printf 'OK %s\r\n%s\r\n' ${#text} "$text" 2>/dev/null || exit 74
 }
