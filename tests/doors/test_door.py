@@ -393,6 +393,16 @@ def test_an_answer_that_may_be_cut_is_not_begun(shell, flatq, stub, verb, asked,
     assert b"1 ready 65536 " in flatq("list", "jobs", check=0).out
 
 
+def test_yash_knows_an_output_that_was_null_from_the_beginning(flatq):
+    """Only later it is a sign that yash has lost the client (R12)."""
+    flatq.shell = need("yash")
+    push(flatq, b"x", "jobs")
+    with open(os.devnull, "wb") as null:
+        process = flatq.start("handler", stdout=null)
+        _, log = process.communicate(b"pop jobs\n", timeout=60)
+    assert process.returncode == 0 and logged(log.decode())[-1][2] == "ok", log
+
+
 # ---- sessions
 
 
