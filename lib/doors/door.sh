@@ -37,7 +37,7 @@ door_client_gone() {
   [ -n "$(exec awk -v "ours=$door_local" -v "theirs=$door_remote" '
     function short(address) { sub(/^0000000000000000FFFF0000/, "", address); return address }
     BEGIN { ours = short(ours); theirs = short(theirs) }
-    $10 == 0 && short($2) == theirs && short($3) == ours { print "left"; exit }' "$@")" ]
+    $10 == 0 && short($2) == theirs && short($3) == ours { print "left"; exit }' "$@" </dev/null)" ]
 }
 
 # door_astray - return whether 1 is a file, and was none when the door began, or under yash /dev/null: yash could not save it for a redirection, and has

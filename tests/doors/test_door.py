@@ -111,6 +111,14 @@ def test_a_row_that_the_shell_and_awk_miss_once(flatq, stub, tmp_path):
     assert (done.stdout, done.stderr) == (b"08 00000001 0100007F:D431\n", b""), done
 
 
+def test_a_look_for_the_client_reads_nothing_of_its_input(shell, tmp_path):
+    """Neither table can be seen. awk without a file would read the message."""
+    script = '''lib=$1; . "$lib/engine/common.sh"; shell_reset; FLATQ_DOOR=1; need doors/door; door_pipe='' door_unix='' door_inode=7 door_remote=b
+        door_row() { door_state=08 door_local=a; }; door_client_gone; cat'''
+    done = subprocess.run([shell, "-c", script, "sh", LIB], env={**os.environ, "FLATQ_PROC": str(tmp_path)}, input=b"message", capture_output=True)
+    assert (done.stdout, done.stderr) == (b"message", b""), done
+
+
 def test_the_log_names_what_was_asked_for(shell, flatq):
     """The log names the verb and the queue also if the push did a checkpoint, for other queues too. For many messages it has no size, or the size
     of all."""
