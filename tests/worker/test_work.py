@@ -191,6 +191,14 @@ def test_the_delay_is_as_long_as_said(flatq, clock):
     assert listed(flatq) == []
 
 
+@pytest.mark.parametrize("given, longest", [(("5,600", "-d", "200"), 300), (("500", "-d", "200"), 300), (("200", "-d", "200,350"), 350)])
+def test_of_several_delays_the_last_counts(flatq, given, longest):
+    push(flatq, b"x")
+    for delay in (200, longest):
+        assert b"again in %d s\n" % delay in flatq("work", "-w", "0", "-d", *given, "--", "false", check=0).err
+        flatq("kick", check=0)
+
+
 BURIED = [("dash", "exit 3", "exit-3"), ("dash", "kill -9 $$", "signal-9"), ("dash", "sleep 60; :", "timeout"), ("yash", "kill -9 $$", "signal-9"),
           ("dash", "exit 200", "exit-200"), ("yash", "exit 200", "exit-200")]
 
