@@ -21,7 +21,8 @@ timer_deadlines() {
   lease_here=${work_lease:-$slip_lease}
   clock_read
   lease_renew_at=$now
-  [ ${#lease_here} -le 5 ] || lease_here=99999
+  # mksh counts in 32 bits, and the lease is multiplied by 100: renew a longer one for 9999999 seconds (115 days)
+  [ ${#lease_here} -le 7 ] || lease_here=9999999
   if [ "$lease_here" = 0 ]; then
     lease_here=1 lease_renew_every=33
   else

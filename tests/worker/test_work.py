@@ -414,6 +414,20 @@ def test_the_lease_is_renewed(shell, flatq, spool, hold, clock):
     nothing_left(process, spool, pid)
 
 
+@pytest.mark.parametrize("lease, renewed", [(604800, 604800), (4294967295, 9999999)])
+def test_a_long_lease_is_renewed_in_full(shell, flatq, spool, hold, clock, lease, renewed):
+    """A week was once renewed for a day."""
+    push(flatq, b"x")
+    process, pid = working(flatq, hold, "-w", "0", "-t", str(lease))
+    clock.shows(pid)
+    before, = lies(spool)["out"]
+    due(clock, renewed // 3)
+    after, = wait_for(lambda: lies(spool)["out"] != [before] and lies(spool)["out"], "the deadline moves")
+    assert int(after.rpartition(".")[2]) - int(100 * clock.seconds) == 100 * renewed
+    (hold / "go").touch()
+    ended(process, 0)
+
+
 def test_a_message_without_a_lease_gets_one(flatq, spool, hold, clock):
     push(flatq, b"x", "-t", "0")
     process = flatq.start("work", "-w", "0", "--", "sh", "-c", HOLD, "sh", hold)
