@@ -454,6 +454,19 @@ def test_a_damaged_conf_is_no_timeout(flatq, stalk):
     assert ask_status(flatq, "POST", "/queue?group-id=q", b"2") == 500
 
 
+def test_a_damaged_conf_is_no_deadline(flatq, stalk):
+    """The client holds a job that is soon due."""
+    flatq("push", "q", input=b"1", check=0)
+    flatq("reserve", "-t", "0", "q", check=0)
+    (flatq.spool / "q/conf").write_text("garbage\n")
+    client, _ = stalk()
+    client.put(b"x", ttr=1)
+    assert client.ask(b"reserve").startswith(b"RESERVED ")
+    assert client.ask(b"reserve") == b"DEADLINE_SOON\r\n"
+    client.ask(b"watch q")
+    assert client.ask(b"reserve") == b"OUT_OF_MEMORY\r\n"
+
+
 def test_a_tube_that_is_dropped_while_a_client_reserves(shell, flatq, stalk, stub):
     """The job is in a flat file, and the queue is gone when the door has its lock."""
     flatq("push", "-l", "t", input=b"1\n" * 600, check=0)

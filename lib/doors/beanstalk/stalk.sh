@@ -132,12 +132,13 @@ do_reserve() {
   clock_read
   jobs_soon_due
   if [ -n "$soon_due" ] && ! [ "$now" \< "$soon_due" ]; then
-    tubes_take "$owner" || { reply DEADLINE_SOON; return $?; }
-    reply_job RESERVED
-    return $?
+    tubes_take "$owner"
+    reserve_code=$?
+    [ $reserve_code -ne 66 ] || reserve_code=75
+  else
+    tubes_take_or_prove "$owner"
+    reserve_code=$?
   fi
-  tubes_take_or_prove "$owner"
-  reserve_code=$?
   if [ $reserve_code -eq 66 ] && [ "$1" != 0 ] && [ -z "$client_gone$client_half" ]; then
     reserve_deadline=none
     [ "$1" = none ] || { clock_add "$1" "$now"; reserve_deadline=$later; }
