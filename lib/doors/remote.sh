@@ -53,6 +53,7 @@ remote_named() {
 # remote_address - set remote_host and remote_port from HOST:PORT
 remote_address() {
   case $FLATQ_HOST in
+  *']') remote_port=1234 remote_host=$FLATQ_HOST ;;
   *:*) remote_port=${FLATQ_HOST##*:} remote_host=${FLATQ_HOST%:*} ;;
   *) remote_port=1234 remote_host=$FLATQ_HOST ;;
   esac

@@ -111,6 +111,13 @@ def test_nobody_there(flatq, free_port, client):
         assert b"stored" not in away.err, away
 
 
+@pytest.mark.parametrize("host, asked", [("[::1]", "::1 1234"), ("[::1]:5", "::1 5"), ("here", "here 1234"), ("here:5", "here 5")])
+def test_a_host_may_have_colons(flatq, stub, host, asked):
+    stub("ncat", 'printf %s "$*" >"$HOME/asked"')
+    refused(flatq("flatq", "-H", host, "list"), 69)
+    assert (flatq.home / "asked").read_text() == f"-v {asked}"
+
+
 @pytest.mark.parametrize("where", ["delete", "answer"])
 @pytest.mark.shells
 def test_something_was_asked(shell, flatq, where):
