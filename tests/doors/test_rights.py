@@ -8,6 +8,7 @@ import pytest
 from conftest import LIB, ROOT, listening, need, share, wait_for
 from engine import end_launches, push, refused
 from headers import documented
+from userlands import without
 
 VERBS = re.search(r"^handler_verbs='(.*)'$", (LIB / "doors/rights.sh").read_text(), re.M)[1].split()
 QUEUES = ("default", "mail/a", "other")
@@ -132,6 +133,16 @@ def test_no_variable_decides_anything(door, flatq, tmp_path):
     assert door("--queues", "default", line="push", data=b"body", env={"FLATQ_QUEUE": "q"}).strip().isdigit() and flatq("pop", check=0).out == b"body"
     done = flatq("door", "--allow", "list", input=b"list\n", env={"FLATQ_DIR": str(tmp_path / "elsewhere")})
     assert (done.status, done.out) == (0, b"") and (flatq.home / ".local/state/flatq").is_dir() and not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("hidden", [(), ("perl",)], ids=["perl", "python3"])
+def test_no_variable_of_perl_or_python_decides_anything(door, flatq, tmp_path, hidden):
+    need("perl", "python3")
+    (tmp_path / "strict.pm").write_text(f"BEGIN {{ open my $ran, '>', '{tmp_path}/ran' }} 1;\n")
+    (tmp_path / "sitecustomize.py").write_text(f"open('{tmp_path}/ran', 'w')\n")
+    flatq.env["PATH"] = without(tmp_path / "tools", *hidden, path=flatq.env["PATH"])
+    env = dict.fromkeys(("PERL5LIB", "PYTHONPATH"), str(tmp_path))
+    assert door(line="push -l q", data=b"body\n", env=env) and not (tmp_path / "ran").exists()
 
 
 @pytest.mark.shells
