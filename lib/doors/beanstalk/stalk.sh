@@ -4,6 +4,7 @@ need doors/door engine/ids engine/clock engine/process engine/look engine/settle
 
 # stalk_main WORD ... - serve one connection: do its commands until it ends. The door has its own command_do
 stalk_main() {
+  shell_reset
   door_help "$@"
   stalk_open "$@"
   while line_next; do
@@ -16,16 +17,13 @@ stalk_main() {
 
 # stalk_open WORD ... - open the connection and the spool, and set the traps for the end
 stalk_open() {
-  stalk_words=$*
-  shell_reset
   # A line of megabytes ends only its own connection
   # shellcheck disable=SC3045 # a shell without this option goes on without a limit
   ulimit -d 131072 2>/dev/null || :
   jobs=' ' used=default watched=' default ' client_reader='' client_gone='' client_half='' client_line='' line_ahead='' line_most=222
   door_producer=0 door_worker=0 door_waiting=0 taken='' wait_fifo=''
   cr=$(printf '\r')
-  # shellcheck disable=SC2086 # two words or none
-  door_open $stalk_words
+  door_open "$@"
   # Until stalk_close is the trap, say nothing at an end: door_end would write a line of the line door
   door_said=1
   [ -n "$cr" ] || die 74 'cannot run printf'
