@@ -81,10 +81,10 @@ door_open() {
   trap door_end EXIT
   trap 'reading=" "; die 75 "the door ended the connection: it was idle or slow, there were too many, or the door is closing"' HUP INT TERM
   # A stat can fail, and look like no socket (R1): look twice
-  if [ -n "${FLATQ_GUARD:-}" ] && { [ -S "$FLATQ_PROC/self/fd/4" ] || [ -S "$FLATQ_PROC/self/fd/4" ]; }; then
+  if [ -n "$FLATQ_GUARD" ] && { [ -S "$FLATQ_PROC/self/fd/4" ] || [ -S "$FLATQ_PROC/self/fd/4" ]; }; then
     door_socket 4
     # Under TLS, write through ncat
-    if [ -z "${FLATQ_DIRECT:-}" ]; then door_blocks=1 door_relayed=1; else door_direct || exit 75; fi
+    if [ -z "$FLATQ_DIRECT" ]; then door_blocks=1 door_relayed=1; else door_direct || exit 75; fi
   elif [ -S "$FLATQ_PROC/self/fd/1" ] || [ -S "$FLATQ_PROC/self/fd/1" ]; then
     door_socket 1
   elif [ -z "$FLATQ_GUARD" ] && [ -p "$FLATQ_PROC/self/fd/1" ]; then
@@ -93,7 +93,7 @@ door_open() {
   exec 4>&-
   # inetd connects descriptor 2 to the client too
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
-  [ -n "${FLATQ_GUARD:-}" ] || { ! [ "$FLATQ_PROC/self/fd/2" -ef "$FLATQ_PROC/self/fd/0" ] && ! [ "$FLATQ_PROC/self/fd/2" -ef "$FLATQ_PROC/self/fd/0" ]; } ||
+  [ -n "$FLATQ_GUARD" ] || { ! [ "$FLATQ_PROC/self/fd/2" -ef "$FLATQ_PROC/self/fd/0" ] && ! [ "$FLATQ_PROC/self/fd/2" -ef "$FLATQ_PROC/self/fd/0" ]; } ||
     exec 2>/dev/null
 }
 
@@ -162,7 +162,7 @@ door_ncat_lives() {
   # An open can fail (EMFILE) and look like a dead process, so read twice
   { read -r door_stat <"$FLATQ_PROC/$PPID/stat" || read -r door_stat <"$FLATQ_PROC/$PPID/stat"; } 2>/dev/null || return 1
   case $door_stat in
-  *'(ncat) '[!ZX]*) [ -n "${FLATQ_GUARD:-}" ] || return 1 ;;
+  *'(ncat) '[!ZX]*) [ -n "$FLATQ_GUARD" ] || return 1 ;;
   *) return 1 ;;
   esac
   # shellcheck disable=SC2086 # the words are what is wanted
@@ -186,7 +186,7 @@ door_delivered() {
   while door_row || door_row; do
     [ "$door_unsent" != 00000000 ] || return 0
     # The client is slow or far away. The guard ends us if it reads nothing more; without a guard, wait half a minute
-    [ -n "${FLATQ_GUARD:-}" ] || [ $door_looks -lt 80 ] || break
+    [ -n "$FLATQ_GUARD" ] || [ $door_looks -lt 80 ] || break
     door_looks=$((door_looks + 1)) door_pause=0.05
     [ $door_looks -lt 20 ] || door_pause=0.5
     sleep $door_pause 2>/dev/null || sleep 1
@@ -225,7 +225,7 @@ door_waits() {
 # of a megabyte for a line that is too long, and write that into our answer, or end a client that waits as idle: so a caller that has not done anything yet
 # ends with 74
 door_tell() {
-  [ -z "${FLATQ_GUARD:-}" ] || printf '\nl %s %s %s\n' "$$" "$1" "$2" >&3
+  [ -z "$FLATQ_GUARD" ] || printf '\nl %s %s %s\n' "$$" "$1" "$2" >&3
 }
 
 # door_unix_gone - return whether the client of a socket in the file system is gone: then even to send nothing fails
@@ -351,7 +351,7 @@ door_end() {
   clock_read
   clock_between "$door_began" "$now"
   door_log "$door_verb" "${queue:--}" "${door_gone:-$door_outcome}" "${slip_size:--}" $((between_s * 1000 + between_c * 10))
-  [ -z "${FLATQ_GUARD:-}" ] || { printf '\ne %s\n' "$$" >&3; } 2>/dev/null
+  [ -z "$FLATQ_GUARD" ] || { printf '\ne %s\n' "$$" >&3; } 2>/dev/null
 }
 
 # door_log VERB QUEUE OUTCOME BYTES MILLISECONDS - write one line to stderr, with the time in front. If it cannot be written, go on

@@ -27,7 +27,7 @@ shell_forget() {
     *) printf '%s: cannot read %s\n' "${0##*/}" "$lib/engine/bash.sh" >&2; exit 74 ;;
     esac ;;
   esac
-  unset FLATQ_DIRECT FLATQ_DOOR FLATQ_GUARD FLATQ_ONE OPTARG base64_wrap batch body_wrong bulk_asks bulk_bytes bulk_program clock_same create_bound create_most \
+  unset FLATQ_DOOR OPTARG base64_wrap batch body_wrong bulk_asks bulk_bytes bulk_program clock_same create_bound create_most \
     daemon_code date_of door_data door_epoch door_gone door_mark door_nonce door_verb effect epoch follow_said guard_bytes ids_opened job_kill_at job_pid \
     journal key_hashed key_id key_is kick_place launch_door launch_keep launch_most launch_parent launch_port launch_signal launch_unix length \
     lock_said method names place_name plain push_at_slip push_begun push_body_file push_bulk push_cr push_dot push_dot_file push_dup push_follows \

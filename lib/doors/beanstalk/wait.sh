@@ -58,7 +58,7 @@ tubes_wait_due() {
 client_read_ahead() {
   [ -z "$client_reader" ] || return 0
   client_line=$FLATQ_DIR/.wait/$owner.$nonce.line
-  if [ -n "$wait_pdeathsig" ] && [ -z "${FLATQ_GUARD:-}" ]; then
+  if [ -n "$wait_pdeathsig" ] && [ -z "$FLATQ_GUARD" ]; then
     # Without a guard, only this ends the child of a killed parent, and with it the connection. RACE: if the parent was killed before setpriv, no
     # signal comes. mksh passes on only descriptors that are named
     # shellcheck disable=SC2016,SC2086 # the child expands it; words
@@ -82,11 +82,11 @@ client_is_gone() {
   fi
   client_end=
   { read -r client_end; read -r client_end; } <"$client_line" && client_gone=1 && return 0
-  if [ -n "${FLATQ_GUARD:-}" ] && ! door_ncat_lives; then
+  if [ -n "$FLATQ_GUARD" ] && ! door_ncat_lives; then
     client_half=1
   elif [ -n "$door_inode" ]; then
     { door_row || door_row; } && [ "$door_state" = 01 ] || client_half=1
-  elif [ -z "${FLATQ_GUARD:-}" ] && door_half_closed; then
+  elif [ -z "$FLATQ_GUARD" ] && door_half_closed; then
     client_half=1
   fi
   [ -n "$client_half" ]

@@ -32,7 +32,7 @@ get_parameters() {
   ! has max || { is_number "$p_most" 100 && [ "$number" != 0 ] && get_most=$number; } || { say 422 'max must be 1 to 100'; return 1; }
   ! has group-id || { group_name "$p_group" || { say_failed $?; return 1; }; groups=$group group_any=''; }
   # With one connection at a time, a GET that waits would keep out the POST that it waits for
-  [ -z "${FLATQ_ONE:-}" ] || get_wait=0
+  [ -z "$FLATQ_ONE" ] || get_wait=0
   # With timeout 0 the message is visible again at once, so a second take would return the same one
   [ "$get_lease" != 0 ] || get_most=1
 }

@@ -29,7 +29,7 @@ request_read() {
   done
   clock_read
   request_began=$now
-  [ -z "${FLATQ_GUARD:-}" ] || printf '\nr %s 431\n' "$$" >&3
+  [ -z "$FLATQ_GUARD" ] || printf '\nr %s 431\n' "$$" >&3
   request_line_parse
   while request_line_read || bad 400 'the request was cut'; do
     [ -n "$request_line" ] || break
