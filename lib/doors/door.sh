@@ -1,7 +1,7 @@
 # doors/door.sh - functions of all doors: the client's connection, whether it received its answer, the line of log
 #
-# Descriptors of a handler: 0 from the client, 1 to it, 2 the log. Under ./launch also 3, the pipe to the guard (doors/guard.sh), and
-# 5, the pipe to ncat. An ncat before 7.96 leaves the connection itself on 4, which door_open makes 1. The engine uses 6 to 9, and outside doors 5 (output_keep).
+# Descriptors of a handler: 0 from the client, 1 to it, 2 the log. Under ./launch also 3, the pipe to the guard (doors/guard.sh), and 5, the pipe
+# to ncat. An ncat before 7.96 leaves the connection itself on 4, which door_open makes 1. lib/README.md lists what uses the others.
 #
 # An ncat before 7.96 ends as soon as the client has sent its last byte, and drops what the handler writes after that. A write to the
 # connection itself arrives. The connection is non-blocking, so make it blocking before a large answer. Under TLS, never write past ncat.
@@ -40,15 +40,15 @@ door_client_gone() {
     $10 == 0 && short($2) == theirs && short($3) == ours { print "left"; exit }' "$@" </dev/null)" ]
 }
 
-# door_astray - return whether 1 is a file, and was none when the door began, or under yash /dev/null: yash could not save it for a redirection, and has
-# not gone back to the client (R12). What is written now would lie in the spool, or be gone
+# door_astray - return whether 1 is not the client any more: it is a file, or under yash /dev/null, and was neither when the door began. A shell that could
+# not save 1 for a redirection has not gone back to the client (R12): what it writes now would lie in the spool, or be lost
 door_astray() {
   [ -z "$door_file" ] || return 1
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
   [ -f "$FLATQ_PROC/self/fd/1" ] || { [ -n "${YASH_VERSION:-}" ] && [ "$FLATQ_PROC/self/fd/1" -ef /dev/null ]; }
 }
 
-# door_help WORD ... - with -h, print the help; a door takes no other arguments
+# door_help WORD ... - with -h, print the help. A door ignores other words that it does not know: launch's are read by door_open
 door_help() {
   case ${1:-} in
   -h | --help) need engine/help; help ;;
@@ -107,6 +107,7 @@ door_direct() {
 door_socket() {
   {
     while read -r door_key door_value; do
+      # O_NONBLOCK is 04000 in the octal flags
       case $door_key$door_value in
       flags:*[4567]???) door_blocks= ;;
       ino:*) door_inode=$door_value ;;
@@ -333,8 +334,8 @@ door_end() {
   # If a signal ends bash, it runs this trap too, with the status of its last command. So 0 without door_done means that the verb has not finished, and
   # there is no `ok`. Before there is a verb (-), 0 is right
   [ $# -gt 0 ] || [ "$door_code.$door_done" != 0. ] || [ "$door_verb" = - ] || door_code=143
-  # A shell that cannot start a process may end at once, without door_die, and one that gets a signal after its work was done. Of stalk_close's clients,
-  # none understands this line
+  # If a shell cannot start a process, or gets a signal once its work is done, it may end without door_die: so tell the client that nothing is known.
+  # stalk_close passes a CODE, since its clients do not understand this line
   door_unknown='error 74 ended without an answer: it may be done, or not'
   door_astray || case $door_mark.$door_said.$door_code in
   1..0) printf '\n%sok\n' "$door_nonce" ;;
