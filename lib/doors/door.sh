@@ -80,21 +80,18 @@ door_open() {
   [ -z "$FLATQ_GUARD" ] || { owner_read; printf '\nc %s %s %s\n' "$$" "$PPID" "${owner#*-}" >&3; } 2>/dev/null || exit 75
   trap door_end EXIT
   trap 'reading=" "; die 75 "the door ended the connection: it was idle or slow, there were too many, or the door is closing"' HUP INT TERM
-  # A stat can fail, and look like no socket (R1): look twice
-  if [ -n "$FLATQ_GUARD" ] && { [ -S "$FLATQ_PROC/self/fd/4" ] || [ -S "$FLATQ_PROC/self/fd/4" ]; }; then
+  if [ -n "$FLATQ_GUARD" ] && twice test -S "$FLATQ_PROC/self/fd/4"; then
     door_socket 4
     # Under TLS, write through ncat
     if [ -z "$FLATQ_DIRECT" ]; then door_blocks=1 door_relayed=1; else door_direct || exit 75; fi
-  elif [ -S "$FLATQ_PROC/self/fd/1" ] || [ -S "$FLATQ_PROC/self/fd/1" ]; then
+  elif twice test -S "$FLATQ_PROC/self/fd/1"; then
     door_socket 1
   elif [ -z "$FLATQ_GUARD" ] && [ -p "$FLATQ_PROC/self/fd/1" ]; then
     door_pipe=1
   fi
   exec 4>&-
   # inetd connects descriptor 2 to the client too
-  # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
-  [ -n "$FLATQ_GUARD" ] || { ! [ "$FLATQ_PROC/self/fd/2" -ef "$FLATQ_PROC/self/fd/0" ] && ! [ "$FLATQ_PROC/self/fd/2" -ef "$FLATQ_PROC/self/fd/0" ]; } ||
-    exec 2>/dev/null
+  [ -n "$FLATQ_GUARD" ] || ! twice test "$FLATQ_PROC/self/fd/2" -ef "$FLATQ_PROC/self/fd/0" || exec 2>/dev/null
 }
 
 # door_direct - write to the client's socket. In a function of its own, since mksh leaves the function whose redirection fails (R12): a pop would be
@@ -118,7 +115,7 @@ door_socket() {
   [ -n "$door_inode" ] || { door_inode=$(readlink "$FLATQ_PROC/$$/fd/$1") && door_inode=${door_inode#*'['} door_inode=${door_inode%']'}; }
   # Only a TCP socket has a row in the tables that door_row reads. Under launch it is one, unless it is in the file system
   [ -z "$door_unix" ] || door_inode=
-  [ -n "$FLATQ_GUARD" ] || door_row || door_row || door_inode=
+  [ -n "$FLATQ_GUARD" ] || twice door_row || door_inode=
 }
 
 # door_reply SIZE - called before the bytes of a message are written; an unknown SIZE is `large`
@@ -184,7 +181,7 @@ door_delivered() {
   [ -n "$door_inode" ] && [ -z "$door_relayed" ] || return 0
   door_looks=0
   # RACE: see door_client_gone
-  while door_row || door_row; do
+  while twice door_row; do
     [ "$door_unsent" != 00000000 ] || return 0
     # The client is slow or far away. The guard ends us if it reads nothing more; without a guard, wait half a minute
     [ -n "$FLATQ_GUARD" ] || [ $door_looks -lt 80 ] || break
@@ -291,7 +288,7 @@ door_row() {
   door_rows=0
   set --
   for door_table in "$FLATQ_PROC/net/tcp" "$FLATQ_PROC/net/tcp6"; do
-    [ -e "$door_table" ] || [ -e "$door_table" ] || continue
+    twice test -e "$door_table" || continue
     set -- "$@" "$door_table"
     while read -r door_key door_local door_remote door_state door_unsent door_value door_value door_value door_value door_ino door_value; do
       [ "$door_ino" != "$door_inode" ] || { door_unread=${door_unsent#*:} door_unsent=${door_unsent%:*}; return 0; }

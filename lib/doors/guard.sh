@@ -113,11 +113,10 @@ guard_begins() {
   guard_put
 }
 
-# guard_start_time PID [STARTED] - set guard_started to STARTED, else to what the system says; `-` if PID is gone already. An open can fail (EMFILE)
-# and look like that, so read twice
+# guard_start_time PID [STARTED] - set guard_started to STARTED, else to what the system says; `-` if PID is gone already
 guard_start_time() {
   started=${2:--}
-  [ "$started" != - ] || process_started "$1" || process_started "$1"
+  [ "$started" != - ] || twice process_started "$1"
   guard_started=$started
 }
 

@@ -189,8 +189,7 @@ journal_orphan() {
   name_check "$name_queue" || return 0
   queue=$name_queue
   [ -z "$spool_shared" ] || queue_no_links || return 0
-  # A stat can fail (ENOMEM) and look like absence, so test twice
-  if [ -e "$q/body/$1" ] || [ -e "$q/body/$1" ]; then
+  if twice test -e "$q/body/$1"; then
     journal_unmade
     case $? in
     0) rm -f "$q/body/$1" 8>&8 2>/dev/null || { journal_free=; return $?; } ;;

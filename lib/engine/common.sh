@@ -124,9 +124,14 @@ die_say() {
   printf '%s: %s\n' "$FLATQ_VERB" "$1" >&2
 }
 
+# twice COMMAND ... - run it, and again if it fails: a look that failed says the same as "it is not there" (R1)
+twice() {
+  "$@" || "$@"
+}
+
 # close_descriptor N - close it. mksh leaves the function whose redirection it could not undo (R12): so in a function of its own, and twice
 close_descriptor() {
-  close_once "$1" || close_once "$1" || :
+  twice close_once "$1" || :
 }
 
 close_once() {

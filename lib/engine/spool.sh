@@ -17,10 +17,9 @@ spool_place() {
 # spool_find - find the spool, and set spool_shared if it belongs to a group
 spool_find() {
   spool_place || return $?
-  # The set-gid bit says that the spool belongs to a group (create -g), which can read our files only with umask 007. A stat can fail (ENOMEM) and look
-  # like absence, so test twice
+  # The set-gid bit says that the spool belongs to a group (create -g), which can read our files only with umask 007
   spool_shared=
-  if [ -g "$FLATQ_DIR" ] || [ -g "$FLATQ_DIR" ]; then
+  if twice test -g "$FLATQ_DIR"; then
     umask 007
     spool_shared=1
     no_links "$FLATQ_DIR"/.[a-z]* "$FLATQ_DIR"/.boot/* || return $?

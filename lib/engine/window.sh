@@ -56,8 +56,7 @@ window_visit() {
   *[!0-9]*) "$window_call" "$1"; return $? ;;
   esac
   [ -z "$spool_shared" ] || no_links "$1" || return $?
-  # A stat can fail (ENOMEM) and look like absence, so test twice
-  if [ -d "$1" ] || [ -d "$1" ]; then window_in "$@"; else "$window_call" "$1"; fi
+  if twice test -d "$1"; then window_in "$@"; else "$window_call" "$1"; fi
 }
 
 # window_in DIRECTORY [last] - call FUNCTION for the messages in it. `last`: it is on the second level, and what is in it is no directory

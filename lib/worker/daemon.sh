@@ -27,15 +27,14 @@ daemon_start() {
 # daemon_ready - report success; from here on, output goes nowhere unless it is a file
 daemon_ready() {
   trap - EXIT
-  # A stat can fail, and look like no file (R1): look twice
-  [ -f "$FLATQ_PROC/self/fd/1" ] || [ -f "$FLATQ_PROC/self/fd/1" ] || exec >/dev/null
-  [ -f "$FLATQ_PROC/self/fd/2" ] || [ -f "$FLATQ_PROC/self/fd/2" ] || exec 2>/dev/null
+  twice test -f "$FLATQ_PROC/self/fd/1" || exec >/dev/null
+  twice test -f "$FLATQ_PROC/self/fd/2" || exec 2>/dev/null
   work_tty=
   # Try twice: without it, the starting process would report a failure, and the worker lives. In a subshell, since mksh leaves the function in which
   # a redirection fails, and yash does not undo it (R12): with 3 open in the worker, the starting process would wait for ever
   (printf 0 >&3) || (printf 0 >&3)
   close_descriptor 3
-  work_keep || work_keep || die 74 'cannot copy standard output'
+  twice work_keep || die 74 'cannot copy standard output'
 }
 
 # pid_file_take - write our PID to $work_pid_file; return 75 if it names a running worker, 74 if that is unknown

@@ -73,7 +73,7 @@ feed_message() {
   *) ! reader_gone "$feed_text" || feed_word=good ;;
   esac
   # If no report arrives, the worker gives back a message whose command has succeeded
-  feed_report || feed_report
+  twice feed_report
 }
 
 # feed_report - report how the feeder ended. In a function of its own: mksh leaves the one whose redirection fails (R12)
@@ -115,7 +115,7 @@ feed_look() {
 feed_lives() {
   feed_time=${1#*-}
   set -- "${1%-*}"
-  feed_look "$1" || feed_look "$1" || {
+  twice feed_look "$1" || {
     need engine/process engine/proof
     ! process_gone "$1" || return 1
     # Without /proc

@@ -40,7 +40,7 @@ work_other() {
 # stopped, its pipe would fill up, and we would wait in a write and renew no lease
 watchdog_tell() {
   [ -z "$work_watchdog" ] || owner_dead "$work_watchdog_named" || kill -CONT "$work_watchdog" 2>/dev/null || :
-  { watchdog_say "$*" || watchdog_say "$*"; } 2>/dev/null || return 1
+  { twice watchdog_say "$*"; } 2>/dev/null || return 1
 }
 
 # watchdog_say LINE - in a function of its own: mksh leaves the one whose redirection fails (R12)
@@ -64,10 +64,9 @@ watchdog_tell_self() {
   watchdog_tell "+$1$work_named"
 }
 
-# work_name PID - set `work_named` to PID-TIME; if it is gone already, to a name that only its group matches. An open can fail
-# (EMFILE) and look like that, so read twice
+# work_name PID - set `work_named` to PID-TIME; if it is gone already, to a name that only its group matches
 work_name() {
-  process_started "$1" || process_started "$1" || started=000000000000
+  twice process_started "$1" || started=000000000000
   work_named=$1-$started
 }
 

@@ -85,7 +85,7 @@ client_is_gone() {
   if [ -n "$FLATQ_GUARD" ] && ! door_ncat_lives; then
     client_half=1
   elif [ -n "$door_inode" ]; then
-    { door_row || door_row; } && [ "$door_state" = 01 ] || client_half=1
+    twice door_row && [ "$door_state" = 01 ] || client_half=1
   elif [ -z "$FLATQ_GUARD" ] && door_half_closed; then
     client_half=1
   fi
