@@ -267,19 +267,13 @@ remote_connect() {
 
 # remote_push ARGUMENTS - read the message to its end first, since its length is sent ahead
 remote_push() {
-  remote_options=
   while getopts :hp:d:t:k:w:n:el0 option; do
     case $option in
-    e) remote_options="$remote_options dot" ;;
-    l | 0) remote_words "$FLATQ_VERB" "-$option" ;;
-    n) remote_options="$remote_options $OPTARG" ;;
-    [pdtkw]) ;;
+    e | n) die 64 '-e and -n do not go with -H: the message is all of the input' ;;
+    [pdtkwl0]) ;;
     *) other_option ;;
     esac
   done
-  case $remote_options in
-  *dot* | *' '*) die 64 '-e and -n do not go with -H: the message is all of the input' ;;
-  esac
   stream_open 0
   cat >"$remote_directory/body" 2>/dev/null || { why="the message could not be read, or ${TMPDIR:-/tmp} has no room for it"; return 74; }
   # Never by arithmetic with what a failed `wc` may have printed (R7): one byte less would be stored, and acknowledged
@@ -291,7 +285,7 @@ remote_push() {
 
 # remote_pop OPTION ... [QUEUE] - pop by a reserve and, once the message is written out, a delete
 remote_pop() {
-  remote_wait='' remote_left=1 remote_end='' remote_mark=
+  remote_wait='' remote_left=1 remote_mark=
   while getopts :hw:n:l0 option; do
     case $option in
     w) option_number w "$OPTARG" 4294967295; remote_wait="-w $number" ;;
@@ -302,7 +296,7 @@ remote_pop() {
     esac
   done
   shift $((OPTIND - 1))
-  [ "$remote_left" = 1 ] || [ -n "${remote_mark:-}" ] || die 64 '-n needs -l or -0'
+  [ "$remote_left" = 1 ] || [ -n "$remote_mark" ] || die 64 '-n needs -l or -0'
   [ "$remote_left" != 0 ] || die 65 '-n takes a number from 1'
   remote_empty body || return $?
   remote_any=
@@ -324,7 +318,7 @@ remote_pop() {
       measure -c "$remote_directory/message" && [ "$measured" = "$remote_length" ] ||
       { why="$FLATQ_HOST: no whole answer"; remote_back; return 74; }
     # shellcheck disable=SC2059 # a constant of ours
-    { cat "$remote_directory/message" && { [ -z "${remote_mark:-}" ] || printf "$remote_mark"; }; } 2>/dev/null ||
+    { cat "$remote_directory/message" && { [ -z "$remote_mark" ] || printf "$remote_mark"; }; } 2>/dev/null ||
       { why='the message could not be written out in full'; remote_back; return 74; }
     remote_held='' request=
     remote_words delete "$remote_receipt"

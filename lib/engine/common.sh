@@ -31,7 +31,7 @@ shell_forget() {
     daemon_code date_of door_data door_epoch door_gone door_mark door_nonce door_verb effect epoch follow_said guard_bytes ids_opened job_kill_at job_pid \
     journal key_hashed key_id key_is kick_place launch_door launch_keep launch_most launch_parent launch_port launch_signal launch_unix length \
     lock_said method names place_name plain push_at_slip push_begun push_body_file push_bulk push_cr push_dot push_dot_file push_dup push_follows \
-    push_input push_length putbacks python_path q queue queue_bound queue_most_tries reason remote_mark request rights_queues rights_verbs \
+    push_input push_length putbacks python_path q queue queue_bound queue_most_tries reason request rights_queues rights_verbs \
     rights_words shell_locale shell_own shell_umask shovel_count shovel_wait slip_size spool_all spool_path ssh_port ssh_user stalk_beanstalkd \
     sync_whole tally_new wait_asked wait_due wait_fifo wait_sleeper wait_woken watch_new why window_call window_count work_lease work_path \
     work_queues work_rest
