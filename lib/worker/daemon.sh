@@ -123,7 +123,7 @@ pid_words() {
 pid_file_remove() {
   trap - EXIT
   trap '' HUP INT QUIT TERM
-  [ -n "$work_pid_file" ] && lock_spool || return 0
+  lock_spool || return 0
   { read -r pid_there <"$work_pid_file"; } 2>/dev/null || pid_there=
   [ "$pid_there" != "$$" ] || rm -f "$work_pid_file" 8>&8
   unlock_spool
