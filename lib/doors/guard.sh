@@ -6,7 +6,7 @@
 #   s PID STARTED        the process that tells the guard each second
 #   c PID NCAT STARTED   a connection: its handler, and the ncat that serves it
 #   l PID SECONDS VERB   the handler has read its line; the verb may wait this long
-#   r PID STATUS         http: the handler reads something; if that gets too long, answer STATUS
+#   r PID STATUS         http: the handler begins to read a request line (STATUS 414) or header fields (431); if these get too long, answer STATUS
 #   e PID                the handler has ended, and has written its line of log
 #   k                    run a checkpoint
 #   w SECOND             the checkpoint that began then has ended

@@ -7,7 +7,7 @@ need engine/boot engine/process
 
 # daemon_start WORD ... - start `work WORD ...` in a session of its own. Exit with 0 once it works, else with its code, or 70 if it was killed
 daemon_start() {
-  # main has seen that it is open: what cannot be copied is not closed (R1)
+  # main has seen that 1 is open: so a copy that fails here is an error, and no sign that 1 is closed (R1)
   { command exec 4>&1; } 2>/dev/null || die 74 'cannot copy standard output'
   daemon_code=$(
     umask "$shell_umask"

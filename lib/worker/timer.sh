@@ -30,7 +30,7 @@ timer_deadlines() {
     timer_after $lease_renew_every
     lease_renew_at=$later
   fi
-  # The second sleeper is so much later, but before the next third of the lease
+  # The second sleeper wakes the worker this much later (hundredths of a second): at most a second, and before the renewal after this one
   sleeper_margin=$lease_renew_every
   [ "$sleeper_margin" -le 100 ] || sleeper_margin=100
   job_kill_at='' job_limit_at=''
@@ -148,8 +148,8 @@ interrupter_stop() {
   timer_ended="$timer_ended$interrupter_pids" interrupter_pids=
 }
 
-# sleeper_run SECONDS - what a sleeper runs. Only VTALRM ends it, and its `sleep`. A worker has no trap for it: so it also ends a child that still has
-# the worker's traps
+# sleeper_run SECONDS - what a sleeper runs. Only sleeper_signal ends it: VTALRM, whose trap also kills the `sleep`, or under yash KILL. A worker has
+# no trap for VTALRM: so VTALRM also ends a child that was just forked and still has the worker's traps
 sleeper_run() {
   sleeper_over=${!-} sleeper_seconds=$1
   # Not PIPE either, if the watchdog was killed: without its alarms the worker would lose the message
