@@ -22,6 +22,7 @@ import userlands
 ROOT = Path(__file__).resolve().parent.parent
 LIB = ROOT / "lib"
 SHELLS = ("dash", "busybox", "mksh", "yash", "bash")
+SERVING = ("dash", "busybox", "mksh", "bash")  # yash serves no door
 
 sys.dont_write_bytecode, sys.pycache_prefix = False, str(ROOT / ".venv/pycache")  # pytest keeps its compiled tests: collecting them takes half the time
 sys.path.insert(0, str(ROOT / "python"))
@@ -180,10 +181,11 @@ def under_fewer_shells(items):
             params = dict(item.callspec.params) if hasattr(item, "callspec") else {}
             shell = params.pop("shell", "dash")
             others.setdefault(repr(params), []).append((shell, item))
-        turn = chance(f"shells of {name}").randrange(len(SHELLS) - 1)
+        turn = chance(f"shells of {name}").randrange(60)
         for place, having in enumerate(others.values()):
-            every = len(others) == 1 or len(having) < len(SHELLS)
-            kept.update(item for shell, item in having if every or shell in ("dash", SHELLS[1 + (place + turn) % (len(SHELLS) - 1)]))
+            every = len(others) == 1 or len(having) < len(SERVING)
+            rest = [shell for shell, _ in having if shell != "dash"]
+            kept.update(item for shell, item in having if every or shell in ("dash", rest[(place + turn) % len(rest)]))
     return kept
 
 
@@ -200,7 +202,8 @@ def times():
 
 
 def pytest_generate_tests(metafunc):
-    """A test that is marked `shells`, or has an argument `shell`, has a case under each shell in `make test-all` (under_fewer_shells). In `make test` it has
+    """A test that is marked `shells`, or has an argument `shell`, has a case under each shell in `make test-all` (under_fewer_shells), those of doors under
+    each that serves. In `make test` it has
     one under dash, and half of the tests also one under another; the seed chooses which, and a third of all its cases (a_third)."""
     names = metafunc.function.__code__.co_varnames[: metafunc.function.__code__.co_argcount]
     marked = metafunc.definition.get_closest_marker("shells")
@@ -208,7 +211,8 @@ def pytest_generate_tests(metafunc):
     assert "shell" in metafunc.fixturenames or not marked, f"{metafunc.definition.nodeid}: marked `shells`, but would run under one"
     if "shell" in names or marked:
         others = chance(f"{metafunc.definition.nodeid} others").randrange(2)
-        metafunc.parametrize("shell", share(metafunc.definition.nodeid, SHELLS, others, first=1), indirect=True)
+        shells = SERVING if metafunc.definition.path.parent == ROOT / "tests/doors" else SHELLS
+        metafunc.parametrize("shell", share(metafunc.definition.nodeid, shells, others, first=1), indirect=True)
 
 
 def as_on_ubuntu(request):

@@ -40,12 +40,10 @@ door_client_gone() {
     $10 == 0 && short($2) == theirs && short($3) == ours { print "left"; exit }' "$@" </dev/null)" ]
 }
 
-# door_astray - return whether 1 is not the client any more: it is a file, or under yash /dev/null, and was neither when the door began. A shell that could
-# not save 1 for a redirection has not gone back to the client (R12): what it writes now would lie in the spool, or be lost
-door_astray() {
-  [ -z "$door_file" ] || return 1
-  # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
-  [ -f "$FLATQ_PROC/self/fd/1" ] || { [ -n "${YASH_VERSION:-}" ] && [ "$FLATQ_PROC/self/fd/1" -ef /dev/null ]; }
+# door_shell - end if yash runs this door. yash that cannot save its output for a redirection never redirects it back, and goes on (R12): it would settle
+# a message that it has written to the log, into a file of the spool or to another client
+door_shell() {
+  [ -z "$shell_yash" ] || die 70 'yash serves no door, since it may write answers elsewhere: use dash, busybox ash, mksh or bash'
 }
 
 # door_help WORD ... - with -h, print the help. A door ignores other words that it does not know: launch's are read by door_open
@@ -71,9 +69,8 @@ door_open() {
   # Ignore SIGPIPE: when the client is gone, a write fails, and the handler lives to give the message back
   trap '' PIPE
   door_inode='' door_blocks=1 door_data='' door_said='' door_gone='' door_relayed='' door_prompt='' door_done='' door_mark='' door_nonce='' door_verb=- \
-    door_lead='' door_file=
-  # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
-  ! { [ -f "$FLATQ_PROC/self/fd/1" ] || [ "$FLATQ_PROC/self/fd/1" -ef /dev/null ]; } || door_file=1
+    door_lead=''
+  door_shell
   # Register with the guard or refuse the connection: the guard can only time out connections it knows
   clock_read
   door_began=$now
@@ -89,7 +86,7 @@ door_open() {
   elif [ -z "$FLATQ_GUARD" ] && [ -p "$FLATQ_PROC/self/fd/1" ]; then
     door_pipe=1
   fi
-  exec 4>&-
+  close_descriptor 4
   # inetd connects descriptor 2 to the client too
   [ -n "$FLATQ_GUARD" ] || ! twice test "$FLATQ_PROC/self/fd/2" -ef "$FLATQ_PROC/self/fd/0" || exec 2>/dev/null
 }
@@ -136,7 +133,6 @@ door_ask() {
 # door_blocking SIZE - called before an answer of SIZE bytes is written. It acts on five characters and more: from 10000 bytes on, and on the word `large`.
 # Return 75 if the answer might be cut
 door_blocking() {
-  ! door_astray || exit 74
   [ -z "$door_blocks" ] && [ ${#1} -gt 4 ] || return 0
   door_ask 'use Fcntl; exit !fcntl(STDIN, F_SETFL, fcntl(STDIN, F_GETFL, 0) & ~O_NONBLOCK)' 'import os; os.set_blocking(0, True)' 0>&1 &&
     { door_blocks=1; return 0; }
@@ -315,12 +311,41 @@ door_row() {
 # door_die CODE TEXT - die, in a door. No error line may follow bytes of a message, unless the client asked for a last line (`@`)
 door_die() {
   door_said=1
+  door_quietly door_error "$1" "$2"
+  exit "$1"
+}
+
+door_error() {
+  door_ran=1
   if [ -n "${door_mark:-}" ]; then
     printf '\n%serror %s %s\n' "$door_nonce" "$1" "$2"
   elif [ -z "${door_data:-}" ] && [ "${door_verb:-}.$1" != pop.66 ]; then
     printf 'error %s %s\n' "$1" "$2"
-  fi 2>/dev/null
-  exit "$1"
+  fi
+}
+
+# door_quietly FUNCTION WORD ... - run it without the errors of the shell; or with them, if standard error cannot be redirected (R12). It sets door_ran
+door_quietly() {
+  door_ran=
+  door_without_errors "$@"
+  [ -n "$door_ran" ] || "$@"
+}
+
+door_without_errors() {
+  "$@" 2>/dev/null
+}
+
+# door_last - write the last line. If a shell cannot start a process, or gets a signal once its work is done, it may end without door_die: so tell the
+# client that nothing is known. stalk_close passes a CODE to door_end, since its clients do not understand this line
+door_last() {
+  door_ran=1
+  door_unknown='error 74 ended without an answer: it may be done, or not'
+  case $door_mark.$door_said.$door_code in
+  1..0) printf '\n%sok\n' "$door_nonce" ;;
+  1..*) printf '\n%s%s\n' "$door_nonce" "$door_unknown" ;;
+  ..0) ;;
+  ..*) [ $# -gt 0 ] || [ -n "$door_data" ] || printf '%s\n' "$door_unknown" ;;
+  esac
 }
 
 # door_end [CODE] - the trap at the end: write the last line and the line of log, and tell the guard
@@ -331,15 +356,7 @@ door_end() {
   # If a signal ends bash, it runs this trap too, with the status of its last command. So 0 without door_done means that the verb has not finished, and
   # there is no `ok`. Before there is a verb (-), 0 is right
   [ $# -gt 0 ] || [ "$door_code.$door_done" != 0. ] || [ "$door_verb" = - ] || door_code=143
-  # If a shell cannot start a process, or gets a signal once its work is done, it may end without door_die: so tell the client that nothing is known.
-  # stalk_close passes a CODE, since its clients do not understand this line
-  door_unknown='error 74 ended without an answer: it may be done, or not'
-  door_astray || case $door_mark.$door_said.$door_code in
-  1..0) printf '\n%sok\n' "$door_nonce" ;;
-  1..*) printf '\n%s%s\n' "$door_nonce" "$door_unknown" ;;
-  ..0) ;;
-  ..*) [ $# -gt 0 ] || [ -n "$door_data" ] || printf '%s\n' "$door_unknown" ;;
-  esac 2>/dev/null
+  door_quietly door_last "$@"
   case $door_code.$door_verb in
   0.-) door_outcome=nothing ;;
   0.*) door_outcome=ok ;;

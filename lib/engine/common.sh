@@ -3,8 +3,9 @@
 # Reading it clears what was inherited (shell_forget); else it only defines. A function that can fail returns a code of sysexits and leaves one line of
 # text in `why`: verbs pass both to die, doors write them to their client. One that answers a question returns 1 for no.
 
-# Read once in a process: flatq and the line door have read this file, and the verb that they then run in the same process sources it again
-case ${shell_own:-} in "$$") ! command -v shell_reset >/dev/null 2>&1 || return 0 ;; esac
+# Read once in a process: flatq and the line door have read this file, and the verb that they then run in the same process sources it again. Look twice:
+# if /dev/null cannot be opened, that looks like no such function (R1), and a second reading would forget that this is a door
+case ${shell_own:-} in "$$") ! { command -v shell_reset >/dev/null || command -v shell_reset >/dev/null; } || return 0 ;; esac
 
 needed=' '
 reading=' '
@@ -43,8 +44,9 @@ shell_forget
 # shell_reset - undo settings of the caller that would change what a script does. Every executable calls it first.
 shell_reset() {
   verb_begun=1
-  # yash that is not called sh has a syntax and words of its own. Another shell may have inherited the variable
-  [ -z "${YASH_VERSION:-}" ] || command set -o posixly-correct 2>/dev/null || :
+  # yash that is not called sh has a syntax and words of its own. Another shell, which has no such option, may have inherited the variable
+  shell_yash=
+  [ -z "${YASH_VERSION:-}" ] || ! command set -o posixly-correct 2>/dev/null || shell_yash=1
   LC_ALL=C; export LC_ALL
   # cd, ls and perl would obey these; mksh looks in FPATH for a function when there is no such program
   unset CDPATH FPATH TIME_STYLE QUOTING_STYLE BLOCK_SIZE LS_BLOCK_SIZE PERLIO PERL5OPT PERL_UNICODE MAWK_OPTIONS
@@ -53,7 +55,7 @@ shell_reset() {
   set +f +C +e
   # If standard error is closed, a shell refuses `>&2`, and the next file that a program opens becomes its standard error. If only
   # the copy has failed, it is open nevertheless (R1)
-  true 3>&2 || [ -e "${FLATQ_PROC:-/proc}/self/fd/2" ] || exec 2>/dev/null
+  true 7>&2 || [ -e "${FLATQ_PROC:-/proc}/self/fd/2" ] || exec 2>/dev/null
   [ -z "${BASH_VERSION:-}" ] || shell_forget_options
   blanks=' 	
 '
@@ -138,12 +140,13 @@ close_once() {
   eval "exec $1>&-"
 }
 
-# stream_open 0|1 - exit if standard input or output is closed: some programs take that for an empty input, or for a successful write
+# stream_open 0|1 - exit if standard input or output is closed: some programs take that for an empty input, or for a successful write. 7 is not open yet,
+# so no shell has to save it
 stream_open() {
   if [ "$1" = 0 ]; then
-    { true 3<&0; } 2>/dev/null || die 74 'standard input is closed'
+    { true 7<&0; } 2>/dev/null || die 74 'standard input is closed'
   else
-    { true 3>&1; } 2>/dev/null || die 74 'standard output is closed'
+    { true 7>&1; } 2>/dev/null || die 74 'standard output is closed'
   fi
 }
 

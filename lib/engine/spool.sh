@@ -4,7 +4,7 @@
 # spool_place - set FLATQ_DIR to the path of the spool
 spool_place() {
   if [ -z "${FLATQ_DIR:-}" ]; then
-    [ -z "${YASH_VERSION:-}" ] || { need engine/proof; place_unread; } || return $?
+    [ -z "$shell_yash" ] || { need engine/proof; place_unread; } || return $?
     [ -n "${XDG_STATE_HOME:-}${HOME:-}" ] || { why='set FLATQ_DIR or HOME'; return 64; }
     FLATQ_DIR=${XDG_STATE_HOME:-$HOME/.local/state}/flatq
   fi

@@ -179,7 +179,7 @@ wake_some() {
 # wake_write - write one byte to wake_fifo, and never wait for that: in a group's spool, another member may have filled the FIFO
 wake_write() {
   if [ -n "$spool_shared" ]; then
-    # yash that cannot make the pipe would write the line to a door's client, and let dd read what the client sends
+    # yash that cannot make the pipe would write the line to our standard output, and let dd read our input
     (printf '\n' 9>&- | dd of="$wake_fifo" oflag=nonblock conv=nocreat,notrunc 9>&-) </dev/null >/dev/null
   else
     printf '\n' 1<>"$wake_fifo"

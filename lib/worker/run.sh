@@ -24,11 +24,8 @@ work_tools() {
   work_group='' work_pdeathsig='' sleeper_signal=VTALRM work_tty=''
   ! command -v setsid >/dev/null 2>&1 || work_group=setsid
   ! setpriv --pdeathsig KILL true 2>/dev/null || work_pdeathsig='setpriv --pdeathsig KILL'
-  # In yash, a process started in a trap runs no traps itself, and one that is about to wait may lose a signal. `set -o` tells whether this is yash:
-  # the variable may be inherited
-  [ -z "${YASH_VERSION:-}" ] || case $(set -o) in
-  *lepredict*) sleeper_signal=KILL ;;
-  esac
+  # In yash, a process started in a trap runs no traps itself, and one that is about to wait may lose a signal
+  [ -z "$shell_yash" ] || sleeper_signal=KILL
   [ ! -t 2 ] || work_tty=1
 }
 

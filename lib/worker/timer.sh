@@ -181,13 +181,16 @@ sleeper_run() {
 timer_disarm() {
   [ -n "$timer_pids" ] || return 0
   for timer_word in $timer_words; do
-    timer_named=${timer_word#*:}
-    # The PID of a sleeper that was killed may belong to another process
-    ! owner_dead "$timer_named" || continue
-    # CONT, since one that is stopped would not end
-    kill "-$sleeper_signal" "${timer_named%-*}" 2>/dev/null && kill -CONT "${timer_named%-*}" 2>/dev/null
+    # Twice: if standard error cannot be redirected (R12), no signal was sent, and timer_reap would wait for a third of the lease
+    twice sleeper_kill "${timer_word#*:}" || :
   done
   timer_ended="$timer_ended $timer_pids" timer_pids='' timer_words=
+}
+
+# sleeper_kill PID-START - end that sleeper. CONT, since one that is stopped would not end. The PID of a sleeper that was killed may belong to another process
+sleeper_kill() {
+  ! owner_dead "$1" || return 0
+  kill "-$sleeper_signal" "${1%-*}" 2>/dev/null && kill -CONT "${1%-*}" 2>/dev/null
 }
 
 # timer_reap - wait for the sleepers that were ended

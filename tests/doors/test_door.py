@@ -200,9 +200,6 @@ REFUSED = [
 def test_refused_lines(shell, flatq, spool):
     for request, begins in REFUSED:
         done, _ = handler(flatq, request)
-        if request[0] > 127 and os.path.realpath(shell).endswith("yash"):
-            assert done.out == b"error 74 the line could not be read\n", "yash reads characters, and these bytes are none"
-            continue
         assert done.out.startswith(begins) and done.out.count(b"\n") == 1, (request[:80], done)
         assert done.status == int(begins[6:].split()[0].ljust(2, b"5")) or len(begins) < 9, (request[:80], done)
     assert not any(names for place, names in lies(spool, "q").items()), "a refused push leaves nothing"
@@ -354,17 +351,18 @@ def test_a_handler_that_a_signal_ends_says_no_ok(flatq, asked, said):
     ("http", "POST /queue?group-id=jobs HTTP/1.1\r\nHost: q\r\nContent-Length: 1\r\nConnection: close\r\n\r\ny"),
 ], ids=["push", "push -l", "list", "POST"])
 def test_a_fork_that_fails_is_answered(flatq, verb, said):
-    """dash ends at once where it cannot start a process, without a word of ours. (bash tries again, for half a minute.)"""
+    """dash ends at once where it cannot start a process, without a word of ours. (bash tries again, for half a minute.) The HTTP door, which starts some
+    before it reads anything, then ends the connection without an answer."""
     log = flatq.home / "calls"
-    first = 2 if verb == "http" else 1  # the HTTP door starts one before it reads anything
-    for number in itertools.count(first):
+    for number in itertools.count(1):
         push(flatq, b"x", "jobs")
         words = [need("strace"), "-f", "-qq", "-o", log, "-e", "trace=clone,clone3,fork,vfork", "-e", f"inject=clone,clone3,fork,vfork:error=EAGAIN:when={number}"]
         done = subprocess.run([*words, "--", *flatq.command(verb)], input=said.encode(), env=flatq.environment(None), capture_output=True, timeout=60)
         if "INJECTED" not in log.read_text():
             break
-        assert done.returncode == 0 or re.fullmatch(rb"error \d+ .+\n|HTTP/1.1 500 [^\n]*(\r\n[^\r]+)*\r\n\r\n", done.stdout), (number, done)
-    assert number > first and done.returncode == 0
+        assert done.returncode == 0 or re.fullmatch(rb"error \d+ .+\n|HTTP/1.1 500 [^\n]*(\r\n[^\r]+)*\r\n\r\n", done.stdout) or \
+            verb == "http" and not done.stdout and b" POST " not in done.stderr and number < 4, (number, done)
+    assert number > 4 and done.returncode == 0
 
 
 def test_a_message_that_cannot_be_answered_with_is_back(shell, flatq, honest):
@@ -401,14 +399,62 @@ def test_an_answer_that_may_be_cut_is_not_begun(shell, flatq, stub, verb, asked,
     assert b"1 ready 65536 " in flatq("list", "jobs", check=0).out
 
 
-def test_yash_knows_an_output_that_was_null_from_the_beginning(flatq):
-    """Only later it is a sign that yash has lost the client (R12)."""
+@pytest.mark.parametrize("words, said", [
+    (["handler"], b"error 70 "), (["door"], b"error 70 "), (["http"], b"HTTP/1.1 500 "), (["beanstalk"], b"INTERNAL_ERROR\r\n"), (["small-stalk"], b"INTERNAL_ERROR\r\n"),
+    (["./launch", "-p", "1"], b""),
+], ids=lambda value: value[0] if isinstance(value, list) else "")
+def test_yash_serves_no_door(flatq, words, said):
+    """If it could not save its output for a redirection, it never goes back to the client, and writes on (R12): a pop wrote its message into the pipe to the
+    guard, a drain to /dev/null, and both settled what they had written. A variable of yash in another shell changes nothing."""
+    push(flatq, b"precious", "jobs")
+    flatq.env.update(SSH_ORIGINAL_COMMAND="pop jobs", YASH_VERSION="2")
+    assert flatq("handler", input=b"peek jobs\n", check=0).out == b"precious"
     flatq.shell = need("yash")
-    push(flatq, b"x", "jobs")
-    with open(os.devnull, "wb") as null:
-        process = flatq.start("handler", stdout=null)
-        _, log = process.communicate(b"pop jobs\n", timeout=60)
-    assert process.returncode == 0 and logged(log.decode())[-1][2] == "ok", log
+    done = flatq(*words, input=b"pop jobs\n")
+    assert done.status == 70 and done.out.startswith(said) and b"precious" not in done.out, done
+    assert b"yash serves no door" in done.out + done.err and (done.out + done.err).count(b"yash") == 1
+    assert pop(flatq, "jobs") == b"precious"
+
+
+def each(flatq, call, asked, said):
+    """(number, the line door's end) where a call of its own fails with EMFILE whose line in strace's output holds `said`: the first, then the second, and so
+    on. home/guard has what it has told the guard."""
+    log = flatq.home / "calls"
+
+    def run(*inject):
+        words = [need("strace"), "-qq", "-o", log, "-e", f"trace={call}", "-e", "signal=none", *inject, "--", *flatq.command("handler", "launch", "d", "1", "0")]
+        return subprocess.run(["sh", "-c", 'exec "$@" 3>guard', "sh", *words], input=asked, env=flatq.environment(None), cwd=flatq.home, capture_output=True, timeout=60)
+
+    run()
+    flatq("drain", "jobs")
+    numbers = [number for number, line in enumerate(log.read_text().splitlines(), 1) if said in line]
+    assert len(numbers) > 2
+    for number in numbers:
+        yield number, run("-e", f"inject={call}:error=EMFILE:when={number}")
+
+
+def test_a_door_stays_a_door(shell, flatq):
+    """/dev/null cannot be opened: once, a second reading of common.sh then made a plain verb of the door, which answered nothing; or the last line was not
+    written."""
+    def unread(done):
+        """bash reads one of our files before it is a door; one that could not tell the guard of itself refuses the connection; and it may fail before it has
+        read the request."""
+        return not done.stdout and (b"cannot read" in done.stderr or done.returncode == 75) or done.stdout == b"error 74 cannot read which process this is\n"
+
+    for number, done in each(flatq, "openat", b"@n1@peek nosuch\n", '"/dev/null"'):
+        assert re.fullmatch(rb"\nn1 error \d+ .+\n", done.stdout) or unread(done), (number, done)
+    push(flatq, b"precious", "jobs")
+    for number, done in each(flatq, "openat", b"@n1@pop jobs\n", '"/dev/null"'):
+        assert re.fullmatch(rb"(precious)?\nn1 (ok|error \d+ .+)\n", done.stdout) or unread(done), (number, done)
+        flatq("push", "jobs", input=b"precious", check=0)
+
+
+def test_a_door_that_was_not_opened_serves_nothing(shell, flatq):
+    """A shell cannot save a descriptor. mksh then leaves the function (R12): once, door_open, before it had found the client and set the traps; the door went
+    on."""
+    for number, done in each(flatq, "fcntl", b"push jobs\nmessage", "F_DUPFD"):
+        told = (flatq.home / "guard").read_bytes()
+        assert not flatq("pop", "jobs").out or done.returncode or b"\nc " in told and (b"\ne " in told or b" push jobs " in done.stderr), (number, done)
 
 
 # ---- sessions
@@ -674,9 +720,9 @@ def test_a_launch_that_is_killed_as_it_starts_leaves_nobody(shell, flatq, tmp_pa
 FORKS = "clone,clone3,fork,vfork"
 
 
-@pytest.mark.parametrize("shell", ["dash", pytest.param("mksh", marks=pytest.mark.full), "yash", "busybox"], indirect=True)
+@pytest.mark.parametrize("shell", ["dash", pytest.param("mksh", marks=pytest.mark.full), "busybox"], indirect=True)
 def test_a_launch_that_cannot_start_a_process_ends(flatq, tmp_path):
-    """At each of its own forks. (bash tries again, for half a minute, and mksh for some seconds.) yash goes on: once without a guard, a clock or an ncat."""
+    """At each of its own forks. (bash tries again, for half a minute, and mksh for some seconds.)"""
     flatq("create", check=0)
     (tmp_path / "temporary").mkdir()
     flatq.env["TMPDIR"] = str(tmp_path / "temporary")
@@ -702,7 +748,7 @@ def test_a_launch_that_cannot_start_a_process_ends(flatq, tmp_path):
             break
 
 
-@pytest.mark.parametrize("shell", ["dash", pytest.param("mksh", marks=pytest.mark.full), "yash", "busybox"], indirect=True)
+@pytest.mark.parametrize("shell", ["dash", pytest.param("mksh", marks=pytest.mark.full), "busybox"], indirect=True)
 def test_a_door_whose_clock_cannot_be_started_ends(flatq, tmp_path):
     """Only seconds_kept fails to start its child, behind twenty other forks. launch used to go on without it."""
     shutil.copytree(LIB, tmp_path / "lib")

@@ -364,9 +364,7 @@ def test_a_password_that_could_not_be_decoded_is_not_wrong(shell, flatq, stub, p
     basic = base64.b64encode(b"me:secret").decode()
     asked = (basic, basic, base64.b64encode(b"secret\n").decode(), basic + "!", "!", base64.b64encode(b"me:\0sec\xffret").decode(), "AA==")
     said = talk(flatq, *(request("GET", "/queue", None, f"Authorization: Basic {text}") for text in asked), env={"API_KEY": "secret"})
-    # yash reads no byte that is no character, so it cannot tell
-    unread = 500 if os.path.realpath(shell).endswith("yash") else 401
-    assert [answer.status for answer in said] == [500, 204, 204, 204, 401, unread, 401]
+    assert [answer.status for answer in said] == [500, 204, 204, 204, 401, 401, 401]
 
 
 def test_a_connection_that_awk_could_not_look_for_is_there(shell, flatq, stub, tmp_path):
@@ -385,7 +383,7 @@ def test_a_connection_that_awk_could_not_look_for_is_there(shell, flatq, stub, t
 @pytest.mark.parametrize("heard", [True, False], ids=["signal", "signal lost"])
 def test_a_line_that_cannot_be_kept(shell, flatq, stalk, heard):
     """While `reserve` waits, the door cannot open the file for the client's next line. What follows that line is a body, and must not be run as a
-    command. The child that reads signals the connection; yash may lose that, as a connection does that was started with TERM ignored."""
+    command. The child that reads signals the connection, which may have been started with TERM ignored."""
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL if heard else signal.SIG_IGN)
     try:
         client, process = stalk()
@@ -396,7 +394,7 @@ def test_a_line_that_cannot_be_kept(shell, flatq, stalk, heard):
     fifo, = wait_for(lambda: list((flatq.spool / ".wait").glob("*")), "it waits")
     fifo.with_name(fifo.name + ".line").mkdir()
     client.send(b"put 0 1000 1 8\r\ndelete 1\r\n")
-    assert client.rest() == b"" and client.ended and process.wait(60) in (75, 74, 0)  # mksh has no code here but 0; yash may lose the signal
+    assert client.rest() == b"" and client.ended and process.wait(60) in (75, 74, 0)  # mksh has no code here but 0
     assert rows(flatq) == [(1, "delayed", 0)]
 
 
@@ -1135,30 +1133,6 @@ def struck(flatq, call, number, error, words, sent):
     return subprocess.run([*before, *flatq.command(*words.split())], input=sent, env=flatq.env, cwd=flatq.home, timeout=100, capture_output=True)
 
 
-@pytest.mark.parametrize("door, asked, word", [
-    ("http", [request("POST", "/queue?group-id=g", text) for text in (b"one", b"two", b"three")], b"HTTP/"), ("handler", [b"pop g\n"], b"precious"),
-    ("beanstalk", [b"put 1 0 9 3\r\none\r\nput 1 0 9 3\r\ntwo\r\nreserve\r\nquit\r\n"], b"INSERTED")])
-def test_in_yash_no_answer_goes_into_a_file_of_the_spool(flatq, tmp_path, door, asked, word):
-    """yash that cannot save its output for a redirection never goes back. A door once went on, and wrote its answers into the journal, a key or a slip."""
-    flatq.shell = need("yash")
-    flatq("push", "g", input=b"precious", check=0)
-    shutil.copytree(flatq.spool, tmp_path / "saved")
-    words, log = flatq.command(door), tmp_path / "log"
-    counted = subprocess.run([need("strace"), "-qq", "-o", log, "-e", "trace=fcntl", "--", *words], input=b"".join(asked), env=flatq.environment(None),
-                             capture_output=True, timeout=60)
-    assert counted.returncode == 0, counted
-    copies = [line for line in log.read_text().splitlines() if line.startswith("fcntl(")]
-    points = [place for place, line in enumerate(copies, 1) if line.startswith("fcntl(1, F_DUPFD")]
-    for number in share(f"copies of {door}", points, 8):
-        shutil.rmtree(flatq.spool)
-        shutil.copytree(tmp_path / "saved", flatq.spool)
-        done = subprocess.run(["strace", "-qq", "-o", log, "-e", "trace=fcntl", "-e", f"inject=fcntl:error=EMFILE:when={number}", "--", *words],
-                              input=b"".join(asked), env=flatq.environment(None), capture_output=True, timeout=60)
-        strays = [path for path in flatq.spool.rglob("*") if path.is_file() and word in path.read_bytes()]
-        assert not strays, (number, strays, done)
-        assert door != "handler" or word in done.stdout or flatq("pop", "g").out == word, (number, done)
-
-
 @pytest.mark.new
 @pytest.mark.parametrize("door, asked", [("http", request("POST", "/queue?group-id=g", b"m")), ("beanstalk", b"put 1 0 9 1\r\nm\r\n")], ids=["http", "beanstalk"])
 def test_a_door_that_ends_before_its_first_request_says_nothing_of_another_door(flatq, tmp_path, door, asked):
@@ -1188,9 +1162,7 @@ def test_a_batch_has_no_answer_of_another(flatq):
 
 
 def test_a_batch_that_cannot_be_read_back_is_not_the_clients_fault(shell, flatq, stub):
-    """The door has stored the batch whole. Then one read fails: of a line, or of the newline behind a message. In yash, dd has to fail as well."""
-    if os.path.realpath(shell).endswith("yash"):
-        stub("dd", '[ "$*" != "bs=1 count=1" ] || exit 1; exec "$REAL" "$@"')
+    """The door has stored the batch whole. Then one read fails: of a line, or of the newline behind a message."""
     sent = request("POST", "/queue?group-id=g&batch=1", b"5\nfirst\n6\nsecond\n")
     flatq("http", input=sent, check=0)
     flatq("drop", "-f", "g", check=0)
@@ -1346,28 +1318,10 @@ def without_a_pipe(flatq, sent, clear=()):
             return
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("group", ["g", "%C3%A9" * 34], ids=["", "by its sum"])
-def test_yash_without_a_pipe_takes_no_request_for_a_message(flatq, group):
-    """It runs both sides of `a | b` nevertheless, and b must not read what the client has sent: a message got bytes of the request behind it."""
-    flatq.shell, flatq.env["API_KEY"] = need("yash"), "k"
-    key = "Authorization: Basic " + base64.b64encode(b"me:k").decode()
-    sent = b"".join(request("POST", f"/queue?group-id={group}", body, key) for body in (b"0123456789abcdef" * 2, b"second"))
-    flatq("http", input=sent, check=0)
-    [queue] = flatq("list", check=0).out.split()
-    for number, said in without_a_pipe(flatq, sent, [queue.decode()]):
-        stored = flatq("list", queue.decode()).out.count(b"\n")
-        assert said.count(b"HTTP/1.1 200 OK") <= stored <= 2 and b"HTTP/1.1 4" not in said, (number, said)
-        flatq("http", input=sent, check=0)
-        assert flatq("list", queue.decode()).out.count(b"\n") == 2, (number, said)
-    assert number > 5 and said.count(b"HTTP/1.1 200 OK") == 2
-
-
-@pytest.mark.parametrize("which", ["bash", "yash"])
 @pytest.mark.parametrize("target", ["/queue/stats", "/metrics", "/", "/?queue=g"])
-def test_a_page_without_a_pipe_is_no_page(flatq, which, target):
+def test_a_page_without_a_pipe_is_no_page(flatq, target):
     """In bash its text was empty, and the answer 200."""
-    flatq.shell = need(which)
+    flatq.shell = need("bash")
     push(flatq, b"x", "g")
     for number, said in without_a_pipe(flatq, request("GET", target)):
         status, _, text = said.partition(b"\r\n\r\n")

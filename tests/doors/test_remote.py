@@ -59,6 +59,12 @@ def test_there_and_back(far):
     there_and_back(far)
 
 
+def test_there_and_back_from_yash(flatq, launched):
+    """It serves no door, but may ask one."""
+    port, flatq.shell = launched("-k", door="line").port, need("yash")
+    there_and_back(lambda *words, **more: flatq("flatq", "-H", f"127.0.0.1:{port}", *words, **more))
+
+
 @pytest.mark.shells
 def test_as_many_as_it_takes(far, flatq):
     far("push", "-l", "jobs", input=b"a\nb\n", check=0)

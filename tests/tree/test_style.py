@@ -68,7 +68,7 @@ def test_header_names_the_options_that_are_taken(path):
 def test_sourced_file_only_defines(path):
     """Outside functions a file has only comments and constants; engine/common.sh unsets variables of the same names that are inherited, and is read
     once. A function that doors define for themselves is defined here only if there is no door."""
-    once = 'case ${shell_own:-} in "$$") ! command -v shell_reset >/dev/null 2>&1 || return 0 ;; esac'
+    once = 'case ${shell_own:-} in "$$") ! { command -v shell_reset >/dev/null || command -v shell_reset >/dev/null; } || return 0 ;; esac'
     inside = False
     assert first_line(path).startswith(f"# {path.relative_to(LIB)} - ".encode())
     assert not path.stat().st_mode & 0o111
@@ -88,6 +88,12 @@ def test_each_return_has_its_status(path):
     """Rule R11: a trap may call any function, and there a bare `return` means the status before the trap in bash, mksh and yash."""
     bare = [line for line in path.read_text().splitlines() if not line.lstrip().startswith("#") and re.search(r"(^|[|&;{)]|\bthen)\s*return\s*($|[;}])", line)]
     assert not bare
+
+
+@pytest.mark.parametrize("path", [path for path in SCRIPTS if LIB in path.parents], ids=name)
+def test_a_descriptor_is_closed_in_a_function_of_its_own(path):
+    """Rule R12: mksh leaves the function in which a closing fails. Once, that was the function that had just started a worker's command."""
+    assert not re.search(r"^[^#\n]*\bexec (\d[<>]&- ?)+", path.read_text(), re.M)
 
 
 # what proves that a number is still that of the process which is meant; and lines that signal this process, its parent, or what was just found

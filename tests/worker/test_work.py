@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import LIB, chance, everything, need, share, wait_for
+from conftest import LIB, chance, everything, need, wait_for
 from engine import alive, children, clock, command_of, empty, lies, loop, on_terminal, pop, push, refused, stop_and_fill, stranger, words_of  # noqa: F401
 
 from flatq.crashlab.gate import processes

@@ -9,7 +9,7 @@ client_reader_run() {
   IFS= read -r client_text <&4 || client_code=1
   [ $client_code -eq 0 ] || client_text="$client_text
 end"
-  # In one piece, and exclusively. If it cannot be stored, end the connection. yash may lose the signal: without a file here, the connection ends when it
+  # In one piece, and exclusively. If it cannot be stored, end the connection. If the signal is lost: without a file here, the connection ends when it
   # looks for one (client_is_gone)
   set -C
   printf '%s\n' "$client_text" >"$client_line" || { rm -rf "$client_line"; kill -TERM "${owner%-*}"; exit 2; }

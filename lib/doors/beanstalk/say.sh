@@ -5,7 +5,6 @@ need doors/door engine/take doors/beanstalk/tally
 # reply TEXT - write one line to the client; if that fails, the client is gone: end
 reply() {
   tally_write
-  ! door_astray || exit 74
   printf '%s\r\n' "$1" 2>/dev/null || exit 74
 }
 

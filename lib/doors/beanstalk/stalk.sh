@@ -23,7 +23,7 @@ stalk_open() {
   jobs=' ' used=default watched=' default ' client_reader='' client_gone='' client_half='' client_line='' line_ahead='' line_most=222
   door_producer=0 door_worker=0 door_waiting=0 taken='' wait_fifo=''
   cr=$(printf '\r')
-  door_open "$@"
+  door_open "$@" || exit 75
   # Until stalk_close is the trap, say nothing at an end: door_end would write a line of the line door
   door_said=1
   [ -n "$cr" ] || die 74 'cannot run printf'
@@ -70,11 +70,10 @@ stalk_close() {
   # The lock is that of one queue, and the jobs may be in others
   [ -z "$lock_held" ] || { need engine/lock; unlock_queue; }
   [ -z "$wait_fifo" ] || { need engine/wait; wait_end; }
-  # RACE: a signal may come when the reader, or a sleeper, was started, and before the next command notes it: so end also what was started last. In yash,
-  # $! is 0 if there is none, and 0 means our group. Without /proc, $! may be another process by now
+  # RACE: a signal may come when the reader, or a sleeper, was started, and before the next command notes it: so end also what was started last.
+  # Without /proc, $! may be another process by now
   for close_child in $client_reader ${!-}; do
     case $close_child in
-    0) continue ;;
     "$client_reader") ;;
     *) [ -e "$FLATQ_PROC/self/stat" ] || continue ;;
     esac

@@ -45,7 +45,7 @@ tubes_add() {
 tubes_sum() {
   need engine/proof engine/window
   tubes_add || return $?
-  # `/`, which is no tube, ends the list (R6). yash that cannot make the pipe would let awk read what the client sends: so give it /dev/null
+  # `/`, which is no tube, ends the list (R6)
   tubes_names=$({ {
     printf 'default\n' && { printf '%s\n' "$tubes_tally" | sed -n 's/^\(using\|watching\)\/\(.*\) [0-9]*$/\2/p'; } && all_queues tubes_print && printf '/\n'
   } | awk '$0 == "/" { whole = 1; exit } !seen[$0]++ { print } END { if (whole) print "end" }'; } </dev/null) && capture "$tubes_names" ||

@@ -112,10 +112,6 @@ post_read() {
   ! IFS= read -r request_line || return 0
   request_line=-
   ! input_ended || return 0
-  # yash reads no byte that is no character: if dd can read on there, the client has sent such a byte
-  case ${YASH_VERSION:+$ended_said} in
-  1+0*) return 0 ;;
-  esac
   printf '%s: %s\n' "$FLATQ_VERB" "$why" >&2
   post_line 500 'see the log'
   return 1

@@ -131,8 +131,7 @@ key_given() {
     case $authorization in
     [Bb][Aa][Ss][Ii][Cc]' '*)
       # Both sides of the pipe have to finish (R6): else a client with the right password would hear that it is wrong. The left side writes its status
-      # last, and in front it decodes three letters of ours, `xxx`, which prove that the here-document was written. 1: the client sent no base64.
-      # yash reads no byte that is no character, nor what follows it: then it cannot tell either
+      # last, and in front it decodes three letters of ours, `xxx`, which prove that the here-document was written. 1: the client sent no base64
       api_key=$({ { base64 -d 2>/dev/null; echo ".$?.end"; } <<EOF | tr -d '\000'
 eHh4${authorization#* }
 EOF
