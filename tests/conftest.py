@@ -22,7 +22,8 @@ import userlands
 ROOT = Path(__file__).resolve().parent.parent
 LIB = ROOT / "lib"
 SHELLS = ("dash", "busybox", "mksh", "yash", "bash")
-SERVING = ("dash", "busybox", "mksh", "bash")  # yash serves no door
+SERVING = ("dash", "busybox", "mksh", "bash")  # yash serves no door (lib/README.md, R12)
+DOORS = {"handler", "http", "beanstalk", "small-stalk", "door", "launch"}
 
 sys.dont_write_bytecode, sys.pycache_prefix = False, str(ROOT / ".venv/pycache")  # pytest keeps its compiled tests: collecting them takes half the time
 sys.path.insert(0, str(ROOT / "python"))
@@ -270,7 +271,8 @@ def left(*processes):
 
 
 class Runner:
-    """flatq("push", "jobs", input=b"text", check=0) runs lib/push under the chosen shell, in an environment of its own.
+    """flatq("push", "jobs", input=b"text", check=0) runs lib/push under the chosen shell, in an environment of its own. If that is yash, a door runs under
+    dash.
 
     `env` is a dictionary to change. It holds FLATQ_DIR and FLATQ_SYNC=off. start() does the same without waiting."""
 
@@ -288,7 +290,8 @@ class Runner:
     def command(self, verb, *args):
         """The argument list: the shell and lib/VERB. A verb with a slash is a path from the top of the tree, as in ./launch."""
         path = ROOT / verb if "/" in verb else LIB / verb
-        return [self.shell, str(path), *(os.fspath(arg) for arg in args)]
+        serves = path.name not in DOORS or not os.path.realpath(self.shell).endswith("yash")
+        return [self.shell if serves else need("dash"), str(path), *(os.fspath(arg) for arg in args)]
 
     def environment(self, env):
         """self.env with changes; None removes a variable."""

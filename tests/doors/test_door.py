@@ -409,11 +409,18 @@ def test_yash_serves_no_door(flatq, words, said):
     push(flatq, b"precious", "jobs")
     flatq.env.update(SSH_ORIGINAL_COMMAND="pop jobs", YASH_VERSION="2")
     assert flatq("handler", input=b"peek jobs\n", check=0).out == b"precious"
-    flatq.shell = need("yash")
-    done = flatq(*words, input=b"pop jobs\n")
-    assert done.status == 70 and done.out.startswith(said) and b"precious" not in done.out, done
-    assert b"yash serves no door" in done.out + done.err and (done.out + done.err).count(b"yash") == 1
+    verb, *options = words
+    done = subprocess.run([need("yash"), ROOT / verb if "/" in verb else LIB / verb, *options], input=b"pop jobs\n", env=flatq.environment(None), capture_output=True, timeout=60)
+    assert done.returncode == 70 and done.stdout.startswith(said) and b"precious" not in done.stdout, done
+    assert b"yash serves no door" in done.stdout + done.stderr and (done.stdout + done.stderr).count(b"yash serves") == 1
     assert pop(flatq, "jobs") == b"precious"
+
+
+@pytest.mark.parametrize("shell", ["yash"], indirect=True)
+def test_launch_does_not_start_if_its_handlers_would_run_under_yash(flatq):
+    """They run under the `sh` of PATH; launch itself runs under dash here."""
+    done = flatq("./launch", "-p", "1")
+    assert done.status == 70 and re.fullmatch(rb"launch: yash serves no door, .*\n", done.err), done
 
 
 def each(flatq, call, asked, said):

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from conftest import LIB, ROOT, chance, everything, need, share, wait_for
+from conftest import LIB, ROOT, SERVING, chance, everything, need, share, wait_for
 from engine import lies, push
 from headers import documented
 
@@ -248,8 +248,8 @@ def test_a_watchdog_waits_as_long_as_its_worker_lives(flatq):
     assert (done.out, done.err) == (b"whole done\n", b"")
 
 
-@pytest.mark.shells
-def test_doors_that_wait_or_stay(shell, flatq, launched, tmp_path):
+@pytest.mark.parametrize("shell", SERVING, indirect=True)
+def test_doors_that_wait_or_stay(flatq, launched, tmp_path):
     env = hostile(read_names(), "1", tmp_path)
     process = flatq.start("handler", env=env)
     process.stdin.write(b"pop -w 60 jobs\n")
