@@ -204,8 +204,8 @@ def times():
 
 def pytest_generate_tests(metafunc):
     """A test that is marked `shells`, or has an argument `shell`, has a case under each shell in `make test-all` (under_fewer_shells), those of doors under
-    each that serves. In `make test` it has
-    one under dash, and half of the tests also one under another; the seed chooses which, and a third of all its cases (a_third)."""
+    each that serves. In `make test` it has one under dash, and half of the tests also one under another; the seed chooses which, and a third of all its
+    cases (a_third)."""
     names = metafunc.function.__code__.co_varnames[: metafunc.function.__code__.co_argcount]
     marked = metafunc.definition.get_closest_marker("shells")
     # a fixture that overrides `flatq` has to name `shell` as well, or pytest does not parametrize it

@@ -68,7 +68,7 @@ door_open() {
   trap door_busy USR1
   # Ignore SIGPIPE: when the client is gone, a write fails, and the handler lives to give the message back
   trap '' PIPE
-  door_inode='' door_blocks=1 door_data='' door_said='' door_gone='' door_relayed='' door_prompt='' door_done='' door_mark='' door_nonce='' door_verb=- \
+  door_inode='' door_blocks=1 door_data='' door_gone='' door_relayed='' door_prompt='' door_done='' door_mark='' door_nonce='' door_verb=- \
     door_lead=''
   door_shell
   # Register with the guard or refuse the connection: the guard can only time out connections it knows
@@ -122,7 +122,7 @@ door_reply() {
 }
 
 # door_ask PERL PYTHON [ARGUMENT] - ask the script PERL, or if it fails PYTHON, about the connection, its standard input; return 0 for yes, 1 for no,
-# else unknown. It cannot write to the client. Callers use `0>&1`: yash has no `<&1` of a pipe
+# else unknown. It cannot write to the client. Callers whose connection is on 1 use `0>&1`
 door_ask() {
   perl -e "$1" ${3+"$3"} >/dev/null 2>&1
   ask_code=$?
@@ -130,8 +130,8 @@ door_ask() {
   python3 -c "$2" ${3+"$3"} >/dev/null 2>&1
 }
 
-# door_blocking SIZE - called before an answer of SIZE bytes is written. It acts on five characters and more: from 10000 bytes on, and on the word `large`.
-# Return 75 if the answer might be cut
+# door_blocking SIZE - called before an answer of SIZE bytes is written. It acts where SIZE has five characters or more: from
+# 10000 bytes on, and on `large`. Return 75 if the answer might be cut
 door_blocking() {
   [ -z "$door_blocks" ] && [ ${#1} -gt 4 ] || return 0
   door_ask 'use Fcntl; exit !fcntl(STDIN, F_SETFL, fcntl(STDIN, F_GETFL, 0) & ~O_NONBLOCK)' 'import os; os.set_blocking(0, True)' 0>&1 &&
@@ -139,8 +139,13 @@ door_blocking() {
   # Write through ncat, which must still live
   why='a large answer to a client that sends no more needs perl or python3 here'
   door_ncat_lives || return 75
-  exec >&5
+  door_relay || { why='the shell could not redirect'; return 75; }
   door_blocks=1 door_inode=
+}
+
+# door_relay - write through ncat. In a function of its own, as door_direct
+door_relay() {
+  exec >&5
 }
 
 # door_nodelay - set TCP_NODELAY, once, before an answer in pieces that follows another: TCP would hold back the second piece for 40 ms
@@ -336,7 +341,7 @@ door_without_errors() {
 }
 
 # door_last - write the last line. If a shell cannot start a process, or gets a signal once its work is done, it may end without door_die: so tell the
-# client that nothing is known. stalk_close passes a CODE to door_end, since its clients do not understand this line
+# client that nothing is known. Clients of beanstalk and http do not understand these lines: their doors set door_said
 door_last() {
   door_ran=1
   door_unknown='error 74 ended without an answer: it may be done, or not'
@@ -344,7 +349,7 @@ door_last() {
   1..0) printf '\n%sok\n' "$door_nonce" ;;
   1..*) printf '\n%s%s\n' "$door_nonce" "$door_unknown" ;;
   ..0) ;;
-  ..*) [ $# -gt 0 ] || [ -n "$door_data" ] || printf '%s\n' "$door_unknown" ;;
+  ..*) [ -n "$door_data" ] || printf '%s\n' "$door_unknown" ;;
   esac
 }
 
@@ -356,7 +361,7 @@ door_end() {
   # If a signal ends bash, it runs this trap too, with the status of its last command. So 0 without door_done means that the verb has not finished, and
   # there is no `ok`. Before there is a verb (-), 0 is right
   [ $# -gt 0 ] || [ "$door_code.$door_done" != 0. ] || [ "$door_verb" = - ] || door_code=143
-  door_quietly door_last "$@"
+  door_quietly door_last
   case $door_code.$door_verb in
   0.-) door_outcome=nothing ;;
   0.*) door_outcome=ok ;;

@@ -53,7 +53,6 @@ guard_checkpoint() {
   [ -z "$guard_wal" ] || return 0
   guard_due='' guard_wal_began=$guard_now
   { sh "$lib/wal" 6>&-; printf '\nw %s\n' "$guard_wal_began" >&6; } </dev/null &
-  process_forked || { guard_due=1; return 0; }
   guard_wal=$!
   guard_start_time $guard_wal
   guard_wal_started=$guard_started

@@ -1,7 +1,7 @@
 # engine/input.sh - read a message that ends before standard input does: after a number of bytes, at a dot, or because it is too long
 
 # input_encode LENGTH - as body_encode, of the part of descriptor 6 that is the message. Standard input is /dev/null: if yash cannot make a pipe, it runs
-# both sides on our standard input, and base64 would read the message itself, or the client's next bytes
+# both sides on our standard input, and base64 would read the message itself, or what follows it
 input_encode() {
   [ -z "$1" ] || { input_exact "$1" exec <&6 | base64 "${base64_wrap:---}"; return $?; }
   # The left side of a pipe has no exit status, so it writes a word when it has finished (R6)

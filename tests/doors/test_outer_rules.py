@@ -1161,7 +1161,7 @@ def test_a_batch_has_no_answer_of_another(flatq):
         assert len({*said}) == len(said) <= len(rows(flatq, "g")), (point, done)
 
 
-def test_a_batch_that_cannot_be_read_back_is_not_the_clients_fault(shell, flatq, stub):
+def test_a_batch_that_cannot_be_read_back_is_not_the_clients_fault(shell, flatq):
     """The door has stored the batch whole. Then one read fails: of a line, or of the newline behind a message."""
     sent = request("POST", "/queue?group-id=g&batch=1", b"5\nfirst\n6\nsecond\n")
     flatq("http", input=sent, check=0)
@@ -1305,12 +1305,10 @@ def test_a_pid_file_that_was_not_finished_is_written_anew(flatq, tmp_path):
     assert list(tmp_path.glob("pid*")) == []
 
 
-def without_a_pipe(flatq, sent, clear=()):
+def without_a_pipe(flatq, sent):
     """What the HTTP door says where the first pipe() of each process fails, then where the second does, and so on; the last time none does."""
     log = flatq.home / "calls"
     for number in itertools.count(1):
-        for queue in clear:
-            flatq("drop", "-f", queue)
         done = subprocess.run([need("strace"), "-f", "-qq", "-o", log, "-e", "trace=pipe,pipe2", "-e", f"inject=pipe,pipe2:error=ENFILE:when={number}", "--",
                                *flatq.command("http")], input=sent, env=flatq.env, cwd=flatq.home, capture_output=True, timeout=60)
         yield number, done.stdout

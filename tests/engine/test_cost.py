@@ -175,7 +175,7 @@ def test_what_a_door_starts_before_it_answers_and_while_it_is_idle(jobs, stub):
     programs = jobs.count("./launch", "beanstalk", "-k", check=69).programs
     names = sorted(os.path.basename(program) for program in programs)
     tried = ["setpriv", "setsid", "true", "true"]
-    assert [name for name in names if name != "sleep"] == sorted(["mkdir", "mkdir", *tried, "mkfifo", "mktemp", "ncat", "rm", "setpriv", "setsid"]), programs
+    assert [name for name in names if name != "sleep"] == sorted(["mkdir", "mkdir", *tried, "mkfifo", "mktemp", "ncat", "rm", "setpriv", "setsid", "sh"]), programs
     script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/guard doors/guard-look
         guard_list=' ' guard_now=0 guard_groups='' guard_due='' guard_wal=1 guard_wal_started=- guard_group='' guard_last=000000000000 n=0
         process_started $$; guard_gone() { return 1; }

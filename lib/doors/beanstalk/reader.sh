@@ -9,8 +9,8 @@ client_reader_run() {
   IFS= read -r client_text <&4 || client_code=1
   [ $client_code -eq 0 ] || client_text="$client_text
 end"
-  # In one piece, and exclusively. If it cannot be stored, end the connection. If the signal is lost: without a file here, the connection ends when it
-  # looks for one (client_is_gone)
+  # In one piece, and exclusively. If it cannot be stored, end the connection. One that ignores the signal ends when it finds neither the file nor this
+  # child (client_is_gone)
   set -C
   printf '%s\n' "$client_text" >"$client_line" || { rm -rf "$client_line"; kill -TERM "${owner%-*}"; exit 2; }
   [ ! -p "$wait_fifo" ] || printf '\n' 1<>"$wait_fifo"

@@ -23,9 +23,9 @@ stalk_open() {
   jobs=' ' used=default watched=' default ' client_reader='' client_gone='' client_half='' client_line='' line_ahead='' line_most=222
   door_producer=0 door_worker=0 door_waiting=0 taken='' wait_fifo=''
   cr=$(printf '\r')
-  door_open "$@" || exit 75
   # Until stalk_close is the trap, say nothing at an end: door_end would write a line of the line door
   door_said=1
+  door_open "$@" || exit 75
   [ -n "$cr" ] || die 74 'cannot run printf'
   door_verb=$FLATQ_VERB
   : "${FLATQ_MOST_BYTES:=65535}"
@@ -147,10 +147,11 @@ do_reserve() {
     [ $reserve_code -ne 66 ] || { tubes_take_or_prove "$owner"; reserve_code=$?; }
     door_waiting=0
   fi
-  case $reserve_code in
-  0) reply_job RESERVED ;;
-  1 | 66) reply TIMED_OUT ;;
-  75) reply DEADLINE_SOON ;;
+  case $reserve_code.$client_gone$client_half in
+  0.*) reply_job RESERVED ;;
+  # 1: the client has left (tubes_wait). If it has not, mksh has left a function (R12), and nothing is proved
+  1.?* | 66.*) reply TIMED_OUT ;;
+  75.*) reply DEADLINE_SOON ;;
   *) reply_of $reserve_code ;;
   esac
   [ -z "$wait_fifo" ] || { need engine/wait; wait_leave; }

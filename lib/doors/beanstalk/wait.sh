@@ -67,7 +67,6 @@ client_read_ahead() {
   else
     client_reader_run &
   fi
-  process_forked || exit 74
   client_reader=$!
 }
 

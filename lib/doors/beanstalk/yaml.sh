@@ -46,9 +46,9 @@ tubes_sum() {
   need engine/proof engine/window
   tubes_add || return $?
   # `/`, which is no tube, ends the list (R6)
-  tubes_names=$({ {
+  tubes_names=$({
     printf 'default\n' && { printf '%s\n' "$tubes_tally" | sed -n 's/^\(using\|watching\)\/\(.*\) [0-9]*$/\2/p'; } && all_queues tubes_print && printf '/\n'
-  } | awk '$0 == "/" { whole = 1; exit } !seen[$0]++ { print } END { if (whole) print "end" }'; } </dev/null) && capture "$tubes_names" ||
+  } | awk '$0 == "/" { whole = 1; exit } !seen[$0]++ { print } END { if (whole) print "end" }') && capture "$tubes_names" ||
     { why='the tubes cannot be listed'; return 74; }
   tubes_names="
 $captured

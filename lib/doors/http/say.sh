@@ -132,10 +132,10 @@ key_given() {
     [Bb][Aa][Ss][Ii][Cc]' '*)
       # Both sides of the pipe have to finish (R6): else a client with the right password would hear that it is wrong. The left side writes its status
       # last, and in front it decodes three letters of ours, `xxx`, which prove that the here-document was written. 1: the client sent no base64
-      api_key=$({ { base64 -d 2>/dev/null; echo ".$?.end"; } <<EOF | tr -d '\000'
+      api_key=$({ base64 -d 2>/dev/null; echo ".$?.end"; } <<EOF | tr -d '\000'
 eHh4${authorization#* }
 EOF
-      } </dev/null) || api_key=
+      ) || api_key=
       case $api_key in
       xxx*.[01].end) ;;
       *) api_key='' why='base64 or tr is missing, or failed'; return 74 ;;
