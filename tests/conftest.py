@@ -145,6 +145,8 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if "spark" in item.fixturenames:
             item.add_marker(pytest.mark.xdist_group("spark"))
+    if everything():
+        deal_ubuntu(items)
     named = config.option.keyword or any("::" in str(arg) for arg in config.args)
     if not named:
         kept = under_fewer_shells(items) if everything() else a_third([item for item in items if not item.get_closest_marker("full")])
@@ -217,10 +219,20 @@ def pytest_generate_tests(metafunc):
 
 
 def as_on_ubuntu(request):
-    """Whether the test runs with uutils' programs and on the disk: the engine's tests under dash do, in `make test-all`. `make test` runs them with GNU's
-    programs and in memory."""
-    shell = request.node.callspec.params.get("shell", "dash") if hasattr(request.node, "callspec") else "dash"
-    return everything() and request.path.parent == ROOT / "tests/engine" and shell == "dash" and not request.node.get_closest_marker("timed")
+    """Whether the test runs with uutils' programs and on the disk, where it takes more than twice as long: of each of the engine's tests a case under dash,
+    in `make test-all`. The others, and `make test`, have GNU's programs and lie in memory."""
+    return request.node.nodeid in on_ubuntu
+
+
+on_ubuntu = set()
+
+
+def deal_ubuntu(items):
+    """Fill on_ubuntu: of each of the engine's tests one of the cases under dash, which the seed chooses."""
+    engine = [item for item in items if item.path.parent == ROOT / "tests/engine" and not item.get_closest_marker("timed")]
+    for name, those in cases(engine).items():
+        dash = [item for item in those if not hasattr(item, "callspec") or item.callspec.params.get("shell", "dash") == "dash"]
+        on_ubuntu.update(item.nodeid for item in dash and [chance(f"ubuntu {name}").choice(dash)])
 
 
 def newest_uutils(place):

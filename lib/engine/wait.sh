@@ -64,8 +64,9 @@ wait_turn() {
   ! process_forked || wait_sleeper=$!
   close_descriptor 7
   read -r wait_byte <&6
-  close_descriptor 6
+  # First, since bash says of a sleeper that was killed what it was, unless it is waited for with standard error closed to that
   wait_sleeper_end
+  close_descriptor 6
   [ ! -e "$wait_fifo.woken" ] || wait_woken=1
   door_turn
 }
