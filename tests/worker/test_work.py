@@ -33,10 +33,11 @@ def due(clock, seconds):
 
 @pytest.fixture
 def hold(tmp_path):
-    """The directory for HOLD's files."""
+    """The directory for HOLD's files. A command runs in a session of its own: at the end it is let go, or it would stay behind where a test has failed."""
     path = tmp_path / "hold"
     path.mkdir()
-    return path
+    yield path
+    (path / "go").touch()
 
 
 def held(hold):
