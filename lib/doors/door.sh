@@ -41,7 +41,7 @@ door_client_gone() {
 }
 
 # door_shell - end if yash runs this door. yash that cannot save its output for a redirection never redirects it back, and goes on (R12): it would settle
-# a message that it has written to the log, into a file of the spool or to another client
+# a message that it has written into a file of the spool, the pipe to the guard or /dev/null
 door_shell() {
   [ -z "$shell_yash" ] || die 70 'yash serves no door, since it may write answers elsewhere: use dash, busybox ash, mksh or bash'
 }
@@ -68,7 +68,7 @@ door_open() {
   trap door_busy USR1
   # Ignore SIGPIPE: when the client is gone, a write fails, and the handler lives to give the message back
   trap '' PIPE
-  door_inode='' door_blocks=1 door_data='' door_gone='' door_relayed='' door_prompt='' door_done='' door_mark='' door_nonce='' door_verb=- \
+  door_inode='' door_blocks=1 door_data='' door_said='' door_gone='' door_relayed='' door_prompt='' door_done='' door_mark='' door_nonce='' door_verb=- \
     door_lead=''
   door_shell
   # Register with the guard or refuse the connection: the guard can only time out connections it knows
@@ -341,7 +341,7 @@ door_without_errors() {
 }
 
 # door_last - write the last line. If a shell cannot start a process, or gets a signal once its work is done, it may end without door_die: so tell the
-# client that nothing is known. Clients of beanstalk and http do not understand these lines: their doors set door_said
+# client that nothing is known. Other doors have a door_last of their own
 door_last() {
   door_ran=1
   door_unknown='error 74 ended without an answer: it may be done, or not'

@@ -64,7 +64,7 @@ wait_turn() {
   ! process_forked || wait_sleeper=$!
   close_descriptor 7
   read -r wait_byte <&6
-  # First, since bash says of a sleeper that was killed what it was, unless it is waited for with standard error closed to that
+  # Before any other function: at its call, bash would report on standard error that the sleeper was killed. Here nobody reads that
   wait_sleeper_end
   close_descriptor 6
   [ ! -e "$wait_fifo.woken" ] || wait_woken=1

@@ -76,7 +76,7 @@ class Sshd:
     def __init__(self, place):
         # A user's PATH may not have it
         self.program = shutil.which("sshd", path=os.environ["PATH"] + ":/usr/sbin") or need("sshd")
-        need("ssh", "ssh-keygen")
+        need("ssh", "ssh-keygen", "setpriv")
         self.place, self.port = Path(place), free()
         self.place.mkdir()
         self.user = pwd.getpwuid(os.getuid()).pw_name
@@ -93,7 +93,8 @@ class Sshd:
         if self.kept is None and os.getuid() == 0:
             self.kept = keep_run()
         with (self.place / "log").open("ab") as log:
-            self.process = subprocess.Popen([self.program, "-D", "-e", "-f", self.place / "config"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            # A run of tests that is interrupted kills its processes before their fixtures end
+            self.process = subprocess.Popen(["setpriv", "--pdeathsig", "TERM", self.program, "-D", "-e", "-f", self.place / "config"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         wait_for(lambda: listening(self.port) or self.process.poll() is not None, "sshd")
         assert self.process.poll() is None, self.said()
 

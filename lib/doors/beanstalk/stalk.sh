@@ -23,8 +23,6 @@ stalk_open() {
   jobs=' ' used=default watched=' default ' client_reader='' client_gone='' client_half='' client_line='' line_ahead='' line_most=222
   door_producer=0 door_worker=0 door_waiting=0 taken='' wait_fifo=''
   cr=$(printf '\r')
-  # Until stalk_close is the trap, say nothing at an end: door_end would write a line of the line door
-  door_said=1
   door_open "$@" || exit 75
   [ -n "$cr" ] || die 74 'cannot run printf'
   door_verb=$FLATQ_VERB
@@ -44,6 +42,11 @@ door_die() {
   printf '%s: %s\n' "$FLATQ_VERB" "$2" >&2
   printf 'INTERNAL_ERROR\r\n' 2>/dev/null
   exit "$1"
+}
+
+# door_last - replaces that of doors/door.sh: the protocol has no last line
+door_last() {
+  door_ran=1
 }
 
 # door_busy - replaces that of doors/door.sh: answer the first command with an error
