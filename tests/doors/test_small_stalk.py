@@ -38,6 +38,7 @@ CONVERSATION = [
     ("put 9223372036854775807 9223372036854775807|large", "INSERTED 4"), ("peek-ready", "FOUND 4", "large"),
     ("put 1 1|$(touch x) `id` * \\n %s -n", "INSERTED 5"), ("reserve", "RESERVED 5", "$(touch x) `id` * \\n %s -n"),
     ("put 1 60|one|put 2 60|two|delete 6|delete 7", "INSERTED 6", "INSERTED 7", "DELETED", "DELETED"),
+    ("put 1 60|12345", "INSERTED 8"), ("put 2 60|1", "INSERTED 9"), ("reserve|reserve", "RESERVED 8", "12345", "RESERVED 9", "1"),
 ]
 
 
@@ -59,6 +60,13 @@ def test_numbers_of_32_bits_are_kept(flatq, stalk):
     found = sorted(path.name.split(".") for path in flatq.spool.glob("default/wal/*"))
     assert [(int(name[0]), int(name[1]), int(name[4])) for name in found] == [
         (1800000000, 1, 3000000000), (4000000000, 2, 60), (4294967295, 3, 4294967295)]
+
+
+def test_a_job_may_begin_with_any_character(stalk):
+    client = stalk.connect()
+    for number, first in enumerate(range(33, 127), 1):
+        client.send(b"put 1 60\r\n%cx\r\nreserve\r\n" % first)
+        assert lines(client, 3) == [f"INSERTED {number}", f"RESERVED {number}", f"{chr(first)}x"]
 
 
 def test_what_is_no_text(stalk):

@@ -8,10 +8,10 @@ line_next() {
   stalk_line='' line_long=
   while :; do
     line_read || return $?
-    case $line_long$line_part in
+    case $line_long.$line_part in
     # Once a line is too long, only look for its end: the time of putting it together grows by the square of its length
-    1*"$cr") return 0 ;;
-    1*) continue ;;
+    1.*"$cr") return 0 ;;
+    1.*) continue ;;
     esac
     stalk_line=$stalk_line$line_part
     case $stalk_line in
@@ -26,8 +26,8 @@ line_next() {
 "
     # If no CRLF comes within 224 bytes, skip to the next one
     [ -z "${1:-}" ] && [ $((${#stalk_line} - 2)) -le "$line_most" ] || line_long=1 stalk_line=
-    case $line_long$line_part in
-    1*"$cr") return 0 ;;
+    case $line_long.$line_part in
+    1.*"$cr") return 0 ;;
     esac
   done
 }
