@@ -176,7 +176,7 @@ slip_room() {
   queue_room 1 || { slip_code=$?; [ $slip_code -ne 75 ] || why="queue '$queue' is full"; return $slip_code; }
 }
 
-# bound_lock - take the lock if the queue has a conf, which may set a bound. Call it before reading the clock for a time that goes into a name (R5)
+# bound_lock - take the lock if the queue has a conf, which may set a bound. Called before the clock is read for a time that goes into a name (R5)
 bound_lock() {
   # A stat can fail (ENOMEM) and look like absence, so test twice
   [ ! -e "$q/conf" ] && [ ! -f "$q/conf" ] || [ -n "$lock_held" ] || { need engine/lock; lock_queue || return $?; slip_locked=1; }
@@ -240,6 +240,8 @@ message_release() {
 # touch and the end of the lease cannot both win
 message_touch() {
   bound_lock || return $?
+  # message_find may have unfolded it, which takes long (R5)
+  clock_read
   clock_add "${1:-$slip_lease}" "$now"
   slip_format
   # The same deadline gives the same name: nothing to rename
@@ -298,7 +300,6 @@ message_kick() {
 message_reserve() {
   need engine/take engine/lock
   for reserve_try in 1 2; do
-    clock_read
     bound_lock || return $?
     taken_format "$1" ''
     slip_move "$q/out/$taken" && return 0

@@ -171,15 +171,19 @@ queue_put_back_due() {
   queue_reclaim
 }
 
-# taken_format OWNER LEASE - for the message in the slip_ variables, count a try, give it a new nonce, and set `taken` to its name in out/; OWNER and
-# LEASE as in take_message
+# taken_format OWNER LEASE - for the message in the slip_ variables, count a try, give it a new nonce, and set `taken` to its name in out/, and, if it
+# has a deadline, taken_at to the time from which it counts; OWNER and LEASE as in take_message
 taken_format() {
   nonce_read
   slip_tries=$((slip_tries + 1)) slip_nonce=$nonce
   case $2 in
   none) later=000000000000 ;;
-  '') need engine/clock; clock_add "$slip_lease" "$now" ;;
-  *) need engine/clock; clock_add "$2" "$now" ;;
+  *)
+    need engine/clock
+    # What was put back or unfolded before may have taken longer than the lease (R5)
+    clock_read
+    taken_at=$now
+    clock_add "${2:-$slip_lease}" "$now" ;;
   esac
   slip_format
   taken=$slip.$1.$later

@@ -30,6 +30,8 @@ window_make() {
 # delay_place SECONDS - set `place` to delayed/THOUSANDS/WHEN, and create it. So the first name tells whether anything is due, and one mv
 # puts back all messages that are due together
 delay_place() {
+  # The input of a push, or an unfold, may have taken longer than the delay (R5)
+  clock_read
   clock_epoch "$now"
   clock_add "$1" "$epoch_time"
   window_make "delayed/${later%?????}/$later"

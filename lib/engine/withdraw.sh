@@ -115,7 +115,8 @@ push_closed() {
   [ ! -e "$q/body/$slip_id" ] || return 0
   push_body_there && return 0
   push_code=$?
-  [ $push_code -ne 69 ] || ! push_folded || return 0
+  # RACE: it may have been folded, and another verb may unfold it between the two looks. push_check_same sees whether it is the same queue
+  [ $push_code -ne 69 ] || ! { push_folded || push_body_there; } || return 0
   push_undo $push_code
   push_undo_code=$?
   # A consumer has taken the message: the push has succeeded

@@ -22,7 +22,7 @@ work_reset() {
 # let it be killed with its worker, or to nothing; sleeper_signal to what ends a sleeper; work_tty if standard error is a terminal
 work_tools() {
   work_group='' work_pdeathsig='' sleeper_signal=VTALRM work_tty=''
-  ! command -v setsid >/dev/null 2>&1 || work_group=setsid
+  ! program_there setsid || work_group=setsid
   ! setpriv --pdeathsig KILL true 2>/dev/null || work_pdeathsig='setpriv --pdeathsig KILL'
   # In yash, a process started in a trap runs no traps itself, and one that is about to wait may lose a signal
   [ -z "$shell_yash" ] || sleeper_signal=KILL
@@ -211,8 +211,8 @@ work_run() {
   body_is_no_link && feed_prepare || return $?
   timer_deadlines
   work_reason='' lease_lost='' job_timed_out='' work_signalled='' watchdog_restarted=
-  # If the worker was stopped since it took the message, another one may have it
-  [ "$now" \< "${slip_path##*.}" ] || lease_renew || return $?
+  # If the worker was stopped since it took the message, another one may have it, or get it while the command begins
+  [ "$now" \< "$lease_renew_at" ] || lease_renew || return $?
   [ -z "$lease_lost" ] || return 0
   feed_body
   work_code=$?

@@ -19,8 +19,8 @@ timer_after() {
 # timer_deadlines - set the times at which to renew the lease (a lease of 0 counts as a second), and to end the command
 timer_deadlines() {
   lease_here=${work_lease:-$slip_lease}
-  clock_read
-  lease_renew_at=$now
+  # The lease counts from the take, which may be long ago: the worker may have been stopped since (R5)
+  now=$taken_at lease_renew_at=$taken_at
   # mksh counts in 32 bits, and the lease is multiplied by 100: renew a longer one for 9999999 seconds (115 days)
   [ ${#lease_here} -le 7 ] || lease_here=9999999
   if [ "$lease_here" = 0 ]; then
@@ -34,6 +34,7 @@ timer_deadlines() {
   sleeper_margin=$lease_renew_every
   [ "$sleeper_margin" -le 100 ] || sleeper_margin=100
   job_kill_at='' job_limit_at=''
+  clock_read
   [ -z "$work_limit" ] || { clock_add "$work_limit" "$now"; job_limit_at=$later; }
 }
 

@@ -694,6 +694,55 @@ def test_a_touch_counts_from_when_it_has_the_lock(flatq, clock):
     assert slip.name.endswith(".000000101500"), slip.name
 
 
+@pytest.mark.parametrize("verb", ["reserve", "touch"])
+def test_a_lease_begins_after_what_is_put_back_or_unfolded(flatq, clock, verb):
+    clock.set(1000)
+    flatq.env["FLATQ_FOLD"] = "2"
+    fill(flatq, 2)
+    receipt = flatq("reserve", "-t", "10", "q", check=0).out.split()[0].decode()
+    clock.set(2000)
+    # A touch finds its message, whose lease is over, in a flat file
+    if verb == "touch":
+        flatq("wal", "q", check=0)
+        assert lies(flatq.spool, "q")["queue"]
+    words = [receipt] if verb == "touch" else ["q"]
+    slow = f'case "$*" in */wal/* | */head/*) echo "2100.00 0.00" >{clock.path}/uptime ;; esac\nexec "$real" "$@"'
+    flatq(verb, "-t", "10", *words, env=stub(flatq, "mv", slow), check=0)
+    slip, = (flatq.spool / "q/out").iterdir()
+    assert slip.name.endswith(".000000211000"), slip.name
+
+
+@pytest.mark.parametrize("verb", ["push", "release"])
+def test_a_delay_begins_when_the_message_was_read(flatq, clock, verb):
+    clock.set(1000)
+    if verb == "push":
+        env = stub(flatq, "base64", f'echo "1100.00 0.00" >{clock.path}/uptime\nexec "$real" "$@"')
+        flatq("push", "-d", "50", "q", input=b"1", env=env, check=0)
+    else:
+        flatq("create", "-b", "5", "q", check=0)
+        fill(flatq, 1)
+        receipt = flatq("reserve", "q", check=0).out.split()[0].decode()
+        flatq("release", "-d", "50", receipt, env=stub(flatq, "flock", f'echo "1100.00 0.00" >{clock.path}/uptime\nexec "$real" "$@"'), check=0)
+    clock.set(1149)
+    assert flatq("pop", "q").status == 66
+    clock.set(1151)
+    assert flatq("pop", "q", check=0).out == b"1"
+
+
+def test_a_push_whose_message_is_folded_and_unfolded_at_once_succeeds(shell, flatq):
+    """Another verb unfolds it between the two looks of the push: for its body, which a fold has removed, and for the flat file."""
+    flatq("create", "q", check=0)
+    script = '''lib=$1 FLATQ_VERB=push; . "$lib/engine/common.sh"; shell_reset; need engine/slip engine/spool engine/push engine/withdraw
+        spool_open && queue_open q || exit
+        slip_id=000000000001 lock_held='' looks=0
+        there() { looks=$((looks + 1)); [ $looks -gt 1 ]; }
+        push_folded() { return 1; }
+        push_undo() { exit 9; }
+        push_closed'''
+    done = subprocess.run(["sh", "-c", script, "sh", str(LIB)], executable=flatq.shell, env=flatq.environment({}), stdin=subprocess.DEVNULL, timeout=100)
+    assert done.returncode == 0
+
+
 # R6: both sides of a pipe report that they have finished
 
 

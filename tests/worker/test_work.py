@@ -466,6 +466,15 @@ def test_who_has_lost_the_lease_before_the_command_starts(shell, flatq, stub, cl
     assert done.err == b"work: queue 'default': message 1, try 1: its lease ended, it was given to others\n"
 
 
+def test_a_lease_that_is_half_over_is_renewed_before_the_command_starts(shell, flatq, stub, clock, tmp_path):
+    """The worker stands still behind its take for 8 s of 10. The first renewal was once planned for a third of the lease behind its start."""
+    push(flatq, b"x")
+    later = f'printf "5008.00 5008.00\\n" >{clock.path}/uptime'
+    stub("mv", f'"$REAL" "$@" || exit; case $* in */out/*) [ -e "$ONCE" ] || {{ >"$ONCE"; {later}; }} ;; esac')
+    flatq("work", "-w", "0", "-n", "1", "-t", "10", "--", "sh", "-c", 'ls "$FLATQ_DIR/default/out" >"$0"', tmp_path / "out", check=0)
+    assert (tmp_path / "out").read_text().strip().endswith(".000000501800")
+
+
 # signals
 
 
