@@ -255,6 +255,8 @@ wait_leave() {
 # take_waiting OWNER LEASE QUEUE ... - the part of take_wait for when nothing was ready; wait for take_seconds
 take_waiting() {
   need engine/take
+  # No clock was read if there is no queue yet
+  clock_read
   take_deadline=none
   [ "$take_seconds" = none ] || { clock_add "$take_seconds" "$now"; take_deadline=$later; }
   take_for=$1 take_for_lease=$2
