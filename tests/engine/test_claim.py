@@ -53,6 +53,10 @@ def test_claimed_listed_again_and_settled(shell, flatq, spool):
     flatq("settle", "-c", "me", "607", check=0)
     refused(flatq("claim", "-c", "me"), 66, "claim", text=b"nothing there")
     refused(flatq("claim", "-c", "me", "-n", "0"), 66, "claim")
+    # It does not look for more, so it does not say that the queue is empty
+    flatq("push", "closed", input=b"x", check=0)
+    flatq("close", "closed", check=0)
+    refused(flatq("claim", "-c", "me", "-n", "0", "closed"), 66, "claim", text=b"nothing is claimed as 'me'")
     push(flatq, b"again")
     assert [segment[:2] for segment in claim(flatq)] == [(607, 1)]
     flatq("settle", "-c", "me", "608", check=0)
