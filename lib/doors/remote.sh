@@ -251,13 +251,13 @@ remote_connect() {
   case $FLATQ_HOST in
   ssh://*) need doors/ssh; ssh_connect "$@"; return $? ;;
   esac
-  if command -v ncat >/dev/null 2>&1; then
+  if program_there ncat; then
     # With -v it says also that there is a connection
     ${1:-} ncat -v "$remote_host" "$remote_port"
-  elif command -v nc >/dev/null 2>&1; then
+  elif program_there nc; then
     # Without -v it does not say why there is no connection; with it, also that there is one
     ${1:-} nc -v -N "$remote_host" "$remote_port"
-  elif command -v socat >/dev/null 2>&1; then
+  elif program_there socat; then
     ${1:-} socat -t 86400 - "TCP:$remote_host:$remote_port"
   else
     printf 'ncat, nc or socat is needed\n' >&2

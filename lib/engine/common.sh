@@ -131,6 +131,15 @@ twice() {
   "$@" || "$@"
 }
 
+# program_there NAME - return whether there is such a program. Each look with a redirection of its own, which may fail too
+program_there() {
+  twice program_look "$1"
+}
+
+program_look() {
+  command -v "$1" >/dev/null 2>&1
+}
+
 # close_descriptor N - close it. mksh leaves the function whose redirection it could not undo (R12): so in a function of its own, and twice
 close_descriptor() {
   twice close_once "$1" || :

@@ -14,7 +14,7 @@ daemon_start() {
     if [ -n "$shell_locale" ]; then LC_ALL=$shell_locale; else unset LC_ALL; fi
     if setsid --fork true 2>/dev/null; then
       setsid --fork sh "$lib/work" --ready "$@"
-    elif command -v setsid >/dev/null 2>&1; then
+    elif program_there setsid; then
       # This setsid does not fork, so start it with `&`, which makes it ignore INT and QUIT
       setsid sh "$lib/work" --ready "$@" &
     else

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from conftest import LIB, ROOT, everything, free, listening, need, share, wait_for
-from engine import carriers, children, command_of, empty, lies, pipe_into, pop, push, stop_and_fill
+from engine import carriers, children, command_of, empty, end_launches, lies, pipe_into, pop, push, stop_and_fill
 from servers import certified
 from stalk import Launched, parent
 
@@ -721,6 +721,26 @@ def test_a_launch_that_is_killed_as_it_starts_leaves_nobody(shell, flatq, tmp_pa
     process = flatq.start(f"{tmp_path}/launch", stdin=subprocess.DEVNULL)
     assert process.wait(60) == -signal.SIGKILL
     all_gone(flatq.spool)
+
+
+def test_a_launch_without_output_answers(flatq, free_port):
+    """ncat's pipe to a handler once got the number of the closed output, and no client an answer."""
+    push(flatq, b"x")
+    process = subprocess.Popen(["sh", "-c", 'exec "$@" >&-', "sh", *flatq.command("./launch", "-k", "-p", str(free_port))], env=flatq.environment(None),
+                               cwd=flatq.home, start_new_session=True, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    flatq.started.append(process)
+    assert ask(free_port, b"pop\n") == b"x"
+    assert not end_launches(flatq.spool, process)
+
+
+def test_a_failed_look_does_not_take_ncat_for_missing(shell, flatq, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        launch = flatq.command("./launch", "-p", str(other.getsockname()[1]))
+        for number in range(1, 12):
+            done = subprocess.run([need("strace"), "-qq", "-o", tmp_path / "log", "-P", "/dev/null", "-e", "trace=openat", "-e",
+                                   f"inject=openat:error=EMFILE:when={number}", "--", *launch],
+                                  env=flatq.environment(None), cwd=flatq.home, stdin=subprocess.DEVNULL, capture_output=True, timeout=100)
+            assert b"missing" not in done.stderr and done.returncode != 69, (number, done)
 
 
 FORKS = "clone,clone3,fork,vfork"
