@@ -329,12 +329,13 @@ SMUGGLED = [
     (400, POST + b"Transfer-Encoding: chunked\r\n\r\n\r\n"),
     (413, POST + b"Transfer-Encoding: chunked\r\n\r\nfffffffff\r\nhello\r\n0\r\n\r\n"),
     (400, POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nbad\r\n\r\n"),
+    (400, POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX: a\r\rGET / HTTP/1.1\r\n\r\n"),
         ]
 
 
 CUT_OFF = [
     b"GET /queue HTTP/1.1\r\nHost: x", b"GET /queue HTTP/1.1\r\nHost: x\r\n", POST + b"Content-Length: 9\r\n\r\nhello",
-    POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhel", POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+    POST.replace(b"=a", b"=a&batch=1") + b"Content-Length: 4000\r\n\r\n1\na\n2\nbb", POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhel", POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
 ]
 
 
