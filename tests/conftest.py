@@ -113,7 +113,7 @@ def commit_seed():
 
 
 def everything():
-    """Whether this run is `make test-all`, which leaves out only some shells of some cases (under_fewer_shells)."""
+    """Whether this run is `make test-all`, which leaves out only some cases (under_fewer_shells, a_third_of_costly)."""
     return bool(os.environ.get("FLATQ_TEST_ALL"))
 
 
@@ -123,7 +123,7 @@ def chance(name):
 
 
 def share(name, items, count, first=0):
-    """All items in `make test-all`. In `make test`, the first `first` of them and `count` more, which the seed chooses, in their order."""
+    """All items in `make test-all`, unless the test is `costly`. In `make test`, the first `first` of them and `count` more, which the seed chooses, in their order."""
     items = list(items)
     if everything() or len(items) <= first + count:
         return items
@@ -141,7 +141,7 @@ def fuzz(name, seconds):
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist adds a test's group to its name
 def pytest_collection_modifyitems(config, items):
     """`make test` leaves out what is marked `full`, and tries a third of each other test (a_third); `make test-all` leaves out some shells
-    (under_fewer_shells). Both leave nothing out if the command line names tests, by :: or -k. All tests of the Spark session run in one process."""
+    (under_fewer_shells), and two thirds of the cases of what is marked `costly`. Both leave nothing out if the command line names tests, by :: or -k. All tests of the Spark session run in one process."""
     for item in items:
         if "spark" in item.fixturenames:
             item.add_marker(pytest.mark.xdist_group("spark"))
@@ -149,7 +149,7 @@ def pytest_collection_modifyitems(config, items):
         deal_ubuntu(items)
     named = config.option.keyword or any("::" in str(arg) for arg in config.args)
     if not named:
-        kept = under_fewer_shells(items) if everything() else a_third([item for item in items if not item.get_closest_marker("full")])
+        kept = a_third_of_costly(under_fewer_shells(items)) if everything() else a_third([item for item in items if not item.get_closest_marker("full")])
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = [item for item in items if item in kept]
         took = times()  # the longest first, so that at the end no processor waits for a long one
@@ -175,9 +175,9 @@ def a_third(items):
 
 
 def under_fewer_shells(items):
-    """What `make test-all` tries: a test under each shell; but if it has other cases too, each of them under dash and one other, by turns, and the seed
-    says which begins."""
-    kept = set()
+    """What `make test-all` tries: each case under dash and one other shell, by turns, and if a test has no other cases than its shells, under dash and two
+    others. The seed says which."""
+    kept = []
     for name, those in cases(items).items():
         others = {}  # {the case without its shell: its items}
         for item in those:
@@ -186,9 +186,17 @@ def under_fewer_shells(items):
             others.setdefault(repr(params), []).append((shell, item))
         turn = chance(f"shells of {name}").randrange(60)
         for place, having in enumerate(others.values()):
-            every = len(others) == 1 or len(having) < len(SERVING)
-            rest = [shell for shell, _ in having if shell != "dash"]
-            kept.update(item for shell, item in having if every or shell in ("dash", rest[(place + turn) % len(rest)]))
+            rest = [shell for shell, _ in having if shell != "dash"] if len(having) >= len(SERVING) else []
+            chosen = {rest[(place + turn + more) % len(rest)] for more in range(2 if len(others) == 1 else 1)} if rest else SHELLS
+            kept += [item for shell, item in having if shell == "dash" or shell in chosen]
+    return kept
+
+
+def a_third_of_costly(items):
+    """All items, but of each test that is marked `costly` a third of its cases, which the seed chooses."""
+    kept = set()
+    for name, those in cases(items).items():
+        kept.update(chance(f"costly {name}").sample(those, -(-len(those) // 3)) if those[0].get_closest_marker("costly") else those)
     return kept
 
 

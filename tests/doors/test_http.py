@@ -1043,10 +1043,10 @@ def test_a_page_refreshes_itself(flatq, door, browser):
 
 @pytest.mark.timeout(600)
 def test_documents_multi_threaded_test(flatq, door):
-    """10 producers with 100 messages each (10 in `make test`), 10 consumers, 5 groups. Each message comes once, in order within its group, and none
+    """10 producers with 40 messages each (10 in `make test`), 10 consumers, 5 groups. Each message comes once, in order within its group, and none
     is left."""
     door = door()
-    producers, each, consumers, groups = 10, 100 if everything() else 10, 10, 5
+    producers, each, consumers, groups = 10, 40 if everything() else 10, 10, 5
     got, failures, produced = {f"g{n}": [] for n in range(groups)}, [], threading.Event()
     stored = {}
 

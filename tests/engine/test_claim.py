@@ -55,6 +55,9 @@ def test_claimed_listed_again_and_settled(shell, flatq, spool):
     refused(flatq("claim", "-c", "me", "-n", "0"), 66, "claim")
     # It does not look for more, so it does not say that the queue is empty
     flatq("push", "closed", input=b"x", check=0)
+    flatq("claim", "-c", "me", "closed", check=0)
+    flatq("settle", "-c", "me", "1", "closed", check=0)
+    flatq("push", "closed", input=b"x", check=0)
     flatq("close", "closed", check=0)
     refused(flatq("claim", "-c", "me", "-n", "0", "closed"), 66, "claim", text=b"nothing is claimed as 'me'")
     push(flatq, b"again")

@@ -230,6 +230,7 @@ DEEPER = [f"tmp/{FLAT}", f"tmp/strange.{FLAT}", "fold/0000065536.000000900000.ab
 
 @pytest.mark.whole
 @pytest.mark.parametrize("name", share("link", NAMES, 1, first=2) + share("deeper link", DEEPER, 1))
+@pytest.mark.costly
 def test_a_link_in_a_group_spool_is_not_followed(flatq, tmp_path, name):
     """Whatever name the link has, and whether it leads to a file, a directory with files, or nothing: no verb writes through it."""
     flatq("create", "-g", "q", check=0)
@@ -481,6 +482,7 @@ def fifo_there(flatq, name):
 @pytest.mark.whole
 @pytest.mark.shells
 @pytest.mark.parametrize("name", share("fifo", FIFOS, 2))
+@pytest.mark.costly
 def test_no_verb_waits_at_a_fifo(shell, flatq, name):
     """In the place of a file of the spool. Each verb ends, whatever it says (a verb that hangs is ended by the runner, and fails the test)."""
     fifo_there(flatq, name)
@@ -492,6 +494,7 @@ def test_no_verb_waits_at_a_fifo(shell, flatq, name):
 @pytest.mark.whole
 @pytest.mark.shells
 @pytest.mark.parametrize("name", share("door's fifo", FIFOS, 1))
+@pytest.mark.costly
 def test_no_door_waits_at_a_fifo(shell, flatq, name):
     """Nor its pages and statistics, which look at every queue."""
     fifo_there(flatq, name)

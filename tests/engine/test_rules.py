@@ -1678,6 +1678,7 @@ def copies(shell, words):
 
 @pytest.mark.parametrize("words", ["push q", "pop q", "reserve q", "drain q", "pop -l q"])
 @pytest.mark.shells
+@pytest.mark.costly
 def test_no_descriptor_for_a_redirection(shell, flatq, words):
     """yash then redirects for good, dash leaves the descriptor closed, and mksh leaves the function. A pop once wrote its message into a file of the queue,
     a drain lost all, and mksh left a message in out/ without an owner."""
@@ -1803,6 +1804,7 @@ def test_messages_that_are_there_though_their_sync_has_failed(shell, flatq):
 @pytest.mark.parametrize("words", share("without a pipe", [
     "push q", "push -d 900 q", "push -l q", "pop q", "drain q", "reserve q", "delete R", "release R", "release -d 900 R", "bury R", "touch R", "kick q", "claim -c me q",
     "create -b 5 q"], 2))
+@pytest.mark.costly
 def test_bash_without_a_pipe(flatq, words, sync):
     """The first pipe() of each process of the verb fails, then the second, and so on. A verb that says that it has succeeded has done all of it, and has
     synced. Without the dot (R6), delete deleted nothing, and push -l lost a message for which it printed an id, or stored it twice."""
@@ -1877,6 +1879,7 @@ PARTS = sorted(str(path.relative_to(LIB)) for room in ("engine", "bulk") for pat
 
 @pytest.mark.whole
 @pytest.mark.parametrize("part", share("parts", PARTS, 5))
+@pytest.mark.costly
 def test_a_part_that_is_needed_after_a_commit(flatq, spool, tmp_path, part):
     """A verb that fails because a part is missing has done nothing; if it has done its work, it says so. Somebody waits for messages, and for room."""
     lib = tmp_path / "lib"

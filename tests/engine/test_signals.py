@@ -62,6 +62,7 @@ def clear(flatq, out, spool):
 
 
 @pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.costly
 def test_before_each_command(flatq, spool, verb):
     need("bash")
     words = VERBS[verb]

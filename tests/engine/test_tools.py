@@ -115,6 +115,7 @@ FAILING = [("write", "ENOSPC", "1"), ("write", "ENOSPC", "2"), ("read", "EIO", "
 
 @pytest.mark.whole
 @pytest.mark.parametrize("awk, verb, fault", share("awk bulk", itertools.product(AWKS, ("push -l q", "import -l q.queue", "drain -l q"), FAILING), 1))
+@pytest.mark.costly
 def test_an_awk_that_hides_what_failed(flatq, tmp_path, awk, verb, fault):
     """Without perl, python3 and mawk beside it. One call fails in one of the awks that the verb starts: the verb fails too, or all is there."""
     need("strace", AWKS[awk])
@@ -341,6 +342,7 @@ MANY = [b"", b"\xff\xfe", b"a b\tc", *(b"%d " % n + b"x" * 100 for n in range(11
 
 @pytest.mark.whole
 @pytest.mark.parametrize("name, userland", share("userlands", itertools.product(SHELLS, USERLANDS), 2, first=2))
+@pytest.mark.costly
 def test_a_day(flatq, name, userland):
     flatq.shell = str(flatq.home / "sh")
     os.symlink(os.path.realpath(need(name)), flatq.shell)

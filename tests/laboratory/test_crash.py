@@ -36,7 +36,7 @@ from flatq.crashlab.judge import layout, oracle, trees
 from flatq.crashlab.scenarios import SCENARIOS, System, build, crash
 
 PLAIN = [name for name in SCENARIOS if SCENARIOS[name].sync == "off"]
-DOUBLES = -(-2500 // len(PLAIN)) if everything() else 8  # of each scenario
+DOUBLES = -(-1200 // len(PLAIN)) if everything() else 8  # of each scenario
 OPTIONS = campaign.Options(limit=DOUBLES, seed=int(os.environ["FLATQ_SEED"]), share=not everything())
 SYSTEM = System()
 
@@ -63,7 +63,7 @@ def good(outcomes, missed=0.0, waiting=False):
 @pytest.mark.whole
 @pytest.mark.parametrize("name", PLAIN)
 def test_every_call(name, work, trials):
-    synced = everything() or chance(f"synced {name}").random() < 0.2
+    synced = chance(f"synced {name}").random() < (0.33 if everything() else 0.2)
     outcomes = campaign.singles(SYSTEM, [name, *([name + ", synced"] if synced else [])], OPTIONS, work)
     trials("crash", outcomes)
     assert outcomes
@@ -191,7 +191,7 @@ def test_a_crash_strikes_its_call_whatever_comes_before(own):
     assert [path.name for path in (own / "spool").iterdir()] == ["more"]
 
 
-@pytest.mark.parametrize("name", chance("alike").sample([name for name in PLAIN if ":" not in name], 30 if everything() else 1))
+@pytest.mark.parametrize("name", chance("alike").sample([name for name in PLAIN if ":" not in name], 12 if everything() else 1))
 def test_faults_that_are_alike_leave_the_same(name, work):
     """`make test-all` tries one of these faults at a point, by turns, since each leaves the same spool and ends the verb with the same code. A door's
     spool is never the same twice."""

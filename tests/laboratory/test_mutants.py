@@ -116,7 +116,7 @@ def test_what_is_not_caught_is_bad(work, monkeypatch):
 def test_the_article(row, own, trials):
     if reason := article.available(row):
         pytest.skip(reason)
-    limit = None if everything() else article.LIMITS.get(row, 80) // 4
+    limit = article.LIMITS.get(row, 80) // (2 if everything() else 4)
     # the baseline's trials are the same every time, since some of them must be bad
     outcomes = [outcome for side, seed in (("article", 0), ("flatq", SEED)) for outcome in article.trials(side, row, limit, seed, own)]
     trials("article", outcomes)

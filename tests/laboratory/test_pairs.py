@@ -13,7 +13,7 @@ from test_crash import SYSTEM, good
 from flatq.crashlab.families import pairs
 
 SEED = int(os.environ["FLATQ_SEED"])
-SHARE = 0.0033 if everything() else 0.04  # of the points
+SHARE = 0.0016 if everything() else 0.04  # of the points
 
 
 @pytest.mark.timeout(3600)

@@ -30,9 +30,9 @@ def other_shell(kind, name, *shells):
     return chance(f"{kind} {name}").choice([*shells, *(["yash"] if trial.NAMED[name].verb not in DOORS else [])])
 
 
-def half(name):
-    """A half of the scenarios, which the seed chooses."""
-    return sorted(chance(name).sample(QUICK, len(QUICK) // 2))
+def third(name):
+    """A third of the scenarios, which the seed chooses."""
+    return sorted(chance(name).sample(QUICK, len(QUICK) // 3))
 
 
 @pytest.mark.whole
@@ -67,7 +67,7 @@ def test_processes_that_end(name, work, trials):
 
 @pytest.mark.whole
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", share("pipes of other shells", half("pipes"), 1))
+@pytest.mark.parametrize("name", share("pipes of other shells", third("pipes"), 1))
 def test_shells_that_go_on_without_a_pipe(name, work, trials):
     """Without the pipe of a `$( )`, bash runs nothing, and the assignment succeeds (R6). Without that of `a | b`, yash lets b read the verb's standard
     input: once, b had the message, and an empty one was stored."""
@@ -79,7 +79,7 @@ def test_shells_that_go_on_without_a_pipe(name, work, trials):
 
 @pytest.mark.whole
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", share("descriptors of other shells", half("descriptors"), 2))
+@pytest.mark.parametrize("name", share("descriptors of other shells", third("descriptors"), 2))
 def test_shells_that_go_on_without_a_descriptor(name, work, trials):
     """A shell that cannot save a descriptor for a redirection may go on without it (R12). mksh is not among these: it may wait for ever."""
     other = other_shell("other shell", name, "bash", "busybox")

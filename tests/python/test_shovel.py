@@ -409,6 +409,7 @@ SQS = pytest.param("sqs://q", marks=pytest.mark.full)
 
 @pytest.mark.parametrize("place", ["127.0.0.1:1/q", "ssh://h/q", "beanstalk://127.0.0.1:1/q", "amqp://127.0.0.1:1/q", SQS,
                                    "pressure+redis://127.0.0.1:1/0/q"])
+@pytest.mark.costly
 def test_where_this_process_can_have_no_further_file(flatq, monkeypatch, place):
     """With each number of files that it may still open, up to where they suffice: an error that passes, or the shovel would end with a traceback. A
     door was asked for nothing, so that there is no doubt about a message."""

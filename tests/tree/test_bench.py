@@ -28,7 +28,7 @@ PARTS = {
         "connection, line door, list", "connection, HTTP, stats, 4 at a time", "HTTP POST, GET, DELETE, synced", "push -H"), ("ratios",)),
     "scale": (("boot", "deep", "launch", "idle"), (
         "a boot, 20 queues", "stat, 20 queues", "reserve, depth 2,000", "a door, until it has answered",
-        "20 idle connections, processor seconds"), ("ratios",)),
+        "20 idle connections, processor seconds in a second"), ("ratios",)),
     "counts": (("processes", "bytes"), ("push, bytes read and written, depth 2,000",), ()),
 }
 
@@ -92,6 +92,7 @@ def test_without_what_is_missing(tmp_path):
     ("deep", "mv", "*' slip out'"), ("deep", "mkdir", "*' b'"), ("http", "dd", "*/programs.http.*"), ("http", "md5sum", "*/programs.http.*"),
     ("http", "mv", "*' -f slip out/slip'"), ("beanstalk", "dd", "*/programs.stalk.*"), ("beanstalk", "mv", "*' -f out/slip slip'"),
 ], 1))
+@pytest.mark.costly
 def test_a_floor_of_which_a_program_fails_is_no_floor(tmp_path, row, program, called):
     """It fails in the middle of the floor's script, where flatq does not call it so. That floor would be too low."""
     need("ncat", "redis-cli", "sqlite3")

@@ -24,8 +24,8 @@ from .gate import faults, gate
 from .scenarios import NAMED, SCENARIOS, System
 
 KILLED, PART, WAITING = 0.0625, 0.033, 0.033  # The parts that a share takes of the kills, of the faults that need a run each, and of those that wait
-PLACES, UNSEEN_PLACES = 8, 10  # One in so many of the scenarios that make a call strikes it there: if the call changes something; if it changes nothing
-MANY, UNSEEN_MANY = 100, 8  # At most so many of them in a scenario: a verb that makes the spool first would have hundreds
+PLACES, UNSEEN_PLACES = 16, 20  # One in so many of the scenarios that make a call strikes it there: if the call changes something; if it changes nothing
+MANY, UNSEEN_MANY = 50, 5  # At most so many of them in a scenario: a verb that makes the spool first would have hundreds
 Task = Callable[[], Sequence[Any]]
 Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
 
