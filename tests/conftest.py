@@ -123,7 +123,7 @@ def chance(name):
 
 
 def share(name, items, count, first=0):
-    """All items in `make test-all`, unless the test is `costly`. In `make test`, the first `first` of them and `count` more, which the seed chooses, in their order."""
+    """All items in `make test-all`. In `make test`, the first `first` of them and `count` more, which the seed chooses, in their order."""
     items = list(items)
     if everything() or len(items) <= first + count:
         return items

@@ -6,7 +6,7 @@ need engine/process doors/guard doors/guard-look
 several() {
   launch_doors='' launch_drain=''
   launch_dead=''
-  setpriv --pdeathsig TERM true 2>/dev/null && launch_dead='setpriv --pdeathsig TERM'
+  twice works setpriv --pdeathsig TERM true && launch_dead='setpriv --pdeathsig TERM'
   while [ $# -gt 0 ] && [ "$1" != -- ]; do
     exec $launch_dead sh "$launch_self" --parent $$ "$@" &
     guard_start_time $!

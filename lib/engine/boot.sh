@@ -55,8 +55,12 @@ tools_print() {
 # record's tools begin with `to`, which tells the other verbs to sync from now on, and the next verb to do this again if we are killed. If a full disk
 # has no room for the record, the next verb does this again too; nobody can push there anyway
 spool_sync_all() {
-  case $tools,$boot_tools in
-  off:* | *,on:*) return 0 ;;
+  # One by one: they hold directories of PATH, whose names may have anything in them
+  case $tools in
+  off:*) return 0 ;;
+  esac
+  case $boot_tools in
+  on:*) return 0 ;;
   esac
   tools=to:${tools#on:} sync_marked=to
   # If that could not be recorded, verbs with `off` may store more behind our sync: the next one with `on` syncs all again

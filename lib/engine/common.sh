@@ -131,7 +131,12 @@ twice() {
   "$@" || "$@"
 }
 
-# program_there NAME - return whether there is such a program. Each look with a redirection of its own, which may fail too
+# works WORD ... - run it without its standard error. With `twice`, since a redirection that failed says the same as a program that did (R1)
+works() {
+  "$@" 2>/dev/null
+}
+
+# program_there NAME - return whether there is such a program
 program_there() {
   twice program_look "$1"
 }

@@ -13,7 +13,7 @@ python_run() {
     python_path=$lib/../..
   else
     python_path=
-    "$python" -c "import importlib.util, sys; sys.exit(not importlib.util.find_spec('$python_module'))" 2>/dev/null ||
+    twice works "$python" -c "import importlib.util, sys; sys.exit(not importlib.util.find_spec('$python_module'))" ||
       die 69 "needs the Python package flatq, which $python does not have: pip install ./python, or set FLATQ_PYTHON"
   fi
   PYTHONPATH=$python_path${PYTHONPATH:+${python_path:+:}$PYTHONPATH}

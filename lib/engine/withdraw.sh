@@ -117,6 +117,7 @@ push_closed() {
   push_code=$?
   # RACE: it may have been folded, and another verb may unfold it between the two looks. push_check_same sees whether it is the same queue
   [ $push_code -ne 69 ] || ! { push_folded || push_body_there; } || return 0
+  [ $push_code -ne 69 ] || why="queue '$queue' is gone"
   push_undo $push_code
   push_undo_code=$?
   # A consumer has taken the message: the push has succeeded

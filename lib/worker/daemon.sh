@@ -12,7 +12,7 @@ daemon_start() {
   daemon_code=$(
     umask "$shell_umask"
     if [ -n "$shell_locale" ]; then LC_ALL=$shell_locale; else unset LC_ALL; fi
-    if setsid --fork true 2>/dev/null; then
+    if twice works setsid --fork true; then
       setsid --fork sh "$lib/work" --ready "$@"
     elif program_there setsid; then
       # This setsid does not fork, so start it with `&`, which makes it ignore INT and QUIT

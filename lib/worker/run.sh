@@ -23,7 +23,7 @@ work_reset() {
 work_tools() {
   work_group='' work_pdeathsig='' sleeper_signal=VTALRM work_tty=''
   ! program_there setsid || work_group=setsid
-  ! setpriv --pdeathsig KILL true 2>/dev/null || work_pdeathsig='setpriv --pdeathsig KILL'
+  ! twice works setpriv --pdeathsig KILL true || work_pdeathsig='setpriv --pdeathsig KILL'
   # In yash, a process started in a trap runs no traps itself, and one that is about to wait may lose a signal
   [ -z "$shell_yash" ] || sleeper_signal=KILL
   [ ! -t 2 ] || work_tty=1
@@ -212,8 +212,10 @@ work_run() {
   timer_deadlines
   work_reason='' lease_lost='' job_timed_out='' work_signalled='' watchdog_restarted=
   # If the worker was stopped since it took the message, another one may have it, or get it while the command begins
-  [ "$now" \< "$lease_renew_at" ] || lease_renew || return $?
+  # If that fails while the lease lasts, timer_run_due tries again
+  [ "$now" \< "$lease_renew_at" ] || lease_renew || [ "$now" \< "${slip_path##*.}" ] || return "$lease_code"
   [ -z "$lease_lost" ] || return 0
+  timer_limit
   feed_body
   work_code=$?
   case $work_code in

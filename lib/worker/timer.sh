@@ -16,10 +16,10 @@ timer_after() {
   later=$later$padded
 }
 
-# timer_deadlines - set the times at which to renew the lease (a lease of 0 counts as a second), and to end the command
+# timer_deadlines - set the time at which to renew the lease (a lease of 0 counts as a second), and read the clock
 timer_deadlines() {
   lease_here=${work_lease:-$slip_lease}
-  # The lease counts from the take, which may be long ago: the worker may have been stopped since (R5)
+  # The lease counts from the take, which may be long ago: the worker may have been stopped since (R5). timer_after counts from `now`
   now=$taken_at lease_renew_at=$taken_at
   # mksh counts in 32 bits, and the lease is multiplied by 100: renew a longer one for 9999999 seconds (115 days)
   [ ${#lease_here} -le 7 ] || lease_here=9999999
@@ -33,9 +33,13 @@ timer_deadlines() {
   # The second sleeper wakes the worker this much later (hundredths of a second): at most a second, and before the renewal after this one
   sleeper_margin=$lease_renew_every
   [ "$sleeper_margin" -le 100 ] || sleeper_margin=100
-  job_kill_at='' job_limit_at=''
   clock_read
-  [ -z "$work_limit" ] || { clock_add "$work_limit" "$now"; job_limit_at=$later; }
+}
+
+# timer_limit - set the time at which to end the command
+timer_limit() {
+  job_kill_at='' job_limit_at=''
+  [ -z "$work_limit" ] || { clock_read; clock_add "$work_limit" "$now"; job_limit_at=$later; }
 }
 
 # timer_run_due - do what is due, and set the alarm for what is next

@@ -51,9 +51,9 @@ secret_make() {
   secret_file=$FLATQ_DIR/.doors/secret.$owner
   secret=$({ od -An -N16 -tx1 /dev/urandom | tr -d ' \n'; } 2>/dev/null </dev/null)
   # Check it: a short or empty secret would stay for ever
-  case ${#secret}$secret in
-  *[!0-9a-f]*) return 74 ;;
-  32*) ;;
+  case ${#secret}.$secret in
+  *.*[!0-9a-f]*) return 74 ;;
+  32.*) ;;
   *) return 74 ;;
   esac
   set -C

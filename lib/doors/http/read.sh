@@ -93,20 +93,25 @@ request_field() {
     request_blanks=$((request_blanks + 1))
     [ $request_blanks -le 64 ] || bad 431 'too many blanks around a header field'
   done
-  case $head_value in
+  request_printable "$head_value"
+  request_take
+}
+
+# request_printable TEXT - refuse control characters other than tabs
+request_printable() {
+  case $1 in
   *[[:cntrl:]]*)
     # The list may contain tabs
     IFS='	'
     set -f
     # shellcheck disable=SC2086 # parted
-    set -- $head_value
+    set -- $1
     set +f
     IFS=$blanks
     case $* in
     *[[:cntrl:]]*) bad 400 'a header field with control characters' ;;
     esac ;;
   esac
-  request_take
 }
 
 # request_take - note what the header field says, if it is one of those that count
@@ -174,7 +179,7 @@ body_store() {
   elif [ "$length" != 0 ]; then
     input_exact "$length" >&7 || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return $?; }
     # dd says nothing if the input ends early (R6). Without /proc, the messages before the cut are stored, and the answer has a line for each
-    if [ -e "$FLATQ_PROC/self/fd/4" ]; then
+    if twice test -e "$FLATQ_PROC/self/fd/4"; then
       need engine/proof
       measure -c "$FLATQ_PROC/self/fd/4" || return $?
       [ "$measured" = "$length" ] || bad 400 'the body was cut'
@@ -215,9 +220,7 @@ body_chunk() {
 }
 
 request_trailer() {
-  case $request_line in
-  *[[:cntrl:]]*) bad 400 'a control character in a header field' ;;
-  esac
+  request_printable "$request_line"
   case ${request_line%%:*} in
   "$request_line" | '' | *[!A-Za-z0-9!#$%\&\'*+.^_\`\|~-]*) bad 400 'a header field with a bad name' ;;
   esac
