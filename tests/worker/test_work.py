@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import LIB, chance, everything, need, wait_for
+from conftest import LIB, chance, everything, left, need, wait_for
 from engine import alive, children, clock, command_of, empty, lies, loop, on_terminal, pop, push, refused, stop_and_fill, stranger, words_of  # noqa: F401
 
 from flatq.crashlab.gate import processes
@@ -1065,6 +1065,8 @@ def several(flatq, spool, tmp_path, numbers, status):
         wait_for(lambda: set(children(process.pid)) - before, "the first is heard")
         insist(process, numbers[1])
     if status == [0]:
+        # Once the parent has passed the signal on, it sleeps for two seconds at a time. A worker whose job ended before that would begin another
+        wait_for(lambda: b"sleep\0002\0" in map(words_of, left(process)), "the signal is passed on")
         for path in holds:
             (path / "go").touch()
     process.wait(60)
