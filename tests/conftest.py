@@ -141,7 +141,8 @@ def fuzz(name, seconds):
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist adds a test's group to its name
 def pytest_collection_modifyitems(config, items):
     """`make test` leaves out what is marked `full`, and tries a third of each other test (a_third); `make test-all` leaves out some shells
-    (under_fewer_shells), and two thirds of the cases of what is marked `costly`. Both leave nothing out if the command line names tests, by :: or -k. All tests of the Spark session run in one process."""
+    (under_fewer_shells), and two thirds of the cases of what is marked `costly`. Both leave nothing out if the command line names tests, by :: or -k. All
+    tests of the Spark session run in one process."""
     for item in items:
         if "spark" in item.fixturenames:
             item.add_marker(pytest.mark.xdist_group("spark"))

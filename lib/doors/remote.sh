@@ -251,13 +251,13 @@ remote_connect() {
   case $FLATQ_HOST in
   ssh://*) need doors/ssh; ssh_connect "$@"; return $? ;;
   esac
-  if program_there ncat; then
+  if twice works command -v ncat; then
     # With -v it says also that there is a connection
     ${1:-} ncat -v "$remote_host" "$remote_port"
-  elif program_there nc; then
+  elif twice works command -v nc; then
     # Without -v it does not say why there is no connection; with it, also that there is one
     ${1:-} nc -v -N "$remote_host" "$remote_port"
-  elif program_there socat; then
+  elif twice works command -v socat; then
     ${1:-} socat -t 86400 - "TCP:$remote_host:$remote_port"
   else
     printf 'ncat, nc or socat is needed\n' >&2

@@ -34,7 +34,7 @@ ssh_connect() {
   set -- ${FLATQ_SSH:-ssh -o BatchMode=yes} -T ${ssh_port:+-p $ssh_port} ${ssh_user:+-l $ssh_user} "$ssh_host" \
     'sh -c '\''exec flatq door --spool "${FLATQ_DIR:-${XDG_STATE_HOME:+$XDG_STATE_HOME/flatq}}"'\'
   set +f
-  program_there "$1" || { printf '%s is needed\n' "$1" >&2; return 69; }
+  twice works command -v "$1" || { printf '%s is needed\n' "$1" >&2; return 69; }
   $ssh_exec "$@"
 }
 

@@ -131,18 +131,9 @@ twice() {
   "$@" || "$@"
 }
 
-# works WORD ... - run it without its standard error. With `twice`, since a redirection that failed says the same as a program that did (R1)
+# works COMMAND ... - run it without output. Behind `twice`, since the redirection may fail, and that says the same as a command that fails (R1)
 works() {
-  "$@" 2>/dev/null
-}
-
-# program_there NAME - return whether there is such a program
-program_there() {
-  twice program_look "$1"
-}
-
-program_look() {
-  command -v "$1" >/dev/null 2>&1
+  "$@" >/dev/null 2>&1
 }
 
 # close_descriptor N - close it. mksh leaves the function whose redirection it could not undo (R12): so in a function of its own, and twice

@@ -4,7 +4,7 @@
 # shell files, and among that Python's own packages
 python_run() {
   python=${FLATQ_PYTHON:-python3}
-  program_there "$python" || die 69 "needs Python 3.9 or later, '$python' is not there: apt install python3, or set FLATQ_PYTHON"
+  twice works command -v "$python" || die 69 "needs Python 3.9 or later, '$python' is not there: apt install python3, or set FLATQ_PYTHON"
   python_module=$1
   shift
   if [ -e "$lib/../python/flatq/verbs.py" ]; then

@@ -115,9 +115,12 @@ push_closed() {
   [ ! -e "$q/body/$slip_id" ] || return 0
   push_body_there && return 0
   push_code=$?
-  # RACE: it may have been folded, and another verb may unfold it between the two looks. push_check_same sees whether it is the same queue
-  [ $push_code -ne 69 ] || ! { push_folded || push_body_there; } || return 0
-  [ $push_code -ne 69 ] || why="queue '$queue' is gone"
+  if [ $push_code -eq 69 ]; then
+    # RACE: it may have been folded, and be unfolded again by now. push_check_same sees whether it is the same queue
+    push_folded || push_body_there
+    push_code=$?
+    [ $push_code -ne 0 ] || return 0
+  fi
   push_undo $push_code
   push_undo_code=$?
   # A consumer has taken the message: the push has succeeded

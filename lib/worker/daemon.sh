@@ -14,7 +14,7 @@ daemon_start() {
     if [ -n "$shell_locale" ]; then LC_ALL=$shell_locale; else unset LC_ALL; fi
     if twice works setsid --fork true; then
       setsid --fork sh "$lib/work" --ready "$@"
-    elif program_there setsid; then
+    elif twice works command -v setsid; then
       # This setsid does not fork, so start it with `&`, which makes it ignore INT and QUIT
       setsid sh "$lib/work" --ready "$@" &
     else

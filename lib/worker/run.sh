@@ -22,7 +22,7 @@ work_reset() {
 # let it be killed with its worker, or to nothing; sleeper_signal to what ends a sleeper; work_tty if standard error is a terminal
 work_tools() {
   work_group='' work_pdeathsig='' sleeper_signal=VTALRM work_tty=''
-  ! program_there setsid || work_group=setsid
+  ! twice works command -v setsid || work_group=setsid
   ! twice works setpriv --pdeathsig KILL true || work_pdeathsig='setpriv --pdeathsig KILL'
   # In yash, a process started in a trap runs no traps itself, and one that is about to wait may lose a signal
   [ -z "$shell_yash" ] || sleeper_signal=KILL
@@ -211,8 +211,8 @@ work_run() {
   body_is_no_link && feed_prepare || return $?
   timer_deadlines
   work_reason='' lease_lost='' job_timed_out='' work_signalled='' watchdog_restarted=
-  # If the worker was stopped since it took the message, another one may have it, or get it while the command begins
-  # If that fails while the lease lasts, timer_run_due tries again
+  # If the worker was stopped since it took the message, another one may have it, or get it while the command begins. If the renewal fails while the lease
+  # lasts, timer_run_due tries again
   [ "$now" \< "$lease_renew_at" ] || lease_renew || [ "$now" \< "${slip_path##*.}" ] || return "$lease_code"
   [ -z "$lease_lost" ] || return 0
   timer_limit

@@ -335,7 +335,8 @@ SMUGGLED = [
 
 CUT_OFF = [
     b"GET /queue HTTP/1.1\r\nHost: x", b"GET /queue HTTP/1.1\r\nHost: x\r\n", POST + b"Content-Length: 9\r\n\r\nhello",
-    POST.replace(b"=a", b"=a&batch=1") + b"Content-Length: 4000\r\n\r\n1\na\n2\nbb", POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhel", POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+    POST.replace(b"=a", b"=a&batch=1") + b"Content-Length: 4000\r\n\r\n1\na\n2\nbb",
+    POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhel", POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
 ]
 
 
