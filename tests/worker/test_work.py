@@ -811,7 +811,9 @@ def test_a_signal_just_before_the_wait_is_heard(shell, flatq, spool, hold):
 @pytest.mark.parametrize("shell", ["yash"], indirect=True)
 def test_a_sleep_whose_sleeper_is_killed_before_it_dies_with_it(flatq, spool, hold, stub):
     """In yash a sleeper ends by KILL, and its `sleep` by setpriv's signal at the death of its parent, who may be dead before setpriv has asked for it."""
-    stub("setpriv", 'case $* in *"KILL sleep "* | *"exec sleep "*) while [ "$(ps -o ppid= -p $$)" -eq "$PPID" ]; do sleep 0.02; done ;; esac; exec "$REAL" "$@"')
+    # The words end with the worker's PID and the seconds. By the parent's parent: a parent who died even before this shell began has left it $PPID 1
+    waits = 'eval "worker=\\${$(($# - 1))}"; while [ "$(ps -o ppid= -p "$PPID")" -eq "$worker" ] 2>/dev/null; do sleep 0.02; done'
+    stub("setpriv", f'case $* in *"exec sleep "*) {waits} ;; esac; exec "$REAL" "$@"')
     push(flatq, b"first", "-t", "3600")
     process = flatq.start("work", "--", "sh", "-c", HOLD, "sh", hold)
     held(hold)
