@@ -340,6 +340,7 @@ CUT_OFF = [
 ]
 
 
+@pytest.mark.costly
 def test_malformed(shell, flatq):
     """The door gives one answer, and reads nothing that follows as a request."""
     after = request("POST", "/queue?group-id=smuggled", b"x")
@@ -382,6 +383,7 @@ def test_versions_and_connection(flatq):
 # ---- bodies
 
 
+@pytest.mark.costly
 def test_bodies_of_any_bytes(shell, flatq):
     bodies = [
         b"", b"\0", b"\r\n", b"\n\n", bytes(range(256)), b"0\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"-n", b"%s\\0", os.urandom(9000),

@@ -126,6 +126,7 @@ def outcomes(flatq, env):
 VALUES = ["$(touch X)", "a[$(touch X)]", "1", "/etc/passwd", "-n"]
 
 
+@pytest.mark.costly
 @pytest.mark.shells
 def test_inherited_variables_decide_nothing(shell, flatq, tmp_path):
     names = read_names()

@@ -1,14 +1,15 @@
-"""Every fault that can come at each mutating call of every verb; then 2,500 double crashes.
+"""Every fault that can come at each mutating call of every verb; then 1,200 double crashes.
 
 After each fault the laboratory does "recover, drain" on one copy, and "push, recover, drain" on another; and where all processes were killed, the
 same after a boot. An acknowledged message must come out once, unaltered and in order. A message that was not acknowledged may be missing, but must
 not be there in part. No file may be left on the disk. A failure names its trial: `python -m flatq.crashlab` with that line shows it in full.
 
 `make test` takes a share, which the seed chooses: a sixteenth of the kills and tears, one in 30 of the other faults, one of the errors that differ
-only in their number, one recovery of each wreck, a fifth of the scenarios with sync, and 8 double crashes in one of 27 scenarios. `make
-test-all` kills at all calls. The scenarios of a verb have most of their calls in common, so every other fault it tries at each call in one of eight of
-the scenarios that make it (campaign._dealt), at most a hundred in a scenario; and of errors that leave the same, one by turns (faults.ALIKE). `make
-crash` tries all."""
+only in their number, one recovery of each wreck, a fifth of the scenarios with sync, and 8 double crashes in one of 27 scenarios.
+
+`make test-all` kills at all calls. The scenarios of a verb have most of their calls in common, so every other fault it tries at each call in one of 16
+of the scenarios that make it (campaign._dealt), at most fifty in a scenario; and of errors that leave the same, one by turns (faults.ALIKE). It tries
+two recoveries of what a kill has left, and one of what another fault has left. `make crash` tries all."""
 
 import functools
 import io

@@ -2,7 +2,7 @@
 descriptor begins or ends (family `ends`).
 
 Each call gets one error. `make test` takes a few scenarios, and a part of their points. The scenarios of a verb have most of their calls in common: so
-`make test-all` strikes a call in one of ten of the scenarios that make it (campaign._dealt), and at most 8 calls of a scenario in each family; `make crash`
+`make test-all` strikes a call in one of 26 of the scenarios that make it (campaign._dealt), and at most 5 calls of a scenario in each family; `make crash`
 strikes each call in all scenarios, with all errors. A failure names its trial."""
 
 import os

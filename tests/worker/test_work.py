@@ -274,6 +274,7 @@ def test_the_messages_of_the_worker_cannot_be_written(shell, flatq):
         refused(flatq("pop"), 66)
 
 
+@pytest.mark.costly
 def test_a_descriptor_that_cannot_be_copied_loses_no_output(shell, flatq, tmp_path):
     """A copy of a descriptor fails: each of some. What a command has written that exited with 0 came out of the worker. Once, the worker took its output
     for closed; or a shell closed or redirected it (R12), and later commands wrote to nowhere; or mksh started a second command beside the first."""

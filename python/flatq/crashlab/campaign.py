@@ -24,7 +24,7 @@ from .gate import faults, gate
 from .scenarios import NAMED, SCENARIOS, System
 
 KILLED, PART, WAITING = 0.0625, 0.033, 0.033  # The parts that a share takes of the kills, of the faults that need a run each, and of those that wait
-PLACES, UNSEEN_PLACES = 16, 20  # One in so many of the scenarios that make a call strikes it there: if the call changes something; if it changes nothing
+PLACES, UNSEEN_PLACES = 16, 26  # One in so many of the scenarios that make a call strikes it there: if the call changes something; if it changes nothing
 MANY, UNSEEN_MANY = 50, 5  # At most so many of them in a scenario: a verb that makes the spool first would have hundreds
 Task = Callable[[], Sequence[Any]]
 Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
@@ -35,8 +35,8 @@ class Options:
     """What is wanted.
 
     `limit`, N: at most N double crashes, N power states a stage, N histories, and N points of each fault of `reads` and `ends` in a scenario; at each
-    point, one of the errors that are alike; of faults after which the verb goes on, those that fall to the scenario (_dealt), and of these at most MANY.
-    None: all of these, and every fault also where FLATQ_SYNC is on.
+    point, one of the errors that are alike; some recoveries of each wreck (few); of faults after which the verb goes on, those that fall to the
+    scenario (_dealt), and of these at most MANY. None: all of these, and every fault also where FLATQ_SYNC is on.
     `share`: of faults that are alike, one, by the seed (faults.points); without a limit, of calls that change nothing those that fall to the scenario,
     at most UNSEEN_MANY."""
 
@@ -105,13 +105,15 @@ def singles(system: System, names: Sequence[str], options: Options, work: Path) 
         except RuntimeError as error:
             found.append(undisturbed(name, str(error)))
             continue
-        found += [trial.run(Trial(name, fault, point), system, work, one_of(options)) for fault, point in points]
+        found += [trial.run(Trial(name, fault, point), system, work, few(options)) for fault, point in points]
     return found
 
 
-def one_of(options: Options) -> int | None:
-    """If only a share is wanted: the seed that chooses which recovery is tried on a wreck."""
-    return options.seed if options.share else None
+def few(options: Options) -> trial.Few | None:
+    """Which recoveries are tried on a wreck: one if only a share is wanted; with a limit two after a kill, and else one; without, all."""
+    if options.share:
+        return trial.Few(options.seed)
+    return None if options.limit is None else trial.Few(options.seed, kills=2)
 
 
 def unseen(system: System, names: Sequence[str], options: Options, work: Path, wanted: Sequence[str] = faults.UNSEEN) -> list[Outcome]:
@@ -137,7 +139,7 @@ def unseen(system: System, names: Sequence[str], options: Options, work: Path, w
         if options.limit is not None:
             alike = [[pair for pair in points if pair[0] == fault] for fault in wanted]
             points = [pair for some in alike for pair in random.Random(f"{options.seed} {name}").sample(some, min(len(some), options.limit))]
-        found += [replace(trial.run(Trial(name, fault, point), system, work, one_of(options)), family="reads" if fault in faults.READS else "ends")
+        found += [replace(trial.run(Trial(name, fault, point), system, work, few(options)), family="reads" if fault in faults.READS else "ends")
                   for fault, point in points]
     return found
 
@@ -190,7 +192,8 @@ def doubles(system: System, name: str, count: int | None, seed: int, work: Path,
             continue
         if count is not None:
             seconds = chance.sample(seconds, min(4, len(seconds), count - len(found)))
-        found += [trial.run(Trial(name, "kill", point, seed, Second(verb, number)), system, work) for number in seconds]
+        some = trial.Few(seed) if count else None
+        found += [trial.run(Trial(name, "kill", point, seed, Second(verb, number)), system, work, some) for number in seconds]
     return found
 
 

@@ -283,13 +283,22 @@ def manners(scenario: Scenario, trial: Trial, result: gate.Result) -> list[str]:
     return wrong
 
 
-def modes(trial: Trial, tree: trees.Tree, seed: int | None) -> list[dict[str, bool]]:
-    """Recover; push and recover; after a kill of the whole tree also recover after a boot. With a seed one of these, the same for the same
-    wreck."""
+@dataclass(frozen=True)
+class Few:
+    """Not all recoveries of a wreck (modes), but `kills` of those after a kill, and one of those after another fault. `seed` chooses them."""
+
+    seed: int
+    kills: int = 1
+
+
+def modes(trial: Trial, tree: trees.Tree, few: Few | None) -> list[dict[str, bool]]:
+    """Recover; push and recover; after a kill of the whole tree also recover after a boot. With `few`, some of these, the same for the same wreck."""
     found = [{"then_push": False}, {"then_push": True}]
     if trial.fault == "kill" and not trial.second:
         found.append({"then_push": False, "boot": True})
-    return found if seed is None else [random.Random(f"{seed} {trees.digest(tree)!r}").choice(found)]
+    if few is None:
+        return found
+    return random.Random(f"{few.seed} {trees.digest(tree)!r}").sample(found, few.kills if len(found) > 2 else 1)
 
 
 @functools.lru_cache(maxsize=2)
@@ -357,11 +366,11 @@ def after(system: System, first: Trial, verb: str, work: Path) -> Next:
                 len(found.messages(queue, "ready", "reserved", "delayed")))
 
 
-def run(trial: Trial, system: System, work: Path, seed: int | None = None) -> Outcome:
-    """Run the trial, with spools in the directory `work`; leave nothing there. `seed`: try one recovery of the wreck (modes), not all."""
+def run(trial: Trial, system: System, work: Path, few: Few | None = None) -> Outcome:
+    """Run the trial, with spools in the directory `work`; leave nothing there. `few`: which recoveries of the wreck are tried (modes); else all."""
     begun, missed = time.monotonic(), ""
     try:
-        call, reached, wrong = _carry_out(trial, system, work, seed)
+        call, reached, wrong = _carry_out(trial, system, work, few)
     except Interrupted as error:
         call, reached, wrong, missed = "", False, [], str(error)
     except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:  # a verb of the recovery hangs, or cannot be started
@@ -371,7 +380,7 @@ def run(trial: Trial, system: System, work: Path, seed: int | None = None) -> Ou
                    round(time.monotonic() - begun, 4), str(trial), second=str(trial.second or ""))
 
 
-def _carry_out(trial: Trial, system: System, work: Path, seed: int | None) -> tuple[str, bool, list[str]]:
+def _carry_out(trial: Trial, system: System, work: Path, few: Few | None) -> tuple[str, bool, list[str]]:
     """The call that was struck, whether one was, and what is wrong."""
     scenario = NAMED[trial.scenario]
     first = Trial(trial.scenario, trial.fault, trial.point)
@@ -395,7 +404,7 @@ def _carry_out(trial: Trial, system: System, work: Path, seed: int | None) -> tu
             call += "; then " + show(twice.calls[-1]) if reached else ""
         elif acked:
             wrong += oracle.at_once(scenario, fresh(tree, work), result.stdout)
-        for mode in modes(trial, tree, seed) if reached else []:
+        for mode in modes(trial, tree, few) if reached else []:
             found = oracle.judge(system, ledger, tree, place(work), then_push=mode["then_push"], boot=mode.get("boot", False))
             how = "then a push: " if mode["then_push"] else "after a boot: " if mode.get("boot") else ""
             wrong += [how + text for text in found]
