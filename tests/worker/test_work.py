@@ -490,7 +490,8 @@ def pending(pid):
 
 
 def fed(process, pid):
-    """Whether the command has its message, and its worker knows. In bash, a signal that comes when the feeder ends may hide how the job ended."""
+    """Whether the command has its message, and its worker knows. In bash, a signal that comes when a process of the pipeline ends may hide how the job
+    ended; so the worker has no child that has ended. Of several workers, the one whose child the command is."""
     pipe = os.readlink(f"/proc/{pid}/fd/0")
     for one in session_left(process.pid):
         try:
@@ -498,7 +499,7 @@ def fed(process, pid):
                 return False
         except OSError:
             pass
-    return all(map(alive, children(process.pid)))
+    return all(map(alive, children(parent_of(pid))))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
