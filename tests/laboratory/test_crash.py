@@ -17,6 +17,7 @@ import json
 import os
 import pickle
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -91,6 +92,14 @@ def test_every_verb_that_changes_anything():
 
 
 # the laboratory itself
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("name", share("killed owners", [name for name in PLAIN if any(words[0] == "CRASH" for words in SCENARIOS[name].before)], 2))
+def test_no_later_process_has_the_pid_of_an_owner_that_was_killed_before(name, work):
+    """A verb looks longer at an owner whose PID is in use. Once a process had that PID only while the calls were counted: two trials were not reached."""
+    owners = {int(pid) for path, _ in trial.base(SYSTEM, name, work)[0].entries for pid in re.findall(r"(?<![^./])(\d+)-\d{12}(?!\d)", path)}
+    assert all(pid > 4194304 for pid in owners), owners
 
 
 @pytest.fixture

@@ -163,6 +163,16 @@ def crash(system: System, spool: Path, pattern: str, words: Words, sync: str = "
     result = gate.run(system.argv(words[:-1]), spool, env=system.environment(spool, sync), stdin=words[-1], fault=fault)
     if not result.killed or not re.search(pattern.rpartition("#")[2], " ".join((result.calls[-1].kind, *result.calls[-1].paths))):
         raise RuntimeError(f"{words} was to die at {pattern!r}: {result}")
+    retire_pids(spool)
+
+
+def retire_pids(spool: Path) -> None:
+    """All owners that names in the spool tell have ended. Give each a PID above the kernel's greatest, so that no later process has it: a verb looks
+    longer at one whose PID is in use."""
+    for path in sorted(spool.rglob("*"), reverse=True):
+        name = re.sub(r"(?<![^.])(\d+)(?=-\d{12}(?!\d))", lambda pid: str(int(pid[1]) + PID_MAX), path.name)
+        if name != path.name:
+            path.rename(path.with_name(name))
 
 
 def fill(words: Words, receipt: str) -> Words:
@@ -192,6 +202,7 @@ def build(system: System, scenario: Scenario, spool: Path) -> Words:
     return fill(scenario.act, receipt)
 
 
+PID_MAX = 1 << 22  # the greatest that Linux lets be set
 BIG = bytes(range(256)) * 12  # NULs and newlines, more than a pipe or the shell takes in one piece
 HUGE = b"0123456789abcdef" * 65536
 LARGE = HUGE[:262144]  # is written in 64 pieces, while a pipe holds 16
