@@ -140,7 +140,7 @@ def fuzz(name, seconds):
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist adds a test's group to its name
 def pytest_collection_modifyitems(config, items):
-    """`make test` leaves out what is marked `full`, and tries a third of each other test (a_third); `make test-all` leaves out some shells
+    """`make test` leaves out what is marked `full`, and tries a part of the other tests (a_part); `make test-all` leaves out some shells
     (under_fewer_shells), and two thirds of the cases of what is marked `costly`. Both leave nothing out if the command line names tests, by :: or -k. All
     tests of the Spark session run in one process."""
     for item in items:
@@ -150,7 +150,7 @@ def pytest_collection_modifyitems(config, items):
         deal_ubuntu(items)
     named = config.option.keyword or any("::" in str(arg) for arg in config.args)
     if not named:
-        kept = a_third_of_costly(under_fewer_shells(items)) if everything() else a_third([item for item in items if not item.get_closest_marker("full")])
+        kept = a_third_of_costly(under_fewer_shells(items)) if everything() else a_part([item for item in items if not item.get_closest_marker("full")])
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = [item for item in items if item in kept]
         took = times()  # the longest first, so that at the end no processor waits for a long one
@@ -165,13 +165,18 @@ def cases(items):
     return tests
 
 
-def a_third(items):
-    """What `make test` tries: a third of the cases of each test, at least one, which the seed chooses, and a third of the tests of the Spark session, each
-    of which takes seconds. All cases of what looks at the files of the tree, and of tests that are marked `whole`, whose own `share` says how many."""
+def a_part(items):
+    """What `make test` tries: two of three tests that have one case, of each other test a third of its cases, at least one, and a third of the tests of
+    the Spark session, each of which takes seconds. The seed chooses. All of what looks at the files of the tree, and of tests that are marked `whole`,
+    whose own `share` says how many."""
     kept, spark = set(), [item for item in items if "spark" in item.fixturenames]
     for name, those in [("spark", spark), *cases(item for item in items if item not in spark).items()]:
         whole = those and (ROOT / "tests/tree" in those[0].path.parents or those[0].get_closest_marker("whole"))
-        kept.update(those if whole else chance(f"a third of {name}").sample(those, -(-len(those) // 3)))
+        deal = chance(f"a third of {name}")
+        if whole or len(those) != 1:
+            kept.update(those if whole else deal.sample(those, -(-len(those) // 3)))
+        elif deal.random() < 2 / 3:
+            kept.update(those)
     return kept
 
 
@@ -216,7 +221,7 @@ def times():
 def pytest_generate_tests(metafunc):
     """A test that is marked `shells`, or has an argument `shell`, has a case under each shell in `make test-all` (under_fewer_shells), those of doors under
     each that serves. In `make test` it has one under dash, and half of the tests also one under another; the seed chooses which, and a third of all its
-    cases (a_third)."""
+    cases (a_part)."""
     names = metafunc.function.__code__.co_varnames[: metafunc.function.__code__.co_argcount]
     marked = metafunc.definition.get_closest_marker("shells")
     # a fixture that overrides `flatq` has to name `shell` as well, or pytest does not parametrize it

@@ -23,7 +23,7 @@ from .families.trial import SECOND_VERBS, Outcome, Second, Trial
 from .gate import faults, gate
 from .scenarios import NAMED, SCENARIOS, System
 
-KILLED, PART, WAITING = 0.0625, 0.033, 0.033  # The parts that a share takes of the kills, of the faults that need a run each, and of those that wait
+KILLED, PART, WAITING = 0.05, 0.025, 0.025  # The parts that a share takes of the kills, of the faults that need a run each, and of those that wait
 PLACES, UNSEEN_PLACES = 16, 26  # One in so many of the scenarios that make a call strikes it there: if the call changes something; if it changes nothing
 MANY, UNSEEN_MANY = 50, 5  # At most so many of them in a scenario: a verb that makes the spool first would have hundreds
 Task = Callable[[], Sequence[Any]]
