@@ -131,9 +131,10 @@ twice() {
   "$@" || "$@"
 }
 
-# works COMMAND ... - run it without output. Behind `twice`, since the redirection may fail, and that says the same as a command that fails (R1)
+# works COMMAND ... - run it without output. Behind `twice`, since the redirection may fail, and that says the same as a command that fails (R1). In a
+# subshell, which alone loses its output then (R12)
 works() {
-  "$@" >/dev/null 2>&1
+  ("$@" >/dev/null 2>&1)
 }
 
 # close_descriptor N - close it. mksh leaves the function whose redirection it could not undo (R12): so in a function of its own, and twice

@@ -33,6 +33,8 @@ work_tools() {
 # Without ALRM no lease would be renewed, and another worker would get the message too. Nor would one under busybox if CHLD is blocked: its `wait` does not
 # return, so it would not see that a sleeper has ended. If CHLD is only ignored, `wait` works
 work_check_signals() {
+  # dash unblocks CHLD as it starts a program
+  sleep 0 2>/dev/null
   work_blocked=
   while read -r work_word work_mask; do
     # CHLD is signal 17, so bit 16
