@@ -80,7 +80,8 @@ job_terminate() {
   work_kill "$1" "-$job_named"
 }
 
-# lease_renew - renew the lease; if that fails although the message is still ours, try again at the next third of it, and return the code
+# lease_renew - renew the lease; if that fails although the message is still ours, return the code, and try again at the next third of it, or before the
+# lease ends. From then on another worker may have the message, so it counts as lost
 lease_renew() {
   timer_after "$lease_renew_every"
   lease_renew_at=$later
@@ -89,6 +90,15 @@ lease_renew() {
   case $lease_code in
   0) slip_path=$q/out/$slip.$slip_owner.$later ;;
   66) lease_lost=1 lease_code=0 ;;
+  *)
+    lease_end=${slip_path##*.}
+    if ! [ "$now" \< "$lease_end" ]; then
+      lease_lost=1
+    elif ! [ "$lease_renew_at" \< "$lease_end" ]; then
+      clock_between "$now" "$lease_end"
+      timer_after $(((between_s * 100 + between_c) / 2 + 1))
+      lease_renew_at=$later
+    fi ;;
   esac
   return $lease_code
 }

@@ -298,6 +298,21 @@ def test_a_descriptor_that_cannot_be_copied_loses_no_output(shell, flatq, tmp_pa
         assert done.stdout == b"m" or not done.stdout and kept or not struck, (number, done.returncode, done.stdout, done.stderr, flatq("stat").out)
 
 
+@pytest.mark.parametrize("shell", ["dash", "yash"], indirect=True)
+def test_a_daemon_loses_no_output(flatq, tmp_path):
+    """Once a look for setsid closed the daemon's output, and the file of another one took its place."""
+    log, out = tmp_path / "log", tmp_path / "out"
+    for number in range(1, 11):
+        push(flatq, b"m")
+        words = [need("strace"), "-f", "-qq", "-o", log, "-P", out, "-e", "trace=fcntl", "-e", f"inject=fcntl:error=EMFILE:when={number}", "--",
+                 *flatq.command("work", "--daemon", "-w", "0", "-n", "1", "--", "cat")]
+        with out.open("wb") as stream:
+            done = subprocess.run(words, env=flatq.environment(None), cwd=flatq.home, stdout=stream, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=60)
+        left = flatq("drain", "-0").out.rstrip(b"\0") + (b"m" if any(b"%s 1\n" % state in flatq("stat", check=0).out for state in (b"delayed", b"buried")) else b"")
+        assert b"m" in (out.read_bytes(), left), (number, done, log.read_text())
+        flatq("drop", "-f", "default")
+
+
 def test_a_daemon_whose_output_cannot_be_copied_does_not_start(flatq, tmp_path):
     """Its output once went to nowhere then, and the messages were gone."""
     push(flatq, b"m")
@@ -860,6 +875,37 @@ def kill_watchdog(process):
     watchdog = copies(process)[0]
     os.kill(watchdog, signal.SIGKILL)
     wait_for(lambda: not alive(watchdog), "the watchdog is dead")
+
+
+def test_a_renewal_that_fails_late_is_tried_again_before_the_lease_ends(flatq, spool, stub, hold):
+    """The take was slow, and the next third of the lease lies behind its end: once another worker had the message while the command ran."""
+    stub("mv", '''for last do :; done
+        case "$*" in
+        */wal/*" "*/out/*) "$REAL" "$@"; sleep 4.3; exit ;;
+        */out/*" "*/out/*) [ -e "$ONCE" ] || { >"$ONCE"; echo "mv: cannot move: Input/output error" >&2; exit 1; } ;;
+        esac
+        exec "$REAL" "$@"''')
+    push(flatq, b"x", "-t", "6")
+    process = flatq.start("work", "-n", "1", "--", "sh", "-c", HOLD, "sh", hold)
+    wait_for(lambda: list(spool.glob("default/out/0*")), "it is taken")
+    first, = spool.glob("default/out/0*")
+    held(hold)
+    wait_for(lambda: list(spool.glob("default/out/0*")) not in ([], [first]), "renewed")
+    second, = spool.glob("default/out/0*")
+    ends = [int(path.name.rpartition(".")[2]) for path in (first, second)]
+    assert ends[1] - 600 < ends[0], (first, second)
+    (hold / "go").touch()
+    assert process.wait(60) == 0 and listed(flatq) == []
+
+
+def test_a_command_whose_lease_cannot_be_renewed_ends_with_the_lease(flatq, spool, stub, hold):
+    """All renewals fail: from the end of the lease on, another worker may have the message."""
+    stub("mv", 'case "$*" in */out/*" "*/out/*) echo "mv: cannot move: Input/output error" >&2; exit 1 ;; esac\nexec "$REAL" "$@"')
+    push(flatq, b"x", "-t", "1")
+    process = flatq.start("work", "-n", "1", "--", "sh", "-c", HOLD, "sh", hold)
+    held(hold)
+    process.wait(60)
+    assert flatq("pop").out == b"x"
 
 
 def test_a_killed_watchdog_is_replaced(shell, flatq, spool, hold):
