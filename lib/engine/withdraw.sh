@@ -117,9 +117,10 @@ push_closed() {
   push_code=$?
   if [ $push_code -eq 69 ]; then
     # RACE: it may have been folded, and be unfolded again by now. push_check_same sees whether it is the same queue
-    push_folded || push_body_there
+    push_folded || push_body_there && return 0
     push_code=$?
-    [ $push_code -ne 0 ] || return 0
+    # push_folded also fails if it could not look (R1)
+    [ $push_code -ne 69 ] || { queue_there 8; [ $? -eq 69 ] || push_code=74; }
   fi
   push_undo $push_code
   push_undo_code=$?

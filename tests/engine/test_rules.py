@@ -741,8 +741,16 @@ def test_a_push_whose_message_is_folded_and_unfolded_at_once_succeeds(shell, fla
         push_folded() { return 1; }
         push_undo() { exit 9; }
         push_closed'''
-    done = subprocess.run(["sh", "-c", script, "sh", str(LIB)], executable=flatq.shell, env=flatq.environment({}), stdin=subprocess.DEVNULL, timeout=100)
-    assert done.returncode == 0
+
+    def ended(script, **env):
+        return subprocess.run(["sh", "-c", script, "sh", str(LIB)], executable=flatq.shell, env=flatq.environment(env), stdin=subprocess.DEVNULL,
+                              timeout=100).returncode
+
+    assert ended(script) == 0
+    # It is not there again. Whether the queue was dropped, push_folded does not tell: it could not look, or there is no /proc
+    gone = script.replace("[ $looks -gt 1 ]", "return 1").replace("exit 9", "exit $1")
+    assert ended(gone) == ended(gone, FLATQ_PROC="/none") == 74
+    assert ended(gone.replace("slip_id=", 'rm "$q/lock"; slip_id=')) == 69
 
 
 # R6: both sides of a pipe report that they have finished
