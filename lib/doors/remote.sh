@@ -75,7 +75,8 @@ remote_stopped() {
   0) ;;
   *) [ ! -e "$FLATQ_PROC/self/stat" ] || [ -n "$remote_pid" ] || remote_pid=$! ;;
   esac
-  # If a message is being given back, that may need a moment
+  # If a message is being given back, that may need a moment. RACE: remote_ask may not have unset remote_held yet
+  [ "$remote_turns" -eq 0 ] || ! child_lives "$remote_pid" || remote_held=
   while [ "$remote_turns" -gt 0 ] && child_lives "$remote_pid"; do
     sleep 0.1 2>/dev/null || sleep 1
     remote_turns=$((remote_turns - 1))

@@ -227,6 +227,24 @@ def test_a_signal_while_the_door_hangs(flatq, stub, door):
     assert process.wait(30) == -signal.SIGTERM
 
 
+def test_a_signal_as_the_connection_begins_that_gives_back(flatq, stub):
+    """It comes before the shell knows that the connection was begun. The message was then given back once more: if the door hung, for ever."""
+    flatq.env["FLATQ_SSH"] = str(stub("ssh", """read -r line; nonce=${line#@@}; nonce=${nonce%%@*}
+        case $line in
+        *reserve*) printf '%s\nq:1.1.aabb 1 1 1\nx\n%s ok\n' "$nonce" "$nonce"; exit ;;
+        esac
+        >"$ONCE"; exec sleep 1000"""))
+    words = [need("strace"), "-qq", "-o", os.devnull, "-e", "trace=clone,clone3,fork", "-e", "inject=clone,clone3,fork:delay_exit=500000", "--"]
+    with open("/dev/full", "wb") as full:
+        process = subprocess.Popen([*words, *flatq.command("flatq", "-H", "ssh://h", "pop", "q")], env=flatq.environment(None), stdin=subprocess.DEVNULL,
+                                   stdout=full, start_new_session=True)
+    flatq.started.append(process)
+    wait_for((flatq.home.parent / "stubs/ssh.once").exists, "the door hangs")
+    [client] = children(process.pid)
+    os.kill(client, signal.SIGTERM)
+    assert process.wait(30) in BY_TERM
+
+
 def test_a_signal_as_the_connection_begins(shell, flatq, stub, tmp_path):
     """It comes just after the fork, before the shell's next command. The program that was started would go on, and take a message for nobody."""
     flatq.env["FLATQ_SSH"] = str(stub("ssh", """kill -TERM "$PPID"; while kill -0 "$PPID" 2>/dev/null; do sleep 0.02; done; >"$ONCE" """))
