@@ -118,7 +118,7 @@ class Model:
                 data = b""
             else:
                 receipt, tries = words[0], int(words[2])
-                if not event.killed and int(words[3]) != len(data):
+                if not event.killed and not self.lapsed(event) and int(words[3]) != len(data):
                     self.say(f"{words[3]} bytes announced, {len(data)} came", event)
         pieces = data.split(b"\0")
         complete, last = (pieces[:-1], pieces[-1]) if event.many else ([], data)
@@ -126,7 +126,7 @@ class Model:
             begin = re.match(rb"(\d+):", piece)
             message = self.messages.get(int(begin[1])) if begin else None
             whole = message is not None and piece == message.body
-            cut = event.killed and not ended or (self.kind == "clock" and event.status == 66)
+            cut = event.killed and not ended or self.lapsed(event)
             if not message and not (cut and piece.isdigit()) or message and not (message.body.startswith(piece) if cut else whole):
                 self.say(f"unknown or altered: {piece[:60]!r}, {len(piece)} bytes", event)
             elif message:
@@ -135,6 +135,10 @@ class Model:
             most = inf if event.verb == "drain" else int(event.option("-n") or 1)
             if most > len(self.held[id(event)]):
                 self.unseen.append((event, most - len(self.held[id(event)])))
+
+    def lapsed(self, event: Event) -> bool:
+        """The clock was set, so the lease was over while the message was printed: another verb may have it, and this one has said so."""
+        return self.kind == "clock" and event.status == 66
 
     # ---- certain facts
 
