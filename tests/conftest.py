@@ -113,7 +113,7 @@ def commit_seed():
 
 
 def everything():
-    """Whether this run is `make test-all`, which leaves out only some cases (under_fewer_shells, a_third_of_costly)."""
+    """Whether this run is `make test-all`. It leaves out some cases (under_fewer_shells, a_third_of_costly), and the crash laboratory takes samples."""
     return bool(os.environ.get("FLATQ_TEST_ALL"))
 
 
@@ -134,15 +134,15 @@ def share(name, items, count, first=0):
 def fuzz(name, seconds):
     """For how many seconds a test tries random inputs, and from which seed. `make test` takes a fifth of the seconds and a seed from the run's.
     FLATQ_FUZZ_SECONDS and FLATQ_FUZZ_SEED overrule both."""
-    seed = 7 if everything() else chance(name).randrange(10**6)
-    return (float(os.environ.get("FLATQ_FUZZ_SECONDS", seconds if everything() else seconds / 5)), int(os.environ.get("FLATQ_FUZZ_SEED", seed)))
+    seed = os.environ.get("FLATQ_FUZZ_SEED", chance(name).randrange(10**6))
+    return (float(os.environ.get("FLATQ_FUZZ_SECONDS", seconds if everything() else seconds / 5)), int(seed))
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist adds a test's group to its name
 def pytest_collection_modifyitems(config, items):
     """`make test` leaves out what is marked `full`, and tries a part of the other tests (a_part); `make test-all` leaves out some shells
-    (under_fewer_shells), and two thirds of the cases of what is marked `costly`. Both leave nothing out if the command line names tests, by :: or -k. All
-    tests of the Spark session run in one process."""
+    (under_fewer_shells), and two thirds of the cases of what is marked `costly`. Both leave none of these out if the command line names tests, by :: or
+    -k. All tests of the Spark session run in one process."""
     for item in items:
         if "spark" in item.fixturenames:
             item.add_marker(pytest.mark.xdist_group("spark"))
@@ -199,10 +199,12 @@ def under_fewer_shells(items):
 
 
 def a_third_of_costly(items):
-    """All items, but of each test that is marked `costly` a third of its cases, which the seed chooses."""
+    """All items, but of each test that is marked `costly` a third of its cases, which the seed chooses, and the one that deal_ubuntu has chosen."""
     kept = set()
     for name, those in cases(items).items():
-        kept.update(chance(f"costly {name}").sample(those, -(-len(those) // 3)) if those[0].get_closest_marker("costly") else those)
+        costly = those[0].get_closest_marker("costly")
+        some = chance(f"costly {name}").sample(those, -(-len(those) // 3)) if costly else those
+        kept.update(some, (item for item in those if item.nodeid in on_ubuntu))
     return kept
 
 
@@ -219,9 +221,9 @@ def times():
 
 
 def pytest_generate_tests(metafunc):
-    """A test that is marked `shells`, or has an argument `shell`, has a case under each shell in `make test-all` (under_fewer_shells), those of doors under
-    each that serves. In `make test` it has one under dash, and half of the tests also one under another; the seed chooses which, and a third of all its
-    cases (a_part)."""
+    """A test that is marked `shells`, or has an argument `shell`, has a case under each shell in `make test-all`, those of doors under each that serves. In
+    `make test` it has one under dash, and half of the tests also one under another, which the seed chooses. Of these cases under_fewer_shells and a_part
+    then leave some out."""
     names = metafunc.function.__code__.co_varnames[: metafunc.function.__code__.co_argcount]
     marked = metafunc.definition.get_closest_marker("shells")
     # a fixture that overrides `flatq` has to name `shell` as well, or pytest does not parametrize it

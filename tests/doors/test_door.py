@@ -330,7 +330,6 @@ def test_what_a_drain_has_acknowledged_stays_settled_without_the_guard(shell, fl
     assert b"n1 ok" in said and flatq("list", "jobs").out == b"", said
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("asked, said", [(b"push -n 5 jobs\nhello", rb"\d+\n\nn1 ok\n"), (b"list jobs\n", rb"1 ready .*\n\nn1 ok\n")], ids=["push", "list"])
 def test_a_handler_that_a_signal_ends_says_no_ok(flatq, asked, said):
     """bash runs the trap of EXIT also then, with the status of its last command: a push that had stored nothing was answered `ok`."""

@@ -1,9 +1,9 @@
 """Faults of calls that change nothing: failed reads (family `reads`), and faults where a process of a verb, the pipe to it, or a copy of a
 descriptor begins or ends (family `ends`).
 
-Each call gets one error. `make test` takes a few scenarios, and a part of their points. The scenarios of a verb have most of their calls in common: so
-`make test-all` strikes a call in one of 26 of the scenarios that make it (campaign._dealt), and at most 5 calls of a scenario in each family; `make crash`
-strikes each call in all scenarios, with all errors. A failure names its trial."""
+Each call gets one error. `make test` takes a few scenarios, and a part of their points. `make test-all` strikes at most 5 calls of a scenario in each
+family, which the seed chooses (campaign.UNSEEN_MANY): of those that fall to it, since a call that many scenarios of a verb make falls to some of them
+(campaign._dealt). `make crash` strikes each call in all scenarios, with all errors. A failure names its trial."""
 
 import os
 from dataclasses import replace

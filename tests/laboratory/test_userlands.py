@@ -18,7 +18,6 @@ def uutils(place):
     return newest.applets("rust-coreutils", place)
 
 
-@pytest.mark.costly
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("faults", [["kill"], ["EIO", "output EPIPE"]], ids=", ".join)

@@ -623,7 +623,6 @@ def started(flatq, *words, **more):
 KILLED = {"drain": ("offsets", "commits"), "load": ("stage", "entered")}
 
 
-@pytest.mark.costly
 @pytest.mark.full
 @pytest.mark.timeout(4 * kills.PATIENCE)
 @pytest.mark.parametrize("job", KILLED)

@@ -380,7 +380,6 @@ def test_the_server_is_killed_at_each_point(flatq, server, make, kind):
     assert Queue("back").drain(end=b"\0") == bodies
 
 
-@pytest.mark.costly
 @rabbit
 def test_the_shovel_and_the_server_are_killed(flatq, server, far, moments):
     """Both are killed, in any order, and messages move both ways at the same time. All messages arrive, in order. A message that was given, not

@@ -68,12 +68,19 @@ def workplace() -> Iterator[Path]:
 
 
 def plan(system: System, name: str, options: Options, work: Path) -> list[tuple[str, int]]:
-    """The faults and their points. With FLATQ_SYNC=on the same verb makes the same calls, and syncs in between: at those every fault is
-    tried, the others leave what they leave without; without a limit, all of them everywhere. Raises RuntimeError where the scenario goes
-    wrong by itself."""
+    """The faults and their points. With FLATQ_SYNC=on the same verb makes the same calls, and syncs in between: with a limit, faults are
+    tried at those alone, since the others leave what they leave without. Raises RuntimeError where the scenario goes wrong by itself."""
     calls, struck = trial.calls(system, name, work), trial.struck(system, name, work)
     chance = random.Random(f"{options.seed} {name.removesuffix(', synced')}") if options.share else None
-    points = faults.points(calls, [fault for fault in options.faults if not faults.kills(fault)], chance)
+
+    def syncs(points: list[tuple[str, int]], calls: Sequence[gate.Call]) -> list[tuple[str, int]]:
+        if NAMED[name].sync == "off" or options.limit is None:
+            return points
+        numbers = {way: {call.seq for call in faults.number(calls, way) if call.kind == "sync"} for way in ("changes", "all", "answer")}
+        own = {call.seq for call in calls if call.kind == "sync"}
+        return [(fault, point) for fault, point in points if point in (own if faults.kills(fault) else numbers[faults.counted(fault)])]
+
+    points = syncs(faults.points(calls, [fault for fault in options.faults if not faults.kills(fault)], chance), calls)
     if options.limit is not None:
         points = faults.by_turns(points, calls)
         if not options.share:
@@ -81,7 +88,7 @@ def plan(system: System, name: str, options: Options, work: Path) -> list[tuple[
             points = [pair for way, some in by_way.items()
                       for pair in _dealt(name, some, options, PLACES, functools.partial(trial.numbered, system, work=work, way=way))]
             points = random.Random(f"{options.seed} {name}").sample(points, min(MANY, len(points)))
-    points += faults.points(struck, [fault for fault in options.faults if faults.kills(fault)], chance)
+    points += syncs(faults.points(struck, [fault for fault in options.faults if faults.kills(fault)], chance), struck)
     if chance:  # If one verb waits for another, a trial mostly sleeps
         part = WAITING if NAMED[name].act[0] == "sh" else PART
         points, whole = [point for point in points if chance.random() < (KILLED if faults.kills(point[0]) else part)], points
@@ -89,11 +96,7 @@ def plan(system: System, name: str, options: Options, work: Path) -> list[tuple[
             some = [point for point in whole if point[0] in kind]
             if some and not {*some} & {*points}:
                 points.append(chance.choice(some))
-    if NAMED[name].sync == "off" or options.limit is None:
-        return points
-    syncs = {way: {call.seq for call in faults.number(calls, way) if call.kind == "sync"} for way in ("changes", "all", "answer")}
-    synced = {call.seq for call in struck if call.kind == "sync"}
-    return [(fault, point) for fault, point in points if point in (synced if faults.kills(fault) else syncs[faults.counted(fault)])]
+    return points
 
 
 def singles(system: System, names: Sequence[str], options: Options, work: Path) -> list[Outcome]:

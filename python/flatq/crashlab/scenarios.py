@@ -167,12 +167,14 @@ def crash(system: System, spool: Path, pattern: str, words: Words, sync: str = "
 
 
 def retire_pids(spool: Path) -> None:
-    """All owners that names in the spool tell have ended. Give each a PID above the kernel's greatest, so that no later process has it: a verb looks
-    longer at one whose PID is in use."""
+    """All owners have ended that names in the spool and the push journal tell. Give each a PID above the kernel's greatest, so that no later process
+    has it: a verb looks longer at one whose PID is in use."""
     for path in sorted(spool.rglob("*"), reverse=True):
         name = re.sub(r"(?<![^.])(\d+)(?=-\d{12}(?!\d))", lambda pid: str(int(pid[1]) + PID_MAX), path.name)
         if name != path.name:
             path.rename(path.with_name(name))
+    for path in spool.glob(".ids/*/[0-9]*"):
+        path.write_bytes(re.sub(rb"^\d+(?= \d{12} )", lambda pid: b"%d" % (int(pid[0]) + PID_MAX), path.read_bytes()))
 
 
 def fill(words: Words, receipt: str) -> Words:

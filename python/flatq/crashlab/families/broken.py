@@ -33,7 +33,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Mutant:
-    """`must`: the family that has to detect it, and where; `also`: others that detect it, each run by `make test-all`."""
+    """`must`: the family that has to detect it, and where; `also`: others that detect it; `make test-all` runs a third of these."""
 
     edits: tuple[tuple[str, str], ...]  # a text that is there exactly once, and its replacement
     must: Probe
