@@ -428,17 +428,17 @@ def plan(system: System, base_name: str, first: str, second: str, work: Path, ch
 
 
 def explore(system: System, base_name: str, first: str, seed: int, share: float | None, work: Path, others: Sequence[str] = tuple(VERBS)) -> list[Outcome]:
-    """All pairs of `first` with each of `others`. `share`: of the points, so many, by the seed; None: all."""
+    """All pairs of `first` with each of `others`. `share`: of the points, so many, by the seed, and at least one; None: all."""
     found: list[Outcome] = []
+    last: list[Pair] = []
     for second in others:
         chance = random.Random(f"{seed} {base_name} {first} {second}") if share is not None else None
         try:
-            for pair in plan(system, base_name, first, second, work, chance):
-                if chance is None or chance.random() < (share or 0):
-                    found.append(run(pair, system, work))
+            last = list(plan(system, base_name, first, second, work, chance))
+            found += [run(pair, system, work) for pair in last if chance is None or chance.random() < (share or 0)]
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             found.append(Outcome(f"{base_name}: {first} / {second}", first, 0, "", "pair", "bad", str(error), seed, 0.0, "", "pairs"))
-    return found
+    return found or [run(pair, system, work) for pair in random.Random(f"{seed} {base_name} {first}").sample(last, min(1, len(last)))]
 
 
 def beside_door(system: System, base_name: str, door: str, seed: int, share: float | None, work: Path) -> list[Outcome]:
