@@ -319,7 +319,7 @@ work_lives() {
 
 # work_await PID-TIME - wait for it, whatever traps interrupt; set work_code. If a signal comes just as a process of the pipeline ends, such as the
 # feeder, bash forgets that process and waits for ever. So after the first signal, work_before_wait wakes the wait every two seconds; a process that
-# has been gone for a second has an unknown exit code: 255, and work_unknown
+# has been gone for a second and five waits, since other signals may have ended some, has an unknown exit code: 255, and work_unknown
 work_await() {
   work_first='' work_gone_since='' work_unknown=
   while :; do
@@ -338,10 +338,11 @@ work_await() {
     work_lives "$1" && { work_gone_since=; continue; }
     clock_read
     if [ -n "$work_gone_since" ]; then
+      work_gone_waits=$((work_gone_waits + 1))
       clock_add 1 "$work_gone_since"
-      [ "$now" \< "$later" ] || { work_code=255 work_unknown=1; break; }
+      [ "$now" \< "$later" ] || [ "$work_gone_waits" -lt 5 ] || { work_code=255 work_unknown=1; break; }
     else
-      work_gone_since=$now
+      work_gone_since=$now work_gone_waits=1
     fi
   done
   work_gone_since=
