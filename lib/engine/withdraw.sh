@@ -116,11 +116,11 @@ push_closed() {
   push_body_there && return 0
   push_code=$?
   if [ $push_code -eq 69 ]; then
-    # RACE: it may have been folded, and be unfolded again by now. push_check_same sees whether it is the same queue
-    push_folded || push_body_there && return 0
+    push_folded && return 0
     push_code=$?
-    # push_folded also fails if it could not look (R1)
-    [ $push_code -ne 69 ] || { queue_there 8; [ $? -eq 69 ] || push_code=74; }
+    # RACE: it may have been folded, and be unfolded again by now. push_check_same sees whether it is the same queue
+    [ $push_code -eq 69 ] || ! push_body_there || return 0
+    [ $push_code -eq 69 ] || why="queue '$queue': cannot find out whether it was dropped"
   fi
   push_undo $push_code
   push_undo_code=$?
@@ -143,10 +143,12 @@ push_unsynced() {
   push_unknown
 }
 
-# push_folded - return whether it is proved that our body is gone and the queue is still the one that we opened: then a fold or a consumer has the message.
-# Without /proc nobody can tell that it is the same queue
+# push_folded - return 0 if it is proved that our body is gone and the queue is still the one that we opened: then a fold or a consumer has the message. 69:
+# both are gone; 74: unknown, as without /proc, where nobody can tell that it is the same queue
 push_folded() {
-  absent "$q/body/$slip_id" && [ -e "$FLATQ_PROC/self/fd" ] && queue_there 8
+  absent "$q/body/$slip_id" || return 74
+  queue_there 8 || return $?
+  [ -e "$FLATQ_PROC/self/fd" ] || return 74
 }
 
 # push_body_there - return 0 if the body is there, 69 if it is proved that it is gone, 74 if unknown
