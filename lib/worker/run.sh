@@ -34,7 +34,7 @@ work_tools() {
 # return, so it would not see that a sleeper has ended. If CHLD is only ignored, `wait` works
 work_check_signals() {
   # dash unblocks CHLD as it starts a program
-  env true 2>/dev/null
+  env true
   work_blocked=
   while read -r work_word work_mask; do
     # CHLD is signal 17, so bit 16
