@@ -173,10 +173,10 @@ def a_part(items):
     for name, those in [("spark", spark), *cases(item for item in items if item not in spark).items()]:
         whole = those and (ROOT / "tests/tree" in those[0].path.parents or those[0].get_closest_marker("whole"))
         deal = chance(f"a third of {name}")
-        if whole or len(those) != 1:
-            kept.update(those if whole else deal.sample(those, -(-len(those) // 3)))
-        elif deal.random() < 2 / 3:
+        if whole or len(those) == 1 and deal.random() < 2 / 3:
             kept.update(those)
+        elif len(those) != 1:
+            kept.update(deal.sample(those, -(-len(those) // 3)))
     return kept
 
 
