@@ -22,8 +22,8 @@ import userlands
 ROOT = Path(__file__).resolve().parent.parent
 LIB = ROOT / "lib"
 SHELLS = ("dash", "busybox", "mksh", "yash", "bash")
-SERVING = ("dash", "busybox", "mksh", "bash")  # yash serves no door (lib/README.md, R12)
-DOORS = {"handler", "http", "beanstalk", "small-stalk", "door", "launch"}
+SERVING = ("dash", "busybox", "mksh", "bash")  # yash serves no door, and runs no worker (lib/README.md, R11 and R12)
+NOT_YASH = {"handler", "http", "beanstalk", "small-stalk", "door", "launch", "work"}
 
 sys.dont_write_bytecode, sys.pycache_prefix = False, str(ROOT / ".venv/pycache")  # pytest keeps its compiled tests: collecting them takes half the time
 sys.path.insert(0, str(ROOT / "python"))
@@ -221,16 +221,17 @@ def times():
 
 
 def pytest_generate_tests(metafunc):
-    """A test that is marked `shells`, or has an argument `shell`, has a case under each shell in `make test-all`, those of doors under each that serves. In
-    `make test` it has one under dash, and half of the tests also one under another, which the seed chooses. Of these cases under_fewer_shells and a_part
-    then leave some out."""
+    """A test that is marked `shells`, or has an argument `shell`, has a case under each shell in `make test-all`, or under those that the mark names, or, of
+    doors and workers, under each that serves. In `make test` it has one under dash, and half of the tests also one under another, which the seed chooses.
+    Of these cases under_fewer_shells and a_part then leave some out."""
     names = metafunc.function.__code__.co_varnames[: metafunc.function.__code__.co_argcount]
     marked = metafunc.definition.get_closest_marker("shells")
     # a fixture that overrides `flatq` has to name `shell` as well, or pytest does not parametrize it
     assert "shell" in metafunc.fixturenames or not marked, f"{metafunc.definition.nodeid}: marked `shells`, but would run under one"
     if "shell" in names or marked:
         others = chance(f"{metafunc.definition.nodeid} others").randrange(2)
-        shells = SERVING if metafunc.definition.path.parent == ROOT / "tests/doors" else SHELLS
+        usual = SERVING if metafunc.definition.path.parent.name in ("doors", "worker") else SHELLS
+        shells = marked.args[0] if marked and marked.args else usual
         metafunc.parametrize("shell", share(metafunc.definition.nodeid, shells, others, first=1), indirect=True)
 
 
@@ -299,8 +300,8 @@ def left(*processes):
 
 
 class Runner:
-    """flatq("push", "jobs", input=b"text", check=0) runs lib/push under the chosen shell, in an environment of its own. If that is yash, a door runs under
-    dash.
+    """flatq("push", "jobs", input=b"text", check=0) runs lib/push under the chosen shell, in an environment of its own. If that is yash, a door or worker
+    runs under dash.
 
     `env` is a dictionary to change. It holds FLATQ_DIR and FLATQ_SYNC=off. start() does the same without waiting."""
 
@@ -318,7 +319,7 @@ class Runner:
     def command(self, verb, *args):
         """The argument list: the shell and lib/VERB. A verb with a slash is a path from the top of the tree, as in ./launch."""
         path = ROOT / verb if "/" in verb else LIB / verb
-        serves = path.name not in DOORS or not os.path.realpath(self.shell).endswith("yash")
+        serves = path.name not in NOT_YASH or not os.path.realpath(self.shell).endswith("yash")
         return [self.shell if serves else need("dash"), str(path), *(os.fspath(arg) for arg in args)]
 
     def environment(self, env):

@@ -164,8 +164,9 @@ output_keep() {
   out=5
 }
 
-# trap_stop FUNCTION - make HUP, INT and TERM call `FUNCTION SIGNAL`
+# trap_stop FUNCTION - make HUP, INT and TERM call `FUNCTION SIGNAL`. Not under yash (R11): there, such a signal ends the verb as KILL does
 trap_stop() {
+  [ -z "$shell_yash" ] || return 0
   for trap_signal in HUP INT TERM; do
     # shellcheck disable=SC2064 # the names are put in now
     trap "reading=' '; $1 $trap_signal" "$trap_signal"

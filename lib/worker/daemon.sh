@@ -31,7 +31,7 @@ daemon_ready() {
   twice test -f "$FLATQ_PROC/self/fd/2" || exec 2>/dev/null
   work_tty=
   # Try twice: without it, the starting process would report a failure, and the worker lives. In a subshell, since mksh leaves the function in which
-  # a redirection fails, and yash does not undo it (R12): with 3 open in the worker, the starting process would wait for ever
+  # a redirection fails (R12): with 3 open in the worker, the starting process would wait for ever
   (printf 0 >&3) || (printf 0 >&3)
   close_descriptor 3
   twice work_keep || die 74 'cannot copy standard output'

@@ -41,7 +41,6 @@ work_crew_start() {
       [ $work_share -ne 0 ] || break
     fi
     work_child "$work_share" "$@" &
-    process_forked || { die_say 'cannot start a process'; work_exit=74; work_take_no_more; break; }
     work_name $!
     work_crew="$work_crew $work_named" work_words="$work_words USR2:$work_named"
     # shellcheck disable=SC2086 # one word each
@@ -91,7 +90,6 @@ teller_start() {
   work_pipe || return $?
   { command exec 4>"$pipe_path" 7>&-; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return $?; }
   teller &
-  process_forked || { why='cannot start a process'; return 74; }
   work_teller=$!
   close_descriptor 6
   rm -f "$pipe_path" 2>/dev/null || :

@@ -19,13 +19,11 @@ work_reset() {
 }
 
 # work_tools - see what the system can do. Set work_group and work_pdeathsig to words before the command that give it a process group of its own, and
-# let it be killed with its worker, or to nothing; sleeper_signal to what ends a sleeper; work_tty if standard error is a terminal
+# let it be killed with its worker, or to nothing; work_tty if standard error is a terminal
 work_tools() {
-  work_group='' work_pdeathsig='' sleeper_signal=VTALRM work_tty=''
+  work_group='' work_pdeathsig='' work_tty=''
   ! twice works command -v setsid || work_group=setsid
   ! twice works setpriv --pdeathsig KILL true || work_pdeathsig='setpriv --pdeathsig KILL'
-  # In yash, a process started in a trap runs no traps itself, and one that is about to wait may lose a signal
-  [ -z "$shell_yash" ] || sleeper_signal=KILL
   [ ! -t 2 ] || work_tty=1
 }
 
@@ -42,7 +40,6 @@ work_check_signals() {
     SigBlk:*[13579bdf]????) work_blocked=CHLD ;;
     esac
   done 2>/dev/null <"$FLATQ_PROC/self/status"
-  # yash itself blocks CHLD while it does not wait, but lets it through to traps
   for work_signal in ALRM VTALRM USR1 USR2 $work_blocked; do
     work_signalled=
     trap 'work_signalled=1' "$work_signal"
@@ -231,11 +228,10 @@ work_run() {
   { command exec 7>"$feed_path"; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return $?; }
   work_whole || { why='a failed redirection has closed a descriptor'; return 74; }
   feed_begin | work_exec "$@" &
-  ! process_forked || job_pid=$!
+  job_pid=$!
   # From here on only the feeder holds the pipe, so we see its end
   close_descriptor 6
   close_descriptor 7
-  [ -n "$job_pid" ] || { feed_open='' why='cannot start a process'; return 74; }
   work_name "$job_pid"
   job_named=$work_named
   work_before_wait=timer_run_due
@@ -265,9 +261,6 @@ work_judge() {
     work_reason=timeout
   elif [ -n "$work_unknown" ]; then
     work_reason=unknown
-  elif [ "$work_code" -gt 384 ]; then
-    # yash adds 384 to a signal's number
-    work_reason=signal-$((work_code - 384))
   elif [ "$work_code" -gt 128 ] && [ "$work_code" -le 192 ]; then
     work_reason=signal-$((work_code - 128))
   elif [ "$work_code" -ne 0 ]; then

@@ -127,19 +127,14 @@ timer_arm() {
 # sleeper_start SECONDS - start a sleeper, which wakes the worker then; add it to timer_pids, and to timer_words for the watchdog
 sleeper_start() {
   sleeper_run "$1" &
-  process_forked || return 0
   timer_pids="$timer_pids $!"
   work_name $!
-  timer_words="$timer_words $sleeper_signal:$work_named"
+  timer_words="$timer_words VTALRM:$work_named"
 }
 
 # interrupter_start - called by a trap: start a process that sends ALRM until it is ended, and so interrupts a `wait` that begins after the trap
 interrupter_start() {
   interrupter_run &
-  # As process_forked, under yash alone: elsewhere the status may be another trap's (R11)
-  case $sleeper_signal$? in
-  KILL[1-9]*) return 0 ;;
-  esac
   interrupter_pids="$interrupter_pids $!"
 }
 
@@ -155,35 +150,25 @@ interrupter_run() {
 
 # interrupter_stop - end those processes; from here on, a trap starts none
 interrupter_stop() {
-  work_on_signal='' interrupter_signal=PIPE
-  [ "$sleeper_signal" != KILL ] || interrupter_signal=KILL
+  work_on_signal=
   for interrupter_pid in $interrupter_pids; do
-    ! child_lives "$interrupter_pid" || kill "-$interrupter_signal" "$interrupter_pid" 2>/dev/null
+    ! child_lives "$interrupter_pid" || kill -PIPE "$interrupter_pid" 2>/dev/null
   done
   timer_ended="$timer_ended$interrupter_pids" interrupter_pids=
 }
 
-# sleeper_run SECONDS - what a sleeper runs. Only sleeper_signal ends it: VTALRM, whose trap also kills the `sleep`, or under yash KILL. A worker has
-# no trap for VTALRM: so VTALRM also ends a child that was just forked and still has the worker's traps
+# sleeper_run SECONDS - what a sleeper runs. Only VTALRM ends it, whose trap also kills the `sleep`. A worker has no trap for VTALRM: so VTALRM also ends
+# a child that was just forked and still has the worker's traps
 sleeper_run() {
   sleeper_over=${!-} sleeper_seconds=$1
   # Not PIPE either, if the watchdog was killed: without its alarms the worker would lose the message
   trap '' HUP INT QUIT TERM PIPE
   # By $!, which a shell sets as it starts the `sleep`: the trap may run before the next command
   trap '[ "${!-}" = "$sleeper_over" ] || ! child_lives "$!" || kill -KILL "$!"; exit 0' VTALRM
-  watchdog_tell_self "$sleeper_signal:"
+  watchdog_tell_self VTALRM:
   exec </dev/null >/dev/null 2>&1 3>&- 4>&- 5>&-
-  # Without /proc it sleeps. $$: that of a parent who is gone may be hidden
-  # shellcheck disable=SC2016 # the shell of the sleep expands it
-  sleeper_sleeps='[ ! -e "$1/$$/stat" ] || { read -r stat <"$1/$PPID/stat" && case ${stat##*") "} in [!ZX]" $2 "*) ;; *) exit ;; esac; } || exit
-    exec sleep "$3"'
   while :; do
-    # Without exec, yash would keep a shell in between. RACE: under yash (KILL) the sleeper may be dead before setpriv has asked for a signal at its death.
-    # So a shell that setpriv starts looks whether its parent is still a child of the worker, and else does not sleep
-    case $work_pdeathsig.$sleeper_signal in
-    ?*.KILL) { exec $work_pdeathsig sh -c "$sleeper_sleeps" sh "$FLATQ_PROC" "$work_self" "$sleeper_seconds"; } & ;;
-    *) { exec $work_pdeathsig sleep "$sleeper_seconds"; } & ;;
-    esac
+    $work_pdeathsig sleep "$sleeper_seconds" &
     wait "$!"
     sleeper_over=$!
     # Repeat until the worker reacts: bash may forget one of two signals. The PID of a killed worker may belong to another process
@@ -205,7 +190,7 @@ timer_disarm() {
 # sleeper_kill PID-START - end that sleeper. CONT, since one that is stopped would not end. The PID of a sleeper that was killed may belong to another process
 sleeper_kill() {
   ! owner_dead "$1" || return 0
-  kill "-$sleeper_signal" "${1%-*}" 2>/dev/null && kill -CONT "${1%-*}" 2>/dev/null
+  kill -VTALRM "${1%-*}" 2>/dev/null && kill -CONT "${1%-*}" 2>/dev/null
 }
 
 # timer_reap - wait for the sleepers that were ended

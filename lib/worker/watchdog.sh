@@ -91,10 +91,9 @@ watchdog_start() {
   { command exec 5>"$pipe_path" 7>&-; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return $?; }
   work_watchdog=
   watchdog &
-  ! process_forked || work_watchdog=$!
+  work_watchdog=$!
   close_descriptor 6
   rm -f "$pipe_path" 2>/dev/null || :
-  [ -n "$work_watchdog" ] || { why='cannot start a process'; return 74; }
   work_name "$work_watchdog"
   work_watchdog_named=$work_named
 }

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from conftest import DOORS, chance, everything, need, share
+from conftest import NOT_YASH, chance, everything, need, share
 from laboratory import trials, work  # noqa: F401
 from test_crash import PLAIN, SYSTEM, good, waits
 
@@ -26,8 +26,8 @@ OTHERS = replace(FEW, limit=4)  # of each scenario, under another shell than tha
 
 
 def other_shell(kind, name, *shells):
-    """Another shell, which the seed chooses; yash only where no door runs, since it serves none (lib/README.md, R12)."""
-    return chance(f"{kind} {name}").choice([*shells, *(["yash"] if trial.NAMED[name].verb not in DOORS else [])])
+    """Another shell, which the seed chooses; yash only for what it runs (lib/README.md, R11 and R12)."""
+    return chance(f"{kind} {name}").choice([*shells, *(["yash"] if trial.NAMED[name].verb not in NOT_YASH else [])])
 
 
 def third(name):

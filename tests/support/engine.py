@@ -82,7 +82,7 @@ def stopped_by(process, number):
 
 
 def stop_waiting(clock, waiting):
-    """Send each (signal, waiting process) its signal, and see it end. yash notices the signal only when its sleeper ends."""
+    """Send each (signal, waiting process) its signal, and see it end."""
     for number, process in waiting:
         process.send_signal(number)
     for number, process in waiting:
@@ -145,8 +145,7 @@ def command_of(pid):
 
 
 def runs(pid, name):
-    """Wait until a child of the process runs the program of that name. A worker that waits runs `sleep`: before that, yash loses about one signal in
-    fourteen (lib/README.md)."""
+    """Wait until a child of the process runs the program of that name. A worker that waits runs `sleep`."""
     wait_for(lambda: name in map(command_of, children(pid)), f"{name} runs")
 
 
