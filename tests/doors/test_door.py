@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from conftest import LIB, ROOT, everything, free, listening, need, share, wait_for
-from engine import carriers, children, command_of, empty, end_launches, lies, pipe_into, pop, push, stop_and_fill
+from engine import calls_in, carriers, children, command_of, empty, end_launches, lies, pipe_into, pop, push, stop_and_fill
 from servers import certified
 from stalk import Launched, parent
 
@@ -341,8 +341,8 @@ def test_a_handler_that_a_signal_ends_says_no_ok(flatq, asked, said):
         return subprocess.run(words, input=b"@n1@" + asked, env=flatq.env, capture_output=True, timeout=60).stdout
 
     assert re.fullmatch(said, run())
-    for point in share(f"a signal {asked}", range(1, len(log.read_text().splitlines())), 25):
-        answer = run("-e", f"inject=all:signal=TERM:when={point}")
+    for point in share(f"a signal {asked}", calls_in(log), 25):
+        answer = run("-e", "inject={}:signal=TERM:when={}".format(*point))
         assert b"n1 ok" not in answer or re.fullmatch(said, answer), (point, answer)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conftest import LIB, SERVING, SHELLS, chance, everything, need, share
-from engine import NO_MESSAGE, lies, push, reserve, runs, stopped_by
+from engine import NO_MESSAGE, calls_in, lies, push, reserve, runs, stopped_by
 
 # bash runs a trap on DEBUG before each simple command, with -T in functions too. flatq uses none of these names. A shell's children count on from
 # its number, so several may come to SIGNAL_AT: only the first sends the signal, since a second one ends a verb in the middle of its tidying
@@ -131,9 +131,9 @@ def test_at_a_call_of_a_pop(shell, flatq, spool):
         return done, flatq("drain").out.split()
 
     assert stopped()[1] == [b"second"]
-    points = range(1, len(calls.read_text().splitlines()))
+    points = calls_in(calls)
     for at in points[chance(shell).randrange(20)::20] if everything() else share(shell, points, 5):
-        done, left = stopped("-e", f"inject=all:signal=TERM:when={at}")
+        done, left = stopped("-e", "inject={}:signal=TERM:when={}".format(*at))
         assert done.returncode in (0, -signal.SIGTERM, 128 + signal.SIGTERM) and done.stderr == b"", (at, done)
         kept = sorted(left) == [b"first", b"second"] and done.returncode != 0
         assert kept or done.stdout == b"first" and left == [b"second"], (at, done, left)

@@ -8,7 +8,7 @@ import signal
 import stat
 import subprocess
 import time
-from collections import namedtuple
+from collections import Counter, namedtuple
 from contextlib import suppress
 from pathlib import Path
 
@@ -73,6 +73,15 @@ def lies(spool, queue="default"):
         for name in names:
             if (place or name not in NO_MESSAGE) and name != "~":
                 found.setdefault(place[0] if place else "", []).append(name)
+    return found
+
+
+def calls_in(log):
+    """(NAME, N) for each call in a file of strace's, as in `inject=NAME:signal=TERM:when=N`: strace counts the calls of each name by themselves."""
+    made, found = Counter(), []
+    for name in re.findall(r"^(\w+)\(", log.read_text(), re.M):
+        made[name] += 1
+        found.append((name, made[name]))
     return found
 
 
