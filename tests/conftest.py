@@ -22,7 +22,7 @@ import userlands
 ROOT = Path(__file__).resolve().parent.parent
 LIB = ROOT / "lib"
 SHELLS = ("dash", "busybox", "mksh", "yash", "bash")
-ALL_SEED = "127938485"  # of `make test-all`, so that it tries the same each time; `make crash` tries what its samples leave out
+ALL_SEED = "127938485"  # of `make test-all`, so that it tries the same each time. What that leaves out, another SEED tries, and `make crash` all crashes
 SERVING = ("dash", "busybox", "mksh", "bash")  # yash serves no door, and runs no worker (lib/README.md, R11 and R12)
 NOT_YASH = {"handler", "http", "beanstalk", "small-stalk", "door", "launch", "work"}
 
@@ -76,8 +76,8 @@ def pytest_collection_finish():
 
 
 def pytest_report_header():
-    how, whose = ("make test-all", "of every run") if everything() else ("make test", "of this commit")
-    return f"seed: {os.environ['FLATQ_SEED']} ({whose}; `{how} SEED=...` takes another, or the one of a failed run)"
+    how, usual = ("make test-all", ALL_SEED) if everything() else ("make test", f"{commit_seed()}, the commit's")
+    return f"seed: {os.environ['FLATQ_SEED']} (without SEED it is {usual}; `{how} SEED=...` takes another, or the one of a failed run)"
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -320,7 +320,7 @@ class Runner:
     def command(self, verb, *args):
         """The argument list: the shell and lib/VERB. A verb with a slash is a path from the top of the tree, as in ./launch."""
         path = ROOT / verb if "/" in verb else LIB / verb
-        serves = path.name not in NOT_YASH or not os.path.realpath(self.shell).endswith("yash")
+        serves = not {path.name, *(args[:1] if verb == "flatq" else ())} & NOT_YASH or not os.path.realpath(self.shell).endswith("yash")
         return [self.shell if serves else need("dash"), str(path), *(os.fspath(arg) for arg in args)]
 
     def environment(self, env):

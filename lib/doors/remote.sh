@@ -69,12 +69,8 @@ remote_stopped() {
   # A second signal ends us at once: nobody knows how long the door takes
   trap - HUP INT TERM
   need engine/process
-  # The signal may have come before `remote_pid=$!` was run. yash has 0 in $! until it has started a process
-  # Without /proc, $! may be another process by now
-  case ${!-0} in
-  0) ;;
-  *) [ ! -e "$FLATQ_PROC/self/stat" ] || [ -n "$remote_pid" ] || remote_pid=$! ;;
-  esac
+  # The signal may have come before `remote_pid=$!` was run. Without /proc, $! may be another process by now
+  [ -z "${!-}" ] || [ ! -e "$FLATQ_PROC/self/stat" ] || [ -n "$remote_pid" ] || remote_pid=$!
   # If a message is being given back, that may need a moment. RACE: remote_ask may not have unset remote_held yet
   [ "$remote_turns" -eq 0 ] || ! child_lives "$remote_pid" || remote_held=
   while [ "$remote_turns" -gt 0 ] && child_lives "$remote_pid"; do

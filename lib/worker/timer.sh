@@ -168,7 +168,8 @@ sleeper_run() {
   watchdog_tell_self VTALRM:
   exec </dev/null >/dev/null 2>&1 3>&- 4>&- 5>&-
   while :; do
-    $work_pdeathsig sleep "$sleeper_seconds" &
+    # With exec, or mksh would sleep by itself where there is no setpriv
+    { exec $work_pdeathsig sleep "$sleeper_seconds"; } &
     wait "$!"
     sleeper_over=$!
     # Repeat until the worker reacts: bash may forget one of two signals. The PID of a killed worker may belong to another process

@@ -89,7 +89,6 @@ work_pipe() {
 watchdog_start() {
   work_pipe || return $?
   { command exec 5>"$pipe_path" 7>&-; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return $?; }
-  work_watchdog=
   watchdog &
   work_watchdog=$!
   close_descriptor 6

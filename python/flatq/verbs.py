@@ -25,7 +25,7 @@ from .errors import Busy, Disk, Error, Internal, Invalid, TimedOut, error_of
 T = TypeVar("T")
 Bytes = Union[bytes, bytearray, memoryview]
 
-#: Seconds between TERM, on which a verb gives back what it holds, and KILL
+#: Seconds between TERM, on which a verb gives back what it holds (under yash it just ends), and KILL
 GRACE = 5.0
 
 _LETTERS = {
