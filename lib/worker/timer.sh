@@ -196,9 +196,21 @@ sleeper_kill() {
 
 # timer_reap - wait for the sleepers that were ended
 timer_reap() {
+  [ -n "$timer_ended" ] || return 0
+  timer_turns=100
   # shellcheck disable=SC2086 # process ids
-  [ -z "$timer_ended" ] || wait $timer_ended 2>/dev/null
+  { while timer_insist; do sleep 0.02 || sleep 1; done; wait $timer_ended; } 2>/dev/null
   timer_ended=
+}
+
+# timer_insist - send VTALRM to those that still live; return 1 if none does, or after 100 times. RACE: mksh forgets a signal that comes just before it
+# suspends itself in a `wait`, so the sleeper may have forgotten its VTALRM, and would live for a third of the lease
+timer_insist() {
+  timer_turns=$((timer_turns - 1)) timer_lives=
+  for timer_pid in $timer_ended; do
+    ! child_lives "$timer_pid" || { timer_lives=1; kill -VTALRM "$timer_pid"; kill -CONT "$timer_pid"; }
+  done
+  [ -n "$timer_lives" ] && [ $timer_turns -gt 0 ]
 }
 
 part='worker/timer'

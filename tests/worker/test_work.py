@@ -793,6 +793,33 @@ def test_a_signal_just_before_the_wait_is_heard(shell, flatq, spool, hold):
     nothing_left(process, spool)
 
 
+@pytest.mark.parametrize("shell", ["mksh"], indirect=True)
+def test_a_sleeper_that_forgets_its_signal(flatq, tmp_path):
+    """mksh forgets a signal that comes just before it suspends itself in a `wait`. There each process is held up, the sleepers too, for longer than the
+    worker takes to end them. It once waited for a third of the lease then, and left them behind."""
+    log = tmp_path / "calls"
+
+    def works(lease, *inject):
+        push(flatq, b"x")
+        words = [need("strace"), "-f", "-qq", "-o", log, "-e", "trace=rt_sigprocmask,rt_sigsuspend,execve", "-e", "signal=none", *inject, "--"]
+        process = subprocess.Popen([*words, *flatq.command("work", "-w", "0", "-t", lease, "--", "true")], env=flatq.environment(None), cwd=flatq.home,
+                                   start_new_session=True)
+        flatq.started.append(process)
+        assert process.wait(40) == 0
+        wait_for(lambda: not left(process), "what stood beside it is gone")
+
+    works("3")
+    made = {}
+    for line in log.read_text().splitlines():
+        pid, call = line.split(maxsplit=1)
+        made.setdefault(pid, []).append(call.partition("(")[0])
+    held_up = {calls[:len(calls) - calls[::-1].index("rt_sigsuspend")].count("rt_sigprocmask")
+               for calls in made.values() if "rt_sigsuspend" in calls and "execve" not in calls}
+    assert held_up
+    for number in held_up:
+        works("6000", "-e", f"inject=rt_sigprocmask:delay_exit=1500000:when={number}")
+
+
 # killed processes
 
 
