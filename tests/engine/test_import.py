@@ -106,6 +106,16 @@ def test_nothing_is_stored(flatq, words, status, said):
     assert flatq("list").out == b""
 
 
+def test_a_name_with_control_characters(shell, flatq):
+    """An error about such a file is one line, which a terminal does not obey."""
+    place = flatq.home / "n\nimport: all stored\033[2J"
+    place.mkdir()
+    (place / "k.queue").write_bytes(b"a\n")
+    for words, status in (([place / "k.queue"], 65), ([place / "none.queue"], 66), ([place / "x"], 64)):
+        done = flatq("import", *words, check=status)
+        assert done.err.count(b"\n") == 1 and b"\033" not in done.err and b"nimport: all stored[2J/" in done.err, done
+
+
 def test_a_message_that_is_too_large(flatq):
     put(flatq.home, b"m", b"n" * 2000)
     done = flatq("import", "mail.queue", env={"FLATQ_MOST_BYTES": "1999"})
