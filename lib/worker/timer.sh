@@ -148,13 +148,19 @@ interrupter_run() {
   done
 }
 
-# interrupter_stop - end those processes; from here on, a trap starts none
+# interrupter_stop - end those processes; from here on, a trap starts none. RACE: one that was just forked still has our trap for PIPE, and goes on. So keep
+# it until it is gone: its ALRM ends our next `wait`, behind which it gets PIPE again
 interrupter_stop() {
-  work_on_signal=
+  work_on_signal='' interrupter_left=
   for interrupter_pid in $interrupter_pids; do
-    ! child_lives "$interrupter_pid" || kill -PIPE "$interrupter_pid" 2>/dev/null
+    if child_lives "$interrupter_pid"; then
+      kill -PIPE "$interrupter_pid" 2>/dev/null
+      interrupter_left="$interrupter_left $interrupter_pid"
+    else
+      timer_ended="$timer_ended $interrupter_pid"
+    fi
   done
-  timer_ended="$timer_ended$interrupter_pids" interrupter_pids=
+  interrupter_pids=$interrupter_left
 }
 
 # sleeper_run SECONDS - what a sleeper runs. Only VTALRM ends it, whose trap also kills the `sleep`. A worker has no trap for VTALRM: so VTALRM also ends
@@ -194,12 +200,13 @@ sleeper_kill() {
   kill -VTALRM "${1%-*}" 2>/dev/null && kill -CONT "${1%-*}" 2>/dev/null
 }
 
-# timer_reap - wait for the sleepers that were ended
+# timer_reap - wait for the sleepers and interrupters that were ended
 timer_reap() {
+  timer_ended="$timer_ended$interrupter_pids" interrupter_pids=
   [ -n "$timer_ended" ] || return 0
   timer_turns=100
   # shellcheck disable=SC2086 # process ids
-  { while timer_insist; do sleep 0.02 || sleep 1; done; wait $timer_ended; } 2>/dev/null
+  { while timer_insist; do sleep 0.025 || sleep 1; done; wait $timer_ended; } 2>/dev/null
   timer_ended=
 }
 
