@@ -187,20 +187,22 @@ sleeper_run() {
 # timer_disarm - end the sleepers. timer_reap waits for them later: in a trap that has interrupted a `wait`, bash may hang in another one
 timer_disarm() {
   [ -n "$timer_pids" ] || return 0
-  for timer_word in $timer_words; do
-    # Twice: if standard error cannot be redirected (R12), no signal was sent, and timer_reap would wait for a third of the lease
-    twice sleeper_kill "${timer_word#*:}" || :
-  done
-  timer_ended="$timer_ended $timer_pids" timer_pids='' timer_words=
+  timer_ended="$timer_ended $timer_pids"
+  for timer_pid in $timer_pids; do sleeper_kill "$timer_pid"; done
+  timer_pids='' timer_words=
 }
 
-# sleeper_kill PID-START - end that sleeper. CONT, since one that is stopped would not end. The PID of a sleeper that was killed may belong to another process
+# sleeper_kill PID - end that sleeper; return 1 if it has ended already. CONT, since one that is stopped would not end
 sleeper_kill() {
-  ! owner_dead "$1" || return 0
-  kill -VTALRM "${1%-*}" 2>/dev/null && kill -CONT "${1%-*}" 2>/dev/null
+  child_lives "$1" || return 1
+  kill -VTALRM "$1" 2>/dev/null
+  kill -CONT "$1" 2>/dev/null
+  return 0
 }
 
-# timer_reap - wait for the sleepers and interrupters that were ended
+# timer_reap - wait for the sleepers and interrupters that were ended. RACE: a sleeper may have got no VTALRM, since mksh forgets one that comes just before
+# it suspends itself in a `wait`; and no signal was sent if standard error could not be redirected (R12). Such a sleeper would live for a third of the
+# lease. So send VTALRM again while one lives, 100 times at most
 timer_reap() {
   timer_ended="$timer_ended$interrupter_pids" interrupter_pids=
   [ -n "$timer_ended" ] || return 0
@@ -210,12 +212,11 @@ timer_reap() {
   timer_ended=
 }
 
-# timer_insist - send VTALRM to those that still live; return 1 if none does, or after 100 times. RACE: mksh forgets a signal that comes just before it
-# suspends itself in a `wait`, so the sleeper may have forgotten its VTALRM, and would live for a third of the lease
+# timer_insist - send VTALRM to those that still live; return 1 if none does, or after 100 times
 timer_insist() {
   timer_turns=$((timer_turns - 1)) timer_lives=
   for timer_pid in $timer_ended; do
-    ! child_lives "$timer_pid" || { timer_lives=1; kill -VTALRM "$timer_pid"; kill -CONT "$timer_pid"; }
+    ! sleeper_kill "$timer_pid" || timer_lives=1
   done
   [ -n "$timer_lives" ] && [ $timer_turns -gt 0 ]
 }
