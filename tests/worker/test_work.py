@@ -873,18 +873,19 @@ def kill_watchdog(process):
     wait_for(lambda: not alive(watchdog), "the watchdog is dead")
 
 
-def test_a_renewal_that_fails_late_is_tried_again_before_the_lease_ends(flatq, spool, stub, hold):
+def test_a_renewal_that_fails_late_is_tried_again_before_the_lease_ends(flatq, spool, stub, hold, clock):
     """The take was slow, and the next third of the lease lies behind its end: once another worker had the message while the command ran."""
-    stub("mv", '''case "$*" in
-        */wal/*" "*/out/*) "$REAL" "$@"; sleep 4.3; exit ;;
-        */out/*" "*/out/*) [ -e "$ONCE" ] || { >"$ONCE"; echo "mv: cannot move: Input/output error" >&2; exit 1; } ;;
+    stub("mv", f'''case "$*" in
+        */wal/*" "*/out/*) "$REAL" "$@" && printf "5004.30 5004.30\\n" >{clock.path}/uptime; exit ;;
+        */out/*" "*/out/*) [ -e "$ONCE" ] || {{ >"$ONCE"; echo "mv: cannot move: Input/output error" >&2; exit 1; }} ;;
         esac
         exec "$REAL" "$@"''')
     push(flatq, b"x", "-t", "6")
     process = flatq.start("work", "-n", "1", "--", "sh", "-c", HOLD, "sh", hold)
-    wait_for(lambda: list(spool.glob("default/out/0*")), "it is taken")
+    clock.shows(held(hold))
+    clock.set(5004.3)
     first, = spool.glob("default/out/0*")
-    held(hold)
+    due(clock, 0.86)  # half of what is left of the lease
     wait_for(lambda: list(spool.glob("default/out/0*")) not in ([], [first]), "renewed")
     second, = spool.glob("default/out/0*")
     ends = [int(path.name.rpartition(".")[2]) for path in (first, second)]
@@ -893,12 +894,17 @@ def test_a_renewal_that_fails_late_is_tried_again_before_the_lease_ends(flatq, s
     assert process.wait(60) == 0 and listed(flatq) == []
 
 
-def test_a_command_whose_lease_cannot_be_renewed_ends_with_the_lease(flatq, spool, stub, hold):
+def test_a_command_whose_lease_cannot_be_renewed_ends_with_the_lease(flatq, spool, stub, hold, clock):
     """All renewals fail: from the end of the lease on, another worker may have the message."""
     stub("mv", 'case "$*" in */out/*" "*/out/*) echo "mv: cannot move: Input/output error" >&2; exit 1 ;; esac\nexec "$REAL" "$@"')
-    push(flatq, b"x", "-t", "1")
+    push(flatq, b"x", "-t", "60")
     process = flatq.start("work", "-n", "1", "--", "sh", "-c", HOLD, "sh", hold)
-    held(hold)
+    pid = held(hold)
+    due(clock, 20)
+    due(clock, 20)
+    wait_for(lambda: 10.01 in clock.sleepers().values(), "it has failed a second time, and tries again before the lease ends")
+    assert alive(pid)
+    clock.advance(20)
     process.wait(60)
     assert flatq("pop").out == b"x"
 
