@@ -47,11 +47,6 @@ def need(*commands):
     return shutil.which(commands[0], path=path)
 
 
-def pytest_addoption(parser):
-    parser.addoption("--all", action="store_true", default=bool(os.environ.get("FLATQ_TEST_ALL")),
-                     help="every test: what `make test-all` runs (FLATQ_TEST_ALL=1)")
-
-
 def pytest_configure(config):
     """TERM ends a run as ^C does, so that the run first ends what its tests have started. A run without a seed takes the seed of the commit."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -61,8 +56,6 @@ def pytest_configure(config):
     # so does nohup. A handler that does nothing keeps this run alive, and what the tests start gets the default
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda *_: None)
-    if config.getoption("--all"):
-        os.environ["FLATQ_TEST_ALL"] = "1"
     os.environ.setdefault("FLATQ_SEED", ALL_SEED if everything() else commit_seed())
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(campaign.memory()))  # on a disk, a run takes half as long again
     if "FLATQ_TEST_WORK" not in os.environ:  # the processes of pytest-xdist find it set
@@ -86,7 +79,7 @@ def pytest_terminal_summary(terminalreporter):
     for reports in terminalreporter.stats.values():
         for report in reports:
             if hasattr(report, "duration"):
-                name = re.sub(r"@\w+$", "", without_directories(report.nodeid))  # pytest-xdist adds a test's group to its name
+                name = without_group(without_directories(report.nodeid))
                 parts[name.partition("::")[0]] += report.duration
                 tests[name] += report.duration
             if getattr(report, "when", "") == "call":
@@ -141,7 +134,7 @@ def fuzz(name, seconds):
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist adds a test's group to its name
 def pytest_collection_modifyitems(config, items):
-    """`make test` leaves out what is marked `full`, and tries a part of the other tests (a_part); `make test-all` leaves out some shells
+    """`make test` leaves out what is marked `full` (and tests/bin/run what is marked `timed`), and tries a part of the other tests (a_part); `make test-all` leaves out some shells
     (under_fewer_shells), and two thirds of the cases of what is marked `costly`. Both leave none of these out if the command line names tests, by :: or
     -k. All tests of the Spark session run in one process."""
     for item in items:
@@ -209,6 +202,11 @@ def a_third_of_costly(items):
     return kept
 
 
+def without_group(name):
+    """A test's name without the group that pytest-xdist adds to it."""
+    return re.sub(r"@\w+$", "", name)
+
+
 def without_directories(name):
     """A test's name without the directories before its file."""
     return re.sub(r"^[^:]*/", "", name)
@@ -237,9 +235,9 @@ def pytest_generate_tests(metafunc):
 
 
 def as_on_ubuntu(request):
-    """Whether the test runs with uutils' programs and on the disk, where it takes more than twice as long: of each of the engine's tests a case under dash,
-    in `make test-all`. The others, and `make test`, have GNU's programs and lie in memory."""
-    return request.node.nodeid in on_ubuntu
+    """Whether the test runs with uutils' programs and on the disk, where it takes more than twice as long: in `make test-all`, of each of the engine's tests
+    a case under dash. All others lie in memory."""
+    return without_group(request.node.nodeid) in on_ubuntu
 
 
 on_ubuntu = set()
@@ -253,20 +251,15 @@ def deal_ubuntu(items):
         on_ubuntu.update(item.nodeid for item in dash and [chance(f"ubuntu {name}").choice(dash)])
 
 
-def newest_uutils(place):
-    """Put Debian's newest uutils there; return whether they can be had. Where not, the tests that are about them say so."""
-    import newest
-    return not newest.missing() and newest.applets("rust-coreutils", place)
-
-
 @functools.cache
 def shell_of(program, top, ubuntu):
     """A link named `sh` to the shell, so that the shell behaves as it does as the system's own. Beside it lie the programs of another userland, which come
     first in PATH: Alpine's beside busybox's shell, and on request Ubuntu's. What that userland lacks is found in the system's."""
+    import newest
     place = Path(tempfile.mkdtemp(dir=top)) / "bin"
     if os.path.basename(program) == "busybox":
         userlands.alpine(place)
-    elif not (ubuntu and newest_uutils(place)):
+    elif not (ubuntu and not newest.missing() and newest.applets("rust-coreutils", place)):  # where they are missing, the tests about them say so
         place.mkdir()
     if not (place / "sh").is_symlink():
         (place / "sh").symlink_to(program)
@@ -285,7 +278,7 @@ def tmp_path(request, tmp_path):
     if not as_on_ubuntu(request):
         yield tmp_path
         return
-    with tempfile.TemporaryDirectory(prefix="flatq-test.", dir=os.environ.get("TMPDIR", "/tmp")) as place:
+    with tempfile.TemporaryDirectory(prefix="flatq-test.") as place:
         yield Path(place)
 
 
