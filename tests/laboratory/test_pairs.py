@@ -32,7 +32,7 @@ def test_side_by_side(first, work, trials):
 @pytest.mark.parametrize("door", pairs.DOORS)
 def test_a_door_beside(door, work, trials):
     """A door, beside a drop and a close. Each is held before its calls while the other one runs."""
-    outcomes = [outcome for base in pairs.DOOR_BASES for outcome in pairs.beside_door(SYSTEM, base, door, SEED, BESIDE, work)]
+    outcomes = [outcome for base in pairs.DOOR_BASES for outcome in pairs.beside_door(pairs.BESIDE_DOORS, SYSTEM, base, door, SEED, BESIDE, work)]
     trials("pairs", outcomes)
     assert outcomes
     # under load a second passes in the counted run. Then it looks for ended leases, a tenth of its calls, and the others do not
@@ -44,7 +44,7 @@ def test_a_door_beside(door, work, trials):
 def test_a_receipt_over_http(door, work, trials):
     """A receipt over HTTP, beside a verb that takes, ends or changes its message."""
     bases = pairs.RECEIPT_BASES if everything() else [chance(f"base {door}").choice(pairs.RECEIPT_BASES)]
-    outcomes = [outcome for base in bases for outcome in pairs.with_receipt(SYSTEM, base, door, SEED, BESIDE, work)]
+    outcomes = [outcome for base in bases for outcome in pairs.beside_door(pairs.BESIDE_RECEIPTS, SYSTEM, base, door, SEED, BESIDE, work)]
     trials("pairs", outcomes)
     assert outcomes
     good(outcomes, missed=0.3, waiting=True)

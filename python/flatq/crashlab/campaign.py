@@ -23,8 +23,8 @@ from .families.trial import SECOND_VERBS, Outcome, Second, Trial
 from .gate import faults, gate
 from .scenarios import NAMED, SCENARIOS, System
 
-KILLED, PART, WAITING = 0.05, 0.025, 0.025  # The parts that a share takes of the kills, of the faults that need a run each, and of those that wait
-PLACES, UNSEEN_PLACES = 16, 26  # One in so many of the scenarios that make a call strikes it there: if the call changes something; if it changes nothing
+KILLED, PART = 0.05, 0.025  # The parts that a share takes of the kills, and of the faults that need a run each
+PLACES, UNSEEN_PLACES = 16, 26  # Of the scenarios that make a call, one in so many strikes it: if the call changes something; if it changes nothing
 MANY, UNSEEN_MANY = 50, 5  # At most so many of them in a scenario: a verb that makes the spool first would have hundreds
 Task = Callable[[], Sequence[Any]]
 Family = Callable[[System, "Options", ProcessPoolExecutor, Path], list[Task]]
@@ -37,8 +37,8 @@ class Options:
     `limit`, N: at most N double crashes, N power states a stage, N histories, and N points of each fault of `reads` and `ends` in a scenario; at each
     point, one of the errors that are alike; some recoveries of each wreck (few); of faults after which the verb goes on, those that fall to the
     scenario (_dealt), and of these at most MANY. None: all of these, and every fault also where FLATQ_SYNC is on.
-    `share`: of faults that are alike, one, by the seed (faults.points); without a limit, of calls that change nothing those that fall to the scenario,
-    at most UNSEEN_MANY."""
+    `share`: of faults that are alike, one, by the seed (faults.points), and of what is left a random part (KILLED, PART); without a limit, of calls that
+    change nothing those that fall to the scenario, at most UNSEEN_MANY."""
 
     scenarios: tuple[str, ...] = tuple(SCENARIOS)
     faults: tuple[str, ...] = faults.FAULTS
@@ -89,9 +89,8 @@ def plan(system: System, name: str, options: Options, work: Path) -> list[tuple[
                       for pair in _dealt(name, some, options, PLACES, functools.partial(trial.numbered, system, work=work, way=way))]
             points = random.Random(f"{options.seed} {name}").sample(points, min(MANY, len(points)))
     points += syncs(faults.points(struck, [fault for fault in options.faults if faults.kills(fault)], chance), struck)
-    if chance:  # If one verb waits for another, a trial mostly sleeps
-        part = WAITING if NAMED[name].act[0] == "sh" else PART
-        points, whole = [point for point in points if chance.random() < (KILLED if faults.kills(point[0]) else part)], points
+    if chance:
+        points, whole = [point for point in points if chance.random() < (KILLED if faults.kills(point[0]) else PART)], points
         for kind in faults.KINDS:  # at least one of each
             some = [point for point in whole if point[0] in kind]
             if some and not {*some} & {*points}:
