@@ -23,15 +23,13 @@ function split_head(s) {
 }
 
 function finish() {
-  if (file == "") return
-  if (files == 1) return
+  if (files < 2) return
   internals = internals ".TP\n.B " name "\n" parts
 }
 
 FNR == 1 {
   finish()
-  file = FILENAME
-  name = file
+  name = FILENAME
   sub(/.*\//, "", name)
   files++
   header = 1

@@ -1651,7 +1651,7 @@ def descriptors(flatq, name, inject, points, *words):
     push(flatq, b"4", "q")
     saved, log, out = flatq.home / "saved", flatq.home / "calls", flatq.home / "out"
     shutil.copytree(flatq.spool, saved)
-    struck = 0
+    struck, through = 0, 0
     for number in points:
         again(flatq, saved)
         with open(out, "wb") as stream:
@@ -1667,8 +1667,9 @@ def descriptors(flatq, name, inject, points, *words):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         struck += "INJECTED" in log.read_text()
+        through += ended is not None
         yield number, ended, out.read_bytes()
-    assert struck
+    assert struck and through
 
 
 @pytest.mark.parametrize("words", ["push q", "push -l q"])

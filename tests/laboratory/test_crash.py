@@ -7,7 +7,7 @@ not be there in part. No file may be left on the disk. A failure names its trial
 `make test` takes a share, which the seed chooses: a twentieth of the kills and tears, one in 40 of the other faults, one of the errors that differ
 only in their number, one recovery of each wreck, of a fifth of each verb's scenarios also the syncs, and 8 double crashes in one of 27 scenarios.
 
-`make test-all` kills at all calls. The scenarios of a verb have most of their calls in common, so every other fault it tries at each call in one of 16
+`make test-all` kills at all calls. The scenarios of a verb have most of their calls in common, so the other faults it tries at each call in one of 16
 of the scenarios that make it (campaign._dealt), at most fifty in a scenario; and of errors that leave the same, one by turns (faults.ALIKE). It tries
 two recoveries of what a kill has left, and one of what another fault has left; and the syncs of a third of each verb's scenarios. `make crash` tries all."""
 
@@ -177,7 +177,9 @@ def test_a_run_that_a_signal_interrupted_proves_nothing(monkeypatch, work):
 @pytest.mark.parametrize("name", ["push", "pop from a flat file", "delete"])
 def test_a_moment_is_what_a_kill_leaves(name, work):
     """What the laboratory takes from one undisturbed run, as it is before a call, equals what a run leaves that is killed or torn at that call."""
-    for fault, point in campaign.plan(SYSTEM, name, campaign.Options(faults=("kill", "torn, all but 1")), work):
+    plan = campaign.plan(SYSTEM, name, campaign.Options(faults=("kill", "torn, all but 1")), work)
+    assert plan
+    for fault, point in plan:
         result, tree = trial.wreck(SYSTEM, trial.Trial(name, fault, point), work)
         before, words = trial.base(SYSTEM, name, work)
         spool = trial.fresh(before, work)
@@ -255,7 +257,9 @@ def test_many_alike_are_thinned():
 def test_a_failed_answer_is_the_answer(work):
     """A fault of the output strikes only the writes of the answer, also if other processes write to pipes beside them."""
     name = "work"
-    for fault, point in campaign.plan(SYSTEM, name, campaign.Options(faults=tuple(faults.OUTPUT)), work):
+    plan = campaign.plan(SYSTEM, name, campaign.Options(faults=tuple(faults.OUTPUT)), work)
+    assert plan
+    for fault, point in plan:
         result, _ = trial.wreck(SYSTEM, trial.Trial(name, fault, point), work)
         assert [call.paths for call in result.calls if call.fate != "run"] == [("<stdout>",)]
 
@@ -454,5 +458,7 @@ def test_progress_only_for_a_terminal():
 
 
 def test_parser_names_every_family():
-    assert {"crash", "double"} <= set(campaign.families())
-    assert command._parser(list(campaign.families())).parse_args([]).family is None
+    families = list(campaign.families())
+    assert {"crash", "double"} <= {*families}
+    for family in families:
+        assert command._parser(families).parse_args(["--family", family]).family == [family]

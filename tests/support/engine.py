@@ -99,19 +99,19 @@ def stop_waiting(clock, waiting):
         stopped_by(process, number)
 
 
-def loop(flatq, script, *args, timeout=600, shell=None):
+def loop(flatq, script, *args, timeout=600):
     """Run a script with $sh and $lib: many verbs in a row, without coming back to Python between them. It must succeed."""
     done = subprocess.run(
-        ["dash", "-c", script, "loop", *map(str, args)], env=flatq.environment({"sh": shell or flatq.shell, "lib": str(LIB)}),
+        ["dash", "-c", script, "loop", *map(str, args)], env=flatq.environment({"sh": flatq.shell, "lib": str(LIB)}),
         cwd=flatq.home, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout,
     )
     assert done.returncode == 0, done
     return Result(done.returncode, done.stdout, done.stderr)
 
 
-def drain(flatq, queue="default", timeout=600):
+def drain(flatq, queue="default"):
     """All messages that are ready, taken by one pop each, as one string of bytes."""
-    done = loop(flatq, 'while "$sh" "$lib/pop" "$1"; do :; done', queue, timeout=timeout)
+    done = loop(flatq, 'while "$sh" "$lib/pop" "$1"; do :; done', queue)
     assert done.err.count(b"\n") == 1, done.err[-300:]
     return done.out
 
@@ -329,10 +329,8 @@ def end_launches(spool, *processes):
     for process in processes:
         if process.poll() is None:
             process.terminate()
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 process.wait(60)
-            except subprocess.TimeoutExpired:
-                pass
     rest = carriers(spool)
     kill(rest)
     return rest
@@ -378,7 +376,7 @@ def on_terminal(leader, what=b""):
     """The output on a terminal until `what` is in it, or until no process has the terminal open; for a minute at most."""
     said, end = b"", time.monotonic() + 60
     with suppress(OSError):
-        while time.monotonic() < end and not (what and what in said) and select.select([leader], [], [], 60)[0]:
+        while not (what and what in said) and select.select([leader], [], [], max(0, end - time.monotonic()))[0]:
             said += os.read(leader, 10000)
     return said
 
