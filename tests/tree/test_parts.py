@@ -103,6 +103,7 @@ def test_each_part_exists():
     ("case $x in\n*) capture ;;\nesac", ["capture"]), ("echo capture ${number} $number", [])])
 def test_what_a_function_calls_is_seen(code, found, monkeypatch):
     bare = " " + parts.Bare(" " + code).result
+    owners()  # before there is an `f` to find
     monkeypatch.setitem(files(), "x", parts.File("x", {"f": bare}))
     calls.cache_clear()
     assert [name for _, name in calls("x", "f")] == found
