@@ -26,14 +26,13 @@ stage_ids() {
   printf '%s %s\n' "$ids_first" "$epoch_time"
 }
 
-# stage_room QUEUE COUNT WAIT - return 75 if the queue's bound is below COUNT, or if it has no room now and WAIT is 0; 69 if it is closed
+# stage_room QUEUE COUNT - return 75 if the queue has no room for COUNT messages now, or a bound below COUNT; 69 if it is closed
 stage_room() {
   queue_open "$1" || return 0
   [ ! -e "$q/closed" ] || { why="queue '$queue' is closed"; return 69; }
   queue_conf || return $?
   [ "$queue_bound" != 0 ] || return 0
   [ "$2" -le "$queue_bound" ] || { why="queue '$queue' has a bound below $2 messages"; return 75; }
-  [ "$3" = 0 ] || return 0
   queue_count
   [ $((count_total + $2)) -le "$queue_bound" ] || { why="queue '$queue' is full"; return 75; }
 }

@@ -27,7 +27,7 @@ KINDS: tuple[tuple[str, type[Error], int], ...] = (
 #: flatq.errors' table, by name
 ERRORS: dict[str, tuple[type[Error], int]] = {
     **{kind.__name__: (kind, code if isinstance(code, int) else code[0]) for code, kind in errors.ERRORS.items()},
-    "Unreachable": (Unreachable, 69), "TimedOut": (TimedOut, 75),
+    "Unreachable": (Unreachable, 69), "TimedOut": (TimedOut, 75), "Error": (Internal, 70),
 }
 
 

@@ -10,7 +10,8 @@ a table by the whole path under which they were written, so only there can it be
 
 After a kill, start it again: it reads the same batch again and writes it anew. What the first try left in DIR is not part of the table; the
 end of a run removes it, so that readers other than Spark find each message once as well. While a drain runs, or after one was killed,
-only Spark reads DIR exactly. One drain at a time writes to DIR: it holds a lock on it."""
+only Spark reads DIR exactly. One drain at a time writes to DIR: it holds a lock on it. What a killed drain still holds may be in its table already:
+run it again before you give anything back (`flatq unclaim`), or the table has it twice."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import json
 import os
 from collections.abc import Iterator, Sequence
 from threading import Event
@@ -26,6 +28,7 @@ from urllib.parse import unquote, urlparse
 
 from .. import spark as flatq_spark
 from ..errors import Busy, Invalid
+from ..spark.format import Lost
 from .common import Progress
 from .place import PART, Place, local, plain
 
@@ -51,6 +54,26 @@ def begin(spark: SparkSession, to: str) -> None:
 
     if last("_spark_metadata") > last("_checkpoint/offsets"):
         raise Invalid(f"{to} has a table, and its _checkpoint is gone: say another --to", 65)
+    checkpoint = to.rstrip("/") + "/_checkpoint"
+    unsettled = []
+    # Spools that were moved or removed since cannot be settled: the stream itself sees that
+    with contextlib.suppress(LookupError):
+        unsettled = [one for one in flatq_spark.committed(checkpoint, spark) if one[0].marks(one[1])[0] < one[2]]
+    if unsettled and own.name == local(to):
+        whole(own.path, last("_checkpoint/commits"), unsettled[0][1])
+    # Under whatever path a queue was read before: what the table has of it must not come again
+    for place, consumer, offset in unsettled:
+        place.settle(consumer, offset)
+
+
+def whole(path: str, batch: int, consumer: str) -> None:
+    """Raises Lost if files of that batch are not there in full. Spark does not sync them: a power cut may have left the commit, and not the rows."""
+    for name in (str(batch), f"{batch}.compact"):
+        with contextlib.suppress(FileNotFoundError), open(os.path.join(path, "_spark_metadata", name), encoding="utf-8") as file:
+            for one in map(json.loads, file.read().splitlines()[1:]):
+                place = unquote(urlparse(one["path"]).path)
+                if one.get("action") != "delete" and (not os.path.exists(place) or os.stat(place).st_size != one["size"]):
+                    raise Lost(f"{place} is not there in full, perhaps after a power cut: flatq unclaim -c {consumer}, and drain to another directory")
 
 
 def stream(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None, consumer: str | None, batch: int, **options: str) -> Any:

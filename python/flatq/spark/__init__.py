@@ -285,22 +285,30 @@ def settle(queue: str, consumer: str, offset: int, path: str | None = None) -> i
 def claimed(spark: SparkSession, queue: str, consumer: str, path: str | None = None, count: int | None = None,
             **options: str) -> Iterator[DataFrame]:
     """Claim what is ready in a queue (or until `count` messages are held), and yield all that `consumer` holds, as a table that does not
-    change. At the end of the `with`, settle it. If something is raised, the messages stay claimed, and come again next time.
-    Raises ValueError for an option that would leave out a part of it, which would be settled unread."""
+    change. At the end of the `with`, settle it; a table that is computed only after that raises Lost. If something is raised, the messages stay claimed,
+    and come again next time. Raises ValueError for an option that would leave out a part of it, which would be settled unread, and RuntimeError if
+    another `with` or a stream reads as `consumer`."""
     for name in options:
         if name.lower() in ("maxoffsetspertrigger", "startingoffsets", "endingoffsets", "path", "queue", "consumer"):
             raise ValueError(f"option {name}: claimed() yields all that it settles; use count")
     place = _places(path, queue)[0]
-    held = place.claim(consumer, count or 999999999)
-    end = max((segment.end for segment in held), default=0)
-    if count:
-        # these were claimed by an earlier, larger run
-        end = max([segment.end for segment in held if segment.end <= held[0].offset + count] or [held[0].end]) if held else 0
-    reader = spark.read.format("flatq").option("path", place.spool).option("queue", queue).option("consumer", consumer)
-    for name, value in options.items():
-        reader = reader.option(name, value)
-    yield reader.option("endingOffsets", json.dumps({place.key: end})).load()
-    place.settle(consumer, end)
+    locked = place.lock(consumer)
+    try:
+        held = place.claim(consumer, count or 999999999)
+        # The first claim of a name makes what is locked
+        locked = place.lock(consumer) if locked is None else locked
+        end = max((segment.end for segment in held), default=0)
+        if count:
+            # these were claimed by an earlier, larger run
+            end = max([segment.end for segment in held if segment.end <= held[0].offset + count] or [held[0].end]) if held else 0
+        reader = spark.read.format("flatq").options(path=place.spool, queue=queue, consumer=consumer, endingOffsets=json.dumps({place.key: end}), **options)
+        if held:
+            reader = reader.option("startingOffsets", json.dumps({place.key: held[0].offset}))
+        yield reader.load()
+        place.settle(consumer, end)
+    finally:
+        if locked is not None:
+            os.close(locked)
 
 
 def _read(spark: SparkSession | None, directory: str) -> tuple[dict[int, str], Any]:
@@ -337,20 +345,23 @@ def settle_checkpoint(checkpoint: str, spark: SparkSession | None = None) -> dic
     Return the offset up to which each queue is settled. This may be called any number of times while the stream does not run. The next
     start of the stream does the same."""
     packages()
+    return {place.key: place.settle(consumer, offset) for place, consumer, offset in committed(checkpoint, spark)}
+
+
+def committed(checkpoint: str, spark: SparkSession | None = None) -> Iterator[tuple[Place, str, int]]:
+    """Each queue of the last batch that a stream has committed, with its consumer and the offset up to which it was read."""
     from .options import Options
 
     commits, _ = _read(spark, checkpoint.rstrip("/") + "/commits")
     offsets, text = _read(spark, checkpoint.rstrip("/") + "/offsets")
-    done: dict[str, int] = {}
     if not commits or max(commits) not in offsets:
-        return done
+        return
     for line in text(offsets[max(commits)]).splitlines():
         for one in _flatq_offsets(line):
             queues = sorted({key.rpartition(":")[2] for key in one["offsets"]})
             for place in Options({"path": one["path"], "queue": ",".join(queues)}).places():
                 if place.key in one["offsets"]:
-                    done[place.key] = place.settle(one["consumer"], one["offsets"][place.key])
-    return done
+                    yield place, one["consumer"], one["offsets"][place.key]
 
 
 def _flatq_offsets(line: str) -> list[dict[str, Any]]:

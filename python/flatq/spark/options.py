@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import glob
 import json
 import os
 import re
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +21,8 @@ from . import format as flat
 #: The directory of the package flatq, for processes of Spark that do not find it
 PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MOST = 999999999
+#: For how many seconds a reader waits for the lock of its name
+PATIENCE = 10
 
 
 def verbs_module() -> Any:
@@ -119,6 +123,29 @@ class Place:
         done, *ends = flat.marks(self.spool, self.queue, consumer)
         return done, ends[-1] if ends else done
 
+    def lock(self, consumer: str) -> int | None:
+        """A descriptor; while it is open, no other process may read as `consumer`. None if the name has never claimed here. Raises RuntimeError if another
+        reader has the lock, and OSError."""
+        try:
+            number = os.open(flat.claim_dir(self.spool, self.queue, consumer), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return number
+            except BlockingIOError:
+                # the process of a query that has just ended or was killed may hold the lock for a moment
+                if time.monotonic() > end:
+                    os.close(number)
+                    raise RuntimeError(f"queue '{self.queue}': another query reads as consumer '{consumer}'") from None
+                time.sleep(0.05)
+            except OSError:
+                # Do not go on without the lock, even where the file system has none: no verb works there either, and two queries could read one message
+                os.close(number)
+                raise
+
     def settle(self, consumer: str, offset: int) -> int:
         """Settle whole segments up to offset, and return the offset reached. First sync what Spark has written. Raises LookupError if there
         is no such queue, and OSError if a sync fails: then nothing is settled, nor later, until `flatq unclaim` has given back what was claimed by
@@ -140,7 +167,12 @@ class Place:
             with contextlib.suppress(OSError), verbs_module().private(self.spool):
                 os.close(os.open(f"{claims}/unsynced.{all_ends[-1]}", os.O_CREAT | os.O_WRONLY, 0o666))
             raise
-        verb("settle", ["-c", consumer, "--", str(ends[-1]), self.queue], self.spool)
+        try:
+            verb("settle", ["-c", consumer, "--", str(ends[-1]), self.queue], self.spool)
+        except Exception:
+            # It may have failed when all was done: who throws away now what was read would lose it
+            if self.marks(consumer)[0] < ends[-1]:
+                raise
         return ends[-1]
 
     def ready(self) -> int:
@@ -155,6 +187,16 @@ def _number(options: Mapping[str, str], name: str, default: int | None) -> int |
     if not text.isascii() or not text.isdigit() or int(text) == 0:
         raise ValueError(f"option {name}: a number above 0, not {text!r}")
     return int(text)
+
+
+def _ends(options: Mapping[str, str], name: str, usual: str) -> dict[str, int] | None:
+    text = options.get(name, usual)
+    if text == usual:
+        return None
+    try:
+        return {str(key): int(value) for key, value in json.loads(text).items()}
+    except (ValueError, AttributeError, TypeError):
+        raise ValueError(f"option {name}: '{usual}' or as {{\"jobs\": 700}}, not {text!r}") from None
 
 
 def _yes(options: Mapping[str, str], name: str, default: bool) -> bool:
@@ -194,15 +236,8 @@ class Options:
         self.strict = _yes(options, "failOnDataLoss", True)
         self.headers = _yes(options, "includeHeaders", False)
         self.base64 = _yes(options, "base64", False)
-        if options.get("startingOffsets", "earliest") != "earliest":
-            raise ValueError("option startingOffsets: only 'earliest': a work queue has no past that could be left out")
-        self.ending: dict[str, int] | None = None
-        ending = options.get("endingOffsets", "latest")
-        if ending != "latest":
-            try:
-                self.ending = {str(key): int(value) for key, value in json.loads(ending).items()}
-            except (ValueError, AttributeError, TypeError):
-                raise ValueError(f"option endingOffsets: 'latest' or as {{\"jobs\": 700}}, not {ending!r}") from None
+        self.starting = _ends(options, "startingOffsets", "earliest")
+        self.ending = _ends(options, "endingOffsets", "latest")
         self.wild = glob.has_magic(self.path)
 
     def places(self) -> list[Place]:
@@ -214,6 +249,8 @@ class Options:
         parts = self.path.split(os.sep)
         at = next(number for number, part in enumerate(parts) if glob.has_magic(part))
         spools = [spool for spool in sorted(glob.glob(self.path)) if os.path.isdir(spool)]
+        if len({os.path.realpath(spool) for spool in spools}) != len(spools):
+            raise ValueError("option path: it matches one spool under two names")
         if not spools:
             raise LookupError(f"no spool at {self.path}")
         hosts = [spool.split(os.sep)[at] for spool in spools]

@@ -2,7 +2,7 @@
 
     SPOOL/.spark/JOB/stage.TASK/QUEUE/PRIORITY.BLOCK/FLAT   flat files that a task has written; no verb sees them
     SPOOL/.spark/JOB/plan                                   the stages of batch N: once the plan exists, batch N is decided
-    SPOOL/.spark/JOB/done.N                                 an empty file: batch N, and all before it, is in the queues
+    SPOOL/.spark/JOB/done.N                                 batch N, and all before it, is in the queues: how much of it is in which
 
 JOB is the query's id, which the checkpoint keeps; of a batch write it is the option jobId, or a name of its own.
 
@@ -13,6 +13,10 @@ becomes `done.N`; 5 the stages are removed.
 Crash: before 2, nothing is in any queue: the batch runs again, and step 5 removes what the dead tasks left. From 2 on the plan holds: if the
 batch runs again, only the rest of 3 is done, where each file is either still in its stage or already in its queue; what that run has staged
 is thrown away. After 4 the batch is finished. A consumer may take the first messages of a batch before the last are there.
+
+A stream's number N means the same rows each time, as long as its checkpoint keeps them. Where the checkpoint is an older copy, or a power cut has
+taken a part of it, Spark may plan other rows as batch N. So before 2 everything is synced; and if what a run has staged is not as much as the plan or
+`done.N` says, the sink raises Lost, and the source settles nothing.
 
 The checkpoint (`flatq wal`) removes the stages of a job that has no plan, once nothing of the job has changed for a week. So the driver
 locks SPOOL/.spark/JOB, checks that its stages are complete, writes `plan` and carries it out. Its shell inherits the lock, and keeps it if
@@ -28,8 +32,9 @@ import json
 import os
 import shutil
 import subprocess
+import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +43,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import BinaryType, IntegralType, StringType, StructType
 
 from . import format as flat
-from .options import Options, sync, verbs_module
+from .options import Options, sync, sync_all, verbs_module
 
 SCRIPT = 'set -u; . "$lib/engine/common.sh"; need engine/spool bulk/stage; stage "$@"'
 
@@ -116,6 +121,21 @@ def columns(schema: StructType, options: Options) -> None:
         raise ValueError("option queue: one queue; rows for several name theirs in a column `queue`")
     if options.wild:
         raise ValueError("option path: one spool")
+
+
+def streamed(job: str) -> bool:
+    """Whether the job is a stream, whose batches have numbers."""
+    return job.startswith("query-")
+
+
+def total(stages: Iterable[Mapping[str, Sequence[int]]]) -> dict[str, list[int]]:
+    """The messages and bytes for each queue, of all stages together."""
+    found: dict[str, list[int]] = {}
+    for sizes in stages:
+        for queue, (count, size) in sizes.items():
+            before = found.get(queue, [0, 0])
+            found[queue] = [before[0] + count, before[1] + size]
+    return found
 
 
 @contextlib.contextmanager
@@ -205,9 +225,12 @@ class Sink:
 
     def decide(self, top: str, job: str, staged: list[Staged], batch: int) -> None:
         """Make what was staged the plan of batch number `batch`, unless it has one, and carry the plan out. If a queue is closed, or has no
-        room within `wait` seconds, raises Closed or Full before anything is decided; else raises as `roll` does."""
+        room within `wait` seconds, raises Closed or Full before anything is decided; else raises as `roll` does, and Lost where this is not what was
+        decided as that batch."""
         plan = os.path.join(top, "plan")
         done = self.done(job)
+        sizes = total(message.sizes for message in staged)
+        before = self.plan(os.path.join(top, f"done.{batch}")) if done == batch else None
         if done < batch:
             old = self.plan(plan)
             if old is not None and old["batch"] < batch:
@@ -215,22 +238,34 @@ class Sink:
                 self.roll(top, old)
                 old = None
             if old is None:
-                self.room(staged)
+                self.room(sizes)
                 for message in staged:
                     self.check(top, message)
                 old = {"batch": batch, "stages": {message.stage: message.sizes for message in staged if message.stage}}
-                # A new file: in a group's spool, another member may have made a link of that name
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(plan + ".new")
-                with open(plan + ".new", "x") as file:
-                    json.dump(old, file)
-                    file.flush()
-                    # Before the rename: a power cut may keep a name without what it names
-                    if verbs_module().syncs(self.spool):
-                        os.fsync(file.fileno())
-                os.rename(plan + ".new", plan)
+                if streamed(job):
+                    # The checkpoint has to know this batch for as long as the plan does
+                    sync_all(self.spool)
+                self.put(plan, old)
+            before = total(old["stages"].values())
             self.roll(top, old)
         self.clear(top)
+        if streamed(job) and before is not None and before != sizes:
+            raise flat.Lost(f"batch {batch} of this query was stored before, with other messages: its checkpoint is an older copy, or a power cut has taken "
+                            "a part of it. Nothing of this run was stored. Begin anew, with another checkpoint")
+
+    def put(self, path: str, what: Mapping[str, Any]) -> None:
+        """Write a file of JSON whole, by a rename."""
+        new = os.path.join(os.path.dirname(path), "plan.new")
+        # A new file: in a group's spool, another member may have made a link of that name
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(new)
+        with open(new, "x") as file:
+            json.dump(what, file)
+            file.flush()
+            # Before the rename: a power cut may keep a name without what it names
+            if verbs_module().syncs(self.spool):
+                os.fsync(file.fileno())
+        os.rename(new, path)
 
     def check(self, top: str, message: Staged) -> None:
         """Raises Lost if a stage is not complete: the checkpoint may have removed it."""
@@ -268,10 +303,11 @@ class Sink:
             return -1
 
     def plan(self, path: str) -> dict[str, Any] | None:
+        """What a file of `put` holds; None if it is empty, or there is none."""
         try:
             with open(path) as file:
                 text = file.read()
-                # An empty one is what a power cut has left of it: nothing was decided
+                # An empty one is what a power cut has left of it: nothing was decided. An empty done.N is one of an earlier version
                 decided: dict[str, Any] | None = json.loads(text) if text else None
                 return decided
         except FileNotFoundError:
@@ -286,22 +322,27 @@ class Sink:
                 self.enter(os.path.join(top, stage, queue), queue, size[1])
         olds = [name for name in os.listdir(top) if name.startswith("done.")]
         new = os.path.join(top, f"done.{plan['batch']}")
-        with contextlib.suppress(FileExistsError):
-            open(new, "x").close()
+        self.put(new, total(plan["stages"].values()))
         sync(top, self.spool)
         os.unlink(os.path.join(top, "plan"))
         for name in olds:
             if name != os.path.basename(new):
                 os.unlink(os.path.join(top, name))
 
-    def room(self, staged: list[Staged]) -> None:
-        """Check whether the plan can be carried out, as far as that can be known before."""
-        counts: dict[str, int] = {}
-        for message in staged:
-            for queue, (count, _) in message.sizes.items():
-                counts[queue] = counts.get(queue, 0) + count
-        for queue, count in counts.items():
-            engine(self.spool, "room", flat.queue_name(queue), count, self.wait)
+    def room(self, sizes: Mapping[str, list[int]]) -> None:
+        """Wait until the plan can be carried out, as far as that can be known before. Raises Full after `wait` seconds, and Closed."""
+        from flatq.errors import Full
+
+        end = time.monotonic() + self.wait
+        for queue, (count, _) in sizes.items():
+            while True:
+                try:
+                    engine(self.spool, "room", flat.queue_name(queue), count)
+                    break
+                except Full as error:
+                    if time.monotonic() >= end or "bound below" in str(error):
+                        raise
+                time.sleep(0.2)
 
     def enter(self, stage: str, queue: str, size: int) -> None:
         """Step 3 for a queue of a stage; files that entered before a crash are no longer in the stage. Raises what the engine does, even if all have

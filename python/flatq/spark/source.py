@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import itertools
-import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -83,6 +80,8 @@ class _Reads:
 class Reader(_Reads, DataSourceReader):
     def __init__(self, options: Options) -> None:
         super().__init__(options)
+        if options.starting and options.consumer is None:
+            raise ValueError("option startingOffsets: only with a consumer")
         self.queues: set[str] | None = None
         self.low, self.high = 0, 1 << 62
 
@@ -126,6 +125,10 @@ class Reader(_Reads, DataSourceReader):
     def held(self, place: Place, consumer: str) -> Iterator[flat.Piece]:
         options = self.options
         low, high = place.marks(consumer)[0], None
+        first = (options.starting or {}).get(place.key, low)
+        if low > first and options.strict:
+            raise Lost(f"queue '{place.queue}': what was claimed from offset {first} on was settled or unclaimed up to {low}: somebody else reads as "
+                       f"consumer '{consumer}', or the `with` of claimed() has ended")
         if options.ending is not None:
             if place.key not in options.ending:
                 raise ValueError(f"option endingOffsets: nothing is said of queue {place.key!r}")
@@ -156,6 +159,8 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Not in __init__: for errors there, PySpark reports only that there is no reader
         if not self.consumer:
             raise ValueError("option consumer is missing: the name that a stream claims messages as, its own alone (letters, digits, - and _)")
+        if self.options.starting is not None:
+            raise ValueError("option startingOffsets: only 'earliest': a work queue has no past that could be left out")
         if self._places is None:
             self._places = self.options.places()
         return self._places
@@ -202,28 +207,8 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
             self.beside.shutdown()
 
     def _lock(self, place: Place) -> None:
-        if place.key in self.locks:
-            return
-        try:
-            number = os.open(flat.claim_dir(place.spool, place.queue, self.consumer), os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return
-        end = time.monotonic() + 10
-        while True:
-            try:
-                fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                # the process of a query that has just ended or was killed may hold the lock for a moment
-                if time.monotonic() > end:
-                    os.close(number)
-                    raise RuntimeError(f"queue '{place.queue}': another query reads as consumer '{self.consumer}'") from None
-                time.sleep(0.05)
-            except OSError:
-                # Do not go on without the lock, even where the file system has none: no verb works there either, and two queries could read one message
-                os.close(number)
-                raise
-        self.locks[place.key] = number
+        if place.key not in self.locks and (number := place.lock(self.consumer)) is not None:
+            self.locks[place.key] = number
 
     def initialOffset(self) -> dict[str, Any]:
         for place in self.places:
@@ -249,6 +234,11 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
             done, last = place.marks(self.consumer)
             if low is None:
                 # A queue that the query did not read before: an empty batch records where it begins
+                if last > done:
+                    raise Lost(
+                        f"queue '{place.queue}': consumer '{self.consumer}' holds messages of it, and this checkpoint does not know {place.key!r}: was the "
+                        f"spool or the queue read under another path before? Read it there once more, or begin anew, with another checkpoint"
+                    )
                 ends[place.key] = done
                 continue
             if low > last:
@@ -321,7 +311,7 @@ class FlatqSource(DataSource):
     | queue | both | default | the queue; for reading, several with commas; for writing, a column `queue` overrides it for each row |
     | consumer | read | none | the name to claim messages as; a stream must have one, which no other reader uses |
     | maxOffsetsPerTrigger | read | all that is ready | messages in a batch of a stream; the most that a batch read holds |
-    | startingOffsets | read | earliest | no other value: settled messages are gone |
+    | startingOffsets | read | earliest | in a batch with a consumer also such as `{"jobs": 600}`: an error if anything from there on is settled |
     | endingOffsets | batch | latest | or such as `{"jobs": 700}`: only messages with offsets below |
     | minPartitions | read | as many as cores here; one for less than 10,000 messages | tasks |
     | failOnDataLoss | read | true | false: leave out messages that are missing or damaged |
