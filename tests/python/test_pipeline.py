@@ -266,6 +266,7 @@ def test_a_table_elsewhere_without_its_checkpoint(tmp_path, monkeypatch):
             (tmp_path / path[7:]).write_bytes(text)
 
     monkeypatch.setattr(place, "There", There)
+    monkeypatch.setattr(drain.flatq_spark, "committed", lambda *words: iter(()))
     for name in ("_spark_metadata", "_checkpoint/offsets"):
         (tmp_path / "out" / name).mkdir(parents=True)
     (tmp_path / "out/_flatq").write_text(json.dumps({"job": "drain", "files": ["_spark_metadata", "_checkpoint"]}))
@@ -402,6 +403,50 @@ def test_load(job, flatq, tmp_path):
     assert flatq("doctor", check=0).out == b""
 
 
+def test_a_load_reads_what_it_names(job, flatq, tmp_path):
+    """Spark would leave out files that lie deeper, take a name for a pattern, leave out columns, and read a number as the nearest double."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    def loads(name, files, expected, code=0):
+        for path, text in files.items():
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).write_text(text)
+        said = job("load", "q", "--from", tmp_path / name, code=code)
+        assert sorted(flatq("drain", "q", check=66 if code else 0).out.decode().splitlines()) == expected
+        return said.err
+
+    loads("in", {"in/top.txt": "top\n", "in/2026/deep.txt": "deep\n"}, ["deep", "top"])
+    loads("x*", {"x1.txt": "1\n", "x2/s/b.txt": "2\n"}, ["1", "2"])
+    loads("d[1]", {"d[1]/a.txt": "in d[1]\n", "d1/a.txt": "in d1\n"}, ["in d[1]"])
+    loads("what?.txt", {"what?.txt": "x\n", "whatA.txt": "A\n"}, ["x"])
+    loads("k", {"k/n=1/a.csv": "a\nx\n", "k/n=2/a.csv": "a\ny\n"}, ['{"a":"x","n":1}', '{"a":"y","n":2}'])
+    assert "say its directory" in loads("p*", {"p/n=1/a.csv": "a\nx\n"}, [], 65)[0]
+    assert "rename it" in loads("_data.txt", {"_data.txt": "x\n"}, [], 65)[0]
+    assert "rename it" in loads("copy", {"copy/a.txt": "x\n", "copy/b.txt._COPYING_": "y\n"}, [], 65)[0]
+    loads("n.json", {"n.json": '{"value": 12345678901234567.891}\n{"value": 1}\n{"value": "1.10"}\n'}, ["1", "1.10", "12345678901234567.891"])
+    (tmp_path / "pq").mkdir()
+    parquet.write_table(pa.table({"a": [1], "z": ["k"]}), tmp_path / "pq/a.parquet")
+    parquet.write_table(pa.table({"a": [2], "z": ["l"], "y": [3]}), tmp_path / "pq/b.parquet")
+    loads("pq", {}, ['{"a":1,"z":"k","y":null}', '{"a":2,"z":"l","y":3}'])
+
+
+def test_a_drain_that_was_killed_goes_on_under_another_path(job, flatq, tmp_path, monkeypatch):
+    """It was killed behind Spark's commit, before it settled. The same spool is named by a pattern then; once its table had each message twice."""
+    spool, out = tmp_path / "h/one/spool", tmp_path / "out"
+    flatq("push", "-l", input=b"".join(b"%d\n" % n for n in range(100)), env={"FLATQ_DIR": str(spool)}, check=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(drain, "end", lambda *words: 1 / 0)
+        job("drain", "default", "--to", out, "--spool", spool, code=70)
+    part = max(out.glob("part-*"), key=lambda path: path.stat().st_size)
+    whole = part.read_bytes()
+    part.write_bytes(whole[:-1])
+    assert "not there in full" in job("drain", "default", "--to", out, "--spool", spool, code=74).err[0]
+    part.write_bytes(whole)
+    job("drain", "default", "--to", out, "--spool", tmp_path / "h/*/spool")
+    assert sorted(table(out)["value"].to_pylist(), key=int) == numbers(100)
+
+
 def test_load_of_what_is_not_utf_8(job, flatq, tmp_path, spark):
     """A CSV or JSON file in another encoding is refused, with line and column, and read if the encoding is named. The lines of a text are bytes, as
     they are."""
@@ -460,11 +505,11 @@ def test_load_as_push_would(job, flatq, tmp_path):
     assert "is full" in job("load", "small", "--from", tmp_path / "a.txt", code=75).err[0]
     popped = []
 
-    def pop_once_decided():
-        wait_for(lambda: list(flatq.spool.glob(".spark/job-*/plan")), seconds=300)
+    def pop_once_staged():
+        wait_for(lambda: list(flatq.spool.glob(".spark/job-*/stage.*")), seconds=300)
         popped.append(flatq("pop", "small", check=0).out)
 
-    consumer = threading.Thread(target=pop_once_decided)
+    consumer = threading.Thread(target=pop_once_staged)
     consumer.start()
     assert "1 messages" in job("load", "small", "--from", tmp_path / "a.txt", "--wait", "300").out
     consumer.join()

@@ -6,7 +6,10 @@ does nothing when it is run again; a table that has changed since is another loa
 
 The same holds for a load that was killed: if a file changes before the next start, even by `touch`, that is another load. If the first one was
 killed before its rows were decided, nothing of it is in the queue; else some or all of its rows are, and the second one loads all rows
-again. The same --name both times keeps it one load. The checkpoint (`flatq wal`) removes what an abandoned load has staged, after a week."""
+again. The same --name both times keeps it one load. The checkpoint (`flatq wal`) removes what an abandoned load has staged, after a week.
+
+A message is what Spark reads: it passes over blank lines of CSV, and in JSON objects it keeps 17 digits of a number with a fraction, and turns 1.10 into
+1.1. A single column keeps its numbers as they are written, and --format text each line as it is."""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ import glob
 import gzip
 import hashlib
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Observation
@@ -42,10 +46,31 @@ def files(path: str) -> list[str]:
         if os.path.isfile(top):
             found.append(top)
         for directory, below, names in os.walk(top):
-            # Spark does this too
             below[:] = sorted(name for name in below if name[0] not in "._")
             found += [os.path.join(directory, name) for name in sorted(names) if name[0] not in "._"]
+    for name in found:
+        # Spark would leave it out, and say nothing
+        if os.path.basename(name)[0] in "._" or name.endswith("._COPYING_"):
+            raise Invalid(f"{name}: no name of a data file: rename it", 65)
     return found
+
+
+def source(place: str, names: list[str]) -> tuple[list[str], dict[str, str]]:
+    """What Spark is to read for these files at a place, and its options for that. Spark itself would leave out what lies deeper, and takes the
+    characters of a pattern in a file's name for a pattern. Raises Invalid for a pattern that matches tables with partitions."""
+    if os.path.isdir(os.path.join(place, "_spark_metadata")):
+        return [literal(place)], {}  # the table of a drain: only Spark knows its files
+    if os.path.isdir(place):
+        return [literal(name) for name in names], {"basePath": place}
+    for name in names:
+        if not os.path.exists(place) and "=" in os.path.dirname(name):
+            raise Invalid(f"{place}: a table with partitions, as {name}: say its directory", 65)
+    return [literal(name) for name in names], {}
+
+
+def literal(path: str) -> str:
+    """A path as Hadoop's patterns have it: each special character stands for itself."""
+    return re.sub(r"([\\\[\]{}*?])", r"\\\1", path)
 
 
 def kind(path: str, names: list[str]) -> str:
@@ -84,20 +109,21 @@ def decodes(name: str, encoding: str) -> None:
             raise Invalid(f"{name}, line {line}, column {column}: not {encoding}: say --encoding", 65) from None
 
 
-def check(spark: SparkSession, path: str, names: list[str], encoding: str) -> None:
+def check(spark: SparkSession, paths: list[str], names: list[str], encoding: str) -> None:
     """Raises Invalid if text is not in that encoding. For files on another machine, checks only UTF-8."""
     if names and not any(os.path.splitext(name)[1] in PACKED for name in names):
         for name in names:
             decodes(name, encoding)
     elif codecs.lookup(encoding).name == "utf-8":
-        lines = spark.read.option("lineSep", "\n").text(path).where("NOT is_valid_utf8(value)")
+        lines = spark.read.option("lineSep", "\n").text(paths).where("NOT is_valid_utf8(value)")
         for row in lines.selectExpr("_metadata.file_path").take(1):
             raise Invalid(f"{row[0]}: not {encoding}: say --encoding", 65)
 
 
-def read(spark: SparkSession, path: str, form: str, encoding: str | None = None) -> DataFrame:
-    """Read a table; anything that cannot be read whole is an error, never a row of nulls."""
-    reader = spark.read.format(form).option("mode", "FAILFAST")
+def read(spark: SparkSession, paths: list[str], form: str, encoding: str | None = None, **options: str) -> DataFrame:
+    """Read a table; anything that cannot be read whole is an error, never a row of nulls. A column that only some Parquet or JSON files have is null in the
+    rows of the others."""
+    reader = spark.read.format(form).options(mode="FAILFAST", mergeSchema="true").options(**options)
     if form == "csv":
         reader = reader.option("header", "true").option("enforceSchema", "false").option("multiLine", "true").option("escape", '"')
     if encoding:
@@ -105,18 +131,23 @@ def read(spark: SparkSession, path: str, form: str, encoding: str | None = None)
         spark.conf.set("spark.sql.legacy.javaCharsets", "true")
         reader = reader.option("encoding", encoding)
     if form != "text":
-        return reader.load(path)
+        return reader.load(paths)
     # a line's bytes as they are; it ends with \n or \r\n, and a \r elsewhere is part of it
-    lines = reader.option("lineSep", "\n").load(path).selectExpr("cast(value AS binary) AS value")
+    lines = reader.option("lineSep", "\n").load(paths).selectExpr("cast(value AS binary) AS value")
     return lines.selectExpr("if(endswith(value, X'0D'), substring(value, 1, octet_length(value) - 1), value) AS value")
+
+
+def column(rows: DataFrame, value: str | None) -> str | None:
+    """The column whose values are the messages; None for all columns together."""
+    names = rows.columns
+    if value is not None and value not in names:
+        raise Invalid(f"there is no column '{value}', but {', '.join(names)}", 65)
+    return value or ("value" if "value" in names else names[0] if len(names) == 1 else None)
 
 
 def messages(rows: DataFrame, value: str | None = None) -> DataFrame:
     """`value`, the bytes of each message: that column, the only column, or all columns as JSON; and `priority` if the table has it."""
-    names = rows.columns
-    if value is not None and value not in names:
-        raise Invalid(f"there is no column '{value}', but {', '.join(names)}", 65)
-    value = value or ("value" if "value" in names else names[0] if len(names) == 1 else None)
+    names, value = rows.columns, column(rows, value)
     if value is None:
         others = ", ".join(f"`{name}`" for name in names if name != "priority")
         body = f"to_json(struct({others}), map('ignoreNullFields', 'false'))"
@@ -161,12 +192,16 @@ class Load:
         """The number of rows, or None if the load had ended before."""
         if self.ended():
             return None
-        where = self.place or self.path
+        where, options = source(self.place, self.names) if self.place else ([self.path], {})
         if self.form in ("csv", "json"):
             check(spark, where, self.names, self.encoding or "UTF-8")
         counted = Observation()
-        # by its metadata, Spark recognizes a table of its own drain
-        rows = messages(read(spark, where, self.form, self.encoding), self.value).observe(counted, F.count(F.lit(1)).alias("rows"))
+        table = read(spark, where, self.form, self.encoding, **options)
+        one = column(table, self.value)
+        if self.form == "json" and one and not isinstance(table.schema[one].dataType, (StructType, ArrayType, MapType)):
+            # a number as it is written
+            table = read(spark, where, self.form, self.encoding, primitivesAsString="true", **options)
+        rows = messages(table, self.value).observe(counted, F.count(F.lit(1)).alias("rows"))
         rows.write.format("flatq").options(**self.options, queue=self.queue, jobId=self.job).mode("append").save()
         return int(counted.get["rows"])
 
