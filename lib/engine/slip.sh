@@ -57,6 +57,7 @@ slip_of() {
 # member may have made: mv would move FROM into that directory
 rename_path() {
   [ -z "$spool_shared" ] || { [ ! -h "$2" ] && [ ! -d "$2" ]; } || { why="$2 is a link or a directory"; return 74; }
+  moved_said=''
   # In braces, since a shell says on its own standard error that mv was killed
   { if [ -n "$lock_held" ]; then moved_said=$(echo .; exec mv -f "$1" "$2" 2>&1 9<&9); else moved_said=$(echo .; exec mv -f "$1" "$2" 2>&1); fi; } 2>/dev/null &&
     [ -n "$moved_said" ] && return 0

@@ -288,6 +288,8 @@ work_exec() {
   # not 0: feed_whole accepts a 0 while the feeder lives
   IFS= read -r work_line && [ "$work_line" = "$slip_nonce" ] || exit 75
   work_whole || exit 75
+  # What we have waited for may have taken long
+  ! owner_dead "$work_owner" || exit 75
   umask "$shell_umask"
   if [ -n "$shell_locale" ]; then LC_ALL=$shell_locale; else unset LC_ALL; fi
   # shellcheck disable=SC2086 # no word or some
@@ -322,13 +324,23 @@ work_await() {
     # RACE: from here on, a trap also starts a process that sends ALRM: it ends a `wait` before which the signal came
     work_on_signal=interrupter_start
     [ -z "$work_noted" ] || { interrupter_stop; continue; }
-    wait "${1%-*}" 2>/dev/null
-    work_code=$?
+    work_waited=
+    work_reap "${1%-*}" || :
+    # Its redirection has failed: what the shell has to say comes out
+    [ -n "$work_waited" ] || { wait "${1%-*}"; work_code=$?; }
     interrupter_stop
-    # A signal may have ended the `wait`, and its trap may not have said so
-    [ -n "$work_trapped" ] || { [ "$work_code" -gt 128 ] && work_lives "$1"; } || break
+    # A signal may have ended the `wait`, and its trap may not have said so; or bash has forgotten the process, since its wait4 has failed. Who had ended
+    # before we could name it is not asked for, since its PID may be another's by now
+    if [ -z "$work_trapped" ]; then
+      [ "$work_code" -gt 128 ] || [ "${1#*-}" != 000000000000 ] || break
+      work_lives "$1" || break
+    fi
     work_first=$work_code
-    work_lives "$1" && { work_gone_since=; continue; }
+    if work_lives "$1"; then
+      work_gone_since=
+      [ -n "$work_trapped" ] || [ "$work_code" -gt 128 ] || sleep 1
+      continue
+    fi
     clock_read
     if [ -n "$work_gone_since" ]; then
       work_gone_waits=$((work_gone_waits + 1))
@@ -341,6 +353,11 @@ work_await() {
   work_gone_since=
   # 127: the process had ended, and an earlier `wait` had read its exit code, when the trap came
   [ "$work_code" -ne 127 ] || [ -z "$work_first" ] || work_code=$work_first
+}
+
+# work_reap PID - wait for it, and say nothing of it; set work_code and work_waited. In a function of its own: mksh leaves the one whose redirection fails (R12)
+work_reap() {
+  { wait "$1"; work_code=$? work_waited=1; } 2>/dev/null
 }
 
 part='worker/run'

@@ -63,7 +63,10 @@ timer_run_due() {
 
 # timer_check_limits - end the command if its message is to be given back, its lease is lost, or its time is over
 timer_check_limits() {
-  if [ -z "$job_kill_at" ] && [ -n "$work_abort$lease_lost" ]; then
+  if [ -z "$job_kill_at" ] && [ -n "$lease_lost" ]; then
+    # Another worker may have begun with the message
+    job_terminate KILL 500
+  elif [ -z "$job_kill_at" ] && [ -n "$work_abort" ]; then
     job_terminate TERM 200
   elif [ -z "$job_kill_at" ] && [ -n "$job_limit_at" ] && ! [ "$now" \< "$job_limit_at" ]; then
     job_timed_out=1

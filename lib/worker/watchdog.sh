@@ -28,7 +28,12 @@ watchdog() {
 work_kill() {
   kill_named=${2#-}
   ! work_other "$kill_named" || return 0
-  kill "-$1" "${2%-*}" 2>/dev/null || owner_dead "$kill_named" || kill "-$1" "${kill_named%-*}" 2>/dev/null || :
+  twice work_send "$1" "${2%-*}" || owner_dead "$kill_named" || twice work_send "$1" "${kill_named%-*}" || :
+}
+
+# work_send SIGNAL PID - send SIGNAL, and say nothing if there is no such process. Behind `twice`, since the redirection may fail (R1)
+work_send() {
+  kill "-$1" "$2" 2>/dev/null
 }
 
 # work_other PID-TIME - return whether the PID belongs to another process now, which started later
@@ -39,13 +44,13 @@ work_other() {
 # watchdog_tell WORD ... - write a line to the watchdog; return 1 if that was killed. Try twice, since a signal may interrupt a write. CONT: if it stayed
 # stopped, its pipe would fill up, and we would wait in a write and renew no lease
 watchdog_tell() {
-  [ -z "$work_watchdog" ] || owner_dead "$work_watchdog_named" || kill -CONT "$work_watchdog" 2>/dev/null || :
-  { twice watchdog_say "$*"; } 2>/dev/null || return 1
+  [ -z "$work_watchdog" ] || owner_dead "$work_watchdog_named" || twice work_send CONT "$work_watchdog" || :
+  twice watchdog_say "$*" || return 1
 }
 
 # watchdog_say LINE - in a function of its own: mksh leaves the one whose redirection fails (R12)
 watchdog_say() {
-  printf '%s\n' "$1" >&5
+  printf '%s\n' "$1" 2>/dev/null >&5
 }
 
 # watchdog_tell_sure WORD ... - as watchdog_tell, but if the watchdog was killed, start another one, and set watchdog_restarted

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from conftest import LIB, Result, chance, everything, left, need, wait_for
-from engine import alive, children, clock, command_of, empty, lies, loop, on_terminal, pop, push, refused, stop_and_fill, stranger, words_of  # noqa: F401
+from engine import alive, calls_in, carriers, children, clock, command_of, empty, lies, loop, on_terminal, pop, push, refused, stop_and_fill, stranger, words_of  # noqa: F401
 
 from flatq.crashlab.gate import processes
 
@@ -295,6 +295,37 @@ def test_a_descriptor_that_cannot_be_copied_loses_no_output(shell, flatq, tmp_pa
         assert done.stdout == b"m" or not done.stdout and kept or not struck, (number, done.returncode, done.stdout, done.stderr, flatq("stat").out)
 
 
+def test_a_worker_that_cannot_open_dev_null_once(shell, flatq, hold, clock, tmp_path):
+    """A redirection that fails means that its command was not run: not a `wait`, nor the line to the watchdog. The worker once gave the message to others
+    while its command ran, or had the watchdog kill it."""
+    log = tmp_path / "log"
+
+    def run(*inject):
+        flatq("drop", "-f", "default")
+        shutil.rmtree(hold)
+        hold.mkdir()
+        push(flatq, b"x")
+        words = flatq.command("work", "-w", "0", "-n", "2", "-m", "2", "-d", "0", "-t", "60", "--", "sh", "-c", f'echo begin >>"$1/said"; {HOLD}; echo end >>"$1/said"', "sh", hold)
+        process = subprocess.Popen([need("strace"), "-qq", "-o", log, "-P", "/dev/null", "-e", "trace=openat,open", "-e", "signal=none", *inject, "--", *words],
+                                   env=flatq.environment(None), cwd=flatq.home, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+        flatq.started.append(process)
+        for _ in range(2):  # until its first renewal, and until that is over
+            alarms = lambda: [left for left in clock.sleepers().values() if left > 1]
+            wait_for(lambda: alarms() or process.poll() is not None or (hold / "said").exists() and (hold / "said").read_text() != "begin\n", "its alarm is set")
+            clock.advance(min(alarms(), default=20))
+        (hold / "go").touch()
+        return process.communicate(timeout=60)[1], process.returncode
+
+    assert run()[1] == 0
+    points = calls_in(log)
+    assert len(points) > 10
+    for name, number in chance(f"null {os.path.basename(os.path.realpath(shell))}").sample(points, 20 if everything() else 6):
+        err, code = run("-e", f"inject={name}:error=EMFILE:when={number}")
+        said = (hold / "said").read_text().split() if (hold / "said").exists() else []
+        left = [row[1] for row in listed(flatq)]
+        assert said == ["begin", "end"] * (len(said) // 2) and bool(said) != bool(left) and left in ([], ["ready"]), (number, code, said, left, err)
+
+
 def test_a_daemon_loses_no_output(flatq, tmp_path):
     """Once a look for setsid closed the daemon's output, and the file of another one took its place."""
     log, out = tmp_path / "log", tmp_path / "out"
@@ -318,7 +349,7 @@ def test_a_daemon_whose_output_cannot_be_copied_does_not_start(flatq, tmp_path):
         subprocess.run([need("strace"), "-qq", "-o", log, "-e", "trace=fcntl", "--", *words], env=flatq.environment(None), cwd=flatq.home, stdout=out,
                        stdin=subprocess.DEVNULL, timeout=60, check=True)
     wait_for(lambda: (tmp_path / "out").read_bytes() == b"m", "the worker's output")
-    wait_for(lambda: not listed(flatq), "its message is settled")
+    wait_for(lambda: not carriers(flatq.spool), "the worker has ended: it would take the next message too")
     copies = [line for line in log.read_text().splitlines() if line.startswith("fcntl(")]
     last = max(place for place, line in enumerate(copies, 1) if line.startswith("fcntl(2, F_DUPFD"))
     push(flatq, b"again")
@@ -473,8 +504,8 @@ def test_who_has_lost_the_lease_stops(shell, flatq, hold, spool):
     assert pop(flatq, "-w", "60") == b"x"
     process.send_signal(signal.SIGCONT)
     out, err = ended(process, 0)
-    # mksh itself reports the end of the command, which the worker has terminated
-    assert b"lease ended" in err and err.removeprefix(b"Terminated \n").count(b"\n") == 1
+    # mksh itself reports the end of the command, which the worker has killed
+    assert b"lease ended" in err and err.removeprefix(b"Killed \n").count(b"\n") == 1
     assert not (hold / "body").exists()
     nothing_left(process, spool, pid)
 
