@@ -6,12 +6,19 @@
 
 need engine/process
 
-# watchdog - read lines until the pipe ends, and act on the last one. Its words are SIGNAL:PID-TIME, or SIGNAL:-PID-TIME for a process group; a line
-# that begins with `+` adds a word to the line before
+# watchdog - be the watchdog, where setsid is in a session of its own: KILL may be sent to the worker's whole process group
 watchdog() {
   trap '' HUP INT QUIT TERM
   # Redirect here, not at the call: dash keeps a copy of what a function's redirection closes. Close 3, which --daemon reads to its end
   exec <&6 >/dev/null 2>&1 3>&- 4>&- 5>&- 6<&- 8<&-
+  # shellcheck disable=SC2016 # for the new shell
+  [ -z "$work_group" ] || exec setsid sh -c 'set -u; lib=$1; . "$lib/engine/common.sh"; shell_reset; need worker/watchdog; watchdog_read' work "$lib"
+  watchdog_read
+}
+
+# watchdog_read - read lines until the pipe ends, and act on the last one. Its words are SIGNAL:PID-TIME, or SIGNAL:-PID-TIME for a process group; a line
+# that begins with `+` adds a word to the line before
+watchdog_read() {
   watchdog_last=
   while read -r watchdog_line; do
     case $watchdog_line in

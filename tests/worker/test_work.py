@@ -893,13 +893,18 @@ def test_a_killed_worker_gives_back_at_once_and_leaves_nothing(shell, flatq, spo
 
 
 def copies(process):
-    """The worker's children that are copies of its shell: first its watchdog, then its sleepers."""
+    """The worker's children that are copies of its shell: its sleepers."""
     words = words_of(process.pid)
     return [one for one in children(process.pid) if words_of(one) == words]
 
 
+def watchdog_of(process):
+    """The worker's watchdog, once it is in its own session."""
+    return wait_for(lambda: [one for one in children(process.pid) if b"watchdog_read" in words_of(one) and os.getsid(one) == one], "its watchdog")[0]
+
+
 def kill_watchdog(process):
-    watchdog = copies(process)[0]
+    watchdog = watchdog_of(process)
     os.kill(watchdog, signal.SIGKILL)
     wait_for(lambda: not alive(watchdog), "the watchdog is dead")
 
@@ -938,6 +943,19 @@ def test_a_command_whose_lease_cannot_be_renewed_ends_with_the_lease(flatq, spoo
     clock.advance(20)
     process.wait(60)
     assert flatq("pop").out == b"x"
+
+
+def test_a_process_group_that_is_killed_leaves_no_command(shell, flatq, spool, hold):
+    """`kill -9 %1`, or `timeout -s KILL`. What the command had started once went on, while another consumer had the message."""
+    push(flatq, b"x")
+    process = flatq.start("work", "--", "sh", "-c", f"sh -c '{HOLD}' sh \"$1\"; :", "sh", hold)
+    pid = held(hold)
+    watchdog_of(process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert pop(flatq) == b"x"
+    wait_for(lambda: not alive(pid), "its command is dead")
+    nothing_left(process, spool, pid)
 
 
 def test_a_killed_watchdog_is_replaced(shell, flatq, spool, hold):
@@ -989,7 +1007,7 @@ def test_a_stopped_watchdog_goes_on(flatq, spool, hold):
     """Its pipe is full. The worker would wait in a write to it, and renew no lease."""
     push(flatq, b"x")
     process, _ = working(flatq, hold, "-t", "1", "-n", "1")
-    stop_and_fill(copies(process)[0])
+    stop_and_fill(watchdog_of(process))
     touched = (spool / "default/log").read_text().count(" touch ")
     # the first renewal may have been under way before
     wait_for(lambda: (spool / "default/log").read_text().count(" touch ") > touched + 1, "the lease is renewed")
