@@ -421,7 +421,16 @@ def test_a_load_reads_what_it_names(job, flatq, tmp_path):
     loads("d[1]", {"d[1]/a.txt": "in d[1]\n", "d1/a.txt": "in d1\n"}, ["in d[1]"])
     loads("what?.txt", {"what?.txt": "x\n", "whatA.txt": "A\n"}, ["x"])
     loads("k", {"k/n=1/a.csv": "a\nx\n", "k/n=2/a.csv": "a\ny\n"}, ['{"a":"x","n":1}', '{"a":"y","n":2}'])
-    assert "say its directory" in loads("p*", {"p/n=1/a.csv": "a\nx\n"}, [], 65)[0]
+    assert "say the directory above" in loads("p*", {"p/n=1/a.csv": "a\nx\n"}, [], 65)[0]
+    loads("v", {"v/_p=1/a.csv": "a\nx\n"}, ['{"a":"x","_p":1}'])
+    assert "load them apart" in loads("mix", {"mix/top.csv": "a\nx\n", "mix/n=1/a.csv": "a\nx\n"}, [], 65)[0]
+    loads("run=5/in*.txt", {"run=5/in1.txt": "1\n", "run=5/_SUCCESS": ""}, ["1"])
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked/in").symlink_to(tmp_path / "in")
+    assert "holds in, a link" in loads("linked", {"linked/a.txt": "a\n"}, [], 65)[0]
+    assert "holds _spark_metadata" in loads("tables", {"tables/a/_spark_metadata/0": "v1\n"}, [], 65)[0]
+    assert "with a colon" in loads("10:00.txt", {"10:00.txt": "x\n"}, [], 65)[0]
+    loads("p.json", {"p.json": '{"value": 1.10, "priority": 5.0}\n'}, ["1.10"])
     assert "rename it" in loads("_data.txt", {"_data.txt": "x\n"}, [], 65)[0]
     assert "rename it" in loads("copy", {"copy/a.txt": "x\n", "copy/b.txt._COPYING_": "y\n"}, [], 65)[0]
     loads("n.json", {"n.json": '{"value": 12345678901234567.891}\n{"value": 1}\n{"value": "1.10"}\n'}, ["1", "1.10", "12345678901234567.891"])
@@ -466,6 +475,9 @@ def test_load_of_what_is_not_utf_8(job, flatq, tmp_path, spark):
     far = ("load", "q", "--from", "viewfs://encoding/top/latin.csv", "--name", "far")
     assert "latin.csv: not UTF-8" in job(*far, code=65).err[0]
     assert "3 messages" in job(*far, "--encoding", "ISO-8859-1").out and len(flatq("drain", "-0", "q", check=0).out.split(b"\0")) == 4
+    (tmp_path / "latin.json").write_bytes('{"value": "Übung"}\n'.encode("latin1"))
+    assert "1 messages" in job("load", "q", "--from", tmp_path / "latin.json", "--encoding", "ISO-8859-1").out
+    assert flatq("pop", "q", check=0).out == "Übung".encode()
     (tmp_path / "lines.txt").write_bytes(b"one\rstill\r\r\ncaf\xe9\r\n\r\nend")
     job("load", "q", "--from", tmp_path / "lines.txt")
     assert flatq("drain", "-0", "q", check=0).out.split(b"\0")[:-1] == [b"one\rstill\r", b"caf\xe9", b"", b"end"]

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -141,7 +142,7 @@ def test_a_spool_under_another_path(flatq, tmp_path):
     reader = StreamReader(options)
     assert reader.latestOffset(reader._offset({}), reader.getDefaultReadLimit())["offsets"] == {"one:default": 0}
     place.claim("me", 1)
-    with pytest.raises(Lost, match="under another path"):
+    with pytest.raises(Lost, match="never read 'one:default'"):
         reader.latestOffset(reader._offset({"default": 1}), reader.getDefaultReadLimit())
     (tmp_path / "h/two").symlink_to("one")
     with pytest.raises(ValueError, match="one spool under two names"):
@@ -387,7 +388,7 @@ def test_sink_once_for_a_batch(spark, flatq, tmp_path):
     writer = rows.writeStream.format("flatq").options(path=str(flatq.spool), queue="to").option("checkpointLocation", str(checkpoint))
     assert writer.trigger(availableNow=True).start().awaitTermination(100)
     job = next((flatq.spool / ".spark").iterdir())
-    assert [path.name for path in job.iterdir()] == ["done.2"]
+    assert [path.name for path in job.iterdir()] == ["done.2"] and len(json.loads((job / "done.2").read_text())["mark"]) == 64
     popped = flatq("pop", "-l", "-n", "900", "to", check=0).out.split()
     # killed after the sink's commit, and before Spark's
     for path in ("2", ".2.crc"):
@@ -496,25 +497,31 @@ def test_a_batch_number_with_other_rows(flatq, monkeypatch):
 
     made = sink.Sink(Options({"path": str(flatq.spool), "queue": "to"}, True), {})
 
-    def commit(number, batch):
-        made.commit([made.stage("query-x", iter([pa.record_batch([pa.array(numbers(number))], names=["value"])]))], batch)
+    def commit(number, batch, mark="a"):
+        made.commit([made.stage("query-x", iter([pa.record_batch([pa.array(numbers(number))], names=["value"])]))], batch, mark)
 
     commit(20, 1)
-    commit(20, 1)
-    for number in (30, 0):
-        with pytest.raises(Lost, match="batch 1 of this query was stored before, with other messages"):
-            commit(number, 1)
+    commit(21, 1)  # a query that gives other rows each time
+    with pytest.raises(Lost, match="batch 1 of this query is stored already, and its checkpoint has planned it anew"):
+        commit(20, 1, "b")
     assert flatq("drain", "to", check=0).out.split() == numbers(20)
-    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(sink.Sink, "enter", lambda *words: 1 / 0)
-        commit(20, 2)
-    with pytest.raises(Lost, match="batch 2"):
-        commit(30, 2)
-    assert flatq("drain", "to", check=0).out.split() == numbers(20)
+    for batch, mark in ((2, "b"), (1, "a"), (3, "a")):
+        with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+            patch.setattr(sink.Sink, "enter", lambda *words: 1 / 0)
+            commit(20, max(2, batch))
+        if batch == 3:
+            commit(20, 3)  # it had decided before it failed
+            assert flatq("drain", "to", check=0).out.split() == numbers(20)
+            continue
+        with pytest.raises(Lost, match=f"batch {batch}"):
+            commit(30, batch, mark)
+        assert flatq("drain", "to", check=0).out.split() == numbers(20)
+        shutil.rmtree(flatq.spool / ".spark/query-x")
     # done.N of an earlier version is empty
-    (flatq.spool / ".spark/query-x/done.2").write_text("")
-    commit(30, 2)
+    (flatq.spool / ".spark/query-x/done.3").write_text("")
+    commit(30, 3, "b")
     empty(flatq, "to")
+    assert sink.planned(str(flatq.spool), 1) == ""
 
 
 def test_what_finds_no_room_is_not_decided(flatq):

@@ -33,6 +33,7 @@ from .common import Progress
 from .place import PART, Place, local, plain
 
 if TYPE_CHECKING:
+    from ..spark.options import Place as Queue
     from pyspark.sql import SparkSession
 
 
@@ -55,25 +56,29 @@ def begin(spark: SparkSession, to: str) -> None:
     if last("_spark_metadata") > last("_checkpoint/offsets"):
         raise Invalid(f"{to} has a table, and its _checkpoint is gone: say another --to", 65)
     checkpoint = to.rstrip("/") + "/_checkpoint"
-    unsettled = []
+    unsettled: list[tuple[Queue, str, int]] = []
     # Spools that were moved or removed since cannot be settled: the stream itself sees that
     with contextlib.suppress(LookupError):
-        unsettled = [one for one in flatq_spark.committed(checkpoint, spark) if one[0].marks(one[1])[0] < one[2]]
-    if unsettled and own.name == local(to):
-        whole(own.path, last("_checkpoint/commits"), unsettled[0][1])
-    # Under whatever path a queue was read before: what the table has of it must not come again
+        for one in flatq_spark.committed(checkpoint, spark):
+            unsettled += [one] if one[0].exists() and one[0].marks(one[1])[0] < one[2] else []
+    if unsettled and local(to) is not None:
+        # The batch before the last is settled beside the last one
+        for batch in range(max(0, last("_checkpoint/commits") - 1), last("_checkpoint/commits") + 1):
+            whole(own.path, batch, unsettled[0][0], unsettled[0][1])
+    # Settle what the table has already: under another path of the queue it would be read again
     for place, consumer, offset in unsettled:
         place.settle(consumer, offset)
 
 
-def whole(path: str, batch: int, consumer: str) -> None:
+def whole(path: str, batch: int, queue: Queue, consumer: str) -> None:
     """Raises Lost if files of that batch are not there in full. Spark does not sync them: a power cut may have left the commit, and not the rows."""
     for name in (str(batch), f"{batch}.compact"):
         with contextlib.suppress(FileNotFoundError), open(os.path.join(path, "_spark_metadata", name), encoding="utf-8") as file:
             for one in map(json.loads, file.read().splitlines()[1:]):
                 place = unquote(urlparse(one["path"]).path)
                 if one.get("action") != "delete" and (not os.path.exists(place) or os.stat(place).st_size != one["size"]):
-                    raise Lost(f"{place} is not there in full, perhaps after a power cut: flatq unclaim -c {consumer}, and drain to another directory")
+                    raise Lost(f"{place} is not there in full, perhaps after a power cut: "
+                               f"flatq unclaim -c {consumer} {queue.queue}, and drain to another directory")
 
 
 def stream(spark: SparkSession, queues: Sequence[str], to: str, spool: str | None, consumer: str | None, batch: int, **options: str) -> Any:

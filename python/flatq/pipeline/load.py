@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructField, StructType
 
 from ..errors import Invalid, Missing
 from ..spark.options import Options
@@ -42,30 +42,37 @@ PACKED = {".zst", ".zstd", ".lz4", ".snappy", ".deflate"}
 def files(path: str) -> list[str]:
     """The data files at a path on this machine: a file, a directory, or a pattern."""
     found = []
-    for top in sorted(glob.glob(path)) if glob.has_magic(path) and not os.path.exists(path) else [path]:
+    several = glob.has_magic(path) and not os.path.exists(path)
+    for top in [name for name in sorted(glob.glob(path)) if os.path.basename(name)[0] not in "._"] if several else [path]:
         if os.path.isfile(top):
             found.append(top)
         for directory, below, names in os.walk(top):
-            below[:] = sorted(name for name in below if name[0] not in "._")
+            for name in below:
+                if os.path.islink(os.path.join(directory, name)) or name == "_spark_metadata" and (directory != top or several):
+                    raise Invalid(f"{directory} holds {name}, a link or a drained table: load that alone", 65)
+            # A partition's name may begin with _
+            below[:] = sorted(name for name in below if name[0] != "." and (name[0] != "_" or "=" in name))
             found += [os.path.join(directory, name) for name in sorted(names) if name[0] not in "._"]
     for name in found:
-        # Spark would leave it out, and say nothing
         if os.path.basename(name)[0] in "._" or name.endswith("._COPYING_"):
-            raise Invalid(f"{name}: no name of a data file: rename it", 65)
+            raise Invalid(f"{name}: Spark skips a file whose name begins with _ or ., or ends with ._COPYING_: rename it", 65)
+        if ":" in os.path.basename(name):
+            raise Invalid(f"{name}: Spark cannot read a file with a colon in its name: rename it", 65)
     return found
 
 
-def source(place: str, names: list[str]) -> tuple[list[str], dict[str, str]]:
-    """What Spark is to read for these files at a place, and its options for that. Spark itself would leave out what lies deeper, and takes the
-    characters of a pattern in a file's name for a pattern. Raises Invalid for a pattern that matches tables with partitions."""
+def source(place: str, names: list[str]) -> tuple[list[str], str | None]:
+    """What Spark is to read for these files at a place, and the directory above a table's partitions. Spark itself skips files in deeper directories, and reads `[1]` in a name
+    as a pattern: so name each file, with such characters escaped. Raises Invalid for files of which Spark would lose some, or the columns of partitions."""
     if os.path.isdir(os.path.join(place, "_spark_metadata")):
-        return [literal(place)], {}  # the table of a drain: only Spark knows its files
-    if os.path.isdir(place):
-        return [literal(name) for name in names], {"basePath": place}
-    for name in names:
-        if not os.path.exists(place) and "=" in os.path.dirname(name):
-            raise Invalid(f"{place}: a table with partitions, as {name}: say its directory", 65)
-    return [literal(name) for name in names], {}
+        return [place], None  # the table of a drain: only Spark knows its files, and it takes no pattern here
+    below = len(place.rstrip("/")) if os.path.isdir(place) else len(os.path.dirname(re.split(r"[*?\[]", place)[0])) if not os.path.exists(place) else None
+    parted = [name for name in names if below is not None and "=" in os.path.dirname(name[below:])]
+    if parted and len(parted) != len(names):
+        raise Invalid(f"{place}: some files lie in NAME=VALUE directories, as {parted[0]}, and some do not: load them apart", 65)
+    if parted and not os.path.isdir(place):
+        raise Invalid(f"{place} matches files in NAME=VALUE directories, as {parted[0]}: say the directory above these", 65)
+    return [literal(name) for name in names], place if os.path.isdir(place) else None
 
 
 def literal(path: str) -> str:
@@ -120,13 +127,19 @@ def check(spark: SparkSession, paths: list[str], names: list[str], encoding: str
             raise Invalid(f"{row[0]}: not {encoding}: say --encoding", 65)
 
 
-def read(spark: SparkSession, paths: list[str], form: str, encoding: str | None = None, **options: str) -> DataFrame:
+def read(spark: SparkSession, paths: list[str], form: str, encoding: str | None = None, schema: StructType | None = None, base: str | None = None) -> DataFrame:
     """Read a table; anything that cannot be read whole is an error, never a row of nulls. A column that only some Parquet or JSON files have is null in the
     rows of the others."""
-    reader = spark.read.format(form).options(mode="FAILFAST", mergeSchema="true").options(**options)
+    reader = spark.read.format(form).options(mode="FAILFAST", mergeSchema="true")
+    if base is not None:
+        reader = reader.option("basePath", base)
+    if schema is not None:
+        reader = reader.schema(schema)
     if form == "csv":
         reader = reader.option("header", "true").option("enforceSchema", "false").option("multiLine", "true").option("escape", '"')
     if encoding:
+        if form == "json":
+            reader = reader.option("lineSep", "\n")
         # Spark itself accepts seven encodings, and with this all that Java has
         spark.conf.set("spark.sql.legacy.javaCharsets", "true")
         reader = reader.option("encoding", encoding)
@@ -192,15 +205,16 @@ class Load:
         """The number of rows, or None if the load had ended before."""
         if self.ended():
             return None
-        where, options = source(self.place, self.names) if self.place else ([self.path], {})
+        where, base = source(self.place, self.names) if self.place else ([self.path], None)
         if self.form in ("csv", "json"):
             check(spark, where, self.names, self.encoding or "UTF-8")
         counted = Observation()
-        table = read(spark, where, self.form, self.encoding, **options)
+        table = read(spark, where, self.form, self.encoding, base=base)
         one = column(table, self.value)
         if self.form == "json" and one and not isinstance(table.schema[one].dataType, (StructType, ArrayType, MapType)):
             # a number as it is written
-            table = read(spark, where, self.form, self.encoding, primitivesAsString="true", **options)
+            whole = StructType([StructField(field.name, StringType() if field.name == one else field.dataType) for field in table.schema.fields])
+            table = read(spark, where, self.form, self.encoding, whole, base)
         rows = messages(table, self.value).observe(counted, F.count(F.lit(1)).alias("rows"))
         rows.write.format("flatq").options(**self.options, queue=self.queue, jobId=self.job).mode("append").save()
         return int(counted.get["rows"])

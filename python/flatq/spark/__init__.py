@@ -285,7 +285,7 @@ def settle(queue: str, consumer: str, offset: int, path: str | None = None) -> i
 def claimed(spark: SparkSession, queue: str, consumer: str, path: str | None = None, count: int | None = None,
             **options: str) -> Iterator[DataFrame]:
     """Claim what is ready in a queue (or until `count` messages are held), and yield all that `consumer` holds, as a table that does not
-    change. At the end of the `with`, settle it; a table that is computed only after that raises Lost. If something is raised, the messages stay claimed,
+    change. At the end of the `with`, settle it; a table that is computed only after that raises Lost, or with failOnDataLoss=false is empty. If something is raised, the messages stay claimed,
     and come again next time. Raises ValueError for an option that would leave out a part of it, which would be settled unread, and RuntimeError if
     another `with` or a stream reads as `consumer`."""
     for name in options:
@@ -296,7 +296,9 @@ def claimed(spark: SparkSession, queue: str, consumer: str, path: str | None = N
     try:
         held = place.claim(consumer, count or 999999999)
         # The first claim of a name makes what is locked
-        locked = place.lock(consumer) if locked is None else locked
+        if locked is None:
+            locked = place.lock(consumer)
+            held = place.claim(consumer, 0)
         end = max((segment.end for segment in held), default=0)
         if count:
             # these were claimed by an earlier, larger run
@@ -345,7 +347,7 @@ def settle_checkpoint(checkpoint: str, spark: SparkSession | None = None) -> dic
     Return the offset up to which each queue is settled. This may be called any number of times while the stream does not run. The next
     start of the stream does the same."""
     packages()
-    return {place.key: place.settle(consumer, offset) for place, consumer, offset in committed(checkpoint, spark)}
+    return {place.key: place.settle(consumer, offset) for place, consumer, offset in committed(checkpoint, spark) if place.exists()}
 
 
 def committed(checkpoint: str, spark: SparkSession | None = None) -> Iterator[tuple[Place, str, int]]:

@@ -107,6 +107,10 @@ class Place:
     def key(self) -> str:
         return f"{self.host}:{self.queue}" if self.host else self.queue
 
+    def exists(self) -> bool:
+        """Whether there is such a queue."""
+        return flat.is_queue(os.path.join(self.spool, flat.disk_name(self.queue)))
+
     def claim(self, consumer: str, most: int) -> list[Segment]:
         """Claim up to `most` messages, and return all that `consumer` holds; raises LookupError if there is no such queue."""
         try:
@@ -153,13 +157,13 @@ class Place:
         done, *all_ends = flat.marks(self.spool, self.queue, consumer)
         ends = [end for end in all_ends if end <= offset]
         if not ends:
-            if not flat.is_queue(os.path.join(self.spool, flat.disk_name(self.queue))):
+            if not self.exists():
                 raise LookupError(f"no queue '{self.queue}' in {self.spool}")
             return done
         claims = flat.claim_dir(self.spool, self.queue, consumer)
         for name in os.listdir(claims):
             if re.fullmatch(r"unsynced\.[0-9]+", name) and int(name[9:]) > done:
-                raise OSError(errno.EIO, f"a sync has failed, so what Spark wrote may be lost: flatq unclaim -c {consumer}, and write it elsewhere", claims)
+                raise OSError(errno.EIO, f"a sync has failed, so what Spark wrote may be lost: flatq unclaim -c {consumer} {self.queue}, and write it elsewhere", claims)
         # Hadoop does not sync local files: a power cut would lose the table after the queue has deleted its messages
         try:
             sync_all(self.spool)

@@ -2,7 +2,7 @@
 
     SPOOL/.spark/JOB/stage.TASK/QUEUE/PRIORITY.BLOCK/FLAT   flat files that a task has written; no verb sees them
     SPOOL/.spark/JOB/plan                                   the stages of batch N: once the plan exists, batch N is decided
-    SPOOL/.spark/JOB/done.N                                 batch N, and all before it, is in the queues: how much of it is in which
+    SPOOL/.spark/JOB/done.N                                 batch N, and all before it, is in the queues
 
 JOB is the query's id, which the checkpoint keeps; of a batch write it is the option jobId, or a name of its own.
 
@@ -14,9 +14,10 @@ Crash: before 2, nothing is in any queue: the batch runs again, and step 5 remov
 batch runs again, only the rest of 3 is done, where each file is either still in its stage or already in its queue; what that run has staged
 is thrown away. After 4 the batch is finished. A consumer may take the first messages of a batch before the last are there.
 
-A stream's number N means the same rows each time, as long as its checkpoint keeps them. Where the checkpoint is an older copy, or a power cut has
-taken a part of it, Spark may plan other rows as batch N. So before 2 everything is synced; and if what a run has staged is not as much as the plan or
-`done.N` says, the sink raises Lost, and the source settles nothing.
+A stream's number N means the same rows each time, as long as its checkpoint keeps what it has planned, offsets/N. Where the checkpoint is an older copy,
+or a power cut has taken a part of it, Spark may plan other rows as batch N. So before 2 everything is synced; the plan and `done.N` have the sum of
+offsets/N, where it is on this machine; and if that is another one now, or a batch after N is there already, the sink raises Lost: the source settles
+nothing.
 
 The checkpoint (`flatq wal`) removes the stages of a job that has no plan, once nothing of the job has changed for a week. So the driver
 locks SPOOL/.spark/JOB, checks that its stages are complete, writes `plan` and carries it out. Its shell inherits the lock, and keeps it if
@@ -28,6 +29,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -123,9 +125,12 @@ def columns(schema: StructType, options: Options) -> None:
         raise ValueError("option path: one spool")
 
 
-def streamed(job: str) -> bool:
-    """Whether the job is a stream, whose batches have numbers."""
-    return job.startswith("query-")
+def planned(checkpoint: str, batch: int) -> str:
+    """The sum of what a checkpoint on this machine says of a batch; else nothing."""
+    place = checkpoint[5:] if checkpoint.startswith("file:/") else checkpoint
+    with contextlib.suppress(OSError), open(os.path.join("/" + place.lstrip("/"), "offsets", str(batch)), "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+    return ""
 
 
 def total(stages: Iterable[Mapping[str, Sequence[int]]]) -> dict[str, list[int]]:
@@ -209,8 +214,9 @@ class Sink:
             size[0] += len(some)
             size[1] += sum(map(len, some))
 
-    def commit(self, messages: list[Any], batch: int) -> None:
-        """Steps 2 to 5, in the driver, of batch number `batch`: 0 for a batch write. Raises as `decide` does."""
+    def commit(self, messages: list[Any], batch: int, mark: str = "") -> None:
+        """Steps 2 to 5, in the driver, of batch number `batch`: 0 for a batch write. `mark`: the sum of what the checkpoint says of it, if that is known.
+        Raises as `decide` does."""
         staged = [message for message in messages if message is not None]
         if not staged:
             return
@@ -221,37 +227,36 @@ class Sink:
         with verbs_module().private(self.spool):
             os.makedirs(top, exist_ok=True)
             with alone(top) as self.lock:
-                self.decide(top, job, staged, batch)
+                self.decide(top, job, staged, batch, mark)
 
-    def decide(self, top: str, job: str, staged: list[Staged], batch: int) -> None:
+    def decide(self, top: str, job: str, staged: list[Staged], batch: int, mark: str) -> None:
         """Make what was staged the plan of batch number `batch`, unless it has one, and carry the plan out. If a queue is closed, or has no
-        room within `wait` seconds, raises Closed or Full before anything is decided; else raises as `roll` does, and Lost where this is not what was
-        decided as that batch."""
+        room within `wait` seconds, raises Closed or Full before anything is decided; else raises as `roll` does, and Lost where the checkpoint has planned
+        another batch under that number than the one that was decided."""
         plan = os.path.join(top, "plan")
+        old = self.plan(plan)
+        if old is not None and old["batch"] != batch:
+            # Spark has committed this batch: only its end is missing
+            self.roll(top, old)
+            old = None
         done = self.done(job)
-        sizes = total(message.sizes for message in staged)
-        before = self.plan(os.path.join(top, f"done.{batch}")) if done == batch else None
+        before = (self.plan(os.path.join(top, f"done.{batch}")) or {}).get("mark") if done == batch else None
         if done < batch:
-            old = self.plan(plan)
-            if old is not None and old["batch"] < batch:
-                # Spark has committed this batch: only its end is missing
-                self.roll(top, old)
-                old = None
             if old is None:
-                self.room(sizes)
+                self.room(total(message.sizes for message in staged))
                 for message in staged:
                     self.check(top, message)
-                old = {"batch": batch, "stages": {message.stage: message.sizes for message in staged if message.stage}}
-                if streamed(job):
+                old = {"batch": batch, "mark": mark, "stages": {message.stage: message.sizes for message in staged if message.stage}}
+                if job.startswith("query-"):
                     # The checkpoint has to know this batch for as long as the plan does
                     sync_all(self.spool)
                 self.put(plan, old)
-            before = total(old["stages"].values())
+            before = old.get("mark")
             self.roll(top, old)
         self.clear(top)
-        if streamed(job) and before is not None and before != sizes:
-            raise flat.Lost(f"batch {batch} of this query was stored before, with other messages: its checkpoint is an older copy, or a power cut has taken "
-                            "a part of it. Nothing of this run was stored. Begin anew, with another checkpoint")
+        if done > batch or mark and before and before != mark:
+            raise flat.Lost(f"batch {batch} of this query is stored already, and its checkpoint has planned it anew: it is an older copy, or a power cut has "
+                            "taken a part of it. Nothing of this run was stored. Begin anew, with another checkpoint")
 
     def put(self, path: str, what: Mapping[str, Any]) -> None:
         """Write a file of JSON whole, by a rename."""
@@ -322,7 +327,7 @@ class Sink:
                 self.enter(os.path.join(top, stage, queue), queue, size[1])
         olds = [name for name in os.listdir(top) if name.startswith("done.")]
         new = os.path.join(top, f"done.{plan['batch']}")
-        self.put(new, total(plan["stages"].values()))
+        self.put(new, {"mark": plan.get("mark", "")})
         sync(top, self.spool)
         os.unlink(os.path.join(top, "plan"))
         for name in olds:
@@ -408,6 +413,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: Options, given: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         columns(schema, options)
         self.sink = Sink(options, given)
+        self.checkpoint = given.get("checkpointLocation", "")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         from pyspark import TaskContext
@@ -420,7 +426,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return self.sink.stage(f"query-{query}", iterator)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        self.sink.commit(messages, batchId)
+        self.sink.commit(messages, batchId, planned(self.checkpoint, batchId) if self.checkpoint else "")
 
     def abort(self, messages: list[Any], batchId: int) -> None:
         self.sink.abort(messages)

@@ -125,6 +125,8 @@ class Reader(_Reads, DataSourceReader):
     def held(self, place: Place, consumer: str) -> Iterator[flat.Piece]:
         options = self.options
         low, high = place.marks(consumer)[0], None
+        if options.starting is not None and place.key not in options.starting:
+            raise ValueError(f"option startingOffsets: nothing is said of queue {place.key!r}")
         first = (options.starting or {}).get(place.key, low)
         if low > first and options.strict:
             raise Lost(f"queue '{place.queue}': what was claimed from offset {first} on was settled or unclaimed up to {low}: somebody else reads as "
@@ -136,7 +138,7 @@ class Reader(_Reads, DataSourceReader):
         most = min(options.limit or MOST, MOST if high is None else max(high - low, 0))
         held = place.claim(consumer, most)
         end = min(place.marks(consumer)[1], low + most)
-        yield from _claimed(place, held, max(low, self.low), min(end, self.high), options.strict)
+        yield from _claimed(place, held, max(low, first, self.low), min(end, self.high), options.strict)
 
 
 class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -236,8 +238,8 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
                 # A queue that the query did not read before: an empty batch records where it begins
                 if last > done:
                     raise Lost(
-                        f"queue '{place.queue}': consumer '{self.consumer}' holds messages of it, and this checkpoint does not know {place.key!r}: was the "
-                        f"spool or the queue read under another path before? Read it there once more, or begin anew, with another checkpoint"
+                        f"consumer '{self.consumer}' holds messages of queue '{place.queue}', but this checkpoint has never read {place.key!r}. If the spool "
+                        f"was read under another path, finish there first; to hand the messages out again: flatq unclaim -c {self.consumer} {place.queue}"
                     )
                 ends[place.key] = done
                 continue
@@ -311,7 +313,7 @@ class FlatqSource(DataSource):
     | queue | both | default | the queue; for reading, several with commas; for writing, a column `queue` overrides it for each row |
     | consumer | read | none | the name to claim messages as; a stream must have one, which no other reader uses |
     | maxOffsetsPerTrigger | read | all that is ready | messages in a batch of a stream; the most that a batch read holds |
-    | startingOffsets | read | earliest | in a batch with a consumer also such as `{"jobs": 600}`: an error if anything from there on is settled |
+    | startingOffsets | read | earliest | in a batch with a consumer also such as `{"jobs": 600}`: from there on, and an error if any of that is settled |
     | endingOffsets | batch | latest | or such as `{"jobs": 700}`: only messages with offsets below |
     | minPartitions | read | as many as cores here; one for less than 10,000 messages | tasks |
     | failOnDataLoss | read | true | false: leave out messages that are missing or damaged |
