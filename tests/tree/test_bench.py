@@ -52,7 +52,8 @@ def test_it_measures_and_writes(tmp_path, part):
     for one in found["ratios"]:
         assert f"{one['row']} / {one['other']}" in done.stdout
         if one["low"] is not None:
-            assert one["ratio"] > 0 and "flatq" in found["raw"][one["row"]] or one["row"].startswith("a job")
+            # a door that only waits may use no hundredth of a second
+            assert (one["ratio"] > 0 or "processor seconds" in one["row"]) and "flatq" in found["raw"][one["row"]] or one["row"].startswith("a job")
     if importlib.util.find_spec("matplotlib"):
         assert {name.name for name in tmp_path.glob("*.png")} == {f"{path.stem}-{picture}.png" for picture in pictures}
     assert [name for name in os.listdir(tmp_path) if name.startswith("work.")] == []
