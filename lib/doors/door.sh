@@ -99,20 +99,23 @@ door_direct() {
 
 # door_socket DESCRIPTOR - set door_inode and door_blocks for a socket
 door_socket() {
-  {
-    while read -r door_key door_value; do
-      # O_NONBLOCK is 04000 in the octal flags
-      case $door_key$door_value in
-      flags:*[4567]???) door_blocks= ;;
-      ino:*) door_inode=$door_value ;;
-      esac
-    done <"$FLATQ_PROC/self/fdinfo/$1"
-  } 2>/dev/null
+  twice door_flags "$1" || :
   # Before Linux 5.14, the inode is not listed there
   [ -n "$door_inode" ] || { door_inode=$(readlink "$FLATQ_PROC/$$/fd/$1") && door_inode=${door_inode#*'['} door_inode=${door_inode%']'}; }
   # Only a TCP socket has a row in the tables that door_row reads. Under launch it is one, unless it is in the file system
   [ -z "$door_unix" ] || door_inode=
   [ -n "$FLATQ_GUARD" ] || twice door_row || door_inode=
+}
+
+# door_flags DESCRIPTOR - read door_inode and door_blocks. In a function of its own: mksh leaves the one whose redirection fails (R12)
+door_flags() {
+  while read -r door_key door_value; do
+    # O_NONBLOCK is 04000 in the octal flags
+    case $door_key$door_value in
+    flags:*[4567]???) door_blocks= ;;
+    ino:*) door_inode=$door_value ;;
+    esac
+  done 2>/dev/null <"$FLATQ_PROC/self/fdinfo/$1"
 }
 
 # door_reply SIZE - called before the bytes of a message are written; an unknown SIZE is `large`
@@ -158,6 +161,11 @@ door_nodelay() {
 # door_ncat_lives - return whether the ncat that serves this client lives. A killed ncat ends our input a little before it is dead: its flags then say
 # that it is exiting (PF_EXITING, 4). Another ncat may get its PID, but then the handler has another parent
 door_ncat_lives() {
+  twice door_ncat_look
+}
+
+# door_ncat_look - as door_ncat_lives, but 1 is no proof
+door_ncat_look() {
   # An open can fail (EMFILE) and look like a dead process, so read twice
   { read -r door_stat <"$FLATQ_PROC/$PPID/stat" || read -r door_stat <"$FLATQ_PROC/$PPID/stat"; } 2>/dev/null || return 1
   case $door_stat in

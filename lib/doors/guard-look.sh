@@ -4,7 +4,7 @@ need engine/process doors/door doors/guard
 
 # guard_second - run the checks of a second; return 1 if launch is gone
 guard_second() {
-  guard_parent "$$" || return 1
+  twice guard_parent "$$" || return 1
   # RACE: if we were held up, seconds wait in the pipe. They count as one: nobody has had time to do anything between two looks that follow at once
   clock_read
   clock_between "$guard_last" "$now"
@@ -24,6 +24,8 @@ guard_second() {
     kill -0 "$launch_parent" 2>/dev/null || return 1
   fi
   guard_checkpoint
+  # Its end may have failed
+  [ -z "$guard_denied" ] || guard_ncat_waits
   # If there are many, look at some each second, in turn: guard_look puts those into a new list, and the others come before it. One copy of the list a
   # second: with guard_take, there would be several for each connection
   # shellcheck disable=SC2086 # entries
@@ -40,9 +42,14 @@ guard_second() {
   guard_alive=
   for guard_entry in $guard_groups; do
     ! guard_stranger "$guard_entry" || continue
-    [ "${guard_entry%%-*}" != "$guard_group" ] && ! kill -0 "-${guard_entry%%-*}" 2>/dev/null || guard_alive="$guard_alive $guard_entry"
+    [ "${guard_entry%%-*}" != "$guard_group" ] && ! twice guard_group_there "${guard_entry%%-*}" || guard_alive="$guard_alive $guard_entry"
   done
   guard_groups=$guard_alive
+}
+
+# guard_group_there GROUP - return whether that process group has a process; if not, that is no proof
+guard_group_there() {
+  kill -0 "-$1" 2>/dev/null
 }
 
 # guard_checkpoint - run the checkpoint beside everything else, one at a time: within a second after a connection, and every ten seconds

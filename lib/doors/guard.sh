@@ -230,7 +230,7 @@ guard_end() {
     guard_send TERM
   fi
   guard_looks=0 guard_signal=TERM
-  while guard_any_left && [ $guard_looks -lt 60 ]; do
+  while twice guard_any_left && [ $guard_looks -lt 60 ]; do
     guard_looks=$((guard_looks + 1))
     [ $guard_looks -lt 40 ] || guard_signal=KILL
     sleep 0.05 2>/dev/null || sleep 1

@@ -369,6 +369,7 @@ remote_drain() {
 # remote_batches - write out and acknowledge batches until the door says that it has ended
 remote_batches() {
   remote_skip <&6 || { remote_ended ''; return $?; }
+  remote_end=
   while IFS= read -r remote_end <&6; do
     # The last line comes after an empty one
     is_number "$remote_end" 999999999999999 || { [ -n "$remote_end" ] && break; continue; }

@@ -6,7 +6,7 @@ shell_forget_functions() {
   # First look whether there is any function, which costs no process. A bash that was built without compgen pays for one
   bash_code=0
   # shellcheck disable=SC3044
-  compgen -A function -X 'shell_forget*' >/dev/null 2>&1 || bash_code=$?
+  compgen -A function -X 'shell_forget*' >/dev/null 2>&1 || compgen -A function -X 'shell_forget*' >/dev/null 2>&1 || bash_code=$?
   case $bash_code in
   1) ;;
   *)

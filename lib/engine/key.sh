@@ -117,7 +117,7 @@ key_read() {
 key_look() {
   key_id='' key_is='' key_seen=1
   [ ! -h "$q/keys/$1" ] && [ ! -p "$q/keys/$1" ] || { why="queue '$queue': a key is a link or a FIFO"; return 74; }
-  { { read -r key_id && read -r key_is || :; } <"$q/keys/$1"; } 2>/dev/null || { [ -e "$q/keys/$1" ] || { key_seen=; return 66; }; key_id=; }
+  twice key_lines "$1" || { [ -e "$q/keys/$1" ] || { key_seen=; return 66; }; key_id=; }
   case $key_id in
   '' | *[!0-9]*) ;;
   *) return 0 ;;
@@ -133,6 +133,11 @@ key_look() {
   '' | *[!0-9]*) ;;
   *) why="queue '$queue': cannot read a key"; return 74 ;;
   esac
+}
+
+# key_lines KEY - read key_id and key_is. In a function of its own: mksh leaves the one whose redirection fails (R12)
+key_lines() {
+  { read -r key_id && read -r key_is || :; } 2>/dev/null <"$q/keys/$1"
 }
 
 # keys_remove LIST - of `KEY ID KEY ID ...`, remove each key that still belongs to that id; some hundred at a time, as arguments have a limit (R9)

@@ -161,7 +161,8 @@ sweep_key() {
   key_read "$slip_key"
   case $? in
   0) [ "$key_id" != "$id" ] || sweep_keys="$sweep_keys keys/$slip_key" ;;
-  74) return 74 ;;
+  66) ;;
+  *) return 74 ;;
   esac
 }
 

@@ -20,7 +20,7 @@ wait_begin() {
   # If the system can do that, let the sleeper die with us, even if we are killed; a door tests for it once
   if [ -z "${wait_asked:-}" ]; then
     wait_asked=1 wait_pdeathsig=
-    (setpriv --pdeathsig KILL true >/dev/null 2>&1 9>&-) && wait_pdeathsig='setpriv --pdeathsig KILL'
+    twice works setpriv --pdeathsig KILL true && wait_pdeathsig='setpriv --pdeathsig KILL'
   fi
   mkfifo "$wait_fifo" 2>/dev/null 9>&- || { disk_failed "$FLATQ_DIR/.wait" 'cannot wait'; return $?; }
   [ "$wait_kind" = wait ] || { wait_enter "$q/room"; return $?; }

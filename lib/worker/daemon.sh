@@ -62,9 +62,14 @@ pid_file_take() {
   [ $pid_code -eq 0 ] || { rm -f "$work_pid_file.new" 2>/dev/null; why="cannot write '$work_pid_file'"; return 74; }
 }
 
+# pid_file_line - read pid_there. In a function of its own: mksh leaves the one whose redirection fails (R12)
+pid_file_line() {
+  read -r pid_there 2>/dev/null <"$work_pid_file"
+}
+
 # pid_file_read - set pid_there to the first line of the pid file; empty: there is none. Return 74 if it cannot be read
 pid_file_read() {
-  { read -r pid_there <"$work_pid_file"; } 2>/dev/null && return $?
+  twice pid_file_line && return $?
   pid_there=
   need engine/proof
   there "$work_pid_file"

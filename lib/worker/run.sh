@@ -288,7 +288,7 @@ work_exec() {
   # not 0: feed_whole accepts a 0 while the feeder lives
   IFS= read -r work_line && [ "$work_line" = "$slip_nonce" ] || exit 75
   work_whole || exit 75
-  # What we have waited for may have taken long
+  # That wait may have been long: if our worker has died meanwhile, do not begin
   ! owner_dead "$work_owner" || exit 75
   umask "$shell_umask"
   if [ -n "$shell_locale" ]; then LC_ALL=$shell_locale; else unset LC_ALL; fi
@@ -326,18 +326,19 @@ work_await() {
     [ -z "$work_noted" ] || { interrupter_stop; continue; }
     work_waited=
     work_reap "${1%-*}" || :
-    # Its redirection has failed: what the shell has to say comes out
+    # Its redirection has failed: wait once more without it; the shell's message is visible then
     [ -n "$work_waited" ] || { wait "${1%-*}"; work_code=$?; }
     interrupter_stop
-    # A signal may have ended the `wait`, and its trap may not have said so; or bash has forgotten the process, since its wait4 has failed. Who had ended
-    # before we could name it is not asked for, since its PID may be another's by now
+    # A signal may have ended the `wait`, and its trap may not have said so; or bash has forgotten the process, since its wait4 has failed. A process
+    # without a start time (000000000000) had ended before we looked: do not ask, its PID may be another's
     if [ -z "$work_trapped" ]; then
       [ "$work_code" -gt 128 ] || [ "${1#*-}" != 000000000000 ] || break
       work_lives "$1" || break
     fi
     work_first=$work_code
     if work_lives "$1"; then
-      work_gone_since=
+      # So this was not its exit code
+      work_gone_since='' work_first=
       [ -n "$work_trapped" ] || [ "$work_code" -gt 128 ] || sleep 1
       continue
     fi

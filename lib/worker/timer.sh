@@ -38,7 +38,7 @@ timer_deadlines() {
 
 # timer_limit - set the time at which to end the command
 timer_limit() {
-  job_kill_at='' job_limit_at=''
+  job_kill_at='' job_killed='' job_limit_at=''
   [ -z "$work_limit" ] || { clock_read; clock_add "$work_limit" "$now"; job_limit_at=$later; }
 }
 
@@ -63,8 +63,9 @@ timer_run_due() {
 
 # timer_check_limits - end the command if its message is to be given back, its lease is lost, or its time is over
 timer_check_limits() {
-  if [ -z "$job_kill_at" ] && [ -n "$lease_lost" ]; then
+  if [ -n "$lease_lost" ] && [ -z "$job_killed" ]; then
     # Another worker may have begun with the message
+    job_killed=1
     job_terminate KILL 500
   elif [ -z "$job_kill_at" ] && [ -n "$work_abort" ]; then
     job_terminate TERM 200

@@ -18,7 +18,7 @@ import subprocess
 import pytest
 
 from conftest import LIB, chance, everything, need, put_stub, share, wait_for
-from engine import children, empty, faulty, flats_of, lies, pop, push, refused, reserve, standing, stopped_by
+from engine import calls_in, children, empty, faulty, flats_of, lies, pop, push, refused, reserve, standing, stopped_by
 
 from flatq.crashlab.gate import gate
 
@@ -1670,6 +1670,31 @@ def descriptors(flatq, name, inject, points, *words):
         through += ended is not None
         yield number, ended, out.read_bytes()
     assert struck and through
+
+
+@pytest.mark.shells
+def test_a_look_at_a_key_that_fails_does_not_unhold_its_message(shell, flatq):
+    """mksh leaves the function whose redirection fails, with 1. The checkpoint once took that for `no such key`: it removed the message and kept the key,
+    and each later push with the key was told that it is a duplicate, of nothing."""
+    flatq("push", "-k", "key", "q", input=b"m", check=0)
+    flatq("pop", "q", check=0)
+    saved, log = flatq.home / "saved", flatq.home / "calls"
+    shutil.copytree(flatq.spool, saved)
+
+    def wal(*inject):
+        again(flatq, saved)
+        subprocess.run([need("strace"), "-qq", "-o", log, "-e", "trace=fcntl,openat,open", "-e", "signal=none", *inject, "--", *flatq.command("wal", "q")],
+                       env=flatq.environment(None), stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+
+    wal()
+    lines, calls = log.read_text().splitlines(), calls_in(log)
+    at, *_ = (place for place, line in enumerate(lines) if "q/keys/" in line and "/keys/\"" not in line)
+    near = [calls[place] for place in range(at - 8, at + 9) if calls[place][0] == "fcntl"] + [calls[at]]
+    for name, number in near:
+        wal("-e", f"inject={name}:error=EMFILE:when={number}")
+        assert "INJECTED" in log.read_text()
+        flatq("push", "-k", "key", "q", input=b"m", check=0)
+        assert flatq("pop", "q").out == b"m", (name, number)
 
 
 @pytest.mark.parametrize("words", ["push q", "push -l q"])
