@@ -168,7 +168,7 @@ def test_the_guard_ends_nothing_that_it_cannot_look_at(shell, flatq):
 
 def test_a_door_whose_launch_cannot_be_looked_at_stays(shell, flatq):
     """One of several doors looks for its launch in /proc, and the look fails. The door must not take launch for dead."""
-    script = """launch_parent=$PPID guard_groups='' guard_now=0 guard_last=000000000000 guard_list=' ' guard_group=''; guard_checkpoint() { :; }
+    script = """launch_parent=$PPID guard_groups='' guard_now=0 guard_last=000000000000 guard_list=' ' guard_group='' guard_denied=''; guard_checkpoint() { :; }
         printf '%s\\n' "$$" >"$1"; read -r go <"$2"; guard_second & wait $!; printf %s $?"""
     os.mkfifo(flatq.home / "go")
     head = 'set -u; . "$lib/engine/common.sh"; shell_reset; need doors/guard; '

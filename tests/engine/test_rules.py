@@ -1239,10 +1239,10 @@ def test_a_key_that_a_sweep_cannot_look_at_is_not_left_to_nobody(flatq):
 
 
 def test_a_key_that_a_push_does_not_see_is_not_taken_over(flatq):
-    """The push fails to open the key's file, and each look says that there is no such file. The push must not take the key over."""
+    """The push fails to open the key's file, twice, and each look says that there is no such file. The push must not take the key over."""
     flatq("push", "-k", "key", "q", input=b"1", check=0)
     key, = (flatq.spool / "q/keys").iterdir()
-    words = ["strace", "-f", "-qq", "-o", "/dev/null", "-P", str(key), "-e", f"trace=openat,{STATS}", "-e", "inject=openat:error=EIO:when=1",
+    words = ["strace", "-f", "-qq", "-o", "/dev/null", "-P", str(key), "-e", f"trace=openat,{STATS}", "-e", "inject=openat:error=EIO:when=1..2",
              "-e", f"inject={STATS}:error=ENOENT", *flatq.command("push", "-k", "key", "q")]
     done = subprocess.run(words, input=b"2", env=flatq.environment(None), capture_output=True, timeout=100)
     assert (done.returncode, done.stdout) == (74, b""), done
