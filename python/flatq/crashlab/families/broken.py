@@ -229,7 +229,7 @@ MUTANTS: dict[str, Mutant] = {
         (('body_size(): read -r body_end <"$1" && [ ${#body_end} -eq "$size" ]', 'read -r body_end <"$1" || :'),),
         reads("push", ": look q/body/")),
     "a key that cannot be read is nobody's": Mutant(
-        (('key_look(): || { [ -e "$q/keys/$1" ] ... key_id=; }', "|| return 66"),),
+        (('key_look(): || { [ -e "$q/keys/$1" ] ... key_id=; }', "|| return 66"), ("key_look(): twice key_lines", "key_lines")),
         reads("push -k again", ": look q/keys/")),
     "a settled batch that cannot be listed is gone": Mutant(
         (('batch_sweep(): { names_in "$q/out" ... }', "return 0"),),
@@ -238,7 +238,7 @@ MUTANTS: dict[str, Mutant] = {
         (("find_names(): && case $names in lock | *'\nlock')", "; case $names in\n    *)"),),
         reads("checkpoint after a fold killed among the bodies", "find: list q/queue")),
     "the sweep leaves a key that it cannot read": Mutant(
-        (("sweep_key(): 74) return 74 ;;", ""),),
+        (("sweep_key(): *) return 74 ;;", "*) ;;"), ("key_look(): twice key_lines", "key_lines")),
         reads("checkpoint sweeps keys", ": look q/keys/")),
     "a fold writes what it has of a body": Mutant(
         (("flat_write(): if ((getline line <body) <= 0 ... { ... }", "getline line <body"),),
