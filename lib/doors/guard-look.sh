@@ -52,6 +52,11 @@ guard_group_there() {
   kill -0 "-$1" 2>/dev/null
 }
 
+# guard_end_one PID - send it TERM; behind `twice`, since the redirection may fail
+guard_end_one() {
+  kill -TERM "$1" 2>/dev/null
+}
+
 # guard_checkpoint - run the checkpoint beside everything else, one at a time: within a second after a connection, and every ten seconds
 guard_checkpoint() {
   # If the process that runs it was killed, its `w` never comes
@@ -81,7 +86,7 @@ guard_look() {
     gone)
       # Processes that the handler has started would keep the connection open: end them through its ncat, which started no later than it
       guard_ncat=$guard_server
-      guard_is_ncat && process_started "$guard_ncat" && ! [ "$started" \> "$guard_started" ] && kill "$guard_ncat" 2>/dev/null
+      twice guard_is_ncat && twice process_started "$guard_ncat" && ! [ "$started" \> "$guard_started" ] && twice guard_end_one "$guard_ncat"
       guard_log killed ;;
     *) guard_log "$guard_state" ;;
     esac

@@ -6,7 +6,9 @@ client_reader_run() {
   trap - EXIT
   trap '' HUP INT TERM
   client_code=0
-  IFS= read -r client_text <&4 || client_code=1
+  # Not at the `read`: a redirection that fails is no end of input
+  command exec <&4 || exit 2
+  IFS= read -r client_text || client_code=1
   [ $client_code -eq 0 ] || client_text="$client_text
 end"
   # In one piece, and exclusively. If it cannot be stored, end the connection. One that ignores the signal ends when it finds neither the file nor this

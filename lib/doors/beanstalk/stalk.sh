@@ -73,6 +73,15 @@ stalk_close() {
   # The lock is that of one queue, and the jobs may be in others
   [ -z "$lock_held" ] || { need engine/lock; unlock_queue; }
   [ -z "$wait_fifo" ] || { need engine/wait; wait_end; }
+  twice stalk_close_children || :
+  [ -z "$client_line" ] || rm -f "$client_line" 2>/dev/null
+  jobs_back
+  tally_end
+  door_end "$door_code"
+}
+
+# stalk_close_children - end the reader and a sleeper. In a function of its own: mksh leaves the one whose redirection fails (R12)
+stalk_close_children() {
   # RACE: a signal may come when the reader, or a sleeper, was started, and before the next command notes it: so end also what was started last.
   # Without /proc, $! may be another process by now
   for close_child in $client_reader ${!-}; do
@@ -82,10 +91,6 @@ stalk_close() {
     esac
     ! child_lives "$close_child" || kill -KILL "$close_child"
   done 2>/dev/null
-  [ -z "$client_line" ] || rm -f "$client_line" 2>/dev/null
-  jobs_back
-  tally_end
-  door_end "$door_code"
 }
 
 # job_find ID - message_search, after putting back jobs whose owner is dead or whose time is over
