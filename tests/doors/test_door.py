@@ -1080,9 +1080,7 @@ def test_an_ncat_that_is_just_dying(shell, tmp_path, state, flags, parent, lives
 @BOTH
 def test_a_port_in_use(shell, flatq, free_port, mode):
     need("ncat")
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", free_port))
-        other.listen()
+    with socket.create_server(("127.0.0.1", free_port)):  # also if a connection of another test still waits for its end there
         done = flatq("./launch", "-p", str(free_port), *([mode] if mode == "-k" else []), timeout=100)
     assert (done.status, done.out) == (75, b"")
     assert done.err == b"launch: port %d of 127.0.0.1 is in use\n" % free_port
