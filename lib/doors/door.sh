@@ -164,10 +164,9 @@ door_ncat_lives() {
   twice door_ncat_look
 }
 
-# door_ncat_look - as door_ncat_lives, but 1 is no proof
+# door_ncat_look - as door_ncat_lives, but 1 is no proof: an open can fail (EMFILE) and look like a dead process
 door_ncat_look() {
-  # An open can fail (EMFILE) and look like a dead process, so read twice
-  { read -r door_stat <"$FLATQ_PROC/$PPID/stat" || read -r door_stat <"$FLATQ_PROC/$PPID/stat"; } 2>/dev/null || return 1
+  { read -r door_stat <"$FLATQ_PROC/$PPID/stat"; } 2>/dev/null || return 1
   case $door_stat in
   *'(ncat) '[!ZX]*) [ -n "$FLATQ_GUARD" ] || return 1 ;;
   *) return 1 ;;
@@ -176,7 +175,7 @@ door_ncat_look() {
   set -- ${door_stat##*') '}
   [ $(($7 & 4)) -eq 0 ] || return 1
   # RACE: look at the parent last, since ncat may end between the two looks
-  { read -r door_stat <"$FLATQ_PROC/$$/stat" || read -r door_stat <"$FLATQ_PROC/$$/stat"; } 2>/dev/null || return 1
+  { read -r door_stat <"$FLATQ_PROC/$$/stat"; } 2>/dev/null || return 1
   case ${door_stat##*') '} in
   ?" $PPID "*) return 0 ;;
   esac

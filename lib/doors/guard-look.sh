@@ -4,7 +4,7 @@ need engine/process doors/door doors/guard
 
 # guard_second - run the checks of a second; return 1 if launch is gone
 guard_second() {
-  twice guard_parent "$$" || return 1
+  guard_parent "$$" || return 1
   # RACE: if we were held up, seconds wait in the pipe. They count as one: nobody has had time to do anything between two looks that follow at once
   clock_read
   clock_between "$guard_last" "$now"
@@ -21,7 +21,7 @@ guard_second() {
     guard_stat=${guard_stat#* }
     [ "${guard_stat%% *}" = "$launch_parent" ] || return 1
   else
-    kill -0 "$launch_parent" 2>/dev/null || return 1
+    process_signal 0 "$launch_parent" || return 1
   fi
   guard_checkpoint
   # Its end may have failed
@@ -42,19 +42,9 @@ guard_second() {
   guard_alive=
   for guard_entry in $guard_groups; do
     ! guard_stranger "$guard_entry" || continue
-    [ "${guard_entry%%-*}" != "$guard_group" ] && ! twice guard_group_there "${guard_entry%%-*}" || guard_alive="$guard_alive $guard_entry"
+    [ "${guard_entry%%-*}" != "$guard_group" ] && ! process_signal 0 "-${guard_entry%%-*}" || guard_alive="$guard_alive $guard_entry"
   done
   guard_groups=$guard_alive
-}
-
-# guard_group_there GROUP - return whether that process group has a process; if not, that is no proof
-guard_group_there() {
-  kill -0 "-$1" 2>/dev/null
-}
-
-# guard_end_one PID - send it TERM; behind `twice`, since the redirection may fail
-guard_end_one() {
-  kill -TERM "$1" 2>/dev/null
 }
 
 # guard_checkpoint - run the checkpoint beside everything else, one at a time: within a second after a connection, and every ten seconds
@@ -86,7 +76,7 @@ guard_look() {
     gone)
       # Processes that the handler has started would keep the connection open: end them through its ncat, which started no later than it
       guard_ncat=$guard_server
-      twice guard_is_ncat && twice process_started "$guard_ncat" && ! [ "$started" \> "$guard_started" ] && twice guard_end_one "$guard_ncat"
+      twice guard_is_ncat && twice process_started "$guard_ncat" && ! [ "$started" \> "$guard_started" ] && process_signal TERM "$guard_ncat"
       guard_log killed ;;
     *) guard_log "$guard_state" ;;
     esac
@@ -157,10 +147,15 @@ guard_client_reads() {
 # guard_parent PID - return whether PID is still our parent or, where that cannot be seen, a process. When a parent
 # is killed, its children have another one at once, even while it is a zombie
 guard_parent() {
-  { read -r guard_stat <"$FLATQ_PROC/self/stat" || read -r guard_stat <"$FLATQ_PROC/self/stat"; } 2>/dev/null || { kill -0 "$1" 2>/dev/null; return $?; }
+  twice guard_stat_read || { process_signal 0 "$1"; return $?; }
   guard_stat=${guard_stat##*') '}
   guard_stat=${guard_stat#* }
   [ "${guard_stat%% *}" = "$1" ]
+}
+
+# guard_stat_read - set guard_stat. In a function of its own: mksh leaves the one whose redirection fails (R12)
+guard_stat_read() {
+  read -r guard_stat 2>/dev/null <"$FLATQ_PROC/self/stat"
 }
 
 # guard_lives PID STARTED - return whether the process lives, and is the one that started then: only then it may be signalled

@@ -109,7 +109,7 @@ guard_begins() {
   # shellcheck disable=SC2086
   set -- $guard_list
   # USR1 makes the handler tell its client; the next look kills it if it is still there
-  [ $# -lt "$launch_most" ] || { guard_state=too-many; ! guard_lives "$guard_pid" "$guard_started" || kill -USR1 "$guard_pid" 2>/dev/null; }
+  [ $# -lt "$launch_most" ] || { guard_state=too-many; ! guard_lives "$guard_pid" "$guard_started" || process_signal USR1 "$guard_pid"; }
   guard_put
 }
 
@@ -216,7 +216,7 @@ guard_ncat_says() {
 # guard_ncat_waits - end an ncat that has denied its client: it has closed its listener, and would wait for ever. Its word may come before its PID
 guard_ncat_waits() {
   guard_denied=1
-  [ -z "$guard_group" ] || ! guard_lives "$guard_group" "$guard_group_started" || ! kill "$guard_group" 2>/dev/null || guard_denied=
+  [ -z "$guard_group" ] || ! guard_lives "$guard_group" "$guard_group_started" || ! process_signal TERM "$guard_group" || guard_denied=
 }
 
 # guard_end - end what is left; launch has ended its own ncat before
@@ -268,7 +268,7 @@ guard_any_left() {
       [ZX]*) ;;
       *" -$3 "* | *" ${guard_process##*/} "*)
         guard_any=0
-        kill "-$guard_signal" "${guard_process##*/}" 2>/dev/null ;;
+        process_signal "$guard_signal" "${guard_process##*/}" ;;
       esac
     done
   else

@@ -51,7 +51,7 @@ several() {
 # several_signal SIGNAL - send it to every door, but to no stranger
 several_signal() {
   for launch_to in $launch_doors; do
-    guard_stranger "$launch_to" || kill "-$1" "${launch_to%%-*}" 2>/dev/null
+    guard_stranger "$launch_to" || process_signal "$1" "${launch_to%%-*}"
   done
 }
 

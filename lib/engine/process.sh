@@ -52,6 +52,17 @@ child_lives() {
   return 1
 }
 
+# process_signal SIGNAL [-]PID - send SIGNAL, or with 0 none, to the process or the group; return 1 if there is none, and say nothing. Twice, since the
+# redirection may fail: then nothing was sent (R1)
+process_signal() {
+  twice process_signal_once "$1" "$2"
+}
+
+# process_signal_once SIGNAL [-]PID - in a function of its own: mksh leaves the one whose redirection fails (R12)
+process_signal_once() {
+  kill "-$1" "$2" 2>/dev/null
+}
+
 # owner_dead PID-TIME - return 0 only if it is proved that the process PID that lived at TIME is gone.
 # If the PID is in use again, that process started later. If the processes of other users are hidden (hidepid), or there is no /proc,
 # nothing is proved.

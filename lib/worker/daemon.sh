@@ -86,7 +86,7 @@ pid_file_read() {
 # pid_file_lives PID - return 0 if it is a worker with this pid file, 1 if not, 74 if unknown. The PID in a killed worker's file may be another's
 pid_file_lives() {
   is_number "$1" 9999999999 && [ "$number" -ne $$ ] || return 1
-  [ -e "$FLATQ_PROC/self/cmdline" ] || { kill -0 "$number" 2>/dev/null; return $?; }
+  [ -e "$FLATQ_PROC/self/cmdline" ] || { process_signal 0 "$number"; return $?; }
   # We may not signal another user's process, but can see it
   pid_lives=$number
   ! process_gone "$pid_lives" || return 1

@@ -64,7 +64,7 @@ work_signal_crew() {
   [ -z "$work_abort" ] || pass_signal=USR2
   for pass_pid in $work_crew; do
     # The PID of a worker that has ended may belong to another process
-    owner_dead "$pass_pid" || twice work_send "$pass_signal" "${pass_pid%-*}" || :
+    owner_dead "$pass_pid" || process_signal "$pass_signal" "${pass_pid%-*}" || :
   done
 }
 

@@ -106,7 +106,7 @@ work_take_no_more() {
 
 # work_end_wait - end the sleeper of a wait for a message. KILL: see wait_sleeper_end. If this fails, the wait ends within two seconds
 work_end_wait() {
-  ! child_lives "$wait_sleeper" || kill -KILL "$wait_sleeper" 2>/dev/null || :
+  ! child_lives "$wait_sleeper" || process_signal KILL "$wait_sleeper" || :
 }
 
 # work_on_hup SIGNAL - the trap for HUP: stop the job too, and give its message back
@@ -329,19 +329,15 @@ work_await() {
     # Its redirection has failed: wait once more without it; the shell's message is visible then
     [ -n "$work_waited" ] || { wait "${1%-*}"; work_code=$?; }
     interrupter_stop
-    # A signal may have ended the `wait`, and its trap may not have said so; or bash has forgotten the process, since its wait4 has failed. A process
-    # without a start time (000000000000) had ended before we looked: do not ask, its PID may be another's
-    if [ -z "$work_trapped" ]; then
-      [ "$work_code" -gt 128 ] || [ "${1#*-}" != 000000000000 ] || break
-      work_lives "$1" || break
-    fi
-    work_first=$work_code
-    if work_lives "$1"; then
-      # So this was not its exit code
+    # If it lives, this was not its exit code: a signal has ended the `wait`, and its trap may not have said so; or bash has forgotten it, since its wait4 has
+    # failed. One without a start time (000000000000) had ended before we looked: do not ask, its PID may be another's
+    if { [ "$work_code" -gt 128 ] || [ "${1#*-}" != 000000000000 ]; } && work_lives "$1"; then
       work_gone_since='' work_first=
       [ -n "$work_trapped" ] || [ "$work_code" -gt 128 ] || sleep 1
       continue
     fi
+    [ -n "$work_trapped" ] || break
+    work_first=$work_code
     clock_read
     if [ -n "$work_gone_since" ]; then
       work_gone_waits=$((work_gone_waits + 1))

@@ -35,12 +35,7 @@ watchdog_read() {
 work_kill() {
   kill_named=${2#-}
   ! work_other "$kill_named" || return 0
-  twice work_send "$1" "${2%-*}" || owner_dead "$kill_named" || twice work_send "$1" "${kill_named%-*}" || :
-}
-
-# work_send SIGNAL PID - send SIGNAL, and say nothing if there is no such process. Behind `twice`, since the redirection may fail (R1)
-work_send() {
-  kill "-$1" "$2" 2>/dev/null
+  process_signal "$1" "${2%-*}" || owner_dead "$kill_named" || process_signal "$1" "${kill_named%-*}" || :
 }
 
 # work_other PID-TIME - return whether the PID belongs to another process now, which started later
@@ -51,7 +46,7 @@ work_other() {
 # watchdog_tell WORD ... - write a line to the watchdog; return 1 if that was killed. Try twice, since a signal may interrupt a write. CONT: if it stayed
 # stopped, its pipe would fill up, and we would wait in a write and renew no lease
 watchdog_tell() {
-  [ -z "$work_watchdog" ] || owner_dead "$work_watchdog_named" || twice work_send CONT "$work_watchdog" || :
+  [ -z "$work_watchdog" ] || owner_dead "$work_watchdog_named" || process_signal CONT "$work_watchdog" || :
   twice watchdog_say "$*" || return 1
 }
 

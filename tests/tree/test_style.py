@@ -98,14 +98,14 @@ def test_a_descriptor_is_closed_in_a_function_of_its_own(path):
 
 # what proves that a number is still that of the process which is meant; and lines that signal this process, its parent, or what was just found
 ASKED = ("child_lives", "guard_lives", "guard_stranger", "guard_parent", "owner_dead", "work_other", "process_started", "guard_family", "guard_ours")
-SURE = ('kill "-$1" "$2" 2>/dev/null', 'kill -TERM "$1" 2>/dev/null', 'kill -s "$1" "$$"', 'kill -s "$work_signal" "$$"', 'kill -TERM "${owner%-*}"; exit 2', 'kill "-$guard_signal" "${guard_process##*/}"')
+SURE = ('kill "-$1" "$2" 2>/dev/null', 'kill -s "$1" "$$"', 'kill -s "$work_signal" "$$"', 'kill -TERM "${owner%-*}"; exit 2', 'process_signal "$guard_signal" "${guard_process##*/}"')
 
 
 @pytest.mark.parametrize("path", OURS, ids=name)
 def test_a_signal_is_only_for_a_process_that_was_asked_for(path):
     """A process's number alone is not its identity: it may be another process's by now."""
     lines = [line for line in path.read_text().splitlines() if not line.lstrip().startswith("#")]
-    blind = [line for at, line in enumerate(lines) if re.search(r"\b(?:kill|work_send|guard_end_one) (?!-0)", line) and not any(word in "".join(lines[max(0, at - 3):at + 1]) for word in ASKED)]
+    blind = [line for at, line in enumerate(lines) if re.search(r"\b(?:kill|process_signal) (?!-?0)", line) and not any(word in "".join(lines[max(0, at - 3):at + 1]) for word in ASKED)]
     assert not [line for line in blind if not any(word in line for word in SURE)]
 
 

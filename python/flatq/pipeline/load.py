@@ -62,17 +62,20 @@ def files(path: str) -> list[str]:
 
 
 def source(place: str, names: list[str]) -> tuple[list[str], str | None]:
-    """What Spark is to read for these files at a place, and the directory above a table's partitions. Spark itself skips files in deeper directories, and reads `[1]` in a name
-    as a pattern: so name each file, with such characters escaped. Raises Invalid for files of which Spark would lose some, or the columns of partitions."""
+    """What Spark is to read for these files at a place, and the directory above a table's partitions. Spark itself skips files in deeper directories, and
+    reads `[1]` in a name as a pattern: so name each file, with such characters escaped. Raises Invalid for files of which Spark would lose some, or the
+    columns of their partitions."""
+    directory = os.path.isdir(place)
     if os.path.isdir(os.path.join(place, "_spark_metadata")):
         return [place], None  # the table of a drain: only Spark knows its files, and it takes no pattern here
-    below = len(place.rstrip("/")) if os.path.isdir(place) else len(os.path.dirname(re.split(r"[*?\[]", place)[0])) if not os.path.exists(place) else None
-    parted = [name for name in names if below is not None and "=" in os.path.dirname(name[below:])]
+    # What lies above the first wildcard is no partition, nor what lies above a file that is named itself
+    top = place.rstrip("/") if directory else os.path.dirname(place if os.path.exists(place) else re.split(r"[*?\[]", place)[0])
+    parted = [name for name in names if "=" in os.path.dirname(name[len(top):])]
     if parted and len(parted) != len(names):
         raise Invalid(f"{place}: some files lie in NAME=VALUE directories, as {parted[0]}, and some do not: load them apart", 65)
-    if parted and not os.path.isdir(place):
+    if parted and not directory:
         raise Invalid(f"{place} matches files in NAME=VALUE directories, as {parted[0]}: say the directory above these", 65)
-    return [literal(name) for name in names], place if os.path.isdir(place) else None
+    return [literal(name) for name in names], place if directory else None
 
 
 def literal(path: str) -> str:

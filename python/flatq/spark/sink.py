@@ -32,6 +32,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -127,8 +128,8 @@ def columns(schema: StructType, options: Options) -> None:
 
 def planned(checkpoint: str, batch: int) -> str:
     """The sum of what a checkpoint on this machine says of a batch; else nothing."""
-    place = checkpoint[5:] if checkpoint.startswith("file:/") else checkpoint
-    with contextlib.suppress(OSError), open(os.path.join("/" + place.lstrip("/"), "offsets", str(batch)), "rb") as file:
+    place = os.path.abspath(re.sub("^file:/+", "/", checkpoint))
+    with contextlib.suppress(OSError), open(os.path.join(place, "offsets", str(batch)), "rb") as file:
         return hashlib.sha256(file.read()).hexdigest()
     return ""
 
@@ -247,7 +248,7 @@ class Sink:
                 for message in staged:
                     self.check(top, message)
                 old = {"batch": batch, "mark": mark, "stages": {message.stage: message.sizes for message in staged if message.stage}}
-                if job.startswith("query-"):
+                if mark:
                     # The checkpoint has to know this batch for as long as the plan does
                     sync_all(self.spool)
                 self.put(plan, old)
@@ -426,7 +427,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return self.sink.stage(f"query-{query}", iterator)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        self.sink.commit(messages, batchId, planned(self.checkpoint, batchId) if self.checkpoint else "")
+        self.sink.commit(messages, batchId, planned(self.checkpoint, batchId))
 
     def abort(self, messages: list[Any], batchId: int) -> None:
         self.sink.abort(messages)
