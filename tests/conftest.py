@@ -1,4 +1,4 @@
-"""What the tests share: the five shells, a spool for each test, a runner of verbs, and counts taken by strace."""
+"""What the tests share: the three shells, a spool for each test, a runner of verbs, and counts taken by strace."""
 
 import functools
 import gc
@@ -21,10 +21,8 @@ import userlands
 
 ROOT = Path(__file__).resolve().parent.parent
 LIB = ROOT / "lib"
-SHELLS = ("dash", "busybox", "mksh", "yash", "bash")
+SHELLS = SERVING = ("dash", "busybox", "bash")
 ALL_SEED = "127938485"  # of `make test-all`, so that it tries the same each time. What that leaves out, another SEED tries, and `make crash` all crashes
-SERVING = ("dash", "busybox", "mksh", "bash")  # yash serves no door, and runs no worker (lib/README.md, R11 and R12)
-NOT_YASH = {"handler", "http", "beanstalk", "small-stalk", "door", "launch", "work"}
 
 sys.dont_write_bytecode, sys.pycache_prefix = False, str(ROOT / ".venv/pycache")  # pytest keeps its compiled tests: collecting them takes half the time
 sys.path.insert(0, str(ROOT / "python"))
@@ -175,8 +173,8 @@ def a_part(items):
 
 
 def under_fewer_shells(items):
-    """What `make test-all` tries: each case under dash and one other shell, by turns, and if a test has no other cases than its shells, under dash and two
-    others. The seed says which."""
+    """What `make test-all` tries: each case under dash and one other shell, by turns, and if a test has no other cases than its shells, under all three.
+    The seed says which."""
     kept = []
     for name, those in cases(items).items():
         others = {}  # {the case without its shell: its items}
@@ -186,7 +184,7 @@ def under_fewer_shells(items):
             others.setdefault(repr(params), []).append((shell, item))
         turn = chance(f"shells of {name}").randrange(60)
         for place, having in enumerate(others.values()):
-            rest = [shell for shell, _ in having if shell != "dash"] if len(having) >= len(SERVING) else []
+            rest = [shell for shell, _ in having if shell != "dash"] if len(having) == len(SHELLS) else []
             chosen = {rest[(place + turn + more) % len(rest)] for more in range(2 if len(others) == 1 else 1)} if rest else SHELLS
             kept += [item for shell, item in having if shell == "dash" or shell in chosen]
     return kept
@@ -220,18 +218,15 @@ def times():
 
 
 def pytest_generate_tests(metafunc):
-    """A test that is marked `shells`, or has an argument `shell`, has a case under each shell in `make test-all`, or under those that the mark names, or, of
-    doors and workers, under each that serves. In `make test` it has one under dash, and half of the tests also one under another, which the seed chooses.
-    Of these cases under_fewer_shells and a_part then leave some out."""
+    """A test that is marked `shells`, or has an argument `shell`, has a case under each shell in `make test-all`. In `make test` it has one under dash, and
+    half of the tests also one under another, which the seed chooses. Of these cases under_fewer_shells and a_part then leave some out."""
     names = metafunc.function.__code__.co_varnames[: metafunc.function.__code__.co_argcount]
     marked = metafunc.definition.get_closest_marker("shells")
     # a fixture that overrides `flatq` has to name `shell` as well, or pytest does not parametrize it
     assert "shell" in metafunc.fixturenames or not marked, f"{metafunc.definition.nodeid}: marked `shells`, but would run under one"
     if "shell" in names or marked:
         others = chance(f"{metafunc.definition.nodeid} others").randrange(2)
-        usual = SERVING if metafunc.definition.path.parent.name in ("doors", "worker") else SHELLS
-        shells = marked.args[0] if marked and marked.args else usual
-        metafunc.parametrize("shell", share(metafunc.definition.nodeid, shells, others, first=1), indirect=True)
+        metafunc.parametrize("shell", share(metafunc.definition.nodeid, SHELLS, others, first=1), indirect=True)
 
 
 def as_on_ubuntu(request):
@@ -294,8 +289,7 @@ def left(*processes):
 
 
 class Runner:
-    """flatq("push", "jobs", input=b"text", check=0) runs lib/push under the chosen shell, in an environment of its own. If that is yash, a door or worker
-    runs under dash.
+    """flatq("push", "jobs", input=b"text", check=0) runs lib/push under the chosen shell, in an environment of its own.
 
     `env` is a dictionary to change. It holds FLATQ_DIR and FLATQ_SYNC=off. start() does the same without waiting."""
 
@@ -313,8 +307,7 @@ class Runner:
     def command(self, verb, *args):
         """The argument list: the shell and lib/VERB. A verb with a slash is a path from the top of the tree, as in ./launch."""
         path = ROOT / verb if "/" in verb else LIB / verb
-        serves = not {path.name, *(args[:1] if verb == "flatq" else ())} & NOT_YASH or not os.path.realpath(self.shell).endswith("yash")
-        return [self.shell if serves else need("dash"), str(path), *(os.fspath(arg) for arg in args)]
+        return [self.shell, str(path), *(os.fspath(arg) for arg in args)]
 
     def environment(self, env):
         """self.env with changes; None removes a variable."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from conftest import LIB, SERVING, Result, wait_for
+from conftest import LIB, Result, wait_for
 from engine import child_named, clock, empty, lies, loop, pop, push, refused, reserve, stop_waiting  # noqa: F401
 
 
@@ -236,7 +236,7 @@ def test_push_that_waits_in_vain(shell, flatq, spool, clock):
     assert "room" not in lies(spool, "q")
 
 
-@pytest.mark.shells(SERVING)  # under yash a verb has no trap (lib/README.md, R11)
+@pytest.mark.shells
 def test_push_that_is_stopped_while_it_waits(shell, flatq, spool, clock):
     flatq("create", "-b", "1", "q", check=0)
     push(flatq, b"1", "q")

@@ -9,14 +9,14 @@ import sys
 
 import pytest
 
-from conftest import LIB, ROOT, SERVING, chance, everything, need, share, wait_for
+from conftest import LIB, ROOT, chance, everything, need, share, wait_for
 from engine import lies, push
 from headers import documented
 
 SCRIPTS = [ROOT / "launch", *sorted(path for path in LIB.rglob("*") if path.is_file() and path.suffix in ("", ".sh"))]
 # HOME, PATH and the like, by which every program goes; then those by which the shell says what it is, and those that the shell sets itself
 SYSTEM = {"PATH", "HOME", "PYTHONPATH", "LC_ALL"}
-SHELLS_OWN = {"BASH_VERSION", "YASH_VERSION", "OPTIND"}
+SHELLS_OWN = {"BASH_VERSION", "KSH_VERSION", "YASH_VERSION", "ZSH_VERSION", "OPTIND"}
 
 
 def read_names():
@@ -174,32 +174,19 @@ def test_a_caller_that_has_become_the_verb(shell, flatq):
 @pytest.mark.shells
 @pytest.mark.parametrize("variable", ["FLATQ_DIR", "XDG_STATE_HOME"])
 def test_a_place_with_bytes_that_are_no_characters(shell, flatq, tmp_path, variable):
-    """yash ignores such a variable; the message would be acknowledged, and lie elsewhere."""
     place = tmp_path / b"jos\xc3\xa9\xff".decode(errors="surrogateescape")
     flatq.env.pop("FLATQ_DIR")
     done = flatq("push", "q", input=b"m", env={variable: str(place), "LC_ALL": "C"})
-    if os.path.basename(os.path.realpath(shell)) == "yash":
-        assert (done.status, done.out) == (64, b"") and variable.encode() in done.err and not (flatq.home / ".local").exists()
-    else:
-        assert done.out == b"1\n" and (place / ("q" if variable == "FLATQ_DIR" else "flatq/q")).is_dir()
+    assert done.out == b"1\n" and (place / ("q" if variable == "FLATQ_DIR" else "flatq/q")).is_dir()
 
 
-@pytest.mark.parametrize("name", ["dash", "bash", "mksh", "yash"])
+@pytest.mark.parametrize("name", ["dash", "bash"])
 def test_a_shell_by_its_own_name(flatq, name):
-    """bash and yash are other shells, unless they are called sh."""
+    """bash is another shell, unless it is called sh."""
     for number in (b"1\n", b"2\n"):
         done = subprocess.run([need(name), LIB / "push"], input=b"x y", env=flatq.env, capture_output=True)
         assert (done.returncode, done.stdout, done.stderr) == (0, number, b"")
     assert subprocess.run([need(name), LIB / "pop"], env=flatq.env, capture_output=True).stdout == b"x y"
-
-
-@pytest.mark.parametrize("shell", ["mksh"], indirect=True)
-def test_no_function_is_looked_for_in_fpath(flatq):
-    """mksh takes a missing program for a function that a file of that name defines, in a directory of FPATH."""
-    (flatq.home / "missing").write_text("missing() { printf ran; }\n")
-    script = 'lib=$0; . "$lib/engine/common.sh"; shell_reset; missing'
-    done = subprocess.run([flatq.shell, "-c", script, str(LIB)], env={**flatq.env, "FPATH": str(flatq.home)}, capture_output=True)
-    assert (done.returncode, done.stdout) == (127, b"")
 
 
 def test_the_working_directory_decides_nothing(flatq, tmp_path):
@@ -249,8 +236,8 @@ def test_a_watchdog_waits_as_long_as_its_worker_lives(flatq):
     assert (done.out, done.err) == (b"whole done\n", b"")
 
 
-@pytest.mark.parametrize("shell", SERVING, indirect=True)
-def test_doors_that_wait_or_stay(flatq, launched, tmp_path):
+@pytest.mark.shells
+def test_doors_that_wait_or_stay(shell, flatq, launched, tmp_path):
     env = hostile(read_names(), "1", tmp_path)
     process = flatq.start("handler", env=env)
     process.stdin.write(b"pop -w 60 jobs\n")

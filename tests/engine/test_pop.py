@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from conftest import LIB, SERVING, wait_for
+from conftest import LIB, wait_for
 from engine import child_named, children, empty, holders, lies, loop, pop, push, refused, reserve, stopped_by
 
 BIG = b"0123456789abcdef" * 20000  # more than a pipe holds
@@ -125,7 +125,7 @@ def held(flatq, *queues):
     return process
 
 
-@pytest.mark.shells(SERVING)  # under yash a verb has no trap (lib/README.md, R11)
+@pytest.mark.shells
 def test_stopped_it_gives_back(shell, flatq, spool):
     push(flatq, BIG)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

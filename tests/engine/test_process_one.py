@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from conftest import LIB, SERVING, listening, need, wait_for
+from conftest import LIB, SHELLS, listening, need, wait_for
 from engine import carriers, children, empty, lies, pop, push, runs
 
 BIG = b"0123456789abcdef" * 20000  # more than a pipe holds
@@ -19,7 +19,7 @@ DEAF = 'kill() { case " $*" in *"ALRM $$" | *"CHLD $$" | *"USR"[12]" $$") comman
 
 
 # bash unsets the function (shell_forget)
-in_each_shell = pytest.mark.parametrize("first, shell", [("container", "dash"), ("container", "bash"), *(("deaf", name) for name in SERVING if name != "bash")],
+in_each_shell = pytest.mark.parametrize("first, shell", [("container", "dash"), ("container", "bash"), *(("deaf", name) for name in SHELLS if name != "bash")],
                                         indirect=True)
 both_ways = pytest.mark.parametrize("first, shell", [("container", "bash"), ("deaf", "dash")], indirect=True)
 

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from conftest import LIB, SERVING, wait_for
+from conftest import LIB, wait_for
 from engine import child_named, empty, holders, lies, loop, pop, push, refused, reserve, stopped_by
 
 ALL = bytes(range(256))
@@ -314,7 +314,7 @@ def test_killed_while_it_reads(flatq, spool):
     assert pop(flatq) == b"next"
 
 
-@pytest.mark.shells(SERVING)  # under yash a verb has no trap (lib/README.md, R11)
+@pytest.mark.shells
 def test_stopped_while_it_reads(shell, flatq, spool):
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         process = reading(flatq, "base64")
@@ -325,7 +325,7 @@ def test_stopped_while_it_reads(shell, flatq, spool):
     assert holders(spool) == []
 
 
-@pytest.mark.shells(SERVING)  # under yash a verb has no trap (lib/README.md, R11)
+@pytest.mark.shells
 def test_stopped_alone_while_it_reads(shell, flatq, spool):
     """The shell handles the signal only when its child has ended. The message is whole then, but the push must not store it, since it prints no
     id."""

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from conftest import SERVING, wait_for
+from conftest import wait_for
 from engine import child_named, empty, lies, pop, push, refused, reserve, stopped_by
 
 ALL = bytes(range(256))
@@ -221,7 +221,7 @@ def test_waiting(shell, flatq, clock, stub):
     assert clock.passes(process) == 1 and process.returncode == 66
 
 
-@pytest.mark.shells(SERVING)  # under yash a verb has no trap (lib/README.md, R11)
+@pytest.mark.shells
 def test_stopped_it_gives_back(shell, flatq, spool):
     body = b"x" * 300000
     push(flatq, body)

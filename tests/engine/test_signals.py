@@ -3,12 +3,11 @@
 import re
 import signal
 import subprocess
-from pathlib import Path
 
 import pytest
 
-from conftest import LIB, SERVING, chance, everything, need, share
-from engine import NO_MESSAGE, calls_in, lies, push, reserve, runs, stopped_by
+from conftest import LIB, chance, everything, need, share
+from engine import NO_MESSAGE, calls_in, lies, push, reserve
 
 # bash runs a trap on DEBUG before each simple command, with -T in functions too. flatq uses none of these names. A shell's children count on from
 # its number, so several may come to SIGNAL_AT: only the first sends the signal, since a second one ends a verb in the middle of its tidying
@@ -116,10 +115,9 @@ def test_behind_the_slip(flatq, words):
     assert flatq("drain", check=0).out == b"first\nhello\n"
 
 
-@pytest.mark.shells(("dash", "yash"))
+@pytest.mark.shells
 def test_at_a_call_of_a_pop(shell, flatq, spool):
-    """TERM comes as the shell itself makes a call. The pop prints and deletes the first message, or gives it back; it never takes another one. yash once lost
-    the signal and ignored a `return` (R11): the pop took two messages."""
+    """TERM comes as the shell itself makes a call. The pop prints and deletes the first message, or gives it back; it never takes another one."""
     strace, calls = need("strace"), flatq.home / "calls"
 
     def stopped(*inject):
@@ -138,22 +136,11 @@ def test_at_a_call_of_a_pop(shell, flatq, spool):
         assert kept or done.stdout == b"first" and left == [b"second"], (at, done, left)
 
 
-@pytest.mark.parametrize("shell", ["dash", "yash"], indirect=True)
-def test_yash_catches_no_signal(flatq):
-    """Under yash, HUP, INT and TERM end a verb that moves messages as KILL does (R11). Under the others, the verb catches them and tidies up."""
-    process = flatq.start("pop", "-w", "60")
-    runs(process.pid, "sleep")
-    caught = int(re.search(r"SigCgt:\s+(\w+)", Path(f"/proc/{process.pid}/status").read_text())[1], 16)
-    process.send_signal(signal.SIGTERM)
-    stopped_by(process, signal.SIGTERM)
-    assert bool(caught & 1 << signal.SIGTERM - 1) == (Path(flatq.shell).resolve().name != "yash")
-
-
 AT_PARTS = {"push, too short": ["push", "-n", "10"], "push, the key is taken": ["push", "-k", "key"], "push, full": ["push", "-b1"],
             "pop, a full disk": ["pop"], "reserve, a full disk": ["reserve"], "pop lines, a full disk": ["pop", "-l"]}
 
 
-@pytest.mark.shells(SERVING)  # under yash a verb has no trap (R11)
+@pytest.mark.shells
 @pytest.mark.parametrize("name", AT_PARTS)
 def test_while_a_part_is_read(shell, flatq, spool, name):
     """TERM comes as the shell opens a part of lib, whose functions its trap may need. Whatever the verb has begun is undone."""
@@ -196,7 +183,7 @@ IN_A_TRAP = {
 }
 
 
-@pytest.mark.shells(SERVING)
+@pytest.mark.shells
 @pytest.mark.parametrize("name", IN_A_TRAP)
 def test_a_second_signal_in_the_trap_of_the_first(shell, flatq, tmp_path, name):
     """In dash and busybox, a command of a trap in which another trap runs returns the status from before the first trap. The second signal comes as the

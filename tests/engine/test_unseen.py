@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from conftest import SERVING, wait_for
+from conftest import wait_for
 from engine import child_named, empty, pop, push, refused, reserve
 from userlands import without
 
@@ -172,7 +172,7 @@ def test_a_killed_drop_keeps_the_lock_until_its_mv_has_ended(flatq, stub, tmp_pa
     assert after.returncode == 69 or pop(flatq, "q") == b"precious"
 
 
-@pytest.mark.shells(SERVING)  # under yash a verb has no trap (lib/README.md, R11)
+@pytest.mark.shells
 @pytest.mark.parametrize("door", ["", "http"])
 def test_a_taker_that_is_stopped_while_it_wakes_others(flatq, stub, door):
     """It has taken its message, and passes on a wake in another queue. TERM comes while it removes what a killed waiter has left there. The message

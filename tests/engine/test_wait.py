@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import LIB, SERVING, everything, need, wait_for
+from conftest import LIB, everything, need, wait_for
 from engine import child_named, clock, command_of, empty, holders, lies, pop, push, refused, reserve, standing, stop_waiting, used  # noqa: F401
 
 
@@ -197,7 +197,7 @@ def test_a_sleeper_that_has_ended_gets_no_signal(shell, flatq, stub):
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-@pytest.mark.shells(SERVING)  # under yash a verb has no trap (lib/README.md, R11)
+@pytest.mark.shells
 def test_stopped_it_leaves_nothing(shell, flatq, spool, clock):
     stopped = [(number, waiting(flatq, "-w", "30", "a", "b", queue="b")) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
     stop_waiting(clock, stopped)

@@ -10,29 +10,17 @@ from dataclasses import replace
 
 import pytest
 
-from conftest import NOT_YASH, chance, everything, need, share
+from conftest import everything, share
 from laboratory import trials, work  # noqa: F401
 from test_crash import PLAIN, SYSTEM, good, waits
 
 from flatq.crashlab import campaign
 from flatq.crashlab.families import trial
 from flatq.crashlab.gate import faults
-from flatq.crashlab.scenarios import System
 
 QUICK = tuple(name for name in PLAIN if not name.startswith(("pop -w", "push -w", "push 1 MiB", "pop 256 KiB")))
 FEW = campaign.Options(QUICK, limit=8, seed=int(os.environ["FLATQ_SEED"]), share=True)
 OPTIONS = replace(FEW, limit=None) if everything() else FEW
-OTHERS = replace(FEW, limit=4)  # of each scenario, under another shell than that of the other tests
-
-
-def other_shell(kind, name, *shells):
-    """Another shell, which the seed chooses; yash only for what it runs (lib/README.md, R11 and R12)."""
-    return chance(f"{kind} {name}").choice([*shells, *(["yash"] if trial.NAMED[name].verb not in NOT_YASH else [])])
-
-
-def third(name):
-    """A third of the scenarios, which the seed chooses."""
-    return sorted(chance(name).sample(QUICK, len(QUICK) // 3))
 
 
 @pytest.mark.whole
@@ -61,29 +49,5 @@ def test_a_shells_own_read_that_fails(name, work):
 @pytest.mark.parametrize("name", share("ends", QUICK, 2))
 def test_processes_that_end(name, work, trials):
     outcomes = campaign.unseen(SYSTEM, [name], OPTIONS, work, faults.UNSEEN[len(faults.READS):])
-    trials("ends", outcomes)
-    good(outcomes, missed=0.1, waiting=waits(name))
-
-
-@pytest.mark.whole
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", share("pipes of other shells", third("pipes"), 1))
-def test_shells_that_go_on_without_a_pipe(name, work, trials):
-    """Without the pipe of a `$( )`, bash runs nothing, and the assignment succeeds (R6). Without that of `a | b`, yash lets b read the verb's standard
-    input: once, b had the message, and an empty one was stored."""
-    other = other_shell("pipes", name, "bash")
-    outcomes = campaign.unseen(System(name=other, shell=(need(other),)), [name], OTHERS, work, ("no pipe",))
-    trials("ends", outcomes)
-    good(outcomes, missed=0.1, waiting=waits(name))
-
-
-@pytest.mark.whole
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", share("descriptors of other shells", third("descriptors"), 2))
-def test_shells_that_go_on_without_a_descriptor(name, work, trials):
-    """A shell that cannot save a descriptor for a redirection may go on without it (R12). mksh is not among these: it may wait for ever."""
-    other = other_shell("other shell", name, "bash", "busybox")
-    system = System(name=other, shell=(need(other), *(["sh"] if other == "busybox" else [])))
-    outcomes = campaign.unseen(system, [name], OTHERS, work, ("no descriptor",))
     trials("ends", outcomes)
     good(outcomes, missed=0.1, waiting=waits(name))

@@ -86,7 +86,7 @@ def calls_in(log):
 
 
 def stopped_by(process, number):
-    """The process ends as the sender of the signal expects. For some signals, mksh ends with 128 and the number."""
+    """The process ends as the sender of the signal expects."""
     assert process.wait(60) in (-number, 128 + number)
 
 
