@@ -1,6 +1,6 @@
 # engine/bound.sh - the part of a push that needs the lock, for an exact bound and a unique key; and the counting of messages
 
-need engine/slip engine/clock engine/lock engine/proof engine/fold bulk/batch
+need engine/slip engine/lock engine/proof engine/fold bulk/batch
 
 # push_enter - take the lock and wait until there is room; set push_dup if the key is taken
 push_enter() {
@@ -17,19 +17,19 @@ push_enter() {
 # 0, the lock may still be held: push_message gives it back
 push_wait_room() {
   while :; do
-    lock_queue || return $?
+    lock_queue || return
     # RACE: the bound may have been changed while we waited
-    queue_conf || return $?
+    queue_conf || return
     [ "$queue_bound" = 0 ] || [ "$push_need" -le "$queue_bound" ] || { why="queue '$queue' has a bound below $push_need messages"; return 75; }
     # RACE: another process may have dropped the queue, and created it again, while we waited
-    [ -z "${push_body_file:-}" ] || [ -e "$push_body_file" ] || { need engine/withdraw; push_body_there || return $?; }
-    queue_look || return $?
+    [ -z "${push_body_file:-}" ] || [ -e "$push_body_file" ] || { need engine/withdraw; push_body_there || return; }
+    queue_look || return
     case $queue_files in
     *"$q/closed "*) why="queue '$queue' is closed"; return 69 ;;
     esac
     if [ -n "$push_key" ]; then
       need engine/key
-      key_find_dup || return $?
+      key_find_dup || return
       [ -z "$push_dup" ] || return 0
     fi
     [ "$queue_bound" != 0 ] || break
@@ -45,7 +45,7 @@ push_wait_room() {
       clock_add "$push_wait" "$now"
       push_deadline=$later
       need engine/wait
-      wait_begin room || return $?
+      wait_begin room || return
       continue
     fi
     clock_read
@@ -58,14 +58,14 @@ push_wait_room() {
 
 # push_count - return 75 if the queue is full: count without the lock first, and only if that says full, count again under it
 push_count() {
-  queue_conf || return $?
+  queue_conf || return
   queue_count
   [ "$queue_bound" = 0 ] || [ "$count_total" -lt "$queue_bound" ] || push_count_again
 }
 
 # push_count_again - count again under the lock, which recovers first: without that, the messages of a killed fold are counted twice. Return 75 if full
 push_count_again() {
-  under_lock queue_count || return $?
+  under_lock queue_count || return
   [ "$count_total" -lt "$queue_bound" ] || { why="queue '$queue' is full"; return 75; }
 }
 
@@ -88,7 +88,7 @@ queue_count() {
 }
 
 # queue_room NEED - under the lock, return 0 if the bound has room for NEED messages, 75 if not, 74 if unknown. A listing that failed counts
-# too few (R1), so a complete find must agree. RACE: find may count a message twice that is taken meanwhile: then count again
+# too few (R1), so a complete find must agree. RACE: find may count a message that is taken meanwhile: then count again
 queue_room() {
   for room_try in 1 2 3 4 5; do
     queue_count
@@ -149,7 +149,7 @@ queue_oldest() {
     oldest_seen=${oldest_path%"$oldest_name"}${oldest_name%%.*}.
     case $oldest_name in
     *.*.*.*.*.*.*) ;;
-    *) [ -p "$oldest_path" ] || { IFS='	' read -r oldest_name oldest_rest <"$oldest_path"; } 2>/dev/null ;;
+    *) [ -p "$oldest_path" ] || IFS='	' read -r oldest_name oldest_rest <"$oldest_path" ;;
     esac
     slip_parse "$oldest_name" || continue
     [ -n "$oldest_born" ] && ! [ "$slip_born" \< "$oldest_born" ] || oldest_born=$slip_born
@@ -201,5 +201,3 @@ count_names() {
   esac
   count_total=$((count_total + $#))
 }
-
-part='engine/bound'

@@ -1,15 +1,14 @@
 # engine/check.sh - check every file of a queue and set aside what is not whole: once after each boot, and by doctor at any time
 
-need engine/slip engine/queues engine/lock engine/sync engine/boot engine/proof engine/key engine/fold engine/settle engine/reclaim bulk/batch
+need engine/slip engine/queues engine/lock engine/boot engine/proof engine/key engine/fold engine/settle engine/reclaim bulk/batch
 
 # queue_after_boot - put back all that was handed out, since every owner and every waiter is gone after a boot; then check every file
 queue_after_boot() {
   name_from_disk "${q##*/}"
   queue=$name_queue
   clock_read
-  [ -z "$spool_shared" ] || queue_no_links || return $?
-  queue_made || queue_make || return $?
-  lock_queue || return $?
+  queue_made || queue_make || return
+  lock_queue || return
   # A damaged conf concerns this queue only: print that and go on; verbs that need it report it too
   queue_conf || { boot_code=$?; [ $boot_code -eq 65 ] || { unlock_queue; return $boot_code; }; printf '%s\n' "$why"; }
   { boot_nothing || boot_undo; } && queue_check boot
@@ -21,14 +20,14 @@ queue_after_boot() {
 # boot_undo - remove what waiters have left, put back what was handed out, sweep what was settled, and empty tmp/
 boot_undo() {
   # In a group's spool a place may be a link all the same: remove only names of our form
-  rm -f "$q"/wait/[0-9]*-[0-9]*.* "$q"/room/[0-9]*-[0-9]*.* "$q/tended" 2>/dev/null
+  rm -f "$q"/wait/[0-9]*-[0-9]*.* "$q"/room/[0-9]*-[0-9]*.* "$q/tended"
   need engine/checkpoint
   boot_markers && boot_putback && queue_sweep && tmp_sweep boot
 }
 
 # boot_nothing - return 0 if one listing proves that nothing is to be put back or removed, as in most queues
 boot_nothing() {
-  boot_list=$({ ls -q "$q" "$q/done" "$q/out" "$q/room" "$q/tmp" "$q/wait" && printf end; } 2>/dev/null 9>&-) || return 1
+  boot_list=$({ ls -q "$q" "$q/done" "$q/out" "$q/room" "$q/tmp" "$q/wait" && printf end; } 9>&-) || return 1
   case $boot_list in
   *"
 tended"*) return 1 ;;
@@ -52,22 +51,22 @@ end") return 0 ;;
 # boot_markers - remove markers of pops whose rename a power cut has undone: directories may reach the disk in another order than they were
 # changed, and without the rename the message was not taken
 boot_markers() {
-  boot_wrong=$({ cd "$q" && find wal head "done" ! -type d 9>&- && printf 'end\n'; } 2>/dev/null | awk '
+  boot_wrong=$({ cd "$q" && find wal head "done" ! -type d 9>&- && printf 'end\n'; } | awk '
     $0 == "end" { whole = 1; next }
     { name = $0; sub(/.*\//, "", name); split(name, field, ".") }
     /^done\// { if (field[1] != "batch") marker[name] = field[2]; next }
     { there[field[2]] = 1 }
-    END { if (!whole) exit 74; for (name in marker) if (marker[name] in there) print name; print "end" }' 2>/dev/null) && capture "$boot_wrong" || { why="queue '$queue': cannot be checked"; return 74; }
+    END { if (!whole) exit 74; for (name in marker) if (marker[name] in there) print name; print "end" }') && capture "$boot_wrong" || { why="queue '$queue': cannot be checked"; return 74; }
   for boot_marker in $captured; do
-    ! slip_parse "$boot_marker" || rm -f "$q/done/$boot_marker" 2>/dev/null 9<&9 || { disk_failed "$q/done"; return $?; }
+    ! slip_parse "$boot_marker" || rm -f "$q/done/$boot_marker" || { disk_failed "$q/done"; return; }
   done
 }
 
 # boot_putback - put back everything in out/ that is not settled
 boot_putback() {
-  names_in "$q/done" || return $?
+  names_in "$q/done" || return
   boot_done=$names
-  names_in "$q/out" || return $?
+  names_in "$q/out" || return
   for boot_out in $names; do
     case "
 $boot_done
@@ -78,8 +77,8 @@ $boot_out
     esac
     slip_path=$q/out/$boot_out
     case $boot_out in
-    batch.*) batch_putback "$slip_path" boot || return $? ;;
-    *) ! slip_parse "$boot_out" || message_putback boot || return $? ;;
+    batch.*) batch_putback "$slip_path" boot || return ;;
+    *) ! slip_parse "$boot_out" || message_putback boot || return ;;
     esac
   done
 }
@@ -89,28 +88,31 @@ check_say() {
   check_format=$1
   shift
   # shellcheck disable=SC2059 # the formats are ours
-  printf "$check_format\n" "$@" 2>/dev/null || check_mute=1
+  printf "$check_format\n" "$@" || check_mute=1
 }
 
 # queue_check [boot] - under the lock, after recovery: check everything; print what was wrong. `boot`: no other verb is at work. Sets check_keyed
 # if a message may have a key, so that keys/ is compared
 queue_check() {
-  check_boot=${1:-} check_keyed=
-  check_slips && check_flats && check_keys
+  check_boot=${1:-} check_keyed='' check_orphans=0
+  check_slips && check_flats && check_keys || return
+  [ $check_orphans -eq 0 ] ||
+    check_say "queue '%s': %s bodies without a message, of killed pushes or of pushes at work: %s" \
+      "$queue" "$check_orphans" 'the first verb after a boot removes those of killed ones'
 }
 
 # check_slips - check that each slip has a whole body, and each body a slip. Bury a message without a body; remove a body without a slip, unless a
 # push is writing it
 check_slips() {
   for check_path in "$q"/wal/* "$q"/head/*/* "$q"/delayed/*/*/*; do
-    slip_parse "${check_path##*/}" || [ ! -e "$check_path" ] || check_set_aside "$check_path" || return $?
+    slip_parse "${check_path##*/}" || [ ! -e "$check_path" ] || check_set_aside "$check_path" || return
   done
   # The slips, in the order in which messages move, and the bodies. Each list has an end mark: after a list that was cut, we would bury all messages
   # that it lacks. Leave out paths with blanks or bytes outside ASCII: flatq makes none
   # shellcheck disable=SC2012 # the names are ids
   check_wrong=$({
     cd "$q" && find delayed buried wal fold head out claimed "done" ! -type d ! -path '*[!!-~]*' 9>&- && printf 'end\n' && ls -ln body && printf 'end\n'
-  } 2>/dev/null | FLATQ_BODY=$q/body awk '
+  } | FLATQ_BODY=$q/body awk '
       $1 == "end" { ends++; next }
       !ends {
         n = split($0, part, "/"); n = split(part[n], field, "."); first = part[1] == "buried"
@@ -137,7 +139,7 @@ check_slips() {
         for (id in bytes) if (!(id in name)) print "remove", id
         if (keyed) print "keyed -"
         print "end"
-      }' 2>/dev/null) && capture "$check_wrong" || { why="queue '$queue': cannot be checked"; return 74; }
+      }') && capture "$check_wrong" || { why="queue '$queue': cannot be checked"; return 74; }
   # Lines of two words without blanks
   # shellcheck disable=SC2086
   set -- $captured
@@ -146,7 +148,7 @@ check_slips() {
     remove) check_body "$2" ;;
     bury) check_bury "$2" ;;
     keyed) check_keyed=1 ;;
-    esac || return $?
+    esac || return
     shift 2
   done
 }
@@ -187,35 +189,30 @@ check_damaged() {
   # shellcheck disable=SC2017 # whole threes
   awk -v "most=$(((slip_size + 2) / 3 * 4))" '
     NR == 1 { good = length($0) == most && $0 ~ /^[A-Za-z0-9+\/]*=*$/ }
-    END { if (!NR) exit 3; exit NR != 1 || !good }' "$q/body/$slip_id" 2>/dev/null 9>&-
+    END { if (!NR) exit 3; exit NR != 1 || !good }' "$q/body/$slip_id" 9>&-
   case $? in
   0) ;;
   1) return 0 ;;
   # awk has read nothing. If there is something to read, the read has failed, which is no damage
   *) [ -f "$q/body/$slip_id" ] && [ -s "$q/body/$slip_id" ] || return 0; why="queue '$queue': cannot read a body"; return 74 ;;
   esac
-  measure -c "$q/body/$slip_id" || return $?
+  measure -c "$q/body/$slip_id" || return
   # shellcheck disable=SC2017 # whole threes
   [ "$measured" != $(((slip_size + 2) / 3 * 4 + 1)) ]
 }
 
-# check_body ID - remove a body without a slip: after a boot, when no slip moves, or if it is proved that its push created none. Otherwise leave it,
-# since its slip may have moved behind our back
+# check_body ID - a body without a slip: remove it after a boot, when no slip moves; else count it in
+# check_orphans, since its push may be at work
 check_body() {
-  names_for_id "$1" out wal head delayed buried claimed "done" || return $?
+  names_for_id "$1" out wal head delayed buried claimed "done" || return
   for check_path in $names; do
     # A message in a flat file needs no body
     flat_parse "${check_path##*/}" || return 0
   done
-  if [ -n "$check_boot" ] || push_unmade "$1"; then
-    rm -f "$q/body/$1" 9<&9 2>/dev/null || { disk_failed "$q/body"; return $?; }
-    check_say "queue '%s': what a killed push left of %s was removed" "$queue" "$1"
-  else
-    # RACE: its push may be at work, or its message may be large and settled meanwhile
-    [ -e "$q/body/$1" ] || return 0
-    push_unmade "$1" || [ -z "$journal_pid" ] || journal_dead || return 0
-    check_say "queue '%s': %s was seen in no state: its body stays until the first verb after a boot looks again" "$queue" "$1"
-  fi
+  [ -e "$q/body/$1" ] || return 0
+  [ -n "$check_boot" ] || { check_orphans=$((check_orphans + 1)); return 0; }
+  rm -f "$q/body/$1" || { disk_failed "$q/body"; return; }
+  check_say "queue '%s': what a killed push left of %s was removed" "$queue" "$1"
 }
 
 # check_set_aside PATH - set aside the file, which is no slip, and say so
@@ -234,20 +231,19 @@ check_flats() {
   for check_path in "$q"/queue/*/*; do
     check_name=${check_path##*/}
     [ "$check_name" != '*' ] || continue
-    flat_parse "$check_name" || { check_set_aside "$check_path" || return $?; continue; }
-    [ -z "$spool_shared" ] || no_links "$check_path" || return $?
-    check_bad=$({ check_awk 0 <"$check_path"; } 2>/dev/null) || { why="queue '$queue': cannot be checked"; return 74; }
+    flat_parse "$check_name" || { check_set_aside "$check_path" || return; continue; }
+    check_bad=$(check_awk 0 <"$check_path") || { why="queue '$queue': cannot be checked"; return 74; }
     [ "${check_bad##* }" = 0 ] || check_keyed=1
     [ "${check_bad% *}" = "0 $flat_count" ] && continue
     # New names, which no other member of a group can guess. CRASH: a killed doctor may have set the bad lines aside, and moved no file yet
     nonce_read
     check_aside=$q/tmp/strange.$nonce.$check_name check_new=$q/tmp/flat.$nonce
-    check_part 1 "$check_aside" && check_part 2 "$check_new" || { disk_failed "$q/tmp"; return $?; }
-    sync_paths "$check_new" "$check_aside" "$q/tmp" || return $?
+    check_part 1 "$check_aside" && check_part 2 "$check_new" || { disk_failed "$q/tmp"; return; }
+    sync_paths "$check_new" "$check_aside" "$q/tmp" || return
     check_whole "$check_path" "$check_new" "$check_aside" && measure -l "$check_new" ||
-      { rm -f "$check_new" "$check_aside" 2>/dev/null 9<&9; return 74; }
+      { rm -f "$check_new" "$check_aside"; return 74; }
     check_good=$measured
-    [ -s "$check_aside" ] || rm -f "$check_aside" 2>/dev/null 9<&9
+    [ -s "$check_aside" ] || rm -f "$check_aside"
     check_say "queue '%s': %s of %s lines of a flat file were damaged: set aside in tmp/" "$queue" "$((flat_count - check_good))" "$flat_count"
     # CRASH: two renames, so that never two files hold the same messages. In between, the file has fewer lines than its name says, as before: no
     # verb hands them out, and the next doctor goes on from there
@@ -256,28 +252,28 @@ check_flats() {
         { [ "$check_good" = "$flat_count" ] ||
           rename_path "$check_path" "${check_path%/*}/$flat_priority.$flat_first.$flat_last.$check_good.$flat_tries.$flat_nonce"; }
     else
-      rm -f "$check_path" 9<&9 2>/dev/null
-    fi || { disk_failed "$q/queue"; return $?; }
-    sync_paths "${check_path%/*}" || return $?
+      rm -f "$check_path"
+    fi || { disk_failed "$q/queue"; return; }
+    sync_paths "${check_path%/*}" || return
   done
 }
 
 # check_part PART FILE - write the bad lines (1) or the good ones (2) of check_path to the new FILE
 check_part() {
-  (set -C && check_awk "$1" <"$check_path" >"$2" 9<&9) 2>/dev/null
+  (set -C && check_awk "$1" <"$check_path" >"$2")
 }
 
 # check_whole FLAT PART PART - 74 unless the two parts together are as long as the flat file: an awk may not notice that it cannot read. Only
 # of a file that does not end with a newline they have one byte more
 check_whole() {
-  measure -c "$1" || return $?
+  measure -c "$1" || return
   check_bytes=$measured
-  measure -c "$2" || return $?
+  measure -c "$2" || return
   check_bytes=$((check_bytes - measured))
-  measure -c "$3" || return $?
+  measure -c "$3" || return
   case $((measured - check_bytes)) in
   0) return 0 ;;
-  1) check_end=$(exec tail -c 1 "$1" 2>/dev/null 9>&-) && [ -n "$check_end" ] && return 0 ;;
+  1) check_end=$(exec tail -c 1 "$1" 9>&-) && [ -n "$check_end" ] && return 0 ;;
   esac
   why="queue '$queue': cannot read ${1#"$q/"}"
   return 74
@@ -302,7 +298,7 @@ check_keys_compare() {
     {
       cd "$q" && find delayed buried wal head out claimed ! -type d -name '*.k*' ! -path '*[!!-~]*' && find queue out claimed -type f -name "$flat_like.*.*.*" \
         -exec awk -F '\t' '$1 ~ /\.k[0-9a-f]*\.[0-9-]*$/ { print $1 }' {} + && printf 'end\n'
-    } 2>/dev/null 9>&-
+    } 9>&-
     for check_path in "$q"/keys/*; do
       [ -e "$check_path" ] || break
       key_read "${check_path##*/}" || continue
@@ -323,7 +319,7 @@ check_keys_compare() {
         if (boot) for (key in first) if (!((key " " id[key]) in there)) { print "yes", key, first[key]; is[key] = "yes"; id[key] = first[key] }
         for (key in id) if (!((key " " id[key]) in there)) print "remove", key, id[key]; else if (is[key] != "yes") print "yes", key, id[key]
         print "end"
-      }' 2>/dev/null) && capture "$check_fix" || { why="queue '$queue': keys cannot be checked"; return 74; }
+      }') && capture "$check_fix" || { why="queue '$queue': keys cannot be checked"; return 74; }
 }
 
 # check_keys - make keys/ agree with the messages
@@ -334,11 +330,11 @@ check_keys() {
     33.k*[!0-9a-f]* | 33.[!k]*) ;;
     33.k*) [ ! -f "$check_path" ] || [ -h "$check_path" ] || continue ;;
     esac
-    [ ! -e "$check_path" ] && [ ! -h "$check_path" ] || set_aside "keys/$check_key" || return $?
+    [ ! -e "$check_path" ] && [ ! -h "$check_path" ] || set_aside "keys/$check_key" || return
   done
   for check_path in "$q"/keys/* "$q"/claimed/*/*; do [ ! -e "$check_path" ] || { check_keyed=1; break; }; done
   [ -n "$check_keyed" ] || return 0
-  check_keys_compare || return $?
+  check_keys_compare || return
   # Lines of three words without blanks
   check_gone='' check_how='' check_key=
   for check_word in $captured; do
@@ -348,7 +344,7 @@ check_keys() {
     esac
     if [ "$check_how" = yes ]; then
       file_put "keys/$check_key" "$check_word
-yes" || { disk_failed "$q/keys"; return $?; }
+yes" || { disk_failed "$q/keys"; return; }
       continue
     fi
     is_number "$check_word" 999999999999 || number=0
@@ -372,12 +368,10 @@ check_key_free() {
   74) return 74 ;;
   esac
   # What is in none of them may be a damaged message without a body
-  names_for_id "$1" wal head queue out delayed buried claimed || return $?
+  names_for_id "$1" wal head queue out delayed buried claimed || return
   for check_path in $names; do
     path_has_message "$check_path" "$1" && return 0
     [ $? -ne 74 ] || return 74
   done
   return 66
 }
-
-part='engine/check'

@@ -18,7 +18,7 @@ disk_why() {
 # disk_reason DIRECTORY - set `reason` to the system's text for why a write below DIRECTORY just failed.
 # The shell does not tell, so try the write again with tools that do. Only failing verbs pay for it.
 disk_reason() {
-  reason=$({ disk_try "$1" 3>&1 2>/dev/null | sed -n 's/^[^:]*: .*: \([A-Z][^:]*\)$/\1/p' | tail -n 1; } 2>/dev/null </dev/null)
+  reason=$(disk_try "$1" 3>&1 | sed -n 's/^[^:]*: .*: \([A-Z][^:]*\)$/\1/p' | tail -n 1)
   case $reason in
   'No space'* | *quota* | *Quota*) reason='no space left' ;;
   '') [ -w "$1" ] || reason='not writable' ;;
@@ -26,24 +26,18 @@ disk_reason() {
   reason=${reason:-input or output failed}
 }
 
-# disk_try DIRECTORY - write 64 KiB to a new file there, or make a directory if no file can be created; errors go to descriptor 3. A member of a group
-# may create names in DIRECTORY, so dd gets no name, only a file that was created exclusively (set -C)
+# disk_try DIRECTORY - write 64 KiB to a new file there, or make a directory if no file can be created;
+# errors go to descriptor 3. CRASH: the next boot removes it (spool_sweep). Where slips lie, a verb sets
+# it aside, as it does with any name that is not ours: so no dot in front, which would hide it from
+# globs, and not from find. Beside the queues, a dot: a queue may have the other name
 disk_try() {
   nonce_read
-  set -C
-  # CRASH: the next boot removes it (spool_sweep), perhaps while we write, which is no harm. Where slips lie, a verb sets it aside, as it does with any name
-  # that is not ours: so no dot in front, which would hide it from globs, and not from find. Beside the queues, a dot: a queue may have the other name
   case $1 in
   "$FLATQ_DIR") set -- "$1/.probe.$nonce.$$-000000000000" ;;
   *) set -- "$1/probe.$nonce.$$-000000000000" ;;
   esac
-  disk_write "$1" || [ -e "$1" ] || mkdir "$1" 2>&3
+  dd if=/dev/zero bs=65536 count=1 of="$1" 2>&3 || [ -e "$1" ] || mkdir "$1" 2>&3
   rm -f "$1" || rmdir "$1"
-}
-
-# disk_write FILE - a function of its own, since mksh leaves the function whose redirection fails
-disk_write() {
-  dd if=/dev/zero bs=65536 count=1 >"$1" 2>&3
 }
 
 # reader_gone TEXT - return whether base64's error lines say that nobody reads its output. Compare only the end of a line: base64 also prints the
@@ -59,5 +53,3 @@ reader_gone() {
   esac
   return 1
 }
-
-part='engine/disk'

@@ -12,7 +12,7 @@
 # out and came back, and a nonce that it shares with its run. A line is the slip's name, a tab and the body; TRIES of the file is added to
 # that of the slip. A flat file is valid if and only if it has COUNT such lines, each with its newline.
 
-need engine/slip engine/sync engine/proof
+need engine/slip engine/proof
 
 # flat_parse NAME - set flat_priority flat_first flat_last flat_count flat_tries flat_nonce, and `run`; return 1 if NAME is not a flat file's
 flat_parse() {
@@ -36,8 +36,7 @@ flat_parse() {
 
 # message_in_flat PATH ID - return whether the flat file has a line for ID; 74 if it cannot be read
 message_in_flat() {
-  [ -z "$spool_shared" ] || no_links "$1" || return $?
-  in_flat=$(awk -F . -v "id=$2" '$2 == id "" { found++ } END { print found + 0, NR }' "$1" 2>/dev/null 9>&-)
+  in_flat=$(awk -F . -v "id=$2" '$2 == id "" { found++ } END { print found + 0, NR }' "$1" 9>&-)
   case $in_flat in
   "0 $flat_count") return 1 ;;
   [1-9]*" $flat_count") return 0 ;;
@@ -54,31 +53,30 @@ queue_recover() {
     [ -e "$recover_path" ] || [ -h "$recover_path" ] || continue
     case ${recover_path##*/} in
     '~') ;;
-    *[!0-9a-f.]*) set_aside "${recover_path#"$q"/}" || return $? ;;
+    *[!0-9a-f.]*) set_aside "${recover_path#"$q"/}" || return ;;
     esac
   done
-  names_in "$q/fold" || return $?
+  names_in "$q/fold" || return
   for recover_run in $names; do
     case $recover_run in
     *[!0-9a-f.]*) continue ;;
-    ??????????.????????????.?*) [ -f "$q/fold/$recover_run" ] || { fold_finish "$q/fold/$recover_run" || return $?; continue; } ;;
+    ??????????.????????????.?*) [ -f "$q/fold/$recover_run" ] || { fold_finish "$q/fold/$recover_run" || return; continue; } ;;
     esac
-    set_aside "fold/$recover_run" || return $?
+    set_aside "fold/$recover_run" || return
   done
-  names_in "$q/unfold" || return $?
+  names_in "$q/unfold" || return
   for recover_run in $names; do
     case $recover_run in
-    # `~`; and names with bytes outside the locale, which yash does not see above
     *[!0-9a-f.]*) ;;
-    *) unfold_finish "$recover_run" || return $? ;;
+    *) unfold_finish "$recover_run" || return ;;
     esac
   done
   # An unfold whose flat file was not renamed yet: that is whole, so remove the run in tmp/ and its bodies
-  names_in "$q/tmp" || return $?
+  names_in "$q/tmp" || return
   for recover_run in $names; do
     case $recover_run in
     *[!0-9a-f.]*) ;;
-    ??????????.????????????.*) [ -f "$q/tmp/$recover_run" ] || unfold_undo "$q/tmp/$recover_run" || return $? ;;
+    ??????????.????????????.*) [ -f "$q/tmp/$recover_run" ] || unfold_undo "$q/tmp/$recover_run" || return ;;
     esac
   done
 }
@@ -95,7 +93,7 @@ queue_fold() {
   for fold_path in "$@" end.; do
     fold_name=${fold_path##*/}
     if [ "${fold_name%%.*}" != "$fold_priority" ] || [ $fold_count -ge 500 ] || [ $fold_bytes -gt 4194304 ]; then
-      [ $fold_count -lt $(((FLATQ_FOLD + 7) / 8)) ] || fold_some || return $?
+      [ $fold_count -lt $(((FLATQ_FOLD + 7) / 8)) ] || fold_some || return
       fold_names='' fold_count=0 fold_bytes=0 fold_priority=${fold_name%%.*}
     fi
     slip_parse "$fold_name" && [ ${#slip_size} -le 5 ] || continue
@@ -112,9 +110,9 @@ fold_some() {
   set -- $fold_names
   slip_parse "$1" || return 74
   fold_path=$q/fold/$slip_priority.$slip_id.$nonce
-  mkdir "$fold_path" 2>/dev/null 9<&9 || { disk_failed "$q/fold"; return $?; }
+  mkdir "$fold_path" || { disk_failed "$q/fold"; return; }
   # RACE: mv reports slips that were handed out since the listing, and goes on
-  (cd "$q/wal" && exec mv -f "$@" "$fold_path/" 2>/dev/null 9<&9) || :
+  (cd "$q/wal" && exec mv -f "$@" "$fold_path/") || :
   fold_finish "$fold_path" new
 }
 
@@ -123,35 +121,35 @@ fold_some() {
 # and only the removal is left. If the file cannot be written (disk full), the run goes forward as it is, to head/, never back (I2).
 fold_finish() {
   fold_nonce=${1##*.} fold_at=
-  [ $# -eq 2 ] || flat_of "$fold_nonce" || return $?
+  [ $# -eq 2 ] || flat_of "$fold_nonce" || return
   if [ -z "$fold_at" ]; then
-    names_in "$1" || return $?
+    names_in "$1" || return
     # The run seems empty: only rmdir proves that it is
-    [ -n "$names" ] || { rmdir "$1" 2>/dev/null 9<&9 || disk_failed "$q/fold"; return $?; }
+    [ -n "$names" ] || { rmdir "$1" || disk_failed "$q/fold"; return; }
     fold_committed=
     # shellcheck disable=SC2086 # names without blanks
     if ! fold_write "$1" $names; then
       [ -z "$fold_committed" ] || return 74
       rename_path "$1" "$q/head/${1##*/}" || disk_failed "$q/head"
-      return $?
+      return
     fi
   else
     # CRASH: the process that renamed it may have died before it synced. A power cut could then undo the rename but not the removal of slips
-    sync_paths "${fold_at%/*}" "$q/queue" || return $?
+    sync_paths "${fold_at%/*}" "$q/queue" || return
   fi
   fold_remove "$1"
 }
 
 # flat_of NONCE - set fold_at to the flat file with that nonce in queue/; empty: there is none
 flat_of() {
-  find_names queue \( -type f -name "$flat_like.*.*.$1" -o -name lock \) || return $?
+  find_names queue \( -type f -name "$flat_like.*.*.$1" -o -name lock \) || return
   fold_at=${names:+$q/$names}
 }
 
 # fold_remove RUN - remove the bodies and slips of exactly those messages that the flat file fold_at contains; do not go by a listing
 fold_remove() {
   flat_parse "${fold_at##*/}" || return 74
-  fold_lines=$(exec awk '{ sub(/\t.*/, ""); print } END { print "end" }' "$fold_at" 2>/dev/null 9>&-) && capture "$fold_lines" || captured=
+  fold_lines=$(exec awk '{ sub(/\t.*/, ""); print } END { print "end" }' "$fold_at" 9>&-) && capture "$fold_lines" || captured=
   fold_run=$1 fold_bodies=
   case $captured in
   *[!0-9a-z.'
@@ -165,35 +163,30 @@ fold_remove() {
     fold_bodies="$fold_bodies ${fold_slip%%.*}"
   done
   # shellcheck disable=SC2086 # names without blanks
-  { (cd "$q/body" && exec rm -f $fold_bodies 9<&9) && (cd "$fold_run" && exec rm -f "$@" 9<&9); } 2>/dev/null ||
-    { disk_failed "$q/fold"; return $?; }
-  if ! rmdir "$fold_run" 2>/dev/null 9<&9; then
+  { (cd "$q/body" && exec rm -f $fold_bodies) && (cd "$fold_run" && exec rm -f "$@"); } ||
+    { disk_failed "$q/fold"; return; }
+  if ! rmdir "$fold_run"; then
     # Slips that are left are in no flat file: they go forward
-    names_in "$fold_run" || return $?
+    names_in "$fold_run" || return
     nonce_read
-    rename_path "$fold_run" "$q/head/$run.$nonce" || { disk_failed "$q/fold"; return $?; }
+    rename_path "$fold_run" "$q/head/$run.$nonce" || { disk_failed "$q/fold"; return; }
   fi
-  sync_paths "$q/fold" || return $?
+  sync_paths "$q/fold" || return
 }
 
 # fold_write RUN SLIP ... - write the run's flat file; set fold_at to its path, and fold_committed
 fold_write() {
   fold_run=$1
   shift
-  # Another member may have made a body a link: the file that it names would become the message, for every member to read
-  [ -z "$spool_shared" ] || for fold_slip in "$@"; do
-    fold_slip=${fold_slip#*.}
-    no_links "$q/body/${fold_slip%%.*}" || return $?
-  done
-  flat_write "$q/tmp" "$fold_nonce" "$@" || return $?
+  flat_write "$q/tmp" "$fold_nonce" "$@" || return
   flat_parse "$fold_flat"
   fold_block=$q/queue/$flat_block
   sync_paths "$q/tmp/$fold_flat" "$fold_run" "$q/fold" "$q/wal" &&
-    { [ -d "$fold_block" ] || mkdir -p "$fold_block" 2>/dev/null; } &&
+    { [ -d "$fold_block" ] || mkdir -p "$fold_block"; } &&
     rename_path "$q/tmp/$fold_flat" "$fold_block/$fold_flat" ||
-    { rm -f "$q/tmp/$fold_flat" 2>/dev/null; return 74; }
+    { rm -f "$q/tmp/$fold_flat"; return 74; }
   fold_committed=1 fold_at=$fold_block/$fold_flat
-  sync_paths "$fold_block" "$q/queue" || return $?
+  sync_paths "$fold_block" "$q/queue" || return
 }
 
 # flat_write DIRECTORY NONCE SLIP ... - write the flat file of these slips, which have one priority and are in order; set fold_flat to its
@@ -216,10 +209,10 @@ flat_write() {
         close(body)
         print $0 "\t" line >flat
         size += length($0) + length(line) + 2 }
-      END { if (bad || NR != ENVIRON["FLATQ_LINES"] + 0 || close(flat)) exit 74; printf "%.0f\n", size }' 2>/dev/null 9<&9) || fold_size=none
+      END { if (bad || NR != ENVIRON["FLATQ_LINES"] + 0 || close(flat)) exit 74; printf "%.0f\n", size }') || fold_size=none
   # Some awks do not notice a full disk: compare the size
   measure -c "$flat_place/$fold_flat" && [ "$fold_size" = "$measured" ] && return 0
-  rm -f "$flat_place/$fold_flat" 2>/dev/null
+  rm -f "$flat_place/$fold_flat"
   return 74
 }
 
@@ -230,12 +223,11 @@ queue_unfold() {
   # RACE: the holder of the lock before us may have done it
   [ -e "$unfold_from" ] || [ -h "$unfold_from" ] || return 0
   flat_parse "$1" && [ ! -d "$unfold_from" ] && [ ! -h "$unfold_from" ] && [ ! -p "$unfold_from" ] && [ "$unfold_from" = "$q/queue/$flat_block/$1" ] ||
-    { set_aside "${unfold_from#"$q"/}"; return $?; }
+    { set_aside "${unfold_from#"$q"/}"; return; }
   unfold_stage=$q/tmp/$run
   # Remove runs in head/ that are empty
-  rmdir "$q"/head/* 2>/dev/null
-  mkdir "$unfold_stage" 2>/dev/null 9<&9 || { disk_failed "$q/tmp"; return $?; }
-  [ -z "$spool_shared" ] || unfold_clear || { disk_failed "$q/body"; return $?; }
+  rmdir "$q"/head/*
+  mkdir "$unfold_stage" || { disk_failed "$q/tmp"; return; }
   unfold_lines=$(FLATQ_BODY=$q/body FLATQ_STAGE=$unfold_stage FLATQ_TRIES=$flat_tries awk '
       BEGIN { FS = "\t" }
       # Refuse anything but names and base64: it could be a path to another place, or code
@@ -252,7 +244,7 @@ queue_unfold() {
         printf "%s\n", $2 >body
         if (close(body)) exit 74
         lines++; bytes += length($2) + 1 }
-      END { printf "%d %.0f\n", lines, bytes }' 2>/dev/null <"$unfold_from" 9<&9) || unfold_lines=none
+      END { printf "%d %.0f\n", lines, bytes }' <"$unfold_from") || unfold_lines=none
   set -- "$1" "$unfold_stage"/*
   if [ "${unfold_lines% *}" != "$flat_count" ] || [ $# -ne $((flat_count + 1)) ] || ! unfold_whole; then
     disk_failed "$q/tmp" "queue '$queue': cannot unfold"
@@ -260,32 +252,20 @@ queue_unfold() {
     unfold_undo "$unfold_stage" || :
     return $unfold_code
   fi
-  need engine/sync-all
   sync_many "$unfold_stage" &&
-    rename_path "$unfold_from" "$q/unfold/$1" || { disk_failed "$q/unfold"; return $?; }
-  sync_paths "$q/unfold" "$q/queue/$flat_block" || return $?
+    rename_path "$unfold_from" "$q/unfold/$1" || { disk_failed "$q/unfold"; return; }
+  sync_paths "$q/unfold" "$q/queue/$flat_block" || return
   unfold_finish "$1"
-}
-
-# unfold_clear - in a group's spool, remove what lies where the bodies of unfold_from are to be written: awk would write through a link
-unfold_clear() {
-  unfold_ids=$(exec awk -F . '{ print $2 } END { print "end" }' "$unfold_from" 2>/dev/null 9>&-) && capture "$unfold_ids" || return $?
-  case $captured in
-  *[!0-9'
-']*) return 1 ;;
-  esac
-  # shellcheck disable=SC2086 # an id a line
-  (cd "$q/body" && exec rm -f $captured 9<&9) 2>/dev/null
 }
 
 # unfold_undo RUN - remove the bodies of the slips in this run in tmp/, then the run. Set it aside if a slip has a name that no unfold writes: the shell
 # would expand a `*` in it, and rm would take the result for names of bodies
 unfold_undo() {
-  names_in "$1" || return $?
+  names_in "$1" || return
   undo_bodies=
   case $names in
   *[!0-9A-Za-z.+='
-'-]*) set_aside "${1#"$q"/}"; return $? ;;
+'-]*) set_aside "${1#"$q"/}"; return ;;
   esac
   for undo_slip in $names; do
     undo_slip=${undo_slip#*.} undo_slip=${undo_slip%%.*}
@@ -295,7 +275,7 @@ unfold_undo() {
     esac
   done
   # shellcheck disable=SC2086 # names without blanks
-  { [ -z "$undo_bodies" ] || (cd "$q/body" && exec rm -f $undo_bodies 9<&9) 2>/dev/null; } && rm -rf "$1" 2>/dev/null 9<&9 ||
+  { [ -z "$undo_bodies" ] || (cd "$q/body" && exec rm -f $undo_bodies); } && rm -rf "$1" ||
     disk_failed "$q/tmp"
 }
 
@@ -307,7 +287,7 @@ unfold_whole() {
     unfold_bodies="$unfold_bodies ${unfold_slip%%.*}"
   done
   # shellcheck disable=SC2086 # names without blanks
-  unfold_said=$({ cd "$q/body" && exec wc -c $unfold_bodies; } 2>/dev/null 9>&-) || return $?
+  unfold_said=$({ cd "$q/body" && exec wc -c $unfold_bodies; } 9>&-) || return
   # The last line of wc has the sum
   # shellcheck disable=SC2086 # two words
   set -- ${unfold_said##*"
@@ -317,12 +297,12 @@ unfold_whole() {
 
 # unfold_finish FLAT - move the staged slips to head/, then remove the flat file, but only once they have been seen there
 unfold_finish() {
-  flat_parse "$1" && [ ! -d "$q/unfold/$1" ] && [ ! -h "$q/unfold/$1" ] || { set_aside "unfold/$1"; return $?; }
-  [ -d "$q/head/$run" ] || rename_path "$q/tmp/$run" "$q/head/$run" || { unfold_lost "$1" || return $?; return 0; }
-  sync_paths "$q/head" "$q/tmp" || return $?
-  rm -f "$q/unfold/$1" 9<&9 2>/dev/null && sync_paths "$q/unfold" || { disk_failed "$q/unfold"; return $?; }
+  flat_parse "$1" && [ ! -d "$q/unfold/$1" ] && [ ! -h "$q/unfold/$1" ] || { set_aside "unfold/$1"; return; }
+  [ -d "$q/head/$run" ] || rename_path "$q/tmp/$run" "$q/head/$run" || { unfold_lost "$1" || return; return 0; }
+  sync_paths "$q/head" "$q/tmp" || return
+  rm -f "$q/unfold/$1" && sync_paths "$q/unfold" || { disk_failed "$q/unfold"; return; }
   for unfold_rest in "$q/queue/$flat_block"/*; do
-    [ -e "$unfold_rest" ] || rmdir "$q/queue/$flat_block" 2>/dev/null
+    [ -e "$unfold_rest" ] || rmdir "$q/queue/$flat_block"
     return 0
   done
 }
@@ -337,5 +317,3 @@ unfold_lost() {
 take_unfold() {
   [ "$scan_place" != queue ] || queue_unfold "$scan_name"
 }
-
-part='engine/fold'

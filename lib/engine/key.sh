@@ -1,14 +1,14 @@
 # engine/key.sh - unique keys. keys/KEY holds the id of the message that has the key and, in a second line once its slip exists, `yes`. It is
 # written only under the lock. Messages in done/ have left the queue; the sweep removes keys/KEY before it removes their names there.
 
-need engine/lock engine/sync engine/proof bulk/batch
+need engine/lock engine/proof bulk/batch
 
 # sum_of PROGRAM COMMAND ... - set `sum` to what PROGRAM (md5sum, sha1sum, sha256sum) prints for COMMAND's output. COMMAND is the left side of a
 # pipe, whose exit status is lost, so it writes a word when it has finished (R6): half a text has a sum, too. Returns 70 no PROGRAM, 74 not whole
 sum_of() {
   sum_by=$1
   shift
-  sum=$({ { "$@" 2>/dev/null && printf 'whole ' >&3; } | "$sum_by"; } 2>/dev/null 3>&1 </dev/null) || { why="$sum_by is missing, or failed"; return 70; }
+  sum=$({ { "$@" && printf 'whole ' >&3; } | "$sum_by"; } 3>&1 </dev/null) || { why="$sum_by is missing, or failed"; return 70; }
   case $sum in
   'whole '*' '*-) sum=${sum#whole } sum=${sum%% *} ;;
   *) why="$sum_by did not get all of its input"; return 74 ;;
@@ -17,7 +17,7 @@ sum_of() {
 
 # key_hash KEY - set slip_key to the field for KEY: `k` and the first 32 digits of its SHA-1
 key_hash() {
-  sum_of sha1sum printf '%s' "$1" || return $?
+  sum_of sha1sum printf '%s' "$1" || return
   [ ${#sum} -eq 40 ] || { why='sha1sum prints no SHA-1'; return 70; }
   slip_key=k${sum%????????}
 }
@@ -37,10 +37,10 @@ key_find() {
   key_is=''
   # The name of a settled batch does not show its ids: sweep first
   for key_path in "$q"/done/batch.*; do
-    [ ! -e "$key_path" ] || queue_sweep || return $?
+    [ ! -e "$key_path" ] || queue_sweep || return
   done
   # Segments that a killed process has settled still have the key: finish removing them
-  claims_recover || return $?
+  claims_recover || return
   key_look "$1" || { [ $? -eq 66 ] && return 0; return 74; }
   is_number "$key_id" 999999999999 || return 0
   key_id=$number
@@ -66,7 +66,7 @@ key_find() {
 # key_lives KEY PADDED ID - return 66 if the message that has the KEY is settled after all. An answer `dup` stores nothing, so prove that what the
 # globs above did not see in done/ and claimed/ is not there (R1)
 key_lives() {
-  files_below "done" claimed || return $?
+  files_below "done" claimed || return
   key_swept=
   for key_path in $names; do
     case $key_path in
@@ -82,7 +82,7 @@ key_lives() {
     esac || return 74
   done
   [ -n "$key_swept" ] || return 0
-  key_look "$1" || return $?
+  key_look "$1" || return
   [ "$key_id" = "$3" ] || return 66
 }
 
@@ -90,7 +90,7 @@ key_lives() {
 key_enter() {
   [ ! -h "$q/keys/$slip_key" ] || { why="queue '$queue': a key is a link"; return 74; }
   set -C
-  { printf '%s\n' "$id" >"$q/keys/$slip_key"; } 2>/dev/null
+  printf '%s\n' "$id" >"$q/keys/$slip_key"
   key_code=$?
   set +C
   # The key's message has left the queue: take the key over. A key that was not seen, and is there, may be another message's (R1)
@@ -99,7 +99,7 @@ key_enter() {
 
 # key_confirm - confirm the key. If this cannot be written, the next push with the key looks for the message itself
 key_confirm() {
-  [ -h "$q/keys/$slip_key" ] || { printf 'yes\n' >>"$q/keys/$slip_key"; } 2>/dev/null || :
+  [ -h "$q/keys/$slip_key" ] || printf 'yes\n' >>"$q/keys/$slip_key" || :
 }
 
 # key_read KEY - set key_id to the id in keys/KEY (empty: it holds none), and key_is to `yes` if its slip exists. Return 66 if it is proved that there
@@ -117,7 +117,7 @@ key_read() {
 key_look() {
   key_id='' key_is='' key_seen=1
   [ ! -h "$q/keys/$1" ] && [ ! -p "$q/keys/$1" ] || { why="queue '$queue': a key is a link or a FIFO"; return 74; }
-  twice key_lines "$1" || { [ -e "$q/keys/$1" ] || { key_seen=; return 66; }; key_id=; }
+  { read -r key_id && { read -r key_is || :; }; } <"$q/keys/$1" || { [ -e "$q/keys/$1" ] || { key_seen=; return 66; }; key_id=; }
   case $key_id in
   '' | *[!0-9]*) ;;
   *) return 0 ;;
@@ -125,7 +125,7 @@ key_look() {
   key_id='' key_is=
   # CRASH: an empty file is from a push that was killed before it wrote it; one without an id, from a power cut: treat that as empty
   [ -s "$q/keys/$1" ] || return 0
-  key_said=$({ tr -d '\000' <"$q/keys/$1" && printf '\nend'; } 2>/dev/null 9>&-) && capture "$key_said" || { why="queue '$queue': cannot read a key"; return 74; }
+  key_said=$({ tr -d '\000' <"$q/keys/$1" && printf '\nend'; } 9>&-) && capture "$key_said" || { why="queue '$queue': cannot read a key"; return 74; }
   # If tr finds an id, the shell's own read has missed it
   key_said=${captured%%'
 '*}
@@ -133,11 +133,6 @@ key_look() {
   '' | *[!0-9]*) ;;
   *) why="queue '$queue': cannot read a key"; return 74 ;;
   esac
-}
-
-# key_lines KEY - read key_id and key_is. In a function of its own: mksh leaves the one whose redirection fails (R12)
-key_lines() {
-  { read -r key_id && read -r key_is || :; } 2>/dev/null <"$q/keys/$1"
 }
 
 # keys_remove LIST - of `KEY ID KEY ID ...`, remove each key that still belongs to that id; some hundred at a time, as arguments have a limit (R9)
@@ -159,10 +154,8 @@ keys_remove() {
       [ $keys_count -ge 500 ] || continue ;;
     esac
     # shellcheck disable=SC2086 # names without blanks
-    [ -z "$keys_some" ] || (cd "$q/keys" && exec rm -f $keys_some 9<&9) 2>/dev/null || { disk_failed "$q/keys"; return $?; }
+    [ -z "$keys_some" ] || (cd "$q/keys" && exec rm -f $keys_some) || { disk_failed "$q/keys"; return; }
     keys_some='' keys_count=0
   done
-  [ -z "$1" ] || sync_paths "$q/keys" || return $?
+  [ -z "$1" ] || sync_paths "$q/keys" || return
 }
-
-part='engine/key'

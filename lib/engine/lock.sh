@@ -1,22 +1,22 @@
 # engine/lock.sh - the lock of a queue: taking it, recovering first, and changing files under it
 
 # lock_queue - wait for the queue's lock, on descriptor 9, then finish what a killed holder has begun, so that no caller can forget to (R3).
-# Children that write inherit it (9<&9, which mksh must be told), so a child that outlives its shell still holds the lock. Others get 9>&-.
+# Children that write inherit it, so a child that outlives its shell still holds the lock. Others get 9>&-.
 lock_queue() {
   # Without `command`, a failed exec would end the shell. Only read: who opened it for writing would create the lock of a queue that another verb is
   # only beginning to make, which says that all its places are synced
-  { [ -w "$q/lock" ] && command exec 9<"$q/lock"; } 2>/dev/null ||
-    { need engine/proof; queue_there || return $?; disk_failed "$q"; return $?; }
-  flock 9 9<&9 2>/dev/null || { unlock_queue; why='flock is missing or failed: install util-linux (apk add flock)'; return 70; }
+  { [ -w "$q/lock" ] && command exec 9<"$q/lock"; } ||
+    { need engine/proof; queue_there || return; disk_failed "$q"; return; }
+  flock 9 || { unlock_queue; why='flock is missing or failed: install util-linux (apk add flock)'; return 70; }
   # Not before: a signal may end flock while it waits, and the trap may then change files (R3)
   lock_held=1
   # RACE: another process may have dropped the queue, and created a new one of the same name, meanwhile
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
-  [ "$q/lock" -ef "$FLATQ_PROC/self/fd/9" ] ||
+  [ "$q/lock" -ef "/proc/self/fd/9" ] ||
     { need engine/proof; queue_there 9; } || { lock_code=$?; unlock_queue; return $lock_code; }
-  # The time before the wait is old: read the clock again (R5). So is the look for links: another member may have held the lock, and put one there
+  # The time before the wait is old: read the clock again (R5).
   clock_read
-  { [ -z "$spool_shared" ] || queue_no_links; } && lock_recover || { lock_code=$?; unlock_queue; return $lock_code; }
+  lock_recover || { lock_code=$?; unlock_queue; return $lock_code; }
 }
 
 # lock_recover - make the places again if a drop was killed; then finish the fold or unfold of a killed holder. queue_recover runs in
@@ -25,10 +25,10 @@ lock_recover() {
   lock_left=
   if [ -e "$q/dropping" ]; then
     need engine/boot
-    queue_make && rm -f "$q/dropping" 2>/dev/null 9<&9 || { disk_failed "$q"; return $?; }
+    queue_make && rm -f "$q/dropping" || { disk_failed "$q"; return; }
   fi
   for lock_place in fold unfold; do
-    place_first "$lock_place" || return $?
+    place_first "$lock_place" || return
     [ "$place_name" = '~' ] || lock_left=1
   done
   for lock_path in "$q"/tmp/??????????.????????????.*; do
@@ -36,7 +36,7 @@ lock_recover() {
   done
   [ -n "$lock_left" ] || return 0
   need engine/fold
-  lock_said=$(queue_recover 9<&9 || { lock_code=$?; printf '%s' "$why"; exit $lock_code; }) && return 0
+  lock_said=$(queue_recover || { lock_code=$?; printf '%s' "$why"; exit $lock_code; }) && return 0
   lock_code=$?
   why=${lock_said:-"queue '$queue': cannot be recovered"}
   case $lock_code in
@@ -50,7 +50,7 @@ lock_recover() {
 # (69: the queue is gone). RACE: a drop may have ended before we look, so a caller that gets 1 tries once more
 drop_wait() {
   [ -z "$lock_held" ] && [ -e "$q/dropping" ] || return 1
-  lock_queue || return $?
+  lock_queue || return
   unlock_queue
 }
 
@@ -65,22 +65,22 @@ place_first() {
     done
     [ -z "$place_seen" ] || return 0
     # An older version of flatq did not create it
-    { true >>"$q/$1/~"; } 2>/dev/null || break
+    true >>"$q/$1/~" || break
   done
   why="queue '$queue': cannot list $1"
   return 74
 }
 
-# unlock_queue - give the queue's lock back. First forget it: if the descriptor stays open (R12), the next lock_queue opens it anew, and that frees the lock
+# unlock_queue - give the queue's lock back.
 unlock_queue() {
   lock_held=
-  close_descriptor 9
+  exec 9>&-
 }
 
 # under_lock FUNCTION [ARGUMENT ...] - run it under the queue's lock; take the lock first, unless this process holds it
 under_lock() {
-  [ -z "$lock_held" ] || { "$@"; return $?; }
-  lock_queue || return $?
+  [ -z "$lock_held" ] || { "$@"; return; }
+  lock_queue || return
   "$@"
   under_code=$?
   # FUNCTION may have given the lock back
@@ -88,29 +88,9 @@ under_lock() {
   return $under_code
 }
 
-# pass_lock COMMAND ... - run a command that changes the queue. If we hold the lock, the command inherits it (mksh must be told so, by 9<&9), and
-# keeps others out until it has done its work, even if we are killed
-pass_lock() {
-  if [ -n "$lock_held" ]; then "$@" 9<&9; else "$@"; fi
-}
-
-# file_put NAME TEXT - write TEXT to a new file (set -C: exclusively) and rename it to $q/NAME: a `>` would write through a link that another
-# member of the group puts there meanwhile. CRASH: the checkpoint removes the file from tmp/
+# file_put NAME TEXT - replace the file $q/NAME as a whole. CRASH: the checkpoint removes the new file
+# from tmp/
 file_put() {
   put_path=$q/tmp/$$-$now.put
-  set -C
-  { printf '%s\n' "$2" >"$put_path"; } 2>/dev/null || { set +C; return 1; }
-  set +C
-  # If the name is a directory, or a link to one, mv would move the file into that
-  [ ! -h "$q/$1" ] || rm -f "$q/$1" 2>/dev/null
-  [ ! -d "$q/$1" ] && pass_lock mv -f "$put_path" "$q/$1" 2>/dev/null
+  printf '%s\n' "$2" >"$put_path" && mv -f "$put_path" "$q/$1"
 }
-
-# queue_no_links - in a group's spool, return 74 if a name that verbs use is a link: a member may have put it there to make us write elsewhere. Where
-# there may be many names, the functions that use them look for links: queue_promote, window_visit, bulk_flats, queue_unfold, check_flats
-queue_no_links() {
-  no_links "$q" "$q"/* "$q"/buried/* "$q"/claimed/* "$q"/claimed/*/* "$q"/delayed/* "$q"/fold/* "$q"/head/* "$q"/out/batch.* "$q"/queue/* "$q"/tmp/* \
-    "$q"/unfold/*
-}
-
-part='engine/lock'

@@ -28,12 +28,11 @@ message_first() {
   done
 }
 
-# message_search ID [tend] - message_find in all queues, or in the one that the push journal names; set q and queue too. Return 66 if it is
+# message_search ID [tend] - message_find in all queues; set q and queue too. Return 66 if it is
 # proved that no queue has it. `tend`: first put back messages whose delay or lease is over
 message_search() {
   look_id=$1 look_tend=${2:-} look_tries=
   need engine/proof
-  ! journal_read "$1" || [ -z "$journal_queue" ] || { look_in "$FLATQ_DIR/$journal_queue"; return $?; }
   while :; do
     set -- "$FLATQ_DIR"/*
     for look_path in "$@"; do
@@ -54,7 +53,7 @@ message_search() {
 look_in() {
   if [ ! -d "$1/wal" ]; then
     need engine/proof
-    expect_path "$1/wal" 'no such message' || return $?
+    expect_path "$1/wal" 'no such message' || return
   fi
   name_from_disk "${1##*/}"
   queue_open "$name_queue" && { [ -z "$look_tend" ] || { clock_read; queue_put_back_due; }; } && message_find "$look_id"
@@ -69,7 +68,7 @@ look_in() {
 # look_first STATE - message_first by one look, which proves nothing if it finds none
 look_first() {
   case $1 in
-  delayed | buried) need engine/window; windows "$1" look_slips; return $? ;;
+  delayed | buried) need engine/window; windows "$1" look_slips; return ;;
   reserved) set -- "$q"/out/* ;;
   ready)
     while :; do
@@ -77,12 +76,12 @@ look_first() {
       case $scan_place in
       '') return 66 ;;
       wal | head/*)
-        slip_parse "$scan_name" || { set_aside "$scan_place/$scan_name" || return $?; continue; }
+        slip_parse "$scan_name" || { set_aside "$scan_place/$scan_name" || return; continue; }
         set -- "$q/$scan_place/$scan_name"; break ;;
       esac
       need engine/lock
       need engine/fold
-      under_lock take_unfold || return $?
+      under_lock take_unfold || return
     done ;;
   esac
   look_slips "$@"
@@ -97,5 +96,3 @@ look_slips() {
   done
   return 66
 }
-
-part='engine/look'

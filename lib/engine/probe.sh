@@ -1,7 +1,7 @@
 # engine/probe.sh - try whether each program does what flatq relies on: once after each boot, and again when the shell, base64, mv or sync has changed
 # (tools_same). lib/README.md, "Tools", lists what is tried here, and what is checked wherever it is used.
 
-# tools_probe - return 70, with `why`, if a program does less than it must; else set base64_wrap, sync_whole, and probe_said to what was tried, a line
+# tools_probe - return 70, with `why`, if a program does less than it must; else set base64_wrap, sync_how, and probe_said to what was tried, a line
 # each. Call it with the spool's lock, on descriptor 8
 tools_probe() {
   probe_said='' probe_try=$FLATQ_DIR/.try
@@ -28,20 +28,20 @@ tools_probe() {
 
 # probe_sync - with FLATQ_SYNC=off nothing is synced. Not on the spool's disk: that may fail
 probe_sync() {
-  [ "$FLATQ_SYNC" = on ] || return 0
+  [ "$spool_sync" = on ] || return 0
   probe sync coreutils 'cannot sync a directory' sync /dev &&
     probe sync coreutils 'hides that a file could not be synced' probe_sync_file &&
     probe sync coreutils 'cannot sync one file system' sync -f /dev &&
     probe sync coreutils 'hides that a file system could not be synced' probe_name sync
 }
 
-# probe_sync_file - succeed if `sync FILE` reports that it failed, or set sync_whole=-f. The `sync FILE` of uutils 0.12 syncs all file systems and
+# probe_sync_file - succeed if `sync FILE` reports that it failed, or set sync_how=-f. The `sync FILE` of uutils 0.12 syncs all file systems and
 # reports nothing, but its `sync -d` and `sync -f` report errors, by the same code; those of 0.0.30 do not. An error of -d can be tried here
 probe_sync_file() {
-  sync_whole=
+  sync_how=
   ! probe_fails /dev/null /dev/null sync /dev/null || return 0
   case $(sync --version 2>&1) in
-  *'(uutils coreutils)'*) probe_fails /dev/null /dev/null sync -d /dev/null && sync_whole=-f ;;
+  *'(uutils coreutils)'*) probe_fails /dev/null /dev/null sync -d /dev/null && sync_how=-f ;;
   *) return 1 ;;
   esac
 }
@@ -50,7 +50,7 @@ probe_sync_file() {
 probe() {
   probe_tool=$1 probe_package=$2 probe_symptom=$3
   shift 3
-  if { "$@" || "$@"; } 2>/dev/null; then
+  if { "$@" || "$@"; }; then
     probe_said="$probe_said$probe_tool: no sign that it $probe_symptom
 "
     return 0
@@ -143,5 +143,3 @@ probe_awk() {
     BEGIN { n = split(ENVIRON["FLATQ_PROBE"], field, "."); printf "%012.0f %d %d", 12345678901, n, sum; exit 74 }' </dev/null)
   [ "$?.$probe_out" = '74.012345678901 2 3' ]
 }
-
-part='engine/probe'

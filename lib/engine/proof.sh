@@ -11,8 +11,8 @@ need engine/slip
 
 # names_in DIRECTORY - set `names` to all names in it, sorted, one a line; return 74 if it cannot be listed completely
 names_in() {
-  # The last line `/`, which is no name, proves that the shell has read everything (R6). -q, since yash drops bytes that are no characters
-  names=$({ ls -q "$1" && printf /; } 2>/dev/null 9>&-) || names=
+  # The last line `/`, which is no name, proves that the shell has read everything (R6).
+  names=$({ ls -q "$1" && printf /; } 9>&-) || names=
   case $names in
   */) names=${names%/} names=${names%?} ;;
   *) false ;;
@@ -32,7 +32,7 @@ end') captured=${1%?end} ;;
 
 # spool_listed PATH ... - return 66 if these paths, which a glob gave, are all queues of the spool, 75 if there are more, 74 if unknown
 spool_listed() {
-  names_in "$FLATQ_DIR" || return $?
+  names_in "$FLATQ_DIR" || return
   [ -e "$1" ] || shift
   for proof_path in "$@"; do
     case $names in
@@ -73,7 +73,7 @@ find_names() {
     shift
   done
   for find_try in 1 2 3 4 5 6 7 8; do
-    names=$(cd "$q" 2>/dev/null && exec find "$@" 2>/dev/null 9>&-) && case $names in
+    names=$(cd "$q" && exec find "$@" 9>&-) && case $names in
     lock | *'
 lock') names=${names%lock} names=${names%?}; return 0 ;;
     esac
@@ -83,14 +83,13 @@ lock') names=${names%lock} names=${names%?}; return 0 ;;
     [ $? -ne 69 ] || return 69
     [ -e "$q" ] || break
   done
-  queue_there || return $?
+  queue_there || return
   why="queue '$queue': cannot be listed, after $find_try tries"
   return 74
 }
 
 # files_below PLACE ... - set `names` to the paths, relative to $q, of everything but directories in these places; return 74 as names_in
 files_below() {
-  # A name with other bytes is none of ours, and yash could not read it
   find_names "$@" ! -type d ! -name '~' ! -name '*[!!-~]*'
 }
 
@@ -121,11 +120,11 @@ nothing_ready() {
   [ -z "$proof_out" ] || [ -n "$reclaim_saw" ] || {
     need engine/reclaim
     queue_reclaim
-    return $?
+    return
   }
   [ $# -eq 0 ] && [ -e "$q/closed" ] || return 66
   # RACE: a release with a delay may have moved a message from wal/ to delayed/ between these listings
-  [ -n "$proof_delayed" ] || { nothing_ready again; return $?; }
+  [ -n "$proof_delayed" ] || { nothing_ready again; return; }
   # A kick, for one, leaves empty directories
   need engine/window
   windows delayed true
@@ -149,7 +148,7 @@ queues_nothing() {
     for nothing_place in wal fold queue unfold head out delayed; do nothing_paths="$nothing_paths ./$name_disk/$nothing_place"; done
   done
   # shellcheck disable=SC2086 # names without blanks
-  [ $# -gt 1 ] && names=$(cd "$FLATQ_DIR" && exec find $nothing_paths .lock ! -type d ! -name '~' 2>/dev/null 9>&-) && [ "$names" = .lock ] && return 66
+  [ $# -gt 1 ] && names=$(cd "$FLATQ_DIR" && exec find $nothing_paths .lock ! -type d ! -name '~' 9>&-) && [ "$names" = .lock ] && return 66
   need engine/reclaim
   for nothing_queue in "$@"; do
     # What was popped lies in out/ until the sweep, and only queue_reclaim tells it from what is held
@@ -162,7 +161,7 @@ queues_nothing() {
 
 # nothing_due THOUSANDS - return 0 if no message delayed there is due, 75 if one is due now (look again), 74 if unknown
 nothing_due() {
-  files_below "delayed/$1" || { absent "$q/delayed/$1"; return $?; }
+  files_below "delayed/$1" || { absent "$q/delayed/$1"; return; }
   for proof_path in $names; do
     proof_path=${proof_path#*/*/}
     case ${proof_path%%/*} in
@@ -174,7 +173,7 @@ nothing_due() {
 
 # nowhere ID - return 66 if it is proved that the message with the 12-digit ID is in no place where message_find looks; 0: look again; 74
 nowhere() {
-  names_for_id "$1" out wal fold queue unfold head delayed buried || return $?
+  names_for_id "$1" out wal fold queue unfold head delayed buried || return
   for proof_path in $names; do
     case $proof_path in
     out/batch.*) continue ;;
@@ -251,10 +250,7 @@ queue_there() {
     [ -e "$q/lock" ] || return 74
     return 0
   fi
-  # Without /proc nobody can tell
-  ! absent "$FLATQ_PROC/self/fd" || return 0
-  why="queue '$queue': cannot look at its lock"
-  gone_said=$(cd "$q" 2>/dev/null && exec ls -diL lock "$FLATQ_PROC/self/fd/0" <&"$1" 2>/dev/null) || return 74
+  gone_said=$(cd "$q" && exec ls -diL lock "/proc/self/fd/0" <&"$1") || return 74
   # shellcheck disable=SC2086 # two lines of inode and name
   set -- $gone_said
   [ $# -eq 4 ] || return 74
@@ -265,7 +261,7 @@ queue_there() {
 
 # conf_read - finish queue_conf when the shell could not read a whole line of conf: it is empty, or cannot be read
 conf_read() {
-  conf_said=$({ cat "$q/conf" && printf '\nend'; } 2>/dev/null 9>&-) && capture "$conf_said" || { why="queue '$queue': cannot read conf"; return 74; }
+  conf_said=$({ cat "$q/conf" && printf '\nend'; } 9>&-) && capture "$conf_said" || { why="queue '$queue': cannot read conf"; return 74; }
   # shellcheck disable=SC2086 # words
   set -- $captured
   queue_bound=${1:-} queue_most_tries=${2:-}
@@ -273,7 +269,7 @@ conf_read() {
 
 # measure OPTION FILE - set `measured` to what `wc OPTION` prints for FILE; return 74 if that is not a number
 measure() {
-  measured=$({ wc "$1" <"$2" && printf /; } 2>/dev/null 9>&-) || measured=
+  measured=$({ wc "$1" <"$2" && printf /; } 9>&-) || measured=
   case $measured in
   */) measured=${measured%/} measured=${measured%?} ;;
   *) measured= ;;
@@ -286,7 +282,7 @@ measure() {
 
 # slips_left PLACE ... - return 66 if it is proved that these places hold no slips except in batches or settled ones; 0: look again; 74
 slips_left() {
-  files_below "$@" || return $?
+  files_below "$@" || return
   for proof_path in $names; do
     case $proof_path in
     out/batch.*) continue ;;
@@ -296,58 +292,3 @@ slips_left() {
   done
   return 66
 }
-
-# journal_read ID - set journal_path to the entry of the 12-digit ID in the push journal, and journal_pid, journal_time, journal_queue and
-# journal_boot to what it says; return another code than 0 if there is no entry that can be read
-journal_read() {
-  journal_path=$FLATQ_DIR/.ids/${1%???}/1${1#?????????} journal_pid='' journal_time='' journal_queue='' journal_boot=
-  { [ ! -p "$journal_path" ] && { read -r journal_pid journal_time journal_queue && { read -r journal_boot || :; }; } <"$journal_path"; } 2>/dev/null
-}
-
-# journal_dead - return 0 only if it is proved that the push whose entry journal_read has read is dead: the entry is from an earlier boot, even if
-# another process has its PID now, or its process is gone
-journal_dead() {
-  need engine/process
-  case $journal_boot,$boot in
-  ,* | none,* | *,none | "$boot,$boot") owner_dead "$journal_pid-$journal_time" ;;
-  esac
-}
-
-# push_unmade ID - return 0 only if it is proved that the push with the 12-digit ID has created no slip in $q, and never will: its journal entry is
-# from this boot, its process is dead, and the entry has no further line. A search for the slip would prove nothing: slips move without the lock,
-# and a listing misses one that moves against its order (R4). An entry from an earlier boot may have lost lines in a power cut
-push_unmade() {
-  journal_read "$1" && journal_dead && journal_unmade
-}
-
-# journal_unmade - push_unmade for the entry that journal_read has read, of a push that is dead; return 74 if the entry cannot be read now. Read it
-# whole only now, since the process may have noted something until it died
-journal_unmade() {
-  journal_whole || return $?
-  [ "$captured" = "$journal_pid $journal_time ${q##*/}
-$boot
-" ]
-}
-
-# journal_whole - set `captured` to the whole entry at journal_path; return 74 if it cannot be read
-journal_whole() {
-  unmade_said=$({ cat "$journal_path" && printf '\nend'; } 2>/dev/null 9>&-) && capture "$unmade_said" || return 74
-}
-
-# place_unread - under yash, when FLATQ_DIR looks empty: yash ignores a variable with bytes that are no characters in the caller's locale. If the
-# environment sets FLATQ_DIR or XDG_STATE_HOME nevertheless, return 64: else we would use another spool. Without /proc nobody can tell
-place_unread() {
-  [ -e "$FLATQ_PROC/$$/environ" ] || return 0
-  place_said=$({ { tr -cd '\000\012\040-\176' <"$FLATQ_PROC/$$/environ" && printf '\000end'; } | tr '\000' '\n'; } 2>/dev/null) && capture "$place_said" || { why='cannot read the environment'; return 74; }
-  set -- FLATQ_DIR
-  [ -n "${XDG_STATE_HOME:-}" ] || set -- FLATQ_DIR XDG_STATE_HOME
-  for place_name in "$@"; do
-    case "
-$captured" in
-    *"
-$place_name="[[:print:]]*) why="$place_name has bytes that yash cannot read in this locale: set LC_ALL, or use another shell"; return 64 ;;
-    esac
-  done
-}
-
-part='engine/proof'

@@ -25,7 +25,7 @@ all_queues() {
 
 # each_one FUNCTION PATH - call `FUNCTION NAME PATH` if a queue is there; set each_code and each_why if it is the first to fail
 each_one() {
-  twice test -d "$2/wal" || return 0
+  test -d "$2/wal" || return 0
   name_from_disk "${2##*/}"
   # A directory that no verb has made is no queue; its name may hold what a terminal would obey
   name_check "$name_queue" && name_to_disk "$name_queue" && [ "$name_disk" = "${2##*/}" ] || return 0
@@ -46,5 +46,3 @@ name_from_disk() {
     esac
   done
 }
-
-part='engine/queues'

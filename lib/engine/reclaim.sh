@@ -14,7 +14,6 @@ queue_promote() {
       *[!0-9/]*) continue ;;
       esac
       ! [ "$epoch_time" \< "${promote_path##*/}" ] || break
-      [ -z "$spool_shared" ] || no_links "$promote_path" || return $?
       promote_empty="$promote_empty ${promote_path#"$q/delayed/"}" promote_count=$((promote_count + 1))
       for promote_slip in "$promote_path"/*; do
         [ -e "$promote_slip" ] || continue
@@ -31,7 +30,7 @@ queue_promote() {
 promote_flush() {
   [ $# -eq 0 ] || promote_these "$@"
   # shellcheck disable=SC2086 # names without blanks
-  [ -z "$promote_empty" ] || (cd "$q/delayed" && exec rmdir -p $promote_empty) 2>/dev/null || :
+  [ -z "$promote_empty" ] || (cd "$q/delayed" && exec rmdir -p $promote_empty) || :
   promote_empty='' promote_count=0
 }
 
@@ -40,19 +39,19 @@ promote_these() {
   need engine/lock
   # A stat can fail (ENOMEM) and look like absence, so test twice
   if { [ -e "$q/conf" ] || [ -f "$q/conf" ]; } && [ -z "$lock_held" ]; then
-    lock_queue || return $?
-    mv -f "$@" "$q/wal/" 2>/dev/null 9<&9
+    lock_queue || return
+    mv -f "$@" "$q/wal/"
     unlock_queue
   else
     # RACE: mv does not find what another verb has already moved
-    pass_lock mv -f "$@" "$q/wal/" 2>/dev/null
+    mv -f "$@" "$q/wal/"
   fi
   wake "$q/wait"
 }
 
 # queue_reclaim - put back messages whose lease is over or whose owner is dead; sweep if many are settled
 queue_reclaim() {
-  queue_conf || return $?
+  queue_conf || return
   reclaim_saw='' reclaim_code=0
   for slip_path in "$q"/out/*; do
     reclaim_name=${slip_path##*/}
@@ -75,7 +74,7 @@ queue_reclaim() {
     fi
   done
   set -- "$q"/done/*
-  [ $# -lt 200 ] || queue_sweep || return $?
+  [ $# -lt 200 ] || queue_sweep || return
   [ $reclaim_code -eq 0 ] || why=$reclaim_why
   return $reclaim_code
 }
@@ -121,13 +120,13 @@ queue_sweep_locked() {
   for sweep_path in "$q"/done/*; do
     [ -e "$sweep_path" ] || continue
     # A directory is not a marker
-    [ ! -d "$sweep_path" ] || { set_aside "done/${sweep_path##*/}" || return $?; continue; }
+    [ ! -d "$sweep_path" ] || { set_aside "done/${sweep_path##*/}" || return; continue; }
     # Such names would be options or several names to rm
     case ${sweep_path##*/} in
-    -* | *[!0-9A-Za-z._-]*) set_aside "done/${sweep_path##*/}" || return $?; continue ;;
+    -* | *[!0-9A-Za-z._-]*) set_aside "done/${sweep_path##*/}" || return; continue ;;
     esac
     sweep_names="$sweep_names ${sweep_path##*/}" sweep_count=$((sweep_count + 1))
-    [ $sweep_count -lt 200 ] || { sweep_these || return $?; sweep_names='' sweep_count=0; }
+    [ $sweep_count -lt 200 ] || { sweep_these || return; sweep_names='' sweep_count=0; }
   done
   [ $sweep_count -eq 0 ] || sweep_these
 }
@@ -135,22 +134,21 @@ queue_sweep_locked() {
 # sweep_these - remove the settled messages in sweep_names. Of a single message, remove the slip in out/ first; of a batch, the batch last
 # (batch_sweep)
 sweep_these() {
-  need engine/sync
   sweep_out='' sweep_bodies='' sweep_keys=
   for sweep_name in $sweep_names; do
     case $sweep_name in
-    batch.*) batch_sweep "$sweep_name" || return $?; continue ;;
+    batch.*) batch_sweep "$sweep_name" || return; continue ;;
     esac
     slip_parse "$sweep_name" || continue
     sweep_out="$sweep_out out/$sweep_name" sweep_bodies="$sweep_bodies $slip_id"
-    sweep_key || return $?
+    sweep_key || return
   done
   # shellcheck disable=SC2086 # names without blanks
   {
-    { [ -z "$sweep_out$sweep_keys" ] || (cd "$q" && exec rm -f $sweep_out $sweep_keys 9<&9) 2>/dev/null; } &&
+    { [ -z "$sweep_out$sweep_keys" ] || (cd "$q" && exec rm -f $sweep_out $sweep_keys); } &&
       sync_paths "$q/out" "$q/keys" &&
-      { [ -z "$sweep_bodies" ] || (cd "$q/body" && exec rm -f $sweep_bodies 9<&9) 2>/dev/null; } &&
-      (cd "$q/done" && exec rm -f $sweep_names 9<&9) 2>/dev/null
+      { [ -z "$sweep_bodies" ] || (cd "$q/body" && exec rm -f $sweep_bodies); } &&
+      (cd "$q/done" && exec rm -f $sweep_names)
   } || disk_failed "$q/done"
 }
 
@@ -165,5 +163,3 @@ sweep_key() {
   *) return 74 ;;
   esac
 }
-
-part='engine/reclaim'

@@ -1,6 +1,6 @@
 # engine/settle.sh - end a reservation or renew it: delete, give back, delay, bury, touch; and kick what is buried or delayed
 
-need engine/slip engine/clock engine/sync
+need engine/slip
 
 # receipt_find RECEIPT - find the message of a receipt QUEUE:ID.TRIES.NONCE, wherever it is now: a receipt is good until the message is
 # reserved again. QUEUE:ID stands for a message that nobody holds.
@@ -21,7 +21,7 @@ receipt_find() {
   is_number "${receipt%%.*}" 999999999999 || return 65
   pad "$number" 000000000000
   set -- "${1%:*}" "$padded"
-  queue_open "$1" || return $?
+  queue_open "$1" || return
   clock_read
   message_find "$2" || { find_code=$?; [ $find_code -ne 66 ] || why="queue '$queue': message $number is not there, or no longer yours"; return $find_code; }
   if [ -n "$receipt_nonce" ]; then
@@ -43,7 +43,7 @@ message_find() {
     need engine/fold
     if find_flat "$1"; then
       need engine/lock
-      under_lock find_unfold || return $?
+      under_lock find_unfold || return
       continue
     fi
     # RACE: one look misses a message that is handed out or given back between two of these listings
@@ -118,7 +118,7 @@ slip_move() {
   [ -n "${slip_path##*/}" ] || { bound_unlock; why="queue '$queue': no message"; return 66; }
   case $1 in
   "$q"/wal/* | "$q"/delayed/* | "$q"/out/*)
-    bound_lock || return $?
+    bound_lock || return
     slip_room || { slip_code=$?; bound_unlock; return $slip_code; } ;;
   esac
   move_tries='' move_killed=
@@ -143,7 +143,7 @@ slip_move() {
   need engine/proof
   there "$slip_path"
   slip_code=$?
-  [ $slip_code -ne 0 ] || { disk_failed "${1%/*}"; return $?; }
+  [ $slip_code -ne 0 ] || { disk_failed "${1%/*}"; return; }
   [ $slip_code -eq 1 ] || return $slip_code
   why="queue '$queue': message $id is no longer yours"
   return 66
@@ -157,7 +157,7 @@ slip_follow() {
   "$q"/out/* | *."$q"/wal/* | *."$q"/delayed/*) return 66 ;;
   esac
   # In a process of its own, since it parses other slips into the slip_ variables
-  follow_said=$(message_find "$slip_id" || { follow_code=$?; printf '%s' "$why"; exit $follow_code; }; printf '%s' "$slip_path") 2>/dev/null ||
+  follow_said=$(message_find "$slip_id" || { follow_code=$?; printf '%s' "$why"; exit $follow_code; }; printf '%s' "$slip_path") ||
     { follow_code=$?; why=${follow_said:-"queue '$queue': cannot be searched"}; return $follow_code; }
   [ "${follow_said##*/}" = "${slip_path##*/}" ] || return 66
   slip_path=$follow_said
@@ -166,20 +166,20 @@ slip_follow() {
 # slip_room - if `slip_path` is buried, which the bound does not count, return 75 if the queue has no room for it
 slip_room() {
   case $slip_path in
-  "$q"/buried/*) queue_conf || return $? ;;
+  "$q"/buried/*) queue_conf || return ;;
   *) return 0 ;;
   esac
   [ "$queue_bound" != 0 ] || return 0
   need engine/bound engine/lock
   # RACE: the queue may have got its bound after bound_lock looked for one
-  [ -n "$lock_held" ] || { lock_queue || return $?; slip_locked=1; }
+  [ -n "$lock_held" ] || { lock_queue || return; slip_locked=1; }
   queue_room 1 || { slip_code=$?; [ $slip_code -ne 75 ] || why="queue '$queue' is full"; return $slip_code; }
 }
 
 # bound_lock - take the lock if the queue has a conf, which may set a bound. Called before the clock is read for a time that goes into a name (R5)
 bound_lock() {
   # A stat can fail (ENOMEM) and look like absence, so test twice
-  [ ! -e "$q/conf" ] && [ ! -f "$q/conf" ] || [ -n "$lock_held" ] || { need engine/lock; lock_queue || return $?; slip_locked=1; }
+  [ ! -e "$q/conf" ] && [ ! -f "$q/conf" ] || [ -n "$lock_held" ] || { need engine/lock; lock_queue || return; slip_locked=1; }
 }
 
 # bound_unlock - give the lock back, if bound_lock or slip_room has taken it
@@ -192,13 +192,13 @@ bound_unlock() {
 message_delete() {
   case $slip_path in
   "$q"/out/*) slip=${slip_path##*/} delete_syncs=sync_paths ;;
-  *) need engine/sync-all; slip_format; slip=$slip.0.000000000000 delete_syncs=sync_moving ;;
+  *) slip_format; slip=$slip.0.000000000000 delete_syncs=sync_moving ;;
   esac
-  slip_move "$q/done/$slip" || return $?
-  "$delete_syncs" "${slip_path%/*}" "$q/done" || return $?
+  slip_move "$q/done/$slip" || return
+  "$delete_syncs" "${slip_path%/*}" "$q/done" || return
   queue_log delete
   wake "$q/room"
-  [ "$slip_size" -lt 262144 ] || rm -f "$q/body/$slip_id" 2>/dev/null || :
+  [ "$slip_size" -lt 262144 ] || rm -f "$q/body/$slip_id" || :
 }
 
 # message_release PRIORITY DELAY [uncounted] - give `slip_path` back after DELAY seconds, with PRIORITY; empty: with its old place in the order.
@@ -208,29 +208,29 @@ message_release() {
   case $slip_path in
   "$q"/head/*) why="queue '$queue': message $id is ready, not reserved"; return 66 ;;
   esac
-  queue_conf || return $?
+  queue_conf || return
   if [ "$queue_most_tries" != 0 ] && [ "$slip_tries" -ge "$queue_most_tries" ]; then
     message_bury "$1" released
-    return $?
+    return
   fi
   [ -z "$1" ] || { pad "$1" 0000000000; slip_priority=$padded; }
   [ $# -eq 3 ] || slip_count releases
   slip_format
   if [ "$2" != 0 ]; then
-    need engine/window engine/sync-all
+    need engine/window
     move_again=
     while :; do
-      bound_lock || return $?
+      bound_lock || return
       delay_place "$2" || { slip_code=$?; bound_unlock; return $slip_code; }
       slip_move "$place/$slip" && break
-      # RACE: another verb removes an empty directory of delayed/ when it is due. A third may have made it again: so try twice even if it is there
+      # RACE: another verb removes an empty directory of delayed/ when it is due. A third may have made it again: so try even if it is there
       slip_code=$?
       [ $slip_code -eq 74 ] && [ -e "$slip_path" ] && { [ ! -d "$place" ] || [ -z "$move_again" ]; } || return $slip_code
       move_again=1
     done
-    sync_moving "$place" "${place%/*}" "$q/delayed" || return $?
+    sync_moving "$place" "${place%/*}" "$q/delayed" || return
   else
-    slip_move "$q/wal/$slip" || return $?
+    slip_move "$q/wal/$slip" || return
   fi
   queue_log release
   wake "$q/wait"
@@ -239,13 +239,13 @@ message_release() {
 # message_touch LEASE - set the deadline to LEASE seconds from now (empty: the message's own lease). The deadline is in the name, so a
 # touch and the end of the lease cannot both win
 message_touch() {
-  bound_lock || return $?
+  bound_lock || return
   # message_find may have unfolded it, which takes long (R5)
   clock_read
   clock_add "${1:-$slip_lease}" "$now"
   slip_format
   # The same deadline gives the same name: nothing to rename
-  if [ "$slip_path" = "$q/out/$slip.$slip_owner.$later" ]; then bound_unlock; else slip_move "$q/out/$slip.$slip_owner.$later" || return $?; fi
+  if [ "$slip_path" = "$q/out/$slip.$slip_owner.$later" ]; then bound_unlock; else slip_move "$q/out/$slip.$slip_owner.$later" || return; fi
   queue_log touch
 }
 
@@ -272,17 +272,17 @@ message_bury() {
     *) epoch_time=$((1${bury_last#"${bury_last%??}"} + 1)); epoch_time=${bury_last%??}${epoch_time#1} ;;
     esac
   fi
-  need engine/window engine/sync-all
+  need engine/window
   move_again=
   while :; do
-    window_make "buried/${epoch_time%?????}/${epoch_time%???}" || return $?
+    window_make "buried/${epoch_time%?????}/${epoch_time%???}" || return
     slip_move "$place/$epoch_time.$slip.$2" && break
     # RACE: as in message_release
     slip_code=$?
     [ $slip_code -eq 74 ] && [ -e "$slip_path" ] && { [ ! -d "$place" ] || [ -z "$move_again" ]; } || return $slip_code
     move_again=1
   done
-  sync_moving "$place" "${place%/*}" "$q/buried" || return $?
+  sync_moving "$place" "${place%/*}" "$q/buried" || return
   queue_log bury "$2"
   wake "$q/room"
 }
@@ -291,7 +291,7 @@ message_bury() {
 message_kick() {
   slip_count kicks
   slip_format
-  slip_move "$q/wal/$slip" || return $?
+  slip_move "$q/wal/$slip" || return
   queue_log kick
   wake "$q/wait"
 }
@@ -300,7 +300,7 @@ message_kick() {
 message_reserve() {
   need engine/take engine/lock
   for reserve_try in 1 2; do
-    bound_lock || return $?
+    bound_lock || return
     taken_format "$1" ''
     slip_move "$q/out/$taken" && return 0
     reserve_code=$? reserve_why=$why
@@ -322,17 +322,17 @@ message_putback() {
     need engine/proof
     there "$q/body/$slip_id"
     case $? in
-    1) message_bury '' damaged; return $? ;;
+    1) message_bury '' damaged; return ;;
     74) return 74 ;;
     esac
   fi
   if [ "$queue_most_tries" != 0 ] && [ "$slip_tries" -ge "$queue_most_tries" ]; then
     message_bury '' "$1"
-    return $?
+    return
   fi
   slip_count timeouts
   slip_format
-  slip_move "$q/wal/$slip" || return $?
+  slip_move "$q/wal/$slip" || return
   # For the statistics of a door
   [ "$1" != expired ] || putbacks=$((${putbacks:-0} + 1))
   queue_log "$1"
@@ -347,7 +347,7 @@ queue_kick() {
   need engine/take
   queue_put_back_due
   while :; do
-    kick_some "$1" || return $?
+    kick_some "$1" || return
     [ "$kicked" -lt "$1" ] && [ -z "$kick_full" ] || return 0
     # Before kicking fewer than asked for, prove that there are no more
     need engine/proof
@@ -410,5 +410,3 @@ slip_count() {
   kicks) slip_counts=$1-$2-$3-$(($4 + 1)) ;;
   esac
 }
-
-part='engine/settle'

@@ -53,14 +53,9 @@ slip_of() {
 
 # rename_path FROM TO - rename FROM to TO; return 0 if the file is at TO now, 1 if it was not renamed. The status of mv is not enough: an mv that was
 # killed or failed after its rename has renamed (R2). If mv says that there is no FROM, another process was faster. 74: neither is there, so another
-# process has moved the file on, or removed it, from FROM or from TO. In a group's spool, return 74 also if TO is a directory or a link, which another
-# member may have made: mv would move FROM into that directory
+# process has moved the file on, or removed it, from FROM or from TO.
 rename_path() {
-  [ -z "$spool_shared" ] || { [ ! -h "$2" ] && [ ! -d "$2" ]; } || { why="$2 is a link or a directory"; return 74; }
-  moved_said=''
-  # In braces, since a shell says on its own standard error that mv was killed
-  { if [ -n "$lock_held" ]; then moved_said=$(echo .; exec mv -f "$1" "$2" 2>&1 9<&9); else moved_said=$(echo .; exec mv -f "$1" "$2" 2>&1); fi; } 2>/dev/null &&
-    [ -n "$moved_said" ] && return 0
+  moved_said=$(exec mv -f "$1" "$2" 2>&1) && return 0
   case $moved_said in
   *'o such file'*) return 1 ;;
   esac
@@ -80,9 +75,9 @@ set_aside() {
   *[![:print:]]*) strange_shown="${1%%/*}/?" ;;
   esac
   case $strange_name in
-  probe.*-000000000000) ! { pass_lock rm -f "$q/$1" || pass_lock rmdir "$q/$1"; } 2>/dev/null || return 0 ;;
+  probe.*-000000000000) ! { rm -f "$q/$1" || rmdir "$q/$1"; } || return 0 ;;
   esac
-  pass_lock mv -f "$q/$1" "$q/tmp/strange.$nonce.$strange_name" 2>/dev/null && return 0
+  mv -f "$q/$1" "$q/tmp/strange.$nonce.$strange_name" && return 0
   # RACE: another verb may have done it
   need engine/proof
   ! absent "$q/$1" || return 0
@@ -96,5 +91,3 @@ queue_log() {
   clock_between "$slip_born" "$epoch_time"
   log_line "$1" "$id" "$slip_tries" "$slip_size" $((between_s * 1000 + between_c * 10)) "${2:--}"
 }
-
-part='engine/slip'

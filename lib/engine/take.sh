@@ -106,7 +106,7 @@ take_from_queue() {
       fi
       # A message may come back now, by its owner's death, its lease or its delay: load what that takes
       need engine/reclaim
-      queue_reclaim || return $?
+      queue_reclaim || return
       take_looked=1$take_looked ;;
     *)
       take_found
@@ -123,10 +123,10 @@ take_found() {
   case $scan_place in
   wal | head/*)
     for take_try in 1 2; do
-      slip_parse "$scan_name" || { set_aside "$scan_place/$scan_name" || return $?; return 66; }
+      slip_parse "$scan_name" || { set_aside "$scan_place/$scan_name" || return; return 66; }
       take_slip && return 0
       # RACE: another process was faster
-      [ -e "$take_from" ] || [ -h "$take_from" ] || { take_missed; return $?; }
+      [ -e "$take_from" ] || [ -h "$take_from" ] || { take_missed; return; }
       # RACE: a drop has removed out/
       need engine/lock
       drop_wait
@@ -134,10 +134,10 @@ take_found() {
       [ $take_code -eq 1 ] || { [ $take_code -eq 0 ] || [ $take_code -eq 69 ] || return $take_code; return 66; }
     done
     disk_failed "$q/out"
-    return $? ;;
+    return ;;
   esac
   need engine/lock engine/fold
-  under_lock take_unfold || return $?
+  under_lock take_unfold || return
   take_missed
 }
 
@@ -156,14 +156,9 @@ queue_put_back_due() {
     clock_epoch "$now"
     [ "$epoch_time" \< "${tend_path##*/}00000" ] || { need engine/reclaim; queue_promote; }
   fi
-  { read -r tend_last <"$q/tended"; } 2>/dev/null || tend_last=
+  read -r tend_last <"$q/tended" || tend_last=
   [ "${tend_last%??}" != "${now%??}" ] || return 0
-  if [ -n "$spool_shared" ]; then
-    need engine/lock
-    file_put tended "$now"
-  elif [ ! -h "$q/tended" ]; then
-    { printf '%s\n' "$now" >|"$q/tended"; } 2>/dev/null
-  fi
+  printf '%s\n' "$now" >"$q/tended"
   # With out/ empty, no message can come back. RACE: the first that was listed may be settled now, so do not ask whether it is still there
   set -- "$q"/out/*
   [ "$1" != "$q/out/*" ] || return 0
@@ -179,7 +174,6 @@ taken_format() {
   case $2 in
   none) later=000000000000 ;;
   *)
-    need engine/clock
     # What was put back or unfolded before may have taken longer than the lease (R5)
     clock_read
     taken_at=$now
@@ -193,23 +187,17 @@ taken_format() {
 # not there, the caller looks again, so the text of mv's error, for which rename_path forks the shell, is not needed
 take_slip() {
   taken_format "$take_owner" "$take_lease"
-  [ -z "$spool_shared$lock_held" ] || { rename_path "$q/$scan_place/$scan_name" "$q/out/$taken"; return $?; }
+  [ -z "$lock_held" ] || { rename_path "$q/$scan_place/$scan_name" "$q/out/$taken"; return; }
   # In braces, since bash says on its own standard error that mv was killed
-  { mv -f "$q/$scan_place/$scan_name" "$q/out/$taken" || [ -e "$q/out/$taken" ]; } 2>/dev/null
-}
-
-# body_is_no_link - in a group's spool, return 74 if the body of slip_id is a link: another member may have made it, to read a file of ours
-body_is_no_link() {
-  [ -z "$spool_shared" ] || no_links "$q/body/$slip_id"
+  { mv -f "$q/$scan_place/$scan_name" "$q/out/$taken" || [ -e "$q/out/$taken" ]; }
 }
 
 # body_open - open the body of what was taken, on 7. Return 66 if it is no longer ours, 74 if it cannot be read
 body_open() {
-  body_is_no_link || return $?
   # RACE: once our lease has ended, the message may be folded, and its body be written anew just now. If the slip is still there, what is open is whole
-  { command exec 7<"$q/body/$slip_id"; } 2>/dev/null && [ -e "$q/out/$taken" ] && return 0
+  command exec 7<"$q/body/$slip_id" && [ -e "$q/out/$taken" ] && return 0
   need engine/proof
-  expect_path "$q/out/$taken" "queue '$queue': message $id is no longer yours" || return $?
+  expect_path "$q/out/$taken" "queue '$queue': message $id is no longer yours" || return
   why="queue '$queue': message $id cannot be read"
   return 74
 }
@@ -217,10 +205,10 @@ body_open() {
 # body_print [FILE] - write the message of slip_id out, or of FILE; return 74 if it cannot be read or written in full. Without FILE, return 66 if
 # it is no longer ours
 body_print() {
-  [ $# -eq 1 ] || body_open || return $?
-  door_reply "$slip_size" || return $?
-  if [ $# -eq 1 ]; then base64 -d "$1" 2>/dev/null 1>&"$out" 9>&-; else base64 -d <&7 2>/dev/null 1>&"$out" 9>&-; fi && return 0
-  [ $# -eq 1 ] || { need engine/proof; expect_path "$q/out/$taken" "queue '$queue': message $id is no longer yours" || return $?; }
+  [ $# -eq 1 ] || body_open || return
+  door_reply "$slip_size" || return
+  if [ $# -eq 1 ]; then base64 -d "$1" 9>&-; else base64 -d <&7 9>&-; fi && return 0
+  [ $# -eq 1 ] || { need engine/proof; expect_path "$q/out/$taken" "queue '$queue': message $id is no longer yours" || return; }
   why="queue '$queue': message $id could not be written out in full"
   return 74
 }
@@ -279,13 +267,11 @@ taken_settle() {
   # If the disk has no room for another name, rename: that needs none
   [ -n "$taken_marked" ] || rename_path "$q/out/$taken" "$q/done/$taken" || {
     [ $? -eq 1 ] || return 74
-    [ ! -e "$q/out/$taken" ] || { disk_failed "$q/done"; return $?; }
+    [ ! -e "$q/out/$taken" ] || { disk_failed "$q/done"; return; }
     why="queue '$queue': message $id is no longer yours"
     return 66
   }
   wake "$q/room"
   # Remove a large body now, rather than leaving it to the sweep
-  [ "$slip_size" -lt 262144 ] || { rm -f "$q/out/$taken" 2>/dev/null && rm -f "$q/body/$slip_id" 2>/dev/null || :; }
+  [ "$slip_size" -lt 262144 ] || { rm -f "$q/out/$taken" && rm -f "$q/body/$slip_id" || :; }
 }
-
-part='engine/take'

@@ -6,7 +6,7 @@
 # it. A sleep in the background holds the only other writing end of the FIFO; when it ends, the waiter reads the end of the file: that is
 # the timeout. If a waiter is woken and dies, no message is lost: every waiter looks again after two seconds.
 
-need engine/clock engine/process
+need engine/process
 
 # wait_begin wait QUEUE ... - enter this process as a waiter for a message of each QUEUE, and create the queue if needed
 # wait_begin room - enter it as a waiter for room in the queue that is open. RACE: if that was dropped, do not create another: the caller finds out
@@ -20,53 +20,51 @@ wait_begin() {
   # If the system can do that, let the sleeper die with us, even if we are killed; a door tests for it once
   if [ -z "${wait_asked:-}" ]; then
     wait_asked=1 wait_pdeathsig=
-    twice works setpriv --pdeathsig KILL true && wait_pdeathsig='setpriv --pdeathsig KILL'
+    setpriv --pdeathsig KILL true && wait_pdeathsig='setpriv --pdeathsig KILL'
   fi
-  mkfifo "$wait_fifo" 2>/dev/null 9>&- || { disk_failed "$FLATQ_DIR/.wait" 'cannot wait'; return $?; }
-  [ "$wait_kind" = wait ] || { wait_enter "$q/room"; return $?; }
+  mkfifo "$wait_fifo" 9>&- || { disk_failed "$FLATQ_DIR/.wait" 'cannot wait'; return; }
+  [ "$wait_kind" = wait ] || { wait_enter "$q/room"; return; }
   for wait_queue in "$@"; do
-    queue_open "$wait_queue" make && wait_enter "$q/wait" || return $?
+    queue_open "$wait_queue" make && wait_enter "$q/wait" || return
   done
 }
 
 # wait_enter DIRECTORY - enter our name there, unless it is entered: a queue may be named twice, or be created again while we wait
 wait_enter() {
   [ ! -e "$1/$wait_name" ] || return 0
-  set -C
-  { true >"$1/$wait_name"; } 2>/dev/null || { set +C; [ -d "$1" ] || return 0; disk_failed "$1" 'cannot wait'; return $?; }
-  set +C
+  file_new "$1/$wait_name" || { [ ! -d "$1" ] || disk_failed "$1" 'cannot wait'; }
 }
 
 # wait_enter_new - enter our name in .doors/wait, whose waiters the first push to a new queue wakes
 wait_enter_new() {
-  { [ -d "$FLATQ_DIR/.doors/wait" ] || mkdir -p "$FLATQ_DIR/.doors/wait" 2>/dev/null; } && wait_enter "$FLATQ_DIR/.doors/wait"
+  { [ -d "$FLATQ_DIR/.doors/wait" ] || mkdir -p "$FLATQ_DIR/.doors/wait"; } && wait_enter "$FLATQ_DIR/.doors/wait"
 }
 
 # wait_turn DEADLINE - wait until a pusher wakes us, DEADLINE (by the clock; `none`), a delayed or leased message in $q may be due, or two
 # seconds have passed. The mark of a wake stays until we have looked for a message, so that pushers meanwhile wake other waiters. If we
 # found none, we remove the mark and look once more
 wait_turn() {
-  [ -z "$wait_woken" ] || { rm -f "$wait_fifo.woken" 9>&- 2>/dev/null || sleep 1; wait_woken=''; return 0; }
+  [ -z "$wait_woken" ] || { rm -f "$wait_fifo.woken" 9>&- || sleep 1; wait_woken=''; return 0; }
   # Do not wait for the time that has passed since the clock was read
   clock_read
   wait_seconds=2.00
   [ "$1" = none ] || wait_span "$1"
   [ -z "${wait_due:-}" ] || wait_span "$wait_due"
   # If a cleanup removed our FIFO, create it again. A plain file in its place would end every turn at once
-  [ -p "$wait_fifo" ] || { rm -f "$wait_fifo"; mkfifo "$wait_fifo"; } 2>/dev/null 9>&-
+  [ -p "$wait_fifo" ] || { rm -f "$wait_fifo"; mkfifo "$wait_fifo"; } 9>&-
   # shellcheck disable=SC2094 # a FIFO
-  { [ -p "$wait_fifo" ] && command exec 7<>"$wait_fifo" 6<"$wait_fifo"; } 2>/dev/null || { sleep 1; return 0; }
+  { [ -p "$wait_fifo" ] && command exec 7<>"$wait_fifo" 6<"$wait_fifo"; } || { sleep 1; return 0; }
   # RACE: a pusher that came before we opened the FIFO has marked us, but its byte is lost
-  [ ! -e "$wait_fifo.woken" ] || { close_descriptor 6; close_descriptor 7; wait_woken=1; return 0; }
+  [ ! -e "$wait_fifo.woken" ] || { exec 6>&-; exec 7>&-; wait_woken=1; return 0; }
   # Besides pushers, only the sleeper has a writing end. It may outlive us, and must not hold our caller's pipe open (3, 5)
-  # shellcheck disable=SC2086 # words; `exec`, or yash has a shell of its own in between, whose death the sleeper would wait for
+  # shellcheck disable=SC2086 # words
   { exec $wait_pdeathsig sleep "$wait_seconds"; } >&7 7>&- 6<&- 5>&- 3>&- 9>&- </dev/null &
-  ! process_forked || wait_sleeper=$!
-  close_descriptor 7
+  wait_sleeper=$!
+  exec 7>&-
   read -r wait_byte <&6
   # Before any other function: at its call, bash would report on standard error that the sleeper was killed. Here nobody reads that
   wait_sleeper_end
-  close_descriptor 6
+  exec 6>&-
   [ ! -e "$wait_fifo.woken" ] || wait_woken=1
   door_turn
 }
@@ -75,7 +73,9 @@ wait_turn() {
 # otherwise bash says on standard error that it was killed
 wait_sleeper_end() {
   [ -n "$wait_sleeper" ] || return 0
-  { ! child_lives "$wait_sleeper" || kill -KILL "$wait_sleeper"; wait "$wait_sleeper"; } 2>/dev/null
+  # Not reaped yet, so no other process has its PID
+  kill -KILL "$wait_sleeper"
+  wait "$wait_sleeper"
   wait_sleeper=
 }
 
@@ -141,9 +141,9 @@ wait_end() {
   for wait_path in "$FLATQ_DIR"/*/"$wait_kind/$wait_name" "$FLATQ_DIR/.doors/wait/$wait_name"; do
     [ ! -e "$wait_path" ] || set -- "$@" "$wait_path"
   done
-  rm -f "$@" 9>&- 2>/dev/null
+  rm -f "$@" 9>&-
   # Look for a wake only now that no other pusher can find us
-  [ ! -e "$wait_fifo.woken" ] || { wait_late=1; rm -f "$wait_fifo.woken" 9>&- 2>/dev/null; }
+  [ ! -e "$wait_fifo.woken" ] || { wait_late=1; rm -f "$wait_fifo.woken" 9>&-; }
   wait_fifo=
 }
 
@@ -157,41 +157,31 @@ wake_some() {
     wake_fifo=$FLATQ_DIR/.wait/${wake_path##*/}
     [ -e "$wake_path" ] || continue
     wake_pid=${wake_path##*/}
-    if [ ! -p "$wake_fifo" ] || [ -h "$wake_fifo" ] || { [ -e "$FLATQ_PROC/1" ] && [ ! -e "$FLATQ_PROC/${wake_pid%%-*}" ]; }; then
+    if [ ! -p "$wake_fifo" ] || [ -h "$wake_fifo" ] || { [ -e "/proc/1" ] && [ ! -e "/proc/${wake_pid%%-*}" ]; }; then
       # That waiter was killed: remove its files
-      rm -f "$wake_path" "$wake_fifo" "$wake_fifo.woken" 9>&- 2>/dev/null
+      rm -f "$wake_path" "$wake_fifo" "$wake_fifo.woken" 9>&-
       continue
     fi
     set -C
     # A shell would open a FIFO of that name, and wait, as if set -C were not there
-    if [ ! -e "$wake_fifo.woken" ] && { true >"$wake_fifo.woken"; } 2>/dev/null; then
+    if [ ! -e "$wake_fifo.woken" ] && true >"$wake_fifo.woken"; then
       set +C
       # RACE: the waiter may have left, and looked for our mark before we made it: wake another one. A waiter removes its entry before it looks for
       # the mark (wait_end), so as long as the entry is there, it will see the mark
-      [ -e "$wake_path" ] || { rm -f "$wake_fifo.woken" 9>&- 2>/dev/null; continue; }
+      [ -e "$wake_path" ] || { rm -f "$wake_fifo.woken" 9>&-; continue; }
       # RACE: the waiter may be gone by now. Opened for reading and writing, a FIFO never blocks; if this creates a file, wait_sweep finds it
-      wake_write
+      printf '\n' 1<>"$wake_fifo"
       wake_left=$((wake_left - 1))
     fi
     set +C
   done
 }
 
-# wake_write - write one byte to wake_fifo, and never wait for that: in a group's spool, another member may have filled the FIFO
-wake_write() {
-  if [ -n "$spool_shared" ]; then
-    # yash that cannot make the pipe would write the line to our standard output, and let dd read our input
-    (printf '\n' 9>&- | dd of="$wake_fifo" oflag=nonblock conv=nocreat,notrunc 9>&-) </dev/null >/dev/null
-  else
-    printf '\n' 1<>"$wake_fifo"
-  fi 2>/dev/null
-}
-
 # wake_queue QUEUE - wake a process that waits for a message of that queue. Do not set q: a trap may come, and give back what was taken in $q
 wake_queue() {
-  name_check "$1" && name_to_disk "$1" || return $?
+  name_check "$1" && name_to_disk "$1" || return
   set -- "$FLATQ_DIR/$name_disk"
-  [ -n "$spool_shared" ] && ! no_links "$1" "$1/wait" || wake "$1/wait"
+  wake "$1/wait"
 }
 
 # wait_sweep [boot] - remove what killed waiters have left, also the entries of those whose FIFO is gone already. At a boot, all waiters are dead
@@ -203,7 +193,7 @@ wait_sweep() {
     for sweep_wait in "$sweep_place"/*; do
       sweep_name=${sweep_wait##*/}
       case $sweep_name in
-      [0-9]*-[0-9]*.*) [ ! -e "$sweep_wait" ] || { [ -z "$sweep_all" ] && ! owner_dead "${sweep_name%%.*}"; } || rm -f "$sweep_wait" 2>/dev/null 9>&- ;;
+      [0-9]*-[0-9]*.*) [ ! -e "$sweep_wait" ] || { [ -z "$sweep_all" ] && ! owner_dead "${sweep_name%%.*}"; } || rm -f "$sweep_wait" 9>&- ;;
       esac
     done
   done
@@ -261,7 +251,7 @@ take_waiting() {
   [ "$take_seconds" = none ] || { clock_add "$take_seconds" "$now"; take_deadline=$later; }
   take_for=$1 take_for_lease=$2
   shift 2
-  wait_begin wait "$@" || return $?
+  wait_begin wait "$@" || return
   wait_queues=$*
   wait_until "$take_deadline" wait_enter_queues take_again wait_due_queues
   wait_leave
@@ -273,5 +263,3 @@ take_again() {
   # shellcheck disable=SC2086 # names without blanks
   take_message "$take_for" "$take_for_lease" $wait_queues
 }
-
-part='engine/wait'

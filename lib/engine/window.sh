@@ -8,23 +8,20 @@
 # its last five. All names of a
 # place may be more than a door's handler has memory for. Earlier versions of flatq had buried messages in buried/ itself.
 
-need engine/clock
-
 # window_make DIRECTORY - set `place` to this directory of delayed/ or buried/, and create it
 window_make() {
   place=$q/$1 window_tries=
   while [ ! -d "$place" ]; do
     # Without -p, so that nothing of a dropped queue is created again
-    mkdir "${place%/*}" "$place" 2>/dev/null && continue
+    mkdir "${place%/*}" "$place" && continue
     # RACE: a drop has removed delayed/ or buried/; or other verbs remove empty directories, and make them again, between our two mkdirs
     need engine/lock
     drop_wait
     window_code=$?
     [ $window_code -le 1 ] || return $window_code
-    [ ${#window_tries} -lt 5 ] || { disk_failed "${place%/*/*}"; return $?; }
+    [ ${#window_tries} -lt 5 ] || { disk_failed "${place%/*/*}"; return; }
     window_tries=1$window_tries
   done
-  [ -z "$spool_shared" ] || no_links "${place%/*}" "$place"
 }
 
 # delay_place SECONDS - set `place` to delayed/THOUSANDS/WHEN, and create it. So the first name tells whether anything is due, and one mv
@@ -55,10 +52,9 @@ windows() {
 # window_visit PATH [last] - call FUNCTION for PATH or, if it is a directory of ours, for what is in it (window_in)
 window_visit() {
   case ${1##*/} in
-  *[!0-9]*) "$window_call" "$1"; return $? ;;
+  *[!0-9]*) "$window_call" "$1"; return ;;
   esac
-  [ -z "$spool_shared" ] || no_links "$1" || return $?
-  if twice test -d "$1"; then window_in "$@"; else "$window_call" "$1"; fi
+  if test -d "$1"; then window_in "$@"; else "$window_call" "$1"; fi
 }
 
 # window_in DIRECTORY [last] - call FUNCTION for the messages in it. `last`: it is on the second level, and what is in it is no directory
@@ -69,8 +65,8 @@ window_in() {
     [ -z "$window_count" ] || return 66
     # A directory that was removed was empty (R1), and costs nobody a look again
     need engine/proof
-    { rmdir "$1" 2>/dev/null 9>&- || absent "$1"; } && return 66
-    names_in "$1" || return $?
+    { rmdir "$1" 9>&- || absent "$1"; } && return 66
+    names_in "$1" || return
     [ -n "$names" ] || return 66
     # RACE: a message has come since
     [ ${#window_tries} -lt 20 ] || { why="queue '$queue': cannot list ${1#"$q/"}"; return 74; }
@@ -80,7 +76,7 @@ window_in() {
   if [ -n "$2" ]; then
     shift 2
     "$window_call" "$@"
-    return $?
+    return
   fi
   shift 2
   for window_path in "$@"; do
@@ -90,5 +86,3 @@ window_in() {
   done
   return 66
 }
-
-part='engine/window'

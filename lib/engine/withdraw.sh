@@ -1,43 +1,23 @@
-# engine/withdraw.sh - take back a push that will not be acknowledged, and find out whether its slip and its body are there
+# engine/withdraw.sh - take back a push that will not be acknowledged, and find out whether its slip
+# and its body are there
 
-need engine/slip engine/settle engine/proof engine/sync
+need engine/slip engine/settle engine/proof
 
-# push_slip_again - called when the slip could not be created: return 0 to try again, 1 if the slip is there nevertheless; else set `why`, and return
-# the code of the push
+# push_slip_again - called when the slip could not be created: return 0 to try again
 push_slip_again() {
-  push_slip_there
-  push_code=$?
-  [ $push_code -ne 0 ] || return 1
-  # Without proof that there is no slip, keep the body
-  [ $push_code -eq 66 ] || { push_made=1; return $push_code; }
-  need engine/push
-  push_act_on_signal
-  # RACE: a drop that tests whether the queue is empty has removed wal/ for now: wait for its end, and repeat
+  # RACE: a drop that tests whether the queue is empty has removed wal/ for now: wait for its end,
+  # and repeat
   need engine/lock
   drop_wait
   push_code=$?
   [ $push_code -eq 1 ] || return $push_code
-  # RACE: another verb removes an empty directory of delayed/ when it is due. It, or wal/, may be there again when we look: so try twice
-  [ "$push_delay" != 0 ] && [ ! -d "$push_place" ] || [ -z "$push_again" ] || { disk_failed "$push_place"; return $?; }
+  # RACE: another verb removes an empty directory of delayed/ when it is due. It, or wal/, may be
+  # there again when we look: so try twice
+  if [ -n "$push_again" ] && { [ "$push_delay" = 0 ] || [ -d "$push_place" ]; }; then
+    disk_failed "$push_place"
+    return
+  fi
   push_again=1
-}
-
-# push_slip_there - return 66 if it is proved that our slip was never there, 0 if it is, or was. The shell may have created it, and have said that this
-# failed (file_mark), and a consumer may have it: a second slip would hand out the message twice. 69: the queue is gone; 74: unknown
-push_slip_there() {
-  # In a subshell, since it parses other slips into the slip_ variables. There, a door that cannot read a part must not answer its client: we do. The
-  # redirection is inside: mksh and bash that cannot make one of ours would leave this function with 1 (R12)
-  (command exec >/dev/null || exit 74; message_anywhere "$slip_id")
-  case $? in
-  66) names_for_id "$slip_id" "done" || { push_unknown; return 74; } ;;
-  69) why="queue '$queue' is gone"; return 69 ;;
-  *) push_unknown; return 74 ;;
-  esac
-  [ -z "$names" ] || return 0
-  # A settled message loses its body before its last name
-  there "$q/body/$slip_id" && return 66
-  queue_there 8 || return $?
-  push_unknown
 }
 
 # push_unknown - set `why`, and return 74
@@ -52,11 +32,12 @@ push_withdraw() {
   rename_path "$push_place/$slip" "$q/done/$slip.0.000000000000"
   case $? in
   0) return 0 ;;
-  74) push_unknown; return $? ;;
+  74) push_unknown; return ;;
   esac
-  absent "$push_place/$slip" || { push_unknown; return $?; }
-  # RACE: a fold, the end of its delay or a kick may have moved it. In a subshell, as in push_slip_there; a shell that fails may end it with 1 or 2
-  (command exec >/dev/null || exit 74; push_withdraw_moved; push_code=$?; [ $push_code -ne 1 ] || exit 3; exit $push_code)
+  absent "$push_place/$slip" || { push_unknown; return; }
+  # RACE: a fold, the end of its delay or a kick may have moved it. In a subshell, since it parses
+  # other slips into the slip_ variables; a shell that fails may end it with 1 or 2
+  (push_withdraw_moved; push_code=$?; [ $push_code -ne 1 ] || exit 3; exit $push_code) >/dev/null
   case $? in
   0) return 0 ;;
   3) return 1 ;;
@@ -71,7 +52,7 @@ push_undo() {
   push_withdraw
   push_withdraw_status=$?
   # There may be a new queue of the same name, and the slip in it
-  [ $push_withdraw_status -eq 0 ] || { [ "$1.$push_withdraw_status" = 69.74 ] && absent "$q"; } || { push_unknown; return $?; }
+  [ $push_withdraw_status -eq 0 ] || { [ "$1.$push_withdraw_status" = 69.74 ] && absent "$q"; } || { push_unknown; return; }
   why=$push_why
   return "$1"
 }
@@ -108,7 +89,7 @@ push_closed() {
   case $queue_files.$lock_held in
   *"$q/dropping "*.)
     need engine/lock
-    lock_queue || { push_undo $?; return $?; }
+    lock_queue || { push_undo $?; return; }
     unlock_queue ;;
   esac
   # RACE: another process may have dropped the queue and created a new one of the same name while we wrote the body
@@ -131,12 +112,12 @@ push_closed() {
 
 # push_unsynced - withdraw a push whose sync has failed, unless the message has been taken already
 push_unsynced() {
-  # RACE: a fold before our sync has moved the message into a flat file: then sync the whole file system
-  need engine/sync-all
+  # RACE: a fold before our sync has moved the message into a flat file: then sync the whole file
+  # system
   ! push_folded || ! sync_many "$q" || return 0
   push_withdraw
   case $? in
-  0) sync_failed; return $? ;;
+  0) sync_failed; return ;;
   # RACE: a message that was taken and settled at once has no body any more
   1) ! absent "$q/body/$slip_id" || return 0 ;;
   esac
@@ -147,8 +128,8 @@ push_unsynced() {
 # both are gone; 74: unknown, as without /proc, where nobody can tell that it is the same queue
 push_folded() {
   absent "$q/body/$slip_id" || return 74
-  queue_there 8 || return $?
-  [ -e "$FLATQ_PROC/self/fd" ] || return 74
+  queue_there 8 || return
+  [ -e "/proc/self/fd" ] || return 74
 }
 
 # push_body_there - return 0 if the body is there, 69 if it is proved that it is gone, 74 if unknown
@@ -159,5 +140,3 @@ push_body_there() {
   why="queue '$queue' is gone"
   return 69
 }
-
-part='engine/withdraw'

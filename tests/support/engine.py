@@ -204,23 +204,21 @@ exec "$REAL" "$for" """
 
 
 class Clock:
-    """A /proc for FLATQ_PROC, in which the test sets the uptime and the boot.
-
-    It shows no processes, so nobody's death is proved. After runs_sleep(), `sleep` goes by this clock as well."""
+    """A /proc for FLATQ_PROC, in which the test sets the uptime and the boot; processes are those of the system. Its uptime is that of the system
+    at least, or a process would seem to have started after it got a message. After runs_sleep(), `sleep` goes by this clock as well."""
 
     def __init__(self, path):
         self.path = path
         (path / "sys/kernel/random").mkdir(parents=True)
         (path / "sys/kernel/random/uuid").symlink_to("/proc/sys/kernel/random/uuid")
-        (path / "self").symlink_to("/proc/self")
-        (path / "net").symlink_to("/proc/net")
         (path / "sleeping").mkdir()
+        self.base = int(float(Path("/proc/uptime").read_text().split()[0])) + 100_000
         self.reboot("first", 5000)
 
     def set(self, seconds):
         self.seconds = seconds
         new = self.path / "uptime.new"
-        new.write_text(f"{seconds:.2f} {seconds:.2f}\n")
+        new.write_text(f"{self.base + seconds:.2f} {self.base + seconds:.2f}\n")
         new.rename(self.path / "uptime")
         for pid, left in self.sleepers().items():
             if left <= 0:
@@ -237,17 +235,13 @@ class Clock:
         stub("sleep", SLEEP)
         return self
 
-    def shows(self, pid):
-        """Show this process, as long as it exists."""
-        (self.path / str(pid)).symlink_to(f"/proc/{pid}")
-
     def sleepers(self):
         """For how many seconds each process sleeps, by its pid."""
         found = {}
         for entry in self.path.glob("sleeping/*"):
             end, pid = entry.read_text(), int(entry.name)
             if end and command_of(pid) == "sleep":
-                found[pid] = round(int(end) / 100 - self.seconds, 2)
+                found[pid] = round(int(end) / 100 - self.base - self.seconds, 2)
         return found
 
     def sleeps_of(self, process):
