@@ -309,6 +309,13 @@ class Runner:
         path = ROOT / verb if "/" in verb else LIB / verb
         return [self.shell, str(path), *(os.fspath(arg) for arg in args)]
 
+    def syncs(self):
+        """From now on the spool is one that was made with FLATQ_SYNC=on."""
+        self.env["FLATQ_SYNC"] = "on"
+        for name in (".sync.off", *self.spool.glob(".boot/*.off")):
+            path = self.spool / name
+            path.rename(path.with_name(path.name.removesuffix("off") + "on"))
+
     def environment(self, env):
         """self.env with changes; None removes a variable."""
         return {key: value for key, value in {**self.env, **(env or {})}.items() if value is not None}
@@ -401,16 +408,14 @@ def spark(tmp_path_factory):
 
 def put_stub(flatq, path, head, script):
     """Put this script at `path`, in the place of the program of that name. flatq tries some programs first (lib/engine/probe.sh): it tries the real
-    one, and the stub's old time tells it that nothing has changed. So a stub shows only what the program does later."""
+    ones."""
     def put(text):
         path.write_text(f"#!/bin/sh\n{head} REAL={shutil.which(path.name)}\n{text}\n")
         path.chmod(0o755)
         os.utime(path, (1e9, 1e9))
 
-    if path.name in ("base64", "mv", "sync"):
-        put('exec "$REAL" "$@"')
-        sync = "on" if path.name == "sync" else flatq.env["FLATQ_SYNC"]
-        flatq("wal", env={"FLATQ_SYNC": sync, "PATH": f"{path.parent}:{flatq.env['PATH']}"})
+    if path.name in ("base64", "mv", "sync") and not (flatq.spool / ".boot").exists():
+        flatq("wal")
         flatq.started.pop()
     put(script)
 

@@ -18,9 +18,15 @@ spool_find() {
 spool_open() {
   spool_find || return
   # Without it nobody would look, after a power cut, for slips whose bodies did not reach the disk
-  read -r boot <"$FLATQ_PROC/sys/kernel/random/boot_id" ||
-    { why='cannot read when the system was started: mount /proc'; return 70; }
-  boot_read || { [ $? -eq 66 ] && need engine/boot && spool_boot; } || return
+  read -r boot <"$FLATQ_PROC/sys/kernel/random/boot_id" || {
+    why='cannot read when the system was started: mount /proc'
+    [ ! -e "$FLATQ_PROC/sys/kernel/random/boot_id" ] || return 74
+    return 70
+  }
+  boot_read
+  boot_code=$?
+  [ $boot_code -ne 66 ] || { need engine/boot; spool_boot; boot_code=$?; }
+  [ $boot_code -eq 0 ] || return $boot_code
   case ${FLATQ_SYNC:-} in
   "$spool_sync" | '') return 0 ;;
   esac
@@ -55,7 +61,7 @@ boot_read() {
   esac
   # The shell calculates with the epoch (R7)
   case $epoch.$base64_wrap.$spool_sync in
-  *[!0-9]*.*.* | ???????????*.-* | 0?*.*) ;;
+  *[!0-9]*.*.* | ???????????*.-* | 0[0-9]*) ;;
   [0-9]*.-w0.on | [0-9]*.-w0.off | [0-9]*.--.on | [0-9]*.--.off) return 0 ;;
   esac
   why="spool $FLATQ_DIR: cannot read its record of this boot"

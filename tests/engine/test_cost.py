@@ -44,8 +44,8 @@ def test_push(jobs):
 
 @every_shell
 def test_push_synced(jobs):
-    jobs("push", "jobs", env={"FLATQ_SYNC": "on"}, check=0)  # the first one tries sync
-    costs(jobs, ["base64", "sync"], "push", "jobs", input=b"x" * 100, env={"FLATQ_SYNC": "on"})
+    jobs.syncs()
+    costs(jobs, ["base64", "sync"], "push", "jobs", input=b"x" * 100)
 
 
 @every_shell

@@ -9,7 +9,6 @@ from conftest import share, wait_for
 from engine import child_named, lies, pop, push, refused, reserve
 
 from flatq.crashlab.judge import layout
-from flatq.crashlab.scenarios import old_range
 
 PLACES = ["body", "wal", "fold", "queue", "unfold", "head", "out", "done", "delayed", "buried", "keys", "wait", "room", "tmp"]
 SLIP = "0000065536.000000000900.0.0.60.0.176000000000.1.-.0-0-0-0"
@@ -256,45 +255,6 @@ def test_a_body_without_a_slip(flatq, spool, clock):
     assert lies(spool, "q") == {}
 
 
-def killed(journal, queue, noted=""):
-    """The journal entry of a push that was killed before it noted its end. No process has that number."""
-    boot, = (journal.parents[2] / ".boot").iterdir()
-    journal.write_text(f"4194305 000000000001 {queue}\n{boot.name}\n{noted}")
-
-
-def test_what_a_killed_push_left_of_its_body(flatq, spool):
-    """The checkpoint removes the body together with the range of ids. It needs no doctor."""
-    push(flatq, b"1", "q")
-    killed(spool / ".ids/000000000/1900", "q")
-    (spool / "q/body/000000000900").write_bytes(b"YQ==\n")
-    old_range(spool)
-    flatq("wal", check=0)
-    assert [path.name for path in (spool / "q/body").iterdir()] == ["000000000001"]
-    assert [path.name for path in (spool / ".ids").iterdir()] == ["000000009"]
-
-
-def test_a_push_that_was_killed_behind_its_slip(flatq, spool):
-    """The message exists, in whatever state, and keeps its body when the range of ids is removed."""
-    push(flatq, b"buried", "-p", "1", "q")
-    flatq("bury", reserve(flatq, "q").receipt, check=0)
-    push(flatq, b"reserved", "-p", "1", "q")
-    reserve(flatq, "-t", "1000", "q")
-    push(flatq, b"delayed", "-d", "1000", "q")
-    push(flatq, b"ready", "q")
-    # a drain holds many at once
-    push(flatq, b"held" * 100000, "held")
-    drain = flatq.start("drain", "-0", "held")
-    wait_for(lambda: list(spool.glob("held/out/batch.*/*")) and child_named(drain, "base64"), "a drain at work")
-    for journal in (spool / ".ids/000000000").glob("1*"):
-        killed(journal, journal.read_text().split()[2], "slip\n")
-    old_range(spool)
-    flatq("wal", check=0)
-    assert not (spool / ".ids/000000000").exists()
-    assert {m.body: m.state for m in layout.dump(spool).messages("q")} == {state.encode(): state for state in ("ready", "buried", "reserved", "delayed")}
-    assert len(list((spool / "held/body").iterdir())) == 1
-    assert drain.communicate(timeout=60)[0] == b"held" * 100000 + b"\0"
-
-
 def test_doctor_syncs_a_flat_file_before_the_old_one_goes(flatq, spool, stub):
     """It syncs the new flat file and the bad lines before it renames the new one over the old, and then to its own name."""
     flatq.env["FLATQ_FOLD"] = "5"
@@ -305,7 +265,8 @@ def test_doctor_syncs_a_flat_file_before_the_old_one_goes(flatq, spool, stub):
     rows = old.read_bytes().splitlines(keepends=True)
     old.write_bytes(b"".join([rows[0].replace(b"\t", b"\t!"), *rows[1:]]))
     stub("sync", '{ for path; do [ "$path" = -f ] || printf "%s " "${path##*/}"; done; ls "$FLATQ_DIR"/q/queue/* | tr "\\n" " "; echo; } >>"$HOME/synced"')
-    assert b"1 of 6 lines" in flatq("doctor", "q", env={"FLATQ_SYNC": "on"}, check=0).out
+    flatq.syncs()
+    assert b"1 of 6 lines" in flatq("doctor", "q", check=0).out
     [new] = spool.glob("q/queue/*/*")
     said = [line.split() for line in (flatq.home / "synced").read_text().splitlines()]
     block = new.parent.name

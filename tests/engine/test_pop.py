@@ -193,35 +193,6 @@ def test_an_owner_that_lives_keeps_it(shell, flatq):
     empty(flatq)
 
 
-def container(flatq, tmp_path):
-    """A /proc whose uptime counts from another start than its PID/stat (lxcfs). Return it, and the words before a command that show it there: the test does
-    not know its pid before."""
-    proc = tmp_path / "proc"
-    proc.mkdir()
-    for name in ("self", "sys", "1"):
-        (proc / name).symlink_to(f"/proc/{name}")
-    (proc / "uptime").write_text("0.50 0.50\n")
-    flatq.env["FLATQ_PROC"] = str(proc)
-    return proc, ["dash", "-c", 'ln -s /proc/$$ "$FLATQ_PROC/$$" && exec "$@"', "-"]
-
-
-@pytest.mark.new
-def test_an_owner_that_lives_in_a_container(flatq, tmp_path):
-    """In a container /proc/uptime may count from its start (lxcfs), while /proc/PID/stat counts from the start of the system. The pop must still
-    count as living."""
-    proc, shown = container(flatq, tmp_path)
-    subprocess.run([*shown, *flatq.command("push")], input=BIG, env=flatq.environment(None), stdout=subprocess.DEVNULL, timeout=100, check=True)
-    process = subprocess.Popen(
-        [*shown, *flatq.command("pop")],
-        env=flatq.environment(None), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
-    flatq.started.append(process)
-    wait_for(lambda: lies(flatq.spool).get("out"), "the message in out/")
-    (proc / "uptime").write_text("2.50 2.50\n")
-    empty(flatq)
-    out, _ = process.communicate(timeout=100)
-    assert (process.returncode, out) == (0, BIG)
-
-
 def test_standard_output_that_cannot_be_written(shell, flatq, honest):
     push(flatq, b"keyed " + BIG, "-k", "key")
     push(flatq, b"second")
@@ -283,52 +254,6 @@ def test_too_many_tries_bury_what_cannot_be_written(flatq):
     assert pop(flatq, "q") == b"poison"
 
 
-def test_without_proof_of_death_the_deadline_counts(flatq, clock):
-    """Without /proc, or with one that hides the processes of others, nobody's death can be seen. So a pop has a deadline: without one, what a
-    killed pop held would never come back."""
-    push(flatq, BIG, "-t", "30")
-    process = held(flatq)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    clock.advance(29)
-    empty(flatq)
-    clock.advance(2)
-    assert pop(flatq) == BIG
-
-
-def test_who_comes_too_late_to_settle_empties_nothing(flatq, clock):
-    """The deadline passes while the pop still writes, and another consumer gets the message. The late pop must not remove its body."""
-    push(flatq, BIG, "-t", "30")
-    process = held(flatq)
-    clock.advance(31)
-    late = flatq("reserve", "-t", "100", timeout=100)
-    out, _ = process.communicate(timeout=100)
-    assert out == BIG
-    flatq("wal", check=0)
-    if late.status == 0:
-        receipt = late.out.split()[0].decode()
-        flatq("release", receipt, check=0)
-        flatq("wal", check=0)
-        assert pop(flatq) == BIG
-    empty(flatq)
-
-
-@pytest.mark.shells
-@pytest.mark.parametrize("verb, tool, what", [("pop", "base64", "message 1"), ("pop -l", "mawk", "what was taken")])
-def test_what_somebody_else_deletes_before_it_is_written(shell, flatq, stub, clock, verb, tool, what):
-    """The lease ends before the first byte is read, and another consumer takes the message and deletes it. So it is not the disk that has failed."""
-    push(flatq, b"gone", "-t", "30")
-    program = stub(tool, f'''case "$*" in -d* | *end=*) if mkdir "$ONCE"; then
-      echo 9000.00 9000.00 >{clock.path}/uptime.new && mv {clock.path}/uptime.new {clock.path}/uptime
-      [ "$(dash {LIB}/pop)" = gone ] && dash {LIB}/wal && : >"$ONCE/done"
-    fi ;; esac
-    exec "$REAL" "$@"''')
-    done = flatq(*verb.split())
-    assert (done.status, done.err.decode()) == (66, f"{verb.split()[0]}: queue 'default': {what} is no longer yours\n"), done
-    assert (program.parent / f"{tool}.once/done").exists()
-    empty(flatq)
-
-
 @pytest.mark.shells
 def test_a_body_that_was_written_anew_while_it_was_read(shell, flatq, spool, stub):
     """The lease has ended, and the message was folded and is just being unfolded: what would be read is cut off, and base64 says nothing."""
@@ -337,16 +262,6 @@ def test_a_body_that_was_written_anew_while_it_was_read(shell, flatq, spool, stu
     stub("mv", f'"$REAL" "$@"; case $* in */out/*) : >{body}; rm {spool}/default/out/* ;; esac')
     done = flatq("reserve")
     assert (done.status, done.err) == (66, b"reserve: queue 'default': message 1 is no longer yours\n"), done
-
-
-@pytest.mark.new
-def test_an_owner_in_a_container_whose_look_at_itself_fails(flatq, tmp_path):
-    """Its clock counts from another start. A worker that guessed its name would be dead to others, and they would take its message."""
-    _, shown = container(flatq, tmp_path)
-    subprocess.run([*shown, *flatq.command("push")], input=b"x", env=flatq.environment(None), stdout=subprocess.DEVNULL, timeout=100, check=True)
-    look = f"""FLATQ_VERB=work; lib="{LIB}"; . "$lib/engine/common.sh"; shell_reset; need engine/spool worker/run; spool_open; work_reset; work_self=$$
-        mv "$FLATQ_PROC/$$" "$FLATQ_PROC/away"; work_name_owner; mv "$FLATQ_PROC/away" "$FLATQ_PROC/$$"; ! owner_dead "$work_owner" """
-    assert subprocess.run([*shown, flatq.shell, "-c", look], env=flatq.environment(None), timeout=60).returncode == 0
 
 
 def test_the_settled_leave_nothing(shell, flatq, spool):

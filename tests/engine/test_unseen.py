@@ -208,13 +208,14 @@ def test_a_client_that_has_all_of_a_reservation_keeps_it(flatq, stub):
 def test_a_twin_is_synced_before_it_is_named(flatq, stub, tmp_path):
     """The process that pushed the first one may have been killed before its sync."""
     noted = tmp_path / "synced"
+    flatq.syncs()
     push(flatq, b"0", "q")
     stub("sync", "kill -9 $PPID")
-    process = flatq.start("push", "-k", "K", "q", env={"FLATQ_SYNC": "on"})
+    process = flatq.start("push", "-k", "K", "q")
     process.communicate(b"x")
     assert process.returncode == -signal.SIGKILL
     stub("sync", f'echo "$*" >>"{noted}"\nexec "$REAL" "$@"')
-    assert flatq("push", "-k", "K", "q", input=b"x", env={"FLATQ_SYNC": "on"}, check=0).out.endswith(b" dup\n")
+    assert flatq("push", "-k", "K", "q", input=b"x", check=0).out.endswith(b" dup\n")
     assert str(flatq.spool / "q") in noted.read_text()
 
 
@@ -271,16 +272,6 @@ def test_doctor_gives_no_key_away(flatq, clock):
     clock.reboot("second")
     flatq("doctor", "jobs", check=0)
     assert list((flatq.spool / "jobs/keys").iterdir()) == [key] and key.read_bytes() == b"1\nyes\n"
-
-
-def test_standard_error_is_closed_at_the_first_verb_after_a_boot(flatq, clock):
-    """That verb checks the queues, and has something to say about this one."""
-    push(flatq, b"m", "q")
-    (flatq.spool / "q/wal/garbage").touch()
-    clock.reboot("second")
-    command = ["dash", "-c", 'exec "$@" 2>&-', "dash", *flatq.command("pop", "q")]
-    done = subprocess.run(command, env=flatq.env, timeout=100, stdout=subprocess.PIPE)
-    assert (done.returncode, done.stdout) == (0, b"m")
 
 
 def test_the_caller_ignores_the_end_of_its_children(flatq):

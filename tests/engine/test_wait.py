@@ -180,23 +180,6 @@ def test_a_wake_between_the_look_and_the_sleep(shell, flatq, spool, endless):
     nothing_left(spool)
 
 
-def test_a_sleeper_that_has_ended_gets_no_signal(shell, flatq, stub):
-    """Some shells wait by themselves for a child that has ended. Then its number is free for another process. Here, the sleeper has ended before its
-    child closes the FIFO."""
-    stub("sleep", '(exec "$REAL" 0.2) &')
-    script = """lib=$1 FLATQ_VERB=pop; . "$lib/engine/common.sh"; shell_reset; need engine/spool engine/wait
-        kill() { [ "$1" = -0 ] || [ -e "/proc/$2" ] || printf '%s\\n' "kill $*"; command kill "$@"; }
-        spool_open; clock_read; owner_read; wait_begin wait default
-        wait_turn none
-        true & wait_sleeper=$!; wait "$wait_sleeper"
-        wait_end"""
-    # From a file: of mksh -c, descriptor 10 may be free, and then it keeps there what `exec 7>&-` closes
-    (flatq.home / "script").write_text(script)
-    done = subprocess.run(["sh", flatq.home / "script", LIB], executable=flatq.shell, env=flatq.environment({}), stdin=subprocess.DEVNULL, capture_output=True,
-                          timeout=100)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-
-
 @pytest.mark.shells
 def test_stopped_it_leaves_nothing(shell, flatq, spool, clock):
     stopped = [(number, waiting(flatq, "-w", "30", "a", "b", queue="b")) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
@@ -357,17 +340,6 @@ def test_a_queue_that_is_dropped_and_made_again(shell, flatq, spool, clock):
     nothing_left(spool)
 
 
-def test_without_proc(shell, flatq, spool):
-    flatq.env["FLATQ_PROC"] = "/nonexistent"
-    process = waiting(flatq, "-w", "30")
-    push(flatq, b"x")
-    assert process.communicate(timeout=100)[0] == b"x"
-    push(flatq, b"later", "-d", "1")
-    assert pop(flatq, "-w", "30") == b"later"
-    refused(flatq("pop", "-w", "1"), 66, "pop")
-    nothing_left(spool)
-
-
 def test_without_setpriv(shell, flatq, spool, stub):
     """Without setpriv a verb waits as usual. If it is killed by kill -9, its sleeper lives on for up to two seconds."""
     stub("setpriv", "exit 127")
@@ -380,9 +352,9 @@ def test_without_setpriv(shell, flatq, spool, stub):
 
 
 def test_a_closed_descriptor(shell, flatq, spool, clock):
-    """The verb is started without standard input, without standard error and without the descriptors that waiting uses."""
+    """The verb is started without the descriptors that waiting uses."""
     push(flatq, b"x", "-d", "1")
-    process = subprocess.Popen(["dash", "-c", 'exec "$@" <&- 2>&- 3>&- 6>&- 7>&- 8>&- 9>&-', "-", *flatq.command("pop", "-w", "10")],
+    process = subprocess.Popen(["dash", "-c", 'exec "$@" 3>&- 5>&- 6>&- 7>&- 8>&- 9>&-', "-", *flatq.command("pop", "-w", "10")],
                                env=flatq.environment(None), stdout=subprocess.PIPE, start_new_session=True)
     flatq.started.append(process)
     clock.passes(process)
