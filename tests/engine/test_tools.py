@@ -453,12 +453,12 @@ def test_the_man_page_says_what_to_install():
 
 
 def test_the_table_of_tools_is_what_is_tried():
-    text = (LIB / "README.md").read_text().partition("<!-- tools -->")[2].partition("<!-- /tools -->")[0]
+    text = (LIB / "TOOLS.md").read_text().partition("<!-- tools -->")[2].partition("<!-- /tools -->")[0]
     assert re.findall(r"^\| `(\w+)` \| (.*?) \|", text, re.M) == list(BROKEN)
 
 
 def test_the_table_of_userlands_is_what_is_tried():
-    text = (LIB / "README.md").read_text().partition("<!-- userlands -->")[2].partition("<!-- /userlands -->")[0]
+    text = (LIB / "TOOLS.md").read_text().partition("<!-- userlands -->")[2].partition("<!-- /userlands -->")[0]
     assert [row.strip("| ").split(" | ") for row in text.strip().split("\n")] == [
         ["programs", *SHELLS], ["---"] * (1 + len(SHELLS)), *([name, *["yes"] * len(SHELLS)] for name in (*USERLANDS, "newest uutils")),
         *([name, *["70"] * len(SHELLS)] for name in (*REFUSED, "newest busybox"))]

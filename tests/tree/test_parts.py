@@ -40,13 +40,6 @@ def serves(title, function, at, part, seen=()):
     return False
 
 
-def test_the_last_line_of_each_part_names_it():
-    """By this line need() sees that the shell has read the whole file."""
-    for path in sorted(LIB.rglob("*.sh")):
-        if path != LIB / f"{ALWAYS[0]}.sh":
-            assert path.read_text().endswith(f"\n\npart='{path.relative_to(LIB).with_suffix('')}'\n"), path
-
-
 @pytest.mark.parametrize("title", files())
 def test_needs_what_it_calls(title):
     missing = {f"{function or 'outside of functions'} calls {name} of {part}" for function in files()[title].functions for at, name in calls(title, function)

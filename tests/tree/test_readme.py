@@ -173,6 +173,21 @@ def test_the_readme_is_for_a_first_visit():
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "lessons"], ids=lambda path: str(path.relative_to(ROOT)))
 def test_lines_of_prose_fit_into_a_diff(page):
-    """At most 100 columns, but for tables and code."""
-    prose = re.sub(r"^```.*?^```$|^\|[^\n]*", "", page.read_text(), flags=re.M | re.S)
+    """At most 100 columns; in other pages than those of lib/ and the README, but for tables and code."""
+    prose = page.read_text()
+    if page.parent not in (LIB, ROOT):
+        prose = re.sub(r"^```.*?^```$|^\|[^\n]*", "", prose, flags=re.M | re.S)
     assert not [line for line in prose.splitlines() if len(line) > 100]
+
+
+@pytest.mark.parametrize("page", ["README.md", "PROMISE.md", "TOOLS.md", "CONTRIBUTING.md"])
+def test_pages_of_lib_name_what_is_there(page):
+    """Each function, variable and file that a page names exists."""
+    text = re.sub(r"^```.*?^```$", "", (LIB / page).read_text(), flags=re.M | re.S)
+    code = "".join(path.read_text() for path in LIB.rglob("*") if path.is_file() and path.suffix != ".md")
+    named = re.findall(r"`([^`\n]+)`", text)
+    functions = [name for name in named if re.fullmatch(r"[a-z]+(_[a-z]+)+", name)]
+    files = [name for name in named if re.fullmatch(r"(engine|bulk|worker|doors|lib|tests|python)/[a-z0-9_./]+", name)]
+    assert functions or page != "README.md"
+    assert [name for name in functions if not re.search(rf"\b{name}(\(\) |=)", code)] == []
+    assert [name for name in files if not any((place / f"{name}{end}").exists() for place in (LIB, ROOT) for end in ("", ".sh"))] == []
