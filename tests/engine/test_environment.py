@@ -3,13 +3,14 @@ verb does. Other shells are refused."""
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 
 from conftest import LIB, ROOT, need, share
-from engine import push
+from engine import push, refused
 from headers import documented
 
 SCRIPTS = [ROOT / "launch", *sorted(path for path in LIB.rglob("*") if path.is_file()
@@ -201,3 +202,27 @@ def test_what_is_stored_is_private(flatq, tmp_path):
     tmp_path.chmod(0o2777)
     push(flatq, b"secret", "q", env={"FLATQ_FOLD": "1"})
     assert {path.stat().st_mode & 0o077 for path in (tmp_path / "new").rglob("*")} == {0}
+
+
+@pytest.mark.parametrize("name", ["KSH_VERSION", "YASH_VERSION", "ZSH_VERSION"])
+def test_another_shell_is_refused(flatq, name):
+    """mksh, ksh, yash and zsh say by such a variable what they are."""
+    for words in ("push", "q"), ("work", "-q", "q", "--", "cat"), ("./launch",):
+        refused(flatq(*words, env={name: "1"}), 70, words[0].removeprefix("./"),
+            text=b"dash, busybox")
+    assert flatq("handler", input=b"push q\nx", env={name: "1"}).out.startswith(b"error 70 ")
+    assert not list(flatq.spool.glob("q"))
+
+
+@pytest.mark.parametrize("name", ["mksh", "ksh", "yash", "zsh"])
+def test_another_shell_that_is_here_is_refused(flatq, name):
+    """With one line, before it makes anything."""
+    if not shutil.which(name):
+        pytest.skip(f"no {name} here")
+    for shell, verb in (([name], "push"), ([name], "handler"), (["sh"], "push")):
+        done = subprocess.run([*shell, LIB / verb], executable=shutil.which(name),
+            input=b"push q\nx", env=flatq.env, capture_output=True)
+        assert done.returncode in (0, 70) and b"70" in done.stdout or done.returncode == 70, done
+        assert (done.stdout + done.stderr).count(
+            b"\n") == 1 and b"dash, busybox" in done.stdout + done.stderr, done
+    assert not list(flatq.spool.glob("default"))
