@@ -9,7 +9,7 @@ import time
 import pytest
 
 from conftest import wait_for
-from engine import child_named, drain_at_work, empty, lies, pop, push, refused, reserve
+from engine import child_named, empty, lies, pop, push, refused, reserve
 
 
 @pytest.fixture

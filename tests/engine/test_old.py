@@ -5,10 +5,9 @@ import subprocess
 
 import pytest
 
-from conftest import share, wait_for
-from engine import child_named, lies, pop, push, refused, reserve
+from conftest import share
+from engine import lies, pop, push, refused, reserve
 
-from flatq.crashlab.judge import layout
 
 PLACES = ["body", "wal", "fold", "queue", "unfold", "head", "out", "done", "delayed", "buried", "keys", "wait", "room", "tmp"]
 SLIP = "0000065536.000000000900.0.0.60.0.176000000000.1.-.0-0-0-0"

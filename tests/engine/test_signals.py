@@ -1,12 +1,11 @@
 """A signal comes before each command of a verb. The verb must tidy up what it has begun, and no acknowledged message may be lost."""
 
-import re
 import signal
 import subprocess
 
 import pytest
 
-from conftest import LIB, chance, everything, need, share
+from conftest import chance, everything, need, share
 from engine import NO_MESSAGE, calls_in, lies, push, reserve
 
 # bash runs a trap on DEBUG before each simple command, with -T in functions too. flatq uses none of these names. A shell's children count on from
