@@ -46,7 +46,8 @@ boot_read() {
     case $absent_said in
     *'ermission denied'*) why="spool $FLATQ_DIR: not allowed"; return 77 ;;
     esac
-    names_in "$FLATQ_DIR/.boot" || return
+    # Without -q: the tools were not tried on this boot, and busybox's ls knows none
+    names=$(exec ls "$FLATQ_DIR/.boot") || { why="cannot list $FLATQ_DIR/.boot"; return 74; }
     case $names in
     *"$boot".*) ;;
     *) return 66 ;;

@@ -1,4 +1,5 @@
-"""Other programs than GNU's, or none. A verb keeps the whole promise, or ends before it gives an id, with one line that says what to install."""
+"""Other programs than GNU's, or none. A verb keeps the whole promise, or ends before it gives an
+id, with one line that says what to install."""
 
 import base64
 import itertools
@@ -13,32 +14,36 @@ import newest
 import userlands
 from conftest import LIB, ROOT, SHELLS, Result, need, runs_stubs, share
 from engine import flats_of, refused
-from test_rules import drained, faulty, fill, stub
+from test_rules import drained, faulty, stub
 
 LINES = b"a\n\xff\0b\n\n"
 
 
 def closed(flatq, script, *words, **more):
     """Run a verb in a shell that has closed a descriptor."""
-    done = subprocess.run([need("dash"), "-c", script, "-", *flatq.command(*words)], env=flatq.environment(None), cwd=flatq.home,
+    done = subprocess.run([need("dash"), "-c", script, "-", *flatq.command(*words)],
+        env=flatq.environment(None), cwd=flatq.home,
                           capture_output=True, timeout=100, **more)
     return Result(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.mark.parametrize("options", [[], ["-n", "0"], ["-e"], ["-l"], ["-0"]], ids=" ".join)
 def test_a_closed_input_is_no_empty_message(shell, flatq, options):
-    refused(closed(flatq, 'exec "$@" <&-', "push", *options, "q"), 74, "push", text=b"standard input is closed")
+    refused(closed(flatq, 'exec "$@" <&-', "push", *options, "q"), 74, "push",
+        text=b"descriptor 0, of standard input or output, is closed")
     assert flatq("pop", "q").status == 66
 
 
 @pytest.mark.parametrize("output, verb", [
-    *((">&-", verb) for verb in ("push q", "pop q", "reserve q", "drain q", "peek q", "claim -c me q")),
+    *((">&-", verb) for verb in ("push q", "pop q", "reserve q", "drain q", "peek q",
+    "claim -c me q")),
     *((">/dev/full", verb) for verb in ("reserve q", "drain q")),
 ])
 def test_an_output_that_is_closed_or_full_takes_nothing(shell, flatq, output, verb):
     flatq("push", "q", input=b"1", check=0)
     done = closed(flatq, f'exec "$@" {output}', *verb.split(), stdin=subprocess.DEVNULL)
-    refused(done, 74, verb.split()[0], text=b"standard output is closed" if output == ">&-" else b"")
+    refused(done, 74, verb.split()[0], text=b"descriptor 1, of standard input or output, is closed"
+        if output == ">&-" else b"")
     assert flatq("drain", "q", check=0).out == b"1\n"
 
 
@@ -48,23 +53,14 @@ def test_a_perl_without_its_modules(flatq, tmp_path):
     (tmp_path / "MIME").mkdir()
     (tmp_path / "MIME/Base64.pm").write_text("0;\n")
     for hidden in (), ("python3",):
-        env = {"PERL5LIB": str(tmp_path), "PATH": userlands.without(tmp_path / "-".join(("tools", *hidden)), *hidden, path=flatq.env["PATH"])}
+        env = {"PERL5LIB": str(tmp_path), "PATH": userlands.without(
+            tmp_path / "-".join(("tools", *hidden)), *hidden, path=flatq.env["PATH"])}
         assert flatq("push", "-l", "q", input=LINES, env=env, check=0).out.split()[1:]
         assert [flatq("pop", "q", check=0).out for _ in range(3)] == LINES.split(b"\n")[:3]
 
 
-def test_where_a_boot_cannot_be_told_nothing_is_acknowledged(shell, flatq, tmp_path):
-    """Without the boot's id, no verb after a power cut would look for slips whose bodies did not reach the disk."""
-    proc = tmp_path / "proc"
-    proc.mkdir()
-    (proc / "uptime").symlink_to("/proc/uptime")
-    for words in ["push", "q"], ["push", "-l", "q"], ["pop", "q"]:
-        env = {"FLATQ_SYNC": "on", "FLATQ_PROC": str(proc)}
-        refused(flatq(*words, input=b"x", env=env), 70, words[0], text=b"mount /proc, or set FLATQ_SYNC=off")
-    flatq("push", "q", input=b"x", env={**env, "FLATQ_SYNC": "off"}, check=0)
-
-
-# some awks do not notice a failed read, so a verb compares the length of what awk read with what the slips say
+# some awks do not notice a failed read, so a verb compares the length of what awk read with what
+# the slips say
 
 AWKS = {"gawk": "gawk", "mawk": "mawk", "busybox": "busybox", "onetrue-awk": "original-awk"}
 
@@ -81,7 +77,8 @@ LONG = b"x" * 20000
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("awk, when", share("awk body", itertools.product(AWKS, ("1", "2", "3+")), 1), indirect=["awk"])
+@pytest.mark.parametrize("awk, when", share("awk body", itertools.product(AWKS, ("1", "2", "3+")),
+    1), indirect=["awk"])
 def test_a_body_that_awk_cannot_read(awk, when):
     for _ in range(6):
         awk("push", "q", input=LONG, check=0)
@@ -89,7 +86,8 @@ def test_a_body_that_awk_cannot_read(awk, when):
     faulty(awk, "read", body, "wal", "q", env={"FLATQ_FOLD": "5"}, when=when)
     for words in ["drain", "q"], ["pop", "-l", "-n", "9", "q"]:
         done = faulty(awk, "read", body, *words, when=when)
-        assert done.returncode == 74 or done.stdout == (LONG + b"\n") * 6, (words, done.returncode, len(done.stdout))
+        assert done.returncode == 74 or done.stdout == (LONG + b"\n") * 6, (words, done.returncode,
+            len(done.stdout))
         if not done.returncode:
             break
     else:
@@ -97,7 +95,8 @@ def test_a_body_that_awk_cannot_read(awk, when):
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("awk, verb, when", share("awk flat", itertools.product(AWKS, ("pop", "drain", "doctor"), ("1", "2", "3+")), 2), indirect=["awk"])
+@pytest.mark.parametrize("awk, verb, when", share("awk flat", itertools.product(AWKS,
+    ("pop", "drain", "doctor"), ("1", "2", "3+")), 2), indirect=["awk"])
 def test_a_flat_file_that_awk_cannot_read(awk, verb, when):
     texts = [b"%d " % n + b"x" * 150 for n in range(120)]
     awk("push", "-l", "q", input=b"".join(text + b"\n" for text in texts), check=0)
@@ -110,18 +109,22 @@ def test_a_flat_file_that_awk_cannot_read(awk, verb, when):
     assert not list((awk.spool / "q/tmp").iterdir())
 
 
-FAILING = [("write", "ENOSPC", "1"), ("write", "ENOSPC", "2"), ("read", "EIO", "2"), ("read", "EIO", "3"), ("read", "EINTR", "2")]
+FAILING = [("write", "ENOSPC", "1"), ("write", "ENOSPC", "2"), ("read", "EIO", "2"),
+    ("read", "EIO", "3"), ("read", "EINTR", "2")]
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("awk, verb, fault", share("awk bulk", itertools.product(AWKS, ("push -l q", "import -l q.queue", "drain -l q"), FAILING), 1))
+@pytest.mark.parametrize("awk, verb, fault", share("awk bulk",
+    itertools.product(AWKS, ("push -l q", "import -l q.queue", "drain -l q"), FAILING), 1))
 @pytest.mark.costly
 def test_an_awk_that_hides_what_failed(flatq, tmp_path, awk, verb, fault):
-    """Without perl, python3 and mawk beside it. One call fails in one of the awks that the verb starts: the verb fails too, or all is there."""
+    """Without perl, python3 and mawk beside it. One call fails in one of the awks that the verb
+    starts: the verb fails too, or all is there."""
     need("strace", AWKS[awk])
     texts = [b"message %d " % n + b"x" * (n % 90) for n in range(1000)]
     lines = b"".join(text + b"\n" for text in texts)
-    env = {"PATH": userlands.without(tmp_path / "tools", "perl", "python3", "mawk", "awk", path=flatq.env["PATH"])}
+    env = {"PATH": userlands.without(tmp_path / "tools", "perl", "python3", "mawk", "awk",
+        path=flatq.env["PATH"])}
     real, turns = "busybox awk" if awk == "busybox" else shutil.which(AWKS[awk]), tmp_path / "turns"
     call, error, when = fault
     strace = f"strace -qq -o /dev/null -e trace={call} -e inject={call}:error={error}:when={when}"
@@ -140,7 +143,8 @@ def test_an_awk_that_hides_what_failed(flatq, tmp_path, awk, verb, fault):
         struck = turns.stat().st_size >= turn
         left = flatq("drain", "-l", "q").out
         if verb.startswith("drain"):
-            assert (done.out, left) == (lines, b"") if done.status == 0 else left == lines, (turn, done.status, len(done.out), len(left))
+            assert (done.out, left) == (lines, b"") if done.status == 0 else left == lines, (turn,
+                done.status, len(done.out), len(left))
         elif done.status == 65:  # what it takes for no message is said, and stored is nothing
             assert left == b"" and b"not base64" in done.err, (turn, done)
         else:
@@ -151,19 +155,11 @@ def test_an_awk_that_hides_what_failed(flatq, tmp_path, awk, verb, fault):
     assert turn > 1 and done.status == 0
 
 
-def test_a_listing_with_fewer_columns_buries_nothing(flatq):
-    """toybox's listing has no column of its own for the time, so a verb took every body for missing."""
-    fill(flatq, 3)
-    env = stub(flatq, "ls", 'case $* in *-ln*) "$real" "$@" | cut -d " " -f 1-7,9- ;; *) exec "$real" "$@" ;; esac')
-    done = flatq("doctor", "q", env=env)
-    assert (done.status, done.out) == (74, b""), done
-    assert drained(flatq) == [1, 2, 3]
-
-
 def test_an_unfold_that_wrote_less_than_it_read(flatq):
     """This awk does not notice that the disk is full in the middle of its output."""
     flatq("push", "-l", "q", input=b"".join(b"%d\n" % n for n in range(120)), check=0)
-    script = '"$real" "$@"; code=$?; [ -z "${FLATQ_STAGE:-}" ] || for f in "$FLATQ_BODY"/*7; do printf M >"$f"; break; done; exit $code'
+    script = ('"$real" "$@"; code=$?; [ -z "${FLATQ_STAGE:-}" ] || for f in "$FLATQ_BODY"/*7; do '
+        'printf M >"$f"; break; done; exit $code')
     assert flatq("pop", "q", env=stub(flatq, "awk", script)).status == 74
     assert drained(flatq) == list(range(120))
 
@@ -175,20 +171,30 @@ ENCODES = 'case $1 in -d) ;; *) exec "$real" "$@" ;; esac\n'
 FILE = '[ $# -ne 2 ] || exec "$real" "$@"\n'  # base64 -d FILE
 BUSYBOX = 'case $1 in --version) echo "BusyBox v1.38.0" >&2; exit 1 ;; esac\nexec "$real" "$@"'
 BROKEN = {
-    ("base64", "cannot write one long line"): 'case $1 in -w0 | --) exec "$real" -w 76 ;; esac\nexec "$real" "$@"',
+    ("base64",
+    "cannot write one long line"): 'case $1 in -w0 | --) exec "$real" -w 76 ;; esac\nexec "$real" '
+    '"$@"',
     ("base64", "hides a read error"): DECODES + 'cat 2>/dev/null | "$real" "$@"',
-    ("base64", "hides a write error"): DECODES + '"$real" "$@" >"$HOME/out" || exit\ncat "$HOME/out" 2>/dev/null; exit 0',
+    ("base64", "hides a write error"): DECODES
+    + '"$real" "$@" >"$HOME/out" || exit\ncat "$HOME/out" 2>/dev/null; exit 0',
     ("base64", "hides a write error but the last"): BUSYBOX,
-    ("base64", "hides a read error when it decodes"): ENCODES + '[ $# -eq 2 ] || exec "$real" "$@"\ncat "$2" 2>/dev/null | "$real" -d',
-    ("base64", "hides a write error when it decodes"): ENCODES + FILE + '"$real" "$@" >"$HOME/out" || exit\ncat "$HOME/out" 2>/dev/null; exit 0',
-    ("base64", "decodes damaged text"): ENCODES + FILE + '"$real" "$@" 2>"$HOME/said"; code=$?\n! grep -q invalid "$HOME/said" || exit 0\nexit $code',
-    ("base64", "decodes no more than the first of several pieces"): ENCODES + FILE + 'read -r line; printf "%s" "$line" | "$real" -d',
-    ("mv", "copies when a rename fails"): '"$real" "$@" 2>/dev/null && exit\nwhile [ $# -gt 2 ]; do shift; done; cp -R "$1" "$2"',
+    ("base64", "hides a read error when it decodes"): ENCODES
+    + '[ $# -eq 2 ] || exec "$real" "$@"\ncat "$2" 2>/dev/null | "$real" -d',
+    ("base64", "hides a write error when it decodes"): ENCODES + FILE
+    + '"$real" "$@" >"$HOME/out" || exit\ncat "$HOME/out" 2>/dev/null; exit 0',
+    ("base64", "decodes damaged text"): ENCODES + FILE
+    + '"$real" "$@" 2>"$HOME/said"; code=$?\n! grep -q invalid "$HOME/said" || exit 0\nexit $code',
+    ("base64", "decodes no more than the first of several pieces"): ENCODES + FILE
+    + 'read -r line; printf "%s" "$line" | "$real" -d',
+    ("mv", "copies when a rename fails"): '"$real" "$@" 2>/dev/null && exit\nwhile [ $# -gt 2 ]; '
+    'do shift; done; cp -R "$1" "$2"',
     ("sync", "cannot sync a directory"): '[ ! -d "$1" ] || exit 1\nexec "$real" "$@"',
     ("sync", "hides that a file could not be synced"): '"$real" "$@" 2>/dev/null; exit 0',
     ("sync", "cannot sync one file system"): 'case $1 in -f) exit 1 ;; esac\nexec "$real" "$@"',
-    ("sync", "hides that a file system could not be synced"): '[ "$*" != /dev/null ] || exit 1\n' + BUSYBOX,
-    ("ls", "does not show nine columns"): 'case $* in *-*ln*) "$real" "$@" | cut -d " " -f 1-7,9- ;; *) exec "$real" "$@" ;; esac',
+    ("sync", "hides that a file system could not be synced"): '[ "$*" != /dev/null ] || exit 1\n'
+    + BUSYBOX,
+    ("ls", "does not show nine columns"): 'case $* in *-*ln*) "$real" "$@" | cut -d " " -f 1-7,9- '
+    ';; *) exec "$real" "$@" ;; esac',
     ("find", "hides a failed look"): '"$real" "$@"; exit 0',
     ("flock", "does not lock"): "exit 0",
     ("dd", "reads more than it is asked to"): '"$real" "$@"; code=$?; cat >/dev/null; exit $code',
@@ -200,103 +206,73 @@ BROKEN = {
 
 
 def broken(flatq, tool, script):
-    """flatq with that script in place of the tool, and without the programs that a shell may have built in."""
+    """flatq with that script in place of the tool, and without the programs that a shell may have
+    built in."""
     place = flatq.home / "broken"
     place.mkdir(exist_ok=True)
     (place / tool).write_text(f"#!/bin/sh\nreal={shutil.which(tool)}\n{script}\n")
     (place / tool).chmod(0o755)
-    return {"PATH": f"{place}:{flatq.env['PATH']}", "FLATQ_SYNC": "on"}
+    return {"PATH": f"{place}:{flatq.env['PATH']}"}
+
+
+def boots_again(flatq):
+    """To the next verb, it is the first after a boot."""
+    for path in (flatq.spool / ".boot").iterdir():
+        path.unlink()
 
 
 @pytest.mark.parametrize("tool, symptom", BROKEN, ids=str)
 def test_a_tool_that_does_less_is_refused(flatq, tool, symptom):
+    """By the first verb after a boot, and by each that follows; afterwards the tools are not looked
+    at."""
+    flatq.syncs()
     env = broken(flatq, tool, BROKEN[tool, symptom])
     flatq("push", "q", input=b"1", check=0)
-    (flatq.spool / ".boot" / boot(flatq)).unlink()
+    boots_again(flatq)
     for words in ["push", "q"], ["pop", "q"]:
-        done = refused(flatq(*words, input=b"2", env=env), 70, words[0], text=f" {symptom}: install GNU's (apk add ".encode())
+        done = refused(flatq(*words, input=b"2", env=env), 70, words[0],
+            text=f" {symptom}: install GNU's (apk add ".encode())
         assert f"{tool} ({flatq.home}/broken/{tool})".encode() in done.err
     assert not list((flatq.spool).glob(".try.moved"))
     assert drained(flatq) == [1]
 
 
-def boot(flatq):
-    """The path of the one file in .boot/."""
-    path, = (flatq.spool / ".boot").iterdir()
-    return path.name
+def test_the_tools_are_tried_once_a_boot(flatq):
+    env = broken(flatq, "dd", "exit 1")
+    flatq("push", "q", input=b"1", env=env, check=0)
+    boots_again(flatq)
+    refused(flatq("push", "q", input=b"2", env=env), 70, "push", text=b"dd ")
+    flatq("push", "q", input=b"2", check=0)
+    flatq("push", "q", input=b"3", env=env, check=0)
+    assert drained(flatq) == [1, 2, 3]
+
+
+@pytest.mark.new
+def test_a_spool_that_does_not_sync_needs_no_sync(flatq):
+    env = {**flatq.env, **broken(flatq, "sync", BROKEN["sync", "cannot sync a directory"])}
+    refused(flatq("push", "q", input=b"1", env={**env, "FLATQ_SYNC": "on"}), 70, "push",
+        text=b"cannot sync a directory")
+    shutil.rmtree(flatq.spool)
+    flatq("push", "q", input=b"1", env=env, check=0)
+
+
+@pytest.mark.new
+def test_no_proc(shell, flatq, tmp_path):
+    """Without the boot's id, no verb after a power cut would look for slips whose bodies did not
+    reach the disk."""
+    for words in ["push", "q"], ["push", "-l", "q"], ["pop", "q"]:
+        refused(flatq(*words, input=b"x", env={"FLATQ_PROC": str(tmp_path)}), 70, words[0],
+            text=b"mount /proc")
+    assert not list(flatq.spool.glob("q"))
 
 
 def test_each_thing_that_is_tried_has_a_broken_tool(flatq):
     """And doctor -v and --version -v print each of them."""
-    said = flatq("doctor", "-v", env={"FLATQ_SYNC": "on"}, check=0).out.decode().splitlines()
+    flatq.syncs()
+    said = flatq("doctor", "-v", check=0).out.decode().splitlines()
     assert said == [f"{tool}: no sign that it {symptom}" for tool, symptom in BROKEN]
-    version, *also = flatq("flatq", "--version", "-v", env={"FLATQ_SYNC": "on"}, check=0).out.decode().splitlines()
+    version, *also = flatq("flatq", "--version", "-v", check=0).out.decode().splitlines()
     assert version.startswith("flatq ") and also == said
-
-
-@pytest.mark.shells
-def test_a_tool_that_changes_is_tried_again(shell, flatq):
-    flatq("push", "q", input=b"1", check=0)
-    mark = flatq.spool / ".boot" / boot(flatq)
-    first = mark.stat()
-    # usually a verb starts no process for this, and writes nothing
-    flatq("push", "q", input=b"2", check=0)
-    assert mark.stat().st_ino == first.st_ino
-    # another mv comes before it in PATH
-    env = {**broken(flatq, "mv", 'exec "$real" "$@"'), "FLATQ_SYNC": "off"}
-    if not runs_stubs(os.path.realpath(shell), "mv"):
-        pytest.skip("this shell runs its own mv, whatever PATH says")
-    flatq("push", "q", input=b"3", env=env, check=0)
-    assert mark.stat().st_ino != first.st_ino
-    assert drained(flatq) == [1, 2, 3]
-
-
-@pytest.mark.shells
-@pytest.mark.parametrize("later", [100, -100])
-def test_a_tool_that_is_replaced_is_tried_again(shell, flatq, later):
-    """Also by an older file, as packages and archives install them: `test -nt` once looked for newer ones alone."""
-    env = {**broken(flatq, "mv", 'exec "$real" "$@"'), "FLATQ_SYNC": "off"}
-    if not runs_stubs(os.path.realpath(shell), "mv"):
-        pytest.skip("this shell runs its own mv, whatever PATH says")
-    flatq("push", "q", input=b"1", env=env, check=0)
-    path = flatq.home / "broken/mv"
-    when = path.stat().st_mtime + later
-    path.write_text(path.read_text().replace('exec "$real" "$@"', BROKEN["mv", "copies when a rename fails"]))
-    os.utime(path, (when, when))
-    refused(flatq("push", "q", input=b"2", env=env), 70, "push", text=b"mv ")
-    assert drained(flatq) == [1]
-
-
-@pytest.mark.shells
-def test_sync_is_tried_by_the_first_verb_that_syncs(shell, flatq):
-    """A verb with FLATQ_SYNC=off never runs `sync`, so it does not look for it either."""
-    env = broken(flatq, "sync", BROKEN["sync", "cannot sync a directory"])
-    if not runs_stubs(os.path.realpath(shell), "sync"):
-        pytest.skip("this shell runs its own sync, whatever PATH says")
-    flatq("push", "q", input=b"1", env={**env, "FLATQ_SYNC": "off"}, check=0)
-    refused(flatq("push", "q", input=b"2", env={**env, "FLATQ_SYNC": "on"}), 70, "push", text=b"cannot sync a directory")
-    assert drained(flatq) == [1]
-
-
-@pytest.mark.parametrize("entry", ["", "."])
-def test_a_tool_in_the_working_directory_is_tried(flatq, entry):
-    """An empty entry of PATH is the working directory, as `.` is."""
-    flatq("push", "q", input=b"1", env={"FLATQ_SYNC": "on"}, check=0)
-    env = {**broken(flatq, "mv", BROKEN["mv", "copies when a rename fails"]), "PATH": f"{entry}:{flatq.env['PATH']}"}
-    refused(flatq("push", "q", input=b"2", env=env, cwd=flatq.home / "broken"), 70, "push", text=b"copies when a rename fails")
-    assert drained(flatq) == [1]
-
-
-def test_another_shell_tries_the_tools_again(flatq):
-    """Another container may use the spool with the same boot and the same PATH, but with another shell."""
-    flatq("push", "q", input=b"1", check=0)
-    mark = flatq.spool / ".boot" / boot(flatq)
-    first = mark.stat()
-    assert first.st_mtime_ns == os.stat(os.path.realpath(flatq.shell)).st_mtime_ns
-    flatq.shell = need("bash")
-    flatq("push", "q", input=b"2", check=0)
-    assert mark.stat().st_ino != first.st_ino and mark.stat().st_mtime_ns == os.stat(os.path.realpath(flatq.shell)).st_mtime_ns
-    assert drained(flatq) == [1, 2]
 
 
 # userlands: the same day's work in each, or a refusal
@@ -315,7 +291,8 @@ def with_awk(program):
         place = flatq.home / "bin"
         place.mkdir()
         for name in ("awk", "mawk"):
-            (place / name).write_text(f"#!/bin/sh\nexec {need(program)}{' awk' * (program == 'busybox')} \"$@\"\n")
+            (place / name).write_text(
+                f"#!/bin/sh\nexec {need(program)}{' awk' * (program == 'busybox')} \"$@\"\n")
             (place / name).chmod(0o755)
         flatq.env["PATH"] = f"{place}:{flatq.env['PATH']}"
     return userland
@@ -327,26 +304,24 @@ def hidden(*programs):
     return userland
 
 
-def no_proc(flatq):
-    flatq.env.update(FLATQ_PROC="/nonexistent", FLATQ_SYNC="off")
-
-
 USERLANDS = {
-    "GNU": lambda flatq: None, "busybox with GNU coreutils and sed": alpine, "no /proc": no_proc,
+    "GNU": lambda flatq: None, "busybox with GNU coreutils and sed": alpine,
     **{f"GNU with {name}": with_awk(program) for name, program in AWKS.items()},
-    "GNU without perl": hidden("perl"), "GNU without perl, python3, setpriv, setsid": hidden("perl", "python3", "setpriv", "setsid"),
+    "GNU without perl": hidden("perl"), "GNU without perl, python3, setpriv, setsid": hidden("perl",
+    "python3", "setpriv", "setsid"),
 }
 ANY = bytes(range(256)) * 5 + b"\n"
 MANY = [b"", b"\xff\xfe", b"a b\tc", *(b"%d " % n + b"x" * 100 for n in range(117))]
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("name, userland", share("userlands", itertools.product(SHELLS, USERLANDS), 2, first=2))
+@pytest.mark.parametrize("name, userland", share("userlands", itertools.product(SHELLS, USERLANDS),
+    2, first=2))
 @pytest.mark.costly
 def test_a_day(flatq, name, userland):
     flatq.shell = str(flatq.home / "sh")
     os.symlink(os.path.realpath(need(name)), flatq.shell)
-    flatq.env.update(FLATQ_SYNC="on", PATH=f"{flatq.home}:{flatq.env['PATH']}")
+    flatq.env["PATH"] = f"{flatq.home}:{flatq.env['PATH']}"
     USERLANDS[userland](flatq)
     a_day(flatq)
 
@@ -354,8 +329,10 @@ def test_a_day(flatq, name, userland):
 @pytest.mark.full
 @pytest.mark.shells
 def test_a_day_with_debians_newest_uutils(shell, flatq):
-    """From uutils 0.12 on, flatq accepts them. Their `sync FILE` reports no error, so flatq calls `sync -f`, which does."""
-    flatq.env.update(FLATQ_SYNC="on", PATH=f"{newest.applets('rust-coreutils', flatq.home / 'newest')}:{flatq.env['PATH']}")
+    """From uutils 0.12 on, flatq accepts them. Their `sync FILE` reports no error, so flatq calls
+    `sync -f`, which does."""
+    place = newest.applets("rust-coreutils", flatq.home / "newest")
+    flatq.env["PATH"] = f"{place}:{flatq.env['PATH']}"
     a_day(flatq)
     # the verb notices a failed sync
     done = faulty(flatq, "syncfs", flatq.spool / "q/wal", "push", "q", input=b"x")
@@ -370,11 +347,15 @@ def test_debians_newest_busybox_is_refused(shell, flatq):
 
 
 def a_day(flatq):
-    """A usual day's work: any bytes, a megabyte, full and closed outputs, bulk, keys, a worker, the line door."""
+    """A usual day's work: any bytes, a megabyte, full and closed outputs, bulk, keys, a worker, the
+    line door."""
+    flatq.syncs()
+    boots_again(flatq)
     for body in b"", ANY, os.urandom(1 << 20):
         flatq("push", "q", input=body, check=0)
         for script in 'exec "$@" >&-', 'exec "$@" >/dev/full':
-            assert closed(flatq, script, "pop", "q").status == (74 if body or script.endswith("&-") else 0), script
+            assert closed(flatq, script, "pop", "q").status == (74 if body or script.endswith("&-")
+                else 0), script
         if not body:  # an empty message is not written, so no write fails
             continue
         path, = (flatq.spool / "q/wal").iterdir()
@@ -383,7 +364,8 @@ def a_day(flatq):
         assert done.returncode == 74 or done.stdout == body
         assert done.returncode == 0 or flatq("pop", "q", check=0).out == body
     with open(flatq.home / "empty", "w") as nowhere:
-        assert flatq.start("push", "q", stdin=os.open(flatq.home, os.O_RDONLY), stdout=nowhere).wait(60) == 74
+        assert flatq.start("push", "q", stdin=os.open(flatq.home, os.O_RDONLY),
+            stdout=nowhere).wait(60) == 74
     # a message from pieces, up to the line with a dot
     flatq("push", "-e", "q", input=b"a\0b\n\0\n.\nrest", check=0)
     assert flatq("pop", "q", check=0).out == b"a\0b\n\0\n"
@@ -395,7 +377,8 @@ def a_day(flatq):
         done = flatq("drain", option, "q", check=0)
         assert done.out == b"".join(body + end for body in MANY[1:])
     # keys, folds and a reservation
-    assert b"dup" in flatq("push", "-k", "key", "q", input=b"1", check=0).out + flatq("push", "-k", "key", "q", input=b"2", check=0).out
+    assert b"dup" in flatq("push", "-k", "key", "q", input=b"1", check=0).out + flatq("push", "-k",
+        "key", "q", input=b"2", check=0).out
     for n in range(2, 8):
         flatq("push", "q", input=b"%d" % n, check=0)
     flatq("wal", "q", env={"FLATQ_FOLD": "5"}, check=0)
@@ -404,7 +387,8 @@ def a_day(flatq):
     flatq("delete", receipt, check=0)
     assert flatq("work", "-q", "q", "-n", "2", "--", "cat", check=0).out == b"23"
     assert flatq("handler", input=b"pop q\n", check=0).out == b"4"
-    assert b"ready 3" in flatq("stat", "q", check=0).out and len(flatq("list", "q", check=0).out.splitlines()) == 3
+    assert b"ready 3" in flatq("stat", "q", check=0).out and len(flatq("list", "q",
+        check=0).out.splitlines()) == 3
     assert flatq("doctor", "q", check=0).out == b""
     assert drained(flatq) == [5, 6, 7]
 
@@ -425,7 +409,8 @@ REFUSED = {"busybox": busybox, "toybox": toybox, "uutils": uutils}
 @pytest.mark.full
 @pytest.mark.new
 def test_a_shell_of_its_own_programs_is_refused(flatq):
-    """busybox-static's. It cannot be installed beside the busybox that `make test` needs, so it is Debian's newest."""
+    """busybox-static's. It cannot be installed beside the busybox that `make test` needs, so it is
+    Debian's newest."""
     flatq.shell = str(flatq.home / "sh")
     os.symlink(newest.program("busybox-static"), flatq.shell)
     assert not runs_stubs(flatq.shell, "base64")
@@ -440,25 +425,31 @@ def test_a_userland_that_loses_messages_is_refused(shell, flatq, userland):
 
 
 def refuses(flatq, userland):
-    flatq.env["PATH"] = f"{userland(flatq)}:{flatq.env['PATH']}"
-    for words in ["push", "q"], ["push", "-l", "q"], ["pop", "q"], ["work", "-q", "q", "-w", "0", "--", "cat"]:
-        refused(flatq(*words, input=b"x\n", env={"FLATQ_SYNC": "on"}), 70, words[0], text=b"(apk add ")
-    assert flatq("handler", input=b"push q\nx", env={"FLATQ_SYNC": "on"}).out.startswith(b"error 70 ")
+    flatq.env.update(PATH=f"{userland(flatq)}:{flatq.env['PATH']}", FLATQ_SYNC="on")
+    for words in ["push", "q"], ["push", "-l", "q"], ["pop", "q"], ["work", "-q", "q", "-w", "0",
+            "--", "cat"]:
+        refused(flatq(*words, input=b"x\n"), 70, words[0], text=b"(apk add ")
+    assert flatq("handler", input=b"push q\nx").out.startswith(b"error 70 ")
     assert not list(flatq.spool.glob("q")) and not list(flatq.spool.glob(".ids/*"))
 
 
 def test_the_man_page_says_what_to_install():
-    page = subprocess.run(["awk", "-f", ROOT / "tests/bin/manpage.awk", LIB / "flatq"], stdout=subprocess.PIPE, text=True, check=True).stdout
-    assert "\n.B busybox, as on Alpine\napk add coreutils sed;" in page.partition(".SH REQUIREMENTS")[2]
+    page = subprocess.run(["awk", "-f", ROOT / "tests/bin/manpage.awk", LIB / "flatq"],
+        stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert "\n.B busybox, as on Alpine\napk add coreutils sed;" in page.partition(
+        ".SH REQUIREMENTS")[2]
 
 
 def test_the_table_of_tools_is_what_is_tried():
-    text = (LIB / "TOOLS.md").read_text().partition("<!-- tools -->")[2].partition("<!-- /tools -->")[0]
+    text = (LIB / "TOOLS.md").read_text().partition("<!-- tools -->")[2].partition(
+        "<!-- /tools -->")[0]
     assert re.findall(r"^\| `(\w+)` \| (.*?) \|", text, re.M) == list(BROKEN)
 
 
 def test_the_table_of_userlands_is_what_is_tried():
-    text = (LIB / "TOOLS.md").read_text().partition("<!-- userlands -->")[2].partition("<!-- /userlands -->")[0]
+    text = (LIB / "TOOLS.md").read_text().partition("<!-- userlands -->")[2].partition(
+        "<!-- /userlands -->")[0]
     assert [row.strip("| ").split(" | ") for row in text.strip().split("\n")] == [
-        ["programs", *SHELLS], ["---"] * (1 + len(SHELLS)), *([name, *["yes"] * len(SHELLS)] for name in (*USERLANDS, "newest uutils")),
+        ["programs", *SHELLS], ["---"] * (1 + len(SHELLS)), *([name, *["yes"] * len(SHELLS)]
+        for name in (*USERLANDS, "newest uutils")),
         *([name, *["70"] * len(SHELLS)] for name in (*REFUSED, "newest busybox"))]
