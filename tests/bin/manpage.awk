@@ -126,7 +126,7 @@ END {
   variable("FLATQ_DIR", "the spool; where it is not set, flatq below XDG_STATE_HOME or ~/.local/state")
   variable("XDG_STATE_HOME", "see FLATQ_DIR")
   variable("FLATQ_QUEUE", "the queue that a verb uses where none is named, also at the line door; default where it is not set")
-  variable("FLATQ_SYNC", "on: an acknowledged message survives a power cut. off: it only survives the death of processes")
+  variable("FLATQ_SYNC", "on or off, when the spool is made: on, an acknowledged message survives a power cut; off, only the death of processes. Later, another value is refused")
   variable("FLATQ_MOST_BYTES", "the largest message that push takes, in bytes; push -l and push -0 refuse all where one is larger. Where it is not set, or 0, the disk is the limit")
   variable("FLATQ_PYTHON", "the Python that runs pressure, mqueue and shovel; python3 where it is not set")
   variable("FLATQ_SSH", "what \\-H ssh://HOST and shovel run to connect, split at blanks; ssh \\-o BatchMode=yes where it is not set")
@@ -137,14 +137,15 @@ END {
   variable("FLATQ_RANGE", "for tests: how many ids of each thousand are given")
   variable("FLATQ_FOLD", "for tests: how many messages in wal/ are folded; 200")
   heading("REQUIREMENTS")
-  print "The first verb after each boot tries the programs that flatq relies on; so does a verb that finds another shell, base64, mv or sync."
+  print "The first verb after each boot tries the programs that flatq relies on."
   print "A program that hides a failure could lose or alter messages. Then the verb ends with 70 before it stores or takes anything, and its"
   print "line names the program, what it does, and what to install. doctor \\-v and flatq \\-\\-version \\-v show what is tried."
   variable("busybox, as on Alpine", "apk add coreutils sed; if there is no flock, apk add flock")
   variable("busybox whose shell runs its own programs whatever PATH says", "run flatq by another shell: apk add dash")
   variable("uutils before 0.12, toybox", "GNU coreutils, first in PATH; on Ubuntu: apt install coreutils-from-gnu")
   variable("no /dev/full", "mount /dev")
-  variable("no /proc", "mount it, or set FLATQ_SYNC=off, which loses messages in a power cut")
+  variable("no /proc", "mount /proc")
+  variable("a shell but dash, busybox ash and bash", "run flatq by one of these")
   heading("INTERNALS")
   print "The files each verb touches, the order of its steps, and what a crash between them leaves."
   printf "%s", internals
