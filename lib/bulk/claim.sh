@@ -5,7 +5,7 @@
 # OFFSET, 12 digits, is the number of messages that NAME has claimed before: it grows, and is never given twice. The idea of offsets that a
 # consumer commits is Kafka's. All of it happens under the queue's lock.
 
-need engine/slip engine/sync engine/sync-all engine/proof engine/fold engine/reclaim bulk/batch bulk/take
+need engine/slip engine/sync engine/proof engine/fold engine/reclaim bulk/batch bulk/take
 
 # claim_open NAME - set `claim` to NAME's directory, and claim_settled; return 66 if NAME never claimed anything here
 claim_open() {

@@ -1,6 +1,6 @@
 # bulk/push.sh - store many messages at once: write flat files beside the queue and rename them into it
 
-need engine/lock engine/sync engine/sync-all engine/boot engine/proof engine/input engine/fold engine/bound bulk/batch
+need engine/lock engine/sync engine/boot engine/proof engine/input engine/fold engine/bound bulk/batch
 
 # bulk_push l|0|import QUEUE - store each line of standard input, or each piece that ends with a NUL, or what lib/import reads, as a message.
 # Reads push_priority push_lease push_wait. Sets bulk_count, bulk_first, bulk_last. The messages enter the queue block by block, in order,

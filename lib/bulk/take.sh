@@ -257,7 +257,7 @@ bulk_pop() {
   # Wait for one message, then take the others that are there
   clock_read
   owner_read
-  take_wait "$bulk_wait" "$owner" "$owner_lease" "$@" || return $?
+  take_wait "$bulk_wait" self none "$@" || return $?
   set -- "$queue" "$@"
   { body_print && bulk_end_print && door_delivered; } || { bulk_code=$?; take_back; return $bulk_code; }
   taken_settle || return $?

@@ -6,6 +6,8 @@
 # An ncat before 7.96 ends as soon as the client has sent its last byte, and drops what the handler writes after that. A write to the
 # connection itself arrives. The connection is non-blocking, so make it blocking before a large answer. Under TLS, never write past ncat.
 
+need engine/clock
+
 # shellcheck disable=SC2016 # perl's variables
 
 # door_busy - the trap for the guard's USR1 (too many connections), until the first request
@@ -49,7 +51,7 @@ door_shell() {
 # door_help WORD ... - with -h, print the help. A door ignores other words that it does not know: launch's are read by door_open
 door_help() {
   case ${1:-} in
-  -h | --help) need engine/help; help ;;
+  -h | --help) need engine/usage; help ;;
   esac
 }
 

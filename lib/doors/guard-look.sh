@@ -1,6 +1,6 @@
 # doors/guard-look.sh - what the guard checks every second: connections that are dead, idle or slow, and lines that are too long
 
-need engine/process doors/door doors/guard
+need engine/process doors/door doors/guard engine/clock
 
 # guard_second - run the checks of a second; return 1 if launch is gone
 guard_second() {

@@ -1,6 +1,8 @@
 # engine/boot.sh - rare steps: the first use of a spool after a boot, the creation of a queue, the
 # opening of a range of ids
 
+need engine/sync engine/clock
+
 # All places of a queue but wal/, which is created last (queue_make)
 queue_places='body fold queue unfold head out done delayed buried claimed keys wait room tmp'
 
@@ -23,6 +25,21 @@ spool_boot() {
   fi
   unlock_spool
   return $spool_boot_code
+}
+
+# boot_missing - for boot_read, which has seen no record of this boot: return 66 if there is none
+boot_missing() {
+  need engine/proof
+  absent "$FLATQ_DIR/.boot" && return 66
+  case $absent_said in
+  *'ermission denied'*) why="spool $FLATQ_DIR: not allowed"; return 77 ;;
+  esac
+  # Without -q: the tools were not tried on this boot, and busybox's ls knows none
+  names=$(exec ls "$FLATQ_DIR/.boot") || { why="cannot list $FLATQ_DIR/.boot"; return 74; }
+  case $names in
+  *"$boot".*) why="spool $FLATQ_DIR: cannot read its record of this boot"; return 74 ;;
+  esac
+  return 66
 }
 
 # spool_boot_locked - spool_boot under the spool's lock
@@ -130,8 +147,8 @@ spool_boot_mark() {
   [ "$spool_sync" = off ] || boot_new=$boot_new$sync_how
   # Remove the old records first: a full disk may have no room for a second one. That of this boot
   # goes last, since it says that living owners hold what was handed out
-  for boot_old in "$FLATQ_DIR"/.boot/*; do
-    [ "$boot_old" = "$FLATQ_DIR/.boot/$boot" ] || [ "$boot_old" = "$boot_new" ] || rm -f "$boot_old"
+  for boot_stale in "$FLATQ_DIR"/.boot/*; do
+    [ "$boot_stale" = "$FLATQ_DIR/.boot/$boot" ] || [ "$boot_stale" = "$boot_new" ] || rm -f "$boot_stale"
   done
   true >"$boot_new" || { disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return; }
   rm -f "$FLATQ_DIR/.boot/$boot" && rm -rf "$FLATQ_DIR/.tools"

@@ -1,6 +1,6 @@
 # engine/bound.sh - the part of a push that needs the lock, for an exact bound and a unique key; and the counting of messages
 
-need engine/slip engine/lock engine/proof engine/fold bulk/batch
+need engine/slip engine/lock engine/proof engine/fold bulk/batch engine/clock
 
 # push_enter - take the lock and wait until there is room; set push_dup if the key is taken
 push_enter() {

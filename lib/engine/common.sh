@@ -45,11 +45,13 @@ shell_reset() {
   IFS=$blanks
   umask 077
   why='' lock_held='' take_stop='' take_lost='' slip_locked='' out=1
+  # A body from this size on is removed at once, and not by the sweep
+  large_body=262144
   : "${FLATQ_PROC:=/proc}" "${FLATQ_DOOR:=}" "${FLATQ_RANGE:=1000}" "${FLATQ_QUEUE:=default}"
   if [ -z "$FLATQ_DOOR${shell_quiet:-}" ]; then
     # A program would take a file that it opens for the standard stream that is closed
     for shell_stream in 2 1 0; do
-      [ -e "/proc/self/fd/$shell_stream" ] || shell_closed "$shell_stream"
+      [ -e "/proc/self/fd/$shell_stream" ] || { need engine/usage; shell_closed "$shell_stream"; }
     done
     exec 5>&2 2>/dev/null
     shell_quiet=1
@@ -71,14 +73,6 @@ shell_reset() {
   1000 | [1-9] | [1-9][0-9] | [1-9][0-9][0-9]) ;;
   *) die 64 'FLATQ_RANGE must be a number from 1 to 1000' ;;
   esac
-}
-
-# shell_closed STREAM - exit: standard input, output or error is closed, or there is no /proc
-shell_closed() {
-  [ "$1" != 2 ] || exit 74
-  exec 5>&2
-  [ -e "/proc/self/fd/2" ] || die 70 "cannot see /proc/self: mount /proc"
-  die 74 "descriptor $1, of standard input or output, is closed"
 }
 
 # disk_failed DIRECTORY [WHAT] - after a failed write below DIRECTORY, set `why` to WHAT (else the
@@ -132,17 +126,26 @@ end_by() {
   esac
 }
 
-# usage [TEXT] - exit with the usage line. `make install` makes a command of flatq alone
+# usage [TEXT] - exit with the usage line
 usage() {
-  [ "${0##*/}" = "$FLATQ_VERB" ] || die 64 "${1:-usage}: see flatq $FLATQ_VERB -h"
-  die 64 "${1:-usage}: see $FLATQ_VERB -h"
+  need engine/usage
+  usage_exit "$@"
 }
 
 # other_option - for the `*)` of getopts: print the help if the option is -h, else exit with the
 # usage line
 other_option() {
-  [ "$option" != h ] || { need engine/help; help; }
+  [ "$option" != h ] || { need engine/usage; help; }
   usage
+}
+
+# no_options WORD ... - as getopts, for a verb that has none but -h
+no_options() {
+  OPTIND=1
+  case ${1-} in
+  --) OPTIND=2 ;;
+  -?*) option=${1#-} option=${option%"${option#?}"}; other_option ;;
+  esac
 }
 
 # operands WHAT WORD ... - exit if an option stands behind the first WORD, which is WHAT
@@ -154,15 +157,6 @@ operands() {
     -?*) die 64 "options come before the $operands_what" ;;
     esac
   done
-}
-
-# no_options WORD ... - as getopts, for a verb that has none but -h
-no_options() {
-  OPTIND=1
-  case ${1-} in
-  --) OPTIND=2 ;;
-  -?*) option=${1#-} option=${option%"${option#?}"}; other_option ;;
-  esac
 }
 
 # is_number VALUE MAX - set `number` to VALUE without leading zeros; return 1 if VALUE is not a
@@ -225,41 +219,6 @@ clock_read() {
       [ -n "$clock_now" ]; } || die 74 'cannot read the clock'
   clock_now=000000000000${clock_now%.*}${clock_now#*.}
   now=${clock_now#"${clock_now%????????????}"}
-}
-
-# clock_add SECONDS TIME - set `later` to their sum. More than nine years count as nine years
-clock_add() {
-  clock_add=$1
-  [ "$clock_add" -le 300000000 ] || clock_add=300000000
-  unpad "$2"
-  pad $((unpadded + clock_add * 100)) 000000000000
-  later=$padded
-}
-
-# clock_sub SECONDS TIME - set `earlier` to TIME minus SECONDS, but not below 0
-clock_sub() {
-  unpad "$2"
-  unpadded=$((unpadded - $1 * 100))
-  [ "$unpadded" -ge 0 ] || unpadded=0
-  pad "$unpadded" 000000000000
-  earlier=$padded
-}
-
-# clock_split TIME - set clock_s to its seconds, a number, and clock_c to its hundredths, two digits
-clock_split() {
-  clock_c=${1#"${1%??}"}
-  unpad "${1%??}"
-  clock_s=$unpadded
-}
-
-# clock_between FROM TO - set between_s and between_c to the seconds and the hundredths, 0 to 99,
-# from FROM to TO. If TO is earlier, between_s is below 0
-clock_between() {
-  clock_split "$1"
-  between_s=$clock_s between_c=$clock_c
-  clock_split "$2"
-  between_s=$((clock_s - between_s)) between_c=$((1$clock_c - 1$between_c))
-  [ "$between_c" -ge 0 ] || between_s=$((between_s - 1)) between_c=$((between_c + 100))
 }
 
 # clock_epoch TIME - set `epoch_time` to TIME as hundredths of a second since 1970, 12 digits. The

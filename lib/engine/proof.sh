@@ -140,21 +140,27 @@ nothing_ready() {
   return $proof_code
 }
 
-# queues_nothing QUEUE ... - nothing_ready for all of these. If nothing at all lies in several queues, one process proves it
+# queues_nothing QUEUE ... - nothing_ready for all of these, which exist or not; set nothing_delayed if
+# a message of one is delayed. If nothing at all lies in several queues, one process proves it
 queues_nothing() {
-  nothing_paths=
+  nothing_paths='' nothing_delayed=
   for nothing_queue in "$@"; do
     name_to_disk "$nothing_queue"
-    for nothing_place in wal fold queue unfold head out delayed; do nothing_paths="$nothing_paths ./$name_disk/$nothing_place"; done
+    for nothing_place in wal fold queue unfold head out delayed; do
+      nothing_paths="$nothing_paths ./$name_disk/$nothing_place"
+    done
   done
   # shellcheck disable=SC2086 # names without blanks
-  [ $# -gt 1 ] && names=$(cd "$FLATQ_DIR" && exec find $nothing_paths .lock ! -type d ! -name '~' 9>&-) && [ "$names" = .lock ] && return 66
+  [ $# -gt 1 ] && names=$(cd "$FLATQ_DIR" &&
+    exec find $nothing_paths .lock ! -type d ! -name '~' 9>&-) && [ "$names" = .lock ] && return 66
   need engine/reclaim
   for nothing_queue in "$@"; do
     # What was popped lies in out/ until the sweep, and only queue_reclaim tells it from what is held
     queue_open "$nothing_queue" && queue_reclaim && nothing_ready
     nothing_code=$?
     [ $nothing_code -eq 66 ] || [ $nothing_code -eq 69 ] || return $nothing_code
+    [ -z "${proof_delayed:-}" ] || nothing_delayed=1
+    proof_delayed=
   done
   return 66
 }

@@ -107,6 +107,7 @@ push_message() {
     [ -n "$push_dup" ] || return $push_code
     id=$push_dup
     # The push that stored the other message may have been killed before it synced
+    need engine/sync
     sync_many "$q"
     return
   fi
@@ -236,6 +237,7 @@ push_sync() {
     set -- "$q/body/$slip_id" "$q/body" "$push_place"
     [ "$push_delay" = 0 ] || set -- "$@" "$q/delayed" "${push_place%/*}"
     [ "$slip_key" = - ] || set -- "$@" "$q/keys/$slip_key" "$q/keys"
+    need engine/sync
     sync_moving "$@" && return 0
   fi
   need engine/withdraw

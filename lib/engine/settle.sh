@@ -1,6 +1,6 @@
 # engine/settle.sh - end a reservation or renew it: delete, give back, delay, bury, touch; and kick what is buried or delayed
 
-need engine/slip
+need engine/slip engine/clock engine/sync
 
 # receipt_find RECEIPT - find the message of a receipt QUEUE:ID.TRIES.NONCE, wherever it is now: a receipt is good until the message is
 # reserved again. QUEUE:ID stands for a message that nobody holds.
@@ -198,7 +198,7 @@ message_delete() {
   "$delete_syncs" "${slip_path%/*}" "$q/done" || return
   queue_log delete
   wake "$q/room"
-  [ "$slip_size" -lt 262144 ] || rm -f "$q/body/$slip_id" || :
+  [ "$slip_size" -lt "$large_body" ] || rm -f "$q/body/$slip_id" || :
 }
 
 # message_release PRIORITY DELAY [uncounted] - give `slip_path` back after DELAY seconds, with PRIORITY; empty: with its old place in the order.

@@ -88,6 +88,6 @@ set_aside() {
 # since it was pushed
 queue_log() {
   clock_epoch "$now"
-  clock_between "$slip_born" "$epoch_time"
-  log_line "$1" "$id" "$slip_tries" "$slip_size" $((between_s * 1000 + between_c * 10)) "${2:--}"
+  # Without the 1 in front, a shell would take them for octal
+  log_line "$1" "$id" "$slip_tries" "$slip_size" $(((1$epoch_time - 1$slip_born) * 10)) "${2:--}"
 }

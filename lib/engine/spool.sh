@@ -40,26 +40,11 @@ spool_open() {
 # boot (R1): recovery would put back what living owners hold
 boot_read() {
   set -- "$FLATQ_DIR/.boot/$boot".*
-  if [ "$1" = "$FLATQ_DIR/.boot/$boot.*" ]; then
-    need engine/proof
-    absent "$FLATQ_DIR/.boot" && return 66
-    case $absent_said in
-    *'ermission denied'*) why="spool $FLATQ_DIR: not allowed"; return 77 ;;
-    esac
-    # Without -q: the tools were not tried on this boot, and busybox's ls knows none
-    names=$(exec ls "$FLATQ_DIR/.boot") || { why="cannot list $FLATQ_DIR/.boot"; return 74; }
-    case $names in
-    *"$boot".*) ;;
-    *) return 66 ;;
-    esac
-    set -- "$FLATQ_DIR/.boot/$boot".*
-  fi
+  [ "$1" != "$FLATQ_DIR/.boot/$boot.*" ] || { need engine/boot; boot_missing; return; }
   boot_rest=${1##*/} boot_rest=${boot_rest#"$boot".}
   epoch=${boot_rest%%.*} boot_rest=${boot_rest#*.}
   base64_wrap=${boot_rest%%.*} sync_how='' spool_sync=${boot_rest#*.}
-  case $spool_sync in
-  on-f) spool_sync=on sync_how=-f ;;
-  esac
+  [ "$spool_sync" != on-f ] || spool_sync=on sync_how=-f
   # The shell calculates with the epoch (R7)
   case $epoch.$base64_wrap.$spool_sync in
   *[!0-9]*.*.* | ???????????*.-* | 0[0-9]*) ;;
@@ -152,36 +137,6 @@ sync_paths() {
   # shellcheck disable=SC2086
   [ $? -gt 128 ] && sync $sync_how "$@" && return 0
   sync_failed
-}
-
-# sync_many PATH - as sync_paths, for many new files at once: sync the whole file system that PATH
-# lies on
-sync_many() {
-  [ "$spool_sync" = off ] || sync -f "$1" || sync_failed
-}
-
-# sync_moving PATH ... - as sync_paths, but other verbs may have removed a PATH since: an emptied
-# directory of delayed/, buried/ or head/, or the body of a message that was taken. If that is all
-# that `sync` complains about, sync the whole file system, since the message may be anywhere now
-sync_moving() {
-  [ "$spool_sync" = on ] || return 0
-  # shellcheck disable=SC2086
-  sync_said=$(exec sync $sync_how "$@" 2>&1 9>&-) && return 0
-  [ -n "$sync_said" ] || { sync_failed; return; }
-  while [ -n "$sync_said" ]; do
-    case ${sync_said%%'
-'*} in
-    *': No such file or directory') ;;
-    *) sync_failed; return ;;
-    esac
-    case $sync_said in
-    *'
-'*) sync_said=${sync_said#*'
-'} ;;
-    *) sync_said= ;;
-    esac
-  done
-  sync_many "$q"
 }
 
 # sync_failed - set `why`, and return 74

@@ -2,9 +2,10 @@
 
 need engine/slip
 
-# queue_scan - set scan_name to the name that sorts first of all, and scan_place to its place: wal, fold, queue, unfold or head/RUN; empty: nothing
-# is ready. Messages that nobody has taken move one way only, wal, fold, queue, unfold, head (I2), and the places are listed in that
-# order. So a message that moves meanwhile may be seen twice, but never missed.
+# queue_scan - set scan_name to the name that sorts first of all in $q, and scan_place to its place:
+# wal, fold, queue, unfold or head/RUN; empty: nothing is ready. Messages that nobody has taken move
+# one way only, wal, fold, queue, unfold, head (I2), and the places are listed in that order. So a
+# message that moves meanwhile may be seen twice, but never missed
 queue_scan() {
   scan_place='' scan_name=''
   scan_least wal "$q"/wal/*
@@ -30,7 +31,8 @@ queue_scan() {
   done
 }
 
-# scan_least PLACE PATHS - if the first of PATHS sorts before what was found so far, keep it; set scan_count to 0 if there are none
+# scan_least PLACE PATHS - if the first of PATHS sorts before what was found so far, keep it; set
+# scan_count to 0 if there are none
 scan_least() {
   scan_least_place=$1
   shift
@@ -47,77 +49,79 @@ scan_least() {
   fi
 }
 
-# take_message OWNER LEASE QUEUE ... - hand out the first message of the first queue that has one: rename its slip to out/, the rollback
-# journal, with one more try, a new nonce, OWNER (0: none, so only the lease ends it) and the deadline. LEASE is in seconds; empty: the
-# message's own; `none`: no deadline, so only the owner's death ends it.
-# Sets q, queue, id, the slip_ variables and `taken`, the name in out/. Returns 66 if nothing is ready, 69 if all are closed and no message
-# is ready or delayed; what others hold does not count, although it may come back
+# take_message OWNER LEASE QUEUE ... - hand out the first message of the first queue that has one:
+# rename its slip to out/, the rollback journal, with one more try, a new nonce, OWNER (0: none, so
+# only the lease ends it) and the deadline. LEASE is in seconds; empty: the message's own; `none`: no
+# deadline, so only the owner's death ends it. `now` must have been read.
+# Sets q, queue, id, the slip_ variables and `taken`, the name in out/. Returns 66 if it is proved that
+# nothing is ready, 69 if all are closed and no message is ready or delayed; what others hold does not
+# count, although it may come back
 take_message() {
-  take_owner=$1 take_lease=$2 proof_delayed=
+  take_owner=$1 take_lease=$2 take_looked=
   shift 2
-  take_open=
-  for take_queue in "$@"; do
-    queue_open "$take_queue" || { take_code=$?; [ $take_code -eq 66 ] && take_open=1 && continue; return $take_code; }
-    # Look for `closed` before the scan: then the scan finds every push that was acknowledged before the close. A stat can fail (ENOMEM) and look like
-    # absence, so test twice
-    [ -e "$q/closed" ] || [ -f "$q/closed" ] || take_open=1
-    take_from_queue
+  while :; do
+    take_pick "$@" || return
+    if [ -n "$take_queue" ]; then
+      take_found
+      take_code=$?
+      [ $take_code -eq 66 ] || [ $take_code -eq 69 ] || return $take_code
+      # RACE: another process was faster, or dropped the queue: look again from the start. The next
+      # message need not be the second one of this look
+      continue
+    fi
+    need engine/proof
+    queues_nothing "$@"
     take_code=$?
-    [ $take_code -eq 66 ] || return $take_code
-    # A delayed message of a closed queue is still to come
-    [ -z "$proof_delayed" ] || take_open=1
+    [ $take_code -ne 66 ] || break
+    # RACE: a message came meanwhile, and is gone when we look; or a listing failed. Repeat, but not
+    # for ever
+    [ $take_code -eq 0 ] && [ ${#take_looked} -lt 20 ] ||
+      { [ $take_code -ne 0 ] || why="queue '$queue': cannot be listed"; return 74; }
+    take_looked=1$take_looked
+    clock_read
   done
-  [ -n "$take_open" ] || { why="closed and empty"; return 69; }
+  [ -n "$take_open$nothing_delayed" ] || { why="closed and empty"; return 69; }
   why='nothing there'
   return 66
 }
 
-# take_wait SECONDS OWNER LEASE QUEUE ... - as take_message, but if nothing is ready wait for SECONDS (`none`: for ever), or until a trap
-# sets take_stop
+# take_pick QUEUE ... - open the first queue that has a message which is ready, and set take_queue to
+# its name, scan_place and scan_name to where it is. Set take_open if a queue is not closed
+take_pick() {
+  take_queue='' take_open=
+  for take_queue in "$@"; do
+    queue_open "$take_queue" || {
+      take_code=$?
+      [ $take_code -eq 66 ] || return $take_code
+      take_open=1
+      continue
+    }
+    # Look for `closed` before the scan: then the scan finds every push that was acknowledged before
+    # the close. A look that fails would say that it is open: twice (R1)
+    [ -e "$q/closed" ] || [ -e "$q/closed" ] || take_open=1
+    queue_put_back_due || return
+    queue_scan
+    [ -z "$scan_place" ] || return 0
+  done
+  take_queue=
+}
+
+# take_wait SECONDS OWNER LEASE QUEUE ... - as take_message, but read the clock, and if nothing is
+# ready wait for SECONDS (`none`: for ever), or until a trap sets take_stop. OWNER `self`: this process
 take_wait() {
-  take_seconds=$1
-  shift
-  take_message "$@"
+  take_seconds=$1 take_for=$2 take_for_lease=$3
+  shift 3
+  clock_read
+  [ "$take_for" != self ] || take_for=$$-$now
+  take_message "$take_for" "$take_for_lease" "$@"
   take_code=$?
   [ $take_code -eq 66 ] && [ "$take_seconds" != 0 ] || return $take_code
   need engine/wait
   take_waiting "$@"
 }
 
-# take_from_queue - take_message for $q. If nothing is ready, put back what can be, and look again; return 66 if it is proved that nothing
-# is ready
-take_from_queue() {
-  clock_read
-  queue_put_back_due
-  take_looked=
-  while :; do
-    queue_scan
-    case $scan_place in
-    '')
-      if [ ${#take_looked} -gt 0 ]; then
-        need engine/proof
-        nothing_ready
-        take_code=$?
-        [ $take_code -eq 0 ] || return $take_code
-        # RACE: a message came meanwhile, and is gone when we look; or a listing failed. Repeat, but not for ever
-        [ ${#take_looked} -lt 20 ] || { why="queue '$queue': cannot be listed"; return 74; }
-        clock_read
-        queue_put_back_due
-      fi
-      # A message may come back now, by its owner's death, its lease or its delay: load what that takes
-      need engine/reclaim
-      queue_reclaim || return
-      take_looked=1$take_looked ;;
-    *)
-      take_found
-      take_code=$?
-      [ $take_code -eq 66 ] || return $take_code ;;
-    esac
-  done
-}
-
-# take_found - hand out the message that queue_scan has found. Return 66 if another process was faster, or if the message was in a flat file, or on
-# its way there, and is unfolded now: then scan again from the start, since the next message need not be the second one of the last scan
+# take_found - hand out the message that queue_scan has found in $q. Return 66 if another process was
+# faster, or if the message was in a flat file, or on its way there, and is unfolded now
 take_found() {
   take_from=$q/$scan_place/$scan_name
   case $scan_place in
@@ -131,7 +135,10 @@ take_found() {
       need engine/lock
       drop_wait
       take_code=$?
-      [ $take_code -eq 1 ] || { [ $take_code -eq 0 ] || [ $take_code -eq 69 ] || return $take_code; return 66; }
+      [ $take_code -eq 1 ] || {
+        [ $take_code -eq 0 ] || [ $take_code -eq 69 ] || return $take_code
+        return 66
+      }
     done
     disk_failed "$q/out"
     return ;;
@@ -141,7 +148,8 @@ take_found() {
   take_missed
 }
 
-# take_missed - return 66 if the scan is to be repeated, 74 if it found the same name before: the name is listed, but nothing can be done with it
+# take_missed - return 66 if the scan is to be repeated, 74 if it found the same name before: the name
+# is listed, but nothing can be done with it
 take_missed() {
   take_lost_before=$take_lost take_lost=$take_from
   [ "$take_lost_before" = "$take_from" ] || return 66
@@ -149,7 +157,8 @@ take_missed() {
   return 74
 }
 
-# queue_put_back_due - called first by every take: put back messages that are due and, once a second, those whose lease is over or owner dead
+# queue_put_back_due - called first by every take: put back messages that are due and, once a second,
+# those whose lease is over or owner dead; and sweep, if that is due. Reads `now`
 queue_put_back_due() {
   for tend_path in "$q"/delayed/*; do break; done
   if [ "$tend_path" != "$q/delayed/*" ]; then
@@ -159,74 +168,82 @@ queue_put_back_due() {
   read -r tend_last <"$q/tended" || tend_last=
   [ "${tend_last%??}" != "${now%??}" ] || return 0
   printf '%s\n' "$now" >"$q/tended"
-  # With out/ empty, no message can come back. RACE: the first that was listed may be settled now, so do not ask whether it is still there
-  set -- "$q"/out/*
-  [ "$1" != "$q/out/*" ] || return 0
-  need engine/reclaim
-  queue_reclaim
+  set -- "$q"/done/*
+  [ $# -lt 200 ] || { need engine/reclaim; queue_reclaim || return; }
+  # What was popped lies in out/ until the sweep: only what is held may come back
+  for tend_path in "$q"/out/*; do
+    [ -e "$q/done/${tend_path##*/}" ] && continue
+    [ "$tend_path" != "$q/out/*" ] || return 0
+    need engine/reclaim
+    queue_reclaim
+    return
+  done
 }
 
-# taken_format OWNER LEASE - for the message in the slip_ variables, count a try, give it a new nonce, and set `taken` to its name in out/, and, if it
-# has a deadline, taken_at to the time from which it counts; OWNER and LEASE as in take_message
+# taken_format OWNER LEASE - for the message in the slip_ variables, count a try, give it a new nonce,
+# and set `taken` to its name in out/; and, if it has a deadline, taken_at to the time from which it
+# counts. OWNER and LEASE as in take_message. Without a deadline there is no receipt, and `-` is none
 taken_format() {
-  nonce_read
-  slip_tries=$((slip_tries + 1)) slip_nonce=$nonce
+  slip_tries=$((slip_tries + 1))
   case $2 in
-  none) later=000000000000 ;;
+  none) slip_nonce=- later=000000000000 ;;
   *)
+    nonce_read
+    need engine/clock
     # What was put back or unfolded before may have taken longer than the lease (R5)
     clock_read
-    taken_at=$now
+    slip_nonce=$nonce taken_at=$now
     clock_add "${2:-$slip_lease}" "$now" ;;
   esac
   slip_format
   taken=$slip.$1.$later
 }
 
-# take_slip - rename exactly the name that was found to out/; set `taken`. Return 0 if that name is there now: by its nonce it can only be ours. If it is
-# not there, the caller looks again, so the text of mv's error, for which rename_path forks the shell, is not needed
+# take_slip - rename exactly the name that was found to out/; set `taken`. Return 0 if that name is
+# there now: it has our process or a random nonce in it, so it can only be ours. If it is not there,
+# the caller looks again, so the text of mv's error, which costs a fork, is not needed
 take_slip() {
   taken_format "$take_owner" "$take_lease"
   [ -z "$lock_held" ] || { rename_path "$q/$scan_place/$scan_name" "$q/out/$taken"; return; }
-  # In braces, since bash says on its own standard error that mv was killed
-  { mv -f "$q/$scan_place/$scan_name" "$q/out/$taken" || [ -e "$q/out/$taken" ]; }
+  mv -f "$q/$scan_place/$scan_name" "$q/out/$taken" || [ -e "$q/out/$taken" ]
 }
 
-# body_open - open the body of what was taken, on 7. Return 66 if it is no longer ours, 74 if it cannot be read
+# body_open - open the body of what was taken, on 7. Return 66 if it is no longer ours, 74 if it cannot
+# be read
 body_open() {
-  # RACE: once our lease has ended, the message may be folded, and its body be written anew just now. If the slip is still there, what is open is whole
+  # RACE: once our lease has ended, the message may be folded, and its body be written anew just now.
+  # If the slip is still there, what is open is whole
   command exec 7<"$q/body/$slip_id" && [ -e "$q/out/$taken" ] && return 0
-  need engine/proof
-  expect_path "$q/out/$taken" "queue '$queue': message $id is no longer yours" || return
+  taken_ours || return
   why="queue '$queue': message $id cannot be read"
   return 74
 }
 
-# body_print [FILE] - write the message of slip_id out, or of FILE; return 74 if it cannot be read or written in full. Without FILE, return 66 if
-# it is no longer ours
+# body_print - write the message that was taken out; return 74 if it cannot be read or written in full,
+# 66 if it is no longer ours
 body_print() {
-  [ $# -eq 1 ] || body_open || return
-  door_reply "$slip_size" || return
-  if [ $# -eq 1 ]; then base64 -d "$1" 9>&-; else base64 -d <&7 9>&-; fi && return 0
-  [ $# -eq 1 ] || { need engine/proof; expect_path "$q/out/$taken" "queue '$queue': message $id is no longer yours" || return; }
+  body_open && door_reply "$slip_size" || return
+  base64 -d <&7 9>&- && return 0
+  taken_ours || return
   why="queue '$queue': message $id could not be written out in full"
   return 74
 }
 
-# door_reply SIZE - called before SIZE bytes are written out. A door has its own version
-[ -n "${FLATQ_DOOR:-}" ] || door_reply() {
-  :
+# taken_ours - return 66 if it is proved that what was taken is no longer ours, 74 if that is unknown
+taken_ours() {
+  need engine/proof
+  expect_path "$q/out/$taken" "queue '$queue': message $id is no longer yours"
 }
 
-# door_delivered - return 0 if the client can have received the answer. A door has its own version, which checks
-[ -n "${FLATQ_DOOR:-}" ] || door_delivered() {
-  :
-}
-
-# door_waits SECONDS - called before a read that may take that long, and with 0 after it. A door has its own version
-[ -n "${FLATQ_DOOR:-}" ] || door_waits() {
-  :
-}
+# A door has its own versions of these:
+# door_reply SIZE - called before SIZE bytes are written out
+# door_delivered - return 0 if the client can have received the answer
+# door_waits SECONDS - called before a read that may take that long, and with 0 after it
+if [ -z "${FLATQ_DOOR:-}" ]; then
+  door_reply() { :; }
+  door_delivered() { :; }
+  door_waits() { :; }
+fi
 
 # take_back - give back what was taken and not settled; keep `why`
 take_back() {
@@ -241,31 +258,30 @@ take_back() {
   taken=
 }
 
-# take_stopped SIGNAL - the trap of pop and reserve, and the last step of bulk_stop: put the message back before the process ends
+# take_stopped SIGNAL - the trap of pop and reserve, and the last step of bulk_stop: put the message
+# back before the process ends
 take_stopped() {
-  # RACE: another signal may come. In dash and busybox, a command of a trap in which another trap runs returns the status from before the first trap
-  trap '' HUP INT TERM
-  # The message is settled already: finish normally, as if the signal had come a moment later
-  [ -z "$taken" ] || [ ! -e "$q/done/$taken" ] || { trap_stop take_stopped; return 0; }
+  # The message is settled already: finish as if the signal had come a moment later
+  [ -z "$taken" ] || [ ! -e "$q/done/$taken" ] || return 0
   trap - HUP INT TERM
-  # Give the lock back, since the signal may have come before we had recovered: take_back takes it again if it needs it, and that recovers first (R3)
+  # Give the lock back, since the signal may have come before we had recovered: take_back takes it
+  # again if it needs it, and that recovers first (R3)
   [ -z "$lock_held" ] || { need engine/lock; unlock_queue; }
   take_back
   [ -z "${wait_fifo:-}" ] || { need engine/wait; wait_end; }
   end_by "$1"
 }
 
-# taken_settle - settle the message that was handed out as `taken`. Without a deadline, by a marker of the same name in done/, which the
-# shell itself creates: a process that puts back sees the owner dead first, and looks for the marker then. With a deadline, the lease may
-# have ended. Then the rename fails; a marker would not, and the sweep would delete a body that another consumer now owns.
+# taken_settle - settle the message that was handed out as `taken`. Without a deadline, by a marker of
+# the same name in done/, which the shell itself creates: a process that puts back sees the owner dead
+# first, and looks for the marker then. With a deadline, the lease may have ended. Then the rename
+# fails; a marker would not, and the sweep would delete a body that another consumer now owns
 taken_settle() {
-  [ -n "$taken" ] || { why="queue '$queue': nothing is taken"; return 66; }
-  taken_marked=
   case $taken in
-  *.000000000000) ! file_mark "$q/done/$taken" || taken_marked=1 ;;
-  esac
+  *.000000000000) file_mark "$q/done/$taken" ;;
+  *) false ;;
   # If the disk has no room for another name, rename: that needs none
-  [ -n "$taken_marked" ] || rename_path "$q/out/$taken" "$q/done/$taken" || {
+  esac || rename_path "$q/out/$taken" "$q/done/$taken" || {
     [ $? -eq 1 ] || return 74
     [ ! -e "$q/out/$taken" ] || { disk_failed "$q/done"; return; }
     why="queue '$queue': message $id is no longer yours"
@@ -273,5 +289,5 @@ taken_settle() {
   }
   wake "$q/room"
   # Remove a large body now, rather than leaving it to the sweep
-  [ "$slip_size" -lt 262144 ] || { rm -f "$q/out/$taken" && rm -f "$q/body/$slip_id" || :; }
+  [ "$slip_size" -lt "$large_body" ] || { rm -f "$q/out/$taken" && rm -f "$q/body/$slip_id" || :; }
 }

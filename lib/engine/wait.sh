@@ -6,7 +6,7 @@
 # it. A sleep in the background holds the only other writing end of the FIFO; when it ends, the waiter reads the end of the file: that is
 # the timeout. If a waiter is woken and dies, no message is lost: every waiter looks again after two seconds.
 
-need engine/process
+need engine/process engine/clock
 
 # wait_begin wait QUEUE ... - enter this process as a waiter for a message of each QUEUE, and create the queue if needed
 # wait_begin room - enter it as a waiter for room in the queue that is open. RACE: if that was dropped, do not create another: the caller finds out
@@ -242,15 +242,11 @@ wait_leave() {
   done
 }
 
-# take_waiting OWNER LEASE QUEUE ... - the part of take_wait for when nothing was ready; wait for take_seconds
+# take_waiting QUEUE ... - the part of take_wait for when nothing was ready; wait for take_seconds
 take_waiting() {
   need engine/take
-  # No clock was read if there is no queue yet
-  clock_read
   take_deadline=none
   [ "$take_seconds" = none ] || { clock_add "$take_seconds" "$now"; take_deadline=$later; }
-  take_for=$1 take_for_lease=$2
-  shift 2
   wait_begin wait "$@" || return
   wait_queues=$*
   wait_until "$take_deadline" wait_enter_queues take_again wait_due_queues

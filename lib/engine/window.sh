@@ -8,6 +8,8 @@
 # its last five. All names of a
 # place may be more than a door's handler has memory for. Earlier versions of flatq had buried messages in buried/ itself.
 
+need engine/clock
+
 # window_make DIRECTORY - set `place` to this directory of delayed/ or buried/, and create it
 window_make() {
   place=$q/$1 window_tries=

@@ -1,7 +1,7 @@
 # engine/withdraw.sh - take back a push that will not be acknowledged, and find out whether its slip
 # and its body are there
 
-need engine/slip engine/settle engine/proof
+need engine/slip engine/settle engine/proof engine/sync
 
 # push_slip_again - called when the slip could not be created: return 0 to try again
 push_slip_again() {

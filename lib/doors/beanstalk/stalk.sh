@@ -1,6 +1,6 @@
 # doors/beanstalk/stalk.sh - the common part of beanstalkd's and small-stalk's protocols: a connection and its jobs
 
-need doors/door engine/ids engine/clock engine/process engine/look engine/settle engine/reclaim doors/beanstalk/tally doors/beanstalk/read doors/beanstalk/say doors/beanstalk/tube
+need doors/door engine/push engine/clock engine/process engine/look engine/settle engine/reclaim doors/beanstalk/tally doors/beanstalk/read doors/beanstalk/say doors/beanstalk/tube
 
 # stalk_main WORD ... - serve one connection: do its commands until it ends. The door has its own command_do
 stalk_main() {

@@ -1,6 +1,6 @@
 # doors/beanstalk/yaml.sh - statistics and lists in the form that beanstalkd writes
 
-need engine/slip engine/queues engine/take engine/fold engine/bound doors/beanstalk/tally doors/beanstalk/say doors/beanstalk/stalk doors/beanstalk/tube
+need engine/slip engine/queues engine/take engine/fold engine/bound doors/beanstalk/tally doors/beanstalk/say doors/beanstalk/stalk doors/beanstalk/tube engine/clock
 
 # tube_count - set count_urgent count_ready count_reserved count_delayed count_buried for $q
 tube_count() {

@@ -3,7 +3,7 @@
 # `say` answers a request with a text; `say_head` begins an answer whose body follows. Each first deals with an unread body: it skips a small
 # one, and ends the connection after a large one.
 
-need doors/door engine/input
+need doors/door engine/input engine/clock
 
 # status_reason STATUS - set `reason` to the text for STATUS
 status_reason() {

@@ -1,1 +1,0 @@
-# engine/sync-all.sh - see spool.sh

@@ -1,0 +1,38 @@
+# engine/usage.sh - how a verb ends that was not called as its header says: the usage line, the help,
+# closed standard streams
+
+# usage_exit [TEXT] - exit with the usage line. `make install` makes a command of flatq alone
+usage_exit() {
+  [ "${0##*/}" = "$FLATQ_VERB" ] || die 64 "${1:-usage}: see flatq $FLATQ_VERB -h"
+  die 64 "${1:-usage}: see $FLATQ_VERB -h"
+}
+
+# shell_closed STREAM - exit: standard input, output or error is closed, or there is no /proc
+shell_closed() {
+  [ "$1" != 2 ] || exit 74
+  exec 5>&2
+  [ -e /proc/self/fd/2 ] || die 70 "cannot see /proc/self: mount /proc"
+  die 74 "descriptor $1, of standard input or output, is closed"
+}
+
+# help - print the verb's own header, from its second line to the last line of comment
+help() {
+  {
+    read -r help_line
+    while read -r help_line; do
+      case $help_line in
+      '# shellcheck'*) ;;
+      '#'*) help_line=${help_line#'#'}; help_say "${help_line#' '}" ;;
+      *) break ;;
+      esac
+    done
+  } <"$lib/$FLATQ_VERB"
+  # The verb has finished: a door must not take this exit for an end by a signal (door_end)
+  door_done=1
+  exit 0
+}
+
+# help_say LINE - print it, or exit with 74
+help_say() {
+  printf '%s\n' "$1" || die 74 'the help could not be printed'
+}
