@@ -1,9 +1,9 @@
-# bulk/batch.sh - put back, count and sweep the batches of bulk takes, out/batch.PID-TIME.NONCE.DEADLINE
+# bulk/batch.sh - put back, count and sweep the batches of bulk takes: out/batch.PID-TIME.NONCE.0
 
 need engine/slip engine/lock engine/sync engine/settle engine/key
 
-# batch_putback DIRECTORY [WHY] - put slips back to wal/ and flat files to their place, with one more try, unless the batch is settled. Return 0
-# only if nothing is left to put back
+# batch_putback DIRECTORY [WHY] - put slips back to wal/ and flat files to their place, with one more
+# try, unless the batch is settled. Return 0 only if nothing is left to put back
 batch_putback() {
   batch_why=${2:-dead}
   under_lock batch_putback_locked "$1"
@@ -16,7 +16,7 @@ batch_putback() {
 batch_putback_locked() {
   need engine/fold engine/proof
   # After a boot, a damaged conf does not keep messages from coming back (queue_after_boot)
-  [ "$batch_why" = boot ] || queue_conf || return $?
+  [ "$batch_why" = boot ] || queue_conf || return
   # A marker is created under the lock, so it does not come meanwhile
   there "$q/done/${1##*/}"
   case $? in
@@ -28,24 +28,26 @@ batch_putback_locked() {
     [ -e "$batch_path" ] || break
     if slip_parse "$batch_name"; then
       slip_path=$batch_path slip_tries=$((slip_tries + 1))
-      message_putback "$batch_why" || return $?
+      message_putback "$batch_why" || return
     elif flat_parse "$batch_name"; then
-      batch_block=$q/queue/$flat_block
-      { [ -d "$batch_block" ] || mkdir -p "$batch_block"; } 2>/dev/null &&
-        rename_path "$batch_path" "$batch_block/$flat_priority.$flat_first.$flat_last.$flat_count.$((flat_tries + 1)).$flat_nonce" ||
-        { disk_failed "$q/queue"; return $?; }
+      batch_to=$flat_priority.$flat_first.$flat_last.$flat_count.$((flat_tries + 1)).$flat_nonce
+      { [ -d "$q/queue/$flat_block" ] || mkdir -p "$q/queue/$flat_block"; } &&
+        rename_path "$batch_path" "$q/queue/$flat_block/$batch_to" ||
+        { disk_failed "$q/queue"; return; }
     else
-      set_aside "out/${1##*/}/$batch_name" || return $?
+      set_aside "out/${1##*/}/$batch_name" || return
     fi
   done
-  # Only rmdir proves that nothing is left. RACE: another process may have put the batch back before we had the lock
-  rmdir "$1" 2>/dev/null 9<&9 || absent "$1" || disk_failed "$q/out"
+  # Only rmdir proves that nothing is left. RACE: another process may have put the batch back before
+  # we had the lock
+  rmdir "$1" || absent "$1" || disk_failed "$q/out"
 }
 
-# message_held ID - return whether a batch or a claim holds the message with the 12-digit ID; 66: it is proved that none does
+# message_held ID - return whether a batch or a claim holds the message with the 12-digit ID; 66: it is
+# proved that none does
 message_held() {
   need engine/proof
-  names_for_id "$1" out claimed || return $?
+  names_for_id "$1" out claimed || return
   for batch_path in $names; do
     case $batch_path in
     out/batch.*/* | claimed/*) ;;
@@ -69,17 +71,17 @@ batch_count() {
   done
 }
 
-# batch_read DIRECTORY - for a settled batch or segment, set batch_bodies to the ids of its slips, and batch_keys to `KEY ID` of each key
+# batch_read DIRECTORY - for a settled batch or segment, set batch_bodies to the ids of its slips, and
+# batch_keys to `KEY ID` of each key
 batch_read() {
   need engine/fold engine/proof
-  names_in "$1" || return $?
+  names_in "$1" || return
   batch_bodies='' batch_keys='' batch_flats='' batch_lines=0
   for batch_name in $names; do
     if slip_parse "$batch_name"; then
       batch_bodies="$batch_bodies $slip_id"
       [ "$slip_key" = - ] || batch_keys="$batch_keys $slip_key $id"
     elif flat_parse "$batch_name"; then
-      [ -z "$spool_shared" ] || no_links "$1/$batch_name" || return $?
       batch_flats="$batch_flats $batch_name" batch_lines=$((batch_lines + flat_count))
     fi
   done
@@ -87,26 +89,37 @@ batch_read() {
   # If keys/ is empty, no message has a key
   for batch_path in "$q"/keys/*; do break; done
   if [ ! -e "$batch_path" ]; then
-    names_in "$q/keys" || return $?
+    names_in "$q/keys" || return
     [ -n "$names" ] || return 0
   fi
   # shellcheck disable=SC2086 # names without blanks
-  batch_said=$(cd "$1" 2>/dev/null && exec awk -F . -v "count=$batch_lines" 'NF == 10 && $9 != "-" { sub(/^0+/, "", $2); print $9, $2 }
-    END { if (NR == count) print "end" }' $batch_flats 2>/dev/null 9>&-) &&
-    capture "$batch_said" || { why="queue '$queue': keys cannot be read"; return 74; }
-  batch_keys="$batch_keys $captured"
+  batch_keys="$batch_keys $(cd "$1" && exec awk -F . -v "count=$batch_lines" '
+    NF == 10 && $9 != "-" { sub(/^0+/, "", $2); print $9, $2 }
+    END { if (NR != count) exit 1 }' $batch_flats 9>&-)" ||
+    { why="queue '$queue': keys cannot be read"; return 74; }
 }
 
-# batch_sweep NAME - remove a settled batch: keys, bodies, then the batch, which alone knows them
+# batch_remove DIRECTORY [NAME ...] - after batch_read, remove the bodies, then the batch or segment,
+# which alone knows them; with it, other NAMEs that lie beside it
+batch_remove() {
+  batch_path=$1
+  shift
+  # shellcheck disable=SC2086 # names without blanks
+  { [ -z "$batch_bodies" ] || (cd "$q/body" && exec rm -f $batch_bodies); } &&
+    (cd "${batch_path%/*}" && exec rm -rf "${batch_path##*/}" "$@") || disk_failed "${batch_path%/*}"
+}
+
+# batch_sweep NAME - remove a settled batch, after the keys of its messages
 batch_sweep() {
   need engine/proof
   # CRASH: the batch may be removed already, and its marker not yet
-  batch_read "$q/out/$1" || { names_in "$q/out" && ! named "$1" && return 0; why="queue '$queue': cannot list out/$1"; return 74; }
-  sync_paths "$q/done" "$q/out" "$q/out/$1" || return $?
-  keys_remove "$batch_keys" || return $?
-  # shellcheck disable=SC2086 # names without blanks
-  { { [ -z "$batch_bodies" ] || (cd "$q/body" && exec rm -f $batch_bodies 9<&9); } && rm -rf "$q/out/$1" 9<&9; } 2>/dev/null &&
-    sync_paths "$q/out" || disk_failed "$q/out"
+  if ! batch_read "$q/out/$1"; then
+    names_in "$q/out" && ! named "$1" && return 0
+    why="queue '$queue': cannot list out/$1"
+    return 74
+  fi
+  sync_paths "$q/done" "$q/out" "$q/out/$1" && keys_remove "$batch_keys" &&
+    batch_remove "$q/out/$1" && sync_paths "$q/out"
 }
 
 # claims_recover - remove the segments that are settled
@@ -116,27 +129,13 @@ claims_recover() {
     need bulk/claim
     claim_open "${claims_path##*/}"
     case $? in
-    0) claim_recover || return $? ;;
+    0) claim_recover || return ;;
     74) return 74 ;;
     esac
   done
 }
 
-# bulk_awk_find - set bulk_program to the quickest awk there is: mawk does in a second what gawk does in five; and bulk_hides if it is busybox's, which
-# hides a failed write. Call it outside pipes: within one, awk's output goes to /dev/null if `>/dev/null` cannot be undone (R12)
-bulk_awk_find() {
-  [ -z "${bulk_program:-}" ] || return 0
-  bulk_program='mawk' bulk_hides=
-  ! command -v mawk >/dev/null 2>&1 || return 0
-  bulk_program='awk'
-  case $(awk --version 2>&1 </dev/null) in
-  *BusyBox*) bulk_hides=1 ;;
-  esac
-}
-
-# bulk_awk ARGUMENTS - run the awk that bulk_awk_find has found
+# bulk_awk ARGUMENT ... - run mawk, which does in a second what gawk does in five; else awk
 bulk_awk() {
-  "$bulk_program" "$@"
+  if command -v mawk >/dev/null; then mawk "$@"; else awk "$@"; fi
 }
-
-part='bulk/batch'

@@ -1,34 +1,29 @@
 # bulk/take.sh - take many messages at once: whole flat files, or runs of single messages
 #
-# A bulk take makes a batch, a directory out/batch.PID-TIME.NONCE.DEADLINE with slips and flat files under their old names. They come back
-# when the owner is dead, or after ten minutes where a death cannot be seen (no /proc). The marker in done/ has the same name.
+# A bulk take makes a batch, a directory out/batch.PID-TIME.NONCE.0 with slips and flat files under
+# their old names. They come back when the owner is dead. The marker in done/ has the same name.
 
-need engine/slip engine/clock engine/lock engine/take engine/proof engine/fold engine/reclaim bulk/batch
+need engine/slip engine/lock engine/take engine/proof engine/fold engine/reclaim engine/piped \
+  bulk/batch
 
-# bulk_take MOST - move up to MOST messages of $q, whole flat files or a run of single ones, into a batch; set `batch` and bulk_got; 66: none
-bulk_take() {
-  under_lock bulk_choose "$1"
-}
-
-# bulk_choose MOST - bulk_take under the lock
+# bulk_choose MOST - under the lock, move up to MOST messages of $q, whole flat files or a run of
+# single ones, into a batch; set `batch` and bulk_got; 66: none
 bulk_choose() {
-  bulk_doubts=
+  bulk_looked=
   # RACE: other processes take or move what was found: look again, but not for ever
-  while [ ${#bulk_doubts} -lt 1000 ]; do
-    bulk_doubts=1$bulk_doubts
-    # Find the place of the first message, and the first message in all other places
+  while [ ${#bulk_looked} -lt 1000 ]; do
+    bulk_looked=1$bulk_looked
     queue_scan
-    bulk_place=$scan_place bulk_name=$scan_name
-    case $bulk_place in
-    '')
-      nothing_ready || return $?
+    if [ -z "$scan_place" ]; then
+      nothing_ready || return
       # Messages in out/ may have to come back: look at them too
       clock_read
-      queue_promote && queue_reclaim || return $?
-      continue ;;
-    queue) bulk_flats "$1" ;;
-    *) bulk_singles "$1" ;;
-    esac
+      queue_promote && queue_reclaim || return
+      continue
+    fi
+    bulk_place=$scan_place bulk_name=$scan_name
+    bulk_elsewhere "$bulk_place"
+    if [ "$bulk_place" = queue ]; then bulk_flats "$1"; else bulk_singles "$1"; fi
     bulk_code=$?
     # 75: look again
     [ $bulk_code -eq 75 ] || return $bulk_code
@@ -37,105 +32,100 @@ bulk_choose() {
   return 74
 }
 
-# bulk_elsewhere PLACE - set `least` to the first name in all places but this one; empty: there is none
+# bulk_elsewhere PLACE - set scan_name to the first name in all places but this one; empty: there is
+# none
 bulk_elsewhere() {
-  scan_name='' scan_place=''
+  scan_name=''
   [ "$1" = wal ] || scan_least wal "$q"/wal/*
   if [ "$1" != queue ]; then
     for scan_path in "$q"/queue/*; do
-      [ "${scan_path##*/}" != '*' ] || break
       scan_least queue "$scan_path"/*
       [ "$scan_count" = 0 ] || break
     done
   fi
   for scan_path in "$q"/head/*; do
-    [ "${scan_path##*/}" != '*' ] && [ "head/${scan_path##*/}" != "$1" ] || continue
-    scan_least "head/${scan_path##*/}" "$scan_path"/*
+    [ "head/${scan_path##*/}" = "$1" ] || scan_least head "$scan_path"/*
   done
-  least=$scan_name
 }
 
-# batch_new - set `batch` to the name in out/ of a batch that this process owns. Its death gives the batch back, or else a deadline
+# batch_new - set `batch` to the name in out/ of a batch that this process owns
 batch_new() {
   nonce_read
   clock_read
-  owner_read
-  later=000000000000
-  [ -n "$owner_lease" ] || clock_add 600 "$now"
-  batch=batch.$owner.$nonce.$later
+  batch=batch.$$-$now.$nonce.000000000000
 }
 
 # batch_make - create a new batch of ours in out/
 batch_make() {
   batch_new
-  mkdir "$q/out/$batch" 2>/dev/null 9<&9 || disk_failed "$q/out"
+  mkdir "$q/out/$batch" || disk_failed "$q/out"
 }
 
-# bulk_singles MOST - take single messages of bulk_place that come before all messages elsewhere. 75: look again
+# bulk_move - move bulk_names from bulk_place to the batch
+# shellcheck disable=SC2086 # names without blanks
+bulk_move() {
+  (cd "$q/$bulk_place" && exec mv -f $bulk_names "$q/out/$batch/")
+}
+
+# bulk_singles MOST - take single messages of bulk_place that come before all messages elsewhere. 75:
+# look again
 bulk_singles() {
-  bulk_elsewhere "$bulk_place"
   bulk_names='' bulk_got=0
   for bulk_path in "$q/$bulk_place"/*; do
     bulk_name=${bulk_path##*/}
-    [ "$bulk_name" != '*' ] && [ $bulk_got -lt "$1" ] && [ $bulk_got -lt 500 ] || break
-    [ -z "$least" ] || [ "$bulk_name" \< "$least" ] || break
-    slip_parse "$bulk_name" || { set_aside "$bulk_place/$bulk_name" || return $?; continue; }
+    [ "$bulk_name" != '*' ] && [ $bulk_got -lt "$1" ] && [ $bulk_got -lt $flat_lines ] || break
+    [ -z "$scan_name" ] || [ "$bulk_name" \< "$scan_name" ] || break
+    slip_parse "$bulk_name" || { set_aside "$bulk_place/$bulk_name" || return; continue; }
     bulk_names="$bulk_names $bulk_name" bulk_got=$((bulk_got + 1))
   done
   [ $bulk_got -gt 0 ] || return 75
-  batch_make || return $?
+  batch_make || return
   # RACE: mv does not find those that another process took first
-  # shellcheck disable=SC2086 # names without blanks
-  (cd "$q/$bulk_place" && exec mv -f $bulk_names "$q/out/$batch/" 9<&9) 2>/dev/null
-  names_in "$q/out/$batch" || return $?
+  bulk_move
+  names_in "$q/out/$batch" || return
   # shellcheck disable=SC2086 # names without blanks
   set -- $names
   bulk_got=$#
   [ $# -eq 0 ] || return 0
-  rmdir "$q/out/$batch" 2>/dev/null
+  rmdir "$q/out/$batch"
   # One that is still there was not taken by another process: so mv has failed
   for bulk_name in $bulk_names; do
-    [ ! -e "$q/$bulk_place/$bulk_name" ] || { disk_failed "$q/out"; return $?; }
+    [ ! -e "$q/$bulk_place/$bulk_name" ] || { disk_failed "$q/out"; return; }
   done
   return 75
 }
 
-# bulk_flats MOST - take flat files, from the first on, as long as no message elsewhere belongs between them; at most 200, since what a killed
-# drain held is delivered again. 75: look again
+# bulk_flats MOST - take flat files, from the first on, as long as no message elsewhere belongs between
+# them; at most 200, since what a killed drain held is delivered again. 75: look again
 bulk_flats() {
-  bulk_elsewhere queue
   # queue_unfold sets aside what is not a flat file
-  flat_parse "$bulk_name" || { queue_unfold "$bulk_name" || return $?; return 75; }
-  bulk_block=$flat_block bulk_names='' bulk_got=0 bulk_taken=0
+  flat_parse "$bulk_name" || { queue_unfold "$bulk_name" || return; return 75; }
+  bulk_most=$1 bulk_block=$flat_block bulk_place=queue/$flat_block bulk_names='' bulk_got=0
   bulk_next_block
-  set -- "$1" "$q/queue/$flat_block"/* end
-  bulk_most=$1
-  shift
-  while [ $# -gt 1 ] && [ $bulk_taken -lt 200 ]; do
-    flat_parse "${1##*/}" || break
-    [ -z "$spool_shared" ] || no_links "$1" || return $?
-    [ $((bulk_got + flat_count)) -le "$bulk_most" ] || break
-    [ -z "$least" ] || [ "$flat_priority.$flat_last" \< "$least" ] || break
-    if [ "$2" != end ]; then bulk_path=${2##*/}; else bulk_path=$bulk_next; fi
-    [ -z "$bulk_path" ] || [ "$flat_priority.$flat_last" \< "$bulk_path" ] || break
-    bulk_names="$bulk_names ${1##*/}" bulk_got=$((bulk_got + flat_count)) bulk_taken=$((bulk_taken + 1))
+  set -- "$q/$bulk_place"/* "$bulk_next"
+  bulk_end=$#
+  while [ $# -gt 1 ] && [ $((bulk_end - $#)) -lt 200 ]; do
+    flat_parse "${1##*/}" && [ $((bulk_got + flat_count)) -le "$bulk_most" ] || break
+    bulk_last=$flat_priority.$flat_last bulk_path=${2##*/}
+    [ -z "$scan_name" ] || [ "$bulk_last" \< "$scan_name" ] || break
+    [ -z "$bulk_path" ] || [ "$bulk_last" \< "$bulk_path" ] || break
+    bulk_names="$bulk_names ${1##*/}" bulk_got=$((bulk_got + flat_count))
     shift
   done
-  if [ $bulk_taken -eq 0 ]; then
-    queue_unfold "$bulk_name" || return $?
+  if [ -z "$bulk_names" ]; then
+    queue_unfold "$bulk_name" || return
     return 75
   fi
-  batch_make || return $?
-  # shellcheck disable=SC2086 # names without blanks
-  (cd "$q/queue/$bulk_block" && exec mv -f $bulk_names "$q/out/$batch/" 9<&9) 2>/dev/null || { disk_failed "$q/out"; return $?; }
-  for bulk_path in "$q/queue/$bulk_block"/*; do
-    [ -e "$bulk_path" ] || rmdir "$q/queue/$bulk_block" 2>/dev/null
+  batch_make || return
+  bulk_move || { disk_failed "$q/out"; return; }
+  for bulk_path in "$q/$bulk_place"/*; do
+    [ -e "$bulk_path" ] || rmdir "$q/$bulk_place"
     break
   done
 }
 
-# bulk_next_block - set bulk_next to the first file of the blocks after bulk_block; empty: there is none. A file of messages that were put back and
-# folded again may reach beyond it
+# bulk_next_block - set bulk_next to the first file of the blocks after bulk_block; empty: there is
+# none. A file of messages that were put back and folded again may reach beyond it
 bulk_next_block() {
   bulk_next=
   for bulk_path in "$q"/queue/*; do
@@ -144,27 +134,16 @@ bulk_next_block() {
     esac
     [ "${bulk_path##*/}" \> "$bulk_block" ] || continue
     for bulk_file in "$bulk_path"/*; do
-      [ ! -e "$bulk_file" ] || bulk_next=${bulk_file##*/}
+      [ ! -e "$bulk_file" ] || bulk_next=$bulk_file
       break
     done
     [ -z "$bulk_next" ] || break
   done
 }
 
-# bulk_own - as body_is_no_link, for the batch's files and the bodies of its messages
-bulk_own() {
-  [ -n "$spool_shared" ] || return 0
-  for bulk_path in "$q/out/$batch"/*; do
-    no_links "$bulk_path" || return $?
-    ! slip_parse "${bulk_path##*/}" || body_is_no_link || return $?
-  done
-}
-
-# bulk_print l|0 - write out the batch's messages in order, each with its end. base64 -d accepts pieces that were padded one by one, so the ends are
-# inserted before decoding
+# bulk_print l|0 - write out the batch's messages in order, each with its end
 bulk_print() {
-  door_reply large || return $?
-  bulk_awk_find
+  door_reply large || return
   if [ "$1" = l ]; then bulk_end=Cg==; else bulk_end=AA==; fi
   set -- "$q/out/$batch"/*
   slip_parse "${1##*/}" && {
@@ -174,20 +153,19 @@ bulk_print() {
       slip_parse "${bulk_path##*/}" && set -- "$@" "size=$slip_size" "$q/body/$slip_id"
     done
   }
-  if [ -n "$bulk_hides" ]; then
-    bulk_print_file "$@" && return 0
-  else
-    # The left side of a pipe has no exit status, so it writes a word when it has finished (R6)
-    {
-      bulk_said=$({ { bulk_coded "$@" && printf good >&3; } | base64 -d >&4; } 2>/dev/null 3>&1 </dev/null)
-    } 4>&"$out" && [ "$bulk_said" = good ] && return 0
-  fi
+  piped 'base64 -d' bulk_coded "$@" && return 0
+  bulk_not_printed
+}
+
+# bulk_not_printed - set `why`, and return 74
+bulk_not_printed() {
   why="queue '$queue': messages could not be written out in full"
   return 74
 }
 
-# bulk_coded FILE ... - print each message, and its end, as a line of base64. If awk does not notice a read error, the line that was cut is shorter than
-# its slip says. gawk does not report its last write if `exit` was said
+# bulk_coded FILE ... - print each message, and its end, as a line of base64: base64 -d accepts pieces
+# that were padded one by one. If awk does not notice a read error, the line that was cut is shorter
+# than its slip says. gawk does not report its last write if `exit` was said
 bulk_coded() {
   bulk_awk -F '\t' -v "end=$bulk_end" -v "count=$bulk_got" '
     { if (NF > 1) { split($1, field, "."); size = field[8] }
@@ -196,57 +174,39 @@ bulk_coded() {
     END { if (cut || NR != count) exit 1 }' "$@"
 }
 
-# bulk_print_file FILE ... - as bulk_print, with an awk that hides a failed write: so it writes a file, whose size is known
-bulk_print_file() {
-  nonce_read
-  bulk_path=$q/tmp/$owner.$nonce
-  # shellcheck disable=SC2016 # awk's
-  bulk_sum 'int(($8 + 2) / 3) * 4 + 6' && bulk_size=$captured && { bulk_coded "$@" >"$bulk_path"; } 2>/dev/null &&
-    measure -c "$bulk_path" && [ "$measured" = "$bulk_size" ] && base64 -d "$bulk_path" 2>/dev/null 1>&"$out"
-  bulk_code=$?
-  rm -f "$bulk_path" 2>/dev/null
-  return $bulk_code
-}
-
-# bulk_measure - print a line with the number of bytes that bulk_print will write
+# bulk_measure - print a line with the number of bytes that bulk_print will write. Each line that awk
+# reads begins with a slip's name, which has the size
 bulk_measure() {
-  # shellcheck disable=SC2016 # awk's
-  bulk_sum '$8 + 1' && printf '%s\n' "$captured" 2>/dev/null 1>&"$out" && return 0
-  why="queue '$queue': messages could not be written out in full"
-  return 74
-}
-
-# bulk_sum EXPRESSION - set `captured` to the sum of awk's EXPRESSION over the batch's messages. $8 is a message's size
-bulk_sum() {
-  names_in "$q/out/$batch" || return $?
-  bulk_awk_find
-  # Each line begins with a slip's name, which has the size. A lost line shows in their number
-  bulk_term=$1
-  bulk_said=$({
+  names_in "$q/out/$batch" || return
+  bulk_sum=$(
     # shellcheck disable=SC2086 # names without blanks
     set -- $names
     if slip_parse "$1"; then printf '%s\n' "$@"; else (cd "$q/out/$batch" && exec cat "$@"); fi |
-      bulk_awk -F . -v "count=$bulk_got" "{ sum += $bulk_term } END { if (NR != count) exit 1; printf \"%.0f\\nend\", sum }"
-  } 2>/dev/null) && capture "$bulk_said"
+      bulk_awk -F . -v "count=$bulk_got" \
+        '{ sum += $8 + 1 } END { if (NR != count) exit 1; printf "%.0f", sum }'
+  ) && printf '%s\n' "$bulk_sum" || bulk_not_printed
 }
 
-# bulk_received - return 0 if the client has received the batch: without -a, as far as a door can see; with -a, once it has sent a line `ok`.
-# The line `sent` tells the client that the batch is whole: a door's error line could stand in place of the rest
+# bulk_received - return 0 if the client has received the batch: without -a, as far as a door can see;
+# with -a, once it has sent a line `ok`. The line `sent` tells the client that the batch is whole: a
+# door's error line could stand in place of the rest
 bulk_received() {
-  [ -n "${bulk_asks:-}" ] || { door_delivered; return $?; }
+  [ -n "${bulk_asks:-}" ] || { door_delivered; return; }
   door_waits 3600
-  printf '%ssent\n' "${door_nonce:-}" 2>/dev/null 1>&"$out" && IFS= read -r bulk_said && [ "$bulk_said" = ok ] || { why="queue '$queue': messages were not acknowledged"; return 74; }
+  printf '%ssent\n' "${door_nonce:-}" && IFS= read -r bulk_said && [ "$bulk_said" = ok ] ||
+    { why="queue '$queue': messages were not acknowledged"; return 74; }
   # The messages are the client's, even if the guard is gone
   door_waits 0 || :
 }
 
-# bulk_pop l|0 COUNT SECONDS QUEUE ... - write out and settle up to COUNT messages; wait up to SECONDS for the first
+# bulk_pop l|0 COUNT SECONDS QUEUE ... - write out and settle up to COUNT messages; wait up to SECONDS
+# for the first
 bulk_pop() {
   bulk_mode=$1 bulk_left=$2 bulk_wait=$3
   shift 3
   bulk_any='' bulk_open=
   for bulk_queue in "$@"; do
-    bulk_from_queue "$bulk_queue" || return $?
+    bulk_from_queue "$bulk_queue" || return
   done
   [ -z "$bulk_any" ] || return 0
   if [ "$bulk_wait" = 0 ]; then
@@ -255,57 +215,60 @@ bulk_pop() {
     return 66
   fi
   # Wait for one message, then take the others that are there
-  clock_read
-  owner_read
-  take_wait "$bulk_wait" self none "$@" || return $?
+  take_wait "$bulk_wait" self none "$@" || return
   set -- "$queue" "$@"
-  { body_print && bulk_end_print && door_delivered; } || { bulk_code=$?; take_back; return $bulk_code; }
-  taken_settle || return $?
+  body_print && bulk_end_print && door_delivered || { bulk_code=$?; take_back; return $bulk_code; }
+  taken_settle || return
   taken=
   clock_read
   queue_log pop
   bulk_left=$((bulk_left - 1))
   for bulk_queue in "$@"; do
-    bulk_from_queue "$bulk_queue" || return $?
+    bulk_from_queue "$bulk_queue" || return
   done
 }
 
 # bulk_end_print - write the end of the one message that was waited for
 bulk_end_print() {
-  if [ "$bulk_mode" = l ]; then printf '\n'; else printf '\000'; fi 2>/dev/null 1>&"$out" && return 0
+  if [ "$bulk_mode" = l ]; then printf '\n'; else printf '\000'; fi && return 0
   why="queue '$queue': message $id could not be written out in full"
   return 74
 }
 
 # bulk_from_queue QUEUE - write out and settle batches until the queue is empty or bulk_left is 0
 bulk_from_queue() {
-  queue_open "$1" || { bulk_code=$?; [ $bulk_code -eq 66 ] || return $bulk_code; bulk_open=1; return 0; }
+  queue_open "$1" || {
+    bulk_code=$?
+    [ $bulk_code -eq 66 ] || return $bulk_code
+    bulk_open=1
+    return 0
+  }
   [ -e "$q/closed" ] || bulk_open=1
   clock_read
   queue_put_back_due
-  bulk_looked=
+  bulk_tended=
   while [ "$bulk_left" -gt 0 ]; do
-    bulk_take "$bulk_left"
+    under_lock bulk_choose "$bulk_left"
     bulk_code=$?
     case $bulk_code in
     0) ;;
     66)
-      [ -z "$bulk_looked" ] || { [ -z "$proof_delayed" ] || bulk_open=1; return 0; }
+      [ -z "$bulk_tended" ] || { [ -z "$proof_delayed" ] || bulk_open=1; return 0; }
       clock_read
-      queue_reclaim || return $?
-      bulk_looked=1
+      queue_reclaim || return
+      bulk_tended=1
       continue ;;
     # RACE: another process dropped the queue meanwhile
     69) bulk_open=1; return 0 ;;
     *) return $bulk_code ;;
     esac
-    bulk_own && { [ -z "${bulk_asks:-}" ] || bulk_measure; } && bulk_print "$bulk_mode" && bulk_received || {
-      bulk_held || return $?
+    { [ -z "${bulk_asks:-}" ] || bulk_measure; } && bulk_print "$bulk_mode" && bulk_received || {
+      bulk_held || return
       batch_putback "$q/out/$batch"
       return 74
     }
-    under_lock bulk_settle || return $?
-    bulk_any=1 bulk_left=$((bulk_left - bulk_got)) bulk_looked=
+    under_lock bulk_settle || return
+    bulk_any=1 bulk_left=$((bulk_left - bulk_got)) bulk_tended=
     bulk_log pop "$bulk_got"
     wake "$q/room" "$bulk_got"
   done
@@ -318,16 +281,18 @@ bulk_log() {
   log_line "$1" - 1 0 0 "bulk-$2"
 }
 
-# bulk_held - return 0 if the batch is still ours, 66 if its lease has ended and others have it, which is no fault of the disk; 74 if unknown
+# bulk_held - return 0 if the batch is still ours, 66 if others have it, which is no fault of the disk;
+# 74 if unknown
 bulk_held() {
   expect_path "$q/out/$batch" "queue '$queue': what was taken is no longer yours"
 }
 
-# bulk_settle - settle the batch under the lock. A process that puts batches back holds the lock too, so it sees the marker. From the marker on, what was
-# printed is deleted, and an error says so (R2): if the sync failed, a power cut may bring it back; what the sweep leaves, the checkpoint removes
+# bulk_settle - settle the batch under the lock. A process that puts batches back holds the lock too, so
+# it sees the marker. From the marker on, what was printed is deleted, and an error says so (R2): if
+# the sync failed, a power cut may bring it back; the checkpoint removes what the sweep leaves
 bulk_settle() {
-  bulk_held || return $?
-  file_mark "$q/done/$batch" || { disk_failed "$q/done"; return $?; }
+  bulk_held || return
+  file_mark "$q/done/$batch" || { disk_failed "$q/done"; return; }
   sweep_names=$batch
   sweep_these || { bulk_code=$?; why="$why: what was printed is deleted"; return $bulk_code; }
 }
@@ -337,8 +302,6 @@ bulk_stop() {
   trap - HUP INT TERM
   # Take the lock anew: the signal may have come before its holder had recovered (R3)
   [ -z "$lock_held" ] || unlock_queue
-  [ -z "${batch:-}" ] || [ -e "$q/done/$batch" ] || [ ! -d "$q/out/$batch" ] || batch_putback "$q/out/$batch"
+  [ -z "${batch:-}" ] || [ ! -d "$q/out/$batch" ] || batch_putback "$q/out/$batch"
   take_stopped "$1"
 }
-
-part='bulk/take'

@@ -81,7 +81,10 @@ queue_recover() {
   done
 }
 
-# queue_fold - if wal/ holds FLATQ_FOLD slips (200) or more, fold runs of one priority, in order, of up to 500 messages and 4 MiB, and at
+# How many messages, and about how many bytes, a flat file has at most
+flat_lines=500 flat_bytes=4194304
+
+# queue_fold - if wal/ holds FLATQ_FOLD slips (200) or more, fold runs of one priority, in order, of up to flat_lines messages and flat_bytes, and at
 # least an eighth of FLATQ_FOLD. A message of 100,000 bytes or more stays single
 queue_fold() {
   is_number "${FLATQ_FOLD:=200}" 999999 && [ "$number" -gt 0 ] || { why='FLATQ_FOLD must be a number from 1 to 999999'; return 64; }
@@ -92,7 +95,7 @@ queue_fold() {
   # The last word, no slip, ends the last run
   for fold_path in "$@" end.; do
     fold_name=${fold_path##*/}
-    if [ "${fold_name%%.*}" != "$fold_priority" ] || [ $fold_count -ge 500 ] || [ $fold_bytes -gt 4194304 ]; then
+    if [ "${fold_name%%.*}" != "$fold_priority" ] || [ $fold_count -ge $flat_lines ] || [ $fold_bytes -gt $flat_bytes ]; then
       [ $fold_count -lt $(((FLATQ_FOLD + 7) / 8)) ] || fold_some || return
       fold_names='' fold_count=0 fold_bytes=0 fold_priority=${fold_name%%.*}
     fi

@@ -3,8 +3,6 @@
 import base64
 import os
 import shutil
-import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -224,16 +222,3 @@ def test_offsets_grow_whatever_is_deleted(shell, flatq, spool):
     flatq("unclaim", "-c", "me", check=0)
     assert lies(spool)["claimed"] == ["settled.000000000803"]
     assert flatq("doctor", check=0).out == b""
-
-
-def test_an_unclaim_that_is_killed_where_no_process_is_seen(flatq, clock, stub):
-    """Without /proc, nobody can see that the killed unclaim is dead. So what it had in hand comes back at a deadline, as after a killed claim."""
-    push(flatq, b"one")
-    claim(flatq)
-    stub("mv", '"$REAL" "$@"\ncase $* in\n*/claimed/*/out/batch.*) kill -KILL $PPID ;;\nesac')
-    process = flatq.start("unclaim", "-c", "me", stdin=subprocess.DEVNULL)
-    assert process.wait(60) == -signal.SIGKILL
-    flatq.end(process)
-    empty(flatq)
-    clock.advance(601)
-    assert pop(flatq) == b"one"

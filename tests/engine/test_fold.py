@@ -163,15 +163,6 @@ def test_later_urgent_ones_overtake_what_is_folded(filled, spool):
 
 
 def test_fold_and_unfold_in_every_shell(shell, filled, spool):
-    fold_and_unfold(filled, spool)
-
-
-def test_fold_and_unfold_without_proc(filled, spool):
-    filled.env["FLATQ_PROC"] = "/nonexistent"
-    fold_and_unfold(filled, spool)
-
-
-def fold_and_unfold(filled, spool):
     filled("wal", "few", check=0)
     assert len(flats(spool, "few")) == 1 and "wal" not in lies(spool, "few")
     assert [pop(filled, "few"), pop(filled, "few")] == [text(0), text(1)]
