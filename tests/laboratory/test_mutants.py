@@ -53,14 +53,6 @@ def test_is_caught(name, family, own, trials):
     assert on_ours == "good" if family in ("crash", "reads", "ends") else on_ours != "bad", f"{outcome.caught_by}: {on_ours} of the verbs as they are"
 
 
-@pytest.mark.whole
-@pytest.mark.parametrize("name", share("races", races.RACES, 1))
-def test_race(name, own, trials):
-    outcome = races.run(System(), name, own)
-    trials("races", [outcome])
-    assert outcome.outcome == "good", f"{outcome.replay}\n{outcome.detail}"
-
-
 def test_there_are_enough_and_few_are_for_the_model_alone():
     assert len(broken.MUTANTS) >= 60
     only = collections.Counter(mutant.must.family for mutant in broken.MUTANTS.values() if not mutant.also)
@@ -163,8 +155,8 @@ def test_families_write_the_same_fields(work, tmp_path):
     fields = {field.name for field in dataclasses.fields(trial.Outcome)}
     samples = {
         "crash": campaign.singles(System(), ["close"], campaign.Options(faults=("kill",)), work),
-        "reads": campaign.unseen(System(), ["close"], campaign.Options(limit=1), work, ["read EIO"]),
-        "ends": campaign.unseen(System(), ["close"], campaign.Options(limit=1), work, ["no descriptor"]),
+        **{family: campaign.singles(System(), ["close"], campaign.Options(faults=(fault,), limit=1), work)
+            for family, fault in (("reads", "read EIO"), ("ends", "killed at its end"))},
         "pairs": [pairs.run(pairs.Pair("plain", "pop", "push", 1), System(), work)],
         "power": power.explore(System(), "close", 1, 0, work),
         "history": [history.run(System(), 0, work)],

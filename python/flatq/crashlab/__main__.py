@@ -1,9 +1,10 @@
 """python -m flatq.crashlab: break the verbs at every call and check what is left.
 
-Without --point, it runs trials of the families named by --family (else of all), side by side, and prints a table of bad trials at the end.
-If it is interrupted, it writes and shows the outcomes so far. With --scenario, --fault and --point, or with a line that begins with
-the name of a family, one trial in full, as a failure's line says. Exit 0: nothing is bad; 1: something is; 64: usage; 69: this system cannot do it (of several families: says which it cannot); 130, 143: interrupted.
-"""
+Without --point, it runs trials of the families named by --family (else of all), side by side, and
+prints a table of bad trials at the end. If it is interrupted, it writes and shows the outcomes so
+far. With --scenario, --fault and --point, or with a line that begins with the name of a family, it
+runs one trial in full. Exit 0: nothing is bad; 1: something is; 64: usage; 69: this system cannot
+do it (of several families: says which it cannot); 130, 143: interrupted. """
 from __future__ import annotations
 
 import argparse
@@ -27,7 +28,8 @@ from .scenarios import SCENARIOS, System, system_of
 
 
 #: How a line that replays one trial begins, after --lib DIRECTORY if lib/ is another, and the family that knows it.
-AGAIN: dict[str, Any] = {"power": power, "cut": cuts, "pair": pairs, "article": article, "race": races, "history": history, "client": clients,
+AGAIN: dict[str, Any] = {"power": power, "cut": cuts, "pair": pairs, "article": article,
+    "race": races, "history": history, "client": clients,
                          "mutant": mutants, "kills": kills}
 
 
@@ -37,25 +39,37 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser(families: list[str]) -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m flatq.crashlab", description=__doc__.partition("\n\n")[2], add_help=True)
-    parser.add_argument("--family", action="append", choices=families, metavar="NAME", help=f"one of {', '.join(families)}; may be repeated")
-    parser.add_argument("--scenario", action="append", metavar="NAME", help="a scenario, or the beginning of its name; --list shows them")
-    parser.add_argument("--fault", action="append", metavar="NAME", help=f"one of {', '.join(faults.FAULTS)}")
-    parser.add_argument("--point", type=int, metavar="N", help="only at this call, counted from 1, and in full")
-    parser.add_argument("--second", default="", metavar="'VERB N'", help="then kill this verb at its call N")
+    parser = _Parser(prog="python -m flatq.crashlab", description=__doc__.partition("\n\n")[2],
+        add_help=True)
+    parser.add_argument("--family", action="append", choices=families, metavar="NAME",
+        help=f"one of {', '.join(families)}; may be repeated")
+    parser.add_argument("--scenario", action="append", metavar="NAME",
+        help="a scenario, or the beginning of its name; --list shows them")
+    parser.add_argument("--fault", action="append", metavar="NAME",
+        help=f"one of {', '.join((*faults.FAULTS, *faults.UNSEEN))}")
+    parser.add_argument("--point", type=int, metavar="N",
+        help="only at this call, counted from 1, and in full")
+    parser.add_argument("--second", default="", metavar="'VERB N'",
+        help="then kill this verb at its call N")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=int, metavar="N", help="at most so many double crashes, power states and so on; else all")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes side by side")
-    parser.add_argument("--rows", choices=("verb", "scenario"), default="verb", help="the rows of the table")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write each trial as a line of JSON")
-    parser.add_argument("--lib", type=Path, metavar="DIRECTORY", help="the directory of other verbs to test")
+    parser.add_argument("--limit", type=int, metavar="N",
+        help="about so many trials of a scenario; else all")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N",
+        help="processes side by side")
+    parser.add_argument("--rows", choices=("verb", "scenario"), default="verb",
+        help="the rows of the table")
+    parser.add_argument("--json", type=Path, metavar="FILE",
+        help="also write each trial as a line of JSON")
+    parser.add_argument("--lib", type=Path, metavar="DIRECTORY",
+        help="the directory of other verbs to test")
     parser.add_argument("--list", action="store_true", help="list the scenarios")
     return parser
 
 
 def _one(parser: argparse.ArgumentParser, args: argparse.Namespace, system: System) -> int:
     try:
-        one = Trial.of((args.scenario or [""])[0], (args.fault or [""])[0], args.point, args.seed, args.second)
+        one = Trial.of((args.scenario or [""])[0], (args.fault or [""])[0], args.point, args.seed,
+            args.second)
     except ValueError as error:
         parser.error(str(error))
     with campaign.workplace() as work:
@@ -81,7 +95,8 @@ def _again(line: list[str], system: System, parser: argparse.ArgumentParser) -> 
             outcome = AGAIN[line[0]].again(shlex.join(line), system, work)
     except (ValueError, KeyError) as error:
         parser.error(str(error))
-    print(f"{outcome.call}\n" + "".join(f"  {what}\n" for what in getattr(outcome, "missing", ())) + f"{outcome.outcome}: {outcome.detail}")
+    print(f"{outcome.call}\n" + "".join(f"  {what}\n" for what in getattr(outcome, "missing", ()))
+        + f"{outcome.outcome}: {outcome.detail}")
     return int(outcome.outcome == "bad")
 
 
@@ -98,7 +113,8 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     chosen = args.family or list(families)
     there, without = gate.available()
-    if not there and (again and line[0] not in ("history", "client", "kills") or args.point is not None or not campaign.UNGATED & set(chosen)):
+    if not there and (again and line[0] not in ("history", "client", "kills")
+            or args.point is not None or not campaign.UNGATED & set(chosen)):
         print(without, file=sys.stderr)
         return 69
     system = system_of(args.lib) if args.lib else System()
@@ -106,11 +122,14 @@ def main(argv: list[str] | None = None) -> int:
         return _again(line, system, parser)
     if args.point is not None:
         return _one(parser, args, system)
-    wanted = [name for name in SCENARIOS if not args.scenario or any(name == text or name.startswith(text) for text in args.scenario)]
-    unknown = [name for name in args.fault or () if name not in faults.FAULTS]
+    wanted = [name for name in SCENARIOS if not args.scenario
+        or any(name == text or name.startswith(text) for text in args.scenario)]
+    unknown = [name for name in args.fault or () if name not in (*faults.FAULTS, *faults.UNSEEN)]
     if not wanted or unknown or args.second:
-        parser.error(f"no fault {unknown[0]!r}" if unknown else "--second goes with --point" if args.second else "no such scenario")
-    options = campaign.Options(tuple(wanted), tuple(args.fault or faults.FAULTS), args.limit, args.seed)
+        parser.error(f"no fault {unknown[0]!r}" if unknown else "--second goes with --point"
+            if args.second else "no such scenario")
+    options = campaign.Options(tuple(wanted), tuple(args.fault or faults.FAULTS), args.limit,
+        args.seed)
     outcomes: list[Any] = []
     ended = 0
     with campaign.workplace() as work, contextlib.ExitStack() as files:
@@ -120,10 +139,11 @@ def main(argv: list[str] | None = None) -> int:
         try:
             for names in [chosen] if args.limit is None else [[family] for family in chosen]:
                 tasks = [(family, task) for family in names for task in (
-                    families[family](system, options, pool, work) if there or family in campaign.UNGATED
+                    families[family](system, options, work) if there or family in campaign.UNGATED
                     else [functools.partial(campaign.missing, family, without)])]
                 if len(names) > 1:
-                    # All of it takes days: in an order by chance, so that what was done until an interruption is of all kinds
+                    # All of it takes days: in an order by chance, so that what was done until an
+                    # interruption is of all kinds
                     random.Random(args.seed).shuffle(tasks)
                 progress = report.Progress(", ".join(names), len(tasks))
                 for found in campaign.execute(tasks, pool):
@@ -141,10 +161,12 @@ def main(argv: list[str] | None = None) -> int:
             pool.shutdown(cancel_futures=True)
             print("ended before its end: this is how far it came", file=sys.stderr)
     print(report.table(outcomes, args.rows))
-    bad = [outcome for outcome in outcomes if outcome.outcome == "bad" and not getattr(outcome, "baseline", False)]
+    bad = [outcome for outcome in outcomes if outcome.outcome == "bad" and not getattr(outcome,
+        "baseline", False)]
     missed = [outcome for outcome in outcomes if outcome.outcome == "not reached"]
     if missed:
-        print("\n".join([f"{len(missed)} points were not reached", *dict.fromkeys(outcome.detail for outcome in missed if outcome.detail)]))
+        print("\n".join([f"{len(missed)} points were not reached",
+            *dict.fromkeys(outcome.detail for outcome in missed if outcome.detail)]))
     for outcome in bad:
         print(f"python3 -m flatq.crashlab {outcome.replay}\n    {outcome.detail[:500]}")
     return ended or int(bool(bad))

@@ -15,8 +15,8 @@ _large: dict[Path, Any] = {}  # the last four of these, in the process that comp
 
 
 def once(work: Path, key: object, find: Callable[[], T]) -> T:
-    """Return find()'s result for this key (keys are told apart by repr()); call find only if no process has stored the result yet. Of large results
-    each process computes its own."""
+    """Return find()'s result for this key (keys are told apart by repr()); call find only if no
+    process has stored the result yet. Of large results each process computes its own."""
     path = work / "memo" / hashlib.blake2b(repr(key).encode(), digest_size=16).hexdigest()
     found: T
     if path in _large:

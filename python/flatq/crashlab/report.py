@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from .families import trial
+from .gate import faults
 from .judge import oracle, trees
 from .scenarios import NAMED, System
 from .families.trial import Trial
@@ -30,7 +31,9 @@ class Progress:
         if self.stream.isatty():
             filled = 24 * self.done // max(self.tasks, 1)
             seconds = int(time.monotonic() - self.begun)
-            self.stream.write(f"\r\033[K{self.family} [{'#' * filled:<24}] {self.done}/{self.tasks}, {self.trials} trials, {self.bad} bad, "
+            self.stream.write(
+                f"\r\033[K{self.family} [{'#' * filled:<24}] {self.done}/{self.tasks}, "
+                f"{self.trials} trials, {self.bad} bad, "
                               f"{seconds // 60}:{seconds % 60:02}")
             self.stream.flush()
 
@@ -42,7 +45,9 @@ class Progress:
 def column(outcome: Any) -> str:
     """Faults of one kind share a column."""
     fault = str(getattr(outcome, "fault", "runs")).partition(",")[0]
-    return "double" if getattr(outcome, "second", "") else fault
+    shared = {**dict.fromkeys(faults.ONCE, "error"), **dict.fromkeys(faults.LASTING, "lasting"),
+        **dict.fromkeys(faults.OUTPUT, "output"), **dict.fromkeys(faults.READS, "read")}
+    return "double" if getattr(outcome, "second", "") else shared.get(fault, fault)
 
 
 def table(outcomes: Iterable[Any], rows: str = "verb") -> str:
@@ -61,9 +66,11 @@ def table(outcomes: Iterable[Any], rows: str = "verb") -> str:
     heads = [*columns, "all"]
     lines = [["", *heads]]
     for row in [*names, "all"]:
-        lines.append([row, *(f"{bad[row, head]}/{tried[row, head]}" if tried[row, head] else "" for head in heads)])
+        lines.append([row, *(f"{bad[row, head]}/{tried[row, head]}" if tried[row, head] else ""
+            for head in heads)])
     widths = [max(len(line[n]) for line in lines) for n in range(len(heads) + 1)]
-    return "\n".join("  ".join([line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:]))]).rstrip()
+    return "\n".join("  ".join([line[0].ljust(widths[0]), *(cell.rjust(width) for cell,
+        width in zip(line[1:], widths[1:]))]).rstrip()
                      for line in lines)
 
 
@@ -77,28 +84,34 @@ def full(one: Trial, system: System, work: Path) -> tuple[trial.Outcome, str]:
     """One trial again: the calls around its point, what was left on the disk, and what is wrong."""
     outcome = trial.run(one, system, work)
     result, tree = trial.wreck(system, Trial(one.scenario, one.fault, one.point), work)
-    lines = [f"{one}", "", *_calls(result.calls, one.point), f"exit {result.status}, said {result.stdout[:200]!r}, {result.stderr[:400]!r}"]
+    lines = [f"{one}", "", *_calls(result.calls, one.point),
+        f"exit {result.status}, said {result.stdout[:200]!r}, {result.stderr[:400]!r}"]
     if one.second:
         ledger = oracle.expected(NAMED[one.scenario], False, result.stdout)
         first = Trial(one.scenario, one.fault, one.point)
         twice, tree = trial.after(system, first, one.second.verb, work).struck(one.second, ledger)
-        lines += ["", f"then {one.second}:", *_calls(twice.calls, one.second.point), f"said {twice.stdout[:200]!r}"]
+        lines += ["", f"then {one.second}:", *_calls(twice.calls, one.second.point),
+            f"said {twice.stdout[:200]!r}"]
     lines += ["", "left on the disk:", *_files(tree)]
     spool = trial.fresh(tree, work)
     found = system.dump(spool)
     trees.remove(spool)
-    lines += ["", "messages:", *(f"  {m.state:8} {m.id} {m.place} {(m.body or b'?')[:40]!r}" for m in found.messages())]
-    lines += [f"  damaged: {text}" for text in found.damaged] + [f"  left over: {text}" for text in found.left]
+    lines += ["", "messages:", *(f"  {m.state:8} {m.id} {m.place} {(m.body or b'?')[:40]!r}"
+        for m in found.messages())]
+    lines += [f"  damaged: {text}" for text in found.damaged] + [f"  left over: {text}"
+        for text in found.left]
     lines += ["", f"{outcome.outcome}{': ' if outcome.detail else ''}{outcome.detail}"]
     return outcome, "\n".join(lines)
 
 
 def _calls(calls: Sequence[Any], point: int, around: int = 4) -> list[str]:
     shown = [call for call in calls if abs(call.seq - point) <= around]
-    return [f"{'>' if call.seq == point else ' '} {call.seq:4} {trial.show(call)}{f' ({call.size} bytes)' if call.size else ''}"
+    return [f"{'>' if call.seq == point else ' '} {call.seq:4} "
+        f"{trial.show(call)}{f' ({call.size} bytes)' if call.size else ''}"
             f"{'' if call.fate == 'run' else ': ' + call.fate}" for call in shown]
 
 
 def _files(tree: trees.Tree) -> list[str]:
     return [f"  {path}{f' ({len(content)} bytes)' if isinstance(content, bytes) and content else ''}"
-            for path, content in sorted(tree.entries) if content is not None and not path.endswith(trees.IGNORED)]
+            for path, content in sorted(tree.entries) if content is not None
+            and not path.endswith(trees.IGNORED)]

@@ -167,14 +167,12 @@ def crash(system: System, spool: Path, pattern: str, words: Words, sync: str = "
 
 
 def retire_pids(spool: Path) -> None:
-    """All owners have ended that names in the spool and the push journal tell. Give each a PID above the kernel's greatest, so that no later process
-    has it: a verb looks longer at one whose PID is in use."""
+    """All owners have ended that names in the spool tell. Give each a PID above the kernel's greatest, so that no later process has it: a verb looks
+    longer at one whose PID is in use."""
     for path in sorted(spool.rglob("*"), reverse=True):
         name = re.sub(r"(?<![^.])(\d+)(?=-\d{12}(?!\d))", lambda pid: str(int(pid[1]) + PID_MAX), path.name)
         if name != path.name:
             path.rename(path.with_name(name))
-    for path in spool.glob(".ids/*/[0-9]*"):
-        path.write_bytes(re.sub(rb"^\d+(?= \d{12} )", lambda pid: b"%d" % (int(pid[0]) + PID_MAX), path.read_bytes()))
 
 
 def fill(words: Words, receipt: str) -> Words:
@@ -209,7 +207,6 @@ BIG = bytes(range(256)) * 12  # NULs and newlines, more than a pipe or the shell
 HUGE = b"0123456789abcdef" * 65536
 LARGE = HUGE[:262144]  # is written in 64 pieces, while a pipe holds 16
 FLAT = (*pushes(1, 6), ("wal", b""))
-GROUP: tuple[Words, ...] = (("create", "-g", "q", b""),)
 LEASED = (*pushes(1, 2), ("reserve", "-t", "999999", "q", b""))
 CLAIMED = (*pushes(1, 3), ("claim", "-c", "me", "-n", "2", "q", b""))
 MANY = b"\n".join(lines(3, 140))
@@ -282,8 +279,6 @@ def _basic() -> list[Scenario]:
         make("pop -l", "pop", (*FLAT, *pushes(7, 9)), ("pop", "-l", "-n", "8", "q", b""), lines(1, 9), old=lines(1, 8), delivers=True),
         make("drain", "drain", (*FLAT, *pushes(7, 9)), ("drain", "q", b""), lines(1, 9), old=lines(1, 9), delivers=True),
         make("drain -a", "drain", (*FLAT, *pushes(7, 9)), ("drain", "-a", "q", b"ok\nok\n"), lines(1, 9), old=lines(1, 9), delivers=True),
-        make("push, group spool", "push", (*GROUP, *pushes(1, 2)), ("push", "q", b"m3"), lines(1, 3), new=lines(3, 3)),
-        make("pop, group spool", "pop", (*GROUP, *FLAT), ("pop", "q", b""), lines(1, 6), old=lines(1, 1), delivers=True),
         make("reserve", "reserve", pushes(1, 2), ("reserve", "-t", "999999", "q", b""), lines(1, 2), ends="reserved"),
         make("delete", "delete", LEASED, ("delete", "RECEIPT", b""), lines(1, 2), old=lines(1, 1)),
         make("delete, expired", "delete", (*LEASED, ("touch", "-t", "0", "RECEIPT", b""), ("wal", b"")), ("delete", "RECEIPT", b""), lines(1, 2), old=lines(1, 1)),
@@ -303,7 +298,7 @@ def _basic() -> list[Scenario]:
         make("drop -f", "drop", pushes(1, 3), ("drop", "-f", "q", b""), lines(1, 3), old=lines(1, 3), atomic=True),
         make("create", "create", (("push", "p", b"other"),), ("create", "-b", "5", "q", b""), ()),
         make("create again", "create", (*pushes(1, 2), ("close", "q", b"")), ("create", "-b", "5", "-m", "3", "q", b""), lines(1, 2)),
-        make("doctor", "doctor", (*FLAT, *pushes(7, 8), ("CRASH", r"2#open \.ids/", "push", "q", b"m9")), ("doctor", b""), lines(1, 8)),
+        make("doctor", "doctor", (*FLAT, *pushes(7, 8), ("CRASH", "open q/wal/", "push", "q", b"m9")), ("doctor", b""), lines(1, 8)),
         make("work", "work", pushes(1, 2), ("work", "-n", "1", "-w", "0", "-q", "q", "--", "cat", b""), lines(1, 2), old=lines(1, 1), delivers=True, complaints=3),
         make("work, the command fails", "work", pushes(1, 2), ("work", "-n", "1", "-w", "0", "-q", "q", "--", "false", b""), lines(1, 2),
              ordered=False, ends="delayed", complaints=3),
@@ -315,6 +310,8 @@ def _basic() -> list[Scenario]:
         make("claim, a flat file", "claim", (*FLAT, *pushes(7, 8)), ("claim", "-c", "me", "q", b""), lines(1, 8), ends="claimed"),
         make("claim, more", "claim", (*CLAIMED, *pushes(11, 12)), ("claim", "-c", "me", "q", b""), (*lines(1, 3), *lines(11, 12)), ends="claimed"),
         make("settle", "settle", CLAIMED, ("settle", "-c", "me", "2", "q", b""), lines(1, 3), old=lines(1, 2), atomic=True),
+        make("settle, two segments", "settle", (*pushes(1, 3), ("claim", "-c", "me", "-n", "1", "q", b""), ("claim", "-c", "me", "-n", "2", "q", b"")),
+             ("settle", "-c", "me", "2", "q", b""), lines(1, 3), old=lines(1, 2), atomic=True),
         make("settle keys", "settle", (*pushes(1, 1, "-k", "key"), ("claim", "-c", "me", "q", b"")), ("settle", "-c", "me", "1", "q", b""), lines(1, 1),
              old=lines(1, 1), key="key"),
         make("unclaim", "unclaim", CLAIMED, ("unclaim", "-c", "me", "q", b""), lines(1, 3), ends="ready"),
@@ -395,9 +392,8 @@ def _checkpoints() -> list[Scenario]:
         make(", due", pushes(1, 2, "-d", "999999"), lines(1, 2), prepare=layout.age),
         make(", too many tries", (("create", "-m", "1", "q", b""), *pushes(1, 2), ("reserve", "-t", "0", "q", b"")), lines(1, 2), ordered=False),
         make(", old range", pushes(1, 2), lines(1, 2), prepare=old_range),
-        make(" after a push killed before its body", (*pushes(1, 2), ("CRASH", "open q/body/", *push)), lines(1, 2), prepare=old_range),
         make(" after a push killed before its slip", (*pushes(1, 2), ("CRASH", "open q/wal/", *push)), lines(1, 2), prepare=old_range),
-        make(" after a push killed with its slip", (*pushes(1, 2), ("CRASH", r"3#open \.ids/", *push)), lines(1, 3), prepare=old_range),
+        make(" after a push killed with its slip", (*pushes(1, 2), ("CRASH", "open q/log", *push)), lines(1, 3), prepare=old_range),
         make(" after a push -k killed before its slip", (*pushes(1, 2), ("CRASH", "open q/wal/", "push", "-k", "key", "q", b"m3")), lines(1, 2), key="key", prepare=old_range),
         make(" after a pop killed before its marker", (*pushes(1, 3), ("CRASH", "open q/done/", *pop)), lines(1, 3)),
         make(" after a pop killed with its marker", (*pushes(1, 3), ("CRASH", "open q/log", *pop)), lines(2, 3)),

@@ -129,7 +129,7 @@ def _of_others(system: System, row: str, limit: int | None, seed: int, work: Pat
     """The outcomes of a row, from the family that it belongs to."""
     count, chance = limit or LIMITS.get(row, 0), random.Random(f"{seed} {system.name} {row}")
     if row == SECOND:
-        yield from campaign.doubles(system, BASELINE.name, count, seed, work)
+        yield from campaign.doubles(system, BASELINE.name, campaign.Options(limit=count, seed=seed), work)
     elif row == POWER:
         yield from power.explore(system, BASELINE.name, 2 * count, seed, work, kinds=("act",))
     elif row == CUT:

@@ -32,7 +32,7 @@ from typing import Any
 from . import power, trial
 from .. import campaign
 from ..gate import gate
-from ..judge import restart, trees
+from ..judge import layout, restart, trees
 from ..scenarios import NAMED, System, Words, build
 
 FILE_SYSTEMS = ("ext4", "xfs")
@@ -165,6 +165,7 @@ def run(given: Cut, system: System, disk: Disk, work: Path) -> trial.Outcome:
         shutil.rmtree(path, ignore_errors=True)
     base.mkdir()
     words = build(system, scenario, base / "s")
+    layout.syncs(base / "s", given.sync)
     shutil.copytree(base, state, symlinks=True)
     began = time.monotonic()
     calls = power.play(system, words, state, given.sync).calls

@@ -66,14 +66,13 @@ def _at(probe: Probe, system: System, work: Path) -> list[trial.Trial | pairs.Pa
     """The trials of a probe that names the calls that are struck, or before which the first verb is held."""
     if probe.family == "pairs":
         base, first, second = probe.where.split("/")
-        calls, way = pairs.calls(system, base, first, work), ""
+        calls = pairs.calls(system, base, first, work)
     else:
-        way = faults.counted(probe.what)
-        calls = trial.unseen(system, probe.where, work, way)
+        calls = trial.calls(system, probe.where, work, faults.kinds(probe.what))
     there = [call for call in calls if re.search(probe.at, trial.show(call))]
     if probe.family == "pairs":
         return [pairs.Pair(base, first, second, call.seq) for call in there[:probe.limit]]
-    return [trial.Trial(probe.where, fault, point) for fault, point in faults.points(there, (probe.what,), only=way)[:probe.limit]]
+    return [trial.Trial(probe.where, fault, point) for fault, point in faults.points(there, (probe.what,))[:probe.limit]]
 
 
 def _one_at(one: trial.Trial | pairs.Pair, system: System, work: Path) -> trial.Outcome:
@@ -92,7 +91,7 @@ def _singles(probe: Probe, system: System, work: Path) -> Iterator[Any]:
 
 
 def _doubles(probe: Probe, system: System, work: Path, seed: int) -> Iterator[Any]:
-    for point in campaign._kill_points(system, probe.where, work):
+    for point in campaign.kill_points(system, probe.where, work):
         try:
             seconds = campaign.second_points(system, probe.where, point, probe.what, work)
         except RuntimeError as error:

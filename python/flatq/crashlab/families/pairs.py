@@ -1,16 +1,19 @@
-"""Two verbs side by side: one stops before one of its calls, the other runs whole or is killed before one of its own, and the first goes on.
+"""Two verbs side by side: one stops before one of its calls, the other runs whole or is killed
+before one of its own, and the first goes on.
 
-Nothing depends on timing. The gate holds the first verb at its call; the other runs meanwhile, until it has ended or waits for a lock that
-the first one holds. Two properties are judged:
+Nothing depends on timing. The gate holds the first verb at its call; the other runs meanwhile,
+until it has ended or waits for a lock that the first one holds. Two properties are judged:
 
-    conservation  every message that was there or was acknowledged is delivered once or still there once, and nothing else is
-    order         of two verbs that each do one thing, the answers and what is left are those of one after the other, in either order
+    conservation  every message that was there or was acknowledged is delivered once or still there
+                  once, and nothing else is
+    order         of two verbs that each do one thing, the answers and what is left are those of one
+                  after the other, in either order
 
-A verb that does many things one after the other (MANY) may meet the other in the middle: for it only conservation holds. Allowed by name,
-as the protocol page (lib/README.md, "Side by side") says: of two verbs with one receipt the slower may be told 66 (204 over HTTP), and has done
-nothing; beside a take or a kick, which look for ended leases, another message may come first, or a receipt be void; of two kicks the slower may
-kick less; beside drop -f a verb fails, and beside a drop that finds nothing a push or create that has begun.
-"""
+A verb that does many things one after the other (MANY) may meet the other in the middle: for it
+only conservation holds. Allowed by name: of two verbs with one receipt the slower may be told 66
+(204 over HTTP), and has done nothing; beside a take or a kick, which look for ended leases, another
+message may come first, or a receipt be void; of two kicks the slower may kick less; beside drop -f
+a verb fails, and beside a drop that finds nothing a push or create that has begun. """
 from __future__ import annotations
 
 import fcntl
@@ -35,7 +38,7 @@ from ..scenarios import System, Words, fill, http, pushes
 from .trial import Outcome, fresh
 
 LEASE = "999999"
-#: The verbs, by name: words as in scenarios.py. RECEIPT is that of m1; OFFSET the end of what `me` has claimed.
+#: The verbs, by name: words as in scenarios.py. RECEIPT is that of m1.
 VERBS: dict[str, Words] = {
     "push": ("push", "q", b"new"),
     "push -k": ("push", "-k", "other", "q", b"new"),
@@ -62,46 +65,59 @@ VERBS: dict[str, Words] = {
     "wal": ("wal", b""),
     "doctor": ("doctor", "q", b""),
 }
-#: Requests to doors, each a connection. They run beside BESIDE_DOORS only, since a door uses the verbs' code for messages.
+#: Requests to doors, each a connection. A door uses the verbs' code for messages, so they run
+#: beside few verbs.
 DOORS: dict[str, Words] = {
     "line push": ("handler", b"push -n 3 q\nnew"),
     "line pop": ("handler", b"pop q\n"),
     "http POST": http("POST", "group-id=q", b"new"),
     "http GET": http("GET", "group-id=q&visibility-timeout=9999"),
     "beanstalk put": ("beanstalk", b"use q\r\nput 65536 0 60 3\r\nnew\r\n"),
-    "beanstalk reserve, delete": ("beanstalk", b"watch q\r\nreserve-with-timeout 0\r\ndelete 1\r\n"),
+    "beanstalk reserve, delete": (
+        "beanstalk", b"watch q\r\nreserve-with-timeout 0\r\ndelete 1\r\n"),
 }
-BESIDE_DOORS = ("drop", "drop -f", "close")
-#: Requests to the HTTP door with the receipt of a GET. It looks at the group first, so each runs beside the verbs of BESIDE_RECEIPTS.
+#: Requests to the HTTP door with the receipt of a GET. It looks at the group first.
 RECEIPTS: dict[str, Words] = {
     "http PATCH": http("PATCH", "receipt-id=RECEIPT&visibility-timeout=9999"),
     "http DELETE": http("DELETE", "receipt-id=RECEIPT"),
 }
-BESIDE_RECEIPTS = ("pop", "reserve", "drain", "wal", "close", "drop -f", "http GET", "http PATCH", "http DELETE")
 REQUESTS = {**DOORS, **RECEIPTS}
+ALL = {**VERBS, **REQUESTS}
+#: The content of the spool before. `plain`: ready singles, a flat file, one reserved, one buried,
+#: one delayed, two claimed. `due`: its delay and its leases are over. `boot`: the system has just
+#: started. `empty`: nothing but the one that is reserved. `bare`: nothing, so that drop removes it;
+#: the receipt is of what was deleted. `ready`: two ready messages. `handed`: one is handed out by a
+#: GET, one is ready; `handed, due`: its time is over.
+BASES = ("plain", "due", "boot", "empty", "bare")
+DUE = ("due", "handed, due")
+BESIDE_DOORS = ("drop", "drop -f", "close")
+BESIDE_RECEIPTS = ("pop", "reserve", "drain", "wal", "close", "drop -f", "http GET", *RECEIPTS)
+#: Which verb is held beside which, in which spool.
+COMBINATIONS = tuple(dict.fromkeys([
+    *itertools.product(BASES, VERBS, VERBS),
+    *((base, *pair) for base in ("ready", "bare") for door, verb in itertools.product(DOORS,
+    BESIDE_DOORS)
+      for pair in ((door, verb), (verb, door))),
+    *((base, *pair) for base in ("handed", "handed, due")
+      for door, verb in itertools.product(RECEIPTS, BESIDE_RECEIPTS) for pair in ((door, verb),
+      (verb, door)))]))
 #: How a door says that `new` is there.
 STORED = re.compile(rb"N\n|HTTP/1\.1 200 |USING q\r\nINSERTED ")
 #: Verbs that do several things one after the other; another verb may come in the middle.
-MANY = frozenset({"push -l", "pop -l", "drain", "claim", "settle", "unclaim", "drop", "drop -f", "wal", "doctor", "create", "close"})
-#: Verbs that change one message by its receipt. Of two at once the second may be told 66, as if the first had been a new reservation.
-BY_RECEIPT = frozenset({"delete", "release", "release -d", "touch", "bury"})
-#: The content of the spool before. `plain`: ready singles, a flat file, one reserved, one buried, one delayed, two claimed. `due`: its delay and
-#: its leases are over. `boot`: the system has just started. `empty`: nothing but the one that is reserved. `bare`: nothing, so that drop
-#: removes it; the receipt is of what was deleted.
-BASES = ("plain", "due", "boot", "empty", "bare")
-#: ... and beside doors: two ready messages; nothing.
-DOOR_BASES = ("ready", "bare")
-#: ... and with receipts: one message is handed out by a GET, one is ready; the same where that one's time is over.
-RECEIPT_BASES = ("handed", "handed, due")
-#: Where leases and a delay are over.
-DUE = ("due", "handed, due")
+MANY = frozenset({"push -l", "pop -l", "drain", "claim", "settle", "unclaim", "drop", "drop -f",
+    "wal",
+    "doctor", "create", "close"})
+#: Verbs that change one message by its receipt.
+BY_RECEIPT = frozenset({"delete", "release", "release -d", "touch", "bury", *RECEIPTS})
 #: Verbs that create files, and may fail beside a drop that has found nothing.
-MAKES = frozenset({"push", "push -k", "push -k dup", "push -d", "push -l", "create", "line push", "http POST", "beanstalk put"})
+MAKES = frozenset({"push", "push -k", "push -k dup", "push -d", "push -l", "create", "line push",
+    "http POST", "beanstalk put"})
 
 
 @dataclass(frozen=True)
 class Pair:
-    """`first` stops before its call `point`, `second` runs; `kill`: it is killed before its own call of that number; 0: it is not."""
+    """`first` stops before its call `point`, `second` runs; `kill`: it is killed before its own
+    call of that number; 0: it is not."""
 
     base: str
     first: str
@@ -110,28 +126,26 @@ class Pair:
     kill: int = 0
 
     def __str__(self) -> str:
-        return shlex.join(["pair", f"{self.base}/{self.first}/{self.second}/{self.point}/{self.kill}"])
+        words = (self.base, self.first, self.second, str(self.point), str(self.kill))
+        return shlex.join(["pair", "/".join(words)])
 
     @classmethod
     def parse(cls, text: str) -> Pair:
         """The pair whose str() this is. Raises ValueError."""
         base, first, second, point, kill = shlex.split(text)[-1].split("/")
-        if base not in (*BASES, *DOOR_BASES, *RECEIPT_BASES) or not {first, second} <= {*VERBS, *REQUESTS}:
+        if (base, first, second) not in COMBINATIONS:
             raise ValueError(f"no pair: {text}")
         return cls(base, first, second, int(point), int(kill))
 
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of both verbs: their answers, without what differs from run to run, and every message with its state."""
+    """The end of both verbs: their answers, without what differs from run to run, and every message
+    with its state."""
 
     first: tuple[int, bytes]
     second: tuple[int, bytes]
     left: tuple[tuple[bytes, str], ...]
-
-
-def _receipt(system: System, spool: Path) -> str:
-    return system.verb(spool, "reserve", "-t", LEASE, "q").stdout.split()[0].decode()
 
 
 def base(system: System, name: str, work: Path) -> tuple[trees.Tree, str]:
@@ -140,28 +154,31 @@ def base(system: System, name: str, work: Path) -> tuple[trees.Tree, str]:
         spool = work / f"base.{os.getpid()}"
         trees.remove(spool)
 
-        def verb(*words: Any) -> None:
+        def verb(*words: Any) -> bytes:
             done = system.verb(spool, *words[:-1], stdin=words[-1])
             if done.returncode:
                 raise RuntimeError(f"{words}: {done}")
+            return done.stdout
 
-        handed = name in RECEIPT_BASES
+        def reserved() -> str:
+            return verb("reserve", "-t", LEASE, "q", b"").split()[0].decode()
+
+        handed, receipt = name.startswith("handed"), ""
         for words in pushes(1, 2 if name == "ready" or handed else 1):
             verb(*words)
         if handed:
-            get = http("GET", "group-id=q&visibility-timeout=86400")
-            receipt = re.findall(r"^Message-Receipt-Id: (\S+)", system.verb(spool, *get[:-1], stdin=get[-1]).stdout.decode(), re.MULTILINE)[0]
-        else:
-            receipt = "" if name == "ready" else _receipt(system, spool)
+            said = verb(*http("GET", "group-id=q&visibility-timeout=86400")).decode()
+            receipt = re.findall(r"^Message-Receipt-Id: (\S+)", said, re.M)[0]
+        elif name != "ready":
+            receipt = reserved()
         if name == "bare":
             verb("delete", receipt, b"")
-        elif name not in ("empty", "ready") and not handed:
+        elif name in ("plain", "due", "boot"):
             verb(*pushes(2, 2)[0])
-            verb("bury", _receipt(system, spool), b"")
-            for words in pushes(3, 4):
-                verb(*words)
-            verb("claim", "-c", "me", "-n", "2", "q", b"")
-            for words in (*pushes(5, 9), ("wal", b""), *pushes(10, 10, "-k", "key"), *pushes(11, 11), *pushes(12, 12, "-d", LEASE)):
+            verb("bury", reserved(), b"")
+            for words in (*pushes(3, 4), ("claim", "-c", "me", "-n", "2", "q", b""), *pushes(5, 9),
+                    ("wal", b""), *pushes(10, 10, "-k", "key"), *pushes(11, 11),
+                    *pushes(12, 12, "-d", LEASE)):
                 verb(*words)
         if name in DUE:
             layout.age(spool)
@@ -177,25 +194,24 @@ def base(system: System, name: str, work: Path) -> tuple[trees.Tree, str]:
 
 
 def words_of(verb: str, receipt: str) -> Words:
-    return fill({**VERBS, **REQUESTS}[verb], receipt)
+    return fill(ALL[verb], receipt)
 
 
 def _without_ids(verb: str, stdout: bytes) -> bytes:
     """An answer without ids, nonces and dates."""
     if verb in REQUESTS:
-        return re.sub(rb"Date: .*\r\n|[0-9a-f-]{12,}|\d{12,}|(?<=INSERTED )\d+|^\d+(?=\n)", b"N", stdout)
+        differs = rb"Date: .*\r\n|[0-9a-f-]{12,}|\d{12,}|(?<=INSERTED )\d+|^\d+(?=\n)"
+        return re.sub(differs, b"N", stdout)
     if verb.startswith("push"):
         return re.sub(rb"\d+", b"N", stdout)
     if verb == "reserve":
         return stdout.partition(b"\n")[2]
-    if verb in ("claim", "doctor"):
-        return b""
-    return stdout
+    return b"" if verb in ("claim", "doctor") else stdout
 
 
 def _left(system: System, spool: Path) -> tuple[tuple[tuple[bytes, str], ...], list[str]]:
-    """Every message and its state once the recovery has ended, and what is wrong with any of it. Of spools that differ only in nonces, times and
-    process ids, one is recovered."""
+    """Every message and its state once the recovery has ended, and what is wrong with any of it. Of
+    spools that differ only in nonces, times and process ids, one is recovered."""
     def find() -> tuple[tuple[tuple[bytes, str], ...], list[str]]:
         done = system.verb(spool, "wal")
         wrong = [f"recovery: exit {done.returncode}: {done.stderr[:200]!r}"] if done.returncode else []
@@ -207,7 +223,7 @@ def _left(system: System, spool: Path) -> tuple[tuple[tuple[bytes, str], ...], l
 
 
 def _blocked(pids: Sequence[int]) -> bool:
-    """Whether one of these waits for a lock that somebody else has (/proc/locks shows it with an arrow)."""
+    """Whether one of these waits for a lock that somebody else has (an arrow in /proc/locks)."""
     with open("/proc/locks") as table:
         waiting = {int(row.split()[5]) for row in table if row.split()[1] == "->"}
     return not waiting.isdisjoint(pids)
@@ -217,8 +233,9 @@ class _Beside:
     """The second verb: run until it ends, or waits for the first."""
 
     def __init__(self, system: System, words: Words, spool: Path) -> None:
-        self.process = subprocess.Popen(system.argv(words[:-1]), env=system.environment(spool), stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+        self.process = subprocess.Popen(system.argv(words[:-1]), env=system.environment(spool),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True)
         assert self.process.stdin
         try:
             self.process.stdin.write(words[-1])
@@ -243,7 +260,8 @@ def _order(system: System, pair: Pair, work: Path, turned: bool) -> Ended:
         tree, receipt = base(system, pair.base, work)
         spool = fresh(tree, work)
         said = {}
-        for place, verb in ((1, pair.second), (0, pair.first)) if turned else ((0, pair.first), (1, pair.second)):
+        for place in (1, 0) if turned else (0, 1):
+            verb = (pair.first, pair.second)[place]
             words = words_of(verb, receipt)
             done = system.verb(spool, *words[:-1], stdin=words[-1])
             said[place] = done.returncode, _without_ids(verb, done.stdout)
@@ -254,29 +272,32 @@ def _order(system: System, pair: Pair, work: Path, turned: bool) -> Ended:
     return memo.once(work, ("order", system, pair.base, pair.first, pair.second, turned), find)
 
 
+def _run(system: System, words: Words, spool: Path, **more: Any) -> gate.Result:
+    return gate.run(system.argv(words[:-1]), spool, env=system.environment(spool), stdin=words[-1],
+        count_stdout=True, timeout=60, **more)
+
+
 def calls(system: System, base_name: str, verb: str, work: Path) -> list[gate.Call]:
     """The calls of the verb when it runs alone."""
     def find() -> list[gate.Call]:
         tree, receipt = base(system, base_name, work)
         spool = fresh(tree, work)
-        words = words_of(verb, receipt)
-        found = gate.run(system.argv(words[:-1]), spool, env=system.environment(spool), stdin=words[-1], count_stdout=True, timeout=60).calls
+        found = _run(system, words_of(verb, receipt), spool).calls
         trees.remove(spool)
         return found
 
-    # A door looks for ended leases once a second, and then makes some calls more: the run with the fewest (trial.fewer)
-    return memo.once(work, ("pair calls", system, base_name, verb), lambda: min((find() for _ in range(2 if verb in REQUESTS else 1)), key=len))
+    # A door looks for ended leases once a second: the run with the fewest calls (trial.fewer)
+    turns = 2 if verb in REQUESTS else 1
+    return memo.once(work, ("pair calls", system, base_name, verb),
+        lambda: min((find() for _ in range(turns)), key=len))
 
 
 def _delivered(verb: str, said: tuple[int, bytes], bodies: Sequence[bytes]) -> list[bytes]:
     if verb in ("beanstalk reserve, delete", "http DELETE"):
         return [b"m1"] if re.match(rb"HTTP/1\.1 200 |(?s:.*)DELETED", said[1]) else []
-    if verb in REQUESTS:
-        return [said[1]] if verb == "line pop" and said[1] in bodies else []
-    words = VERBS[verb]
-    if verb == "pop":
+    if verb in ("pop", "line pop"):
         return [said[1]] if said[1] in bodies else []
-    return oracle.said(words, said[1], bodies) if verb in ("pop -l", "drain") else []
+    return oracle.said(VERBS[verb], said[1], bodies) if verb in ("pop -l", "drain") else []
 
 
 def _conserved(pair: Pair, before: Counter[bytes], ended: Ended, killed: bool) -> list[str]:
@@ -284,35 +305,38 @@ def _conserved(pair: Pair, before: Counter[bytes], ended: Ended, killed: bool) -
     bodies = [*before, b"new", b"n1", b"n2", b"n3"]
     there = Counter(body for body, _ in ended.left)
     gone: Counter[bytes] = Counter()
-    wrong = []
     brought: Counter[bytes] = Counter()
-    may: set[bytes] = set()
+    wrong, may, both = list[str](), set[bytes](), (pair.first, pair.second)
     for verb, said, dead in ((pair.first, ended.first, False), (pair.second, ended.second, killed)):
         out = _delivered(verb, said, bodies)
         gone.update(out)
+        news = [b"n1", b"n2", b"n3"] if verb == "push -l" else [b"new"] if verb in MAKES - {
+            "create"} else []
         if dead:
-            # After a kill, a message that was written out may come again, and one that was about to be settled may be settled
-            may |= {*out, *(b"m1" if verb == "delete" else b"",), *((b"m3", b"m4") if verb == "settle" else ())} - {b""}
-            may |= {b"m1"} if verb in ("beanstalk reserve, delete", "http DELETE") else set()
-            may |= {b"new"} if verb in MAKES - {"push -l", "create"} else {b"n1", b"n2", b"n3"} if verb == "push -l" else set()
+            # A message that was written out may come again, and one that was about to be settled
+            # may be settled
+            ends = {"delete": [b"m1"], "settle": [b"m3", b"m4"], "http DELETE": [b"m1"],
+                "beanstalk reserve, delete": [b"m1"]}
+            may |= {*out, *ends.get(verb, ()), *news}
             continue
         if verb == "delete" and said[0] == 0:
             gone[b"m1"] += 1
         # After an unclaim, settle answers for the messages given back as for settled ones
-        if verb == "settle" and said[0] == 0 and not ("unclaim" in (pair.first, pair.second) and there[b"m3"] and there[b"m4"]):
+        if verb == "settle" and said[0] == 0 and not (
+                "unclaim" in both and there[b"m3"] and there[b"m4"]):
             gone |= Counter((b"m3", b"m4"))  # Settled messages may be settled again
-        if verb in REQUESTS and verb in MAKES and STORED.match(said[1]):
-            brought[b"new"] += 1
-        if verb.startswith("push") and said[0] == 0 and b"dup" not in said[1]:
-            brought.update([b"n1", b"n2", b"n3"] if verb == "push -l" else [b"new"])
+        acked = STORED.match(said[1]) if verb in REQUESTS else said[0] == 0 and b"dup" not in said[
+            1]
+        brought.update(news if acked else [])
     want = before + brought
     for body in {*want, *there, *gone}:
         count = there[body] + gone[body]
         if body in may and 0 <= count <= want[body] + 1:
             continue
         if count > want[body]:
-            wrong.append(f"{body!r}: {want[body]} of it, delivered {gone[body]} times and {there[body]} left")
-        if count < want[body] and "drop -f" not in (pair.first, pair.second):
+            wrong.append(f"{body!r}: {want[body]} of it, delivered {gone[body]} times and "
+                f"{there[body]} left")
+        if count < want[body] and "drop -f" not in both:
             wrong.append(f"{body!r} is lost")
     return wrong
 
@@ -324,8 +348,10 @@ def run(pair: Pair, system: System, work: Path) -> Outcome:
         reached, call, killed, wrong = _carry_out(pair, system, work)
     except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
         wrong = [f"{type(error).__name__}: {error}"]
-    return Outcome(f"{pair.base}: {pair.first} / {pair.second}", pair.first, pair.point, call, "pair, killed" if killed else "pair",
-                   "bad" if wrong else "good" if reached else "not reached", "; ".join(wrong), 0, round(time.monotonic() - begun, 4), str(pair), "pairs")
+    return Outcome(f"{pair.base}: {pair.first} / {pair.second}", pair.first, pair.point, call,
+        "pair, killed" if killed else "pair", "bad" if wrong else "good" if reached
+        else "not reached",
+        "; ".join(wrong), 0, round(time.monotonic() - begun, 4), str(pair), "pairs")
 
 
 def again(line: str, system: System, work: Path) -> Outcome:
@@ -334,7 +360,8 @@ def again(line: str, system: System, work: Path) -> Outcome:
 
 
 def _carry_out(pair: Pair, system: System, work: Path) -> tuple[bool, str, bool, list[str]]:
-    """Whether the first verb came to its call, what call that is, whether the second verb was killed, and what is wrong."""
+    """Whether the first verb came to its call, what call that is, whether the second verb was
+    killed, and what is wrong."""
     tree, receipt = base(system, pair.base, work)
     spool = fresh(tree, work)
     before = Counter(m.body or b"?" for m in layout.dump(spool).messages())
@@ -346,64 +373,62 @@ def _carry_out(pair: Pair, system: System, work: Path) -> tuple[bool, str, bool,
         if call.seq != pair.point or where:
             return
         where.append(call)
-        if pair.kill and not _locked(spool):  # One that would wait for the lock reaches no call: let it run whole
-            held.append(gate.run(system.argv(words[:-1]), spool, env=system.environment(spool), stdin=words[-1], count_stdout=True,
-                                 fault=gate.Fault("kill_tree", pair.kill), timeout=60))
+        if pair.kill and not _locked(spool):  # One that would wait for the lock reaches no call
+            held.append(_run(system, words, spool, fault=gate.Fault("kill_tree", pair.kill)))
         else:
             held.append(_Beside(system, words, spool))
 
-    own = words_of(pair.first, receipt)
     try:
-        first = gate.run(system.argv(own[:-1]), spool, env=system.environment(spool), stdin=own[-1], count_stdout=True, timeout=60, each=beside)
+        first = _run(system, words_of(pair.first, receipt), spool, each=beside)
     finally:
-        others = [other.end() if isinstance(other, _Beside) else (other.status, other.stdout, other.stderr) for other in held]
+        others = [other.end() if isinstance(other, _Beside) else
+            (other.status, other.stdout, other.stderr) for other in held]
     if not where:
         return False, "", False, []
     call = f"{where[0].comm}: {where[0].kind} {' '.join(where[0].paths)}"
     status, out, err = others[0]
-    killed = pair.kill > 0 and status < 0
-    wrong = [f"{name}: exit {code}: {text[:200]!r}" for name, code, text in ((pair.first, first.status, first.stderr), (pair.second, status, err))
-             if not (code in (0, 65, 66, 69, 75) or code < 0 and killed or code == 74 and _may_fail(pair))
-             or text.count(b"\n") > (3 if name in REQUESTS else 1) and "drop -f" not in (pair.first, pair.second)]
+    killed, both = pair.kill > 0 and status < 0, {pair.first, pair.second}
+    may_fail = "drop -f" in both or pair.base == "bare" and "drop" in both and bool(both & MAKES)
+    wrong = [f"{name}: exit {code}: {text[:200]!r}" for name, code, text in
+        ((pair.first, first.status, first.stderr), (pair.second, status, err))
+        if not (code in (0, 65, 66, 69, 75) or code < 0 and killed or code == 74 and may_fail)
+        or text.count(b"\n") > (3 if name in REQUESTS else 1) and "drop -f" not in both]
     if first.timed_out:
         wrong.append(f"{pair.first} hangs")
     if killed:
         layout.age(spool)
     left, found = _left(system, spool)
     wrong += found
-    ended = Ended((first.status, _without_ids(pair.first, first.stdout)), (status, _without_ids(pair.second, out)), left)
+    ended = Ended((first.status, _without_ids(pair.first, first.stdout)),
+        (status, _without_ids(pair.second, out)), left)
     wrong += _conserved(pair, before, ended, killed)
-    both = {pair.first, pair.second}
-    many = MANY - {"close"} if both & {*REQUESTS} else MANY  # Beside a door's one message, a close is one step
+    # Beside a door's one message, a close is one step
+    many = MANY - {"close"} if both & {*REQUESTS} else MANY
     if not killed and not wrong and not both & many:
         allowed = [_order(system, pair, work, turned) for turned in (False, True)]
-        if ended not in allowed and not _allowed_beside(pair, ended, allowed):
+        if ended not in allowed and not _allowed_beside(pair, ended):
             wrong.append(f"neither order: {_differs(ended, allowed)}")
     trees.remove(spool)
     return True, call, killed, wrong
 
 
-def _may_fail(pair: Pair) -> bool:
-    """Beside a drop: see the top."""
-    both = {pair.first, pair.second}
-    return "drop -f" in both or pair.base == "bare" and "drop" in both and bool(both & MAKES)
-
-
-def _allowed_beside(pair: Pair, ended: Ended, allowed: Sequence[Ended]) -> bool:
+def _allowed_beside(pair: Pair, ended: Ended) -> bool:
     """What is allowed beside the two orders: see the top."""
-    if pair.base in DUE and {pair.first, pair.second} & {"pop", "reserve"}:
-        return True  # A take looks for ended leases once a second, so it may overtake a message that the other verb has just begun to put back
-    refused = [code == 66 or said.startswith(b"HTTP/1.1 204 ") for code, said in (ended.first, ended.second)]
-    slower_lost = refused.count(True) == 1 and {pair.first, pair.second} <= BY_RECEIPT | {*RECEIPTS}
-    if pair.base in DUE and "kick" in (pair.first, pair.second) and refused.count(True) == 1:
-        return bool({pair.first, pair.second} & (BY_RECEIPT | {*RECEIPTS}))  # A kick looks for ended leases as often as a take: then the receipt is void
-    return slower_lost or pair.first == pair.second == "kick" and (0, b"0\n") in (ended.first, ended.second)
+    both, answers = {pair.first, pair.second}, (ended.first, ended.second)
+    if pair.base in DUE and both & {"pop", "reserve"}:
+        return True
+    refused = [code == 66 or said.startswith(b"HTTP/1.1 204 ") for code, said in answers]
+    if refused.count(True) == 1:
+        # A kick looks for ended leases as often as a take: then the receipt is void
+        void = pair.base in DUE and "kick" in both and bool(both & BY_RECEIPT)
+        return both <= BY_RECEIPT or void
+    return both == {"kick"} and (0, b"0\n") in answers
 
 
 def _differs(ended: Ended, allowed: Sequence[Ended]) -> str:
     return f"{ended.first} {ended.second}; " + " or ".join(
-        f"{other.first} {other.second}, left -{[m for m in other.left if m not in ended.left]} +{[m for m in ended.left if m not in other.left]}"
-        for other in allowed)
+        f"{other.first} {other.second}, left -{[m for m in other.left if m not in ended.left]} "
+        f"+{[m for m in ended.left if m not in other.left]}" for other in allowed)
 
 
 def _locked(spool: Path) -> bool:
@@ -419,40 +444,32 @@ def _locked(spool: Path) -> bool:
     return False
 
 
-def plan(system: System, base_name: str, first: str, second: str, work: Path, chance: random.Random | None = None) -> Iterator[Pair]:
-    """Every point of the first with the second whole; and killed: at every point of both, or with `chance` one of the second's for each."""
-    points = [call.seq for call in calls(system, base_name, first, work)]
+def plan(system: System, base_name: str, first: str, second: str, work: Path) -> Iterator[Pair]:
+    """Every point of the first with the second whole, and killed at each of its points."""
     kills = [call.seq for call in calls(system, base_name, second, work)]
-    for point in points:
-        yield Pair(base_name, first, second, point)
-        for kill in kills if chance is None else [chance.choice(kills)] if kills else []:
-            yield Pair(base_name, first, second, point, kill)
+    for call in calls(system, base_name, first, work):
+        for kill in (0, *kills):
+            yield Pair(base_name, first, second, call.seq, kill)
 
 
-def explore(system: System, base_name: str, first: str, seed: int, share: float | None, work: Path, others: Sequence[str] = tuple(VERBS)) -> list[Outcome]:
-    """All pairs of `first` with each of `others`. `share`: of the points, so many, by the seed, and at least one; None: all."""
-    found: list[Outcome] = []
-    last: list[Pair] = []
-    for second in others:
-        chance = random.Random(f"{seed} {base_name} {first} {second}") if share is not None else None
-        try:
-            last = list(plan(system, base_name, first, second, work, chance))
-            found += [run(pair, system, work) for pair in last if chance is None or chance.random() < (share or 0)]
-        except (RuntimeError, subprocess.TimeoutExpired) as error:
-            found.append(Outcome(f"{base_name}: {first} / {second}", first, 0, "", "pair", "bad", str(error), seed, 0.0, "", "pairs"))
-    return found or [run(pair, system, work) for pair in random.Random(f"{seed} {base_name} {first}").sample(last, min(1, len(last)))]
-
-
-def beside_door(others: Sequence[str], system: System, base_name: str, door: str, seed: int, share: float | None, work: Path) -> list[Outcome]:
-    """What the door does, held while one of the other verbs runs, and the other way round."""
-    found = explore(system, base_name, door, seed, share, work, others)
-    return found + [outcome for other in others for outcome in explore(system, base_name, other, seed, share, work, [door])]
+def explore(system: System, base_name: str, first: str, second: str, seed: int, limit: int | None,
+        work: Path) -> list[Outcome]:
+    """The pairs of these two. `limit`: so many, by the seed, half of them with the second whole."""
+    try:
+        pairs = list(plan(system, base_name, first, second, work))
+    except (RuntimeError, subprocess.TimeoutExpired) as error:
+        return [Outcome(f"{base_name}: {first} / {second}", first, 0, "", "pair", "bad", str(error),
+            seed, 0.0, "", "pairs")]
+    if limit is not None:
+        chance = random.Random(f"{seed} {base_name} {first} {second}")
+        whole = [pair for pair in pairs if not pair.kill]
+        pairs = [*chance.sample(whole, min(-(-limit // 2), len(whole))),
+            *chance.sample(pairs, min(limit // 2, len(pairs)))]
+    return [run(pair, system, work) for pair in pairs]
 
 
 def tasks(system: System, options: Any, work: Path) -> list[Any]:
-    """For campaign.py: with a limit 5 of 100 points, by the seed."""
-    share = None if options.limit is None else 0.05
-    return [functools.partial(explore, system, base_name, first, options.seed, share, work, [second])
-            for base_name, first, second in itertools.product(BASES, VERBS, VERBS)] + [
-        functools.partial(beside_door, BESIDE_DOORS, system, base_name, door, options.seed, share, work) for base_name, door in itertools.product(DOOR_BASES, DOORS)] + [
-        functools.partial(beside_door, BESIDE_RECEIPTS, system, base_name, door, options.seed, share, work) for base_name, door in itertools.product(RECEIPT_BASES, RECEIPTS)]
+    """For campaign.py."""
+    return [functools.partial(explore, system, base_name, first, second, options.seed,
+        options.limit,
+        work) for base_name, first, second in COMBINATIONS]

@@ -127,7 +127,7 @@ def record(system: System, scenario: Scenario, stage: str, sync: str, work: Path
     shutil.rmtree(box, ignore_errors=True)
     try:
         states.write(tree, box)
-        layout.tried(box / "s", sync)
+        layout.syncs(box / "s", sync)
         history = states.History(box)
         fault = gate.Fault("kill_tree", int(stage.removeprefix("kill:"))) if stage.startswith("kill:") else None
         act = play(system, words, box, sync, fault)

@@ -1,34 +1,32 @@
 """Run a process tree behind a gate that counts its changes to one directory, and break one of them.
 
 Mechanism
-    spawner.py forks a child, which installs a seccomp filter, hands its listener over (SCM_RIGHTS) and execs the command. From then on
-    every call of _TABLE (with `kinds`: of _WIDE), by any process of the tree, stops *before* it happens until `_Gate.watch`, the one loop, has
-    answered. The loop reads the caller's memory and /proc/PID to learn which file is meant. Calls on the watched root
-    or below it are counted over the whole tree (1, 2, 3 ...) and recorded; all others go on. A `Fault` strikes one
-    count. Reads, execs and opens that neither create nor truncate never reach the gate, unless a run asks for them (`kinds`:
-    then they are what is counted, and changes are not). copy_file_range, FICLONE,
-    sendfile, splice, openat2 and io_uring are refused, so that cat, cp and mv fall back to calls that do.
-    During a run this process is the subreaper of its descendants: who leaves the session or loses its parent is still
-    found, and a run ends only when all its processes are dead and reaped. Its orphans are told from those of other
-    children by the number of seccomp filters they carry.
+    spawner.py forks a child, which installs a seccomp filter, hands its listener over (SCM_RIGHTS)
+    and execs the command. Every call of _TABLE (with `kinds`: of _WIDE) by any process of the tree
+    stops *before* it happens, until `_Gate.watch`, the one loop, has answered. The loop reads the
+    caller's memory and /proc/PID to learn which file is meant. Calls on the watched root or below
+    it are counted over the whole tree (1, 2, 3 ...) and recorded; all others go on. A `Fault`
+    strikes one count. Looks, reads, forks, execs and exits reach the gate only if a run asks for
+    them (`kinds`): then they are what is counted, and changes are not. copy_file_range, FICLONE,
+    sendfile, splice, openat2 and io_uring are refused, so that cat, cp and mv fall back to calls
+    that do. This process is the subreaper of its descendants, so a run ends only when all of them
+    are dead and reaped. Its orphans are told from other children by their number of filters.
 
 Needs
-    Linux 5.9, x86-64 or arm64, no privilege: see `available`. Before 5.19 (WAIT_KILLABLE_RECV) a signal can make a
-    call arrive twice; the interrupted one is then forgotten.
+    Linux 5.9, x86-64 or arm64, no privilege: see `available`. Before 5.19 (WAIT_KILLABLE_RECV) a
+    signal can make a call arrive twice; the interrupted one is then forgotten.
 
 Limits
-    - A call is recorded as asked for; whether it succeeded is not seen. What the gate itself did is in `fate`.
-    - Not seen: mmap stores, xattrs, times; with `kinds`, reads of 832 bytes and preads at 64 (_LIBRARIES): no verb is known to make them;
-      and a process's third and later reads of one pipe, whose number the writer's pace decides.
-    - Calls of another ABI (i386, x32) get ENOSYS; chroots and mount namespaces are not followed; a program that
-      changes a call's arguments while it waits is not noticed.
+    - A call is recorded as asked for; whether it succeeded is not seen. `fate`: what the gate did.
+    - Not seen: mmap stores, xattrs, times; with `kinds`, reads as the dynamic linker makes them
+      (_LIBRARIES). A program that changes a call's arguments while it waits is not noticed.
+    - Calls of another ABI (i386, x32) get ENOSYS; chroots and mount namespaces are not followed.
     - Processes that run side by side reach the gate in the order that the scheduler chooses.
-    - A caught signal that comes just when a call reaches the gate makes it fail with EINTR, unless its handler has
-      SA_RESTART, where without the gate the call would have gone through. So the gate gives SIGCHLD's handlers
-      SA_RESTART: calls that wait for a child are made anew, and sigsuspend and pause end as before. It is left to others:
-      seen with traps in dash. A run whose standard error says so proves nothing (families/trial.py, `proof`).
+    - A caught signal that comes just when a call reaches the gate makes it fail with EINTR, where
+      without the gate the call would have gone through. So the gate gives SIGCHLD's handlers
+      SA_RESTART. A run whose standard error tells of EINTR proves nothing (trial.py, `proof`).
     - PR_SET_NO_NEW_PRIVS: setuid programs have no effect. Gates do not nest (EBUSY).
-    - If this very process is killed, so is the command (PDEATHSIG), but not its children: their calls get ENOSYS.
+    - If this very process is killed, so is the command (PDEATHSIG), but not its children.
     - Reaping is a matter of the whole process: use it side by side in processes, not in threads.
 
     >>> with tempfile.TemporaryDirectory() as root:
@@ -55,7 +53,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Union
@@ -63,29 +60,31 @@ from typing import Union
 AnyPath = Union[str, bytes, "os.PathLike[str]"]
 FAULT_KINDS = ("kill_tree", "kill_one", "errno", "errno_from", "torn", "short")
 #: Kinds of call that need room, which ENOSPC and EDQUOT strike (on some file systems "rename" too).
-SPACE: frozenset[str] = frozenset({"open", "write", "mkdir", "mknod", "link", "symlink", "fallocate"})
+SPACE: frozenset[str] = frozenset({"open", "write", "mkdir", "mknod", "link", "symlink",
+    "fallocate"})
 #: Kinds of call that change anything, which EROFS strikes.
 CHANGES: frozenset[str] = SPACE | {"rename", "unlink", "rmdir", "truncate", "chmod", "chown"}
-#: Calls that only look; that end a process; that begin one; that make a pipe; that copy a descriptor, as a shell does for a redirection. Counted only if a
-#: run asks for them, and then instead of the changes.
+#: Calls that only look; that end a process; that begin one. Counted only if a run asks for them,
+#: and then instead of the changes.
 READS, ENDS = frozenset({"look", "list", "read"}), frozenset({"exit"})
-FORKS, EXECS, PIPES, DUPS = frozenset({"fork"}), frozenset({"exec"}), frozenset({"pipe"}), frozenset({"dup"})
-#: What a verb decides by, outside the spool: the boot, the time, and which processes live.
-_PROC = re.compile(rb"/proc/(uptime|sys/kernel/random/boot_id|\d+/(stat|exe))")
-_PROCESS = re.compile(rb"^/proc/\d+/")
+FORKS, EXECS = frozenset({"fork"}), frozenset({"exec"})
 
 
 @dataclass(frozen=True)
 class Fault:
-    """The fault that strikes the counted call number `point` (from 1), which then does not happen, or only in part.
+    """The fault that strikes the counted call number `point` (from 1), which then does not happen,
+    or only in part.
 
-    kind: "kill_tree": SIGKILL to every process. "kill_one": only to the caller; the rest goes on. "errno": the call
-        fails with `errno`. "errno_from": so does every later one. "torn": `size` bytes of a write are carried out,
-        then as kill_tree. "short": `size` bytes are carried out and the call returns that.
-    size: bytes; negative: all but so many; None: half. Left alone: what is no write, or too small to be cut so.
+    kind: "kill_tree": SIGKILL to every process. "kill_one": only to the caller; the rest goes on.
+        "errno": the call fails with `errno`. "errno_from": so does every later one. "torn": `size`
+        bytes of a write are carried out, then as kill_tree. "short": `size` bytes are carried out
+        and the call returns that.
+    size: bytes; negative: all but so many; None: half. What is no write, or too small to be cut so,
+        is left alone.
     only: the kinds of call (`Call.kind`) that it may strike, as in SPACE; None: all.
-    alike: count only the calls whose `Call.alike` this is; empty: all. Processes that run side by side make their calls in another order
-        each time: so the fault strikes the same call whatever its number is.
+    alike: count only the calls whose `Call.alike` this is; empty: all. So the fault strikes the
+        same call whatever its number is in this run.
+    output: an error strikes writes of the answer; else only calls on files.
     """
 
     kind: str
@@ -94,9 +93,11 @@ class Fault:
     size: int | None = None
     only: frozenset[str] | None = None
     alike: str = ""
+    output: bool = False
 
     def __post_init__(self) -> None:
-        if self.kind not in FAULT_KINDS or self.point < 1 or self.kind.startswith("errno") != bool(self.errno):
+        if self.kind not in FAULT_KINDS or self.point < 1 or self.kind.startswith("errno") != bool(
+                self.errno):
             raise ValueError(f"not a fault: {self!r}")
 
     def part(self, size: int) -> int:
@@ -104,15 +105,18 @@ class Fault:
         return size // 2 if self.size is None else self.size if self.size >= 0 else size + self.size
 
     def strikes(self, call: Call, before: int = 0, begun: bool = False) -> bool:
-        """Whether it strikes this call. Only where `alike` is given: `before`, the number of counted calls before it that are alike, and `begun`, whether
-        one of them was struck."""
+        """Whether it strikes this call. Only with `alike`: `before`, the number of counted calls
+        before it that are alike, and `begun`, whether one of them was struck."""
         if self.alike:
             here = call.alike == self.alike and self.point == 1 + before
         else:
             here, begun = call.seq == self.point, call.seq > self.point
         here = here or self.kind == "errno_from" and begun
-        cuts = self.kind not in ("torn", "short") or call.kind == "write" and 0 < self.part(call.size) < call.size
-        return here and cuts and (self.only is None or call.kind in self.only)
+        if self.kind in ("torn", "short"):
+            here = here and call.kind == "write" and 0 < self.part(call.size) < call.size
+        elif self.errno:
+            here = here and self.output == (call.paths == ("<stdout>",)) and call.paths != ("<fd1>",)
+        return here and (self.only is None or call.kind in self.only)
 
 
 @dataclass(frozen=True)
@@ -123,8 +127,9 @@ class Call:
     pid: int
     comm: str
     name: str  # of the system call
-    kind: str  # open write rename link symlink unlink rmdir mkdir mknod truncate fallocate sync chmod chown; look list read fork exec exit pipe dup
-    paths: tuple[str, ...]  # under the root ("." is itself), else absolute; "<stdout>", "<stdin>", "<pipe>", "<fd1>", "/proc/PID/stat", "?PATH"
+    kind: str  # as in _TABLE and _WIDE, and rmdir
+    # under the root ("." is itself), else absolute; "<stdout>", "<fd1>", "?PATH"
+    paths: tuple[str, ...]
     size: int = 0  # bytes, of write, truncate, fallocate
     flags: int = 0  # flags or mode
     ino: int = 0  # inode of the descriptor, if the call is on one
@@ -154,13 +159,15 @@ class Result:
     fired: int = 0  # calls that the fault struck
     killed: bool = False  # the gate killed something, by the fault or because time was up
     timed_out: bool = False  # the command itself was still there after `timeout`
-    left: int = 0  # processes that were killed because time was up: after `timeout`, or `linger` after the command
+    # processes that were killed because time was up: after `timeout`, or `linger` after the command
+    left: int = 0
 
 
 Each = Callable[[Call, bytes, bytes], None]
 
-# Name, number on x86-64 and on arm64, kind, arguments: pN path at N; aN directory at N, path at N+1; tN text; fN
-# descriptor; bN buffer, length; vN iovec, count; oN offset; zN size; xN flags or mode. An errno: refused with it.
+# Name, number on x86-64 and on arm64, kind, arguments: pN path at N; aN directory at N, path at
+# N+1; tN text; fN descriptor; bN buffer, length; vN iovec, count; oN offset; zN size; xN flags or
+# mode. An errno: refused with it.
 _TABLE = """
 open 2 - open p0 x1             | openat 257 56 open a0 x2         | creat 85 - open p0
 write 1 64 write f0 b1          | pwrite64 18 68 write f0 b1 o3    | writev 20 66 write f0 v1
@@ -177,8 +184,7 @@ chown 92 - chown p0             | fchown 93 55 chown f0            | fchownat 26
 lchown 94 - chown p0            | copy_file_range 326 285 EXDEV    | sendfile 40 71 EINVAL
 splice 275 76 EINVAL            | openat2 437 437 ENOSYS           | io_uring_setup 425 425 ENOSYS
 """
-#: Calls that change nothing, which are stopped only if a run asks to count them (`kinds`): files looked for, listed and read, and processes that
-#: begin and end.
+#: Calls that change nothing, which are stopped only if a run asks to count them (`kinds`).
 _WIDE = """
 open 2 - look p0 x1              | openat 257 56 look a0 x2          | stat 4 - look p0
 lstat 6 - look p0                | newfstatat 262 79 look a0 x3      | statx 332 291 look a0 x2
@@ -187,15 +193,15 @@ readlink 89 - look p0            | readlinkat 267 78 look a0         | chdir 80 
 getdents64 217 61 list f0        | read 0 63 read f0                 | pread64 17 67 read f0
 readv 19 65 read f0              | clone 56 220 fork                 | clone3 435 435 fork
 fork 57 - fork                   | vfork 58 - fork                   | execve 59 221 exec t0
-execveat 322 281 exec t1         | exit_group 231 94 exit           | pipe 22 - pipe
-pipe2 293 59 pipe                | dup 32 23 dup                     | fcntl 72 25 dup
+execveat 322 281 exec t1         | exit_group 231 94 exit
 """
-#: A shell asks to hear of its children's ends. The gate adds SA_RESTART: see Limits. The number on x86-64 and on arm64.
+#: A shell asks to hear of its children's ends: see Limits. The number on x86-64 and on arm64.
 _SIGACTION = (13, 134)
-#: Calls that the filter lets pass, as glibc's dynamic linker makes them for each library: a stat of an open descriptor (which `_wide` would not
-#: count), a read of 832 bytes, a pread at 64. The argument, BPF's test (any of these bits, or equal), the value.
-_LIBRARIES = {"newfstatat": (3, 0x45, 0x1000), "statx": (2, 0x45, 0x1000), "read": (2, 0x15, 832), "pread64": (3, 0x15, 64)}
-_DUPFDS = (fcntl.F_DUPFD, fcntl.F_DUPFD_CLOEXEC)  # dup2 needs no new number: it is not among them, since it cannot fail for want of one
+#: Calls that the filter lets pass, as glibc's dynamic linker makes them: a stat of an open
+#: descriptor, a read of 832 bytes, a pread at 64. The argument, BPF's test (any of these bits, or
+#: equal), the value.
+_LIBRARIES = {"newfstatat": (3, 0x45, 0x1000), "statx": (2, 0x45, 0x1000), "read": (2, 0x15, 832),
+    "pread64": (3, 0x15, 64)}
 _MACHINE = os.uname().machine if sys.maxsize > 2**32 else "32 bits"
 _ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _ARM = int(_MACHINE == "aarch64")
@@ -203,7 +209,8 @@ _IOCTL, _PIDFD_GETFD = (16, 29)[_ARM], 438
 _RECV, _SEND, _VALID, _SET_FLAGS, _CONTINUE = 0xC0502100, 0xC0182101, 0x40082102, 0x40082104, 1
 _SET_SUBREAPER, _GET_SUBREAPER = 36, 37
 _SA_RESTART = 0x10000000
-_FICLONE, _FICLONERANGE, _O_TMPFILE = 0x40049409, 0x4020940D, 0o20000000  # the last without O_DIRECTORY's bit
+# the last without O_DIRECTORY's bit
+_FICLONE, _FICLONERANGE, _O_TMPFILE = 0x40049409, 0x4020940D, 0o20000000
 _AT_FDCWD, _AT_REMOVEDIR, _POSITION = -100, 0x200, 2**64 - 1
 _FOLLOWS = frozenset({"creat", "truncate", "chmod", "fchmodat", "fchmodat2", "chown", "fchownat"})
 _STREAMS = {b"/dev/stdin": b"/dev/fd/0", b"/dev/stdout": b"/dev/fd/1", b"/dev/stderr": b"/dev/fd/2"}
@@ -211,7 +218,8 @@ _STREAMS = {b"/dev/stdin": b"/dev/fd/0", b"/dev/stdout": b"/dev/fd/1", b"/dev/st
 
 def _rows(table: str) -> dict[int, tuple[str, str, list[tuple[str, int]]]]:
     rows = [row.split() for row in table.replace("\n", "|").split("|") if row.strip()]
-    return {int(row[1 + _ARM]): (row[0], row[3], [(word[0], int(word[1:])) for word in row[4:]]) for row in rows if row[1 + _ARM] != "-"}
+    return {int(row[1 + _ARM]): (row[0], row[3], [(word[0], int(word[1:])) for word in row[4:]])
+        for row in rows if row[1 + _ARM] != "-"}
 
 
 _CALLS = _rows(_TABLE)
@@ -220,30 +228,36 @@ _ALL_CALLS = {**_rows(_WIDE), **_CALLS}
 
 
 def _filter(kinds: frozenset[str] | None) -> bytes:
-    """The filter as BPF; calls that it lets pass by their number alone, the kernel remembers in a bitmap."""
+    """The filter as BPF; calls that it lets pass by their number alone, the kernel remembers in a
+    bitmap."""
     load, equal, above, bits, end = 0x20, 0x15, 0x35, 0x45, 0x06
     allow, notify, refuse = 0x7FFF0000, 0x7FC00000, 0x00050000
-    code = [(load, 0, 0, 4), (equal, 1, 0, _ARCHES.get(_MACHINE, 0)), (end, 0, 0, refuse | errnos.ENOSYS),
+    code = [(load, 0, 0, 4), (equal, 1, 0, _ARCHES.get(_MACHINE, 0)),
+        (end, 0, 0, refuse | errnos.ENOSYS),
             (load, 0, 0, 0), (above, 0, 1, 0x40000000), (end, 0, 0, refuse | errnos.ENOSYS)]
     wanted = _CALLS
     if kinds is not None:
-        # The kernel begins a fork anew if SIGCHLD comes meanwhile, and then it would count twice. So forks stop only where they are counted. Where they do,
-        # all calls stop: then a child's death comes more often at another call
+        # The kernel begins a fork anew if SIGCHLD comes meanwhile, and would count it twice: so
+        # forks stop only where they are counted, and then with all calls, which makes that rare
         stop = READS | ENDS | FORKS | EXECS if kinds >= FORKS else kinds
-        wanted = {number: row for number, row in {**_CALLS, **_rows(_WIDE)}.items() if row[1] in stop or row[1][0] == "E"}
+        wanted = {number: row for number, row in {**_CALLS, **_rows(_WIDE)}.items()
+            if row[1] in stop or row[1][0] == "E"}
     for number, (name, kind, where) in wanted.items():
         if name in ("open", "openat") and kinds is None:
             code += [(equal, 0, 4, number), (load, 0, 0, 16 + 8 * where[1][1]),
-                     (bits, 0, 1, os.O_CREAT | os.O_TRUNC | _O_TMPFILE), (end, 0, 0, notify), (end, 0, 0, allow)]
+                     (bits, 0, 1, os.O_CREAT | os.O_TRUNC | _O_TMPFILE), (end, 0, 0, notify),
+                     (end, 0, 0, allow)]
         elif name in _LIBRARIES:  # Let these pass: half of all calls that would stop
             argument, test, value = _LIBRARIES[name]
-            code += [(equal, 0, 4, number), (load, 0, 0, 16 + 8 * argument), (test, 0, 1, value), (end, 0, 0, allow), (end, 0, 0, notify)]
-        elif name == "fcntl":
-            code += [(equal, 0, 5, number), (load, 0, 0, 24), (equal, 1, 0, _DUPFDS[0]), (equal, 0, 1, _DUPFDS[1]), (end, 0, 0, notify), (end, 0, 0, allow)]
+            code += [(equal, 0, 4, number), (load, 0, 0, 16 + 8 * argument), (test, 0, 1, value),
+                (end, 0, 0, allow), (end, 0, 0, notify)]
         else:
-            code += [(equal, 0, 1, number), (end, 0, 0, refuse | getattr(errnos, kind) if kind[0] == "E" else notify)]
-    code += [(equal, 0, 4, _SIGACTION[_ARM]), (load, 0, 0, 16), (equal, 0, 1, signal.SIGCHLD), (end, 0, 0, notify), (end, 0, 0, allow)]
-    code += [(equal, 0, 4, _IOCTL), (load, 0, 0, 24), (equal, 1, 0, _FICLONE), (equal, 0, 1, _FICLONERANGE),
+            code += [(equal, 0, 1, number), (end, 0, 0, refuse | getattr(errnos, kind)
+                if kind[0] == "E" else notify)]
+    code += [(equal, 0, 4, _SIGACTION[_ARM]), (load, 0, 0, 16), (equal, 0, 1, signal.SIGCHLD),
+        (end, 0, 0, notify), (end, 0, 0, allow)]
+    code += [(equal, 0, 4, _IOCTL), (load, 0, 0, 24), (equal, 1, 0, _FICLONE),
+        (equal, 0, 1, _FICLONERANGE),
              (end, 0, 0, refuse | errnos.EOPNOTSUPP), (end, 0, 0, allow)]
     return b"".join(struct.pack("=HBBI", *step) for step in code)
 
@@ -285,14 +299,17 @@ def _read(path: str, size: int = 65536, offset: int = 0) -> bytes:
 def _status(pid: int | str, name: bytes) -> int:
     """A number from /proc/PID/status; -1 if there is none."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return int(_read(f"/proc/{pid}/status").partition(b"\n" + name + b":")[2].split(b"\n", 1)[0] or -1)
+        return int(_read(f"/proc/{pid}/status").partition(b"\n" + name + b":")[2].split(b"\n",
+            1)[0] or -1)
     return -1
 
 
 class _Spawner:
-    """spawner.py, a child of the thread that has started it: it ends with that, or when nobody has the other end of its line."""
+    """spawner.py, a child of the thread that has started it: it ends with that, or when nobody has
+    the other end of its line."""
 
-    there: dict[frozenset[str] | None, _Spawner] = {}  # by the kinds of call that its filter stops; None: those of _TABLE
+    # by the kinds of call that its filter stops; None: those of _TABLE
+    there: dict[frozenset[str] | None, _Spawner] = {}
 
     def __init__(self, kinds: frozenset[str] | None) -> None:
         self.kinds = kinds
@@ -301,8 +318,10 @@ class _Spawner:
         path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "spawner.py")
         nothing = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (1, 2)]
         with far:
-            self.pid = os.posix_spawn("/proc/self/exe", [sys.executable, "-I", "-S", path, _filter(kinds).hex()], os.environ,
-                                      file_actions=[(os.POSIX_SPAWN_DUP2, far.fileno(), 0), *nothing])
+            self.pid = os.posix_spawn("/proc/self/exe", [sys.executable, "-I", "-S", path,
+                _filter(kinds).hex()], os.environ,
+                                      file_actions=[(os.POSIX_SPAWN_DUP2, far.fileno(), 0),
+                                      *nothing])
 
     def fork(self, order: bytes, files: list[int]) -> int:
         """A child of ours, not of the spawner's, that becomes the command."""
@@ -320,14 +339,16 @@ class _Spawner:
         self.line.close()
         _Spawner.there.pop(self.kinds, None)
         if self.owner[0] == os.getpid():
-            os.kill(self.pid, signal.SIGKILL)  # a process that was forked meanwhile may have the line as well
+            # a process that was forked meanwhile may have the line as well
+            os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
 
     @classmethod
     def ours(cls, kinds: frozenset[str] | None) -> _Spawner:
         """This thread's, started where there is none or it has been killed."""
         there = cls.there.get(kinds)
-        if there and (there.owner != (os.getpid(), threading.get_native_id()) or select.select([there.line], [], [], 0)[0]):
+        if there and (there.owner != (os.getpid(), threading.get_native_id())
+                or select.select([there.line], [], [], 0)[0]):
             there.end()
         if kinds not in cls.there:
             cls.there[kinds] = cls(kinds)
@@ -335,33 +356,40 @@ class _Spawner:
 
 
 class _Gate:
-    """One run: `start` makes the child, `watch` is the loop, `finish` ends and reaps whatever is left."""
+    """One run: `start` makes the child, `watch` is the loop, `finish` ends and reaps whatever is
+    left."""
 
-    def __init__(self, root: AnyPath, fault: Fault | None, record_data: bool, count_stdout: bool, count_root: bool,
+    def __init__(self, root: AnyPath, fault: Fault | None, record_data: bool, count_stdout: bool,
                  each: Each | None, kinds: frozenset[str] | None) -> None:
         self.root = os.path.realpath(os.fsencode(root))
         self.below = os.path.join(self.root, b"")
         self.fault, self.record_data, self.each = fault, record_data, each
-        self.count_stdout, self.count_root, self.kinds = count_stdout, count_root, kinds
+        self.count_stdout, self.kinds = count_stdout, kinds
         self.result, self.over = Result(), False
         self.alike = 0  # the number of counted calls that are like the one that the fault strikes
-        self.reads: Counter[tuple[int, bytes]] = Counter()  # of each pipe by each process
         self.child = 0  # 0 before the fork, and again when it has been reaped
         self.before, self.filters = set(_children("self")), _status("self", b"Seccomp_filters")
         self.files = contextlib.ExitStack()
-        self.line, self.far = map(self.files.enter_context, socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-        pipes = [[open(end, mode, 0) for end, mode in zip(os.pipe(), ("rb", "wb"))] for _ in range(3)]
-        self.near = [pipes[0].pop(1), pipes[1].pop(0), pipes[2].pop(0)]  # standard input, output, error
+        self.line, self.far = map(self.files.enter_context, socket.socketpair(socket.AF_UNIX,
+            socket.SOCK_SEQPACKET))
+        pipes = [[open(end, mode, 0) for end, mode in zip(os.pipe(), ("rb", "wb"))]
+            for _ in range(3)]
+        # standard input, output, error
+        self.near = [pipes[0].pop(1), pipes[1].pop(0), pipes[2].pop(0)]
         self.ends = [pipe[0] for pipe in pipes]
         for file in (*self.near, *self.ends):
             self.files.enter_context(file)
-        self.input, self.output = (os.readlink(b"/proc/self/fd/%d" % near.fileno()) for near in self.near[:2])
+        self.input, self.output = (os.readlink(b"/proc/self/fd/%d" % near.fileno())
+            for near in self.near[:2])
         self.collected: list[list[bytes]] = [[], [], []]
 
     def start(self, argv: Sequence[str], env: Mapping[str, str], cwd: AnyPath | None) -> None:
-        """Let the spawner fork the child, and receive its listener; raise here what fails in the child before that."""
-        order = marshal.dumps(([os.fspath(word) for word in argv], dict(env), os.fspath(cwd or os.getcwd())))
-        self.child = _Spawner.ours(self.kinds).fork(order, [*(end.fileno() for end in self.ends), self.far.fileno()])
+        """Let the spawner fork the child, and receive its listener; raise here what fails in the
+        child before that."""
+        order = marshal.dumps(([os.fspath(word) for word in argv], dict(env),
+            os.fspath(cwd or os.getcwd())))
+        self.child = _Spawner.ours(self.kinds).fork(order, [*(end.fileno() for end in self.ends),
+            self.far.fileno()])
         self.pidfd = os.pidfd_open(self.child)
         self.files.callback(os.close, self.pidfd)
         self.far.close()
@@ -383,7 +411,8 @@ class _Gate:
             raise OSError(int(word.split()[0]), os.fsdecode(word.partition(b" ")[2]))
 
     def watch(self, stdin: bytes, timeout: float, linger: float) -> None:
-        """The loop: answer calls and move the streams, until the tree is gone, the fault has ended it or time is up."""
+        """The loop: answer calls and move the streams, until the tree is gone, the fault has ended
+        it or time is up."""
         end = time.monotonic() + timeout
         rest, poll = memoryview(stdin), select.poll()
         streams = {stream.fileno(): index for index, stream in enumerate(self.near)}
@@ -394,9 +423,11 @@ class _Gate:
         look = 0.0
         while not self.over:
             now = time.monotonic()
-            if now >= min(look, end):  # As init would: a dead orphan must not stay in /proc for long
+            # As init would: a dead orphan must not stay in /proc for long
+            if now >= min(look, end):
                 look = now + 0.005
-                if now < end and self.child and not os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if now < end and self.child and not os.waitid(os.P_ALL, 0,
+                        os.WEXITED | os.WNOHANG | os.WNOWAIT):
                     continue
                 left = self._left()
                 if not left:
@@ -436,10 +467,12 @@ class _Gate:
         return data is None
 
     def _left(self) -> list[int]:
-        """Reap the dead processes of the run; return what is left of the command and its orphans, which we adopted."""
+        """Reap the dead processes of the run; return what is left of the command and its orphans,
+        which we adopted."""
         left = []
         for pid in _children("self"):
-            if pid == self.child or pid not in self.before and _status(pid, b"Seccomp_filters") > self.filters:
+            if pid == self.child or pid not in self.before and _status(pid,
+                    b"Seccomp_filters") > self.filters:
                 done, status = os.waitpid(pid, os.WNOHANG)
                 if not done:
                     left.append(pid)
@@ -452,7 +485,8 @@ class _Gate:
         bound = time.monotonic() + 60
         with contextlib.suppress(ProcessLookupError):
             if kill and self.child:
-                os.killpg(self.child, signal.SIGKILL)  # All at once; then processes that left the group
+                # All at once; then processes that left the group
+                os.killpg(self.child, signal.SIGKILL)
         while True:
             left = self._left()
             if not left and not self._left():  # one just reaped may have left us its own
@@ -485,7 +519,8 @@ class _Gate:
             self._reply(token, flags=_CONTINUE)
             return
         if self.kinds and self.result.fired and self.fault and self.fault.kind != "errno_from":
-            self._reply(token, flags=_CONTINUE)  # No call after the strike counts, and of reads there are thousands
+            # No call after the strike counts, and of reads there are thousands
+            self._reply(token, flags=_CONTINUE)
             return
         call: Call | None = None
         pieces: list[tuple[int, int]] = []
@@ -499,7 +534,8 @@ class _Gate:
                 call = self._strike(self.fault, call, token, args, pieces)
             elif not self._reply(token, flags=_CONTINUE):
                 return
-        except OSError as error:  # the caller is gone, or its descriptor or address is bad: the kernel will say so
+        # the caller is gone, or its descriptor or address is bad: the kernel will say so
+        except OSError as error:
             if error.errno not in (errnos.ENOENT, errnos.ESRCH, errnos.EIO):
                 raise
             call = None
@@ -511,7 +547,8 @@ class _Gate:
                 self.alike += 1
 
     def _restart(self, pid: int, action: int) -> None:
-        """Add SA_RESTART to the flags of a struct sigaction of the kernel's, in the caller's memory; at 0 there is none."""
+        """Add SA_RESTART to the flags of a struct sigaction of the kernel's, in the caller's
+        memory; at 0 there is none."""
         if action:
             with contextlib.suppress(OSError), open(f"/proc/{pid}/mem", "r+b", 0) as memory:
                 memory.seek(action + 8)
@@ -521,14 +558,17 @@ class _Gate:
 
     def _strike(self, fault: Fault, call: Call, token: int, args: list[int],
                 pieces: list[tuple[int, int]]) -> Call | None:
-        """Apply the fault; the call with its fate. None if the caller is dead already: nothing was done then, the call never happened, and
-        the next one, which gets its number, is struck in its place."""
-        part = self._data(call.pid, pieces, fault.part(call.size)) if fault.kind in ("torn", "short") else b""
+        """Apply the fault; the call with its fate. None if the caller is dead already: nothing was
+        done then, the call never happened, and the next one, which gets its number, is struck in
+        its place."""
+        part = self._data(call.pid, pieces, fault.part(call.size)) if fault.kind in ("torn",
+            "short") else b""
         if not self._ioctl(_VALID, struct.pack("=Q", token)):
             return None
         if fault.errno:
             alive = self._reply(token, error=-fault.errno)
-            return replace(call, fate=errnos.errorcode.get(fault.errno, str(fault.errno))) if alive else None
+            return replace(call, fate=errnos.errorcode.get(fault.errno,
+                str(fault.errno))) if alive else None
         done = self._write(call, args, part) if part else 0
         if fault.kind == "short":
             self._reply(token, value=done)
@@ -541,7 +581,8 @@ class _Gate:
         return replace(call, fate="torn" if part else "killed")
 
     def _write(self, call: Call, args: list[int], data: bytes) -> int:
-        """Carry out a part of a write on the caller's own open file, so that offset and append mode are its own."""
+        """Carry out a part of a write on the caller's own open file, so that offset and append mode
+        are its own."""
         if call.paths == ("<stdout>",):  # a pipe that we ourselves read: do not wait for room in it
             self.collect(1)
             self.collected[1].append(data)
@@ -558,20 +599,23 @@ class _Gate:
             positioned = call.name.startswith("p") and args[3] != _POSITION
             return os.pwrite(fd, data, args[3]) if positioned else os.write(fd, data)
 
-    def _decode(self, pid: int, number: int, args: list[int], pieces: list[tuple[int, int]]) -> Call | None:
+    def _decode(self, pid: int, number: int, args: list[int], pieces: list[
+            tuple[int, int]]) -> Call | None:
         """The call, if it counts; `pieces` gets the places of a write's bytes."""
         name, kind, where = _ALL_CALLS[number]
         at = {letter: args[index] for letter, index in where}
         if self.kinds is not None:
             return self._wide(pid, name, kind, where, at, args)
-        flags = at.get("x", os.O_CREAT | os.O_TRUNC | os.O_WRONLY if name == "creat" else 0) & 0xFFFFFFFF
+        flags = at.get("x", os.O_CREAT | os.O_TRUNC | os.O_WRONLY if name == "creat"
+            else 0) & 0xFFFFFFFF
         follow = name in _FOLLOWS or kind == "open" and not flags & (os.O_EXCL | os.O_NOFOLLOW)
         counts, ino, paths = name == "sync", 0, []
         for letter, index in where:
             if letter == "f":
                 link = b"/proc/%d/fd/%d" % (pid, args[index] & 0xFFFFFFFF)
                 path = os.readlink(link)
-                stdout = self.count_stdout and kind == "write" and (args[index] == 1 or path == self.output)
+                stdout = self.count_stdout and kind == "write" and (args[index] == 1
+                    or path == self.output)
                 if self._inside(path) or stdout or name == "syncfs":
                     found = os.stat(link)
                     ino = found.st_ino
@@ -581,18 +625,20 @@ class _Gate:
                         counts = name != "syncfs" or found.st_dev == os.stat(self.root).st_dev
                 paths.append(path)
             elif letter in "pat":
-                text = _read(f"/proc/{pid}/mem", 4096, args[index + (letter == "a")]).partition(b"\0")[0]
+                text = _read(f"/proc/{pid}/mem", 4096, args[index + (letter == "a")]).partition(
+                    b"\0")[0]
                 if letter != "t":
                     directory = args[index] if letter == "a" else _AT_FDCWD
                     text = self._path(pid, ctypes.c_int(directory & 0xFFFFFFFF).value, text, follow)
                     counts = counts or self._inside(text)
                 paths.append(text)
-        if not counts or not self.count_root and paths != [b"<stdout>"]:
+        if not counts:
             return None
         if "b" in at:
             pieces.append((at["b"], args[2]))
         elif "v" in at:
-            pieces += struct.iter_unpack("@QQ", _read(f"/proc/{pid}/mem", 16 * min(args[2], 1024), at["v"]))
+            pieces += struct.iter_unpack("@QQ", _read(f"/proc/{pid}/mem", 16 * min(args[2], 1024),
+                at["v"]))
         size, offset, data = at.get("z", sum(length for _, length in pieces)), at.get("o"), None
         if self.record_data and kind == "write":
             data = self._data(pid, pieces, size)
@@ -600,11 +646,14 @@ class _Gate:
         if name == "unlinkat" and flags & _AT_REMOVEDIR:
             kind = "rmdir"
         comm = os.fsdecode(_read(f"/proc/{pid}/comm").rstrip(b"\n"))
-        names = tuple(os.fsdecode(b"." if path == self.root else path[len(self.below):] if self._inside(path) else path)
+        names = tuple(os.fsdecode(b"." if path == self.root else path[len(self.below):]
+            if self._inside(path) else path)
                       for path in paths)
-        return Call(len(self.result.calls) + 1, pid, comm, name, kind, names, size, flags, ino, offset, data)
+        return Call(len(self.result.calls) + 1, pid, comm, name, kind, names, size, flags, ino,
+            offset, data)
 
-    def _wide(self, pid: int, name: str, kind: str, where: list[tuple[str, int]], at: dict[str, int], args: list[int]) -> Call | None:
+    def _wide(self, pid: int, name: str, kind: str, where: list[tuple[str, int]],
+            at: dict[str, int], args: list[int]) -> Call | None:
         """_decode, in a run that counts what changes nothing."""
         flags = at.get("x", 0) & 0xFFFFFFFF
         if name in ("open", "openat") and not flags & (os.O_CREAT | os.O_TRUNC | _O_TMPFILE):
@@ -612,39 +661,28 @@ class _Gate:
         if kind not in (self.kinds or ()):
             return None
         path = b""
-        if kind == "dup":
-            path = b"descriptor %d" % (args[0] & 0xFFFFFFFF)
-        elif kind in ("fork", "exec", "exit", "pipe"):
-            if pid == self.child and kind in ("exec", "exit"):
-                return None  # the command itself: how it begins and ends is no fault that it could see
-            path = _read(f"/proc/{pid}/mem", 4096, at["t"]).partition(b"\0")[0] if kind == "exec" else b""
-        elif "f" in at:
-            link = b"/proc/%d/fd/%d" % (pid, at["f"] & 0xFFFFFFFF)
-            path = os.readlink(link)
-            if path.startswith(b"pipe:") and kind == "read":
-                # how many reads follow depends on the writer's pace: so the third and later ones would have other numbers in each run
-                self.reads[pid, path] += 1
-                if self.reads[pid, path] > 2:
-                    return None
-                path = b"<stdin>" if path == self.input else b"<pipe>"
-            elif not self._seen(path):
+        if kind in ("fork", "exec", "exit"):
+            if pid == self.child and kind != "fork":
+                # the command itself: how it begins and ends is no fault that it could see
                 return None
+            if kind == "exec":
+                path = _read(f"/proc/{pid}/mem", 4096, at["t"]).partition(b"\0")[0]
+        elif "f" in at:
+            path = os.readlink(b"/proc/%d/fd/%d" % (pid, at["f"] & 0xFFFFFFFF))
         else:
             letter, index = where[0]
-            text = _read(f"/proc/{pid}/mem", 4096, args[index + (letter == "a")]).partition(b"\0")[0]
+            text = _read(f"/proc/{pid}/mem", 4096, args[index + (letter == "a")]).partition(b"\0")[
+                0]
             directory = ctypes.c_int(args[index] & 0xFFFFFFFF).value if letter == "a" else _AT_FDCWD
-            if not text:  # of a descriptor
-                return None
-            path = self._path(pid, directory, text, follow=False)
-            if not self._seen(path):
-                return None
+            # of a descriptor
+            path = self._path(pid, directory, text, follow=False) if text else b""
+        if kind in READS and not self._inside(path):
+            return None
         comm = os.fsdecode(_read(f"/proc/{pid}/comm").rstrip(b"\n"))
-        place = os.fsdecode(b"." if path == self.root else path[len(self.below):] if self._inside(path) else _PROCESS.sub(b"/proc/PID/", path))
-        return Call(len(self.result.calls) + 1, pid, comm, name, kind, (place,) if place else (), flags=flags)
-
-    def _seen(self, path: bytes) -> bool:
-        """Whether a verb that looks at this decides something by it: the spool, and what /proc says of the boot, the time and processes."""
-        return self._inside(path) or bool(_PROC.fullmatch(path))
+        place = os.fsdecode(b"." if path == self.root else path[len(self.below):]
+            if self._inside(path) else path)
+        return Call(len(self.result.calls) + 1, pid, comm, name, kind, (place,) if place else (),
+            flags=flags)
 
     def _inside(self, path: bytes) -> bool:
         return path == self.root or path.startswith(self.below)
@@ -656,12 +694,14 @@ class _Gate:
         return data
 
     def _offset(self, pid: int, fd: int) -> int:
-        lines = dict(line.split(b":", 1) for line in _read(f"/proc/{pid}/fdinfo/{fd}").split(b"\n") if b":" in line)
+        lines = dict(line.split(b":", 1) for line in _read(f"/proc/{pid}/fdinfo/{fd}").split(b"\n")
+            if b":" in line)
         append = int(lines[b"flags"], 8) & os.O_APPEND
         return os.stat(f"/proc/{pid}/fd/{fd}").st_size if append else int(lines[b"pos"])
 
     def _path(self, pid: int, directory: int, text: bytes, follow: bool) -> bytes:
-        """The absolute name of what a path argument means, links resolved as far as the call follows them.
+        """The absolute name of what a path argument means, links resolved as far as the call
+        follows them.
 
         "?" and the argument, if its directory cannot be reached, so that the call can only fail.
         """
@@ -671,7 +711,8 @@ class _Gate:
         for magic, keep in ((b"/dev/fd/", 4), (b"/proc/self/", 10)):  # they mean the caller, not us
             text = b"/proc/%d" % pid + text[keep:] if text.startswith(magic) else text
         if not text.startswith(b"/"):
-            base = b"/proc/%d/cwd" % pid if directory == _AT_FDCWD else b"/proc/%d/fd/%d" % (pid, directory)
+            base = b"/proc/%d/cwd" % pid if directory == _AT_FDCWD else b"/proc/%d/fd/%d" % (pid,
+                directory)
             if not text:  # AT_EMPTY_PATH: the descriptor itself
                 return os.readlink(base)
             text = base + b"/" + text
@@ -691,27 +732,30 @@ class _Gate:
             os.close(fd)
 
 
-def run(argv: Sequence[str], root: AnyPath, *, env: Mapping[str, str] | None = None, stdin: bytes = b"",
-        cwd: AnyPath | None = None, fault: Fault | None = None, timeout: float = 30, record_data: bool = False,
-        count_stdout: bool = False, count_root: bool = True, linger: float = 1, each: Each | None = None,
+def run(argv: Sequence[str], root: AnyPath, *, env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        cwd: AnyPath | None = None, fault: Fault | None = None, timeout: float = 30,
+        record_data: bool = False,
+        count_stdout: bool = False, linger: float = 1,
+        each: Each | None = None,
         kinds: frozenset[str] | None = None) -> Result:
-    """Run `argv` behind a gate on the directory `root`; nothing of it is left when this returns or raises.
+    """Run `argv` behind a gate on the directory `root`; nothing of it is left when this returns.
 
-    env, cwd, stdin: as in subprocess. timeout: seconds for all. linger: seconds that the rest of the tree may go on
-    after the command itself has ended. record_data: keep the bytes and offsets of writes. count_stdout: count writes
-    to standard output too, and to pipes that stand in its place; without count_root those to the command's own standard output
-    alone, the answer. each(call, stdout, stderr) is called before each counted call, which waits meanwhile:
-    what lies below the root then is what a kill of the whole tree at that call leaves; the streams are what has come so far.
-    kinds: count only calls of these kinds, of READS, ENDS, FORKS, EXECS, PIPES and DUPS, and no changes. Once a fault has struck, later calls pass uncounted,
-    except with errno_from, which strikes them too.
-    Raises OSError if the command or the gate cannot be started.
-    """
+    env, cwd, stdin: as in subprocess. timeout: seconds for all. linger: seconds that the rest of
+    the tree may go on after the command itself has ended. record_data: keep the bytes and offsets
+    of writes. count_stdout: count writes to standard output too, and to pipes that stand in its
+    place.
+    each(call, stdout, stderr) is called before each counted call, which waits meanwhile: what lies
+    below the root then is what a kill of the whole tree at that call leaves; the streams are what
+    has come so far. kinds: count only calls of these kinds, of READS, ENDS, FORKS and EXECS, and no
+    changes; once a fault has struck, later calls pass uncounted, except with errno_from. Raises
+    OSError if the command or the gate cannot be started. """
     before = ctypes.c_int()
     _LIBC.prctl(_GET_SUBREAPER, ctypes.addressof(before), 0, 0, 0)
     with contextlib.ExitStack() as stack:  # undone from the last to the first
         stack.callback(_LIBC.prctl, _SET_SUBREAPER, before.value, 0, 0, 0)
         _LIBC.prctl(_SET_SUBREAPER, 1, 0, 0, 0)
-        gate = _Gate(os.fspath(root), fault, record_data, count_stdout, count_root, each, kinds)
+        gate = _Gate(os.fspath(root), fault, record_data, count_stdout, each, kinds)
         stack.enter_context(gate.files)
         stack.callback(gate.finish)
         gate.start(argv, os.environ if env is None else env, cwd)
@@ -727,7 +771,8 @@ def run(argv: Sequence[str], root: AnyPath, *, env: Mapping[str, str] | None = N
 
 @functools.cache
 def available(kind: str = "kill_tree") -> tuple[bool, str]:
-    """Whether faults of that kind can be injected here, tried on a small script; and if not, why."""
+    """Whether faults of that kind can be injected here, tried on a small script; and if not,
+    why."""
     if _MACHINE not in _ARCHES:
         return False, f"no seccomp gate: not written for {_MACHINE}"
     if _status("self", b"Seccomp_filters") < 0:
@@ -737,7 +782,8 @@ def available(kind: str = "kill_tree") -> tuple[bool, str]:
     with tempfile.TemporaryDirectory() as root:
         fault = Fault(kind, 2, errno=errnos.ENOSPC if kind.startswith("errno") else None)
         try:
-            result = run(["/bin/sh", "-c", "printf abcd >x"], root, cwd=root, fault=fault, timeout=60)
+            result = run(["/bin/sh", "-c", "printf abcd >x"], root, cwd=root, fault=fault,
+                timeout=60)
         except OSError as error:
             return False, f"no seccomp gate: {error.strerror}"
     return (True, "") if result.fired == 1 else (False, "no seccomp gate: calls are not seen")

@@ -1,25 +1,25 @@
 """Read a spool without the verbs: slips, flat files and bodies.
 
-Follows lib/README.md, lib/engine/slip.sh and lib/engine/fold.sh. Use it only while nothing else runs on the spool.
-"""
+Follows lib/README.md, lib/engine/slip.sh and lib/engine/fold.sh. Use it only while nothing else
+runs on the spool. """
 from __future__ import annotations
 
 import base64
 import binascii
-import contextlib
 import functools
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...slips import Slip, flat_of, slip_of
 
-PLACES = ("body", "wal", "fold", "queue", "unfold", "head", "out", "done", "delayed", "buried", "claimed", "keys", "wait", "room", "tmp")
+PLACES = ("body", "wal", "fold", "queue", "unfold", "head", "out", "done", "delayed", "buried",
+    "claimed", "keys", "wait", "room", "tmp")
 LARGE = 1 << 16  # bytes
-DUE, OVER = "0000000/000000000001", "000000000001"  # a delay and a lease that are over, whatever the clocks say
+# a delay and a lease that are over, whatever the clocks say
+DUE, OVER = "0000000/000000000001", "000000000001"
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,9 @@ class Message:
 
 @dataclass
 class Dump:
-    """A spool. Per queue: the messages that are ready, in the order they would be handed out, then the delayed, the reserved,
-    the buried and the claimed. `damaged`: what is not whole; `left`: files that belong to no message; paths from the spool, with a word each."""
+    """A spool. Per queue: the messages that are ready, in the order they would be handed out, then
+    the delayed, the reserved, the buried and the claimed. `damaged`: what is not whole; `left`:
+    files that belong to no message; paths from the spool, with a word each."""
 
     queues: dict[str, list[Message]] = field(default_factory=dict)
     damaged: list[str] = field(default_factory=list)
@@ -55,7 +56,8 @@ _SEEN: dict[int, bytes] = {}
 
 
 def read(path: str | Path) -> bytes:
-    """A file's bytes. Of large ones, those that were read before are the same object: what is known of that need not be computed again."""
+    """A file's bytes. Of large ones, those that were read before are the same object: what is known
+    of that need not be computed again."""
     with open(path, "rb", 0) as file:
         data = file.read()
     if len(data) < LARGE:
@@ -70,7 +72,8 @@ def read(path: str | Path) -> bytes:
 def body_of(line: bytes, size: int) -> bytes | None:
     """The bytes of one line of base64, newline included; None if it is not whole."""
     data = decoded(line[:-1]) if line.endswith(b"\n") else None
-    return data if data is not None and len(data) == size and len(line) == (size + 2) // 3 * 4 + 1 else None
+    return data if data is not None and len(data) == size and len(line) == (size
+        + 2) // 3 * 4 + 1 else None
 
 
 def decoded(line: bytes) -> bytes | None:
@@ -90,7 +93,8 @@ def names(path: Path) -> list[str]:
 
 
 def inside(top: Path, place: str, depth: int = 1) -> Iterator[tuple[str, str]]:
-    """What lies so many directories below a place of a queue: its directory, as a path from `top`, and its name."""
+    """What lies so many directories below a place of a queue: its directory, as a path from `top`,
+    and its name."""
     for name in names(top / place):
         if depth:
             yield from inside(top, f"{place}/{name}", depth - 1)
@@ -130,7 +134,8 @@ class _Queue:
     def add(self, slip: Slip, data: bytes | None, state: str, place: str, tries: int = 0) -> None:
         if data is None:
             self.damaged(place, "its body is not whole")
-        message = Message(slip.id, state, slip.priority, slip.tries + tries, slip.key.strip("-"), data, place)
+        message = Message(slip.id, state, slip.priority, slip.tries + tries, slip.key.strip("-"),
+            data, place)
         (self.ready if state == "ready" else self.rest).append(message)
 
     def flat(self, place: str, name: str, state: str) -> None:
@@ -147,7 +152,8 @@ class _Queue:
             if slip is None:
                 self.damaged(f"{place}/{name}", "no slip in a line")
             else:
-                self.used.add(slip.body)  # its body is left over at worst until the fold is finished
+                # its body is left over at worst until the fold is finished
+                self.used.add(slip.body)
                 self.add(slip, body_of(text, slip.size), state, f"{place}/{name}", found.tries)
 
     def either(self, place: str, name: str, state: str) -> None:
@@ -158,7 +164,8 @@ class _Queue:
         staged = set(names(self.path / "tmp"))
         for name in names(self.path / "wal"):
             self.single("wal", name, "ready")
-        for run in names(self.path / "fold"):  # and in both `~`, an empty file that each whole listing holds
+        # and in both `~`, an empty file that each whole listing holds
+        for run in names(self.path / "fold"):
             if run == "~":
                 continue
             if run.rpartition(".")[2] in flats:  # Committed: its remains are to be removed
@@ -212,15 +219,18 @@ class _Queue:
                 self.left(f"keys/{name}")
 
     def claim(self, place: str) -> None:
-        """What is held under one name (lib/bulk/claim.sh): its segments that are not settled; made into flat files, those."""
+        """What is held under one name (lib/bulk/claim.sh): its segments that are not settled; made
+        into flat files, those."""
         found = names(self.path / place)
-        settled = max([int(name.partition(".")[2]) for name in found if re.fullmatch(r"settled\.\d{12}", name)], default=0)
+        settled = max([int(name.partition(".")[2]) for name in found
+            if re.fullmatch(r"settled\.\d{12}", name)], default=0)
         for name in found:
             segment = re.fullmatch(r"(\d{12})\.(\d+)(\.flat)?", name)
             if not segment:
                 if not name.startswith("settled."):
                     self.left(f"{place}/{name}")
-            elif int(segment[2]) and int(segment[1]) + int(segment[2]) <= settled or not segment[3] and name + ".flat" in found:
+            elif int(segment[2]) and int(segment[1]) + int(segment[2]) <= settled or not segment[
+                    3] and name + ".flat" in found:
                 self.left(f"{place}/{name}")
             else:
                 before = len(self.rest)
@@ -231,11 +241,13 @@ class _Queue:
 
 
 def listed(said: bytes) -> dict[int, bytes | None]:
-    """What a claim has listed (`OFFSET COUNT PATH`), read from where it says that it lies, by offset; None where nothing whole is there."""
+    """What a claim has listed (`OFFSET COUNT PATH`), read from where it says that it lies, by
+    offset; None where nothing whole is there."""
     found: dict[int, bytes | None] = {}
     for offset, count, path in (line.split(b" ", 2) for line in said.splitlines()):
         bodies: list[bytes | None] = []
-        for line in (line for name in sorted(Path(os.fsdecode(path)).iterdir()) for line in name.read_bytes().splitlines(keepends=True)):
+        for line in (line for name in sorted(Path(os.fsdecode(path)).iterdir())
+                for line in name.read_bytes().splitlines(keepends=True)):
             head, _, text = line.partition(b"\t")
             slip = slip_of(os.fsdecode(head))
             bodies.append(body_of(text, slip.size) if slip else None)
@@ -271,46 +283,29 @@ def dump(spool: Path) -> Dump:
     return found
 
 
-def tried(spool: Path, sync: str = "") -> None:
-    """The mark of this boot says, as that of a spool in use does, that the tools and this shell were tried (lib/engine/probe.sh): a copy has lost
-    the times by which it and the stamps in .tools/ say so. `sync`: the FLATQ_SYNC with which the spool was used; empty: as the mark says."""
-    shell = os.stat(shutil.which("sh") or "/bin/sh").st_mtime_ns
-    for name in names(spool / ".boot"):
-        mark = spool / ".boot" / name
-        said, _, tools = mark.read_text(errors="replace").rstrip("\n").partition("\n")
-        _, *places = tools.split(":")
-        if sync:
-            places[2:] = [os.path.dirname(shutil.which("sync") or "")] if sync == "on" else []
-            mark.write_text(f"{said}\n{':'.join([sync, *places])}\n")
-        os.utime(mark, ns=(shell, shell))
-        for tool, place in zip(("base64", "mv", "sync"), places):
-            with contextlib.suppress(OSError):
-                when = os.stat(f"{place}/{tool}").st_mtime_ns
-                (spool / ".tools" / tool).touch()
-                os.utime(spool / ".tools" / tool, ns=(when, when))
+def syncs(spool: Path, sync: str) -> None:
+    """Make it a spool that syncs, or does not: `on` or `off` is in names."""
+    other = {"on": "off", "off": "on"}[sync]
+    for path in (*spool.glob(f".sync.{other}"), *spool.glob(f".boot/*.{other}")):
+        path.rename(path.with_suffix(f".{sync}"))
 
 
 def reboot(spool: Path) -> None:
-    """Simulate a start of the system: the next verb finds no mark of this boot, and the journals of pushes are from another."""
-    for mark in names(spool / ".boot"):
-        (spool / ".boot" / mark).unlink()
-        for journal in (spool / ".ids").glob("*/1[0-9][0-9][0-9]"):
-            journal.write_bytes(journal.read_bytes().replace(mark.encode(), re.sub("[0-9a-f]", "0", mark).encode()))
+    """Simulate a start of the system: the next verb finds no record of this boot."""
+    for name in names(spool / ".boot"):
+        (spool / ".boot" / name).unlink()
 
 
 def age(spool: Path) -> None:
-    """Let all leases be over and all delays due: both are in names. What dropped queues and ranges are named after are processes that
-    have ended; their numbers may be others' by now, so they get one that is nobody's."""
-    for name in names(spool):
-        if re.fullmatch(r"\.(drop|ids\.old)\.\d+", name):
-            (spool / name).rename(spool / (name.rpartition(".")[0] + ".0"))
+    """Let all leases be over and all delays due: both are in names."""
     for path in queues(spool):
         # Pretend that no verb has looked for them in the last second
         (path / "tended").unlink(missing_ok=True)
         for place in ("out", "done"):
             for name in names(path / place):
                 head, _, deadline = name.rpartition(".")
-                if (slip_of(name) or re.fullmatch(r"batch\..+\.\d{12}", name)) and deadline not in ("000000000000", OVER):
+                if (slip_of(name) or re.fullmatch(r"batch\..+\.\d{12}", name)) and deadline not in (
+                        "000000000000", OVER):
                     (path / place / name).rename(path / place / f"{head}.{OVER}")
         for place, name in list(inside(path, "delayed", 2)):
             (path / "delayed" / DUE).mkdir(parents=True, exist_ok=True)

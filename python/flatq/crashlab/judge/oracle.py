@@ -1,9 +1,10 @@
-"""Check a wreck, that is what a crash has left of a spool: recover, look, drain, and compare with what must be there.
+"""Check a wreck, that is what a crash has left of a spool: recover, look, drain, and compare with
+what must be there.
 
-Acknowledged messages must come out once, unaltered, in order; others may be missing, but never half there; and no file may be left over.
-The result of a recovery is stored for all processes of the run (memo.py): of wrecks that differ only in nonces, times and process ids, only
-one is recovered (trees.digest). What was acknowledged is compared each time.
-"""
+Acknowledged messages must come out once, unaltered, in order; others may be missing, but never half
+there; and no file may be left over. The result of a recovery is stored for all processes of the run
+(memo.py): of wrecks that differ only in nonces, times and process ids, only one is recovered
+(trees.digest). What was acknowledged is compared each time. """
 from __future__ import annotations
 
 import re
@@ -24,7 +25,8 @@ AFTER = b"after"  # the body of the push that comes before the recovery
 
 @dataclass
 class Ledger:
-    """The messages that may, must and must not be there. `group`: all of these or none; `first`: if one of these is there, so are all before it."""
+    """The messages that may, must and must not be there. `group`: all of these or none; `first`: if
+    one of these is there, so are all before it."""
 
     order: list[bytes]
     must: set[bytes]
@@ -67,7 +69,8 @@ def expected(scenario: Scenario, acked: bool, stdout: bytes) -> Ledger:
         old = {stdout}
     if acked and scenario.verb == "work" and not said(scenario.act, stdout, scenario.old):
         acked = False  # its command has failed, and so the message stays
-    ledger = Ledger(list(scenario.order), set(scenario.order) - old - new, ordered=scenario.ordered, key=scenario.key, queue=scenario.queue)
+    ledger = Ledger(list(scenario.order), set(scenario.order) - old - new, ordered=scenario.ordered,
+        key=scenario.key, queue=scenario.queue)
     if acked or scenario.new and stored(stdout):
         ledger.must |= new
     elif scenario.singly:
@@ -89,11 +92,14 @@ def expected(scenario: Scenario, acked: bool, stdout: bytes) -> Ledger:
 def _told(scenario: Scenario, stdout: bytes) -> Ledger:
     """What a script has said of its pushes and pops, one after the other."""
     ledger = Ledger(list(scenario.order), set())
-    for number, shown, status in re.findall(rb"\+(\d)\n|<([^<>]*?)(?: (\d+)>\n|(?: \d*>?)?\Z)", stdout):
+    for number, shown, status in re.findall(rb"\+(\d)\n|<([^<>]*?)(?: (\d+)>\n|(?: \d*>?)?\Z)",
+            stdout):
         if number:
             ledger.must.add(scenario.order[int(number)])
         elif shown in scenario.order:
-            if shown in ledger.gone or status == b"0" and any(scenario.order.index(shown) < scenario.order.index(body) for body in ledger.gone):
+            if shown in ledger.gone or status == b"0" and any(
+                    scenario.order.index(shown) < scenario.order.index(body)
+                    for body in ledger.gone):
                 ledger.wrong.append(f"twice, or out of order: {shown!r}")
             ledger.delivered([shown])
             ledger.gone |= {shown} if status == b"0" else set()
@@ -119,16 +125,19 @@ _RECOVERED: dict[tuple[object, ...], Recovered] = {}
 
 
 def _failed(what: str, done: subprocess.CompletedProcess[bytes]) -> list[str]:
-    """The first verb after a boot says what it has set right; after a power cut also what was never synced."""
+    """The first verb after a boot says what it has set right; after a power cut also what was never
+    synced."""
     err = re.sub(rb".* was (removed|damaged: buried)\n", b"", done.stderr)
     return [f"{what}: exit {done.returncode}: {err[:200]!r}"] if done.returncode or err else []
 
 
 def _twice(found: Dump, bounded: bool = True) -> list[str]:
     messages = [message for queue in found.queues.values() for message in queue]
-    wrong = [f"two messages with the id {number}" for number, count in Counter(m.id for m in messages).items() if count > 1]
+    wrong = [f"two messages with the id {number}" for number, count in Counter(m.id
+        for m in messages).items() if count > 1]
     wrong += [f"two messages with the key {key}" for (_, key), count in Counter(
-        (queue, m.key) for queue, held in found.queues.items() for m in held if m.key).items() if count > 1]
+        (queue, m.key) for queue, held in found.queues.items() for m in held if m.key).items()
+        if count > 1]
     for queue, bound in found.bounds.items() if bounded else ():
         held = [m for m in found.messages(queue) if m.state != "buried"]
         if bound and len(held) > bound:
@@ -152,19 +161,23 @@ def _push(system: System, spool: Path, key: str, queue: str) -> tuple[list[str],
     if bound and len([m for m in held if m.state != "buried"]) >= bound and done.returncode == 75:
         return [], False
     wrong = _failed("the next push", done)
-    if not wrong and not (done.stdout.strip().isdigit() and int(done.stdout) > max((m.id for m in held), default=0)):
+    if not wrong and not (done.stdout.strip().isdigit() and int(done.stdout) > max(
+            (m.id for m in held), default=0)):
         wrong.append(f"the next push: {done.stdout!r} after {[m.id for m in held]}")
     return wrong, True
 
 
-def _recover(system: System, tree: trees.Tree, spool: Path, key: str, queue: str, then_push: bool, boot: bool, power: bool) -> Recovered:
+def _recover(system: System, tree: trees.Tree, spool: Path, key: str, queue: str, then_push: bool,
+        boot: bool, power: bool) -> Recovered:
     trees.remove(spool)
     trees.put(tree, spool)
+    layout.syncs(spool, "off")
     if system.baseline:
         if then_push:
             system.verb(spool, "push", "q", stdin=AFTER)
         system.verb(spool, "wal")
-        return Recovered((), tuple(body or b"not whole" for body in system.dump(spool).bodies()), then_push)
+        return Recovered((), tuple(body or b"not whole" for body in system.dump(spool).bodies()),
+            then_push)
     if not power:
         layout.age(spool)
     wrong: list[str] = []
@@ -179,27 +192,36 @@ def _recover(system: System, tree: trees.Tree, spool: Path, key: str, queue: str
         wrong += said
     wrong += _failed("recovery", system.verb(spool, "wal"))
     found = right_after = dump(spool)
-    wrong += [f"set aside though it is whole: {m}" for m in found.messages(queue, "buried") if m.body is not None and m.place.endswith(".damaged")]
+    wrong += [f"set aside though it is whole: {m}" for m in found.messages(queue, "buried")
+        if m.body is not None and m.place.endswith(".damaged")]
     if power:
         for m in found.messages(queue, "buried"):
-            if m.body is None:  # A message that was not acknowledged may be set aside; if it stayed there, the kick would put it back
-                wrong += _failed("a damaged message", system.verb(spool, "delete", f"{queue}:{m.id}"))
+            # A message that was not acknowledged may be set aside; if it stayed there, the kick
+            # would put it back
+            if m.body is None:
+                wrong += _failed("a damaged message", system.verb(spool, "delete",
+                    f"{queue}:{m.id}"))
         layout.age(spool)
         wrong += _failed("recovery", system.verb(spool, "wal"))
         found = dump(spool)
-    for claim in sorted({m.place.split("/")[1] for m in found.messages(queue, "claimed")}):  # nothing but this gives them back
-        wrong += [] if then_push else _listed(system, spool, claim, found, queue)  # which makes slips flat: by turns they are given back as they are
+    # nothing but this gives them back
+    for claim in sorted({m.place.split("/")[1] for m in found.messages(queue, "claimed")}):
+        # which makes slips flat: by turns they are given back as they are
+        wrong += [] if then_push else _listed(system, spool, claim, found, queue)
         wrong += _failed("unclaim", system.verb(spool, "unclaim", "-c", claim, queue))
         found = dump(spool)
     wrong += _twice(found, bounded=not power)  # Popped messages that come again may make it more
     wrong += [f"damaged after recovery: {text}" for text in found.damaged]
     # The body or key that a killed push has left is removed with its range of ids, or by doctor
-    wrong += [f"left after recovery: {path}" for path in found.left if not re.match(r"[^/]+/(body|keys)/", path)]
-    wrong += [f"not ready after recovery: {m}" for m in found.messages(queue, "delayed", "reserved")]
+    wrong += [f"left after recovery: {path}" for path in found.left
+        if not re.match(r"[^/]+/(body|keys)/", path)]
+    wrong += [f"not ready after recovery: {m}" for m in found.messages(queue, "delayed",
+        "reserved")]
     drained = ("drained", system, queue, trees.digest(trees.take(spool)))
     wrong += memo.once(spool.parent, drained, lambda: _drain(system, spool, found, queue))
     trees.remove(spool)
-    bodies = tuple(_BODIES.setdefault(m.body, m.body) for m in found.messages(queue) if m.body is not None)
+    bodies = tuple(_BODIES.setdefault(m.body, m.body) for m in found.messages(queue)
+        if m.body is not None)
     return Recovered(tuple(wrong), bodies, pushed, right_after if power else Dump())
 
 
@@ -210,10 +232,13 @@ def _listed(system: System, spool: Path, claim: str, found: Dump, queue: str = "
         _, name, segment, *_ = m.place.split("/")
         if name == claim:
             there.setdefault(segment.removesuffix(".flat"), []).append(m.body)
-    want = [("%d %d" % tuple(map(int, segment.split("."))), bodies) for segment, bodies in there.items()]
+    want = [("%d %d" % tuple(map(int, segment.split("."))), bodies) for segment,
+        bodies in there.items()]
     done = system.verb(spool, "claim", "-c", claim, "-n", "0", queue)
-    got = [(line.rpartition(b" ")[0].decode(), list(layout.listed(line).values())) for line in done.stdout.splitlines()]
-    return _failed("claim", done) + ([] if got == want else [f"claim lists {repr(got)[:200]}, and there is {repr(want)[:200]}"])
+    got = [(line.rpartition(b" ")[0].decode(), list(layout.listed(line).values()))
+        for line in done.stdout.splitlines()]
+    return _failed("claim", done) + ([] if got == want
+        else [f"claim lists {repr(got)[:200]}, and there is {repr(want)[:200]}"])
 
 
 def _drain(system: System, spool: Path, found: Dump, queue: str) -> list[str]:
@@ -226,17 +251,16 @@ def _drain(system: System, spool: Path, found: Dump, queue: str) -> list[str]:
         wrong += _taken(system, spool, queue)
     if buried:
         done = system.verb(spool, "kick", "-n", "999", queue)
-        wrong += _failed("kick", done) or ([] if int(done.stdout) == len(buried) else [f"kicked {done.stdout!r} of {len(buried)}"])
+        wrong += _failed("kick", done) or ([] if int(done.stdout) == len(buried)
+            else [f"kicked {done.stdout!r} of {len(buried)}"])
     wrong += _taken(system, spool, queue)
     left = dump(spool)
-    if left.left:
+    if left.left:  # a body may go only when no slip moves: at the next boot
         done = system.verb(spool, "doctor", queue)
         if done.returncode or b"damaged" in done.stdout or b"no slip" in done.stdout:
             wrong.append(f"doctor: {done}")
-        if b"its body stays" in done.stdout:  # It may go only when no slip moves: at the next boot
-            for record in (spool / ".boot").iterdir():
-                record.unlink()
-            wrong += _failed("wal", system.verb(spool, "wal", queue))
+        layout.reboot(spool)
+        wrong += _failed("the next boot", system.verb(spool, "wal", queue))
         left = dump(spool)
     wrong += [f"left after all: {path}" for path in left.left]
     wrong += [f"still there after all: {m}" for m in left.messages(queue)]
@@ -248,36 +272,45 @@ def _taken(system: System, spool: Path, queue: str) -> list[str]:
     found = dump(spool)
     seen = found.bodies(queue, "ready")
     done = system.verb(spool, "drain", "-0", queue)
-    wrong = [] if done.stdout == b"".join((body or b"") + b"\0" for body in seen) else [f"drained {done.stdout[:200]!r}, but there was {seen[:20]!r}"]
+    wrong = [] if done.stdout == b"".join((body or b"") + b"\0" for body in seen) else [
+        f"drained {done.stdout[:200]!r}, but there was {seen[:20]!r}"]
     if done.returncode != (0 if seen else 69 if queue in found.closed else 66):
-        wrong.append(f"drain: exit {done.returncode} of {len(seen)} messages: {done.stderr[:200]!r}")
+        wrong.append(
+            f"drain: exit {done.returncode} of {len(seen)} messages: {done.stderr[:200]!r}")
     return wrong
 
 
-def judge(system: System, ledger: Ledger, tree: trees.Tree, spool: Path, *, then_push: bool, boot: bool = False,
+def judge(system: System, ledger: Ledger, tree: trees.Tree, spool: Path, *, then_push: bool,
+        boot: bool = False,
           power: Callable[[Dump], list[str]] | None = None) -> list[str]:
-    """Make the wreck `tree` at `spool`, recover, look and drain; nothing is left there. `boot`: as if the system had been started anew.
-    `power`: after a power cut, what is wrong right after the recovery, with leases and delays not over. Whether the recovery syncs changes
-    nothing that can be seen here, so it does not."""
+    """Make the wreck `tree` at `spool`, recover, look and drain; nothing is left there. `boot`: as
+    if the system had been started anew. `power`: after a power cut, what is wrong right after the
+    recovery, with leases and delays not over. Whether the recovery syncs changes nothing that can
+    be seen here, so it does not."""
     key = ledger.key if then_push else ""
-    wreck = ("recovered", system, then_push, key, ledger.queue, boot, bool(power), trees.digest(tree))
+    wreck = ("recovered", system, then_push, key, ledger.queue, boot, bool(power),
+        trees.digest(tree))
     if wreck not in _RECOVERED:
-        _RECOVERED[wreck] = memo.once(spool.parent, wreck, lambda: _recover(system, tree, spool, key, ledger.queue, then_push, boot, bool(power)))
+        _RECOVERED[wreck] = memo.once(spool.parent, wreck, lambda: _recover(system, tree, spool,
+            key, ledger.queue, then_push, boot, bool(power)))
     recovered = _RECOVERED[wreck]
     wrong = [*ledger.wrong, *recovered.wrong, *(power(recovered.found) if power else ())]
     after = [AFTER] if recovered.pushed else []
-    return wrong + compare(replace(ledger, order=[*ledger.order, *after], must={*ledger.must, *after}), recovered.bodies)
+    return wrong + compare(replace(ledger, order=[*ledger.order, *after],
+        must={*ledger.must, *after}), recovered.bodies)
 
 
 def _short(bodies: Sequence[bytes]) -> str:
-    return repr([body if len(body) < 40 else body[:20] + b"... %d bytes" % len(body) for body in bodies[:20]])
+    return repr([body if len(body) < 40 else body[:20] + b"... %d bytes" % len(body)
+        for body in bodies[:20]])
 
 
 def compare(ledger: Ledger, got: Sequence[bytes]) -> list[str]:
     """The differences between the ledger and what came out, one line each."""
     wrong, there, order, must = list[str](), set(got), ledger.order, ledger.must
     if len(there) != len(got):
-        wrong.append(f"twice: {_short([body for body, count in Counter(got).items() if count > 1])}")
+        wrong.append(
+            f"twice: {_short([body for body, count in Counter(got).items() if count > 1])}")
     if there - set(order):
         wrong.append(f"unknown: {_short(sorted(there - set(order)))}")
     if must - there:
@@ -285,18 +318,23 @@ def compare(ledger: Ledger, got: Sequence[bytes]) -> list[str]:
     if ledger.gone & there:
         wrong.append(f"came back though settled: {_short(sorted(ledger.gone & there))}")
     known = [body for body in got if body in order]
-    if ledger.ordered and [order.index(body) for body in known] != sorted(order.index(body) for body in known):
+    if ledger.ordered and [order.index(body) for body in known] != sorted(order.index(body)
+            for body in known):
         wrong.append(f"out of order: {_short(got)}")
     if ledger.group and there & set(ledger.group) and not set(ledger.group) <= there:
-        wrong.append(f"not all or none: {_short([body for body in ledger.group if body in there])} of {len(ledger.group)}")
+        wrong.append(
+            f"not all or none: {_short([body for body in ledger.group if body in there])} of "
+            f"{len(ledger.group)}")
     stands = [body in there for body in ledger.first]
     if stands != sorted(stands, reverse=True):
-        wrong.append(f"not from the first on: {_short([body for body in ledger.first if body in there])}")
+        wrong.append(
+            f"not from the first on: {_short([body for body in ledger.first if body in there])}")
     return wrong
 
 
 def at_once(scenario: Scenario, spool: Path, stdout: bytes) -> list[str]:
-    """What is wrong with an acknowledged change already before any recovery: the state that it must have made, and the id it told."""
+    """What is wrong with an acknowledged change already before any recovery: the state that it must
+    have made, and the id it told."""
     wrong = []
     found = dump(spool)
     if scenario.ends:

@@ -1,10 +1,14 @@
-"""Check a spool after a power cut, once the system has started again: the verbs recover and drain it.
+"""Check a spool after a power cut, once the system has started again: the verbs recover and drain
+it.
 
 Promises
-    - What was acknowledged is there, whole, once and in its order; what was not is whole or not there.
-    - What was deleted, and that was acknowledged, does not come back. What was popped may, if the power went before it was on the disk.
+    - What was acknowledged is there, whole, once and in its order; what was not is whole or not
+    there.
+    - What was deleted, and that was acknowledged, does not come back. What was popped may, if the
+    power went before it was on the disk.
     - What a verb has acknowledged as delayed, buried, closed or created is so.
-    - A slip whose body is not whole is buried as damaged, or goes away: it is never handed out, and never one that was acknowledged.
+    - A slip whose body is not whole is buried as damaged, or goes away: it is never handed out, and
+    never one that was acknowledged.
     - No id is given twice; nothing is left over, nothing else is damaged.
 """
 from __future__ import annotations
@@ -31,16 +35,20 @@ class Owed:
     other: str = ""  # a push of OTHER was "begun", or "acked"
 
 
-def check(system: System, scenario: Scenario, tree: trees.Tree, spool: Path, owed: Owed, *, then_push: bool) -> list[str]:
-    """What is wrong with a spool after a power cut, one line each; [] is good. It is made at `spool`, and nothing is left there.
+def check(system: System, scenario: Scenario, tree: trees.Tree, spool: Path, owed: Owed, *,
+        then_push: bool) -> list[str]:
+    """What is wrong with a spool after a power cut, one line each; [] is good. It is made at
+    `spool`, and nothing is left there.
 
     then_push: the recovery is done by a push.
     """
-    return oracle.judge(system, owes(scenario, owed), tree, spool, then_push=then_push, boot=True, power=lambda found: state_of(scenario, found, owed.acked))
+    return oracle.judge(system, owes(scenario, owed), tree, spool, then_push=then_push, boot=True,
+        power=lambda found: state_of(scenario, found, owed.acked))
 
 
 def owes(scenario: Scenario, owed: Owed) -> oracle.Ledger:
-    """What must be there, and what must not. What a pop has taken may come again unless that was on the disk."""
+    """What must be there, and what must not. What a pop has taken may come again unless that was on
+    the disk."""
     ledger = oracle.expected(scenario, owed.acked, owed.stdout)
     if not owed.settled and (scenario.delivers or scenario.beside):
         ledger.gone.clear()
@@ -59,6 +67,7 @@ def state_of(scenario: Scenario, found: layout.Dump, acked: bool) -> list[str]:
             wrong.append(f"{scenario.subject!r} is not {scenario.ends}")
     if acked and scenario.verb == "close" and scenario.queue not in found.closed:
         wrong.append("not closed")
-    if acked and scenario.verb == "create" and "-b" in scenario.act and found.bounds.get(scenario.queue) != 5:
+    if acked and scenario.verb == "create" and "-b" in scenario.act and found.bounds.get(
+            scenario.queue) != 5:
         wrong.append(f"bounds are {found.bounds}")
     return wrong

@@ -1,8 +1,8 @@
-"""Directory trees in memory: read them, write them back, and compare them by all that matters to the queue.
+"""Directory trees in memory: read them, write them back, and compare them by all that matters to
+the queue.
 
-Two wrecks that differ only in nonces, times, process ids and the log are the same for a recovery; `digest` is equal for them, so that only
-one is recovered and checked.
-"""
+Two wrecks that differ only in nonces, times, process ids and the log are the same for a recovery;
+`digest` is equal for them, so that only one is recovered and checked. """
 from __future__ import annotations
 
 import functools
@@ -18,24 +18,23 @@ from . import layout
 
 _OWNER = re.compile(rb"(?<![0-9-])[0-9]+-[0-9]{12}(?![0-9])")
 _NONCE = re.compile(rb"(?<![0-9a-f])(?!00000)[0-9a-f]{12}(?![0-9a-f])")
-_PID = re.compile(rb"^(\.drop|\.ids\.old|new|conf|probe)\.[0-9]+$")
-_JOURNAL = re.compile(rb"^[0-9]+ [0-9]{12} ")
+_PID = re.compile(rb"^(new|conf|probe)\.[0-9]+$")
 IGNORED = ("log", "tended")  # by name, below a queue: only that they are there counts
 
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """Paths below the root, directories first; None: a directory, int: the mode of a special file, bytes: a file's content. `shared`: the root has
-    the set-gid bit, which makes it the spool of a group."""
+    """Paths below the root, directories first; None: a directory, int: the mode of a special file,
+    bytes: a file's content."""
 
     entries: tuple[tuple[str, bytes | int | None], ...]
     exists: bool = True
-    shared: bool = False
 
 
 def take(root: Path) -> Tree:
-    """The tree at root. Symbolic links are not expected. Where something goes away meanwhile it is looked at again: of a run that the gate has
-    stopped, a call that it has let go may just be under way."""
+    """The tree at root. Symbolic links are not expected. Where something goes away meanwhile it is
+    looked at again: of a run that the gate has stopped, a call that it has let go may just be under
+    way."""
     for _ in range(99):
         try:
             return _take(root)
@@ -61,7 +60,7 @@ def _take(root: Path) -> Tree:
                     entries.append((path, layout.read(entry.path)))
                 else:
                     entries.append((path, entry.stat(follow_symlinks=False).st_mode))
-    return Tree(tuple(entries), shared=bool(root.stat().st_mode & stat.S_ISGID))
+    return Tree(tuple(entries))
 
 
 def put(tree: Tree, root: Path) -> None:
@@ -70,8 +69,6 @@ def put(tree: Tree, root: Path) -> None:
         return
     top = os.path.join(root, "")
     os.mkdir(top, 0o700)
-    if tree.shared:
-        os.chmod(top, 0o2770)
     for path, content in tree.entries:
         if content is None:
             os.mkdir(top + path, 0o700)
@@ -82,17 +79,18 @@ def put(tree: Tree, root: Path) -> None:
             if content:
                 os.write(fd, content)
             os.close(fd)
-    layout.tried(Path(root))
 
 
 def written(tree: Tree, path: str, offset: int, data: bytes) -> Tree:
-    """The tree after a write of data at that offset of a file; the same one where the file has no name in it any more."""
+    """The tree after a write of data at that offset of a file; the same one where the file has no
+    name in it any more."""
     def new(content: bytes | int | None) -> bytes | int | None:
         if not isinstance(content, bytes):
             return content
         return content[:offset].ljust(offset, b"\0") + data + content[offset + len(data):]
 
-    return Tree(tuple((name, new(content) if name == path else content) for name, content in tree.entries), tree.exists, tree.shared)
+    return Tree(tuple((name, new(content) if name == path else content) for name,
+        content in tree.entries), tree.exists)
 
 
 def remove(root: Path) -> None:
@@ -128,7 +126,8 @@ def _without_nonce(name: str, place: str) -> tuple[bytes, str]:
         parts[6] = "B"
         if len(parts) == 12:
             parts[10] = "0" if parts[10] == "0" else "P"
-            parts[11] = "0" if parts[11] == "0" * 12 else "over" if parts[11] == layout.OVER else "D"
+            parts[11] = "0" if parts[11] == "0" * 12 else "over" if parts[
+                11] == layout.OVER else "D"
         return (lead + ".".join(parts)).encode(), slip.nonce
     text = os.fsencode(name)
     text = _PID.sub(rb"\1.PID", _OWNER.sub(b"P", text))
@@ -144,13 +143,10 @@ _large = functools.lru_cache(maxsize=16)(_hash)
 
 
 def _content(path: list[str], data: bytes) -> bytes:
-    if path[0] == ".boot":
-        return b""
-    if path[0] == ".ids" or path[0].startswith(".ids.old"):
-        return _JOURNAL.sub(b"P ", data)
     if path == [".doors", "secret"]:
         return b"whole" if len(data) == 33 else data
-    if path[-1] in IGNORED or re.match(r"log\.\d+$", path[-1]) or path[-1].endswith(".put"):  # .put: in tmp/, from where it goes away
+    # .put: in tmp/, from where it goes away
+    if path[-1] in IGNORED or re.match(r"log\.\d+$", path[-1]) or path[-1].endswith(".put"):
         return b""
     if b"\t" not in data[:256]:  # no flat file
         return data if len(data) < 256 else (_large if len(data) >= layout.LARGE else _hash)(data)
@@ -163,7 +159,8 @@ def _content(path: list[str], data: bytes) -> bytes:
 
 @functools.lru_cache(maxsize=4)
 def digest(tree: Tree) -> bytes:
-    """Equal for trees that differ only in nonces, times and process ids. That names share a nonce is kept."""
+    """Equal for trees that differ only in nonces, times and process ids. That names share a nonce
+    is kept."""
     rows: list[tuple[bytes, bytes]] = []
     slips = b" ".join(os.fsencode(path.rpartition("/")[2]) for path, _ in tree.entries)
     shared: dict[str, list[bytes]] = {}
@@ -172,6 +169,8 @@ def digest(tree: Tree) -> bytes:
         place = parts[1] if len(parts) > 2 else ""
         plain = []
         nonces = []
+        if parts[0] == ".boot" and len(parts) > 1 or parts[0].startswith(".sync"):
+            parts[-1] = "record"  # whether it syncs is the same for a recovery
         for part in parts:
             text, nonce = _without_nonce(part, place if part is parts[-1] else "")
             plain.append(text)
@@ -181,14 +180,16 @@ def digest(tree: Tree) -> bytes:
             plain[2:4] = [b"over" if over else b"later"] * len(plain[2:4])
         elif place == "buried":
             plain[2:4] = [b"then"] * len(plain[2:4])
-        elif place == "body" and isinstance(content, bytes) and len(content) > 4096 and b"." + plain[2] + b"." not in slips:
+        elif place == "body" and isinstance(content, bytes) and len(
+                content) > 4096 and b"." + plain[2] + b"." not in slips:
             # A body without a slip: it does not matter how much of it a killed push has written
             content = b"long\n" if content.endswith(b"\n") else b"long"
         name = b"/".join(plain)
         if nonces[-1]:
             shared.setdefault(nonces[-1], []).append(name)
-        kind = b"d" if content is None else b"s%d" % stat.S_IFMT(content) if isinstance(content, int) else b"f" + _content(parts, content)
+        kind = b"d" if content is None else b"s%d" % stat.S_IFMT(content) if isinstance(content,
+            int) else b"f" + _content(parts, content)
         rows.append((name, kind))
     groups = sorted(sorted(names) for names in shared.values() if len(names) > 1)
     rows.sort()
-    return hashlib.blake2b(repr((tree.exists, tree.shared, rows, groups)).encode(), digest_size=16).digest()
+    return hashlib.blake2b(repr((tree.exists, rows, groups)).encode(), digest_size=16).digest()
