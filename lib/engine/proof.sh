@@ -140,7 +140,7 @@ nothing_ready() {
   return $proof_code
 }
 
-# queues_nothing QUEUE ... - nothing_ready for all of these, which exist or not; set nothing_delayed if
+# queues_nothing QUEUE ... - nothing_ready for all of these; set nothing_delayed if
 # a message of one is delayed. If nothing at all lies in several queues, one process proves it
 queues_nothing() {
   nothing_paths='' nothing_delayed=

@@ -70,7 +70,8 @@ take_message() {
       continue
     fi
     need engine/proof
-    queues_nothing "$@"
+    # shellcheck disable=SC2086 # names without blanks
+    queues_nothing $take_there
     take_code=$?
     [ $take_code -ne 66 ] || break
     # RACE: a message came meanwhile, and is gone when we look; or a listing failed. Repeat, but not
@@ -86,9 +87,10 @@ take_message() {
 }
 
 # take_pick QUEUE ... - open the first queue that has a message which is ready, and set take_queue to
-# its name, scan_place and scan_name to where it is. Set take_open if a queue is not closed
+# its name, scan_place and scan_name to where it is. Set take_there to the queues that exist, and
+# take_open if one is not closed
 take_pick() {
-  take_queue='' take_open=
+  take_queue='' take_open='' take_there=
   for take_queue in "$@"; do
     queue_open "$take_queue" || {
       take_code=$?
@@ -96,6 +98,7 @@ take_pick() {
       take_open=1
       continue
     }
+    take_there="$take_there $take_queue"
     # Look for `closed` before the scan: then the scan finds every push that was acknowledged before
     # the close. A look that fails would say that it is open: twice (R1)
     [ -e "$q/closed" ] || [ -e "$q/closed" ] || take_open=1

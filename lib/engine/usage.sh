@@ -34,5 +34,8 @@ help() {
 
 # help_say LINE - print it, or exit with 74
 help_say() {
-  printf '%s\n' "$1" || die 74 'the help could not be printed'
+  printf '%s\n' "$1" 2>/dev/null && return 0
+  # A door has not opened its log yet
+  printf '%s: the help could not be printed\n' "$FLATQ_VERB" >&"${shell_quiet:-2}"
+  exit 74
 }
