@@ -59,18 +59,6 @@ message_held() {
   return 66
 }
 
-# batch_count DIRECTORY - add the number of its messages to `count_total`
-batch_count() {
-  need engine/fold
-  for batch_path in "$1"/*; do
-    if flat_parse "${batch_path##*/}"; then
-      count_total=$((count_total + flat_count))
-    elif [ -e "$batch_path" ]; then
-      count_total=$((count_total + 1))
-    fi
-  done
-}
-
 # batch_read DIRECTORY - for a settled batch or segment, set batch_bodies to the ids of its slips, and
 # batch_keys to `KEY ID` of each key
 batch_read() {

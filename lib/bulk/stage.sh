@@ -33,8 +33,10 @@ stage_room() {
   queue_conf || return $?
   [ "$queue_bound" != 0 ] || return 0
   [ "$2" -le "$queue_bound" ] || { why="queue '$queue' has a bound below $2 messages"; return 75; }
-  queue_count
-  [ $((count_total + $2)) -le "$queue_bound" ] || { why="queue '$queue' is full"; return 75; }
+  queue_room "$2"
+  stage_code=$?
+  [ $stage_code -ne 66 ] || { why="queue '$queue' is full"; return 75; }
+  return $stage_code
 }
 
 # stage_enter QUEUE STAGE NONCE COUNT BYTES FIRST WAIT - move what is in the directory STAGE into the queue, as soon as there is room

@@ -80,14 +80,6 @@ push_message() {
     why="message of $2 bytes is over the limit of $FLATQ_MOST_BYTES"
     return 65
   fi
-  # If the queue is full now, refuse before anything is written
-  if [ "$push_wait" = 0 ] && [ -z "$push_key" ]; then
-    case $queue_files in
-    *"$q/conf "*)
-      need engine/bound
-      push_count || return ;;
-    esac
-  fi
   clock_read
   ids_next || return
   # Keep this queue's lock open, to recognize a new queue of the same name at the end

@@ -170,16 +170,23 @@ slip_room() {
   *) return 0 ;;
   esac
   [ "$queue_bound" != 0 ] || return 0
-  need engine/bound engine/lock
+  need engine/bound
   # RACE: the queue may have got its bound after bound_lock looked for one
   [ -n "$lock_held" ] || { lock_queue || return; slip_locked=1; }
-  queue_room 1 || { slip_code=$?; [ $slip_code -ne 75 ] || why="queue '$queue' is full"; return $slip_code; }
+  queue_room 1
+  slip_code=$?
+  [ $slip_code -ne 66 ] || { why="queue '$queue' is full"; return 75; }
+  return $slip_code
 }
 
 # bound_lock - take the lock if the queue has a conf, which may set a bound. Called before the clock is read for a time that goes into a name (R5)
 bound_lock() {
-  # A stat can fail (ENOMEM) and look like absence, so test twice
-  [ ! -e "$q/conf" ] && [ ! -f "$q/conf" ] || [ -n "$lock_held" ] || { need engine/lock; lock_queue || return; slip_locked=1; }
+  # A look that fails would say that there is none: twice (R1)
+  if [ -z "$lock_held" ] && { [ -e "$q/conf" ] || [ -e "$q/conf" ]; }; then
+    need engine/lock
+    lock_queue || return
+    slip_locked=1
+  fi
 }
 
 # bound_unlock - give the lock back, if bound_lock or slip_room has taken it
@@ -201,34 +208,22 @@ message_delete() {
   [ "$slip_size" -lt "$large_body" ] || rm -f "$q/body/$slip_id" || :
 }
 
-# message_release PRIORITY DELAY [uncounted] - give `slip_path` back after DELAY seconds, with PRIORITY; empty: with its old place in the order.
-# After too many tries, bury it. `uncounted`: its owner ends and did not ask for a release, so do not count one
+# message_release PRIORITY DELAY [uncounted] - give `slip_path` back after DELAY seconds, with PRIORITY;
+# empty: with its old place in the order. After too many tries, bury it. `uncounted`: its owner ends and
+# did not ask for a release, so do not count one
 message_release() {
   # Nothing moves back from head/ to wal/ (I2)
   case $slip_path in
   "$q"/head/*) why="queue '$queue': message $id is ready, not reserved"; return 66 ;;
   esac
   queue_conf || return
-  if [ "$queue_most_tries" != 0 ] && [ "$slip_tries" -ge "$queue_most_tries" ]; then
-    message_bury "$1" released
-    return
-  fi
+  ! tries_over || { message_bury "$1" released; return; }
   [ -z "$1" ] || { pad "$1" 0000000000; slip_priority=$padded; }
   [ $# -eq 3 ] || slip_count releases
   slip_format
   if [ "$2" != 0 ]; then
     need engine/window
-    move_again=
-    while :; do
-      bound_lock || return
-      delay_place "$2" || { slip_code=$?; bound_unlock; return $slip_code; }
-      slip_move "$place/$slip" && break
-      # RACE: another verb removes an empty directory of delayed/ when it is due. A third may have made it again: so try even if it is there
-      slip_code=$?
-      [ $slip_code -eq 74 ] && [ -e "$slip_path" ] && { [ ! -d "$place" ] || [ -z "$move_again" ]; } || return $slip_code
-      move_again=1
-    done
-    sync_moving "$place" "${place%/*}" "$q/delayed" || return
+    slip_move_window delayed "delay_place $2" "$slip" || return
   else
     slip_move "$q/wal/$slip" || return
   fi
@@ -236,8 +231,32 @@ message_release() {
   wake "$q/wait"
 }
 
-# message_touch LEASE - set the deadline to LEASE seconds from now (empty: the message's own lease). The deadline is in the name, so a
-# touch and the end of the lease cannot both win
+# tries_over - return whether the message in the slip_ variables has had all tries that the queue allows
+tries_over() {
+  [ "$queue_most_tries" != 0 ] && [ "$slip_tries" -ge "$queue_most_tries" ]
+}
+
+# slip_move_window PLACE MAKE NAME - make a directory of PLACE, delayed/ or buried/, by MAKE, rename
+# `slip_path` to NAME there, and sync that
+slip_move_window() {
+  for move_again in '' 1; do
+    # The clock is read under the lock (R5)
+    bound_lock || return
+    $2 || { slip_code=$?; bound_unlock; return $slip_code; }
+    slip_move "$place/$3"
+    slip_code=$?
+    [ $slip_code -ne 0 ] || break
+    # RACE: another verb removes an empty directory of delayed/ when it is due, or a drop did. A third
+    # may have made it again: so try twice even if it is there
+    [ $slip_code -eq 74 ] && [ -e "$slip_path" ] || break
+  done
+  [ $slip_code -eq 0 ] || return $slip_code
+  need engine/sync
+  sync_moving "$place" "${place%/*}" "$q/$1"
+}
+
+# message_touch LEASE - set the deadline to LEASE seconds from now (empty: the message's own lease). The
+# deadline is in the name, so a touch and the end of the lease cannot both win
 message_touch() {
   bound_lock || return
   # message_find may have unfolded it, which takes long (R5)
@@ -245,11 +264,16 @@ message_touch() {
   clock_add "${1:-$slip_lease}" "$now"
   slip_format
   # The same deadline gives the same name: nothing to rename
-  if [ "$slip_path" = "$q/out/$slip.$slip_owner.$later" ]; then bound_unlock; else slip_move "$q/out/$slip.$slip_owner.$later" || return; fi
+  if [ "$slip_path" = "$q/out/$slip.$slip_owner.$later" ]; then
+    bound_unlock
+  else
+    slip_move "$q/out/$slip.$slip_owner.$later" || return
+  fi
   queue_log touch
 }
 
-# message_bury PRIORITY REASON - set `slip_path` aside, with PRIORITY (empty: its own); durable when it returns
+# message_bury PRIORITY REASON - set `slip_path` aside, with PRIORITY (empty: its own); durable when it
+# returns
 message_bury() {
   [ -z "$1" ] || { pad "$1" 0000000000; slip_priority=$padded; }
   slip_count buries
@@ -264,25 +288,17 @@ message_bury() {
   done
   bury_last=${bury_last##*/} bury_last=${bury_last%%.*}
   case $bury_last in
-  *[!0-9]*) bury_last= ;;
+  *[!0-9]*) ;;
+  ????????????)
+    [ "$bury_last" \< "$epoch_time" ] || {
+      unpad "$bury_last"
+      pad $((unpadded + 1)) 000000000000
+      epoch_time=$padded
+    } ;;
   esac
-  if [ ${#bury_last} -eq 12 ] && ! [ "$bury_last" \< "$epoch_time" ]; then
-    case $bury_last in
-    *99) clock_add 1 "${bury_last%??}00"; epoch_time=$later ;;
-    *) epoch_time=$((1${bury_last#"${bury_last%??}"} + 1)); epoch_time=${bury_last%??}${epoch_time#1} ;;
-    esac
-  fi
   need engine/window
-  move_again=
-  while :; do
-    window_make "buried/${epoch_time%?????}/${epoch_time%???}" || return
-    slip_move "$place/$epoch_time.$slip.$2" && break
-    # RACE: as in message_release
-    slip_code=$?
-    [ $slip_code -eq 74 ] && [ -e "$slip_path" ] && { [ ! -d "$place" ] || [ -z "$move_again" ]; } || return $slip_code
-    move_again=1
-  done
-  sync_moving "$place" "${place%/*}" "$q/buried" || return
+  slip_move_window buried "window_make buried/${epoch_time%?????}/${epoch_time%???}" \
+    "$epoch_time.$slip.$2" || return
   queue_log bury "$2"
   wake "$q/room"
 }
@@ -326,10 +342,7 @@ message_putback() {
     74) return 74 ;;
     esac
   fi
-  if [ "$queue_most_tries" != 0 ] && [ "$slip_tries" -ge "$queue_most_tries" ]; then
-    message_bury '' "$1"
-    return
-  fi
+  ! tries_over || { message_bury '' "$1"; return; }
   slip_count timeouts
   slip_format
   slip_move "$q/wal/$slip" || return

@@ -380,7 +380,8 @@ def test_a_push_that_was_under_way_when_the_queue_was_closed(shell, flatq, spool
 @pytest.mark.parametrize("sync", ["on", "off"])
 def test_a_push_that_was_under_way_when_the_queue_was_dropped(flatq, spool, sync):
     """The body of that push went with the old queue, so the push must not report success for the new queue of that name."""
-    flatq.env["FLATQ_SYNC"] = sync
+    if sync == "on":
+        flatq.syncs()
     process = flatq.start("push", "q")
     process.stdin.write(b"begun")
     process.stdin.flush()

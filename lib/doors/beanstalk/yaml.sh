@@ -1,25 +1,6 @@
 # doors/beanstalk/yaml.sh - statistics and lists in the form that beanstalkd writes
 
-need engine/slip engine/queues engine/take engine/fold engine/bound doors/beanstalk/tally doors/beanstalk/say doors/beanstalk/stalk doors/beanstalk/tube engine/clock
-
-# tube_count - set count_urgent count_ready count_reserved count_delayed count_buried for $q
-tube_count() {
-  queue_count_states
-  # Urgent means a priority under 1,024
-  count_total=0
-  count_names "$q"/wal/000000[01]*
-  count_names "$q"/fold/000000[01]*/000000[01]*
-  count_names "$q"/head/000000[01]*/000000[01]*
-  for count_path in "$q"/queue/000000[01]*/*; do
-    flat_parse "${count_path##*/}" && count_total=$((count_total + flat_count))
-  done
-  for count_path in "$q"/wal/000000[01]* "$q"/head/*/000000[01]*; do
-    count_path=${count_path##*/}
-    count_path=${count_path%%.*}
-    [ "$count_path" != '000000[01]*' ] && ! [ "$count_path" \< 0000001024 ] && count_total=$((count_total - 1))
-  done
-  count_urgent=$count_total
-}
+need engine/slip engine/queues engine/take engine/fold engine/count doors/beanstalk/tally doors/beanstalk/say doors/beanstalk/stalk doors/beanstalk/tube engine/clock
 
 # tube_known NAME - return 0 if a queue or a connection has the tube, or it is `default`; 66 if not, after two looks, since one may fail; 74: unknown
 tube_known() {
@@ -166,7 +147,7 @@ stats_tube() {
   if queue_open "$1"; then
     # Messages that are due count as ready
     queue_put_back_due
-    tube_count
+    queue_count
     if tube_paused; then
       time_left "$paused_until" "$now"
       stats_pause=$paused_seconds
@@ -197,7 +178,7 @@ stats_count_tubes() {
     stats_tubes=$((stats_tubes + 1))
     queue_open "$stats_name" || continue
     queue_put_back_due
-    tube_count
+    queue_count
     stats_urgent=$((stats_urgent + count_urgent)) stats_ready=$((stats_ready + count_ready)) stats_reserved=$((stats_reserved + count_reserved))
     stats_delayed=$((stats_delayed + count_delayed)) stats_buried=$((stats_buried + count_buried))
   done

@@ -2,14 +2,14 @@
 #
 # The shell counts and awk writes: the time for a shell to put a text together grows by the square of its length.
 
-need engine/queues engine/bound
+need engine/queues engine/slip engine/count
 
 # stat_row NAME - print `row QUEUE CLOSED READY DELAYED IN-FLIGHT BURIED OLDEST BOUND MOST-TRIES` for the queue. OLDEST is the age in seconds of the
 # oldest ready message. If its conf is damaged, it has no limits
 stat_row() {
   queue_open "$1" || return $?
   queue_conf || queue_bound=0 queue_most_tries=0
-  queue_count_states
+  queue_count || return
   queue_oldest
   if [ -e "$q/closed" ]; then stat_closed=true; else stat_closed=false; fi
   printf 'row %s %s %s %s %s %s %s %s %s\n' "$queue" $stat_closed "$count_ready" "$count_delayed" "$count_reserved" "$count_buried" "$oldest" \
