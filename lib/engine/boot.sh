@@ -49,7 +49,7 @@ spool_boot_locked() {
   tools_probe && spool_clock || return
   # An older version of flatq has recovered the spool on this boot: what it has handed out is still
   # held
-  [ ! -e "$FLATQ_DIR/.boot/$boot" ] || { boot_old && spool_boot_mark; return; }
+  [ ! -e "$FLATQ_DIR/.boot/$boot" ] || { boot_old && spool_boot_sync && spool_boot_mark; return; }
   # On a full disk, make room and repeat: even the recovery of a queue may need a directory, to bury
   # a message that has no tries left
   spool_boot_sync && { spool_boot_queues || { ids_room && spool_boot_queues; }; } &&

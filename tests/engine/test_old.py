@@ -1,7 +1,9 @@
 """A spool with unexpected things in it, from a crash, an older version or another program. Every verb works, and no message is lost."""
 
+import json
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -308,3 +310,48 @@ def test_a_copy_of_a_spool(flatq, spool, tmp_path):
     copy = {"FLATQ_DIR": str(tmp_path / "copy")}
     assert b"".join(pop(flatq, "q", env=copy) for _ in range(5)) == b"01234"
     assert b"".join(pop(flatq, "q") for _ in range(5)) == b"01234"
+
+
+OLD_SPOOLS = json.loads((Path(__file__).parent / "old_spools.json").read_text())
+
+
+@pytest.mark.new
+@pytest.mark.parametrize("booted", [False, True])
+@pytest.mark.parametrize("commit", OLD_SPOOLS)
+def test_a_spool_of_an_older_version(shell, flatq, spool, clock, commit, booted):
+    """It has messages in every state, made by the version of that commit. The first verb carries it
+    over: what is reserved stays so, unless the system was started anew."""
+    for name, text in OLD_SPOOLS[commit].items():
+        path = spool / name.replace("BOOT", "before" if booted else "first")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if text is None:
+            path.mkdir()
+        else:
+            path.write_text(text)
+    assert pop(flatq, "q") == (b"reserved" if booted else b"ready1")
+    assert [path.name for path in (spool / ".boot").iterdir()][0].startswith("first.")
+    assert flatq("push", "-k", "key", "q", check=0).out == b"12 dup\n"
+    assert flatq("peek", "-s", "delayed", "q", check=0).out == b"delayed"
+    assert flatq("peek", "-s", "buried", "q", check=0).out == b"buried"
+    assert flatq("drain", "q", check=0).out.split() == [b"ready1"] * booted + [b"keyed"]
+    assert flatq("drain", "flat", check=0).out.split() == [b"flat%d" % n for n in range(1, 7)]
+    flatq("unclaim", "-c", "me", "claim", check=0)
+    assert flatq("drain", "claim", check=0).out.split() == [b"claimed%d" % n for n in range(1, 5)]
+    assert pop(flatq, "bounded") == b"bounded"
+    refused(flatq("push", "bounded", input=b"x"), 69, "push")
+    assert push(flatq, b"new", "q") > 17
+    done = flatq("doctor", check=0)
+    assert (done.out, done.err) == (b"", b"")
+
+
+def test_a_spool_of_a_group(flatq, spool, clock):
+    """Older versions made it by `create -g`. The line says how its owner goes on."""
+    push(flatq, b"kept", "q")
+    for path in (spool, *spool.rglob("*")):
+        path.chmod(0o2770 if path.is_dir() else 0o660)
+    clock.reboot("second")
+    done = refused(flatq("pop", "q"), 77, "pop", text=b"chmod -R g-s,go= ")
+    command = done.err.decode().partition("root '")[2].partition("'")[0].replace("USER", "root")
+    subprocess.run(command, shell=True, check=True)
+    assert pop(flatq, "q") == b"kept"
+    assert spool.stat().st_mode & 0o7777 == 0o700
