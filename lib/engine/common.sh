@@ -104,12 +104,12 @@ die() {
   exit "$1"
 }
 
-# trap_stop FUNCTION - make HUP, INT and TERM call `FUNCTION SIGNAL`. FUNCTION switches these traps
-# off first, gives back what it can, and ends by end_by
+# trap_stop FUNCTION [PART] - make HUP, INT and TERM call `FUNCTION SIGNAL`, a function of lib/PART.sh.
+# It switches these traps off first, gives back what it can, and ends by end_by
 trap_stop() {
   for trap_signal in HUP INT TERM; do
     # shellcheck disable=SC2064 # the names are put in now
-    trap "$1 $trap_signal" "$trap_signal"
+    trap "${2:+need $2; }$1 $trap_signal" "$trap_signal"
   done
 }
 

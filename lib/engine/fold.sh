@@ -12,7 +12,7 @@
 # out and came back, and a nonce that it shares with its run. A line is the slip's name, a tab and the body; TRIES of the file is added to
 # that of the slip. A flat file is valid if and only if it has COUNT such lines, each with its newline.
 
-need engine/slip engine/proof engine/sync
+need engine/slip engine/lock engine/proof engine/sync
 
 # flat_parse NAME - set flat_priority flat_first flat_last flat_count flat_tries flat_nonce, and `run`; return 1 if NAME is not a flat file's
 flat_parse() {

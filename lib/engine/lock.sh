@@ -94,3 +94,23 @@ file_put() {
   put_path=$q/tmp/$$-$now.put
   printf '%s\n' "$2" >"$put_path" && mv -f "$put_path" "$q/$1"
 }
+
+# set_aside PATH - move the file at PATH, below the queue's directory, which is neither a slip nor a flat file, to tmp/strange.*; or, if it is what
+# disk_try of a failed verb has left there, remove it. Sets strange_shown to what of PATH a terminal may be shown
+set_aside() {
+  nonce_read
+  strange_name=${1##*/}
+  [ ${#strange_name} -le 200 ] || strange_name=long
+  strange_shown=$1
+  case $1 in
+  *[![:print:]]*) strange_shown="${1%%/*}/?" ;;
+  esac
+  case $strange_name in
+  probe.*-000000000000) ! { rm -f "$q/$1" || rmdir "$q/$1"; } || return 0 ;;
+  esac
+  mv -f "$q/$1" "$q/tmp/strange.$nonce.$strange_name" && return 0
+  # RACE: another verb may have done it
+  need engine/proof
+  ! absent "$q/$1" || return 0
+  disk_failed "$q/tmp" "queue '$queue': cannot set aside $strange_shown"
+}

@@ -140,6 +140,28 @@ nothing_ready() {
   return $proof_code
 }
 
+# take_nothing - the end of take_message, which saw nothing in the queues take_there: return 0 to look
+# again, 66 if it is proved that nothing is ready, 69 if all queues are also closed, and no message is
+# delayed
+take_nothing() {
+  # shellcheck disable=SC2086 # names without blanks
+  queues_nothing $take_there
+  take_code=$?
+  case $take_code in
+  66)
+    [ -n "$take_open$nothing_delayed" ] || { why="closed and empty"; return 69; }
+    why='nothing there'
+    return 66 ;;
+  0) ;;
+  *) return $take_code ;;
+  esac
+  # RACE: a message came meanwhile, and is gone when we look; or a listing failed. Repeat, but not for
+  # ever
+  [ ${#take_looked} -lt 20 ] || { why="queue '$queue': cannot be listed"; return 74; }
+  take_looked=1$take_looked
+  clock_read
+}
+
 # queues_nothing QUEUE ... - nothing_ready for all of these; set nothing_delayed if
 # a message of one is delayed. If nothing at all lies in several queues, one process proves it
 queues_nothing() {

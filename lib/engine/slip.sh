@@ -63,27 +63,6 @@ rename_path() {
   [ -e "$2" ] || { why="it is unknown whether ${1#"$FLATQ_DIR/"} was renamed"; return 74; }
 }
 
-# set_aside PATH - move the file at PATH, below the queue's directory, which is neither a slip nor a flat file, to tmp/strange.*; or, if it is what
-# disk_try of a failed verb has left there, remove it. Sets strange_shown to what of PATH a terminal may be shown
-set_aside() {
-  need engine/lock
-  nonce_read
-  strange_name=${1##*/}
-  [ ${#strange_name} -le 200 ] || strange_name=long
-  strange_shown=$1
-  case $1 in
-  *[![:print:]]*) strange_shown="${1%%/*}/?" ;;
-  esac
-  case $strange_name in
-  probe.*-000000000000) ! { rm -f "$q/$1" || rmdir "$q/$1"; } || return 0 ;;
-  esac
-  mv -f "$q/$1" "$q/tmp/strange.$nonce.$strange_name" && return 0
-  # RACE: another verb may have done it
-  need engine/proof
-  ! absent "$q/$1" || return 0
-  disk_failed "$q/tmp" "queue '$queue': cannot set aside $strange_shown"
-}
-
 # queue_log VERB [REASON] - write a line about the message in slip_* to the queue's log: time, verb, id, tries, size, milliseconds
 # since it was pushed
 queue_log() {

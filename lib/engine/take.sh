@@ -70,20 +70,8 @@ take_message() {
       continue
     fi
     need engine/proof
-    # shellcheck disable=SC2086 # names without blanks
-    queues_nothing $take_there
-    take_code=$?
-    [ $take_code -ne 66 ] || break
-    # RACE: a message came meanwhile, and is gone when we look; or a listing failed. Repeat, but not
-    # for ever
-    [ $take_code -eq 0 ] && [ ${#take_looked} -lt 20 ] ||
-      { [ $take_code -ne 0 ] || why="queue '$queue': cannot be listed"; return 74; }
-    take_looked=1$take_looked
-    clock_read
+    take_nothing || return
   done
-  [ -n "$take_open$nothing_delayed" ] || { why="closed and empty"; return 69; }
-  why='nothing there'
-  return 66
 }
 
 # take_pick QUEUE ... - open the first queue that has a message which is ready, and set take_queue to
@@ -130,7 +118,11 @@ take_found() {
   case $scan_place in
   wal | head/*)
     for take_try in 1 2; do
-      slip_parse "$scan_name" || { set_aside "$scan_place/$scan_name" || return; return 66; }
+      slip_parse "$scan_name" || {
+        need engine/lock
+        set_aside "$scan_place/$scan_name" || return
+        return 66
+      }
       take_slip && return 0
       # RACE: another process was faster
       [ -e "$take_from" ] || [ -h "$take_from" ] || { take_missed; return; }
@@ -247,33 +239,6 @@ if [ -z "${FLATQ_DOOR:-}" ]; then
   door_delivered() { :; }
   door_waits() { :; }
 fi
-
-# take_back - give back what was taken and not settled; keep `why`
-take_back() {
-  # A signal may come after the marker was created: then the message is settled and stays so
-  [ -n "$taken" ] && [ ! -e "$q/done/$taken" ] || return 0
-  need engine/settle
-  take_why=$why
-  slip_path=$q/out/$taken
-  clock_read
-  queue_conf && message_putback undelivered
-  why=$take_why
-  taken=
-}
-
-# take_stopped SIGNAL - the trap of pop and reserve, and the last step of bulk_stop: put the message
-# back before the process ends
-take_stopped() {
-  # The message is settled already: finish as if the signal had come a moment later
-  [ -z "$taken" ] || [ ! -e "$q/done/$taken" ] || return 0
-  trap - HUP INT TERM
-  # Give the lock back, since the signal may have come before we had recovered: take_back takes it
-  # again if it needs it, and that recovers first (R3)
-  [ -z "$lock_held" ] || { need engine/lock; unlock_queue; }
-  take_back
-  [ -z "${wait_fifo:-}" ] || { need engine/wait; wait_end; }
-  end_by "$1"
-}
 
 # taken_settle - settle the message that was handed out as `taken`. Without a deadline, by a marker of
 # the same name in done/, which the shell itself creates: a process that puts back sees the owner dead

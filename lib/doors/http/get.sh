@@ -4,7 +4,7 @@
 # process is ended, they go back. Once the client may have the last byte, the message keeps its lease, and comes back when that is over: else
 # two clients would have it.
 
-need doors/door engine/slip engine/take doors/http/query doors/http/say doors/http/group doors/http/id doors/http/post
+need doors/door engine/slip engine/take doors/http/query doors/http/say doors/http/group doors/http/id doors/http/post engine/back
 
 do_get() {
   get_parameters && get_take || return $?

@@ -1,0 +1,28 @@
+# engine/back.sh - give back what pop, reserve or a bulk take has taken and not settled
+
+# take_back - give back what was taken and not settled; keep `why`
+take_back() {
+  # A signal may come after the marker was created: then the message is settled and stays so
+  [ -n "$taken" ] && [ ! -e "$q/done/$taken" ] || return 0
+  need engine/settle
+  take_why=$why
+  slip_path=$q/out/$taken
+  clock_read
+  queue_conf && message_putback undelivered
+  why=$take_why
+  taken=
+}
+
+# take_stopped SIGNAL - the trap of pop and reserve, and the last step of bulk_stop: put the message
+# back before the process ends
+take_stopped() {
+  # The message is settled already: finish as if the signal had come a moment later
+  [ -z "$taken" ] || [ ! -e "$q/done/$taken" ] || return 0
+  trap - HUP INT TERM
+  # Give the lock back, since the signal may have come before we had recovered: take_back takes it
+  # again if it needs it, and that recovers first (R3)
+  [ -z "$lock_held" ] || { need engine/lock; unlock_queue; }
+  take_back
+  [ -z "${wait_fifo:-}" ] || { need engine/wait; wait_end; }
+  end_by "$1"
+}
