@@ -69,8 +69,8 @@ spool_own() {
   return 77
 }
 
-# spool_sync_read - set spool_sync to what the spool was made with (.sync.on or .sync.off), or note it
-# if the spool is new, or from an older version, whose record tells
+# spool_sync_read - set spool_sync to what the spool was made with (.sync.on or .sync.off), or note
+# it if the spool is new, or from an older version, whose record tells
 spool_sync_read() {
   for spool_sync in on off; do
     [ ! -e "$FLATQ_DIR/.sync.$spool_sync" ] || return 0
@@ -132,8 +132,8 @@ spool_boot_queues() {
 }
 
 # ids_room - make room on a full disk by removing ids: otherwise no verb would work after this boot,
-# not even a pop, which would make room. Every tenth stays; so does the range, since the number of the
-# next one follows from it
+# not even a pop, which would make room. Every tenth stays; so does the range, since the number of
+# the next one follows from it
 ids_room() {
   for boot_range in "$FLATQ_DIR"/.ids/[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]; do
     (cd "$boot_range" && exec rm -f 1[0-9][0-9][1-9]) ||
@@ -148,7 +148,8 @@ spool_boot_mark() {
   # Remove the old records first: a full disk may have no room for a second one. That of this boot
   # goes last, since it says that living owners hold what was handed out
   for boot_stale in "$FLATQ_DIR"/.boot/*; do
-    [ "$boot_stale" = "$FLATQ_DIR/.boot/$boot" ] || [ "$boot_stale" = "$boot_new" ] || rm -f "$boot_stale"
+    [ "$boot_stale" = "$FLATQ_DIR/.boot/$boot" ] || [ "$boot_stale" = "$boot_new" ] ||
+      rm -f "$boot_stale"
   done
   true >"$boot_new" || { disk_failed "$FLATQ_DIR/.boot" "spool $FLATQ_DIR"; return; }
   rm -f "$FLATQ_DIR/.boot/$boot" && rm -rf "$FLATQ_DIR/.tools"
@@ -163,7 +164,8 @@ tools_print() {
   printf '%s' "$probe_said" || die 74 'what was tried could not be printed'
 }
 
-# queue_made - return whether all places of the queue $q are seen, and its lock, which is created last, once the places are synced
+# queue_made - return whether all places of the queue $q are seen, and its lock, which is created
+# last, once the places are synced
 queue_made() {
   queue_placed && [ -e "$q/lock" ]
 }
@@ -176,8 +178,9 @@ queue_placed() {
   [ -e "$q/fold/~" ] && [ -e "$q/unfold/~" ]
 }
 
-# queue_make - create the places of the queue $q that are missing. RACE: a drop may have moved away what we had made, and another verb may be making a
-# queue of the same name: so look whether all is there, and repeat, but not for ever
+# queue_make - create the places of the queue $q that are missing. RACE: a drop may have moved away
+# what we had made, and another verb may be making a queue of the same name: so look whether all is
+# there, and repeat, but not for ever
 queue_make() {
   for made_try in 1 2 3 4 5; do
     queue_make_once || return
@@ -204,7 +207,8 @@ queue_make_once() {
   true >>"$q/lock" || disk_failed "$q"
 }
 
-# queue_make_failed - return 69 if a drop renamed the queue that we were making: then mkdir missed a directory, or succeeded and there is none
+# queue_make_failed - return 69 if a drop renamed the queue that we were making: then mkdir missed a
+# directory, or succeeded and there is none
 queue_make_failed() {
   need engine/proof
   case $make_code.$make_said in
@@ -233,10 +237,14 @@ unlock_spool() {
   exec 8>&-
 }
 
-# ids_open_range [COUNT] - under the spool's lock, open the range after the newest, or the one COUNT after it. It is synced before an id is taken from it
+# ids_open_range [COUNT] - under the spool's lock, open the range after the newest, or the one COUNT
+# after it. It is synced before an id is taken from it
 ids_open_range() {
   need engine/proof
-  names_in "$FLATQ_DIR/.ids" || { why='cannot give an id: the ranges of ids cannot be listed'; return 74; }
+  names_in "$FLATQ_DIR/.ids" || {
+    why='cannot give an id: the ranges of ids cannot be listed'
+    return 74
+  }
   range=
   for ids_range in $names; do
     case $ids_range in
@@ -261,12 +269,17 @@ ids_next_range() {
   lock_spool || return
   # RACE: another push may have opened the next range while we waited
   ids_full=$range
-  ids_last_range && { [ "$range" != "$ids_full" ] || ids_open_range; } || { ids_code=$?; unlock_spool; return $ids_code; }
+  ids_last_range && { [ "$range" != "$ids_full" ] || ids_open_range; } || {
+    ids_code=$?
+    unlock_spool
+    return $ids_code
+  }
   unlock_spool
   ids_opened=1
 }
 
-# ids_block COUNT - reserve COUNT times 1,000 ids, all later than those given before, and set ids_first to the first
+# ids_block COUNT - reserve COUNT times 1,000 ids, all later than those given before, and set
+# ids_first to the first
 ids_block() {
   need engine/push
   lock_spool || return

@@ -2,9 +2,9 @@
 
 need engine/lock engine/count engine/clock
 
-# push_enter - take the lock, and return 0 with it once there is room for push_need messages, or push_dup
-# is set, since the key is taken; wait for room as long as push_wait says. With any other code than 0,
-# the lock may still be held: push_message gives it back
+# push_enter - take the lock, and return 0 with it once there is room for push_need messages, or
+# push_dup is set, since the key is taken; wait for room as long as push_wait says. With any other
+# code than 0, the lock may still be held: push_message gives it back
 push_enter() {
   push_try
   push_code=$?
@@ -56,8 +56,8 @@ push_try_again() {
   return $push_code
 }
 
-# queue_room NEED - under the lock, return 0 if the bound has room for NEED messages, 66 if not, 74 if
-# that is unknown. Settled messages take no room; those whose delay or lease is over count
+# queue_room NEED - under the lock, return 0 if the bound has room for NEED messages, 66 if not, 74
+# if that is unknown. Settled messages take no room; those whose delay or lease is over count
 queue_room() {
   [ "$queue_bound" != 0 ] || return 0
   queue_count || return

@@ -1,8 +1,11 @@
-# engine/check.sh - check every file of a queue and set aside what is not whole: once after each boot, and by doctor at any time
+# engine/check.sh - check every file of a queue and set aside what is not whole: once after each
+# boot, and by doctor at any time
 
-need engine/slip engine/queues engine/lock engine/boot engine/proof engine/key engine/fold engine/settle engine/reclaim bulk/batch
+need engine/slip engine/queues engine/lock engine/boot engine/proof engine/key engine/fold \
+  engine/settle engine/reclaim bulk/batch
 
-# queue_after_boot - put back all that was handed out, since every owner and every waiter is gone after a boot; then check every file
+# queue_after_boot - put back all that was handed out, since every owner and every waiter is gone
+# after a boot; then check every file
 queue_after_boot() {
   name_from_disk "${q##*/}"
   queue=$name_queue
@@ -10,24 +13,31 @@ queue_after_boot() {
   queue_made || queue_make || return
   lock_queue || return
   # A damaged conf concerns this queue only: print that and go on; verbs that need it report it too
-  queue_conf || { boot_code=$?; [ $boot_code -eq 65 ] || { unlock_queue; return $boot_code; }; printf '%s\n' "$why"; }
+  queue_conf || {
+    boot_code=$?
+    [ $boot_code -eq 65 ] || { unlock_queue; return $boot_code; }
+    printf '%s\n' "$why"
+  }
   { boot_nothing || boot_undo; } && queue_check boot
   boot_code=$?
   unlock_queue
   return $boot_code
 }
 
-# boot_undo - remove what waiters have left, put back what was handed out, sweep what was settled, and empty tmp/
+# boot_undo - remove what waiters have left, put back what was handed out, sweep what was settled,
+# and empty tmp/
 boot_undo() {
-  # In a group's spool a place may be a link all the same: remove only names of our form
   rm -f "$q"/wait/[0-9]*-[0-9]*.* "$q"/room/[0-9]*-[0-9]*.* "$q/tended"
   need engine/checkpoint
   boot_markers && boot_putback && queue_sweep && tmp_sweep boot
 }
 
-# boot_nothing - return 0 if one listing proves that nothing is to be put back or removed, as in most queues
+# boot_nothing - return 0 if one listing proves that nothing is to be put back or removed, as in
+# most queues
 boot_nothing() {
-  boot_list=$({ ls -q "$q" "$q/done" "$q/out" "$q/room" "$q/tmp" "$q/wait" && printf end; } 9>&-) || return 1
+  boot_list=$({
+    ls -q "$q" "$q/done" "$q/out" "$q/room" "$q/tmp" "$q/wait" && printf end
+  } 9>&-) || return 1
   case $boot_list in
   *"
 tended"*) return 1 ;;
@@ -48,17 +58,24 @@ end") return 0 ;;
   return 1
 }
 
-# boot_markers - remove markers of pops whose rename a power cut has undone: directories may reach the disk in another order than they were
-# changed, and without the rename the message was not taken
+# boot_markers - remove markers of pops whose rename a power cut has undone: directories may reach
+# the disk in another order than they were changed, and without the rename the message was not taken
 boot_markers() {
   boot_wrong=$({ cd "$q" && find wal head "done" ! -type d 9>&- && printf 'end\n'; } | awk '
     $0 == "end" { whole = 1; next }
     { name = $0; sub(/.*\//, "", name); split(name, field, ".") }
     /^done\// { if (field[1] != "batch") marker[name] = field[2]; next }
     { there[field[2]] = 1 }
-    END { if (!whole) exit 74; for (name in marker) if (marker[name] in there) print name; print "end" }') && capture "$boot_wrong" || { why="queue '$queue': cannot be checked"; return 74; }
+    END {
+      if (!whole) exit 74
+      for (name in marker) if (marker[name] in there) print name
+      print "end"
+    }') && capture "$boot_wrong" || { why="queue '$queue': cannot be checked"; return 74; }
   for boot_marker in $captured; do
-    ! slip_parse "$boot_marker" || rm -f "$q/done/$boot_marker" || { disk_failed "$q/done"; return; }
+    ! slip_parse "$boot_marker" || rm -f "$q/done/$boot_marker" || {
+      disk_failed "$q/done"
+      return
+    }
   done
 }
 
@@ -83,7 +100,8 @@ $boot_out
   done
 }
 
-# check_say FORMAT WORD ... - print a line about what was wrong; if that fails, go on, and set check_mute
+# check_say FORMAT WORD ... - print a line about what was wrong; if that fails, go on, and set
+# check_mute
 check_say() {
   check_format=$1
   shift
@@ -91,8 +109,9 @@ check_say() {
   printf "$check_format\n" "$@" || check_mute=1
 }
 
-# queue_check [boot] - under the lock, after recovery: check everything; print what was wrong. `boot`: no other verb is at work. Sets check_keyed
-# if a message may have a key, so that keys/ is compared
+# queue_check [boot] - under the lock, after recovery: check everything; print what was wrong.
+# `boot`: no other verb is at work. Sets check_keyed if a message may have a key, so that keys/ is
+# compared
 queue_check() {
   check_boot=${1:-} check_keyed='' check_orphans=0
   check_slips && check_flats && check_keys || return
@@ -101,17 +120,21 @@ queue_check() {
       "$queue" "$check_orphans" 'the first verb after a boot removes those of killed ones'
 }
 
-# check_slips - check that each slip has a whole body, and each body a slip. Bury a message without a body; remove a body without a slip, unless a
-# push is writing it
+# check_slips - check that each slip has a whole body, and each body a slip. Bury a message without
+# a body; remove a body without a slip, unless a push is writing it
 check_slips() {
   for check_path in "$q"/wal/* "$q"/head/*/* "$q"/delayed/*/*/*; do
-    slip_parse "${check_path##*/}" || [ ! -e "$check_path" ] || check_set_aside "$check_path" || return
+    slip_parse "${check_path##*/}" || [ ! -e "$check_path" ] || check_set_aside "$check_path" ||
+      return
   done
-  # The slips, in the order in which messages move, and the bodies. Each list has an end mark: after a list that was cut, we would bury all messages
-  # that it lacks. Leave out paths with blanks or bytes outside ASCII: flatq makes none
+  # The slips, in the order in which messages move, and the bodies. Each list has an end mark: after
+  # a list that was cut, we would bury all messages that it lacks. Leave out paths with blanks or
+  # bytes outside ASCII: flatq makes none
   # shellcheck disable=SC2012 # the names are ids
   check_wrong=$({
-    cd "$q" && find delayed buried wal fold head out claimed "done" ! -type d ! -path '*[!!-~]*' 9>&- && printf 'end\n' && ls -ln body && printf 'end\n'
+    cd "$q" &&
+      find delayed buried wal fold head out claimed "done" ! -type d ! -path '*[!!-~]*' 9>&- &&
+        printf 'end\n' && ls -ln body && printf 'end\n'
   } | FLATQ_BODY=$q/body awk '
       $1 == "end" { ends++; next }
       !ends {
@@ -134,7 +157,9 @@ check_slips() {
           file = ENVIRON["FLATQ_BODY"] "/" id; line = ""
           if ((getline line <file) < 0) line = "?"
           close(file)
-          if (name[id] !~ /^done/ && (bytes[id] != int((size[id] + 2) / 3) * 4 + 1 || line !~ /^[A-Za-z0-9+\/]*=*$/)) print "bury", name[id]
+          if (name[id] ~ /^done/) continue
+          if (bytes[id] != int((size[id] + 2) / 3) * 4 + 1 || line !~ /^[A-Za-z0-9+\/]*=*$/)
+            print "bury", name[id]
         }
         for (id in bytes) if (!(id in name)) print "remove", id
         if (keyed) print "keyed -"
@@ -177,7 +202,8 @@ check_bury() {
   esac
 }
 
-# check_damaged - look at the body again, since a failed read is no damage: return 1 if it is whole, 74 if unknown
+# check_damaged - look at the body again, since a failed read is no damage: return 1 if it is whole,
+# 74 if unknown
 check_damaged() {
   there "$q/body/$slip_id"
   case $? in
@@ -194,15 +220,17 @@ check_damaged() {
   0) ;;
   1) return 0 ;;
   # awk has read nothing. If there is something to read, the read has failed, which is no damage
-  *) [ -f "$q/body/$slip_id" ] && [ -s "$q/body/$slip_id" ] || return 0; why="queue '$queue': cannot read a body"; return 74 ;;
+  *)
+    [ -f "$q/body/$slip_id" ] && [ -s "$q/body/$slip_id" ] ||
+      return 0; why="queue '$queue': cannot read a body"; return 74 ;;
   esac
   measure -c "$q/body/$slip_id" || return
   # shellcheck disable=SC2017 # whole threes
   [ "$measured" != $(((slip_size + 2) / 3 * 4 + 1)) ]
 }
 
-# check_body ID - a body without a slip: remove it after a boot, when no slip moves; else count it in
-# check_orphans, since its push may be at work
+# check_body ID - a body without a slip: remove it after a boot, when no slip moves; else count it
+# in check_orphans, since its push may be at work
 check_body() {
   names_for_id "$1" out wal head delayed buried claimed "done" || return
   for check_path in $names; do
@@ -226,16 +254,20 @@ check_set_aside() {
   check_say "queue '%s': %s is no slip: set aside in tmp/" "$queue" "${strange_shown##*/}"
 }
 
-# check_flats - write a flat file that has bad lines anew without them, and keep the bad ones in tmp/
+# check_flats - write a flat file that has bad lines anew without them, and keep the bad ones in
+# tmp/
 check_flats() {
   for check_path in "$q"/queue/*/*; do
     check_name=${check_path##*/}
     [ "$check_name" != '*' ] || continue
     flat_parse "$check_name" || { check_set_aside "$check_path" || return; continue; }
-    check_bad=$(check_awk 0 <"$check_path") || { why="queue '$queue': cannot be checked"; return 74; }
+    check_bad=$(check_awk 0 <"$check_path") || {
+      why="queue '$queue': cannot be checked"
+      return 74
+    }
     [ "${check_bad##* }" = 0 ] || check_keyed=1
     [ "${check_bad% *}" = "0 $flat_count" ] && continue
-    # New names, which no other member of a group can guess. CRASH: a killed doctor may have set the bad lines aside, and moved no file yet
+    # New names: a killed doctor may have set the bad lines aside, and moved no file yet
     nonce_read
     check_aside=$q/tmp/strange.$nonce.$check_name check_new=$q/tmp/flat.$nonce
     check_part 1 "$check_aside" && check_part 2 "$check_new" || { disk_failed "$q/tmp"; return; }
@@ -244,13 +276,16 @@ check_flats() {
       { rm -f "$check_new" "$check_aside"; return 74; }
     check_good=$measured
     [ -s "$check_aside" ] || rm -f "$check_aside"
-    check_say "queue '%s': %s of %s lines of a flat file were damaged: set aside in tmp/" "$queue" "$((flat_count - check_good))" "$flat_count"
-    # CRASH: two renames, so that never two files hold the same messages. In between, the file has fewer lines than its name says, as before: no
-    # verb hands them out, and the next doctor goes on from there
+    check_say "queue '%s': %s of %s lines of a flat file were damaged: set aside in tmp/" \
+      "$queue" "$((flat_count - check_good))" "$flat_count"
+    # CRASH: two renames, so that never two files hold the same messages. In between, the file has
+    # fewer lines than its name says, as before: no verb hands them out, and the next doctor goes on
+    # from there
+    check_whole=$flat_priority.$flat_first.$flat_last.$check_good.$flat_tries.$flat_nonce
     if [ "$check_good" != 0 ]; then
       rename_path "$check_new" "$check_path" &&
         { [ "$check_good" = "$flat_count" ] ||
-          rename_path "$check_path" "${check_path%/*}/$flat_priority.$flat_first.$flat_last.$check_good.$flat_tries.$flat_nonce"; }
+          rename_path "$check_path" "${check_path%/*}/$check_whole"; }
     else
       rm -f "$check_path"
     fi || { disk_failed "$q/queue"; return; }
@@ -263,8 +298,9 @@ check_part() {
   (set -C && check_awk "$1" <"$check_path" >"$2")
 }
 
-# check_whole FLAT PART PART - 74 unless the two parts together are as long as the flat file: an awk may not notice that it cannot read. Only
-# of a file that does not end with a newline they have one byte more
+# check_whole FLAT PART PART - 74 unless the two parts together are as long as the flat file: an awk
+# may not notice that it cannot read. Only of a file that does not end with a newline they have one
+# byte more
 check_whole() {
   measure -c "$1" || return
   check_bytes=$measured
@@ -279,24 +315,30 @@ check_whole() {
   return 74
 }
 
-# check_awk 0|1|2 - print, for a flat file, 0: how many lines are bad, how many good, and how many of these have a key; 1: the bad ones; 2: the good ones
+# check_awk 0|1|2 - print, for a flat file, 0: how many lines are bad, how many good, and how many
+# of these have a key; 1: the bad ones; 2: the good ones
 check_awk() {
   awk -F '\t' -v "how=$1" '
     { n = split($1, field, ".")
-      good = NF == 2 && n == 10 && length(field[1]) == 10 && length(field[2]) == 12 && $2 ~ /^[A-Za-z0-9+\/]*=*$/ &&
+      good = NF == 2 && n == 10 && length(field[1]) == 10 && length(field[2]) == 12 &&
+        $2 ~ /^[A-Za-z0-9+\/]*=*$/ &&
         length($2) == int((field[8] + 2) / 3) * 4
       if (how == (good ? 2 : 1)) print
       if (good) { goods++; if (field[9] != "-") keys++ } else bads++ }
     END { if (!how) print bads + 0, goods + 0, keys + 0 }'
 }
 
-# check_keys_compare - set `captured` to `remove KEY ID` for each file in keys/ without its message, and `yes KEY ID` for each that is not confirmed.
-# At a boot, print `yes KEY ID` also for a message whose key has no file: a power cut may keep a slip and lose its key. At other times another verb
-# might settle that message meanwhile, and its key would come back. One pass over all names and lines, one over all keys
+# check_keys_compare - set `captured` to `remove KEY ID` for each file in keys/ without its message,
+# and `yes KEY ID` for each that is not confirmed. At a boot, print `yes KEY ID` also for a message
+# whose key has no file: a power cut may keep a slip and lose its key. At other times another verb
+# might settle that message meanwhile, and its key would come back. One pass over all names and
+# lines, one over all keys
 check_keys_compare() {
   check_fix=$({
     {
-      cd "$q" && find delayed buried wal head out claimed ! -type d -name '*.k*' ! -path '*[!!-~]*' && find queue out claimed -type f -name "$flat_like.*.*.*" \
+      cd "$q" &&
+        find delayed buried wal head out claimed ! -type d -name '*.k*' ! -path '*[!!-~]*' &&
+          find queue out claimed -type f -name "$flat_like.*.*.*" \
         -exec awk -F '\t' '$1 ~ /\.k[0-9a-f]*\.[0-9-]*$/ { print $1 }' {} + && printf 'end\n'
     } 9>&-
     for check_path in "$q"/keys/*; do
@@ -310,14 +352,20 @@ check_keys_compare() {
       $1 == "key" && NF == 4 { id[$2] = $3; is[$2] = $4; next }
       { skip = /^buried\//; sub(/.*\//, "")
         n = split($0, field, "."); key = field[9 + skip]; at = field[2 + skip]
-        if (n != 10 && n != 12 || length(at) != 12 || length(key) != 33 || key !~ /^k[0-9a-f]*$/) next
+        if (n != 10 && n != 12 || length(at) != 12) next
+        if (length(key) != 33 || key !~ /^k[0-9a-f]*$/) next
         sub(/^0+/, "", at)
         there[key " " at] = 1
         if (!(key in first) || at + 0 < first[key] + 0) first[key] = at }
       END {
         if (ends != 2) exit 74
-        if (boot) for (key in first) if (!((key " " id[key]) in there)) { print "yes", key, first[key]; is[key] = "yes"; id[key] = first[key] }
-        for (key in id) if (!((key " " id[key]) in there)) print "remove", key, id[key]; else if (is[key] != "yes") print "yes", key, id[key]
+        if (boot) for (key in first) if (!((key " " id[key]) in there)) {
+          print "yes", key, first[key]; is[key] = "yes"; id[key] = first[key]
+        }
+        for (key in id) {
+          if (!((key " " id[key]) in there)) print "remove", key, id[key]
+          else if (is[key] != "yes") print "yes", key, id[key]
+        }
         print "end"
       }') && capture "$check_fix" || { why="queue '$queue': keys cannot be checked"; return 74; }
 }
@@ -332,7 +380,8 @@ check_keys() {
     esac
     [ ! -e "$check_path" ] && [ ! -h "$check_path" ] || set_aside "keys/$check_key" || return
   done
-  for check_path in "$q"/keys/* "$q"/claimed/*/*; do [ ! -e "$check_path" ] || { check_keyed=1; break; }; done
+  for check_path in "$q"/keys/* "$q"/claimed/*/*; do [ ! -e "$check_path" ] ||
+    { check_keyed=1; break; }; done
   [ -n "$check_keyed" ] || return 0
   check_keys_compare || return
   # Lines of three words without blanks
@@ -359,8 +408,9 @@ yes" || { disk_failed "$q/keys"; return; }
   keys_remove "$check_gone"
 }
 
-# check_key_free ID - return 66 if it is proved that no message has the 12-digit ID. Its slip may move while we look for it. But its body stays
-# where it is as long as it has one, and flat files move only under the lock, which we hold
+# check_key_free ID - return 66 if it is proved that no message has the 12-digit ID. Its slip may
+# move while we look for it. But its body stays where it is as long as it has one, and flat files
+# move only under the lock, which we hold
 check_key_free() {
   there "$q/body/$1"
   case $? in

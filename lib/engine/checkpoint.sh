@@ -1,9 +1,11 @@
 # engine/checkpoint.sh - the checkpoint of a queue and of the spool
 
-need engine/slip engine/queues engine/lock engine/push engine/boot engine/proof engine/process engine/fold engine/reclaim engine/wait bulk/batch
+need engine/slip engine/queues engine/lock engine/push engine/boot engine/proof engine/process \
+  engine/fold engine/reclaim engine/wait bulk/batch
 
-# checkpoint QUEUE - promote, put back; then, with the lock, recover, sweep, fold, rotate the log. Idempotent; runs beside all other verbs. A message
-# that cannot be put back, since the disk is full, does not keep the sweep from making room
+# checkpoint QUEUE - promote, put back; then, with the lock, recover, sweep, fold, rotate the log.
+# Idempotent; runs beside all other verbs. A message that cannot be put back, since the disk is
+# full, does not keep the sweep from making room
 checkpoint() {
   queue_open "$1" || return
   clock_read
@@ -19,8 +21,9 @@ checkpoint_locked() {
   claims_recover && queue_sweep && queue_fold && tmp_sweep && log_rotate
 }
 
-# checkpoint_turn - called by the push that opens a new range of ids: run the checkpoint of its own queue and of one other, a different one each time.
-# So queues with few pushes get theirs too, and no push has to run thousands of checkpoints
+# checkpoint_turn - called by the push that opens a new range of ids: run the checkpoint of its own
+# queue and of one other, a different one each time. So queues with few pushes get theirs too, and
+# no push has to run thousands of checkpoints
 checkpoint_turn() {
   checkpoint "$queue"
   ids_last_range || return
@@ -35,7 +38,8 @@ checkpoint_turn() {
   ids_sweep
 }
 
-# checkpoint_spool - run the checkpoint of every queue; then remove old ranges of ids, dead waiters and dropped queues
+# checkpoint_spool - run the checkpoint of every queue; then remove old ranges of ids, dead waiters
+# and dropped queues
 checkpoint_spool() {
   all_queues checkpoint
   spool_code=$? spool_why=$why
@@ -46,28 +50,32 @@ checkpoint_spool() {
   return $spool_code
 }
 
-# spool_sweep [boot] - remove what killed processes have left beside the queues. `boot`: every process and connection from before the boot is gone,
-# even if another process has its PID now
+# spool_sweep [boot] - remove what killed processes have left beside the queues. `boot`: every
+# process and connection from before the boot is gone, even if another process has its PID now
 spool_sweep() {
   spool_all=${1:-}
   wait_sweep "$spool_all"
-  for spool_path in "$FLATQ_DIR"/.drop.* "$FLATQ_DIR"/.ids.old.* "$FLATQ_DIR"/.probe.* "$FLATQ_DIR"/.doors/secret.* ${spool_all:+"$FLATQ_DIR"/.doors/[0-9]*}; do
+  for spool_path in "$FLATQ_DIR"/.drop.* "$FLATQ_DIR"/.ids.old.* "$FLATQ_DIR"/.probe.* \
+    ${spool_all:+"$FLATQ_DIR"/.doors/[0-9]*}; do
     [ -e "$spool_path" ] || continue
     [ -n "$spool_all" ] || [ ! -e "/proc/1/stat" ] || owner_dead "${spool_path##*.}" || continue
     rm -rf "$spool_path"
   done
   [ -n "$spool_all" ] || return 0
-  # What disk_try has left elsewhere: a file or an empty directory. Only at a boot, since this lists all bodies
-  for spool_path in "$FLATQ_DIR"/.[a-z]*/probe.*.*-000000000000 "$FLATQ_DIR"/*/probe.*.*-000000000000 "$FLATQ_DIR"/*/*/probe.*.*-000000000000; do
+  # What disk_try has left elsewhere: a file or an empty directory. Only at a boot, since this lists
+  # all bodies
+  for spool_path in "$FLATQ_DIR"/.[a-z]*/probe.*.*-000000000000 \
+    "$FLATQ_DIR"/*/probe.*.*-000000000000 "$FLATQ_DIR"/*/*/probe.*.*-000000000000; do
     [ -e "$spool_path" ] && [ ! -h "${spool_path%/*}" ] || continue
     rm -f "$spool_path" || rmdir "$spool_path"
   done
 }
 
-# A sink of flatq.spark (python/flatq/spark) stages the flat files of its tasks in .spark/JOB/stage.*, and then writes .spark/JOB/plan, which says
-# which of them go into the queue.
-# spark_sweep - remove what killed sinks have staged, once nothing in .spark/JOB/ has changed for a week. If JOB has a plan, its stages stay, since
-# the same job may be started again. A job once-* cannot be started again, so all of it is removed
+# A sink of flatq.spark (python/flatq/spark) stages the flat files of its tasks in
+# .spark/JOB/stage.*, and then writes .spark/JOB/plan, which says which of them go into the queue.
+# spark_sweep - remove what killed sinks have staged, once nothing in .spark/JOB/ has changed for a
+# week. If JOB has a plan, its stages stay, since the same job may be started again. A job once-*
+# cannot be started again, so all of it is removed
 spark_sweep() {
   for spark_job in "$FLATQ_DIR"/.spark/*/; do
     spark_job=${spark_job%/}
@@ -79,10 +87,12 @@ spark_sweep() {
   done
 }
 
-# spark_remove [../JOB] - remove JOB, or only its stages, if nothing there is younger than a week. A sink holds a lock on JOB while it makes and
-# carries out a plan. A sink that took longer than a week finds its stages gone before it makes a plan, and fails
+# spark_remove [../JOB] - remove JOB, or only its stages, if nothing there is younger than a week. A
+# sink holds a lock on JOB while it makes and carries out a plan. A sink that took longer than a
+# week finds its stages gone before it makes a plan, and fails
 spark_remove() (
-  cd -P "$FLATQ_DIR" && spark_home=$PWD && cd -P "$spark_job" && [ "$PWD" = "${spark_home%/}/.spark/${spark_job##*/}" ] || exit
+  cd -P "$FLATQ_DIR" && spark_home=$PWD && cd -P "$spark_job" &&
+    [ "$PWD" = "${spark_home%/}/.spark/${spark_job##*/}" ] || exit
   exec 7<. && flock -n 7 || exit
   if [ $# -eq 0 ]; then
     spark_found=$(find . \( -path ./plan -o -mtime -7 \) -print && printf end)
@@ -93,8 +103,9 @@ spark_remove() (
   [ "$spark_found" != end ] || exec rm -rf "$@"
 )
 
-# tmp_sweep [boot] - remove what killed holders of the lock have left in tmp/. The name of a file that was written there without the lock begins with
-# its writer's PID-TIME: remove it only if that process is dead, or at a boot. What was set aside stays
+# tmp_sweep [boot] - remove what killed holders of the lock have left in tmp/. The name of a file
+# that was written there without the lock begins with its writer's PID-TIME: remove it only if that
+# process is dead, or at a boot. What was set aside stays
 tmp_sweep() {
   tmp_boot=${1:-}
   set --
@@ -110,11 +121,9 @@ tmp_sweep() {
   [ $# -eq 0 ] || tmp_remove "$@"
 }
 
-# tmp_remove NAME ... - remove these from tmp/. In a group's spool, tmp may have become a link: so enter it first, and check where we are
+# tmp_remove NAME ... - remove these from tmp/
 tmp_remove() {
-  (
-    cd -P "$FLATQ_DIR" && tmp_home=$PWD && cd -P "$q/tmp" && [ "$PWD" = "${tmp_home%/}/${q##*/}/tmp" ] && exec rm -rf "$@"
-  ) || disk_failed "$q/tmp"
+  (cd "$q/tmp" && exec rm -rf "$@") || disk_failed "$q/tmp"
 }
 
 # log_rotate - rename a log of over a MiB to log.TIME, and keep the ten newest

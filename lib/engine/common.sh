@@ -1,5 +1,5 @@
-# engine/common.sh - sourced first by every verb and door: a clean shell, errors, numbers, names, the
-# clock
+# engine/common.sh - sourced first by every verb and door: a clean shell, errors, numbers, names,
+# the clock
 #
 # A function that can fail returns a code of sysexits and leaves one line of text in `why`: verbs
 # pass both to die, doors write them to their client. One that answers a question returns 1 for no.
@@ -32,8 +32,8 @@ shell_forget
 
 # shell_reset - undo settings of the caller that would change what a script does. Every executable
 # calls it first. From then on descriptor 2 is /dev/null, and 5 is the caller's standard error: what
-# programs and shells say of a failure goes nowhere, since verbs say it in their own words. In a door,
-# door_open does that
+# programs and shells say of a failure goes nowhere, since verbs say it in their own words. In a
+# door, door_open does that
 shell_reset() {
   LC_ALL=C; export LC_ALL
   unset CDPATH TIME_STYLE QUOTING_STYLE BLOCK_SIZE LS_BLOCK_SIZE PERLIO PERL5OPT PERL_UNICODE \
@@ -104,8 +104,8 @@ die() {
   exit "$1"
 }
 
-# trap_stop FUNCTION [PART] - make HUP, INT and TERM call `FUNCTION SIGNAL`, a function of lib/PART.sh.
-# It switches these traps off first, gives back what it can, and ends by end_by
+# trap_stop FUNCTION [PART] - make HUP, INT and TERM call `FUNCTION SIGNAL`, a function of
+# lib/PART.sh. It switches these traps off first, gives back what it can, and ends by end_by
 trap_stop() {
   for trap_signal in HUP INT TERM; do
     # shellcheck disable=SC2064 # the names are put in now
@@ -188,17 +188,20 @@ pad() {
   while [ ${#padded} -lt ${#2} ]; do padded=0$padded; done
 }
 
-# name_check NAME - return 65 unless NAME can be a queue's: characters that beanstalkd allows, and nothing that reads as a path upward
+# name_check NAME - return 65 unless NAME can be a queue's: characters that beanstalkd allows, and
+# nothing that reads as a path upward
 name_check() {
   case $1 in
   '' | -* | *[!A-Za-z0-9+/\;.\$_\(\)-]* | . | .. | ./* | ../* | */. | */.. | */./* | */../*)
-    why="bad queue name: 1 to 200 of A-Z a-z 0-9 - + / ; . \$ _ ( ), no '-' in front, no '.' or '..' as a part"
+    why='bad queue name: 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ),'
+    why="$why no '-' in front, no '.' or '..' as a part"
     return 65 ;;
   esac
   [ ${#1} -le 200 ] || { why="bad queue name: longer than 200 bytes"; return 65; }
 }
 
-# name_to_disk NAME - set `name_disk` to NAME as one path component: `/` becomes `,` and a leading dot `%.`, which no NAME has
+# name_to_disk NAME - set `name_disk` to NAME as one path component: `/` becomes `,` and a leading
+# dot `%.`, which no NAME has
 name_to_disk() {
   name_disk=$1
   while :; do

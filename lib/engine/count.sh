@@ -2,9 +2,9 @@
 
 need engine/proof
 
-# queue_count - set count_urgent (priorities below 1024), count_ready, count_delayed, count_reserved and
-# count_buried; and count_total to all that a bound counts, which is all but buried ones. Return 74 if
-# not all could be listed. A message that moves meanwhile is counted once
+# queue_count - set count_urgent (priorities below 1024), count_ready, count_delayed, count_reserved
+# and count_buried; and count_total to all that a bound counts, which is all but buried ones. Return
+# 74 if not all could be listed. A message that moves meanwhile is counted once
 queue_count() {
   find_names wal fold queue unfold head delayed out claimed buried "done" \
     \( ! -type d -o -path 'claimed/*/*' \) ! -name '~' ! -name '*[!!-~]*' || return
@@ -50,8 +50,9 @@ queue_count() {
   count_total=$((count_ready + count_delayed + count_reserved))
 }
 
-# queue_oldest - set `oldest` to the seconds since the oldest ready message was pushed, by epoch_time; 0:
-# none is ready. Ids grow, so in each place the first message of a priority is the oldest
+# queue_oldest - set `oldest` to the seconds since the oldest ready message was pushed, by
+# epoch_time; 0: none is ready. Ids grow, so in each place the first message of a priority is the
+# oldest
 queue_oldest() {
   oldest_born=$epoch_time oldest_seen=.
   for oldest_path in "$q"/wal/* "$q"/head/*/* "$q"/queue/*/*; do

@@ -1,20 +1,23 @@
-# engine/fold.sh - fold single messages into flat files, and unfold them again: this keeps the cost of push and pop from growing with the depth
+# engine/fold.sh - fold single messages into flat files, and unfold them again: this keeps the cost
+# of push and pop from growing with the depth
 #
-# All of it happens under the queue's lock, after recovery, which only rolls forward (I6). fold/ and unfold/ each hold an empty file `~`
-# (place_first).
+# All of it happens under the queue's lock, after recovery, which only rolls forward (I6). fold/ and
+# unfold/ each hold an empty file `~` (place_first).
 #
-#   fold/PRIORITY.FIRST.NONCE/       the slips of one run, taken from wal/, until their flat file is there and they are gone
+#   fold/PRIORITY.FIRST.NONCE/       the slips of one run, taken from wal/, until they are gone
 #   queue/PRIORITY.BLOCK/FLAT        flat files; BLOCK: the first seven digits of the first id
-#   unfold/FLAT                      its messages have bodies again, and slips in tmp/PRIORITY.FIRST.NONCE/, not yet in head/
+#   unfold/FLAT                      its messages have bodies again, and slips in tmp/RUN/
 #   head/PRIORITY.FIRST.NONCE/       slips again
 #
-# A flat file's name is PRIORITY.FIRST.LAST.COUNT.TRIES.NONCE: first and last id, number of lines, how often the whole file was handed
-# out and came back, and a nonce that it shares with its run. A line is the slip's name, a tab and the body; TRIES of the file is added to
-# that of the slip. A flat file is valid if and only if it has COUNT such lines, each with its newline.
+# A flat file's name is PRIORITY.FIRST.LAST.COUNT.TRIES.NONCE: first and last id, number of lines,
+# how often the whole file was handed out and came back, and a nonce that it shares with its run. A
+# line is the slip's name, a tab and the body; TRIES of the file is added to that of the slip. A
+# flat file is valid if and only if it has COUNT such lines, each with its newline.
 
 need engine/slip engine/lock engine/proof engine/sync
 
-# flat_parse NAME - set flat_priority flat_first flat_last flat_count flat_tries flat_nonce, and `run`; return 1 if NAME is not a flat file's
+# flat_parse NAME - set flat_priority flat_first flat_last flat_count flat_tries flat_nonce, and
+# `run`; return 1 if NAME is not a flat file's
 flat_parse() {
   case $1 in
   *[!0-9a-f.]*) return 1 ;;
@@ -23,7 +26,8 @@ flat_parse() {
   # shellcheck disable=SC2086 # split at the dots
   set -- $1
   IFS=$blanks
-  [ $# -eq 6 ] && [ ${#1} -eq 10 ] && [ ${#2} -eq 12 ] && [ ${#3} -eq 12 ] && [ -n "$6" ] || return 1
+  [ $# -eq 6 ] && [ ${#1} -eq 10 ] && [ ${#2} -eq 12 ] && [ ${#3} -eq 12 ] && [ -n "$6" ] ||
+    return 1
   case $1$2$3$4$5 in
   *[!0-9]*) return 1 ;;
   esac
@@ -45,9 +49,10 @@ message_in_flat() {
   return 74
 }
 
-# queue_recover - finish what a killed holder of the lock has begun; lock_queue calls it when there is anything (R3). Relies only on complete
-# listings: if it overlooked the flat file in unfold/, it would take its run in tmp/ for an unfold that had not reached its commit, remove the bodies,
-# and lose the messages
+# queue_recover - finish what a killed holder of the lock has begun; lock_queue calls it when there
+# is anything (R3). Relies only on complete listings: if it overlooked the flat file in unfold/, it
+# would take its run in tmp/ for an unfold that had not reached its commit, remove the bodies, and
+# lose the messages
 queue_recover() {
   for recover_path in "$q"/fold/* "$q"/unfold/*; do
     [ -e "$recover_path" ] || [ -h "$recover_path" ] || continue
@@ -60,7 +65,9 @@ queue_recover() {
   for recover_run in $names; do
     case $recover_run in
     *[!0-9a-f.]*) continue ;;
-    ??????????.????????????.?*) [ -f "$q/fold/$recover_run" ] || { fold_finish "$q/fold/$recover_run" || return; continue; } ;;
+    ??????????.????????????.?*)
+      [ -f "$q/fold/$recover_run" ] ||
+        { fold_finish "$q/fold/$recover_run" || return; continue; } ;;
     esac
     set_aside "fold/$recover_run" || return
   done
@@ -71,12 +78,14 @@ queue_recover() {
     *) unfold_finish "$recover_run" || return ;;
     esac
   done
-  # An unfold whose flat file was not renamed yet: that is whole, so remove the run in tmp/ and its bodies
+  # An unfold whose flat file was not renamed yet: that is whole, so remove the run in tmp/ and its
+  # bodies
   names_in "$q/tmp" || return
   for recover_run in $names; do
     case $recover_run in
     *[!0-9a-f.]*) ;;
-    ??????????.????????????.*) [ -f "$q/tmp/$recover_run" ] || unfold_undo "$q/tmp/$recover_run" || return ;;
+    ??????????.????????????.*)
+      [ -f "$q/tmp/$recover_run" ] || unfold_undo "$q/tmp/$recover_run" || return ;;
     esac
   done
 }
@@ -84,10 +93,14 @@ queue_recover() {
 # How many messages, and about how many bytes, a flat file has at most
 flat_lines=500 flat_bytes=4194304
 
-# queue_fold - if wal/ holds FLATQ_FOLD slips (200) or more, fold runs of one priority, in order, of up to flat_lines messages and flat_bytes, and at
-# least an eighth of FLATQ_FOLD. A message of 100,000 bytes or more stays single
+# queue_fold - if wal/ holds FLATQ_FOLD slips (200) or more, fold runs of one priority, in order, of
+# up to flat_lines messages and flat_bytes, and at least an eighth of FLATQ_FOLD. A message of
+# 100,000 bytes or more stays single
 queue_fold() {
-  is_number "${FLATQ_FOLD:=200}" 999999 && [ "$number" -gt 0 ] || { why='FLATQ_FOLD must be a number from 1 to 999999'; return 64; }
+  is_number "${FLATQ_FOLD:=200}" 999999 && [ "$number" -gt 0 ] || {
+    why='FLATQ_FOLD must be a number from 1 to 999999'
+    return 64
+  }
   FLATQ_FOLD=$number
   set -- "$q"/wal/*
   [ $# -ge "$FLATQ_FOLD" ] || return 0
@@ -95,18 +108,21 @@ queue_fold() {
   # The last word, no slip, ends the last run
   for fold_path in "$@" end.; do
     fold_name=${fold_path##*/}
-    if [ "${fold_name%%.*}" != "$fold_priority" ] || [ $fold_count -ge $flat_lines ] || [ $fold_bytes -gt $flat_bytes ]; then
+    if [ "${fold_name%%.*}" != "$fold_priority" ] || [ $fold_count -ge $flat_lines ] ||
+      [ $fold_bytes -gt $flat_bytes ]; then
       [ $fold_count -lt $(((FLATQ_FOLD + 7) / 8)) ] || fold_some || return
       fold_names='' fold_count=0 fold_bytes=0 fold_priority=${fold_name%%.*}
     fi
     slip_parse "$fold_name" && [ ${#slip_size} -le 5 ] || continue
     # Skip a body that is a link: the file it names would become the message
     [ ! -h "$q/body/$slip_id" ] && [ ! -p "$q/body/$slip_id" ] || continue
-    fold_names="$fold_names $fold_name" fold_count=$((fold_count + 1)) fold_bytes=$((fold_bytes + slip_size))
+    fold_names="$fold_names $fold_name"
+    fold_count=$((fold_count + 1)) fold_bytes=$((fold_bytes + slip_size))
   done
 }
 
-# fold_some - move the slips of fold_names to a run, then write their flat file. A slip that another process has taken meanwhile is left out
+# fold_some - move the slips of fold_names to a run, then write their flat file. A slip that another
+# process has taken meanwhile is left out
 fold_some() {
   nonce_read
   # shellcheck disable=SC2086 # names without blanks
@@ -120,8 +136,9 @@ fold_some() {
 }
 
 # fold_finish RUN [new] - write the run's flat file, commit it by one rename, and remove the run.
-# CRASH: before the rename, the run is whole, and its file is written again. After it, the flat file with the run's nonce proves the commit,
-# and only the removal is left. If the file cannot be written (disk full), the run goes forward as it is, to head/, never back (I2).
+# CRASH: before the rename, the run is whole, and its file is written again. After it, the flat file
+# with the run's nonce proves the commit, and only the removal is left. If the file cannot be
+# written (disk full), the run goes forward as it is, to head/, never back (I2).
 fold_finish() {
   fold_nonce=${1##*.} fold_at=
   [ $# -eq 2 ] || flat_of "$fold_nonce" || return
@@ -137,7 +154,8 @@ fold_finish() {
       return
     fi
   else
-    # CRASH: the process that renamed it may have died before it synced. A power cut could then undo the rename but not the removal of slips
+    # CRASH: the process that renamed it may have died before it synced. A power cut could then undo
+    # the rename but not the removal of slips
     sync_paths "${fold_at%/*}" "$q/queue" || return
   fi
   fold_remove "$1"
@@ -149,10 +167,12 @@ flat_of() {
   fold_at=${names:+$q/$names}
 }
 
-# fold_remove RUN - remove the bodies and slips of exactly those messages that the flat file fold_at contains; do not go by a listing
+# fold_remove RUN - remove the bodies and slips of exactly those messages that the flat file fold_at
+# contains; do not go by a listing
 fold_remove() {
   flat_parse "${fold_at##*/}" || return 74
-  fold_lines=$(exec awk '{ sub(/\t.*/, ""); print } END { print "end" }' "$fold_at" 9>&-) && capture "$fold_lines" || captured=
+  fold_lines=$(exec awk '{ sub(/\t.*/, ""); print } END { print "end" }' "$fold_at" 9>&-) &&
+    capture "$fold_lines" || captured=
   fold_run=$1 fold_bodies=
   case $captured in
   *[!0-9a-z.'
@@ -160,7 +180,10 @@ fold_remove() {
   esac
   # shellcheck disable=SC2086 # a name a line
   set -- $captured
-  [ $# -eq "$flat_count" ] || { why="queue '$queue': cannot read queue/$flat_block/${fold_at##*/}"; return 74; }
+  [ $# -eq "$flat_count" ] || {
+    why="queue '$queue': cannot read queue/$flat_block/${fold_at##*/}"
+    return 74
+  }
   for fold_slip in "$@"; do
     fold_slip=${fold_slip#*.}
     fold_bodies="$fold_bodies ${fold_slip%%.*}"
@@ -192,8 +215,8 @@ fold_write() {
   sync_paths "$fold_block" "$q/queue" || return
 }
 
-# flat_write DIRECTORY NONCE SLIP ... - write the flat file of these slips, which have one priority and are in order; set fold_flat to its
-# name. If it cannot be written, remove it and return 74
+# flat_write DIRECTORY NONCE SLIP ... - write the flat file of these slips, which have one priority
+# and are in order; set fold_flat to its name. If it cannot be written, remove it and return 74
 flat_write() {
   flat_place=$1 flat_nonce=$2
   shift 2
@@ -212,20 +235,25 @@ flat_write() {
         close(body)
         print $0 "\t" line >flat
         size += length($0) + length(line) + 2 }
-      END { if (bad || NR != ENVIRON["FLATQ_LINES"] + 0 || close(flat)) exit 74; printf "%.0f\n", size }') || fold_size=none
+      END {
+        if (bad || NR != ENVIRON["FLATQ_LINES"] + 0 || close(flat)) exit 74
+        printf "%.0f\n", size
+      }') || fold_size=none
   # Some awks do not notice a full disk: compare the size
   measure -c "$flat_place/$fold_flat" && [ "$fold_size" = "$measured" ] && return 0
   rm -f "$flat_place/$fold_flat"
   return 74
 }
 
-# queue_unfold FLAT - make the messages of a flat file single again. Writes everything before the first rename, so if writing fails, the
-# flat file is still in its place. CRASH: before the first rename nothing has happened; after it, only the slips in tmp/ must go to head/
+# queue_unfold FLAT - make the messages of a flat file single again. Writes everything before the
+# first rename, so if writing fails, the flat file is still in its place. CRASH: before the first
+# rename nothing has happened; after it, only the slips in tmp/ must go to head/
 queue_unfold() {
   for unfold_from in "$q"/queue/*/"$1"; do break; done
   # RACE: the holder of the lock before us may have done it
   [ -e "$unfold_from" ] || [ -h "$unfold_from" ] || return 0
-  flat_parse "$1" && [ ! -d "$unfold_from" ] && [ ! -h "$unfold_from" ] && [ ! -p "$unfold_from" ] && [ "$unfold_from" = "$q/queue/$flat_block/$1" ] ||
+  flat_parse "$1" && [ ! -d "$unfold_from" ] && [ ! -h "$unfold_from" ] &&
+    [ ! -p "$unfold_from" ] && [ "$unfold_from" = "$q/queue/$flat_block/$1" ] ||
     { set_aside "${unfold_from#"$q"/}"; return; }
   unfold_stage=$q/tmp/$run
   # Remove runs in head/ that are empty
@@ -249,7 +277,8 @@ queue_unfold() {
         lines++; bytes += length($2) + 1 }
       END { printf "%d %.0f\n", lines, bytes }' <"$unfold_from") || unfold_lines=none
   set -- "$1" "$unfold_stage"/*
-  if [ "${unfold_lines% *}" != "$flat_count" ] || [ $# -ne $((flat_count + 1)) ] || ! unfold_whole; then
+  if [ "${unfold_lines% *}" != "$flat_count" ] || [ $# -ne $((flat_count + 1)) ] ||
+    ! unfold_whole; then
     disk_failed "$q/tmp" "queue '$queue': cannot unfold"
     unfold_code=$?
     unfold_undo "$unfold_stage" || :
@@ -261,8 +290,9 @@ queue_unfold() {
   unfold_finish "$1"
 }
 
-# unfold_undo RUN - remove the bodies of the slips in this run in tmp/, then the run. Set it aside if a slip has a name that no unfold writes: the shell
-# would expand a `*` in it, and rm would take the result for names of bodies
+# unfold_undo RUN - remove the bodies of the slips in this run in tmp/, then the run. Set it aside
+# if a slip has a name that no unfold writes: the shell would expand a `*` in it, and rm would take
+# the result for names of bodies
 unfold_undo() {
   names_in "$1" || return
   undo_bodies=
@@ -282,7 +312,8 @@ unfold_undo() {
     disk_failed "$q/tmp"
 }
 
-# unfold_whole - check that all bodies together are as long as in the flat file, since some awks do not notice a full disk
+# unfold_whole - check that all bodies together are as long as in the flat file, since some awks do
+# not notice a full disk
 unfold_whole() {
   unfold_bodies=
   for unfold_slip in "$unfold_stage"/*; do
@@ -298,10 +329,17 @@ unfold_whole() {
   [ $# -eq 2 ] && [ "$1" = "${unfold_lines#* }" ]
 }
 
-# unfold_finish FLAT - move the staged slips to head/, then remove the flat file, but only once they have been seen there
+# unfold_finish FLAT - move the staged slips to head/, then remove the flat file, but only once they
+# have been seen there
 unfold_finish() {
-  flat_parse "$1" && [ ! -d "$q/unfold/$1" ] && [ ! -h "$q/unfold/$1" ] || { set_aside "unfold/$1"; return; }
-  [ -d "$q/head/$run" ] || rename_path "$q/tmp/$run" "$q/head/$run" || { unfold_lost "$1" || return; return 0; }
+  flat_parse "$1" && [ ! -d "$q/unfold/$1" ] && [ ! -h "$q/unfold/$1" ] || {
+    set_aside "unfold/$1"
+    return
+  }
+  [ -d "$q/head/$run" ] || rename_path "$q/tmp/$run" "$q/head/$run" || {
+    unfold_lost "$1" || return
+    return 0
+  }
   sync_paths "$q/head" "$q/tmp" || return
   rm -f "$q/unfold/$1" && sync_paths "$q/unfold" || { disk_failed "$q/unfold"; return; }
   for unfold_rest in "$q/queue/$flat_block"/*; do
@@ -310,13 +348,15 @@ unfold_finish() {
   done
 }
 
-# unfold_lost FLAT - if it is proved that the messages of the flat file are neither in tmp/ nor in head/, set the file aside: no unfold leaves that
+# unfold_lost FLAT - if it is proved that the messages of the flat file are neither in tmp/ nor in
+# head/, set the file aside: no unfold leaves that
 unfold_lost() {
-  names_in "$q/head" && ! named "$run" && names_in "$q/tmp" && ! named "$run" && set_aside "unfold/$1" || disk_failed "$q/head"
+  names_in "$q/head" && ! named "$run" && names_in "$q/tmp" && ! named "$run" &&
+    set_aside "unfold/$1" || disk_failed "$q/head"
 }
 
-# take_unfold - under the lock, unfold the flat file that queue_scan has found. A message in fold/ or unfold/ is already out of there: lock_queue has
-# finished what was begun
+# take_unfold - under the lock, unfold the flat file that queue_scan has found. A message in fold/
+# or unfold/ is already out of there: lock_queue has finished what was begun
 take_unfold() {
   [ "$scan_place" != queue ] || queue_unfold "$scan_name"
 }

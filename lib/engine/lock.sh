@@ -1,16 +1,23 @@
 # engine/lock.sh - the lock of a queue: taking it, recovering first, and changing files under it
 
-# lock_queue - wait for the queue's lock, on descriptor 9, then finish what a killed holder has begun, so that no caller can forget to (R3).
-# Children that write inherit it, so a child that outlives its shell still holds the lock. Others get 9>&-.
+# lock_queue - wait for the queue's lock, on descriptor 9, then finish what a killed holder has
+# begun, so that no caller can forget to (R3). Children that write inherit it, so a child that
+# outlives its shell still holds the lock. Others get 9>&-.
 lock_queue() {
-  # Without `command`, a failed exec would end the shell. Only read: who opened it for writing would create the lock of a queue that another verb is
-  # only beginning to make, which says that all its places are synced
+  # Without `command`, a failed exec would end the shell. Only read: who opened it for writing would
+  # create the lock of a queue that another verb is only beginning to make, which says that all its
+  # places are synced
   { [ -w "$q/lock" ] && command exec 9<"$q/lock"; } ||
     { need engine/proof; queue_there || return; disk_failed "$q"; return; }
-  flock 9 || { unlock_queue; why='flock is missing or failed: install util-linux (apk add flock)'; return 70; }
+  flock 9 || {
+    unlock_queue
+    why='flock is missing or failed: install util-linux (apk add flock)'
+    return 70
+  }
   # Not before: a signal may end flock while it waits, and the trap may then change files (R3)
   lock_held=1
-  # RACE: another process may have dropped the queue, and created a new one of the same name, meanwhile
+  # RACE: another process may have dropped the queue, and created a new one of the same name,
+  # meanwhile
   # shellcheck disable=SC3013 # -ef is in every shell that is named in the README
   [ "$q/lock" -ef "/proc/self/fd/9" ] ||
     { need engine/proof; queue_there 9; } || { lock_code=$?; unlock_queue; return $lock_code; }
@@ -19,8 +26,9 @@ lock_queue() {
   lock_recover || { lock_code=$?; unlock_queue; return $lock_code; }
 }
 
-# lock_recover - make the places again if a drop was killed; then finish the fold or unfold of a killed holder. queue_recover runs in
-# `$( )`, since it parses other slips into the slip_ variables, which hold the caller's message
+# lock_recover - make the places again if a drop was killed; then finish the fold or unfold of a
+# killed holder. queue_recover runs in `$( )`, since it parses other slips into the slip_ variables,
+# which hold the caller's message
 lock_recover() {
   lock_left=
   if [ -e "$q/dropping" ]; then
@@ -45,17 +53,19 @@ lock_recover() {
   return 74
 }
 
-# drop_wait - called after a failure that a drop may have caused: without -f, it removes the places, and makes them again if it finds a message. Return 0
-# if a drop was at work, or was killed at it, and we have waited for its end; 1 if there is none, or we hold the lock; else what lock_queue returns
-# (69: the queue is gone). RACE: a drop may have ended before we look, so a caller that gets 1 tries once more
+# drop_wait - called after a failure that a drop may have caused: without -f, it removes the places,
+# and makes them again if it finds a message. Return 0 if a drop was at work, or was killed at it,
+# and we have waited for its end; 1 if there is none, or we hold the lock; else what lock_queue
+# returns (69: the queue is gone). RACE: a drop may have ended before we look, so a caller that gets
+# 1 tries once more
 drop_wait() {
   [ -z "$lock_held" ] && [ -e "$q/dropping" ] || return 1
   lock_queue || return
   unlock_queue
 }
 
-# place_first PLACE - set place_name to the first name in fold/ or unfold/. Each of the two holds an empty file `~`: a listing without it
-# has failed (R1)
+# place_first PLACE - set place_name to the first name in fold/ or unfold/. Each of the two holds an
+# empty file `~`: a listing without it has failed (R1)
 place_first() {
   for place_try in 1 2; do
     place_name='' place_seen=''
@@ -77,7 +87,8 @@ unlock_queue() {
   exec 9>&-
 }
 
-# under_lock FUNCTION [ARGUMENT ...] - run it under the queue's lock; take the lock first, unless this process holds it
+# under_lock FUNCTION [ARGUMENT ...] - run it under the queue's lock; take the lock first, unless
+# this process holds it
 under_lock() {
   [ -z "$lock_held" ] || { "$@"; return; }
   lock_queue || return
@@ -88,15 +99,16 @@ under_lock() {
   return $under_code
 }
 
-# file_put NAME TEXT - replace the file $q/NAME as a whole. CRASH: the checkpoint removes the new file
-# from tmp/
+# file_put NAME TEXT - replace the file $q/NAME as a whole. CRASH: the checkpoint removes the new
+# file from tmp/
 file_put() {
   put_path=$q/tmp/$$-$now.put
   printf '%s\n' "$2" >"$put_path" && mv -f "$put_path" "$q/$1"
 }
 
-# set_aside PATH - move the file at PATH, below the queue's directory, which is neither a slip nor a flat file, to tmp/strange.*; or, if it is what
-# disk_try of a failed verb has left there, remove it. Sets strange_shown to what of PATH a terminal may be shown
+# set_aside PATH - move the file at PATH, below the queue's directory, which is neither a slip nor a
+# flat file, to tmp/strange.*; or, if it is what disk_try of a failed verb has left there, remove
+# it. Sets strange_shown to what of PATH a terminal may be shown
 set_aside() {
   nonce_read
   strange_name=${1##*/}

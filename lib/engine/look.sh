@@ -1,8 +1,10 @@
-# engine/look.sh - find a message without taking it: the first in a state, or one by its id in any queue
+# engine/look.sh - find a message without taking it: the first in a state, or one by its id in any
+# queue
 
 need engine/slip engine/lock engine/queues engine/take engine/settle
 
-# message_first STATE - set `slip_path` and the slip_ variables of the first message in that state, and leave it there; return 66 if there is none
+# message_first STATE - set `slip_path` and the slip_ variables of the first message in that state,
+# and leave it there; return 66 if there is none
 message_first() {
   clock_read
   queue_put_back_due
@@ -56,7 +58,8 @@ look_in() {
     expect_path "$1/wal" 'no such message' || return
   fi
   name_from_disk "${1##*/}"
-  queue_open "$name_queue" && { [ -z "$look_tend" ] || { clock_read; queue_put_back_due; }; } && message_find "$look_id"
+  queue_open "$name_queue" && { [ -z "$look_tend" ] || { clock_read; queue_put_back_due; }; } &&
+    message_find "$look_id"
   look_code=$?
   case $look_code in
   # Not the name of a queue, or the queue was dropped
@@ -87,7 +90,8 @@ look_first() {
   look_slips "$@"
 }
 
-# look_slips PATH ... - set `slip_path` and the slip_ variables of the first of these that is a slip and not settled; return 66 if none is
+# look_slips PATH ... - set `slip_path` and the slip_ variables of the first of these that is a slip
+# and not settled; return 66 if none is
 look_slips() {
   for slip_path in "$@"; do
     [ -f "$slip_path" ] && [ ! -e "$q/done/${slip_path##*/}" ] || continue

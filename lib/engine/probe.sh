@@ -1,23 +1,33 @@
-# engine/probe.sh - try whether each program does what flatq relies on: once after each boot, and again when the shell, base64, mv or sync has changed
-# (tools_same). lib/README.md, "Tools", lists what is tried here, and what is checked wherever it is used.
+# engine/probe.sh - try whether each program does what flatq relies on: once after each boot, and
+# again when the shell, base64, mv or sync has changed (tools_same). lib/README.md, "Tools", lists
+# what is tried here, and what is checked wherever it is used.
 
-# tools_probe - return 70, with `why`, if a program does less than it must; else set base64_wrap, sync_how, and probe_said to what was tried, a line
-# each. Call it with the spool's lock, on descriptor 8
+# tools_probe - return 70, with `why`, if a program does less than it must; else set base64_wrap,
+# sync_how, and probe_said to what was tried, a line each. Call it with the spool's lock, on
+# descriptor 8
 tools_probe() {
   probe_said='' probe_try=$FLATQ_DIR/.try
-  [ -c /dev/full ] || { why='/dev/full is missing, with which failed writes are tried: mount /dev'; return 70; }
+  [ -c /dev/full ] || {
+    why='/dev/full is missing, with which failed writes are tried: mount /dev'
+    return 70
+  }
   probe base64 coreutils 'cannot write one long line' probe_wrap &&
-    probe base64 coreutils 'hides a read error' probe_fails "$probe_try" /dev/null base64 "$base64_wrap" &&
+    probe base64 coreutils 'hides a read error' \
+      probe_fails "$probe_try" /dev/null base64 "$base64_wrap" &&
     probe base64 coreutils 'hides a write error' probe_fails /dev/null /dev/full probe_encode &&
     probe base64 coreutils 'hides a write error but the last' probe_name base64 &&
-    probe base64 coreutils 'hides a read error when it decodes' probe_fails /dev/null /dev/null base64 -d "$probe_try" &&
-    probe base64 coreutils 'hides a write error when it decodes' probe_fails /dev/null /dev/full probe_decode QUJD &&
-    probe base64 coreutils 'decodes damaged text' probe_fails /dev/null /dev/null probe_decode 'QQ!=' &&
+    probe base64 coreutils 'hides a read error when it decodes' \
+      probe_fails /dev/null /dev/null base64 -d "$probe_try" &&
+    probe base64 coreutils 'hides a write error when it decodes' \
+      probe_fails /dev/null /dev/full probe_decode QUJD &&
+    probe base64 coreutils 'decodes damaged text' \
+      probe_fails /dev/null /dev/null probe_decode 'QQ!=' &&
     probe base64 coreutils 'decodes no more than the first of several pieces' probe_pieces &&
     probe mv coreutils 'copies when a rename fails' probe_rename &&
     probe_sync &&
     probe ls coreutils 'does not show nine columns' probe_columns &&
-    probe find findutils 'hides a failed look' probe_fails /dev/null /dev/null find "$probe_try/none" &&
+    probe find findutils 'hides a failed look' \
+      probe_fails /dev/null /dev/null find "$probe_try/none" &&
     probe flock flock 'does not lock' probe_lock &&
     probe dd coreutils 'reads more than it is asked to' probe_exact &&
     probe head coreutils 'hides a write error' probe_fails /dev/zero /dev/full head -c 3 &&
@@ -35,8 +45,9 @@ probe_sync() {
     probe sync coreutils 'hides that a file system could not be synced' probe_name sync
 }
 
-# probe_sync_file - succeed if `sync FILE` reports that it failed, or set sync_how=-f. The `sync FILE` of uutils 0.12 syncs all file systems and
-# reports nothing, but its `sync -d` and `sync -f` report errors, by the same code; those of 0.0.30 do not. An error of -d can be tried here
+# probe_sync_file - succeed if `sync FILE` reports that it failed, or set sync_how=-f. The `sync
+# FILE` of uutils 0.12 syncs all file systems and reports nothing, but its `sync -d` and `sync -f`
+# report errors, by the same code; those of 0.0.30 do not. An error of -d can be tried here
 probe_sync_file() {
   sync_how=
   ! probe_fails /dev/null /dev/null sync /dev/null || return 0
@@ -46,7 +57,8 @@ probe_sync_file() {
   esac
 }
 
-# probe TOOL PACKAGE SYMPTOM COMMAND ... - return 70, with `why`, if COMMAND fails twice: once, a read or an open may fail by no fault of TOOL (R1)
+# probe TOOL PACKAGE SYMPTOM COMMAND ... - return 70, with `why`, if COMMAND fails twice: once, a
+# read or an open may fail by no fault of TOOL (R1)
 probe() {
   probe_tool=$1 probe_package=$2 probe_symptom=$3
   shift 3
@@ -76,7 +88,8 @@ probe_fails() {
   { ! "$@"; } <"$probe_input" >"$probe_output"
 }
 
-# probe_wrap - set base64_wrap: GNU's wraps at 76 characters without -w0; one that does not know -w does not wrap
+# probe_wrap - set base64_wrap: GNU's wraps at 76 characters without -w0; one that does not know -w
+# does not wrap
 probe_wrap() {
   for base64_wrap in -w0 --; do
     probe_out=$(printf '%0100d' 0 | base64 "$base64_wrap")
@@ -94,8 +107,8 @@ probe_decode() {
   printf %s "$1" | base64 -d
 }
 
-# probe_name TOOL - refuse BusyBox's TOOL by its name, since these faults cannot be tried: its base64 reports only the last of many failed writes, its
-# sync -f no error of the disk
+# probe_name TOOL - refuse BusyBox's TOOL by its name, since these faults cannot be tried: its
+# base64 reports only the last of many failed writes, its sync -f no error of the disk
 probe_name() {
   case $("$1" --version 2>&1) in
   *BusyBox*) return 1 ;;
@@ -125,7 +138,9 @@ probe_lock() {
 }
 
 probe_exact() {
-  probe_out=$(printf abcdef | { dd bs=1 count=1 iflag=fullblock && dd bs=65536 count=2 iflag=fullblock,count_bytes && cat; })
+  probe_out=$(printf abcdef | {
+    dd bs=1 count=1 iflag=fullblock && dd bs=65536 count=2 iflag=fullblock,count_bytes && cat
+  })
   [ "$probe_out" = abcdef ]
 }
 
@@ -140,6 +155,10 @@ probe_last_line() {
 probe_awk() {
   # shellcheck disable=SC2016 # awk's
   probe_out=$(FLATQ_PROBE=1.2 awk -F '\t' -v "sum=3" '
-    BEGIN { n = split(ENVIRON["FLATQ_PROBE"], field, "."); printf "%012.0f %d %d", 12345678901, n, sum; exit 74 }' </dev/null)
+    BEGIN {
+      n = split(ENVIRON["FLATQ_PROBE"], field, ".")
+      printf "%012.0f %d %d", 12345678901, n, sum
+      exit 74
+    }' </dev/null)
   [ "$?.$probe_out" = '74.012345678901 2 3' ]
 }

@@ -1,15 +1,17 @@
-# engine/proof.sh - what the engine accepts as proof that something is not there (rule R1 in lib/README.md)
+# engine/proof.sh - what the engine accepts as proof that something is not there (rule R1 in
+# lib/README.md)
 #
-# A glob that matches nothing and a `[ -e ]` that is false look the same when the directory could not be read. So a function that removes,
-# settles or says "nothing there" asks here, or relies on a rename or an rmdir that succeeded. `ls` and `find` end with 0 only if they have
-# read everything.
+# A glob that matches nothing and a `[ -e ]` that is false look the same when the directory could
+# not be read. So a function that removes, settles or says "nothing there" asks here, or relies on a
+# rename or an rmdir that succeeded. `ls` and `find` end with 0 only if they have read everything.
 #
-# The answers: 66, it is proved that nothing is there; 74, the system does not say; 0 or 75, something is there or may be, so look again. Each
-# function names those that it gives.
+# The answers: 66, it is proved that nothing is there; 74, the system does not say; 0 or 75,
+# something is there or may be, so look again. Each function names those that it gives.
 
 need engine/slip
 
-# names_in DIRECTORY - set `names` to all names in it, sorted, one a line; return 74 if it cannot be listed completely
+# names_in DIRECTORY - set `names` to all names in it, sorted, one a line; return 74 if it cannot be
+# listed completely
 names_in() {
   # The last line `/`, which is no name, proves that the shell has read everything (R6).
   names=$({ ls -q "$1" && printf /; } 9>&-) || names=
@@ -19,8 +21,9 @@ names_in() {
   esac || { why="queue '${queue:-}': cannot list ${1#"${q:-}/"}"; return 74; }
 }
 
-# capture TEXT - set `captured` to TEXT without its last line `end`; return 74 if that line is missing. A command whose output `$( )` takes
-# writes it last, because the shell's own read may fail without any status (R6)
+# capture TEXT - set `captured` to TEXT without its last line `end`; return 74 if that line is
+# missing. A command whose output `$( )` takes writes it last, because the shell's own read may fail
+# without any status (R6)
 capture() {
   case $1 in
   end) captured= ;;
@@ -30,7 +33,8 @@ end') captured=${1%?end} ;;
   esac
 }
 
-# spool_listed PATH ... - return 66 if these paths, which a glob gave, are all queues of the spool, 75 if there are more, 74 if unknown
+# spool_listed PATH ... - return 66 if these paths, which a glob gave, are all queues of the spool,
+# 75 if there are more, 74 if unknown
 spool_listed() {
   names_in "$FLATQ_DIR" || return
   [ -e "$1" ] || shift
@@ -59,9 +63,10 @@ $1
   return 1
 }
 
-# find_names ARGUMENT ... - set `names` to what find, which must let the name `lock` pass, prints about these places of the queue; return 74 if it fails,
-# 69 if the queue is gone.
-# RACE: find fails if a directory that it has listed (an emptied run, a batch that was put back) is removed before it enters it: repeat
+# find_names ARGUMENT ... - set `names` to what find, which must let the name `lock` pass, prints
+# about these places of the queue; return 74 if it fails, 69 if the queue is gone. RACE: find fails
+# if a directory that it has listed (an emptied run, a batch that was put back) is removed before it
+# enters it: repeat
 find_names() {
   # Its last argument is `lock`, which always exists: output that does not end with it was cut (R6)
   find_mark=
@@ -88,18 +93,22 @@ lock') names=${names%lock} names=${names%?}; return 0 ;;
   return 74
 }
 
-# files_below PLACE ... - set `names` to the paths, relative to $q, of everything but directories in these places; return 74 as names_in
+# files_below PLACE ... - set `names` to the paths, relative to $q, of everything but directories in
+# these places; return 74 as names_in
 files_below() {
   find_names "$@" ! -type d ! -name '~' ! -name '*[!!-~]*'
 }
 
-# nothing_ready - return 66 if it is proved that nothing in $q is ready, due, or in out/ and not yet looked at; 0: look again; 74: unknown.
-# Of delayed/, list only the directories of thousands, since there may be many messages. List it first: what leaves it goes to wal/ (I2), and so is
-# seen there. With 66 of a closed queue, proof_delayed is empty only if it is proved that nothing is delayed either: then a pop ends with 69, not 66
+# nothing_ready - return 66 if it is proved that nothing in $q is ready, due, or in out/ and not yet
+# looked at; 0: look again; 74: unknown. Of delayed/, list only the directories of thousands, since
+# there may be many messages. List it first: what leaves it goes to wal/ (I2), and so is seen there.
+# With 66 of a closed queue, proof_delayed is empty only if it is proved that nothing is delayed
+# either: then a pop ends with 69, not 66
 nothing_ready() {
   proof_delayed=
   find_names delayed wal fold queue unfold head out \( -path 'delayed/*' -prune -o \
-    ! -type d \( -name '??????????.????????????.*' -o -path 'out/batch.*' -o -name lock \) \) -print || {
+    ! -type d \( -name '??????????.????????????.*' -o -path 'out/batch.*' -o -name lock \) \) \
+    -print || {
     # RACE: the queue was dropped meanwhile
     [ $? -ne 69 ] || return 66
     return 74
@@ -112,7 +121,8 @@ nothing_ready() {
     delayed/*[!0-9]*) ;;
     delayed/*)
       proof_delayed=1 proof_path=${proof_path#*/}
-      [ "$epoch_time" \< "${proof_path}00000" ] || nothing_due "$proof_path" || { [ $? -eq 75 ] && return 0; return 74; } ;;
+      [ "$epoch_time" \< "${proof_path}00000" ] || nothing_due "$proof_path" ||
+        { [ $? -eq 75 ] && return 0; return 74; } ;;
     # Ignore files beside blocks and runs: they are no messages
     queue/??????????.???????/* | head/*/* | wal/* | fold/* | unfold/*) return 0 ;;
     esac
@@ -123,7 +133,8 @@ nothing_ready() {
     return
   }
   [ $# -eq 0 ] && [ -e "$q/closed" ] || return 66
-  # RACE: a release with a delay may have moved a message from wal/ to delayed/ between these listings
+  # RACE: a release with a delay may have moved a message from wal/ to delayed/ between these
+  # listings
   [ -n "$proof_delayed" ] || { nothing_ready again; return; }
   # A kick, for one, leaves empty directories
   need engine/window
@@ -140,9 +151,9 @@ nothing_ready() {
   return $proof_code
 }
 
-# take_nothing - the end of take_message, which saw nothing in the queues take_there: return 0 to look
-# again, 66 if it is proved that nothing is ready, 69 if all queues are also closed, and no message is
-# delayed
+# take_nothing - the end of take_message, which saw nothing in the queues take_there: return 0 to
+# look again, 66 if it is proved that nothing is ready, 69 if all queues are also closed, and no
+# message is delayed
 take_nothing() {
   # shellcheck disable=SC2086 # names without blanks
   queues_nothing $take_there
@@ -155,8 +166,8 @@ take_nothing() {
   0) ;;
   *) return $take_code ;;
   esac
-  # RACE: a message came meanwhile, and is gone when we look; or a listing failed. Repeat, but not for
-  # ever
+  # RACE: a message came meanwhile, and is gone when we look; or a listing failed. Repeat, but not
+  # for ever
   [ ${#take_looked} -lt 20 ] || { why="queue '$queue': cannot be listed"; return 74; }
   take_looked=1$take_looked
   clock_read
@@ -177,7 +188,8 @@ queues_nothing() {
     exec find $nothing_paths .lock ! -type d ! -name '~' 9>&-) && [ "$names" = .lock ] && return 66
   need engine/reclaim
   for nothing_queue in "$@"; do
-    # What was popped lies in out/ until the sweep, and only queue_reclaim tells it from what is held
+    # What was popped lies in out/ until the sweep, and only queue_reclaim tells it from what is
+    # held
     queue_open "$nothing_queue" && queue_reclaim && nothing_ready
     nothing_code=$?
     [ $nothing_code -eq 66 ] || [ $nothing_code -eq 69 ] || return $nothing_code
@@ -187,7 +199,8 @@ queues_nothing() {
   return 66
 }
 
-# nothing_due THOUSANDS - return 0 if no message delayed there is due, 75 if one is due now (look again), 74 if unknown
+# nothing_due THOUSANDS - return 0 if no message delayed there is due, 75 if one is due now (look
+# again), 74 if unknown
 nothing_due() {
   files_below "delayed/$1" || { absent "$q/delayed/$1"; return; }
   for proof_path in $names; do
@@ -199,7 +212,8 @@ nothing_due() {
   done
 }
 
-# nowhere ID - return 66 if it is proved that the message with the 12-digit ID is in no place where message_find looks; 0: look again; 74
+# nowhere ID - return 66 if it is proved that the message with the 12-digit ID is in no place where
+# message_find looks; 0: look again; 74
 nowhere() {
   names_for_id "$1" out wal fold queue unfold head delayed buried || return
   for proof_path in $names; do
@@ -213,17 +227,22 @@ nowhere() {
   return 66
 }
 
-# How a flat file's name begins: priority, first and last id. A `?` in a pattern of find would match a dot, and so take a slip for a flat file
-flat_like='[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9].[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9].[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]'
+# How a flat file's name begins: priority, first and last id. A `?` in a pattern of find would match
+# a dot, and so take a slip for a flat file
+flat_like='[0-9][0-9][0-9][0-9][0-9][0-9]'
+flat_like="[0-9][0-9][0-9][0-9]$flat_like.$flat_like$flat_like.$flat_like$flat_like"
 
-# names_for_id ID PLACE ... - set `names` to the paths of slips with ID, and of all flat files, in these places
+# names_for_id ID PLACE ... - set `names` to the paths of slips with ID, and of all flat files, in
+# these places
 names_for_id() {
   like_id=$1
   shift
-  find_names "$@" ! -type d \( -name "??????????.$like_id.*" -o -name "????????????.??????????.$like_id.*" -o -name "$flat_like.*.*.*" -o -name lock \)
+  find_names "$@" ! -type d \( -name "??????????.$like_id.*" -o -name lock \
+    -o -name "????????????.??????????.$like_id.*" -o -name "$flat_like.*.*.*" \)
 }
 
-# path_has_message PATH ID - return 0 if PATH, below $q, is the message's slip, or a flat file with its line, or gone by now; else 1; 74 if it cannot be read
+# path_has_message PATH ID - return 0 if PATH, below $q, is the message's slip, or a flat file with
+# its line, or gone by now; else 1; 74 if it cannot be read
 path_has_message() {
   need engine/fold
   flat_parse "${1##*/}" || return 0
@@ -231,7 +250,8 @@ path_has_message() {
   message_in_flat "$q/$1" "$2"
   proof_code=$?
   [ $proof_code -eq 74 ] || return $proof_code
-  # RACE: another verb may have moved the file, so a caller must not take the message for absent. If it is back, read it once more
+  # RACE: another verb may have moved the file, so a caller must not take the message for absent. If
+  # it is back, read it once more
   there "$q/$1"
   case $? in
   0) message_in_flat "$q/$1" "$2" ;;
@@ -240,7 +260,8 @@ path_has_message() {
   esac
 }
 
-# absent PATH - return 0 only if the system says that there is no such file; else 74, with `why`: it exists and could not be looked at, or unknown
+# absent PATH - return 0 only if the system says that there is no such file; else 74, with `why`: it
+# exists and could not be looked at, or unknown
 absent() {
   absent_said=$(exec ls -d "$1" 2>&1 9>&-)
   case $?.$absent_said in
@@ -257,7 +278,8 @@ there() {
   [ -e "$1" ] || return 74
 }
 
-# expect_path PATH WHY - return 0 if the file exists; 66, with that `why`, if the system says that it does not; 74 if unknown
+# expect_path PATH WHY - return 0 if the file exists; 66, with that `why`, if the system says that
+# it does not; 74 if unknown
 expect_path() {
   there "$1"
   case $? in
@@ -267,7 +289,8 @@ expect_path() {
   esac
 }
 
-# queue_there [FD] - return 0 if $q was not dropped, and is the queue whose lock is open as FD; 69 if it was, or is another; 74 if unknown
+# queue_there [FD] - return 0 if $q was not dropped, and is the queue whose lock is open as FD; 69
+# if it was, or is another; 74 if unknown
 queue_there() {
   if absent "$q/lock"; then
     why="queue '$queue' is gone"
@@ -287,15 +310,20 @@ queue_there() {
   return 69
 }
 
-# conf_read - finish queue_conf when the shell could not read a whole line of conf: it is empty, or cannot be read
+# conf_read - finish queue_conf when the shell could not read a whole line of conf: it is empty, or
+# cannot be read
 conf_read() {
-  conf_said=$({ cat "$q/conf" && printf '\nend'; } 9>&-) && capture "$conf_said" || { why="queue '$queue': cannot read conf"; return 74; }
+  conf_said=$({ cat "$q/conf" && printf '\nend'; } 9>&-) && capture "$conf_said" || {
+    why="queue '$queue': cannot read conf"
+    return 74
+  }
   # shellcheck disable=SC2086 # words
   set -- $captured
   queue_bound=${1:-} queue_most_tries=${2:-}
 }
 
-# measure OPTION FILE - set `measured` to what `wc OPTION` prints for FILE; return 74 if that is not a number
+# measure OPTION FILE - set `measured` to what `wc OPTION` prints for FILE; return 74 if that is not
+# a number
 measure() {
   measured=$({ wc "$1" <"$2" && printf /; } 9>&-) || measured=
   case $measured in
@@ -308,7 +336,8 @@ measure() {
   return 74
 }
 
-# slips_left PLACE ... - return 66 if it is proved that these places hold no slips except in batches or settled ones; 0: look again; 74
+# slips_left PLACE ... - return 66 if it is proved that these places hold no slips except in batches
+# or settled ones; 0: look again; 74
 slips_left() {
   files_below "$@" || return
   for proof_path in $names; do

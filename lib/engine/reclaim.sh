@@ -1,8 +1,10 @@
-# engine/reclaim.sh - messages that come back by themselves (delay over, lease over, owner dead), and the sweep of settled ones
+# engine/reclaim.sh - messages that come back by themselves (delay over, lease over, owner dead),
+# and the sweep of settled ones
 
 need engine/slip engine/lock engine/process engine/settle bulk/batch
 
-# queue_promote - move delayed messages that are due to wal/. One mv moves many, since their names stay the same
+# queue_promote - move delayed messages that are due to wal/. One mv moves many, since their names
+# stay the same
 queue_promote() {
   clock_epoch "$now"
   set --
@@ -14,7 +16,8 @@ queue_promote() {
       *[!0-9/]*) continue ;;
       esac
       ! [ "$epoch_time" \< "${promote_path##*/}" ] || break
-      promote_empty="$promote_empty ${promote_path#"$q/delayed/"}" promote_count=$((promote_count + 1))
+      promote_empty="$promote_empty ${promote_path#"$q/delayed/"}"
+      promote_count=$((promote_count + 1))
       for promote_slip in "$promote_path"/*; do
         [ -e "$promote_slip" ] || continue
         set -- "$@" "$promote_slip"
@@ -26,7 +29,8 @@ queue_promote() {
   promote_flush "$@"
 }
 
-# promote_flush PATH ... - move the messages that are left, and remove the directories that are empty now, some hundred at a time (R9)
+# promote_flush PATH ... - move the messages that are left, and remove the directories that are
+# empty now, some hundred at a time (R9)
 promote_flush() {
   [ $# -eq 0 ] || promote_these "$@"
   # shellcheck disable=SC2086 # names without blanks
@@ -34,7 +38,8 @@ promote_flush() {
   promote_empty='' promote_count=0
 }
 
-# promote_these PATH ... - move these messages to wal/; under the lock if the queue has a conf, so that a count does not miss them on their way
+# promote_these PATH ... - move these messages to wal/; under the lock if the queue has a conf, so
+# that a count does not miss them on their way
 promote_these() {
   need engine/lock
   # A stat can fail (ENOMEM) and look like absence, so test twice
@@ -49,7 +54,8 @@ promote_these() {
   wake "$q/wait"
 }
 
-# queue_reclaim - put back messages whose lease is over or whose owner is dead; sweep if many are settled
+# queue_reclaim - put back messages whose lease is over or whose owner is dead; sweep if many are
+# settled
 queue_reclaim() {
   queue_conf || return
   reclaim_saw='' reclaim_code=0
@@ -61,12 +67,14 @@ queue_reclaim() {
     case $reclaim_name in
     batch.*)
       reclaim_name=${reclaim_name#batch.}
-      ! owner_dead "${reclaim_name%%.*}" && ! lease_over "${reclaim_name##*.}" || batch_putback "$slip_path" || reclaim_failed $?
+      ! owner_dead "${reclaim_name%%.*}" && ! lease_over "${reclaim_name##*.}" ||
+        batch_putback "$slip_path" || reclaim_failed $?
       continue ;;
     esac
     slip_parse "$reclaim_name" || { set_aside "out/$reclaim_name"; continue; }
     if [ "$slip_owner" != 0 ] && owner_dead "$slip_owner"; then
-      # RACE: an owner creates its marker, then dies. So look for the marker only after we have seen the owner dead
+      # RACE: an owner creates its marker, then dies. So look for the marker only after we have seen
+      # the owner dead
       ! reclaim_settled || continue
       message_putback dead || reclaim_failed $?
     elif lease_over "$slip_deadline"; then
@@ -79,8 +87,9 @@ queue_reclaim() {
   return $reclaim_code
 }
 
-# reclaim_failed CODE - note why a message could not be put back: queue_reclaim puts back the others, then returns 74. RACE: it is no error if another
-# process was faster, or has dropped the queue
+# reclaim_failed CODE - note why a message could not be put back: queue_reclaim puts back the
+# others, then returns 74. RACE: it is no error if another process was faster, or has dropped the
+# queue
 reclaim_failed() {
   case $1 in
   66 | 69) ;;
@@ -88,8 +97,9 @@ reclaim_failed() {
   esac
 }
 
-# reclaim_settled - look for the marker of reclaim_name, whose owner is dead. Return 1 if it is proved that there is none: only then may the message
-# be put back. Return 0 if there is one, or if that is unknown (then reclaim_code is set)
+# reclaim_settled - look for the marker of reclaim_name, whose owner is dead. Return 1 if it is
+# proved that there is none: only then may the message be put back. Return 0 if there is one, or if
+# that is unknown (then reclaim_code is set)
 reclaim_settled() {
   need engine/proof
   there "$q/done/$reclaim_name"
@@ -107,8 +117,8 @@ lease_over() {
   ! [ "$now" \< "$1" ]
 }
 
-# queue_sweep - remove settled messages: the slip in out/ if it was settled by a marker; the key; once these are synced, the body; last the
-# name in done/
+# queue_sweep - remove settled messages: the slip in out/ if it was settled by a marker; the key;
+# once these are synced, the body; last the name in done/
 queue_sweep() {
   need engine/lock
   under_lock queue_sweep_locked
@@ -131,8 +141,8 @@ queue_sweep_locked() {
   [ $sweep_count -eq 0 ] || sweep_these
 }
 
-# sweep_these - remove the settled messages in sweep_names. Of a single message, remove the slip in out/ first; of a batch, the batch last
-# (batch_sweep)
+# sweep_these - remove the settled messages in sweep_names. Of a single message, remove the slip in
+# out/ first; of a batch, the batch last (batch_sweep)
 sweep_these() {
   sweep_out='' sweep_bodies='' sweep_keys=
   for sweep_name in $sweep_names; do

@@ -1,10 +1,12 @@
-# engine/settle.sh - end a reservation or renew it: delete, give back, delay, bury, touch; and kick what is buried or delayed
+# engine/settle.sh - end a reservation or renew it: delete, give back, delay, bury, touch; and kick
+# what is buried or delayed
 
 need engine/slip engine/clock engine/sync
 
-# receipt_find RECEIPT - find the message of a receipt QUEUE:ID.TRIES.NONCE, wherever it is now: a receipt is good until the message is
-# reserved again. QUEUE:ID stands for a message that nobody holds.
-# Sets q, queue, slip_path and the slip_ variables. Returns 65 if malformed, 66 if no longer yours
+# receipt_find RECEIPT - find the message of a receipt QUEUE:ID.TRIES.NONCE, wherever it is now: a
+# receipt is good until the message is reserved again. QUEUE:ID stands for a message that nobody
+# holds. Sets q, queue, slip_path and the slip_ variables. Returns 65 if malformed, 66 if no longer
+# yours
 receipt_find() {
   why='malformed receipt: give the one that reserve printed, or QUEUE:ID'
   case $1 in
@@ -14,7 +16,8 @@ receipt_find() {
   receipt=${1##*:}
   case $receipt in
   *.*.*.* | *[!0-9a-f.]* | .* | *. | *..*) return 65 ;;
-  *.*.*) receipt_tries=${receipt#*.} receipt_nonce=${receipt##*.} receipt_tries=${receipt_tries%.*} ;;
+  *.*.*)
+    receipt_tries=${receipt#*.} receipt_nonce=${receipt##*.} receipt_tries=${receipt_tries%.*} ;;
   *.*) return 65 ;;
   *) receipt_tries='' receipt_nonce='' ;;
   esac
@@ -23,7 +26,11 @@ receipt_find() {
   set -- "${1%:*}" "$padded"
   queue_open "$1" || return
   clock_read
-  message_find "$2" || { find_code=$?; [ $find_code -ne 66 ] || why="queue '$queue': message $number is not there, or no longer yours"; return $find_code; }
+  message_find "$2" || {
+    find_code=$?
+    [ $find_code -ne 66 ] || why="queue '$queue': message $number is not there, or no longer yours"
+    return $find_code
+  }
   if [ -n "$receipt_nonce" ]; then
     [ "$slip_tries.$slip_nonce" = "$receipt_tries.$receipt_nonce" ] ||
       { why="queue '$queue': message $id was reserved again since"; return 66; }
@@ -34,8 +41,9 @@ receipt_find() {
   fi
 }
 
-# message_find ID - set `slip_path` and the slip_ variables of the message with the 12-digit ID, in any place; return 66 if there is none.
-# A message in a flat file is unfolded, so that it has a slip of its own. Takes the lock if it needs it and does not have it.
+# message_find ID - set `slip_path` and the slip_ variables of the message with the 12-digit ID, in
+# any place; return 66 if there is none. A message in a flat file is unfolded, so that it has a slip
+# of its own. Takes the lock if it needs it and does not have it.
 message_find() {
   find_again=
   while :; do
@@ -59,8 +67,9 @@ message_find() {
   done
 }
 
-# message_anywhere ID - return 0 if the message with the 12-digit ID is in any place, 66 if it is proved that it is in none; else what message_find and
-# message_held return. RACE: a listing misses a message that moves against its order (R4), so look twice
+# message_anywhere ID - return 0 if the message with the 12-digit ID is in any place, 66 if it is
+# proved that it is in none; else what message_find and message_held return. RACE: a listing misses
+# a message that moves against its order (R4), so look twice
 message_anywhere() {
   need bulk/batch
   for anywhere_turn in 1 2; do
@@ -77,8 +86,9 @@ message_anywhere() {
 
 # find_slip ID - message_find where messages have slips; return 1 if it is not seen there
 find_slip() {
-  for slip_path in "$q"/out/??????????."$1".* "$q"/wal/??????????."$1".* "$q"/head/*/??????????."$1".* \
-    "$q"/delayed/*/*/??????????."$1".* "$q"/buried/*/*/????????????.??????????."$1".* "$q"/buried/????????????.??????????."$1".*; do
+  for slip_path in "$q"/out/??????????."$1".* "$q"/wal/??????????."$1".* \
+    "$q"/head/*/??????????."$1".* "$q"/delayed/*/*/??????????."$1".* \
+    "$q"/buried/*/*/????????????.??????????."$1".* "$q"/buried/????????????.??????????."$1".*; do
     [ -e "$slip_path" ] && [ ! -e "$q/done/${slip_path##*/}" ] || continue
     slip_of "$slip_path"
     slip_parse "$slip" || continue
@@ -90,7 +100,8 @@ find_slip() {
   return 1
 }
 
-# find_flat ID - set slip_path to a slip on its way into a flat file, or to the flat file that the message is in; return 1 if it is not seen there
+# find_flat ID - set slip_path to a slip on its way into a flat file, or to the flat file that the
+# message is in; return 1 if it is not seen there
 find_flat() {
   for slip_path in "$q"/queue/*/* "$q"/fold/*/??????????."$1".* "$q"/unfold/*; do
     [ -e "$slip_path" ] || continue
@@ -98,7 +109,8 @@ find_flat() {
     "$q"/fold/*) break ;;
     "$q"/unfold/~) slip_path=; continue ;;
     esac
-    flat_parse "${slip_path##*/}" && ! [ "$1" \< "$flat_first" ] && ! [ "$flat_last" \< "$1" ] && message_in_flat "$slip_path" "$1" && break
+    flat_parse "${slip_path##*/}" && ! [ "$1" \< "$flat_first" ] && ! [ "$flat_last" \< "$1" ] &&
+      message_in_flat "$slip_path" "$1" && break
     slip_path=
   done
   [ -e "$slip_path" ]
@@ -111,8 +123,9 @@ find_unfold() {
   esac
 }
 
-# slip_move TARGET - rename `slip_path` to TARGET: the one step of every change of state below. Returns 66 if another process was faster.
-# If the queue has a conf, which may set a bound, and the message stays in it, moves under the lock, so that a count does not miss it on its way
+# slip_move TARGET - rename `slip_path` to TARGET: the one step of every change of state below.
+# Returns 66 if another process was faster. If the queue has a conf, which may set a bound, and the
+# message stays in it, moves under the lock, so that a count does not miss it on its way
 slip_move() {
   # An empty basename would make mv rename the whole directory
   [ -n "${slip_path##*/}" ] || { bound_unlock; why="queue '$queue': no message"; return 66; }
@@ -149,21 +162,29 @@ slip_move() {
   return 66
 }
 
-# slip_follow TARGET - a fold, or the end of its delay, may have moved a message that nobody holds, and left its name as it was: set `slip_path` to the
-# new path. Return 66 if it is gone or has another name. Return 66 also if TARGET is in wal/ or delayed/, to which nothing moves back from
+# slip_follow TARGET - a fold, or the end of its delay, may have moved a message that nobody holds,
+# and left its name as it was: set `slip_path` to the new path. Return 66 if it is gone or has
+# another name. Return 66 also if TARGET is in wal/ or delayed/, to which nothing moves back from
 # head/ (I2). If message_find cannot tell where it is, return what message_find returns
 slip_follow() {
   case $slip_path.$1 in
   "$q"/out/* | *."$q"/wal/* | *."$q"/delayed/*) return 66 ;;
   esac
   # In a process of its own, since it parses other slips into the slip_ variables
-  follow_said=$(message_find "$slip_id" || { follow_code=$?; printf '%s' "$why"; exit $follow_code; }; printf '%s' "$slip_path") ||
-    { follow_code=$?; why=${follow_said:-"queue '$queue': cannot be searched"}; return $follow_code; }
+  follow_said=$(
+    message_find "$slip_id" || { follow_code=$?; printf '%s' "$why"; exit $follow_code; }
+    printf '%s' "$slip_path"
+  ) || {
+    follow_code=$?
+    why=${follow_said:-"queue '$queue': cannot be searched"}
+    return $follow_code
+  }
   [ "${follow_said##*/}" = "${slip_path##*/}" ] || return 66
   slip_path=$follow_said
 }
 
-# slip_room - if `slip_path` is buried, which the bound does not count, return 75 if the queue has no room for it
+# slip_room - if `slip_path` is buried, which the bound does not count, return 75 if the queue has
+# no room for it
 slip_room() {
   case $slip_path in
   "$q"/buried/*) queue_conf || return ;;
@@ -179,7 +200,8 @@ slip_room() {
   return $slip_code
 }
 
-# bound_lock - take the lock if the queue has a conf, which may set a bound. Called before the clock is read for a time that goes into a name (R5)
+# bound_lock - take the lock if the queue has a conf, which may set a bound. Called before the clock
+# is read for a time that goes into a name (R5)
 bound_lock() {
   # A look that fails would say that there is none: twice (R1)
   if [ -z "$lock_held" ] && { [ -e "$q/conf" ] || [ -e "$q/conf" ]; }; then
@@ -208,9 +230,9 @@ message_delete() {
   [ "$slip_size" -lt "$large_body" ] || rm -f "$q/body/$slip_id" || :
 }
 
-# message_release PRIORITY DELAY [uncounted] - give `slip_path` back after DELAY seconds, with PRIORITY;
-# empty: with its old place in the order. After too many tries, bury it. `uncounted`: its owner ends and
-# did not ask for a release, so do not count one
+# message_release PRIORITY DELAY [uncounted] - give `slip_path` back after DELAY seconds, with
+# PRIORITY; empty: with its old place in the order. After too many tries, bury it. `uncounted`: its
+# owner ends and did not ask for a release, so do not count one
 message_release() {
   # Nothing moves back from head/ to wal/ (I2)
   case $slip_path in
@@ -231,7 +253,8 @@ message_release() {
   wake "$q/wait"
 }
 
-# tries_over - return whether the message in the slip_ variables has had all tries that the queue allows
+# tries_over - return whether the message in the slip_ variables has had all tries that the queue
+# allows
 tries_over() {
   [ "$queue_most_tries" != 0 ] && [ "$slip_tries" -ge "$queue_most_tries" ]
 }
@@ -246,8 +269,8 @@ slip_move_window() {
     slip_move "$place/$3"
     slip_code=$?
     [ $slip_code -ne 0 ] || break
-    # RACE: another verb removes an empty directory of delayed/ when it is due, or a drop did. A third
-    # may have made it again: so try twice even if it is there
+    # RACE: another verb removes an empty directory of delayed/ when it is due, or a drop did. A
+    # third may have made it again: so try twice even if it is there
     [ $slip_code -eq 74 ] && [ -e "$slip_path" ] || break
   done
   [ $slip_code -eq 0 ] || return $slip_code
@@ -255,8 +278,8 @@ slip_move_window() {
   sync_moving "$place" "${place%/*}" "$q/$1"
 }
 
-# message_touch LEASE - set the deadline to LEASE seconds from now (empty: the message's own lease). The
-# deadline is in the name, so a touch and the end of the lease cannot both win
+# message_touch LEASE - set the deadline to LEASE seconds from now (empty: the message's own lease).
+# The deadline is in the name, so a touch and the end of the lease cannot both win
 message_touch() {
   bound_lock || return
   # message_find may have unfolded it, which takes long (R5)
@@ -272,8 +295,8 @@ message_touch() {
   queue_log touch
 }
 
-# message_bury PRIORITY REASON - set `slip_path` aside, with PRIORITY (empty: its own); durable when it
-# returns
+# message_bury PRIORITY REASON - set `slip_path` aside, with PRIORITY (empty: its own); durable when
+# it returns
 message_bury() {
   [ -z "$1" ] || { pad "$1" 0000000000; slip_priority=$padded; }
   slip_count buries
@@ -312,7 +335,8 @@ message_kick() {
   wake "$q/wait"
 }
 
-# message_reserve OWNER - hand out `slip_path`, which nobody holds, out of turn; set `taken` (engine/take.sh)
+# message_reserve OWNER - hand out `slip_path`, which nobody holds, out of turn; set `taken`
+# (engine/take.sh)
 message_reserve() {
   need engine/take engine/lock
   for reserve_try in 1 2; do
@@ -331,8 +355,9 @@ message_reserve() {
   return 74
 }
 
-# message_putback WHY - a lease is over or an owner dead: move `slip_path` to wal/, where its name gives it its old turn, or bury it after
-# too many tries. Bury it also if it has no body: nobody could read it, and it would keep out the messages behind it
+# message_putback WHY - a lease is over or an owner dead: move `slip_path` to wal/, where its name
+# gives it its old turn, or bury it after too many tries. Bury it also if it has no body: nobody
+# could read it, and it would keep out the messages behind it
 message_putback() {
   if [ ! -e "$q/body/$slip_id" ]; then
     need engine/proof
@@ -352,7 +377,8 @@ message_putback() {
   wake "$q/wait"
 }
 
-# queue_kick COUNT - kick up to COUNT messages, those buried longest or, if none is buried, delayed ones; set `kicked`. 75: no room for one
+# queue_kick COUNT - kick up to COUNT messages, those buried longest or, if none is buried, delayed
+# ones; set `kicked`. 75: no room for one
 queue_kick() {
   kicked=0 kick_place='' kick_tries=
   clock_read
@@ -375,7 +401,8 @@ queue_kick() {
   [ "$kicked" -ne 0 ] || { why="queue '$queue': cannot be listed"; return 74; }
 }
 
-# kick_some COUNT - kick those that a look finds, up to COUNT; set kick_place to where they are, and kick_full if there is no room for more
+# kick_some COUNT - kick those that a look finds, up to COUNT; set kick_place to where they are, and
+# kick_full if there is no room for more
 kick_some() {
   kick_full='' kick_most=$1
   need engine/window

@@ -1,6 +1,8 @@
-# engine/slip.sh - the name of a slip: parse it, rename the slip, log what was done; lib/README.md (Body and slip) has the table
+# engine/slip.sh - the name of a slip: parse it, rename the slip, log what was done; lib/README.md
+# (Body and slip) has the table
 
-# slip_parse NAME - set id, slip_priority ... slip_counts, slip_owner, slip_deadline; return 1 if NAME is not valid in wal/ or out/
+# slip_parse NAME - set id, slip_priority ... slip_counts, slip_owner, slip_deadline; return 1 if
+# NAME is not valid in wal/ or out/
 slip_parse() {
   # Only these characters: any others could act as a pattern when the shell splits the name
   case $1 in
@@ -25,7 +27,8 @@ slip_parse() {
   case .$slip_tries.$slip_lease.$slip_delay.$slip_size. in
   *.0[0-9]* | *..*) return 1 ;;
   esac
-  [ ${#slip_tries} -le 9 ] && [ ${#slip_lease} -le 10 ] && [ ${#slip_delay} -le 10 ] && [ ${#slip_size} -le 12 ] && [ -n "$slip_nonce" ] || return 1
+  [ ${#slip_tries} -le 9 ] && [ ${#slip_lease} -le 10 ] && [ ${#slip_delay} -le 10 ] &&
+    [ ${#slip_size} -le 12 ] && [ -n "$slip_nonce" ] || return 1
   case $slip_key in
   -) ;;
   k*[!0-9a-f]*) return 1 ;;
@@ -33,7 +36,9 @@ slip_parse() {
   *) return 1 ;;
   esac
   case -$slip_counts in
-  *[!0-9-]* | *--* | *- | *-0[0-9]* | *-*-*-*-*-* | *[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]*) return 1 ;;
+  *[!0-9-]* | *--* | *- | *-0[0-9]* | *-*-*-*-*-* | \
+    *[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9]*)
+    return 1 ;;
   -*-*-*-*) ;;
   *) return 1 ;;
   esac
@@ -51,9 +56,10 @@ slip_of() {
   esac
 }
 
-# rename_path FROM TO - rename FROM to TO; return 0 if the file is at TO now, 1 if it was not renamed. The status of mv is not enough: an mv that was
-# killed or failed after its rename has renamed (R2). If mv says that there is no FROM, another process was faster. 74: neither is there, so another
-# process has moved the file on, or removed it, from FROM or from TO.
+# rename_path FROM TO - rename FROM to TO; return 0 if the file is at TO now, 1 if it was not
+# renamed. The status of mv is not enough: an mv that was killed or failed after its rename has
+# renamed (R2). If mv says that there is no FROM, another process was faster. 74: neither is there,
+# so another process has moved the file on, or removed it, from FROM or from TO.
 rename_path() {
   moved_said=$(exec mv -f "$1" "$2" 2>&1) && return 0
   case $moved_said in
@@ -63,8 +69,8 @@ rename_path() {
   [ -e "$2" ] || { why="it is unknown whether ${1#"$FLATQ_DIR/"} was renamed"; return 74; }
 }
 
-# queue_log VERB [REASON] - write a line about the message in slip_* to the queue's log: time, verb, id, tries, size, milliseconds
-# since it was pushed
+# queue_log VERB [REASON] - write a line about the message in slip_* to the queue's log: time, verb,
+# id, tries, size, milliseconds since it was pushed
 queue_log() {
   clock_epoch "$now"
   # Without the 1 in front, a shell would take them for octal

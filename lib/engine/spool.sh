@@ -34,10 +34,10 @@ spool_open() {
   return 64
 }
 
-# boot_read - read the record of this boot, whose name is BOOT.EPOCH.BASE64_WRAP.SYNC: set epoch (the
-# wall clock at the boot), base64_wrap, spool_sync (on or off), and sync_how (`-f` if sync takes
-# nothing else). Return 66 if no verb has run since this boot. A record that cannot be seen is no new
-# boot (R1): recovery would put back what living owners hold
+# boot_read - read the record of this boot, whose name is BOOT.EPOCH.BASE64_WRAP.SYNC: set epoch
+# (the wall clock at the boot), base64_wrap, spool_sync (on or off), and sync_how (`-f` if sync
+# takes nothing else). Return 66 if no verb has run since this boot. A record that cannot be seen is
+# no new boot (R1): recovery would put back what living owners hold
 boot_read() {
   set -- "$FLATQ_DIR/.boot/$boot".*
   [ "$1" != "$FLATQ_DIR/.boot/$boot.*" ] || { need engine/boot; boot_missing; return; }

@@ -1,5 +1,5 @@
-# engine/sync.sh - sync many new files by their whole file system, and files that other verbs may move
-# meanwhile
+# engine/sync.sh - sync many new files by their whole file system, and files that other verbs may
+# move meanwhile
 
 # sync_many PATH - as sync_paths, for many new files at once: sync the whole file system that PATH
 # lies on

@@ -51,11 +51,11 @@ scan_least() {
 
 # take_message OWNER LEASE QUEUE ... - hand out the first message of the first queue that has one:
 # rename its slip to out/, the rollback journal, with one more try, a new nonce, OWNER (0: none, so
-# only the lease ends it) and the deadline. LEASE is in seconds; empty: the message's own; `none`: no
-# deadline, so only the owner's death ends it. `now` must have been read.
-# Sets q, queue, id, the slip_ variables and `taken`, the name in out/. Returns 66 if it is proved that
-# nothing is ready, 69 if all are closed and no message is ready or delayed; what others hold does not
-# count, although it may come back
+# only the lease ends it) and the deadline. LEASE is in seconds; empty: the message's own; `none`:
+# no deadline, so only the owner's death ends it. `now` must have been read. Sets q, queue, id, the
+# slip_ variables and `taken`, the name in out/. Returns 66 if it is proved that nothing is ready,
+# 69 if all are closed and no message is ready or delayed; what others hold does not count, although
+# it may come back
 take_message() {
   take_owner=$1 take_lease=$2 take_looked=
   shift 2
@@ -74,8 +74,8 @@ take_message() {
   done
 }
 
-# take_pick QUEUE ... - open the first queue that has a message which is ready, and set take_queue to
-# its name, scan_place and scan_name to where it is. Set take_there to the queues that exist, and
+# take_pick QUEUE ... - open the first queue that has a message which is ready, and set take_queue
+# to its name, scan_place and scan_name to where it is. Set take_there to the queues that exist, and
 # take_open if one is not closed
 take_pick() {
   take_queue='' take_open='' take_there=
@@ -98,7 +98,8 @@ take_pick() {
 }
 
 # take_wait SECONDS OWNER LEASE QUEUE ... - as take_message, but read the clock, and if nothing is
-# ready wait for SECONDS (`none`: for ever), or until a trap sets take_stop. OWNER `self`: this process
+# ready wait for SECONDS (`none`: for ever), or until a trap sets take_stop. OWNER `self`: this
+# process
 take_wait() {
   take_seconds=$1 take_for=$2 take_for_lease=$3
   shift 3
@@ -111,8 +112,8 @@ take_wait() {
   take_waiting "$@"
 }
 
-# take_found - hand out the message that queue_scan has found in $q. Return 66 if another process was
-# faster, or if the message was in a flat file, or on its way there, and is unfolded now
+# take_found - hand out the message that queue_scan has found in $q. Return 66 if another process
+# was faster, or if the message was in a flat file, or on its way there, and is unfolded now
 take_found() {
   take_from=$q/$scan_place/$scan_name
   case $scan_place in
@@ -143,8 +144,8 @@ take_found() {
   take_missed
 }
 
-# take_missed - return 66 if the scan is to be repeated, 74 if it found the same name before: the name
-# is listed, but nothing can be done with it
+# take_missed - return 66 if the scan is to be repeated, 74 if it found the same name before: the
+# name is listed, but nothing can be done with it
 take_missed() {
   take_lost_before=$take_lost take_lost=$take_from
   [ "$take_lost_before" = "$take_from" ] || return 66
@@ -152,8 +153,8 @@ take_missed() {
   return 74
 }
 
-# queue_put_back_due - called first by every take: put back messages that are due and, once a second,
-# those whose lease is over or owner dead; and sweep, if that is due. Reads `now`
+# queue_put_back_due - called first by every take: put back messages that are due and, once a
+# second, those whose lease is over or owner dead; and sweep, if that is due. Reads `now`
 queue_put_back_due() {
   for tend_path in "$q"/delayed/*; do break; done
   if [ "$tend_path" != "$q/delayed/*" ]; then
@@ -175,9 +176,10 @@ queue_put_back_due() {
   done
 }
 
-# taken_format OWNER LEASE - for the message in the slip_ variables, count a try, give it a new nonce,
-# and set `taken` to its name in out/; and, if it has a deadline, taken_at to the time from which it
-# counts. OWNER and LEASE as in take_message. Without a deadline there is no receipt, and `-` is none
+# taken_format OWNER LEASE - for the message in the slip_ variables, count a try, give it a new
+# nonce, and set `taken` to its name in out/; and, if it has a deadline, taken_at to the time from
+# which it counts. OWNER and LEASE as in take_message. Without a deadline there is no receipt, and
+# `-` is none
 taken_format() {
   slip_tries=$((slip_tries + 1))
   case $2 in
@@ -203,19 +205,19 @@ take_slip() {
   mv -f "$q/$scan_place/$scan_name" "$q/out/$taken" || [ -e "$q/out/$taken" ]
 }
 
-# body_open - open the body of what was taken, on 7. Return 66 if it is no longer ours, 74 if it cannot
-# be read
+# body_open - open the body of what was taken, on 7. Return 66 if it is no longer ours, 74 if it
+# cannot be read
 body_open() {
-  # RACE: once our lease has ended, the message may be folded, and its body be written anew just now.
-  # If the slip is still there, what is open is whole
+  # RACE: once our lease has ended, the message may be folded, and its body be written anew just
+  # now. If the slip is still there, what is open is whole
   command exec 7<"$q/body/$slip_id" && [ -e "$q/out/$taken" ] && return 0
   taken_ours || return
   why="queue '$queue': message $id cannot be read"
   return 74
 }
 
-# body_print - write the message that was taken out; return 74 if it cannot be read or written in full,
-# 66 if it is no longer ours
+# body_print - write the message that was taken out; return 74 if it cannot be read or written in
+# full, 66 if it is no longer ours
 body_print() {
   body_open && door_reply "$slip_size" || return
   base64 -d <&7 9>&- && return 0
@@ -224,7 +226,8 @@ body_print() {
   return 74
 }
 
-# taken_ours - return 66 if it is proved that what was taken is no longer ours, 74 if that is unknown
+# taken_ours - return 66 if it is proved that what was taken is no longer ours, 74 if that is
+# unknown
 taken_ours() {
   need engine/proof
   expect_path "$q/out/$taken" "queue '$queue': message $id is no longer yours"
@@ -240,10 +243,10 @@ if [ -z "${FLATQ_DOOR:-}" ]; then
   door_waits() { :; }
 fi
 
-# taken_settle - settle the message that was handed out as `taken`. Without a deadline, by a marker of
-# the same name in done/, which the shell itself creates: a process that puts back sees the owner dead
-# first, and looks for the marker then. With a deadline, the lease may have ended. Then the rename
-# fails; a marker would not, and the sweep would delete a body that another consumer now owns
+# taken_settle - settle the message that was handed out as `taken`. Without a deadline, by a marker
+# of the same name in done/, which the shell itself creates: a process that puts back sees the owner
+# dead first, and looks for the marker then. With a deadline, the lease may have ended. Then the
+# rename fails; a marker would not, and the sweep would delete a body that another consumer now owns
 taken_settle() {
   case $taken in
   *.000000000000) file_mark "$q/done/$taken" ;;

@@ -1,5 +1,5 @@
-# engine/usage.sh - how a verb ends that was not called as its header says: the usage line, the help,
-# closed standard streams
+# engine/usage.sh - how a verb ends that was not called as its header says: the usage line, the
+# help, closed standard streams
 
 # usage_exit [TEXT] - exit with the usage line. `make install` makes a command of flatq alone
 usage_exit() {

@@ -1,15 +1,18 @@
 # engine/wait.sh - waiting for a message, or for room, without a busy loop
 #
-# A waiter creates a FIFO in the spool's .wait/ and enters its name in the wait/ (or room/) of every queue it waits for; then it looks for a
-# message. A pusher looks for waiters after its message is in place. So one of the two sees the other. The pusher claims a waiter by an
-# exclusive marker and writes one byte: one message wakes one waiter, and a stopped waiter gets at most one byte, so no pusher blocks on
-# it. A sleep in the background holds the only other writing end of the FIFO; when it ends, the waiter reads the end of the file: that is
-# the timeout. If a waiter is woken and dies, no message is lost: every waiter looks again after two seconds.
+# A waiter creates a FIFO in the spool's .wait/ and enters its name in the wait/ (or room/) of every
+# queue it waits for; then it looks for a message. A pusher looks for waiters after its message is
+# in place. So one of the two sees the other. The pusher claims a waiter by an exclusive marker and
+# writes one byte: one message wakes one waiter, and a stopped waiter gets at most one byte, so no
+# pusher blocks on it. A sleep in the background holds the only other writing end of the FIFO; when
+# it ends, the waiter reads the end of the file: that is the timeout. If a waiter is woken and dies,
+# no message is lost: every waiter looks again after two seconds.
 
 need engine/process engine/clock
 
-# wait_begin wait QUEUE ... - enter this process as a waiter for a message of each QUEUE, and create the queue if needed
-# wait_begin room - enter it as a waiter for room in the queue that is open. RACE: if that was dropped, do not create another: the caller finds out
+# wait_begin wait QUEUE ... - enter this process as a waiter for a message of each QUEUE, and create
+# the queue if needed wait_begin room - enter it as a waiter for room in the queue that is open.
+# RACE: if that was dropped, do not create another: the caller finds out
 wait_begin() {
   wait_kind=$1
   shift
@@ -17,7 +20,8 @@ wait_begin() {
   owner_read
   wait_name=$owner.$nonce wait_fifo=$FLATQ_DIR/.wait/$owner.$nonce wait_woken=
   wait_sleeper=
-  # If the system can do that, let the sleeper die with us, even if we are killed; a door tests for it once
+  # If the system can do that, let the sleeper die with us, even if we are killed; a door tests for
+  # it once
   if [ -z "${wait_asked:-}" ]; then
     wait_asked=1 wait_pdeathsig=
     setpriv --pdeathsig KILL true && wait_pdeathsig='setpriv --pdeathsig KILL'
@@ -29,7 +33,8 @@ wait_begin() {
   done
 }
 
-# wait_enter DIRECTORY - enter our name there, unless it is entered: a queue may be named twice, or be created again while we wait
+# wait_enter DIRECTORY - enter our name there, unless it is entered: a queue may be named twice, or
+# be created again while we wait
 wait_enter() {
   [ ! -e "$1/$wait_name" ] || return 0
   file_new "$1/$wait_name" || { [ ! -d "$1" ] || disk_failed "$1" 'cannot wait'; }
@@ -37,12 +42,14 @@ wait_enter() {
 
 # wait_enter_new - enter our name in .doors/wait, whose waiters the first push to a new queue wakes
 wait_enter_new() {
-  { [ -d "$FLATQ_DIR/.doors/wait" ] || mkdir -p "$FLATQ_DIR/.doors/wait"; } && wait_enter "$FLATQ_DIR/.doors/wait"
+  { [ -d "$FLATQ_DIR/.doors/wait" ] || mkdir -p "$FLATQ_DIR/.doors/wait"; } &&
+    wait_enter "$FLATQ_DIR/.doors/wait"
 }
 
-# wait_turn DEADLINE - wait until a pusher wakes us, DEADLINE (by the clock; `none`), a delayed or leased message in $q may be due, or two
-# seconds have passed. The mark of a wake stays until we have looked for a message, so that pushers meanwhile wake other waiters. If we
-# found none, we remove the mark and look once more
+# wait_turn DEADLINE - wait until a pusher wakes us, DEADLINE (by the clock; `none`), a delayed or
+# leased message in $q may be due, or two seconds have passed. The mark of a wake stays until we
+# have looked for a message, so that pushers meanwhile wake other waiters. If we found none, we
+# remove the mark and look once more
 wait_turn() {
   [ -z "$wait_woken" ] || { rm -f "$wait_fifo.woken" 9>&- || sleep 1; wait_woken=''; return 0; }
   # Do not wait for the time that has passed since the clock was read
@@ -50,27 +57,31 @@ wait_turn() {
   wait_seconds=2.00
   [ "$1" = none ] || wait_span "$1"
   [ -z "${wait_due:-}" ] || wait_span "$wait_due"
-  # If a cleanup removed our FIFO, create it again. A plain file in its place would end every turn at once
+  # If a cleanup removed our FIFO, create it again. A plain file in its place would end every turn
+  # at once
   [ -p "$wait_fifo" ] || { rm -f "$wait_fifo"; mkfifo "$wait_fifo"; } 9>&-
   # shellcheck disable=SC2094 # a FIFO
   { [ -p "$wait_fifo" ] && command exec 7<>"$wait_fifo" 6<"$wait_fifo"; } || { sleep 1; return 0; }
   # RACE: a pusher that came before we opened the FIFO has marked us, but its byte is lost
   [ ! -e "$wait_fifo.woken" ] || { exec 6>&-; exec 7>&-; wait_woken=1; return 0; }
-  # Besides pushers, only the sleeper has a writing end. It may outlive us, and must not hold our caller's pipe open (3, 5)
+  # Besides pushers, only the sleeper has a writing end. It may outlive us, and must not hold our
+  # caller's pipe open (3, 5)
   # shellcheck disable=SC2086 # words
   { exec $wait_pdeathsig sleep "$wait_seconds"; } >&7 7>&- 6<&- 5>&- 3>&- 9>&- </dev/null &
   wait_sleeper=$!
   exec 7>&-
   read -r wait_byte <&6
-  # Before any other function: at its call, bash would report on standard error that the sleeper was killed. Here nobody reads that
+  # Before any other function: at its call, bash would report on standard error that the sleeper was
+  # killed. Here nobody reads that
   wait_sleeper_end
   exec 6>&-
   [ ! -e "$wait_fifo.woken" ] || wait_woken=1
   door_turn
 }
 
-# wait_sleeper_end - end the sleeper. By KILL: in some shells a child has our traps until it runs its own program, and would run them. With `wait`:
-# otherwise bash says on standard error that it was killed
+# wait_sleeper_end - end the sleeper. By KILL: in some shells a child has our traps until it runs
+# its own program, and would run them. With `wait`: otherwise bash says on standard error that it
+# was killed
 wait_sleeper_end() {
   [ -n "$wait_sleeper" ] || return 0
   # Not reaped yet, so no other process has its PID
@@ -79,7 +90,8 @@ wait_sleeper_end() {
   wait_sleeper=
 }
 
-# door_turn - called after each turn. A door has its own version, which sets take_stop if its client is gone
+# door_turn - called after each turn. A door has its own version, which sets take_stop if its client
+# is gone
 [ -n "${FLATQ_DOOR:-}" ] || door_turn() {
   :
 }
@@ -97,7 +109,8 @@ wait_span() {
   wait_seconds=${padded%??}.${padded#?}
 }
 
-# wait_due_queue - if a delayed or leased message in $q is due before wait_due, set wait_due to that time
+# wait_due_queue - if a delayed or leased message in $q is due before wait_due, set wait_due to that
+# time
 wait_due_queue() {
   for due_top in "$q"/delayed/*; do
     for due_path in "$due_top"/*; do
@@ -131,8 +144,9 @@ wait_due_lower() {
   [ -n "$wait_due" ] && ! [ "$1" \< "$wait_due" ] || wait_due=$1
 }
 
-# wait_end - stop waiting: remove our FIFO and names. Set wait_late if a wake came after we had found a message; the caller then passes
-# it on to another waiter, as it does when it leaves without a message
+# wait_end - stop waiting: remove our FIFO and names. Set wait_late if a wake came after we had
+# found a message; the caller then passes it on to another waiter, as it does when it leaves without
+# a message
 wait_end() {
   wait_late=
   [ -n "${wait_fifo:-}" ] || return 0
@@ -150,14 +164,12 @@ wait_end() {
 # wake_some DIRECTORY [COUNT] - the part of wake for when there are waiters
 wake_some() {
   wake_left=${2:-1}
-  # In a group's spool, another member may have made a link
-  [ ! -h "$1" ] && [ ! -h "${1%/*}" ] || return 0
   for wake_path in "$1"/*; do
     [ "$wake_left" -gt 0 ] || return 0
     wake_fifo=$FLATQ_DIR/.wait/${wake_path##*/}
     [ -e "$wake_path" ] || continue
     wake_pid=${wake_path##*/}
-    if [ ! -p "$wake_fifo" ] || [ -h "$wake_fifo" ] || { [ -e "/proc/1" ] && [ ! -e "/proc/${wake_pid%%-*}" ]; }; then
+    if [ ! -p "$wake_fifo" ] || [ ! -e "/proc/${wake_pid%%-*}" ]; then
       # That waiter was killed: remove its files
       rm -f "$wake_path" "$wake_fifo" "$wake_fifo.woken" 9>&-
       continue
@@ -166,10 +178,12 @@ wake_some() {
     # A shell would open a FIFO of that name, and wait, as if set -C were not there
     if [ ! -e "$wake_fifo.woken" ] && true >"$wake_fifo.woken"; then
       set +C
-      # RACE: the waiter may have left, and looked for our mark before we made it: wake another one. A waiter removes its entry before it looks for
-      # the mark (wait_end), so as long as the entry is there, it will see the mark
+      # RACE: the waiter may have left, and looked for our mark before we made it: wake another one.
+      # A waiter removes its entry before it looks for the mark (wait_end), so as long as the entry
+      # is there, it will see the mark
       [ -e "$wake_path" ] || { rm -f "$wake_fifo.woken" 9>&-; continue; }
-      # RACE: the waiter may be gone by now. Opened for reading and writing, a FIFO never blocks; if this creates a file, wait_sweep finds it
+      # RACE: the waiter may be gone by now. Opened for reading and writing, a FIFO never blocks; if
+      # this creates a file, wait_sweep finds it
       printf '\n' 1<>"$wake_fifo"
       wake_left=$((wake_left - 1))
     fi
@@ -177,32 +191,38 @@ wake_some() {
   done
 }
 
-# wake_queue QUEUE - wake a process that waits for a message of that queue. Do not set q: a trap may come, and give back what was taken in $q
+# wake_queue QUEUE - wake a process that waits for a message of that queue. Do not set q: a trap may
+# come, and give back what was taken in $q
 wake_queue() {
   name_check "$1" && name_to_disk "$1" || return
   set -- "$FLATQ_DIR/$name_disk"
   wake "$1/wait"
 }
 
-# wait_sweep [boot] - remove what killed waiters have left, also the entries of those whose FIFO is gone already. At a boot, all waiters are dead
+# wait_sweep [boot] - remove what killed waiters have left, also the entries of those whose FIFO is
+# gone already. At a boot, all waiters are dead
 wait_sweep() {
   sweep_all=${1:-}
-  for sweep_place in "$FLATQ_DIR"/.wait "$FLATQ_DIR"/*/wait "$FLATQ_DIR"/*/room "$FLATQ_DIR"/.doors/wait; do
-    # In a group's spool, a member may have made it a link to elsewhere
-    [ ! -h "$sweep_place" ] && { [ "${sweep_place%/*}" = "$FLATQ_DIR" ] || [ ! -h "${sweep_place%/*}" ]; } || continue
+  for sweep_place in "$FLATQ_DIR"/.wait "$FLATQ_DIR"/*/wait "$FLATQ_DIR"/*/room \
+    "$FLATQ_DIR"/.doors/wait; do
     for sweep_wait in "$sweep_place"/*; do
       sweep_name=${sweep_wait##*/}
       case $sweep_name in
-      [0-9]*-[0-9]*.*) [ ! -e "$sweep_wait" ] || { [ -z "$sweep_all" ] && ! owner_dead "${sweep_name%%.*}"; } || rm -f "$sweep_wait" 9>&- ;;
+      [0-9]*-[0-9]*.*) ;;
+      *) continue ;;
       esac
+      [ -n "$sweep_all" ] || owner_dead "${sweep_name%%.*}" || continue
+      rm -f "$sweep_wait" 9>&-
     done
   done
 }
 
-# wait_until DEADLINE ENTER TAKE DUE - the loop of all who wait for a message: call TAKE until it returns another code than 66, DEADLINE (by the
-# clock; `none`) has come, or a trap or door_turn has set take_stop. Return its code, also in take_code; set wait_found to the queue it took from.
-# ENTER is called before each TAKE, and enters us wherever a message may come, since a queue may be dropped, and created again, while we wait.
-# DUE is called before each sleep, and sets wait_due to when a message may be there without a push
+# wait_until DEADLINE ENTER TAKE DUE - the loop of all who wait for a message: call TAKE until it
+# returns another code than 66, DEADLINE (by the clock; `none`) has come, or a trap or door_turn has
+# set take_stop. Return its code, also in take_code; set wait_found to the queue it took from. ENTER
+# is called before each TAKE, and enters us wherever a message may come, since a queue may be
+# dropped, and created again, while we wait. DUE is called before each sleep, and sets wait_due to
+# when a message may be there without a push
 wait_until() {
   take_code=66
   while [ -z "$take_stop" ]; do
@@ -234,11 +254,13 @@ wait_due_queues() {
   done
 }
 
-# wait_leave - stop waiting, after wait_until. Pass on a wake that was not for the message we took, that came after we had it, or that we cannot use
+# wait_leave - stop waiting, after wait_until. Pass on a wake that was not for the message we took,
+# that came after we had it, or that we cannot use
 wait_leave() {
   wait_end
   for wait_queue in $wait_queues; do
-    [ "$take_code" -eq 0 ] && [ "$wait_queue" = "$wait_found" ] && [ -z "$wait_late" ] || wake_queue "$wait_queue"
+    [ "$take_code" -eq 0 ] && [ "$wait_queue" = "$wait_found" ] && [ -z "$wait_late" ] ||
+      wake_queue "$wait_queue"
   done
 }
 

@@ -26,8 +26,8 @@ push_unknown() {
   return 74
 }
 
-# push_withdraw - remove the slip of a push that will not be acknowledged. Return 1 if it is proved that a consumer holds the message, or has settled it;
-# 74 if it is there, or that is unknown
+# push_withdraw - remove the slip of a push that will not be acknowledged. Return 1 if it is proved
+# that a consumer holds the message, or has settled it; 74 if it is there, or that is unknown
 push_withdraw() {
   rename_path "$push_place/$slip" "$q/done/$slip.0.000000000000"
   case $? in
@@ -45,14 +45,19 @@ push_withdraw() {
   esac
 }
 
-# push_undo CODE - push_withdraw for a push that fails with CODE; set push_withdraw_status to its status. Return CODE, with `why` as it was, if it is proved
-# that the message is not there: it was withdrawn, or CODE is 69 and there is no queue of this name. Else a consumer may have it: return 74, unknown
+# push_undo CODE - push_withdraw for a push that fails with CODE; set push_withdraw_status to its
+# status. Return CODE, with `why` as it was, if it is proved that the message is not there: it was
+# withdrawn, or CODE is 69 and there is no queue of this name. Else a consumer may have it: return
+# 74, unknown
 push_undo() {
   push_why=$why
   push_withdraw
   push_withdraw_status=$?
   # There may be a new queue of the same name, and the slip in it
-  [ $push_withdraw_status -eq 0 ] || { [ "$1.$push_withdraw_status" = 69.74 ] && absent "$q"; } || { push_unknown; return; }
+  [ $push_withdraw_status -eq 0 ] || { [ "$1.$push_withdraw_status" = 69.74 ] && absent "$q"; } || {
+    push_unknown
+    return
+  }
   why=$push_why
   return "$1"
 }
@@ -72,10 +77,12 @@ push_withdraw_moved() {
   return 74
 }
 
-# push_closed - called when the slip exists, and the queue is marked as closed or as being dropped, or our body is missing: withdraw the push if the queue
-# was closed or dropped before the slip existed, unless the message has been taken already
+# push_closed - called when the slip exists, and the queue is marked as closed or as being dropped,
+# or our body is missing: withdraw the push if the queue was closed or dropped before the slip
+# existed, unless the message has been taken already
 push_closed() {
-  # RACE: a pop may have reported the queue closed and empty before the slip was there, which must stay true
+  # RACE: a pop may have reported the queue closed and empty before the slip was there, which must
+  # stay true
   case $queue_files in
   *"$q/closed "*)
     push_withdraw
@@ -84,22 +91,24 @@ push_closed() {
     74) return 74 ;;
     esac ;;
   esac
-  # RACE: a drop that found the queue empty before our slip existed holds the lock until it has finished, unless it was killed: wait for that
-  # (the dot at the end: we do not hold the lock)
+  # RACE: a drop that found the queue empty before our slip existed holds the lock until it has
+  # finished, unless it was killed: wait for that (the dot at the end: we do not hold the lock)
   case $queue_files.$lock_held in
   *"$q/dropping "*.)
     need engine/lock
     lock_queue || { push_undo $?; return; }
     unlock_queue ;;
   esac
-  # RACE: another process may have dropped the queue and created a new one of the same name while we wrote the body
+  # RACE: another process may have dropped the queue and created a new one of the same name while we
+  # wrote the body
   [ ! -e "$q/body/$slip_id" ] || return 0
   push_body_there && return 0
   push_code=$?
   if [ $push_code -eq 69 ]; then
     push_folded && return 0
     push_code=$?
-    # RACE: it may have been folded, and be unfolded again by now. push_check_same sees whether it is the same queue
+    # RACE: it may have been folded, and be unfolded again by now. push_check_same sees whether it
+    # is the same queue
     [ $push_code -eq 69 ] || ! push_body_there || return 0
     [ $push_code -eq 69 ] || why="queue '$queue': cannot find out whether it was dropped"
   fi
@@ -124,8 +133,9 @@ push_unsynced() {
   push_unknown
 }
 
-# push_folded - return 0 if it is proved that our body is gone and the queue is still the one that we opened: then a fold or a consumer has the message. 69:
-# both are gone; 74: unknown, as without /proc, where nobody can tell that it is the same queue
+# push_folded - return 0 if it is proved that our body is gone and the queue is still the one that
+# we opened: then a fold or a consumer has the message. 69: both are gone; 74: unknown, as without
+# /proc, where nobody can tell that it is the same queue
 push_folded() {
   absent "$q/body/$slip_id" || return 74
   queue_there 8 || return
