@@ -226,3 +226,41 @@ def test_another_shell_that_is_here_is_refused(flatq, name):
         assert (done.stdout + done.stderr).count(
             b"\n") == 1 and b"dash, busybox" in done.stdout + done.stderr, done
     assert not list(flatq.spool.glob("default"))
+
+
+def test_the_verbs_first_in_path(shell, flatq):
+    """As the article has it: PATH=$PWD/lib:$PATH. No verb or door may run a verb of that name for a
+    program that it needs."""
+    def day():
+        seen = []
+
+        def run(*words, **more):
+            done = flatq(*words, **more)
+            seen.append((words, done.status, done.out, done.err))
+            return done.out.split()
+
+        for word in ("a", "b"):
+            run("push", "-k", word, "q", input=b"body")
+        run("push", "-l", "many", input=b"1\n2\n3\n")
+        run("create", "-b", "9", "-m", "2", "q")
+        receipt = flatq("reserve", "q", check=0).out.split()[0].decode()
+        run("touch", receipt)
+        run("release", receipt)
+        flatq("bury", flatq("reserve", "q", check=0).out.split()[0].decode(), check=0)
+        for words in ("kick q", "peek q", "stat q", "pop q", "claim -c me -n 1 many", "unclaim -c me many", "drain many",
+                      "close q", "work -q q -w 0 -- cat", "wal", "doctor", "drop -f q", "list"):
+            run(*words.split())
+        run("delete", receipt)
+        run("handler", input=b"push q\nbody")
+        run("http", input=b"GET /q HTTP/1.0\r\n\r\n")
+        run("beanstalk", input=b"put 0 0 9 1\r\nx\r\nreserve\r\nquit\r\n")
+        for record in (flatq.spool / ".boot").iterdir():
+            record.unlink()
+        run("stat")
+        flatq("drop", "-f", "q")
+        flatq("drop", "-f", "default")
+        return [(words[0], status) for words, status, *_ in seen]
+
+    usual = day()
+    flatq.env["PATH"] = f"{LIB}:{flatq.env['PATH']}"
+    assert day() == usual
