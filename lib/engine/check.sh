@@ -210,8 +210,6 @@ check_damaged() {
   1) return 0 ;;
   74) return 74 ;;
   esac
-  # A FIFO is no body, and whoever reads it waits for ever
-  [ ! -p "$q/body/$slip_id" ] || return 0
   # shellcheck disable=SC2017 # whole threes
   awk -v "most=$(((slip_size + 2) / 3 * 4))" '
     NR == 1 { good = length($0) == most && $0 ~ /^[A-Za-z0-9+\/]*=*$/ }
@@ -248,7 +246,7 @@ check_set_aside() {
   set_aside "${1#"$q/"}" || {
     check_code=$?
     # RACE: it may have gone meanwhile
-    [ -e "$1" ] || [ -h "$1" ] || return 0
+    [ -e "$1" ] || return 0
     return $check_code
   }
   check_say "queue '%s': %s is no slip: set aside in tmp/" "$queue" "${strange_shown##*/}"
@@ -376,9 +374,9 @@ check_keys() {
     check_key=${check_path##*/}
     case ${#check_key}.$check_key in
     33.k*[!0-9a-f]* | 33.[!k]*) ;;
-    33.k*) [ ! -f "$check_path" ] || [ -h "$check_path" ] || continue ;;
+    33.k*) [ ! -f "$check_path" ] || continue ;;
     esac
-    [ ! -e "$check_path" ] && [ ! -h "$check_path" ] || set_aside "keys/$check_key" || return
+    [ ! -e "$check_path" ] || set_aside "keys/$check_key" || return
   done
   for check_path in "$q"/keys/* "$q"/claimed/*/*; do [ ! -e "$check_path" ] ||
     { check_keyed=1; break; }; done

@@ -66,7 +66,7 @@ spool_sweep() {
   # all bodies
   for spool_path in "$FLATQ_DIR"/.[a-z]*/probe.*.*-000000000000 \
     "$FLATQ_DIR"/*/probe.*.*-000000000000 "$FLATQ_DIR"/*/*/probe.*.*-000000000000; do
-    [ -e "$spool_path" ] && [ ! -h "${spool_path%/*}" ] || continue
+    [ -e "$spool_path" ] || continue
     rm -f "$spool_path" || rmdir "$spool_path"
   done
 }

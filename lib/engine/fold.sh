@@ -55,7 +55,7 @@ message_in_flat() {
 # lose the messages
 queue_recover() {
   for recover_path in "$q"/fold/* "$q"/unfold/*; do
-    [ -e "$recover_path" ] || [ -h "$recover_path" ] || continue
+    [ -e "$recover_path" ] || continue
     case ${recover_path##*/} in
     '~') ;;
     *[!0-9a-f.]*) set_aside "${recover_path#"$q"/}" || return ;;
@@ -114,8 +114,6 @@ queue_fold() {
       fold_names='' fold_count=0 fold_bytes=0 fold_priority=${fold_name%%.*}
     fi
     slip_parse "$fold_name" && [ ${#slip_size} -le 5 ] || continue
-    # Skip a body that is a link: the file it names would become the message
-    [ ! -h "$q/body/$slip_id" ] && [ ! -p "$q/body/$slip_id" ] || continue
     fold_names="$fold_names $fold_name"
     fold_count=$((fold_count + 1)) fold_bytes=$((fold_bytes + slip_size))
   done
@@ -251,9 +249,8 @@ flat_write() {
 queue_unfold() {
   for unfold_from in "$q"/queue/*/"$1"; do break; done
   # RACE: the holder of the lock before us may have done it
-  [ -e "$unfold_from" ] || [ -h "$unfold_from" ] || return 0
-  flat_parse "$1" && [ ! -d "$unfold_from" ] && [ ! -h "$unfold_from" ] &&
-    [ ! -p "$unfold_from" ] && [ "$unfold_from" = "$q/queue/$flat_block/$1" ] ||
+  [ -e "$unfold_from" ] || return 0
+  flat_parse "$1" && [ -f "$unfold_from" ] && [ "$unfold_from" = "$q/queue/$flat_block/$1" ] ||
     { set_aside "${unfold_from#"$q"/}"; return; }
   unfold_stage=$q/tmp/$run
   # Remove runs in head/ that are empty
@@ -332,7 +329,7 @@ unfold_whole() {
 # unfold_finish FLAT - move the staged slips to head/, then remove the flat file, but only once they
 # have been seen there
 unfold_finish() {
-  flat_parse "$1" && [ ! -d "$q/unfold/$1" ] && [ ! -h "$q/unfold/$1" ] || {
+  flat_parse "$1" && [ -f "$q/unfold/$1" ] || {
     set_aside "unfold/$1"
     return
   }

@@ -61,7 +61,7 @@ queue_reclaim() {
   reclaim_saw='' reclaim_code=0
   for slip_path in "$q"/out/*; do
     reclaim_name=${slip_path##*/}
-    [ -e "$slip_path" ] || [ -h "$slip_path" ] || continue
+    [ -e "$slip_path" ] || continue
     reclaim_saw=1
     [ ! -e "$q/done/$reclaim_name" ] || continue
     case $reclaim_name in

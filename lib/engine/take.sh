@@ -38,7 +38,7 @@ scan_least() {
   shift
   scan_count=$#
   case $1 in
-  *'/*') [ -e "$1" ] || [ -h "$1" ] || { scan_count=0; return 0; } ;;
+  *'/*') [ -e "$1" ] || { scan_count=0; return 0; } ;;
   # fold/ and unfold/ always hold an empty file `~` (place_first)
   *'/~') scan_count=0; return 0 ;;
   esac
@@ -126,7 +126,7 @@ take_found() {
       }
       take_slip && return 0
       # RACE: another process was faster
-      [ -e "$take_from" ] || [ -h "$take_from" ] || { take_missed; return; }
+      [ -e "$take_from" ] || { take_missed; return; }
       # RACE: a drop has removed out/
       need engine/lock
       drop_wait
