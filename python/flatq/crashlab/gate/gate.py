@@ -1,8 +1,8 @@
 """Run a process tree behind a gate that counts its changes to one directory, and break one of them.
 
 Mechanism
-    spawner.py forks a child, which installs a seccomp filter, hands its listener over (SCM_RIGHTS)
-    and execs the command. Every call of _TABLE (with `kinds`: of _WIDE) by any process of the tree
+    A forked child installs a seccomp filter, hands its listener over (SCM_RIGHTS) and execs the
+    command. Every call of _TABLE (with `kinds`: of _WIDE) by any process of the tree
     stops *before* it happens, until `_Gate.watch`, the one loop, has answered. The loop reads the
     caller's memory and /proc/PID to learn which file is meant. Calls on the watched root or below
     it are counted over the whole tree (1, 2, 3 ...) and recorded; all others go on. A `Fault`
@@ -41,7 +41,6 @@ import ctypes
 import errno as errnos
 import fcntl
 import functools
-import marshal
 import os
 import re
 import select
@@ -51,11 +50,10 @@ import stat
 import struct
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Union
+from typing import Any, Union
 
 AnyPath = Union[str, bytes, "os.PathLike[str]"]
 FAULT_KINDS = ("kill_tree", "kill_one", "errno", "errno_from", "torn", "short")
@@ -115,7 +113,8 @@ class Fault:
         if self.kind in ("torn", "short"):
             here = here and call.kind == "write" and 0 < self.part(call.size) < call.size
         elif self.errno:
-            here = here and self.output == (call.paths == ("<stdout>",)) and call.paths != ("<fd1>",)
+            here = here and self.output == (call.paths == ("<stdout>",)) and call.paths != ("<fd1>",
+                )
         return here and (self.only is None or call.kind in self.only)
 
 
@@ -205,7 +204,8 @@ _LIBRARIES = {"newfstatat": (3, 0x45, 0x1000), "statx": (2, 0x45, 0x1000), "read
 _MACHINE = os.uname().machine if sys.maxsize > 2**32 else "32 bits"
 _ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _ARM = int(_MACHINE == "aarch64")
-_IOCTL, _PIDFD_GETFD = (16, 29)[_ARM], 438
+_IOCTL, _SECCOMP, _PIDFD_GETFD, _CLOSE_RANGE = (16, 29)[_ARM], (317, 277)[_ARM], 438, 436
+_PDEATHSIG, _NO_NEW_PRIVS = 1, 38
 _RECV, _SEND, _VALID, _SET_FLAGS, _CONTINUE = 0xC0502100, 0xC0182101, 0x40082102, 0x40082104, 1
 _SET_SUBREAPER, _GET_SUBREAPER = 36, 37
 _SA_RESTART = 0x10000000
@@ -304,57 +304,6 @@ def _status(pid: int | str, name: bytes) -> int:
     return -1
 
 
-class _Spawner:
-    """spawner.py, a child of the thread that has started it: it ends with that, or when nobody has
-    the other end of its line."""
-
-    # by the kinds of call that its filter stops; None: those of _TABLE
-    there: dict[frozenset[str] | None, _Spawner] = {}
-
-    def __init__(self, kinds: frozenset[str] | None) -> None:
-        self.kinds = kinds
-        self.owner = os.getpid(), threading.get_native_id()
-        self.line, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "spawner.py")
-        nothing = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (1, 2)]
-        with far:
-            self.pid = os.posix_spawn("/proc/self/exe", [sys.executable, "-I", "-S", path,
-                _filter(kinds).hex()], os.environ,
-                                      file_actions=[(os.POSIX_SPAWN_DUP2, far.fileno(), 0),
-                                      *nothing])
-
-    def fork(self, order: bytes, files: list[int]) -> int:
-        """A child of ours, not of the spawner's, that becomes the command."""
-        try:
-            socket.send_fds(self.line, [order], files)
-            [child] = struct.unpack("i", self.line.recv(4))
-        except BaseException:
-            self.end()  # A late answer would be taken for the next one's
-            raise
-        if child < 0:
-            raise OSError(-child, f"clone: {os.strerror(-child)}")
-        return int(child)
-
-    def end(self) -> None:
-        self.line.close()
-        _Spawner.there.pop(self.kinds, None)
-        if self.owner[0] == os.getpid():
-            # a process that was forked meanwhile may have the line as well
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-
-    @classmethod
-    def ours(cls, kinds: frozenset[str] | None) -> _Spawner:
-        """This thread's, started where there is none or it has been killed."""
-        there = cls.there.get(kinds)
-        if there and (there.owner != (os.getpid(), threading.get_native_id())
-                or select.select([there.line], [], [], 0)[0]):
-            there.end()
-        if kinds not in cls.there:
-            cls.there[kinds] = cls(kinds)
-        return cls.there[kinds]
-
-
 class _Gate:
     """One run: `start` makes the child, `watch` is the loop, `finish` ends and reaps whatever is
     left."""
@@ -384,12 +333,14 @@ class _Gate:
         self.collected: list[list[bytes]] = [[], [], []]
 
     def start(self, argv: Sequence[str], env: Mapping[str, str], cwd: AnyPath | None) -> None:
-        """Let the spawner fork the child, and receive its listener; raise here what fails in the
-        child before that."""
-        order = marshal.dumps(([os.fspath(word) for word in argv], dict(env),
-            os.fspath(cwd or os.getcwd())))
-        self.child = _Spawner.ours(self.kinds).fork(order, [*(end.fileno() for end in self.ends),
-            self.far.fileno()])
+        """Fork the child, and receive its listener; raise here what fails in the child before
+        that."""
+        code = ctypes.create_string_buffer(_filter(self.kinds))
+        program = struct.pack("@HP", (len(code) - 1) // 8, ctypes.addressof(code))
+        worker, place = os.getpid(), os.fspath(cwd or os.getcwd())
+        self.child = os.fork()
+        if not self.child:
+            self._become([os.fspath(word) for word in argv], dict(env), place, worker, program)
         self.pidfd = os.pidfd_open(self.child)
         self.files.callback(os.close, self.pidfd)
         self.far.close()
@@ -402,6 +353,36 @@ class _Gate:
         self.files.callback(os.close, self.listener)
         with contextlib.suppress(OSError):
             fcntl.ioctl(self.listener, _SET_FLAGS, 1)  # wake callers on this processor (Linux 6.6)
+
+    def _become(self, argv: list[str], env: dict[str, str], cwd: Any, worker: int,
+            program: bytes) -> None:
+        """The child: become the command, which ends with the worker. On the line it says "." with
+        the filter's listener just before that; "ERRNO TEXT" if something fails."""
+        try:
+            os.setsid()
+            _LIBC.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != worker:
+                os._exit(127)
+            for target, end in enumerate(self.ends):  # all of them are above 2
+                os.dup2(end.fileno(), target)
+            _syscall("close_range", _CLOSE_RANGE, 3, 0xFFFFFFFF, 4)  # close on exec (Linux 5.11)
+            for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+                signal.signal(number, signal.SIG_DFL)
+            os.chdir(cwd)
+            _LIBC.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
+            held = ctypes.create_string_buffer(program)
+            try:  # NEW_LISTENER; with WAIT_KILLABLE_RECV (Linux 5.19)
+                listener = _syscall("seccomp", _SECCOMP, 1, 8 | 32, ctypes.addressof(held))
+            except OSError:
+                listener = _syscall("seccomp", _SECCOMP, 1, 8, ctypes.addressof(held))
+            socket.send_fds(self.far, [b"."], [listener])
+            os.execvpe(argv[0], argv, env)
+        except (OSError, ValueError) as error:
+            number, text = getattr(error, "errno", errnos.EINVAL), getattr(error, "strerror", error)
+            name = getattr(error, "filename", None) or argv[0]
+            self.far.send(os.fsencode(f"{number} {text}: {name!r}"))
+        finally:
+            os._exit(127)
 
     def complain(self, word: bytes = b"") -> None:
         """If the child has reported an error, raise it."""
