@@ -1,6 +1,7 @@
-# log.awk - print the events of the queues' logs in words, as log_events of log.sh says
+# log.awk - print the events of the queues' logs in words, as log_read of log.sh says
 #
-# cd SPOOL && awk -v merged=MERGED -f log.awk. It reads the `s` lines that it printed in the last turn, a line `list`, and what `ls` says of the logs.
+# cd SPOOL && awk -v merged=MERGED -v last=COUNT -v since=SECONDS -f log.awk. It reads the `s` lines
+# that it printed in the last turn, a line `list`, what `ls` says of the logs, and a line `whole`.
 
 # Seconds that the local time is ahead at that time
 function zone(time,  said, command) {
@@ -10,12 +11,15 @@ function zone(time,  said, command) {
   command | getline said
   close(command)
   if (said !~ /^[+-][0-9][0-9][0-9][0-9]$/) { failed = 1; exit 1 }
-  return zones[time] = (substr(said, 1, 1) == "-" ? -1 : 1) * (substr(said, 2, 2) * 3600 + substr(said, 4, 2) * 60)
+  said = (substr(said, 1, 1) "1") * (substr(said, 2, 2) * 3600 + substr(said, 4, 2) * 60)
+  return zones[time] = said
 }
 # One look for a day, unless the clocks change on it: then one for each quarter of an hour
 function ahead(time,  day) {
   day = int(time / 86400)
-  if (!(day in days)) days[day] = zone(day * 86400) == zone(day * 86400 + 86400) ? zone(day * 86400) : "changes"
+  if (!(day in days)) {
+    days[day] = zone(day * 86400) == zone(day * 86400 + 86400) ? zone(day * 86400) : "changes"
+  }
   return days[day] == "changes" ? zone(int(time / 900) * 900) : days[day]
 }
 function date(time,  day, era, year, month) {
@@ -23,56 +27,79 @@ function date(time,  day, era, year, month) {
   if (time < 0) time = 0
   # Years begin in March here, so that the leap day is the last
   day = int(time / 86400) + 719468
-  era = int(day / 146097); day -= era * 146097
+  era = int(day / 146097)
+  day -= era * 146097
   year = int((day - int(day / 1460) + int(day / 36524) - int(day / 146096)) / 365)
   day -= 365 * year + int(year / 4) - int(year / 100)
   month = int((5 * day + 2) / 153)
   day -= int((153 * month + 2) / 5) - 1
   month += month < 10 ? 3 : -9
-  return sprintf("%04d-%02d-%02d %02d:%02d:%02d", era * 400 + year + (month < 3), month, day, int(time / 3600) % 24, int(time / 60) % 60, time % 60)
+  return sprintf("%04d-%02d-%02d %02d:%02d:%02d", era * 400 + year + (month < 3), month, day,
+    int(time / 3600) % 24, int(time / 60) % 60, time % 60)
 }
 function many(number, word) { return number " " word (number == "1" ? "" : "s") }
+# The number behind `name-` in the reason, or nothing
+function number_of(name, reason) {
+  if (!match(reason, "(^|-)" name "-[0-9]+")) return ""
+  reason = substr(reason, RSTART, RLENGTH)
+  sub(/.*-/, "", reason)
+  return reason + 0
+}
 # Why a message was set aside, came back, or whatever else there is to say
-function words(verb, tries, size, waited, reason,  bulk) {
+function words(verb, tries, size, waited, reason, time,  bulk, delay, ended) {
   if (reason ~ /^bulk-[0-9]+$/) {
     bulk = many(substr(reason, 6), "message")
     return verb == "push" ? bulk ", " many(size, "byte") : bulk
   }
-  waited = sprintf("%d.%02d s", waited / 1000, waited % 1000 / 10)
-  if (verb == "push") return many(size, "byte")
-  if (verb ~ /^(pop|reserve)$/) return "try " tries ", " waited " after its push"
-  if (verb == "delete") return "done at try " tries ", " waited " after its push"
+  waited = sprintf("%d.%02d s", waited / 1000, waited % 1000 / 10) " after its push"
+  delay = number_of("delay", reason)
+  ended = number_of("exit", reason)
+  if (ended != "") ended = "its command ended with " ended
+  if (number_of("signal", reason) != "") {
+    ended = "its command was ended by signal " number_of("signal", reason)
+  }
+  if (verb == "push") return many(size, "byte") (delay ? ", delayed until " date(time + delay) : "")
+  if (verb ~ /^(pop|reserve)$/) return "try " tries ", " waited
+  if (verb == "delete") return (reason == "unheld" ? "deleted" : "done at try " tries) ", " waited
   if (verb == "touch") return "its lease is longer, try " tries
   if (verb == "kick") return "ready again"
-  if (verb == "release") return "given back, try " tries
-  if (verb == "bury" && reason in why) return "set aside: " why[reason] ", try " tries
-  if (verb == "bury" && reason ~ /^exit-[0-9]+$/) return "set aside: its command ended with " substr(reason, 6) ", try " tries
-  if (verb == "bury" && reason ~ /^signal-[0-9]+$/) return "set aside: its command was ended by signal " substr(reason, 8) ", try " tries
-  if (verb == "bury") return "set aside: " reason ", try " tries
+  if (verb == "release") {
+    return "given back" (ended ? ": " ended : "") (delay ? ", for " delay " s" : "") ", try " tries
+  }
+  if (verb == "bury") {
+    return "set aside: " (reason in why ? why[reason] : ended ? ended : reason) ", try " tries
+  }
   if (verb in why) return "back: " why[verb] ", try " tries
   return reason == "-" ? "try " tries : reason
 }
 # Print the line if it is an event
-function event(line, queue,  part, time) {
-  if (length(line) > 200 || split(line, part, " ") != 7 || line != part[1] " " part[2] " " part[3] " " part[4] " " part[5] " " part[6] " " part[7]) return 0
-  if (part[1] !~ /^[0-9]+\.[0-9][0-9]$/ || length(part[1]) != 13 || part[2] !~ /^[a-z]+$/ || part[3] !~ /^([0-9]+|-)$/ || part[4] !~ /^[0-9]+$/ ||
-    part[5] !~ /^[0-9]+$/ || part[6] !~ /^-?[0-9]+$/ || part[7] !~ /^[0-9A-Za-z_-]+$/) return 0
+function event(line, queue,  part, words_of, i, time) {
+  if (length(line) > 200 || split(line, part, " ") != 7) return
+  for (i = 1; i <= 7; i++) words_of = words_of part[i] " "
+  # Words with other blanks between them, or at the end
+  if (words_of != line " ") return
+  if (part[1] !~ /^[0-9]+\.[0-9][0-9]$/ || length(part[1]) != 13 || part[2] !~ /^[a-z]+$/ ||
+    part[3] !~ /^([0-9]+|-)$/ || part[4] !~ /^[0-9]+$/ || part[5] !~ /^[0-9]+$/ ||
+    part[6] !~ /^-?[0-9]+$/ || part[7] !~ /^[0-9A-Za-z_-]+$/) return
   # busybox reads a number with a zero in front as octal
   time = substr(part[1], 1, 10)
   sub(/^0+/, "", time)
-  line = date(time + 0) substr(part[1], 11) " " queue " " part[2] " " part[3] " " words(part[2], part[4], part[5], part[6] + 0, part[7])
+  if (time + 0 < since) return
+  line = date(time + 0) substr(part[1], 11) " " queue " " part[2] " " part[3] " " \
+    words(part[2], part[4], part[5], part[6] + 0, part[7], time + 0)
   if (merged) {
     # The lines of one queue stay in their order
-    if (part[1] > last[queue] "") last[queue] = part[1] ""
-    line = last[queue] " " sprintf("%09d", ++count) " " line
+    if (part[1] > at_last[queue] "") at_last[queue] = part[1] ""
+    line = at_last[queue] " " sprintf("%09d", ++count) " " line
   }
   print line
 }
-# Read the log from byte `from` to byte `to`; return how far it was read. Return -1 if it was renamed: the opened file has another inode
+# Read the log from byte `from` to byte `to`; return how far it was read. Return -1 if it was
+# renamed: the opened file has another inode
 function read(name, inode, from, to, queue,  command, line, next_line, bytes) {
-  command = "exec <\047" name "\047 && set -- $(ls -nid \047" name "\047) && [ \"$1\" = " inode " ] && echo open && tail -c +" \
-    sprintf("%.0f", from + 1) " | head -c " sprintf("%.0f", to - from) " | tr \"\\000\" \"\\001\" && echo ."
-  command = "{ " command "; } 2>/dev/null"
+  command = "{ exec <\047" name "\047 && set -- $(ls -nid \047" name "\047) && [ \"$1\" = " \
+    inode " ] && echo open && tail -c +" sprintf("%.0f", from + 1) " | head -c " \
+    sprintf("%.0f", to - from) " | tr \"\\000\" \"\\001\" && echo .; } 2>/dev/null"
   if ((command | getline line) <= 0 || line != "open") { close(command); return -1 }
   if ((command | getline line) <= 0) { failed = 1; exit 1 }
   while ((command | getline next_line) > 0) {
@@ -87,31 +114,44 @@ function read(name, inode, from, to, queue,  command, line, next_line, bytes) {
 }
 function take(name, inode, size,  queue, from, to) {
   queue = name
-  sub(/^\.\//, "", queue); sub(/\/log[.0-9]*$/, "", queue); sub(/^%/, "", queue); gsub(/,/, "/", queue)
+  sub(/^\.\//, "", queue)
+  sub(/\/log[.0-9]*$/, "", queue)
+  sub(/^%/, "", queue)
+  gsub(/,/, "/", queue)
   # An inode may be used again, for a new log
   from = was[inode] == name || name !~ /\/log$/ ? at[inode] + 0 : 0
   if (from > size) from = 0
+  # No event has over 200 bytes, and a part of one has not its form
+  if (last && from == 0 && size > last * 201) from = size - last * 201
   to = from < size ? read(name, inode, from, size, queue) : from
   if (to < 0) { again = 1; to = from; name = was[inode] }
   if (name != "") state = state "s " inode " " name " " sprintf("%.0f", to) "\n"
 }
 function place(name) { sub(/[^\/]*$/, "", name); return name }
 BEGIN {
-  why["asked"] = "on request"; why["released"] = "given back at its last try"; why["expired"] = "its lease ended"; why["dead"] = "its owner died"
-  why["boot"] = "the system was started anew"; why["undelivered"] = "its client was gone"; why["damaged"] = "its body is damaged or missing"
-  why["timeout"] = "its command ran too long"; why["unfed"] = "its command did not get it in full"; why["too-big"] = "too large for where it was to go"
+  since += 0
+  why["asked"] = "on request"
+  why["released"] = "given back at its last try"
+  why["expired"] = "its lease ended"
+  why["dead"] = "its owner died"
+  why["boot"] = "the system was started anew"
+  why["undelivered"] = "its client was gone"
+  why["damaged"] = "its body is damaged or missing"
+  why["timeout"] = "its command ran too long"
+  why["unfed"] = "its command did not get it in full"
+  why["too-big"] = "too large for where it was to go"
   why["unknown"] = "it is not known how its command ended"
 }
-$1 == "list" { list = 1; next }
+$0 == "list" { list = 1; next }
+$0 == "whole" { whole = 1; next }
 !list && $1 == "s" { was[$2] = $3; at[$2] = $4 }
-# Neither a link nor a FIFO, on which a reader would wait. `ls` knows, or has failed (R1)
-!list || NF < 7 || $2 !~ /^-/ { next }
+!list || NF < 7 { next }
 # `log` is newer than the others of its queue, and comes first
 held != "" && place($NF) != place(held) { take(held, held_inode, held_size); held = "" }
 $NF ~ /\/log$/ { held = $NF; held_inode = $1; held_size = $6 + 0; next }
 { take($NF, $1, $6 + 0) }
 END {
-  if (failed) exit 1
+  if (failed || !whole) exit 1
   if (held != "") take(held, held_inode, held_size)
   if (failed) exit 1
   printf "%s%send\n", state, again ? "again\n" : "" | "cat 1>&2"

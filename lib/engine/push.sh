@@ -104,7 +104,9 @@ push_message() {
     return
   fi
   epoch_time=$slip_born
-  log_line push "$id" 0 "$slip_size" 0 -
+  push_said=-
+  [ "$push_delay" = 0 ] || push_said=delay-$push_delay
+  log_line push "$id" 0 "$slip_size" 0 "$push_said"
   wake "$q/wait"
 }
 

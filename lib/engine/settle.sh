@@ -220,19 +220,19 @@ bound_unlock() {
 # message_delete - delete `slip_path`; durable when it returns
 message_delete() {
   case $slip_path in
-  "$q"/out/*) slip=${slip_path##*/} delete_syncs=sync_paths ;;
-  *) slip_format; slip=$slip.0.000000000000 delete_syncs=sync_moving ;;
+  "$q"/out/*) slip=${slip_path##*/} delete_syncs=sync_paths delete_said=- ;;
+  *) slip_format; slip=$slip.0.000000000000 delete_syncs=sync_moving delete_said=unheld ;;
   esac
   slip_move "$q/done/$slip" || return
   "$delete_syncs" "${slip_path%/*}" "$q/done" || return
-  queue_log delete
+  queue_log delete "$delete_said"
   wake "$q/room"
   [ "$slip_size" -lt "$large_body" ] || rm -f "$q/body/$slip_id" || :
 }
 
-# message_release PRIORITY DELAY [uncounted] - give `slip_path` back after DELAY seconds, with
-# PRIORITY; empty: with its old place in the order. After too many tries, bury it. `uncounted`: its
-# owner ends and did not ask for a release, so do not count one
+# message_release PRIORITY DELAY [WHY] - give `slip_path` back after DELAY seconds, with PRIORITY;
+# empty: with its old place in the order. After too many tries, bury it. WHY is for the log;
+# `uncounted`: its owner ends and did not ask for a release, so do not count one
 message_release() {
   # Nothing moves back from head/ to wal/ (I2)
   case $slip_path in
@@ -241,7 +241,7 @@ message_release() {
   queue_conf || return
   ! tries_over || { message_bury "$1" released; return; }
   [ -z "$1" ] || { pad "$1" 0000000000; slip_priority=$padded; }
-  [ $# -eq 3 ] || slip_count releases
+  [ "${3:-}" = uncounted ] || slip_count releases
   slip_format
   if [ "$2" != 0 ]; then
     need engine/window
@@ -249,7 +249,9 @@ message_release() {
   else
     slip_move "$q/wal/$slip" || return
   fi
-  queue_log release
+  release_said=${3:--}
+  [ "$2" = 0 ] || release_said=${3:+$3-}delay-$2
+  queue_log release "$release_said"
   wake "$q/wait"
 }
 
