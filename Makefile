@@ -97,7 +97,7 @@ install:
 	done
 	printf '#!/bin/sh\nexec '\''%s/flatq'\'' "$$@"\n' '$(LIBEXEC)' >'$(DESTDIR)$(PREFIX)/bin/flatq'
 	chmod 755 '$(DESTDIR)$(PREFIX)/bin/flatq'
-	cd lib && awk -v libexec='$(LIBEXEC)' -v version='$(VERSION)' -f ../tests/bin/manpage.awk flatq $$(sed -n "s/^flatq_verbs='\(.*\)'/\1/p" flatq) ../launch handler beanstalk small-stalk http \
+	cd lib && awk -v libexec='$(LIBEXEC)' -v version='$(VERSION)' -f ../tests/bin/manpage.awk flatq $$(sed -n '/^flatq_verbs=/,/"$$/{s/^flatq_verbs=//;s/["\\]//g;p;}' flatq) ../launch handler beanstalk small-stalk http \
 	  >'$(DESTDIR)$(MANPAGE)'
 	chmod 644 '$(DESTDIR)$(MANPAGE)'
 	for pair in $(COMPLETION); do \

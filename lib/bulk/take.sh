@@ -3,8 +3,8 @@
 # A bulk take makes a batch, a directory out/batch.PID-TIME.NONCE.0 with slips and flat files under
 # their old names. They come back when the owner is dead. The marker in done/ has the same name.
 
-need engine/slip engine/lock engine/take engine/back engine/proof engine/fold engine/reclaim engine/piped \
-  bulk/batch
+need engine/slip engine/lock engine/take engine/back engine/proof engine/fold engine/reclaim
+need engine/piped bulk/batch
 
 # bulk_choose MOST - under the lock, move up to MOST messages of $q, whole flat files or a run of
 # single ones, into a batch; set `batch` and bulk_got; 66: none
@@ -73,7 +73,7 @@ bulk_singles() {
   bulk_names='' bulk_got=0
   for bulk_path in "$q/$bulk_place"/*; do
     bulk_name=${bulk_path##*/}
-    [ "$bulk_name" != '*' ] && [ $bulk_got -lt "$1" ] && [ $bulk_got -lt $flat_lines ] || break
+    [ "$bulk_name" != '*' ] && [ $bulk_got -lt "$1" ] && [ $bulk_got -lt "$flat_lines" ] || break
     [ -z "$scan_name" ] || [ "$bulk_name" \< "$scan_name" ] || break
     slip_parse "$bulk_name" || { set_aside "$bulk_place/$bulk_name" || return; continue; }
     bulk_names="$bulk_names $bulk_name" bulk_got=$((bulk_got + 1))

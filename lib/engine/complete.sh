@@ -1,10 +1,13 @@
-# engine/complete.sh - what the next word of a command line can be: bash, zsh and fish ask by `flatq --complete WORD ...` (lib/completion/)
+# engine/complete.sh - what the next word of a command line can be: bash, zsh and fish ask by
+# `flatq --complete WORD ...` (lib/completion/)
 #
-# Verbs and options come from the headers, as those of -h and of the man page do. Nothing is created, not even a spool.
+# Verbs and options come from the headers, as those of -h and of the man page do. Nothing is created,
+# not even a spool.
 
 need engine/queues
 
-# complete_words WORD ... - print each word that the last WORD can become, with a tab and what it means. The other WORDs stand between `flatq` and it
+# complete_words WORD ... - print each word that the last WORD can become, with a tab and what it means.
+# The other WORDs stand between `flatq` and it
 complete_words() {
   complete_far='' complete_verb=help complete_before=
   while [ $# -gt 1 ]; do
@@ -18,7 +21,7 @@ complete_words() {
   while [ $# -gt 1 ]; do complete_before=$1; shift; done
   complete_is=${1-}
   case " $flatq_verbs " in
-  *" $complete_verb "*) complete_after; return $? ;;
+  *" $complete_verb "*) complete_after; return ;;
   esac
   [ "$complete_verb" = help ] || return 0
   complete_header flatq
@@ -29,8 +32,8 @@ complete_words() {
   complete_say help 'print the help of a verb'
 }
 
-# complete_header VERB - if complete_is begins with `-`, print the options in the header. Set complete_takes to what the option complete_before
-# takes, and complete_usage to the second line
+# complete_header VERB - if complete_is begins with `-`, print the options in the header. Set
+# complete_takes to what the option complete_before takes, and complete_usage to the second line
 complete_header() {
   complete_takes=
   {
@@ -72,7 +75,8 @@ complete_after() {
   # Words of mqueue and pressure, whose queues are elsewhere; or a state
   [a-z]*\|*)
     IFS=\|
-    [ -n "$complete_before" ] || for complete_text in $complete_line; do complete_say "$complete_text" ''; done ;;
+    [ -n "$complete_before" ] ||
+      for complete_text in $complete_line; do complete_say "$complete_text" ''; done ;;
   *' COMMAND '*) ;;
   *RECEIPT*) complete_queues receipt ;;
   *QUEUE:ID*) complete_queues both ;;
@@ -80,10 +84,11 @@ complete_after() {
   esac
 }
 
-# complete_queues queue|receipt|both - print the queues, those of receipts as `QUEUE:`; behind that, the ids that `list` has
+# complete_queues queue|receipt|both - print the queues, those of receipts as `QUEUE:`; behind that, the
+# ids that `list` has
 complete_queues() {
   complete_form=$1
-  [ -z "$complete_far" ] && spool_place || return 0
+  [ -z "$complete_far" ] && spool_find || return 0
   each_queue complete_queue
 }
 
@@ -92,7 +97,7 @@ complete_queue() {
   case $complete_form:$complete_is in
   queue:*) ;;
   *:"$1:"*)
-    sh "$lib/list" "$1" 2>/dev/null | while read -r complete_id complete_state complete_text; do
+    sh "$lib/list" "$1" | while read -r complete_id complete_state complete_text; do
       case $complete_form:$complete_state in
       receipt:reserved | receipt:claimed) ;;
       *) complete_say "$1:$complete_id" "$complete_state" ;;
@@ -100,14 +105,11 @@ complete_queue() {
     done ;;
   *) complete_say "$1:" 'a message of it' ;;
   esac
-  return 0
 }
 
 # complete_say WORD TEXT - print the WORD, if complete_is can become that
 complete_say() {
   case $1 in
-  "$complete_is"*) printf '%s\t%s\n' "$1" "$2" 2>/dev/null ;;
+  "$complete_is"*) printf '%s\t%s\n' "$1" "$2" ;;
   esac
 }
-
-part='engine/complete'

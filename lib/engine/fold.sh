@@ -91,7 +91,8 @@ queue_recover() {
 }
 
 # How many messages, and about how many bytes, a flat file has at most
-flat_lines=500 flat_bytes=4194304
+flat_lines=500
+flat_bytes=4194304
 
 # queue_fold - if wal/ holds FLATQ_FOLD slips (200) or more, fold runs of one priority, in order, of
 # up to flat_lines messages and flat_bytes, and at least an eighth of FLATQ_FOLD. A message of

@@ -1,18 +1,17 @@
 # engine/table.sh - what list and stat print, as a table for eyes
 
-# table_print list|queues|stat COMMAND ... - print the lines that COMMAND prints as a table with a heading; exit with its code if it fails
+# table_print messages|queues|stat COMMAND ... - print the lines that COMMAND prints as a table with
+# a heading; exit with its code if it fails
 table_print() {
   table_form=$1
   shift
-  table_said=$("$@" && printf end) || exit $?
-  need engine/proof
-  capture "$table_said" || die $? "$why"
-  table_lines=$captured
-  [ -n "$table_lines" ] || return 0
-  # A here-document, since `printf` is a program in mksh, and arguments have a limit (R9). Its last line proves that it came whole (R6): a shell does not
-  # tell that its write failed, or that the process was killed which it had forked for that
-  awk -v "form=$table_form" '
-    function age(s) { return s < 60 ? s "s" : s < 3600 ? int(s / 60) "m" : s < 86400 ? int(s / 3600) "h" : int(s / 86400) "d" }
+  table_lines=$("$@") || exit
+  # The last line proves that all came (R6)
+  [ -z "$table_lines" ] || printf '%s\n=\n' "$table_lines" | awk -v "form=$table_form" '
+    function age(s) {
+      if (s < 3600) return s < 60 ? s "s" : int(s / 60) "m"
+      return s < 86400 ? int(s / 3600) "h" : int(s / 86400) "d"
+    }
     function size(b, at) {
       if (b < 1024) return b
       for (at = 1; b >= 1048524 && at < 4; at++) b /= 1024
@@ -29,7 +28,9 @@ table_print() {
       if (column > columns) columns = column
       if (length(text) > wide[column]) wide[column] = length(text)
     }
-    BEGIN { split(form == "list" ? "ID STATE PRIORITY TRIES SIZE AGE REASON" : "QUEUE", heading) }
+    BEGIN {
+      split(form == "messages" ? "ID STATE PRIORITY TRIES SIZE AGE REASON" : "QUEUE", heading)
+    }
     NF == 0 { next }
     $0 == "=" { whole = 1; next }
     form == "stat" {
@@ -42,7 +43,7 @@ table_print() {
       rows++
       for (at = 1; at <= NF; at++) {
         put(0, at, heading[at])
-        put(rows, at, form != "list" ? $at : at == 5 ? size($at) : at == 6 ? age($at) : $at)
+        put(rows, at, form != "messages" ? $at : at == 5 ? size($at) : at == 6 ? age($at) : $at)
       }
     }
     END {
@@ -50,16 +51,12 @@ table_print() {
       for (row = 0; row <= rows; row++) {
         line = ""
         for (at = 1; at <= columns; at++) {
-          left = form == "list" ? at == 2 || at == 7 : at == 1
-          line = line (at > 1 ? "  " : "") sprintf("%" (left ? "-" : "") wide[at] "s", cell[row, at])
+          left = form == "messages" ? at == 2 || at == 7 : at == 1
+          line = line (at > 1 ? "  " : "")
+          line = line sprintf("%" (left ? "-" : "") wide[at] "s", cell[row, at])
         }
         sub(/ +$/, "", line)
         print line
       }
-    }' 2>/dev/null <<END_OF_LINES || die 74 'the table could not be printed'
-$table_lines
-=
-END_OF_LINES
+    }' || die 74 'the table could not be printed'
 }
-
-part='engine/table'

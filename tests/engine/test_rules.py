@@ -19,6 +19,7 @@ import pytest
 
 from conftest import LIB, need, put_stub, share, wait_for
 from engine import faulty, flats_of, lies, pop, push, refused, reserve, standing
+from headers import verbs
 
 from flatq.crashlab.gate import gate
 
@@ -1134,8 +1135,7 @@ def test_what_cannot_be_printed_is_an_error(shell, flatq, args):
 
 
 def test_help_that_cannot_be_printed_is_an_error(flatq):
-    verbs = re.search(r"^flatq_verbs='(.*)'$", (LIB / "flatq").read_text(), re.M)[1].split()
-    for verb in (*verbs, "handler", "beanstalk", "small-stalk", "http", "./launch"):
+    for verb in (*verbs(), "handler", "beanstalk", "small-stalk", "http", "./launch"):
         name = verb.removeprefix("./")
         assert to_full(flatq, verb, "-h") == f"{name}: the help could not be printed\n".encode()
 

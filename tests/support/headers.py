@@ -49,7 +49,8 @@ def header(path):
 
 def verbs():
     """The verbs in the order in which `flatq -h` lists them."""
-    return re.search(r"^flatq_verbs='(.*)'", (LIB / "flatq").read_text(), re.M)[1].split()
+    said = re.search(r'^flatq_verbs="([^"]*)"', (LIB / "flatq").read_text(), re.M)[1]
+    return said.replace("\\\n", "").split()
 
 
 def cell(text):
