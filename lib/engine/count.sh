@@ -19,8 +19,9 @@ queue_count() {
       }
       next
     }
-    # The key is the nonce of a flat file, or the id of a slip
-    n == 6 { key = field[6]; size[key] = field[4]; priority = field[1] }
+    # The key is the first id and the nonce of a flat file, or the id of a slip. All flat files of
+    # one bulk push have the same nonce
+    n == 6 { key = field[2] "." field[6]; size[key] = field[4]; priority = field[1] }
     n > 6 { at = $1 == "buried"; key = field[2 + at]; size[key] = 1; priority = field[1 + at] }
     n < 6 { next }
     {
@@ -29,8 +30,8 @@ queue_count() {
       holder[key] = $1 == "out" ? $2 : ""
     }
     # The messages of a run that was being folded or unfolded may be in its flat file too
-    $1 == "fold" || $1 == "head" { split($2, field, "."); run[key] = field[3] }
-    $1 == "head" { unfolded[field[3]] = 1 }
+    $1 == "fold" || $1 == "head" { split($2, field, "."); run[key] = field[2] "." field[3] }
+    $1 == "head" { unfolded[run[key]] = 1 }
     $1 == "unfold" { unfolding[key] = 1 }
     END {
       if (!whole) exit 1

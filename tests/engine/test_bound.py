@@ -51,6 +51,15 @@ def test_what_counts(shell, flatq):
     push(flatq, b"x", "other")
 
 
+def test_flat_files_of_one_bulk_push_count_apart(flatq):
+    """All have the nonce of that push. The first is unfolded by the pop, the second is not."""
+    flatq("create", "-b", "700", "q", check=0)
+    flatq("push", "-l", "q", input=b"x\n" * 700, check=0)
+    flatq("pop", "q", check=0)
+    assert b"ready 699\n" in flatq("stat", "q", check=0).out
+    assert flatq("push", "q", input=b"y").status == 0 and flatq("push", "q", input=b"z").status == 75
+
+
 def test_a_push_over_the_bound_leaves_nothing(shell, flatq, spool):
     flatq("create", "-b", "1", "q", check=0)
     push(flatq, b"x", "q")
