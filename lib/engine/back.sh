@@ -16,9 +16,9 @@ take_back() {
 # take_stopped SIGNAL - the trap of pop and reserve, and the last step of bulk_stop: put the message
 # back before the process ends
 take_stopped() {
+  trap - HUP INT TERM
   # The message is settled already: finish as if the signal had come a moment later
   [ -z "$taken" ] || [ ! -e "$q/done/$taken" ] || return 0
-  trap - HUP INT TERM
   # Give the lock back, since the signal may have come before we had recovered: take_back takes it
   # again if it needs it, and that recovers first (R3)
   [ -z "$lock_held" ] || { need engine/lock; unlock_queue; }

@@ -83,7 +83,7 @@ disk_failed() {
   disk_why "$@"
 }
 
-# need PART ... - source lib/PART.sh, once. lib/README.md ("Reading the code") says where a file
+# need PART ... - source lib/PART.sh, once. lib/CONTRIBUTING.md ("Reading the code") says where a file
 # needs its parts
 need() {
   for need_part in "$@"; do

@@ -1,6 +1,5 @@
-# engine/probe.sh - try whether each program does what flatq relies on: once after each boot, and
-# again when the shell, base64, mv or sync has changed (tools_same). lib/README.md, "Tools", lists
-# what is tried here, and what is checked wherever it is used.
+# engine/probe.sh - try whether each program does what flatq relies on, once after each boot.
+# lib/TOOLS.md lists what is tried here, and what is checked wherever it is used.
 
 # tools_probe - return 70, with `why`, if a program does less than it must; else set base64_wrap,
 # sync_how, and probe_said to what was tried, a line each. Call it with the spool's lock, on

@@ -558,7 +558,7 @@ def fed(process, pid):
 
 def calm(process):
     """Whether all workers are back in their `wait` after a signal: for half a second there is no interrupter, which sleeps for 0.1 s again and again. If a
-    signal comes just as the command ends, bash may forget its exit code (`unknown`, lib/README.md)."""
+    signal comes just as the command ends, bash may forget its exit code (`unknown`, lib/TOOLS.md)."""
     for _ in range(10):
         if any(words_of(one).endswith(b"sleep\0" b"0.1\0") for one in session_left(process.pid)):
             return False
