@@ -83,8 +83,8 @@ disk_failed() {
   disk_why "$@"
 }
 
-# need PART ... - source lib/PART.sh, once. lib/CONTRIBUTING.md ("Reading the code") says where a file
-# needs its parts
+# need PART ... - source lib/PART.sh, once. lib/CONTRIBUTING.md ("Reading the code") says where a
+# file needs its parts
 need() {
   for need_part in "$@"; do
     case $needed in
