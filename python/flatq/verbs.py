@@ -11,7 +11,6 @@ import operator
 import os
 import re
 import signal
-import stat
 import subprocess
 import tempfile
 import threading
@@ -56,13 +55,9 @@ def _installed() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def private(spool: str) -> Iterator[None]:
-    """The mode for new files, as the verbs choose it: in a spool with the set-gid bit, the group may use them."""
-    try:
-        shared = os.stat(spool).st_mode & stat.S_ISGID
-    except OSError:
-        shared = 0
-    before = os.umask(0o007 if shared else 0o077)
+def private() -> Iterator[None]:
+    """The mode for new files, as the verbs choose it: a spool is one user's."""
+    before = os.umask(0o077)
     try:
         yield
     finally:
@@ -70,21 +65,8 @@ def private(spool: str) -> Iterator[None]:
 
 
 def syncs(spool: str = "") -> bool:
-    """Whether what is done beside the verbs must be synced, as sync_asked in lib/engine/sync.sh says for them: not if FLATQ_SYNC is off and the spool's
-    record of this boot shows that no verb has used it with `on`."""
-    if os.environ.get("FLATQ_SYNC") != "off":
-        return True
-    if not spool:
-        return False
-    try:
-        boot = Path(os.environ.get("FLATQ_PROC", "/proc"), "sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        boot = "none"
-    try:
-        record = Path(spool, ".boot", boot).read_text(errors="replace").splitlines()
-    except OSError:
-        return True
-    return len(record) < 2 or not record[1].startswith("off:")
+    """Whether what is done beside the verbs must be synced: as the spool was made; a spool that is not known, as FLATQ_SYNC says."""
+    return not Path(spool, ".sync.off").exists() if spool else os.environ.get("FLATQ_SYNC") != "off"
 
 
 def options(**values: object) -> list[str]:

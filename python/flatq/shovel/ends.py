@@ -119,7 +119,7 @@ class Note:
         directory = os.path.join(spool, ".shovel")
         self.place, self.spool = place, spool
         try:
-            with private(spool):
+            with private():
                 os.makedirs(directory, exist_ok=True)
                 # In a group's spool, another member may have made a link of either name
                 there = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -168,7 +168,7 @@ class Place:
         try:
             sync_all(self.spool)
         except OSError:
-            with contextlib.suppress(OSError), verbs_module().private(self.spool):
+            with contextlib.suppress(OSError), verbs_module().private():
                 os.close(os.open(f"{claims}/unsynced.{all_ends[-1]}", os.O_CREAT | os.O_WRONLY, 0o666))
             raise
         try:

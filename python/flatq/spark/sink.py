@@ -182,7 +182,7 @@ class Sink:
         top = os.path.join(self.top(job), stage)
         ids, nonce = Ids(self.spool), uuid.uuid4().hex[:12]
         sizes: dict[str, list[int]] = {}
-        with verbs_module().private(self.spool):
+        with verbs_module().private():
             for batch in batches:
                 if batch.num_rows:
                     self.write(top, batch, ids, nonce, sizes)
@@ -225,7 +225,7 @@ class Sink:
         top = self.top(job)
         if not any(message.stage for message in staged) and not os.path.exists(top):
             return
-        with verbs_module().private(self.spool):
+        with verbs_module().private():
             os.makedirs(top, exist_ok=True)
             with alone(top) as self.lock:
                 self.decide(top, job, staged, batch, mark)
