@@ -20,7 +20,7 @@ python_run() {
   FLATQ_LIB=$lib
   export PYTHONPATH FLATQ_LIB
   [ -n "$PYTHONPATH" ] || unset PYTHONPATH
-  exec "$python" -m "$python_module" "$@"
+  exec "$python" -m "$python_module" "$@" 2>&5 5>&-
 }
 
 part='engine/python'
