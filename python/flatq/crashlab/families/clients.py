@@ -1,9 +1,11 @@
-"""Faulty clients of the line door, over real ncat: cut off, reset, slow, sending too much, silent, gone before the answer, 200 at once.
+"""Faulty clients of the line door, over real ncat: cut off, reset, slow, sending too much, silent,
+gone before the answer, 200 at once.
 
-A trial is (fault, mode, seed): `loop` is ./launch, one connection after the other; `-k` is ./launch -k. The seed chooses where a client is
-cut off. After a trial, no acknowledged message may be lost or altered, no message whose end or length was stated may be half stored, and
-the door must still serve. A message without a stated length is stored as far as it came if the client's system closed the connection in
-good order, and not stored if it was reset.
+A trial is (fault, mode, seed): `loop` is ./launch, one connection after the other; `-k` is ./launch
+-k. The seed chooses where a client is cut off. After a trial, no acknowledged message may be lost
+or altered, no message whose end or length was stated may be half stored, and the door must still
+serve. A message without a stated length is stored as far as it came if the client's system closed
+the connection in good order, and not stored if it was reset.
 
     >>> print(run(System(), "cut in the body", "-k", seed=1, work=Path("/dev/shm")).outcome)
     good
@@ -44,12 +46,14 @@ PATIENCE = 60.0  # seconds to wait for something before it counts as missing
 AT_ONCE = 200
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close() sends RST
 _HELD: list[socket.socket] = []
+ACKNOWLEDGED = re.compile(rb"[1-9]\d*( dup)?\n")
 LOG = re.compile(r"\d{4}-\d\d-\d\dT\S+ (\S+) (\S+) (\S+) (\d+|-) \d+")
 
 
 @functools.lru_cache(maxsize=1)
 def _ports(pid: int) -> Iterator[int]:
-    # Every 61st, of those that no other process takes: as long as it runs, it holds the socket of that name. So a port is free again when its door restarts
+    # Every 61st, of those that no other process takes: as long as it runs, it holds the socket of
+    # that name. So a port is free again when its door restarts
     for first in range(61):
         name = socket.socket(socket.AF_UNIX)
         with contextlib.suppress(OSError):
@@ -61,8 +65,8 @@ def _ports(pid: int) -> Iterator[int]:
 
 
 def free() -> int:
-    """A port of 127.0.0.1 that nobody listens on: of those below what the system gives to connections, so that it stays free where it is
-    used again, and each time another."""
+    """A port of 127.0.0.1 that nobody listens on, each time another: of those below what the system
+    gives to connections, so that it stays free where it is used again."""
     for port in _ports(os.getpid()):
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
@@ -75,14 +79,18 @@ class Door:
     def __init__(self, system: System, mode: str, top: Path, idle: int = IDLE) -> None:
         self.system, self.mode, self.spool, self.said_to = system, mode, top / "spool", top / "said"
         self.port = free()
-        launch = next(path for path in (system.lib / "launch", system.lib.parent / "launch") if path.exists())
-        options = ["-p", str(self.port), "-i", str(idle), "-z", str(MOST), *(["-k", "-m", str(AT_ONCE + 50)] if mode == "-k" else [])]
+        launch = next(path for path in (system.lib / "launch", system.lib.parent / "launch")
+            if path.exists())
+        options = ["-p", str(self.port), "-i", str(idle), "-z", str(MOST),
+            *(["-k", "-m", str(AT_ONCE + 50)] if mode == "-k" else [])]
         with self.said_to.open("wb") as said:
-            self.process = subprocess.Popen(["sh", str(launch), *options], env=system.environment(self.spool), stdin=subprocess.DEVNULL,
+            self.process = subprocess.Popen(["sh", str(launch), *options],
+                env=system.environment(self.spool), stdin=subprocess.DEVNULL,
                                             stdout=said, stderr=said, start_new_session=True)
 
     def __enter__(self) -> Door:
-        wait_for(lambda: listening(self.port) or self.process.poll() is not None, "the door", PATIENCE)
+        wait_for(lambda: listening(self.port) or self.process.poll() is not None, "the door",
+            PATIENCE)
         assert self.process.poll() is None, self.said()
         return self
 
@@ -103,13 +111,15 @@ class Door:
         return carriers(f"FLATQ_DIR={self.spool}\0".encode())
 
     def ends(self) -> int:
-        """Connections that have ended: lines of the log, and those of which ncat found the client gone already."""
+        """Connections that have ended: lines of the log, and those of which ncat found the client
+        gone already."""
         said = self.said()
         return sum(bool(LOG.search(line)) for line in said.splitlines()) + said.count("getpeername")
 
     def handlers(self) -> list[int]:
         """The processes that serve a client."""
-        return [pid for pid, command in self.carriers().items() if "handler" in command and "ncat" not in command]
+        return [pid for pid, command in self.carriers().items() if "handler" in command
+            and "ncat" not in command]
 
     def settle(self, before: int, count: int = 1) -> None:
         """Wait until `count` more connections have ended and no handler is left."""
@@ -130,8 +140,8 @@ class Door:
                 time.sleep(0.005)
 
     def served(self) -> tuple[socket.socket, list[int]]:
-        """A connection, and its handler, which is there: in the loop one that came just when ncat stopped listening has none. Nobody else
-        is served meanwhile."""
+        """A connection, and its handler, which is there: in the loop one that came just when ncat
+        stopped listening has none. Nobody else is served meanwhile."""
         end = time.monotonic() + PATIENCE
         while True:
             client = self.connect()
@@ -147,11 +157,12 @@ class Door:
         """Whether what the client has sent is still unread."""
         ports = f":{self.port:04X}", f":{client.getsockname()[1]:04X}"
         rows = (row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:])
-        return any(row[1].endswith(ports[0]) and row[2].endswith(ports[1]) and int(row[4].partition(":")[2], 16) for row in rows)
+        return any(row[1].endswith(ports[0]) and row[2].endswith(ports[1])
+            and int(row[4].partition(":")[2], 16) for row in rows)
 
     def vanish(self, request: bytes, reset: bool) -> None:
-        """Ask, and be gone for certain before the answer: the handler is held up until its client is, the last byte of whose request
-        ncat has passed on."""
+        """Ask, and be gone for certain before the answer: the handler is held up until its client
+        is, the last byte of whose request ncat has passed on."""
         client, pids = self.served()
         with client:
             client.sendall(request[:-1])
@@ -163,8 +174,8 @@ class Door:
                 client.close()
 
     def ask(self, request: bytes, *, half_close: bool = True, pieces: int = 0) -> bytes:
-        """The whole answer; `pieces`: so many bytes at a time. Asked again where the connection was reset without one: what is asked so has
-        to be the same if it is done twice."""
+        """The whole answer; `pieces`: so many bytes at a time. Asked again where the connection was
+        reset without one: what is asked so has to be the same if it is done twice."""
         end = time.monotonic() + PATIENCE
         while True:
             with self.connect() as client, contextlib.suppress(OSError):
@@ -211,7 +222,8 @@ def answer(client: socket.socket) -> bytes:
     return b"".join(pieces)
 
 
-def leave(door: Door, request: bytes, reset: bool, *, when: Callable[[], bool] | None = None) -> None:
+def leave(door: Door, request: bytes, reset: bool, *, when: Callable[[], bool]
+        | None = None) -> None:
     """Send, wait for `when`, and disconnect; return when that connection has ended."""
     before = door.ends()
     client, _ = door.served()
@@ -256,14 +268,16 @@ def pushes(rng: random.Random) -> Iterator[tuple[bytes, bytes, bytes]]:
         yield b"push jobs\n", body, body
 
 
-# ---- the faults: each returns the messages that must be in the queue, those that may be there too, and a remark
+# ---- the faults: each returns the messages that must be in the queue, those that may be there too,
+# and a remark
 
 Result = tuple[list[bytes], list[bytes], str]
-FAULTS: dict[str, Callable[[Door, random.Random], Result]] = {}
+Fault = Callable[[Door, random.Random], Result]
+FAULTS: dict[str, Fault] = {}
 
 
-def fault(name: str) -> Callable[[Callable[[Door, random.Random], Result]], Callable[[Door, random.Random], Result]]:
-    def enter(function: Callable[[Door, random.Random], Result]) -> Callable[[Door, random.Random], Result]:
+def fault(name: str) -> Callable[[Fault], Fault]:
+    def enter(function: Fault) -> Fault:
         FAULTS[name] = function
         return function
     return enter
@@ -274,29 +288,26 @@ def whole(door: Door, rng: random.Random, pieces: int) -> Result:
     for number, (line, rest, body) in enumerate(pushes(rng)):
         if pieces and len(body) > 100:
             continue
-        line = line.replace(b"push", b"push -k k%d.%d" % (rng.getrandbits(32), number)).replace(b"\n", rng.choice((b"\n", b"\r\n")))
+        line = line.replace(b"push", b"push -k k%d.%d" % (rng.getrandbits(32), number)).replace(
+            b"\n", rng.choice((b"\n", b"\r\n")))
         for half_close in (True, False) if b"-e" in line or b"-n" in line else (True,):
             said = door.ask(line + rest, half_close=half_close, pieces=pieces)
-            assert re.fullmatch(rb"[1-9]\d*( dup)?\n", said), (line, said)
+            assert ACKNOWLEDGED.fullmatch(said), (line, said)
         before = door.ends()
-        assert (got := door.ask(b"pop jobs\n", half_close=rng.random() < 0.5, pieces=pieces)) == body, (line, got[:60])
+        assert (got := door.ask(b"pop jobs\n", half_close=rng.random() < 0.5,
+            pieces=pieces)) == body, (line, got[:60])
         door.settle(before, 0)
     return [], [], ""
 
 
-@fault("half-close")
-def half_close(door: Door, rng: random.Random) -> Result:
-    return whole(door, rng, 0)
-
-
-@fault("a byte at a time")
-def byte_at_a_time(door: Door, rng: random.Random) -> Result:
-    return whole(door, rng, 1)
+FAULTS["half-close"] = functools.partial(whole, pieces=0)
+FAULTS["a byte at a time"] = functools.partial(whole, pieces=1)
 
 
 @fault("cut in the line")
 def cut_in_the_line(door: Door, rng: random.Random) -> Result:
-    """Lines that were cut: one then names another queue, one lacks only its newline. The door must not carry out any of them."""
+    """Lines that were cut: one then names another queue, one lacks only its newline. The door must
+    not carry out any of them."""
     there = store(door, b"stays")
     for line in (b"push -n 0 jobs", b"push jobs", b"pop jobs", b"drain jobs", b"drop -f jobs"):
         leave(door, line[:rng.randint(1, len(line) - 1)], rng.random() < 0.5)
@@ -310,25 +321,21 @@ def cut_in_the_body(door: Door, rng: random.Random, reset: bool) -> Result:
     there, maybe = store(door, b"stays"), []
     for line, rest, body in pushes(rng):
         stated = b"-n" in line or b"-e" in line
-        if b"-e" in line:  # behind the dot, which may begin a longer line as long as its newline has not come
+        # behind the dot, which may begin a longer line as long as its newline has not come
+        if b"-e" in line:
             leave(door, line + rest[:-1], reset)
         sent = rest[:rng.randint(0, len(body) - 1)]
         # a reset is seen once the handler is at the body
-        at_work = (lambda: any((door.spool / QUEUE / "body").glob("*"))) if reset and not stated else None
+        at_work = (lambda: any((door.spool / QUEUE / "body").glob(
+            "*"))) if reset and not stated else None
         leave(door, line + sent, reset, when=at_work)
         if not stated and not reset:
             maybe.append(sent)
     return there, maybe, ""
 
 
-@fault("cut in the body")
-def closed_in_the_body(door: Door, rng: random.Random) -> Result:
-    return cut_in_the_body(door, rng, False)
-
-
-@fault("reset in the body")
-def reset_in_the_body(door: Door, rng: random.Random) -> Result:
-    return cut_in_the_body(door, rng, True)
+FAULTS["cut in the body"] = functools.partial(cut_in_the_body, reset=False)
+FAULTS["reset in the body"] = functools.partial(cut_in_the_body, reset=True)
 
 
 @fault("gone before the answer")
@@ -345,7 +352,8 @@ def gone_before_the_answer(door: Door, rng: random.Random) -> Result:
 def too_much(door: Door, rng: random.Random) -> Result:
     there, most = store(door, b"stays"), MOST + rng.randint(1, 5000)
     body = bytes_of(rng, most)
-    requests = [b"push " + b"a" * rng.choice((4096, 50_000, 2_000_000)) + b"\nbody", b"push -n %d jobs\n" % most + body, b"push jobs\n" + body,
+    requests = [b"push " + b"a" * rng.choice((4096, 50_000, 2_000_000)) + b"\nbody",
+        b"push -n %d jobs\n" % most + body, b"push jobs\n" + body,
                 b"push -e jobs\n" + body + b"\n.\n"]
     for request in requests:
         before = door.ends()
@@ -362,16 +370,19 @@ def too_much(door: Door, rng: random.Random) -> Result:
 
 @fault("idle")
 def idle(door: Door, rng: random.Random) -> Result:
-    """Clients that become silent: before the line, within it, within a body with and without a length; under -k all at once."""
+    """Clients that become silent: before the line, within it, within a body with and without a
+    length; under -k all at once."""
     there, before = store(door, b"stays"), door.ends()
     requests = [b"", b"pop jo", b"push -n 9 jobs\nfour", b"push jobs\nhalf"]
-    for group in [requests] if door.mode == "-k" else [[request] for request in rng.sample(requests, 2)]:
+    for group in [requests] if door.mode == "-k" else [[request] for request in rng.sample(requests,
+            2)]:
         clients = []
         for request in group:
             clients.append(door.served()[0])
             clients[-1].sendall(request)
         if door.mode == "-k":
-            assert door.ask(b"push -k meanwhile beside\nx").strip().isdigit(), "who is idle keeps nobody out"
+            assert door.ask(b"push -k meanwhile beside\nx").strip().isdigit(
+                ), "who is idle keeps nobody out"
         for client in clients:
             with client:
                 said = answer(client)
@@ -382,53 +393,48 @@ def idle(door: Door, rng: random.Random) -> Result:
 
 @fault("many at once")
 def many_at_once(door: Door, rng: random.Random) -> Result:
-    """AT_ONCE clients under -k, and 20 in the loop, in one instant; each pushes a message of its own, and has it acknowledged.
+    """AT_ONCE clients under -k, and 20 in the loop, in one instant; each pushes a message of its
+    own.
 
-    ncat lets ten wait for it (its listen backlog). Beyond that Linux drops the last step of the handshake: the client believes to be
-    connected and sends, the system tries again after 1, 3, 7, 15 and 31 seconds, and may reset it in the end; where ncat stops listening,
-    those who waited are reset. So a client cannot know whether it was heard. It pushes with a key, and does so again."""
+    ncat lets ten wait for it. Beyond that Linux drops the last step of the handshake: the client
+    believes to be connected, and may be reset in the end; where ncat stops listening, those who
+    waited are reset. So a client cannot know whether it was heard. It pushes with a key, until it
+    is told."""
     count = AT_ONCE if door.mode == "-k" else 20
     bodies = [b"%d %s" % (number, bytes_of(rng, 20)) for number in range(count)]
     counts: Counter[str] = Counter()
-    wrong: list[str] = []
     together = threading.Barrier(count)
 
     def client(number: int, body: bytes) -> None:
-        request, patience = b"push -k many%d -n %d jobs\n" % (number, len(body)) + body, 6.0
+        request = b"push -k many%d -n %d jobs\n" % (number, len(body)) + body
+        patience, end = 6.0, time.monotonic() + 3 * PATIENCE
         together.wait(PATIENCE)
-        end = time.monotonic() + 3 * PATIENCE
         while time.monotonic() < end:
-            when, said = "before", b""
             try:
-                with socket.create_connection(("127.0.0.1", door.port), timeout=patience) as connection:
+                address = ("127.0.0.1", door.port)
+                with socket.create_connection(address, timeout=patience) as connection:
                     # A client that gives up resets the connection, so nothing from it arrives later
                     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
                     connection.sendall(request)
-                    when = "after"
-                    said = connection.recv(100)
-                counts["no answer"] += not said
+                    if said := connection.recv(100):
+                        assert ACKNOWLEDGED.fullmatch(said), said
+                        counts["acknowledged"] += 1
+                        return
             except (ConnectionError, TimeoutError) as error:
-                counts[f"{type(error).__name__} {when} the request"] += 1
-                if isinstance(error, TimeoutError):
-                    patience = min(2 * patience, 24.0)
-            if re.fullmatch(rb"[1-9]\d*( dup)?\n", said):
-                counts["acknowledged" + (" as dup" if b"dup" in said else "")] += 1
-                return
-            if said:
-                wrong.append(repr(said))
-                return
+                counts[type(error).__name__] += 1
+                patience = min(2 * patience, 24.0)
             time.sleep(0.005 * (number % 20))  # not all at once again
-        wrong.append(f"client {number} was not served in {3 * PATIENCE:g} s")
+        raise AssertionError(f"client {number} was not served in {3 * PATIENCE:g} s")
 
     with ThreadPoolExecutor(count) as threads:
         list(threads.map(client, range(count), bodies))
     door.settle(0, 0)
-    assert not wrong, wrong[:3]
-    return bodies, [], ", ".join(f"{name} {number}" for name, number in sorted(counts.items()) if number)
+    return bodies, [], ", ".join(f"{name} {number}" for name, number in sorted(counts.items()))
 
 
 def trial(door: Door, name: str, seed: int, patience: float = 10) -> Outcome:
-    """One fault at a running door. `patience`: seconds until what has not come back is lost; a lease that was not answered ends after one."""
+    """One fault at a running door. `patience`: seconds until what has not come back is lost; a
+    lease that was not answered ends after one."""
     began, wrong, remark = time.monotonic(), "", ""
     try:
         content(door)
@@ -436,7 +442,8 @@ def trial(door: Door, name: str, seed: int, patience: float = 10) -> Outcome:
         got: list[bytes] = []
 
         def back() -> bool:
-            # A message that was reserved and not delivered is back at once, or when its lease of a second is over
+            # A message that was reserved and not delivered is back at once, or when its lease of a
+            # second is over
             got.extend(content(door))
             return not Counter(must) - Counter(got)
 
@@ -446,30 +453,38 @@ def trial(door: Door, name: str, seed: int, patience: float = 10) -> Outcome:
         assert not lost, f"lost: {[body[:40] for body in lost]}"
         assert not more, f"stored, or twice: {[(len(body), body[:40]) for body in more]}"
         key = f"{name}.{seed}.{time.monotonic()}".replace(" ", ".").encode()
-        assert door.ask(b"push -k %s probe\nprobe" % key).split()[0].isdigit(), "the door does not serve"
+        assert door.ask(b"push -k %s probe\nprobe" % key).split()[0].isdigit(
+            ), "the door does not serve"
         assert door.ask(b"pop -w 0 probe\n") == b"probe", "the door does not hand out"
     except (AssertionError, OSError) as error:
         wrong = f"{error or type(error).__name__}\n" + "\n".join(door.said().splitlines()[-8:])
     replay = shlex.join(["client", f"{name}/{door.mode}/{seed}"])
-    return Outcome(door.mode, "door", 0, "", name, "bad" if wrong else "good", wrong or remark, seed, round(time.monotonic() - began, 3), replay, "clients")
+    return Outcome(door.mode, "door", 0, "", name, "bad" if wrong else "good", wrong or remark,
+        seed, round(time.monotonic() - began, 3), replay, "clients")
 
 
 def tasks(system: System, options: campaign.Options, work: Path) -> list[campaign.Task]:
     """For campaign.py: both modes side by side; without a limit, five seeds of each."""
     if not shutil.which("ncat"):
-        return [functools.partial(campaign.missing, "clients", "no clients: ncat is missing (package ncat)")]
-    return [functools.partial(_mode, system, work, options.seed, 5 if options.limit is None else 1, mode) for mode in MODES]
+        return [functools.partial(campaign.missing, "clients",
+            "no clients: ncat is missing (package ncat)")]
+    return [functools.partial(_mode, system, work, options.seed, 5 if options.limit is None else 1,
+        mode) for mode in MODES]
 
 
 def _mode(system: System, work: Path, seed: int, rounds: int, mode: str) -> list[Outcome]:
     """Every fault in this mode, `rounds` times with another seed each, at one door."""
-    with tempfile.TemporaryDirectory(prefix="clients.", dir=work) as top, Door(system, mode, Path(top)) as door:
-        return [trial(door, name, number) for number in range(seed, seed + rounds) for name in FAULTS]
+    with tempfile.TemporaryDirectory(prefix="clients.", dir=work) as top, Door(system, mode,
+            Path(top)) as door:
+        return [trial(door, name, number) for number in range(seed, seed + rounds)
+            for name in FAULTS]
 
 
-def run(system: System, name: str, mode: str, seed: int, work: Path, patience: float = 10) -> Outcome:
+def run(system: System, name: str, mode: str, seed: int, work: Path,
+        patience: float = 10) -> Outcome:
     """One trial, at a door of its own."""
-    with tempfile.TemporaryDirectory(prefix="clients.", dir=work) as top, Door(system, mode, Path(top)) as door:
+    with tempfile.TemporaryDirectory(prefix="clients.", dir=work) as top, Door(system, mode,
+            Path(top)) as door:
         return trial(door, name, seed, patience)
 
 

@@ -1,15 +1,18 @@
-"""A history: producers and consumers side by side as real processes, some of them killed or stopped, and the fate of each message.
+"""A history: producers and consumers side by side as real processes, some of them killed or
+stopped, and the fate of each message.
 
-The seed decides what is done, with which arguments, and when it is struck; the machine decides which process runs first. So the same seed
-need not fail again, but if one run in a few finds a fault, repeating it finds the fault soon. Every operation is recorded with the
-interval in which its effect can lie; `history_model.check` reports what no order of effects explains.
+The seed decides what is done, with which arguments, and when it is struck; the machine decides
+which process runs first. So the same seed need not fail again, but if one run in a few finds a
+fault, repeating it finds the fault soon. Every operation is recorded with the interval in which its
+effect can lie; `history_model.check` reports what no order of effects explains.
 
 Kinds
-    kills    push, push -k, bulk pushes, pop, bulk pops, drain, claims and checkpoints; killed as a tree or the shell alone, and stopped
-    leases   reserve with delete, release, touch, bury and kick; leases that run out, receipts that are used twice
-    bound    a queue that holds six messages at most; samples under its lock, under which no message can be added
-    clock    a /proc of its own (FLATQ_PROC), whose uptime is set forward while operations run; between two halves the system "restarts", and
-             the wall clock is set back or forward. It shows no processes, so a killed owner is not known to be dead: only leases end
+    kills    push, push -k, bulk pushes, pop, bulk pops, drain, claims and checkpoints; killed as a
+    tree or the shell alone, and stopped leases   reserve with delete, release, touch, bury and
+    kick; leases that run out, receipts that are used twice bound    a queue that holds six messages
+    at most; samples under its lock, under which no message can be added clock    an uptime of its
+    own (FLATQ_PROC), which is set forward while operations run; between
+             two halves the system "restarts", and the wall clock is set back or forward
 
     >>> run(System(), seed=3, work=Path("/dev/shm")).call
     '188 operations, 9 killed, 52 messages'
@@ -45,16 +48,14 @@ QUEUE = "q"
 NAME = "me"  # the NAME that claims
 BOUND = 6
 PACE = 0.022  # seconds: how long a verb is believed to take before one was struck
-#: Begins an operation that is to be struck: it waits until the striking thread is ready.
-READY = ("sh", "-c", 'kill -STOP $$; exec "$@"', "sh")
 DEADLINE = 120.0  # seconds after which an operation counts as hanging, and the history ends
 PLACES = ("wal", "fold", "head", "delayed", "out")
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault that strikes an operation: `after` a share of the time that its verb takes here, it is killed ("tree", or "one": its shell
-    alone), or stopped for `hold` seconds."""
+    """A fault that strikes an operation: `after` a share of the time that its verb takes here, it
+    is killed ("tree", or "one": its shell alone), or stopped for `hold` seconds."""
 
     kind: str
     after: float
@@ -70,16 +71,16 @@ class Outcome(trial.Outcome):
 
 
 class Clock:
-    """The uptime, in seconds: the system's, or that of a separate /proc, which the history advances."""
+    """The uptime, in seconds: the system's, or one that the history advances. That is later than
+    the system's, or a process would seem to have begun after it got a message."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path, self.boot = path, 0
-        self.low = self.high = 5000.0
+        self.base = time.clock_gettime(time.CLOCK_BOOTTIME) + 100_000
         if path:
             random_path = path / "sys/kernel/random"
             random_path.mkdir(parents=True)
             (random_path / "uuid").symlink_to("/proc/sys/kernel/random/uuid")
-            (path / "self").symlink_to("/proc/self")
             self.restart(0)
 
     def span(self) -> tuple[float, float]:
@@ -96,8 +97,9 @@ class Clock:
 
     def restart(self, boot: int) -> None:
         """Only while nothing runs."""
-        self.boot, self.low, self.high = boot, 5000.0 if boot == 0 else 10.0, 5000.0 if boot == 0 else 10.0
         assert self.path
+        self.boot = boot
+        self.low = self.high = self.base + (10.0 if boot else 5000.0)
         (self.path / "sys/kernel/random/boot_id").write_text(f"boot-{boot}\n")
         self._write(self.high)
 
@@ -136,38 +138,42 @@ class History:
     messages: dict[int, Message] = field(default_factory=dict)
     samples: list[tuple[float, int]] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
-    paces: dict[str, float] = field(default_factory=dict)  # seconds, by verb: how long it takes, as far as strikes have shown
+    # seconds, by verb: how long it takes, as far as strikes have shown
+    paces: dict[str, float] = field(default_factory=dict)
 
     def aim(self, verb: str, fault: Fault) -> float:
         """Seconds until the fault is to strike."""
         return fault.after * self.paces.setdefault(verb, PACE)
 
     def learn(self, verb: str, struck: bool) -> None:
-        """Spread the moments of strikes until about four of five hit a running verb: on a busy machine, or one that is slow to wake us, they
-        would else come only after the end, or only while shells start."""
+        """Spread the moments of strikes until about four of five hit a running verb: on a busy
+        machine, or one that is slow to wake us, they would else come only after the end, or only
+        while shells start."""
         self.paces[verb] *= 1.1 if struck else 0.7
 
-    def perform(self, words: Sequence[str], data: bytes = b"", fault: Fault | None = None, *, who: str = "", messages: Sequence[Message] = (),
+    def perform(self, words: Sequence[str], data: bytes = b"", fault: Fault | None = None, *,
+            who: str = "", messages: Sequence[Message] = (),
                 receipt: str = "") -> Event:
         """One operation, to its end or to the end of its whole group."""
         if self.broken:
             raise Over
         for message in messages:
             self.messages[message.number] = message
-        event = Event(who, tuple(words), fault=fault.kind if fault else "", messages=tuple(m.number for m in messages), receipt=receipt, boot=self.clock.boot)
+        event = Event(who, tuple(words), fault=fault.kind if fault else "",
+            messages=tuple(m.number for m in messages), receipt=receipt, boot=self.clock.boot)
         event.start, event.up_start = time.monotonic(), self.clock.span()[0]
         # A file, since in Python 3.11 the second communicate() after a timeout forgets the input
         with open(os.memfd_create("input"), "r+b") as stdin:
             stdin.write(data)
             stdin.seek(0)
-            process = subprocess.Popen([*(READY if fault else ()), *self.system.argv(words)], env=self.environment, cwd=self.spool.parent,
-                                       start_new_session=True, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            process = subprocess.Popen(self.system.argv(words), env=self.environment,
+                cwd=self.spool.parent,
+                                       start_new_session=True, stdin=stdin, stdout=subprocess.PIPE,
+                                       stderr=subprocess.PIPE)
         try:
-            if fault:
-                os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-                process.send_signal(signal.SIGCONT)
             try:
-                event.out, event.err = process.communicate(timeout=self.aim(event.verb, fault) if fault else self.deadline)
+                event.out, event.err = process.communicate(timeout=self.aim(event.verb, fault)
+                    if fault else self.deadline)
             except subprocess.TimeoutExpired:
                 if not fault:
                     raise
@@ -178,11 +184,14 @@ class History:
             if fault:
                 self.learn(event.verb, struck)
         except subprocess.TimeoutExpired:
-            # Of the first that hangs, show also what the others wait for and hold: all processes that have this spool
-            seen = "" if self.broken else "".join(f"; {processes.standing(pid)}" for pid in processes.carriers(os.fsencode(self.spool)))
+            # Of the first that hangs, show also what the others wait for and hold: all processes
+            # that have this spool
+            seen = "" if self.broken else "".join(f"; {processes.standing(pid)}"
+                for pid in processes.carriers(os.fsencode(self.spool)))
             os.killpg(process.pid, signal.SIGKILL)
             event.out, event.err = process.communicate()
-            self.broken.append(f"{who}: {' '.join(words)}: not over after {self.deadline:g} s{seen}")
+            self.broken.append(
+                f"{who}: {' '.join(words)}: not over after {self.deadline:g} s{seen}")
         event.status, event.killed = process.returncode, process.returncode == -signal.SIGKILL
         end = time.monotonic() + self.deadline
         while event.killed and alive(process.pid):
@@ -197,7 +206,8 @@ class History:
 
 
 def strike(process: subprocess.Popen[bytes], fault: Fault) -> bool:
-    """Kill or stop it, where it has not ended: it is not reaped before, so its number is its own. Whether it had not."""
+    """Kill or stop it, where it has not ended: it is not reaped before, so its number is its own.
+    Whether it had not."""
     if process.poll() is not None:
         return False
     if fault.kind == "tree":
@@ -230,7 +240,8 @@ def producer(history: History, rng: random.Random, who: str, first: int, turns: 
     number = first
     for turn in range(turns):
         words, count, key, delay = ["push"], 1, "", 0
-        lease = rng.choice((1, 2)) if leased and not clocked else rng.choice((5, 20)) if clocked else 60
+        lease = rng.choice((1, 2)) if leased and not clocked else rng.choice((5,
+            20)) if clocked else 60
         priority = rng.choice((65536, 65536, 65536, 10, 100000))
         draw, size, mode = rng.random(), rng.choice((0, 0, 20, 60, 1500, 4000)), rng.choice("l0")
         if rng.random() < 0.02:
@@ -248,18 +259,22 @@ def producer(history: History, rng: random.Random, who: str, first: int, turns: 
         words += ["-p", str(priority)] if priority != 65536 else []
         words += ["-t", str(lease)] if lease != 60 else []
         words += ["-w", "1"] if history.kind == "bound" and rng.random() < 0.4 else []
-        made = [Message(number + k, body_of(number + k, size if count == 1 else size % 100), priority, delay, lease, key) for k in range(count)]
+        made = [Message(number + k, body_of(number + k, size if count == 1 else size % 100),
+            priority, delay, lease, key) for k in range(count)]
         number += count
         end = {"l": b"\n", "0": b"\0"}[mode] if count > 1 else b""
-        history.perform([*words, QUEUE], b"".join(m.body + end for m in made), fault, who=f"{who}.{turn}", messages=made)
+        history.perform([*words, QUEUE], b"".join(m.body + end for m in made), fault,
+            who=f"{who}.{turn}", messages=made)
 
 
 def popper(history: History, rng: random.Random, who: str, turns: int) -> None:
     for turn in range(turns):
         draw, count = rng.random(), rng.randint(2, 7)
         wait = ["-w", "1"] if history.kind != "clock" and rng.random() < 0.1 else []
-        words = ["drain", "-0"] if draw < 0.04 else ["pop", "-0", "-n", str(count)] if draw < 0.14 else ["pop", *wait]
-        history.perform([*words, QUEUE], fault=fault_of(rng, ("tree", "one", "stop"), 0.25), who=f"{who}.{turn}")
+        words = ["drain", "-0"] if draw < 0.04 else ["pop", "-0", "-n",
+            str(count)] if draw < 0.14 else ["pop", *wait]
+        history.perform([*words, QUEUE], fault=fault_of(rng, ("tree", "one", "stop"), 0.25),
+            who=f"{who}.{turn}")
 
 
 def reserver(history: History, rng: random.Random, who: str, turns: int) -> None:
@@ -268,19 +283,24 @@ def reserver(history: History, rng: random.Random, who: str, turns: int) -> None
     for turn in range(turns):
         lease = rng.choice(("", "", "1", "2")) if not clocked else rng.choice(("", "4", "30"))
         fault = fault_of(rng, ("tree", "one", "stop"), 0.15)
-        plan = rng.choice(("delete", "delete", "delete", "twice", "release", "release", "later", "touch", "bury", "lost", "late"))
+        plan = rng.choice(("delete", "delete", "delete", "twice", "release", "release", "later",
+            "touch", "bury", "lost", "late"))
         follow = fault_of(rng, ("tree", "one", "stop"), 0.2)
         old = rng.random() < 0.3
         if history.kind == "bound" and plan == "bury":
-            plan = "delete"  # Buried messages do not count, and a kicked one comes back even without room
-        taken = history.perform(["reserve", *(["-t", lease] if lease else []), QUEUE], fault=fault, who=f"{who}.{turn}")
+            # Buried messages do not count, and a kicked one comes back even without room
+            plan = "delete"
+        taken = history.perform(["reserve", *(["-t", lease] if lease else []), QUEUE], fault=fault,
+            who=f"{who}.{turn}")
         head = taken.out.split(b"\n", 1)[0].split()
         if taken.killed or taken.status != 0 or not head:
             continue
         receipt = head[0].decode()
 
-        def use(verb: str, *options: str, fault: Fault | None = None, receipt: str = receipt) -> Event:
-            return history.perform([verb, *options, receipt], fault=fault, who=f"{who}.{turn}", receipt=receipt)
+        def use(verb: str, *options: str, fault: Fault | None = None,
+                receipt: str = receipt) -> Event:
+            return history.perform([verb, *options, receipt], fault=fault, who=f"{who}.{turn}",
+                receipt=receipt)
 
         if old and stale:
             use("delete", receipt=stale.pop())
@@ -306,18 +326,21 @@ def reserver(history: History, rng: random.Random, who: str, turns: int) -> None
 
 
 def claimer(history: History, rng: random.Random, who: str, turns: int) -> None:
-    """The only worker that uses its name: it claims, then settles some or all, gives it back, or claims more."""
+    """The only worker that uses its name: it claims, then settles some or all, gives it back, or
+    claims more."""
     for turn in range(turns):
         count = rng.choice((0, 2, 3, 5, 9, 20))
         plan = rng.choice(("all", "all", "first", "unclaim", "more"))
         fault, follow = (fault_of(rng, ("tree", "one", "stop"), 0.25) for _ in "12")
-        claim = history.perform(["claim", "-c", NAME, "-n", str(count), QUEUE], fault=fault, who=f"{who}.{turn}")
+        claim = history.perform(["claim", "-c", NAME, "-n", str(count), QUEUE], fault=fault,
+            who=f"{who}.{turn}")
         if claim.killed or claim.status or not history_claims.sound(claim):
             continue
         claim.claimed = layout.listed(claim.out)
         ends = [int(line.split()[0]) + int(line.split()[1]) for line in claim.out.splitlines()]
         if plan in ("all", "first"):
-            history.perform(["settle", "-c", NAME, str(ends[-1] if plan == "all" else ends[0]), QUEUE], fault=follow, who=f"{who}.{turn}")
+            history.perform(["settle", "-c", NAME, str(ends[-1] if plan == "all" else ends[0]),
+                QUEUE], fault=follow, who=f"{who}.{turn}")
         elif plan == "unclaim":
             history.perform(["unclaim", "-c", NAME, QUEUE], fault=follow, who=f"{who}.{turn}")
 
@@ -327,7 +350,8 @@ def keeper(history: History, rng: random.Random, who: str, turns: int) -> None:
     for turn in range(turns):
         draw = rng.random()
         fault = fault_of(rng, ("tree", "one", "stop"), 0.35)
-        words = ["wal", QUEUE] if draw < 0.6 else ["kick", "-n", "3", QUEUE] if draw < 0.8 else ["stat", QUEUE]
+        words = ["wal", QUEUE] if draw < 0.6 else ["kick", "-n", "3",
+            QUEUE] if draw < 0.8 else ["stat", QUEUE]
         step = rng.choice((0.3, 1.5, 6.0, 33.0))
         history.perform(words, fault=fault, who=f"{who}.{turn}")
         if history.kind == "clock" and rng.random() < 0.6:
@@ -335,7 +359,8 @@ def keeper(history: History, rng: random.Random, who: str, turns: int) -> None:
 
 
 def sample(history: History, rng: random.Random, who: str, turns: int) -> None:
-    """Counts the bounded queue under its lock: nothing can be added meanwhile, and an id that is seen twice is one message."""
+    """Counts the bounded queue under its lock: nothing can be added meanwhile, and an id that is
+    seen twice is one message."""
     queue = history.spool / QUEUE
     for _ in range(turns):
         with open(queue / "lock", "ab") as lock:
@@ -345,35 +370,46 @@ def sample(history: History, rng: random.Random, who: str, turns: int) -> None:
             for place in PLACES:
                 for directory, _, names in os.walk(queue / place):
                     if os.path.basename(directory) not in settled:
-                        ids.update(slip.id for name in names if name not in settled and (slip := slip_of(name)))
-            flats = [Path(directory, name) for top in ("queue", "out") for directory, _, names in os.walk(queue / top)
-                     for name in names if flat_of(name) and os.path.basename(directory) not in settled]
+                        ids.update(slip.id for name in names if name not in settled
+                            and (slip := slip_of(name)))
+            flats = [Path(directory, name) for top in ("queue", "out") for directory, _,
+                names in os.walk(queue / top)
+                     for name in names if flat_of(name) and os.path.basename(
+                     directory) not in settled]
             for flat in flats:
                 with contextlib.suppress(FileNotFoundError):
-                    ids.update(slip.id for line in flat.read_bytes().splitlines() if (slip := slip_of(os.fsdecode(line.partition(b"\t")[0]))))
+                    ids.update(slip.id for line in flat.read_bytes().splitlines()
+                        if (slip := slip_of(os.fsdecode(line.partition(b"\t")[0]))))
             history.samples.append((time.monotonic(), len(ids)))
         time.sleep(rng.uniform(0.005, 0.03))  # between two samples
 
 
 def workers(history: History, half: int, length: float) -> list[Callable[[], None]]:
-    """Roles of one half of the history. Each has numbers for its messages, and a generator of its own."""
+    """Roles of one half of the history. Each has numbers for its messages, and a generator of its
+    own."""
     kinds: dict[str, list[tuple[Callable[..., None], int]]] = {
-        "kills": [(producer, 24), (producer, 24), (producer, 24), (popper, 26), (popper, 26), (keeper, 15), (claimer, 12)],
-        "leases": [(producer, 20), (producer, 20), (reserver, 13), (reserver, 13), (reserver, 13), (popper, 8), (keeper, 18), (claimer, 8)],
-        "bound": [(producer, 16), (producer, 16), (producer, 16), (producer, 16), (popper, 24), (reserver, 7), (sample, 80), (keeper, 8)],
-        "clock": [(producer, 14), (producer, 14), (reserver, 10), (reserver, 10), (popper, 10), (keeper, 12), (claimer, 8)],
+        "kills": [(producer, 24), (producer, 24), (producer, 24), (popper, 26), (popper, 26),
+        (keeper, 15), (claimer, 12)],
+        "leases": [(producer, 20), (producer, 20), (reserver, 13), (reserver, 13), (reserver, 13),
+        (popper, 8), (keeper, 18), (claimer, 8)],
+        "bound": [(producer, 16), (producer, 16), (producer, 16), (producer, 16), (popper, 24),
+        (reserver, 7), (sample, 80), (keeper, 8)],
+        "clock": [(producer, 14), (producer, 14), (reserver, 10), (reserver, 10), (popper, 10),
+        (keeper, 12), (claimer, 8)],
     }
 
     def bind(index: int, role: Callable[..., None], turns: int) -> Callable[[], None]:
         rng = random.Random(f"{history.kind}.{history.seed}.{half}.{index}")
         first = ((half * 10 + index + 1) * 10000,) if role is producer else ()
-        return lambda: role(history, rng, f"{role.__name__}{half}{index}", *first, max(1, round(turns * length)))
+        return lambda: role(history, rng, f"{role.__name__}{half}{index}", *first,
+            max(1, round(turns * length)))
 
     return [bind(index, role, turns) for index, (role, turns) in enumerate(kinds[history.kind])]
 
 
 def finish(history: History) -> list[str]:
-    """Called when all workers have ended: take out what is left; with leases, after a restart, which puts back all that was handed out."""
+    """Called when all workers have ended: take out what is left; with leases, after a restart,
+    which puts back all that was handed out."""
     if history.clock.path:
         history.clock.advance(10_000)
     elif history.kind in ("leases", "bound"):
@@ -388,22 +424,27 @@ def finish(history: History) -> list[str]:
         if history.perform(["drain", "-0", QUEUE], who="end").status != 0:
             break
     history.perform(["wal"], who="end")
-    return [f"left over: {path.relative_to(history.spool)}" for place in ("wal", "fold", "queue", "unfold", "head", "out", "delayed", "buried", "claimed")
-            for path in sorted((history.spool / QUEUE / place).rglob("*")) if path.is_file() and not path.name.startswith("settled.") and path.name != "~"]
+    return [f"left over: {path.relative_to(history.spool)}" for place in ("wal", "fold", "queue",
+        "unfold", "head", "out", "delayed", "buried", "claimed")
+            for path in sorted((history.spool / QUEUE / place).rglob("*")) if path.is_file()
+            and not path.name.startswith("settled.") and path.name != "~"]
 
 
-def play(system: System, kind: str, seed: int, top: Path, length: float, deadline: float) -> tuple[History, list[str]]:
+def play(system: System, kind: str, seed: int, top: Path, length: float,
+        deadline: float) -> tuple[History, list[str]]:
     """Run it; the history and what is left over at its end."""
     environment = dict(system.environment(top / "spool"))
     clock = Clock(top / "proc" if kind == "clock" else None)
     if clock.path:
         (top / "bin").mkdir()
-        (top / "bin/date").write_text(f'#!/bin/sh\nread -r now <"{top}/now"\nprintf "%s\\n" "$now"\n')
+        (top / "bin/date").write_text(
+            f'#!/bin/sh\nread -r now <"{top}/now"\nprintf "%s\\n" "$now"\n')
         (top / "bin/date").chmod(0o755)
         (top / "now").write_text("1700000000\n")
         environment.update(FLATQ_PROC=str(clock.path), PATH=f"{top}/bin:{environment['PATH']}")
     history = History(system, kind, seed, top / "spool", clock, environment, deadline)
-    history.perform(["create", *(["-b", str(BOUND)] if kind == "bound" else []), QUEUE], who="begin")
+    history.perform(["create", *(["-b", str(BOUND)] if kind == "bound" else []), QUEUE],
+        who="begin")
     for half in range(2 if kind == "clock" else 1):
         if half:
             step = random.Random(seed).choice((-3600, 0, 86400))
@@ -420,19 +461,24 @@ def play(system: System, kind: str, seed: int, top: Path, length: float, deadlin
         return history, []
 
 
-def run(system: System, seed: int, work: Path, *, kind: str | None = None, length: float = 1.0, deadline: float = DEADLINE) -> Outcome:
-    """One history in a directory of its own below `work`. `length` multiplies the operations. The kind follows from the seed where none is given."""
+def run(system: System, seed: int, work: Path, *, kind: str | None = None, length: float = 1.0,
+        deadline: float = DEADLINE) -> Outcome:
+    """One history in a directory of its own below `work`. `length` multiplies the operations. The
+    kind follows from the seed where none is given."""
     kind = kind or KINDS[seed % len(KINDS)]
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="history.", dir=work) as directory:
         top = Path(directory)
         history, left = play(system, kind, seed, top, length, deadline)
     # of one that was cut short, only the reason
-    wrong = history.broken or left + history_model.check(history.events, history.messages, kind, BOUND if kind == "bound" else 0, history.samples)
+    wrong = history.broken or left + history_model.check(history.events, history.messages, kind,
+        BOUND if kind == "bound" else 0, history.samples)
     killed = sum(event.killed for event in history.events)
     said = f"{len(history.events)} operations, {killed} killed, {len(history.messages)} messages"
-    return Outcome(kind, "", 0, said, "history", "bad" if wrong else "good", "\n".join(wrong[:12]), seed, round(time.monotonic() - began, 3),
-                   f"history {kind}/{seed}/{length:g}", operations=len(history.events), killed=killed, wrong=tuple(wrong))
+    return Outcome(kind, "", 0, said, "history", "bad" if wrong else "good", "\n".join(wrong[:12]),
+        seed, round(time.monotonic() - began, 3),
+                   f"history {kind}/{seed}/{length:g}", operations=len(history.events),
+                   killed=killed, wrong=tuple(wrong))
 
 
 def again(line: str, system: System, work: Path) -> Outcome:
@@ -444,7 +490,8 @@ def again(line: str, system: System, work: Path) -> Outcome:
 def tasks(system: System, options: campaign.Options, work: Path) -> list[campaign.Task]:
     """For campaign.py: a task for each history."""
     count = 100 if options.limit is None else min(options.limit, 20)
-    return [functools.partial(_task, system, seed, work) for seed in range(options.seed, options.seed + count)]
+    return [functools.partial(_task, system, seed, work) for seed in range(options.seed,
+        options.seed + count)]
 
 
 def _task(system: System, seed: int, work: Path) -> list[Outcome]:

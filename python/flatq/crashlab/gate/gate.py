@@ -168,31 +168,30 @@ Each = Callable[[Call, bytes, bytes], None]
 # N+1; tN text; fN descriptor; bN buffer, length; vN iovec, count; oN offset; zN size; xN flags or
 # mode. An errno: refused with it.
 _TABLE = """
-open 2 - open p0 x1             | openat 257 56 open a0 x2         | creat 85 - open p0
-write 1 64 write f0 b1          | pwrite64 18 68 write f0 b1 o3    | writev 20 66 write f0 v1
-pwritev 296 70 write f0 v1 o3   | pwritev2 328 287 write f0 v1 o3  | fallocate 285 47 fallocate f0 x1 z3
-truncate 76 45 truncate p0 z1   | ftruncate 77 46 truncate f0 z1   | sync 162 81 sync
-fsync 74 82 sync f0             | fdatasync 75 83 sync f0          | syncfs 306 267 sync f0
-rename 82 - rename p0 p1        | renameat 264 38 rename a0 a2     | renameat2 316 276 rename a0 a2 x4
-link 86 - link p0 p1            | linkat 265 37 link a0 a2 x4      | symlink 88 - symlink t0 p1
-symlinkat 266 36 symlink t0 a1  | unlink 87 - unlink p0            | unlinkat 263 35 unlink a0 x2
-rmdir 84 - rmdir p0             | mkdir 83 - mkdir p0 x1           | mkdirat 258 34 mkdir a0 x2
-mknod 133 - mknod p0 x1         | mknodat 259 33 mknod a0 x2       | chmod 90 - chmod p0 x1
-fchmod 91 52 chmod f0 x1        | fchmodat 268 53 chmod a0 x2      | fchmodat2 452 452 chmod a0 x2
-chown 92 - chown p0             | fchown 93 55 chown f0            | fchownat 260 54 chown a0 x4
-lchown 94 - chown p0            | copy_file_range 326 285 EXDEV    | sendfile 40 71 EINVAL
-splice 275 76 EINVAL            | openat2 437 437 ENOSYS           | io_uring_setup 425 425 ENOSYS
+open 2 - open p0 x1 | openat 257 56 open a0 x2 | creat 85 - open p0 | write 1 64 write f0 b1
+pwrite64 18 68 write f0 b1 o3 | writev 20 66 write f0 v1 | pwritev 296 70 write f0 v1 o3
+pwritev2 328 287 write f0 v1 o3 | fallocate 285 47 fallocate f0 x1 z3
+truncate 76 45 truncate p0 z1 | ftruncate 77 46 truncate f0 z1 | sync 162 81 sync
+fsync 74 82 sync f0 | fdatasync 75 83 sync f0 | syncfs 306 267 sync f0 | rename 82 - rename p0 p1
+renameat 264 38 rename a0 a2 | renameat2 316 276 rename a0 a2 x4 | link 86 - link p0 p1
+linkat 265 37 link a0 a2 x4 | symlink 88 - symlink t0 p1 | symlinkat 266 36 symlink t0 a1
+unlink 87 - unlink p0 | unlinkat 263 35 unlink a0 x2 | rmdir 84 - rmdir p0
+mkdir 83 - mkdir p0 x1 | mkdirat 258 34 mkdir a0 x2 | mknod 133 - mknod p0 x1
+mknodat 259 33 mknod a0 x2 | chmod 90 - chmod p0 x1 | fchmod 91 52 chmod f0 x1
+fchmodat 268 53 chmod a0 x2 | fchmodat2 452 452 chmod a0 x2 | chown 92 - chown p0
+fchown 93 55 chown f0 | fchownat 260 54 chown a0 x4 | lchown 94 - chown p0
+copy_file_range 326 285 EXDEV | sendfile 40 71 EINVAL | splice 275 76 EINVAL
+openat2 437 437 ENOSYS | io_uring_setup 425 425 ENOSYS
 """
 #: Calls that change nothing, which are stopped only if a run asks to count them (`kinds`).
 _WIDE = """
-open 2 - look p0 x1              | openat 257 56 look a0 x2          | stat 4 - look p0
-lstat 6 - look p0                | newfstatat 262 79 look a0 x3      | statx 332 291 look a0 x2
-access 21 - look p0              | faccessat 269 48 look a0          | faccessat2 439 439 look a0 x3
-readlink 89 - look p0            | readlinkat 267 78 look a0         | chdir 80 49 look p0
-getdents64 217 61 list f0        | read 0 63 read f0                 | pread64 17 67 read f0
-readv 19 65 read f0              | clone 56 220 fork                 | clone3 435 435 fork
-fork 57 - fork                   | vfork 58 - fork                   | execve 59 221 exec t0
-execveat 322 281 exec t1         | exit_group 231 94 exit
+open 2 - look p0 x1 | openat 257 56 look a0 x2 | stat 4 - look p0 | lstat 6 - look p0
+newfstatat 262 79 look a0 x3 | statx 332 291 look a0 x2 | access 21 - look p0
+faccessat 269 48 look a0 | faccessat2 439 439 look a0 x3 | readlink 89 - look p0
+readlinkat 267 78 look a0 | chdir 80 49 look p0 | getdents64 217 61 list f0 | read 0 63 read f0
+pread64 17 67 read f0 | readv 19 65 read f0 | clone 56 220 fork | clone3 435 435 fork
+fork 57 - fork | vfork 58 - fork | execve 59 221 exec t0 | execveat 322 281 exec t1
+exit_group 231 94 exit
 """
 #: A shell asks to hear of its children's ends: see Limits. The number on x86-64 and on arm64.
 _SIGACTION = (13, 134)

@@ -1,4 +1,5 @@
-"""What a history is made of: the messages that were to be stored, the operations, and what they have handed out."""
+"""What a history is made of: the messages that were to be stored, the operations, and what they
+have handed out."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -19,7 +20,8 @@ class Message:
 
 @dataclass
 class Event:
-    """One operation. `start` and `end` are the history's time, `up_start` and `up_end` bounds of the spool's uptime, all in seconds."""
+    """One operation. `start` and `end` are the history's time, `up_start` and `up_end` bounds of
+    the spool's uptime, all in seconds."""
 
     who: str
     words: tuple[str, ...]
@@ -35,7 +37,8 @@ class Event:
     killed: bool = False
     out: bytes = b""
     err: bytes = b""
-    claimed: Mapping[int, bytes | None] = field(default_factory=dict)  # for a claim: the messages in the listed directories, by offset
+    # for a claim: the messages in the listed directories, by offset
+    claimed: Mapping[int, bytes | None] = field(default_factory=dict)
 
     @property
     def verb(self) -> str:
@@ -55,7 +58,8 @@ class Event:
     def line(self, began: float) -> str:
         said = "killed" if self.killed else f"exit {self.status}"
         what = f" of {','.join(map(str, self.messages))}" if self.messages else ""
-        return (f"    {self.start - began:8.4f} to {self.end - began:8.4f} {self.who:>14}  {' '.join(self.words)}{what}"
+        return (f"    {self.start - began:8.4f} to {self.end - began:8.4f} {self.who:>14}  "
+            f"{' '.join(self.words)}{what}"
                 f"{f' ({self.fault})' if self.fault else ''}: {said} {self.out[:60]!r}")
 
 
@@ -68,7 +72,8 @@ class Hold:
     whole: bool
     receipt: str = ""
     tries: int = 0
-    uses: list[Event] = field(default_factory=list)  # operations with the receipt; for claimed messages, settle and unclaim
+    # operations with the receipt; for claimed messages, settle and unclaim
+    uses: list[Event] = field(default_factory=list)
 
     @property
     def settles(self) -> bool:
@@ -76,4 +81,5 @@ class Hold:
         return self.event.verb not in ("reserve", "claim") and self.event.done
 
     def lease(self, message: Message) -> float:
-        return float(self.event.option("-t") or message.lease) if self.event.verb == "reserve" else float(message.lease)
+        return float(self.event.option("-t")
+            or message.lease) if self.event.verb == "reserve" else float(message.lease)

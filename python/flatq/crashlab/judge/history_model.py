@@ -1,15 +1,21 @@
 """What is certain about a history, and what contradicts it.
 
-Every operation has an interval, from before its start until all its processes have ended; its effect lies somewhere in it. Only what no
-choice of moments can explain is reported as wrong, so there are no false alarms. This is not the checker of a library: none knows a queue whose messages
-have leases and priorities and whose clients are killed, and Elle and Knossos are written in Clojure, porcupine in Go.
+Every operation has an interval, from before its start until all its processes have ended; its
+effect lies somewhere in it. Only what no choice of moments can explain is reported as wrong, so
+there are no false alarms. This is not the checker of a library: none knows a queue whose messages
+have leases and priorities and whose clients are killed, and Elle and Knossos are written in
+Clojure, porcupine in Go.
 
-    held      a message may be away from its queue from the start of an operation that wrote it out until it was surely back
-    claimed   by a name, from the first claim that may have taken it until its settle, or until an unclaim has ended; no death and no restart ends that
-    unseen    an operation that was killed before it wrote may hold up to so many messages, nobody knows which, until they are surely back
-    back      a dead owner's message, or one whose lease is over, is surely back after a checkpoint, or a pop that found nothing, that began
-              after that; for a pop that says "nothing there" itself it counts as there, as soon as it began after that
-    there     a message is surely ready all through an operation if it was stored before, is not held in between, and is taken later
+    held      a message may be away from its queue from the start of an operation that wrote it out
+    until it was surely back claimed   by a name, from the first claim that may have taken it until
+    its settle, or until an unclaim has ended; no death and no restart ends that unseen    an
+    operation that was killed before it wrote may hold up to so many messages, nobody knows which,
+    until they are surely back back      a dead owner's message, or one whose lease is over, is
+    surely back after a checkpoint, or a pop that found nothing, that began
+              after that; for a pop that says "nothing there" itself it counts as there, as soon as
+              it began after that
+    there     a message is surely ready all through an operation if it was stored before, is not
+    held in between, and is taken later
 """
 from __future__ import annotations
 
@@ -22,9 +28,9 @@ from . import history_claims
 from .history_events import Event, Hold, Message
 
 TAKES = ("pop", "drain", "reserve")
-BATCH = 600.0  # seconds: the lease of a bulk pop if no death can be seen
 SLACK = 0.03  # seconds: the clock has hundredths, and is read twice
-STATUSES = {"push": {0, 75}, "pop": {0, 66}, "drain": {0, 66}, "reserve": {0, 66}, "delete": {0, 66}, "release": {0, 66}, "touch": {0, 66}, "bury": {0, 66},
+STATUSES = {"push": {0, 75}, "pop": {0, 66}, "drain": {0, 66}, "reserve": {0, 66},
+    "delete": {0, 66}, "release": {0, 66}, "touch": {0, 66}, "bury": {0, 66},
             "claim": {0, 66}, "unclaim": {0, 66}}
 
 
@@ -40,23 +46,29 @@ class Model:
         self.wrong: list[str] = []
         self.pushes = {number: event for event in self.events for number in event.messages}
         self.ids: dict[int, int] = {}
-        self.dups: dict[int, int] = {}  # number of a push that was told `dup`: the id that has the key
+        # number of a push that was told `dup`: the id that has the key
+        self.dups: dict[int, int] = {}
         self.holds: dict[int, list[Hold]] = defaultdict(list)
         self.held: dict[int, list[Hold]] = defaultdict(list)  # by id(event)
         self.unseen: list[tuple[Event, float]] = []
-        self.names: dict[str, history_claims.Name] = defaultdict(lambda: history_claims.Name(self.say, self.hold, self.known))
-        self.known: dict[int, Event] = {}  # by id(event) of a killed claim: when it became known which messages its name holds
+        self.names: dict[str, history_claims.Name] = defaultdict(
+            lambda: history_claims.Name(self.say, self.hold, self.known))
+        # by id(event) of a killed claim: when it became known which messages its name holds
+        self.known: dict[int, Event] = {}
         for event in self.events:
             self._read(event)
         self.reclaims = [event for event in self.events
-                         if event.verb == "wal" and event.done or event.verb in TAKES and event.status == 66 and not event.killed and not event.out]
-        by_receipt = {hold.receipt: hold for holds in self.holds.values() for hold in holds if hold.receipt}
+                         if event.verb == "wal" and event.done or event.verb in TAKES
+                         and event.status == 66 and not event.killed and not event.out]
+        by_receipt = {hold.receipt: hold for holds in self.holds.values() for hold in holds
+            if hold.receipt}
         for event in self.events:
             if event.receipt in by_receipt:
                 by_receipt[event.receipt].uses.append(event)
 
     def say(self, text: str, *about: Event) -> None:
-        self.wrong.append("\n".join([text, *(event.line(self.began) for event in dict((id(event), event) for event in about).values())]))
+        self.wrong.append("\n".join([text, *(event.line(self.began)
+            for event in dict((id(event), event) for event in about).values())]))
 
     # ---- the output of an operation
 
@@ -74,7 +86,8 @@ class Model:
         elif event.verb in history_claims.VERBS:
             self._read_claim(event)
 
-    def hold(self, event: Event, number: int, whole: bool = True, receipt: str = "", tries: int = 0) -> Hold:
+    def hold(self, event: Event, number: int, whole: bool = True, receipt: str = "",
+            tries: int = 0) -> Hold:
         self.holds[number].append(Hold(event, number, whole, receipt, tries))
         return self.holds[number][-1]
 
@@ -86,7 +99,8 @@ class Model:
             if message and body == message.body:
                 numbers[offset] = message.number
             else:
-                self.say(f"unknown or altered: {(body or b'nothing')[:60]!r} at offset {offset}", event)
+                self.say(f"unknown or altered: {(body or b'nothing')[:60]!r} at offset {offset}",
+                    event)
         if event.verb == "claim" and event.killed:
             self.unseen.append((event, int(event.option("-n"))))
         elif event.verb == "claim" and not history_claims.sound(event):
@@ -122,12 +136,14 @@ class Model:
                     self.say(f"{words[3]} bytes announced, {len(data)} came", event)
         pieces = data.split(b"\0")
         complete, last = (pieces[:-1], pieces[-1]) if event.many else ([], data)
-        for piece, ended in [*((piece, True) for piece in complete), *([(last, False)] if last else [])]:
+        for piece, ended in [*((piece, True) for piece in complete),
+                *([(last, False)] if last else [])]:
             begin = re.match(rb"(\d+):", piece)
             message = self.messages.get(int(begin[1])) if begin else None
             whole = message is not None and piece == message.body
             cut = event.killed and not ended or self.lapsed(event)
-            if not message and not (cut and piece.isdigit()) or message and not (message.body.startswith(piece) if cut else whole):
+            if not message and not (cut and piece.isdigit()) or message and not (
+                    message.body.startswith(piece) if cut else whole):
                 self.say(f"unknown or altered: {piece[:60]!r}, {len(piece)} bytes", event)
             elif message:
                 self.held[id(event)].append(self.hold(event, message.number, whole, receipt, tries))
@@ -137,7 +153,8 @@ class Model:
                 self.unseen.append((event, most - len(self.held[id(event)])))
 
     def lapsed(self, event: Event) -> bool:
-        """The clock was set, so the lease was over while the message was printed: another verb may have it, and this one has said so."""
+        """The clock was set, so the lease was over while the message was printed: another verb may
+        have it, and this one has said so."""
         return self.kind == "clock" and event.status == 66
 
     # ---- certain facts
@@ -152,9 +169,11 @@ class Model:
     def settled(self, number: int) -> Iterator[Event]:
         """The operations that may have settled the message."""
         for hold in self.holds[number]:
-            if hold.event.verb not in ("reserve", "claim") and hold.whole and (hold.event.done or hold.event.killed):
+            if hold.event.verb not in ("reserve", "claim") and hold.whole and (hold.event.done
+                    or hold.event.killed):
                 yield hold.event
-            yield from (use for use in hold.uses if use.verb in ("delete", "settle") and (use.done or use.killed))
+            yield from (use for use in hold.uses if use.verb in ("delete", "settle")
+                and (use.done or use.killed))
 
     def first_settled(self, number: int) -> float:
         """The time before which the message was certainly not settled."""
@@ -164,8 +183,7 @@ class Model:
         """Whether `at` began when what a dead or silent holder had could be put back."""
         if at.boot != holder.boot:
             return at.boot > holder.boot
-        if self.kind == "clock" or holder.verb == "reserve":
-            lease = BATCH if holder.many else lease
+        if holder.verb == "reserve":
             return at.up_start >= holder.up_end + lease + SLACK
         return at.start >= holder.end
 
@@ -190,29 +208,36 @@ class Model:
         if any(use.verb == "release" and use.done and use.end <= by.start for use in hold.uses):
             return True
         touches = [use for use in hold.uses if use.verb == "touch"]
-        if touches and max(use.up_end + float(use.option("-t")) for use in touches) + SLACK > by.up_start and by.boot == event.boot:
+        if touches and max(use.up_end + float(use.option("-t"))
+                for use in touches) + SLACK > by.up_start and by.boot == event.boot:
             return False
         return self.put_back(event, lease, by)
 
     def there(self, number: int, by: Event) -> bool:
         """Whether it was surely ready all through `by`."""
         message, push = self.messages[number], self.pushes[number]
-        if self.stored(number) > by.start or not any(hold.event.start >= by.end for hold in self.holds[number]):
+        if self.stored(number) > by.start or not any(hold.event.start >= by.end
+                for hold in self.holds[number]):
             return False
-        if message.delay and (push.boot != by.boot or push.up_end + message.delay + SLACK > by.up_start):
+        if message.delay and (push.boot != by.boot or push.up_end + message.delay
+                + SLACK > by.up_start):
             return False
-        return all(hold.event is by or hold.event.start >= by.end or self.back(hold, by) for hold in self.holds[number])
+        return all(hold.event is by or hold.event.start >= by.end or self.back(hold, by)
+            for hold in self.holds[number])
 
     def unseen_at(self, by: Event) -> tuple[float, list[Event]]:
-        """How many messages may be with killed operations that nobody knows more of, all through or for a part of `by`."""
+        """How many messages may be with killed operations that nobody knows more of, all through or
+        for a part of `by`."""
         lease = max((message.lease for message in self.messages.values()), default=60)
         found = [(event, most) for event, most in self.unseen
-                 if event is not by and event.start < by.end and not (self.put_back(event, float(event.option("-t") or lease), by) and self.told(event, by))]
+                 if event is not by and event.start < by.end and not (self.put_back(event,
+                 float(event.option("-t") or lease), by) and self.told(event, by))]
         return sum(most for _, most in found), [event for event, _ in found]
 
     def told(self, event: Event, by: Event) -> bool:
         """Whether what a killed claim may have got its name to hold is known when `by` begins."""
-        return event.verb != "claim" or id(event) in self.known and self.known[id(event)].end <= by.start
+        return event.verb != "claim" or id(event) in self.known and self.known[
+            id(event)].end <= by.start
 
     def before(self, one: int, other: int) -> bool:
         """Whether the first message comes before the other for certain."""
@@ -225,10 +250,12 @@ class Model:
 
     def taken_after(self, later: Hold, sooner: Hold) -> bool:
         """Whether one hold of a message came after another for certain."""
-        return bool(sooner.tries and later.tries and later.tries > sooner.tries) or later.event.start >= sooner.event.end
+        return bool(sooner.tries and later.tries
+            and later.tries > sooner.tries) or later.event.start >= sooner.event.end
 
     def exclusive_until(self, hold: Hold, other: Event) -> float:
-        """The uptime until which a reservation held for certain, as far as `other` is concerned; -inf where its owner may have given it up."""
+        """The uptime until which a reservation held for certain, as far as `other` is concerned;
+        -inf where its owner may have given it up."""
         until = hold.event.up_start + hold.lease(self.messages[hold.number])
         for use in hold.uses:
             if use.start > other.end:
@@ -250,10 +277,12 @@ class Model:
                 if holds:
                     self.say(f"message {number} was refused, and is there", push, *holds)
             elif number in self.ids and not any(True for _ in self.settled(number)):
-                self.say(f"message {number} was acknowledged, and is lost", push, *holds, *(use for hold in self.holds[number] for use in hold.uses))
+                self.say(f"message {number} was acknowledged, and is lost", push, *holds,
+                    *(use for hold in self.holds[number] for use in hold.uses))
         for one, other in zip(*[sorted(self.ids, key=self.ids.__getitem__)[k:] for k in (0, 1)]):
             if self.ids[one] == self.ids[other] or self.pushes[other].end < self.pushes[one].start:
-                self.say(f"ids {self.ids[one]} and {self.ids[other]} are not in the order of their pushes", self.pushes[one], self.pushes[other])
+                self.say(f"ids {self.ids[one]} and {self.ids[other]} are not in the order of "
+                    "their pushes", self.pushes[one], self.pushes[other])
 
     def check_repeats(self) -> None:
         for number, holds in self.holds.items():
@@ -263,7 +292,8 @@ class Model:
                 self.say(f"message {number} was settled {len(ends)} times", *about, *ends)
             for event in ends:
                 if late := [hold.event for hold in holds if hold.event.start > event.end]:
-                    self.say(f"message {number} came again after it was settled", self.pushes[number], event, *late)
+                    self.say(f"message {number} came again after it was settled",
+                        self.pushes[number], event, *late)
             for hold in holds:
                 for other in holds:
                     if other is not hold:
@@ -273,35 +303,45 @@ class Model:
         """`other` against a living owner who has it by `hold`."""
         first, second = hold.event, other.event
         if first.verb == "claim" and history_claims.excludes(hold, other):
-            self.say(f"message {number} was claimed, and handed out to another", first, second, *hold.uses)
+            self.say(f"message {number} was claimed, and handed out to another", first, second,
+                *hold.uses)
         if not first.done or first.boot != second.boot:
             return
         if first.verb == "reserve":
             if hold.tries and hold.tries == other.tries and id(hold) < id(other):
-                self.say(f"message {number} was handed out twice as try {hold.tries}", first, second)
+                self.say(f"message {number} was handed out twice as try {hold.tries}", first,
+                    second)
             if self.taken_after(other, hold) and second.up_end < self.exclusive_until(hold, second):
                 self.say(f"message {number} had two living owners", first, second, *hold.uses)
-            if self.taken_after(other, hold) and (used := [use for use in hold.uses if use.done and use.start > second.end]):
-                self.say(f"message {number}: a receipt was honoured after the message was handed out again", first, second, *used)
+            if self.taken_after(other, hold) and (used := [use for use in hold.uses if use.done
+                    and use.start > second.end]):
+                self.say(f"message {number}: a receipt was honoured after the message was handed "
+                    "out again", first, second, *used)
         elif first.verb == "claim" and first.start < second.end:
             return  # it may have been given back, and reserved then
-        elif second.verb == "reserve" and second.done and first.up_end < self.exclusive_until(other, first):
+        elif second.verb == "reserve" and second.done and first.up_end < self.exclusive_until(other,
+                first):
             self.say(f"message {number} was popped, and reserved", first, second)
 
     def check_receipts(self) -> None:
         for number, holds in self.holds.items():
             for hold in holds:
                 for end in (use for use in hold.uses if use.verb == "delete" and use.done):
-                    if again := [use for use in hold.uses if use is not end and use.done and use.start > end.end]:
-                        self.say(f"message {number}: a receipt was honoured after it was deleted", hold.event, end, *again)
+                    if again := [use for use in hold.uses if use is not end and use.done
+                            and use.start > end.end]:
+                        self.say(f"message {number}: a receipt was honoured after it was deleted",
+                            hold.event, end, *again)
 
     def check_delays(self) -> None:
         for number, message in self.messages.items():
             push = self.pushes[number]
             for hold in self.holds[number] if message.delay else ():
-                if hold.event.boot == push.boot and hold.event.up_end < push.up_start + message.delay - SLACK and hold.event.who != "end":
-                    if not any(event.verb == "kick" and event.start < hold.event.end and event.end > push.start for event in self.events):
-                        self.say(f"message {number} came before its delay of {message.delay} s was over", push, hold.event)
+                early = hold.event.up_end < push.up_start + message.delay - SLACK
+                if hold.event.boot == push.boot and early and hold.event.who != "end":
+                    if not any(event.verb == "kick" and event.start < hold.event.end
+                            and event.end > push.start for event in self.events):
+                        self.say(f"message {number} came before its delay of {message.delay} s "
+                            "was over", push, hold.event)
 
     def check_order(self) -> None:
         for event in self.events:
@@ -309,64 +349,90 @@ class Model:
                 continue
             if event.status == 66 and not event.out and event.option("-n") != "0":
                 ready = [number for number in self.holds if self.there(number, event)]
-                self._too_many(event, ready, "nothing there, it says, while {} messages are there: {}")
+                self._too_many(event, ready,
+                    "nothing there, it says, while {} messages are there: {}")
             taken = [hold.number for hold in self.held[id(event)]]
             for place, number in enumerate(taken):
                 mine = set(taken[:place])
-                ready = [other for other in self.holds if other not in mine and self.before(other, number) and self.there(other, event)]
-                inner = [other for other in taken[place + 1:] if self.before(other, number) and self._there_before(other, event)]
-                self._too_many(event, [*ready, *inner], f"message {number} was handed out, while {{}} that come before it are there: {{}}")
+                ready = [other for other in self.holds if other not in mine and self.before(other,
+                    number) and self.there(other, event)]
+                inner = [other for other in taken[place + 1:] if self.before(other, number)
+                    and self._there_before(other, event)]
+                self._too_many(event, [*ready, *inner],
+                    f"message {number} was handed out, while {{}} that come before it are there: "
+                    f"{{}}")
 
     def _there_before(self, number: int, by: Event) -> bool:
-        """Whether, of what `by` handed out itself, it was ready when that began, and with nobody else meanwhile."""
+        """Whether, of what `by` handed out itself, it was ready when that began, and with nobody
+        else meanwhile."""
         if self.stored(number) > by.start or self.messages[number].delay:
             return False
-        return all(hold.event is by or hold.event.start >= by.end or self.back(hold, by) for hold in self.holds[number])
+        return all(hold.event is by or hold.event.start >= by.end or self.back(hold, by)
+            for hold in self.holds[number])
 
     def _too_many(self, event: Event, ready: Sequence[int], text: str) -> None:
         if not ready:
             return
         most, unseen = self.unseen_at(event)
         if len(ready) > most:
-            about = [other for number in ready[:2] for other in (self.pushes[number], *(hold.event for hold in self.holds[number]),
-                                                                 *(use for hold in self.holds[number] for use in hold.uses))]
-            self.say(text.format(len(ready), ", ".join(map(str, ready[:6]))) + (f"; {most} may be with killed ones" if most else ""), event, *about, *unseen)
+            about = [other for number in ready[:2] for other in (self.pushes[number],
+                *(hold.event for hold in self.holds[number]),
+                                                                 *(use for hold in self.holds[
+                                                                 number] for use in hold.uses))]
+            self.say(text.format(len(ready), ", ".join(map(str, ready[:6])))
+                + (f"; {most} may be with killed ones" if most else ""), event, *about, *unseen)
 
     def check_keys(self) -> None:
         numbers = {identity: number for number, identity in self.ids.items()}
-        keyed = [number for number, message in self.messages.items() if message.key and number not in self.dups and (number in self.ids or self.holds[number])]
+        keyed = [number for number, message in self.messages.items() if message.key
+            and number not in self.dups and (number in self.ids or self.holds[number])]
         for one in keyed:
             for other in keyed:
                 push = self.pushes[other]
-                if one != other and self.messages[one].key == self.messages[other].key and self.stored(one) <= push.start and self.first_settled(one) >= push.end:
-                    self.say(f"messages {one} and {other} have the same key at the same time", self.pushes[one], push, *self.settled(one))
+                if one != other and self.messages[one].key == self.messages[
+                        other].key and self.stored(one) <= push.start and self.first_settled(
+                        one) >= push.end:
+                    self.say(f"messages {one} and {other} have the same key at the same time",
+                        self.pushes[one], push, *self.settled(one))
         for number, identity in self.dups.items():
             push, holder = self.pushes[number], numbers.get(identity)
             if holder is None:
                 # A push that was killed before it printed its id cannot be matched by id
-                if not any(self.pushes[n].killed and n not in self.ids and m.key == self.messages[number].key for n, m in self.messages.items()):
+                if not any(self.pushes[n].killed and n not in self.ids
+                        and m.key == self.messages[number].key for n, m in self.messages.items()):
                     self.say(f"a key is taken by message {identity}, which nobody pushed", push)
-            elif self.messages[holder].key != self.messages[number].key or self.pushes[holder].start > push.end:
-                self.say(f"a key is taken by message {holder}, which cannot have it", push, self.pushes[holder])
-            elif ended := [event for event in self.settled(holder) if event.done and event.end < push.start]:
-                self.say(f"a key is taken by message {holder}, which was settled", push, self.pushes[holder], *ended)
+            elif self.messages[holder].key != self.messages[number].key or self.pushes[
+                    holder].start > push.end:
+                self.say(f"a key is taken by message {holder}, which cannot have it", push,
+                    self.pushes[holder])
+            elif ended := [event for event in self.settled(holder) if event.done
+                    and event.end < push.start]:
+                self.say(f"a key is taken by message {holder}, which was settled", push,
+                    self.pushes[holder], *ended)
 
     def check_bound(self, bound: int, samples: Sequence[tuple[float, int]]) -> None:
         for moment, count in samples:
             if count > bound:
-                around = [event for event in self.events if event.start <= moment and event.end >= moment - 0.1]
-                self.say(f"{count} messages at {moment - self.began:.4f}, and the bound is {bound}", *around)
+                around = [event for event in self.events if event.start <= moment
+                    and event.end >= moment - 0.1]
+                self.say(f"{count} messages at {moment - self.began:.4f}, and the bound is {bound}",
+                    *around)
         for push in self.events:
             if push.verb == "push" and push.done:
-                certain = [number for number in self.ids if self.pushes[number].end <= push.end and self.first_settled(number) > push.end]
+                certain = [number for number in self.ids if self.pushes[number].end <= push.end
+                    and self.first_settled(number) > push.end]
                 if len(certain) > bound:
-                    self.say(f"{len(certain)} messages at {push.end - self.began:.4f}, and the bound is {bound}", *(self.pushes[number] for number in certain))
+                    self.say(f"{len(certain)} messages at {push.end - self.began:.4f}, and the "
+                        f"bound is {bound}", *(self.pushes[number] for number in certain))
 
 
-def check(events: Sequence[Event], messages: Mapping[int, Message], kind: str, bound: int, samples: Sequence[tuple[float, int]]) -> list[str]:
-    """The findings: for each a sentence and, indented, the operations that it concerns. [] is good."""
+def check(events: Sequence[Event], messages: Mapping[int, Message], kind: str, bound: int,
+        samples: Sequence[tuple[float, int]]) -> list[str]:
+    """The findings: for each a sentence and, indented, the operations that it concerns. [] is
+    good."""
     model = Model(events, messages, kind)
-    for look in (model.check_stored, model.check_repeats, model.check_receipts, model.check_delays, model.check_order, model.check_keys):
+    for look in (model.check_stored, model.check_repeats, model.check_receipts, model.check_delays,
+            model.check_order, model.check_keys):
         look()
     if bound:
         model.check_bound(bound, samples)
