@@ -1,15 +1,17 @@
-# engine/input.sh - read a message that ends before standard input does: after a number of bytes, at a
-# dot, or because it is too long
+# engine/input.sh - read a message that ends before standard input does: after a number of bytes, at
+# a dot, or because it is too long
 
 # input_encode LENGTH - as body_encode, of the part of standard input that is the message. The left
-# side of a pipe has no exit status, so it writes a word when it has finished (R6); of a stated length,
-# input_whole sees whether all came
+# side of a pipe has no exit status, so it writes a word when it has finished (R6); of a stated
+# length, input_whole sees whether all came
 input_encode() {
   encode_said=good
   if [ -n "$1" ]; then
     input_exact "$1" | base64 "$base64_wrap"
   else
-    { encode_said=$({ { input_part && printf good >&3; } | base64 "$base64_wrap" >&4; } 3>&1); } 4>&1
+    {
+      encode_said=$({ { input_part && printf good >&3; } | base64 "$base64_wrap" >&4; } 3>&1)
+    } 4>&1
   fi
 }
 
@@ -36,8 +38,8 @@ input_exact() {
   esac
 }
 
-# input_ended - return 74 unless a read proves that standard input is at its end: a dd that was killed,
-# or could not read, does not (R6)
+# input_ended - return 74 unless a read proves that standard input is at its end: a dd that was
+# killed, or could not read, does not (R6)
 input_ended() {
   ended_said=$(exec dd bs=1 count=1 2>&1 >/dev/null)
   case $?.$ended_said in
@@ -55,17 +57,19 @@ input_most() {
 # input_to_dot - print standard input up to the line with the dot. That line goes to a file in tmp/,
 # which stays empty if it never comes
 input_to_dot() {
-  (cd "$q/tmp" && exec sed -n -e '/^\.'"${push_cr:+$push_cr*}"'$/{w '"$push_dot_file" -e q -e '}' -e p)
+  input_dot='/^\.'${push_cr:+$push_cr*}'$/{w '$push_dot_file
+  (cd "$q/tmp" && exec sed -n -e "$input_dot" -e q -e '}' -e p)
 }
 
-# input_whole LENGTH - after the body of slip_size bytes was written: return 65 if it is too short or
-# too long or has no dot, 74 if the input was not read in full
+# input_whole LENGTH - after the body of slip_size bytes was written: return 65 if it is too short
+# or too long or has no dot, 74 if the input was not read in full
 input_whole() {
   case ${push_dot:+dot}.$encode_said in
   .good | dot.good | dot.dottedgood) ;;
   *) why="queue '$queue': input failed"; return 74 ;;
   esac
-  # RACE: a client may end the connection right after its dot, so of that only the dot itself is asked
+  # RACE: a client may end the connection right after its dot, so of that only the dot itself is
+  # asked
   [ -n "$1${push_dot:-}" ] || door_whole "$slip_size" || return
   if [ -n "$1" ]; then
     [ "$slip_size" = "$1" ] || {
@@ -82,12 +86,12 @@ input_whole() {
   [ -z "${push_dot:-}" ] || input_dotted
 }
 
-# input_dotted - return 65 if the input ended without the line with the dot, 74 if it was not read in
-# full
+# input_dotted - return 65 if the input ended without the line with the dot, 74 if it was not read
+# in full
 input_dotted() {
   [ "${encode_said%good}" = dotted ] || { why="queue '$queue': input failed"; return 74; }
-  # The file has a whole line only if the dot had its newline: else it may have been the first byte of
-  # a line that was cut
+  # The file has a whole line only if the dot had its newline: else it may have been the first byte
+  # of a line that was cut
   if ! read -r input_dot <"$q/tmp/$push_dot_file"; then
     need engine/proof
     measure -l "$q/tmp/$push_dot_file" || return

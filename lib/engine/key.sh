@@ -1,18 +1,17 @@
-# engine/key.sh - unique keys. keys/KEY holds the id of the message that has the key and, in a second line once its slip exists, `yes`. It is
-# written only under the lock. Messages in done/ have left the queue; the sweep removes keys/KEY before it removes their names there.
+# engine/key.sh - unique keys. keys/KEY holds the id of the message that has the key and, in a
+# second line once its slip exists, `yes`. It is written only under the lock. Messages in done/ have
+# left the queue; the sweep removes keys/KEY before it removes their names there.
 
-need engine/lock engine/proof bulk/batch
+need engine/lock engine/proof engine/piped bulk/batch
 
-# sum_of PROGRAM COMMAND ... - set `sum` to what PROGRAM (md5sum, sha1sum, sha256sum) prints for COMMAND's output. COMMAND is the left side of a
-# pipe, whose exit status is lost, so it writes a word when it has finished (R6): half a text has a sum, too. Returns 70 no PROGRAM, 74 not whole
+# sum_of PROGRAM COMMAND ... - set `sum` to what PROGRAM (md5sum, sha1sum) prints for COMMAND's
+# output. Returns 70 no PROGRAM, 74 not whole: half a text has a sum, too
 sum_of() {
-  sum_by=$1
-  shift
-  sum=$({ { "$@" && printf 'whole ' >&3; } | "$sum_by"; } 3>&1 </dev/null) || { why="$sum_by is missing, or failed"; return 70; }
-  case $sum in
-  'whole '*' '*-) sum=${sum#whole } sum=${sum%% *} ;;
-  *) why="$sum_by did not get all of its input"; return 74 ;;
-  esac
+  sum=$(piped "$@") && sum=${sum%% *} && return 0
+  why="$1 failed, or did not get all of its input"
+  command -v "$1" >/dev/null && return 74
+  why="$1 is missing"
+  return 70
 }
 
 # key_hash KEY - set slip_key to the field for KEY: `k` and the first 32 digits of its SHA-1
@@ -22,120 +21,99 @@ key_hash() {
   slip_key=k${sum%????????}
 }
 
-# key_find_dup - if a message has the key of slip_key, set push_dup to its id. Keeps id, slip_id, slip_size and slip_key
+# key_find_dup - if a message has the key of slip_key, set push_dup to its id. Keeps id, slip_id,
+# slip_size and slip_key
 key_find_dup() {
   set -- "$id" "$slip_id" "$slip_size" "$slip_key"
   key_find "$slip_key"
   key_code=$?
   id=$1 slip_id=$2 slip_size=$3 slip_key=$4
-  return $key_code
+  [ $key_code -eq 66 ] || return $key_code
 }
 
-# key_find KEY - if a message has the KEY, set push_dup to its id
+# key_find KEY - set push_dup to the id of the message that has the KEY; return 66 if none has it
 key_find() {
   need engine/settle engine/reclaim
-  key_is=''
-  # The name of a settled batch does not show its ids: sweep first
-  for key_path in "$q"/done/batch.*; do
-    [ ! -e "$key_path" ] || queue_sweep || return
-  done
-  # Segments that a killed process has settled still have the key: finish removing them
-  claims_recover || return
-  key_look "$1" || { [ $? -eq 66 ] && return 0; return 74; }
-  is_number "$key_id" 999999999999 || return 0
-  key_id=$number
-  pad "$key_id" 000000000000
-  set -- "$1" "$padded" "$key_id"
-  for key_path in "$q"/done/??????????."$2".*; do
-    [ ! -e "$key_path" ] || return 0
-  done
-  if [ "$key_is" != yes ]; then
-    # CRASH: a push may have been killed between key and slip: look for the message
-    message_anywhere "$2"
-    key_code=$?
-    case $key_code in
-    0) ;;
-    66) return 0 ;;
-    *) return $key_code ;;
-    esac
-  fi
-  key_lives "$1" "$2" "$3" || { [ $? -eq 66 ] && return 0; return 74; }
-  push_dup=$3
+  key_look "$1" || return
+  is_number "$key_id" 999999999999 || return 66
+  pad "$number" 000000000000
+  set -- "$1" "$padded" "$number"
+  # CRASH: a push may have been killed between key and slip: look for the message
+  [ "$key_is" = yes ] || message_anywhere "$2" || return
+  key_lives "$@" && push_dup=$3
 }
 
-# key_lives KEY PADDED ID - return 66 if the message that has the KEY is settled after all. An answer `dup` stores nothing, so prove that what the
-# globs above did not see in done/ and claimed/ is not there (R1)
+# key_lives KEY PADDED ID - return 66 if the message that has the KEY is settled after all. An
+# answer `dup` stores nothing, so a complete listing must show that it is not settled (R1). The name
+# of a batch does not show its ids, nor that of a claim: finish removing them
 key_lives() {
   files_below "done" claimed || return
   key_swept=
   for key_path in $names; do
     case $key_path in
     "done/"??????????."$2".*) return 66 ;;
-    "done/batch."*) key_swept="$key_swept done" ;;
-    claimed/*/settled.*) key_path=${key_path%/*} key_swept="$key_swept ${key_path#*/}" ;;
+    "done/batch."*) key_swept=1 ;;
+    claimed/*/settled.*)
+      need bulk/claim
+      key_swept=1 key_path=${key_path%/*}
+      claim_open "${key_path#*/}" && claim_recover || return 74 ;;
     esac
   done
-  for key_path in $key_swept; do
-    case $key_path in
-    "done") queue_sweep ;;
-    *) need bulk/claim; claim_open "$key_path" && claim_recover ;;
-    esac || return 74
-  done
   [ -n "$key_swept" ] || return 0
+  queue_sweep || return 74
   key_look "$1" || return
   [ "$key_id" = "$3" ] || return 66
 }
 
 # key_enter - write the id of the message that is about to get its slip to keys/KEY
 key_enter() {
-  [ ! -h "$q/keys/$slip_key" ] || { why="queue '$queue': a key is a link"; return 74; }
   set -C
   printf '%s\n' "$id" >"$q/keys/$slip_key"
   key_code=$?
   set +C
-  # The key's message has left the queue: take the key over. A key that was not seen, and is there, may be another message's (R1)
-  [ $key_code -eq 0 ] || { [ -n "$key_seen" ] && file_put "keys/$slip_key" "$id"; } || disk_failed "$q/keys"
+  # The key's message has left the queue: take the key over. A key that was not seen, and is there,
+  # may be another message's (R1)
+  [ $key_code -eq 0 ] || { [ -n "$key_seen" ] && file_put "keys/$slip_key" "$id"; } ||
+    disk_failed "$q/keys"
 }
 
-# key_confirm - confirm the key. If this cannot be written, the next push with the key looks for the message itself
+# key_confirm - confirm the key. If this cannot be written, the next push with the key looks for the
+# message itself
 key_confirm() {
-  [ -h "$q/keys/$slip_key" ] || printf 'yes\n' >>"$q/keys/$slip_key" || :
+  printf 'yes\n' >>"$q/keys/$slip_key" || :
 }
 
-# key_read KEY - set key_id to the id in keys/KEY (empty: it holds none), and key_is to `yes` if its slip exists. Return 66 if it is proved that there
-# is no such key, 74 if it cannot be read
+# key_read KEY - set key_id to the id in keys/KEY (empty: it holds none), and key_is to `yes` if its
+# slip exists. Return 66 if it is proved that there is no such key, 74 if it cannot be read
 key_read() {
-  key_look "$1"
-  key_code=$?
-  [ $key_code -eq 66 ] || return $key_code
-  ! absent "$q/keys/$1" || return 66
+  key_look "$1" && return 0
+  [ -n "$key_seen" ] || ! absent "$q/keys/$1" || return 66
   why="queue '$queue': cannot read a key"
   return 74
 }
 
 # key_look KEY - as key_read, but 66 is no proof. Set key_seen if there is such a key
 key_look() {
-  key_id='' key_is='' key_seen=1
-  [ ! -h "$q/keys/$1" ] && [ ! -p "$q/keys/$1" ] || { why="queue '$queue': a key is a link or a FIFO"; return 74; }
-  { read -r key_id && { read -r key_is || :; }; } <"$q/keys/$1" || { [ -e "$q/keys/$1" ] || { key_seen=; return 66; }; key_id=; }
+  key_is='' key_seen=1
+  { read -r key_id && { read -r key_is || :; }; } <"$q/keys/$1" || key_id=
   case $key_id in
   '' | *[!0-9]*) ;;
   *) return 0 ;;
   esac
   key_id='' key_is=
-  # CRASH: an empty file is from a push that was killed before it wrote it; one without an id, from a power cut: treat that as empty
-  [ -s "$q/keys/$1" ] || return 0
-  key_said=$({ tr -d '\000' <"$q/keys/$1" && printf '\nend'; } 9>&-) && capture "$key_said" || { why="queue '$queue': cannot read a key"; return 74; }
-  # If tr finds an id, the shell's own read has missed it
-  key_said=${captured%%'
-'*}
-  case $key_said in
-  '' | *[!0-9]*) ;;
-  *) why="queue '$queue': cannot read a key"; return 74 ;;
+  [ -e "$q/keys/$1" ] || { key_seen=; return 66; }
+  # CRASH: a push that was killed leaves an empty file, a power cut one without an id: treat them
+  # alike. If there is an id, the shell's own read has missed it
+  key_said=$(exec tr -d '\000' <"$q/keys/$1" 9>&-) && case ${key_said%%'
+'*} in
+  '' | *[!0-9]*) return 0 ;;
   esac
+  why="queue '$queue': cannot read a key"
+  return 74
 }
 
-# keys_remove LIST - of `KEY ID KEY ID ...`, remove each key that still belongs to that id; some hundred at a time, as arguments have a limit (R9)
+# keys_remove LIST - of `KEY ID KEY ID ...`, remove each key that still belongs to that id; some
+# hundred at a time, as arguments have a limit (R9)
 keys_remove() {
   keys_some='' keys_count=0
   for keys_word in $1 end; do
@@ -145,7 +123,8 @@ keys_remove() {
     *)
       key_read "$keys_key"
       case $? in
-      # CRASH: an empty key is from a push that was killed before it wrote it; the doctor lists it with id 0
+      # CRASH: an empty key is from a push that was killed before it wrote it; the doctor lists it
+      # with id 0
       0) [ "${key_id:-0}" = "$keys_word" ] || continue ;;
       66) continue ;;
       *) return 74 ;;
@@ -154,8 +133,9 @@ keys_remove() {
       [ $keys_count -ge 500 ] || continue ;;
     esac
     # shellcheck disable=SC2086 # names without blanks
-    [ -z "$keys_some" ] || (cd "$q/keys" && exec rm -f $keys_some) || { disk_failed "$q/keys"; return; }
+    [ -z "$keys_some" ] || (cd "$q/keys" && exec rm -f $keys_some) ||
+      { disk_failed "$q/keys"; return; }
     keys_some='' keys_count=0
   done
-  [ -z "$1" ] || sync_paths "$q/keys" || return
+  [ -z "$1" ] || sync_paths "$q/keys"
 }
