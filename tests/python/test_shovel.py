@@ -1312,6 +1312,8 @@ def test_a_message_before_the_one_moved_last_is_moved(flatq):
 
 def test_a_message_whose_note_fails_stays_claimed(flatq, monkeypatch):
     """It was moved: if it were given back, another shovel would move it once more."""
+    flatq.syncs()
+    monkeypatch.setenv("FLATQ_SYNC", "on")
     for body in (b"1", b"2"):
         push(flatq, body, "here")
     local = Local("here", "there", str(flatq.spool))
@@ -1322,7 +1324,6 @@ def test_a_message_whose_note_fails_stays_claimed(flatq, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "fdatasync", signalled)
-        patched.setenv("FLATQ_SYNC", "on")
         with pytest.raises(KeyboardInterrupt):
             parcel.done()
     with pytest.raises(Taken):
