@@ -138,6 +138,7 @@ def test_a_failed_sync_is_an_error(flatq, tmp_path, monkeypatch):
 
     monkeypatch.setattr(options.ctypes, "CDLL", System)
     monkeypatch.setattr(options.ctypes, "get_errno", lambda: 5)
+    flatq.syncs()
     monkeypatch.delenv("FLATQ_SYNC", raising=False)
     with pytest.raises(OSError, match="Input/output error"):
         options.sync(str(tmp_path))
