@@ -97,5 +97,5 @@ input_dotted() {
     measure -l "$q/tmp/$push_dot_file" || return
     [ "$measured" != 0 ] || { why='the input ended without a line with a single dot'; return 65; }
   fi
-  rm -f "$q/tmp/$push_dot_file"
+  rm -f "$q/tmp/$push_dot_file" || :
 }
