@@ -2,8 +2,8 @@
 
 need engine/slip engine/lock engine/sync engine/settle engine/key
 
-# batch_putback DIRECTORY [WHY] - put slips back to wal/ and flat files to their place, with one more
-# try, unless the batch is settled. Return 0 only if nothing is left to put back
+# batch_putback DIRECTORY [WHY] - put slips back to wal/ and flat files to their place, with one
+# more try, unless the batch is settled. Return 0 only if nothing is left to put back
 batch_putback() {
   batch_why=${2:-dead}
   under_lock batch_putback_locked "$1"
@@ -43,8 +43,8 @@ batch_putback_locked() {
   rmdir "$1" || absent "$1" || disk_failed "$q/out"
 }
 
-# message_held ID - return whether a batch or a claim holds the message with the 12-digit ID; 66: it is
-# proved that none does
+# message_held ID - return whether a batch or a claim holds the message with the 12-digit ID; 66: it
+# is proved that none does
 message_held() {
   need engine/proof
   names_for_id "$1" out claimed || return
@@ -59,8 +59,8 @@ message_held() {
   return 66
 }
 
-# batch_read DIRECTORY - for a settled batch or segment, set batch_bodies to the ids of its slips, and
-# batch_keys to `KEY ID` of each key
+# batch_read DIRECTORY - for a settled batch or segment, set batch_bodies to the ids of its slips,
+# and batch_keys to `KEY ID` of each key
 batch_read() {
   need engine/fold engine/proof
   names_in "$1" || return
@@ -87,14 +87,15 @@ batch_read() {
     { why="queue '$queue': keys cannot be read"; return 74; }
 }
 
-# batch_remove DIRECTORY [NAME ...] - after batch_read, remove the bodies, then the batch or segment,
-# which alone knows them; with it, other NAMEs that lie beside it
+# batch_remove DIRECTORY [NAME ...] - after batch_read, remove the bodies, then the batch or
+# segment, which alone knows them; with it, other NAMEs that lie beside it
 batch_remove() {
   batch_path=$1
   shift
   # shellcheck disable=SC2086 # names without blanks
   { [ -z "$batch_bodies" ] || (cd "$q/body" && exec rm -f $batch_bodies); } &&
-    (cd "${batch_path%/*}" && exec rm -rf "${batch_path##*/}" "$@") || disk_failed "${batch_path%/*}"
+    (cd "${batch_path%/*}" && exec rm -rf "${batch_path##*/}" "$@") ||
+    disk_failed "${batch_path%/*}"
 }
 
 # batch_sweep NAME - remove a settled batch, after the keys of its messages

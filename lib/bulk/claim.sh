@@ -1,17 +1,16 @@
-# bulk/claim.sh - take many messages under a name, and hold them across crashes until they are settled
-# or given back
+# bulk/claim.sh - take many messages under a name, and hold them across crashes until they are
+# settled or given back
 #
-# A segment is claimed/NAME/OFFSET.COUNT/: messages as they were taken, slips or up to 200 flat files.
-# Once OFFSET.COUNT.flat/ exists, with the flat files made of its slips, that is the segment
-# (lib/README.md, "Places", has the other names).
-# OFFSET, 12 digits, is the number of messages that NAME has claimed before: it grows, and is never
-# given twice. The idea of offsets that a consumer commits is Kafka's. All of it happens under the
-# queue's lock.
+# A segment is claimed/NAME/OFFSET.COUNT/: messages as they were taken, slips or up to 200 flat
+# files. Once OFFSET.COUNT.flat/ exists, with the flat files made of its slips, that is the segment
+# (lib/README.md, "Places", has the other names). OFFSET, 12 digits, is the number of messages that
+# NAME has claimed before: it grows, and is never given twice. The idea of offsets that a consumer
+# commits is Kafka's. All of it happens under the queue's lock.
 
 need engine/slip engine/sync engine/proof engine/fold engine/reclaim bulk/batch bulk/take
 
-# claim_open NAME - set `claim` to NAME's directory, claim_settled, and claim_names to all segments and
-# marks, in order; return 66 if NAME never claimed anything here
+# claim_open NAME - set `claim` to NAME's directory, claim_settled, and claim_names to all segments
+# and marks, in order; return 66 if NAME never claimed anything here
 claim_open() {
   case $1 in
   '' | -* | *[!A-Za-z0-9_-]*)
@@ -45,8 +44,8 @@ claim_make() {
 }
 
 # claim_recover - finish what a killed process has begun: remove segments that are settled or have
-# become flat files. Set `segments` to those that are held, claim_held to the number of their messages,
-# and claim_next to the next offset. `synced`: settled.OFFSET is synced already
+# become flat files. Set `segments` to those that are held, claim_held to the number of their
+# messages, and claim_next to the next offset. `synced`: settled.OFFSET is synced already
 claim_recover() {
   claim_next=$claim_settled claim_held=0 claim_over='' claim_marks='' segments=
   for segment in $claim_names; do
@@ -70,8 +69,8 @@ claim_recover() {
     claim_held=$((claim_held + segment_count))
     [ "$segment_count" = 0 ] || segments="$segments $segment"
   done
-  # CRASH: the same here: a power cut could undo the rename of settled.OFFSET, but not the removal of
-  # some messages
+  # CRASH: the same here: a power cut could undo the rename of settled.OFFSET, but not the removal
+  # of some messages
   [ $# -eq 1 ] || [ -z "$claim_over$claim_marks" ] || sync_paths "$claim" || return
   for segment in $claim_over; do
     batch_read "$claim/$segment" && keys_remove "$batch_keys" || return
@@ -95,9 +94,11 @@ segment_parse() {
   segment_end=$padded
 }
 
-# claim_more COUNT - claim until COUNT messages are held, or nothing is ready; durable when it returns.
-# CRASH: until one rename makes it a segment, it is a batch, which is put back once its owner is dead.
-# The batch is synced before that rename, so after a power cut too a segment has all its messages
+# claim_more COUNT - claim until COUNT messages are held, or nothing is ready; durable when it
+# returns.
+# CRASH: until one rename makes it a segment, it is a batch, which is put back once its owner is
+# dead. The batch is synced before that rename, so after a power cut too a segment has all its
+# messages
 claim_more() {
   claim_new=0
   [ "$claim_held" -ge "$1" ] || { queue_promote && queue_reclaim; } || return
@@ -120,7 +121,8 @@ claim_more() {
   [ $claim_new -eq 0 ] || { claim_mark && bulk_log claim "$claim_new"; }
 }
 
-# claim_mark - mark all offsets before claim_next as used. No offset beyond the last mark was printed
+# claim_mark - mark all offsets before claim_next as used. No offset beyond the last mark was
+# printed
 claim_mark() {
   file_mark "$claim/$claim_next.0" || disk_failed "$claim"
 }
@@ -152,7 +154,8 @@ claim_flatten() {
   segments=$claim_flat
 }
 
-# segment_run SLIP ... - make a flat file of those that have the first one's priority; set segment_took
+# segment_run SLIP ... - make a flat file of those that have the first one's priority; set
+# segment_took
 segment_run() {
   segment_first=$1 segment_took=0 segment_slips=
   for segment_slip in "$@"; do
@@ -201,9 +204,9 @@ claim_settle() {
 }
 
 # claim_back - give back all that is held, to its old place in the order. Its offsets stay used.
-# CRASH: one rename makes a segment a batch, which is put back once its owner is dead; so a segment is
-# whole or does not exist. The rename is synced before a message leaves the batch, so this holds after
-# a power cut too
+# CRASH: one rename makes a segment a batch, which is put back once its owner is dead; so a segment
+# is whole or does not exist. The rename is synced before a message leaves the batch, so this holds
+# after a power cut too
 claim_back() {
   [ "$claim_settled" != "$claim_next" ] || return 0
   claim_mark || return

@@ -1,16 +1,16 @@
 # push.awk - write the flat files of a bulk push from lines of base64; bulk_flats of push.sh runs it
 #
 # Variables of the environment: FLATQ_STAGE, where the blocks are; FLATQ_FIRST, the first id;
-# FLATQ_PRIORITY, FLATQ_REST and FLATQ_NONCE, parts of the names; FLATQ_LINES and FLATQ_BYTES, how many
-# messages, and about how many bytes, a flat file has; FLATQ_MOST, the most bytes of a message, or
-# nothing; FLATQ_COUNT, the number of messages; FLATQ_TTY, where progress is drawn, or nothing.
-# Prints the last id, the bytes of all messages and the bytes of all flat files. Exits with 65 if a
-# message is too large, 74 if a write failed or a line is not base64.
+# FLATQ_PRIORITY, FLATQ_REST and FLATQ_NONCE, parts of the names; FLATQ_LINES and FLATQ_BYTES, how
+# many messages, and about how many bytes, a flat file has; FLATQ_MOST, the most bytes of a message,
+# or nothing. Prints the last id, the bytes of all messages and the bytes of all flat files. Exits
+# with 65 if a message is too large, 74 if a write failed or a line is not base64.
 
 # Write the lines that were kept as one flat file
 function flush(  i, path) {
   if (!n) return
-  path = stage "/" priority "." substr(ids[1], 1, 7) "/" priority "." ids[1] "." ids[n] "." n ".0." nonce
+  path = stage "/" priority "." substr(ids[1], 1, 7)
+  path = path "/" priority "." ids[1] "." ids[n] "." n ".0." nonce
   for (i = 1; i <= n; i++) {
     print priority "." ids[i] lines[i] >path
     written += length(lines[i]) + 24
@@ -31,7 +31,6 @@ BEGIN {
   most_lines = ENVIRON["FLATQ_LINES"] + 0
   most_bytes = ENVIRON["FLATQ_BYTES"] + 0
   most = ENVIRON["FLATQ_MOST"]
-  tty = ENVIRON["FLATQ_TTY"]
 }
 {
   at = index($0, "=")
@@ -46,10 +45,8 @@ BEGIN {
   bytes += length($0)
   total += size
 }
-tty && NR % 50000 == 0 { printf "\rpush: %d of %d", NR, ENVIRON["FLATQ_COUNT"] >tty }
 END {
   if (!bad) flush()
   if (bad) exit bad
-  if (tty && NR >= 50000) printf "\r\033[K" >tty
   printf "%.0f %.0f %.0f\n", id - 1, total, written
 }

@@ -1,19 +1,19 @@
-# push.pl - write the flat files of a bulk push in perl, in half the time of bulk_lines and push.awk,
-# which serve import, and where perl or MIME::Base64 is missing
+# push.pl - write the flat files of a bulk push in perl, in half the time of bulk_lines and
+# push.awk, which serve import, and where perl or MIME::Base64 is missing
 #
-# Variables of the environment: FLATQ_END, what ends a message, `l` a newline or `0` a NUL; the others,
-# and what it prints, as in push.awk. Exits with 3, before it reads anything, if MIME::Base64 is missing;
-# 65 if a message is too large; 74 if a read or a write failed.
+# Variables of the environment: FLATQ_END, what ends a message, `l` a newline or `0` a NUL; the
+# others, and what it prints, as in push.awk. Exits with 3, before it reads anything, if
+# MIME::Base64 is missing; 65 if a message is too large; 74 if a read or a write failed.
 
 use strict;
 eval { require MIME::Base64 } or exit 3;
-my ($priority, $rest, $nonce, $tty, $most, $most_lines, $most_bytes) =
-  map { $ENV{"FLATQ_$_"} } qw(PRIORITY REST NONCE TTY MOST LINES BYTES);
+my ($priority, $rest, $nonce, $most, $most_lines, $most_bytes) =
+  map { $ENV{"FLATQ_$_"} } qw(PRIORITY REST NONCE MOST LINES BYTES);
 my $end = $ENV{FLATQ_END} eq 'l' ? "\n" : "\0";
 # The flat file that is being made: its lines, their number, and the first id
 my ($lines, $n, $first) = ('', 0);
-# The next id; messages so far, and the bytes of all messages and of all flat files
-my ($id, $count, $total, $written) = ($ENV{FLATQ_FIRST}, 0, 0, 0);
+# The next id, and the bytes of all messages and of all flat files
+my ($id, $total, $written) = ($ENV{FLATQ_FIRST}, 0, 0);
 my ($left, $got, $block, $number) = ('');
 
 binmode STDIN;
@@ -26,7 +26,6 @@ while ($got = read STDIN, $block, 65536) {
 exit 74 if !defined $got;
 put($left) if length $left;
 flush();
-say_progress("\r\033[K") if $count >= 50000;
 printf "%.0f %.0f %.0f\n", $id - 1, $total, $written;
 close STDOUT or exit 74;
 
@@ -39,10 +38,10 @@ sub put {
   flush($earlier) if $n == $most_lines or length $lines > $most_bytes or
     $n && substr($number, 0, 7) ne substr $first, 0, 7;
   $first = $number if !$n;
-  $lines .= "$priority.$number$rest$size.-.0-0-0-0\t" . MIME::Base64::encode_base64($_[0], '') . "\n";
+  $lines .= "$priority.$number$rest$size.-.0-0-0-0\t";
+  $lines .= MIME::Base64::encode_base64($_[0], '') . "\n";
   $n++;
   $total += $size;
-  say_progress("\rpush: $count of $ENV{FLATQ_COUNT}") if ++$count % 50000 == 0;
 }
 
 # flush [LAST] - write the flat file, whose last id is LAST
@@ -55,10 +54,4 @@ sub flush {
   print $file $lines and close $file or exit 74;
   $written += length $lines;
   ($lines, $n) = ('', 0);
-}
-
-sub say_progress {
-  return if $tty eq '';
-  open my $file, '>', $tty or return;
-  print $file $_[0];
 }

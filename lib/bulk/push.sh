@@ -1,13 +1,13 @@
-# bulk/push.sh - store many messages at once: write flat files beside the queue, then rename them into
-# it
+# bulk/push.sh - store many messages at once: write flat files beside the queue, then rename them
+# into it
 
 need engine/lock engine/sync engine/boot engine/proof engine/fold engine/bound bulk/batch
 
-# bulk_push l|0|import QUEUE - store each line of standard input, or each piece that ends with a NUL,
-# or what lib/import reads, as a message. Reads push_priority push_lease push_wait push_length. Sets
-# bulk_count, bulk_first, bulk_last. The messages enter the queue block by block, in order, before the
-# answer; a crash in between leaves the first ones. Returns 65, and stores nothing, if one is larger
-# than FLATQ_MOST_BYTES
+# bulk_push l|0|import QUEUE - store each line of standard input, or each piece that ends with a
+# NUL, or what lib/import reads, as a message. Reads push_priority push_lease push_wait push_length.
+# Sets bulk_count, bulk_first, bulk_last. The messages enter the queue block by block, in order,
+# before the answer; a crash in between leaves the first ones. Returns 65, and stores nothing, if
+# one is larger than FLATQ_MOST_BYTES
 bulk_push() {
   queue_open "$2" make || return
   clock_read
@@ -32,7 +32,8 @@ bulk_stopped() {
   end_by "$1"
 }
 
-# bulk_write - write standard input to flat files in the stage. import has counted its messages before
+# bulk_write - write standard input to flat files in the stage. import has counted its messages
+# before
 bulk_write() {
   [ "$bulk_mode" = import ] || { bulk_receive && bulk_count_messages; } || return
   [ "$bulk_count" != 0 ] || return 0
@@ -44,8 +45,8 @@ bulk_write() {
   sync_many "$bulk_stage"
 }
 
-# bulk_receive - copy standard input to the stage; return 65 if fewer bytes come than were announced.
-# Sets bulk_size
+# bulk_receive - copy standard input to the stage; return 65 if fewer bytes come than were
+# announced. Sets bulk_size
 bulk_receive() {
   if [ -n "${push_length:-}" ]; then
     head -c "$push_length"
@@ -86,13 +87,11 @@ bulk_flats_make() {
   bulk_priority=$padded
   bulk_blocks || return
   bulk_said=$(
-    FLATQ_STAGE=$bulk_stage FLATQ_FIRST=$bulk_first FLATQ_PRIORITY=$bulk_priority
-    FLATQ_REST=.0.0.$push_lease.0.$epoch_time. FLATQ_NONCE=$nonce FLATQ_COUNT=$bulk_count
-    FLATQ_LINES=$flat_lines FLATQ_BYTES=$flat_bytes FLATQ_MOST=${FLATQ_MOST_BYTES:-} FLATQ_TTY=
-    FLATQ_END=$bulk_mode
-    [ ! -t 5 ] || FLATQ_TTY=/dev/tty
-    export FLATQ_STAGE FLATQ_FIRST FLATQ_PRIORITY FLATQ_REST FLATQ_NONCE FLATQ_COUNT FLATQ_LINES \
-      FLATQ_BYTES FLATQ_MOST FLATQ_TTY FLATQ_END
+    FLATQ_STAGE=$bulk_stage FLATQ_FIRST=$bulk_first FLATQ_PRIORITY=$bulk_priority FLATQ_NONCE=$nonce
+    FLATQ_REST=.0.0.$push_lease.0.$epoch_time. FLATQ_LINES=$flat_lines FLATQ_BYTES=$flat_bytes
+    FLATQ_MOST=${FLATQ_MOST_BYTES:-} FLATQ_END=$bulk_mode
+    export FLATQ_STAGE FLATQ_FIRST FLATQ_PRIORITY FLATQ_NONCE FLATQ_REST FLATQ_LINES FLATQ_BYTES \
+      FLATQ_MOST FLATQ_END
     bulk_flats
   )
   bulk_code=$?
@@ -134,16 +133,17 @@ bulk_blocks() {
   mkdir "$@" || disk_failed "$bulk_stage"
 }
 
-# bulk_whole - check that the stage holds as many bytes as were written: some awks do not notice a full
-# disk
+# bulk_whole - check that the stage holds as many bytes as were written: some awks do not notice a
+# full disk
 bulk_whole() {
   # shellcheck disable=SC2012 # the names are ours
-  [ "$(ls -lnR "$bulk_stage" | awk '/^-/ { sum += $5 } END { printf "%.0f", sum }')" = "$bulk_size" ]
+  bulk_found=$(ls -lnR "$bulk_stage" | awk '/^-/ { sum += $5 } END { printf "%.0f", sum }') &&
+    [ "$bulk_found" = "$bulk_size" ]
 }
 
-# bulk_lines - a filter that prints one line of base64 for each message. A message that is too large is
-# cut a little over FLATQ_MOST_BYTES: push.awk refuses it, and it must not fill the memory. Some awks
-# drop a NUL, so od passes the bytes as numbers
+# bulk_lines - a filter that prints one line of base64 for each message. A message that is too large
+# is cut a little over FLATQ_MOST_BYTES: push.awk refuses it, and it must not fill the memory. Some
+# awks drop a NUL, so od passes the bytes as numbers
 bulk_lines() {
   od -An -v -tu1 | bulk_awk '
     function flush() {
@@ -154,8 +154,8 @@ bulk_lines() {
       bits = have = open = long = 0
     }
     function quad(bits) { return letters[int(bits / 4096)] letters[bits % 4096] }
-    # Add four characters, unless the message is too large. Print piece by piece: some awks copy all of
-    # `out` for each addition
+    # Add four characters, unless the message is too large. Print piece by piece: some awks copy all
+    # of `out` for each addition
     function put(text) {
       if (most != "" && long > most) return
       out = out text
@@ -164,7 +164,8 @@ bulk_lines() {
     }
     BEGIN {
       abc = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-      for (i = 0; i < 4096; i++) letters[i] = substr(abc, int(i / 64) + 1, 1) substr(abc, i % 64 + 1, 1)
+      for (i = 0; i < 4096; i++)
+        letters[i] = substr(abc, int(i / 64) + 1, 1) substr(abc, i % 64 + 1, 1)
       end = ENVIRON["FLATQ_END"] == "l" ? 10 : 0
       most = ENVIRON["FLATQ_MOST"]
       if (most != "") most = most / 3 * 4 + 8
@@ -181,8 +182,8 @@ bulk_lines() {
 }
 
 # bulk_enter - rename bulk_path, a block of the stage, into queue/, or its flat files into the block
-# that is there. Only mkdir tells which: after a failed look, mv would put the new block inside the old
-# one. No mv renames anything to `/.`, and rename(2) replaces only an empty directory
+# that is there. Only mkdir tells which: after a failed look, mv would put the new block inside the
+# old one. No mv renames anything to `/.`, and rename(2) replaces only an empty directory
 bulk_enter() {
   [ -d "$bulk_path" ] || return 1
   if mkdir "$bulk_block"; then

@@ -1,10 +1,14 @@
-# bulk/stage.sh - take in flat files that another program has written beside a queue, such as the sink of flatq.spark
+# bulk/stage.sh - take in flat files that another program has written beside a queue, such as the
+# sink of flatq.spark
 #
-#   sh -c 'set -u; . "$lib/engine/common.sh"; need engine/spool bulk/stage; stage "$@"' push STEP ARGUMENT ...    with `lib` in the environment
+#   sh -c 'set -u; . "$lib/engine/common.sh"; need engine/spool bulk/stage; stage "$@"' push STEP
+#   ARGUMENT ...    with `lib` in the environment
 #
-# Order: 1 `ids` reserves ids, and the program uses only these; 2 it writes the stage and syncs it; 3 `room`; 4 it notes that it is going to
-# enter the stage, and syncs the note; 5 `enter` renames flat file after flat file, as push -l does at its end.
-# Crash: before 5, no verb sees the stage. After it has begun, each flat file is still there or in the queue: `enter` again does the rest.
+# Order: 1 `ids` reserves ids, and the program uses only these; 2 it writes the stage and syncs it;
+# 3 `room`; 4 it notes that it is going to enter the stage, and syncs the note; 5 `enter` renames
+# flat file after flat file, as push -l does at its end.
+# Crash: before 5, no verb sees the stage. After it has begun, each flat file is still there or in
+#        the queue: `enter` again does the rest.
 
 need engine/lock engine/boot engine/bound bulk/push
 
@@ -19,14 +23,16 @@ stage() {
   "stage_$stage_step" "$@" || die $? "$why"
 }
 
-# stage_ids COUNT QUEUE - reserve COUNT ids; print the first, and the time by the spool's clock in hundredths of a second
+# stage_ids COUNT QUEUE - reserve COUNT ids; print the first, and the time by the spool's clock in
+# hundredths of a second
 stage_ids() {
   name_check "$2" && ids_block $((($1 + 999) / 1000)) || return $?
   clock_epoch "$now"
   printf '%s %s\n' "$ids_first" "$epoch_time"
 }
 
-# stage_room QUEUE COUNT - return 75 if the queue has no room for COUNT messages now, or a bound below COUNT; 69 if it is closed
+# stage_room QUEUE COUNT - return 75 if the queue has no room for COUNT messages now, or a bound
+# below COUNT; 69 if it is closed
 stage_room() {
   queue_open "$1" || return 0
   [ ! -e "$q/closed" ] || { why="queue '$queue' is closed"; return 69; }
@@ -39,7 +45,8 @@ stage_room() {
   return $stage_code
 }
 
-# stage_enter QUEUE STAGE NONCE COUNT BYTES FIRST WAIT - move what is in the directory STAGE into the queue, as soon as there is room
+# stage_enter QUEUE STAGE NONCE COUNT BYTES FIRST WAIT - move what is in the directory STAGE into
+# the queue, as soon as there is room
 stage_enter() {
   queue_open "$1" make || return $?
   bulk_stage=$2 nonce=$3 bulk_count=$4 bulk_bytes=$5 bulk_first=$6 bulk_last='the last one' push_wait=$7

@@ -22,7 +22,6 @@ bulk_choose() {
       continue
     fi
     bulk_place=$scan_place bulk_name=$scan_name
-    bulk_elsewhere "$bulk_place"
     if [ "$bulk_place" = queue ]; then bulk_flats "$1"; else bulk_singles "$1"; fi
     bulk_code=$?
     # 75: look again
@@ -32,19 +31,22 @@ bulk_choose() {
   return 74
 }
 
-# bulk_elsewhere PLACE - set scan_name to the first name in all places but this one; empty: there is
-# none
+# bulk_elsewhere - set scan_name to the first name that is not in bulk_place; empty: there is none. Of
+# queue/, bulk_place is one block: a file of messages that were put back and folded again may reach
+# beyond the first of the next
 bulk_elsewhere() {
-  scan_name=''
-  [ "$1" = wal ] || scan_least wal "$q"/wal/*
-  if [ "$1" != queue ]; then
-    for scan_path in "$q"/queue/*; do
-      scan_least queue "$scan_path"/*
-      [ "$scan_count" = 0 ] || break
-    done
-  fi
+  scan_name=
+  [ "$bulk_place" = wal ] || scan_least wal "$q"/wal/*
+  for scan_path in "$q"/queue/*; do
+    case ${scan_path##*/} in
+    *[!0-9.]*) continue ;;
+    esac
+    [ "queue/${scan_path##*/}" \> "$bulk_place" ] || [ "${bulk_place%%/*}" != queue ] || continue
+    scan_least queue "$scan_path"/*
+    [ "$scan_count" = 0 ] || break
+  done
   for scan_path in "$q"/head/*; do
-    [ "head/${scan_path##*/}" = "$1" ] || scan_least head "$scan_path"/*
+    [ "head/${scan_path##*/}" = "$bulk_place" ] || scan_least head "$scan_path"/*
   done
 }
 
@@ -67,10 +69,11 @@ bulk_move() {
   (cd "$q/$bulk_place" && exec mv -f $bulk_names "$q/out/$batch/")
 }
 
-# bulk_singles MOST - take single messages of bulk_place that come before all messages elsewhere. 75:
-# look again
+# bulk_singles MOST - take single messages of bulk_place that come before all messages elsewhere.
+# 75: look again
 bulk_singles() {
   bulk_names='' bulk_got=0
+  bulk_elsewhere
   for bulk_path in "$q/$bulk_place"/*; do
     bulk_name=${bulk_path##*/}
     [ "$bulk_name" != '*' ] && [ $bulk_got -lt "$1" ] && [ $bulk_got -lt "$flat_lines" ] || break
@@ -95,16 +98,16 @@ bulk_singles() {
   return 75
 }
 
-# bulk_flats MOST - take flat files, from the first on, as long as no message elsewhere belongs between
-# them; at most 200, since what a killed drain held is delivered again. 75: look again
+# bulk_flats MOST - take flat files, from the first on, as long as no message elsewhere belongs
+# between them; at most 200, since what a killed drain held is delivered again. 75: look again
 bulk_flats() {
   # queue_unfold sets aside what is not a flat file
   flat_parse "$bulk_name" || { queue_unfold "$bulk_name" || return; return 75; }
-  bulk_most=$1 bulk_block=$flat_block bulk_place=queue/$flat_block bulk_names='' bulk_got=0
-  bulk_next_block
-  set -- "$q/$bulk_place"/* "$bulk_next"
-  bulk_end=$#
-  while [ $# -gt 1 ] && [ $((bulk_end - $#)) -lt 200 ]; do
+  bulk_most=$1 bulk_place=queue/$flat_block bulk_names='' bulk_got=0
+  bulk_elsewhere
+  set -- "$q/$bulk_place"/* "$scan_name"
+  bulk_all=$#
+  while [ $# -gt 1 ] && [ $((bulk_all - $#)) -lt 200 ]; do
     flat_parse "${1##*/}" && [ $((bulk_got + flat_count)) -le "$bulk_most" ] || break
     bulk_last=$flat_priority.$flat_last bulk_path=${2##*/}
     [ -z "$scan_name" ] || [ "$bulk_last" \< "$scan_name" ] || break
@@ -121,23 +124,6 @@ bulk_flats() {
   for bulk_path in "$q/$bulk_place"/*; do
     [ -e "$bulk_path" ] || rmdir "$q/$bulk_place"
     break
-  done
-}
-
-# bulk_next_block - set bulk_next to the first file of the blocks after bulk_block; empty: there is
-# none. A file of messages that were put back and folded again may reach beyond it
-bulk_next_block() {
-  bulk_next=
-  for bulk_path in "$q"/queue/*; do
-    case ${bulk_path##*/} in
-    *[!0-9.]*) continue ;;
-    esac
-    [ "${bulk_path##*/}" \> "$bulk_block" ] || continue
-    for bulk_file in "$bulk_path"/*; do
-      [ ! -e "$bulk_file" ] || bulk_next=$bulk_file
-      break
-    done
-    [ -z "$bulk_next" ] || break
   done
 }
 
@@ -163,9 +149,9 @@ bulk_not_printed() {
   return 74
 }
 
-# bulk_coded FILE ... - print each message, and its end, as a line of base64: base64 -d accepts pieces
-# that were padded one by one. If awk does not notice a read error, the line that was cut is shorter
-# than its slip says. gawk does not report its last write if `exit` was said
+# bulk_coded FILE ... - print each message, and its end, as a line of base64: base64 -d accepts
+# pieces that were padded one by one. If awk does not notice a read error, the line that was cut is
+# shorter than its slip says. gawk does not report its last write if `exit` was said
 bulk_coded() {
   bulk_awk -F '\t' -v "end=$bulk_end" -v "count=$bulk_got" '
     { if (NF > 1) { split($1, field, "."); size = field[8] }
@@ -174,8 +160,8 @@ bulk_coded() {
     END { if (cut || NR != count) exit 1 }' "$@"
 }
 
-# bulk_measure - print a line with the number of bytes that bulk_print will write. Each line that awk
-# reads begins with a slip's name, which has the size
+# bulk_measure - print a line with the number of bytes that bulk_print will write. Each line that
+# awk reads begins with a slip's name, which has the size
 bulk_measure() {
   names_in "$q/out/$batch" || return
   bulk_sum=$(
@@ -187,9 +173,9 @@ bulk_measure() {
   ) && printf '%s\n' "$bulk_sum" || bulk_not_printed
 }
 
-# bulk_received - return 0 if the client has received the batch: without -a, as far as a door can see;
-# with -a, once it has sent a line `ok`. The line `sent` tells the client that the batch is whole: a
-# door's error line could stand in place of the rest
+# bulk_received - return 0 if the client has received the batch: without -a, as far as a door can
+# see; with -a, once it has sent a line `ok`. The line `sent` tells the client that the batch is
+# whole: a door's error line could stand in place of the rest
 bulk_received() {
   [ -n "${bulk_asks:-}" ] || { door_delivered; return; }
   door_waits 3600
@@ -202,37 +188,31 @@ bulk_received() {
 # bulk_pop l|0 COUNT SECONDS QUEUE ... - write out and settle up to COUNT messages; wait up to SECONDS
 # for the first
 bulk_pop() {
-  bulk_mode=$1 bulk_left=$2 bulk_wait=$3
+  bulk_mode=$1 bulk_left=$2 take_seconds=$3
   shift 3
-  bulk_any='' bulk_open=
   for bulk_queue in "$@"; do
+    name_check "$bulk_queue" || return
+  done
+  wait_queues=$*
+  bulk_pop_queues
+  bulk_code=$?
+  [ $bulk_code -eq 66 ] && [ "$take_seconds" != 0 ] || return $bulk_code
+  need engine/wait
+  clock_read
+  take_waiting bulk_pop_queues "$@"
+}
+
+# bulk_pop_queues - write out and settle what is in wait_queues; return 66 if nothing is there, 69 if
+# they are closed and empty
+bulk_pop_queues() {
+  bulk_any='' bulk_open=
+  for bulk_queue in $wait_queues; do
     bulk_from_queue "$bulk_queue" || return
   done
   [ -z "$bulk_any" ] || return 0
-  if [ "$bulk_wait" = 0 ]; then
-    [ -n "$bulk_open" ] || { why='closed and empty'; return 69; }
-    why='nothing there'
-    return 66
-  fi
-  # Wait for one message, then take the others that are there
-  take_wait "$bulk_wait" self none "$@" || return
-  set -- "$queue" "$@"
-  body_print && bulk_end_print && door_delivered || { bulk_code=$?; take_back; return $bulk_code; }
-  taken_settle || return
-  taken=
-  clock_read
-  queue_log pop
-  bulk_left=$((bulk_left - 1))
-  for bulk_queue in "$@"; do
-    bulk_from_queue "$bulk_queue" || return
-  done
-}
-
-# bulk_end_print - write the end of the one message that was waited for
-bulk_end_print() {
-  if [ "$bulk_mode" = l ]; then printf '\n'; else printf '\000'; fi && return 0
-  why="queue '$queue': message $id could not be written out in full"
-  return 74
+  [ -n "$bulk_open" ] || { why='closed and empty'; return 69; }
+  why='nothing there'
+  return 66
 }
 
 # bulk_from_queue QUEUE - write out and settle batches until the queue is empty or bulk_left is 0
@@ -246,18 +226,13 @@ bulk_from_queue() {
   [ -e "$q/closed" ] || bulk_open=1
   clock_read
   queue_put_back_due
-  bulk_tended=
   while [ "$bulk_left" -gt 0 ]; do
+    reclaim_saw=
     under_lock bulk_choose "$bulk_left"
     bulk_code=$?
     case $bulk_code in
     0) ;;
-    66)
-      [ -z "$bulk_tended" ] || { [ -z "$proof_delayed" ] || bulk_open=1; return 0; }
-      clock_read
-      queue_reclaim || return
-      bulk_tended=1
-      continue ;;
+    66) [ -z "$proof_delayed" ] || bulk_open=1; return 0 ;;
     # RACE: another process dropped the queue meanwhile
     69) bulk_open=1; return 0 ;;
     *) return $bulk_code ;;
@@ -268,7 +243,7 @@ bulk_from_queue() {
       return 74
     }
     under_lock bulk_settle || return
-    bulk_any=1 bulk_left=$((bulk_left - bulk_got)) bulk_tended=
+    bulk_any=1 bulk_left=$((bulk_left - bulk_got))
     bulk_log pop "$bulk_got"
     wake "$q/room" "$bulk_got"
   done
@@ -281,15 +256,16 @@ bulk_log() {
   log_line "$1" - 1 0 0 "bulk-$2"
 }
 
-# bulk_held - return 0 if the batch is still ours, 66 if others have it, which is no fault of the disk;
-# 74 if unknown
+# bulk_held - return 0 if the batch is still ours, 66 if others have it, which is no fault of the
+# disk; 74 if unknown
 bulk_held() {
   expect_path "$q/out/$batch" "queue '$queue': what was taken is no longer yours"
 }
 
-# bulk_settle - settle the batch under the lock. A process that puts batches back holds the lock too, so
-# it sees the marker. From the marker on, what was printed is deleted, and an error says so (R2): if
-# the sync failed, a power cut may bring it back; the checkpoint removes what the sweep leaves
+# bulk_settle - settle the batch under the lock. A process that puts batches back holds the lock
+# too, so it sees the marker. From the marker on, what was printed is deleted, and an error says so
+# (R2): if the sync failed, a power cut may bring it back; the checkpoint removes what the sweep
+# leaves
 bulk_settle() {
   bulk_held || return
   file_mark "$q/done/$batch" || { disk_failed "$q/done"; return; }

@@ -1,13 +1,13 @@
 # engine/complete.sh - what the next word of a command line can be: bash, zsh and fish ask by
 # `flatq --complete WORD ...` (lib/completion/)
 #
-# Verbs and options come from the headers, as those of -h and of the man page do. Nothing is created,
-# not even a spool.
+# Verbs and options come from the headers, as those of -h and of the man page do. Nothing is
+# created, not even a spool.
 
 need engine/queues
 
-# complete_words WORD ... - print each word that the last WORD can become, with a tab and what it means.
-# The other WORDs stand between `flatq` and it
+# complete_words WORD ... - print each word that the last WORD can become, with a tab and what it
+# means. The other WORDs stand between `flatq` and it
 complete_words() {
   complete_far='' complete_verb=help complete_before=
   while [ $# -gt 1 ]; do
@@ -84,8 +84,8 @@ complete_after() {
   esac
 }
 
-# complete_queues queue|receipt|both - print the queues, those of receipts as `QUEUE:`; behind that, the
-# ids that `list` has
+# complete_queues queue|receipt|both - print the queues, those of receipts as `QUEUE:`; behind that,
+# the ids that `list` has
 complete_queues() {
   complete_form=$1
   [ -z "$complete_far" ] && spool_find || return 0

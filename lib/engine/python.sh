@@ -1,26 +1,23 @@
 # engine/python.sh - run the verbs that are written in Python: find the interpreter and the package
 
-# python_run MODULE ARGUMENT ... - become `python3 -m MODULE`, or $FLATQ_PYTHON. Looks for the package in the source tree, around a wheel's
-# shell files, and among that Python's own packages
+# python_run MODULE ARGUMENT ... - become `python3 -m MODULE`, or $FLATQ_PYTHON. Looks for the
+# package in the source tree, around a wheel's shell files, and among that Python's own packages
 python_run() {
   python=${FLATQ_PYTHON:-python3}
-  twice works command -v "$python" || die 69 "needs Python 3.9 or later, '$python' is not there: apt install python3, or set FLATQ_PYTHON"
-  python_module=$1
-  shift
+  command -v "$python" >/dev/null ||
+    die 69 "needs Python 3.9 or later, '$python' is not there: install it, or set FLATQ_PYTHON"
   if [ -e "$lib/../python/flatq/verbs.py" ]; then
     python_path=$lib/../python
   elif [ -e "$lib/../verbs.py" ]; then
     python_path=$lib/../..
   else
     python_path=
-    twice works "$python" -c "import importlib.util, sys; sys.exit(not importlib.util.find_spec('$python_module'))" ||
-      die 69 "needs the Python package flatq, which $python does not have: pip install ./python, or set FLATQ_PYTHON"
+    "$python" -c "import importlib.util, sys; sys.exit(not importlib.util.find_spec('$1'))" ||
+      die 69 "needs the Python package flatq, which $python does not have: pip install ./python"
   fi
   PYTHONPATH=$python_path${PYTHONPATH:+${python_path:+:}$PYTHONPATH}
   FLATQ_LIB=$lib
   export PYTHONPATH FLATQ_LIB
   [ -n "$PYTHONPATH" ] || unset PYTHONPATH
-  exec "$python" -m "$python_module" "$@" 2>&5 5>&-
+  exec "$python" -m "$@" 2>&5 5>&-
 }
-
-part='engine/python'

@@ -109,7 +109,7 @@ take_wait() {
   take_code=$?
   [ $take_code -eq 66 ] && [ "$take_seconds" != 0 ] || return $take_code
   need engine/wait
-  take_waiting "$@"
+  take_waiting take_again "$@"
 }
 
 # take_found - hand out the message that queue_scan has found in $q. Return 66 if another process

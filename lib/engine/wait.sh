@@ -264,19 +264,22 @@ wait_leave() {
   done
 }
 
-# take_waiting QUEUE ... - the part of take_wait for when nothing was ready; wait for take_seconds
+# take_waiting TAKE QUEUE ... - the part of take_wait for when nothing was ready: for take_seconds,
+# call TAKE, which takes from wait_queues, until it does not return 66
 take_waiting() {
+  take_turn=$1
+  shift
   need engine/take
   take_deadline=none
   [ "$take_seconds" = none ] || { clock_add "$take_seconds" "$now"; take_deadline=$later; }
   wait_begin wait "$@" || return
   wait_queues=$*
-  wait_until "$take_deadline" wait_enter_queues take_again wait_due_queues
+  wait_until "$take_deadline" wait_enter_queues "$take_turn" wait_due_queues
   wait_leave
   return "$take_code"
 }
 
-# take_again - the TAKE of take_waiting
+# take_again - the TAKE of take_wait
 take_again() {
   # shellcheck disable=SC2086 # names without blanks
   take_message "$take_for" "$take_for_lease" $wait_queues

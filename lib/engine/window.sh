@@ -38,8 +38,9 @@ delay_place() {
 }
 
 # windows PLACE FUNCTION [keep] - call `FUNCTION PATH ...` for the messages of each window of PLACE,
-# in the order of time, as long as it returns 66; return what it returned last. Remove empty windows,
-# unless `keep`: then the caller needs no proof that they are empty. 74: one cannot be listed
+# in the order of time, as long as it returns 66; return what it returned last. Remove empty
+# windows, unless `keep`: then the caller needs no proof that they are empty. 74: one cannot be
+# listed
 windows() {
   window_call=$2 window_keep=${3:-}
   for window_top in "$q/$1"/*; do
