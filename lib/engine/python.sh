@@ -4,8 +4,9 @@
 # package in the source tree, around a wheel's shell files, and among that Python's own packages
 python_run() {
   python=${FLATQ_PYTHON:-python3}
-  command -v "$python" >/dev/null ||
-    die 69 "needs Python 3.9 or later, '$python' is not there: install it, or set FLATQ_PYTHON"
+  python_set='or set FLATQ_PYTHON'
+  command -v "$python" >/dev/null || die 69 \
+    "needs Python 3.9 or later, '$python' is not there: apt install python3, $python_set"
   if [ -e "$lib/../python/flatq/verbs.py" ]; then
     python_path=$lib/../python
   elif [ -e "$lib/../verbs.py" ]; then
@@ -13,7 +14,7 @@ python_run() {
   else
     python_path=
     "$python" -c "import importlib.util, sys; sys.exit(not importlib.util.find_spec('$1'))" ||
-      die 69 "needs the Python package flatq, which $python does not have: pip install ./python"
+      die 69 "needs the Python package flatq: pip install ./python, $python_set"
   fi
   PYTHONPATH=$python_path${PYTHONPATH:+${python_path:+:}$PYTHONPATH}
   FLATQ_LIB=$lib

@@ -85,6 +85,7 @@ class Kernel(Source, Target):
     @staticmethod
     def at(url: str, towards: str = "") -> Kernel:
         """mqueue:///NAME, wherever what comes from it goes."""
+        ipc()  # else the shovel would wait for it, as for a queue that is not there yet
         return Kernel(urllib.parse.unquote(url.partition(":")[2].lstrip("/")))
 
     @property

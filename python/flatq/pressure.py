@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Union
 
-from .command import whole
+from .command import needs, whole
 from .errors import Busy, Closed, Denied, Disk, Empty, Error, Full, Internal, Invalid, Missing, Unreachable, of_system, printable
 
 Bytes = Union[bytes, bytearray, memoryview]
@@ -46,6 +46,16 @@ SUFFIXES = (
     ":stats:consumed_messages", ":stats:consumed_bytes", ":not_full", ":closed", ":producer_lease", ":consumer_lease", ":flatq_created",
 )
 STATISTICS = tuple(suffix[7:] for suffix in SUFFIXES if suffix.startswith(":stats:"))
+
+
+def library() -> Any:
+    """The module redis. Raises Unreachable."""
+    try:
+        import redis.backoff
+        import redis.retry
+    except ImportError:
+        raise needs("pressure", "redis", "redis", "python3-redis", "redis") from None
+    return redis
 
 
 class Exists(Invalid):
@@ -342,18 +352,11 @@ class Queue:
         known = self._redis
         # No lock: a child that is forked meanwhile would find it held. Of two threads that come first, each may make a client; one of these stays
         if known is None or known[0] != os.getpid():
-            try:
-                from redis import Redis
-                from redis.backoff import NoBackoff
-                from redis.retry import Retry
-            except ImportError:
-                from .command import needs
-
-                raise needs("pressure", "redis", "redis", "python3-redis", "redis") from None
-            client = Redis(
+            redis = library()
+            client = redis.Redis(
                 host=self.host, port=self.port, db=self.db, socket_timeout=15, socket_connect_timeout=5,
                 # Never send again: the command may have been carried out
-                retry=Retry(NoBackoff(), 0), **{key: value for key, value in self._options.items() if value},
+                retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0), **{key: value for key, value in self._options.items() if value},
             )
             self._redis = known = os.getpid(), client, client.register_script(Path(__file__).with_suffix(".lua").read_text())
         return known

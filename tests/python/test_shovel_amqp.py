@@ -129,12 +129,18 @@ def test_places():
     assert client.parameters.ssl_options and amqp.Client("amqp://h/q").parameters.virtual_host == "/"
 
 
-@pytest.mark.parametrize("place, missing", [("amqp://h/q", "pika"), ("sqs://q", "boto3")])
-def test_without_its_library(flatq, place, missing, tmp_path):
-    """One line says what to install, and nothing is taken."""
+@pytest.mark.parametrize("words", [[], ["--once"]])
+@pytest.mark.parametrize("place, missing", [("amqp://h/q", "pika"), ("sqs://q", "boto3"),
+    ("pressure+redis://127.0.0.1:1/0/q", "redis"), ("mqueue:///q", "posix_ipc")])
+def test_without_its_library(flatq, place, missing, words, tmp_path):
+    """One line says what to install, and nothing is taken. Pressure's and mqueue's were waited for,
+    as if they could come."""
     (tmp_path / f"{missing}.py").write_text("raise ImportError")
     filled(flatq, 1)
-    refused(flatq("shovel", "here", place, env={"PYTHONPATH": str(tmp_path)}), 69, "shovel", text=b"pip install " + missing.encode())
+    for ends in (["here", place], [place, "there"]):
+        done = flatq("shovel", *words, *ends, env={"PYTHONPATH": str(tmp_path)}, timeout=20)
+        text = b"pip install " + missing.replace("_", "-").encode()
+        refused(done, 69, text=text)
     assert Queue("here").qsize() == 1
 
 

@@ -323,8 +323,10 @@ def _ends(place: str) -> tuple[Callable[[str, str], Source], Callable[[str], Tar
 
         return Kernel.at, Kernel.at
     if kind in ("pressure+redis", "pressure+rediss"):
+        from ..pressure import library
         from .redis import Pressure, PressureSource
 
+        library()  # else the shovel would wait for it, as for a server that does not answer
         return PressureSource, Pressure
     if "://" in place and kind != "ssh":
         raise Invalid(f"'{place}': QUEUE, HOST:PORT/QUEUE, or ssh, beanstalk, amqp, sqs, pressure+redis or mqueue with ://: see flatq shovel -h", 65)
