@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from . import campaign, report
-from .families import article, clients, cuts, history, kills, mutants, pairs, power, races
+from .families import article, clients, cuts, history, mutants, pairs, power, races
 from .families.trial import Trial
 from .gate import faults, gate
 from .scenarios import SCENARIOS, System, system_of
@@ -30,7 +30,7 @@ from .scenarios import SCENARIOS, System, system_of
 #: How a line that replays one trial begins, after --lib DIRECTORY if lib/ is another, and the family that knows it.
 AGAIN: dict[str, Any] = {"power": power, "cut": cuts, "pair": pairs, "article": article,
     "race": races, "history": history, "client": clients,
-                         "mutant": mutants, "kills": kills}
+                         "mutant": mutants}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -113,7 +113,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     chosen = args.family or list(families)
     there, without = gate.available()
-    if not there and (again and line[0] not in ("history", "client", "kills")
+    if not there and (again and line[0] not in ("history", "client")
             or args.point is not None or not campaign.UNGATED & set(chosen)):
         print(without, file=sys.stderr)
         return 69

@@ -175,19 +175,19 @@ def missing(family: str, reason: str) -> list[Outcome]:
 
 
 #: The families that need no gate. Without a gate only these run; for the others, an outcome says so.
-UNGATED = frozenset({"history", "clients", "kills"})
+UNGATED = frozenset({"history", "clients"})
 
 
 def families() -> dict[str, Family]:
     """The families by name. The one that takes days comes last."""
-    from .families import article, clients, cuts, history, kills, mutants, pairs, power, races
+    from .families import article, clients, cuts, history, mutants, pairs, power, races
 
     return {"crash": crash_tasks,
             "reads": functools.partial(unseen_tasks, tuple(faults.READS)),
             "ends": functools.partial(unseen_tasks, tuple(faults.ENDS)),
             "power": power.tasks, "cuts": cuts.tasks, "history": history.tasks,
             "races": races.tasks, "clients": clients.tasks, "mutants": mutants.tasks,
-            "article": article.tasks, "kills": kills.tasks, "pairs": pairs.tasks,
+            "article": article.tasks, "pairs": pairs.tasks,
             "double": double_tasks}
 
 

@@ -10,7 +10,6 @@ import json
 import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,10 +84,8 @@ def run(spark: SparkSession, to: str, families: Sequence[str] = (), scenarios: S
     system = System(Path(lib).absolute(), lib) if lib else System()
     options = laboratory.Options(tuple(wanted), tuple(which or faults.FAULTS), limit, seed)
     with laboratory.workplace() as work:
-        tasks: list[tuple[str, bytes]] = []
-        with ProcessPoolExecutor(os.cpu_count() or 1) as pool:
-            for family in families or known:
-                tasks += [(family, pickle.dumps(task)) for task in known[family](system, options, pool, work)]
+        tasks = [(family, pickle.dumps(task)) for family in families or known
+            for task in known[family](system, options, work)]
         outcomes = spark.sparkContext.parallelize(tasks, max(len(tasks), 1)).flatMap(mapper(PACKAGES, str(work)))
         with Place("campaign", to, spark).replaced() as new:
             spark.createDataFrame(outcomes, SCHEMA).write.parquet(new)

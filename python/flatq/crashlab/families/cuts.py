@@ -1,8 +1,10 @@
-"""Real power cuts: the spool on an image with ext4 or xfs, which is shut down under the verb (FS_IOC_SHUTDOWN), mounted again and checked.
+"""Real power cuts: the spool on an image with ext4 or xfs, which is shut down under the verb
+(FS_IOC_SHUTDOWN), mounted again and checked.
 
-Needs root, loop devices, and mkfs.ext4 (e2fsprogs) or mkfs.xfs (xfsprogs): see `available`. Everything is done by a child in a mount
-namespace of its own, on a loop device that clears itself, with an image that has no name any longer: so nothing stays mounted, attached or on the
-disk, however the child ends; and it ends with its parent.
+Needs root, loop devices, and mkfs.ext4 (e2fsprogs) or mkfs.xfs (xfsprogs): see `available`.
+Everything is done by a child in a mount namespace of its own, on a loop device that clears itself,
+with an image that has no name any longer: so nothing stays mounted, attached or on the disk,
+however the child ends; and it ends with its parent.
 
     >>> [outcome.outcome for outcome in explore(System(), "ext4", count=2, seed=0)]
     ['good', 'good']
@@ -48,22 +50,28 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 class Cut:
     kind: str  # ext4, xfs
     scenario: str
-    way: str  # "call": all is killed just before a call, then the power goes; "time": it goes while the verb runs
+    # "call": all is killed just before a call, then the power goes; "time": it goes while the verb
+    # runs
+    way: str
     point: float  # 0 to 1: which call, or when
     flush: int = NOTHING
     sync: str = "on"
     seed: int = 0
 
     def __str__(self) -> str:
-        return shlex.join(["cut", "--kind", self.kind, "--scenario", self.scenario, "--way", self.way, "--point", str(self.point),
-                           "--flush", str(self.flush), "--sync", self.sync, "--seed", str(self.seed)])
+        return shlex.join(["cut", "--kind", self.kind, "--scenario", self.scenario, "--way",
+            self.way, "--point", str(self.point),
+                           "--flush", str(self.flush), "--sync", self.sync, "--seed",
+                           str(self.seed)])
 
 
     @classmethod
     def parse(cls, line: str) -> Cut:
         """The cut whose str() this is. Raises ValueError."""
-        given = trial.options(line, "cut", "flush", "kind", "point", "scenario", "seed", "sync", "way")
-        return cls(given["kind"], given["scenario"], given["way"], float(given["point"]), int(given["flush"]), given["sync"], int(given["seed"]))
+        given = trial.options(line, "cut", "flush", "kind", "point", "scenario", "seed", "sync",
+            "way")
+        return cls(given["kind"], given["scenario"], given["way"], float(given["point"]),
+            int(given["flush"]), given["sync"], int(given["seed"]))
 
 
 def _libc(name: str, *args: Any) -> None:
@@ -72,7 +80,8 @@ def _libc(name: str, *args: Any) -> None:
 
 
 def _mkfs(kind: str) -> str | None:
-    return shutil.which(f"mkfs.{kind}", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"]))
+    return shutil.which(f"mkfs.{kind}", path=os.pathsep.join([os.environ.get("PATH", ""),
+        "/usr/sbin", "/sbin"]))
 
 
 def roomy() -> Path:
@@ -86,7 +95,8 @@ def roomy() -> Path:
 
 
 class Disk:
-    """A file system of one kind at `path`; only in a process that has a mount namespace of its own."""
+    """A file system of one kind at `path`; only in a process that has a mount namespace of its
+    own."""
 
     def __init__(self, kind: str, work: Path) -> None:
         self.kind, self.path, image = kind, work / "disk", work / "image"
@@ -96,10 +106,12 @@ class Disk:
         file.truncate(_SIZE)
         options = {"ext4": ["-q", "-F", "-E", "nodiscard"], "xfs": ["-q", "-f", "-K"]}[kind]
         try:
-            subprocess.run([_mkfs(kind) or f"mkfs.{kind}", *options, os.fspath(image)], check=True, capture_output=True, timeout=60)
+            subprocess.run([_mkfs(kind) or f"mkfs.{kind}", *options, os.fspath(image)], check=True,
+                capture_output=True, timeout=60)
             self.device, self.loop = self._attach(file.fileno())
         except subprocess.CalledProcessError as error:
-            raise OSError(error.returncode, f"mkfs.{kind}: {error.stderr.decode(errors='replace').strip()}") from error
+            raise OSError(error.returncode,
+                f"mkfs.{kind}: {error.stderr.decode(errors='replace').strip()}") from error
         finally:
             image.unlink()
         self.mount()
@@ -188,10 +200,13 @@ def run(given: Cut, system: System, disk: Disk, work: Path) -> trial.Outcome:
     owed = restart.Owed(status == 0 or told, said)
     wrong = []
     for then_push in (False, True):
-        wrong += restart.check(system, scenario, trees.take(box / "s"), state, owed, then_push=then_push)
+        wrong += restart.check(system, scenario, trees.take(box / "s"), state, owed,
+            then_push=then_push)
     shutil.rmtree(box)
-    fault = f"cut of {given.kind}, " + ("its log flushed" if given.flush == LOG else "nothing flushed")
-    return trial.Outcome(given.scenario, scenario.verb, point, call, fault, "bad" if wrong else "good", "; ".join(dict.fromkeys(wrong)), given.seed,
+    fault = f"cut of {given.kind}, " + ("its log flushed" if given.flush == LOG
+        else "nothing flushed")
+    return trial.Outcome(given.scenario, scenario.verb, point, call, fault, "bad" if wrong
+        else "good", "; ".join(dict.fromkeys(wrong)), given.seed,
                          round(time.monotonic() - start, 4), str(given), family="cuts")
 
 
@@ -201,10 +216,13 @@ def again(line: str, system: System, work: Path) -> trial.Outcome:
     return replay(system, cut.kind, [cut])[0]
 
 
-def _while_running(system: System, words: Words, spool: Path, given: Cut, disk: Disk, seconds: float) -> tuple[int | None, bytes]:
+def _while_running(system: System, words: Words, spool: Path, given: Cut, disk: Disk,
+        seconds: float) -> tuple[int | None, bytes]:
     """Cut after so many seconds; the exit status, if it had one by then, and what it had said."""
-    process = subprocess.Popen(system.argv(words[:-1]), env=system.environment(spool, given.sync), start_new_session=True,
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(system.argv(words[:-1]), env=system.environment(spool, given.sync),
+        start_new_session=True,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL)
     assert process.stdin and process.stdout
     try:
         with contextlib.suppress(BrokenPipeError):
@@ -224,16 +242,21 @@ def _while_running(system: System, words: Words, spool: Path, given: Cut, disk: 
 
 
 def trials(kind: str, count: int, seed: int, *, sync: str = "on") -> list[Cut]:
-    """Scenarios in turn, in an order of the seed; two of three cuts at a call, one at a time; one of three with the log flushed."""
+    """Scenarios in turn, in an order of the seed; two of three cuts at a call, one at a time; one
+    of three with the log flushed."""
     generator = random.Random(f"{seed} {kind}")
     names = power.names()
     generator.shuffle(names)
-    return [Cut(kind, names[number % len(names)], "time" if number % 3 == 2 else "call", round(generator.random(), 4),
-                LOG if generator.random() < 0.34 else NOTHING, sync, number) for number in range(count)]
+    return [Cut(kind, names[number % len(names)], "time" if number % 3 == 2 else "call",
+        round(generator.random(), 4),
+                LOG if generator.random() < 0.34 else NOTHING, sync, number)
+                for number in range(count)]
 
 
-def _session(kind: str, work: Path, task: Callable[[Disk, Path], Any], answer: Connection, parent: int) -> None:
-    """The child: a namespace of its own, a disk, and the task's result or its error as an answer."""
+def _session(kind: str, work: Path, task: Callable[[Disk, Path], Any], answer: Connection,
+        parent: int) -> None:
+    """The child: a namespace of its own, a disk, and the task's result or its error as an
+    answer."""
     try:
         _libc("prctl", _PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
@@ -250,7 +273,8 @@ def _session(kind: str, work: Path, task: Callable[[Disk, Path], Any], answer: C
 
 
 def session(kind: str, task: Callable[[Disk, Path], Any]) -> Any:
-    """task(disk, work) in a child that alone sees the disk. Raises OSError if there can be none, or the task fails."""
+    """task(disk, work) in a child that alone sees the disk. Raises OSError if there can be none, or
+    the task fails."""
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory(prefix=f"flatq-cuts.{os.getpid()}.", dir=roomy()) as work:
         near, far = context.Pipe(duplex=False)
@@ -271,19 +295,22 @@ def session(kind: str, task: Callable[[Disk, Path], Any]) -> Any:
     return result
 
 
-def explore(system: System, kind: str, count: int, seed: int, *, sync: str = "on") -> list[trial.Outcome]:
+def explore(system: System, kind: str, count: int, seed: int, *,
+        sync: str = "on") -> list[trial.Outcome]:
     """`count` cuts of one kind of file system, one after the other."""
     return replay(system, kind, trials(kind, count, seed, sync=sync))
 
 
 def replay(system: System, kind: str, given: list[Cut]) -> list[trial.Outcome]:
     """These cuts, on one disk."""
-    outcomes: list[trial.Outcome] = session(kind, lambda disk, work: [run(cut, system, disk, work) for cut in given])
+    outcomes: list[trial.Outcome] = session(kind, lambda disk,
+        work: [run(cut, system, disk, work) for cut in given])
     return outcomes
 
 
 def tasks(system: System, options: campaign.Options, work: Path) -> list[campaign.Task]:
-    """For campaign.py: some cuts at a time of each kind; if none can be made here, one outcome that says so."""
+    """For campaign.py: some cuts at a time of each kind; if none can be made here, one outcome that
+    says so."""
     count = 300 if options.limit is None else min(options.limit, 15)
     found: list[campaign.Task] = []
     for kind in FILE_SYSTEMS:
@@ -292,13 +319,15 @@ def tasks(system: System, options: campaign.Options, work: Path) -> list[campaig
             found.append(functools.partial(campaign.missing, "cuts", reason))
             continue
         all_of = trials(kind, count, options.seed)
-        found += [functools.partial(replay, system, kind, all_of[start:start + 15]) for start in range(0, count, 15)]
+        found += [functools.partial(replay, system, kind, all_of[start:start + 15])
+            for start in range(0, count, 15)]
     return found
 
 
 @functools.cache
 def available(kind: str) -> tuple[bool, str]:
-    """Whether power cuts of that kind of file system can be made here, by making one; and if not, why."""
+    """Whether power cuts of that kind of file system can be made here, by making one; and if not,
+    why."""
     packages = {"ext4": "e2fsprogs", "xfs": "xfsprogs"}
     if os.geteuid() != 0:
         return False, "no real power cuts: needs root"

@@ -1,15 +1,19 @@
-"""Power cuts by a model: every state that a file system may leave behind (states.py), recovered and drained by the verbs (restart.py).
+"""Power cuts by a model: every state that a file system may leave behind (states.py), recovered and
+drained by the verbs (restart.py).
 
-A trial is a scenario, a stage, the call after which the power is cut, and the fate of each operation that was pending then.
+A trial is a scenario, a stage, the call after which the power is cut, and the fate of each
+operation that was pending then.
 
 Stages
-    act      the scenario's act with FLATQ_SYNC=on, then a checkpoint.
-    boot     the act is on the disk; the system restarts, and the power is cut again during the checkpoint that recovers.
-    kill:N   the act is killed before its call N; then another process pushes; then a checkpoint. What the dead process did not sync is
+    act      the scenario's act with FLATQ_SYNC=on, then a checkpoint. boot     the act is on the
+    disk; the system restarts, and the power is cut again during the checkpoint that recovers.
+    kill:N   the act is killed before its call N; then another process pushes; then a checkpoint.
+    What the dead process did not sync is
              still pending when the other push is acknowledged.
 
     >>> [str(trial) for trial in trials(System(), [SCENARIOS["push"]], limit=1, seed=0, work=work)]
-    ['power --scenario push --stage act --cut 18 --outcomes 000110111 --then push --sync on --seed 0']
+    ['power --scenario push --stage act --cut 18 --outcomes 000110111 --then push --sync on --seed
+    0']
 """
 from __future__ import annotations
 
@@ -34,8 +38,8 @@ from ..judge import layout, restart, trees
 from ..scenarios import NAMED, SCENARIOS, Scenario, System, Words, build
 
 STAGES = ("act", "boot", "kill")
-#: Files that no verb needs after a restart: assumed to be whole, so that they do not double the number of states. A queue's lock is none of these: who does
-#: not find it takes the queue for one that is only being made.
+#: Files that no verb needs after a restart: assumed to be whole, so that they do not double the
+#: number of states. A queue's lock is none of these: a verb that does not find it makes the queue.
 IDLE = re.compile(r"/(log|tended|\.lock)$")
 #: Left out: the same calls as others have, and many more of them, on much larger files.
 LARGE = re.compile("[KM]iB")
@@ -51,28 +55,34 @@ class Trial:
     stage: str
     cut: int  # the power goes after this call of the stage
     outcomes: str  # of each operation that is pending then, as in states.py
-    then: str = "both"  # the first verb after the restart: a "push", the "recovery", or on two copies "both"
+    # the first verb after the restart: a "push", the "recovery", or on two copies "both"
+    then: str = "both"
     sync: str = "on"
     seed: int = 0
 
     def __str__(self) -> str:
-        return shlex.join(["power", "--scenario", self.scenario, "--stage", self.stage, "--cut", str(self.cut),
-                           "--outcomes", self.outcomes or "-", "--then", self.then, "--sync", self.sync, "--seed", str(self.seed)])
+        return shlex.join(["power", "--scenario", self.scenario, "--stage", self.stage, "--cut",
+            str(self.cut),
+                           "--outcomes", self.outcomes or "-", "--then", self.then, "--sync",
+                           self.sync, "--seed", str(self.seed)])
 
     @classmethod
     def parse(cls, line: str) -> Trial:
         """The trial whose str() this is. Raises ValueError."""
-        given = trial.options(line, "power", "cut", "outcomes", "scenario", "seed", "stage", "sync", "then")
+        given = trial.options(line, "power", "cut", "outcomes", "scenario", "seed", "stage", "sync",
+            "then")
         if given["then"] not in THEN:
             raise ValueError(f"no {given['then']!r}: one of {', '.join(THEN)}")
         outcomes = given["outcomes"].replace("-", "")
-        return cls(given["scenario"], given["stage"], int(given["cut"]), outcomes, given["then"], given["sync"], int(given["seed"]))
+        return cls(given["scenario"], given["stage"], int(given["cut"]), outcomes, given["then"],
+            given["sync"], int(given["seed"]))
 
 
 @dataclass
 class Outcome(trial.Outcome):
     family: str = "power"
-    missing: list[str] = field(default_factory=list)  # the operations that were lost, halved or zeroed
+    # the operations that were lost, halved or zeroed
+    missing: list[str] = field(default_factory=list)
     state: str = ""  # known() of the tree that was left
 
 
@@ -98,9 +108,12 @@ class Recording:
         return restart.Owed(acked and self.status == 0 or told, said, self.settled, other)
 
 
-def play(system: System, words: Words, box: Path, sync: str, fault: gate.Fault | None = None) -> gate.Result:
-    """Run the verb behind the gate, which counts its answers too; the spool is `s` in `box`, which is the root."""
-    return gate.run(system.argv(words[:-1]), box, env=system.environment(box / "s", sync), stdin=words[-1], fault=fault, timeout=60,
+def play(system: System, words: Words, box: Path, sync: str, fault: gate.Fault
+        | None = None) -> gate.Result:
+    """Run the verb behind the gate, which counts its answers too; the spool is `s` in `box`, which
+    is the root."""
+    return gate.run(system.argv(words[:-1]), box, env=system.environment(box / "s", sync),
+        stdin=words[-1], fault=fault, timeout=60,
                     record_data=True, count_stdout=True)
 
 
@@ -118,10 +131,9 @@ def base(system: System, name: str, work: Path) -> tuple[states.Tree, Words]:
 
 
 def record(system: System, scenario: Scenario, stage: str, sync: str, work: Path) -> Recording:
-    """Run the stage once. The gate's root is the directory that the spool is made in: its entry may be lost as well.
-
-    Raises RuntimeError where the calls that were seen do not explain what is on the disk in the end.
-    """
+    """Run the stage once. The gate's root is the directory that the spool is made in: its entry may
+    be lost as well. Raises RuntimeError where the calls that were seen do not explain what is on
+    the disk in the end."""
     tree, words = base(system, scenario.name, work)
     box = work / "box"
     shutil.rmtree(box, ignore_errors=True)
@@ -129,7 +141,8 @@ def record(system: System, scenario: Scenario, stage: str, sync: str, work: Path
         states.write(tree, box)
         layout.syncs(box / "s", sync)
         history = states.History(box)
-        fault = gate.Fault("kill_tree", int(stage.removeprefix("kill:"))) if stage.startswith("kill:") else None
+        fault = gate.Fault("kill_tree", int(stage.removeprefix("kill:"))) if stage.startswith(
+            "kill:") else None
         act = play(system, words, box, sync, fault)
         seen = Recording(history, list(act.calls), act.status, history.add(act.calls))
         if stage == "boot":
@@ -140,14 +153,16 @@ def record(system: System, scenario: Scenario, stage: str, sync: str, work: Path
             push = play(system, ("push", scenario.queue, restart.OTHER), box, sync)
             end = history.add(push.calls)
             history.answers[:] = said  # the act's alone
-            seen = Recording(history, [*act.calls, *push.calls], act.status, None, killed=True, other=None if push.status else end)
+            seen = Recording(history, [*act.calls, *push.calls], act.status, None, killed=True,
+                other=None if push.status else end)
         checkpoint = play(system, ("wal", b""), box, sync)
         seen.history.add(checkpoint.calls)
         seen.calls += checkpoint.calls
-        if seen.history.tree(seen.history.last) != states.read(box):
-            made, there = (set(states.paths(tree)) for tree in (seen.history.tree(seen.history.last), states.read(box)))
-            raise RuntimeError(f"{scenario.name}, {stage}: the calls that were seen make up {sorted(made - there)}, and on the disk is {sorted(there - made)}:\n"
-                               + "\n".join(f"{call.pid} {trial.show(call)} {call.size} {call.offset}" for call in seen.calls))
+        trees_ = seen.history.tree(seen.history.last), states.read(box)
+        if trees_[0] != trees_[1]:
+            made, there = (set(states.paths(tree)) for tree in trees_)
+            raise RuntimeError(f"{scenario.name}, {stage}: the calls that were seen make up "
+                f"{sorted(made - there)}, and on the disk is {sorted(there - made)}")
         return seen
     finally:
         shutil.rmtree(box, ignore_errors=True)
@@ -160,10 +175,11 @@ def recorded(system: System, name: str, stage: str, sync: str, work: Path) -> Re
 
 
 def cuts(recording: Recording) -> list[int]:
-    """Just before each sync and answer, and at each end: what may be left earlier may be left there too, as whatever came later
-    may be missing."""
+    """Just before each sync and answer, and at each end: what may be left earlier may be left there
+    too, as whatever came later may be missing."""
     history = recording.history
-    ends = {seq - 1 for seq in [*history.syncs, *(seq for seq, _ in history.answers)]} | {recording.acted, recording.other, history.last}
+    ends = {seq - 1 for seq in [*history.syncs, *(seq for seq, _ in history.answers)]} | {
+        recording.acted, recording.other, history.last}
     return sorted(end for end in ends if end)
 
 
@@ -172,18 +188,22 @@ def spool_of(box: states.Tree) -> trees.Tree:
     spool = box.get("s")
     if not isinstance(spool, dict):
         return trees.Tree((), False)
-    return trees.Tree(tuple((path.rstrip("/"), None if path.endswith("/") else stat.S_IFIFO | 0o600 if value is None else os.fsencode(value))
+    return trees.Tree(tuple((path.rstrip("/"), None if path.endswith("/") else stat.S_IFIFO | 0o600
+        if value is None else os.fsencode(value))
                             for path, value in states.paths(spool)))
 
 
 def known(box: states.Tree) -> str:
-    """The spool in it, hashed: the same for those that differ only in nonces, times and process ids (trees.digest)."""
+    """The spool in it, hashed: the same for those that differ only in nonces, times and process ids
+    (trees.digest)."""
     return trees.digest(spool_of(box)).hex()
 
 
-def expand(recording: Recording, scenario: Scenario, seed: int, limit: int = 0) -> Iterator[tuple[int, str, str]]:
-    """Cut and outcomes of each state that differs from all others, and the state: by turns one that has lost everything that was pending, the
-    later cuts first, and one of the others, shuffled. Of cuts with the same state, the last: more is owed later.
+def expand(recording: Recording, scenario: Scenario, seed: int,
+        limit: int = 0) -> Iterator[tuple[int, str, str]]:
+    """Cut and outcomes of each state that differs from all others, and the state: by turns one that
+    has lost everything that was pending, the later cuts first, and one of the others, shuffled. Of
+    cuts with the same state, the last: more is owed later.
 
     limit: about so many are wanted of each kind, so not all are looked at; 0: all.
     """
@@ -194,7 +214,8 @@ def expand(recording: Recording, scenario: Scenario, seed: int, limit: int = 0) 
     seen: set[object] = set()
     generator = random.Random(seed)
     for cut in reversed(cuts(recording)):
-        said = recording.owed(cut, scenario).stdout if scenario.delivers else b""  # Of the messages that were written out, fewer are owed later
+        # Of the messages that were written out, fewer are owed later
+        said = recording.owed(cut, scenario).stdout if scenario.delivers else b""
         none, *more = history.choices(cut, whole, SAMPLES, seed)
         if limit:
             more = generator.sample(more, min(len(more), 2 * limit))
@@ -208,25 +229,31 @@ def expand(recording: Recording, scenario: Scenario, seed: int, limit: int = 0) 
         yield from filter(None, pair)
 
 
-def stages(system: System, scenario: Scenario, sync: str, work: Path, kinds: Sequence[str] = STAGES) -> list[str]:
-    """The stages of a scenario. A kill just before a sync leaves as much pending as one anywhere before it; and one at each rename; "kill before
-    PATTERN": where that is found in "KIND PATH ..." of a call."""
+def stages(system: System, scenario: Scenario, sync: str, work: Path,
+        kinds: Sequence[str] = STAGES) -> list[str]:
+    """The stages of a scenario. A kill just before a sync leaves as much pending as one anywhere
+    before it; and one at each rename; "kill before PATTERN": where that is found in "KIND PATH ..."
+    of a call."""
     found = [stage for stage in ("act", "boot") if stage in kinds]
     for kind in kinds:
         name, _, pattern = kind.partition(" before ")
         if name == "kill":
             recording = recorded(system, scenario.name, "act", sync, work)
             act = recording.calls[:recording.acted]
-            found += [f"kill:{call.seq}" for call in act if (re.search(pattern, " ".join((call.kind, *call.paths))) if pattern else
-                                                             call.kind in ("sync", "rename") or call is act[-1])]
+            found += [f"kill:{call.seq}" for call in act if (re.search(pattern,
+                " ".join((call.kind, *call.paths))) if pattern else
+                                                             call.kind in ("sync", "rename")
+                                                             or call is act[-1])]
     return found
 
 
-def trials(system: System, scenarios: Iterable[Scenario], limit: int, seed: int, work: Path, *, sync: str = "on",
+def trials(system: System, scenarios: Iterable[Scenario], limit: int, seed: int, work: Path, *,
+        sync: str = "on",
            kinds: Sequence[str] = STAGES) -> list[Trial]:
-    """About `limit` trials of each scenario: half of them of its act, a quarter of the boot, a quarter of kills, three at most; each of another
-    state, as long as there are any that another stage has not left. With a limit a push and the recovery come first by turns, without one
-    both do. `work`: a directory for the runs that they are taken from."""
+    """About `limit` trials of each scenario: half of them of its act, a quarter of the boot, a
+    quarter of kills, three at most; each of another state, as long as there are any that another
+    stage has not left. With a limit a push and the recovery come first by turns, without one both
+    do. `work`: a directory for the runs that they are taken from."""
     found: list[Trial] = []
     all_there_are = limit > 1000
     for scenario in scenarios:
@@ -234,19 +261,24 @@ def trials(system: System, scenarios: Iterable[Scenario], limit: int, seed: int,
         names = stages(system, scenario, sync, work, kinds)
         kills = [name for name in names if name.startswith("kill:")]
         parts = {"act": (limit + 1) // 2, "boot": (limit + 2) // 4 or 1}
-        few = set(kills if all_there_are else random.Random(f"{seed} {scenario.name}").sample(kills, min(3, limit // 4 or 1, len(kills))))
+        few = set(kills if all_there_are else random.Random(f"{seed} {scenario.name}").sample(kills,
+            min(3, limit // 4 or 1, len(kills))))
         for stage in names:
             if stage in parts or stage in few:
-                part = parts.get(stage, (limit if len(kinds) == 1 else limit // 4) // max(len(few), 1) or 1)
-                some = expand(recorded(system, scenario.name, stage, sync, work), scenario, seed, 0 if all_there_are else part)
+                part = parts.get(stage, (limit if len(kinds) == 1 else limit // 4) // max(len(few),
+                    1) or 1)
+                some = expand(recorded(system, scenario.name, stage, sync, work), scenario, seed, 0
+                    if all_there_are else part)
                 for cut, outcomes, state in _unseen(some, seen, part):
                     seen.add(state)
-                    then = "both" if all_there_are else ("push", "recovery")[(cut + outcomes.count(states.ABSENT)) % 2]
+                    then = "both" if all_there_are else ("push",
+                        "recovery")[(cut + outcomes.count(states.ABSENT)) % 2]
                     found.append(Trial(scenario.name, stage, cut, outcomes, then, sync, seed))
     return found
 
 
-def _unseen(found: Iterable[tuple[int, str, str]], seen: set[str], count: int) -> list[tuple[int, str, str]]:
+def _unseen(found: Iterable[tuple[int, str, str]], seen: set[str],
+        count: int) -> list[tuple[int, str, str]]:
     """`count` of them, if there are so many: those whose state has been seen come last."""
     new: list[tuple[int, str, str]] = []
     old: list[tuple[int, str, str]] = []
@@ -258,22 +290,28 @@ def _unseen(found: Iterable[tuple[int, str, str]], seen: set[str], count: int) -
 
 
 def run(given: Trial, system: System, work: Path) -> Outcome:
-    """Make the state, restart, recover, drain. The stage is recorded anew unless this process has done so; `work` is the caller's to remove."""
+    """Make the state, restart, recover, drain. The stage is recorded anew unless this process has
+    done so; `work` is the caller's to remove."""
     start = time.monotonic()
     scenario = NAMED[given.scenario]
     recording = recorded(system, given.scenario, given.stage, given.sync, work)
     history = recording.history
     pending = history.pending(given.cut)
-    call = trial.show(recording.calls[given.cut - 1]) if 0 < given.cut <= len(recording.calls) else ""
-    outcome = Outcome(given.scenario, scenario.verb, given.cut, call, f"power, {given.stage}", "not reached", "", given.seed, 0, str(given))
+    call = trial.show(recording.calls[given.cut - 1]) if 0 < given.cut <= len(
+        recording.calls) else ""
+    outcome = Outcome(given.scenario, scenario.verb, given.cut, call, f"power, {given.stage}",
+        "not reached", "", given.seed, 0, str(given))
     if given.cut <= history.last and len(given.outcomes) == len(pending):
         names = {states.ABSENT: "lost", states.HALF: "half", states.ZEROS: "zeros"}
-        outcome.missing = [f"{names[mark]}: {history.ops[index].text}" for index, mark in zip(pending, given.outcomes) if mark in names]
+        outcome.missing = [f"{names[mark]}: {history.ops[index].text}" for index,
+            mark in zip(pending, given.outcomes) if mark in names]
         tree, wrong = history.tree(given.cut, given.outcomes), []
         outcome.state = known(tree)
         for then_push in THEN[given.then]:
-            wrong += restart.check(system, scenario, spool_of(tree), work / "state", recording.owed(given.cut, scenario), then_push=then_push)
-        outcome.outcome, outcome.detail = ("bad" if wrong else "good"), "; ".join(dict.fromkeys(wrong))
+            wrong += restart.check(system, scenario, spool_of(tree), work / "state",
+                recording.owed(given.cut, scenario), then_push=then_push)
+        outcome.outcome, outcome.detail = ("bad" if wrong else "good"), "; ".join(
+            dict.fromkeys(wrong))
     outcome.seconds = round(time.monotonic() - start, 4)
     return outcome
 
@@ -285,19 +323,24 @@ def again(line: str, system: System, work: Path) -> Outcome:
 
 def explore(system: System, name: str, limit: int, seed: int, work: Path, *, sync: str = "on",
             kinds: Sequence[str] = STAGES) -> list[Outcome]:
-    """The trials of one scenario, made and run: one task of a pool or a cluster. Uses, and removes, a directory of its own below `work`."""
+    """The trials of one scenario, made and run: one task of a pool or a cluster. Uses, and removes,
+    a directory of its own below `work`."""
     own = work / re.sub(r"\W+", "-", f"{system.name} {name} {sync} {seed}")
     try:
-        return [run(one, system, own) for one in trials(system, [NAMED[name]], limit, seed, own, sync=sync, kinds=kinds)]
+        return [run(one, system, own) for one in trials(system, [NAMED[name]], limit, seed, own,
+            sync=sync, kinds=kinds)]
     finally:
         shutil.rmtree(own, ignore_errors=True)
 
 
 def names() -> list[str]:
-    """The scenarios of this family. Their acts run with FLATQ_SYNC=on; what they begin with is on the disk anyway."""
-    return [name for name, scenario in SCENARIOS.items() if scenario.sync == "off" and not LARGE.search(name)]
+    """The scenarios of this family. Their acts run with FLATQ_SYNC=on; what they begin with is on
+    the disk anyway."""
+    return [name for name, scenario in SCENARIOS.items() if scenario.sync == "off"
+        and not LARGE.search(name)]
 
 
 def tasks(system: System, options: campaign.Options, work: Path) -> list[campaign.Task]:
     """For campaign.py: a task for each scenario."""
-    return [functools.partial(explore, system, name, options.limit or sys.maxsize, options.seed, work) for name in names() if name in options.scenarios]
+    return [functools.partial(explore, system, name, options.limit or sys.maxsize, options.seed,
+        work) for name in names() if name in options.scenarios]

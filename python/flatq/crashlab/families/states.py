@@ -1,17 +1,23 @@
 """The trees that an honest file system may hold after a power cut, built from the calls of one run.
 
-The rules are ALICE's (Pillai and others, OSDI 2014), each as weak as a file system may be that is no liar:
+The rules are ALICE's (Pillai and others, OSDI 2014), each as weak as a file system may be that is
+no liar:
     - What was there before the run is on the disk.
-    - Every write, truncation, creation, rename and removal is an operation that may be missing, whatever came later, until it is
+    - Every write, truncation, creation, rename and removal is an operation that may be missing,
+    whatever came later, until it is
       synced. A write may also be there as its first half, or as zeros: its size without its data.
-    - The fsync of a file makes its data durable, not its name. The fsync of a directory makes its entries durable, not its own name, nor
+    - The fsync of a file makes its data durable, not its name. The fsync of a directory makes its
+    entries durable, not its own name, nor
       what is in the files. syncfs and sync make everything durable.
-    - A rename is atomic: the file has the old name or the new one, never none, never both. So the fsync of either directory
-      makes it durable, and it presupposes that the directory it goes to is there. It is not ordered behind the file's data.
-    - Changes of one and the same entry keep their order, so a later one presupposes the former. rmdir presupposes what emptied the directory.
+    - A rename is atomic: the file has the old name or the new one, never none, never both. So the
+    fsync of either directory
+      makes it durable, and it presupposes that the directory it goes to is there. It is not ordered
+      behind the file's data.
+    - Changes of one and the same entry keep their order, so a later one presupposes the former.
+    rmdir presupposes what emptied the directory.
 
-Limits: owners, modes and times are not followed, nor hard links (a link is an entry more of the same file, and that is all).
-"""
+Limits: owners, modes and times are not followed, nor hard links (a link is an entry more of the
+same file, and that is all). """
 from __future__ import annotations
 
 import hashlib
@@ -38,11 +44,13 @@ class Op:
 
     seq: int  # of the call
     text: str  # for people
-    entries: tuple[tuple[int, str, int | None], ...] = ()  # directory, name, inode it names from now on
+    # directory, name, inode it names from now on
+    entries: tuple[tuple[int, str, int | None], ...] = ()
     inode: int = 0  # inode of the file, if it is data
     offset: int = 0
     data: bytes | None = None  # None: cut off at offset, or lengthened to it
-    needs: set[int] = field(default_factory=set)  # indices of operations without which this one cannot be there
+    # indices of operations without which this one cannot be there
+    needs: set[int] = field(default_factory=set)
     synced: int | None = None  # the call that made it durable
 
     @property
@@ -59,7 +67,8 @@ class _Inode:
 
 
 class History:
-    """All the operations of the runs on one directory, in their order, and what was there before them.
+    """All the operations of the runs on one directory, in their order, and what was there before
+    them.
 
     base: the directory as it is before them; it is read at once.
     """
@@ -69,19 +78,21 @@ class History:
         self.root = self._read(base)
         self.ops: list[Op] = []
         self.syncs: list[int] = []  # the calls that made something durable
-        self.answers: list[tuple[int, bytes]] = []  # the data written to standard output, and the call that wrote it
+        # the data written to standard output, and the call that wrote it
+        self.answers: list[tuple[int, bytes]] = []
         self._live = [dict(inode.entries) for inode in self.inodes]
         self._last: dict[tuple[int, str], int] = {}  # the latest operation on an entry
-        self._made: dict[int, set[int]] = {}  # the operations without which a directory cannot be reached
+        # the operations without which a directory cannot be reached
+        self._made: dict[int, set[int]] = {}
         self._touched: dict[int, set[int]] = {}  # all operations on a directory's entries
         self.last = 0  # how many calls there were
 
     def add(self, calls: Sequence[Call]) -> int:
-        """Follow one more run, as gate.run(..., record_data=True, count_stdout=True) gave its calls, its root being `base`.
+        """Follow one more run, as gate.run(..., record_data=True, count_stdout=True) gave its
+        calls, its root being `base`.
 
-        Its calls are numbered on from those of the former ones; the number of the last is returned. A call that did not
-        happen, or can only have failed, changes nothing.
-        """
+        Its calls are numbered on from those of the former ones; the number of the last is returned.
+        A call that did not happen, or can only have failed, changes nothing. """
         for call in calls:
             self.last += 1
             if call.fate == "run":
@@ -113,13 +124,14 @@ class History:
 
     def _rename(self, call: Call) -> None:
         if call.paths[0].endswith("/.try"):
-            return  # by its name `.`, which fails (lib/engine/probe.sh)
+            return  # by its name `.`, which fails (engine/probe.sh)
         (source, old, inode), (target, new, there) = map(self._find, call.paths)
         if source is None or target is None or inode is None or inode == there:
             return
         if there is not None:
             directory = self.inodes[there].kind == "dir"
-            if call.flags & 1 or directory != (self.inodes[inode].kind == "dir") or self._live[there]:
+            if call.flags & 1 or directory != (self.inodes[inode].kind == "dir") or self._live[
+                    there]:
                 return  # RENAME_NOREPLACE; and targets that cannot be replaced
         self._entries(call, "rename", (target, new, inode), (source, old, None))
         self.ops[-1].needs |= self._made.get(target, set())
@@ -155,7 +167,8 @@ class History:
 
     def _rmdir(self, call: Call) -> None:
         directory, name, inode = self._find(call.paths[0])
-        if directory is not None and inode is not None and self.inodes[inode].kind == "dir" and not self._live[inode]:
+        if directory is not None and inode is not None and self.inodes[
+                inode].kind == "dir" and not self._live[inode]:
             self._entries(call, "rmdir", (directory, name, None))
             self.ops[-1].needs |= self._touched.get(inode, set())
 
@@ -177,7 +190,8 @@ class History:
     # How they are noted
 
     def _read(self, path: Path) -> int:
-        number = self._number("link" if path.is_symlink() else "dir" if path.is_dir() else "file" if path.is_file() else "fifo")
+        number = self._number("link" if path.is_symlink() else "dir" if path.is_dir() else "file"
+            if path.is_file() else "fifo")
         inode = self.inodes[number]
         if inode.kind == "dir":
             inode.entries = {child.name: self._read(child) for child in sorted(path.iterdir())}
@@ -200,13 +214,15 @@ class History:
         """Directory, name and inode of a path below the root: None where there is none now."""
         if path == ".":
             return None, "", self.root
-        if path.startswith(("/", "<", "?")) or path.endswith(" (deleted)"):  # /proc names an open file that was unlinked like this
+        # /proc names an open file that was unlinked like this
+        if path.startswith(("/", "<", "?")) or path.endswith(" (deleted)"):
             return None, "", None
         directory: int | None = self.root
         *above, name = path.split("/")
         for part in above:
             directory = None if directory is None else self._live[directory].get(part)
-        return (None, name, None) if directory is None else (directory, name, self._live[directory].get(name))
+        return (None, name, None) if directory is None else (directory, name,
+            self._live[directory].get(name))
 
     def _entries(self, call: Call, verb: str, *entries: tuple[int, str, int | None]) -> None:
         index, needs = len(self.ops), set()
@@ -226,7 +242,8 @@ class History:
         if data is None and known.size == offset:
             return
         known.size = max(known.size, offset + len(data)) if data else offset
-        self.ops.append(Op(call.seq, f"{call.kind} {call.paths[0]}", inode=inode, offset=offset, data=data))
+        self.ops.append(Op(call.seq, f"{call.kind} {call.paths[0]}", inode=inode, offset=offset,
+            data=data))
 
     def _closed(self, indices: Iterable[int]) -> set[int]:
         """These and all that they presuppose."""
@@ -242,10 +259,12 @@ class History:
 
     def pending(self, cut: int) -> list[int]:
         """The operations up to call `cut` that no sync up to there has made durable."""
-        return [index for index, op in enumerate(self.ops) if op.seq <= cut and (op.synced is None or op.synced > cut)]
+        return [index for index, op in enumerate(self.ops) if op.seq <= cut
+            and (op.synced is None or op.synced > cut)]
 
     def tree(self, cut: int, outcomes: str | None = None) -> Tree:
-        """What is on the disk when the power goes after call `cut`; outcomes: one of each pending operation; None: all are there."""
+        """What is on the disk when the power goes after call `cut`; outcomes: one of each pending
+        operation; None: all are there."""
         pending = self.pending(cut)
         outcomes = outcomes or WHOLE * len(pending)
         if len(outcomes) != len(pending):  # zip's own check is of Python 3.10
@@ -286,7 +305,8 @@ class History:
         else:
             content[op.offset:op.offset + len(data)] = data
 
-    def _grow(self, number: int, entries: dict[int, dict[str, int]], bytes_of: dict[int, bytearray]) -> Tree:
+    def _grow(self, number: int, entries: dict[int, dict[str, int]],
+            bytes_of: dict[int, bytearray]) -> Tree:
         tree: Tree = {}
         for name, child in entries.get(number, self.inodes[number].entries).items():
             inode = self.inodes[child]
@@ -299,11 +319,12 @@ class History:
         return tree
 
     def choices(self, cut: int, whole: frozenset[int], samples: int, seed: int) -> Iterator[str]:
-        """Outcomes of the pending operations at `cut`; the first has lost them all. `whole`: operations that are taken to be there.
+        """Outcomes of the pending operations at `cut`; the first has lost them all. `whole`:
+        operations that are taken to be there.
 
-        Up to ALL_SUBSETS of them: each subset, and each write in halves and zeros beside all, none and those before it of the
-        others. Of more: one missing, only one, none, all, the first so many, the same halves and zeros, and seeded samples.
-        """
+        Up to ALL_SUBSETS of them: each subset, and each write in halves and zeros beside all, none
+        and those before it of the others. Of more: one missing, only one, none, all, the first so
+        many, the same halves and zeros, and seeded samples. """
         pending = self.pending(cut)
         free = [place for place, index in enumerate(pending) if index not in whole]
         fixed = [WHOLE] * len(pending)
@@ -333,7 +354,8 @@ class History:
                 yield outcome({**dict.fromkeys(free[:count], WHOLE), place: mark}, ABSENT)
         generator = random.Random(f"{seed} {cut}")
         for _ in range(samples if len(free) > 3 else 0):
-            yield outcome({place: generator.choice(self.ops[pending[place]].outcomes) for place in free}, WHOLE)
+            yield outcome({place: generator.choice(self.ops[pending[place]].outcomes)
+                for place in free}, WHOLE)
 
 
 def paths(tree: Tree, below: str = "") -> Iterator[tuple[str, bytes | str | None]]:

@@ -1,4 +1,5 @@
-"""Find processes by /proc: those of a group or of a session, those with a mark in their environment; end them, or wait for what they do."""
+"""Find processes by /proc: those of a group or of a session, those with a mark in their
+environment; end them, or wait for what they do."""
 from __future__ import annotations
 
 import contextlib
@@ -15,18 +16,22 @@ GROUP, SESSION = os.getpgid, os.getsid
 
 
 def _stat(process: Path) -> list[str]:
-    """The fields of its stat behind the name, which may hold any byte: the state is the first. OSError: it has ended."""
+    """The fields of its stat behind the name, which may hold any byte: the state is the first.
+    OSError: it has ended."""
     return (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
 
 
 def left(which: Callable[[int], int], *numbers: int) -> list[int]:
-    """The processes that still run in these groups (GROUP) or sessions (SESSION). A zombie does not run.
+    """The processes that still run in these groups (GROUP) or sessions (SESSION). A zombie does not
+    run.
 
-    RACE: a process may end between the listing and a look at it: then every error of a call means that it has gone."""
+    RACE: a process may end between the listing and a look at it: then every error of a call means
+    that it has gone."""
     found = []
     for process in filter(str.isdecimal, os.listdir("/proc")):
         with contextlib.suppress(OSError):
-            # the kernel is asked by number: to open and read a file of each process takes ten times as long, and every test does this at its end
+            # the kernel is asked by number: to open and read a file of each process takes ten times
+            # as long, and every test does this at its end
             if which(int(process)) in numbers and _stat(Path("/proc", process))[0] not in "ZX":
                 found.append(int(process))
     return found
@@ -43,10 +48,13 @@ _EXITING = 4  # of the flags in a process's stat: it has begun to end
 
 
 def _words(process: Path, name: str, field: int) -> bytes:
-    """A process's `environ` or `cmdline`; `field` is where the addresses of its begin and end are in its stat, behind the name. OSError: it has ended.
+    """A process's `environ` or `cmdline`; `field` is where the addresses of its begin and end are
+    in its stat, behind the name. OSError: it has ended.
 
-    RACE: while a process is in execve(), both files are empty, and the address of its program (field 23) is 0. So they are of the kernel's own
-    processes, for which readlink() fails. A process that ends loses its memory before its files: wait, so that it holds no lock and no port any more."""
+    RACE: while a process is in execve(), both files are empty, and the address of its program
+    (field 23) is 0. So they are of the kernel's own processes, for which readlink() fails. A
+    process that ends loses its memory before its files: wait, so that it holds no lock and no port
+    any more."""
     while True:
         with contextlib.suppress(ProcessLookupError):
             if words := (process / name).read_bytes():
@@ -67,14 +75,16 @@ def _command(process: Path) -> str:
 
 
 def environment(process: int | str) -> bytes:
-    """The environment of that process as it was when its program began; empty if the process is gone, or a zombie."""
+    """The environment of that process as it was when its program began; empty if the process is
+    gone, or a zombie."""
     with contextlib.suppress(OSError):
         return _words(Path("/proc", str(process)), "environ", 47)
     return b""
 
 
 def carriers(mark: bytes) -> dict[int, str]:
-    """What runs with the mark in its environment, whatever session it is in, and its command. A zombie has none."""
+    """What runs with the mark in its environment, whatever session it is in, and its command. A
+    zombie has none."""
     found = {}
     for process in filter(str.isdecimal, os.listdir("/proc")):
         if mark in environment(process):
@@ -84,15 +94,18 @@ def carriers(mark: bytes) -> dict[int, str]:
 
 
 def standing(pid: int) -> str:
-    """Where a process stands, for the report about one that hangs: its number, its parent's, its state, the kernel's function and the number of the
-    call in which it waits, its command, and the locks that it holds. A part that cannot be read is its error."""
+    """Where a process stands, for the report about one that hangs: its number, its parent's, its
+    state, the kernel's function and the number of the call in which it waits, its command, and the
+    locks that it holds. A part that cannot be read is its error."""
     place = Path("/proc", str(pid))
 
     def locks() -> str:
-        return " ".join(line for file in (place / "fdinfo").iterdir() for line in file.read_text().splitlines() if line.startswith("lock:"))
+        return " ".join(line for file in (place / "fdinfo").iterdir()
+            for line in file.read_text().splitlines() if line.startswith("lock:"))
 
     parts = [f"{pid}"]
-    looks: tuple[Callable[[], str], ...] = (lambda: " ".join(["of", *_stat(place)[1::-1]]), (place / "wchan").read_text, lambda: (place / "syscall").read_text().split()[0],
+    looks: tuple[Callable[[], str], ...] = (lambda: " ".join(["of", *_stat(place)[1::-1]]),
+        (place / "wchan").read_text, lambda: (place / "syscall").read_text().split()[0],
                                             lambda: _command(place), locks)
     for look in looks:
         try:
@@ -103,12 +116,15 @@ def standing(pid: int) -> str:
 
 
 def listening(port: int) -> bool:
-    """Whether anybody listens on that port of 127.0.0.1: looked up, since a try to connect would be a client's."""
+    """Whether anybody listens on that port of 127.0.0.1: looked up, since a try to connect would be
+    a client's."""
     with open("/proc/net/tcp") as table:
-        return any(row.split()[1].endswith(f":{port:04X}") and row.split()[3] == "0A" for row in table)
+        return any(row.split()[1].endswith(f":{port:04X}") and row.split()[3] == "0A"
+            for row in table)
 
 
-def wait_for(look: Callable[[], T | None], what: str = "the state waited for", seconds: float = 60.0) -> T:
+def wait_for(look: Callable[[], T | None], what: str = "the state waited for",
+        seconds: float = 60.0) -> T:
     """What look() returns, as soon as that is true; AssertionError after so many seconds."""
     end = time.monotonic() + seconds
     pause = 0.001

@@ -1,1 +1,2 @@
-"""What decides whether an outcome is right: it reads a spool without the verbs, and compares it with what must be there."""
+"""What decides whether an outcome is right: it reads a spool without the verbs, and compares it
+with what must be there."""

@@ -1,0 +1,189 @@
+"""Kill drivers of the pipeline: kill -9 ends a driver and all that it has started, at chosen points
+or at random ones. Then a run without kills follows, after which each message must be there once.
+
+    drain   a queue to Parquet
+    load    a table to a queue
+    copy    a stream from queue to queue, which is the stream's sink
+"""
+
+import contextlib
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from conftest import LIB, ROOT, living
+
+MESSAGES, BATCH = 6000, 500
+# Seconds for a driver: one alone takes ten, many on a busy machine take minutes
+PATIENCE = 600
+# Starts sooner, and needs less memory
+CONF = ("spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.memory=512m")
+COPY = """
+import sys
+from flatq import spark as flatq_spark
+spark = flatq_spark.session("copy", "local[2]", dict(conf.split("=", 1) for conf in sys.argv[3:]))
+rows = spark.readStream.format("flatq").options(path=sys.argv[1], queue="from", consumer="copy",
+    maxOffsetsPerTrigger="%d", minPartitions="2").load()
+sink = rows.select("value").writeStream.format("flatq").options(path=sys.argv[1], queue="to")
+flatq_spark.run(sink, sys.argv[2])
+spark.stop()
+""" % BATCH
+
+
+class Ground:
+    """The place of a trial. `short`, for temporary files: in `top`, a socket's path would be too
+    long."""
+
+    def __init__(self, job, top, short):
+        self.job, self.top, self.short, self.spool = job, top, short, top / "spool"
+        self.checkpoint = top / ("out/_checkpoint" if job == "drain" else "checkpoint")
+
+    def latest(self, name):
+        """The newest number in a directory of the checkpoint or of the table."""
+        place = self.top / "out" / name if name == "_spark_metadata" else self.checkpoint / name
+        names = os.listdir(place) if place.is_dir() else []
+        numbers = [name.partition(".")[0] for name in names]
+        return max([-1, *(int(number) for number in numbers if number.isdecimal())])
+
+    def count(self, pattern):
+        return sum(1 for _ in self.top.glob(pattern))
+
+    def command(self):
+        if self.job == "copy":
+            return [sys.executable, "-c", COPY, str(self.spool), str(self.checkpoint), *CONF]
+        words = [sys.executable, "-m", "flatq.pipeline", self.job, "--master", "local[2]",
+            "--spool",
+            str(self.spool), *(word for conf in CONF for word in ("--conf", conf))]
+        if self.job == "drain":
+            return [*words, "from", "--to", str(self.top / "out"), "--batch", str(BATCH)]
+        return [*words, "to", "--from", str(self.top / "rows")]
+
+    def start(self):
+        environment = {**os.environ, "FLATQ_LIB": str(LIB), "FLATQ_SYNC": "off",
+            "PYTHONPATH": str(ROOT / "python"), "TMPDIR": self.short,
+            "SPARK_LOCAL_DIRS": str(self.top)}  # a killed process cleans nothing up
+        with (self.top / "said").open("wb") as said:
+            return subprocess.Popen(self.command(), start_new_session=True, cwd=self.top,
+                stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment)
+
+    def said(self):
+        """The output of the last driver, or its end."""
+        return (self.top / "said").read_text(errors="replace")[-1000:]
+
+    def verb(self, *words, stdin=b""):
+        """What a verb prints."""
+        env = {**os.environ, "FLATQ_DIR": str(self.spool), "FLATQ_SYNC": "off"}
+        done = subprocess.run(["sh", LIB / words[0], *words[1:]], input=stdin, env=env,
+            capture_output=True, timeout=600)
+        assert done.returncode == 0, (words, done)
+        return done.stdout
+
+
+# Points: a number that grows. The driver is killed when it has grown by more than the second number
+POINTS = {
+    "offsets": (lambda ground: ground.latest("offsets"), 1),
+    "data": (lambda ground: ground.count("out/part-*"), 1),
+    "metadata": (lambda ground: ground.latest("_spark_metadata"), 1),
+    "commits": (lambda ground: ground.latest("commits"), 1),
+    "stage": (lambda ground: ground.count("spool/.spark/*/stage.*"), 0),
+    "plan": (lambda ground: ground.count("spool/.spark/*/plan"), 0),
+    "entered": (lambda ground: ground.count("spool/to/queue/*/*")
+        if ground.count("spool/.spark/*/plan") else 0, 0),
+    "done": (lambda ground: max([-1, *(int(path.name[5:])
+        for path in ground.top.glob("spool/.spark/*/done.*"))]), 0),
+}
+
+
+def end(process):
+    """kill -9 a driver and all that it has started; and what these were just starting."""
+    while some := living.left(living.SESSION, process.pid):
+        living.kill(some)
+        process.poll()
+    process.wait()
+
+
+def kill(ground, point, chance):
+    """Start a driver and kill it there; False if it succeeded before that."""
+    number, more = POINTS[{"load": "stage"}.get(ground.job, "offsets") if point == "random"
+        else point]
+    before, limit = number(ground), time.monotonic() + PATIENCE
+    process = ground.start()
+    try:
+        while number(ground) <= before + more:
+            if process.poll() is not None:
+                assert process.returncode == 0, ground.said()
+                return False
+            assert time.monotonic() < limit, f"{point} was not reached: {ground.said()}"
+            time.sleep(0.001)  # between two looks
+        if point == "random":
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(chance.uniform(0, 2))
+        return process.poll() is None
+    finally:
+        end(process)
+
+
+def finish(ground):
+    """A run without kills, on a quiet console."""
+    process = ground.start()
+    try:
+        assert process.wait(PATIENCE) == 0, ground.said()
+    finally:
+        end(process)
+    quiet = ground.job == "copy" or re.fullmatch(rf"{ground.job}: .+\n", ground.said())
+    assert quiet, f"it says more than what it did: {ground.said()}"
+
+
+def prepare(ground, bodies):
+    if ground.job != "load":
+        ground.verb("push", "-l", "from", stdin=b"".join(body + b"\n" for body in bodies))
+        return
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (ground.top / "rows").mkdir()
+    for number in range(4):
+        table = pa.table({"value": bodies[number::4]})
+        pq.write_table(table, ground.top / f"rows/{number}.parquet")
+
+
+def look(ground, bodies):
+    """Each message must be there once, nothing is left over, and the doctor finds nothing."""
+    if ground.job == "drain":
+        import pyarrow.parquet as pq
+
+        found = [body for path in sorted(ground.top.glob("out/part-*.parquet"))
+            for body in pq.read_table(path)["value"].to_pylist()]
+    else:
+        found = ground.verb("drain", "-l", "to").splitlines()
+    assert sorted(found) == sorted(bodies), f"{len(found)}, {len({*found})} of them different"
+    for queue in {"drain": ("from",), "load": ("to",), "copy": ("from", "to")}[ground.job]:
+        said = ground.verb("stat", queue)
+        assert b"ready 0\n" in said and b"reserved 0\n" in said, (queue, said)
+    assert not list(ground.top.glob("spool/.spark/*/stage.*"))
+    assert ground.verb("doctor") == b""
+
+
+def run(job, points, seed, work):
+    """Kill one driver after the other, each at one of these points; then let one run to its end.
+    Return the points that were not reached."""
+    chance = random.Random(f"{job} {points} {seed}")
+    top, short = Path(tempfile.mkdtemp(prefix="kills.", dir=work)), tempfile.mkdtemp(
+        prefix="flatq.")
+    try:
+        ground, bodies = Ground(job, top, short), [b"%d" % number for number in range(MESSAGES)]
+        prepare(ground, bodies)
+        missed = [point for point in points if not kill(ground, point, chance)]
+        finish(ground)
+        look(ground, bodies)
+        return missed
+    finally:
+        shutil.rmtree(top, ignore_errors=True)
+        shutil.rmtree(short, ignore_errors=True)
