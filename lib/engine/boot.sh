@@ -37,9 +37,14 @@ boot_missing() {
   # Without -q: the tools were not tried on this boot, and busybox's ls knows none
   names=$(exec ls "$FLATQ_DIR/.boot") || { why="cannot list $FLATQ_DIR/.boot"; return 74; }
   case $names in
-  *"$boot".*) why="spool $FLATQ_DIR: cannot read its record of this boot"; return 74 ;;
+  *"$boot".*) ;;
+  *) return 66 ;;
   esac
-  return 66
+  # RACE: another verb has made it since the first look
+  set -- "$FLATQ_DIR/.boot/$boot".*
+  [ "$1" = "$FLATQ_DIR/.boot/$boot.*" ] || { boot_read; return; }
+  why="spool $FLATQ_DIR: cannot read its record of this boot"
+  return 74
 }
 
 # spool_boot_locked - spool_boot under the spool's lock

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from conftest import everything, need, wait_for
+from conftest import LIB, everything, need, wait_for
 from engine import drain, empty, lies, standing
 
 
@@ -95,6 +95,15 @@ def test_the_first_verbs_of_a_new_spool_at_once(shell, flatq):
     assert all(status == 0 and err == b"" for _, err, status in ids), ids
     assert len({out for out, _, _ in ids}) == 12
     assert [drain(flatq, f"q{k}") for k in range(3)] == [b""] * 3
+
+
+def test_a_boot_that_another_verb_sees_first(shell, flatq, stub):
+    """A verb has seen no record of this boot. Before it looks once more, and proves that, another verb makes the record."""
+    flatq("push", input=b"x", check=0)
+    for record in flatq.spool.glob(".boot/*"):
+        record.unlink()
+    stub("ls", f'case $* in */.boot) [ -e "$ONCE" ] || {{ : >"$ONCE"; sh {LIB}/stat >/dev/null; }} ;; esac; exec "$REAL" "$@"')
+    assert flatq("pop", check=0).out == b"x"
 
 
 @pytest.mark.parametrize("when", [3, 7, 12])
