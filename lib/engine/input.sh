@@ -3,11 +3,18 @@
 
 # input_encode LENGTH - as body_encode, of the part of standard input that is the message. The left
 # side of a pipe has no exit status, so it writes a word when it has finished (R6); of a stated
-# length, input_whole sees whether all came
+# length, input_whole sees whether all came. Set push_read to `all` if it was read, whether or not
+# base64 could write it: dd reads all before it writes, or the rest is read here
 input_encode() {
   encode_said=good
   if [ -n "$1" ]; then
-    input_exact "$1" | base64 "$base64_wrap"
+    case $1 in
+    ???????*) input_exact "$1" exec | { base64 "$base64_wrap" || { cat >/dev/null; false; }; } ;;
+    *) input_exact "$1" exec | base64 "$base64_wrap" ;;
+    esac
+    input_code=$?
+    [ $input_code -gt 1 ] || push_read=all
+    return $input_code
   else
     {
       encode_said=$({ { input_part && printf good >&3; } | base64 "$base64_wrap" >&4; } 3>&1)
@@ -28,13 +35,13 @@ input_part() {
   fi
 }
 
-# input_exact LENGTH - print LENGTH bytes of standard input, and read none of what follows, which is
-# not ours; `head -c` may read ahead
+# input_exact LENGTH [exec] - print LENGTH bytes of standard input, and read none of what follows,
+# which is not ours; `head -c` may read ahead. `exec`: replace the shell that a pipe has started
 input_exact() {
   case $1 in
   0) ;;
-  ?????*) dd bs=65536 count="$1" iflag=fullblock,count_bytes ;;
-  *) dd bs="$1" count=1 iflag=fullblock ;;
+  ???????*) ${2:-} dd bs=65536 count="$1" iflag=fullblock,count_bytes ;;
+  *) ${2:-} dd bs="$1" count=1 iflag=fullblock ;;
   esac
 }
 
@@ -73,6 +80,7 @@ input_whole() {
   [ -n "$1${push_dot:-}" ] || door_whole "$slip_size" || return
   if [ -n "$1" ]; then
     [ "$slip_size" = "$1" ] || {
+      push_read=1
       input_ended || return
       why="only $slip_size of the $1 announced bytes came"
       return 65

@@ -67,7 +67,8 @@ checkpoint_due() {
 
 # push_message QUEUE [LENGTH] - store standard input; with LENGTH, exactly so many bytes or nothing.
 # Reads push_priority push_delay push_lease push_key (empty: none) push_wait. Sets id; push_dup to the
-# id of the message that has the key, if there is one; and push_read once it reads, for doors.
+# id of the message that has the key, if there is one; and for doors push_read once it reads, and to
+# `all` once LENGTH bytes are read.
 # Returns 65 too short or too long, no dot, bad name or conf; 69 closed; 74, 77 disk; 75 full; never 66
 push_message() {
   push_dup='' push_made='' push_begun='' push_read='' push_dot_file='' push_need=1
@@ -120,11 +121,10 @@ push_abandon() {
 
 # push_body LENGTH - write standard input to body/ID; set slip_size
 push_body() {
-  push_read=1
   [ -z "${push_dot:-}" ] || { nonce_read; owner_read; push_dot_file=$owner.$nonce; }
   set -C
   # base64 leaves the shared file offset at the end of what it wrote: so its size needs no process
-  { push_begun=1 && set +C && body_encode "$1" &&
+  { push_begun=1 push_read=1 && set +C && body_encode "$1" &&
     read -r push_pos push_encoded <"/proc/self/fdinfo/1" && printf '\n'; } \
     >"$q/body/$slip_id" || { set +C; disk_failed "$q/body"; return; }
   # In a door, the bytes after the body (push_follows) prove that it was read to its end, so its

@@ -16,7 +16,7 @@ import pytest
 
 import counting
 from conftest import LIB, Runner, everything, fuzz, listening, need, share, wait_for
-from engine import alive, child_named, children, command_of, lies, push, reserve, used
+from engine import alive, child_named, children, command_of, faulty, lies, push, reserve, used
 from servers import module
 from stalk import Client, Debians, Direct, compare, debians_say, differences, in_pieces, over_tcp, parent, recorded, talk
 from stalk_talks import DIFFERENT, LONG, TALKS
@@ -334,7 +334,7 @@ def test_who_waits_is_not_idle(launched):
         idle = web.connect()
         idle.until(lambda: idle.ended, 60)
         assert idle.ended and b" 200 " not in idle.got
-    assert not any(client.more(0) or client.ended for client in (mute, silent, blocked, waiting))
+    assert [client.more(0) or client.ended for client in (mute, silent, blocked, waiting)] == [False] * 4, (waiting.got, mute.got, blocked.got)
     assert mute.ask(b"use web") == b"USING web\r\n"
     mute.put(b"page")
     silent.put(b"x")
@@ -515,24 +515,27 @@ def test_the_reader_is_killed_under_launch(door):
 
 
 def test_counters_outlive_a_connection_once(shell, flatq):
-    """Each count counts once, also if a connection's file is still there when its counts are already in the sum, and if two connections have added
-    those of a killed one."""
+    """Each count counts once, and a connection as open as long as its handler lives: also one that is killed."""
     one = Direct(flatq)
-    client, other = one.connect(), one.connect()
+    (client, handler), (other, _) = connected(one, 2)
+    client.ask(b"use t")
     client.put(b"x")
-    assert b"cmd-put: 1\n" in other.ask(b"stats"), "nothing has ended yet"
-    files = {path.name: path for path in one.tallies()}
-    mine, = (name for name, path in files.items() if "cmd-put=1" in path.read_text())
-    gone = files[mine].parent / "gone"
-    counters = files[mine].read_text().splitlines()[2]
-    gone.write_text(f"{mine}{counters}\n" + "1-000000000001 connections=1 cmd-put=1 \n" * 2)
+
+    def said(*expected):
+        answer = other.ask(b"stats")
+        assert all(b"%s: %d\n" % row in answer for row in expected), answer
+
+    said((b"cmd-put", 1), (b"current-connections", 2), (b"current-producers", 1), (b"total-connections", 2))
+    handler.kill()
+    handler.wait(60)
     for _ in range(2):
-        said = other.ask(b"stats")
-        assert b"cmd-put: 2\n" in said and b"total-connections: 3\n" in said, said
-        if client:
-            client.close()
-            wait_for(lambda: not files[mine].exists(), "its end")
-            client = None
+        said((b"cmd-put", 1), (b"current-connections", 1), (b"current-producers", 0), (b"total-connections", 2))
+    assert len([*one.tallies()]) == 1, "its file is gone"
+    third = one.connect()
+    third.put(b"y")
+    third.close()
+    wait_for(lambda: len([*one.tallies()]) == 1, "its end")
+    said((b"cmd-put", 2), (b"current-connections", 1), (b"total-connections", 3), (b"total-jobs", 2))
 
 
 def test_many_tubes_are_not_written_for_each_answer(flatq):
@@ -561,31 +564,36 @@ def test_many_tubes_are_not_written_for_each_answer(flatq):
             handler.wait(60)
 
 
-def test_counters_are_not_missed_while_they_are_folded(flatq, stub):
-    """A connection that ends adds up the counts of those before it. `stats` waits meanwhile, and then has them all."""
-    one = Direct(flatq)
-    client, other = one.connect(), one.connect()
-    client.put(b"x")
-    wait_for(lambda: len([*one.tallies()]) == 2, "the counters of both")
-    place = next(path.parent for path in one.tallies())
-    client.close()
-    wait_for(lambda: len([*one.tallies()]) == 1, "its end")
+def test_counters_are_folded(flatq, stub):
+    """A file of counts that has grown is added up. `stats` waits meanwhile, and has all: also the line of a connection that was stopped as it wrote, and
+    what the living connections do."""
     folding = flatq.home / "folding"
-    stub("awk", f'case $* in *.sum*) : >{folding}; while [ -e {folding} ]; do sleep 0.02; done ;; esac\nexec $REAL "$@"')
-    script = """lib=$1 FLATQ_VERB=beanstalk; . "$lib/engine/common.sh"; shell_reset; need engine/spool doors/beanstalk/tally engine/process
-        owner=1-000000000002 door_instance=$2; tally_lock; tally_fold"""
-    fold = subprocess.Popen([flatq.shell, "-c", script, "-", LIB, place], env=flatq.env, stdin=subprocess.DEVNULL)
-    try:
-        wait_for(folding.exists, "the fold is under way")
-        other.send(b"stats\r\n")
-        wait_for(lambda: child_named(one.processes[1], "flock"), "the other waits for the lock")
-        assert other.reply(0) == b"<nothing>"
-        folding.unlink()
-        said = other.reply()
-        assert b"cmd-put: 1\n" in said and b"total-connections: 2\n" in said, said
-    finally:
-        folding.unlink(missing_ok=True)
-        fold.wait()
+    stub("awk", f'case $* in *" fold "*) [ -e "$ONCE" ] || {{ : >"$ONCE"; : >{folding}; while [ -e {folding} ]; do sleep 0.02; done; }} ;; esac; exec "$REAL" "$@"')
+    one = Direct(flatq)
+    (client, _), (other, _) = connected(one, 2)
+    client.ask(b"watch " + b"w" * 200)
+    counts, = flatq.spool.glob(".doors/0/counts")
+    late = counts.open("a")
+    with counts.open("a") as file:
+        file.write("1-000000000001 cmd-kick jobs/gone use=gone watch=gone\n" * 2000)
+    client.send(b"use u\r\n" * 100)  # it looks at the file once in a hundred lines
+    wait_for(folding.exists, "the fold is under way")
+    other.send(b"stats\r\n")
+    wait_for(lambda: child_named(one.processes[1], "flock"), "the other waits for the lock")
+    assert other.reply(0) == b"<nothing>"
+    folding.unlink()
+    assert b"cmd-kick: 2000\n" in other.reply() and {client.reply() for _ in range(100)} == {b"USING u\r\n"} and counts.with_name("old").stat().st_size > 100_000
+    with late:
+        late.write("1-000000000001 cmd-kick\n")
+    with counts.open("a") as file:
+        file.write("1-000000000001 cmd-kick\n" * 5000)
+    for _ in range(100):
+        client.ask(b"list-tube-used")
+    assert sum(path.stat().st_size for path in counts.parent.glob("sums")) < 1000
+    said, tube = other.ask(b"stats"), other.ask(b"stats-tube " + b"w" * 200)
+    for row in (b"cmd-kick: 7001\n", b"total-jobs: 2000\n", b"current-tubes: 3\n", b"current-connections: 2\n", b"cmd-watch: 1\n", b"cmd-use: 102\n"):
+        assert row in said, (row, said)
+    assert b"current-watching: 1\n" in tube and b"current-using: 1\n" in other.ask(b"stats-tube u") and other.ask(b"stats-tube gone") == b"NOT_FOUND\r\n"
 
 
 def test_what_comes_back_with_its_connection_was_not_released(flatq):
@@ -615,6 +623,30 @@ def test_a_queue_that_is_full_or_closed(shell, flatq):
     flatq("close", "default", check=0)
     assert client.ask(b"put 0 0 60 1\r\nz") == b"OUT_OF_MEMORY\r\n"
     assert client.ask(b"kick-job 1") == b"KICKED\r\n", "what is there goes on its way"
+
+
+@pytest.mark.parametrize("size", [5, 5000, 1_500_000])
+def test_a_disk_that_is_full_in_the_middle_of_a_body(shell, flatq, stub, size):
+    """The body is read to its end and not stored. The connection goes on, with what follows the body."""
+    full = stub("base64", '[ "$1" = -d ] || [ ! -e "$ONCE" ] || { head -c 3 >/dev/null; exit 1; }; exec "$REAL" "$@"').with_suffix(".once")
+    client = Direct(flatq, env={"FLATQ_MOST_BYTES": "2000000"}).connect()
+    assert client.put(b"held") == 1 and client.ask(b"reserve").startswith(b"RESERVED 1 ")
+    full.touch()
+    for command, said in ((b"put 0 0 60 %d\r\n" % size, b"OUT_OF_MEMORY\r\n"), (b"put 0 0 60 %d\r\n" % size, b"OUT_OF_MEMORY\r\n"), (b"touch 1", b"TOUCHED\r\n")):
+        client.send(command + (b"delete 1\r\n" * size)[:size] * command.startswith(b"put") + b"\r\n")
+        assert client.reply() == said
+    assert not list(flatq.spool.glob("default/body/*2")) and client.ask(b"delete 1") == b"DELETED\r\n"
+
+
+@pytest.mark.parametrize("call, path", [("openat", "default/body/000000000002"), ("write", "default/body/000000000002"), ("openat", "default/wal/*")])
+def test_a_disk_that_is_full_before_and_behind_a_body(flatq, call, path):
+    """Where the body's file cannot be made, nothing of the body was read; where its newline or the slip cannot be written, all of it."""
+    flatq("push", input=b"first", check=0)
+    if "*" in path:
+        (flatq.spool / "default/wal").rename(flatq.spool / "default/was")
+        (flatq.spool / "default/wal").symlink_to("/proc/self/fdinfo")  # a directory that takes no file
+    done = faulty(flatq, call, flatq.spool / path, "beanstalk", error="ENOSPC", when="1+", input=b"put 0 0 60 10\r\ndelete 1\r\n\r\nlist-tube-used\r\n")
+    assert done.stdout == b"OUT_OF_MEMORY\r\nUSING default\r\n", done
 
 
 def test_a_disk_that_takes_no_name(flatq, stub):
@@ -664,7 +696,8 @@ def test_ids_grow_over_restarts(door):
 @pytest.mark.parametrize("moment", share("killed anywhere", range(6), 2))
 def test_killed_anywhere_loses_nothing(flatq, moment):
     """The whole session of a door is killed so many milliseconds into a busy conversation. Each acknowledged job is there once."""
-    one = Direct(flatq, env={"FLATQ_SYNC": "on"})
+    flatq.syncs()
+    one = Direct(flatq)
     client = one.connect()
     held, deleted = set(), set()
     try:
@@ -715,8 +748,8 @@ COSTS = [
     # looks remove the empty ones
     ("touch 2", "TOUCHED", 1, 1), ("release 2 0 0", "RELEASED", 1, 1), ("bury 3 0", "BURIED", 2, 3), ("kick-job 3", "KICKED", 1, 1),
     ("delete 4", "DELETED", 1, 2), ("delete 2", "DELETED", 1, 2), ("delete 5", "DELETED", 1, 2),
-    # `find` proves that no queue has the job, and runs again after a job that has just gone. A shell and `ls` prove that there are no more queues
-    ("delete 2", "NOT_FOUND", 2, 2), ("delete 99", "NOT_FOUND", 3, 3), ("peek-buried", "NOT_FOUND", 2, 2), ("kick 9", "KICKED 0", 3, 3),
+    # `find` proves that no queue has the job. A shell and `ls` prove that there are no more queues
+    ("delete 2", "NOT_FOUND", 3, 3), ("delete 99", "NOT_FOUND", 3, 3), ("peek-buried", "NOT_FOUND", 2, 2), ("kick 9", "KICKED 0", 3, 3),
     *((text, answer, 0, 0) for text, answer in (
         ("touch 99", "NOT_FOUND"), ("release 99 1 1", "NOT_FOUND"), ("use x", "USING x"), ("watch x", "WATCHING 2"), ("ignore x", "WATCHING 1"),
         ("list-tubes-watched", "OK"), ("put x", "BAD_FORMAT"), ("nonsense", "UNKNOWN_COMMAND"), ("stats-job 3", "OK"))),
@@ -727,12 +760,13 @@ COSTS = [
 def test_processes(flatq, sync):
     """Of each command alone, as strace counts them."""
     need("strace")
+    if sync == "on":
+        flatq.syncs()
     log = flatq.home / "strace.log"
     ours, theirs = socket.socketpair()
     with theirs:
         command = ["strace", "-f", "-qq", "--seccomp-bpf", "-e", "signal=none", "-e", "trace=" + ",".join(counting.FORKS), "-o", log, "--"]
-        flatq.started.append(subprocess.Popen([*command, *flatq.command("beanstalk")], env=flatq.environment({"FLATQ_SYNC": sync}),
-                                              cwd=flatq.home, stdin=theirs, stdout=theirs, start_new_session=True))
+        flatq.started.append(subprocess.Popen([*command, *flatq.command("beanstalk")], env=flatq.env, cwd=flatq.home, stdin=theirs, stdout=theirs, start_new_session=True))
     client, wrong = Client(ours), []
 
     def started():

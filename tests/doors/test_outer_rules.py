@@ -406,7 +406,7 @@ def test_a_handler_that_is_killed_while_its_client_waits_ends_the_connection(she
     client, process = stalk({"PATH": f"{flatq.home}/bin:{flatq.env['PATH']}"})
     client.send(b"reserve\r\n")
 
-    wait_for(lambda: any(re.match(rb"sh\0.*client_reader_run", words_of(pid)) for pid in children(process.pid)), "a child reads")
+    wait_for(lambda: any(re.match(rb"(?s)sh\0-c\0.*\0reader\0", words_of(pid)) for pid in children(process.pid)), "a child reads")
     process.kill()
     assert client.rest(20) == b"" and client.ended
 
@@ -476,18 +476,16 @@ def test_a_tube_that_is_dropped_while_a_client_reserves(shell, flatq, stalk, stu
     assert client.ask(b"kick 1") == b"KICKED 0\r\n"
 
 
-@pytest.mark.parametrize("which", [1, 2])
 @pytest.mark.parametrize("command", [b"stats-tube t", b"pause-tube t 0", b"list-tubes", b"stats"])
-def test_statistics_that_are_not_whole_are_no_answer(flatq, stalk, stub, command, which):
-    """awk is killed: first the one that adds up the connections, then the one that lists the tubes."""
-    once = stub("awk", '[ -s "$ONCE" ] || exec "$REAL" "$@"; read -r n <"$ONCE"; case $n in 1) : >"$ONCE"; kill -9 "$$" ;; *) echo 1 >"$ONCE" ;; esac; '
-                       'exec "$REAL" "$@"').with_suffix(".once")
+def test_statistics_that_are_not_whole_are_no_answer(flatq, stalk, stub, command):
+    """The awk that adds up the connections is killed."""
+    once = stub("awk", '[ -e "$ONCE" ] || exec "$REAL" "$@"; rm "$ONCE"; kill -9 "$$"').with_suffix(".once")
     client, _ = stalk()
     client.ask(b"use t")
     client.put(b"x")
     client.ask(b"use default")
-    once.write_text(f"{which}\n")
-    assert client.ask(command) == b"OUT_OF_MEMORY\r\n" and once.read_text() == ""
+    once.touch()
+    assert client.ask(command) == b"OUT_OF_MEMORY\r\n" and not once.exists()
     assert client.ask(command).split()[0] in (b"OK", b"PAUSED")
 
 
@@ -532,11 +530,12 @@ def test_a_line_that_comes_while_its_client_waits_is_read(shell, flatq, stalk):
 
 
 def test_a_body_that_was_cut_in_the_pipe(shell, flatq, stalk, stub):
-    """dd is killed after its first block. The rest of the body reads like the end of one."""
+    """dd is killed after its first block. The rest of the body reads like the end of one. A body under a megabyte is one block."""
     stub("dd", 'case $* in *count_bytes*) "$REAL" bs=65536 count=1 iflag=fullblock 2>/dev/null; kill -9 "$$" ;; esac; exec "$REAL" "$@"')
-    client, _ = stalk({"FLATQ_MOST_BYTES": "100000"})
-    body = b"x" * 65536 + b"\r\n"
-    client.send(b"put 0 0 60 %d\r\n" % len(body) + body + b"\r\n")
+    client, _ = stalk({"FLATQ_MOST_BYTES": "2000000"})
+    body = b"x" * 65536 + b"\r\n" * 500_000
+    with contextlib.suppress(OSError):  # the door ends the connection before it has read all
+        client.send(b"put 0 0 60 %d\r\n" % len(body) + body + b"\r\n")
     said = b""
     while not said.endswith(b"<end>"):
         said += client.reply()
@@ -561,7 +560,7 @@ def test_a_refused_body_that_was_not_read_is_no_command(flatq, stub, refused, dd
     stub("dd", dd)
     size = 70000 if refused == "too big" else 1000
     done = flatq("beanstalk", input=b"put 0 0 60 %d\r\n" % size + b"\r\ndelete 1\r\n".ljust(size, b"y") + b"\r\nquit\r\n")
-    assert (done.status, done.out) == (74, b"") and done.err.count(b": input failed\n") == 1, done
+    assert done.status == 74 and done.out in (b"", b"OUT_OF_MEMORY\r\n") and done.err.count(b": input failed\n") == 1, done
     assert rows(flatq, "other") == [(1, "ready", 0)]
 
 
@@ -990,17 +989,16 @@ def test_a_line_costs_as_much_as_it_is_long(shell, flatq, door, begin, middle, e
     assert done.out == said and took < 6 * quarter + 0.2, (took, quarter, done.out[:100], done.err[-300:])
 
 
-@pytest.mark.parametrize("what", ["ignore", "job_take", "jobs_add", "tally"])
+@pytest.mark.parametrize("what", ["ignore", "job_take", "jobs_add"])
 def test_a_list_costs_as_much_as_it_is_long(shell, flatq, what):
     """The last word of a list of hundreds, and the word in its middle. The time once grew with the square of the list's length."""
-    lists = {"ignore": "watched", "job_take": "jobs", "jobs_add": "jobs", "tally": "tallies"}
-    words = [{"watched": "%05d" % number + "x" * 190, "jobs": "%d,q,%s" % (number, "n" * 80), "tallies": "t/%05d%s=7" % (number, "x" * 190)}[lists[what]]
-             for number in range(1000, 1600)]
+    lists = {"ignore": "watched", "job_take": "jobs", "jobs_add": "jobs"}
+    words = [{"watched": "%05d" % number + "x" * 190, "jobs": "%d,q,%s" % (number, "n" * 80)}[lists[what]] for number in range(1000, 1600)]
     script = """lib=$1 FLATQ_VERB=beanstalk; . "$lib/engine/common.sh"; shell_reset; need engine/spool doors/beanstalk/tally doors/beanstalk/tube
-        queue_open() { return 1; }; watch_count() { :; }; queue=q; """ + (LIB / "beanstalk").read_text().partition("do_ignore() {")[1]
+        queue_open() { return 69; }; watch_count() { :; }; tally() { :; }; queue=q; """ + (LIB / "beanstalk").read_text().partition("do_ignore() {")[1]
     script += (LIB / "beanstalk").read_text().partition("do_ignore() {")[2].partition("\n}\n")[0] + "\n}\n"
     script += "read -r list; %s=\" $list \"\n" % lists[what]
-    keys = {"ignore": lambda word: word, "job_take": lambda word: word.partition(",")[0], "tally": lambda word: word.partition("=")[0]}
+    keys = {"ignore": lambda word: word, "job_take": lambda word: word.partition(",")[0]}
     for number in (-1, 300, 0):
         word = words[number]
         if what == "jobs_add":
@@ -1014,8 +1012,6 @@ def test_a_list_costs_as_much_as_it_is_long(shell, flatq, what):
     left = words[1:300] + words[301:-1]
     if what == "jobs_add":
         left += [words[number].partition("n" * 80)[0] + "new" for number in (-1, 300, 0)]
-    if what == "tally":
-        left += [words[number][:-1] + "8" for number in (-1, 300, 0)]
     took, same = after.children_user - before.children_user, done.stdout == " " + " ".join(left) + " \n"
     assert same and took < 0.9, (took, done.stdout[-300:], done.stderr)
 
@@ -1041,7 +1037,7 @@ def many_more(flatq, place, slip):
 
 @pytest.mark.parametrize("place", ["delayed", "buried"])
 def test_the_first_of_many_that_are_set_aside(flatq, place):
-    """The first of 12,000 messages is found, counted and kicked in 4 MB of memory, which have no room for the names of all."""
+    """The first of 12,000 messages is found and kicked in 4 MB of memory, which have no room for the names of all."""
     begin = b"put 0 100 60 1\r\nx\r\n" if place == "delayed" else b"put 0 0 60 1\r\nx\r\nreserve\r\nbury 1 0\r\n"
     assert flatq("beanstalk", input=begin).out.startswith(b"INSERTED 1\r\n")
     slip, = (flatq.spool / "default" / place).glob("*/*/*")
@@ -1049,10 +1045,11 @@ def test_the_first_of_many_that_are_set_aside(flatq, place):
     talk = [(b"peek-" + place.encode(), b"FOUND 1 1\r\nx\r\n"), (b"kick 1", b"KICKED 1\r\n"), (b"reserve", b"RESERVED 1 1\r\nx\r\n"),
             (b"bury 1 0", b"BURIED\r\n"), (b"put 0 0 60 1\r\ny", b"INSERTED 2\r\n"), (b"list-tube-used", b"USING default\r\n")]
     done = subprocess.run(["sh", "-c", 'ulimit -d 4000; exec "$@"', "sh", *flatq.command("beanstalk")],
-                          input=b"".join(said + b"\r\n" for said, _ in talk) + b"stats-tube default\r\n",
+                          input=b"".join(said + b"\r\n" for said, _ in talk),
                           env=flatq.environment({}), capture_output=True, timeout=100)
     count = {"delayed": 12000, "buried": 12001}[place]
-    assert done.stdout.startswith(b"".join(answer for _, answer in talk)) and f"current-jobs-{place}: {count}\n".encode() in done.stdout, done
+    assert done.stdout == b"".join(answer for _, answer in talk), done
+    assert f"current-jobs-{place}: {count}\n".encode() in flatq("beanstalk", input=b"stats-tube default\r\n").out
     assert not list((flatq.spool / "default/wal/..").resolve().glob(f"{place}/{slip.parts[-3]}/{slip.parts[-2]}/{slip.name}"))
 
 
@@ -1078,20 +1075,7 @@ def test_launch_leaves_connections_of_inetd_alone(flatq, launched):
     assert client.ask(b"list-tube-used") == b"USING default\r\n"
     launched().connect().ask(b"list-tube-used")
     mine, = flatq.spool.glob(".doors/0/*-*")
-    client.ask(b"use t")
-    assert mine.read_text().startswith("t ")
-
-
-def test_counters_of_ended_connections_are_one_line(shell, flatq):
-    """The line keeps their sums."""
-    place = flatq.spool / ".doors/0"
-    place.mkdir(parents=True)
-    (place / "gone").write_text("".join(f"{n}-000000000001 connections=1 cmd-put={n} \n" for n in range(1, 301)) + "300-000000000001 connections=1 cmd-put=300 \n")
-    script = """lib=$1 FLATQ_VERB=beanstalk; . "$lib/engine/common.sh"; shell_reset; need engine/spool doors/beanstalk/tally engine/process
-        owner=1-000000000002 door_instance=$2; tally_fold; tally_fold; wc -l <"$2/gone"; tally_sum"""
-    done = subprocess.run([flatq.shell, "-c", script, "-", LIB, place], capture_output=True, timeout=100, text=True)
-    assert done.stdout.split()[0] == "1" and "connections 300\n" in done.stdout and f"cmd-put {300 * 301 // 2}\n" in done.stdout, done
-    assert {path.name for path in place.iterdir()} == {"gone", "lock"}
+    assert mine.exists() and b"current-connections: 1\n" in client.ask(b"stats")
 
 
 # ---- flatq -H: an answer that was cut off is not whole, whatever its last bytes are
@@ -1335,14 +1319,3 @@ def test_a_page_without_a_pipe_is_no_page(flatq, target):
         status, _, text = said.partition(b"\r\n\r\n")
         assert not status.startswith(b"HTTP/1.1 200") or text, (number, said)
     assert number > 1 and text
-
-
-def test_numbers_that_bash_could_not_read_are_none(flatq):
-    flatq.shell, log = need("bash"), flatq.home / "calls"
-    for number in itertools.count(1):
-        done = subprocess.run([need("strace"), "-f", "-qq", "-o", log, "-e", "trace=pipe,pipe2", "-e", f"inject=pipe,pipe2:error=ENFILE:when={number}", "--",
-                               *flatq.command("beanstalk")], input=b"stats\r\nquit\r\n", env=flatq.env, cwd=flatq.home, capture_output=True, timeout=60)
-        assert b"total-jobs: \n" not in done.stdout, number
-        if "INJECTED" not in log.read_text():
-            break
-    assert number > 1 and b"total-jobs: 0\n" in done.stdout

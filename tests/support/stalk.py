@@ -124,12 +124,12 @@ class Ours:
 
     def settled(self, client, count):
         """Whether `count` connections wait for a job."""
-        def waits(path):
-            try:
-                return path.read_text().split("\n")[-4:][0].split()[3:] == ["1"]
-            except FileNotFoundError:
-                return False
-        return sum(map(waits, self.tallies())) >= count
+        waits = {}
+        for path in self.flatq.spool.glob(".doors/*/counts"):
+            for line in path.read_text().splitlines():
+                name, *words = line.split()
+                waits[name] = ["waits=0", *(word for word in words if word.startswith("waits="))][-1] if "waits=" in line else waits.get(name)
+        return [waits.get(path.name) for path in self.tallies()].count("waits=1") >= count
 
 
 class Launched(Ours):

@@ -11,6 +11,11 @@ def tried(command, *arguments):
     return asked(*(command + argument for argument in arguments))
 
 
+# The names that a tube may have, but for `.` and `..` (DIFFERENT): each kind of character alone, in front, in the middle and at the end; and words that
+# files of flatq have
+NAMES = ("/", "//", "a/", "/a", "a/b", ".a", "a.", "...", "+", "+-", ";", "$", "_", "(", ")", "()", "0", "Z", "$(x)", "a;b", "a-", "a" * 200, "end", "whole",
+         "tube", "open", "lock", "sums", "wait", "-", "-a", "default")
+
 TALKS = {
     "first": r"""
 a: put 0 0 60 5|hello
@@ -112,6 +117,18 @@ a: pause-tubedefault 0
         tried("pause-tube", " -x 0", " {201*x} 0", " a,b 0"),
         asked("peek-x", "Quit", "bury", "release", "put", "quitter"),
     ]),
+    # every kind of name is listed as it is, and hides no other
+    "names": "".join(f"""
+a: use {name}
+a: put 0 0 60 1|x
+b: list-tubes
+b: stats-tube {name}
+b: watch {name}
+b: list-tubes-watched
+b: pause-tube {name} 0
+b: ignore {name}
+b: stats-tube default
+""" for name in NAMES) + "b: stats\n",
     "quit": r"""
 a: quit
 """,

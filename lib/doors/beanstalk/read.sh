@@ -1,15 +1,17 @@
-# doors/beanstalk/read.sh - read what a client of beanstalkd's protocol sends: lines, the numbers in them, bodies
+# doors/beanstalk/read.sh - read what a client sends: lines, the numbers in them, bodies
 
 need engine/input
 
-# line_next [one] - set `stalk_line` to a command, and line_long if it was too long; return 1 at the end of the input. As in beanstalkd, only CRLF
-# ends a line. `one`: a newline without CR makes it too long
+# line_next [one] - set `stalk_line` to a command, and line_long if it was too long; return 1 at the
+# end of the input. As in beanstalkd, only CRLF ends a line. `one`: a newline without CR makes it
+# too long
 line_next() {
   stalk_line='' line_long=
   while :; do
-    line_read || return $?
+    line_read || return
     case $line_long.$line_part in
-    # Once a line is too long, only look for its end: the time of putting it together grows by the square of its length
+    # Once a line is too long, only look for its end: the time of putting it together grows by the
+    # square of its length
     1.*"$cr") return 0 ;;
     1.*) continue ;;
     esac
@@ -32,56 +34,61 @@ line_next() {
   done
 }
 
-# line_read - set line_part to the client's input up to a newline, from what was read ahead or from the connection
+# line_read - set line_part to the client's input up to a newline, from what was read ahead or from
+# the connection; return 1 at its end
 line_read() {
   if [ -n "$line_ahead" ]; then
     line_part=${line_ahead#x} line_ahead=
   elif [ -n "$client_reader" ]; then
     wait "$client_reader"
-    line_code=$?
+    client_reader=
     # If a line that was read ahead is lost, end: it may be the command before a job's body
-    [ $line_code -le 1 ] && IFS= read -r line_part <"$client_line" || exit 74
-    rm -f "$client_line" 2>/dev/null
-    client_reader=''
-    [ $line_code -eq 0 ] || client_gone=1
-    return $line_code
+    { read -r client_said && IFS= read -r line_part; } <"$client_line" || exit 74
+    rm -f "$client_line"
+    [ "$client_said" != end ] || { client_end=end; return 1; }
   else
-    [ -z "$client_gone" ] && IFS= read -r line_part
+    [ "$client_end" != end ] && IFS= read -r line_part
   fi
 }
 
-# door_body_end - read the CRLF after a body, and set body_whole; if it is another two bytes, set body_wrong to the answer. The shell reads up to a
-# newline: keep the rest
+# door_body_end - read the CRLF after a body, and set body_whole; if it is another two bytes, set
+# body_wrong to the answer. The shell reads up to a newline: keep the rest
 door_body_end() {
   body_wrong='' body_whole='' why='the body was cut'
-  IFS= read -r line_part || { client_gone=1; return 65; }
+  IFS= read -r line_part || { client_end=end; return 65; }
   [ "$line_part" != "$cr" ] || { body_whole=1; return 0; }
   body_wrong=EXPECTED_CRLF why='no CRLF behind the body'
   case $line_part in
   # The first of the two bytes was a newline: drop the next byte too
-  '') IFS= read -r line_part || client_gone=1; line_ahead=x${line_part#?} ;;
+  '') IFS= read -r line_part || client_end=end; line_ahead=x${line_part#?} ;;
   ?) ;;
   *) line_ahead=x${line_part#??} ;;
   esac
   return 65
 }
 
-# swallow LENGTH - read and drop a body that is refused. If dd was killed, or failed, end: the rest of the body would be taken for commands
+# swallow LENGTH - read and drop a body that is refused. If dd was killed, or failed, end: the rest
+# of the body would be taken for commands
 swallow() {
-  input_exact "$1" >/dev/null || { printf '%s: input failed\n' "$FLATQ_VERB" >&2; exit 74; }
+  why='input failed'
+  input_exact "$1" >/dev/null || { stalk_log; exit 74; }
   door_body_end || :
 }
 
-# words_number TEXT MAX - set `number` from the front of TEXT, and `rest` to what follows; return 1 if TEXT does not begin with a number
+# words_number TEXT [MAX] - set `number` from the front of TEXT, and `rest` to what follows; return
+# 1 if TEXT does not begin with a number, or it is above MAX (else 32 bits)
 words_number() {
   rest=${1#"${1%%[! ]*}"}
   case $rest in
   [0-9]*) ;;
   *) return 1 ;;
   esac
-  set -- "${rest%%[!0-9]*}" "$2"
+  set -- "${rest%%[!0-9]*}" "${2:-4294967295}"
   rest=${rest#"$1"}
   is_number "$1" "$2"
 }
 
-part='doors/beanstalk/read'
+# words_id TEXT - as words_number, and set job_id
+words_id() {
+  words_number "$1" 18446744073709551615 && job_id=$number
+}

@@ -1,95 +1,92 @@
-# doors/beanstalk/say.sh - write answers of beanstalkd's protocol: a line, or a line and bytes
+# doors/beanstalk/say.sh - write answers: a line, or a line and bytes
 
-need doors/door engine/take doors/beanstalk/tally
+need doors/door engine/take
 
-# reply TEXT - write one line to the client; if that fails, the client is gone: end
-reply() {
-  tally_write
-  printf '%s\r\n' "$1" 2>/dev/null || exit 74
+# stalk_log - say in the door's log what has failed
+stalk_log() {
+  printf '%s: %s\n' "$FLATQ_VERB" "$why" >&2
 }
 
-# reply_of CODE ANSWER - answer ANSWER if CODE is 0, else the dialect's answer for CODE (65: a conf is damaged; 69: the tube is gone)
-reply_of() {
+# reply TEXT - write one line to the client; if that fails, it is gone: end
+reply() {
+  tally_write
+  printf '%s\r\n' "$1" || exit 74
+}
+
+# reply_failed CODE - answer a command that could not be done (64: it is malformed; 65: a conf is
+# damaged; 69: the tube is gone)
+reply_failed() {
   case $1 in
-  0) reply "$2" ;;
-  66 | 69) reply NOT_FOUND ;;
-  *)
-    printf '%s: %s\n' "$FLATQ_VERB" "$why" >&2
-    case $1.$stalk_beanstalkd in
-    65.1 | 7[45].1) reply OUT_OF_MEMORY ;;
-    *) reply INTERNAL_ERROR ;;
-    esac ;;
+  64) reply BAD_FORMAT; return ;;
+  66 | 69) reply NOT_FOUND; return ;;
+  esac
+  stalk_log
+  case $1 in
+  65 | 7[45]) reply "$stalk_busy" ;;
+  *) reply INTERNAL_ERROR ;;
   esac
 }
 
-# reply_job WORD - answer WORD, id, length (not in small-stalk) and the bytes of the message in the slip_ variables
+# reply_job WORD - answer WORD (RESERVED or FOUND) and id, length (not in small-stalk) and bytes of
+# the message in the slip_ variables. With FOUND, return 75 if the body is gone: look again
 reply_job() {
-  reply_body "$1" "$id${stalk_beanstalkd:+ $slip_size}"
-}
-
-# reply_body WORD TEXT - answer WORD, a blank, TEXT and CRLF, the message's bytes, CRLF. One `base64 -d` writes a small answer at once, from several
-# pieces of base64 (DQo= is CRLF): TCP would hold back a second write for 40 ms. With FOUND, return 75 if the body is gone by now: look again
-reply_body() {
-  body_is_no_link || exit 74
+  reply_text="$id${stalk_beanstalkd:+ $slip_size}" reply_code=
   tally_write
   door_reply "$slip_size" || exit 74
-  reply_code=
-  if [ "$slip_size" -le 1000 ] && { { read -r reply_code <"$q/body/$slip_id"; } 2>/dev/null || [ "$slip_size" = 0 ]; }; then
-    case $1 in
-    RESERVED) coded=UkVTRVJWRUQg ;;
-    FOUND) coded=Rk9VTkQg ;;
-    esac
-    code_text "$2"
-    # A shell may not say that it could not write the here-document: so the first line proves that it is there
-    (IFS= read -r reply_begun && [ "$reply_begun" = begin ] && exec base64 -d 2>/dev/null) <<EOF || exit 74
-begin
+  # One `base64 -d` writes a small answer at once, from several pieces of base64 (DQo= is CRLF): TCP
+  # would hold back a second write for 40 ms
+  [ "$slip_size" -gt 1000 ] || read -r reply_code <"$q/body/$slip_id"
+  if [ -n "$reply_code" ] || [ "$slip_size" = 0 ]; then
+    coded=UkVTRVJWRUQg
+    [ "$1" = RESERVED ] || coded=Rk9VTkQg
+    code_text "$reply_text"
+    base64 -d <<END || exit 74
 ${coded}DQo=
 $reply_code
 DQo=
-EOF
+END
     return 0
   fi
-  # RACE: who only looks does not own the message: it may be folded, or taken and deleted, as may a job whose lease has ended. If the slip is still there
-  # once the body is open, that is whole
+  # RACE: who only looks does not own the message: it may be folded, or taken and deleted, as may a
+  # job whose lease has ended. If the slip is still there once the body is open, that is whole
   reply_slip=$q/out/$taken
   [ "$1" != FOUND ] || reply_slip=$slip_path
-  { command exec 7<"$q/body/$slip_id"; } 2>/dev/null && [ -e "$reply_slip" ] || { [ "$1" = FOUND ] && return 75; exit 74; }
+  if ! command exec 7<"$q/body/$slip_id" || [ ! -e "$reply_slip" ]; then
+    [ "$1" = FOUND ] || exit 74
+    return 75
+  fi
   door_nodelay
-  printf '%s %s\r\n' "$1" "$2" 2>/dev/null || exit 74
   # After half a body, only the end of the connection can follow
-  base64 -d <&7 2>/dev/null || exit 74
-  close_descriptor 7
-  printf '\r\n' 2>/dev/null || exit 74
+  printf '%s %s\r\n' "$1" "$reply_text" && base64 -d <&7 && printf '\r\n' || exit 74
+  exec 7<&-
 }
 
-# code_text TEXT - add TEXT, digits and blanks, in base64 to `coded`: each character as a piece of its own
+# code_text TEXT - add TEXT, digits and blanks, in base64 to `coded`: each character by itself
 code_text() {
   code_rest=$1
   while [ -n "$code_rest" ]; do
     case $code_rest in
-    ' '*) code_piece=IA== ;;
-    0*) code_piece=MA== ;;
-    1*) code_piece=MQ== ;;
-    2*) code_piece=Mg== ;;
-    3*) code_piece=Mw== ;;
-    4*) code_piece=NA== ;;
-    5*) code_piece=NQ== ;;
-    6*) code_piece=Ng== ;;
-    7*) code_piece=Nw== ;;
-    8*) code_piece=OA== ;;
-    9*) code_piece=OQ== ;;
+    ' '*) code_piece=IA ;;
+    0*) code_piece=MA ;;
+    1*) code_piece=MQ ;;
+    2*) code_piece=Mg ;;
+    3*) code_piece=Mw ;;
+    4*) code_piece=NA ;;
+    5*) code_piece=NQ ;;
+    6*) code_piece=Ng ;;
+    7*) code_piece=Nw ;;
+    8*) code_piece=OA ;;
+    9*) code_piece=OQ ;;
     esac
-    coded="$coded$code_piece
+    coded="$coded$code_piece==
 " code_rest=${code_rest#?}
   done
 }
 
-# reply_text - answer with the content of `text` and its length
-reply_text() {
+# reply_yaml TEXT - answer with TEXT, which has lines, and with its length
+reply_yaml() {
   tally_write
-  door_reply ${#text} || exit 74
-  [ ${#text} -lt 1000 ] || door_nodelay
-  printf 'OK %s\r\n%s\r\n' ${#text} "$text" 2>/dev/null || exit 74
+  door_reply ${#1} || exit 74
+  [ ${#1} -lt 1000 ] || door_nodelay
+  printf 'OK %s\r\n%s\r\n' ${#1} "$1" || exit 74
 }
-
-part='doors/beanstalk/say'

@@ -1,173 +1,88 @@
-# doors/beanstalk/tally.sh - what the connections of a door tell each other: the tubes they use and watch, and their counters
+# doors/beanstalk/tally.sh - what the connections of a door count, and tell each other
 #
-#   .doors/INSTANCE/PID-TIME   a connection, three lines: USED PRODUCER WORKER WAITING; the tubes it watches; its counters, NAME=N each
-#                              If these are long, the file is not written anew for each answer. What changed is added to it, in three lines as
-#                              above: the tubes watched since, and as -TUBE those ignored since; what the counters have gained
-#   .doors/INSTANCE/gone       the counters of connections that have ended: a line each, after the name of its file, or one line for many
+#   .doors/INSTANCE/PID-TIME   an empty file: this connection is open
+#   .doors/INSTANCE/counts     a line for each answer: PID-TIME, and words
+#   .doors/INSTANCE/old        `counts` before its last fold: a line may still be added to it
+#   .doors/INSTANCE/sums       all before that: a line for each counter and connection
+#   .doors/INSTANCE/lock       held by a fold, and while all three are read
 #   .doors/INSTANCE/draining   puts are refused
-#   .doors/INSTANCE/lock       held while counters are moved into `gone`, or `gone` is shortened, or all is added up
 #
-# These are only statistics: losing them in a crash harms no message.
+# A word is a counter, NAME or NAME=N, or says what the connection does: use=TUBE, watch=TUBE,
+# ignore=TUBE, producer, worker, waits=1, waits=0. stats.awk adds them up. These are only
+# statistics: losing them in a crash harms no message.
 
 need engine/process
 
-# tally_begin - create this connection's file. launch passes the door's instance in door_of
+# tally_begin - say that this connection is open. launch passes the door's instance in door_of
 tally_begin() {
-  door_instance=$FLATQ_DIR/.doors/$door_of
-  tally_own || return $?
-  [ -d "$door_instance" ] || mkdir -p "$door_instance" 2>/dev/null || { disk_failed "$FLATQ_DIR" 'door'; return $?; }
-  tally_file=$door_instance/$owner tallies=' connections=1 ' tally_added=0 watch_new='' tally_new=''
+  door_instance=$FLATQ_DIR/.doors/$door_of tally_name=$owner tally_new='' tally_lines=$$ \
+    tally_most=65536
+  { [ -d "$door_instance" ] || mkdir -p "$door_instance"; } && true >"$door_instance/$tally_name" ||
+    { disk_failed "$FLATQ_DIR" 'door'; return; }
+  tally 'connections use=default watch=default'
   tally_write
 }
 
-# tally_own - in a group's spool, return 74 if a name that we read or write is a link: another member may have made it
-tally_own() {
-  [ -z "$spool_shared" ] || no_links "$FLATQ_DIR/.doors" "$door_instance" "$door_instance"/*
-}
-
-# tally NAME - add one to a counter
+# tally WORD - note it for the line of the next answer
 tally() {
-  tally_new="${tally_new:-}$1=1 "
-  if word_take "$tallies" "$1="; then tallies="$words$1=$((${word#*=} + 1)) "; else tallies="$tallies$1=1 "; fi
+  tally_new="$tally_new $1"
 }
 
-# word_take LIST KEY - set `word` to the word of LIST that begins with KEY, and `words` to LIST without it; return 1 if there is none. LIST has a
-# blank on each side of each word. `${list#*" $key"}` would take the square of the list's length
-word_take() {
-  case $1 in
-  *" $2"*) ;;
-  *) return 1 ;;
-  esac
-  words=${1%%" $2"*} word_key=$2
-  # shellcheck disable=SC2086 # words
-  set -- $1
-  while :; do
-    case "$1 " in
-    "$word_key"*) break ;;
-    esac
-    shift
-  done
-  word=$1
-  shift
-  words="$words $*${1:+ }"
-}
-
-# tally_write - write the file of this connection: all of it if that is short, or if as much as that was added since; else add what changed (R8)
+# tally_write - add the words that were noted since the last answer to `counts`. Look at its size
+# once in a hundred lines, of one connection or many: so their number begins with the PID
 tally_write() {
-  # Count what was put back since (engine/settle.sh)
-  while [ "${putbacks:-0}" -gt 0 ]; do
-    putbacks=$((putbacks - 1))
-    tally job-timeouts
-  done
-  tally_state="$used $door_producer $door_worker $door_waiting" tally_long=$((${#watched} + ${#tallies}))
-  if [ -h "$tally_file" ] || [ -h "$door_instance" ] || [ -h "$FLATQ_DIR/.doors" ]; then
-    :
-  elif [ $tally_long -le 4096 ] || [ "$tally_added" -gt $tally_long ]; then
-    tally_added=0
-    printf '%s\n%s\n%s\n' "$tally_state" "$watched" "$tallies" >|"$tally_file"
-  else
-    tally_added=$((tally_added + ${#tally_state} + ${#watch_new} + ${#tally_new}))
-    printf '%s\n%s\n%s\n' "$tally_state" "$watch_new" "$tally_new" >>"$tally_file"
-  fi 2>/dev/null || :
-  watch_new='' tally_new=''
+  # What was put back since (engine/settle.sh)
+  [ "${putbacks:-0}" = 0 ] || { tally "job-timeouts=$putbacks"; putbacks=0; }
+  [ -n "$tally_new" ] || return 0
+  tally_lines=$((tally_lines + 1)) tally_size=0
+  {
+    printf '%s%s\n' "$tally_name" "$tally_new"
+    case $tally_lines in
+    *00) read -r tally_pos tally_size </proc/self/fdinfo/1 ;;
+    esac
+  } >>"$door_instance/counts"
+  tally_new=
+  [ "$tally_size" -lt "$tally_most" ] || tally_fold || tally_most=$((tally_size * 2))
 }
 
-# tally_lock - lock the counters, on descriptor 7, until `close_descriptor 7`. Look for links again: they may have been made while we waited
-tally_lock() {
-  tally_own && command exec 7>>"$door_instance/lock" && flock 7 7>&7 && tally_own
-} 2>/dev/null
-
-# tally_end - keep the counters beyond the connection's end
-tally_end() {
-  tally_write
-  tally_lock || { close_descriptor 7; return 0; }
-  printf '%s%s\n' "${tally_file##*/}" "$tallies" >>"$door_instance/gone" && rm -f "$tally_file"
-  # Only now and then, chosen by the last digits of the time
-  clock_read
-  case $now in
-  *[0257]3) tally_fold ;;
-  esac
-  close_descriptor 7
-} 2>/dev/null
-
-# tally_fold - make one line of those in `gone`, which grows with each connection. CRASH: counters may be lost
+# tally_fold - add `old` to `sums`, and make `counts`, of tally_size bytes, the new `old`; return
+# another code than 0 if that fails, or if `sums` is larger (R8). CRASH: between the two renames,
+# what is in `old` counts twice
 tally_fold() {
-  mv -f "$door_instance/gone" "$door_instance/fold.$owner" || return 0
-  # A new file: another member may make a link of that name now
-  (set -C && exec awk -v "name=$owner.sum" '
-    {
-      if ($1 in seen) next
-      seen[$1]
-      for (i = 2; i <= NF; i++) { at = index($i, "="); if (at) sum[substr($i, 1, at - 1)] += substr($i, at + 1) }
-    }
-    END { printf "%s", name; for (one in sum) printf " %s=%d", one, sum[one]; print "" }' "$door_instance/fold.$owner" >"$door_instance/gone")
-  rm -f "$door_instance/fold.$owner"
-} 2>/dev/null
+  need engine/proof
+  ! measure -c "$door_instance/sums" || [ "$measured" -le "$tally_size" ] || return
+  (
+    tally_lock -x && tally_sums fold && printf '%s\n' "$captured" >"$door_instance/sums.new" &&
+      [ -e "$door_instance/counts" ] && mv -f "$door_instance/sums.new" "$door_instance/sums" &&
+      mv -f "$door_instance/counts" "$door_instance/old"
+  )
+}
 
-# tally_read - set tally_files to the files of living connections; add the counters of killed ones to `gone`
-tally_read() {
-  tally_files=
+# tally_lock -s|-x - lock the counters until this subshell ends
+tally_lock() {
+  exec 7>>"$door_instance/lock" && flock "$1" 7
+}
+
+# tally_sums WHAT [ASKED] - set `captured` to what stats.awk makes of all counts and of tally_tubes.
+# The caller holds the lock
+tally_sums() {
+  tally_said=$({ tally_open && printf '%swhole\n' "${tally_tubes:-}"; } |
+    awk -f "$lib/doors/beanstalk/stats.awk" "$1" "${2:-}" "$door_instance") && capture "$tally_said"
+}
+
+# tally_open - print a line for each connection that is open, and forget those that were killed
+tally_open() {
   for tally_path in "$door_instance"/[0-9]*-*; do
-    [ -e "$tally_path" ] || continue
     if owner_dead "${tally_path##*/}"; then
-      tally_text=
-      { while read -r tally_line && read -r tally_line && read -r tally_line; do tally_text="$tally_text $tally_line"; done <"$tally_path"; } 2>/dev/null
-      [ -z "$tally_text" ] || { printf '%s%s\n' "${tally_path##*/}" "$tally_text" >>"$door_instance/gone"; } 2>/dev/null
       rm -f "$tally_path"
     else
-      tally_files="$tally_files $tally_path"
+      printf 'open %s\n' "${tally_path##*/}"
     fi
   done
 }
 
-# tally_sum - print `NAME N`: the sums of all counters and, over living connections, of what they are and do with which tube. Run it in a process of
-# its own, which holds the lock until it ends
-tally_sum() {
-  tally_lock || return 74
-  tally_read
-  # shellcheck disable=SC2086 # paths: the spool's own may have blanks
-  (
-    cd "$door_instance" || exit
-    set --
-    for tally_path in $tally_files; do
-      set -- "$@" "${tally_path##*/}"
-    done
-    # RACE: a file may be removed while we look: then its counters are in `gone`, which is read last, and may have them twice if two processes
-    # added them
-    awk '
-      function counters(text,  n, i, at, words) {
-        n = split(text, words, " ")
-        for (i = 1; i <= n; i++) {
-          at = index(words[i], "=")
-          if (at) sum[substr(words[i], 1, at - 1)] += substr(words[i], at + 1)
-        }
-      }
-      function watches(text,  n, i, words) {
-        n = split(text, words, " ")
-        for (i = 1; i <= n; i++) if (words[i] ~ /^-/) delete watched[substr(words[i], 2)]; else watched[words[i]]
-      }
-      function connection(  tube, words) {
-        split(state, words, " ")
-        sum["open"]++; sum["using/" words[1]]++; sum["producers"] += words[2]; sum["workers"] += words[3]; sum["waiting"] += words[4]
-        waits = words[4]
-        for (tube in watched) { sum["watching/" tube]++; if (waits) sum["waiting/" tube]++ }
-      }
-      BEGIN {
-        for (file = 1; file < ARGC; file++) {
-          path = ARGV[file]
-          split("", watched)
-          while ((getline one < path) > 0 && (getline two < path) > 0 && (getline three < path) > 0) { seen[path]; state = one; watches(two); counters(three) }
-          close(path)
-          if (path in seen) connection()
-        }
-        while ((getline one < "gone") > 0) {
-          path = substr(one, 1, index(one, " ") - 1)
-          if (!(path in seen)) counters(one)
-          seen[path]
-        }
-        for (name in sum) print name, sum[name]
-      }' "$@"
-  )
+# tally_end - say that this connection has ended; its counts stay
+tally_end() {
+  tally_write
+  rm -f "$door_instance/$tally_name"
 }
-
-part='doors/beanstalk/tally'
