@@ -1,1 +1,0 @@
-# engine/ids.sh - see push.sh
