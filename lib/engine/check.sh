@@ -35,9 +35,7 @@ boot_undo() {
 # boot_nothing - return 0 if one listing proves that nothing is to be put back or removed, as in
 # most queues
 boot_nothing() {
-  boot_list=$({
-    ls -q "$q" "$q/done" "$q/out" "$q/room" "$q/tmp" "$q/wait" && printf end
-  } 9>&-) || return 1
+  boot_list=$(exec ls -q "$q" "$q/done" "$q/out" "$q/room" "$q/tmp" "$q/wait" 9>&-) || return 1
   case $boot_list in
   *"
 tended"*) return 1 ;;
@@ -52,8 +50,7 @@ $q/room:
 
 $q/tmp:
 
-$q/wait:
-end") return 0 ;;
+$q/wait:") return 0 ;;
   esac
   return 1
 }
@@ -69,9 +66,8 @@ boot_markers() {
     END {
       if (!whole) exit 74
       for (name in marker) if (marker[name] in there) print name
-      print "end"
-    }') && capture "$boot_wrong" || { why="queue '$queue': cannot be checked"; return 74; }
-  for boot_marker in $captured; do
+    }') || { why="queue '$queue': cannot be checked"; return 74; }
+  for boot_marker in $boot_wrong; do
     ! slip_parse "$boot_marker" || rm -f "$q/done/$boot_marker" || {
       disk_failed "$q/done"
       return
@@ -163,11 +159,10 @@ check_slips() {
         }
         for (id in bytes) if (!(id in name)) print "remove", id
         if (keyed) print "keyed -"
-        print "end"
-      }') && capture "$check_wrong" || { why="queue '$queue': cannot be checked"; return 74; }
+      }') || { why="queue '$queue': cannot be checked"; return 74; }
   # Lines of two words without blanks
   # shellcheck disable=SC2086
-  set -- $captured
+  set -- $check_wrong
   while [ $# -gt 1 ]; do
     case $1 in
     remove) check_body "$2" ;;
@@ -326,7 +321,7 @@ check_awk() {
     END { if (!how) print bads + 0, goods + 0, keys + 0 }'
 }
 
-# check_keys_compare - set `captured` to `remove KEY ID` for each file in keys/ without its message,
+# check_keys_compare - set check_fix to `remove KEY ID` for each file in keys/ without its message,
 # and `yes KEY ID` for each that is not confirmed. At a boot, print `yes KEY ID` also for a message
 # whose key has no file: a power cut may keep a slip and lose its key. At other times another verb
 # might settle that message meanwhile, and its key would come back. One pass over all names and
@@ -364,8 +359,7 @@ check_keys_compare() {
           if (!((key " " id[key]) in there)) print "remove", key, id[key]
           else if (is[key] != "yes") print "yes", key, id[key]
         }
-        print "end"
-      }') && capture "$check_fix" || { why="queue '$queue': keys cannot be checked"; return 74; }
+      }') || { why="queue '$queue': keys cannot be checked"; return 74; }
 }
 
 # check_keys - make keys/ agree with the messages
@@ -384,7 +378,7 @@ check_keys() {
   check_keys_compare || return
   # Lines of three words without blanks
   check_gone='' check_how='' check_key=
-  for check_word in $captured; do
+  for check_word in $check_fix; do
     case $check_word in
     yes | remove) check_how=$check_word; continue ;;
     k*) check_key=$check_word; continue ;;

@@ -162,7 +162,7 @@ fold_finish() {
 
 # flat_of NONCE - set fold_at to the flat file with that nonce in queue/; empty: there is none
 flat_of() {
-  find_names queue \( -type f -name "$flat_like.*.*.$1" -o -name lock \) || return
+  find_names queue \( -type f -name "$flat_like.*.*.$1" \) || return
   fold_at=${names:+$q/$names}
 }
 
@@ -170,15 +170,14 @@ flat_of() {
 # contains; do not go by a listing
 fold_remove() {
   flat_parse "${fold_at##*/}" || return 74
-  fold_lines=$(exec awk '{ sub(/\t.*/, ""); print } END { print "end" }' "$fold_at" 9>&-) &&
-    capture "$fold_lines" || captured=
+  fold_lines=$(exec awk '{ sub(/\t.*/, ""); print }' "$fold_at" 9>&-) || fold_lines=
   fold_run=$1 fold_bodies=
-  case $captured in
+  case $fold_lines in
   *[!0-9a-z.'
-'-]*) captured= ;;
+'-]*) fold_lines= ;;
   esac
   # shellcheck disable=SC2086 # a name a line
-  set -- $captured
+  set -- $fold_lines
   [ $# -eq "$flat_count" ] || {
     why="queue '$queue': cannot read queue/$flat_block/${fold_at##*/}"
     return 74

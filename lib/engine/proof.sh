@@ -13,24 +13,9 @@ need engine/slip
 # names_in DIRECTORY - set `names` to all names in it, sorted, one a line; return 74 if it cannot be
 # listed completely
 names_in() {
-  # The last line `/`, which is no name, proves that the shell has read everything (R6).
-  names=$({ ls -q "$1" && printf /; } 9>&-) || names=
-  case $names in
-  */) names=${names%/} names=${names%?} ;;
-  *) false ;;
-  esac || { why="queue '${queue:-}': cannot list ${1#"${q:-}/"}"; return 74; }
-}
-
-# capture TEXT - set `captured` to TEXT without its last line `end`; return 74 if that line is
-# missing. A command whose output `$( )` takes writes it last, because the shell's own read may fail
-# without any status (R6)
-capture() {
-  case $1 in
-  end) captured= ;;
-  *'
-end') captured=${1%?end} ;;
-  *) why="queue '${queue:-}': a listing was not read completely"; return 74 ;;
-  esac
+  names=$(exec ls -q "$1" 9>&-) && return 0
+  why="queue '${queue:-}': cannot list ${1#"${q:-}/"}"
+  return 74
 }
 
 # spool_listed PATH ... - return 66 if these paths, which a glob gave, are all queues of the spool,
@@ -63,25 +48,12 @@ $1
   return 1
 }
 
-# find_names ARGUMENT ... - set `names` to what find, which must let the name `lock` pass, prints
-# about these places of the queue; return 74 if it fails, 69 if the queue is gone. RACE: find fails
-# if a directory that it has listed (an emptied run, a batch that was put back) is removed before it
-# enters it: repeat
+# find_names ARGUMENT ... - set `names` to what find prints about these places of the queue; return 74
+# if it fails, 69 if the queue is gone. RACE: find fails if a directory that it has listed (an emptied
+# run, a batch that was put back) is removed before it enters it: repeat
 find_names() {
-  # Its last argument is `lock`, which always exists: output that does not end with it was cut (R6)
-  find_mark=
-  for find_word in "$@"; do
-    case $find_word in
-    '!' | '(' | -*) [ -n "$find_mark" ] || { set -- "$@" lock; find_mark=1; } ;;
-    esac
-    set -- "$@" "$find_word"
-    shift
-  done
   for find_try in 1 2 3 4 5 6 7 8; do
-    names=$(cd "$q" && exec find "$@" 9>&-) && case $names in
-    lock | *'
-lock') names=${names%lock} names=${names%?}; return 0 ;;
-    esac
+    names=$(cd "$q" && exec find "$@" 9>&-) && return 0
     # RACE: a drop removes places while it tests whether they are empty
     need engine/lock
     drop_wait
@@ -107,8 +79,7 @@ files_below() {
 nothing_ready() {
   proof_delayed=
   find_names delayed wal fold queue unfold head out \( -path 'delayed/*' -prune -o \
-    ! -type d \( -name '??????????.????????????.*' -o -path 'out/batch.*' -o -name lock \) \) \
-    -print || {
+    ! -type d \( -name '??????????.????????????.*' -o -path 'out/batch.*' \) \) -print || {
     # RACE: the queue was dropped meanwhile
     [ $? -ne 69 ] || return 66
     return 74
@@ -185,7 +156,7 @@ queues_nothing() {
   done
   # shellcheck disable=SC2086 # names without blanks
   [ $# -gt 1 ] && names=$(cd "$FLATQ_DIR" &&
-    exec find $nothing_paths .lock ! -type d ! -name '~' 9>&-) && [ "$names" = .lock ] && return 66
+    exec find $nothing_paths ! -type d ! -name '~' 9>&-) && [ -z "$names" ] && return 66
   need engine/reclaim
   for nothing_queue in "$@"; do
     # What was popped lies in out/ until the sweep, and only queue_reclaim tells it from what is
@@ -237,7 +208,7 @@ flat_like="[0-9][0-9][0-9][0-9]$flat_like.$flat_like$flat_like.$flat_like$flat_l
 names_for_id() {
   like_id=$1
   shift
-  find_names "$@" ! -type d \( -name "??????????.$like_id.*" -o -name lock \
+  find_names "$@" ! -type d \( -name "??????????.$like_id.*" \
     -o -name "????????????.??????????.$like_id.*" -o -name "$flat_like.*.*.*" \)
 }
 
@@ -313,25 +284,17 @@ queue_there() {
 # conf_read - finish queue_conf when the shell could not read a whole line of conf: it is empty, or
 # cannot be read
 conf_read() {
-  conf_said=$({ cat "$q/conf" && printf '\nend'; } 9>&-) && capture "$conf_said" || {
-    why="queue '$queue': cannot read conf"
-    return 74
-  }
+  conf_said=$(exec cat "$q/conf" 9>&-) || { why="queue '$queue': cannot read conf"; return 74; }
   # shellcheck disable=SC2086 # words
-  set -- $captured
+  set -- $conf_said
   queue_bound=${1:-} queue_most_tries=${2:-}
 }
 
 # measure OPTION FILE - set `measured` to what `wc OPTION` prints for FILE; return 74 if that is not
 # a number
 measure() {
-  measured=$({ wc "$1" <"$2" && printf /; } 9>&-) || measured=
-  case $measured in
-  */) measured=${measured%/} measured=${measured%?} ;;
-  *) measured= ;;
-  esac
   # Some versions of wc print blanks in front
-  is_number "${measured##* }" 999999999999999 && measured=$number && return 0
+  measured=$(exec wc "$1" <"$2" 9>&-) && is_number "${measured##* }" 999999999999999 && measured=$number && return 0
   why="queue '${queue:-}': cannot count what is in ${2#"${q:-}/"}"
   return 74
 }
@@ -349,3 +312,6 @@ slips_left() {
   done
   return 66
 }
+
+# goes with its last callers
+capture() { captured=${1%end}; captured=${captured%?}; }
