@@ -1,12 +1,9 @@
 # bulk/stage.sh - take in flat files that another program has written beside a queue, such as the
-# sink of flatq.spark
-#
-#   sh -c 'set -u; . "$lib/engine/common.sh"; need engine/spool bulk/stage; stage "$@"' push STEP
-#   ARGUMENT ...    with `lib` in the environment
+# sink of flatq.spark, which sources it in a shell whose $0 is `push`
 #
 # Order: 1 `ids` reserves ids, and the program uses only these; 2 it writes the stage and syncs it;
-# 3 `room`; 4 it notes that it is going to enter the stage, and syncs the note; 5 `enter` renames
-# flat file after flat file, as push -l does at its end.
+#        3 `room`; 4 it notes that it is going to enter the stage, and syncs the note; 5 `enter`
+#        renames flat file after flat file, as push -l does at its end.
 # Crash: before 5, no verb sees the stage. After it has begun, each flat file is still there or in
 #        the queue: `enter` again does the rest.
 
@@ -14,7 +11,6 @@ need engine/lock engine/boot engine/bound bulk/push
 
 # stage STEP ARGUMENT ... - run one of the steps
 stage() {
-  FLATQ_VERB=push
   shell_reset
   spool_open || die $? "$why"
   clock_read
@@ -23,12 +19,12 @@ stage() {
   "stage_$stage_step" "$@" || die $? "$why"
 }
 
-# stage_ids COUNT QUEUE - reserve COUNT ids; print the first, and the time by the spool's clock in
-# hundredths of a second
+# stage_ids COUNT QUEUE - reserve COUNT ids; print the first, the time by the spool's clock in
+# hundredths of a second, and how many messages and bytes a flat file has at most
 stage_ids() {
-  name_check "$2" && ids_block $((($1 + 999) / 1000)) || return $?
+  name_check "$2" && ids_block $((($1 + 999) / 1000)) || return
   clock_epoch "$now"
-  printf '%s %s\n' "$ids_first" "$epoch_time"
+  printf '%s %s %s %s\n' "$ids_first" "$epoch_time" "$flat_lines" "$flat_bytes"
 }
 
 # stage_room QUEUE COUNT - return 75 if the queue has no room for COUNT messages now, or a bound
@@ -36,7 +32,7 @@ stage_ids() {
 stage_room() {
   queue_open "$1" || return 0
   [ ! -e "$q/closed" ] || { why="queue '$queue' is closed"; return 69; }
-  queue_conf || return $?
+  queue_conf || return
   [ "$queue_bound" != 0 ] || return 0
   [ "$2" -le "$queue_bound" ] || { why="queue '$queue' has a bound below $2 messages"; return 75; }
   queue_room "$2"
@@ -48,14 +44,11 @@ stage_room() {
 # stage_enter QUEUE STAGE NONCE COUNT BYTES FIRST WAIT - move what is in the directory STAGE into
 # the queue, as soon as there is room
 stage_enter() {
-  queue_open "$1" make || return $?
-  bulk_stage=$2 nonce=$3 bulk_count=$4 bulk_bytes=$5 bulk_first=$6 bulk_last='the last one' push_wait=$7
+  queue_open "$1" make || return
+  bulk_stage=$2 nonce=$3 bulk_count=$4 bulk_bytes=$5 bulk_first=$6 bulk_last='the last one'
+  push_wait=$7
   clock_epoch "$now"
-  bulk_commit
-  stage_code=$?
+  bulk_commit || return
   [ -z "$lock_held" ] || unlock_queue
-  [ $stage_code -eq 0 ] || return $stage_code
   wake "$q/wait" "$bulk_count"
 }
-
-part='bulk/stage'

@@ -27,7 +27,7 @@ def table(pieces, **more):
 
 
 def staged(path, bodies, first=1000, **more):
-    stage = flat.Stage(str(path), first, "abc123", 176_371_200_012)
+    stage = flat.Stage(str(path), first, "abc123", 176_371_200_012, (500, 4 << 20))
     stage.write(bodies, **more)
     pieces, offset = [], 0
     for file in stage.files:

@@ -391,11 +391,14 @@ def rows(pieces: Iterable[Piece], queue: str, host: str = "", *, headers: bool =
 class Stage:
     """Flat files that are written beside a queue, for the queue to take in: `directory`/PRIORITY.BLOCK/FLAT, as a bulk push stages them.
 
-    As there, a file has 500 messages or 4 MiB at most, and its ids do not cross a hundred thousand. `born`: hundredths of a second since
-    1970."""
+    As there, the ids of a file do not cross a hundred thousand. `born`: hundredths of a second since
+    1970. `most`: the messages and the bytes that a flat file has at most, as stage.sh says."""
 
-    def __init__(self, directory: str, first: int, nonce: str, born: int, lease: int = 60) -> None:
+    def __init__(self, directory: str, first: int, nonce: str, born: int, most: tuple[int, int],
+                 lease: int = 60) -> None:
         self.directory, self.next, self.nonce = directory, first, nonce
+        # base64 makes four bytes of three
+        self.rows, self.bytes = most[0], most[1] // 4 * 3
         self.middle = f".0.0.{lease}.0.{born:012d}."
         self.files: list[str] = []
         self.count = 0
@@ -406,10 +409,11 @@ class Stage:
         forms: dict[int, bytes] = {}  # the form of a line, by size: there are few sizes and many rows
         while at < len(bodies):
             first = self.next
-            some = bodies[at:at + min(500, 100000 - first % 100000)]
+            some = bodies[at:at + min(self.rows, 100000 - first % 100000)]
             sizes = list(map(len, some))
-            if sum(sizes) > 3 << 20:
-                some = some[:max(1, bisect.bisect_right(list(itertools.accumulate(sizes)), 3 << 20))]
+            if sum(sizes) > self.bytes:
+                fit = bisect.bisect_right(list(itertools.accumulate(sizes)), self.bytes)
+                some = some[:max(1, fit)]
                 del sizes[len(some):]
             count = len(some)
             forms.update((size, f"{priority:010d}.%012d{self.middle}{size}.-.0-0-0-0\t%b".encode()) for size in set(sizes).difference(forms))

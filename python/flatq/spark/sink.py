@@ -94,13 +94,15 @@ class Ids:
 
     def __init__(self, spool: str) -> None:
         self.spool, self.first, self.left, self.asked, self.born = spool, 0, 0, 0, 0
+        self.most = 0, 0  # messages and bytes of a flat file
         self.names: set[str] = set()
 
     def take(self, count: int, queue: str) -> int:
         if self.left < count or queue not in self.names:
             # ids that are left over are lost, which does no harm: there are plenty
             ask = max(count, min(self.asked * 5, 200000))
-            self.first, self.born = map(int, engine(self.spool, "ids", ask, queue))
+            self.first, self.born, *most = map(int, engine(self.spool, "ids", ask, queue))
+            self.most = most[0], most[1]
             self.left = self.asked = ask
             self.names.add(queue)
         first = self.first
@@ -210,7 +212,9 @@ class Sink:
                 raise ValueError(f"a row's queue is {queue!r}, its priority {priority!r}")
             name = flat.disk_name(queue)
             first = ids.take(len(some), queue)
-            flat.Stage(os.path.join(top, name), first, nonce, ids.born, self.lease).write(some, priority)
+            place = os.path.join(top, name)
+            staged = flat.Stage(place, first, nonce, ids.born, ids.most, self.lease)
+            staged.write(some, priority)
             size = sizes.setdefault(name, [0, 0])
             size[0] += len(some)
             size[1] += sum(map(len, some))
