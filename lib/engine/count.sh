@@ -26,7 +26,8 @@ queue_count() {
     n < 6 { next }
     {
       state[key] = $1 == "out" ? "reserved" : $1 == "delayed" || $1 == "buried" ? $1 : "ready"
-      urgent[key] = priority < 1024
+      # As text: busybox takes a number that begins with 0 for octal
+      urgent[key] = (priority "") < "0000001024"
       holder[key] = $1 == "out" ? $2 : ""
     }
     # The messages of a run that was being folded or unfolded may be in its flat file too
