@@ -182,21 +182,6 @@ def test_same_trial_same_outcome(work):
     assert trial.run(trial.Trial("pop", "kill", 999), SYSTEM, work).outcome == "not reached"
 
 
-def test_a_run_that_a_signal_interrupted_proves_nothing(monkeypatch, work):
-    """A signal that comes just when a call reaches the gate makes it fail, which no fault did."""
-    real, runs = gate.run, []
-
-    def run(*args, **more):
-        runs.append(real(*args, **more))
-        said = b"sh: can't create /dev/null: Interrupted system call\n"
-        return replace(runs[-1], stderr=said) if len(runs) % 2 else runs[-1]
-
-    trial.calls(SYSTEM, "push", work)
-    monkeypatch.setattr(gate, "run", run)
-    result, _ = trial.wreck(SYSTEM, trial.Trial("push", "EIO", 3), work)
-    assert result.fired and b"Interrupted" not in result.stderr and len(runs) == 2
-
-
 @pytest.mark.parametrize("name", ["push", "pop from a flat file", "delete"])
 def test_a_moment_is_what_a_kill_leaves(name, work):
     """What is taken from one undisturbed run, as it is before a call, equals what a run leaves that

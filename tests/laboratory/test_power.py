@@ -1,6 +1,8 @@
-"""Power cuts: every state that an honest file system may leave, by a model; and real cuts on ext4 and xfs.
+"""Power cuts: every state that an honest file system may leave, by a model; and real cuts on ext4
+and xfs.
 
-The model and the cuts are in python/flatq/crashlab: families/states.py, power.py and cuts.py, judge/restart.py."""
+The model and the cuts are in python/flatq/crashlab: families/states.py, power.py and cuts.py,
+judge/restart.py."""
 
 import os
 import shutil
@@ -8,18 +10,20 @@ import signal
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from conftest import LIB, ROOT, everything, share, wait_for
+from conftest import ROOT, everything, share, wait_for
 from laboratory import trials  # noqa: F401
 
 from flatq.crashlab.families import cuts, power, states
 from flatq.crashlab.gate import gate
 from flatq.crashlab.scenarios import SCENARIOS, System
 
-# `make test` takes four states of a scenario, at least one of each stage, and four cuts of a file system, by the seed
+# `make test` takes four states of a scenario, at least one of each stage, and four cuts of a file
+# system, by the seed
 STATES, CUTS = (4, 15) if everything() else (4, 4)
 SEED = int(os.environ["FLATQ_SEED"])
 WITHOUT = {  # the places that every sync leaves out, and the scenarios that fail without them
@@ -70,7 +74,8 @@ def left(found, cut=None):
 
 
 def test_a_write_may_be_lost_halved_or_zeros(work):
-    assert left(history(work, "printf abcd >x")) == {"{}", "{'x': b''}", "{'x': b'ab'}", r"{'x': b'\x00\x00\x00\x00'}", "{'x': b'abcd'}"}
+    assert left(history(work, "printf abcd >x")) == {"{}", "{'x': b''}", "{'x': b'ab'}",
+        r"{'x': b'\x00\x00\x00\x00'}", "{'x': b'abcd'}"}
 
 
 def test_a_later_write_does_not_say_that_the_first_is_there(work):
@@ -82,7 +87,8 @@ def test_a_synced_file_is_whole_or_has_no_name(work):
 
 
 def test_a_synced_directory_has_names_but_no_data(work):
-    assert left(history(work, "printf ab >x; sync .")) == {"{'x': b''}", "{'x': b'a'}", r"{'x': b'\x00\x00'}", "{'x': b'ab'}"}
+    assert left(history(work, "printf ab >x; sync .")) == {"{'x': b''}", "{'x': b'a'}",
+        r"{'x': b'\x00\x00'}", "{'x': b'ab'}"}
 
 
 def test_both_synced_and_everything_synced(work):
@@ -112,7 +118,8 @@ def test_a_rename_into_a_new_directory_takes_that_along(work):
 
 def test_a_rename_over_a_file_leaves_one_of_both(work):
     found = history(work, "printf b >y; sync y; mv y x; sync .", before="printf a >x")
-    assert left(found, found.syncs[-1] - 1) == {"{'x': b'a'}", "{'x': b'a', 'y': b'b'}", "{'x': b'b'}"}
+    assert left(found, found.syncs[-1] - 1) == {"{'x': b'a'}", "{'x': b'a', 'y': b'b'}",
+        "{'x': b'b'}"}
     assert left(found) == {"{'x': b'b'}"}
 
 
@@ -132,9 +139,11 @@ def test_a_removed_directory_was_empty(work):
 def test_states_that_may_be_left(name, work, trials):
     outcomes = power.explore(System(), name, STATES, SEED, work)
     trials("power", outcomes)
-    wrong = [f"{one.replay}\n    {one.call}: {one.detail}\n    {one.missing[:8]}" for one in outcomes if one.outcome != "good"]
+    wrong = [f"{one.replay}\n    {one.call}: {one.detail}\n    {one.missing[:8]}"
+        for one in outcomes if one.outcome != "good"]
     assert not wrong, f"{len(wrong)} of {len(outcomes)}:\n" + "\n".join(wrong)
-    assert {one.fault.partition(":")[0] for one in outcomes} == {"power, act", "power, boot", "power, kill"}
+    assert {one.fault.partition(":")[0] for one in outcomes} == {"power, act", "power, boot",
+        "power, kill"}
 
 
 def test_a_trial_is_replayed_from_its_line(work):
@@ -142,32 +151,49 @@ def test_a_trial_is_replayed_from_its_line(work):
     assert len(first) == 4  # of the act, of the boot and of a kill
     for outcome in first:
         again = power.run(power.Trial.parse(outcome.replay), System(), work / "again")
-        assert (again.outcome, again.call.split()[:2], len(again.missing)) == ("good", outcome.call.split()[:2], len(outcome.missing))
+        assert (again.outcome, again.call.split()[:2], len(again.missing)) == ("good",
+            outcome.call.split()[:2], len(outcome.missing))
 
 
 @pytest.mark.parametrize("name", ["push", "delete", "bury", "push -l"])
 def test_without_sync_the_model_finds_loss(name, work):
     tried = power.trials(System(), [SCENARIOS[name]], 24, 0, work, kinds=("act",), sync="off")
     found = (power.run(one, System(), work).detail for one in tried)
-    assert any("lost" in detail or "came back" in detail or "is not buried" in detail for detail in found)
+    assert any("lost" in detail or "came back" in detail or "is not buried" in detail
+        for detail in found)
+
+
+@dataclass(frozen=True)
+class Forgetful(System):
+    """The verbs with a `sync` that leaves out the paths in the spool that have this pattern."""
+
+    place: Path = Path()
+
+    def environment(self, spool, sync="off"):
+        usual = super().environment(spool, sync)
+        return {**usual, "PATH": f"{self.place}:{usual['PATH']}"}
+
+
+FORGETS = """#!/bin/sh
+[ "$1" != -f ] || case "$FORGET" in "*") exit ;; *) exec {sync} "$@" ;; esac
+for path do
+  shift
+  case $path in "$FLATQ_DIR" | "$FLATQ_DIR"/*) case $path in {pattern}) continue ;; esac ;; esac
+  set -- "$@" "$path"
+done
+[ $# -eq 0 ] || exec {sync} "$@"
+"""
 
 
 @pytest.mark.parametrize("what", WITHOUT)
 def test_each_sync_is_missed(what, work):
     pattern, names = WITHOUT[what]
-    lib = work / "lib"
-    shutil.copytree(LIB, lib)
-    with open(lib / "engine/sync.sh", "a") as file:
-        file.write("sync_paths() {\n  for sync_path in \"$@\"; do\n    shift\n    case $sync_path in\n"
-                   f"    {pattern}) ;;\n    *) set -- \"$@\" \"$sync_path\" ;;\n    esac\n  done\n  [ $# -eq 0 ] || sync \"$@\" 2>/dev/null\n}}\n"
-                   )
-    with open(lib / "engine/sync-all.sh", "a") as file:
-        file.write("sync_moving() {\n  sync_paths \"$@\"\n}\n")
-    if pattern == "*":
-        with open(lib / "engine/fold.sh", "a") as file:
-            file.write("sync_many() {\n  :\n}\n")
+    system = Forgetful(name=what, place=work / "bin")
+    system.place.mkdir()
+    script = FORGETS.replace("$FORGET", pattern).format(sync=shutil.which("sync"), pattern=pattern)
+    (system.place / "sync").write_text(script)
+    (system.place / "sync").chmod(0o755)
     for name in names:
-        system = System(lib, what)
         tried = power.trials(system, [SCENARIOS[name]], 80, 0, work / name, kinds=("act",))
         missed = any(power.run(one, system, work / name).outcome == "bad" for one in tried)
         assert missed, f"{name} does not miss the sync of {what} in {len(tried)} states"
@@ -185,7 +211,8 @@ def attached(process):
 
 
 def mounted(process):
-    return [line for line in Path("/proc/self/mounts").read_text().splitlines() if f"/flatq-cuts.{process}." in line]
+    return [line for line in Path("/proc/self/mounts").read_text().splitlines()
+        if f"/flatq-cuts.{process}." in line]
 
 
 @pytest.fixture(params=cuts.FILE_SYSTEMS)
@@ -210,7 +237,8 @@ def keep_and_lose(disk, work):
     disk.cut(cuts.NOTHING)
     disk.unmount()
     disk.mount()
-    return [(disk.path / name).read_bytes() if (disk.path / name).exists() else None for name in ("synced", "not")]
+    return [(disk.path / name).read_bytes() if (disk.path / name).exists() else None
+        for name in ("synced", "not")]
 
 
 def test_a_cut_is_one(kind):
@@ -221,7 +249,8 @@ def test_a_cut_is_one(kind):
 def test_real_cuts(kind, trials):
     outcomes = cuts.explore(System(), kind, CUTS, SEED)
     trials("cuts", outcomes)
-    bad = [f"{one.replay}\n    {one.call}: {one.detail}" for one in outcomes if one.outcome != "good"]
+    bad = [f"{one.replay}\n    {one.call}: {one.detail}" for one in outcomes
+        if one.outcome != "good"]
     assert len(outcomes) == CUTS and not bad, f"{len(bad)} of {len(outcomes)}:\n" + "\n".join(bad)
 
 

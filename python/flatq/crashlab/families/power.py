@@ -24,7 +24,6 @@ import re
 import shlex
 import shutil
 import stat
-import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -103,7 +102,8 @@ class Recording:
         upto = cut if self.acted is None else min(cut, self.acted)
         said = self.before + b"".join(data for seq, data in self.history.answers if seq <= upto)
         acked = self.settled or self.acted is not None and cut >= self.acted
-        other = "" if not self.killed else "acked" if self.other is not None and cut >= self.other else "begun"
+        over = self.other is not None and cut >= self.other
+        other = ("acked" if over else "begun") if self.killed else ""
         told = scenario.verb == "push" and bool(scenario.new) and said.endswith(b"\n")
         return restart.Owed(acked and self.status == 0 or told, said, self.settled, other)
 
@@ -200,93 +200,74 @@ def known(box: states.Tree) -> str:
 
 
 def expand(recording: Recording, scenario: Scenario, seed: int,
-        limit: int = 0) -> Iterator[tuple[int, str, str]]:
+        limit: int | None) -> Iterator[tuple[int, str, str]]:
     """Cut and outcomes of each state that differs from all others, and the state: by turns one that
     has lost everything that was pending, the later cuts first, and one of the others, shuffled. Of
-    cuts with the same state, the last: more is owed later.
-
-    limit: about so many are wanted of each kind, so not all are looked at; 0: all.
-    """
+    cuts with the same state, the last: more is owed later. `limit`: about so many are wanted, so
+    not all are looked at."""
     history = recording.history
     whole = frozenset(index for index, op in enumerate(history.ops) if IDLE.search(op.text))
     first: list[tuple[int, str, str]] = []
     rest: list[tuple[int, str, str]] = []
     seen: set[object] = set()
-    generator = random.Random(seed)
+    chance = random.Random(seed)
     for cut in reversed(cuts(recording)):
         # Of the messages that were written out, fewer are owed later
         said = recording.owed(cut, scenario).stdout if scenario.delivers else b""
         none, *more = history.choices(cut, whole, SAMPLES, seed)
-        if limit:
-            more = generator.sample(more, min(len(more), 2 * limit))
+        if limit is not None:
+            more = chance.sample(more, min(len(more), 2 * limit))
         for outcomes in (none, *more):
             state = known(history.tree(cut, outcomes))
             if (state, said) not in seen:
                 seen.add((state, said))
-                (rest if outcomes is not none else first).append((cut, outcomes, state))
-    generator.shuffle(rest)
+                (first if outcomes is none else rest).append((cut, outcomes, state))
+    chance.shuffle(rest)
     for pair in zip_longest(first, rest):
         yield from filter(None, pair)
 
 
-def stages(system: System, scenario: Scenario, sync: str, work: Path,
-        kinds: Sequence[str] = STAGES) -> list[str]:
+def stages(system: System, scenario: Scenario, sync: str, work: Path, kinds: Sequence[str],
+        limit: int | None, seed: int) -> list[str]:
     """The stages of a scenario. A kill just before a sync leaves as much pending as one anywhere
     before it; and one at each rename; "kill before PATTERN": where that is found in "KIND PATH ..."
-    of a call."""
+    of a call. With a limit, three of the kills."""
     found = [stage for stage in ("act", "boot") if stage in kinds]
     for kind in kinds:
         name, _, pattern = kind.partition(" before ")
         if name == "kill":
             recording = recorded(system, scenario.name, "act", sync, work)
             act = recording.calls[:recording.acted]
-            found += [f"kill:{call.seq}" for call in act if (re.search(pattern,
-                " ".join((call.kind, *call.paths))) if pattern else
-                                                             call.kind in ("sync", "rename")
-                                                             or call is act[-1])]
+            kills = [f"kill:{call.seq}" for call in act
+                if (re.search(pattern, " ".join((call.kind, *call.paths))) if pattern else
+                    call.kind in ("sync", "rename") or call is act[-1])]
+            few = len(kills) if limit is None or pattern else min(3, len(kills))
+            found += random.Random(f"{seed} {scenario.name}").sample(kills, few)
     return found
 
 
-def trials(system: System, scenarios: Iterable[Scenario], limit: int, seed: int, work: Path, *,
-        sync: str = "on",
-           kinds: Sequence[str] = STAGES) -> list[Trial]:
-    """About `limit` trials of each scenario: half of them of its act, a quarter of the boot, a
-    quarter of kills, three at most; each of another state, as long as there are any that another
-    stage has not left. With a limit a push and the recovery come first by turns, without one both
-    do. `work`: a directory for the runs that they are taken from."""
+def trials(system: System, scenarios: Iterable[Scenario], limit: int | None, seed: int, work: Path,
+        *,
+        sync: str = "on", kinds: Sequence[str] = STAGES) -> list[Trial]:
+    """About `limit` trials of each scenario, shared out among its stages by turns; each of another
+    state, as long as there are any. With a limit a push and the recovery come first by turns,
+    without one both do. `work`: a directory for the runs that they are taken from."""
     found: list[Trial] = []
-    all_there_are = limit > 1000
     for scenario in scenarios:
-        seen: set[str] = set()
-        names = stages(system, scenario, sync, work, kinds)
-        kills = [name for name in names if name.startswith("kill:")]
-        parts = {"act": (limit + 1) // 2, "boot": (limit + 2) // 4 or 1}
-        few = set(kills if all_there_are else random.Random(f"{seed} {scenario.name}").sample(kills,
-            min(3, limit // 4 or 1, len(kills))))
-        for stage in names:
-            if stage in parts or stage in few:
-                part = parts.get(stage, (limit if len(kinds) == 1 else limit // 4) // max(len(few),
-                    1) or 1)
-                some = expand(recorded(system, scenario.name, stage, sync, work), scenario, seed, 0
-                    if all_there_are else part)
-                for cut, outcomes, state in _unseen(some, seen, part):
-                    seen.add(state)
-                    then = "both" if all_there_are else ("push",
-                        "recovery")[(cut + outcomes.count(states.ABSENT)) % 2]
-                    found.append(Trial(scenario.name, stage, cut, outcomes, then, sync, seed))
+        names = stages(system, scenario, sync, work, kinds, limit, seed)
+        of_stages = [[(stage, *state) for state in expand(recorded(system, scenario.name, stage,
+            sync,
+            work), scenario, seed, limit)] for stage in names]
+        new, old, seen = [], [], set[str]()
+        for turn in zip_longest(*of_stages):
+            for one in filter(None, turn):
+                (old if one[3] in seen else new).append(one)
+                seen.add(one[3])
+        for stage, cut, outcomes, _ in [*new, *old][:limit]:
+            lost = outcomes.count(states.ABSENT)
+            then = "both" if limit is None else ("push", "recovery")[(cut + lost) % 2]
+            found.append(Trial(scenario.name, stage, cut, outcomes, then, sync, seed))
     return found
-
-
-def _unseen(found: Iterable[tuple[int, str, str]], seen: set[str],
-        count: int) -> list[tuple[int, str, str]]:
-    """`count` of them, if there are so many: those whose state has been seen come last."""
-    new: list[tuple[int, str, str]] = []
-    old: list[tuple[int, str, str]] = []
-    for one in found:
-        (old if one[2] in seen else new).append(one)
-        if len(new) == count:
-            return new
-    return (new + old)[:count]
 
 
 def run(given: Trial, system: System, work: Path) -> Outcome:
@@ -321,14 +302,15 @@ def again(line: str, system: System, work: Path) -> Outcome:
     return run(Trial.parse(line), system, work)
 
 
-def explore(system: System, name: str, limit: int, seed: int, work: Path, *, sync: str = "on",
-            kinds: Sequence[str] = STAGES) -> list[Outcome]:
+def explore(system: System, name: str, limit: int | None, seed: int, work: Path, *,
+        sync: str = "on",
+        kinds: Sequence[str] = STAGES) -> list[Outcome]:
     """The trials of one scenario, made and run: one task of a pool or a cluster. Uses, and removes,
     a directory of its own below `work`."""
-    own = work / re.sub(r"\W+", "-", f"{system.name} {name} {sync} {seed}")
+    own = work / f"power.{os.getpid()}"
     try:
-        return [run(one, system, own) for one in trials(system, [NAMED[name]], limit, seed, own,
-            sync=sync, kinds=kinds)]
+        return [run(one, system, own)
+            for one in trials(system, [NAMED[name]], limit, seed, own, sync=sync, kinds=kinds)]
     finally:
         shutil.rmtree(own, ignore_errors=True)
 
@@ -342,5 +324,5 @@ def names() -> list[str]:
 
 def tasks(system: System, options: campaign.Options, work: Path) -> list[campaign.Task]:
     """For campaign.py: a task for each scenario."""
-    return [functools.partial(explore, system, name, options.limit or sys.maxsize, options.seed,
+    return [functools.partial(explore, system, name, options.limit, options.seed,
         work) for name in names() if name in options.scenarios]

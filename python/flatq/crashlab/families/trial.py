@@ -2,7 +2,6 @@
 it."""
 from __future__ import annotations
 
-import errno
 import functools
 import os
 import random
@@ -10,7 +9,7 @@ import re
 import shlex
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -173,25 +172,6 @@ class Moment:
         return result, trees.written(self.tree, self.call.paths[0], self.call.offset or 0, data)
 
 
-#: What a shell says where a signal came just when its call reached the gate
-INTERRUPTED = os.strerror(errno.EINTR).encode()
-
-
-class Interrupted(RuntimeError):
-    """A signal has interrupted every run at the gate."""
-
-
-def proof(run: Callable[[], gate.Result]) -> gate.Result:
-    """The result of the first run that no signal has interrupted at the gate. Without a gate, the
-    call would have gone through (gate.py, Limits): such a run proves nothing. Raises Interrupted
-    after 20 of them."""
-    for _ in range(20):
-        result = run()
-        if INTERRUPTED not in result.stderr:
-            return result
-    raise Interrupted("20 runs were interrupted at the gate")
-
-
 def moments(system: System, words: Words, tree: trees.Tree, work: Path, sync: str,
         only: int | None = None) -> tuple[list[Moment], gate.Result]:
     """Run the verb once in this spool, and record what a kill leaves at each of its calls; `only`:
@@ -202,11 +182,7 @@ def moments(system: System, words: Words, tree: trees.Tree, work: Path, sync: st
         if only is None or call.seq == only:
             found[call.seq] = Moment(call, stdout, stderr, trees.take(place(work)))
 
-    def run() -> gate.Result:
-        found.clear()
-        return act(system, words, fresh(tree, work), sync, each=keep)
-
-    result = proof(run)
+    result = act(system, words, fresh(tree, work), sync, each=keep)
     # a caller that died before its call was let go has made none: its number went to the next
     return [found[call.seq] for call in result.calls if call.seq in found], result
 
@@ -216,22 +192,16 @@ def calls(system: System, scenario: str, work: Path,
     """The calls of the act where nothing happens to it: changes, or those of `kinds`. Raises
     RuntimeError where that alone goes wrong."""
     def find() -> list[gate.Call]:
-        if kinds is None:
-            return fewer(scenario, lambda: _undisturbed(system, scenario, work))
         tree, words = base(system, scenario, work)
-        sync = NAMED[scenario].sync
-        run = functools.partial(act, system, words, sync=sync, kinds=kinds)
-        return fewer(scenario, lambda: proof(lambda: run(spool=fresh(tree, work))).calls)
+        if kinds is None:
+            return _undisturbed(system, scenario, work)
+        return act(system, words, fresh(tree, work), NAMED[scenario].sync, kinds=kinds).calls
 
-    return memo.once(work, ("calls", system, scenario, sorted(kinds or ())), find)
-
-
-def fewer(scenario: str, run: Callable[[], list[gate.Call]]) -> list[gate.Call]:
-    """The calls of the run with the fewest, of two; of four, where one connection in 25 also folds
-    the counters (tally.sh). A verb makes more if it looks at something once a second and the
-    machine is busy. A trial that is numbered by a run with more calls may not reach its own."""
-    folds = NAMED[scenario].verb in ("beanstalk", "small-stalk")
-    return min((run() for _ in range(4 if folds else 2)), key=len)
+    # The run with the fewest calls, of two: a verb makes more if it looks at something once a
+    # second and the machine is busy, and a trial that is numbered by such a run may not reach its
+    # own
+    return memo.once(work, ("calls", system, scenario, sorted(kinds or ())),
+        lambda: min((find() for _ in "12"), key=len))
 
 
 def struck(system: System, scenario: str, work: Path) -> list[gate.Call]:
@@ -246,7 +216,7 @@ def struck(system: System, scenario: str, work: Path) -> list[gate.Call]:
 def _undisturbed(system: System, scenario: str, work: Path) -> list[gate.Call]:
     tree, words = base(system, scenario, work)
     spool, given = place(work), NAMED[scenario]
-    whole = proof(lambda: act(system, words, fresh(tree, work), given.sync))
+    whole = act(system, words, fresh(tree, work), given.sync)
     wrong = [] if whole.status == 0 else [f"exit {whole.status}: {whole.stderr!r}"]
     if (not re.search(given.says, whole.stdout) or
             given.new and not given.says and not oracle.stored(whole.stdout)):
@@ -331,8 +301,8 @@ def wreck(system: System, trial: Trial, work: Path) -> tuple[gate.Result, trees.
     if kinds == gate.READS and trial.point <= len(known):
         kinds = frozenset({known[trial.point - 1].kind})  # the run need not stop at the others
     tree, words = base(system, trial.scenario, work)
-    result = proof(lambda: act(system, words, fresh(tree, work), NAMED[trial.scenario].sync,
-        faults.named(fault, known), kinds))
+    result = act(system, words, fresh(tree, work), NAMED[trial.scenario].sync,
+        faults.named(fault, known), kinds)
     return result, trees.take(place(work))
 
 
@@ -375,19 +345,17 @@ def after(system: System, first: Trial, verb: str, work: Path) -> Next:
 def run(trial: Trial, system: System, work: Path, most: int | None = None) -> Outcome:
     """Run the trial, with spools in the directory `work`; leave nothing there. `most`: how many
     recoveries of the wreck are tried (modes); None: all."""
-    begun, missed = time.monotonic(), ""
+    begun = time.monotonic()
     try:
         call, reached, wrong = _carry_out(trial, system, work, most)
-    except Interrupted as error:
-        call, reached, wrong, missed = "", False, [], str(error)
     # a verb of the recovery hangs, or cannot be started
     except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
         call, reached, wrong = "", True, [f"{type(error).__name__}: {error}"]
-    family = "reads" if trial.fault in faults.READS else "ends" if trial.fault in faults.ENDS else "crash"
+    family = {**dict.fromkeys(faults.READS, "reads"), **dict.fromkeys(faults.ENDS, "ends")}
     return Outcome(trial.scenario, NAMED[trial.scenario].verb, trial.point, call, trial.fault,
         "bad" if wrong else "good" if reached else "not reached",
-        "; ".join(dict.fromkeys(wrong)) or missed, trial.seed, round(time.monotonic() - begun, 4),
-        str(trial), family, str(trial.second or ""))
+        "; ".join(dict.fromkeys(wrong)), trial.seed, round(time.monotonic() - begun, 4), str(trial),
+        family.get(trial.fault, "crash"), str(trial.second or ""))
 
 
 def _carry_out(trial: Trial, system: System, work: Path,

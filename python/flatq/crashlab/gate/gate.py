@@ -24,7 +24,7 @@ Limits
     - Processes that run side by side reach the gate in the order that the scheduler chooses.
     - A caught signal that comes just when a call reaches the gate makes it fail with EINTR, where
       without the gate the call would have gone through. So the gate gives SIGCHLD's handlers
-      SA_RESTART. A run whose standard error tells of EINTR proves nothing (trial.py, `proof`).
+      SA_RESTART; other signals it leaves as they are.
     - PR_SET_NO_NEW_PRIVS: setuid programs have no effect. Gates do not nest (EBUSY).
     - If this very process is killed, so is the command (PDEATHSIG), but not its children.
     - Reaping is a matter of the whole process: use it side by side in processes, not in threads.
