@@ -1,7 +1,6 @@
 # stats.awk WHAT ASKED INSTANCE - add up what connections have counted (tally.sh), and print a part
 # of an answer, in YAML: `list`, the tubes; `tube`, the counts of the tube ASKED; `stats`, where
-# ASKED is the size of the largest job; or `fold`, the sums as lines of a file of counts. The last
-# line is `end`.
+# ASKED is the size of the largest job; or `fold`, the sums as lines of a file of counts.
 #
 # Standard input: a line `open PID-TIME` for each open connection, `tube NAME` for each tube that
 # has a job, and `whole`: without it lines are missing, and nothing is printed
@@ -94,5 +93,4 @@ END {
     }
     for (pair in watches) { split(pair, half, SUBSEP); print half[1] " watch=" half[2] }
   }
-  print "end"
 }

@@ -21,15 +21,16 @@ tubes_add() {
 "
 }
 
-# stats_sums WHAT [ASKED] - set `captured` to what stats.awk prints
+# stats_sums WHAT [ASKED] - set `sums` to what stats.awk prints
 stats_sums() {
   tally_write
-  stats_said=$(tally_lock -s && tally_sums "$@" && printf '%s\nend' "$captured") || :
-  capture "$stats_said" || { why='the connections cannot be counted'; return 74; }
+  sums=$(tally_lock -s && tally_sums "$@") && return 0
+  why='the connections cannot be counted'
+  return 74
 }
 
 # tube_known NAME - return 0 if the tube has a job or a connection, or is `default`; 66 if it is
-# proved that it has none (R1); 74: unknown. Sets `captured` to its sums, and the count_ variables
+# proved that it has none (R1); 74: unknown. Sets `sums`, and the count_ variables
 tube_known() {
   count_urgent=0 count_ready=0 count_reserved=0 count_delayed=0 count_buried=0 count_total=0 \
     tally_tubes=
@@ -41,7 +42,7 @@ tube_known() {
   esac
   stats_sums tube "$1" || return
   [ "$1" != default ] && [ $((count_total + count_buried)) -eq 0 ] || return 0
-  case $captured in
+  case $sums in
   *'current-using: 0
 current-watching: 0
 '*) return 66 ;;
@@ -72,7 +73,7 @@ list_tubes() {
   clock_read
   all_queues list_add && stats_sums list || return
   reply_yaml "---
-$captured
+$sums
 "
 }
 
@@ -136,7 +137,7 @@ current-jobs-ready: $count_ready
 current-jobs-reserved: $count_reserved
 current-jobs-delayed: $count_delayed
 current-jobs-buried: $count_buried
-$captured
+$sums
 pause: $paused_seconds
 pause-time-left: $stats_left
 "
@@ -156,7 +157,7 @@ current-jobs-ready: $stats_ready
 current-jobs-reserved: $stats_reserved
 current-jobs-delayed: $stats_delayed
 current-jobs-buried: $stats_buried
-$captured
+$sums
 pid: $$
 version: \"flatq\"
 rusage-utime: 0.000000

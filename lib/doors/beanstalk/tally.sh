@@ -52,8 +52,9 @@ tally_fold() {
   need engine/proof
   ! measure -c "$door_instance/sums" || [ "$measured" -le "$tally_size" ] || return
   (
-    tally_lock -x && tally_sums fold && printf '%s\n' "$captured" >"$door_instance/sums.new" &&
-      [ -e "$door_instance/counts" ] && mv -f "$door_instance/sums.new" "$door_instance/sums" &&
+    tally_lock -x && tally_said=$(tally_sums fold) && [ -e "$door_instance/counts" ] &&
+      printf '%s\n' "$tally_said" >"$door_instance/sums.new" &&
+      mv -f "$door_instance/sums.new" "$door_instance/sums" &&
       mv -f "$door_instance/counts" "$door_instance/old"
   )
 }
@@ -63,11 +64,11 @@ tally_lock() {
   exec 7>>"$door_instance/lock" && flock "$1" 7
 }
 
-# tally_sums WHAT [ASKED] - set `captured` to what stats.awk makes of all counts and of tally_tubes.
-# The caller holds the lock
+# tally_sums WHAT [ASKED] - print what stats.awk makes of all counts and of tally_tubes. The caller
+# holds the lock
 tally_sums() {
-  tally_said=$({ tally_open && printf '%swhole\n' "${tally_tubes:-}"; } |
-    awk -f "$lib/doors/beanstalk/stats.awk" "$1" "${2:-}" "$door_instance") && capture "$tally_said"
+  { tally_open && printf '%swhole\n' "${tally_tubes:-}"; } |
+    awk -f "$lib/doors/beanstalk/stats.awk" "$1" "${2:-}" "$door_instance"
 }
 
 # tally_open - print a line for each connection that is open, and forget those that were killed
