@@ -1,189 +1,158 @@
-# doors/guard.sh - the process beside launch that knows every connection: it ends idle ones, runs the checkpoint, and ends everything when launch
-# is gone
+# doors/guard.sh - what launch does while ncat and the handlers run: it knows every connection, ends
+# idle ones, and runs the checkpoint
 #
-# It reads lines from a pipe whose writing end launch, its ncat (as standard error) and every handler hold:
-#   n PID STARTED        a new ncat, the first of a process group of its own
-#   s PID STARTED        the process that tells the guard each second
-#   c PID NCAT STARTED   a connection: its handler, and the ncat that serves it
+# It reads lines from a pipe (6), whose writing end (7) ncat has as 2, and each handler as 3:
+#   s PID                the clock beside ncat
+#   n PID                a new ncat
+#   c PID NCAT TIME      a connection: its handler, the ncat that serves it, the clock at that time
 #   l PID SECONDS VERB   the handler has read its line; the verb may wait this long
-#   r PID STATUS         http: the handler begins to read a request line (STATUS 414) or header fields (431); if these get too long, answer STATUS
+#   r PID STATUS         http: the handler begins to read a request line (STATUS 414) or header
+#                        fields (431). If these get too long, answer STATUS
 #   e PID                the handler has ended, and has written its line of log
-#   k                    run a checkpoint
-#   w SECOND             the checkpoint that began then has ended
 #   t                    a second has passed
-#   q                    end everything, then the guard itself
-# and the messages of ncat. STARTED is when the PID started, as the system says (`-`: unknown): when the guard reads the line, the PID may already be
-# another process's. ncat writes a line in two pieces, so each of ours begins with a newline.
+#   x                    ncat has ended, or what runs it
+# and the messages of ncat, which writes a line in two pieces: so ours begin with a newline.
 #
-# guard_list has an entry for each connection, and in it these fields, with commas between them; guard_take reads one into the variables
-# guard_pid, guard_server and so on, and guard_put writes it back. Times are in seconds since the start.
-#   pid      the handler
-#   server   the ncat that serves it
-#   began    when it began
-#   state    line (not read yet; for http 414, then 431), verb, gone (seen dead once; its `e` may still be in the pipe), or the reason why it
-#            was ended
-#   verb     that of its line
-#   quiet    when `mark` last changed, or until when the verb may wait
-#   mark     how many bytes its processes have read and written
-#   slow     when `coarse` last changed
-#   coarse   as `mark`, without the last four digits
-#   unsent   the bytes that waited for the client at the last look: a slow client reads from these for long before the handler can write more.
-#            `long`: at the last look, the line that the handler reads was too long
-#   from     the bytes that the handler had read before its line
-#   started  when the handler started, as the system says: a process that has its PID and another time is not ours, and must not be signalled
-#
-# guard_groups has PID-STARTED of the first process of each group.
+# guard_list has the PID of each handler. The variable guard_of_PID has these fields; seconds count
+# from the start of launch:
+#   time server    as above
+#   began verb     the second in which it began, and the verb of its line
+#   state          line (not read yet; for http 414 or 431), verb, gone (seen dead once: its `e` may
+#                  still be in the pipe), or the reason why it was ended
+#   quiet mark     the second in which its processes last moved bytes, or until which its verb may
+#                  wait, and the bytes that they had moved in all
+#   slow coarse    the same for 10,000 bytes
+#   unsent         the bytes that waited for the client at the last look. `long`: its line was too
+#                  long at the last look
+#   from           the bytes that the handler had read before its line
 
-need engine/process doors/door doors/guard-look
+need engine/process engine/clock doors/door
 
-# guard - read lines until `q`, or until launch is gone
+guard_begin() {
+  guard_list=' ' guard_count=0 guard_now=0 guard_last=000000000000 guard_due=1 guard_wal='' \
+    guard_code=69 guard_told='' guard_group='' guard_ncat='' guard_clock=
+}
+
+# guard - read lines until `x`, or until nobody writes any more, or tells the time
 guard() {
-  # A terminal sends its signals to us too: ignore them, launch tells us when to end
-  trap '' HUP INT TERM PIPE USR1
   set -f
-  # CRASH: if launch is killed before anybody tells the seconds, our input has to end, so nobody else may hold its writing end: not we either
-  [ ! -e "$FLATQ_PROC/self/fd/0" ] || close_descriptor 6
-  guard_list=' ' guard_now=0 guard_groups='' guard_due='' guard_wal='' guard_wal_began='' guard_code=69 guard_told='' guard_group='' guard_text='' guard_denied='' guard_clock='' guard_last=000000000000
-  while IFS= read -r guard_line; do
-    # bash writes our newline by itself, so the beginning of a line from ncat may precede one of ours
-    case $guard_line in
-    *'Ncat: '[celnrsw]' '[0-9]* | *'Ncat: '[kqt]) guard_line=${guard_line##*Ncat: } ;;
-    esac
+  while :; do
+    IFS= read -r guard_line <&6 || {
+      # USR1 may interrupt it, between two lines
+      process_started "$guard_group" && continue
+      break
+    }
+    # bash writes our newline by itself: so ours may stand behind the beginning of a line from ncat
+    guard_line=${guard_line##*Ncat: }
     # shellcheck disable=SC2086 # words
-    case $guard_line in
-    '') ;;
+    set -- $guard_line
+    case ${1:-} in
+    c)
+      guard_connects "$@"
+      # Without a clock, idle clients would keep their places for ever
+      process_started "$guard_clock" || break ;;
+    e) ! guard_take "${2:-}" || guard_forget; guard_due=1 ;;
+    l) ! guard_heard "${2:-}" || { guard_state=verb guard_verb=$4; guard_waits "$3"; } ;;
+    r)
+      ! guard_heard "${2:-}" || {
+        guard_state=$3
+        read -r guard_line guard_from <"/proc/$2/io" || guard_from=0
+        guard_waits 0
+      } ;;
     t) guard_second || break ;;
-    'n '*)
-      set -- ${guard_line#n }
-      guard_group=$1
-      guard_start_time "$@"
-      guard_group_started=$guard_started guard_groups="$guard_groups $guard_group-$guard_started"
-      [ -z "$guard_denied" ] || guard_ncat_waits ;;
-    's '*)
-      set -- ${guard_line#s }
-      guard_clock=$1
-      guard_start_time "$@"
-      guard_clock_started=$guard_started
-      guard_open ;;
-    'c '*)
-      guard_begins ${guard_line#c }
-      # If nobody tells the time, no idle connection is ended, and each keeps its place: end launch
-      [ -z "$guard_clock" ] || ! guard_gone "$guard_clock" "$guard_clock_started" || ! guard_parent "$$" || kill -TERM "$$" ;;
-    'l '*)
-      set -- ${guard_line#l }
-      ! guard_take "$1" || {
-        guard_state=verb guard_verb=$3 guard_unsent=00000000 guard_quiet=$((guard_now + $2)) guard_slow=$((guard_now + $2))
-        guard_put
-      } ;;
-    'r '*)
-      set -- ${guard_line#r }
-      ! guard_take "$1" || {
-        guard_state=$2 guard_unsent=00000000 guard_quiet=$guard_now guard_slow=$guard_now
-        { read -r guard_line guard_from <"$FLATQ_PROC/$1/io"; } 2>/dev/null || guard_from=0
-        guard_put
-      } ;;
-    'e '*) guard_take "${guard_line#e }"; guard_due=1 ;;
-    k) guard_due=1 ;;
-    'w '*) [ "${guard_line#w }" != "$guard_wal_began" ] || guard_checkpoint_ended ;;
-    q) break ;;
-    *) guard_ncat_says "${guard_line##*Ncat: }" ;;
+    x) break ;;
+    n) guard_ncat=${2:-} ;;
+    s) guard_clock=${2:-} ;;
+    '') ;;
+    *) guard_ncat_says "$guard_line" ;;
     esac
   done
-  guard_end
-  exit $guard_code
+  set +f
 }
 
-# guard_open - open our writing end again, on 6. If that fails, go on: the checkpoint's `w` is not needed, and guard_end does without its `z`
-guard_open() {
-  { true >&6; } 2>/dev/null || { command exec 6>"$FLATQ_PROC/self/fd/0"; } 2>/dev/null || :
-}
-
-# guard_begins PID NCAT [STARTED] - add a connection, or refuse it if there are more than launch -m: ncat does not count clients that send no more
-guard_begins() {
-  # The PID may be that of an earlier handler which was killed
-  ! guard_take "$1" || guard_log killed
-  guard_pid=$1 guard_server=$2 guard_began=$guard_now guard_state=line guard_verb=- guard_quiet=$guard_now guard_slow=$guard_now \
-    guard_mark='' guard_coarse='' guard_unsent=00000000 guard_from=0
-  guard_start_time "$1" "${3:--}"
-  [ "$launch_door" != http ] || guard_state=414
-  # shellcheck disable=SC2086
-  set -- $guard_list
-  # USR1 makes the handler tell its client; the next look kills it if it is still there
-  [ $# -lt "$launch_most" ] || { guard_state=too-many; ! guard_lives "$guard_pid" "$guard_started" || process_signal USR1 "$guard_pid"; }
-  guard_put
-}
-
-# guard_start_time PID [STARTED] - set guard_started to STARTED, else to what the system says; `-` if PID is gone already
-guard_start_time() {
-  started=${2:--}
-  [ "$started" != - ] || twice process_started "$1"
-  guard_started=$started
-}
-
-# guard_put - add the connection in the variables to the list
-guard_put() {
-  guard_list="$guard_list$guard_pid,$guard_server,$guard_began,$guard_state,$guard_verb,$guard_quiet,$guard_mark,$guard_slow"
-  guard_list="$guard_list,$guard_coarse,$guard_unsent,$guard_from,$guard_started "
-}
-
-# guard_fields ENTRY - set the variables to the fields of an entry
-guard_fields() {
-  IFS=,
-  # shellcheck disable=SC2086
-  set -- $1
-  IFS=$blanks
-  guard_pid=$1 guard_server=$2 guard_began=$3 guard_state=$4 guard_verb=$5 guard_quiet=$6 guard_mark=$7 guard_slow=$8 guard_coarse=$9
-  guard_unsent=${10} guard_from=${11} guard_started=${12}
-}
-
-# guard_take PID - take the connection out of the list, into the variables; return 1 if it is not there
+# guard_take PID - set the variables to the fields of this connection; return 1 if there is none
 guard_take() {
+  case $1 in
+  '' | *[!0-9]*) return 1 ;;
+  esac
+  eval "set -- $1 \${guard_of_$1:-}"
+  [ $# -eq 12 ] || return 1
+  guard_pid=$1 guard_time=$2 guard_server=$3 guard_began=$4 guard_state=$5 guard_verb=$6 \
+    guard_quiet=$7 guard_mark=$8 guard_slow=$9
+  shift 9
+  guard_coarse=$1 guard_unsent=$2 guard_from=$3
+}
+
+# guard_put - keep the variables
+guard_put() {
+  eval "guard_of_$guard_pid=\"$guard_time $guard_server $guard_began $guard_state $guard_verb \
+$guard_quiet $guard_mark $guard_slow $guard_coarse $guard_unsent $guard_from\""
+}
+
+# guard_forget - the connection in the variables has ended. Its PID stays in guard_list until the
+# next look
+guard_forget() {
+  unset "guard_of_$guard_pid"
+  guard_count=$((guard_count - 1))
+}
+
+# guard_connects c PID NCAT TIME - add a connection, or refuse it if there are more than launch -m:
+# ncat does not count clients that send no more
+guard_connects() {
+  # The PID may be that of an earlier handler, which was killed
+  ! guard_take "${2:-}" || { guard_log killed; guard_forget; }
+  guard_pid=$2 guard_server=$3 guard_time=$4 guard_began=$guard_now guard_state=line \
+    guard_verb=- guard_mark=0 guard_coarse=0 guard_from=0
+  [ "$launch_door" != http ] || guard_state=414
+  # USR1 makes the handler tell its client
+  [ "$guard_count" -lt "$launch_most" ] ||
+    { guard_state=too-many; ! guard_lives "$guard_pid" || kill -USR1 "$guard_pid"; }
+  guard_count=$((guard_count + 1))
   case $guard_list in
-  " $1,"*)
-    guard_rest=${guard_list#" $1,"}
-    guard_fields "$1,${guard_rest%% *}"
-    guard_list=" ${guard_rest#* }" ;;
-  *" $1,"*)
-    # The time of `${list#*" $1,"}` grows by the square of the list's length: a second for 400 connections
-    guard_rest=${guard_list%%" $1,"*} guard_wanted=$1
-    # shellcheck disable=SC2086 # entries
-    set -- $guard_list
-    while [ "${1%%,*}" != "$guard_wanted" ]; do shift; done
-    guard_fields "$1"
-    shift
-    guard_list="$guard_rest $*${1:+ }" ;;
-  *) return 1 ;;
+  *" $guard_pid "*) ;;
+  *) guard_list="$guard_list$guard_pid " ;;
+  esac
+  guard_waits 0
+}
+
+# guard_heard PID - as guard_take, for a handler that has read something; return 1 also if it is to
+# end. One that was refused may have missed the USR1
+guard_heard() {
+  guard_take "$1" || return
+  case $guard_state in
+  line | 4?? | verb) ;;
+  *) guard_kill TERM; return 1 ;;
   esac
 }
 
-# guard_family - set guard_children to the handler's children, and guard_ncat to its parent if that is still an ncat
+# guard_waits SECONDS - keep the variables: the connection may be silent for so long
+guard_waits() {
+  guard_unsent=- guard_quiet=$((guard_now + $1)) guard_slow=$((guard_now + $1))
+  guard_put
+}
+
+# guard_lives PID - return whether it is still the process that was there when the connection began
+guard_lives() {
+  process_started "$1" && ! [ "$started" \> "$guard_time" ]
+}
+
+# guard_family - set guard_pids to the handler, what it has started, and the ncat that serves it
 guard_family() {
-  guard_children='' guard_ncat=
-  { read -r guard_children <"$FLATQ_PROC/$guard_pid/task/$guard_pid/children"; } 2>/dev/null
-  { read -r guard_stat <"$FLATQ_PROC/$guard_pid/stat"; } 2>/dev/null || return 0
-  guard_stat=${guard_stat##*') '}
-  guard_stat=${guard_stat#* }
-  guard_ncat=${guard_stat%% *}
-  guard_is_ncat || guard_ncat=
+  guard_pids=
+  ! guard_lives "$guard_pid" || {
+    read -r guard_pids <"/proc/$guard_pid/task/$guard_pid/children"
+    guard_pids="$guard_pid $guard_pids"
+  }
+  read -r guard_rest <"/proc/$guard_server/comm" && [ "$guard_rest" = ncat ] &&
+    guard_lives "$guard_server" && guard_pids="$guard_pids $guard_server"
 }
 
-# guard_is_ncat - return whether the process guard_ncat is an ncat
-guard_is_ncat() {
-  { read -r guard_stat <"$FLATQ_PROC/$guard_ncat/comm"; } 2>/dev/null && [ "$guard_stat" = ncat ]
-}
-
-# guard_kill WHY - end the connection; a second later, kill what is left of it
+# guard_kill SIGNAL - signal the handler before ncat: if its input ended first, a push would take
+# that for the end of the message
 guard_kill() {
-  guard_state=$1
-  guard_send TERM
-}
-
-# guard_send SIGNAL - signal the handler before ncat: if its input ended first, a push would take that for the end of the message
-guard_send() {
-  guard_lives "$guard_pid" "$guard_started" || return 0
   guard_family
-  # shellcheck disable=SC2086
-  kill "-$1" "$guard_pid" $guard_children $guard_ncat 2>/dev/null
+  # shellcheck disable=SC2086 # PIDs
+  kill "-$1" $guard_pids
 }
 
 # guard_log OUTCOME - write the line of log for a connection whose handler could not
@@ -191,98 +160,186 @@ guard_log() {
   door_log "$guard_verb" - "$1" - $(((guard_now - guard_began) * 1000))
 }
 
+# guard_second - run the checks of a second; return 1 if the process that started several doors is
+# gone
+guard_second() {
+  # RACE: if we were held up, seconds wait in the pipe. They count as one: nobody has had time to do
+  # anything between two looks that follow at once
+  clock_read
+  clock_between "$guard_last" "$now"
+  [ "$between_s" -ne 0 ] || [ "$between_c" -ge 50 ] || return 0
+  guard_last=$now guard_now=$((guard_now + 1))
+  [ -z "$launch_parent" ] || ! owner_dead "$launch_parent" || return 1
+  guard_checkpoint
+  # If there are many, look at some each second, in turn
+  # shellcheck disable=SC2086 # PIDs
+  set -- $guard_list
+  guard_looked=0 guard_list=' '
+  while [ $# -gt 0 ] && [ $guard_looked -lt 32 ]; do
+    guard_looked=$((guard_looked + 1))
+    ! guard_take "$1" || ! guard_look || guard_list="$guard_list$1 "
+    shift
+  done
+  guard_list=" $*${1:+ }${guard_list# }"
+}
+
+# guard_checkpoint - run the checkpoint beside everything else, one at a time: within a second after
+# a connection, and every ten seconds
+guard_checkpoint() {
+  [ -z "$guard_wal" ] || ! owner_dead "$guard_wal" || { wait "${guard_wal%-*}"; guard_wal=; }
+  [ -n "$guard_due" ] || [ $((guard_now % 10)) -eq 0 ] || return 0
+  [ -z "$guard_wal" ] || return 0
+  guard_due=
+  exec sh "$lib/wal" </dev/null 2>&5 5>&- 6<&- 7>&- &
+  clock_read
+  guard_wal=$!-$now
+}
+
+# guard_look - check the connection in the variables: is it dead, is its line too long, is it idle?
+# Return 1 if it has ended.
+# RACE: what the handler has written to us may still be in the pipe. So a handler that is dead or
+# has read much is left alone until the next look, for which all that is in the pipe now will have
+# been read
+guard_look() {
+  if owner_dead "$guard_pid-$guard_time"; then
+    case $guard_state in
+    line | 4?? | verb) guard_state=gone; guard_put; return 0 ;;
+    # What the handler has started would keep the connection open: end it through its ncat
+    gone) guard_kill TERM; guard_state=killed ;;
+    esac
+    guard_log "$guard_state"
+    guard_forget
+    return 1
+  fi
+  case $guard_state in
+  line | 4?? | verb) ;;
+  *)
+    # One that was refused a moment ago is still telling its client
+    [ "$guard_state" = too-many ] && [ "$guard_began" -ge $((guard_now - 1)) ] || guard_kill KILL
+    return 0 ;;
+  esac
+  # This connection may be silent for ever (beanstalk and small-stalk)
+  [ "$guard_quiet" -lt $((guard_now + 1000000)) ] || return 0
+  guard_measure
+  if [ "$guard_state" != verb ] && [ $((guard_read - guard_from)) -ge 1000000 ]; then
+    if [ "$guard_unsent" = long ]; then guard_too_long; else guard_unsent=long; fi
+  elif [ "$launch_idle" -gt 0 ]; then
+    if [ $((guard_now - guard_slow)) -ge $((launch_idle * 10)) ]; then
+      guard_state=slow
+      guard_kill TERM
+    # If its bytes cannot be measured, only the time counts
+    elif [ $((guard_now - guard_quiet)) -ge "$launch_idle" ] && [ "$guard_mark" != 0 ] &&
+      ! guard_client_reads; then
+      guard_state=idle
+      guard_kill TERM
+    fi
+  fi
+  guard_put
+}
+
+# guard_too_long - answer the client ourselves, by the handler's descriptor: the handler reads, and
+# acts on nothing before it has the line. Kill it before it sees its input end and answers that the
+# line was cut; ncat passes our answer on, and ends
+guard_too_long() {
+  case $guard_state in
+  414) guard_text='HTTP/1.1 414 URI Too Long' ;;
+  431) guard_text='HTTP/1.1 431 Request Header Fields Too Large' ;;
+  *) guard_text= ;;
+  esac
+  if [ -z "$guard_text" ]; then
+    printf 'error 65 line too long\n' >"/proc/$guard_pid/fd/4"
+  else
+    printf '%s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n' "$guard_text" \
+      >"/proc/$guard_pid/fd/4"
+  fi
+  guard_state=line-too-long
+  # shellcheck disable=SC2086 # PIDs
+  kill -KILL ${guard_pids%" $guard_server"}
+}
+
+# guard_measure - set guard_moved to the bytes that the connection's processes have read and
+# written, and guard_read to what the handler has read; note it if they have moved some, or many
+guard_measure() {
+  guard_family
+  guard_moved=0 guard_read=0
+  for guard_process in $guard_pids; do
+    { read -r guard_rest guard_in && read -r guard_rest guard_out; } \
+      <"/proc/$guard_process/io" || continue
+    guard_moved=$((guard_moved + guard_in + guard_out))
+    [ "$guard_process" != "$guard_pid" ] || guard_read=$guard_in
+  done
+  # For a verb that waits, guard_quiet and guard_slow are in the future: leave them
+  [ "$guard_moved" = "$guard_mark" ] ||
+    { guard_mark=$guard_moved; [ "$guard_quiet" -ge "$guard_now" ] || guard_quiet=$guard_now; }
+  # The bytes of a process that has ended may be missing from the sum
+  guard_more=$((guard_moved - guard_coarse))
+  [ "${guard_more#-}" -lt 10000 ] ||
+    { guard_coarse=$guard_moved; [ "$guard_slow" -ge "$guard_now" ] || guard_slow=$guard_now; }
+}
+
+# guard_client_reads - return whether the client reads from what waits for it: a slow client does
+# that for long before the handler can write more
+guard_client_reads() {
+  door_inode_read "$guard_pid" 1
+  [ -n "$door_inode" ] && door_row && [ "$door_unsent" != "$guard_unsent" ] || return 1
+  guard_unsent=$door_unsent guard_quiet=$guard_now
+}
+
 # guard_ncat_says TEXT - handle a line from ncat
 guard_ncat_says() {
+  guard_where="port $launch_port of $launch_address"
+  [ -z "$launch_unix" ] || guard_where=$launch_unix
   case $1 in
-  '' | 'Version '* | 'Connection from '* | 'Connection reset '*) ;;
+  'Version '* | 'Connection from '* | 'Connection reset '*) ;;
   'Listening on '*)
-    [ -n "$guard_told" ] || printf 'launch: %s door on %s\n' "$launch_door" "${launch_unix:-$launch_address port $launch_port}" >&2
+    if [ -n "$launch_group" ] &&
+      ! { chgrp "$launch_group" "$launch_unix" && chmod 660 "$launch_unix"; }; then
+      guard_fails 77 "the socket cannot be given to the group $launch_group"
+      stop 0
+    fi
+    [ -n "$guard_told" ] || printf 'launch: %s door on %s\n' "$launch_door" \
+      "${launch_unix:-$launch_address port $launch_port}" >&5
     guard_told=1 ;;
-  'Generating '* | 'SHA-1 '*) [ -n "$guard_told" ] || printf 'launch: %s\n' "$1" >&2 ;;
-  *'already in use'*)
-    guard_code=75
-    printf 'launch: port %s of %s is in use\n' "$launch_port" "$launch_address" >&2 ;;
-  *'ermission denied'*)
-    guard_code=77
-    printf 'launch: port %s of %s is not allowed\n' "$launch_port" "$launch_address" >&2 ;;
+  'Generating '* | 'SHA-1 '*) [ -n "$guard_told" ] || printf 'launch: %s\n' "$1" >&5 ;;
+  *'already in use'*) guard_fails 75 "$guard_where is in use" ;;
+  *'ermission denied'*) guard_fails 77 "$guard_where is not allowed" ;;
   *)
-    printf 'launch: %s\n' "${1%% QUITTING.}" >&2
-    case ${launch_keep:-}$1 in
-    'New connection denied'*) guard_ncat_waits ;;
+    printf 'launch: %s\n' "${1%% QUITTING.}" >&5
+    # Without -k, an ncat that has denied its client has closed its listener, and would wait for
+    # ever
+    case $launch_keep$1 in
+    'New connection denied'*) kill -TERM "$guard_ncat" ;;
     esac ;;
   esac
 }
 
-# guard_ncat_waits - end an ncat that has denied its client: it has closed its listener, and would wait for ever. Its word may come before its PID
-guard_ncat_waits() {
-  guard_denied=1
-  [ -z "$guard_group" ] || ! guard_lives "$guard_group" "$guard_group_started" || ! process_signal TERM "$guard_group" || guard_denied=
+# guard_fails CODE TEXT - say why ncat cannot listen, which is launch's exit code
+guard_fails() {
+  guard_code=$1
+  printf 'launch: %s\n' "$2" >&5
 }
 
-# guard_end - end what is left; launch has ended its own ncat before
+# guard_end - end what runs, and wait for that
 guard_end() {
-  for guard_entry in $guard_list; do
-    guard_fields "$guard_entry"
-    guard_send TERM
-  done
-  if [ -n "$guard_wal" ]; then
-    guard_pid=$guard_wal guard_started=$guard_wal_started
-    guard_send TERM
-  fi
-  guard_looks=0 guard_signal=TERM
-  while twice guard_any_left && [ $guard_looks -lt 60 ]; do
+  [ -z "$guard_wal" ] || owner_dead "$guard_wal" ||
+    { kill -TERM "${guard_wal%-*}"; wait "${guard_wal%-*}"; }
+  # It may not lead its group yet
+  kill -TERM "-$guard_group" "$guard_group"
+  guard_looks=0
+  while kill -0 "-$guard_group" && [ $guard_looks -lt 60 ]; do
     guard_looks=$((guard_looks + 1))
-    [ $guard_looks -lt 40 ] || guard_signal=KILL
-    sleep 0.05 2>/dev/null || sleep 1
+    [ $guard_looks -lt 40 ] || kill -KILL "-$guard_group"
+    # This also reaps those that have ended
+    sleep 0.05
   done
-  # All lines of handlers that could write one are in the pipe by now. If the `z` cannot be written, skip this loop, which would never end
-  ! { printf '\nz\n' >&6; } 2>/dev/null || while IFS= read -r guard_line && [ "$guard_line" != z ]; do
+  # Read what the handlers have still said. If a process lives on, the pipe does not end
+  exec 7>&-
+  [ $guard_looks -eq 60 ] || while IFS= read -r guard_line <&6; do
     case $guard_line in
-    'e '*) guard_take "${guard_line#e }" ;;
+    'e '*) ! guard_take "${guard_line#e }" || guard_forget ;;
     esac
   done
-  for guard_entry in $guard_list; do
-    guard_fields "$guard_entry"
-    guard_log ended
+  for guard_pid in $guard_list; do
+    ! guard_take "$guard_pid" || guard_log ended
   done
 }
-
-# guard_any_left - return whether any process is left; from the second second on, kill it. Ignore zombies, which may never be reaped. An ncat that has
-# just been started is not the leader of its group yet: so look for its PID too
-guard_any_left() {
-  guard_any=1 guard_ours=' '
-  for guard_entry in $guard_groups; do
-    # As `-GROUP PID`; without PID if it is not known when the process started, since another one may have its number
-    guard_stranger "$guard_entry" || case $guard_entry in
-    *--) guard_ours="$guard_ours-${guard_entry%%-*} " ;;
-    *) guard_ours="$guard_ours-${guard_entry%%-*} ${guard_entry%%-*} " ;;
-    esac
-  done
-  if [ -e "$FLATQ_PROC/self/stat" ]; then
-    set +f
-    for guard_process in "$FLATQ_PROC"/[0-9]*; do
-      { read -r guard_stat <"$guard_process/stat"; } 2>/dev/null || continue
-      # shellcheck disable=SC2086
-      set -f -- ${guard_stat##*') '}
-      case "$1$guard_ours" in
-      [ZX]*) ;;
-      *" -$3 "* | *" ${guard_process##*/} "*)
-        guard_any=0
-        process_signal "$guard_signal" "${guard_process##*/}" ;;
-      esac
-    done
-  else
-    for guard_process in $guard_ours; do
-      kill "-$guard_signal" "$guard_process" 2>/dev/null && guard_any=0
-    done
-  fi
-  return $guard_any
-}
-
-# guard_stranger PID-STARTED - return whether another process has the PID of that group's first process by now. The system reuses it only once the
-# whole group is gone: so a group of this number is not ours
-guard_stranger() {
-  [ "${1#*-}" != - ] && process_started "${1%%-*}" && [ "$started" != "${1#*-}" ]
-}
-
-part='doors/guard'

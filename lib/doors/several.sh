@@ -1,64 +1,50 @@
 # doors/several.sh - serve several doors: start a launch for each
 
-need engine/process doors/guard doors/guard-look
+need engine/process
 
-# several WORD ... - start a launch for each door; end when one of them has ended. launch_doors has the PID-STARTED of each
+# several WORD ... - start a launch for each door; end when one of them has ended. launch_doors has
+# the PID-TIME of each
 several() {
-  launch_doors='' launch_drain=''
-  launch_dead=''
-  twice works setpriv --pdeathsig TERM true && launch_dead='setpriv --pdeathsig TERM'
+  launch_doors='' launch_drain='' launch_signal=
+  clock_read
+  launch_self=$$-$now
   while [ $# -gt 0 ] && [ "$1" != -- ]; do
-    exec $launch_dead sh "$launch_self" --parent $$ "$@" &
-    guard_start_time $!
-    launch_doors="$launch_doors $!-$guard_started"
+    exec sh "$0" --parent "$launch_self" "$@" 2>&5 5>&- &
+    clock_read
+    launch_doors="$launch_doors $!-$now"
     options "$@"
     shift "$launch_words"
   done
-  # The traps only take notes: process_started must not run inside itself. They are set only now: a child that is forked earlier would have them until
-  # it runs `launch`, and lose a TERM. Without traps a TERM ends us, and each door ends when its parent has
-  trap_stop pass
+  # Only now: without a trap, TERM ends us, and each door ends when its parent has
+  trap_stop several_noted
   trap 'launch_drain=1' USR1
-  # A door that ends sends us TERM; one that was killed is noticed within a second
   while [ -z "$launch_signal" ]; do
-    [ -z "$launch_drain" ] || { launch_drain=; several_signal USR1; }
+    [ -z "$launch_drain" ] || { launch_drain=; several_kill USR1; }
     for launch_one in $launch_doors; do
-      ! several_gone "$launch_one" || pass TERM
+      ! owner_dead "$launch_one" || launch_signal=TERM
     done
-    [ -z "$launch_signal" ] || break
-    exec sleep 1 &
-    launch_sleep=$!
-    # A signal interrupts the wait: end the sleeper before we end
-    wait "$launch_sleep" || { child_lives "$launch_sleep" && kill "$launch_sleep" && wait "$launch_sleep"; } 2>/dev/null
+    sleep 1 &
+    wait "$!"
   done
-  several_signal TERM
-  launch_failed=0
+  several_kill TERM
+  launch_code=0
   for launch_one in $launch_doors; do
-    while :; do
-      wait "${launch_one%%-*}"
-      launch_code=$?
-      [ $launch_code -gt 128 ] && ! several_gone "$launch_one" || break
-      several_signal TERM
-    done
-    # bash reports -1 for a child that ended just when a signal came
-    [ "$launch_code" -lt 0 ] || [ "$launch_code" -ge 128 ] || [ "$launch_failed" -ne 0 ] || launch_failed=$launch_code
+    wait "${launch_one%-*}"
+    several_code=$?
+    # From 128 on, it has ended by a signal
+    [ $several_code -ge 128 ] || [ $launch_code -ne 0 ] || launch_code=$several_code
   done
-  # Each door sends us TERM when it ends: ignore that now
-  trap '' HUP INT TERM
-  [ -z "$launch_signal" ] || [ "$launch_failed" -ne 0 ] || end_by "$launch_signal"
-  exit "$launch_failed"
+  [ $launch_code -ne 0 ] || end_by "$launch_signal"
+  exit $launch_code
 }
 
-# several_signal SIGNAL - send it to every door, but to no stranger
-several_signal() {
-  for launch_to in $launch_doors; do
-    guard_stranger "$launch_to" || process_signal "$1" "${launch_to%%-*}"
+several_noted() {
+  launch_signal=$1
+}
+
+# several_kill SIGNAL - send it to each door that lives
+several_kill() {
+  for launch_one in $launch_doors; do
+    owner_dead "$launch_one" || kill "-$1" "${launch_one%-*}"
   done
 }
-
-# several_gone PID-STARTED - return whether it is proved that the door has ended
-several_gone() {
-  set -- "${1%%-*}" "${1#*-}"
-  guard_gone "$1" "${2#-}"
-}
-
-part='doors/several'

@@ -4,7 +4,6 @@ client is gone. A stub in PATH, strace or SIGSTOP causes the fault, at exactly t
 import base64
 import contextlib
 import hashlib
-import itertools
 import os
 import re
 import shutil
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import LIB, free, listening, need, share, wait_for
+from conftest import LIB, need, wait_for
 from engine import Clock, calls_in, carriers, children, command_of, end_launches, faulty, lies, push, standing, stranger, words_of  # noqa: F401
 from stalk import Direct
 from test_http import ask, ask_status, request, talk
@@ -148,65 +147,6 @@ def test_a_worker_that_cannot_be_looked_at_has_its_pid_file(shell, flatq, tmp_pa
     assert file.read_text() == f"{worker.pid}\n"
     flatq.end(worker)
     assert looked(flatq, "worker/daemon", f"spool_open; {script}", file).stdout == b"0"
-
-
-def test_the_guard_ends_nothing_that_it_cannot_look_at(shell, flatq):
-    """The guard once fails to open the handler's file in /proc. The connection must stay."""
-    process = subprocess.Popen(["sleep", "1000"])
-    script = """launch_most=9 launch_door=line launch_idle=0 guard_groups='' guard_wal=1 guard_now=0 guard_list=' ' guard_group=''
-        guard_begins "$1" 1; guard_take "$1"; guard_look; printf '%s %s\\n' "$guard_state" "$guard_list" """
-    try:
-        stat = f"/proc/{process.pid}/stat"
-        for when in ("1", "2", "3", "4"):
-            done = looked(flatq, "doors/guard", script, process.pid, faults=[stat], when=when)
-            assert done.stdout.startswith(b"line ") and f" {process.pid},".encode() in done.stdout, (when, done)
-            assert process.poll() is None
-    finally:
-        process.kill()
-        process.wait()
-
-
-def test_a_door_whose_launch_cannot_be_looked_at_stays(shell, flatq):
-    """One of several doors looks for its launch in /proc, and the look fails. The door must not take launch for dead."""
-    script = """launch_parent=$PPID guard_groups='' guard_now=0 guard_last=000000000000 guard_list=' ' guard_group='' guard_denied=''; guard_checkpoint() { :; }
-        printf '%s\\n' "$$" >"$1"; read -r go <"$2"; guard_second & wait $!; printf %s $?"""
-    os.mkfifo(flatq.home / "go")
-    head = 'set -u; . "$lib/engine/common.sh"; shell_reset; need doors/guard; '
-    process = subprocess.Popen([flatq.shell, "-c", head + script, "sh", flatq.home / "pid", flatq.home / "go"], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL,
-                               env=flatq.environment({"lib": str(LIB), "FLATQ_VERB": "launch"}))
-    flatq.started.append(process)
-    wait_for(lambda: (flatq.home / "pid").exists() and (flatq.home / "pid").read_text().strip(), "its number")
-    tracer = subprocess.Popen([need("strace"), "-f", "-qq", "-o", flatq.home / "trace", "-P", f"/proc/{process.pid}/stat", "-e", "trace=openat",
-                               "-e", "inject=openat:error=EMFILE", "-p", str(process.pid)])
-    try:
-        wait_for(lambda: "TracerPid:\t0" not in Path(f"/proc/{process.pid}/status").read_text(), "strace")
-        (flatq.home / "go").write_text("go\n")
-        assert process.communicate(timeout=60)[0] == b"0"
-        assert "EMFILE" in (flatq.home / "trace").read_text()
-    finally:
-        tracer.terminate()
-        tracer.wait()
-
-
-# ---- the line door: a message that was not written out in full goes back
-
-
-@pytest.mark.parametrize("words", [b"pop", b"reserve", b"pop -l", b"drain", b"@pop", b"@n1@pop"])
-@pytest.mark.parametrize("how", ["exit 1", 'kill -9 "$$"', '"$REAL" "$@" | head -c 3; exit 1', '"$REAL" "$@"; exit 1'], ids=["fails", "killed", "a part", "all"])
-def test_a_message_that_the_line_door_cannot_decode_goes_back(flatq, stub, words, how):
-    """The message goes back. The client gets an error only if it asked with `@`. A reservation keeps its lease, since its client may have all of it."""
-    push(flatq, b"whole message")
-    for name in ("base64", "mawk", "awk"):
-        decodes = "-d*" if name == "base64" else "*count=*"
-        stub(name, f'case $* in {decodes}) {how} ;; *) exec "$REAL" "$@" ;; esac')
-    done = flatq("handler", input=words + b"\n")
-    assert done.status == 74 and (b"error 74 " in done.out) == words.startswith(b"@"), done
-    for name in ("base64", "mawk", "awk"):
-        stub(name, 'exec "$REAL" "$@"')
-    if words == b"reserve":
-        assert flatq("pop").status == 66
-        flatq("release", done.out.split()[0].decode(), check=0)
-    assert flatq("pop", check=0).out == b"whole message"
 
 
 # ---- http: the sum must be that of the whole message; a receipt is looked up under the lock under which messages of the group are handed out
@@ -365,16 +305,6 @@ def test_a_password_that_could_not_be_decoded_is_not_wrong(shell, flatq, stub, p
     asked = (basic, basic, base64.b64encode(b"secret\n").decode(), basic + "!", "!", base64.b64encode(b"me:\0sec\xffret").decode(), "AA==")
     said = talk(flatq, *(request("GET", "/queue", None, f"Authorization: Basic {text}") for text in asked), env={"API_KEY": "secret"})
     assert [answer.status for answer in said] == [500, 204, 204, 204, 401, 401, 401]
-
-
-def test_a_connection_that_awk_could_not_look_for_is_there(shell, flatq, stub, tmp_path):
-    """Among many connections awk finds the client's. If it was killed, the client would count as gone: its message would go back while it gets it."""
-    (tmp_path / "net").mkdir()
-    rows = "".join(f"{n}: 0100007F:04D2 0100007F:{n:04X} 01 00000007:00000000 00:00000000 00000000 0 0 {n} 1\n" for n in range(100))
-    (tmp_path / "net/tcp").write_text("sl local_address\n" + rows)
-    stub("awk", KILLED)
-    done = looked(flatq, "doors/door", 'FLATQ_PROC=$1 door_inode=90; door_row; printf "%s %s" "$?" "$door_unsent"', tmp_path)
-    assert done.stdout == b"0 00000007", done
 
 
 # ---- beanstalk: if input is lost, the connection ends; the door never takes the rest for a command
@@ -642,337 +572,6 @@ def test_a_request_costs_as_much_as_it_is_long(shell, flatq, what):
     assert done.status == 0 and took < usual + 0.7, (took, usual, done)
 
 
-# ---- launch: clients that wait and are gone, one client too many, processes that are killed
-
-
-WAITS = {
-    "line": (b"pop -w 100000 jobs\n", b"list nosuch\n", b"error 66 "),
-    "http": (request("GET", "/queue?wait=3600"), request("GET", "/nothing", None, "Connection: close"), b"HTTP/1.1 404 "),
-}
-
-
-@pytest.mark.parametrize("door", WAITS)
-def test_who_waits_and_is_gone_keeps_no_place(flatq, launched, door):
-    waits, asks, says = WAITS[door]
-    one = launched(*(["-k"] if door == "line" else []), "-m", "3", "-i", "0", door=door)
-    clients = [one.connect() for _ in range(3)]
-    for client in clients:
-        client.send(waits)
-    wait_for(lambda: len([*flatq.spool.glob(".wait/*")]) == 3, "three wait")
-    # the fourth client is told that the door is busy
-    said = one.connect().rest()
-    assert said.startswith(b"error 75 busy") or said.startswith(b"HTTP/1.1 503 "), said
-    for client in clients:
-        client.close()
-
-    def served():
-        client = one.connect()
-        try:
-            client.send(asks)
-        except OSError:
-            return False
-        return client.rest().startswith(says)
-
-    wait_for(served, "a place", seconds=20)
-
-
-def test_the_line_door_waits_an_hour_at_most(shell, flatq, tmp_path):
-    clock = Clock(tmp_path / "proc")
-    flatq.env["FLATQ_PROC"] = str(clock.path)
-    flatq("create", "jobs", check=0)
-    process = flatq.start("handler")
-    process.stdin.write(b"pop -w 100000 jobs\n")
-    process.stdin.flush()
-    wait_for(lambda: lies(flatq.spool, "jobs").get("wait"), "it waits")
-    clock.advance(3601)
-    assert process.wait(20) == 66
-
-
-@contextlib.contextmanager
-def two_doors(flatq):
-    """A launch of two doors. If one of its processes is killed, all end."""
-    need("ncat")
-    ports = free(), free()
-    process = flatq.start("./launch", "line", "-k", "-p", str(ports[0]), "beanstalk", "-p", str(ports[1]), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        wait_for(lambda: all(map(listening, ports)), "the doors")
-        yield process
-        process.wait(20)
-        with telling(lambda: [words_of(pid) for pid in carriers(flatq.spool)]):
-            wait_for(lambda: not carriers(flatq.spool), "the end of all", seconds=20)
-    finally:
-        end_launches(flatq.spool, process)
-
-
-@contextlib.contextmanager
-def telling(state):
-    """If what is within fails, say what state() returns then."""
-    try:
-        yield
-    except AssertionError as error:
-        raise AssertionError(f"{error}: {state()}") from None
-
-
-@pytest.mark.parametrize("shell", ["dash", "bash"], indirect=True)
-@pytest.mark.parametrize("killed", ["second", "parent"])
-def test_one_of_several_doors_is_killed(flatq, stub, killed):
-    """Without setpriv, which would end them with their parent, the doors look for their parent themselves."""
-    stub("setpriv", "exit 1")
-    with two_doors(flatq) as process:
-        if killed == "parent":
-            process.kill()
-        else:
-            words = {pid: words_of(pid).split(b"\0") for pid in children(process.pid)}
-            second, = (pid for pid in words if b"beanstalk" in words[pid] and b"line" not in words[pid])
-            os.kill(second, signal.SIGKILL)
-
-
-@pytest.mark.shells
-def test_launch_is_killed_as_its_ncat_starts(shell, flatq, stub):
-    """Without setpriv, which would end ncat with launch, the guard does. It must know ncat by then: here launch waits before each write, so
-    that it is killed before it can tell more."""
-    stub("setpriv", "exit 1")
-    need("ncat")
-    flatq("create", check=0)
-    port = free()
-    # -D: the process that was started is launch itself
-    words = [need("strace"), "-D", "-qq", "-o", "/dev/null", "-e", "trace=write", "-e", "inject=write:delay_enter=1s"]
-    process = subprocess.Popen([*words, *flatq.command("./launch", "line", "-k", "-p", str(port))], env=flatq.env, cwd=flatq.home, start_new_session=True,
-                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    flatq.started.append(process)
-    try:
-        wait_for(lambda: listening(port), "the door")
-        process.kill()
-        process.wait(20)
-        with telling(lambda: [words_of(pid) for pid in carriers(flatq.spool)]):
-            wait_for(lambda: not carriers(flatq.spool), "the end of all", seconds=20)
-    finally:
-        end_launches(flatq.spool, process)
-
-
-@pytest.mark.parametrize("shell, keep", [("dash", "-k"), ("bash", "-k"), ("dash", "-i30"), ("bash", "-i30")], indirect=["shell"])
-def test_a_door_to_which_nobody_tells_the_time_ends(flatq, keep):
-    """The process that tells the guard the seconds is killed. Without it idle connections would keep their places for ever: without -k, the only place."""
-    need("ncat")
-    port = free()
-    process = flatq.start("./launch", "line", keep, "-p", str(port), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        wait_for(lambda: listening(port), "the door")
-        teller = wait_for(lambda: [pid for above in children(process.pid) for pid in [above, *children(above)]
-                                   if any(words_of(one).startswith(b"sleep\0") for one in children(pid))], "it sleeps")
-        with socket.create_connection(("127.0.0.1", port)):
-            # The guard looks at a connection's begin whether the process is there: wait until that is over
-            def reads():
-                with contextlib.suppress(OSError):  # one of them has just ended
-                    return any(b"/handler" in words_of(pid) and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
-                               for pid in carriers(flatq.spool))
-
-            wait_for(reads, "the handler reads")
-            os.kill(teller[0], signal.SIGKILL)
-            process.wait(60)
-        wait_for(lambda: not carriers(flatq.spool), "the end of all")
-    finally:
-        end_launches(flatq.spool, process)
-
-
-def test_the_guard_hears_what_begins_behind_ncats_words(shell, flatq):
-    """bash writes a newline and what follows it in two pieces, so ncat's words may come in between. If the guard missed a `q`, launch waited
-    forever; if it missed an `l`, the log had the line."""
-    script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/guard doors/guard-look
-        launch_door=line launch_most=9
-        guard_begins() { printf 'begins %s %s\\n' "$1" "$2"; }
-        guard_take() { printf 'take %s\\n' "$1"; return 1; }
-        guard_second() { printf 'second\\n'; }
-        guard_end() { printf 'end %s\\n' "$guard_groups$guard_due"; }
-        guard"""
-    for before in ("", "Ncat: ", "Ncat: Ncat: "):
-        said = "".join(f"{before}{line}\n" for line in ("n 7", "c 8 7", "l 8 0 pop", "r 8 414", "e 8", "t", "k", "q"))
-        done = subprocess.run([flatq.shell, "-c", script, "-", LIB], input=said, capture_output=True, timeout=100, text=True)
-        *lines, last = done.stdout.splitlines()
-        assert lines == ["begins 8 7", "take 8", "take 8", "take 8", "second"] and re.fullmatch(r"end  7-(-|\d{12})1", last) and done.stderr == "", (before, done)
-
-
-def test_a_guard_that_cannot_mark_the_end_of_its_lines_ends(shell, flatq):
-    """The write of its `z` fails. It used to read for ever then, since launch holds the other end."""
-    script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/guard doors/guard-look; exec 6>&-; guard"""
-    with subprocess.Popen([flatq.shell, "-c", script, "-", LIB], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        try:
-            process.stdin.write(b"q\n")
-            process.stdin.flush()
-            assert process.wait(20) == 69
-        finally:
-            process.kill()
-
-
-def test_a_checkpoint_is_no_exit_code(shell, flatq):
-    """guard_code is launch's exit code. guard_checkpoint used to keep its own status there, and launch ended with 0."""
-    script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/guard doors/guard-look; exec 6>&2
-        guard_parent() { return 0; }; guard"""
-    done = subprocess.run([flatq.shell, "-c", script, "-", LIB], env=flatq.environment(None), input=b"k\nt\nq\n", capture_output=True, timeout=100)
-    assert done.returncode == 69, done
-
-
-def test_the_guard_hears_of_a_denial_before_the_ncat(shell, flatq):
-    """An ncat that has denied a client listens no more. Its message may come before launch tells the guard which ncat that is; the guard must end
-    it all the same."""
-    script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/guard doors/guard-look
-        guard_end() { :; }
-        guard"""
-    ncats = [subprocess.Popen(["sleep", "1000"]) for _ in range(2)]
-    try:
-        said = f"n {ncats[0].pid}\nNcat: New connection denied: not allowed\n"
-        subprocess.run([flatq.shell, "-c", script, "-", LIB], input=f"{said}q\n", capture_output=True, timeout=100, text=True)
-        assert ncats[0].wait(60) < 0
-        said = f"n {ncats[0].pid}\nNcat: New connection denied: not allowed\nn {ncats[1].pid}\n"
-        subprocess.run([flatq.shell, "-c", script, "-", LIB], input=f"{said}q\n", capture_output=True, timeout=100, text=True)
-        assert ncats[1].wait(60) < 0
-    finally:
-        for ncat in ncats:
-            ncat.kill()
-            ncat.wait()
-
-
-@pytest.mark.parametrize("state", ["verb", "idle", "414"])
-def test_the_guard_kills_no_stranger(shell, flatq, state):
-    """A handler was killed, and another process has its number now. The guard must neither take it for the handler nor end it with the door."""
-    script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/door doors/guard doors/guard-look
-        launch_most=9 launch_door=line launch_idle=1 guard_groups='' guard_wal='' guard_now=0 guard_list=' '
-        exec 6<>"$3/pipe" <"$3/pipe"
-        guard_begins "$2" 1; guard_take "$2"; guard_state=$4 guard_now=100
-        [ "$5" = same ] || guard_started=000000000001
-        guard_look; guard_list=' '; guard_state=$4; guard_put; guard_end"""
-    os.mkfifo(flatq.home / "pipe")
-    for which, ends in (("another", False), ("same", True)):
-        process = subprocess.Popen(["sleep", "1000"])
-        try:
-            done = subprocess.run([flatq.shell, "-c", script, "-", LIB, str(process.pid), flatq.home, state, which], capture_output=True, timeout=100)
-            assert done.returncode == 0, done
-            if ends:
-                assert process.wait(60) < 0
-            else:
-                assert process.poll() is None, (which, done)
-        finally:
-            process.kill()
-            process.wait()
-
-
-def test_the_guard_kills_no_stranger_s_group(shell, flatq, tmp_path):
-    """All processes of an ncat's group have ended, and another group has its number now. The guard must not end that group."""
-    script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/door doors/guard doors/guard-look
-        exec 6<>"$2/pipe" <"$2/pipe"
-        later=$2/later now_at=$FLATQ_PROC/$3/stat
-        guard_second() { mv "$later" "$now_at"; }
-        printf 'n %s\\n%s\\nq\\n' "$3" "$4" >&6; guard"""
-    os.mkfifo(tmp_path / "pipe")
-    for turn, ends in (("t", False), ("", True)):
-        process = subprocess.Popen(["sleep", "1000"], start_new_session=True)
-        try:
-            proc = tmp_path / f"proc{turn}"
-            (proc / str(process.pid)).mkdir(parents=True)
-            (proc / "self").symlink_to("/proc/self")
-            stat = Path(f"/proc/{process.pid}/stat").read_text()
-            (proc / str(process.pid) / "stat").write_text(stat)
-            fields = stat.split()
-            (tmp_path / "later").write_text(" ".join([*fields[:21], str(int(fields[21]) + 100), *fields[22:]]) + "\n")
-            done = subprocess.run([flatq.shell, "-c", script, "-", LIB, tmp_path, str(process.pid), turn], capture_output=True, timeout=100,
-                                  env=flatq.environment({"FLATQ_PROC": str(proc)}))
-            assert (process.poll() is None) != ends, (turn, done)
-        finally:
-            process.kill()
-            process.wait()
-
-
-def test_the_guard_believes_no_number_that_another_process_has(shell, flatq):
-    """A handler or an ncat has ended, and another process got its number before the guard read the line about it. The line says when the handler
-    started, so the guard refuses no stranger as one connection too many, and ends none as an ncat that has denied its client."""
-    script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/guard doors/guard-look
-        launch_most=0 launch_door=line
-        guard_end() { :; }
-        guard"""
-    for said, before in (("c {} 1 {}\nq\n", False), ("n {} {}\nNcat: New connection denied: not allowed\nq\n", False), ("c {} 1 {}\nq\n", True)):
-        process = subprocess.Popen(["sleep", "1000"])
-        started = Path(f"/proc/{process.pid}/stat").read_text().split()[21].zfill(12) if before else "000000000001"
-        try:
-            done = subprocess.run([flatq.shell, "-c", script, "-", LIB], input=said.format(process.pid, started), capture_output=True, timeout=100, text=True)
-            if before:
-                assert process.wait(60) < 0, done
-            else:
-                # Of two signals, it dies of the one that came first
-                process.send_signal(signal.SIGVTALRM)
-                assert process.wait(60) == -signal.SIGVTALRM, (said, done)
-        finally:
-            process.kill()
-            process.wait()
-
-
-def test_a_handler_tells_the_guard_when_it_started(shell, tmp_path):
-    script = """lib=$1; . "$lib/engine/common.sh"; need doors/door; FLATQ_VERB=handler; shell_reset; door_open launch 3>"$2"
-        trap - EXIT; cat "/proc/$$/stat"; printf '%s\n' "$$ $PPID" """
-    done = subprocess.run([shell, "-c", script, "-", LIB, tmp_path / "said"], capture_output=True, timeout=100, text=True)
-    stat, who = done.stdout.splitlines()
-    assert (tmp_path / "said").read_text() == f"\nc {who} {stat.split()[21].zfill(12)}\n"
-
-
-@pytest.mark.parametrize("shell", ["dash", "bash"], indirect=True)
-def test_a_killed_launch_whose_number_another_process_has(flatq, stranger):
-    """The process that tells the guard the seconds ends launch when the guard has ended. By then launch's number may be another process's."""
-    need("ncat")
-    port = free()
-    words = flatq.command("./launch", "-k", "-p", str(port))
-    # launch must not lead its group: else its number is not free before all of the group have ended
-    process = subprocess.Popen([flatq.shell, "-c", '"$@" & wait; exec sleep 1000', "sh", *words], env=flatq.environment(None), start_new_session=True,
-                               stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    flatq.started.append(process)
-    try:
-        wait_for(lambda: listening(port), "the door")
-        launch, = children(process.pid)
-        os.kill(launch, signal.SIGKILL)
-        other = stranger(launch)
-        wait_for(lambda: set(carriers(flatq.spool)) <= {process.pid}, "the end of all", seconds=20)
-        assert other.poll() is None
-    finally:
-        end_launches(flatq.spool, process)
-
-
-@pytest.mark.parametrize("shell", ["dash", "bash"], indirect=True)
-def test_one_of_several_doors_whose_number_another_process_has(flatq, stranger):
-    """One of several doors is killed. The others end, and the process that has its number now does not."""
-    with two_doors(flatq) as process:
-        door = next(pid for pid in children(process.pid) if b"--parent" in words_of(pid))
-        os.kill(door, signal.SIGKILL)
-        other = stranger(door)
-    assert other.poll() is None
-
-
-def test_the_guard_ends_a_door_that_has_no_group_yet(shell, flatq, stranger):
-    """launch was killed after it had named its ncat to the guard, and before that had called setsid: it listened for ever."""
-    ncat = stranger()
-    process = subprocess.Popen(["sleep", "1000"])
-    script = f"""lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/guard doors/guard-look
-        guard_groups='' guard_signal=KILL
-        for pid in {process.pid} {ncat.pid}; do process_started $pid; guard_groups="$guard_groups $pid-$started"; done
-        n=0; while guard_any_left && [ $n -lt 200 ]; do n=$((n + 1)); sleep 0.05; done; [ $n -eq 200 ] || echo ended"""
-    try:
-        done = subprocess.run([flatq.shell, "-c", script, "-", LIB], capture_output=True, timeout=100)
-        assert (process.wait(10), ncat.wait(10)) == (-9, -9) and done.stdout == b"ended\n", done
-    finally:
-        process.kill()
-        process.wait()
-
-
-def test_the_guard_looks_at_some_of_many(shell, flatq):
-    """The guard looks at 32 of 400 idle connections each second, and at each in its turn."""
-    script = """lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need engine/process doors/guard doors/guard-look
-        guard_list=' ' guard_now=0 guard_groups='' guard_due='' guard_wal=1 guard_group='' n=0
-        while [ $n -lt 400 ]; do n=$((n + 1)); guard_list="$guard_list$n,1,0,line,-,0,,0,,0,0,- "; done
-        guard_look() { looked="$looked $guard_pid"; guard_put; }
-        second() { looked='' guard_last=000000000000; guard_second; printf '%s\\n' "$looked"; }
-        (n=0; while [ $n -lt 13 ]; do n=$((n + 1)); second; done); :"""
-    done = subprocess.run([flatq.shell, "-c", script, "-", LIB], capture_output=True, timeout=100)
-    looks = [list(map(int, line.split())) for line in done.stdout.splitlines()]
-    assert max(map(len, looks)) <= 40 and {number for look in looks for number in look} == set(range(1, 401)), (done, looks)
-
-
 # ---- beanstalk and small-stalk: endless lines, tubes without jobs, counters of connections that have ended
 
 
@@ -1078,26 +677,6 @@ def test_launch_leaves_connections_of_inetd_alone(flatq, launched):
     assert mine.exists() and b"current-connections: 1\n" in client.ask(b"stats")
 
 
-# ---- flatq -H: an answer that was cut off is not whole, whatever its last bytes are
-
-
-@pytest.mark.parametrize("said", [b"a message\nok\n", b"a message\nerror 66 nothing there\n"])
-def test_an_answer_cut_behind_a_message_that_says_ok(shell, flatq, said):
-    need("ncat")
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        process = flatq.start("flatq", "-H", "127.0.0.1:%d" % listener.getsockname()[1], "drain", "jobs")
-        listener.settimeout(60)
-        connection, _ = listener.accept()
-        with connection:
-            connection.settimeout(60)
-            asked = b""
-            while not asked.endswith(b"\n"):
-                asked += connection.recv(1000)
-            connection.sendall(said)
-        out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (69, b"") and err.count(b"\n") == 1 and asked.endswith(b"@drain -a jobs\n")
-
-
 # ---- faults that an audit from outside found
 
 
@@ -1132,20 +711,6 @@ def test_a_door_that_ends_before_its_first_request_says_nothing_of_another_door(
     assert seen
 
 
-def test_a_batch_has_no_answer_of_another(flatq):
-    """The shell cannot copy a descriptor, so the second batch of the connection is not stored. Once, it had the answer of the first."""
-    batches = [request("POST", "/queue?group-id=g&batch=1", b"5\nfirst\n"), request("POST", "/queue?group-id=g&batch=1", b"6\nsecond\n")]
-    flatq("http", input=b"".join(batches), check=0)
-    flatq("drop", "-f", "g", check=0)
-    points = nth(flatq, "fcntl,write", b"F_DUPFD", "http", b"".join(batches), b'write(1, "HTTP/1.1 200')
-    assert len(points) > 20
-    for point in share("a batch", points, 8):
-        flatq("drop", "-f", "g", check=0)
-        done = struck(flatq, point, "EMFILE", "http", b"".join(batches))
-        said = re.findall(rb"^200 (\S+)", done.stdout, re.MULTILINE)
-        assert len({*said}) == len(said) <= len(rows(flatq, "g")), (point, done)
-
-
 def test_a_batch_that_cannot_be_read_back_is_not_the_clients_fault(shell, flatq):
     """The door has stored the batch whole. Then one read fails: of a line, or of the newline behind a message."""
     sent = request("POST", "/queue?group-id=g&batch=1", b"5\nfirst\n6\nsecond\n")
@@ -1168,23 +733,6 @@ def test_a_batch_that_cannot_be_read_back_is_not_the_clients_fault(shell, flatq)
         assert b"422" not in said and said.count(b"200") == flatq("list", "g").out.count(b"\n"), (point, done)
         ours += said[-1:] == [b"500"]
     assert ours
-
-
-def test_a_head_without_its_message_ends_the_connection(flatq):
-    """The shell cannot redirect as it is about to write the message. What followed would be taken for it."""
-    gets = request("GET", "/queue?group-id=g") * 2
-    push(flatq, b"first", "g")
-    flatq("http", input=gets, check=0)
-    flatq("drop", "-f", "g", check=0)
-    push(flatq, b"first", "g")
-    points = nth(flatq, "dup2", b"dup2(1, 4)", "http", gets)
-    assert points
-    for point in points:
-        flatq("drop", "-f", "g", check=0)
-        push(flatq, b"first", "g")
-        done = struck(flatq, point, "EBUSY", "http", gets)
-        _, _, rest = done.stdout.partition(b"\r\n\r\n")
-        assert rest.startswith(b"first") or not rest, (point, done)
 
 
 def test_timed_out_is_proved(flatq):
@@ -1266,13 +814,6 @@ def test_sums_of_nothing_are_not_those_of_a_message(shell, flatq, stub):
     assert [row[0] for row in rows(flatq, "g")] == [1]
 
 
-def test_a_message_that_went_elsewhere_is_not_stored(shell, flatq, stub):
-    """A shell that does not check its dup2 lets the message go where the word of its end goes."""
-    stub("head", 'exec "$REAL" "$@" >&3')
-    done = flatq("push", "q", input=b"hello", env={"FLATQ_MOST_BYTES": "1000"})
-    assert (done.status, done.out) == (74, b"") and flatq("pop", "q").status == 66, done
-
-
 def test_a_secret_that_could_not_be_synced_leaves_nothing(flatq, stub):
     flatq.env["FLATQ_SYNC"] = "on"
     flatq("wal", check=0)
@@ -1283,15 +824,6 @@ def test_a_secret_that_could_not_be_synced_leaves_nothing(flatq, stub):
     assert not list(flatq.spool.glob(".doors/secret.*"))
 
 
-def test_a_daemon_whose_report_is_interrupted(tmp_path):
-    """A worker tells the starting process that it works; without this word, that would report a failure."""
-    (tmp_path / "report").touch()
-    script = f'lib={LIB}; . "$lib/engine/common.sh"; shell_reset; need engine/spool worker/daemon; exec 3>"$1/report"; daemon_ready'
-    words = [need("strace"), "-qq", "-o", "/dev/null", "-P", tmp_path / "report", "-e", "trace=write", "-e", "inject=write:error=ENOMEM:when=1", "--"]
-    subprocess.run([*words, "sh", "-c", script, "sh", tmp_path], capture_output=True, timeout=100)
-    assert (tmp_path / "report").read_text() == "0"
-
-
 def test_a_pid_file_that_was_not_finished_is_written_anew(flatq, tmp_path):
     """A worker was killed as it wrote its pid file."""
     (tmp_path / "pid.new").write_text("1")
@@ -1299,23 +831,3 @@ def test_a_pid_file_that_was_not_finished_is_written_anew(flatq, tmp_path):
     assert list(tmp_path.glob("pid*")) == []
 
 
-def without_a_pipe(flatq, sent):
-    """What the HTTP door says where the first pipe() of each process fails, then where the second does, and so on; the last time none does."""
-    log = flatq.home / "calls"
-    for number in itertools.count(1):
-        done = subprocess.run([need("strace"), "-f", "-qq", "-o", log, "-e", "trace=pipe,pipe2", "-e", f"inject=pipe,pipe2:error=ENFILE:when={number}", "--",
-                               *flatq.command("http")], input=sent, env=flatq.env, cwd=flatq.home, capture_output=True, timeout=60)
-        yield number, done.stdout
-        if "INJECTED" not in log.read_text():
-            return
-
-
-@pytest.mark.parametrize("target", ["/queue/stats", "/metrics", "/", "/?queue=g"])
-def test_a_page_without_a_pipe_is_no_page(flatq, target):
-    """In bash its text was empty, and the answer 200."""
-    flatq.shell = need("bash")
-    push(flatq, b"x", "g")
-    for number, said in without_a_pipe(flatq, request("GET", target)):
-        status, _, text = said.partition(b"\r\n\r\n")
-        assert not status.startswith(b"HTTP/1.1 200") or text, (number, said)
-    assert number > 1 and text

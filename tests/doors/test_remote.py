@@ -421,3 +421,20 @@ def test_a_door_that_is_gone_in_the_midst(far, stub, flatq, tmp_path, mark):
     assert left == (b"4\n5\n" if mark else b"1\n2\n3\n4\n5\n")
     closed = far("pop", "-l", "jobs")
     assert closed.status == 69 and b"closed" in closed.err
+
+
+@pytest.mark.parametrize("said", [b"a message\nok\n", b"a message\nerror 66 nothing there\n"])
+def test_an_answer_cut_behind_a_message_that_says_ok(shell, flatq, said):
+    need("ncat")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        process = flatq.start("flatq", "-H", "127.0.0.1:%d" % listener.getsockname()[1], "drain", "jobs")
+        listener.settimeout(60)
+        connection, _ = listener.accept()
+        with connection:
+            connection.settimeout(60)
+            asked = b""
+            while not asked.endswith(b"\n"):
+                asked += connection.recv(1000)
+            connection.sendall(said)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (69, b"") and err.count(b"\n") == 1 and asked.endswith(b"@drain -a jobs\n")

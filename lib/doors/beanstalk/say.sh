@@ -4,7 +4,7 @@ need doors/door engine/take
 
 # stalk_log - say in the door's log what has failed
 stalk_log() {
-  printf '%s: %s\n' "$FLATQ_VERB" "$why" >&2
+  printf '%s: %s\n' "$FLATQ_VERB" "$why" >&5
 }
 
 # reply TEXT - write one line to the client; if that fails, it is gone: end

@@ -93,7 +93,7 @@ post_batch() {
     if [ $post_code -eq 0 ]; then
       if [ -n "$push_dup" ]; then post_line 204; else post_line 200 "$uuid $md5 $stamp"; fi
     else
-      printf '%s: %s\n' "$FLATQ_VERB" "$why" >&2
+      printf '%s: %s\n' "$FLATQ_VERB" "$why" >&5
       case $post_code in
       69 | 75) post_line 503 "$why" ;;
       *) post_line 500 'see the log' ;;
@@ -112,7 +112,7 @@ post_read() {
   ! IFS= read -r request_line || return 0
   request_line=-
   ! input_ended || return 0
-  printf '%s: %s\n' "$FLATQ_VERB" "$why" >&2
+  printf '%s: %s\n' "$FLATQ_VERB" "$why" >&5
   post_line 500 'see the log'
   return 1
 }

@@ -84,7 +84,7 @@ say_failed() {
   case $1 in
   65) say 422 "$why" ;;
   69 | 75) header Retry-After 5; say 503 "$why" ;;
-  *) printf '%s: %s\n' "$FLATQ_VERB" "$why" >&2; say 500 'see the log' ;;
+  *) printf '%s: %s\n' "$FLATQ_VERB" "$why" >&5; say 500 'see the log' ;;
   esac
 }
 

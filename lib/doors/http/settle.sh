@@ -28,7 +28,7 @@ do_delete() {
     66) post_line 204 ;;
     *)
       [ $# -gt 1 ] || { say_failed $delete_code; return $?; }
-      printf '%s: %s\n' "$FLATQ_VERB" "$why" >&2
+      printf '%s: %s\n' "$FLATQ_VERB" "$why" >&5
       post_line 500 'see the log' ;;
     esac
   done

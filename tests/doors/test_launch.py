@@ -1,0 +1,881 @@
+"""./launch: limits, signals, and what becomes of a door when one of its processes is killed."""
+
+import contextlib
+import fcntl
+import grp
+import itertools
+import os
+import re
+import select
+import signal
+import socket
+import stat
+import subprocess
+import tempfile
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import LIB, free, listening, need, share, wait_for
+from engine import alive, calls_in, carriers, children, command_of, empty, end_launches, lies, pop, push, words_of
+from servers import certified
+from test_door import BOTH, Door, all_gone, ask, connect, door, named, ncat_above  # noqa: F401
+
+from flatq.crashlab.families import clients as clients_
+from flatq.crashlab.families.clients import answer
+from flatq.crashlab.gate.processes import kill
+
+BUSY = b"error 75 busy: too many connections, try again later\n"
+
+
+# ---- limits
+
+
+def test_the_limit_of_connections(door):
+    one = door("-k", "-m", "2", "-i", "0")
+    # ncat does not count them among its connections, since they send no more
+    waiting = []
+    for _ in range(2):
+        waiting.append(one.connect())
+        waiting[-1].sendall(b"pop -w 60\n")
+        waiting[-1].shutdown(socket.SHUT_WR)
+    wait_for(lambda: len(lies(one.spool).get("wait", [])) == 2, "two clients that wait")
+    with one.connect() as third:
+        assert answer(third) == BUSY
+    # an old ncat passes no answer on to a client that sends no more; and a client that is quicker
+    # than the guard is served
+    assert one.ask(b"push\nx") in (b"", BUSY, b"1\n")
+    for client in waiting:
+        client.close()
+
+
+@pytest.mark.parametrize("kind, request_", [
+    ("line", b"pop -w 60\n"), ("beanstalk", b"reserve\r\n"),
+    ("http", b"GET /queue?wait=60 HTTP/1.1\r\nHost: x\r\n\r\n")])
+def test_more_at_once_than_the_limit(launched, flatq, kind, request_):
+    """Of twenty clients that ask at once, three wait. The others were served too, since their
+    handlers had read their request when the guard told them that there were too many."""
+    flatq("create", "default", check=0)
+    one = launched(*(["-k"] if kind == "line" else []), "-m", "3", "-i", "0", door=kind)
+    clients = [socket.create_connection(("127.0.0.1", one.port)) for _ in range(20)]
+    try:
+        for client in clients:
+            client.sendall(request_)
+
+        def ended():
+            ready, _, _ = select.select(clients, [], [], 0)
+            return len(ready) == 17
+
+        wait_for(ended, "the end of 17", 20)
+        time.sleep(0.5)
+        assert ended() and len(list(flatq.spool.glob(".wait/*-*"))) >= 3
+    finally:
+        for client in clients:
+            client.close()
+
+
+def test_a_waiting_pop(shell, door, flatq):
+    """It gets a message that another client pushes. It is not idle, although nothing happens for
+    longer than the idle limit."""
+    one = door("-k", "-i", "1")
+    for half_close in (True, False):
+        with one.connect() as waiter:
+            waiter.sendall(b"pop -w 60 jobs\n")
+            if half_close:
+                waiter.shutdown(socket.SHUT_WR)
+            wait_for(lambda: lies(one.spool, "jobs").get("wait"), "the waiter")
+            with one.connect() as idle:
+                idle.sendall(b"pop")
+                assert answer(idle).startswith(b"error 75 ")
+            assert one.ask(b"push jobs\nhello") == b"%d\n" % (1 if half_close else 2)
+            assert answer(waiter) == b"hello"
+
+
+@BOTH
+def test_idle_clients(door, mode):
+    one = door(mode, "-i", "1")
+    with one.connect(100) as client:
+        assert answer(client).startswith(b"error 75 ")
+    with one.connect(100) as client:
+        client.sendall(b"push jobs\nhalf")
+        assert answer(client) == b""
+    assert one.ask(b"pop jobs\n") == b"", "what an idle client has sent is no message"
+    assert sorted(line[2] for line in one.log(3)) == ["empty", "error-75", "idle"]
+
+
+@pytest.mark.parametrize("request_", [b"push", b"push jobs\n"], ids=["line", "body"])
+def test_a_client_that_sends_a_byte_now_and_then(door, request_):
+    """It is not idle, but slow: less than 10,000 bytes in ten times the limit. Bytes below the first
+    thousand once counted as ten thousand, and such a client kept its place for ever."""
+    one = door("-k", "-i", "1")
+    with one.connect() as client:
+        client.sendall(request_)
+        began = time.monotonic()
+        client.setblocking(False)
+        while not select.select([client], [], [], 0.3)[0]:
+            assert time.monotonic() < began + 25
+            with contextlib.suppress(OSError):
+                client.send(b"x")
+    assert time.monotonic() > began + 8
+    assert one.log(1)[0][2] in ("slow", "error-75")
+
+
+class Guard:
+    """The guard of a door, launch itself: the test tells it the seconds, and nobody else does
+    (untold)."""
+
+    def __init__(self, one):
+        self.pid = one.process.pid
+        self.pipe = os.open(f"/proc/{self.pid}/fd/6", os.O_WRONLY | os.O_NONBLOCK)
+
+    def is_told(self, seconds=1):
+        os.write(self.pipe, b"\nt\n" * seconds)
+
+    def has_read(self):
+        """Whether it has read all that was written to it."""
+        return fcntl.ioctl(self.pipe, termios.FIONREAD, b"\0" * 4) == b"\0" * 4
+
+
+@pytest.fixture
+def untold(door, stub):
+    """untold("-k"): a door, and its Guard."""
+    stub("sleep", 'case $1 in 1) exec "$REAL" 1000000 ;; esac; exec "$REAL" "$@"')
+    guards = []
+
+    def start(*args):
+        one = door(*args)
+        guards.append(Guard(one))
+        return one, guards[-1]
+
+    yield start
+    for guard in guards:
+        os.close(guard.pipe)
+
+
+def test_seconds_that_have_gathered_count_as_one(untold):
+    """The guard was held up for a minute. It then reads all seconds of that at once, and nobody was
+    idle meanwhile."""
+    one, guard = untold("-k", "-i", "10")
+    with one.connect() as client:
+        client.sendall(b"push -n 5 jobs\nhel")
+        wait_for(lambda: any((one.spool / "jobs/body").glob("*")), "the push to begin")
+        guard.is_told(60)
+        wait_for(guard.has_read, "the guard has read them")
+        assert one.ask(b"push jobs\nx").strip().isdigit()
+        client.sendall(b"lo")
+        assert answer(client).strip().isdigit()
+
+
+def test_a_second_right_after_a_refusal(untold):
+    """The client that is refused has its answer, although the guard looks at its connection at once,
+    before its handler was able to say it."""
+    one, guard = untold("-k", "-m", "1")
+    with one.connect() as first:
+        first.sendall(b"pop -w 60\n")
+        wait_for(lambda: lies(one.spool).get("wait"), "a client that waits")
+        os.kill(guard.pid, signal.SIGSTOP)
+        known = one.handlers()
+        with one.connect() as second:
+            handler, = wait_for(lambda: set(one.handlers()) - set(known), "its handler")
+            wait_for(lambda: not guard.has_read(), "it tells the guard")
+            os.kill(handler, signal.SIGSTOP)
+            guard.is_told()
+            os.kill(guard.pid, signal.SIGCONT)
+            wait_for(guard.has_read, "the guard has read that")
+            # an empty line says nothing, and is read behind the look
+            os.write(guard.pipe, b"\n")
+            wait_for(guard.has_read, "the guard has looked")
+            os.kill(handler, signal.SIGCONT)
+            assert answer(second) == BUSY
+
+
+def test_a_second_just_before_the_line_is_known(untold, flatq, stub, tmp_path):
+    """The guard looks at a handler that has read a large message, and has not yet read that the
+    handler has its line."""
+    hold, held = tmp_path / "hold", tmp_path / "held"
+    stub("sync", f'while [ -e "{hold}" ]; do : >"{held}"; sleep 0.05; done; exec "$REAL" "$@"')
+    one, guard = untold("-k")
+    body = b"x" * 1_200_000
+    push(flatq, b"the queue is there", "jobs")
+    hold.touch()
+    with one.connect() as client:
+        wait_for(lambda: one.handlers() and guard.has_read(), "the guard knows the handler")
+        os.kill(guard.pid, signal.SIGSTOP)
+        guard.is_told()
+        client.sendall(b"push -n %d jobs\n" % len(body) + body)
+        wait_for(held.exists, "the message is there")
+        os.kill(guard.pid, signal.SIGCONT)
+        wait_for(guard.has_read, "the guard has read all")
+        hold.unlink()
+        assert answer(client).strip().isdigit()
+
+
+def test_a_second_just_before_the_end_is_known(untold, flatq, stub, tmp_path):
+    """The guard looks at a handler that has ended, and has not yet read that it has. Under TLS ncat
+    still has the answer to pass on, and is left alone."""
+    hold, held = tmp_path / "hold", tmp_path / "held"
+    stub("base64", f'while [ -e "{hold}" ]; do echo $$ >"{held}.new"; mv "{held}.new" "{held}"; '
+                   'sleep 0.05; done; exec "$REAL" "$@"')
+    body = os.urandom(60_000)  # less than a pipe holds
+    push(flatq, body, "jobs")
+    options, context = certified(tmp_path)
+    one, guard = untold("-k", "--", *options)
+    hold.touch()
+    with context.wrap_socket(one.connect()) as client:
+        client.sendall(b"pop jobs\n")
+        wait_for(held.exists, "the handler has the message")
+        ncat = ncat_above(int(held.read_text()))
+        wait_for(guard.has_read, "the guard knows the verb")
+        kill([guard.pid, ncat], signal.SIGSTOP)
+        guard.is_told()
+        hold.unlink()
+        wait_for(lambda: not one.handlers(), "the handler has ended")
+        os.kill(guard.pid, signal.SIGCONT)
+        wait_for(guard.has_read, "the guard has read all")
+        os.kill(ncat, signal.SIGCONT)
+        assert answer(client) == body
+
+
+def test_many_idle_connections_cost_little_each_second(untold, flatq):
+    """The guard looks at 32 of 40 connections in a second, and at the others in the next."""
+    one, guard = untold("-k", "-i", "3", "-m", "50")
+    clients = [one.connect() for _ in range(40)]
+    wait_for(lambda: len(one.handlers()) == 40 and guard.has_read(), "all are known")
+    log = flatq.home / "trace"
+    tracer = subprocess.Popen([need("strace"), "-qq", "-o", log, "-e", "trace=openat", "-p", str(guard.pid)])
+    try:
+        wait_for(lambda: "TracerPid:\t0" not in Path(f"/proc/{guard.pid}/status").read_text(), "strace")
+
+        def looked():
+            before = log.read_text().count('/io"') if log.exists() else 0
+            time.sleep(0.6)  # seconds that are closer count as one
+            guard.is_told()
+            wait_for(guard.has_read, "the guard has read it")
+            os.write(guard.pipe, b"\n")
+            wait_for(guard.has_read, "the guard has looked")
+            text = log.read_text()
+            return {int(pid) for pid in re.findall(r'"/proc/(\d+)/io"', text)}, text.count('/io"') - before
+
+        handlers = set(one.handlers())
+        seen, count = looked()
+        assert len(seen & handlers) == 32 and count <= 64
+        seen, _ = looked()
+        assert handlers <= seen
+    finally:
+        tracer.terminate()
+        tracer.wait()
+        for client in clients:
+            client.close()
+
+
+WAITS = {
+    "line": (b"pop -w 100000 jobs\n", b"list nosuch\n", b"error 66 "),
+    "http": (b"GET /queue?wait=3600 HTTP/1.1\r\nHost: x\r\n\r\n",
+             b"GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", b"HTTP/1.1 404 "),
+}
+
+
+@pytest.mark.parametrize("kind", WAITS)
+def test_who_waits_and_is_gone_keeps_no_place(flatq, launched, kind):
+    waits, asks, says = WAITS[kind]
+    one = launched(*(["-k"] if kind == "line" else []), "-m", "3", "-i", "0", door=kind)
+    clients = [one.connect() for _ in range(3)]
+    for client in clients:
+        client.send(waits)
+    wait_for(lambda: len([*flatq.spool.glob(".wait/*")]) == 3, "three wait")
+    # the fourth client is told that the door is busy
+    said = one.connect().rest()
+    assert said.startswith(b"error 75 busy") or said.startswith(b"HTTP/1.1 503 "), said
+    for client in clients:
+        client.close()
+
+    def served():
+        client = one.connect()
+        try:
+            client.send(asks)
+        except OSError:
+            return False
+        return client.rest().startswith(says)
+
+    wait_for(served, "a place", seconds=20)
+
+
+def test_denied_by_ncat(door):
+    """Without -k, an ncat that has denied a client would listen no more, and never end."""
+    one = door("--", "--deny", "127.0.0.1")
+    for _ in range(2):
+        assert one.ask(b"pop\n") == b""
+    wait_for(lambda: one.said().count("denied") >= 2, "the log")
+    wait_for(lambda: listening(one.port), "the next round")
+
+
+@BOTH
+def test_the_checkpoint_runs_beside_it(door, flatq, spool, mode):
+    one = door(mode)
+    for _ in range(3):
+        push(flatq, b"x")
+    assert [one.ask(b"pop\n") for _ in range(3)] == [b"x"] * 3
+    wait_for(lambda: not lies(spool).get("done") and not lies(spool).get("body"), "the sweep")
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"], indirect=True)
+def test_a_killed_checkpoint_is_not_the_last(door, flatq, spool):
+    push(flatq, b"first")
+    pop(flatq)
+    with (spool / "default/lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the checkpoint waits for it
+        one = door("-k")
+        runner = wait_for(lambda: [pid for pid in children(one.process.pid) if pid in named(spool, "lib/wal")],
+                          "a checkpoint")[0]
+        os.kill(runner, signal.SIGKILL)
+        wait_for(lambda: runner not in children(one.process.pid), "the guard has noticed that")
+    push(flatq, b"second")
+    assert one.ask(b"pop\n") == b"second"
+    wait_for(lambda: not lies(spool).get("done"), "another checkpoint")
+
+
+# ---- the end of the door
+
+
+def busy(one):
+    """One client that says nothing, one in the middle of a push and, under -k, one that waits."""
+    clients = [one.connect() for _ in range(3 if one.process.args[-1] == "-k" else 1)]
+    clients[-1].sendall(b"push jobs\nhalf a message")
+    if len(clients) > 1:
+        clients[0].sendall(b"pop -w 60 other\n")
+        wait_for(lambda: lies(one.spool, "other").get("wait"), "the waiter")
+    wait_for(lambda: lies(one.spool, "jobs").get("body"), "the body")
+    return clients
+
+
+@BOTH
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP],
+                         ids=lambda number: number.name)
+def test_signals(shell, door, flatq, spool, mode, number):
+    one = door(mode)
+    clients = busy(one)
+    one.process.send_signal(number)
+    assert one.ended() in (-number, 128 + number)
+    empty(flatq, "jobs")
+    for client in clients:
+        client.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_a_signal_at_any_step(shell, flatq, tmp_path, number):
+    """Also just after launch has started what runs beside it, and before it has noted that. Nothing
+    is left; by TERM, no temporary directory either."""
+    flatq("create", check=0)
+    (tmp_path / "temporary").mkdir()
+    flatq.env["TMPDIR"] = str(tmp_path / "temporary")
+    log = tmp_path / "log"
+
+    def start(*inject):
+        port = free()
+        process = subprocess.Popen(
+            [need("strace"), "-D", "-qq", "-o", log, "-e", "trace=all", *inject, "--",
+             *flatq.command("./launch", "line", "-k", "-p", str(port))],
+            env=flatq.environment(None), cwd=flatq.home, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        flatq.started.append(process)
+        wait_for(lambda: process.poll() is not None or listening(port), "an end, or the door")
+        return process
+
+    process = start()
+    process.terminate()
+    process.wait(60)
+    calls = calls_in(log)
+    text = log.read_text()
+    begun = text[:text.index("guard")].count("\n")  # the FIFO
+    points = [*share(f"launch, {number.name}", calls[:begun], 4), *share(f"start, {number.name}", calls[begun:begun + 60], 10)]
+    for name, when in points:
+        process = start("-e", f"inject={name}:signal={number.name[3:]}:when={when}")
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        assert process.wait(60) in (-number, 128 + number, -signal.SIGTERM, 143), (name, when)
+        all_gone(flatq.spool)
+        if number == signal.SIGTERM:
+            assert list((tmp_path / "temporary").iterdir()) == [], (name, when)
+
+
+def test_a_launch_without_output_answers(flatq, free_port):
+    """ncat's pipe to a handler once got the number of the closed output, and no client an answer."""
+    push(flatq, b"x")
+    process = subprocess.Popen(
+        ["sh", "-c", 'exec "$@" >/dev/null', "sh", *flatq.command("./launch", "-k", "-p", str(free_port))],
+        env=flatq.environment(None), cwd=flatq.home, start_new_session=True, stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL)
+    flatq.started.append(process)
+    assert ask(free_port, b"pop\n") == b"x"
+    assert not end_launches(flatq.spool, process)
+
+
+FORKS = "clone,clone3,fork,vfork"
+
+
+@pytest.mark.parametrize("follow", [False, True], ids=["its own", "those of all"])
+@pytest.mark.parametrize("shell", ["dash", "busybox"], indirect=True)
+def test_a_launch_that_cannot_start_a_process_ends(flatq, tmp_path, follow):
+    """At each fork, its own, or the first of each process. (bash tries again, for half a minute.)"""
+    flatq("create", check=0)
+    (tmp_path / "temporary").mkdir()
+    flatq.env["TMPDIR"] = str(tmp_path / "temporary")
+    for number in itertools.count(1):
+        port = free()
+        process = subprocess.Popen(
+            [need("strace"), "-D", *["-f"] * follow, "-qq", "-o", tmp_path / "log", "-e", f"trace={FORKS}", "-e",
+             f"inject={FORKS}:error=EAGAIN:when={number}", "--",
+             *flatq.command("./launch", "line", "-k", "-p", str(port))],
+            env=flatq.environment(None), cwd=flatq.home, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        flatq.started.append(process)
+        wait_for(lambda: process.poll() is not None or listening(port), "an end, or the door", 30)
+        if process.poll() is None:
+            # It does without some, such as setpriv. Where it cannot start a sleep at its end, the shell
+            # has a code of its own
+            process.terminate()
+            assert process.wait(20) in (-signal.SIGTERM, 143, 2)
+        else:
+            assert process.returncode > 0
+        all_gone(flatq.spool)
+        assert list((tmp_path / "temporary").iterdir()) == []
+        if "INJECTED" not in (tmp_path / "log").read_text() or follow and number == 3:
+            break
+
+
+def beside(pid):
+    """The process that runs ncat, and the clock: what launch starts."""
+    def found():
+        for leader in children(pid):
+            if b"serve.sh" in words_of(leader):
+                for clock in children(leader):
+                    if any(command_of(sleeper) == "sleep" for sleeper in children(clock)):
+                        return leader, clock
+        return None
+
+    return wait_for(found, "the clock")
+
+
+@pytest.mark.parametrize("stopped", [0, 1], ids=["what runs ncat", "the clock"])
+def test_what_somebody_has_stopped_does_not_keep_launch(shell, flatq, free_port, stopped):
+    process = flatq.start("./launch", "line", "-k", "-p", str(free_port))
+    connect(free_port).close()
+    os.kill(beside(process.pid)[stopped], signal.SIGSTOP)
+    process.terminate()
+    process.wait(20)
+    all_gone(flatq.spool)
+
+
+def test_an_ncat_that_cannot_be_run_is_not_tried_for_ever(shell, flatq, stub):
+    """It was removed, or its library. launch used to try again at full speed."""
+    for code in (126, 127):
+        stub("ncat", f"exit {code}")
+        assert flatq("./launch", check=69, timeout=20).out == b""
+
+
+@BOTH
+@pytest.mark.parametrize("pdeathsig", [True, False], ids=["setpriv", "no setpriv"])
+@pytest.mark.parametrize("whom", ["launch", "ncat", "what runs ncat", "clock", "handler"])
+def test_kill(shell, door, flatq, stub, spool, mode, whom, pdeathsig):
+    if not pdeathsig:
+        stub("setpriv", "exit 1")
+    one = door(mode)
+    clients = busy(one)
+    leader, clock = beside(one.process.pid)
+    target = {
+        "launch": one.process.pid, "what runs ncat": leader, "clock": clock,
+        "ncat": next(pid for pid in children(leader) if command_of(pid) == "ncat"),
+        "handler": one.handlers()[0],
+    }[whom]
+    os.kill(target, signal.SIGKILL)
+    wait_for(lambda: not alive(target), "its death")
+    if whom == "clock" and mode == "-k":
+        one.ask(b"list\n")  # the next connection tells launch
+    if whom == "handler" or (whom, mode) in (("ncat", "loop"), ("clock", "loop")):
+        # the door still serves
+        if whom == "clock":
+            clients[-1].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, clients_.RESET)
+            clients.pop().close()
+        with contextlib.suppress(AssertionError):
+            said = one.ask(b"push -n 1 other\nx")
+            assert said.strip().isdigit() or whom == "clock"
+        one.process.send_signal(signal.SIGTERM)
+        one.process.wait(60)
+    all_gone(spool)
+    assert not listening(one.port)
+    one.process.wait(60)
+    if whom == "launch":
+        again = Door(flatq, *(["-k"] if mode == "-k" else []), port=one.port)
+        again.process.terminate()
+        again.ended()
+    for client in clients:
+        client.close()
+    assert not lies(spool, "jobs").get("wal"), "half a message"
+
+
+def test_launch_is_killed_as_its_ncat_starts(shell, flatq, stub):
+    """Without setpriv, which would end ncat with launch, the clock does. Here each write waits."""
+    stub("setpriv", "exit 1")
+    flatq("create", check=0)
+    port = free()
+    # -D: the process that was started is launch itself
+    words = [need("strace"), "-D", "-qq", "-o", "/dev/null", "-e", "trace=write", "-e", "inject=write:delay_enter=1s"]
+    process = subprocess.Popen([*words, *flatq.command("./launch", "line", "-k", "-p", str(port))], env=flatq.env,
+                               cwd=flatq.home, start_new_session=True, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    flatq.started.append(process)
+    wait_for(lambda: listening(port), "the door")
+    process.kill()
+    process.wait(20)
+    all_gone(flatq.spool)
+
+
+# ---- what the guard reads
+
+
+@pytest.fixture
+def guard(shell, flatq):
+    """guard(TEXT, SCRIPT): what the guard prints that reads these lines, and its exit code. SCRIPT comes
+    before; it may replace functions."""
+    def run(said, script=""):
+        text = f"""lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need doors/guard engine/spool
+            launch_door=line launch_most=9 launch_idle=30 launch_parent='' launch_keep='' launch_unix='' launch_port=1
+            launch_address=here launch_group=''; guard_begin; guard_group=$$ guard_clock=$$
+            exec 6<&0; stop() {{ exit 9; }}; {script}
+            guard; echo "$guard_list$guard_count" """
+        return subprocess.run([flatq.shell, "-c", text, "-", LIB], input=said, env=flatq.environment(None),
+                              capture_output=True, timeout=100, text=True)
+
+    return run
+
+
+def test_the_guard_hears_what_begins_behind_ncats_words(guard):
+    """bash writes a newline and what follows it in two pieces, so ncat's words may come in between."""
+    script = """guard_connects() { echo "$@"; }; guard_take() { echo "take $1"; return 1; }
+        guard_second() { echo second; }"""
+    for before in ("", "Ncat: ", "Ncat: Ncat: "):
+        lines = ("n 7", "c 8 7 9", "l 8 0 pop", "r 8 414", "e 8", "t", "x")
+        done = guard("".join(f"{before}{line}\n" for line in lines), script)
+        assert done.stdout.splitlines() == ["c 8 7 9", *["take 8"] * 3, "second", " 0"], done
+
+
+def started_at(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
+@pytest.mark.parametrize("state", ["line", "verb", "idle", "414"])
+def test_the_guard_kills_no_stranger(guard, state):
+    """A handler was killed, and another process has its number now. The guard must neither take it for
+    the handler nor signal it."""
+    for which, ends in (("another", False), ("same", True)):
+        process = subprocess.Popen(["sleep", "1000"])
+        try:
+            time_ = started_at(process.pid) + (1 if which == "same" else -1)
+            script = f"""guard_connects c {process.pid} 1 {time_:012}; guard_state={state} guard_now=1000; guard_put
+                launch_idle=1; guard_look; guard_kill TERM"""
+            done = guard("x\n", script)
+            if ends:
+                assert process.wait(60) < 0, done
+            else:
+                assert process.poll() is None, done
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_the_guard_refuses_no_stranger(guard):
+    """A handler has ended, and another process got its number before the guard read the line about it."""
+    for before in (False, True):
+        process = subprocess.Popen(["sleep", "1000"])
+        try:
+            time_ = started_at(process.pid) + (1 if before else -1)
+            guard(f"c {process.pid} 1 {time_:012}\nx\n", "launch_most=0")
+            if before:
+                assert process.wait(60) == -signal.SIGUSR1
+            else:
+                process.send_signal(signal.SIGVTALRM)  # of two signals, it dies of the one that came first
+                assert process.wait(60) == -signal.SIGVTALRM
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_the_guard_ends_nothing_that_it_cannot_look_at(flatq, shell):
+    """The guard once fails to open the handler's file in /proc. The connection must stay."""
+    process = subprocess.Popen(["sleep", "1000"])
+    text = f"""lib=$1 FLATQ_VERB=launch; . "$lib/engine/common.sh"; shell_reset; need doors/guard
+        launch_door=line launch_most=9 launch_idle=0; guard_begin
+        guard_connects c {process.pid} 1 999999999999; guard_look; printf '%s %s\\n' "$guard_state" "$guard_list" """
+    try:
+        for when in ("1", "2", "3", "1+"):
+            done = subprocess.run(
+                [need("strace"), "-f", "-qq", "-o", "/dev/null", "-P", f"/proc/{process.pid}/stat", "-e", "trace=openat", "-e",
+                 f"inject=openat:error=EMFILE:when={when}", "--", flatq.shell, "-c", text, "sh", str(LIB)],
+                env=flatq.environment(None), capture_output=True, timeout=100)
+            assert done.stdout == b"line  %d \n" % process.pid, (when, done)
+            assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
+
+
+# ---- words of the command line
+
+
+@BOTH
+def test_a_port_in_use(shell, flatq, free_port, mode):
+    need("ncat")
+    # also if a connection of another test still waits for its end there
+    with socket.create_server(("127.0.0.1", free_port)):
+        done = flatq("./launch", "-p", str(free_port), *([mode] if mode == "-k" else []), timeout=100)
+    assert (done.status, done.out) == (75, b"")
+    assert done.err == b"launch: port %d of 127.0.0.1 is in use\n" % free_port
+    all_gone(flatq.spool)
+
+
+@pytest.mark.parametrize("args, status", [
+    (["-p", "0"], 65), (["-p", "65536"], 65), (["-p", "08x"], 65), (["-l", "-x"], 65), (["-l", "a b"], 65), (["-m", "0"], 65),
+    (["-i", "-1"], 65), (["-z", "1e3"], 65), (["-x"], 64), (["-p"], 64), (["http2"], 64), (["-l", "300.0.0.1"], 69),
+    (["-g", "root"], 64), (["-l", "unix:x", "-g", "a b"], 65), (["-l", "unix:x", "-g", "-R"], 65),
+    (["--", "--no-such-option"], 69),
+])
+def test_options_refused(shell, flatq, args, status):
+    need("ncat")
+    done = flatq("./launch", *args, timeout=100)
+    assert (done.status, done.out) == (status, b""), done
+    assert done.err.startswith(b"launch: ") and done.err.count(b"\n") <= (1 if status != 69 else 9), done
+
+
+@pytest.mark.parametrize("name, port, most", [
+    ("line", 1234, ""), ("beanstalk", 11300, "2147483646"), ("small-stalk", 6969, "2147483646"), ("http", 5000, "2147483646")])
+def test_defaults(flatq, stub, name, port, most):
+    """This ncat only prints where it should listen, and which size the door is to refuse: by default,
+    and with `-z 0`, for which there is no limit."""
+    said = flatq.home / "said"
+    stub("ncat", f'printf "%s\\n" "$*" "$FLATQ_MOST_BYTES" "$FLATQ_HANDLER" >{said}\nexit 2')
+    for args, limit in (((), ""), (("-z", "0"), most), (("-z", "00"), most), (("-z", "10"), "10")):
+        flatq("./launch", name, *args, timeout=20)
+        words, bytes_, handler = said.read_text().splitlines()[-3:]
+        assert words.endswith(f" 127.0.0.1 {port}"), words
+        assert (bytes_, os.path.basename(handler)) == (limit, "handler" if name == "line" else name)
+
+
+def test_help(shell, flatq):
+    assert flatq("./launch", "-h", check=0).out.startswith(b"launch [OPTION ...] [DOOR ")
+
+
+# ---- a socket in the file system
+
+
+@pytest.fixture
+def by_path(flatq, tmp_path):
+    """by_path(WORD ...) starts a door at the socket by_path.at."""
+    need("ncat")
+    start = lambda *words, **more: flatq.start("./launch", *words, "-l", f"unix:{start.at}", stdin=subprocess.DEVNULL, **more)
+    start.at = tmp_path / "socket"
+    yield start
+    end_launches(flatq.spool, *flatq.started)
+
+
+def reach(path):
+    client = socket.socket(socket.AF_UNIX)
+    client.settimeout(60)
+    wait_for(lambda: client.connect_ex(str(path)) == 0, "the door to listen")
+    return client
+
+
+def say(path, request, half_close=True):
+    with reach(path) as client:
+        client.sendall(request)
+        if half_close:
+            client.shutdown(socket.SHUT_WR)
+        return answer(client)
+
+
+def sleeper(pid):
+    return next((child for child in children(pid) if command_of(child) == "sleep"), None)
+
+
+def test_a_socket_in_the_file_system(flatq, spool, by_path):
+    """The kernel's tables do not list a Unix socket. So what the door wrote to it counts as received."""
+    by_path("-k")
+    assert say(by_path.at, b"push jobs\nhello") == b"1\n"
+    assert say(by_path.at, b"pop jobs\n") == b"hello" and say(by_path.at, b"pop jobs\n") == b""
+    with reach(by_path.at) as client:
+        client.sendall(b"pop -w 60 jobs\n")
+        client.shutdown(socket.SHUT_WR)
+        handler = wait_for(lambda: named(spool, "lib/handler"), "the handler")[0]
+        # the waiter looks for its client every two seconds, between two sleepers, and must not give up
+        first = wait_for(lambda: sleeper(handler), "it sleeps")
+        wait_for(lambda: sleeper(handler) not in (None, first), "it sleeps again")
+        assert select.select([client], [], [], 0)[0] == []
+        push(flatq, b"at last", "jobs")
+        assert answer(client) == b"at last"
+    with reach(by_path.at) as client:
+        client.sendall(b"pop -w 60 jobs\n")
+        wait_for(lambda: list(spool.glob("jobs/wait/*")), "it to wait")
+    wait_for(lambda: not list(spool.glob("jobs/wait/*")), "it to see that its client is gone", 20)
+    wait_for(lambda: not named(spool, "lib/handler"), "its handler to end")
+    empty(flatq, "jobs")
+
+
+@pytest.mark.parametrize("mode", ["loop", "-k"])
+def test_a_socket_is_there_as_long_as_its_door(flatq, by_path, mode):
+    """Also for a second client where there is no -k. A door that was killed leaves it, and the next one
+    takes its place. A door that lives is left alone."""
+    words = ["-k"] if mode == "-k" else []
+    one = by_path(*words)
+    assert say(by_path.at, b"push jobs\nhello") == b"1\n" and say(by_path.at, b"push jobs\nhello") == b"2\n"
+    assert stat.S_IMODE(by_path.at.stat().st_mode) & 0o077 == 0
+    one.kill()
+    one.wait()
+    all_gone(flatq.spool)
+    assert by_path.at.exists()
+    one = by_path(*words)
+    assert say(by_path.at, b"pop jobs\n") == b"hello"
+    wait_for(by_path.at.exists)
+    other = by_path(*words, stderr=subprocess.PIPE)
+    assert other.wait(60) == 75 and other.stderr.read() == b"launch: %s is in use\n" % bytes(by_path.at)
+    assert say(by_path.at, b"pop jobs\n") == b"hello"
+    one.terminate()
+    assert one.wait(60) == -signal.SIGTERM and not by_path.at.exists()
+
+
+def test_a_file_that_is_no_socket_stays(flatq, by_path):
+    by_path.at.write_text("precious")
+    done = by_path("-k", stderr=subprocess.PIPE)
+    assert done.wait(60) == 75 and by_path.at.read_text() == "precious"
+
+
+def test_the_group_of_a_socket(flatq, by_path):
+    """Its members may connect, and others may not."""
+    if os.geteuid():
+        pytest.skip("only root may be a member of any group")
+    place = tempfile.TemporaryDirectory(prefix="flatq-test.", dir="/tmp")
+    os.chmod(place.name, 0o711)
+    by_path.at = Path(place.name, "socket")
+    group = grp.getgrgid(65534).gr_name
+    by_path("-k", "-g", group)
+    wait_for(lambda: by_path.at.exists() and by_path.at.stat().st_gid == 65534, "the group")
+    wait_for(lambda: stat.S_IMODE(by_path.at.stat().st_mode) == 0o660, "the mode")
+
+    def by(number):
+        words = ["setpriv", "--reuid", "12345", "--regid", str(number), "--clear-groups", "ncat", "-U", str(by_path.at)]
+        return subprocess.run(words, input=b"push jobs\nhello", capture_output=True, timeout=60)
+
+    assert by(65534).stdout.strip().isdigit()
+    denied = by(12345)
+    assert denied.stdout == b"" and b"Permission denied" in denied.stderr, denied
+
+
+def test_a_group_that_cannot_have_the_socket(flatq, by_path):
+    one = by_path("-k", "-g", "no-such-group", stderr=subprocess.PIPE)
+    assert one.wait(60) == 77
+    assert one.stderr.read() == b"launch: the socket cannot be given to the group no-such-group\n"
+    all_gone(flatq.spool)
+    assert not by_path.at.exists()
+
+
+# ---- several doors of one launch
+
+
+@pytest.fixture
+def several(flatq, tmp_path):
+    """several(WORD ...) starts `./launch` with more than one door. All of it ends with the test."""
+    errors = tmp_path / "several"
+
+    def start(*words, up=()):
+        need("ncat")
+        with errors.open("wb") as log:
+            process = flatq.start("./launch", *words, stdin=subprocess.DEVNULL, stderr=log)
+        wait_for(lambda: process.poll() is not None or all(map(listening, up)), "the doors")
+        process.said = errors.read_text
+        return process
+
+    yield start
+    for process in flatq.started:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(60)
+    all_gone(flatq.spool)
+
+
+def speak(address, request, until):
+    with socket.socket(socket.AF_INET if isinstance(address, tuple) else socket.AF_UNIX) as client:
+        client.settimeout(20)
+        client.connect(address)
+        client.sendall(request)
+        said = b""
+        while not said.endswith(until):
+            piece = client.recv(65536)
+            assert piece, said
+            said += piece
+        return said
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP],
+                         ids=lambda number: number.name)
+def test_several_doors(shell, several, flatq, tmp_path, number):
+    line, http, path = free(), free(), tmp_path / "stalk"
+    process = several("-k", "line", "-p", str(line), "beanstalk", "-l", f"unix:{path}", "-z", "10", "http",
+                      "-p", str(http), up=(line, http))
+    wait_for(lambda: process.said().count(" door on ") == 3, "three doors")
+    puts = b"use jobs\r\nput 0 0 60 5\r\nhello\r\nput 0 0 60 11\r\nhello world\r\n"
+    assert speak(str(path), puts, b"TOO_BIG\r\n").count(b"INSERTED 1\r\n") == 1
+    get = b"GET /queue HTTP/1.1\r\nHost: x\r\n\r\n"
+    assert speak(("127.0.0.1", http), get, b"hello").startswith(b"HTTP/1.1 200 ")
+    assert speak(("127.0.0.1", line), b"stat jobs\npeek", b"\n").startswith(b"queue jobs\n")
+    # launch passes on the signal to drain
+    process.send_signal(signal.SIGUSR1)
+    wait_for(lambda: b"DRAINING" in speak(str(path), b"put 0 0 60 1\r\nx\r\n", b"\r\n"), "it drains")
+    process.send_signal(number)
+    assert process.wait(60) in (-number, 128 + number)
+    all_gone(flatq.spool)
+    assert not listening(line) and not listening(http) and not path.exists()
+
+
+@pytest.mark.parametrize("how", ["port in use", "ncat killed", "a door killed", "launch killed"])
+def test_one_of_several_doors_ends(shell, several, flatq, how):
+    line, http = free(), free()
+    words = ("-k", "line", "-p", str(line), "http", "-p", str(http))
+    if how == "port in use":
+        with socket.create_server(("127.0.0.1", http)):
+            process = several(*words)
+            assert process.wait(60) == 75
+            assert "is in use" in process.said()
+    else:
+        process = several(*words, up=(line, http))
+        wait_for(lambda: process.said().count(" door on ") == 2, "two doors")
+        if how == "ncat killed":
+            os.kill(next(pid for pid, command in carriers(flatq.spool).items()
+                         if command.startswith("ncat ") and str(http) in command), signal.SIGKILL)
+        elif how == "a door killed":
+            os.kill(next(pid for pid in children(process.pid) if b"--parent" in words_of(pid)), signal.SIGKILL)
+        else:
+            process.kill()
+        process.wait(60)
+    all_gone(flatq.spool)
+    assert not listening(line)
+
+
+def test_as_process_1(flatq, free_port):
+    """In a container launch is process 1. It does not die of a signal that it sends to itself, and
+    processes whose parent has died become its children."""
+    if os.geteuid():
+        pytest.skip("only root may make a PID namespace")
+    need("unshare")
+    process = subprocess.Popen(
+        ["unshare", "--fork", "--pid", "--mount-proc", *flatq.command("./launch", "http", "-p", str(free_port))],
+        env=flatq.env, cwd=flatq.home, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        start_new_session=True)
+    flatq.started.append(process)
+    wait_for(lambda: listening(free_port), "the door")
+    post = b"POST /queue?group-id=g HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
+    assert speak(("127.0.0.1", free_port), post, b"\r\n\r\n").startswith(b"HTTP/1.1 200 ")
+    assert speak(("127.0.0.1", free_port), b"GET /queue HTTP/1.1\r\nHost: x\r\n\r\n", b"hello")
+    launch, = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(launch), signal.SIGTERM)
+    assert process.wait(60) == 143
+    assert carriers(flatq.spool) == {} and not listening(free_port)
