@@ -39,6 +39,8 @@ shell_reset() {
   unset CDPATH TIME_STYLE QUOTING_STYLE BLOCK_SIZE LS_BLOCK_SIZE PERLIO PERL5OPT PERL_UNICODE \
     MAWK_OPTIONS TMOUT GAWK_READ_TIMEOUT
   set +f +C +e
+  # bash that is not called sh has habits of its own
+  # shellcheck disable=SC3040 # only bash comes here
   [ -z "${BASH_VERSION:-}" ] || set -o posix
   blanks=' 	
 '

@@ -294,7 +294,8 @@ conf_read() {
 # a number
 measure() {
   # Some versions of wc print blanks in front
-  measured=$(exec wc "$1" <"$2" 9>&-) && is_number "${measured##* }" 999999999999999 && measured=$number && return 0
+  measured=$(exec wc "$1" <"$2" 9>&-) && is_number "${measured##* }" 999999999999999 &&
+    measured=$number && return 0
   why="queue '${queue:-}': cannot count what is in ${2#"${q:-}/"}"
   return 74
 }
