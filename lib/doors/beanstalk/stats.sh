@@ -3,15 +3,15 @@
 need engine/slip engine/clock engine/queues engine/count engine/take engine/settle
 need doors/beanstalk/tally doors/beanstalk/say doors/beanstalk/tube
 
-# tubes_count - set the stats_ variables to the sums over all queues, and tally_tubes to a line
-# `tube NAME` for each queue that has a job
+# tubes_count FUNCTION - with tubes_add, set the stats_ variables to the sums over all queues; with
+# that or list_add, set tally_tubes to a line `tube NAME` for each queue that has a job
 tubes_count() {
   stats_urgent=0 stats_ready=0 stats_reserved=0 stats_delayed=0 stats_buried=0 tally_tubes=
   clock_read
-  all_queues tubes_add
+  all_queues "$1"
 }
 
-# tubes_add NAME - the part of tubes_count for one queue
+# tubes_add NAME - count one queue
 tubes_add() {
   queue_open "$1" && tube_tend && queue_count || return
   stats_urgent=$((stats_urgent + count_urgent)) stats_ready=$((stats_ready + count_ready))
@@ -49,7 +49,7 @@ current-watching: 0
   esac
 }
 
-# list_add NAME PATH - as tubes_add, for a list: a job that is seen needs no count
+# list_add NAME PATH - the same for a list: a job that is seen needs no count
 list_add() {
   for list_path in "$2"/wal/* "$2"/queue/*/* "$2"/head/*/*; do
     [ ! -e "$list_path" ] || { tally_tubes="${tally_tubes}tube $1
@@ -69,9 +69,7 @@ list_watched() {
 }
 
 list_tubes() {
-  tally_tubes=
-  clock_read
-  all_queues list_add && stats_sums list || return
+  tubes_count list_add && stats_sums list || return
   reply_yaml "---
 $sums
 "
@@ -144,7 +142,7 @@ pause-time-left: $stats_left
 }
 
 stats_all() {
-  tubes_count && stats_sums stats "$FLATQ_MOST_BYTES" || return
+  tubes_count tubes_add && stats_sums stats "$FLATQ_MOST_BYTES" || return
   stats_left=0
   read -r stats_began <"$door_instance/began" && time_left "$now" "$stats_began"
   stats_drains=false
