@@ -19,14 +19,16 @@ def processes(run):
         return
     say = run.notes.append
     say("Processes started beside the shell, and the programs they ran:")
-    counted(run, "count", ["push", "jobs"], b"first")
+    for sync in ("off", "on"):
+        counted(run, f"count.{sync}", ["push", "jobs"], b"first", sync)
     receipt = ""
     for text, words, sync in (
         ("push, unsynced", ["push", "jobs"], "off"), ("push, synced", ["push", "jobs"], "on"),
         ("pop", ["pop", "jobs"], "on"), ("reserve", ["reserve", "jobs"], "on"), ("delete", ["delete"], "on"),
         ("pop, one more", ["pop", "jobs"], "on"), ("pop, empty", ["pop", "jobs"], "on"), ("push, bad name", ["push", "../x"], "on"),
     ):
-        count, out, _ = counted(run, "count", [*words, receipt] if text == "delete" else words, b"x" * 100, sync)
+        words = [*words, receipt] if text == "delete" else words
+        count, out, _ = counted(run, f"count.{sync}", words, b"x" * 100, sync)
         receipt = out.split(b"\n")[0].split(b" ")[0].decode() if text == "reserve" else receipt
         run.raw[f"processes: {text}"] = count._asdict()
         say(f"  {text:16} {count.processes:2}  {' '.join(os.path.basename(program) for program in count.programs)}")

@@ -26,7 +26,7 @@ class Flatq:
         return self.run.flatq(self.name, self.spool, ["pop", "jobs"], sync=self.sync, root=self.root)
 
     def fill(self, count):
-        self.run.fill(self.spool, count)
+        self.run.fill(self.spool, count, sync=self.sync)
 
 
 class Redis:

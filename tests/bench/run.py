@@ -71,9 +71,9 @@ class Run:
             env["PATH"] = path
         return Command(name, [root / "lib" / words[0], *words[1:]], stdin, str(self.work), env)
 
-    def fill(self, spool, messages, size=100):
+    def fill(self, spool, messages, size=100, sync="off"):
         """A spool whose queue jobs holds so many messages."""
-        self.flatq("fill", spool, ["push", "-l", "jobs"], self.lines(messages, size)).run()
+        self.flatq("fill", spool, ["push", "-l", "jobs"], self.lines(messages, size), sync).run()
 
     def row(self, name, commands, bounds, rounds=None):
         """Run the commands side by side. The first is flatq's."""
