@@ -1,5 +1,5 @@
-"""Clients of the line door that go wrong, as a family with seeds. tests/laboratory/test_mutants.py shows that the family catches a door which
-serves them badly."""
+"""Clients of the line door that go wrong, as a family with seeds. tests/laboratory/test_mutants.py
+shows that the family catches a door which serves them badly."""
 
 import itertools
 

@@ -29,7 +29,7 @@ from laboratory import own, pool, trials, work  # noqa: F401
 from flatq.crashlab import __main__ as command
 from flatq.crashlab import campaign, report
 from flatq.crashlab.families import trial
-from flatq.crashlab.families.broken import MUTANTS, edit
+from flatq.crashlab.families.mutants import MUTANTS, edit
 from flatq.crashlab.gate import faults, gate
 from flatq.crashlab.judge import layout, oracle, trees
 from flatq.crashlab.scenarios import SCENARIOS, System, build, crash

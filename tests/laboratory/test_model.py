@@ -1,4 +1,5 @@
-"""The model of the protocol: every interleaving and every kill of small configurations. Wrong variants must be caught."""
+"""The model of the protocol: every interleaving and every kill of small configurations. Wrong
+variants must be caught."""
 
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "model"))
 
 from laboratory import trials  # noqa: F401
 
-from flatq.crashlab.families import broken
+from flatq.crashlab.families import mutants
 
 from configs import CONFIGS
 from explore import Explorer
@@ -19,11 +20,16 @@ from programs import checked
 from variants import VARIANTS
 
 # the mutants of tests/laboratory/test_mutants.py that only the model catches
-ALONE = {mutant.must.where for mutant in broken.MUTANTS.values() if mutant.must.family == "model"}
+ALONE = {mutant.probe.where for mutant in mutants.MUTANTS.values()
+    if mutant.probe.family == "model"}
 MOST = 25_000  # states of one configuration, which is all of them for most
-FEWEST = {"fold pop pop": MOST, "ids, old ranges": MOST, "two leases": 10_000, "key, push killed": 8_000, "push push pop": 3_000,
-          "pop pop reclaim": 2_000, "lease": 2_000, "bulk pop": 2_000, "bound": 2_000, "claim pop": 5_000, "unclaim pop reclaim": 5_000, "claim claim": 2_000, "power: unclaim": 15,
-          "unread: journal": 7, "unread: bulk": 5_000, "unread: wreck of a fold": 1_500, "lost: fold pop": 2_000, "lost: delete": MOST, "drop push": 4_000, "drop reclaim": 10_000}
+FEWEST = {"fold pop pop": MOST, "ids, old ranges": MOST, "two leases": 10_000,
+    "key, push killed": 8_000, "push push pop": 3_000,
+          "pop pop reclaim": 2_000, "lease": 2_000, "bulk pop": 2_000, "bound": 2_000,
+          "claim pop": 5_000, "unclaim pop reclaim": 5_000, "claim claim": 2_000,
+          "power: unclaim": 15,
+          "unread: journal": 7, "unread: bulk": 5_000, "unread: wreck of a fold": 1_500,
+          "lost: fold pop": 2_000, "lost: delete": MOST, "drop push": 4_000, "drop reclaim": 10_000}
 
 
 @pytest.mark.whole
@@ -32,14 +38,16 @@ def test_nothing_goes_wrong(name, trials):
     outcome = Explorer(CONFIGS[name]).run(seconds=800, most=MOST)
     trials("model", range(outcome.states))
     assert not outcome.bad, "\n".join((outcome.bad, *outcome.trace))
-    assert outcome.complete or outcome.states > MOST, f"only {outcome.states} states in {outcome.seconds:.0f} s"
+    assert outcome.complete or outcome.states > MOST, (
+        f"only {outcome.states} states in {outcome.seconds:.0f} s")
     assert outcome.states >= FEWEST.get(name, 20)
     assert outcome.steps >= outcome.states - 1
 
 
 # the first two are mutants that only the model catches
 @pytest.mark.whole
-@pytest.mark.parametrize("wrong, config", share("wrong variants", sorted(VARIANTS.items(), key=lambda pair: pair[0] not in ALONE), 6, first=len(ALONE)))
+@pytest.mark.parametrize("wrong, config", share("wrong variants",
+    sorted(VARIANTS.items(), key=lambda pair: pair[0] not in ALONE), 6, first=len(ALONE)))
 def test_a_wrong_variant_is_caught(wrong, config):
     outcome = Explorer(CONFIGS[config], [wrong]).run(seconds=800)
     assert outcome.bad, f"{outcome.states} states, and nothing is wrong"

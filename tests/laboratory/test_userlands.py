@@ -1,4 +1,5 @@
-"""The crash laboratory on other userlands than GNU's: kills and errors of the disk, at every call of verbs that use all tools between them."""
+"""The crash laboratory on other userlands than GNU's: kills and errors of the disk, at every call
+of verbs that use all tools between them."""
 
 import os
 import re
@@ -10,8 +11,10 @@ import pytest
 import userlands
 from conftest import ROOT, chance
 
-SCENARIOS = ["push -k", "push -0", "pop from a flat file", "pop -l", "drain", "release -p -d", "delete in a flat file", "work", "claim, more", "settle keys",
-             "checkpoint folds", "checkpoint sweeps keys", "handler: push -n", "http: GET", "beanstalk: put"]
+SCENARIOS = ["push -k", "push -0", "pop from a flat file", "pop -l", "drain", "release -p -d",
+    "delete in a flat file", "work", "claim, more", "settle keys",
+             "checkpoint folds", "checkpoint sweeps keys", "handler: push -n", "http: GET",
+             "beanstalk: put"]
 
 
 def uutils(place):
@@ -25,8 +28,12 @@ def uutils(place):
 def test_kills_and_errors(userland, faults, tmp_path):
     """In two scenarios, which the seed chooses."""
     scenarios = chance(f"{userland.__name__} {faults}").sample(SCENARIOS, 2)
-    words = [word for name in scenarios for word in ("--scenario", name)] + [word for fault in faults for word in ("--fault", fault)]
-    env = {**os.environ, "PATH": f"{userland(tmp_path / 'bin')}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "python")}
-    done = subprocess.run([sys.executable, "-m", "flatq.crashlab", "--family", "crash", "--limit", "1", "--jobs", "1", "--rows", "scenario", *words], env=env, capture_output=True, text=True)
+    words = [word for name in scenarios for word in ("--scenario", name)] + [word
+        for fault in faults for word in ("--fault", fault)]
+    env = {**os.environ, "PATH": f"{userland(tmp_path / 'bin')}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT / "python")}
+    done = subprocess.run([sys.executable, "-m", "flatq.crashlab", "--family", "crash", "--limit",
+        "1", "--jobs", "1", "--rows", "scenario", *words], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert {*scenarios} <= {*re.findall(r"^(\S.*?\S)  +.*0/[1-9]\d*$", done.stdout, re.M)}, done.stdout
+    assert {*scenarios} <= {*re.findall(r"^(\S.*?\S)  +.*0/[1-9]\d*$", done.stdout,
+        re.M)}, done.stdout
