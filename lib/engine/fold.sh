@@ -250,7 +250,7 @@ queue_unfold() {
   for unfold_from in "$q"/queue/*/"$1"; do break; done
   # RACE: the holder of the lock before us may have done it
   [ -e "$unfold_from" ] || return 0
-  flat_parse "$1" && [ -f "$unfold_from" ] && [ "$unfold_from" = "$q/queue/$flat_block/$1" ] ||
+  flat_parse "$1" && [ ! -d "$unfold_from" ] && [ "$unfold_from" = "$q/queue/$flat_block/$1" ] ||
     { set_aside "${unfold_from#"$q"/}"; return; }
   unfold_stage=$q/tmp/$run
   # Remove runs in head/ that are empty
@@ -329,7 +329,7 @@ unfold_whole() {
 # unfold_finish FLAT - move the staged slips to head/, then remove the flat file, but only once they
 # have been seen there
 unfold_finish() {
-  flat_parse "$1" && [ -f "$q/unfold/$1" ] || {
+  flat_parse "$1" && [ ! -d "$q/unfold/$1" ] || {
     set_aside "unfold/$1"
     return
   }
