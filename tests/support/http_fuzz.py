@@ -6,27 +6,32 @@ import re
 import socket
 import time
 
-HOST = b"Host: x\r\n"
-VALID = [
-    b"POST /queue?group-id=fuzz HTTP/1.1\r\n" + HOST + b"Content-Length: 5\r\n\r\nhello",
-    b"POST /queue?group-id=f%C3%A9&deduplication-id=a%00b HTTP/1.1\r\n" + HOST + b"Content-Length: 3\r\n\r\na\0b",
-    b"POST /queue?group-id=fuzz2 HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n2\r\n\r\n\r\n0\r\nT: u\r\n\r\n",
-    b"POST /queue?group-id=fuzz3&batch=1 HTTP/1.1\r\n" + HOST + b"Content-Length: 18\r\n\r\n3\nabc\n2 key\nxy\n0\n\n",
-    b"POST /queue?group-id=fuzz4 HTTP/1.1\r\n" + HOST + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\nhi",
-    b"GET /queue?visibility-timeout=0 HTTP/1.1\r\n" + HOST + b"\r\n",
-    b"GET /queue?group-id=fuzz&max=3&visibility-timeout=1 HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n",
-    b"GET /queue?wait=1 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
-    b"DELETE /queue?receipt-id=2af18f7d-6475-5e64-87f3-e8e7334810ac HTTP/1.1\r\n" + HOST + b"\r\n",
-    b"PATCH /queue?receipt-id=2af18f7d-6475-5e64-87f3-e8e7334810ac?visibility-timeout=30 HTTP/1.1\r\n" + HOST + b"\r\n",
-    b"GET /queue/stats HTTP/1.1\r\n" + HOST + b"\r\n",
-    b"GET http://x/metrics HTTP/1.1\r\n" + HOST + b"Api-Key: x\r\nAuthorization: Basic eDp5\r\n\r\n",
-    b"HEAD / HTTP/1.1\r\n" + HOST + b"\r\n",
+RECEIPT = b"fuzz:1.1.0123456789ab"
+LINES = [
+    (b"POST /queue?group-id=fuzz", b"Content-Length: 5", b"hello"),
+    (b"POST /queue?group-id=f%C3%A9&deduplication-id=a%00b", b"Content-Length: 3", b"a\0b"),
+    (b"POST /queue?group-id=fuzz2", b"Transfer-Encoding: chunked",
+     b"3;x=y\r\nabc\r\n2\r\n\r\n\r\n0\r\nT: u\r\n\r\n"),
+    (b"POST /queue?group-id=fuzz3&batch=1", b"Content-Length: 18", b"3\nabc\n2 key\nxy\n0\n\n"),
+    (b"POST /queue?group-id=fuzz4", b"Expect: 100-continue\r\nContent-Length: 2", b"hi"),
+    (b"GET /queue?visibility-timeout=0", b"", b""),
+    (b"GET /queue?group-id=fuzz&max=3&visibility-timeout=1", b"Connection: close", b""),
+    (b"DELETE /queue?receipt-id=" + RECEIPT, b"", b""),
+    (b"PATCH /queue?receipt-id=" + RECEIPT + b"?visibility-timeout=30", b"", b""),
+    (b"GET /queue/stats", b"", b""),
+    (b"GET http://x/metrics", b"Api-Key: x\r\nAuthorization: Basic eDp5", b""),
+    (b"HEAD /?queue=fuzz", b"", b""),
 ]
+VALID = [b"GET /queue?wait=1 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"] + [
+    line + b" HTTP/1.1\r\nHost: x\r\n" + (fields and fields + b"\r\n") + b"\r\n" + body
+    for line, fields, body in LINES]
 PIECES = [
-    b"\r\n", b"\n", b"\r", b"\0", b" ", b"\t", b":", b"%", b"%2e%2e%2f", b"../../", b"$(touch /tmp/flatq.x)",
-    b"`id`", b"*", b"?", b"&", b"=", b"\\", b"'", b'"',
-    b"-n", b"a[$(id)]", b"\xff\xfe", b"\xc3\xa9", b"99999999999999999999", b"-1", b"0x10", b"1e9", b"08", b"Content-Length: 7\r\n",
-    b"Transfer-Encoding: chunked\r\n", b"HTTP/2.0", b"A" * 9000, b"group-id=", b"|&;<>(){}", b"%00", b"%s%n", b"\r\n\r\n", b"0\r\n\r\n",
+    b"\r\n", b"\n", b"\r", b"\0", b" ", b"\t", b":", b"%", b"%2e%2e%2f", b"../../",
+    b"$(touch /tmp/flatq.x)", b"`id`", b"*", b"?", b"&", b"=", b"\\", b"'", b'"', b"-n",
+    b"a[$(id)]", b"\xff\xfe", b"\xc3\xa9", b"99999999999999999999", b"-1", b"0x10", b"1e9", b"08",
+    b"Content-Length: 7\r\n", b"Transfer-Encoding: chunked\r\n", b"HTTP/2.0", b"A" * 9000,
+    b"group-id=", b"|&;<>(){}", b"%00", b"%s%n", b"\r\n\r\n", b"0\r\n\r\n",
+    b":1.1.", b"%3A", b"%24",
 ]
 
 
@@ -55,7 +60,8 @@ def broken(rng):
 
 
 def send(port, text, rng, seconds=300):
-    """What the door says until it closes. TimeoutError if it neither answers nor closes within so many seconds."""
+    """What the door says until it closes. TimeoutError if it neither answers nor closes within so
+    many seconds."""
     with socket.create_connection(("127.0.0.1", port), timeout=seconds) as client:
         said = b""
         try:
@@ -80,8 +86,9 @@ def send(port, text, rng, seconds=300):
             return said
 
 
-def run(port, seconds, seed):
-    """The number of conversations that were sent, and of those that got an answer. Each answer must be one of HTTP."""
+def run(port, seconds, seed, secret):
+    """The number of conversations that were sent, and of those that got an answer. Each answer must
+    be one of HTTP, and none has the secret in it."""
     rng = random.Random(seed)
     end = time.monotonic() + seconds
     sent = answered = 0
@@ -90,5 +97,6 @@ def run(port, seconds, seed):
         said = send(port, text, rng)
         assert not said or said.startswith(b"HTTP/1.1 "), (seed, text, said)
         assert b" 500 " not in said.split(b"\r\n")[0], (seed, text, said)
+        assert secret not in said, (seed, text, said)
         sent, answered = sent + 1, answered + bool(said)
     return sent, answered

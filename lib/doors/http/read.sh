@@ -1,41 +1,42 @@
 # doors/http/read.sh - read a request: its line, its header fields, its body
 #
-# A request that can be read in two ways is refused, and the connection ended: a proxy in front and this door must see the same requests.
-# `bad STATUS TEXT` (doors/http/say.sh) answers and ends the connection.
+# A request that can be read in two ways is refused, and the connection ended: a proxy in front and
+# this door must see the same requests. `bad STATUS TEXT` (doors/http/say.sh) answers and ends the
+# connection.
 
 need doors/door engine/input doors/http/say
 
-# request_line_read - set `request_line` to the input up to CRLF; return 1 at the end of the input
+# request_line_read - set request_line to the input up to CRLF; return 1 at the end of the input
 request_line_read() {
-  IFS= read -r request_line || return 1
+  IFS= read -r request_line || return
   case $request_line in
   *"$cr") request_line=${request_line%"$cr"} ;;
   *) bad 400 'a line without CRLF' ;;
   esac
 }
 
-# request_read - read the request line and the header fields into method target version length chunked expect api_key authorization keep. Set
-# `request_left` to what of the body is unread: a number, `some` or empty. Return 1 at the end of the input
+# request_read - read the request line and the header fields into method target version length
+# chunked expect api_key authorization keep. Set request_left to what of the body is unread: a
+# number, `some` or empty. Return 1 at the end of the input
 request_read() {
-  method='' target='' version='' request_path='' length='' chunked='' expect='' api_key='' head_close='' authorization='' host='' keep=1 request_left=''
-  fields=0 head_bytes=0 status=- queue='' slip_size=''
+  method='' target='' version='' request_path='' length='' chunked='' expect='' api_key=''
+  authorization='' head_close='' host='' keep=1 request_left='' status=- queue='' slip_size=''
+  fields=0 head_bytes=0 request_empty=0
   # RFC 9112 says to ignore an empty line in front
-  request_empty=0
   while :; do
-    request_line_read || return 1
+    request_line_read || return
     [ -z "$request_line" ] || break
     request_empty=$((request_empty + 1))
     [ $request_empty -le 4 ] || bad 400 'no request line'
   done
   clock_read
   request_began=$now
-  [ -z "$FLATQ_GUARD" ] || printf '\nr %s 431\n' "$$" >&3
+  request_limit 431
   request_line_parse
   while request_line_read || bad 400 'the request was cut'; do
     [ -n "$request_line" ] || break
-    fields=$((fields + 1)) head_bytes=$((head_bytes + ${#request_line}))
-    [ ${#request_line} -le 8192 ] && [ $fields -le 100 ] && [ $head_bytes -le 65536 ] ||
-      bad 431 '100 header fields at most, of 8192 bytes each and 65536 in all'
+    request_count
+    [ ${#request_line} -le 8192 ] || bad 431 'a header field has more than 8192 bytes'
     request_field
   done
   door_tell 0 http || exit 74
@@ -44,44 +45,53 @@ request_read() {
   esac
   [ -z "$chunked" ] || [ -z "$length" ] || bad 400 'both Content-Length and Transfer-Encoding'
   [ -z "$chunked" ] || [ "$version" != HTTP/1.0 ] || bad 400 'Transfer-Encoding in HTTP/1.0'
-  # The part of the request that is not yet read
   [ "${length:-0}" = 0 ] || request_left=$length
   [ -z "$chunked" ] || request_left=some
 }
 
-# request_line_parse - set method, target and version, and unset keep for HTTP/1.0, from the first line of a request
+# request_limit STATUS - tell the guard what to answer if the next line never ends
+request_limit() {
+  [ -z "$FLATQ_GUARD" ] || printf '\nr %s %s\n' "$$" "$1" >&3
+}
+
+# request_line_parse - set method, target and version, and unset keep for HTTP/1.0
 request_line_parse() {
   [ ${#request_line} -le 8192 ] || bad 414 'the request line has more than 8192 bytes'
   case $request_line in
   *[!\ -~]*) bad 400 'the request line has strange bytes' ;;
   *' '*' '*' '* | ' '* | *'  '*) bad 400 'the request line must be METHOD TARGET VERSION' ;;
-  *' '*' '*) method=${request_line%% *} version=${request_line##* } target=${request_line#* } target=${target% *} ;;
+  *' '*' '*) ;;
   *) bad 400 'the request line must be METHOD TARGET VERSION' ;;
   esac
-  case $method in
-  *[!A-Za-z0-9!#$%\&\'*+.^_\`\|~-]* | ????????????????????*) method=-; bad 400 'bad method' ;;
-  esac
+  method=${request_line%% *} version=${request_line##* }
+  target=${request_line#* } target=${target% *}
+  ! not_token "$method" && [ ${#method} -lt 20 ] || { method=-; bad 400 'bad method'; }
   case $version in
-  HTTP/1.0) keep='' ;;
+  HTTP/1.0) keep= ;;
   HTTP/1.[1-9]) ;;
   HTTP/[0-9].[0-9]) bad 505 'only HTTP/1.1 is supported' ;;
   *) bad 400 'bad version of HTTP' ;;
   esac
 }
 
-# request_field - split the header field in `request_line` into head_name and head_value, and take it
+# not_token TEXT - return 0 unless TEXT is what HTTP calls a token: a method, or the name of a field
+not_token() {
+  case $1 in
+  '' | *[!A-Za-z0-9!#$%\&\'*+.^_\`\|~-]*) return 0 ;;
+  esac
+  return 1
+}
+
+# request_count - count the field in request_line
+request_count() {
+  fields=$((fields + 1)) head_bytes=$((head_bytes + ${#request_line}))
+  [ $fields -le 100 ] && [ $head_bytes -le 65536 ] ||
+    bad 431 'more than 100 header fields, or 65536 bytes of them'
+}
+
+# request_field - split the header field in request_line into head_name and head_value, and take it
 request_field() {
-  head_name=${request_line%%:*}
-  [ ${#head_name} -le 256 ] || bad 431 'a header field with a long name'
-  head_value=${request_line#"$head_name"}
-  case $head_value in
-  :*) head_value=${head_value#:} ;;
-  *) bad 400 'a header field without a colon' ;;
-  esac
-  case $head_name in
-  # This includes white space before the colon, and a folded line, which begins with white space
-  '' | *[!A-Za-z0-9!#$%\&\'*+.^_\`\|~-]*) bad 400 'a header field with a bad name' ;;
-  esac
+  field_split
   # Blank by blank: the time of one pattern for all grows by the square of their number
   request_blanks=0
   while :; do
@@ -93,29 +103,6 @@ request_field() {
     request_blanks=$((request_blanks + 1))
     [ $request_blanks -le 64 ] || bad 431 'too many blanks around a header field'
   done
-  request_printable "$head_value"
-  request_take
-}
-
-# request_printable TEXT - refuse control characters other than tabs
-request_printable() {
-  case $1 in
-  *[[:cntrl:]]*)
-    # The list may contain tabs
-    IFS='	'
-    set -f
-    # shellcheck disable=SC2086 # parted
-    set -- $1
-    set +f
-    IFS=$blanks
-    case $* in
-    *[[:cntrl:]]*) bad 400 'a header field with control characters' ;;
-    esac ;;
-  esac
-}
-
-# request_take - note what the header field says, if it is one of those that count
-request_take() {
   case $head_name in
   [Hh][Oo][Ss][Tt])
     [ -z "$host" ] || bad 400 'two Host fields'
@@ -134,8 +121,8 @@ request_take() {
     [ -z "$chunked" ] || bad 400 'two Transfer-Encodings'
     case $head_value in
     [Cc][Hh][Uu][Nn][Kk][Ee][Dd]) chunked=1 ;;
-    '' | *[Cc][Hh][Uu][Nn][Kk][Ee][Dd]*) bad 400 'Transfer-Encoding must be chunked and nothing else' ;;
-    *) bad 501 'Transfer-Encoding must be chunked and nothing else' ;;
+    '' | *[Cc][Hh][Uu][Nn][Kk][Ee][Dd]*) bad 400 "$chunked_alone" ;;
+    *) bad 501 "$chunked_alone" ;;
     esac ;;
   [Cc][Oo][Nn][Nn][Ee][Cc][Tt][Ii][Oo][Nn])
     case ",$head_value," in
@@ -153,44 +140,86 @@ request_take() {
   esac
 }
 
+chunked_alone='Transfer-Encoding must be chunked and nothing else'
+
+# field_split - set head_name and head_value from request_line, a header or trailer field
+field_split() {
+  head_name=${request_line%%:*}
+  [ ${#head_name} -le 256 ] || bad 431 'a header field with a long name'
+  head_value=${request_line#"$head_name"}
+  case $head_value in
+  :*) head_value=${head_value#:} ;;
+  *) bad 400 'a header field without a colon' ;;
+  esac
+  # This includes white space before the colon, and a folded line, which begins with white space
+  ! not_token "$head_name" || bad 400 'a header field with a bad name'
+  case $head_value in
+  *[[:cntrl:]]*)
+    # Control characters, and tabs, which are allowed
+    IFS='	'
+    set -f
+    # shellcheck disable=SC2086 # parted
+    set -- $head_value
+    set +f
+    IFS=$blanks
+    case $* in
+    *[[:cntrl:]]*) bad 400 'a header field with control characters' ;;
+    esac ;;
+  esac
+}
+
 # body_wanted - answer `100 Continue` if the client waits for that before it sends the body
 body_wanted() {
-  [ -z "$expect" ] || [ -z "$request_left" ] || printf 'HTTP/1.1 100 Continue\r\n\r\n' 2>/dev/null || exit 74
+  [ -z "$expect" ] || [ -z "$request_left" ] ||
+    printf 'HTTP/1.1 100 Continue\r\n\r\n' || exit 74
   expect=
 }
 
-# body_store - write the body, chunked or not, to a file on descriptor 4; set `length`. Remove its name, $body_file, as soon as it is open:
-# another member of a group could put another file in its place. CRASH: the checkpoint removes the file (wait_sweep)
+# body_store - write the body, chunked or not, to the new file body_file; set `length` to its size.
+# CRASH: the checkpoint removes the file (wait_sweep)
 body_store() {
   nonce_read
-  body_file=$FLATQ_DIR/.wait/$owner.$nonce.body
+  body_file=$FLATQ_DIR/.wait/$$-$now.$nonce.body
   body_wanted
-  body_fd=$FLATQ_PROC/self/fd/7
-  set -C
-  { command exec 7>"$body_file"; } 2>/dev/null || { set +C; disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return $?; }
-  set +C
-  [ -e "$body_fd" ] || body_fd=$body_file
-  { command exec 4<"$body_fd" && rm -f "$body_file"; } 2>/dev/null || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return $?; }
+  file_new "$body_file" || { body_failed; return; }
   # If dd reads it and cannot write it, we do not know how much is left
   request_left=some
   if [ -n "$chunked" ]; then
     length=0
-    while body_chunk; do :; done
-  elif [ "$length" != 0 ]; then
-    input_exact "$length" >&7 || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; return $?; }
-    # dd says nothing if the input ends early (R6). Without /proc, the messages before the cut are stored, and the answer has a line for each
-    if twice test -e "$FLATQ_PROC/self/fd/4"; then
-      need engine/proof
-      measure -c "$FLATQ_PROC/self/fd/4" || return $?
-      [ "$measured" = "$length" ] || bad 400 'the body was cut'
-    fi
+    while :; do
+      chunk_size
+      [ $chunk != 0 ] || break
+      length=$((length + chunk))
+      is_number "$length" "$FLATQ_MOST_BYTES" || bad 413 "$body_too_large"
+      input_exact $chunk >>"$body_file" || { body_failed; return; }
+      request_line_read || bad 400 'the body was cut'
+      [ -z "$request_line" ] || bad 400 'a chunk is longer than its size'
+    done
+  else
+    input_exact "$length" >>"$body_file" || { body_failed; return; }
+    # dd says nothing if the input ends early (R6)
+    need engine/proof
+    measure -c "$body_file" || return
+    [ "$measured" = "$length" ] || bad 400 'the body was cut'
   fi
-  request_left='' body_file=
-  close_descriptor 7
+  request_left=
 }
 
-# body_chunk - append one chunk to the file; return 1 after the last
-body_chunk() {
+# body_failed - set `why`, and return the code
+body_failed() {
+  q=
+  disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"
+}
+
+# body_remove - remove body_file
+body_remove() {
+  rm -f "$body_file"
+  body_file=
+}
+
+# chunk_size - read the line in front of a chunk, or the last one and the trailer; set `chunk` to
+# its size
+chunk_size() {
   request_line_read || bad 400 'the body was cut'
   [ ${#request_line} -le 256 ] || bad 400 'a long line with the size of a chunk'
   case $request_line in
@@ -203,27 +232,10 @@ body_chunk() {
   unpad "$chunk"
   [ ${#unpadded} -le 7 ] || bad 413 'a chunk that is too large'
   chunk=$((0x$unpadded))
-  if [ $chunk -eq 0 ]; then
-    # Ignore the trailer fields
-    while request_line_read || bad 400 'the body was cut'; do
-      [ -n "$request_line" ] || return 1
-      fields=$((fields + 1)) head_bytes=$((head_bytes + ${#request_line}))
-      [ $fields -le 100 ] && [ $head_bytes -le 65536 ] || bad 431 'too many header fields'
-      request_trailer
-    done
-  fi
-  length=$((length + chunk))
-  is_number "$length" "$FLATQ_MOST_BYTES" || bad 413 "a message has $FLATQ_MOST_BYTES bytes at most"
-  input_exact $chunk >&7 || { disk_failed "$FLATQ_DIR/.wait" "spool $FLATQ_DIR"; bad 500 "$why"; }
-  request_line_read || bad 400 'the body was cut'
-  [ -z "$request_line" ] || bad 400 'a chunk is longer than its size'
+  [ $chunk = 0 ] || return 0
+  while request_line_read || bad 400 'the body was cut'; do
+    [ -n "$request_line" ] || return 0
+    request_count
+    field_split
+  done
 }
-
-request_trailer() {
-  request_printable "$request_line"
-  case ${request_line%%:*} in
-  "$request_line" | '' | *[!A-Za-z0-9!#$%\&\'*+.^_\`\|~-]*) bad 400 'a header field with a bad name' ;;
-  esac
-}
-
-part='doors/http/read'

@@ -1,64 +1,88 @@
-# doors/http/settle.sh - DELETE and PATCH: delete a message that was handed out, or change its timeout
+# doors/http/settle.sh - DELETE and PATCH: delete a message that was handed out, or change its
+# timeout
 
-need engine/settle doors/http/query doors/http/say doors/http/group doors/http/id
+need engine/lock engine/reclaim engine/settle doors/http/query doors/http/say
 
-# receipt_message RECEIPT - find its message; return 65 or 66 as receipt_read and group_find do
+# receipt_message RECEIPT - as receipt_find, of a message that was handed out. For one that nobody
+# holds, the verbs take a receipt without a nonce, which anybody could make up
 receipt_message() {
-  receipt_read "$1" && group_find
+  case $1 in
+  *:*.*.????????????) receipt_find "$1" ;;
+  *) return 65 ;;
+  esac
 }
 
 do_delete() {
   # shellcheck disable=SC2086 # words
   set -- $p_receipts
-  [ $# -gt 0 ] || { say 422 'receipt-id is missing'; return $?; }
-  for receipt in "$@"; do
-    receipt_read "$receipt"
-    [ $? -ne 65 ] || { say 422 'receipt-id must be a UUID'; return $?; }
-  done
+  [ $# -gt 0 ] || { say 422 'receipt-id is missing'; return; }
   post_lines=
   for receipt in "$@"; do
     receipt_message "$receipt" && message_delete
     delete_code=$?
     case $delete_code in
     0)
-      message_uuid
       # The next message of the group is free now
       wake "$q/wait"
-      post_line 200 "$uuid" ;;
+      post_line 200 "$id" ;;
+    65) post_line 422 "$receipt_wrong" ;;
     66) post_line 204 ;;
-    *)
-      [ $# -gt 1 ] || { say_failed $delete_code; return $?; }
-      printf '%s: %s\n' "$FLATQ_VERB" "$why" >&5
-      post_line 500 'see the log' ;;
+    *) post_line_failed ;;
     esac
   done
   if [ $# -gt 1 ]; then
     say 200 "${post_lines%?}" text/plain
-  elif [ "$delete_code" -eq 0 ]; then
-    header Message-Id "$uuid"
-    say 200 '' text/plain
   else
-    say 204
+    settle_said "$delete_code"
   fi
 }
 
 do_patch() {
   # shellcheck disable=SC2086 # words
   set -- $p_receipts
-  [ $# -eq 1 ] || { say 422 'exactly one receipt-id is needed'; return $?; }
-  has visibility-timeout && is_number "$p_visibility" 86400 || { say 422 'visibility-timeout must be 0 to 86400'; return $?; }
-  patch_seconds=$number
-  receipt_message "$1" && group_touch "$patch_seconds"
-  patch_code=$?
-  case $patch_code in
-  0)
-    message_uuid
-    header Message-Id "$uuid"
-    say 200 '' text/plain ;;
-  65) say 422 'receipt-id must be a UUID' ;;
+  [ $# -eq 1 ] || { say 422 'exactly one receipt-id is needed'; return; }
+  has visibility-timeout || { say 422 'visibility-timeout is missing'; return; }
+  query_number visibility-timeout "$p_visibility" 0 86400 || return
+  patch_seconds=$number patch_receipt=$1
+  receipt_message "$1" && patch_message
+  settle_said $?
+}
+
+receipt_wrong='receipt-id must be one that GET has given'
+
+# settle_said CODE - answer a request about one message
+settle_said() {
+  case $1 in
+  0) header Message-Id "$id"; say 200 '' text/plain ;;
+  65) say 422 "$receipt_wrong" ;;
   66) say 204 ;;
-  *) say_failed $patch_code ;;
+  *) say_failed "$1" ;;
   esac
 }
 
-part='doors/http/settle'
+# patch_message - show the message that receipt_find has found to others in patch_seconds; if it is
+# ready again, put it in flight anew. Return 66 if it is buried or delayed
+patch_message() {
+  case $slip_path in
+  "$q"/buried/* | "$q"/delayed/*) why='not in flight'; return 66 ;;
+  "$q"/out/*)
+    if [ "$patch_seconds" = 0 ] || ! lease_over "$slip_deadline"; then
+      message_touch "$patch_seconds"
+    else
+      under_lock patch_ready
+    fi ;;
+  *) [ "$patch_seconds" = 0 ] || under_lock patch_ready ;;
+  esac || return
+  [ "$patch_seconds" != 0 ] || wake "$q/wait"
+}
+
+# patch_ready - under the lock, put a ready message in flight anew; return 66 if the group has
+# another one in flight
+patch_ready() {
+  need doors/http/group
+  group_free && receipt_find "$patch_receipt" || return
+  case $slip_path in
+  "$q"/wal/* | "$q"/head/*) message_touch "$patch_seconds" ;;
+  *) why='not in flight'; return 66 ;;
+  esac
+}

@@ -1,97 +1,127 @@
-# doors/http/stat.sh - the queues in numbers: as JSON, and as Prometheus reads them
+# doors/http/stat.sh - the queues in numbers: as JSON, for Prometheus, and as pages for people
 #
-# The shell counts and awk writes: the time for a shell to put a text together grows by the square of its length.
+# The shell counts and stat.awk writes: the time for a shell to put a text together grows by the
+# square of its length. A page is made anew by each request, and its reader needs no script. It
+# holds no lock, and reads no more of a deep queue than the names that `stat` counts: of a flat file
+# the first 16 KiB, of bodies the first 160 bytes, of a log the last 256 KiB.
 
-need engine/queues engine/slip engine/count
+need engine/count engine/queues engine/slip doors/http/query doors/http/say
 
-# stat_row NAME - print `row QUEUE CLOSED READY DELAYED IN-FLIGHT BURIED OLDEST BOUND MOST-TRIES` for the queue. OLDEST is the age in seconds of the
-# oldest ready message. If its conf is damaged, it has no limits
-stat_row() {
-  queue_open "$1" || return $?
-  queue_conf || queue_bound=0 queue_most_tries=0
-  queue_count || return
-  queue_oldest
-  if [ -e "$q/closed" ]; then stat_closed=true; else stat_closed=false; fi
-  printf 'row %s %s %s %s %s %s %s %s %s\n' "$queue" $stat_closed "$count_ready" "$count_delayed" "$count_reserved" "$count_buried" "$oldest" \
-    "$queue_bound" "$queue_most_tries"
+# do_stats json|metrics|page TYPE - answer with the numbers of all queues, as content type TYPE
+do_stats() {
+  queue='' slip_size=
+  stat_clock
+  text=$({ stat_all | stat_awk "$1"; } </dev/null)
+  stat_said $? "$2"
 }
 
-# stat_logs - print the ends of those logs that have lines from the last minute, each after a line `==> FILE <==`. Of a log, use only the
-# last 256 KiB
-stat_logs() (
-  cd "$FLATQ_DIR" || exit
-  # At a FIFO that a member of a group has made, tail would wait for ever
-  set -- /dev/null
-  for stat_log in */log; do
-    [ ! -f "$stat_log" ] || [ -h "$stat_log" ] || set -- "$@" "$stat_log"
-  done
-  stat_recent=$(tail -n 1 "$@" 2>/dev/null | awk -v "since=$stat_since" '/^==> / { name = $2; next } $1 >= since { print name }')
-  # shellcheck disable=SC2086 # names without blanks
-  [ -z "$stat_recent" ] || tail -c 262144 /dev/null $stat_recent 2>/dev/null
-)
+# do_page - answer with the page of all queues, or of one
+do_page() {
+  query_parse || return
+  if ! has queue; then
+    do_stats page "$page_type"
+    return
+  fi
+  slip_size=
+  queue_open "$p_queue"
+  page_code=$?
+  case $page_code in
+  0) ;;
+  65 | 66) queue=; say 404 'no such queue'; return ;;
+  *) say_failed $page_code; return ;;
+  esac
+  stat_clock
+  text=$({ page_one | stat_awk queue; } </dev/null)
+  stat_said $? "$page_type"
+}
 
-# stat_clock SECONDS - set stat_now to the time, and stat_since to that many seconds before
+page_type='text/html; charset=utf-8'
+
+# stat_clock - set stat_now to the time, in seconds
 stat_clock() {
   clock_read
   clock_epoch "$now"
   unpad "${epoch_time%??}"
   stat_now=$unpadded
-  stat_since=$((stat_now - $1))
 }
 
-# stat_text json|metrics - set `text` to the numbers in that form; fail if some are missing. Only lines before the line `logs` are rows: the logs
-# behind it may hold whatever a group's member writes
-stat_text() {
-  stat_clock 60
-  text=$({ { all_queues stat_row && printf 'logs\n' && stat_logs; } | stat_awk "$1"; } </dev/null) && [ -n "$text" ] || { why='the queues cannot be read'; return 74; }
+# stat_said CODE TYPE - answer with `text`, unless CODE says that it was not made
+stat_said() {
+  [ "$1" -eq 0 ] && [ -n "$text" ] || { why='the queues cannot be read'; say_failed 74; return; }
+  if [ "$2" = "$page_type" ]; then
+    header Content-Security-Policy "default-src 'none'; img-src data:; style-src 'unsafe-inline'; \
+base-uri 'none'; frame-ancestors 'none'"
+    header X-Content-Type-Options nosniff
+  fi
+  say 200 "$text" "$2"
 }
 
-# stat_awk json|metrics - become a filter that makes the text of the rows, and of the lines of log behind `logs`
+# stat_awk json|metrics|page|queue - become a filter that makes the text of what it reads. It fails
+# without the line `logs`, the sign that no queue is missing. What stands behind that line is not
+# believed
 stat_awk() {
-  exec awk -v "since=$stat_since" -v "now=$stat_now" -v "form=$1" '
-    !logs && $1 == "row" { rows++; for (at = 2; at <= 10; at++) row[rows, at] = $at; next }
-    $0 == "logs" { logs = 1; next }
-    !logs { next }
-    /^==> .* <==$/ { name = $2; sub(/\/log$/, "", name); sub(/^%/, "", name); gsub(/,/, "/", name); next }
-    $1 >= since && $2 ~ /^(push|pop|delete|settle)$/ {
-      n = 1
-      if ($7 ~ /^bulk-[0-9]+$/) n = substr($7, 6)
-      if ($2 == "push") pushed[name] += n; else gone[name] += n
-    }
-    # The name as it is in a URL
-    function shown(name) {
-      if (name !~ /^\$sha1\$/) gsub(/\$/, "%", name)
-      gsub(/\+/, "%2B", name)
-      return name
-    }
-    function numbers(comma, at, queue) {
-      printf "{\"time\":%d,\"queues\":[", now
-      for (at = 1; at <= rows; at++) {
-        queue = row[at, 2]
-        printf "%s\n{\"queue\":\"%s\",\"group\":\"%s\",\"ready\":%d,\"delayed\":%d,\"in_flight\":%d,\"buried\":%d,", comma, queue, shown(queue),
-          row[at, 4], row[at, 5], row[at, 6], row[at, 7]
-        printf "\"oldest_seconds\":%d,\"bound\":%s,\"most_tries\":%s,\"closed\":%s,\"pushed_last_minute\":%d,\"done_last_minute\":%d}",
-          row[at, 8], row[at, 9], row[at, 10], row[at, 3], pushed[queue], gone[queue]
-        comma = ","
-      }
-      printf "\n]}"
-    }
-    function head(name, help) { printf "%s# HELP %s %s\n# TYPE %s gauge", newline, name, help, name; newline = "\n" }
-    function metrics(at, queue) {
-      head("flatq_messages", "Messages of a queue that are in this state.")
-      for (at = 1; at <= rows; at++) {
-        queue = "\nflatq_messages{queue=\"" row[at, 2] "\",state="
-        printf "%s\"ready\"} %d%s\"delayed\"} %d%s\"in_flight\"} %d%s\"buried\"} %d", queue, row[at, 4], queue, row[at, 5], queue, row[at, 6],
-          queue, row[at, 7]
-      }
-      head("flatq_oldest_seconds", "Seconds since the oldest message that is ready was pushed.")
-      for (at = 1; at <= rows; at++) printf "\nflatq_oldest_seconds{queue=\"%s\"} %d", row[at, 2], row[at, 8]
-      head("flatq_pushed_last_minute", "Messages pushed in the last minute.")
-      for (at = 1; at <= rows; at++) printf "\nflatq_pushed_last_minute{queue=\"%s\"} %d", row[at, 2], pushed[row[at, 2]]
-      head("flatq_done_last_minute", "Messages deleted or popped in the last minute.")
-      for (at = 1; at <= rows; at++) printf "\nflatq_done_last_minute{queue=\"%s\"} %d", row[at, 2], gone[row[at, 2]]
-    }
-    END { if (!logs) exit 1; if (form == "json") numbers(); else metrics() }'
+  set -- -v "form=$1" -v "now=$stat_now" -v "host=${host#x}" -f "$lib/doors/http/stat.awk" -
+  case $2 in
+  form=page | form=queue) set -- "$@" html=1 "$lib/doors/http/page.html" ;;
+  esac
+  exec awk "$@"
 }
 
-part='doors/http/stat'
+# stat_all - print the row of each queue, and behind a line `logs` the ends of the logs
+stat_all() {
+  all_queues stat_row && printf 'logs\n' && stat_logs
+}
+
+# stat_row NAME - print `row QUEUE CLOSED READY DELAYED IN-FLIGHT BURIED OLDEST BOUND MOST-TRIES`
+# for the queue. OLDEST is the age in seconds of the oldest ready message. If its conf is damaged,
+# it has no limits
+stat_row() {
+  queue_open "$1" || return
+  queue_conf || :
+  queue_count || return
+  queue_oldest
+  if [ -e "$q/closed" ]; then stat_closed=true; else stat_closed=false; fi
+  printf 'row %s %s %s %s %s %s %s %s %s\n' "$queue" $stat_closed "$count_ready" "$count_delayed" \
+    "$count_reserved" "$count_buried" "$oldest" "$queue_bound" "$queue_most_tries"
+}
+
+# stat_logs - print the ends of those logs that have lines from the last minute, each after a line
+# `==> FILE <==`
+stat_logs() (
+  cd "$FLATQ_DIR" || exit
+  set -- /dev/null
+  for stat_log in */log; do
+    [ ! -f "$stat_log" ] || set -- "$@" "$stat_log"
+  done
+  stat_recent=$(tail -n 1 "$@" | awk -v "since=$((stat_now - 60))" '
+    /^==> / { name = $2; next } $1 >= since { print name }')
+  # shellcheck disable=SC2086 # names without blanks
+  [ -z "$stat_recent" ] || tail -c 262144 /dev/null $stat_recent
+)
+
+# page_one - print of $q: its row, `buried NAME` of the last ten, `ready SLIP [BASE64]` and bodies
+# of the ten that come next, and behind a line `logs` its log
+page_one() {
+  stat_row "$queue"
+  # The last ten directories of these (window.sh)
+  set -- "$q"/buried/*/*
+  [ $# -le 10 ] || shift $(($# - 10))
+  for page_path in "$@"; do
+    printf 'buried %s\n' "$page_path"/*
+  done
+  cd "$q" || return
+  # The first flat file has the first of all that are in flat files
+  for page_path in queue/*/*; do break; done
+  page_next=$({ find wal head ! -type d; head -c 16384 "$page_path"; } |
+    sed 's#^[hw].*/##' | sort | head -n 10 | cut -c 1-300)
+  set --
+  while read -r page_slip page_body; do
+    printf 'ready %s %s\n' "$page_slip" "$page_body"
+    slip_parse "$page_slip" && [ -z "$page_body" ] && set -- "$@" "body/$slip_id"
+  done <<END
+$page_next
+END
+  [ $# -eq 0 ] || head -c 160 /dev/null "$@"
+  printf '\nlogs\n==> %s/log <==\n' "${q##*/}"
+  [ ! -f log ] || tail -c 262144 log
+}
