@@ -1,4 +1,4 @@
-# engine/count.sh - count the messages of a queue by their states
+# engine/count.sh - count the messages of queues by their states
 
 need engine/proof
 
@@ -6,10 +6,53 @@ need engine/proof
 # and count_buried; and count_total to all that a bound counts, which is all but buried ones. Return
 # 74 if not all could be listed. A message that moves meanwhile is counted once
 queue_count() {
-  find_names wal fold queue unfold head delayed out claimed buried "done" \
-    \( ! -type d -o -path 'claimed/*/*' \) ! -name '~' ! -name '*[!!-~]*' || return
-  count_said=$(printf '%s\n' "$names" . | awk -F / '
-    $0 == "." { whole = 1; next }
+  # shellcheck disable=SC2086 # places
+  find_names $count_places \( ! -type d -o -path 'claimed/*/*' \) \
+    ! -name '~' ! -name '*[!!-~]*' || return
+  count_said=$(printf '%s\n' "$names" lock | count_awk)
+  # shellcheck disable=SC2086 # five numbers
+  set -- $count_said
+  [ "${6:-}" = end ] || { why="queue '$queue': cannot be counted"; return 74; }
+  count_urgent=$1 count_ready=$2 count_delayed=$3 count_reserved=$4 count_buried=$5
+  count_total=$((count_ready + count_delayed + count_reserved))
+}
+
+count_places='wal fold queue unfold head delayed out claimed buried done'
+
+# queues_count QUEUE ... - print `count DIRECTORY URGENT READY DELAYED RESERVED BURIED end` for each
+# of these queues; return 74 if one cannot be counted. One find looks at many; if it fails, as it
+# does if a queue was dropped meanwhile, each is counted by itself
+queues_count() {
+  while [ $# -gt 0 ]; do
+    count_paths='' count_some=
+    while [ $# -gt 0 ] && [ ${#count_paths} -lt 20000 ]; do
+      name_to_disk "$1"
+      for count_place in $count_places lock; do
+        count_paths="$count_paths ./$name_disk/$count_place"
+      done
+      count_some="$count_some $1"
+      shift
+    done
+    # shellcheck disable=SC2086 # paths without blanks
+    names=$(cd "$FLATQ_DIR" && exec find $count_paths \( ! -type d -o -path './*/claimed/*/*' \) \
+      ! -name '~' ! -name '*[!!-~]*' 9>&-) && printf '%s\n' "$names" | count_awk many && continue
+    for count_queue in $count_some; do
+      queue_open "$count_queue" && queue_count
+      case $? in
+      0) printf 'count %s %s\n' "${q##*/}" "$count_said" ;;
+      66 | 69) ;;
+      *) return 74 ;;
+      esac
+    done
+  done
+}
+
+# count_awk [many] - become a filter that prints URGENT READY DELAYED RESERVED BURIED `end` for the
+# names of each queue, of which `lock` is the last. `many`: in front of each stands ./DIRECTORY/
+count_awk() {
+  exec awk -F / -v "many=${1:-}" '
+    many { queue = "count " $2 " "; sub(/^\.\/[^\/]*\//, "") }
+    $0 == "lock" { show(); next }
     { n = split($NF, field, ".") }
     $1 == "done" { settled[$2] = 1; next }
     # A segment is a directory OFFSET.COUNT, or OFFSET.COUNT.flat; its marks have a COUNT of 0
@@ -34,22 +77,19 @@ queue_count() {
     $1 == "fold" || $1 == "head" { split($2, field, "."); run[key] = field[2] "." field[3] }
     $1 == "head" { unfolded[run[key]] = 1 }
     $1 == "unfold" { unfolding[key] = 1 }
-    END {
-      if (!whole) exit 1
+    function show(key) {
       for (key in state) {
         if (holder[key] in settled || key in unfolding && key in unfolded) continue
         if (key in run && run[key] in state && !(run[key] in unfolding)) continue
         count[state[key]] += size[key]
         if (state[key] == "ready" && urgent[key]) count["urgent"] += size[key]
       }
-      printf "%d %d %d %d %d end", count["urgent"], count["ready"], count["delayed"],
+      printf "%s%d %d %d %d %d end\n", queue, count["urgent"], count["ready"], count["delayed"],
         count["reserved"], count["buried"]
-    }')
-  # shellcheck disable=SC2086 # five numbers
-  set -- $count_said
-  [ "${6:-}" = end ] || { why="queue '$queue': cannot be counted"; return 74; }
-  count_urgent=$1 count_ready=$2 count_delayed=$3 count_reserved=$4 count_buried=$5
-  count_total=$((count_ready + count_delayed + count_reserved))
+      # Ready for the next queue
+      split("", state); split("", settled); split("", unfolding); split("", unfolded)
+      split("", run); split("", count)
+    }'
 }
 
 # queue_oldest - set `oldest` to the seconds since the oldest ready message was pushed, by

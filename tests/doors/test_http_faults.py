@@ -236,6 +236,20 @@ def test_a_spool_that_cannot_be_listed_is_not_one_without_queues(flatq, target, 
     assert status_of(done) == 500
 
 
+@pytest.mark.parametrize("how", [KILLED, AT_END, MISSING], ids=["killed", "at its end", "missing"])
+def test_queues_that_cannot_be_counted_together_are_counted_one_by_one(shell, flatq, stub, how):
+    """The find fails that looks at all."""
+    flatq("push", "-l", "deep", input=b"x\n" * 700, check=0)
+    flatq("pop", "deep", check=0)
+    posted(flatq, "g", b"1", b"2")
+    ask(flatq, "GET", "/queue?group-id=g")
+    target, shown = "/queue/stats", re.compile(rb'"(?:ready|in_flight)":\d+')
+    right = shown.findall(ask(flatq, "GET", target).body)
+    assert right == [b'"ready":699', b'"in_flight":0', b'"ready":1', b'"in_flight":1']
+    stub("find", how)
+    assert shown.findall(ask(flatq, "GET", target).body) == right
+
+
 def test_a_page_of_a_queue_whose_lock_is_not_seen_once(flatq):
     push(flatq, b"x", "q")
     sent = request("GET", "/?queue=q")

@@ -5,6 +5,8 @@
 # shown only if it has the form that it should have. In page.html, a line `%NAME` stands for rows of
 # a table, and what is behind `%if NAME` is left out if there are none.
 
+# The name of the queue in a directory
+function queue(disk) { sub(/^%/, "", disk); gsub(/,/, "/", disk); return disk }
 function slip(text) { return split(text, field, ".") >= 10 && text !~ /[^0-9A-Za-z_.-]/ }
 
 BEGIN {
@@ -20,7 +22,13 @@ html && skip { next }
 html && /^%/ { page_rows(substr($1, 2)); next }
 html { sub(/%host/, host); print; next }
 
-!logs && $1 == "row" { rows++; for (at = 2; at <= 10; at++) row[rows, at] = $at; next }
+!logs && $1 == "row" {
+  row_of[$2] = ++rows
+  row[rows, 2] = $2; row[rows, 3] = $3
+  for (at = 8; at <= 10; at++) row[rows, at] = $(at - 4)
+  next
+}
+!logs && $1 == "count" { for (at = 4; at <= 7; at++) row[row_of[queue($2)], at] = $at; next }
 !logs && $1 == "ready" && slip($2) { ready[++count["ready"]] = $2; text[field[2] ""] = $3; next }
 !logs && $1 == "buried" {
   sub(/.*\//, "", $2)
@@ -31,13 +39,7 @@ html { sub(/%host/, host); print; next }
 !logs && id != "" && $0 != "" { text[id] = $0; id = ""; next }
 !logs { logs = $0 == "logs"; next }
 
-/^==> .* <==$/ {
-  name = $2
-  sub(/\/log$/, "", name)
-  sub(/^%/, "", name)
-  gsub(/,/, "/", name)
-  next
-}
+/^==> .* <==$/ { name = $2; sub(/\/log$/, "", name); name = queue(name); next }
 # The first line may be a part of one
 length($1) != 13 || $1 !~ /^[0-9]*\.[0-9][0-9]$/ || $2 !~ /^[a-z]+$/ || NF != 7 { next }
 form == "queue" { event[++count["events"]] = $0; delete event[count["events"] - 12] }

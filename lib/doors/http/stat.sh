@@ -1,9 +1,8 @@
 # doors/http/stat.sh - the queues in numbers: as JSON, for Prometheus, and as pages for people
 #
-# The shell counts and stat.awk writes: the time for a shell to put a text together grows by the
-# square of its length. A page is made anew by each request, and its reader needs no script. It
-# holds no lock, and reads no more of a deep queue than the names that `stat` counts: of a flat file
-# the first 16 KiB, of bodies the first 160 bytes, of a log the last 256 KiB.
+# awk writes them: the time for a shell to put a text together grows by the square of its length. A
+# page holds no lock, and reads no more of a deep queue than the names that `stat` counts: of a flat
+# file the first 16 KiB, of bodies the first 160 bytes, of a log the last 256 KiB.
 
 need engine/count engine/queues engine/slip doors/http/query doors/http/say
 
@@ -22,7 +21,7 @@ do_page() {
     do_stats page "$page_type"
     return
   fi
-  slip_size=
+  slip_size='' stat_queues=
   queue_open "$p_queue"
   page_code=$?
   case $page_code in
@@ -67,26 +66,25 @@ stat_awk() {
   exec awk "$@"
 }
 
-# stat_all - print the row of each queue, and behind a line `logs` the ends of the logs
+# stat_all - print the rows of all queues, their counts, and behind a line `logs` the ends of logs
 stat_all() {
-  all_queues stat_row && printf 'logs\n' && stat_logs
+  stat_queues=
+  # shellcheck disable=SC2086 # names without blanks
+  all_queues stat_row && queues_count $stat_queues && printf 'logs\n' && stat_logs
 }
 
-# stat_row NAME - print `row QUEUE CLOSED READY DELAYED IN-FLIGHT BURIED OLDEST BOUND MOST-TRIES`
-# for the queue. OLDEST is the age in seconds of the oldest ready message. If its conf is damaged,
-# it has no limits
+# stat_row QUEUE - print `row QUEUE CLOSED OLDEST BOUND MOST-TRIES`, OLDEST being the age of the
+# oldest ready message; add QUEUE to stat_queues. A damaged conf counts as none
 stat_row() {
   queue_open "$1" || return
   queue_conf || :
-  queue_count || return
   queue_oldest
+  stat_queues="$stat_queues $1"
   if [ -e "$q/closed" ]; then stat_closed=true; else stat_closed=false; fi
-  printf 'row %s %s %s %s %s %s %s %s %s\n' "$queue" $stat_closed "$count_ready" "$count_delayed" \
-    "$count_reserved" "$count_buried" "$oldest" "$queue_bound" "$queue_most_tries"
+  printf 'row %s %s %s %s %s\n' "$1" $stat_closed "$oldest" "$queue_bound" "$queue_most_tries"
 }
 
-# stat_logs - print the ends of those logs that have lines from the last minute, each after a line
-# `==> FILE <==`
+# stat_logs - print the ends of logs with lines from the last minute, each after `==> FILE <==`
 stat_logs() (
   cd "$FLATQ_DIR" || exit
   set -- /dev/null
@@ -102,7 +100,7 @@ stat_logs() (
 # page_one - print of $q: its row, `buried NAME` of the last ten, `ready SLIP [BASE64]` and bodies
 # of the ten that come next, and behind a line `logs` its log
 page_one() {
-  stat_row "$queue"
+  stat_row "$queue" && queues_count "$queue" || return
   # The last ten directories of these (window.sh)
   set -- "$q"/buried/*/*
   [ $# -le 10 ] || shift $(($# - 10))
