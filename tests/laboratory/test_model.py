@@ -24,11 +24,11 @@ ALONE = {mutant.probe.where for mutant in mutants.MUTANTS.values()
     if mutant.probe.family == "model"}
 MOST = 25_000  # states of one configuration, which is all of them for most
 FEWEST = {"fold pop pop": MOST, "ids, old ranges": MOST, "two leases": 10_000,
-    "key, push killed": 8_000, "push push pop": 3_000,
+    "key, push killed": 6_000, "push push pop": 1_500,
           "pop pop reclaim": 2_000, "lease": 2_000, "bulk pop": 2_000, "bound": 2_000,
           "claim pop": 5_000, "unclaim pop reclaim": 5_000, "claim claim": 2_000,
           "power: unclaim": 15,
-          "unread: journal": 7, "unread: bulk": 5_000, "unread: wreck of a fold": 1_500,
+          "unread: bulk": 5_000, "unread: wreck of a fold": 1_500,
           "lost: fold pop": 2_000, "lost: delete": MOST, "drop push": 4_000, "drop reclaim": 10_000}
 
 

@@ -17,11 +17,13 @@ def singles(*messages, place="wal"):
 
 
 def flat(*messages):
-    return {f"queue/5.{messages[0]}.{messages[-1]}.{len(messages)}.x": tuple(f"5.{message}.0" for message in messages)}
+    return {f"queue/5.{messages[0]}.{messages[-1]}.{len(messages)}.x": tuple(f"5.{message}.0"
+        for message in messages)}
 
 
 def unfolding(*messages):
-    return {f"unfold/5.{messages[0]}.{messages[-1]}.{len(messages)}.x": tuple(f"5.{message}.0" for message in messages)}
+    return {f"unfold/5.{messages[0]}.{messages[-1]}.{len(messages)}.x": tuple(f"5.{message}.0"
+        for message in messages)}
 
 
 def reserved(message, deadline=1):
@@ -30,12 +32,13 @@ def reserved(message, deadline=1):
 
 POP, POP2 = ("pop A", "pop"), ("pop B", "pop")
 RESERVE = ("reserve", "reserve", 1)
-FOLD, SWEEP, RECLAIM, BULK = ("fold", "fold"), ("sweep", "sweeper"), ("reclaim", "reclaimer"), ("bulk", "bulk")
+FOLD, SWEEP, RECLAIM, BULK = ("fold", "fold"), ("sweep", "sweeper"), ("reclaim",
+    "reclaimer"), ("bulk", "bulk")
 EITHER = ("settle", "unclaim")
 CLAIM, CLAIM2 = ("claim A", "claimer", 2, EITHER), ("claim B", "claimer", 2, EITHER)
 CLAIM_ALL, CLAIM_ALL2 = ("claim A", "claimer", 3, EITHER), ("claim B", "claimer", 3, EITHER)
 UNCLAIM, SETTLE = ("unclaim", "unclaimer"), ("claim", "claimer", 2, ("settle",))
-JOURNAL, DROP = ("journal", "journal"), ("drop", "drop")
+DROP = ("drop", "drop")
 RELEASE = ("release", "reserve", 1, ("release", "delete"))
 CLOCK = ("clock", "clock", 1)
 
@@ -48,7 +51,8 @@ KEYS = {1: "k", 2: "k", 3: "k"}
 WRECK = {**singles(1, 2, place="fold/5.1.x"), "fold/5.1.x": DIRECTORY}
 KEYED = {**singles(1), "keys/k": (1, "yes")}
 
-CLAIMED = {"claim/settled.0": "", "claim/0.1.flat": DIRECTORY, "claim/0.1.flat/5.2.2.1.x": ("5.2.0",), "claim/1.0": ""}
+CLAIMED = {"claim/settled.0": "", "claim/0.1.flat": DIRECTORY,
+    "claim/0.1.flat/5.2.2.1.x": ("5.2.0",), "claim/1.0": ""}
 
 CONFIGS = {
     "pop pop reclaim": Config(singles(1, 2), (POP, POP2, RECLAIM), (1, 2), kills=1),
@@ -75,10 +79,10 @@ CONFIGS = {
     "key, push killed": Config({}, (push(1), push(2), POP), kills=1, keys=KEYS),
     "key, bulk": Config(KEYED, (push(2), BULK), (1,), kills=1, keys=KEYS),
     "bound": Config(singles(1), (push(2), push(3), POP), (1,), bound=2),
-    "bound, put back": Config({**reserved(1), **singles(2)}, (push(3), RECLAIM, CLOCK), (1, 2), bound=2),
-    "bound, touch, torn": Config(singles(1, 2), (("reserve", "reserve", 1, ("touch",)), push(3), CLOCK), (1, 2), bound=2, torn=True),
-    "journal": Config({**flat(1, 2), "ids/1": (3, "slip")}, (JOURNAL, POP, ("gone", "clock", 0)), ()),
-    "journal, pop": Config({**singles(1, 2), "ids/1": (3, "slip")}, (JOURNAL, POP, ("gone", "clock", 0)), (2,)),
+    "bound, put back": Config({**reserved(1), **singles(2)}, (push(3), RECLAIM, CLOCK), (1, 2),
+    bound=2),
+    "bound, touch, torn": Config(singles(1, 2), (("reserve", "reserve", 1, ("touch",)), push(3),
+    CLOCK), (1, 2), bound=2, torn=True),
     "power: push pop": Config({}, (push(1), POP), power=True),
     "power: pop sweep": Config(singles(1), (POP, SWEEP), (1,), power=True),
     "power: push fold": Config(singles(1), (push(2), FOLD), (1,), power=True),
@@ -90,7 +94,8 @@ CONFIGS = {
     "power: bulk": Config(singles(1, 2), (BULK,), (1, 2), power=True),
     "claim claim": Config(singles(1, 2), (CLAIM, CLAIM2), (1, 2), kills=1),
     "claim pop": Config(singles(1, 2), (CLAIM, POP), (1, 2), kills=1),
-    "claim of a flat file": Config({**flat(1, 2), **singles(3)}, (CLAIM_ALL, CLAIM_ALL2), (1, 2, 3), kills=1),
+    "claim of a flat file": Config({**flat(1, 2), **singles(3)}, (CLAIM_ALL, CLAIM_ALL2), (1, 2, 3),
+    kills=1),
     "claim fold": Config(singles(1, 2), (CLAIM, FOLD), (1, 2), kills=2),
     "unclaim": Config({**CLAIMED, **singles(1)}, (UNCLAIM, CLAIM2), (1, 2), kills=1),
     "unclaim pop reclaim": Config(CLAIMED, (UNCLAIM, POP, RECLAIM), (2,), kills=1),
@@ -99,15 +104,16 @@ CONFIGS = {
     "power: unclaim": Config(CLAIMED, (UNCLAIM,), (2,), power=True),
     "bulk of a run": Config({**singles(1, 3, place="head"), **singles(2)}, (BULK, POP), (1, 2, 3)),
     "wreck of a fold": Config(WRECK, (FOLD, POP), (1, 2), kills=1),
-    "wreck of an unfold": Config({**singles(1, 2, place="tmp/5.1.x"), "tmp/5.1.x": DIRECTORY, **unfolding(1, 2)}, (FOLD, POP), (1, 2), kills=1),
+    "wreck of an unfold": Config({**singles(1, 2, place="tmp/5.1.x"), "tmp/5.1.x": DIRECTORY,
+    **unfolding(1, 2)}, (FOLD, POP), (1, 2), kills=1),
     "unread: fold pop": Config(singles(1, 2), (FOLD, POP), (1, 2), fails=1),
     "unread: wreck of a fold": Config(WRECK, (FOLD, POP), (1, 2), kills=1, fails=1),
-    "unread: committed fold": Config({**WRECK, "queue/5.1.2.2.x": ("5.1.0", "5.2.0")}, (FOLD, POP), (1, 2), fails=1),
+    "unread: committed fold": Config({**WRECK, "queue/5.1.2.2.x": ("5.1.0", "5.2.0")}, (FOLD, POP),
+    (1, 2), fails=1),
     "unread: pop pop": Config(singles(1, 2), (POP, POP2), (1, 2), fails=2),
     "unread: unfold": Config(flat(1, 2), (POP, POP2), (1, 2), fails=1),
     "unread: bulk": Config(singles(1, 2), (BULK, POP), (1, 2), kills=1, fails=1),
     "unread: claim": Config({**CLAIMED, **singles(1)}, (CLAIM2,), (1, 2), fails=1),
-    "unread: journal": Config({**singles(1), "ids/1": (2, "slip")}, (JOURNAL, ("gone", "clock", 0)), (1,), fails=2),
     "unread: delete": Config(singles(1), (RESERVE, SWEEP, CLOCK), (1,), fails=1),
     "lost: pop pop": Config(singles(1, 2), (POP, POP2, RECLAIM), (1, 2), lost=1),
     "lost: fold pop": Config(singles(1, 2), (FOLD, POP), (1, 2), kills=1, lost=1),
@@ -119,8 +125,11 @@ CONFIGS = {
     "drop reclaim": Config(reserved(1), (DROP, RECLAIM, POP, CLOCK), (1,), kills=1, drops=True),
     "drop unfold": Config(flat(1, 2), (DROP, POP), (1, 2), kills=1, drops=True),
     "drop sweep": Config(singles(1), (DROP, POP, SWEEP), (1,), kills=1, drops=True),
-    "drop, wreck of an unfold": Config({**singles(1, 2, place="tmp/5.1.x"), "tmp/5.1.x": DIRECTORY, **unfolding(1, 2)}, (DROP, push(3)), (1, 2), drops=True),
-    "ids": Config({"range/0": DIRECTORY}, tuple((f"push {n}", "take_id") for n in range(3)), ids=True, kills=1),
-    "ids, old ranges": Config({"range/0": DIRECTORY, "range/0/0": ""}, (("push A", "take_id"), ("push B", "take_id"), ("bulk", "take_block"), ("retire", "retire"),
+    "drop, wreck of an unfold": Config({**singles(1, 2, place="tmp/5.1.x"), "tmp/5.1.x": DIRECTORY,
+    **unfolding(1, 2)}, (DROP, push(3)), (1, 2), drops=True),
+    "ids": Config({"range/0": DIRECTORY}, tuple((f"push {n}", "take_id") for n in range(3)),
+    ids=True, kills=1),
+    "ids, old ranges": Config({"range/0": DIRECTORY, "range/0/0": ""},
+    (("push A", "take_id"), ("push B", "take_id"), ("bulk", "take_block"), ("retire", "retire"),
                               ("push C", "take_id")), (0,), ids=True),
 }

@@ -1,16 +1,16 @@
 """The disk and the file operations: names of places, slips and flat files, as short as they can be.
 
-    PRIORITY.ID.VERSION                a slip; the version stands for tries and counts: it grows with every hand-out and every return
-    SLIP@OWNER+DEADLINE                in out/ and done/; owner 0: none; deadline 0: none
-    PRIORITY.FIRST.NONCE               a run, in fold/, tmp/ and head/
-    PRIORITY.FIRST.LAST.COUNT.NONCE    a flat file; its content is its slips
-    batch.OWNER[.SEGMENT]              a bulk take, in out/ and done/
-    gone/PLACE, gone/q                 that place, or the queue, was removed by drop
-    OFFSET.COUNT, OFFSET.COUNT.flat    a segment, in claim/; OFFSET.0 a mark; settled.OFFSET
+    PRIORITY.ID.VERSION                a slip; the version stands for tries and counts: it grows
+    with every hand-out and every return SLIP@OWNER+DEADLINE                in out/ and done/; owner
+    0: none; deadline 0: none PRIORITY.FIRST.NONCE               a run, in fold/, tmp/ and head/
+    PRIORITY.FIRST.LAST.COUNT.NONCE    a flat file; its content is its slips batch.OWNER[.SEGMENT]
+    a bulk take, in out/ and done/ gone/PLACE, gone/q                 that place, or the queue, was
+    removed by drop OFFSET.COUNT, OFFSET.COUNT.flat    a segment, in claim/; OFFSET.0 a mark;
+    settled.OFFSET
 
-Digits are single, so that names sort as the real ones do. The disk is a dict from path to content: "" for an empty file, DIRECTORY, a
-tuple of words for others. Every function takes the dict and changes it.
-"""
+Digits are single, so that names sort as the real ones do. The disk is a dict from path to content:
+"" for an empty file, DIRECTORY, a tuple of words for others. Every function takes the dict and
+changes it. """
 
 DIRECTORY = "directory"
 
@@ -54,7 +54,8 @@ def owner_and_deadline(name):
 def listing(disk, place):
     start = place + "/"
     length = len(start)
-    return tuple(sorted(path[length:] for path in disk if path.startswith(start) and "/" not in path[length:]))
+    return tuple(sorted(path[length:] for path in disk if path.startswith(start)
+        and "/" not in path[length:]))
 
 
 def below(disk, path):
@@ -64,7 +65,8 @@ def below(disk, path):
 
 
 def rename(disk, old, new):
-    """Rename, and return True; return False if OLD does not exist, or the directory of NEW does not."""
+    """Rename, and return True; return False if OLD does not exist, or the directory of NEW does
+    not."""
     if old not in disk or (new.count("/") > 1 and new.rpartition("/")[0] not in disk):
         return False
     for path in below(disk, old):
@@ -84,7 +86,8 @@ def messages(disk, path):
     for each in below(disk, path):
         name = each.rpartition("/")[2]
         content = disk[each]
-        if content == DIRECTORY or each.startswith(("body/", "keys/", "ids/", "range/", "old/")) or each.startswith("claim/") and each.count("/") == 1:
+        if content == DIRECTORY or each.startswith(("body/", "keys/", "range/",
+                "old/")) or each.startswith("claim/") and each.count("/") == 1:
             continue
         if is_flat(name):
             found += [slip_id(slip) for slip in content]
@@ -94,7 +97,8 @@ def messages(disk, path):
 
 
 def ready(disk):
-    """For each id, how many slips (or lines) it has in places where a take finds it. Each state of a fold counts once."""
+    """For each id, how many slips (or lines) it has in places where a take finds it. Each state of
+    a fold counts once."""
     count = {}
     nonces = {path.rpartition(".")[2] for path in disk if path.startswith("queue/")}
     unfolded = {path.split("/")[1] for path in disk if path.startswith("head/")}
@@ -102,10 +106,12 @@ def ready(disk):
         place, _, name = path.partition("/")
         if content == DIRECTORY or place not in ("wal", "fold", "queue", "unfold", "head"):
             continue
-        # a run whose flat file is committed is a copy, and so is a flat file whose slips are in head/, until they are removed
+        # a run whose flat file is committed is a copy, and so is a flat file whose slips are in
+        # head/, until they are removed
         if place == "fold" and name.split("/")[0].rpartition(".")[2] in nonces:
             continue
-        if place == "unfold" and (flat_run(name) in unfolded or f"tmp/{flat_run(name)}" not in disk):
+        if place == "unfold" and (flat_run(name) in unfolded or f"tmp/{flat_run(name)}" not
+                in disk):
             continue
         for message in messages(disk, path):
             count[message] = count.get(message, 0) + 1
@@ -125,14 +131,18 @@ def in_flight(disk):
 
 
 def segments(disk):
-    """The paths of segments that are claimed and not settled. Slips that have become a flat file are a copy until they are removed."""
-    upto = max([0, *(int(path.partition(".")[2]) for path in disk if path.startswith("claim/settled."))])
-    return [path for path in disk if path.startswith("claim/") and path.count("/") == 1 and disk[path] == DIRECTORY
+    """The paths of segments that are claimed and not settled. Slips that have become a flat file
+    are a copy until they are removed."""
+    upto = max([0, *(int(path.partition(".")[2]) for path in disk
+        if path.startswith("claim/settled."))])
+    return [path for path in disk if path.startswith("claim/") and path.count("/") == 1
+        and disk[path] == DIRECTORY
             and f"{path}.flat" not in disk and segment_end(path[6:]) > upto]
 
 
 def is_claimed_slip(path):
-    return path.startswith("claim/") and path.count("/") == 2 and not is_flat(path.rpartition("/")[2])
+    return path.startswith("claim/") and path.count("/") == 2 and not is_flat(
+        path.rpartition("/")[2])
 
 
 def claimed(disk):

@@ -1,6 +1,8 @@
-"""A breadth-first search through every interleaving, kill and power cut of a few processes, and the properties that must hold in each state.
+"""A breadth-first search through every interleaving, kill and power cut of a few processes, and the
+properties that must hold in each state.
 
-A state is one tuple (`State`) that can be hashed. `run` returns an Outcome: how many states there are, and the shortest run that ends badly."""
+A state is one tuple (`State`) that can be hashed. `run` returns an Outcome: how many states there
+are, and the shortest run that ends badly."""
 
 import time
 from dataclasses import dataclass, field
@@ -24,14 +26,17 @@ class State(NamedTuple):
     disk: frozenset          # (path, content)
     nodes: tuple             # where each process is
     orphans: tuple           # the command that lives on after its shell was killed, or ""
-    listings: tuple          # for each process, a listing under way: (must be seen, may be seen), or None
+    # for each process, a listing under way: (must be seen, may be seen), or None
+    listings: tuple
     lock: int                # the number of its holder, from 1; 0: nobody
     clock: int
     acked: frozenset         # ids that a push has printed
     settled: frozenset       # ids that nobody may get again
     deleted: frozenset       # those of `settled` whose delete has answered
     holds: frozenset         # (id, who, deadline)
-    there: tuple             # for each process: ids acknowledged and ready since its take began; for a push: ids settled before it
+    # for each process: ids acknowledged and ready since its take began; for a push: ids settled
+    # before it
+    there: tuple
     kills: int
     signals: int
     base: frozenset          # power: what is surely on the disk
@@ -44,22 +49,24 @@ class State(NamedTuple):
 
 @dataclass
 class Config:
-    """`start`: the disk. `processes`: (name, method of Protocol, its arguments after the process's number). `acked`: ids that were pushed
-    before."""
+    """`start`: the disk. `processes`: (name, method of Protocol, its arguments after the process's
+    number). `acked`: ids that were pushed before."""
 
     start: dict
     processes: tuple
     acked: tuple = ()
     kills: int = 0
     signals: int = 0
-    torn: bool = False       # a listing takes two steps: what comes or goes between them may be seen or not
+    # a listing takes two steps: what comes or goes between them may be seen or not
+    torn: bool = False
     power: bool = False
     keys: dict = field(default_factory=dict)
     bound: int = 0
     priorities: dict = field(default_factory=dict)
     ids: bool = False        # only ids are given: no messages
     full: bool = False       # a fold may find the disk full
-    fails: int = 0           # so many listings of a run may fail: a glob then shows nothing, and names_in reports it
+    # so many listings of a run may fail: a glob then shows nothing, and names_in reports it
+    fails: int = 0
     lost: int = 0            # so many times an mv or rm takes effect and reports a failure
     drops: bool = False      # a process drops the queue
 
@@ -77,24 +84,31 @@ class Outcome:
 class Explorer:
     def __init__(self, config, wrong=()):
         self.config = config
-        self.protocol = Protocol(wrong, config.keys, config.bound, config.full, config.fails, config.drops)
-        skip = {"pass"} | (set() if config.power else {"sync", "syncfs"}) | (set() if config.signals else {"signal"})
+        self.protocol = Protocol(wrong, config.keys, config.bound, config.full, config.fails,
+            config.drops)
+        skip = {"pass"} | (set() if config.power else {"sync", "syncfs"}) | (set()
+            if config.signals else {"signal"})
         self.programs = Programs(skip)
         self.recovery = Programs({"pass", "sync", "syncfs", "signal"})
         self.recovered = {}
-        self.unclaims = "unclaim" in str(config.processes)  # without an unclaim, claimed messages stay so until they are settled
+        # without an unclaim, claimed messages stay so until they are settled
+        self.unclaims = "unclaim" in str(config.processes)
         self.steps = 0
 
     def first(self):
         config = self.config
-        nodes = tuple(self.programs.start(getattr(self.protocol, method), *self._arguments(method, number, rest))
+        nodes = tuple(self.programs.start(getattr(self.protocol, method),
+            *self._arguments(method, number, rest))
                       for number, (_, method, *rest) in enumerate(config.processes, 1))
         count = len(nodes)
         disk = frozenset(config.start.items())
         self.begun = nodes
-        told = frozenset((path[6:].split(".")[0], frozenset(files.messages(config.start, path))) for path in files.segments(config.start))
-        return State(disk, nodes, ("",) * count, (None,) * count, 0, 0, frozenset(config.acked), NONE, NONE, NONE, (NONE,) * count,
-                     config.kills, config.signals, disk if config.power else NONE, (), NONE, told, config.fails, config.lost)
+        told = frozenset((path[6:].split(".")[0], frozenset(files.messages(config.start, path)))
+            for path in files.segments(config.start))
+        return State(disk, nodes, ("",) * count, (None,) * count, 0, 0, frozenset(config.acked),
+            NONE, NONE, NONE, (NONE,) * count,
+                     config.kills, config.signals, disk if config.power else NONE, (), NONE, told,
+                     config.fails, config.lost)
 
     @staticmethod
     def _arguments(method, number, rest):
@@ -117,7 +131,8 @@ class Explorer:
                         parents[reached] = state, label
                         self.check(reached)
                     except Bad as bad:
-                        return Outcome(len(parents), self.steps, time.monotonic() - began, False, str(bad), self.trace(parents, state, label))
+                        return Outcome(len(parents), self.steps, time.monotonic() - began, False,
+                            str(bad), self.trace(parents, state, label))
                     following.append(reached)
                 if len(parents) > most or time.monotonic() - began > seconds:
                     return Outcome(len(parents), self.steps, time.monotonic() - began, False)
@@ -145,11 +160,14 @@ class Explorer:
                 continue
             stuck = False
             for words, result in self.results(state, place, op):
-                yield f"{name} {words}", lambda place=place, op=op, result=result: self.step(state, place, op, result)
-            if state.kills and not state.orphans[place] and node != self.begun[place] and self.config.processes[place][1] != "clock":
+                yield f"{name} {words}", lambda place=place, op=op, result=result: self.step(state,
+                    place, op, result)
+            if state.kills and not state.orphans[place] and node != self.begun[
+                    place] and self.config.processes[place][1] != "clock":
                 yield f"{name} KILLED", lambda place=place: self.kill(state, place, "")
                 if op.child:
-                    yield f"{name} KILLED, its {op.child.split()[0]} goes on", lambda place=place, op=op: self.kill(state, place, op.child)
+                    yield (f"{name} KILLED, its {op.child.split()[0]} goes on",
+                        lambda place=place, op=op: self.kill(state, place, op.child))
         if stuck and any(node >= 0 for node in state.nodes):
             yield "everybody waits", self.deadlock
 
@@ -159,7 +177,8 @@ class Explorer:
 
     @staticmethod
     def kill(state, place, child):
-        nodes, orphans, listings, there, lock = state.nodes, state.orphans, state.listings, state.there, state.lock
+        nodes, orphans, listings = state.nodes, state.orphans, state.listings
+        there, lock = state.there, state.lock
         if child:
             orphans = (*orphans[:place], child, *orphans[place + 1:])
         else:
@@ -167,11 +186,14 @@ class Explorer:
             lock = 0 if lock == place + 1 else lock
         there = (*there[:place], NONE, *there[place + 1:])
         listings = (*listings[:place], None, *listings[place + 1:])
-        return state._replace(nodes=nodes, orphans=orphans, listings=listings, lock=lock, there=there, kills=state.kills - 1,
-                              holds=frozenset(hold for hold in state.holds if hold[2] or hold[1] != place + 1))
+        return state._replace(nodes=nodes, orphans=orphans, listings=listings, lock=lock,
+            there=there, kills=state.kills - 1,
+                              holds=frozenset(hold for hold in state.holds if hold[2]
+                              or hold[1] != place + 1))
 
     def results(self, state, place, op):
-        """(words, result) for every result that the operation can have. A listing that was only opened: ... opens, None."""
+        """(words, result) for every result that the operation can have. A listing that was only
+        opened: ... opens, None."""
         kind, args = op.kind, op.args
         if kind in ("ls", "least"):
             names = files.listing(dict(state.disk), args[0])
@@ -184,11 +206,13 @@ class Explorer:
                 return
             else:
                 must, may = state.listings[place]
-                seen = [tuple(sorted(must.union(more))) for size in range(len(may - must) + 1) for more in combinations(sorted(may - must), size)]
+                seen = [tuple(sorted(must.union(more))) for size in range(len(may - must) + 1)
+                    for more in combinations(sorted(may - must), size)]
             if kind == "least":
                 seen = sorted({names[:1] for names in seen})
                 for names in seen:
-                    yield f"lists {args[0]}/: first {names[0] if names else 'none'}", names[0] if names else ""
+                    yield f"lists {args[0]}/: first {names[0] if names else 'none'}", names[
+                        0] if names else ""
             else:
                 for names in seen:
                     yield f"lists {args[0]}/: {' '.join(names) or 'none'}", names
@@ -202,7 +226,8 @@ class Explorer:
         else:
             words = f"{kind} {' '.join(map(str, args))}".strip()
             yield words + (f"   ({op.note})" if op.note else ""), None
-            if state.lost and kind in ("mv", "rm") and op.child and any(path == args[0] for path, _ in state.disk):
+            if state.lost and kind in ("mv", "rm") and op.child and any(path == args[0] for path,
+                    _ in state.disk):
                 yield f"{words}, which is said to have failed", "status lost"
 
     def step(self, state, place, op, result):
@@ -212,7 +237,8 @@ class Explorer:
         kind, args = op.kind, op.args
         if kind in ("ls", "least") and result == "opened":
             names = frozenset(files.listing(dict(state.disk), args[0]))
-            return state._replace(listings=(*state.listings[:place], (names, names), *state.listings[place + 1:]))
+            return state._replace(listings=(*state.listings[:place], (names, names),
+                *state.listings[place + 1:]))
         disk = dict(state.disk)
         before = disk.copy()
         change = {}
@@ -223,7 +249,8 @@ class Explorer:
         if kind == "mv":
             result = self.move(disk, *args, op.note, change)
         elif kind == "create":
-            result = args[0] not in disk and (args[0].count("/") < 2 or args[0].rpartition("/")[0] in disk) and not files.gone(disk, args[0])
+            result = args[0] not in disk and (args[0].count("/") < 2
+                or args[0].rpartition("/")[0] in disk) and not files.gone(disk, args[0])
             if result:
                 disk[args[0]] = ""
                 self.created(disk, args[0], op.note, change)
@@ -245,7 +272,7 @@ class Explorer:
             if result:
                 disk[f"gone/{args[0]}"] = ""
         elif kind == "drop":
-            disk = {path: content for path, content in disk.items() if path.startswith("ids/")} | {"gone/q": ""}
+            disk = {"gone/q": ""}
         elif kind == "exists":
             result = args[0] in disk
         elif kind == "read":
@@ -287,11 +314,14 @@ class Explorer:
         if self.config.torn:
             listings = (*listings[:place], None, *listings[place + 1:])
             if disk != before:
-                listings = tuple(self.seen(disk, state.nodes[at], each) for at, each in enumerate(listings))
+                listings = tuple(self.seen(disk, state.nodes[at], each) for at,
+                    each in enumerate(listings))
         nodes = (*state.nodes[:place], node, *state.nodes[place + 1:])
         clock = change.get("clock", state.clock)
-        holds = frozenset(hold for hold in change.pop("holds", state.holds) if (hold[2] > clock if hold[2] else nodes[hold[1] - 1] >= 0))
-        return state._replace(disk=frozenset(disk.items()), nodes=nodes, listings=listings, holds=holds, **change)
+        holds = frozenset(hold for hold in change.pop("holds", state.holds)
+            if (hold[2] > clock if hold[2] else nodes[hold[1] - 1] >= 0))
+        return state._replace(disk=frozenset(disk.items()), nodes=nodes, listings=listings,
+            holds=holds, **change)
 
     def seen(self, disk, node, listing):
         if listing is None:
@@ -335,7 +365,8 @@ class Explorer:
         elif target == "out":
             deadline = 0 if "batch." in new else files.owner_and_deadline(new)[1]
             if source == "out":
-                holds = frozenset((i, who, deadline) if i in moved else (i, who, end) for i, who, end in holds)
+                holds = frozenset((i, who, deadline) if i in moved else (i, who, end) for i, who,
+                    end in holds)
             else:
                 self.took(moved, change)
                 holds = holds.union((i, me, deadline) for i in moved)
@@ -358,7 +389,8 @@ class Explorer:
                 raise Bad(f"message {message} is handed out again, though it was settled")
             if any(hold[0] == message for hold in state.holds):
                 raise Bad(f"message {message} is handed out, though somebody who lives holds it")
-        first = [i for i in state.there[self.place] - moved if self.rank(i) < max(map(self.rank, moved))]
+        first = [i for i in state.there[self.place] - moved if self.rank(i) < max(
+            map(self.rank, moved))]
         if first and not self.config.fails:  # a message that could not be listed may be overtaken
             raise Bad(f"message {max(moved)} is handed out before {min(first)}")
 
@@ -377,14 +409,17 @@ class Explorer:
             if self.config.bound and len(there) > self.config.bound:
                 raise Bad(f"{len(there)} messages in a queue of {self.config.bound}")
             key = self.config.keys.get(message)
-            twin = [other for other in there if other != message and key and self.config.keys.get(other) == key]
+            twin = [other for other in there if other != message and key
+                and self.config.keys.get(other) == key]
             if twin:
                 raise Bad(f"messages {twin[0]} and {message} have the same key")
 
     def say(self, disk, kind, args, change):
         state, place = self.now, self.place
         if kind == "begin":
-            ids = (state.acked if self.config.ids else state.settled) if args else state.acked & files.ready(disk).keys() - files.in_flight(disk).keys() - state.settled
+            ids = (state.acked if self.config.ids
+                else state.settled) if args else state.acked & files.ready(disk).keys(
+                ) - files.in_flight(disk).keys() - state.settled
             change["there"] = (*state.there[:place], frozenset(ids), *state.there[place + 1:])
         elif kind == "empty":
             if state.there[place]:
@@ -422,7 +457,8 @@ class Explorer:
     # after the step
 
     def check(self, state):
-        """One more state. If all processes were killed now, recovery must put back what was promised."""
+        """One more state. If all processes were killed now, recovery must put back what was
+        promised."""
         if self.config.ids:
             return
         places = files.ready(dict(state.disk))
@@ -454,20 +490,25 @@ class Explorer:
         if left:
             raise Bad(f"after {after} and recovery: {left}")
         if damaged & state.acked:
-            raise Bad(f"after {after} and recovery: message {min(damaged)} has no whole body, but a slip")
+            raise Bad(f"after {after} and recovery: message {min(damaged)} has no whole body, but "
+                "a slip")
         for offset, ids in state.told:
             if ids - held - state.settled and not self.unclaims:
-                raise Bad(f"after {after} and recovery: what was claimed at offset {offset} is in the queue again")
+                raise Bad(f"after {after} and recovery: what was claimed at offset {offset} is in "
+                    "the queue again")
         settled = state.deleted if method == "boot" else state.settled
         for message in state.acked - state.settled:
             if count.get(message, 0) != 1:
-                raise Bad(f"after {after} and recovery: message {message} is there {count.get(message, 0)} times")
+                raise Bad(f"after {after} and recovery: message {message} is there "
+                    f"{count.get(message, 0)} times")
         for message, times in count.items():
             if times > 1 or message in settled:
-                raise Bad(f"after {after} and recovery: message {message} is there {times} times, settled: {message in settled}")
+                raise Bad(f"after {after} and recovery: message {message} is there {times} times, "
+                    f"settled: {message in settled}")
 
     def recover(self, frozen, method):
-        """How often each message is there after recovery, and what is wrong with the files that are left."""
+        """How often each message is there after recovery, and what is wrong with the files that are
+        left."""
         disk = dict(frozen)
         programs = self.recovery
         node = programs.start(getattr(self.protocol, method), 0)
@@ -498,7 +539,8 @@ class Explorer:
                     del disk[args[0]]
                 result = result if kind == "rmdir" else None
             elif kind == "die":
-                return ({}, "", NONE, NONE) if "gone/q" in disk else ({}, "recovery ends with an error", NONE, NONE)
+                return ({}, "", NONE, NONE) if "gone/q" in disk else ({},
+                    "recovery ends with an error", NONE, NONE)
             elif kind == "mkdir":
                 disk[args[0]] = DIRECTORY
             elif kind == "exists":
@@ -529,16 +571,19 @@ class Explorer:
     def left_over(self, disk, count):
         if "gone/q" in disk:
             return ""
-        if lost := sorted(path for path in disk if path.split("/")[0] in ("fold", "unfold", "tmp", "done", "out", "gone", "dropping")):
+        if lost := sorted(path for path in disk if path.split("/")[0] in ("fold", "unfold", "tmp",
+                "done", "out", "gone", "dropping")):
             return f"{lost[0]} is left"
         slips = {files.slip_id(path.rpartition("/")[2]) for path, content in disk.items()
-                 if content != DIRECTORY and (path.startswith(("wal/", "head/")) or files.is_claimed_slip(path))}
+                 if content != DIRECTORY and (path.startswith(("wal/", "head/"))
+                 or files.is_claimed_slip(path))}
         for message in slips:
             if disk.get(f"body/{message}") != ("whole",):
                 return f"message {message} has no body"
         for path in sorted(disk):
-            # A push that was killed behind its note may have created its slip: its body stays until the next boot
-            if path.startswith("body/") and int(path[5:]) not in slips and disk.get(f"ids/{path[5:]}", ())[1:] != ("slip",):
+            # The body of a killed push stays until the next boot
+            message = int(path[5:]) if path.startswith("body/") else 0
+            if message in self.config.acked and message not in slips:
                 return f"{path} is left"
             if path.startswith("keys/") and disk[path][0] not in count:
                 # of a killed push: the next push with this key sees that there is no such message
@@ -550,7 +595,8 @@ class Explorer:
 
     @staticmethod
     def set_aside(disk):
-        """queue_check: slips without a whole body, bodies without a slip, damaged flat files, keys without a message."""
+        """queue_check: slips without a whole body, bodies without a slip, damaged flat files, keys
+        without a message."""
         slips, damaged = set(), set()
         for path in sorted(disk):
             place, _, name = path.partition("/")
@@ -583,7 +629,8 @@ class Explorer:
     def needs(self, pending):
         """For each pending change, the earlier ones without which it cannot happen."""
         touched = [self.touches(change) for change in pending]
-        return [frozenset(early for early in range(late) if touched[early] & touched[late]) for late in range(len(pending))]
+        return [frozenset(early for early in range(late) if touched[early] & touched[late])
+            for late in range(len(pending))]
 
     @staticmethod
     def put(disk, change):
@@ -598,11 +645,13 @@ class Explorer:
         base = dict(state.base)
         if disk != before:
             removed = tuple(sorted(path for path in before if path not in disk))
-            added = tuple(sorted(((path, content) for path, content in disk.items() if before.get(path) != content), key=str))
+            added = tuple(sorted(((path, content) for path, content in disk.items()
+                if before.get(path) != content), key=str))
             pending.append((removed, added))
             if kind == "mv":
                 old, new = args
-                soft = {new + path[len(old):] if path == old or path.startswith(old + "/") else path for path in soft}
+                soft = {new + path[len(old):] if path == old or path.startswith(old + "/")
+                    else path for path in soft}
             elif kind == "write" and args[1]:
                 soft.add(args[0])
             soft &= disk.keys()
@@ -629,7 +678,8 @@ class Explorer:
             for number in sorted(chosen):
                 self.put(base, pending[number])
             pending = [each for number, each in enumerate(pending) if number not in chosen]
-        change["base"], change["pending"], change["soft"] = frozenset(base.items()), tuple(pending), frozenset(soft)
+        change["base"], change["pending"], change["soft"] = frozenset(base.items()), tuple(
+            pending), frozenset(soft)
 
     def cuts(self, state):
         """Every disk that a power cut may leave."""

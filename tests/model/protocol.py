@@ -1,8 +1,11 @@
-"""flatq's protocol, step by step, as lib/ has it. Each method that yields is a shell function; its docstring begins with the function's name.
+"""flatq's protocol, step by step, as lib/ has it. Each method that yields is a shell function; its
+docstring begins with the function's name.
 
-`wrong` holds the names of the parts that are broken on purpose (variants.py). `keys` gives the key of a message, by id."""
+`wrong` holds the names of the parts that are broken on purpose (variants.py). `keys` gives the key
+of a message, by id."""
 
-from disk import flat_run, handed_out, is_flat, later, owner_and_deadline, segment_count, segment_end, slip_id
+from disk import (flat_run, handed_out, is_flat, later, owner_and_deadline, segment_count,
+    segment_end, slip_id)
 from programs import Op, checked
 
 
@@ -56,7 +59,8 @@ class Protocol:
         self.fails = fails  # a listing can fail, so what must be proved then is proved
         self.drops = drops  # a process drops the queue, so places can be missing
 
-    # engine/proof.sh, engine/slip.sh: if a glob's listing fails, it shows nothing; names_in ends with an error
+    # engine/proof.sh, engine/slip.sh: if a glob's listing fails, it shows nothing; names_in ends
+    # with an error
 
     def names_in(self, place):
         """names_in"""
@@ -122,7 +126,8 @@ class Protocol:
     # drop, engine/spool.sh
 
     def drop(self, me):
-        """drop, drop_places: a place that rmdir removes was empty, and nothing comes into it any more"""
+        """drop, drop_places: a place that rmdir removes was empty, and nothing comes into it any
+        more"""
         if "drop without the lock" not in self.wrong:
             yield LOCK
         if "drop without recovery" not in self.wrong:
@@ -159,7 +164,8 @@ class Protocol:
             places = places[1:]
 
     def drop_wait(self):
-        """drop_wait: a drop is at work, or was killed. The next process that has the lock finds the queue whole, or gone"""
+        """drop_wait: a drop is at work, or was killed. The next process that has the lock finds the
+        queue whole, or gone"""
         if not (yield exists("dropping")):
             return False
         yield LOCK
@@ -173,7 +179,6 @@ class Protocol:
         yield Op("begin", ("push",))
         key = self.keys.get(message, "")
         slip = f"{priority}.{message}.0"
-        yield write(f"ids/{message}", (me,))
         yield write(f"body/{message}", ("whole",))
         if (self.bound or key) and "no lock" not in self.wrong:
             yield LOCK
@@ -183,7 +188,6 @@ class Protocol:
             if taken:
                 yield UNLOCK
                 yield rm(f"body/{message}")
-                yield write(f"ids/{message}", ("end",))
                 yield Op("dup", (taken,))
                 return
         if self.bound:
@@ -192,13 +196,11 @@ class Protocol:
                 if "no lock" not in self.wrong:
                     yield UNLOCK
                 yield rm(f"body/{message}")
-                yield write(f"ids/{message}", ("end",))
                 return
         if key and "key after slip" not in self.wrong:
             yield write(f"keys/{key}", (message,))
         if "ack before slip" in self.wrong:
             yield Op("ack", (message,))
-        yield write(f"ids/{message}", (me, "slip"))
         while not (yield create(f"wal/{slip}", "the message is there")):
             if not (yield from self.drop_wait()):
                 yield DIE
@@ -220,11 +222,11 @@ class Protocol:
             yield sync(f"body/{message}", "body/", "wal/")
         if (self.bound or key) and "no lock" not in self.wrong:
             yield UNLOCK
-        yield write(f"ids/{message}", ("end",))
         yield Op("ack", (message,))
 
     def key_find_dup(self, key):
-        """key_find_dup: the id of the message that has the key, or 0. It first sweeps settled batches, which do not show their ids"""
+        """key_find_dup: the id of the message that has the key, or 0. It first sweeps settled
+        batches, which do not show their ids"""
         batches = yield ls("done")
         if any(name.startswith("batch.") for name in batches):
             yield from self.sweep()
@@ -377,7 +379,8 @@ class Protocol:
         if not found:
             return
         name = found.rpartition("/")[2]
-        # the receipt is good until the message is handed out again: in wal/ it has been put back once
+        # the receipt is good until the message is handed out again: in wal/ it has been put back
+        # once
         same = name == taken if "@" in name else name == later(taken)
         if not same and not (act == "delete" and "stale receipt" in self.wrong):
             return
@@ -424,16 +427,19 @@ class Protocol:
                 runs = yield ls("fold")
                 while runs and not moving:
                     names = yield ls(f"fold/{runs[0]}")
-                    moving, runs, names = any(slip_id(name) == message for name in names), runs[1:], ()
+                    moving, runs, names = any(slip_id(name) == message for name in names), runs[
+                        1:], ()
                 runs = ()
             if not moving:
                 flats = yield ls("unfold")
                 while flats and not moving:
                     lines = yield Op("read", (f"unfold/{flats[0]}",))
-                    moving, flats, lines = any(slip_id(line) == message for line in lines or ()), flats[1:], ()
+                    moving, flats, lines = any(slip_id(line) == message for line in lines
+                        or ()), flats[1:], ()
                 flats = ""
             if not moving:
-                # a message that moved forward meanwhile is in out/ or head/; one that came back is in wal/
+                # a message that moved forward meanwhile is in out/ or head/; one that came back is
+                # in wal/
                 found = yield from self.find_slip(message)
                 if found or not self.fails:
                     return found
@@ -462,10 +468,12 @@ class Protocol:
                     names = yield ls(f"head/{runs[0]}")
                     paths, runs = (*paths, *(f"{runs[0]}/{name}" for name in names)), runs[1:]
                 names = runs = ()
-            paths = tuple(path for path in paths if not path.startswith("batch.") and slip_id(path.rpartition("/")[2]) == message)
+            paths = tuple(path for path in paths if not path.startswith("batch.")
+                and slip_id(path.rpartition("/")[2]) == message)
             while paths:
                 path, paths = f"{place}/{paths[0]}", paths[1:]
-                # lib/ looks at a glob's paths when it has listed all places. Here the two are nearer together, which hides no gap between places
+                # lib/ looks at a glob's paths when it has listed all places. Here the two are
+                # nearer together, which hides no gap between places
                 marked = yield exists(f"done/{path.rpartition('/')[2]}")
                 if not marked and (yield exists(path)):
                     return path
@@ -517,7 +525,8 @@ class Protocol:
         held = yield Op("holds")
         if not held:
             yield LOCK
-        yield from self.give_back(f"out/{batch}", "" if "batch putback looks for no marker" in self.wrong else f"done/{batch}")
+        yield from self.give_back(f"out/{batch}", "" if "batch putback looks for no marker"
+            in self.wrong else f"done/{batch}")
         if not held:
             yield UNLOCK
 
@@ -585,8 +594,8 @@ class Protocol:
             bodies = ()
         yield from self.remove(outs, "rm out")
         if whole:
-            # the bodies and keys of a batch are known only while it exists: so before it goes, the file that says that it is settled must be on the
-            # disk
+            # the bodies and keys of a batch are known only while it exists: so before it goes, the
+            # file that says that it is settled must be on the disk
             yield sync("done/", "out/", *(f"{each}/" for each in whole))
         yield from self.remove(keys, "rm out")
         if "sweep does not sync" not in self.wrong:
@@ -643,7 +652,8 @@ class Protocol:
             stage, stages = stages[0], stages[1:]
             if not is_flat(stage) and not stage.startswith("claim"):
                 names = yield from self.names_in(f"tmp/{stage}")
-                yield from self.remove(tuple(f"body/{slip_id(name)}" for name in names), "rm bodies")
+                yield from self.remove(tuple(f"body/{slip_id(name)}" for name in names),
+                    "rm bodies")
                 names = ()
                 yield from self.remove((f"tmp/{stage}",), "rm stage")
 
@@ -698,7 +708,8 @@ class Protocol:
             if not done:
                 yield mv(f"fold/{run}", f"head/{run}", "mv to head")
                 return
-            flats = (f"{names[0][0]}.{slip_id(names[0])}.{slip_id(names[-1])}.{len(names)}.{nonce}",)
+            flats = (f"{names[0][0]}.{slip_id(names[0])}.{slip_id(names[-1])}.{len(names)}.{nonce}",
+                )
             names = full = done = ""
         else:
             # the process that renamed it may have been killed before its sync
@@ -738,7 +749,8 @@ class Protocol:
         yield write(f"tmp/{flat}", names, "awk")
         if "flat file is not synced" not in self.wrong:
             yield sync(f"tmp/{flat}", f"fold/{run}/", "fold/", "wal/")
-        if not (yield from self.moved(f"tmp/{flat}", f"queue/{flat}", "mv flat", "the fold is committed")):
+        if not (yield from self.moved(f"tmp/{flat}", f"queue/{flat}", "mv flat",
+                "the fold is committed")):
             yield rm(f"tmp/{flat}", "rm flat")
             return False
         yield sync("queue/")
@@ -839,10 +851,12 @@ class Protocol:
                 chosen = ()
                 while names and is_flat(names[0]):
                     priority, first, last, _, _ = names[0].split(".")
-                    if elsewhere and f"{priority}.{last}" >= elsewhere or names[1:] and f"{priority}.{last}" >= names[1]:
+                    if elsewhere and f"{priority}.{last}" >= elsewhere or names[
+                            1:] and f"{priority}.{last}" >= names[1]:
                         break
                     chosen, names = (*chosen, names[0]), names[1:]
-                priority = first = last = ""  # noqa: F841 (the explorer compares locals: these shall not tell states apart)
+                # the explorer compares locals: these shall not tell states apart
+                priority = first = last = ""  # noqa: F841
                 if not chosen:
                     yield from self.unfold(name)
             else:
@@ -923,11 +937,14 @@ class Protocol:
 
     @staticmethod
     def segments(names, settled):
-        """The segments that are not settled, in the order of their offsets. If one is there twice, the flat one counts"""
-        return tuple(name for name in names if name[0].isdigit() and segment_count(name) and segment_end(name) > settled and f"{name}.flat" not in names)
+        """The segments that are not settled, in the order of their offsets. If one is there twice,
+        the flat one counts"""
+        return tuple(name for name in names if name[0].isdigit() and segment_count(name)
+            and segment_end(name) > settled and f"{name}.flat" not in names)
 
     def claim_recover(self):
-        """claim_open, claim_make, claim_recover: the offset before which all is settled, the next offset, and how many messages are held"""
+        """claim_open, claim_make, claim_recover: the offset before which all is settled, the next
+        offset, and how many messages are held"""
         if "an unlisted claim is new" in self.wrong:
             names = yield ls("claim")
         else:
@@ -940,9 +957,11 @@ class Protocol:
         settled = int(names[-1].split(".")[1])
         if "settled segments are counted" in self.wrong:
             settled = 0
-        over = tuple(name for name in names if name[0].isdigit() and (segment_end(name) <= settled or f"{name}.flat" in names))
+        over = tuple(name for name in names if name[0].isdigit()
+            and (segment_end(name) <= settled or f"{name}.flat" in names))
         there = tuple(name for name in names if name[0].isdigit() and name not in over)
-        upto = max((settled, *(segment_end(name) for name in there if segment_count(name) or "marks do not count" not in self.wrong)))
+        upto = max((settled, *(segment_end(name) for name in there if segment_count(name)
+            or "marks do not count" not in self.wrong)))
         held = sum(map(segment_count, there))
         names = there = ()
         while over:
@@ -953,14 +972,16 @@ class Protocol:
     def segment_sweep(self, segment):
         """segment_sweep; a mark holds no message"""
         inside = yield from self.names_in(f"claim/{segment}")
-        yield from self.remove(tuple(f"body/{slip_id(name)}" for name in inside if not is_flat(name)), "rm bodies")
+        yield from self.remove(tuple(f"body/{slip_id(name)}" for name in inside
+            if not is_flat(name)), "rm bodies")
         inside = ()
         yield from self.remove((f"claim/{segment}",), "rm claim")
 
     def claim_flatten(self, me):
         """claim_flatten, segment_run"""
         names = yield from self.names_in("claim")
-        names = tuple(name for name in names if name[0].isdigit() and segment_count(name) and not name.endswith(".flat"))
+        names = tuple(name for name in names if name[0].isdigit() and segment_count(name)
+            and not name.endswith(".flat"))
         while names:
             segment, names = names[0], names[1:]
             slips = yield from self.names_in(f"claim/{segment}")
@@ -1024,7 +1045,7 @@ class Protocol:
     # engine/checkpoint.sh, engine/check.sh
 
     def checkpoint(self, me):
-        """checkpoint (without the fold), tmp_sweep, journal_sweep"""
+        """checkpoint (without the fold), tmp_sweep"""
         yield from self.reclaim(me)
         yield LOCK
         yield from self.recover()
@@ -1033,7 +1054,6 @@ class Protocol:
         names = yield ls("tmp")
         yield from self.remove(tuple(f"tmp/{name}" for name in names), "rm tmp")
         yield UNLOCK
-        yield from self.journal(me)
 
     def claims_recover(self):
         """claims_recover"""
@@ -1048,24 +1068,6 @@ class Protocol:
             yield from self.recover()
         yield from self.sweep()
         yield UNLOCK
-
-    def journal(self, me):
-        """journal_sweep, journal_orphan"""
-        messages = yield ls("ids")
-        while messages:
-            message, messages = int(messages[0]), messages[1:]
-            owner = yield Op("read", (f"ids/{message}",))
-            if owner and owner[0] not in ("end", "torn") and (yield Op("dead", (owner[0],))):
-                yield from self.orphan(message)
-            message = owner = 0
-
-    def orphan(self, message):
-        """journal_orphan, push_unmade: read the entry once more, now that its process is dead"""
-        if not (yield exists(f"body/{message}")):
-            return
-        entry = yield Op("read", (f"ids/{message}",))
-        if entry and (entry[1:] == () or "a push's note is not read" in self.wrong):
-            yield rm(f"body/{message}", "rm orphan")
 
     def message_held(self, message):
         """message_held: whether a bulk take or a claim has it"""
@@ -1106,7 +1108,8 @@ class Protocol:
         yield UNLOCK
 
     def unmark(self):
-        """boot_markers: a marker may reach the disk without the rename to out/ that came before it. The message is ready again then"""
+        """boot_markers: a marker may reach the disk without the rename to out/ that came before it.
+        The message is ready again then"""
         names = yield ls("done")
         while names and "boot trusts a marker" not in self.wrong:
             name, names = names[0], names[1:]
@@ -1159,7 +1162,7 @@ class Protocol:
         yield Op("id", (2 * last + 2,))
 
     def retire(self, me):
-        """journal_sweep, of ranges whose pushes have ended"""
+        """ids_sweep"""
         yield LOCK
         ranges = yield ls("range")
         ranges = ranges[:-1]

@@ -1,5 +1,5 @@
-"""The parts that are broken on purpose, each with the configuration in which it fails. Each is one place in protocol.py that asks for its name in
-`wrong`."""
+"""The parts that are broken on purpose, each with the configuration in which it fails. Each is one
+place in protocol.py that asks for its name in `wrong`."""
 
 VARIANTS = {
     # take
@@ -35,7 +35,6 @@ VARIANTS = {
     "settled segments are counted": "claim claim",
     "unclaim empties the segment": "claim of a flat file",
     # keys, bound, ids
-    "a push's note is not read": "push push pop",
     "touch without the lock": "bound, touch, torn",
     "key after slip": "key, two pushes",
     "no lock": "bound",
