@@ -14,17 +14,15 @@ needed=' '
 # man page: the list has all that are read with a default. Set FLATQ_VERB, the name at the front of
 # error lines, to that of the started file
 shell_forget() {
-  unset FLATQ_DOOR OPTARG batch body_wrong bulk_asks bulk_bytes bulk_program create_bound \
-    create_most daemon_code date_of door_data door_epoch door_gone door_mark door_nonce door_verb \
-    epoch follow_said guard_bytes ids_opened job_kill_at job_pid key_hashed key_id key_is \
-    kick_place launch_door launch_keep launch_most launch_parent launch_port launch_signal \
-    launch_unix length lock_said method names place_name plain proof_delayed push_begun \
-    push_body_file push_bulk push_cr push_dot push_dot_file push_dup push_follows push_input \
-    push_length putbacks python_path q queue queue_bound queue_most_tries reason request \
+  unset FLATQ_DOOR OPTARG batch body_wrong bulk_asks bulk_bytes create_bound create_most \
+    daemon_code door_data door_epoch door_gone door_mark door_nonce door_verb epoch follow_said \
+    guard_group ids_opened job_kill_at job_pid key_id key_is kick_place launch_door launch_most \
+    launch_port launch_unix length lock_said method names place_name plain proof_delayed \
+    push_begun push_bulk push_cr push_dot push_dot_file push_dup push_follows push_length \
+    push_wait putbacks python_path q queue queue_bound queue_most_tries reason request \
     rights_queues rights_verbs rights_words shell_locale shell_own shell_quiet shell_umask \
-    shovel_count shovel_wait slip_size spool_all spool_path ssh_port ssh_user stalk_beanstalkd \
-    tally_new wait_asked wait_due wait_fifo wait_sleeper wait_woken watch_new why window_call \
-    window_count work_lease work_path work_queues work_rest
+    slip_size spool_all spool_path ssh_port ssh_user stalk_beanstalkd tally_tubes wait_asked \
+    wait_due wait_fifo wait_sleeper wait_woken why work_lease work_path work_queues work_rest
   FLATQ_VERB=${0##*/} shell_own=$$
 }
 
