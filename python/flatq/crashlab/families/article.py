@@ -80,7 +80,7 @@ def _of_others(system: System, row: str, limit: int | None, seed: int,
         options = campaign.Options(limit=count, seed=seed)
         yield from campaign.doubles(system, BASELINE.name, options, work)
     elif row == POWER:
-        yield from power.explore(system, BASELINE.name, 2 * count, seed, work, kinds=("act",))
+        yield from power.explore(system, BASELINE.name, count, seed, work, kinds=("act",))
     elif row == CUT:
         points = [round(chance.random(), 4) for _ in range(count)]
         yield from cuts.replay(system, "ext4", [cuts.Cut("ext4", BASELINE.name, "call", point,
