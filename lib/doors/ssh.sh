@@ -1,9 +1,11 @@
 # doors/ssh.sh - flatq -H ssh://[USER@]HOST[:PORT]: reach the line door of another machine by ssh
 #
-# What runs there is a constant, and a key with `command="flatq door ..."` runs that instead (lib/door). Of the URL, only names of plain characters
-# are taken, none with - in front: so no part of it is an option of ssh, or a word for a shell here or there.
+# What runs there is a constant, and a key with `command="flatq door ..."` runs that instead
+# (lib/door). Of the URL, only names of plain characters are taken, none with - in front: so no part
+# of it is an option of ssh, or a word for a shell here or there.
 
-# ssh_read - set ssh_host, ssh_user and ssh_port, of which the last two may be empty, from FLATQ_HOST; exit with 64 if it is no such URL
+# ssh_read - set ssh_host, ssh_user and ssh_port, of which the last two may be empty, from
+# FLATQ_HOST; exit with 64 if it is no such URL
 ssh_read() {
   ssh_host=${FLATQ_HOST#ssh://} ssh_user='' ssh_port='' ssh_good=1
   case $ssh_host in
@@ -23,33 +25,36 @@ ssh_read() {
     case $ssh_host in '' | *[!0-9A-Fa-f:.]*) ssh_good= ;; esac ;;
   '' | -* | *[!A-Za-z0-9._-]*) ssh_good= ;;
   esac
-  [ -n "$ssh_good" ] || die 64 '-H takes HOST:PORT or ssh://[USER@]HOST[:PORT]'
+  [ -n "$ssh_good" ] || die 64 '-H takes HOST:PORT, unix:PATH or ssh://[USER@]HOST[:PORT]'
 }
 
-# ssh_connect [exec] - as remote_connect
+# ssh_connect - as remote_connect
 ssh_connect() {
-  ssh_exec=${1:-}
   set -f
   # shellcheck disable=SC2086,SC2016 # FLATQ_SSH is words; the shell there expands the variables
-  set -- ${FLATQ_SSH:-ssh -o BatchMode=yes} -T ${ssh_port:+-p $ssh_port} ${ssh_user:+-l $ssh_user} "$ssh_host" \
+  set -- ${FLATQ_SSH:-ssh -o BatchMode=yes} -T ${ssh_port:+-p $ssh_port} \
+    ${ssh_user:+-l $ssh_user} "$ssh_host" \
     'sh -c '\''exec flatq door --spool "${FLATQ_DIR:-${XDG_STATE_HOME:+$XDG_STATE_HOME/flatq}}"'\'
   set +f
-  twice works command -v "$1" || { printf '%s is needed\n' "$1" >&2; return 69; }
-  $ssh_exec "$@"
+  command -v "$1" >/dev/null || { printf '%s is needed\n' "$1" >&2; exit 69; }
+  exec $remote_with "$@"
 }
 
-# ssh_failed - set `why` to ssh's reason, a line of the file `errors`, where a banner may stand above it. Return 77 if the host's key or the login was
-# refused, so that nothing was asked; else 69
+# ssh_failed - set `why` to ssh's reason, a line of the file `errors`, where a banner may stand above
+# it. Return 77 if the host's key or the login was refused, so that nothing was asked; else 69
 ssh_failed() {
-  tr -cd '[:print:]\n' <"$remote_directory/errors" >"$remote_directory/said"
-  why=$(sed -n -e '/^Host key verification failed\.$/p' -e '/^[^ ]*: Permission denied (.*)\.$/p' -e '/: Too many authentication failures$/p' \
-    "$remote_directory/said" | tail -n 1)
+  why=$(sed -n -e '/^Host key verification failed\.\r*$/p' -e '/: Permission denied (.*)\.\r*$/p' \
+    -e '/: Too many authentication failures\r*$/p' "$remote_directory/errors" | ssh_last)
   if [ -n "$why" ] && [ ! -s "$remote_directory/raw" ]; then
     why="$FLATQ_HOST: $why"
     return 77
   fi
-  why="$FLATQ_HOST: $(grep . "$remote_directory/said" | tail -n 1 | grep . || printf 'no whole answer')"
+  why=$(ssh_last <"$remote_directory/errors")
+  why="$FLATQ_HOST: ${why:-no whole answer}"
   return 69
 }
 
-part='doors/ssh'
+# ssh_last - print the last line of standard input that says something
+ssh_last() {
+  tr -cd '[:print:]\n' | grep . | tail -n 1
+}

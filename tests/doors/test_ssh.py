@@ -51,7 +51,7 @@ def far(flatq, sshd):
 
 def there(flatq, sshd, *words, **more):
     """A verb on the other machine itself."""
-    return flatq(*words, env={"FLATQ_DIR": str(sshd.there)}, **more)
+    return flatq(*words, env={"FLATQ_DIR": str(sshd.there), "FLATQ_SYNC": "on"}, **more)
 
 
 @pytest.mark.whole
