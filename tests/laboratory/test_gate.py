@@ -396,7 +396,8 @@ def test_counts_what_only_looks(root):
     assert sorted(path.rpartition("/")[2] for call in execs for path in call.paths) == ["cat", "tr"]
 
 
-@pytest.mark.parametrize("kinds", [None, gate.READS, gate.ENDS, gate.EXECS], ids=["calls", "reads", "ends", "execs"])
+@pytest.mark.parametrize("kinds", [None, gate.READS, gate.ENDS, gate.EXECS],
+    ids=["calls", "reads", "ends", "execs"])
 def test_the_death_of_a_child_makes_no_call_fail(kinds, root):
     """dash has a handler for SIGCHLD without SA_RESTART, so a call that waits at the gate would be
     called away by it: where it is a fork, dash would end."""

@@ -168,7 +168,7 @@ def gateless(monkeypatch):
 
 
 @pytest.mark.parametrize("line", ["--family crash", "--family double --family cuts",
-    "--scenario pop --fault kill --point 1", "power --scenario close --stage act --cut 1"])
+    "--scenario pop --fault kill --point 1", "power close/act/1//both/on/0"])
 def test_without_a_gate_the_command_says_so(line, gateless, capsys):
     assert command.main(line.split()) == 69
     assert tuple(capsys.readouterr()) == ("", "no seccomp gate: none here\n")
@@ -197,7 +197,7 @@ def test_command_replays_a_line(work, capsys):
             "pair plain/pop/push/1/0"):
         assert command.main(shlex.split(line)) == 0
     assert "good" in capsys.readouterr().out
-    for line in ("power --scenario close", "cut --kind ext4", "race x", "history x", "client x",
+    for line in ("power close", "cut ext4", "race x", "history x", "client x",
             "mutant x"):
         with pytest.raises(SystemExit) as ended:
             command.main(line.split())

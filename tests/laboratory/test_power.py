@@ -255,8 +255,9 @@ def test_real_cuts(kind, trials):
 
 
 def test_who_is_killed_leaves_nothing_mounted(kind):
-    code = f"import sys, time; sys.path.insert(0, {str(ROOT / 'python')!r}); from flatq.crashlab.families import cuts\n" \
-           f"cuts.session({kind!r}, lambda disk, work: (print(work, flush=True), time.sleep(60)))"
+    code = (f"import sys, time; sys.path.insert(0, {str(ROOT / 'python')!r})\n"
+        "from flatq.crashlab.families import cuts\n"
+        f"cuts.session({kind!r}, lambda disk, work: (print(work, flush=True), time.sleep(60)))")
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     work = process.stdout.readline().strip()
     try:

@@ -27,7 +27,7 @@ from .gate import faults, gate
 from .scenarios import SCENARIOS, System, system_of
 
 
-#: How a line that replays one trial begins, after --lib DIRECTORY if lib/ is another, and the family that knows it.
+#: How a line that replays one trial begins, after --lib DIRECTORY, and the family that knows it.
 AGAIN: dict[str, Any] = {"power": power, "cut": cuts, "pair": pairs, "article": article,
     "race": races, "history": history, "client": clients,
                          "mutant": mutants}

@@ -174,7 +174,7 @@ def missing(family: str, reason: str) -> list[Outcome]:
         family)]
 
 
-#: The families that need no gate. Without a gate only these run; for the others, an outcome says so.
+#: The families that need no gate. Without one only these run; for the others, an outcome says so.
 UNGATED = frozenset({"history", "clients"})
 
 

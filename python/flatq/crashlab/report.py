@@ -112,6 +112,6 @@ def _calls(calls: Sequence[Any], point: int, around: int = 4) -> list[str]:
 
 
 def _files(tree: trees.Tree) -> list[str]:
-    return [f"  {path}{f' ({len(content)} bytes)' if isinstance(content, bytes) and content else ''}"
+    return [f"  {path}" + (f" ({len(content)} bytes)" if isinstance(content, bytes) else "")
             for path, content in sorted(tree.entries) if content is not None
             and not path.endswith(trees.IGNORED)]

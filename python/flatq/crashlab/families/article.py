@@ -83,8 +83,7 @@ def _of_others(system: System, row: str, limit: int | None, seed: int,
         yield from power.explore(system, BASELINE.name, count, seed, work, kinds=("act",))
     elif row == CUT:
         points = [round(chance.random(), 4) for _ in range(count)]
-        yield from cuts.replay(system, "ext4", [cuts.Cut("ext4", BASELINE.name, "call", point,
-            seed=n)
+        yield from cuts.replay(system, "ext4", [cuts.Cut("ext4", BASELINE.name, point, seed=n)
             for n, point in enumerate(points)])
     elif row == AT_ONCE:
         yield from (at_once(system, number, work) for number in range(count))

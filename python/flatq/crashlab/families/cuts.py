@@ -35,10 +35,11 @@ from . import power, trial
 from .. import campaign
 from ..gate import gate
 from ..judge import layout, restart, trees
-from ..scenarios import NAMED, System, Words, build
+from ..scenarios import NAMED, System, build
 
 FILE_SYSTEMS = ("ext4", "xfs")
-#: As FS_IOC_SHUTDOWN counts: 1: the log of the file system reaches the disk, data does not; 2: neither does.
+#: As FS_IOC_SHUTDOWN counts: 1: the log of the file system reaches the disk, data does not; 2:
+#: neither does.
 LOG, NOTHING = 1, 2
 _SHUTDOWN, _GET_FREE, _CONFIGURE = 0x8004587D, 0x4C82, 0x4C0A
 _NEWNS, _PRIVATE, _AUTOCLEAR, _PDEATHSIG = 0x20000, 0x4000 | 1 << 18, 4, 1
@@ -48,30 +49,23 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Cut:
+    """All is killed just before a call, and then the power goes."""
+
     kind: str  # ext4, xfs
     scenario: str
-    # "call": all is killed just before a call, then the power goes; "time": it goes while the verb
-    # runs
-    way: str
-    point: float  # 0 to 1: which call, or when
+    point: float  # 0 to 1: which call
     flush: int = NOTHING
-    sync: str = "on"
     seed: int = 0
 
     def __str__(self) -> str:
-        return shlex.join(["cut", "--kind", self.kind, "--scenario", self.scenario, "--way",
-            self.way, "--point", str(self.point),
-                           "--flush", str(self.flush), "--sync", self.sync, "--seed",
-                           str(self.seed)])
-
+        words = (self.kind, self.scenario, self.point, self.flush, self.seed)
+        return shlex.join(["cut", "/".join(map(str, words))])
 
     @classmethod
     def parse(cls, line: str) -> Cut:
         """The cut whose str() this is. Raises ValueError."""
-        given = trial.options(line, "cut", "flush", "kind", "point", "scenario", "seed", "sync",
-            "way")
-        return cls(given["kind"], given["scenario"], given["way"], float(given["point"]),
-            int(given["flush"]), given["sync"], int(given["seed"]))
+        kind, scenario, point, flush, seed = shlex.split(line)[-1].split("/")
+        return cls(kind, scenario, float(point), int(flush), int(seed))
 
 
 def _libc(name: str, *args: Any) -> None:
@@ -177,23 +171,17 @@ def run(given: Cut, system: System, disk: Disk, work: Path) -> trial.Outcome:
         shutil.rmtree(path, ignore_errors=True)
     base.mkdir()
     words = build(system, scenario, base / "s")
-    layout.syncs(base / "s", given.sync)
+    layout.syncs(base / "s", "on")
     shutil.copytree(base, state, symlinks=True)
-    began = time.monotonic()
-    calls = power.play(system, words, state, given.sync).calls
-    took = time.monotonic() - began
+    calls = power.play(system, words, state, "on").calls
     shutil.rmtree(state)
     shutil.copytree(base, box, symlinks=True)
     disk.sync()
-    if given.way == "call":
-        point = 1 + int(given.point * len(calls))  # the last one: the act has ended
-        call = trial.show(calls[point - 1]) if point <= len(calls) else "the end"
-        result = power.play(system, words, box, given.sync, gate.Fault("kill_tree", point))
-        disk.cut(given.flush)
-        status, said = None if result.killed else result.status, result.stdout
-    else:
-        point, call = int(given.point * 1000), f"{given.point:.3f} of its time"
-        status, said = _while_running(system, words, box / "s", given, disk, given.point * took)
+    point = 1 + int(given.point * len(calls))  # the last one: the act has ended
+    call = trial.show(calls[point - 1]) if point <= len(calls) else "the end"
+    result = power.play(system, words, box, "on", gate.Fault("kill_tree", point))
+    disk.cut(given.flush)
+    status, said = None if result.killed else result.status, result.stdout
     disk.unmount()
     disk.mount()
     told = scenario.verb == "push" and bool(scenario.new) and said.endswith(b"\n")
@@ -216,41 +204,13 @@ def again(line: str, system: System, work: Path) -> trial.Outcome:
     return replay(system, cut.kind, [cut])[0]
 
 
-def _while_running(system: System, words: Words, spool: Path, given: Cut, disk: Disk,
-        seconds: float) -> tuple[int | None, bytes]:
-    """Cut after so many seconds; the exit status, if it had one by then, and what it had said."""
-    process = subprocess.Popen(system.argv(words[:-1]), env=system.environment(spool, given.sync),
-        start_new_session=True,
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                               stderr=subprocess.DEVNULL)
-    assert process.stdin and process.stdout
-    try:
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(words[-1])
-            process.stdin.close()
-        os.set_blocking(process.stdout.fileno(), False)
-        time.sleep(seconds)  # the moment of the cut, chosen by the trial
-        status = process.poll()
-        said = process.stdout.read() or b""
-        disk.cut(given.flush)  # Ignore acknowledgements from now on: the power is off
-        return status, said
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.stdout.close()
-        process.wait()
-
-
-def trials(kind: str, count: int, seed: int, *, sync: str = "on") -> list[Cut]:
-    """Scenarios in turn, in an order of the seed; two of three cuts at a call, one at a time; one
-    of three with the log flushed."""
+def trials(kind: str, count: int, seed: int) -> list[Cut]:
+    """Scenarios in turn, in an order of the seed; one cut of three with the log flushed."""
     generator = random.Random(f"{seed} {kind}")
     names = power.names()
     generator.shuffle(names)
-    return [Cut(kind, names[number % len(names)], "time" if number % 3 == 2 else "call",
-        round(generator.random(), 4),
-                LOG if generator.random() < 0.34 else NOTHING, sync, number)
-                for number in range(count)]
+    return [Cut(kind, names[number % len(names)], round(generator.random(), 4),
+        LOG if generator.random() < 0.34 else NOTHING, number) for number in range(count)]
 
 
 def _session(kind: str, work: Path, task: Callable[[Disk, Path], Any], answer: Connection,
@@ -298,7 +258,7 @@ def session(kind: str, task: Callable[[Disk, Path], Any]) -> Any:
 def explore(system: System, kind: str, count: int, seed: int, *,
         sync: str = "on") -> list[trial.Outcome]:
     """`count` cuts of one kind of file system, one after the other."""
-    return replay(system, kind, trials(kind, count, seed, sync=sync))
+    return replay(system, kind, trials(kind, count, seed))
 
 
 def replay(system: System, kind: str, given: list[Cut]) -> list[trial.Outcome]:
@@ -334,7 +294,7 @@ def available(kind: str) -> tuple[bool, str]:
     if not os.path.exists("/dev/loop-control"):
         return False, "no real power cuts: no loop devices (/dev/loop-control)"
     if not _mkfs(kind):
-        return False, f"no real power cuts of {kind}: mkfs.{kind} is missing (package {packages[kind]})"
+        return False, f"no real power cuts: mkfs.{kind} is missing (package {packages[kind]})"
     try:
         session(kind, lambda disk, work: disk.cut(NOTHING))
     except OSError as error:

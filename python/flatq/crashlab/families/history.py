@@ -184,14 +184,10 @@ class History:
             if fault:
                 self.learn(event.verb, struck)
         except subprocess.TimeoutExpired:
-            # Of the first that hangs, show also what the others wait for and hold: all processes
-            # that have this spool
-            seen = "" if self.broken else "".join(f"; {processes.standing(pid)}"
-                for pid in processes.carriers(os.fsencode(self.spool)))
             os.killpg(process.pid, signal.SIGKILL)
             event.out, event.err = process.communicate()
             self.broken.append(
-                f"{who}: {' '.join(words)}: not over after {self.deadline:g} s{seen}")
+                f"{who}: {' '.join(words)}: not over after {self.deadline:g} s")
         event.status, event.killed = process.returncode, process.returncode == -signal.SIGKILL
         end = time.monotonic() + self.deadline
         while event.killed and alive(process.pid):

@@ -214,7 +214,8 @@ def _left(system: System, spool: Path) -> tuple[tuple[tuple[bytes, str], ...], l
     spools that differ only in nonces, times and process ids, one is recovered."""
     def find() -> tuple[tuple[tuple[bytes, str], ...], list[str]]:
         done = system.verb(spool, "wal")
-        wrong = [f"recovery: exit {done.returncode}: {done.stderr[:200]!r}"] if done.returncode else []
+        said = f"recovery: exit {done.returncode}: {done.stderr[:200]!r}"
+        wrong = [said] if done.returncode else []
         found = layout.dump(spool)
         wrong += [f"damaged: {text}" for text in found.damaged] + oracle._twice(found)
         return tuple(sorted((m.body or b"?", m.state) for m in found.messages())), wrong

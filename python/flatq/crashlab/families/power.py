@@ -12,8 +12,7 @@ Stages
              still pending when the other push is acknowledged.
 
     >>> [str(trial) for trial in trials(System(), [SCENARIOS["push"]], limit=1, seed=0, work=work)]
-    ['power --scenario push --stage act --cut 18 --outcomes 000110111 --then push --sync on --seed
-    0']
+    ['power push/act/18/000110111/push/on/0']
 """
 from __future__ import annotations
 
@@ -60,21 +59,17 @@ class Trial:
     seed: int = 0
 
     def __str__(self) -> str:
-        return shlex.join(["power", "--scenario", self.scenario, "--stage", self.stage, "--cut",
-            str(self.cut),
-                           "--outcomes", self.outcomes or "-", "--then", self.then, "--sync",
-                           self.sync, "--seed", str(self.seed)])
+        words = (self.scenario, self.stage, self.cut, self.outcomes, self.then, self.sync,
+            self.seed)
+        return shlex.join(["power", "/".join(map(str, words))])
 
     @classmethod
     def parse(cls, line: str) -> Trial:
         """The trial whose str() this is. Raises ValueError."""
-        given = trial.options(line, "power", "cut", "outcomes", "scenario", "seed", "stage", "sync",
-            "then")
-        if given["then"] not in THEN:
-            raise ValueError(f"no {given['then']!r}: one of {', '.join(THEN)}")
-        outcomes = given["outcomes"].replace("-", "")
-        return cls(given["scenario"], given["stage"], int(given["cut"]), outcomes, given["then"],
-            given["sync"], int(given["seed"]))
+        scenario, stage, cut, outcomes, then, sync, seed = shlex.split(line)[-1].split("/")
+        if then not in THEN:
+            raise ValueError(f"no {then!r}: one of {', '.join(THEN)}")
+        return cls(scenario, stage, int(cut), outcomes, then, sync, int(seed))
 
 
 @dataclass

@@ -34,7 +34,8 @@ from ..gate.gate import Call
 ABSENT, WHOLE, HALF, ZEROS = "0123"  # the fate of an operation; the last two only for a write
 #: Up to so many pending operations, all their subsets are tried.
 ALL_SUBSETS = 11
-#: The content of a directory: other directories, the bytes of files; a str is the target of a link; None is a FIFO.
+#: The content of a directory: other directories, the bytes of files; a str is the target of a link;
+#: None is a FIFO.
 Tree = dict[str, Union["Tree", bytes, str, None]]
 
 
@@ -107,8 +108,9 @@ class History:
             return
         if inode is None and call.flags & os.O_CREAT:
             self._entries(call, "create", (directory, name, self._new("file")))
-        elif inode is not None and call.flags & os.O_TRUNC and not call.flags & os.O_EXCL and self.inodes[inode].kind == "file":
-            self._data(call, inode, 0, None)
+        elif inode is not None and self.inodes[inode].kind == "file":
+            if call.flags & os.O_TRUNC and not call.flags & os.O_EXCL:
+                self._data(call, inode, 0, None)
 
     def _write(self, call: Call) -> None:
         if call.paths[0] == "<stdout>":

@@ -56,16 +56,6 @@ class Second:
         return f"{self.verb} {self.point}"
 
 
-def options(line: str, family: str, *names: str) -> dict[str, str]:
-    """The values of a line `FAMILY --NAME VALUE ...`, by name. Raises ValueError unless it has just
-    these names."""
-    first, *words = shlex.split(line)
-    given = {name.removeprefix("--"): value for name, value in zip(words[::2], words[1::2])}
-    if first != family or sorted(given) != sorted(names):
-        raise ValueError(f"no {family}: {line}")
-    return given
-
-
 @dataclass(frozen=True)
 class Trial:
     scenario: str

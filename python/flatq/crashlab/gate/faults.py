@@ -24,7 +24,7 @@ SHORT = tuple(f"short, {part}" for part in _PARTS)
 ONCE, LASTING = tuple(ERRORS), tuple(f"{name} lasting" for name in ERRORS)
 #: Faults of writing the answer: the other end is gone, or it is a file on a full disk.
 OUTPUT = {"output EPIPE": errno.EPIPE, "output ENOSPC": errno.ENOSPC}
-#: Faults of looking at a file of the spool, listing or reading it: the error, and the kinds of call.
+#: Faults of looking at a file of the spool, listing or reading it: the error, the kinds of call.
 READS: dict[str, tuple[int, frozenset[str]]] = {
     "read EIO": (errno.EIO, gate.READS),
     "read ENOMEM": (errno.ENOMEM, frozenset({"look", "list"})),

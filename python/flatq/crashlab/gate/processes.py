@@ -93,28 +93,6 @@ def carriers(mark: bytes) -> dict[int, str]:
     return found
 
 
-def standing(pid: int) -> str:
-    """Where a process stands, for the report about one that hangs: its number, its parent's, its
-    state, the kernel's function and the number of the call in which it waits, its command, and the
-    locks that it holds. A part that cannot be read is its error."""
-    place = Path("/proc", str(pid))
-
-    def locks() -> str:
-        return " ".join(line for file in (place / "fdinfo").iterdir()
-            for line in file.read_text().splitlines() if line.startswith("lock:"))
-
-    parts = [f"{pid}"]
-    looks: tuple[Callable[[], str], ...] = (lambda: " ".join(["of", *_stat(place)[1::-1]]),
-        (place / "wchan").read_text, lambda: (place / "syscall").read_text().split()[0],
-                                            lambda: _command(place), locks)
-    for look in looks:
-        try:
-            parts.append(look())
-        except OSError as error:
-            parts.append(f"({error.strerror})")
-    return " ".join(" ".join(parts).split())
-
-
 def listening(port: int) -> bool:
     """Whether anybody listens on that port of 127.0.0.1: looked up, since a try to connect would be
     a client's."""

@@ -21,7 +21,7 @@ from ..scenarios import Scenario, System
 
 #: The push by another process, in some stages.
 OTHER = b"pushed by another"
-#: The states that a verb makes durable before it answers, and the verbs that reach them without (lib/README.md).
+#: The states that a verb makes durable before it answers, and the verbs that reach them without.
 DURABLE, UNSYNCED = ("delayed", "buried", "claimed"), ("kick", "work")
 
 
