@@ -2,12 +2,11 @@
 # the line of log
 #
 # Descriptors of a handler, once door_open has run: 0 from the client, 1 to it, 2 /dev/null, 5 the
-# log. Under ./launch also 3, the pipe to the guard (doors/guard.sh), and 4, the pipe to ncat.
+# log; under ./launch also 3, the pipe to the guard (doors/guard.sh), and 4, the pipe to ncat.
 #
-# An ncat before 7.96 ends as soon as the client has sent its last byte, and drops what the handler
-# writes after that. But it leaves the connection itself on 4: door_open makes that 1. The
-# connection is non-blocking, so make it blocking before a large answer. Under TLS, never write past
-# ncat.
+# An ncat before 7.96 ends once the client has sent its last byte, and drops what the handler writes
+# after that. But it leaves the connection itself on 4: door_open makes that 1. It is non-blocking:
+# make it blocking before a large answer. Under TLS, never write past ncat.
 
 # shellcheck disable=SC2016 # perl's variables
 need engine/clock
@@ -20,15 +19,14 @@ door_help() {
 }
 
 # door_open [launch FLAGS EPOCH INSTANCE] - find the client, and set the traps; or exit with 75. Set
-# door_inode to the client's socket if that is TCP. launch passes FLAGS (o: one connection at a
-# time, d: the connection itself may be written to, u: it is a socket in the file system), EPOCH for
-# the log and INSTANCE for doors/beanstalk/tally.sh as arguments, since anybody may set an
-# environment variable
+# door_inode to the client's socket if that is TCP. launch passes FLAGS (o: one connection at a time,
+# d: the connection itself may be written to, u: it is a socket in the file system), EPOCH for the
+# log and INSTANCE for doors/beanstalk/tally.sh as arguments, which no client can set
 door_open() {
   FLATQ_GUARD='' FLATQ_ONE='' door_unix='' door_pipe='' take_stop='' door_missed=0 \
     door_epoch=${3:-} door_of=${4:-0} door_inode='' door_blocks=1 door_data='' door_said='' \
     door_gone='' door_relayed='' door_prompt='' door_done='' door_mark='' door_nonce='' door_verb=-
-  # A guard that has too many connections sends USR1, which counts until the first request
+  # The guard has too many connections. It counts until the first request
   trap door_busy USR1
   # When the client is gone, a write fails, and the handler lives to give the message back
   trap '' PIPE
@@ -39,15 +37,12 @@ door_open() {
     case ${2:-} in *o*) FLATQ_ONE=1 ;; esac
     case ${2:-} in *u*) door_unix=1 ;; esac
     exec 2>/dev/null
-    if [ ! -S /proc/self/fd/4 ]; then
-      exec 4>&1
-    else
-      door_socket 4
-      case ${2:-} in
-      *d*) exec 6>&1 1>&4 4>&6 6>&- ;;
-      *) exec 4>&1; door_blocks=1 door_relayed=1 ;;
-      esac
-    fi
+    door_past=
+    [ ! -S /proc/self/fd/4 ] || { door_socket 4; door_past=${2:-}; }
+    case $door_past in
+    *d*) exec 6>&1 1>&4 4>&6 6>&- ;;
+    *) exec 4>&1; door_blocks=1 door_relayed=1 ;;
+    esac
     # Register with the guard or refuse the connection: it can only end connections that it knows
     printf '\nc %s %s %s\n' "$$" "$PPID" "$now" >&3 || exit 75
   else
@@ -81,7 +76,7 @@ door_socket() {
   [ -z "$door_unix" ] || door_inode=
 }
 
-# door_inode_read PID DESCRIPTOR - set door_inode and door_bits, the flags. Before Linux 5.14, the
+# door_inode_read PID DESCRIPTOR - set door_inode and door_bits, its flags. Before Linux 5.14, the
 # inode stands in the link alone
 door_inode_read() {
   door_inode='' door_bits=
@@ -167,18 +162,6 @@ raise SystemExit(1)'
     function short(address) { sub(/^0000000000000000FFFF0000/, "", address); return address }
     BEGIN { ours = short(ours); theirs = short(theirs) }
     $10 == 0 && short($2) == theirs && short($3) == ours { print "left"; exit }' "$@")" ]
-}
-
-# door_half_closed - return whether the client of a socket that is not TCP has sent its last byte,
-# read or not (SO_PEEK_OFF, MSG_PEEK | MSG_DONTWAIT)
-door_half_closed() {
-  [ -S /proc/self/fd/0 ] || return 1
-  door_ask 'setsockopt(STDIN, 1, 42, 0) or exit 2;
-    do { $from = recv(STDIN, $bytes, 65536, 0x42) } while defined $from && length $bytes;
-    setsockopt(STDIN, 1, 42, -1); exit !defined $from' 'import select
-look = select.poll()
-look.register(0, select.POLLRDHUP)
-raise SystemExit(not look.poll(0))'
 }
 
 # door_ncat_lives - return whether the ncat that serves this client lives

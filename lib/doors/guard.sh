@@ -1,30 +1,29 @@
 # doors/guard.sh - what launch does while ncat and the handlers run: it knows every connection, ends
 # idle ones, and runs the checkpoint
 #
-# It reads lines from a pipe (6), whose writing end (7) ncat has as 2, and each handler as 3:
+# It reads lines from a pipe (6), which ncat has as 2, and each handler as 3:
 #   s PID                the clock beside ncat
 #   n PID                a new ncat
 #   c PID NCAT TIME      a connection: its handler, the ncat that serves it, the clock at that time
 #   l PID SECONDS VERB   the handler has read its line; the verb may wait this long
 #   r PID STATUS         http: the handler begins to read a request line (STATUS 414) or header
-#                        fields (431). If these get too long, answer STATUS
+#                        fields (431); if these get too long, answer STATUS
 #   e PID                the handler has ended, and has written its line of log
 #   t                    a second has passed
 #   x                    ncat has ended, or what runs it
 # and the messages of ncat, which writes a line in two pieces: so ours begin with a newline.
 #
-# guard_list has the PID of each handler. The variable guard_of_PID has these fields; seconds count
-# from the start of launch:
+# guard_list has the PID of each handler, and guard_of_PID these fields, seconds from the start and
+# numbers of bytes:
 #   time server    as above
-#   began verb     the second in which it began, and the verb of its line
+#   began verb     when it began; the verb of its line
 #   state          line (not read yet; for http 414 or 431), verb, gone (seen dead once: its `e` may
 #                  still be in the pipe), or the reason why it was ended
-#   quiet mark     the second in which its processes last moved bytes, or until which its verb may
-#                  wait, and the bytes that they had moved in all
+#   quiet mark     when its processes last moved bytes, or until when its verb may wait; how many
+#                  they have moved in all
 #   slow coarse    the same for 10,000 bytes
-#   unsent         the bytes that waited for the client at the last look. `long`: its line was too
-#                  long at the last look
-#   from           the bytes that the handler had read before its line
+#   unsent         what waited for the client at the last look; `long`: its line was too long then
+#   from           what the handler had read before its line
 
 need engine/process engine/clock doors/door
 
@@ -136,7 +135,7 @@ guard_lives() {
   process_started "$1" && ! [ "$started" \> "$guard_time" ]
 }
 
-# guard_family - set guard_pids to the handler, what it has started, and the ncat that serves it
+# guard_family - set guard_pids to the handler, what it has started, and its ncat, if they live
 guard_family() {
   guard_pids=
   ! guard_lives "$guard_pid" || {
@@ -196,10 +195,8 @@ guard_checkpoint() {
 }
 
 # guard_look - check the connection in the variables: is it dead, is its line too long, is it idle?
-# Return 1 if it has ended.
-# RACE: what the handler has written to us may still be in the pipe. So a handler that is dead or
-# has read much is left alone until the next look, for which all that is in the pipe now will have
-# been read
+# Return 1 if it has ended. RACE: what the handler has told us may still be in the pipe: so one that
+# is dead or has read much is left alone until the next look
 guard_look() {
   if owner_dead "$guard_pid-$guard_time"; then
     case $guard_state in
@@ -218,7 +215,7 @@ guard_look() {
     [ "$guard_state" = too-many ] && [ "$guard_began" -ge $((guard_now - 1)) ] || guard_kill KILL
     return 0 ;;
   esac
-  # This connection may be silent for ever (beanstalk and small-stalk)
+  # beanstalk and small-stalk: it may be silent for ever
   [ "$guard_quiet" -lt $((guard_now + 1000000)) ] || return 0
   guard_measure
   if [ "$guard_state" != verb ] && [ $((guard_read - guard_from)) -ge 1000000 ]; then
@@ -227,7 +224,7 @@ guard_look() {
     if [ $((guard_now - guard_slow)) -ge $((launch_idle * 10)) ]; then
       guard_state=slow
       guard_kill TERM
-    # If its bytes cannot be measured, only the time counts
+    # 0: they cannot be counted, so only the time counts
     elif [ $((guard_now - guard_quiet)) -ge "$launch_idle" ] && [ "$guard_mark" != 0 ] &&
       ! guard_client_reads; then
       guard_state=idle
@@ -237,21 +234,16 @@ guard_look() {
   guard_put
 }
 
-# guard_too_long - answer the client ourselves, by the handler's descriptor: the handler reads, and
-# acts on nothing before it has the line. Kill it before it sees its input end and answers that the
-# line was cut; ncat passes our answer on, and ends
+# guard_too_long - answer the client ourselves, and kill the handler, which has done nothing yet,
+# before it sees its input end. ncat passes our answer on, and ends
 guard_too_long() {
+  guard_text='HTTP/1.1 %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n'
+  # shellcheck disable=SC2059 # a format of ours
   case $guard_state in
-  414) guard_text='HTTP/1.1 414 URI Too Long' ;;
-  431) guard_text='HTTP/1.1 431 Request Header Fields Too Large' ;;
-  *) guard_text= ;;
-  esac
-  if [ -z "$guard_text" ]; then
-    printf 'error 65 line too long\n' >"/proc/$guard_pid/fd/4"
-  else
-    printf '%s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n' "$guard_text" \
-      >"/proc/$guard_pid/fd/4"
-  fi
+  414) printf "$guard_text" '414 URI Too Long' ;;
+  431) printf "$guard_text" '431 Request Header Fields Too Large' ;;
+  *) printf 'error 65 line too long\n' ;;
+  esac >"/proc/$guard_pid/fd/4"
   guard_state=line-too-long
   # shellcheck disable=SC2086 # PIDs
   kill -KILL ${guard_pids%" $guard_server"}
@@ -287,36 +279,25 @@ guard_client_reads() {
 
 # guard_ncat_says TEXT - handle a line from ncat
 guard_ncat_says() {
-  guard_where="port $launch_port of $launch_address"
-  [ -z "$launch_unix" ] || guard_where=$launch_unix
-  case $1 in
-  'Version '* | 'Connection from '* | 'Connection reset '*) ;;
-  'Listening on '*)
-    if [ -n "$launch_group" ] &&
-      ! { chgrp "$launch_group" "$launch_unix" && chmod 660 "$launch_unix"; }; then
-      guard_fails 77 "the socket cannot be given to the group $launch_group"
-      stop 0
-    fi
-    [ -n "$guard_told" ] || printf 'launch: %s door on %s\n' "$launch_door" \
-      "${launch_unix:-$launch_address port $launch_port}" >&5
-    guard_told=1 ;;
-  'Generating '* | 'SHA-1 '*) [ -n "$guard_told" ] || printf 'launch: %s\n' "$1" >&5 ;;
-  *'already in use'*) guard_fails 75 "$guard_where is in use" ;;
-  *'ermission denied'*) guard_fails 77 "$guard_where is not allowed" ;;
-  *)
-    printf 'launch: %s\n' "${1%% QUITTING.}" >&5
-    # Without -k, an ncat that has denied its client has closed its listener, and would wait for
-    # ever
-    case $launch_keep$1 in
-    'New connection denied'*) kill -TERM "$guard_ncat" ;;
-    esac ;;
+  case $launch_keep$1 in
+  *'Version '* | *'Connection from '* | *'Connection reset '*) return ;;
+  *'Listening on '*)
+    [ -z "$launch_group" ] ||
+      { chgrp "$launch_group" "$launch_unix" && chmod 660 "$launch_unix"; } ||
+      { guard_code=77; guard_say "cannot give $launch_unix to the group $launch_group"; stop 0; }
+    [ -n "$guard_told" ] || guard_say "$launch_door door on $launch_where"
+    guard_told=1
+    return ;;
+  *'already in use'*) guard_code=75 ;;
+  *'ermission denied'*) guard_code=77 ;;
+  # Without -k, it has closed its listener, and would wait for ever
+  'New connection denied'*) kill -TERM "$guard_ncat" ;;
   esac
+  guard_say "${1%% QUITTING.}"
 }
 
-# guard_fails CODE TEXT - say why ncat cannot listen, which is launch's exit code
-guard_fails() {
-  guard_code=$1
-  printf 'launch: %s\n' "$2" >&5
+guard_say() {
+  printf 'launch: %s\n' "$1" >&5
 }
 
 # guard_end - end what runs, and wait for that

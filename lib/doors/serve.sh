@@ -31,8 +31,8 @@ serve() {
   printf '\nx\n' >&2
 }
 
-# serve_seconds - tell the guard each second, also if the process that runs ncat is gone. Once the guard
-# is gone, end all that runs here
+# serve_seconds - tell the guard each second, also if the process that runs ncat is gone. Once the
+# guard is gone, end all that runs here
 serve_seconds() {
   trap '' PIPE
   serve_says=t

@@ -40,8 +40,8 @@ ssh_connect() {
   exec $remote_with "$@"
 }
 
-# ssh_failed - set `why` to ssh's reason, a line of the file `errors`, where a banner may stand above
-# it. Return 77 if the host's key or the login was refused, so that nothing was asked; else 69
+# ssh_failed - set `why` to ssh's reason, a line of the file `errors`, where a banner may stand
+# above it. Return 77 if the host's key or the login was refused, so that nothing was asked; else 69
 ssh_failed() {
   why=$(sed -n -e '/^Host key verification failed\.\r*$/p' -e '/: Permission denied (.*)\.\r*$/p' \
     -e '/: Too many authentication failures\r*$/p' "$remote_directory/errors" | ssh_last)

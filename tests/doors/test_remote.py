@@ -319,7 +319,7 @@ def test_a_signal_before_a_message_is_written_out(far, flatq, stub):
     push(flatq, b"x" * 200_000, "jobs")
     popping = flatq.start("flatq", "-H", f"127.0.0.1:{far.port}", "pop", "jobs")
     assert popping.stdout.read(1) == b"x"
-    kill([pid for pid in children(popping.pid) if command_of(pid) == "cat"])
+    kill([pid for pid in children(popping.pid) if command_of(pid) == "head"])
     popping.terminate()
     popping.wait(30)
     assert b" ready " in flatq("list", "jobs").out

@@ -97,3 +97,16 @@ client_is_gone() {
   fi
   client_end=half
 }
+
+# door_half_closed - return whether the client of a socket that is not TCP has sent its last byte,
+# read or not (SO_PEEK_OFF, MSG_PEEK | MSG_DONTWAIT)
+door_half_closed() {
+  [ -S /proc/self/fd/0 ] || return 1
+  # shellcheck disable=SC2016 # perl's variables
+  door_ask 'setsockopt(STDIN, 1, 42, 0) or exit 2;
+    do { $from = recv(STDIN, $bytes, 65536, 0x42) } while defined $from && length $bytes;
+    setsockopt(STDIN, 1, 42, -1); exit !defined $from' 'import select
+look = select.poll()
+look.register(0, select.POLLRDHUP)
+raise SystemExit(not look.poll(0))'
+}
