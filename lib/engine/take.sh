@@ -248,6 +248,8 @@ fi
 # dead first, and looks for the marker then. With a deadline, the lease may have ended. Then the
 # rename fails; a marker would not, and the sweep would delete a body that another consumer now owns
 taken_settle() {
+  # An empty basename would make mv rename the whole directory
+  [ -n "$taken" ] || { why="queue '$queue': nothing is taken"; return 66; }
   case $taken in
   *.000000000000) file_mark "$q/done/$taken" ;;
   *) false ;;

@@ -7,19 +7,18 @@ need engine/boot engine/process
 
 # daemon_start WORD ... - start `work WORD ...` in a session of its own. Exit with 0 once it works, else with its code, or 70 if it was killed
 daemon_start() {
-  # main has seen that 1 is open: so a copy that fails here is an error, and no sign that 1 is closed (R1)
-  { command exec 4>&1; } 2>/dev/null || die 74 'cannot copy standard output'
+  exec 4>&1
   daemon_code=$(
     umask "$shell_umask"
     if [ -n "$shell_locale" ]; then LC_ALL=$shell_locale; else unset LC_ALL; fi
-    if twice works setsid --fork true; then
+    if setsid --fork true >/dev/null 2>&1; then
       setsid --fork sh "$lib/work" --ready "$@"
-    elif twice works command -v setsid; then
+    elif command -v setsid >/dev/null; then
       # This setsid does not fork, so start it with `&`, which makes it ignore INT and QUIT
       setsid sh "$lib/work" --ready "$@" &
     else
       sh "$lib/work" --ready "$@" &
-    fi 3>&1 >&4 4>&- </dev/null
+    fi 2>&3 3>&1 >&4 4>&3 3>&- </dev/null
   )
   exit "${daemon_code:-70}"
 }
@@ -27,14 +26,11 @@ daemon_start() {
 # daemon_ready - report success; from here on, output goes nowhere unless it is a file
 daemon_ready() {
   trap - EXIT
-  twice test -f "$FLATQ_PROC/self/fd/1" || exec >/dev/null
-  twice test -f "$FLATQ_PROC/self/fd/2" || exec 2>/dev/null
+  [ -f /proc/self/fd/1 ] || exec >/dev/null
+  [ -f /proc/self/fd/3 ] || exec 3>/dev/null
   work_tty=
-  # Try twice: without it, the starting process would report a failure, and the worker lives. In a subshell, since mksh leaves the function in which
-  # a redirection fails (R12): with 3 open in the worker, the starting process would wait for ever
-  (printf 0 >&3) || (printf 0 >&3)
-  close_descriptor 3
-  twice work_keep || die 74 'cannot copy standard output'
+  printf 0 >&4
+  exec 4>&-
 }
 
 # pid_file_take - write our PID to $work_pid_file; return 75 if it names a running worker, 74 if that is unknown
@@ -133,5 +129,3 @@ pid_file_remove() {
   [ "$pid_there" != "$$" ] || rm -f "$work_pid_file" 8>&8
   unlock_spool
 }
-
-part='worker/daemon'

@@ -134,5 +134,3 @@ feed_lives() {
   pad "${20}" 000000000000
   [ "$padded" = "$feed_time" ] && [ $(($7 & 4)) -eq 0 ]
 }
-
-part='worker/feed'

@@ -61,8 +61,8 @@ work_bury() {
 
 # work_say TEXT - print one line about the message in hand. If that fails (a log on a full disk), go on
 work_say() {
-  [ -z "$work_tty" ] || printf '\r\033[K' >&2
-  printf 'work: %s\n' "queue '$queue': message $id, try $slip_tries: $1" >&2 || :
+  [ -z "$work_tty" ] || printf '\r\033[K' >&3
+  printf 'work: %s\n' "queue '$queue': message $id, try $slip_tries: $1" >&3 || :
 }
 
 # work_count_one WHAT - count one message as done, failed or buried; on a terminal, update the line. If that fails, go on
@@ -75,8 +75,6 @@ work_count_one() {
   if [ -n "$work_teller" ]; then
     { printf '%s\n' "$1" >&4; } 2>/dev/null || :
   elif [ -n "$work_tty" ]; then
-    printf '\r\033[K%s' "work: $work_done done, $work_failed failed, $work_buried buried" >&2 || :
+    printf '\r\033[K%s' "work: $work_done done, $work_failed failed, $work_buried buried" >&3 || :
   fi
 }
-
-part='worker/outcome'

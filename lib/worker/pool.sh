@@ -101,7 +101,5 @@ teller() {
   exec <&6 4>&- 5>&- 6<&-
   work_teller=
   while read -r tell_what; do work_count_one "$tell_what"; done
-  [ $((work_done + work_failed + work_buried)) -eq 0 ] || printf '\n' >&2
+  [ $((work_done + work_failed + work_buried)) -eq 0 ] || printf '\n' >&3
 }
-
-part='worker/pool'

@@ -24,7 +24,7 @@ work_tools() {
   work_group='' work_pdeathsig='' work_tty=''
   ! twice works command -v setsid || work_group=setsid
   ! twice works setpriv --pdeathsig KILL true || work_pdeathsig='setpriv --pdeathsig KILL'
-  [ ! -t 2 ] || work_tty=1
+  [ ! -t 3 ] || work_tty=1
 }
 
 # work_check_signals - return 70 if a signal of our own processes does not arrive: whoever started us ignores or blocks it, which a shell cannot change.
@@ -167,7 +167,7 @@ work_end_helpers() {
   feed_close
   [ -z "$work_watchdog" ] || { work_kill KILL "$work_watchdog_named"; wait "$work_watchdog"; } 2>/dev/null
   work_watchdog=
-  [ -z "$work_tty" ] || [ -n "$work_teller" ] || [ $((work_done + work_failed + work_buried)) -eq 0 ] || printf '\n' >&2
+  [ -z "$work_tty" ] || [ -n "$work_teller" ] || [ $((work_done + work_failed + work_buried)) -eq 0 ] || printf '\n' >&3
 }
 
 # work_message COMMAND ... - run the command for the message that was taken, and settle it
@@ -293,7 +293,7 @@ work_exec() {
   umask "$shell_umask"
   if [ -n "$shell_locale" ]; then LC_ALL=$shell_locale; else unset LC_ALL; fi
   # shellcheck disable=SC2086 # no word or some
-  exec $work_pdeathsig $work_group "$@" >&3 3>&- 4>&- 5>&- 6<&- 7>&- 8<&-
+  exec $work_pdeathsig $work_group "$@" 2>&3 3>&- 4>&- 5>&- 6<&- 7>&- 8<&-
 }
 
 # work_whole - return whether standard input, output, error and the copy on 3 are open. A shell may close the one that it could not copy for a redirection
@@ -356,5 +356,3 @@ work_await() {
 work_reap() {
   { wait "$1"; work_code=$? work_waited=1; } 2>/dev/null
 }
-
-part='worker/run'

@@ -224,5 +224,3 @@ timer_insist() {
   done
   [ -n "$timer_lives" ] && [ $timer_turns -gt 0 ]
 }
-
-part='worker/timer'

@@ -103,5 +103,3 @@ watchdog_start() {
   work_name "$work_watchdog"
   work_watchdog_named=$work_named
 }
-
-part='worker/watchdog'

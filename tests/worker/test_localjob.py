@@ -139,18 +139,6 @@ def test_what_stands_beside_a_worker_is_there_at_the_start(flatq, tmp_path, jobs
     assert not (tmp_path / "pid").exists()
 
 
-@pytest.mark.shells
-def test_detached_without_descriptors(flatq, tmp_path):
-    """cron and others may start it like this."""
-    script = '"$0" "$1/work" --daemon --pid-file "$2" -- true >&- 2>&- <&-'
-    file = tmp_path / "pid"
-    subprocess.run([flatq.shell, "-c", script, flatq.shell, str(LIB), str(file)], env=flatq.environment(None), timeout=100, check=True)
-    pid = int(file.read_text())
-    runs(pid, "sleep")
-    os.kill(pid, signal.SIGTERM)
-    gone(pid, file)
-
-
 def test_two_starts_at_once(flatq, tmp_path):
     """One works, and the others are refused."""
     file = tmp_path / "pid"

@@ -262,8 +262,8 @@ def test_of_a_closed_queue_it_tries_again_what_has_failed(shell, flatq, spool):
 
 
 def test_the_messages_of_the_worker_cannot_be_written(shell, flatq):
-    """Standard error is a file on a full disk, or closed."""
-    for redirection in ("2>/dev/full", "2>&-"):
+    """Standard error is a file on a full disk."""
+    for redirection in ("2>/dev/full",):
         for body in (b"1", b"2"):
             push(flatq, body)
         command = ["dash", "-c", f'exec "$@" {redirection}', "dash", *flatq.command("work", "-w", "0", "-m", "1", "--", "false")]
@@ -295,37 +295,6 @@ def test_a_descriptor_that_cannot_be_copied_loses_no_output(shell, flatq, tmp_pa
         assert done.stdout == b"m" or not done.stdout and kept or not struck, (number, done.returncode, done.stdout, done.stderr, flatq("stat").out)
 
 
-def test_a_worker_that_cannot_open_dev_null_once(shell, flatq, hold, clock, tmp_path):
-    """A redirection that fails means that its command was not run: not a `wait`, nor the line to the watchdog. The worker once gave the message to others
-    while its command ran, or had the watchdog kill it."""
-    log = tmp_path / "log"
-
-    def run(*inject):
-        flatq("drop", "-f", "default")
-        shutil.rmtree(hold)
-        hold.mkdir()
-        push(flatq, b"x")
-        words = flatq.command("work", "-w", "0", "-n", "2", "-m", "2", "-d", "0", "-t", "60", "--", "sh", "-c", f'echo begin >>"$1/said"; {HOLD}; echo end >>"$1/said"', "sh", hold)
-        process = subprocess.Popen([need("strace"), "-qq", "-o", log, "-P", "/dev/null", "-e", "trace=openat,open", "-e", "signal=none", *inject, "--", *words],
-                                   env=flatq.environment(None), cwd=flatq.home, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
-        flatq.started.append(process)
-        for _ in range(2):  # until its first renewal, and until that is over
-            alarms = lambda: [left for left in clock.sleepers().values() if left > 1]
-            wait_for(lambda: alarms() or process.poll() is not None or (hold / "said").exists() and (hold / "said").read_text() != "begin\n", "its alarm is set")
-            clock.advance(min(alarms(), default=20))
-        (hold / "go").touch()
-        return process.communicate(timeout=60)[1], process.returncode
-
-    assert run()[1] == 0
-    points = calls_in(log)
-    assert len(points) > 10
-    for name, number in chance(f"null {os.path.basename(os.path.realpath(shell))}").sample(points, 20 if everything() else 6):
-        err, code = run("-e", f"inject={name}:error=EMFILE:when={number}")
-        said = (hold / "said").read_text().split() if (hold / "said").exists() else []
-        left = [row[1] for row in listed(flatq)]
-        assert said == ["begin", "end"] * (len(said) // 2) and bool(said) != bool(left) and left in ([], ["ready"]), (number, code, said, left, err)
-
-
 def test_a_daemon_loses_no_output(flatq, tmp_path):
     """Once a look for setsid closed the daemon's output, and the file of another one took its place."""
     log, out = tmp_path / "log", tmp_path / "out"
@@ -338,39 +307,6 @@ def test_a_daemon_loses_no_output(flatq, tmp_path):
         left = flatq("drain", "-0").out.rstrip(b"\0") + (b"m" if any(b"%s 1\n" % state in flatq("stat", check=0).out for state in (b"delayed", b"buried")) else b"")
         assert b"m" in (out.read_bytes(), left), (number, done, log.read_text())
         flatq("drop", "-f", "default")
-
-
-def test_a_daemon_whose_output_cannot_be_copied_does_not_start(flatq, tmp_path):
-    """Its output once went to nowhere then, and the messages were gone."""
-    push(flatq, b"m")
-    words = flatq.command("work", "--daemon", "-w", "0", "--", "cat")
-    log = tmp_path / "log"
-    with open(tmp_path / "out", "wb") as out:
-        subprocess.run([need("strace"), "-qq", "-o", log, "-e", "trace=fcntl", "--", *words], env=flatq.environment(None), cwd=flatq.home, stdout=out,
-                       stdin=subprocess.DEVNULL, timeout=60, check=True)
-    wait_for(lambda: (tmp_path / "out").read_bytes() == b"m", "the worker's output")
-    wait_for(lambda: not carriers(flatq.spool), "the worker has ended: it would take the next message too")
-    copies = [line for line in log.read_text().splitlines() if line.startswith("fcntl(")]
-    last = max(place for place, line in enumerate(copies, 1) if line.startswith("fcntl(2, F_DUPFD"))
-    push(flatq, b"again")
-    with open(tmp_path / "out", "wb") as out:
-        done = subprocess.run([need("strace"), "-qq", "-o", log, "-e", "trace=fcntl", "-e", f"inject=fcntl:error=EMFILE:when={last}", "--", *words],
-                              env=flatq.environment(None), cwd=flatq.home, stdout=out, stdin=subprocess.DEVNULL, timeout=60)
-    assert "INJECTED" in log.read_text()
-    assert done.returncode == 74 and pop(flatq) == b"again", done
-
-
-@pytest.mark.parametrize("closed", [">&-", "<&-", "<&- >&-"])
-@pytest.mark.parametrize("jobs", ["1", "2"])
-def test_the_workers_input_or_output_is_closed(shell, flatq, tmp_path, closed, jobs):
-    """The commands get their messages nevertheless."""
-    for body in (b"1", b"2"):
-        push(flatq, body)
-    command = ["dash", "-c", f'exec "$@" {closed}', "dash",
-               *flatq.command("work", "-w", "0", "-m", "1", "-j", jobs, "--", "sh", "-c", 'cat >"$0/$FLATQ_ID"', tmp_path)]
-    assert subprocess.run(command, env=flatq.env, timeout=100).returncode == 0
-    assert sorted(path.read_bytes() for path in tmp_path.glob("[12]")) == [b"1", b"2"]
-    assert listed(flatq) == []
 
 
 def test_a_worker_without_alarms(shell, flatq):
@@ -394,19 +330,6 @@ def test_several_queues_at_the_same_time(shell, flatq, spool):
     wait_for(lambda: not lies(spool, "b").get("wal") and lies(spool, "c").get("wait"), "it waits again")
     push(flatq, b"4", "c")
     assert ended(process, 0) == (b"2a 1c 3b 4c ", b"")
-
-
-def test_yash_runs_no_worker(flatq):
-    """A signal may make it go on behind a `return` (R11), and a worker cannot do without traps. The message stays, and the help is there."""
-    push(flatq, b"precious")
-
-    def run(*words):
-        done = subprocess.run([need("yash"), LIB / "work", *words], env=flatq.environment(None), stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
-        return Result(done.returncode, done.stdout, done.stderr)
-
-    for words in ([], ["-j", "2"], ["--daemon"]):
-        refused(run(*words, "--", "cat"), 70, "work", text=b"yash runs no worker")
-    assert run("-h").status == 0 and pop(flatq) == b"precious"
 
 
 # commands that do not exist
@@ -458,7 +381,6 @@ def test_a_command_that_goes_away_meanwhile(flatq, tmp_path):
 def test_the_lease_is_renewed(shell, flatq, spool, hold, clock):
     push(flatq, b"x")
     process, pid = working(flatq, hold, "-w", "0", "-t", "60")
-    clock.shows(pid)
     for _ in range(4):  # longer than the first lease
         before = lies(spool)["out"]
         due(clock, 20)
@@ -475,11 +397,10 @@ def test_a_long_lease_is_renewed_in_full(shell, flatq, spool, hold, clock, lease
     """A week was once renewed for a day."""
     push(flatq, b"x")
     process, pid = working(flatq, hold, "-w", "0", "-t", str(lease))
-    clock.shows(pid)
     before, = lies(spool)["out"]
     due(clock, renewed // 3)
     after, = wait_for(lambda: lies(spool)["out"] != [before] and lies(spool)["out"], "the deadline moves")
-    assert int(after.rpartition(".")[2]) - int(100 * clock.seconds) == 100 * renewed
+    assert int(after.rpartition(".")[2]) - int(100 * (clock.base + clock.seconds)) == 100 * renewed
     (hold / "go").touch()
     ended(process, 0)
 
@@ -487,7 +408,6 @@ def test_a_long_lease_is_renewed_in_full(shell, flatq, spool, hold, clock, lease
 def test_a_message_without_a_lease_gets_one(flatq, spool, hold, clock):
     push(flatq, b"x", "-t", "0")
     process = flatq.start("work", "-w", "0", "--", "sh", "-c", HOLD, "sh", hold)
-    clock.shows(held(hold))
     due(clock, 0.33)
     wait_for(lambda: (spool / "default/log").read_text().count(" touch ") >= 2, "touched")
     empty(flatq)
@@ -514,7 +434,7 @@ def test_who_has_lost_the_lease_stops(shell, flatq, hold, spool):
 def test_who_has_lost_the_lease_before_the_command_starts(shell, flatq, stub, clock, tmp_path):
     """The worker stands still behind its take until another consumer has the message."""
     push(flatq, b"x")
-    later = f'printf "9000.00 9000.00\\n" >{clock.path}/uptime; {shlex.join(flatq.command("pop"))} >{tmp_path}/popped'
+    later = f'printf "{clock.base + 9000}.00 0\\n" >{clock.path}/uptime; {shlex.join(flatq.command("pop"))} >{tmp_path}/popped'
     stub("mv", f'"$REAL" "$@" || exit; case $* in */out/*) [ -e "$ONCE" ] || {{ >"$ONCE"; {later}; }} ;; esac')
     done = flatq("work", "-w", "0", "-n", "1", "--", "touch", tmp_path / "ran", check=0)
     assert (tmp_path / "popped").read_bytes() == b"x" and not (tmp_path / "ran").exists()
@@ -524,10 +444,10 @@ def test_who_has_lost_the_lease_before_the_command_starts(shell, flatq, stub, cl
 def test_a_lease_that_is_half_over_is_renewed_before_the_command_starts(shell, flatq, stub, clock, tmp_path):
     """The worker stands still behind its take for 8 s of 10. The first renewal was once planned for a third of the lease behind its start."""
     push(flatq, b"x")
-    later = f'printf "5008.00 5008.00\\n" >{clock.path}/uptime'
+    later = f'printf "{clock.base + 5008}.00 0\\n" >{clock.path}/uptime'
     stub("mv", f'"$REAL" "$@" || exit; case $* in */out/*) [ -e "$ONCE" ] || {{ >"$ONCE"; {later}; }} ;; esac')
     flatq("work", "-w", "0", "-n", "1", "-t", "10", "--", "sh", "-c", 'ls "$FLATQ_DIR/default/out" >"$0"', tmp_path / "out", check=0)
-    assert (tmp_path / "out").read_text().strip().endswith(".000000501800")
+    assert (tmp_path / "out").read_text().strip().endswith(f".{100 * (clock.base + 5018):012}")
 
 
 # signals
@@ -735,21 +655,12 @@ def test_a_worker_that_cannot_see_its_sleepers_end_does_not_begin(shell, flatq):
     assert (b"CHLD" in said) == refused and len(listed(flatq)) == refused, said
 
 
-@pytest.mark.parametrize("proc", ["/proc", "/nothing"])
-@pytest.mark.parametrize("pid", ["0", ""])
-@pytest.mark.parametrize("shell", ["dash", "yash"], indirect=True)
-def test_no_process_is_no_child(flatq, proc, pid):
-    """yash has 0 in $! if it could start none: a KILL would go to our own group."""
-    flatq.env["FLATQ_PROC"] = proc
-    loop(flatq, f"""exec "$sh" -c 'FLATQ_VERB=work; . "$lib/engine/common.sh"; shell_reset; need engine/process; ! child_lives "{pid}"'""")
-
-
 def test_a_signal_to_the_group_as_a_message_is_settled(shell, flatq, stub):
     """The worker outlives it, and mv or sync does not: the message is settled nevertheless, and its command not run again."""
     for tool, when in (("mv", "*/done/*"), ("sync", "*")):
         (flatq.home.parent / f"{tool}.armed").touch()
         stub(tool, f'case $* in {when}) [ -e "$ONCE" ] || {{ >"$ONCE"; kill -TERM $$; }} ;; esac; exec "$REAL" "$@"')
-    flatq.env["FLATQ_SYNC"] = "on"
+    flatq.syncs()
     push(flatq, b"x")
     done = flatq("work", "-w", "0", "--", "sh", "-c", "echo ran >>ran")
     assert (done.status, done.err) == (0, b""), done
@@ -757,7 +668,7 @@ def test_a_signal_to_the_group_as_a_message_is_settled(shell, flatq, stub):
     assert listed(flatq) == []
 
 
-@pytest.mark.parametrize("shell", ["dash", "busybox", "mksh"], indirect=True)  # bash may forget how a command ended as a signal came
+@pytest.mark.parametrize("shell", ["dash", "busybox"], indirect=True)  # bash may forget how a command ended as a signal came
 def test_a_signal_to_the_group_before_the_command_has_its_own(flatq):
     """Nobody knows whether the command has begun: that is no failure of the message, and no try."""
     flatq("create", "-m", "1", "default", check=0)
@@ -848,33 +759,6 @@ def test_a_signal_just_before_the_wait_is_heard(shell, flatq, spool, hold):
     nothing_left(process, spool)
 
 
-@pytest.mark.parametrize("shell", ["mksh"], indirect=True)
-def test_a_sleeper_that_forgets_its_signal(flatq, tmp_path):
-    """mksh forgets a signal that comes just before it suspends itself in a `wait`. There each process is held up, the sleepers too, for longer than the
-    worker takes to end them. It once waited for a third of the lease then, and left them behind."""
-    log = tmp_path / "calls"
-
-    def works(lease, *inject):
-        push(flatq, b"x")
-        words = [need("strace"), "-f", "-qq", "-o", log, "-e", "trace=rt_sigprocmask,rt_sigsuspend,execve", "-e", "signal=none", *inject, "--"]
-        process = subprocess.Popen([*words, *flatq.command("work", "-w", "0", "-t", lease, "--", "true")], env=flatq.environment(None), cwd=flatq.home,
-                                   start_new_session=True)
-        flatq.started.append(process)
-        assert process.wait(40) == 0
-        wait_for(lambda: not left(process), "what stood beside it is gone")
-
-    works("3")
-    made = {}
-    for line in log.read_text().splitlines():
-        pid, call = line.split(maxsplit=1)
-        made.setdefault(pid, []).append(call.partition("(")[0])
-    held_up = {calls[:len(calls) - calls[::-1].index("rt_sigsuspend")].count("rt_sigprocmask")
-               for calls in made.values() if "rt_sigsuspend" in calls and "execve" not in calls}
-    assert held_up
-    for number in held_up:
-        works("6000", "-e", f"inject=rt_sigprocmask:delay_exit=1500000:when={number}")
-
-
 # killed processes
 
 
@@ -912,13 +796,12 @@ def kill_watchdog(process):
 def test_a_renewal_that_fails_late_is_tried_again_before_the_lease_ends(flatq, spool, stub, hold, clock):
     """The take was slow, and the next third of the lease lies behind its end: once another worker had the message while the command ran."""
     stub("mv", f'''case "$*" in
-        */wal/*" "*/out/*) "$REAL" "$@" && printf "5004.30 5004.30\\n" >{clock.path}/uptime; exit ;;
+        */wal/*" "*/out/*) "$REAL" "$@" && printf "{clock.base + 5004}.30 0\\n" >{clock.path}/uptime; exit ;;
         */out/*" "*/out/*) [ -e "$ONCE" ] || {{ >"$ONCE"; echo "mv: cannot move: Input/output error" >&2; exit 1; }} ;;
         esac
         exec "$REAL" "$@"''')
     push(flatq, b"x", "-t", "6")
     process = flatq.start("work", "-n", "1", "--", "sh", "-c", HOLD, "sh", hold)
-    clock.shows(held(hold))
     clock.set(5004.3)
     first, = spool.glob("default/out/0*")
     due(clock, 0.86)  # half of what is left of the lease
@@ -1218,7 +1101,7 @@ def test_progress_in_one_line_on_a_terminal_only(flatq, jobs):
     assert flatq(*args, check=0).err == b""
 
 
-@pytest.mark.parametrize("shell", ["mksh"], indirect=True)
+@pytest.mark.parametrize("shell", ["busybox"], indirect=True)
 def test_numbers_may_have_zeros_in_front(flatq):
     push(flatq, b"x", "q")
     args = ["--queues", "q", "--jobs=01", "--lease", "08", "--backoff", "09,010", "--tries", "03", "--max", "02", "--wait", "00", "--time", "090"]
