@@ -261,7 +261,5 @@ spool_shared=
 no_links() { :; }
 body_is_no_link() { :; }
 clock_same=same
-process_gone() { ! kill -0 "$1"; }
-child_lives() { kill -0 "$1"; }
 process_forked() { :; }
 output_keep() { :; }

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import LIB, Result, chance, everything, left, need, wait_for
+from conftest import LIB, chance, everything, left, need, wait_for
 from engine import alive, calls_in, carriers, children, clock, command_of, empty, lies, loop, on_terminal, pop, push, refused, stop_and_fill, stranger, words_of  # noqa: F401
 
 from flatq.crashlab.gate import processes
@@ -408,6 +408,7 @@ def test_a_long_lease_is_renewed_in_full(shell, flatq, spool, hold, clock, lease
 def test_a_message_without_a_lease_gets_one(flatq, spool, hold, clock):
     push(flatq, b"x", "-t", "0")
     process = flatq.start("work", "-w", "0", "--", "sh", "-c", HOLD, "sh", hold)
+    held(hold)
     due(clock, 0.33)
     wait_for(lambda: (spool / "default/log").read_text().count(" touch ") >= 2, "touched")
     empty(flatq)
@@ -802,6 +803,7 @@ def test_a_renewal_that_fails_late_is_tried_again_before_the_lease_ends(flatq, s
         exec "$REAL" "$@"''')
     push(flatq, b"x", "-t", "6")
     process = flatq.start("work", "-n", "1", "--", "sh", "-c", HOLD, "sh", hold)
+    held(hold)
     clock.set(5004.3)
     first, = spool.glob("default/out/0*")
     due(clock, 0.86)  # half of what is left of the lease
