@@ -35,3 +35,24 @@ owner_dead() {
     [ ! -e "/proc/${1%-*}" ] && need engine/proof && absent "/proc/${1%-*}"
   fi
 }
+
+# process_gone PID - return 0 only if it is proved that there is no such process, or that it has ended
+# and was not reaped
+process_gone() {
+  ! process_started "$1" || return 1
+  [ -z "$started_over" ] || return 0
+  # We may not be allowed to signal it
+  ! kill -0 "$1" && need engine/proof && absent "/proc/$1"
+}
+
+# child_lives PID - return whether PID is a child of this process that has not ended: only then it may
+# be signalled. A shell such as bash may have reaped an ended child by itself, and then another process
+# may have its PID
+child_lives() {
+  [ -n "$1" ] && read -r child_parent child_rest </proc/self/stat && read -r child_stat <"/proc/$1/stat" ||
+    return 1
+  case ${child_stat##*') '} in
+  [!ZX]" $child_parent "*) return 0 ;;
+  esac
+  return 1
+}

@@ -122,6 +122,8 @@ push_abandon() {
 # push_body LENGTH - write standard input to body/ID; set slip_size
 push_body() {
   [ -z "${push_dot:-}" ] || { nonce_read; owner_read; push_dot_file=$owner.$nonce; }
+  # A signal may come as soon as the body is there
+  [ -e "$q/body/$slip_id" ] || push_begun=1
   set -C
   # base64 leaves the shared file offset at the end of what it wrote: so its size needs no process
   { push_begun=1 push_read=1 && set +C && body_encode "$1" &&
