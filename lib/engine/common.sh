@@ -247,7 +247,7 @@ nonce_read() {
 
 # What follows goes once nothing calls it any more
 count_fits() { :; }
-twice() { "$@"; }
+twice() { "$@" || "$@"; }
 works() { "$@" >/dev/null; }
 close_descriptor() { eval "exec $1>&-"; }
 process_signal() { kill "-$1" "$2"; }
