@@ -134,16 +134,17 @@ claim_flatten() {
   claim_flat=
   for segment in $segments; do
     names_in "$claim/$segment" || return
-    # shellcheck disable=SC2086 # names without blanks
-    set -- $names
-    if slip_parse "${1:-}"; then
+    if slip_parse "${names%%'
+'*}"; then
       nonce_read
       claim_stage=$q/tmp/claim.$nonce
       mkdir "$claim_stage" || { disk_failed "$q/tmp"; return; }
-      while [ $# -gt 0 ]; do
-        segment_run "$@" || return
-        shift "$segment_took"
-      done
+      claim_write || {
+        disk_failed "$q/tmp"
+        claim_code=$?
+        rm -rf "$claim_stage"
+        return $claim_code
+      }
       sync_many "$claim_stage" && rename_path "$claim_stage" "$claim/$segment.flat" &&
         sync_paths "$claim" && batch_read "$claim/$segment" && batch_remove "$claim/$segment" ||
         { disk_failed "$claim"; return; }
@@ -154,20 +155,18 @@ claim_flatten() {
   segments=$claim_flat
 }
 
-# segment_run SLIP ... - make a flat file of those that have the first one's priority; set
-# segment_took
-segment_run() {
-  segment_first=$1 segment_took=0 segment_slips=
-  for segment_slip in "$@"; do
-    [ "${segment_slip%%.*}" = "${segment_first%%.*}" ] || break
-    segment_slips="$segment_slips $segment_slip" segment_took=$((segment_took + 1))
+# claim_write - write a flat file to claim_stage for each priority of the slips in `names`
+claim_write() {
+  claim_run='' claim_priority=
+  # The last word, no slip, ends the last run
+  for claim_slip in $names end.; do
+    if [ "${claim_slip%%.*}" != "$claim_priority" ]; then
+      # shellcheck disable=SC2086 # names without blanks
+      [ -z "$claim_run" ] || flat_write "$claim_stage" "$nonce" $claim_run || return
+      claim_run='' claim_priority=${claim_slip%%.*}
+    fi
+    claim_run="$claim_run $claim_slip"
   done
-  # shellcheck disable=SC2086 # names without blanks
-  flat_write "$claim_stage" "$nonce" $segment_slips && return 0
-  disk_failed "$q/tmp"
-  segment_took=$?
-  rm -rf "$claim_stage"
-  return $segment_took
 }
 
 # claim_list - print `OFFSET COUNT PATH` of each segment
@@ -185,22 +184,24 @@ claim_settle() {
   pad "$1" 000000000000
   # Settling again what is settled is not an error
   [ "$claim_settled" \< "$padded" ] || return 0
-  claim_at=$padded claim_found='' claim_new=0
+  claim_at=$padded claim_found='' claim_new=$claim_held
   for segment in $claim_names; do
     segment_parse "$segment"
     [ "$claim_at" != "$segment_end" ] || claim_found=1
   done
   [ -n "$claim_found" ] || { why="queue '$queue': no segment ends at offset $1"; return 65; }
-  for segment in $segments; do
-    segment_parse "$segment"
-    [ "$claim_at" \< "$segment_end" ] || claim_new=$((claim_new + segment_count))
-  done
-  rename_path "$claim/settled.$claim_settled" "$claim/settled.$claim_at" ||
+  claim_ends "$claim_at" || return
+  bulk_log settle $((claim_new - claim_held))
+  wake "$q/room" $((claim_new - claim_held))
+}
+
+# claim_ends OFFSET - rename settled.OFFSET to say that all before OFFSET is settled, and remove
+# that
+claim_ends() {
+  rename_path "$claim/settled.$claim_settled" "$claim/settled.$1" ||
     { disk_failed "$claim"; return; }
-  sync_paths "$claim" || return
-  bulk_log settle "$claim_new"
-  wake "$q/room" "$claim_new"
-  claim_open "${claim##*/}" && claim_recover synced
+  # Only what is synced may be removed
+  sync_paths "$claim" && claim_open "${claim##*/}" && claim_recover synced
 }
 
 # claim_back - give back all that is held, to its old place in the order. Its offsets stay used.
@@ -220,9 +221,6 @@ claim_back() {
   for batch in $claim_batches; do
     batch_putback "$q/out/$batch" unclaim || return
   done
-  rename_path "$claim/settled.$claim_settled" "$claim/settled.$claim_next" ||
-    { disk_failed "$claim"; return; }
   [ "$claim_held" = 0 ] || bulk_log release "$claim_held"
-  # Remove the mark only when settled.OFFSET, which says the same, is synced
-  sync_paths "$claim" && claim_open "${claim##*/}" && claim_recover synced
+  claim_ends "$claim_next"
 }

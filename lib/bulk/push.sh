@@ -66,12 +66,15 @@ bulk_receive() {
 # bulk_count_messages - set bulk_count, and bulk_bytes to the size of all messages together. If a
 # count was cut short, the flat files have another sum (bulk_flats_make)
 bulk_count_messages() {
+  bulk_uncounted="queue '$queue': messages cannot be counted"
   bulk_count=$(bulk_ends <"$bulk_raw") && bulk_last=$(tail -c 1 "$bulk_raw" | bulk_ends) &&
     is_number "${bulk_count##* }" 999999999999 && bulk_count=$number ||
-    { why="queue '$queue': messages cannot be counted"; return 74; }
+    { why=$bulk_uncounted; return 74; }
   bulk_bytes=$((bulk_size - bulk_count))
   # The last message may have no end
   [ "${bulk_last##* }" != 0 ] || [ "$bulk_size" = 0 ] || bulk_count=$((bulk_count + 1))
+  # Bytes have come, so there is a message
+  [ "$bulk_count" != 0 ] || [ "$bulk_size" = 0 ] || { why=$bulk_uncounted; return 74; }
 }
 
 # bulk_ends - a filter that counts the ends of messages

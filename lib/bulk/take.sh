@@ -31,9 +31,9 @@ bulk_choose() {
   return 74
 }
 
-# bulk_elsewhere - set scan_name to the first name that is not in bulk_place; empty: there is none. Of
-# queue/, bulk_place is one block: a file of messages that were put back and folded again may reach
-# beyond the first of the next
+# bulk_elsewhere - set scan_name to the first name that is not in bulk_place; empty: there is none.
+# Of queue/, bulk_place is one block: a file of messages that were put back and folded again may
+# reach beyond the first of the next
 bulk_elsewhere() {
   scan_name=
   [ "$bulk_place" = wal ] || scan_least wal "$q"/wal/*
@@ -185,8 +185,8 @@ bulk_received() {
   door_waits 0 || :
 }
 
-# bulk_pop l|0 COUNT SECONDS QUEUE ... - write out and settle up to COUNT messages; wait up to SECONDS
-# for the first
+# bulk_pop l|0 COUNT SECONDS QUEUE ... - write out and settle up to COUNT messages; wait up to
+# SECONDS for the first
 bulk_pop() {
   bulk_mode=$1 bulk_left=$2 take_seconds=$3
   shift 3
@@ -202,8 +202,8 @@ bulk_pop() {
   take_waiting bulk_pop_queues "$@"
 }
 
-# bulk_pop_queues - write out and settle what is in wait_queues; return 66 if nothing is there, 69 if
-# they are closed and empty
+# bulk_pop_queues - write out and settle what is in wait_queues; return 66 if nothing is there, 69
+# if they are closed and empty
 bulk_pop_queues() {
   bulk_any='' bulk_open=
   for bulk_queue in $wait_queues; do

@@ -102,8 +102,8 @@ key_look() {
   esac
   key_id='' key_is=
   [ -e "$q/keys/$1" ] || { key_seen=; return 66; }
-  # CRASH: a push that was killed leaves an empty file, or an id without its newline; a power cut, one
-  # without an id: treat them alike. If there is a whole id, the shell's own read has missed it
+  # CRASH: a push that was killed leaves an empty file, or an id without its newline; a power cut,
+  # one without an id: treat them alike. If there is a whole id, the shell's own read has missed it
   key_said=$(tr -d '\000' <"$q/keys/$1" 9>&- && printf end) && case ${key_said%%'
 '*} in
   *[!0-9]*) return 0 ;;

@@ -10,11 +10,13 @@ from contextlib import suppress
 import pytest
 
 from conftest import LIB, Result, wait_for
-from engine import child_named, clock, empty, lies, loop, pop, push, refused, reserve, stop_waiting  # noqa: F401
+from engine import (  # noqa: F401
+    child_named, clock, empty, lies, loop, pop, push, refused, reserve, stop_waiting)
 
 
 def held_now(spool, queue):
-    """The number of ready, delayed and reserved messages, counted under the queue's lock: it grows only under the lock."""
+    """The number of ready, delayed and reserved messages, counted under the queue's lock: it grows
+    only under the lock."""
     with open(spool / queue / "lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         places = lies(spool, queue)
@@ -57,7 +59,8 @@ def test_flat_files_of_one_bulk_push_count_apart(flatq):
     flatq("push", "-l", "q", input=b"x\n" * 700, check=0)
     flatq("pop", "q", check=0)
     assert b"ready 699\n" in flatq("stat", "q", check=0).out
-    assert flatq("push", "q", input=b"y").status == 0 and flatq("push", "q", input=b"z").status == 75
+    assert flatq("push", "q", input=b"y").status == 0 and flatq("push", "q",
+        input=b"z").status == 75
 
 
 def test_a_push_over_the_bound_leaves_nothing(shell, flatq, spool):
@@ -99,16 +102,20 @@ def test_bound_of_many_producers_without_consumers(shell, flatq, spool):
 
 
 def test_bound_of_16_producers_beside_consumers(flatq, spool):
-    """There are never more messages than the bound, the bound is reached, and every message comes out once."""
+    """There are never more messages than the bound, the bound is reached, and every message comes
+    out once."""
     bound, each = 4, 6
     flatq("create", "-b", str(bound), "q", check=0)
     push(flatq, b"", "q")
     pop(flatq, "q")
     producers = [
         subprocess.Popen(
-            ["dash", "-c", 'i=0; while [ $i -lt "$2" ]; do printf "%s-%s\\n" "$1" $i | "$sh" "$lib/push" -w 100 q || exit; i=$((i + 1)); done',
+            ["dash", "-c",
+            'i=0; while [ $i -lt "$2" ]; do printf "%s-%s\\n" "$1" $i | "$sh" "$lib/push" -w 100 '
+            'q || exit; i=$((i + 1)); done',
              "-", str(k), str(each)],
-            env=flatq.environment({"sh": flatq.shell, "lib": flatq.command("push")[1].rsplit("/", 1)[0]}),
+            env=flatq.environment({"sh": flatq.shell, "lib": flatq.command("push")[1].rsplit("/",
+            1)[0]}),
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
         for k in range(16)
     ]
@@ -146,16 +153,19 @@ def test_bound_of_16_producers_beside_consumers(flatq, spool):
     assert most == bound
 
 
-@pytest.mark.parametrize("options", [[], ["-d", "100"], ["-p", "5"]], ids=["ready", "delayed", "moved"])
+@pytest.mark.parametrize("options", [[], ["-d", "100"], ["-p", "5"]],
+    ids=["ready", "delayed", "moved"])
 def test_whoever_counts_misses_nothing_that_is_on_its_way(flatq, spool, options):
-    """A push counts messages under the lock. A release must not move a reserved message meanwhile to a place that the push has already counted."""
+    """A push counts messages under the lock. A release must not move a reserved message meanwhile
+    to a place that the push has already counted."""
     flatq("create", "-b", "1", "q", check=0)
     push(flatq, b"x", "q")
     got = reserve(flatq, "q")
     with open(spool / "q/lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         process = flatq.start("release", *options, got.receipt, stdin=subprocess.DEVNULL)
-        wait_for(lambda: process.poll() is not None or child_named(process, "flock"), "it waits for the lock, or has ended")
+        wait_for(lambda: process.poll() is not None or child_named(process, "flock"),
+            "it waits for the lock, or has ended")
         assert process.poll() is None, "moved behind the back of whoever holds the lock"
         assert len(lies(spool, "q")["out"]) == 1
     assert process.wait(60) == 0
@@ -281,8 +291,10 @@ def test_push_that_waits_for_a_queue_that_is_dropped(shell, flatq, spool, clock)
 
 
 @pytest.mark.parametrize("options", [[], ["-l"]], ids=["one", "lines"])
-def test_a_queue_that_is_dropped_as_a_push_begins_to_wait_stays_away(shell, flatq, spool, stub, options):
-    """The drop comes when the push has given the lock back, and before it has entered itself among those that wait. It made an empty queue, without a bound."""
+def test_a_queue_that_is_dropped_as_a_push_begins_to_wait_stays_away(shell, flatq, spool, stub,
+        options):
+    """The drop comes when the push has given the lock back, and before it has entered itself among
+    those that wait. It made an empty queue, without a bound."""
     flatq("create", "-b", "1", "q", check=0)
     push(flatq, b"1", "q")
     stub("mkfifo", f'"$REAL" "$@" && FLATQ_SYNC=off "{flatq.shell}" "{LIB}/drop" -f q')
@@ -326,9 +338,11 @@ def test_close_wakes_who_waits(shell, flatq, spool, clock):
     flatq("create", "-b", "1", "full", check=0)
     push(flatq, b"x", "full")
     flatq("create", "q", check=0)
-    waiting = [(flatq.start("pop", "-w", "30", "q"), "q", "wait"), (flatq.start("push", "-w", "30", "full", stdin=subprocess.DEVNULL), "full", "room")]
+    waiting = [(flatq.start("pop", "-w", "30", "q"), "q", "wait"),
+        (flatq.start("push", "-w", "30", "full", stdin=subprocess.DEVNULL), "full", "room")]
     for process, queue, place in waiting:
-        wait_for(lambda: lies(spool, queue).get(place) and child_named(process, "sleep"), "it sleeps")
+        wait_for(lambda: lies(spool, queue).get(place) and child_named(process, "sleep"),
+            "it sleeps")
         flatq("close", queue, check=0)
         _, err = process.communicate(timeout=100)
         assert process.returncode == 69 and err.count(b"\n") == 1
@@ -337,7 +351,8 @@ def test_close_wakes_who_waits(shell, flatq, spool, clock):
 
 
 def test_pushes_that_race_a_close(flatq):
-    """A message whose push was acknowledged comes out, and one whose push was refused never does. After a pop has said 69, nothing comes out."""
+    """A message whose push was acknowledged comes out, and one whose push was refused never does.
+    After a pop has said 69, nothing comes out."""
     refusals = 0
     for turn in range(8):
         queue = f"q{turn}"
@@ -368,19 +383,22 @@ def test_pushes_that_race_a_close(flatq):
     assert refusals, "no push lost a race: the test shows nothing"
 
 
-@pytest.mark.parametrize("move", ['exec "$REAL" "$@"', '"$REAL" "$@"; kill -KILL $$'], ids=["whole", "killed"])
+@pytest.mark.parametrize("move", ['exec "$REAL" "$@"', '"$REAL" "$@"; kill -KILL $$'],
+    ids=["whole", "killed"])
 def test_a_push_that_was_under_way_when_the_queue_was_closed(shell, flatq, spool, stub, move):
     """It withdraws its message, even if the `mv` for that is killed when it has moved it."""
     stub("mv", move)
     process = flatq.start("push", "q")
     process.stdin.write(b"begun")
     process.stdin.flush()
-    wait_for(lambda: child_named(process, "base64") and lies(spool, "q").get("body"), "a push at work")
+    wait_for(lambda: child_named(process, "base64") and lies(spool, "q").get("body"),
+        "a push at work")
     flatq("close", "q", check=0)
     refused(flatq("pop", "q"), 69)
     out, err = process.communicate(b"ended", timeout=100)
     # some shells say that a program was killed
-    assert (process.returncode, out) == (69, b"") and len([line for line in err.splitlines() if not line.startswith(b"Killed")]) == 1, err
+    assert (process.returncode, out) == (69, b"") and len([line for line in err.splitlines()
+        if not line.startswith(b"Killed")]) == 1, err
     refused(flatq("pop", "q"), 69)
     flatq("wal", "q", check=0)
     assert lies(spool, "q") == {}
@@ -388,13 +406,15 @@ def test_a_push_that_was_under_way_when_the_queue_was_closed(shell, flatq, spool
 
 @pytest.mark.parametrize("sync", ["on", "off"])
 def test_a_push_that_was_under_way_when_the_queue_was_dropped(flatq, spool, sync):
-    """The body of that push went with the old queue, so the push must not report success for the new queue of that name."""
+    """The body of that push went with the old queue, so the push must not report success for the
+    new queue of that name."""
     if sync == "on":
         flatq.syncs()
     process = flatq.start("push", "q")
     process.stdin.write(b"begun")
     process.stdin.flush()
-    wait_for(lambda: child_named(process, "base64") and lies(spool, "q").get("body"), "a push at work")
+    wait_for(lambda: child_named(process, "base64") and lies(spool, "q").get("body"),
+        "a push at work")
     flatq("drop", "-f", "q", check=0)
     push(flatq, b"new", "q")
     out, err = process.communicate(b"ended", timeout=100)
@@ -404,10 +424,12 @@ def test_a_push_that_was_under_way_when_the_queue_was_dropped(flatq, spool, sync
 
 
 def test_a_kick_reaches_all_windows_of_a_bounded_queue(flatq, spool):
-    """Before each message the kick counts the queue, which goes through the directories of delayed/ meanwhile."""
+    """Before each message the kick counts the queue, which goes through the directories of delayed/
+    meanwhile."""
     flatq("create", "-b", "100", "q", check=0)
     loop(flatq, '''for n in $(seq 30); do
-      printf "$n" | "$sh" "$lib/push" q >&2 && "$sh" "$lib/reserve" q >said && read -r receipt rest <said && "$sh" "$lib/bury" "$receipt" || exit; done''')
+      printf "$n" | "$sh" "$lib/push" q >&2 && "$sh" "$lib/reserve" q >said &&
+        read -r receipt rest <said && "$sh" "$lib/bury" "$receipt" || exit; done''')
     buried = spool / "q/buried"
     for number, path in enumerate(sorted(buried.glob("*/*/*"))):
         when, rest = path.name.split(".", 1)
@@ -420,11 +442,15 @@ def test_a_kick_reaches_all_windows_of_a_bounded_queue(flatq, spool):
 
 
 def test_two_that_change_the_settings_at_the_same_time(flatq, stub):
-    """One changes the bound, the other the most tries, while the first is about to rename its conf."""
+    """One changes the bound, the other the most tries, while the first is about to rename its
+    conf."""
     flatq("create", "q", check=0)
     stub("mv", '''case $*.${other:-} in *conf*.1)
       (other= "$sh" "$lib/create" -m 3 q; : >"$HOME/ended") 9>&- >/dev/null 2>&1 &
-      while [ ! -e "$HOME/ended" ]; do ! grep -q -- "->.*:$(stat -c %i "$FLATQ_DIR/q/lock") " /proc/locks || break; sleep 0.05; done ;;
+      while [ ! -e "$HOME/ended" ]; do
+        ! grep -q -- "->.*:$(stat -c %i "$FLATQ_DIR/q/lock") " /proc/locks || break
+        sleep 0.05
+      done ;;
     esac
     exec "$REAL" "$@"''')
     flatq("create", "-b", "5", "q", env={"other": "1", "sh": flatq.shell, "lib": str(LIB)}, check=0)

@@ -17,7 +17,8 @@ from userlands import without
 def messages(count, seed=1):
     """Messages of all bytes but NUL; some are empty."""
     dice = random.Random(seed)
-    return [bytes(dice.randrange(1, 256) for _ in range(dice.randrange(0, 40))) for _ in range(count)]
+    return [bytes(dice.randrange(1, 256) for _ in range(dice.randrange(0, 40)))
+        for _ in range(count)]
 
 
 @pytest.mark.shells
@@ -39,8 +40,31 @@ def test_messages_that_were_not_all_read(flatq, stub, program, words, end):
     stub(program, 'head -c 40 | "$REAL" "$@"')
     ends = {"l": b"\n", "0": b"\0"}[end]
     for body in (b"message" * 3 + ends) * 6, b"m" * 500:
-        refused(flatq("push", f"-{end}", "q", input=body), 74, "push", text=b"not read to their end")
+        refused(flatq("push", f"-{end}", "q", input=body), 74, "push",
+            text=b"not read to their end")
     refused(flatq("pop", "q"), 66)
+
+
+@pytest.mark.parametrize("does", ["exit 1", "exit 0", "kill -9 $$", 'head -c 3 | "$REAL" "$@"'])
+@pytest.mark.parametrize("end, program", [("-l", "wc"), ("-0", "tr"), ("-0", "wc"), ("-l", "tail"),
+    ("-0", "tail")])
+def test_messages_that_were_not_all_counted(flatq, stub, end, program, does):
+    """Whatever becomes of a program that counts them: it is no push of nothing."""
+    data = b"1\n22\n333\n" if end == "-l" else b"1\x0022\x00333\0"
+    flatq("push", "q", input=b"0", check=0)
+    # The call that measures the size of the input is not to fail here. The others fail in turn
+    for turn in range(3):
+        (flatq.home / "turns").write_bytes(b"." * (8 - turn))
+        stub(program, f'''[ "$1" != -c ] || [ {program} != wc ] || [ {end} = -0 ] || exec "$REAL" "$@"
+            printf . >>"{flatq.home}/turns"
+            [ "$(exec stat -c %s "{flatq.home}/turns")" = 9 ] || exec "$REAL" "$@"
+            {does}''')
+        done = flatq("push", end, "q", input=data)
+        assert done.status in (0, 74) and (done.out == b"") == (done.status == 74), done
+        stub(program, 'exec "$REAL" "$@"')
+        assert flatq("drain", "q", check=0).out.split() == \
+            [b"0"] + [b"1", b"22", b"333"] * (done.status == 0)
+        flatq("push", "q", input=b"0", check=0)
 
 
 def test_many_strange_files_are_passed_over(flatq, spool):
@@ -54,9 +78,11 @@ def test_many_strange_files_are_passed_over(flatq, spool):
 @pytest.mark.shells
 def test_any_bytes_by_nul(flatq):
     sent = messages(1200)
-    first, last = flatq("push", "-0", "q", input=b"".join(m + b"\0" for m in sent), check=0).out.split()
+    first, last = flatq("push", "-0", "q", input=b"".join(m + b"\0" for m in sent),
+        check=0).out.split()
     assert int(last) - int(first) == 1199
-    assert flatq("pop", "-0", "-n", "700", "q", check=0).out == b"".join(m + b"\0" for m in sent[:700])
+    assert flatq("pop", "-0", "-n", "700", "q", check=0).out == b"".join(m + b"\0"
+        for m in sent[:700])
     assert flatq("pop", "q", check=0).out == sent[700]
     assert flatq("drain", "-0", "q", check=0).out == b"".join(m + b"\0" for m in sent[701:])
 
@@ -71,7 +97,8 @@ def test_without_perl(flatq, tmp_path):
 @pytest.mark.parametrize("awk", ["mawk", "gawk", "original-awk", "busybox"])
 @pytest.mark.parametrize("hidden", [(), ("perl",)], ids=["perl", "awk"])
 def test_awks(flatq, tmp_path, awk, hidden):
-    """push, fold, unfold and drain work with each awk that a system may have. To that of busybox 1.35, a number with a zero in front is octal."""
+    """push, fold, unfold and drain work with each awk that a system may have. To that of busybox
+    1.35, a number with a zero in front is octal."""
     need(awk)
     flatq.env["PATH"] = without(tmp_path / "bin", "mawk", "awk", "gawk", *hidden)
     (tmp_path / "bin/awk").symlink_to(shutil.which(awk))
@@ -79,7 +106,8 @@ def test_awks(flatq, tmp_path, awk, hidden):
     for n in range(9):
         flatq("push", "q", input=b"s%d" % n, check=0)
     flatq("wal", check=0)
-    first, last = map(int, flatq("push", "-l", "q", input=b"".join(b"l%d\n" % n for n in range(1600)), check=0).out.split())
+    first, last = map(int, flatq("push", "-l", "q", input=b"".join(b"l%d\n" % n
+        for n in range(1600)), check=0).out.split())
     assert first % 1000 == 0 and last - first == 1599
     ids = [line.split()[0] for line in flatq("list", "q", check=0).out.splitlines()]
     assert ids == [b"%d" % n for n in [*range(1, 10), *range(first, last + 1)]]
@@ -91,15 +119,18 @@ def test_awks(flatq, tmp_path, awk, hidden):
 
 @pytest.mark.parametrize("awk", ["mawk", "gawk", "original-awk", "busybox"])
 def test_which_messages_are_in_a_flat_file(flatq, tmp_path, awk):
-    """To busybox's awk, 000000000010 is 8. A push with a key, which looks for message 10, was answered `dup` because of message 8."""
+    """To busybox's awk, 000000000010 is 8. A push with a key, which looks for message 10, was
+    answered `dup` because of message 8."""
     need(awk)
     flatq.env["PATH"] = without(tmp_path / "bin", "mawk", "awk", "gawk")
     (tmp_path / "bin/awk").symlink_to(shutil.which(awk))
     flat = tmp_path / "0000065536.000000000008.000000000012.2.0.abcdef"
     flat.write_text("0000065536.000000000008.0\t\n0000065536.000000000012.0\t\n")
-    script = 'lib=$1; . "$lib/engine/common.sh"; shell_reset; need engine/spool engine/fold; q=x queue=x; flat_parse "${2##*/}"; message_in_flat "$2" "$3"'
+    script = ('lib=$1; . "$lib/engine/common.sh"; shell_reset; need engine/spool engine/fold; q=x '
+        'queue=x; flat_parse "${2##*/}"; message_in_flat "$2" "$3"')
     for number, code in (("000000000008", 0), ("000000000010", 1), ("000000000012", 0)):
-        assert subprocess.run([flatq.shell, "-c", script, "sh", LIB, flat, number], env=flatq.env).returncode == code, number
+        assert subprocess.run([flatq.shell, "-c", script, "sh", LIB, flat, number],
+            env=flatq.env).returncode == code, number
 
 
 def test_between_singles(flatq):
@@ -109,9 +140,11 @@ def test_between_singles(flatq):
     flatq("push", "-p", "1", "q", input=b"first", check=0)
     receipt = flatq("reserve", "-t", "0", "q", check=0).out.split()[0].decode()
     flatq("push", "q", input=b"c", check=0)
-    flatq("push", "-l", "-p", "70000", "q", input=b"".join(b"d%d\n" % n for n in range(200)), check=0)
+    flatq("push", "-l", "-p", "70000", "q", input=b"".join(b"d%d\n" % n for n in range(200)),
+        check=0)
     flatq("release", receipt, check=0)
-    want = [b"first", b"a", *(b"b%d" % n for n in range(1500)), b"c", *(b"d%d" % n for n in range(200))]
+    want = [b"first", b"a", *(b"b%d" % n for n in range(1500)), b"c",
+        *(b"d%d" % n for n in range(200))]
     got = flatq("pop", "-l", "-n", "700", "q", check=0).out.split()
     got += flatq("pop", "-l", "-n", "1000", "q", check=0).out.split()
     got += flatq("drain", "q", check=0).out.split()
@@ -156,7 +189,8 @@ def test_killed_drain_gives_back(flatq):
 
 @pytest.mark.parametrize("verb", ["pop", "reserve"])
 def test_one_by_one_what_a_killed_drain_had(flatq, verb):
-    """All messages are flat files in the batch of a killed drain. A verb that takes one message puts them back first, and finds it."""
+    """All messages are flat files in the batch of a killed drain. A verb that takes one message
+    puts them back first, and finds it."""
     process, sent = drain_at_work(flatq, "q")
     flatq.end(process)
     done = flatq(verb, "q", check=0)
@@ -177,11 +211,13 @@ MEASURE = "import resource, subprocess, sys; code = subprocess.call(sys.argv[1:]
 
 
 def test_memory_is_flat(flatq):
-    """No process needs 40 MB of memory for 200,000 messages (20 MB), neither to push nor to drain them."""
+    """No process needs 40 MB of memory for 200,000 messages (20 MB), neither to push nor to drain
+    them."""
     data = b"".join(b"%0100d\n" % n for n in range(200000))
     for verb, given, taken in (("push", data, None), ("drain", b"", data)):
         done = subprocess.run(
-            [sys.executable, "-S", "-c", MEASURE, *flatq.command(verb, *["-l"][: verb == "push"], "q")],
+            [sys.executable, "-S", "-c", MEASURE, *flatq.command(verb, *["-l"][: verb == "push"],
+            "q")],
             input=given, env=flatq.environment(None), capture_output=True, timeout=100,
         )
         assert done.returncode == 0 and (taken is None or done.stdout == taken)

@@ -1,4 +1,5 @@
-"""claim, settle and unclaim: a consumer holds many messages under its own name, and keeps them through crashes."""
+"""claim, settle and unclaim: a consumer holds many messages under its own name, and keeps them
+through crashes."""
 
 import base64
 import os
@@ -13,14 +14,16 @@ from engine import empty, lies, pop, push, refused, reserve
 def claim(flatq, *args, name="me", check=0):
     """[(offset, count, path)], as claim prints it."""
     done = flatq("claim", "-c", name, *args, check=check)
-    return [(int(offset), int(count), path) for offset, count, path in (line.decode().split(" ", 2) for line in done.out.splitlines())]
+    return [(int(offset), int(count), path) for offset, count,
+        path in (line.decode().split(" ", 2) for line in done.out.splitlines())]
 
 
 def read(segments):
     """The messages of segments, in order: all that a batch consumer has to write."""
     found = []
     for _, count, path in segments:
-        lines = [line for flat in sorted(Path(path).iterdir()) for line in flat.read_bytes().split(b"\n")[:-1]]
+        lines = [line for flat in sorted(Path(path).iterdir())
+            for line in flat.read_bytes().split(b"\n")[:-1]]
         assert len(lines) == count
         found += [base64.b64decode(line.split(b"\t")[1], validate=True) for line in lines]
     return found
@@ -57,7 +60,8 @@ def test_claimed_listed_again_and_settled(shell, flatq, spool):
     flatq("settle", "-c", "me", "1", "closed", check=0)
     flatq("push", "closed", input=b"x", check=0)
     flatq("close", "closed", check=0)
-    refused(flatq("claim", "-c", "me", "-n", "0", "closed"), 66, "claim", text=b"nothing is claimed as 'me'")
+    refused(flatq("claim", "-c", "me", "-n", "0", "closed"), 66, "claim",
+        text=b"nothing is claimed as 'me'")
     push(flatq, b"again")
     assert [segment[:2] for segment in claim(flatq)] == [(607, 1)]
     flatq("settle", "-c", "me", "608", check=0)
@@ -77,7 +81,8 @@ def test_back_in_the_old_place(shell, flatq, spool):
     held = reserve(flatq)
     assert (held.body, held.tries) == (b"urgent", 2)
     flatq("delete", held.receipt, check=0)
-    assert flatq("drain", check=0).out.split() == [b"%d" % n for n in (*range(552), *range(553, 560))]
+    assert flatq("drain", check=0).out.split() == [b"%d" % n for n in (*range(552),
+        *range(553, 560))]
     assert claim(flatq, "-n", "0", check=66) == []
     # the offsets of messages that were given back are not given again
     push(flatq, b"x")
@@ -100,7 +105,8 @@ def test_order_beside_shell_consumers(flatq):
 
 
 def test_count_is_what_is_held(flatq):
-    """A claim counts what its name holds already. So a job that fails again and again does not take more and more."""
+    """A claim counts what its name holds already. So a job that fails again and again does not take
+    more and more."""
     fill(flatq, 0, 5000)
     for _ in range(3):
         assert read(claim(flatq, "-n", "1300")) == [b"%d" % n for n in range(1300)]
@@ -143,8 +149,8 @@ def test_refusals(shell, flatq):
 
 
 def test_nothing_gives_a_claim_back(flatq, spool):
-    """The death of the process, the end of a lease, a new boot and a checkpoint all leave a claim as it is. A key stays taken until its message is
-    settled."""
+    """The death of the process, the end of a lease, a new boot and a checkpoint all leave a claim
+    as it is. A key stays taken until its message is settled."""
     push(flatq, b"1", "-k", "key")
     fill(flatq, 2, 300)
     segments = claim(flatq)
@@ -173,8 +179,8 @@ def test_claimed_messages_hold_room(flatq):
 
 
 def test_a_hundred_flat_files_are_one_segment(flatq):
-    """They are claimed, given back and settled at once, for the price of a small segment. (A drain takes 64 flat files at a time, and so many may
-    come again after a crash.)"""
+    """They are claimed, given back and settled at once, for the price of a small segment. (A drain
+    takes 64 flat files at a time, and so many may come again after a crash.)"""
     fill(flatq, 0, 50_000)
     for turn in range(2):
         segments = claim(flatq, "-n", "50000")
@@ -196,7 +202,8 @@ def test_large_messages_too(flatq):
 
 
 def test_offsets_grow_whatever_is_deleted(shell, flatq, spool):
-    """Somebody removes a segment by hand. Its offsets are not given again, and its name can still settle or give back the rest."""
+    """Somebody removes a segment by hand. Its offsets are not given again, and its name can still
+    settle or give back the rest."""
     fill(flatq, 0, 600)
     push(flatq, b"600")
     assert sum(count for _, count, _ in claim(flatq)) == 601

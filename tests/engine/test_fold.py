@@ -1,4 +1,5 @@
-"""The checkpoint moves single messages into flat files, and back, and keeps their order, whatever happens meanwhile."""
+"""The checkpoint moves single messages into flat files, and back, and keeps their order, whatever
+happens meanwhile."""
 
 import base64
 import shutil
@@ -10,7 +11,8 @@ from conftest import Runner, everything, wait_for
 from engine import child_named, empty, lies, loop, pop, push, refused, reserve
 
 DEEP = 1500
-deeply = pytest.mark.xdist_group("deep")  # one process runs these tests, so that the queue is filled once
+# one process runs these tests, so that the queue is filled once
+deeply = pytest.mark.xdist_group("deep")
 FEW = 210
 
 
@@ -24,7 +26,8 @@ def text(k):
 
 @pytest.fixture(scope="module")
 def deep(tmp_path_factory):
-    """A spool with 1,500 messages in three priorities, from four producers; and the message of each id."""
+    """A spool with 1,500 messages in three priorities, from four producers; and the message of each
+    id."""
     top = tmp_path_factory.mktemp("deep")
     runner = Runner(shutil.which("dash"), top / "spool", top)
     loop(runner, '''
@@ -54,7 +57,10 @@ def made(tmp_path_factory):
     runner = Runner(shutil.which("dash"), top / "spool", top)
     loop(runner, '''
         k=0
-        while [ $k -lt $1 ]; do printf 'message %d\n' $k | "$sh" "$lib/push" few || exit; k=$((k + 1)); done >few''', FEW)
+        while [ $k -lt $1 ]; do
+          printf 'message %d\n' $k | "$sh" "$lib/push" few || exit
+          k=$((k + 1))
+        done >few''', FEW)
     return top / "spool"
 
 
@@ -79,10 +85,12 @@ def flats(spool, queue):
 
 
 def stored(spool, queue):
-    """The ready messages by the queue's files, in order, each from one place only. This is quicker than popping them all."""
+    """The ready messages by the queue's files, in order, each from one place only. This is quicker
+    than popping them all."""
     q = spool / queue
     assert not list(q.glob("fold/*/*")) and not list(q.glob("unfold/[!~]*"))
-    found = [(path.name, (q / "body" / path.name.split(".")[1]).read_bytes()) for place in ("wal/*", "head/*/*") for path in q.glob(place)]
+    found = [(path.name, (q / "body" / path.name.split(".")[1]).read_bytes()) for place in ("wal/*",
+        "head/*/*") for path in q.glob(place)]
     for path in flats(spool, queue):
         lines = path.read_bytes().splitlines()
         assert len(lines) == int(path.name.split(".")[3])
@@ -94,7 +102,8 @@ def stored(spool, queue):
 
 
 def in_order(ids):
-    """The numbers of the deep queue's messages in the order in which they must come out: by priority, then by id."""
+    """The numbers of the deep queue's messages in the order in which they must come out: by
+    priority, then by id."""
     return [k for _, _, k in sorted((priority(k), number, k) for number, k in ids.items())]
 
 
@@ -104,12 +113,15 @@ def test_1500_through_flat_files_in_the_exact_order(filled_deep, deep, spool):
     filled_deep("wal", "deep", check=0)
     names = flats(spool, "deep")
     assert len(names) >= 4
-    assert len(lies(spool, "deep").get("wal", ())) < 100 and len(lies(spool, "deep").get("body", ())) < 100
+    assert len(lies(spool, "deep").get("wal", ())) < 100 and len(lies(spool, "deep").get("body",
+        ())) < 100
     assert sum(int(path.name.split(".")[3]) for path in names) > DEEP - 100
     for path in names:
         lines = path.read_bytes().splitlines(keepends=True)
-        assert len(lines) == int(path.name.split(".")[3]) and all(line.endswith(b"\n") for line in lines)
-        assert all(line.split(b".")[0].decode() == path.name.split(".")[0] for line in lines), "one priority a file"
+        assert len(lines) == int(path.name.split(".")[3]) and all(line.endswith(b"\n")
+            for line in lines)
+        assert all(line.split(b".")[0].decode() == path.name.split(".")[0]
+            for line in lines), "one priority a file"
     expected = [text(k) for k in in_order(deep[1])]
     # first one by one, then some in bulk, to come to the next flat files
     while expected:
@@ -126,7 +138,8 @@ def test_1500_through_flat_files_in_the_exact_order(filled_deep, deep, spool):
 
 @deeply
 def test_put_backs_in_between(filled_deep, deep, spool):
-    """A message that comes back has its old place, also when all around it was folded, unfolded and folded again."""
+    """A message that comes back has its old place, also when all around it was folded, unfolded and
+    folded again."""
     left = in_order(deep[1])
     filled_deep("wal", "deep", check=0)
     turns = 12 if everything() else 5
@@ -187,11 +200,13 @@ def test_idempotent(filled, spool):
 
 
 def test_any_bytes_through_a_flat_file(flatq, spool):
-    bodies = [b"", b"\n", b"\t", bytes(range(256)), b"a\tb\nc", b"\0" * 100, b"x" * 70000, b"x" * 30000, b"=", b"last"]
+    bodies = [b"", b"\n", b"\t", bytes(range(256)), b"a\tb\nc", b"\0" * 100, b"x" * 70000,
+        b"x" * 30000, b"=", b"last"]
     keys = {}
     for k, body in enumerate(bodies):
         keys[k] = push(flatq, body, "-k", f"key {k}", "-t", "7", "q")
-    loop(flatq, 'k=0; while [ $k -lt 220 ]; do printf filler | "$sh" "$lib/push" q >/dev/null || exit; k=$((k + 1)); done')
+    loop(flatq, 'k=0; while [ $k -lt 220 ]; do printf filler | "$sh" "$lib/push" q >/dev/null || '
+        'exit; k=$((k + 1)); done')
     flatq("wal", "q", check=0)
     assert flats(spool, "q")
     for k, number in keys.items():
@@ -214,7 +229,8 @@ def test_settle_in_the_middle_of_a_flat_file(filled, made, spool):
     filled("wal", check=0)
     filled("delete", f"few:{ids[0]}", check=0)
     filled("delete", f"few:{ids[FEW - 1]}", check=0)
-    assert stored(spool, "few") == b"".join(text(k) for k in range(FEW) if k not in (0, 100, FEW - 1))
+    assert stored(spool, "few") == b"".join(text(k) for k in range(FEW) if k not in (0, 100,
+        FEW - 1))
     assert pop(filled, "few") == text(1)
 
 
@@ -229,14 +245,17 @@ def test_a_bound_counts_what_is_folded(filled, spool):
 
 
 def test_killed_with_its_lock_held_by_a_child(filled, stub, spool):
-    """The child lives longer than its shell and still works on the run. So it keeps the lock, and the next verb waits for it."""
-    stub("awk", '[ -e "$HOME/go" ] || { mkfifo "$HOME/go" && read -r go <"$HOME/go"; }\nexec "$REAL" "$@"')
+    """The child lives longer than its shell and still works on the run. So it keeps the lock, and
+    the next verb waits for it."""
+    stub("awk", '[ -e "$HOME/go" ] || { mkfifo "$HOME/go" && read -r go <"$HOME/go"; }\nexec '
+        '"$REAL" "$@"')
     process = filled.start("wal", "few", stdin=subprocess.DEVNULL)
     wait_for(lambda: (filled.home / "go").exists(), "the fold in the midst of its work")
     process.kill()
     process.wait()
     waiting = filled.start("pop", "few", stdin=subprocess.DEVNULL)
-    wait_for(lambda: child_named(waiting, "flock") or waiting.poll() is not None, "the pop that waits")
+    wait_for(lambda: child_named(waiting, "flock") or waiting.poll() is not None,
+        "the pop that waits")
     assert waiting.poll() is None
     with open(filled.home / "go", "w") as go:
         go.write("go\n")
@@ -267,5 +286,6 @@ def test_few_are_left_alone(flatq, spool):
 
 @deeply
 def test_a_thousand_pushes_fold_by_themselves(deep):
-    """The test called no checkpoint while it filled the deep queue. Each push that opened a new range of ids did."""
+    """The test called no checkpoint while it filled the deep queue. Each push that opened a new
+    range of ids did."""
     assert flats(deep[0], "deep")

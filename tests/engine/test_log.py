@@ -1,4 +1,5 @@
-"""log: the events of a queue or of all, in local time and in words; by -f also those that come, over rotation."""
+"""log: the events of a queue or of all, in local time and in words; by -f also those that come,
+over rotation."""
 
 import os
 import re
@@ -77,7 +78,8 @@ def test_events_in_words(shell, flatq, spool):
         flatq("kick", "jobs", check=0)
     flatq("touch", receipt := reserve(flatq, "jobs").receipt, check=0)
     flatq("delete", receipt, check=0)
-    # Events of two queues with the same time may be printed in either order: so begin a new hundredth of a second
+    # Events of two queues with the same time may be printed in either order: so begin a new
+    # hundredth of a second
     next_hundredth()
     flatq("push", "-l", "a/.b", input=b"1\n22\n", check=0)
     flatq("pop", "-l", "-n", "2", "a/.b", check=0)
@@ -85,18 +87,29 @@ def test_events_in_words(shell, flatq, spool):
     push(flatq, b"yyy", ".c")
     before = tree(spool)
     said = lines(flatq("log", "jobs", check=0).out)
-    assert [re.sub(r"\d+\.\d\d s", "N s", line).replace(f" {number} ", " ID ", 1) for line in said] == [
-        "jobs push ID 1 byte", "jobs reserve ID try 1, N s after its push", "jobs release ID given back, try 1",
-        "jobs reserve ID try 2, N s after its push", "jobs bury ID set aside: its command ended with 7, try 2", "jobs kick ID ready again",
-        "jobs reserve ID try 3, N s after its push", "jobs bury ID set aside: its command was ended by signal 9, try 3", "jobs kick ID ready again",
-        "jobs reserve ID try 4, N s after its push", "jobs bury ID set aside: too large for where it was to go, try 4", "jobs kick ID ready again",
-        "jobs reserve ID try 5, N s after its push", "jobs bury ID set aside: my-own, try 5", "jobs kick ID ready again",
-        "jobs reserve ID try 6, N s after its push", "jobs touch ID its lease is longer, try 6", "jobs delete ID done at try 6, N s after its push",
+    assert [re.sub(r"\d+\.\d\d s", "N s", line).replace(f" {number} ", " ID ", 1)
+        for line in said] == [
+        "jobs push ID 1 byte", "jobs reserve ID try 1, N s after its push",
+        "jobs release ID given back, try 1",
+        "jobs reserve ID try 2, N s after its push",
+        "jobs bury ID set aside: its command ended with 7, try 2", "jobs kick ID ready again",
+        "jobs reserve ID try 3, N s after its push",
+        "jobs bury ID set aside: its command was ended by signal 9, try 3",
+        "jobs kick ID ready again",
+        "jobs reserve ID try 4, N s after its push",
+        "jobs bury ID set aside: too large for where it was to go, try 4",
+        "jobs kick ID ready again",
+        "jobs reserve ID try 5, N s after its push", "jobs bury ID set aside: my-own, try 5",
+        "jobs kick ID ready again",
+        "jobs reserve ID try 6, N s after its push", "jobs touch ID its lease is longer, try 6",
+        "jobs delete ID done at try 6, N s after its push",
     ]
     every = flatq("log", check=0).out
-    assert lines(every)[:len(said)] == said and every.splitlines() == sorted(every.splitlines(), key=lambda row: row[:22])
+    assert lines(every)[:len(said)] == said and every.splitlines() == sorted(every.splitlines(),
+        key=lambda row: row[:22])
     assert [line.split(" ", 1)[0] for line in lines(every)[len(said):]] == ["a/.b", "a/.b", ".c"]
-    assert lines(every)[len(said)].endswith(" 2 messages, 3 bytes") and lines(every)[len(said) + 1] == "a/.b pop - 2 messages"
+    assert lines(every)[len(said)].endswith(" 2 messages, 3 bytes") and lines(every)[len(said)
+        + 1] == "a/.b pop - 2 messages"
     assert tree(spool) == before
 
 
@@ -188,27 +201,36 @@ def test_a_spool_that_may_not_be_read(flatq, q, another_user):
 
 @pytest.mark.shells
 def test_local_time(shell, flatq, q):
-    """Each line has the time of the day that was the local one then, also on the day on which the clocks change."""
+    """Each line has the time of the day that was the local one then, also on the day on which the
+    clocks change."""
     times = {
-        "0000000000.01": "1970-01-01 01:00:00.01", "0951782400.00": "2000-02-29 01:00:00.00", "1774745999.99": "2026-03-29 01:59:59.99",
-        "1774746000.00": "2026-03-29 03:00:00.00", "1792889999.00": "2026-10-25 02:59:59.00", "1792890000.00": "2026-10-25 02:00:00.00",
+        "0000000000.01": "1970-01-01 01:00:00.01", "0951782400.00": "2000-02-29 01:00:00.00",
+        "1774745999.99": "2026-03-29 01:59:59.99",
+        "1774746000.00": "2026-03-29 03:00:00.00", "1792889999.00": "2026-10-25 02:59:59.00",
+        "1792890000.00": "2026-10-25 02:00:00.00",
         "4102444799.50": "2100-01-01 00:59:59.50",
     }
     for at in times:
         write(q, "q/log", 1, at=at)
     said = flatq("log", "q", env={"TZ": "CET-1CEST,M3.5.0,M10.5.0/3"}, check=0).out.decode()
     assert [line[:22] for line in said.splitlines()] == list(times.values())
-    assert flatq("log", env={"TZ": "XXX-5:30"}, check=0).out.startswith(b"1970-01-01 05:30:00.01 q push 1 5 bytes\n")
+    assert flatq("log", env={"TZ": "XXX-5:30"}, check=0).out.startswith(
+        b"1970-01-01 05:30:00.01 q push 1 5 bytes\n")
 
 
 @pytest.mark.shells
 def test_a_log_that_is_not_what_it_should_be(shell, flatq, q):
-    """Lines that were torn or written by somebody else are left out, and nothing that a terminal obeys comes through."""
+    """Lines that were torn or written by somebody else are left out, and nothing that a terminal
+    obeys comes through."""
     good, shown = event(7)
-    bad = [b"1795425456.52 pu", b"1795425456.52 push 8 0 5 0 \33[2J\n", b"1795425456.52 push\t8 0 5 0 -\n", b"1795425456.52 \33c 8 0 5 0 -\n", b"\0\n",
-           b"1795425456.52 push 8 0 5 0 -\0\n", b"1795425456.52 push 8 0 5 0 -\r\n", b"1795425456.52 push 8 0 5 0 a b\n", b"x" * 100_000 + b"\n", b"\n",
-           b"1795425456.52 push 8 0 5 0 " + b"y" * 300 + b"\n", b"99999999999.52 push 8 0 5 0 -\n", b"1795425456.52 push 8 0 5 0\n", b"list\n", b"end\nevents\n", b"\xff\xfe\n"]
-    (q / "q/log").write_bytes(good.encode() + b"".join(good.encode() + line for line in bad[1:]) + bad[0])
+    bad = [b"1795425456.52 pu", b"1795425456.52 push 8 0 5 0 \33[2J\n",
+        b"1795425456.52 push\t8 0 5 0 -\n", b"1795425456.52 \33c 8 0 5 0 -\n", b"\0\n",
+           b"1795425456.52 push 8 0 5 0 -\0\n", b"1795425456.52 push 8 0 5 0 -\r\n",
+           b"1795425456.52 push 8 0 5 0 a b\n", b"x" * 100_000 + b"\n", b"\n",
+           b"1795425456.52 push 8 0 5 0 " + b"y" * 300 + b"\n", b"99999999999.52 push 8 0 5 0 -\n",
+           b"1795425456.52 push 8 0 5 0\n", b"list\n", b"end\nevents\n", b"\xff\xfe\n"]
+    (q / "q/log").write_bytes(good.encode() + b"".join(good.encode() + line for line in bad[1:])
+        + bad[0])
     for name in ("\33[2J", "a b", "-x", "%x", "x,y\nz"):
         (q / name / "wal").mkdir(parents=True)
         write(q, f"{name}/log", 9)
@@ -221,25 +243,31 @@ def test_a_log_that_is_not_what_it_should_be(shell, flatq, q):
 @pytest.mark.shells
 def test_rotated_logs_come_first(shell, flatq, q):
     flatq("create", "r", check=0)
-    for name, numbers, at in (("q/log", (5, 6), "1795425500.00"), ("q/log.179542548000", (3, 4), "1795425470.00"), ("q/log.179542546000", (1, 2), "1795425450.00")):
+    for name, numbers, at in (("q/log", (5, 6), "1795425500.00"),
+            ("q/log.179542548000", (3, 4), "1795425470.00"), ("q/log.179542546000", (1, 2),
+            "1795425450.00")):
         write(q, name, *numbers, at=at)
-    # a process may write a time that it has read a little earlier: the lines of a queue stay in the order of its log
+    # a process may write a time that it has read a little earlier: the lines of a queue stay in the
+    # order of its log
     write(q, "q/log", 7, at="1795425499.00")
     write(q, "r/log", 11, at="1795425460.00")
     write(q, "r/log", 12, at="1795425600.00")
     assert lines(flatq("log", "q", check=0).out) == [event(number)[1] for number in range(1, 8)]
-    assert [line.split()[2] for line in lines(flatq("log", check=0).out)] == ["1", "2", "11", "3", "4", "5", "6", "7", "12"]
+    assert [line.split()[2] for line in lines(flatq("log", check=0).out)] == ["1", "2", "11", "3",
+        "4", "5", "6", "7", "12"]
 
 
 @pytest.mark.parametrize("listed", [True, False])
 @pytest.mark.parametrize("words", [["q"], []], ids=["one", "all"])
 def test_a_log_that_is_renamed_while_it_is_looked_at(flatq, q, stub, words, listed):
-    """The log is rotated after it was listed and before it is opened, or after it was seen and before it is listed: each event is printed once."""
+    """The log is rotated after it was listed and before it is opened, or after it was seen and
+    before it is listed: each event is printed once."""
     write(q, "q/log", *range(20))
     old = q / "q/log.179542545600"
     stub("xargs", f"""
         {'"$REAL" "$@" || exit' if listed else ""}
-        [ -e '{old}' ] || {{ mv '{q}/q/log' '{old}' && echo '{event(20)[0].strip()}' >'{q}/q/log'; }}
+        [ -e '{old}' ] ||
+          {{ mv '{q}/q/log' '{old}' && echo '{event(20)[0].strip()}' >'{q}/q/log'; }}
         {"" if listed else 'exec "$REAL" "$@"'}""")
     assert lines(flatq("log", *words, check=0).out) == [event(number)[1] for number in range(21)]
 
@@ -251,14 +279,16 @@ def following(flatq, *words, **more):
         process = flatq.start("log", "-f", *words, stdin=subprocess.DEVNULL, stdout=file, **more)
 
     def until(count):
-        wait_for(lambda: out.read_bytes().count(b"\n") >= count or process.poll() is not None, f"{count} events")
+        wait_for(lambda: out.read_bytes().count(b"\n") >= count or process.poll() is not None,
+            f"{count} events")
         return lines(out.read_bytes())
     return process, until
 
 
 @pytest.mark.shells
 def test_follow(shell, flatq, q):
-    """-f prints what is there and what comes, over rotation and from queues that are new, and each event once."""
+    """-f prints what is there and what comes, over rotation and from queues that are new, and each
+    event once."""
     write(q, "q/log", 1, 2)
     process, until = following(flatq)
     assert until(2) == [event(1)[1], event(2)[1]]
@@ -320,7 +350,8 @@ def test_nobody_reads_and_nobody_tells(flatq, q, stub):
     assert lines(process.stdout.readline()) == [event(1)[1]]
     process.stdout.close()
     write(q, "q/log", 2)
-    assert process.wait(100) == 74 and process.stderr.read() == b"log: the log could not be printed\n"
+    assert process.wait(100) == 74 and process.stderr.read(
+        ) == b"log: the log could not be printed\n"
 
 
 @pytest.mark.shells
@@ -328,12 +359,14 @@ def test_an_output_that_fails(shell, flatq, q):
     write(q, "q/log", *range(1000))
     for words in (["q"], [], ["-f"]):
         for redirection in (">/dev/full", ">&-"):
-            done = subprocess.run(["sh", "-c", f'"$@" {redirection}', "sh", *flatq.command("log", *words)], env=flatq.environment(None), cwd=flatq.home,
+            done = subprocess.run(["sh", "-c", f'"$@" {redirection}', "sh",
+                *flatq.command("log", *words)], env=flatq.environment(None), cwd=flatq.home,
                                   stdin=subprocess.DEVNULL, capture_output=True, timeout=100)
             assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (74, b"", 1), done
 
 
-@pytest.mark.parametrize("program", ["awk", "sort", "cut", "cat", "date", "tail", "head", "tr", "ls", "xargs"])
+@pytest.mark.parametrize("program", ["awk", "sort", "cut", "cat", "date", "tail", "head", "tr",
+    "ls", "xargs"])
 def test_a_program_that_fails(flatq, q, stub, program):
     """No part of a log passes for the whole."""
     write(q, "q/log", *range(100))
@@ -352,7 +385,8 @@ def test_what_is_refused(flatq, q, tmp_path):
     assert flatq("log", "q", check=0).out == flatq("log", check=0).out == b""
     # not by a door
     assert flatq("handler", input=b"log q\n").out.startswith(b"error 64 no such verb")
-    refused(flatq("flatq", "-H", "127.0.0.1:1", "log"), 64, "log", text=b"works on the machine that has the spool")
+    refused(flatq("flatq", "-H", "127.0.0.1:1", "log"), 64, "log",
+        text=b"works on the machine that has the spool")
 
 
 def test_a_look_that_fails_hides_no_log(flatq, q):

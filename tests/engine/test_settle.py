@@ -23,7 +23,8 @@ def test_delete(shell, flatq, spool):
 
 def test_delete_without_reserving(shell, flatq):
     """QUEUE:ID names a message that nobody holds."""
-    ready, delayed, buried, held = push(flatq, b"1"), push(flatq, b"2", "-d", "100"), push(flatq, b"3", "-p", "1"), push(flatq, b"4", "-p", "2")
+    ready, delayed, buried, held = push(flatq, b"1"), push(flatq, b"2", "-d", "100"), push(flatq,
+        b"3", "-p", "1"), push(flatq, b"4", "-p", "2")
     flatq("bury", reserve(flatq).receipt, check=0)
     got = reserve(flatq)
     assert got.id == held
@@ -69,7 +70,8 @@ def test_release_with_a_delay(shell, flatq, clock):
 
 
 def test_release_of_what_is_not_reserved_by_its_receipt(flatq, clock):
-    """The lease has ended, and nobody has reserved the message since: its old receipt still moves it."""
+    """The lease has ended, and nobody has reserved the message since: its old receipt still moves
+    it."""
     push(flatq, b"1")
     push(flatq, b"2")
     got = reserve(flatq, "-t", "5")
@@ -146,7 +148,8 @@ def test_what_is_due_is_not_delayed(shell, flatq, clock):
         clock.advance(31)
         if text == b"1":
             assert flatq("peek", "-s", "delayed", check=0).out == b"later"
-        assert flatq("kick", check=0).out == b"1\n" and flatq("kick", check=0).out == b"0\n", "the later one; the other is ready by itself"
+        assert flatq("kick", check=0).out == b"1\n" and flatq("kick",
+            check=0).out == b"0\n", "the later one; the other is ready by itself"
         assert [pop(flatq), pop(flatq)] == [text, b"later"]
 
 
@@ -168,7 +171,8 @@ def test_bury_with_reason_and_priority(shell, flatq, spool):
     assert [pop(flatq), pop(flatq)] == [b"2", b"1"]
 
 
-@pytest.mark.parametrize("reason", ["", "a.b", "a b", "a/b", "../x", "a\nb", "x" * 41, "$(touch x)", "\xe4"])
+@pytest.mark.parametrize("reason", ["", "a.b", "a b", "a/b", "../x", "a\nb", "x" * 41, "$(touch x)",
+    "\xe4"])
 def test_a_reason_that_no_name_can_hold(flatq, reason):
     push(flatq, b"x")
     got = reserve(flatq)
@@ -187,7 +191,8 @@ def test_buried_has_a_receipt_still(flatq):
 
 
 def test_of_a_queue_that_is_not_there(shell, flatq, spool):
-    for verb, *arguments in (["kick", "no"], ["peek", "no"], ["close", "no"], ["drop", "no"], ["wal", "no"]):
+    for verb, *arguments in (["kick", "no"], ["peek", "no"], ["close", "no"], ["drop", "no"],
+            ["wal", "no"]):
         refused(flatq(verb, *arguments), 66, verb)
     assert not (spool / "no").exists()
 
@@ -229,7 +234,8 @@ def test_twenty_deletes_of_one_receipt(flatq):
     """Of all verbs that try the same change of state, only one succeeds."""
     push(flatq, b"x")
     got = reserve(flatq)
-    started = [flatq.start(verb, got.receipt, stdin=subprocess.DEVNULL) for verb in ("delete", "bury") for _ in range(10)]
+    started = [flatq.start(verb, got.receipt, stdin=subprocess.DEVNULL) for verb in ("delete",
+        "bury") for _ in range(10)]
     outcome = [(process.communicate(timeout=100), process.returncode) for process in started]
     assert {status for _, status in outcome} <= {0, 66}
     flatq("wal", check=0)
@@ -240,7 +246,8 @@ def test_twenty_deletes_of_one_receipt(flatq):
 
 
 def test_touch_against_the_end_of_the_lease(flatq, clock):
-    """Only one of them can succeed: the touch is refused, or it moves the message. In both cases the message is there once."""
+    """Only one of them can succeed: the touch is refused, or it moves the message. In both cases
+    the message is there once."""
     for _ in range(10):
         number = push(flatq, b"x")
         got = reserve(flatq, "-t", "1")
@@ -249,7 +256,8 @@ def test_touch_against_the_end_of_the_lease(flatq, clock):
         touch = flatq.start("touch", "-t", "50", got.receipt, stdin=subprocess.DEVNULL)
         taken = flatq("reserve", "-t", "50")
         touch.communicate(timeout=100)
-        assert sorted([touch.returncode, taken.status]) in ([0, 66], [0, 0]), (touch.returncode, taken)
+        assert sorted([touch.returncode, taken.status]) in ([0, 66], [0, 0]), (touch.returncode,
+            taken)
         receipt = taken.out.split()[0].decode() if taken.status == 0 else got.receipt
         flatq("delete", receipt, check=0)
         empty(flatq)

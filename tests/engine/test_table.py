@@ -1,4 +1,5 @@
-"""list and stat on a terminal: tables for eyes. A pipe, a file and --plain get what they always got."""
+"""list and stat on a terminal: tables for eyes. A pipe, a file and --plain get what they always
+got."""
 
 import re
 import shutil
@@ -20,7 +21,8 @@ def filled(flatq, spool):
     flatq("close", "b", check=0)
     # message 1 is two hours old, and 2 is three days old
     for number, older in ((1, 7300_00), (2, 3 * 86400_00 + 5000)):
-        path, = [path for path in (spool / "jobs").rglob(f"*.{number:012}.*") if path.parent.parent.name != "body"]
+        path, = [path for path in (spool / "jobs").rglob(f"*.{number:012}.*")
+            if path.parent.parent.name != "body"]
         fields = path.name.split(".")
         fields[6] = f"{int(fields[6]) - older:012}"
         path.rename(path.with_name(".".join(fields)))
@@ -42,13 +44,18 @@ ID  STATE    PRIORITY  TRIES  SIZE  AGE
 @pytest.mark.shells
 def test_tables(shell, flatq, filled):
     assert shown_on_terminal(flatq, "stat") == (STAT, 0)
-    assert shown_on_terminal(flatq, "stat", "jobs")[0].splitlines() == [STAT.splitlines()[0], STAT.splitlines()[2]]
+    assert shown_on_terminal(flatq, "stat", "jobs")[0].splitlines() == [STAT.splitlines()[0],
+        STAT.splitlines()[2]]
     assert shown_on_terminal(flatq, "list", "jobs") == (LIST, 0)
     assert shown_on_terminal(flatq, "list") == ("QUEUE\nb\njobs\n", 0)
-    assert re.fullmatch(r"ID +STATE +PRIORITY +TRIES +SIZE +AGE +REASON\n 3  buried     65536      1     0 +\d+[sm]  bad-link\n", shown_on_terminal(flatq, "list", "b")[0])
+    assert re.fullmatch(
+        r"ID +STATE +PRIORITY +TRIES +SIZE +AGE +REASON\n"
+        r" 3  buried     65536      1     0 +\d+[sm]  bad-link\n", shown_on_terminal(flatq, "list", "b")[0])
     flatq("create", "end", check=0)
-    assert shown_on_terminal(flatq, "list", "end") == ("", 0) and shown_on_terminal(flatq, "list") == ("QUEUE\nb\nend\njobs\n", 0)
-    assert shown_on_terminal(flatq, "stat", "nothing") == shown_on_terminal(flatq, "list", "nothing") == ("", 66)
+    assert shown_on_terminal(flatq, "list", "end") == ("", 0) and shown_on_terminal(flatq,
+        "list") == ("QUEUE\nb\nend\njobs\n", 0)
+    assert shown_on_terminal(flatq, "stat", "nothing") == shown_on_terminal(flatq, "list",
+        "nothing") == ("", 66)
 
 
 def test_plain_is_what_a_pipe_gets(flatq, filled):
@@ -60,7 +67,8 @@ def test_plain_is_what_a_pipe_gets(flatq, filled):
         assert without_ages(flatq(words[0], "--plain", *words[1:], check=0).out.decode()) == usual
         said, code = shown_on_terminal(flatq, words[0], "--plain", *words[1:])
         assert (without_ages(said), code) == (usual, 0), words
-    assert re.fullmatch(r"1 ready 65536 0 1300 73\d\d\n2 delayed 7 0 1 2592\d\d\n", flatq("list", "jobs").out.decode())
+    assert re.fullmatch(r"1 ready 65536 0 1300 73\d\d\n2 delayed 7 0 1 2592\d\d\n",
+        flatq("list", "jobs").out.decode())
 
 
 def test_a_table_whose_lines_do_not_all_come(flatq, filled, stub):
@@ -75,14 +83,16 @@ def test_with_each_awk(flatq, filled, tmp_path, awk):
     place.mkdir()
     (place / "awk").symlink_to(shutil.which(need(awk)))
     env = {"PATH": f"{place}:{flatq.env['PATH']}"}
-    assert shown_on_terminal(flatq, "stat", env=env) == (STAT, 0) and shown_on_terminal(flatq, "list", "jobs", env=env) == (LIST, 0)
+    assert shown_on_terminal(flatq, "stat", env=env) == (STAT, 0) and shown_on_terminal(flatq,
+        "list", "jobs", env=env) == (LIST, 0)
 
 
 def test_sizes_and_ages(flatq, spool):
     """The slips say any size and age; nobody looks at the bodies."""
     push(flatq, b"", "s")
     path, = (spool / "s/wal").iterdir()
-    for size, want in ((1023, "1023"), (1024, "1.0K"), (10 * 1024 + 99, "10.1K"), (1048523, "1023.9K"), (1048575, "1.0M"), (5 << 30, "5.0G")):
+    for size, want in ((1023, "1023"), (1024, "1.0K"), (10 * 1024 + 99, "10.1K"),
+            (1048523, "1023.9K"), (1048575, "1.0M"), (5 << 30, "5.0G")):
         fields = path.name.split(".")
         fields[7] = str(size)
         path = path.rename(path.with_name(".".join(fields)))
@@ -90,4 +100,5 @@ def test_sizes_and_ages(flatq, spool):
     for older, want in ((120, "m"), (7200, "h"), (2 * 86400, "d")):
         fields[6] = f"{int(fields[6]) - older * 100:012}"
         path = path.rename(path.with_name(".".join(fields)))
-        assert re.fullmatch(rf"\d+{want}", shown_on_terminal(flatq, "list", "s")[0].split()[-1]), want
+        assert re.fullmatch(rf"\d+{want}", shown_on_terminal(flatq, "list",
+            "s")[0].split()[-1]), want

@@ -18,21 +18,24 @@ from engine import on_terminal, push, refused, reserve
 
 @pytest.fixture
 def screen(flatq, tmp_path):
-    """screen(WORD ...) starts top on a terminal of 12 lines. The return value has the process, look(PATTERN), which asks for pictures until a line of
-    one matches, and press(KEY)."""
+    """screen(WORD ...) starts top on a terminal of 12 lines. The return value has the process,
+    look(PATTERN), which asks for pictures until a line of one matches, and press(KEY)."""
     class Screen:
         def __init__(self, *words, env=None, size=(12, 90), errors=False):
             self.leader, self.terminal = pty.openpty()
             fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
             self.before = termios.tcgetattr(self.terminal)
-            self.process = flatq.start("top", *words, stdin=self.terminal, stdout=self.terminal, stderr=self.terminal if errors else subprocess.PIPE,
+            self.process = flatq.start("top", *words, stdin=self.terminal, stdout=self.terminal,
+                stderr=self.terminal if errors else subprocess.PIPE,
                                        env={"TMPDIR": str(own), **(env or {})})
 
         def look(self, pattern=".*"):
-            """The lines of the picture that matches. A key asks for the next one, so nothing waits for the clock."""
+            """The lines of the picture that matches. A key asks for the next one, so nothing waits
+            for the clock."""
             for _ in range(50):
                 text = on_terminal(self.leader, b"\033[J").decode().rpartition("\033[H")[2]
-                lines = [line.removesuffix("\033[K").rstrip() for line in text.replace("\r", "").split("\n")]
+                lines = [line.removesuffix("\033[K").rstrip() for line in text.replace("\r",
+                    "").split("\n")]
                 if any(re.fullmatch(pattern, line) for line in lines):
                     return lines
                 self.press(" ")
@@ -62,15 +65,18 @@ def test_what_it_shows(shell, flatq, screen):
     flatq("push", "-d", "999", "jobs", input=b"later", check=0)
     one = screen("-n", "25")
     lines = one.look("jobs +1 +1 +0 +0 +0.0 +0.0 +0 +[0-9]+s")
-    assert re.fullmatch("..:..:..  2 queues, 3 messages    q: end", lines[0]) and lines[2].split() == [
-        "QUEUE", "READY", "DELAYED", "RESERVED", "BURIED", "IN/S", "OUT/S", "FAILED", "OLDEST"] and [line.split()[0] for line in lines[3:5]] == ["a", "jobs"]
+    assert re.fullmatch("..:..:..  2 queues, 3 messages    q: end",
+        lines[0]) and lines[2].split() == [
+        "QUEUE", "READY", "DELAYED", "RESERVED", "BURIED", "IN/S", "OUT/S", "FAILED",
+        "OLDEST"] and [line.split()[0] for line in lines[3:5]] == ["a", "jobs"]
     # what happened before it began does not count, and what happens now does: in bulk, too
     flatq("push", "-l", "jobs", input=b"1\n" * 9, check=0)
     flatq("release", reserve(flatq, "jobs").receipt, check=0)
     flatq("drain", "a", check=0)
     one.press(" ")
     lines = one.look(r"jobs +10 +1 +0 +0 +(?!0\.0)[0-9.]+ +0.0 +1 +[0-9]+s")
-    assert re.fullmatch(r"a +0 +0 +0 +0 +0\.0 +(?!0\.0)[0-9.]+ +0 +-", lines[4]), "the busiest comes first"
+    assert re.fullmatch(r"a +0 +0 +0 +0 +0\.0 +(?!0\.0)[0-9.]+ +0 +-",
+        lines[4]), "the busiest comes first"
     one.press(" ")
     one.look("jobs +10 +1 +0 +0 +0.0 +0.0 +1 +[0-9]+s")
     one.press("q")
@@ -78,11 +84,13 @@ def test_what_it_shows(shell, flatq, screen):
 
 
 def test_in_a_real_terminal(flatq, tmp_path):
-    """tmux draws what top prints as a terminal would, and gives it keys. When top ends, so does the only session, and with it tmux."""
+    """tmux draws what top prints as a terminal would, and gives it keys. When top ends, so does the
+    only session, and with it tmux."""
     push(flatq, b"1", "jobs")
 
     def tmux(*words, check=True):
-        done = subprocess.run([need("tmux"), "-S", tmp_path / "socket", "-f", "/dev/null", *words], env=flatq.environment({"LC_ALL": "C.UTF-8", "TERM": "screen"}),
+        done = subprocess.run([need("tmux"), "-S", tmp_path / "socket", "-f", "/dev/null", *words],
+            env=flatq.environment({"LC_ALL": "C.UTF-8", "TERM": "screen"}),
                               capture_output=True, text=True, timeout=60)
         assert done.returncode == 0 or not check, done
         return done
@@ -92,7 +100,8 @@ def test_in_a_real_terminal(flatq, tmp_path):
         rows = [line.split()[:2] for line in tmux("capture-pane", "-p").stdout.splitlines()]
         return len(rows) <= 12 and ["jobs", ready] in rows
 
-    tmux("new-session", "-d", "-x", "90", "-y", "12", shlex.join(map(str, flatq.command("top", "-n", "1"))))
+    tmux("new-session", "-d", "-x", "90", "-y", "12", shlex.join(map(str, flatq.command("top", "-n",
+        "1"))))
     try:
         wait_for(lambda: drawn("1"), "a picture with the queue")
         push(flatq, b"2", "jobs")
@@ -107,7 +116,8 @@ def test_more_queues_than_lines(flatq, screen):
     for number in range(9):
         flatq("create", f"queue{number}", check=0)
     one = screen()
-    assert [line.split()[0] for line in one.look("and 2 more")[3:10]] == [f"queue{number}" for number in range(7)]
+    assert [line.split()[0] for line in one.look("and 2 more")[3:10]] == [f"queue{number}"
+        for number in range(7)]
     one.process.send_signal(signal.SIGTERM)
     assert one.ended() == -signal.SIGTERM
 
@@ -128,7 +138,8 @@ def test_an_error_is_on_the_screen_that_stays(flatq, screen):
     one.press(" ")
     assert one.process.wait(60) == 74
     os.close(one.terminal)
-    assert re.fullmatch(rb"top: [^\n]+\n", on_terminal(one.leader).rpartition(b"\033[?1049l")[2].replace(b"\r", b""))
+    assert re.fullmatch(rb"top: [^\n]+\n", on_terminal(one.leader).rpartition(b"\033[?1049l")[
+        2].replace(b"\r", b""))
     os.close(one.leader)
 
 
@@ -139,4 +150,5 @@ def test_where_it_cannot_show_anything(flatq, screen):
     one = screen(env={"FLATQ_DIR": str(flatq.home / "none")})
     assert one.process.wait(60) == 66 and b"top: no spool" in one.process.stderr.read()
     one = screen(env={"TMPDIR": str(flatq.home / "none")})
-    assert one.process.wait(60) == 74 and re.fullmatch(rb"top: no temporary directory in [^\n]*\n", one.process.stderr.read())
+    assert one.process.wait(60) == 74 and re.fullmatch(rb"top: no temporary directory in [^\n]*\n",
+        one.process.stderr.read())

@@ -217,12 +217,12 @@ MUTANTS: dict[str, Mutant] = {
     # claims
     'settle removes segments before it renames settled.OFFSET': Mutant(
         crash('settle, two segments'), (
-        ('claim_settle(): rename_path',
+        ('claim_settle(): claim_ends',
         'claim_old=$claim_settled claim_settled=$claim_at\n  claim_recover || return\n  '
-        'claim_settled=$claim_old\n  rename_path'),
+        'claim_settled=$claim_old\n  claim_ends'),
     )),
     'settle does not sync': Mutant(power_cut('settle'), (
-        ('claim_settle(): sync_paths "$claim" || return', ':'),
+        ('claim_ends(): sync_paths "$claim" &&', ''),
     )),
     'unclaim does not sync that segments are batches': Mutant(power_cut('unclaim'), (
         ('claim_back(): sync_paths "$claim" "$q/out"', ':'),
