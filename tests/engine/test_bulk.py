@@ -1,16 +1,18 @@
 """push -l and -0, pop -l -n, drain: many messages at once."""
 
+import base64
 import os
 import random
 import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from conftest import LIB, need
-from engine import drain_at_work, lies, push, refused
+from engine import drain_at_work, flats_of, lies, push, refused
 from userlands import without
 
 
@@ -55,7 +57,8 @@ def test_messages_that_were_not_all_counted(flatq, stub, end, program, does):
     # The call that measures the size of the input is not to fail here. The others fail in turn
     for turn in range(3):
         (flatq.home / "turns").write_bytes(b"." * (8 - turn))
-        stub(program, f'''[ "$1" != -c ] || [ {program} != wc ] || [ {end} = -0 ] || exec "$REAL" "$@"
+        stub(program, f'''[ "$1" != -c ] || [ {program} != wc ] || [ {end} = -0 ] ||
+              exec "$REAL" "$@"
             printf . >>"{flatq.home}/turns"
             [ "$(exec stat -c %s "{flatq.home}/turns")" = 9 ] || exec "$REAL" "$@"
             {does}''')
@@ -149,6 +152,32 @@ def test_between_singles(flatq):
     got += flatq("pop", "-l", "-n", "1000", "q", check=0).out.split()
     got += flatq("drain", "q", check=0).out.split()
     assert got == want
+
+
+@pytest.mark.parametrize("verb", [["drain"], ["pop", "-l", "-n", "99"], ["claim", "-c", "me"]])
+def test_flat_files_that_overlap(flatq, verb):
+    """Messages that came back are folded with later ones: their file reaches beyond the next."""
+    flatq.env["FLATQ_FOLD"] = "2"
+    for n in range(6):
+        push(flatq, b"%d" % n, "q")
+    held = [flatq("reserve", "q", check=0).out.split()[0].decode() for _ in range(2)]
+    flatq("wal", check=0)
+    for receipt in held:
+        flatq("release", receipt, check=0)
+    for n in range(6, 9):
+        push(flatq, b"%d" % n, "q")
+    flatq("wal", check=0)
+    names = sorted(path.name.split(".")[1:3] for path in flats_of(flatq.spool, "q", "queue"))
+    assert len(names) == 2 and names[0][1] > names[1][0]
+    done = flatq(*verb, "q", check=0)
+    if verb[0] == "claim":
+        flats = [path for line in done.out.decode().splitlines()
+            for path in sorted(Path(line.split(" ", 2)[2]).iterdir())]
+        bodies = [base64.b64decode(line.split(b"\t")[1])
+            for path in flats for line in path.read_bytes().splitlines()]
+    else:
+        bodies = done.out.split()
+    assert bodies == [b"%d" % n for n in range(9)]
 
 
 def test_bound_and_closed(flatq):

@@ -50,7 +50,8 @@ def test_tables(shell, flatq, filled):
     assert shown_on_terminal(flatq, "list") == ("QUEUE\nb\njobs\n", 0)
     assert re.fullmatch(
         r"ID +STATE +PRIORITY +TRIES +SIZE +AGE +REASON\n"
-        r" 3  buried     65536      1     0 +\d+[sm]  bad-link\n", shown_on_terminal(flatq, "list", "b")[0])
+        r" 3  buried     65536      1     0 +\d+[sm]  bad-link\n",
+        shown_on_terminal(flatq, "list", "b")[0])
     flatq("create", "end", check=0)
     assert shown_on_terminal(flatq, "list", "end") == ("", 0) and shown_on_terminal(flatq,
         "list") == ("QUEUE\nb\nend\njobs\n", 0)
