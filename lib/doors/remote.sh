@@ -68,9 +68,10 @@ remote_look() {
   done
   shift $((OPTIND - 1))
   OPTIND=1
-  case $FLATQ_VERB in
-  push | drain | peek) ;;
-  *) remote_with="timeout --foreground $remote_most" ;;
+  # ssh may ask for a password, and has limits of its own
+  case $remote_at$FLATQ_VERB in
+  @@* | @push | @drain | @peek) ;;
+  *) remote_with="timeout $remote_most" ;;
   esac
   case $FLATQ_VERB in
   push | pop | reserve | drain | kick | peek | create | close)

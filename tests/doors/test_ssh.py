@@ -217,7 +217,7 @@ def test_nothing_of_the_url_is_an_option_or_a_word_for_a_shell(flatq, tmp_path):
     env = {"FLATQ_SSH": f"{program} -o *"}
     for url in URLS:
         url = url.replace("X", str(tmp_path / "ran"))
-        refused(flatq("flatq", "-H", url, "list", env=env), 64, "list", text=b"-H takes HOST:PORT or ssh://")
+        refused(flatq("flatq", "-H", url, "list", env=env), 64, "list", text=b"-H takes HOST:PORT, unix:PATH or ssh://")
         # Of what Python takes, a slash begins the queue's name
         if "/" not in url[6:]:
             with pytest.raises(Invalid):
