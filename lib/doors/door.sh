@@ -19,9 +19,9 @@ door_help() {
 }
 
 # door_open [launch FLAGS EPOCH INSTANCE] - find the client, and set the traps; or exit with 75. Set
-# door_inode to the client's socket if that is TCP. launch passes FLAGS (o: one connection at a time,
-# d: the connection itself may be written to, u: it is a socket in the file system), EPOCH for the
-# log and INSTANCE for doors/beanstalk/tally.sh as arguments, which no client can set
+# door_inode to the client's socket if that is TCP. launch passes FLAGS (o: one connection at a
+# time, d: the connection itself may be written to, u: it is a socket in the file system), EPOCH for
+# the log and INSTANCE for doors/beanstalk/tally.sh as arguments, which no client can set
 door_open() {
   FLATQ_GUARD='' FLATQ_ONE='' door_unix='' door_pipe='' take_stop='' door_missed=0 \
     door_epoch=${3:-} door_of=${4:-0} door_inode='' door_blocks=1 door_data='' door_said='' \
@@ -214,8 +214,9 @@ door_delivered() {
       exit 1 if $state == 7;
       select undef, undef, undef, 0.05;
     } exit 1' 'import socket, struct, time
+client = socket.socket(fileno=0)
 for look in range('$door_looks'):
-    info = socket.socket(fileno=0).getsockopt(6, 11, 256)
+    info = client.getsockopt(6, 11, 256)
     state, acked, unsent, sent, again = struct.unpack_from("=B119xQ16xL52xQQ", info)
     if unsent == 0 and acked >= sent - again: raise SystemExit(0)
     if state == 7: break

@@ -1,11 +1,15 @@
-# doors/rights.sh - what a client of the line door may do: its verbs, and the limits of `flatq door` and `launch line`
+# doors/rights.sh - what a client of the line door may do: its verbs, and the limits of `flatq door`
+# and `launch line`
 #
-# A client that may use a verb may use all its options. `flatq -H VERB` may ask the door for other verbs: its pop asks for reserve, delete and, if the
-# message could not be written out, release. `log` is no verb of the line door: it shows the events of all clients.
+# A client that may use a verb may use all its options. `flatq -H VERB` may ask the door for other
+# verbs: its pop asks for reserve, delete and, if the message could not be written out, release.
+# `log` is no verb of the line door: it shows the events of all clients.
 
-handler_verbs='push pop reserve delete release touch bury kick peek list stat create close drain drop wal'
+handler_verbs="push pop reserve delete release touch bury kick peek list stat create close drain \
+drop wal"
 
-# rights_read WORD [VALUE ...] - if WORD is a limit, set it to VALUE, and add both, quoted, to rights_words; else return 1. A wrong VALUE: exit
+# rights_read WORD [VALUE ...] - if WORD is a limit, set it to VALUE, and add both, quoted, to
+# rights_words; else return 1. A wrong VALUE: exit
 rights_read() {
   case ${1-} in
   --allow | --queues | --bytes) [ -n "${2-}" ] || usage ;;
@@ -52,13 +56,15 @@ rights_verb() {
   esac
 }
 
-# rights_check OPERAND ... - exit with 77 unless the client may use door_verb and all queues that it would touch: those of its OPERANDS, names or
-# receipts (QUEUE:ID...), or those that it takes without any
+# rights_check OPERAND ... - exit with 77 unless the client may use door_verb and all queues that it
+# would touch: those of its OPERANDS, names or receipts (QUEUE:ID...), or those that it takes
+# without any
 rights_check() {
   rights_verb
   [ -n "${rights_queues:-}" ] || return 0
   case $door_verb in
-  push | pop | reserve | kick | peek | create | close | drain) [ $# -gt 0 ] || set -- "$FLATQ_QUEUE" ;;
+  push | pop | reserve | kick | peek | create | close | drain)
+    [ $# -gt 0 ] || set -- "$FLATQ_QUEUE" ;;
   # Of all queues, they show those that are allowed
   list | stat) ;;
   # These take nothing by themselves
@@ -86,5 +92,3 @@ rights_queue() {
   done
   return 1
 }
-
-part='doors/rights'

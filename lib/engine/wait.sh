@@ -65,9 +65,9 @@ wait_turn() {
   # RACE: a pusher that came before we opened the FIFO has marked us, but its byte is lost
   [ ! -e "$wait_fifo.woken" ] || { exec 6>&-; exec 7>&-; wait_woken=1; return 0; }
   # Besides pushers, only the sleeper has a writing end. It may outlive us, and must not hold our
-  # caller's pipe open (3, 5)
+  # caller's pipe open (3 to 5)
   # shellcheck disable=SC2086 # words
-  { exec $wait_pdeathsig sleep "$wait_seconds"; } >&7 7>&- 6<&- 5>&- 3>&- 9>&- </dev/null &
+  { exec $wait_pdeathsig sleep "$wait_seconds"; } >&7 7>&- 6<&- 3>&- 4>&- 5>&- 9>&- </dev/null &
   wait_sleeper=$!
   exec 7>&-
   read -r wait_byte <&6

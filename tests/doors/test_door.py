@@ -712,11 +712,14 @@ def served(flatq, port):
     assert ask(port, b"nothing\n").startswith(b"error 64 ")
 
 
-@pytest.mark.parametrize("verb", ["pop", "pop -l", "drain", "reserve"])
-def test_a_client_that_takes_a_part(door, flatq, verb):
+@pytest.mark.parametrize("verb, hidden", [
+    *((verb, ()) for verb in ("pop", "pop -l", "drain", "reserve")), ("pop -l", ("perl",)), ("pop", ("perl", "python3"))])
+def test_a_client_that_takes_a_part(door, flatq, stub, verb, hidden):
     """The client reads nothing, and its system has room for only a part of the answer. It resets the connection after having acknowledged that
     part: the messages come back."""
     push(flatq, b"x" * 3000, "jobs")
+    for name in hidden:
+        stub(name, "exit 127")
     served = door("-k")
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)

@@ -10,7 +10,7 @@ from engine import end_launches, push, refused
 from headers import documented
 from userlands import without
 
-VERBS = re.search(r"^handler_verbs='(.*)'$", (LIB / "doors/rights.sh").read_text(), re.M)[1].split()
+VERBS = re.search(r'^handler_verbs="([^"]*)"$', (LIB / "doors/rights.sh").read_text().replace("\\\n", ""), re.M)[1].split()
 QUEUES = ("default", "mail/a", "other")
 # what a verb uses where its request names no queue: the default one, all, or nothing
 WITHOUT = {**dict.fromkeys(("push", "pop", "reserve", "kick", "peek", "create", "close", "drain"), {"default"}), "wal": set(QUEUES),
