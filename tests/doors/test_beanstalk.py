@@ -240,6 +240,17 @@ def test_what_is_due_in_a_paused_tube_is_not_waited_for(shell, timeless):
         timeless.clock.advance(2)
 
 
+@pytest.mark.parametrize("command", [b"touch 1", b"release 1 0 0", b"bury 1 0"])
+def test_a_job_whose_time_is_over_is_not_held(timeless, command):
+    """Also if no other command has put it back yet."""
+    (client, _), = connected(timeless, 1)
+    client.put(b"x", ttr=5)
+    assert client.ask(b"reserve").startswith(b"RESERVED 1 ")
+    timeless.clock.advance(5)
+    assert client.ask(command) == b"NOT_FOUND\r\n"
+    assert b"state: ready\n" in (said := client.ask(b"stats-job 1")) and b"timeouts: 1\n" in said
+
+
 def test_one_waiter_a_job_and_time_outs(shell, timeless):
     workers, clock = connected(timeless, 4), timeless.clock
     (producer, _), = connected(timeless, 1)

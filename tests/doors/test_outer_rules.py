@@ -481,7 +481,7 @@ def test_timed_out_is_proved(flatq):
     """A queue that cannot be listed is not empty; nor is one whose lock is not seen once."""
     flatq("push", "q", input=b"job", check=0)
     asked = b"watch q\r\nignore default\r\nreserve-with-timeout 0\r\n"
-    for call, path, when in ((LISTING, "q/wal", "1+"), (LOOKING, "q/lock", "1")):
+    for call, path, when in ((LISTING, "q/wal", "1+"), (LOOKING, "q/lock", "1"), (LOOKING, "q/lock", "1+")):
         done = faulty(flatq, call, flatq.spool / path, "beanstalk", when=when, input=asked)
         assert b"TIMED_OUT" not in done.stdout, (path, done)
     assert flatq("beanstalk", input=asked).out.endswith(b"RESERVED 1 3\r\njob\r\n")
