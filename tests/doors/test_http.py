@@ -774,6 +774,13 @@ def test_visibility(shell, flatq, clock):
     assert [settle(flatq, "DELETE", answer) for answer in (one, two)] == [204, 200]
 
 
+def test_a_message_whose_time_is_over_keeps_its_place(shell, flatq, clock):
+    """The clock stands still, so nothing else has put it back within this second."""
+    posted(flatq, "a", b"1")
+    posted(flatq, "b", b"2")
+    assert [ask(flatq, "GET", "/queue?visibility-timeout=0").body for _ in range(3)] == [b"1"] * 3
+
+
 def test_expired_receipt_of_a_folded_message(flatq):
     posted(flatq, "g", b"0", b"1", b"2")
     got = ask(flatq, "GET", "/queue?visibility-timeout=0")

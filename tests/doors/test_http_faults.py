@@ -69,6 +69,27 @@ def test_a_message_whose_last_byte_may_have_arrived_keeps_its_lease(
     assert states(flatq, "a") + states(flatq, "b") == [state, "ready"]
 
 
+@pytest.mark.parametrize("body, state", [(b"", "reserved"), (b"x", "ready")])
+def test_a_signal_behind_the_head_of_an_answer(flatq, body, state):
+    """Only the client of an empty message may have all of it by then."""
+    posted(flatq, "g", body)
+    said = flatq.home / "said"
+    with said.open("wb") as out:
+        done = subprocess.run(
+            [need("strace"), "-qq", "-o", "/dev/null", "-P", said, "-e", "trace=write", "-e",
+             "inject=write:signal=TERM:when=1", "--", *flatq.command("http")],
+            input=GET, env=flatq.env, cwd=flatq.home, timeout=100, stdout=out)
+    assert (done.returncode, said.read_bytes()[:15]) == (75, b"HTTP/1.1 200 OK"), done
+    assert states(flatq, "g") == [state]
+
+
+def test_a_message_without_its_body_is_not_handed_out(shell, flatq):
+    posted(flatq, "g", b"lost", b"kept")
+    min((flatq.spool / "g/body").iterdir()).unlink()
+    assert ask(flatq, "GET", "/queue").body == b"kept"
+    assert sorted(states(flatq, "g")) == ["buried", "reserved"]
+
+
 @pytest.mark.parametrize("how", [KILLED, MISSING, AT_END], ids=["killed", "missing", "at its end"])
 def test_a_password_that_could_not_be_decoded_is_not_wrong(shell, flatq, stub, how):
     """A password that is no base64 is the client's fault: what was decoded of it counts."""

@@ -68,22 +68,19 @@ groups_first() {
   done
 }
 
-# group_busy - put back messages of $q whose lease is over; then return whether one in flight is
-# seen. 1 proves nothing: group_free
+# group_busy - return whether a message of $q is seen in flight; 1 proves nothing: group_free. Put
+# back messages whose lease is over: one of them may be the first of all groups
 group_busy() {
-  for group_try in 1 2; do
-    group_over=
-    for group_path in "$q"/claimed/*/????????????.[1-9]*; do
-      [ ! -e "$group_path" ] || return 0
-    done
-    for group_path in "$q"/out/*; do
-      [ -e "$group_path" ] && [ ! -e "$q/done/${group_path##*/}" ] || continue
-      lease_over "${group_path##*.}" || return 0
-      group_over=1
-    done
-    [ -n "$group_over" ] || return 1
-    [ $group_try = 2 ] || queue_reclaim
+  group_over=
+  for group_path in "$q"/claimed/*/????????????.[1-9]*; do
+    [ ! -e "$group_path" ] || return 0
   done
+  for group_path in "$q"/out/*; do
+    [ -e "$group_path" ] && [ ! -e "$q/done/${group_path##*/}" ] || continue
+    lease_over "${group_path##*.}" || return 0
+    group_over=1
+  done
+  [ -z "$group_over" ] || queue_reclaim
   return 1
 }
 
